@@ -1,1 +1,107 @@
-//! Placeholder.
+//! `lockstep.so`: an OpenSSL 3 provider that runs RSA private key operations on vector lanes.
+//!
+//! The module is an *overlay* over OpenSSL's own default provider. Its dispatch tables are the
+//! default provider's tables, function by function; what differs is the arithmetic inside an RSA
+//! key object, whose `RSA_METHOD` hands the exponentiation to the engine. Padding, digests,
+//! parameters, errors and verification are OpenSSL's own code, of the version that is installed.
+//!
+//! The way of a signature, in files: [`stock`] finds the default provider's tables, [`overlay`]
+//! wraps the four key management functions that make keys, [`rsa_method`] takes the
+//! exponentiation, [`async_job`] pauses an async job instead of blocking its thread, and
+//! [`process`] owns the engine of this process. `docs/decisions/0001-overlay.md` says why.
+
+mod async_job;
+mod ffi;
+mod overlay;
+mod params;
+mod process;
+mod rsa_method;
+mod stock;
+
+use std::ffi::{c_int, c_void};
+
+use ffi::{CoreHandle, Dispatch, Function, provider_function};
+
+/// Entry point of the module, called by libcrypto once per library context that loads it.
+///
+/// Returns 1, or 0 when the default provider cannot be loaded or is not one that can be overlaid.
+///
+/// # Safety
+/// Called by libcrypto: `input` is a dispatch table that ends with id 0, the output pointers are
+/// writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn OSSL_provider_init(
+    handle: *const CoreHandle,
+    input: *const Dispatch,
+    output: *mut *const Dispatch,
+    provctx: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: `input` is the core's dispatch table, ended by id 0 (core_dispatch.h).
+    let configuration = unsafe { params::read_configuration(handle, input) };
+    if process::attach(configuration).is_err() {
+        return 0;
+    }
+    let Some(stock) = stock::stock() else {
+        process::detach();
+        return 0;
+    };
+    // Our provider context *is* the default provider's, so that its functions can stand in our
+    // tables unwrapped. Nothing of ours needs a context: the engine belongs to the process.
+    // SAFETY: both are valid for writes (provider-base(7)).
+    unsafe {
+        *output = PROVIDER.0.as_ptr();
+        *provctx = stock.provctx();
+    }
+    1
+}
+
+/// A dispatch table in static memory.
+struct Table<const N: usize>([Dispatch; N]);
+
+// SAFETY: the table is never written and function pointers may be called from any thread.
+unsafe impl<const N: usize> Sync for Table<N> {}
+
+static PROVIDER: Table<5> = Table([
+    Dispatch {
+        id: provider_function::TEARDOWN,
+        // SAFETY: OSSL_DISPATCH stores functions of all types as this one; libcrypto casts back.
+        function: Some(unsafe {
+            std::mem::transmute::<unsafe extern "C" fn(*mut c_void), Function>(teardown)
+        }),
+    },
+    Dispatch {
+        id: provider_function::GETTABLE_PARAMS,
+        // SAFETY: as above.
+        function: Some(unsafe {
+            std::mem::transmute::<unsafe extern "C" fn(*mut c_void) -> *const ffi::Param, Function>(
+                params::gettable,
+            )
+        }),
+    },
+    Dispatch {
+        id: provider_function::GET_PARAMS,
+        // SAFETY: as above.
+        function: Some(unsafe {
+            std::mem::transmute::<
+                unsafe extern "C" fn(*mut c_void, *mut ffi::Param) -> c_int,
+                Function,
+            >(params::get)
+        }),
+    },
+    Dispatch {
+        id: provider_function::QUERY_OPERATION,
+        // SAFETY: as above.
+        function: Some(unsafe {
+            std::mem::transmute::<
+                unsafe extern "C" fn(*mut c_void, c_int, *mut c_int) -> *const ffi::Algorithm,
+                Function,
+            >(overlay::query)
+        }),
+    },
+    Dispatch::END,
+]);
+
+/// `OSSL_FUNC_provider_teardown`
+unsafe extern "C" fn teardown(_provctx: *mut c_void) {
+    process::detach();
+}

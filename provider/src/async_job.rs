@@ -1,0 +1,185 @@
+//! OpenSSL async jobs: a request of a job pauses it until a worker has the answer.
+//!
+//! A job runs on a fibre with a 32 KiB stack, so no kernel ever runs on it, and it may be abandoned
+//! while paused, so nothing the worker touches belongs to the fibre. The application learns of the
+//! end by its callback if it set one, else by an eventfd, one per wait context.
+
+use std::ffi::{c_int, c_void};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use lockstep_engine::{Declined, Engine, Fallback, Notify, Request, Response};
+
+use crate::ffi::{self, AsyncCallback, AsyncWaitCtx};
+
+/// The async job that the calling code runs in.
+pub struct Job {
+    wait: *mut AsyncWaitCtx,
+}
+
+/// The current job; None outside of jobs.
+pub fn current() -> Option<Job> {
+    // SAFETY: no preconditions; NULL outside of a job.
+    let job = unsafe { ffi::ASYNC_get_current_job() };
+    if job.is_null() {
+        return None;
+    }
+    // SAFETY: `job` is the running job.
+    let wait = unsafe { ffi::ASYNC_get_wait_ctx(job) };
+    (!wait.is_null()).then_some(Job { wait })
+}
+
+impl Job {
+    /// Submits `request` and pauses the job until it is answered.
+    pub fn run(&self, engine: &Engine, request: Request) -> Result<Response, Declined> {
+        let Some(wake) = self.wake() else {
+            engine.count_fallback(Fallback::AsyncUnavailable);
+            return Err(Declined::NoWorkers);
+        };
+        let sent = Arc::new(AtomicBool::new(false));
+        let drain = match &wake {
+            Wake::EventFd(fd) => Some(Arc::clone(fd)),
+            Wake::Callback { .. } => None,
+        };
+        let ticket = engine.submit(request, Box::new(Waker { wake, sent: Arc::clone(&sent) }))?;
+        // A job can be resumed for other reasons than ours, so look before believing. `sent` rather
+        // than the ticket's state: by then the wake-up is written, and draining cannot miss it.
+        while !sent.load(Ordering::Acquire) {
+            // SAFETY: we are in a job, and hold no lock or borrow of thread-local state.
+            if unsafe { ffi::ASYNC_pause_job() } != 1 {
+                return Err(Declined::ShutDown);
+            }
+            if !sent.load(Ordering::Acquire) {
+                // Where pausing is blocked, ASYNC_pause_job returns at once: do not burn the CPU.
+                std::thread::yield_now();
+            }
+        }
+        if let Some(fd) = drain {
+            fd.drain();
+        }
+        ticket.take()
+    }
+
+    /// How to wake this job.
+    fn wake(&self) -> Option<Wake> {
+        let mut callback = None;
+        let mut arg = null_mut();
+        // SAFETY: `wait` belongs to the running job.
+        let found = unsafe { ffi::ASYNC_WAIT_CTX_get_callback(self.wait, &mut callback, &mut arg) };
+        if let (1, Some(function)) = (found, callback) {
+            // SAFETY: as above.
+            unsafe { ffi::ASYNC_WAIT_CTX_set_status(self.wait, ffi::ASYNC_STATUS_OK) };
+            return Some(Wake::Callback { function, arg });
+        }
+        self.event_fd().map(Wake::EventFd)
+    }
+
+    /// The wait context's eventfd, made at its first use and kept until the context is freed.
+    fn event_fd(&self) -> Option<Arc<EventFd>> {
+        let key = (&raw const WAIT_KEY).cast::<c_void>();
+        let mut fd = -1;
+        let mut data = null_mut();
+        // SAFETY: `wait` belongs to the running job.
+        if unsafe { ffi::ASYNC_WAIT_CTX_get_fd(self.wait, key, &mut fd, &mut data) } == 1 {
+            let kept = data.cast_const().cast::<EventFd>();
+            // SAFETY: under our key lies the reference stored below, which the context still holds.
+            unsafe {
+                Arc::increment_strong_count(kept);
+                return Some(Arc::from_raw(kept));
+            }
+        }
+        let event = Arc::new(EventFd::new()?);
+        let kept = Arc::into_raw(Arc::clone(&event));
+        // SAFETY: the context takes over the reference `kept`; `forget` gives it back.
+        let set = unsafe {
+            ffi::ASYNC_WAIT_CTX_set_wait_fd(
+                self.wait,
+                key,
+                event.0.as_raw_fd(),
+                kept.cast_mut().cast(),
+                Some(forget),
+            )
+        };
+        if set != 1 {
+            // SAFETY: the context did not take the reference.
+            drop(unsafe { Arc::from_raw(kept) });
+            return None;
+        }
+        Some(event)
+    }
+}
+
+/// Its address is our key in every wait context.
+static WAIT_KEY: u8 = 0;
+
+/// Drops the wait context's reference to its eventfd. The descriptor closes when the last worker
+/// that may still write to it is done, so a late wake-up never hits a descriptor used anew.
+unsafe extern "C" fn forget(
+    _wait: *mut AsyncWaitCtx,
+    _key: *const c_void,
+    _fd: c_int,
+    data: *mut c_void,
+) {
+    // SAFETY: `data` is the reference that `event_fd` stored, released once.
+    drop(unsafe { Arc::from_raw(data.cast_const().cast::<EventFd>()) });
+}
+
+/// A way to tell the application that a job can go on.
+enum Wake {
+    Callback { function: AsyncCallback, arg: *mut c_void },
+    EventFd(Arc<EventFd>),
+}
+
+/// What a worker holds to wake a job.
+struct Waker {
+    wake: Wake,
+    sent: Arc<AtomicBool>,
+}
+
+// SAFETY: the application gave its callback to be called from other threads
+// (ASYNC_WAIT_CTX_set_callback(3)); the rest is `Send`.
+unsafe impl Send for Waker {}
+
+impl Notify for Waker {
+    fn notify(&self) {
+        match &self.wake {
+            Wake::EventFd(fd) => {
+                fd.signal();
+                self.sent.store(true, Ordering::Release);
+            }
+            Wake::Callback { function, arg } => {
+                // The callback may resume the job at once, on another thread: it must find `sent`.
+                self.sent.store(true, Ordering::Release);
+                // SAFETY: the application's callback with its own argument.
+                unsafe { function(*arg) };
+            }
+        }
+    }
+}
+
+/// A non-blocking eventfd.
+struct EventFd(OwnedFd);
+
+impl EventFd {
+    fn new() -> Option<EventFd> {
+        // SAFETY: plain system call; the descriptor is ours.
+        unsafe {
+            let fd = libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC);
+            (fd >= 0).then(|| EventFd(OwnedFd::from_raw_fd(fd)))
+        }
+    }
+
+    fn signal(&self) {
+        let one = 1u64.to_ne_bytes();
+        // SAFETY: eight readable bytes. It can fail only when the counter is full: readable anyway.
+        unsafe { libc::write(self.0.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+    }
+
+    fn drain(&self) {
+        let mut count = [0u8; 8];
+        // SAFETY: eight writable bytes. An empty counter reads as EAGAIN, which is fine.
+        unsafe { libc::read(self.0.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+    }
+}

@@ -1,0 +1,211 @@
+//! The provider's parameters: what it reads from `openssl.cnf`, and what it tells.
+//!
+//! Beside the usual `name`, `version`, `buildinfo` and `status`, `OSSL_PROVIDER_get_params` answers
+//! for `backend` (a string) and for the counters listed in `COUNTERS` (64-bit unsigned integers).
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::OnceLock;
+
+use lockstep_engine::{Config, Snapshot};
+
+use crate::ffi::{
+    self, CORE_GET_PARAMS, CoreGetParams, CoreHandle, Dispatch, Function, Param,
+};
+use crate::process;
+
+/// Counters told as parameters, and where each comes from.
+const COUNTERS: &[(&CStr, fn(&Snapshot) -> u64)] = &[
+    (c"lockstep-operations", Snapshot::operations),
+    (c"lockstep-batches", |s| s.batches),
+    (c"lockstep-passes", |s| s.passes),
+    (c"lockstep-fallbacks", Snapshot::fallbacks),
+    (c"lockstep-failed-checks", |s| s.failed_checks),
+    (c"lockstep-async-submitted", |s| s.async_submitted),
+];
+
+/// Reads our settings from the provider's section of the configuration.
+///
+/// # Safety
+/// `handle` and `input` are what libcrypto passed to `OSSL_provider_init`.
+pub unsafe fn read_configuration(
+    handle: *const CoreHandle,
+    input: *const Dispatch,
+) -> Vec<(String, String)> {
+    // SAFETY: by contract.
+    let Some(function) = (unsafe { core_function(input, CORE_GET_PARAMS) }) else {
+        return Vec::new();
+    };
+    // SAFETY: the function with this id has this type.
+    let get_params = unsafe { std::mem::transmute::<Function, CoreGetParams>(function) };
+    let mut pairs = Vec::new();
+    for key in Config::KEYS {
+        let Ok(name) = CString::new(*key) else { continue };
+        let mut value: *const c_char = std::ptr::null();
+        let mut params = [
+            Param {
+                key: name.as_ptr(),
+                data_type: ffi::PARAM_UTF8_PTR,
+                data: (&raw mut value).cast(),
+                data_size: 0,
+                return_size: 0,
+            },
+            Param::END,
+        ];
+        // SAFETY: a request for one string pointer, which libcrypto keeps alive with the provider.
+        unsafe {
+            if get_params(handle, params.as_mut_ptr()) == 1 && !value.is_null() {
+                let value = CStr::from_ptr(value).to_string_lossy().into_owned();
+                pairs.push(((*key).to_owned(), value));
+            }
+        }
+    }
+    pairs
+}
+
+/// The core function with this id.
+///
+/// # Safety
+/// `table` ends with id 0.
+unsafe fn core_function(mut table: *const Dispatch, id: c_int) -> Option<Function> {
+    loop {
+        // SAFETY: not beyond the end.
+        let entry = unsafe { *table };
+        if entry.id == 0 {
+            return None;
+        }
+        if entry.id == id {
+            return entry.function;
+        }
+        // SAFETY: the end has not been reached.
+        table = unsafe { table.add(1) };
+    }
+}
+
+/// The strings among our parameters.
+fn strings() -> &'static [(&'static CStr, CString)] {
+    static STRINGS: OnceLock<Vec<(&'static CStr, CString)>> = OnceLock::new();
+    STRINGS.get_or_init(|| {
+        let backend = process::engine().backend().map_or("none", |backend| backend.name());
+        [
+            (c"name", "Lockstep"),
+            (c"version", env!("CARGO_PKG_VERSION")),
+            (c"buildinfo", concat!("lockstep ", env!("CARGO_PKG_VERSION"))),
+            (c"backend", backend),
+        ]
+        .into_iter()
+        .filter_map(|(key, value)| Some((key, CString::new(value).ok()?)))
+        .collect()
+    })
+}
+
+/// `OSSL_FUNC_provider_gettable_params`
+pub unsafe extern "C" fn gettable(_provctx: *mut c_void) -> *const Param {
+    struct Description(Vec<Param>);
+    // SAFETY: immutable once made; keys are static.
+    unsafe impl Send for Description {}
+    // SAFETY: as above.
+    unsafe impl Sync for Description {}
+    static DESCRIPTION: OnceLock<Description> = OnceLock::new();
+    let describe = |key: &'static CStr, data_type, data_size| Param {
+        key: key.as_ptr(),
+        data_type,
+        data: null_mut(),
+        data_size,
+        return_size: 0,
+    };
+    DESCRIPTION
+        .get_or_init(|| {
+            let mut params: Vec<Param> = strings()
+                .iter()
+                .map(|(key, _)| describe(key, ffi::PARAM_UTF8_PTR, 0))
+                .collect();
+            params.push(describe(c"status", ffi::PARAM_UNSIGNED_INTEGER, size_of::<c_int>()));
+            params.extend(COUNTERS.iter().map(|(key, _)| {
+                describe(key, ffi::PARAM_UNSIGNED_INTEGER, size_of::<u64>())
+            }));
+            params.push(Param::END);
+            Description(params)
+        })
+        .0
+        .as_ptr()
+}
+
+/// `OSSL_FUNC_provider_get_params`
+///
+/// Returns 0 if a known parameter was asked for with an unsuitable type or size; unknown ones are
+/// left untouched.
+pub unsafe extern "C" fn get(_provctx: *mut c_void, mut params: *mut Param) -> c_int {
+    let snapshot = process::engine().metrics();
+    if params.is_null() {
+        return 0;
+    }
+    loop {
+        // SAFETY: the caller's array ends with a NULL key, where we stop.
+        let param = unsafe { &mut *params };
+        if param.key.is_null() {
+            return 1;
+        }
+        // SAFETY: keys are C strings.
+        let key = unsafe { CStr::from_ptr(param.key) };
+        let answered = if let Some((_, value)) = strings().iter().find(|(name, _)| *name == key) {
+            // SAFETY: a parameter of the caller; the string lives as long as the process.
+            unsafe { set_string(param, value) }
+        } else if key == c"status" {
+            // SAFETY: a parameter of the caller.
+            unsafe { set_unsigned(param, 1) }
+        } else if let Some((_, counter)) = COUNTERS.iter().find(|(name, _)| *name == key) {
+            // SAFETY: a parameter of the caller.
+            unsafe { set_unsigned(param, counter(&snapshot)) }
+        } else {
+            true
+        };
+        if !answered {
+            return 0;
+        }
+        // SAFETY: the end has not been reached.
+        params = unsafe { params.add(1) };
+    }
+}
+
+/// # Safety
+/// `param` describes writable memory of its type, or NULL.
+unsafe fn set_string(param: &mut Param, value: &'static CStr) -> bool {
+    param.return_size = value.to_bytes().len();
+    if param.data.is_null() {
+        return true;
+    }
+    if param.data_type != ffi::PARAM_UTF8_PTR {
+        return false;
+    }
+    // SAFETY: a UTF8_PTR parameter points to a pointer.
+    unsafe { *param.data.cast::<*const c_char>() = value.as_ptr() };
+    true
+}
+
+/// # Safety
+/// `param` describes writable memory of its type, or NULL.
+unsafe fn set_unsigned(param: &mut Param, value: u64) -> bool {
+    // `status` has been asked for as a signed integer too (OSSL_PARAM_construct_int).
+    const PARAM_INTEGER: std::ffi::c_uint = 1;
+    if !matches!(param.data_type, ffi::PARAM_UNSIGNED_INTEGER | PARAM_INTEGER) {
+        return false;
+    }
+    if param.data.is_null() {
+        param.return_size = size_of::<u64>();
+        return true;
+    }
+    param.return_size = param.data_size;
+    // SAFETY (both): as many bytes as the parameter says it has.
+    match param.data_size {
+        4 => match u32::try_from(value) {
+            // SAFETY: see above.
+            Ok(value) => unsafe { param.data.cast::<u32>().write_unaligned(value) },
+            Err(_) => return false,
+        },
+        // SAFETY: see above.
+        8 => unsafe { param.data.cast::<u64>().write_unaligned(value) },
+        _ => return false,
+    }
+    true
+}

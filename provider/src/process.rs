@@ -1,0 +1,71 @@
+//! The engine of this process: made on first use, made anew in a forked child, and stopped when the
+//! last provider instance goes.
+
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Once, OnceLock};
+
+use lockstep_engine::{Config, Engine};
+
+static ENGINE: AtomicPtr<Engine> = AtomicPtr::new(null_mut());
+static CONFIG: OnceLock<Config> = OnceLock::new();
+/// Provider instances alive (one per library context that loaded us).
+static INSTANCES: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts one more provider instance. The first configuration of a process holds for all of it.
+///
+/// Errors name the offending setting; the provider then refuses to load.
+pub fn attach(pairs: Vec<(String, String)>) -> Result<(), String> {
+    let config = Config::from_pairs(pairs).and_then(Config::with_env).map_err(|error| {
+        // The error queue of libcrypto cannot carry our words from here on 3.0.
+        eprintln!("lockstep: {error}");
+        error.to_string()
+    })?;
+    let _ = CONFIG.set(config);
+    static AT_FORK: Once = Once::new();
+    // SAFETY: the handler only stores to an atomic, which is safe after fork in any state.
+    AT_FORK.call_once(|| unsafe {
+        libc::pthread_atfork(None, None, Some(forget_engine));
+    });
+    INSTANCES.fetch_add(1, Ordering::AcqRel);
+    Ok(())
+}
+
+/// Counts one provider instance less; the last one stops the engine and its workers.
+pub fn detach() {
+    if INSTANCES.fetch_sub(1, Ordering::AcqRel) == 1 {
+        let engine = ENGINE.swap(null_mut(), Ordering::AcqRel);
+        if !engine.is_null() {
+            // SAFETY: made by `engine` below. Keys and operation contexts hold references to the
+            // provider, so with its last instance gone nothing runs in the engine.
+            drop(unsafe { Box::from_raw(engine) });
+        }
+    }
+}
+
+/// The engine of this process.
+pub fn engine() -> &'static Engine {
+    let current = ENGINE.load(Ordering::Acquire);
+    if !current.is_null() {
+        // SAFETY: freed only by `detach`, when no operation can run.
+        return unsafe { &*current };
+    }
+    let made = Box::into_raw(Box::new(Engine::new(CONFIG.get().cloned().unwrap_or_default())));
+    match ENGINE.compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
+        // SAFETY: as above.
+        Ok(_) => unsafe { &*made },
+        Err(other) => {
+            // SAFETY: `made` lost the race and was never shared; `other` won it.
+            unsafe {
+                drop(Box::from_raw(made));
+                &*other
+            }
+        }
+    }
+}
+
+/// In a forked child: the parent's engine stays behind, its threads do not exist here and its locks
+/// may be held for ever. The next use makes a new one.
+extern "C" fn forget_engine() {
+    ENGINE.store(null_mut(), Ordering::Release);
+}

@@ -1,0 +1,389 @@
+//! The `RSA_METHOD` that moves the private exponentiation of a stock `RSA` object onto lanes.
+//!
+//! The stock private encrypt and decrypt functions pad, call our [`mod_exp`] and unpad. Blinding
+//! is switched off in them (`RSA_FLAG_NO_BLINDING`): the lanes blind every request with a pair of
+//! its own, and stock blinding state, kept per thread, would be torn by async jobs that interleave
+//! on one thread.
+//!
+//! Each key we compute on has a *twin*: a second, plain stock object with the same key. A request
+//! that the engine declines is recomputed on the twin, with stock blinding and stock checks.
+
+use std::ffi::{c_int, c_long, c_uchar, c_void};
+use std::ptr::{null, null_mut};
+use std::sync::{Arc, OnceLock};
+
+use lockstep_engine::{Declined, Fallback, Request, Response, RsaComponents, RsaKey};
+use zeroize::Zeroizing;
+
+use crate::ffi::{self, Bignum, BnCtx, CryptoExData, Rsa, RsaFinish, RsaMethod, RsaModExp, RsaPrivate};
+use crate::overlay::{self, KeyFunctions};
+use crate::{async_job, process};
+
+/// Gives `rsa` our method and prepares its key for the lanes.
+///
+/// A key that the lanes cannot take keeps stock arithmetic; its uses are counted with the reason.
+/// An object without a private key is left alone.
+///
+/// # Safety
+/// `rsa` is a stock RSA object of the type of `functions` that nothing has computed with yet.
+pub unsafe fn adopt(rsa: *mut Rsa, functions: &'static KeyFunctions) {
+    let Some(method) = method() else { return };
+    // SAFETY: by contract; a key imported in two steps is adopted again, its state replaced.
+    unsafe {
+        let Some(state) = State::new(rsa, functions) else { return };
+        release(rsa, method.index);
+        let on_lanes = state.lanes.is_ok();
+        let state = Box::into_raw(Box::new(state));
+        if ffi::RSA_set_ex_data(rsa, method.index, state.cast()) != 1 {
+            drop(Box::from_raw(state));
+            return;
+        }
+        ffi::RSA_set_method(rsa, method.table);
+        if on_lanes {
+            ffi::RSA_set_flags(rsa, ffi::RSA_FLAG_NO_BLINDING);
+        }
+    }
+}
+
+/// What we keep with an RSA object, in its ex_data.
+struct State {
+    lanes: Result<Lanes, Fallback>,
+}
+
+/// A key ready for the lanes.
+struct Lanes {
+    key: Arc<RsaKey>,
+    twin: Twin,
+}
+
+impl State {
+    /// The state for `rsa`; None when it holds no private key.
+    ///
+    /// # Safety
+    /// As [`adopt`].
+    unsafe fn new(rsa: *mut Rsa, functions: &'static KeyFunctions) -> Option<State> {
+        let (mut n, mut e, mut d) = (null(), null(), null());
+        // SAFETY: `rsa` is valid; the parts stay owned by it and are read at once.
+        unsafe { ffi::RSA_get0_key(rsa, &mut n, &mut e, &mut d) };
+        if d.is_null() || n.is_null() {
+            return None;
+        }
+        // SAFETY: as above.
+        let lanes = unsafe { components(rsa, n, e) }.and_then(|components| {
+            if process::engine().backend().is_none() {
+                return Err(Fallback::NoBackend);
+            }
+            let key = RsaKey::new(&components.borrow()).map_err(Fallback::from)?;
+            // SAFETY: `rsa` is valid key data of this type.
+            let twin = unsafe { Twin::of(rsa, functions) }.ok_or(Fallback::Internal)?;
+            Ok(Lanes { key: Arc::new(key), twin })
+        });
+        Some(State { lanes })
+    }
+}
+
+/// A plain stock copy of a key, for what the lanes decline.
+struct Twin {
+    rsa: *mut Rsa,
+    functions: &'static KeyFunctions,
+}
+
+// SAFETY: RSA objects may be used from any thread (OpenSSL locks inside).
+unsafe impl Send for Twin {}
+// SAFETY: as above.
+unsafe impl Sync for Twin {}
+
+impl Twin {
+    /// # Safety
+    /// `rsa` is valid key data of the type of `functions`.
+    unsafe fn of(rsa: *const Rsa, functions: &'static KeyFunctions) -> Option<Twin> {
+        // SAFETY: by contract.
+        let twin = unsafe { functions.copy(rsa.cast(), ffi::keymgmt::SELECT_ALL) };
+        (!twin.is_null()).then_some(Twin { rsa: twin.cast(), functions })
+    }
+
+    /// input^d mod n by stock OpenSSL, blinded and checked by it; None with OpenSSL's error set.
+    fn private(&self, input: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+        let mut output = Zeroizing::new(vec![0u8; input.len()]);
+        let length = c_int::try_from(input.len()).ok()?;
+        // SAFETY: without padding, input and output are both as long as the modulus.
+        let written = unsafe {
+            ffi::RSA_private_decrypt(
+                length,
+                input.as_ptr(),
+                output.as_mut_ptr(),
+                self.rsa,
+                ffi::RSA_NO_PADDING,
+            )
+        };
+        (written == length).then_some(output)
+    }
+}
+
+impl Drop for Twin {
+    fn drop(&mut self) {
+        // SAFETY: the twin belongs to us alone.
+        unsafe { overlay::free_key(self.functions, self.rsa) }
+    }
+}
+
+/// A key's parts as big-endian bytes.
+struct OwnedComponents {
+    n: Vec<u8>,
+    e: Vec<u8>,
+    p: Zeroizing<Vec<u8>>,
+    q: Zeroizing<Vec<u8>>,
+    dp: Zeroizing<Vec<u8>>,
+    dq: Zeroizing<Vec<u8>>,
+    qinv: Zeroizing<Vec<u8>>,
+}
+
+impl OwnedComponents {
+    fn borrow(&self) -> RsaComponents<'_> {
+        RsaComponents {
+            n: &self.n,
+            e: &self.e,
+            p: &self.p,
+            q: &self.q,
+            dp: &self.dp,
+            dq: &self.dq,
+            qinv: &self.qinv,
+        }
+    }
+}
+
+/// The parts of `rsa`, or the reason why it is no two-prime CRT key.
+///
+/// # Safety
+/// `rsa` is valid, and `n` and `e` are its parts.
+unsafe fn components(
+    rsa: *const Rsa,
+    n: *const Bignum,
+    e: *const Bignum,
+) -> Result<OwnedComponents, Fallback> {
+    let (mut p, mut q) = (null(), null());
+    let (mut dp, mut dq, mut qinv) = (null(), null(), null());
+    // SAFETY: `rsa` is valid; the parts stay owned by it and are read at once.
+    unsafe {
+        if ffi::RSA_get_multi_prime_extra_count(rsa) > 0 {
+            return Err(Fallback::MultiPrime);
+        }
+        ffi::RSA_get0_factors(rsa, &mut p, &mut q);
+        ffi::RSA_get0_crt_params(rsa, &mut dp, &mut dq, &mut qinv);
+        if e.is_null() {
+            return Err(Fallback::MissingExponent);
+        }
+        if [p, q, dp, dq, qinv].iter().any(|part| part.is_null()) {
+            return Err(Fallback::MissingCrt);
+        }
+        let secret = |part| Zeroizing::new(bytes(part));
+        Ok(OwnedComponents {
+            n: bytes(n),
+            e: bytes(e),
+            p: secret(p),
+            q: secret(q),
+            dp: secret(dp),
+            dq: secret(dq),
+            qinv: secret(qinv),
+        })
+    }
+}
+
+/// `number` as big-endian bytes without leading zeros.
+///
+/// # Safety
+/// `number` is valid and not negative.
+unsafe fn bytes(number: *const Bignum) -> Vec<u8> {
+    // SAFETY: by contract.
+    unsafe {
+        let length = (ffi::BN_num_bits(number) + 7) / 8;
+        let mut bytes = vec![0u8; length as usize];
+        ffi::BN_bn2binpad(number, bytes.as_mut_ptr(), length);
+        bytes
+    }
+}
+
+/// Our method, the stock functions it falls back on, and the ex_data slot of [`State`].
+struct Method {
+    table: *const RsaMethod,
+    index: c_int,
+    stock_mod_exp: RsaModExp,
+    stock_private_encrypt: RsaPrivate,
+    stock_private_decrypt: RsaPrivate,
+    stock_finish: RsaFinish,
+}
+
+// SAFETY: the method table is written once, before it is shared.
+unsafe impl Send for Method {}
+// SAFETY: as above.
+unsafe impl Sync for Method {}
+
+fn method() -> Option<&'static Method> {
+    static METHOD: OnceLock<Option<Method>> = OnceLock::new();
+    METHOD.get_or_init(Method::new).as_ref()
+}
+
+impl Method {
+    fn new() -> Option<Method> {
+        // SAFETY: public RSA_METHOD functions on a table of ours, which lives as long as the
+        // process; the getters read the stock table.
+        unsafe {
+            let stock = ffi::RSA_PKCS1_OpenSSL();
+            let table = ffi::RSA_meth_dup(stock);
+            let index =
+                ffi::CRYPTO_get_ex_new_index(ffi::EX_INDEX_RSA, 0, null_mut(), None, Some(no_dup), None);
+            if table.is_null() || index < 0 {
+                return None;
+            }
+            let method = Method {
+                table,
+                index,
+                stock_mod_exp: ffi::RSA_meth_get_mod_exp(stock)?,
+                stock_private_encrypt: ffi::RSA_meth_get_priv_enc(stock)?,
+                stock_private_decrypt: ffi::RSA_meth_get_priv_dec(stock)?,
+                stock_finish: ffi::RSA_meth_get_finish(stock)?,
+            };
+            let set = ffi::RSA_meth_set1_name(table, c"Lockstep RSA".as_ptr()) == 1
+                && ffi::RSA_meth_set_mod_exp(table, mod_exp) == 1
+                && ffi::RSA_meth_set_priv_enc(table, private_encrypt) == 1
+                && ffi::RSA_meth_set_priv_dec(table, private_decrypt) == 1
+                && ffi::RSA_meth_set_finish(table, finish) == 1;
+            set.then_some(method)
+        }
+    }
+}
+
+/// Keeps a copied RSA object from sharing our state (`CRYPTO_EX_dup`).
+unsafe extern "C" fn no_dup(
+    _to: *mut CryptoExData,
+    _from: *const CryptoExData,
+    from_d: *mut *mut c_void,
+    _index: c_int,
+    _argl: c_long,
+    _argp: *mut c_void,
+) -> c_int {
+    // SAFETY: `from_d` points to the value about to be stored in the copy.
+    unsafe { *from_d = null_mut() };
+    1
+}
+
+/// The state of `rsa`, if it is one of ours.
+///
+/// # Safety
+/// `rsa` is valid, and outlives the use of the result.
+unsafe fn state<'a>(rsa: *const Rsa, index: c_int) -> Option<&'a State> {
+    // SAFETY: the slot holds NULL or a `State` boxed by `adopt`, freed only with `rsa`.
+    unsafe { ffi::RSA_get_ex_data(rsa, index).cast::<State>().as_ref() }
+}
+
+/// Frees the state of `rsa`, if it has one.
+///
+/// # Safety
+/// `rsa` is valid and in nobody else's use.
+unsafe fn release(rsa: *mut Rsa, index: c_int) {
+    // SAFETY: as for `state`; the slot is cleared before the box is freed.
+    unsafe {
+        let state = ffi::RSA_get_ex_data(rsa, index).cast::<State>();
+        if !state.is_null() {
+            ffi::RSA_set_ex_data(rsa, index, null_mut());
+            drop(Box::from_raw(state));
+        }
+    }
+}
+
+/// `finish` of our method: called when the object is freed.
+unsafe extern "C" fn finish(rsa: *mut Rsa) -> c_int {
+    let Some(method) = method() else { return 0 };
+    // SAFETY: OpenSSL calls this once, on the object's end.
+    unsafe {
+        release(rsa, method.index);
+        (method.stock_finish)(rsa)
+    }
+}
+
+/// Counts the use of a key that the lanes cannot take.
+///
+/// # Safety
+/// `rsa` is valid.
+unsafe fn count_unsupported(rsa: *const Rsa, method: &Method) {
+    // SAFETY: by contract.
+    if let Some(State { lanes: Err(reason) }) = unsafe { state(rsa, method.index) } {
+        process::engine().count_fallback(*reason);
+    }
+}
+
+/// `rsa_priv_enc`: stock, which calls [`mod_exp`] for a CRT key.
+unsafe extern "C" fn private_encrypt(
+    length: c_int,
+    from: *const c_uchar,
+    to: *mut c_uchar,
+    rsa: *mut Rsa,
+    padding: c_int,
+) -> c_int {
+    let Some(method) = method() else { return -1 };
+    // SAFETY: libcrypto's arguments, passed on.
+    unsafe {
+        count_unsupported(rsa, method);
+        (method.stock_private_encrypt)(length, from, to, rsa, padding)
+    }
+}
+
+/// `rsa_priv_dec`: stock, which calls [`mod_exp`] for a CRT key.
+unsafe extern "C" fn private_decrypt(
+    length: c_int,
+    from: *const c_uchar,
+    to: *mut c_uchar,
+    rsa: *mut Rsa,
+    padding: c_int,
+) -> c_int {
+    let Some(method) = method() else { return -1 };
+    // SAFETY: libcrypto's arguments, passed on.
+    unsafe {
+        count_unsupported(rsa, method);
+        (method.stock_private_decrypt)(length, from, to, rsa, padding)
+    }
+}
+
+/// `rsa_mod_exp`: r0 = input^d mod n, on lanes.
+///
+/// `input` is below n (the caller has checked). Returns 1, or 0 with OpenSSL's error set.
+unsafe extern "C" fn mod_exp(
+    r0: *mut Bignum,
+    input: *const Bignum,
+    rsa: *mut Rsa,
+    ctx: *mut BnCtx,
+) -> c_int {
+    let Some(method) = method() else { return 0 };
+    // SAFETY: the object is in use by our caller, who holds a reference.
+    let Some(State { lanes: Ok(lanes) }) = (unsafe { state(rsa, method.index) }) else {
+        // SAFETY: libcrypto's arguments; blinding is on for keys without lanes.
+        return unsafe { (method.stock_mod_exp)(r0, input, rsa, ctx) };
+    };
+    let length = lanes.key.modulus_bytes();
+    let mut bytes = Zeroizing::new(vec![0u8; length]);
+    // SAFETY: `bytes` has room for `length` bytes, and `input` is below the modulus.
+    if unsafe { ffi::BN_bn2binpad(input, bytes.as_mut_ptr(), length as c_int) } != length as c_int {
+        return 0;
+    }
+    let Some(output) = private(lanes, &bytes) else { return 0 };
+    // SAFETY: `r0` is the caller's output number.
+    let set = unsafe { ffi::BN_bin2bn(output.as_ptr(), length as c_int, r0) };
+    c_int::from(!set.is_null())
+}
+
+/// input^d mod n by the lanes, or by the twin if the engine declines.
+fn private(lanes: &Lanes, input: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+    let engine = process::engine();
+    let request = Request::RsaPrivate { key: Arc::clone(&lanes.key), input: input.to_vec() };
+    let response = match async_job::current() {
+        Some(job) => job.run(engine, request),
+        None => engine.run(request),
+    };
+    match response {
+        Ok(Response::Rsa(verified)) => Some(Zeroizing::new(verified.into_bytes())),
+        Err(declined) => {
+            debug_assert!(!matches!(declined, Declined::CheckFailed) || cfg!(feature = "fault-injection"));
+            lanes.twin.private(input)
+        }
+    }
+}

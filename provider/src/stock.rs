@@ -1,0 +1,109 @@
+//! OpenSSL's own default provider, loaded in a library context of ours.
+//!
+//! A private context keeps us out of the application's property settings (a child context would
+//! mirror them, and would send our own requests back to us). It is made once per process and
+//! never freed: objects of it may outlive every one of our provider instances, and `libcrypto`
+//! at exit does not ask for it.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::sync::OnceLock;
+
+use crate::ffi::{self, Algorithm, Dispatch, Function, LibCtx, Provider};
+
+/// The default provider and what it offers.
+pub struct Stock {
+    provider: *const Provider,
+    provctx: *mut c_void,
+}
+
+// SAFETY: the provider and its context are never freed, and OpenSSL's provider functions may be
+// called from any thread.
+unsafe impl Send for Stock {}
+// SAFETY: as above.
+unsafe impl Sync for Stock {}
+
+/// The process's stock provider; None if it cannot be loaded.
+pub fn stock() -> Option<&'static Stock> {
+    static STOCK: OnceLock<Option<Stock>> = OnceLock::new();
+    STOCK.get_or_init(Stock::load).as_ref()
+}
+
+impl Stock {
+    fn load() -> Option<Stock> {
+        // SAFETY: plain constructor.
+        let libctx: *mut LibCtx = unsafe { ffi::OSSL_LIB_CTX_new() };
+        if libctx.is_null() {
+            return None;
+        }
+        // SAFETY: `libctx` is valid and the name is a C string.
+        let provider = unsafe { ffi::OSSL_PROVIDER_load(libctx, c"default".as_ptr()) };
+        if provider.is_null() {
+            // SAFETY: nothing refers to `libctx` yet.
+            unsafe { ffi::OSSL_LIB_CTX_free(libctx) };
+            return None;
+        }
+        // SAFETY: `provider` was just loaded.
+        let provctx = unsafe { ffi::OSSL_PROVIDER_get0_provider_ctx(provider) };
+        if provctx.is_null() {
+            // SAFETY: nothing else refers to the provider or its context yet.
+            unsafe {
+                ffi::OSSL_PROVIDER_unload(provider);
+                ffi::OSSL_LIB_CTX_free(libctx);
+            }
+            return None;
+        }
+        Some(Stock { provider, provctx })
+    }
+
+    /// The default provider's own context (`PROV_CTX`).
+    pub fn provctx(&self) -> *mut c_void {
+        self.provctx
+    }
+
+    /// The stock implementation of `name` (one of its names, exactly spelt) for `operation`.
+    pub fn algorithm(&self, operation: c_int, name: &CStr) -> Option<Algorithm> {
+        let mut no_cache = 0;
+        // SAFETY: the provider stays loaded; the answer is a static array ended by NULL names.
+        let mut next = unsafe {
+            ffi::OSSL_PROVIDER_query_operation(self.provider, operation, &mut no_cache)
+        };
+        if next.is_null() {
+            return None;
+        }
+        loop {
+            // SAFETY: `next` points into the array; we stop at its end.
+            let algorithm = unsafe { *next };
+            if algorithm.names.is_null() {
+                return None;
+            }
+            // SAFETY: names are static C strings.
+            let names = unsafe { CStr::from_ptr(algorithm.names) };
+            if names.to_bytes().split(|&c| c == b':').any(|n| n == name.to_bytes()) {
+                return Some(algorithm);
+            }
+            // SAFETY: the end has not been reached.
+            next = unsafe { next.add(1) };
+        }
+    }
+}
+
+/// The entries of a dispatch table, without its end.
+pub fn entries(algorithm: &Algorithm) -> Vec<Dispatch> {
+    let mut table = Vec::new();
+    let mut next = algorithm.implementation;
+    loop {
+        // SAFETY: dispatch tables are static and end with id 0, where we stop.
+        let entry = unsafe { *next };
+        if entry.id == 0 {
+            return table;
+        }
+        table.push(entry);
+        // SAFETY: the end has not been reached.
+        next = unsafe { next.add(1) };
+    }
+}
+
+/// The function with this id in `table`.
+pub fn function(table: &[Dispatch], id: c_int) -> Option<Function> {
+    table.iter().find(|entry| entry.id == id)?.function
+}
