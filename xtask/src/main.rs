@@ -1,2 +1,83 @@
-//! Placeholder.
-fn main() {}
+//! `cargo xtask`: sets up, builds, tests and demonstrates Lockstep.
+//!
+//! It depends on none of the crates it builds, so that it runs on a machine where nothing has been
+//! set up yet.
+#![forbid(unsafe_code)]
+
+mod command;
+mod demo;
+mod disassembly;
+mod dist;
+mod layers;
+mod setup;
+mod test;
+
+use std::process::ExitCode;
+
+use command::{Failure, Outcome};
+
+const HELP: &str = "\
+Sets up, builds, tests and demonstrates Lockstep.
+
+Usage: cargo xtask <COMMAND>
+
+Commands:
+  setup                check for the tools this needs and install what is missing
+                       (as root on Debian or Ubuntu; elsewhere it prints the line to run)
+  dist [--out DIR]     release build: dist/lockstep.so, dist/lockstep, dist/openssl.cnf
+  test [CHECK...]      every check there is, or only those named
+  demo                 TLS servers with and without lanes, then a short speed table
+  layers               check what the crates may depend on and where `unsafe` may stand
+  lint-asm [MODULE]    check the machine code of the kernels (default: dist/lockstep.so)
+  help                 this text
+
+`cargo xtask test --list` names the checks.
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match dispatch(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if !failure.told {
+                eprintln!("xtask: {failure}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(arguments: &[&str]) -> Outcome {
+    match arguments {
+        [] | ["help" | "--help" | "-h"] | [_, "--help" | "-h"] => {
+            print!("{HELP}");
+            Ok(())
+        }
+        ["setup"] => setup::run(),
+        ["dist"] => setup::ensure()
+            .and_then(|()| dist::build())
+            .map(|dist| dist.announce()),
+        ["dist", "--out", directory] => {
+            setup::ensure()?;
+            dist::build_into(directory.as_ref(), dist::Flavour::Release).map(|dist| dist.announce())
+        }
+        ["test", checks @ ..] => test::run(checks),
+        ["demo"] => demo::run(),
+        ["layers"] => layers::check().map(|report| print!("{report}")),
+        ["lint-asm"] => disassembly::check(&dist::module()).map(|report| print!("{report}")),
+        ["lint-asm", module] => {
+            disassembly::check(module.as_ref()).map(|report| print!("{report}"))
+        }
+        [
+            command @ ("setup" | "dist" | "demo" | "layers" | "lint-asm"),
+            ..,
+        ] => Err(
+            Failure::new(format!("`{command}` does not take these arguments"))
+                .remedy("cargo xtask help"),
+        ),
+        [unknown, ..] => {
+            Err(Failure::new(format!("unknown command `{unknown}`")).remedy("cargo xtask help"))
+        }
+    }
+}

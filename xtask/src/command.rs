@@ -1,0 +1,153 @@
+//! Running other programs, and saying what went wrong and what to do about it.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What every task returns.
+pub type Outcome<T = ()> = Result<T, Failure>;
+
+/// What went wrong, and the line to run about it where there is one.
+#[derive(Debug)]
+pub struct Failure {
+    what: String,
+    remedy: Option<String>,
+    /// Whether the reader has been told already.
+    pub told: bool,
+}
+
+impl Failure {
+    pub fn new(what: impl Into<String>) -> Failure {
+        Failure {
+            what: what.into(),
+            remedy: None,
+            told: false,
+        }
+    }
+
+    /// Tells it now, so that other lines can close the output.
+    pub fn tell(mut self) -> Failure {
+        println!("{self}");
+        self.told = true;
+        self
+    }
+
+    /// Adds what the reader can do about it.
+    pub fn remedy(mut self, remedy: impl Into<String>) -> Failure {
+        self.remedy = Some(remedy.into());
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.what.trim_end())?;
+        match &self.remedy {
+            Some(remedy) => write!(f, "\nremedy: {remedy}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The root of the workspace.
+pub fn root() -> PathBuf {
+    let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    manifest.parent().map(Path::to_path_buf).unwrap_or(manifest)
+}
+
+/// Where cargo leaves what it builds.
+pub fn target_directory() -> PathBuf {
+    match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(directory) => root().join(directory),
+        None => root().join("target"),
+    }
+}
+
+/// `cargo` with these words as arguments, in the workspace, free of the variables that the cargo
+/// which started us set for us.
+pub fn cargo<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(arguments).current_dir(root());
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy().into_owned();
+        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// `openssl` with these words as arguments and with the system's own configuration.
+pub fn openssl(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
+    let mut command = Command::new("openssl");
+    command
+        .args(arguments)
+        .env_remove("OPENSSL_CONF")
+        .env_remove("OPENSSL_MODULES");
+    command
+}
+
+/// Runs a command to its end, keeping quiet unless it fails.
+///
+/// Returns its standard output. Its failure carries all it printed.
+pub fn quietly(command: &mut Command) -> Outcome<String> {
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| cannot_run(command, &error))?;
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        return Ok(stdout);
+    }
+    Err(Failure::new(format!(
+        "{} failed ({}):\n{stdout}{}",
+        describe(command),
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    )))
+}
+
+/// Runs a command to its end, its output going where ours goes.
+pub fn loudly(command: &mut Command) -> Outcome {
+    let status = command
+        .stdin(Stdio::null())
+        .status()
+        .map_err(|error| cannot_run(command, &error))?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "{} failed ({status})",
+        describe(command)
+    )))
+}
+
+/// Whether this command can be run and succeeds.
+pub fn succeeds(program: &str, arguments: &[&str]) -> bool {
+    Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+pub fn cannot_run(command: &Command, error: &std::io::Error) -> Failure {
+    Failure::new(format!("cannot run {}: {error}", describe(command))).remedy("cargo xtask setup")
+}
+
+/// Says which file an operation failed on.
+pub fn on<'a>(path: &'a Path, verb: &'a str) -> impl FnOnce(std::io::Error) -> Failure + 'a {
+    move |error| Failure::new(format!("cannot {verb} {}: {error}", path.display()))
+}
+
+fn describe(command: &Command) -> String {
+    std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(|word| word.to_string_lossy())
+        .collect::<Vec<_>>()
+        .join(" ")
+}

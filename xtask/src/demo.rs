@@ -1,0 +1,355 @@
+//! `cargo xtask demo`: the same certificate on real TLS servers, without lanes and with them.
+//!
+//! Two keys, two servers each (`openssl s_server`, stock and with `OPENSSL_CONF=dist/openssl.cnf`),
+//! clients of TLS 1.2 and 1.3 at once (`openssl s_client`), which verify the certificate and with it
+//! the server's signature. Which code signed is not for the clients to see: the counters tell it.
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::command::{Failure, Outcome, cannot_run, loudly, on, openssl, quietly, succeeds};
+use crate::dist::{self, Dist};
+use crate::setup;
+
+const KEYS: &[(&str, &str)] = &[("RSA-2048", "rsa:2048"), ("RSA-4096", "rsa:4096")];
+
+/// Clients that connect to a server at the same time, half of them with each version of TLS.
+const CLIENTS: usize = 8;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Sets up, builds, and shows.
+pub fn run() -> Outcome {
+    let start = Instant::now();
+    println!("Building the module and the command …");
+    setup::ensure()?;
+    let dist = dist::build()?;
+    println!("built in {:.0} s\n", start.elapsed().as_secs_f64());
+
+    let scratch = Scratch::new()?;
+    println!("{CLIENTS} clients (TLS 1.2 and 1.3) at each server, every signature verified:\n");
+    println!(
+        "{:<10} {:<10} {:>10} {:>15}  signed by",
+        "key", "server", "handshakes", "lane signatures"
+    );
+    for (name, algorithm) in KEYS {
+        let identity = Identity::make(scratch.path(), name, algorithm)?;
+        for with_lanes in [false, true] {
+            show(&dist, scratch.path(), &identity, with_lanes)?;
+        }
+    }
+    println!(
+        "\ns_server takes one connection at a time, so each request was alone. LOCKSTEP_LONE=lanes kept\n\
+         those on the lanes here; by default a lone request runs wherever it is faster.\n"
+    );
+    println!(
+        "What full lanes bring (`lockstep speed`, stock and lockstep in interleaved rounds):\n"
+    );
+    let mut speed = Command::new(dist.command());
+    loudly(speed.args([
+        "speed",
+        "rsa2048",
+        "rsa4096",
+        "--seconds",
+        "1",
+        "--fills",
+        "1,8",
+    ]))?;
+    println!(
+        "\nThe whole demonstration took {:.0} s.",
+        start.elapsed().as_secs_f64()
+    );
+    Ok(())
+}
+
+/// Runs one server with its clients and prints a line about them.
+fn show(dist: &Dist, scratch: &Path, identity: &Identity, with_lanes: bool) -> Outcome {
+    let label = if with_lanes { "lockstep" } else { "stock" };
+    let counters = scratch.join(format!("{}-{label}", identity.name));
+    fs::create_dir(&counters).map_err(on(&counters, "create"))?;
+    let server = Server::start(dist, scratch, identity, with_lanes.then_some(&counters))?;
+    let clients = (0..CLIENTS)
+        .map(|index| {
+            let version = if index % 2 == 0 { "-tls1_2" } else { "-tls1_3" };
+            Client::start(scratch, identity, &server, version, index)
+        })
+        .collect::<Outcome<Vec<_>>>()?;
+    for client in clients {
+        client.finish()?;
+    }
+    let signatures = lane_signatures(dist, &counters)?;
+    drop(server);
+    println!(
+        "{:<10} {label:<10} {CLIENTS:>10} {signatures:>15}  {}",
+        identity.name,
+        if signatures >= CLIENTS as u64 {
+            "vector lanes"
+        } else {
+            "OpenSSL's own code"
+        }
+    );
+    match (with_lanes, signatures) {
+        (true, signatures) if signatures < CLIENTS as u64 => Err(Failure::new(format!(
+            "only {signatures} of {CLIENTS} signatures ran on lanes"
+        ))
+        .remedy(format!("{} doctor", dist.command().display()))),
+        (false, 1..) => Err(Failure::new("the stock server signed on lanes")),
+        _ => Ok(()),
+    }
+}
+
+/// How many operations the counters in this directory say ran on lanes.
+fn lane_signatures(dist: &Dist, counters: &Path) -> Outcome<u64> {
+    let mut stat = Command::new(dist.command());
+    let told = quietly(
+        stat.args(["stat", "--total", "operations", "--dir"])
+            .arg(counters),
+    )?;
+    told.trim()
+        .parse()
+        .map_err(|_| Failure::new(format!("`lockstep stat` said {told:?}, which is no number")))
+}
+
+/// A key and its certificate.
+struct Identity {
+    name: &'static str,
+    key: PathBuf,
+    certificate: PathBuf,
+}
+
+impl Identity {
+    fn make(scratch: &Path, name: &'static str, algorithm: &str) -> Outcome<Identity> {
+        let key = scratch.join(format!("{name}.key.pem"));
+        let certificate = scratch.join(format!("{name}.pem"));
+        let mut request = openssl([
+            "req",
+            "-x509",
+            "-newkey",
+            algorithm,
+            "-nodes",
+            "-sha256",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=localhost",
+            "-addext",
+            "subjectAltName=DNS:localhost",
+        ]);
+        quietly(
+            request
+                .arg("-keyout")
+                .arg(&key)
+                .arg("-out")
+                .arg(&certificate),
+        )?;
+        Ok(Identity {
+            name,
+            key,
+            certificate,
+        })
+    }
+}
+
+/// A running `openssl s_server`, ended when dropped.
+struct Server {
+    child: Child,
+    port: u16,
+}
+
+impl Server {
+    /// Starts a server and waits until it accepts; with lanes if it is given a place for counters.
+    fn start(
+        dist: &Dist,
+        scratch: &Path,
+        identity: &Identity,
+        counters: Option<&PathBuf>,
+    ) -> Outcome<Server> {
+        let port = free_port()?;
+        let log = scratch.join(format!("{}-{port}.log", identity.name));
+        let output = File::create(&log).map_err(on(&log, "create"))?;
+        let mut command = ending_with_us(openssl(["s_server", "-www", "-accept"]));
+        command.arg(format!("127.0.0.1:{port}"));
+        command
+            .arg("-cert")
+            .arg(&identity.certificate)
+            .arg("-key")
+            .arg(&identity.key);
+        if let Some(counters) = counters {
+            command
+                .env("OPENSSL_CONF", dist.configuration())
+                .env("LOCKSTEP_STATS_DIR", counters)
+                .env("LOCKSTEP_STATS_KEEP", "1")
+                .env("LOCKSTEP_LONE", "lanes");
+        }
+        let errors = output.try_clone().map_err(on(&log, "open"))?;
+        command.stdin(Stdio::null()).stdout(output).stderr(errors);
+        let child = command
+            .spawn()
+            .map_err(|error| cannot_run(&command, &error))?;
+        let mut server = Server { child, port };
+        server.wait_until_ready(&log)?;
+        Ok(server)
+    }
+
+    fn wait_until_ready(&mut self, log: &Path) -> Outcome {
+        let start = Instant::now();
+        loop {
+            let said = fs::read_to_string(log).unwrap_or_default();
+            if said.contains("ACCEPT") {
+                return Ok(());
+            }
+            let ended = self.child.try_wait().ok().flatten().is_some();
+            if ended || start.elapsed() > PATIENCE {
+                return Err(Failure::new(format!(
+                    "openssl s_server did not start:\n{said}"
+                )));
+            }
+            sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        end(&mut self.child);
+    }
+}
+
+/// A running `openssl s_client`, ended when dropped.
+struct Client {
+    child: Child,
+    version: &'static str,
+    log: PathBuf,
+}
+
+impl Client {
+    fn start(
+        scratch: &Path,
+        identity: &Identity,
+        server: &Server,
+        version: &'static str,
+        index: usize,
+    ) -> Outcome<Client> {
+        let log = scratch.join(format!("client-{}-{index}.log", server.port));
+        let output = File::create(&log).map_err(on(&log, "create"))?;
+        let mut command = ending_with_us(openssl([
+            "s_client",
+            "-brief",
+            "-verify_return_error",
+            "-verify_hostname",
+            "localhost",
+        ]));
+        command
+            .arg(version)
+            .arg("-connect")
+            .arg(format!("127.0.0.1:{}", server.port));
+        command.arg("-CAfile").arg(&identity.certificate);
+        let errors = output.try_clone().map_err(on(&log, "open"))?;
+        command.stdin(Stdio::null()).stdout(output).stderr(errors);
+        let child = command
+            .spawn()
+            .map_err(|error| cannot_run(&command, &error))?;
+        Ok(Client {
+            child,
+            version,
+            log,
+        })
+    }
+
+    /// Waits for the end of the handshake, and demands that the client was content with it.
+    fn finish(mut self) -> Outcome {
+        let start = Instant::now();
+        let status = loop {
+            match self
+                .child
+                .try_wait()
+                .map_err(on(&self.log, "wait for the client of"))?
+            {
+                Some(status) => break status,
+                None if start.elapsed() > PATIENCE => {
+                    return Err(self.failure("did not end"));
+                }
+                None => sleep(Duration::from_millis(5)),
+            }
+        };
+        let said = fs::read_to_string(&self.log).unwrap_or_default();
+        let protocol = match self.version {
+            "-tls1_2" => "TLSv1.2",
+            _ => "TLSv1.3",
+        };
+        let content = ["Verification: OK", "Signature type: RSA-PSS", protocol];
+        match status.success() && content.iter().all(|line| said.contains(line)) {
+            true => Ok(()),
+            false => Err(self.failure("was not content")),
+        }
+    }
+
+    fn failure(&self, what: &str) -> Failure {
+        let said = fs::read_to_string(&self.log).unwrap_or_default();
+        Failure::new(format!("openssl s_client {} {what}:\n{said}", self.version))
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        end(&mut self.child);
+    }
+}
+
+fn end(child: &mut Child) {
+    // It may have ended by itself; then there is nothing to end.
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// The same command, ended by the kernel should we be killed before we can end it.
+fn ending_with_us(command: Command) -> Command {
+    if !succeeds("setpriv", &["--pdeathsig", "KILL", "true"]) {
+        return command;
+    }
+    let mut wrapped = Command::new("setpriv");
+    wrapped
+        .args(["--pdeathsig", "KILL"])
+        .arg(command.get_program())
+        .args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => wrapped.env(name, value),
+            None => wrapped.env_remove(name),
+        };
+    }
+    wrapped
+}
+
+fn free_port() -> Outcome<u16> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .and_then(|listener| listener.local_addr())
+        .map(|address| address.port())
+        .map_err(|error| Failure::new(format!("no free port on 127.0.0.1: {error}")))
+}
+
+/// A directory that goes away with its owner.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Outcome<Scratch> {
+        let path = std::env::temp_dir().join(format!("lockstep-demo-{}", std::process::id()));
+        fs::create_dir(&path).map_err(on(&path, "create"))?;
+        Ok(Scratch(path))
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Nothing depends on it being gone.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

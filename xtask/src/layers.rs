@@ -1,0 +1,301 @@
+//! `cargo xtask layers`: dependencies point one way, and `unsafe` stays where it belongs.
+//!
+//! Two kinds of rules. What a crate may depend on is read from `cargo tree`; what its sources may
+//! say is read from the sources, comments and literals left out.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::command::{Failure, Outcome, cargo, on, quietly, root};
+
+/// The rules for one crate.
+struct Layer {
+    /// Directory and, after `lockstep-`, the name of the package.
+    name: &'static str,
+    /// Our crates that it may depend on directly.
+    ours: &'static [&'static str],
+    /// Packages that must be nowhere below it, by the start of their names.
+    forbidden: &'static [&'static str],
+    /// Paths under the crate where `unsafe` may be written; empty means that the crate root must
+    /// forbid it.
+    unsafe_in: &'static [&'static str],
+    /// Words its sources must not hold.
+    unspoken: &'static [&'static str],
+}
+
+const RANDOMNESS: &[&str] = &[
+    "getrandom",
+    "rand",
+    "openssl",
+    "native-tls",
+    "libc",
+    "rustix",
+];
+
+const LAYERS: &[Layer] = &[
+    Layer {
+        name: "kernels",
+        ours: &[],
+        forbidden: RANDOMNESS,
+        unsafe_in: &["src/simd.rs", "src/simd/", "src/gauge.rs"],
+        unspoken: &[
+            "std::thread",
+            "std::env",
+            "std::fs",
+            "std::net",
+            "std::process",
+            "static mut",
+            "getrandom",
+            "openssl",
+        ],
+    },
+    Layer {
+        name: "engine",
+        ours: &["lockstep-kernels"],
+        forbidden: &["openssl", "native-tls"],
+        unsafe_in: &[],
+        unspoken: &["openssl_sys", "core_arch", "std::arch", "core::arch"],
+    },
+    Layer {
+        name: "provider",
+        ours: &["lockstep-kernels", "lockstep-engine"],
+        forbidden: &["native-tls"],
+        unsafe_in: &["src/", "tests/"],
+        unspoken: &["std::arch", "core::arch"],
+    },
+    Layer {
+        name: "cli",
+        ours: &["lockstep-kernels", "lockstep-engine"],
+        forbidden: &["native-tls"],
+        unsafe_in: &[],
+        unspoken: &["std::arch", "core::arch"],
+    },
+    Layer {
+        name: "xtask",
+        ours: &[],
+        forbidden: &["lockstep-"],
+        unsafe_in: &[],
+        unspoken: &[],
+    },
+];
+
+/// Checks every crate; returns a line for each.
+pub fn check() -> Outcome<String> {
+    let mut report = String::new();
+    let mut broken = Vec::new();
+    for layer in LAYERS {
+        let before = broken.len();
+        check_dependencies(layer, &mut broken)?;
+        let files = check_sources(layer, &mut broken)?;
+        let verdict = if broken.len() == before {
+            "ok"
+        } else {
+            "BROKEN"
+        };
+        let _ = writeln!(report, "layers: {:<8} {verdict}, {files} files", layer.name);
+    }
+    if broken.is_empty() {
+        return Ok(report);
+    }
+    Err(Failure::new(format!("{report}{}", broken.join("\n")))
+        .remedy("move the code to the layer it belongs to; the rules are in xtask/src/layers.rs"))
+}
+
+fn check_dependencies(layer: &Layer, broken: &mut Vec<String>) -> Outcome {
+    let package = match layer.name {
+        "xtask" => "xtask".to_owned(),
+        name => format!("lockstep-{name}"),
+    };
+    for name in dependencies(&package, 1)? {
+        if name.starts_with("lockstep-") && !layer.ours.contains(&name.as_str()) {
+            broken.push(format!(
+                "{package} depends on {name}, which stands above or beside it"
+            ));
+        }
+    }
+    for name in dependencies(&package, u32::MAX)? {
+        if let Some(start) = layer
+            .forbidden
+            .iter()
+            .find(|start| name.starts_with(**start))
+        {
+            broken.push(format!(
+                "{package} depends on {name}, and must not on {start}*"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The packages that this one is built with, down to a depth, itself left out.
+fn dependencies(package: &str, depth: u32) -> Outcome<Vec<String>> {
+    let depth = depth.to_string();
+    let tree = quietly(&mut cargo([
+        "tree",
+        "--package",
+        package,
+        "--edges",
+        "normal,build",
+        "--depth",
+        &depth,
+        "--prefix",
+        "none",
+        "--format",
+        "{p}",
+        "--locked",
+    ]))?;
+    Ok(tree
+        .lines()
+        .skip(1)
+        .filter_map(|line| line.split(' ').next())
+        .map(str::to_owned)
+        .collect())
+}
+
+/// Checks the words in the sources of a crate; returns how many files there are.
+fn check_sources(layer: &Layer, broken: &mut Vec<String>) -> Outcome<usize> {
+    let directory = root().join(layer.name);
+    let mut files = Vec::new();
+    for part in ["src", "tests", "benches", "examples"] {
+        rust_files(&directory.join(part), &mut files)?;
+    }
+    for path in &files {
+        let inside = path
+            .strip_prefix(&directory)
+            .unwrap_or(path)
+            .to_string_lossy()
+            .into_owned();
+        let code = code_only(&fs::read_to_string(path).map_err(on(path, "read"))?);
+        let may_be_unsafe = layer
+            .unsafe_in
+            .iter()
+            .any(|allowed| inside.starts_with(allowed));
+        for (number, line) in code.lines().enumerate() {
+            let mut complain = |what: &str| {
+                broken.push(format!("{}/{inside}:{}: {what}", layer.name, number + 1));
+            };
+            if !may_be_unsafe && has_word(line, "unsafe") {
+                complain("`unsafe` has no place here");
+            }
+            if inside.starts_with("src/")
+                && let Some(word) = layer.unspoken.iter().find(|word| line.contains(**word))
+            {
+                complain(&format!("`{word}` has no place in this crate"));
+            }
+        }
+    }
+    if layer.unsafe_in.is_empty() {
+        let crate_root = ["src/lib.rs", "src/main.rs"]
+            .iter()
+            .find_map(|name| fs::read_to_string(directory.join(name)).ok())
+            .unwrap_or_default();
+        if !crate_root.contains("#![forbid(unsafe_code)]") {
+            broken.push(format!(
+                "{} does not say #![forbid(unsafe_code)]",
+                layer.name
+            ));
+        }
+    }
+    Ok(files.len())
+}
+
+fn rust_files(directory: &Path, found: &mut Vec<PathBuf>) -> Outcome {
+    if !directory.exists() {
+        return Ok(());
+    }
+    let entries = fs::read_dir(directory).map_err(on(directory, "list"))?;
+    for entry in entries {
+        let path = entry.map_err(on(directory, "list"))?.path();
+        if path.is_dir() {
+            rust_files(&path, found)?;
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(())
+}
+
+/// The source with comments and the insides of literals left out, line by line.
+fn code_only(source: &str) -> String {
+    let mut code = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(next) = rest.chars().next() {
+        let length = literal_or_comment(rest, code.chars().next_back());
+        if length == 0 {
+            code.push(next);
+            rest = &rest[next.len_utf8()..];
+        } else {
+            code.extend(rest[..length].chars().filter(|c| *c == '\n'));
+            // What was left out still separates words.
+            code.push(' ');
+            rest = &rest[length..];
+        }
+    }
+    code
+}
+
+/// The length of the comment or literal that starts here, or 0.
+fn literal_or_comment(rest: &str, before: Option<char>) -> usize {
+    if rest.starts_with("//") {
+        return rest.find('\n').unwrap_or(rest.len());
+    }
+    if rest.starts_with("/*") {
+        return rest.find("*/").map_or(rest.len(), |end| end + 2);
+    }
+    let in_word = before.is_some_and(|c| c.is_alphanumeric() || c == '_');
+    if rest.starts_with('r') && !in_word {
+        let hashes = rest[1..].chars().take_while(|c| *c == '#').count();
+        if rest[1 + hashes..].starts_with('"') {
+            let end = format!("\"{}", "#".repeat(hashes));
+            let start = 2 + hashes;
+            return rest[start..]
+                .find(&end)
+                .map_or(rest.len(), |at| start + at + end.len());
+        }
+    }
+    if let Some(inside) = rest.strip_prefix('"') {
+        let mut escaped = false;
+        for (at, c) in inside.char_indices() {
+            match c {
+                _ if escaped => escaped = false,
+                '\\' => escaped = true,
+                '"' => return at + 2,
+                _ => {}
+            }
+        }
+        return rest.len();
+    }
+    // A character literal, not a lifetime: '"' would otherwise open a string.
+    match rest.as_bytes() {
+        [b'\'', b'\\', _, b'\'', ..] => 4,
+        [b'\'', c, b'\'', ..] if c.is_ascii() => 3,
+        _ => 0,
+    }
+}
+
+fn has_word(line: &str, word: &str) -> bool {
+    line.split(|c: char| !c.is_alphanumeric() && c != '_')
+        .any(|found| found == word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_and_literals_are_no_code() {
+        let source = "let a = \"unsafe \\\" unsafe\"; // unsafe\n/* unsafe\n */ let b = r#\"unsafe\"#; '\"'; unsafe";
+        let code = code_only(source);
+        assert_eq!(code.matches("unsafe").count(), 1);
+        assert_eq!(code.lines().count(), source.lines().count());
+    }
+
+    #[test]
+    fn attributes_are_not_the_keyword() {
+        assert!(!has_word("#![forbid(unsafe_code)]", "unsafe"));
+        assert!(has_word("unsafe { }", "unsafe"));
+        assert!(has_word("#[unsafe(no_mangle)]", "unsafe"));
+    }
+}

@@ -1,0 +1,139 @@
+//! `cargo xtask setup`: what a machine needs before Lockstep can be built and tested on it.
+
+use std::process::Command;
+
+use crate::command::{Failure, Outcome, cargo, loudly, quietly, succeeds};
+
+/// One thing that must be there.
+struct Need {
+    what: &'static str,
+    present: fn() -> bool,
+    debian: &'static str,
+    fedora: &'static str,
+}
+
+const NEEDS: &[Need] = &[
+    Need {
+        what: "a C compiler driver, for linking",
+        present: || succeeds("cc", &["--version"]),
+        debian: "gcc libc6-dev",
+        fedora: "gcc glibc-devel",
+    },
+    Need {
+        what: "pkg-config",
+        present: || succeeds("pkg-config", &["--version"]),
+        debian: "pkg-config",
+        fedora: "pkgconf-pkg-config",
+    },
+    Need {
+        what: "the openssl command, version 3 or later",
+        present: || openssl_version().is_some_and(|major| major >= 3),
+        debian: "openssl",
+        fedora: "openssl",
+    },
+    Need {
+        what: "libcrypto's headers, version 3 or later",
+        present: || succeeds("pkg-config", &["--atleast-version=3.0", "libcrypto"]),
+        debian: "libssl-dev",
+        fedora: "openssl-devel",
+    },
+    Need {
+        what: "objdump",
+        present: || succeeds("objdump", &["--version"]),
+        debian: "binutils",
+        fedora: "binutils",
+    },
+];
+
+/// Checks everything, installs what is missing, and says so line by line.
+pub fn run() -> Outcome {
+    ensure()?;
+    for need in NEEDS {
+        println!("ok       {}", need.what);
+    }
+    // Nothing depends on this one: without it `cargo xtask test` skips one check, and says so.
+    if !has_cargo_deny() {
+        eprintln!("setup: building cargo-deny (a few minutes, once)");
+        loudly(&mut cargo(["install", "--quiet", "--locked", "cargo-deny"]))?;
+    }
+    println!("ok       cargo-deny");
+    Ok(())
+}
+
+/// Checks everything and installs what is missing, silent where nothing is.
+pub fn ensure() -> Outcome {
+    for component in ["fmt", "clippy"] {
+        quietly(&mut cargo([component, "--version"])).map_err(|_| {
+            Failure::new(format!("`cargo {component}` is missing"))
+                .remedy("rustup component add rustfmt clippy")
+        })?;
+    }
+    let missing: Vec<&Need> = NEEDS.iter().filter(|need| !(need.present)()).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    install(&missing)?;
+    match missing.iter().find(|need| !(need.present)()) {
+        None => Ok(()),
+        Some(need) => Err(Failure::new(format!(
+            "{} is still missing after installing {}",
+            need.what, need.debian
+        ))),
+    }
+}
+
+/// Whether `cargo deny` can be run.
+pub fn has_cargo_deny() -> bool {
+    quietly(&mut cargo(["deny", "--version"])).is_ok()
+}
+
+fn install(missing: &[&Need]) -> Outcome {
+    let list = |packages: fn(&Need) -> &'static str| {
+        missing
+            .iter()
+            .map(|need| packages(need))
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    let what = missing
+        .iter()
+        .map(|need| need.what)
+        .collect::<Vec<_>>()
+        .join("; ");
+    let debian = list(|need| need.debian);
+    if !succeeds("apt-get", &["--version"]) {
+        return Err(Failure::new(format!("missing: {what}"))
+            .remedy(format!("dnf install {}", list(|need| need.fedora))));
+    }
+    if !is_root() {
+        return Err(Failure::new(format!("missing: {what}")).remedy(format!(
+            "sudo apt-get update && sudo apt-get install -y {debian}"
+        )));
+    }
+    eprintln!("setup: installing {debian}");
+    let apt = |arguments: &[&str]| {
+        let mut command = Command::new("apt-get");
+        command
+            .args(arguments)
+            .env("DEBIAN_FRONTEND", "noninteractive");
+        command
+    };
+    loudly(&mut apt(&["update", "-q"]))?;
+    let mut install = apt(&["install", "-q", "-y", "--no-install-recommends"]);
+    loudly(install.args(debian.split(' ')))
+}
+
+fn is_root() -> bool {
+    quietly(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0")
+}
+
+/// The major version of the `openssl` command.
+fn openssl_version() -> Option<u32> {
+    let version = quietly(&mut crate::command::openssl(["version"])).ok()?;
+    version
+        .strip_prefix("OpenSSL ")?
+        .split('.')
+        .next()?
+        .parse()
+        .ok()
+}

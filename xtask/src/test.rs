@@ -1,0 +1,206 @@
+//! `cargo xtask test`: every check there is, one after the other, and a count at the end.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::time::Instant;
+
+use crate::command::{Failure, Outcome, cannot_run, cargo, quietly, root, target_directory};
+use crate::dist::Flavour;
+use crate::{disassembly, dist, layers, setup};
+
+/// How many tests or checks ended in each way.
+#[derive(Clone, Copy, Default)]
+struct Count {
+    passed: u64,
+    failed: u64,
+    skipped: u64,
+}
+
+impl Count {
+    const PASSED: Count = Count {
+        passed: 1,
+        failed: 0,
+        skipped: 0,
+    };
+    const FAILED: Count = Count {
+        passed: 0,
+        failed: 1,
+        skipped: 0,
+    };
+    const SKIPPED: Count = Count {
+        passed: 0,
+        failed: 0,
+        skipped: 1,
+    };
+
+    fn add(&mut self, other: Count) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
+}
+
+/// A check, and how to run it.
+type Check = (&'static str, fn() -> Outcome<Count>);
+
+/// In the order they run: the quick ones first, and `dist` before what reads it.
+const CHECKS: &[Check] = &[
+    ("format", || passes(["fmt", "--all", "--check"])),
+    ("clippy", || {
+        passes([
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--all-features",
+            "--locked",
+            "--",
+            "-D",
+            "warnings",
+        ])
+    }),
+    ("deny", deny),
+    ("layers", || layers::check().map(|_| Count::PASSED)),
+    ("dist", || dist::build().map(|_| Count::PASSED)),
+    ("disassembly", || {
+        disassembly::check(&dist::module()).map(|_| Count::PASSED)
+    }),
+    ("documentation", documentation),
+    ("tests", tests),
+];
+
+/// Runs all checks, or those named; fails if one of them does, after running the others too.
+pub fn run(names: &[&str]) -> Outcome {
+    if let ["--list"] = names {
+        CHECKS.iter().for_each(|(name, _)| println!("{name}"));
+        return Ok(());
+    }
+    let known = |name: &&str| CHECKS.iter().any(|(check, _)| check == name);
+    if let Some(unknown) = names.iter().find(|name| !known(name)) {
+        return Err(Failure::new(format!("there is no check `{unknown}`"))
+            .remedy("cargo xtask test --list"));
+    }
+    setup::ensure()?;
+    let mut total = Count::default();
+    let mut failed = Vec::new();
+    for (name, check) in CHECKS
+        .iter()
+        .filter(|(name, _)| names.is_empty() || names.contains(name))
+    {
+        println!("{name} …");
+        let start = Instant::now();
+        let count = check().unwrap_or_else(|failure| {
+            println!("{failure}");
+            Count::FAILED
+        });
+        let verdict = match count {
+            Count {
+                failed: 0,
+                passed: 0,
+                ..
+            } => "skipped",
+            Count { failed: 0, .. } => "ok",
+            _ => {
+                failed.push(*name);
+                "FAILED"
+            }
+        };
+        println!("{name} {verdict} ({:.1} s)", start.elapsed().as_secs_f64());
+        total.add(count);
+    }
+    let outcome = match failed.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::new(format!("failed: {}", failed.join(", "))).tell()),
+    };
+    println!(
+        "{} passed, {} failed, {} skipped",
+        total.passed, total.failed, total.skipped
+    );
+    outcome
+}
+
+fn passes<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Outcome<Count> {
+    quietly(&mut cargo(arguments)).map(|_| Count::PASSED)
+}
+
+/// Licences, sources and bans of all dependencies. Advisories are left out: their database is
+/// fetched from elsewhere on every run, and a test must not fail for a network.
+fn deny() -> Outcome<Count> {
+    if !setup::has_cargo_deny() {
+        println!("cargo-deny is not installed (`cargo xtask setup` installs it)");
+        return Ok(Count::SKIPPED);
+    }
+    passes(["deny", "--offline", "check", "bans", "licenses", "sources"])
+}
+
+fn documentation() -> Outcome<Count> {
+    let mut command = cargo([
+        "doc",
+        "--workspace",
+        "--no-deps",
+        "--document-private-items",
+        "--locked",
+    ]);
+    quietly(command.env("RUSTDOCFLAGS", "-D warnings")).map(|_| Count::PASSED)
+}
+
+/// All tests of the workspace, with `dist/` and a second module that can be made to fail.
+fn tests() -> Outcome<Count> {
+    let release = dist::build()?;
+    let faulty = dist::build_into(
+        &target_directory().join("dist-faults"),
+        Flavour::FaultInjection,
+    )?;
+    let mut command = cargo(["test", "--workspace", "--no-fail-fast", "--locked"]);
+    command
+        .env("LOCKSTEP_DIST", release.directory)
+        .env("LOCKSTEP_FAULT_DIST", faulty.directory)
+        .current_dir(root())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    let mut child = command
+        .spawn()
+        .map_err(|error| cannot_run(&command, &error))?;
+    let mut count = Count::default();
+    if let Some(stdout) = child.stdout.take() {
+        for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line).into_owned();
+            println!("{line}");
+            count.add(counts_of(&line).unwrap_or_default());
+        }
+    }
+    let status = child.wait().map_err(|error| cannot_run(&command, &error))?;
+    if !status.success() && count.failed == 0 {
+        // It did not build, or a test process died before it could count.
+        count.add(Count::FAILED);
+    }
+    Ok(count)
+}
+
+/// The counts in a line by which a test program closes.
+fn counts_of(line: &str) -> Option<Count> {
+    let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
+    let mut count = Count::default();
+    for part in counts.split("; ") {
+        let (number, what) = part.trim().split_once(' ')?;
+        match what {
+            "passed" => count.passed = number.parse().ok()?,
+            "failed" => count.failed = number.parse().ok()?,
+            "ignored" => count.skipped = number.parse().ok()?,
+            _ => {}
+        }
+    }
+    Some(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_read_from_a_closing_line() {
+        let line = "test result: FAILED. 31 passed; 2 failed; 4 ignored; 0 measured; 1 filtered out; finished in 0.52s";
+        let count = counts_of(line).unwrap();
+        assert_eq!((count.passed, count.failed, count.skipped), (31, 2, 4));
+        assert!(counts_of("test engine::works ... ok").is_none());
+    }
+}
