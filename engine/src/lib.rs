@@ -1,1 +1,183 @@
-//! Placeholder.
+//! Batches requests from many threads and jobs onto vector lanes.
+//!
+//! An [`Engine`] takes [`Request`]s in two ways. [`Engine::run`] serves a thread that blocks: it
+//! leads a batch or waits for one. [`Engine::submit`] serves an asynchronous job: a worker leads, and
+//! [`Notify`] tells the job that its [`Ticket`] is done. Either may be [`Declined`]; then the caller
+//! asks stock OpenSSL.
+//!
+//! One request goes through `request`, `queue` (with `policy`), `executor`, the kernels, and `ticket`.
+#![forbid(unsafe_code)]
+
+mod config;
+mod executor;
+pub mod metrics;
+mod policy;
+mod queue;
+mod request;
+mod rsa_key;
+mod sync;
+mod ticket;
+mod worker;
+
+use std::process;
+
+pub use config::{BackendChoice, Config, ConfigError};
+pub use lockstep_kernels::backend::Backend;
+pub use lockstep_kernels::rsa::{Components as RsaComponents, JobError, Size, Unsupported};
+pub use metrics::{ProcessStats, Snapshot, read_stats};
+pub use policy::Lone;
+pub use request::{Declined, Fallback, Request, Response, Shape, StockGuard};
+pub use rsa_key::RsaKey;
+pub use ticket::{Notify, Ticket};
+
+use executor::{Cpu, CpuRequest, Executor};
+use metrics::Metrics;
+use policy::Policy;
+use queue::Queue;
+use sync::Arc;
+
+/// A queue with its slots, its workers and its counters.
+///
+/// Making one is cheap and starts no thread. It belongs to the process that made it: after a fork, the
+/// child makes its own and forgets this one, whose locks may be held by threads that the child does
+/// not have. Dropping it in the child does nothing.
+pub struct Engine {
+    inner: Inner,
+    pid: u32,
+}
+
+enum Inner {
+    Lanes {
+        queue: Arc<Queue<Cpu>>,
+        backend: Backend,
+    },
+    /// No lanes: everything is declined and counted.
+    Off(Box<Metrics>),
+}
+
+impl Engine {
+    /// An engine as configured.
+    pub fn new(config: Config) -> Engine {
+        let slots = config.slots.max(1);
+        let backend = config.backend.resolve();
+        let name = backend.map_or("none", Backend::name);
+        let metrics = Metrics::new(name, slots, config.stats_dir.as_deref(), config.stats_keep);
+        let inner = match backend {
+            Some(backend) => {
+                let [blocking_rule, worker_rule, patience, trim] = config.tuning;
+                let policy = Policy {
+                    slots,
+                    yields: config.gather,
+                    blocking_rule,
+                    worker_rule,
+                    patience,
+                    trim: trim > 0,
+                };
+                let executor = Cpu::new(backend, config.lone);
+                let queue = Arc::new(Queue::new(executor, policy, config.max_async, metrics));
+                Inner::Lanes { queue, backend }
+            }
+            None => Inner::Off(Box::new(metrics)),
+        };
+        Engine {
+            inner,
+            pid: process::id(),
+        }
+    }
+
+    /// The lanes in use; `None` if every request is declined.
+    pub fn backend(&self) -> Option<Backend> {
+        match self.inner {
+            Inner::Lanes { backend, .. } => Some(backend),
+            Inner::Off(_) => None,
+        }
+    }
+
+    /// Serves a request while the calling thread blocks.
+    pub fn run(&self, request: Request) -> Result<Response, Declined> {
+        let queue = self.queue()?;
+        let request = CpuRequest::from(request);
+        queue.run(request.shape(), request)
+    }
+
+    /// Queues a request and returns at once. `notify` is told when the ticket is done.
+    pub fn submit(&self, request: Request, notify: Box<dyn Notify>) -> Result<Ticket, Declined> {
+        let queue = self.queue()?;
+        let request = CpuRequest::from(request);
+        queue.submit(request.shape(), request, notify)
+    }
+
+    /// Runs requests as one batch on the calling thread, past the queue and its slots: for measuring
+    /// what a batch of this fill costs.
+    ///
+    /// # Panics
+    ///
+    /// If the requests differ in shape, or are none or more than a batch takes.
+    pub fn execute(&self, requests: Vec<Request>) -> Vec<Result<Response, Declined>> {
+        let queue = match &self.inner {
+            Inner::Lanes { queue, .. } => queue,
+            Inner::Off(_) => {
+                return requests
+                    .iter()
+                    .map(|_| Err(self.declined(Declined::NoBackend)))
+                    .collect();
+            }
+        };
+        let requests: Vec<_> = requests.into_iter().map(CpuRequest::from).collect();
+        let shape = requests.first().expect("a batch has a request").shape();
+        assert!(
+            requests.len() <= queue.executor.batch(shape),
+            "too many requests for a batch"
+        );
+        assert!(
+            requests.iter().all(|request| request.shape() == shape),
+            "one shape in a batch"
+        );
+        queue.execute(shape, requests)
+    }
+
+    /// The counters now.
+    pub fn metrics(&self) -> Snapshot {
+        self.counters().snapshot()
+    }
+
+    /// Counts something that went to stock OpenSSL without a request to this engine: a key that no
+    /// lane can serve, a job that could not pause. What this engine declines, it has counted itself.
+    pub fn count_fallback(&self, reason: Fallback) {
+        self.counters().fallback(reason);
+        self.counters().publish();
+    }
+
+    fn queue(&self) -> Result<&Arc<Queue<Cpu>>, Declined> {
+        match &self.inner {
+            Inner::Lanes { queue, .. } => Ok(queue),
+            Inner::Off(_) => Err(self.declined(Declined::NoBackend)),
+        }
+    }
+
+    fn declined(&self, declined: Declined) -> Declined {
+        self.count_fallback(declined.fallback());
+        declined
+    }
+
+    fn counters(&self) -> &Metrics {
+        match &self.inner {
+            Inner::Lanes { queue, .. } => &queue.metrics,
+            Inner::Off(metrics) => metrics,
+        }
+    }
+}
+
+impl Drop for Engine {
+    /// Declines what waits, waits for the workers, and removes the published counters; in a forked
+    /// child nothing of this.
+    fn drop(&mut self) {
+        if self.pid != process::id() {
+            return;
+        }
+        if let Inner::Lanes { queue, .. } = &self.inner {
+            worker::stop(queue);
+        }
+        self.counters().unpublish();
+    }
+}

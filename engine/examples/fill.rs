@@ -1,0 +1,209 @@
+//! Drives an engine with blocking threads or asynchronous jobs, and prints how its lanes fill.
+//!
+//! `cargo run --release -p lockstep-engine --example fill -- [threads N | jobs N] [key=value …]`
+//!
+//! Keys: `seconds` (2), `bits` (2048), `think_us` (0: work of each caller between two requests), and
+//! the settings of the engine.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use lockstep_engine::{Config, Declined, Engine, Notify, Request, RsaComponents, RsaKey};
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let mode = arguments.next().unwrap_or("threads".to_owned());
+    let count: usize = arguments.next().and_then(|n| n.parse().ok()).unwrap_or(16);
+    let mut load = Load {
+        seconds: 2.0,
+        think: Duration::ZERO,
+        key: None,
+    };
+    let mut bits = 2048;
+    let mut settings = Vec::new();
+    for argument in arguments {
+        let Some((key, value)) = argument.split_once('=') else {
+            eprintln!("'{argument}' is not key=value");
+            return ExitCode::FAILURE;
+        };
+        match key {
+            "seconds" => load.seconds = value.parse().expect("a number"),
+            "bits" => bits = value.parse().expect("a number"),
+            "think_us" => load.think = Duration::from_micros(value.parse().expect("a number")),
+            _ => settings.push((key.to_owned(), value.to_owned())),
+        }
+    }
+    let config = match Config::from_pairs(settings) {
+        Ok(config) => config,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    load.key = Some(Arc::new(test_key(bits)));
+
+    let engine = Engine::new(config);
+    let before = cpu_seconds();
+    let start = Instant::now();
+    let (served, lone) = match mode.as_str() {
+        "threads" => load.threads(&engine, count),
+        "jobs" => load.jobs(&engine, count),
+        _ => {
+            eprintln!("'{mode}' is neither threads nor jobs");
+            return ExitCode::FAILURE;
+        }
+    };
+    let seconds = start.elapsed().as_secs_f64();
+    let cpu = cpu_seconds() - before;
+    let counters = engine.metrics();
+    println!(
+        "{mode} {count}: {:.0} op/s, {:.0} op/cpu-s, fill {:.2} of 4, lone {:.1} %, batches {:?}, \
+         yields {}, mean wait {:.0} us, max {:.0} us",
+        served as f64 / seconds,
+        served as f64 / cpu,
+        counters.average_fill(),
+        100.0 * lone as f64 / served as f64,
+        counters.batch_fill,
+        counters.yields,
+        counters.wait_total_ns as f64 / 1e3 / counters.operations().max(1) as f64,
+        counters.wait_max_ns as f64 / 1e3,
+    );
+    ExitCode::SUCCESS
+}
+
+struct Load {
+    seconds: f64,
+    think: Duration,
+    key: Option<Arc<RsaKey>>,
+}
+
+impl Load {
+    fn request(&self, number: u64) -> Request {
+        let key = self.key.clone().expect("main made a key");
+        let mut input = vec![0; key.modulus_bytes()];
+        input[1..9].copy_from_slice(&number.to_be_bytes());
+        input[16] = 1;
+        Request::RsaPrivate { key, input }
+    }
+
+    /// Blocking threads, each in a closed loop.
+    fn threads(&self, engine: &Engine, count: usize) -> (u64, u64) {
+        let (stop, served, lone) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for thread in 0..count as u64 {
+                let (stop, served, lone) = (&stop, &served, &lone);
+                scope.spawn(move || {
+                    let mut number = thread << 32;
+                    while !stop.load(Ordering::Relaxed) {
+                        number += 1;
+                        match engine.run(self.request(number)) {
+                            Ok(_) => {}
+                            Err(declined @ Declined::Lone(_)) => {
+                                // What stock OpenSSL takes for RSA-2048 on the machine of the notes.
+                                burn(Duration::from_micros(275));
+                                lone.fetch_add(1, Ordering::Relaxed);
+                                drop(declined);
+                            }
+                            Err(declined) => panic!("{declined}"),
+                        }
+                        served.fetch_add(1, Ordering::Relaxed);
+                        burn(self.think);
+                    }
+                });
+            }
+            std::thread::sleep(Duration::from_secs_f64(self.seconds));
+            stop.store(true, Ordering::Relaxed);
+        });
+        (served.into_inner(), lone.into_inner())
+    }
+
+    /// One thread that keeps `count` jobs in flight, as an event loop does.
+    fn jobs(&self, engine: &Engine, count: usize) -> (u64, u64) {
+        struct Tell(mpsc::Sender<usize>, usize);
+        impl Notify for Tell {
+            fn notify(&self) {
+                // The receiver is gone when the time is up.
+                let _ = self.0.send(self.1);
+            }
+        }
+        let (sender, done) = mpsc::channel();
+        let submit = |job: usize, number: u64| {
+            let tell = Box::new(Tell(sender.clone(), job));
+            engine
+                .submit(self.request(number), tell)
+                .expect("the queue has room")
+        };
+        let mut tickets: Vec<_> = (0..count).map(|job| Some(submit(job, 0))).collect();
+        let mut served = 0;
+        let start = Instant::now();
+        while start.elapsed().as_secs_f64() < self.seconds {
+            let job = done.recv().expect("we hold a sender");
+            let ticket = tickets[job].take().expect("each job is told once");
+            ticket.take().expect("the lanes serve it");
+            served += 1;
+            burn(self.think);
+            tickets[job] = Some(submit(job, served));
+        }
+        (served, 0)
+    }
+}
+
+/// Keeps the CPU busy for some of this thread's own time.
+fn burn(time: Duration) {
+    // About four cycles a round at 3.6 GHz.
+    let mut x = 1_u64;
+    for _ in 0..time.as_nanos() as u64 * 9 / 10 {
+        x = std::hint::black_box(x.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    }
+}
+
+/// The CPU time that this process has used.
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").expect("this is Linux");
+    let fields: Vec<_> = stat
+        .rsplit_once(')')
+        .expect("a command")
+        .1
+        .split_whitespace()
+        .collect();
+    let ticks = |field: usize| fields[field].parse::<f64>().expect("a number");
+    (ticks(11) + ticks(12)) / 100.0
+}
+
+/// The test key of this size.
+fn test_key(bits: usize) -> RsaKey {
+    let text = match bits {
+        1024 => include_str!("../testdata/rsa1024.txt"),
+        2048 => include_str!("../testdata/rsa2048.txt"),
+        3072 => include_str!("../testdata/rsa3072.txt"),
+        4096 => include_str!("../testdata/rsa4096.txt"),
+        _ => panic!("there is no test key of {bits} bits"),
+    };
+    let part = |name: &str| -> Vec<u8> {
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        let hex = line.expect("every part is there").as_bytes();
+        let digits = hex
+            .chunks(2)
+            .map(|two| std::str::from_utf8(two).expect("ASCII"));
+        digits
+            .map(|two| u8::from_str_radix(two, 16).expect("hexadecimal"))
+            .collect()
+    };
+    let [n, e, p, q] = ["n", "e", "p", "q"].map(part);
+    let [dp, dq, qinv] = ["dp", "dq", "qinv"].map(part);
+    let components = RsaComponents {
+        n: &n,
+        e: &e,
+        p: &p,
+        q: &q,
+        dp: &dp,
+        dq: &dq,
+        qinv: &qinv,
+    };
+    RsaKey::new(&components).expect("the test key is sound")
+}

@@ -1,0 +1,209 @@
+//! Settings: from the provider's section of `openssl.cnf`, and from the environment.
+
+use std::fmt;
+use std::num::NonZero;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::thread;
+
+use lockstep_kernels::backend::Backend;
+
+use crate::policy::Lone;
+
+/// How an engine works. `Default` is right for almost everybody.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Which lanes compute.
+    pub backend: BackendChoice,
+    /// How many batches may run at a time. Default: the CPUs that this process may use.
+    pub slots: usize,
+    /// How many submitted requests may be open; more are declined. Default: 1024.
+    pub max_async: usize,
+    /// Whether requests that are alone go to stock OpenSSL. Default: where it was measured faster.
+    pub lone: Lone,
+    /// How often a leader that expects more requests may yield its CPU. Default: 16; 0 turns
+    /// gathering off.
+    pub gather: u32,
+    /// Where to publish the counters. Default: nowhere.
+    pub stats_dir: Option<PathBuf>,
+    /// Whether the published counters stay when the engine is dropped. Default: no.
+    pub stats_keep: bool,
+    #[doc(hidden)]
+    pub tuning: [u32; 4],
+}
+
+/// Which lanes compute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BackendChoice {
+    /// The best that this CPU has instructions for; without any, everything is declined.
+    #[default]
+    Auto,
+    /// This one; the slow portable one too.
+    Named(Backend),
+    /// None: everything is declined.
+    None,
+}
+
+impl BackendChoice {
+    /// The backend that this choice means on this CPU.
+    pub fn resolve(self) -> Option<Backend> {
+        match self {
+            BackendChoice::Auto => Backend::best_hardware(),
+            BackendChoice::Named(backend) => Some(backend),
+            BackendChoice::None => None,
+        }
+    }
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            backend: BackendChoice::Auto,
+            slots: thread::available_parallelism().map_or(1, NonZero::get),
+            max_async: 1024,
+            lone: Lone::Auto,
+            gather: 16,
+            stats_dir: None,
+            stats_keep: false,
+            tuning: [0, 0, 2, 0],
+        }
+    }
+}
+
+impl Config {
+    /// The names of all settings. In the environment they are upper-case behind `LOCKSTEP_`.
+    pub const KEYS: &[&str] = &[
+        "backend",
+        "slots",
+        "max_async",
+        "lone",
+        "gather",
+        "stats_dir",
+        "stats_keep",
+    ];
+
+    /// The default, changed by settings as text.
+    pub fn from_pairs(
+        pairs: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Config, ConfigError> {
+        let mut config = Config::default();
+        for (key, value) in pairs {
+            config.set(&key, &value)?;
+        }
+        Ok(config)
+    }
+
+    /// This configuration, changed by the environment: `LOCKSTEP_BACKEND`, `LOCKSTEP_SLOTS` and so
+    /// on. Empty variables count as unset.
+    pub fn with_env(mut self) -> Result<Config, ConfigError> {
+        for &key in Config::KEYS {
+            let variable = format!("LOCKSTEP_{}", key.to_uppercase());
+            let Some(value) = std::env::var_os(&variable).filter(|value| !value.is_empty()) else {
+                continue;
+            };
+            let set = match value.to_str() {
+                Some(value) => self.set(key, value),
+                None if key == "stats_dir" => {
+                    self.stats_dir = Some(PathBuf::from(value));
+                    Ok(())
+                }
+                None => Err(ConfigError::value(key, &value.to_string_lossy(), "text")),
+            };
+            set.map_err(|error| ConfigError {
+                key: variable,
+                ..error
+            })?;
+        }
+        Ok(self)
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), ConfigError> {
+        match key {
+            "backend" => self.backend = backend(value)?,
+            "slots" => self.slots = number(key, value, 1, 4096)?,
+            "max_async" => self.max_async = number(key, value, 0, 1 << 20)?,
+            "lone" => {
+                self.lone = match value {
+                    "auto" => Lone::Auto,
+                    "lanes" => Lone::Lanes,
+                    "stock" => Lone::Stock,
+                    _ => return Err(ConfigError::value(key, value, "auto, lanes or stock")),
+                }
+            }
+            "gather" => self.gather = number(key, value, 0, 1000)?,
+            "stats_dir" => {
+                self.stats_dir = (!value.is_empty()).then(|| PathBuf::from(value));
+            }
+            "stats_keep" => {
+                self.stats_keep = match value {
+                    "1" | "yes" => true,
+                    "0" | "no" => false,
+                    _ => return Err(ConfigError::value(key, value, "yes or no")),
+                }
+            }
+            _ => {
+                let problem = format!("is not a setting; there are {}", Config::KEYS.join(", "));
+                return Err(ConfigError {
+                    key: key.to_owned(),
+                    problem,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn backend(value: &str) -> Result<BackendChoice, ConfigError> {
+    let available = Backend::available();
+    let chosen = Backend::from_name(value).filter(|backend| available.contains(backend));
+    match (value, chosen) {
+        ("auto", _) => Ok(BackendChoice::Auto),
+        ("none", _) => Ok(BackendChoice::None),
+        (_, Some(backend)) => Ok(BackendChoice::Named(backend)),
+        (_, None) => {
+            let names: Vec<_> = available.iter().map(|backend| backend.name()).collect();
+            let wanted = format!("auto, none or one that this CPU has: {}", names.join(", "));
+            Err(ConfigError::value("backend", value, &wanted))
+        }
+    }
+}
+
+fn number<N: FromStr + PartialOrd + fmt::Display>(
+    key: &str,
+    value: &str,
+    least: N,
+    most: N,
+) -> Result<N, ConfigError> {
+    match value.parse() {
+        Ok(number) if least <= number && number <= most => Ok(number),
+        _ => Err(ConfigError::value(
+            key,
+            value,
+            &format!("a number from {least} to {most}"),
+        )),
+    }
+}
+
+/// A setting that is not understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    key: String,
+    problem: String,
+}
+
+impl ConfigError {
+    fn value(key: &str, value: &str, wanted: &str) -> ConfigError {
+        ConfigError {
+            key: key.to_owned(),
+            problem: format!("is '{value}', but must be {wanted}"),
+        }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "lockstep: {} {}", self.key, self.problem)
+    }
+}
+
+impl std::error::Error for ConfigError {}

@@ -1,0 +1,467 @@
+//! Counters: lock-free to count, one JSON document to read, and a file for other processes.
+//!
+//! The document has these keys, all numbers but `version` and `backend`:
+//!
+//! | key | meaning |
+//! |---|---|
+//! | `sequence`, `sequence_end` | equal, unless the file was read while it was written |
+//! | `version`, `backend` | of the engine; `backend` is `none` without lanes |
+//! | `pid`, `started` | the process, and its start in clock ticks since boot |
+//! | `slots` | batches that may run at a time |
+//! | `operations.SHAPE` | requests that a batch took, by [`Shape::name`] |
+//! | `batches`, `passes` | batches, and passes of the lanes in them |
+//! | `batch_fill.N`, `pass_fill.N` | how many of them had N requests |
+//! | `wait_total_ns`, `wait_max_ns` | time in the queue, before a batch took the request |
+//! | `yields` | how often a leader yielded to let requests gather |
+//! | `async_submitted`, `paused` | submitted requests, and those not taken now |
+//! | `fallbacks.REASON` | requests and keys that went to stock OpenSSL, by [`Fallback::name`] |
+//! | `failed_checks` | results that did not pass their check; equals `fallbacks.check_failed` |
+//! | `write_errors` | failed attempts to write the file |
+
+use std::fmt::Write as _;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crate::queue::Waits;
+use crate::request::{Fallback, Shape};
+
+const SHAPES: usize = Shape::ALL.len();
+const REASONS: usize = Fallback::ALL.len();
+/// The most requests in a batch or a pass that the histograms tell apart.
+const FILLS: usize = 8;
+/// The length of the file: one page, so that most reads meet no write.
+const DOCUMENT_BYTES: usize = 4096;
+
+/// The counters of one engine at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The version of the engine.
+    pub version: String,
+    /// The lanes in use, or `none`.
+    pub backend: String,
+    /// The process.
+    pub pid: u64,
+    /// When it started, in clock ticks since boot: tells it from a later process with the same pid.
+    pub started: u64,
+    /// Batches that may run at a time.
+    pub slots: u64,
+    /// Requests that a batch took, in the order of [`Shape::ALL`].
+    pub by_shape: [u64; SHAPES],
+    /// Batches.
+    pub batches: u64,
+    /// Passes of the lanes.
+    pub passes: u64,
+    /// Batches by their number of requests, from one.
+    pub batch_fill: [u64; FILLS],
+    /// Passes by their number of requests, from one.
+    pub pass_fill: [u64; FILLS],
+    /// Time that requests spent in the queue, in nanoseconds.
+    pub wait_total_ns: u64,
+    /// The longest such time.
+    pub wait_max_ns: u64,
+    /// How often a leader yielded its CPU to let requests gather.
+    pub yields: u64,
+    /// Submitted requests.
+    pub async_submitted: u64,
+    /// Submitted requests whose answer is not taken yet.
+    pub paused: u64,
+    /// Requests and keys that went to stock OpenSSL, in the order of [`Fallback::ALL`].
+    pub by_reason: [u64; REASONS],
+    /// Results that did not pass their check.
+    pub failed_checks: u64,
+    /// Failed attempts to write the statistics file.
+    pub write_errors: u64,
+}
+
+impl Snapshot {
+    /// Requests that a batch took.
+    pub fn operations(&self) -> u64 {
+        self.by_shape.iter().sum()
+    }
+
+    /// Requests and keys that went to stock OpenSSL.
+    pub fn fallbacks(&self) -> u64 {
+        self.by_reason.iter().sum()
+    }
+
+    /// Requests of one shape that a batch took.
+    pub fn operations_of(&self, shape: Shape) -> u64 {
+        self.by_shape[shape.index()]
+    }
+
+    /// Requests or keys that went to stock OpenSSL for one reason.
+    pub fn fallbacks_for(&self, reason: Fallback) -> u64 {
+        self.by_reason[reason as usize]
+    }
+
+    /// Requests per pass on average; zero before the first.
+    pub fn average_fill(&self) -> f64 {
+        self.operations() as f64 / self.passes.max(1) as f64
+    }
+
+    /// One JSON document, with the keys of the [module](self), in one line.
+    pub fn to_json(&self) -> String {
+        self.document(0, 0)
+    }
+
+    /// Reads what [`to_json`](Self::to_json) or the statistics file holds; `None` if it is anything
+    /// else, or was torn.
+    pub fn from_json(document: &str) -> Option<Snapshot> {
+        let mut snapshot = Snapshot::default();
+        let number = |group: &str, key: &str| -> Option<u64> {
+            let rest = value(document, group, key)?;
+            let end = rest.find(|c: char| !c.is_ascii_digit())?;
+            rest[..end].parse().ok()
+        };
+        let text = |key: &str| -> Option<String> {
+            Some(
+                value(document, "", key)?
+                    .strip_prefix('"')?
+                    .split_once('"')?
+                    .0
+                    .to_owned(),
+            )
+        };
+        if number("", "sequence")? != number("", "sequence_end")? {
+            return None;
+        }
+        snapshot.version = text("version")?;
+        snapshot.backend = text("backend")?;
+        let mut whole = true;
+        snapshot.fields(|group, key, field| match number(group, key) {
+            Some(number) => *field = number,
+            None => whole = false,
+        });
+        whole.then_some(snapshot)
+    }
+
+    /// The document, padded with spaces to `length`.
+    fn document(&self, sequence: u64, length: usize) -> String {
+        let mut out = String::with_capacity(DOCUMENT_BYTES);
+        let (version, backend) = (&self.version, &self.backend);
+        // Writing to a String cannot fail, here and below.
+        let _ = write!(
+            out,
+            r#"{{"sequence":{sequence},"version":"{version}","backend":"{backend}""#
+        );
+        let mut open = "";
+        self.clone().fields(|group, key, field| {
+            let _ = match group {
+                _ if group == open => write!(out, r#","{key}":{field}"#),
+                _ if open.is_empty() => write!(out, r#","{group}":{{"{key}":{field}"#),
+                _ => write!(out, r#"}},"{group}":{{"{key}":{field}"#),
+            };
+            open = group;
+        });
+        let end = format!(r#"}},"sequence_end":{sequence}}}"#);
+        while out.len() + end.len() < length {
+            out.push(' ');
+        }
+        out + &end
+    }
+
+    /// Visits every number with its group and key, in the order of the document.
+    fn fields(&mut self, mut visit: impl FnMut(&'static str, &'static str, &mut u64)) {
+        const COUNTS: [&str; FILLS] = ["1", "2", "3", "4", "5", "6", "7", "8"];
+        visit("", "pid", &mut self.pid);
+        visit("", "started", &mut self.started);
+        visit("", "slots", &mut self.slots);
+        visit("", "batches", &mut self.batches);
+        visit("", "passes", &mut self.passes);
+        visit("", "wait_total_ns", &mut self.wait_total_ns);
+        visit("", "wait_max_ns", &mut self.wait_max_ns);
+        visit("", "yields", &mut self.yields);
+        visit("", "async_submitted", &mut self.async_submitted);
+        visit("", "paused", &mut self.paused);
+        visit("", "failed_checks", &mut self.failed_checks);
+        visit("", "write_errors", &mut self.write_errors);
+        for (shape, field) in Shape::ALL.iter().zip(&mut self.by_shape) {
+            visit("operations", shape.name(), field);
+        }
+        for (count, field) in COUNTS.iter().zip(&mut self.batch_fill) {
+            visit("batch_fill", count, field);
+        }
+        for (count, field) in COUNTS.iter().zip(&mut self.pass_fill) {
+            visit("pass_fill", count, field);
+        }
+        for (reason, field) in Fallback::ALL.iter().zip(&mut self.by_reason) {
+            visit("fallbacks", reason.name(), field);
+        }
+    }
+}
+
+/// What follows `key` of `group` in a document of ours, where all groups come last.
+fn value<'a>(document: &'a str, group: &str, key: &str) -> Option<&'a str> {
+    let scope = match group {
+        "" => document,
+        group => document.split_once(&format!(r#""{group}":{{"#))?.1,
+    };
+    Some(scope.split_once(&format!(r#""{key}":"#))?.1)
+}
+
+/// The live counters.
+pub(crate) struct Metrics {
+    backend: &'static str,
+    slots: usize,
+    by_shape: [AtomicU64; SHAPES],
+    batches: AtomicU64,
+    batch_fill: [AtomicU64; FILLS],
+    pass_fill: [AtomicU64; FILLS],
+    wait_total_ns: AtomicU64,
+    wait_max_ns: AtomicU64,
+    yields: AtomicU64,
+    async_submitted: AtomicU64,
+    /// Lives as long as the last ticket.
+    pub(crate) paused: Arc<AtomicUsize>,
+    by_reason: [AtomicU64; REASONS],
+    write_errors: AtomicU64,
+    publisher: Option<Publisher>,
+}
+
+impl Metrics {
+    /// Counters at zero. With a directory, they are published there; see [`read_stats`].
+    pub(crate) fn new(
+        backend: &'static str,
+        slots: usize,
+        directory: Option<&Path>,
+        keep: bool,
+    ) -> Metrics {
+        let mut metrics = Metrics {
+            backend,
+            slots,
+            by_shape: [const { AtomicU64::new(0) }; SHAPES],
+            batches: AtomicU64::new(0),
+            batch_fill: [const { AtomicU64::new(0) }; FILLS],
+            pass_fill: [const { AtomicU64::new(0) }; FILLS],
+            wait_total_ns: AtomicU64::new(0),
+            wait_max_ns: AtomicU64::new(0),
+            yields: AtomicU64::new(0),
+            async_submitted: AtomicU64::new(0),
+            paused: Arc::default(),
+            by_reason: [const { AtomicU64::new(0) }; REASONS],
+            write_errors: AtomicU64::new(0),
+            publisher: None,
+        };
+        if let Some(directory) = directory {
+            match Publisher::create(directory, keep) {
+                Ok(publisher) => metrics.publisher = Some(publisher),
+                Err(_) => add(&metrics.write_errors, 1),
+            }
+            metrics.publish();
+        }
+        metrics
+    }
+
+    pub(crate) fn batch(&self, shape: usize, requests: usize, pass: usize) {
+        add(&self.by_shape[shape], requests as u64);
+        add(&self.batches, 1);
+        count_fill(&self.batch_fill, requests, 1);
+        let (full, rest) = (requests / pass, requests % pass);
+        count_fill(&self.pass_fill, pass, full as u64);
+        count_fill(&self.pass_fill, rest, u64::from(rest > 0));
+    }
+
+    pub(crate) fn waited(&self, waits: Waits) {
+        add(&self.wait_total_ns, waits.total_ns);
+        self.wait_max_ns.fetch_max(waits.max_ns, Ordering::Relaxed);
+    }
+
+    pub(crate) fn yielded(&self) {
+        add(&self.yields, 1);
+    }
+
+    pub(crate) fn submitted(&self) {
+        add(&self.async_submitted, 1);
+    }
+
+    pub(crate) fn fallback(&self, reason: Fallback) {
+        add(&self.by_reason[reason as usize], 1);
+    }
+
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let pass_fill = self.pass_fill.each_ref().map(load);
+        let by_reason = self.by_reason.each_ref().map(load);
+        Snapshot {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            backend: self.backend.to_owned(),
+            pid: u64::from(process::id()),
+            started: self
+                .publisher
+                .as_ref()
+                .map_or(0, |publisher| publisher.started),
+            slots: self.slots as u64,
+            by_shape: self.by_shape.each_ref().map(load),
+            batches: load(&self.batches),
+            passes: pass_fill.iter().sum(),
+            batch_fill: self.batch_fill.each_ref().map(load),
+            pass_fill,
+            wait_total_ns: load(&self.wait_total_ns),
+            wait_max_ns: load(&self.wait_max_ns),
+            yields: load(&self.yields),
+            async_submitted: load(&self.async_submitted),
+            paused: self.paused.load(Ordering::Relaxed) as u64,
+            failed_checks: by_reason[Fallback::CheckFailed as usize],
+            by_reason,
+            write_errors: load(&self.write_errors),
+        }
+    }
+
+    /// Brings the file up to date, if there is one.
+    pub(crate) fn publish(&self) {
+        if let Some(publisher) = &self.publisher {
+            publisher.publish(self);
+        }
+    }
+
+    /// Removes the file, unless it is to be kept.
+    pub(crate) fn unpublish(&self) {
+        self.publish();
+        if let Some(publisher) = &self.publisher
+            && !publisher.keep
+        {
+            // Somebody else may have cleaned up before.
+            let _ = fs::remove_file(&publisher.path);
+        }
+    }
+}
+
+/// Counts `times` occurrences of `fill` requests; fills beyond the histogram count as its last.
+fn count_fill(histogram: &[AtomicU64; FILLS], fill: usize, times: u64) {
+    if times > 0 {
+        add(&histogram[fill.clamp(1, FILLS) - 1], times);
+    }
+}
+
+fn add(counter: &AtomicU64, more: u64) {
+    counter.fetch_add(more, Ordering::Relaxed);
+}
+
+/// Writes the counters to a file of their own, over and over at the same place and length.
+struct Publisher {
+    file: File,
+    path: PathBuf,
+    keep: bool,
+    started: u64,
+    /// Set by those who have counted something, cleared by the one who writes it.
+    stale: AtomicBool,
+    /// The sequence number; held by the one who writes. Only ever tried.
+    writing: Mutex<u64>,
+}
+
+impl Publisher {
+    /// A new file, readable by this user only: `PID.json`, or `PID.N.json` for further engines of
+    /// one process.
+    fn create(directory: &Path, keep: bool) -> io::Result<Publisher> {
+        let pid = process::id();
+        let started = start_of(u64::from(pid)).unwrap_or(0);
+        for number in 0..64 {
+            let name = match number {
+                0 => format!("{pid}.json"),
+                _ => format!("{pid}.{number}.json"),
+            };
+            let path = directory.join(name);
+            // Left behind by an earlier process that had our pid.
+            if read_file(&path).is_some_and(|old| old.started != started) {
+                let _ = fs::remove_file(&path);
+            }
+            match OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&path)
+            {
+                Ok(file) => {
+                    let (stale, writing) = (AtomicBool::new(false), Mutex::new(0));
+                    return Ok(Publisher {
+                        file,
+                        path,
+                        keep,
+                        started,
+                        stale,
+                        writing,
+                    });
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
+    }
+
+    /// Writes, or leaves it to the thread that is writing now: it looks again when it is done.
+    fn publish(&self, metrics: &Metrics) {
+        self.stale.store(true, Ordering::SeqCst);
+        while self.stale.load(Ordering::SeqCst) {
+            let Ok(mut sequence) = self.writing.try_lock() else {
+                return;
+            };
+            if self.stale.swap(false, Ordering::SeqCst) {
+                *sequence += 1;
+                let document = metrics.snapshot().document(*sequence, DOCUMENT_BYTES);
+                if self.file.write_all_at(document.as_bytes(), 0).is_err() {
+                    add(&metrics.write_errors, 1);
+                }
+            }
+        }
+    }
+}
+
+/// The published counters of one engine.
+#[derive(Clone, Debug)]
+pub struct ProcessStats {
+    /// The process.
+    pub pid: u32,
+    /// Whether it still runs; what a killed process left behind stays in the directory.
+    pub alive: bool,
+    /// Its counters.
+    pub snapshot: Snapshot,
+}
+
+/// Reads what engines publish in `directory`, by pid. Files of other kinds are passed over.
+pub fn read_stats(directory: &Path) -> io::Result<Vec<ProcessStats>> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_suffix(".json"));
+        let Some(pid) = pid.and_then(|pid| pid.split('.').next()?.parse().ok()) else {
+            continue;
+        };
+        if !entry.file_type()?.is_file() {
+            continue;
+        }
+        if let Some(snapshot) = read_file(&entry.path()) {
+            let alive = start_of(u64::from(pid)) == Some(snapshot.started);
+            all.push(ProcessStats {
+                pid,
+                alive,
+                snapshot,
+            });
+        }
+    }
+    all.sort_by_key(|stats| stats.pid);
+    Ok(all)
+}
+
+/// One statistics file; tries again when it met a write.
+fn read_file(path: &Path) -> Option<Snapshot> {
+    (0..8).find_map(|_| Snapshot::from_json(&fs::read_to_string(path).ok()?))
+}
+
+/// When a process started, in clock ticks since boot; `None` if there is no such process.
+fn start_of(pid: u64) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field, in parentheses, may hold anything; the 22nd is the start.
+    stat.rsplit_once(')')?
+        .1
+        .split_whitespace()
+        .nth(19)?
+        .parse()
+        .ok()
+}

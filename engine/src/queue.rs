@@ -1,0 +1,567 @@
+//! The one queue: group commit without timers.
+//!
+//! Every request has a shape, and a batch takes requests of one shape. As many batches run at a time
+//! as there are *slots*, one for each CPU. A thread that arrives while a slot is free leads: it
+//! takes what waits of its shape, runs it, and delivers the answers. Requests that arrive meanwhile
+//! gather. A leader that has delivered gives its slot back, and whoever gives back a slot hands it
+//! on: to a blocked thread, which wakes up as the next leader, or to a worker where only
+//! asynchronous requests wait.
+//!
+//! What keeps every request moving:
+//!
+//! - A waiting request needs a leader or a running batch of its shape ([`Policy::starts`]). Each
+//!   change that could free one ends in [`Queue::hand_on`], under the same lock.
+//! - A thread that is made leader gets its own request back, out of the queue, so no other leader
+//!   can serve it in between and its slot is always used or handed on.
+//! - Between shapes, the one with the oldest request goes first.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use crate::executor::{Executor, Job};
+use crate::metrics::Metrics;
+use crate::policy::{Policy, View};
+use crate::request::{Declined, StockGuard};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock, wait_while, yield_now};
+use crate::ticket::{Booth, Notify, Permit, Seat, Ticket, Turn};
+use crate::worker::{self, Workers};
+
+/// The answer to one request.
+pub(crate) type Answer<E> = Result<<E as Executor>::Response, Declined>;
+
+/// Requests of all shapes, the slots that serve them, and the workers.
+pub(crate) struct Queue<E: Executor> {
+    pub(crate) executor: E,
+    pub(crate) metrics: Metrics,
+    policy: Policy,
+    max_async: usize,
+    state: Mutex<State<E>>,
+    /// Idle workers sleep here.
+    assignment: Condvar,
+    /// Threads that compute with stock OpenSSL after `Declined::Lone`.
+    elsewhere: std::sync::Arc<AtomicUsize>,
+}
+
+pub(crate) type Guard<'a, E> = MutexGuard<'a, State<E>>;
+
+/// What the queue's lock protects.
+pub(crate) struct State<E: Executor> {
+    free: Vec<Slot<E>>,
+    /// One line for each shape.
+    lines: Vec<Line<E>>,
+    arrivals: u64,
+    pub(crate) workers: Workers,
+    /// Batches handed to workers that have not come for them yet.
+    assigned: VecDeque<Lead<E>>,
+    closed: bool,
+}
+
+/// The requests of one shape.
+struct Line<E: Executor> {
+    shape: E::Shape,
+    waiting: VecDeque<Entry<E>>,
+    /// The counts of [`View`], kept up to date; `waiting` is the length of the queue above.
+    view: View,
+}
+
+struct Entry<E: Executor> {
+    request: E::Request,
+    owner: Owner<E>,
+    arrival: u64,
+    since: Option<Instant>,
+}
+
+/// Who waits for an answer.
+enum Owner<E: Executor> {
+    /// The leader of the batch itself.
+    Leader,
+    Thread(Arc<Seat<E::Response, Lead<E>>>),
+    Job(Arc<Booth<E::Response>>),
+}
+
+/// The right to run one batch at a time, with the memory for it.
+struct Slot<E: Executor> {
+    memory: Option<Box<E::Memory>>,
+    /// Both are empty between batches; they are kept for their capacity.
+    jobs: Vec<Job<E>>,
+    owners: Vec<Owner<E>>,
+}
+
+/// A slot on its way to a batch, with the leader's own request if it has one.
+pub(crate) struct Lead<E: Executor> {
+    shape: E::Shape,
+    slot: Slot<E>,
+    own: Option<Entry<E>>,
+}
+
+impl<E: Executor> Queue<E> {
+    pub(crate) fn new(executor: E, policy: Policy, max_async: usize, metrics: Metrics) -> Queue<E> {
+        let lines = E::SHAPES.iter().map(|&shape| Line {
+            shape,
+            waiting: VecDeque::new(),
+            view: View {
+                pass: executor.pass(shape),
+                batch: executor.batch(shape),
+                ..View::default()
+            },
+        });
+        let state = State {
+            free: (0..policy.slots).map(|_| Slot::new()).collect(),
+            lines: lines.collect(),
+            arrivals: 0,
+            workers: Workers::new(policy.slots),
+            assigned: VecDeque::new(),
+            closed: false,
+        };
+        Queue {
+            state: Mutex::new(state),
+            executor,
+            metrics,
+            policy,
+            max_async,
+            assignment: Condvar::new(),
+            elsewhere: std::sync::Arc::default(),
+        }
+    }
+
+    /// Serves the request of a blocking thread: by leading, or by waiting for another leader.
+    pub(crate) fn run(&self, shape: E::Shape, request: E::Request) -> Answer<E> {
+        let mut state = self.lock();
+        let own = state.entry(request, Owner::Leader);
+        let line = state.line(shape);
+        let mut view = self.view(line);
+        view.waiting += 1;
+        view.threads += 1;
+        if !state.free.is_empty() && self.policy.starts(&view) {
+            let lead = state.lead(shape, Some(own));
+            return self
+                .lead(state, lead)
+                .expect("the leader brought a request");
+        }
+        let seat = Seat::new();
+        state.push(
+            shape,
+            Entry {
+                owner: Owner::Thread(seat.clone()),
+                since: Some(Instant::now()),
+                ..own
+            },
+        );
+        self.hand_on(state, false);
+        match seat.wait() {
+            Turn::Answer(answer) => answer,
+            Turn::Lead(lead) => self
+                .lead(self.lock(), lead)
+                .expect("the leader brought a request"),
+        }
+    }
+
+    /// Queues the request of an asynchronous job; a worker or another thread's batch serves it.
+    pub(crate) fn submit(
+        self: &Arc<Self>,
+        shape: E::Shape,
+        request: E::Request,
+        notify: Box<dyn Notify>,
+    ) -> Result<Ticket<E::Response>, Declined> {
+        let permit = Permit::take(&self.metrics.paused, self.max_async)
+            .ok_or_else(|| self.declined(Declined::QueueFull))?;
+        let mut state = self.lock();
+        if state.workers.wanted() {
+            state = worker::start(self, state).ok_or_else(|| self.declined(Declined::NoWorkers))?;
+        }
+        self.metrics.submitted();
+        let (ticket, booth) = Booth::open(notify, permit);
+        let entry = state.entry(request, Owner::Job(booth));
+        state.push(
+            shape,
+            Entry {
+                since: Some(Instant::now()),
+                ..entry
+            },
+        );
+        self.hand_on(state, false);
+        Ok(ticket)
+    }
+
+    /// A worker's life: runs the batches assigned to it until the queue is closed.
+    pub(crate) fn work(&self) {
+        loop {
+            let mut state = wait_while(&self.assignment, self.lock(), |state| {
+                state.assigned.is_empty() && !state.closed
+            });
+            match state.assigned.pop_front() {
+                Some(lead) => self.lead(state, lead),
+                None => return,
+            };
+        }
+    }
+
+    /// Runs one batch on the calling thread, past the queue and its slots.
+    pub(crate) fn execute(
+        &self,
+        shape: E::Shape,
+        requests: impl IntoIterator<Item = E::Request>,
+    ) -> Vec<Answer<E>> {
+        let mut slot = Slot::new();
+        slot.memory = self
+            .lock()
+            .free
+            .iter_mut()
+            .find_map(|slot| slot.memory.take());
+        slot.jobs.extend(requests.into_iter().map(|request| Job {
+            request,
+            answer: None,
+        }));
+        self.run_batch(shape, &mut slot);
+        self.count(shape, &slot.jobs);
+        self.metrics.publish();
+        if let Some(other) = self
+            .lock()
+            .free
+            .iter_mut()
+            .find(|slot| slot.memory.is_none())
+        {
+            other.memory = slot.memory.take();
+        }
+        let answer = |job: Job<E>| job.answer.unwrap_or(Err(Declined::Internal));
+        slot.jobs.into_iter().map(answer).collect()
+    }
+
+    /// Declines all that waits and sends the workers home.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        let mut left = Vec::new();
+        for line in &mut state.lines {
+            left.extend(std::iter::from_fn(|| line.pop()));
+        }
+        drop(state);
+        self.assignment.notify_all();
+        for entry in left {
+            self.deliver(entry.owner, Err(self.declined(Declined::ShutDown)));
+        }
+    }
+
+    /// Counts a reason and passes it on.
+    pub(crate) fn declined(&self, declined: Declined) -> Declined {
+        self.metrics.fallback(declined.fallback());
+        self.metrics.publish();
+        declined
+    }
+
+    pub(crate) fn lock(&self) -> Guard<'_, E> {
+        lock(&self.state)
+    }
+}
+
+impl<E: Executor> Queue<E> {
+    /// Takes a batch, runs it, delivers, hands the slot on. Returns the leader's own answer, if it
+    /// brought a request; a worker does not.
+    fn lead<'a>(&'a self, state: Guard<'a, E>, lead: Lead<E>) -> Option<Answer<E>> {
+        let Lead {
+            shape,
+            mut slot,
+            own,
+        } = lead;
+        let worker = own.is_none();
+        let mut state = self.gather(state, shape);
+        let waits = self.take(&mut state, shape, own, &mut slot);
+        let line = state.line(shape);
+        let fill = slot.jobs.len();
+        line.view.last = fill;
+
+        if fill == 0 {
+            self.give_back(state, slot, worker);
+            return None;
+        }
+        if fill == 1 && !worker && self.executor.declines_lone(shape) {
+            slot.clear();
+            let guard = Permit::take(&self.elsewhere, usize::MAX).expect("there is no bound");
+            self.give_back(state, slot, worker);
+            return Some(Err(self.declined(Declined::Lone(StockGuard::new(guard)))));
+        }
+
+        line.view.running += 1;
+        line.view.in_batches += fill;
+        self.hand_on(state, false);
+        self.run_batch(shape, &mut slot);
+        self.count(shape, &slot.jobs);
+        self.metrics.waited(waits);
+        self.metrics.publish();
+        let own = self.deliver_all(&mut slot);
+
+        let mut state = self.lock();
+        let line = state.line(shape);
+        line.view.running -= 1;
+        line.view.in_batches -= fill;
+        self.give_back(state, slot, worker);
+        own
+    }
+
+    /// Lets requests gather, where there are signs that more will come: yields the CPU to the
+    /// threads that would bring them. A yield with nothing else to run returns at once, and without
+    /// such signs there is none, so an idle system pays nothing.
+    fn gather<'a>(&'a self, mut state: Guard<'a, E>, shape: E::Shape) -> Guard<'a, E> {
+        let mut seen = self.view(state.line(shape));
+        let mut quiet = 0;
+        for _ in 0..self.policy.yields {
+            if quiet >= self.policy.patience || !self.policy.expects_company(&seen) {
+                break;
+            }
+            drop(state);
+            self.metrics.yielded();
+            yield_now();
+            state = self.lock();
+            let now = self.view(state.line(shape));
+            quiet = if now.waiting > seen.waiting {
+                0
+            } else {
+                quiet + 1
+            };
+            seen = now;
+        }
+        state
+    }
+
+    /// Moves a batch into the slot: the leader's own request, and the oldest that wait.
+    fn take(
+        &self,
+        state: &mut State<E>,
+        shape: E::Shape,
+        own: Option<Entry<E>>,
+        slot: &mut Slot<E>,
+    ) -> Waits {
+        let line = state.line(shape);
+        let most = self.policy.share(&self.view(line));
+        line.view.leaders -= 1;
+        line.view.in_hand -= usize::from(own.is_some());
+        let mut waits = Waits::default();
+        let mut taken = own;
+        while slot.jobs.len() < most {
+            let Some(entry) = taken.take().or_else(|| line.pop()) else {
+                break;
+            };
+            match &entry.owner {
+                Owner::Job(booth) if booth.is_abandoned() => booth.discard(),
+                _ => {
+                    waits.add(entry.since);
+                    slot.jobs.push(Job {
+                        request: entry.request,
+                        answer: None,
+                    });
+                    slot.owners.push(entry.owner);
+                }
+            }
+        }
+        waits
+    }
+
+    /// Runs the slot's jobs. After a panic, the jobs it left unanswered are internal errors and the
+    /// memory is made anew. (The module aborts on panic; tests do not.)
+    fn run_batch(&self, shape: E::Shape, slot: &mut Slot<E>) {
+        let Slot { memory, jobs, .. } = slot;
+        let run = AssertUnwindSafe(|| {
+            let memory = memory.get_or_insert_with(|| Box::new(self.executor.memory()));
+            self.executor.run(shape, memory, jobs);
+        });
+        if catch_unwind(run).is_err() {
+            *memory = None;
+        }
+    }
+
+    fn count(&self, shape: E::Shape, jobs: &[Job<E>]) {
+        self.metrics
+            .batch(E::index(shape), jobs.len(), self.executor.pass(shape));
+        for job in jobs {
+            match &job.answer {
+                Some(Ok(_)) => {}
+                Some(Err(declined)) => self.metrics.fallback(declined.fallback()),
+                None => self.metrics.fallback(Declined::Internal.fallback()),
+            }
+        }
+    }
+
+    /// Gives every owner its answer; returns the leader's.
+    fn deliver_all(&self, slot: &mut Slot<E>) -> Option<Answer<E>> {
+        let mut own = None;
+        for (job, owner) in slot.jobs.drain(..).zip(slot.owners.drain(..)) {
+            let answer = job.answer.unwrap_or(Err(Declined::Internal));
+            match owner {
+                Owner::Leader => own = Some(answer),
+                owner => self.deliver(owner, answer),
+            }
+        }
+        own
+    }
+
+    fn deliver(&self, owner: Owner<E>, answer: Answer<E>) {
+        match owner {
+            Owner::Leader => unreachable!("a leader delivers to itself"),
+            Owner::Thread(seat) => seat.call(Turn::Answer(answer)),
+            Owner::Job(booth) => booth.deliver(answer),
+        }
+    }
+
+    fn give_back<'a>(&'a self, mut state: Guard<'a, E>, slot: Slot<E>, worker: bool) {
+        state.free.push(slot);
+        if worker {
+            state.workers.idle += 1;
+        }
+        self.hand_on(state, worker);
+    }
+
+    /// Hands free slots to those that should lead now. Every change of the state ends here.
+    ///
+    /// A worker that calls this comes back for its next assignment anyway, so the first one needs
+    /// no wake-up.
+    fn hand_on<'a>(&'a self, mut state: Guard<'a, E>, mut worker_comes: bool) {
+        while let Some(call) = self.next_call(&mut state) {
+            match call {
+                Call::Worker if worker_comes => worker_comes = false,
+                Call::Worker => self.assignment.notify_one(),
+                Call::Thread(seat, lead) => {
+                    drop(state);
+                    seat.call(Turn::Lead(lead));
+                    state = self.lock();
+                }
+            }
+        }
+    }
+
+    /// Assigns one free slot, if there is one and a line that should start.
+    fn next_call(&self, state: &mut State<E>) -> Option<Call<E>> {
+        if state.free.is_empty() {
+            return None;
+        }
+        let worker_is_free = state.workers.idle > 0;
+        let line = state
+            .lines
+            .iter()
+            .filter(|line| line.view.threads > 0 || worker_is_free)
+            .filter(|line| self.policy.starts(&self.view(line)))
+            .min_by_key(|line| line.waiting.front().map(|entry| entry.arrival))?;
+        let shape = line.shape;
+        match state.line(shape).pop_thread() {
+            Some((seat, own)) => {
+                let lead = state.lead(shape, Some(own));
+                Some(Call::Thread(seat, lead))
+            }
+            None => {
+                state.workers.idle -= 1;
+                let lead = state.lead(shape, None);
+                state.assigned.push_back(lead);
+                Some(Call::Worker)
+            }
+        }
+    }
+
+    /// What the policy sees of a line.
+    fn view(&self, line: &Line<E>) -> View {
+        View {
+            waiting: line.waiting.len(),
+            elsewhere: self.elsewhere.load(Ordering::Relaxed),
+            ..line.view
+        }
+    }
+}
+
+/// Whom a slot was given to.
+enum Call<E: Executor> {
+    Thread(Arc<Seat<E::Response, Lead<E>>>, Lead<E>),
+    Worker,
+}
+
+impl<E: Executor> State<E> {
+    fn line(&mut self, shape: E::Shape) -> &mut Line<E> {
+        &mut self.lines[E::index(shape)]
+    }
+
+    fn entry(&mut self, request: E::Request, owner: Owner<E>) -> Entry<E> {
+        self.arrivals += 1;
+        Entry {
+            request,
+            owner,
+            arrival: self.arrivals,
+            since: None,
+        }
+    }
+
+    fn push(&mut self, shape: E::Shape, entry: Entry<E>) {
+        let line = self.line(shape);
+        line.view.threads += usize::from(matches!(entry.owner, Owner::Thread(_)));
+        line.waiting.push_back(entry);
+    }
+
+    /// Takes a free slot for a leader of `shape`.
+    fn lead(&mut self, shape: E::Shape, own: Option<Entry<E>>) -> Lead<E> {
+        let slot = self.free.pop().expect("the caller saw a free slot");
+        let line = self.line(shape);
+        line.view.leaders += 1;
+        line.view.in_hand += usize::from(own.is_some());
+        Lead { shape, slot, own }
+    }
+}
+
+impl<E: Executor> Line<E> {
+    /// The oldest request.
+    fn pop(&mut self) -> Option<Entry<E>> {
+        let entry = self.waiting.pop_front()?;
+        self.view.threads -= usize::from(matches!(entry.owner, Owner::Thread(_)));
+        Some(entry)
+    }
+
+    /// The oldest request whose thread is blocked, now as a leader's own, and the thread's seat.
+    #[expect(clippy::type_complexity, reason = "a pair that is taken apart at once")]
+    fn pop_thread(&mut self) -> Option<(Arc<Seat<E::Response, Lead<E>>>, Entry<E>)> {
+        let place = self
+            .waiting
+            .iter()
+            .position(|entry| matches!(entry.owner, Owner::Thread(_)))?;
+        let entry = self.waiting.remove(place)?;
+        self.view.threads -= 1;
+        match entry.owner {
+            Owner::Thread(seat) => Some((
+                seat,
+                Entry {
+                    owner: Owner::Leader,
+                    ..entry
+                },
+            )),
+            _ => unreachable!("position found a thread"),
+        }
+    }
+}
+
+impl<E: Executor> Slot<E> {
+    fn new() -> Slot<E> {
+        Slot {
+            memory: None,
+            jobs: Vec::new(),
+            owners: Vec::new(),
+        }
+    }
+
+    fn clear(&mut self) {
+        self.jobs.clear();
+        self.owners.clear();
+    }
+}
+
+/// How long the requests of a batch waited in the queue.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Waits {
+    pub total_ns: u64,
+    pub max_ns: u64,
+}
+
+impl Waits {
+    fn add(&mut self, since: Option<Instant>) {
+        if let Some(since) = since {
+            let waited = since.elapsed().as_nanos() as u64;
+            self.total_ns += waited;
+            self.max_ns = self.max_ns.max(waited);
+        }
+    }
+}

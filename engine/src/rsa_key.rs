@@ -1,0 +1,134 @@
+//! An RSA key ready for the lanes, with the blinding pairs that its requests share.
+
+use std::fmt;
+use std::sync::{Mutex, TryLockError};
+
+use lockstep_kernels::rsa::{Blinding, Components, PrivateKey, PublicKey, Size, Unsupported};
+use zeroize::Zeroizing;
+
+use crate::executor::Epoch;
+use crate::request::Shape;
+
+/// Blinding pairs that one key keeps: four batches' worth. More requests at a time make pairs of
+/// their own and drop them.
+const PAIRS: usize = 32;
+
+/// A public exponent longer than this makes a key a shape of its own.
+const USUAL_EXPONENT_BITS: usize = 64;
+
+/// A prepared RSA private key.
+pub struct RsaKey {
+    private: PrivateKey,
+    shape: Shape,
+    /// Each place is only ever tried, never waited for: a place whose lock was held when the process
+    /// forked is lost to the child, no more.
+    pairs: [Mutex<Option<Pair>>; PAIRS],
+}
+
+struct Pair {
+    epoch: Epoch,
+    blinding: Box<Blinding>,
+}
+
+impl RsaKey {
+    /// Prepares a key. An error says why no lane can serve it; it stays with stock OpenSSL then.
+    pub fn new(components: &Components<'_>) -> Result<RsaKey, Unsupported> {
+        let private = PrivateKey::new(components)?;
+        let wide_exponent = private.public().exponent_bits() > USUAL_EXPONENT_BITS;
+        let shape = Shape::Rsa {
+            size: private.size(),
+            wide_exponent,
+        };
+        Ok(RsaKey {
+            private,
+            shape,
+            pairs: [const { Mutex::new(None) }; PAIRS],
+        })
+    }
+
+    /// The size of the modulus.
+    pub fn size(&self) -> Size {
+        self.private.size()
+    }
+
+    /// The length of the modulus, and so of every input and result, in bytes.
+    pub fn modulus_bytes(&self) -> usize {
+        self.size().bytes()
+    }
+
+    /// The shape of requests with this key.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// The public half: modulus, exponent, and what the check needs.
+    pub fn public(&self) -> &PublicKey {
+        self.private.public()
+    }
+
+    pub(crate) fn private(&self) -> &PrivateKey {
+        &self.private
+    }
+
+    /// A pair that nobody else uses; `None` if one had to be made and the system gave no randomness.
+    pub(crate) fn blinding(&self, epoch: Epoch) -> Option<Box<Blinding>> {
+        for place in &self.pairs {
+            let Ok(mut place) = unheld(place.try_lock()) else {
+                continue;
+            };
+            match place.take() {
+                Some(pair) if pair.epoch == epoch => return Some(pair.blinding),
+                // Another process, or an engine before this one, may use the same pair: wipe it.
+                Some(stale) => drop(stale),
+                None => {}
+            }
+        }
+        self.new_blinding()
+    }
+
+    /// Gives a pair back for the next request, unless it has served its time.
+    pub(crate) fn return_blinding(&self, epoch: Epoch, blinding: Box<Blinding>) {
+        if blinding.needs_refresh() {
+            return;
+        }
+        for place in &self.pairs {
+            let Ok(mut place) = unheld(place.try_lock()) else {
+                continue;
+            };
+            if place.is_none() {
+                *place = Some(Pair { epoch, blinding });
+                return;
+            }
+        }
+    }
+
+    fn new_blinding(&self) -> Option<Box<Blinding>> {
+        // Sixteen bytes more than the modulus has make r uniform mod n to within 2^-128. The few
+        // values without an inverse are tried again.
+        let mut random = Zeroizing::new(vec![0; self.modulus_bytes() + 16]);
+        for _ in 0..4 {
+            getrandom::fill(&mut random).ok()?;
+            if let Some(blinding) = Blinding::new(self.public(), &random) {
+                return Some(Box::new(blinding));
+            }
+        }
+        None
+    }
+}
+
+impl fmt::Debug for RsaKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RsaKey")
+            .field("shape", &self.shape)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A poisoned place is as good as any: nothing can panic while it is half written.
+fn unheld<G>(attempt: Result<G, TryLockError<G>>) -> Result<G, ()> {
+    match attempt {
+        Ok(guard) => Ok(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => Err(()),
+    }
+}

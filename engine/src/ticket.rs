@@ -1,0 +1,180 @@
+//! How an answer finds the one who asked.
+//!
+//! A blocking thread sits in a [`Seat`] until it gets its answer or is asked to lead. An
+//! asynchronous job holds a [`Ticket`] and is told by its [`Notify`] when the answer is there.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::request::{Declined, Response};
+use crate::sync::{Arc, Condvar, Mutex, lock, wait_while};
+
+/// Tells an asynchronous caller that its ticket is done.
+///
+/// The engine calls this once, from a worker, after the answer can be taken. It may still be running
+/// when the caller, who saw `is_done`, drops the ticket; so it must own whatever it writes to.
+pub trait Notify: Send {
+    /// Wakes the caller. Must not block for long and must not call the engine.
+    fn notify(&self);
+}
+
+/// The claim to the answer of one submitted request.
+///
+/// Dropping it abandons the request: it is skipped if no batch has taken it yet, and its answer is
+/// wiped otherwise. Either way nobody is notified any more, save by a call already under way.
+pub struct Ticket<T = Response> {
+    booth: Arc<Booth<T>>,
+}
+
+impl<T> Ticket<T> {
+    /// Whether [`take`](Self::take) would return at once.
+    pub fn is_done(&self) -> bool {
+        matches!(lock(&self.booth.claim).stage, Stage::Done(_))
+    }
+
+    /// The answer; waits for it if it is not there yet.
+    pub fn take(self) -> Result<T, Declined> {
+        let mut claim = wait_while(&self.booth.done, lock(&self.booth.claim), |claim| {
+            matches!(claim.stage, Stage::Waiting(_))
+        });
+        match std::mem::replace(&mut claim.stage, Stage::Closed) {
+            Stage::Done(answer) => {
+                claim.permit = None;
+                answer
+            }
+            Stage::Waiting(_) | Stage::Closed => Err(Declined::Internal),
+        }
+    }
+}
+
+impl<T> Drop for Ticket<T> {
+    fn drop(&mut self) {
+        let mut claim = lock(&self.booth.claim);
+        let stage = std::mem::replace(&mut claim.stage, Stage::Closed);
+        // A request that is still in the engine keeps its permit, so that abandoned requests cannot
+        // pile up beyond the bound.
+        if matches!(stage, Stage::Done(_)) {
+            claim.permit = None;
+        }
+        drop(claim);
+        drop(stage);
+    }
+}
+
+/// The engine's side of a [`Ticket`].
+pub(crate) struct Booth<T> {
+    claim: Mutex<Claim<T>>,
+    done: Condvar,
+}
+
+struct Claim<T> {
+    stage: Stage<T>,
+    permit: Option<Permit>,
+}
+
+enum Stage<T> {
+    Waiting(Box<dyn Notify>),
+    Done(Result<T, Declined>),
+    /// Taken or abandoned: nobody waits.
+    Closed,
+}
+
+impl<T> Booth<T> {
+    /// A new pair of claim and counter.
+    pub(crate) fn open(notify: Box<dyn Notify>, permit: Permit) -> (Ticket<T>, Arc<Booth<T>>) {
+        let claim = Claim {
+            stage: Stage::Waiting(notify),
+            permit: Some(permit),
+        };
+        let booth = Arc::new(Booth {
+            claim: Mutex::new(claim),
+            done: Condvar::new(),
+        });
+        (
+            Ticket {
+                booth: booth.clone(),
+            },
+            booth,
+        )
+    }
+
+    /// Whether the caller has dropped the ticket.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        matches!(lock(&self.claim).stage, Stage::Closed)
+    }
+
+    /// Delivers the answer, then notifies; an abandoned answer is dropped.
+    pub(crate) fn deliver(&self, answer: Result<T, Declined>) {
+        let mut claim = lock(&self.claim);
+        match std::mem::replace(&mut claim.stage, Stage::Closed) {
+            Stage::Waiting(notify) => {
+                claim.stage = Stage::Done(answer);
+                drop(claim);
+                self.done.notify_all();
+                notify.notify();
+            }
+            Stage::Done(_) | Stage::Closed => claim.permit = None,
+        }
+    }
+
+    /// Drops an abandoned request that never ran.
+    pub(crate) fn discard(&self) {
+        lock(&self.claim).permit = None;
+    }
+}
+
+/// Counts something for as long as it lives.
+#[derive(Debug)]
+pub(crate) struct Permit(std::sync::Arc<AtomicUsize>);
+
+impl Permit {
+    /// Counts one more, unless `most` are counted already.
+    pub(crate) fn take(counter: &std::sync::Arc<AtomicUsize>, most: usize) -> Option<Permit> {
+        counter
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
+                (n < most).then_some(n + 1)
+            })
+            .ok()?;
+        Some(Permit(counter.clone()))
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Where a blocking thread waits: for its answer `T`, or to be made leader with `L`.
+pub(crate) struct Seat<T, L> {
+    turn: Mutex<Option<Turn<T, L>>>,
+    called: Condvar,
+}
+
+/// What a seated thread is woken for.
+pub(crate) enum Turn<T, L> {
+    /// Somebody ran its request.
+    Answer(Result<T, Declined>),
+    /// It has a slot and runs the next batch.
+    Lead(L),
+}
+
+impl<T, L> Seat<T, L> {
+    pub(crate) fn new() -> Arc<Seat<T, L>> {
+        Arc::new(Seat {
+            turn: Mutex::new(None),
+            called: Condvar::new(),
+        })
+    }
+
+    /// Gives the seated thread its turn. Called once for each seat.
+    pub(crate) fn call(&self, turn: Turn<T, L>) {
+        *lock(&self.turn) = Some(turn);
+        self.called.notify_one();
+    }
+
+    /// Sleeps until called.
+    pub(crate) fn wait(&self) -> Turn<T, L> {
+        let mut turn = wait_while(&self.called, lock(&self.turn), |turn| turn.is_none());
+        turn.take().expect("wait_while saw a turn")
+    }
+}
