@@ -1,1 +1,17 @@
-//! Placeholder.
+//! Public-key arithmetic in lockstep on vector lanes.
+//!
+//! This crate owns no thread, no randomness and no memory beyond its arguments; it knows nothing of
+//! OpenSSL. It is the only one with SIMD code. Algorithms are written once over a small lane
+//! trait; the exported functions are concrete, so that no other crate's compiler flags can change
+//! the code.
+
+mod arena;
+pub mod backend;
+pub mod fault;
+pub mod gauge;
+mod layout;
+mod modexp;
+mod montgomery;
+pub mod rsa;
+mod secret;
+mod simd;

@@ -1,0 +1,142 @@
+//! Faults on purpose, to show that none gets out (feature `fault-injection`, for tests only).
+//!
+//! Without the feature all hooks are empty.
+
+/// Where a fault strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Point {
+    /// A limb of the accumulator in the middle of an exponentiation.
+    Accumulator,
+    /// A limb of a prime, in its lane.
+    Modulus,
+    /// A word of the private exponent, in its lane.
+    Exponent,
+    /// The copy of the input that is computed on.
+    Input,
+    /// The recombined result.
+    Recombined,
+    /// Two lanes change places on the way out.
+    LaneOrder,
+}
+
+#[cfg(feature = "fault-injection")]
+pub use armed::{Fault, arm, arm_all_threads, disarm};
+#[cfg(feature = "fault-injection")]
+pub(crate) use armed::{begin_pass, half_lane, request, swap_lanes, touch};
+
+#[cfg(feature = "fault-injection")]
+mod armed {
+    use core::cell::Cell;
+    use std::sync::Mutex;
+
+    use super::Point;
+
+    /// One fault, repeated in every batch until disarmed.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub struct Fault {
+        /// Where.
+        pub point: Point,
+        /// Which request of a batch, counted from 0. A batch without it is spared.
+        pub request: usize,
+        /// Which of its two halves, where it matters: 0 is p, 1 is q.
+        pub half: usize,
+        /// Which limb, modulo their number.
+        pub limb: usize,
+        /// Which bit of 52.
+        pub bit: u32,
+    }
+
+    thread_local! {
+        static HERE: Cell<Option<Fault>> = const { Cell::new(None) };
+        /// First request and number of requests of the running pass.
+        static PASS: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+    }
+    static EVERYWHERE: Mutex<Option<Fault>> = Mutex::new(None);
+
+    /// Arms a fault in this thread.
+    pub fn arm(fault: Fault) {
+        HERE.set(Some(fault));
+    }
+
+    /// Arms a fault in all threads.
+    pub fn arm_all_threads(fault: Fault) {
+        *EVERYWHERE.lock().expect("no panic under the lock") = Some(fault);
+    }
+
+    /// Disarms both.
+    pub fn disarm() {
+        HERE.set(None);
+        *EVERYWHERE.lock().expect("no panic under the lock") = None;
+    }
+
+    fn current() -> Option<Fault> {
+        HERE.get()
+            .or_else(|| *EVERYWHERE.lock().expect("no panic under the lock"))
+    }
+
+    /// Tells which requests the next half pass serves.
+    pub(crate) fn begin_pass(first: usize, served: usize) {
+        PASS.set((first, served));
+    }
+
+    /// The lane of the fault where each request has one lane.
+    pub(crate) fn request(fault: &Fault) -> Option<usize> {
+        Some(fault.request)
+    }
+
+    /// The lane of the fault where each request has two.
+    pub(crate) fn half_lane(fault: &Fault) -> Option<usize> {
+        let (first, served) = PASS.get();
+        let offset = fault.request.checked_sub(first)?;
+        (offset < served).then_some(2 * offset + fault.half % 2)
+    }
+
+    /// Flips the armed bit, if it is due at `point`.
+    pub(crate) fn touch(
+        point: Point,
+        words: &mut [u64],
+        lanes: usize,
+        lane: fn(&Fault) -> Option<usize>,
+    ) {
+        let Some(fault) = current().filter(|fault| fault.point == point) else {
+            return;
+        };
+        let Some(lane) = lane(&fault).filter(|&lane| lane < lanes) else {
+            return;
+        };
+        let limb = fault.limb % (words.len() / lanes);
+        words[limb * lanes + lane] ^= 1 << (fault.bit % 52);
+    }
+
+    /// Swaps the armed lane with the next, if that is the fault.
+    pub(crate) fn swap_lanes(words: &mut [u64], lanes: usize) {
+        let Some(fault) = current().filter(|fault| fault.point == Point::LaneOrder) else {
+            return;
+        };
+        if fault.request < lanes {
+            for limb in words.chunks_exact_mut(lanes) {
+                limb.swap(fault.request, (fault.request + 1) % lanes);
+            }
+        }
+    }
+}
+
+#[cfg(not(feature = "fault-injection"))]
+mod unarmed {
+    use super::Point;
+
+    #[inline(always)]
+    pub(crate) fn begin_pass(_first: usize, _served: usize) {}
+
+    pub(crate) fn request() {}
+
+    pub(crate) fn half_lane() {}
+
+    #[inline(always)]
+    pub(crate) fn touch(_point: Point, _words: &mut [u64], _lanes: usize, _lane: fn()) {}
+
+    #[inline(always)]
+    pub(crate) fn swap_lanes(_words: &mut [u64], _lanes: usize) {}
+}
+#[cfg(not(feature = "fault-injection"))]
+pub(crate) use unarmed::{begin_pass, half_lane, request, swap_lanes, touch};

@@ -1,0 +1,279 @@
+//! Keys, prepared for lanes.
+
+use core::fmt;
+
+use super::Size;
+use super::for_size;
+use super::modulus::{LANE, Modulus, Number, equal, less_than, multiply_mod, zero};
+use crate::layout::{bit_length, exponent_words, limbs_from_bytes, trim};
+use crate::montgomery::multiply_add;
+use crate::secret::{SecretWords, wipe};
+use crate::simd::{words, words_mut};
+
+/// The parts of an RSA key as big-endian bytes; leading zeros are allowed.
+#[derive(Clone, Copy)]
+pub struct Components<'a> {
+    /// The modulus.
+    pub n: &'a [u8],
+    /// The public exponent.
+    pub e: &'a [u8],
+    /// The first prime.
+    pub p: &'a [u8],
+    /// The second prime.
+    pub q: &'a [u8],
+    /// d mod p − 1.
+    pub dp: &'a [u8],
+    /// d mod q − 1.
+    pub dq: &'a [u8],
+    /// 1/q mod p.
+    pub qinv: &'a [u8],
+}
+
+impl fmt::Debug for Components<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Components([redacted])")
+    }
+}
+
+/// Why a key has no place on the lanes. The stock implementation may still accept it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unsupported {
+    /// The modulus is not of 1024, 2048, 3072 or 4096 bits.
+    Size,
+    /// The modulus or a prime is even.
+    Even,
+    /// A prime is not exactly half as long as the modulus.
+    UnequalHalves,
+    /// The public exponent is even, 1, not below the modulus, or longer than 64 bits with a modulus
+    /// of more than 3072 bits.
+    Exponent,
+    /// A part is missing, or the parts do not belong together.
+    Inconsistent,
+}
+
+impl fmt::Display for Unsupported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Unsupported::Size => "modulus is not of 1024, 2048, 3072 or 4096 bits",
+            Unsupported::Even => "modulus or prime is even",
+            Unsupported::UnequalHalves => "primes are not half as long as the modulus",
+            Unsupported::Exponent => "public exponent is even, 1 or too large",
+            Unsupported::Inconsistent => "key parts do not belong together",
+        })
+    }
+}
+
+impl std::error::Error for Unsupported {}
+
+/// A public key: what the check and the blinding need.
+#[derive(Clone)]
+pub struct PublicKey {
+    size: Size,
+    pub(crate) modulus: Modulus,
+    /// e, lowest word first, without zero words on top.
+    pub(crate) exponent: Box<[u64]>,
+    exponent_bits: usize,
+}
+
+impl PublicKey {
+    /// Prepares a modulus and a public exponent, big-endian.
+    pub fn new(n: &[u8], e: &[u8]) -> Result<Self, Unsupported> {
+        let size = Size::from_bits(bit_length(n)).ok_or(Unsupported::Size)?;
+        let (n, e) = (trim(n), trim(e));
+        if n[n.len() - 1] & 1 == 0 {
+            return Err(Unsupported::Even);
+        }
+        let exponent_bits = bit_length(e);
+        // OpenSSL refuses the same: what e may be, and how long for large moduli.
+        if exponent_bits < 2
+            || e[e.len() - 1] & 1 == 0
+            || (e.len() == n.len() && e >= n)
+            || e.len() > n.len()
+            || (size.bits() > 3072 && exponent_bits > 64)
+        {
+            return Err(Unsupported::Exponent);
+        }
+        let exponent = e
+            .rchunks(8)
+            .map(|chunk| {
+                chunk
+                    .iter()
+                    .fold(0, |word, &byte| word << 8 | u64::from(byte))
+            })
+            .collect();
+        let modulus = for_size!(size, prepare_public(n, size.bits()));
+        Ok(Self {
+            size,
+            modulus,
+            exponent,
+            exponent_bits,
+        })
+    }
+
+    /// The size of the modulus.
+    pub fn size(&self) -> Size {
+        self.size
+    }
+
+    /// Length of the public exponent.
+    pub fn exponent_bits(&self) -> usize {
+        self.exponent_bits
+    }
+
+    /// Bit `i` of e.
+    pub(crate) fn exponent_bit(&self, i: usize) -> bool {
+        self.exponent
+            .get(i / 64)
+            .is_some_and(|word| word >> (i % 64) & 1 == 1)
+    }
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "PublicKey({:?}, e of {} bits)",
+            self.size, self.exponent_bits
+        )
+    }
+}
+
+fn prepare_public<const N: usize, const M: usize>(n: &[u8], bits: usize) -> Modulus {
+    Modulus::new::<M>(&number(n), bits)
+}
+
+/// One prime and its exponent.
+#[derive(Clone)]
+pub(crate) struct Half {
+    pub(crate) modulus: Modulus,
+    /// In 60-bit words, lowest first.
+    pub(crate) exponent: SecretWords,
+}
+
+/// A private key, prepared; its secrets are wiped when it is dropped.
+#[derive(Clone)]
+pub struct PrivateKey {
+    public: PublicKey,
+    pub(crate) p: Half,
+    pub(crate) q: Half,
+    /// R/q mod p: Montgomery form of qinv.
+    pub(crate) qinv: SecretWords,
+}
+
+impl PrivateKey {
+    /// Checks that the parts belong together and prepares them.
+    ///
+    /// The time depends on the lengths of the parts and on the answer, not on secret values.
+    pub fn new(components: &Components<'_>) -> Result<Self, Unsupported> {
+        let public = PublicKey::new(components.n, components.e)?;
+        let size = public.size();
+        for_size!(size, prepare_private(public, components))
+    }
+
+    /// The size of the modulus.
+    pub fn size(&self) -> Size {
+        self.public.size
+    }
+
+    /// The public half.
+    pub fn public(&self) -> &PublicKey {
+        &self.public
+    }
+}
+
+impl fmt::Debug for PrivateKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PrivateKey({:?}, [redacted])", self.public)
+    }
+}
+
+/// A number from big-endian bytes that fit.
+fn number<const N: usize>(bytes: &[u8]) -> Number<N> {
+    let mut number = zero::<N>();
+    limbs_from_bytes(words_mut(&mut number), 1, bytes);
+    number
+}
+
+/// Whether a number needs no more than `length` bytes.
+fn fits(bytes: &[u8], length: usize) -> bool {
+    let excess = bytes.len().saturating_sub(length);
+    bytes[..excess].iter().fold(0, |bits, byte| bits | byte) == 0
+}
+
+fn prepare_private<const N: usize, const M: usize>(
+    public: PublicKey,
+    parts: &Components<'_>,
+) -> Result<PrivateKey, Unsupported> {
+    let half_bits = public.size.bits() / 2;
+    for prime in [parts.p, parts.q] {
+        match prime.last() {
+            None => return Err(Unsupported::Inconsistent),
+            Some(last) if last & 1 == 0 => return Err(Unsupported::Even),
+            Some(_) if bit_length(prime) != half_bits => return Err(Unsupported::UnequalHalves),
+            Some(_) => (),
+        }
+    }
+    for part in [parts.dp, parts.dq, parts.qinv] {
+        if part.is_empty() || !fits(part, half_bits / 8) {
+            return Err(Unsupported::Inconsistent);
+        }
+    }
+
+    let mut p = number::<N>(parts.p);
+    let mut q = number::<N>(parts.q);
+    let mut dp = number::<N>(parts.dp);
+    let mut dq = number::<N>(parts.dq);
+    let mut qinv = number::<N>(parts.qinv);
+
+    let mut product = zero::<M>();
+    multiply_add(LANE, &mut product, &p, &q, &zero::<N>());
+    let p_modulus = Modulus::new(&p, half_bits);
+    let q_modulus = Modulus::new(&q, half_bits);
+    let mut r2 = zero::<N>();
+    words_mut(&mut r2).copy_from_slice(&p_modulus.r2);
+    let mut qinv_form = multiply_mod(&qinv, &r2, &p, p_modulus.k0);
+    // q·qinv mod p: q < 2p as both have the same length.
+    let mut unit = multiply_mod(&q, &qinv_form, &p, p_modulus.k0);
+    let mut one = zero::<N>();
+    words_mut(&mut one)[0] = 1;
+
+    let consistent = equal(words(&product), &public.modulus.limbs)
+        & !equal(words(&p), words(&q))
+        & equal(words(&unit), words(&one))
+        & (less_than(words(&dp), words(&p)) == 1)
+        & (less_than(words(&dq), words(&q)) == 1)
+        & (less_than(words(&qinv), words(&p)) == 1);
+
+    let half = |modulus, exponent: &[u8]| {
+        let mut half = Half {
+            modulus,
+            exponent: SecretWords::zeroed(public.size.exponent_words()),
+        };
+        exponent_words(&mut half.exponent, exponent);
+        half
+    };
+    let mut key = PrivateKey {
+        p: half(p_modulus, parts.dp),
+        q: half(q_modulus, parts.dq),
+        qinv: SecretWords::zeroed(N),
+        public,
+    };
+    key.qinv.copy_from_slice(words(&qinv_form));
+    for secret in [
+        &mut p,
+        &mut q,
+        &mut dp,
+        &mut dq,
+        &mut qinv,
+        &mut r2,
+        &mut qinv_form,
+        &mut unit,
+    ] {
+        wipe(words_mut(secret));
+    }
+    if consistent {
+        Ok(key)
+    } else {
+        Err(Unsupported::Inconsistent)
+    }
+}

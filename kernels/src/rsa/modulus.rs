@@ -1,0 +1,113 @@
+//! A modulus with its Montgomery constants, as limbs of one lane.
+
+use crate::montgomery::{canonical, multiply, normalise};
+use crate::secret::SecretWords;
+use crate::simd::portable::{Limbs, Portable};
+use crate::simd::{words, words_mut};
+
+/// The one lane in which keys are prepared.
+pub(crate) const LANE: Portable<1> = Portable;
+/// A number in that lane.
+pub(crate) type Number<const N: usize> = [Limbs<1>; N];
+
+/// Zero.
+pub(crate) fn zero<const N: usize>() -> Number<N> {
+    [crate::simd::Simd::zero(LANE); N]
+}
+
+/// An odd modulus n of exactly `bits` bits, and what Montgomery arithmetic with R = 2^(52·limbs) needs.
+#[derive(Clone, Debug)]
+pub(crate) struct Modulus {
+    pub(crate) limbs: SecretWords,
+    /// −1/n mod 2^52.
+    pub(crate) k0: u64,
+    /// R mod n.
+    pub(crate) one: SecretWords,
+    /// R² mod n.
+    pub(crate) r2: SecretWords,
+    /// R³ mod n.
+    pub(crate) r3: SecretWords,
+}
+
+impl Modulus {
+    /// Prepares n in constant time. `n` must be odd and have its bit `bits − 1` set and none above.
+    pub(crate) fn new<const N: usize>(n: &Number<N>, bits: usize) -> Self {
+        let k0 = negative_inverse(words(n)[0]);
+        let mut modulus = Self {
+            limbs: SecretWords::zeroed(N),
+            k0,
+            one: SecretWords::zeroed(N),
+            r2: SecretWords::zeroed(N),
+            r3: SecretWords::zeroed(N),
+        };
+        modulus.limbs.copy_from_slice(words(n));
+
+        // 2^(bits−1) < n; doubling leads to R mod n, and on to R·2^s for an s that squarings double to 52·N.
+        let mut power = zero::<N>();
+        words_mut(&mut power)[(bits - 1) / 52] = 1 << ((bits - 1) % 52);
+        for _ in bits - 1..52 * N {
+            double_mod(&mut power, n);
+        }
+        modulus.one.copy_from_slice(words(&power));
+        let squarings = (52 * N).trailing_zeros();
+        for _ in 0..(52 * N) >> squarings {
+            double_mod(&mut power, n);
+        }
+        for _ in 0..squarings {
+            power = multiply_mod(&power, &power, n, k0);
+        }
+        modulus.r2.copy_from_slice(words(&power));
+        power = multiply_mod(&power, &power, n, k0);
+        modulus.r3.copy_from_slice(words(&power));
+        crate::secret::wipe(words_mut(&mut power));
+        modulus
+    }
+}
+
+/// −1/n mod 2^52 for odd n, by Newton's iteration: each step doubles the number of right bits.
+fn negative_inverse(n: u64) -> u64 {
+    let mut inverse = n;
+    for _ in 0..5 {
+        inverse = inverse.wrapping_mul(2u64.wrapping_sub(n.wrapping_mul(inverse)));
+    }
+    inverse.wrapping_neg() & ((1 << 52) - 1)
+}
+
+/// a ← 2·a mod n for a < n.
+fn double_mod<const N: usize>(a: &mut Number<N>, n: &Number<N>) {
+    for word in words_mut(a) {
+        *word <<= 1;
+    }
+    normalise(LANE, a);
+    let mut difference = zero::<N>();
+    canonical(LANE, a, &mut difference, n);
+}
+
+/// a·b/R mod n, canonical, for operands as [`multiply`] has them.
+pub(crate) fn multiply_mod<const N: usize>(
+    a: &Number<N>,
+    b: &Number<N>,
+    n: &Number<N>,
+    k0: u64,
+) -> Number<N> {
+    let mut result = zero::<N>();
+    let k0 = crate::simd::Simd::splat(LANE, k0);
+    multiply(LANE, &mut result, a, b, n, &k0);
+    let mut difference = zero::<N>();
+    canonical(LANE, &mut result, &mut difference, n);
+    result
+}
+
+/// Whether a < b, limbs below 2^52, as 0 or 1.
+pub(crate) fn less_than(a: &[u64], b: &[u64]) -> u64 {
+    let mut borrow = 0;
+    for (a, b) in a.iter().zip(b) {
+        borrow = a.wrapping_sub(*b).wrapping_sub(borrow) >> 63;
+    }
+    borrow
+}
+
+/// Whether a = b; the time depends on lengths only.
+pub(crate) fn equal(a: &[u64], b: &[u64]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |bits, (a, b)| bits | (a ^ b)) == 0
+}

@@ -1,0 +1,405 @@
+//! A batch of private operations: s = c^d mod n, blinded, by Chinese remainders, checked.
+//!
+//! For each request c, with blinding pair (r^e, 1/r):
+//!
+//! 1. x = c·r^e mod n, one request per lane;
+//! 2. m_p = x^dp mod p and m_q = x^dq mod q, two lanes per request, side by side;
+//! 3. h = (m_p − m_q)·qinv mod p and y = m_q + q·h, one request per lane;
+//! 4. s = y/r mod n, fully reduced, as bytes;
+//! 5. s^e mod n = c, from the bytes and an independent copy of c (`verify.rs`).
+
+use core::fmt;
+
+use super::verify::{self, Claim};
+use super::{Blinding, PrivateKey, Signature, Size, Verified, for_size};
+use crate::arena::{Arena, Memory};
+use crate::backend::{Backend, Kind};
+use crate::fault::{self, Point};
+use crate::layout::{bytes_from_limbs, from_lane, limbs_from_bytes, to_lane};
+use crate::modexp::Power;
+use crate::montgomery::{canonical, multiply, multiply_add, normalise, square, subtract_mod};
+use crate::simd::{Simd, words, words_mut};
+
+/// Requests of one batch at most: two passes of four.
+pub const BATCH: usize = 8;
+
+/// One request.
+pub struct PrivateJob<'a> {
+    /// The key.
+    pub key: &'a PrivateKey,
+    /// What to raise to d: modulus bytes, big-endian, below n.
+    pub input: &'a [u8],
+    /// An independent copy of `input`, for the check.
+    pub check_input: &'a [u8],
+    /// A blinding pair of this key that no other request uses at the same time.
+    pub blinding: &'a mut Blinding,
+    /// Set by [`private_batch`].
+    pub result: Option<Result<Verified<Signature>, JobError>>,
+}
+
+impl fmt::Debug for PrivateJob<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PrivateJob({:?}, [redacted])", self.key.size())
+    }
+}
+
+/// Why a request got no result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum JobError {
+    /// The result did not pass the check against key and input: a fault, or a key that is no key.
+    CheckFailed,
+    /// The input is not below the modulus.
+    InputTooLarge,
+    /// The input is not as long as the modulus.
+    InputLength,
+}
+
+impl fmt::Display for JobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            JobError::CheckFailed => "result failed its check",
+            JobError::InputTooLarge => "input is not below the modulus",
+            JobError::InputLength => "input is not as long as the modulus",
+        })
+    }
+}
+
+impl std::error::Error for JobError {}
+
+/// All memory of a batch. Allocated once; wiped after every batch.
+pub struct Scratch {
+    pub(crate) memory: Memory,
+}
+
+impl Scratch {
+    /// Memory for the largest batch.
+    const BYTES: usize = 256 << 10;
+
+    /// Allocates.
+    pub fn new() -> Self {
+        Self {
+            memory: Memory::new(Self::BYTES),
+        }
+    }
+}
+
+impl Default for Scratch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Scratch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Scratch")
+    }
+}
+
+/// Serves all of `jobs` on `backend` and sets their results.
+///
+/// The jobs may have different keys and exponents, in any order; a bad one never touches another.
+///
+/// # Panics
+///
+/// If there are no jobs, more than [`BATCH`], or jobs of different sizes.
+pub fn private_batch(backend: Backend, scratch: &mut Scratch, jobs: &mut [PrivateJob<'_>]) {
+    assert!(
+        (1..=BATCH).contains(&jobs.len()),
+        "a batch has 1 to {BATCH} jobs"
+    );
+    let size = jobs[0].key.size();
+    assert!(
+        jobs.iter().all(|job| job.key.size() == size),
+        "a batch is of one size"
+    );
+    match backend.kind(jobs.len()) {
+        #[cfg(target_arch = "x86_64")]
+        Kind::Avx512Ifma { wide, narrow: None } => {
+            for_size!(size, batch::<_, _>(wide, wide, size, scratch, jobs));
+        }
+        #[cfg(target_arch = "x86_64")]
+        Kind::Avx512Ifma {
+            wide,
+            narrow: Some(narrow),
+        } => {
+            for_size!(size, batch::<_, _>(wide, narrow, size, scratch, jobs));
+        }
+        #[cfg(target_arch = "x86_64")]
+        Kind::Avx512Ifma256(s) => for_size!(size, batch::<_, _>(s, s, size, scratch, jobs)),
+        Kind::Portable(s) => for_size!(size, batch::<_, _>(s, s, size, scratch, jobs)),
+    }
+}
+
+/// A batch on lanes `w`; half exponentiations that fit into the lanes `h` run there.
+fn batch<W: Simd, H: Simd, const N: usize, const M: usize>(
+    w: W,
+    h: H,
+    size: Size,
+    scratch: &mut Scratch,
+    jobs: &mut [PrivateJob<'_>],
+) {
+    for chunk in jobs.chunks_mut(W::LANES) {
+        let mut arena = scratch.memory.arena();
+        let before = arena.bytes_left();
+        let mut wide = Wide::<W, N, M>::new(&mut arena);
+        wide.load(chunk);
+        wide.blind(w, chunk);
+
+        let mut first = 0;
+        while first < chunk.len() {
+            let left = chunk.len() - first;
+            first += if left <= H::LANES / 2 {
+                half_pass::<W, H, N, M>(h, size, arena.rest(), &mut wide, chunk, first)
+            } else {
+                half_pass::<W, W, N, M>(w, size, arena.rest(), &mut wide, chunk, first)
+            };
+        }
+
+        wide.recombine(w);
+        wide.reveal(w, chunk);
+
+        let mut claims: [Option<Claim<'_>>; BATCH] = [const { None }; BATCH];
+        for (lane, (job, claim)) in chunk.iter().zip(&mut claims).enumerate() {
+            let mut output = vec![0; size.bytes()];
+            bytes_from_limbs(&mut output, &words(wide.x)[lane..], W::LANES);
+            *claim = Some(Claim::new(job.key.public(), job.check_input, output));
+        }
+        verify::check::<W, M>(w, arena.rest(), &mut claims[..chunk.len()]);
+        let verdicts = claims.map(|claim| claim.and_then(Claim::verdict));
+        for (lane, (job, verdict)) in chunk.iter_mut().zip(verdicts).enumerate() {
+            job.result = Some(match wide.refused[lane] {
+                Some(error) => Err(error),
+                None => verdict.ok_or(JobError::CheckFailed),
+            });
+        }
+
+        // The largest consumer besides `wide` is a half pass; `bytes` covers both.
+        let half = Power::<H, N>::bytes(size).max(Power::<W, N>::bytes(size));
+        let used = before - arena.bytes_left() + half.max(verify::bytes::<W, M>());
+        drop(arena);
+        scratch.memory.wipe(used);
+    }
+}
+
+/// The numbers of a batch with one request per lane.
+pub(crate) struct Wide<'a, W: Simd, const N: usize, const M: usize> {
+    /// Requests with an input that is none, and why; their lanes work on zero.
+    refused: [Option<JobError>; BATCH],
+    n: &'a mut [W::Limb; M],
+    k0: &'a mut W::Limb,
+    input: &'a mut [W::Limb; M],
+    hide: &'a mut [W::Limb; M],
+    reveal: &'a mut [W::Limb; M],
+    /// The blinded input, then the result.
+    x: &'a mut [W::Limb; M],
+    spare: &'a mut [W::Limb; M],
+    product: &'a mut [W::Limb],
+    /// The half results modulo p and q.
+    m_p: &'a mut [W::Limb; N],
+    m_q: &'a mut [W::Limb; N],
+    p: &'a mut [W::Limb; N],
+    p_k0: &'a mut W::Limb,
+    q: &'a mut [W::Limb; N],
+    qinv: &'a mut [W::Limb; N],
+    difference: &'a mut [W::Limb; N],
+    h: &'a mut [W::Limb; N],
+}
+
+impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
+    pub(crate) fn new(arena: &mut Arena<'a>) -> Self {
+        const { assert!(M == 2 * N && W::LANES <= BATCH) };
+        Self {
+            refused: [None; BATCH],
+            n: arena.array(),
+            k0: arena.one(),
+            input: arena.array(),
+            hide: arena.array(),
+            reveal: arena.array(),
+            x: arena.array(),
+            spare: arena.array(),
+            product: arena.slice(2 * M),
+            m_p: arena.array(),
+            m_q: arena.array(),
+            p: arena.array(),
+            p_k0: arena.one(),
+            q: arena.array(),
+            qinv: arena.array(),
+            difference: arena.array(),
+            h: arena.array(),
+        }
+    }
+
+    /// Keys, inputs and blinding pairs into their lanes; lanes without a request repeat the last one.
+    pub(crate) fn load(&mut self, jobs: &[PrivateJob<'_>]) {
+        for lane in 0..W::LANES {
+            let job = &jobs[lane.min(jobs.len() - 1)];
+            let (key, public) = (job.key, job.key.public());
+            to_lane(words_mut(self.n), W::LANES, lane, &public.modulus.limbs);
+            words_mut(core::slice::from_mut(self.k0))[lane] = public.modulus.k0;
+            to_lane(words_mut(self.hide), W::LANES, lane, &job.blinding.hide);
+            to_lane(words_mut(self.reveal), W::LANES, lane, &job.blinding.reveal);
+            to_lane(words_mut(self.p), W::LANES, lane, &key.p.modulus.limbs);
+            words_mut(core::slice::from_mut(self.p_k0))[lane] = key.p.modulus.k0;
+            to_lane(words_mut(self.q), W::LANES, lane, &key.q.modulus.limbs);
+            to_lane(words_mut(self.qinv), W::LANES, lane, &key.qinv);
+
+            let refused = refuse(job.input, public);
+            self.refused[lane] = refused;
+            let input = if refused.is_none() { job.input } else { &[] };
+            limbs_from_bytes(&mut words_mut(self.input)[lane..], W::LANES, input);
+        }
+        fault::touch(
+            Point::Input,
+            words_mut(self.input),
+            W::LANES,
+            fault::request,
+        );
+    }
+
+    /// x = input·r^e, below 2n; squares the first part of the pairs.
+    fn blind(&mut self, w: W, jobs: &mut [PrivateJob<'_>]) {
+        multiply(w, self.x, self.input, self.hide, self.n, self.k0);
+        square(w, self.spare, self.product, self.hide, self.n, self.k0);
+        for (lane, job) in jobs.iter_mut().enumerate() {
+            from_lane(&mut job.blinding.hide, words(self.spare), W::LANES, lane);
+            job.blinding.uses += 1;
+        }
+    }
+
+    /// x = m_q + q·((m_p − m_q)·qinv mod p), below 2n + q; m_p ≤ p and m_q ≤ q.
+    #[inline(never)]
+    pub(crate) fn recombine(&mut self, w: W) {
+        w.enter(
+            #[inline(always)]
+            || {
+                subtract_mod(w, self.difference, self.m_p, self.m_q, self.p);
+                multiply(w, self.h, self.difference, self.qinv, self.p, self.p_k0);
+                multiply_add(w, self.x, self.q, self.h, self.m_q);
+            },
+        );
+    }
+
+    /// x = x/r mod n, fully reduced; squares the second part of the pairs.
+    fn reveal(&mut self, w: W, jobs: &mut [PrivateJob<'_>]) {
+        fault::touch(
+            Point::Recombined,
+            words_mut(self.x),
+            W::LANES,
+            fault::request,
+        );
+        multiply(w, self.spare, self.x, self.reveal, self.n, self.k0);
+        core::mem::swap(&mut self.x, &mut self.spare);
+        w.enter(
+            #[inline(always)]
+            || canonical(w, self.x, self.spare, self.n),
+        );
+        fault::swap_lanes(words_mut(self.x), W::LANES);
+        square(w, self.spare, self.product, self.reveal, self.n, self.k0);
+        for (lane, job) in jobs.iter_mut().enumerate() {
+            from_lane(&mut job.blinding.reveal, words(self.spare), W::LANES, lane);
+        }
+    }
+}
+
+/// Whether the input is none for this key.
+fn refuse(input: &[u8], key: &super::PublicKey) -> Option<JobError> {
+    if input.len() != key.size().bytes() {
+        return Some(JobError::InputLength);
+    }
+    (!verify::below_modulus(input, key)).then_some(JobError::InputTooLarge)
+}
+
+/// m_p and m_q for the jobs from `first` on, as many as `s` has lanes for; returns how many.
+fn half_pass<W: Simd, S: Simd, const N: usize, const M: usize>(
+    s: S,
+    size: Size,
+    mut arena: Arena<'_>,
+    wide: &mut Wide<'_, W, N, M>,
+    jobs: &[PrivateJob<'_>],
+    first: usize,
+) -> usize {
+    let served = S::LANES / 2;
+    let mut power = Power::<S, N>::new(&mut arena, size.exponent_words());
+    let low: &mut [S::Limb; N] = arena.array();
+    let high: &mut [S::Limb; N] = arena.array();
+    let r2: &mut [S::Limb; N] = arena.array();
+    let r3: &mut [S::Limb; N] = arena.array();
+
+    let last = jobs.len() - 1;
+    let blinded = words(wide.x);
+    for lane in 0..S::LANES {
+        let request = (first + lane / 2).min(last);
+        let key = jobs[request].key;
+        let half = if lane % 2 == 0 { &key.p } else { &key.q };
+        power.load(lane, half);
+        to_lane(words_mut(r2), S::LANES, lane, &half.modulus.r2);
+        to_lane(words_mut(r3), S::LANES, lane, &half.modulus.r3);
+        let (from_low, from_high) = blinded.split_at(N * W::LANES);
+        let lanes = words_mut(low)[lane..].iter_mut().step_by(S::LANES);
+        for (word, limb) in lanes.zip(from_low[request..].iter().step_by(W::LANES)) {
+            *word = *limb;
+        }
+        let lanes = words_mut(high)[lane..].iter_mut().step_by(S::LANES);
+        for (word, limb) in lanes.zip(from_high[request..].iter().step_by(W::LANES)) {
+            *word = *limb;
+        }
+    }
+    fault::begin_pass(first, served);
+    fault::touch(
+        Point::Modulus,
+        words_mut(power.n),
+        S::LANES,
+        fault::half_lane,
+    );
+    fault::touch(
+        Point::Exponent,
+        words_mut(power.exponent),
+        S::LANES,
+        fault::half_lane,
+    );
+
+    // x = high·R + low; its Montgomery form is high·R² + low·R, below 2n + 2n.
+    multiply(s, power.power, high, r3, power.n, power.k0);
+    multiply(s, power.spare, low, r2, power.n, power.k0);
+    s.enter(
+        #[inline(always)]
+        || {
+            for i in 0..N {
+                power.base[i] = s.add(power.power[i], power.spare[i]);
+            }
+            normalise(s, power.base);
+        },
+    );
+    power.run(s, size.bits() / 2);
+
+    // Out of Montgomery form: a multiplication by 1 leaves at most n.
+    low.fill(s.zero());
+    low[0] = s.splat(1);
+    multiply(s, high, power.power, low, power.n, power.k0);
+    for request in first..(first + served).min(jobs.len()) {
+        for (half, to) in [&mut wide.m_p, &mut wide.m_q].into_iter().enumerate() {
+            let lane = 2 * (request - first) + half;
+            let lanes = words_mut(&mut **to)[request..].iter_mut().step_by(W::LANES);
+            for (word, limb) in lanes.zip(words(high)[lane..].iter().step_by(S::LANES)) {
+                *word = *limb;
+            }
+        }
+    }
+    served
+}
+
+impl<S: Simd, const N: usize> Power<'_, S, N> {
+    /// Bytes that a half pass takes from the arena.
+    fn bytes(size: Size) -> usize {
+        let limbs = (N << crate::modexp::window(N)) + 12 * N + size.exponent_words() + 2;
+        limbs * size_of::<S::Limb>() + 64 * 16
+    }
+
+    /// Modulus and exponent of one lane.
+    pub(crate) fn load(&mut self, lane: usize, half: &super::key::Half) {
+        to_lane(words_mut(self.n), S::LANES, lane, &half.modulus.limbs);
+        words_mut(core::slice::from_mut(self.k0))[lane] = half.modulus.k0;
+        to_lane(words_mut(self.one), S::LANES, lane, &half.modulus.one);
+        to_lane(words_mut(self.exponent), S::LANES, lane, &half.exponent);
+    }
+}

@@ -1,0 +1,122 @@
+//! The lane trait: the few vector operations all algorithms are written in.
+//!
+//! A *limb vector* holds one limb of every lane. Lanes never exchange data; each
+//! lane is its own number, its own modulus and its own exponent. A value of a
+//! type that implements [`Simd`] is the proof that this CPU has the instructions
+//! behind it, so every method is safe to call.
+//!
+//! Two rules make the generic source as fast as hand-written code:
+//!
+//! * an outlined function enters the instruction set first, with
+//!   `s.enter(#[inline(always)] || …)`;
+//! * between `enter` and the methods below everything is `#[inline(always)]`.
+//!
+//! A generic function that is merely outlined, without `enter`, computes the right
+//! answer some eighty times more slowly.
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx512ifma;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx512ifma256;
+pub(crate) mod portable;
+
+/// Types that are nothing but bits: every bit pattern is a value and there is no padding.
+///
+/// # Safety
+///
+/// The implementor must be a plain vector of `u64`, at most 64-byte aligned.
+pub(crate) unsafe trait Plain: Copy + 'static {}
+
+/// One backend's lanes. See the module documentation.
+pub(crate) trait Simd: Copy + 'static {
+    /// One limb of every lane.
+    type Limb: Plain;
+    /// One bit of every lane.
+    type Mask: Copy;
+
+    /// Number of lanes.
+    const LANES: usize;
+    /// The radix is 2^`LIMB_BITS`.
+    const LIMB_BITS: u32 = 52;
+    /// A limb with all its bits set.
+    const LIMB_MASK: u64 = (1 << Self::LIMB_BITS) - 1;
+
+    /// Runs `body` with the instruction set switched on: the only feature boundary.
+    fn enter<R>(self, body: impl FnOnce() -> R) -> R;
+
+    /// `value` in every lane.
+    fn splat(self, value: u64) -> Self::Limb;
+    /// `acc + (a·b mod 2^52)`, where only the low 52 bits of `a` and `b` are read.
+    fn mul_lo(self, acc: Self::Limb, a: Self::Limb, b: Self::Limb) -> Self::Limb;
+    /// `acc + ⌊a·b / 2^52⌋`, where only the low 52 bits of `a` and `b` are read.
+    fn mul_hi(self, acc: Self::Limb, a: Self::Limb, b: Self::Limb) -> Self::Limb;
+    /// `a + b mod 2^64`.
+    fn add(self, a: Self::Limb, b: Self::Limb) -> Self::Limb;
+    /// `a − b mod 2^64`.
+    fn sub(self, a: Self::Limb, b: Self::Limb) -> Self::Limb;
+    /// `a & b`.
+    fn and(self, a: Self::Limb, b: Self::Limb) -> Self::Limb;
+    /// `a | (b ^ c)`: collects differences.
+    fn or_xor(self, a: Self::Limb, b: Self::Limb, c: Self::Limb) -> Self::Limb;
+    /// `⌊a / 2^52⌋`, unsigned.
+    fn carry(self, a: Self::Limb) -> Self::Limb;
+
+    /// Lanes in which a bit of `bits` is set in `a`.
+    fn any_bit(self, a: Self::Limb, bits: Self::Limb) -> Self::Mask;
+    /// `set` in the lanes of `mask`, `clear` in the others.
+    fn select(self, mask: Self::Mask, set: Self::Limb, clear: Self::Limb) -> Self::Limb;
+
+    /// The low 52 bits.
+    #[inline(always)]
+    fn low_bits(self, a: Self::Limb) -> Self::Limb {
+        self.and(a, self.splat(Self::LIMB_MASK))
+    }
+
+    /// All-zero limb vector.
+    #[inline(always)]
+    fn zero(self) -> Self::Limb {
+        self.splat(0)
+    }
+}
+
+/// The same reference, of which the optimiser no longer knows what it points to.
+///
+/// LLVM would otherwise lift loads of operands out of row loops, run out of registers
+/// and spill; a load that it cannot move costs nothing here.
+#[inline(always)]
+pub(crate) fn opaque<T>(reference: &T) -> &T {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        let mut pointer: *const T = reference;
+        // SAFETY: the assembly is empty; the pointer leaves as it came, so it still refers
+        // to the same value for the same lifetime.
+        unsafe {
+            core::arch::asm!("/* {0} */", inout(reg) pointer,
+                options(nomem, nostack, preserves_flags));
+            &*pointer
+        }
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    reference
+}
+
+/// Gives a closure with an attribute a name: attributes are accepted on arguments only.
+#[inline(always)]
+pub(crate) fn inlined<F>(closure: F) -> F {
+    closure
+}
+
+/// The limbs as words, lane by lane: word `LANES·i + l` is limb `i` of lane `l`.
+pub(crate) fn words<L: Plain>(limbs: &[L]) -> &[u64] {
+    let count = size_of_val(limbs) / 8;
+    // SAFETY: `Plain` promises vectors of `u64` without padding, whose alignment is at
+    // least that of `u64`; the length covers exactly the slice.
+    unsafe { core::slice::from_raw_parts(limbs.as_ptr().cast(), count) }
+}
+
+/// [`words`], to write.
+pub(crate) fn words_mut<L: Plain>(limbs: &mut [L]) -> &mut [u64] {
+    let count = size_of_val(limbs) / 8;
+    // SAFETY: as in `words`; every bit pattern is a value of `L`.
+    unsafe { core::slice::from_raw_parts_mut(limbs.as_mut_ptr().cast(), count) }
+}

@@ -1,0 +1,101 @@
+//! Eight lanes in 512-bit registers: AVX-512 F, DQ, VL and IFMA.
+
+use core::arch::x86_64::*;
+
+use super::{Plain, Simd};
+
+/// Proof that the CPU and the operating system offer AVX-512 IFMA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Avx512Ifma(());
+
+impl Avx512Ifma {
+    /// The proof, where it can be given.
+    pub(crate) fn detect() -> Option<Self> {
+        (is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512ifma")
+            && is_x86_feature_detected!("bmi2"))
+        .then_some(Self(()))
+    }
+}
+
+// SAFETY: `__m512i` is 512 bits without padding, 64-byte aligned.
+unsafe impl Plain for __m512i {}
+
+impl Simd for Avx512Ifma {
+    type Limb = __m512i;
+    type Mask = __mmask8;
+
+    const LANES: usize = 8;
+
+    #[inline(always)]
+    fn enter<R>(self, body: impl FnOnce() -> R) -> R {
+        #[target_feature(enable = "avx512f,avx512dq,avx512vl,avx512ifma,bmi2")]
+        fn with_features<R>(body: impl FnOnce() -> R) -> R {
+            body()
+        }
+        // SAFETY: `self` exists only where `detect` found these features.
+        unsafe { with_features(body) }
+    }
+
+    #[inline(always)]
+    fn splat(self, value: u64) -> __m512i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm512_set1_epi64(value as i64) }
+    }
+
+    #[inline(always)]
+    fn mul_lo(self, acc: __m512i, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm512_madd52lo_epu64(acc, a, b) }
+    }
+
+    #[inline(always)]
+    fn mul_hi(self, acc: __m512i, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm512_madd52hi_epu64(acc, a, b) }
+    }
+
+    #[inline(always)]
+    fn add(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm512_add_epi64(a, b) }
+    }
+
+    #[inline(always)]
+    fn sub(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm512_sub_epi64(a, b) }
+    }
+
+    #[inline(always)]
+    fn and(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm512_and_si512(a, b) }
+    }
+
+    #[inline(always)]
+    fn or_xor(self, a: __m512i, b: __m512i, c: __m512i) -> __m512i {
+        // SAFETY: `self` proves the features. 0xf6 is the truth table of a | (b ^ c).
+        unsafe { _mm512_ternarylogic_epi64::<0xf6>(a, b, c) }
+    }
+
+    #[inline(always)]
+    fn carry(self, a: __m512i) -> __m512i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm512_srli_epi64::<52>(a) }
+    }
+
+    #[inline(always)]
+    fn any_bit(self, a: __m512i, bits: __m512i) -> __mmask8 {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm512_test_epi64_mask(a, bits) }
+    }
+
+    #[inline(always)]
+    fn select(self, mask: __mmask8, set: __m512i, clear: __m512i) -> __m512i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm512_mask_blend_epi64(mask, clear, set) }
+    }
+}

@@ -1,0 +1,104 @@
+//! Four lanes in 256-bit registers: AVX-512 VL and IFMA.
+//!
+//! A core that runs 512-bit instructions in two halves (AMD Zen 4) takes half as long for
+//! these four lanes as for eight, which is what a batch of one or two requests wants.
+
+use core::arch::x86_64::*;
+
+use super::{Plain, Simd};
+
+/// Proof that the CPU and the operating system offer AVX-512 IFMA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Avx512Ifma256(());
+
+impl Avx512Ifma256 {
+    /// The proof, where it can be given.
+    pub(crate) fn detect() -> Option<Self> {
+        (is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512ifma")
+            && is_x86_feature_detected!("bmi2"))
+        .then_some(Self(()))
+    }
+}
+
+// SAFETY: `__m256i` is 256 bits without padding, 32-byte aligned.
+unsafe impl Plain for __m256i {}
+
+impl Simd for Avx512Ifma256 {
+    type Limb = __m256i;
+    type Mask = __mmask8;
+
+    const LANES: usize = 4;
+
+    #[inline(always)]
+    fn enter<R>(self, body: impl FnOnce() -> R) -> R {
+        #[target_feature(enable = "avx512f,avx512dq,avx512vl,avx512ifma,bmi2")]
+        fn with_features<R>(body: impl FnOnce() -> R) -> R {
+            body()
+        }
+        // SAFETY: `self` exists only where `detect` found these features.
+        unsafe { with_features(body) }
+    }
+
+    #[inline(always)]
+    fn splat(self, value: u64) -> __m256i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm256_set1_epi64x(value as i64) }
+    }
+
+    #[inline(always)]
+    fn mul_lo(self, acc: __m256i, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm256_madd52lo_epu64(acc, a, b) }
+    }
+
+    #[inline(always)]
+    fn mul_hi(self, acc: __m256i, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm256_madd52hi_epu64(acc, a, b) }
+    }
+
+    #[inline(always)]
+    fn add(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm256_add_epi64(a, b) }
+    }
+
+    #[inline(always)]
+    fn sub(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm256_sub_epi64(a, b) }
+    }
+
+    #[inline(always)]
+    fn and(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm256_and_si256(a, b) }
+    }
+
+    #[inline(always)]
+    fn or_xor(self, a: __m256i, b: __m256i, c: __m256i) -> __m256i {
+        // SAFETY: `self` proves the features. 0xf6 is the truth table of a | (b ^ c).
+        unsafe { _mm256_ternarylogic_epi64::<0xf6>(a, b, c) }
+    }
+
+    #[inline(always)]
+    fn carry(self, a: __m256i) -> __m256i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm256_srli_epi64::<52>(a) }
+    }
+
+    #[inline(always)]
+    fn any_bit(self, a: __m256i, bits: __m256i) -> __mmask8 {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm256_test_epi64_mask(a, bits) }
+    }
+
+    #[inline(always)]
+    fn select(self, mask: __mmask8, set: __m256i, clear: __m256i) -> __m256i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm256_mask_blend_epi64(mask, clear, set) }
+    }
+}

@@ -1,0 +1,95 @@
+//! Lanes in plain Rust: the bit-exact oracle of every other backend, and with one lane
+//! the arithmetic that prepares keys.
+
+use super::{Plain, Simd};
+
+/// `L` lanes in ordinary registers; needs no proof.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Portable<const L: usize>;
+
+/// One limb of `L` lanes.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub(crate) struct Limbs<const L: usize>([u64; L]);
+
+// SAFETY: a transparent array of `u64`.
+unsafe impl<const L: usize> Plain for Limbs<L> {}
+
+const LOW: u64 = (1 << 52) - 1;
+
+#[inline(always)]
+fn product(a: u64, b: u64) -> u128 {
+    u128::from(a & LOW) * u128::from(b & LOW)
+}
+
+#[inline(always)]
+fn each<const L: usize>(lane: impl FnMut(usize) -> u64) -> Limbs<L> {
+    Limbs(core::array::from_fn(lane))
+}
+
+impl<const L: usize> Simd for Portable<L> {
+    type Limb = Limbs<L>;
+    /// All ones in the chosen lanes, zero in the others.
+    type Mask = Limbs<L>;
+
+    const LANES: usize = L;
+
+    #[inline(always)]
+    fn enter<R>(self, body: impl FnOnce() -> R) -> R {
+        body()
+    }
+
+    #[inline(always)]
+    fn splat(self, value: u64) -> Limbs<L> {
+        Limbs([value; L])
+    }
+
+    #[inline(always)]
+    fn mul_lo(self, acc: Limbs<L>, a: Limbs<L>, b: Limbs<L>) -> Limbs<L> {
+        each(|l| acc.0[l].wrapping_add(product(a.0[l], b.0[l]) as u64 & LOW))
+    }
+
+    #[inline(always)]
+    fn mul_hi(self, acc: Limbs<L>, a: Limbs<L>, b: Limbs<L>) -> Limbs<L> {
+        each(|l| acc.0[l].wrapping_add((product(a.0[l], b.0[l]) >> 52) as u64))
+    }
+
+    #[inline(always)]
+    fn add(self, a: Limbs<L>, b: Limbs<L>) -> Limbs<L> {
+        each(|l| a.0[l].wrapping_add(b.0[l]))
+    }
+
+    #[inline(always)]
+    fn sub(self, a: Limbs<L>, b: Limbs<L>) -> Limbs<L> {
+        each(|l| a.0[l].wrapping_sub(b.0[l]))
+    }
+
+    #[inline(always)]
+    fn and(self, a: Limbs<L>, b: Limbs<L>) -> Limbs<L> {
+        each(|l| a.0[l] & b.0[l])
+    }
+
+    #[inline(always)]
+    fn or_xor(self, a: Limbs<L>, b: Limbs<L>, c: Limbs<L>) -> Limbs<L> {
+        each(|l| a.0[l] | (b.0[l] ^ c.0[l]))
+    }
+
+    #[inline(always)]
+    fn carry(self, a: Limbs<L>) -> Limbs<L> {
+        each(|l| a.0[l] >> 52)
+    }
+
+    #[inline(always)]
+    fn any_bit(self, a: Limbs<L>, bits: Limbs<L>) -> Limbs<L> {
+        each(|l| {
+            let x = a.0[l] & bits.0[l];
+            // The top bit of x | −x tells whether x is zero, without a comparison.
+            (((x | x.wrapping_neg()) as i64) >> 63) as u64
+        })
+    }
+
+    #[inline(always)]
+    fn select(self, mask: Limbs<L>, set: Limbs<L>, clear: Limbs<L>) -> Limbs<L> {
+        each(|l| clear.0[l] ^ (mask.0[l] & (set.0[l] ^ clear.0[l])))
+    }
+}
