@@ -144,7 +144,7 @@ impl From<Unsupported> for Fallback {
         match reason {
             Unsupported::Size => Fallback::KeySize,
             Unsupported::UnequalHalves => Fallback::UnequalHalves,
-            Unsupported::EvenModulus => Fallback::EvenModulus,
+            Unsupported::Even => Fallback::EvenModulus,
             Unsupported::Exponent => Fallback::Exponent,
             Unsupported::Inconsistent => Fallback::Inconsistent,
         }

@@ -103,9 +103,8 @@ impl RsaKey {
     }
 
     fn new_blinding(&self) -> Option<Box<Blinding>> {
-        // Sixteen bytes more than the modulus has make r uniform mod n to within 2^-128. The few
-        // values without an inverse are tried again.
-        let mut random = Zeroizing::new(vec![0; self.modulus_bytes() + 16]);
+        let mut random = Zeroizing::new(vec![0; Blinding::random_bytes(self.size())]);
+        // The few values without an inverse are tried again.
         for _ in 0..4 {
             getrandom::fill(&mut random).ok()?;
             if let Some(blinding) = Blinding::new(self.public(), &random) {
