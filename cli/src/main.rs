@@ -1,2 +1,111 @@
-//! Placeholder.
-fn main() {}
+//! The `lockstep` command: measures the lanes, says why they are not in use, shows live counters.
+#![forbid(unsafe_code)]
+
+mod doctor;
+mod json;
+mod speed;
+mod stat;
+mod stock;
+
+use std::fmt;
+use std::process::ExitCode;
+
+const HELP: &str = "\
+RSA on vector lanes, through OpenSSL.
+
+Usage: lockstep <COMMAND> [OPTIONS]
+
+Commands:
+  speed     compare stock libcrypto and lockstep on this machine
+  doctor    say whether programs that use OpenSSL sign on lanes, and if not, why
+  stat      show the counters of running processes
+  help      this text; `lockstep <COMMAND> --help` for the options of a command
+
+Options:
+  -V, --version
+";
+
+/// What a command returns: whether all is well, or why it could not run.
+type Outcome = Result<ExitCode, Failure>;
+
+/// Why a command could not run, and what to do about it.
+#[derive(Debug)]
+struct Failure {
+    what: String,
+    remedy: Option<String>,
+    code: u8,
+}
+
+impl Failure {
+    fn new(what: impl Into<String>) -> Failure {
+        Failure {
+            what: what.into(),
+            remedy: None,
+            code: 1,
+        }
+    }
+
+    /// The command line itself is wrong.
+    fn usage(what: impl fmt::Display) -> Failure {
+        Failure {
+            what: what.to_string(),
+            remedy: None,
+            code: 2,
+        }
+    }
+
+    fn remedy(mut self, remedy: impl Into<String>) -> Failure {
+        self.remedy = Some(remedy.into());
+        self
+    }
+}
+
+impl From<lexopt::Error> for Failure {
+    fn from(error: lexopt::Error) -> Failure {
+        Failure::usage(error)
+    }
+}
+
+fn main() -> ExitCode {
+    match dispatch() {
+        Ok(code) => code,
+        Err(failure) => {
+            eprintln!("lockstep: {}", failure.what);
+            if let Some(remedy) = failure.remedy {
+                eprintln!("remedy: {remedy}");
+            } else if failure.code == 2 {
+                eprintln!("remedy: lockstep help");
+            }
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+fn dispatch() -> Outcome {
+    use lexopt::prelude::*;
+    let mut arguments = lexopt::Parser::from_env();
+    match arguments.next()? {
+        None | Some(Short('h') | Long("help")) => {
+            print!("{HELP}");
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(Short('V') | Long("version")) => {
+            println!("lockstep {}", env!("CARGO_PKG_VERSION"));
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(Value(command)) => match command.to_str() {
+            Some("speed") => speed::main(arguments),
+            Some("doctor") => doctor::main(arguments),
+            Some("stat") => stat::main(arguments),
+            Some("help") => {
+                print!("{HELP}");
+                Ok(ExitCode::SUCCESS)
+            }
+            _ => Err(Failure::usage(format!(
+                "unknown command {}",
+                command.display()
+            ))),
+        },
+        Some(other) => Err(other.unexpected().into()),
+    }
+}

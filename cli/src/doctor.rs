@@ -1,0 +1,528 @@
+//! `lockstep doctor`: whether OpenSSL programs sign on lanes here, and if not, why.
+//!
+//! It asks in the order in which things can go wrong: instructions, settings, OpenSSL, module,
+//! loading, preference, use. The last three it finds out as any program would: it has the `openssl`
+//! command sign something, and then looks at the counters.
+
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use lockstep_engine::{Backend, Config, Fallback, Snapshot, read_stats};
+
+use crate::{Failure, Outcome, json, stock};
+
+const HELP: &str = "\
+Says whether programs that use OpenSSL sign on lanes on this machine, and if not, why and what to do.
+
+Usage: lockstep doctor [--json]
+
+It looks at the configuration that OPENSSL_CONF names, or else at the openssl.cnf beside this program.
+The exit status is 0 if a signature made by the openssl command came from the lanes, and 1 if not.
+";
+
+/// Runs the command with the arguments behind its name.
+pub fn main(mut arguments: lexopt::Parser) -> Outcome {
+    use lexopt::prelude::*;
+    let mut json = false;
+    while let Some(argument) = arguments.next()? {
+        match argument {
+            Long("json") => json = true,
+            Short('h') | Long("help") => {
+                print!("{HELP}");
+                return Ok(ExitCode::SUCCESS);
+            }
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    let findings = examine();
+    let healthy = findings
+        .iter()
+        .all(|finding| finding.verdict != Verdict::Failed);
+    if json {
+        let all: Vec<String> = findings.iter().map(Finding::to_json).collect();
+        println!(r#"{{"ok":{healthy},"findings":[{}]}}"#, all.join(","));
+    } else {
+        findings.iter().for_each(Finding::print);
+    }
+    Ok(if healthy {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Good,
+    Failed,
+    Note,
+}
+
+/// The answer to one question.
+struct Finding {
+    check: &'static str,
+    verdict: Verdict,
+    what: String,
+    remedy: Option<String>,
+}
+
+impl Finding {
+    fn print(&self) {
+        let mark = match self.verdict {
+            Verdict::Good => "ok    ",
+            Verdict::Failed => "FAILED",
+            Verdict::Note => "note  ",
+        };
+        println!("{mark} {:<13} {}", self.check, self.what);
+        if let Some(remedy) = &self.remedy {
+            println!("       remedy:       {remedy}");
+        }
+    }
+
+    fn to_json(&self) -> String {
+        let verdict = match self.verdict {
+            Verdict::Good => "ok",
+            Verdict::Failed => "failed",
+            Verdict::Note => "note",
+        };
+        format!(
+            r#"{{"check":"{}","verdict":"{verdict}","what":{},"remedy":{}}}"#,
+            self.check,
+            json::string(&self.what),
+            self.remedy
+                .as_deref()
+                .map_or("null".to_owned(), json::string)
+        )
+    }
+}
+
+/// Asks one question after the other, as far as the answers allow.
+fn examine() -> Vec<Finding> {
+    let mut findings = Vec::new();
+    // `?` on an `Option` ends the questions: the next one would make no sense.
+    let _ = ask(&mut findings);
+    findings
+}
+
+fn ask(findings: &mut Vec<Finding>) -> Option<()> {
+    let mut say = |check, verdict, what: String, remedy: Option<String>| {
+        findings.push(Finding {
+            check,
+            verdict,
+            what,
+            remedy,
+        });
+        (verdict != Verdict::Failed).then_some(())
+    };
+
+    // Without lanes the rest still makes sense: the module must load and hand all to OpenSSL.
+    let (verdict, what, remedy) = instructions();
+    let _ = say("instructions", verdict, what, remedy);
+    let (verdict, what, remedy) = settings();
+    let _ = say("settings", verdict, what, remedy);
+
+    let (verdict, what, remedy) = openssl_version();
+    say("openssl", verdict, what, remedy)?;
+
+    let configuration = match Configuration::find() {
+        Ok(configuration) => configuration,
+        Err(failure) => {
+            return say(
+                "configuration",
+                Verdict::Failed,
+                failure.what,
+                failure.remedy,
+            );
+        }
+    };
+    let shown = configuration.path.display();
+    match configuration.in_use {
+        true => say(
+            "configuration",
+            Verdict::Good,
+            format!("OPENSSL_CONF={shown}"),
+            None,
+        ),
+        false => say(
+            "configuration",
+            Verdict::Note,
+            format!("OPENSSL_CONF is not set; looking at {shown}"),
+            Some(format!(
+                "start programs that shall use lanes with OPENSSL_CONF={shown}"
+            )),
+        ),
+    };
+
+    match configuration.module() {
+        Ok(module) => say(
+            "module",
+            Verdict::Good,
+            format!("found {}", module.display()),
+            None,
+        )?,
+        Err(failure) => return say("module", Verdict::Failed, failure.what, failure.remedy),
+    }
+    match configuration.load() {
+        Ok(version) => say("loaded", Verdict::Good, version, None)?,
+        Err(failure) => return say("loaded", Verdict::Failed, failure.what, failure.remedy),
+    }
+
+    let counters = match configuration.sign(Some("lanes")) {
+        Ok(counters) => counters,
+        Err(failure) => return say("used", Verdict::Failed, failure.what, failure.remedy),
+    };
+    if counters.operations() + counters.fallbacks() == 0 {
+        return say(
+            "preferred",
+            Verdict::Failed,
+            "libcrypto loads the module but did not ask it for an RSA signature".to_owned(),
+            Some(format!(
+                "set default_properties = ?lockstep.fast=yes,?lockstep.keys!=yes in the section that \
+                 alg_section names in {shown}, as dist/openssl.cnf does"
+            )),
+        );
+    }
+    let _ = say(
+        "preferred",
+        Verdict::Good,
+        "libcrypto asks lockstep for RSA".to_owned(),
+        None,
+    );
+    let (verdict, what, remedy) = use_of_lanes(&counters);
+    say("used", verdict, what, remedy)?;
+
+    // What a program gets that signs one thing at a time, with the settings as they are.
+    let lone = match configuration.sign(None) {
+        Ok(counters) if counters.operations() > 0 => "on lanes".to_owned(),
+        Ok(counters) => format!("by OpenSSL's own code ({})", reasons(&counters)),
+        Err(failure) => return say("lone", Verdict::Failed, failure.what, failure.remedy),
+    };
+    say(
+        "lone",
+        Verdict::Note,
+        format!("an RSA-2048 request that is alone runs {lone}"),
+        None,
+    )
+}
+
+/// Verdict, what, remedy.
+type Answer = (Verdict, String, Option<String>);
+
+fn instructions() -> Answer {
+    match Backend::best_hardware() {
+        Some(backend) => (
+            Verdict::Good,
+            format!("this CPU runs {} lanes", backend.name()),
+            None,
+        ),
+        None => (
+            Verdict::Failed,
+            "this CPU, or the system on it, has no AVX-512 IFMA; OpenSSL's own code does all work"
+                .to_owned(),
+            Some(
+                "use a machine with AVX-512 IFMA (Intel Ice Lake or later, AMD Zen 4 or later)"
+                    .to_owned(),
+            ),
+        ),
+    }
+}
+
+fn settings() -> Answer {
+    let unset = Some("unset LOCKSTEP_BACKEND, or correct it".to_owned());
+    match Config::default().with_env() {
+        Err(error) => (
+            Verdict::Failed,
+            error.to_string(),
+            Some("correct the variable, or unset it".to_owned()),
+        ),
+        Ok(config) => match config.backend.resolve() {
+            Some(backend) if Some(backend) == Backend::best_hardware() => (
+                Verdict::Good,
+                format!("the environment leaves {} on", backend.name()),
+                None,
+            ),
+            Some(backend) => (
+                Verdict::Note,
+                format!("the environment chooses the {} lanes", backend.name()),
+                unset,
+            ),
+            None if Backend::best_hardware().is_none() => (
+                Verdict::Note,
+                "there are no lanes to choose".to_owned(),
+                None,
+            ),
+            None => (
+                Verdict::Failed,
+                "LOCKSTEP_BACKEND turns the lanes off".to_owned(),
+                unset,
+            ),
+        },
+    }
+}
+
+fn openssl_version() -> Answer {
+    let install =
+        Some("install OpenSSL 3.0 or later, with its command (Debian: openssl)".to_owned());
+    let command = match run(Command::new("openssl")
+        .arg("version")
+        .env("OPENSSL_CONF", "/dev/null"))
+    {
+        Ok(version) => version.trim().to_owned(),
+        Err(failure) => return (Verdict::Failed, failure.what, install),
+    };
+    match command
+        .strip_prefix("OpenSSL ")
+        .and_then(|rest| rest.split('.').next()?.parse().ok())
+    {
+        Some(3_u32..) => (
+            Verdict::Good,
+            format!("{command}; this program: {}", stock::version()),
+            None,
+        ),
+        _ => (
+            Verdict::Failed,
+            format!("{command} has no providers"),
+            install,
+        ),
+    }
+}
+
+fn use_of_lanes(counters: &Snapshot) -> Answer {
+    match counters.operations() {
+        1.. => (
+            Verdict::Good,
+            format!(
+                "the openssl command signed on {} lanes, and the signature is right",
+                counters.backend
+            ),
+            None,
+        ),
+        0 if counters.fallbacks_for(Fallback::NoBackend) > 0 => (
+            Verdict::Failed,
+            "lockstep has no lanes to use; OpenSSL's own code signed".to_owned(),
+            Some(match Backend::best_hardware() {
+                Some(_) => "unset LOCKSTEP_BACKEND, and remove `backend` from the module's section"
+                    .to_owned(),
+                None => "see `instructions` above".to_owned(),
+            }),
+        ),
+        0 => (
+            Verdict::Failed,
+            format!("OpenSSL's own code signed: {}", reasons(counters)),
+            Some("please report this with the output of `lockstep doctor --json`".to_owned()),
+        ),
+    }
+}
+
+/// Why requests went to stock OpenSSL.
+fn reasons(counters: &Snapshot) -> String {
+    let reasons: Vec<&str> = Fallback::ALL
+        .iter()
+        .filter(|reason| counters.fallbacks_for(**reason) > 0)
+        .map(|reason| reason.name())
+        .collect();
+    if reasons.is_empty() {
+        "no reason counted".to_owned()
+    } else {
+        reasons.join(", ")
+    }
+}
+
+/// The configuration file by which OpenSSL programs load the module.
+struct Configuration {
+    path: PathBuf,
+    /// Whether the environment names it.
+    in_use: bool,
+    text: String,
+}
+
+impl Configuration {
+    fn find() -> Result<Configuration, Failure> {
+        let named = std::env::var_os("OPENSSL_CONF").map(PathBuf::from);
+        let in_use = named.is_some();
+        let path = match named {
+            Some(path) => path,
+            None => beside_this_program().ok_or_else(|| {
+                Failure::new(
+                    "OPENSSL_CONF is not set and there is no openssl.cnf beside this program",
+                )
+                .remedy("cargo xtask dist, then OPENSSL_CONF=dist/openssl.cnf dist/lockstep doctor")
+            })?,
+        };
+        let text = fs::read_to_string(&path).map_err(|error| {
+            Failure::new(format!("cannot read {}: {error}", path.display()))
+                .remedy("let OPENSSL_CONF name the openssl.cnf that `cargo xtask dist` writes")
+        })?;
+        Ok(Configuration { path, in_use, text })
+    }
+
+    /// The module that it names, if that is there.
+    fn module(&self) -> Result<PathBuf, Failure> {
+        let shown = self.path.display();
+        let module =
+            self.text
+                .lines()
+                .filter_map(|line| line.split('#').next()?.split_once('='))
+                .filter(|(key, _)| key.trim() == "module")
+                .map(|(_, value)| PathBuf::from(value.trim()))
+                .find(|path| path.file_name().is_some_and(|name| name == "lockstep.so"))
+                .ok_or_else(|| {
+                    Failure::new(format!("{shown} names no module lockstep.so"))
+                        .remedy(match beside_this_program() {
+                        Some(path) => format!("OPENSSL_CONF={}", path.display()),
+                        None => {
+                            "let OPENSSL_CONF name the openssl.cnf that `cargo xtask dist` writes"
+                                .to_owned()
+                        }
+                    })
+                })?;
+        if module.is_file() {
+            return Ok(module);
+        }
+        Err(Failure::new(format!(
+            "{shown} names {}, which is not there",
+            module.display()
+        ))
+        .remedy("cargo xtask dist, or correct `module` in that file"))
+    }
+
+    /// Has libcrypto load the module; returns what it says of itself.
+    fn load(&self) -> Result<String, Failure> {
+        let remedy = "see what OpenSSL says above; if the module was built elsewhere, build it here: cargo xtask dist";
+        let listing = run(self.openssl().args(["list", "-providers"]))
+            .map_err(|failure| failure.remedy(remedy))?;
+        // One provider after the other: its name indented by two, what it says by four.
+        let mut said = listing
+            .lines()
+            .skip_while(|line| line.trim_end() != "  lockstep")
+            .skip(1);
+        let mut about = said
+            .by_ref()
+            .take_while(|line| line.starts_with("    "))
+            .map(str::trim);
+        let about: Vec<&str> = about.by_ref().collect();
+        if !about.contains(&"status: active") {
+            return Err(
+                Failure::new("libcrypto did not load lockstep").remedy(format!(
+                    "activate = 1 in lockstep's section of {}",
+                    self.path.display()
+                )),
+            );
+        }
+        Ok(format!("libcrypto loads it; {}", about.join(", ")))
+    }
+
+    /// Has the `openssl` command sign with a fresh key, and checks the signature without lockstep;
+    /// returns what the module counted.
+    fn sign(&self, lone: Option<&str>) -> Result<Snapshot, Failure> {
+        let scratch = Scratch::new()?;
+        let at = |name: &str| scratch.0.join(name);
+        fs::write(at("message"), "to be signed").map_err(|e| Failure::new(e.to_string()))?;
+        let stock = |arguments: &str| {
+            let mut command = Command::new("openssl");
+            command
+                .args(arguments.split(' '))
+                .env("OPENSSL_CONF", "/dev/null")
+                .current_dir(&scratch.0);
+            command
+        };
+        run(&mut stock(
+            "genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out key.pem",
+        ))?;
+        run(&mut stock("pkey -in key.pem -pubout -out public.pem"))?;
+
+        let counters = at("counters");
+        fs::create_dir(&counters).map_err(|e| Failure::new(e.to_string()))?;
+        let mut sign = self.openssl();
+        sign.args([
+            "dgst",
+            "-sha256",
+            "-sign",
+            "key.pem",
+            "-out",
+            "signature",
+            "message",
+        ]);
+        sign.current_dir(&scratch.0);
+        sign.env("LOCKSTEP_STATS_DIR", &counters)
+            .env("LOCKSTEP_STATS_KEEP", "1");
+        if let Some(lone) = lone {
+            sign.env("LOCKSTEP_LONE", lone);
+        }
+        run(&mut sign)?;
+        run(&mut stock(
+            "dgst -sha256 -verify public.pem -signature signature message",
+        ))
+        .map_err(|_| {
+            Failure::new("the signature is wrong").remedy("stop using the module, and report this")
+        })?;
+        let processes = read_stats(&counters).map_err(|e| Failure::new(e.to_string()))?;
+        Ok(processes
+            .into_iter()
+            .next()
+            .map(|process| process.snapshot)
+            .unwrap_or_default())
+    }
+
+    /// The `openssl` command with this configuration.
+    fn openssl(&self) -> Command {
+        let mut command = Command::new("openssl");
+        let path = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
+        command.env("OPENSSL_CONF", path);
+        command
+    }
+}
+
+/// `openssl.cnf` in the directory of this program.
+fn beside_this_program() -> Option<PathBuf> {
+    let path = std::env::current_exe()
+        .ok()?
+        .parent()
+        .map(Path::to_path_buf)?
+        .join("openssl.cnf");
+    path.is_file().then_some(path)
+}
+
+/// Runs a command to its end; returns its standard output. Its failure is the first thing it said.
+fn run(command: &mut Command) -> Result<String, Failure> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| Failure::new(format!("cannot run {name}: {error}")))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let first = said
+        .lines()
+        .find(|line| !line.trim().is_empty())
+        .unwrap_or("it said nothing");
+    Err(Failure::new(format!(
+        "{name} failed ({}): {first}",
+        output.status
+    )))
+}
+
+/// A directory for a key that nobody else may read; it goes away with its owner.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Scratch, Failure> {
+        let path = std::env::temp_dir().join(format!("lockstep-doctor-{}", std::process::id()));
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .map_err(|error| Failure::new(format!("cannot create {}: {error}", path.display())))?;
+        Ok(Scratch(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Nothing depends on it being gone.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

@@ -1,0 +1,216 @@
+//! Contestants in interleaved rounds, on one thread or on several at once.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+use lockstep_engine::{Declined, Engine, Request, Response, RsaKey, Size};
+
+use super::measure::{self, Figure, Quiet, Slice};
+use crate::{Failure, stock};
+
+/// Rounds at least, however short the time.
+const ROUNDS: usize = 3;
+
+/// Who signs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contestant {
+    /// libcrypto's default provider, one signature after the other.
+    Stock,
+    /// The engine, so many requests at a time.
+    Lockstep { fill: usize },
+}
+
+/// One key size, with the key that all contestants sign with.
+pub struct Event {
+    engine: Arc<Engine>,
+    stock: stock::Key,
+    key: Arc<RsaKey>,
+    input: Vec<u8>,
+    /// Whether the engine's policy gives a lone request to stock libcrypto.
+    lone_is_stock: bool,
+}
+
+impl Event {
+    /// Makes a key and checks that both sides sign the same with it.
+    pub fn new(engine: Arc<Engine>, size: Size) -> Result<Event, Failure> {
+        let stock = stock::Key::generate(size.bits() as u32)?;
+        let key = stock
+            .with_components(RsaKey::new)
+            .map_err(|error| Failure::new(format!("the lanes cannot use the key: {error}")))?;
+        let input = stock.padded_message();
+        let mut event = Event {
+            engine,
+            stock,
+            key: Arc::new(key),
+            input,
+            lone_is_stock: false,
+        };
+        event.check()?;
+        event.lone_is_stock = matches!(event.engine.run(event.request()), Err(Declined::Lone(_)));
+        Ok(event)
+    }
+
+    /// Whether this contestant's requests end up at stock libcrypto.
+    pub fn is_by_stock(&self, contestant: Contestant) -> bool {
+        contestant == Contestant::Lockstep { fill: 1 } && self.lone_is_stock
+    }
+
+    /// Lets the contestants work in turn until the time is over, a thread on each of `cpus`, the calling
+    /// one on the first; returns a figure for each.
+    ///
+    /// `progress` is told the share of the time that has passed.
+    pub fn compete(
+        &self,
+        contestants: &[Contestant],
+        cpus: &[usize],
+        time: Duration,
+        mut progress: impl FnMut(f64),
+    ) -> Result<Vec<Figure>, Failure> {
+        let threads = cpus.len();
+        let together = Barrier::new(threads);
+        let over = AtomicBool::new(false);
+        let start = Instant::now();
+        let mut per_thread = Vec::new();
+        std::thread::scope(|scope| {
+            let others: Vec<_> = cpus[1..]
+                .iter()
+                .map(|&cpu| {
+                    let (together, over) = (&together, &over);
+                    scope.spawn(move || {
+                        measure::pin_to(cpu);
+                        self.take_part(contestants, together, over, |_| {})
+                    })
+                })
+                .collect();
+            measure::pin_to(cpus[0]);
+            per_thread.push(self.take_part(contestants, &together, &over, |round| {
+                let share = start.elapsed().as_secs_f64() / time.as_secs_f64();
+                progress(share.min(1.0));
+                over.store(share >= 1.0 && round >= ROUNDS, Ordering::Release);
+            }));
+            per_thread.extend(others.into_iter().map(|other| {
+                other
+                    .join()
+                    .unwrap_or_else(|_| Err(Failure::new("a measuring thread panicked")))
+            }));
+        });
+        let per_thread = per_thread
+            .into_iter()
+            .collect::<Result<Vec<_>, Failure>>()?;
+        Ok((0..contestants.len())
+            .map(|contestant| {
+                let of_each: Vec<&[Slice]> = per_thread
+                    .iter()
+                    .map(|slices| slices[contestant].as_slice())
+                    .collect();
+                Figure::of(&joined(&of_each))
+            })
+            .collect())
+    }
+
+    /// One thread's part. All threads work for the same contestant at the same time. `after_round` runs
+    /// before all read whether it is over; one thread decides it there.
+    ///
+    /// A thread whose contestant fails still takes part in the rounds, or the others would wait for it.
+    fn take_part(
+        &self,
+        contestants: &[Contestant],
+        together: &Barrier,
+        over: &AtomicBool,
+        mut after_round: impl FnMut(usize),
+    ) -> Result<Vec<Vec<Slice>>, Failure> {
+        let mut slices = vec![Vec::new(); contestants.len()];
+        let mut failure = None;
+        let mut signer = self
+            .stock
+            .signer()
+            .map_err(|error| failure = Some(error))
+            .ok();
+        together.wait();
+        let quiet = Quiet::calibrate();
+        for round in 1.. {
+            for (slices, &contestant) in slices.iter_mut().zip(contestants) {
+                together.wait();
+                let Some(signer) = &mut signer else { continue };
+                match measure::slice(quiet, || self.work(contestant, signer)) {
+                    Ok(slice) => slices.push(slice),
+                    Err(error) => failure = Some(error),
+                }
+            }
+            after_round(round);
+            together.wait();
+            if over.load(Ordering::Acquire) {
+                break;
+            }
+        }
+        match failure {
+            Some(failure) => Err(failure),
+            None => Ok(slices),
+        }
+    }
+
+    /// The least a contestant can do; returns how many signatures that is.
+    fn work(&self, contestant: Contestant, signer: &mut stock::Signer) -> Result<u64, Failure> {
+        match contestant {
+            Contestant::Stock => signer.sign().map(|_| 1),
+            Contestant::Lockstep { fill: 1 } => match self.engine.run(self.request()) {
+                Ok(_) => Ok(1),
+                // The guard inside tells the engine that this thread is busy meanwhile.
+                Err(_lone @ Declined::Lone(_)) => signer.sign().map(|_| 1),
+                Err(declined) => Err(unexpected(&declined)),
+            },
+            Contestant::Lockstep { fill } => {
+                for answer in self
+                    .engine
+                    .execute((0..fill).map(|_| self.request()).collect())
+                {
+                    answer.map_err(|declined| unexpected(&declined))?;
+                }
+                Ok(fill as u64)
+            }
+        }
+    }
+
+    /// Both sides must sign the same before it is worth measuring how fast.
+    fn check(&self) -> Result<(), Failure> {
+        let mut signer = self.stock.signer()?;
+        let expected = signer.sign()?;
+        for answer in self.engine.execute(vec![self.request(), self.request()]) {
+            let Response::Rsa(signature) = answer.map_err(|declined| unexpected(&declined))?;
+            if signature.as_bytes() != expected {
+                return Err(Failure::new(
+                    "the lanes and libcrypto sign differently: please report this",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn request(&self) -> Request {
+        Request::RsaPrivate {
+            key: self.key.clone(),
+            input: self.input.clone(),
+        }
+    }
+}
+
+fn unexpected(declined: &Declined) -> Failure {
+    Failure::new(format!("the lanes declined a request: {declined:?}")).remedy("lockstep doctor")
+}
+
+/// What threads did together: their rates added up, their cycles averaged.
+fn joined(of_each: &[&[Slice]]) -> Vec<Slice> {
+    let rounds = of_each.iter().map(|slices| slices.len()).min().unwrap_or(0);
+    (0..rounds)
+        .map(|round| Slice {
+            ops_per_s: of_each.iter().map(|slices| slices[round].ops_per_s).sum(),
+            cycles_per_op: of_each
+                .iter()
+                .map(|slices| slices[round].cycles_per_op)
+                .sum::<f64>()
+                / of_each.len() as f64,
+            quiet: of_each.iter().all(|slices| slices[round].quiet),
+        })
+        .collect()
+}

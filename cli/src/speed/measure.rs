@@ -1,0 +1,180 @@
+//! Measuring on a core that others use too: short slices of work between gauges.
+//!
+//! Before and after each slice a chain of dependent multiplies tells the clock, and a run of independent
+//! additions tells whether the sibling thread of the core was busy. A slice counts if the core was
+//! quiet on both sides; the figure is the median of those that count. So a neighbour costs slices, not
+//! accuracy.
+
+use std::time::{Duration, Instant};
+
+use lockstep_kernels::gauge;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// How long a slice lasts at least.
+const SLICE: Duration = Duration::from_millis(4);
+
+/// The additions per cycle of a quiet core, as a share of the most this core has shown. A busy sibling
+/// takes more than this; what is left is the resolution of the gauge.
+const QUIET: f64 = 0.93;
+
+/// One look at the core.
+#[derive(Clone, Copy)]
+pub struct Reading {
+    /// Clock, in cycles per second.
+    pub clock: f64,
+    /// Additions per cycle.
+    pub adds: f64,
+}
+
+impl Reading {
+    pub fn take() -> Reading {
+        let (cycles, seconds) = timed(|| gauge::dependent_multiplies(1500));
+        let clock = cycles / seconds;
+        let (adds, seconds) = timed(|| gauge::independent_adds(15_000));
+        Reading {
+            clock,
+            adds: adds / seconds / clock,
+        }
+    }
+}
+
+/// What this core does when nobody shares it.
+#[derive(Clone, Copy)]
+pub struct Quiet {
+    adds: f64,
+}
+
+impl Quiet {
+    /// Looks at the core for a while; the best it shows is taken for quiet.
+    pub fn calibrate() -> Quiet {
+        let readings = (0..100).map(|_| Reading::take().adds);
+        // One reading may be off by a clock that changed within it.
+        Quiet {
+            adds: quantile(&mut readings.collect::<Vec<_>>(), 0.9),
+        }
+    }
+
+    fn holds(&self, reading: Reading) -> bool {
+        reading.adds >= QUIET * self.adds
+    }
+}
+
+/// What one slice gave.
+#[derive(Clone, Copy)]
+pub struct Slice {
+    pub ops_per_s: f64,
+    pub cycles_per_op: f64,
+    pub quiet: bool,
+}
+
+/// Does `work`, which returns how many operations it did, for one slice.
+pub fn slice<E>(quiet: Quiet, mut work: impl FnMut() -> Result<u64, E>) -> Result<Slice, E> {
+    let before = Reading::take();
+    let start = Instant::now();
+    let mut operations = 0;
+    let seconds = loop {
+        operations += work()?;
+        let elapsed = start.elapsed();
+        if elapsed >= SLICE {
+            break elapsed.as_secs_f64();
+        }
+    };
+    let after = Reading::take();
+    let clock = (before.clock + after.clock) / 2.0;
+    Ok(Slice {
+        ops_per_s: operations as f64 / seconds,
+        cycles_per_op: seconds * clock / operations as f64,
+        quiet: quiet.holds(before) && quiet.holds(after),
+    })
+}
+
+/// What many slices gave.
+#[derive(Clone, Copy)]
+pub struct Figure {
+    pub ops_per_s: f64,
+    pub cycles_per_op: f64,
+    /// How many slices counted, and of how many.
+    pub kept: usize,
+    pub slices: usize,
+}
+
+impl Figure {
+    /// The medians of the quiet slices; of all, if none was quiet.
+    pub fn of(slices: &[Slice]) -> Figure {
+        let quiet: Vec<Slice> = slices.iter().copied().filter(|slice| slice.quiet).collect();
+        let counted = if quiet.is_empty() { slices } else { &quiet };
+        let median = |value: fn(&Slice) -> f64| {
+            quantile(&mut counted.iter().map(value).collect::<Vec<_>>(), 0.5)
+        };
+        Figure {
+            ops_per_s: median(|slice| slice.ops_per_s),
+            cycles_per_op: median(|slice| slice.cycles_per_op),
+            kept: quiet.len(),
+            slices: slices.len(),
+        }
+    }
+}
+
+/// Units of work per second, and the seconds they took.
+pub fn timed(work: impl FnOnce() -> u64) -> (f64, f64) {
+    let start = Instant::now();
+    let units = work();
+    (units as f64, start.elapsed().as_secs_f64())
+}
+
+/// The value below which this share of the values lies; NaN if there are none.
+pub fn quantile(values: &mut [f64], share: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => f64::NAN,
+        count => values[((count - 1) as f64 * share).round() as usize],
+    }
+}
+
+/// The CPUs that this process may use; never empty.
+pub fn allowed_cpus() -> Vec<usize> {
+    let Ok(set) = sched_getaffinity(None) else {
+        return vec![0];
+    };
+    let allowed: Vec<usize> = (0..CpuSet::MAX_CPU)
+        .filter(|&cpu| set.is_set(cpu))
+        .collect();
+    if allowed.is_empty() { vec![0] } else { allowed }
+}
+
+/// Keeps the calling thread on one CPU.
+pub fn pin_to(cpu: usize) {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    // Where this is not allowed the figures are still right, only fewer slices count.
+    let _ = sched_setaffinity(None, &set);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_quiet_slices_count() {
+        let slice = |ops_per_s, quiet| Slice {
+            ops_per_s,
+            cycles_per_op: 1.0 / ops_per_s,
+            quiet,
+        };
+        let slices = [
+            slice(1.0, false),
+            slice(10.0, true),
+            slice(30.0, true),
+            slice(20.0, true),
+        ];
+        let figure = Figure::of(&slices);
+        assert_eq!((figure.ops_per_s, figure.kept, figure.slices), (20.0, 3, 4));
+        assert_eq!(Figure::of(&slices[..1]).ops_per_s, 1.0);
+    }
+
+    #[test]
+    fn gauges_tell_a_clock_that_can_be() {
+        let clock = Reading::take().clock;
+        assert!((1e8..1e10).contains(&clock), "{clock}");
+    }
+}
