@@ -43,7 +43,13 @@ impl Job {
             Wake::EventFd(fd) => Some(Arc::clone(fd)),
             Wake::Callback { .. } => None,
         };
-        let ticket = engine.submit(request, Box::new(Waker { wake, sent: Arc::clone(&sent) }))?;
+        let ticket = engine.submit(
+            request,
+            Box::new(Waker {
+                wake,
+                sent: Arc::clone(&sent),
+            }),
+        )?;
         // A job can be resumed for other reasons than ours, so look before believing. `sent` rather
         // than the ticket's state: by then the wake-up is written, and draining cannot miss it.
         while !sent.load(Ordering::Acquire) {
@@ -128,7 +134,10 @@ unsafe extern "C" fn forget(
 
 /// A way to tell the application that a job can go on.
 enum Wake {
-    Callback { function: AsyncCallback, arg: *mut c_void },
+    Callback {
+        function: AsyncCallback,
+        arg: *mut c_void,
+    },
     EventFd(Arc<EventFd>),
 }
 

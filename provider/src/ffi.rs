@@ -49,7 +49,10 @@ pub struct Dispatch {
 }
 
 impl Dispatch {
-    pub const END: Dispatch = Dispatch { id: 0, function: None };
+    pub const END: Dispatch = Dispatch {
+        id: 0,
+        function: None,
+    };
 }
 
 /// `OSSL_ALGORITHM`: one implementation in a table that ends with NULL names.
@@ -157,8 +160,7 @@ pub type KeymgmtExport = unsafe extern "C" fn(
     arg: *mut c_void,
 ) -> c_int;
 /// `OSSL_FUNC_keymgmt_dup_fn`
-pub type KeymgmtDup =
-    unsafe extern "C" fn(keydata: *const c_void, selection: c_int) -> *mut c_void;
+pub type KeymgmtDup = unsafe extern "C" fn(keydata: *const c_void, selection: c_int) -> *mut c_void;
 
 /// `rsa_mod_exp` of an `RSA_METHOD`: r0 = i^d mod n by the CRT.
 pub type RsaModExp =

@@ -32,7 +32,9 @@ pub unsafe extern "C" fn query(
         // SAFETY: libcrypto's output pointer.
         unsafe { *no_cache = 0 };
     }
-    let Some(tables) = tables() else { return null() };
+    let Some(tables) = tables() else {
+        return null();
+    };
     match operation_id {
         operation::KEYMGMT => tables.keymgmt.as_ptr(),
         operation::SIGNATURE => tables.signature.as_ptr(),
@@ -74,7 +76,10 @@ impl Tables {
         let rsa_pss = stock.algorithm(operation::KEYMGMT, c"RSA-PSS")?;
         let signature = stock.algorithm(operation::SIGNATURE, c"RSA")?;
         let asym_cipher = stock.algorithm(operation::ASYM_CIPHER, c"RSA")?;
-        let as_is = |stock: Algorithm| Algorithm { properties: FAST.as_ptr(), ..stock };
+        let as_is = |stock: Algorithm| Algorithm {
+            properties: FAST.as_ptr(),
+            ..stock
+        };
         Some(Tables {
             rsa: KeyFunctions::new(stock, &rsa)?,
             rsa_pss: KeyFunctions::new(stock, &rsa_pss)?,
@@ -199,10 +204,19 @@ impl KeyFunctions {
         if keydata.is_null() {
             return null_mut();
         }
-        let mut target = Target { functions: self, keydata, selection };
+        let mut target = Target {
+            functions: self,
+            keydata,
+            selection,
+        };
         // SAFETY: `from` is valid by contract; the callback uses `target` during the call only.
         let copied = unsafe {
-            (self.export)(from.cast_mut(), selection, receive, (&raw mut target).cast())
+            (self.export)(
+                from.cast_mut(),
+                selection,
+                receive,
+                (&raw mut target).cast(),
+            )
         };
         if copied != 1 {
             // SAFETY: we own `keydata`.
@@ -248,7 +262,11 @@ impl KeyFunctions {
 
 /// The stock functions of key type `TYPE` (0 RSA, 1 RSA-PSS).
 fn functions<const TYPE: usize>() -> Option<&'static KeyFunctions> {
-    Some(tables()?.keys(if TYPE == 0 { KeyType::Rsa } else { KeyType::RsaPss }))
+    Some(tables()?.keys(if TYPE == 0 {
+        KeyType::Rsa
+    } else {
+        KeyType::RsaPss
+    }))
 }
 
 /// `OSSL_FUNC_keymgmt_import`: the way every key decoded elsewhere comes to us.
@@ -257,7 +275,9 @@ unsafe extern "C" fn import<const TYPE: usize>(
     selection: c_int,
     params: *const Param,
 ) -> c_int {
-    let Some(functions) = functions::<TYPE>() else { return 0 };
+    let Some(functions) = functions::<TYPE>() else {
+        return 0;
+    };
     // SAFETY: libcrypto's arguments, passed on.
     let imported = unsafe { (functions.import)(keydata, selection, params) };
     if imported == 1 && selection & keymgmt::SELECT_PRIVATE_KEY != 0 {
@@ -273,19 +293,24 @@ unsafe extern "C" fn generate<const TYPE: usize>(
     callback: Option<Callback>,
     arg: *mut c_void,
 ) -> *mut c_void {
-    let Some(functions) = functions::<TYPE>() else { return null_mut() };
-    let Some(generate) = functions.generate else { return null_mut() };
+    let Some(functions) = functions::<TYPE>() else {
+        return null_mut();
+    };
+    let Some(generate) = functions.generate else {
+        return null_mut();
+    };
     // SAFETY: libcrypto's arguments, passed on; the result is ours.
     unsafe { functions.take_over(generate(genctx, callback, arg)) }
 }
 
 /// `OSSL_FUNC_keymgmt_load`
-unsafe extern "C" fn load<const TYPE: usize>(
-    reference: *const c_void,
-    size: usize,
-) -> *mut c_void {
-    let Some(functions) = functions::<TYPE>() else { return null_mut() };
-    let Some(load) = functions.load else { return null_mut() };
+unsafe extern "C" fn load<const TYPE: usize>(reference: *const c_void, size: usize) -> *mut c_void {
+    let Some(functions) = functions::<TYPE>() else {
+        return null_mut();
+    };
+    let Some(load) = functions.load else {
+        return null_mut();
+    };
     // SAFETY: libcrypto's arguments, passed on; the result is ours.
     unsafe { functions.take_over(load(reference, size)) }
 }
@@ -296,7 +321,9 @@ unsafe extern "C" fn duplicate<const TYPE: usize>(
     keydata: *const c_void,
     selection: c_int,
 ) -> *mut c_void {
-    let Some(functions) = functions::<TYPE>() else { return null_mut() };
+    let Some(functions) = functions::<TYPE>() else {
+        return null_mut();
+    };
     if keydata.is_null() {
         return null_mut();
     }

@@ -9,9 +9,7 @@ use std::sync::OnceLock;
 
 use lockstep_engine::{Config, Snapshot};
 
-use crate::ffi::{
-    self, CORE_GET_PARAMS, CoreGetParams, CoreHandle, Dispatch, Function, Param,
-};
+use crate::ffi::{self, CORE_GET_PARAMS, CoreGetParams, CoreHandle, Dispatch, Function, Param};
 use crate::process;
 
 /// Counters told as parameters, and where each comes from.
@@ -40,7 +38,9 @@ pub unsafe fn read_configuration(
     let get_params = unsafe { std::mem::transmute::<Function, CoreGetParams>(function) };
     let mut pairs = Vec::new();
     for key in Config::KEYS {
-        let Ok(name) = CString::new(*key) else { continue };
+        let Ok(name) = CString::new(*key) else {
+            continue;
+        };
         let mut value: *const c_char = std::ptr::null();
         let mut params = [
             Param {
@@ -86,11 +86,16 @@ unsafe fn core_function(mut table: *const Dispatch, id: c_int) -> Option<Functio
 fn strings() -> &'static [(&'static CStr, CString)] {
     static STRINGS: OnceLock<Vec<(&'static CStr, CString)>> = OnceLock::new();
     STRINGS.get_or_init(|| {
-        let backend = process::engine().backend().map_or("none", |backend| backend.name());
+        let backend = process::engine()
+            .backend()
+            .map_or("none", |backend| backend.name());
         [
             (c"name", "Lockstep"),
             (c"version", env!("CARGO_PKG_VERSION")),
-            (c"buildinfo", concat!("lockstep ", env!("CARGO_PKG_VERSION"))),
+            (
+                c"buildinfo",
+                concat!("lockstep ", env!("CARGO_PKG_VERSION")),
+            ),
             (c"backend", backend),
         ]
         .into_iter()
@@ -120,10 +125,16 @@ pub unsafe extern "C" fn gettable(_provctx: *mut c_void) -> *const Param {
                 .iter()
                 .map(|(key, _)| describe(key, ffi::PARAM_UTF8_PTR, 0))
                 .collect();
-            params.push(describe(c"status", ffi::PARAM_UNSIGNED_INTEGER, size_of::<c_int>()));
-            params.extend(COUNTERS.iter().map(|(key, _)| {
-                describe(key, ffi::PARAM_UNSIGNED_INTEGER, size_of::<u64>())
-            }));
+            params.push(describe(
+                c"status",
+                ffi::PARAM_UNSIGNED_INTEGER,
+                size_of::<c_int>(),
+            ));
+            params.extend(
+                COUNTERS
+                    .iter()
+                    .map(|(key, _)| describe(key, ffi::PARAM_UNSIGNED_INTEGER, size_of::<u64>())),
+            );
             params.push(Param::END);
             Description(params)
         })

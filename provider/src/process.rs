@@ -16,7 +16,13 @@ static INSTANCES: AtomicUsize = AtomicUsize::new(0);
 ///
 /// Errors name the offending setting; the provider then refuses to load.
 pub fn attach(pairs: Vec<(String, String)>) -> Result<(), String> {
-    let config = Config::from_pairs(pairs).and_then(Config::with_env).map_err(|error| {
+    let settings = Config::from_pairs(pairs);
+    let config = if privileged() {
+        settings
+    } else {
+        settings.and_then(Config::with_env)
+    };
+    let config = config.map_err(|error| {
         // The error queue of libcrypto cannot carry our words from here on 3.0.
         eprintln!("lockstep: {error}");
         error.to_string()
@@ -29,6 +35,12 @@ pub fn attach(pairs: Vec<(String, String)>) -> Result<(), String> {
     });
     INSTANCES.fetch_add(1, Ordering::AcqRel);
     Ok(())
+}
+
+/// Whether the program runs with more rights than its user: then the environment is not ours to heed.
+fn privileged() -> bool {
+    // SAFETY: plain query.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
 /// Counts one provider instance less; the last one stops the engine and its workers.
@@ -50,7 +62,9 @@ pub fn engine() -> &'static Engine {
         // SAFETY: freed only by `detach`, when no operation can run.
         return unsafe { &*current };
     }
-    let made = Box::into_raw(Box::new(Engine::new(CONFIG.get().cloned().unwrap_or_default())));
+    let made = Box::into_raw(Box::new(Engine::new(
+        CONFIG.get().cloned().unwrap_or_default(),
+    )));
     match ENGINE.compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
         // SAFETY: as above.
         Ok(_) => unsafe { &*made },

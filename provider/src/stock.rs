@@ -64,9 +64,8 @@ impl Stock {
     pub fn algorithm(&self, operation: c_int, name: &CStr) -> Option<Algorithm> {
         let mut no_cache = 0;
         // SAFETY: the provider stays loaded; the answer is a static array ended by NULL names.
-        let mut next = unsafe {
-            ffi::OSSL_PROVIDER_query_operation(self.provider, operation, &mut no_cache)
-        };
+        let mut next =
+            unsafe { ffi::OSSL_PROVIDER_query_operation(self.provider, operation, &mut no_cache) };
         if next.is_null() {
             return None;
         }
@@ -78,7 +77,11 @@ impl Stock {
             }
             // SAFETY: names are static C strings.
             let names = unsafe { CStr::from_ptr(algorithm.names) };
-            if names.to_bytes().split(|&c| c == b':').any(|n| n == name.to_bytes()) {
+            if names
+                .to_bytes()
+                .split(|&c| c == b':')
+                .any(|n| n == name.to_bytes())
+            {
                 return Some(algorithm);
             }
             // SAFETY: the end has not been reached.
