@@ -28,8 +28,6 @@ pub struct Config {
     pub stats_dir: Option<PathBuf>,
     /// Whether the published counters stay when the engine is dropped. Default: no.
     pub stats_keep: bool,
-    #[doc(hidden)]
-    pub tuning: [u32; 4],
 }
 
 /// Which lanes compute.
@@ -65,7 +63,6 @@ impl Default for Config {
             gather: 16,
             stats_dir: None,
             stats_keep: false,
-            tuning: [0, 0, 2, 0],
         }
     }
 }

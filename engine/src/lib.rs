@@ -64,14 +64,9 @@ impl Engine {
         let metrics = Metrics::new(name, slots, config.stats_dir.as_deref(), config.stats_keep);
         let inner = match backend {
             Some(backend) => {
-                let [blocking_rule, worker_rule, patience, trim] = config.tuning;
                 let policy = Policy {
                     slots,
                     yields: config.gather,
-                    blocking_rule,
-                    worker_rule,
-                    patience,
-                    trim: trim > 0,
                 };
                 let executor = Cpu::new(backend, config.lone);
                 let queue = Arc::new(Queue::new(executor, policy, config.max_async, metrics));

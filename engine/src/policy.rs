@@ -45,59 +45,36 @@ pub(crate) struct Policy {
     pub slots: usize,
     /// How often a leader may yield its CPU while requests gather.
     pub yields: u32,
-    #[doc(hidden)]
-    pub blocking_rule: u32,
-    #[doc(hidden)]
-    pub worker_rule: u32,
-    #[doc(hidden)]
-    pub patience: u32,
-    #[doc(hidden)]
-    pub trim: bool,
 }
+
+/// How often in a row a leader yields in vain before it stops expecting more.
+pub(crate) const PATIENCE: u32 = 2;
 
 impl Policy {
     /// How many requests the next batch takes at most.
     ///
     /// All that are in the engine, divided among the slots, in full passes: eight requests on two
-    /// idle CPUs are better served as twice four at the same time than as eight on one of them.
+    /// idle CPUs are better served as twice four at the same time than as eight on one of them. And
+    /// what would fill the last pass only in part stays for the next leader.
     pub fn share(&self, view: &View) -> usize {
-        let each = (view.gathered() + view.in_batches).div_ceil(self.slots);
-        let most = (each.next_multiple_of(view.pass)).clamp(view.pass, view.batch);
-        if self.trim && view.gathered() > view.pass && view.gathered() < most {
-            return view.gathered() / view.pass * view.pass;
+        let most = self.room(view);
+        let gathered = view.gathered();
+        if view.pass < gathered && gathered < most {
+            gathered - gathered % view.pass
+        } else {
+            most
         }
-        most
     }
 
     /// Whether one of the waiting requests gets a free slot now.
+    ///
+    /// A thread never waits while a slot is free. Asynchronous requests do, while a batch of
+    /// their shape runs and they do not fill a pass: their callers have other work.
     pub fn starts(&self, view: &View) -> bool {
         // What a leader on its way will take needs no other leader.
-        if view.waiting == 0 || view.gathered() <= view.leaders * self.share(view) {
-            return false;
-        }
+        let unled = view.gathered() > view.leaders * self.share(view);
         let alone = view.running + view.leaders == 0;
-        if view.threads > 0 {
-            match self.blocking_rule {
-                0 => true,
-                1 => {
-                    alone
-                        || view.waiting >= view.pass
-                        || view.gathered() + view.in_batches + view.elsewhere <= self.slots
-                }
-                _ => {
-                    alone
-                        || view.waiting >= self.share(view)
-                        || view.gathered() + view.in_batches + view.elsewhere <= self.slots
-                }
-            }
-        } else {
-            let full = if self.worker_rule == 0 {
-                view.pass
-            } else {
-                self.share(view)
-            };
-            alone || view.waiting >= full
-        }
+        view.waiting > 0 && unled && (view.threads > 0 || alone || view.waiting >= view.pass)
     }
 
     /// Whether a leader has reason to expect more requests than it sees, and so yields its CPU to
@@ -105,7 +82,14 @@ impl Policy {
     pub fn expects_company(&self, view: &View) -> bool {
         let busy = view.running + view.leaders + view.elsewhere;
         (view.last > 1 || view.waiting > 0 || busy > self.slots)
-            && view.gathered() < view.leaders * self.share(view)
+            && view.gathered() < view.leaders * self.room(view)
+    }
+
+    /// A slot's part of all that is in the engine, in full passes.
+    fn room(&self, view: &View) -> usize {
+        let each = (view.gathered() + view.in_batches).div_ceil(self.slots);
+        each.next_multiple_of(view.pass)
+            .clamp(view.pass, view.batch)
     }
 }
 
@@ -128,5 +112,129 @@ pub(crate) fn lone_is_slower(backend: Backend, shape: Shape) -> bool {
     match size {
         Size::Rsa1024 | Size::Rsa2048 => backend != Backend::PORTABLE,
         Size::Rsa3072 | Size::Rsa4096 => false,
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const POLICY: Policy = Policy {
+        slots: 2,
+        yields: 16,
+    };
+    const IDLE: View = View {
+        waiting: 0,
+        threads: 0,
+        leaders: 0,
+        in_hand: 0,
+        running: 0,
+        in_batches: 0,
+        last: 0,
+        elsewhere: 0,
+        pass: 4,
+        batch: 8,
+    };
+
+    #[test]
+    fn a_share_is_a_slots_part_in_full_passes() {
+        let share = |waiting, in_batches| {
+            POLICY.share(&View {
+                waiting,
+                in_batches,
+                ..IDLE
+            })
+        };
+        assert_eq!(share(1, 0), 4);
+        assert_eq!(share(4, 0), 4);
+        assert_eq!(share(8, 0), 4, "two slots take four each");
+        assert_eq!(share(9, 0), 8, "the ninth needs a further pass");
+        assert_eq!(share(16, 0), 8);
+        assert_eq!(share(100, 0), 8);
+        assert_eq!(share(5, 8), 4, "the fifth would run alone in its pass");
+        assert_eq!(share(3, 8), 8, "room for more that may come");
+    }
+
+    #[test]
+    fn a_thread_starts_at_once() {
+        assert!(POLICY.starts(&View {
+            waiting: 1,
+            threads: 1,
+            ..IDLE
+        }));
+        let busy = View {
+            running: 1,
+            in_batches: 8,
+            ..IDLE
+        };
+        assert!(POLICY.starts(&View {
+            waiting: 1,
+            threads: 1,
+            ..busy
+        }));
+    }
+
+    #[test]
+    fn a_leader_on_its_way_needs_no_other() {
+        let led = View {
+            leaders: 1,
+            in_hand: 1,
+            ..IDLE
+        };
+        assert!(!POLICY.starts(&View {
+            waiting: 3,
+            threads: 3,
+            ..led
+        }));
+        assert!(
+            POLICY.starts(&View {
+                waiting: 4,
+                threads: 4,
+                ..led
+            }),
+            "a fifth request does"
+        );
+    }
+
+    #[test]
+    fn jobs_wait_for_a_pass_or_an_end() {
+        let busy = View {
+            running: 1,
+            in_batches: 8,
+            ..IDLE
+        };
+        assert!(POLICY.starts(&View { waiting: 1, ..IDLE }));
+        assert!(!POLICY.starts(&View { waiting: 3, ..busy }));
+        assert!(POLICY.starts(&View { waiting: 4, ..busy }));
+    }
+
+    #[test]
+    fn only_signs_of_company_make_a_leader_yield() {
+        let led = View {
+            leaders: 1,
+            in_hand: 1,
+            ..IDLE
+        };
+        assert!(!POLICY.expects_company(&led));
+        assert!(!POLICY.expects_company(&View {
+            running: 1,
+            in_batches: 1,
+            last: 1,
+            ..led
+        }));
+        assert!(POLICY.expects_company(&View { last: 8, ..led }));
+        assert!(POLICY.expects_company(&View { waiting: 1, ..led }));
+        assert!(
+            !POLICY.expects_company(&View { waiting: 3, ..led }),
+            "the pass is full"
+        );
+        assert!(!POLICY.expects_company(&View {
+            elsewhere: 1,
+            ..led
+        }));
+        assert!(POLICY.expects_company(&View {
+            elsewhere: 2,
+            ..led
+        }));
     }
 }

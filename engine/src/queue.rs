@@ -22,11 +22,18 @@ use std::time::Instant;
 
 use crate::executor::{Executor, Job};
 use crate::metrics::Metrics;
-use crate::policy::{Policy, View};
+use crate::policy::{PATIENCE, Policy, View};
 use crate::request::{Declined, StockGuard};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock, wait_while, yield_now};
 use crate::ticket::{Booth, Notify, Permit, Seat, Ticket, Turn};
 use crate::worker::{self, Workers};
+
+#[cfg(all(test, loom))]
+mod models;
+#[cfg(test)]
+mod simple;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 /// The answer to one request.
 pub(crate) type Answer<E> = Result<<E as Executor>::Response, Declined>;
@@ -307,7 +314,7 @@ impl<E: Executor> Queue<E> {
         let mut seen = self.view(state.line(shape));
         let mut quiet = 0;
         for _ in 0..self.policy.yields {
-            if quiet >= self.policy.patience || !self.policy.expects_company(&seen) {
+            if quiet == PATIENCE || !self.policy.expects_company(&seen) {
                 break;
             }
             drop(state);

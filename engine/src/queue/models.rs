@@ -1,0 +1,152 @@
+//! The hand-over of slots, answers and tickets, in every interleaving that loom finds.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p lockstep-engine --lib models`
+
+use loom::model::Builder;
+use loom::thread;
+
+use super::simple::{Bell, Simple, queue};
+use super::*;
+use crate::request::Fallback;
+
+/// All interleavings with up to three preemptions: enough for every known bug of such protocols.
+fn explore(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(model);
+}
+
+fn assert_at_rest(queue: &Queue<Simple>, slots: usize) {
+    let state = queue.lock();
+    assert_eq!(state.free.len(), slots);
+    assert!(state.assigned.is_empty());
+    for line in &state.lines {
+        let View {
+            threads,
+            leaders,
+            in_hand,
+            running,
+            in_batches,
+            ..
+        } = line.view;
+        assert_eq!(
+            [
+                line.waiting.len(),
+                threads,
+                leaders,
+                in_hand,
+                running,
+                in_batches
+            ],
+            [0; 6]
+        );
+    }
+}
+
+#[test]
+fn threads_that_share_a_slot_all_get_their_answers() {
+    explore(|| {
+        let queue = queue(Simple::default(), 1, 8);
+        let others: Vec<_> = [1, 2]
+            .into_iter()
+            .map(|number| {
+                let queue = queue.clone();
+                thread::spawn(move || assert_eq!(queue.run(0, number).unwrap(), -number))
+            })
+            .collect();
+        assert_eq!(queue.run(0, 3).unwrap(), -3);
+        for other in others {
+            other.join().unwrap();
+        }
+        assert_at_rest(&queue, 1);
+    });
+}
+
+#[test]
+fn shapes_that_share_a_slot_do_not_starve() {
+    explore(|| {
+        let queue = queue(Simple::default(), 1, 8);
+        let other = {
+            let queue = queue.clone();
+            thread::spawn(move || {
+                assert_eq!(queue.run(1, 1).unwrap(), -2);
+                assert_eq!(queue.run(1, 2).unwrap(), -3);
+            })
+        };
+        assert_eq!(queue.run(0, 3).unwrap(), -3);
+        other.join().unwrap();
+        assert_at_rest(&queue, 1);
+    });
+}
+
+#[test]
+fn a_declined_leader_hands_its_slot_on() {
+    explore(|| {
+        let queue = queue(
+            Simple {
+                declines_lone: true,
+                ..Simple::default()
+            },
+            1,
+            8,
+        );
+        let ask = |queue: &Queue<Simple>, number| match queue.run(0, number) {
+            Ok(answer) => assert_eq!(answer, -number),
+            Err(declined) => assert_eq!(declined.fallback(), Fallback::Lone),
+        };
+        let other = {
+            let queue = queue.clone();
+            thread::spawn(move || ask(&queue, 1))
+        };
+        ask(&queue, 2);
+        other.join().unwrap();
+        assert_at_rest(&queue, 1);
+    });
+}
+
+#[test]
+fn a_job_and_a_thread_share_a_slot() {
+    explore(|| {
+        let queue = queue(Simple::default(), 1, 8);
+        let other = {
+            let queue = queue.clone();
+            thread::spawn(move || assert_eq!(queue.run(0, 1).unwrap(), -1))
+        };
+        let bell = Bell::default();
+        let ticket = queue.submit(0, 2, bell.boxed()).unwrap();
+        assert_eq!(ticket.take().unwrap(), -2);
+        other.join().unwrap();
+        worker::stop(&queue);
+        assert_eq!(bell.rings(), 1);
+        assert_at_rest(&queue, 1);
+    });
+}
+
+#[test]
+fn abandoning_races_with_delivery() {
+    explore(|| {
+        let queue = queue(Simple::default(), 1, 8);
+        let bell = Bell::default();
+        drop(queue.submit(0, 1, bell.boxed()).unwrap());
+        worker::stop(&queue);
+        assert!(bell.rings() <= 1);
+        assert_eq!(queue.metrics.paused.load(Ordering::Relaxed), 0);
+        assert_at_rest(&queue, 1);
+    });
+}
+
+#[test]
+fn closing_races_with_a_job() {
+    explore(|| {
+        let queue = queue(Simple::default(), 1, 8);
+        let bell = Bell::default();
+        let ticket = queue.submit(0, 1, bell.boxed()).unwrap();
+        worker::stop(&queue);
+        match ticket.take() {
+            Ok(answer) => assert_eq!(answer, -1),
+            Err(declined) => assert_eq!(declined.fallback(), Fallback::ShutDown),
+        }
+        assert_eq!(bell.rings(), 1);
+        assert_at_rest(&queue, 1);
+    });
+}

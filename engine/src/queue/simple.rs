@@ -1,0 +1,122 @@
+//! An executor for tests: it negates numbers, can be held up, and can be made to fail.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex};
+
+use crate::executor::{Executor, Job};
+use crate::metrics::Metrics;
+use crate::policy::Policy;
+use crate::queue::Queue;
+use crate::request::Declined;
+use crate::sync::Arc;
+use crate::ticket::Notify;
+
+pub(crate) const PANIC: i64 = i64::MAX;
+
+#[derive(Default)]
+pub(crate) struct Simple {
+    pub declines_lone: bool,
+    /// Batches in `run` now.
+    pub inside: AtomicUsize,
+    pub gate: Gate,
+    /// The shapes of the batches so far, in order.
+    pub log: Mutex<Vec<usize>>,
+}
+
+impl Executor for Simple {
+    type Shape = usize;
+    type Request = i64;
+    type Response = i64;
+    type Memory = ();
+
+    const SHAPES: &'static [usize] = &[0, 1, 2];
+
+    fn index(shape: usize) -> usize {
+        shape
+    }
+
+    fn pass(&self, _: usize) -> usize {
+        4
+    }
+
+    fn batch(&self, _: usize) -> usize {
+        8
+    }
+
+    fn declines_lone(&self, _: usize) -> bool {
+        self.declines_lone
+    }
+
+    fn memory(&self) {}
+
+    fn run(&self, shape: usize, (): &mut (), jobs: &mut [Job<Simple>]) {
+        assert!((1..=8).contains(&jobs.len()));
+        self.log.lock().unwrap().push(shape);
+        self.inside.fetch_add(1, Ordering::SeqCst);
+        self.gate.pass();
+        self.inside.fetch_sub(1, Ordering::SeqCst);
+        for job in jobs {
+            assert!(job.request != PANIC, "asked to");
+            job.answer = Some(match job.request % 1000 {
+                999 => Err(Declined::Randomness),
+                _ => Ok(-job.request - shape as i64),
+            });
+        }
+    }
+}
+
+/// Holds up batches while it is closed.
+#[derive(Default)]
+pub(crate) struct Gate {
+    closed: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    pub(crate) fn close(&self) {
+        *self.closed.lock().unwrap() = true;
+    }
+
+    pub(crate) fn open(&self) {
+        *self.closed.lock().unwrap() = false;
+        self.opened.notify_all();
+    }
+
+    fn pass(&self) {
+        drop(
+            self.opened
+                .wait_while(self.closed.lock().unwrap(), |closed| *closed)
+                .unwrap(),
+        );
+    }
+}
+
+pub(crate) fn queue(executor: Simple, slots: usize, max_async: usize) -> Arc<Queue<Simple>> {
+    let metrics = Metrics::new("simple", slots, None, false);
+    Arc::new(Queue::new(
+        executor,
+        Policy { slots, yields: 2 },
+        max_async,
+        metrics,
+    ))
+}
+
+/// Counts how often it is notified.
+#[derive(Clone, Default)]
+pub(crate) struct Bell(pub std::sync::Arc<AtomicUsize>);
+
+impl Bell {
+    pub(crate) fn boxed(&self) -> Box<dyn Notify> {
+        Box::new(self.clone())
+    }
+
+    pub(crate) fn rings(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+impl Notify for Bell {
+    fn notify(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,399 @@
+//! The queue with real threads and a simple executor.
+
+use std::sync::Barrier;
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use super::simple::{Bell, PANIC, Simple, queue};
+use super::*;
+use crate::request::Fallback;
+
+/// Waits until something is so; the test hangs where it never is.
+fn until(mut so: impl FnMut() -> bool) {
+    while !so() {
+        thread::yield_now();
+    }
+}
+
+fn waiting(queue: &Queue<Simple>) -> usize {
+    queue
+        .lock()
+        .lines
+        .iter()
+        .map(|line| line.waiting.len())
+        .sum()
+}
+
+/// Nothing waits, runs or is on its way, and all slots are free.
+fn assert_at_rest(queue: &Queue<Simple>, slots: usize) {
+    until(|| queue.lock().free.len() == slots);
+    let state = queue.lock();
+    for line in &state.lines {
+        assert!(line.waiting.is_empty());
+        let View {
+            threads,
+            leaders,
+            in_hand,
+            running,
+            in_batches,
+            ..
+        } = line.view;
+        assert_eq!([threads, leaders, in_hand, running, in_batches], [0; 5]);
+    }
+    assert!(state.assigned.is_empty());
+    assert_eq!(queue.metrics.paused.load(Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_lone_request_runs_at_once_without_a_yield() {
+    let queue = queue(Simple::default(), 2, 8);
+    for number in 0..50 {
+        assert_eq!(queue.run(1, number).unwrap(), -number - 1);
+    }
+    let counters = queue.metrics.snapshot();
+    assert_eq!(
+        (
+            counters.yields,
+            counters.batch_fill[0],
+            counters.wait_total_ns
+        ),
+        (0, 50, 0)
+    );
+    assert_at_rest(&queue, 2);
+}
+
+#[test]
+fn two_threads_run_in_parallel_on_two_slots() {
+    let queue = queue(Simple::default(), 2, 8);
+    queue.executor.gate.close();
+    thread::scope(|scope| {
+        for number in [1, 2] {
+            let queue = &queue;
+            scope.spawn(move || assert_eq!(queue.run(0, number).unwrap(), -number));
+        }
+        until(|| queue.executor.inside.load(Ordering::SeqCst) == 2);
+        queue.executor.gate.open();
+    });
+    assert_at_rest(&queue, 2);
+}
+
+#[test]
+fn requests_gather_behind_a_running_batch() {
+    let queue = queue(Simple::default(), 1, 8);
+    queue.executor.gate.close();
+    thread::scope(|scope| {
+        let ask = |number: i64| {
+            let queue = &queue;
+            scope.spawn(move || assert_eq!(queue.run(0, number).unwrap(), -number));
+        };
+        ask(0);
+        until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
+        (1..=10).for_each(ask);
+        until(|| waiting(&queue) == 10);
+        queue.executor.gate.open();
+    });
+    let counters = queue.metrics.snapshot();
+    assert_eq!(counters.batch_fill, [1, 1, 0, 0, 0, 0, 0, 1]);
+    assert_eq!(counters.pass_fill, [1, 1, 0, 2, 0, 0, 0, 0]);
+    assert!(counters.wait_max_ns > 0);
+    assert_at_rest(&queue, 1);
+}
+
+#[test]
+fn the_oldest_shape_goes_first() {
+    let queue = queue(Simple::default(), 1, 8);
+    queue.executor.gate.close();
+    thread::scope(|scope| {
+        let ask = |shape: usize| {
+            let queue = &queue;
+            scope.spawn(move || queue.run(shape, 0).unwrap());
+        };
+        ask(0);
+        until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
+        for (before, shape) in [2, 1, 2, 0, 1].into_iter().enumerate() {
+            ask(shape);
+            until(|| waiting(&queue) == before + 1);
+        }
+        queue.executor.gate.open();
+    });
+    assert_eq!(*queue.executor.log.lock().unwrap(), [0, 2, 1, 0]);
+    assert_eq!(
+        queue.metrics.snapshot().batch_fill,
+        [2, 2, 0, 0, 0, 0, 0, 0]
+    );
+    assert_at_rest(&queue, 1);
+}
+
+#[test]
+fn a_declined_lone_request_holds_no_slot() {
+    let queue = queue(
+        Simple {
+            declines_lone: true,
+            ..Simple::default()
+        },
+        1,
+        8,
+    );
+    let first = queue.run(0, 1).unwrap_err();
+    let second = queue.run(0, 2).unwrap_err();
+    assert_eq!([first.fallback(), second.fallback()], [Fallback::Lone; 2]);
+    assert_eq!(queue.elsewhere.load(Ordering::SeqCst), 2);
+    drop((first, second));
+    assert_eq!(queue.elsewhere.load(Ordering::SeqCst), 0);
+    assert_eq!(queue.metrics.snapshot().fallbacks_for(Fallback::Lone), 2);
+    assert_at_rest(&queue, 1);
+}
+
+#[test]
+fn workers_never_decline_a_lone_job() {
+    let queue = queue(
+        Simple {
+            declines_lone: true,
+            ..Simple::default()
+        },
+        1,
+        8,
+    );
+    let bell = Bell::default();
+    let ticket = queue.submit(0, 5, bell.boxed()).unwrap();
+    assert_eq!(ticket.take().unwrap(), -5);
+    until(|| bell.rings() == 1);
+    worker::stop(&queue);
+    assert_at_rest(&queue, 1);
+}
+
+#[test]
+fn a_full_pass_of_jobs_takes_a_second_slot() {
+    let queue = queue(Simple::default(), 2, 64);
+    queue.executor.gate.close();
+    let bell = Bell::default();
+    let submit = |number| queue.submit(0, number, bell.boxed()).unwrap();
+    let mut tickets = vec![submit(1)];
+    let inside = || queue.executor.inside.load(Ordering::SeqCst);
+    until(|| inside() == 1);
+    tickets.extend((2..5).map(submit));
+    assert_eq!(
+        (inside(), waiting(&queue)),
+        (1, 3),
+        "three jobs wait for the running batch"
+    );
+    tickets.push(submit(5));
+    until(|| inside() == 2);
+    queue.executor.gate.open();
+    for (ticket, number) in tickets.into_iter().zip(1..) {
+        assert_eq!(ticket.take().unwrap(), -number);
+    }
+    until(|| bell.rings() == 5);
+    worker::stop(&queue);
+    assert_eq!(
+        queue.metrics.snapshot().batch_fill,
+        [1, 0, 0, 1, 0, 0, 0, 0]
+    );
+    assert_at_rest(&queue, 2);
+}
+
+#[test]
+fn the_bound_declines_and_recovers() {
+    let queue = queue(Simple::default(), 1, 2);
+    queue.executor.gate.close();
+    let bell = Bell::default();
+    let submit = |number| queue.submit(0, number, bell.boxed());
+    let (one, two) = (submit(1).unwrap(), submit(2).unwrap());
+    assert_eq!(submit(3).err().unwrap().fallback(), Fallback::QueueFull);
+    drop(one);
+    assert!(
+        submit(3).is_err(),
+        "an abandoned request still counts while it is in the engine"
+    );
+    queue.executor.gate.open();
+    assert_eq!(two.take().unwrap(), -2);
+    until(|| queue.metrics.paused.load(Ordering::SeqCst) == 0);
+    assert_eq!(submit(4).unwrap().take().unwrap(), -4);
+    assert_eq!(
+        queue.metrics.snapshot().fallbacks_for(Fallback::QueueFull),
+        2
+    );
+    worker::stop(&queue);
+    assert_at_rest(&queue, 1);
+}
+
+#[test]
+fn abandoned_jobs_are_skipped_in_silence() {
+    let queue = queue(Simple::default(), 1, 64);
+    queue.executor.gate.close();
+    let (bell, silent) = (Bell::default(), Bell::default());
+    let running = queue.submit(0, 1, silent.boxed()).unwrap();
+    until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
+    for number in 0..20 {
+        drop(queue.submit(0, number, silent.boxed()).unwrap());
+    }
+    let kept = queue.submit(0, 2, bell.boxed()).unwrap();
+    drop(running);
+    queue.executor.gate.open();
+    assert_eq!(kept.take().unwrap(), -2);
+    worker::stop(&queue);
+    assert_eq!((bell.rings(), silent.rings()), (1, 0));
+    assert_eq!(
+        queue.metrics.snapshot().operations(),
+        2,
+        "the first, and the one that was kept"
+    );
+    assert_at_rest(&queue, 1);
+}
+
+#[test]
+fn shutting_down_declines_what_waits_and_finishes_what_runs() {
+    let queue = queue(Simple::default(), 1, 64);
+    queue.executor.gate.close();
+    let bell = Bell::default();
+    let submit = |number| queue.submit(1, number, bell.boxed()).unwrap();
+    let running = submit(7);
+    until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
+    let waiting: Vec<_> = (0..10).map(submit).collect();
+    thread::scope(|scope| {
+        scope.spawn(|| worker::stop(&queue));
+        for ticket in waiting {
+            assert_eq!(ticket.take().unwrap_err().fallback(), Fallback::ShutDown);
+        }
+        queue.executor.gate.open();
+    });
+    assert_eq!(running.take().unwrap(), -8);
+    assert_eq!(bell.rings(), 11);
+    assert_at_rest(&queue, 1);
+}
+
+#[test]
+fn a_panic_strands_nobody() {
+    let queue = queue(Simple::default(), 1, 64);
+    queue.executor.gate.close();
+    thread::scope(|scope| {
+        let ask = |number: i64| {
+            let queue = &queue;
+            scope.spawn(move || queue.run(0, number))
+        };
+        let first = ask(1);
+        until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
+        let poisoned: Vec<_> = [PANIC, PANIC, PANIC].into_iter().map(ask).collect();
+        until(|| waiting(&queue) == 3);
+        queue.executor.gate.open();
+        assert_eq!(first.join().unwrap().unwrap(), -1);
+        for thread in poisoned {
+            let declined = thread.join().unwrap().unwrap_err();
+            assert_eq!(declined.fallback(), Fallback::Internal);
+        }
+    });
+    let bell = Bell::default();
+    let job = queue.submit(0, PANIC, bell.boxed()).unwrap();
+    assert_eq!(job.take().unwrap_err().fallback(), Fallback::Internal);
+    assert_eq!(
+        queue.submit(0, 3, bell.boxed()).unwrap().take().unwrap(),
+        -3
+    );
+    assert_eq!(
+        queue.metrics.snapshot().fallbacks_for(Fallback::Internal),
+        4
+    );
+    worker::stop(&queue);
+    assert_at_rest(&queue, 1);
+}
+
+#[test]
+fn a_panic_leaves_earlier_answers_of_its_batch() {
+    let queue = queue(Simple::default(), 1, 8);
+    let answers = queue.execute(0, [1, 2, PANIC, 4]);
+    assert_eq!(answers[1].as_ref().unwrap(), &-2);
+    assert_eq!(
+        answers[2].as_ref().unwrap_err().fallback(),
+        Fallback::Internal
+    );
+    assert_eq!(
+        answers[3].as_ref().unwrap_err().fallback(),
+        Fallback::Internal
+    );
+}
+
+/// Threads and jobs of all shapes at random; each gets its own answer, and nothing is left over.
+#[test]
+fn everybody_gets_the_right_answer() {
+    for (slots, threads) in [(1, 3), (2, 16), (3, 8), (8, 24)] {
+        let queue = queue(
+            Simple {
+                declines_lone: slots == 3,
+                ..Simple::default()
+            },
+            slots,
+            32,
+        );
+        let start = Barrier::new(threads);
+        let mut asked = vec![0_u64; threads];
+        thread::scope(|scope| {
+            for (thread, asked) in asked.iter_mut().enumerate() {
+                let (queue, start) = (&queue, &start);
+                scope.spawn(move || {
+                    start.wait();
+                    *asked = visit(queue, thread as u64 + 1);
+                });
+            }
+        });
+        worker::stop(&queue);
+        assert_at_rest(&queue, slots);
+        let counters = queue.metrics.snapshot();
+        let elsewhere: u64 = [Fallback::Lone, Fallback::QueueFull]
+            .map(|reason| counters.fallbacks_for(reason))
+            .iter()
+            .sum();
+        assert!(counters.operations() + elsewhere <= asked.iter().sum());
+        let by_fill: u64 = counters
+            .batch_fill
+            .iter()
+            .zip(1..)
+            .map(|(n, fill)| n * fill)
+            .sum();
+        assert_eq!(counters.operations(), by_fill);
+    }
+}
+
+/// One caller's life; returns how often it asked.
+fn visit(queue: &Arc<Queue<Simple>>, seed: u64) -> u64 {
+    let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut next = |below: u64| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random % below
+    };
+    let bell = Bell::default();
+    let (mut tickets, mut asked, mut kept) = (VecDeque::new(), 0, 0);
+    for round in 0..2000 {
+        let number = (seed * 100_000 + round) as i64;
+        let shape = next(3) as usize;
+        let check = move |answer: Result<i64, Declined>| match answer {
+            Ok(answer) => assert_eq!(answer, -number - shape as i64),
+            Err(Declined::Randomness) => assert_eq!(number % 1000, 999),
+            Err(declined) => assert_eq!(declined.fallback(), Fallback::Lone),
+        };
+        asked += 1;
+        match next(8) {
+            0..4 => check(queue.run(shape, number)),
+            4..7 => {
+                if let Ok(ticket) = queue.submit(shape, number, bell.boxed()) {
+                    tickets.push_back((ticket, check));
+                    kept += 1;
+                }
+            }
+            _ => drop(queue.submit(shape, number, Bell::default().boxed())),
+        }
+        if next(4) == 0 {
+            thread::yield_now();
+        }
+        while tickets.len() as u64 > next(6) {
+            let (ticket, check) = tickets.pop_front().unwrap();
+            check(ticket.take());
+        }
+    }
+    for (ticket, check) in tickets {
+        check(ticket.take());
+    }
+    until(|| bell.rings() == kept);
+    asked
+}
