@@ -24,7 +24,7 @@ pub fn attach(pairs: Vec<(String, String)>) -> Result<(), String> {
     };
     let config = config.map_err(|error| {
         // The error queue of libcrypto cannot carry our words from here on 3.0.
-        eprintln!("lockstep: {error}");
+        eprintln!("{error}");
         error.to_string()
     })?;
     let _ = CONFIG.set(config);
