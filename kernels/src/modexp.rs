@@ -154,10 +154,11 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
 fn digit_masks<S: Simd>(s: S, exponent: &[S::Limb], window: usize, digit: usize) -> [S::Mask; 6] {
     let bit = window * digit;
     let (word, shift) = (exponent[bit / 60], bit % 60);
-    core::array::from_fn(
-        #[inline(always)]
-        |k| s.any_bit(word, s.splat(1 << ((shift + k) % 64))),
-    )
+    let mut masks = [s.any_bit(word, s.zero()); 6];
+    for (k, mask) in masks.iter_mut().enumerate().take(window) {
+        *mask = s.any_bit(word, s.splat(1 << (shift + k)));
+    }
+    masks
 }
 
 /// The entry of `column` that the masks name, lane by lane; reads all entries.

@@ -40,8 +40,8 @@ pub(crate) const fn check_slack(limbs: usize, modulus_bits: usize) {
 
 /// No column overflows 64 bits, and rows come in whole blocks.
 const fn check_columns(limbs: usize) {
-    assert!(4 * limbs + 1 <= 1 << 12);
-    assert!(limbs % ROWS == 0 && limbs >= 2 * ROWS);
+    assert!(4 * limbs < 1 << 12);
+    assert!(limbs.is_multiple_of(ROWS) && limbs >= 2 * ROWS);
 }
 
 /// Where the columns of a multiplication or reduction live between sweeps.
@@ -104,89 +104,145 @@ impl<S: Simd, const N: usize> Columns<S> for InPlace<'_, S, N> {
     }
 }
 
-/// One factor x of a sweep, and the rows it is multiplied by.
+/// Two rows r0, r1 of a product x·r, taken column by column.
+#[derive(Clone, Copy)]
 struct Term<S: Simd> {
-    rows: [S::Limb; ROWS],
-    /// x[c], x[c−1], … for the column c last taken.
-    window: [S::Limb; ROWS + 1],
+    r0: S::Limb,
+    r1: S::Limb,
+    /// x[c] and x[c−1] for the column c last taken.
+    last: S::Limb,
+    before: S::Limb,
 }
 
 impl<S: Simd> Term<S> {
-    /// Ready for column `ROWS`.
+    /// Ready for column 2.
     #[inline(always)]
-    fn new<const N: usize>(s: S, x: &[S::Limb; N], rows: [S::Limb; ROWS]) -> Self {
-        let mut window = [s.zero(); ROWS + 1];
-        for i in 0..ROWS {
-            window[i] = x[ROWS - 1 - i];
+    fn new<const N: usize>(x: &[S::Limb; N], rows: [S::Limb; 2]) -> Self {
+        Self {
+            r0: rows[0],
+            r1: rows[1],
+            last: x[1],
+            before: x[0],
         }
-        Self { rows, window }
     }
 
-    /// Moves on to the next column, whose limb is `x`, and adds its products to `sum`.
+    /// Adds the products of the next column, whose limb is `x`, to `sum`.
     #[inline(always)]
-    fn column(&mut self, s: S, mut sum: S::Limb, x: S::Limb) -> S::Limb {
-        for r in (0..ROWS).rev() {
-            self.window[r + 1] = self.window[r];
-        }
-        self.window[0] = x;
-        for r in 0..ROWS {
-            sum = s.mul_lo(sum, self.window[r], self.rows[r]);
-            sum = s.mul_hi(sum, self.window[r + 1], self.rows[r]);
-        }
+    fn column(&mut self, s: S, sum: S::Limb, x: S::Limb) -> S::Limb {
+        let sum = s.mul_hi(sum, self.before, self.r1);
+        let sum = s.mul_hi(sum, self.last, self.r0);
+        let sum = s.mul_lo(sum, self.last, self.r1);
+        let sum = s.mul_lo(sum, x, self.r0);
+        self.before = self.last;
+        self.last = x;
         sum
     }
 
-    /// Adds the products of column N + `t`; the window stays at column N − 1.
+    /// The same for column N, which has no limb.
     #[inline(always)]
-    fn tail(&self, s: S, mut sum: S::Limb, t: usize) -> S::Limb {
-        for r in t..ROWS {
-            if r > t {
-                sum = s.mul_lo(sum, self.window[r - t - 1], self.rows[r]);
-            }
-            sum = s.mul_hi(sum, self.window[r - t], self.rows[r]);
-        }
-        sum
+    fn column_n(&self, s: S, sum: S::Limb) -> S::Limb {
+        let sum = s.mul_hi(sum, self.before, self.r1);
+        let sum = s.mul_hi(sum, self.last, self.r0);
+        s.mul_lo(sum, self.last, self.r1)
+    }
+
+    /// The same for column N + 1.
+    #[inline(always)]
+    fn column_above_n(&self, s: S, sum: S::Limb) -> S::Limb {
+        s.mul_hi(sum, self.last, self.r1)
     }
 }
 
-/// The reduction rows m of a block and the carry into its column `ROWS`.
+/// The reduction rows m of a block and the carry into its column 2.
 struct Head<S: Simd> {
-    m: [S::Limb; ROWS],
+    m: [S::Limb; 2],
     carry: S::Limb,
 }
 
-/// Completes columns 0 to `ROWS` of a block and makes them vanish modulo 2^52 by choosing m.
+/// Completes columns 0 and 1 of a block and makes them vanish modulo 2^52 by choosing m.
 ///
-/// `sums` are the columns as earlier rows left them; `a` is multiplied by `rows` where there is one.
+/// `sums` are the columns as earlier rows left them; `a`, where there is one, is multiplied by `b`.
 #[inline(always)]
 fn head<S: Simd, const N: usize>(
     s: S,
-    sums: [S::Limb; ROWS],
-    a: Option<(&[S::Limb; N], &[S::Limb; ROWS])>,
+    sums: [S::Limb; 2],
+    a: Option<&[S::Limb; N]>,
+    b: [S::Limb; 2],
     n: &[S::Limb; N],
     k0: S::Limb,
 ) -> Head<S> {
-    let mut m = [s.zero(); ROWS];
-    let mut carry = s.zero();
-    for c in 0..ROWS {
-        let mut sum = sums[c];
-        if let Some((a, rows)) = a {
-            for r in 0..=c {
-                sum = s.mul_lo(sum, a[c - r], rows[r]);
-            }
-            for r in 0..c {
-                sum = s.mul_hi(sum, a[c - 1 - r], rows[r]);
-            }
-        }
-        for r in 0..c {
-            sum = s.mul_lo(sum, n[c - r], m[r]);
-            sum = s.mul_hi(sum, n[c - 1 - r], m[r]);
-        }
-        sum = s.add(sum, carry);
-        m[c] = s.mul_lo(s.zero(), sum, k0);
-        carry = s.carry(s.mul_lo(sum, n[0], m[c]));
+    let [mut sum0, mut sum1] = sums;
+    if let Some(a) = a {
+        sum0 = s.mul_lo(sum0, a[0], b[0]);
+        sum1 = s.mul_hi(sum1, a[0], b[0]);
+        sum1 = s.mul_lo(sum1, a[1], b[0]);
+        sum1 = s.mul_lo(sum1, a[0], b[1]);
     }
-    Head { m, carry }
+    // m0·n0 turns the low 52 bits of sum0 into 2^52, or leaves them zero: the carry is known without it.
+    let round_up = s.splat(S::LIMB_MASK);
+    let m0 = s.mul_lo(s.zero(), sum0, k0);
+    let carry = s.carry(s.add(sum0, round_up));
+    sum1 = s.add(sum1, carry);
+    let high = s.mul_hi(s.zero(), n[0], m0);
+    sum1 = s.mul_lo(sum1, n[1], m0);
+    sum1 = s.add(sum1, high);
+    let m1 = s.mul_lo(s.zero(), sum1, k0);
+    let carry = s.carry(s.add(sum1, round_up));
+    Head { m: [m0, m1], carry }
+}
+
+/// Both products of a sweep: m·n, and a·b where there is one.
+struct Sweep<'a, S: Simd, const N: usize> {
+    n: &'a [S::Limb; N],
+    a: Option<&'a [S::Limb; N]>,
+    nm: Term<S>,
+    ab: Term<S>,
+}
+
+impl<'a, S: Simd, const N: usize> Sweep<'a, S, N> {
+    #[inline(always)]
+    fn new(
+        n: &'a [S::Limb; N],
+        a: Option<&'a [S::Limb; N]>,
+        m: [S::Limb; 2],
+        b: [S::Limb; 2],
+    ) -> Self {
+        let n = opaque(n);
+        let a = match a {
+            Some(a) => Some(opaque(a)),
+            None => None,
+        };
+        Self {
+            n,
+            a,
+            nm: Term::new(n, m),
+            ab: Term::new(a.unwrap_or(n), b),
+        }
+    }
+
+    #[inline(always)]
+    fn column(&mut self, s: S, mut sum: S::Limb, c: usize) -> S::Limb {
+        if let Some(a) = self.a {
+            sum = self.ab.column(s, sum, a[c]);
+        }
+        self.nm.column(s, sum, self.n[c])
+    }
+
+    #[inline(always)]
+    fn column_n(&self, s: S, mut sum: S::Limb) -> S::Limb {
+        if self.a.is_some() {
+            sum = self.ab.column_n(s, sum);
+        }
+        self.nm.column_n(s, sum)
+    }
+
+    #[inline(always)]
+    fn column_above_n(&self, s: S, mut sum: S::Limb) -> S::Limb {
+        if self.a.is_some() {
+            sum = self.ab.column_above_n(s, sum);
+        }
+        self.nm.column_above_n(s, sum)
+    }
 }
 
 /// All rows of a Montgomery multiplication (`a` given) or reduction (`a` absent).
@@ -200,115 +256,79 @@ fn rows<S: Simd, const N: usize>(
     k0: S::Limb,
 ) {
     const { check_columns(N) };
-    let block_rows = |block: usize| -> [S::Limb; ROWS] {
-        core::array::from_fn(
-            #[inline(always)]
-            |r| {
-                if a.is_some() {
-                    row(ROWS * block + r)
-                } else {
-                    s.zero()
-                }
-            },
-        )
-    };
+    let used = a.is_some();
+    let mut b = block_rows(s, used, &row, 0);
+    let sums = [columns.load(s, 0, 0), columns.load(s, 0, 1)];
+    let mut head_now = head(s, sums, a, b, n, k0);
 
-    let mut b = block_rows(0);
-    let first = core::array::from_fn(
-        #[inline(always)]
-        |c| columns.load(s, 0, c),
-    );
-    let mut head_now = head(s, first, a.map(|a| (a, &b)), n, k0);
-
-    for block in 0..N / ROWS - 1 {
-        let (n, a) = (opaque(n), a.map(opaque));
-        let mut nm = Term::<S>::new(s, n, head_now.m);
-        let mut ab = a.map(|a| Term::<S>::new(s, a, b));
-
+    for block in 0..N / 2 - 1 {
+        let mut sweep = Sweep::<S, N>::new(n, a, head_now.m, b);
         // The columns that decide the next rows' m come first.
-        let mut sums = [s.zero(); ROWS];
-        for (i, sum) in sums.iter_mut().enumerate() {
-            let c = ROWS + i;
-            *sum = columns.load(s, block, c);
-            if i == 0 {
-                *sum = s.add(*sum, head_now.carry);
-            }
-            if let (Some(ab), Some(a)) = (&mut ab, a) {
-                *sum = ab.column(s, *sum, a[c]);
-            }
-            *sum = nm.column(s, *sum, n[c]);
-        }
-        b = block_rows(block + 1);
-        head_now = head(s, sums, a.map(|a| (a, &b)), n, k0);
+        let sum = s.add(columns.load(s, block, 2), head_now.carry);
+        let sum2 = sweep.column(s, sum, 2);
+        let sum = columns.load(s, block, 3);
+        let sum3 = sweep.column(s, sum, 3);
+        b = block_rows(s, used, &row, block + 1);
+        head_now = head(s, [sum2, sum3], sweep.a, b, sweep.n, k0);
 
-        let mut column = inlined(
-            #[inline(always)]
-            |c: usize| {
-                let mut sum = columns.load(s, block, c);
-                if let (Some(ab), Some(a)) = (&mut ab, a) {
-                    sum = ab.column(s, sum, a[c]);
-                }
-                sum = nm.column(s, sum, n[c]);
-                columns.store(block, c, sum);
-            },
-        );
-        unrolled::<8>(2 * ROWS, N, &mut column);
-
-        for t in 0..ROWS {
-            let mut sum = columns.load(s, block, N + t);
-            if let Some(ab) = &ab {
-                sum = ab.tail(s, sum, t);
+        let mut c = 4;
+        if (N - 4) % 4 != 0 {
+            for u in 0..2 {
+                let sum = columns.load(s, block, c + u);
+                let sum = sweep.column(s, sum, c + u);
+                columns.store(block, c + u, sum);
             }
-            sum = nm.tail(s, sum, t);
-            columns.store(block, N + t, sum);
+            c += 2;
         }
+        while c < N {
+            for u in 0..4 {
+                let sum = columns.load(s, block, c + u);
+                let sum = sweep.column(s, sum, c + u);
+                columns.store(block, c + u, sum);
+            }
+            c += 4;
+        }
+        let sum = columns.load(s, block, N);
+        columns.store(block, N, sweep.column_n(s, sum));
+        let sum = columns.load(s, block, N + 1);
+        columns.store(block, N + 1, sweep.column_above_n(s, sum));
     }
 
     // The last rows: columns retire for good, so carries go along.
-    let block = N / ROWS - 1;
-    let (n, a) = (opaque(n), a.map(opaque));
-    let mut nm = Term::<S>::new(s, n, head_now.m);
-    let mut ab = a.map(|a| Term::<S>::new(s, a, b));
+    let block = N / 2 - 1;
+    let mut sweep = Sweep::<S, N>::new(n, a, head_now.m, b);
     let mut carry = head_now.carry;
-    let mut column = inlined(
-        #[inline(always)]
-        |c: usize| {
-            let mut sum = columns.load(s, block, c);
-            if let (Some(ab), Some(a)) = (&mut ab, a) {
-                sum = ab.column(s, sum, a[c]);
-            }
-            sum = nm.column(s, sum, n[c]);
-            sum = s.add(sum, carry);
-            columns.finish(c - ROWS, s.low_bits(sum));
+    let mut c = 2;
+    while c < N {
+        for u in 0..2 {
+            let sum = columns.load(s, block, c + u);
+            let sum = s.add(sweep.column(s, sum, c + u), carry);
+            columns.finish(c + u - 2, s.low_bits(sum));
             carry = s.carry(sum);
-        },
-    );
-    unrolled::<8>(ROWS, N, &mut column);
-    for t in 0..ROWS {
-        let mut sum = columns.load(s, block, N + t);
-        if let Some(ab) = &ab {
-            sum = ab.tail(s, sum, t);
         }
-        sum = nm.tail(s, sum, t);
-        sum = s.add(sum, carry);
-        columns.finish(N - ROWS + t, s.low_bits(sum));
-        carry = s.carry(sum);
+        c += 2;
     }
+    let sum = columns.load(s, block, N);
+    let sum = s.add(sweep.column_n(s, sum), carry);
+    columns.finish(N - 2, s.low_bits(sum));
+    carry = s.carry(sum);
+    let sum = columns.load(s, block, N + 1);
+    let sum = s.add(sweep.column_above_n(s, sum), carry);
+    columns.finish(N - 1, s.low_bits(sum));
 }
 
-/// Calls `body` for `from..to`, `U` calls to a turn of the loop.
+/// Limbs 2·`block` and 2·`block` + 1, from `row`, or zeros if they are not used.
 #[inline(always)]
-fn unrolled<const U: usize>(from: usize, to: usize, body: &mut impl FnMut(usize)) {
-    let odd = (to - from) % U;
-    for c in from..from + odd {
-        body(c);
-    }
-    let mut c = from + odd;
-    while c < to {
-        for u in 0..U {
-            body(c + u);
-        }
-        c += U;
+fn block_rows<S: Simd>(
+    s: S,
+    used: bool,
+    row: &impl Fn(usize) -> S::Limb,
+    block: usize,
+) -> [S::Limb; 2] {
+    if used {
+        [row(2 * block), row(2 * block + 1)]
+    } else {
+        [s.zero(); 2]
     }
 }
 

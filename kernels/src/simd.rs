@@ -84,6 +84,13 @@ pub(crate) trait Simd: Copy + 'static {
 /// LLVM would otherwise lift loads of operands out of row loops, run out of registers
 /// and spill; a load that it cannot move costs nothing here.
 #[inline(always)]
+#[cfg_attr(
+    all(target_arch = "x86_64", not(miri)),
+    expect(
+        clippy::pointers_in_nomem_asm_block,
+        reason = "nothing is read or written through it"
+    )
+)]
 pub(crate) fn opaque<T>(reference: &T) -> &T {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {

@@ -176,7 +176,6 @@ fn batch<W: Simd, H: Simd, const N: usize, const M: usize>(
         // The largest consumer besides `wide` is a half pass; `bytes` covers both.
         let half = Power::<H, N>::bytes(size).max(Power::<W, N>::bytes(size));
         let used = before - arena.bytes_left() + half.max(verify::bytes::<W, M>());
-        drop(arena);
         scratch.memory.wipe(used);
     }
 }

@@ -1,0 +1,3 @@
+//! x
+pub mod field;
+pub mod ladder;

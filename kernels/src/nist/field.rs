@@ -1,0 +1,552 @@
+//! Arithmetic modulo a field prime or a group order, in every lane.
+//!
+//! Numbers have `N` limbs of 52 bits, in Montgomery form with R = 2^(52·N). Nothing is ever reduced
+//! fully; three types tell what a number may be used for:
+//!
+//! * [`Loose`]: columns below 2^62 that overlap: may be a *term*, of a sum or difference;
+//! * [`Factor`]: the low 52 bits of the columns are the limbs: may be a *factor*;
+//! * [`Tight`]: limbs below 2^52: may be both.
+//!
+//! A multiplication reads 52 bits of a limb, so a number that is only multiplied needs no mask after
+//! its carries. Products stay loose, sums are formed on loose columns, and each number pays for one
+//! chain of carries, just before it becomes a factor.
+//!
+//! # Bounds
+//!
+//! A product of a < α·p and b < β·p is below (αβ·p/R + 1 + [`Modulus::PAD`])·p. For P-256, R is 16·p: every
+//! value must stay below 16·p ([`Modulus::LIMIT`]), and [`Field::weak`] brings one back below 1.01·p. For P-384,
+//! R is 2^32·p and products are below 2.01·p whatever the factors. Comments give bounds in units of p.
+
+use crate::montgomery::canonical;
+use crate::simd::{Simd, inlined};
+
+/// Columns below 2^62, not negative: a term.
+#[derive(Clone, Copy)]
+pub(crate) struct Loose<L, const N: usize>(pub(crate) [L; N]);
+
+/// Limbs in the low 52 bits of each column: a factor.
+#[derive(Clone, Copy)]
+pub(crate) struct Factor<L, const N: usize>(pub(crate) [L; N]);
+
+/// Limbs below 2^52: factor and term.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct Tight<L, const N: usize>(pub(crate) [L; N]);
+
+/// What may be multiplied.
+pub(crate) trait AsFactor<L, const N: usize> {
+    /// The limbs, in the low 52 bits of each.
+    fn limbs(&self) -> &[L; N];
+}
+
+/// What may be added and subtracted.
+pub(crate) trait AsTerm<L, const N: usize> {
+    /// The columns, not negative.
+    fn columns(&self) -> &[L; N];
+}
+
+impl<L, const N: usize> AsFactor<L, N> for Factor<L, N> {
+    #[inline(always)]
+    fn limbs(&self) -> &[L; N] {
+        &self.0
+    }
+}
+
+impl<L, const N: usize> AsFactor<L, N> for Tight<L, N> {
+    #[inline(always)]
+    fn limbs(&self) -> &[L; N] {
+        &self.0
+    }
+}
+
+impl<L, const N: usize> AsTerm<L, N> for Tight<L, N> {
+    #[inline(always)]
+    fn columns(&self) -> &[L; N] {
+        &self.0
+    }
+}
+
+impl<L, const N: usize> AsTerm<L, N> for Loose<L, N> {
+    #[inline(always)]
+    fn columns(&self) -> &[L; N] {
+        &self.0
+    }
+}
+
+/// The 2·`N` columns of a product, on the way to being reduced.
+pub(crate) struct Product<L, const N: usize> {
+    low: [L; N],
+    high: [L; N],
+}
+
+impl<L: Copy, const N: usize> Product<L, N> {
+    #[inline(always)]
+    pub(crate) fn column(&self, k: usize) -> L {
+        if k < N { self.low[k] } else { self.high[k - N] }
+    }
+
+    #[inline(always)]
+    pub(crate) fn set(&mut self, k: usize, value: L) {
+        if k < N {
+            self.low[k] = value;
+        } else {
+            self.high[k - N] = value;
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn update(&mut self, k: usize, f: impl FnOnce(L) -> L) {
+        self.set(k, f(self.column(k)));
+    }
+}
+
+/// An odd modulus, and how a product is reduced by it.
+pub(crate) trait Modulus<const N: usize>: Copy + 'static {
+    /// The modulus n, limbs from the lowest.
+    const VALUE: [u64; N];
+    /// −1/n mod 2^52.
+    const K0: u64 = negated_inverse(Self::VALUE[0]);
+    /// R² mod n.
+    const R2: [u64; N] = power_of_two::<N>(&Self::VALUE, 2 * 52 * N);
+    /// What every column starts from; see the implementations. As a number it is `PAD`·n·R, apart from
+    /// what rounds carries up.
+    const START: ([u64; N], [u64; N]) = ([S_MASK; N], [0; N]);
+    /// By how many multiples of the modulus [`START`](Self::START) lifts a product.
+    const PAD: u64 = 0;
+    /// R ≥ `LIMIT`·n: the bound of every value, in units of n.
+    const LIMIT: u64 = 16;
+
+    /// Adds a multiple of n·2^(52·i) that makes column `i` vanish modulo 2^52, and carries what remains
+    /// of that column into the next.
+    ///
+    /// The default is for any odd n: 2·N multiplies. n₀·m + t ≡ 0 mod 2^52 leaves a carry of ⌈t/2^52⌉ whatever m
+    /// is, so the product n₀·m is not computed: columns start 2^52 − 1 too large, which rounds the carry up,
+    /// and m = (t + 1)·k0 for such a t.
+    #[inline(always)]
+    fn row<S: Simd>(s: S, t: &mut Product<S::Limb, N>, i: usize) {
+        let k0 = s.splat(Self::K0);
+        let m = s.mul_lo(k0, t.column(i), k0);
+        let carry = s.carry(t.column(i));
+        t.update(i + 1, |c| s.add(c, carry));
+        each::<N>(inlined(
+            #[inline(always)]
+            |j| {
+                let n = s.splat(Self::VALUE[j]);
+                if j > 0 {
+                    t.update(i + j, |c| s.mul_lo(c, m, n));
+                }
+                t.update(i + j + 1, |c| s.mul_hi(c, m, n));
+            },
+        ));
+    }
+
+    /// A tight number below 1.01·n from a padded difference; see [`Field::weak`].
+    #[inline(always)]
+    fn weak<S: Simd>(s: S, a: Loose<S::Limb, N>) -> Tight<S::Limb, N> {
+        Field::<S, Self, N>::new(s).tight(a)
+    }
+}
+
+pub(crate) const S_MASK: u64 = (1 << 52) - 1;
+
+/// What each column of a padded difference borrows from the next. Subtrahends' columns must be below.
+const LEND: u64 = 1 << 60;
+
+/// `count`·n, with columns that have borrowed [`LEND`] from the next.
+const fn pad<const N: usize>(n: &[u64; N], count: u64) -> [u64; N] {
+    let mut out = [0; N];
+    let (mut i, mut carry) = (0, 0);
+    while i < N {
+        let sum = n[i] * count + carry;
+        carry = sum >> 52;
+        out[i] = sum & S_MASK;
+        if i < N - 1 {
+            out[i] += LEND;
+        } else {
+            // The top column keeps what does not fit.
+            out[i] += carry << 52;
+        }
+        if i > 0 {
+            out[i] -= LEND >> 52;
+        }
+        i += 1;
+    }
+    out
+}
+
+/// Calls `body` for 0..`N`, written out: indices are constants and arrays stay in registers.
+#[inline(always)]
+pub(crate) fn each<const N: usize>(mut body: impl FnMut(usize)) {
+    const { assert!(N <= 8) };
+    macro_rules! call {
+        ($($i:literal)*) => { $(if $i < N { body($i); })* };
+    }
+    call!(0 1 2 3 4 5 6 7);
+}
+
+/// Arithmetic modulo `M` in the lanes of `S`.
+pub(crate) struct Field<S: Simd, M: Modulus<N>, const N: usize> {
+    pub(crate) s: S,
+    modulus: core::marker::PhantomData<M>,
+}
+
+impl<S: Simd, M: Modulus<N>, const N: usize> Clone for Field<S, M, N> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<S: Simd, M: Modulus<N>, const N: usize> Copy for Field<S, M, N> {}
+
+impl<S: Simd, M: Modulus<N>, const N: usize> Field<S, M, N> {
+    #[inline(always)]
+    pub(crate) fn new(s: S) -> Self {
+        Self { s, modulus: core::marker::PhantomData }
+    }
+
+    /// a·b/R. Bound: see the module documentation.
+    #[inline(always)]
+    pub(crate) fn mul(
+        self,
+        a: &impl AsFactor<S::Limb, N>,
+        b: &impl AsFactor<S::Limb, N>,
+    ) -> Loose<S::Limb, N> {
+        let s = self.s;
+        let (a, b) = (a.limbs(), b.limbs());
+        let mut t = self.start();
+        each::<N>(inlined(
+            #[inline(always)]
+            |i| {
+                each::<N>(inlined(
+                    #[inline(always)]
+                    |j| {
+                        t.update(i + j, |c| s.mul_lo(c, a[j], b[i]));
+                    },
+                ));
+                each::<N>(inlined(
+                    #[inline(always)]
+                    |j| {
+                        t.update(i + j + 1, |c| s.mul_hi(c, a[j], b[i]));
+                    },
+                ));
+                M::row(s, &mut t, i);
+            },
+        ));
+        Loose(t.high)
+    }
+
+    /// a²/R. Bound: as [`mul`](Self::mul).
+    ///
+    /// N·(N−1)/2 products off the diagonal, doubled by an addition for each column.
+    #[inline(always)]
+    pub(crate) fn sqr(self, a: &impl AsFactor<S::Limb, N>) -> Loose<S::Limb, N> {
+        let s = self.s;
+        let a = a.limbs();
+        let mut t = Product { low: [s.zero(); N], high: [s.zero(); N] };
+        each::<N>(inlined(
+            #[inline(always)]
+            |i| {
+                each::<N>(inlined(
+                    #[inline(always)]
+                    |j| {
+                        if j > i {
+                            t.update(i + j, |c| s.mul_lo(c, a[i], a[j]));
+                        }
+                    },
+                ));
+                each::<N>(inlined(
+                    #[inline(always)]
+                    |j| {
+                        if j > i {
+                            t.update(i + j + 1, |c| s.mul_hi(c, a[i], a[j]));
+                        }
+                    },
+                ));
+                // Columns 2i and 2i+1 have seen their last product off the diagonal.
+                let double = inlined(
+                    #[inline(always)]
+                    |c, start: u64| {
+                        let twice = s.add(c, c);
+                        if start == 0 { twice } else { s.add(twice, s.splat(start)) }
+                    },
+                );
+                t.update(2 * i, |c| s.mul_lo(double(c, Self::start_of(2 * i)), a[i], a[i]));
+                t.update(2 * i + 1, |c| s.mul_hi(double(c, Self::start_of(2 * i + 1)), a[i], a[i]));
+            },
+        ));
+        each::<N>(inlined(
+            #[inline(always)]
+            |i| M::row(s, &mut t, i),
+        ));
+        Loose(t.high)
+    }
+
+    #[inline(always)]
+    fn start_of(k: usize) -> u64 {
+        if k < N { M::START.0[k] } else { M::START.1[k - N] }
+    }
+
+    #[inline(always)]
+    fn start(self) -> Product<S::Limb, N> {
+        let s = self.s;
+        let mut t = Product { low: [s.zero(); N], high: [s.zero(); N] };
+        each::<N>(inlined(
+            #[inline(always)]
+            |i| {
+                t.low[i] = s.splat(M::START.0[i]);
+                t.high[i] = s.splat(M::START.1[i]);
+            },
+        ));
+        t
+    }
+
+    /// a + b.
+    #[inline(always)]
+    pub(crate) fn add(
+        self,
+        a: &impl AsTerm<S::Limb, N>,
+        b: &impl AsTerm<S::Limb, N>,
+    ) -> Loose<S::Limb, N> {
+        let (mut out, b) = (*a.columns(), b.columns());
+        each::<N>(inlined(
+            #[inline(always)]
+            |i| out[i] = self.s.add(out[i], b[i]),
+        ));
+        Loose(out)
+    }
+
+    /// 2·a.
+    #[inline(always)]
+    pub(crate) fn double(self, a: &impl AsTerm<S::Limb, N>) -> Loose<S::Limb, N> {
+        self.add(a, a)
+    }
+
+    /// a + `K`·n − b, which must not be negative: b < (`K` − 0.01)·n.
+    #[inline(always)]
+    pub(crate) fn sub<const K: u64>(
+        self,
+        a: &impl AsTerm<S::Limb, N>,
+        b: &impl AsTerm<S::Limb, N>,
+    ) -> Loose<S::Limb, N> {
+        let s = self.s;
+        let (mut out, b) = (*a.columns(), b.columns());
+        each::<N>(inlined(
+            #[inline(always)]
+            |i| {
+                let pad = const { pad(&M::VALUE, K) };
+                out[i] = s.add(out[i], s.sub(s.splat(pad[i]), b[i]));
+            },
+        ));
+        Loose(out)
+    }
+
+    /// `K`·n − a, which must not be negative.
+    #[inline(always)]
+    pub(crate) fn negate<const K: u64>(
+        self,
+        a: &impl AsTerm<S::Limb, N>,
+    ) -> Loose<S::Limb, N> {
+        let s = self.s;
+        let mut out = *a.columns();
+        each::<N>(inlined(
+            #[inline(always)]
+            |i| {
+                let pad = const { pad(&M::VALUE, K) };
+                out[i] = s.sub(s.splat(pad[i]), out[i]);
+            },
+        ));
+        Loose(out)
+    }
+
+    /// Carries; the value must be below `LIMIT`·n.
+    #[inline(always)]
+    pub(crate) fn factor(self, a: Loose<S::Limb, N>) -> Factor<S::Limb, N> {
+        let s = self.s;
+        let mut a = a.0;
+        each::<N>(inlined(
+            #[inline(always)]
+            |i| {
+                if i > 0 {
+                    a[i] = s.add(a[i], s.carry(a[i - 1]));
+                }
+            },
+        ));
+        Factor(a)
+    }
+
+    /// Carries and masks; the value must be below `LIMIT`·n.
+    #[inline(always)]
+    pub(crate) fn tight(self, a: Loose<S::Limb, N>) -> Tight<S::Limb, N> {
+        let s = self.s;
+        let mut a = self.factor(a).0;
+        each::<N>(inlined(
+            #[inline(always)]
+            |i| {
+                if i < N - 1 {
+                    a[i] = s.low_bits(a[i]);
+                }
+            },
+        ));
+        Tight(a)
+    }
+
+    /// Carries, masks and, where [`Modulus::LIMIT`] is small, brings a padded difference below 1.01·n.
+    #[inline(always)]
+    pub(crate) fn weak(self, a: Loose<S::Limb, N>) -> Tight<S::Limb, N> {
+        M::weak(self.s, a)
+    }
+
+    /// `set` in the lanes of `mask`, `clear` in the others.
+    #[inline(always)]
+    pub(crate) fn select(self, mask: S::Mask, set: &[S::Limb; N], clear: &[S::Limb; N]) -> [S::Limb; N] {
+        let mut out = *clear;
+        each::<N>(inlined(
+            #[inline(always)]
+            |i| out[i] = self.s.select(mask, set[i], clear[i]),
+        ));
+        out
+    }
+
+    /// A constant in every lane.
+    #[inline(always)]
+    pub(crate) fn constant(self, value: &[u64; N]) -> Tight<S::Limb, N> {
+        let mut out = [self.s.zero(); N];
+        each::<N>(inlined(
+            #[inline(always)]
+            |i| out[i] = self.s.splat(value[i]),
+        ));
+        Tight(out)
+    }
+
+    /// R mod n: one, in Montgomery form.
+    #[inline(always)]
+    pub(crate) fn one(self) -> Tight<S::Limb, N> {
+        self.constant(const { &power_of_two::<N>(&M::VALUE, 52 * N) })
+    }
+
+    /// a·R, tight, for a below R.
+    #[inline(always)]
+    pub(crate) fn encode(self, a: &impl AsFactor<S::Limb, N>) -> Tight<S::Limb, N> {
+        self.tight(self.mul(a, &self.constant(&M::R2)))
+    }
+
+    /// a/R mod n, fully reduced.
+    #[inline(always)]
+    pub(crate) fn decode(self, a: &impl AsFactor<S::Limb, N>) -> Tight<S::Limb, N> {
+        let mut one = [0; N];
+        one[0] = 1;
+        self.reduced(self.tight(self.mul(a, &self.constant(&one))))
+    }
+
+    /// a mod n for a < (2 + `PAD`)·n.
+    #[inline(always)]
+    pub(crate) fn reduced(self, mut a: Tight<S::Limb, N>) -> Tight<S::Limb, N> {
+        let n = self.constant(&M::VALUE).0;
+        let mut difference = [self.s.zero(); N];
+        for _ in 0..=M::PAD {
+            canonical(self.s, &mut a.0, &mut difference, &n);
+        }
+        a
+    }
+
+    /// Not zero in the lanes in which a ≢ 0.
+    #[inline(always)]
+    pub(crate) fn is_nonzero(self, a: &impl AsFactor<S::Limb, N>) -> S::Limb {
+        any(self.s, &self.decode(a).0)
+    }
+
+    /// Lanes in which a ≡ 0.
+    #[inline(always)]
+    pub(crate) fn is_zero(self, a: &impl AsFactor<S::Limb, N>) -> S::Mask {
+        none(self.s, self.is_nonzero(a))
+    }
+
+    /// All ones in the lanes in which the limbs of a, below 2^52, are a number of at least n.
+    #[inline(always)]
+    pub(crate) fn is_not_below(self, a: &[S::Limb; N]) -> S::Limb {
+        let s = self.s;
+        let one = s.splat(1);
+        let mut carry = one;
+        for i in 0..N {
+            let sum = s.add(s.add(a[i], s.splat((1 << 52) - 1 - M::VALUE[i])), carry);
+            carry = s.carry(sum);
+        }
+        s.select(s.any_bit(carry, one), s.splat(u64::MAX), s.zero())
+    }
+}
+
+/// Not zero in the lanes in which one of the limbs is not.
+#[inline(always)]
+pub(crate) fn any<S: Simd>(s: S, limbs: &[S::Limb]) -> S::Limb {
+    let zero = s.zero();
+    limbs.iter().fold(zero, inlined(
+        #[inline(always)]
+        |sum, &limb| s.or_xor(sum, limb, zero),
+    ))
+}
+
+/// Lanes in which `a` is zero.
+#[inline(always)]
+pub(crate) fn none<S: Simd>(s: S, a: S::Limb) -> S::Mask {
+    let ones = s.splat(u64::MAX);
+    let zero_where_set = s.select(s.any_bit(a, ones), s.zero(), ones);
+    s.any_bit(zero_where_set, ones)
+}
+
+/// −1/n mod 2^52 for odd n, by Newton's iteration.
+pub(crate) const fn negated_inverse(n: u64) -> u64 {
+    let mut x: u64 = 1;
+    let mut i = 0;
+    while i < 6 {
+        x = x.wrapping_mul(2u64.wrapping_sub(n.wrapping_mul(x)));
+        i += 1;
+    }
+    x.wrapping_neg() & S_MASK
+}
+
+/// 2^e mod n, by doubling; for n with at least one spare bit in its top limb.
+pub(crate) const fn power_of_two<const N: usize>(n: &[u64; N], e: usize) -> [u64; N] {
+    let mut a = [0; N];
+    a[0] = 1;
+    let mut k = 0;
+    while k < e {
+        // a ← 2a, then a − n if that is not negative.
+        let mut i = N;
+        while i > 0 {
+            i -= 1;
+            a[i] = (a[i] << 1) & S_MASK | if i > 0 { a[i - 1] >> 51 } else { 0 };
+        }
+        let mut difference = [0; N];
+        let (mut i, mut borrow) = (0, 0);
+        while i < N {
+            let d = a[i].wrapping_sub(n[i]).wrapping_sub(borrow);
+            borrow = d >> 63;
+            difference[i] = d & S_MASK;
+            i += 1;
+        }
+        if borrow == 0 {
+            a = difference;
+        }
+        k += 1;
+    }
+    a
+}
+
+/// The limbs of a hexadecimal number, for constants.
+pub(crate) const fn hex<const N: usize>(digits: &str) -> [u64; N] {
+    let digits = digits.as_bytes();
+    let mut out = [0; N];
+    let mut i = 0;
+    while i < digits.len() {
+        let digit = digits[digits.len() - 1 - i];
+        let value = match digit {
+            b'0'..=b'9' => digit - b'0',
+            b'a'..=b'f' => digit - b'a' + 10,
+            _ => panic!("not a hexadecimal digit"),
+        } as u64;
+        out[4 * i / 52] |= value << (4 * i % 52);
+        i += 1;
+    }
+    out
+}
