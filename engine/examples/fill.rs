@@ -11,7 +11,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use lockstep_engine::{Config, Declined, Engine, Notify, Request, RsaComponents, RsaKey};
+use lockstep_engine::{Config, Declined, Engine, Notify, Request, RsaKey};
+
+#[path = "../testdata/keys.rs"]
+mod keys;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -43,7 +46,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    load.key = Some(Arc::new(test_key(bits)));
+    load.key = Some(Arc::new(keys::rsa(bits)));
 
     let engine = Engine::new(config);
     let before = cpu_seconds();
@@ -171,39 +174,4 @@ fn cpu_seconds() -> f64 {
         .collect();
     let ticks = |field: usize| fields[field].parse::<f64>().expect("a number");
     (ticks(11) + ticks(12)) / 100.0
-}
-
-/// The test key of this size.
-fn test_key(bits: usize) -> RsaKey {
-    let text = match bits {
-        1024 => include_str!("../testdata/rsa1024.txt"),
-        2048 => include_str!("../testdata/rsa2048.txt"),
-        3072 => include_str!("../testdata/rsa3072.txt"),
-        4096 => include_str!("../testdata/rsa4096.txt"),
-        _ => panic!("there is no test key of {bits} bits"),
-    };
-    let part = |name: &str| -> Vec<u8> {
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        let hex = line.expect("every part is there").as_bytes();
-        let digits = hex
-            .chunks(2)
-            .map(|two| std::str::from_utf8(two).expect("ASCII"));
-        digits
-            .map(|two| u8::from_str_radix(two, 16).expect("hexadecimal"))
-            .collect()
-    };
-    let [n, e, p, q] = ["n", "e", "p", "q"].map(part);
-    let [dp, dq, qinv] = ["dp", "dq", "qinv"].map(part);
-    let components = RsaComponents {
-        n: &n,
-        e: &e,
-        p: &p,
-        q: &q,
-        dp: &dp,
-        dq: &dq,
-        qinv: &qinv,
-    };
-    RsaKey::new(&components).expect("the test key is sound")
 }

@@ -204,3 +204,60 @@ impl fmt::Display for ConfigError {
 }
 
 impl std::error::Error for ConfigError {}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn config(key: &str, value: &str) -> Result<Config, String> {
+        Config::from_pairs([(key.to_owned(), value.to_owned())]).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn settings_are_understood() {
+        assert_eq!(config("slots", "3").unwrap().slots, 3);
+        assert_eq!(config("max_async", "0").unwrap().max_async, 0);
+        assert_eq!(config("lone", "stock").unwrap().lone, Lone::Stock);
+        assert_eq!(config("gather", "0").unwrap().gather, 0);
+        assert_eq!(
+            config("backend", "none").unwrap().backend,
+            BackendChoice::None
+        );
+        assert_eq!(
+            config("stats_dir", "/run/x").unwrap().stats_dir,
+            Some("/run/x".into())
+        );
+        assert!(config("stats_keep", "yes").unwrap().stats_keep);
+        let portable = BackendChoice::Named(Backend::PORTABLE);
+        assert_eq!(config("backend", "portable").unwrap().backend, portable);
+    }
+
+    #[test]
+    fn the_automatic_choice_is_never_the_portable_backend() {
+        assert_ne!(BackendChoice::Auto.resolve(), Some(Backend::PORTABLE));
+    }
+
+    #[test]
+    fn errors_name_the_setting_and_what_it_takes() {
+        let error = |key, value| config(key, value).unwrap_err();
+        assert!(error("slot", "3").starts_with("lockstep: slot is not a setting; there are back"));
+        assert_eq!(
+            error("slots", "0"),
+            "lockstep: slots is '0', but must be a number from 1 to 4096"
+        );
+        assert_eq!(
+            error("lone", "maybe"),
+            "lockstep: lone is 'maybe', but must be auto, lanes or stock"
+        );
+        assert!(error("backend", "mmx").contains("'mmx', but must be auto, none or one that this"));
+        assert!(error("max_async", "-1").contains("'-1'"));
+    }
+
+    #[test]
+    fn every_key_is_understood() {
+        for key in Config::KEYS {
+            let error = config(key, "\u{1}").map_or_else(|error| error, |_| String::new());
+            assert!(!error.contains("is not a setting"), "{key}");
+        }
+    }
+}

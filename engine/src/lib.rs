@@ -99,7 +99,7 @@ impl Engine {
     pub fn submit(&self, request: Request, notify: Box<dyn Notify>) -> Result<Ticket, Declined> {
         let queue = self.queue()?;
         let request = CpuRequest::from(request);
-        queue.submit(request.shape(), request, notify)
+        Queue::submit(queue, request.shape(), request, notify)
     }
 
     /// Runs requests as one batch on the calling thread, past the queue and its slots: for measuring

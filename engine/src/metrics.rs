@@ -465,3 +465,192 @@ fn start_of(pid: u64) -> Option<u64> {
         .parse()
         .ok()
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// A directory of this test's own, removed at its end.
+    struct Directory(PathBuf);
+
+    impl Directory {
+        fn new(name: &str) -> Directory {
+            let path = std::env::temp_dir().join(format!("lockstep-{name}-{}", process::id()));
+            fs::create_dir_all(&path).unwrap();
+            Directory(path)
+        }
+
+        fn metrics(&self, keep: bool) -> Metrics {
+            Metrics::new("portable", 2, Some(&self.0), keep)
+        }
+    }
+
+    impl Drop for Directory {
+        fn drop(&mut self) {
+            fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+
+    fn busy(metrics: &Metrics) {
+        metrics.batch(1, 7, 4);
+        metrics.batch(4, 1, 4);
+        metrics.waited(Waits {
+            total_ns: u64::MAX / 2,
+            max_ns: 17,
+        });
+        metrics.fallback(Fallback::CheckFailed);
+        metrics.fallback(Fallback::MultiPrime);
+        metrics.yielded();
+        metrics.submitted();
+    }
+
+    #[test]
+    fn json_keeps_every_number() {
+        let metrics = Metrics::new("portable", 2, None, false);
+        busy(&metrics);
+        let snapshot = metrics.snapshot();
+        assert_eq!(
+            (snapshot.operations(), snapshot.batches, snapshot.passes),
+            (8, 2, 3)
+        );
+        assert_eq!(snapshot.pass_fill, [1, 0, 1, 1, 0, 0, 0, 0]);
+        assert_eq!((snapshot.fallbacks(), snapshot.failed_checks), (2, 1));
+        let json = snapshot.to_json();
+        assert!(
+            json.contains(r#""operations":{"rsa1024":0,"rsa2048":7,"#),
+            "{json}"
+        );
+        assert!(json.contains(r#""wait_max_ns":17,"#), "{json}");
+        assert_eq!(Snapshot::from_json(&json), Some(snapshot));
+    }
+
+    #[test]
+    fn every_field_survives() {
+        let mut number = 0;
+        let mut snapshot = Snapshot {
+            backend: "none".into(),
+            ..Snapshot::default()
+        };
+        snapshot.fields(|_, _, field| {
+            number += 0x1234_5678_9abc;
+            *field = number;
+        });
+        assert_eq!(
+            Snapshot::from_json(&snapshot.to_json()),
+            Some(snapshot.clone())
+        );
+        snapshot.fields(|_, _, field| *field = u64::MAX);
+        assert_eq!(
+            snapshot.document(u64::MAX, DOCUMENT_BYTES).len(),
+            DOCUMENT_BYTES
+        );
+    }
+
+    #[test]
+    fn torn_and_foreign_documents_are_refused() {
+        let old = Snapshot::default().document(8, DOCUMENT_BYTES);
+        let new = Snapshot::default().document(9, DOCUMENT_BYTES);
+        for cut in [20, 1000, 4000] {
+            assert_eq!(
+                Snapshot::from_json(&(new[..cut].to_owned() + &old[cut..])),
+                None
+            );
+        }
+        assert_eq!(Snapshot::from_json(""), None);
+        assert_eq!(
+            Snapshot::from_json(r#"{"sequence":1,"sequence_end":1}"#),
+            None
+        );
+    }
+
+    #[test]
+    fn the_file_is_private_current_and_removed() {
+        let directory = Directory::new("file");
+        let metrics = directory.metrics(false);
+        busy(&metrics);
+        metrics.publish();
+        let path = directory.0.join(format!("{}.json", process::id()));
+        let about = fs::metadata(&path).unwrap();
+        assert_eq!(
+            (about.permissions().mode() & 0o777, about.len()),
+            (0o600, 4096)
+        );
+
+        let second = directory.metrics(false);
+        let stats = read_stats(&directory.0).unwrap();
+        assert_eq!(stats.len(), 2, "two engines of one process");
+        assert!(
+            stats
+                .iter()
+                .all(|stats| stats.alive && stats.pid == process::id())
+        );
+        let operations: u64 = stats.iter().map(|stats| stats.snapshot.operations()).sum();
+        assert_eq!(operations, 8);
+
+        metrics.unpublish();
+        second.unpublish();
+        assert_eq!(read_stats(&directory.0).unwrap().len(), 0);
+        assert!(!path.exists());
+        directory.metrics(true).unpublish();
+        assert!(path.exists(), "kept on request");
+    }
+
+    #[test]
+    fn files_of_dead_processes_are_recognised_and_replaced() {
+        let directory = Directory::new("stale");
+        let leave = |pid: u32, started: u64| {
+            let old = Snapshot {
+                pid: pid.into(),
+                started,
+                batches: 5,
+                ..Snapshot::default()
+            };
+            let path = directory.0.join(format!("{pid}.json"));
+            fs::write(path, old.document(3, DOCUMENT_BYTES)).unwrap();
+        };
+        leave(u32::MAX, 1);
+        leave(process::id(), 1);
+        fs::write(directory.0.join("notes.txt"), "").unwrap();
+        fs::write(directory.0.join("12.json"), "{}").unwrap();
+        let stats = read_stats(&directory.0).unwrap();
+        assert_eq!(stats.len(), 2);
+        assert!(stats.iter().all(|stats| !stats.alive));
+
+        let metrics = directory.metrics(false);
+        let stats = read_stats(&directory.0).unwrap();
+        let ours = stats
+            .iter()
+            .find(|stats| stats.pid == process::id())
+            .unwrap();
+        assert!(ours.alive && ours.snapshot.batches == 0);
+        metrics.unpublish();
+    }
+
+    #[test]
+    fn a_missing_directory_is_counted_and_no_more() {
+        let metrics = Metrics::new("none", 1, Some(Path::new("/nonexistent")), false);
+        metrics.publish();
+        metrics.unpublish();
+        assert_eq!(metrics.snapshot().write_errors, 1);
+    }
+
+    #[test]
+    fn concurrent_writers_leave_the_latest_state() {
+        let directory = Directory::new("race");
+        let metrics = directory.metrics(false);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..500 {
+                        metrics.submitted();
+                        metrics.publish();
+                    }
+                });
+            }
+        });
+        let stats = read_stats(&directory.0).unwrap();
+        assert_eq!(stats[0].snapshot.async_submitted, 2000);
+    }
+}

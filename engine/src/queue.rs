@@ -167,18 +167,18 @@ impl<E: Executor> Queue<E> {
 
     /// Queues the request of an asynchronous job; a worker or another thread's batch serves it.
     pub(crate) fn submit(
-        self: &Arc<Self>,
+        this: &Arc<Self>,
         shape: E::Shape,
         request: E::Request,
         notify: Box<dyn Notify>,
     ) -> Result<Ticket<E::Response>, Declined> {
-        let permit = Permit::take(&self.metrics.paused, self.max_async)
-            .ok_or_else(|| self.declined(Declined::QueueFull))?;
-        let mut state = self.lock();
+        let permit = Permit::take(&this.metrics.paused, this.max_async)
+            .ok_or_else(|| this.declined(Declined::QueueFull))?;
+        let mut state = this.lock();
         if state.workers.wanted() {
-            state = worker::start(self, state).ok_or_else(|| self.declined(Declined::NoWorkers))?;
+            state = worker::start(this, state).ok_or_else(|| this.declined(Declined::NoWorkers))?;
         }
-        self.metrics.submitted();
+        this.metrics.submitted();
         let (ticket, booth) = Booth::open(notify, permit);
         let entry = state.entry(request, Owner::Job(booth));
         state.push(
@@ -188,7 +188,7 @@ impl<E: Executor> Queue<E> {
                 ..entry
             },
         );
-        self.hand_on(state, false);
+        this.hand_on(state, false);
         Ok(ticket)
     }
 

@@ -113,7 +113,7 @@ fn a_job_and_a_thread_share_a_slot() {
             thread::spawn(move || assert_eq!(queue.run(0, 1).unwrap(), -1))
         };
         let bell = Bell::default();
-        let ticket = queue.submit(0, 2, bell.boxed()).unwrap();
+        let ticket = Queue::submit(&queue, 0, 2, bell.boxed()).unwrap();
         assert_eq!(ticket.take().unwrap(), -2);
         other.join().unwrap();
         worker::stop(&queue);
@@ -127,7 +127,7 @@ fn abandoning_races_with_delivery() {
     explore(|| {
         let queue = queue(Simple::default(), 1, 8);
         let bell = Bell::default();
-        drop(queue.submit(0, 1, bell.boxed()).unwrap());
+        drop(Queue::submit(&queue, 0, 1, bell.boxed()).unwrap());
         worker::stop(&queue);
         assert!(bell.rings() <= 1);
         assert_eq!(queue.metrics.paused.load(Ordering::Relaxed), 0);
@@ -140,7 +140,7 @@ fn closing_races_with_a_job() {
     explore(|| {
         let queue = queue(Simple::default(), 1, 8);
         let bell = Bell::default();
-        let ticket = queue.submit(0, 1, bell.boxed()).unwrap();
+        let ticket = Queue::submit(&queue, 0, 1, bell.boxed()).unwrap();
         worker::stop(&queue);
         match ticket.take() {
             Ok(answer) => assert_eq!(answer, -1),

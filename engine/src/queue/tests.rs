@@ -155,7 +155,7 @@ fn workers_never_decline_a_lone_job() {
         8,
     );
     let bell = Bell::default();
-    let ticket = queue.submit(0, 5, bell.boxed()).unwrap();
+    let ticket = Queue::submit(&queue, 0, 5, bell.boxed()).unwrap();
     assert_eq!(ticket.take().unwrap(), -5);
     until(|| bell.rings() == 1);
     worker::stop(&queue);
@@ -167,7 +167,7 @@ fn a_full_pass_of_jobs_takes_a_second_slot() {
     let queue = queue(Simple::default(), 2, 64);
     queue.executor.gate.close();
     let bell = Bell::default();
-    let submit = |number| queue.submit(0, number, bell.boxed()).unwrap();
+    let submit = |number| Queue::submit(&queue, 0, number, bell.boxed()).unwrap();
     let mut tickets = vec![submit(1)];
     let inside = || queue.executor.inside.load(Ordering::SeqCst);
     until(|| inside() == 1);
@@ -197,7 +197,7 @@ fn the_bound_declines_and_recovers() {
     let queue = queue(Simple::default(), 1, 2);
     queue.executor.gate.close();
     let bell = Bell::default();
-    let submit = |number| queue.submit(0, number, bell.boxed());
+    let submit = |number| Queue::submit(&queue, 0, number, bell.boxed());
     let (one, two) = (submit(1).unwrap(), submit(2).unwrap());
     assert_eq!(submit(3).err().unwrap().fallback(), Fallback::QueueFull);
     drop(one);
@@ -222,12 +222,12 @@ fn abandoned_jobs_are_skipped_in_silence() {
     let queue = queue(Simple::default(), 1, 64);
     queue.executor.gate.close();
     let (bell, silent) = (Bell::default(), Bell::default());
-    let running = queue.submit(0, 1, silent.boxed()).unwrap();
+    let running = Queue::submit(&queue, 0, 1, silent.boxed()).unwrap();
     until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
     for number in 0..20 {
-        drop(queue.submit(0, number, silent.boxed()).unwrap());
+        drop(Queue::submit(&queue, 0, number, silent.boxed()).unwrap());
     }
-    let kept = queue.submit(0, 2, bell.boxed()).unwrap();
+    let kept = Queue::submit(&queue, 0, 2, bell.boxed()).unwrap();
     drop(running);
     queue.executor.gate.open();
     assert_eq!(kept.take().unwrap(), -2);
@@ -246,7 +246,7 @@ fn shutting_down_declines_what_waits_and_finishes_what_runs() {
     let queue = queue(Simple::default(), 1, 64);
     queue.executor.gate.close();
     let bell = Bell::default();
-    let submit = |number| queue.submit(1, number, bell.boxed()).unwrap();
+    let submit = |number| Queue::submit(&queue, 1, number, bell.boxed()).unwrap();
     let running = submit(7);
     until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
     let waiting: Vec<_> = (0..10).map(submit).collect();
@@ -283,10 +283,13 @@ fn a_panic_strands_nobody() {
         }
     });
     let bell = Bell::default();
-    let job = queue.submit(0, PANIC, bell.boxed()).unwrap();
+    let job = Queue::submit(&queue, 0, PANIC, bell.boxed()).unwrap();
     assert_eq!(job.take().unwrap_err().fallback(), Fallback::Internal);
     assert_eq!(
-        queue.submit(0, 3, bell.boxed()).unwrap().take().unwrap(),
+        Queue::submit(&queue, 0, 3, bell.boxed())
+            .unwrap()
+            .take()
+            .unwrap(),
         -3
     );
     assert_eq!(
@@ -376,12 +379,12 @@ fn visit(queue: &Arc<Queue<Simple>>, seed: u64) -> u64 {
         match next(8) {
             0..4 => check(queue.run(shape, number)),
             4..7 => {
-                if let Ok(ticket) = queue.submit(shape, number, bell.boxed()) {
+                if let Ok(ticket) = Queue::submit(queue, shape, number, bell.boxed()) {
                     tickets.push_back((ticket, check));
                     kept += 1;
                 }
             }
-            _ => drop(queue.submit(shape, number, Bell::default().boxed())),
+            _ => drop(Queue::submit(queue, shape, number, Bell::default().boxed())),
         }
         if next(4) == 0 {
             thread::yield_now();
