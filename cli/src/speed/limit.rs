@@ -1,8 +1,8 @@
 //! The machine's limit: what the best known algorithm costs on this core's vector units.
 //!
 //! The model counts what eight lanes must do for one RSA private operation, in vector micro-operations:
-//! multiplies by formula (`docs/kernels.md`), the others (carries, masks, table look-ups) as counted
-//! there for the best known code. How many of each a core can start in a cycle is measured: multiplies
+//! multiplies by formula, the others (carries, masks, table look-ups) as counted once for the best known
+//! code. How many of each a core can start in a cycle is measured: multiplies
 //! by a gauge, micro-operations in all as at least two, since every core with IFMA has two vector ports
 //! or more.
 
@@ -128,7 +128,7 @@ pub fn explain(sizes: &[Size], rates: &Rates) -> String {
 mod tests {
     use super::*;
 
-    /// The figures of `docs/kernels.md`, for a core with two multiplies per cycle.
+    /// The figures that the project has as its marks, for a core with two multiplies per cycle.
     #[test]
     fn the_model_gives_the_published_figures() {
         let rates = Rates {

@@ -2,13 +2,14 @@
 //!
 //! Before and after each slice a chain of dependent multiplies tells the clock, and a run of independent
 //! additions tells whether the sibling thread of the core was busy. A slice counts if the core was
-//! quiet on both sides; the figure is the median of those that count. So a neighbour costs slices, not
-//! accuracy.
+//! quiet on both sides and the system gave the thread no less time than passed; the figure is the median
+//! of those that count. So a neighbour costs slices, not accuracy.
 
 use std::time::{Duration, Instant};
 
 use lockstep_kernels::gauge;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
 
 /// How long a slice lasts at least.
 const SLICE: Duration = Duration::from_millis(4);
@@ -16,6 +17,9 @@ const SLICE: Duration = Duration::from_millis(4);
 /// The additions per cycle of a quiet core, as a share of the most this core has shown. A busy sibling
 /// takes more than this; what is left is the resolution of the gauge.
 const QUIET: f64 = 0.93;
+
+/// The share of the time that the system must have given to the thread.
+const GIVEN: f64 = 0.99;
 
 /// One look at the core.
 #[derive(Clone, Copy)]
@@ -28,14 +32,25 @@ pub struct Reading {
 
 impl Reading {
     pub fn take() -> Reading {
-        let (cycles, seconds) = timed(|| gauge::dependent_multiplies(1500));
-        let clock = cycles / seconds;
-        let (adds, seconds) = timed(|| gauge::independent_adds(15_000));
+        let clock = median_of_three(|| {
+            let (cycles, seconds) = timed(|| gauge::dependent_multiplies(600));
+            cycles / seconds
+        });
+        let adds = median_of_three(|| {
+            let (adds, seconds) = timed(|| gauge::independent_adds(6_000));
+            adds / seconds
+        });
         Reading {
             clock,
-            adds: adds / seconds / clock,
+            adds: adds / clock,
         }
     }
+}
+
+/// One look may be off: an interrupt, a clock that changes.
+fn median_of_three(look: impl FnMut() -> f64) -> f64 {
+    let mut looks: Vec<f64> = std::iter::repeat_with(look).take(3).collect();
+    quantile(&mut looks, 0.5)
 }
 
 /// What this core does when nobody shares it.
@@ -48,7 +63,6 @@ impl Quiet {
     /// Looks at the core for a while; the best it shows is taken for quiet.
     pub fn calibrate() -> Quiet {
         let readings = (0..100).map(|_| Reading::take().adds);
-        // One reading may be off by a clock that changed within it.
         Quiet {
             adds: quantile(&mut readings.collect::<Vec<_>>(), 0.9),
         }
@@ -70,7 +84,7 @@ pub struct Slice {
 /// Does `work`, which returns how many operations it did, for one slice.
 pub fn slice<E>(quiet: Quiet, mut work: impl FnMut() -> Result<u64, E>) -> Result<Slice, E> {
     let before = Reading::take();
-    let start = Instant::now();
+    let (start, ran_before) = (Instant::now(), time_given());
     let mut operations = 0;
     let seconds = loop {
         operations += work()?;
@@ -79,12 +93,13 @@ pub fn slice<E>(quiet: Quiet, mut work: impl FnMut() -> Result<u64, E>) -> Resul
             break elapsed.as_secs_f64();
         }
     };
+    let ran = time_given() - ran_before;
     let after = Reading::take();
     let clock = (before.clock + after.clock) / 2.0;
     Ok(Slice {
         ops_per_s: operations as f64 / seconds,
         cycles_per_op: seconds * clock / operations as f64,
-        quiet: quiet.holds(before) && quiet.holds(after),
+        quiet: quiet.holds(before) && quiet.holds(after) && ran >= GIVEN * seconds,
     })
 }
 
@@ -120,6 +135,12 @@ pub fn timed(work: impl FnOnce() -> u64) -> (f64, f64) {
     let start = Instant::now();
     let units = work();
     (units as f64, start.elapsed().as_secs_f64())
+}
+
+/// Seconds for which the system has let this thread run.
+fn time_given() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 /// The value below which this share of the values lies; NaN if there are none.

@@ -60,7 +60,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// One document, the shape of which is described in `docs/DESIGN.md`.
+    /// One document: `machine`, and `rows` with an object for each figure.
     pub fn to_json(&self) -> String {
         let Machine {
             cpu,

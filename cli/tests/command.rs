@@ -1,0 +1,328 @@
+//! The `lockstep` command as its users meet it: arguments, documents, remedies.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn lockstep(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lockstep"));
+    command.args(arguments);
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy().into_owned();
+        if name.starts_with("LOCKSTEP_") || name == "OPENSSL_CONF" {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+fn run(command: &mut Command) -> (i32, String, String) {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code().unwrap(), text(stdout), text(stderr))
+}
+
+fn has_lanes() -> bool {
+    lockstep_engine::Backend::best_hardware().is_some()
+}
+
+/// The finding of one check in doctor's document.
+fn finding<'a>(document: &'a Value, check: &str) -> &'a Value {
+    let findings = document["findings"].as_array().unwrap();
+    findings
+        .iter()
+        .find(|finding| finding["check"] == check)
+        .unwrap()
+}
+
+fn scratch(name: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&path);
+    fs::create_dir_all(&path).unwrap();
+    path
+}
+
+#[test]
+fn wrong_arguments_are_refused_with_what_is_right() {
+    for (arguments, said) in [
+        (&["frob"][..], "unknown command"),
+        (&["--frob"], "--frob"),
+        (
+            &["speed", "rsa2049"],
+            "rsa1024, rsa2048, rsa3072 and rsa4096",
+        ),
+        (&["speed", "--fills", "9"], "from 1 to 8"),
+        (&["speed", "--fills", "1,,2"], "from 1 to 8"),
+        (&["speed", "--threads", "0"], "`all`"),
+        (&["speed", "--seconds", "soon"], "a number"),
+        (&["speed", "--seconds", "-1"], "a number"),
+        (&["speed", "--seconds"], "--seconds"),
+        (&["doctor", "twice"], "twice"),
+        (&["stat"], "--dir"),
+        (&["stat", "--dir", ".", "--total", "frobs"], "operations"),
+    ] {
+        let (code, stdout, stderr) = run(&mut lockstep(arguments));
+        assert_eq!(code, 2, "{arguments:?}: {stderr}");
+        assert!(
+            stderr.contains(said) && stderr.contains("remedy: "),
+            "{arguments:?}: {stderr}"
+        );
+        assert_eq!(stdout, "", "{arguments:?}");
+    }
+}
+
+#[test]
+fn help_is_on_standard_output() {
+    for arguments in [
+        &[][..],
+        &["--help"],
+        &["help"],
+        &["speed", "--help"],
+        &["doctor", "-h"],
+        &["stat", "--help"],
+    ] {
+        let (code, stdout, stderr) = run(&mut lockstep(arguments));
+        assert_eq!((code, stderr.as_str()), (0, ""), "{arguments:?}");
+        assert!(stdout.contains("Usage: lockstep"), "{arguments:?}");
+    }
+}
+
+#[test]
+fn speed_writes_the_document_that_the_design_describes() {
+    let arguments = [
+        "speed",
+        "rsa1024",
+        "--json",
+        "--seconds",
+        "0.02",
+        "--fills",
+        "1,8",
+        "--threads",
+        "1",
+    ];
+    let (code, stdout, stderr) = run(&mut lockstep(&arguments));
+    if !has_lanes() {
+        assert_eq!(code, 1);
+        assert!(stderr.contains("lockstep doctor"), "{stderr}");
+        return;
+    }
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stderr.contains("rsa1024"), "progress: {stderr}");
+    let document: Value = serde_json::from_str(&stdout).unwrap();
+    assert!(document["machine"]["cpus"].as_u64().unwrap() >= 1);
+    let rows = document["rows"].as_array().unwrap();
+    let contestants: Vec<_> = rows
+        .iter()
+        .map(|row| (row["impl"].as_str().unwrap(), row["fill"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(
+        contestants,
+        [("stock", 1), ("lockstep", 1), ("lockstep", 8)]
+    );
+    for row in rows {
+        assert_eq!(row["op"], "rsa1024-sign");
+        assert_eq!(row["threads"], 1);
+        for figure in ["ops_per_s", "cycles_per_op", "limit_cycles"] {
+            assert!(row[figure].as_f64().unwrap() > 0.0, "{figure}: {row}");
+        }
+    }
+}
+
+#[test]
+fn speed_ignores_a_configuration_that_would_measure_lockstep_against_itself() {
+    if !has_lanes() {
+        return;
+    }
+    // A configuration that libcrypto cannot even read must not matter.
+    let broken = scratch("speed-conf").join("openssl.cnf");
+    fs::write(&broken, "openssl_conf = nowhere\n[broken").unwrap();
+    let mut command = lockstep(&[
+        "speed",
+        "rsa1024",
+        "--seconds",
+        "0.02",
+        "--fills",
+        "8",
+        "--threads",
+        "1",
+    ]);
+    let (code, stdout, stderr) = run(command.env("OPENSSL_CONF", broken));
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("rsa1024-sign"), "{stdout}");
+}
+
+#[test]
+fn speed_without_lanes_sends_to_the_doctor() {
+    let mut command = lockstep(&["speed", "rsa1024"]);
+    let (code, _, stderr) = run(command.env("LOCKSTEP_BACKEND", "none"));
+    assert_eq!(code, 1);
+    assert!(stderr.contains("remedy: lockstep doctor"), "{stderr}");
+}
+
+#[test]
+fn an_unknown_backend_is_refused_with_the_known_ones() {
+    let mut command = lockstep(&["speed", "rsa1024"]);
+    let (code, _, stderr) = run(command.env("LOCKSTEP_BACKEND", "altivec"));
+    assert_eq!(code, 2);
+    assert!(
+        stderr.contains("altivec") && stderr.contains("portable"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn doctor_says_that_the_module_is_not_there() {
+    let configuration = scratch("doctor-missing").join("openssl.cnf");
+    fs::write(
+        &configuration,
+        "[lockstep]\nmodule = /nowhere/lockstep.so\n",
+    )
+    .unwrap();
+    let (code, stdout, _) =
+        run(lockstep(&["doctor", "--json"]).env("OPENSSL_CONF", &configuration));
+    assert_eq!(code, 1);
+    let document: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(document["ok"], false);
+    let module = finding(&document, "module");
+    assert_eq!(module["verdict"], "failed");
+    assert!(
+        module["what"]
+            .as_str()
+            .unwrap()
+            .contains("/nowhere/lockstep.so")
+    );
+    assert!(
+        module["remedy"]
+            .as_str()
+            .unwrap()
+            .contains("cargo xtask dist")
+    );
+}
+
+#[test]
+fn doctor_says_that_the_configuration_is_another() {
+    let configuration = scratch("doctor-other").join("openssl.cnf");
+    fs::write(&configuration, "openssl_conf = none\n").unwrap();
+    let (code, stdout, _) = run(lockstep(&["doctor"]).env("OPENSSL_CONF", &configuration));
+    assert_eq!(code, 1);
+    assert!(stdout.contains("names no module lockstep.so"), "{stdout}");
+    assert!(stdout.contains("remedy:"), "{stdout}");
+}
+
+#[test]
+fn doctor_says_that_there_is_no_configuration() {
+    let (code, stdout, _) = run(lockstep(&["doctor"]).env("OPENSSL_CONF", "/nowhere/openssl.cnf"));
+    assert_eq!(code, 1);
+    assert!(
+        stdout.contains("cannot read /nowhere/openssl.cnf"),
+        "{stdout}"
+    );
+}
+
+#[test]
+fn doctor_says_that_the_environment_turns_the_lanes_off() {
+    if !has_lanes() {
+        return;
+    }
+    let (code, stdout, _) = run(lockstep(&["doctor", "--json"]).env("LOCKSTEP_BACKEND", "none"));
+    assert_eq!(code, 1);
+    let document: Value = serde_json::from_str(&stdout).unwrap();
+    let settings = finding(&document, "settings");
+    assert_eq!(settings["verdict"], "failed");
+    assert!(
+        settings["remedy"]
+            .as_str()
+            .unwrap()
+            .contains("unset LOCKSTEP_BACKEND")
+    );
+}
+
+#[test]
+fn stat_of_an_empty_directory_is_nothing() {
+    let directory = scratch("stat-empty");
+    let directory = directory.to_str().unwrap();
+    assert_eq!(
+        run(&mut lockstep(&["stat", "--json", "--dir", directory])).1,
+        "[]\n"
+    );
+    assert_eq!(
+        run(&mut lockstep(&[
+            "stat",
+            "--total",
+            "operations",
+            "--dir",
+            directory
+        ]))
+        .1,
+        "0\n"
+    );
+    let (code, stdout, _) = run(&mut lockstep(&["stat", "--dir", directory]));
+    assert_eq!(code, 0);
+    assert!(stdout.contains("no process"), "{stdout}");
+}
+
+#[test]
+fn stat_of_a_directory_that_is_not_there_is_an_error() {
+    let (code, _, stderr) = run(&mut lockstep(&["stat", "--dir", "/nowhere"]));
+    assert_eq!(code, 1);
+    assert!(
+        stderr.contains("/nowhere") && stderr.contains("remedy:"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn stat_shows_what_an_engine_counted() {
+    use lockstep_engine::{Config, Engine, Fallback};
+    let directory = scratch("stat-engine");
+    let engine = Engine::new(Config {
+        stats_dir: Some(directory.clone()),
+        ..Config::default()
+    });
+    engine.count_fallback(Fallback::MultiPrime);
+    engine.count_fallback(Fallback::MultiPrime);
+    let directory = directory.to_str().unwrap();
+    assert_eq!(
+        run(&mut lockstep(&[
+            "stat",
+            "--total",
+            "fallbacks",
+            "--dir",
+            directory
+        ]))
+        .1,
+        "2\n"
+    );
+    let (_, stdout, _) = run(&mut lockstep(&["stat", "--dir", directory]));
+    assert!(
+        stdout.contains(&format!("process {}", std::process::id())),
+        "{stdout}"
+    );
+    assert!(stdout.contains(Fallback::MultiPrime.name()), "{stdout}");
+    let document: Value =
+        serde_json::from_str(&run(&mut lockstep(&["stat", "--json", "--dir", directory])).1)
+            .unwrap();
+    assert_eq!(document[0]["fallbacks"][Fallback::MultiPrime.name()], 2);
+}
+
+/// With what `cargo xtask dist` has built, where `cargo xtask test` says so.
+#[test]
+fn doctor_finds_a_good_distribution_good() {
+    let Some(dist) = std::env::var_os("LOCKSTEP_DIST").map(PathBuf::from) else {
+        return;
+    };
+    let (code, stdout, _) =
+        run(lockstep(&["doctor", "--json"]).env("OPENSSL_CONF", dist.join("openssl.cnf")));
+    let document: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(document["ok"], has_lanes(), "{stdout}");
+    assert_eq!(code, if has_lanes() { 0 } else { 1 });
+    for check in ["openssl", "module", "loaded", "preferred"] {
+        assert_eq!(finding(&document, check)["verdict"], "ok", "{stdout}");
+    }
+}
