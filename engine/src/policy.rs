@@ -110,8 +110,8 @@ pub enum Lone {
 pub(crate) fn lone_is_slower(backend: Backend, shape: Shape) -> bool {
     let Shape::Rsa { size, .. } = shape;
     match size {
-        Size::Rsa1024 | Size::Rsa2048 => backend != Backend::PORTABLE,
-        Size::Rsa3072 | Size::Rsa4096 => false,
+        Size::Rsa2048 => backend != Backend::PORTABLE,
+        Size::Rsa1024 | Size::Rsa3072 | Size::Rsa4096 => false,
     }
 }
 

@@ -123,6 +123,40 @@ fn a_job_and_a_thread_share_a_slot() {
 }
 
 #[test]
+fn a_worker_serves_job_after_job() {
+    explore(|| {
+        let queue = queue(Simple::default(), 1, 8);
+        let bell = Bell::default();
+        let first = Queue::submit(&queue, 0, 1, bell.boxed()).unwrap();
+        let second = Queue::submit(&queue, 1, 2, bell.boxed()).unwrap();
+        assert_eq!(first.take().unwrap(), -1);
+        let third = Queue::submit(&queue, 0, 3, bell.boxed()).unwrap();
+        assert_eq!(second.take().unwrap(), -3);
+        assert_eq!(third.take().unwrap(), -3);
+        worker::stop(&queue);
+        assert_eq!(bell.rings(), 3);
+        assert_at_rest(&queue, 1);
+    });
+}
+
+#[test]
+fn two_slots_serve_threads_and_workers() {
+    explore(|| {
+        let queue = queue(Simple::default(), 2, 8);
+        let other = {
+            let queue = queue.clone();
+            thread::spawn(move || assert_eq!(queue.run(0, 1).unwrap(), -1))
+        };
+        let bell = Bell::default();
+        let ticket = Queue::submit(&queue, 0, 2, bell.boxed()).unwrap();
+        assert_eq!(ticket.take().unwrap(), -2);
+        other.join().unwrap();
+        worker::stop(&queue);
+        assert_at_rest(&queue, 2);
+    });
+}
+
+#[test]
 fn abandoning_races_with_delivery() {
     explore(|| {
         let queue = queue(Simple::default(), 1, 8);
