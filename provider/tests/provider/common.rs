@@ -1,0 +1,621 @@
+//! What all tests share: the module under test, processes that run with and without it, their
+//! counters, and keys.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read, Write};
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lockstep_engine::{Fallback, Shape, Snapshot};
+
+/// How long a process may take unless a test says otherwise; a hang is a failure, not a wait.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The directory with `lockstep.so` and `openssl.cnf`: `LOCKSTEP_DIST`, else `dist/` of the project.
+pub fn dist() -> PathBuf {
+    let directory = std::env::var_os("LOCKSTEP_DIST").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../dist"),
+        PathBuf::from,
+    );
+    assert!(
+        directory.join("lockstep.so").exists() && directory.join("openssl.cnf").exists(),
+        "no lockstep.so and openssl.cnf in {}: run `cargo xtask dist` first",
+        directory.display()
+    );
+    directory.canonicalize().expect("the directory exists")
+}
+
+/// Whether this machine has the instructions for the fast lanes; without them the tests run on the
+/// portable ones.
+pub fn has_ifma() -> bool {
+    static FOUND: OnceLock<bool> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        let found = lockstep_kernels::backend::Backend::best_hardware().is_some();
+        if !found {
+            println!("no AVX-512 IFMA: these tests run on the portable lanes");
+        }
+        found
+    })
+}
+
+/// A directory of one test, with the configuration its processes use. Removed at the end.
+pub struct Place {
+    directory: PathBuf,
+    runs: AtomicUsize,
+}
+
+impl Place {
+    /// A fresh directory, and the configuration of `dist`.
+    pub fn new() -> Place {
+        Place::with_settings(&[])
+    }
+
+    /// The same with settings in the provider's section of the configuration.
+    pub fn with_settings(settings: &[(&str, &str)]) -> Place {
+        Place::of(&dist(), settings)
+    }
+
+    /// The same with the module and configuration of another directory.
+    pub fn of(dist: &Path, settings: &[(&str, &str)]) -> Place {
+        let place = Place::bare();
+        let shipped = fs::read_to_string(dist.join("openssl.cnf")).expect("openssl.cnf");
+        let mut configuration = String::new();
+        for line in shipped.lines() {
+            configuration.push_str(line);
+            configuration.push('\n');
+            if line.trim_start().starts_with("module") && line.contains("lockstep") {
+                for (name, value) in settings {
+                    configuration.push_str(&format!("{name} = {value}\n"));
+                }
+            }
+        }
+        place.write("lockstep.cnf", configuration.as_bytes());
+        place
+    }
+
+    /// A fresh directory for stock OpenSSL alone.
+    fn bare() -> Place {
+        static PLACES: AtomicUsize = AtomicUsize::new(0);
+        let number = PLACES.fetch_add(1, Ordering::Relaxed);
+        let directory = temporary().join(format!("place-{}-{number}", std::process::id()));
+        fs::create_dir_all(&directory).expect("a directory for the test");
+        Place {
+            directory,
+            runs: AtomicUsize::new(0),
+        }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    pub fn write(&self, name: &str, bytes: &[u8]) {
+        fs::write(self.path(name), bytes).expect("a file in the test's directory");
+    }
+
+    pub fn read(&self, name: &str) -> Vec<u8> {
+        fs::read(self.path(name)).unwrap_or_else(|error| panic!("{name} was not written: {error}"))
+    }
+
+    pub fn remove(&self, name: &str) {
+        let _ = fs::remove_file(self.path(name));
+    }
+
+    /// Puts a key (see [`key`]) here, as `NAME.pem` and `NAME.pub.pem`.
+    pub fn key(&self, name: &str) -> String {
+        let file = format!("{name}.pem");
+        for file in [&file, &format!("{name}.pub.pem")] {
+            if !self.path(file).exists() {
+                fs::copy(key(name).with_file_name(file), self.path(file)).expect("a key");
+            }
+        }
+        file
+    }
+
+    /// The `openssl` command with the module loaded. The words of `command` are separated by blanks.
+    pub fn lockstep(&self, command: &str) -> Process<'_> {
+        self.program("openssl", command).with_lockstep()
+    }
+
+    /// The `openssl` command without the module.
+    pub fn stock(&self, command: &str) -> Process<'_> {
+        self.program("openssl", command)
+    }
+
+    /// A program that runs in this directory, without the module.
+    pub fn program(&self, program: impl AsRef<Path>, arguments: &str) -> Process<'_> {
+        let run = self.runs.fetch_add(1, Ordering::Relaxed);
+        let statistics = self.path(&format!("statistics-{run}"));
+        fs::create_dir_all(&statistics).expect("a directory for statistics");
+        let mut command = Command::new(program.as_ref());
+        command
+            .args(arguments.split_whitespace())
+            .current_dir(&self.directory)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("LOCKSTEP_") || name == "OPENSSL_CONF" {
+                command.env_remove(name);
+            }
+        }
+        Process {
+            place: self,
+            command,
+            statistics,
+            input: Input::Empty,
+            limit: LIMIT,
+        }
+    }
+
+    /// Compiles `programs/NAME.c` here.
+    pub fn compile(&self, name: &str) -> PathBuf {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/provider/programs")
+            .join(format!("{name}.c"));
+        let program = self.path(name);
+        let output = Command::new("cc")
+            .args(["-std=gnu11", "-O1", "-g", "-Wall", "-Werror", "-o"])
+            .arg(&program)
+            .arg(&source)
+            .args(["-lcrypto", "-lpthread"])
+            .output()
+            .expect("the C compiler `cc` runs");
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        program
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            let _ = fs::remove_dir_all(&self.directory);
+        }
+    }
+}
+
+/// Where tests keep files: cargo's own directory for that.
+fn temporary() -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+}
+
+/// A process to run.
+pub struct Process<'a> {
+    place: &'a Place,
+    command: Command,
+    statistics: PathBuf,
+    input: Input,
+    limit: Duration,
+}
+
+/// The standard input of a process.
+enum Input {
+    Empty,
+    Bytes(Vec<u8>),
+    /// Open and silent until the process ends.
+    Silent,
+}
+
+impl<'a> Process<'a> {
+    /// Loads the module through `OPENSSL_CONF`, sends lone requests to the lanes too, and keeps the
+    /// counters.
+    pub fn with_lockstep(self) -> Process<'a> {
+        let configuration = self.place.path("lockstep.cnf");
+        self.with_counters().env("OPENSSL_CONF", configuration)
+    }
+
+    /// The same for a program that loads the module by itself.
+    pub fn with_counters(mut self) -> Process<'a> {
+        self.command
+            .env("LOCKSTEP_STATS_DIR", &self.statistics)
+            .env("LOCKSTEP_STATS_KEEP", "1")
+            .env("LOCKSTEP_LONE", "lanes");
+        if !has_ifma() {
+            self.command.env("LOCKSTEP_BACKEND", "portable");
+        }
+        self
+    }
+
+    pub fn env(mut self, name: &str, value: impl AsRef<std::ffi::OsStr>) -> Process<'a> {
+        self.command.env(name, value);
+        self
+    }
+
+    pub fn input(mut self, bytes: &[u8]) -> Process<'a> {
+        self.input = Input::Bytes(bytes.to_vec());
+        self.command.stdin(Stdio::piped());
+        self
+    }
+
+    /// Leaves the standard input open: some servers end with it.
+    pub fn silent_input(mut self) -> Process<'a> {
+        self.input = Input::Silent;
+        self.command.stdin(Stdio::piped());
+        self
+    }
+
+    pub fn limit(mut self, seconds: u64) -> Process<'a> {
+        self.limit = Duration::from_secs(seconds);
+        self
+    }
+
+    /// Starts the process; it is killed when the result goes out of scope.
+    pub fn start(mut self) -> Running {
+        let shown = format!("{:?}", self.command);
+        let mut child = self
+            .command
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot run {shown}: {error}"));
+        let mut stdin = child.stdin.take();
+        if let Input::Bytes(bytes) = self.input
+            && let Some(mut stdin) = stdin.take()
+        {
+            thread::spawn(move || {
+                let _ = stdin.write_all(&bytes);
+            });
+        }
+        Running {
+            stdout: Collector::of(child.stdout.take().expect("piped")),
+            stderr: Collector::of(child.stderr.take().expect("piped")),
+            child,
+            _stdin: stdin,
+            shown,
+            statistics: self.statistics,
+            deadline: Instant::now() + self.limit,
+        }
+    }
+
+    /// Runs the process to its end.
+    pub fn run(self) -> Finished {
+        self.start().wait()
+    }
+
+    /// Runs it and expects success.
+    pub fn succeed(self) -> Finished {
+        let finished = self.run();
+        assert!(finished.status.success(), "{finished}");
+        finished
+    }
+
+    /// Runs it and expects an orderly failure, neither a crash nor a hang.
+    pub fn fail(self) -> Finished {
+        let finished = self.run();
+        assert!(
+            finished.status.code().is_some_and(|code| code != 0),
+            "{finished}"
+        );
+        finished
+    }
+}
+
+/// Everything a pipe has given so far.
+struct Collector {
+    collected: std::sync::Arc<Mutex<Vec<u8>>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Collector {
+    fn of(mut pipe: impl Read + Send + 'static) -> Collector {
+        let collected = std::sync::Arc::new(Mutex::new(Vec::new()));
+        let into = collected.clone();
+        let thread = thread::spawn(move || {
+            let mut chunk = [0; 4096];
+            while let Ok(length @ 1..) = pipe.read(&mut chunk) {
+                into.lock()
+                    .expect("collector")
+                    .extend_from_slice(&chunk[..length]);
+            }
+        });
+        Collector {
+            collected,
+            thread: Some(thread),
+        }
+    }
+
+    fn so_far(&self) -> Vec<u8> {
+        self.collected.lock().expect("collector").clone()
+    }
+
+    /// Everything, once the other end is closed. A grandchild may hold it open: do not wait long.
+    fn all(&mut self) -> Vec<u8> {
+        if let Some(thread) = self.thread.take() {
+            let deadline = Instant::now() + Duration::from_secs(2);
+            while !thread.is_finished() && Instant::now() < deadline {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        self.so_far()
+    }
+}
+
+/// A process that runs.
+pub struct Running {
+    child: Child,
+    _stdin: Option<ChildStdin>,
+    stdout: Collector,
+    stderr: Collector,
+    shown: String,
+    statistics: PathBuf,
+    deadline: Instant,
+}
+
+impl Running {
+    /// Waits for the end of the process, and kills it when its time is over.
+    pub fn wait(mut self) -> Finished {
+        let status = loop {
+            match self.child.try_wait().expect("the child can be waited for") {
+                Some(status) => break status,
+                None if Instant::now() > self.deadline => {
+                    self.kill();
+                    panic!("hangs: {}", self.describe());
+                }
+                None => thread::sleep(Duration::from_millis(2)),
+            }
+        };
+        Finished {
+            status,
+            pid: self.child.id(),
+            stdout: self.stdout.all(),
+            stderr: String::from_utf8_lossy(&self.stderr.all()).into_owned(),
+            shown: self.shown.clone(),
+            statistics: self.statistics.clone(),
+        }
+    }
+
+    /// Waits until `found` finds something in what the process has written to its standard output.
+    pub fn wait_for<T>(&mut self, what: &str, found: impl Fn(&str) -> Option<T>) -> T {
+        loop {
+            if let Some(result) = found(&String::from_utf8_lossy(&self.stdout.so_far())) {
+                return result;
+            }
+            let ended = self
+                .child
+                .try_wait()
+                .expect("the child can be waited for")
+                .is_some();
+            assert!(
+                !ended && Instant::now() < self.deadline,
+                "no {what}: {}",
+                self.describe()
+            );
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    pub fn is_alive(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// The counters of the process now; None before it has used its engine.
+    pub fn counters(&self) -> Option<Counters> {
+        counters_of(&self.statistics, self.child.id())
+    }
+
+    /// Waits until the counters satisfy a condition (a server counts just after it answers).
+    pub fn wait_for_counters(&self, what: &str, condition: impl Fn(&Counters) -> bool) -> Counters {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            match self.counters() {
+                Some(counters) if condition(&counters) => return counters,
+                counters => assert!(
+                    Instant::now() < deadline,
+                    "not {what}: {counters:?} {}",
+                    self.describe()
+                ),
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub fn describe(&self) -> String {
+        format!(
+            "{}\n{}\n{}",
+            self.shown,
+            String::from_utf8_lossy(&self.stdout.so_far()),
+            String::from_utf8_lossy(&self.stderr.so_far())
+        )
+    }
+
+    fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A process that has ended.
+pub struct Finished {
+    pub status: ExitStatus,
+    pub pid: u32,
+    pub stdout: Vec<u8>,
+    pub stderr: String,
+    shown: String,
+    statistics: PathBuf,
+}
+
+impl Finished {
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    /// The counters that the process left.
+    pub fn counters(&self) -> Counters {
+        self.counters_of(self.pid)
+    }
+
+    /// The counters, if the process used its engine.
+    pub fn try_counters(&self) -> Option<Counters> {
+        counters_of(&self.statistics, self.pid)
+    }
+
+    /// The counters that a child of the process left.
+    pub fn counters_of(&self, pid: u32) -> Counters {
+        counters_of(&self.statistics, pid)
+            .unwrap_or_else(|| panic!("process {pid} left no counters: {self}"))
+    }
+
+    /// The counters of the process and all its children.
+    pub fn all_counters(&self) -> BTreeMap<u32, Counters> {
+        let entries = fs::read_dir(&self.statistics).expect("the directory for statistics");
+        let pid = |entry: fs::DirEntry| entry.path().file_stem()?.to_str()?.parse().ok();
+        entries
+            .filter_map(|entry| pid(entry.ok()?))
+            .map(|pid| (pid, self.counters_of(pid)))
+            .collect()
+    }
+
+    /// Checks that lanes did exactly `operations` private operations of this size, and nothing else
+    /// happened.
+    #[track_caller]
+    pub fn on_lanes(&self, shape: &str, operations: u64) -> &Finished {
+        let counters = self.counters();
+        counters.expect(shape, operations, &self.to_string());
+        self
+    }
+}
+
+impl std::fmt::Display for Finished {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Finished {
+            shown,
+            status,
+            stderr,
+            ..
+        } = self;
+        let end = |text: &str| -> String {
+            let cut = text.char_indices().rev().nth(3000).map_or(0, |(at, _)| at);
+            text[cut..].to_owned()
+        };
+        write!(
+            f,
+            "{shown}\n{status}\n{}\n{}",
+            end(&self.text()),
+            end(stderr)
+        )
+    }
+}
+
+/// The counters of one process.
+#[derive(Debug)]
+pub struct Counters(Snapshot);
+
+impl Deref for Counters {
+    type Target = Snapshot;
+
+    fn deref(&self) -> &Snapshot {
+        &self.0
+    }
+}
+
+impl Counters {
+    /// Private operations on lanes, by the name of their shape (`rsa2048`).
+    pub fn of(&self, shape: &str) -> u64 {
+        let shape = Shape::ALL.into_iter().find(|known| known.name() == shape);
+        self.operations_of(shape.expect("the name of a shape"))
+    }
+
+    /// Requests and keys that went to stock OpenSSL for this reason.
+    pub fn fallback(&self, reason: &str) -> u64 {
+        let reason = Fallback::ALL.iter().find(|known| known.name() == reason);
+        self.fallbacks_for(*reason.expect("the name of a reason"))
+    }
+
+    /// The reasons for which stock OpenSSL computed.
+    pub fn reasons(&self) -> Vec<(&'static str, u64)> {
+        let all = Fallback::ALL.iter().map(|reason| (reason.name(), self.fallbacks_for(*reason)));
+        all.filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// Checks that lanes did these operations and nothing else happened.
+    #[track_caller]
+    pub fn expect(&self, shape: &str, operations: u64, context: &str) {
+        assert!(
+            self.of(shape) == operations
+                && self.operations() == operations
+                && self.fallbacks() == 0
+                && self.failed_checks == 0,
+            "expected {operations} operations of {shape} on lanes and nothing else: {self:?}\n{context}"
+        );
+    }
+}
+
+/// The counters that a process has written; read again when it was writing at that moment.
+fn counters_of(statistics: &Path, pid: u32) -> Option<Counters> {
+    for _ in 0..100 {
+        let document = fs::read_to_string(statistics.join(format!("{pid}.json"))).ok()?;
+        if let Some(snapshot) = Snapshot::from_json(&document) {
+            return Some(Counters(snapshot));
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    panic!("the counters of process {pid} cannot be read");
+}
+
+/// The path of a private key; its public key is beside it as `NAME.pub.pem`.
+///
+/// Keys are made by stock OpenSSL when first asked for, and kept between runs of the tests.
+pub fn key(name: &str) -> PathBuf {
+    static MAKING: Mutex<()> = Mutex::new(());
+    let _one_at_a_time = MAKING
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let directory = temporary().join("keys");
+    let path = directory.join(format!("{name}.pem"));
+    let public = directory.join(format!("{name}.pub.pem"));
+    if !public.exists() {
+        fs::create_dir_all(&directory).expect("a directory for keys");
+        let place = Place::bare();
+        place.stock(&format!("{} -out key", recipe(name))).succeed();
+        place.stock("pkey -in key -pubout -out public").succeed();
+        fs::copy(place.path("key"), &path).expect("a key");
+        // By renaming, so that two test processes may do the same.
+        let fresh = public.with_extension(format!("{}", std::process::id()));
+        fs::copy(place.path("public"), &fresh).expect("a key");
+        fs::rename(&fresh, &public).expect("a key");
+    }
+    path
+}
+
+/// The `openssl` command that makes a key.
+fn recipe(name: &str) -> String {
+    let genpkey = |algorithm: &str, options: &[&str]| {
+        options.iter().fold(format!("genpkey -algorithm {algorithm}"), |command, option| {
+            format!("{command} -pkeyopt {option}")
+        })
+    };
+    let bits = |name: &str| format!("rsa_keygen_bits:{}", name.split('-').next().expect("digits"));
+    match name {
+        "p256" => genpkey("EC", &["ec_paramgen_curve:P-256"]),
+        "p384" => genpkey("EC", &["ec_paramgen_curve:P-384"]),
+        "three-primes" => genpkey("RSA", &["rsa_keygen_bits:2048", "rsa_keygen_primes:3"]),
+        "rsa2048-e3" => genpkey("RSA", &["rsa_keygen_bits:2048", "rsa_keygen_pubexp:3"]),
+        _ => match (name.strip_prefix("pss"), name.strip_prefix("rsa")) {
+            (Some(name), _) => genpkey(
+                "RSA-PSS",
+                &[
+                    &bits(name),
+                    "rsa_pss_keygen_md:sha256",
+                    "rsa_pss_keygen_mgf1_md:sha256",
+                    "rsa_pss_keygen_saltlen:32",
+                ],
+            ),
+            (None, Some(name)) => genpkey("RSA", &[&bits(name)]),
+            (None, None) => panic!("no recipe for the key {name}"),
+        },
+    }
+}

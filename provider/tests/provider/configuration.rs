@@ -1,0 +1,158 @@
+//! Settings, right and wrong, and machines without lanes.
+
+use crate::common::Place;
+
+#[test]
+fn without_lanes_stock_answers_and_every_use_is_counted() {
+    let place = Place::new();
+    let key = place.key("rsa2048");
+    place.write("data", b"data");
+    let sign = format!("dgst -sha256 -sign {key} data");
+    let expected = place.stock(&sign).succeed().stdout;
+    let by_environment = place
+        .lockstep(&sign)
+        .env("LOCKSTEP_BACKEND", "none")
+        .succeed();
+    let configured = Place::with_settings(&[("backend", "none")]);
+    configured.key("rsa2048");
+    configured.write("data", b"data");
+    let by_configuration = configured
+        .lockstep(&sign)
+        .env("LOCKSTEP_BACKEND", "")
+        .succeed();
+    for finished in [by_environment, by_configuration] {
+        assert_eq!(finished.stdout, expected);
+        let counters = finished.counters();
+        assert_eq!(counters.backend, "none");
+        assert_eq!(
+            (counters.operations(), counters.fallbacks()),
+            (0, 1),
+            "{counters:?}"
+        );
+        assert_eq!(counters.fallback("no_backend"), 1, "{counters:?}");
+    }
+}
+
+#[test]
+fn the_portable_lanes_give_the_same_signatures() {
+    let place = Place::new();
+    place.write("data", b"data");
+    for bits in [1024, 2048, 3072, 4096] {
+        let key = place.key(&format!("rsa{bits}"));
+        let sign = format!("dgst -sha256 -sign {key} data");
+        let portable = place
+            .lockstep(&sign)
+            .env("LOCKSTEP_BACKEND", "portable")
+            .succeed();
+        assert_eq!(portable.stdout, place.stock(&sign).succeed().stdout);
+        assert_eq!(portable.counters().backend, "portable");
+        portable.on_lanes(&format!("rsa{bits}"), 1);
+    }
+}
+
+#[test]
+fn settings_of_the_configuration_file_are_honoured() {
+    let place = Place::with_settings(&[("slots", "3"), ("backend", "portable")]);
+    let key = place.key("rsa1024");
+    place.write("data", b"data");
+    let signed = place
+        .lockstep(&format!("dgst -sha256 -sign {key} data"))
+        .env("LOCKSTEP_BACKEND", "")
+        .succeed();
+    signed.on_lanes("rsa1024", 1);
+    assert_eq!(signed.counters().slots, 3);
+    assert_eq!(signed.counters().backend, "portable");
+}
+
+#[test]
+fn a_lone_request_may_go_to_stock_and_is_counted() {
+    let place = Place::with_settings(&[("lone", "stock")]);
+    let key = place.key("rsa2048");
+    place.write("data", b"data");
+    let sign = format!("dgst -sha256 -sign {key} data");
+    let signed = place.lockstep(&sign).env("LOCKSTEP_LONE", "").succeed();
+    assert_eq!(signed.stdout, place.stock(&sign).succeed().stdout);
+    let counters = signed.counters();
+    assert_eq!(
+        (counters.operations(), counters.fallback("lone")),
+        (0, 1),
+        "{counters:?}"
+    );
+}
+
+#[test]
+fn settings_that_are_wrong_keep_the_module_out_with_a_clear_message() {
+    for (name, value) in [
+        ("backend", "abacus"),
+        ("slots", "many"),
+        ("slots", "0"),
+        ("slots", "-1"),
+        ("max_async", "1e3"),
+        ("lone", "perhaps"),
+        ("stats_keep", "maybe"),
+    ] {
+        let place = Place::with_settings(&[(name, value)]);
+        let environment = format!("LOCKSTEP_{}", name.to_uppercase());
+        let listed = place
+            .lockstep("list -providers")
+            .env(&environment, "")
+            .run();
+        assert_refused(&listed, name, value);
+
+        let place = Place::new();
+        let listed = place
+            .lockstep("list -providers")
+            .env(&environment, value)
+            .run();
+        assert_refused(&listed, &environment, value);
+    }
+}
+
+/// The program runs on, without the module, and its user is told which setting is wrong.
+#[track_caller]
+fn assert_refused(listed: &crate::common::Finished, name: &str, value: &str) {
+    assert!(listed.status.code().is_some(), "crashed: {listed}");
+    assert!(
+        !listed.text().contains("name: Lockstep"),
+        "loaded: {listed}"
+    );
+    let message = listed
+        .stderr
+        .lines()
+        .find(|line| line.starts_with("lockstep: "));
+    let message = message.unwrap_or_else(|| panic!("no message: {listed}"));
+    assert!(
+        message.contains(name) && message.contains(value),
+        "{message}"
+    );
+    assert!(!message.contains("lockstep: lockstep:"), "{message}");
+}
+
+#[test]
+fn programs_work_on_when_the_module_refuses() {
+    // A program that ignores the failed configuration, as most do, computes with stock OpenSSL.
+    let place = Place::with_settings(&[("backend", "abacus")]);
+    let key = place.key("rsa2048");
+    place.write("data", b"data");
+    let sign = format!("dgst -sha256 -sign {key} data");
+    let signed = place.lockstep(&sign).env("LOCKSTEP_BACKEND", "").run();
+    if signed.status.success() {
+        assert_eq!(signed.stdout, place.stock(&sign).succeed().stdout);
+    } else {
+        // The openssl command itself is strict about its configuration; it must say why.
+        assert!(signed.stderr.contains("lockstep: "), "{signed}");
+    }
+    let mut jobs = crate::worker::Jobs::default();
+    jobs.add_key(&crate::common::key("rsa2048"));
+    jobs.sign(0, b"data");
+    let worker = jobs
+        .process(&place, 1)
+        .with_lockstep()
+        .env("LOCKSTEP_BACKEND", "")
+        .succeed();
+    assert_eq!(
+        jobs.answers(&place),
+        [Some(place.stock(&sign).succeed().stdout)],
+        "{worker}"
+    );
+}

@@ -1,0 +1,225 @@
+//! RSA keys by their parts, right ones and wrong ones.
+
+use std::path::Path;
+
+use openssl::bn::{BigNum, BigNumContext, BigNumRef};
+use openssl::rsa::Rsa;
+
+use crate::worker::unhex;
+
+/// The parts of a private key. Nothing keeps them consistent.
+#[derive(Debug)]
+pub struct Parts {
+    pub n: BigNum,
+    pub e: BigNum,
+    pub d: BigNum,
+    pub p: BigNum,
+    pub q: BigNum,
+    pub dp: BigNum,
+    pub dq: BigNum,
+    pub qinv: BigNum,
+}
+
+impl Parts {
+    /// The right key with these primes and this public exponent, which must be invertible.
+    pub fn new(p: &BigNumRef, q: &BigNumRef, e: &BigNumRef) -> Parts {
+        let mut lambda = number(0);
+        lambda.checked_mul(&minus_one(p), &minus_one(q), &mut context()).expect("memory");
+        let mut d = number(0);
+        d.mod_inverse(e, &lambda, &mut context()).expect("an invertible exponent");
+        let mut parts = Parts {
+            n: product(p, q),
+            e: copy(e),
+            d,
+            p: copy(p),
+            q: copy(q),
+            dp: number(0),
+            dq: number(0),
+            qinv: number(1),
+        };
+        parts.dp = remainder(&parts.d, &minus_one(p));
+        parts.dq = remainder(&parts.d, &minus_one(q));
+        // With p = q there is no inverse; 1 stands for it.
+        let _ = parts.qinv.mod_inverse(q, p, &mut context());
+        parts
+    }
+
+    pub fn from_pem(path: &Path) -> Parts {
+        let pem = std::fs::read(path).expect("a key");
+        let key = Rsa::private_key_from_pem(&pem).expect("an RSA key");
+        Parts::new(key.p().expect("p"), key.q().expect("q"), key.e())
+    }
+
+    /// Only n and e of a key; the rest is zero.
+    pub fn public_of(path: &Path) -> Parts {
+        let pem = std::fs::read(path).expect("a key");
+        let key = Rsa::private_key_from_pem(&pem).expect("an RSA key");
+        let none = || number(0);
+        Parts {
+            n: copy(key.n()),
+            e: copy(key.e()),
+            d: none(),
+            p: none(),
+            q: none(),
+            dp: none(),
+            dq: none(),
+            qinv: none(),
+        }
+    }
+
+    /// A right key whose modulus has exactly this odd number of bits.
+    pub fn with_bits(bits: i32, e: &BigNumRef) -> Parts {
+        loop {
+            let parts = Parts::new(&prime((bits + 1) / 2), &prime(bits - (bits + 1) / 2), e);
+            if parts.n.num_bits() == bits {
+                return parts;
+            }
+        }
+    }
+
+    pub fn duplicate(&self) -> Parts {
+        let Parts { n, e, d, p, q, dp, dq, qinv } = self;
+        Parts {
+            n: copy(n),
+            e: copy(e),
+            d: copy(d),
+            p: copy(p),
+            q: copy(q),
+            dp: copy(dp),
+            dq: copy(dq),
+            qinv: copy(qinv),
+        }
+    }
+
+    /// From n, e, d, p, q, dP, dQ and qInv in hexadecimal digits.
+    pub fn from_hex(words: &[&str]) -> Parts {
+        let part = |at: usize| BigNum::from_slice(&unhex(words[at])).expect("a number");
+        Parts {
+            n: part(0),
+            e: part(1),
+            d: part(2),
+            p: part(3),
+            q: part(4),
+            dp: part(5),
+            dq: part(6),
+            qinv: part(7),
+        }
+    }
+
+    /// With p and q in the order that the caller wants.
+    pub fn ordered(self, p_is_greater: bool) -> Parts {
+        match (self.p > self.q) == p_is_greater {
+            true => self,
+            false => Parts::new(&self.q, &self.p, &self.e),
+        }
+    }
+
+    /// The traditional encoding, RSAPrivateKey.
+    pub fn der(&self) -> Vec<u8> {
+        let mut body = vec![2, 1, 0];
+        let Parts { n, e, d, p, q, dp, dq, qinv } = self;
+        for part in [n, e, d, p, q, dp, dq, qinv] {
+            let mut bytes = part.to_vec();
+            if bytes.first().is_none_or(|first| first & 0x80 != 0) {
+                bytes.insert(0, 0);
+            }
+            body.extend(tagged(2, &bytes));
+        }
+        tagged(0x30, &body)
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.n.num_bytes() as usize
+    }
+
+    /// m^e mod n, as long as the modulus.
+    pub fn public(&self, m: &[u8]) -> Vec<u8> {
+        let m = BigNum::from_slice(m).expect("a number");
+        let mut power = number(0);
+        power.mod_exp(&m, &self.e, &self.n, &mut context()).expect("a power");
+        self.block(&power)
+    }
+
+    /// A number as long as the modulus.
+    pub fn block(&self, number: &BigNumRef) -> Vec<u8> {
+        number.to_vec_padded(self.n.num_bytes()).expect("a number that fits")
+    }
+}
+
+/// Tag, length and content of DER.
+fn tagged(tag: u8, content: &[u8]) -> Vec<u8> {
+    let length = content.len().to_be_bytes();
+    let significant: Vec<u8> = length.into_iter().skip_while(|byte| *byte == 0).collect();
+    let mut out = vec![tag];
+    match significant.as_slice() {
+        [] => out.push(0),
+        [short] if *short < 0x80 => out.push(*short),
+        long => {
+            out.push(0x80 | long.len() as u8);
+            out.extend(long);
+        }
+    }
+    out.extend(content);
+    out
+}
+
+/// A prime of exactly so many bits, with the highest two set.
+pub fn prime(bits: i32) -> BigNum {
+    let mut prime = number(0);
+    prime.generate_prime(bits, false, None, None).expect("a prime");
+    prime
+}
+
+/// The same, such that e is invertible.
+pub fn coprime_prime(bits: i32, e: &BigNumRef) -> BigNum {
+    loop {
+        let prime = prime(bits);
+        let mut divisor = number(0);
+        divisor.gcd(&minus_one(&prime), e, &mut context()).expect("memory");
+        if divisor == number(1) {
+            return prime;
+        }
+    }
+}
+
+pub fn power_of_two(exponent: i32) -> BigNum {
+    let mut power = number(0);
+    power.set_bit(exponent).expect("memory");
+    power
+}
+
+pub fn number(value: u32) -> BigNum {
+    BigNum::from_u32(value).expect("memory")
+}
+
+pub fn copy(number: &BigNumRef) -> BigNum {
+    number.to_owned().expect("memory")
+}
+
+pub fn product(a: &BigNumRef, b: &BigNumRef) -> BigNum {
+    let mut product = number(0);
+    product.checked_mul(a, b, &mut context()).expect("memory");
+    product
+}
+
+pub fn sum(a: &BigNumRef, b: &BigNumRef) -> BigNum {
+    let mut sum = number(0);
+    sum.checked_add(a, b).expect("memory");
+    sum
+}
+
+pub fn minus_one(a: &BigNumRef) -> BigNum {
+    let mut difference = number(0);
+    difference.checked_sub(a, &number(1)).expect("memory");
+    difference
+}
+
+fn remainder(a: &BigNumRef, modulus: &BigNumRef) -> BigNum {
+    let mut remainder = number(0);
+    remainder.nnmod(a, modulus, &mut context()).expect("a modulus");
+    remainder
+}
+
+fn context() -> BigNumContext {
+    BigNumContext::new().expect("memory")
+}

@@ -1,0 +1,24 @@
+//! The provider from outside: real programs, with the module loaded as users load it.
+//!
+//! Whatever passes here with the wrong provider proves nothing, since the stock provider answers
+//! everything correctly. So every test reads the counters that the processes it started have left,
+//! and expects of them how many operations ran on lanes, or why they did not.
+//!
+//! `common` runs processes and reads counters; `worker` is the multithreaded libcrypto program that
+//! several tests start, which is this very executable. The C programs are in `programs/`.
+
+mod common;
+mod keys;
+mod worker;
+
+//mod async_jobs;
+mod bad_inputs;
+mod command;
+mod configuration;
+//mod contexts;
+//mod faults;
+//mod fork;
+mod threads;
+mod tls;
+mod unchanged;
+mod vectors;

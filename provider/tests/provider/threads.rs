@@ -1,0 +1,36 @@
+//! A libcrypto program with many threads fills its lanes.
+
+use crate::common::{Place, key};
+use crate::worker::Jobs;
+
+const THREADS: usize = 16;
+const PER_THREAD: usize = 60;
+
+#[test]
+fn sixteen_threads_share_batches_and_every_signature_is_right() {
+    let place = Place::new();
+    let mut jobs = Jobs::default();
+    for name in ["rsa2048", "rsa2048-b", "rsa2048-c"] {
+        jobs.add_key(&key(name));
+    }
+    for number in 0..THREADS * PER_THREAD {
+        jobs.sign(
+            number % jobs.keys.len(),
+            format!("message {number}").as_bytes(),
+        );
+    }
+    let (_, expected) = jobs.run(&place, THREADS, false);
+    let (ours, answers) = jobs.run(&place, THREADS, true);
+    assert!(
+        expected.iter().all(Option::is_some) && answers == expected,
+        "{ours}"
+    );
+    ours.on_lanes("rsa2048", jobs.jobs.len() as u64);
+    let counters = ours.counters();
+    let fill = counters.average_fill();
+    println!(
+        "16 threads: {fill:.2} requests in a pass, {:?}",
+        counters.pass_fill
+    );
+    assert!(fill > 2.0, "lanes stay empty: {counters:?}");
+}
