@@ -78,10 +78,11 @@ impl Policy {
     }
 
     /// Whether a leader has reason to expect more requests than it sees, and so yields its CPU to
-    /// the threads that would bring them.
+    /// the threads that would bring them: the batch before had company, this one has already, or
+    /// more threads compute than there are CPUs.
     pub fn expects_company(&self, view: &View) -> bool {
         let busy = view.running + view.leaders + view.elsewhere;
-        (view.last > 1 || view.waiting > 0 || busy > self.slots)
+        (view.last > 1 || view.gathered() > view.leaders || busy > self.slots)
             && view.gathered() < view.leaders * self.room(view)
     }
 
@@ -216,6 +217,15 @@ mod tests {
             ..IDLE
         };
         assert!(!POLICY.expects_company(&led));
+        let worker = View {
+            leaders: 1,
+            waiting: 1,
+            ..IDLE
+        };
+        assert!(
+            !POLICY.expects_company(&worker),
+            "what it leads for is no company"
+        );
         assert!(!POLICY.expects_company(&View {
             running: 1,
             in_batches: 1,
