@@ -12,11 +12,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockstep_engine::{Config, Engine, Size};
+use lockstep_engine::{Backend, Config, Engine, Size};
 
 use crate::{Failure, Outcome, stock};
 use contest::{Contestant, Event};
-use limit::Limit;
+use cycles::Profile;
+use limit::{Limit, Rates};
 use report::{Machine, Report, Row};
 
 const HELP: &str = "\
@@ -71,20 +72,18 @@ pub fn main(arguments: lexopt::Parser) -> Outcome {
     };
     let engine = Arc::new(engine);
     measure::pin_to(options.cpus[0]);
-    let rates = limit::Rates::measure();
+    let rates = Rates::measure();
 
+    let machine = Machine::describe(options.cpus.len(), backend, &rates);
     if options.cycles {
-        return cycles::print(backend, &options.sizes, options.time, options.json, &rates);
+        return print_cycles(backend, &machine, &rates, &options);
     }
     let mut rows = Vec::new();
     for &size in &options.sizes {
         let limit = Limit::of(size, &rates);
         rows.extend(rows_of(&engine, size, limit.cycles, &options)?);
     }
-    let report = Report {
-        machine: Machine::describe(options.cpus.len(), backend, &rates),
-        rows,
-    };
+    let report = Report { machine, rows };
     if options.json {
         println!("{}", report.to_json());
     } else {
@@ -92,6 +91,30 @@ pub fn main(arguments: lexopt::Parser) -> Outcome {
         if options.limit {
             print!("\n{}", limit::explain(&options.sizes, &rates));
         }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The functions of every size, each for itself.
+fn print_cycles(backend: Backend, machine: &Machine, rates: &Rates, options: &Options) -> Outcome {
+    let mut profiles = Vec::new();
+    for &size in &options.sizes {
+        let op = format!("rsa{}", size.bits());
+        let mut progress = Progress::new(&op);
+        progress.show("function by function");
+        profiles.push(Profile::measure(backend, size, options.time)?);
+        progress.finish();
+    }
+    if options.json {
+        println!("{}", cycles::to_json(machine, &profiles));
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!("{}", machine.to_line());
+    for profile in &profiles {
+        print!("\n{}", profile.to_table(backend, rates));
+    }
+    if options.limit {
+        print!("\n{}", limit::explain(&options.sizes, rates));
     }
     Ok(ExitCode::SUCCESS)
 }

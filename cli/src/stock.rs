@@ -40,6 +40,14 @@ pub fn version() -> &'static str {
     openssl::version::version()
 }
 
+/// Random bytes.
+pub fn random(count: usize) -> Result<Vec<u8>, Failure> {
+    let mut bytes = vec![0; count];
+    openssl::rand::rand_bytes(&mut bytes)
+        .map_err(|error| Failure::new(format!("libcrypto has no randomness: {error}")))?;
+    Ok(bytes)
+}
+
 /// An RSA key as libcrypto has it.
 pub struct Key {
     rsa: Rsa<Private>,

@@ -10,6 +10,7 @@ pub(crate) mod verify;
 
 pub use blinding::Blinding;
 pub use key::{Components, PrivateKey, PublicKey, Unsupported};
+pub use private::bench;
 pub use private::{BATCH, JobError, PrivateJob, Scratch, private_batch};
 pub use verify::{Signature, Verified};
 

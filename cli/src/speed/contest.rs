@@ -133,10 +133,12 @@ impl Event {
             for (slices, &contestant) in slices.iter_mut().zip(contestants) {
                 together.wait();
                 let Some(signer) = &mut signer else { continue };
-                match measure::slice(quiet, || self.work(contestant, signer)) {
-                    Ok(slice) => slices.push(slice),
-                    Err(error) => failure = Some(error),
-                }
+                slices.push(measure::slice(quiet, || {
+                    self.work(contestant, signer).unwrap_or_else(|error| {
+                        failure = Some(error);
+                        1
+                    })
+                }));
             }
             after_round(round);
             together.wait();

@@ -1,8 +1,212 @@
-//! placeholder
-use super::limit::Rates;
-use crate::{Failure, Outcome};
+//! `lockstep speed --cycles`: where the cycles of a private operation go, function by function.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
 use lockstep_engine::{Backend, Size};
-use std::time::Duration;
-pub fn print(_: Backend, _: &[Size], _: Duration, _: bool, _: &Rates) -> Outcome {
-    Err(Failure::new("not yet"))
+use lockstep_kernels::rsa::bench::{self, Step};
+use lockstep_kernels::rsa::{Blinding, PrivateJob, PrivateKey, Scratch, private_batch};
+
+use super::limit::{self, Rates};
+use super::measure::{self, Figure, Quiet, Slice};
+use super::report::{Machine, cycles};
+use crate::{Failure, json, stock};
+
+/// The functions of one key size. Each call works for all lanes; so calls and cycles are for as many
+/// requests as there are lanes.
+pub struct Profile {
+    size: Size,
+    requests: usize,
+    functions: Vec<(Step, Figure)>,
+    /// The whole operation, as it runs.
+    whole: Figure,
+}
+
+impl Profile {
+    /// Measures every function for about as long as `time`.
+    pub fn measure(backend: Backend, size: Size, time: Duration) -> Result<Profile, Failure> {
+        let material = Material::new(size)?;
+        let requests = backend.lanes();
+        let mut scratch = Scratch::new();
+        let mut blindings = vec![material.blinding.clone(); requests];
+        let mut jobs: Vec<PrivateJob<'_>> = blindings
+            .iter_mut()
+            .map(|blinding| PrivateJob {
+                key: &material.key,
+                input: &material.input,
+                check_input: &material.input,
+                blinding,
+                result: None,
+            })
+            .collect();
+        let quiet = Quiet::calibrate();
+        let whole = watch(quiet, time, 1, &mut || {
+            private_batch(backend, &mut scratch, &mut jobs)
+        });
+        if let Some(bad) = jobs.iter().find(|job| !matches!(job.result, Some(Ok(_)))) {
+            return Err(Failure::new(format!(
+                "the lanes signed wrongly: {:?}",
+                bad.result
+            )));
+        }
+        let functions = Step::ALL
+            .into_iter()
+            .map(|step| {
+                let at_once = if step.part_of().is_some() { 16 } else { 1 };
+                let mut figure = None;
+                bench::measure(backend, &mut scratch, &mut jobs, step, &mut |work| {
+                    figure = Some(watch(quiet, time, at_once, work));
+                });
+                (step, figure.unwrap_or_else(|| Figure::of(&[])))
+            })
+            .collect();
+        Ok(Profile {
+            size,
+            requests,
+            functions,
+            whole,
+        })
+    }
+
+    /// Cycles of all calls of a function.
+    fn cycles_of(&self, step: Step, figure: &Figure) -> f64 {
+        step.calls(self.size) as f64 * figure.cycles_per_op
+    }
+
+    /// Cycles of all functions that are no part of another.
+    fn total(&self) -> f64 {
+        let whole_ones = self
+            .functions
+            .iter()
+            .filter(|(step, _)| step.part_of().is_none());
+        whole_ones
+            .map(|(step, figure)| self.cycles_of(*step, figure))
+            .sum()
+    }
+
+    /// For reading, like Table 1 of Costigan and Scott (SPEED 2007).
+    pub fn to_table(&self, backend: Backend, rates: &Rates) -> String {
+        let mut out = String::new();
+        let (requests, total) = (self.requests, self.total());
+        // Writing to a String cannot fail, here and below.
+        let _ = writeln!(
+            out,
+            "RSA-{}, {requests} requests on {requests} lanes ({})\n\n\
+             {:<16} {:>7} {:>14} {:>14} {:>14} {:>7} {:>13}",
+            self.size.bits(),
+            backend.name(),
+            "function",
+            "calls",
+            "cycles a call",
+            "multiply limit",
+            "cycles in all",
+            "share",
+            "quiet slices"
+        );
+        for (step, figure) in &self.functions {
+            let indent = if step.part_of().is_some() { "  " } else { "" };
+            let in_all = self.cycles_of(*step, figure);
+            let limit = limit::of_function(*step, self.size, requests, rates);
+            let _ = writeln!(
+                out,
+                "{:<16} {:>7} {:>14} {:>14} {:>14} {:>7} {:>13}",
+                format!("{indent}{}", step.name()),
+                step.calls(self.size),
+                cycles(figure.cycles_per_op),
+                limit.map_or(String::new(), cycles),
+                cycles(in_all),
+                format!("{:.1} %", 100.0 * in_all / total),
+                format!("{}/{}", figure.kept, figure.slices),
+            );
+        }
+        let mut sum = |name, all: f64| {
+            let each = cycles(all / requests as f64);
+            let _ = writeln!(
+                out,
+                "{name:<16} {:>52} {:>7}   {each} a request",
+                cycles(all),
+                ""
+            );
+        };
+        sum("sum", total);
+        sum("as it runs", self.whole.cycles_per_op);
+        out
+    }
+
+    fn to_json(&self) -> String {
+        let total = self.total();
+        let functions: Vec<String> = self
+            .functions
+            .iter()
+            .map(|(step, figure)| {
+                let in_all = self.cycles_of(*step, figure);
+                format!(
+                    r#"{{"function":"{}","part_of":{},"calls":{},"cycles_per_call":{},"cycles_per_op":{},"share":{},"slices_kept":{},"slices":{}}}"#,
+                    step.name(),
+                    step.part_of().map_or("null".to_owned(), |of| json::string(of.name())),
+                    step.calls(self.size),
+                    json::number(Some(figure.cycles_per_op), 1),
+                    json::number(Some(in_all / self.requests as f64), 1),
+                    json::number(Some(in_all / total), 4),
+                    figure.kept,
+                    figure.slices,
+                )
+            })
+            .collect();
+        format!(
+            r#"{{"op":"rsa{}-sign","requests":{},"cycles_per_op":{},"functions":[{}]}}"#,
+            self.size.bits(),
+            self.requests,
+            json::number(Some(self.whole.cycles_per_op / self.requests as f64), 0),
+            functions.join(",")
+        )
+    }
+}
+
+/// All profiles of one run as one document.
+pub fn to_json(machine: &Machine, profiles: &[Profile]) -> String {
+    let profiles: Vec<String> = profiles.iter().map(Profile::to_json).collect();
+    format!(
+        r#"{{"machine":{},"profiles":[{}]}}"#,
+        machine.to_json(),
+        profiles.join(",")
+    )
+}
+
+/// Cycles of one call of `work`, from slices over about this time.
+fn watch(quiet: Quiet, time: Duration, at_once: u64, work: &mut dyn FnMut()) -> Figure {
+    const SLICES: usize = 3;
+    let start = Instant::now();
+    let mut slices: Vec<Slice> = Vec::new();
+    while slices.len() < SLICES || start.elapsed() < time {
+        slices.push(measure::slice(quiet, || {
+            (0..at_once).for_each(|_| work());
+            at_once
+        }));
+    }
+    Figure::of(&slices)
+}
+
+/// What the functions work on.
+struct Material {
+    key: PrivateKey,
+    blinding: Blinding,
+    input: Vec<u8>,
+}
+
+impl Material {
+    fn new(size: Size) -> Result<Material, Failure> {
+        let stock = stock::Key::generate(size.bits() as u32)?;
+        let key = stock
+            .with_components(PrivateKey::new)
+            .map_err(|error| Failure::new(format!("the lanes cannot use the key: {error}")))?;
+        let random = stock::random(Blinding::random_bytes(size))?;
+        let blinding = Blinding::new(key.public(), &random)
+            .ok_or_else(|| Failure::new("the random number is not invertible; try again"))?;
+        Ok(Material {
+            key,
+            blinding,
+            input: stock.padded_message(),
+        })
+    }
 }

@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 
 use lockstep_engine::Size;
 use lockstep_kernels::gauge;
+use lockstep_kernels::rsa::bench::Step;
 
 use super::measure::{Reading, quantile, timed};
 use super::report::cycles;
@@ -81,19 +82,48 @@ impl Limit {
 
 /// Multiplies for one operation: two exponentiations of half size, each in one lane of eight.
 ///
-/// With n limbs a square takes 3n² + 2n and a multiply 4n² + n of them (low and high halves count as
-/// two); a fixed window of w bits over an exponent of e bits takes e − w squares and ⌈e/w⌉ − 1
-/// multiplies, and its table 15 squares and 17 multiplies.
+/// A fixed window of w bits over an exponent of e bits takes e − w squares and ⌈e/w⌉ − 1 multiplies, and
+/// its table 15 squares and 17 multiplies.
 fn multiplies(bits: u64) -> f64 {
     let exponent = bits / 2;
-    let n = exponent.div_ceil(LIMB_BITS);
-    let square = 3 * n * n + 2 * n;
-    let multiply = 4 * n * n + n;
-    let one = (exponent - WINDOW) * square
-        + (exponent.div_ceil(WINDOW) - 1) * multiply
-        + 15 * square
-        + 17 * multiply;
+    let n = limbs(exponent);
+    let one = (exponent - WINDOW) * of_square(n)
+        + (exponent.div_ceil(WINDOW) - 1) * of_multiply(n)
+        + 15 * of_square(n)
+        + 17 * of_multiply(n);
     (2 * one) as f64 / 8.0
+}
+
+fn limbs(bits: u64) -> u64 {
+    bits.div_ceil(LIMB_BITS)
+}
+
+/// Multiplies of limbs (low and high halves count as two) in an almost-Montgomery multiplication of n
+/// limbs.
+fn of_multiply(n: u64) -> u64 {
+    4 * n * n + n
+}
+
+/// The same in a squaring.
+fn of_square(n: u64) -> u64 {
+    3 * n * n + 2 * n
+}
+
+/// Cycles that the multiplies in one call of a function take at least, on so many lanes; where there is
+/// a formula.
+pub fn of_function(step: Step, size: Size, lanes: usize, rates: &Rates) -> Option<f64> {
+    let n = limbs(size.bits() as u64 / 2);
+    let multiplies = match step {
+        Step::Multiply => of_multiply(n),
+        Step::Square => of_square(n),
+        Step::Exponentiate => 4 * multiplies(size.bits() as u64) as u64,
+        _ => return None,
+    };
+    // The gauge multiplies in eight lanes at a time.
+    rates
+        .multiplies
+        .filter(|_| lanes == 8)
+        .map(|rate| multiplies as f64 / rate)
 }
 
 /// The model in words and figures.

@@ -30,6 +30,34 @@ impl Machine {
             lane_multiplies: rates.multiplies,
         }
     }
+
+    pub fn to_json(&self) -> String {
+        format!(
+            r#"{{"cpu":{},"cpus":{},"clock_ghz":{},"backend":"{}","lane_multiplies_per_cycle":{},"openssl":{}}}"#,
+            json::string(&self.cpu),
+            self.cpus,
+            json::number(Some(self.clock / 1e9), 3),
+            self.backend,
+            json::number(self.lane_multiplies, 2),
+            json::string(stock::version()),
+        )
+    }
+
+    /// One line for the head of a table.
+    pub fn to_line(&self) -> String {
+        let Machine {
+            cpu,
+            cpus,
+            clock,
+            backend,
+            ..
+        } = self;
+        let stock = stock::version();
+        format!(
+            "{cpu}, {cpus} CPUs, {:.2} GHz; lanes: {backend}; stock: {stock}",
+            clock / 1e9
+        )
+    }
 }
 
 /// One figure, and what it is of.
@@ -62,13 +90,6 @@ pub struct Report {
 impl Report {
     /// One document: `machine`, and `rows` with an object for each figure.
     pub fn to_json(&self) -> String {
-        let Machine {
-            cpu,
-            cpus,
-            clock,
-            backend,
-            lane_multiplies,
-        } = &self.machine;
         let rows: Vec<String> = self
             .rows
             .iter()
@@ -92,11 +113,8 @@ impl Report {
             })
             .collect();
         format!(
-            r#"{{"machine":{{"cpu":{},"cpus":{cpus},"clock_ghz":{},"backend":"{backend}","lane_multiplies_per_cycle":{},"openssl":{}}},"rows":[{}]}}"#,
-            json::string(cpu),
-            json::number(Some(clock / 1e9), 3),
-            json::number(*lane_multiplies, 2),
-            json::string(stock::version()),
+            r#"{{"machine":{},"rows":[{}]}}"#,
+            self.machine.to_json(),
             rows.join(",")
         )
     }
@@ -104,20 +122,12 @@ impl Report {
     /// For reading. Ratios compare with stock on as many threads.
     pub fn to_table(&self) -> String {
         let mut out = String::new();
-        let Machine {
-            cpu,
-            cpus,
-            clock,
-            backend,
-            ..
-        } = &self.machine;
         // Writing to a String cannot fail, here and below.
         let _ = writeln!(
             out,
-            "{cpu}, {cpus} CPUs, {:.2} GHz; lanes: {backend}; stock: {}\n\n\
+            "{}\n\n\
              {:<11} {:>7}  {:<22} {:>10} {:>10} {:>8} {:>9}  {:>12}",
-            clock / 1e9,
-            stock::version(),
+            self.machine.to_line(),
             "operation",
             "threads",
             "",

@@ -1,0 +1,163 @@
+//! The parts of a private operation one at a time, for measuring what each costs.
+//!
+//! They are the very functions that [`private_batch`](super::private_batch) is made of. Nothing that
+//! they compute here leaves.
+
+use super::{Claim, PrivateJob, Scratch, Wide, half_pass, verify};
+use crate::arena::Memory;
+use crate::backend::{Backend, Kind};
+use crate::layout::bytes_from_limbs;
+use crate::modexp::{Power, window};
+use crate::montgomery::{multiply, square};
+use crate::rsa::{Size, for_size};
+use crate::simd::{Simd, words};
+
+/// A part of a private operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// From bytes and keys to limbs in lanes, and back to bytes.
+    Convert,
+    /// The input hidden, the result revealed and fully reduced, both parts of the pairs squared.
+    Blind,
+    /// An almost-Montgomery multiplication modulo p and q.
+    Multiply,
+    /// An almost-Montgomery squaring modulo p and q.
+    Square,
+    /// A whole exponentiation modulo p and q, with its way into and out of Montgomery form; most of it
+    /// are [`Multiply`](Step::Multiply) and [`Square`](Step::Square).
+    Exponentiate,
+    /// The halves put together.
+    Recombine,
+    /// s^e compared with the input.
+    Check,
+}
+
+impl Step {
+    /// All of them, in the order of their first use.
+    pub const ALL: [Step; 7] = [
+        Step::Convert,
+        Step::Blind,
+        Step::Multiply,
+        Step::Square,
+        Step::Exponentiate,
+        Step::Recombine,
+        Step::Check,
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Step::Convert => "convert",
+            Step::Blind => "blind",
+            Step::Multiply => "multiply",
+            Step::Square => "square",
+            Step::Exponentiate => "exponentiate",
+            Step::Recombine => "recombine",
+            Step::Check => "check",
+        }
+    }
+
+    /// The step that this one is a part of.
+    pub fn part_of(self) -> Option<Step> {
+        match self {
+            Step::Multiply | Step::Square => Some(Step::Exponentiate),
+            _ => None,
+        }
+    }
+
+    /// How often it is done for as many requests as there are lanes: two passes, as each request takes
+    /// two lanes of one.
+    pub fn calls(self, size: Size) -> usize {
+        let window = window(size.half_limbs());
+        let digits = (size.bits() / 2).div_ceil(window);
+        // Of the powers in the table two are given, every other one is a square.
+        let table = (1 << (window - 1)) - 1;
+        match self {
+            Step::Convert | Step::Blind | Step::Recombine | Step::Check => 1,
+            Step::Exponentiate => 2,
+            // Three more lead into and out of Montgomery form.
+            Step::Multiply => 2 * (digits - 1 + table + 3),
+            Step::Square => 2 * ((digits - 1) * window + table),
+        }
+    }
+}
+
+/// Prepares `step` for these jobs and hands `watch` the means to do it, as often as it likes.
+///
+/// # Panics
+///
+/// If there are not as many jobs as `backend` has lanes, or jobs of different sizes.
+pub fn measure(
+    backend: Backend,
+    scratch: &mut Scratch,
+    jobs: &mut [PrivateJob<'_>],
+    step: Step,
+    watch: &mut dyn FnMut(&mut dyn FnMut()),
+) {
+    assert!(jobs.len() == backend.lanes(), "a request for each lane");
+    let size = jobs[0].key.size();
+    assert!(jobs.iter().all(|job| job.key.size() == size), "one size");
+    let memory = &mut scratch.memory;
+    match backend.kind(jobs.len()) {
+        #[cfg(target_arch = "x86_64")]
+        Kind::Avx512Ifma { wide, .. } => for_size!(size, on_lanes::<_>(wide, memory, jobs, step, watch)),
+        #[cfg(target_arch = "x86_64")]
+        Kind::Avx512Ifma256(s) => for_size!(size, on_lanes::<_>(s, memory, jobs, step, watch)),
+        Kind::Portable(s) => for_size!(size, on_lanes::<_>(s, memory, jobs, step, watch)),
+    }
+    scratch.memory.wipe(usize::MAX);
+}
+
+fn on_lanes<W: Simd, const N: usize, const M: usize>(
+    w: W,
+    memory: &mut Memory,
+    jobs: &mut [PrivateJob<'_>],
+    step: Step,
+    watch: &mut dyn FnMut(&mut dyn FnMut()),
+) {
+    let size = jobs[0].key.size();
+    let mut output = vec![0; size.bytes()];
+    let mut arena = memory.arena();
+    let mut wide = Wide::<W, N, M>::new(&mut arena);
+    wide.load(jobs);
+    wide.blind(w, jobs);
+    match step {
+        Step::Convert => watch(&mut || {
+            wide.load(jobs);
+            for lane in 0..W::LANES {
+                bytes_from_limbs(&mut output, &words(wide.x)[lane..], W::LANES);
+            }
+        }),
+        Step::Blind => watch(&mut || {
+            wide.blind(w, jobs);
+            wide.reveal(w, jobs);
+        }),
+        Step::Exponentiate => watch(&mut || {
+            half_pass::<W, W, N, M>(w, size, arena.rest(), &mut wide, jobs, 0);
+        }),
+        Step::Recombine => watch(&mut || wide.recombine(w)),
+        Step::Check => {
+            let claim = |job| Some(claim_of(job, &output));
+            let mut claims: Vec<_> = jobs.iter().map(claim).collect();
+            watch(&mut || verify::check::<W, M>(w, arena.rest(), &mut claims));
+        }
+        Step::Multiply | Step::Square => {
+            let mut power = Power::<W, N>::new(&mut arena, size.exponent_words());
+            for lane in 0..W::LANES {
+                let key = jobs[lane / 2].key;
+                power.load(lane, if lane % 2 == 0 { &key.p } else { &key.q });
+            }
+            let Power { n, k0, one, power, spare, product, .. } = power;
+            power.copy_from_slice(one);
+            match step {
+                Step::Multiply => watch(&mut || multiply(w, spare, power, one, n, k0)),
+                _ => watch(&mut || square(w, spare, product, power, n, k0)),
+            }
+        }
+    }
+}
+
+/// A claim that need not hold.
+fn claim_of<'a>(job: &PrivateJob<'a>, output: &[u8]) -> Claim<'a> {
+    Claim::new(job.key.public(), job.check_input, output.to_vec())
+}
