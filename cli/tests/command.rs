@@ -135,6 +135,43 @@ fn speed_writes_the_document_that_the_design_describes() {
 }
 
 #[test]
+fn speed_tells_where_the_cycles_go() {
+    if !has_lanes() {
+        return;
+    }
+    let arguments = [
+        "speed",
+        "rsa1024",
+        "--cycles",
+        "--json",
+        "--seconds",
+        "0.01",
+    ];
+    let (code, stdout, stderr) = run(&mut lockstep(&arguments));
+    assert_eq!(code, 0, "{stderr}");
+    let document: Value = serde_json::from_str(&stdout).unwrap();
+    let functions = document["profiles"][0]["functions"].as_array().unwrap();
+    for name in [
+        "convert",
+        "multiply",
+        "square",
+        "exponentiate",
+        "recombine",
+        "check",
+    ] {
+        let function = functions.iter().find(|f| f["function"] == name).unwrap();
+        assert!(function["calls"].as_u64().unwrap() > 0, "{function}");
+        assert!(
+            function["cycles_per_call"].as_f64().unwrap() > 0.0,
+            "{function}"
+        );
+    }
+    let whole_ones = functions.iter().filter(|f| f["part_of"].is_null());
+    let shares: f64 = whole_ones.map(|f| f["share"].as_f64().unwrap()).sum();
+    assert!((shares - 1.0).abs() < 0.01, "{shares}");
+}
+
+#[test]
 fn speed_ignores_a_configuration_that_would_measure_lockstep_against_itself() {
     if !has_lanes() {
         return;

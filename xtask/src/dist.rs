@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::command::{Failure, Outcome, cargo, on, openssl, quietly, root, target_directory};
+use crate::command::{
+    Failure, Outcome, cargo, loudly, on, openssl, quietly, root, target_directory,
+};
 
 /// What to build.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -70,7 +72,8 @@ pub fn build_into(directory: &Path, flavour: Flavour) -> Outcome<Dist> {
             &[("liblockstep.so", "lockstep.so")]
         }
     };
-    quietly(&mut build)?;
+    // Cargo's progress is worth seeing: this takes a minute or two.
+    loudly(&mut build)?;
     let built = match flavour {
         Flavour::Release => target_directory(),
         Flavour::FaultInjection => fault_target(),
