@@ -2,7 +2,7 @@
 
 use crate::arena::Arena;
 use crate::fault::{self, Point};
-use crate::montgomery::{multiply, multiply_by_rows, square};
+use crate::montgomery::{Work, multiply, square, square_with};
 use crate::simd::{Simd, inlined, words_mut};
 
 /// All that an exponentiation works on. Memory only; the caller fills the operands.
@@ -20,6 +20,8 @@ pub(crate) struct Power<'a, S: Simd, const N: usize> {
     /// Out: the power in Montgomery form, below 2n.
     pub(crate) power: &'a mut [S::Limb; N],
     pub(crate) spare: &'a mut [S::Limb; N],
+    /// The table entry chosen last.
+    entry: &'a mut [S::Limb; N],
     pub(crate) product: &'a mut [S::Limb],
     /// Powers 0 to 2^window − 1 of the base: limb i of power e at `i·2^window + e`.
     table: &'a mut [S::Limb],
@@ -47,6 +49,7 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
             exponent: arena.slice(exponent_words),
             power: arena.array(),
             spare: arena.array(),
+            entry: arena.array(),
             product: arena.slice(2 * N),
             table: arena.slice(N << Self::WINDOW),
         }
@@ -58,15 +61,11 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
     pub(crate) fn run(&mut self, s: S, bits: usize) {
         self.fill_table(s);
         let mut digit = bits.div_ceil(Self::WINDOW) - 1;
-        self.start(s, digit);
+        self.choose(s, digit);
+        self.power.copy_from_slice(self.entry);
         while digit > 0 {
             digit -= 1;
-            for _ in 0..Self::WINDOW {
-                square(s, self.spare, self.product, self.power, self.n, self.k0);
-                core::mem::swap(&mut self.spare, &mut self.power);
-            }
-            self.multiply_by_entry(s, digit);
-            core::mem::swap(&mut self.spare, &mut self.power);
+            self.step(s, digit);
             if digit == 1 {
                 fault::touch(
                     Point::Accumulator,
@@ -76,6 +75,13 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
                 );
             }
         }
+    }
+
+    /// power = power^(2^window) · base^digit for the exponents' digit `digit`.
+    pub(crate) fn step(&mut self, s: S, digit: usize) {
+        self.square_and_choose(s, digit);
+        multiply(s, self.spare, self.power, self.entry, self.n, self.k0);
+        core::mem::swap(&mut self.spare, &mut self.power);
     }
 
     /// Fills the table: even powers are squares, odd ones products.
@@ -109,47 +115,43 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
         }
     }
 
-    /// power = the entry that each lane's digit `digit` names.
+    /// entry = the table entry that each lane's digit `digit` names.
     #[inline(never)]
-    fn start(&mut self, s: S, digit: usize) {
+    fn choose(&mut self, s: S, digit: usize) {
         s.enter(
             #[inline(always)]
             || {
                 let masks = digit_masks(s, self.exponent, Self::WINDOW, digit);
-                for (limb, column) in self
-                    .power
-                    .iter_mut()
-                    .zip(self.table.chunks_exact(Self::ENTRIES))
-                {
-                    *limb = entry(s, column, &masks, Self::WINDOW);
+                let mut choice = Choice::<S, N>::new(self.table, masks, self.entry, 0, 1);
+                for _ in 0..N {
+                    choice.step(s);
                 }
             },
         );
     }
 
-    /// spare = power · the entry that each lane's digit `digit` names.
+    /// power = power^(2^window); meanwhile entry = the table entry that digit `digit` names.
     #[inline(never)]
-    pub(crate) fn multiply_by_entry(&mut self, s: S, digit: usize) {
+    fn square_and_choose(&mut self, s: S, digit: usize) {
         s.enter(
             #[inline(always)]
             || {
                 let masks = digit_masks(s, self.exponent, Self::WINDOW, digit);
-                let table = &*self.table;
-                assert!(table.len() == N << Self::WINDOW);
-                let row = inlined(
-                    #[inline(always)]
-                    |i: usize| {
-                        let column = &table[i << Self::WINDOW..(i + 1) << Self::WINDOW];
-                        entry(s, column, &masks, Self::WINDOW)
-                    },
-                );
-                multiply_by_rows(s, self.spare, self.power, row, self.n, self.k0);
+                for part in 0..Self::WINDOW {
+                    let (spare, power) = (&mut *self.spare, &*self.power);
+                    let entry = &mut *self.entry;
+                    let mut choice =
+                        Choice::<S, N>::new(self.table, masks, entry, part, Self::WINDOW);
+                    square_with(s, spare, self.product, power, self.n, self.k0, &mut choice);
+                    debug_assert!(choice.next == choice.end);
+                    core::mem::swap(&mut self.spare, &mut self.power);
+                }
             },
         );
     }
 }
 
-/// One mask for each bit of the exponent digits, lowest first.
+/// One mask for each bit of an exponent digit of every lane, lowest first.
 #[inline(always)]
 fn digit_masks<S: Simd>(s: S, exponent: &[S::Limb], window: usize, digit: usize) -> [S::Mask; 6] {
     let bit = window * digit;
@@ -161,35 +163,76 @@ fn digit_masks<S: Simd>(s: S, exponent: &[S::Limb], window: usize, digit: usize)
     masks
 }
 
-/// The entry of `column` that the masks name, lane by lane; reads all entries.
-///
-/// A tree: each level halves the entries by one bit of the index.
-#[inline(always)]
-fn entry<S: Simd>(s: S, column: &[S::Limb], masks: &[S::Mask; 6], window: usize) -> S::Limb {
-    let pair = inlined(
-        #[inline(always)]
-        |i: usize| s.select(masks[0], column[2 * i + 1], column[2 * i]),
-    );
-    let four = inlined(
-        #[inline(always)]
-        |i: usize| s.select(masks[1], pair(2 * i + 1), pair(2 * i)),
-    );
-    let eight = inlined(
-        #[inline(always)]
-        |i: usize| s.select(masks[2], four(2 * i + 1), four(2 * i)),
-    );
-    let sixteen = inlined(
-        #[inline(always)]
-        |i: usize| s.select(masks[3], eight(2 * i + 1), eight(2 * i)),
-    );
-    let thirty_two = inlined(
-        #[inline(always)]
-        |i: usize| s.select(masks[4], sixteen(2 * i + 1), sixteen(2 * i)),
-    );
-    match window {
-        4 => sixteen(0),
-        5 => thirty_two(0),
-        6 => s.select(masks[5], thirty_two(1), thirty_two(0)),
-        _ => unreachable!("windows have four to six bits"),
+/// The choice of table entries, a limb at a time: all entries are read.
+struct Choice<'a, S: Simd, const N: usize> {
+    table: &'a [S::Limb],
+    masks: [S::Mask; 6],
+    entry: &'a mut [S::Limb; N],
+    next: usize,
+    end: usize,
+}
+
+impl<'a, S: Simd, const N: usize> Choice<'a, S, N> {
+    const WINDOW: usize = window(N);
+
+    /// The limbs of the `part`th of `parts` parts.
+    #[inline(always)]
+    fn new(
+        table: &'a [S::Limb],
+        masks: [S::Mask; 6],
+        entry: &'a mut [S::Limb; N],
+        part: usize,
+        parts: usize,
+    ) -> Self {
+        assert!(table.len() == N << Self::WINDOW);
+        Self {
+            table,
+            masks,
+            entry,
+            next: N * part / parts,
+            end: N * (part + 1) / parts,
+        }
+    }
+
+    /// One limb, by a tree: each level halves the entries by one bit of the digit.
+    #[inline(always)]
+    fn limb(&self, s: S, limb: usize) -> S::Limb {
+        let column = &self.table[limb << Self::WINDOW..(limb + 1) << Self::WINDOW];
+        let four = inlined(
+            #[inline(always)]
+            |i: usize| {
+                let even = s.select(self.masks[0], column[4 * i + 1], column[4 * i]);
+                let odd = s.select(self.masks[0], column[4 * i + 3], column[4 * i + 2]);
+                s.select(self.masks[1], odd, even)
+            },
+        );
+        let sixteen = inlined(
+            #[inline(always)]
+            |i: usize| {
+                let even = s.select(self.masks[2], four(4 * i + 1), four(4 * i));
+                let odd = s.select(self.masks[2], four(4 * i + 3), four(4 * i + 2));
+                s.select(self.masks[3], odd, even)
+            },
+        );
+        match Self::WINDOW {
+            4 => sixteen(0),
+            5 => s.select(self.masks[4], sixteen(1), sixteen(0)),
+            6 => {
+                let even = s.select(self.masks[4], sixteen(1), sixteen(0));
+                let odd = s.select(self.masks[4], sixteen(3), sixteen(2));
+                s.select(self.masks[5], odd, even)
+            }
+            _ => unreachable!("windows have four to six bits"),
+        }
+    }
+}
+
+impl<S: Simd, const N: usize> Work<S> for Choice<'_, S, N> {
+    #[inline(always)]
+    fn step(&mut self, s: S) {
+        if self.next < self.end {
+            self.entry[self.next] = self.limb(s, self.next);
+            self.next += 1;
+        }
     }
 }

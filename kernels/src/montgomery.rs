@@ -44,6 +44,20 @@ const fn check_columns(limbs: usize) {
     assert!(limbs.is_multiple_of(ROWS) && limbs >= 2 * ROWS);
 }
 
+/// Other work that hides in a reduction: its sweeps have loads and additions to spare.
+pub(crate) trait Work<S: Simd> {
+    /// Does the next piece, if any is left.
+    fn step(&mut self, s: S);
+}
+
+/// Nothing to do.
+struct Idle;
+
+impl<S: Simd> Work<S> for Idle {
+    #[inline(always)]
+    fn step(&mut self, _s: S) {}
+}
+
 /// Where the columns of a multiplication or reduction live between sweeps.
 trait Columns<S: Simd> {
     /// Column `c` of the rows of `block`, as the rows before left it.
@@ -87,7 +101,7 @@ impl<S: Simd, const N: usize> Columns<S> for InPlace<'_, S, N> {
     #[inline(always)]
     fn load(&self, _s: S, block: usize, c: usize) -> S::Limb {
         debug_assert!(ROWS * block + c < 2 * N);
-        // SAFETY: `reduce` asserts 2·N columns; block < N/ROWS and c < N + ROWS.
+        // SAFETY: `square_columns` asserts 2·N columns; block < N/ROWS and c < N + ROWS.
         unsafe { *self.product.get_unchecked(ROWS * block + c) }
     }
 
@@ -245,19 +259,29 @@ impl<'a, S: Simd, const N: usize> Sweep<'a, S, N> {
     }
 }
 
-/// All rows of a Montgomery multiplication (`a` given) or reduction (`a` absent).
+/// All rows of a Montgomery multiplication (of `factors`) or reduction (without), with `work` in between.
 #[inline(always)]
 fn rows<S: Simd, const N: usize>(
     s: S,
     mut columns: impl Columns<S>,
-    a: Option<&[S::Limb; N]>,
-    row: impl Fn(usize) -> S::Limb,
+    factors: Option<(&[S::Limb; N], &[S::Limb; N])>,
+    work: &mut impl Work<S>,
     n: &[S::Limb; N],
     k0: S::Limb,
 ) {
     const { check_columns(N) };
-    let used = a.is_some();
-    let mut b = block_rows(s, used, &row, 0);
+    let block_rows = inlined(
+        #[inline(always)]
+        |block: usize| match factors {
+            Some((_, b)) => [b[2 * block], b[2 * block + 1]],
+            None => [s.zero(); 2],
+        },
+    );
+    let a = match factors {
+        Some((a, _)) => Some(a),
+        None => None,
+    };
+    let mut b = block_rows(0);
     let sums = [columns.load(s, 0, 0), columns.load(s, 0, 1)];
     let mut head_now = head(s, sums, a, b, n, k0);
 
@@ -268,11 +292,12 @@ fn rows<S: Simd, const N: usize>(
         let sum2 = sweep.column(s, sum, 2);
         let sum = columns.load(s, block, 3);
         let sum3 = sweep.column(s, sum, 3);
-        b = block_rows(s, used, &row, block + 1);
+        b = block_rows(block + 1);
         head_now = head(s, [sum2, sum3], sweep.a, b, sweep.n, k0);
+        work.step(s);
 
         let mut c = 4;
-        if (N - 4) % 4 != 0 {
+        if !(N - 4).is_multiple_of(4) {
             for u in 0..2 {
                 let sum = columns.load(s, block, c + u);
                 let sum = sweep.column(s, sum, c + u);
@@ -317,21 +342,6 @@ fn rows<S: Simd, const N: usize>(
     columns.finish(N - 1, s.low_bits(sum));
 }
 
-/// Limbs 2·`block` and 2·`block` + 1, from `row`, or zeros if they are not used.
-#[inline(always)]
-fn block_rows<S: Simd>(
-    s: S,
-    used: bool,
-    row: &impl Fn(usize) -> S::Limb,
-    block: usize,
-) -> [S::Limb; 2] {
-    if used {
-        [row(2 * block), row(2 * block + 1)]
-    } else {
-        [s.zero(); 2]
-    }
-}
-
 /// out = a·b/R mod n.
 ///
 /// Operands: limbs below 2^52, values as under *Bounds* in the module documentation. Result: below
@@ -348,29 +358,10 @@ pub(crate) fn multiply<S: Simd, const N: usize>(
     s.enter(
         #[inline(always)]
         || {
-            let row = inlined(
-                #[inline(always)]
-                |i: usize| b[i],
-            );
-            multiply_by_rows(s, out, a, row, n, k0);
+            out.fill(s.zero());
+            rows(s, Sliding { window: out }, Some((a, b)), &mut Idle, n, *k0);
         },
     );
-}
-
-/// out = a·b/R mod n, where `row(i)` is limb i of b, asked for once, in ascending order.
-///
-/// Operands and result as in [`multiply`].
-#[inline(always)]
-pub(crate) fn multiply_by_rows<S: Simd, const N: usize>(
-    s: S,
-    out: &mut [S::Limb; N],
-    a: &[S::Limb; N],
-    row: impl Fn(usize) -> S::Limb,
-    n: &[S::Limb; N],
-    k0: &S::Limb,
-) {
-    out.fill(s.zero());
-    rows(s, Sliding { window: out }, Some(a), row, n, *k0);
 }
 
 /// out = a²/R mod n; `product` is working memory of 2·`N` limbs.
@@ -387,32 +378,33 @@ pub(crate) fn square<S: Simd, const N: usize>(
 ) {
     s.enter(
         #[inline(always)]
-        || {
-            square_columns(s, product, a);
-            reduce(s, out, product, n, k0);
-        },
+        || square_with(s, out, product, a, n, k0, &mut Idle),
     );
 }
 
-/// out = t/R mod n for the 2·`N` columns t, which are used up.
+/// [`square`], with N/2 − 1 steps of `work` in between.
 #[inline(always)]
-fn reduce<S: Simd, const N: usize>(
+pub(crate) fn square_with<S: Simd, const N: usize>(
     s: S,
     out: &mut [S::Limb; N],
     product: &mut [S::Limb],
+    a: &[S::Limb; N],
     n: &[S::Limb; N],
     k0: &S::Limb,
+    work: &mut impl Work<S>,
 ) {
-    assert!(product.len() == 2 * N);
-    let columns = InPlace {
-        product,
-        result: out,
-    };
-    let none = inlined(
-        #[inline(always)]
-        |_: usize| s.zero(),
+    square_columns(s, product, a);
+    rows(
+        s,
+        InPlace {
+            product,
+            result: out,
+        },
+        None,
+        work,
+        n,
+        *k0,
     );
-    rows(s, columns, None, none, n, *k0);
 }
 
 /// The 2·`N` columns of a²: N² + N multiplies.

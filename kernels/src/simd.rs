@@ -38,6 +38,8 @@ pub(crate) trait Simd: Copy + 'static {
     const LANES: usize;
     /// The radix is 2^`LIMB_BITS`.
     const LIMB_BITS: u32 = 52;
+    /// Whether an operation is about one instruction, so that writing out long formulas in place pays.
+    const INLINE: bool = true;
     /// A limb with all its bits set.
     const LIMB_MASK: u64 = (1 << Self::LIMB_BITS) - 1;
 
@@ -63,8 +65,13 @@ pub(crate) trait Simd: Copy + 'static {
 
     /// Lanes in which a bit of `bits` is set in `a`.
     fn any_bit(self, a: Self::Limb, bits: Self::Limb) -> Self::Mask;
+    /// Lanes in which `a` and `b` are equal.
+    fn equal(self, a: Self::Limb, b: Self::Limb) -> Self::Mask;
     /// `set` in the lanes of `mask`, `clear` in the others.
     fn select(self, mask: Self::Mask, set: Self::Limb, clear: Self::Limb) -> Self::Limb;
+
+    /// `table[index mod 16]`, of a table that all lanes share; the time does not depend on `index`.
+    fn look_up_16(self, table: &[u64; 16], index: Self::Limb) -> Self::Limb;
 
     /// The low 52 bits.
     #[inline(always)]

@@ -392,7 +392,7 @@ fn half_pass<W: Simd, S: Simd, const N: usize, const M: usize>(
 impl<S: Simd, const N: usize> Power<'_, S, N> {
     /// Bytes that a half pass takes from the arena.
     fn bytes(size: Size) -> usize {
-        let limbs = (N << crate::modexp::window(N)) + 12 * N + size.exponent_words() + 2;
+        let limbs = (N << crate::modexp::window(N)) + 13 * N + size.exponent_words() + 2;
         limbs * size_of::<S::Limb>() + 64 * 16
     }
 

@@ -11,8 +11,8 @@ use zeroize::Zeroize;
 use super::PublicKey;
 use crate::arena::Arena;
 use crate::layout::{limbs_from_bytes, to_lane};
-use crate::montgomery::{canonical, multiply, multiply_by_rows, square};
-use crate::simd::{Simd, inlined, words_mut};
+use crate::montgomery::{canonical, multiply, square};
+use crate::simd::{Simd, words_mut};
 
 /// A value that has passed its check. Nothing outside this module can make one.
 #[derive(Clone, PartialEq, Eq)]
@@ -86,7 +86,7 @@ impl<'a> Claim<'a> {
 
 /// Bytes that [`check`] takes from the arena.
 pub(super) const fn bytes<S: Simd, const M: usize>() -> usize {
-    (9 * M + 3) * size_of::<S::Limb>() + 64 * 12
+    (11 * M + 3) * size_of::<S::Limb>() + 64 * 12
 }
 
 /// Whether big-endian `bytes`, as long as the modulus, are below it. Constant time.
@@ -117,6 +117,7 @@ pub(super) fn check<S: Simd, const M: usize>(
     let input: &mut [S::Limb; M] = arena.array();
     let mut power: &mut [S::Limb; M] = arena.array();
     let mut spare: &mut [S::Limb; M] = arena.array();
+    let factor: &mut [S::Limb; M] = arena.array();
     let product: &mut [S::Limb] = arena.slice(2 * M);
     let chosen: &mut S::Limb = arena.one();
     let same: &mut S::Limb = arena.one();
@@ -161,10 +162,11 @@ pub(super) fn check<S: Simd, const M: usize>(
             words_mut(core::slice::from_mut(chosen))[lane] = u64::from(bit);
         }
         if any {
+            choose(s, factor, chosen, base, one);
             if squared {
-                multiply_chosen(s, spare, power, chosen, base, one, n, k0);
+                multiply(s, spare, power, factor, n, k0);
             } else {
-                choose(s, spare, chosen, base, one);
+                spare.copy_from_slice(factor);
             }
             core::mem::swap(&mut spare, &mut power);
             squared = true;
@@ -180,32 +182,6 @@ pub(super) fn check<S: Simd, const M: usize>(
             claim.holds = right_length && words_mut(core::slice::from_mut(same))[lane] == 0;
         }
     }
-}
-
-/// out = a·(base where chosen, one elsewhere)/R mod n.
-#[inline(never)]
-#[expect(clippy::too_many_arguments, reason = "operands of one formula")]
-fn multiply_chosen<S: Simd, const M: usize>(
-    s: S,
-    out: &mut [S::Limb; M],
-    a: &[S::Limb; M],
-    chosen: &S::Limb,
-    base: &[S::Limb; M],
-    one: &[S::Limb; M],
-    n: &[S::Limb; M],
-    k0: &S::Limb,
-) {
-    s.enter(
-        #[inline(always)]
-        || {
-            let mask = s.any_bit(*chosen, s.splat(1));
-            let row = inlined(
-                #[inline(always)]
-                |i: usize| s.select(mask, base[i], one[i]),
-            );
-            multiply_by_rows(s, out, a, row, n, k0);
-        },
-    );
 }
 
 /// out = base where chosen, one elsewhere.

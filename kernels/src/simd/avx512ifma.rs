@@ -94,8 +94,24 @@ impl Simd for Avx512Ifma {
     }
 
     #[inline(always)]
+    fn equal(self, a: __m512i, b: __m512i) -> __mmask8 {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm512_cmpeq_epi64_mask(a, b) }
+    }
+
+    #[inline(always)]
     fn select(self, mask: __mmask8, set: __m512i, clear: __m512i) -> __m512i {
         // SAFETY: `self` proves the features.
         unsafe { _mm512_mask_blend_epi64(mask, clear, set) }
+    }
+
+    #[inline(always)]
+    fn look_up_16(self, table: &[u64; 16], index: __m512i) -> __m512i {
+        // SAFETY: `self` proves the features; the loads cover the 16 words of the table.
+        unsafe {
+            let low = _mm512_loadu_si512(table.as_ptr().cast());
+            let high = _mm512_loadu_si512(table.as_ptr().add(8).cast());
+            _mm512_permutex2var_epi64(low, index, high)
+        }
     }
 }

@@ -97,8 +97,28 @@ impl Simd for Avx512Ifma256 {
     }
 
     #[inline(always)]
+    fn equal(self, a: __m256i, b: __m256i) -> __mmask8 {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm256_cmpeq_epi64_mask(a, b) }
+    }
+
+    #[inline(always)]
     fn select(self, mask: __mmask8, set: __m256i, clear: __m256i) -> __m256i {
         // SAFETY: `self` proves the features.
         unsafe { _mm256_mask_blend_epi64(mask, clear, set) }
+    }
+
+    #[inline(always)]
+    fn look_up_16(self, table: &[u64; 16], index: __m256i) -> __m256i {
+        let at = table.as_ptr().cast::<__m256i>();
+        // SAFETY: `self` proves the features; the loads cover the 16 words of the table.
+        unsafe {
+            let (a, b) = (_mm256_loadu_si256(at), _mm256_loadu_si256(at.add(1)));
+            let (c, d) = (_mm256_loadu_si256(at.add(2)), _mm256_loadu_si256(at.add(3)));
+            let low = _mm256_permutex2var_epi64(a, index, b);
+            let high = _mm256_permutex2var_epi64(c, index, d);
+            let upper_half = _mm256_test_epi64_mask(index, _mm256_set1_epi64x(8));
+            _mm256_mask_blend_epi64(upper_half, low, high)
+        }
     }
 }

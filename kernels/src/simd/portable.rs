@@ -33,6 +33,7 @@ impl<const L: usize> Simd for Portable<L> {
     type Mask = Limbs<L>;
 
     const LANES: usize = L;
+    const INLINE: bool = false;
 
     #[inline(always)]
     fn enter<R>(self, body: impl FnOnce() -> R) -> R {
@@ -89,7 +90,24 @@ impl<const L: usize> Simd for Portable<L> {
     }
 
     #[inline(always)]
+    fn equal(self, a: Limbs<L>, b: Limbs<L>) -> Limbs<L> {
+        let different = self.any_bit(each(|l| a.0[l] ^ b.0[l]), Limbs([u64::MAX; L]));
+        each(|l| !different.0[l])
+    }
+
+    #[inline(always)]
     fn select(self, mask: Limbs<L>, set: Limbs<L>, clear: Limbs<L>) -> Limbs<L> {
         each(|l| clear.0[l] ^ (mask.0[l] & (set.0[l] ^ clear.0[l])))
+    }
+
+    #[inline(always)]
+    fn look_up_16(self, table: &[u64; 16], index: Limbs<L>) -> Limbs<L> {
+        each(|l| {
+            (0..).zip(table).fold(0, |picked, (i, &word)| {
+                // The top bit of x − 1 tells whether x < 16 is zero.
+                let hit = ((((index.0[l] & 15) ^ i).wrapping_sub(1) as i64) >> 63) as u64;
+                picked | (word & hit)
+            })
+        })
     }
 }

@@ -100,7 +100,9 @@ pub fn measure(
     let memory = &mut scratch.memory;
     match backend.kind(jobs.len()) {
         #[cfg(target_arch = "x86_64")]
-        Kind::Avx512Ifma { wide, .. } => for_size!(size, on_lanes::<_>(wide, memory, jobs, step, watch)),
+        Kind::Avx512Ifma { wide, .. } => {
+            for_size!(size, on_lanes::<_>(wide, memory, jobs, step, watch))
+        }
         #[cfg(target_arch = "x86_64")]
         Kind::Avx512Ifma256(s) => for_size!(size, on_lanes::<_>(s, memory, jobs, step, watch)),
         Kind::Portable(s) => for_size!(size, on_lanes::<_>(s, memory, jobs, step, watch)),
@@ -147,7 +149,15 @@ fn on_lanes<W: Simd, const N: usize, const M: usize>(
                 let key = jobs[lane / 2].key;
                 power.load(lane, if lane % 2 == 0 { &key.p } else { &key.q });
             }
-            let Power { n, k0, one, power, spare, product, .. } = power;
+            let Power {
+                n,
+                k0,
+                one,
+                power,
+                spare,
+                product,
+                ..
+            } = power;
             power.copy_from_slice(one);
             match step {
                 Step::Multiply => watch(&mut || multiply(w, spare, power, one, n, k0)),
