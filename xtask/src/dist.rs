@@ -64,8 +64,6 @@ pub fn build_into(directory: &Path, flavour: Flavour) -> Outcome<Dist> {
             build.args(["-p", "lockstep-provider", "-p", "lockstep-cli"]);
             &[("liblockstep.so", "lockstep.so"), ("lockstep", "lockstep")]
         }
-        // In a target directory of its own: a module with fault points must never be mistaken
-        // for a release.
         Flavour::FaultInjection => {
             build.args(["-p", "lockstep-provider", "--features", "fault-injection"]);
             build.arg("--target-dir").arg(fault_target());
@@ -89,7 +87,8 @@ pub fn build_into(directory: &Path, flavour: Flavour) -> Outcome<Dist> {
     })
 }
 
-fn fault_target() -> PathBuf {
+/// Where cargo leaves what is built with fault points: never beside a release.
+pub fn fault_target() -> PathBuf {
     target_directory().join("fault-injection")
 }
 

@@ -1,10 +1,10 @@
 //! `cargo xtask test`: every check there is, one after the other, and a count at the end.
 
 use std::io::{BufRead, BufReader};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use crate::command::{Failure, Outcome, cannot_run, cargo, quietly, root, target_directory};
+use crate::command::{Failure, Outcome, cannot_run, cargo, quietly, target_directory};
 use crate::dist::Flavour;
 use crate::{disassembly, dist, layers, setup};
 
@@ -66,6 +66,8 @@ const CHECKS: &[Check] = &[
     }),
     ("documentation", documentation),
     ("tests", tests),
+    ("faults", faults),
+    ("loom", loom),
 ];
 
 /// Runs all checks, or those named; fails if one of them does, after running the others too.
@@ -151,29 +153,71 @@ fn documentation() -> Outcome<Count> {
 /// All tests of the workspace, with `dist/` and a second module that can be made to fail.
 fn tests() -> Outcome<Count> {
     let release = dist::build()?;
-    let faulty = dist::build_into(
-        &target_directory().join("dist-faults"),
-        Flavour::FaultInjection,
-    )?;
+    let faulty = target_directory().join("dist-faults");
+    let faulty = dist::build_into(&faulty, Flavour::FaultInjection)?;
     let mut command = cargo(["test", "--workspace", "--no-fail-fast", "--locked"]);
     command
         .env("LOCKSTEP_DIST", release.directory)
-        .env("LOCKSTEP_FAULT_DIST", faulty.directory)
-        .current_dir(root())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped());
+        .env("LOCKSTEP_FAULT_DIST", faulty.directory);
+    count(&mut command)
+}
+
+/// Kernels and engine again, with faults injected into the lanes.
+fn faults() -> Outcome<Count> {
+    let mut command = cargo([
+        "test",
+        "--package",
+        "lockstep-kernels",
+        "--package",
+        "lockstep-engine",
+        "--features",
+        "lockstep-kernels/fault-injection,lockstep-engine/fault-injection",
+        "--no-fail-fast",
+        "--locked",
+    ]);
+    count(command.arg("--target-dir").arg(dist::fault_target()))
+}
+
+/// The queue's models under every interleaving of their threads. They are one check: how many models
+/// there are is no measure.
+fn loom() -> Outcome<Count> {
+    let mut command = cargo([
+        "test",
+        "--release",
+        "--package",
+        "lockstep-engine",
+        "--lib",
+        "--locked",
+    ]);
+    command
+        .arg("--target-dir")
+        .arg(target_directory().join("loom"));
+    command.arg("models").env("RUSTFLAGS", "--cfg loom");
+    match counts(&quietly(&mut command)?).passed {
+        0 => Err(Failure::new("no model ran")),
+        _ => Ok(Count::PASSED),
+    }
+}
+
+/// Runs tests, shows what they say, and counts them.
+fn count(command: &mut Command) -> Outcome<Count> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = command
         .spawn()
-        .map_err(|error| cannot_run(&command, &error))?;
+        .map_err(|error| cannot_run(command, &error))?;
     let mut count = Count::default();
     if let Some(stdout) = child.stdout.take() {
         for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
             let line = String::from_utf8_lossy(&line).into_owned();
             println!("{line}");
-            count.add(counts_of(&line).unwrap_or_default());
+            // None are left out: a program that leaves some out was started by a test, which counts
+            // for itself.
+            if line.contains("; 0 filtered out") {
+                count.add(counts(&line));
+            }
         }
     }
-    let status = child.wait().map_err(|error| cannot_run(&command, &error))?;
+    let status = child.wait().map_err(|error| cannot_run(command, &error))?;
     if !status.success() && count.failed == 0 {
         // It did not build, or a test process died before it could count.
         count.add(Count::FAILED);
@@ -181,22 +225,25 @@ fn tests() -> Outcome<Count> {
     Ok(count)
 }
 
-/// The counts in a line by which a test program closes.
-fn counts_of(line: &str) -> Option<Count> {
-    let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
-    let mut count = Count::default();
-    for part in counts.split("; ") {
-        let (number, what) = part.trim().split_once(' ')?;
+/// The sum of the counts in the lines by which test programs close.
+fn counts(output: &str) -> Count {
+    let mut sum = Count::default();
+    let closing = output
+        .lines()
+        .filter_map(|line| line.strip_prefix("test result: "));
+    for part in closing.flat_map(|line| line.split(['.', ';'])) {
+        let Some((number, what)) = part.trim().split_once(' ') else {
+            continue;
+        };
+        let number = number.parse().unwrap_or(0);
         match what {
-            "passed" => count.passed = number.parse().ok()?,
-            "failed" => count.failed = number.parse().ok()?,
-            "ignored" => count.skipped = number.parse().ok()?,
-            // We leave none out: this program was started by a test, which counts for itself.
-            "filtered out" if number != "0" => return None,
+            "passed" => sum.passed += number,
+            "failed" => sum.failed += number,
+            "ignored" => sum.skipped += number,
             _ => {}
         }
     }
-    Some(count)
+    sum
 }
 
 #[cfg(test)]
@@ -204,12 +251,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_read_from_a_closing_line() {
-        let line = "test result: FAILED. 31 passed; 2 failed; 4 ignored; 0 measured; 0 filtered out; finished in 0.52s";
-        let count = counts_of(line).unwrap();
-        assert_eq!((count.passed, count.failed, count.skipped), (31, 2, 4));
-        assert!(counts_of("test engine::works ... ok").is_none());
-        let part = "test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 36 filtered out; finished in 0.02s";
-        assert!(counts_of(part).is_none());
+    fn counts_are_read_from_closing_lines() {
+        let output = "test engine::works ... ok
+test result: FAILED. 31 passed; 2 failed; 4 ignored; 0 measured; 0 filtered out; finished in 0.52s
+2 passed; nothing of ours
+test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 36 filtered out; finished in 0.02s";
+        let count = counts(output);
+        assert_eq!((count.passed, count.failed, count.skipped), (32, 2, 4));
+        let none = counts("test engine::works ... ok");
+        assert_eq!((none.passed, none.failed, none.skipped), (0, 0, 0));
     }
 }
