@@ -5,7 +5,9 @@ use openssl::bn::BigNum;
 use openssl::hash::{MessageDigest, hash};
 
 use crate::common::{Place, key};
-use crate::keys::{Parts, coprime_prime, copy, minus_one, number, power_of_two, prime, product, sum};
+use crate::keys::{
+    Parts, coprime_prime, copy, minus_one, number, power_of_two, prime, product, sum,
+};
 use crate::worker::{Answer, Job, Jobs, Operation};
 
 /// What must come of a private operation with a key. In every case stock says the same.
@@ -28,12 +30,10 @@ enum Way {
     Rescued(&'static str),
     /// The key went to stock for this reason.
     Stock(&'static str),
-    /// OpenSSL refused the key or the operation before anything was computed.
-    Refused,
 }
 
 use Outcome::{Error, Nonsense, Right};
-use Way::{Lanes, Refused, Rescued, Stock};
+use Way::{Lanes, Rescued, Stock};
 
 #[test]
 fn odd_keys() {
@@ -60,7 +60,7 @@ fn odd_keys() {
         ("very unequal halves", Parts::new(&prime(128), &prime(1920), &e), Right, Stock("unequal_halves")),
         ("even modulus", changed(&|k| k.n = minus_one(&k.n)), Error, Stock("even_modulus")),
         ("even prime", changed(&|k| k.p = minus_one(&k.p)), Error, Stock("even_modulus")),
-        ("e = 0", changed(&|k| k.e = number(0)), Error, Stock("exponent")),
+        ("e = 0", changed(&|k| k.e = number(0)), Nonsense, Stock("exponent")),
         ("e = 1", Parts::new(&p, &q, &number(1)), Right, Stock("exponent")),
         ("e = 2", changed(&|k| k.e = number(2)), Nonsense, Stock("exponent")),
         ("e = 3", with_e(2048, &number(3)), Right, Lanes("rsa2048")),
@@ -89,7 +89,7 @@ fn odd_keys() {
         ("p = 0", changed(&|k| k.p = number(0)), Error, Stock("inconsistent")),
         ("p = 1", changed(&|k| k.p = number(1)), Right, Stock("unequal_halves")),
         ("p = n, q = 1", changed(&|k| { k.p = copy(&k.n); k.q = number(1); }), Right, Stock("unequal_halves")),
-        ("n = 0", changed(&|k| k.n = number(0)), Error, Refused),
+        ("n = 0", changed(&|k| k.n = number(0)), Error, Stock("key_size")),
         ("512 bits", with_e(512, &e), Right, Stock("key_size")),
         ("1536 bits", with_e(1536, &e), Right, Stock("key_size")),
         ("2047 bits", Parts::with_bits(2047, &e), Right, Stock("key_size")),
@@ -103,12 +103,25 @@ fn odd_keys() {
         wrong.extend(try_key(name, jobs, parts, *outcome, *way));
     }
     let mut jobs = Jobs::default();
-    jobs.keys.push(std::fs::read(key("three-primes")).expect("a key"));
+    jobs.keys
+        .push(std::fs::read(key("three-primes")).expect("a key"));
     let three = Parts::public_of(&key("three-primes"));
-    wrong.extend(try_key("three primes", jobs, &three, Right, Stock("multi_prime")));
+    wrong.extend(try_key(
+        "three primes",
+        jobs,
+        &three,
+        Right,
+        Stock("multi_prime"),
+    ));
     let mut jobs = Jobs::default();
     jobs.without_crt.push(good.duplicate());
-    wrong.extend(try_key("no CRT parts", jobs, &good, Right, Stock("missing_crt")));
+    wrong.extend(try_key(
+        "no CRT parts",
+        jobs,
+        &good,
+        Right,
+        Stock("missing_crt"),
+    ));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
@@ -124,7 +137,11 @@ fn try_key(
     // As long as n and below it.
     let mut input = vec![0x5c; parts.n.num_bytes().max(64) as usize];
     input[0] = 0;
-    jobs.jobs.push(Job { key: 0, operation: Operation::Raw, input: input.clone() });
+    jobs.jobs.push(Job {
+        key: 0,
+        operation: Operation::Raw,
+        input: input.clone(),
+    });
     let (_, stock) = jobs.run(&place, 1, false);
     let (ours, answers) = jobs.run(&place, 1, true);
     let counters = ours.try_counters();
@@ -144,18 +161,30 @@ fn try_key(
                 && count(&|c| c.fallback("check_failed")) == 1
                 && count(&|c| c.failed_checks) == 1
         }
-        Stock(reason) => {
-            (operations, fallbacks) == (0, 1) && count(&|c| c.fallback(reason)) == 1
-        }
-        Refused => (operations, fallbacks) == (0, 0),
+        Stock(reason) => (operations, fallbacks) == (0, 1) && count(&|c| c.fallback(reason)) == 1,
     };
     let problem = format!(
         "{name}: expected {outcome:?} by {way:?}; answer {}, stock {}, {operations} on lanes, fallbacks {:?}",
-        if right(&answers[0]) { "right" } else if answers[0].is_some() { "not right" } else { "an error" },
-        if right(&stock[0]) { "right" } else if stock[0].is_some() { "not right" } else { "an error" },
+        if right(&answers[0]) {
+            "right"
+        } else if answers[0].is_some() {
+            "not right"
+        } else {
+            "an error"
+        },
+        if right(&stock[0]) {
+            "right"
+        } else if stock[0].is_some() {
+            "not right"
+        } else {
+            "an error"
+        },
         counters.as_ref().map(|c| c.reasons()),
     );
-    (answers != stock || !as_expected || !counted).then_some(problem)
+    // What is nonsense is also random, because blinding does not cancel out.
+    let as_stock = answers == stock
+        || outcome == Nonsense && stock[0].is_some() && !right(&stock[0]) && !right(&answers[0]);
+    (!as_stock || !as_expected || !counted).then_some(problem)
 }
 
 #[test]
@@ -168,7 +197,11 @@ fn odd_data() {
         let mut valid = 0;
         let mut add = |input: Vec<u8>, fits: bool| {
             valid += u64::from(fits);
-            jobs.jobs.push(Job { key: 0, operation: Operation::Raw, input });
+            jobs.jobs.push(Job {
+                key: 0,
+                operation: Operation::Raw,
+                input,
+            });
         };
         let below_n = [
             number(0),
@@ -189,10 +222,24 @@ fn odd_data() {
             add(parts.block(number), true);
         }
         // Results with leading zero bytes: the power of a short number.
-        for bits in [1, 8, 51, 52, 53, 64, 4 * length as i32, 8 * length as i32 - 9, 8 * length as i32 - 65] {
+        for bits in [
+            1,
+            8,
+            51,
+            52,
+            53,
+            64,
+            4 * length as i32,
+            8 * length as i32 - 9,
+            8 * length as i32 - 65,
+        ] {
             add(parts.public(&minus_one(&power_of_two(bits)).to_vec()), true);
         }
-        for number in [copy(&parts.n), sum(&parts.n, &number(1)), minus_one(&power_of_two(8 * length as i32))] {
+        for number in [
+            copy(&parts.n),
+            sum(&parts.n, &number(1)),
+            minus_one(&power_of_two(8 * length as i32)),
+        ] {
             add(parts.block(&number), false);
         }
         add(vec![0; length + 1], false);
@@ -210,7 +257,11 @@ fn odd_paddings() {
         let mut jobs = Jobs::default();
         jobs.add_key(&key(name));
         let mut add = |block: &[u8], operation: Operation| {
-            jobs.jobs.push(Job { key: 0, operation, input: parts.public(block) });
+            jobs.jobs.push(Job {
+                key: 0,
+                operation,
+                input: parts.public(block),
+            });
         };
         let step = length / 64;
         let pkcs1 = |change: &dyn Fn(&mut [u8])| {
@@ -220,7 +271,10 @@ fn odd_paddings() {
             block
         };
         // The separating zero byte in every place (and so every length of the padding), and nowhere.
-        for at in (0..16).chain((16..length).step_by(step)).chain([length - 2, length - 1]) {
+        for at in (0..16)
+            .chain((16..length).step_by(step))
+            .chain([length - 2, length - 1])
+        {
             add(&pkcs1(&|block| block[at] = 0), Operation::DecryptPkcs1);
         }
         add(&pkcs1(&|_| ()), Operation::DecryptPkcs1);
@@ -237,7 +291,9 @@ fn odd_paddings() {
                 mgf: "sha1".into(),
                 label: b"label".to_vec(),
             };
-            let digest = hash(MessageDigest::sha1(), label).expect("a digest").to_vec();
+            let digest = hash(MessageDigest::sha1(), label)
+                .expect("a digest")
+                .to_vec();
             let good = |message: &[u8]| {
                 let mut data = vec![0; length - 21];
                 data[..20].copy_from_slice(&digest);
@@ -252,7 +308,10 @@ fn odd_paddings() {
             }
             add(&oaep(&good(b"m"), 1), operation());
             // One wrong byte everywhere: in the digest, the padding, the mark.
-            for at in (0..20).chain((20..length - 21).step_by(step)).chain([length - 23]) {
+            for at in (0..20)
+                .chain((20..length - 21).step_by(step))
+                .chain([length - 23])
+            {
                 let mut data = good(b"m");
                 data[at] ^= 2;
                 add(&oaep(&data, 0), operation());
@@ -281,7 +340,12 @@ fn xor(a: &[u8], b: &[u8]) -> Vec<u8> {
 /// MGF1 with SHA-1 (RFC 8017, B.2.1).
 fn mgf1(seed: &[u8], length: usize) -> Vec<u8> {
     let block = |counter: u32| {
-        hash(MessageDigest::sha1(), &[seed, &counter.to_be_bytes()].concat()).expect("a digest").to_vec()
+        hash(
+            MessageDigest::sha1(),
+            &[seed, &counter.to_be_bytes()].concat(),
+        )
+        .expect("a digest")
+        .to_vec()
     };
     (0..).flat_map(block).take(length).collect()
 }
@@ -293,7 +357,11 @@ fn check_jobs(jobs: &mut Jobs, what: &str, shape: &str, operations: u64) {
     let (_, stock) = jobs.run(&place, 1, false);
     let (ours, answers) = jobs.run(&place, 8, true);
     for (index, (ours, stock)) in answers.iter().zip(&stock).enumerate() {
-        assert_eq!(ours, stock, "{what}, number {index}: {:?}", jobs.jobs[index]);
+        assert_eq!(
+            ours, stock,
+            "{what}, number {index}: {:?}",
+            jobs.jobs[index]
+        );
     }
     assert!(stock.iter().any(Option::is_some));
     ours.on_lanes(shape, operations);

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::thread;
@@ -149,7 +149,6 @@ impl Place {
             place: self,
             command,
             statistics,
-            input: Input::Empty,
             limit: LIMIT,
         }
     }
@@ -194,16 +193,7 @@ pub struct Process<'a> {
     place: &'a Place,
     command: Command,
     statistics: PathBuf,
-    input: Input,
     limit: Duration,
-}
-
-/// The standard input of a process.
-enum Input {
-    Empty,
-    Bytes(Vec<u8>),
-    /// Open and silent until the process ends.
-    Silent,
 }
 
 impl<'a> Process<'a> {
@@ -231,15 +221,8 @@ impl<'a> Process<'a> {
         self
     }
 
-    pub fn input(mut self, bytes: &[u8]) -> Process<'a> {
-        self.input = Input::Bytes(bytes.to_vec());
-        self.command.stdin(Stdio::piped());
-        self
-    }
-
     /// Leaves the standard input open: some servers end with it.
     pub fn silent_input(mut self) -> Process<'a> {
-        self.input = Input::Silent;
         self.command.stdin(Stdio::piped());
         self
     }
@@ -256,19 +239,10 @@ impl<'a> Process<'a> {
             .command
             .spawn()
             .unwrap_or_else(|error| panic!("cannot run {shown}: {error}"));
-        let mut stdin = child.stdin.take();
-        if let Input::Bytes(bytes) = self.input
-            && let Some(mut stdin) = stdin.take()
-        {
-            thread::spawn(move || {
-                let _ = stdin.write_all(&bytes);
-            });
-        }
         Running {
             stdout: Collector::of(child.stdout.take().expect("piped")),
             stderr: Collector::of(child.stderr.take().expect("piped")),
             child,
-            _stdin: stdin,
             shown,
             statistics: self.statistics,
             deadline: Instant::now() + self.limit,
@@ -341,7 +315,6 @@ impl Collector {
 /// A process that runs.
 pub struct Running {
     child: Child,
-    _stdin: Option<ChildStdin>,
     stdout: Collector,
     stderr: Collector,
     shown: String,
@@ -471,12 +444,9 @@ impl Finished {
 
     /// The counters of the process and all its children.
     pub fn all_counters(&self) -> BTreeMap<u32, Counters> {
-        let entries = fs::read_dir(&self.statistics).expect("the directory for statistics");
-        let pid = |entry: fs::DirEntry| entry.path().file_stem()?.to_str()?.parse().ok();
-        entries
-            .filter_map(|entry| pid(entry.ok()?))
-            .map(|pid| (pid, self.counters_of(pid)))
-            .collect()
+        let files = fs::read_dir(&self.statistics).expect("the directory for statistics");
+        let pids = files.filter_map(|file| pid_of(&file.expect("a file").path()));
+        pids.map(|pid| (pid, self.counters_of(pid))).collect()
     }
 
     /// Checks that lanes did exactly `operations` private operations of this size, and nothing else
@@ -537,7 +507,9 @@ impl Counters {
 
     /// The reasons for which stock OpenSSL computed.
     pub fn reasons(&self) -> Vec<(&'static str, u64)> {
-        let all = Fallback::ALL.iter().map(|reason| (reason.name(), self.fallbacks_for(*reason)));
+        let all = Fallback::ALL
+            .iter()
+            .map(|reason| (reason.name(), self.fallbacks_for(*reason)));
         all.filter(|(_, count)| *count > 0).collect()
     }
 
@@ -554,16 +526,49 @@ impl Counters {
     }
 }
 
-/// The counters that a process has written; read again when it was writing at that moment.
+/// The counters that a process has written: one file for each engine it made, added up.
 fn counters_of(statistics: &Path, pid: u32) -> Option<Counters> {
-    for _ in 0..100 {
-        let document = fs::read_to_string(statistics.join(format!("{pid}.json"))).ok()?;
+    let files = fs::read_dir(statistics).expect("the directory for statistics");
+    let mut paths: Vec<PathBuf> = files.map(|file| file.expect("a file").path()).collect();
+    paths.retain(|path| pid_of(path) == Some(pid));
+    paths.sort();
+    let sum = paths
+        .iter()
+        .map(|path| snapshot(path))
+        .reduce(|mut sum, next| {
+            let more = |into: &mut [u64], from: &[u64]| {
+                into.iter_mut()
+                    .zip(from)
+                    .for_each(|(into, from)| *into += from);
+            };
+            more(&mut sum.by_shape, &next.by_shape);
+            more(&mut sum.by_reason, &next.by_reason);
+            more(&mut sum.batch_fill, &next.batch_fill);
+            more(&mut sum.pass_fill, &next.pass_fill);
+            sum.batches += next.batches;
+            sum.passes += next.passes;
+            sum.failed_checks += next.failed_checks;
+            sum.async_submitted += next.async_submitted;
+            sum
+        });
+    sum.map(Counters)
+}
+
+/// The process that a file of counters (`PID.json` or `PID.N.json`) belongs to.
+fn pid_of(path: &Path) -> Option<u32> {
+    path.file_name()?.to_str()?.split_once('.')?.0.parse().ok()
+}
+
+/// Reads a file of counters, again if it is written at that moment.
+fn snapshot(path: &Path) -> Snapshot {
+    for _ in 0..1000 {
+        let document = fs::read_to_string(path).expect("counters");
         if let Some(snapshot) = Snapshot::from_json(&document) {
-            return Some(Counters(snapshot));
+            return snapshot;
         }
         thread::sleep(Duration::from_millis(1));
     }
-    panic!("the counters of process {pid} cannot be read");
+    panic!("{} cannot be read", path.display());
 }
 
 /// The path of a private key; its public key is beside it as `NAME.pub.pem`.
@@ -594,11 +599,17 @@ pub fn key(name: &str) -> PathBuf {
 /// The `openssl` command that makes a key.
 fn recipe(name: &str) -> String {
     let genpkey = |algorithm: &str, options: &[&str]| {
-        options.iter().fold(format!("genpkey -algorithm {algorithm}"), |command, option| {
-            format!("{command} -pkeyopt {option}")
-        })
+        options.iter().fold(
+            format!("genpkey -algorithm {algorithm}"),
+            |command, option| format!("{command} -pkeyopt {option}"),
+        )
     };
-    let bits = |name: &str| format!("rsa_keygen_bits:{}", name.split('-').next().expect("digits"));
+    let bits = |name: &str| {
+        format!(
+            "rsa_keygen_bits:{}",
+            name.split('-').next().expect("digits")
+        )
+    };
     match name {
         "p256" => genpkey("EC", &["ec_paramgen_curve:P-256"]),
         "p384" => genpkey("EC", &["ec_paramgen_curve:P-384"]),

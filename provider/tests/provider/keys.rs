@@ -24,9 +24,12 @@ impl Parts {
     /// The right key with these primes and this public exponent, which must be invertible.
     pub fn new(p: &BigNumRef, q: &BigNumRef, e: &BigNumRef) -> Parts {
         let mut lambda = number(0);
-        lambda.checked_mul(&minus_one(p), &minus_one(q), &mut context()).expect("memory");
+        lambda
+            .checked_mul(&minus_one(p), &minus_one(q), &mut context())
+            .expect("memory");
         let mut d = number(0);
-        d.mod_inverse(e, &lambda, &mut context()).expect("an invertible exponent");
+        d.mod_inverse(e, &lambda, &mut context())
+            .expect("an invertible exponent");
         let mut parts = Parts {
             n: product(p, q),
             e: copy(e),
@@ -78,7 +81,16 @@ impl Parts {
     }
 
     pub fn duplicate(&self) -> Parts {
-        let Parts { n, e, d, p, q, dp, dq, qinv } = self;
+        let Parts {
+            n,
+            e,
+            d,
+            p,
+            q,
+            dp,
+            dq,
+            qinv,
+        } = self;
         Parts {
             n: copy(n),
             e: copy(e),
@@ -117,7 +129,16 @@ impl Parts {
     /// The traditional encoding, RSAPrivateKey.
     pub fn der(&self) -> Vec<u8> {
         let mut body = vec![2, 1, 0];
-        let Parts { n, e, d, p, q, dp, dq, qinv } = self;
+        let Parts {
+            n,
+            e,
+            d,
+            p,
+            q,
+            dp,
+            dq,
+            qinv,
+        } = self;
         for part in [n, e, d, p, q, dp, dq, qinv] {
             let mut bytes = part.to_vec();
             if bytes.first().is_none_or(|first| first & 0x80 != 0) {
@@ -136,13 +157,17 @@ impl Parts {
     pub fn public(&self, m: &[u8]) -> Vec<u8> {
         let m = BigNum::from_slice(m).expect("a number");
         let mut power = number(0);
-        power.mod_exp(&m, &self.e, &self.n, &mut context()).expect("a power");
+        power
+            .mod_exp(&m, &self.e, &self.n, &mut context())
+            .expect("a power");
         self.block(&power)
     }
 
     /// A number as long as the modulus.
     pub fn block(&self, number: &BigNumRef) -> Vec<u8> {
-        number.to_vec_padded(self.n.num_bytes()).expect("a number that fits")
+        number
+            .to_vec_padded(self.n.num_bytes())
+            .expect("a number that fits")
     }
 }
 
@@ -166,7 +191,9 @@ fn tagged(tag: u8, content: &[u8]) -> Vec<u8> {
 /// A prime of exactly so many bits, with the highest two set.
 pub fn prime(bits: i32) -> BigNum {
     let mut prime = number(0);
-    prime.generate_prime(bits, false, None, None).expect("a prime");
+    prime
+        .generate_prime(bits, false, None, None)
+        .expect("a prime");
     prime
 }
 
@@ -175,7 +202,9 @@ pub fn coprime_prime(bits: i32, e: &BigNumRef) -> BigNum {
     loop {
         let prime = prime(bits);
         let mut divisor = number(0);
-        divisor.gcd(&minus_one(&prime), e, &mut context()).expect("memory");
+        divisor
+            .gcd(&minus_one(&prime), e, &mut context())
+            .expect("memory");
         if divisor == number(1) {
             return prime;
         }
@@ -216,7 +245,9 @@ pub fn minus_one(a: &BigNumRef) -> BigNum {
 
 fn remainder(a: &BigNumRef, modulus: &BigNumRef) -> BigNum {
     let mut remainder = number(0);
-    remainder.nnmod(a, modulus, &mut context()).expect("a modulus");
+    remainder
+        .nnmod(a, modulus, &mut context())
+        .expect("a modulus");
     remainder
 }
 

@@ -11,13 +11,13 @@ mod common;
 mod keys;
 mod worker;
 
-//mod async_jobs;
+mod async_jobs;
 mod bad_inputs;
 mod command;
 mod configuration;
-//mod contexts;
-//mod faults;
-//mod fork;
+mod contexts;
+mod faults;
+mod fork;
 mod threads;
 mod tls;
 mod unchanged;

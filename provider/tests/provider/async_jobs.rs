@@ -1,0 +1,154 @@
+//! OpenSSL's async jobs: many requests of one thread in flight, so that they fill lanes together.
+
+use crate::common::{Counters, Finished, Place};
+use crate::tls::Server;
+
+#[test]
+fn openssl_speed_keeps_jobs_in_flight() {
+    let place = Place::new();
+    for jobs in [8, 16, 64] {
+        let command = format!("speed -elapsed -seconds 1 -async_jobs {jobs} rsa2048");
+        let finished = place.lockstep(&command).succeed();
+        let counters = finished.counters();
+        expect_batches(&finished, &counters, 2.5);
+        // Before it starts its jobs, it tries each of them once without.
+        let submitted = counters.async_submitted;
+        assert!(
+            submitted + jobs >= counters.operations(),
+            "{finished} {counters:?}"
+        );
+        println!(
+            "speed -async_jobs {jobs}: {} signatures, {:.2} in a pass",
+            counters.of("rsa2048"),
+            counters.average_fill()
+        );
+    }
+}
+
+#[test]
+fn a_server_with_async_jobs_serves_many_clients() {
+    let place = Place::new();
+    let server = Server::start(&place, "rsa2048", "-async", true);
+    std::thread::scope(|scope| {
+        for number in 0..8 {
+            let server = &server;
+            scope.spawn(move || {
+                let version = ["-tls1_2", "-tls1_3"][number % 2];
+                let client = server.client(version);
+                assert!(client.status.success(), "{client}");
+            });
+        }
+    });
+    let counters = server
+        .running
+        .wait_for_counters("signed for all", |c| c.of("rsa2048") >= 8);
+    assert_eq!(
+        (counters.of("rsa2048"), counters.async_submitted),
+        (8, 8),
+        "{counters:?}"
+    );
+    assert_eq!(counters.fallbacks(), 0, "{counters:?}");
+}
+
+#[test]
+fn jobs_of_clients_that_go_away_do_no_harm() {
+    let place = Place::new();
+    let mut server = Server::start(&place, "rsa4096", "-async", true);
+    server.disappoint(12);
+    let client = server.client("-tls1_3");
+    assert!(
+        client.status.success(),
+        "{client}\n{}",
+        server.running.describe()
+    );
+    assert!(server.running.is_alive());
+    let counters = server
+        .running
+        .wait_for_counters("signed", |c| c.of("rsa4096") >= 2);
+    assert!(counters.async_submitted >= 2, "{counters:?}");
+}
+
+#[test]
+fn beyond_the_bound_jobs_are_served_without_pausing() {
+    let place = Place::with_settings(&[("max_async", "3")]);
+    let program = place.compile("async");
+    let key = place.key("rsa2048");
+    let finished = place
+        .program(&program, &format!("fd {key} 32 4"))
+        .with_lockstep()
+        .succeed();
+    let counters = finished.counters();
+    assert_eq!(
+        counters.operations() + counters.fallbacks(),
+        32 * 4,
+        "{finished} {counters:?}"
+    );
+    assert!(counters.async_submitted > 0, "{finished} {counters:?}");
+    assert!(
+        counters.fallback("queue_full") > 0,
+        "{finished} {counters:?}"
+    );
+
+    let place = Place::with_settings(&[("max_async", "0")]);
+    let program = place.compile("async");
+    let key = place.key("rsa2048");
+    let finished = place
+        .program(&program, &format!("fd {key} 8 2"))
+        .with_lockstep()
+        .succeed();
+    let counters = finished.counters();
+    assert_eq!(
+        counters.fallback("queue_full"),
+        16,
+        "{finished} {counters:?}"
+    );
+    assert_eq!(counters.async_submitted, 0, "{finished} {counters:?}");
+}
+
+#[test]
+fn jobs_wake_by_descriptor_and_by_callback() {
+    let place = Place::new();
+    let program = place.compile("async");
+    let key = place.key("rsa2048");
+    for way in ["fd", "callback", "spin"] {
+        let finished = place
+            .program(&program, &format!("{way} {key} 32 10"))
+            .with_lockstep()
+            .succeed();
+        let counters = finished.counters();
+        finished.on_lanes("rsa2048", 320);
+        assert_eq!(counters.async_submitted, 320, "{finished}");
+        if way != "spin" {
+            expect_batches(&finished, &counters, 2.0);
+        }
+    }
+}
+
+#[test]
+fn jobs_may_be_abandoned() {
+    let place = Place::new();
+    let program = place.compile("async");
+    let key = place.key("rsa4096");
+    for way in ["abandon", "abandon-callback", "exit"] {
+        let finished = place
+            .program(&program, &format!("{way} {key} 24 1"))
+            .with_lockstep()
+            .succeed();
+        let counters = finished.counters();
+        // Stock OpenSSL never pauses a job.
+        assert!(finished.text().contains("24 pauses"), "{finished}");
+        assert_eq!(counters.fallbacks(), 0, "{finished} {counters:?}");
+        if way != "exit" {
+            // Afterwards the program signs in the usual way.
+            assert!(counters.of("rsa4096") >= 1, "{finished} {counters:?}");
+        }
+    }
+}
+
+/// Checks that lanes did it all, in shared batches.
+#[track_caller]
+fn expect_batches(finished: &Finished, counters: &Counters, fill: f64) {
+    assert!(counters.of("rsa2048") > 0, "{finished} {counters:?}");
+    assert_eq!(counters.fallbacks(), 0, "{finished} {counters:?}");
+    assert!(counters.average_fill() >= fill, "{finished} {counters:?}");
+}

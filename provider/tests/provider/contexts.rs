@@ -1,0 +1,79 @@
+//! Programs that load the module themselves: library contexts, unloading, parameters, and every
+//! order of taking things down.
+
+use crate::common::{Finished, Place, dist};
+
+/// Runs a way of `programs/contexts.c`.
+fn run(place: &Place, way: &str) -> Finished {
+    let program = place.compile("contexts");
+    let key = place.key("rsa2048");
+    let directory = dist();
+    let directory = directory.to_str().expect("a path in UTF-8");
+    place
+        .program(&program, &format!("{way} {key} {directory}"))
+        .with_counters()
+        .succeed()
+}
+
+#[test]
+fn two_library_contexts_share_the_engine() {
+    run(&Place::new(), "two").on_lanes("rsa2048", 40);
+}
+
+#[test]
+fn a_context_is_freed_while_another_signs() {
+    run(&Place::new(), "free-one").on_lanes("rsa2048", 60);
+}
+
+#[test]
+fn unloaded_and_loaded_again() {
+    run(&Place::new(), "reload").on_lanes("rsa2048", 50);
+}
+
+#[test]
+fn unloaded_while_a_key_and_an_operation_are_alive() {
+    run(&Place::new(), "unload-first").on_lanes("rsa2048", 3);
+}
+
+#[test]
+fn exit_without_any_cleanup() {
+    // The counters are written for each of the few signatures; nobody takes anything down.
+    for way in ["leave", "leave-at-once"] {
+        let counters = run(&Place::new(), way).counters();
+        assert!(
+            counters.of("rsa2048") > 0 && counters.fallbacks() == 0,
+            "{counters:?}"
+        );
+    }
+}
+
+#[test]
+fn parameters_tell_version_status_and_counters() {
+    run(&Place::new(), "parameters").on_lanes("rsa2048", 3);
+}
+
+#[test]
+fn unsuitable_parameters_are_refused() {
+    let counters = run(&Place::new(), "unsuitable").try_counters();
+    assert!(counters.is_none_or(|c| c.operations() == 0));
+}
+
+#[test]
+fn operations_are_duplicated_midway() {
+    run(&Place::new(), "duplicate").on_lanes("rsa2048", 8);
+}
+
+#[test]
+fn keys_are_duplicated_and_freed_in_any_order() {
+    run(&Place::new(), "keys").on_lanes("rsa2048", 6);
+}
+
+#[test]
+fn size_queries_and_short_buffers() {
+    run(&Place::new(), "buffers").on_lanes("rsa2048", 2);
+}
+
+#[test]
+fn property_queries_by_name_find_the_module() {
+    run(&Place::new(), "properties").on_lanes("rsa2048", 3);
+}

@@ -1,0 +1,113 @@
+//! Faults in the lanes (a module built with the feature `fault-injection`): the signature that leaves
+//! is right all the same, stock OpenSSL has computed it, and the counters say so.
+
+use std::path::PathBuf;
+
+use crate::common::{Place, key};
+use crate::worker::Jobs;
+
+/// The module that can be made to fail, as `cargo xtask test` builds it.
+fn faulty() -> Option<PathBuf> {
+    let directory = std::env::var_os("LOCKSTEP_FAULT_DIST").map(PathBuf::from);
+    if directory.is_none() {
+        println!("skipped: no LOCKSTEP_FAULT_DIST (cargo xtask test builds that module)");
+    }
+    directory
+}
+
+const POINTS: [&str; 6] = [
+    "Accumulator",
+    "Modulus",
+    "Exponent",
+    "Input",
+    "Recombined",
+    "LaneOrder",
+];
+
+#[test]
+fn no_fault_gets_out_of_a_lone_request() {
+    let Some(faulty) = faulty() else { return };
+    let place = Place::of(&faulty, &[]);
+    place.write("data", b"data");
+    for name in ["rsa1024", "rsa2048", "rsa3072", "rsa4096"] {
+        let key = place.key(name);
+        let sign = format!("dgst -sha256 -sign {key} data");
+        let expected = place.stock(&sign).succeed().stdout;
+        for point in POINTS {
+            for rest in ["0:0:0:0", "0:1:3:51", "0:0:7:17"] {
+                let fault = format!("{point}:{rest}");
+                let signed = place
+                    .lockstep(&sign)
+                    .env("LOCKSTEP_FAULT", &fault)
+                    .succeed();
+                assert!(signed.stdout == expected, "{fault} got out: {signed}");
+                let counters = signed.counters();
+                let caught = (counters.failed_checks, counters.fallback("check_failed"));
+                assert_eq!(caught, (1, 1), "{fault}: {counters:?}");
+                assert_eq!((counters.of(name), counters.fallbacks()), (1, 1), "{fault}");
+            }
+        }
+        // The same module without a fault is right by itself.
+        place.lockstep(&sign).succeed().on_lanes(name, 1);
+    }
+}
+
+#[test]
+fn no_fault_gets_out_of_a_batch_and_the_neighbours_are_spared() {
+    let Some(faulty) = faulty() else { return };
+    let place = Place::of(&faulty, &[]);
+    let mut jobs = Jobs::default();
+    for name in ["rsa2048", "rsa2048-b", "rsa2048-c"] {
+        jobs.add_key(&key(name));
+    }
+    for number in 0..240 {
+        jobs.sign(number % 3, format!("message {number}").as_bytes());
+    }
+    let (_, expected) = jobs.run(&place, 8, false);
+    for point in POINTS {
+        for request in 0..3 {
+            let fault = format!("{point}:{request}:1:5:20");
+            let process = jobs
+                .process(&place, 12)
+                .with_lockstep()
+                .env("LOCKSTEP_FAULT", &fault);
+            let finished = process.limit(120).succeed();
+            assert!(
+                jobs.answers(&place) == expected,
+                "{fault} got out: {finished}"
+            );
+            let counters = finished.counters();
+            assert_eq!(counters.of("rsa2048"), 240, "{fault}: {counters:?}");
+            assert!(counters.failed_checks > 0, "{fault}: {counters:?}");
+            assert_eq!(
+                counters.failed_checks,
+                counters.fallback("check_failed"),
+                "{fault}"
+            );
+            assert_eq!(counters.failed_checks, counters.fallbacks(), "{fault}");
+            // One request in a batch was struck, or two where lanes changed places.
+            let struck = if point == "LaneOrder" { 2 } else { 1 };
+            assert!(
+                counters.failed_checks <= struck * counters.batches,
+                "{fault}: {counters:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_fault_in_the_decryption_of_a_premaster_secret_is_repaired() {
+    let Some(faulty) = faulty() else { return };
+    let place = Place::of(&faulty, &[]);
+    let key = place.key("rsa2048");
+    place.write("secret", b"premaster");
+    place
+        .stock("pkeyutl -encrypt -pubin -inkey rsa2048.pub.pem -in secret -out sealed")
+        .succeed();
+    let opened = place
+        .lockstep(&format!("pkeyutl -decrypt -inkey {key} -in sealed"))
+        .env("LOCKSTEP_FAULT", "Recombined:0:0:2:2")
+        .succeed();
+    assert_eq!(opened.stdout, b"premaster");
+    assert_eq!(opened.counters().failed_checks, 1);
+}

@@ -1,0 +1,105 @@
+//! Processes that fork: before and after first use, with busy workers, and again.
+
+use std::collections::BTreeMap;
+
+use crate::common::{Counters, Finished, Place};
+
+/// Signatures that each process of `programs/fork.c` makes.
+const EACH: u64 = 20;
+
+#[test]
+fn fork_before_first_use() {
+    expect_family("before", 2, 2);
+}
+
+#[test]
+fn fork_after_first_use() {
+    expect_family("after", 2, 2);
+}
+
+#[test]
+fn fork_again_and_again() {
+    expect_family("nested", 4, 4);
+}
+
+#[test]
+fn fork_while_threads_sign() {
+    // 8 forks from a process with 4 threads that sign without pause.
+    let (finished, family) = family("threads");
+    assert_eq!(family.len(), 9, "{finished} {family:?}");
+    for (pid, counters) in &family {
+        if *pid == finished.pid {
+            assert!(
+                counters.of("rsa2048") > 0 && counters.fallbacks() == 0,
+                "{finished}"
+            );
+        } else {
+            counters.expect("rsa2048", EACH, &finished.to_string());
+        }
+    }
+}
+
+#[test]
+fn fork_while_async_jobs_are_paused() {
+    let (finished, family) = family("jobs");
+    assert_eq!(family.len(), 2, "{finished} {family:?}");
+    for (pid, counters) in &family {
+        assert!(
+            counters.of("rsa2048") >= EACH && counters.fallbacks() == 0,
+            "{pid} {finished}"
+        );
+    }
+}
+
+#[test]
+fn openssl_speed_with_two_processes() {
+    let place = Place::new();
+    let finished = place
+        .lockstep("speed -elapsed -seconds 1 -multi 2 rsa2048")
+        .succeed();
+    let busy: Vec<u64> = finished
+        .all_counters()
+        .values()
+        .map(|c| c.of("rsa2048"))
+        .filter(|c| *c > 100)
+        .collect();
+    assert_eq!(busy.len(), 2, "{finished} {busy:?}");
+}
+
+#[test]
+fn a_server_that_forks_for_every_client() {
+    // nginx and PostgreSQL work like this: load in the master, sign in children.
+    expect_family("master", 5, 4);
+}
+
+/// Runs a way of `programs/fork.c`; its processes and how many of them sign are known.
+#[track_caller]
+fn expect_family(way: &str, processes: usize, signers: usize) {
+    let (finished, family) = family(way);
+    let signed: Vec<&Counters> = family.values().filter(|c| c.operations() > 0).collect();
+    let told = finished
+        .text()
+        .lines()
+        .filter(|line| line.starts_with("process "))
+        .count();
+    assert_eq!(
+        (told, signed.len()),
+        (processes, signers),
+        "{finished} {family:?}"
+    );
+    for counters in signed {
+        counters.expect("rsa2048", EACH, &finished.to_string());
+    }
+}
+
+fn family(way: &str) -> (Finished, BTreeMap<u32, Counters>) {
+    let place = Place::new();
+    let program = place.compile("fork");
+    let key = place.key("rsa2048");
+    let finished = place
+        .program(&program, &format!("{way} {key} {EACH}"))
+        .with_lockstep()
+        .succeed();
+    let family = finished.all_counters();
+    (finished, family)
+}
