@@ -11,6 +11,8 @@
 //! [`process`] owns the engine of this process. `docs/decisions/0001-overlay.md` says why.
 
 mod async_job;
+#[cfg(feature = "fault-injection")]
+mod fault;
 mod ffi;
 mod overlay;
 mod params;

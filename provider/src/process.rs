@@ -27,6 +27,8 @@ pub fn attach(pairs: Vec<(String, String)>) -> Result<(), String> {
         eprintln!("{error}");
         error.to_string()
     })?;
+    #[cfg(feature = "fault-injection")]
+    crate::fault::arm().inspect_err(|error| eprintln!("{error}"))?;
     let _ = CONFIG.set(config);
     static AT_FORK: Once = Once::new();
     // SAFETY: the handler only stores to an atomic, which is safe after fork in any state.

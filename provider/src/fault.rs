@@ -1,0 +1,46 @@
+//! Faults on purpose (feature `fault-injection`, for tests only).
+//!
+//! `LOCKSTEP_FAULT=POINT:REQUEST:HALF:LIMB:BIT` strikes in every batch of the process, for example
+//! `Accumulator:0:1:7:51`; see [`lockstep_kernels::fault`].
+
+use lockstep_kernels::fault::{Fault, Point, arm_all_threads};
+
+/// Arms the fault that the environment names, if it names one.
+pub fn arm() -> Result<(), String> {
+    let Ok(text) = std::env::var("LOCKSTEP_FAULT") else {
+        return Ok(());
+    };
+    let fault = parse(&text).ok_or_else(|| format!("lockstep: LOCKSTEP_FAULT is '{text}'"))?;
+    arm_all_threads(fault);
+    Ok(())
+}
+
+fn parse(text: &str) -> Option<Fault> {
+    const POINTS: [Point; 6] = [
+        Point::Accumulator,
+        Point::Modulus,
+        Point::Exponent,
+        Point::Input,
+        Point::Recombined,
+        Point::LaneOrder,
+    ];
+    let (name, numbers) = text.split_once(':')?;
+    let point = POINTS
+        .into_iter()
+        .find(|point| format!("{point:?}") == name)?;
+    let numbers: Vec<usize> = numbers
+        .split(':')
+        .map(str::parse)
+        .collect::<Result<_, _>>()
+        .ok()?;
+    let [request, half, limb, bit] = numbers[..] else {
+        return None;
+    };
+    Some(Fault {
+        point,
+        request,
+        half,
+        limb,
+        bit: bit as u32,
+    })
+}
