@@ -136,6 +136,9 @@ pub mod keymgmt {
     pub const SELECT_PRIVATE_KEY: c_int = 0x01;
 }
 
+/// Id of `OSSL_FUNC_signature_newctx`.
+pub const SIGNATURE_NEWCTX: c_int = 1;
+
 /// `OSSL_CALLBACK`
 pub type Callback = unsafe extern "C" fn(params: *const Param, arg: *mut c_void) -> c_int;
 /// `OSSL_FUNC_core_get_params_fn`
@@ -161,6 +164,10 @@ pub type KeymgmtExport = unsafe extern "C" fn(
 ) -> c_int;
 /// `OSSL_FUNC_keymgmt_dup_fn`
 pub type KeymgmtDup = unsafe extern "C" fn(keydata: *const c_void, selection: c_int) -> *mut c_void;
+
+/// `OSSL_FUNC_signature_newctx_fn`
+pub type SignatureNewctx =
+    unsafe extern "C" fn(provctx: *mut c_void, propq: *const c_char) -> *mut c_void;
 
 /// `rsa_mod_exp` of an `RSA_METHOD`: r0 = i^d mod n by the CRT.
 pub type RsaModExp =

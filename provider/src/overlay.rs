@@ -2,16 +2,17 @@
 //!
 //! Only four kinds of key management function differ from stock, those through which key data
 //! comes into being: import, generate, load and duplicate. Each leaves behind a stock `RSA` object
-//! that [`rsa_method::adopt`] has given our method. Everything else, every signature and
-//! decryption function included, is the stock function itself, called by libcrypto directly.
+//! that [`rsa_method::adopt`] has given our method. The constructor of signature contexts drops the
+//! caller's property query. Everything else, every signature and decryption function included, is
+//! the stock function itself, called by libcrypto directly.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::OnceLock;
 
 use crate::ffi::{
     self, Algorithm, Callback, Dispatch, Function, KeymgmtDup, KeymgmtExport, KeymgmtFree,
-    KeymgmtGen, KeymgmtImport, KeymgmtLoad, KeymgmtNew, Param, keymgmt, operation,
+    KeymgmtGen, KeymgmtImport, KeymgmtLoad, KeymgmtNew, Param, SignatureNewctx, keymgmt, operation,
 };
 use crate::rsa_method;
 use crate::stock::{self, Stock};
@@ -57,6 +58,7 @@ struct Tables {
     asym_cipher: Vec<Algorithm>,
     rsa: KeyFunctions,
     rsa_pss: KeyFunctions,
+    new_signature: SignatureNewctx,
 }
 
 // SAFETY: the tables are immutable, live as long as the process and hold pointers to static data
@@ -76,10 +78,7 @@ impl Tables {
         let rsa_pss = stock.algorithm(operation::KEYMGMT, c"RSA-PSS")?;
         let signature = stock.algorithm(operation::SIGNATURE, c"RSA")?;
         let asym_cipher = stock.algorithm(operation::ASYM_CIPHER, c"RSA")?;
-        let as_is = |stock: Algorithm| Algorithm {
-            properties: FAST.as_ptr(),
-            ..stock
-        };
+        let newctx = stock::function(&stock::entries(&signature), ffi::SIGNATURE_NEWCTX)?;
         Some(Tables {
             rsa: KeyFunctions::new(stock, &rsa)?,
             rsa_pss: KeyFunctions::new(stock, &rsa_pss)?,
@@ -88,8 +87,16 @@ impl Tables {
                 wrapped(&rsa_pss, KeyType::RsaPss),
                 Algorithm::END,
             ],
-            signature: vec![as_is(signature), Algorithm::END],
-            asym_cipher: vec![as_is(asym_cipher), Algorithm::END],
+            signature: vec![signature_table(&signature), Algorithm::END],
+            asym_cipher: vec![
+                Algorithm {
+                    properties: FAST.as_ptr(),
+                    ..asym_cipher
+                },
+                Algorithm::END,
+            ],
+            // SAFETY: the function with this id has this type (core_dispatch.h).
+            new_signature: unsafe { std::mem::transmute::<Function, SignatureNewctx>(newctx) },
         })
     }
 
@@ -141,6 +148,36 @@ fn wrapped(algorithm: &Algorithm, key_type: KeyType) -> Algorithm {
         implementation: Vec::leak(table).as_ptr(),
         ..*algorithm
     }
+}
+
+/// The stock signature `algorithm` with our constructor.
+fn signature_table(algorithm: &Algorithm) -> Algorithm {
+    let mut table = stock::entries(algorithm);
+    for entry in &mut table {
+        if entry.id == ffi::SIGNATURE_NEWCTX {
+            // SAFETY: OSSL_DISPATCH stores functions of all types as `Function`, and libcrypto casts
+            // each back to the type that belongs to its id.
+            entry.function =
+                Some(unsafe { std::mem::transmute::<SignatureNewctx, Function>(new_signature) });
+        }
+    }
+    table.push(Dispatch::END);
+    Algorithm {
+        properties: FAST.as_ptr(),
+        implementation: Vec::leak(table).as_ptr(),
+        ..*algorithm
+    }
+}
+
+/// `OSSL_FUNC_signature_newctx`: without the property query that found us. The stock function would
+/// look for digests with it, in our private context, where only the default provider is:
+/// `provider=lockstep` finds none there.
+unsafe extern "C" fn new_signature(provctx: *mut c_void, _propq: *const c_char) -> *mut c_void {
+    let Some(tables) = tables() else {
+        return null_mut();
+    };
+    // SAFETY: the stock constructor with its own context; it takes NULL for no query.
+    unsafe { (tables.new_signature)(provctx, null()) }
 }
 
 /// The stock functions that make, fill, read and free the key data of one key type.
