@@ -22,7 +22,7 @@ pub enum Point {
 #[cfg(feature = "fault-injection")]
 pub use armed::{Fault, arm, arm_all_threads, disarm};
 #[cfg(feature = "fault-injection")]
-pub(crate) use armed::{begin_pass, half_lane, request, swap_lanes, touch};
+pub(crate) use armed::{begin_chunk, begin_pass, half_lane, request, swap_lanes, touch};
 
 #[cfg(feature = "fault-injection")]
 mod armed {
@@ -48,7 +48,9 @@ mod armed {
 
     thread_local! {
         static HERE: Cell<Option<Fault>> = const { Cell::new(None) };
-        /// First request and number of requests of the running pass.
+        /// First request of the running chunk: what the widest lanes take of a batch at once.
+        static CHUNK: Cell<usize> = const { Cell::new(0) };
+        /// First request, within the chunk, and number of requests of the running pass.
         static PASS: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
     }
     static EVERYWHERE: Mutex<Option<Fault>> = Mutex::new(None);
@@ -74,6 +76,11 @@ mod armed {
             .or_else(|| *EVERYWHERE.lock().expect("no panic under the lock"))
     }
 
+    /// Tells which request of the batch is in the first lane from now on.
+    pub(crate) fn begin_chunk(first: usize) {
+        CHUNK.set(first);
+    }
+
     /// Tells which requests the next half pass serves.
     pub(crate) fn begin_pass(first: usize, served: usize) {
         PASS.set((first, served));
@@ -81,13 +88,13 @@ mod armed {
 
     /// The lane of the fault where each request has one lane.
     pub(crate) fn request(fault: &Fault) -> Option<usize> {
-        Some(fault.request)
+        fault.request.checked_sub(CHUNK.get())
     }
 
     /// The lane of the fault where each request has two.
     pub(crate) fn half_lane(fault: &Fault) -> Option<usize> {
         let (first, served) = PASS.get();
-        let offset = fault.request.checked_sub(first)?;
+        let offset = request(fault)?.checked_sub(first)?;
         (offset < served).then_some(2 * offset + fault.half % 2)
     }
 
@@ -113,10 +120,11 @@ mod armed {
         let Some(fault) = current().filter(|fault| fault.point == Point::LaneOrder) else {
             return;
         };
-        if fault.request < lanes {
-            for limb in words.chunks_exact_mut(lanes) {
-                limb.swap(fault.request, (fault.request + 1) % lanes);
-            }
+        let Some(lane) = request(&fault).filter(|&lane| lane < lanes) else {
+            return;
+        };
+        for limb in words.chunks_exact_mut(lanes) {
+            limb.swap(lane, (lane + 1) % lanes);
         }
     }
 }
@@ -124,6 +132,9 @@ mod armed {
 #[cfg(not(feature = "fault-injection"))]
 mod unarmed {
     use super::Point;
+
+    #[inline(always)]
+    pub(crate) fn begin_chunk(_first: usize) {}
 
     #[inline(always)]
     pub(crate) fn begin_pass(_first: usize, _served: usize) {}
@@ -139,4 +150,4 @@ mod unarmed {
     pub(crate) fn swap_lanes(_words: &mut [u64], _lanes: usize) {}
 }
 #[cfg(not(feature = "fault-injection"))]
-pub(crate) use unarmed::{begin_pass, half_lane, request, swap_lanes, touch};
+pub(crate) use unarmed::{begin_chunk, begin_pass, half_lane, request, swap_lanes, touch};

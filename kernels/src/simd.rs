@@ -28,6 +28,7 @@ pub(crate) mod portable;
 pub(crate) unsafe trait Plain: Copy + 'static {}
 
 /// One backend's lanes. See the module documentation.
+#[allow(dead_code, reason = "each algorithm uses its part")]
 pub(crate) trait Simd: Copy + 'static {
     /// One limb of every lane.
     type Limb: Plain;

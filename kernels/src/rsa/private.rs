@@ -140,7 +140,8 @@ fn batch<W: Simd, H: Simd, const N: usize, const M: usize>(
     scratch: &mut Scratch,
     jobs: &mut [PrivateJob<'_>],
 ) {
-    for chunk in jobs.chunks_mut(W::LANES) {
+    for (turn, chunk) in jobs.chunks_mut(W::LANES).enumerate() {
+        fault::begin_chunk(turn * W::LANES);
         let mut arena = scratch.memory.arena();
         let before = arena.bytes_left();
         let mut wide = Wide::<W, N, M>::new(&mut arena);
