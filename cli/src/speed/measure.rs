@@ -21,6 +21,9 @@ const QUIET: f64 = 0.93;
 /// The share of the time that the system must have given to the thread.
 const GIVEN: f64 = 0.99;
 
+/// How many quiet slices make a figure.
+const ENOUGH: usize = 3;
+
 /// One look at the core.
 #[derive(Clone, Copy)]
 pub struct Reading {
@@ -114,19 +117,28 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// The medians of the quiet slices; of all, if none was quiet.
+    /// The medians of the quiet slices; where there are too few of these, the best quartiles of all,
+    /// as every disturbance makes a slice slower.
     pub fn of(slices: &[Slice]) -> Figure {
         let quiet: Vec<Slice> = slices.iter().copied().filter(|slice| slice.quiet).collect();
-        let counted = if quiet.is_empty() { slices } else { &quiet };
-        let median = |value: fn(&Slice) -> f64| {
-            quantile(&mut counted.iter().map(value).collect::<Vec<_>>(), 0.5)
+        let (counted, best) = match quiet.len() {
+            ENOUGH.. => (quiet.as_slice(), 0.5),
+            _ => (slices, 0.25),
+        };
+        let at = |share, value: fn(&Slice) -> f64| {
+            quantile(&mut counted.iter().map(value).collect::<Vec<_>>(), share)
         };
         Figure {
-            ops_per_s: median(|slice| slice.ops_per_s),
-            cycles_per_op: median(|slice| slice.cycles_per_op),
+            ops_per_s: at(1.0 - best, |slice| slice.ops_per_s),
+            cycles_per_op: at(best, |slice| slice.cycles_per_op),
             kept: quiet.len(),
             slices: slices.len(),
         }
+    }
+
+    /// Whether enough slices were quiet for their median.
+    pub fn is_quiet(&self) -> bool {
+        self.kept >= ENOUGH
     }
 }
 

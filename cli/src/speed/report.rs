@@ -158,8 +158,13 @@ impl Report {
                 format!("{}/{}", row.figure.kept, row.figure.slices),
             );
         }
-        if self.rows.iter().any(|row| row.figure.kept == 0) {
-            out.push_str("\nWhere no slice was quiet the figure is the median of all: the core was shared throughout.\n");
+        if self.rows.iter().any(|row| !row.figure.is_quiet()) {
+            out.push_str(
+                "
+Where fewer than three slices were quiet, others kept the core busy: the figure is the best \
+                 quartile of all slices.
+",
+            );
         }
         out
     }
