@@ -150,6 +150,10 @@ fn programs_work_on_when_the_module_refuses() {
         .with_lockstep()
         .env("LOCKSTEP_BACKEND", "")
         .succeed();
+    assert!(
+        worker.stderr.contains("lockstep: backend"),
+        "nothing refused: {worker}"
+    );
     assert_eq!(
         jobs.answers(&place),
         [Some(place.stock(&sign).succeed().stdout)],

@@ -4,7 +4,7 @@ use crate::common::{Finished, Place};
 
 #[test]
 fn nothing_is_lost_from_the_lists_of_algorithms() {
-    let place = Place::new();
+    let place = loaded();
     for list in [
         "-public-key-algorithms",
         "-key-managers",
@@ -36,7 +36,7 @@ fn nothing_is_lost_from_the_lists_of_algorithms() {
 
 #[test]
 fn keys_are_generated_and_checked() {
-    let place = Place::new();
+    let place = loaded();
     place.write("data", b"data");
     for command in [
         "genrsa -out new.pem 2048",
@@ -85,7 +85,7 @@ fn keys_are_generated_and_checked() {
 #[test]
 fn keys_that_were_made_by_the_module_compute_on_lanes() {
     // Signing at once with the key that our own key management made, without a file in between.
-    let place = Place::new();
+    let place = loaded();
     let request = "req -x509 -newkey rsa:2048 -noenc -keyout new.pem -out new.crt -subj /CN=x \
                    -propquery ?provider=lockstep";
     place.lockstep(request).succeed().on_lanes("rsa2048", 1);
@@ -94,7 +94,7 @@ fn keys_that_were_made_by_the_module_compute_on_lanes() {
 
 #[test]
 fn keys_are_converted_as_without() {
-    let place = Place::new();
+    let place = loaded();
     for key in ["rsa2048", "pss2048", "three-primes", "p256"] {
         let pem = place.key(key);
         same(&place, &format!("pkey -in {pem}"));
@@ -132,7 +132,7 @@ fn keys_are_converted_as_without() {
 
 #[test]
 fn certificates_are_requested_signed_and_verified() {
-    let place = Place::new();
+    let place = loaded();
     let (authority, key) = (place.key("rsa3072"), place.key("rsa2048"));
     place
         .lockstep(&format!(
@@ -159,7 +159,7 @@ fn certificates_are_requested_signed_and_verified() {
 
 #[test]
 fn cms_and_smime_sign_and_decrypt() {
-    let place = Place::new();
+    let place = loaded();
     let key = place.key("rsa2048");
     place
         .stock(&format!(
@@ -208,7 +208,7 @@ fn cms_and_smime_sign_and_decrypt() {
 
 #[test]
 fn pkcs12_files_open_on_either_side() {
-    let place = Place::new();
+    let place = loaded();
     let key = place.key("rsa2048");
     place
         .stock(&format!(
@@ -225,7 +225,7 @@ fn pkcs12_files_open_on_either_side() {
 
 #[test]
 fn other_signatures_and_exchanges_are_untouched() {
-    let place = Place::new();
+    let place = loaded();
     place.write("data", b"data");
     let (p256, p384) = (place.key("p256"), place.key("p384"));
     for (key, name) in [(&p256, "p256"), (&p384, "p384")] {
@@ -268,7 +268,7 @@ fn other_signatures_and_exchanges_are_untouched() {
 
 #[test]
 fn public_keys_encrypt_verify_and_recover() {
-    let place = Place::new();
+    let place = loaded();
     let key = place.key("rsa2048");
     place.write("digest", &[7; 32]);
     place
@@ -294,6 +294,18 @@ fn public_keys_encrypt_verify_and_recover() {
     place
         .lockstep(&format!("pkeyutl -sign {public} -in digest"))
         .fail();
+}
+
+/// A place whose configuration does load the module, or equal results would prove nothing.
+fn loaded() -> Place {
+    let place = Place::new();
+    let key = place.key("rsa2048");
+    place.write("message", b"message");
+    place
+        .lockstep(&format!("dgst -sha256 -sign {key} message"))
+        .succeed()
+        .on_lanes("rsa2048", 1);
+    place
 }
 
 /// Runs a command with and without the module: equal output, and both succeed.

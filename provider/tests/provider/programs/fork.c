@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 
 static EVP_PKEY *key;
+static const char *key_path;
 static int count;
 static atomic_int stop;
 
@@ -48,10 +49,23 @@ static void fork_signer(void) {
     }
 }
 
-static void *sign_on(void *arg) {
-    (void)arg;
-    while (!atomic_load(&stop))
-        sign(NULL, key, 7);
+/* Signs without pause, with a key and a context of its own. A forked child must not inherit locks of
+ * OpenSSL that are held (stock OpenSSL hangs then), so nothing is fetched or looked up in here. */
+static void *sign_on(void *started) {
+    unsigned char digest[32] = {1}, first[1024], next[1024];
+    size_t length = sizeof first;
+    EVP_PKEY *own = read_key(NULL, key_path);
+    EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new(own, NULL);
+    CHECK(ctx && EVP_PKEY_sign_init(ctx) == 1);
+    CHECK(EVP_PKEY_sign(ctx, first, &length, digest, sizeof digest) == 1);
+    pthread_barrier_wait(started);
+    while (!atomic_load(&stop)) {
+        size_t again = sizeof next;
+        CHECK(EVP_PKEY_sign(ctx, next, &again, digest, sizeof digest) == 1);
+        CHECK(again == length && memcmp(first, next, length) == 0);
+    }
+    EVP_PKEY_CTX_free(ctx);
+    EVP_PKEY_free(own);
     return NULL;
 }
 
@@ -64,7 +78,7 @@ static int run(void *arg) {
 int main(int argc, char **argv) {
     CHECK(argc == 4);
     const char *way = argv[1];
-    key = read_key(NULL, argv[2]);
+    key = read_key(NULL, key_path = argv[2]);
     count = atoi(argv[3]);
     alarm(50);
 
@@ -89,8 +103,11 @@ int main(int argc, char **argv) {
         }
     } else if (strcmp(way, "threads") == 0) {
         pthread_t threads[4];
+        pthread_barrier_t started;
+        CHECK(pthread_barrier_init(&started, NULL, 5) == 0);
         for (int i = 0; i < 4; i++)
-            CHECK(pthread_create(&threads[i], NULL, sign_on, NULL) == 0);
+            CHECK(pthread_create(&threads[i], NULL, sign_on, &started) == 0);
+        pthread_barrier_wait(&started);
         for (int i = 0; i < 8; i++) {
             usleep(20000);
             fork_signer();
