@@ -12,8 +12,10 @@ use lockstep_engine::{Config, Snapshot};
 use crate::ffi::{self, CORE_GET_PARAMS, CoreGetParams, CoreHandle, Dispatch, Function, Param};
 use crate::process;
 
-/// Counters told as parameters, and where each comes from.
-const COUNTERS: &[(&CStr, fn(&Snapshot) -> u64)] = &[
+/// The name of a parameter that tells a counter, and where it comes from.
+type Counter = (&'static CStr, fn(&Snapshot) -> u64);
+
+const COUNTERS: &[Counter] = &[
     (c"lockstep-operations", Snapshot::operations),
     (c"lockstep-batches", |s| s.batches),
     (c"lockstep-passes", |s| s.passes),
