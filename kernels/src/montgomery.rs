@@ -28,10 +28,13 @@
 //! using advanced vector instructions architectures" (2012) for the almost-Montgomery form; the
 //! blocking is ours.
 
-use crate::simd::{Simd, inlined, opaque};
+use crate::simd::{Simd, inlined, opaque, opaque_count};
 
 /// Rows of a multiplication taken in one sweep.
 const ROWS: usize = 2;
+
+/// Columns in a turn of the inner loop.
+const TURN: usize = 8;
 
 /// The spare bits that the bounds above need: R ≥ 2^8·n.
 pub(crate) const fn check_slack(limbs: usize, modulus_bits: usize) {
@@ -60,8 +63,10 @@ impl<S: Simd> Work<S> for Idle {
 
 /// Where the columns of a multiplication or reduction live between sweeps.
 trait Columns<S: Simd> {
-    /// Column `c` of the rows of `block`, as the rows before left it.
-    fn load(&self, s: S, block: usize, c: usize) -> S::Limb;
+    /// Column `c` < N of the rows of `block`, as the rows before left it.
+    fn load(&self, block: usize, c: usize) -> S::Limb;
+    /// The same for column N + `t`, `t` < 2.
+    fn load_above(&self, s: S, block: usize, t: usize) -> S::Limb;
     /// Puts it back.
     fn store(&mut self, block: usize, c: usize, value: S::Limb);
     /// Stores limb `i` of the result.
@@ -76,13 +81,22 @@ struct Sliding<'a, S: Simd, const N: usize> {
 
 impl<S: Simd, const N: usize> Columns<S> for Sliding<'_, S, N> {
     #[inline(always)]
-    fn load(&self, s: S, _block: usize, c: usize) -> S::Limb {
-        if c < N { self.window[c] } else { s.zero() }
+    fn load(&self, _block: usize, c: usize) -> S::Limb {
+        debug_assert!(c < N);
+        // SAFETY: the trait asks for c < N.
+        unsafe { *self.window.get_unchecked(c) }
+    }
+
+    #[inline(always)]
+    fn load_above(&self, s: S, _block: usize, _t: usize) -> S::Limb {
+        s.zero()
     }
 
     #[inline(always)]
     fn store(&mut self, _block: usize, c: usize, value: S::Limb) {
-        self.window[c - ROWS] = value;
+        debug_assert!((ROWS..N + ROWS).contains(&c));
+        // SAFETY: callers store the columns from 2 to N + 1.
+        unsafe { *self.window.get_unchecked_mut(c - ROWS) = value }
     }
 
     #[inline(always)]
@@ -99,10 +113,15 @@ struct InPlace<'a, S: Simd, const N: usize> {
 
 impl<S: Simd, const N: usize> Columns<S> for InPlace<'_, S, N> {
     #[inline(always)]
-    fn load(&self, _s: S, block: usize, c: usize) -> S::Limb {
+    fn load(&self, block: usize, c: usize) -> S::Limb {
         debug_assert!(ROWS * block + c < 2 * N);
-        // SAFETY: `square_columns` asserts 2·N columns; block < N/ROWS and c < N + ROWS.
+        // SAFETY: `square_columns` asserts 2·N columns; block < N/2 and c < N + 2.
         unsafe { *self.product.get_unchecked(ROWS * block + c) }
+    }
+
+    #[inline(always)]
+    fn load_above(&self, _s: S, block: usize, t: usize) -> S::Limb {
+        self.load(block, N + t)
     }
 
     #[inline(always)]
@@ -236,10 +255,13 @@ impl<'a, S: Simd, const N: usize> Sweep<'a, S, N> {
 
     #[inline(always)]
     fn column(&mut self, s: S, mut sum: S::Limb, c: usize) -> S::Limb {
+        debug_assert!(c < N);
         if let Some(a) = self.a {
-            sum = self.ab.column(s, sum, a[c]);
+            // SAFETY: callers take columns below N.
+            sum = self.ab.column(s, sum, unsafe { *a.get_unchecked(c) });
         }
-        self.nm.column(s, sum, self.n[c])
+        // SAFETY: as above.
+        self.nm.column(s, sum, unsafe { *self.n.get_unchecked(c) })
     }
 
     #[inline(always)]
@@ -281,41 +303,42 @@ fn rows<S: Simd, const N: usize>(
         Some((a, _)) => Some(a),
         None => None,
     };
+    // Unrolled further than written, longer sweeps would spill.
+    let end = if N <= 20 || factors.is_none() {
+        N
+    } else {
+        opaque_count(N)
+    };
     let mut b = block_rows(0);
-    let sums = [columns.load(s, 0, 0), columns.load(s, 0, 1)];
+    let sums = [columns.load(0, 0), columns.load(0, 1)];
     let mut head_now = head(s, sums, a, b, n, k0);
 
     for block in 0..N / 2 - 1 {
         let mut sweep = Sweep::<S, N>::new(n, a, head_now.m, b);
         // The columns that decide the next rows' m come first.
-        let sum = s.add(columns.load(s, block, 2), head_now.carry);
+        let sum = s.add(columns.load(block, 2), head_now.carry);
         let sum2 = sweep.column(s, sum, 2);
-        let sum = columns.load(s, block, 3);
+        let sum = columns.load(block, 3);
         let sum3 = sweep.column(s, sum, 3);
         b = block_rows(block + 1);
         head_now = head(s, [sum2, sum3], sweep.a, b, sweep.n, k0);
         work.step(s);
 
-        let mut c = 4;
-        if !(N - 4).is_multiple_of(4) {
-            for u in 0..2 {
-                let sum = columns.load(s, block, c + u);
-                let sum = sweep.column(s, sum, c + u);
-                columns.store(block, c + u, sum);
-            }
-            c += 2;
+        for c in 4..4 + (N - 4) % TURN {
+            let sum = sweep.column(s, columns.load(block, c), c);
+            columns.store(block, c, sum);
         }
-        while c < N {
-            for u in 0..4 {
-                let sum = columns.load(s, block, c + u);
-                let sum = sweep.column(s, sum, c + u);
-                columns.store(block, c + u, sum);
+        let mut c = 4 + (N - 4) % TURN;
+        while c < end {
+            for c in c..c + TURN {
+                let sum = sweep.column(s, columns.load(block, c), c);
+                columns.store(block, c, sum);
             }
-            c += 4;
+            c += TURN;
         }
-        let sum = columns.load(s, block, N);
+        let sum = columns.load_above(s, block, 0);
         columns.store(block, N, sweep.column_n(s, sum));
-        let sum = columns.load(s, block, N + 1);
+        let sum = columns.load_above(s, block, 1);
         columns.store(block, N + 1, sweep.column_above_n(s, sum));
     }
 
@@ -324,20 +347,20 @@ fn rows<S: Simd, const N: usize>(
     let mut sweep = Sweep::<S, N>::new(n, a, head_now.m, b);
     let mut carry = head_now.carry;
     let mut c = 2;
-    while c < N {
+    while c < end {
         for u in 0..2 {
-            let sum = columns.load(s, block, c + u);
+            let sum = columns.load(block, c + u);
             let sum = s.add(sweep.column(s, sum, c + u), carry);
             columns.finish(c + u - 2, s.low_bits(sum));
             carry = s.carry(sum);
         }
         c += 2;
     }
-    let sum = columns.load(s, block, N);
+    let sum = columns.load_above(s, block, 0);
     let sum = s.add(sweep.column_n(s, sum), carry);
     columns.finish(N - 2, s.low_bits(sum));
     carry = s.carry(sum);
-    let sum = columns.load(s, block, N + 1);
+    let sum = columns.load_above(s, block, 1);
     let sum = s.add(sweep.column_above_n(s, sum), carry);
     columns.finish(N - 1, s.low_bits(sum));
 }

@@ -115,6 +115,23 @@ pub(crate) fn opaque<T>(reference: &T) -> &T {
     reference
 }
 
+/// The same number, of which the optimiser no longer knows the value.
+#[inline(always)]
+pub(crate) fn opaque_count(count: usize) -> usize {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        let mut count = count;
+        // SAFETY: the assembly is empty.
+        unsafe {
+            core::arch::asm!("/* {0} */", inout(reg) count,
+                options(nomem, nostack, preserves_flags));
+        }
+        count
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    count
+}
+
 /// Gives a closure with an attribute a name: attributes are accepted on arguments only.
 #[inline(always)]
 pub(crate) fn inlined<F>(closure: F) -> F {
