@@ -79,6 +79,22 @@ fn main() {
         if !bits.is_empty() && !bits.contains(&size.bits()) {
             continue;
         }
+        let mut best = [u128::MAX; 2];
+        for _ in 0..20 {
+            let start = Instant::now();
+            let key = key(size);
+            best[0] = best[0].min(start.elapsed().as_nanos());
+            let random = vec![0x5a; Blinding::random_bytes(size)];
+            let start = Instant::now();
+            assert!(Blinding::new(key.public(), &random).is_some());
+            best[1] = best[1].min(start.elapsed().as_nanos());
+        }
+        println!(
+            "{:>6} {} us per key, {} us per new blinding pair",
+            size.bits(),
+            best[0] / 1000,
+            best[1] / 1000
+        );
         let key = key(size);
         let mut random = 1u64;
         let mut bytes = |count: usize| -> Vec<u8> {

@@ -286,7 +286,7 @@ impl<'a, S: Simd, const N: usize> Sweep<'a, S, N> {
 fn rows<S: Simd, const N: usize>(
     s: S,
     mut columns: impl Columns<S>,
-    factors: Option<(&[S::Limb; N], &[S::Limb; N])>,
+    factors: Option<[&[S::Limb; N]; 2]>,
     work: &mut impl Work<S>,
     n: &[S::Limb; N],
     k0: S::Limb,
@@ -295,14 +295,14 @@ fn rows<S: Simd, const N: usize>(
     let block_rows = inlined(
         #[inline(always)]
         |block: usize| match factors {
-            Some((_, b)) => [b[2 * block], b[2 * block + 1]],
+            Some([_, b]) => [b[2 * block], b[2 * block + 1]],
             None => [s.zero(); 2],
         },
     );
-    let a = match factors {
-        Some((a, _)) => Some(a),
-        None => None,
-    };
+    let a = factors.map(
+        #[inline(always)]
+        |[a, _]| a,
+    );
     // Unrolled further than written, longer sweeps would spill.
     let end = if N <= 20 || factors.is_none() {
         N
@@ -382,7 +382,7 @@ pub(crate) fn multiply<S: Simd, const N: usize>(
         #[inline(always)]
         || {
             out.fill(s.zero());
-            rows(s, Sliding { window: out }, Some((a, b)), &mut Idle, n, *k0);
+            rows(s, Sliding { window: out }, Some([a, b]), &mut Idle, n, *k0);
         },
     );
 }

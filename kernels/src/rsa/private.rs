@@ -375,8 +375,8 @@ fn half_pass<W: Simd, S: Simd, const N: usize, const M: usize>(
     power.run(s, size.bits() / 2);
 
     // Out of Montgomery form: a multiplication by 1 leaves at most n.
-    low.fill(s.zero());
-    low[0] = s.splat(1);
+    words_mut(low).fill(0);
+    words_mut(low)[..S::LANES].fill(1);
     multiply(s, high, power.power, low, power.n, power.k0);
     for request in first..(first + served).min(jobs.len()) {
         for (half, to) in [&mut wide.m_p, &mut wide.m_q].into_iter().enumerate() {
