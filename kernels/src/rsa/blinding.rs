@@ -28,8 +28,8 @@ impl Blinding {
     /// How often a pair may be squared before it is replaced, as OpenSSL has it.
     pub const MAX_USES: u32 = 32;
 
-    /// How many random bytes [`Blinding::new`] wants: enough that reducing them modulo n leaves a bias
-    /// below 2^−128.
+    /// How many random bytes a pair takes: enough that reducing them modulo n leaves a bias below
+    /// 2^−128.
     pub const fn random_bytes(size: Size) -> usize {
         size.bytes() + 16
     }
@@ -39,7 +39,15 @@ impl Blinding {
     /// `None` for any other length, and where the random number has no inverse (which a working
     /// generator never shows).
     pub fn new(key: &PublicKey, random: &[u8]) -> Option<Self> {
-        if random.len() != Self::random_bytes(key.size()) {
+        Self::several(key, random, 1)?.pop()
+    }
+
+    /// `count` pairs from as many times [`random_bytes`](Self::random_bytes) random bytes, for the
+    /// price of one inversion, which is most of a pair's.
+    ///
+    /// `None` as for [`new`](Self::new), if any of them fails.
+    pub fn several(key: &PublicKey, random: &[u8], count: usize) -> Option<Vec<Self>> {
+        if random.len() != count * Self::random_bytes(key.size()) {
             return None;
         }
         match key.size() {
@@ -76,56 +84,92 @@ impl fmt::Debug for Blinding {
     }
 }
 
+/// One pair for each piece of `random`, the inverses by Montgomery's trick: one inversion of the
+/// product of all, and three multiplications each.
+///
 /// Constant time in `random`; variable in the public exponent.
-fn generate<const WORDS: usize>(key: &PublicKey, random: &[u8]) -> Option<Blinding> {
+fn generate<const WORDS: usize>(key: &PublicKey, random: &[u8]) -> Option<Vec<Blinding>> {
     let size = key.size();
-    let integer = |limbs: &[u64]| {
-        let mut bytes = [0; 512];
-        let bytes = &mut bytes[..size.bytes()];
-        bytes_from_limbs(bytes, limbs, 1);
-        Uint::<WORDS>::from_be_slice(bytes)
-    };
-    let limbs = |value: &Uint<WORDS>| {
-        let mut bytes = [0; 512];
-        let bytes = &mut bytes[..size.bytes()];
-        for (chunk, word) in bytes.rchunks_exact_mut(8).zip(value.as_words()) {
-            chunk.copy_from_slice(&word.to_be_bytes());
-        }
-        let mut limbs = SecretWords::zeroed(size.limbs());
-        limbs_from_bytes(&mut limbs, 1, bytes);
-        zeroize::Zeroize::zeroize(bytes);
-        limbs
-    };
-
-    let n = integer(&key.modulus.limbs);
+    let n = integer::<WORDS>(size, &key.modulus.limbs);
     let modulus: Odd<Uint<WORDS>> = Option::from(Odd::new(n))?;
     let params = FixedMontyParams::new_vartime(modulus);
+    // R mod n for the lanes' R brings a value into the lanes' Montgomery form.
+    let form = FixedMontyForm::new(&integer(size, &key.modulus.one), &params);
+    let to_lanes = |value: FixedMontyForm<WORDS>| limbs(size, &(value * form).retrieve());
 
-    // r = high·2^bits + low mod n. The Montgomery form of `high` is the first term.
+    let bases: Vec<_> = random
+        .chunks_exact(Blinding::random_bytes(size))
+        .map(|random| reduce(size, random, &params))
+        .collect();
+    // before[i] = r_0 ⋯ r_(i−1)
+    let mut before = Vec::with_capacity(bases.len());
+    let mut product = FixedMontyForm::one(&params);
+    for base in &bases {
+        before.push(product);
+        product *= base;
+    }
+    let inverse: Option<Uint<WORDS>> = product.retrieve().invert_odd_mod(&modulus).into();
+    // rest = 1/(r_0 ⋯ r_i)
+    let mut rest = FixedMontyForm::new(&inverse?, &params);
+    let mut pairs = Vec::with_capacity(bases.len());
+    for (base, before) in bases.iter().zip(&before).rev() {
+        pairs.push(Blinding {
+            size,
+            hide: to_lanes(power(base, key)),
+            reveal: to_lanes(rest * before),
+            uses: 0,
+        });
+        rest *= base;
+    }
+    Some(pairs)
+}
+
+/// high·2^bits + low mod n, for the two parts of `random`, in Montgomery form.
+fn reduce<const WORDS: usize>(
+    size: Size,
+    random: &[u8],
+    params: &FixedMontyParams<WORDS>,
+) -> FixedMontyForm<WORDS> {
     let (high, low) = random.split_at(16);
     let mut wide = [0; 512];
     wide[size.bytes() - 16..size.bytes()].copy_from_slice(high);
-    let high = FixedMontyForm::new(&Uint::from_be_slice(&wide[..size.bytes()]), &params);
-    let high = FixedMontyForm::new(high.as_montgomery(), &params);
-    let low = FixedMontyForm::new(&Uint::from_be_slice(low), &params);
+    // The Montgomery form of `high` is the first term.
+    let high = FixedMontyForm::new(&Uint::from_be_slice(&wide[..size.bytes()]), params);
+    let high = FixedMontyForm::new(high.as_montgomery(), params);
     zeroize::Zeroize::zeroize(&mut wide);
-    let r = high + low;
+    high + FixedMontyForm::new(&Uint::from_be_slice(low), params)
+}
 
-    // R mod n for the lanes' R brings both into the lanes' Montgomery form.
-    let form = FixedMontyForm::new(&integer(&key.modulus.one), &params);
-    let mut power = r;
+/// base^e for the key's public exponent.
+fn power<const WORDS: usize>(
+    base: &FixedMontyForm<WORDS>,
+    key: &PublicKey,
+) -> FixedMontyForm<WORDS> {
+    let mut power = *base;
     for i in (0..key.exponent_bits() - 1).rev() {
         power = power.square();
         if key.exponent_bit(i) {
-            power *= &r;
+            power *= base;
         }
     }
-    let inverse: Option<Uint<WORDS>> = r.retrieve().invert_odd_mod(&modulus).into();
-    let inverse = FixedMontyForm::new(&inverse?, &params);
-    Some(Blinding {
-        size,
-        hide: limbs(&(power * form).retrieve()),
-        reveal: limbs(&(inverse * form).retrieve()),
-        uses: 0,
-    })
+    power
+}
+
+fn integer<const WORDS: usize>(size: Size, limbs: &[u64]) -> Uint<WORDS> {
+    let mut bytes = [0; 512];
+    let bytes = &mut bytes[..size.bytes()];
+    bytes_from_limbs(bytes, limbs, 1);
+    Uint::from_be_slice(bytes)
+}
+
+fn limbs<const WORDS: usize>(size: Size, value: &Uint<WORDS>) -> SecretWords {
+    let mut bytes = [0; 512];
+    let bytes = &mut bytes[..size.bytes()];
+    for (chunk, word) in bytes.rchunks_exact_mut(8).zip(value.as_words()) {
+        chunk.copy_from_slice(&word.to_be_bytes());
+    }
+    let mut limbs = SecretWords::zeroed(size.limbs());
+    limbs_from_bytes(&mut limbs, 1, bytes);
+    zeroize::Zeroize::zeroize(bytes);
+    limbs
 }
