@@ -166,14 +166,11 @@ impl CpuRequest {
 impl Cpu {
     /// One RSA batch: blinding pairs out of each key's pool, the kernel, blinding pairs back.
     fn run_rsa(&self, scratch: &mut Scratch, jobs: &mut [Job<Cpu>]) {
-        let mut blindings: Vec<Option<Box<Blinding>>> = Vec::with_capacity(jobs.len());
-        for job in &mut *jobs {
-            let CpuRequest::RsaPrivate { key, .. } = &job.request;
-            let blinding = key.blinding(self.epoch);
+        let mut blindings = self.blindings(jobs);
+        for (job, blinding) in jobs.iter_mut().zip(&blindings) {
             if blinding.is_none() {
                 job.answer = Some(Err(Declined::Randomness));
             }
-            blindings.push(blinding);
         }
 
         let mut lanes: Vec<PrivateJob<'_>> = Vec::with_capacity(jobs.len());
@@ -218,5 +215,29 @@ impl Cpu {
                 }
             });
         }
+    }
+
+    /// A blinding pair for each job, all of one key at a time: fresh ones are cheaper together.
+    fn blindings(&self, jobs: &[Job<Cpu>]) -> Vec<Option<Blinding>> {
+        let key_of = |job: &Job<Cpu>| match &job.request {
+            CpuRequest::RsaPrivate { key, .. } => key.clone(),
+        };
+        let mut blindings: Vec<Option<Blinding>> = Vec::new();
+        blindings.resize_with(jobs.len(), || None);
+        for first in 0..jobs.len() {
+            let key = key_of(&jobs[first]);
+            let same = |job: &Job<Cpu>| std::sync::Arc::ptr_eq(&key, &key_of(job));
+            if jobs[..first].iter().any(same) {
+                continue;
+            }
+            let count = jobs[first..].iter().filter(|job| same(job)).count();
+            let mut pairs = key.blindings(self.epoch, count).unwrap_or_default();
+            for (job, blinding) in jobs.iter().zip(&mut blindings).skip(first) {
+                if same(job) {
+                    *blinding = pairs.pop();
+                }
+            }
+        }
+        blindings
     }
 }

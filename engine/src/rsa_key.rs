@@ -27,7 +27,7 @@ pub struct RsaKey {
 
 struct Pair {
     epoch: Epoch,
-    blinding: Box<Blinding>,
+    blinding: Blinding,
 }
 
 impl RsaKey {
@@ -70,24 +70,33 @@ impl RsaKey {
         &self.private
     }
 
-    /// A pair that nobody else uses; `None` if one had to be made and the system gave no randomness.
-    pub(crate) fn blinding(&self, epoch: Epoch) -> Option<Box<Blinding>> {
+    /// `count` pairs that nobody else uses; `None` if some had to be made and the system gave no
+    /// randomness.
+    pub(crate) fn blindings(&self, epoch: Epoch, count: usize) -> Option<Vec<Blinding>> {
+        let mut blindings = Vec::with_capacity(count);
         for place in &self.pairs {
+            if blindings.len() == count {
+                return Some(blindings);
+            }
             let Ok(mut place) = unheld(place.try_lock()) else {
                 continue;
             };
             match place.take() {
-                Some(pair) if pair.epoch == epoch => return Some(pair.blinding),
+                Some(pair) if pair.epoch == epoch => blindings.push(pair.blinding),
                 // Another process, or an engine before this one, may use the same pair: wipe it.
                 Some(stale) => drop(stale),
                 None => {}
             }
         }
-        self.new_blinding()
+        let missing = count - blindings.len();
+        if missing > 0 {
+            blindings.extend(self.new_blindings(missing)?);
+        }
+        Some(blindings)
     }
 
     /// Gives a pair back for the next request, unless it has served its time.
-    pub(crate) fn return_blinding(&self, epoch: Epoch, blinding: Box<Blinding>) {
+    pub(crate) fn return_blinding(&self, epoch: Epoch, blinding: Blinding) {
         if blinding.needs_refresh() {
             return;
         }
@@ -102,13 +111,14 @@ impl RsaKey {
         }
     }
 
-    fn new_blinding(&self) -> Option<Box<Blinding>> {
-        let mut random = Zeroizing::new(vec![0; Blinding::random_bytes(self.size())]);
+    fn new_blindings(&self, count: usize) -> Option<Vec<Blinding>> {
+        let bytes = count * Blinding::random_bytes(self.size());
+        let mut random = Zeroizing::new(vec![0; bytes]);
         // The few values without an inverse are tried again.
         for _ in 0..4 {
             getrandom::fill(&mut random).ok()?;
-            if let Some(blinding) = Blinding::new(self.public(), &random) {
-                return Some(Box::new(blinding));
+            if let Some(blindings) = Blinding::several(self.public(), &random, count) {
+                return Some(blindings);
             }
         }
         None
