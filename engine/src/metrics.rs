@@ -18,7 +18,7 @@
 //! | `failed_checks` | results that did not pass their check; equals `fallbacks.check_failed` |
 //! | `write_errors` | failed attempts to write the file |
 //!
-//! The file is written before an answer is delivered, so it counts whatever a caller has seen. Under
+//! The file comes with the first count. It is written before an answer is delivered, so it counts whatever a caller has seen. Under
 //! sustained load (thousands of batches without a pause) it may lag by a few milliseconds.
 
 use std::fmt::Write as _;
@@ -28,7 +28,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use crate::queue::Waits;
@@ -224,7 +224,10 @@ pub(crate) struct Metrics {
     pub(crate) paused: Arc<AtomicUsize>,
     by_reason: [AtomicU64; REASONS],
     write_errors: AtomicU64,
-    publisher: Option<Publisher>,
+    /// Where the file goes, and whether it stays.
+    directory: Option<(PathBuf, bool)>,
+    /// Made by the first count, so that an engine nobody used leaves no file.
+    publisher: OnceLock<Option<Publisher>>,
 }
 
 impl Metrics {
@@ -235,7 +238,7 @@ impl Metrics {
         directory: Option<&Path>,
         keep: bool,
     ) -> Metrics {
-        let mut metrics = Metrics {
+        Metrics {
             backend,
             slots,
             by_shape: [const { AtomicU64::new(0) }; SHAPES],
@@ -249,16 +252,9 @@ impl Metrics {
             paused: Arc::default(),
             by_reason: [const { AtomicU64::new(0) }; REASONS],
             write_errors: AtomicU64::new(0),
-            publisher: None,
-        };
-        if let Some(directory) = directory {
-            match Publisher::create(directory, keep) {
-                Ok(publisher) => metrics.publisher = Some(publisher),
-                Err(_) => add(&metrics.write_errors, 1),
-            }
-            metrics.publish();
+            directory: directory.map(|directory| (directory.to_owned(), keep)),
+            publisher: OnceLock::new(),
         }
-        metrics
     }
 
     pub(crate) fn batch(&self, shape: usize, requests: usize, pass: usize) {
@@ -297,7 +293,8 @@ impl Metrics {
             pid: u64::from(process::id()),
             started: self
                 .publisher
-                .as_ref()
+                .get()
+                .and_then(Option::as_ref)
                 .map_or(0, |publisher| publisher.started),
             slots: self.slots as u64,
             by_shape: self.by_shape.each_ref().map(load),
@@ -316,22 +313,34 @@ impl Metrics {
         }
     }
 
-    /// Brings the file up to date, if there is one.
+    /// Brings the file up to date, if there is to be one.
     pub(crate) fn publish(&self) {
-        if let Some(publisher) = &self.publisher {
+        let Some((directory, keep)) = &self.directory else {
+            return;
+        };
+        let publisher = self
+            .publisher
+            .get_or_init(|| match Publisher::create(directory, *keep) {
+                Ok(publisher) => Some(publisher),
+                Err(_) => {
+                    add(&self.write_errors, 1);
+                    None
+                }
+            });
+        if let Some(publisher) = publisher {
             publisher.publish(self, false);
         }
     }
 
     /// Removes the file, or leaves it with the last counts if it is to be kept.
     pub(crate) fn unpublish(&self) {
-        match &self.publisher {
-            Some(publisher) if publisher.keep => publisher.publish(self, true),
-            Some(publisher) => {
+        match self.publisher.get() {
+            Some(Some(publisher)) if publisher.keep => publisher.publish(self, true),
+            Some(Some(publisher)) => {
                 // Somebody else may have cleaned up before.
                 let _ = fs::remove_file(&publisher.path);
             }
-            None => {}
+            _ => {}
         }
     }
 }
@@ -624,6 +633,8 @@ mod tests {
         );
 
         let second = directory.metrics(false);
+        assert_eq!(read_stats(&directory.0).unwrap().len(), 1, "unused as yet");
+        second.publish();
         let stats = read_stats(&directory.0).unwrap();
         assert_eq!(stats.len(), 2, "two engines of one process");
         assert!(
@@ -638,7 +649,9 @@ mod tests {
         second.unpublish();
         assert_eq!(read_stats(&directory.0).unwrap().len(), 0);
         assert!(!path.exists());
-        directory.metrics(true).unpublish();
+        let kept = directory.metrics(true);
+        kept.publish();
+        kept.unpublish();
         assert!(path.exists(), "kept on request");
     }
 
@@ -664,6 +677,7 @@ mod tests {
         assert!(stats.iter().all(|stats| !stats.alive));
 
         let metrics = directory.metrics(false);
+        metrics.publish();
         let stats = read_stats(&directory.0).unwrap();
         let ours = stats
             .iter()
@@ -709,7 +723,15 @@ mod tests {
             metrics.publish();
         }
         let allowed = start.elapsed().as_millis() / MILLISECONDS_A_WRITE + 5000;
-        let writing = metrics.publisher.as_ref().unwrap().writing.lock().unwrap();
+        let writing = metrics
+            .publisher
+            .get()
+            .unwrap()
+            .as_ref()
+            .unwrap()
+            .writing
+            .lock()
+            .unwrap();
         assert!(u128::from(writing.sequence) <= allowed);
         drop(writing);
         metrics.unpublish();
