@@ -23,7 +23,12 @@ const ENTRIES: &[(&str, &[u32])] = &[
 /// How many stack accesses of whole vectors the multiply loops of a function may hold together, by the
 /// end of its short name; zero for all that are not listed. Each number was counted on a build whose
 /// speed had been measured.
-const STACK_ACCESSES: &[(&str, usize)] = &[];
+const STACK_ACCESSES: &[(&str, usize)] = &[
+    // Pointers and masks of the table look-up, reloaded once a turn; no limb among them.
+    ("<Power<Avx512Ifma, 10>>::square_and_choose", 4),
+    ("<Power<Avx512Ifma256, 10>>::square_and_choose", 4),
+    ("<Power<Avx512Ifma256, 20>>::square_and_choose", 4),
+];
 
 /// Code size of all kernels on hardware lanes together, in bytes. The portable oracle does not count.
 const CODE_SIZE: u64 = 256 * 1024;
