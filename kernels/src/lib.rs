@@ -12,6 +12,7 @@ pub mod gauge;
 mod layout;
 mod modexp;
 mod montgomery;
+pub mod nist;
 pub mod rsa;
 mod secret;
 mod simd;

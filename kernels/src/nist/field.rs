@@ -74,6 +74,7 @@ impl<L, const N: usize> AsTerm<L, N> for Loose<L, N> {
 }
 
 /// The 2·`N` columns of a product, on the way to being reduced.
+#[repr(C)]
 pub(crate) struct Product<L, const N: usize> {
     low: [L; N],
     high: [L; N],
@@ -81,22 +82,10 @@ pub(crate) struct Product<L, const N: usize> {
 
 impl<L: Copy, const N: usize> Product<L, N> {
     #[inline(always)]
-    pub(crate) fn column(&self, k: usize) -> L {
-        if k < N { self.low[k] } else { self.high[k - N] }
-    }
-
-    #[inline(always)]
-    pub(crate) fn set(&mut self, k: usize, value: L) {
-        if k < N {
-            self.low[k] = value;
-        } else {
-            self.high[k - N] = value;
-        }
-    }
-
-    #[inline(always)]
-    pub(crate) fn update(&mut self, k: usize, f: impl FnOnce(L) -> L) {
-        self.set(k, f(self.column(k)));
+    pub(crate) fn column(&mut self, k: usize) -> &mut L {
+        debug_assert!(k < 2 * N);
+        // SAFETY: k < 2·N, and the two arrays lie side by side; the pointer may reach both.
+        unsafe { &mut *core::ptr::from_mut(self).cast::<L>().add(k) }
     }
 }
 
@@ -115,6 +104,8 @@ pub(crate) trait Modulus<const N: usize>: Copy + 'static {
     const PAD: u64 = 0;
     /// R ≥ `LIMIT`·n: the bound of every value, in units of n.
     const LIMIT: u64 = 16;
+    /// Multiples of n, with columns that have borrowed [`LEND`] from the next.
+    const PADS: [[u64; N]; 16] = pads(&Self::VALUE);
 
     /// Adds a multiple of n·2^(52·i) that makes column `i` vanish modulo 2^52, and carries what remains
     /// of that column into the next.
@@ -125,17 +116,17 @@ pub(crate) trait Modulus<const N: usize>: Copy + 'static {
     #[inline(always)]
     fn row<S: Simd>(s: S, t: &mut Product<S::Limb, N>, i: usize) {
         let k0 = s.splat(Self::K0);
-        let m = s.mul_lo(k0, t.column(i), k0);
-        let carry = s.carry(t.column(i));
-        t.update(i + 1, |c| s.add(c, carry));
+        let lowest = *t.column(i);
+        let m = s.mul_lo(k0, lowest, k0);
+        *t.column(i + 1) = s.add(*t.column(i + 1), s.carry(lowest));
         each::<N>(inlined(
             #[inline(always)]
             |j| {
                 let n = s.splat(Self::VALUE[j]);
                 if j > 0 {
-                    t.update(i + j, |c| s.mul_lo(c, m, n));
+                    *t.column(i + j) = s.mul_lo(*t.column(i + j), m, n);
                 }
-                t.update(i + j + 1, |c| s.mul_hi(c, m, n));
+                *t.column(i + j + 1) = s.mul_hi(*t.column(i + j + 1), m, n);
             },
         ));
     }
@@ -143,7 +134,7 @@ pub(crate) trait Modulus<const N: usize>: Copy + 'static {
     /// A tight number below 1.01·n from a padded difference; see [`Field::weak`].
     #[inline(always)]
     fn weak<S: Simd>(s: S, a: Loose<S::Limb, N>) -> Tight<S::Limb, N> {
-        Field::<S, Self, N>::new(s).tight(a)
+        Field::<S, Self, N, true>::new(s).tight(a)
     }
 }
 
@@ -174,35 +165,51 @@ const fn pad<const N: usize>(n: &[u64; N], count: u64) -> [u64; N] {
     out
 }
 
+const fn pads<const N: usize>(n: &[u64; N]) -> [[u64; N]; 16] {
+    let mut out = [[0; N]; 16];
+    let mut k = 1;
+    while k < 16 {
+        out[k] = pad(n, k as u64);
+        k += 1;
+    }
+    out
+}
+
 /// Calls `body` for 0..`N`, written out: indices are constants and arrays stay in registers.
 #[inline(always)]
 pub(crate) fn each<const N: usize>(mut body: impl FnMut(usize)) {
     const { assert!(N <= 8) };
     macro_rules! call {
-        ($($i:literal)*) => { $(if $i < N { body($i); })* };
+        ($($i:literal)*) => { $(if const { $i < N } { body($i); })* };
     }
     call!(0 1 2 3 4 5 6 7);
 }
 
 /// Arithmetic modulo `M` in the lanes of `S`.
-pub(crate) struct Field<S: Simd, M: Modulus<N>, const N: usize> {
+///
+/// `HOT` arithmetic is written out where it is used, so that independent multiplications overlap; the
+/// other kind calls functions, which keeps the code small.
+pub(crate) struct Field<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool = false> {
     pub(crate) s: S,
     modulus: core::marker::PhantomData<M>,
 }
 
-impl<S: Simd, M: Modulus<N>, const N: usize> Clone for Field<S, M, N> {
+impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Clone for Field<S, M, N, HOT> {
     #[inline(always)]
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<S: Simd, M: Modulus<N>, const N: usize> Copy for Field<S, M, N> {}
+impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Copy for Field<S, M, N, HOT> {}
 
-impl<S: Simd, M: Modulus<N>, const N: usize> Field<S, M, N> {
+impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Field<S, M, N, HOT> {
     #[inline(always)]
     pub(crate) fn new(s: S) -> Self {
-        Self { s, modulus: core::marker::PhantomData }
+        Self {
+            s,
+            modulus: core::marker::PhantomData,
+        }
     }
 
     /// a·b/R. Bound: see the module documentation.
@@ -212,23 +219,45 @@ impl<S: Simd, M: Modulus<N>, const N: usize> Field<S, M, N> {
         a: &impl AsFactor<S::Limb, N>,
         b: &impl AsFactor<S::Limb, N>,
     ) -> Loose<S::Limb, N> {
+        if const { HOT && S::INLINE } {
+            self.mul_inlined(a.limbs(), b.limbs())
+        } else {
+            mul_outlined::<S, M, N>(self.s, a.limbs(), b.limbs())
+        }
+    }
+
+    /// a²/R. Bound: as [`mul`](Self::mul).
+    #[inline(always)]
+    pub(crate) fn sqr(self, a: &impl AsFactor<S::Limb, N>) -> Loose<S::Limb, N> {
+        if const { HOT && S::INLINE } {
+            self.sqr_inlined(a.limbs())
+        } else {
+            sqr_outlined::<S, M, N>(self.s, a.limbs())
+        }
+    }
+
+    #[inline(always)]
+    fn mul_inlined(self, a: &[S::Limb; N], b: &[S::Limb; N]) -> Loose<S::Limb, N> {
         let s = self.s;
-        let (a, b) = (a.limbs(), b.limbs());
-        let mut t = self.start();
+        let mut t = Product { low: [s.zero(); N], high: [s.zero(); N] };
         each::<N>(inlined(
             #[inline(always)]
             |i| {
+                t.low[i] = s.splat(M::START.0[i]);
+                t.high[i] = s.splat(M::START.1[i]);
+            },
+        ));
+        each::<N>(inlined(
+            #[inline(always)]
+            |i| {
+                let row = b[i];
                 each::<N>(inlined(
                     #[inline(always)]
-                    |j| {
-                        t.update(i + j, |c| s.mul_lo(c, a[j], b[i]));
-                    },
+                    |j| *t.column(i + j) = s.mul_lo(*t.column(i + j), a[j], row),
                 ));
                 each::<N>(inlined(
                     #[inline(always)]
-                    |j| {
-                        t.update(i + j + 1, |c| s.mul_hi(c, a[j], b[i]));
-                    },
+                    |j| *t.column(i + j + 1) = s.mul_hi(*t.column(i + j + 1), a[j], row),
                 ));
                 M::row(s, &mut t, i);
             },
@@ -236,22 +265,20 @@ impl<S: Simd, M: Modulus<N>, const N: usize> Field<S, M, N> {
         Loose(t.high)
     }
 
-    /// a²/R. Bound: as [`mul`](Self::mul).
-    ///
     /// N·(N−1)/2 products off the diagonal, doubled by an addition for each column.
     #[inline(always)]
-    pub(crate) fn sqr(self, a: &impl AsFactor<S::Limb, N>) -> Loose<S::Limb, N> {
+    fn sqr_inlined(self, a: &[S::Limb; N]) -> Loose<S::Limb, N> {
         let s = self.s;
-        let a = a.limbs();
         let mut t = Product { low: [s.zero(); N], high: [s.zero(); N] };
         each::<N>(inlined(
             #[inline(always)]
             |i| {
+                let row = a[i];
                 each::<N>(inlined(
                     #[inline(always)]
                     |j| {
                         if j > i {
-                            t.update(i + j, |c| s.mul_lo(c, a[i], a[j]));
+                            *t.column(i + j) = s.mul_lo(*t.column(i + j), a[j], row);
                         }
                     },
                 ));
@@ -259,7 +286,7 @@ impl<S: Simd, M: Modulus<N>, const N: usize> Field<S, M, N> {
                     #[inline(always)]
                     |j| {
                         if j > i {
-                            t.update(i + j + 1, |c| s.mul_hi(c, a[i], a[j]));
+                            *t.column(i + j + 1) = s.mul_hi(*t.column(i + j + 1), a[j], row);
                         }
                     },
                 ));
@@ -271,8 +298,10 @@ impl<S: Simd, M: Modulus<N>, const N: usize> Field<S, M, N> {
                         if start == 0 { twice } else { s.add(twice, s.splat(start)) }
                     },
                 );
-                t.update(2 * i, |c| s.mul_lo(double(c, Self::start_of(2 * i)), a[i], a[i]));
-                t.update(2 * i + 1, |c| s.mul_hi(double(c, Self::start_of(2 * i + 1)), a[i], a[i]));
+                let even = double(*t.column(2 * i), Self::start_of(2 * i));
+                *t.column(2 * i) = s.mul_lo(even, row, row);
+                let odd = double(*t.column(2 * i + 1), Self::start_of(2 * i + 1));
+                *t.column(2 * i + 1) = s.mul_hi(odd, row, row);
             },
         ));
         each::<N>(inlined(
@@ -284,21 +313,11 @@ impl<S: Simd, M: Modulus<N>, const N: usize> Field<S, M, N> {
 
     #[inline(always)]
     fn start_of(k: usize) -> u64 {
-        if k < N { M::START.0[k] } else { M::START.1[k - N] }
-    }
-
-    #[inline(always)]
-    fn start(self) -> Product<S::Limb, N> {
-        let s = self.s;
-        let mut t = Product { low: [s.zero(); N], high: [s.zero(); N] };
-        each::<N>(inlined(
-            #[inline(always)]
-            |i| {
-                t.low[i] = s.splat(M::START.0[i]);
-                t.high[i] = s.splat(M::START.1[i]);
-            },
-        ));
-        t
+        if k < N {
+            M::START.0[k]
+        } else {
+            M::START.1[k - N]
+        }
     }
 
     /// a + b.
@@ -322,10 +341,11 @@ impl<S: Simd, M: Modulus<N>, const N: usize> Field<S, M, N> {
         self.add(a, a)
     }
 
-    /// a + `K`·n − b, which must not be negative: b < (`K` − 0.01)·n.
+    /// a + k·n − b, for b < (k − 0.01)·n. `k` is a constant below 16.
     #[inline(always)]
-    pub(crate) fn sub<const K: u64>(
+    pub(crate) fn sub(
         self,
+        k: usize,
         a: &impl AsTerm<S::Limb, N>,
         b: &impl AsTerm<S::Limb, N>,
     ) -> Loose<S::Limb, N> {
@@ -334,26 +354,21 @@ impl<S: Simd, M: Modulus<N>, const N: usize> Field<S, M, N> {
         each::<N>(inlined(
             #[inline(always)]
             |i| {
-                let pad = const { pad(&M::VALUE, K) };
-                out[i] = s.add(out[i], s.sub(s.splat(pad[i]), b[i]));
+                out[i] = s.add(out[i], s.sub(s.splat(M::PADS[k][i]), b[i]));
             },
         ));
         Loose(out)
     }
 
-    /// `K`·n − a, which must not be negative.
+    /// k·n − a, for a ≤ k·n with limbs below 2^52 or a < (k − 0.01)·n. `k` is a constant below 16.
     #[inline(always)]
-    pub(crate) fn negate<const K: u64>(
-        self,
-        a: &impl AsTerm<S::Limb, N>,
-    ) -> Loose<S::Limb, N> {
+    pub(crate) fn negate(self, k: usize, a: &impl AsTerm<S::Limb, N>) -> Loose<S::Limb, N> {
         let s = self.s;
         let mut out = *a.columns();
         each::<N>(inlined(
             #[inline(always)]
             |i| {
-                let pad = const { pad(&M::VALUE, K) };
-                out[i] = s.sub(s.splat(pad[i]), out[i]);
+                out[i] = s.sub(s.splat(M::PADS[k][i]), out[i]);
             },
         ));
         Loose(out)
@@ -399,7 +414,12 @@ impl<S: Simd, M: Modulus<N>, const N: usize> Field<S, M, N> {
 
     /// `set` in the lanes of `mask`, `clear` in the others.
     #[inline(always)]
-    pub(crate) fn select(self, mask: S::Mask, set: &[S::Limb; N], clear: &[S::Limb; N]) -> [S::Limb; N] {
+    pub(crate) fn select(
+        self,
+        mask: S::Mask,
+        set: &[S::Limb; N],
+        clear: &[S::Limb; N],
+    ) -> [S::Limb; N] {
         let mut out = *clear;
         each::<N>(inlined(
             #[inline(always)]
@@ -441,13 +461,8 @@ impl<S: Simd, M: Modulus<N>, const N: usize> Field<S, M, N> {
 
     /// a mod n for a < (2 + `PAD`)·n.
     #[inline(always)]
-    pub(crate) fn reduced(self, mut a: Tight<S::Limb, N>) -> Tight<S::Limb, N> {
-        let n = self.constant(&M::VALUE).0;
-        let mut difference = [self.s.zero(); N];
-        for _ in 0..=M::PAD {
-            canonical(self.s, &mut a.0, &mut difference, &n);
-        }
-        a
+    pub(crate) fn reduced(self, a: Tight<S::Limb, N>) -> Tight<S::Limb, N> {
+        reduced::<S, M, N>(self.s, a)
     }
 
     /// Not zero in the lanes in which a ≢ 0.
@@ -476,14 +491,58 @@ impl<S: Simd, M: Modulus<N>, const N: usize> Field<S, M, N> {
     }
 }
 
+#[inline(never)]
+fn reduced<S: Simd, M: Modulus<N>, const N: usize>(
+    s: S,
+    mut a: Tight<S::Limb, N>,
+) -> Tight<S::Limb, N> {
+    s.enter(
+        #[inline(always)]
+        || {
+            let n = Field::<S, M, N>::new(s).constant(&M::VALUE).0;
+            let mut difference = [s.zero(); N];
+            for _ in 0..=M::PAD {
+                canonical(s, &mut a.0, &mut difference, &n);
+            }
+            a
+        },
+    )
+}
+
+#[inline(never)]
+fn mul_outlined<S: Simd, M: Modulus<N>, const N: usize>(
+    s: S,
+    a: &[S::Limb; N],
+    b: &[S::Limb; N],
+) -> Loose<S::Limb, N> {
+    s.enter(
+        #[inline(always)]
+        || Field::<S, M, N, true>::new(s).mul_inlined(a, b),
+    )
+}
+
+#[inline(never)]
+fn sqr_outlined<S: Simd, M: Modulus<N>, const N: usize>(
+    s: S,
+    a: &[S::Limb; N],
+) -> Loose<S::Limb, N> {
+    s.enter(
+        #[inline(always)]
+        || Field::<S, M, N, true>::new(s).sqr_inlined(a),
+    )
+}
+
 /// Not zero in the lanes in which one of the limbs is not.
 #[inline(always)]
 pub(crate) fn any<S: Simd>(s: S, limbs: &[S::Limb]) -> S::Limb {
     let zero = s.zero();
-    limbs.iter().fold(zero, inlined(
-        #[inline(always)]
-        |sum, &limb| s.or_xor(sum, limb, zero),
-    ))
+    limbs.iter().fold(
+        zero,
+        inlined(
+            #[inline(always)]
+            |sum, &limb| s.or_xor(sum, limb, zero),
+        ),
+    )
 }
 
 /// Lanes in which `a` is zero.

@@ -1,0 +1,134 @@
+//! Cycles for one operation on P-256 and P-384, for full and for nearly empty batches.
+//!
+//! `cargo run --release --example bench_nist [backend]`. Slices of about two milliseconds; the clock is
+//! measured before and after each by a chain of multiplies, and slices whose clocks differ are
+//! left out. The figure is the tenth percentile of the rest: what an undisturbed core does.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use lockstep_kernels::backend::Backend;
+use lockstep_kernels::gauge;
+use lockstep_kernels::nist::{Wide, p256, p384};
+
+const SLICES: usize = 200;
+const SLICE_SECONDS: f64 = 0.002;
+
+/// Hertz, from a chain of multiplies.
+fn clock() -> f64 {
+    let start = Instant::now();
+    let cycles = gauge::dependent_multiplies(2_000);
+    cycles as f64 / start.elapsed().as_secs_f64()
+}
+
+/// Cycles for one call of `run`.
+fn cycles(mut run: impl FnMut()) -> f64 {
+    run();
+    let start = Instant::now();
+    run();
+    let rounds = (SLICE_SECONDS / start.elapsed().as_secs_f64()).ceil() as usize;
+    let mut kept: Vec<f64> = (0..SLICES)
+        .filter_map(|_| {
+            let before = clock();
+            let start = Instant::now();
+            (0..rounds).for_each(|_| run());
+            let seconds = start.elapsed().as_secs_f64();
+            let after = clock();
+            let quiet = (before / after - 1.0).abs() < 0.02;
+            quiet.then_some(seconds * (before + after) / 2.0 / rounds as f64)
+        })
+        .collect();
+    kept.sort_by(f64::total_cmp);
+    kept.get(kept.len() / 10).copied().unwrap_or(f64::NAN)
+}
+
+macro_rules! bench_curve {
+    ($curve:ident, $backend:expr) => {{
+        const FILLS: [usize; 5] = [1, 4, 8, 32, 64];
+        let backend = $backend;
+        let wide = |i: usize| {
+            let mut bytes = [0x5a; 64];
+            bytes[..8].copy_from_slice(&(i as u64 * 0x9e37_79b9_7f4a_7c15).to_be_bytes());
+            bytes[24] = i as u8;
+            Wide::from_bytes(&bytes)
+        };
+        let seeds: Vec<Wide> = (0..64).map(wide).collect();
+        let nonces: Vec<Wide> = (64..128).map(wide).collect();
+        let mut made: Vec<_> = seeds.iter().map($curve::KeypairJob::new).collect();
+        $curve::keypair(backend, &mut made);
+        let keys: Vec<_> = made.iter().map(|job| job.result.clone().unwrap().unwrap()).collect();
+        let digest = [0xa5; $curve::BYTES];
+        let signatures: Vec<_> = {
+            let mut jobs: Vec<_> = keys
+                .iter()
+                .zip(&nonces)
+                .map(|((key, _), nonce)| $curve::SignJob::new(key, &digest, nonce))
+                .collect();
+            $curve::ecdsa_sign(backend, &mut jobs);
+            jobs.iter().map(|job| job.result.unwrap().unwrap()).collect()
+        };
+
+        println!("{} on {}: cycles for one operation", stringify!($curve), backend.name());
+        print!("{:10}", "requests");
+        FILLS.iter().for_each(|fill| print!("{fill:>10}"));
+        println!();
+        let row = |name: &str, run: &mut dyn FnMut(usize) -> f64| {
+            print!("{name:10}");
+            for fill in FILLS {
+                print!("{:>10.0}", run(fill) / fill as f64);
+            }
+            println!();
+        };
+        row("keypair", &mut |fill| {
+            let mut jobs: Vec<_> = seeds[..fill].iter().map($curve::KeypairJob::new).collect();
+            cycles(|| {
+                $curve::keypair(backend, &mut jobs);
+                black_box(&jobs);
+            })
+        });
+        row("sign", &mut |fill| {
+            let mut jobs: Vec<_> = keys[..fill]
+                .iter()
+                .zip(&nonces)
+                .map(|((key, _), nonce)| $curve::SignJob::new(key, &digest, nonce))
+                .collect();
+            cycles(|| {
+                $curve::ecdsa_sign(backend, &mut jobs);
+                black_box(&jobs);
+            })
+        });
+        row("verify", &mut |fill| {
+            let mut jobs: Vec<_> = keys[..fill]
+                .iter()
+                .zip(&signatures)
+                .map(|((_, key), signature)| $curve::VerifyJob::new(key, &digest, signature))
+                .collect();
+            let figure = cycles(|| {
+                $curve::ecdsa_verify_vartime(backend, &mut jobs);
+                black_box(&jobs);
+            });
+            assert!(jobs.iter().all(|job| job.result == Some(Ok(()))));
+            figure
+        });
+        row("ecdh", &mut |fill| {
+            let mut jobs: Vec<_> = keys[..fill]
+                .iter()
+                .zip(keys.iter().rev())
+                .map(|((key, _), (_, peer))| $curve::EcdhJob::new(key, peer))
+                .collect();
+            cycles(|| {
+                $curve::ecdh(backend, &mut jobs);
+                black_box(&jobs);
+            })
+        });
+    }};
+}
+
+fn main() {
+    let backend = match std::env::args().nth(1) {
+        Some(name) => Backend::from_name(&name).expect("a backend of this CPU"),
+        None => Backend::available()[0],
+    };
+    bench_curve!(p256, backend);
+    bench_curve!(p384, backend);
+}

@@ -1,0 +1,88 @@
+//! P-256 and P-384: key generation, ECDSA and ECDH, eight requests side by side.
+//!
+//! [`p256`] and [`p384`] have the same functions; each takes a slice of jobs of any length and leaves a
+//! result in every job. Jobs mix keys freely, and an error in one never changes another. Only
+//! [`ecdsa_verify_vartime`](p256::ecdsa_verify_vartime) may take a time that depends on its operands.
+#![doc = include_str!("../../docs/nist-curves.md")]
+
+mod batch;
+mod curve;
+mod field;
+mod inverse;
+mod multiple;
+pub mod nonce;
+mod point;
+#[cfg(test)]
+mod tests;
+mod types;
+
+pub use types::{
+    EcdhJob, Error, KeypairJob, PublicKey, SecretKey, SharedSecret, SignJob, Signature, VerifyJob,
+    WIDE_BYTES, Wide,
+};
+
+/// The module of a curve: the generic types and functions at its sizes.
+macro_rules! curve_module {
+    ($name:ident, $curve:ident, $limbs:literal, $bytes:literal, $doc:literal) => {
+        #[doc = $doc]
+        pub mod $name {
+            use super::batch;
+            use super::curve::$curve;
+            use crate::backend::Backend;
+
+            /// Bytes of a scalar or a coordinate.
+            pub const BYTES: usize = $bytes;
+
+            /// A secret scalar d.
+            pub type SecretKey = super::SecretKey<$bytes>;
+            /// A point.
+            pub type PublicKey = super::PublicKey<$bytes>;
+            /// An ECDSA signature.
+            pub type Signature = super::Signature<$bytes>;
+            /// The x of a Diffie–Hellman point.
+            pub type SharedSecret = super::SharedSecret<$bytes>;
+            /// A key pair to make.
+            pub type KeypairJob<'a> = super::KeypairJob<'a, $bytes>;
+            /// A digest to sign.
+            pub type SignJob<'a> = super::SignJob<'a, $bytes>;
+            /// A signature to check.
+            pub type VerifyJob<'a> = super::VerifyJob<'a, $bytes>;
+            /// A secret to agree on.
+            pub type EcdhJob<'a> = super::EcdhJob<'a, $bytes>;
+
+            /// Makes key pairs: d = seed mod n, Q = d·G.
+            ///
+            /// [`Error::Scalar`](super::Error::Scalar) where the seed is a multiple of n.
+            pub fn keypair(backend: Backend, jobs: &mut [KeypairJob<'_>]) {
+                batch::dispatch!(backend, jobs, batch::keypair::<_, $curve, $limbs, $bytes>);
+            }
+
+            /// Signs digests (FIPS 186-5, 6.4.1): (r, s) with k = nonce mod n.
+            ///
+            /// [`Error::Scalar`](super::Error::Scalar) where the key is not in 1..n,
+            /// [`Error::Nonce`](super::Error::Nonce) where k, r or s is zero: try another nonce.
+            pub fn ecdsa_sign(backend: Backend, jobs: &mut [SignJob<'_>]) {
+                batch::dispatch!(backend, jobs, batch::sign::<_, $curve, $limbs, $bytes>);
+            }
+
+            /// Checks signatures (FIPS 186-5, 6.4.2). All operands are taken to be public.
+            ///
+            /// [`Error::Point`](super::Error::Point) where the key is no point,
+            /// [`Error::Signature`](super::Error::Signature) where the signature is wrong.
+            pub fn ecdsa_verify_vartime(backend: Backend, jobs: &mut [VerifyJob<'_>]) {
+                batch::dispatch!(backend, jobs, batch::verify::<_, $curve, $limbs, $bytes>);
+            }
+
+            /// Agrees on secrets (SP 800-56A, 5.7.1.2): the x of d·Q.
+            ///
+            /// [`Error::Scalar`](super::Error::Scalar) where the key is not in 1..n,
+            /// [`Error::Point`](super::Error::Point) where the peer's key is no point.
+            pub fn ecdh(backend: Backend, jobs: &mut [EcdhJob<'_>]) {
+                batch::dispatch!(backend, jobs, batch::ecdh::<_, $curve, $limbs, $bytes>);
+            }
+        }
+    };
+}
+
+curve_module!(p256, P256, 5, 32, "P-256 (secp256r1, prime256v1).");
+curve_module!(p384, P384, 8, 48, "P-384 (secp384r1).");

@@ -1,0 +1,511 @@
+//! Requests in lanes: bytes in, points and scalars between, bytes out.
+//!
+//! A *group* is up to [`VECTORS`] vectors of requests, which share their inversions. A lane whose request
+//! is wrong computes on with a harmless value; so does one without a request.
+
+use super::curve::Curve;
+use super::field::{Factor, Field, Modulus, Tight, any, none};
+use super::inverse::invert_all;
+use super::multiple::{self, ENTRIES};
+use super::point::{Affine, Denominator, FieldOf, Point, add_assign_complete};
+use super::types::{
+    EcdhJob, Error, KeypairJob, PublicKey, SecretKey, SharedSecret, SignJob, Signature, VerifyJob,
+};
+use crate::layout::{bytes_from_limbs, limbs_from_bytes};
+use crate::secret::wipe;
+use crate::simd::{Plain, Simd, inlined, words, words_mut};
+
+/// Calls `function` with the lanes of a backend. A request takes one lane, half of what an RSA request takes.
+macro_rules! dispatch {
+    ($backend:expr, $jobs:expr, $function:expr) => {
+        match $backend.kind($jobs.len().div_ceil(2)) {
+            #[cfg(target_arch = "x86_64")]
+            $crate::backend::Kind::Avx512Ifma { wide, .. } => $function(wide, $jobs),
+            #[cfg(target_arch = "x86_64")]
+            $crate::backend::Kind::Avx512Ifma256(narrow) => $function(narrow, $jobs),
+            // Without vectors, lanes side by side gain nothing and make the code eight times as long.
+            $crate::backend::Kind::Portable(_) => {
+                $function($crate::simd::portable::Portable::<1>, $jobs)
+            }
+        }
+    };
+}
+pub(super) use dispatch;
+
+/// Vectors of a group.
+const VECTORS: usize = 8;
+
+/// A number of every lane.
+type Number<S, const N: usize> = [<S as Simd>::Limb; N];
+
+/// Numbers of every vector of a group, wiped when dropped.
+struct Numbers<L: Plain, const N: usize>([[L; N]; VECTORS]);
+
+impl<L: Plain, const N: usize> Numbers<L, N> {
+    fn new<S: Simd<Limb = L>>(s: S) -> Self {
+        Self([[s.zero(); N]; VECTORS])
+    }
+
+    /// Replaces the first `count` by their inverses; see [`invert_all`].
+    fn invert<S: Simd<Limb = L>, M: Modulus<N>>(&mut self, s: S, count: usize) {
+        let mut numbers = self.0.map(Factor);
+        let mut prefixes = numbers;
+        invert_all::<S, M, N>(s, &mut numbers[..count], &mut prefixes[..count]);
+        for (to, from) in self.0.iter_mut().zip(&numbers) {
+            *to = from.0;
+        }
+        for scratch in numbers.iter_mut().chain(&mut prefixes) {
+            wipe(words_mut(&mut scratch.0));
+        }
+    }
+}
+
+impl<L: Plain, const N: usize> Drop for Numbers<L, N> {
+    fn drop(&mut self) {
+        wipe(words_mut(self.0.as_flattened_mut()));
+    }
+}
+
+/// Makes key pairs.
+pub(super) fn keypair<S: Simd, C: Curve<N>, const N: usize, const BYTES: usize>(
+    s: S,
+    jobs: &mut [KeypairJob<'_, BYTES>],
+) {
+    for group in jobs.chunks_mut(VECTORS * S::LANES) {
+        let count = group.len().div_ceil(S::LANES);
+        let mut d = Numbers::<S::Limb, N>::new(s);
+        let mut bad = [s.zero(); VECTORS];
+        let (mut x, mut y, mut z) = (Numbers::new(s), Numbers::new(s), Numbers::new(s));
+        for (v, jobs) in group.chunks(S::LANES).enumerate() {
+            (d.0[v], bad[v]) =
+                wide_scalar::<S, C, N>(s, jobs.iter().map(|job| &job.seed.as_bytes()[..]));
+            let point = multiple::fixed::<S, C, N>(s, &d.0[v]);
+            (x.0[v], y.0[v], z.0[v]) = (point.x.0, point.y.0, point.z.0);
+        }
+        z.invert::<S, C::Field>(s, count);
+        for (v, jobs) in group.chunks_mut(S::LANES).enumerate() {
+            let (x, y) = to_affine::<S, C, N>(s, &x.0[v], &y.0[v], &z.0[v]);
+            for (lane, job) in jobs.iter_mut().enumerate() {
+                job.result = Some(if word::<S>(&bad[v], lane) != 0 {
+                    Err(Error::Scalar)
+                } else {
+                    let mut secret = SecretKey([0; BYTES]);
+                    store::<S, N>(&mut secret.0, &d.0[v], lane);
+                    let mut public = PublicKey {
+                        x: [0; BYTES],
+                        y: [0; BYTES],
+                    };
+                    store::<S, N>(&mut public.x, &x, lane);
+                    store::<S, N>(&mut public.y, &y, lane);
+                    Ok((secret, public))
+                });
+            }
+        }
+    }
+}
+
+/// Signs.
+pub(super) fn sign<S: Simd, C: Curve<N>, const N: usize, const BYTES: usize>(
+    s: S,
+    jobs: &mut [SignJob<'_, BYTES>],
+) {
+    for group in jobs.chunks_mut(VECTORS * S::LANES) {
+        let count = group.len().div_ceil(S::LANES);
+        let (mut k, mut x, mut z) = (Numbers::new(s), Numbers::new(s), Numbers::new(s));
+        let mut bad_nonce = [s.zero(); VECTORS];
+        for (v, jobs) in group.chunks(S::LANES).enumerate() {
+            let nonces = jobs.iter().map(|job| &job.nonce.as_bytes()[..]);
+            (k.0[v], bad_nonce[v]) = wide_scalar::<S, C, N>(s, nonces);
+            let point = multiple::fixed::<S, C, N>(s, &k.0[v]);
+            (x.0[v], z.0[v]) = (point.x.0, point.z.0);
+            s.enter(
+                #[inline(always)]
+                || k.0[v] = Field::<S, C::Order, N>::new(s).encode(&Factor(k.0[v])).0,
+            );
+        }
+        z.invert::<S, C::Field>(s, count);
+        k.invert::<S, C::Order>(s, count);
+        for (v, jobs) in group.chunks_mut(S::LANES).enumerate() {
+            let mut d = Numbers::<S::Limb, N>::new(s);
+            d.0[0] = load::<S, N>(s, jobs.iter().map(|job| &job.key.as_bytes()[..]));
+            let e = load_digests::<S, N, BYTES>(s, jobs.iter().map(|job| job.digest));
+            let signed =
+                sign_vector::<S, C, N>(s, &x.0[v], &z.0[v], &k.0[v], &d.0[0], &e, bad_nonce[v]);
+            for (lane, job) in jobs.iter_mut().enumerate() {
+                job.result = Some(if word::<S>(&signed.bad_key, lane) != 0 {
+                    Err(Error::Scalar)
+                } else if word::<S>(&signed.bad_nonce, lane) != 0 {
+                    Err(Error::Nonce)
+                } else {
+                    let mut signature = Signature {
+                        r: [0; BYTES],
+                        s: [0; BYTES],
+                    };
+                    store::<S, N>(&mut signature.r, &signed.r, lane);
+                    store::<S, N>(&mut signature.s, &signed.s, lane);
+                    Ok(signature)
+                });
+            }
+        }
+    }
+}
+
+/// A vector of signatures, and flags that are not zero where one failed.
+struct Signed<S: Simd, const N: usize> {
+    r: Number<S, N>,
+    s: Number<S, N>,
+    bad_key: S::Limb,
+    bad_nonce: S::Limb,
+}
+
+/// r = (x/z² mod p) mod n, s = (e + r·d)/k, given 1/z, 1/k (Montgomery form), d and e as they are.
+#[inline(never)]
+fn sign_vector<S: Simd, C: Curve<N>, const N: usize>(
+    s: S,
+    x: &Number<S, N>,
+    z_inverse: &Number<S, N>,
+    k_inverse: &Number<S, N>,
+    d: &Number<S, N>,
+    e: &Number<S, N>,
+    bad_nonce: S::Limb,
+) -> Signed<S, N> {
+    s.enter(
+        #[inline(always)]
+        || {
+            let f = FieldOf::<S, C, N>::new(s);
+            let o = Field::<S, C::Order, N>::new(s);
+            let z = Factor(*z_inverse);
+            let zz = f.factor(f.sqr(&z));
+            let x = f.decode(&f.factor(f.mul(&Factor(*x), &zz)));
+            let r = o.reduced(x);
+            // r·d/R·R by encoding d; then (r·d + e)·R·(1/k)/R.
+            let product = o.mul(&r, &o.encode(&Factor(*d)));
+            let sum = o.factor(o.add(&product, &Tight(*e)));
+            let signature = o.reduced(o.tight(o.mul(&sum, &Factor(*k_inverse))));
+            let zero =
+                |number: &Number<S, N>| s.select(none(s, any(s, number)), s.splat(1), s.zero());
+            Signed {
+                r: r.0,
+                s: signature.0,
+                bad_key: s.or_xor(o.is_not_below(d), zero(d), s.zero()),
+                bad_nonce: s.or_xor(
+                    s.or_xor(bad_nonce, zero(&r.0), s.zero()),
+                    zero(&signature.0),
+                    s.zero(),
+                ),
+            }
+        },
+    )
+}
+
+/// Checks signatures.
+pub(super) fn verify<S: Simd, C: Curve<N>, const N: usize, const BYTES: usize>(
+    s: S,
+    jobs: &mut [VerifyJob<'_, BYTES>],
+) {
+    let mut table = empty_table::<S, N>(s);
+    for group in jobs.chunks_mut(VECTORS * S::LANES) {
+        let count = group.len().div_ceil(S::LANES);
+        let mut inverse = Numbers::<S::Limb, N>::new(s);
+        let mut bad = [s.zero(); VECTORS];
+        for (v, jobs) in group.chunks(S::LANES).enumerate() {
+            let numerator = load::<S, N>(s, jobs.iter().map(|job| &job.signature.s[..]));
+            s.enter(
+                #[inline(always)]
+                || {
+                    let o = Field::<S, C::Order, N>::new(s);
+                    let usable;
+                    (usable, bad[v]) = valid_scalar::<S, C, N>(s, &numerator);
+                    inverse.0[v] = o.encode(&Factor(usable)).0;
+                },
+            );
+        }
+        inverse.invert::<S, C::Order>(s, count);
+        for (v, jobs) in group.chunks_mut(S::LANES).enumerate() {
+            let r = load::<S, N>(s, jobs.iter().map(|job| &job.signature.r[..]));
+            let e = load_digests::<S, N, BYTES>(s, jobs.iter().map(|job| job.digest));
+            let x = load::<S, N>(s, jobs.iter().map(|job| &job.key.x[..]));
+            let y = load::<S, N>(s, jobs.iter().map(|job| &job.key.y[..]));
+            let (key, bad_key) = valid_point::<S, C, N>(s, &x, &y);
+            let (usable_r, bad_r) = s.enter(
+                #[inline(always)]
+                || valid_scalar::<S, C, N>(s, &r),
+            );
+            let (u1, u2) = s.enter(
+                #[inline(always)]
+                || {
+                    let o = Field::<S, C::Order, N>::new(s);
+                    let w = Factor(inverse.0[v]);
+                    let u = inlined(
+                        #[inline(always)]
+                        |a: Number<S, N>| o.reduced(o.tight(o.mul(&Factor(a), &w))).0,
+                    );
+                    (u(e), u(usable_r))
+                },
+            );
+            let mut sum = multiple::variable::<S, C, N>(s, &mut table, &u2, &key);
+            let other = multiple::fixed::<S, C, N>(s, &u1);
+            let wrong = s.enter(
+                #[inline(always)]
+                || {
+                    let f = FieldOf::<S, C, N>::new(s);
+                    let denominator = Denominator::new(f, other.z);
+                    let lone = sum;
+                    let entry = Affine {
+                        x: other.x,
+                        y: other.y,
+                    };
+                    let never = s.any_bit(s.zero(), s.zero());
+                    add_assign_complete::<S, C, N>(s, &mut sum, &entry, &denominator, never);
+                    // u1·G is infinity where u1 is zero; u2·Q never is.
+                    let point = super::point::select(f, f.is_zero(&other.z), &lone, &sum);
+                    s.or_xor(
+                        differs_from_x::<S, C, N>(s, &point, &usable_r),
+                        s.or_xor(bad[v], bad_r, s.zero()),
+                        s.zero(),
+                    )
+                },
+            );
+            for (lane, job) in jobs.iter_mut().enumerate() {
+                job.result = Some(if word::<S>(&bad_key, lane) != 0 {
+                    Err(Error::Point)
+                } else if word::<S>(&wrong, lane) != 0 {
+                    Err(Error::Signature)
+                } else {
+                    Ok(())
+                });
+            }
+        }
+    }
+}
+
+/// Not zero in the lanes in which the point is infinity or its x modulo n is not r, for 0 < r < n.
+///
+/// Without inversion: X = r·Z², or X = (r + n)·Z² if r + n < p.
+#[inline(always)]
+fn differs_from_x<S: Simd, C: Curve<N>, const N: usize>(
+    s: S,
+    point: &Point<S::Limb, N>,
+    r: &Number<S, N>,
+) -> S::Limb {
+    let f = FieldOf::<S, C, N>::new(s);
+    let zz = f.factor(f.sqr(&point.z));
+    let differs = inlined(
+        #[inline(always)]
+        |x: &Tight<S::Limb, N>| {
+            let expected = f.tight(f.mul(&f.encode(x), &zz));
+            f.is_nonzero(&f.factor(f.sub(3, &point.x, &expected)))
+        },
+    );
+    let order = f.constant(&<C::Order as Modulus<N>>::VALUE);
+    let second = f.tight(f.add(&Tight(*r), &order));
+    let second_differs = s.or_xor(differs(&second), f.is_not_below(&second.0), s.zero());
+    let first_differs = differs(&Tight(*r));
+    let neither = s.select(none(s, second_differs), s.zero(), first_differs);
+    let finite = f.is_nonzero(&point.z);
+    s.select(none(s, finite), s.splat(1), neither)
+}
+
+/// Agrees on secrets.
+pub(super) fn ecdh<S: Simd, C: Curve<N>, const N: usize, const BYTES: usize>(
+    s: S,
+    jobs: &mut [EcdhJob<'_, BYTES>],
+) {
+    let mut table = empty_table::<S, N>(s);
+    for group in jobs.chunks_mut(VECTORS * S::LANES) {
+        let count = group.len().div_ceil(S::LANES);
+        let (mut x, mut z) = (Numbers::<S::Limb, N>::new(s), Numbers::new(s));
+        let mut bad_key = [s.zero(); VECTORS];
+        let mut bad_point = [s.zero(); VECTORS];
+        for (v, jobs) in group.chunks(S::LANES).enumerate() {
+            let mut d = Numbers::<S::Limb, N>::new(s);
+            d.0[0] = load::<S, N>(s, jobs.iter().map(|job| &job.key.as_bytes()[..]));
+            (d.0[0], bad_key[v]) = s.enter(
+                #[inline(always)]
+                || valid_scalar::<S, C, N>(s, &d.0[0]),
+            );
+            let peer_x = load::<S, N>(s, jobs.iter().map(|job| &job.peer.x[..]));
+            let peer_y = load::<S, N>(s, jobs.iter().map(|job| &job.peer.y[..]));
+            let peer;
+            (peer, bad_point[v]) = valid_point::<S, C, N>(s, &peer_x, &peer_y);
+            let point = multiple::variable::<S, C, N>(s, &mut table, &d.0[0], &peer);
+            (x.0[v], z.0[v]) = (point.x.0, point.z.0);
+        }
+        z.invert::<S, C::Field>(s, count);
+        for (v, jobs) in group.chunks_mut(S::LANES).enumerate() {
+            let mut shared = Numbers::<S::Limb, N>::new(s);
+            (shared.0[0], _) = to_affine::<S, C, N>(s, &x.0[v], &x.0[v], &z.0[v]);
+            for (lane, job) in jobs.iter_mut().enumerate() {
+                job.result = Some(if word::<S>(&bad_key[v], lane) != 0 {
+                    Err(Error::Scalar)
+                } else if word::<S>(&bad_point[v], lane) != 0 {
+                    Err(Error::Point)
+                } else {
+                    let mut secret = SharedSecret([0; BYTES]);
+                    store::<S, N>(&mut secret.0, &shared.0[0], lane);
+                    Ok(secret)
+                });
+            }
+        }
+    }
+    for entry in &mut table {
+        wipe(words_mut(&mut entry.x.0));
+        wipe(words_mut(&mut entry.y.0));
+    }
+}
+
+fn empty_table<S: Simd, const N: usize>(s: S) -> multiple::Table<S::Limb, N> {
+    let zero = Tight([s.zero(); N]);
+    [Affine { x: zero, y: zero }; ENTRIES]
+}
+
+/// (x/z², y/z³) as numbers below p, given 1/z.
+#[inline(never)]
+fn to_affine<S: Simd, C: Curve<N>, const N: usize>(
+    s: S,
+    x: &Number<S, N>,
+    y: &Number<S, N>,
+    z_inverse: &Number<S, N>,
+) -> (Number<S, N>, Number<S, N>) {
+    s.enter(
+        #[inline(always)]
+        || {
+            let f = FieldOf::<S, C, N>::new(s);
+            let z = Factor(*z_inverse);
+            let zz = f.factor(f.sqr(&z));
+            let zzz = f.factor(f.mul(&z, &zz));
+            let x = f.decode(&f.factor(f.mul(&Factor(*x), &zz)));
+            let y = f.decode(&f.factor(f.mul(&Factor(*y), &zzz)));
+            (x.0, y.0)
+        },
+    )
+}
+
+/// k = wide mod n, with 1 where that is zero; and a flag that is not zero there.
+///
+/// wide = high·R + low, so k·R = low·R + high·R·R.
+fn wide_scalar<'a, S: Simd, C: Curve<N>, const N: usize>(
+    s: S,
+    wides: impl Iterator<Item = &'a [u8]>,
+) -> (Number<S, N>, S::Limb) {
+    let mut halves = [[s.zero(); N]; 2];
+    for (lane, wide) in wides.enumerate() {
+        limbs_from_bytes(
+            &mut words_mut(halves.as_flattened_mut())[lane..],
+            S::LANES,
+            wide,
+        );
+    }
+    let result = s.enter(
+        #[inline(always)]
+        || {
+            let o = Field::<S, C::Order, N>::new(s);
+            let low = o.mul(
+                &Factor(halves[0]),
+                &o.constant(&<C::Order as Modulus<N>>::R2),
+            );
+            let high = o.encode(&o.encode(&Factor(halves[1])));
+            let k = o.decode(&o.factor(o.add(&low, &high))).0;
+            or_one(s, k, any(s, &k))
+        },
+    );
+    wipe(words_mut(halves.as_flattened_mut()));
+    result
+}
+
+/// The scalar, with 1 where it is not in 1..n; and a flag that is not zero there.
+#[inline(always)]
+fn valid_scalar<S: Simd, C: Curve<N>, const N: usize>(
+    s: S,
+    k: &Number<S, N>,
+) -> (Number<S, N>, S::Limb) {
+    let o = Field::<S, C::Order, N>::new(s);
+    let zero = s.zero();
+    let good = s.select(none(s, o.is_not_below(k)), any(s, k), zero);
+    or_one(s, *k, good)
+}
+
+/// `k` where `good` is not zero, 1 elsewhere; and a flag that is not zero there.
+#[inline(always)]
+fn or_one<S: Simd, const N: usize>(
+    s: S,
+    mut k: Number<S, N>,
+    good: S::Limb,
+) -> (Number<S, N>, S::Limb) {
+    let bad = none(s, good);
+    for (i, limb) in k.iter_mut().enumerate() {
+        *limb = s.select(bad, s.splat(u64::from(i == 0)), *limb);
+    }
+    (k, s.select(bad, s.splat(1), s.zero()))
+}
+
+/// The point in Montgomery form, with G where it is none of the curve; and a flag that is not zero there.
+///
+/// Its coordinates must be below p and y² = x³ − 3x + b. The order is prime, so nothing else is to be
+/// checked; infinity has no coordinates.
+#[inline(never)]
+fn valid_point<S: Simd, C: Curve<N>, const N: usize>(
+    s: S,
+    x: &Number<S, N>,
+    y: &Number<S, N>,
+) -> (Affine<S::Limb, N>, S::Limb) {
+    s.enter(
+        #[inline(always)]
+        || {
+            let f = FieldOf::<S, C, N>::new(s);
+            let too_large = s.or_xor(f.is_not_below(x), f.is_not_below(y), s.zero());
+            let (x, y) = (f.encode(&Factor(*x)), f.encode(&Factor(*y)));
+            let b = f.encode(&f.constant(&C::B));
+            let three = f.encode(&{
+                let mut three = [0; N];
+                three[0] = 3;
+                f.constant(&three)
+            });
+            // x(x² − 3) + b − y²: encoded numbers are below 1.1 (P-256) or 2.1 (P-384).
+            let slope = f.factor(f.sub(3, &f.sqr(&x), &three));
+            let right = f.add(&f.mul(&x, &slope), &b);
+            let off = f.is_nonzero(&f.factor(f.sub(3, &right, &f.sqr(&y))));
+            let bad_flag = s.or_xor(too_large, off, s.zero());
+            let good = none(s, bad_flag);
+            let generator = [
+                f.encode(&f.constant(&C::G.0)),
+                f.encode(&f.constant(&C::G.1)),
+            ];
+            let point = Affine {
+                x: Tight(f.select(good, &x.0, &generator[0].0)),
+                y: Tight(f.select(good, &y.0, &generator[1].0)),
+            };
+            (point, s.select(good, s.zero(), s.splat(1)))
+        },
+    )
+}
+
+/// The big-endian numbers, one to a lane; zero in lanes without.
+fn load<'a, S: Simd, const N: usize>(
+    s: S,
+    numbers: impl Iterator<Item = &'a [u8]>,
+) -> Number<S, N> {
+    let mut out = [s.zero(); N];
+    for (lane, bytes) in numbers.enumerate() {
+        limbs_from_bytes(&mut words_mut(&mut out)[lane..], S::LANES, bytes);
+    }
+    out
+}
+
+/// The leftmost bits of the digests, as many as n has (FIPS 186-5, 6.4.1, step 2).
+fn load_digests<'a, S: Simd, const N: usize, const BYTES: usize>(
+    s: S,
+    digests: impl Iterator<Item = &'a [u8]>,
+) -> Number<S, N> {
+    load::<S, N>(s, digests.map(|digest| &digest[..digest.len().min(BYTES)]))
+}
+
+/// The number in one lane as big-endian bytes.
+fn store<S: Simd, const N: usize>(bytes: &mut [u8], number: &Number<S, N>, lane: usize) {
+    bytes_from_limbs(bytes, &words(number)[lane..], S::LANES);
+}
+
+/// The word of one lane.
+fn word<S: Simd>(limb: &S::Limb, lane: usize) -> u64 {
+    words(core::slice::from_ref(limb))[lane]
+}

@@ -1,0 +1,397 @@
+//! Multiples of points in constant time: k·G by a table that all lanes share, k·P by a table per lane.
+//!
+//! Both write an odd k as Σ dᵢ·2^(w·i) with odd digits |dᵢ| < 2^w: no digit is zero, so nothing is ever skipped and
+//! no partial sum is infinity. For an even k they take n − k and negate the result.
+//!
+//! M. Joye, M. Tunstall, "Exponent recoding and regular exponentiation algorithms" (2009): with
+//! Kᵢ = ⌊k/2^(w·i)⌋ | 1, the digit dᵢ = (Kᵢ mod 2^(w+1)) − 2^w leaves (Kᵢ − dᵢ)/2^w = Kᵢ₊₁; so each digit depends on
+//! w + 1 bits of k alone, of which the lowest does not matter: bit w of them is the sign, the w − 1 below
+//! are the index (|dᵢ| − 1)/2, complemented where dᵢ is negative.
+
+use super::curve::Curve;
+use super::field::{Factor, Field, Tight, each};
+use super::inverse::invert_all;
+use super::point::{
+    Affine, FieldOf, Point, add_assign, add_assign_complete, add_assign_mixed,
+    add_assign_mixed_complete, double_times, odd_multiples,
+};
+use crate::simd::{Simd, inlined, words, words_mut};
+
+/// Window of k·G: (2^6 entries) a window, windows without doublings between them.
+pub(crate) const FIXED_WINDOW: usize = 7;
+const FIXED_ENTRIES: usize = 1 << (FIXED_WINDOW - 1);
+
+/// Window of k·P.
+const WINDOW: usize = 5;
+/// Entries of its table.
+pub(crate) const ENTRIES: usize = 1 << (WINDOW - 1);
+
+/// Windows of k·G.
+const fn fixed_windows(bits: usize) -> usize {
+    bits.div_ceil(FIXED_WINDOW)
+}
+
+/// k made odd, and the lanes in which that took n − k.
+struct Odd<S: Simd, const N: usize> {
+    k: [S::Limb; N],
+    negated: S::Mask,
+}
+
+#[inline(always)]
+fn make_odd<S: Simd, C: Curve<N>, const N: usize>(s: S, k: &[S::Limb; N]) -> Odd<S, N> {
+    let f = Field::<S, C::Order, N>::new(s);
+    let one = s.splat(1);
+    let other = f.tight(f.negate(1, &Tight(*k))).0;
+    let odd = s.any_bit(k[0], one);
+    // The mask of even lanes.
+    let negated = s.any_bit(s.sub(one, s.and(k[0], one)), one);
+    Odd {
+        k: f.select(odd, k, &other),
+        negated,
+    }
+}
+
+/// A digit: ±(2·index + 1).
+struct Digit<S: Simd> {
+    index: S::Limb,
+    negative: S::Mask,
+}
+
+/// The digit of the `w` bits of k from `bit` up, the highest of which is the sign.
+#[inline(always)]
+fn digit<S: Simd, const N: usize>(s: S, k: &[S::Limb; N], bit: usize, w: usize) -> Digit<S> {
+    let sign = s.splat(1 << (w - 1));
+    let all = s.splat((1 << (w - 1)) - 1);
+    let bits = bits(s, k, bit);
+    let low = s.and(bits, all);
+    let negative = s.any_bit(s.sub(sign, s.and(bits, sign)), sign);
+    Digit {
+        index: s.select(negative, s.sub(all, low), low),
+        negative,
+    }
+}
+
+/// ⌊k/2^bit⌋ mod 2^52, for limbs below 2^52.
+#[inline(always)]
+fn bits<S: Simd, const N: usize>(s: S, k: &[S::Limb; N], bit: usize) -> S::Limb {
+    let (limb, shift) = (bit / 52, bit % 52);
+    if shift == 0 {
+        return k[limb];
+    }
+    let up = s.splat(1 << (52 - shift));
+    let low = s.mul_hi(s.zero(), k[limb], up);
+    if limb + 1 < N {
+        s.mul_lo(low, k[limb + 1], up)
+    } else {
+        low
+    }
+}
+
+/// Negates p in the lanes of `mask`. Its y is then a factor only: below 1.01·p (P-256) or 10·p.
+#[inline(always)]
+fn negate_if<S: Simd, C: Curve<N>, const N: usize>(s: S, p: &mut Point<S::Limb, N>, mask: S::Mask) {
+    let f = FieldOf::<S, C, N>::new(s);
+    let negative = f.weak(f.negate(C::PAD_Y, &p.y));
+    p.y = Tight(f.select(mask, &negative.0, &p.y.0));
+}
+
+/// k·G for 0 ≤ k ≤ n, limbs below 2^52. Infinity where k ≡ 0.
+///
+/// Windows from the lowest. Let Pᵢ be the sum below window i: |Pᵢ| < 2^(w·i) ≤ |dᵢ|·2^(w·i) < n, so Pᵢ ≠ ±dᵢ·2^(w·i)
+/// except modulo n, which needs |Pᵢ| + |dᵢ|·2^(w·i) ≥ n: only in the last window, whose addition
+/// is complete.
+pub(crate) fn fixed<S: Simd, C: Curve<N>, const N: usize>(
+    s: S,
+    k: &[S::Limb; N],
+) -> Point<S::Limb, N> {
+    let table = fixed_table::<S, C, N>(s);
+    let windows = fixed_windows(C::BITS);
+    const { assert!(fixed_windows(C::BITS) * FIXED_WINDOW < 52 * N) };
+    let f = FieldOf::<S, C, N>::new(s);
+    let mut point = Point {
+        x: Tight([s.zero(); N]),
+        y: Tight([s.zero(); N]),
+        z: Factor([s.zero(); N]),
+    };
+    let mut entry = Affine {
+        x: point.x,
+        y: point.y,
+    };
+
+    let mut k = s.enter(
+        #[inline(always)]
+        || {
+            let mut odd = make_odd::<S, C, N>(s, k);
+            // A bit above the last window makes its sign positive.
+            let top = windows * FIXED_WINDOW;
+            odd.k[top / 52] = s.add(odd.k[top / 52], s.splat(1 << (top % 52)));
+            odd
+        },
+    );
+    for (i, window) in table.chunks_exact(2 * N * FIXED_ENTRIES).enumerate() {
+        let negative = s.enter(
+            #[inline(always)]
+            || {
+                let digit = digit(s, &k.k, FIXED_WINDOW * i + 1, FIXED_WINDOW);
+                let (x, y) = window.split_at(N * FIXED_ENTRIES);
+                look_up_shared(s, &mut entry.x.0, x, digit.index);
+                look_up_shared(s, &mut entry.y.0, y, digit.index);
+                digit.negative
+            },
+        );
+        match i {
+            0 => s.enter(
+                #[inline(always)]
+                || {
+                    let minus_y = f.tight(f.negate(1, &entry.y)).0;
+                    point = Point {
+                        x: entry.x,
+                        y: Tight(f.select(negative, &minus_y, &entry.y.0)),
+                        z: Factor(f.one().0),
+                    };
+                },
+            ),
+            _ if i + 1 < windows => add_assign_mixed::<S, C, N>(s, &mut point, &entry, negative),
+            _ => add_assign_mixed_complete::<S, C, N>(s, &mut point, &entry, negative),
+        }
+    }
+    s.enter(
+        #[inline(always)]
+        || negate_if::<S, C, N>(s, &mut point, k.negated),
+    );
+    crate::secret::wipe(words_mut(&mut k.k));
+    point
+}
+
+/// out[i] = table[i][index], for a table of limbs that all lanes share.
+#[inline(always)]
+fn look_up_shared<S: Simd, const N: usize>(
+    s: S,
+    out: &mut [S::Limb; N],
+    table: &[u64],
+    index: S::Limb,
+) {
+    const { assert!(FIXED_ENTRIES == 64) };
+    let (bit4, bit5) = (s.any_bit(index, s.splat(1 << 4)), s.any_bit(index, s.splat(1 << 5)));
+    for (i, out) in out.iter_mut().enumerate() {
+        let quarter = inlined(
+            #[inline(always)]
+            |q: usize| {
+                let entries = &table[FIXED_ENTRIES * i + 16 * q..];
+                s.look_up_16(entries.first_chunk().expect("sixteen entries"), index)
+            },
+        );
+        let low = s.select(bit4, quarter(1), quarter(0));
+        let high = s.select(bit4, quarter(3), quarter(2));
+        *out = s.select(bit5, high, low);
+    }
+}
+
+/// The table of k·G: (2j+1)·2^(w·i)·G at `[i][coordinate][limb][j]`, affine, fully reduced.
+///
+/// P-256: 37·2·5·64 words (185 KiB); P-384: 55·2·8·64 words (440 KiB). Made by the lanes at first use.
+pub(super) fn fixed_table<S: Simd, C: Curve<N>, const N: usize>(s: S) -> &'static [u64] {
+    C::table().get_or_init(|| make_fixed_table::<S, C, N>(s))
+}
+
+/// Tells each lane one window.
+fn make_fixed_table<S: Simd, C: Curve<N>, const N: usize>(s: S) -> Box<[u64]> {
+    let f = FieldOf::<S, C, N>::new(s);
+    let windows = fixed_windows(C::BITS);
+    let mut table = vec![0; windows * 2 * N * FIXED_ENTRIES].into_boxed_slice();
+    let at = |window: usize, coordinate: usize, limb: usize, entry: usize| {
+        ((window * 2 + coordinate) * N + limb) * FIXED_ENTRIES + entry
+    };
+    let zero = Tight([s.zero(); N]);
+
+    let mut base = s.enter(
+        #[inline(always)]
+        || Point {
+            x: f.encode(&f.constant(&C::G.0)),
+            y: f.encode(&f.constant(&C::G.1)),
+            z: Factor(f.one().0),
+        },
+    );
+    for first in (0..windows).step_by(S::LANES) {
+        // Lane l: 2^(w·(first + l))·G, made affine.
+        let mut bases = base;
+        for lane in 0..S::LANES {
+            for (to, from) in [
+                (&mut bases.x.0, &base.x.0),
+                (&mut bases.y.0, &base.y.0),
+                (&mut bases.z.0, &base.z.0),
+            ] {
+                for (to, from) in words_mut(to)
+                    .chunks_exact_mut(S::LANES)
+                    .zip(words(from).chunks_exact(S::LANES))
+                {
+                    to[lane] = from[lane];
+                }
+            }
+            double_times::<S, C, N>(s, &mut base, FIXED_WINDOW);
+        }
+        let bases = affine::<S, C, N>(s, &[bases])[0];
+
+        let mut entries = [Affine { x: zero, y: zero }; FIXED_ENTRIES];
+        let denominator = odd_multiples::<S, C, N, FIXED_ENTRIES>(s, &mut entries, &bases);
+        let mut inverse = [denominator.z];
+        invert_all::<S, C::Field, N>(s, &mut inverse, &mut [denominator.z]);
+        for (j, entry) in entries.iter().enumerate() {
+            let entry = scale::<S, C, N>(s, entry, &inverse[0]);
+            for (coordinate, limbs) in [entry.x.0, entry.y.0].iter().enumerate() {
+                for (limb, lanes) in words(limbs).chunks_exact(S::LANES).enumerate() {
+                    for (lane, &word) in lanes.iter().enumerate() {
+                        if first + lane < windows {
+                            table[at(first + lane, coordinate, limb, j)] = word;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    table
+}
+
+/// (x/z², y/z³), fully reduced, in Montgomery form, given 1/z.
+#[inline(never)]
+fn scale<S: Simd, C: Curve<N>, const N: usize>(
+    s: S,
+    p: &Affine<S::Limb, N>,
+    inverse: &Factor<S::Limb, N>,
+) -> Affine<S::Limb, N> {
+    s.enter(
+        #[inline(always)]
+        || {
+            let f = FieldOf::<S, C, N>::new(s);
+            let square = f.factor(f.sqr(inverse));
+            let cube = f.factor(f.mul(inverse, &square));
+            Affine {
+                x: f.reduced(f.tight(f.mul(&p.x, &square))),
+                y: f.reduced(f.tight(f.mul(&p.y, &cube))),
+            }
+        },
+    )
+}
+
+/// The points, none infinity, made affine: fully reduced, in Montgomery form.
+fn affine<S: Simd, C: Curve<N>, const N: usize>(
+    s: S,
+    points: &[Point<S::Limb, N>; 1],
+) -> [Affine<S::Limb, N>; 1] {
+    let mut inverses = [points[0].z];
+    invert_all::<S, C::Field, N>(s, &mut inverses, &mut [points[0].z]);
+    [scale::<S, C, N>(
+        s,
+        &Affine {
+            x: points[0].x,
+            y: points[0].y,
+        },
+        &inverses[0],
+    )]
+}
+
+/// The working memory of [`variable`].
+pub(crate) type Table<L, const N: usize> = [Affine<L, N>; ENTRIES];
+
+/// k·P for 0 < k < n, limbs below 2^52, and P on the curve, affine, below 1.01·p.
+///
+/// Windows from the highest. Let A be the sum so far, A·2^w + d the next: |A|·2^w ≥ 2^w > |d|, so
+/// A·2^w ≠ ±d except modulo n. A·2^w ± d ≡ 0 needs A·2^w ≥ n − |d|: only in the last window, whose addition is
+/// complete.
+pub(crate) fn variable<S: Simd, C: Curve<N>, const N: usize>(
+    s: S,
+    table: &mut Table<S::Limb, N>,
+    k: &[S::Limb; N],
+    p: &Affine<S::Limb, N>,
+) -> Point<S::Limb, N> {
+    let denominator = odd_multiples::<S, C, N, ENTRIES>(s, table, p);
+    let mut k = s.enter(
+        #[inline(always)]
+        || make_odd::<S, C, N>(s, k),
+    );
+    // The highest digit is positive: (k >> w·top) | 1.
+    let top = (C::BITS - 1) / WINDOW;
+    let mut entry = Affine { x: p.x, y: p.y };
+    s.enter(
+        #[inline(always)]
+        || {
+            let index = bits(s, &k.k, WINDOW * top + 1);
+            look_up_own(s, &mut entry, table, index);
+        },
+    );
+    let mut point = Point {
+        x: entry.x,
+        y: entry.y,
+        z: denominator.z,
+    };
+    for i in (0..top).rev() {
+        double_times::<S, C, N>(s, &mut point, WINDOW);
+        let negative = s.enter(
+            #[inline(always)]
+            || {
+                let digit = digit(s, &k.k, WINDOW * i + 1, WINDOW);
+                look_up_own(s, &mut entry, table, digit.index);
+                digit.negative
+            },
+        );
+        if i > 0 {
+            add_assign::<S, C, N>(s, &mut point, &entry, &denominator, negative);
+        } else {
+            add_assign_complete::<S, C, N>(s, &mut point, &entry, &denominator, negative);
+        }
+    }
+    s.enter(
+        #[inline(always)]
+        || negate_if::<S, C, N>(s, &mut point, k.negated),
+    );
+    crate::secret::wipe(words_mut(&mut k.k));
+    point
+}
+
+/// out = table[index] by a scan of the whole table.
+#[inline(always)]
+fn look_up_own<S: Simd, const N: usize>(
+    s: S,
+    out: &mut Affine<S::Limb, N>,
+    table: &Table<S::Limb, N>,
+    index: S::Limb,
+) {
+    const { assert!(ENTRIES == 16) };
+    let bits: [S::Mask; 4] = core::array::from_fn(inlined(
+        #[inline(always)]
+        |b| s.any_bit(index, s.splat(1_u64 << b)),
+    ));
+    each::<N>(inlined(
+        #[inline(always)]
+        |i| {
+            let x = inlined(
+                #[inline(always)]
+                |e: usize| table[e].x.0[i],
+            );
+            let y = inlined(
+                #[inline(always)]
+                |e: usize| table[e].y.0[i],
+            );
+            out.x.0[i] = pick_of_16(s, &bits, x);
+            out.y.0[i] = pick_of_16(s, &bits, y);
+        },
+    ));
+}
+
+/// limb(i), where `bits` are the bits of i: a tree of fifteen selections.
+#[inline(always)]
+fn pick_of_16<S: Simd>(s: S, bits: &[S::Mask; 4], limb: impl Fn(usize) -> S::Limb) -> S::Limb {
+    let two = inlined(
+        #[inline(always)]
+        |e: usize| s.select(bits[0], limb(e + 1), limb(e)),
+    );
+    let four = inlined(
+        #[inline(always)]
+        |e: usize| s.select(bits[1], two(e + 2), two(e)),
+    );
+    let eight = inlined(
+        #[inline(always)]
+        |e: usize| s.select(bits[2], four(e + 4), four(e)),
+    );
+    s.select(bits[3], eight(8), eight(0))
+}

@@ -1,0 +1,344 @@
+//! Limbs: every backend against the portable one bit for bit, that one against a bigint library.
+
+use num_bigint::BigUint;
+
+use super::curve::{Curve, P256, P256Field, P256Order, P384, P384Field, P384Order};
+use super::field::{Factor, Field, Loose, Modulus, S_MASK, Tight};
+use super::inverse::invert_all;
+use crate::backend::{Backend, Kind};
+use crate::simd::portable::Portable;
+use crate::simd::{Simd, words, words_mut};
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn word(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A limb: random, empty, full, or next to those.
+    fn limb(&mut self) -> u64 {
+        match self.word() % 8 {
+            0 => 0,
+            1 => S_MASK,
+            2 => 1,
+            3 => S_MASK - 1,
+            4 => 1 << (self.word() % 52),
+            _ => self.word() & S_MASK,
+        }
+    }
+}
+
+fn big(limbs: &[u64]) -> BigUint {
+    limbs.iter().rev().fold(BigUint::ZERO, |sum, &limb| (sum << 52_u32) + limb)
+}
+
+/// Numbers below 2^52·N that are below `bound`·n, edge limbs included.
+fn numbers<M: Modulus<N>, const N: usize>(bound: u64, count: usize) -> Vec<[u64; N]> {
+    let mut random = Random(bound);
+    let limit = big(&M::VALUE) * bound;
+    let mut all: Vec<[u64; N]> = Vec::new();
+    for multiple in 0..bound.min(16) {
+        let product = big(&M::VALUE) * multiple;
+        let near = [product.clone() + 1_u8, product.clone(), product + big(&M::VALUE) - 1_u8];
+        for number in near {
+            let digits: Vec<u64> =
+                (0..N).map(|i| (&number >> (52 * i)).iter_u64_digits().next().unwrap_or(0) & S_MASK).collect();
+            all.push(digits.try_into().unwrap());
+        }
+    }
+    while all.len() < count {
+        let number: [u64; N] = core::array::from_fn(|_| random.limb());
+        if big(&number) < limit {
+            all.push(number);
+        }
+    }
+    all
+}
+
+/// What a backend computes from a and b: products, squares, differences, in loose or tight columns.
+fn compute<S: Simd, M: Modulus<N>, const N: usize>(
+    s: S,
+    pairs: &[([u64; N], [u64; N])],
+) -> Vec<Vec<u64>> {
+    let mut out = Vec::new();
+    for chunk in pairs.chunks(S::LANES) {
+        let mut operands = [[s.zero(); N]; 2];
+        for (lane, (a, b)) in chunk.iter().enumerate() {
+            for i in 0..N {
+                words_mut(&mut operands[0])[S::LANES * i + lane] = a[i];
+                words_mut(&mut operands[1])[S::LANES * i + lane] = b[i];
+            }
+        }
+        let [a, b] = operands.map(Tight);
+        let results = s.enter(
+            #[inline(always)]
+            || {
+                let f = Field::<S, M, N>::new(s);
+                let hot = Field::<S, M, N, true>::new(s);
+                let product = f.mul(&a, &b);
+                let square = hot.sqr(&a);
+                let difference = f.sub(4, &product, &square);
+                [
+                    product.0,
+                    square.0,
+                    hot.mul(&a, &b).0,
+                    f.tight(product).0,
+                    f.factor(square).0,
+                    f.weak(difference).0,
+                    f.reduced(f.tight(product)).0,
+                    f.decode(&a).0,
+                    [f.is_not_below(&a.0); N],
+                ]
+            },
+        );
+        for lane in 0..chunk.len() {
+            out.push(
+                results
+                    .iter()
+                    .flat_map(|number| {
+                        words(number).iter().skip(lane).step_by(S::LANES).copied().collect::<Vec<_>>()
+                    })
+                    .collect(),
+            );
+        }
+    }
+    out
+}
+
+fn backends_agree<M: Modulus<N>, const N: usize>(bound: u64) {
+    let numbers = numbers::<M, N>(bound, 400);
+    let pairs: Vec<_> = numbers.iter().copied().zip(numbers.iter().rev().copied()).collect();
+    let expected = compute::<_, M, N>(Portable::<1>, &pairs);
+    for backend in Backend::available() {
+        let computed = match backend.kind(8) {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512Ifma { wide, .. } => compute::<_, M, N>(wide, &pairs),
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx512Ifma256(narrow) => compute::<_, M, N>(narrow, &pairs),
+            Kind::Portable(portable) => compute::<_, M, N>(portable, &pairs),
+        };
+        assert!(computed == expected, "{}", backend.name());
+    }
+
+    let n = big(&M::VALUE);
+    let r = BigUint::from(1_u8) << (52 * N);
+    for ((a, b), result) in pairs.iter().zip(&expected) {
+        let result: Vec<BigUint> = result.chunks(N).map(big).collect();
+        let (a, b) = (big(a), big(b));
+        let lifted = &n * (M::PAD + 1);
+        for (value, expected) in [(&result[0], &a * &b), (&result[1], &a * &a), (&result[2], &a * &b)] {
+            assert_eq!(value * &r % &n, &expected % &n);
+            assert!(*value <= &expected / &r + &lifted);
+        }
+        assert_eq!(result[3], result[0]);
+        assert_eq!(result[5].clone() * &r % &n, (&a * &b + &n - &a * &a % &n) % &n);
+        assert!(result[5] < &n * 20_u8);
+        assert_eq!(&result[6] * &r % &n, &a * &b % &n);
+        assert!(result[6] < n && result[7] < n);
+        assert_eq!(&result[7] * &r % &n, &a % &n);
+    }
+}
+
+#[test]
+fn p256_field() {
+    backends_agree::<P256Field, 5>(6);
+    assert!(numbers::<P256Field, 5>(6, 100).len() >= 100);
+}
+
+#[test]
+fn p256_order() {
+    backends_agree::<P256Order, 5>(6);
+}
+
+#[test]
+fn p384_field() {
+    backends_agree::<P384Field, 8>(6);
+}
+
+#[test]
+fn p384_order() {
+    backends_agree::<P384Order, 8>(6);
+}
+
+/// A difference just below 16·p, with all the padding there is, comes back below 1.01·p.
+#[test]
+fn weak_reduction() {
+    let p = big(&P256Field::VALUE);
+    for a in numbers::<P256Field, 5>(15, 2000) {
+        let s = Portable::<1>;
+        let f = Field::<_, P256Field, 5>::new(s);
+        let a = f.constant(&a);
+        let zero = Tight([s.zero(); 5]);
+        let weak = f.weak(f.sub(1, &a, &zero));
+        let weak = words(&weak.0);
+        assert!(weak.iter().all(|&limb| limb <= S_MASK));
+        assert_eq!(big(weak) % &p, big(words(&a.0)) % &p);
+        assert!(big(weak) * 100_u8 < &p * 101_u8);
+    }
+}
+
+#[test]
+fn constants() {
+    fn check<C: Curve<N>, const N: usize>() {
+        let p = big(&<C::Field as Modulus<N>>::VALUE);
+        let n = big(&<C::Order as Modulus<N>>::VALUE);
+        assert_eq!((p.bits(), n.bits()), (C::BITS as u64, C::BITS as u64));
+        // Modulo both, the exponents n − 1 and p − 1 give 1 (the numbers are prime).
+        for m in [&p, &n] {
+            assert_eq!(BigUint::from(2_u8).modpow(&(m - 1_u8), m), BigUint::from(1_u8));
+        }
+        let (x, y) = (big(&C::G.0), big(&C::G.1));
+        assert_eq!(&y * &y % &p, (&x * &x * &x + &p * 3_u8 - &x * 3_u8 + big(&C::B)) % &p);
+        // Completeness of the windows needs p < 2n and n < p.
+        assert!(n < p && p < n * 2_u8);
+        // A padded multiple is that multiple.
+        for (k, pad) in <C::Field as Modulus<N>>::PADS.iter().enumerate().skip(1) {
+            assert_eq!(big(pad), &p * k);
+        }
+    }
+    check::<P256, 5>();
+    check::<P384, 8>();
+    let r = BigUint::from(1_u8) << 416_u32;
+    let start = <P384Field as Modulus<8>>::START;
+    let columns: Vec<u64> = start.0.iter().map(|c| c - S_MASK).chain(start.1).collect();
+    assert_eq!(big(&columns), big(&<P384Field as Modulus<8>>::VALUE) * r);
+}
+
+#[test]
+fn inverses() {
+    fn check<M: Modulus<N>, const N: usize>() {
+        let s = Portable::<8>;
+        let f = Field::<_, M, N>::new(s);
+        let n = big(&M::VALUE);
+        let r = BigUint::from(1_u8) << (52 * N);
+        let numbers: Vec<_> = numbers::<M, N>(2, 60)
+            .into_iter()
+            .filter(|number| big(number) % &n != BigUint::ZERO)
+            .collect();
+        for chunk in numbers.chunks(5) {
+            let mut inverses: Vec<_> = chunk.iter().map(|a| Factor(f.constant(a).0)).collect();
+            let mut prefixes = inverses.clone();
+            invert_all::<_, M, N>(s, &mut inverses, &mut prefixes);
+            for (a, inverse) in chunk.iter().zip(&inverses) {
+                let inverse = f.tight(Loose(f.mul(inverse, &f.one()).0));
+                for lane in 0..8 {
+                    let words: Vec<u64> =
+                        words(&inverse.0).iter().skip(lane).step_by(8).copied().collect();
+                    assert_eq!(big(&words) * big(a) % &n, &r * &r % &n);
+                }
+            }
+        }
+    }
+    check::<P256Field, 5>();
+    check::<P256Order, 5>();
+    check::<P384Field, 8>();
+    check::<P384Order, 8>();
+}
+
+/// Affine points by the textbook; `None` is infinity.
+mod textbook {
+    use super::*;
+
+    pub(super) type Affine = Option<(BigUint, BigUint)>;
+
+    pub(super) fn add(a: &Affine, b: &Affine, p: &BigUint) -> Affine {
+        let (Some((x1, y1)), Some((x2, y2))) = (a, b) else {
+            return a.clone().or_else(|| b.clone());
+        };
+        let inverse = |v: BigUint| v.modpow(&(p - 2_u8), p);
+        let slope = if x1 != x2 {
+            (y2 + p - y1) * inverse((x2 + p - x1) % p) % p
+        } else if y1 == y2 {
+            (x1 * x1 * 3_u8 + p - 3_u8) * inverse(y1 * 2_u8 % p) % p
+        } else {
+            return None;
+        };
+        let x3 = (&slope * &slope + p + p - x1 - x2) % p;
+        let y3 = (slope * (x1 + p - &x3) + p - y1) % p;
+        Some((x3, y3))
+    }
+
+    pub(super) fn times_power_of_two(e: usize, g: &Affine, p: &BigUint) -> Affine {
+        (0..e).fold(g.clone(), |sum, _| add(&sum, &sum, p))
+    }
+
+    pub(super) fn multiple(k: u64, g: &Affine, p: &BigUint) -> Affine {
+        (0..k).fold(None, |sum, _| add(&sum, g, p))
+    }
+}
+
+#[test]
+fn points() {
+    use super::multiple::{ENTRIES, fixed, variable};
+    use super::point::{Affine, Denominator, Point, double_times, odd_multiples};
+
+    fn check<C: Curve<N>, const N: usize>() {
+        let s = Portable::<1>;
+        let f = Field::<_, C::Field, N>::new(s);
+        let p = big(&<C::Field as Modulus<N>>::VALUE);
+        let g = Some((big(&C::G.0), big(&C::G.1)));
+        let decode = |x: &[_; N], y: &[_; N], z: &[_; N]| {
+            let [x, y, z] = [x, y, z].map(|c| big(words(&f.decode(&Factor(*c)).0)));
+            (z != BigUint::ZERO).then(|| {
+                let inverse = z.modpow(&(&p - 2_u8), &p);
+                let square = &inverse * &inverse % &p;
+                (x * &square % &p, y * square * inverse % &p)
+            })
+        };
+        let base = Affine { x: f.encode(&f.constant(&C::G.0)), y: f.encode(&f.constant(&C::G.1)) };
+        let mut point = Point { x: base.x, y: base.y, z: Factor(f.one().0) };
+        double_times::<_, C, N>(s, &mut point, 1);
+        assert_eq!(decode(&point.x.0, &point.y.0, &point.z.0), textbook::multiple(2, &g, &p));
+        double_times::<_, C, N>(s, &mut point, 3);
+        assert_eq!(decode(&point.x.0, &point.y.0, &point.z.0), textbook::multiple(16, &g, &p));
+
+        for (negative, expected) in [(0, 17), (1, 16)] {
+            let mask = s.any_bit(s.splat(negative), s.splat(1));
+            super::point::add_assign_mixed::<_, C, N>(s, &mut point, &base, mask);
+            let expected = textbook::multiple(expected, &g, &p);
+            assert_eq!(decode(&point.x.0, &point.y.0, &point.z.0), expected);
+        }
+
+        let mut table = [base; ENTRIES];
+        let denominator: Denominator<_, N> =
+            odd_multiples::<_, C, N, ENTRIES>(s, &mut table, &base);
+        for (j, entry) in table.iter().enumerate() {
+            assert_eq!(
+                decode(&entry.x.0, &entry.y.0, &denominator.z.0),
+                textbook::multiple(2 * j as u64 + 1, &g, &p),
+                "{j}"
+            );
+        }
+        let words_of_table = super::multiple::fixed_table::<_, C, N>(s);
+        for (i, window) in words_of_table.chunks_exact(2 * N * 64).enumerate() {
+            let base = textbook::times_power_of_two(7 * i, &g, &p);
+            for j in [0, 1, 2, 15, 16, 31, 63] {
+                let limbs: Vec<u64> = (0..2 * N).map(|limb| window[64 * limb + j]).collect();
+                let r_inverse = (BigUint::from(1_u8) << (52 * N)).modpow(&(&p - 2_u8), &p);
+                let number = |limbs: &[u64]| big(limbs) * &r_inverse % &p;
+                let entry = Some((number(&limbs[..N]), number(&limbs[N..])));
+                assert_eq!(entry, textbook::multiple(2 * j as u64 + 1, &base, &p), "{i} {j}");
+            }
+        }
+        for k in [1, 0].into_iter().chain(2..40) {
+            let mut scalar = [0; N];
+            scalar[0] = k;
+            let scalar = f.constant(&scalar).0;
+            let expected = textbook::multiple(k, &g, &p);
+            let point = fixed::<_, C, N>(s, &scalar);
+            assert_eq!(decode(&point.x.0, &point.y.0, &point.z.0), expected, "{k}");
+            if k > 0 {
+                let point = variable::<_, C, N>(s, &mut table, &scalar, &base);
+                assert_eq!(decode(&point.x.0, &point.y.0, &point.z.0), expected, "{k}");
+            }
+        }
+    }
+    check::<P256, 5>();
+    check::<P384, 8>();
+}

@@ -1,0 +1,226 @@
+//! What goes in and what comes out.
+
+use core::fmt;
+
+use zeroize::Zeroize;
+
+/// Bytes of a [`Wide`].
+pub const WIDE_BYTES: usize = 64;
+
+/// Why a request failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Error {
+    /// A secret scalar is zero or not below the order.
+    Scalar,
+    /// A public key is not a point of the curve with coordinates below p, or it is infinity.
+    Point,
+    /// The nonce, or a part of the signature made with it, is zero.
+    Nonce,
+    /// The signature does not belong to the digest and the key.
+    Signature,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Error::Scalar => "the secret scalar is not between 1 and n - 1",
+            Error::Point => "the public key is not a point of the curve",
+            Error::Nonce => "the nonce cannot be used",
+            Error::Signature => "the signature is wrong",
+        })
+    }
+}
+
+impl core::error::Error for Error {}
+
+/// Defines a byte array that is wiped when it is dropped and never printed.
+macro_rules! secret_bytes {
+    ($(#[$doc:meta])* $name:ident $(<$bytes:ident>)?, $size:expr) => {
+        $(#[$doc])*
+        #[derive(Clone)]
+        pub struct $name $(<const $bytes: usize>)? (pub(super) [u8; $size]);
+
+        impl $(<const $bytes: usize>)? $name $(<$bytes>)? {
+            /// Takes a copy; the caller wipes its own.
+            pub fn from_bytes(bytes: &[u8; $size]) -> Self {
+                Self(*bytes)
+            }
+
+            /// Big-endian.
+            pub fn as_bytes(&self) -> &[u8; $size] {
+                &self.0
+            }
+        }
+
+        impl $(<const $bytes: usize>)? fmt::Debug for $name $(<$bytes>)? {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(concat!(stringify!($name), "([redacted])"))
+            }
+        }
+
+        impl $(<const $bytes: usize>)? Drop for $name $(<$bytes>)? {
+            fn drop(&mut self) {
+                self.0.zeroize();
+            }
+        }
+    };
+}
+
+secret_bytes!(
+    /// A secret scalar, big-endian. Whether it lies in 1..n is checked when it is used.
+    SecretKey<BYTES>, BYTES
+);
+secret_bytes!(
+    /// The x of a Diffie–Hellman point, big-endian.
+    SharedSecret<BYTES>, BYTES
+);
+secret_bytes!(
+    /// A secret number of 512 bits, big-endian, that is taken modulo the order: at least 128 bits
+    /// longer, so that a uniform one gives a scalar without noticeable bias. A scalar with zeros in
+    /// front stands for itself.
+    Wide, WIDE_BYTES
+);
+
+impl Wide {
+    /// `scalar`, of at most 64 bytes, with zeros in front.
+    pub fn from_scalar(scalar: &[u8]) -> Option<Self> {
+        let start = WIDE_BYTES.checked_sub(scalar.len())?;
+        let mut wide = Self([0; WIDE_BYTES]);
+        wide.0[start..].copy_from_slice(scalar);
+        Some(wide)
+    }
+}
+
+/// A point in affine coordinates, big-endian. Whether it lies on the curve is checked when it is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PublicKey<const BYTES: usize> {
+    /// x.
+    pub x: [u8; BYTES],
+    /// y.
+    pub y: [u8; BYTES],
+}
+
+impl<const BYTES: usize> PublicKey<BYTES> {
+    /// Reads the uncompressed form of SEC 1, 2.3.4: 04 ‖ x ‖ y.
+    pub fn from_sec1(bytes: &[u8]) -> Result<Self, Error> {
+        let Some((&4, coordinates)) = bytes.split_first() else {
+            return Err(Error::Point);
+        };
+        let (x, y) = coordinates.split_at_checked(BYTES).ok_or(Error::Point)?;
+        let read = |bytes: &[u8]| bytes.try_into().map_err(|_| Error::Point);
+        Ok(Self {
+            x: read(x)?,
+            y: read(y)?,
+        })
+    }
+
+    /// The uncompressed form of SEC 1, 2.3.3.
+    pub fn to_sec1(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(1 + 2 * BYTES);
+        bytes.push(4);
+        bytes.extend_from_slice(&self.x);
+        bytes.extend_from_slice(&self.y);
+        bytes
+    }
+}
+
+/// An ECDSA signature, big-endian.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Signature<const BYTES: usize> {
+    /// r.
+    pub r: [u8; BYTES],
+    /// s.
+    pub s: [u8; BYTES],
+}
+
+/// A key pair to make.
+#[derive(Debug)]
+pub struct KeypairJob<'a, const BYTES: usize> {
+    /// Uniformly random.
+    pub seed: &'a Wide,
+    /// Left here by `keypair`.
+    pub result: Option<Result<(SecretKey<BYTES>, PublicKey<BYTES>), Error>>,
+}
+
+impl<'a, const BYTES: usize> KeypairJob<'a, BYTES> {
+    /// A job without result.
+    pub fn new(seed: &'a Wide) -> Self {
+        Self { seed, result: None }
+    }
+}
+
+/// A digest to sign.
+#[derive(Debug)]
+pub struct SignJob<'a, const BYTES: usize> {
+    /// d.
+    pub key: &'a SecretKey<BYTES>,
+    /// Of any length; of a longer one the first `BYTES` bytes count.
+    pub digest: &'a [u8],
+    /// Used once and never told: see [`nonce`](super::nonce).
+    pub nonce: &'a Wide,
+    /// Left here by `ecdsa_sign`.
+    pub result: Option<Result<Signature<BYTES>, Error>>,
+}
+
+impl<'a, const BYTES: usize> SignJob<'a, BYTES> {
+    /// A job without result.
+    pub fn new(key: &'a SecretKey<BYTES>, digest: &'a [u8], nonce: &'a Wide) -> Self {
+        Self {
+            key,
+            digest,
+            nonce,
+            result: None,
+        }
+    }
+}
+
+/// A signature to check.
+#[derive(Debug)]
+pub struct VerifyJob<'a, const BYTES: usize> {
+    /// Q.
+    pub key: &'a PublicKey<BYTES>,
+    /// As in [`SignJob`].
+    pub digest: &'a [u8],
+    /// (r, s).
+    pub signature: &'a Signature<BYTES>,
+    /// Left here by `ecdsa_verify_vartime`.
+    pub result: Option<Result<(), Error>>,
+}
+
+impl<'a, const BYTES: usize> VerifyJob<'a, BYTES> {
+    /// A job without result.
+    pub fn new(
+        key: &'a PublicKey<BYTES>,
+        digest: &'a [u8],
+        signature: &'a Signature<BYTES>,
+    ) -> Self {
+        Self {
+            key,
+            digest,
+            signature,
+            result: None,
+        }
+    }
+}
+
+/// A secret to agree on.
+#[derive(Debug)]
+pub struct EcdhJob<'a, const BYTES: usize> {
+    /// d.
+    pub key: &'a SecretKey<BYTES>,
+    /// The peer's Q.
+    pub peer: &'a PublicKey<BYTES>,
+    /// Left here by `ecdh`.
+    pub result: Option<Result<SharedSecret<BYTES>, Error>>,
+}
+
+impl<'a, const BYTES: usize> EcdhJob<'a, BYTES> {
+    /// A job without result.
+    pub fn new(key: &'a SecretKey<BYTES>, peer: &'a PublicKey<BYTES>) -> Self {
+        Self {
+            key,
+            peer,
+            result: None,
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! P-256 and P-384 against published vectors and independent crates, in every lane, at every fill.
+
+mod nist {
+    mod common;
+    mod differential;
+    mod inputs;
+    mod rfc6979;
+    mod wycheproof;
+}
