@@ -59,8 +59,12 @@ pub(crate) trait Simd: Copy + 'static {
     fn sub(self, a: Self::Limb, b: Self::Limb) -> Self::Limb;
     /// `a & b`.
     fn and(self, a: Self::Limb, b: Self::Limb) -> Self::Limb;
+    /// `a ^ b`.
+    fn xor(self, a: Self::Limb, b: Self::Limb) -> Self::Limb;
     /// `a | (b ^ c)`: collects differences.
     fn or_xor(self, a: Self::Limb, b: Self::Limb, c: Self::Limb) -> Self::Limb;
+    /// `⌊a / 2⌋`, unsigned.
+    fn halve(self, a: Self::Limb) -> Self::Limb;
     /// `⌊a / 2^52⌋`, unsigned.
     fn carry(self, a: Self::Limb) -> Self::Limb;
 

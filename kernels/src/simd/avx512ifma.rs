@@ -76,6 +76,18 @@ impl Simd for Avx512Ifma {
     }
 
     #[inline(always)]
+    fn xor(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm512_xor_si512(a, b) }
+    }
+
+    #[inline(always)]
+    fn halve(self, a: __m512i) -> __m512i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm512_srli_epi64::<1>(a) }
+    }
+
+    #[inline(always)]
     fn or_xor(self, a: __m512i, b: __m512i, c: __m512i) -> __m512i {
         // SAFETY: `self` proves the features. 0xf6 is the truth table of a | (b ^ c).
         unsafe { _mm512_ternarylogic_epi64::<0xf6>(a, b, c) }

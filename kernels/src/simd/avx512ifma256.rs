@@ -79,6 +79,18 @@ impl Simd for Avx512Ifma256 {
     }
 
     #[inline(always)]
+    fn xor(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm256_xor_si256(a, b) }
+    }
+
+    #[inline(always)]
+    fn halve(self, a: __m256i) -> __m256i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm256_srli_epi64::<1>(a) }
+    }
+
+    #[inline(always)]
     fn or_xor(self, a: __m256i, b: __m256i, c: __m256i) -> __m256i {
         // SAFETY: `self` proves the features. 0xf6 is the truth table of a | (b ^ c).
         unsafe { _mm256_ternarylogic_epi64::<0xf6>(a, b, c) }

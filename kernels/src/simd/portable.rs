@@ -71,6 +71,16 @@ impl<const L: usize> Simd for Portable<L> {
     }
 
     #[inline(always)]
+    fn xor(self, a: Limbs<L>, b: Limbs<L>) -> Limbs<L> {
+        each(|l| a.0[l] ^ b.0[l])
+    }
+
+    #[inline(always)]
+    fn halve(self, a: Limbs<L>) -> Limbs<L> {
+        each(|l| a.0[l] >> 1)
+    }
+
+    #[inline(always)]
     fn or_xor(self, a: Limbs<L>, b: Limbs<L>, c: Limbs<L>) -> Limbs<L> {
         each(|l| a.0[l] | (b.0[l] ^ c.0[l]))
     }
