@@ -56,7 +56,10 @@ macro_rules! bench_curve {
         let nonces: Vec<Wide> = (64..128).map(wide).collect();
         let mut made: Vec<_> = seeds.iter().map($curve::KeypairJob::new).collect();
         $curve::keypair(backend, &mut made);
-        let keys: Vec<_> = made.iter().map(|job| job.result.clone().unwrap().unwrap()).collect();
+        let keys: Vec<_> = made
+            .iter()
+            .map(|job| job.result.clone().unwrap().unwrap())
+            .collect();
         let digest = [0xa5; $curve::BYTES];
         let signatures: Vec<_> = {
             let mut jobs: Vec<_> = keys
@@ -65,10 +68,16 @@ macro_rules! bench_curve {
                 .map(|((key, _), nonce)| $curve::SignJob::new(key, &digest, nonce))
                 .collect();
             $curve::ecdsa_sign(backend, &mut jobs);
-            jobs.iter().map(|job| job.result.unwrap().unwrap()).collect()
+            jobs.iter()
+                .map(|job| job.result.unwrap().unwrap())
+                .collect()
         };
 
-        println!("{} on {}: cycles for one operation", stringify!($curve), backend.name());
+        println!(
+            "{} on {}: cycles for one operation",
+            stringify!($curve),
+            backend.name()
+        );
         print!("{:10}", "requests");
         FILLS.iter().for_each(|fill| print!("{fill:>10}"));
         println!();

@@ -5,7 +5,7 @@
 
 use super::curve::Curve;
 use super::field::{Factor, Field, Modulus, Tight, any, none};
-use super::inverse::invert_all;
+use super::inverse::{invert_all, invert_all_of_both};
 use super::multiple::{self, ENTRIES};
 use super::point::{Affine, Denominator, FieldOf, Point, add_assign_complete};
 use super::types::{
@@ -48,15 +48,21 @@ impl<L: Plain, const N: usize> Numbers<L, N> {
 
     /// Replaces the first `count` by their inverses; see [`invert_all`].
     fn invert<S: Simd<Limb = L>, M: Modulus<N>>(&mut self, s: S, count: usize) {
-        let mut numbers = self.0.map(Factor);
-        let mut prefixes = numbers;
-        invert_all::<S, M, N>(s, &mut numbers[..count], &mut prefixes[..count]);
-        for (to, from) in self.0.iter_mut().zip(&numbers) {
-            *to = from.0;
-        }
-        for scratch in numbers.iter_mut().chain(&mut prefixes) {
-            wipe(words_mut(&mut scratch.0));
-        }
+        let mut prefixes = Self::new(s);
+        invert_all::<S, M, N>(s, &mut self.0[..count], &mut prefixes.0[..count]);
+    }
+
+    /// Replaces the first `count` of both by their inverses; see [`invert_all_of_both`].
+    fn invert_both<S: Simd<Limb = L>, P: Modulus<N>, O: Modulus<N>>(
+        &mut self,
+        of_o: &mut Self,
+        s: S,
+        count: usize,
+    ) {
+        let (mut p, mut o) = (Self::new(s), Self::new(s));
+        let prefixes = [&mut p.0[..count], &mut o.0[..count]];
+        let (of_p, of_o) = (&mut self.0[..count], &mut of_o.0[..count]);
+        invert_all_of_both::<S, P, O, N>(s, of_p, of_o, prefixes);
     }
 }
 
@@ -123,8 +129,7 @@ pub(super) fn sign<S: Simd, C: Curve<N>, const N: usize, const BYTES: usize>(
                 || k.0[v] = Field::<S, C::Order, N>::new(s).encode(&Factor(k.0[v])).0,
             );
         }
-        z.invert::<S, C::Field>(s, count);
-        k.invert::<S, C::Order>(s, count);
+        z.invert_both::<S, C::Field, C::Order>(&mut k, s, count);
         for (v, jobs) in group.chunks_mut(S::LANES).enumerate() {
             let mut d = Numbers::<S::Limb, N>::new(s);
             d.0[0] = load::<S, N>(s, jobs.iter().map(|job| &job.key.as_bytes()[..]));

@@ -239,7 +239,10 @@ impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Field<S, M, N, HOT
     #[inline(always)]
     fn mul_inlined(self, a: &[S::Limb; N], b: &[S::Limb; N]) -> Loose<S::Limb, N> {
         let s = self.s;
-        let mut t = Product { low: [s.zero(); N], high: [s.zero(); N] };
+        let mut t = Product {
+            low: [s.zero(); N],
+            high: [s.zero(); N],
+        };
         each::<N>(inlined(
             #[inline(always)]
             |i| {
@@ -269,7 +272,10 @@ impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Field<S, M, N, HOT
     #[inline(always)]
     fn sqr_inlined(self, a: &[S::Limb; N]) -> Loose<S::Limb, N> {
         let s = self.s;
-        let mut t = Product { low: [s.zero(); N], high: [s.zero(); N] };
+        let mut t = Product {
+            low: [s.zero(); N],
+            high: [s.zero(); N],
+        };
         each::<N>(inlined(
             #[inline(always)]
             |i| {
@@ -295,7 +301,11 @@ impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Field<S, M, N, HOT
                     #[inline(always)]
                     |c, start: u64| {
                         let twice = s.add(c, c);
-                        if start == 0 { twice } else { s.add(twice, s.splat(start)) }
+                        if start == 0 {
+                            twice
+                        } else {
+                            s.add(twice, s.splat(start))
+                        }
                     },
                 );
                 let even = double(*t.column(2 * i), Self::start_of(2 * i));

@@ -5,35 +5,147 @@
 //! under masks, so all lanes go through the same instructions whatever their numbers.
 
 use super::field::{Factor, Field, Loose, Modulus, each};
-use crate::simd::{Simd, inlined};
+use crate::simd::{Simd, inlined, words, words_mut};
 
 /// Replaces each number (Montgomery form, not zero, below 2.4·n) by its inverse (Montgomery form, below
-/// (1.4 + `PAD`)·n).
+/// (1.95 + `PAD`)·n).
 ///
 /// Montgomery's trick: one inversion and three multiplications a vector. `prefixes` is working memory.
 #[inline(never)]
 pub(crate) fn invert_all<S: Simd, M: Modulus<N>, const N: usize>(
     s: S,
-    numbers: &mut [Factor<S::Limb, N>],
-    prefixes: &mut [Factor<S::Limb, N>],
+    numbers: &mut [[S::Limb; N]],
+    prefixes: &mut [[S::Limb; N]],
+) {
+    if let Some(product) = multiply_up::<S, M, N>(s, numbers, prefixes) {
+        let inverse = invert::<S, M, N>(s, &product);
+        multiply_down::<S, M, N>(s, numbers, prefixes, inverse);
+    }
+}
+
+/// [`invert_all`] for numbers modulo two moduli of the same length at once.
+///
+/// The lower half of the lanes is multiplied by the upper half; then one half of the lanes holds the
+/// products modulo `P`, the other those modulo `O`, and one inversion serves both.
+#[inline(never)]
+pub(crate) fn invert_all_of_both<S: Simd, P: Modulus<N>, O: Modulus<N>, const N: usize>(
+    s: S,
+    of_p: &mut [[S::Limb; N]],
+    of_o: &mut [[S::Limb; N]],
+    prefixes: [&mut [[S::Limb; N]]; 2],
+) {
+    debug_assert!(of_p.len() == of_o.len());
+    let [prefixes_p, prefixes_o] = prefixes;
+    let products = (
+        multiply_up::<S, P, N>(s, of_p, prefixes_p),
+        multiply_up::<S, O, N>(s, of_o, prefixes_o),
+    );
+    let (Some(p), Some(o)) = products else { return };
+    let (p, o) = if S::LANES == 1 {
+        (invert::<S, P, N>(s, &p), invert::<S, O, N>(s, &o))
+    } else {
+        invert_both::<S, P, O, N>(s, &p, &o)
+    };
+    multiply_down::<S, P, N>(s, of_p, prefixes_p, p);
+    multiply_down::<S, O, N>(s, of_o, prefixes_o, o);
+}
+
+/// The inverses of one vector of numbers modulo `P` and one modulo `O`; see [`invert_all_of_both`].
+#[inline(never)]
+fn invert_both<S: Simd, P: Modulus<N>, O: Modulus<N>, const N: usize>(
+    s: S,
+    p: &Factor<S::Limb, N>,
+    o: &Factor<S::Limb, N>,
+) -> (Factor<S::Limb, N>, Factor<S::Limb, N>) {
+    const { assert!(bits(&P::VALUE) == bits(&O::VALUE)) };
+    let lower = s.enter(
+        #[inline(always)]
+        || {
+            let mut half = [s.zero()];
+            words_mut(&mut half)[..S::LANES / 2].fill(1);
+            s.any_bit(half[0], s.splat(1))
+        },
+    );
+    let (other_p, other_o) = (halves_swapped(s, p), halves_swapped(s, o));
+    let inverse = s.enter(
+        #[inline(always)]
+        || {
+            let (fp, fo) = (Field::<S, P, N>::new(s), Field::<S, O, N>::new(s));
+            let products = fp.select(
+                lower,
+                &reduced::<S, P, N>(s, &fp.factor(fp.mul(p, &other_p))),
+                &reduced::<S, O, N>(s, &fo.factor(fo.mul(o, &other_o))),
+            );
+            let moduli = Moduli::all::<S, P>(s).or::<S, P>(s, lower, Moduli::all::<S, O>(s));
+            divsteps::<S, P, N>(s, products, &moduli)
+        },
+    );
+    let swapped = halves_swapped(s, &Factor(inverse)).0;
+    s.enter(
+        #[inline(always)]
+        || {
+            let (fp, fo) = (Field::<S, P, N>::new(s), Field::<S, O, N>::new(s));
+            let of_p = in_montgomery_form::<S, P, N>(s, &fp.select(lower, &inverse, &swapped));
+            let of_o = in_montgomery_form::<S, O, N>(s, &fo.select(lower, &swapped, &inverse));
+            (
+                fp.factor(fp.mul(&of_p, &other_p)),
+                fo.factor(fo.mul(&of_o, &other_o)),
+            )
+        },
+    )
+}
+
+/// The lower half of the lanes where the upper was, and the other way round.
+fn halves_swapped<S: Simd, const N: usize>(s: S, a: &Factor<S::Limb, N>) -> Factor<S::Limb, N> {
+    let mut out = [s.zero(); N];
+    let half = S::LANES / 2;
+    for (to, from) in words_mut(&mut out)
+        .chunks_exact_mut(S::LANES)
+        .zip(words(&a.0).chunks_exact(S::LANES))
+    {
+        to[..half].copy_from_slice(&from[half..]);
+        to[half..].copy_from_slice(&from[..half]);
+    }
+    Factor(out)
+}
+
+/// The product of all; `prefixes[i]` is that of the numbers before the i-th.
+fn multiply_up<S: Simd, M: Modulus<N>, const N: usize>(
+    s: S,
+    numbers: &[[S::Limb; N]],
+    prefixes: &mut [[S::Limb; N]],
+) -> Option<Factor<S::Limb, N>> {
+    s.enter(
+        #[inline(always)]
+        || {
+            let f = Field::<S, M, N>::new(s);
+            let mut product = Factor(*numbers.first()?);
+            for (number, prefix) in numbers.iter().zip(prefixes).skip(1) {
+                *prefix = product.0;
+                product = f.factor(f.mul(&product, &Factor(*number)));
+            }
+            Some(product)
+        },
+    )
+}
+
+/// Each number's inverse from that of their product.
+fn multiply_down<S: Simd, M: Modulus<N>, const N: usize>(
+    s: S,
+    numbers: &mut [[S::Limb; N]],
+    prefixes: &[[S::Limb; N]],
+    mut inverse: Factor<S::Limb, N>,
 ) {
     s.enter(
         #[inline(always)]
         || {
             let f = Field::<S, M, N>::new(s);
-            let Some(first) = numbers.first() else { return };
-            let mut product = *first;
-            for (number, prefix) in numbers.iter().zip(prefixes.iter_mut()).skip(1) {
-                *prefix = product;
-                product = f.factor(f.mul(&product, number));
-            }
-            let mut inverse = invert::<S, M, N>(s, &product);
-            for (number, prefix) in numbers.iter_mut().zip(prefixes.iter()).skip(1).rev() {
-                let rest = f.factor(f.mul(&inverse, number));
-                *number = f.factor(f.mul(&inverse, prefix));
+            for (number, prefix) in numbers.iter_mut().zip(prefixes).skip(1).rev() {
+                let rest = f.factor(f.mul(&inverse, &Factor(*number)));
+                *number = f.factor(f.mul(&inverse, &Factor(*prefix))).0;
                 inverse = rest;
             }
-            numbers[0] = inverse;
+            numbers[0] = inverse.0;
         },
     );
 }
@@ -61,6 +173,45 @@ const fn spread(bits: usize) -> usize {
     1 + batches(bits).div_ceil(2)
 }
 
+/// A modulus in every lane, each lane its own.
+#[derive(Clone, Copy)]
+struct Moduli<L, const N: usize> {
+    /// n.
+    n: [L; N],
+    /// −1/n mod 2^52.
+    k0: L,
+    /// R² mod n.
+    r2: [L; N],
+    /// `spread` + 1 times n, with columns that have borrowed.
+    pad: [L; N],
+}
+
+impl<L: Copy, const N: usize> Moduli<L, N> {
+    #[inline(always)]
+    fn all<S: Simd<Limb = L>, M: Modulus<N>>(s: S) -> Self {
+        let f = Field::<S, M, N>::new(s);
+        let pad = &M::PADS[const { spread(bits(&M::VALUE)) + 1 }];
+        Self {
+            n: f.constant(&M::VALUE).0,
+            k0: s.splat(M::K0),
+            r2: f.constant(&M::R2).0,
+            pad: f.constant(pad).0,
+        }
+    }
+
+    /// `self` in the lanes of `mask`, `other` in the rest.
+    #[inline(always)]
+    fn or<S: Simd<Limb = L>, M: Modulus<N>>(self, s: S, mask: S::Mask, other: Self) -> Self {
+        let f = Field::<S, M, N>::new(s);
+        Self {
+            n: f.select(mask, &self.n, &other.n),
+            k0: s.select(mask, self.k0, other.k0),
+            r2: f.select(mask, &self.r2, &other.r2),
+            pad: f.select(mask, &self.pad, &other.pad),
+        }
+    }
+}
+
 /// 2^STEPS times what a batch of steps does: f ← (u·f + v·g)/2^STEPS, g ← (q·f + r·g)/2^STEPS.
 struct Matrix<S: Simd> {
     u: S::Limb,
@@ -69,10 +220,7 @@ struct Matrix<S: Simd> {
     r: S::Limb,
 }
 
-/// 1/a in Montgomery form, below (1.1 + `PAD`)·n, for any a of a vector that is not zero modulo n.
-///
-/// f = n and g = a·R; throughout d·a·R ≡ f·R² and e·a·R ≡ g·R². In the end g = 0 and f = ±1, so
-/// ±d ≡ R/a. Long numbers are two's complement in 52·N bits.
+/// 1/a in Montgomery form, below (1.95 + `PAD`)·n, for any a of a vector that is not zero modulo n.
 #[inline(never)]
 fn invert<S: Simd, M: Modulus<N>, const N: usize>(
     s: S,
@@ -81,38 +229,71 @@ fn invert<S: Simd, M: Modulus<N>, const N: usize>(
     s.enter(
         #[inline(always)]
         || {
+            let inverse = divsteps::<S, M, N>(s, reduced::<S, M, N>(s, a), &Moduli::all::<S, M>(s));
+            in_montgomery_form::<S, M, N>(s, &inverse)
+        },
+    )
+}
+
+/// a, fully reduced.
+#[inline(always)]
+fn reduced<S: Simd, M: Modulus<N>, const N: usize>(s: S, a: &Factor<S::Limb, N>) -> [S::Limb; N] {
+    let f = Field::<S, M, N>::new(s);
+    f.reduced(f.tight(f.mul(a, &f.one()))).0
+}
+
+/// What [`divsteps`] found, below 15·n, brought below (1.95 + `PAD`)·n.
+#[inline(always)]
+fn in_montgomery_form<S: Simd, M: Modulus<N>, const N: usize>(
+    s: S,
+    inverse: &[S::Limb; N],
+) -> Factor<S::Limb, N> {
+    let f = Field::<S, M, N>::new(s);
+    f.factor(f.mul(&Factor(*inverse), &f.one()))
+}
+
+/// R²/g modulo each lane's n, below (2·`spread` + 1)·n, for 0 < g < n. All moduli are as long as `M`'s.
+///
+/// f = n; throughout d·g₀ ≡ f·R² and e·g₀ ≡ g·R². In the end g = 0 and f = ±1, so ±d ≡ R²/g₀. Long numbers
+/// are two's complement in 52·N bits.
+#[inline(never)]
+fn divsteps<S: Simd, M: Modulus<N>, const N: usize>(
+    s: S,
+    mut g: [S::Limb; N],
+    moduli: &Moduli<S::Limb, N>,
+) -> [S::Limb; N] {
+    s.enter(
+        #[inline(always)]
+        || {
             let field = Field::<S, M, N>::new(s);
-            let n = field.constant(&M::VALUE).0;
-            let mut f = n;
-            let mut g = field.reduced(field.tight(field.mul(a, &field.one()))).0;
+            let mut f = moduli.n;
             let mut d = [s.zero(); N];
-            let mut e = field.constant(&M::R2).0;
+            let mut e = moduli.r2;
             // −(δ + 1/2): negative when δ is positive.
             let mut zeta = s.splat(u64::MAX);
             for _ in 0..const { batches(bits(&M::VALUE)) } {
                 let matrix = steps(s, &mut zeta, f[0], g[0]);
                 (f, g) = (
-                    combine::<S, M, N, false>(s, &f, &g, matrix.u, matrix.v),
-                    combine::<S, M, N, false>(s, &f, &g, matrix.q, matrix.r),
+                    combine::<S, N, false>(s, &f, &g, matrix.u, matrix.v, moduli),
+                    combine::<S, N, false>(s, &f, &g, matrix.q, matrix.r, moduli),
                 );
                 (d, e) = (
-                    combine::<S, M, N, true>(s, &d, &e, matrix.u, matrix.v),
-                    combine::<S, M, N, true>(s, &d, &e, matrix.q, matrix.r),
+                    combine::<S, N, true>(s, &d, &e, matrix.u, matrix.v, moduli),
+                    combine::<S, N, true>(s, &d, &e, matrix.q, matrix.r, moduli),
                 );
             }
 
-            // ±d + spread·n + n: positive, and below LIMIT·n.
+            // (spread + 1)·n ± d is positive.
             let negative = s.any_bit(f[N - 1], s.splat(1 << 51));
-            let pad = &M::PADS[const { spread(bits(&M::VALUE)) + 1 }];
             let mut sum = d;
             each::<N>(inlined(
                 #[inline(always)]
                 |i| {
-                    let pad = s.splat(pad[i]);
+                    let pad = moduli.pad[i];
                     sum[i] = s.select(negative, s.sub(pad, d[i]), s.add(pad, d[i]));
                 },
             ));
-            field.factor(field.mul(&field.factor(Loose(sum)), &field.one()))
+            field.factor(Loose(sum)).0
         },
     )
 }
@@ -120,34 +301,42 @@ fn invert<S: Simd, M: Modulus<N>, const N: usize>(
 /// [`STEPS`] divsteps on the low limbs of f (odd) and g.
 ///
 /// One step: if δ > 0 and g is odd, (δ, f, g) ← (1 − δ, g, (g − f)/2), else (1 + δ, f, (g + (g mod 2)·f)/2).
-/// Here g is never halved; f, u, v and the position of g's lowest bit are doubled instead.
+/// Masks are ordinary vectors: comparisons into mask registers are slower to wait for.
 #[inline(never)]
 fn steps<S: Simd>(s: S, zeta: &mut S::Limb, f: S::Limb, g: S::Limb) -> Matrix<S> {
     s.enter(
         #[inline(always)]
         || {
             let (zero, one) = (s.zero(), s.splat(1));
-            let (minus_two, sign) = (s.splat(2_u64.wrapping_neg()), s.splat(1 << 63));
             let mut upper = [f, one, zero];
             let mut lower = [g, zero, one];
-            let mut bit = one;
             let mut zeta_now = *zeta;
             for _ in 0..STEPS {
-                let odd = s.any_bit(lower[0], bit);
-                let swap = s.any_bit(s.select(odd, zeta_now, zero), sign);
+                let odd = s.sub(zero, s.and(lower[0], one));
+                // ζ is small: its upper bits are its sign.
+                let positive_delta = s.sub(zero, s.and(s.carry(zeta_now), one));
+                let swap = s.and(odd, positive_delta);
                 for i in 0..3 {
-                    let (old_upper, old_lower) = (upper[i], lower[i]);
-                    let twice = s.add(old_upper, old_upper);
-                    let sum = s.select(odd, s.add(old_lower, old_upper), old_lower);
-                    lower[i] = s.select(swap, s.sub(sum, twice), sum);
-                    upper[i] = s.select(swap, s.add(old_lower, old_lower), twice);
+                    // ±upper where g is odd; −x = (x ^ −1) + 1.
+                    let addend = s.and(s.xor(upper[i], positive_delta), odd);
+                    let sum = s.sub(s.add(lower[i], addend), swap);
+                    upper[i] = s.xor(upper[i], s.and(swap, s.xor(upper[i], lower[i])));
+                    lower[i] = sum;
                 }
-                let next = s.sub(zeta_now, one);
-                zeta_now = s.select(swap, s.sub(minus_two, zeta_now), next);
-                bit = s.add(bit, bit);
+                lower[0] = s.halve(lower[0]);
+                for i in 1..3 {
+                    upper[i] = s.add(upper[i], upper[i]);
+                }
+                // −ζ − 2 or ζ − 1.
+                zeta_now = s.sub(s.xor(zeta_now, swap), one);
             }
             *zeta = zeta_now;
-            Matrix { u: upper[1], v: upper[2], q: lower[1], r: lower[2] }
+            Matrix {
+                u: upper[1],
+                v: upper[2],
+                q: lower[1],
+                r: lower[2],
+            }
         },
     )
 }
@@ -157,12 +346,13 @@ fn steps<S: Simd>(s: S, zeta: &mut S::Limb, f: S::Limb, g: S::Limb) -> Matrix<S>
 /// |u| + |v| ≤ 2^STEPS. A factor is read as its residue modulo 2^52, so for a negative u there is
 /// 2^52·a too much; it is subtracted. Columns have lent 2^58 to stay positive.
 #[inline(never)]
-fn combine<S: Simd, M: Modulus<N>, const N: usize, const REDUCE: bool>(
+fn combine<S: Simd, const N: usize, const REDUCE: bool>(
     s: S,
     a: &[S::Limb; N],
     b: &[S::Limb; N],
     u: S::Limb,
     v: S::Limb,
+    moduli: &Moduli<S::Limb, N>,
 ) -> [S::Limb; N] {
     const LEND: u64 = 1 << 58;
     s.enter(
@@ -180,7 +370,11 @@ fn combine<S: Simd, M: Modulus<N>, const N: usize, const REDUCE: bool>(
                     let negative = s.any_bit(by, sign);
                     for k in 0..N {
                         low[k] = s.mul_lo(low[k], x[k], by);
-                        let next = if k + 1 < N { &mut low[k + 1] } else { &mut high };
+                        let next = if k + 1 < N {
+                            &mut low[k + 1]
+                        } else {
+                            &mut high
+                        };
                         let sum = s.mul_hi(*next, x[k], by);
                         *next = s.select(negative, s.sub(sum, s.low_bits(x[k])), sum);
                     }
@@ -189,11 +383,11 @@ fn combine<S: Simd, M: Modulus<N>, const N: usize, const REDUCE: bool>(
             add(&mut low, a, u);
             add(&mut low, b, v);
             if REDUCE {
-                let product = s.mul_lo(zero, low[0], s.splat(M::K0));
+                let product = s.mul_lo(zero, low[0], moduli.k0);
                 let m = s.and(product, s.splat((1 << STEPS) - 1));
                 let half = s.splat(1 << (STEPS - 1));
                 let m = s.sub(s.or_xor(zero, m, half), half);
-                add(&mut low, &Field::<S, M, N>::new(s).constant(&M::VALUE).0, m);
+                add(&mut low, &moduli.n, m);
             }
             // The limbs above, all ones, of negative a and b.
             for (x, by) in [(a, u), (b, v)] {
@@ -205,7 +399,11 @@ fn combine<S: Simd, M: Modulus<N>, const N: usize, const REDUCE: bool>(
             let four = s.splat(1 << (52 - STEPS));
             for k in 0..N {
                 let carry = s.carry(low[k]);
-                let next = if k + 1 < N { &mut low[k + 1] } else { &mut high };
+                let next = if k + 1 < N {
+                    &mut low[k + 1]
+                } else {
+                    &mut high
+                };
                 *next = s.add(*next, carry);
                 let next = *next;
                 out[k] = s.mul_lo(s.mul_hi(zero, low[k], four), next, four);

@@ -172,7 +172,10 @@ fn look_up_shared<S: Simd, const N: usize>(
     index: S::Limb,
 ) {
     const { assert!(FIXED_ENTRIES == 64) };
-    let (bit4, bit5) = (s.any_bit(index, s.splat(1 << 4)), s.any_bit(index, s.splat(1 << 5)));
+    let (bit4, bit5) = (
+        s.any_bit(index, s.splat(1 << 4)),
+        s.any_bit(index, s.splat(1 << 5)),
+    );
     for (i, out) in out.iter_mut().enumerate() {
         let quarter = inlined(
             #[inline(always)]
@@ -234,10 +237,10 @@ fn make_fixed_table<S: Simd, C: Curve<N>, const N: usize>(s: S) -> Box<[u64]> {
 
         let mut entries = [Affine { x: zero, y: zero }; FIXED_ENTRIES];
         let denominator = odd_multiples::<S, C, N, FIXED_ENTRIES>(s, &mut entries, &bases);
-        let mut inverse = [denominator.z];
-        invert_all::<S, C::Field, N>(s, &mut inverse, &mut [denominator.z]);
+        let mut inverse = [denominator.z.0];
+        invert_all::<S, C::Field, N>(s, &mut inverse, &mut [denominator.z.0]);
         for (j, entry) in entries.iter().enumerate() {
-            let entry = scale::<S, C, N>(s, entry, &inverse[0]);
+            let entry = scale::<S, C, N>(s, entry, &Factor(inverse[0]));
             for (coordinate, limbs) in [entry.x.0, entry.y.0].iter().enumerate() {
                 for (limb, lanes) in words(limbs).chunks_exact(S::LANES).enumerate() {
                     for (lane, &word) in lanes.iter().enumerate() {
@@ -278,15 +281,15 @@ fn affine<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
     points: &[Point<S::Limb, N>; 1],
 ) -> [Affine<S::Limb, N>; 1] {
-    let mut inverses = [points[0].z];
-    invert_all::<S, C::Field, N>(s, &mut inverses, &mut [points[0].z]);
+    let mut inverses = [points[0].z.0];
+    invert_all::<S, C::Field, N>(s, &mut inverses, &mut [points[0].z.0]);
     [scale::<S, C, N>(
         s,
         &Affine {
             x: points[0].x,
             y: points[0].y,
         },
-        &inverses[0],
+        &Factor(inverses[0]),
     )]
 }
 

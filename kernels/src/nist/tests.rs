@@ -35,7 +35,10 @@ impl Random {
 }
 
 fn big(limbs: &[u64]) -> BigUint {
-    limbs.iter().rev().fold(BigUint::ZERO, |sum, &limb| (sum << 52_u32) + limb)
+    limbs
+        .iter()
+        .rev()
+        .fold(BigUint::ZERO, |sum, &limb| (sum << 52_u32) + limb)
 }
 
 /// Numbers below 2^52·N that are below `bound`·n, edge limbs included.
@@ -45,10 +48,15 @@ fn numbers<M: Modulus<N>, const N: usize>(bound: u64, count: usize) -> Vec<[u64;
     let mut all: Vec<[u64; N]> = Vec::new();
     for multiple in 0..bound.min(16) {
         let product = big(&M::VALUE) * multiple;
-        let near = [product.clone() + 1_u8, product.clone(), product + big(&M::VALUE) - 1_u8];
+        let near = [
+            product.clone() + 1_u8,
+            product.clone(),
+            product + big(&M::VALUE) - 1_u8,
+        ];
         for number in near {
-            let digits: Vec<u64> =
-                (0..N).map(|i| (&number >> (52 * i)).iter_u64_digits().next().unwrap_or(0) & S_MASK).collect();
+            let digits: Vec<u64> = (0..N)
+                .map(|i| (&number >> (52 * i)).iter_u64_digits().next().unwrap_or(0) & S_MASK)
+                .collect();
             all.push(digits.try_into().unwrap());
         }
     }
@@ -102,7 +110,12 @@ fn compute<S: Simd, M: Modulus<N>, const N: usize>(
                 results
                     .iter()
                     .flat_map(|number| {
-                        words(number).iter().skip(lane).step_by(S::LANES).copied().collect::<Vec<_>>()
+                        words(number)
+                            .iter()
+                            .skip(lane)
+                            .step_by(S::LANES)
+                            .copied()
+                            .collect::<Vec<_>>()
                     })
                     .collect(),
             );
@@ -113,7 +126,11 @@ fn compute<S: Simd, M: Modulus<N>, const N: usize>(
 
 fn backends_agree<M: Modulus<N>, const N: usize>(bound: u64) {
     let numbers = numbers::<M, N>(bound, 400);
-    let pairs: Vec<_> = numbers.iter().copied().zip(numbers.iter().rev().copied()).collect();
+    let pairs: Vec<_> = numbers
+        .iter()
+        .copied()
+        .zip(numbers.iter().rev().copied())
+        .collect();
     let expected = compute::<_, M, N>(Portable::<1>, &pairs);
     for backend in Backend::available() {
         let computed = match backend.kind(8) {
@@ -132,12 +149,19 @@ fn backends_agree<M: Modulus<N>, const N: usize>(bound: u64) {
         let result: Vec<BigUint> = result.chunks(N).map(big).collect();
         let (a, b) = (big(a), big(b));
         let lifted = &n * (M::PAD + 1);
-        for (value, expected) in [(&result[0], &a * &b), (&result[1], &a * &a), (&result[2], &a * &b)] {
+        for (value, expected) in [
+            (&result[0], &a * &b),
+            (&result[1], &a * &a),
+            (&result[2], &a * &b),
+        ] {
             assert_eq!(value * &r % &n, &expected % &n);
             assert!(*value <= &expected / &r + &lifted);
         }
         assert_eq!(result[3], result[0]);
-        assert_eq!(result[5].clone() * &r % &n, (&a * &b + &n - &a * &a % &n) % &n);
+        assert_eq!(
+            result[5].clone() * &r % &n,
+            (&a * &b + &n - &a * &a % &n) % &n
+        );
         assert!(result[5] < &n * 20_u8);
         assert_eq!(&result[6] * &r % &n, &a * &b % &n);
         assert!(result[6] < n && result[7] < n);
@@ -191,10 +215,16 @@ fn constants() {
         assert_eq!((p.bits(), n.bits()), (C::BITS as u64, C::BITS as u64));
         // Modulo both, the exponents n − 1 and p − 1 give 1 (the numbers are prime).
         for m in [&p, &n] {
-            assert_eq!(BigUint::from(2_u8).modpow(&(m - 1_u8), m), BigUint::from(1_u8));
+            assert_eq!(
+                BigUint::from(2_u8).modpow(&(m - 1_u8), m),
+                BigUint::from(1_u8)
+            );
         }
         let (x, y) = (big(&C::G.0), big(&C::G.1));
-        assert_eq!(&y * &y % &p, (&x * &x * &x + &p * 3_u8 - &x * 3_u8 + big(&C::B)) % &p);
+        assert_eq!(
+            &y * &y % &p,
+            (&x * &x * &x + &p * 3_u8 - &x * 3_u8 + big(&C::B)) % &p
+        );
         // Completeness of the windows needs p < 2n and n < p.
         assert!(n < p && p < n * 2_u8);
         // A padded multiple is that multiple.
@@ -222,14 +252,18 @@ fn inverses() {
             .filter(|number| big(number) % &n != BigUint::ZERO)
             .collect();
         for chunk in numbers.chunks(5) {
-            let mut inverses: Vec<_> = chunk.iter().map(|a| Factor(f.constant(a).0)).collect();
+            let mut inverses: Vec<_> = chunk.iter().map(|a| f.constant(a).0).collect();
             let mut prefixes = inverses.clone();
             invert_all::<_, M, N>(s, &mut inverses, &mut prefixes);
             for (a, inverse) in chunk.iter().zip(&inverses) {
-                let inverse = f.tight(Loose(f.mul(inverse, &f.one()).0));
+                let inverse = f.tight(Loose(f.mul(&Factor(*inverse), &f.one()).0));
                 for lane in 0..8 {
-                    let words: Vec<u64> =
-                        words(&inverse.0).iter().skip(lane).step_by(8).copied().collect();
+                    let words: Vec<u64> = words(&inverse.0)
+                        .iter()
+                        .skip(lane)
+                        .step_by(8)
+                        .copied()
+                        .collect();
                     assert_eq!(big(&words) * big(a) % &n, &r * &r % &n);
                 }
             }
@@ -291,12 +325,25 @@ fn points() {
                 (x * &square % &p, y * square * inverse % &p)
             })
         };
-        let base = Affine { x: f.encode(&f.constant(&C::G.0)), y: f.encode(&f.constant(&C::G.1)) };
-        let mut point = Point { x: base.x, y: base.y, z: Factor(f.one().0) };
+        let base = Affine {
+            x: f.encode(&f.constant(&C::G.0)),
+            y: f.encode(&f.constant(&C::G.1)),
+        };
+        let mut point = Point {
+            x: base.x,
+            y: base.y,
+            z: Factor(f.one().0),
+        };
         double_times::<_, C, N>(s, &mut point, 1);
-        assert_eq!(decode(&point.x.0, &point.y.0, &point.z.0), textbook::multiple(2, &g, &p));
+        assert_eq!(
+            decode(&point.x.0, &point.y.0, &point.z.0),
+            textbook::multiple(2, &g, &p)
+        );
         double_times::<_, C, N>(s, &mut point, 3);
-        assert_eq!(decode(&point.x.0, &point.y.0, &point.z.0), textbook::multiple(16, &g, &p));
+        assert_eq!(
+            decode(&point.x.0, &point.y.0, &point.z.0),
+            textbook::multiple(16, &g, &p)
+        );
 
         for (negative, expected) in [(0, 17), (1, 16)] {
             let mask = s.any_bit(s.splat(negative), s.splat(1));
@@ -323,7 +370,11 @@ fn points() {
                 let r_inverse = (BigUint::from(1_u8) << (52 * N)).modpow(&(&p - 2_u8), &p);
                 let number = |limbs: &[u64]| big(limbs) * &r_inverse % &p;
                 let entry = Some((number(&limbs[..N]), number(&limbs[N..])));
-                assert_eq!(entry, textbook::multiple(2 * j as u64 + 1, &base, &p), "{i} {j}");
+                assert_eq!(
+                    entry,
+                    textbook::multiple(2 * j as u64 + 1, &base, &p),
+                    "{i} {j}"
+                );
             }
         }
         for k in [1, 0].into_iter().chain(2..40) {

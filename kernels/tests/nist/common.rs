@@ -68,10 +68,17 @@ pub fn wide(scalar: &[u8]) -> Wide {
 /// neighbours in the list. `batch` gets the cases and asserts their results.
 pub fn every_lane_and_fill<T>(backend: Backend, cases: &[T], batch: impl Fn(&[&T])) {
     // The portable backend has one lane: one fill tells as much as all.
-    let fills: &[usize] =
-        if backend == Backend::PORTABLE { &[3] } else { &[1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17] };
+    let fills: &[usize] = if backend == Backend::PORTABLE {
+        &[3]
+    } else {
+        &[1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17]
+    };
     for &fill in fills {
-        let step = if backend == Backend::PORTABLE || fill > 8 { fill } else { 1 };
+        let step = if backend == Backend::PORTABLE || fill > 8 {
+            fill
+        } else {
+            1
+        };
         for start in (0..cases.len()).step_by(step) {
             let jobs: Vec<&T> = cases.iter().cycle().skip(start).take(fill).collect();
             batch(&jobs);

@@ -12,7 +12,10 @@ fn edge_scalars<const BYTES: usize>(n: &BigUint) -> Vec<[u8; BYTES]> {
     let bits = 8 * BYTES;
     let mut scalars: Vec<BigUint> = (1..=70_u8).map(BigUint::from).collect();
     scalars.extend((1..=70_u8).map(|i| n - i));
-    for bit in (2..bits).step_by(5).chain([51, 52, 53, 103, 104, 155, 156, bits - 1]) {
+    for bit in (2..bits)
+        .step_by(5)
+        .chain([51, 52, 53, 103, 104, 155, 156, bits - 1])
+    {
         let power = &one << bit;
         scalars.extend([&power - &one, power.clone(), &power + &one]);
     }
@@ -87,12 +90,20 @@ macro_rules! differential {
             fn wide_seeds() {
                 let mut random = Random(2);
                 let seeds: Vec<[u8; 64]> = (0..50)
-                    .map(|i| if i % 2 == 0 { random.bytes() } else { random.runs() })
+                    .map(|i| {
+                        if i % 2 == 0 {
+                            random.bytes()
+                        } else {
+                            random.runs()
+                        }
+                    })
                     .chain([[0xff; 64]])
                     .collect();
                 for backend in backends() {
-                    let wides: Vec<_> =
-                        seeds.iter().map(lockstep_kernels::nist::Wide::from_bytes).collect();
+                    let wides: Vec<_> = seeds
+                        .iter()
+                        .map(lockstep_kernels::nist::Wide::from_bytes)
+                        .collect();
                     let mut jobs: Vec<_> = wides.iter().map($ours::KeypairJob::new).collect();
                     $ours::keypair(backend, &mut jobs);
                     for (job, seed) in jobs.iter().zip(&seeds) {
@@ -115,7 +126,11 @@ macro_rules! differential {
                             theirs.to_nonzero_scalar(),
                             other.public_key().as_affine(),
                         );
-                        (secret_bytes(mine), *public, secret.raw_secret_bytes().to_vec())
+                        (
+                            secret_bytes(mine),
+                            *public,
+                            secret.raw_secret_bytes().to_vec(),
+                        )
                     })
                     .collect();
                 for backend in backends() {
@@ -168,8 +183,10 @@ macro_rules! differential {
                             })
                             .collect();
                         $ours::ecdsa_sign(backend, &mut jobs);
-                        let signatures: Vec<_> =
-                            jobs.iter().map(|job| job.result.unwrap().unwrap()).collect();
+                        let signatures: Vec<_> = jobs
+                            .iter()
+                            .map(|job| job.result.unwrap().unwrap())
+                            .collect();
 
                         // Every other one is spoilt, each in its own way.
                         let spoilt: Vec<_> = signatures
@@ -197,7 +214,11 @@ macro_rules! differential {
                         $ours::ecdsa_verify_vartime(backend, &mut jobs);
                         for (job, (_, _, bad)) in jobs.iter().zip(&spoilt) {
                             let result = job.result.unwrap();
-                            assert!(if *bad { refused(result) } else { result.is_ok() });
+                            assert!(if *bad {
+                                refused(result)
+                            } else {
+                                result.is_ok()
+                            });
                         }
                     });
                     // The other implementation accepts them.
@@ -249,15 +270,30 @@ macro_rules! differential {
                     let r2 = BigUint::from_bytes_be(&two.x) % &n;
                     let r2_bytes = from_big::<BYTES>(&r2);
                     // s = e = r: u1 = u2 = 1, the sum is 2G, whose x must be r.
-                    let doubling = $ours::Signature { r: r2_bytes, s: r2_bytes };
+                    let doubling = $ours::Signature {
+                        r: r2_bytes,
+                        s: r2_bytes,
+                    };
                     // u1 = 0 and u2 = 1: the sum is Q = G.
                     let lone = $ours::Signature { r, s: r };
                     let cases = [
                         ($ours::VerifyJob::new(&generator, &zero_digest, &lone), true),
-                        ($ours::VerifyJob::new(&generator, &r2_bytes, &doubling), true),
-                        ($ours::VerifyJob::new(&minus_generator, &r2_bytes, &doubling), false),
-                        ($ours::VerifyJob::new(&minus_generator, &equal, &lone), false),
-                        ($ours::VerifyJob::new(&minus_generator, &zero_digest, &lone), true),
+                        (
+                            $ours::VerifyJob::new(&generator, &r2_bytes, &doubling),
+                            true,
+                        ),
+                        (
+                            $ours::VerifyJob::new(&minus_generator, &r2_bytes, &doubling),
+                            false,
+                        ),
+                        (
+                            $ours::VerifyJob::new(&minus_generator, &equal, &lone),
+                            false,
+                        ),
+                        (
+                            $ours::VerifyJob::new(&minus_generator, &zero_digest, &lone),
+                            true,
+                        ),
                     ];
                     let (mut jobs, good): (Vec<_>, Vec<_>) = cases.into_iter().unzip();
                     $ours::ecdsa_verify_vartime(backend, &mut jobs);

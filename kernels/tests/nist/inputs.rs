@@ -7,8 +7,8 @@ use super::common::{backends, from_big, hex, secret, wide};
 macro_rules! inputs {
     ($name:ident, $curve:ident, $p:literal, $n:literal) => {
         mod $name {
-            use super::*;
             use super::super::common::Random;
+            use super::*;
 
             const BYTES: usize = $curve::BYTES;
 
@@ -17,7 +17,13 @@ macro_rules! inputs {
             }
 
             fn bad_scalars() -> Vec<[u8; BYTES]> {
-                vec![[0; BYTES], hex($n), from_big(&(number($n) + 1_u8)), hex($p), [0xff; BYTES]]
+                vec![
+                    [0; BYTES],
+                    hex($n),
+                    from_big(&(number($n) + 1_u8)),
+                    hex($p),
+                    [0xff; BYTES],
+                ]
             }
 
             fn good_scalars() -> Vec<[u8; BYTES]> {
@@ -37,12 +43,30 @@ macro_rules! inputs {
                 let (_, good) = pair(&[0x29; BYTES]);
                 let mut random = Random(5);
                 let mut points = vec![
-                    PublicKey { x: [0; BYTES], y: [0; BYTES] },
-                    PublicKey { x: good.y, y: good.x },
-                    PublicKey { x: hex($p), y: good.y },
-                    PublicKey { x: good.x, y: hex($p) },
-                    PublicKey { x: [0xff; BYTES], y: [0xff; BYTES] },
-                    PublicKey { x: random.bytes(), y: random.bytes() },
+                    PublicKey {
+                        x: [0; BYTES],
+                        y: [0; BYTES],
+                    },
+                    PublicKey {
+                        x: good.y,
+                        y: good.x,
+                    },
+                    PublicKey {
+                        x: hex($p),
+                        y: good.y,
+                    },
+                    PublicKey {
+                        x: good.x,
+                        y: hex($p),
+                    },
+                    PublicKey {
+                        x: [0xff; BYTES],
+                        y: [0xff; BYTES],
+                    },
+                    PublicKey {
+                        x: random.bytes(),
+                        y: random.bytes(),
+                    },
                 ];
                 let mut off = good;
                 off.y[BYTES - 1] ^= 1;
@@ -56,7 +80,10 @@ macro_rules! inputs {
                     let right = (&x * &x * &x + &p * 3_u8 - &x * 3_u8 + b) % &p;
                     let y = right.modpow(&((&p + 1_u8) >> 2), &p);
                     if &y * &y % &p == right && (&x + &p).bits() as usize <= 8 * BYTES {
-                        points.push(PublicKey { x: from_big(&(&x + &p)), y: from_big(&y) });
+                        points.push(PublicKey {
+                            x: from_big(&(&x + &p)),
+                            y: from_big(&y),
+                        });
                         break;
                     }
                 }
@@ -80,7 +107,14 @@ macro_rules! inputs {
                     })
                     .collect();
                 (0..length)
-                    .map(|start| all.iter().cycle().skip(start).take(length).cloned().collect())
+                    .map(|start| {
+                        all.iter()
+                            .cycle()
+                            .skip(start)
+                            .take(length)
+                            .cloned()
+                            .collect()
+                    })
                     .collect()
             }
 
@@ -89,10 +123,11 @@ macro_rules! inputs {
                 let (_, peer) = pair(&[0x31; BYTES]);
                 for backend in backends() {
                     for batch in mixed(&good_scalars(), &bad_scalars()) {
-                        let keys: Vec<_> =
-                            batch.iter().map(|(bytes, _)| secret(bytes)).collect();
-                        let mut jobs: Vec<_> =
-                            keys.iter().map(|key| $curve::EcdhJob::new(key, &peer)).collect();
+                        let keys: Vec<_> = batch.iter().map(|(bytes, _)| secret(bytes)).collect();
+                        let mut jobs: Vec<_> = keys
+                            .iter()
+                            .map(|key| $curve::EcdhJob::new(key, &peer))
+                            .collect();
                         $curve::ecdh(backend, &mut jobs);
                         for (job, (bytes, good)) in jobs.iter().zip(&batch) {
                             let result = job.result.as_ref().unwrap();
@@ -132,8 +167,10 @@ macro_rules! inputs {
                     hex::<BYTES>($n).to_vec(),
                     from_big::<64>(&(number($n) * 12_345_678_u32)).to_vec(),
                 ];
-                let good: Vec<Vec<u8>> =
-                    good_scalars().iter().map(|scalar| scalar.to_vec()).collect();
+                let good: Vec<Vec<u8>> = good_scalars()
+                    .iter()
+                    .map(|scalar| scalar.to_vec())
+                    .collect();
                 let key = secret(&[0x42; BYTES]);
                 let digest = [0x55; BYTES];
                 for backend in backends() {
@@ -186,11 +223,16 @@ macro_rules! inputs {
             fn points() {
                 let good: Vec<_> = [1, 2, 3].iter().map(|&d| pair(&[d; BYTES]).1).collect();
                 let key = secret(&[0x42; BYTES]);
-                let signature = $curve::Signature { r: [1; BYTES], s: [1; BYTES] };
+                let signature = $curve::Signature {
+                    r: [1; BYTES],
+                    s: [1; BYTES],
+                };
                 for backend in backends() {
                     for batch in mixed(&good, &bad_points()) {
-                        let mut jobs: Vec<_> =
-                            batch.iter().map(|(peer, _)| $curve::EcdhJob::new(&key, peer)).collect();
+                        let mut jobs: Vec<_> = batch
+                            .iter()
+                            .map(|(peer, _)| $curve::EcdhJob::new(&key, peer))
+                            .collect();
                         $curve::ecdh(backend, &mut jobs);
                         for (job, (peer, good)) in jobs.iter().zip(&batch) {
                             let error = job.result.as_ref().unwrap().as_ref().err();
@@ -203,7 +245,11 @@ macro_rules! inputs {
                             .collect();
                         $curve::ecdsa_verify_vartime(backend, &mut jobs);
                         for (job, (_, good)) in jobs.iter().zip(&batch) {
-                            let expected = if *good { Error::Signature } else { Error::Point };
+                            let expected = if *good {
+                                Error::Signature
+                            } else {
+                                Error::Point
+                            };
                             assert_eq!(job.result, Some(Err(expected)));
                         }
                     }
@@ -225,14 +271,20 @@ macro_rules! inputs {
                             [
                                 $curve::Signature { r: scalar, ..good },
                                 $curve::Signature { s: scalar, ..good },
-                                $curve::Signature { r: scalar, s: scalar },
+                                $curve::Signature {
+                                    r: scalar,
+                                    s: scalar,
+                                },
                             ]
                         })
                         .collect();
                     // s + n where that fits, which the equation would accept.
                     let more = number($n) + num_bigint::BigUint::from_bytes_be(&good.s);
                     if more.bits() as usize <= 8 * BYTES {
-                        bad.push($curve::Signature { s: from_big(&more), ..good });
+                        bad.push($curve::Signature {
+                            s: from_big(&more),
+                            ..good
+                        });
                     }
                     for batch in mixed(&[good], &bad) {
                         let mut jobs: Vec<_> = batch
@@ -259,7 +311,14 @@ macro_rules! inputs {
                 let mut hybrid = good.clone();
                 hybrid[0] = 6;
                 let longer = [&good[..], &[0]].concat();
-                for bad in [&[][..], &[0], &good[..2 * BYTES], &longer, &compressed, &hybrid] {
+                for bad in [
+                    &[][..],
+                    &[0],
+                    &good[..2 * BYTES],
+                    &longer,
+                    &compressed,
+                    &hybrid,
+                ] {
                     assert_eq!($curve::PublicKey::from_sec1(bad), Err(Error::Point));
                 }
             }

