@@ -55,7 +55,9 @@ macro_rules! bench_curve {
         let seeds: Vec<Wide> = (0..64).map(wide).collect();
         let nonces: Vec<Wide> = (64..128).map(wide).collect();
         let mut made: Vec<_> = seeds.iter().map($curve::KeypairJob::new).collect();
+        let start = Instant::now();
         $curve::keypair(backend, &mut made);
+        let first = start.elapsed();
         let keys: Vec<_> = made
             .iter()
             .map(|job| job.result.clone().unwrap().unwrap())
@@ -74,7 +76,7 @@ macro_rules! bench_curve {
         };
 
         println!(
-            "{} on {}: cycles for one operation",
+            "{} on {}: first batch, with the table, in {first:?}; then cycles for one operation",
             stringify!($curve),
             backend.name()
         );

@@ -138,6 +138,7 @@ pub(crate) trait Modulus<const N: usize>: Copy + 'static {
     }
 }
 
+/// A limb with all its bits set.
 pub(crate) const S_MASK: u64 = (1 << 52) - 1;
 
 /// What each column of a padded difference borrows from the next. Subtrahends' columns must be below.
@@ -493,9 +494,8 @@ impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Field<S, M, N, HOT
         let s = self.s;
         let one = s.splat(1);
         let mut carry = one;
-        for i in 0..N {
-            let sum = s.add(s.add(a[i], s.splat((1 << 52) - 1 - M::VALUE[i])), carry);
-            carry = s.carry(sum);
+        for (&limb, n) in a.iter().zip(M::VALUE) {
+            carry = s.carry(s.add(s.add(limb, s.splat(S_MASK - n)), carry));
         }
         s.select(s.any_bit(carry, one), s.splat(u64::MAX), s.zero())
     }

@@ -265,6 +265,7 @@ fn divsteps<S: Simd, M: Modulus<N>, const N: usize>(
     s.enter(
         #[inline(always)]
         || {
+            const { assert!(2 * spread(bits(&M::VALUE)) as u64 + 1 < M::LIMIT) };
             let field = Field::<S, M, N>::new(s);
             let mut f = moduli.n;
             let mut d = [s.zero(); N];
@@ -324,8 +325,8 @@ fn steps<S: Simd>(s: S, zeta: &mut S::Limb, f: S::Limb, g: S::Limb) -> Matrix<S>
                     lower[i] = sum;
                 }
                 lower[0] = s.halve(lower[0]);
-                for i in 1..3 {
-                    upper[i] = s.add(upper[i], upper[i]);
+                for entry in &mut upper[1..] {
+                    *entry = s.add(*entry, *entry);
                 }
                 // −ζ − 2 or ζ − 1.
                 zeta_now = s.sub(s.xor(zeta_now, swap), one);

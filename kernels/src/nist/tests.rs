@@ -158,10 +158,7 @@ fn backends_agree<M: Modulus<N>, const N: usize>(bound: u64) {
             assert!(*value <= &expected / &r + &lifted);
         }
         assert_eq!(result[3], result[0]);
-        assert_eq!(
-            result[5].clone() * &r % &n,
-            (&a * &b + &n - &a * &a % &n) % &n
-        );
+        assert_eq!(&result[5] * &r % &n, (&a * &b + &n - &a * &a % &n) % &n);
         assert!(result[5] < &n * 20_u8);
         assert_eq!(&result[6] * &r % &n, &a * &b % &n);
         assert!(result[6] < n && result[7] < n);
@@ -225,7 +222,10 @@ fn constants() {
             &y * &y % &p,
             (&x * &x * &x + &p * 3_u8 - &x * 3_u8 + big(&C::B)) % &p
         );
-        // Completeness of the windows needs p < 2n and n < p.
+        let r = BigUint::from(1_u8) << (52 * N);
+        assert!(r >= &p * <C::Field as Modulus<N>>::LIMIT);
+        assert!(r >= &n * <C::Order as Modulus<N>>::LIMIT);
+        // Signing reduces x modulo n by one subtraction; checking tries r and r + n.
         assert!(n < p && p < n * 2_u8);
         // A padded multiple is that multiple.
         for (k, pad) in <C::Field as Modulus<N>>::PADS.iter().enumerate().skip(1) {
