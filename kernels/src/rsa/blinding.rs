@@ -5,6 +5,8 @@ use core::fmt;
 use crypto_bigint::modular::{FixedMontyForm, FixedMontyParams};
 use crypto_bigint::{Odd, Uint};
 
+use zeroize::{Zeroize, Zeroizing};
+
 use super::{PublicKey, Size};
 use crate::layout::{bytes_from_limbs, limbs_from_bytes};
 use crate::secret::SecretWords;
@@ -51,10 +53,10 @@ impl Blinding {
             return None;
         }
         match key.size() {
-            Size::Rsa1024 => generate::<16>(key, random),
-            Size::Rsa2048 => generate::<32>(key, random),
-            Size::Rsa3072 => generate::<48>(key, random),
-            Size::Rsa4096 => generate::<64>(key, random),
+            Size::Rsa1024 => generate::<16>(key, random, count),
+            Size::Rsa2048 => generate::<32>(key, random, count),
+            Size::Rsa3072 => generate::<48>(key, random, count),
+            Size::Rsa4096 => generate::<64>(key, random, count),
         }
     }
 
@@ -84,11 +86,16 @@ impl fmt::Debug for Blinding {
     }
 }
 
-/// One pair for each piece of `random`, the inverses by Montgomery's trick: one inversion of the
+/// One pair for each of the `count` pieces of `random`, the inverses by Montgomery's trick: one inversion of the
 /// product of all, and three multiplications each.
 ///
 /// Constant time in `random`; variable in the public exponent.
-fn generate<const WORDS: usize>(key: &PublicKey, random: &[u8]) -> Option<Vec<Blinding>> {
+#[inline(never)]
+fn generate<const WORDS: usize>(
+    key: &PublicKey,
+    random: &[u8],
+    count: usize,
+) -> Option<Vec<Blinding>> {
     let size = key.size();
     let n = integer::<WORDS>(size, &key.modulus.limbs);
     let modulus: Odd<Uint<WORDS>> = Option::from(Odd::new(n))?;
@@ -97,29 +104,31 @@ fn generate<const WORDS: usize>(key: &PublicKey, random: &[u8]) -> Option<Vec<Bl
     let form = FixedMontyForm::new(&integer(size, &key.modulus.one), &params);
     let to_lanes = |value: FixedMontyForm<WORDS>| limbs(size, &(value * form).retrieve());
 
-    let bases: Vec<_> = random
-        .chunks_exact(Blinding::random_bytes(size))
-        .map(|random| reduce(size, random, &params))
-        .collect();
+    let mut bases = Zeroizing::new(Vec::with_capacity(count));
     // before[i] = r_0 ⋯ r_(i−1)
-    let mut before = Vec::with_capacity(bases.len());
-    let mut product = FixedMontyForm::one(&params);
-    for base in &bases {
-        before.push(product);
-        product *= base;
+    let mut before = Zeroizing::new(Vec::with_capacity(count));
+    let mut product = Zeroizing::new(FixedMontyForm::one(&params));
+    let mut rest = random;
+    for _ in 0..count {
+        let (piece, after) = rest.split_at(Blinding::random_bytes(size));
+        rest = after;
+        let base = reduce(size, piece, &params);
+        before.push(*product);
+        *product *= base;
+        bases.push(base);
     }
     let inverse: Option<Uint<WORDS>> = product.retrieve().invert_odd_mod(&modulus).into();
     // rest = 1/(r_0 ⋯ r_i)
-    let mut rest = FixedMontyForm::new(&inverse?, &params);
-    let mut pairs = Vec::with_capacity(bases.len());
-    for (base, before) in bases.iter().zip(&before).rev() {
+    let mut rest = Zeroizing::new(FixedMontyForm::new(&inverse?, &params));
+    let mut pairs = Vec::with_capacity(count);
+    for (base, before) in bases.iter().zip(before.iter()).rev() {
         pairs.push(Blinding {
             size,
             hide: to_lanes(power(base, key)),
-            reveal: to_lanes(rest * before),
+            reveal: to_lanes(*rest * before),
             uses: 0,
         });
-        rest *= base;
+        *rest *= base;
     }
     Some(pairs)
 }
@@ -136,7 +145,7 @@ fn reduce<const WORDS: usize>(
     // The Montgomery form of `high` is the first term.
     let high = FixedMontyForm::new(&Uint::from_be_slice(&wide[..size.bytes()]), params);
     let high = FixedMontyForm::new(high.as_montgomery(), params);
-    zeroize::Zeroize::zeroize(&mut wide);
+    wide.zeroize();
     high + FixedMontyForm::new(&Uint::from_be_slice(low), params)
 }
 
@@ -170,6 +179,6 @@ fn limbs<const WORDS: usize>(size: Size, value: &Uint<WORDS>) -> SecretWords {
     }
     let mut limbs = SecretWords::zeroed(size.limbs());
     limbs_from_bytes(&mut limbs, 1, bytes);
-    zeroize::Zeroize::zeroize(bytes);
+    bytes.zeroize();
     limbs
 }
