@@ -277,6 +277,9 @@ impl Metrics {
 
     pub(crate) fn submitted(&self) {
         add(&self.async_submitted, 1);
+        if self.publisher.get().is_none() {
+            self.publish();
+        }
     }
 
     pub(crate) fn fallback(&self, reason: Fallback) {

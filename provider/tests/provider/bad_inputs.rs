@@ -75,7 +75,8 @@ fn odd_keys() {
         ("e = 65537 + phi(n) < n", changed(&|k| k.e = copy(&beyond_n)), Right, Lanes("rsa2048_wide_exponent")),
         ("wrong iqmp", changed(&|k| k.qinv = plus(&k.qinv, 1)), Right, Stock("inconsistent")),
         ("iqmp = 0", changed(&|k| k.qinv = number(0)), Right, Stock("inconsistent")),
-        ("iqmp > p", changed(&|k| k.qinv = sum(&k.qinv, &k.p)), Right, Stock("inconsistent")),
+        // No wider than p: beyond that, stock OpenSSL fails or not, by the top bits of a random key.
+        ("iqmp > p", changed(&|k| k.qinv = plus(&k.p, 1)), Right, Stock("inconsistent")),
         ("wrong dp", changed(&|k| k.dp = minus_one(&k.dp)), Right, Rescued("rsa2048")),
         ("wrong dq", changed(&|k| k.dq = minus_one(&k.dq)), Right, Rescued("rsa2048")),
         ("dp = 1", changed(&|k| k.dp = number(1)), Right, Rescued("rsa2048")),
