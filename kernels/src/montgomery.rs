@@ -142,7 +142,7 @@ impl<S: Simd, const N: usize> Columns<S> for InPlace<'_, S, N> {
 struct Term<S: Simd> {
     r0: S::Limb,
     r1: S::Limb,
-    /// x[c] and x[c−1] for the column c last taken.
+    /// `x[c]` and `x[c−1]` for the column c last taken.
     last: S::Limb,
     before: S::Limb,
 }
@@ -432,7 +432,7 @@ pub(crate) fn square_with<S: Simd, const N: usize>(
 
 /// The 2·`N` columns of a²: N² + N multiplies.
 ///
-/// Two rows x = a[i] and y = a[i+1] at a time are multiplied by the limbs above them; when a column has
+/// Two rows `x = a[i]` and `y = a[i+1]` at a time are multiplied by the limbs above them; when a column has
 /// seen its last row it is doubled and the square on the diagonal is added.
 #[inline(always)]
 pub(crate) fn square_columns<S: Simd, const N: usize>(s: S, t: &mut [S::Limb], a: &[S::Limb; N]) {

@@ -74,7 +74,6 @@ impl<L, const N: usize> AsTerm<L, N> for Loose<L, N> {
 }
 
 /// The 2·`N` columns of a product, on the way to being reduced.
-#[repr(C)]
 pub(crate) struct Product<L, const N: usize> {
     low: [L; N],
     high: [L; N],
@@ -83,9 +82,11 @@ pub(crate) struct Product<L, const N: usize> {
 impl<L: Copy, const N: usize> Product<L, N> {
     #[inline(always)]
     pub(crate) fn column(&mut self, k: usize) -> &mut L {
-        debug_assert!(k < 2 * N);
-        // SAFETY: k < 2·N, and the two arrays lie side by side; the pointer may reach both.
-        unsafe { &mut *core::ptr::from_mut(self).cast::<L>().add(k) }
+        if k < N {
+            &mut self.low[k]
+        } else {
+            &mut self.high[k - N]
+        }
     }
 }
 

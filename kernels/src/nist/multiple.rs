@@ -163,7 +163,7 @@ pub(crate) fn fixed<S: Simd, C: Curve<N>, const N: usize>(
     point
 }
 
-/// out[i] = table[i][index], for a table of limbs that all lanes share.
+/// `out[i] = table[i][index]`, for a table of limbs that all lanes share.
 #[inline(always)]
 fn look_up_shared<S: Simd, const N: usize>(
     s: S,
@@ -351,7 +351,7 @@ pub(crate) fn variable<S: Simd, C: Curve<N>, const N: usize>(
     point
 }
 
-/// out = table[index] by a scan of the whole table.
+/// `out = table[index]` by a scan of the whole table.
 #[inline(always)]
 fn look_up_own<S: Simd, const N: usize>(
     s: S,
