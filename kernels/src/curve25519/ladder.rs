@@ -1,66 +1,123 @@
-//! x25519 ladder
-use super::field::Factor;
-use crate::simd::Simd;
+//! The Montgomery ladder on y² = x³ + 486662·x² + x, x-coordinates only (RFC 7748, section 5).
 
-/// (A + 2) / 4
+use super::convert::Fraction;
+use super::convert::Limbs;
+use super::field::{Factor, ONE, Product};
+use super::lanes::Lanes;
+use crate::simd::inlined;
+
+/// (486662 − 2) / 4.
 const A24: u64 = 121_665;
 
-/// A point X : Z
+/// A point as the quotient X / Z of its x-coordinate; the point at infinity has Z = 0.
 #[derive(Clone, Copy)]
-pub(crate) struct Ladder<S: Simd> {
-    pub x2: super::field::Product<S>,
-    pub z2: super::field::Product<S>,
-    pub x3: super::field::Product<S>,
-    pub z3: super::field::Product<S>,
+struct Point<S: Lanes> {
+    x: Product<S>,
+    z: Product<S>,
 }
 
-/// one step
+/// Multiplies the point with x-coordinate `u` of every lane by the scalar behind `swaps`.
+///
+/// `swaps` is that lane's [`swaps`]; `u` is below 2^255 and need not be reduced. `fraction` becomes
+/// X and Z of the product's x-coordinate X / Z, fit to be multiplied.
+#[inline(never)]
+pub(super) fn multiply<S: Lanes>(
+    s: S,
+    swaps: &Limbs<S, 4>,
+    u: &Limbs<S>,
+    fraction: Fraction<'_, S>,
+) {
+    s.enter(inlined(
+        #[inline(always)]
+        move || {
+            let Fraction {
+                numerator,
+                denominator,
+            } = fraction;
+            let point = Factor::from_limbs(s, *u);
+            // Bit 254 is one: from (infinity, P) to (P, 2P), of which the latter was doubled.
+            let mut sum = Point {
+                x: point.to_product(),
+                z: Factor::splat(s, ONE).to_product(),
+            };
+            let mut doubled = double(&sum.sum(), &sum.difference());
+            let top = s.splat(1 << 63);
+            let mut word = s.zero();
+            for (i, steps) in [(3, 64), (2, 64), (1, 64), (0, 59)] {
+                word = swaps[i];
+                for _ in 0..steps {
+                    (doubled, sum) = step(&doubled, &sum, &point, s.any_bit(word, top));
+                    word = s.add(word, word);
+                }
+            }
+            // The last three bits are zero: doublings of what bit 2 chooses.
+            let swap = s.any_bit(word, top);
+            let mut result = double(
+                &Factor::select(swap, &sum.sum(), &doubled.sum()),
+                &Factor::select(swap, &sum.difference(), &doubled.difference()),
+            );
+            for _ in 0..2 {
+                result = double(&result.sum(), &result.difference());
+            }
+            *numerator = result.x.carry().limbs();
+            *denominator = result.z.carry().limbs();
+        },
+    ))
+}
+
+/// Which steps of the ladder exchange: bit i of the clamped scalar `k` xor bit i + 1, for i from 253 down,
+/// beginning at bit 63 of word 3.
+///
+/// The step of bit i doubles one of two points and adds both. The next step doubles the
+/// result of that doubling again, unless its bit differs.
+pub(super) fn swaps(k: &[u64; 4]) -> [u64; 4] {
+    let differ: [u64; 4] =
+        core::array::from_fn(|i| k[i] ^ (k[i] >> 1 | if i < 3 { k[i + 1] << 63 } else { 0 }));
+    core::array::from_fn(|i| differ[i] << 2 | if i > 0 { differ[i - 1] >> 62 } else { 0 })
+}
+
+impl<S: Lanes> Point<S> {
+    #[inline(always)]
+    fn sum(&self) -> Factor<S> {
+        (self.x + self.z).carry()
+    }
+
+    #[inline(always)]
+    fn difference(&self) -> Factor<S> {
+        (self.x - self.z).carry()
+    }
+}
+
+/// From (P, Q) with Q − P = ± the point: (2P, P + Q), or (2Q, P + Q) where `swap`.
+///
+/// RFC 7748, section 5. P + Q does not depend on the order of P and Q, so not the points are exchanged
+/// but only what is doubled. 5 multiplications, 4 squarings, 11 carries.
 #[inline(always)]
-pub(crate) fn step<S: Simd>(p: &Ladder<S>, x1: &Factor<S>, swap: S::Mask) -> Ladder<S> {
-    let a = (p.x2 + p.z2).carry();
-    let b = (p.x2 - p.z2).carry();
-    let c = (p.x3 + p.z3).carry();
-    let d = (p.x3 - p.z3).carry();
+fn step<S: Lanes>(
+    p: &Point<S>,
+    q: &Point<S>,
+    point: &Factor<S>,
+    swap: S::Mask,
+) -> (Point<S>, Point<S>) {
+    let a = p.sum();
+    let b = p.difference();
+    let c = q.sum();
+    let d = q.difference();
     let da = d * a;
     let cb = c * b;
-    let aa = Factor::select(swap, &c, &a).square();
-    let bb = Factor::select(swap, &d, &b).square();
-    let x3 = (da + cb).carry().square();
-    let z3 = *x1 * (da - cb).carry().square().carry();
-    let e = (aa - bb).carry();
-    let x2 = aa.carry() * bb.carry();
-    let z2 = e * e.mul_small_add(A24, &aa).carry();
-    Ladder { x2, z2, x3, z3 }
+    let doubled = double(&Factor::select(swap, &c, &a), &Factor::select(swap, &d, &b));
+    let x = (da + cb).carry().square();
+    let z = (da - cb).carry().square().carry() * *point;
+    (doubled, Point { x, z })
 }
 
+/// 2P from X + Z and X − Z: 2 multiplications, 2 squarings, one by a small number.
 #[inline(always)]
-fn run<S: Simd>(s: S, x1: &[S::Limb; 5], swaps: &[S::Limb; 4]) -> [S::Limb; 5] {
-    let x1 = Factor::from_limbs(s, *x1);
-    let one = Factor::splat(s, [1, 0, 0, 0, 0]).to_product();
-    let mut p = Ladder { x2: one, z2: x1.to_product(), x3: x1.to_product(), z3: one };
-    let top = s.splat(1 << 63);
-    for w in swaps {
-        let mut w = *w;
-        for _ in 0..64 {
-            p = step(&p, crate::simd::opaque(&x1), s.any_bit(w, top));
-            w = s.add(w, w);
-        }
-    }
-    let f = p.x2.carry() * p.z2.carry();
-    f.carry().limbs
-}
-
-/// bench
-pub fn bench(which: u32) {
-    if which == 0 {
-        let s = crate::simd::avx512ifma::Avx512Ifma::detect().unwrap();
-        let w = [s.splat(0x123456789abcdef); 4];
-        let x1 = [s.splat(9); 5];
-        std::hint::black_box(s.enter(#[inline(always)] || run(s, &x1, &w)));
-    } else {
-        let s = crate::simd::avx512ifma256::Avx512Ifma256::detect().unwrap();
-        let w = [s.splat(0x123456789abcdef); 4];
-        let x1 = [s.splat(9); 5];
-        std::hint::black_box(s.enter(#[inline(always)] || run(s, &x1, &w)));
-    }
+fn double<S: Lanes>(sum: &Factor<S>, difference: &Factor<S>) -> Point<S> {
+    let aa = sum.square();
+    let bb = difference.square();
+    let e = (aa - bb).carry();
+    let x = aa.carry() * bb.carry();
+    let z = e * e.mul_small_add(A24, &aa).carry();
+    Point { x, z }
 }
