@@ -24,6 +24,12 @@ pub struct Config {
     /// How often a leader that expects more requests may yield its CPU. Default: 16; 0 turns
     /// gathering off.
     pub gather: u32,
+    /// How many key pairs of a kind are made at a time, the rest kept for later callers. Default: 16;
+    /// 0 makes every pair for its caller.
+    pub key_pool: usize,
+    /// One pass of ECDSA or Ed25519 signatures in so many is checked before it leaves, on average.
+    /// Default: 64; 1 checks all, which takes six to eight times as long.
+    pub check_every: u32,
     /// Where to publish the counters. Default: nowhere.
     pub stats_dir: Option<PathBuf>,
     /// Whether the published counters stay when the engine is dropped. Default: no.
@@ -61,6 +67,8 @@ impl Default for Config {
             max_async: 1024,
             lone: Lone::Auto,
             gather: 16,
+            key_pool: 16,
+            check_every: 64,
             stats_dir: None,
             stats_keep: false,
         }
@@ -75,6 +83,8 @@ impl Config {
         "max_async",
         "lone",
         "gather",
+        "key_pool",
+        "check_every",
         "stats_dir",
         "stats_keep",
     ];
@@ -128,6 +138,13 @@ impl Config {
                 }
             }
             "gather" => self.gather = number(key, value, 0, 1000)?,
+            "key_pool" => {
+                self.key_pool = match value {
+                    "no" => 0,
+                    _ => number(key, value, 0, 64)?,
+                }
+            }
+            "check_every" => self.check_every = number(key, value, 1, 1 << 20)?,
             "stats_dir" => {
                 self.stats_dir = (!value.is_empty()).then(|| PathBuf::from(value));
             }
@@ -219,6 +236,9 @@ mod tests {
         assert_eq!(config("max_async", "0").unwrap().max_async, 0);
         assert_eq!(config("lone", "stock").unwrap().lone, Lone::Stock);
         assert_eq!(config("gather", "0").unwrap().gather, 0);
+        assert_eq!(config("key_pool", "8").unwrap().key_pool, 8);
+        assert_eq!(config("key_pool", "no").unwrap().key_pool, 0);
+        assert_eq!(config("check_every", "1").unwrap().check_every, 1);
         assert_eq!(
             config("backend", "none").unwrap().backend,
             BackendChoice::None
@@ -251,6 +271,8 @@ mod tests {
         );
         assert!(error("backend", "mmx").contains("'mmx', but must be auto, none or one that this"));
         assert!(error("max_async", "-1").contains("'-1'"));
+        assert!(error("key_pool", "65").contains("from 0 to 64"));
+        assert!(error("check_every", "0").contains("from 1 to"));
     }
 
     #[test]

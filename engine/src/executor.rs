@@ -1,16 +1,22 @@
 //! What runs a batch. The CPU's lanes are one executor; the queue knows only the trait.
 
+mod nist;
+mod rsa;
+
 use std::fmt::Debug;
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use lockstep_kernels::backend::Backend;
-use lockstep_kernels::rsa::{self, Blinding, JobError, PrivateJob, Scratch};
+use lockstep_kernels::rsa::Scratch;
 use zeroize::Zeroizing;
 
+use crate::config::Config;
+use crate::curve::{Curve, KeyKind, Keypair};
 use crate::policy::{self, Lone};
-use crate::request::{Declined, Request, Response, Shape};
-use crate::rsa_key::RsaKey;
+use crate::pool::Pool;
+use crate::request::{Declined, Request, Response};
+use crate::shape::Shape;
 
 /// Runs batches of requests of one shape.
 pub(crate) trait Executor: Send + Sync + Sized + 'static {
@@ -41,8 +47,10 @@ pub(crate) trait Executor: Send + Sync + Sized + 'static {
     /// The memory of a new slot.
     fn memory(&self) -> Self::Memory;
 
-    /// Answers every job. A job left without an answer is declined as an internal error.
-    fn run(&self, shape: Self::Shape, memory: &mut Self::Memory, jobs: &mut [Job<Self>]);
+    /// Answers every job; returns how many operations the lanes ran, which is more than there are
+    /// jobs where some are made in advance. A job left without an answer is declined as an internal
+    /// error.
+    fn run(&self, shape: Self::Shape, memory: &mut Self::Memory, jobs: &mut [Job<Self>]) -> usize;
 }
 
 /// One request of a batch, and its answer.
@@ -55,11 +63,14 @@ pub(crate) struct Job<E: Executor> {
 pub(crate) struct Cpu {
     backend: Backend,
     lone: Lone,
+    /// One pass of ECDSA or Ed25519 signatures in so many is checked, on average.
+    check_every: u32,
     epoch: Epoch,
+    pub(crate) pool: Pool,
 }
 
-/// The engine and process that blinding state belongs to. A forked child makes an engine of its own,
-/// so it never uses state that its parent uses too.
+/// The engine and process that blinding state and key pairs in advance belong to. A forked child
+/// makes an engine of its own, so it never uses state that its parent uses too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Epoch {
     pid: u32,
@@ -75,17 +86,35 @@ impl Epoch {
             engine: ENGINES.fetch_add(1, Ordering::Relaxed),
         }
     }
-}
 
-impl Cpu {
-    pub(crate) fn new(backend: Backend, lone: Lone) -> Cpu {
-        Cpu {
-            backend,
-            lone,
-            epoch: Epoch::new(),
+    /// This engine in the process that asks: another epoch in a forked child.
+    pub(crate) fn here(self) -> Epoch {
+        Epoch {
+            pid: process::id(),
+            ..self
         }
     }
 }
+
+impl Cpu {
+    pub(crate) fn new(backend: Backend, config: &Config) -> Cpu {
+        Cpu {
+            backend,
+            lone: config.lone,
+            check_every: config.check_every.max(1),
+            epoch: Epoch::new(),
+            pool: Pool::new(config.key_pool),
+        }
+    }
+
+    /// A key pair out of the pool, if it has one.
+    pub(crate) fn pooled(&self, kind: KeyKind) -> Option<Keypair> {
+        self.pool.take(kind, self.epoch.here())
+    }
+}
+
+/// The most requests of a curve in one batch: so many share an inversion.
+const CURVE_BATCH: usize = 64;
 
 impl Executor for Cpu {
     type Shape = Shape;
@@ -102,18 +131,22 @@ impl Executor for Cpu {
     fn pass(&self, shape: Shape) -> usize {
         match shape {
             // Two lanes, p and q, for each request.
-            Shape::Rsa { .. } => rsa::BATCH / 2,
+            Shape::Rsa { .. } => lockstep_kernels::rsa::BATCH / 2,
+            _ => self.backend.lanes(),
         }
     }
 
     fn batch(&self, shape: Shape) -> usize {
         match shape {
-            Shape::Rsa { .. } => rsa::BATCH,
+            Shape::Rsa { .. } => lockstep_kernels::rsa::BATCH,
+            _ => CURVE_BATCH,
         }
     }
 
     fn declines_lone(&self, shape: Shape) -> bool {
         match self.lone {
+            // It is not alone: the lanes beside it make keys for the pool.
+            Lone::Auto if matches!(shape, Shape::Keypair(_)) && self.pool.is_on() => false,
             Lone::Auto => policy::lone_is_slower(self.backend, shape),
             Lone::Lanes => false,
             Lone::Stock => true,
@@ -124,120 +157,140 @@ impl Executor for Cpu {
         Scratch::new()
     }
 
-    fn run(&self, shape: Shape, scratch: &mut Scratch, jobs: &mut [Job<Cpu>]) {
-        match shape {
-            Shape::Rsa { .. } => self.run_rsa(scratch, jobs),
+    fn run(&self, shape: Shape, scratch: &mut Scratch, jobs: &mut [Job<Cpu>]) -> usize {
+        use Curve::{P256, P384};
+        let answers = match shape {
+            Shape::Rsa { .. } => {
+                self.run_rsa(scratch, jobs);
+                return jobs.len();
+            }
+            Shape::EcdsaSign(P256) => self.ecdsa_sign::<nist::P256, 32>(jobs),
+            Shape::EcdsaSign(P384) => self.ecdsa_sign::<nist::P384, 48>(jobs),
+            Shape::EcdsaVerify(P256) => self.ecdsa_verify::<nist::P256, 32>(jobs),
+            Shape::EcdsaVerify(P384) => self.ecdsa_verify::<nist::P384, 48>(jobs),
+            Shape::Ecdh(P256) => self.ecdh::<nist::P256, 32>(jobs),
+            Shape::Ecdh(P384) => self.ecdh::<nist::P384, 48>(jobs),
+            Shape::Keypair(kind) => return self.keypairs(kind, jobs),
+            Shape::X25519 | Shape::Ed25519Sign | Shape::Ed25519Verify => {
+                jobs.iter().map(|_| Err(Declined::NoBackend)).collect()
+            }
+        };
+        for (job, answer) in jobs.iter_mut().zip(answers) {
+            job.answer = Some(answer);
         }
+        jobs.len()
     }
 }
 
 /// A [`Request`] as it waits in the queue.
-pub(crate) enum CpuRequest {
-    RsaPrivate {
-        key: std::sync::Arc<RsaKey>,
-        /// The lanes compute with this copy of the input,
-        input: Zeroizing<Vec<u8>>,
-        /// and check the result against this one. A bit that flips in one of them cannot reach the
-        /// other, so it is always found.
-        check_input: Zeroizing<Vec<u8>>,
-    },
+pub(crate) struct CpuRequest {
+    pub request: Request,
+    /// RSA only: the lanes compute with the request's copy of the input and check the result against
+    /// this one. A bit that flips in one of them cannot reach the other, so it is always found.
+    pub check_input: Zeroizing<Vec<u8>>,
 }
 
 impl From<Request> for CpuRequest {
     fn from(request: Request) -> CpuRequest {
-        match request {
-            Request::RsaPrivate { key, input } => CpuRequest::RsaPrivate {
-                key,
-                check_input: Zeroizing::new(input.clone()),
-                input: Zeroizing::new(input),
-            },
+        let check_input = match &request {
+            Request::RsaPrivate { input, .. } => input.clone(),
+            _ => Vec::new(),
+        };
+        CpuRequest {
+            request,
+            check_input: Zeroizing::new(check_input),
         }
     }
 }
 
-impl CpuRequest {
-    pub(crate) fn shape(&self) -> Shape {
-        match self {
-            CpuRequest::RsaPrivate { key, .. } => key.shape(),
-        }
+type Answer = Result<Response, Declined>;
+
+/// Answers a batch: reads what the kernel needs out of every request and runs the kernel on all
+/// that could be read. A request that cannot be read has its answer already.
+fn answers<'a, I>(
+    jobs: &'a [Job<Cpu>],
+    read: impl Fn(&'a Request) -> Result<I, Answer>,
+    run: impl FnOnce(&[I]) -> Vec<Answer>,
+) -> Vec<Answer> {
+    let mut inputs = Vec::with_capacity(jobs.len());
+    let unreadable: Vec<Option<Answer>> = jobs
+        .iter()
+        .map(|job| {
+            read(&job.request.request)
+                .map(|input| inputs.push(input))
+                .err()
+        })
+        .collect();
+    let mut results = if inputs.is_empty() {
+        Vec::new()
+    } else {
+        run(&inputs)
     }
+    .into_iter();
+    unreadable
+        .into_iter()
+        .map(|early| {
+            early
+                .or_else(|| results.next())
+                .unwrap_or(Err(Declined::Internal))
+        })
+        .collect()
+}
+
+/// The answer to a request of another shape than its batch: there is none.
+fn misplaced<I>() -> Result<I, Answer> {
+    Err(Err(Declined::Internal))
+}
+
+/// `count` pieces of randomness; `None` if the system gives none.
+fn random<const BYTES: usize>(count: usize) -> Option<Zeroizing<Vec<[u8; BYTES]>>> {
+    let mut bytes = Zeroizing::new(vec![[0; BYTES]; count]);
+    getrandom::fill(bytes.as_flattened_mut()).ok()?;
+    Some(bytes)
 }
 
 impl Cpu {
-    /// One RSA batch: blinding pairs out of each key's pool, the kernel, blinding pairs back.
-    fn run_rsa(&self, scratch: &mut Scratch, jobs: &mut [Job<Cpu>]) {
-        let mut blindings = self.blindings(jobs);
-        for (job, blinding) in jobs.iter_mut().zip(&blindings) {
-            if blinding.is_none() {
-                job.answer = Some(Err(Declined::Randomness));
-            }
+    /// Makes the key pairs of a batch, and others for the pool; returns how many in all.
+    fn keypairs(&self, kind: KeyKind, jobs: &mut [Job<Cpu>]) -> usize {
+        let count = self.pool.count_to_make(kind, jobs.len());
+        let made = match kind {
+            KeyKind::X25519 => None,
+            KeyKind::Nist(Curve::P256) => self.nist_keypairs::<nist::P256, 32>(count),
+            KeyKind::Nist(Curve::P384) => self.nist_keypairs::<nist::P384, 48>(count),
+        };
+        let mut made = made.unwrap_or_default().into_iter();
+        for job in &mut *jobs {
+            let pair = made.next().map(Response::Keypair);
+            job.answer = Some(pair.ok_or(Declined::Randomness));
         }
-
-        let mut lanes: Vec<PrivateJob<'_>> = Vec::with_capacity(jobs.len());
-        for (job, blinding) in jobs.iter().zip(&mut blindings) {
-            let CpuRequest::RsaPrivate {
-                key,
-                input,
-                check_input,
-            } = &job.request;
-            if let Some(blinding) = blinding {
-                lanes.push(PrivateJob {
-                    key: key.private(),
-                    input,
-                    check_input,
-                    blinding,
-                    result: None,
-                });
-            }
+        if count > jobs.len() {
+            self.pool.put(kind, self.epoch.here(), made);
         }
-        if !lanes.is_empty() {
-            rsa::private_batch(self.backend, scratch, &mut lanes);
-        }
-        let mut results = lanes
-            .into_iter()
-            .map(|lane| lane.result)
-            .collect::<Vec<_>>()
-            .into_iter();
-
-        for (job, blinding) in jobs.iter_mut().zip(blindings) {
-            let Some(blinding) = blinding else { continue };
-            let CpuRequest::RsaPrivate { key, .. } = &job.request;
-            job.answer = results.next().flatten().map(|result| match result {
-                Ok(signature) => {
-                    key.return_blinding(self.epoch, blinding);
-                    Ok(Response::Rsa(signature))
-                }
-                // A pair that took part in a fault is not trusted again.
-                Err(JobError::CheckFailed) => Err(Declined::CheckFailed),
-                Err(error) => {
-                    key.return_blinding(self.epoch, blinding);
-                    Err(Declined::Input(error))
-                }
-            });
-        }
+        count
     }
 
-    /// A blinding pair for each job, all of one key at a time: fresh ones are cheaper together.
-    fn blindings(&self, jobs: &[Job<Cpu>]) -> Vec<Option<Blinding>> {
-        let key_of = |job: &Job<Cpu>| match &job.request {
-            CpuRequest::RsaPrivate { key, .. } => key.clone(),
+    /// Checks a sample of signatures: every pass of them with a chance of one in `check_every`, and
+    /// all of them once one is found wrong. `check` tells which of the signatures in a range are
+    /// good. Returns for every signature whether it may leave.
+    fn sample(
+        &self,
+        count: usize,
+        check: impl Fn(std::ops::Range<usize>) -> Vec<bool>,
+    ) -> Vec<bool> {
+        let pass = self.backend.lanes();
+        let passes = count.div_ceil(pass);
+        let Some(chances) = random::<4>(passes) else {
+            return check(0..count);
         };
-        let mut blindings: Vec<Option<Blinding>> = Vec::new();
-        blindings.resize_with(jobs.len(), || None);
-        for first in 0..jobs.len() {
-            let key = key_of(&jobs[first]);
-            let same = |job: &Job<Cpu>| std::sync::Arc::ptr_eq(&key, &key_of(job));
-            if jobs[..first].iter().any(same) {
+        for (number, chance) in chances.iter().enumerate() {
+            if !u32::from_le_bytes(*chance).is_multiple_of(self.check_every) {
                 continue;
             }
-            let count = jobs[first..].iter().filter(|job| same(job)).count();
-            let mut pairs = key.blindings(self.epoch, count).unwrap_or_default();
-            for (job, blinding) in jobs.iter().zip(&mut blindings).skip(first) {
-                if same(job) {
-                    *blinding = pairs.pop();
-                }
+            let range = number * pass..count.min((number + 1) * pass);
+            if check(range).contains(&false) {
+                return check(0..count);
             }
         }
-        blindings
+        vec![true; count]
     }
 }

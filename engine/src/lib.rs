@@ -9,12 +9,15 @@
 #![forbid(unsafe_code)]
 
 mod config;
+mod curve;
 mod executor;
 pub mod metrics;
 mod policy;
+mod pool;
 mod queue;
 mod request;
 mod rsa_key;
+mod shape;
 mod sync;
 mod ticket;
 mod worker;
@@ -22,12 +25,14 @@ mod worker;
 use std::process;
 
 pub use config::{BackendChoice, Config, ConfigError};
+pub use curve::{Curve, EcKey, Ed25519Key, KeyKind, Keypair, Malformed, Secret};
 pub use lockstep_kernels::backend::Backend;
 pub use lockstep_kernels::rsa::{Components as RsaComponents, JobError, Size, Unsupported};
 pub use metrics::{ProcessStats, Snapshot, read_stats};
 pub use policy::Lone;
-pub use request::{Declined, Fallback, Request, Response, Shape, StockGuard};
+pub use request::{Declined, Fallback, Request, Response, StockGuard};
 pub use rsa_key::RsaKey;
+pub use shape::Shape;
 pub use ticket::{Notify, Ticket};
 
 use executor::{Cpu, CpuRequest, Executor};
@@ -68,7 +73,7 @@ impl Engine {
                     slots,
                     yields: config.gather,
                 };
-                let executor = Cpu::new(backend, config.lone);
+                let executor = Cpu::new(backend, &config);
                 let queue = Arc::new(Queue::new(executor, policy, config.max_async, metrics));
                 Inner::Lanes { queue, backend }
             }
@@ -92,14 +97,46 @@ impl Engine {
     pub fn run(&self, request: Request) -> Result<Response, Declined> {
         let queue = self.queue()?;
         let request = CpuRequest::from(request);
-        queue.run(request.shape(), request)
+        queue.run(request.request.shape(), request)
+    }
+
+    /// Makes a key pair, or takes one of the pool, while the calling thread blocks. Kernels may run on its
+    /// stack, which needs 256 KiB of room: not for asynchronous jobs, whose fibres have 32.
+    pub fn keypair(&self, kind: KeyKind) -> Result<Keypair, Declined> {
+        if let Some(pair) = self.pooled_keypair(kind) {
+            return Ok(pair);
+        }
+        match self.run(Request::Keypair(kind))? {
+            Response::Keypair(pair) => Ok(pair),
+            _ => Err(self.declined(Declined::Internal)),
+        }
+    }
+
+    /// Takes a key pair of the pool, if it has one: computes nothing, so it may run on any stack.
+    /// Without one, an asynchronous job submits [`Request::Keypair`], which fills the pool.
+    pub fn pooled_keypair(&self, kind: KeyKind) -> Option<Keypair> {
+        let queue = self.queue_if_any()?;
+        let pair = queue.executor.pooled(kind)?;
+        queue.metrics.pool_hit(Shape::Keypair(kind).index());
+        queue.metrics.publish();
+        Some(pair)
+    }
+
+    /// Wipes the key pairs of the pool, in a forked child that will not use this engine any more.
+    /// It waits for no lock and neither allocates nor frees memory, so it may run in a handler of
+    /// `pthread_atfork`. Forgetting this loses no safety: a pool gives nothing to another process than the
+    /// one that filled it.
+    pub fn wipe_after_fork(&self) {
+        if let Some(queue) = self.queue_if_any() {
+            queue.executor.pool.wipe();
+        }
     }
 
     /// Queues a request and returns at once. `notify` is told when the ticket is done.
     pub fn submit(&self, request: Request, notify: Box<dyn Notify>) -> Result<Ticket, Declined> {
         let queue = self.queue()?;
         let request = CpuRequest::from(request);
-        Queue::submit(queue, request.shape(), request, notify)
+        Queue::submit(queue, request.request.shape(), request, notify)
     }
 
     /// Runs requests as one batch on the calling thread, past the queue and its slots: for measuring
@@ -118,7 +155,6 @@ impl Engine {
                     .collect();
             }
         };
-        let requests: Vec<_> = requests.into_iter().map(CpuRequest::from).collect();
         let shape = requests.first().expect("a batch has a request").shape();
         assert!(
             requests.len() <= queue.executor.batch(shape),
@@ -128,7 +164,7 @@ impl Engine {
             requests.iter().all(|request| request.shape() == shape),
             "one shape in a batch"
         );
-        queue.execute(shape, requests)
+        queue.execute(shape, requests.into_iter().map(CpuRequest::from))
     }
 
     /// The counters now.
@@ -144,9 +180,14 @@ impl Engine {
     }
 
     fn queue(&self) -> Result<&Arc<Queue<Cpu>>, Declined> {
+        self.queue_if_any()
+            .ok_or_else(|| self.declined(Declined::NoBackend))
+    }
+
+    fn queue_if_any(&self) -> Option<&Arc<Queue<Cpu>>> {
         match &self.inner {
-            Inner::Lanes { queue, .. } => Ok(queue),
-            Inner::Off(_) => Err(self.declined(Declined::NoBackend)),
+            Inner::Lanes { queue, .. } => Some(queue),
+            Inner::Off(_) => None,
         }
     }
 

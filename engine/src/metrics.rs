@@ -8,9 +8,10 @@
 //! | `version`, `backend` | of the engine; `backend` is `none` without lanes |
 //! | `pid`, `started` | the process, and its start in clock ticks since boot |
 //! | `slots` | batches that may run at a time |
-//! | `operations.SHAPE` | requests that a batch took, by [`Shape::name`] |
+//! | `operations.SHAPE` | requests that a batch took or the pool served, by [`Shape::name`] |
 //! | `batches`, `passes` | batches, and passes of the lanes in them |
-//! | `batch_fill.N`, `pass_fill.N` | how many of them had N requests |
+//! | `batch_fill.N`, `pass_fill.N` | how many of them had N requests; of batches, 8 is 8 or more |
+//! | `pool_hits`, `pool_refills` | key pairs that were there in advance, and batches that made some |
 //! | `wait_total_ns`, `wait_max_ns` | time in the queue, before a batch took the request |
 //! | `yields` | how often a leader yielded to let requests gather |
 //! | `async_submitted`, `paused` | submitted requests, and those not taken now |
@@ -32,7 +33,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use crate::queue::Waits;
-use crate::request::{Fallback, Shape};
+use crate::request::Fallback;
+use crate::shape::Shape;
 
 const SHAPES: usize = Shape::ALL.len();
 const REASONS: usize = Fallback::ALL.len();
@@ -54,15 +56,15 @@ pub struct Snapshot {
     pub started: u64,
     /// Batches that may run at a time.
     pub slots: u64,
-    /// Requests that a batch took, in the order of [`Shape::ALL`].
+    /// Requests that a batch took or the pool served, in the order of [`Shape::ALL`].
     pub by_shape: [u64; SHAPES],
     /// Batches.
     pub batches: u64,
     /// Passes of the lanes.
     pub passes: u64,
-    /// Batches by their number of requests, from one.
+    /// Batches by their number of requests, from one; the last counts larger ones too.
     pub batch_fill: [u64; FILLS],
-    /// Passes by their number of requests, from one.
+    /// Passes by their number of requests, from one, with those for the pool of key pairs.
     pub pass_fill: [u64; FILLS],
     /// Time that requests spent in the queue, in nanoseconds.
     pub wait_total_ns: u64,
@@ -70,6 +72,10 @@ pub struct Snapshot {
     pub wait_max_ns: u64,
     /// How often a leader yielded its CPU to let requests gather.
     pub yields: u64,
+    /// Key pairs that the pool had.
+    pub pool_hits: u64,
+    /// Batches that made key pairs for the pool.
+    pub pool_refills: u64,
     /// Submitted requests.
     pub async_submitted: u64,
     /// Submitted requests whose answer is not taken yet.
@@ -83,7 +89,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Requests that a batch took.
+    /// Requests that a batch took or the pool served.
     pub fn operations(&self) -> u64 {
         self.by_shape.iter().sum()
     }
@@ -93,7 +99,7 @@ impl Snapshot {
         self.by_reason.iter().sum()
     }
 
-    /// Requests of one shape that a batch took.
+    /// Requests of one shape that a batch took or the pool served.
     pub fn operations_of(&self, shape: Shape) -> u64 {
         self.by_shape[shape.index()]
     }
@@ -105,7 +111,11 @@ impl Snapshot {
 
     /// Requests per pass on average; zero before the first.
     pub fn average_fill(&self) -> f64 {
-        self.operations() as f64 / self.passes.max(1) as f64
+        let filled: u64 = (1..)
+            .zip(self.pass_fill)
+            .map(|(fill, passes)| fill * passes)
+            .sum();
+        filled as f64 / self.passes.max(1) as f64
     }
 
     /// One JSON document, with the keys of the [module](self), in one line.
@@ -180,6 +190,8 @@ impl Snapshot {
         visit("", "wait_total_ns", &mut self.wait_total_ns);
         visit("", "wait_max_ns", &mut self.wait_max_ns);
         visit("", "yields", &mut self.yields);
+        visit("", "pool_hits", &mut self.pool_hits);
+        visit("", "pool_refills", &mut self.pool_refills);
         visit("", "async_submitted", &mut self.async_submitted);
         visit("", "paused", &mut self.paused);
         visit("", "failed_checks", &mut self.failed_checks);
@@ -219,6 +231,8 @@ pub(crate) struct Metrics {
     wait_total_ns: AtomicU64,
     wait_max_ns: AtomicU64,
     yields: AtomicU64,
+    pool_hits: AtomicU64,
+    pool_refills: AtomicU64,
     async_submitted: AtomicU64,
     /// Lives as long as the last ticket.
     pub(crate) paused: Arc<AtomicUsize>,
@@ -248,6 +262,8 @@ impl Metrics {
             wait_total_ns: AtomicU64::new(0),
             wait_max_ns: AtomicU64::new(0),
             yields: AtomicU64::new(0),
+            pool_hits: AtomicU64::new(0),
+            pool_refills: AtomicU64::new(0),
             async_submitted: AtomicU64::new(0),
             paused: Arc::default(),
             by_reason: [const { AtomicU64::new(0) }; REASONS],
@@ -257,13 +273,22 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn batch(&self, shape: usize, requests: usize, pass: usize) {
+    /// A batch of `requests`, for which the lanes ran `ran` operations: more where it made key pairs
+    /// for the pool.
+    pub(crate) fn batch(&self, shape: usize, requests: usize, ran: usize, pass: usize) {
         add(&self.by_shape[shape], requests as u64);
         add(&self.batches, 1);
+        add(&self.pool_refills, u64::from(ran > requests));
         count_fill(&self.batch_fill, requests, 1);
-        let (full, rest) = (requests / pass, requests % pass);
+        let (full, rest) = (ran / pass, ran % pass);
         count_fill(&self.pass_fill, pass, full as u64);
         count_fill(&self.pass_fill, rest, u64::from(rest > 0));
+    }
+
+    /// A key pair that was there in advance.
+    pub(crate) fn pool_hit(&self, shape: usize) {
+        add(&self.by_shape[shape], 1);
+        add(&self.pool_hits, 1);
     }
 
     pub(crate) fn waited(&self, waits: Waits) {
@@ -308,6 +333,8 @@ impl Metrics {
             wait_total_ns: load(&self.wait_total_ns),
             wait_max_ns: load(&self.wait_max_ns),
             yields: load(&self.yields),
+            pool_hits: load(&self.pool_hits),
+            pool_refills: load(&self.pool_refills),
             async_submitted: load(&self.async_submitted),
             paused: self.paused.load(Ordering::Relaxed) as u64,
             failed_checks: by_reason[Fallback::CheckFailed as usize],
@@ -551,8 +578,8 @@ mod tests {
     }
 
     fn busy(metrics: &Metrics) {
-        metrics.batch(1, 7, 4);
-        metrics.batch(4, 1, 4);
+        metrics.batch(1, 7, 7, 4);
+        metrics.batch(4, 1, 1, 4);
         metrics.waited(Waits {
             total_ns: u64::MAX / 2,
             max_ns: 17,

@@ -4,7 +4,7 @@
 use lockstep_kernels::backend::Backend;
 use lockstep_kernels::rsa::Size;
 
-use crate::request::Shape;
+use crate::shape::Shape;
 
 /// What a decision about one shape looks at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -109,10 +109,12 @@ pub enum Lone {
 /// Whether stock OpenSSL 3.0 serves one request alone faster than `backend` does. Measured, see
 /// `docs/decisions/0002-gathering.md`.
 pub(crate) fn lone_is_slower(backend: Backend, shape: Shape) -> bool {
-    let Shape::Rsa { size, .. } = shape;
-    match size {
-        Size::Rsa2048 => backend != Backend::PORTABLE,
-        Size::Rsa1024 | Size::Rsa3072 | Size::Rsa4096 => false,
+    match shape {
+        Shape::Rsa {
+            size: Size::Rsa2048,
+            ..
+        } => backend != Backend::PORTABLE,
+        _ => false,
     }
 }
 

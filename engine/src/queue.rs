@@ -221,8 +221,8 @@ impl<E: Executor> Queue<E> {
             request,
             answer: None,
         }));
-        self.run_batch(shape, &mut slot);
-        self.count(shape, &slot.jobs);
+        let ran = self.run_batch(shape, &mut slot);
+        self.count(shape, &slot.jobs, ran);
         self.metrics.publish();
         if let Some(other) = self
             .lock()
@@ -293,8 +293,8 @@ impl<E: Executor> Queue<E> {
         line.view.running += 1;
         line.view.in_batches += fill;
         self.hand_on(state, false);
-        self.run_batch(shape, &mut slot);
-        self.count(shape, &slot.jobs);
+        let ran = self.run_batch(shape, &mut slot);
+        self.count(shape, &slot.jobs, ran);
         self.metrics.waited(waits);
         self.metrics.publish();
         let own = self.deliver_all(&mut slot);
@@ -366,21 +366,23 @@ impl<E: Executor> Queue<E> {
     }
 
     /// Runs the slot's jobs. After a panic, the jobs it left unanswered are internal errors and the
-    /// memory is made anew. (The module aborts on panic; tests do not.)
-    fn run_batch(&self, shape: E::Shape, slot: &mut Slot<E>) {
+    /// memory is made anew. (The module aborts on panic; tests do not.) Returns how many operations
+    /// the lanes ran.
+    fn run_batch(&self, shape: E::Shape, slot: &mut Slot<E>) -> usize {
         let Slot { memory, jobs, .. } = slot;
         let run = AssertUnwindSafe(|| {
             let memory = memory.get_or_insert_with(|| Box::new(self.executor.memory()));
-            self.executor.run(shape, memory, jobs);
+            self.executor.run(shape, memory, jobs)
         });
-        if catch_unwind(run).is_err() {
+        catch_unwind(run).unwrap_or_else(|_| {
             *memory = None;
-        }
+            slot.jobs.len()
+        })
     }
 
-    fn count(&self, shape: E::Shape, jobs: &[Job<E>]) {
-        self.metrics
-            .batch(E::index(shape), jobs.len(), self.executor.pass(shape));
+    fn count(&self, shape: E::Shape, jobs: &[Job<E>], ran: usize) {
+        let pass = self.executor.pass(shape);
+        self.metrics.batch(E::index(shape), jobs.len(), ran, pass);
         for job in jobs {
             match &job.answer {
                 Some(Ok(_)) => {}

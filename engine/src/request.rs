@@ -1,10 +1,15 @@
 //! What can be asked of the engine, and what it can answer.
 
 use std::fmt;
+use std::sync::Arc;
 
-use lockstep_kernels::rsa::{JobError, Signature, Size, Unsupported, Verified};
+use lockstep_kernels::nist;
+use lockstep_kernels::rsa::{JobError, Signature, Unsupported, Verified};
+use zeroize::Zeroize;
 
+use crate::curve::{Curve, EcKey, Ed25519Key, KeyKind, Keypair, Secret};
 use crate::rsa_key::RsaKey;
+use crate::shape::Shape;
 use crate::ticket::Permit;
 
 /// One operation, with everything that it needs: nothing points into the caller's memory.
@@ -12,10 +17,94 @@ pub enum Request {
     /// s = m^d mod n, for signing and for decryption alike.
     RsaPrivate {
         /// The key, shared with other requests.
-        key: std::sync::Arc<RsaKey>,
+        key: Arc<RsaKey>,
         /// m, big-endian, exactly as long as the modulus, below n.
         input: Vec<u8>,
     },
+    /// Signs a digest with ECDSA and a hedged nonce: [`Response::Signature`].
+    EcdsaSign {
+        /// The key, shared with other requests.
+        key: Arc<EcKey>,
+        /// Of any length; of a longer one the bytes that a scalar has count.
+        digest: Vec<u8>,
+    },
+    /// Checks an ECDSA signature: [`Response::Verified`].
+    EcdsaVerify {
+        /// The curve.
+        curve: Curve,
+        /// The point, uncompressed as in SEC 1: 04 ‖ x ‖ y.
+        public: Vec<u8>,
+        /// As for signing.
+        digest: Vec<u8>,
+        /// r ‖ s, big-endian, each as long as a scalar.
+        signature: Vec<u8>,
+    },
+    /// Agrees on a secret, the x of a point: [`Response::Secret`].
+    Ecdh {
+        /// The key, shared with other requests.
+        key: Arc<EcKey>,
+        /// The peer's point, uncompressed as in SEC 1: 04 ‖ x ‖ y.
+        peer: Vec<u8>,
+    },
+    /// Makes a key pair: [`Response::Keypair`]. [`Engine::keypair`](crate::Engine::keypair) is
+    /// faster, as it looks into the pool before it asks.
+    Keypair(KeyKind),
+    /// Agrees on a secret by X25519 (RFC 7748): [`Response::Secret`].
+    X25519 {
+        /// 32 bytes; clamped when they are used.
+        secret: Secret,
+        /// The peer's 32 bytes.
+        peer: Vec<u8>,
+    },
+    /// Signs a message with Ed25519 (RFC 8032, not prehashed, without context):
+    /// [`Response::Signature`].
+    Ed25519Sign {
+        /// The key, shared with other requests.
+        key: Arc<Ed25519Key>,
+        /// Of any length.
+        message: Vec<u8>,
+    },
+    /// Checks an Ed25519 signature: [`Response::Verified`].
+    Ed25519Verify {
+        /// 32 bytes.
+        public: Vec<u8>,
+        /// As for signing.
+        message: Vec<u8>,
+        /// R ‖ S, 64 bytes.
+        signature: Vec<u8>,
+    },
+}
+
+impl Request {
+    /// The batches that it may join.
+    pub fn shape(&self) -> Shape {
+        match self {
+            Request::RsaPrivate { key, .. } => key.shape(),
+            Request::EcdsaSign { key, .. } => Shape::EcdsaSign(key.curve()),
+            Request::EcdsaVerify { curve, .. } => Shape::EcdsaVerify(*curve),
+            Request::Ecdh { key, .. } => Shape::Ecdh(key.curve()),
+            Request::Keypair(kind) => Shape::Keypair(*kind),
+            Request::X25519 { .. } => Shape::X25519,
+            Request::Ed25519Sign { .. } => Shape::Ed25519Sign,
+            Request::Ed25519Verify { .. } => Shape::Ed25519Verify,
+        }
+    }
+}
+
+impl Drop for Request {
+    /// Wipes what may be secret; keys and secrets do it themselves.
+    fn drop(&mut self) {
+        match self {
+            Request::RsaPrivate { input, .. } => input.zeroize(),
+            Request::EcdsaSign { digest, .. } | Request::EcdsaVerify { digest, .. } => {
+                digest.zeroize();
+            }
+            Request::Ed25519Sign { message, .. } | Request::Ed25519Verify { message, .. } => {
+                message.zeroize();
+            }
+            Request::Ecdh { .. } | Request::Keypair(_) | Request::X25519 { .. } => {}
+        }
+    }
 }
 
 /// The result of a [`Request`].
@@ -23,6 +112,16 @@ pub enum Request {
 pub enum Response {
     /// s with s^e = m, checked against the request's own key and input.
     Rsa(Verified<Signature>),
+    /// ECDSA: r ‖ s, big-endian, each as long as a scalar. Ed25519: R ‖ S.
+    ///
+    /// A sample of them was checked; see [`Config::check_every`](crate::Config::check_every).
+    Signature(Vec<u8>),
+    /// What two keys agree on.
+    Secret(Secret),
+    /// A key pair that nobody else was given.
+    Keypair(Keypair),
+    /// Whether the signature belongs to the key and the digest or message.
+    Verified(bool),
 }
 
 /// Why the lanes did not serve a request. The engine has counted it already; the caller asks stock
@@ -32,7 +131,7 @@ pub enum Declined {
     /// The request is alone and stock OpenSSL is faster for it. Keep the guard alive while stock
     /// OpenSSL computes.
     Lone(StockGuard),
-    /// The result did not pass the check s^e = m. It was discarded.
+    /// The result did not pass its check. It was discarded.
     CheckFailed,
     /// `max_async` submitted requests have not been taken yet.
     QueueFull,
@@ -40,10 +139,14 @@ pub enum Declined {
     NoWorkers,
     /// This machine has no usable lanes, or the configuration turns them off.
     NoBackend,
-    /// The system gave no randomness to blind with.
+    /// The system gave no usable randomness.
     Randomness,
-    /// The input does not fit the key.
+    /// The input does not fit the RSA key.
     Input(JobError),
+    /// The secret key is out of range, or not as long as its curve has it.
+    BadScalar,
+    /// The public key, or the peer's, is no point of its curve, or (X25519) one of small order.
+    BadPoint,
     /// The engine was dropped before the request ran.
     ShutDown,
     /// The executor panicked: a defect of this library.
@@ -61,6 +164,8 @@ impl Declined {
             Declined::NoBackend => Fallback::NoBackend,
             Declined::Randomness => Fallback::Randomness,
             Declined::Input(_) => Fallback::Input,
+            Declined::BadScalar => Fallback::BadScalar,
+            Declined::BadPoint => Fallback::BadPoint,
             Declined::ShutDown => Fallback::ShutDown,
             Declined::Internal => Fallback::Internal,
         }
@@ -122,7 +227,7 @@ fallbacks! {
     QueueFull "queue_full" "too many submitted requests were not yet taken",
     NoWorkers "no_workers" "no worker thread could be started",
     NoBackend "no_backend" "there are no usable vector lanes",
-    Randomness "randomness" "the system gave no randomness to blind with",
+    Randomness "randomness" "the system gave no usable randomness",
     Input "input" "the input did not fit the key",
     ShutDown "shut_down" "the engine was shut down",
     Internal "internal" "an internal error occurred",
@@ -137,6 +242,8 @@ fallbacks! {
     MissingExponent "missing_exponent" "the key lacks its public exponent",
     AsyncUnavailable "async_unavailable" "the asynchronous job could not be paused",
     AsyncBound "async_bound" "too many asynchronous jobs were paused",
+    BadScalar "bad_scalar" "the secret key is out of range",
+    BadPoint "bad_point" "the public key is not a usable point",
 }
 
 impl From<Unsupported> for Fallback {
@@ -151,89 +258,13 @@ impl From<Unsupported> for Fallback {
     }
 }
 
-/// What may share a batch: requests of one shape run the same instructions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Shape {
-    /// RSA private operations on moduli of one size.
-    Rsa {
-        /// The size of the modulus.
-        size: Size,
-        /// Whether the public exponent has more than 64 bits: its check takes far longer, so it
-        /// never shares a batch with usual keys.
-        wide_exponent: bool,
-    },
-}
-
-impl Shape {
-    /// Every shape, in the order of [`index`](Self::index).
-    pub const ALL: [Shape; 8] = [
-        Shape::rsa(Size::Rsa1024, false),
-        Shape::rsa(Size::Rsa2048, false),
-        Shape::rsa(Size::Rsa3072, false),
-        Shape::rsa(Size::Rsa4096, false),
-        Shape::rsa(Size::Rsa1024, true),
-        Shape::rsa(Size::Rsa2048, true),
-        Shape::rsa(Size::Rsa3072, true),
-        Shape::rsa(Size::Rsa4096, true),
-    ];
-
-    const fn rsa(size: Size, wide_exponent: bool) -> Shape {
-        Shape::Rsa {
-            size,
-            wide_exponent,
-        }
-    }
-
-    /// The place of this shape in [`ALL`](Self::ALL).
-    pub fn index(self) -> usize {
-        let Shape::Rsa {
-            size,
-            wide_exponent,
-        } = self;
-        let size = match size {
-            Size::Rsa1024 => 0,
-            Size::Rsa2048 => 1,
-            Size::Rsa3072 => 2,
-            Size::Rsa4096 => 3,
-        };
-        size + if wide_exponent { 4 } else { 0 }
-    }
-
-    /// The key of this shape in the metrics.
-    pub fn name(self) -> &'static str {
-        match self {
-            Shape::Rsa {
-                size: Size::Rsa1024,
-                wide_exponent: false,
-            } => "rsa1024",
-            Shape::Rsa {
-                size: Size::Rsa2048,
-                wide_exponent: false,
-            } => "rsa2048",
-            Shape::Rsa {
-                size: Size::Rsa3072,
-                wide_exponent: false,
-            } => "rsa3072",
-            Shape::Rsa {
-                size: Size::Rsa4096,
-                wide_exponent: false,
-            } => "rsa4096",
-            Shape::Rsa {
-                size: Size::Rsa1024,
-                wide_exponent: true,
-            } => "rsa1024_wide_exponent",
-            Shape::Rsa {
-                size: Size::Rsa2048,
-                wide_exponent: true,
-            } => "rsa2048_wide_exponent",
-            Shape::Rsa {
-                size: Size::Rsa3072,
-                wide_exponent: true,
-            } => "rsa3072_wide_exponent",
-            Shape::Rsa {
-                size: Size::Rsa4096,
-                wide_exponent: true,
-            } => "rsa4096_wide_exponent",
+impl From<nist::Error> for Declined {
+    fn from(error: nist::Error) -> Declined {
+        match error {
+            nist::Error::Scalar => Declined::BadScalar,
+            nist::Error::Point => Declined::BadPoint,
+            nist::Error::Nonce => Declined::Randomness,
+            nist::Error::Signature => Declined::CheckFailed,
         }
     }
 }

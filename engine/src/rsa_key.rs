@@ -7,7 +7,7 @@ use lockstep_kernels::rsa::{Blinding, Components, PrivateKey, PublicKey, Size, U
 use zeroize::Zeroizing;
 
 use crate::executor::Epoch;
-use crate::request::Shape;
+use crate::shape::Shape;
 
 /// Blinding pairs that one key keeps: four batches' worth. More requests at a time make pairs of
 /// their own and drop them.

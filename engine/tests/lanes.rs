@@ -35,8 +35,10 @@ fn request(key: &Arc<RsaKey>, number: u32) -> Request {
 }
 
 fn bytes(response: Response) -> Vec<u8> {
-    let Response::Rsa(signature) = response;
-    signature.into_bytes()
+    match response {
+        Response::Rsa(signature) => signature.into_bytes(),
+        other => panic!("RSA was asked for: {other:?}"),
+    }
 }
 
 /// What the portable lanes answer, one request at a time.

@@ -1,0 +1,217 @@
+//! Keys of the curves, ready for the lanes.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+use lockstep_kernels::nist;
+use zeroize::{Zeroize, Zeroizing};
+
+/// A curve of FIPS 186-5 that the lanes have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Curve {
+    /// P-256 (secp256r1, prime256v1).
+    P256,
+    /// P-384 (secp384r1).
+    P384,
+}
+
+impl Curve {
+    /// Both.
+    pub const ALL: [Curve; 2] = [Curve::P256, Curve::P384];
+
+    /// The length of a scalar and of a coordinate, in bytes.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Curve::P256 => nist::p256::BYTES,
+            Curve::P384 => nist::p384::BYTES,
+        }
+    }
+}
+
+/// What a key pair is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KeyKind {
+    /// X25519.
+    X25519,
+    /// ECDH or ECDSA on this curve.
+    Nist(Curve),
+}
+
+impl KeyKind {
+    /// Every kind.
+    pub const ALL: [KeyKind; 3] = [
+        KeyKind::X25519,
+        KeyKind::Nist(Curve::P256),
+        KeyKind::Nist(Curve::P384),
+    ];
+
+    /// The place of this kind in [`ALL`](Self::ALL).
+    pub(crate) fn index(self) -> usize {
+        match self {
+            KeyKind::X25519 => 0,
+            KeyKind::Nist(Curve::P256) => 1,
+            KeyKind::Nist(Curve::P384) => 2,
+        }
+    }
+}
+
+/// Secret bytes: wiped when they are dropped, never printed.
+#[derive(Clone)]
+pub struct Secret(Zeroizing<Vec<u8>>);
+
+impl Secret {
+    /// Takes a copy; the caller wipes its own.
+    pub fn new(bytes: &[u8]) -> Secret {
+        Secret(Zeroizing::new(bytes.to_vec()))
+    }
+
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Wipes the bytes now, without giving the memory back.
+    pub(crate) fn wipe(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret([redacted])")
+    }
+}
+
+/// A new key pair.
+#[derive(Clone, Debug)]
+pub struct Keypair {
+    /// X25519: 32 bytes, not clamped. On the other curves the scalar, big-endian, of the curve's length.
+    pub secret: Secret,
+    /// X25519: 32 bytes. On the other curves the point, uncompressed as in SEC 1: 04 ‖ x ‖ y.
+    pub public: Vec<u8>,
+}
+
+/// A key is not of the right length or form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed;
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the key has the wrong length or form")
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+/// A private key on P-256 or P-384.
+pub struct EcKey {
+    material: Material,
+}
+
+enum Material {
+    P256(Pair<32>),
+    P384(Pair<48>),
+}
+
+/// A scalar, and the point that belongs to it once somebody needs that.
+pub(crate) struct Pair<const BYTES: usize> {
+    pub secret: nist::SecretKey<BYTES>,
+    pub public: OnceLock<nist::PublicKey<BYTES>>,
+}
+
+impl EcKey {
+    /// Takes a copy of a scalar: big-endian, exactly as long as the curve has it. Its point
+    /// (uncompressed as in SEC 1) may be given, and is computed when needed if it is not; signatures
+    /// are checked against it.
+    ///
+    /// Whether the scalar lies in 1..n is found out when it is used. This computes nothing, so it
+    /// may run on any stack.
+    pub fn new(curve: Curve, secret: &[u8], public: Option<&[u8]>) -> Result<EcKey, Malformed> {
+        let material = match curve {
+            Curve::P256 => Material::P256(Pair::new(secret, public)?),
+            Curve::P384 => Material::P384(Pair::new(secret, public)?),
+        };
+        Ok(EcKey { material })
+    }
+
+    /// Its curve.
+    pub fn curve(&self) -> Curve {
+        match self.material {
+            Material::P256(_) => Curve::P256,
+            Material::P384(_) => Curve::P384,
+        }
+    }
+}
+
+impl fmt::Debug for EcKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EcKey")
+            .field("curve", &self.curve())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<const BYTES: usize> Pair<BYTES> {
+    fn new(secret: &[u8], public: Option<&[u8]>) -> Result<Self, Malformed> {
+        let secret = secret.try_into().map_err(|_| Malformed)?;
+        let known = OnceLock::new();
+        if let Some(public) = public {
+            let point = nist::PublicKey::from_sec1(public).map_err(|_| Malformed)?;
+            known.get_or_init(|| point);
+        }
+        Ok(Pair {
+            secret: nist::SecretKey::from_bytes(secret),
+            public: known,
+        })
+    }
+}
+
+/// The key as the kernels of one curve have it.
+pub(crate) trait PairOf<const BYTES: usize> {
+    /// `None` for a key on another curve.
+    fn pair(&self) -> Option<&Pair<BYTES>>;
+}
+
+impl PairOf<32> for EcKey {
+    fn pair(&self) -> Option<&Pair<32>> {
+        match &self.material {
+            Material::P256(pair) => Some(pair),
+            Material::P384(_) => None,
+        }
+    }
+}
+
+impl PairOf<48> for EcKey {
+    fn pair(&self) -> Option<&Pair<48>> {
+        match &self.material {
+            Material::P384(pair) => Some(pair),
+            Material::P256(_) => None,
+        }
+    }
+}
+
+/// A private key of Ed25519.
+pub struct Ed25519Key {
+    #[expect(dead_code, reason = "its kernels come with the next change")]
+    seed: Secret,
+}
+
+impl Ed25519Key {
+    /// Takes a copy of a seed, RFC 8032's private key: 32 bytes.
+    ///
+    /// This computes nothing, so it may run on any stack.
+    pub fn new(seed: &[u8]) -> Result<Ed25519Key, Malformed> {
+        if seed.len() != 32 {
+            return Err(Malformed);
+        }
+        Ok(Ed25519Key {
+            seed: Secret::new(seed),
+        })
+    }
+}
+
+impl fmt::Debug for Ed25519Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Ed25519Key([redacted])")
+    }
+}

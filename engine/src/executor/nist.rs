@@ -1,0 +1,270 @@
+//! Batches of requests on P-256 and P-384.
+
+use std::ops::Range;
+
+use lockstep_kernels::backend::Backend;
+use lockstep_kernels::nist::{
+    EcdhJob, Error, KeypairJob, PublicKey, SecretKey, SignJob, Signature, VerifyJob, WIDE_BYTES,
+    Wide, nonce, p256, p384,
+};
+
+use super::{Answer, Cpu, Job, answers, misplaced, random};
+use crate::curve::{EcKey, Keypair, Pair, PairOf, Secret};
+use crate::request::{Declined, Request, Response};
+
+/// The kernels of one curve.
+pub(super) trait Kernels<const BYTES: usize> {
+    fn keypair(backend: Backend, jobs: &mut [KeypairJob<'_, BYTES>]);
+    fn sign(backend: Backend, jobs: &mut [SignJob<'_, BYTES>]);
+    fn verify(backend: Backend, jobs: &mut [VerifyJob<'_, BYTES>]);
+    fn ecdh(backend: Backend, jobs: &mut [EcdhJob<'_, BYTES>]);
+}
+
+macro_rules! kernels {
+    ($curve:ident, $module:ident) => {
+        pub(super) enum $curve {}
+
+        impl Kernels<{ $module::BYTES }> for $curve {
+            fn keypair(backend: Backend, jobs: &mut [$module::KeypairJob<'_>]) {
+                $module::keypair(backend, jobs);
+            }
+
+            fn sign(backend: Backend, jobs: &mut [$module::SignJob<'_>]) {
+                $module::ecdsa_sign(backend, jobs);
+            }
+
+            fn verify(backend: Backend, jobs: &mut [$module::VerifyJob<'_>]) {
+                $module::ecdsa_verify_vartime(backend, jobs);
+            }
+
+            fn ecdh(backend: Backend, jobs: &mut [$module::EcdhJob<'_>]) {
+                $module::ecdh(backend, jobs);
+            }
+        }
+    };
+}
+
+kernels!(P256, p256);
+kernels!(P384, p384);
+
+/// How often a nonce that cannot be used is replaced. One in 2^255 cannot.
+const ATTEMPTS: usize = 4;
+
+/// A digest to sign, and the key.
+type ToSign<'a, const BYTES: usize> = (&'a Pair<BYTES>, &'a [u8]);
+
+impl Cpu {
+    pub(super) fn ecdsa_sign<'a, C: Kernels<BYTES>, const BYTES: usize>(
+        &self,
+        jobs: &'a [Job<Cpu>],
+    ) -> Vec<Answer>
+    where
+        EcKey: PairOf<BYTES>,
+    {
+        let read = |request: &'a Request| match request {
+            Request::EcdsaSign { key, digest } => match key.pair() {
+                Some(pair) => Ok((pair, &digest[..])),
+                None => misplaced(),
+            },
+            _ => misplaced(),
+        };
+        answers(jobs, read, |inputs: &[ToSign<'_, BYTES>]| {
+            let hedged = |inputs: &[&ToSign<'_, BYTES>]| {
+                let random = random(inputs.len())?;
+                let nonce = |((pair, digest), random): (&&ToSign<'_, BYTES>, _)| {
+                    nonce::hedged(&pair.secret, random, digest)
+                };
+                Some(inputs.iter().zip(random.iter()).map(nonce).collect())
+            };
+            let signed = sign::<C, BYTES>(self.backend, inputs, hedged);
+            self.checked::<C, BYTES>(inputs, signed)
+        })
+    }
+
+    /// The answers to signing requests, after a sample was checked.
+    fn checked<C: Kernels<BYTES>, const BYTES: usize>(
+        &self,
+        inputs: &[ToSign<'_, BYTES>],
+        signed: Vec<Result<Signature<BYTES>, Declined>>,
+    ) -> Vec<Answer> {
+        let verify = |range: Range<usize>| {
+            let (inputs, signed) = (&inputs[range.clone()], &signed[range]);
+            let keys: Vec<_> = inputs
+                .iter()
+                .map(|(pair, _)| self.public_of::<C, BYTES>(pair))
+                .collect();
+            let mut lanes = Vec::with_capacity(inputs.len());
+            for (((_, digest), signed), key) in inputs.iter().zip(signed).zip(&keys) {
+                if let (Ok(signature), Some(key)) = (signed, key) {
+                    lanes.push(VerifyJob::new(key, digest, signature));
+                }
+            }
+            C::verify(self.backend, &mut lanes);
+            let mut verdicts = lanes.iter().map(|lane| lane.result == Some(Ok(())));
+            signed
+                .iter()
+                .zip(&keys)
+                .map(|(signed, key)| {
+                    // What was not signed cannot be wrong.
+                    signed.is_err() || key.is_some() && verdicts.next() == Some(true)
+                })
+                .collect()
+        };
+        let good = self.sample(inputs.len(), verify);
+        signed
+            .into_iter()
+            .zip(good)
+            .map(|(signed, good)| match signed {
+                Ok(signature) if good => {
+                    let mut bytes = Vec::with_capacity(2 * BYTES);
+                    bytes.extend_from_slice(&signature.r);
+                    bytes.extend_from_slice(&signature.s);
+                    Ok(Response::Signature(bytes))
+                }
+                Ok(_) => Err(Declined::CheckFailed),
+                Err(declined) => Err(declined),
+            })
+            .collect()
+    }
+
+    /// The point of a key: as given, or computed once. `None` where the scalar is none.
+    fn public_of<C: Kernels<BYTES>, const BYTES: usize>(
+        &self,
+        pair: &Pair<BYTES>,
+    ) -> Option<PublicKey<BYTES>> {
+        if let Some(public) = pair.public.get() {
+            return Some(*public);
+        }
+        let seed = Wide::from_scalar(pair.secret.as_bytes())?;
+        let mut job = [KeypairJob::new(&seed)];
+        C::keypair(self.backend, &mut job);
+        let (_, public) = job[0].result.take()?.ok()?;
+        Some(*pair.public.get_or_init(|| public))
+    }
+
+    pub(super) fn ecdsa_verify<'a, C: Kernels<BYTES>, const BYTES: usize>(
+        &self,
+        jobs: &'a [Job<Cpu>],
+    ) -> Vec<Answer> {
+        let read = |request: &'a Request| match request {
+            Request::EcdsaVerify {
+                public,
+                digest,
+                signature,
+                ..
+            } => {
+                let public = PublicKey::from_sec1(public).map_err(|_| Err(Declined::BadPoint))?;
+                let parts = signature.split_at_checked(BYTES);
+                let part = |part: &[u8]| <[u8; BYTES]>::try_from(part).ok();
+                match parts.map(|(r, s)| (part(r), part(s))) {
+                    Some((Some(r), Some(s))) => Ok((public, &digest[..], Signature { r, s })),
+                    _ => Err(Ok(Response::Verified(false))),
+                }
+            }
+            _ => misplaced(),
+        };
+        answers(jobs, read, |inputs| {
+            let mut lanes: Vec<_> = inputs
+                .iter()
+                .map(|(public, digest, signature)| VerifyJob::new(public, digest, signature))
+                .collect();
+            C::verify(self.backend, &mut lanes);
+            let answer = |lane: VerifyJob<'_, BYTES>| match lane.result {
+                Some(Ok(())) => Ok(Response::Verified(true)),
+                Some(Err(Error::Signature)) => Ok(Response::Verified(false)),
+                Some(Err(error)) => Err(error.into()),
+                None => Err(Declined::Internal),
+            };
+            lanes.into_iter().map(answer).collect()
+        })
+    }
+
+    pub(super) fn ecdh<'a, C: Kernels<BYTES>, const BYTES: usize>(
+        &self,
+        jobs: &'a [Job<Cpu>],
+    ) -> Vec<Answer>
+    where
+        EcKey: PairOf<BYTES>,
+    {
+        let read = |request: &'a Request| match request {
+            Request::Ecdh { key, peer } => match key.pair() {
+                Some(pair) => match PublicKey::from_sec1(peer) {
+                    Ok(peer) => Ok((&pair.secret, peer)),
+                    Err(_) => Err(Err(Declined::BadPoint)),
+                },
+                None => misplaced(),
+            },
+            _ => misplaced(),
+        };
+        answers(jobs, read, |inputs: &[(&SecretKey<BYTES>, _)]| {
+            let mut lanes: Vec<_> = inputs
+                .iter()
+                .map(|(secret, peer)| EcdhJob::new(secret, peer))
+                .collect();
+            C::ecdh(self.backend, &mut lanes);
+            let answer = |lane: EcdhJob<'_, BYTES>| {
+                let shared = lane.result.ok_or(Declined::Internal)??;
+                Ok(Response::Secret(Secret::new(shared.as_bytes())))
+            };
+            lanes.into_iter().map(answer).collect()
+        })
+    }
+
+    /// New key pairs; `None` if the system gave no randomness.
+    pub(super) fn nist_keypairs<C: Kernels<BYTES>, const BYTES: usize>(
+        &self,
+        count: usize,
+    ) -> Option<Vec<Keypair>> {
+        let random = random::<WIDE_BYTES>(count)?;
+        let seeds: Vec<Wide> = random.iter().map(Wide::from_bytes).collect();
+        let mut lanes: Vec<_> = seeds.iter().map(KeypairJob::new).collect();
+        C::keypair(self.backend, &mut lanes);
+        let pair = |lane: KeypairJob<'_, BYTES>| {
+            let (secret, public) = lane.result?.ok()?;
+            Some(Keypair {
+                secret: Secret::new(secret.as_bytes()),
+                public: public.to_sec1(),
+            })
+        };
+        lanes.into_iter().map(pair).collect()
+    }
+}
+
+/// Signs, with nonces from `nonces`, which says `None` if it has no randomness. Those that turn out not
+/// to be usable are replaced.
+fn sign<'a, C: Kernels<BYTES>, const BYTES: usize>(
+    backend: Backend,
+    inputs: &[ToSign<'a, BYTES>],
+    mut nonces: impl FnMut(&[&ToSign<'a, BYTES>]) -> Option<Vec<Wide>>,
+) -> Vec<Result<Signature<BYTES>, Declined>> {
+    let mut signed: Vec<Result<Signature<BYTES>, Declined>> = Vec::new();
+    signed.resize_with(inputs.len(), || Err(Declined::Randomness));
+    let mut left: Vec<usize> = (0..inputs.len()).collect();
+    for _ in 0..ATTEMPTS {
+        let chosen: Vec<_> = left.iter().map(|&place| &inputs[place]).collect();
+        let Some(nonces) = nonces(&chosen) else {
+            break;
+        };
+        let mut lanes: Vec<_> = chosen
+            .iter()
+            .zip(&nonces)
+            .map(|((pair, digest), nonce)| SignJob::new(&pair.secret, digest, nonce))
+            .collect();
+        C::sign(backend, &mut lanes);
+        let results: Vec<_> = lanes.into_iter().map(|lane| lane.result).collect();
+        let mut again = Vec::new();
+        for (place, result) in left.into_iter().zip(results) {
+            match result {
+                Some(Ok(signature)) => signed[place] = Ok(signature),
+                Some(Err(Error::Nonce)) => again.push(place),
+                Some(Err(error)) => signed[place] = Err(error.into()),
+                None => signed[place] = Err(Declined::Internal),
+            }
+        }
+        left = again;
+        if left.is_empty() {
+            break;
+        }
+    }
+    signed
+}
