@@ -104,6 +104,23 @@ impl Backend {
     }
 }
 
+/// Calls `function` with the lanes of a backend. A request takes one lane, half of what an RSA request takes.
+macro_rules! dispatch {
+    ($backend:expr, $jobs:expr, $function:expr) => {
+        match $backend.kind($jobs.len().div_ceil(2)) {
+            #[cfg(target_arch = "x86_64")]
+            $crate::backend::Kind::Avx512Ifma { wide, .. } => $function(wide, $jobs),
+            #[cfg(target_arch = "x86_64")]
+            $crate::backend::Kind::Avx512Ifma256(narrow) => $function(narrow, $jobs),
+            // Without vectors, lanes side by side gain nothing and make the code eight times as long.
+            $crate::backend::Kind::Portable(_) => {
+                $function($crate::simd::portable::Portable::<1>, $jobs)
+            }
+        }
+    };
+}
+pub(crate) use dispatch;
+
 impl fmt::Debug for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Backend({})", self.name())

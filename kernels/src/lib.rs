@@ -7,6 +7,7 @@
 
 mod arena;
 pub mod backend;
+pub mod curve25519;
 pub mod fault;
 pub mod gauge;
 mod layout;

@@ -28,7 +28,7 @@ macro_rules! curve_module {
         pub mod $name {
             use super::batch;
             use super::curve::$curve;
-            use crate::backend::Backend;
+            use crate::backend::{Backend, dispatch};
 
             /// Bytes of a scalar or a coordinate.
             pub const BYTES: usize = $bytes;
@@ -54,7 +54,7 @@ macro_rules! curve_module {
             ///
             /// [`Error::Scalar`](super::Error::Scalar) where the seed is a multiple of n.
             pub fn keypair(backend: Backend, jobs: &mut [KeypairJob<'_>]) {
-                batch::dispatch!(backend, jobs, batch::keypair::<_, $curve, $limbs, $bytes>);
+                dispatch!(backend, jobs, batch::keypair::<_, $curve, $limbs, $bytes>);
             }
 
             /// Signs digests (FIPS 186-5, 6.4.1): (r, s) with k = nonce mod n.
@@ -62,7 +62,7 @@ macro_rules! curve_module {
             /// [`Error::Scalar`](super::Error::Scalar) where the key is not in 1..n,
             /// [`Error::Nonce`](super::Error::Nonce) where k, r or s is zero: try another nonce.
             pub fn ecdsa_sign(backend: Backend, jobs: &mut [SignJob<'_>]) {
-                batch::dispatch!(backend, jobs, batch::sign::<_, $curve, $limbs, $bytes>);
+                dispatch!(backend, jobs, batch::sign::<_, $curve, $limbs, $bytes>);
             }
 
             /// Checks signatures (FIPS 186-5, 6.4.2). All operands are taken to be public.
@@ -70,7 +70,7 @@ macro_rules! curve_module {
             /// [`Error::Point`](super::Error::Point) where the key is no point,
             /// [`Error::Signature`](super::Error::Signature) where the signature is wrong.
             pub fn ecdsa_verify_vartime(backend: Backend, jobs: &mut [VerifyJob<'_>]) {
-                batch::dispatch!(backend, jobs, batch::verify::<_, $curve, $limbs, $bytes>);
+                dispatch!(backend, jobs, batch::verify::<_, $curve, $limbs, $bytes>);
             }
 
             /// Agrees on secrets (SP 800-56A, 5.7.1.2): the x of d·Q.
@@ -78,7 +78,7 @@ macro_rules! curve_module {
             /// [`Error::Scalar`](super::Error::Scalar) where the key is not in 1..n,
             /// [`Error::Point`](super::Error::Point) where the peer's key is no point.
             pub fn ecdh(backend: Backend, jobs: &mut [EcdhJob<'_>]) {
-                batch::dispatch!(backend, jobs, batch::ecdh::<_, $curve, $limbs, $bytes>);
+                dispatch!(backend, jobs, batch::ecdh::<_, $curve, $limbs, $bytes>);
             }
         }
     };

@@ -48,3 +48,37 @@ pub(crate) fn wipe(words: &mut [u64]) {
     words.fill(0);
     zeroize::optimization_barrier(words);
 }
+
+/// Defines a byte array that is wiped when it is dropped and never printed.
+macro_rules! secret_bytes {
+    ($(#[$doc:meta])* $name:ident $(<$bytes:ident>)?, $size:expr) => {
+        $(#[$doc])*
+        #[derive(Clone)]
+        pub struct $name $(<const $bytes: usize>)? (pub(crate) [u8; $size]);
+
+        impl $(<const $bytes: usize>)? $name $(<$bytes>)? {
+            /// Takes a copy; the caller wipes its own.
+            pub fn from_bytes(bytes: &[u8; $size]) -> Self {
+                Self(*bytes)
+            }
+
+            /// The bytes.
+            pub fn as_bytes(&self) -> &[u8; $size] {
+                &self.0
+            }
+        }
+
+        impl $(<const $bytes: usize>)? core::fmt::Debug for $name $(<$bytes>)? {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                f.write_str(concat!(stringify!($name), "([redacted])"))
+            }
+        }
+
+        impl $(<const $bytes: usize>)? Drop for $name $(<$bytes>)? {
+            fn drop(&mut self) {
+                zeroize::Zeroize::zeroize(&mut self.0);
+            }
+        }
+    };
+}
+pub(crate) use secret_bytes;

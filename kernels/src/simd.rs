@@ -65,6 +65,8 @@ pub(crate) trait Simd: Copy + 'static {
     fn or_xor(self, a: Self::Limb, b: Self::Limb, c: Self::Limb) -> Self::Limb;
     /// `⌊a / 2⌋`, unsigned.
     fn halve(self, a: Self::Limb) -> Self::Limb;
+    /// `⌊a / 2^BITS⌋`, unsigned; `BITS` is below 64.
+    fn shift_right<const BITS: u32>(self, a: Self::Limb) -> Self::Limb;
     /// `⌊a / 2^52⌋`, unsigned.
     fn carry(self, a: Self::Limb) -> Self::Limb;
 

@@ -1,5 +1,8 @@
 //! P-256 and P-384 against published vectors and independent crates, in every lane, at every fill.
 
+#[path = "common/batches.rs"]
+mod batches;
+
 mod nist {
     mod common;
     mod differential;

@@ -15,23 +15,6 @@ use crate::layout::{bytes_from_limbs, limbs_from_bytes};
 use crate::secret::wipe;
 use crate::simd::{Plain, Simd, inlined, words, words_mut};
 
-/// Calls `function` with the lanes of a backend. A request takes one lane, half of what an RSA request takes.
-macro_rules! dispatch {
-    ($backend:expr, $jobs:expr, $function:expr) => {
-        match $backend.kind($jobs.len().div_ceil(2)) {
-            #[cfg(target_arch = "x86_64")]
-            $crate::backend::Kind::Avx512Ifma { wide, .. } => $function(wide, $jobs),
-            #[cfg(target_arch = "x86_64")]
-            $crate::backend::Kind::Avx512Ifma256(narrow) => $function(narrow, $jobs),
-            // Without vectors, lanes side by side gain nothing and make the code eight times as long.
-            $crate::backend::Kind::Portable(_) => {
-                $function($crate::simd::portable::Portable::<1>, $jobs)
-            }
-        }
-    };
-}
-pub(super) use dispatch;
-
 /// Vectors of a group.
 const VECTORS: usize = 8;
 

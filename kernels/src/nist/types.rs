@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use zeroize::Zeroize;
+use crate::secret::secret_bytes;
 
 /// Bytes of a [`Wide`].
 pub const WIDE_BYTES: usize = 64;
@@ -32,39 +32,6 @@ impl fmt::Display for Error {
 }
 
 impl core::error::Error for Error {}
-
-/// Defines a byte array that is wiped when it is dropped and never printed.
-macro_rules! secret_bytes {
-    ($(#[$doc:meta])* $name:ident $(<$bytes:ident>)?, $size:expr) => {
-        $(#[$doc])*
-        #[derive(Clone)]
-        pub struct $name $(<const $bytes: usize>)? (pub(super) [u8; $size]);
-
-        impl $(<const $bytes: usize>)? $name $(<$bytes>)? {
-            /// Takes a copy; the caller wipes its own.
-            pub fn from_bytes(bytes: &[u8; $size]) -> Self {
-                Self(*bytes)
-            }
-
-            /// Big-endian.
-            pub fn as_bytes(&self) -> &[u8; $size] {
-                &self.0
-            }
-        }
-
-        impl $(<const $bytes: usize>)? fmt::Debug for $name $(<$bytes>)? {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(concat!(stringify!($name), "([redacted])"))
-            }
-        }
-
-        impl $(<const $bytes: usize>)? Drop for $name $(<$bytes>)? {
-            fn drop(&mut self) {
-                self.0.zeroize();
-            }
-        }
-    };
-}
 
 secret_bytes!(
     /// A secret scalar, big-endian. Whether it lies in 1..n is checked when it is used.

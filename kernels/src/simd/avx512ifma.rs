@@ -94,6 +94,12 @@ impl Simd for Avx512Ifma {
     }
 
     #[inline(always)]
+    fn shift_right<const BITS: u32>(self, a: __m512i) -> __m512i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm512_srlv_epi64(a, self.splat(u64::from(BITS))) }
+    }
+
+    #[inline(always)]
     fn carry(self, a: __m512i) -> __m512i {
         // SAFETY: `self` proves the features.
         unsafe { _mm512_srli_epi64::<52>(a) }

@@ -97,6 +97,12 @@ impl Simd for Avx512Ifma256 {
     }
 
     #[inline(always)]
+    fn shift_right<const BITS: u32>(self, a: __m256i) -> __m256i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm256_srlv_epi64(a, self.splat(u64::from(BITS))) }
+    }
+
+    #[inline(always)]
     fn carry(self, a: __m256i) -> __m256i {
         // SAFETY: `self` proves the features.
         unsafe { _mm256_srli_epi64::<52>(a) }

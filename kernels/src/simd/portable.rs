@@ -86,6 +86,11 @@ impl<const L: usize> Simd for Portable<L> {
     }
 
     #[inline(always)]
+    fn shift_right<const BITS: u32>(self, a: Limbs<L>) -> Limbs<L> {
+        each(|l| a.0[l] >> BITS)
+    }
+
+    #[inline(always)]
     fn carry(self, a: Limbs<L>) -> Limbs<L> {
         each(|l| a.0[l] >> 52)
     }

@@ -1,47 +1,8 @@
 //! What all these tests share.
 
-use lockstep_kernels::backend::Backend;
 use lockstep_kernels::nist::{Error, SecretKey, Wide};
 
-/// All backends of this CPU; says so where there is only the portable one.
-pub fn backends() -> Vec<Backend> {
-    let backends = Backend::available();
-    if backends.len() == 1 {
-        println!("skipped: no AVX-512 IFMA here, only the portable backend is tested");
-    }
-    backends
-}
-
-/// Random bytes that are the same in every run (SplitMix64).
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn word(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn bytes<const COUNT: usize>(&mut self) -> [u8; COUNT] {
-        std::array::from_fn(|_| self.word() as u8)
-    }
-
-    /// Bytes with long runs of equal bits, which make long carries.
-    pub fn runs<const COUNT: usize>(&mut self) -> [u8; COUNT] {
-        let mut left = 0;
-        let mut fill = 0;
-        std::array::from_fn(|_| {
-            if left == 0 {
-                left = self.word() % 12 + 1;
-                fill = [0, 0xff, self.word() as u8][self.word() as usize % 3];
-            }
-            left -= 1;
-            fill
-        })
-    }
-}
+pub use crate::batches::{Random, backends, every_fill, every_lane_and_fill};
 
 /// Big-endian bytes of a hexadecimal number, zeros in front.
 pub fn hex<const COUNT: usize>(digits: &str) -> [u8; COUNT] {
@@ -62,37 +23,6 @@ pub fn secret<const BYTES: usize>(bytes: &[u8; BYTES]) -> SecretKey<BYTES> {
 
 pub fn wide(scalar: &[u8]) -> Wide {
     Wide::from_scalar(scalar).expect("at most 64 bytes")
-}
-
-/// Runs `batch` so that every one of `cases` meets every lane at every fill, in the company of its
-/// neighbours in the list. `batch` gets the cases and asserts their results.
-pub fn every_lane_and_fill<T>(backend: Backend, cases: &[T], batch: impl Fn(&[&T])) {
-    // The portable backend has one lane: one fill tells as much as all.
-    let fills: &[usize] = if backend == Backend::PORTABLE {
-        &[3]
-    } else {
-        &[1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17]
-    };
-    for &fill in fills {
-        let step = if backend == Backend::PORTABLE || fill > 8 {
-            fill
-        } else {
-            1
-        };
-        for start in (0..cases.len()).step_by(step) {
-            let jobs: Vec<&T> = cases.iter().cycle().skip(start).take(fill).collect();
-            batch(&jobs);
-        }
-    }
-}
-
-/// [`every_lane_and_fill`] with as many batches as it takes to meet each case once per fill.
-pub fn every_fill<T>(cases: &[T], batch: impl Fn(&[&T])) {
-    for fill in [8, 64, 100] {
-        for chunk in cases.chunks(fill) {
-            batch(&chunk.iter().collect::<Vec<_>>());
-        }
-    }
 }
 
 /// Whether a failed verification is one of those a wrong signature may cause.

@@ -1,0 +1,91 @@
+//! Bytes of requests to limbs of lanes and back.
+
+use super::field::LIMBS;
+use crate::simd::Simd;
+use crate::simd::{words, words_mut};
+
+/// `N` limb vectors.
+pub(crate) type Limbs<S, const N: usize = LIMBS> = [<S as crate::simd::Simd>::Limb; N];
+
+/// Where a result goes that is still to be divided.
+///
+/// Moved into the closure that computes it, which is thereby one that can be called only once: such
+/// a closure is inlined where `enter` calls it, and others are reached through a shim that is not.
+pub(crate) struct Fraction<'a, S: Simd> {
+    pub(crate) numerator: &'a mut Limbs<S>,
+    pub(crate) denominator: &'a mut Limbs<S>,
+}
+
+const MASK: u64 = (1 << 52) - 1;
+
+/// The little-endian words of a string of 32 bytes.
+#[inline(always)]
+pub(crate) fn words_of(bytes: &[u8; 32]) -> [u64; 4] {
+    core::array::from_fn(|i| u64::from_le_bytes(core::array::from_fn(|j| bytes[8 * i + j])))
+}
+
+/// The string of 32 bytes of little-endian words.
+#[inline(always)]
+pub(crate) fn bytes_of(words: &[u64; 4]) -> [u8; 32] {
+    core::array::from_fn(|i| (words[i / 8] >> (8 * (i % 8))) as u8)
+}
+
+/// `width` bits of a number from bit `from` on; `width` is below 64.
+#[inline(always)]
+pub(crate) fn bits(number: &[u64], from: usize, width: usize) -> u64 {
+    let (word, shift) = (from / 64, from % 64);
+    let low = number.get(word).map_or(0, |x| x >> shift);
+    // A shift by 64 in two halves: by one and by the rest.
+    let high = number.get(word + 1).map_or(0, |x| (x << 1) << (63 - shift));
+    (low | high) & ((1 << width) - 1)
+}
+
+/// Numbers of 256 bits as limbs of 52: limb i is bits 52·i and up, lane l is what `lane(l)` gives.
+#[inline(always)]
+pub(crate) fn load<S: Simd>(s: S, mut lane: impl FnMut(usize) -> [u64; 4]) -> Limbs<S> {
+    load_limbs(s, |l| {
+        let w = lane(l);
+        [
+            w[0] & MASK,
+            (w[0] >> 52 | w[1] << 12) & MASK,
+            (w[1] >> 40 | w[2] << 24) & MASK,
+            (w[2] >> 28 | w[3] << 36) & MASK,
+            w[3] >> 16,
+        ]
+    })
+}
+
+/// `N` limbs of every lane.
+#[inline(always)]
+pub(crate) fn load_limbs<S: Simd, const N: usize>(
+    s: S,
+    mut lane: impl FnMut(usize) -> [u64; N],
+) -> Limbs<S, N> {
+    let mut limbs = [s.zero(); N];
+    let all = words_mut(&mut limbs);
+    for l in 0..S::LANES {
+        for (i, limb) in lane(l).into_iter().enumerate() {
+            all[S::LANES * i + l] = limb;
+        }
+    }
+    limbs
+}
+
+/// The limbs of one lane.
+#[inline(always)]
+pub(crate) fn lane<S: Simd, const N: usize>(limbs: &Limbs<S, N>, l: usize) -> [u64; N] {
+    let all = words(limbs);
+    core::array::from_fn(|i| all[S::LANES * i + l])
+}
+
+/// The number of one lane, whose limbs must be below 2^52 and the top one below 2^48.
+#[inline(always)]
+pub(crate) fn store<S: Simd>(limbs: &Limbs<S>, l: usize) -> [u64; 4] {
+    let x = lane::<S, LIMBS>(limbs, l);
+    [
+        x[0] | x[1] << 52,
+        x[1] >> 12 | x[2] << 40,
+        x[2] >> 24 | x[3] << 28,
+        x[3] >> 36 | x[4] << 16,
+    ]
+}

@@ -1,0 +1,393 @@
+//! Ed25519 (RFC 8032, without context and without prehashing).
+//!
+//! Signing is deterministic, as the RFC has it, and in constant time: no branch and no address depends on
+//! more than the number of requests and the lengths of messages. Verification works on public values and
+//! takes variable time.
+
+use core::fmt;
+
+use sha2::{Digest, Sha512};
+use zeroize::Zeroize;
+
+use super::Error;
+use super::batch::VECTORS;
+use super::check::{Equation, combine, digits};
+use super::comb;
+use super::convert::{Limbs, bits, bytes_of, load, load_limbs, store, words_of};
+use super::field::{Factor, LIMBS, invert_all};
+use super::scalar::{self, Wide};
+use crate::backend::{Backend, dispatch};
+use crate::secret::{secret_bytes, wipe};
+use crate::simd::{Simd, inlined, words, words_mut};
+
+/// Bytes of a seed and of a public key.
+pub const BYTES: usize = 32;
+/// Bytes of a signature.
+pub const SIGNATURE_BYTES: usize = 64;
+
+secret_bytes!(
+    /// What RFC 8032 calls the private key: 32 uniformly random bytes.
+    Seed, BYTES
+);
+
+/// The encoding of a point: y, little-endian, and the parity of x in the top bit.
+pub type PublicKey = [u8; BYTES];
+
+/// The encoding of R, and S, little-endian.
+pub type Signature = [u8; SIGNATURE_BYTES];
+
+/// A key to sign with: its scalar, its prefix and its public key. Wiped when dropped, never printed.
+///
+/// It can only be had from a seed, so that the public key in it is the one that belongs to the
+/// scalar: signing with another reveals the scalar.
+#[derive(Clone)]
+pub struct SecretKey {
+    scalar: [u8; BYTES],
+    prefix: [u8; BYTES],
+    public: PublicKey,
+}
+
+impl SecretKey {
+    /// The key of a seed. [`keypair`] makes many at the price of a few.
+    pub fn from_seed(backend: Backend, seed: &Seed) -> Self {
+        let mut job = [KeypairJob::new(seed)];
+        keypair(backend, &mut job);
+        let [job] = job;
+        job.result.expect("every job is served")
+    }
+
+    /// The public key.
+    pub fn public(&self) -> &PublicKey {
+        &self.public
+    }
+}
+
+impl Drop for SecretKey {
+    fn drop(&mut self) {
+        self.scalar.zeroize();
+        self.prefix.zeroize();
+    }
+}
+
+impl fmt::Debug for SecretKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecretKey([redacted])")
+    }
+}
+
+/// A key to prepare.
+#[derive(Debug)]
+pub struct KeypairJob<'a> {
+    /// The seed.
+    pub seed: &'a Seed,
+    /// Left here by [`keypair`].
+    pub result: Option<SecretKey>,
+}
+
+impl<'a> KeypairJob<'a> {
+    /// A job without result.
+    pub fn new(seed: &'a Seed) -> Self {
+        Self { seed, result: None }
+    }
+}
+
+/// A message to sign.
+#[derive(Debug)]
+pub struct SignJob<'a> {
+    /// The key.
+    pub key: &'a SecretKey,
+    /// Of any length.
+    pub message: &'a [u8],
+    /// Left here by [`sign`].
+    pub result: Option<Result<Signature, Error>>,
+}
+
+impl<'a> SignJob<'a> {
+    /// A job without result.
+    pub fn new(key: &'a SecretKey, message: &'a [u8]) -> Self {
+        Self {
+            key,
+            message,
+            result: None,
+        }
+    }
+}
+
+/// A signature to check.
+#[derive(Debug)]
+pub struct VerifyJob<'a> {
+    /// The signer's public key.
+    pub key: &'a PublicKey,
+    /// Of any length.
+    pub message: &'a [u8],
+    /// The signature.
+    pub signature: &'a Signature,
+    /// Left here by [`verify_vartime`].
+    pub result: Option<Result<(), Error>>,
+}
+
+impl<'a> VerifyJob<'a> {
+    /// A job without result.
+    pub fn new(key: &'a PublicKey, message: &'a [u8], signature: &'a Signature) -> Self {
+        Self {
+            key,
+            message,
+            signature,
+            result: None,
+        }
+    }
+}
+
+/// Prepares keys (RFC 8032, section 5.1.5). Cannot fail.
+pub fn keypair(backend: Backend, jobs: &mut [KeypairJob<'_>]) {
+    dispatch!(backend, jobs, keypair_in_lanes);
+}
+
+/// Signs messages (RFC 8032, section 5.1.6).
+///
+/// [`Error::Fault`] where the computation went wrong.
+pub fn sign(backend: Backend, jobs: &mut [SignJob<'_>]) {
+    dispatch!(backend, jobs, sign_in_lanes);
+}
+
+/// Checks signatures (RFC 8032, section 5.1.7). All operands are taken to be public.
+///
+/// The equation is the one without cofactor, and verdicts are those of OpenSSL: the second
+/// half of a signature must be below L, its first half must be the canonical encoding of the point, while
+/// the y-coordinate of a public key need not be below p.
+///
+/// [`Error::Point`] where the key is no point, [`Error::Signature`] where the signature is wrong.
+pub fn verify_vartime(backend: Backend, jobs: &mut [VerifyJob<'_>]) {
+    dispatch!(backend, jobs, verify_in_lanes);
+}
+
+fn keypair_in_lanes<S: Simd>(s: S, jobs: &mut [KeypairJob<'_>]) {
+    for group in jobs.chunks_mut(VECTORS * S::LANES) {
+        let mut keys = Vec::with_capacity(group.len());
+        keys.extend(group.iter().map(|job| expand(job.seed)));
+        let mut points = Points::new(s);
+        base_points(s, &mut points, keys.len(), |i| words_of(&keys[i].scalar));
+        points.divide(s, keys.len());
+        for (i, (job, mut key)) in group.iter_mut().zip(keys).enumerate() {
+            key.public = points.encoding(i);
+            job.result = Some(key);
+        }
+    }
+}
+
+fn sign_in_lanes<S: Simd>(s: S, jobs: &mut [SignJob<'_>]) {
+    for group in jobs.chunks_mut(VECTORS * S::LANES) {
+        let zero = [s.zero(); LIMBS];
+        // r, modulo L but not below it.
+        let mut nonces = [zero; VECTORS];
+        for (r, jobs) in nonces.iter_mut().zip(group.chunks(S::LANES)) {
+            let mut wide = hash_lanes(s, jobs.len(), |l, hash| {
+                hash.update(jobs[l].key.prefix);
+                hash.update(jobs[l].message);
+            });
+            scalar::reduce(s, &wide, r);
+            wipe(words_mut(wide.as_flattened_mut()));
+        }
+        let nonce = |i: usize| store::<S>(&nonces[i / S::LANES], i % S::LANES);
+        let mut points = Points::new(s);
+        base_points(s, &mut points, group.len(), nonce);
+        points.divide(s, group.len());
+        for (v, jobs) in group.chunks_mut(S::LANES).enumerate() {
+            let point = |l: usize| points.encoding(v * S::LANES + l);
+            let k = hash_lanes(s, jobs.len(), |l, hash| {
+                hash.update(point(l));
+                hash.update(jobs[l].key.public);
+                hash.update(jobs[l].message);
+            });
+            let scalar = |l: usize| jobs.get(l).map_or([0; 4], |job| words_of(&job.key.scalar));
+            let mut a = load(s, scalar);
+            let mut sum = zero;
+            scalar::multiply_add(s, &k, &a, &nonces[v], &mut sum);
+            for (l, job) in jobs.iter_mut().enumerate() {
+                let mut signature = [0; SIGNATURE_BYTES];
+                signature[..BYTES].copy_from_slice(&point(l));
+                let second = bytes_of(&scalar::canonical(store::<S>(&sum, l)));
+                signature[BYTES..].copy_from_slice(&second);
+                job.result = Some(Ok(signature));
+            }
+            wipe(words_mut(&mut a));
+            wipe(words_mut(&mut sum));
+        }
+        wipe(words_mut(nonces.as_flattened_mut()));
+    }
+}
+
+fn verify_in_lanes<S: Simd>(s: S, jobs: &mut [VerifyJob<'_>]) {
+    let table = comb::table(s);
+    for group in jobs.chunks_mut(VECTORS * S::LANES) {
+        let mut points = Points::new(s);
+        let mut valid = [s.zero(); VECTORS];
+        for (v, jobs) in group.chunks(S::LANES).enumerate() {
+            let k = hash_lanes(s, jobs.len(), |l, hash| {
+                hash.update(&jobs[l].signature[..BYTES]);
+                hash.update(jobs[l].key);
+                hash.update(jobs[l].message);
+            });
+            let mut reduced = [s.zero(); LIMBS];
+            scalar::reduce(s, &k, &mut reduced);
+            let k = load_limbs(s, |l| digits(&scalar::canonical(store::<S>(&reduced, l))));
+            let key = |l: usize| jobs.get(l).map_or([0; 4], |job| words_of(job.key));
+            let y = load(s, |l| {
+                let [a, b, c, d] = key(l);
+                [a, b, c, d & (u64::MAX >> 1)]
+            });
+            let [sign] = load_limbs(s, |l| [key(l)[3] >> 63]);
+            let second = |l: usize| jobs.get(l).map_or([0; 4], |job| second_half(job.signature));
+            let windows = load_limbs(s, |l| comb::windows(&second(l)));
+            let equation = Equation {
+                y: &y,
+                sign,
+                k: &k,
+                windows: &windows,
+                out: points.vector(v),
+                valid: &mut valid[v],
+            };
+            combine(s, table, equation);
+        }
+        points.divide(s, group.len());
+        for (i, job) in group.iter_mut().enumerate() {
+            let is_point = words(&valid[i / S::LANES..][..1])[i % S::LANES] == 1;
+            let is_good = points.encoding(i)[..] == job.signature[..BYTES]
+                && scalar::is_canonical_vartime(&second_half(job.signature));
+            job.result = Some(match (is_point, is_good) {
+                (false, _) => Err(Error::Point),
+                (true, false) => Err(Error::Signature),
+                (true, true) => Ok(()),
+            });
+        }
+    }
+}
+
+/// RFC 8032, section 5.1.5, steps 1 and 2; the public key is still to be computed.
+fn expand(seed: &Seed) -> SecretKey {
+    let mut hash: [u8; 64] = Sha512::digest(seed.as_bytes()).into();
+    let mut key = SecretKey {
+        scalar: [0; BYTES],
+        prefix: [0; BYTES],
+        public: [0; BYTES],
+    };
+    key.scalar.copy_from_slice(&hash[..32]);
+    key.prefix.copy_from_slice(&hash[32..]);
+    hash.zeroize();
+    key.scalar[0] &= 0xf8;
+    key.scalar[31] = key.scalar[31] & 0x7f | 0x40;
+    key
+}
+
+/// S, as little-endian words.
+fn second_half(signature: &Signature) -> [u64; 4] {
+    words_of(
+        signature[BYTES..]
+            .first_chunk()
+            .expect("a signature has 64 bytes"),
+    )
+}
+
+/// What SHA-512 gives for `count` lanes that `feed` fills; 0 in the others.
+fn hash_lanes<S: Simd>(s: S, count: usize, feed: impl Fn(usize, &mut Sha512)) -> Wide<S> {
+    let mut hashes = [[0_u64; 8]; 8];
+    for (l, words) in hashes.iter_mut().enumerate().take(count) {
+        let mut hash = Sha512::new();
+        feed(l, &mut hash);
+        let mut bytes: [u8; 64] = hash.finalize().into();
+        *words = core::array::from_fn(|i| {
+            u64::from_le_bytes(core::array::from_fn(|j| bytes[8 * i + j]))
+        });
+        bytes.zeroize();
+    }
+    let limbs = |from: usize| {
+        load_limbs(s, |l| {
+            core::array::from_fn(|i| bits(&hashes[l], from + 52 * i, 52))
+        })
+    };
+    let wide = [limbs(0), limbs(52 * LIMBS)];
+    hashes.as_flattened_mut().zeroize();
+    wide
+}
+
+/// Multiples of the base point, `count` of them, the scalars below 2^256.
+fn base_points<S: Simd>(
+    s: S,
+    points: &mut Points<S>,
+    count: usize,
+    scalar: impl Fn(usize) -> [u64; 4],
+) {
+    let table = comb::table(s);
+    for v in 0..count.div_ceil(S::LANES) {
+        let mut windows = load_limbs(s, |l| {
+            let i = v * S::LANES + l;
+            comb::windows(&if i < count { scalar(i) } else { [0; 4] })
+        });
+        comb::multiply_edwards(s, table, &windows, points.vector(v));
+        wipe(words_mut(&mut windows));
+    }
+}
+
+/// Points X : Y : Z before the shared inversion. Wiped when dropped.
+struct Points<S: Simd> {
+    x: [Limbs<S>; VECTORS],
+    y: [Limbs<S>; VECTORS],
+    z: [Limbs<S>; VECTORS],
+    running: [Limbs<S>; VECTORS],
+}
+
+impl<S: Simd> Points<S> {
+    fn new(s: S) -> Self {
+        let zero = [[s.zero(); LIMBS]; VECTORS];
+        Self {
+            x: zero,
+            y: zero,
+            z: zero,
+            running: zero,
+        }
+    }
+
+    fn vector(&mut self, v: usize) -> [&mut Limbs<S>; 3] {
+        [&mut self.x[v], &mut self.y[v], &mut self.z[v]]
+    }
+
+    /// Makes the points of the first `count` requests affine.
+    fn divide(&mut self, s: S, count: usize) {
+        affine(s, self, count.div_ceil(S::LANES));
+    }
+
+    /// The encoding of point `i` (RFC 8032, section 5.1.2): y, and the parity of x in the top bit.
+    fn encoding(&self, i: usize) -> [u8; BYTES] {
+        let (v, l) = (i / S::LANES, i % S::LANES);
+        let parity = store::<S>(&self.x[v], l)[0] & 1;
+        let mut y = store::<S>(&self.y[v], l);
+        y[3] |= parity << 63;
+        bytes_of(&y)
+    }
+}
+
+impl<S: Simd> Drop for Points<S> {
+    fn drop(&mut self) {
+        for limbs in [&mut self.x, &mut self.y, &mut self.z, &mut self.running] {
+            wipe(words_mut(limbs.as_flattened_mut()));
+        }
+    }
+}
+
+/// X and Y of the first `vectors` become canonical x and y.
+#[inline(never)]
+fn affine<S: Simd>(s: S, points: &mut Points<S>, vectors: usize) {
+    s.enter(inlined(
+        #[inline(always)]
+        move || {
+            let points = points;
+            invert_all(s, &mut points.z[..vectors], &mut points.running[..vectors]);
+            for v in 0..vectors {
+                let inverse = Factor::from_limbs(s, points.z[v]);
+                let (x, y) = (points.x[v], points.y[v]);
+                points.x[v] = (Factor::from_limbs(s, x) * inverse).carry().canonical();
+                points.y[v] = (Factor::from_limbs(s, y) * inverse).carry().canonical();
+            }
+        },
+    ));
+}

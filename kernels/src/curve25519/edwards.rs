@@ -1,0 +1,276 @@
+//! Points of −x² + y² = 1 + d·x²·y², the Edwards form of the curve.
+//!
+//! Extended coordinates X : Y : Z : T with x = X/Z, y = Y/Z, x·y = T/Z. The formulas are those of
+//! H. Hisil, K. Wong, G. Carter and E. Dawson, "Twisted Edwards curves revisited" (ASIACRYPT 2008),
+//! with a = −1. Since −1 is a square and d is none they are complete: no pair of points of the
+//! curve is an exception, so there is nothing to branch on.
+
+use super::convert::Limbs;
+use super::field::{Factor, LIMBS, ONE, Product, limbs};
+use crate::simd::Simd;
+
+/// d = −121665 / 121666.
+const D: [u64; LIMBS] = limbs([
+    0x75eb_4dca_1359_78a3,
+    0x0070_0a4d_4141_d8ab,
+    0x8cc7_4079_7779_e898,
+    0x5203_6cee_2b6f_fe73,
+]);
+
+/// 2·d.
+const D2: [u64; LIMBS] = limbs([
+    0xebd6_9b94_26b2_f159,
+    0x00e0_149a_8283_b156,
+    0x198e_80f2_eef3_d130,
+    0x2406_d9dc_56df_fce7,
+]);
+
+/// 1 / d.
+const D_INVERSE: [u64; LIMBS] = limbs([
+    0x25e0_f276_cdc9_f843,
+    0x0b5d_d698_4279_542e,
+    0x2b16_2114_cdb9_cf66,
+    0x4090_7ed2_14d5_ce43,
+]);
+
+/// A square root of −1: 2^((p − 1) / 4).
+const ROOT: [u64; LIMBS] = limbs([
+    0xc4ee_1b27_4a0e_a0b0,
+    0x2f43_1806_ad2f_e478,
+    0x2b4d_0099_3dfb_d7a7,
+    0x2b83_2480_4fc1_df0b,
+]);
+
+const BASE_X: [u64; LIMBS] = limbs([
+    0xc956_2d60_8f25_d51a,
+    0x692c_c760_9525_a7b2,
+    0xc0a4_e231_fdd6_dc5c,
+    0x2169_36d3_cd6e_53fe,
+]);
+
+/// 4 / 5.
+const BASE_Y: [u64; LIMBS] = limbs([
+    0x6666_6666_6666_6658,
+    0x6666_6666_6666_6666,
+    0x6666_6666_6666_6666,
+    0x6666_6666_6666_6666,
+]);
+
+/// A point X : Y : Z : T.
+#[derive(Clone, Copy)]
+pub(super) struct Point<S: Simd> {
+    pub(super) x: Product<S>,
+    pub(super) y: Product<S>,
+    pub(super) z: Product<S>,
+    pub(super) t: Product<S>,
+}
+
+/// A point with Z = 1, made ready to be added: y + x, y − x, 2·d·x·y.
+#[derive(Clone, Copy)]
+pub(super) struct Affine<S: Simd> {
+    pub(super) plus: Factor<S>,
+    pub(super) minus: Factor<S>,
+    pub(super) dt: Factor<S>,
+}
+
+/// A point made ready to be added: Y + X, Y − X, Z, 2·d·T.
+#[derive(Clone, Copy)]
+pub(super) struct Cached<S: Simd> {
+    plus: Factor<S>,
+    minus: Factor<S>,
+    z: Factor<S>,
+    dt: Factor<S>,
+}
+
+impl<S: Simd> Point<S> {
+    /// The point with these coordinates.
+    #[inline(always)]
+    pub(super) fn new(s: S, x: &Factor<S>, y: &Factor<S>) -> Self {
+        let z = Factor::splat(s, ONE).to_product();
+        Self {
+            x: x.to_product(),
+            y: y.to_product(),
+            z,
+            t: *x * *y,
+        }
+    }
+
+    /// The neutral element (0, 1).
+    #[inline(always)]
+    pub(super) fn neutral(s: S) -> Self {
+        Self::new(s, &Factor::splat(s, [0; LIMBS]), &Factor::splat(s, ONE))
+    }
+
+    /// The base point of RFC 8032.
+    #[inline(always)]
+    pub(super) fn base(s: S) -> Self {
+        Self::new(s, &Factor::splat(s, BASE_X), &Factor::splat(s, BASE_Y))
+    }
+
+    /// ±`a`, the sign being minus where `negative`: X = 2x, Y = 2y, Z = 2, T = 2xy.
+    #[inline(always)]
+    pub(super) fn from_affine(s: S, a: &Affine<S>, negative: S::Mask) -> Self {
+        let zero = Factor::splat(s, [0; LIMBS]).to_product();
+        let (plus, minus) = a.signed(negative);
+        let (plus, minus) = (plus.to_product(), minus.to_product());
+        let t = a.dt * Factor::splat(s, D_INVERSE);
+        let t = Factor::select(negative, &(zero - t).carry(), &t.carry());
+        Self {
+            x: (plus - minus).carry().to_product(),
+            y: (plus + minus).carry().to_product(),
+            z: Factor::splat(s, [2, 0, 0, 0, 0]).to_product(),
+            t: t.to_product(),
+        }
+    }
+
+    /// This point, ready to be added.
+    #[inline(always)]
+    pub(super) fn cached(&self, s: S) -> Cached<S> {
+        Cached {
+            plus: (self.y + self.x).carry(),
+            minus: (self.y - self.x).carry(),
+            z: self.z.carry(),
+            dt: (self.t.carry() * Factor::splat(s, D2)).carry(),
+        }
+    }
+
+    /// 2P: 4 multiplications (3 where T is not used), 4 squarings ("dbl-2008-hwcd", all signs changed).
+    #[inline(always)]
+    pub(super) fn double(&self) -> Self {
+        let xx = self.x.carry().square();
+        let yy = self.y.carry().square();
+        let zz = self.z.carry().square();
+        let both = (self.x + self.y).carry().square();
+        let h = (yy + xx).carry();
+        let g = (yy - xx).carry();
+        let e = (both - (yy + xx)).carry();
+        let f = (zz.double() - yy + xx).carry();
+        Self {
+            x: e * f,
+            y: h * g,
+            z: g * f,
+            t: e * h,
+        }
+    }
+
+    /// P ± `other`, the sign being minus where `negative`: 7 multiplications ("madd-2008-hwcd-3").
+    ///
+    /// −Q is Q with y + x and y − x exchanged and 2·d·x·y negated; instead of the latter F and G, in
+    /// which alone it occurs, are exchanged.
+    #[inline(always)]
+    pub(super) fn add_affine(&self, other: &Affine<S>, negative: S::Mask) -> Self {
+        let (plus, minus) = other.signed(negative);
+        self.finish_add(&plus, &minus, &other.dt, self.z, negative)
+    }
+
+    /// P ± `other`, the sign being minus where `negative`: 8 multiplications ("add-2008-hwcd-3").
+    #[inline(always)]
+    pub(super) fn add_cached(&self, other: &Cached<S>, negative: S::Mask) -> Self {
+        let plus = Factor::select(negative, &other.minus, &other.plus);
+        let minus = Factor::select(negative, &other.plus, &other.minus);
+        self.finish_add(&plus, &minus, &other.dt, self.z.carry() * other.z, negative)
+    }
+
+    /// What both additions share; `zz` is the product of the Z.
+    #[inline(always)]
+    fn finish_add(
+        &self,
+        plus: &Factor<S>,
+        minus: &Factor<S>,
+        dt: &Factor<S>,
+        zz: Product<S>,
+        negative: S::Mask,
+    ) -> Self {
+        let a = (self.y - self.x).carry() * *minus;
+        let b = (self.y + self.x).carry() * *plus;
+        let c = self.t.carry() * *dt;
+        let d = zz.double();
+        let e = (b - a).carry();
+        let h = (b + a).carry();
+        let less = (d - c).carry();
+        let more = (d + c).carry();
+        let f = Factor::select(negative, &more, &less);
+        let g = Factor::select(negative, &less, &more);
+        Self {
+            x: e * f,
+            y: g * h,
+            z: f * g,
+            t: e * h,
+        }
+    }
+}
+
+impl<S: Simd> Affine<S> {
+    /// The point with these coordinates: canonical limbs of y + x, y − x and 2·d·x·y.
+    #[inline(always)]
+    pub(super) fn limbs(s: S, x: &Factor<S>, y: &Factor<S>) -> [Limbs<S>; 3] {
+        let xy = (*x * *y).carry();
+        let (x, y) = (x.to_product(), y.to_product());
+        [
+            (y + x).carry().canonical(),
+            (y - x).carry().canonical(),
+            (xy * Factor::splat(s, D2)).carry().canonical(),
+        ]
+    }
+
+    /// (y + x, y − x) of the point, or of its negative.
+    #[inline(always)]
+    fn signed(&self, negative: S::Mask) -> (Factor<S>, Factor<S>) {
+        let plus = Factor::select(negative, &self.minus, &self.plus);
+        let minus = Factor::select(negative, &self.plus, &self.minus);
+        (plus, minus)
+    }
+}
+
+impl<S: Simd> Cached<S> {
+    /// The neutral element.
+    #[inline(always)]
+    pub(super) fn neutral(s: S) -> Self {
+        let one = Factor::splat(s, ONE);
+        Self {
+            plus: one,
+            minus: one,
+            z: one,
+            dt: Factor::splat(s, [0; LIMBS]),
+        }
+    }
+
+    /// `a` where the mask is set, else `b`.
+    #[inline(always)]
+    pub(super) fn select(mask: S::Mask, a: &Self, b: &Self) -> Self {
+        Self {
+            plus: Factor::select(mask, &a.plus, &b.plus),
+            minus: Factor::select(mask, &a.minus, &b.minus),
+            z: Factor::select(mask, &a.z, &b.z),
+            dt: Factor::select(mask, &a.dt, &b.dt),
+        }
+    }
+}
+
+/// The x-coordinate that belongs to `y`, and the lanes in which there is one; which of the two roots it
+/// is, is left open.
+///
+/// RFC 8032, section 5.1.3: x² = u/v with u = y² − 1 and v = d·y² + 1, candidate
+/// u·v³·(u·v⁷)^((p − 5) / 8), which is the root itself or, times √−1, the root of −u/v.
+#[inline(always)]
+pub(super) fn x_of<S: Simd>(s: S, y: &Factor<S>) -> (Factor<S>, S::Limb) {
+    let one = Factor::splat(s, ONE).to_product();
+    let yy = y.square();
+    let u = (yy - one).carry();
+    let v = ((yy.carry() * Factor::splat(s, D)) + one).carry();
+    let v3 = (v.square().carry() * v).carry();
+    let uv3 = (u * v3).carry();
+    let uv7 = ((v3.square().carry() * v).carry() * u).carry();
+    let x = (uv3 * uv7.power_for_root()).carry();
+    let vxx = x.square().carry() * v;
+    let is_not_root = (vxx - u.to_product()).carry().is_nonzero();
+    let is_not_other = (vxx + u.to_product()).carry().is_nonzero();
+    let other = (x * Factor::splat(s, ROOT)).carry();
+    let root = Factor::select(is_not_root, &other, &x);
+    let found = s.select(
+        is_not_root,
+        s.select(is_not_other, s.zero(), s.splat(1)),
+        s.splat(1),
+    );
+    (root, found)
+}

@@ -1,0 +1,123 @@
+//! The Montgomery ladder on y² = x³ + 486662·x² + x, x-coordinates only (RFC 7748, section 5).
+
+use super::convert::Fraction;
+use super::convert::Limbs;
+use super::field::{Factor, ONE, Product};
+use crate::simd::Simd;
+use crate::simd::inlined;
+
+/// (486662 − 2) / 4.
+const A24: u64 = 121_665;
+
+/// A point as the quotient X / Z of its x-coordinate; the point at infinity has Z = 0.
+#[derive(Clone, Copy)]
+struct Point<S: Simd> {
+    x: Product<S>,
+    z: Product<S>,
+}
+
+/// Multiplies the point with x-coordinate `u` of every lane by the scalar behind `swaps`.
+///
+/// `swaps` is that lane's [`swaps`]; `u` is below 2^255 and need not be reduced. `fraction` becomes
+/// X and Z of the product's x-coordinate X / Z, fit to be multiplied.
+#[inline(never)]
+pub(super) fn multiply<S: Simd>(
+    s: S,
+    swaps: &Limbs<S, 4>,
+    u: &Limbs<S>,
+    fraction: Fraction<'_, S>,
+) {
+    s.enter(inlined(
+        #[inline(always)]
+        move || {
+            let Fraction {
+                numerator,
+                denominator,
+            } = fraction;
+            let point = Factor::from_limbs(s, *u);
+            // Bit 254 is one: from (infinity, P) to (P, 2P), of which the latter was doubled.
+            let mut sum = Point {
+                x: point.to_product(),
+                z: Factor::splat(s, ONE).to_product(),
+            };
+            let mut doubled = double(&sum.sum(), &sum.difference());
+            let top = s.splat(1 << 63);
+            let mut word = s.zero();
+            for (i, steps) in [(3, 64), (2, 64), (1, 64), (0, 59)] {
+                word = swaps[i];
+                for _ in 0..steps {
+                    (doubled, sum) = step(&doubled, &sum, &point, s.any_bit(word, top));
+                    word = s.add(word, word);
+                }
+            }
+            // The last three bits are zero: doublings of what bit 2 chooses.
+            let swap = s.any_bit(word, top);
+            let mut result = double(
+                &Factor::select(swap, &sum.sum(), &doubled.sum()),
+                &Factor::select(swap, &sum.difference(), &doubled.difference()),
+            );
+            for _ in 0..2 {
+                result = double(&result.sum(), &result.difference());
+            }
+            *numerator = result.x.carry().limbs();
+            *denominator = result.z.carry().limbs();
+        },
+    ))
+}
+
+/// Which steps of the ladder exchange: bit i of the clamped scalar `k` xor bit i + 1, for i from 253 down,
+/// beginning at bit 63 of word 3.
+///
+/// The step of bit i doubles one of two points and adds both. The next step doubles the
+/// result of that doubling again, unless its bit differs.
+pub(super) fn swaps(k: &[u64; 4]) -> [u64; 4] {
+    let differ: [u64; 4] =
+        core::array::from_fn(|i| k[i] ^ (k[i] >> 1 | if i < 3 { k[i + 1] << 63 } else { 0 }));
+    core::array::from_fn(|i| differ[i] << 2 | if i > 0 { differ[i - 1] >> 62 } else { 0 })
+}
+
+impl<S: Simd> Point<S> {
+    #[inline(always)]
+    fn sum(&self) -> Factor<S> {
+        (self.x + self.z).carry()
+    }
+
+    #[inline(always)]
+    fn difference(&self) -> Factor<S> {
+        (self.x - self.z).carry()
+    }
+}
+
+/// From (P, Q) with Q − P = ± the point: (2P, P + Q), or (2Q, P + Q) where `swap`.
+///
+/// RFC 7748, section 5. P + Q does not depend on the order of P and Q, so not the points are exchanged
+/// but only what is doubled. 5 multiplications, 4 squarings, 11 carries.
+#[inline(always)]
+fn step<S: Simd>(
+    p: &Point<S>,
+    q: &Point<S>,
+    point: &Factor<S>,
+    swap: S::Mask,
+) -> (Point<S>, Point<S>) {
+    let a = p.sum();
+    let b = p.difference();
+    let c = q.sum();
+    let d = q.difference();
+    let da = d * a;
+    let cb = c * b;
+    let doubled = double(&Factor::select(swap, &c, &a), &Factor::select(swap, &d, &b));
+    let x = (da + cb).carry().square();
+    let z = (da - cb).carry().square().carry() * *point;
+    (doubled, Point { x, z })
+}
+
+/// 2P from X + Z and X − Z: 2 multiplications, 2 squarings, one by a small number.
+#[inline(always)]
+fn double<S: Simd>(sum: &Factor<S>, difference: &Factor<S>) -> Point<S> {
+    let aa = sum.square();
+    let bb = difference.square();
+    let e = (aa - bb).carry();
+    let x = aa.carry() * bb.carry();
+    let z = e * e.mul_small_add(A24, &aa).carry();
+    Point { x, z }
+}

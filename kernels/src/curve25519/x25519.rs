@@ -1,0 +1,214 @@
+//! X25519 (RFC 7748).
+//!
+//! Scalars are clamped as RFC 7748 asks. The top bit of a point is ignored, and a point need not be
+//! reduced modulo p. Points on the twist are as good as others.
+
+use zeroize::Zeroize;
+
+use super::Error;
+use super::batch::VECTORS;
+use super::comb;
+use super::convert::{Fraction, Limbs, bytes_of, load, load_limbs, store, words_of};
+use super::field::{Factor, LIMBS, invert_all};
+use super::ladder;
+use crate::backend::{Backend, dispatch};
+use crate::secret::{secret_bytes, wipe};
+use crate::simd::{Simd, inlined, words_mut};
+
+/// Bytes of a scalar, a point and a shared secret.
+pub const BYTES: usize = 32;
+
+secret_bytes!(
+    /// A secret scalar: any 32 uniformly random bytes, little-endian. Clamped when it is used.
+    SecretKey, BYTES
+);
+secret_bytes!(
+    /// What two parties agree on.
+    SharedSecret, BYTES
+);
+
+/// The u-coordinate of a point, little-endian.
+pub type PublicKey = [u8; BYTES];
+
+/// The public key of a secret one.
+#[derive(Debug)]
+pub struct KeypairJob<'a> {
+    /// The secret key.
+    pub secret: &'a SecretKey,
+    /// Left here by [`keypair`].
+    pub result: Option<PublicKey>,
+}
+
+impl<'a> KeypairJob<'a> {
+    /// A job without result.
+    pub fn new(secret: &'a SecretKey) -> Self {
+        Self {
+            secret,
+            result: None,
+        }
+    }
+}
+
+/// A secret to agree on.
+#[derive(Debug)]
+pub struct AgreeJob<'a> {
+    /// Our secret key.
+    pub secret: &'a SecretKey,
+    /// The peer's public key.
+    pub peer: &'a PublicKey,
+    /// Left here by [`agree`].
+    pub result: Option<Result<SharedSecret, Error>>,
+}
+
+impl<'a> AgreeJob<'a> {
+    /// A job without result.
+    pub fn new(secret: &'a SecretKey, peer: &'a PublicKey) -> Self {
+        Self {
+            secret,
+            peer,
+            result: None,
+        }
+    }
+}
+
+/// Makes public keys: X25519(secret, 9). Cannot fail.
+pub fn keypair(backend: Backend, jobs: &mut [KeypairJob<'_>]) {
+    dispatch!(backend, jobs, keypair_in_lanes);
+}
+
+/// Agrees on secrets: X25519(secret, peer).
+///
+/// [`Error::Zero`] where the peer's key has a small order, so that the secret would be zero.
+pub fn agree(backend: Backend, jobs: &mut [AgreeJob<'_>]) {
+    dispatch!(backend, jobs, agree_in_lanes);
+}
+
+fn keypair_in_lanes<S: Simd>(s: S, jobs: &mut [KeypairJob<'_>]) {
+    let table = comb::table(s);
+    for group in jobs.chunks_mut(VECTORS * S::LANES) {
+        let mut fractions = Fractions::new(s);
+        for (v, jobs) in group.chunks(S::LANES).enumerate() {
+            let scalar = |l: usize| jobs.get(l).map_or([0; 4], |job| clamped(job.secret));
+            let mut windows = load_limbs(s, |l| comb::windows(&scalar(l)));
+            comb::multiply_montgomery(s, table, &windows, fractions.fraction(v));
+            wipe(words_mut(&mut windows));
+        }
+        fractions.divide(s, group.len());
+        for (i, job) in group.iter_mut().enumerate() {
+            job.result = Some(fractions.quotient(i));
+        }
+    }
+}
+
+fn agree_in_lanes<S: Simd>(s: S, jobs: &mut [AgreeJob<'_>]) {
+    for group in jobs.chunks_mut(VECTORS * S::LANES) {
+        let mut fractions = Fractions::new(s);
+        for (v, jobs) in group.chunks(S::LANES).enumerate() {
+            let scalar = |l: usize| jobs.get(l).map_or([0; 4], |job| clamped(job.secret));
+            let point = |l: usize| jobs.get(l).map_or([0; 4], |job| coordinate(job.peer));
+            let mut swaps = load_limbs(s, |l| ladder::swaps(&scalar(l)));
+            ladder::multiply(s, &swaps, &load(s, point), fractions.fraction(v));
+            wipe(words_mut(&mut swaps));
+        }
+        fractions.divide(s, group.len());
+        for (i, job) in group.iter_mut().enumerate() {
+            let mut bytes = fractions.quotient(i);
+            let any = bytes.iter().fold(0, |any, byte| any | byte);
+            // Whether a secret was refused is public, which byte of it is not zero is not.
+            job.result = Some(match any {
+                0 => Err(Error::Zero),
+                _ => Ok(SharedSecret(bytes)),
+            });
+            bytes.zeroize();
+        }
+    }
+}
+
+/// The scalar as RFC 7748 decodes it.
+fn clamped(scalar: &SecretKey) -> [u64; 4] {
+    let mut k = words_of(&scalar.0);
+    k[0] &= !7;
+    k[3] = k[3] & (u64::MAX >> 1) | 1 << 62;
+    k
+}
+
+/// The coordinate as RFC 7748 decodes it, not reduced.
+fn coordinate(point: &PublicKey) -> [u64; 4] {
+    let mut u = words_of(point);
+    u[3] &= u64::MAX >> 1;
+    u
+}
+
+/// Results before the shared inversion. Wiped when dropped.
+struct Fractions<S: Simd> {
+    numerators: [Limbs<S>; VECTORS],
+    denominators: [Limbs<S>; VECTORS],
+    running: [Limbs<S>; VECTORS],
+}
+
+impl<S: Simd> Fractions<S> {
+    fn new(s: S) -> Self {
+        let zero = [[s.zero(); LIMBS]; VECTORS];
+        Self {
+            numerators: zero,
+            denominators: zero,
+            running: zero,
+        }
+    }
+
+    fn fraction(&mut self, v: usize) -> Fraction<'_, S> {
+        Fraction {
+            numerator: &mut self.numerators[v],
+            denominator: &mut self.denominators[v],
+        }
+    }
+
+    /// Divides the first `count` requests' numerators by their denominators; 0 where the denominator is 0.
+    fn divide(&mut self, s: S, count: usize) {
+        let vectors = count.div_ceil(S::LANES);
+        divide(
+            s,
+            &mut self.numerators[..vectors],
+            &mut self.denominators[..vectors],
+            &mut self.running[..vectors],
+        );
+    }
+
+    /// The quotient of request `i`.
+    fn quotient(&self, i: usize) -> [u8; BYTES] {
+        bytes_of(&store::<S>(&self.numerators[i / S::LANES], i % S::LANES))
+    }
+}
+
+impl<S: Simd> Drop for Fractions<S> {
+    fn drop(&mut self) {
+        for limbs in [
+            &mut self.numerators,
+            &mut self.denominators,
+            &mut self.running,
+        ] {
+            wipe(words_mut(limbs.as_flattened_mut()));
+        }
+    }
+}
+
+/// Each numerator becomes its canonical quotient.
+#[inline(never)]
+fn divide<S: Simd>(
+    s: S,
+    numerators: &mut [Limbs<S>],
+    denominators: &mut [Limbs<S>],
+    running: &mut [Limbs<S>],
+) {
+    s.enter(inlined(
+        #[inline(always)]
+        move || {
+            let denominators = denominators;
+            invert_all(s, denominators, running);
+            for (x, inverse) in numerators.iter_mut().zip(denominators) {
+                let x_over_z = Factor::from_limbs(s, *x) * Factor::from_limbs(s, *inverse);
+                *x = x_over_z.carry().canonical();
+            }
+        },
+    ))
+}

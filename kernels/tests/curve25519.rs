@@ -1,0 +1,11 @@
+//! X25519 and Ed25519 against the vectors of the RFCs, Wycheproof and an independent implementation, on
+//! every backend, in every lane, with good and bad neighbours.
+
+#[path = "common/batches.rs"]
+mod batches;
+
+mod curve25519 {
+    mod common;
+    mod ed25519;
+    mod x25519;
+}

@@ -1,0 +1,37 @@
+//! What these tests share.
+
+pub use crate::batches::{Random, backends, every_fill, every_lane_and_fill};
+
+pub type Bytes = [u8; 32];
+
+/// The bytes of a hexadecimal string, in its order.
+pub fn hex<const COUNT: usize>(digits: &str) -> [u8; COUNT] {
+    assert_eq!(digits.len(), 2 * COUNT);
+    std::array::from_fn(|i| u8::from_str_radix(&digits[2 * i..2 * i + 2], 16).expect("digits"))
+}
+
+/// All encodings of u-coordinates whose points have a small order, on the curve and on its twist; as
+/// y-coordinates, some of which also do.
+pub fn small_order() -> Vec<Bytes> {
+    [
+        "0000000000000000000000000000000000000000000000000000000000000000",
+        "0100000000000000000000000000000000000000000000000000000000000000",
+        "e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800",
+        "5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157",
+        "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+        "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+        "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    ]
+    .map(hex)
+    .to_vec()
+}
+
+/// The same with the top bit flipped behind them.
+pub fn with_top_bits(mut points: Vec<Bytes>) -> Vec<Bytes> {
+    for i in 0..points.len() {
+        let mut other = points[i];
+        other[31] ^= 0x80;
+        points.push(other);
+    }
+    points
+}

