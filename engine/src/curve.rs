@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::OnceLock;
 
+use lockstep_kernels::curve25519::ed25519;
 use lockstep_kernels::nist;
 use zeroize::{Zeroize, Zeroizing};
 
@@ -192,8 +193,9 @@ impl PairOf<48> for EcKey {
 
 /// A private key of Ed25519.
 pub struct Ed25519Key {
-    #[expect(dead_code, reason = "its kernels come with the next change")]
-    seed: Secret,
+    pub(crate) seed: ed25519::Seed,
+    /// What the kernels sign with, once somebody does.
+    pub(crate) prepared: OnceLock<ed25519::SecretKey>,
 }
 
 impl Ed25519Key {
@@ -201,11 +203,10 @@ impl Ed25519Key {
     ///
     /// This computes nothing, so it may run on any stack.
     pub fn new(seed: &[u8]) -> Result<Ed25519Key, Malformed> {
-        if seed.len() != 32 {
-            return Err(Malformed);
-        }
+        let seed = seed.try_into().map_err(|_| Malformed)?;
         Ok(Ed25519Key {
-            seed: Secret::new(seed),
+            seed: ed25519::Seed::from_bytes(seed),
+            prepared: OnceLock::new(),
         })
     }
 }

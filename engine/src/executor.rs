@@ -1,5 +1,6 @@
 //! What runs a batch. The CPU's lanes are one executor; the queue knows only the trait.
 
+mod curve25519;
 mod nist;
 mod rsa;
 
@@ -171,9 +172,9 @@ impl Executor for Cpu {
             Shape::Ecdh(P256) => self.ecdh::<nist::P256, 32>(jobs),
             Shape::Ecdh(P384) => self.ecdh::<nist::P384, 48>(jobs),
             Shape::Keypair(kind) => return self.keypairs(kind, jobs),
-            Shape::X25519 | Shape::Ed25519Sign | Shape::Ed25519Verify => {
-                jobs.iter().map(|_| Err(Declined::NoBackend)).collect()
-            }
+            Shape::X25519 => self.x25519(jobs),
+            Shape::Ed25519Sign => self.ed25519_sign(jobs),
+            Shape::Ed25519Verify => self.ed25519_verify(jobs),
         };
         for (job, answer) in jobs.iter_mut().zip(answers) {
             job.answer = Some(answer);
@@ -254,7 +255,7 @@ impl Cpu {
     fn keypairs(&self, kind: KeyKind, jobs: &mut [Job<Cpu>]) -> usize {
         let count = self.pool.count_to_make(kind, jobs.len());
         let made = match kind {
-            KeyKind::X25519 => None,
+            KeyKind::X25519 => self.x25519_keypairs(count),
             KeyKind::Nist(Curve::P256) => self.nist_keypairs::<nist::P256, 32>(count),
             KeyKind::Nist(Curve::P384) => self.nist_keypairs::<nist::P384, 48>(count),
         };

@@ -1,0 +1,143 @@
+//! Batches of X25519 and Ed25519 requests.
+
+use std::ops::Range;
+
+use lockstep_kernels::curve25519::ed25519::{self, PublicKey, SecretKey, Signature};
+use lockstep_kernels::curve25519::{Error, x25519};
+
+use super::{Answer, Cpu, Job, answers, misplaced, random};
+use crate::curve::{Ed25519Key, Keypair, Secret};
+use crate::request::{Declined, Request, Response};
+
+impl From<Error> for Declined {
+    fn from(error: Error) -> Declined {
+        match error {
+            Error::Zero | Error::Point => Declined::BadPoint,
+            Error::Signature | Error::Fault => Declined::CheckFailed,
+        }
+    }
+}
+
+impl Cpu {
+    pub(super) fn x25519(&self, jobs: &[Job<Cpu>]) -> Vec<Answer> {
+        let read = |request: &Request| match request {
+            Request::X25519 { secret, peer } => {
+                let secret = secret.as_bytes().try_into();
+                let secret = secret.map_err(|_| Err(Declined::BadScalar))?;
+                let peer = peer[..].try_into().map_err(|_| Err(Declined::BadPoint))?;
+                Ok((x25519::SecretKey::from_bytes(secret), peer))
+            }
+            _ => misplaced(),
+        };
+        answers(jobs, read, |inputs: &[(_, x25519::PublicKey)]| {
+            let mut lanes: Vec<_> = inputs
+                .iter()
+                .map(|(secret, peer)| x25519::AgreeJob::new(secret, peer))
+                .collect();
+            x25519::agree(self.backend, &mut lanes);
+            let answer = |lane: x25519::AgreeJob<'_>| {
+                let shared = lane.result.ok_or(Declined::Internal)??;
+                Ok(Response::Secret(Secret::new(shared.as_bytes())))
+            };
+            lanes.into_iter().map(answer).collect()
+        })
+    }
+
+    /// New key pairs; `None` if the system gave no randomness.
+    pub(super) fn x25519_keypairs(&self, count: usize) -> Option<Vec<Keypair>> {
+        let random = random::<{ x25519::BYTES }>(count)?;
+        let secrets: Vec<_> = random.iter().map(x25519::SecretKey::from_bytes).collect();
+        let mut lanes: Vec<_> = secrets.iter().map(x25519::KeypairJob::new).collect();
+        x25519::keypair(self.backend, &mut lanes);
+        let pair = |lane: x25519::KeypairJob<'_>| {
+            Some(Keypair {
+                secret: Secret::new(lane.secret.as_bytes()),
+                public: lane.result?.to_vec(),
+            })
+        };
+        lanes.into_iter().map(pair).collect()
+    }
+
+    pub(super) fn ed25519_sign<'a>(&self, jobs: &'a [Job<Cpu>]) -> Vec<Answer> {
+        let read = |request: &'a Request| match request {
+            Request::Ed25519Sign { key, message } => Ok((self.prepared(key), &message[..])),
+            _ => misplaced(),
+        };
+        answers(jobs, read, |inputs: &[(&SecretKey, &[u8])]| {
+            let mut lanes: Vec<_> = inputs
+                .iter()
+                .map(|(key, message)| ed25519::SignJob::new(key, message))
+                .collect();
+            ed25519::sign(self.backend, &mut lanes);
+            let signed: Vec<_> = lanes.into_iter().map(|lane| lane.result).collect();
+            let verify = |range: Range<usize>| {
+                let inputs = inputs[range.clone()].iter();
+                let all = inputs.zip(&signed[range]).map(|((key, message), signed)| {
+                    // What was not signed cannot be wrong.
+                    let signature = signed.as_ref()?.as_ref().ok()?;
+                    Some((key.public(), *message, signature))
+                });
+                self.ed25519_verdicts(&all.collect::<Vec<_>>())
+            };
+            let good = self.sample(inputs.len(), verify);
+            let answer = |(signed, good): (&Option<Result<Signature, Error>>, bool)| match signed {
+                Some(Ok(signature)) if good => Ok(Response::Signature(signature.to_vec())),
+                Some(Ok(_)) => Err(Declined::CheckFailed),
+                Some(Err(error)) => Err((*error).into()),
+                None => Err(Declined::Internal),
+            };
+            signed.iter().zip(good).map(answer).collect()
+        })
+    }
+
+    /// Whether each signature is good; what is `None` counts as good.
+    fn ed25519_verdicts(&self, all: &[Option<(&PublicKey, &[u8], &Signature)>]) -> Vec<bool> {
+        let mut lanes: Vec<_> = all
+            .iter()
+            .flatten()
+            .map(|(key, message, signature)| ed25519::VerifyJob::new(key, message, signature))
+            .collect();
+        ed25519::verify_vartime(self.backend, &mut lanes);
+        let mut verdicts = lanes.iter().map(|lane| lane.result == Some(Ok(())));
+        all.iter()
+            .map(|one| one.is_none() || verdicts.next() == Some(true))
+            .collect()
+    }
+
+    /// The key as the kernel has it, computed once.
+    fn prepared<'a>(&self, key: &'a Ed25519Key) -> &'a SecretKey {
+        key.prepared
+            .get_or_init(|| SecretKey::from_seed(self.backend, &key.seed))
+    }
+
+    pub(super) fn ed25519_verify<'a>(&self, jobs: &'a [Job<Cpu>]) -> Vec<Answer> {
+        let read = |request: &'a Request| match request {
+            Request::Ed25519Verify {
+                public,
+                message,
+                signature,
+            } => {
+                let public = public[..].try_into();
+                let public: &PublicKey = public.map_err(|_| Err(Declined::BadPoint))?;
+                let signature = signature[..].try_into();
+                let signature: &Signature = signature.map_err(|_| Ok(Response::Verified(false)))?;
+                Ok((public, &message[..], signature))
+            }
+            _ => misplaced(),
+        };
+        answers(jobs, read, |inputs| {
+            let mut lanes: Vec<_> = inputs
+                .iter()
+                .map(|(key, message, signature)| ed25519::VerifyJob::new(key, message, signature))
+                .collect();
+            ed25519::verify_vartime(self.backend, &mut lanes);
+            let answer = |lane: ed25519::VerifyJob<'_>| match lane.result {
+                Some(Ok(())) => Ok(Response::Verified(true)),
+                Some(Err(Error::Signature)) => Ok(Response::Verified(false)),
+                Some(Err(error)) => Err(error.into()),
+                None => Err(Declined::Internal),
+            };
+            lanes.into_iter().map(answer).collect()
+        })
+    }
+}
