@@ -5,6 +5,7 @@ mod cycles;
 mod limit;
 mod measure;
 mod report;
+mod subject;
 
 use std::collections::BTreeSet;
 use std::io::{IsTerminal as _, Write as _};
@@ -19,20 +20,25 @@ use contest::{Contestant, Event};
 use cycles::Profile;
 use limit::{Limit, Rates};
 use report::{Machine, Report, Row};
+use subject::{MOST, Operation};
 
 const HELP: &str = "\
 Compares stock libcrypto and lockstep on this machine, in interleaved rounds.
 
-Usage: lockstep speed [OPTIONS] [rsa1024] [rsa2048] [rsa3072] [rsa4096]
+Usage: lockstep speed [OPTIONS] [OPERATION]...
 
-Without a name it measures rsa2048, rsa3072 and rsa4096.
+Operations: rsa1024, rsa2048, rsa3072, rsa4096 (signing);
+  x25519, x25519-keygen, ed25519-sign, ed25519-verify;
+  p256-sign, p256-verify, p256-ecdh, p256-keygen, and the same of p384;
+  `all` of these. Without a name it measures rsa2048, rsa3072 and rsa4096.
 
 Options:
-  --fills LIST      requests per batch, 1 to 8 (default 1,2,4,8); one alone takes the way that the
-                    policy gives a lone request, by stock libcrypto where that is faster
+  --fills LIST      requests per batch, 1 to 64, with RSA to 8 (default 1,2,4,8, and 64 of the curves);
+                    one alone takes the way that the policy gives a lone request, by stock libcrypto
+                    where that is faster, and a key pair alone comes from the pool
   --threads LIST    numbers of threads, or `all` CPUs (default 1,all)
   --seconds S       time for each figure (default 1)
-  --cycles          cycles of each function of the private key operation instead
+  --cycles          cycles of each function of RSA's private key operation instead
   --limit           the model behind \"of the limit\", with its figures for this machine
   --json            one JSON document in place of the table
 
@@ -42,7 +48,7 @@ the core was shared do not count. LOCKSTEP_BACKEND chooses the lanes.
 
 /// What the command line asks for.
 struct Options {
-    sizes: Vec<Size>,
+    operations: Vec<Operation>,
     fills: Vec<usize>,
     threads: Vec<usize>,
     time: Duration,
@@ -79,9 +85,12 @@ pub fn main(arguments: lexopt::Parser) -> Outcome {
         return print_cycles(backend, &machine, &rates, &options);
     }
     let mut rows = Vec::new();
-    for &size in &options.sizes {
-        let limit = Limit::of(size, &rates);
-        rows.extend(rows_of(&engine, size, limit.cycles, &options)?);
+    for &operation in &options.operations {
+        let limit = match operation {
+            Operation::Rsa(size) => Limit::of(size, &rates).cycles,
+            Operation::Curve(_) => None,
+        };
+        rows.extend(rows_of(&engine, operation, limit, &options)?);
     }
     let report = Report { machine, rows };
     if options.json {
@@ -89,16 +98,16 @@ pub fn main(arguments: lexopt::Parser) -> Outcome {
     } else {
         print!("{}", report.to_table());
         if options.limit {
-            print!("\n{}", limit::explain(&options.sizes, &rates));
+            print!("\n{}", limit::explain(&options.sizes(), &rates));
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The functions of every size, each for itself.
+/// The functions of RSA at every size, each for itself.
 fn print_cycles(backend: Backend, machine: &Machine, rates: &Rates, options: &Options) -> Outcome {
     let mut profiles = Vec::new();
-    for &size in &options.sizes {
+    for size in options.sizes() {
         let op = format!("rsa{}", size.bits());
         let mut progress = Progress::new(&op);
         progress.show("function by function");
@@ -114,27 +123,28 @@ fn print_cycles(backend: Backend, machine: &Machine, rates: &Rates, options: &Op
         print!("\n{}", profile.to_table(backend, rates));
     }
     if options.limit {
-        print!("\n{}", limit::explain(&options.sizes, rates));
+        print!("\n{}", limit::explain(&options.sizes(), rates));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Measures one size with every number of threads.
+/// Measures one operation with every number of threads.
 fn rows_of(
     engine: &Arc<Engine>,
-    size: Size,
+    operation: Operation,
     limit_cycles: Option<f64>,
     options: &Options,
 ) -> Result<Vec<Row>, Failure> {
-    let op = format!("rsa{}", size.bits());
-    let mut progress = Progress::new(&op);
+    let argument = operation.argument();
+    let mut progress = Progress::new(&argument);
     progress.show("making a key");
-    let event = Event::new(engine.clone(), size)?;
+    let event = Event::new(engine.clone(), operation)?;
     let contestants: Vec<Contestant> = std::iter::once(Contestant::Stock)
         .chain(
             options
                 .fills
                 .iter()
+                .filter(|&&fill| fill <= operation.most())
                 .map(|&fill| Contestant::Lockstep { fill }),
         )
         .collect();
@@ -149,7 +159,7 @@ fn rows_of(
                 .iter()
                 .zip(figures)
                 .map(|(&contestant, figure)| Row {
-                    op: format!("{op}-sign"),
+                    op: operation.name(),
                     contestant,
                     by_stock: event.is_by_stock(contestant),
                     threads,
@@ -169,8 +179,8 @@ impl Options {
         let allowed = measure::allowed_cpus();
         let cpus = allowed.len();
         let mut options = Options {
-            sizes: Vec::new(),
-            fills: vec![1, 2, 4, 8],
+            operations: Vec::new(),
+            fills: vec![1, 2, 4, 8, MOST],
             threads: vec![1, cpus],
             time: Duration::from_secs(1),
             json: false,
@@ -195,12 +205,10 @@ impl Options {
                 }
                 Long("fills") => {
                     options.fills = list(&arguments.value()?.string()?, |fill| {
-                        fill.parse()
-                            .ok()
-                            .filter(|fill| (1..=lockstep_kernels::rsa::BATCH).contains(fill))
+                        fill.parse().ok().filter(|fill| (1..=MOST).contains(fill))
                     })
                     .ok_or_else(|| {
-                        Failure::usage("--fills takes numbers from 1 to 8, as in 1,8")
+                        Failure::usage("--fills takes numbers from 1 to 64, as in 1,8")
                     })?;
                 }
                 Long("threads") => {
@@ -219,12 +227,16 @@ impl Options {
                         })?;
                 }
                 Short('h') | Long("help") => return Ok(None),
-                Value(name) => options.sizes.push(size_named(&name.string()?)?),
+                Value(name) => options.operations.extend(named(&name.string()?)?),
                 other => return Err(other.unexpected().into()),
             }
         }
-        if options.sizes.is_empty() {
-            options.sizes = vec![Size::Rsa2048, Size::Rsa3072, Size::Rsa4096];
+        if options.operations.is_empty() {
+            let usual = [Size::Rsa2048, Size::Rsa3072, Size::Rsa4096];
+            options.operations = usual.map(Operation::Rsa).to_vec();
+        }
+        if options.cycles && options.sizes().is_empty() {
+            return Err(Failure::usage("--cycles is there for RSA only"));
         }
         options.threads = options
             .threads
@@ -235,18 +247,29 @@ impl Options {
             .collect();
         Ok(Some(options))
     }
+
+    /// The sizes among the operations of RSA.
+    fn sizes(&self) -> Vec<Size> {
+        let size = |operation: &Operation| match operation {
+            Operation::Rsa(size) => Some(*size),
+            Operation::Curve(_) => None,
+        };
+        self.operations.iter().filter_map(size).collect()
+    }
 }
 
-fn size_named(name: &str) -> Result<Size, Failure> {
-    match name {
-        "rsa1024" => Ok(Size::Rsa1024),
-        "rsa2048" => Ok(Size::Rsa2048),
-        "rsa3072" => Ok(Size::Rsa3072),
-        "rsa4096" => Ok(Size::Rsa4096),
-        _ => Err(Failure::usage(format!(
-            "cannot measure `{name}`: there are rsa1024, rsa2048, rsa3072 and rsa4096"
-        ))),
+fn named(name: &str) -> Result<Vec<Operation>, Failure> {
+    let known: Vec<Operation> = Operation::all()
+        .filter(|operation| name == "all" || operation.argument() == name)
+        .collect();
+    if known.is_empty() {
+        let names: Vec<String> = Operation::all().map(Operation::argument).collect();
+        return Err(Failure::usage(format!(
+            "cannot measure `{name}`: there are {} and all",
+            names.join(", ")
+        )));
     }
+    Ok(known)
 }
 
 fn list(text: &str, read: impl Fn(&str) -> Option<usize>) -> Option<Vec<usize>> {

@@ -100,17 +100,14 @@ impl Key {
     }
 
     /// Something that signs with this key, again and again.
-    pub fn signer(&self) -> Result<Signer, Failure> {
-        let prepare = || -> Result<Signer, ErrorStack> {
-            let mut context = PkeyCtx::new(&self.pkey)?;
-            context.sign_init()?;
-            context.set_rsa_padding(Padding::PKCS1)?;
-            Ok(Signer {
-                context,
-                signature: vec![0; self.rsa.size() as usize],
-            })
-        };
-        prepare().map_err(|error| Failure::new(format!("libcrypto cannot sign: {error}")))
+    pub fn signer(&self) -> Result<Signer, ErrorStack> {
+        let mut context = PkeyCtx::new(&self.pkey)?;
+        context.sign_init()?;
+        context.set_rsa_padding(Padding::PKCS1)?;
+        Ok(Signer {
+            context,
+            signature: vec![0; self.rsa.size() as usize],
+        })
     }
 }
 
@@ -121,10 +118,8 @@ pub struct Signer {
 }
 
 impl Signer {
-    pub fn sign(&mut self) -> Result<&[u8], Failure> {
-        self.context
-            .sign(&MESSAGE, Some(&mut self.signature))
-            .map_err(|error| Failure::new(format!("libcrypto cannot sign: {error}")))?;
+    pub fn sign(&mut self) -> Result<&[u8], ErrorStack> {
+        self.context.sign(&MESSAGE, Some(&mut self.signature))?;
         Ok(&self.signature)
     }
 }

@@ -55,10 +55,11 @@ fn wrong_arguments_are_refused_with_what_is_right() {
         (&["--frob"], "--frob"),
         (
             &["speed", "rsa2049"],
-            "rsa1024, rsa2048, rsa3072 and rsa4096",
+            "rsa1024, rsa2048, rsa3072, rsa4096, x25519, ",
         ),
-        (&["speed", "--fills", "9"], "from 1 to 8"),
-        (&["speed", "--fills", "1,,2"], "from 1 to 8"),
+        (&["speed", "--fills", "65"], "from 1 to 64"),
+        (&["speed", "--fills", "1,,2"], "from 1 to 64"),
+        (&["speed", "--cycles", "x25519"], "RSA only"),
         (&["speed", "--threads", "0"], "`all`"),
         (&["speed", "--seconds", "soon"], "a number"),
         (&["speed", "--seconds", "-1"], "a number"),
@@ -131,6 +132,63 @@ fn speed_writes_the_document_that_the_design_describes() {
         for figure in ["ops_per_s", "cycles_per_op", "limit_cycles"] {
             assert!(row[figure].as_f64().unwrap() > 0.0, "{figure}: {row}");
         }
+    }
+}
+
+#[test]
+fn speed_measures_every_operation() {
+    if !has_lanes() {
+        return;
+    }
+    let arguments = [
+        "speed",
+        "all",
+        "--json",
+        "--seconds",
+        "0.001",
+        "--fills",
+        "1,64",
+        "--threads",
+        "1",
+    ];
+    let (code, stdout, stderr) = run(&mut lockstep(&arguments));
+    assert_eq!(code, 0, "{stderr}");
+    let document: Value = serde_json::from_str(&stdout).unwrap();
+    let rows = document["rows"].as_array().unwrap();
+    let operations: Vec<&str> = rows
+        .iter()
+        .filter(|row| row["impl"] == "stock")
+        .map(|row| row["op"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        operations,
+        [
+            "rsa1024-sign",
+            "rsa2048-sign",
+            "rsa3072-sign",
+            "rsa4096-sign",
+            "x25519",
+            "x25519-keygen",
+            "ed25519-sign",
+            "ed25519-verify",
+            "p256-sign",
+            "p256-verify",
+            "p256-ecdh",
+            "p256-keygen",
+            "p384-sign",
+            "p384-verify",
+            "p384-ecdh",
+            "p384-keygen",
+        ]
+    );
+    for row in rows {
+        assert!(row["ops_per_s"].as_f64().unwrap() > 0.0, "{row}");
+        let of_rsa = row["op"].as_str().unwrap().starts_with("rsa");
+        assert!(
+            !(of_rsa && row["fill"] == 64),
+            "a batch of RSA takes 8: {row}"
+        );
+        assert_eq!(row["limit_cycles"].is_null(), !of_rsa, "{row}");
     }
 }
 

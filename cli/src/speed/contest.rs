@@ -4,50 +4,43 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use lockstep_engine::{Declined, Engine, Request, Response, RsaKey, Size};
+use lockstep_engine::{Declined, Engine, Request, Response};
 
 use super::measure::{self, Figure, Quiet, Slice};
-use crate::{Failure, stock};
+use super::subject::{Operation, Stock, Subject};
+use crate::Failure;
 
 /// Rounds at least, however short the time.
 const ROUNDS: usize = 3;
 
-/// Who signs.
+/// Who works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contestant {
-    /// libcrypto's default provider, one signature after the other.
+    /// libcrypto's default provider, one operation after the other.
     Stock,
     /// The engine, so many requests at a time.
     Lockstep { fill: usize },
 }
 
-/// One key size, with the key that all contestants sign with.
+/// One operation, and the engine that all contestants but stock work with.
 pub struct Event {
     engine: Arc<Engine>,
-    stock: stock::Key,
-    key: Arc<RsaKey>,
-    input: Vec<u8>,
+    subject: Subject,
     /// Whether the engine's policy gives a lone request to stock libcrypto.
     lone_is_stock: bool,
 }
 
 impl Event {
-    /// Makes a key and checks that both sides sign the same with it.
-    pub fn new(engine: Arc<Engine>, size: Size) -> Result<Event, Failure> {
-        let stock = stock::Key::generate(size.bits() as u32)?;
-        let key = stock
-            .with_components(RsaKey::new)
-            .map_err(|error| Failure::new(format!("the lanes cannot use the key: {error}")))?;
-        let input = stock.padded_message();
+    /// Makes keys and checks that both sides do the same with them.
+    pub fn new(engine: Arc<Engine>, operation: Operation) -> Result<Event, Failure> {
         let mut event = Event {
             engine,
-            stock,
-            key: Arc::new(key),
-            input,
+            subject: Subject::new(operation)?,
             lone_is_stock: false,
         };
         event.check()?;
-        event.lone_is_stock = matches!(event.engine.run(event.request()), Err(Declined::Lone(_)));
+        let lone = event.engine.run(event.subject.request());
+        event.lone_is_stock = matches!(lone, Err(Declined::Lone(_)));
         Ok(event)
     }
 
@@ -122,9 +115,9 @@ impl Event {
     ) -> Result<Vec<Vec<Slice>>, Failure> {
         let mut slices = vec![Vec::new(); contestants.len()];
         let mut failure = None;
-        let mut signer = self
-            .stock
-            .signer()
+        let mut stock = self
+            .subject
+            .stock()
             .map_err(|error| failure = Some(error))
             .ok();
         together.wait();
@@ -132,9 +125,9 @@ impl Event {
         for round in 1.. {
             for (slices, &contestant) in slices.iter_mut().zip(contestants) {
                 together.wait();
-                let Some(signer) = &mut signer else { continue };
+                let Some(stock) = &mut stock else { continue };
                 slices.push(measure::slice(quiet, || {
-                    self.work(contestant, signer).unwrap_or_else(|error| {
+                    self.work(contestant, stock).unwrap_or_else(|error| {
                         failure = Some(error);
                         1
                     })
@@ -152,21 +145,19 @@ impl Event {
         }
     }
 
-    /// The least a contestant can do; returns how many signatures that is.
-    fn work(&self, contestant: Contestant, signer: &mut stock::Signer) -> Result<u64, Failure> {
+    /// The least a contestant can do; returns how many operations that is.
+    fn work(&self, contestant: Contestant, stock: &mut Stock<'_>) -> Result<u64, Failure> {
         match contestant {
-            Contestant::Stock => signer.sign().map(|_| 1),
-            Contestant::Lockstep { fill: 1 } => match self.engine.run(self.request()) {
+            Contestant::Stock => stock().map(|()| 1),
+            Contestant::Lockstep { fill: 1 } => match self.alone() {
                 Ok(_) => Ok(1),
                 // The guard inside tells the engine that this thread is busy meanwhile.
-                Err(_lone @ Declined::Lone(_)) => signer.sign().map(|_| 1),
+                Err(_lone @ Declined::Lone(_)) => stock().map(|()| 1),
                 Err(declined) => Err(unexpected(&declined)),
             },
             Contestant::Lockstep { fill } => {
-                for answer in self
-                    .engine
-                    .execute((0..fill).map(|_| self.request()).collect())
-                {
+                let requests = (0..fill).map(|_| self.subject.request()).collect();
+                for answer in self.engine.execute(requests) {
                     answer.map_err(|declined| unexpected(&declined))?;
                 }
                 Ok(fill as u64)
@@ -174,26 +165,27 @@ impl Event {
         }
     }
 
-    /// Both sides must sign the same before it is worth measuring how fast.
+    /// One request as a server makes it.
+    fn alone(&self) -> Result<Response, Declined> {
+        match self.subject.request() {
+            // Key pairs come from the pool.
+            Request::Keypair(kind) => self.engine.keypair(kind).map(Response::Keypair),
+            request => self.engine.run(request),
+        }
+    }
+
+    /// Both sides must do the same before it is worth measuring how fast.
     fn check(&self) -> Result<(), Failure> {
-        let mut signer = self.stock.signer()?;
-        let expected = signer.sign()?;
-        for answer in self.engine.execute(vec![self.request(), self.request()]) {
+        let requests = vec![self.subject.request(), self.subject.request()];
+        for answer in self.engine.execute(requests) {
             let answer = answer.map_err(|declined| unexpected(&declined))?;
-            if !matches!(&answer, Response::Rsa(signature) if signature.as_bytes() == expected) {
+            if !self.subject.accepts(&answer)? {
                 return Err(Failure::new(
-                    "the lanes and libcrypto sign differently: please report this",
+                    "the lanes and libcrypto disagree: please report this",
                 ));
             }
         }
         Ok(())
-    }
-
-    fn request(&self) -> Request {
-        Request::RsaPrivate {
-            key: self.key.clone(),
-            input: self.input.clone(),
-        }
     }
 }
 

@@ -126,7 +126,7 @@ impl Report {
         let _ = writeln!(
             out,
             "{}\n\n\
-             {:<11} {:>7}  {:<22} {:>10} {:>10} {:>8} {:>9}  {:>12}",
+             {:<14} {:>7}  {:<22} {:>10} {:>10} {:>8} {:>9}  {:>12}",
             self.machine.to_line(),
             "operation",
             "threads",
@@ -146,7 +146,7 @@ impl Report {
             previous = Some(group);
             let _ = writeln!(
                 out,
-                "{:<11} {:>7}  {:<22} {:>10} {:>10} {:>8} {:>9}  {:>12}",
+                "{:<14} {:>7}  {:<22} {:>10} {:>10} {:>8} {:>9}  {:>12}",
                 row.op,
                 row.threads,
                 label(row),
