@@ -104,3 +104,110 @@ impl Pool {
         })
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::curve::{Curve, Secret};
+
+    const KIND: KeyKind = KeyKind::Nist(Curve::P256);
+
+    fn pairs(numbers: std::ops::Range<u8>) -> Vec<Keypair> {
+        let pair = |number| Keypair {
+            secret: Secret::new(&[number]),
+            public: vec![number],
+        };
+        numbers.map(pair).collect()
+    }
+
+    fn take_all(pool: &Pool, epoch: Epoch) -> Vec<u8> {
+        let mut all: Vec<u8> = std::iter::from_fn(|| pool.take(KIND, epoch))
+            .map(|pair| pair.secret.as_bytes()[0])
+            .collect();
+        all.sort_unstable();
+        all
+    }
+
+    #[test]
+    fn a_pair_is_given_out_once_and_only_for_its_kind() {
+        let (pool, epoch) = (Pool::new(4), Epoch::new());
+        pool.put(KIND, epoch, pairs(0..3));
+        assert!(pool.take(KeyKind::X25519, epoch).is_none());
+        assert!(pool.take(KeyKind::Nist(Curve::P384), epoch).is_none());
+        assert_eq!(take_all(&pool, epoch), [0, 1, 2]);
+        assert!(pool.take(KIND, epoch).is_none());
+    }
+
+    #[test]
+    fn another_process_gets_nothing_and_wipes() {
+        let (pool, parent, child) = (Pool::new(4), Epoch::new(), Epoch::new());
+        pool.put(KIND, parent, pairs(0..16));
+        assert!(pool.take(KIND, child).is_none());
+        assert_eq!(take_all(&pool, parent), [], "nothing is left to be given");
+        // Fill, fork, fill in the child: only what the child made.
+        pool.put(KIND, parent, pairs(0..3));
+        pool.put(KIND, child, pairs(7..9));
+        assert_eq!(take_all(&pool, child), [7, 8]);
+    }
+
+    #[test]
+    fn it_is_bounded_and_filled_only_where_there_is_room() {
+        let (pool, epoch) = (Pool::new(4), Epoch::new());
+        assert_eq!(pool.count_to_make(KIND, 1), 4);
+        assert_eq!(pool.count_to_make(KIND, 9), 9);
+        pool.put(KIND, epoch, pairs(0..100));
+        assert_eq!(pool.count_to_make(KIND, 1), 1, "it is full");
+        assert_eq!(pool.count_to_make(KeyKind::X25519, 1), 4);
+        assert_eq!(take_all(&pool, epoch).len(), 4 * SHELVES);
+    }
+
+    #[test]
+    fn without_a_fill_there_is_no_pool() {
+        let (pool, epoch) = (Pool::new(0), Epoch::new());
+        assert!(!pool.is_on());
+        assert_eq!(pool.count_to_make(KIND, 3), 3);
+        pool.put(KIND, epoch, pairs(0..3));
+        assert!(pool.take(KIND, epoch).is_none());
+    }
+
+    #[test]
+    fn a_shelf_that_somebody_holds_is_passed_over() {
+        let (pool, epoch) = (Pool::new(4), Epoch::new());
+        let held = pool.kinds[KIND.index()][0].lock().unwrap();
+        pool.put(KIND, epoch, pairs(0..5));
+        assert_eq!(take_all(&pool, epoch), [0, 1, 2, 3, 4]);
+        pool.wipe();
+        drop(held);
+    }
+
+    #[test]
+    fn wiping_leaves_nothing() {
+        let (pool, epoch) = (Pool::new(4), Epoch::new());
+        for kind in KeyKind::ALL {
+            pool.put(kind, epoch, pairs(0..16));
+        }
+        pool.wipe();
+        for kind in KeyKind::ALL {
+            assert!(pool.take(kind, epoch).is_none());
+        }
+    }
+
+    #[test]
+    fn threads_never_share_a_pair() {
+        let (pool, epoch) = (Pool::new(16), Epoch::new());
+        pool.put(KIND, epoch, pairs(0..64));
+        let mut all: Vec<u8> = std::thread::scope(|scope| {
+            let takers: Vec<_> = (0..8)
+                .map(|_| scope.spawn(|| take_all(&pool, epoch)))
+                .collect();
+            takers
+                .into_iter()
+                .flat_map(|taker| taker.join().unwrap())
+                .collect()
+        });
+        // What a thread passed over because another one held it.
+        all.extend(take_all(&pool, epoch));
+        all.sort_unstable();
+        assert_eq!(all, (0..64).collect::<Vec<u8>>());
+    }
+}

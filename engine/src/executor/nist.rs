@@ -5,7 +5,7 @@ use std::ops::Range;
 use lockstep_kernels::backend::Backend;
 use lockstep_kernels::nist::{
     EcdhJob, Error, KeypairJob, PublicKey, SecretKey, SignJob, Signature, VerifyJob, WIDE_BYTES,
-    Wide, nonce, p256, p384,
+    Wide, p256, p384,
 };
 
 use super::{Answer, Cpu, Job, answers, misplaced, random};
@@ -72,7 +72,7 @@ impl Cpu {
             let hedged = |inputs: &[&ToSign<'_, BYTES>]| {
                 let random = random(inputs.len())?;
                 let nonce = |((pair, digest), random): (&&ToSign<'_, BYTES>, _)| {
-                    nonce::hedged(&pair.secret, random, digest)
+                    pair.nonces().hedged(random, digest)
                 };
                 Some(inputs.iter().zip(random.iter()).map(nonce).collect())
             };

@@ -3,8 +3,10 @@
 //! [`hedged`] is what a server should use: safe while *either* the randomness or the digest of the key
 //! is secret and fresh. [`rfc6979`] has no randomness at all; it is there for test vectors.
 
+use core::fmt;
+
 use sha2::{Digest, Sha512};
-use zeroize::Zeroize;
+use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use super::types::{SecretKey, WIDE_BYTES, Wide};
 
@@ -21,18 +23,48 @@ pub fn hedged<const BYTES: usize>(
     random: &[u8; RANDOM_BYTES],
     digest: &[u8],
 ) -> Wide {
-    let mut block = [0; 128];
-    block[..BYTES].copy_from_slice(key.as_bytes());
-    let mut hash = Sha512::new();
-    hash.update(block);
-    block.zeroize();
-    hash.update(random);
-    hash.update(digest);
-    let mut output = hash.finalize();
-    let wide = Wide(output[..].try_into().expect("64 bytes"));
-    output.zeroize();
-    const { assert!(WIDE_BYTES == 64) };
-    wide
+    Prefix::new(key).hedged(random, digest)
+}
+
+/// What all hedged nonces of one key begin with: SHA-512 after the key's block. It is as secret as the
+/// key, is wiped when dropped and never printed.
+#[derive(Clone)]
+pub struct Prefix(Sha512);
+
+/// The hash wipes its state: its feature `zeroize` is on.
+const _: () = {
+    const fn is_wiped<T: ZeroizeOnDrop>() {}
+    is_wiped::<Sha512>();
+};
+
+impl Prefix {
+    /// Hashes the key's block.
+    pub fn new<const BYTES: usize>(key: &SecretKey<BYTES>) -> Self {
+        let mut block = [0; 128];
+        block[..BYTES].copy_from_slice(key.as_bytes());
+        let mut hash = Sha512::new();
+        hash.update(block);
+        block.zeroize();
+        Self(hash)
+    }
+
+    /// [`hedged`] with this key.
+    pub fn hedged(&self, random: &[u8; RANDOM_BYTES], digest: &[u8]) -> Wide {
+        let mut hash = self.0.clone();
+        hash.update(random);
+        hash.update(digest);
+        let mut output = hash.finalize();
+        let wide = Wide(output[..].try_into().expect("64 bytes"));
+        output.zeroize();
+        const { assert!(WIDE_BYTES == 64) };
+        wide
+    }
+}
+
+impl fmt::Debug for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Prefix([redacted])")
+    }
 }
 
 /// A curve of RFC 6979: its order, big-endian.

@@ -1,0 +1,555 @@
+//! The curves through the engine: every shape, bad inputs, the pool of key pairs.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::thread;
+
+use lockstep_engine::{
+    Backend, BackendChoice, Config, Curve, Declined, EcKey, Ed25519Key, Engine, Fallback, KeyKind,
+    Keypair, Lone, Malformed, Notify, Request, Response, RsaKey, Secret, Shape,
+};
+
+#[path = "../testdata/keys.rs"]
+mod keys;
+
+/// On the best lanes of this machine, even if those are the portable ones.
+fn config() -> Config {
+    Config {
+        backend: BackendChoice::Named(Backend::available()[0]),
+        slots: 2,
+        lone: Lone::Lanes,
+        check_every: 1,
+        ..Config::default()
+    }
+}
+
+fn engine() -> Engine {
+    Engine::new(config())
+}
+
+fn hex(digits: &str) -> Vec<u8> {
+    let digit = |place: usize| u8::from_str_radix(&digits[place..place + 2], 16).unwrap();
+    (0..digits.len()).step_by(2).map(digit).collect()
+}
+
+fn one(engine: &Engine, request: Request) -> Result<Response, Declined> {
+    engine.execute(vec![request]).remove(0)
+}
+
+fn secret(response: Result<Response, Declined>) -> Vec<u8> {
+    match response {
+        Ok(Response::Secret(secret)) => secret.as_bytes().to_vec(),
+        other => panic!("no secret: {other:?}"),
+    }
+}
+
+fn signature(response: Result<Response, Declined>) -> Vec<u8> {
+    match response {
+        Ok(Response::Signature(signature)) => signature,
+        other => panic!("no signature: {other:?}"),
+    }
+}
+
+fn verdict(response: Result<Response, Declined>) -> bool {
+    match response {
+        Ok(Response::Verified(good)) => good,
+        other => panic!("no verdict: {other:?}"),
+    }
+}
+
+fn ec_key(curve: Curve, pair: &Keypair) -> Arc<EcKey> {
+    Arc::new(EcKey::new(curve, pair.secret.as_bytes(), Some(&pair.public)).unwrap())
+}
+
+/// RFC 8032, 7.1, test 2.
+const ED25519: [&str; 4] = [
+    "4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb",
+    "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c",
+    "72",
+    "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da\
+     085ac1e43e15996e458f3613d0f11d8c387b2eaeb4302aeeb00d291612bb0c00",
+];
+
+#[test]
+fn known_answers() {
+    let engine = engine();
+    // RFC 7748, 5.2.
+    let agreed = Request::X25519 {
+        secret: Secret::new(&hex(
+            "a546e36bf0527c9d3b16154b82465edd62144c0ac1fc5a18506a2244ba449ac4",
+        )),
+        peer: hex("e6db6867583030db3594c1a424b15f7c726624ec26b3353b10a903a6d0ab1c4c"),
+    };
+    assert_eq!(
+        secret(one(&engine, agreed)),
+        hex("c3da55379de9c6908e94ea4df28d084f32eccf03491c71f754b4075577a28552")
+    );
+    let [seed, public, message, signed] = ED25519.map(hex);
+    let sign = Request::Ed25519Sign {
+        key: Arc::new(Ed25519Key::new(&seed).unwrap()),
+        message: message.clone(),
+    };
+    assert_eq!(signature(one(&engine, sign)), signed);
+    for (flipped, expected) in [(0, true), (1, false)] {
+        let verify = Request::Ed25519Verify {
+            public: public.clone(),
+            message: vec![message[0] ^ flipped],
+            signature: signed.clone(),
+        };
+        assert_eq!(verdict(one(&engine, verify)), expected);
+    }
+    // RFC 6979, A.2.5: SHA-256 of "sample" signed on P-256.
+    let mut public = vec![4];
+    public.extend(hex(
+        "60fed4ba255a9d31c961eb74c6356d68c049b8923b61fa6ce669622e60f29fb6",
+    ));
+    public.extend(hex(
+        "7903fe1008b8bc99a41ae9e95628bc64f2f1b20c2d7e9f5177a3c294d4462299",
+    ));
+    let signed = [
+        hex("efd48b2aacb6a8fd1140dd9cd45e81d69d2c877b56aaf991c34d0ea84eaf3716"),
+        hex("f7cb1c942d657c41d436c7a1b6e29f65f3e900dbb9aff4064dc4ab2f843acda8"),
+    ];
+    let digest = hex("af2bdbe1aa9b6ec1e2ade1d694f41fc71a831d0268e9891562113d8a62add1bf");
+    for (flipped, expected) in [(0, true), (0x80, false)] {
+        let mut digest = digest.clone();
+        digest[31] ^= flipped;
+        let verify = Request::EcdsaVerify {
+            curve: Curve::P256,
+            public: public.clone(),
+            digest,
+            signature: signed.concat(),
+        };
+        assert_eq!(verdict(one(&engine, verify)), expected);
+    }
+}
+
+/// Two key pairs and what is done with them, through `ask`.
+fn conversation(curve: Curve, ask: &dyn Fn(Request) -> Result<Response, Declined>) {
+    let pair = || match ask(Request::Keypair(KeyKind::Nist(curve))) {
+        Ok(Response::Keypair(pair)) => pair,
+        other => panic!("no key pair: {other:?}"),
+    };
+    let (ours, theirs) = (pair(), pair());
+    let agree = |own: &Keypair, peer: &Keypair| {
+        secret(ask(Request::Ecdh {
+            key: ec_key(curve, own),
+            peer: peer.public.clone(),
+        }))
+    };
+    assert_eq!(agree(&ours, &theirs), agree(&theirs, &ours));
+    assert_ne!(agree(&ours, &theirs), agree(&ours, &ours));
+    let digest = vec![0x5a; curve.bytes()];
+    // The point of this key is computed for the check.
+    let key = Arc::new(EcKey::new(curve, ours.secret.as_bytes(), None).unwrap());
+    let sign = || {
+        signature(ask(Request::EcdsaSign {
+            key: key.clone(),
+            digest: digest.clone(),
+        }))
+    };
+    let (first, second) = (sign(), sign());
+    assert_ne!(first, second, "nonces are fresh");
+    for (signature, public, expected) in [
+        (&first, &ours.public, true),
+        (&second, &ours.public, true),
+        (&first, &theirs.public, false),
+    ] {
+        let verify = Request::EcdsaVerify {
+            curve,
+            public: public.clone(),
+            digest: digest.clone(),
+            signature: signature.clone(),
+        };
+        assert_eq!(verdict(ask(verify)), expected);
+    }
+}
+
+fn conversation_25519(ask: &dyn Fn(Request) -> Result<Response, Declined>) {
+    let pair = || match ask(Request::Keypair(KeyKind::X25519)) {
+        Ok(Response::Keypair(pair)) => pair,
+        other => panic!("no key pair: {other:?}"),
+    };
+    let (ours, theirs) = (pair(), pair());
+    let agree = |own: &Keypair, peer: &Keypair| {
+        secret(ask(Request::X25519 {
+            secret: own.secret.clone(),
+            peer: peer.public.clone(),
+        }))
+    };
+    assert_eq!(agree(&ours, &theirs), agree(&theirs, &ours));
+    let [seed, public, message, signed] = ED25519.map(hex);
+    let sign = Request::Ed25519Sign {
+        key: Arc::new(Ed25519Key::new(&seed).unwrap()),
+        message: message.clone(),
+    };
+    let signature = signature(ask(sign));
+    assert_eq!(signature, signed);
+    let verify = Request::Ed25519Verify {
+        public,
+        message,
+        signature,
+    };
+    assert!(verdict(ask(verify)));
+}
+
+struct Silent;
+
+impl Notify for Silent {
+    fn notify(&self) {}
+}
+
+#[test]
+fn every_shape_blocking_and_submitted_side_by_side() {
+    let engine = engine();
+    let blocking = |request| engine.run(request);
+    let submitted = |request| engine.submit(request, Box::new(Silent))?.take();
+    let ways: [&(dyn Fn(Request) -> Result<Response, Declined> + Sync); 2] =
+        [&blocking, &submitted];
+    let rsa = Arc::new(keys::rsa(1024));
+    let rsa_request = |key: &Arc<RsaKey>| {
+        let mut input = vec![1; key.modulus_bytes()];
+        input[0] = 0;
+        Request::RsaPrivate {
+            key: key.clone(),
+            input,
+        }
+    };
+    thread::scope(|scope| {
+        for ask in ways {
+            for curve in Curve::ALL {
+                scope.spawn(move || (0..4).for_each(|_| conversation(curve, ask)));
+                scope.spawn(move || (0..4).for_each(|_| conversation(curve, ask)));
+            }
+            scope.spawn(move || (0..4).for_each(|_| conversation_25519(ask)));
+            let rsa = &rsa;
+            scope.spawn(move || {
+                for _ in 0..4 {
+                    assert!(matches!(ask(rsa_request(rsa)), Ok(Response::Rsa(_))));
+                }
+            });
+        }
+    });
+    let counters = engine.metrics();
+    assert_eq!((counters.fallbacks(), counters.paused), (0, 0));
+    for shape in Shape::ALL {
+        let operations = match shape {
+            Shape::Rsa { .. } if shape.name() == "rsa1024" => 8,
+            Shape::Rsa { .. } => 0,
+            Shape::X25519 | Shape::Keypair(KeyKind::X25519) => 16,
+            Shape::Ed25519Sign | Shape::Ed25519Verify => 8,
+            Shape::Keypair(_) | Shape::EcdsaSign(_) => 32,
+            Shape::EcdsaVerify(_) => 48,
+            Shape::Ecdh(_) => 64,
+        };
+        assert_eq!(counters.operations_of(shape), operations, "{shape:?}");
+    }
+}
+
+#[test]
+fn a_large_batch_keeps_its_order() {
+    let engine = engine();
+    for curve in Curve::ALL {
+        let pairs: Vec<Keypair> = (0..64)
+            .map(|_| engine.keypair(KeyKind::Nist(curve)).unwrap())
+            .collect();
+        let digest = |number: usize| vec![number as u8; 20];
+        let sign = |(number, pair)| Request::EcdsaSign {
+            key: ec_key(curve, pair),
+            digest: digest(number),
+        };
+        let signed = engine.execute(pairs.iter().enumerate().map(sign).collect());
+        let verify = |((number, pair), signed): ((usize, &Keypair), _)| Request::EcdsaVerify {
+            curve,
+            public: pair.public.clone(),
+            digest: digest(number),
+            signature: signature(signed),
+        };
+        let requests = pairs.iter().enumerate().zip(signed).map(verify).collect();
+        assert!(engine.execute(requests).into_iter().all(verdict));
+    }
+}
+
+/// Asks for a batch in which good and bad requests alternate.
+fn with_good_neighbours(
+    engine: &Engine,
+    good: &dyn Fn() -> Request,
+    bad: Vec<Request>,
+) -> Vec<Result<Response, Declined>> {
+    let mut requests = vec![good()];
+    for bad in bad {
+        requests.extend([bad, good()]);
+    }
+    let mut answers = engine.execute(requests).into_iter();
+    assert!(answers.next().unwrap().is_ok());
+    let mut of_bad = Vec::new();
+    while let Some(answer) = answers.next() {
+        of_bad.push(answer);
+        let neighbour = answers.next().unwrap();
+        assert!(neighbour.is_ok(), "{neighbour:?}");
+    }
+    of_bad
+}
+
+#[test]
+fn bad_inputs_harm_nobody_else() {
+    let engine = engine();
+    for curve in Curve::ALL {
+        let pair = engine.keypair(KeyKind::Nist(curve)).unwrap();
+        let key = ec_key(curve, &pair);
+        let ecdh = |key: &Arc<EcKey>, peer: &[u8]| Request::Ecdh {
+            key: key.clone(),
+            peer: peer.to_vec(),
+        };
+        let good = || ecdh(&key, &pair.public);
+        let mut off_curve = pair.public.clone();
+        *off_curve.last_mut().unwrap() ^= 1;
+        let mut compressed = pair.public[..=curve.bytes()].to_vec();
+        compressed[0] = 2;
+        let mut long = pair.public.clone();
+        long.push(0);
+        let peers = [&off_curve[..], &compressed, &long, &[0], &[], &[4; 7]];
+        let peers = peers.map(|peer| ecdh(&key, peer)).into();
+        for answer in with_good_neighbours(&engine, &good, peers) {
+            assert!(matches!(answer, Err(Declined::BadPoint)), "{answer:?}");
+        }
+
+        let scalars = [vec![0; curve.bytes()], vec![0xff; curve.bytes()]];
+        let keys = scalars.map(|scalar| Arc::new(EcKey::new(curve, &scalar, None).unwrap()));
+        let with_bad = keys.iter().map(|key| ecdh(key, &pair.public)).collect();
+        for answer in with_good_neighbours(&engine, &good, with_bad) {
+            assert!(matches!(answer, Err(Declined::BadScalar)), "{answer:?}");
+        }
+        let sign = |key: &Arc<EcKey>| Request::EcdsaSign {
+            key: key.clone(),
+            digest: vec![7; 32],
+        };
+        let with_bad = keys.iter().map(sign).collect();
+        for answer in with_good_neighbours(&engine, &|| sign(&key), with_bad) {
+            assert!(matches!(answer, Err(Declined::BadScalar)), "{answer:?}");
+        }
+
+        let verify = |public: &[u8], signature: &[u8]| Request::EcdsaVerify {
+            curve,
+            public: public.to_vec(),
+            digest: vec![7; 32],
+            signature: signature.to_vec(),
+        };
+        let signed = signature(one(&engine, sign(&key)));
+        let good = || verify(&pair.public, &signed);
+        let signatures = [
+            &signed[1..],
+            &[],
+            &vec![0; signed.len()],
+            &vec![0xff; signed.len()],
+        ];
+        let wrong = signatures.map(|signature| verify(&pair.public, signature));
+        for answer in with_good_neighbours(&engine, &good, wrong.into()) {
+            assert!(!verdict(answer));
+        }
+        let with_bad = vec![verify(&off_curve, &signed), verify(&[], &signed)];
+        for answer in with_good_neighbours(&engine, &good, with_bad) {
+            assert!(matches!(answer, Err(Declined::BadPoint)), "{answer:?}");
+        }
+        let short = EcKey::new(curve, &pair.secret.as_bytes()[1..], None);
+        assert_eq!(short.unwrap_err(), Malformed);
+        let public = Some(&pair.public[1..]);
+        let headless = EcKey::new(curve, pair.secret.as_bytes(), public);
+        assert_eq!(headless.unwrap_err(), Malformed);
+    }
+    let counters = engine.metrics();
+    assert_eq!(counters.fallbacks_for(Fallback::BadPoint), 2 * (6 + 2));
+    assert_eq!(counters.fallbacks_for(Fallback::BadScalar), 2 * (2 + 2));
+}
+
+#[test]
+fn bad_inputs_of_25519_harm_nobody_else() {
+    let engine = engine();
+    let pair = engine.keypair(KeyKind::X25519).unwrap();
+    let agree = |secret: &[u8], peer: &[u8]| Request::X25519 {
+        secret: Secret::new(secret),
+        peer: peer.to_vec(),
+    };
+    let own = pair.secret.as_bytes();
+    let good = || agree(own, &pair.public);
+    // The neutral element and a point of order 4, and wrong lengths.
+    let mut one_point = [0; 32];
+    one_point[0] = 1;
+    let peers = [&[0; 32][..], &one_point, &[9; 31], &[9; 33]];
+    let peers = peers.map(|peer| agree(own, peer)).into();
+    for answer in with_good_neighbours(&engine, &good, peers) {
+        assert!(matches!(answer, Err(Declined::BadPoint)), "{answer:?}");
+    }
+    let secrets = vec![agree(&own[1..], &pair.public)];
+    for answer in with_good_neighbours(&engine, &good, secrets) {
+        assert!(matches!(answer, Err(Declined::BadScalar)), "{answer:?}");
+    }
+
+    let [seed, public, message, signed] = ED25519.map(hex);
+    let verify = |public: &[u8], signature: &[u8]| Request::Ed25519Verify {
+        public: public.to_vec(),
+        message: message.clone(),
+        signature: signature.to_vec(),
+    };
+    let good = || verify(&public, &signed);
+    let wrong = [&signed[1..], &[], &[0xff; 64]].map(|signature| verify(&public, signature));
+    for answer in with_good_neighbours(&engine, &good, wrong.into()) {
+        assert!(!verdict(answer));
+    }
+    // y = 2 is no point.
+    let mut no_point = [0; 32];
+    no_point[0] = 2;
+    let with_bad = vec![verify(&no_point, &signed), verify(&public[1..], &signed)];
+    for answer in with_good_neighbours(&engine, &good, with_bad) {
+        assert!(matches!(answer, Err(Declined::BadPoint)), "{answer:?}");
+    }
+    assert_eq!(Ed25519Key::new(&seed[1..]).unwrap_err(), Malformed);
+}
+
+#[test]
+fn a_signature_that_does_not_fit_its_key_never_leaves() {
+    for curve in Curve::ALL {
+        let engine = engine();
+        let [ours, theirs] = [0; 2].map(|_| engine.keypair(KeyKind::Nist(curve)).unwrap());
+        let contradictory = EcKey::new(curve, ours.secret.as_bytes(), Some(&theirs.public));
+        let (contradictory, sound) = (Arc::new(contradictory.unwrap()), ec_key(curve, &ours));
+        let sign = |key: &Arc<EcKey>| Request::EcdsaSign {
+            key: key.clone(),
+            digest: vec![1; 32],
+        };
+        let wrong = (0..9).map(|_| sign(&contradictory)).collect();
+        for answer in with_good_neighbours(&engine, &|| sign(&sound), wrong) {
+            assert!(matches!(answer, Err(Declined::CheckFailed)), "{answer:?}");
+        }
+        assert_eq!(engine.metrics().failed_checks, 9);
+    }
+}
+
+#[test]
+fn a_sample_is_checked_and_a_find_has_all_checked() {
+    let engine = Engine::new(Config {
+        check_every: 4,
+        ..config()
+    });
+    let kind = KeyKind::Nist(Curve::P256);
+    let [ours, theirs] = [0; 2].map(|_| engine.keypair(kind).unwrap());
+    let contradictory = EcKey::new(Curve::P256, ours.secret.as_bytes(), Some(&theirs.public));
+    let contradictory = Arc::new(contradictory.unwrap());
+    let sign = || Request::EcdsaSign {
+        key: contradictory.clone(),
+        digest: vec![1; 32],
+    };
+    let mut found = 0;
+    for _ in 0..400 {
+        let answers = engine.execute((0..2).map(|_| sign()).collect());
+        let declined = answers.iter().filter(|answer| answer.is_err()).count();
+        assert!(declined == 0 || declined == 2, "all of a batch or none");
+        found += declined / 2;
+    }
+    // 400 times one in four; ten standard deviations on either side.
+    assert!((13..=187).contains(&found), "{found}");
+}
+
+#[test]
+fn the_pool_gives_every_pair_once() {
+    let engine = engine();
+    for kind in KeyKind::ALL {
+        let pairs: Vec<Keypair> = thread::scope(|scope| {
+            let take = || {
+                (0..50)
+                    .map(|_| engine.keypair(kind).unwrap())
+                    .collect::<Vec<_>>()
+            };
+            let takers: Vec<_> = (0..4).map(|_| scope.spawn(take)).collect();
+            takers
+                .into_iter()
+                .flat_map(|taker| taker.join().unwrap())
+                .collect()
+        });
+        let publics: BTreeSet<_> = pairs.iter().map(|pair| &pair.public).collect();
+        let secrets: BTreeSet<_> = pairs.iter().map(|pair| pair.secret.as_bytes()).collect();
+        assert_eq!((publics.len(), secrets.len()), (200, 200));
+        let counters = engine.metrics();
+        assert_eq!(counters.operations_of(Shape::Keypair(kind)), 200);
+    }
+    let counters = engine.metrics();
+    assert!(
+        counters.pool_hits > 300 && counters.pool_refills >= 9,
+        "{counters:?}"
+    );
+    assert_eq!(counters.operations(), 600);
+}
+
+#[test]
+fn one_caller_pays_for_one_pass_in_many() {
+    let engine = Engine::new(Config {
+        key_pool: 8,
+        ..config()
+    });
+    for _ in 0..80 {
+        engine.keypair(KeyKind::X25519).unwrap();
+    }
+    let counters = engine.metrics();
+    assert_eq!(
+        (counters.batches, counters.pool_refills, counters.pool_hits),
+        (10, 10, 70)
+    );
+}
+
+#[test]
+fn submitted_requests_fill_the_pool_too() {
+    let engine = engine();
+    let kind = KeyKind::Nist(Curve::P384);
+    assert!(engine.pooled_keypair(kind).is_none());
+    let ticket = engine
+        .submit(Request::Keypair(kind), Box::new(Silent))
+        .unwrap();
+    assert!(matches!(ticket.take(), Ok(Response::Keypair(_))));
+    assert!(engine.pooled_keypair(kind).is_some());
+    engine.wipe_after_fork();
+    assert!(engine.pooled_keypair(kind).is_none());
+    assert!(engine.keypair(kind).is_ok(), "it is filled again");
+}
+
+#[test]
+fn a_pool_that_is_off_keeps_nothing() {
+    let engine = Engine::new(Config {
+        key_pool: 0,
+        ..config()
+    });
+    for kind in KeyKind::ALL {
+        engine.keypair(kind).unwrap();
+        assert!(engine.pooled_keypair(kind).is_none());
+    }
+    let counters = engine.metrics();
+    assert_eq!(
+        (counters.pool_hits, counters.pool_refills, counters.passes),
+        (0, 0, 3)
+    );
+}
+
+#[test]
+fn without_lanes_there_are_no_pairs_either() {
+    let engine = Engine::new(Config {
+        backend: BackendChoice::None,
+        ..Config::default()
+    });
+    engine.wipe_after_fork();
+    assert!(engine.pooled_keypair(KeyKind::X25519).is_none());
+    assert!(matches!(
+        engine.keypair(KeyKind::X25519),
+        Err(Declined::NoBackend)
+    ));
+}
+
+#[test]
+fn secrets_are_not_printed() {
+    let pair = engine().keypair(KeyKind::X25519).unwrap();
+    let text = format!("{:?}", Response::Keypair(pair));
+    assert!(text.contains("Secret([redacted])"), "{text}");
+    let [seed, ..] = ED25519.map(hex);
+    let key = Ed25519Key::new(&seed).unwrap();
+    assert_eq!(format!("{key:?}"), "Ed25519Key([redacted])");
+    let key = EcKey::new(Curve::P256, &seed, None).unwrap();
+    assert_eq!(format!("{key:?}"), "EcKey { curve: P256, .. }");
+}
