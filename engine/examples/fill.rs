@@ -3,8 +3,9 @@
 //!
 //! `cargo run --release -p lockstep-engine --example fill -- [threads N | jobs N | batch N] [key=value …]`
 //!
-//! Keys: `seconds` (2), `bits` (2048), `think_us` (0: work of each caller between two requests), and
-//! the settings of the engine.
+//! Keys: `seconds` (2), `op` (rsa2048, or the name of another shape that does not verify, as in p256-sign), `think_us` (0: work of each
+//! caller between two requests), `stock_us` (275: what stock OpenSSL takes for a lone request), and the
+//! settings of the engine.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -12,7 +13,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use lockstep_engine::{Config, Declined, Engine, Notify, Request, RsaKey};
+use lockstep_engine::{
+    Config, Curve, Declined, EcKey, Ed25519Key, Engine, KeyKind, Notify, Request, Secret, Shape,
+};
 
 #[path = "../testdata/keys.rs"]
 mod keys;
@@ -24,9 +27,10 @@ fn main() -> ExitCode {
     let mut load = Load {
         seconds: 2.0,
         think: Duration::ZERO,
-        key: None,
+        stock: Duration::from_micros(275),
+        request: Box::new(|_| unreachable!("the operation comes below")),
     };
-    let mut bits = 2048;
+    let mut op = "rsa2048".to_owned();
     let mut settings = Vec::new();
     for argument in arguments {
         let Some((key, value)) = argument.split_once('=') else {
@@ -35,8 +39,9 @@ fn main() -> ExitCode {
         };
         match key {
             "seconds" => load.seconds = value.parse().expect("a number"),
-            "bits" => bits = value.parse().expect("a number"),
+            "op" => op = value.to_owned(),
             "think_us" => load.think = Duration::from_micros(value.parse().expect("a number")),
+            "stock_us" => load.stock = Duration::from_micros(value.parse().expect("a number")),
             _ => settings.push((key.to_owned(), value.to_owned())),
         }
     }
@@ -47,9 +52,13 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    load.key = Some(Arc::new(keys::rsa(bits)));
+    let Some(shape) = Shape::ALL.into_iter().find(|shape| shape.name() == op) else {
+        eprintln!("'{op}' is no operation");
+        return ExitCode::FAILURE;
+    };
 
     let engine = Engine::new(config);
+    load.request = requests(shape);
     let before = cpu_seconds();
     let start = Instant::now();
     let (served, lone) = match mode.as_str() {
@@ -65,7 +74,7 @@ fn main() -> ExitCode {
     let cpu = cpu_seconds() - before;
     let counters = engine.metrics();
     println!(
-        "{mode} {count}: {:.0} op/s, {:.0} op/cpu-s, fill {:.2} of 4, lone {:.1} %, batches {:?}, \
+        "{mode} {count}: {:.0} op/s, {:.0} op/cpu-s, fill {:.2}, lone {:.1} %, batches {:?}, \
          yields {}, mean wait {:.0} us, max {:.0} us",
         served as f64 / seconds,
         served as f64 / cpu,
@@ -79,19 +88,73 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// Makes the request of a number.
+type Requests = Box<dyn Fn(u64) -> Request + Sync>;
+
+/// Requests of one shape, all with one key.
+fn requests(shape: Shape) -> Requests {
+    let bytes = |length: usize, number: u64| {
+        let mut bytes = vec![0; length];
+        bytes[1..9].copy_from_slice(&number.to_be_bytes());
+        bytes[16] = 1;
+        bytes
+    };
+    let key = |curve: Curve| {
+        let scalar = bytes(curve.bytes(), 0x1234_5678);
+        Arc::new(EcKey::new(curve, &scalar, None).expect("it is as long as it should be"))
+    };
+    match shape {
+        Shape::Rsa { size, .. } => {
+            let key = Arc::new(keys::rsa(size.bits()));
+            Box::new(move |number| Request::RsaPrivate {
+                key: key.clone(),
+                input: bytes(key.modulus_bytes(), number),
+            })
+        }
+        Shape::EcdsaSign(curve) => {
+            let key = key(curve);
+            Box::new(move |number| Request::EcdsaSign {
+                key: key.clone(),
+                digest: bytes(curve.bytes(), number),
+            })
+        }
+        Shape::X25519 => Box::new(move |number| Request::X25519 {
+            secret: Secret::new(&bytes(32, number)),
+            peer: bytes(32, 9),
+        }),
+        Shape::Ed25519Sign => {
+            let key = Ed25519Key::new(&bytes(32, 7)).expect("it is as long as it should be");
+            let key = Arc::new(key);
+            Box::new(move |number| Request::Ed25519Sign {
+                key: key.clone(),
+                message: bytes(64, number),
+            })
+        }
+        Shape::Keypair(kind) => Box::new(move |_| Request::Keypair(kind)),
+        Shape::Ecdh(curve) => {
+            let key = key(curve);
+            let peer = Engine::new(Config::default())
+                .keypair(KeyKind::Nist(curve))
+                .expect("the lanes serve it");
+            Box::new(move |_| Request::Ecdh {
+                key: key.clone(),
+                peer: peer.public.clone(),
+            })
+        }
+        Shape::EcdsaVerify(_) | Shape::Ed25519Verify => panic!("servers seldom verify"),
+    }
+}
+
 struct Load {
     seconds: f64,
     think: Duration,
-    key: Option<Arc<RsaKey>>,
+    stock: Duration,
+    request: Requests,
 }
 
 impl Load {
     fn request(&self, number: u64) -> Request {
-        let key = self.key.clone().expect("main made a key");
-        let mut input = vec![0; key.modulus_bytes()];
-        input[1..9].copy_from_slice(&number.to_be_bytes());
-        input[16] = 1;
-        Request::RsaPrivate { key, input }
+        (self.request)(number)
     }
 
     /// Blocking threads, each in a closed loop.
@@ -107,8 +170,7 @@ impl Load {
                         match engine.run(self.request(number)) {
                             Ok(_) => {}
                             Err(declined @ Declined::Lone(_)) => {
-                                // What stock OpenSSL takes for RSA-2048 on the machine of the notes.
-                                burn(Duration::from_micros(275));
+                                burn(self.stock);
                                 lone.fetch_add(1, Ordering::Relaxed);
                                 drop(declined);
                             }

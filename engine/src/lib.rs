@@ -93,19 +93,21 @@ impl Engine {
         }
     }
 
-    /// Serves a request while the calling thread blocks.
+    /// Serves a request while the calling thread blocks. Kernels may run on its stack, which needs
+    /// 256 KiB of room: not for asynchronous jobs, whose fibres have 32.
     pub fn run(&self, request: Request) -> Result<Response, Declined> {
+        if let Request::Keypair(kind) = request
+            && let Some(pair) = self.pooled_keypair(kind)
+        {
+            return Ok(Response::Keypair(pair));
+        }
         let queue = self.queue()?;
         let request = CpuRequest::from(request);
         queue.run(request.request.shape(), request)
     }
 
-    /// Makes a key pair, or takes one of the pool, while the calling thread blocks. Kernels may run on its
-    /// stack, which needs 256 KiB of room: not for asynchronous jobs, whose fibres have 32.
+    /// Makes a key pair, or takes one of the pool, as [`run`](Self::run) does.
     pub fn keypair(&self, kind: KeyKind) -> Result<Keypair, Declined> {
-        if let Some(pair) = self.pooled_keypair(kind) {
-            return Ok(pair);
-        }
         match self.run(Request::Keypair(kind))? {
             Response::Keypair(pair) => Ok(pair),
             _ => Err(self.declined(Declined::Internal)),

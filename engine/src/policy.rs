@@ -4,6 +4,7 @@
 use lockstep_kernels::backend::Backend;
 use lockstep_kernels::rsa::Size;
 
+use crate::curve::{Curve, KeyKind};
 use crate::shape::Shape;
 
 /// What a decision about one shape looks at.
@@ -107,13 +108,17 @@ pub enum Lone {
 }
 
 /// Whether stock OpenSSL 3.0 serves one request alone faster than `backend` does. Measured, see
-/// `docs/decisions/0002-gathering.md`.
+/// `docs/decisions/0002-gathering.md` for RSA and `docs/measurements/curves.md`.
 pub(crate) fn lone_is_slower(backend: Backend, shape: Shape) -> bool {
+    use Curve::P256;
+    if backend == Backend::PORTABLE {
+        // Only who asks for it by name gets it.
+        return false;
+    }
     match shape {
-        Shape::Rsa {
-            size: Size::Rsa2048,
-            ..
-        } => backend != Backend::PORTABLE,
+        Shape::Rsa { size, .. } => size == Size::Rsa2048,
+        Shape::X25519 | Shape::Keypair(KeyKind::Nist(P256)) => true,
+        Shape::Ecdh(P256) | Shape::EcdsaVerify(P256) => backend.lanes() == 8,
         _ => false,
     }
 }

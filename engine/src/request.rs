@@ -46,8 +46,8 @@ pub enum Request {
         /// The peer's point, uncompressed as in SEC 1: 04 ‖ x ‖ y.
         peer: Vec<u8>,
     },
-    /// Makes a key pair: [`Response::Keypair`]. [`Engine::keypair`](crate::Engine::keypair) is
-    /// faster, as it looks into the pool before it asks.
+    /// Makes a key pair, or takes one of the pool: [`Response::Keypair`]. Who submits it asks
+    /// [`Engine::pooled_keypair`](crate::Engine::pooled_keypair) first.
     Keypair(KeyKind),
     /// Agrees on a secret by X25519 (RFC 7748): [`Response::Secret`].
     X25519 {

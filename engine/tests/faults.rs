@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use lockstep_engine::{
-    Backend, BackendChoice, Config, Engine, Fallback, Request, RsaKey, Snapshot,
+    Backend, BackendChoice, Config, Curve, EcKey, Ed25519Key, Engine, Fallback, Request, Response,
+    RsaKey, Snapshot,
 };
 use lockstep_kernels::fault::{self, Fault, Point};
 
@@ -53,5 +54,55 @@ fn a_fault_declines_one_request_and_is_counted() {
         }
         let again = engine.execute(vec![request(&key, 3)]).remove(0);
         assert!(again.is_ok(), "the next request is served as ever");
+    }
+}
+
+/// Every signature is checked here, so the fault is found wherever it strikes.
+#[test]
+fn a_fault_in_a_curves_signature_never_gets_out() {
+    let digest = || vec![9; 32];
+    let ec = |curve: Curve| {
+        let scalar = vec![5; curve.bytes()];
+        let key = Arc::new(EcKey::new(curve, &scalar, None).unwrap());
+        move || Request::EcdsaSign {
+            key: key.clone(),
+            digest: digest(),
+        }
+    };
+    let (p256, p384) = (ec(Curve::P256), ec(Curve::P384));
+    let ed25519 = Arc::new(Ed25519Key::new(&[5; 32]).unwrap());
+    let ed25519 = || Request::Ed25519Sign {
+        key: ed25519.clone(),
+        message: digest(),
+    };
+    let kinds: [&dyn Fn() -> Request; 3] = [&p256, &p384, &ed25519];
+    for backend in Backend::available() {
+        let engine = Engine::new(Config {
+            backend: BackendChoice::Named(backend),
+            check_every: 1,
+            ..Config::default()
+        });
+        for (faults, request) in (1..).zip(kinds) {
+            fault::arm(Fault {
+                point: Point::Recombined,
+                request: 9,
+                half: 0,
+                limb: 1,
+                bit: 17,
+            });
+            let answers = engine.execute((0..12).map(|_| request()).collect());
+            fault::disarm();
+            for (place, answer) in answers.into_iter().enumerate() {
+                match answer {
+                    Ok(Response::Signature(_)) => assert_ne!(place, 9, "it got out"),
+                    Ok(other) => panic!("{other:?}"),
+                    Err(declined) => {
+                        let reason = declined.fallback();
+                        assert_eq!((place, reason), (9, Fallback::CheckFailed));
+                    }
+                }
+            }
+            assert_eq!(engine.metrics().failed_checks, faults, "{}", backend.name());
+        }
     }
 }

@@ -149,7 +149,7 @@ impl Event {
     fn work(&self, contestant: Contestant, stock: &mut Stock<'_>) -> Result<u64, Failure> {
         match contestant {
             Contestant::Stock => stock().map(|()| 1),
-            Contestant::Lockstep { fill: 1 } => match self.alone() {
+            Contestant::Lockstep { fill: 1 } => match self.engine.run(self.subject.request()) {
                 Ok(_) => Ok(1),
                 // The guard inside tells the engine that this thread is busy meanwhile.
                 Err(_lone @ Declined::Lone(_)) => stock().map(|()| 1),
@@ -162,15 +162,6 @@ impl Event {
                 }
                 Ok(fill as u64)
             }
-        }
-    }
-
-    /// One request as a server makes it.
-    fn alone(&self) -> Result<Response, Declined> {
-        match self.subject.request() {
-            // Key pairs come from the pool.
-            Request::Keypair(kind) => self.engine.keypair(kind).map(Response::Keypair),
-            request => self.engine.run(request),
         }
     }
 

@@ -11,6 +11,7 @@ use super::point::{Affine, Denominator, FieldOf, Point, add_assign_complete};
 use super::types::{
     EcdhJob, Error, KeypairJob, PublicKey, SecretKey, SharedSecret, SignJob, Signature, VerifyJob,
 };
+use crate::fault;
 use crate::layout::{bytes_from_limbs, limbs_from_bytes};
 use crate::secret::wipe;
 use crate::simd::{Plain, Simd, inlined, words, words_mut};
@@ -98,7 +99,7 @@ pub(super) fn sign<S: Simd, C: Curve<N>, const N: usize, const BYTES: usize>(
     s: S,
     jobs: &mut [SignJob<'_, BYTES>],
 ) {
-    for group in jobs.chunks_mut(VECTORS * S::LANES) {
+    for (number, group) in jobs.chunks_mut(VECTORS * S::LANES).enumerate() {
         let count = group.len().div_ceil(S::LANES);
         let (mut k, mut x, mut z) = (Numbers::new(s), Numbers::new(s), Numbers::new(s));
         let mut bad_nonce = [s.zero(); VECTORS];
@@ -117,8 +118,11 @@ pub(super) fn sign<S: Simd, C: Curve<N>, const N: usize, const BYTES: usize>(
             let mut d = Numbers::<S::Limb, N>::new(s);
             d.0[0] = load::<S, N>(s, jobs.iter().map(|job| &job.key.as_bytes()[..]));
             let e = load_digests::<S, N, BYTES>(s, jobs.iter().map(|job| job.digest));
-            let signed =
+            let mut signed =
                 sign_vector::<S, C, N>(s, &x.0[v], &z.0[v], &k.0[v], &d.0[0], &e, bad_nonce[v]);
+            fault::begin_chunk((number * VECTORS + v) * S::LANES);
+            let words = words_mut(&mut signed.s);
+            fault::touch(fault::Point::Recombined, words, S::LANES, fault::request);
             for (lane, job) in jobs.iter_mut().enumerate() {
                 job.result = Some(if word::<S>(&signed.bad_key, lane) != 0 {
                     Err(Error::Scalar)
