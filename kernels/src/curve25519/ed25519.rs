@@ -17,6 +17,7 @@ use super::convert::{Limbs, bits, bytes_of, load, load_limbs, store, words_of};
 use super::field::{Factor, LIMBS, invert_all};
 use super::scalar::{self, Wide};
 use crate::backend::{Backend, dispatch};
+use crate::nist::field::Field;
 use crate::secret::{secret_bytes, wipe};
 use crate::simd::{Simd, inlined, words, words_mut};
 
@@ -166,7 +167,17 @@ fn keypair_in_lanes<S: Simd>(s: S, jobs: &mut [KeypairJob<'_>]) {
         let mut keys = Vec::with_capacity(group.len());
         keys.extend(group.iter().map(|job| expand(job.seed)));
         let mut points = Points::new(s);
-        base_points(s, &mut points, keys.len(), |i| words_of(&keys[i].scalar));
+        let mut scalars = [[s.zero(); LIMBS]; VECTORS];
+        let count = group.len().div_ceil(S::LANES);
+        for (v, scalars) in scalars[..count].iter_mut().enumerate() {
+            let scalar = |l: usize| {
+                keys.get(v * S::LANES + l)
+                    .map_or([0; 4], |key| words_of(&key.scalar))
+            };
+            *scalars = load(s, scalar);
+        }
+        base_points(s, &mut points, &scalars[..count]);
+        wipe(words_mut(scalars.as_flattened_mut()));
         points.divide(s, keys.len());
         for (i, (job, mut key)) in group.iter_mut().zip(keys).enumerate() {
             key.public = points.encoding(i);
@@ -178,7 +189,7 @@ fn keypair_in_lanes<S: Simd>(s: S, jobs: &mut [KeypairJob<'_>]) {
 fn sign_in_lanes<S: Simd>(s: S, jobs: &mut [SignJob<'_>]) {
     for group in jobs.chunks_mut(VECTORS * S::LANES) {
         let zero = [s.zero(); LIMBS];
-        // r, modulo L but not below it.
+        // r.
         let mut nonces = [zero; VECTORS];
         for (r, jobs) in nonces.iter_mut().zip(group.chunks(S::LANES)) {
             let mut wide = hash_lanes(s, jobs.len(), |l, hash| {
@@ -188,9 +199,9 @@ fn sign_in_lanes<S: Simd>(s: S, jobs: &mut [SignJob<'_>]) {
             scalar::reduce(s, &wide, r);
             wipe(words_mut(wide.as_flattened_mut()));
         }
-        let nonce = |i: usize| store::<S>(&nonces[i / S::LANES], i % S::LANES);
+        let count = group.len().div_ceil(S::LANES);
         let mut points = Points::new(s);
-        base_points(s, &mut points, group.len(), nonce);
+        base_points(s, &mut points, &nonces[..count]);
         points.divide(s, group.len());
         for (v, jobs) in group.chunks_mut(S::LANES).enumerate() {
             let point = |l: usize| points.encoding(v * S::LANES + l);
@@ -206,7 +217,7 @@ fn sign_in_lanes<S: Simd>(s: S, jobs: &mut [SignJob<'_>]) {
             for (l, job) in jobs.iter_mut().enumerate() {
                 let mut signature = [0; SIGNATURE_BYTES];
                 signature[..BYTES].copy_from_slice(&point(l));
-                let second = bytes_of(&scalar::canonical(store::<S>(&sum, l)));
+                let second = bytes_of(&store::<S>(&sum, l));
                 signature[BYTES..].copy_from_slice(&second);
                 job.result = Some(Ok(signature));
             }
@@ -222,6 +233,7 @@ fn verify_in_lanes<S: Simd>(s: S, jobs: &mut [VerifyJob<'_>]) {
     for group in jobs.chunks_mut(VECTORS * S::LANES) {
         let mut points = Points::new(s);
         let mut valid = [s.zero(); VECTORS];
+        let mut too_large = valid;
         for (v, jobs) in group.chunks(S::LANES).enumerate() {
             let k = hash_lanes(s, jobs.len(), |l, hash| {
                 hash.update(&jobs[l].signature[..BYTES]);
@@ -230,7 +242,7 @@ fn verify_in_lanes<S: Simd>(s: S, jobs: &mut [VerifyJob<'_>]) {
             });
             let mut reduced = [s.zero(); LIMBS];
             scalar::reduce(s, &k, &mut reduced);
-            let k = load_limbs(s, |l| digits(&scalar::canonical(store::<S>(&reduced, l))));
+            let k = load_limbs(s, |l| digits(&store::<S>(&reduced, l)));
             let key = |l: usize| jobs.get(l).map_or([0; 4], |job| words_of(job.key));
             let y = load(s, |l| {
                 let [a, b, c, d] = key(l);
@@ -238,12 +250,13 @@ fn verify_in_lanes<S: Simd>(s: S, jobs: &mut [VerifyJob<'_>]) {
             });
             let [sign] = load_limbs(s, |l| [key(l)[3] >> 63]);
             let second = |l: usize| jobs.get(l).map_or([0; 4], |job| second_half(job.signature));
-            let windows = load_limbs(s, |l| comb::windows(&second(l)));
+            let second = load(s, second);
+            too_large[v] = is_too_large(s, &second);
             let equation = Equation {
                 y: &y,
                 sign,
                 k: &k,
-                windows: &windows,
+                second: &second,
                 out: points.vector(v),
                 valid: &mut valid[v],
             };
@@ -251,9 +264,9 @@ fn verify_in_lanes<S: Simd>(s: S, jobs: &mut [VerifyJob<'_>]) {
         }
         points.divide(s, group.len());
         for (i, job) in group.iter_mut().enumerate() {
-            let is_point = words(&valid[i / S::LANES..][..1])[i % S::LANES] == 1;
-            let is_good = points.encoding(i)[..] == job.signature[..BYTES]
-                && scalar::is_canonical_vartime(&second_half(job.signature));
+            let is_point = words(&valid)[i] == 1;
+            let is_good =
+                words(&too_large)[i] == 0 && points.encoding(i)[..] == job.signature[..BYTES];
             job.result = Some(match (is_point, is_good) {
                 (false, _) => Err(Error::Point),
                 (true, false) => Err(Error::Signature),
@@ -288,6 +301,15 @@ fn second_half(signature: &Signature) -> [u64; 4] {
     )
 }
 
+/// Not zero in the lanes in which S is not below L.
+#[inline(never)]
+fn is_too_large<S: Simd>(s: S, second: &Limbs<S>) -> S::Limb {
+    s.enter(inlined(
+        #[inline(always)]
+        || Field::<S, scalar::Order, LIMBS>::new(s).is_not_below(second),
+    ))
+}
+
 /// What SHA-512 gives for `count` lanes that `feed` fills; 0 in the others.
 fn hash_lanes<S: Simd>(s: S, count: usize, feed: impl Fn(usize, &mut Sha512)) -> Wide<S> {
     let mut hashes = [[0_u64; 8]; 8];
@@ -310,21 +332,11 @@ fn hash_lanes<S: Simd>(s: S, count: usize, feed: impl Fn(usize, &mut Sha512)) ->
     wide
 }
 
-/// Multiples of the base point, `count` of them, the scalars below 2^256.
-fn base_points<S: Simd>(
-    s: S,
-    points: &mut Points<S>,
-    count: usize,
-    scalar: impl Fn(usize) -> [u64; 4],
-) {
+/// Multiples of the base point by scalars below 2^256.
+fn base_points<S: Simd>(s: S, points: &mut Points<S>, scalars: &[Limbs<S>]) {
     let table = comb::table(s);
-    for v in 0..count.div_ceil(S::LANES) {
-        let mut windows = load_limbs(s, |l| {
-            let i = v * S::LANES + l;
-            comb::windows(&if i < count { scalar(i) } else { [0; 4] })
-        });
-        comb::multiply_edwards(s, table, &windows, points.vector(v));
-        wipe(words_mut(&mut windows));
+    for (v, scalar) in scalars.iter().enumerate() {
+        comb::multiply_edwards(s, table, scalar, points.vector(v));
     }
 }
 
