@@ -6,7 +6,6 @@
 
 use core::fmt;
 
-use sha2::{Digest, Sha512};
 use zeroize::Zeroize;
 
 use super::Error;
@@ -19,12 +18,16 @@ use super::scalar::{self, Wide};
 use crate::backend::{Backend, dispatch};
 use crate::nist::field::Field;
 use crate::secret::{secret_bytes, wipe};
+use crate::sha512::{self, DIGEST_BYTES, Message};
 use crate::simd::{Simd, inlined, words, words_mut};
 
 /// Bytes of a seed and of a public key.
 pub const BYTES: usize = 32;
 /// Bytes of a signature.
 pub const SIGNATURE_BYTES: usize = 64;
+
+/// Lanes of the widest backend.
+const MAX_LANES: usize = 8;
 
 secret_bytes!(
     /// What RFC 8032 calls the private key: 32 uniformly random bytes.
@@ -164,21 +167,27 @@ pub fn verify_vartime(backend: Backend, jobs: &mut [VerifyJob<'_>]) {
 
 fn keypair_in_lanes<S: Simd>(s: S, jobs: &mut [KeypairJob<'_>]) {
     for group in jobs.chunks_mut(VECTORS * S::LANES) {
+        let vectors = group.len().div_ceil(S::LANES);
         let mut keys = Vec::with_capacity(group.len());
-        keys.extend(group.iter().map(|job| expand(job.seed)));
-        let mut points = Points::new(s);
         let mut scalars = [[s.zero(); LIMBS]; VECTORS];
-        let count = group.len().div_ceil(S::LANES);
-        for (v, scalars) in scalars[..count].iter_mut().enumerate() {
+        for (scalars, jobs) in scalars.iter_mut().zip(group.chunks(S::LANES)) {
+            let mut hashes = [[0; DIGEST_BYTES]; MAX_LANES];
+            hash_each(s, &mut hashes[..jobs.len()], |l| {
+                [jobs[l].seed.as_bytes(), &[], &[]]
+            });
+            let first = keys.len();
+            keys.extend(hashes[..jobs.len()].iter().map(expand));
+            hashes.as_flattened_mut().zeroize();
             let scalar = |l: usize| {
-                keys.get(v * S::LANES + l)
+                keys.get(first + l)
                     .map_or([0; 4], |key| words_of(&key.scalar))
             };
             *scalars = load(s, scalar);
         }
-        base_points(s, &mut points, &scalars[..count]);
+        let mut points = Points::new(s);
+        base_points(s, &mut points, &scalars[..vectors]);
         wipe(words_mut(scalars.as_flattened_mut()));
-        points.divide(s, keys.len());
+        points.divide(s, group.len());
         for (i, (job, mut key)) in group.iter_mut().zip(keys).enumerate() {
             key.public = points.encoding(i);
             job.result = Some(key);
@@ -192,10 +201,8 @@ fn sign_in_lanes<S: Simd>(s: S, jobs: &mut [SignJob<'_>]) {
         // r.
         let mut nonces = [zero; VECTORS];
         for (r, jobs) in nonces.iter_mut().zip(group.chunks(S::LANES)) {
-            let mut wide = hash_lanes(s, jobs.len(), |l, hash| {
-                hash.update(jobs[l].key.prefix);
-                hash.update(jobs[l].message);
-            });
+            let message = |l: usize| [&jobs[l].key.prefix[..], jobs[l].message, &[]];
+            let mut wide = hash_lanes(s, jobs.len(), message);
             scalar::reduce(s, &wide, r);
             wipe(words_mut(wide.as_flattened_mut()));
         }
@@ -204,19 +211,19 @@ fn sign_in_lanes<S: Simd>(s: S, jobs: &mut [SignJob<'_>]) {
         base_points(s, &mut points, &nonces[..count]);
         points.divide(s, group.len());
         for (v, jobs) in group.chunks_mut(S::LANES).enumerate() {
-            let point = |l: usize| points.encoding(v * S::LANES + l);
-            let k = hash_lanes(s, jobs.len(), |l, hash| {
-                hash.update(point(l));
-                hash.update(jobs[l].key.public);
-                hash.update(jobs[l].message);
-            });
+            let mut encoded = [[0; BYTES]; MAX_LANES];
+            for (l, encoded) in encoded.iter_mut().enumerate().take(jobs.len()) {
+                *encoded = points.encoding(v * S::LANES + l);
+            }
+            let message = |l: usize| [&encoded[l][..], &jobs[l].key.public, jobs[l].message];
+            let k = hash_lanes(s, jobs.len(), message);
             let scalar = |l: usize| jobs.get(l).map_or([0; 4], |job| words_of(&job.key.scalar));
             let mut a = load(s, scalar);
             let mut sum = zero;
             scalar::multiply_add(s, &k, &a, &nonces[v], &mut sum);
             for (l, job) in jobs.iter_mut().enumerate() {
                 let mut signature = [0; SIGNATURE_BYTES];
-                signature[..BYTES].copy_from_slice(&point(l));
+                signature[..BYTES].copy_from_slice(&encoded[l]);
                 let second = bytes_of(&store::<S>(&sum, l));
                 signature[BYTES..].copy_from_slice(&second);
                 job.result = Some(Ok(signature));
@@ -235,11 +242,8 @@ fn verify_in_lanes<S: Simd>(s: S, jobs: &mut [VerifyJob<'_>]) {
         let mut valid = [s.zero(); VECTORS];
         let mut too_large = valid;
         for (v, jobs) in group.chunks(S::LANES).enumerate() {
-            let k = hash_lanes(s, jobs.len(), |l, hash| {
-                hash.update(&jobs[l].signature[..BYTES]);
-                hash.update(jobs[l].key);
-                hash.update(jobs[l].message);
-            });
+            let message = |l: usize| [&jobs[l].signature[..BYTES], jobs[l].key, jobs[l].message];
+            let k = hash_lanes(s, jobs.len(), message);
             let mut reduced = [s.zero(); LIMBS];
             scalar::reduce(s, &k, &mut reduced);
             let k = load_limbs(s, |l| digits(&store::<S>(&reduced, l)));
@@ -277,18 +281,16 @@ fn verify_in_lanes<S: Simd>(s: S, jobs: &mut [VerifyJob<'_>]) {
 }
 
 /// RFC 8032, section 5.1.5, steps 1 and 2; the public key is still to be computed.
-fn expand(seed: &Seed) -> SecretKey {
-    let mut hash: [u8; 64] = Sha512::digest(seed.as_bytes()).into();
+fn expand(hash: &[u8; DIGEST_BYTES]) -> SecretKey {
     let mut key = SecretKey {
         scalar: [0; BYTES],
         prefix: [0; BYTES],
         public: [0; BYTES],
     };
-    key.scalar.copy_from_slice(&hash[..32]);
-    key.prefix.copy_from_slice(&hash[32..]);
-    hash.zeroize();
+    key.scalar.copy_from_slice(&hash[..BYTES]);
+    key.prefix.copy_from_slice(&hash[BYTES..]);
     key.scalar[0] &= 0xf8;
-    key.scalar[31] = key.scalar[31] & 0x7f | 0x40;
+    key.scalar[BYTES - 1] = key.scalar[BYTES - 1] & 0x7f | 0x40;
     key
 }
 
@@ -310,25 +312,37 @@ fn is_too_large<S: Simd>(s: S, second: &Limbs<S>) -> S::Limb {
     ))
 }
 
-/// What SHA-512 gives for `count` lanes that `feed` fills; 0 in the others.
-fn hash_lanes<S: Simd>(s: S, count: usize, feed: impl Fn(usize, &mut Sha512)) -> Wide<S> {
-    let mut hashes = [[0_u64; 8]; 8];
-    for (l, words) in hashes.iter_mut().enumerate().take(count) {
-        let mut hash = Sha512::new();
-        feed(l, &mut hash);
-        let mut bytes: [u8; 64] = hash.finalize().into();
-        *words = core::array::from_fn(|i| {
-            u64::from_le_bytes(core::array::from_fn(|j| bytes[8 * i + j]))
-        });
-        bytes.zeroize();
+/// The SHA-512 of each lane's message.
+fn hash_each<'a, S: Simd>(
+    s: S,
+    digests: &mut [[u8; DIGEST_BYTES]],
+    message: impl Fn(usize) -> Message<'a>,
+) {
+    let mut messages: [Message<'_>; MAX_LANES] = [[&[]; 3]; MAX_LANES];
+    for (l, slot) in messages.iter_mut().enumerate().take(digests.len()) {
+        *slot = message(l);
+    }
+    sha512::hash(s, &messages[..digests.len()], digests);
+}
+
+/// The SHA-512 of `count` lanes' messages as numbers; 0 in the other lanes.
+fn hash_lanes<'a, S: Simd>(s: S, count: usize, message: impl Fn(usize) -> Message<'a>) -> Wide<S> {
+    let mut digests = [[0; DIGEST_BYTES]; MAX_LANES];
+    hash_each(s, &mut digests[..count], message);
+    let mut numbers = [[0; DIGEST_BYTES / 8]; MAX_LANES];
+    for (number, digest) in numbers.iter_mut().zip(&digests) {
+        for (word, bytes) in number.iter_mut().zip(digest.as_chunks().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
     }
     let limbs = |from: usize| {
         load_limbs(s, |l| {
-            core::array::from_fn(|i| bits(&hashes[l], from + 52 * i, 52))
+            core::array::from_fn(|i| bits(&numbers[l], from + 52 * i, 52))
         })
     };
     let wide = [limbs(0), limbs(52 * LIMBS)];
-    hashes.as_flattened_mut().zeroize();
+    digests.as_flattened_mut().zeroize();
+    numbers.as_flattened_mut().zeroize();
     wide
 }
 

@@ -24,7 +24,7 @@ pub(super) fn reduce<S: Simd>(s: S, wide: &Wide<S>, out: &mut Limbs<S>) {
     s.enter(inlined(
         #[inline(always)]
         move || {
-            let f = Field::<S, Order, LIMBS>::new(s);
+            let (f, out) = (Field::<S, Order, LIMBS>::new(s), out);
             *out = f.decode(&encode(s, wide)).0;
         },
     ));
@@ -42,7 +42,7 @@ pub(super) fn multiply_add<S: Simd>(
     s.enter(inlined(
         #[inline(always)]
         move || {
-            let f = Field::<S, Order, LIMBS>::new(s);
+            let (f, out) = (Field::<S, Order, LIMBS>::new(s), out);
             // k·a below (3.1·16/256 + 1)·L, and the sum below 2.2·L.
             let sum = f.add(&f.mul(&encode(s, k), &Factor(*a)), &Tight(*r));
             *out = f.reduced(f.tight(f.mul(&f.factor(sum), &f.one()))).0;
