@@ -16,4 +16,5 @@ mod montgomery;
 pub mod nist;
 pub mod rsa;
 mod secret;
+mod sha512;
 mod simd;

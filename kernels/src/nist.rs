@@ -7,9 +7,9 @@
 
 mod batch;
 mod curve;
-mod field;
-mod inverse;
-mod multiple;
+pub(crate) mod field;
+pub(crate) mod inverse;
+pub(crate) mod multiple;
 pub mod nonce;
 mod point;
 #[cfg(test)]

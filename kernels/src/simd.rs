@@ -67,6 +67,10 @@ pub(crate) trait Simd: Copy + 'static {
     fn halve(self, a: Self::Limb) -> Self::Limb;
     /// `⌊a / 2^BITS⌋`, unsigned; `BITS` is below 64.
     fn shift_right<const BITS: u32>(self, a: Self::Limb) -> Self::Limb;
+    /// The bits of `a` moved down by `BITS`, in a circle.
+    fn rotate_right<const BITS: i32>(self, a: Self::Limb) -> Self::Limb;
+    /// Bit by bit, bit 4·a + 2·b + c of `TABLE`.
+    fn ternary<const TABLE: i32>(self, a: Self::Limb, b: Self::Limb, c: Self::Limb) -> Self::Limb;
     /// `⌊a / 2^52⌋`, unsigned.
     fn carry(self, a: Self::Limb) -> Self::Limb;
 

@@ -1,6 +1,6 @@
 //! The equation of an Ed25519 signature, in variable time: all that it works on is public.
 
-use super::comb::{Place, add_places};
+use super::comb::{Place, add_multiple};
 use super::convert::Limbs;
 use super::edwards::{Cached, Point, x_of};
 use super::field::{Factor, LIMBS};
@@ -35,8 +35,8 @@ pub(super) struct Equation<'a, S: Simd> {
     pub(super) sign: S::Limb,
     /// The digits of the hash k.
     pub(super) k: &'a [S::Limb; DIGITS],
-    /// The windows of the signature's second half S.
-    pub(super) windows: &'a Limbs<S>,
+    /// The signature's second half S, below 2^256.
+    pub(super) second: &'a Limbs<S>,
     /// Becomes X, Y and Z of S·B − k·A, fit to be multiplied.
     pub(super) out: [&'a mut Limbs<S>; 3],
     /// Becomes 1 where there is a point A, else 0.
@@ -53,7 +53,7 @@ pub(super) fn combine<S: Simd>(s: S, table: &[Place], equation: Equation<'_, S>)
                 y,
                 sign,
                 k,
-                windows,
+                second,
                 out,
                 valid,
             } = equation;
@@ -67,7 +67,7 @@ pub(super) fn combine<S: Simd>(s: S, table: &[Place], equation: Equation<'_, S>)
                 let negative = s.any_bit(*digit, s.splat(NEGATIVE));
                 point = point.add_cached(&look_up(s, &multiples, *digit), negative);
             }
-            let point = add_places(s, point, table, windows, 0);
+            let point = add_multiple(s, point, table, second);
             let [x, y, z] = out;
             *x = point.x.carry().limbs();
             *y = point.y.carry().limbs();

@@ -2,32 +2,30 @@
 //!
 //! The scalar is written with 37 odd digits of radix 128, each from −127 to 127. For every
 //! place j the table holds the 64 odd multiples 1, 3, … 127 of 128^j·B, so that the product is a sum of 37
-//! entries. All lanes share the table: 64 candidates of a limb lie in eight registers, and two permutations
-//! of two registers (`pick`) with selections between them give each lane its own, whatever the
-//! indices are. The table, 278 KiB, is computed at its first use.
+//! entries. All lanes share the table; digits and look-up are those of [`multiple`](crate::nist::multiple). The table,
+//! 278 KiB, is computed at its first use.
 
 use std::sync::OnceLock;
 
-use super::convert::{Fraction, Limbs, bits, lane};
+use super::convert::{Fraction, Limbs, lane};
 use super::edwards::{Affine, Point};
 use super::field::{Factor, LIMBS, each, invert_all};
-use super::scalar::ORDER;
+use super::scalar::Order;
+use crate::nist::field::{Field, Modulus, Tight};
+use crate::nist::multiple::{FIXED_ENTRIES, FIXED_WINDOW, digit, look_up_shared};
+use crate::secret::wipe;
 use crate::simd::Simd;
 use crate::simd::{inlined, words_mut};
 
-/// Bits of a digit.
-const WIDTH: usize = 7;
 /// Digits of a scalar: 37·7 = 259 bits.
 const PLACES: usize = 37;
-/// Entries of a place.
-const ENTRIES: usize = 1 << (WIDTH - 1);
-/// Digits in a word of [`windows`].
-const PER_WORD: usize = 8;
+/// Limbs of an entry: three coordinates.
+const ENTRY: usize = 3 * LIMBS;
 
 /// The entries of one place: 3 coordinates of 5 limbs, each with its 64 candidates.
 #[derive(Clone)]
 #[repr(C, align(64))]
-pub(super) struct Place([[[u64; 16]; ENTRIES / 16]; 3 * LIMBS]);
+pub(super) struct Place([[u64; FIXED_ENTRIES]; ENTRY]);
 
 /// The table, computed on the lanes of whoever asks first.
 pub(super) fn table<S: Simd>(s: S) -> &'static [Place] {
@@ -35,25 +33,16 @@ pub(super) fn table<S: Simd>(s: S) -> &'static [Place] {
     TABLE.get_or_init(|| build(s))
 }
 
-/// The digits of a scalar below 2^256, seven bits each, eight in a word: w stands for 2·w − 127.
-///
-/// The digits are odd, so the scalar must be: the order is added to an even one. Then
-/// Σ (2·w_j − 127)·128^j = 2·W − (2^259 − 1) for W = Σ w_j·128^j, which is the scalar for
-/// W = ⌊scalar / 2⌋ + 2^258.
-pub(super) fn windows(scalar: &[u64; 4]) -> [u64; PLACES.div_ceil(PER_WORD)] {
-    let even = (scalar[0] & 1).wrapping_sub(1);
-    let mut odd = [0; 5];
-    let mut carry = 0;
-    for i in 0..4 {
-        let sum = u128::from(scalar[i]) + u128::from(ORDER[i] & even) + carry;
-        odd[i] = sum as u64;
-        carry = sum >> 64;
-    }
-    odd[4] = carry as u64;
-    let mut half: [u64; 5] =
-        core::array::from_fn(|i| odd[i] >> 1 | if i < 4 { odd[i + 1] << 63 } else { 0 });
-    half[4] |= 1 << (258 - 256);
-    core::array::from_fn(|i| bits(&half, WIDTH * PER_WORD * i, WIDTH * PER_WORD))
+/// A scalar below 2^256 to an odd one that gives the same multiple, ready for its digits.
+#[inline(always)]
+fn odd<S: Simd>(s: S, scalar: &Limbs<S>) -> Limbs<S> {
+    let f = Field::<S, Order, LIMBS>::new(s);
+    let sum = f.tight(f.add(&Tight(*scalar), &f.constant(&Order::VALUE)));
+    let mut odd = f.select(s.any_bit(scalar[0], s.splat(1)), scalar, &sum.0);
+    // A bit above the last digit makes its sign positive.
+    const TOP: usize = PLACES * FIXED_WINDOW;
+    odd[TOP / 52] = s.add(odd[TOP / 52], s.splat(1 << (TOP % 52)));
+    odd
 }
 
 /// The x-coordinate on Montgomery's curve of the scalar times the base point: `fraction`.
@@ -64,7 +53,7 @@ pub(super) fn windows(scalar: &[u64; 4]) -> [u64; PLACES.div_ceil(PER_WORD)] {
 pub(super) fn multiply_montgomery<S: Simd>(
     s: S,
     table: &[Place],
-    windows: &Limbs<S>,
+    scalar: &Limbs<S>,
     fraction: Fraction<'_, S>,
 ) {
     s.enter(inlined(
@@ -74,7 +63,7 @@ pub(super) fn multiply_montgomery<S: Simd>(
                 numerator,
                 denominator,
             } = fraction;
-            let point = multiply(s, table, windows);
+            let point = multiply(s, table, scalar);
             *numerator = (point.z + point.y).carry().limbs();
             *denominator = (point.z - point.y).carry().limbs();
         },
@@ -86,14 +75,14 @@ pub(super) fn multiply_montgomery<S: Simd>(
 pub(super) fn multiply_edwards<S: Simd>(
     s: S,
     table: &[Place],
-    windows: &Limbs<S>,
+    scalar: &Limbs<S>,
     out: [&mut Limbs<S>; 3],
 ) {
     s.enter(inlined(
         #[inline(always)]
         move || {
             let [x, y, z] = out;
-            let point = multiply(s, table, windows);
+            let point = multiply(s, table, scalar);
             *x = point.x.carry().limbs();
             *y = point.y.carry().limbs();
             *z = point.z.carry().limbs();
@@ -102,70 +91,66 @@ pub(super) fn multiply_edwards<S: Simd>(
 }
 
 #[inline(always)]
-fn multiply<S: Simd>(s: S, table: &[Place], windows: &Limbs<S>) -> Point<S> {
-    let (entry, negative) = look_up(s, &table[0], windows[0]);
+fn multiply<S: Simd>(s: S, table: &[Place], scalar: &Limbs<S>) -> Point<S> {
+    let mut k = odd(s, scalar);
+    let (entry, negative) = look_up(s, &table[0], &k, 0);
     let first = Point::from_affine(s, &entry, negative);
-    add_places(s, first, table, windows, 1)
+    let point = add_places(s, first, table, &k, 1);
+    wipe(words_mut(&mut k));
+    point
 }
 
-/// `point` and the places from `from` on of the scalar times the base point.
+/// `point` and the scalar, below 2^256, times the base point.
 #[inline(always)]
-pub(super) fn add_places<S: Simd>(
+pub(super) fn add_multiple<S: Simd>(
+    s: S,
+    point: Point<S>,
+    table: &[Place],
+    scalar: &Limbs<S>,
+) -> Point<S> {
+    add_places(s, point, table, &odd(s, scalar), 0)
+}
+
+/// `point` and the places from `from` on of k times the base point.
+#[inline(always)]
+fn add_places<S: Simd>(
     s: S,
     mut point: Point<S>,
     table: &[Place],
-    windows: &Limbs<S>,
+    k: &Limbs<S>,
     from: usize,
 ) -> Point<S> {
-    let mut words = *windows;
-    if from > 0 {
-        words[0] = s.shift_right::<{ WIDTH as u32 }>(words[0]);
-    }
     for (j, place) in table.iter().enumerate().skip(from) {
-        let word = &mut words[j / PER_WORD];
-        let (entry, negative) = look_up(s, place, *word);
-        *word = s.shift_right::<{ WIDTH as u32 }>(*word);
+        let (entry, negative) = look_up(s, place, k, j);
         point = point.add_affine(&entry, negative);
     }
     point
 }
 
-/// The entry of the digit in the lowest bits of `window`, and the lanes where it is to be subtracted.
-///
-/// w ≥ 64 is the digit 2·(w − 64) + 1, w < 64 is −(2·(63 − w) + 1).
+/// The entry of digit `j` of k, and the lanes where it is to be subtracted.
 #[inline(always)]
-fn look_up<S: Simd>(s: S, place: &Place, window: S::Limb) -> (Affine<S>, S::Mask) {
-    let positive = s.any_bit(window, s.splat(ENTRIES as u64));
-    let flip = s.select(positive, s.zero(), s.splat(ENTRIES as u64 - 1));
-    let index = s.or_xor(s.zero(), window, flip);
-    let (bit_4, bit_5) = (s.any_bit(index, s.splat(16)), s.any_bit(index, s.splat(32)));
-    let mut limbs = [s.zero(); 3 * LIMBS];
-    for (limb, candidates) in limbs.iter_mut().zip(&place.0) {
-        let a = s.look_up_16(&candidates[0], index);
-        let b = s.look_up_16(&candidates[1], index);
-        let c = s.look_up_16(&candidates[2], index);
-        let d = s.look_up_16(&candidates[3], index);
-        *limb = s.select(bit_5, s.select(bit_4, d, c), s.select(bit_4, b, a));
-    }
+fn look_up<S: Simd>(s: S, place: &Place, k: &Limbs<S>, j: usize) -> (Affine<S>, S::Mask) {
+    let digit = digit(s, k, FIXED_WINDOW * j + 1, FIXED_WINDOW);
+    let mut limbs = [s.zero(); ENTRY];
+    look_up_shared(s, &mut limbs, place.0.as_flattened(), digit.index);
     let entry = Affine {
         plus: Factor::from_limbs(s, each!(i => limbs[i])),
         minus: Factor::from_limbs(s, each!(i => limbs[LIMBS + i])),
         dt: Factor::from_limbs(s, each!(i => limbs[2 * LIMBS + i])),
     };
-    let negative = s.any_bit(flip, s.splat(1));
-    (entry, negative)
+    (entry, digit.negative)
 }
 
 /// Computes the table: lanes are places here, vector by vector.
 #[inline(never)]
 fn build<S: Simd>(s: S) -> Box<[Place]> {
-    let table = vec![Place([[[0; 16]; ENTRIES / 16]; 3 * LIMBS]); PLACES];
+    let table = vec![Place([[0; FIXED_ENTRIES]; ENTRY]); PLACES];
     s.enter(inlined(
         #[inline(always)]
         move || {
             let mut table = table;
             let vectors = PLACES.div_ceil(S::LANES);
-            let count = vectors * ENTRIES;
+            let count = vectors * FIXED_ENTRIES;
             let zero = [s.zero(); LIMBS];
             let (mut x, mut y) = (vec![zero; count], vec![zero; count]);
             let (mut z, mut running) = (vec![zero; count], vec![zero; count]);
@@ -175,7 +160,7 @@ fn build<S: Simd>(s: S) -> Box<[Place]> {
                     Point::new(s, &Factor::from_limbs(s, *x0), &Factor::from_limbs(s, *y0));
                 let twice = point.double().cached(s);
                 let plus = s.any_bit(s.zero(), s.zero());
-                for i in v * ENTRIES..(v + 1) * ENTRIES {
+                for i in v * FIXED_ENTRIES..(v + 1) * FIXED_ENTRIES {
                     x[i] = point.x.carry().limbs();
                     y[i] = point.y.carry().limbs();
                     z[i] = point.z.carry().limbs();
@@ -188,7 +173,7 @@ fn build<S: Simd>(s: S) -> Box<[Place]> {
                 let x = (Factor::from_limbs(s, x[i]) * inverse).carry();
                 let y = (Factor::from_limbs(s, y[i]) * inverse).carry();
                 let coordinates = Affine::limbs(s, &x, &y);
-                let (vector, entry) = (i / ENTRIES, i % ENTRIES);
+                let (vector, entry) = (i / FIXED_ENTRIES, i % FIXED_ENTRIES);
                 for (c, limbs) in coordinates.iter().enumerate() {
                     for (l, place) in table[vector * S::LANES..]
                         .iter_mut()
@@ -196,7 +181,7 @@ fn build<S: Simd>(s: S) -> Box<[Place]> {
                         .enumerate()
                     {
                         for (k, limb) in lane::<S, LIMBS>(limbs, l).into_iter().enumerate() {
-                            place.0[c * LIMBS + k][entry / 16][entry % 16] = limb;
+                            place.0[c * LIMBS + k][entry] = limb;
                         }
                     }
                 }
@@ -220,7 +205,7 @@ fn place_points<S: Simd>(s: S, vectors: usize) -> Vec<[Limbs<S>; 2]> {
                 all[S::LANES * k + j % S::LANES] = limb;
             }
         }
-        for _ in 0..WIDTH {
+        for _ in 0..FIXED_WINDOW {
             point = point.double();
         }
     }

@@ -6,7 +6,6 @@
 
 use core::fmt;
 
-use sha2::{Digest, Sha512};
 use zeroize::Zeroize;
 
 use super::Error;
@@ -17,13 +16,18 @@ use super::convert::{Limbs, bits, bytes_of, load, load_limbs, store, words_of};
 use super::field::{Factor, LIMBS, invert_all};
 use super::scalar::{self, Wide};
 use crate::backend::{Backend, dispatch};
+use crate::nist::field::Field;
 use crate::secret::{secret_bytes, wipe};
+use crate::sha512::{self, DIGEST_BYTES, Message};
 use crate::simd::{Simd, inlined, words, words_mut};
 
 /// Bytes of a seed and of a public key.
 pub const BYTES: usize = 32;
 /// Bytes of a signature.
 pub const SIGNATURE_BYTES: usize = 64;
+
+/// Lanes of the widest backend.
+const MAX_LANES: usize = 8;
 
 secret_bytes!(
     /// What RFC 8032 calls the private key: 32 uniformly random bytes.
@@ -163,11 +167,27 @@ pub fn verify_vartime(backend: Backend, jobs: &mut [VerifyJob<'_>]) {
 
 fn keypair_in_lanes<S: Simd>(s: S, jobs: &mut [KeypairJob<'_>]) {
     for group in jobs.chunks_mut(VECTORS * S::LANES) {
+        let vectors = group.len().div_ceil(S::LANES);
         let mut keys = Vec::with_capacity(group.len());
-        keys.extend(group.iter().map(|job| expand(job.seed)));
+        let mut scalars = [[s.zero(); LIMBS]; VECTORS];
+        for (scalars, jobs) in scalars.iter_mut().zip(group.chunks(S::LANES)) {
+            let mut hashes = [[0; DIGEST_BYTES]; MAX_LANES];
+            hash_each(s, &mut hashes[..jobs.len()], |l| {
+                [jobs[l].seed.as_bytes(), &[], &[]]
+            });
+            let first = keys.len();
+            keys.extend(hashes[..jobs.len()].iter().map(expand));
+            hashes.as_flattened_mut().zeroize();
+            let scalar = |l: usize| {
+                keys.get(first + l)
+                    .map_or([0; 4], |key| words_of(&key.scalar))
+            };
+            *scalars = load(s, scalar);
+        }
         let mut points = Points::new(s);
-        base_points(s, &mut points, keys.len(), |i| words_of(&keys[i].scalar));
-        points.divide(s, keys.len());
+        base_points(s, &mut points, &scalars[..vectors]);
+        wipe(words_mut(scalars.as_flattened_mut()));
+        points.divide(s, group.len());
         for (i, (job, mut key)) in group.iter_mut().zip(keys).enumerate() {
             key.public = points.encoding(i);
             job.result = Some(key);
@@ -178,35 +198,33 @@ fn keypair_in_lanes<S: Simd>(s: S, jobs: &mut [KeypairJob<'_>]) {
 fn sign_in_lanes<S: Simd>(s: S, jobs: &mut [SignJob<'_>]) {
     for group in jobs.chunks_mut(VECTORS * S::LANES) {
         let zero = [s.zero(); LIMBS];
-        // r, modulo L but not below it.
+        // r.
         let mut nonces = [zero; VECTORS];
         for (r, jobs) in nonces.iter_mut().zip(group.chunks(S::LANES)) {
-            let mut wide = hash_lanes(s, jobs.len(), |l, hash| {
-                hash.update(jobs[l].key.prefix);
-                hash.update(jobs[l].message);
-            });
+            let message = |l: usize| [&jobs[l].key.prefix[..], jobs[l].message, &[]];
+            let mut wide = hash_lanes(s, jobs.len(), message);
             scalar::reduce(s, &wide, r);
             wipe(words_mut(wide.as_flattened_mut()));
         }
-        let nonce = |i: usize| store::<S>(&nonces[i / S::LANES], i % S::LANES);
+        let count = group.len().div_ceil(S::LANES);
         let mut points = Points::new(s);
-        base_points(s, &mut points, group.len(), nonce);
+        base_points(s, &mut points, &nonces[..count]);
         points.divide(s, group.len());
         for (v, jobs) in group.chunks_mut(S::LANES).enumerate() {
-            let point = |l: usize| points.encoding(v * S::LANES + l);
-            let k = hash_lanes(s, jobs.len(), |l, hash| {
-                hash.update(point(l));
-                hash.update(jobs[l].key.public);
-                hash.update(jobs[l].message);
-            });
+            let mut encoded = [[0; BYTES]; MAX_LANES];
+            for (l, encoded) in encoded.iter_mut().enumerate().take(jobs.len()) {
+                *encoded = points.encoding(v * S::LANES + l);
+            }
+            let message = |l: usize| [&encoded[l][..], &jobs[l].key.public, jobs[l].message];
+            let k = hash_lanes(s, jobs.len(), message);
             let scalar = |l: usize| jobs.get(l).map_or([0; 4], |job| words_of(&job.key.scalar));
             let mut a = load(s, scalar);
             let mut sum = zero;
             scalar::multiply_add(s, &k, &a, &nonces[v], &mut sum);
             for (l, job) in jobs.iter_mut().enumerate() {
                 let mut signature = [0; SIGNATURE_BYTES];
-                signature[..BYTES].copy_from_slice(&point(l));
-                let second = bytes_of(&scalar::canonical(store::<S>(&sum, l)));
+                signature[..BYTES].copy_from_slice(&encoded[l]);
+                let second = bytes_of(&store::<S>(&sum, l));
                 signature[BYTES..].copy_from_slice(&second);
                 job.result = Some(Ok(signature));
             }
@@ -222,15 +240,13 @@ fn verify_in_lanes<S: Simd>(s: S, jobs: &mut [VerifyJob<'_>]) {
     for group in jobs.chunks_mut(VECTORS * S::LANES) {
         let mut points = Points::new(s);
         let mut valid = [s.zero(); VECTORS];
+        let mut too_large = valid;
         for (v, jobs) in group.chunks(S::LANES).enumerate() {
-            let k = hash_lanes(s, jobs.len(), |l, hash| {
-                hash.update(&jobs[l].signature[..BYTES]);
-                hash.update(jobs[l].key);
-                hash.update(jobs[l].message);
-            });
+            let message = |l: usize| [&jobs[l].signature[..BYTES], jobs[l].key, jobs[l].message];
+            let k = hash_lanes(s, jobs.len(), message);
             let mut reduced = [s.zero(); LIMBS];
             scalar::reduce(s, &k, &mut reduced);
-            let k = load_limbs(s, |l| digits(&scalar::canonical(store::<S>(&reduced, l))));
+            let k = load_limbs(s, |l| digits(&store::<S>(&reduced, l)));
             let key = |l: usize| jobs.get(l).map_or([0; 4], |job| words_of(job.key));
             let y = load(s, |l| {
                 let [a, b, c, d] = key(l);
@@ -238,12 +254,13 @@ fn verify_in_lanes<S: Simd>(s: S, jobs: &mut [VerifyJob<'_>]) {
             });
             let [sign] = load_limbs(s, |l| [key(l)[3] >> 63]);
             let second = |l: usize| jobs.get(l).map_or([0; 4], |job| second_half(job.signature));
-            let windows = load_limbs(s, |l| comb::windows(&second(l)));
+            let second = load(s, second);
+            too_large[v] = is_too_large(s, &second);
             let equation = Equation {
                 y: &y,
                 sign,
                 k: &k,
-                windows: &windows,
+                second: &second,
                 out: points.vector(v),
                 valid: &mut valid[v],
             };
@@ -251,9 +268,9 @@ fn verify_in_lanes<S: Simd>(s: S, jobs: &mut [VerifyJob<'_>]) {
         }
         points.divide(s, group.len());
         for (i, job) in group.iter_mut().enumerate() {
-            let is_point = words(&valid[i / S::LANES..][..1])[i % S::LANES] == 1;
-            let is_good = points.encoding(i)[..] == job.signature[..BYTES]
-                && scalar::is_canonical_vartime(&second_half(job.signature));
+            let is_point = words(&valid)[i] == 1;
+            let is_good =
+                words(&too_large)[i] == 0 && points.encoding(i)[..] == job.signature[..BYTES];
             job.result = Some(match (is_point, is_good) {
                 (false, _) => Err(Error::Point),
                 (true, false) => Err(Error::Signature),
@@ -264,18 +281,16 @@ fn verify_in_lanes<S: Simd>(s: S, jobs: &mut [VerifyJob<'_>]) {
 }
 
 /// RFC 8032, section 5.1.5, steps 1 and 2; the public key is still to be computed.
-fn expand(seed: &Seed) -> SecretKey {
-    let mut hash: [u8; 64] = Sha512::digest(seed.as_bytes()).into();
+fn expand(hash: &[u8; DIGEST_BYTES]) -> SecretKey {
     let mut key = SecretKey {
         scalar: [0; BYTES],
         prefix: [0; BYTES],
         public: [0; BYTES],
     };
-    key.scalar.copy_from_slice(&hash[..32]);
-    key.prefix.copy_from_slice(&hash[32..]);
-    hash.zeroize();
+    key.scalar.copy_from_slice(&hash[..BYTES]);
+    key.prefix.copy_from_slice(&hash[BYTES..]);
     key.scalar[0] &= 0xf8;
-    key.scalar[31] = key.scalar[31] & 0x7f | 0x40;
+    key.scalar[BYTES - 1] = key.scalar[BYTES - 1] & 0x7f | 0x40;
     key
 }
 
@@ -288,43 +303,54 @@ fn second_half(signature: &Signature) -> [u64; 4] {
     )
 }
 
-/// What SHA-512 gives for `count` lanes that `feed` fills; 0 in the others.
-fn hash_lanes<S: Simd>(s: S, count: usize, feed: impl Fn(usize, &mut Sha512)) -> Wide<S> {
-    let mut hashes = [[0_u64; 8]; 8];
-    for (l, words) in hashes.iter_mut().enumerate().take(count) {
-        let mut hash = Sha512::new();
-        feed(l, &mut hash);
-        let mut bytes: [u8; 64] = hash.finalize().into();
-        *words = core::array::from_fn(|i| {
-            u64::from_le_bytes(core::array::from_fn(|j| bytes[8 * i + j]))
-        });
-        bytes.zeroize();
+/// Not zero in the lanes in which S is not below L.
+#[inline(never)]
+fn is_too_large<S: Simd>(s: S, second: &Limbs<S>) -> S::Limb {
+    s.enter(inlined(
+        #[inline(always)]
+        || Field::<S, scalar::Order, LIMBS>::new(s).is_not_below(second),
+    ))
+}
+
+/// The SHA-512 of each lane's message.
+fn hash_each<'a, S: Simd>(
+    s: S,
+    digests: &mut [[u8; DIGEST_BYTES]],
+    message: impl Fn(usize) -> Message<'a>,
+) {
+    let mut messages: [Message<'_>; MAX_LANES] = [[&[]; 3]; MAX_LANES];
+    for (l, slot) in messages.iter_mut().enumerate().take(digests.len()) {
+        *slot = message(l);
+    }
+    sha512::hash(s, &messages[..digests.len()], digests);
+}
+
+/// The SHA-512 of `count` lanes' messages as numbers; 0 in the other lanes.
+fn hash_lanes<'a, S: Simd>(s: S, count: usize, message: impl Fn(usize) -> Message<'a>) -> Wide<S> {
+    let mut digests = [[0; DIGEST_BYTES]; MAX_LANES];
+    hash_each(s, &mut digests[..count], message);
+    let mut numbers = [[0; DIGEST_BYTES / 8]; MAX_LANES];
+    for (number, digest) in numbers.iter_mut().zip(&digests) {
+        for (word, bytes) in number.iter_mut().zip(digest.as_chunks().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
     }
     let limbs = |from: usize| {
         load_limbs(s, |l| {
-            core::array::from_fn(|i| bits(&hashes[l], from + 52 * i, 52))
+            core::array::from_fn(|i| bits(&numbers[l], from + 52 * i, 52))
         })
     };
     let wide = [limbs(0), limbs(52 * LIMBS)];
-    hashes.as_flattened_mut().zeroize();
+    digests.as_flattened_mut().zeroize();
+    numbers.as_flattened_mut().zeroize();
     wide
 }
 
-/// Multiples of the base point, `count` of them, the scalars below 2^256.
-fn base_points<S: Simd>(
-    s: S,
-    points: &mut Points<S>,
-    count: usize,
-    scalar: impl Fn(usize) -> [u64; 4],
-) {
+/// Multiples of the base point by scalars below 2^256.
+fn base_points<S: Simd>(s: S, points: &mut Points<S>, scalars: &[Limbs<S>]) {
     let table = comb::table(s);
-    for v in 0..count.div_ceil(S::LANES) {
-        let mut windows = load_limbs(s, |l| {
-            let i = v * S::LANES + l;
-            comb::windows(&if i < count { scalar(i) } else { [0; 4] })
-        });
-        comb::multiply_edwards(s, table, &windows, points.vector(v));
-        wipe(words_mut(&mut windows));
+    for (v, scalar) in scalars.iter().enumerate() {
+        comb::multiply_edwards(s, table, scalar, points.vector(v));
     }
 }
 

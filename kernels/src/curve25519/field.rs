@@ -23,6 +23,8 @@
 
 use core::ops::{Add, Mul, Sub};
 
+use crate::nist::field::Modulus;
+use crate::nist::inverse::{Moduli, divsteps};
 use crate::simd::Simd;
 use crate::simd::{Plain, words};
 
@@ -77,6 +79,22 @@ const MASK: u64 = (1 << 52) - 1;
 
 /// The limbs of p.
 pub(crate) const MODULUS: [u64; LIMBS] = [MASK - 18, MASK, MASK, MASK, (1 << TOP_BITS) - 1];
+
+/// p, for [`divsteps`].
+#[derive(Clone, Copy)]
+struct Prime;
+
+impl Modulus<LIMBS> for Prime {
+    const VALUE: [u64; LIMBS] = MODULUS;
+}
+
+/// R^−2 mod p for the R = 2^260 of [`divsteps`]: 608^−2.
+const DIVSTEPS_SCALE: [u64; LIMBS] = limbs([
+    0x3fd2_9d6d_eab9_cb82,
+    0x3e67_88dd_4088_27b6,
+    0x31a3_cfc7_44c9_6568,
+    0x1b22_4e01_6b14_90aa,
+]);
 
 /// 2^12·p with limbs of 2^58 or 2^59, so that subtracting up to [`SUBTRAHEND`] leaves none negative.
 const BIAS: [u64; LIMBS] = {
@@ -263,12 +281,23 @@ impl<S: Simd> Factor<S> {
         x
     }
 
-    /// (a^(2^250 − 1), a^11): what the inverse and the square root begin with.
+    /// The inverse, and 0 for 0.
+    #[inline(always)]
+    pub(crate) fn invert(&self) -> Factor<S> {
+        let s = self.s;
+        let moduli = Moduli::all::<S, Prime>(s);
+        // R²/a, below 15·p.
+        let scaled = divsteps::<S, Prime, LIMBS>(s, self.canonical(), &moduli);
+        let scaled = Factor::from_limbs(s, scaled).to_product().carry();
+        (scaled * Factor::splat(s, DIVSTEPS_SCALE)).carry()
+    }
+
+    /// a^((p − 5) / 8) = a^(2^252 − 3), for a square root.
     ///
-    /// The addition chain of D. J. Bernstein's reference implementation: 249 squarings, 10
+    /// The addition chain of D. J. Bernstein's reference implementation: 251 squarings, 11
     /// multiplications.
     #[inline(always)]
-    fn power_250(&self) -> (Factor<S>, Factor<S>) {
+    pub(crate) fn power_for_root(&self) -> Factor<S> {
         let a2 = self.square().carry();
         let a9 = (*self * a2.square_times(2)).carry();
         let a11 = (a9 * a2).carry();
@@ -279,20 +308,7 @@ impl<S: Simd> Factor<S> {
         let b50 = (b40.square_times(10) * b10).carry();
         let b100 = (b50.square_times(50) * b50).carry();
         let b200 = (b100.square_times(100) * b100).carry();
-        ((b200.square_times(50) * b50).carry(), a11)
-    }
-
-    /// a^(p − 2): the inverse, and 0 for 0.
-    #[inline(always)]
-    pub(crate) fn invert(&self) -> Factor<S> {
-        let (b250, a11) = self.power_250();
-        (b250.square_times(5) * a11).carry()
-    }
-
-    /// a^((p − 5) / 8) = a^(2^252 − 3).
-    #[inline(always)]
-    pub(crate) fn power_for_root(&self) -> Factor<S> {
-        let (b250, _) = self.power_250();
+        let b250 = (b200.square_times(50) * b50).carry();
         (b250.square_times(2) * *self).carry()
     }
 

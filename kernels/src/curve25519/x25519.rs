@@ -89,9 +89,9 @@ fn keypair_in_lanes<S: Simd>(s: S, jobs: &mut [KeypairJob<'_>]) {
         let mut fractions = Fractions::new(s);
         for (v, jobs) in group.chunks(S::LANES).enumerate() {
             let scalar = |l: usize| jobs.get(l).map_or([0; 4], |job| clamped(job.secret));
-            let mut windows = load_limbs(s, |l| comb::windows(&scalar(l)));
-            comb::multiply_montgomery(s, table, &windows, fractions.fraction(v));
-            wipe(words_mut(&mut windows));
+            let mut k = load(s, scalar);
+            comb::multiply_montgomery(s, table, &k, fractions.fraction(v));
+            wipe(words_mut(&mut k));
         }
         fractions.divide(s, group.len());
         for (i, job) in group.iter_mut().enumerate() {

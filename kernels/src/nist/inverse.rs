@@ -175,7 +175,7 @@ const fn spread(bits: usize) -> usize {
 
 /// A modulus in every lane, each lane its own.
 #[derive(Clone, Copy)]
-struct Moduli<L, const N: usize> {
+pub(crate) struct Moduli<L, const N: usize> {
     /// n.
     n: [L; N],
     /// −1/n mod 2^52.
@@ -188,7 +188,7 @@ struct Moduli<L, const N: usize> {
 
 impl<L: Copy, const N: usize> Moduli<L, N> {
     #[inline(always)]
-    fn all<S: Simd<Limb = L>, M: Modulus<N>>(s: S) -> Self {
+    pub(crate) fn all<S: Simd<Limb = L>, M: Modulus<N>>(s: S) -> Self {
         let f = Field::<S, M, N>::new(s);
         let pad = &M::PADS[const { spread(bits(&M::VALUE)) + 1 }];
         Self {
@@ -257,7 +257,7 @@ fn in_montgomery_form<S: Simd, M: Modulus<N>, const N: usize>(
 /// f = n; throughout d·g₀ ≡ f·R² and e·g₀ ≡ g·R². In the end g = 0 and f = ±1, so ±d ≡ R²/g₀. Long numbers
 /// are two's complement in 52·N bits.
 #[inline(never)]
-fn divsteps<S: Simd, M: Modulus<N>, const N: usize>(
+pub(crate) fn divsteps<S: Simd, M: Modulus<N>, const N: usize>(
     s: S,
     mut g: [S::Limb; N],
     moduli: &Moduli<S::Limb, N>,

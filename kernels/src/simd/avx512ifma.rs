@@ -100,6 +100,18 @@ impl Simd for Avx512Ifma {
     }
 
     #[inline(always)]
+    fn rotate_right<const BITS: i32>(self, a: __m512i) -> __m512i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm512_ror_epi64::<BITS>(a) }
+    }
+
+    #[inline(always)]
+    fn ternary<const TABLE: i32>(self, a: __m512i, b: __m512i, c: __m512i) -> __m512i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm512_ternarylogic_epi64::<TABLE>(a, b, c) }
+    }
+
+    #[inline(always)]
     fn carry(self, a: __m512i) -> __m512i {
         // SAFETY: `self` proves the features.
         unsafe { _mm512_srli_epi64::<52>(a) }

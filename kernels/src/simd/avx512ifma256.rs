@@ -103,6 +103,18 @@ impl Simd for Avx512Ifma256 {
     }
 
     #[inline(always)]
+    fn rotate_right<const BITS: i32>(self, a: __m256i) -> __m256i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm256_ror_epi64::<BITS>(a) }
+    }
+
+    #[inline(always)]
+    fn ternary<const TABLE: i32>(self, a: __m256i, b: __m256i, c: __m256i) -> __m256i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm256_ternarylogic_epi64::<TABLE>(a, b, c) }
+    }
+
+    #[inline(always)]
     fn carry(self, a: __m256i) -> __m256i {
         // SAFETY: `self` proves the features.
         unsafe { _mm256_srli_epi64::<52>(a) }

@@ -91,6 +91,23 @@ impl<const L: usize> Simd for Portable<L> {
     }
 
     #[inline(always)]
+    fn rotate_right<const BITS: i32>(self, a: Limbs<L>) -> Limbs<L> {
+        each(|l| a.0[l].rotate_right(BITS as u32))
+    }
+
+    #[inline(always)]
+    fn ternary<const TABLE: i32>(self, a: Limbs<L>, b: Limbs<L>, c: Limbs<L>) -> Limbs<L> {
+        each(|l| {
+            (0..8)
+                .filter(|row| TABLE >> row & 1 == 1)
+                .fold(0, |out, row| {
+                    let same = |x: u64, bit: u32| if row >> bit & 1 == 1 { x } else { !x };
+                    out | (same(a.0[l], 2) & same(b.0[l], 1) & same(c.0[l], 0))
+                })
+        })
+    }
+
+    #[inline(always)]
     fn carry(self, a: Limbs<L>) -> Limbs<L> {
         each(|l| a.0[l] >> 52)
     }

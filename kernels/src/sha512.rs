@@ -1,0 +1,305 @@
+//! SHA-512 (FIPS 180-4) of several messages at once, one in each lane.
+
+use sha2::{Digest, Sha512};
+use zeroize::Zeroize;
+
+use crate::nist::field::each;
+use crate::secret::wipe;
+use crate::simd::{Simd, inlined, words, words_mut};
+
+/// Bytes of a digest.
+pub(crate) const DIGEST_BYTES: usize = 64;
+/// Bytes of a block.
+const BLOCK_BYTES: usize = 128;
+/// Bytes after a message: a bit, and its length in bits.
+const TRAILER_BYTES: usize = 1 + 16;
+
+/// A message in three pieces.
+pub(crate) type Message<'a> = [&'a [u8]; 3];
+
+/// The digests of at most as many messages as there are lanes.
+///
+/// Lanes work until the longest message is done, and take twice as long for a block as a message alone
+/// does. So they are used where on average at least two are busy; otherwise each message is hashed on its
+/// own.
+pub(crate) fn hash<S: Simd>(s: S, messages: &[Message<'_>], digests: &mut [[u8; DIGEST_BYTES]]) {
+    debug_assert!(messages.len() <= S::LANES && messages.len() == digests.len());
+    let blocks = |message| (length(message) + TRAILER_BYTES).div_ceil(BLOCK_BYTES);
+    let longest = messages.iter().map(blocks).max().unwrap_or(0);
+    if messages.iter().map(blocks).sum::<usize>() >= 2 * longest {
+        return hash_in_lanes(s, messages, longest, digests);
+    }
+    for (message, digest) in messages.iter().zip(digests) {
+        let mut hash = Sha512::new();
+        message.iter().for_each(|piece| hash.update(piece));
+        *digest = hash.finalize().into();
+    }
+}
+
+fn length(message: &Message<'_>) -> usize {
+    message.iter().map(|piece| piece.len()).sum()
+}
+
+/// [`hash`] in lanes; `longest` is the number of blocks of the longest message.
+fn hash_in_lanes<S: Simd>(
+    s: S,
+    messages: &[Message<'_>],
+    longest: usize,
+    digests: &mut [[u8; DIGEST_BYTES]],
+) {
+    let mut state = [s.zero(); 8];
+    for (lanes, word) in words_mut(&mut state).chunks_mut(S::LANES).zip(INITIAL) {
+        lanes.fill(word);
+    }
+    let mut schedule = [s.zero(); 16];
+    let mut bytes = [0; BLOCK_BYTES];
+    for block in 0..longest {
+        let mut busy = s.zero();
+        for (lane, message) in messages.iter().enumerate() {
+            if !fill(&mut bytes, message, block) {
+                continue;
+            }
+            words_mut(core::slice::from_mut(&mut busy))[lane] = 1;
+            let (words, _) = bytes.as_chunks();
+            for (to, word) in words_mut(&mut schedule)[lane..]
+                .iter_mut()
+                .step_by(S::LANES)
+                .zip(words)
+            {
+                *to = u64::from_be_bytes(*word);
+            }
+        }
+        compress(s, &mut state, &mut schedule, busy);
+    }
+    for (lane, digest) in digests.iter_mut().enumerate() {
+        let (to, _) = digest.as_chunks_mut();
+        for (to, word) in to
+            .iter_mut()
+            .zip(words(&state)[lane..].iter().step_by(S::LANES))
+        {
+            *to = word.to_be_bytes();
+        }
+    }
+    bytes.zeroize();
+    wipe(words_mut(&mut schedule));
+    wipe(words_mut(&mut state));
+}
+
+/// Writes block number `block` of the padded message (section 5.1.2); false where there is none.
+fn fill(bytes: &mut [u8; BLOCK_BYTES], message: &Message<'_>, block: usize) -> bool {
+    let (start, length) = (block * BLOCK_BYTES, length(message));
+    let end = start + BLOCK_BYTES;
+    if start >= length + TRAILER_BYTES {
+        return false;
+    }
+    bytes.fill(0);
+    let mut at = 0;
+    for piece in message {
+        let (from, to) = (at.max(start), (at + piece.len()).min(end));
+        if from < to {
+            bytes[from - start..to - start].copy_from_slice(&piece[from - at..to - at]);
+        }
+        at += piece.len();
+    }
+    if (start..end).contains(&length) {
+        bytes[length - start] = 0x80;
+    }
+    if length + TRAILER_BYTES <= end {
+        bytes[BLOCK_BYTES - 16..].copy_from_slice(&(8 * length as u128).to_be_bytes());
+    }
+    true
+}
+
+/// Section 6.4.2, in the lanes in which `busy` is 1. Spoils the schedule, which holds the message block.
+#[inline(never)]
+fn compress<S: Simd>(s: S, state: &mut [S::Limb; 8], schedule: &mut [S::Limb; 16], busy: S::Limb) {
+    s.enter(inlined(
+        #[inline(always)]
+        move || {
+            // Moved out, so that the closure can be called only once: see `curve25519::convert::Fraction`.
+            let (state, schedule) = (state, schedule);
+            let mut w = *schedule;
+            let mut v = *state;
+            each::<8>(inlined(
+                #[inline(always)]
+                |j| round(s, &mut v, j, w[j], ROUND[j]),
+            ));
+            each::<8>(inlined(
+                #[inline(always)]
+                |j| round(s, &mut v, j, w[8 + j], ROUND[8 + j]),
+            ));
+            for constants in ROUND[16..].chunks_exact(16) {
+                each::<8>(inlined(
+                    #[inline(always)]
+                    |j| round(s, &mut v, j, extend(s, &mut w, j), constants[j]),
+                ));
+                each::<8>(inlined(
+                    #[inline(always)]
+                    |j| round(s, &mut v, j, extend(s, &mut w, 8 + j), constants[8 + j]),
+                ));
+            }
+            let busy = s.any_bit(busy, s.splat(1));
+            each::<8>(inlined(
+                #[inline(always)]
+                |i| state[i] = s.select(busy, s.add(state[i], v[i]), state[i]),
+            ));
+            *schedule = w;
+        },
+    ));
+}
+
+/// Round j of eight. The variables stay where they are; a is `v[(8 − j) mod 8]`, and so on upwards.
+#[inline(always)]
+fn round<S: Simd>(s: S, v: &mut [S::Limb; 8], j: usize, word: S::Limb, constant: u64) {
+    const CHOOSE: i32 = 0xca;
+    const MAJORITY: i32 = 0xe8;
+    let at = |i: usize| (8 + i - j) % 8;
+    let [a, b, c, e, f, g] = [v[at(0)], v[at(1)], v[at(2)], v[at(4)], v[at(5)], v[at(6)]];
+    let sum_1 = xor_3(
+        s,
+        s.rotate_right::<14>(e),
+        s.rotate_right::<18>(e),
+        s.rotate_right::<41>(e),
+    );
+    let sum_0 = xor_3(
+        s,
+        s.rotate_right::<28>(a),
+        s.rotate_right::<34>(a),
+        s.rotate_right::<39>(a),
+    );
+    let input = s.add(s.add(v[at(7)], word), s.splat(constant));
+    let t1 = s.add(s.add(input, s.ternary::<CHOOSE>(e, f, g)), sum_1);
+    let t2 = s.add(sum_0, s.ternary::<MAJORITY>(a, b, c));
+    v[at(3)] = s.add(v[at(3)], t1);
+    v[at(7)] = s.add(t1, t2);
+}
+
+/// The next word of the schedule, in place of the one sixteen before.
+#[inline(always)]
+fn extend<S: Simd>(s: S, w: &mut [S::Limb; 16], j: usize) -> S::Limb {
+    let (old, late) = (w[(j + 1) % 16], w[(j + 14) % 16]);
+    let sigma_0 = xor_3(
+        s,
+        s.rotate_right::<1>(old),
+        s.rotate_right::<8>(old),
+        s.shift_right::<7>(old),
+    );
+    let sigma_1 = xor_3(
+        s,
+        s.rotate_right::<19>(late),
+        s.rotate_right::<61>(late),
+        s.shift_right::<6>(late),
+    );
+    w[j] = s.add(s.add(w[j], sigma_0), s.add(w[(j + 9) % 16], sigma_1));
+    w[j]
+}
+
+#[inline(always)]
+fn xor_3<S: Simd>(s: S, a: S::Limb, b: S::Limb, c: S::Limb) -> S::Limb {
+    s.ternary::<0x96>(a, b, c)
+}
+
+/// Square roots of the first 8 primes (section 5.3.5).
+const INITIAL: [u64; 8] = fractions_of_roots::<2, 8>();
+/// Cube roots of the first 80 primes (section 4.2.3).
+const ROUND: [u64; 80] = fractions_of_roots::<3, 80>();
+
+/// The first 64 bits of the fractional parts of the `DEGREE`th roots of the first primes.
+const fn fractions_of_roots<const DEGREE: usize, const COUNT: usize>() -> [u64; COUNT] {
+    let mut fractions = [0; COUNT];
+    let (mut count, mut candidate) = (0, 2);
+    while count < COUNT {
+        let mut divisor = 2;
+        while candidate % divisor != 0 {
+            divisor += 1;
+        }
+        if divisor == candidate {
+            fractions[count] = fraction_of_root(candidate, DEGREE);
+            count += 1;
+        }
+        candidate += 1;
+    }
+    fractions
+}
+
+/// ⌊p^(1/degree)·2^64⌋ mod 2^64: the largest x with x^degree < p·2^(64·degree), bit by bit.
+const fn fraction_of_root(p: u64, degree: usize) -> u64 {
+    let mut x: u128 = 0;
+    let mut bit = 67;
+    while bit > 0 {
+        bit -= 1;
+        let candidate = x | 1 << bit;
+        let power = power(candidate, degree);
+        if power[degree] < p && power[degree + 1] == 0 {
+            x = candidate;
+        }
+    }
+    x as u64
+}
+
+/// x^degree for x below 2^67 and a degree of at most 3.
+const fn power(x: u128, degree: usize) -> [u64; 5] {
+    let mut power = [1, 0, 0, 0, 0];
+    let mut k = 0;
+    while k < degree {
+        let mut product = [0; 5];
+        let (mut i, mut low_carry, mut high_carry) = (0, 0, 0);
+        while i < 5 {
+            // Word i of the power times the low word, and word i − 1 times the few bits above.
+            let below = if i > 0 { power[i - 1] } else { 0 };
+            let low = power[i] as u128 * (x as u64 as u128) + low_carry;
+            let high = below as u128 * (x >> 64) + high_carry;
+            let sum = (low as u64 as u128) + (high as u64 as u128);
+            product[i] = sum as u64;
+            low_carry = (low >> 64) + (sum >> 64);
+            high_carry = high >> 64;
+            i += 1;
+        }
+        power = product;
+        k += 1;
+    }
+    power
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::{Backend, Kind};
+    use crate::simd::portable::Portable;
+
+    /// Lengths around the ends of blocks, in pieces, next to messages of other lengths.
+    fn check<S: Simd>(s: S) {
+        let text: Vec<u8> = (0..1000_u32).map(|i| (i * i >> 3) as u8).collect();
+        for length in (0..300).chain([383, 384, 640, 1000]) {
+            let messages: Vec<Message<'_>> = (0..S::LANES)
+                .map(|lane| {
+                    let text = &text[..length * (8 - lane % 3) / 8];
+                    let (a, rest) = text.split_at(text.len().min(32));
+                    let (b, c) = rest.split_at(rest.len() * lane / 8);
+                    [a, b, c]
+                })
+                .collect();
+            for count in [1, S::LANES / 2, S::LANES - 1, S::LANES] {
+                let mut digests = vec![[0; DIGEST_BYTES]; count];
+                hash(s, &messages[..count], &mut digests);
+                for (digest, message) in digests.iter().zip(&messages) {
+                    assert_eq!(digest[..], Sha512::digest(message.concat())[..]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn digests_are_those_of_an_independent_crate() {
+        check(Portable::<8>);
+        for backend in Backend::available() {
+            match backend.kind(usize::MAX) {
+                #[cfg(target_arch = "x86_64")]
+                Kind::Avx512Ifma { wide, .. } => check(wide),
+                #[cfg(target_arch = "x86_64")]
+                Kind::Avx512Ifma256(narrow) => check(narrow),
+                Kind::Portable(_) => {}
+            }
+        }
+    }
+}
