@@ -114,13 +114,10 @@ enum Material {
     P384(Pair<48>),
 }
 
-/// A scalar, and what is computed from it once somebody needs that.
+/// A scalar, and the point that belongs to it once somebody needs that.
 pub(crate) struct Pair<const BYTES: usize> {
     pub secret: nist::SecretKey<BYTES>,
-    /// Its point.
     pub public: OnceLock<nist::PublicKey<BYTES>>,
-    /// What its nonces begin with, once it has signed.
-    nonces: OnceLock<nist::nonce::Prefix>,
 }
 
 impl EcKey {
@@ -166,13 +163,7 @@ impl<const BYTES: usize> Pair<BYTES> {
         Ok(Pair {
             secret: nist::SecretKey::from_bytes(secret),
             public: known,
-            nonces: OnceLock::new(),
         })
-    }
-
-    pub(crate) fn nonces(&self) -> &nist::nonce::Prefix {
-        self.nonces
-            .get_or_init(|| nist::nonce::Prefix::new(&self.secret))
     }
 }
 

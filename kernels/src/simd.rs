@@ -27,6 +27,9 @@ pub(crate) mod portable;
 /// The implementor must be a plain vector of `u64`, at most 64-byte aligned.
 pub(crate) unsafe trait Plain: Copy + 'static {}
 
+/// Lanes of the widest backend.
+pub(crate) const MAX_LANES: usize = 8;
+
 /// One backend's lanes. See the module documentation.
 #[allow(dead_code, reason = "each algorithm uses its part")]
 pub(crate) trait Simd: Copy + 'static {

@@ -7,6 +7,7 @@ mod nist {
     mod common;
     mod differential;
     mod inputs;
+    mod nonces;
     mod rfc6979;
     mod wycheproof;
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use lockstep_engine::{Declined, Engine, Request, Response};
+use lockstep_engine::{Declined, Engine};
 
 use super::measure::{self, Figure, Quiet, Slice};
 use super::subject::{Operation, Stock, Subject};

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use lockstep_kernels::backend::Backend;
+use lockstep_kernels::nist::nonce::{self, HedgedJob};
 use lockstep_kernels::nist::{
     EcdhJob, Error, KeypairJob, PublicKey, SecretKey, SignJob, Signature, VerifyJob, WIDE_BYTES,
     Wide, p256, p384,
@@ -71,10 +72,13 @@ impl Cpu {
         answers(jobs, read, |inputs: &[ToSign<'_, BYTES>]| {
             let hedged = |inputs: &[&ToSign<'_, BYTES>]| {
                 let random = random(inputs.len())?;
-                let nonce = |((pair, digest), random): (&&ToSign<'_, BYTES>, _)| {
-                    pair.nonces().hedged(random, digest)
-                };
-                Some(inputs.iter().zip(random.iter()).map(nonce).collect())
+                let mut lanes: Vec<_> = inputs
+                    .iter()
+                    .zip(random.iter())
+                    .map(|((pair, digest), random)| HedgedJob::new(&pair.secret, random, digest))
+                    .collect();
+                nonce::hedged_batch(self.backend, &mut lanes);
+                lanes.into_iter().map(|lane| lane.result).collect()
             };
             let signed = sign::<C, BYTES>(self.backend, inputs, hedged);
             self.checked::<C, BYTES>(inputs, signed)

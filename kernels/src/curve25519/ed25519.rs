@@ -16,18 +16,16 @@ use super::convert::{Limbs, bits, bytes_of, load, load_limbs, store, words_of};
 use super::field::{Factor, LIMBS, invert_all};
 use super::scalar::{self, Wide};
 use crate::backend::{Backend, dispatch};
+use crate::fault;
 use crate::nist::field::Field;
 use crate::secret::{secret_bytes, wipe};
 use crate::sha512::{self, DIGEST_BYTES, Message};
-use crate::simd::{Simd, inlined, words, words_mut};
+use crate::simd::{MAX_LANES, Simd, inlined, words, words_mut};
 
 /// Bytes of a seed and of a public key.
 pub const BYTES: usize = 32;
 /// Bytes of a signature.
 pub const SIGNATURE_BYTES: usize = 64;
-
-/// Lanes of the widest backend.
-const MAX_LANES: usize = 8;
 
 secret_bytes!(
     /// What RFC 8032 calls the private key: 32 uniformly random bytes.
@@ -196,7 +194,7 @@ fn keypair_in_lanes<S: Simd>(s: S, jobs: &mut [KeypairJob<'_>]) {
 }
 
 fn sign_in_lanes<S: Simd>(s: S, jobs: &mut [SignJob<'_>]) {
-    for group in jobs.chunks_mut(VECTORS * S::LANES) {
+    for (number, group) in jobs.chunks_mut(VECTORS * S::LANES).enumerate() {
         let zero = [s.zero(); LIMBS];
         // r.
         let mut nonces = [zero; VECTORS];
@@ -221,6 +219,9 @@ fn sign_in_lanes<S: Simd>(s: S, jobs: &mut [SignJob<'_>]) {
             let mut a = load(s, scalar);
             let mut sum = zero;
             scalar::multiply_add(s, &k, &a, &nonces[v], &mut sum);
+            fault::begin_chunk((number * VECTORS + v) * S::LANES);
+            let words = words_mut(&mut sum);
+            fault::touch(fault::Point::Recombined, words, S::LANES, fault::request);
             for (l, job) in jobs.iter_mut().enumerate() {
                 let mut signature = [0; SIGNATURE_BYTES];
                 signature[..BYTES].copy_from_slice(&encoded[l]);

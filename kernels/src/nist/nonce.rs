@@ -3,12 +3,16 @@
 //! [`hedged`] is what a server should use: safe while *either* the randomness or the digest of the key
 //! is secret and fresh. [`rfc6979`] has no randomness at all; it is there for test vectors.
 
-use core::fmt;
-
 use sha2::{Digest, Sha512};
-use zeroize::{Zeroize, ZeroizeOnDrop};
+use zeroize::Zeroize;
 
 use super::types::{SecretKey, WIDE_BYTES, Wide};
+use crate::backend::{Backend, dispatch};
+use crate::sha512::{self, DIGEST_BYTES, Message};
+use crate::simd::{MAX_LANES, Simd};
+
+/// Bytes of a block of SHA-512.
+const BLOCK_BYTES: usize = 128;
 
 /// Bytes of randomness that [`hedged`] takes.
 pub const RANDOM_BYTES: usize = 32;
@@ -23,48 +27,79 @@ pub fn hedged<const BYTES: usize>(
     random: &[u8; RANDOM_BYTES],
     digest: &[u8],
 ) -> Wide {
-    Prefix::new(key).hedged(random, digest)
+    let mut block = key_block(key);
+    let mut hash = Sha512::new();
+    hash.update(block);
+    block.zeroize();
+    hash.update(random);
+    hash.update(digest);
+    let mut output = hash.finalize();
+    let wide = Wide(output[..].try_into().expect("64 bytes"));
+    output.zeroize();
+    const { assert!(WIDE_BYTES == DIGEST_BYTES) };
+    wide
 }
 
-/// What all hedged nonces of one key begin with: SHA-512 after the key's block. It is as secret as the
-/// key, is wiped when dropped and never printed.
-#[derive(Clone)]
-pub struct Prefix(Sha512);
+/// A nonce to make by [`hedged_batch`].
+#[derive(Debug)]
+pub struct HedgedJob<'a, const BYTES: usize> {
+    /// d.
+    pub key: &'a SecretKey<BYTES>,
+    /// Fresh, if all is well.
+    pub random: &'a [u8; RANDOM_BYTES],
+    /// What is to be signed.
+    pub digest: &'a [u8],
+    /// Left here by `hedged_batch`.
+    pub result: Option<Wide>,
+}
 
-/// The hash wipes its state: its feature `zeroize` is on.
-const _: () = {
-    const fn is_wiped<T: ZeroizeOnDrop>() {}
-    is_wiped::<Sha512>();
-};
-
-impl Prefix {
-    /// Hashes the key's block.
-    pub fn new<const BYTES: usize>(key: &SecretKey<BYTES>) -> Self {
-        let mut block = [0; 128];
-        block[..BYTES].copy_from_slice(key.as_bytes());
-        let mut hash = Sha512::new();
-        hash.update(block);
-        block.zeroize();
-        Self(hash)
-    }
-
-    /// [`hedged`] with this key.
-    pub fn hedged(&self, random: &[u8; RANDOM_BYTES], digest: &[u8]) -> Wide {
-        let mut hash = self.0.clone();
-        hash.update(random);
-        hash.update(digest);
-        let mut output = hash.finalize();
-        let wide = Wide(output[..].try_into().expect("64 bytes"));
-        output.zeroize();
-        const { assert!(WIDE_BYTES == 64) };
-        wide
+impl<'a, const BYTES: usize> HedgedJob<'a, BYTES> {
+    /// A job without result.
+    pub fn new(
+        key: &'a SecretKey<BYTES>,
+        random: &'a [u8; RANDOM_BYTES],
+        digest: &'a [u8],
+    ) -> Self {
+        Self {
+            key,
+            random,
+            digest,
+            result: None,
+        }
     }
 }
 
-impl fmt::Debug for Prefix {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Prefix([redacted])")
+/// [`hedged`] for many requests, hashed side by side.
+pub fn hedged_batch<const BYTES: usize>(backend: Backend, jobs: &mut [HedgedJob<'_, BYTES>]) {
+    dispatch!(backend, jobs, hedged_in_lanes);
+}
+
+fn hedged_in_lanes<S: Simd, const BYTES: usize>(s: S, jobs: &mut [HedgedJob<'_, BYTES>]) {
+    let mut blocks = [[0; BLOCK_BYTES]; MAX_LANES];
+    let mut digests = [[0; DIGEST_BYTES]; MAX_LANES];
+    for jobs in jobs.chunks_mut(S::LANES) {
+        for (block, job) in blocks.iter_mut().zip(&*jobs) {
+            *block = key_block(job.key);
+        }
+        let mut messages: [Message<'_>; MAX_LANES] = [[&[]; 3]; MAX_LANES];
+        for ((message, block), job) in messages.iter_mut().zip(&blocks).zip(&*jobs) {
+            *message = [block, job.random, job.digest];
+        }
+        let count = jobs.len();
+        sha512::hash(s, &messages[..count], &mut digests[..count]);
+        for (job, digest) in jobs.iter_mut().zip(&digests) {
+            job.result = Some(Wide(*digest));
+        }
     }
+    blocks.as_flattened_mut().zeroize();
+    digests.as_flattened_mut().zeroize();
+}
+
+/// The key, in a block of its own.
+fn key_block<const BYTES: usize>(key: &SecretKey<BYTES>) -> [u8; BLOCK_BYTES] {
+    let mut block = [0; BLOCK_BYTES];
+    block[..BYTES].copy_from_slice(key.as_bytes());
+    block
 }
 
 /// A curve of RFC 6979: its order, big-endian.
