@@ -29,87 +29,75 @@ pub(super) fn digits(scalar: &[u64; 4]) -> [u64; DIGITS] {
 
 /// What is to be checked in each lane.
 pub(super) struct Equation<'a, S: Simd> {
-    /// The y-coordinate of the public key A, below 2^255.
-    pub(super) y: &'a Limbs<S>,
-    /// The sign of its x-coordinate: 0 or 1.
-    pub(super) sign: S::Limb,
+    /// −A, for the public key A.
+    pub(super) minus_a: &'a Point<S>,
     /// The digits of the hash k.
     pub(super) k: &'a [S::Limb; DIGITS],
     /// The signature's second half S, below 2^256.
     pub(super) second: &'a Limbs<S>,
-    /// Becomes X, Y and Z of S·B − k·A, fit to be multiplied.
-    pub(super) out: [&'a mut Limbs<S>; 3],
-    /// Becomes 1 where there is a point A, else 0.
-    pub(super) valid: &'a mut S::Limb,
 }
 
-/// S·B − k·A: 64 windows of four doublings and an addition, then the comb.
+/// X, Y and Z of S·B − k·A, fit to be multiplied: 64 windows of four doublings and an addition, then the
+/// comb.
+pub(super) fn combine<S: Simd>(s: S, table: &[Place], equation: &Equation<'_, S>) -> [Limbs<S>; 3] {
+    let one = equation.minus_a.to_cached();
+    let mut multiples = [one; 8];
+    let mut last = *equation.minus_a;
+    for multiple in &mut multiples[1..] {
+        last.add_assign(&one);
+        *multiple = last.to_cached();
+    }
+    let mut point = Point::neutral(s);
+    for digit in equation.k.iter().rev() {
+        point.double_assign(4);
+        add_digit(s, &mut point, &multiples, *digit);
+    }
+    add_multiple(s, &point, table, equation.second)
+}
+
+/// −A and 1 for each of `P` vectors of public keys, given as y, below 2^255, and the sign of x, 0 or 1; 0 and a point
+/// that does not matter in the lanes where there is no point.
+pub(super) fn minus_points<S: Simd, const P: usize>(
+    s: S,
+    y: &[Limbs<S>; P],
+    sign: &[S::Limb; P],
+) -> ([Point<S>; P], [S::Limb; P]) {
+    let mut points = [Point::neutral(s); P];
+    let y = y.map(|y| Factor::from_limbs(s, y));
+    let (x, found) = x_of(s, &y);
+    for (i, point) in points.iter_mut().enumerate() {
+        *point = minus_point(s, &x[i], &y[i], sign[i]);
+    }
+    (points, found)
+}
+
+/// −(±x, y), for the sign of the public key.
 #[inline(never)]
-pub(super) fn combine<S: Simd>(s: S, table: &[Place], equation: Equation<'_, S>) {
+fn minus_point<S: Simd>(s: S, x: &Factor<S>, y: &Factor<S>, sign: S::Limb) -> Point<S> {
+    s.enter(
+        #[inline(always)]
+        || {
+            let y = y.to_product().carry();
+            let parity = s.and(x.canonical()[0], s.splat(1));
+            let minus_x = (Factor::splat(s, [0; LIMBS]).to_product() - x.to_product()).carry();
+            Point::new(s, &Factor::select(s.equal(parity, sign), &minus_x, x), &y)
+        },
+    )
+}
+
+/// Adds the multiple that the digit names.
+#[inline(never)]
+fn add_digit<S: Simd>(s: S, point: &mut Point<S>, multiples: &[Cached<S>; 8], digit: S::Limb) {
     s.enter(inlined(
         #[inline(always)]
         move || {
-            let Equation {
-                y,
-                sign,
-                k,
-                second,
-                out,
-                valid,
-            } = equation;
-            let minus_a = minus_point(s, y, sign, valid);
-            let multiples = multiples(s, &minus_a);
-            let mut point = Point::neutral(s);
-            for digit in k.iter().rev() {
-                for _ in 0..4 {
-                    point = point.double();
-                }
-                let negative = s.any_bit(*digit, s.splat(NEGATIVE));
-                point = point.add_cached(&look_up(s, &multiples, *digit), negative);
+            let point = point;
+            let absolute = s.and(digit, s.splat(NEGATIVE - 1));
+            let mut found = Cached::neutral(s);
+            for (i, multiple) in (1_u64..).zip(multiples) {
+                found = Cached::select(s.equal(absolute, s.splat(i)), multiple, &found);
             }
-            let point = add_multiple(s, point, table, second);
-            let [x, y, z] = out;
-            *x = point.x.carry().limbs();
-            *y = point.y.carry().limbs();
-            *z = point.z.carry().limbs();
+            *point = point.add_cached(&found, s.any_bit(digit, s.splat(NEGATIVE)));
         },
     ));
-}
-
-/// −A for the public key A; where there is none, a point that does not matter.
-#[inline(always)]
-fn minus_point<S: Simd>(s: S, y: &Limbs<S>, sign: S::Limb, valid: &mut S::Limb) -> Point<S> {
-    let y = Factor::from_limbs(s, *y);
-    let (x, found) = x_of(s, &y);
-    *valid = found;
-    let parity = s.and(x.canonical()[0], s.splat(1));
-    let same_sign = s.equal(parity, sign);
-    let minus_x = (Factor::splat(s, [0; LIMBS]).to_product() - x.to_product()).carry();
-    let y = y.to_product().carry();
-    Point::new(s, &Factor::select(same_sign, &minus_x, &x), &y)
-}
-
-/// 1, 2, … 8 times the point.
-#[inline(always)]
-fn multiples<S: Simd>(s: S, point: &Point<S>) -> [Cached<S>; 8] {
-    let one = point.cached(s);
-    let mut multiples = [one; 8];
-    let mut last = *point;
-    let plus = s.any_bit(s.zero(), s.zero());
-    for multiple in &mut multiples[1..] {
-        last = last.add_cached(&one, plus);
-        *multiple = last.cached(s);
-    }
-    multiples
-}
-
-/// The multiple that the digit's absolute value names.
-#[inline(always)]
-fn look_up<S: Simd>(s: S, multiples: &[Cached<S>; 8], digit: S::Limb) -> Cached<S> {
-    let digit = s.and(digit, s.splat(NEGATIVE - 1));
-    let mut found = Cached::neutral(s);
-    for (i, multiple) in (1_u64..).zip(multiples) {
-        found = Cached::select(s.equal(digit, s.splat(i)), multiple, &found);
-    }
-    found
 }

@@ -7,15 +7,14 @@
 
 use std::sync::OnceLock;
 
-use super::convert::{Fraction, Limbs, lane};
-use super::edwards::{Affine, Point};
+use super::convert::Limbs;
+use super::edwards::{Affine, Point, scaled};
 use super::field::{Factor, LIMBS, each, invert_all};
 use super::scalar::Order;
 use crate::nist::field::{Field, Modulus, Tight};
 use crate::nist::multiple::{FIXED_ENTRIES, FIXED_WINDOW, digit, look_up_shared};
 use crate::secret::wipe;
-use crate::simd::Simd;
-use crate::simd::{inlined, words_mut};
+use crate::simd::{Simd, inlined, words, words_mut};
 
 /// Digits of a scalar: 37·7 = 259 bits.
 const PLACES: usize = 37;
@@ -45,86 +44,36 @@ fn odd<S: Simd>(s: S, scalar: &Limbs<S>) -> Limbs<S> {
     odd
 }
 
-/// The x-coordinate on Montgomery's curve of the scalar times the base point: `fraction`.
-///
-/// u = (1 + y) / (1 − y) = (Z + Y) / (Z − Y) (RFC 7748, section 4.1). Both parts are fit to be
-/// multiplied.
+/// The scalar, below 2^256, times the base point as X, Y and Z, fit to be multiplied.
+pub(super) fn multiply<S: Simd>(s: S, table: &[Place], scalar: &Limbs<S>) -> [Limbs<S>; 3] {
+    add_multiple(s, &Point::neutral(s), table, scalar)
+}
+
+/// `point` and the scalar, below 2^256, times the base point as X, Y and Z, fit to be multiplied.
 #[inline(never)]
-pub(super) fn multiply_montgomery<S: Simd>(
-    s: S,
-    table: &[Place],
-    scalar: &Limbs<S>,
-    fraction: Fraction<'_, S>,
-) {
-    s.enter(inlined(
-        #[inline(always)]
-        move || {
-            let Fraction {
-                numerator,
-                denominator,
-            } = fraction;
-            let point = multiply(s, table, scalar);
-            *numerator = (point.z + point.y).carry().limbs();
-            *denominator = (point.z - point.y).carry().limbs();
-        },
-    ))
-}
-
-/// The scalar times the base point as X, Y and Z, fit to be multiplied.
-#[inline(never)]
-pub(super) fn multiply_edwards<S: Simd>(
-    s: S,
-    table: &[Place],
-    scalar: &Limbs<S>,
-    out: [&mut Limbs<S>; 3],
-) {
-    s.enter(inlined(
-        #[inline(always)]
-        move || {
-            let [x, y, z] = out;
-            let point = multiply(s, table, scalar);
-            *x = point.x.carry().limbs();
-            *y = point.y.carry().limbs();
-            *z = point.z.carry().limbs();
-        },
-    ))
-}
-
-#[inline(always)]
-fn multiply<S: Simd>(s: S, table: &[Place], scalar: &Limbs<S>) -> Point<S> {
-    let mut k = odd(s, scalar);
-    let (entry, negative) = look_up(s, &table[0], &k, 0);
-    let first = Point::from_affine(s, &entry, negative);
-    let point = add_places(s, first, table, &k, 1);
-    wipe(words_mut(&mut k));
-    point
-}
-
-/// `point` and the scalar, below 2^256, times the base point.
-#[inline(always)]
 pub(super) fn add_multiple<S: Simd>(
     s: S,
-    point: Point<S>,
+    point: &Point<S>,
     table: &[Place],
     scalar: &Limbs<S>,
-) -> Point<S> {
-    add_places(s, point, table, &odd(s, scalar), 0)
-}
-
-/// `point` and the places from `from` on of k times the base point.
-#[inline(always)]
-fn add_places<S: Simd>(
-    s: S,
-    mut point: Point<S>,
-    table: &[Place],
-    k: &Limbs<S>,
-    from: usize,
-) -> Point<S> {
-    for (j, place) in table.iter().enumerate().skip(from) {
-        let (entry, negative) = look_up(s, place, k, j);
-        point = point.add_affine(&entry, negative);
-    }
-    point
+) -> [Limbs<S>; 3] {
+    let mut sum = [[s.zero(); LIMBS]; 3];
+    let out = &mut sum;
+    s.enter(inlined(
+        #[inline(always)]
+        move || {
+            let out = out;
+            let mut k = odd(s, scalar);
+            let mut point = *point;
+            for (j, place) in table.iter().enumerate() {
+                let (entry, negative) = look_up(s, place, &k, j);
+                point = point.add_affine(&entry, negative);
+            }
+            *out = point.carried();
+            wipe(words_mut(&mut k));
+        },
+    ));
+    sum
 }
 
 /// The entry of digit `j` of k, and the lanes where it is to be subtracted.
@@ -142,72 +91,54 @@ fn look_up<S: Simd>(s: S, place: &Place, k: &Limbs<S>, j: usize) -> (Affine<S>, 
 }
 
 /// Computes the table: lanes are places here, vector by vector.
-#[inline(never)]
 fn build<S: Simd>(s: S) -> Box<[Place]> {
-    let table = vec![Place([[0; FIXED_ENTRIES]; ENTRY]); PLACES];
-    s.enter(inlined(
-        #[inline(always)]
-        move || {
-            let mut table = table;
-            let vectors = PLACES.div_ceil(S::LANES);
-            let count = vectors * FIXED_ENTRIES;
-            let zero = [s.zero(); LIMBS];
-            let (mut x, mut y) = (vec![zero; count], vec![zero; count]);
-            let (mut z, mut running) = (vec![zero; count], vec![zero; count]);
-            let place_points = place_points(s, vectors);
-            for (v, [x0, y0]) in place_points.iter().enumerate() {
-                let mut point =
-                    Point::new(s, &Factor::from_limbs(s, *x0), &Factor::from_limbs(s, *y0));
-                let twice = point.double().cached(s);
-                let plus = s.any_bit(s.zero(), s.zero());
-                for i in v * FIXED_ENTRIES..(v + 1) * FIXED_ENTRIES {
-                    x[i] = point.x.carry().limbs();
-                    y[i] = point.y.carry().limbs();
-                    z[i] = point.z.carry().limbs();
-                    point = point.add_cached(&twice, plus);
-                }
+    let mut table = vec![Place([[0; FIXED_ENTRIES]; ENTRY]); PLACES];
+    let mut base = Point::base(s);
+    for places in table.chunks_mut(S::LANES) {
+        // Lane l: 128^l·base.
+        let mut bases = [[s.zero(); LIMBS]; 2];
+        for l in 0..places.len() {
+            let [point] = affine(s, [base]);
+            let to = words_mut(bases.as_flattened_mut());
+            for (i, word) in words(point.as_flattened())
+                .iter()
+                .enumerate()
+                .step_by(S::LANES)
+            {
+                to[i + l] = *word;
             }
-            invert_all(s, &mut z, &mut running);
-            for i in 0..count {
-                let inverse = Factor::from_limbs(s, z[i]);
-                let x = (Factor::from_limbs(s, x[i]) * inverse).carry();
-                let y = (Factor::from_limbs(s, y[i]) * inverse).carry();
-                let coordinates = Affine::limbs(s, &x, &y);
-                let (vector, entry) = (i / FIXED_ENTRIES, i % FIXED_ENTRIES);
-                for (c, limbs) in coordinates.iter().enumerate() {
-                    for (l, place) in table[vector * S::LANES..]
-                        .iter_mut()
-                        .take(S::LANES)
-                        .enumerate()
-                    {
-                        for (k, limb) in lane::<S, LIMBS>(limbs, l).into_iter().enumerate() {
-                            place.0[c * LIMBS + k][entry] = limb;
-                        }
-                    }
-                }
-            }
-            table.into_boxed_slice()
-        },
-    ))
-}
-
-/// The coordinates of 128^j·B in lane j mod `LANES` of vector j / `LANES`; unused lanes repeat the last.
-#[inline(always)]
-fn place_points<S: Simd>(s: S, vectors: usize) -> Vec<[Limbs<S>; 2]> {
-    let mut places = vec![[[s.zero(); LIMBS]; 2]; vectors];
-    let mut point = Point::base(s);
-    for j in 0..vectors * S::LANES {
-        let inverse = point.z.carry().invert();
-        for (c, coordinate) in [point.x, point.y].into_iter().enumerate() {
-            let limbs = (coordinate.carry() * inverse).carry().canonical();
-            let all = words_mut(&mut places[j / S::LANES][c]);
-            for (k, limb) in lane::<S, LIMBS>(&limbs, 0).into_iter().enumerate() {
-                all[S::LANES * k + j % S::LANES] = limb;
-            }
+            base.double_assign(FIXED_WINDOW);
         }
-        for _ in 0..FIXED_WINDOW {
-            point = point.double();
+        let mut point = Point::from_limbs(s, &bases);
+        let mut twice = point;
+        twice.double_assign(1);
+        let twice = twice.to_cached();
+        let mut odd = [point; FIXED_ENTRIES];
+        for entry in &mut odd {
+            *entry = point;
+            point.add_assign(&twice);
+        }
+        for (entry, [x, y]) in affine(s, odd).iter().enumerate() {
+            let coordinates = Affine::limbs(s, x, y);
+            let limbs = words(coordinates.as_flattened()).chunks(S::LANES);
+            for (limb, lanes) in limbs.enumerate() {
+                for (place, word) in places.iter_mut().zip(lanes) {
+                    place.0[limb][entry] = *word;
+                }
+            }
         }
     }
-    places
+    table.into_boxed_slice()
+}
+
+/// x and y of points.
+fn affine<S: Simd, const COUNT: usize>(s: S, points: [Point<S>; COUNT]) -> [[Limbs<S>; 2]; COUNT] {
+    let factors = points.map(|point| point.factors());
+    let mut inverses = factors.map(|[_, _, z]| z);
+    invert_all(s, &mut inverses, &mut [[s.zero(); LIMBS]; COUNT]);
+    let mut affine = [[[s.zero(); LIMBS]; 2]; COUNT];
+    for (i, [x, y, _]) in factors.iter().enumerate() {
+        affine[i] = scaled(s, x, y, &inverses[i]);
+    }
+    affine
 }

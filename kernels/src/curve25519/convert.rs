@@ -7,15 +7,6 @@ use crate::simd::{words, words_mut};
 /// `N` limb vectors.
 pub(crate) type Limbs<S, const N: usize = LIMBS> = [<S as crate::simd::Simd>::Limb; N];
 
-/// Where a result goes that is still to be divided.
-///
-/// Moved into the closure that computes it, which is thereby one that can be called only once: such
-/// a closure is inlined where `enter` calls it, and others are reached through a shim that is not.
-pub(crate) struct Fraction<'a, S: Simd> {
-    pub(crate) numerator: &'a mut Limbs<S>,
-    pub(crate) denominator: &'a mut Limbs<S>,
-}
-
 const MASK: u64 = (1 << 52) - 1;
 
 /// The little-endian words of a string of 32 bytes.

@@ -10,10 +10,11 @@ use zeroize::Zeroize;
 
 use super::Error;
 use super::batch::VECTORS;
-use super::check::{Equation, combine, digits};
+use super::check::{Equation, combine, digits, minus_points};
 use super::comb;
 use super::convert::{Limbs, bits, bytes_of, load, load_limbs, store, words_of};
-use super::field::{Factor, LIMBS, invert_all};
+use super::edwards::scaled;
+use super::field::{LIMBS, invert_all};
 use super::scalar::{self, Wide};
 use crate::backend::{Backend, dispatch};
 use crate::fault;
@@ -195,13 +196,12 @@ fn keypair_in_lanes<S: Simd>(s: S, jobs: &mut [KeypairJob<'_>]) {
 
 fn sign_in_lanes<S: Simd>(s: S, jobs: &mut [SignJob<'_>]) {
     for (number, group) in jobs.chunks_mut(VECTORS * S::LANES).enumerate() {
-        let zero = [s.zero(); LIMBS];
         // r.
-        let mut nonces = [zero; VECTORS];
+        let mut nonces = [[s.zero(); LIMBS]; VECTORS];
         for (r, jobs) in nonces.iter_mut().zip(group.chunks(S::LANES)) {
             let message = |l: usize| [&jobs[l].key.prefix[..], jobs[l].message, &[]];
             let mut wide = hash_lanes(s, jobs.len(), message);
-            scalar::reduce(s, &wide, r);
+            *r = scalar::reduce(s, &wide);
             wipe(words_mut(wide.as_flattened_mut()));
         }
         let count = group.len().div_ceil(S::LANES);
@@ -217,8 +217,7 @@ fn sign_in_lanes<S: Simd>(s: S, jobs: &mut [SignJob<'_>]) {
             let k = hash_lanes(s, jobs.len(), message);
             let scalar = |l: usize| jobs.get(l).map_or([0; 4], |job| words_of(&job.key.scalar));
             let mut a = load(s, scalar);
-            let mut sum = zero;
-            scalar::multiply_add(s, &k, &a, &nonces[v], &mut sum);
+            let mut sum = scalar::multiply_add(s, &k, &a, &nonces[v]);
             fault::begin_chunk((number * VECTORS + v) * S::LANES);
             let words = words_mut(&mut sum);
             fault::touch(fault::Point::Recombined, words, S::LANES, fault::request);
@@ -242,30 +241,36 @@ fn verify_in_lanes<S: Simd>(s: S, jobs: &mut [VerifyJob<'_>]) {
         let mut points = Points::new(s);
         let mut valid = [s.zero(); VECTORS];
         let mut too_large = valid;
-        for (v, jobs) in group.chunks(S::LANES).enumerate() {
-            let message = |l: usize| [&jobs[l].signature[..BYTES], jobs[l].key, jobs[l].message];
-            let k = hash_lanes(s, jobs.len(), message);
-            let mut reduced = [s.zero(); LIMBS];
-            scalar::reduce(s, &k, &mut reduced);
-            let k = load_limbs(s, |l| digits(&store::<S>(&reduced, l)));
-            let key = |l: usize| jobs.get(l).map_or([0; 4], |job| words_of(job.key));
-            let y = load(s, |l| {
-                let [a, b, c, d] = key(l);
-                [a, b, c, d & (u64::MAX >> 1)]
+        for (pair, jobs) in group.chunks(2 * S::LANES).enumerate() {
+            let key = |i: usize| jobs.get(i).map_or([0; 4], |job| words_of(job.key));
+            let y = [0, S::LANES].map(|first| {
+                load(s, |l| {
+                    let [a, b, c, d] = key(first + l);
+                    [a, b, c, d & (u64::MAX >> 1)]
+                })
             });
-            let [sign] = load_limbs(s, |l| [key(l)[3] >> 63]);
-            let second = |l: usize| jobs.get(l).map_or([0; 4], |job| second_half(job.signature));
-            let second = load(s, second);
-            too_large[v] = is_too_large(s, &second);
-            let equation = Equation {
-                y: &y,
-                sign,
-                k: &k,
-                second: &second,
-                out: points.vector(v),
-                valid: &mut valid[v],
-            };
-            combine(s, table, equation);
+            let sign = [0, S::LANES].map(|first| {
+                let [sign] = load_limbs(s, |l| [key(first + l)[3] >> 63]);
+                sign
+            });
+            let (minus_a, found) = minus_points(s, &y, &sign);
+            for (half, jobs) in jobs.chunks(S::LANES).enumerate() {
+                let v = 2 * pair + half;
+                let message =
+                    |l: usize| [&jobs[l].signature[..BYTES], jobs[l].key, jobs[l].message];
+                let k = scalar::reduce(s, &hash_lanes(s, jobs.len(), message));
+                let second = load(s, |l| {
+                    jobs.get(l).map_or([0; 4], |job| second_half(job.signature))
+                });
+                valid[v] = found[half];
+                too_large[v] = is_too_large(s, &second);
+                let equation = Equation {
+                    minus_a: &minus_a[half],
+                    k: &load_limbs(s, |l| digits(&store::<S>(&k, l))),
+                    second: &second,
+                };
+                points.set(v, combine(s, table, &equation));
+            }
         }
         points.divide(s, group.len());
         for (i, job) in group.iter_mut().enumerate() {
@@ -351,7 +356,7 @@ fn hash_lanes<'a, S: Simd>(s: S, count: usize, message: impl Fn(usize) -> Messag
 fn base_points<S: Simd>(s: S, points: &mut Points<S>, scalars: &[Limbs<S>]) {
     let table = comb::table(s);
     for (v, scalar) in scalars.iter().enumerate() {
-        comb::multiply_edwards(s, table, scalar, points.vector(v));
+        points.set(v, comb::multiply(s, table, scalar));
     }
 }
 
@@ -374,13 +379,17 @@ impl<S: Simd> Points<S> {
         }
     }
 
-    fn vector(&mut self, v: usize) -> [&mut Limbs<S>; 3] {
-        [&mut self.x[v], &mut self.y[v], &mut self.z[v]]
+    fn set(&mut self, v: usize, [x, y, z]: [Limbs<S>; 3]) {
+        (self.x[v], self.y[v], self.z[v]) = (x, y, z);
     }
 
     /// Makes the points of the first `count` requests affine.
     fn divide(&mut self, s: S, count: usize) {
-        affine(s, self, count.div_ceil(S::LANES));
+        let vectors = count.div_ceil(S::LANES);
+        invert_all(s, &mut self.z[..vectors], &mut self.running[..vectors]);
+        for v in 0..vectors {
+            [self.x[v], self.y[v]] = scaled(s, &self.x[v], &self.y[v], &self.z[v]);
+        }
     }
 
     /// The encoding of point `i` (RFC 8032, section 5.1.2): y, and the parity of x in the top bit.
@@ -399,22 +408,4 @@ impl<S: Simd> Drop for Points<S> {
             wipe(words_mut(limbs.as_flattened_mut()));
         }
     }
-}
-
-/// X and Y of the first `vectors` become canonical x and y.
-#[inline(never)]
-fn affine<S: Simd>(s: S, points: &mut Points<S>, vectors: usize) {
-    s.enter(inlined(
-        #[inline(always)]
-        move || {
-            let points = points;
-            invert_all(s, &mut points.z[..vectors], &mut points.running[..vectors]);
-            for v in 0..vectors {
-                let inverse = Factor::from_limbs(s, points.z[v]);
-                let (x, y) = (points.x[v], points.y[v]);
-                points.x[v] = (Factor::from_limbs(s, x) * inverse).carry().canonical();
-                points.y[v] = (Factor::from_limbs(s, y) * inverse).carry().canonical();
-            }
-        },
-    ));
 }

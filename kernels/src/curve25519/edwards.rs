@@ -6,8 +6,8 @@
 //! curve is an exception, so there is nothing to branch on.
 
 use super::convert::Limbs;
-use super::field::{Factor, LIMBS, ONE, Product, limbs};
-use crate::simd::Simd;
+use super::field::{Factor, LIMBS, ONE, Product, limbs, powers_for_root};
+use crate::simd::{Simd, inlined};
 
 /// d = −121665 / 121666.
 const D: [u64; LIMBS] = limbs([
@@ -23,14 +23,6 @@ const D2: [u64; LIMBS] = limbs([
     0x00e0_149a_8283_b156,
     0x198e_80f2_eef3_d130,
     0x2406_d9dc_56df_fce7,
-]);
-
-/// 1 / d.
-const D_INVERSE: [u64; LIMBS] = limbs([
-    0x25e0_f276_cdc9_f843,
-    0x0b5d_d698_4279_542e,
-    0x2b16_2114_cdb9_cf66,
-    0x4090_7ed2_14d5_ce43,
 ]);
 
 /// A square root of −1: 2^((p − 1) / 4).
@@ -95,32 +87,60 @@ impl<S: Simd> Point<S> {
         }
     }
 
+    /// The point with these coordinates, fit to be multiplied.
+    #[inline(never)]
+    pub(super) fn from_limbs(s: S, [x, y]: &[Limbs<S>; 2]) -> Self {
+        s.enter(
+            #[inline(always)]
+            || Self::new(s, &Factor::from_limbs(s, *x), &Factor::from_limbs(s, *y)),
+        )
+    }
+
     /// The neutral element (0, 1).
-    #[inline(always)]
+    #[inline(never)]
     pub(super) fn neutral(s: S) -> Self {
-        Self::new(s, &Factor::splat(s, [0; LIMBS]), &Factor::splat(s, ONE))
+        s.enter(
+            #[inline(always)]
+            || Self::new(s, &Factor::splat(s, [0; LIMBS]), &Factor::splat(s, ONE)),
+        )
     }
 
     /// The base point of RFC 8032.
-    #[inline(always)]
+    #[inline(never)]
     pub(super) fn base(s: S) -> Self {
-        Self::new(s, &Factor::splat(s, BASE_X), &Factor::splat(s, BASE_Y))
+        s.enter(
+            #[inline(always)]
+            || Self::new(s, &Factor::splat(s, BASE_X), &Factor::splat(s, BASE_Y)),
+        )
     }
 
-    /// ±`a`, the sign being minus where `negative`: X = 2x, Y = 2y, Z = 2, T = 2xy.
+    /// X, Y and Z, fit to be multiplied.
+    #[inline(never)]
+    pub(super) fn factors(&self) -> [Limbs<S>; 3] {
+        self.x.lanes().enter(
+            #[inline(always)]
+            || self.carried(),
+        )
+    }
+
+    /// [`factors`](Self::factors), inlined.
     #[inline(always)]
-    pub(super) fn from_affine(s: S, a: &Affine<S>, negative: S::Mask) -> Self {
-        let zero = Factor::splat(s, [0; LIMBS]).to_product();
-        let (plus, minus) = a.signed(negative);
-        let (plus, minus) = (plus.to_product(), minus.to_product());
-        let t = a.dt * Factor::splat(s, D_INVERSE);
-        let t = Factor::select(negative, &(zero - t).carry(), &t.carry());
-        Self {
-            x: (plus - minus).carry().to_product(),
-            y: (plus + minus).carry().to_product(),
-            z: Factor::splat(s, [2, 0, 0, 0, 0]).to_product(),
-            t: t.to_product(),
-        }
+    pub(super) fn carried(&self) -> [Limbs<S>; 3] {
+        [
+            self.x.carry().limbs(),
+            self.y.carry().limbs(),
+            self.z.carry().limbs(),
+        ]
+    }
+
+    /// [`cached`](Self::cached), outlined.
+    #[inline(never)]
+    pub(super) fn to_cached(self) -> Cached<S> {
+        let s = self.x.lanes();
+        s.enter(
+            #[inline(always)]
+            || self.cached(s),
+        )
     }
 
     /// This point, ready to be added.
@@ -134,9 +154,38 @@ impl<S: Simd> Point<S> {
         }
     }
 
-    /// 2P: 4 multiplications (3 where T is not used), 4 squarings ("dbl-2008-hwcd", all signs changed).
+    /// P + `other`, outlined.
+    #[inline(never)]
+    pub(super) fn add_assign(&mut self, other: &Cached<S>) {
+        let s = self.x.lanes();
+        s.enter(inlined(
+            #[inline(always)]
+            move || {
+                let this = self;
+                *this = this.add_cached(other, s.any_bit(s.zero(), s.zero()));
+            },
+        ));
+    }
+
+    /// 2^`times`·P, outlined; `times` ≥ 1.
+    #[inline(never)]
+    pub(super) fn double_assign(&mut self, times: usize) {
+        self.x.lanes().enter(inlined(
+            #[inline(always)]
+            move || {
+                let this = self;
+                for _ in 1..times {
+                    *this = this.double::<false>();
+                }
+                *this = this.double::<true>();
+            },
+        ));
+    }
+
+    /// 2P: 3 multiplications, 4 squarings ("dbl-2008-hwcd", all signs changed), and one multiplication
+    /// for T; without, T is left as it was, which does not matter to another doubling.
     #[inline(always)]
-    pub(super) fn double(&self) -> Self {
+    fn double<const T: bool>(&self) -> Self {
         let xx = self.x.carry().square();
         let yy = self.y.carry().square();
         let zz = self.z.carry().square();
@@ -149,7 +198,7 @@ impl<S: Simd> Point<S> {
             x: e * f,
             y: h * g,
             z: g * f,
-            t: e * h,
+            t: if T { e * h } else { self.t },
         }
     }
 
@@ -201,16 +250,22 @@ impl<S: Simd> Point<S> {
 }
 
 impl<S: Simd> Affine<S> {
-    /// The point with these coordinates: canonical limbs of y + x, y − x and 2·d·x·y.
-    #[inline(always)]
-    pub(super) fn limbs(s: S, x: &Factor<S>, y: &Factor<S>) -> [Limbs<S>; 3] {
-        let xy = (*x * *y).carry();
-        let (x, y) = (x.to_product(), y.to_product());
-        [
-            (y + x).carry().canonical(),
-            (y - x).carry().canonical(),
-            (xy * Factor::splat(s, D2)).carry().canonical(),
-        ]
+    /// The point with these canonical coordinates: canonical limbs of y + x, y − x and 2·d·x·y.
+    #[inline(never)]
+    pub(super) fn limbs(s: S, x: &Limbs<S>, y: &Limbs<S>) -> [Limbs<S>; 3] {
+        s.enter(
+            #[inline(always)]
+            || {
+                let (x, y) = (Factor::from_limbs(s, *x), Factor::from_limbs(s, *y));
+                let xy = (x * y).carry();
+                let (x, y) = (x.to_product(), y.to_product());
+                [
+                    (y + x).carry().canonical(),
+                    (y - x).carry().canonical(),
+                    (xy * Factor::splat(s, D2)).carry().canonical(),
+                ]
+            },
+        )
     }
 
     /// (y + x, y − x) of the point, or of its negative.
@@ -247,30 +302,82 @@ impl<S: Simd> Cached<S> {
     }
 }
 
-/// The x-coordinate that belongs to `y`, and the lanes in which there is one; which of the two roots it
-/// is, is left open.
+/// X/Z and Y/Z, canonical, given 1/Z.
+#[inline(never)]
+pub(super) fn scaled<S: Simd>(
+    s: S,
+    x: &Limbs<S>,
+    y: &Limbs<S>,
+    inverse: &Limbs<S>,
+) -> [Limbs<S>; 2] {
+    s.enter(
+        #[inline(always)]
+        || {
+            let inverse = Factor::from_limbs(s, *inverse);
+            [
+                (Factor::from_limbs(s, *x) * inverse).carry().canonical(),
+                (Factor::from_limbs(s, *y) * inverse).carry().canonical(),
+            ]
+        },
+    )
+}
+
+/// The x-coordinates that belong to each of `P` vectors of y, and 1 in the lanes in which there is one, else
+/// 0; which of the two roots it is, is left open.
 ///
 /// RFC 8032, section 5.1.3: x² = u/v with u = y² − 1 and v = d·y² + 1, candidate
 /// u·v³·(u·v⁷)^((p − 5) / 8), which is the root itself or, times √−1, the root of −u/v.
+pub(super) fn x_of<S: Simd, const P: usize>(
+    s: S,
+    y: &[Factor<S>; P],
+) -> ([Factor<S>; P], [S::Limb; P]) {
+    let (mut x, mut found) = (*y, [s.zero(); P]);
+    let base = y.map(|y| root_base(s, &y));
+    let powers = powers_for_root(s, &base);
+    for i in 0..P {
+        (x[i], found[i]) = root(s, &y[i], &powers[i]);
+    }
+    (x, found)
+}
+
+/// u, v, v³ for a y.
 #[inline(always)]
-pub(super) fn x_of<S: Simd>(s: S, y: &Factor<S>) -> (Factor<S>, S::Limb) {
+fn square_of_x<S: Simd>(s: S, y: &Factor<S>) -> (Factor<S>, Factor<S>, Factor<S>) {
     let one = Factor::splat(s, ONE).to_product();
     let yy = y.square();
     let u = (yy - one).carry();
     let v = ((yy.carry() * Factor::splat(s, D)) + one).carry();
     let v3 = (v.square().carry() * v).carry();
-    let uv3 = (u * v3).carry();
-    let uv7 = ((v3.square().carry() * v).carry() * u).carry();
-    let x = (uv3 * uv7.power_for_root()).carry();
-    let vxx = x.square().carry() * v;
-    let is_not_root = (vxx - u.to_product()).carry().is_nonzero();
-    let is_not_other = (vxx + u.to_product()).carry().is_nonzero();
-    let other = (x * Factor::splat(s, ROOT)).carry();
-    let root = Factor::select(is_not_root, &other, &x);
-    let found = s.select(
-        is_not_root,
-        s.select(is_not_other, s.zero(), s.splat(1)),
-        s.splat(1),
-    );
-    (root, found)
+    (u, v, v3)
+}
+
+/// u·v⁷.
+#[inline(never)]
+fn root_base<S: Simd>(s: S, y: &Factor<S>) -> Factor<S> {
+    s.enter(
+        #[inline(always)]
+        || {
+            let (u, v, v3) = square_of_x(s, y);
+            ((v3.square().carry() * v).carry() * u).carry()
+        },
+    )
+}
+
+/// x and whether there is one, from (u·v⁷)^((p − 5) / 8).
+#[inline(never)]
+fn root<S: Simd>(s: S, y: &Factor<S>, power: &Factor<S>) -> (Factor<S>, S::Limb) {
+    s.enter(
+        #[inline(always)]
+        || {
+            let (u, v, v3) = square_of_x(s, y);
+            let x = ((u * v3).carry() * *power).carry();
+            let vxx = x.square().carry() * v;
+            let is_not_root = (vxx - u.to_product()).carry().is_nonzero();
+            let is_not_other = (vxx + u.to_product()).carry().is_nonzero();
+            let other = (x * Factor::splat(s, ROOT)).carry();
+            let root = Factor::select(is_not_root, &other, &x);
+            let neither = s.select(is_not_other, s.zero(), s.splat(1));
+            (root, s.select(is_not_root, neither, s.splat(1)))
+        },
+    )
 }

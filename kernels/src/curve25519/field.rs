@@ -26,7 +26,7 @@ use core::ops::{Add, Mul, Sub};
 use crate::nist::field::Modulus;
 use crate::nist::inverse::{Moduli, divsteps};
 use crate::simd::Simd;
-use crate::simd::{Plain, words};
+use crate::simd::{Plain, inlined, words};
 
 /// Limbs of a number.
 pub(crate) const LIMBS: usize = 5;
@@ -271,16 +271,6 @@ impl<S: Simd> Factor<S> {
         s.any_bit(some, s.splat(MASK))
     }
 
-    /// a^(2^`times`), `times` ≥ 1.
-    #[inline(always)]
-    fn square_times(&self, times: usize) -> Factor<S> {
-        let mut x = *self;
-        for _ in 0..times {
-            x = x.square().carry();
-        }
-        x
-    }
-
     /// The inverse, and 0 for 0.
     #[inline(always)]
     pub(crate) fn invert(&self) -> Factor<S> {
@@ -290,26 +280,6 @@ impl<S: Simd> Factor<S> {
         let scaled = divsteps::<S, Prime, LIMBS>(s, self.canonical(), &moduli);
         let scaled = Factor::from_limbs(s, scaled).to_product().carry();
         (scaled * Factor::splat(s, DIVSTEPS_SCALE)).carry()
-    }
-
-    /// a^((p − 5) / 8) = a^(2^252 − 3), for a square root.
-    ///
-    /// The addition chain of D. J. Bernstein's reference implementation: 251 squarings, 11
-    /// multiplications.
-    #[inline(always)]
-    pub(crate) fn power_for_root(&self) -> Factor<S> {
-        let a2 = self.square().carry();
-        let a9 = (*self * a2.square_times(2)).carry();
-        let a11 = (a9 * a2).carry();
-        let b5 = (a11.square().carry() * a9).carry();
-        let b10 = (b5.square_times(5) * b5).carry();
-        let b20 = (b10.square_times(10) * b10).carry();
-        let b40 = (b20.square_times(20) * b20).carry();
-        let b50 = (b40.square_times(10) * b10).carry();
-        let b100 = (b50.square_times(50) * b50).carry();
-        let b200 = (b100.square_times(100) * b100).carry();
-        let b250 = (b200.square_times(50) * b50).carry();
-        (b250.square_times(2) * *self).carry()
     }
 
     /// e·`small` + a: a step of the ladder's doubling. `small` must be below 2^32.
@@ -353,25 +323,77 @@ impl<S: Simd> Mul for Factor<S> {
 /// P. Montgomery's trick lane by lane: running products upwards, their inverse, and downwards again,
 /// three multiplications a number. A zero is replaced by 1 so that it cannot spoil the others, and
 /// its own result is cleared. `running` must be as long as `numbers`.
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn invert_all<S: Simd>(
     s: S,
     numbers: &mut [[S::Limb; LIMBS]],
     running: &mut [[S::Limb; LIMBS]],
 ) {
-    let one = Factor::splat(s, ONE);
-    let mut product = one;
-    for (number, before) in numbers.iter().zip(running.iter_mut()) {
-        *before = product.limbs;
-        product = (product * nonzero(s, number).1).carry();
-    }
-    let mut inverse = product.invert();
-    for (number, before) in numbers.iter_mut().zip(running.iter()).rev() {
-        let (mask, x) = nonzero(s, number);
-        let result = (inverse * Factor::from_limbs(s, *before)).carry();
-        *number = Factor::select(mask, &result, &Factor::splat(s, [0; LIMBS])).limbs;
-        inverse = (inverse * x).carry();
-    }
+    s.enter(inlined(
+        #[inline(always)]
+        move || {
+            let (numbers, running) = (numbers, running);
+            let one = Factor::splat(s, ONE);
+            let mut product = one;
+            for (number, before) in numbers.iter().zip(running.iter_mut()) {
+                *before = product.limbs;
+                product = (product * nonzero(s, number).1).carry();
+            }
+            let mut inverse = product.invert();
+            for (number, before) in numbers.iter_mut().zip(running.iter()).rev() {
+                let (mask, x) = nonzero(s, number);
+                let result = (inverse * Factor::from_limbs(s, *before)).carry();
+                *number = Factor::select(mask, &result, &Factor::splat(s, [0; LIMBS])).limbs;
+                inverse = (inverse * x).carry();
+            }
+        },
+    ));
+}
+
+/// a^((p − 5) / 8) = a^(2^252 − 3) of each of `P` numbers, for a square root.
+///
+/// 251 squarings, 11 multiplications. A number alone waits for itself half of the time; two fill the gaps.
+pub(crate) fn powers_for_root<S: Simd, const P: usize>(s: S, a: &[Factor<S>; P]) -> [Factor<S>; P] {
+    let x = |mut chain: [Factor<S>; P], times, by: &[Factor<S>; P]| {
+        square_times_and_multiply(s, &mut chain, times, by);
+        chain
+    };
+    // bn = a^(2^n − 1).
+    let b2 = x(*a, 1, a);
+    let b4 = x(b2, 2, &b2);
+    let b5 = x(b4, 1, a);
+    let b10 = x(b5, 5, &b5);
+    let b20 = x(b10, 10, &b10);
+    let b40 = x(b20, 20, &b20);
+    let b50 = x(b40, 10, &b10);
+    let b100 = x(b50, 50, &b50);
+    let b200 = x(b100, 100, &b100);
+    let b250 = x(b200, 50, &b50);
+    x(b250, 2, a)
+}
+
+/// Each x becomes x^(2^`times`)·y.
+#[inline(never)]
+fn square_times_and_multiply<S: Simd, const P: usize>(
+    s: S,
+    x: &mut [Factor<S>; P],
+    times: usize,
+    y: &[Factor<S>; P],
+) {
+    s.enter(inlined(
+        #[inline(always)]
+        move || {
+            let x = x;
+            for _ in 0..times {
+                for x in x.iter_mut() {
+                    *x = x.square().carry();
+                }
+            }
+            for (x, y) in x.iter_mut().zip(y) {
+                *x = (*x * *y).carry();
+            }
+        },
+    ));
 }
 
 /// The lanes in which `number` is not zero, and `number` with 1 for every zero.
@@ -451,6 +473,12 @@ fn fold<S: Simd>(s: S, mut c: [S::Limb; 2 * LIMBS]) -> [S::Limb; LIMBS] {
 }
 
 impl<S: Simd> Product<S> {
+    /// Its lanes.
+    #[inline(always)]
+    pub(crate) fn lanes(&self) -> S {
+        self.s
+    }
+
     /// See [`Sum::carry`].
     #[inline(always)]
     pub(crate) fn carry(&self) -> Factor<S> {

@@ -1,8 +1,7 @@
 //! The Montgomery ladder on y² = x³ + 486662·x² + x, x-coordinates only (RFC 7748, section 5).
 
-use super::convert::Fraction;
 use super::convert::Limbs;
-use super::field::{Factor, ONE, Product};
+use super::field::{Factor, LIMBS, ONE, Product};
 use crate::simd::Simd;
 use crate::simd::inlined;
 
@@ -18,22 +17,16 @@ struct Point<S: Simd> {
 
 /// Multiplies the point with x-coordinate `u` of every lane by the scalar behind `swaps`.
 ///
-/// `swaps` is that lane's [`swaps`]; `u` is below 2^255 and need not be reduced. `fraction` becomes
+/// `swaps` is that lane's [`swaps`]; `u` is below 2^255 and need not be reduced. The result is
 /// X and Z of the product's x-coordinate X / Z, fit to be multiplied.
 #[inline(never)]
-pub(super) fn multiply<S: Simd>(
-    s: S,
-    swaps: &Limbs<S, 4>,
-    u: &Limbs<S>,
-    fraction: Fraction<'_, S>,
-) {
+pub(super) fn multiple_of_u<S: Simd>(s: S, swaps: &Limbs<S, 4>, u: &Limbs<S>) -> [Limbs<S>; 2] {
+    let mut fraction = [[s.zero(); LIMBS]; 2];
+    let out = &mut fraction;
     s.enter(inlined(
         #[inline(always)]
         move || {
-            let Fraction {
-                numerator,
-                denominator,
-            } = fraction;
+            let out = out;
             let point = Factor::from_limbs(s, *u);
             // Bit 254 is one: from (infinity, P) to (P, 2P), of which the latter was doubled.
             let mut sum = Point {
@@ -59,10 +52,10 @@ pub(super) fn multiply<S: Simd>(
             for _ in 0..2 {
                 result = double(&result.sum(), &result.difference());
             }
-            *numerator = result.x.carry().limbs();
-            *denominator = result.z.carry().limbs();
+            *out = [result.x.carry().limbs(), result.z.carry().limbs()];
         },
-    ))
+    ));
+    fraction
 }
 
 /// Which steps of the ladder exchange: bit i of the clamped scalar `k` xor bit i + 1, for i from 253 down,

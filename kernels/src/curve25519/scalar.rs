@@ -3,7 +3,7 @@
 use super::convert::Limbs;
 use super::field::LIMBS;
 use crate::nist::field::{Factor, Field, Modulus, Tight, hex};
-use crate::simd::{Simd, inlined};
+use crate::simd::Simd;
 
 /// L = 2^252 + 27742317777372353535851937790883648493. R = 2^260 is 2^8·L, nearly.
 #[derive(Clone, Copy)]
@@ -18,36 +18,27 @@ impl Modulus<LIMBS> for Order {
 /// A number of 512 bits: the limbs of its low 260 bits and of the rest.
 pub(super) type Wide<S> = [Limbs<S>; 2];
 
-/// `out` = `wide` modulo L.
+/// `wide` modulo L.
 #[inline(never)]
-pub(super) fn reduce<S: Simd>(s: S, wide: &Wide<S>, out: &mut Limbs<S>) {
-    s.enter(inlined(
+pub(super) fn reduce<S: Simd>(s: S, wide: &Wide<S>) -> Limbs<S> {
+    s.enter(
         #[inline(always)]
-        move || {
-            let (f, out) = (Field::<S, Order, LIMBS>::new(s), out);
-            *out = f.decode(&encode(s, wide)).0;
-        },
-    ));
+        || Field::<S, Order, LIMBS>::new(s).decode(&encode(s, wide)).0,
+    )
 }
 
-/// `out` = `r` + `k`·`a` modulo L, for `r` below L and `a` below 2^256.
+/// `r` + `k`·`a` modulo L, for `r` below L and `a` below 2^256.
 #[inline(never)]
-pub(super) fn multiply_add<S: Simd>(
-    s: S,
-    k: &Wide<S>,
-    a: &Limbs<S>,
-    r: &Limbs<S>,
-    out: &mut Limbs<S>,
-) {
-    s.enter(inlined(
+pub(super) fn multiply_add<S: Simd>(s: S, k: &Wide<S>, a: &Limbs<S>, r: &Limbs<S>) -> Limbs<S> {
+    s.enter(
         #[inline(always)]
-        move || {
-            let (f, out) = (Field::<S, Order, LIMBS>::new(s), out);
+        || {
+            let f = Field::<S, Order, LIMBS>::new(s);
             // k·a below (3.1·16/256 + 1)·L, and the sum below 2.2·L.
             let sum = f.add(&f.mul(&encode(s, k), &Factor(*a)), &Tight(*r));
-            *out = f.reduced(f.tight(f.mul(&f.factor(sum), &f.one()))).0;
+            f.reduced(f.tight(f.mul(&f.factor(sum), &f.one()))).0
         },
-    ));
+    )
 }
 
 /// `wide`·R modulo L, below 3.1·L: low·R + high·R².

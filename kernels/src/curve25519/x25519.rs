@@ -8,12 +8,12 @@ use zeroize::Zeroize;
 use super::Error;
 use super::batch::VECTORS;
 use super::comb;
-use super::convert::{Fraction, Limbs, bytes_of, load, load_limbs, store, words_of};
+use super::convert::{Limbs, bytes_of, load, load_limbs, store, words_of};
 use super::field::{Factor, LIMBS, invert_all};
 use super::ladder;
 use crate::backend::{Backend, dispatch};
 use crate::secret::{secret_bytes, wipe};
-use crate::simd::{Simd, inlined, words_mut};
+use crate::simd::{Simd, words_mut};
 
 /// Bytes of a scalar, a point and a shared secret.
 pub const BYTES: usize = 32;
@@ -90,7 +90,8 @@ fn keypair_in_lanes<S: Simd>(s: S, jobs: &mut [KeypairJob<'_>]) {
         for (v, jobs) in group.chunks(S::LANES).enumerate() {
             let scalar = |l: usize| jobs.get(l).map_or([0; 4], |job| clamped(job.secret));
             let mut k = load(s, scalar);
-            comb::multiply_montgomery(s, table, &k, fractions.fraction(v));
+            let [_, y, z] = comb::multiply(s, table, &k);
+            fractions.set(v, on_montgomery(s, &y, &z));
             wipe(words_mut(&mut k));
         }
         fractions.divide(s, group.len());
@@ -107,7 +108,8 @@ fn agree_in_lanes<S: Simd>(s: S, jobs: &mut [AgreeJob<'_>]) {
             let scalar = |l: usize| jobs.get(l).map_or([0; 4], |job| clamped(job.secret));
             let point = |l: usize| jobs.get(l).map_or([0; 4], |job| coordinate(job.peer));
             let mut swaps = load_limbs(s, |l| ladder::swaps(&scalar(l)));
-            ladder::multiply(s, &swaps, &load(s, point), fractions.fraction(v));
+            let fraction = ladder::multiple_of_u(s, &swaps, &load(s, point));
+            fractions.set(v, fraction);
             wipe(words_mut(&mut swaps));
         }
         fractions.divide(s, group.len());
@@ -156,22 +158,19 @@ impl<S: Simd> Fractions<S> {
         }
     }
 
-    fn fraction(&mut self, v: usize) -> Fraction<'_, S> {
-        Fraction {
-            numerator: &mut self.numerators[v],
-            denominator: &mut self.denominators[v],
-        }
+    fn set(&mut self, v: usize, [numerator, denominator]: [Limbs<S>; 2]) {
+        self.numerators[v] = numerator;
+        self.denominators[v] = denominator;
     }
 
     /// Divides the first `count` requests' numerators by their denominators; 0 where the denominator is 0.
     fn divide(&mut self, s: S, count: usize) {
         let vectors = count.div_ceil(S::LANES);
-        divide(
-            s,
-            &mut self.numerators[..vectors],
-            &mut self.denominators[..vectors],
-            &mut self.running[..vectors],
-        );
+        let (denominators, running) = (&mut self.denominators, &mut self.running);
+        invert_all(s, &mut denominators[..vectors], &mut running[..vectors]);
+        for (x, inverse) in self.numerators.iter_mut().zip(&denominators[..vectors]) {
+            *x = product(s, x, inverse);
+        }
     }
 
     /// The quotient of request `i`.
@@ -192,23 +191,27 @@ impl<S: Simd> Drop for Fractions<S> {
     }
 }
 
-/// Each numerator becomes its canonical quotient.
+/// a·b, canonical.
 #[inline(never)]
-fn divide<S: Simd>(
-    s: S,
-    numerators: &mut [Limbs<S>],
-    denominators: &mut [Limbs<S>],
-    running: &mut [Limbs<S>],
-) {
-    s.enter(inlined(
+fn product<S: Simd>(s: S, a: &Limbs<S>, b: &Limbs<S>) -> Limbs<S> {
+    s.enter(
         #[inline(always)]
-        move || {
-            let denominators = denominators;
-            invert_all(s, denominators, running);
-            for (x, inverse) in numerators.iter_mut().zip(denominators) {
-                let x_over_z = Factor::from_limbs(s, *x) * Factor::from_limbs(s, *inverse);
-                *x = x_over_z.carry().canonical();
-            }
+        || {
+            let product = Factor::from_limbs(s, *a) * Factor::from_limbs(s, *b);
+            product.carry().canonical()
         },
-    ))
+    )
+}
+
+/// u on Montgomery's curve of a point on Edwards': (1 + y) / (1 − y) = (Z + Y) / (Z − Y) (RFC 7748, section 4.1).
+#[inline(never)]
+fn on_montgomery<S: Simd>(s: S, y: &Limbs<S>, z: &Limbs<S>) -> [Limbs<S>; 2] {
+    s.enter(
+        #[inline(always)]
+        || {
+            let y = Factor::from_limbs(s, *y).to_product();
+            let z = Factor::from_limbs(s, *z).to_product();
+            [(z + y).carry().limbs(), (z - y).carry().limbs()]
+        },
+    )
 }
