@@ -17,7 +17,7 @@ Options:
   --dir DIR      where they publish them (default: the environment's LOCKSTEP_STATS_DIR)
   --json         one JSON document: an array with an object for each process
   --total NAME   only the sum of one counter over all processes: operations, batches, passes,
-                 fallbacks, failed_checks or async_submitted
+                 fallbacks, failed_checks, async_submitted or pool_hits
 ";
 
 /// A counter that `--total` can sum up.
@@ -30,6 +30,7 @@ const COUNTERS: &[Counter] = &[
     ("fallbacks", Snapshot::fallbacks),
     ("failed_checks", |snapshot| snapshot.failed_checks),
     ("async_submitted", |snapshot| snapshot.async_submitted),
+    ("pool_hits", |snapshot| snapshot.pool_hits),
 ];
 
 /// Runs the command with the arguments behind its name.
@@ -120,6 +121,13 @@ fn describe(process: &ProcessStats) -> String {
         if operations > 0 {
             let _ = writeln!(out, "  {:<24} {operations:>12}", shape.name());
         }
+    }
+    if snapshot.pool_refills > 0 {
+        let _ = writeln!(
+            out,
+            "  {} key pairs made in advance, in {} batches",
+            snapshot.pool_hits, snapshot.pool_refills
+        );
     }
     for &reason in Fallback::ALL {
         let fallbacks = snapshot.fallbacks_for(reason);
