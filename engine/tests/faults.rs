@@ -75,16 +75,21 @@ fn a_fault_in_a_curves_signature_never_gets_out() {
         key: ed25519.clone(),
         message: digest(),
     };
-    let kinds: [&dyn Fn() -> Request; 3] = [&p256, &p384, &ed25519];
+    let kinds: [(&dyn Fn() -> Request, Point); 4] = [
+        (&p256, Point::Recombined),
+        (&p384, Point::Recombined),
+        (&ed25519, Point::Accumulator),
+        (&ed25519, Point::Exponent),
+    ];
     for backend in Backend::available() {
         let engine = Engine::new(Config {
             backend: BackendChoice::Named(backend),
             check_every: 1,
             ..Config::default()
         });
-        for (faults, request) in (1..).zip(kinds) {
+        for (faults, (request, point)) in (1..).zip(kinds) {
             fault::arm(Fault {
-                point: Point::Recombined,
+                point,
                 request: 9,
                 half: 0,
                 limb: 1,

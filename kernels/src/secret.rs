@@ -40,13 +40,13 @@ impl Drop for SecretWords {
     }
 }
 
-/// Overwrites `words` with zeros; the optimiser may not leave this out.
+/// Overwrites `values`, words or bytes, with zeros; the optimiser may not leave this out.
 ///
 /// Unlike a loop of volatile stores it runs at the speed of `memset`, which matters for the
 /// hundred kilobytes that a batch leaves behind.
-pub(crate) fn wipe(words: &mut [u64]) {
-    words.fill(0);
-    zeroize::optimization_barrier(words);
+pub(crate) fn wipe<T: Copy + Default>(values: &mut [T]) {
+    values.fill(T::default());
+    zeroize::optimization_barrier(values);
 }
 
 /// Defines a byte array that is wiped when it is dropped and never printed.
@@ -76,7 +76,7 @@ macro_rules! secret_bytes {
 
         impl $(<const $bytes: usize>)? Drop for $name $(<$bytes>)? {
             fn drop(&mut self) {
-                zeroize::Zeroize::zeroize(&mut self.0);
+                $crate::secret::wipe(&mut self.0);
             }
         }
     };

@@ -1,14 +1,13 @@
 //! SHA-512 (FIPS 180-4) of several messages at once, one in each lane.
 
 use sha2::{Digest, Sha512};
-use zeroize::Zeroize;
 
 use crate::nist::field::each;
 use crate::secret::wipe;
 use crate::simd::{Simd, inlined, words, words_mut};
 
-/// Bytes of a digest.
-pub(crate) const DIGEST_BYTES: usize = 64;
+/// A digest as big-endian words.
+pub(crate) type Words = [u64; 8];
 /// Bytes of a block.
 const BLOCK_BYTES: usize = 128;
 /// Bytes after a message: a bit, and its length in bits.
@@ -22,7 +21,7 @@ pub(crate) type Message<'a> = [&'a [u8]; 3];
 /// Lanes work until the longest message is done, and take twice as long for a block as a message alone
 /// does. So they are used where on average at least two are busy; otherwise each message is hashed on its
 /// own.
-pub(crate) fn hash<S: Simd>(s: S, messages: &[Message<'_>], digests: &mut [[u8; DIGEST_BYTES]]) {
+pub(crate) fn hash<S: Simd>(s: S, messages: &[Message<'_>], digests: &mut [Words]) {
     debug_assert!(messages.len() <= S::LANES && messages.len() == digests.len());
     let blocks = |message| (length(message) + TRAILER_BYTES).div_ceil(BLOCK_BYTES);
     let longest = messages.iter().map(blocks).max().unwrap_or(0);
@@ -32,7 +31,11 @@ pub(crate) fn hash<S: Simd>(s: S, messages: &[Message<'_>], digests: &mut [[u8; 
     for (message, digest) in messages.iter().zip(digests) {
         let mut hash = Sha512::new();
         message.iter().for_each(|piece| hash.update(piece));
-        *digest = hash.finalize().into();
+        let mut bytes: [u8; 64] = hash.finalize().into();
+        for (word, bytes) in digest.iter_mut().zip(bytes.as_chunks().0) {
+            *word = u64::from_be_bytes(*bytes);
+        }
+        wipe(&mut bytes);
     }
 }
 
@@ -41,12 +44,7 @@ fn length(message: &Message<'_>) -> usize {
 }
 
 /// [`hash`] in lanes; `longest` is the number of blocks of the longest message.
-fn hash_in_lanes<S: Simd>(
-    s: S,
-    messages: &[Message<'_>],
-    longest: usize,
-    digests: &mut [[u8; DIGEST_BYTES]],
-) {
+fn hash_in_lanes<S: Simd>(s: S, messages: &[Message<'_>], longest: usize, digests: &mut [Words]) {
     let mut state = [s.zero(); 8];
     for (lanes, word) in words_mut(&mut state).chunks_mut(S::LANES).zip(INITIAL) {
         lanes.fill(word);
@@ -72,15 +70,12 @@ fn hash_in_lanes<S: Simd>(
         compress(s, &mut state, &mut schedule, busy);
     }
     for (lane, digest) in digests.iter_mut().enumerate() {
-        let (to, _) = digest.as_chunks_mut();
-        for (to, word) in to
-            .iter_mut()
-            .zip(words(&state)[lane..].iter().step_by(S::LANES))
-        {
-            *to = word.to_be_bytes();
+        let lane = words(&state)[lane..].iter().step_by(S::LANES);
+        for (to, word) in digest.iter_mut().zip(lane) {
+            *to = *word;
         }
     }
-    bytes.zeroize();
+    wipe(&mut bytes);
     wipe(words_mut(&mut schedule));
     wipe(words_mut(&mut state));
 }
@@ -280,10 +275,11 @@ mod tests {
                 })
                 .collect();
             for count in [1, S::LANES / 2, S::LANES - 1, S::LANES] {
-                let mut digests = vec![[0; DIGEST_BYTES]; count];
+                let mut digests = vec![[0; 8]; count];
                 hash(s, &messages[..count], &mut digests);
                 for (digest, message) in digests.iter().zip(&messages) {
-                    assert_eq!(digest[..], Sha512::digest(message.concat())[..]);
+                    let bytes = digest.map(u64::to_be_bytes);
+                    assert_eq!(bytes.as_flattened(), &Sha512::digest(message.concat())[..]);
                 }
             }
         }

@@ -7,5 +7,7 @@ mod batches;
 mod curve25519 {
     mod common;
     mod ed25519;
+    #[cfg(feature = "fault-injection")]
+    mod faults;
     mod x25519;
 }

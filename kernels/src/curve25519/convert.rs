@@ -12,13 +12,21 @@ const MASK: u64 = (1 << 52) - 1;
 /// The little-endian words of a string of 32 bytes.
 #[inline(always)]
 pub(crate) fn words_of(bytes: &[u8; 32]) -> [u64; 4] {
-    core::array::from_fn(|i| u64::from_le_bytes(core::array::from_fn(|j| bytes[8 * i + j])))
+    let mut words = [0; 4];
+    for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+        *word = u64::from_le_bytes(*bytes);
+    }
+    words
 }
 
 /// The string of 32 bytes of little-endian words.
 #[inline(always)]
 pub(crate) fn bytes_of(words: &[u64; 4]) -> [u8; 32] {
-    core::array::from_fn(|i| (words[i / 8] >> (8 * (i % 8))) as u8)
+    let mut bytes = [0; 32];
+    for (bytes, word) in bytes.as_chunks_mut().0.iter_mut().zip(words) {
+        *bytes = word.to_le_bytes();
+    }
+    bytes
 }
 
 /// `width` bits of a number from bit `from` on; `width` is below 64.

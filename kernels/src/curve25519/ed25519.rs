@@ -6,21 +6,19 @@
 
 use core::fmt;
 
-use zeroize::Zeroize;
-
 use super::Error;
 use super::batch::VECTORS;
 use super::check::{Equation, combine, digits, minus_points};
 use super::comb;
 use super::convert::{Limbs, bits, bytes_of, load, load_limbs, store, words_of};
-use super::edwards::scaled;
+use super::edwards::{is_on_curve, scaled};
 use super::field::{LIMBS, invert_all};
 use super::scalar::{self, Wide};
 use crate::backend::{Backend, dispatch};
-use crate::fault;
+use crate::fault::{self, Point};
 use crate::nist::field::Field;
 use crate::secret::{secret_bytes, wipe};
-use crate::sha512::{self, DIGEST_BYTES, Message};
+use crate::sha512::{self, Message};
 use crate::simd::{MAX_LANES, Simd, inlined, words, words_mut};
 
 /// Bytes of a seed and of a public key.
@@ -67,8 +65,8 @@ impl SecretKey {
 
 impl Drop for SecretKey {
     fn drop(&mut self) {
-        self.scalar.zeroize();
-        self.prefix.zeroize();
+        wipe(&mut self.scalar);
+        wipe(&mut self.prefix);
     }
 }
 
@@ -148,7 +146,9 @@ pub fn keypair(backend: Backend, jobs: &mut [KeypairJob<'_>]) {
 
 /// Signs messages (RFC 8032, section 5.1.6).
 ///
-/// [`Error::Fault`] where the computation went wrong.
+/// R is checked to lie on the curve, and all that follows it is computed twice. [`Error::Fault`] where
+/// either shows that the computation went wrong. That is less than a verification, which costs six times
+/// as much as a signature: see `docs/curve25519.md`.
 pub fn sign(backend: Backend, jobs: &mut [SignJob<'_>]) {
     dispatch!(backend, jobs, sign_in_lanes);
 }
@@ -170,13 +170,13 @@ fn keypair_in_lanes<S: Simd>(s: S, jobs: &mut [KeypairJob<'_>]) {
         let mut keys = Vec::with_capacity(group.len());
         let mut scalars = [[s.zero(); LIMBS]; VECTORS];
         for (scalars, jobs) in scalars.iter_mut().zip(group.chunks(S::LANES)) {
-            let mut hashes = [[0; DIGEST_BYTES]; MAX_LANES];
+            let mut hashes = [[0; 8]; MAX_LANES];
             hash_each(s, &mut hashes[..jobs.len()], |l| {
                 [jobs[l].seed.as_bytes(), &[], &[]]
             });
             let first = keys.len();
             keys.extend(hashes[..jobs.len()].iter().map(expand));
-            hashes.as_flattened_mut().zeroize();
+            wipe(hashes.as_flattened_mut());
             let scalar = |l: usize| {
                 keys.get(first + l)
                     .map_or([0; 4], |key| words_of(&key.scalar))
@@ -195,7 +195,7 @@ fn keypair_in_lanes<S: Simd>(s: S, jobs: &mut [KeypairJob<'_>]) {
 }
 
 fn sign_in_lanes<S: Simd>(s: S, jobs: &mut [SignJob<'_>]) {
-    for (number, group) in jobs.chunks_mut(VECTORS * S::LANES).enumerate() {
+    for (turn, group) in jobs.chunks_mut(VECTORS * S::LANES).enumerate() {
         // r.
         let mut nonces = [[s.zero(); LIMBS]; VECTORS];
         for (r, jobs) in nonces.iter_mut().zip(group.chunks(S::LANES)) {
@@ -207,32 +207,62 @@ fn sign_in_lanes<S: Simd>(s: S, jobs: &mut [SignJob<'_>]) {
         let count = group.len().div_ceil(S::LANES);
         let mut points = Points::new(s);
         base_points(s, &mut points, &nonces[..count]);
+        for (v, x) in points.x[..count].iter_mut().enumerate() {
+            fault::begin_chunk(VECTORS * S::LANES * turn + S::LANES * v);
+            fault::touch(Point::Accumulator, words_mut(x), S::LANES, fault::request);
+        }
         points.divide(s, group.len());
         for (v, jobs) in group.chunks_mut(S::LANES).enumerate() {
-            let mut encoded = [[0; BYTES]; MAX_LANES];
-            for (l, encoded) in encoded.iter_mut().enumerate().take(jobs.len()) {
-                *encoded = points.encoding(v * S::LANES + l);
-            }
-            let message = |l: usize| [&encoded[l][..], &jobs[l].key.public, jobs[l].message];
-            let k = hash_lanes(s, jobs.len(), message);
-            let scalar = |l: usize| jobs.get(l).map_or([0; 4], |job| words_of(&job.key.scalar));
-            let mut a = load(s, scalar);
-            let mut sum = scalar::multiply_add(s, &k, &a, &nonces[v]);
-            fault::begin_chunk((number * VECTORS + v) * S::LANES);
-            let words = words_mut(&mut sum);
-            fault::touch(fault::Point::Recombined, words, S::LANES, fault::request);
+            let on_curve = is_on_curve(s, &points.x[v], &points.y[v]);
+            let signatures = signatures(s, jobs, &points, v, &nonces[v]);
+            fault::begin_chunk(VECTORS * S::LANES * turn + S::LANES * v);
+            fault::touch(
+                Point::Exponent,
+                words_mut(&mut nonces[v]),
+                S::LANES,
+                fault::request,
+            );
+            let again = self::signatures(s, jobs, &points, v, &nonces[v]);
             for (l, job) in jobs.iter_mut().enumerate() {
-                let mut signature = [0; SIGNATURE_BYTES];
-                signature[..BYTES].copy_from_slice(&encoded[l]);
-                let second = bytes_of(&store::<S>(&sum, l));
-                signature[BYTES..].copy_from_slice(&second);
-                job.result = Some(Ok(signature));
+                let is_same = signatures[l] == again[l];
+                let is_right = is_same && words(core::slice::from_ref(&on_curve))[l] == 1;
+                job.result = Some(if is_right {
+                    Ok(signatures[l])
+                } else {
+                    Err(Error::Fault)
+                });
             }
-            wipe(words_mut(&mut a));
-            wipe(words_mut(&mut sum));
         }
         wipe(words_mut(nonces.as_flattened_mut()));
     }
+}
+
+/// R and S = r + k·a, of the requests of vector `v`.
+fn signatures<S: Simd>(
+    s: S,
+    jobs: &[SignJob<'_>],
+    points: &Points<S>,
+    v: usize,
+    r: &Limbs<S>,
+) -> [Signature; MAX_LANES] {
+    let mut signatures = [[0; SIGNATURE_BYTES]; MAX_LANES];
+    for (l, signature) in signatures.iter_mut().enumerate().take(jobs.len()) {
+        signature[..BYTES].copy_from_slice(&points.encoding(v * S::LANES + l));
+    }
+    let message = |l: usize| {
+        let job: &SignJob<'_> = &jobs[l];
+        [&signatures[l][..BYTES], &job.key.public, job.message]
+    };
+    let k = hash_lanes(s, jobs.len(), message);
+    let mut a = load(s, |l| {
+        jobs.get(l).map_or([0; 4], |job| words_of(&job.key.scalar))
+    });
+    let sum = scalar::multiply_add(s, &k, &a, r);
+    wipe(words_mut(&mut a));
+    for (l, signature) in signatures.iter_mut().enumerate().take(jobs.len()) {
+        signature[BYTES..].copy_from_slice(&bytes_of(&store::<S>(&sum, l)));
+    }
+    signatures
 }
 
 fn verify_in_lanes<S: Simd>(s: S, jobs: &mut [VerifyJob<'_>]) {
@@ -287,16 +317,27 @@ fn verify_in_lanes<S: Simd>(s: S, jobs: &mut [VerifyJob<'_>]) {
 }
 
 /// RFC 8032, section 5.1.5, steps 1 and 2; the public key is still to be computed.
-fn expand(hash: &[u8; DIGEST_BYTES]) -> SecretKey {
-    let mut key = SecretKey {
-        scalar: [0; BYTES],
-        prefix: [0; BYTES],
+fn expand(hash: &sha512::Words) -> SecretKey {
+    let mut halves = [[0; BYTES]; 2];
+    for (bytes, word) in halves
+        .as_flattened_mut()
+        .as_chunks_mut()
+        .0
+        .iter_mut()
+        .zip(hash)
+    {
+        *bytes = word.to_be_bytes();
+    }
+    let [mut scalar, prefix] = halves;
+    scalar[0] &= 0xf8;
+    scalar[BYTES - 1] = scalar[BYTES - 1] & 0x7f | 0x40;
+    let key = SecretKey {
+        scalar,
+        prefix,
         public: [0; BYTES],
     };
-    key.scalar.copy_from_slice(&hash[..BYTES]);
-    key.prefix.copy_from_slice(&hash[BYTES..]);
-    key.scalar[0] &= 0xf8;
-    key.scalar[BYTES - 1] = key.scalar[BYTES - 1] & 0x7f | 0x40;
+    wipe(&mut scalar);
+    wipe(halves.as_flattened_mut());
     key
 }
 
@@ -321,7 +362,7 @@ fn is_too_large<S: Simd>(s: S, second: &Limbs<S>) -> S::Limb {
 /// The SHA-512 of each lane's message.
 fn hash_each<'a, S: Simd>(
     s: S,
-    digests: &mut [[u8; DIGEST_BYTES]],
+    digests: &mut [sha512::Words],
     message: impl Fn(usize) -> Message<'a>,
 ) {
     let mut messages: [Message<'_>; MAX_LANES] = [[&[]; 3]; MAX_LANES];
@@ -333,22 +374,19 @@ fn hash_each<'a, S: Simd>(
 
 /// The SHA-512 of `count` lanes' messages as numbers; 0 in the other lanes.
 fn hash_lanes<'a, S: Simd>(s: S, count: usize, message: impl Fn(usize) -> Message<'a>) -> Wide<S> {
-    let mut digests = [[0; DIGEST_BYTES]; MAX_LANES];
+    let mut digests = [[0; 8]; MAX_LANES];
     hash_each(s, &mut digests[..count], message);
-    let mut numbers = [[0; DIGEST_BYTES / 8]; MAX_LANES];
-    for (number, digest) in numbers.iter_mut().zip(&digests) {
-        for (word, bytes) in number.iter_mut().zip(digest.as_chunks().0) {
-            *word = u64::from_le_bytes(*bytes);
-        }
+    // Little-endian.
+    for word in digests.as_flattened_mut() {
+        *word = word.swap_bytes();
     }
     let limbs = |from: usize| {
         load_limbs(s, |l| {
-            core::array::from_fn(|i| bits(&numbers[l], from + 52 * i, 52))
+            core::array::from_fn(|i| bits(&digests[l], from + 52 * i, 52))
         })
     };
     let wide = [limbs(0), limbs(52 * LIMBS)];
-    digests.as_flattened_mut().zeroize();
-    numbers.as_flattened_mut().zeroize();
+    wipe(digests.as_flattened_mut());
     wide
 }
 

@@ -322,6 +322,22 @@ pub(super) fn scaled<S: Simd>(
     )
 }
 
+/// 1 in the lanes in which (x, y) is a point of the curve, else 0.
+#[inline(never)]
+pub(super) fn is_on_curve<S: Simd>(s: S, x: &Limbs<S>, y: &Limbs<S>) -> S::Limb {
+    s.enter(
+        #[inline(always)]
+        || {
+            let one = Factor::splat(s, ONE).to_product();
+            let xx = Factor::from_limbs(s, *x).square();
+            let yy = Factor::from_limbs(s, *y).square();
+            let xxyy = (xx.carry() * yy.carry()).carry();
+            let difference = xxyy * Factor::splat(s, D) - yy + xx + one;
+            s.select(difference.carry().is_nonzero(), s.zero(), s.splat(1))
+        },
+    )
+}
+
 /// The x-coordinates that belong to each of `P` vectors of y, and 1 in the lanes in which there is one, else
 /// 0; which of the two roots it is, is left open.
 ///

@@ -2,7 +2,7 @@
 
 use super::convert::Limbs;
 use super::field::LIMBS;
-use crate::nist::field::{Factor, Field, Modulus, Tight, hex};
+use crate::nist::field::{Factor, Field, Modulus, Tight, hex, power_of_two};
 use crate::simd::Simd;
 
 /// L = 2^252 + 27742317777372353535851937790883648493. R = 2^260 is 2^8·L, nearly.
@@ -34,17 +34,19 @@ pub(super) fn multiply_add<S: Simd>(s: S, k: &Wide<S>, a: &Limbs<S>, r: &Limbs<S
         #[inline(always)]
         || {
             let f = Field::<S, Order, LIMBS>::new(s);
-            // k·a below (3.1·16/256 + 1)·L, and the sum below 2.2·L.
+            // k·a below (3.1·16/256 + 1)·L, and the sum below 2.2·L: at most two subtractions.
             let sum = f.add(&f.mul(&encode(s, k), &Factor(*a)), &Tight(*r));
-            f.reduced(f.tight(f.mul(&f.factor(sum), &f.one()))).0
+            f.reduced(f.reduced(f.tight(sum))).0
         },
     )
 }
 
-/// `wide`·R modulo L, below 3.1·L: low·R + high·R².
+/// `wide`·R modulo L, below 3.1·L: low·R²/R + high·R³/R.
 #[inline(always)]
 fn encode<S: Simd>(s: S, wide: &Wide<S>) -> Tight<S::Limb, LIMBS> {
+    const R3: [u64; LIMBS] = power_of_two(&Order::VALUE, 3 * 52 * LIMBS);
     let f = Field::<S, Order, LIMBS>::new(s);
     let [low, high] = wide.map(Factor);
-    f.tight(f.add(&f.encode(&low), &f.encode(&f.encode(&high))))
+    let high = f.mul(&high, &f.constant(&R3));
+    f.tight(f.add(&f.mul(&low, &f.constant(&Order::R2)), &high))
 }

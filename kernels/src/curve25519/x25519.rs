@@ -3,8 +3,6 @@
 //! Scalars are clamped as RFC 7748 asks. The top bit of a point is ignored, and a point need not be
 //! reduced modulo p. Points on the twist are as good as others.
 
-use zeroize::Zeroize;
-
 use super::Error;
 use super::batch::VECTORS;
 use super::comb;
@@ -121,7 +119,7 @@ fn agree_in_lanes<S: Simd>(s: S, jobs: &mut [AgreeJob<'_>]) {
                 0 => Err(Error::Zero),
                 _ => Ok(SharedSecret(bytes)),
             });
-            bytes.zeroize();
+            wipe(&mut bytes);
         }
     }
 }

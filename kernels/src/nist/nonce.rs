@@ -8,7 +8,8 @@ use zeroize::Zeroize;
 
 use super::types::{SecretKey, WIDE_BYTES, Wide};
 use crate::backend::{Backend, dispatch};
-use crate::sha512::{self, DIGEST_BYTES, Message};
+use crate::secret::wipe;
+use crate::sha512::{self, Message, Words};
 use crate::simd::{MAX_LANES, Simd};
 
 /// Bytes of a block of SHA-512.
@@ -36,7 +37,7 @@ pub fn hedged<const BYTES: usize>(
     let mut output = hash.finalize();
     let wide = Wide(output[..].try_into().expect("64 bytes"));
     output.zeroize();
-    const { assert!(WIDE_BYTES == DIGEST_BYTES) };
+    const { assert!(WIDE_BYTES == size_of::<Words>()) };
     wide
 }
 
@@ -76,7 +77,7 @@ pub fn hedged_batch<const BYTES: usize>(backend: Backend, jobs: &mut [HedgedJob<
 
 fn hedged_in_lanes<S: Simd, const BYTES: usize>(s: S, jobs: &mut [HedgedJob<'_, BYTES>]) {
     let mut blocks = [[0; BLOCK_BYTES]; MAX_LANES];
-    let mut digests = [[0; DIGEST_BYTES]; MAX_LANES];
+    let mut digests: [Words; MAX_LANES] = [[0; 8]; MAX_LANES];
     for jobs in jobs.chunks_mut(S::LANES) {
         for (block, job) in blocks.iter_mut().zip(&*jobs) {
             *block = key_block(job.key);
@@ -88,11 +89,15 @@ fn hedged_in_lanes<S: Simd, const BYTES: usize>(s: S, jobs: &mut [HedgedJob<'_, 
         let count = jobs.len();
         sha512::hash(s, &messages[..count], &mut digests[..count]);
         for (job, digest) in jobs.iter_mut().zip(&digests) {
-            job.result = Some(Wide(*digest));
+            let mut nonce = Wide([0; WIDE_BYTES]);
+            for (bytes, word) in nonce.0.as_chunks_mut().0.iter_mut().zip(digest) {
+                *bytes = word.to_be_bytes();
+            }
+            job.result = Some(nonce);
         }
     }
     blocks.as_flattened_mut().zeroize();
-    digests.as_flattened_mut().zeroize();
+    wipe(digests.as_flattened_mut());
 }
 
 /// The key, in a block of its own.
