@@ -110,15 +110,13 @@ pub enum Lone {
 /// Whether stock OpenSSL 3.0 serves one request alone faster than `backend` does. Measured, see
 /// `docs/decisions/0002-gathering.md` for RSA and `docs/measurements/curves.md`.
 pub(crate) fn lone_is_slower(backend: Backend, shape: Shape) -> bool {
-    use Curve::P256;
     if backend == Backend::PORTABLE {
         // Only who asks for it by name gets it.
         return false;
     }
     match shape {
         Shape::Rsa { size, .. } => size == Size::Rsa2048,
-        Shape::X25519 | Shape::Keypair(KeyKind::Nist(P256)) => true,
-        Shape::Ecdh(P256) | Shape::EcdsaVerify(P256) => backend.lanes() == 8,
+        Shape::X25519 | Shape::Keypair(KeyKind::Nist(Curve::P256)) => true,
         _ => false,
     }
 }

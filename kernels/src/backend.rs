@@ -37,10 +37,9 @@ impl Backend {
         let mut backends = Vec::new();
         #[cfg(target_arch = "x86_64")]
         if let (Some(wide), Some(narrow)) = (Avx512Ifma::detect(), Avx512Ifma256::detect()) {
-            let narrow_too = halves_wide_instructions().then_some(narrow);
             backends.push(Backend(Kind::Avx512Ifma {
                 wide,
-                narrow: narrow_too,
+                narrow: Some(narrow),
             }));
             backends.push(Backend(Kind::Avx512Ifma256(narrow)));
         }
@@ -87,8 +86,10 @@ impl Backend {
 
     /// The lanes for a batch of `requests` RSA requests.
     ///
-    /// Where a 512-bit instruction runs as two halves, four lanes take half the time of eight: up to two
-    /// requests are better off with them, and so is the remainder of a larger batch (`narrow`).
+    /// Four lanes take less time than eight: half on AMD's Zen 4, which runs a 512-bit instruction as two
+    /// halves, and 8 to 23 % less on an Intel core with two full multipliers (`docs/measurements/curves.md`).
+    /// So up to two requests are better off with them, and so is the remainder of a larger batch
+    /// (`narrow`).
     pub(crate) fn kind(self, requests: usize) -> Kind {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
@@ -125,19 +126,4 @@ impl fmt::Debug for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Backend({})", self.name())
     }
-}
-
-/// AMD family 19h (Zen 4) runs 512-bit instructions in two halves. Intel's cores and family 1Ah (Zen 5)
-/// have full-width units: there four lanes cost what eight do.
-#[cfg(target_arch = "x86_64")]
-fn halves_wide_instructions() -> bool {
-    use core::arch::x86_64::__cpuid;
-    let vendor = __cpuid(0);
-    let amd = [vendor.ebx, vendor.edx, vendor.ecx]
-        .map(u32::to_le_bytes)
-        .concat()
-        == b"AuthenticAMD";
-    let version = __cpuid(1).eax;
-    let family = (version >> 8 & 0xf) + (version >> 20 & 0xff);
-    amd && family == 0x19
 }
