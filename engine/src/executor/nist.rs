@@ -272,3 +272,45 @@ fn sign<'a, C: Kernels<BYTES>, const BYTES: usize>(
     }
     signed
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::curve::Curve;
+
+    fn attempts(usable_from: usize) -> (usize, Vec<Result<Signature<32>, Declined>>) {
+        let key = EcKey::new(Curve::P256, &[7; 32], None).unwrap();
+        let pair: &Pair<32> = key.pair().unwrap();
+        let digests = [[1; 32], [2; 32], [3; 32]];
+        let inputs: Vec<ToSign<'_, 32>> = digests.iter().map(|d| (pair, &d[..])).collect();
+        let mut attempts = 0;
+        // The nonce of the second request is zero at first.
+        let nonces = |chosen: &[&ToSign<'_, 32>]| {
+            attempts += 1;
+            let expected = if attempts == 1 { 3 } else { 1 };
+            assert_eq!(chosen.len(), expected, "only what failed is tried again");
+            let nonce = |(_, digest): &&ToSign<'_, 32>| {
+                let usable = digest[0] != 2 || attempts >= usable_from;
+                Wide::from_scalar(&[u8::from(usable); 32]).unwrap()
+            };
+            Some(chosen.iter().map(nonce).collect())
+        };
+        let signed = sign::<P256, 32>(Backend::available()[0], &inputs, nonces);
+        (attempts, signed)
+    }
+
+    #[test]
+    fn an_unusable_nonce_is_replaced() {
+        let (attempts, signed) = attempts(3);
+        assert_eq!(attempts, 3);
+        assert!(signed.iter().all(Result::is_ok));
+    }
+
+    #[test]
+    fn nonces_that_never_become_usable_are_given_up() {
+        let (attempts, signed) = attempts(usize::MAX);
+        assert_eq!(attempts, ATTEMPTS);
+        assert!(signed[0].is_ok() && signed[2].is_ok());
+        assert!(matches!(signed[1], Err(Declined::Randomness)));
+    }
+}
