@@ -174,8 +174,10 @@ fn sign_vector<S: Simd, C: Curve<N>, const N: usize>(
             let product = o.mul(&r, &o.encode(&Factor(*d)));
             let sum = o.factor(o.add(&product, &Tight(*e)));
             let signature = o.reduced(o.tight(o.mul(&sum, &Factor(*k_inverse))));
-            let zero =
-                |number: &Number<S, N>| s.select(none(s, any(s, number)), s.splat(1), s.zero());
+            let zero = inlined(
+                #[inline(always)]
+                |number: &Number<S, N>| s.select(none(s, any(s, number)), s.splat(1), s.zero()),
+            );
             Signed {
                 r: r.0,
                 s: signature.0,
