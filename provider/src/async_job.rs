@@ -10,17 +10,42 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lockstep_engine::{Declined, Engine, Fallback, Notify, Request, Response};
+use lockstep_engine::{Declined, Engine, Fallback, KeyKind, Keypair, Notify, Request, Response};
 
 use crate::ffi::{self, AsyncCallback, AsyncWaitCtx};
+use crate::process;
+
+/// Has the engine serve a request: a job pauses meanwhile, another caller blocks.
+pub fn compute(request: Request) -> Result<Response, Declined> {
+    let engine = process::engine();
+    match current() {
+        Some(job) => job.run(engine, request),
+        None => engine.run(request),
+    }
+}
+
+/// A new key pair, from the pool if it has one.
+pub fn keypair(kind: KeyKind) -> Result<Keypair, Declined> {
+    let engine = process::engine();
+    let Some(job) = current() else {
+        return engine.keypair(kind);
+    };
+    if let Some(pair) = engine.pooled_keypair(kind) {
+        return Ok(pair);
+    }
+    match job.run(engine, Request::Keypair(kind))? {
+        Response::Keypair(pair) => Ok(pair),
+        _ => Err(Declined::Internal),
+    }
+}
 
 /// The async job that the calling code runs in.
-pub struct Job {
+struct Job {
     wait: *mut AsyncWaitCtx,
 }
 
 /// The current job; None outside of jobs.
-pub fn current() -> Option<Job> {
+fn current() -> Option<Job> {
     // SAFETY: no preconditions; NULL outside of a job.
     let job = unsafe { ffi::ASYNC_get_current_job() };
     if job.is_null() {
@@ -33,7 +58,7 @@ pub fn current() -> Option<Job> {
 
 impl Job {
     /// Submits `request` and pauses the job until it is answered.
-    pub fn run(&self, engine: &Engine, request: Request) -> Result<Response, Declined> {
+    fn run(&self, engine: &Engine, request: Request) -> Result<Response, Declined> {
         let Some(wake) = self.wake() else {
             engine.count_fallback(Fallback::AsyncUnavailable);
             return Err(Declined::NoWorkers);

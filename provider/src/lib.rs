@@ -1,28 +1,36 @@
-//! `lockstep.so`: an OpenSSL 3 provider that runs RSA private key operations on vector lanes.
+//! `lockstep.so`: an OpenSSL 3 provider that runs public key operations on vector lanes.
 //!
 //! The module is an *overlay* over OpenSSL's own default provider. Its dispatch tables are the
-//! default provider's tables, function by function; what differs is the arithmetic inside an RSA
-//! key object, whose `RSA_METHOD` hands the exponentiation to the engine. Padding, digests,
-//! parameters, errors and verification are OpenSSL's own code, of the version that is installed.
+//! default provider's tables, function by function; what differs is the arithmetic inside a key
+//! object, whose `RSA_METHOD` or `EC_KEY_METHOD` hands it to the engine. Padding, digests,
+//! parameters, encodings and errors are OpenSSL's own code, of the version that is installed.
+//! X25519 and Ed25519 keys have no method: there the exchange and the signature are [`wrapped`].
 //!
 //! The way of a signature, in files: [`stock`] finds the default provider's tables, [`overlay`]
-//! wraps the four key management functions that make keys, [`rsa_method`] takes the
-//! exponentiation, [`async_job`] pauses an async job instead of blocking its thread, and
-//! [`process`] owns the engine of this process. `docs/decisions/0001-overlay.md` says why.
+//! offers them, with the functions wrapped that make keys ([`keymgmt`], [`generation`]);
+//! [`rsa_method`], [`ec_method`], [`xdh`] and [`eddsa`] take the arithmetic, [`async_job`] pauses
+//! an async job instead of blocking its thread, and [`process`] owns the engine of this process.
+//! `docs/decisions/0001-overlay.md` and `0004-curves.md` say why.
 
 mod async_job;
+mod ec_method;
+mod eddsa;
 #[cfg(feature = "fault-injection")]
 mod fault;
 mod ffi;
+mod generation;
+mod keymgmt;
 mod overlay;
 mod params;
 mod process;
 mod rsa_method;
 mod stock;
+mod wrapped;
+mod xdh;
 
 use std::ffi::{c_int, c_void};
 
-use ffi::{CoreHandle, Dispatch, Function, provider_function};
+use ffi::{CoreHandle, Dispatch, provider};
 
 /// Entry point of the module, called by libcrypto once per library context that loads it.
 ///
@@ -63,43 +71,12 @@ struct Table<const N: usize>([Dispatch; N]);
 // SAFETY: the table is never written and function pointers may be called from any thread.
 unsafe impl<const N: usize> Sync for Table<N> {}
 
-static PROVIDER: Table<5> = Table([
-    Dispatch {
-        id: provider_function::TEARDOWN,
-        // SAFETY: OSSL_DISPATCH stores functions of all types as this one; libcrypto casts back.
-        function: Some(unsafe {
-            std::mem::transmute::<unsafe extern "C" fn(*mut c_void), Function>(teardown)
-        }),
-    },
-    Dispatch {
-        id: provider_function::GETTABLE_PARAMS,
-        // SAFETY: as above.
-        function: Some(unsafe {
-            std::mem::transmute::<unsafe extern "C" fn(*mut c_void) -> *const ffi::Param, Function>(
-                params::gettable,
-            )
-        }),
-    },
-    Dispatch {
-        id: provider_function::GET_PARAMS,
-        // SAFETY: as above.
-        function: Some(unsafe {
-            std::mem::transmute::<
-                unsafe extern "C" fn(*mut c_void, *mut ffi::Param) -> c_int,
-                Function,
-            >(params::get)
-        }),
-    },
-    Dispatch {
-        id: provider_function::QUERY_OPERATION,
-        // SAFETY: as above.
-        function: Some(unsafe {
-            std::mem::transmute::<
-                unsafe extern "C" fn(*mut c_void, c_int, *mut c_int) -> *const ffi::Algorithm,
-                Function,
-            >(overlay::query)
-        }),
-    },
+static PROVIDER: Table<6> = Table([
+    provider::Teardown::entry(teardown),
+    provider::GettableParams::entry(params::gettable),
+    provider::GetParams::entry(params::get),
+    provider::QueryOperation::entry(overlay::query),
+    provider::GetCapabilities::entry(overlay::capabilities),
     Dispatch::END,
 ]);
 

@@ -1,21 +1,19 @@
-//! The tables we offer: the default provider's, with the functions that make RSA keys wrapped.
+//! The tables we offer: the default provider's, with a few functions wrapped.
 //!
-//! Only four kinds of key management function differ from stock, those through which key data
-//! comes into being: import, generate, load and duplicate. Each leaves behind a stock `RSA` object
-//! that [`rsa_method::adopt`] has given our method. The constructor of signature contexts drops the
-//! caller's property query. Everything else, every signature and decryption function included, is
-//! the stock function itself, called by libcrypto directly.
+//! Of RSA, RSA-PSS and EC the functions that make keys differ from stock ([`keymgmt`],
+//! [`generation`]): each leaves behind a stock object with our method. The constructor of signature
+//! contexts drops the caller's property query. Everything else, every RSA and ECDSA signature
+//! function included, is the stock function itself, called by libcrypto directly. X25519 exchanges
+//! ([`xdh`]) and Ed25519 signatures ([`eddsa`]) have contexts of ours around the stock ones.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::OnceLock;
 
-use crate::ffi::{
-    self, Algorithm, Callback, Dispatch, Function, KeymgmtDup, KeymgmtExport, KeymgmtFree,
-    KeymgmtGen, KeymgmtImport, KeymgmtLoad, KeymgmtNew, Param, SignatureNewctx, keymgmt, operation,
-};
-use crate::rsa_method;
+use crate::ffi::{Algorithm, Callback, Dispatch, PARAM_UTF8_STRING, Param, operation, signature};
+use crate::keymgmt::{self, Adoptable, KeyFunctions, KeyType, overlaid};
 use crate::stock::{self, Stock};
+use crate::{ec_method, eddsa, generation, rsa_method, xdh};
 
 /// Marks what we want preferred; `dist/openssl.cnf` asks for it.
 const FAST: &CStr = c"provider=lockstep,lockstep.fast=yes";
@@ -38,27 +36,92 @@ pub unsafe extern "C" fn query(
     };
     match operation_id {
         operation::KEYMGMT => tables.keymgmt.as_ptr(),
+        operation::KEYEXCH => tables.keyexch.as_ptr(),
         operation::SIGNATURE => tables.signature.as_ptr(),
         operation::ASYM_CIPHER => tables.asym_cipher.as_ptr(),
         _ => null(),
     }
 }
 
-/// The key types we take over: RSA, and RSA-PSS, which is a type of its own.
-#[derive(Clone, Copy)]
-enum KeyType {
-    Rsa,
-    RsaPss,
+/// `OSSL_FUNC_provider_get_capabilities`: the default provider's TLS groups on keys that we generate.
+///
+/// libssl takes a group only from the provider whose key management it finds for it, so every group on
+/// EC and X25519 keys must be told by us, with or without lanes.
+pub unsafe extern "C" fn capabilities(
+    _provctx: *mut c_void,
+    capability: *const c_char,
+    callback: Callback,
+    arg: *mut c_void,
+) -> c_int {
+    /// The receiver of what we let through.
+    struct Filter {
+        callback: Callback,
+        arg: *mut c_void,
+        algorithms: Vec<&'static CStr>,
+    }
+    unsafe extern "C" fn filter(params: *const Param, arg: *mut c_void) -> c_int {
+        // SAFETY: `arg` is the `Filter` below, alive during the call; `params` ends with a NULL key.
+        unsafe {
+            let filter = &*arg.cast::<Filter>();
+            match text(params, c"tls-group-alg") {
+                Some(algorithm) if filter.algorithms.contains(&algorithm) => {
+                    (filter.callback)(params, filter.arg)
+                }
+                _ => 1,
+            }
+        }
+    }
+    // SAFETY: libcrypto's argument, a C string.
+    if unsafe { CStr::from_ptr(capability) } != c"TLS-GROUP" {
+        return 0;
+    }
+    let (Some(stock), Some(tables)) = (stock::stock(), tables()) else {
+        return 0;
+    };
+    let mut target = Filter {
+        callback,
+        arg,
+        algorithms: tables.group_keys(),
+    };
+    // SAFETY: libcrypto's arguments; `filter` uses `target` during the call only.
+    unsafe { stock.capabilities(capability, filter, (&raw mut target).cast()) }
+}
+
+/// The text of a parameter.
+///
+/// # Safety
+/// `params` ends with a NULL key, and lives as long as the result is used.
+unsafe fn text<'a>(mut params: *const Param, name: &CStr) -> Option<&'a CStr> {
+    // SAFETY: by contract; we stop at the end. Texts in static tables end with a zero byte.
+    unsafe {
+        while !(*params).key.is_null() {
+            if CStr::from_ptr((*params).key) == name {
+                let found = (*params).data_type == PARAM_UTF8_STRING && !(*params).data.is_null();
+                return found.then(|| CStr::from_ptr((*params).data.cast()));
+            }
+            params = params.add(1);
+        }
+    }
+    None
+}
+
+/// A key type with its stock functions.
+pub struct Family {
+    name: &'static CStr,
+    keys: KeyFunctions,
+    keymgmt: Algorithm,
+    /// The stock functions of its signatures, and of its key exchange; empty if it has none.
+    pub signature: Vec<Dispatch>,
+    pub keyexch: Vec<Dispatch>,
 }
 
 /// Our algorithm arrays, and the stock functions the wrappers call.
 struct Tables {
     keymgmt: Vec<Algorithm>,
+    keyexch: Vec<Algorithm>,
     signature: Vec<Algorithm>,
     asym_cipher: Vec<Algorithm>,
-    rsa: KeyFunctions,
-    rsa_pss: KeyFunctions,
-    new_signature: SignatureNewctx,
+    families: Vec<Family>,
 }
 
 // SAFETY: the tables are immutable, live as long as the process and hold pointers to static data
@@ -72,307 +135,240 @@ fn tables() -> Option<&'static Tables> {
     TABLES.get_or_init(|| Tables::new(stock::stock()?)).as_ref()
 }
 
+/// Declares the key types, each as a type that stands for it at compile time.
+macro_rules! key_types {
+    ($($(#[$doc:meta])* $name:ident $text:literal;)*) => {
+        $(
+            $(#[$doc])*
+            pub struct $name;
+
+            impl Named for $name {
+                const NAME: &'static CStr = $text;
+            }
+
+            impl KeyType for $name {
+                fn stock() -> Option<&'static KeyFunctions> {
+                    Some(&family::<$name>()?.keys)
+                }
+            }
+        )*
+    };
+}
+
+/// Something with a name in the default provider.
+pub trait Named {
+    const NAME: &'static CStr;
+}
+
+key_types! {
+    /// RSA.
+    Rsa c"RSA";
+    /// RSA-PSS, which is a type of its own.
+    RsaPss c"RSA-PSS";
+    /// All curves of `EC_KEY`.
+    Ec c"EC";
+    /// X25519.
+    X25519 c"X25519";
+    /// Ed25519.
+    Ed25519 c"ED25519";
+}
+
+impl Adoptable for Rsa {
+    const ADOPTED_WITH: c_int = rsa_method::ADOPTED_WITH;
+    const IN_PLACE: bool = false;
+
+    unsafe fn adopt(keydata: *mut c_void, functions: &'static KeyFunctions) {
+        // SAFETY: by contract; the default provider's RSA key data is an RSA object.
+        unsafe { rsa_method::adopt(keydata.cast(), functions) }
+    }
+}
+
+impl Adoptable for RsaPss {
+    const ADOPTED_WITH: c_int = rsa_method::ADOPTED_WITH;
+    const IN_PLACE: bool = false;
+
+    unsafe fn adopt(keydata: *mut c_void, functions: &'static KeyFunctions) {
+        // SAFETY: as for RSA.
+        unsafe { rsa_method::adopt(keydata.cast(), functions) }
+    }
+}
+
+impl Adoptable for Ec {
+    const ADOPTED_WITH: c_int = ec_method::ADOPTED_WITH;
+    const IN_PLACE: bool = true;
+
+    unsafe fn adopt(keydata: *mut c_void, _functions: &'static KeyFunctions) {
+        // SAFETY: by contract; the default provider's EC key data is an EC_KEY.
+        unsafe { ec_method::adopt(keydata.cast()) };
+    }
+}
+
+/// The stock functions of a key type.
+pub fn family<T: Named>() -> Option<&'static Family> {
+    let families = &tables()?.families;
+    families.iter().find(|family| family.name == T::NAME)
+}
+
 impl Tables {
+    /// None without RSA. A curve that the default provider lacks is left out.
     fn new(stock: &Stock) -> Option<Tables> {
-        let rsa = stock.algorithm(operation::KEYMGMT, c"RSA")?;
-        let rsa_pss = stock.algorithm(operation::KEYMGMT, c"RSA-PSS")?;
-        let signature = stock.algorithm(operation::SIGNATURE, c"RSA")?;
-        let asym_cipher = stock.algorithm(operation::ASYM_CIPHER, c"RSA")?;
-        let newctx = stock::function(&stock::entries(&signature), ffi::SIGNATURE_NEWCTX)?;
-        Some(Tables {
-            rsa: KeyFunctions::new(stock, &rsa)?,
-            rsa_pss: KeyFunctions::new(stock, &rsa_pss)?,
-            keymgmt: vec![
-                wrapped(&rsa, KeyType::Rsa),
-                wrapped(&rsa_pss, KeyType::RsaPss),
-                Algorithm::END,
-            ],
-            signature: vec![signature_table(&signature), Algorithm::END],
-            asym_cipher: vec![
-                Algorithm {
-                    properties: FAST.as_ptr(),
-                    ..asym_cipher
-                },
-                Algorithm::END,
-            ],
-            // SAFETY: the function with this id has this type (core_dispatch.h).
-            new_signature: unsafe { std::mem::transmute::<Function, SignatureNewctx>(newctx) },
+        let mut tables = Tables {
+            keymgmt: Vec::new(),
+            keyexch: Vec::new(),
+            signature: Vec::new(),
+            asym_cipher: Vec::new(),
+            families: Vec::new(),
+        };
+        tables.add_rsa(stock)?;
+        tables.add_ec(stock);
+        tables.add_x25519(stock);
+        tables.add_ed25519(stock);
+        for algorithms in [
+            &mut tables.keymgmt,
+            &mut tables.keyexch,
+            &mut tables.signature,
+            &mut tables.asym_cipher,
+        ] {
+            algorithms.push(Algorithm::END);
+        }
+        Some(tables)
+    }
+
+    fn add_rsa(&mut self, stock: &Stock) -> Option<()> {
+        let signature = stock.algorithm(operation::SIGNATURE, Rsa::NAME)?;
+        let asym_cipher = stock.algorithm(operation::ASYM_CIPHER, Rsa::NAME)?;
+        let mut rsa = Family::new::<Rsa>(stock)?;
+        let rsa_pss = Family::new::<RsaPss>(stock)?;
+        rsa.signature = stock::entries(&signature);
+        self.keymgmt.push(rsa.keymgmt(&rsa_wrappers::<Rsa>(), KEYS));
+        self.keymgmt
+            .push(rsa_pss.keymgmt(&rsa_wrappers::<RsaPss>(), KEYS));
+        self.signature
+            .push(with_plain_constructor::<Rsa>(signature));
+        self.asym_cipher.push(Algorithm {
+            properties: FAST.as_ptr(),
+            ..asym_cipher
+        });
+        self.families.extend([rsa, rsa_pss]);
+        Some(())
+    }
+
+    fn add_ec(&mut self, stock: &Stock) -> Option<()> {
+        let signature = stock.algorithm(operation::SIGNATURE, c"ECDSA")?;
+        let keyexch = stock.algorithm(operation::KEYEXCH, c"ECDH")?;
+        let mut ec = Family::new::<Ec>(stock)?;
+        ec.signature = stock::entries(&signature);
+        let wrappers = [
+            &keymgmt::wrappers::<Ec>()[..],
+            &generation::wrappers::<Ec>(),
+        ]
+        .concat();
+        self.keymgmt.push(ec.keymgmt(&wrappers, FAST));
+        self.signature.push(with_plain_constructor::<Ec>(signature));
+        self.keyexch.push(Algorithm {
+            properties: FAST.as_ptr(),
+            ..keyexch
+        });
+        self.families.push(ec);
+        Some(())
+    }
+
+    fn add_x25519(&mut self, stock: &Stock) -> Option<()> {
+        let keyexch = stock.algorithm(operation::KEYEXCH, X25519::NAME)?;
+        let mut x25519 = Family::new::<X25519>(stock)?;
+        x25519.keyexch = stock::entries(&keyexch);
+        let implementation = wrapped(&x25519.keyexch, &xdh::wrappers())?;
+        self.keymgmt
+            .push(x25519.keymgmt(&generation::wrappers::<X25519>(), FAST));
+        self.keyexch.push(Algorithm {
+            properties: FAST.as_ptr(),
+            implementation,
+            ..keyexch
+        });
+        self.families.push(x25519);
+        Some(())
+    }
+
+    fn add_ed25519(&mut self, stock: &Stock) -> Option<()> {
+        let signature = stock.algorithm(operation::SIGNATURE, Ed25519::NAME)?;
+        let mut ed25519 = Family::new::<Ed25519>(stock)?;
+        ed25519.signature = stock::entries(&signature);
+        let implementation = wrapped(&ed25519.signature, &eddsa::wrappers())?;
+        self.keymgmt.push(ed25519.keymgmt(&[], KEYS));
+        self.signature.push(Algorithm {
+            properties: FAST.as_ptr(),
+            implementation,
+            ..signature
+        });
+        self.families.push(ed25519);
+        Some(())
+    }
+
+    /// The key types that we generate and that TLS has groups on.
+    fn group_keys(&self) -> Vec<&'static CStr> {
+        let names = self.families.iter().map(|family| family.name);
+        names
+            .filter(|name| [Ec::NAME, X25519::NAME].contains(name))
+            .collect()
+    }
+}
+
+impl Family {
+    fn new<T: Named>(stock: &Stock) -> Option<Family> {
+        let keymgmt = stock.algorithm(operation::KEYMGMT, T::NAME)?;
+        Some(Family {
+            name: T::NAME,
+            keys: KeyFunctions::new(stock, &keymgmt)?,
+            keymgmt,
+            signature: Vec::new(),
+            keyexch: Vec::new(),
         })
     }
 
-    fn keys(&self, key_type: KeyType) -> &KeyFunctions {
-        match key_type {
-            KeyType::Rsa => &self.rsa,
-            KeyType::RsaPss => &self.rsa_pss,
+    /// Its key management with these functions in place of stock's.
+    fn keymgmt(&self, replaced: &[Dispatch], properties: &'static CStr) -> Algorithm {
+        Algorithm {
+            properties: properties.as_ptr(),
+            implementation: overlaid(&self.keys.table, replaced),
+            ..self.keymgmt
         }
     }
 }
 
-/// The stock key management `algorithm` with our wrappers in place of the functions that make keys.
-fn wrapped(algorithm: &Algorithm, key_type: KeyType) -> Algorithm {
-    let ours = |rsa: Function, rsa_pss: Function| match key_type {
-        KeyType::Rsa => Some(rsa),
-        KeyType::RsaPss => Some(rsa_pss),
-    };
-    let mut table = stock::entries(algorithm);
-    for entry in &mut table {
-        // SAFETY (of the transmutes): OSSL_DISPATCH stores functions of all types as `Function`,
-        // and libcrypto casts each back to the type that belongs to its id.
-        match entry.id {
-            keymgmt::IMPORT => {
-                // SAFETY: see above.
-                let cast = |f: KeymgmtImport| unsafe { std::mem::transmute::<_, Function>(f) };
-                entry.function = ours(cast(import::<0>), cast(import::<1>));
-            }
-            keymgmt::GEN => {
-                // SAFETY: see above.
-                let cast = |f: KeymgmtGen| unsafe { std::mem::transmute::<_, Function>(f) };
-                entry.function = ours(cast(generate::<0>), cast(generate::<1>));
-            }
-            keymgmt::LOAD => {
-                // SAFETY: see above.
-                let cast = |f: KeymgmtLoad| unsafe { std::mem::transmute::<_, Function>(f) };
-                entry.function = ours(cast(load::<0>), cast(load::<1>));
-            }
-            keymgmt::DUP => {
-                // SAFETY: see above.
-                let cast = |f: KeymgmtDup| unsafe { std::mem::transmute::<_, Function>(f) };
-                entry.function = ours(cast(duplicate::<0>), cast(duplicate::<1>));
-            }
-            _ => {}
-        }
-    }
-    table.push(Dispatch::END);
-    Algorithm {
-        properties: KEYS.as_ptr(),
-        implementation: Vec::leak(table).as_ptr(),
-        ..*algorithm
-    }
+/// What differs from stock in the management of RSA keys.
+fn rsa_wrappers<T: Adoptable>() -> Vec<Dispatch> {
+    let mut wrappers = vec![keymgmt::generator::<T>()];
+    wrappers.extend(keymgmt::wrappers::<T>());
+    wrappers
+}
+
+/// A table whose functions take contexts of ours: each stock function has one of ours in its place.
+///
+/// None if the stock table has a function that we do not know: it would be called with our context.
+/// Then the algorithm stays with the default provider.
+fn wrapped(stock: &[Dispatch], ours: &[Dispatch]) -> Option<*const Dispatch> {
+    let known = |entry: &Dispatch| ours.iter().any(|ours| ours.id == entry.id);
+    stock.iter().all(known).then(|| overlaid(stock, ours))
 }
 
 /// The stock signature `algorithm` with our constructor.
-fn signature_table(algorithm: &Algorithm) -> Algorithm {
-    let mut table = stock::entries(algorithm);
-    for entry in &mut table {
-        if entry.id == ffi::SIGNATURE_NEWCTX {
-            // SAFETY: OSSL_DISPATCH stores functions of all types as `Function`, and libcrypto casts
-            // each back to the type that belongs to its id.
-            entry.function =
-                Some(unsafe { std::mem::transmute::<SignatureNewctx, Function>(new_signature) });
-        }
-    }
-    table.push(Dispatch::END);
+fn with_plain_constructor<T: Named>(algorithm: Algorithm) -> Algorithm {
+    let constructor = signature::Newctx::entry(new_signature::<T>);
     Algorithm {
         properties: FAST.as_ptr(),
-        implementation: Vec::leak(table).as_ptr(),
-        ..*algorithm
+        implementation: overlaid(&stock::entries(&algorithm), &[constructor]),
+        ..algorithm
     }
 }
 
 /// `OSSL_FUNC_signature_newctx`: without the property query that found us. The stock function would
 /// look for digests with it, in our private context, where only the default provider is:
 /// `provider=lockstep` finds none there.
-unsafe extern "C" fn new_signature(provctx: *mut c_void, _propq: *const c_char) -> *mut c_void {
-    let Some(tables) = tables() else {
-        return null_mut();
-    };
+unsafe extern "C" fn new_signature<T: Named>(
+    provctx: *mut c_void,
+    _propq: *const c_char,
+) -> *mut c_void {
+    let newctx = family::<T>().and_then(|family| signature::Newctx::of(&family.signature));
     // SAFETY: the stock constructor with its own context; it takes NULL for no query.
-    unsafe { (tables.new_signature)(provctx, null()) }
-}
-
-/// The stock functions that make, fill, read and free the key data of one key type.
-pub struct KeyFunctions {
-    provctx: usize,
-    new: KeymgmtNew,
-    free: KeymgmtFree,
-    import: KeymgmtImport,
-    export: KeymgmtExport,
-    generate: Option<KeymgmtGen>,
-    load: Option<KeymgmtLoad>,
-}
-
-impl KeyFunctions {
-    fn new(stock: &Stock, algorithm: &Algorithm) -> Option<KeyFunctions> {
-        let table = stock::entries(algorithm);
-        let find = |id| stock::function(&table, id);
-        // SAFETY (all): the function with each of these ids has this type (core_dispatch.h).
-        Some(KeyFunctions {
-            provctx: stock.provctx() as usize,
-            // SAFETY: see above.
-            new: unsafe { std::mem::transmute::<Function, KeymgmtNew>(find(keymgmt::NEW)?) },
-            // SAFETY: see above.
-            free: unsafe { std::mem::transmute::<Function, KeymgmtFree>(find(keymgmt::FREE)?) },
-            // SAFETY: see above.
-            import: unsafe {
-                std::mem::transmute::<Function, KeymgmtImport>(find(keymgmt::IMPORT)?)
-            },
-            // SAFETY: see above.
-            export: unsafe {
-                std::mem::transmute::<Function, KeymgmtExport>(find(keymgmt::EXPORT)?)
-            },
-            // SAFETY: see above.
-            generate: find(keymgmt::GEN)
-                .map(|f| unsafe { std::mem::transmute::<Function, KeymgmtGen>(f) }),
-            // SAFETY: see above.
-            load: find(keymgmt::LOAD)
-                .map(|f| unsafe { std::mem::transmute::<Function, KeymgmtLoad>(f) }),
-        })
-    }
-
-    /// A new stock key with the parts `selection` of `from`; NULL on failure.
-    ///
-    /// # Safety
-    /// `from` is valid key data of this type.
-    pub unsafe fn copy(&self, from: *const c_void, selection: c_int) -> *mut c_void {
-        /// Where the exported parameters go.
-        struct Target<'a> {
-            functions: &'a KeyFunctions,
-            keydata: *mut c_void,
-            selection: c_int,
-        }
-        unsafe extern "C" fn receive(params: *const Param, arg: *mut c_void) -> c_int {
-            // SAFETY: `arg` is the `Target` that `copy` passes below, alive during the export.
-            let target = unsafe { &*arg.cast::<Target>() };
-            // SAFETY: fresh key data and parameters from the stock export of the same type.
-            unsafe { (target.functions.import)(target.keydata, target.selection, params) }
-        }
-        // SAFETY: the stock constructor with its own context.
-        let keydata = unsafe { (self.new)(self.provctx as *mut c_void) };
-        if keydata.is_null() {
-            return null_mut();
-        }
-        let mut target = Target {
-            functions: self,
-            keydata,
-            selection,
-        };
-        // SAFETY: `from` is valid by contract; the callback uses `target` during the call only.
-        let copied = unsafe {
-            (self.export)(
-                from.cast_mut(),
-                selection,
-                receive,
-                (&raw mut target).cast(),
-            )
-        };
-        if copied != 1 {
-            // SAFETY: we own `keydata`.
-            unsafe { (self.free)(keydata) };
-            return null_mut();
-        }
-        keydata
-    }
-
-    /// A copy of `from` that computes on lanes; NULL on failure.
-    ///
-    /// # Safety
-    /// `from` is valid key data of this type.
-    unsafe fn adopted_copy(&'static self, from: *const c_void, selection: c_int) -> *mut c_void {
-        // SAFETY: by contract.
-        let keydata = unsafe { self.copy(from, selection) };
-        if !keydata.is_null() {
-            // SAFETY: `copy` made it, and nothing has used it.
-            unsafe { rsa_method::adopt(keydata.cast(), self) };
-        }
-        keydata
-    }
-
-    /// Takes over key data that a stock function has just made: an adopted copy replaces it.
-    ///
-    /// A copy because the new object may have been used already (its method holds caches that
-    /// `RSA_set_method` would free under it).
-    ///
-    /// # Safety
-    /// `made` is NULL or key data of this type that belongs to the caller.
-    unsafe fn take_over(&'static self, made: *mut c_void) -> *mut c_void {
-        if made.is_null() {
-            return null_mut();
-        }
-        // SAFETY: by contract; freed once, here.
-        unsafe {
-            let copy = self.adopted_copy(made, keymgmt::SELECT_ALL);
-            (self.free)(made);
-            copy
-        }
-    }
-}
-
-/// The stock functions of key type `TYPE` (0 RSA, 1 RSA-PSS).
-fn functions<const TYPE: usize>() -> Option<&'static KeyFunctions> {
-    Some(tables()?.keys(if TYPE == 0 {
-        KeyType::Rsa
-    } else {
-        KeyType::RsaPss
-    }))
-}
-
-/// `OSSL_FUNC_keymgmt_import`: the way every key decoded elsewhere comes to us.
-unsafe extern "C" fn import<const TYPE: usize>(
-    keydata: *mut c_void,
-    selection: c_int,
-    params: *const Param,
-) -> c_int {
-    let Some(functions) = functions::<TYPE>() else {
-        return 0;
-    };
-    // SAFETY: libcrypto's arguments, passed on.
-    let imported = unsafe { (functions.import)(keydata, selection, params) };
-    if imported == 1 && selection & keymgmt::SELECT_PRIVATE_KEY != 0 {
-        // SAFETY: `keydata` came from the stock `new` and has just been filled.
-        unsafe { rsa_method::adopt(keydata.cast(), functions) };
-    }
-    imported
-}
-
-/// `OSSL_FUNC_keymgmt_gen`
-unsafe extern "C" fn generate<const TYPE: usize>(
-    genctx: *mut c_void,
-    callback: Option<Callback>,
-    arg: *mut c_void,
-) -> *mut c_void {
-    let Some(functions) = functions::<TYPE>() else {
-        return null_mut();
-    };
-    let Some(generate) = functions.generate else {
-        return null_mut();
-    };
-    // SAFETY: libcrypto's arguments, passed on; the result is ours.
-    unsafe { functions.take_over(generate(genctx, callback, arg)) }
-}
-
-/// `OSSL_FUNC_keymgmt_load`
-unsafe extern "C" fn load<const TYPE: usize>(reference: *const c_void, size: usize) -> *mut c_void {
-    let Some(functions) = functions::<TYPE>() else {
-        return null_mut();
-    };
-    let Some(load) = functions.load else {
-        return null_mut();
-    };
-    // SAFETY: libcrypto's arguments, passed on; the result is ours.
-    unsafe { functions.take_over(load(reference, size)) }
-}
-
-/// `OSSL_FUNC_keymgmt_dup`: by export and import, because the stock function refuses an RSA
-/// object with a method of another's.
-unsafe extern "C" fn duplicate<const TYPE: usize>(
-    keydata: *const c_void,
-    selection: c_int,
-) -> *mut c_void {
-    let Some(functions) = functions::<TYPE>() else {
-        return null_mut();
-    };
-    if keydata.is_null() {
-        return null_mut();
-    }
-    // SAFETY: valid key data of this type, from libcrypto.
-    unsafe { functions.adopted_copy(keydata, selection) }
-}
-
-/// Frees a stock RSA object.
-///
-/// # Safety
-/// `rsa` was made by [`KeyFunctions::copy`] and is not used afterwards.
-pub unsafe fn free_key(functions: &KeyFunctions, rsa: *mut ffi::Rsa) {
-    // SAFETY: by contract.
-    unsafe { (functions.free)(rsa.cast()) }
+    newctx.map_or(null_mut(), |newctx| unsafe { newctx.call(provctx, null()) })
 }

@@ -9,8 +9,8 @@ use std::sync::OnceLock;
 
 use lockstep_engine::{Config, Snapshot};
 
-use crate::ffi::{self, CORE_GET_PARAMS, CoreGetParams, CoreHandle, Dispatch, Function, Param};
-use crate::process;
+use crate::ffi::{self, CoreHandle, Dispatch, Param, provider};
+use crate::{process, stock};
 
 /// The name of a parameter that tells a counter, and where it comes from.
 type Counter = (&'static CStr, fn(&Snapshot) -> u64);
@@ -33,11 +33,10 @@ pub unsafe fn read_configuration(
     input: *const Dispatch,
 ) -> Vec<(String, String)> {
     // SAFETY: by contract.
-    let Some(function) = (unsafe { core_function(input, CORE_GET_PARAMS) }) else {
+    let core = unsafe { stock::entries_of(input) };
+    let Some(get_params) = provider::CoreGetParams::of(&core) else {
         return Vec::new();
     };
-    // SAFETY: the function with this id has this type.
-    let get_params = unsafe { std::mem::transmute::<Function, CoreGetParams>(function) };
     let mut pairs = Vec::new();
     for key in Config::KEYS {
         let Ok(name) = CString::new(*key) else {
@@ -56,32 +55,13 @@ pub unsafe fn read_configuration(
         ];
         // SAFETY: a request for one string pointer, which libcrypto keeps alive with the provider.
         unsafe {
-            if get_params(handle, params.as_mut_ptr()) == 1 && !value.is_null() {
+            if get_params.call(handle, params.as_mut_ptr()) == 1 && !value.is_null() {
                 let value = CStr::from_ptr(value).to_string_lossy().into_owned();
                 pairs.push(((*key).to_owned(), value));
             }
         }
     }
     pairs
-}
-
-/// The core function with this id.
-///
-/// # Safety
-/// `table` ends with id 0.
-unsafe fn core_function(mut table: *const Dispatch, id: c_int) -> Option<Function> {
-    loop {
-        // SAFETY: not beyond the end.
-        let entry = unsafe { *table };
-        if entry.id == 0 {
-            return None;
-        }
-        if entry.id == id {
-            return entry.function;
-        }
-        // SAFETY: the end has not been reached.
-        table = unsafe { table.add(1) };
-    }
 }
 
 /// The strings among our parameters.

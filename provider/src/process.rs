@@ -31,7 +31,8 @@ pub fn attach(pairs: Vec<(String, String)>) -> Result<(), String> {
     crate::fault::arm().inspect_err(|error| eprintln!("{error}"))?;
     let _ = CONFIG.set(config);
     static AT_FORK: Once = Once::new();
-    // SAFETY: the handler only stores to an atomic, which is safe after fork in any state.
+    // SAFETY: the handler waits for no lock and allocates nothing, so it is safe after fork in any
+    // state.
     AT_FORK.call_once(|| unsafe {
         libc::pthread_atfork(None, None, Some(forget_engine));
     });
@@ -81,7 +82,11 @@ pub fn engine() -> &'static Engine {
 }
 
 /// In a forked child: the parent's engine stays behind, its threads do not exist here and its locks
-/// may be held for ever. The next use makes a new one.
+/// may be held for ever. The next use makes a new one. Its key pairs are the parent's to use.
 extern "C" fn forget_engine() {
-    ENGINE.store(null_mut(), Ordering::Release);
+    let engine = ENGINE.swap(null_mut(), Ordering::AcqRel);
+    // SAFETY: NULL, or the parent's engine, which nobody frees here.
+    if let Some(engine) = unsafe { engine.as_ref() } {
+        engine.wipe_after_fork();
+    }
 }

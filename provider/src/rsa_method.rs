@@ -16,10 +16,13 @@ use lockstep_engine::{Fallback, Request, Response, RsaComponents, RsaKey};
 use zeroize::Zeroizing;
 
 use crate::ffi::{
-    self, Bignum, BnCtx, CryptoExData, Rsa, RsaFinish, RsaMethod, RsaModExp, RsaPrivate,
+    self, Bignum, BnCtx, CryptoExData, Rsa, RsaFinish, RsaMethod, RsaModExp, RsaPrivate, select,
 };
-use crate::overlay::{self, KeyFunctions};
+use crate::keymgmt::KeyFunctions;
 use crate::{async_job, process};
+
+/// Only private keys compute on lanes.
+pub const ADOPTED_WITH: c_int = select::PRIVATE_KEY;
 
 /// Gives `rsa` our method and prepares its key for the lanes.
 ///
@@ -105,7 +108,7 @@ impl Twin {
     /// `rsa` is valid key data of the type of `functions`.
     unsafe fn of(rsa: *const Rsa, functions: &'static KeyFunctions) -> Option<Twin> {
         // SAFETY: by contract.
-        let twin = unsafe { functions.copy(rsa.cast(), ffi::keymgmt::SELECT_ALL) };
+        let twin = unsafe { functions.copy(rsa.cast(), select::ALL) };
         (!twin.is_null()).then_some(Twin {
             rsa: twin.cast(),
             functions,
@@ -133,7 +136,7 @@ impl Twin {
 impl Drop for Twin {
     fn drop(&mut self) {
         // SAFETY: the twin belongs to us alone.
-        unsafe { overlay::free_key(self.functions, self.rsa) }
+        unsafe { self.functions.free(self.rsa.cast()) }
     }
 }
 
@@ -391,24 +394,14 @@ unsafe extern "C" fn mod_exp(
 
 /// input^d mod n by the lanes, or by the twin if the engine declines.
 fn private(lanes: &Lanes, input: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
-    let engine = process::engine();
-    let request = Request::RsaPrivate {
+    let response = async_job::compute(Request::RsaPrivate {
         key: Arc::clone(&lanes.key),
         input: input.to_vec(),
-    };
-    let response = match async_job::current() {
-        Some(job) => job.run(engine, request),
-        None => engine.run(request),
-    };
+    });
     match response {
         Ok(Response::Rsa(verified)) => Some(Zeroizing::new(verified.into_bytes())),
-        // An RSA request has an RSA answer.
-        Ok(_) => None,
-        Err(declined) => {
-            let output = lanes.twin.private(input);
-            // Until here, so that the engine knows this thread to be computing outside of a slot.
-            drop(declined);
-            output
-        }
+        // What was declined lives until here, so that the engine knows this thread to be computing
+        // outside of a slot.
+        _declined => lanes.twin.private(input),
     }
 }

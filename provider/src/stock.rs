@@ -5,10 +5,10 @@
 //! never freed: objects of it may outlive every one of our provider instances, and `libcrypto`
 //! at exit does not ask for it.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
-use crate::ffi::{self, Algorithm, Dispatch, Function, LibCtx, Provider};
+use crate::ffi::{self, Algorithm, Callback, Dispatch, LibCtx, Provider};
 
 /// The default provider and what it offers.
 pub struct Stock {
@@ -60,6 +60,20 @@ impl Stock {
         self.provctx
     }
 
+    /// Tells `callback` what the default provider has of a capability.
+    ///
+    /// # Safety
+    /// `capability` is a C string, and `callback` may be called with `arg`.
+    pub unsafe fn capabilities(
+        &self,
+        capability: *const c_char,
+        callback: Callback,
+        arg: *mut c_void,
+    ) -> c_int {
+        // SAFETY: by contract; the provider stays loaded.
+        unsafe { ffi::OSSL_PROVIDER_get_capabilities(self.provider, capability, callback, arg) }
+    }
+
     /// The stock implementation of `name` (one of its names, exactly spelt) for `operation`.
     pub fn algorithm(&self, operation: c_int, name: &CStr) -> Option<Algorithm> {
         let mut no_cache = 0;
@@ -90,12 +104,20 @@ impl Stock {
     }
 }
 
-/// The entries of a dispatch table, without its end.
+/// The entries of an algorithm's dispatch table, without its end.
 pub fn entries(algorithm: &Algorithm) -> Vec<Dispatch> {
+    // SAFETY: dispatch tables of algorithms are static and end with id 0.
+    unsafe { entries_of(algorithm.implementation) }
+}
+
+/// The entries of a dispatch table, without its end.
+///
+/// # Safety
+/// `next` points to a table that ends with id 0.
+pub unsafe fn entries_of(mut next: *const Dispatch) -> Vec<Dispatch> {
     let mut table = Vec::new();
-    let mut next = algorithm.implementation;
     loop {
-        // SAFETY: dispatch tables are static and end with id 0, where we stop.
+        // SAFETY: not beyond the end, where we stop.
         let entry = unsafe { *next };
         if entry.id == 0 {
             return table;
@@ -104,9 +126,4 @@ pub fn entries(algorithm: &Algorithm) -> Vec<Dispatch> {
         // SAFETY: the end has not been reached.
         next = unsafe { next.add(1) };
     }
-}
-
-/// The function with this id in `table`.
-pub fn function(table: &[Dispatch], id: c_int) -> Option<Function> {
-    table.iter().find(|entry| entry.id == id)?.function
 }

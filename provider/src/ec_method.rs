@@ -1,0 +1,583 @@
+//! The `EC_KEY_METHOD` that moves P-256 and P-384 onto lanes.
+//!
+//! The stock functions decode, check and encode, and call ours for the arithmetic: a new key pair, the
+//! x of a shared point, r and s of a signature, and the check of r and s. What the engine declines,
+//! and every other curve, goes to the functions of the stock method, on the same object: they ask only
+//! its group for arithmetic, so no twin as for RSA is needed.
+
+use std::ffi::{c_int, c_long, c_uchar, c_void};
+use std::ptr::{null, null_mut};
+use std::sync::{Arc, OnceLock};
+
+use lockstep_engine::{Curve, EcKey, Fallback, KeyKind, Keypair, Request, Response};
+use zeroize::Zeroizing;
+
+use crate::ffi::{
+    self, Bignum, CryptoExData, EcComputeKey, EcGroup, EcKeyMethod, EcKeygen, EcPoint, EcSign,
+    EcSignSetup, EcSignSig, EcVerify, EcVerifySig, EcdsaSig, select,
+};
+use crate::{async_job, process};
+
+/// Public keys too: they verify.
+pub const ADOPTED_WITH: c_int = select::KEYPAIR | select::DOMAIN_PARAMETERS;
+
+/// Gives `key` our method if the lanes have its curve; whether they do.
+///
+/// A key with explicit parameters keeps stock arithmetic, as does one with a method of another's.
+///
+/// # Safety
+/// `key` is a stock EC_KEY that nobody else uses.
+pub unsafe fn adopt(key: *mut ffi::EcKey) -> bool {
+    let Some(method) = method() else { return false };
+    // SAFETY: by contract.
+    unsafe {
+        if curve_of(key).is_none() {
+            return false;
+        }
+        let current = ffi::EC_KEY_get_method(key);
+        if current == method.table {
+            return true;
+        }
+        if current != method.stock.table || !renew(key, method.index) {
+            return false;
+        }
+        ffi::EC_KEY_set_method(key, method.table) == 1
+    }
+}
+
+/// The curve of a key, if the lanes have it.
+///
+/// # Safety
+/// `key` is valid.
+unsafe fn curve_of(key: *const ffi::EcKey) -> Option<Curve> {
+    // SAFETY: by contract; the group belongs to the key.
+    unsafe {
+        let group = ffi::EC_KEY_get0_group(key);
+        if group.is_null() || ffi::EC_GROUP_get_asn1_flag(group) & ffi::NAMED_CURVE == 0 {
+            return None;
+        }
+        match ffi::EC_GROUP_get_curve_name(group) {
+            ffi::NID_P256 => Some(Curve::P256),
+            ffi::NID_P384 => Some(Curve::P384),
+            _ => None,
+        }
+    }
+}
+
+/// What we keep with an EC_KEY, in its ex_data: the key for the engine, made at its first use.
+#[derive(Default)]
+struct State {
+    key: OnceLock<Option<Arc<EcKey>>>,
+}
+
+/// Gives `key` an empty state; false if that fails.
+///
+/// # Safety
+/// `key` is valid and in nobody else's use.
+unsafe fn renew(key: *mut ffi::EcKey, index: c_int) -> bool {
+    // SAFETY: by contract; the box belongs to the slot from here on, or is freed again.
+    unsafe {
+        release(key, index);
+        let state = Box::into_raw(Box::new(State::default()));
+        let kept = ffi::EC_KEY_set_ex_data(key, index, state.cast()) == 1;
+        if !kept {
+            drop(Box::from_raw(state));
+        }
+        kept
+    }
+}
+
+/// Frees the state of `key`, if it has one.
+///
+/// # Safety
+/// `key` is valid and in nobody else's use.
+unsafe fn release(key: *mut ffi::EcKey, index: c_int) {
+    // SAFETY: the slot holds NULL or a box made by `renew`; it is cleared before the box is freed.
+    unsafe {
+        let state = ffi::EC_KEY_get_ex_data(key, index).cast::<State>();
+        if !state.is_null() {
+            ffi::EC_KEY_set_ex_data(key, index, null_mut());
+            drop(Box::from_raw(state));
+        }
+    }
+}
+
+/// The private key for the engine; None if `key` has none that lanes can serve.
+///
+/// # Safety
+/// `key` is valid.
+unsafe fn private_key(key: *const ffi::EcKey, method: &Method) -> Option<Arc<EcKey>> {
+    // SAFETY: by contract; the state lives as long as the key's parts do not change.
+    unsafe {
+        let state = ffi::EC_KEY_get_ex_data(key, method.index).cast::<State>();
+        let made = || {
+            let curve = curve_of(key)?;
+            let private = ffi::EC_KEY_get0_private_key(key);
+            if private.is_null() {
+                return None;
+            }
+            let Some(scalar) = bytes(private, curve.bytes()) else {
+                process::engine().count_fallback(Fallback::BadScalar);
+                return None;
+            };
+            let public = encoded(
+                ffi::EC_KEY_get0_group(key),
+                ffi::EC_KEY_get0_public_key(key),
+            );
+            EcKey::new(curve, &scalar, public.as_deref())
+                .ok()
+                .map(Arc::new)
+        };
+        state.as_ref()?.key.get_or_init(made).clone()
+    }
+}
+
+/// A number that is not negative, as big-endian bytes of this length; None if it is longer.
+///
+/// # Safety
+/// `number` is valid.
+unsafe fn bytes(number: *const Bignum, length: usize) -> Option<Zeroizing<Vec<u8>>> {
+    let mut bytes = Zeroizing::new(vec![0u8; length]);
+    let size = c_int::try_from(length).ok()?;
+    // SAFETY: `bytes` has room for `size` bytes.
+    unsafe {
+        let fits = ffi::BN_is_negative(number) == 0
+            && ffi::BN_bn2binpad(number, bytes.as_mut_ptr(), size) == size;
+        fits.then_some(bytes)
+    }
+}
+
+/// The uncompressed form of a point; None for NULL, infinity, or a point of another curve.
+///
+/// # Safety
+/// The pointers are valid or NULL.
+unsafe fn encoded(group: *const EcGroup, point: *const EcPoint) -> Option<Vec<u8>> {
+    // SAFETY: by contract.
+    unsafe {
+        if group.is_null() || point.is_null() {
+            return None;
+        }
+        let length = match ffi::EC_GROUP_get_curve_name(group) {
+            ffi::NID_P256 => Curve::P256.bytes(),
+            ffi::NID_P384 => Curve::P384.bytes(),
+            _ => return None,
+        };
+        let mut form = Vec::with_capacity(1 + 2 * length);
+        if let Some((x, y)) = affine(group, point, length) {
+            form.push(4);
+            form.extend_from_slice(&x);
+            form.extend_from_slice(&y);
+            return Some(form);
+        }
+        form.resize(1 + 2 * length, 0);
+        let written = ffi::EC_POINT_point2oct(
+            group,
+            point,
+            ffi::POINT_UNCOMPRESSED,
+            form.as_mut_ptr(),
+            form.len(),
+            null_mut(),
+        );
+        (written == form.len()).then_some(form)
+    }
+}
+
+/// A public point's coordinates, if they are at hand: points that were decoded have z = 1. To ask in
+/// the usual way costs an inversion, a tenth of an exchange.
+///
+/// # Safety
+/// The pointers are valid.
+unsafe fn affine(
+    group: *const EcGroup,
+    point: *const EcPoint,
+    length: usize,
+) -> Option<(Zeroizing<Vec<u8>>, Zeroizing<Vec<u8>>)> {
+    // SAFETY: by contract.
+    unsafe {
+        let (x, y, z) = (Number::new()?, Number::new()?, Number::new()?);
+        let told =
+            ffi::EC_POINT_get_Jprojective_coordinates_GFp(group, point, x.0, y.0, z.0, null_mut());
+        if told != 1 || ffi::BN_is_one(z.0) != 1 {
+            return None;
+        }
+        Some((bytes(x.0, length)?, bytes(y.0, length)?))
+    }
+}
+
+/// A number of ours, wiped at the end.
+struct Number(*mut Bignum);
+
+impl Number {
+    fn new() -> Option<Number> {
+        // SAFETY: plain constructor.
+        let number = unsafe { ffi::BN_new() };
+        (!number.is_null()).then_some(Number(number))
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Number> {
+        let length = c_int::try_from(bytes.len()).ok()?;
+        // SAFETY: as many bytes as said; NULL asks for a new number.
+        let number = unsafe { ffi::BN_bin2bn(bytes.as_ptr(), length, null_mut()) };
+        (!number.is_null()).then_some(Number(number))
+    }
+
+    /// Gives the number away.
+    fn into_raw(self) -> *mut Bignum {
+        let number = self.0;
+        std::mem::forget(self);
+        number
+    }
+}
+
+impl Drop for Number {
+    fn drop(&mut self) {
+        // SAFETY: the number is ours.
+        unsafe { ffi::BN_clear_free(self.0) }
+    }
+}
+
+/// The functions of the stock method.
+struct Stock {
+    table: *const EcKeyMethod,
+    keygen: EcKeygen,
+    compute_key: EcComputeKey,
+    sign: EcSign,
+    sign_setup: EcSignSetup,
+    sign_sig: EcSignSig,
+    verify: EcVerify,
+    verify_sig: EcVerifySig,
+}
+
+/// Our method, what it falls back on, and the ex_data slot of [`State`].
+struct Method {
+    table: *const EcKeyMethod,
+    index: c_int,
+    stock: Stock,
+}
+
+// SAFETY: the method tables are written once, before they are shared.
+unsafe impl Send for Method {}
+// SAFETY: as above.
+unsafe impl Sync for Method {}
+
+fn method() -> Option<&'static Method> {
+    static METHOD: OnceLock<Option<Method>> = OnceLock::new();
+    METHOD.get_or_init(Method::new).as_ref()
+}
+
+impl Stock {
+    fn new() -> Option<Stock> {
+        let (mut keygen, mut compute_key) = (None, None);
+        let (mut sign, mut sign_setup, mut sign_sig) = (None, None, None);
+        let (mut verify, mut verify_sig) = (None, None);
+        // SAFETY: getters of the stock table, which is static.
+        let table = unsafe {
+            let table = ffi::EC_KEY_OpenSSL();
+            ffi::EC_KEY_METHOD_get_keygen(table, &mut keygen);
+            ffi::EC_KEY_METHOD_get_compute_key(table, &mut compute_key);
+            ffi::EC_KEY_METHOD_get_sign(table, &mut sign, &mut sign_setup, &mut sign_sig);
+            ffi::EC_KEY_METHOD_get_verify(table, &mut verify, &mut verify_sig);
+            table
+        };
+        Some(Stock {
+            table,
+            keygen: keygen?,
+            compute_key: compute_key?,
+            sign: sign?,
+            sign_setup: sign_setup?,
+            sign_sig: sign_sig?,
+            verify: verify?,
+            verify_sig: verify_sig?,
+        })
+    }
+}
+
+impl Method {
+    fn new() -> Option<Method> {
+        let stock = Stock::new()?;
+        // SAFETY: public EC_KEY_METHOD functions on a table of ours, which lives as long as the process.
+        unsafe {
+            let table = ffi::EC_KEY_METHOD_new(stock.table);
+            let index = ffi::CRYPTO_get_ex_new_index(
+                ffi::EX_INDEX_EC_KEY,
+                0,
+                null_mut(),
+                None,
+                Some(no_dup),
+                None,
+            );
+            if table.is_null() || index < 0 {
+                return None;
+            }
+            ffi::EC_KEY_METHOD_set_init(
+                table,
+                None,
+                Some(finish),
+                Some(copy),
+                Some(set_group),
+                Some(set_private),
+                Some(set_public),
+            );
+            ffi::EC_KEY_METHOD_set_keygen(table, Some(keygen));
+            ffi::EC_KEY_METHOD_set_compute_key(table, Some(compute_key));
+            ffi::EC_KEY_METHOD_set_sign(
+                table,
+                Some(stock.sign),
+                Some(stock.sign_setup),
+                Some(sign_sig),
+            );
+            ffi::EC_KEY_METHOD_set_verify(table, Some(stock.verify), Some(verify_sig));
+            Some(Method {
+                table,
+                index,
+                stock,
+            })
+        }
+    }
+}
+
+/// Keeps a copied EC_KEY from sharing our state (`CRYPTO_EX_dup`).
+unsafe extern "C" fn no_dup(
+    _to: *mut CryptoExData,
+    _from: *const CryptoExData,
+    from_d: *mut *mut c_void,
+    _index: c_int,
+    _argl: c_long,
+    _argp: *mut c_void,
+) -> c_int {
+    // SAFETY: `from_d` points to the value about to be stored in the copy.
+    unsafe { *from_d = null_mut() };
+    1
+}
+
+/// `finish`: called when the object is freed or given another method.
+unsafe extern "C" fn finish(key: *mut ffi::EcKey) {
+    if let Some(method) = method() {
+        // SAFETY: OpenSSL calls this once, on the object's end.
+        unsafe { release(key, method.index) }
+    }
+}
+
+/// `copy`: a duplicate has our method already, and gets a state of its own.
+unsafe extern "C" fn copy(to: *mut ffi::EcKey, _from: *const ffi::EcKey) -> c_int {
+    // SAFETY: `to` is being made.
+    unsafe { changed(to) }
+}
+
+/// `set_group`: a change of the key ends its state.
+unsafe extern "C" fn set_group(key: *mut ffi::EcKey, _group: *const EcGroup) -> c_int {
+    // SAFETY: who changes a key may not share it.
+    unsafe { changed(key) }
+}
+
+/// `set_private`
+unsafe extern "C" fn set_private(key: *mut ffi::EcKey, _private: *const Bignum) -> c_int {
+    // SAFETY: as above.
+    unsafe { changed(key) }
+}
+
+/// `set_public`
+unsafe extern "C" fn set_public(key: *mut ffi::EcKey, _public: *const EcPoint) -> c_int {
+    // SAFETY: as above.
+    unsafe { changed(key) }
+}
+
+/// Gives `key` an empty state. Without memory for it the key goes to stock.
+///
+/// # Safety
+/// `key` is valid and in nobody else's use.
+unsafe fn changed(key: *mut ffi::EcKey) -> c_int {
+    if let Some(method) = method() {
+        // SAFETY: by contract.
+        unsafe { renew(key, method.index) };
+    }
+    1
+}
+
+/// `keygen`: a key pair of the pool.
+unsafe extern "C" fn keygen(key: *mut ffi::EcKey) -> c_int {
+    let Some(method) = method() else { return 0 };
+    // SAFETY: libcrypto's argument, which has a group and is in its caller's use alone.
+    unsafe {
+        let pooled = curve_of(key).and_then(|curve| async_job::keypair(KeyKind::Nist(curve)).ok());
+        match pooled {
+            Some(pair) if set(key, &pair).is_some() => 1,
+            _ => (method.stock.keygen)(key),
+        }
+    }
+}
+
+/// Puts a key pair into `key`.
+///
+/// # Safety
+/// `key` is valid, on the curve of `pair`, and in nobody else's use.
+unsafe fn set(key: *mut ffi::EcKey, pair: &Keypair) -> Option<()> {
+    let secret = Number::from_bytes(pair.secret.as_bytes())?;
+    // SAFETY: by contract; the key copies both parts.
+    unsafe {
+        let group = ffi::EC_KEY_get0_group(key);
+        let point = ffi::EC_POINT_new(group);
+        if point.is_null() {
+            return None;
+        }
+        let set = ffi::EC_POINT_oct2point(
+            group,
+            point,
+            pair.public.as_ptr(),
+            pair.public.len(),
+            null_mut(),
+        ) == 1
+            && ffi::EC_KEY_set_private_key(key, secret.0) == 1
+            && ffi::EC_KEY_set_public_key(key, point) == 1;
+        ffi::EC_POINT_free(point);
+        set.then_some(())
+    }
+}
+
+/// `compute_key`: the x of a shared point.
+unsafe extern "C" fn compute_key(
+    secret: *mut *mut c_uchar,
+    length: *mut usize,
+    peer: *const EcPoint,
+    key: *const ffi::EcKey,
+) -> c_int {
+    let Some(method) = method() else { return 0 };
+    // SAFETY: libcrypto's arguments.
+    unsafe {
+        let request = private_key(key, method).and_then(|private| {
+            let peer = encoded(ffi::EC_KEY_get0_group(key), peer)?;
+            Some(Request::Ecdh { key: private, peer })
+        });
+        let Some(request) = request else {
+            return (method.stock.compute_key)(secret, length, peer, key);
+        };
+        match async_job::compute(request) {
+            Ok(Response::Secret(shared)) => {
+                let shared = shared.as_bytes();
+                // The caller frees it by OPENSSL_clear_free.
+                let copy = ffi::CRYPTO_malloc(shared.len(), c"lockstep".as_ptr(), 0).cast();
+                if copy == null_mut() {
+                    return 0;
+                }
+                std::ptr::copy_nonoverlapping(shared.as_ptr(), copy, shared.len());
+                *secret = copy;
+                *length = shared.len();
+                1
+            }
+            // What was declined lives until here, so that the engine knows this thread to be
+            // computing outside of a slot.
+            _declined => (method.stock.compute_key)(secret, length, peer, key),
+        }
+    }
+}
+
+/// `sign_sig`: r and s.
+unsafe extern "C" fn sign_sig(
+    digest: *const c_uchar,
+    digest_length: c_int,
+    inverse: *const Bignum,
+    r: *const Bignum,
+    key: *mut ffi::EcKey,
+) -> *mut EcdsaSig {
+    let Some(method) = method() else {
+        return null_mut();
+    };
+    let stock = method.stock.sign_sig;
+    // SAFETY: libcrypto's arguments.
+    unsafe {
+        // A nonce of the caller's own is used by stock.
+        let private = match inverse.is_null() && r.is_null() {
+            true => private_key(key, method),
+            false => None,
+        };
+        let (Some(private), Some(bytes)) = (private, slice(digest, digest_length)) else {
+            return stock(digest, digest_length, inverse, r, key);
+        };
+        let request = Request::EcdsaSign {
+            key: private,
+            digest: bytes.to_vec(),
+        };
+        match async_job::compute(request) {
+            Ok(Response::Signature(signature)) => signature_of(&signature).unwrap_or(null_mut()),
+            _declined => stock(digest, digest_length, inverse, r, key),
+        }
+    }
+}
+
+/// r ‖ s as OpenSSL has it.
+fn signature_of(bytes: &[u8]) -> Option<*mut EcdsaSig> {
+    let (r, s) = bytes.split_at(bytes.len() / 2);
+    let (r, s) = (Number::from_bytes(r)?, Number::from_bytes(s)?);
+    // SAFETY: `ECDSA_SIG_set0` takes over both numbers, and fails only for NULL.
+    unsafe {
+        let signature = ffi::ECDSA_SIG_new();
+        if signature.is_null() {
+            return None;
+        }
+        ffi::ECDSA_SIG_set0(signature, r.into_raw(), s.into_raw());
+        Some(signature)
+    }
+}
+
+/// `verify_sig`: 1 right, 0 wrong, -1 error.
+unsafe extern "C" fn verify_sig(
+    digest: *const c_uchar,
+    digest_length: c_int,
+    signature: *const EcdsaSig,
+    key: *mut ffi::EcKey,
+) -> c_int {
+    let Some(method) = method() else { return -1 };
+    // SAFETY: libcrypto's arguments.
+    unsafe {
+        let stock = || (method.stock.verify_sig)(digest, digest_length, signature, key);
+        match verification(digest, digest_length, signature, key).map(async_job::compute) {
+            Some(Ok(Response::Verified(right))) => c_int::from(right),
+            _declined => stock(),
+        }
+    }
+}
+
+/// The request for a verification; None for what stock must say no to, with its errors.
+///
+/// # Safety
+/// The pointers are valid or NULL.
+unsafe fn verification(
+    digest: *const c_uchar,
+    digest_length: c_int,
+    signature: *const EcdsaSig,
+    key: *const ffi::EcKey,
+) -> Option<Request> {
+    // SAFETY: by contract; the parts stay owned by their objects and are read at once.
+    unsafe {
+        if signature.is_null() || key.is_null() {
+            return None;
+        }
+        let curve = curve_of(key)?;
+        let public = encoded(
+            ffi::EC_KEY_get0_group(key),
+            ffi::EC_KEY_get0_public_key(key),
+        )?;
+        let (mut r, mut s) = (null(), null());
+        ffi::ECDSA_SIG_get0(signature, &mut r, &mut s);
+        if r.is_null() || s.is_null() {
+            return None;
+        }
+        let (r, s) = (bytes(r, curve.bytes())?, bytes(s, curve.bytes())?);
+        Some(Request::EcdsaVerify {
+            curve,
+            public,
+            digest: slice(digest, digest_length)?.to_vec(),
+            signature: [&r[..], &s[..]].concat(),
+        })
+    }
+}
+
+/// C's pointer and length; None for what is no slice.
+///
+/// # Safety
+/// `start` is NULL or points to `length` bytes that outlive the result.
+unsafe fn slice<'a>(start: *const c_uchar, length: c_int) -> Option<&'a [u8]> {
+    let length = usize::try_from(length).ok()?;
+    // SAFETY: by contract.
+    (!start.is_null()).then(|| unsafe { std::slice::from_raw_parts(start, length) })
+}

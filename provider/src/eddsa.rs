@@ -1,0 +1,245 @@
+//! Ed25519 signatures: contexts of ours around the stock signature.
+//!
+//! The stock context takes the key as usual, and ours notes its bytes. Plain Ed25519 in one call asks
+//! the engine; a question for the length, a buffer too short, parameters (contexts, prehashing), the
+//! functions of OpenSSL 3.4 and what is declined go to the stock function with the stock context.
+
+use std::ffi::{c_char, c_int, c_uchar, c_void};
+use std::ptr::{null, null_mut};
+use std::sync::Arc;
+
+use lockstep_engine::{Ed25519Key, Request, Response};
+
+use crate::async_job;
+use crate::ffi::signature::{
+    DigestSign, DigestSignInit, DigestVerify, DigestVerifyInit, Dupctx, Freectx, GetCtxParams,
+    GettableCtxParams, Newctx, QueryKeyTypes, SetCtxParams, SettableCtxParams, Sign, SignInit,
+    SignMessageInit, Verify, VerifyInit, VerifyMessageInit,
+};
+use crate::ffi::{Dispatch, Param};
+use crate::keymgmt::is_empty;
+use crate::overlay::{self, Ed25519};
+use crate::wrapped::{KEY_BYTES, part, passed_on};
+
+/// The length of a signature.
+const SIGNATURE_BYTES: usize = 64;
+
+/// What the engine can do with the key of a context.
+#[derive(Clone, Default)]
+enum Key {
+    /// Nothing: all is stock's.
+    #[default]
+    Stock,
+    Sign(Arc<Ed25519Key>),
+    Verify([u8; KEY_BYTES]),
+}
+
+type Context = crate::wrapped::Context<Key>;
+
+/// All functions that the stock table may have, with contexts of ours.
+pub fn wrappers() -> [Dispatch; 18] {
+    [
+        Newctx::entry(newctx),
+        SignInit::entry(sign_init),
+        Sign::entry(sign),
+        VerifyInit::entry(verify_init),
+        Verify::entry(verify),
+        DigestSignInit::entry(digest_sign_init),
+        DigestSign::entry(digest_sign),
+        DigestVerifyInit::entry(digest_verify_init),
+        DigestVerify::entry(digest_verify),
+        Freectx::entry(freectx),
+        Dupctx::entry(dupctx),
+        GetCtxParams::entry(get_ctx_params),
+        GettableCtxParams::entry(gettable_ctx_params),
+        SetCtxParams::entry(set_ctx_params),
+        SettableCtxParams::entry(settable_ctx_params),
+        QueryKeyTypes::entry(query_key_types),
+        SignMessageInit::entry(sign_message_init),
+        VerifyMessageInit::entry(verify_message_init),
+    ]
+}
+
+/// The stock functions.
+fn stock() -> &'static [Dispatch] {
+    overlay::family::<Ed25519>().map_or(&[], |family| &family.signature)
+}
+
+passed_on! {
+    Key, stock;
+    changes sign_init = SignInit(key: *mut c_void, params: *const Param) -> c_int, else 0;
+    keeps sign = Sign(signature: *mut c_uchar, length: *mut usize, size: usize, data: *const c_uchar, data_length: usize) -> c_int, else 0;
+    changes verify_init = VerifyInit(key: *mut c_void, params: *const Param) -> c_int, else 0;
+    keeps verify = Verify(signature: *const c_uchar, length: usize, data: *const c_uchar, data_length: usize) -> c_int, else 0;
+    keeps get_ctx_params = GetCtxParams(params: *mut Param) -> c_int, else 0;
+    keeps gettable_ctx_params = GettableCtxParams(provctx: *mut c_void) -> *const Param, else null();
+    changes set_ctx_params = SetCtxParams(params: *const Param) -> c_int, else 0;
+    keeps settable_ctx_params = SettableCtxParams(provctx: *mut c_void) -> *const Param, else null();
+    changes sign_message_init = SignMessageInit(key: *mut c_void, params: *const Param) -> c_int, else 0;
+    changes verify_message_init = VerifyMessageInit(key: *mut c_void, params: *const Param) -> c_int, else 0;
+}
+
+/// `OSSL_FUNC_signature_query_key_types` (OpenSSL 3.5)
+unsafe extern "C" fn query_key_types() -> *const *const c_char {
+    // SAFETY: no arguments.
+    QueryKeyTypes::of(stock()).map_or(null(), |stock| unsafe { stock.call() })
+}
+
+/// `OSSL_FUNC_signature_newctx`: without the property query, as for the other signatures.
+unsafe extern "C" fn newctx(provctx: *mut c_void, _propq: *const c_char) -> *mut c_void {
+    let Some(stock) = Newctx::of(stock()) else {
+        return null_mut();
+    };
+    // SAFETY: the stock constructor with its own context.
+    Context::wrap(unsafe { stock.call(provctx, null()) }, Key::default())
+}
+
+/// `OSSL_FUNC_signature_freectx`
+unsafe extern "C" fn freectx(ctx: *mut c_void) {
+    // SAFETY: libcrypto's argument, not used afterwards.
+    unsafe {
+        let inner = Context::unwrap(ctx);
+        if let (false, Some(stock)) = (inner.is_null(), Freectx::of(stock())) {
+            stock.call(inner);
+        }
+    }
+}
+
+/// `OSSL_FUNC_signature_dupctx`
+unsafe extern "C" fn dupctx(ctx: *mut c_void) -> *mut c_void {
+    // SAFETY: libcrypto's argument.
+    unsafe {
+        match (Context::of(ctx), Dupctx::of(stock())) {
+            (Some(ours), Some(stock)) => Context::wrap(stock.call(ours.stock), ours.notes.clone()),
+            _ => null_mut(),
+        }
+    }
+}
+
+/// `OSSL_FUNC_signature_digest_sign_init`
+unsafe extern "C" fn digest_sign_init(
+    ctx: *mut c_void,
+    digest: *const c_char,
+    key: *mut c_void,
+    params: *const Param,
+) -> c_int {
+    // SAFETY: libcrypto's arguments.
+    unsafe {
+        let (Some(ours), Some(stock)) = (Context::of(ctx), DigestSignInit::of(stock())) else {
+            return 0;
+        };
+        ours.notes = Key::Stock;
+        let done = stock.call(ours.stock, digest, key, params);
+        if done == 1 && is_empty(params) {
+            let seed = part::<Ed25519>(key, c"priv");
+            if let Some(prepared) = seed.and_then(|seed| Ed25519Key::new(&*seed).ok()) {
+                ours.notes = Key::Sign(Arc::new(prepared));
+            }
+        }
+        done
+    }
+}
+
+/// `OSSL_FUNC_signature_digest_verify_init`
+unsafe extern "C" fn digest_verify_init(
+    ctx: *mut c_void,
+    digest: *const c_char,
+    key: *mut c_void,
+    params: *const Param,
+) -> c_int {
+    // SAFETY: libcrypto's arguments.
+    unsafe {
+        let (Some(ours), Some(stock)) = (Context::of(ctx), DigestVerifyInit::of(stock())) else {
+            return 0;
+        };
+        ours.notes = Key::Stock;
+        let done = stock.call(ours.stock, digest, key, params);
+        if done == 1 && is_empty(params) {
+            if let Some(public) = part::<Ed25519>(key, c"pub") {
+                ours.notes = Key::Verify(*public);
+            }
+        }
+        done
+    }
+}
+
+/// `OSSL_FUNC_signature_digest_sign`
+unsafe extern "C" fn digest_sign(
+    ctx: *mut c_void,
+    signature: *mut c_uchar,
+    length: *mut usize,
+    size: usize,
+    data: *const c_uchar,
+    data_length: usize,
+) -> c_int {
+    // SAFETY: libcrypto's arguments; `signature` has room for `size` bytes.
+    unsafe {
+        let (Some(ours), Some(stock)) = (Context::of(ctx), DigestSign::of(stock())) else {
+            return 0;
+        };
+        let usual = !signature.is_null() && !length.is_null() && size >= SIGNATURE_BYTES;
+        let request = match (&ours.notes, message(data, data_length)) {
+            (Key::Sign(key), Some(message)) if usual => Request::Ed25519Sign {
+                key: Arc::clone(key),
+                message,
+            },
+            _ => return stock.call(ours.stock, signature, length, size, data, data_length),
+        };
+        match async_job::compute(request) {
+            Ok(Response::Signature(bytes)) if bytes.len() == SIGNATURE_BYTES => {
+                std::ptr::copy_nonoverlapping(bytes.as_ptr(), signature, SIGNATURE_BYTES);
+                *length = SIGNATURE_BYTES;
+                1
+            }
+            // What was declined lives until here, so that the engine knows this thread to be
+            // computing outside of a slot.
+            _declined => stock.call(ours.stock, signature, length, size, data, data_length),
+        }
+    }
+}
+
+/// `OSSL_FUNC_signature_digest_verify`
+unsafe extern "C" fn digest_verify(
+    ctx: *mut c_void,
+    signature: *const c_uchar,
+    length: usize,
+    data: *const c_uchar,
+    data_length: usize,
+) -> c_int {
+    // SAFETY: libcrypto's arguments; `signature` has `length` bytes.
+    unsafe {
+        let (Some(ours), Some(stock)) = (Context::of(ctx), DigestVerify::of(stock())) else {
+            return 0;
+        };
+        let request = match (&ours.notes, message(data, data_length)) {
+            (Key::Verify(public), Some(message))
+                if length == SIGNATURE_BYTES && !signature.is_null() =>
+            {
+                Request::Ed25519Verify {
+                    public: public.to_vec(),
+                    message,
+                    signature: std::slice::from_raw_parts(signature, length).to_vec(),
+                }
+            }
+            _ => return stock.call(ours.stock, signature, length, data, data_length),
+        };
+        match async_job::compute(request) {
+            Ok(Response::Verified(right)) => c_int::from(right),
+            _declined => stock.call(ours.stock, signature, length, data, data_length),
+        }
+    }
+}
+
+/// A copy of C's pointer and length; None for NULL with a length.
+///
+/// # Safety
+/// `data` is NULL or points to `length` bytes.
+unsafe fn message(data: *const c_uchar, length: usize) -> Option<Vec<u8>> {
+    match length {
+        0 => Some(Vec::new()),
+        // SAFETY: by contract.
+        _ => {
+            (!data.is_null()).then(|| unsafe { std::slice::from_raw_parts(data, length) }.to_vec())
+        }
+    }
+}

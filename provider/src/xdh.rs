@@ -1,0 +1,157 @@
+//! X25519 agreements: contexts of ours around the stock key exchange.
+//!
+//! The stock context takes the keys as usual, and ours notes their bytes. Deriving asks the engine; a
+//! question for the length, a buffer too short, a peer of small order and what is declined go to the
+//! stock function with the stock context.
+
+use std::ffi::{c_int, c_uchar, c_void};
+use std::ptr::{null, null_mut};
+
+use lockstep_engine::{Request, Response, Secret};
+
+use crate::async_job;
+use crate::ffi::keyexch::{
+    Derive, Dupctx, Freectx, GetCtxParams, GettableCtxParams, Init, Newctx, SetCtxParams, SetPeer,
+    SettableCtxParams,
+};
+use crate::ffi::{Dispatch, Param};
+use crate::keymgmt::is_empty;
+use crate::overlay::{self, X25519};
+use crate::wrapped::{KEY_BYTES, part, passed_on};
+
+/// The keys of an exchange; None for what only stock can use.
+#[derive(Clone, Default)]
+struct Keys {
+    secret: Option<Secret>,
+    peer: Option<Vec<u8>>,
+}
+
+type Context = crate::wrapped::Context<Keys>;
+
+/// All functions that the stock table may have, with contexts of ours.
+pub fn wrappers() -> [Dispatch; 10] {
+    [
+        Newctx::entry(newctx),
+        Init::entry(init),
+        Derive::entry(derive),
+        SetPeer::entry(set_peer),
+        Freectx::entry(freectx),
+        Dupctx::entry(dupctx),
+        SetCtxParams::entry(set_ctx_params),
+        SettableCtxParams::entry(settable_ctx_params),
+        GetCtxParams::entry(get_ctx_params),
+        GettableCtxParams::entry(gettable_ctx_params),
+    ]
+}
+
+/// The stock functions.
+fn stock() -> &'static [Dispatch] {
+    overlay::family::<X25519>().map_or(&[], |family| &family.keyexch)
+}
+
+passed_on! {
+    Keys, stock;
+    changes set_ctx_params = SetCtxParams(params: *const Param) -> c_int, else 0;
+    keeps settable_ctx_params = SettableCtxParams(provctx: *mut c_void) -> *const Param, else null();
+    keeps get_ctx_params = GetCtxParams(params: *mut Param) -> c_int, else 0;
+    keeps gettable_ctx_params = GettableCtxParams(provctx: *mut c_void) -> *const Param, else null();
+}
+
+/// `OSSL_FUNC_keyexch_newctx`
+unsafe extern "C" fn newctx(provctx: *mut c_void) -> *mut c_void {
+    let Some(stock) = Newctx::of(stock()) else {
+        return null_mut();
+    };
+    // SAFETY: the stock constructor with its own context.
+    Context::wrap(unsafe { stock.call(provctx) }, Keys::default())
+}
+
+/// `OSSL_FUNC_keyexch_freectx`
+unsafe extern "C" fn freectx(ctx: *mut c_void) {
+    // SAFETY: libcrypto's argument, not used afterwards.
+    unsafe {
+        let inner = Context::unwrap(ctx);
+        if let (false, Some(stock)) = (inner.is_null(), Freectx::of(stock())) {
+            stock.call(inner);
+        }
+    }
+}
+
+/// `OSSL_FUNC_keyexch_dupctx`
+unsafe extern "C" fn dupctx(ctx: *mut c_void) -> *mut c_void {
+    // SAFETY: libcrypto's argument.
+    unsafe {
+        match (Context::of(ctx), Dupctx::of(stock())) {
+            (Some(ours), Some(stock)) => Context::wrap(stock.call(ours.stock), ours.notes.clone()),
+            _ => null_mut(),
+        }
+    }
+}
+
+/// `OSSL_FUNC_keyexch_init`
+unsafe extern "C" fn init(ctx: *mut c_void, key: *mut c_void, params: *const Param) -> c_int {
+    // SAFETY: libcrypto's arguments.
+    unsafe {
+        let (Some(ours), Some(stock)) = (Context::of(ctx), Init::of(stock())) else {
+            return 0;
+        };
+        ours.notes = Keys::default();
+        let done = stock.call(ours.stock, key, params);
+        if done == 1 && is_empty(params) {
+            ours.notes.secret = part::<X25519>(key, c"priv").map(|bytes| Secret::new(&*bytes));
+        }
+        done
+    }
+}
+
+/// `OSSL_FUNC_keyexch_set_peer`
+unsafe extern "C" fn set_peer(ctx: *mut c_void, key: *mut c_void) -> c_int {
+    // SAFETY: libcrypto's arguments.
+    unsafe {
+        let (Some(ours), Some(stock)) = (Context::of(ctx), SetPeer::of(stock())) else {
+            return 0;
+        };
+        ours.notes.peer = None;
+        let done = stock.call(ours.stock, key);
+        if done == 1 {
+            ours.notes.peer = part::<X25519>(key, c"pub").map(|bytes| bytes.to_vec());
+        }
+        done
+    }
+}
+
+/// `OSSL_FUNC_keyexch_derive`
+unsafe extern "C" fn derive(
+    ctx: *mut c_void,
+    secret: *mut c_uchar,
+    length: *mut usize,
+    size: usize,
+) -> c_int {
+    // SAFETY: libcrypto's arguments; `secret` has room for `size` bytes.
+    unsafe {
+        let (Some(ours), Some(stock)) = (Context::of(ctx), Derive::of(stock())) else {
+            return 0;
+        };
+        let usual = !secret.is_null() && !length.is_null() && size >= KEY_BYTES;
+        let request = match &ours.notes {
+            Keys {
+                secret: Some(secret),
+                peer: Some(peer),
+            } if usual => Request::X25519 {
+                secret: secret.clone(),
+                peer: peer.clone(),
+            },
+            _ => return stock.call(ours.stock, secret, length, size),
+        };
+        match async_job::compute(request) {
+            Ok(Response::Secret(shared)) if shared.as_bytes().len() == KEY_BYTES => {
+                std::ptr::copy_nonoverlapping(shared.as_bytes().as_ptr(), secret, KEY_BYTES);
+                *length = KEY_BYTES;
+                1
+            }
+            // What was declined lives until here, so that the engine knows this thread to be
+            // computing outside of a slot.
+            _declined => stock.call(ours.stock, secret, length, size),
+        }
+    }
+}
