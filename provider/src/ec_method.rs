@@ -162,14 +162,10 @@ unsafe fn encoded(group: *const EcGroup, point: *const EcPoint) -> Option<Vec<u8
             ffi::NID_P384 => Curve::P384.bytes(),
             _ => return None,
         };
-        let mut form = Vec::with_capacity(1 + 2 * length);
-        if let Some((x, y)) = affine(group, point, length) {
-            form.push(4);
-            form.extend_from_slice(&x);
-            form.extend_from_slice(&y);
+        if let Some(form) = decoded_form(group, point, length) {
             return Some(form);
         }
-        form.resize(1 + 2 * length, 0);
+        let mut form = vec![0; 1 + 2 * length];
         let written = ffi::EC_POINT_point2oct(
             group,
             point,
@@ -182,16 +178,16 @@ unsafe fn encoded(group: *const EcGroup, point: *const EcPoint) -> Option<Vec<u8
     }
 }
 
-/// A public point's coordinates, if they are at hand: points that were decoded have z = 1. To ask in
-/// the usual way costs an inversion, a tenth of an exchange.
+/// The uncompressed form of a point with z = 1, as all have that were decoded. To ask in the usual way
+/// costs an inversion, and that a tenth of an exchange.
 ///
 /// # Safety
 /// The pointers are valid.
-unsafe fn affine(
+unsafe fn decoded_form(
     group: *const EcGroup,
     point: *const EcPoint,
     length: usize,
-) -> Option<(Zeroizing<Vec<u8>>, Zeroizing<Vec<u8>>)> {
+) -> Option<Vec<u8>> {
     // SAFETY: by contract.
     unsafe {
         let (x, y, z) = (Number::new()?, Number::new()?, Number::new()?);
@@ -200,7 +196,7 @@ unsafe fn affine(
         if told != 1 || ffi::BN_is_one(z.0) != 1 {
             return None;
         }
-        Some((bytes(x.0, length)?, bytes(y.0, length)?))
+        Some([&[4][..], &bytes(x.0, length)?, &bytes(y.0, length)?].concat())
     }
 }
 
@@ -455,8 +451,9 @@ unsafe extern "C" fn compute_key(
             Ok(Response::Secret(shared)) => {
                 let shared = shared.as_bytes();
                 // The caller frees it by OPENSSL_clear_free.
-                let copy = ffi::CRYPTO_malloc(shared.len(), c"lockstep".as_ptr(), 0).cast();
-                if copy == null_mut() {
+                let copy: *mut c_uchar =
+                    ffi::CRYPTO_malloc(shared.len(), c"lockstep".as_ptr(), 0).cast();
+                if copy.is_null() {
                     return 0;
                 }
                 std::ptr::copy_nonoverlapping(shared.as_ptr(), copy, shared.len());

@@ -116,6 +116,16 @@ unsafe extern "C" fn dupctx(ctx: *mut c_void) -> *mut c_void {
     }
 }
 
+/// The private key for the engine.
+///
+/// # Safety
+/// `key` is NULL or valid Ed25519 key data.
+unsafe fn signing(key: *mut c_void) -> Option<Key> {
+    // SAFETY: by contract.
+    let seed = unsafe { part::<Ed25519>(key, c"priv") }?;
+    Some(Key::Sign(Arc::new(Ed25519Key::new(&*seed).ok()?)))
+}
+
 /// `OSSL_FUNC_signature_digest_sign_init`
 unsafe extern "C" fn digest_sign_init(
     ctx: *mut c_void,
@@ -128,13 +138,14 @@ unsafe extern "C" fn digest_sign_init(
         let (Some(ours), Some(stock)) = (Context::of(ctx), DigestSignInit::of(stock())) else {
             return 0;
         };
-        ours.notes = Key::Stock;
+        let noted = std::mem::take(&mut ours.notes);
         let done = stock.call(ours.stock, digest, key, params);
         if done == 1 && is_empty(params) {
-            let seed = part::<Ed25519>(key, c"priv");
-            if let Some(prepared) = seed.and_then(|seed| Ed25519Key::new(&*seed).ok()) {
-                ours.notes = Key::Sign(Arc::new(prepared));
-            }
+            ours.notes = match noted {
+                // Without a key it is the last one again.
+                Key::Sign(last) if key.is_null() => Key::Sign(last),
+                _ => signing(key).unwrap_or_default(),
+            };
         }
         done
     }
@@ -152,12 +163,13 @@ unsafe extern "C" fn digest_verify_init(
         let (Some(ours), Some(stock)) = (Context::of(ctx), DigestVerifyInit::of(stock())) else {
             return 0;
         };
-        ours.notes = Key::Stock;
+        let noted = std::mem::take(&mut ours.notes);
         let done = stock.call(ours.stock, digest, key, params);
         if done == 1 && is_empty(params) {
-            if let Some(public) = part::<Ed25519>(key, c"pub") {
-                ours.notes = Key::Verify(*public);
-            }
+            ours.notes = match noted {
+                Key::Verify(last) if key.is_null() => Key::Verify(last),
+                _ => part::<Ed25519>(key, c"pub").map_or(Key::Stock, |public| Key::Verify(*public)),
+            };
         }
         done
     }
