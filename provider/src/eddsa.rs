@@ -247,11 +247,9 @@ unsafe extern "C" fn digest_verify(
 /// # Safety
 /// `data` is NULL or points to `length` bytes.
 unsafe fn message(data: *const c_uchar, length: usize) -> Option<Vec<u8>> {
-    match length {
-        0 => Some(Vec::new()),
-        // SAFETY: by contract.
-        _ => {
-            (!data.is_null()).then(|| unsafe { std::slice::from_raw_parts(data, length) }.to_vec())
-        }
+    if length == 0 {
+        return Some(Vec::new());
     }
+    // SAFETY: by contract.
+    (!data.is_null()).then(|| unsafe { std::slice::from_raw_parts(data, length).to_vec() })
 }

@@ -140,7 +140,7 @@ unsafe extern "C" fn init<T: Generated>(
 unsafe fn gives_secret(mut params: *const Param) -> bool {
     // SAFETY: by contract; we stop at the end.
     unsafe {
-        while params != null() && !(*params).key.is_null() {
+        while !params.is_null() && !(*params).key.is_null() {
             if CStr::from_ptr((*params).key) == c"dhkem-ikm" {
                 return true;
             }

@@ -292,5 +292,5 @@ pub unsafe fn take_over<T: Adoptable>(
 /// `params` is NULL or ends with a NULL key.
 pub unsafe fn is_empty(params: *const Param) -> bool {
     // SAFETY: by contract.
-    params == null() || unsafe { (*params).key.is_null() }
+    params.is_null() || unsafe { (*params).key.is_null() }
 }
