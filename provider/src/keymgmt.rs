@@ -4,7 +4,7 @@
 //! function lets the new object compute on lanes; nothing else differs from stock.
 
 use std::ffi::{CStr, c_int, c_void};
-use std::ptr::{null, null_mut};
+use std::ptr::null_mut;
 
 use crate::ffi::keymgmt::{Dup, Export, Free, Gen, GetParams, Import, Load, New};
 use crate::ffi::{self, Algorithm, Callback, Dispatch, Param, select};
