@@ -35,13 +35,12 @@ pub unsafe fn adopt(key: *mut ffi::EcKey) -> bool {
             return false;
         }
         let current = ffi::EC_KEY_get_method(key);
-        if current == method.table {
-            return true;
-        }
-        if current != method.stock.table || !renew(key, method.index) {
+        // A duplicate has our method already, but no state.
+        let known = [method.table, method.stock.table].contains(&current);
+        if !known || !renew(key, method.index) {
             return false;
         }
-        ffi::EC_KEY_set_method(key, method.table) == 1
+        current == method.table || ffi::EC_KEY_set_method(key, method.table) == 1
     }
 }
 
@@ -309,7 +308,8 @@ impl Method {
                 table,
                 None,
                 Some(finish),
-                Some(copy),
+                // With a function for it, stock refuses to copy parts of a key.
+                None,
                 Some(set_group),
                 Some(set_private),
                 Some(set_public),
@@ -352,12 +352,6 @@ unsafe extern "C" fn finish(key: *mut ffi::EcKey) {
         // SAFETY: OpenSSL calls this once, on the object's end.
         unsafe { release(key, method.index) }
     }
-}
-
-/// `copy`: a duplicate has our method already, and gets a state of its own.
-unsafe extern "C" fn copy(to: *mut ffi::EcKey, _from: *const ffi::EcKey) -> c_int {
-    // SAFETY: `to` is being made.
-    unsafe { changed(to) }
 }
 
 /// `set_group`: a change of the key ends its state.
