@@ -35,15 +35,75 @@ fn a_server_with_async_jobs_serves_many_clients() {
             });
         }
     });
-    let counters = server
-        .running
-        .wait_for_counters("signed for all", |c| c.of("rsa2048") >= 8);
-    assert_eq!(
-        (counters.of("rsa2048"), counters.async_submitted),
-        (8, 8),
+    let shapes = ["rsa2048", "x25519-keygen", "x25519"];
+    let counters = server.running.wait_for_counters("served all", |c| {
+        shapes.iter().all(|shape| c.of(shape) >= 8)
+    });
+    assert_eq!(counters.operations(), 3 * 8, "{counters:?}");
+    // Of the key pairs some come from the pool at once.
+    assert!(
+        (2 * 8..=3 * 8).contains(&counters.async_submitted),
         "{counters:?}"
     );
     assert_eq!(counters.fallbacks(), 0, "{counters:?}");
+}
+
+#[test]
+fn every_curve_works_in_jobs() {
+    let place = Place::new();
+    for (key, sign) in [
+        ("p256", "p256-sign"),
+        ("p384", "p384-sign"),
+        ("ed25519", "ed25519-sign"),
+    ] {
+        let server = Server::start(&place, key, "-async", true);
+        let groups = [
+            ("X25519", "x25519"),
+            ("P-256", "p256-ecdh"),
+            ("P-384", "p384-ecdh"),
+        ];
+        std::thread::scope(|scope| {
+            for (group, _) in groups {
+                let server = &server;
+                scope.spawn(move || {
+                    let client = server.client(&format!("-tls1_3 -groups {group}"));
+                    assert!(client.status.success(), "{client}");
+                });
+            }
+        });
+        let counters = server
+            .running
+            .wait_for_counters("served all", |c| c.of(sign) == 3);
+        for (_, agreement) in groups {
+            assert_eq!(counters.of(agreement), 1, "{counters:?}");
+        }
+        // A signature, an agreement, and a key pair of a pool that was empty, three times.
+        assert_eq!(counters.async_submitted, 9, "{counters:?}");
+        assert_eq!(counters.fallbacks(), 0, "{counters:?}");
+    }
+}
+
+#[test]
+fn openssl_speed_fills_lanes_with_curves() {
+    let place = Place::new();
+    for (algorithm, shape) in [
+        ("ecdhx25519", "x25519"),
+        ("ecdsap256", "p256-sign"),
+        ("ecdhp256", "p256-ecdh"),
+        ("ed25519", "ed25519-sign"),
+    ] {
+        let finished = place
+            .lockstep(&format!(
+                "speed -elapsed -seconds 1 -async_jobs 16 {algorithm}"
+            ))
+            .succeed();
+        let counters = finished.counters();
+        assert_eq!(counters.fallbacks(), 0, "{finished} {counters:?}");
+        assert!(counters.of(shape) > 1000, "{finished} {counters:?}");
+        let fill = counters.average_fill();
+        assert!(fill >= 4.0, "{fill:.2} in a pass: {finished} {counters:?}");
+        println!("speed -async_jobs 16 {algorithm}: {fill:.2} in a pass");
+    }
 }
 
 #[test]

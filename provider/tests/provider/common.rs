@@ -31,6 +31,9 @@ pub fn dist() -> PathBuf {
     directory.canonicalize().expect("the directory exists")
 }
 
+/// The shapes that ran on lanes, and how often.
+pub type Shapes = BTreeMap<&'static str, u64>;
+
 /// Whether this machine has the instructions for the fast lanes; without them the tests run on the
 /// portable ones.
 pub fn has_ifma() -> bool {
@@ -163,7 +166,7 @@ impl Place {
             .args(["-std=gnu11", "-O1", "-g", "-Wall", "-Werror", "-o"])
             .arg(&program)
             .arg(&source)
-            .args(["-lcrypto", "-lpthread"])
+            .args(["-lssl", "-lcrypto", "-lpthread"])
             .output()
             .expect("the C compiler `cc` runs");
         assert!(
@@ -449,7 +452,14 @@ impl Finished {
         pids.map(|pid| (pid, self.counters_of(pid))).collect()
     }
 
-    /// Checks that lanes did exactly `operations` private operations of this size, and nothing else
+    /// Checks that lanes did these operations, each once, and nothing else happened.
+    #[track_caller]
+    pub fn each_on_lanes(&self, shapes: &[&'static str]) -> &Finished {
+        self.counters().expect_each(shapes, &self.to_string());
+        self
+    }
+
+    /// Checks that lanes did exactly `operations` operations of this shape, and nothing else
     /// happened.
     #[track_caller]
     pub fn on_lanes(&self, shape: &str, operations: u64) -> &Finished {
@@ -511,6 +521,27 @@ impl Counters {
             .iter()
             .map(|reason| (reason.name(), self.fallbacks_for(*reason)));
         all.filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// How often each shape ran on lanes.
+    pub fn shapes(&self) -> Shapes {
+        let all = Shape::ALL
+            .into_iter()
+            .map(|shape| (shape.name(), self.operations_of(shape)));
+        all.filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// Checks that lanes did these operations, each once, and nothing else happened.
+    #[track_caller]
+    pub fn expect_each(&self, shapes: &[&'static str], context: &str) {
+        let mut expected = Shapes::new();
+        for shape in shapes {
+            *expected.entry(shape).or_default() += 1;
+        }
+        assert!(
+            self.shapes() == expected && self.fallbacks() == 0 && self.failed_checks == 0,
+            "expected {expected:?} on lanes and nothing else: {self:?}\n{context}"
+        );
     }
 
     /// Checks that lanes did these operations and nothing else happened.
@@ -613,6 +644,9 @@ fn recipe(name: &str) -> String {
     match name {
         "p256" => genpkey("EC", &["ec_paramgen_curve:P-256"]),
         "p384" => genpkey("EC", &["ec_paramgen_curve:P-384"]),
+        "p521" => genpkey("EC", &["ec_paramgen_curve:P-521"]),
+        "p256-explicit" => genpkey("EC", &["ec_paramgen_curve:P-256", "ec_param_enc:explicit"]),
+        "x25519" | "ed25519" | "x448" | "ed448" => genpkey(name, &[]),
         "three-primes" => genpkey("RSA", &["rsa_keygen_bits:2048", "rsa_keygen_primes:3"]),
         "rsa2048-e3" => genpkey("RSA", &["rsa_keygen_bits:2048", "rsa_keygen_pubexp:3"]),
         _ => match (name.strip_prefix("pss"), name.strip_prefix("rsa")) {

@@ -1,8 +1,11 @@
-//! RSA keys by their parts, right ones and wrong ones.
+//! RSA keys by their parts, right ones and wrong ones, and keys of the curves by their bytes.
 
 use std::path::Path;
 
 use openssl::bn::{BigNum, BigNumContext, BigNumRef};
+use openssl::ec::{EcGroup, EcKey, EcPoint};
+use openssl::nid::Nid;
+use openssl::pkey::PKey;
 use openssl::rsa::Rsa;
 
 use crate::worker::unhex;
@@ -254,3 +257,64 @@ fn remainder(a: &BigNumRef, modulus: &BigNumRef) -> BigNum {
 fn context() -> BigNumContext {
     BigNumContext::new().expect("memory")
 }
+
+/// A private key on a named curve, by its scalar, as DER; None if OpenSSL takes no such key.
+pub fn ec_private(curve: Nid, scalar: &BigNumRef) -> Option<Vec<u8>> {
+    let group = EcGroup::from_curve_name(curve).expect("a curve");
+    let mut public = EcPoint::new(&group).expect("a point");
+    public.mul_generator2(&group, scalar, &mut context()).ok()?;
+    let key = EcKey::from_private_components(&group, scalar, &public).ok()?;
+    PKey::from_ec_key(key).ok()?.private_key_to_der().ok()
+}
+
+/// The affine coordinates of the point that belongs to a scalar.
+pub fn ec_public(curve: Nid, scalar: &BigNumRef) -> (BigNum, BigNum) {
+    let group = EcGroup::from_curve_name(curve).expect("a curve");
+    let mut public = EcPoint::new(&group).expect("a point");
+    public
+        .mul_generator2(&group, scalar, &mut context())
+        .expect("a point");
+    let (mut x, mut y) = (number(0), number(0));
+    public
+        .affine_coordinates(&group, &mut x, &mut y, &mut context())
+        .expect("coordinates");
+    (x, y)
+}
+
+/// An X25519 or Ed25519 key of whatever length (RFC 8410).
+pub fn private_25519(algorithm: u8, secret: &[u8]) -> Vec<u8> {
+    let parts = [
+        vec![2, 1, 0],
+        identifier_25519(algorithm),
+        der(4, &der(4, secret)),
+    ];
+    der(0x30, &parts.concat())
+}
+
+/// The same for public keys.
+pub fn public_25519(algorithm: u8, public: &[u8]) -> Vec<u8> {
+    let string = [&[0], public].concat();
+    der(
+        0x30,
+        &[identifier_25519(algorithm), der(3, &string)].concat(),
+    )
+}
+
+fn identifier_25519(algorithm: u8) -> Vec<u8> {
+    der(0x30, &der(6, &[0x2b, 0x65, algorithm]))
+}
+
+/// An element of DER.
+pub fn der(tag: u8, content: &[u8]) -> Vec<u8> {
+    let head = match content.len() {
+        length @ 0..128 => vec![tag, length as u8],
+        length @ 128..256 => vec![tag, 0x81, length as u8],
+        length => vec![tag, 0x82, (length >> 8) as u8, length as u8],
+    };
+    [&head, content].concat()
+}
+
+/// The last byte of the object identifier of X25519.
+pub const X25519: u8 = 0x6e;
+/// The last byte of the object identifier of Ed25519.
+pub const ED25519: u8 = 0x70;

@@ -16,6 +16,8 @@ mod bad_inputs;
 mod command;
 mod configuration;
 mod contexts;
+mod curve_vectors;
+mod curves;
 mod faults;
 mod fork;
 mod threads;

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
-use crate::common::{Finished, Place, Running};
+use crate::common::{Finished, Place, Running, Shapes};
 
 /// A certificate for 127.0.0.1, signed with its own key by stock OpenSSL.
 fn certificate(place: &Place, key: &str) -> String {
@@ -74,10 +74,15 @@ impl<'a> Server<'a> {
         )
     }
 
-    /// A connection that must work and make one private operation on lanes.
+    /// A connection that must work and run each of these shapes once on lanes, and nothing else.
     #[track_caller]
-    fn connect(&self, shape: &str, options: &str) -> Finished {
-        let before = self.operations();
+    fn connect(&self, shapes: &[&'static str], options: &str) -> Finished {
+        let counts =
+            |running: &Running| running.counters().map_or_else(Shapes::new, |c| c.shapes());
+        let mut expected = counts(&self.running);
+        for shape in shapes {
+            *expected.entry(shape).or_default() += 1;
+        }
         let client = self.client(options);
         assert!(
             client.status.success(),
@@ -88,19 +93,19 @@ impl<'a> Server<'a> {
             client.text().contains("Verify return code: 0 (ok)"),
             "{client}"
         );
+        let sum = |shapes: &Shapes| shapes.values().sum::<u64>();
         let counters = self
             .running
-            .wait_for_counters("one more operation", |counters| {
-                counters.operations() > before
+            .wait_for_counters("all operations", |counters| {
+                sum(&counters.shapes()) >= sum(&expected)
             });
-        counters.expect(shape, before + 1, &client.to_string());
+        assert!(
+            counters.shapes() == expected
+                && counters.fallbacks() == 0
+                && counters.failed_checks == 0,
+            "expected {expected:?}: {counters:?}\n{client}"
+        );
         client
-    }
-
-    fn operations(&self) -> u64 {
-        self.running
-            .counters()
-            .map_or(0, |counters| counters.operations())
     }
 
     /// Clients that say hello and go away at once.
@@ -132,18 +137,32 @@ impl<'a> Server<'a> {
     }
 }
 
+/// What a usual handshake costs beside the signature.
+const EPHEMERAL: [&str; 2] = ["x25519-keygen", "x25519"];
+
+/// The name of a test key, and of its shape.
+fn rsa(bits: u32) -> (&'static str, &'static str) {
+    match bits {
+        2048 => ("rsa2048", "rsa2048"),
+        3072 => ("rsa3072", "rsa3072"),
+        4096 => ("rsa4096", "rsa4096"),
+        _ => panic!("no test key of {bits} bits"),
+    }
+}
+
 #[test]
 fn rsa_certificates_sign_handshakes() {
     let place = Place::new();
     for bits in [2048, 3072, 4096] {
-        let shape = format!("rsa{bits}");
-        let server = Server::start(&place, &shape, "", true);
-        let client = server.connect(&shape, "-tls1_3");
+        let (key, shape) = rsa(bits);
+        let shapes = [&[shape][..], &EPHEMERAL].concat();
+        let server = Server::start(&place, key, "", true);
+        let client = server.connect(&shapes, "-tls1_3");
         assert!(
             client.text().contains("Peer signature type: RSA-PSS"),
             "{client}"
         );
-        let client = server.connect(&shape, "-tls1_2 -cipher ECDHE-RSA-AES128-GCM-SHA256");
+        let client = server.connect(&shapes, "-tls1_2 -cipher ECDHE-RSA-AES128-GCM-SHA256");
         assert!(
             client
                 .text()
@@ -151,7 +170,7 @@ fn rsa_certificates_sign_handshakes() {
             "{client}"
         );
         server.connect(
-            &shape,
+            &shapes,
             "-tls1_2 -cipher ECDHE-RSA-AES256-GCM-SHA384 -sigalgs RSA+SHA512",
         );
     }
@@ -161,9 +180,9 @@ fn rsa_certificates_sign_handshakes() {
 fn rsa_key_exchange_decrypts_the_premaster_secret() {
     let place = Place::new();
     for bits in [2048, 4096] {
-        let shape = format!("rsa{bits}");
-        let server = Server::start(&place, &shape, "", true);
-        let client = server.connect(&shape, "-tls1_2 -cipher AES128-GCM-SHA256");
+        let (key, shape) = rsa(bits);
+        let server = Server::start(&place, key, "", true);
+        let client = server.connect(&[shape], "-tls1_2 -cipher AES128-GCM-SHA256");
         assert!(
             client.text().contains("Cipher is AES128-GCM-SHA256"),
             "{client}"
@@ -175,10 +194,10 @@ fn rsa_key_exchange_decrypts_the_premaster_secret() {
 fn certificates_with_pss_keys_sign_handshakes() {
     let place = Place::new();
     for bits in [2048, 3072] {
-        let shape = format!("rsa{bits}");
+        let shapes = [&[rsa(bits).1][..], &EPHEMERAL].concat();
         let server = Server::start(&place, &format!("pss{bits}"), "", true);
-        server.connect(&shape, "-tls1_3");
-        server.connect(&shape, "-tls1_2");
+        server.connect(&shapes, "-tls1_3");
+        server.connect(&shapes, "-tls1_2");
     }
 }
 
@@ -199,25 +218,81 @@ fn clients_with_certificates_sign_too() {
                 server.port
             ))
             .succeed();
-        client.on_lanes("rsa3072", 1);
+        client.each_on_lanes(&[&["rsa3072"][..], &EPHEMERAL].concat());
+    }
+}
+
+/// A certificate's key with the shapes of signing and of verifying; a group with those of generating
+/// and of agreeing. Verification with RSA is stock's.
+type OnLanes = (
+    &'static str,
+    &'static [&'static str],
+    &'static [&'static str],
+);
+
+const CERTIFICATES: [OnLanes; 4] = [
+    ("rsa2048", &["rsa2048"], &[]),
+    ("p256", &["p256-sign"], &["p256-verify"]),
+    ("p384", &["p384-sign"], &["p384-verify"]),
+    ("ed25519", &["ed25519-sign"], &["ed25519-verify"]),
+];
+
+const GROUPS: [(&str, [&str; 2]); 3] = [
+    ("X25519", EPHEMERAL),
+    ("P-256", ["p256-keygen", "p256-ecdh"]),
+    ("P-384", ["p384-keygen", "p384-ecdh"]),
+];
+
+/// The options of a client for one group. In TLS 1.2 it must have the curve of an ECDSA certificate
+/// among its groups.
+fn one_group(version: &str, key: &str, group: &str) -> String {
+    match key.strip_prefix('p') {
+        Some(curve) if version == "-tls1_2" && group != format!("P-{curve}") => {
+            format!("{version} -groups {group}:P-{curve}")
+        }
+        _ => format!("{version} -groups {group}"),
     }
 }
 
 #[test]
-fn other_keys_and_groups_behave_as_without_the_module() {
+fn every_certificate_with_every_group() {
     let place = Place::new();
-    for key in ["p256", "p384"] {
+    for (key, sign, verify) in CERTIFICATES {
         let [ours, stock] = [true, false].map(|on_lanes| Server::start(&place, key, "", on_lanes));
-        for group in ["X25519", "P-256", "P-384"] {
+        for (group, ephemeral) in GROUPS {
             for version in ["-tls1_2", "-tls1_3"] {
-                // In TLS 1.2 the client must have the certificate's curve among its groups.
-                let curve = format!("P-{}", &key[1..]);
-                let options = match version {
-                    "-tls1_2" if group != curve => format!("{version} -groups {group}:{curve}"),
-                    _ => format!("{version} -groups {group}"),
-                };
+                let options = one_group(version, key, group);
                 let expected = negotiated(&stock.client(&options));
-                assert_eq!(expected.len(), 4, "{expected:?}");
+                // EdDSA has no digest.
+                assert!(expected.len() >= 3, "{expected:?}");
+                // The server on lanes, and then the client.
+                let client = ours.connect(&[sign, &ephemeral[..]].concat(), &options);
+                assert_eq!(negotiated(&client), expected, "{key} {options}");
+                let client = place
+                    .lockstep(&stock.client_command(&options))
+                    .limit(20)
+                    .succeed();
+                assert_eq!(negotiated(&client), expected, "{key} {options}");
+                client.each_on_lanes(&[verify, &ephemeral[..]].concat());
+            }
+        }
+    }
+}
+
+#[test]
+fn keys_and_groups_without_lanes_behave_as_without_the_module() {
+    let place = Place::new();
+    for key in ["p521", "ed448"] {
+        let [ours, stock] = [true, false].map(|on_lanes| Server::start(&place, key, "", on_lanes));
+        for group in ["X448", "P-521", "ffdhe2048"] {
+            for version in ["-tls1_2", "-tls1_3"] {
+                if group == "ffdhe2048" && version == "-tls1_2" {
+                    continue;
+                }
+                let options = one_group(version, key, group);
+                let expected = negotiated(&stock.client(&options));
+                // EdDSA has no digest.
+                assert!(expected.len() >= 3, "{expected:?}");
                 assert_eq!(negotiated(&ours.client(&options)), expected);
                 let client = place
                     .lockstep(&stock.client_command(&options))
@@ -226,12 +301,28 @@ fn other_keys_and_groups_behave_as_without_the_module() {
                 assert_eq!(negotiated(&client), expected);
             }
         }
-        // Nothing of this is ours (yet).
         let counters = ours.running.counters();
         assert!(counters.is_none_or(|c| c.operations() == 0 && c.fallbacks() == 0));
+        // That the module was there shows the same server's way with a group of ours.
+        ours.connect(&EPHEMERAL, "-tls1_3 -groups X25519");
     }
-    // That the module was there shows the same server's way with an RSA key.
-    Server::start(&place, "rsa2048", "", true).connect("rsa2048", "-groups P-256");
+}
+
+#[test]
+fn no_group_is_lost() {
+    let place = Place::new();
+    let program = place.compile("groups");
+    let stock = place.program(&program, "").succeed().text();
+    assert!(stock.lines().count() > 20, "{stock}");
+    let ours = place.program(&program, "").with_lockstep().succeed().text();
+    assert_eq!(ours, stock);
+    // Loaded, but not preferred: then all groups are the default provider's.
+    let configuration = String::from_utf8(place.read("lockstep.cnf")).expect("text");
+    let unpreferred = configuration.replace("default_properties =", "# default_properties =");
+    assert_ne!(unpreferred, configuration);
+    place.write("lockstep.cnf", unpreferred.as_bytes());
+    let ours = place.program(&program, "").with_lockstep().succeed().text();
+    assert_eq!(ours, stock);
 }
 
 /// What a client tells about the handshake.

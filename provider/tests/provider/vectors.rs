@@ -18,7 +18,7 @@ const ROUNDS: usize = 2;
 
 /// What a vector demands.
 #[derive(Clone, Debug)]
-enum Demand {
+pub enum Demand {
     Exactly(Vec<u8>),
     Error,
     /// The vector's authors leave it open.
@@ -27,15 +27,15 @@ enum Demand {
 
 /// A set of vectors.
 #[derive(Default)]
-struct Set {
-    jobs: Jobs,
+pub struct Set {
+    pub jobs: Jobs,
     demands: Vec<Demand>,
     names: Vec<String>,
     keys: HashMap<Vec<u8>, usize>,
 }
 
 impl Set {
-    fn key(&mut self, der: &[u8]) -> usize {
+    pub fn key(&mut self, der: &[u8]) -> usize {
         if let Some(index) = self.keys.get(der) {
             return *index;
         }
@@ -45,7 +45,7 @@ impl Set {
         index
     }
 
-    fn add(&mut self, name: String, job: Job, demand: Demand) {
+    pub fn add(&mut self, name: String, job: Job, demand: Demand) {
         self.jobs.jobs.push(job);
         self.demands.push(demand);
         self.names.push(name);
@@ -53,7 +53,7 @@ impl Set {
 
     /// Runs all vectors on stock and on lanes. Lanes must answer as stock does; where stock itself
     /// differs from a vector, that is counted in the result.
-    fn run(mut self) -> Report {
+    pub fn run(mut self) -> Report {
         let place = Place::new();
         let (_, stock) = self.jobs.run(&place, 2, false);
         let differing = (0..stock.len())
@@ -86,7 +86,7 @@ impl Set {
 }
 
 impl Demand {
-    fn of(result: TestResult, output: &[u8]) -> Demand {
+    pub fn of(result: TestResult, output: &[u8]) -> Demand {
         match result {
             TestResult::Valid => Demand::Exactly(output.to_vec()),
             TestResult::Invalid => Demand::Error,
@@ -104,15 +104,15 @@ impl Demand {
 }
 
 /// What came of a set.
-struct Report {
-    vectors: usize,
-    counters: Counters,
+pub struct Report {
+    pub vectors: usize,
+    pub counters: Counters,
     /// The vectors that stock OpenSSL itself answers differently.
-    differing: Vec<String>,
+    pub differing: Vec<String>,
 }
 
 impl Report {
-    fn print(&self, set: &str) {
+    pub fn print(&self, set: &str) {
         let Report {
             vectors,
             counters,
@@ -175,7 +175,7 @@ fn wycheproof_oaep_decryption() {
     report.print("OAEP decryption");
     assert!(report.vectors > 1000 && small > 0);
     assert!(report.differing.is_empty(), "{:?}", report.differing);
-    assert_sizes_met(
+    assert_shapes_met(
         &report.counters,
         &["rsa1024", "rsa2048", "rsa3072", "rsa4096"],
     );
@@ -222,7 +222,7 @@ fn wycheproof_pkcs1_decryption() {
         "{:?}",
         report.differing
     );
-    assert_sizes_met(&report.counters, &["rsa2048", "rsa3072", "rsa4096"]);
+    assert_shapes_met(&report.counters, &["rsa2048", "rsa3072", "rsa4096"]);
     assert_eq!(report.counters.fallbacks(), 0, "{:?}", report.counters);
 }
 
@@ -242,7 +242,7 @@ fn wycheproof_signature_verification() {
                 continue;
             };
             for test in group.tests {
-                let operation = Operation::VerifyPkcs1 {
+                let operation = Operation::Verify {
                     digest: digest.clone(),
                     signature: test.sig.to_vec(),
                 };
@@ -326,7 +326,7 @@ fn wycheproof_keys_sign_as_with_stock() {
     }
     let report = set.run();
     report.print("signatures with the OAEP keys");
-    assert_sizes_met(
+    assert_shapes_met(
         &report.counters,
         &["rsa1024", "rsa2048", "rsa3072", "rsa4096"],
     );
@@ -397,7 +397,7 @@ fn examples_of_pkcs1() {
 }
 
 #[track_caller]
-fn assert_sizes_met(counters: &Counters, shapes: &[&str]) {
+pub fn assert_shapes_met(counters: &Counters, shapes: &[&str]) {
     for shape in shapes {
         assert!(
             counters.of(shape) > 0,
@@ -407,7 +407,7 @@ fn assert_sizes_met(counters: &Counters, shapes: &[&str]) {
 }
 
 /// Verification gives one byte.
-fn verdict(result: TestResult) -> Demand {
+pub fn verdict(result: TestResult) -> Demand {
     match result {
         TestResult::Valid => Demand::Exactly(vec![1]),
         TestResult::Invalid => Demand::Exactly(vec![0]),
@@ -420,7 +420,7 @@ fn on_lanes(bits: usize) -> bool {
 }
 
 /// OpenSSL's name; None for what it cannot use with RSA.
-fn name_of(hash: HashFunction) -> Option<String> {
+pub fn name_of(hash: HashFunction) -> Option<String> {
     let name = match hash {
         HashFunction::Sha1 => "sha1",
         HashFunction::Sha2_224 => "sha224",

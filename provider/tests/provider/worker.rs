@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use openssl::bn::BigNum;
+use openssl::derive::Deriver;
 use openssl::encrypt::Decrypter;
 use openssl::error::ErrorStack;
 use openssl::hash::MessageDigest;
@@ -22,22 +23,26 @@ use openssl::sign::{RsaPssSaltlen, Signer, Verifier};
 use crate::common::{Finished, Place, Process};
 use crate::keys::Parts;
 
-/// What to do with a private key, or its public half.
+/// What to do with a private key, or its public half. A job's input is the message, the ciphertext, or the
+/// peer's public key (as SubjectPublicKeyInfo).
 #[derive(Clone, Debug)]
 pub enum Operation {
-    /// PKCS#1 v1.5 signature of a message.
+    /// Signature of a message by the usual way of the key, as for `Verify`.
     Sign {
         digest: String,
     },
     /// input^d mod n.
     Raw,
+    /// Agreement with the peer whose key is the input.
+    Derive,
     DecryptPkcs1,
     DecryptOaep {
         digest: String,
         mgf: String,
         label: Vec<u8>,
     },
-    VerifyPkcs1 {
+    /// By the usual way of the key: PKCS#1 v1.5, ECDSA, or Ed25519 (where the digest is "none").
+    Verify {
         digest: String,
         signature: Vec<u8>,
     },
@@ -115,12 +120,13 @@ impl Jobs {
             let _ = match operation {
                 Operation::Sign { digest } => writeln!(text, "sign {digest}"),
                 Operation::Raw => writeln!(text, "raw"),
+                Operation::Derive => writeln!(text, "derive"),
                 Operation::DecryptPkcs1 => writeln!(text, "decrypt-pkcs1"),
                 Operation::DecryptOaep { digest, mgf, label } => {
                     writeln!(text, "decrypt-oaep {digest} {mgf} {}", hex(label))
                 }
-                Operation::VerifyPkcs1 { digest, signature } => {
-                    writeln!(text, "verify-pkcs1 {digest} {}", hex(signature))
+                Operation::Verify { digest, signature } => {
+                    writeln!(text, "verify {digest} {}", hex(signature))
                 }
                 Operation::VerifyPss {
                     digest,
@@ -259,8 +265,17 @@ impl Key {
 fn private(key: &PKey<Private>, input: &[u8], operation: &[&str]) -> Result<Vec<u8>, ErrorStack> {
     match operation {
         ["sign", digest] => {
-            let mut signer = Signer::new(named(digest), key)?;
+            let mut signer = match *digest {
+                "none" => Signer::new_without_digest(key)?,
+                digest => Signer::new(named(digest), key)?,
+            };
             signer.sign_oneshot_to_vec(input)
+        }
+        ["derive"] => {
+            let peer = PKey::public_key_from_der(input)?;
+            let mut deriver = Deriver::new(key)?;
+            deriver.set_peer(&peer)?;
+            deriver.derive_to_vec()
         }
         ["raw"] => {
             let mut context = PkeyCtx::new(key)?;
@@ -288,8 +303,11 @@ fn private(key: &PKey<Private>, input: &[u8], operation: &[&str]) -> Result<Vec<
 
 fn public(key: &PKey<Public>, input: &[u8], operation: &[&str]) -> Result<Vec<u8>, ErrorStack> {
     match operation {
-        ["verify-pkcs1", digest, signature] => {
-            let mut verifier = Verifier::new(named(digest), key)?;
+        ["verify", digest, signature] => {
+            let mut verifier = match *digest {
+                "none" => Verifier::new_without_digest(key)?,
+                digest => Verifier::new(named(digest), key)?,
+            };
             verify(&mut verifier, input, signature)
         }
         ["verify-pss", digest, mgf, salt, signature] => {
