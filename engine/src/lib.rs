@@ -34,6 +34,7 @@ pub use request::{Declined, Fallback, Request, Response, StockGuard};
 pub use rsa_key::RsaKey;
 pub use shape::Shape;
 pub use ticket::{Notify, Ticket};
+pub use worker::StartThread;
 
 use executor::{Cpu, CpuRequest, Executor};
 use metrics::Metrics;
@@ -63,6 +64,11 @@ enum Inner {
 impl Engine {
     /// An engine as configured.
     pub fn new(config: Config) -> Engine {
+        Engine::with_start(config, |start| start())
+    }
+
+    /// An engine whose worker threads are started in this way.
+    pub fn with_start(config: Config, start_thread: StartThread) -> Engine {
         let slots = config.slots.max(1);
         let backend = config.backend.resolve();
         let name = backend.map_or("none", Backend::name);
@@ -74,8 +80,12 @@ impl Engine {
                     yields: config.gather,
                 };
                 let executor = Cpu::new(backend, &config);
-                let queue = Arc::new(Queue::new(executor, policy, config.max_async, metrics));
-                Inner::Lanes { queue, backend }
+                let mut queue = Queue::new(executor, policy, config.max_async, metrics);
+                queue.start_thread = start_thread;
+                Inner::Lanes {
+                    queue: Arc::new(queue),
+                    backend,
+                }
             }
             None => Inner::Off(Box::new(metrics)),
         };

@@ -26,7 +26,7 @@ use crate::policy::{PATIENCE, Policy, View};
 use crate::request::{Declined, StockGuard};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock, wait_while, yield_now};
 use crate::ticket::{Booth, Notify, Permit, Seat, Ticket, Turn};
-use crate::worker::{self, Workers};
+use crate::worker::{self, StartThread, Workers};
 
 #[cfg(all(test, loom))]
 mod models;
@@ -44,6 +44,8 @@ pub(crate) struct Queue<E: Executor> {
     pub(crate) metrics: Metrics,
     policy: Policy,
     max_async: usize,
+    /// How a worker is started.
+    pub(crate) start_thread: StartThread,
     state: Mutex<State<E>>,
     /// Idle workers sleep here.
     assignment: Condvar,
@@ -128,6 +130,7 @@ impl<E: Executor> Queue<E> {
             metrics,
             policy,
             max_async,
+            start_thread: |start| start(),
             assignment: Condvar::new(),
             elsewhere: std::sync::Arc::default(),
         }

@@ -11,6 +11,10 @@ use crate::sync::{Arc, thread};
 /// Enough for the kernels, whose working memory is on the heap, in a build without optimisation.
 const STACK_BYTES: usize = 512 * 1024;
 
+/// Starts a thread by calling what it is given. Around that call, the engine's owner can arrange what
+/// the new thread inherits.
+pub type StartThread = fn(&mut dyn FnMut());
+
 /// The workers of one queue.
 pub(crate) struct Workers {
     /// Workers without an assignment.
@@ -44,21 +48,22 @@ pub(crate) fn start<'a, E: Executor>(
 ) -> Option<Guard<'a, E>> {
     state.workers.alive += 1;
     drop(state);
-    let serve = {
+    let mut started = None;
+    (queue.start_thread)(&mut || {
         let queue = queue.clone();
-        move || queue.work()
-    };
-    let started = thread::Builder::new()
-        .name("lockstep-worker".to_owned())
-        .stack_size(STACK_BYTES)
-        .spawn(serve);
+        let thread = thread::Builder::new()
+            .name("lockstep-worker".to_owned())
+            .stack_size(STACK_BYTES)
+            .spawn(move || queue.work());
+        started = thread.ok();
+    });
     let mut state = queue.lock();
     match started {
-        Ok(thread) => {
+        Some(thread) => {
             state.workers.idle += 1;
             state.workers.threads.push(thread);
         }
-        Err(_) => state.workers.alive -= 1,
+        None => state.workers.alive -= 1,
     }
     (!state.workers.threads.is_empty()).then_some(state)
 }

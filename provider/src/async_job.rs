@@ -72,7 +72,7 @@ impl Job {
             wake,
             sent: Arc::clone(&sent),
         });
-        let ticket = without_signals(|| engine.submit(request, waker))?;
+        let ticket = engine.submit(request, waker)?;
         // A job can be resumed for other reasons than ours, so look before believing. `sent` rather
         // than the ticket's state: by then the wake-up is written, and draining cannot miss it.
         while !sent.load(Ordering::Acquire) {
@@ -140,18 +140,17 @@ impl Job {
     }
 }
 
-/// Calls `body` with all signals blocked: a worker that it starts inherits that, so the server's
-/// signals stay with the server's threads.
-fn without_signals<R>(body: impl FnOnce() -> R) -> R {
+/// Starts a worker with all signals blocked: it inherits that, so the server's signals stay with the
+/// server's threads.
+pub fn start_thread(start: &mut dyn FnMut()) {
     // SAFETY: plain calls on signal sets of ours; the mask of this thread is put back.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         let mut before: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-        let result = body();
+        start();
         libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
-        result
     }
 }
 

@@ -7,6 +7,8 @@ use std::sync::{Once, OnceLock};
 
 use lockstep_engine::{Config, Engine};
 
+use crate::async_job;
+
 static ENGINE: AtomicPtr<Engine> = AtomicPtr::new(null_mut());
 static CONFIG: OnceLock<Config> = OnceLock::new();
 /// Provider instances alive (one per library context that loaded us).
@@ -65,8 +67,9 @@ pub fn engine() -> &'static Engine {
         // SAFETY: freed only by `detach`, when no operation can run.
         return unsafe { &*current };
     }
-    let made = Box::into_raw(Box::new(Engine::new(
+    let made = Box::into_raw(Box::new(Engine::with_start(
         CONFIG.get().cloned().unwrap_or_default(),
+        async_job::start_thread,
     )));
     match ENGINE.compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
         // SAFETY: as above.
