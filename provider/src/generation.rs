@@ -2,7 +2,8 @@
 //!
 //! A generation context of ours holds two stock ones: one as asked for, and one that makes a *blank*,
 //! an object with all that was asked for but the key pair. Into the blank goes a pair of the pool.
-//! Where there is none, or the pair must follow from a given secret, the other one generates.
+//! Where there is none, or the pair must follow from a given secret, the other one generates. If that
+//! cannot happen, there is no other one: to set up a curve costs more than a pair of the pool.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{null, null_mut};
@@ -20,6 +21,9 @@ use crate::{async_job, ec_method};
 
 /// A key type whose key pairs the engine can make.
 pub trait Generated: KeyType {
+    /// Whether `fill` has stock make what the engine declines.
+    const FILLS_ALWAYS: bool;
+
     /// Puts a new key pair into a blank; false if none can be had, and the object is not used then.
     ///
     /// # Safety
@@ -34,9 +38,14 @@ pub trait Generated: KeyType {
 }
 
 impl Generated for Ec {
+    const FILLS_ALWAYS: bool = true;
+
     unsafe fn fill(blank: *mut c_void, _functions: &'static KeyFunctions) -> bool {
-        // SAFETY: by contract; our method takes the pair from the pool, or has stock make it.
-        unsafe { ec_method::adopt(blank.cast()) && ffi::EC_KEY_generate_key(blank.cast()) == 1 }
+        // SAFETY: by contract; the object's method, ours or stock's, makes the pair.
+        unsafe {
+            ec_method::adopt(blank.cast());
+            ffi::EC_KEY_generate_key(blank.cast()) == 1
+        }
     }
 
     unsafe fn take_over(made: *mut c_void, functions: &'static KeyFunctions) -> *mut c_void {
@@ -46,6 +55,8 @@ impl Generated for Ec {
 }
 
 impl Generated for X25519 {
+    const FILLS_ALWAYS: bool = false;
+
     unsafe fn fill(blank: *mut c_void, functions: &'static KeyFunctions) -> bool {
         let Ok(Keypair { secret, public }) = async_job::keypair(KeyKind::X25519) else {
             return false;
@@ -80,7 +91,7 @@ impl Generated for X25519 {
 
 /// A generation context.
 struct Generation {
-    /// The stock context as asked for.
+    /// The stock context as asked for; NULL if blanks always do.
     full: *mut c_void,
     /// The stock context for blanks; NULL if no key pair was asked for.
     blank: *mut c_void,
@@ -108,21 +119,36 @@ unsafe extern "C" fn init<T: Generated>(
     selection: c_int,
     params: *const Param,
 ) -> *mut c_void {
-    let stock = T::stock().and_then(|functions| GenInit::of(&functions.table));
-    let Some(stock) = stock else {
+    let Some(functions) = T::stock() else {
         return null_mut();
     };
-    // SAFETY: libcrypto's arguments, passed on.
-    let full = unsafe { stock.call(provctx, selection, params) };
-    if full.is_null() {
+    let Some(stock) = GenInit::of(&functions.table) else {
         return null_mut();
-    }
+    };
     let mut blank = null_mut();
     if selection & select::KEYPAIR != 0 {
         // Something must be selected; the parameters come with every object anyway.
         let rest = selection & !select::KEYPAIR | select::DOMAIN_PARAMETERS;
-        // SAFETY: as above.
+        // SAFETY: libcrypto's arguments, passed on.
         blank = unsafe { stock.call(provctx, rest, params) };
+        if blank.is_null() {
+            return null_mut();
+        }
+    }
+    let mut full = null_mut();
+    // SAFETY: libcrypto's arguments; stock tells what can be set without a context.
+    unsafe {
+        let settable = GenSettableParams::of(&functions.table)
+            .map_or(null(), |stock| stock.call(null_mut(), provctx));
+        if blank.is_null() || !T::FILLS_ALWAYS || gives_secret(settable) {
+            full = stock.call(provctx, selection, params);
+            if full.is_null() {
+                if let Some(cleanup) = GenCleanup::of(&functions.table) {
+                    cleanup.call(blank);
+                }
+                return null_mut();
+            }
+        }
     }
     let context = Generation {
         full,
@@ -133,7 +159,7 @@ unsafe extern "C" fn init<T: Generated>(
     Box::into_raw(Box::new(context)).cast()
 }
 
-/// Whether a key pair is to follow from a secret among the parameters.
+/// Whether a secret is among the parameters, from which a key pair is to follow.
 ///
 /// # Safety
 /// `params` is NULL or ends with a NULL key.
@@ -160,12 +186,21 @@ unsafe fn context<'a>(genctx: *mut c_void) -> Option<&'a mut Generation> {
 }
 
 impl Generation {
-    /// Calls a function on both stock contexts; 1 if it is content with both.
-    fn both(&self, call: impl Fn(*mut c_void) -> c_int) -> c_int {
-        match call(self.full) {
-            1 if !self.blank.is_null() => call(self.blank),
-            result => result,
-        }
+    /// The stock contexts there are.
+    fn contexts(&self) -> impl Iterator<Item = *mut c_void> {
+        [self.full, self.blank]
+            .into_iter()
+            .filter(|stock| !stock.is_null())
+    }
+
+    /// Calls a function on each; 1 if it is content with all.
+    fn each(&self, call: impl Fn(*mut c_void) -> c_int) -> c_int {
+        c_int::from(self.contexts().all(|stock| call(stock) == 1))
+    }
+
+    /// One of them, to ask.
+    fn any(&self) -> *mut c_void {
+        self.contexts().next().unwrap_or(null_mut())
     }
 }
 
@@ -178,7 +213,7 @@ unsafe extern "C" fn set_template<T: Generated>(
     // SAFETY: libcrypto's arguments; the stock function copies from the template.
     unsafe {
         match (context(genctx), stock) {
-            (Some(ours), Some(stock)) => ours.both(|genctx| stock.call(genctx, template)),
+            (Some(ours), Some(stock)) => ours.each(|genctx| stock.call(genctx, template)),
             _ => 0,
         }
     }
@@ -192,7 +227,7 @@ unsafe extern "C" fn set_params<T: Generated>(genctx: *mut c_void, params: *cons
         match (context(genctx), stock) {
             (Some(ours), Some(stock)) => {
                 ours.derived |= gives_secret(params);
-                ours.both(|genctx| stock.call(genctx, params))
+                ours.each(|genctx| stock.call(genctx, params))
             }
             _ => 0,
         }
@@ -207,7 +242,7 @@ unsafe extern "C" fn settable_params<T: Generated>(
     let stock = T::stock().and_then(|functions| GenSettableParams::of(&functions.table));
     // SAFETY: libcrypto's arguments; it may ask without a context.
     unsafe {
-        let full = context(genctx).map_or(null_mut(), |ours| ours.full);
+        let full = context(genctx).map_or(null_mut(), |ours| ours.any());
         stock.map_or(null(), |stock| stock.call(full, provctx))
     }
 }
@@ -238,6 +273,9 @@ unsafe extern "C" fn generate<T: Generated>(
             }
         }
     }
+    if ours.full.is_null() {
+        return null_mut();
+    }
     // SAFETY: libcrypto's arguments, passed on; the result is ours.
     unsafe { T::take_over(stock.call(ours.full, callback, arg), functions) }
 }
@@ -250,8 +288,8 @@ unsafe extern "C" fn cleanup<T: Generated>(genctx: *mut c_void) {
     // SAFETY: made by `init`, and not used afterwards.
     let ours = unsafe { Box::from_raw(genctx.cast::<Generation>()) };
     if let Some(stock) = T::stock().and_then(|functions| GenCleanup::of(&functions.table)) {
-        for genctx in [ours.full, ours.blank] {
-            // SAFETY: stock's own context, or NULL, which it takes.
+        for genctx in ours.contexts() {
+            // SAFETY: stock's own context.
             unsafe { stock.call(genctx) };
         }
     }
@@ -263,7 +301,7 @@ unsafe extern "C" fn get_params<T: Generated>(genctx: *mut c_void, params: *mut 
     // SAFETY: libcrypto's arguments, passed on.
     unsafe {
         match (context(genctx), stock) {
-            (Some(ours), Some(stock)) => stock.call(ours.full, params),
+            (Some(ours), Some(stock)) => stock.call(ours.any(), params),
             _ => 0,
         }
     }
@@ -277,7 +315,7 @@ unsafe extern "C" fn gettable_params<T: Generated>(
     let stock = T::stock().and_then(|functions| GenGettableParams::of(&functions.table));
     // SAFETY: libcrypto's arguments; it may ask without a context.
     unsafe {
-        let full = context(genctx).map_or(null_mut(), |ours| ours.full);
+        let full = context(genctx).map_or(null_mut(), |ours| ours.any());
         stock.map_or(null(), |stock| stock.call(full, provctx))
     }
 }

@@ -5,8 +5,13 @@ use crate::common::{Finished, Place, dist};
 
 /// Runs a way of `programs/contexts.c`.
 fn run(place: &Place, way: &str) -> Finished {
+    run_with(place, way, "rsa2048")
+}
+
+/// The same with another key.
+fn run_with(place: &Place, way: &str, key: &str) -> Finished {
     let program = place.compile("contexts");
-    let key = place.key("rsa2048");
+    let key = place.key(key);
     let directory = dist();
     let directory = directory.to_str().expect("a path in UTF-8");
     place
@@ -28,6 +33,36 @@ fn a_context_is_freed_while_another_signs() {
 #[test]
 fn unloaded_and_loaded_again() {
     run(&Place::new(), "reload").on_lanes("rsa2048", 50);
+}
+
+#[test]
+fn the_curves_too() {
+    // Each signature is verified, on lanes too.
+    for (key, sign, verify) in [
+        ("p256", "p256-sign", "p256-verify"),
+        ("p384", "p384-sign", "p384-verify"),
+        ("ed25519", "ed25519-sign", "ed25519-verify"),
+    ] {
+        let place = Place::new();
+        for (way, times) in [("two", 40), ("free-one", 60), ("reload", 50)] {
+            let finished = run_with(&place, way, key);
+            let counters = finished.counters();
+            assert_eq!(
+                counters.shapes(),
+                [(sign, times), (verify, times)].into_iter().collect(),
+                "{way} {finished}"
+            );
+            assert_eq!(counters.fallbacks(), 0, "{way} {finished}");
+        }
+        for way in ["leave", "leave-at-once"] {
+            let counters = run_with(&place, way, key).counters();
+            assert!(
+                counters.of(sign) > 0 && counters.fallbacks() == 0,
+                "{counters:?}"
+            );
+        }
+    }
+    run_with(&Place::new(), "unload-first", "p256");
 }
 
 #[test]

@@ -95,7 +95,18 @@ fn keys_that_were_made_by_the_module_compute_on_lanes() {
 #[test]
 fn keys_are_converted_as_without() {
     let place = loaded();
-    for key in ["rsa2048", "pss2048", "three-primes", "p256"] {
+    for key in [
+        "rsa2048",
+        "pss2048",
+        "three-primes",
+        "p256",
+        "p256-explicit",
+        "p384",
+        "p521",
+        "x25519",
+        "ed25519",
+        "ed448",
+    ] {
         let pem = place.key(key);
         same(&place, &format!("pkey -in {pem}"));
         same(&place, &format!("pkey -in {pem} -outform DER"));
@@ -224,7 +235,7 @@ fn pkcs12_files_open_on_either_side() {
 }
 
 #[test]
-fn other_signatures_and_exchanges_are_untouched() {
+fn signatures_and_exchanges_pass_between_the_module_and_stock() {
     let place = loaded();
     place.write("data", b"data");
     let (p256, p384) = (place.key("p256"), place.key("p384"));

@@ -29,18 +29,20 @@ static inline EVP_PKEY *read_key(OSSL_LIB_CTX *libctx, const char *path) {
     return key;
 }
 
-/* Signs a message that contains `number` with SHA-256 and verifies the signature. */
+/* Signs a message that contains `number`, with SHA-256 where the key takes a digest, and verifies the
+ * signature. */
 static inline void sign(OSSL_LIB_CTX *libctx, EVP_PKEY *key, int number) {
+    const char *digest = EVP_PKEY_is_a(key, "ED25519") ? NULL : "SHA256";
     unsigned char signature[1024];
     char message[64];
     size_t length = sizeof signature;
     int size = snprintf(message, sizeof message, "message %d", number);
     EVP_MD_CTX *ctx = EVP_MD_CTX_new();
-    CHECK(ctx && EVP_DigestSignInit_ex(ctx, NULL, "SHA256", libctx, NULL, key, NULL) == 1);
+    CHECK(ctx && EVP_DigestSignInit_ex(ctx, NULL, digest, libctx, NULL, key, NULL) == 1);
     CHECK(EVP_DigestSign(ctx, signature, &length, (unsigned char *)message, size) == 1);
     EVP_MD_CTX_free(ctx);
     ctx = EVP_MD_CTX_new();
-    CHECK(ctx && EVP_DigestVerifyInit_ex(ctx, NULL, "SHA256", libctx, NULL, key, NULL) == 1);
+    CHECK(ctx && EVP_DigestVerifyInit_ex(ctx, NULL, digest, libctx, NULL, key, NULL) == 1);
     CHECK(EVP_DigestVerify(ctx, signature, length, (unsigned char *)message, size) == 1);
     EVP_MD_CTX_free(ctx);
 }
