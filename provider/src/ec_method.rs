@@ -76,6 +76,13 @@ struct State {
 unsafe fn renew(key: *mut ffi::EcKey, index: c_int) -> bool {
     // SAFETY: by contract; the box belongs to the slot from here on, or is freed again.
     unsafe {
+        let current = ffi::EC_KEY_get_ex_data(key, index).cast::<State>();
+        if current
+            .as_ref()
+            .is_some_and(|state| state.key.get().is_none())
+        {
+            return true;
+        }
         release(key, index);
         let state = Box::into_raw(Box::new(State::default()));
         let kept = ffi::EC_KEY_set_ex_data(key, index, state.cast()) == 1;
