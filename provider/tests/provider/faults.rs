@@ -111,3 +111,39 @@ fn a_fault_in_the_decryption_of_a_premaster_secret_is_repaired() {
     assert_eq!(opened.stdout, b"premaster");
     assert_eq!(opened.counters().failed_checks, 1);
 }
+
+#[test]
+fn no_fault_gets_out_of_a_curves_signature() {
+    let Some(faulty) = faulty() else { return };
+    let place = Place::of(&faulty, &[("check_every", "1")]);
+    place.write("data", &[0x5a; 32]);
+    for (name, shape, options, point) in [
+        ("p256", "p256-sign", "", "Recombined"),
+        ("p384", "p384-sign", "", "Recombined"),
+        ("ed25519", "ed25519-sign", "-rawin", "Accumulator"),
+        ("ed25519", "ed25519-sign", "-rawin", "Exponent"),
+    ] {
+        let key = place.key(name);
+        let sign = format!("pkeyutl -sign -inkey {key} {options} -in data -out signature");
+        let verify = format!("pkeyutl -verify -inkey {key} {options} -in data -sigfile signature");
+        for rest in ["0:0:1:17", "0:0:0:0", "0:0:3:51"] {
+            let fault = format!("{point}:{rest}");
+            let signed = place
+                .lockstep(&sign)
+                .env("LOCKSTEP_FAULT", &fault)
+                .succeed();
+            place.stock(&verify).succeed();
+            place.remove("signature");
+            let counters = signed.counters();
+            let caught = (counters.failed_checks, counters.fallback("check_failed"));
+            assert_eq!(caught, (1, 1), "{name} {fault}: {counters:?}");
+            assert_eq!(
+                (counters.of(shape), counters.fallbacks()),
+                (1, 1),
+                "{fault}"
+            );
+        }
+        // The same module without a fault is right by itself.
+        place.lockstep(&sign).succeed().on_lanes(shape, 1);
+    }
+}
