@@ -5,7 +5,7 @@
 //! and every other curve, goes to the functions of the stock method, on the same object: they ask only
 //! its group for arithmetic, so no twin as for RSA is needed.
 
-use std::ffi::{c_int, c_long, c_uchar, c_void};
+use std::ffi::{c_int, c_uchar};
 use std::ptr::{null, null_mut};
 use std::sync::{Arc, OnceLock};
 
@@ -13,10 +13,10 @@ use lockstep_engine::{Curve, EcKey, Fallback, KeyKind, Keypair, Request, Respons
 use zeroize::Zeroizing;
 
 use crate::ffi::{
-    self, Bignum, CryptoExData, EcComputeKey, EcGroup, EcKeyMethod, EcKeygen, EcPoint, EcSign,
-    EcSignSetup, EcSignSig, EcVerify, EcVerifySig, EcdsaSig, select,
+    self, Bignum, EcComputeKey, EcGroup, EcKeyMethod, EcKeygen, EcPoint, EcSign, EcSignSetup,
+    EcSignSig, EcVerify, EcVerifySig, EcdsaSig, select,
 };
-use crate::{async_job, process};
+use crate::{async_job, ex_data, process};
 
 /// Public keys too: they verify.
 pub const ADOPTED_WITH: c_int = select::KEYPAIR | select::DOMAIN_PARAMETERS;
@@ -300,15 +300,8 @@ impl Method {
         // SAFETY: public EC_KEY_METHOD functions on a table of ours, which lives as long as the process.
         unsafe {
             let table = ffi::EC_KEY_METHOD_new(stock.table);
-            let index = ffi::CRYPTO_get_ex_new_index(
-                ffi::EX_INDEX_EC_KEY,
-                0,
-                null_mut(),
-                None,
-                Some(no_dup),
-                None,
-            );
-            if table.is_null() || index < 0 {
+            let index = ex_data::slot(ffi::EX_INDEX_EC_KEY)?;
+            if table.is_null() {
                 return None;
             }
             ffi::EC_KEY_METHOD_set_init(
@@ -337,20 +330,6 @@ impl Method {
             })
         }
     }
-}
-
-/// Keeps a copied EC_KEY from sharing our state (`CRYPTO_EX_dup`).
-unsafe extern "C" fn no_dup(
-    _to: *mut CryptoExData,
-    _from: *const CryptoExData,
-    from_d: *mut *mut c_void,
-    _index: c_int,
-    _argl: c_long,
-    _argp: *mut c_void,
-) -> c_int {
-    // SAFETY: `from_d` points to the value about to be stored in the copy.
-    unsafe { *from_d = null_mut() };
-    1
 }
 
 /// `finish`: called when the object is freed or given another method.

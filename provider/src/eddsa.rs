@@ -65,6 +65,8 @@ fn stock() -> &'static [Dispatch] {
     overlay::family::<Ed25519>().map_or(&[], |family| &family.signature)
 }
 
+passed_on! { frees Key, stock; Freectx, Dupctx }
+
 passed_on! {
     Key, stock;
     changes sign_init = SignInit(key: *mut c_void, params: *const Param) -> c_int, else 0;
@@ -92,28 +94,6 @@ unsafe extern "C" fn newctx(provctx: *mut c_void, _propq: *const c_char) -> *mut
     };
     // SAFETY: the stock constructor with its own context.
     Context::wrap(unsafe { stock.call(provctx, null()) }, Key::default())
-}
-
-/// `OSSL_FUNC_signature_freectx`
-unsafe extern "C" fn freectx(ctx: *mut c_void) {
-    // SAFETY: libcrypto's argument, not used afterwards.
-    unsafe {
-        let inner = Context::unwrap(ctx);
-        if let (false, Some(stock)) = (inner.is_null(), Freectx::of(stock())) {
-            stock.call(inner);
-        }
-    }
-}
-
-/// `OSSL_FUNC_signature_dupctx`
-unsafe extern "C" fn dupctx(ctx: *mut c_void) -> *mut c_void {
-    // SAFETY: libcrypto's argument.
-    unsafe {
-        match (Context::of(ctx), Dupctx::of(stock())) {
-            (Some(ours), Some(stock)) => Context::wrap(stock.call(ours.stock), ours.notes.clone()),
-            _ => null_mut(),
-        }
-    }
 }
 
 /// The private key for the engine.

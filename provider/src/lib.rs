@@ -15,6 +15,7 @@
 mod async_job;
 mod ec_method;
 mod eddsa;
+mod ex_data;
 #[cfg(feature = "fault-injection")]
 mod fault;
 mod ffi;

@@ -8,18 +8,16 @@
 //! Each key we compute on has a *twin*: a second, plain stock object with the same key. A request
 //! that the engine declines is recomputed on the twin, with stock blinding and stock checks.
 
-use std::ffi::{c_int, c_long, c_uchar, c_void};
+use std::ffi::{c_int, c_uchar};
 use std::ptr::{null, null_mut};
 use std::sync::{Arc, OnceLock};
 
 use lockstep_engine::{Fallback, Request, Response, RsaComponents, RsaKey};
 use zeroize::Zeroizing;
 
-use crate::ffi::{
-    self, Bignum, BnCtx, CryptoExData, Rsa, RsaFinish, RsaMethod, RsaModExp, RsaPrivate, select,
-};
+use crate::ffi::{self, Bignum, BnCtx, Rsa, RsaFinish, RsaMethod, RsaModExp, RsaPrivate, select};
 use crate::keymgmt::KeyFunctions;
-use crate::{async_job, process};
+use crate::{async_job, ex_data, process};
 
 /// Only private keys compute on lanes.
 pub const ADOPTED_WITH: c_int = select::PRIVATE_KEY;
@@ -243,15 +241,8 @@ impl Method {
         unsafe {
             let stock = ffi::RSA_PKCS1_OpenSSL();
             let table = ffi::RSA_meth_dup(stock);
-            let index = ffi::CRYPTO_get_ex_new_index(
-                ffi::EX_INDEX_RSA,
-                0,
-                null_mut(),
-                None,
-                Some(no_dup),
-                None,
-            );
-            if table.is_null() || index < 0 {
+            let index = ex_data::slot(ffi::EX_INDEX_RSA)?;
+            if table.is_null() {
                 return None;
             }
             let method = Method {
@@ -270,20 +261,6 @@ impl Method {
             set.then_some(method)
         }
     }
-}
-
-/// Keeps a copied RSA object from sharing our state (`CRYPTO_EX_dup`).
-unsafe extern "C" fn no_dup(
-    _to: *mut CryptoExData,
-    _from: *const CryptoExData,
-    from_d: *mut *mut c_void,
-    _index: c_int,
-    _argl: c_long,
-    _argp: *mut c_void,
-) -> c_int {
-    // SAFETY: `from_d` points to the value about to be stored in the copy.
-    unsafe { *from_d = null_mut() };
-    1
 }
 
 /// The state of `rsa`, if it is one of ours.

@@ -62,8 +62,33 @@ pub unsafe fn part<T: KeyType>(
 }
 
 /// Declares functions that do what stock does, with the stock context. `changes` ones may change the key
-/// or the way of the operation: what was noted of it is forgotten.
+/// or the way of the operation: what was noted of it is forgotten. `frees` declares those that free and
+/// duplicate contexts.
 macro_rules! passed_on {
+    (frees $notes:ty, $stock:path; $Freectx:ident, $Dupctx:ident) => {
+        unsafe extern "C" fn freectx(ctx: *mut c_void) {
+            // SAFETY: libcrypto's argument, not used afterwards.
+            unsafe {
+                let inner = $crate::wrapped::Context::<$notes>::unwrap(ctx);
+                if let (false, Some(stock)) = (inner.is_null(), $Freectx::of($stock())) {
+                    stock.call(inner);
+                }
+            }
+        }
+
+        unsafe extern "C" fn dupctx(ctx: *mut c_void) -> *mut c_void {
+            use $crate::wrapped::Context;
+            // SAFETY: libcrypto's argument.
+            unsafe {
+                match (Context::<$notes>::of(ctx), $Dupctx::of($stock())) {
+                    (Some(ours), Some(stock)) => {
+                        Context::wrap(stock.call(ours.stock), ours.notes.clone())
+                    }
+                    _ => std::ptr::null_mut(),
+                }
+            }
+        }
+    };
     ($notes:ty, $stock:path; $($kind:ident $name:ident = $Function:ident($($arg:ident: $type:ty),*) -> $result:ty, else $none:expr;)*) => {$(
         unsafe extern "C" fn $name(ctx: *mut c_void, $($arg: $type),*) -> $result {
             let Some(function) = $Function::of($stock()) else {

@@ -49,6 +49,8 @@ fn stock() -> &'static [Dispatch] {
     overlay::family::<X25519>().map_or(&[], |family| &family.keyexch)
 }
 
+passed_on! { frees Keys, stock; Freectx, Dupctx }
+
 passed_on! {
     Keys, stock;
     changes set_ctx_params = SetCtxParams(params: *const Param) -> c_int, else 0;
@@ -64,28 +66,6 @@ unsafe extern "C" fn newctx(provctx: *mut c_void) -> *mut c_void {
     };
     // SAFETY: the stock constructor with its own context.
     Context::wrap(unsafe { stock.call(provctx) }, Keys::default())
-}
-
-/// `OSSL_FUNC_keyexch_freectx`
-unsafe extern "C" fn freectx(ctx: *mut c_void) {
-    // SAFETY: libcrypto's argument, not used afterwards.
-    unsafe {
-        let inner = Context::unwrap(ctx);
-        if let (false, Some(stock)) = (inner.is_null(), Freectx::of(stock())) {
-            stock.call(inner);
-        }
-    }
-}
-
-/// `OSSL_FUNC_keyexch_dupctx`
-unsafe extern "C" fn dupctx(ctx: *mut c_void) -> *mut c_void {
-    // SAFETY: libcrypto's argument.
-    unsafe {
-        match (Context::of(ctx), Dupctx::of(stock())) {
-            (Some(ours), Some(stock)) => Context::wrap(stock.call(ours.stock), ours.notes.clone()),
-            _ => null_mut(),
-        }
-    }
 }
 
 /// `OSSL_FUNC_keyexch_init`

