@@ -616,3 +616,51 @@ fn odd_ecdsa_signatures() {
         assert_eq!(counters.fallbacks(), 0, "{counters:?}");
     }
 }
+
+#[test]
+fn without_a_pool_each_pair_is_made_for_its_caller() {
+    let place = Place::with_settings(&[("key_pool", "no")]);
+    for (algorithm, shape) in [
+        ("X25519", "x25519-keygen"),
+        ("EC -pkeyopt ec_paramgen_curve:P-256", "p256-keygen"),
+    ] {
+        let made = place
+            .lockstep(&format!("genpkey -algorithm {algorithm} -out new.pem"))
+            .succeed();
+        made.each_on_lanes(&[shape]);
+        assert_eq!(made.counters().pool_refills, 0, "{made}");
+        place.stock("pkey -in new.pem -check -noout").succeed();
+    }
+}
+
+#[test]
+fn without_lanes_stock_makes_signs_and_agrees() {
+    let place = Place::new();
+    place.write("data", &[0x5a; 32]);
+    let (p256, x25519, ed25519) = (place.key("p256"), place.key("x25519"), place.key("ed25519"));
+    for command in [
+        "genpkey -algorithm X25519 -out new.pem".to_owned(),
+        "genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-384 -out new.pem".to_owned(),
+        format!("pkeyutl -sign -inkey {p256} -in data -out signature"),
+        format!("pkeyutl -verify -inkey {p256} -in data -sigfile signature"),
+        format!("pkeyutl -derive -inkey {p256} -peerkey p256.pub.pem -out secret"),
+        format!("pkeyutl -derive -inkey {x25519} -peerkey x25519.pub.pem -out secret"),
+        format!("pkeyutl -sign -inkey {ed25519} -rawin -in data -out other"),
+        format!("pkeyutl -verify -inkey {ed25519} -rawin -in data -sigfile other"),
+    ] {
+        let finished = place
+            .lockstep(&command)
+            .env("LOCKSTEP_BACKEND", "none")
+            .succeed();
+        let counters = finished.counters();
+        assert_eq!(
+            (counters.operations(), counters.reasons().as_slice()),
+            (0, &[("no_backend", 1)][..]),
+            "{finished}"
+        );
+    }
+    place.stock("pkey -in new.pem -check -noout").succeed();
+    place
+        .stock("pkeyutl -verify -inkey p256.pem -in data -sigfile signature")
+        .succeed();
+}
