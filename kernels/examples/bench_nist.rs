@@ -1,46 +1,17 @@
 //! Cycles for one operation on P-256 and P-384, for full and for nearly empty batches.
 //!
-//! `cargo run --release --example bench_nist [backend]`. Slices of about two milliseconds; the clock is
-//! measured before and after each by a chain of multiplies, and slices whose clocks differ are
-//! left out. The figure is the tenth percentile of the rest: what an undisturbed core does.
+//! `cargo run --release --example bench_nist [backend]`. The figures are those of slices in which the
+//! core was undisturbed: see `common/quiet.rs`.
+
+#[path = "common/quiet.rs"]
+mod quiet;
 
 use std::hint::black_box;
 use std::time::Instant;
 
 use lockstep_kernels::backend::Backend;
-use lockstep_kernels::gauge;
 use lockstep_kernels::nist::{Wide, p256, p384};
-
-const SLICES: usize = 200;
-const SLICE_SECONDS: f64 = 0.002;
-
-/// Hertz, from a chain of multiplies.
-fn clock() -> f64 {
-    let start = Instant::now();
-    let cycles = gauge::dependent_multiplies(2_000);
-    cycles as f64 / start.elapsed().as_secs_f64()
-}
-
-/// Cycles for one call of `run`.
-fn cycles(mut run: impl FnMut()) -> f64 {
-    run();
-    let start = Instant::now();
-    run();
-    let rounds = (SLICE_SECONDS / start.elapsed().as_secs_f64()).ceil() as usize;
-    let mut kept: Vec<f64> = (0..SLICES)
-        .filter_map(|_| {
-            let before = clock();
-            let start = Instant::now();
-            (0..rounds).for_each(|_| run());
-            let seconds = start.elapsed().as_secs_f64();
-            let after = clock();
-            let quiet = (before / after - 1.0).abs() < 0.02;
-            quiet.then_some(seconds * (before + after) / 2.0 / rounds as f64)
-        })
-        .collect();
-    kept.sort_by(f64::total_cmp);
-    kept.get(kept.len() / 10).copied().unwrap_or(f64::NAN)
-}
+use quiet::cycles;
 
 macro_rules! bench_curve {
     ($curve:ident, $backend:expr) => {{

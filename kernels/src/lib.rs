@@ -13,6 +13,7 @@ pub mod gauge;
 mod layout;
 mod modexp;
 mod montgomery;
+pub mod nacl;
 pub mod nist;
 pub mod rsa;
 mod secret;

@@ -17,8 +17,8 @@ mod tests;
 mod types;
 
 pub use types::{
-    EcdhJob, Error, KeypairJob, PublicKey, SecretKey, SharedSecret, SignJob, Signature, VerifyJob,
-    WIDE_BYTES, Wide,
+    EcdhJob, Error, KeypairJob, MultiplyJob, PublicKey, SecretKey, SharedSecret, SignJob,
+    Signature, VerifyJob, WIDE_BYTES, Wide,
 };
 
 /// The module of a curve: the generic types and functions at its sizes.
@@ -49,6 +49,8 @@ macro_rules! curve_module {
             pub type VerifyJob<'a> = super::VerifyJob<'a, $bytes>;
             /// A secret to agree on.
             pub type EcdhJob<'a> = super::EcdhJob<'a, $bytes>;
+            /// A point to multiply.
+            pub type MultiplyJob<'a> = super::MultiplyJob<'a, $bytes>;
 
             /// Makes key pairs: d = seed mod n, Q = d·G.
             ///
@@ -78,7 +80,20 @@ macro_rules! curve_module {
             /// [`Error::Scalar`](super::Error::Scalar) where the key is not in 1..n,
             /// [`Error::Point`](super::Error::Point) where the peer's key is no point.
             pub fn ecdh(backend: Backend, jobs: &mut [EcdhJob<'_>]) {
-                dispatch!(backend, jobs, batch::ecdh::<_, $curve, $limbs, $bytes>);
+                dispatch!(
+                    backend,
+                    jobs,
+                    batch::multiply::<_, $curve, _, $limbs, $bytes>
+                );
+            }
+
+            /// Multiplies points: d·Q, both coordinates. Errors as in [`ecdh`].
+            pub fn multiply(backend: Backend, jobs: &mut [MultiplyJob<'_>]) {
+                dispatch!(
+                    backend,
+                    jobs,
+                    batch::multiply::<_, $curve, _, $limbs, $bytes>
+                );
             }
         }
     };

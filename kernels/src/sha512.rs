@@ -264,7 +264,7 @@ mod tests {
 
     /// Lengths around the ends of blocks, in pieces, next to messages of other lengths.
     fn check<S: Simd>(s: S) {
-        let text: Vec<u8> = (0..1000_u32).map(|i| (i * i >> 3) as u8).collect();
+        let text: Vec<u8> = (0..1000_u32).map(|i| ((i * i) >> 3) as u8).collect();
         for length in (0..300).chain([383, 384, 640, 1000]) {
             let messages: Vec<Message<'_>> = (0..S::LANES)
                 .map(|lane| {

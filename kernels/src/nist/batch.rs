@@ -9,7 +9,7 @@ use super::inverse::{invert_all, invert_all_of_both};
 use super::multiple::{self, ENTRIES};
 use super::point::{Affine, Denominator, FieldOf, Point, add_assign_complete};
 use super::types::{
-    EcdhJob, Error, KeypairJob, PublicKey, SecretKey, SharedSecret, SignJob, Signature, VerifyJob,
+    Error, KeypairJob, Multiplication, PublicKey, SecretKey, SignJob, Signature, VerifyJob,
 };
 use crate::fault;
 use crate::layout::{bytes_from_limbs, limbs_from_bytes};
@@ -300,45 +300,52 @@ fn differs_from_x<S: Simd, C: Curve<N>, const N: usize>(
     s.select(none(s, finite), s.splat(1), neither)
 }
 
-/// Agrees on secrets.
-pub(super) fn ecdh<S: Simd, C: Curve<N>, const N: usize, const BYTES: usize>(
-    s: S,
-    jobs: &mut [EcdhJob<'_, BYTES>],
-) {
+/// Multiplies points.
+pub(super) fn multiply<S, C, J, const N: usize, const BYTES: usize>(s: S, jobs: &mut [J])
+where
+    S: Simd,
+    C: Curve<N>,
+    J: Multiplication<BYTES>,
+{
     let mut table = empty_table::<S, N>(s);
     for group in jobs.chunks_mut(VECTORS * S::LANES) {
         let count = group.len().div_ceil(S::LANES);
-        let (mut x, mut z) = (Numbers::<S::Limb, N>::new(s), Numbers::new(s));
+        let (mut x, mut y, mut z) = (Numbers::new(s), Numbers::new(s), Numbers::new(s));
         let mut bad_key = [s.zero(); VECTORS];
         let mut bad_point = [s.zero(); VECTORS];
         for (v, jobs) in group.chunks(S::LANES).enumerate() {
             let mut d = Numbers::<S::Limb, N>::new(s);
-            d.0[0] = load::<S, N>(s, jobs.iter().map(|job| &job.key.as_bytes()[..]));
+            d.0[0] = load::<S, N>(s, jobs.iter().map(|job| &job.operands().0.as_bytes()[..]));
             (d.0[0], bad_key[v]) = s.enter(
                 #[inline(always)]
                 || valid_scalar::<S, C, N>(s, &d.0[0]),
             );
-            let peer_x = load::<S, N>(s, jobs.iter().map(|job| &job.peer.x[..]));
-            let peer_y = load::<S, N>(s, jobs.iter().map(|job| &job.peer.y[..]));
+            let peer_x = load::<S, N>(s, jobs.iter().map(|job| &job.operands().1.x[..]));
+            let peer_y = load::<S, N>(s, jobs.iter().map(|job| &job.operands().1.y[..]));
             let peer;
             (peer, bad_point[v]) = valid_point::<S, C, N>(s, &peer_x, &peer_y);
             let point = multiple::variable::<S, C, N>(s, &mut table, &d.0[0], &peer);
-            (x.0[v], z.0[v]) = (point.x.0, point.z.0);
+            (x.0[v], y.0[v], z.0[v]) = (point.x.0, point.y.0, point.z.0);
         }
         z.invert::<S, C::Field>(s, count);
         for (v, jobs) in group.chunks_mut(S::LANES).enumerate() {
-            let mut shared = Numbers::<S::Limb, N>::new(s);
-            (shared.0[0], _) = to_affine::<S, C, N>(s, &x.0[v], &x.0[v], &z.0[v]);
+            (x.0[v], y.0[v]) = to_affine::<S, C, N>(s, &x.0[v], &y.0[v], &z.0[v]);
             for (lane, job) in jobs.iter_mut().enumerate() {
-                job.result = Some(if word::<S>(&bad_key[v], lane) != 0 {
-                    Err(Error::Scalar)
+                if word::<S>(&bad_key[v], lane) != 0 {
+                    job.finish(Err(Error::Scalar));
                 } else if word::<S>(&bad_point[v], lane) != 0 {
-                    Err(Error::Point)
+                    job.finish(Err(Error::Point));
                 } else {
-                    let mut secret = SharedSecret([0; BYTES]);
-                    store::<S, N>(&mut secret.0, &shared.0[0], lane);
-                    Ok(secret)
-                });
+                    let mut product = PublicKey {
+                        x: [0; BYTES],
+                        y: [0; BYTES],
+                    };
+                    store::<S, N>(&mut product.x, &x.0[v], lane);
+                    store::<S, N>(&mut product.y, &y.0[v], lane);
+                    job.finish(Ok(&product));
+                    wipe(&mut product.x);
+                    wipe(&mut product.y);
+                }
             }
         }
     }

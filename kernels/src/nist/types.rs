@@ -191,3 +191,53 @@ impl<'a, const BYTES: usize> EcdhJob<'a, BYTES> {
         }
     }
 }
+
+/// A job that multiplies a point by a secret scalar.
+pub(super) trait Multiplication<const BYTES: usize> {
+    /// d and Q.
+    fn operands(&self) -> (&SecretKey<BYTES>, &PublicKey<BYTES>);
+    /// Takes d·Q, which is wiped afterwards.
+    fn finish(&mut self, product: Result<&PublicKey<BYTES>, Error>);
+}
+
+impl<const BYTES: usize> Multiplication<BYTES> for EcdhJob<'_, BYTES> {
+    fn operands(&self) -> (&SecretKey<BYTES>, &PublicKey<BYTES>) {
+        (self.key, self.peer)
+    }
+
+    fn finish(&mut self, product: Result<&PublicKey<BYTES>, Error>) {
+        self.result = Some(product.map(|point| SharedSecret(point.x)));
+    }
+}
+
+/// A point to multiply.
+#[derive(Debug)]
+pub struct MultiplyJob<'a, const BYTES: usize> {
+    /// d.
+    pub scalar: &'a SecretKey<BYTES>,
+    /// Q.
+    pub point: &'a PublicKey<BYTES>,
+    /// Left here by `multiply`.
+    pub result: Option<Result<PublicKey<BYTES>, Error>>,
+}
+
+impl<'a, const BYTES: usize> MultiplyJob<'a, BYTES> {
+    /// A job without result.
+    pub fn new(scalar: &'a SecretKey<BYTES>, point: &'a PublicKey<BYTES>) -> Self {
+        Self {
+            scalar,
+            point,
+            result: None,
+        }
+    }
+}
+
+impl<const BYTES: usize> Multiplication<BYTES> for MultiplyJob<'_, BYTES> {
+    fn operands(&self) -> (&SecretKey<BYTES>, &PublicKey<BYTES>) {
+        (self.scalar, self.point)
+    }
+
+    fn finish(&mut self, product: Result<&PublicKey<BYTES>, Error>) {
+        self.result = Some(product.copied());
+    }
+}
