@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use lockstep_engine::{Declined, Engine, Request, Response, RsaKey, Size};
 
-use super::measure::{self, Figure, Quiet, Slice};
+use super::measure::{self, Figure, Quiet, Slice, Units};
 use crate::{Failure, stock};
 
 /// Rounds at least, however short the time.
@@ -19,6 +19,16 @@ pub enum Contestant {
     Stock,
     /// The engine, so many requests at a time.
     Lockstep { fill: usize },
+}
+
+impl Contestant {
+    /// What its work keeps busy.
+    fn units(self) -> Units {
+        match self {
+            Contestant::Stock => Units::Scalar,
+            Contestant::Lockstep { .. } => Units::Lanes,
+        }
+    }
 }
 
 /// One key size, with the key that all contestants sign with.
@@ -133,7 +143,7 @@ impl Event {
             for (slices, &contestant) in slices.iter_mut().zip(contestants) {
                 together.wait();
                 let Some(signer) = &mut signer else { continue };
-                slices.push(measure::slice(quiet, || {
+                slices.push(measure::slice(quiet, contestant.units(), || {
                     self.work(contestant, signer).unwrap_or_else(|error| {
                         failure = Some(error);
                         1
