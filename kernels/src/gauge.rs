@@ -38,6 +38,51 @@ pub fn dependent_multiplies(rounds: u64) -> u64 {
     rounds * UNROLL * MULTIPLY_LATENCY
 }
 
+/// [`dependent_multiplies`], with multiplies of eight lanes beside them, or `None` on a CPU without
+/// those.
+///
+/// A core may run at a lower clock while its 512-bit units are busy: by 7 % where this was written. The
+/// lanes' cycles are those of that clock.
+#[inline(never)]
+pub fn dependent_multiplies_beside_lanes(rounds: u64) -> Option<u64> {
+    debug_assert!(rounds > 0);
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        crate::simd::avx512ifma::Avx512Ifma::detect()?;
+        // SAFETY: the CPU has the instructions, as just checked. The assembly writes no memory, and
+        // only the registers that it names: an xmm name stands for the whole register.
+        unsafe {
+            core::arch::asm!(
+                "vzeroall",
+                "2:",
+                ".rept 4",
+                "imul {x}, {x}",
+                "vpmadd52luq zmm0, zmm0, zmm0", "vpmadd52luq zmm1, zmm1, zmm1",
+                "imul {x}, {x}",
+                "vpmadd52luq zmm2, zmm2, zmm2", "vpmadd52luq zmm3, zmm3, zmm3",
+                "imul {x}, {x}",
+                "vpmadd52luq zmm4, zmm4, zmm4", "vpmadd52luq zmm5, zmm5, zmm5",
+                "imul {x}, {x}",
+                "vpmadd52luq zmm6, zmm6, zmm6", "vpmadd52luq zmm7, zmm7, zmm7",
+                ".endr",
+                "dec {n}",
+                "jnz 2b",
+                "vzeroupper",
+                x = inout(reg) 3_u64 => _,
+                n = inout(reg) rounds => _,
+                out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
+                out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
+                out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
+                out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
+                options(nomem, nostack),
+            );
+        }
+        Some(rounds * UNROLL * MULTIPLY_LATENCY)
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    None
+}
+
 /// Runs additions that wait for nothing; returns how many.
 ///
 /// `rounds` must not be zero. Per cycle, an idle core starts nearly as many as it is wide; one that is

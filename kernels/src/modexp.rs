@@ -2,8 +2,8 @@
 
 use crate::arena::Arena;
 use crate::fault::{self, Point};
-use crate::montgomery::{Work, multiply, square, square_with};
-use crate::simd::{Simd, inlined, words_mut};
+use crate::montgomery::{BLOCK, Work, blocks_of_square, multiply, square, square_with};
+use crate::simd::{Simd, words_mut};
 
 /// All that an exponentiation works on. Memory only; the caller fills the operands.
 pub(crate) struct Power<'a, S: Simd, const N: usize> {
@@ -17,13 +17,13 @@ pub(crate) struct Power<'a, S: Simd, const N: usize> {
     pub(crate) base: &'a mut [S::Limb; N],
     /// The exponents in 60-bit words, lowest first.
     pub(crate) exponent: &'a mut [S::Limb],
-    /// Out: the power in Montgomery form, below 2n.
+    /// Out: the power in Montgomery form, below 2n, loose.
     pub(crate) power: &'a mut [S::Limb; N],
     pub(crate) spare: &'a mut [S::Limb; N],
     /// The table entry chosen last.
     entry: &'a mut [S::Limb; N],
-    pub(crate) product: &'a mut [S::Limb],
-    /// Powers 0 to 2^window − 1 of the base: limb i of power e at `i·2^window + e`.
+    pub(crate) doubled: &'a mut [S::Limb; N],
+    /// Powers 0 to 2^window − 1 of the base in pairs: limb i of power e at `2·(e/2·N + i) + e mod 2`.
     table: &'a mut [S::Limb],
 }
 
@@ -50,7 +50,7 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
             power: arena.array(),
             spare: arena.array(),
             entry: arena.array(),
-            product: arena.slice(2 * N),
+            doubled: arena.array(),
             table: arena.slice(N << Self::WINDOW),
         }
     }
@@ -91,14 +91,10 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
         self.put(1, false);
         for e in 2..Self::ENTRIES {
             if e % 2 == 0 {
-                for (limb, column) in self
-                    .spare
-                    .iter_mut()
-                    .zip(self.table.chunks_exact(Self::ENTRIES))
-                {
-                    *limb = column[e / 2];
+                for (i, limb) in self.spare.iter_mut().enumerate() {
+                    *limb = self.table[Self::place(e / 2, i)];
                 }
-                square(s, self.power, self.product, self.spare, self.n, self.k0);
+                square(s, self.power, self.doubled, self.spare, self.n, self.k0);
             } else {
                 multiply(s, self.spare, self.power, self.base, self.n, self.k0);
                 core::mem::swap(&mut self.spare, &mut self.power);
@@ -107,11 +103,16 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
         }
     }
 
+    /// Where limb `i` of power `e` is in the table.
+    fn place(e: usize, i: usize) -> usize {
+        2 * (e / 2 * N + i) + e % 2
+    }
+
     /// Table entry `e` from `power`, or from `one`.
     fn put(&mut self, e: usize, one: bool) {
         let from: &[S::Limb; N] = if one { self.one } else { self.power };
-        for (limb, column) in from.iter().zip(self.table.chunks_exact_mut(Self::ENTRIES)) {
-            column[e] = *limb;
+        for (i, limb) in from.iter().enumerate() {
+            self.table[Self::place(e, i)] = *limb;
         }
     }
 
@@ -121,10 +122,13 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
         s.enter(
             #[inline(always)]
             || {
-                let masks = digit_masks(s, self.exponent, Self::WINDOW, digit);
-                let mut choice = Choice::<S, N>::new(self.table, masks, self.entry, 0, 1);
-                for _ in 0..N {
-                    choice.step(s);
+                let digits = digits(s, self.exponent, Self::WINDOW, digit);
+                let mut choice = Choice::<S, N>::new(s, self.table, digits, self.entry);
+                for _ in 0..Choice::<S, N>::PIECES {
+                    choice.begin(s);
+                    for row in 0..BLOCK {
+                        choice.row(s, row);
+                    }
                 }
             },
         );
@@ -136,14 +140,11 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
         s.enter(
             #[inline(always)]
             || {
-                let masks = digit_masks(s, self.exponent, Self::WINDOW, digit);
-                for part in 0..Self::WINDOW {
+                let digits = digits(s, self.exponent, Self::WINDOW, digit);
+                let mut choice = Choice::<S, N>::new(s, self.table, digits, self.entry);
+                for _ in 0..Self::WINDOW {
                     let (spare, power) = (&mut *self.spare, &*self.power);
-                    let entry = &mut *self.entry;
-                    let mut choice =
-                        Choice::<S, N>::new(self.table, masks, entry, part, Self::WINDOW);
-                    square_with(s, spare, self.product, power, self.n, self.k0, &mut choice);
-                    debug_assert!(choice.next == choice.end);
+                    square_with(s, spare, self.doubled, power, self.n, self.k0, &mut choice);
                     core::mem::swap(&mut self.spare, &mut self.power);
                 }
             },
@@ -151,88 +152,70 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
     }
 }
 
-/// One mask for each bit of an exponent digit of every lane, lowest first.
+/// The digit `digit` of every lane's exponent.
 #[inline(always)]
-fn digit_masks<S: Simd>(s: S, exponent: &[S::Limb], window: usize, digit: usize) -> [S::Mask; 6] {
+fn digits<S: Simd>(s: S, exponent: &[S::Limb], window: usize, digit: usize) -> S::Limb {
     let bit = window * digit;
-    let (word, shift) = (exponent[bit / 60], bit % 60);
-    let mut masks = [s.any_bit(word, s.zero()); 6];
-    for (k, mask) in masks.iter_mut().enumerate().take(window) {
-        *mask = s.any_bit(word, s.splat(1 << (shift + k)));
-    }
-    masks
+    let word = s.shift_right_by(exponent[bit / 60], (bit % 60) as u32);
+    s.and(word, s.splat((1 << window) - 1))
 }
 
-/// The choice of table entries, a limb at a time: all entries are read.
+/// The choice of table entries, a block of limbs of two of them at a time: all are read.
+///
+/// Each bit of a limb starts as the lowest bit of the digit. Where the other bits of the digit name a pair
+/// of entries it picks its own successor from one of the two: one operation for both.
 struct Choice<'a, S: Simd, const N: usize> {
-    table: &'a [S::Limb],
-    masks: [S::Mask; 6],
+    table: &'a [[S::Limb; 2 * BLOCK]],
+    /// The digits without their lowest bit.
+    pair: S::Limb,
     entry: &'a mut [S::Limb; N],
+    /// The piece at hand, or the last one again and again,
+    piece: usize,
+    /// and its place in the table.
+    from: &'a [S::Limb; 2 * BLOCK],
+    /// The next piece.
     next: usize,
-    end: usize,
+    /// The lanes whose digit names the pair at hand; none when all pieces are done.
+    here: S::Mask,
 }
 
 impl<'a, S: Simd, const N: usize> Choice<'a, S, N> {
     const WINDOW: usize = window(N);
+    /// A piece is done beside a block of a squaring.
+    const PIECES: usize = (N / BLOCK) << (Self::WINDOW - 1);
 
-    /// The limbs of the `part`th of `parts` parts.
     #[inline(always)]
-    fn new(
-        table: &'a [S::Limb],
-        masks: [S::Mask; 6],
-        entry: &'a mut [S::Limb; N],
-        part: usize,
-        parts: usize,
-    ) -> Self {
-        assert!(table.len() == N << Self::WINDOW);
+    fn new(s: S, table: &'a [S::Limb], digits: S::Limb, entry: &'a mut [S::Limb; N]) -> Self {
+        const { assert!(Self::PIECES <= Self::WINDOW * blocks_of_square(N / BLOCK)) };
+        entry.fill(s.sub(s.zero(), s.and(digits, s.splat(1))));
+        let table = table.as_chunks().0;
         Self {
             table,
-            masks,
+            pair: s.halve(digits),
             entry,
-            next: N * part / parts,
-            end: N * (part + 1) / parts,
-        }
-    }
-
-    /// One limb, by a tree: each level halves the entries by one bit of the digit.
-    #[inline(always)]
-    fn limb(&self, s: S, limb: usize) -> S::Limb {
-        let column = &self.table[limb << Self::WINDOW..(limb + 1) << Self::WINDOW];
-        let four = inlined(
-            #[inline(always)]
-            |i: usize| {
-                let even = s.select(self.masks[0], column[4 * i + 1], column[4 * i]);
-                let odd = s.select(self.masks[0], column[4 * i + 3], column[4 * i + 2]);
-                s.select(self.masks[1], odd, even)
-            },
-        );
-        let sixteen = inlined(
-            #[inline(always)]
-            |i: usize| {
-                let even = s.select(self.masks[2], four(4 * i + 1), four(4 * i));
-                let odd = s.select(self.masks[2], four(4 * i + 3), four(4 * i + 2));
-                s.select(self.masks[3], odd, even)
-            },
-        );
-        match Self::WINDOW {
-            4 => sixteen(0),
-            5 => s.select(self.masks[4], sixteen(1), sixteen(0)),
-            6 => {
-                let even = s.select(self.masks[4], sixteen(1), sixteen(0));
-                let odd = s.select(self.masks[4], sixteen(3), sixteen(2));
-                s.select(self.masks[5], odd, even)
-            }
-            _ => unreachable!("windows have four to six bits"),
+            piece: 0,
+            from: &table[0],
+            next: 0,
+            here: s.equal(digits, digits),
         }
     }
 }
 
 impl<S: Simd, const N: usize> Work<S> for Choice<'_, S, N> {
     #[inline(always)]
-    fn step(&mut self, s: S) {
-        if self.next < self.end {
-            self.entry[self.next] = self.limb(s, self.next);
-            self.next += 1;
-        }
+    fn begin(&mut self, s: S) {
+        let pair = self.next / (N / BLOCK);
+        // No digit names a pair beyond the last.
+        self.here = s.equal(self.pair, s.splat(pair as u64));
+        self.piece = self.next.min(Self::PIECES - 1);
+        self.from = &self.table[self.piece];
+        self.next += 1;
+    }
+
+    #[inline(always)]
+    fn row(&mut self, s: S, row: usize) {
+        let limb = &mut self.entry[self.piece % (N / BLOCK) * BLOCK + row];
+        let [even, odd] = [self.from[2 * row], self.from[2 * row + 1]];
+        *limb = s.choose_in(self.here, *limb, even, odd);
     }
 }

@@ -13,44 +13,96 @@
 //! n give one below 2n too. The sizes used have 8, 16, 24 and 32 spare bits for halves and twice as
 //! many for moduli ([`check_slack`]).
 //!
-//! A column sums at most 4·N products' halves below 2^52 and a carry; for N ≤ 80 that is below
-//! 2^61 ([`check_columns`]). So nothing is normalised before a column retires.
+//! A column sums at most 4·N products' halves below 2^52, a start value and a carry; for N ≤ 80 that is
+//! below 2^61 ([`check_columns`]). So nothing is normalised before a column retires.
+//!
+//! # Loose limbs
+//!
+//! A multiply reads the low 52 bits of its factors only. So results are left *loose*: bits 52 and up of
+//! a limb hold what has already been carried into the next limb, and whoever does more than multiply
+//! with a result makes it [`tidy`] first. That saves an operation per limb.
 //!
 //! # Order of work
 //!
-//! Accumulators do not fit into registers for N > 20, so rows are taken [`ROWS`] at a time: one sweep
-//! over the columns adds `ROWS` rows of a·b and `ROWS` rows of m·n, 4·`ROWS` multiplies for three loads
-//! and a store. The columns that decide the next rows' m come first in a sweep and the m chain
-//! starts at once, so that it is over before the sweep is: the core overlaps both. Carries are
-//! propagated in the last sweep, behind the multiplies.
+//! Both products, a·b and m·n, are taken in square blocks of [`BLOCK`] limbs, one column of blocks after
+//! the other (product scanning). A column of blocks spans 2·`BLOCK` columns of limbs, whose sums stay in
+//! registers: with a row of one factor and a single limb of the other that is 31 of the 32. A block
+//! costs 2·`BLOCK`² multiplies and 2·`BLOCK` loads, so that multiplies alone limit it, and when a column
+//! of blocks is complete its lower half retires: into limbs of m, later into the result.
+//!
+//! Three details matter as much, each measured (docs/measurements/rsa-granite-rapids.md):
+//!
+//! * all low halves of a row come before its high halves, so that no multiply stands next to one whose
+//!   sum it waits for: waiting instructions would fill the scheduler;
+//! * the next limb of m comes before the bulk of the row that the last one allows;
+//! * a lower column starts at 2^52 − 1 rather than at zero. Reduction makes its low 52 bits vanish and
+//!   carries ⌈sum/2^52⌉; with this start that is a mere shift, and the lowest product of each row of m·n
+//!   need not be computed. m itself corrects for it: −(sum+1)/n = sum'·k0 + k0.
+//!
+//! A square needs each mixed product twice. Rows are multiplied by 2a, carried from limb to limb once
+//! before the start; see [`Square`].
 //!
 //! Source of the method: S. Gueron, V. Krasnov, "Software implementation of modular exponentiation,
-//! using advanced vector instructions architectures" (2012) for the almost-Montgomery form; the
-//! blocking is ours.
+//! using advanced vector instructions architectures" (2012) for the almost-Montgomery form; B. Buhrow,
+//! B. Gilbert, C. Haider, "Parallel modular multiplication using 512-bit advanced vector instructions"
+//! (2021) for scanning products in blocks. The order inside of the blocks is ours.
 
-use crate::simd::{Simd, inlined, opaque, opaque_count};
+use crate::simd::{Simd, opaque};
 
-/// Rows of a multiplication taken in one sweep.
-const ROWS: usize = 2;
+/// Limbs on a side of a block.
+pub(crate) const BLOCK: usize = 10;
 
-/// Columns in a turn of the inner loop.
-const TURN: usize = 8;
+type Block<S> = [<S as Simd>::Limb; BLOCK];
+
+/// Does `$body` for `$i` from 0 to `BLOCK` − 1: written out where an operation is an instruction, since
+/// sums that are indexed by a loop's counter would live in memory.
+macro_rules! each {
+    ($simd:ident, $i:ident => $body:block) => {
+        each!(@ $simd $i $body 0 1 2 3 4 5 6 7 8 9)
+    };
+    (@ $simd:ident $i:ident $body:block $($value:literal)*) => {
+        if $simd::INLINE {
+            $({
+                let $i: usize = $value;
+                $body
+            })*
+        } else {
+            for $i in 0..BLOCK {
+                $body
+            }
+        }
+    };
+}
 
 /// The spare bits that the bounds above need: R ≥ 2^8·n.
 pub(crate) const fn check_slack(limbs: usize, modulus_bits: usize) {
     assert!(limbs * 52 >= modulus_bits + 8);
 }
 
-/// No column overflows 64 bits, and rows come in whole blocks.
+/// No column overflows 64 bits, and numbers are made of whole blocks.
 const fn check_columns(limbs: usize) {
-    assert!(4 * limbs < 1 << 12);
-    assert!(limbs.is_multiple_of(ROWS) && limbs >= 2 * ROWS);
+    assert!(4 * limbs + 2 < 1 << 9);
+    assert!(limbs > 0 && limbs.is_multiple_of(BLOCK));
 }
 
-/// Other work that hides in a reduction: its sweeps have loads and additions to spare.
+#[inline(always)]
+fn blocks<S: Simd>(limbs: &[S::Limb]) -> &[Block<S>] {
+    limbs.as_chunks().0
+}
+
+#[inline(always)]
+fn blocks_mut<S: Simd>(limbs: &mut [S::Limb]) -> &mut [Block<S>] {
+    limbs.as_chunks_mut().0
+}
+
+/// Other work that hides in a multiplication: it loads and stores much and computes little, where
+/// multiplying does the opposite.
 pub(crate) trait Work<S: Simd> {
-    /// Does the next piece, if any is left.
-    fn step(&mut self, s: S);
+    /// Comes before the rows of a block.
+    fn begin(&mut self, s: S);
+
+    /// Comes after row `row` of a block.
+    fn row(&mut self, s: S, row: usize);
 }
 
 /// Nothing to do.
@@ -58,317 +110,376 @@ struct Idle;
 
 impl<S: Simd> Work<S> for Idle {
     #[inline(always)]
-    fn step(&mut self, _s: S) {}
+    fn begin(&mut self, _s: S) {}
+
+    #[inline(always)]
+    fn row(&mut self, _s: S, _row: usize) {}
 }
 
-/// Where the columns of a multiplication or reduction live between sweeps.
-trait Columns<S: Simd> {
-    /// Column `c` < N of the rows of `block`, as the rows before left it.
-    fn load(&self, block: usize, c: usize) -> S::Limb;
-    /// The same for column N + `t`, `t` < 2.
-    fn load_above(&self, s: S, block: usize, t: usize) -> S::Limb;
-    /// Puts it back.
-    fn store(&mut self, block: usize, c: usize, value: S::Limb);
-    /// Stores limb `i` of the result.
-    fn finish(&mut self, i: usize, value: S::Limb);
+/// How many blocks a squaring of `count` blocks' length has work done beside.
+pub(crate) const fn blocks_of_square(count: usize) -> usize {
+    // Of the square, of m·n but its last block in each upper column, and of these.
+    count * (count + 1) / 2 + count * count
 }
 
-/// Columns of a multiplication: the window of `N` columns slides down by `ROWS` with each block, in
-/// the result's own memory. Columns above the window are still empty.
-struct Sliding<'a, S: Simd, const N: usize> {
-    window: &'a mut [S::Limb; N],
+/// The sums of the columns that a column of blocks spans.
+struct Window<S: Simd> {
+    sums: [S::Limb; 2 * BLOCK],
 }
 
-impl<S: Simd, const N: usize> Columns<S> for Sliding<'_, S, N> {
+impl<S: Simd> Window<S> {
+    /// sums[column] += the low half of x·y.
     #[inline(always)]
-    fn load(&self, _block: usize, c: usize) -> S::Limb {
-        debug_assert!(c < N);
-        // SAFETY: the trait asks for c < N.
-        unsafe { *self.window.get_unchecked(c) }
+    fn low(&mut self, s: S, column: usize, x: S::Limb, y: S::Limb) {
+        self.sums[column] = s.mul_lo(self.sums[column], x, y);
+    }
+
+    /// sums[column] += the high half of x·y.
+    #[inline(always)]
+    fn high(&mut self, s: S, column: usize, x: S::Limb, y: S::Limb) {
+        self.sums[column] = s.mul_hi(self.sums[column], x, y);
+    }
+
+    /// Adds the product of two blocks.
+    #[inline(always)]
+    fn add_product(&mut self, s: S, x: &Block<S>, y: &Block<S>, work: &mut impl Work<S>) {
+        work.begin(s);
+        let (x, y) = (opaque(x), *opaque(y));
+        each!(S, row => {
+            self.add_row(s, row, x[row], &y);
+            work.row(s, row);
+        });
+        s.hold(&mut self.sums);
+    }
+
+    /// Adds x·y, where x is limb `row` of its block.
+    #[inline(always)]
+    fn add_row(&mut self, s: S, row: usize, x: S::Limb, y: &Block<S>) {
+        each!(S, j => {
+            self.low(s, row + j, x, y[j]);
+        });
+        each!(S, j => {
+            self.high(s, row + j + 1, x, y[j]);
+        });
+    }
+
+    /// [`add_product`](Self::add_product), after which the lower columns are complete, and
+    /// [`retire`](Self::retire).
+    #[inline(always)]
+    fn add_product_and_retire(
+        &mut self,
+        s: S,
+        x: &Block<S>,
+        y: &Block<S>,
+        result: &mut Block<S>,
+        work: &mut impl Work<S>,
+    ) {
+        work.begin(s);
+        let (x, y) = (opaque(x), *opaque(y));
+        each!(S, row => {
+            self.add_row(s, row, x[row], &y);
+            result[row] = self.retire_column(s, row);
+            work.row(s, row);
+        });
+        s.hold(&mut self.sums);
+    }
+
+    /// Adds the square of the block `a`; `doubled` is 2a as in [`Square`].
+    #[inline(always)]
+    fn add_square(&mut self, s: S, a: &Block<S>, doubled: &Block<S>, work: &mut impl Work<S>) {
+        work.begin(s);
+        let (a, doubled) = (opaque(a), *opaque(doubled));
+        each!(S, row => {
+            self.add_square_row(s, row, a, &doubled);
+            work.row(s, row);
+        });
+        // The next block's 2a holds the bit that the last limb carries, and meets that limb there.
+        let last = a[BLOCK - 1];
+        let carries = s.any_bit(last, s.splat(1 << (S::LIMB_BITS - 1)));
+        let excess = s.select(carries, s.low_bits(last), s.zero());
+        self.sums[2 * BLOCK - 1] = s.sub(self.sums[2 * BLOCK - 1], excess);
+        s.hold(&mut self.sums);
     }
 
     #[inline(always)]
-    fn load_above(&self, s: S, _block: usize, _t: usize) -> S::Limb {
-        s.zero()
-    }
-
-    #[inline(always)]
-    fn store(&mut self, _block: usize, c: usize, value: S::Limb) {
-        debug_assert!((ROWS..N + ROWS).contains(&c));
-        // SAFETY: callers store the columns from 2 to N + 1.
-        unsafe { *self.window.get_unchecked_mut(c - ROWS) = value }
-    }
-
-    #[inline(always)]
-    fn finish(&mut self, i: usize, value: S::Limb) {
-        self.window[i] = value;
-    }
-}
-
-/// Columns of a reduction: the product's 2·`N` columns, in place.
-struct InPlace<'a, S: Simd, const N: usize> {
-    product: &'a mut [S::Limb],
-    result: &'a mut [S::Limb; N],
-}
-
-impl<S: Simd, const N: usize> Columns<S> for InPlace<'_, S, N> {
-    #[inline(always)]
-    fn load(&self, block: usize, c: usize) -> S::Limb {
-        debug_assert!(ROWS * block + c < 2 * N);
-        // SAFETY: `square_columns` asserts 2·N columns; block < N/2 and c < N + 2.
-        unsafe { *self.product.get_unchecked(ROWS * block + c) }
-    }
-
-    #[inline(always)]
-    fn load_above(&self, _s: S, block: usize, t: usize) -> S::Limb {
-        self.load(block, N + t)
-    }
-
-    #[inline(always)]
-    fn store(&mut self, block: usize, c: usize, value: S::Limb) {
-        debug_assert!(ROWS * block + c < 2 * N);
-        // SAFETY: as in `load`.
-        unsafe { *self.product.get_unchecked_mut(ROWS * block + c) = value }
-    }
-
-    #[inline(always)]
-    fn finish(&mut self, i: usize, value: S::Limb) {
-        self.result[i] = value;
-    }
-}
-
-/// Two rows r0, r1 of a product x·r, taken column by column.
-#[derive(Clone, Copy)]
-struct Term<S: Simd> {
-    r0: S::Limb,
-    r1: S::Limb,
-    /// `x[c]` and `x[c−1]` for the column c last taken.
-    last: S::Limb,
-    before: S::Limb,
-}
-
-impl<S: Simd> Term<S> {
-    /// Ready for column 2.
-    #[inline(always)]
-    fn new<const N: usize>(x: &[S::Limb; N], rows: [S::Limb; 2]) -> Self {
-        Self {
-            r0: rows[0],
-            r1: rows[1],
-            last: x[1],
-            before: x[0],
+    fn add_square_row(&mut self, s: S, row: usize, a: &Block<S>, doubled: &Block<S>) {
+        let x = a[row];
+        // Next to the diagonal 2a comes without the bit that x itself carries.
+        let next = a[(row + 1) % BLOCK];
+        let next = s.add(next, next);
+        self.low(s, 2 * row, x, x);
+        if row + 1 < BLOCK {
+            self.low(s, 2 * row + 1, x, next);
         }
+        each!(S, j => {
+            if j >= row + 2 {
+                self.low(s, row + j, x, doubled[j]);
+            }
+        });
+        self.high(s, 2 * row + 1, x, x);
+        if row + 1 < BLOCK {
+            self.high(s, 2 * row + 2, x, next);
+        }
+        each!(S, j => {
+            if j >= row + 2 {
+                self.high(s, row + j + 1, x, doubled[j]);
+            }
+        });
     }
 
-    /// Adds the products of the next column, whose limb is `x`, to `sum`.
+    /// Chooses the limbs `m` that make the lower columns vanish, adds m·n for the lowest block of n, and
+    /// carries into the upper columns.
     #[inline(always)]
-    fn column(&mut self, s: S, sum: S::Limb, x: S::Limb) -> S::Limb {
-        let sum = s.mul_hi(sum, self.before, self.r1);
-        let sum = s.mul_hi(sum, self.last, self.r0);
-        let sum = s.mul_lo(sum, self.last, self.r1);
-        let sum = s.mul_lo(sum, x, self.r0);
-        self.before = self.last;
-        self.last = x;
+    fn reduce(
+        &mut self,
+        s: S,
+        n: &Block<S>,
+        k0: &S::Limb,
+        m: &mut Block<S>,
+        work: &mut impl Work<S>,
+    ) {
+        work.begin(s);
+        let n = *opaque(n);
+        m[0] = self.next_m(s, 0, k0);
+        each!(S, row => {
+            let next = self.reduce_row(s, row, m[row], &n, k0);
+            if let Some(next) = next {
+                m[row + 1] = next;
+            }
+            work.row(s, row);
+        });
+        s.hold(&mut self.sums);
+    }
+
+    /// The limb of m that makes a complete column vanish.
+    #[inline(always)]
+    fn next_m(&self, s: S, column: usize, k0: &S::Limb) -> S::Limb {
+        let k0 = *opaque(k0);
+        s.mul_lo(k0, self.sums[column], k0)
+    }
+
+    /// Adds m·n, where m is limb `row` of its block, and carries. Returns the next limb of m, if the block
+    /// has one.
+    #[inline(always)]
+    fn reduce_row(
+        &mut self,
+        s: S,
+        row: usize,
+        m: S::Limb,
+        n: &Block<S>,
+        k0: &S::Limb,
+    ) -> Option<S::Limb> {
+        let carry = s.carry(self.sums[row]);
+        let carry = s.mul_hi(carry, n[0], m);
+        self.low(s, row + 1, n[1], m);
+        self.sums[row + 1] = s.add(self.sums[row + 1], carry);
+        let next = (row + 1 < BLOCK).then(
+            #[inline(always)]
+            || self.next_m(s, row + 1, k0),
+        );
+        each!(S, j => {
+            if j >= 2 {
+                self.low(s, row + j, n[j], m);
+            }
+        });
+        each!(S, j => {
+            if j >= 1 {
+                self.high(s, row + j + 1, n[j], m);
+            }
+        });
+        next
+    }
+
+    /// The limb of a column that is complete; carries into the next one.
+    #[inline(always)]
+    fn retire_column(&mut self, s: S, column: usize) -> S::Limb {
+        let sum = self.sums[column];
+        self.sums[column + 1] = s.add(self.sums[column + 1], s.carry(sum));
         sum
     }
 
-    /// The same for column N, which has no limb.
+    /// The limbs of the lower columns, which are complete; carries into the upper ones.
     #[inline(always)]
-    fn column_n(&self, s: S, sum: S::Limb) -> S::Limb {
-        let sum = s.mul_hi(sum, self.before, self.r1);
-        let sum = s.mul_hi(sum, self.last, self.r0);
-        s.mul_lo(sum, self.last, self.r1)
+    fn retire(&mut self, s: S, result: &mut Block<S>) {
+        each!(S, column => {
+            result[column] = self.retire_column(s, column);
+        });
     }
 
-    /// The same for column N + 1.
+    /// On to the next column of blocks, whose upper half starts at `start`.
     #[inline(always)]
-    fn column_above_n(&self, s: S, sum: S::Limb) -> S::Limb {
-        s.mul_hi(sum, self.last, self.r1)
+    fn advance(&mut self, start: S::Limb) {
+        each!(S, j => {
+            self.sums[j] = self.sums[j + BLOCK];
+            self.sums[j + BLOCK] = start;
+        });
     }
 }
 
-/// The reduction rows m of a block and the carry into its column 2.
-struct Head<S: Simd> {
-    m: [S::Limb; 2],
-    carry: S::Limb,
+/// What is reduced: a product, a block at a time.
+trait Factors<S: Simd> {
+    /// Comes before the first block of column `k` < `count`.
+    fn prepare(&mut self, s: S, k: usize);
+
+    /// Adds the blocks of column `k`.
+    fn add(&self, s: S, window: &mut Window<S>, count: usize, k: usize, work: &mut impl Work<S>);
 }
 
-/// Completes columns 0 and 1 of a block and makes them vanish modulo 2^52 by choosing m.
+/// a·b.
+struct Product<'a, S: Simd> {
+    a: &'a [Block<S>],
+    b: &'a [Block<S>],
+}
+
+impl<S: Simd> Factors<S> for Product<'_, S> {
+    #[inline(always)]
+    fn prepare(&mut self, _s: S, _k: usize) {}
+
+    #[inline(always)]
+    fn add(&self, s: S, window: &mut Window<S>, count: usize, k: usize, work: &mut impl Work<S>) {
+        for i in (k + 1).saturating_sub(count)..count.min(k + 1) {
+            window.add_product(s, &self.a[i], &self.b[k - i], work);
+        }
+    }
+}
+
+/// a².
 ///
-/// `sums` are the columns as earlier rows left them; `a`, where there is one, is multiplied by `b`.
-#[inline(always)]
-fn head<S: Simd, const N: usize>(
-    s: S,
-    sums: [S::Limb; 2],
-    a: Option<&[S::Limb; N]>,
-    b: [S::Limb; 2],
-    n: &[S::Limb; N],
-    k0: S::Limb,
-) -> Head<S> {
-    let [mut sum0, mut sum1] = sums;
-    if let Some(a) = a {
-        sum0 = s.mul_lo(sum0, a[0], b[0]);
-        sum1 = s.mul_hi(sum1, a[0], b[0]);
-        sum1 = s.mul_lo(sum1, a[1], b[0]);
-        sum1 = s.mul_lo(sum1, a[0], b[1]);
-    }
-    // m0·n0 turns the low 52 bits of sum0 into 2^52, or leaves them zero: the carry is known without it.
-    let round_up = s.splat(S::LIMB_MASK);
-    let m0 = s.mul_lo(s.zero(), sum0, k0);
-    let carry = s.carry(s.add(sum0, round_up));
-    sum1 = s.add(sum1, carry);
-    let high = s.mul_hi(s.zero(), n[0], m0);
-    sum1 = s.mul_lo(sum1, n[1], m0);
-    sum1 = s.add(sum1, high);
-    let m1 = s.mul_lo(s.zero(), sum1, k0);
-    let carry = s.carry(s.add(sum1, round_up));
-    Head { m: [m0, m1], carry }
+/// `doubled` is 2a in limbs of 52 bits. Multiplied by limb i of a it stands for both mixed products with the limbs
+/// above. Only what limb i itself carries into limb i + 1 of 2a must not meet limb i again: blocks
+/// on the diagonal leave it out, or subtract it where another block has to add it.
+struct Square<'a, S: Simd> {
+    a: &'a [Block<S>],
+    doubled: &'a mut [Block<S>],
 }
 
-/// Both products of a sweep: m·n, and a·b where there is one.
-struct Sweep<'a, S: Simd, const N: usize> {
-    n: &'a [S::Limb; N],
-    a: Option<&'a [S::Limb; N]>,
-    nm: Term<S>,
-    ab: Term<S>,
-}
-
-impl<'a, S: Simd, const N: usize> Sweep<'a, S, N> {
+impl<S: Simd> Factors<S> for Square<'_, S> {
     #[inline(always)]
-    fn new(
-        n: &'a [S::Limb; N],
-        a: Option<&'a [S::Limb; N]>,
-        m: [S::Limb; 2],
-        b: [S::Limb; 2],
-    ) -> Self {
-        let n = opaque(n);
-        let a = match a {
-            Some(a) => Some(opaque(a)),
-            None => None,
+    fn prepare(&mut self, s: S, k: usize) {
+        let two = s.splat(2);
+        let a = opaque(&self.a[k]);
+        let doubled = &mut self.doubled[k];
+        let below = if k == 0 {
+            s.zero()
+        } else {
+            self.a[k - 1][BLOCK - 1]
         };
-        Self {
-            n,
-            a,
-            nm: Term::new(n, m),
-            ab: Term::new(a.unwrap_or(n), b),
-        }
+        each!(S, j => {
+            let below = if j == 0 { below } else { a[j - 1] };
+            doubled[j] = s.mul_hi(s.add(a[j], a[j]), below, two);
+        });
     }
 
     #[inline(always)]
-    fn column(&mut self, s: S, mut sum: S::Limb, c: usize) -> S::Limb {
-        debug_assert!(c < N);
-        if let Some(a) = self.a {
-            // SAFETY: callers take columns below N.
-            sum = self.ab.column(s, sum, unsafe { *a.get_unchecked(c) });
+    fn add(&self, s: S, window: &mut Window<S>, count: usize, k: usize, work: &mut impl Work<S>) {
+        for i in (k + 1).saturating_sub(count)..k.div_ceil(2) {
+            window.add_product(s, &self.a[i], &self.doubled[k - i], work);
         }
-        // SAFETY: as above.
-        self.nm.column(s, sum, unsafe { *self.n.get_unchecked(c) })
-    }
-
-    #[inline(always)]
-    fn column_n(&self, s: S, mut sum: S::Limb) -> S::Limb {
-        if self.a.is_some() {
-            sum = self.ab.column_n(s, sum);
+        if k.is_multiple_of(2) {
+            window.add_square(s, &self.a[k / 2], &self.doubled[k / 2], work);
         }
-        self.nm.column_n(s, sum)
-    }
-
-    #[inline(always)]
-    fn column_above_n(&self, s: S, mut sum: S::Limb) -> S::Limb {
-        if self.a.is_some() {
-            sum = self.ab.column_above_n(s, sum);
-        }
-        self.nm.column_above_n(s, sum)
     }
 }
 
-/// All rows of a Montgomery multiplication (of `factors`) or reduction (without), with `work` in between.
+/// A Montgomery reduction on its way; limbs of m are kept where the result will be.
+struct Reduction<'a, S: Simd, F> {
+    factors: F,
+    n: &'a [Block<S>],
+    k0: &'a S::Limb,
+    out: &'a mut [Block<S>],
+    window: Window<S>,
+}
+
+impl<S: Simd, F: Factors<S>> Reduction<'_, S, F> {
+    /// Where column of blocks `k` starts.
+    #[inline(always)]
+    fn start(s: S, count: usize, k: usize) -> S::Limb {
+        s.splat(if k < count { S::LIMB_MASK } else { 0 })
+    }
+
+    /// Column `k` < `count`.
+    #[inline(always)]
+    fn lower(&mut self, s: S, count: usize, k: usize, work: &mut impl Work<S>) {
+        self.factors.prepare(s, k);
+        for i in 0..k {
+            self.window
+                .add_product(s, &self.out[i], &self.n[k - i], work);
+        }
+        self.factors.add(s, &mut self.window, count, k, work);
+        self.window
+            .reduce(s, &self.n[0], self.k0, &mut self.out[k], work);
+        self.window.advance(Self::start(s, count, k + 2));
+    }
+
+    /// Column `k` ≥ `count`.
+    #[inline(always)]
+    fn upper(&mut self, s: S, count: usize, k: usize, work: &mut impl Work<S>) {
+        self.factors.add(s, &mut self.window, count, k, work);
+        let first = k + 1 - count;
+        for i in first + 1..count {
+            self.window
+                .add_product(s, &self.out[i], &self.n[k - i], work);
+        }
+        let (result, m) = self.out.split_at_mut(first);
+        let result = &mut result[first - 1];
+        self.window
+            .add_product_and_retire(s, &m[0], &self.n[count - 1], result, work);
+        self.window.advance(s.zero());
+    }
+
+    /// All columns.
+    #[inline(always)]
+    fn run(&mut self, s: S, work: &mut impl Work<S>) {
+        let count = self.out.len();
+        if count <= 2 {
+            // Written out; a loop would stay one.
+            self.lower(s, count, 0, work);
+            if count == 2 {
+                self.lower(s, count, 1, work);
+                self.upper(s, count, 2, work);
+            }
+        } else {
+            for k in 0..count {
+                self.lower(s, count, k, work);
+            }
+            for k in count..2 * count - 1 {
+                self.upper(s, count, k, work);
+            }
+        }
+        self.window.retire(s, &mut self.out[count - 1]);
+    }
+}
+
 #[inline(always)]
-fn rows<S: Simd, const N: usize>(
+fn reduce<S: Simd, const N: usize>(
     s: S,
-    mut columns: impl Columns<S>,
-    factors: Option<[&[S::Limb; N]; 2]>,
-    work: &mut impl Work<S>,
+    out: &mut [S::Limb; N],
+    factors: impl Factors<S>,
     n: &[S::Limb; N],
-    k0: S::Limb,
+    k0: &S::Limb,
+    work: &mut impl Work<S>,
 ) {
     const { check_columns(N) };
-    let block_rows = inlined(
-        #[inline(always)]
-        |block: usize| match factors {
-            Some([_, b]) => [b[2 * block], b[2 * block + 1]],
-            None => [s.zero(); 2],
-        },
-    );
-    let a = factors.map(
-        #[inline(always)]
-        |[a, _]| a,
-    );
-    // Unrolled further than written, longer sweeps would spill.
-    let end = if N <= 20 || factors.is_none() {
-        N
-    } else {
-        opaque_count(N)
+    let mut window = Window {
+        sums: [s.splat(S::LIMB_MASK); 2 * BLOCK],
     };
-    let mut b = block_rows(0);
-    let sums = [columns.load(0, 0), columns.load(0, 1)];
-    let mut head_now = head(s, sums, a, b, n, k0);
-
-    for block in 0..N / 2 - 1 {
-        let mut sweep = Sweep::<S, N>::new(n, a, head_now.m, b);
-        // The columns that decide the next rows' m come first.
-        let sum = s.add(columns.load(block, 2), head_now.carry);
-        let sum2 = sweep.column(s, sum, 2);
-        let sum = columns.load(block, 3);
-        let sum3 = sweep.column(s, sum, 3);
-        b = block_rows(block + 1);
-        head_now = head(s, [sum2, sum3], sweep.a, b, sweep.n, k0);
-        work.step(s);
-
-        for c in 4..4 + (N - 4) % TURN {
-            let sum = sweep.column(s, columns.load(block, c), c);
-            columns.store(block, c, sum);
-        }
-        let mut c = 4 + (N - 4) % TURN;
-        while c < end {
-            for c in c..c + TURN {
-                let sum = sweep.column(s, columns.load(block, c), c);
-                columns.store(block, c, sum);
-            }
-            c += TURN;
-        }
-        let sum = columns.load_above(s, block, 0);
-        columns.store(block, N, sweep.column_n(s, sum));
-        let sum = columns.load_above(s, block, 1);
-        columns.store(block, N + 1, sweep.column_above_n(s, sum));
+    if N == BLOCK {
+        window.sums[BLOCK..].fill(s.zero());
     }
-
-    // The last rows: columns retire for good, so carries go along.
-    let block = N / 2 - 1;
-    let mut sweep = Sweep::<S, N>::new(n, a, head_now.m, b);
-    let mut carry = head_now.carry;
-    let mut c = 2;
-    while c < end {
-        for u in 0..2 {
-            let sum = columns.load(block, c + u);
-            let sum = s.add(sweep.column(s, sum, c + u), carry);
-            columns.finish(c + u - 2, s.low_bits(sum));
-            carry = s.carry(sum);
-        }
-        c += 2;
+    Reduction {
+        factors,
+        n: blocks::<S>(n),
+        k0,
+        out: blocks_mut::<S>(out),
+        window,
     }
-    let sum = columns.load_above(s, block, 0);
-    let sum = s.add(sweep.column_n(s, sum), carry);
-    columns.finish(N - 2, s.low_bits(sum));
-    carry = s.carry(sum);
-    let sum = columns.load_above(s, block, 1);
-    let sum = s.add(sweep.column_above_n(s, sum), carry);
-    columns.finish(N - 1, s.low_bits(sum));
+    .run(s, work);
 }
 
 /// out = a·b/R mod n.
 ///
-/// Operands: limbs below 2^52, values as under *Bounds* in the module documentation. Result: below
-/// 2n for operands below 4n, limbs below 2^52.
+/// Operands: values as under *Bounds* in the module documentation, limbs may be loose. Result: below 2n
+/// for operands below 4n, loose.
 #[inline(never)]
 pub(crate) fn multiply<S: Simd, const N: usize>(
     s: S,
@@ -381,116 +492,52 @@ pub(crate) fn multiply<S: Simd, const N: usize>(
     s.enter(
         #[inline(always)]
         || {
-            out.fill(s.zero());
-            rows(s, Sliding { window: out }, Some([a, b]), &mut Idle, n, *k0);
+            let factors = Product {
+                a: blocks::<S>(a),
+                b: blocks::<S>(b),
+            };
+            reduce(s, out, factors, n, k0, &mut Idle);
         },
     );
 }
 
-/// out = a²/R mod n; `product` is working memory of 2·`N` limbs.
+/// out = a²/R mod n; `doubled` is working memory.
 ///
 /// Operand and result as in [`multiply`].
 #[inline(never)]
 pub(crate) fn square<S: Simd, const N: usize>(
     s: S,
     out: &mut [S::Limb; N],
-    product: &mut [S::Limb],
+    doubled: &mut [S::Limb; N],
     a: &[S::Limb; N],
     n: &[S::Limb; N],
     k0: &S::Limb,
 ) {
     s.enter(
         #[inline(always)]
-        || square_with(s, out, product, a, n, k0, &mut Idle),
+        || square_with(s, out, doubled, a, n, k0, &mut Idle),
     );
 }
 
-/// [`square`], with N/2 − 1 steps of `work` in between.
+/// [`square`], with `work` beside its [`blocks_of_square`].
 #[inline(always)]
 pub(crate) fn square_with<S: Simd, const N: usize>(
     s: S,
     out: &mut [S::Limb; N],
-    product: &mut [S::Limb],
+    doubled: &mut [S::Limb; N],
     a: &[S::Limb; N],
     n: &[S::Limb; N],
     k0: &S::Limb,
     work: &mut impl Work<S>,
 ) {
-    square_columns(s, product, a);
-    rows(
-        s,
-        InPlace {
-            product,
-            result: out,
-        },
-        None,
-        work,
-        n,
-        *k0,
-    );
+    let factors = Square {
+        a: blocks::<S>(a),
+        doubled: blocks_mut::<S>(doubled),
+    };
+    reduce(s, out, factors, n, k0, work);
 }
 
-/// The 2·`N` columns of a²: N² + N multiplies.
-///
-/// Two rows `x = a[i]` and `y = a[i+1]` at a time are multiplied by the limbs above them; when a column has
-/// seen its last row it is doubled and the square on the diagonal is added.
-#[inline(always)]
-pub(crate) fn square_columns<S: Simd, const N: usize>(s: S, t: &mut [S::Limb], a: &[S::Limb; N]) {
-    const { check_columns(N) };
-    assert!(t.len() == 2 * N);
-    for column in &mut t[..N] {
-        *column = s.zero();
-    }
-    let double = inlined(
-        #[inline(always)]
-        |v: S::Limb| s.add(v, v),
-    );
-
-    for i in (0..N - 2).step_by(2) {
-        let a = opaque(a);
-        let (x, y) = (a[i], a[i + 1]);
-        let t = &mut t[i..i + N + 2];
-        let a = &a[i..];
-
-        t[i] = s.mul_lo(double(t[i]), x, x);
-        let sum = s.mul_lo(t[i + 1], x, y);
-        t[i + 1] = s.mul_hi(double(sum), x, x);
-
-        let (a2, a3) = (a[2], a[3]);
-        let sum = s.mul_lo(s.mul_hi(t[i + 2], x, y), x, a2);
-        t[i + 2] = s.mul_lo(double(sum), y, y);
-        let sum = s.mul_lo(s.mul_lo(s.mul_hi(t[i + 3], x, a2), x, a3), y, a2);
-        t[i + 3] = s.mul_hi(double(sum), y, y);
-
-        let (mut before, mut last) = (a2, a3);
-        let mut j = 4;
-        while j + i < N {
-            for u in 0..2 {
-                let limb = a[j + u];
-                let mut sum = t[i + j + u];
-                sum = s.mul_lo(sum, x, limb);
-                sum = s.mul_hi(sum, x, last);
-                sum = s.mul_lo(sum, y, last);
-                sum = s.mul_hi(sum, y, before);
-                t[i + j + u] = sum;
-                (before, last) = (last, limb);
-            }
-            j += 2;
-        }
-        let sum = s.mul_lo(s.mul_hi(s.zero(), x, last), y, last);
-        t[N] = s.mul_hi(sum, y, before);
-        t[N + 1] = s.mul_hi(s.zero(), y, last);
-    }
-
-    let (x, y) = (a[N - 2], a[N - 1]);
-    t[2 * N - 4] = s.mul_lo(double(t[2 * N - 4]), x, x);
-    let sum = s.mul_lo(t[2 * N - 3], x, y);
-    t[2 * N - 3] = s.mul_hi(double(sum), x, x);
-    t[2 * N - 2] = s.mul_lo(double(s.mul_hi(s.zero(), x, y)), y, y);
-    t[2 * N - 1] = s.mul_hi(s.zero(), y, y);
-}
-
-/// out = a·b + c, all limbs below 2^52, `out` of 2·`N` limbs: for numbers that fit.
+/// out = a·b + c, `out` of 2·`N` limbs, tidy: for numbers that fit. `c` is tidy.
 #[inline(always)]
 pub(crate) fn multiply_add<S: Simd, const N: usize>(
     s: S,
@@ -499,19 +546,33 @@ pub(crate) fn multiply_add<S: Simd, const N: usize>(
     b: &[S::Limb; N],
     c: &[S::Limb; N],
 ) {
+    const { check_columns(N) };
     assert!(out.len() == 2 * N);
-    out[..N].copy_from_slice(c);
-    out[N..].fill(s.zero());
-    for (i, &row) in b.iter().enumerate() {
-        let out = &mut out[i..i + N + 1];
-        for (j, &limb) in a.iter().enumerate() {
-            out[j] = s.mul_lo(out[j], limb, row);
+    let count = N / BLOCK;
+    let (a, b, c) = (blocks::<S>(a), blocks::<S>(b), blocks::<S>(c));
+    let factors = Product { a, b };
+    let mut window = Window {
+        sums: [s.zero(); 2 * BLOCK],
+    };
+    for (k, result) in blocks_mut::<S>(out).iter_mut().enumerate() {
+        if k < count {
+            each!(S, j => {
+                window.sums[j] = s.add(window.sums[j], c[k][j]);
+            });
         }
-        for (j, &limb) in a.iter().enumerate() {
-            out[j + 1] = s.mul_hi(out[j + 1], limb, row);
-        }
+        factors.add(s, &mut window, count, k, &mut Idle);
+        window.retire(s, result);
+        window.advance(s.zero());
     }
-    normalise(s, out);
+    tidy(s, out);
+}
+
+/// Clears bits 52 and up of every limb: see *Loose limbs* in the module documentation.
+#[inline(always)]
+pub(crate) fn tidy<S: Simd>(s: S, limbs: &mut [S::Limb]) {
+    for limb in limbs {
+        *limb = s.low_bits(*limb);
+    }
 }
 
 /// Propagates carries so that all limbs are below 2^52. The value must fit.

@@ -76,6 +76,8 @@ pub(crate) trait Simd: Copy + 'static {
     fn rotate_right<const BITS: i32>(self, a: Self::Limb) -> Self::Limb;
     /// Bit by bit, bit 4·a + 2·b + c of `TABLE`.
     fn ternary<const TABLE: i32>(self, a: Self::Limb, b: Self::Limb, c: Self::Limb) -> Self::Limb;
+    /// `⌊a / 2^count⌋`, unsigned, for `count` < 64.
+    fn shift_right_by(self, a: Self::Limb, count: u32) -> Self::Limb;
     /// `⌊a / 2^52⌋`, unsigned.
     fn carry(self, a: Self::Limb) -> Self::Limb;
 
@@ -86,8 +88,25 @@ pub(crate) trait Simd: Copy + 'static {
     /// `set` in the lanes of `mask`, `clear` in the others.
     fn select(self, mask: Self::Mask, set: Self::Limb, clear: Self::Limb) -> Self::Limb;
 
+    /// In the lanes of `mask` a set bit of `chooser` becomes that of `set`, a clear one that of `clear`;
+    /// the other lanes keep `chooser`.
+    fn choose_in(
+        self,
+        mask: Self::Mask,
+        chooser: Self::Limb,
+        clear: Self::Limb,
+        set: Self::Limb,
+    ) -> Self::Limb;
+
     /// `table[index mod 16]`, of a table that all lanes share; the time does not depend on `index`.
     fn look_up_16(self, table: &[u64; 16], index: Self::Limb) -> Self::Limb;
+
+    /// Has all of `sums` in registers at this point of the program, as far as that can be said. The
+    /// optimiser moves none of their operations across: reordered over long stretches, they spill.
+    #[inline(always)]
+    fn hold(self, sums: &mut [Self::Limb; 20]) {
+        let _ = sums;
+    }
 
     /// The low 52 bits.
     #[inline(always)]
@@ -131,21 +150,19 @@ pub(crate) fn opaque<T>(reference: &T) -> &T {
     reference
 }
 
-/// The same number, of which the optimiser no longer knows the value.
+/// Has the calling function's stack frame aligned to cache lines.
+///
+/// LLVM gives spilled vectors 64-byte aligned places only in a frame that is aligned for another reason.
+/// In any other frame they straddle cache lines or not as the caller's stack happens to lie, and the same
+/// kernel takes up to half as long again.
 #[inline(always)]
-pub(crate) fn opaque_count(count: usize) -> usize {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    {
-        let mut count = count;
-        // SAFETY: the assembly is empty.
-        unsafe {
-            core::arch::asm!("/* {0} */", inout(reg) count,
-                options(nomem, nostack, preserves_flags));
-        }
-        count
+pub(crate) fn align_stack() {
+    #[repr(align(64))]
+    struct Line {
+        _bytes: [u8; 64],
     }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    count
+    let line = core::mem::MaybeUninit::<Line>::uninit();
+    opaque(&line);
 }
 
 /// Gives a closure with an attribute a name: attributes are accepted on arguments only.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use lockstep_engine::{Declined, Engine};
 
-use super::measure::{self, Figure, Quiet, Slice};
+use super::measure::{self, Figure, Quiet, Slice, Units};
 use super::subject::{Operation, Stock, Subject};
 use crate::Failure;
 
@@ -20,6 +20,16 @@ pub enum Contestant {
     Stock,
     /// The engine, so many requests at a time.
     Lockstep { fill: usize },
+}
+
+impl Contestant {
+    /// What its work keeps busy.
+    fn units(self) -> Units {
+        match self {
+            Contestant::Stock => Units::Scalar,
+            Contestant::Lockstep { .. } => Units::Lanes,
+        }
+    }
 }
 
 /// One operation, and the engine that all contestants but stock work with.
@@ -126,7 +136,7 @@ impl Event {
             for (slices, &contestant) in slices.iter_mut().zip(contestants) {
                 together.wait();
                 let Some(stock) = &mut stock else { continue };
-                slices.push(measure::slice(quiet, || {
+                slices.push(measure::slice(quiet, contestant.units(), || {
                     self.work(contestant, stock).unwrap_or_else(|error| {
                         failure = Some(error);
                         1

@@ -8,7 +8,7 @@ use lockstep_kernels::rsa::bench::{self, Step};
 use lockstep_kernels::rsa::{Blinding, PrivateJob, PrivateKey, Scratch, private_batch};
 
 use super::limit::{self, Rates};
-use super::measure::{self, Figure, Quiet, Slice};
+use super::measure::{self, Figure, Quiet, Slice, Units};
 use super::report::{Machine, cycles};
 use crate::{Failure, json, stock};
 
@@ -179,7 +179,7 @@ fn watch(quiet: Quiet, time: Duration, at_once: u64, work: &mut dyn FnMut()) -> 
     let start = Instant::now();
     let mut slices: Vec<Slice> = Vec::new();
     while slices.len() < SLICES || start.elapsed() < time {
-        slices.push(measure::slice(quiet, || {
+        slices.push(measure::slice(quiet, Units::Lanes, || {
             (0..at_once).for_each(|_| work());
             at_once
         }));

@@ -12,7 +12,7 @@ use lockstep_engine::Size;
 use lockstep_kernels::gauge;
 use lockstep_kernels::rsa::bench::Step;
 
-use super::measure::{Reading, quantile, timed};
+use super::measure::{Units, quantile, timed};
 use super::report::cycles;
 
 /// Bits of a window of the exponent.
@@ -37,7 +37,7 @@ impl Rates {
         let mut clocks = Vec::new();
         let mut multiplies = Vec::new();
         for _ in 0..50 {
-            let clock = Reading::take().clock;
+            let clock = Units::Lanes.clock();
             let (count, seconds) = timed(|| gauge::lane_multiplies(8_000).unwrap_or(0));
             clocks.push(clock);
             multiplies.push(count / seconds / clock);

@@ -4,6 +4,9 @@
 //! additions tells whether the sibling thread of the core was busy. A slice counts if the core was
 //! quiet on both sides and the system gave the thread no less time than passed; the figure is the median
 //! of those that count. So a neighbour costs slices, not accuracy.
+//!
+//! A core may clock lower while its 512-bit units are busy. Each slice says which [`Units`] its work
+//! keeps busy, and the clock is measured with the same.
 
 use std::time::{Duration, Instant};
 
@@ -24,29 +27,51 @@ const GIVEN: f64 = 0.99;
 /// How many quiet slices make a figure.
 const ENOUGH: usize = 3;
 
+/// The units of the core that some work keeps busy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Units {
+    /// Scalar ones, or vectors too short to change the clock.
+    Scalar,
+    /// Those of 512 bits, where the CPU has them.
+    Lanes,
+}
+
+impl Units {
+    /// The clock while these units are busy, in cycles per second.
+    pub fn clock(self) -> f64 {
+        const ROUNDS: u64 = 600;
+        /// Looks until the clock has followed, about 100 microseconds.
+        const WARM_UP: usize = 12;
+        let look = || {
+            let (cycles, seconds) = timed(|| match self {
+                Units::Scalar => gauge::dependent_multiplies(ROUNDS),
+                Units::Lanes => gauge::dependent_multiplies_beside_lanes(ROUNDS)
+                    .unwrap_or_else(|| gauge::dependent_multiplies(ROUNDS)),
+            });
+            cycles / seconds
+        };
+        if self == Units::Lanes {
+            (0..WARM_UP).for_each(|_| _ = look());
+        }
+        median_of_three(look)
+    }
+}
+
 /// One look at the core.
 #[derive(Clone, Copy)]
 pub struct Reading {
-    /// Clock, in cycles per second.
-    pub clock: f64,
     /// Additions per cycle.
     pub adds: f64,
 }
 
 impl Reading {
     pub fn take() -> Reading {
-        let clock = median_of_three(|| {
-            let (cycles, seconds) = timed(|| gauge::dependent_multiplies(600));
-            cycles / seconds
-        });
+        let clock = Units::Scalar.clock();
         let adds = median_of_three(|| {
             let (adds, seconds) = timed(|| gauge::independent_adds(6_000));
             adds / seconds
         });
-        Reading {
-            clock,
-            adds: adds / clock,
-        }
+        Reading { adds: adds / clock }
     }
 }
 
@@ -85,8 +110,9 @@ pub struct Slice {
 }
 
 /// Does `work`, which returns how many operations it did, for one slice.
-pub fn slice(quiet: Quiet, mut work: impl FnMut() -> u64) -> Slice {
+pub fn slice(quiet: Quiet, units: Units, mut work: impl FnMut() -> u64) -> Slice {
     let before = Reading::take();
+    let clock_before = units.clock();
     let (start, ran_before) = (Instant::now(), time_given());
     let mut operations = 0;
     let seconds = loop {
@@ -97,8 +123,8 @@ pub fn slice(quiet: Quiet, mut work: impl FnMut() -> u64) -> Slice {
         }
     };
     let ran = time_given() - ran_before;
+    let clock = (clock_before + units.clock()) / 2.0;
     let after = Reading::take();
-    let clock = (before.clock + after.clock) / 2.0;
     Slice {
         ops_per_s: operations as f64 / seconds,
         cycles_per_op: seconds * clock / operations as f64,
@@ -207,7 +233,9 @@ mod tests {
 
     #[test]
     fn gauges_tell_a_clock_that_can_be() {
-        let clock = Reading::take().clock;
-        assert!((1e8..1e10).contains(&clock), "{clock}");
+        for units in [Units::Scalar, Units::Lanes] {
+            let clock = units.clock();
+            assert!((1e8..1e10).contains(&clock), "{units:?}: {clock}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! A modulus with its Montgomery constants, as limbs of one lane.
 
-use crate::montgomery::{canonical, multiply, normalise};
+use crate::montgomery::{canonical, multiply, normalise, tidy};
 use crate::secret::SecretWords;
 use crate::simd::portable::{Limbs, Portable};
 use crate::simd::{words, words_mut};
@@ -93,6 +93,7 @@ pub(crate) fn multiply_mod<const N: usize>(
     let mut result = zero::<N>();
     let k0 = crate::simd::Simd::splat(LANE, k0);
     multiply(LANE, &mut result, a, b, n, &k0);
+    tidy(LANE, &mut result);
     let mut difference = zero::<N>();
     canonical(LANE, &mut result, &mut difference, n);
     result

@@ -19,7 +19,7 @@ use crate::backend::{Backend, Kind};
 use crate::fault::{self, Point};
 use crate::layout::{bytes_from_limbs, from_lane, limbs_from_bytes, to_lane};
 use crate::modexp::Power;
-use crate::montgomery::{canonical, multiply, multiply_add, normalise, square, subtract_mod};
+use crate::montgomery::{canonical, multiply, multiply_add, normalise, square, subtract_mod, tidy};
 use crate::simd::{Simd, words, words_mut};
 
 /// Requests of one batch at most: two passes of four.
@@ -195,7 +195,7 @@ pub(crate) struct Wide<'a, W: Simd, const N: usize, const M: usize> {
     /// The blinded input, then the result.
     x: &'a mut [W::Limb; M],
     spare: &'a mut [W::Limb; M],
-    product: &'a mut [W::Limb],
+    doubled: &'a mut [W::Limb; M],
     /// The half results modulo p and q.
     m_p: &'a mut [W::Limb; N],
     m_q: &'a mut [W::Limb; N],
@@ -219,7 +219,7 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
             reveal: arena.array(),
             x: arena.array(),
             spare: arena.array(),
-            product: arena.slice(2 * M),
+            doubled: arena.array(),
             m_p: arena.array(),
             m_q: arena.array(),
             p: arena.array(),
@@ -258,10 +258,14 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
         );
     }
 
-    /// x = input·r^e, below 2n; squares the first part of the pairs.
+    /// x = input·r^e, below 2n and loose; squares the first part of the pairs.
     fn blind(&mut self, w: W, jobs: &mut [PrivateJob<'_>]) {
         multiply(w, self.x, self.input, self.hide, self.n, self.k0);
-        square(w, self.spare, self.product, self.hide, self.n, self.k0);
+        square(w, self.spare, self.doubled, self.hide, self.n, self.k0);
+        w.enter(
+            #[inline(always)]
+            || tidy(w, self.spare),
+        );
         for (lane, job) in jobs.iter_mut().enumerate() {
             from_lane(&mut job.blinding.hide, words(self.spare), W::LANES, lane);
             job.blinding.uses += 1;
@@ -293,10 +297,17 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
         core::mem::swap(&mut self.x, &mut self.spare);
         w.enter(
             #[inline(always)]
-            || canonical(w, self.x, self.spare, self.n),
+            || {
+                tidy(w, self.x);
+                canonical(w, self.x, self.spare, self.n);
+            },
         );
         fault::swap_lanes(words_mut(self.x), W::LANES);
-        square(w, self.spare, self.product, self.reveal, self.n, self.k0);
+        square(w, self.spare, self.doubled, self.reveal, self.n, self.k0);
+        w.enter(
+            #[inline(always)]
+            || tidy(w, self.spare),
+        );
         for (lane, job) in jobs.iter_mut().enumerate() {
             from_lane(&mut job.blinding.reveal, words(self.spare), W::LANES, lane);
         }
@@ -367,7 +378,7 @@ fn half_pass<W: Simd, S: Simd, const N: usize, const M: usize>(
         #[inline(always)]
         || {
             for i in 0..N {
-                power.base[i] = s.add(power.power[i], power.spare[i]);
+                power.base[i] = s.add(s.low_bits(power.power[i]), s.low_bits(power.spare[i]));
             }
             normalise(s, power.base);
         },
@@ -378,6 +389,10 @@ fn half_pass<W: Simd, S: Simd, const N: usize, const M: usize>(
     words_mut(low).fill(0);
     words_mut(low)[..S::LANES].fill(1);
     multiply(s, high, power.power, low, power.n, power.k0);
+    s.enter(
+        #[inline(always)]
+        || tidy(s, high),
+    );
     for request in first..(first + served).min(jobs.len()) {
         for (half, to) in [&mut wide.m_p, &mut wide.m_q].into_iter().enumerate() {
             let lane = 2 * (request - first) + half;

@@ -11,7 +11,7 @@ use zeroize::Zeroize;
 use super::PublicKey;
 use crate::arena::Arena;
 use crate::layout::{limbs_from_bytes, to_lane};
-use crate::montgomery::{canonical, multiply, square};
+use crate::montgomery::{canonical, multiply, square, tidy};
 use crate::simd::{Simd, words_mut};
 
 /// A value that has passed its check. Nothing outside this module can make one.
@@ -118,7 +118,7 @@ pub(super) fn check<S: Simd, const M: usize>(
     let mut power: &mut [S::Limb; M] = arena.array();
     let mut spare: &mut [S::Limb; M] = arena.array();
     let factor: &mut [S::Limb; M] = arena.array();
-    let product: &mut [S::Limb] = arena.slice(2 * M);
+    let doubled: &mut [S::Limb; M] = arena.array();
     let chosen: &mut S::Limb = arena.one();
     let same: &mut S::Limb = arena.one();
 
@@ -149,7 +149,7 @@ pub(super) fn check<S: Simd, const M: usize>(
     let mut squared = false;
     for i in (1..bits).rev() {
         if squared {
-            square(s, spare, product, power, n, k0);
+            square(s, spare, doubled, power, n, k0);
             core::mem::swap(&mut spare, &mut power);
         }
         let mut any = false;
@@ -172,7 +172,7 @@ pub(super) fn check<S: Simd, const M: usize>(
             squared = true;
         }
     }
-    square(s, spare, product, power, n, k0);
+    square(s, spare, doubled, power, n, k0);
     multiply(s, power, spare, output, n, k0);
     compare(s, same, power, spare, input, n);
 
@@ -217,6 +217,7 @@ fn compare<S: Simd, const M: usize>(
     s.enter(
         #[inline(always)]
         || {
+            tidy(s, a);
             canonical(s, a, spare, n);
             let mut bits = s.zero();
             for i in 0..M {

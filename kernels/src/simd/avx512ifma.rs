@@ -33,6 +33,7 @@ impl Simd for Avx512Ifma {
     fn enter<R>(self, body: impl FnOnce() -> R) -> R {
         #[target_feature(enable = "avx512f,avx512dq,avx512vl,avx512ifma,bmi2")]
         fn with_features<R>(body: impl FnOnce() -> R) -> R {
+            super::align_stack();
             body()
         }
         // SAFETY: `self` exists only where `detect` found these features.
@@ -112,6 +113,12 @@ impl Simd for Avx512Ifma {
     }
 
     #[inline(always)]
+    fn shift_right_by(self, a: __m512i, count: u32) -> __m512i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm512_srl_epi64(a, _mm_cvtsi32_si128(count as i32)) }
+    }
+
+    #[inline(always)]
     fn carry(self, a: __m512i) -> __m512i {
         // SAFETY: `self` proves the features.
         unsafe { _mm512_srli_epi64::<52>(a) }
@@ -136,6 +143,18 @@ impl Simd for Avx512Ifma {
     }
 
     #[inline(always)]
+    fn choose_in(self, mask: __mmask8, chooser: __m512i, clear: __m512i, set: __m512i) -> __m512i {
+        // SAFETY: `self` proves the features. 0xac is the truth table of chooser ? set : clear.
+        unsafe { _mm512_mask_ternarylogic_epi64::<0xac>(chooser, mask, clear, set) }
+    }
+
+    #[inline(always)]
+    fn hold(self, sums: &mut [__m512i; 20]) {
+        // SAFETY: `self` proves the features.
+        unsafe { hold(sums) }
+    }
+
+    #[inline(always)]
     fn look_up_16(self, table: &[u64; 16], index: __m512i) -> __m512i {
         // SAFETY: `self` proves the features; the loads cover the 16 words of the table.
         unsafe {
@@ -143,5 +162,41 @@ impl Simd for Avx512Ifma {
             let high = _mm512_loadu_si512(table.as_ptr().add(8).cast());
             _mm512_permutex2var_epi64(low, index, high)
         }
+    }
+}
+
+/// Has the sums in registers, all at once.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn hold(sums: &mut [__m512i; 20]) {
+    #[rustfmt::skip]
+    let [s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15, s16, s17, s18, s19] = sums;
+    // SAFETY: the assembly is empty.
+    #[cfg(not(miri))]
+    unsafe {
+        core::arch::asm!(
+            "/* {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} */",
+            inout(zmm_reg) * s0,
+            inout(zmm_reg) * s1,
+            inout(zmm_reg) * s2,
+            inout(zmm_reg) * s3,
+            inout(zmm_reg) * s4,
+            inout(zmm_reg) * s5,
+            inout(zmm_reg) * s6,
+            inout(zmm_reg) * s7,
+            inout(zmm_reg) * s8,
+            inout(zmm_reg) * s9,
+            inout(zmm_reg) * s10,
+            inout(zmm_reg) * s11,
+            inout(zmm_reg) * s12,
+            inout(zmm_reg) * s13,
+            inout(zmm_reg) * s14,
+            inout(zmm_reg) * s15,
+            inout(zmm_reg) * s16,
+            inout(zmm_reg) * s17,
+            inout(zmm_reg) * s18,
+            inout(zmm_reg) * s19,
+            options(nomem, nostack, preserves_flags),
+        );
     }
 }

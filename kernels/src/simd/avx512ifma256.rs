@@ -36,6 +36,7 @@ impl Simd for Avx512Ifma256 {
     fn enter<R>(self, body: impl FnOnce() -> R) -> R {
         #[target_feature(enable = "avx512f,avx512dq,avx512vl,avx512ifma,bmi2")]
         fn with_features<R>(body: impl FnOnce() -> R) -> R {
+            super::align_stack();
             body()
         }
         // SAFETY: `self` exists only where `detect` found these features.
@@ -115,6 +116,12 @@ impl Simd for Avx512Ifma256 {
     }
 
     #[inline(always)]
+    fn shift_right_by(self, a: __m256i, count: u32) -> __m256i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm256_srl_epi64(a, _mm_cvtsi32_si128(count as i32)) }
+    }
+
+    #[inline(always)]
     fn carry(self, a: __m256i) -> __m256i {
         // SAFETY: `self` proves the features.
         unsafe { _mm256_srli_epi64::<52>(a) }
@@ -136,6 +143,12 @@ impl Simd for Avx512Ifma256 {
     fn select(self, mask: __mmask8, set: __m256i, clear: __m256i) -> __m256i {
         // SAFETY: `self` proves the features.
         unsafe { _mm256_mask_blend_epi64(mask, clear, set) }
+    }
+
+    #[inline(always)]
+    fn choose_in(self, mask: __mmask8, chooser: __m256i, clear: __m256i, set: __m256i) -> __m256i {
+        // SAFETY: `self` proves the features. 0xac is the truth table of chooser ? set : clear.
+        unsafe { _mm256_mask_ternarylogic_epi64::<0xac>(chooser, mask, clear, set) }
     }
 
     #[inline(always)]

@@ -108,6 +108,11 @@ impl<const L: usize> Simd for Portable<L> {
     }
 
     #[inline(always)]
+    fn shift_right_by(self, a: Limbs<L>, count: u32) -> Limbs<L> {
+        each(|l| a.0[l] >> count)
+    }
+
+    #[inline(always)]
     fn carry(self, a: Limbs<L>) -> Limbs<L> {
         each(|l| a.0[l] >> 52)
     }
@@ -130,6 +135,17 @@ impl<const L: usize> Simd for Portable<L> {
     #[inline(always)]
     fn select(self, mask: Limbs<L>, set: Limbs<L>, clear: Limbs<L>) -> Limbs<L> {
         each(|l| clear.0[l] ^ (mask.0[l] & (set.0[l] ^ clear.0[l])))
+    }
+
+    #[inline(always)]
+    fn choose_in(
+        self,
+        mask: Limbs<L>,
+        chooser: Limbs<L>,
+        clear: Limbs<L>,
+        set: Limbs<L>,
+    ) -> Limbs<L> {
+        self.select(mask, self.select(chooser, set, clear), chooser)
     }
 
     #[inline(always)]

@@ -155,13 +155,13 @@ fn on_lanes<W: Simd, const N: usize, const M: usize>(
                 one,
                 power,
                 spare,
-                product,
+                doubled,
                 ..
             } = power;
             power.copy_from_slice(one);
             match step {
                 Step::Multiply => watch(&mut || multiply(w, spare, power, one, n, k0)),
-                _ => watch(&mut || square(w, spare, product, power, n, k0)),
+                _ => watch(&mut || square(w, spare, doubled, power, n, k0)),
             }
         }
     }
