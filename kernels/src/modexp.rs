@@ -142,9 +142,13 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
             || {
                 let digits = digits(s, self.exponent, Self::WINDOW, digit);
                 let mut choice = Choice::<S, N>::new(s, self.table, digits, self.entry);
-                for _ in 0..Self::WINDOW {
+                for turn in 0..Self::WINDOW {
                     let (spare, power) = (&mut *self.spare, &*self.power);
-                    square_with(s, spare, self.doubled, power, self.n, self.k0, &mut choice);
+                    if turn < Choice::<S, N>::SQUARES {
+                        square_with(s, spare, self.doubled, power, self.n, self.k0, &mut choice);
+                    } else {
+                        square(s, spare, self.doubled, power, self.n, self.k0);
+                    }
                     core::mem::swap(&mut self.spare, &mut self.power);
                 }
             },
@@ -183,10 +187,16 @@ impl<'a, S: Simd, const N: usize> Choice<'a, S, N> {
     const WINDOW: usize = window(N);
     /// A piece is done beside a block of a squaring.
     const PIECES: usize = (N / BLOCK) << (Self::WINDOW - 1);
+    /// The squarings of a window that have pieces done beside them; the others run without. By
+    /// measurement: changing between two copies of the code may cost more than pieces done in vain.
+    const SQUARES: usize = match N {
+        30 => 4,
+        _ => Self::WINDOW,
+    };
 
     #[inline(always)]
     fn new(s: S, table: &'a [S::Limb], digits: S::Limb, entry: &'a mut [S::Limb; N]) -> Self {
-        const { assert!(Self::PIECES <= Self::WINDOW * blocks_of_square(N / BLOCK)) };
+        const { assert!(Self::PIECES <= Self::SQUARES * blocks_of_square(N / BLOCK)) };
         entry.fill(s.sub(s.zero(), s.and(digits, s.splat(1))));
         let table = table.as_chunks().0;
         Self {
