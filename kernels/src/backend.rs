@@ -15,15 +15,18 @@ pub struct Backend(Kind);
 /// The lanes behind a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
-    /// Eight lanes, and four for small batches where that is faster.
+    /// Eight lanes, and four for small batches and remainders.
     #[cfg(target_arch = "x86_64")]
     Avx512Ifma {
         wide: Avx512Ifma,
-        narrow: Option<Avx512Ifma256>,
+        narrow: Avx512Ifma256,
     },
-    /// Four lanes.
+    /// Four lanes; RSA uses eight for what is not an exponentiation with the private key.
     #[cfg(target_arch = "x86_64")]
-    Avx512Ifma256(Avx512Ifma256),
+    Avx512Ifma256 {
+        wide: Avx512Ifma,
+        narrow: Avx512Ifma256,
+    },
     /// Eight lanes in plain Rust.
     Portable(Portable<8>),
 }
@@ -37,11 +40,8 @@ impl Backend {
         let mut backends = Vec::new();
         #[cfg(target_arch = "x86_64")]
         if let (Some(wide), Some(narrow)) = (Avx512Ifma::detect(), Avx512Ifma256::detect()) {
-            backends.push(Backend(Kind::Avx512Ifma {
-                wide,
-                narrow: Some(narrow),
-            }));
-            backends.push(Backend(Kind::Avx512Ifma256(narrow)));
+            backends.push(Backend(Kind::Avx512Ifma { wide, narrow }));
+            backends.push(Backend(Kind::Avx512Ifma256 { wide, narrow }));
         }
         backends.push(Backend::PORTABLE);
         backends
@@ -70,7 +70,7 @@ impl Backend {
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512Ifma { .. } => "avx512ifma",
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512Ifma256(_) => "avx512ifma256",
+            Kind::Avx512Ifma256 { .. } => "avx512ifma256",
             Kind::Portable(_) => "portable",
         }
     }
@@ -79,7 +79,7 @@ impl Backend {
     pub fn lanes(self) -> usize {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512Ifma256(_) => 4,
+            Kind::Avx512Ifma256 { .. } => 4,
             _ => 8,
         }
     }
@@ -93,10 +93,9 @@ impl Backend {
     pub(crate) fn kind(self, requests: usize) -> Kind {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512Ifma {
-                narrow: Some(narrow),
-                ..
-            } if requests <= 2 => Kind::Avx512Ifma256(narrow),
+            Kind::Avx512Ifma { wide, narrow } if requests <= 2 => {
+                Kind::Avx512Ifma256 { wide, narrow }
+            }
             kind => {
                 let _ = requests;
                 kind
@@ -112,7 +111,7 @@ macro_rules! dispatch {
             #[cfg(target_arch = "x86_64")]
             $crate::backend::Kind::Avx512Ifma { wide, .. } => $function(wide, $jobs),
             #[cfg(target_arch = "x86_64")]
-            $crate::backend::Kind::Avx512Ifma256(narrow) => $function(narrow, $jobs),
+            $crate::backend::Kind::Avx512Ifma256 { narrow, .. } => $function(narrow, $jobs),
             // Without vectors, lanes side by side gain nothing and make the code eight times as long.
             $crate::backend::Kind::Portable(_) => {
                 $function($crate::simd::portable::Portable::<1>, $jobs)

@@ -56,18 +56,30 @@ pub(crate) fn exponent_words(words: &mut [u64], bytes: &[u8]) {
 }
 
 /// Copies a number into one lane: word `i` to word `lanes·i + lane`.
-#[inline]
 pub(crate) fn to_lane(words: &mut [u64], lanes: usize, lane: usize, limbs: &[u64]) {
-    for (word, limb) in words[lane..].iter_mut().step_by(lanes).zip(limbs) {
-        *word = *limb;
-    }
+    between_lanes(words, (lanes, lane), limbs, (1, 0), limbs.len());
 }
 
 /// Copies a number out of one lane.
-#[inline]
 pub(crate) fn from_lane(limbs: &mut [u64], words: &[u64], lanes: usize, lane: usize) {
-    for (limb, word) in limbs.iter_mut().zip(words[lane..].iter().step_by(lanes)) {
-        *limb = *word;
+    let count = limbs.len();
+    between_lanes(limbs, (1, 0), words, (lanes, lane), count);
+}
+
+/// Copies `count` limbs of one lane into another; each is given as the number of lanes and the lane.
+#[inline(never)]
+pub(crate) fn between_lanes(
+    to: &mut [u64],
+    (to_lanes, to_lane): (usize, usize),
+    from: &[u64],
+    (from_lanes, from_lane): (usize, usize),
+    count: usize,
+) {
+    let (mut write, mut read) = (to_lane, from_lane);
+    for _ in 0..count {
+        to[write] = from[read];
+        write += to_lanes;
+        read += from_lanes;
     }
 }
 

@@ -134,9 +134,22 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
         );
     }
 
-    /// power = power^(2^window); meanwhile entry = the table entry that digit `digit` names.
-    #[inline(never)]
+    /// power = power^(2^window), and entry = the table entry that digit `digit` names.
     fn square_and_choose(&mut self, s: S, digit: usize) {
+        if !S::SHORT_CODE {
+            return self.square_while_choosing(s, digit);
+        }
+        self.choose(s, digit);
+        for _ in 0..Self::WINDOW {
+            let (spare, power) = (&mut *self.spare, &*self.power);
+            square(s, spare, self.doubled, power, self.n, self.k0);
+            core::mem::swap(&mut self.spare, &mut self.power);
+        }
+    }
+
+    /// [`square_and_choose`](Self::square_and_choose), both at the same time.
+    #[inline(never)]
+    fn square_while_choosing(&mut self, s: S, digit: usize) {
         s.enter(
             #[inline(always)]
             || {

@@ -30,7 +30,7 @@
 //! costs 2·`BLOCK`² multiplies and 2·`BLOCK` loads, so that multiplies alone limit it, and when a column
 //! of blocks is complete its lower half retires: into limbs of m, later into the result.
 //!
-//! Three details matter as much, each measured (docs/measurements/rsa-granite-rapids.md):
+//! Three details matter as much, each measured (docs/measurements/rsa-intel.md):
 //!
 //! * all low halves of a row come before its high halves, so that no multiply stands next to one whose
 //!   sum it waits for: waiting instructions would fill the scheduler;
@@ -427,12 +427,12 @@ impl<S: Simd, F: Factors<S>> Reduction<'_, S, F> {
         self.window.advance(s.zero());
     }
 
-    /// All columns.
+    /// All columns; `written_out`, a constant, as [`written_out`] has it.
     #[inline(always)]
-    fn run(&mut self, s: S, work: &mut impl Work<S>) {
+    fn run(&mut self, s: S, written_out: bool, work: &mut impl Work<S>) {
         let count = self.out.len();
-        if count <= 2 {
-            // Written out; a loop would stay one.
+        if written_out {
+            // A loop would stay one.
             self.lower(s, count, 0, work);
             if count == 2 {
                 self.lower(s, count, 1, work);
@@ -450,20 +450,26 @@ impl<S: Simd, F: Factors<S>> Reduction<'_, S, F> {
     }
 }
 
+/// Whether a multiplication of so many limbs is written out, column of blocks by column of blocks. All
+/// others share a loop: written out, longer ones would not fit into a cache.
+const fn written_out<S: Simd>(limbs: usize) -> bool {
+    limbs <= 2 * BLOCK && !S::SHORT_CODE
+}
+
 #[inline(always)]
-fn reduce<S: Simd, const N: usize>(
+fn reduce<S: Simd>(
     s: S,
-    out: &mut [S::Limb; N],
+    out: &mut [S::Limb],
     factors: impl Factors<S>,
-    n: &[S::Limb; N],
+    n: &[S::Limb],
     k0: &S::Limb,
+    written_out: bool,
     work: &mut impl Work<S>,
 ) {
-    const { check_columns(N) };
     let mut window = Window {
         sums: [s.splat(S::LIMB_MASK); 2 * BLOCK],
     };
-    if N == BLOCK {
+    if out.len() == BLOCK {
         window.sums[BLOCK..].fill(s.zero());
     }
     Reduction {
@@ -473,7 +479,7 @@ fn reduce<S: Simd, const N: usize>(
         out: blocks_mut::<S>(out),
         window,
     }
-    .run(s, work);
+    .run(s, written_out, work);
 }
 
 /// out = a·b/R mod n.
@@ -489,16 +495,47 @@ pub(crate) fn multiply<S: Simd, const N: usize>(
     n: &[S::Limb; N],
     k0: &S::Limb,
 ) {
+    const { check_columns(N) };
+    if const { !written_out::<S>(N) } {
+        return multiply_long(s, out, a, b, n, k0);
+    }
     s.enter(
         #[inline(always)]
-        || {
-            let factors = Product {
-                a: blocks::<S>(a),
-                b: blocks::<S>(b),
-            };
-            reduce(s, out, factors, n, k0, &mut Idle);
-        },
+        || multiply_slices(s, out, a, b, n, k0, true),
     );
+}
+
+/// [`multiply`] for numbers of equal length, which was checked.
+#[inline(never)]
+fn multiply_long<S: Simd>(
+    s: S,
+    out: &mut [S::Limb],
+    a: &[S::Limb],
+    b: &[S::Limb],
+    n: &[S::Limb],
+    k0: &S::Limb,
+) {
+    s.enter(
+        #[inline(always)]
+        || multiply_slices(s, out, a, b, n, k0, false),
+    );
+}
+
+#[inline(always)]
+fn multiply_slices<S: Simd>(
+    s: S,
+    out: &mut [S::Limb],
+    a: &[S::Limb],
+    b: &[S::Limb],
+    n: &[S::Limb],
+    k0: &S::Limb,
+    written_out: bool,
+) {
+    let factors = Product {
+        a: blocks::<S>(a),
+        b: blocks::<S>(b),
+    };
+    reduce(s, out, factors, n, k0, written_out, &mut Idle);
 }
 
 /// out = a²/R mod n; `doubled` is working memory.
@@ -513,9 +550,29 @@ pub(crate) fn square<S: Simd, const N: usize>(
     n: &[S::Limb; N],
     k0: &S::Limb,
 ) {
+    const { check_columns(N) };
+    if const { !written_out::<S>(N) } {
+        return square_long(s, out, doubled, a, n, k0);
+    }
     s.enter(
         #[inline(always)]
-        || square_with(s, out, doubled, a, n, k0, &mut Idle),
+        || square_slices(s, out, doubled, a, n, k0, true, &mut Idle),
+    );
+}
+
+/// [`square`] for numbers of a length that was checked.
+#[inline(never)]
+fn square_long<S: Simd>(
+    s: S,
+    out: &mut [S::Limb],
+    doubled: &mut [S::Limb],
+    a: &[S::Limb],
+    n: &[S::Limb],
+    k0: &S::Limb,
+) {
+    s.enter(
+        #[inline(always)]
+        || square_slices(s, out, doubled, a, n, k0, false, &mut Idle),
     );
 }
 
@@ -530,11 +587,39 @@ pub(crate) fn square_with<S: Simd, const N: usize>(
     k0: &S::Limb,
     work: &mut impl Work<S>,
 ) {
+    const { check_columns(N) };
+    square_slices(
+        s,
+        out,
+        doubled,
+        a,
+        n,
+        k0,
+        const { written_out::<S>(N) },
+        work,
+    );
+}
+
+#[inline(always)]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the operands of a squaring, and how"
+)]
+fn square_slices<S: Simd>(
+    s: S,
+    out: &mut [S::Limb],
+    doubled: &mut [S::Limb],
+    a: &[S::Limb],
+    n: &[S::Limb],
+    k0: &S::Limb,
+    written_out: bool,
+    work: &mut impl Work<S>,
+) {
     let factors = Square {
         a: blocks::<S>(a),
         doubled: blocks_mut::<S>(doubled),
     };
-    reduce(s, out, factors, n, k0, work);
+    reduce(s, out, factors, n, k0, written_out, work);
 }
 
 /// out = a·b + c, `out` of 2·`N` limbs, tidy: for numbers that fit. `c` is tidy.

@@ -293,7 +293,7 @@ mod tests {
                 #[cfg(target_arch = "x86_64")]
                 Kind::Avx512Ifma { wide, .. } => check(wide),
                 #[cfg(target_arch = "x86_64")]
-                Kind::Avx512Ifma256(narrow) => check(narrow),
+                Kind::Avx512Ifma256 { narrow, .. } => check(narrow),
                 Kind::Portable(_) => {}
             }
         }

@@ -46,6 +46,9 @@ pub(crate) trait Simd: Copy + 'static {
     const LIMB_BITS: u32 = 52;
     /// Whether an operation is about one instruction, so that writing out long formulas in place pays.
     const INLINE: bool = true;
+    /// Whether code for long numbers is to be short rather than as fast as can be: for lanes that are not
+    /// the main ones of a machine.
+    const SHORT_CODE: bool = true;
     /// A limb with all its bits set.
     const LIMB_MASK: u64 = (1 << Self::LIMB_BITS) - 1;
 

@@ -17,7 +17,7 @@ use super::{Blinding, PrivateKey, Signature, Size, Verified, for_size};
 use crate::arena::{Arena, Memory};
 use crate::backend::{Backend, Kind};
 use crate::fault::{self, Point};
-use crate::layout::{bytes_from_limbs, from_lane, limbs_from_bytes, to_lane};
+use crate::layout::{between_lanes, bytes_from_limbs, from_lane, limbs_from_bytes, to_lane};
 use crate::modexp::Power;
 use crate::montgomery::{canonical, multiply, multiply_add, normalise, square, subtract_mod, tidy};
 use crate::simd::{Simd, words, words_mut};
@@ -116,32 +116,33 @@ pub fn private_batch(backend: Backend, scratch: &mut Scratch, jobs: &mut [Privat
     );
     match backend.kind(jobs.len()) {
         #[cfg(target_arch = "x86_64")]
-        Kind::Avx512Ifma { wide, narrow: None } => {
-            for_size!(size, batch::<_, _>(wide, wide, size, scratch, jobs));
+        Kind::Avx512Ifma { wide, narrow } => {
+            for_size!(
+                size,
+                batch::<_, _>(wide, narrow, BATCH, size, scratch, jobs)
+            );
         }
         #[cfg(target_arch = "x86_64")]
-        Kind::Avx512Ifma {
-            wide,
-            narrow: Some(narrow),
-        } => {
-            for_size!(size, batch::<_, _>(wide, narrow, size, scratch, jobs));
+        Kind::Avx512Ifma256 { wide, narrow } => {
+            for_size!(size, batch::<_, _>(wide, narrow, 2, size, scratch, jobs));
         }
-        #[cfg(target_arch = "x86_64")]
-        Kind::Avx512Ifma256(s) => for_size!(size, batch::<_, _>(s, s, size, scratch, jobs)),
-        Kind::Portable(s) => for_size!(size, batch::<_, _>(s, s, size, scratch, jobs)),
+        Kind::Portable(s) => for_size!(size, batch::<_, _>(s, s, BATCH, size, scratch, jobs)),
     }
 }
 
-/// A batch on lanes `w`; half exponentiations that fit into the lanes `h` run there.
+/// A batch on lanes `w`, `at_once` requests at a time; half exponentiations that fit into the lanes `h` run
+/// there.
 fn batch<W: Simd, H: Simd, const N: usize, const M: usize>(
     w: W,
     h: H,
+    at_once: usize,
     size: Size,
     scratch: &mut Scratch,
     jobs: &mut [PrivateJob<'_>],
 ) {
-    for (turn, chunk) in jobs.chunks_mut(W::LANES).enumerate() {
-        fault::begin_chunk(turn * W::LANES);
+    let at_once = at_once.min(W::LANES);
+    for (turn, chunk) in jobs.chunks_mut(at_once).enumerate() {
+        fault::begin_chunk(turn * at_once);
         let mut arena = scratch.memory.arena();
         let before = arena.bytes_left();
         let mut wide = Wide::<W, N, M>::new(&mut arena);
@@ -323,6 +324,7 @@ fn refuse(input: &[u8], key: &super::PublicKey) -> Option<JobError> {
 }
 
 /// m_p and m_q for the jobs from `first` on, as many as `s` has lanes for; returns how many.
+#[inline(never)]
 fn half_pass<W: Simd, S: Simd, const N: usize, const M: usize>(
     s: S,
     size: Size,
@@ -348,14 +350,9 @@ fn half_pass<W: Simd, S: Simd, const N: usize, const M: usize>(
         to_lane(words_mut(r2), S::LANES, lane, &half.modulus.r2);
         to_lane(words_mut(r3), S::LANES, lane, &half.modulus.r3);
         let (from_low, from_high) = blinded.split_at(N * W::LANES);
-        let lanes = words_mut(low)[lane..].iter_mut().step_by(S::LANES);
-        for (word, limb) in lanes.zip(from_low[request..].iter().step_by(W::LANES)) {
-            *word = *limb;
-        }
-        let lanes = words_mut(high)[lane..].iter_mut().step_by(S::LANES);
-        for (word, limb) in lanes.zip(from_high[request..].iter().step_by(W::LANES)) {
-            *word = *limb;
-        }
+        let (to, from) = ((S::LANES, lane), (W::LANES, request));
+        between_lanes(words_mut(low), to, from_low, from, N);
+        between_lanes(words_mut(high), to, from_high, from, N);
     }
     fault::begin_pass(first, served);
     fault::touch(
@@ -396,10 +393,8 @@ fn half_pass<W: Simd, S: Simd, const N: usize, const M: usize>(
     for request in first..(first + served).min(jobs.len()) {
         for (half, to) in [&mut wide.m_p, &mut wide.m_q].into_iter().enumerate() {
             let lane = 2 * (request - first) + half;
-            let lanes = words_mut(&mut **to)[request..].iter_mut().step_by(W::LANES);
-            for (word, limb) in lanes.zip(words(high)[lane..].iter().step_by(S::LANES)) {
-                *word = *limb;
-            }
+            let (to_lane, from_lane) = ((W::LANES, request), (S::LANES, lane));
+            between_lanes(words_mut(&mut **to), to_lane, words(high), from_lane, N);
         }
     }
     served

@@ -28,6 +28,7 @@ impl Simd for Avx512Ifma {
     type Mask = __mmask8;
 
     const LANES: usize = 8;
+    const SHORT_CODE: bool = false;
 
     #[inline(always)]
     fn enter<R>(self, body: impl FnOnce() -> R) -> R {

@@ -104,7 +104,9 @@ pub fn measure(
             for_size!(size, on_lanes::<_>(wide, memory, jobs, step, watch))
         }
         #[cfg(target_arch = "x86_64")]
-        Kind::Avx512Ifma256(s) => for_size!(size, on_lanes::<_>(s, memory, jobs, step, watch)),
+        Kind::Avx512Ifma256 { narrow: s, .. } => {
+            for_size!(size, on_lanes::<_>(s, memory, jobs, step, watch))
+        }
         Kind::Portable(s) => for_size!(size, on_lanes::<_>(s, memory, jobs, step, watch)),
     }
     scratch.memory.wipe(usize::MAX);
