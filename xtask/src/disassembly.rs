@@ -401,13 +401,10 @@ mod tests {
     /// Every function that must be there, without a spill.
     fn good() -> String {
         let mut listing = String::new();
-        for lanes in LANES {
-            for (name, sizes) in ENTRIES {
-                for limbs in *sizes {
-                    let name =
-                        format!("lockstep_kernels::{name}::<lockstep_kernels::{lanes}, {limbs}>");
-                    listing += &SPILLING.replace("lockstep_kernels::multiply", &name);
-                }
+        for entry in ENTRIES.iter().chain(WRITTEN_OUT) {
+            for lanes in LANES {
+                let name = format!("lockstep_kernels::{}", entry.replace('#', lanes));
+                listing += &SPILLING.replace("lockstep_kernels::multiply", &name);
             }
         }
         listing.replace("[rsp]", "[rdi]")
