@@ -123,6 +123,9 @@ fn print_cycles(backend: Backend, machine: &Machine, rates: &Rates, options: &Op
         print!("\n{}", profile.to_table(backend, rates));
     }
     if options.limit {
+        for ports in profiles.iter().filter_map(Profile::ports) {
+            print!("\n{ports}");
+        }
         print!("\n{}", limit::explain(&options.sizes(), rates));
     }
     Ok(ExitCode::SUCCESS)

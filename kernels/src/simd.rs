@@ -20,6 +20,7 @@
 pub(crate) mod avx512ifma;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512ifma256;
+pub(crate) mod counting;
 pub(crate) mod portable;
 
 /// Types that are nothing but bits: every bit pattern is a value and there is no padding.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use lockstep_engine::{Backend, Size};
-use lockstep_kernels::rsa::bench::{self, Step};
+use lockstep_kernels::rsa::bench::{self, MicroOperations, Step};
 use lockstep_kernels::rsa::{Blinding, PrivateJob, PrivateKey, Scratch, private_batch};
 
 use super::limit::{self, Rates};
@@ -12,12 +12,15 @@ use super::measure::{self, Figure, Quiet, Slice, Units};
 use super::report::{Machine, cycles};
 use crate::{Failure, json, stock};
 
+/// The lanes for which micro-operations are counted.
+const COUNTED_LANES: usize = 8;
+
 /// The functions of one key size. Each call works for all lanes; so calls and cycles are for as many
 /// requests as there are lanes.
 pub struct Profile {
     size: Size,
     requests: usize,
-    functions: Vec<(Step, Figure)>,
+    functions: Vec<(Step, Figure, MicroOperations)>,
     /// The whole operation, as it runs.
     whole: Figure,
 }
@@ -57,7 +60,14 @@ impl Profile {
                 bench::measure(backend, &mut scratch, &mut jobs, step, &mut |work| {
                     figure = Some(watch(quiet, time, at_once, work));
                 });
-                (step, figure.unwrap_or_else(|| Figure::of(&[])))
+                // One more squaring of the pairs by counting lanes than by the ones that are measured: the
+                // pairs stay pairs.
+                let counts = if backend != Backend::PORTABLE && requests == COUNTED_LANES {
+                    bench::count(&mut scratch, &mut jobs, step)
+                } else {
+                    MicroOperations::default()
+                };
+                (step, figure.unwrap_or_else(|| Figure::of(&[])), counts)
             })
             .collect();
         Ok(Profile {
@@ -78,9 +88,9 @@ impl Profile {
         let whole_ones = self
             .functions
             .iter()
-            .filter(|(step, _)| step.part_of().is_none());
+            .filter(|(step, _, _)| step.part_of().is_none());
         whole_ones
-            .map(|(step, figure)| self.cycles_of(*step, figure))
+            .map(|(step, figure, _)| self.cycles_of(*step, figure))
             .sum()
     }
 
@@ -103,7 +113,7 @@ impl Profile {
             "share",
             "quiet slices"
         );
-        for (step, figure) in &self.functions {
+        for (step, figure, _) in &self.functions {
             let indent = if step.part_of().is_some() { "  " } else { "" };
             let in_all = self.cycles_of(*step, figure);
             let limit = limit::of_function(*step, self.size, requests, rates);
@@ -133,19 +143,65 @@ impl Profile {
         out
     }
 
+    /// The model of the code as written: vector micro-operations of one call by port, the cycles that two
+    /// ports need for them, and how near the measured cycles come. `None` for lanes that are not counted.
+    pub fn ports(&self) -> Option<String> {
+        if self
+            .functions
+            .iter()
+            .all(|(_, _, counts)| counts.total() == 0)
+        {
+            return None;
+        }
+        let mut out = format!(
+            "RSA-{}, vector micro-operations of one call, as written for {COUNTED_LANES} lanes\n\n\
+             {:<16} {:>12} {:>12} {:>10} {:>10} {:>12} {:>12} {:>8}\n",
+            self.size.bits(),
+            "function",
+            "multiplies",
+            "others p05",
+            "p0 only",
+            "p5 only",
+            "limit",
+            "measured",
+            ""
+        );
+        for (step, figure, counts) in &self.functions {
+            if counts.total() == 0 {
+                continue;
+            }
+            let indent = if step.part_of().is_some() { "  " } else { "" };
+            // Writing to a String cannot fail.
+            let _ = writeln!(
+                out,
+                "{:<16} {:>12} {:>12} {:>10} {:>10} {:>12} {:>12} {:>8}",
+                format!("{indent}{}", step.name()),
+                counts.multiplies,
+                counts.others,
+                counts.shifts,
+                counts.masks,
+                cycles(counts.cycles()),
+                cycles(figure.cycles_per_op),
+                format!("{:.0} %", 100.0 * counts.cycles() / figure.cycles_per_op),
+            );
+        }
+        Some(out)
+    }
+
     fn to_json(&self) -> String {
         let total = self.total();
         let functions: Vec<String> = self
             .functions
             .iter()
-            .map(|(step, figure)| {
+            .map(|(step, figure, counts)| {
                 let in_all = self.cycles_of(*step, figure);
                 format!(
-                    r#"{{"function":"{}","part_of":{},"calls":{},"cycles_per_call":{},"cycles_per_op":{},"share":{},"slices_kept":{},"slices":{}}}"#,
+                    r#"{{"function":"{}","part_of":{},"calls":{},"cycles_per_call":{},"limit_cycles_per_call":{},"cycles_per_op":{},"share":{},"slices_kept":{},"slices":{}}}"#,
                     step.name(),
                     step.part_of().map_or("null".to_owned(), |of| json::string(of.name())),
                     step.calls(self.size),
                     json::number(Some(figure.cycles_per_op), 1),
+                    json::number((counts.total() > 0).then(|| counts.cycles()), 1),
                     json::number(Some(in_all / self.requests as f64), 1),
                     json::number(Some(in_all / total), 4),
                     figure.kept,

@@ -10,6 +10,8 @@ use crate::layout::bytes_from_limbs;
 use crate::modexp::{Power, window};
 use crate::montgomery::{multiply, square};
 use crate::rsa::{Size, for_size};
+pub use crate::simd::counting::MicroOperations;
+use crate::simd::counting::{self, Counting};
 use crate::simd::{Simd, words};
 
 /// A part of a private operation.
@@ -110,6 +112,28 @@ pub fn measure(
         Kind::Portable(s) => for_size!(size, on_lanes::<_>(s, memory, jobs, step, watch)),
     }
     scratch.memory.wipe(usize::MAX);
+}
+
+/// Counts what the vector units of a core have to do for one call of `step` as it is written for eight
+/// lanes, for this many jobs of one size as there are lanes.
+///
+/// # Panics
+///
+/// As [`measure`] on a backend of eight lanes.
+pub fn count(scratch: &mut Scratch, jobs: &mut [PrivateJob<'_>], step: Step) -> MicroOperations {
+    assert!(jobs.len() == Counting::LANES, "a request for each lane");
+    let size = jobs[0].key.size();
+    assert!(jobs.iter().all(|job| job.key.size() == size), "one size");
+    let memory = &mut scratch.memory;
+    let mut counts = MicroOperations::default();
+    let watch: &mut dyn FnMut(&mut dyn FnMut()) = &mut |work| {
+        counting::take();
+        work();
+        counts = counting::take();
+    };
+    for_size!(size, on_lanes::<_>(Counting, memory, jobs, step, watch));
+    scratch.memory.wipe(usize::MAX);
+    counts
 }
 
 fn on_lanes<W: Simd, const N: usize, const M: usize>(
