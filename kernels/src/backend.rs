@@ -3,6 +3,8 @@
 use core::fmt;
 
 #[cfg(target_arch = "x86_64")]
+use crate::simd::avx2::Avx2;
+#[cfg(target_arch = "x86_64")]
 use crate::simd::avx512ifma::Avx512Ifma;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::avx512ifma256::Avx512Ifma256;
@@ -24,6 +26,9 @@ pub(crate) enum Kind {
     /// Four lanes.
     #[cfg(target_arch = "x86_64")]
     Avx512Ifma256(Avx512Ifma256),
+    /// Four lanes of 26-bit limbs.
+    #[cfg(target_arch = "x86_64")]
+    Avx2(Avx2),
     /// Eight lanes in plain Rust.
     Portable(Portable<8>),
 }
@@ -44,6 +49,10 @@ impl Backend {
             }));
             backends.push(Backend(Kind::Avx512Ifma256(narrow)));
         }
+        #[cfg(target_arch = "x86_64")]
+        if let Some(lanes) = Avx2::detect() {
+            backends.push(Backend(Kind::Avx2(lanes)));
+        }
         backends.push(Backend::PORTABLE);
         backends
     }
@@ -63,7 +72,7 @@ impl Backend {
     }
 
     /// All names that [`from_name`](Self::from_name) knows, on whatever CPU.
-    pub const NAMES: [&str; 3] = ["avx512ifma", "avx512ifma256", "portable"];
+    pub const NAMES: [&str; 4] = ["avx512ifma", "avx512ifma256", "avx2", "portable"];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -72,6 +81,8 @@ impl Backend {
             Kind::Avx512Ifma { .. } => "avx512ifma",
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512Ifma256(_) => "avx512ifma256",
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2(_) => "avx2",
             Kind::Portable(_) => "portable",
         }
     }
@@ -80,7 +91,7 @@ impl Backend {
     pub fn lanes(self) -> usize {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512Ifma256(_) => 4,
+            Kind::Avx512Ifma256(_) | Kind::Avx2(_) => 4,
             _ => 8,
         }
     }

@@ -15,6 +15,8 @@
 //! answer some eighty times more slowly.
 
 #[cfg(target_arch = "x86_64")]
+pub(crate) mod avx2;
+#[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512ifma;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512ifma256;
@@ -39,6 +41,9 @@ pub(crate) trait Simd: Copy + 'static {
     const LANES: usize;
     /// The radix is 2^`LIMB_BITS`.
     const LIMB_BITS: u32 = 52;
+    /// Whether a product is split into halves, one for each of two columns. Where it is not, a multiply
+    /// reads the low 32 bits of its factors, so that they must have no bits above their radix.
+    const SPLIT: bool = true;
     /// Whether an operation is about one instruction, so that writing out long formulas in place pays.
     const INLINE: bool = true;
     /// A limb with all its bits set.
@@ -49,9 +54,11 @@ pub(crate) trait Simd: Copy + 'static {
 
     /// `value` in every lane.
     fn splat(self, value: u64) -> Self::Limb;
-    /// `acc + (a·b mod 2^52)`, where only the low 52 bits of `a` and `b` are read.
+    /// `acc + (a·b mod 2^LIMB_BITS)`, where only the low `LIMB_BITS` bits of `a` and `b` are read; not
+    /// [`SPLIT`](Self::SPLIT): `acc + a·b`, where only the low 32 bits are.
     fn mul_lo(self, acc: Self::Limb, a: Self::Limb, b: Self::Limb) -> Self::Limb;
-    /// `acc + ⌊a·b / 2^52⌋`, where only the low 52 bits of `a` and `b` are read.
+    /// `acc + ⌊a·b / 2^LIMB_BITS⌋`, where only the low `LIMB_BITS` bits of `a` and `b` are read; not
+    /// [`SPLIT`](Self::SPLIT): `acc`.
     fn mul_hi(self, acc: Self::Limb, a: Self::Limb, b: Self::Limb) -> Self::Limb;
     /// `a + b mod 2^64`.
     fn add(self, a: Self::Limb, b: Self::Limb) -> Self::Limb;
@@ -67,7 +74,7 @@ pub(crate) trait Simd: Copy + 'static {
     fn halve(self, a: Self::Limb) -> Self::Limb;
     /// `⌊a / 2^count⌋`, unsigned, for `count` < 64.
     fn shift_right(self, a: Self::Limb, count: u32) -> Self::Limb;
-    /// `⌊a / 2^52⌋`, unsigned.
+    /// `⌊a / 2^LIMB_BITS⌋`, unsigned.
     fn carry(self, a: Self::Limb) -> Self::Limb;
 
     /// Lanes in which a bit of `bits` is set in `a`.
@@ -97,10 +104,16 @@ pub(crate) trait Simd: Copy + 'static {
         let _ = sums;
     }
 
-    /// The low 52 bits.
+    /// The low `LIMB_BITS` bits.
     #[inline(always)]
     fn low_bits(self, a: Self::Limb) -> Self::Limb {
         self.and(a, self.splat(Self::LIMB_MASK))
+    }
+
+    /// What a multiply reads as the low `LIMB_BITS` bits: `a` itself, or else those bits.
+    #[inline(always)]
+    fn factor(self, a: Self::Limb) -> Self::Limb {
+        if Self::SPLIT { a } else { self.low_bits(a) }
     }
 
     /// All-zero limb vector.

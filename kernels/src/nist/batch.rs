@@ -23,8 +23,8 @@ macro_rules! dispatch {
             $crate::backend::Kind::Avx512Ifma { wide, .. } => $function(wide, $jobs),
             #[cfg(target_arch = "x86_64")]
             $crate::backend::Kind::Avx512Ifma256(narrow) => $function(narrow, $jobs),
-            // Without vectors, lanes side by side gain nothing and make the code eight times as long.
-            $crate::backend::Kind::Portable(_) => {
+            // These kernels need products that are split. Without vectors, lanes side by side gain nothing and make the code eight times as long.
+            _ => {
                 $function($crate::simd::portable::Portable::<1>, $jobs)
             }
         }
