@@ -85,6 +85,11 @@ impl Cpu {
             epoch: Epoch::new(),
         }
     }
+
+    /// Whether all requests of a shape are better served by stock OpenSSL.
+    pub(crate) fn declines(&self, shape: Shape) -> bool {
+        self.lone != Lone::Lanes && policy::lanes_are_slower(self.backend, shape)
+    }
 }
 
 impl Executor for Cpu {

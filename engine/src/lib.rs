@@ -25,7 +25,7 @@ pub use config::{BackendChoice, Config, ConfigError};
 pub use lockstep_kernels::backend::Backend;
 pub use lockstep_kernels::rsa::{Components as RsaComponents, JobError, Size, Unsupported};
 pub use metrics::{ProcessStats, Snapshot, read_stats};
-pub use policy::Lone;
+pub use policy::{Lone, lanes_are_slower};
 pub use request::{Declined, Fallback, Request, Response, Shape, StockGuard};
 pub use rsa_key::RsaKey;
 pub use ticket::{Notify, Ticket};
@@ -90,16 +90,16 @@ impl Engine {
 
     /// Serves a request while the calling thread blocks.
     pub fn run(&self, request: Request) -> Result<Response, Declined> {
-        let queue = self.queue()?;
         let request = CpuRequest::from(request);
-        queue.run(request.shape(), request)
+        let shape = request.shape();
+        self.queue(shape)?.run(shape, request)
     }
 
     /// Queues a request and returns at once. `notify` is told when the ticket is done.
     pub fn submit(&self, request: Request, notify: Box<dyn Notify>) -> Result<Ticket, Declined> {
-        let queue = self.queue()?;
         let request = CpuRequest::from(request);
-        Queue::submit(queue, request.shape(), request, notify)
+        let shape = request.shape();
+        Queue::submit(self.queue(shape)?, shape, request, notify)
     }
 
     /// Runs requests as one batch on the calling thread, past the queue and its slots: for measuring
@@ -143,11 +143,27 @@ impl Engine {
         self.counters().publish();
     }
 
-    fn queue(&self) -> Result<&Arc<Queue<Cpu>>, Declined> {
+    /// Why requests of this shape are declined whatever else there is to do, if they are; for keys that then
+    /// need not be prepared. Nothing is counted.
+    pub fn declines_all(&self, shape: Shape) -> Option<Fallback> {
+        self.lanes_for(shape)
+            .err()
+            .map(|declined| declined.fallback())
+    }
+
+    fn lanes_for(&self, shape: Shape) -> Result<&Arc<Queue<Cpu>>, Declined> {
         match &self.inner {
+            Inner::Lanes { queue, .. } if queue.executor.declines(shape) => {
+                Err(Declined::SlowLanes)
+            }
             Inner::Lanes { queue, .. } => Ok(queue),
-            Inner::Off(_) => Err(self.declined(Declined::NoBackend)),
+            Inner::Off(_) => Err(Declined::NoBackend),
         }
+    }
+
+    fn queue(&self, shape: Shape) -> Result<&Arc<Queue<Cpu>>, Declined> {
+        self.lanes_for(shape)
+            .map_err(|declined| self.declined(declined))
     }
 
     fn declined(&self, declined: Declined) -> Declined {

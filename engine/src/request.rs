@@ -40,6 +40,8 @@ pub enum Declined {
     NoWorkers,
     /// This machine has no usable lanes, or the configuration turns them off.
     NoBackend,
+    /// Stock OpenSSL is faster than the lanes of this machine, however many requests there are.
+    SlowLanes,
     /// The system gave no randomness to blind with.
     Randomness,
     /// The input does not fit the key.
@@ -59,6 +61,7 @@ impl Declined {
             Declined::QueueFull => Fallback::QueueFull,
             Declined::NoWorkers => Fallback::NoWorkers,
             Declined::NoBackend => Fallback::NoBackend,
+            Declined::SlowLanes => Fallback::SlowLanes,
             Declined::Randomness => Fallback::Randomness,
             Declined::Input(_) => Fallback::Input,
             Declined::ShutDown => Fallback::ShutDown,
@@ -122,6 +125,7 @@ fallbacks! {
     QueueFull "queue_full" "too many submitted requests were not yet taken",
     NoWorkers "no_workers" "no worker thread could be started",
     NoBackend "no_backend" "there are no usable vector lanes",
+    SlowLanes "slow_lanes" "stock OpenSSL is faster than this machine's lanes",
     Randomness "randomness" "the system gave no randomness to blind with",
     Input "input" "the input did not fit the key",
     ShutDown "shut_down" "the engine was shut down",

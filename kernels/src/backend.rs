@@ -87,6 +87,15 @@ impl Backend {
         }
     }
 
+    /// Whether these are AVX2 lanes, which have no multiply for long limbs.
+    pub fn is_avx2(self) -> bool {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2(_) => true,
+            _ => false,
+        }
+    }
+
     /// Lanes of a full pass. An RSA request takes two.
     pub fn lanes(self) -> usize {
         match self.0 {

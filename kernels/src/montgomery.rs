@@ -57,6 +57,9 @@
 //! B. Gilbert, C. Haider, "Parallel modular multiplication using 512-bit advanced vector instructions"
 //! (2021) for scanning products in blocks. The order inside of the blocks is ours.
 
+#[cfg(test)]
+mod tests;
+
 use crate::simd::{Simd, opaque};
 
 /// Limbs on a side of a block.

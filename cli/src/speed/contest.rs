@@ -57,7 +57,10 @@ impl Event {
             lone_is_stock: false,
         };
         event.check()?;
-        event.lone_is_stock = matches!(event.engine.run(event.request()), Err(Declined::Lone(_)));
+        event.lone_is_stock = matches!(
+            event.engine.run(event.request()),
+            Err(Declined::Lone(_) | Declined::SlowLanes)
+        );
         Ok(event)
     }
 
@@ -169,7 +172,7 @@ impl Event {
             Contestant::Lockstep { fill: 1 } => match self.engine.run(self.request()) {
                 Ok(_) => Ok(1),
                 // The guard inside tells the engine that this thread is busy meanwhile.
-                Err(_lone @ Declined::Lone(_)) => signer.sign().map(|_| 1),
+                Err(_guard @ (Declined::Lone(_) | Declined::SlowLanes)) => signer.sign().map(|_| 1),
                 Err(declined) => Err(unexpected(&declined)),
             },
             Contestant::Lockstep { fill } => {

@@ -3,9 +3,10 @@
 use lockstep_kernels::backend::Backend;
 use lockstep_kernels::nist::{Error, SecretKey, Wide};
 
-/// All backends of this CPU; says so where there is only the portable one.
+/// All backends of this CPU with lanes for these curves; says so where there is only the portable one.
 pub fn backends() -> Vec<Backend> {
-    let backends = Backend::available();
+    let mut backends = Backend::available();
+    backends.retain(|backend| !backend.is_avx2());
     if backends.len() == 1 {
         println!("skipped: no AVX-512 IFMA here, only the portable backend is tested");
     }
