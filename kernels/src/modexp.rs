@@ -77,7 +77,15 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
 
     /// power = power^(2^window) · base^digit for the exponents' digit `digit`.
     pub(crate) fn step(&mut self, s: S, digit: usize) {
-        self.square_and_choose(s, digit);
+        if S::COMPACT {
+            self.choose(s, digit);
+            for _ in 0..Self::WINDOW {
+                square(s, self.spare, self.doubled, self.power, self.n, self.k0);
+                core::mem::swap(&mut self.spare, &mut self.power);
+            }
+        } else {
+            self.square_and_choose(s, digit);
+        }
         multiply(s, self.spare, self.power, self.entry, self.n, self.k0);
         core::mem::swap(&mut self.spare, &mut self.power);
     }

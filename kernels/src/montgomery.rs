@@ -457,7 +457,7 @@ impl<S: Simd, F: Factors<S>> Reduction<'_, S, F> {
     #[inline(always)]
     fn run(&mut self, s: S, work: &mut impl Work<S>) {
         let count = self.out.len();
-        if count <= 2 {
+        if count <= 2 && !S::COMPACT {
             // Written out; a loop would stay one.
             self.lower(s, count, 0, work);
             if count == 2 {
@@ -496,15 +496,49 @@ fn reduce<S: Simd, const N: usize>(
     work: &mut impl Work<S>,
 ) {
     const { check_columns::<S>(N) };
+    let (out, n) = (blocks_mut::<S>(out), blocks::<S>(n));
+    if S::COMPACT {
+        reduce_shared(s, out, factors, n, k0, work);
+    } else {
+        reduce_blocks(s, out, factors, n, k0, work);
+    }
+}
+
+/// [`reduce_blocks`], one body for all lengths.
+#[inline(never)]
+fn reduce_shared<S: Simd>(
+    s: S,
+    out: &mut [Block<S>],
+    factors: impl Factors<S>,
+    n: &[Block<S>],
+    k0: &S::Limb,
+    work: &mut impl Work<S>,
+) {
+    s.enter(
+        #[inline(always)]
+        || reduce_blocks(s, out, factors, n, k0, work),
+    );
+}
+
+#[inline(always)]
+fn reduce_blocks<S: Simd>(
+    s: S,
+    out: &mut [Block<S>],
+    factors: impl Factors<S>,
+    n: &[Block<S>],
+    k0: &S::Limb,
+    work: &mut impl Work<S>,
+) {
+    let count = out.len();
     let mut window = Window {
-        sums: [start(s, N / BLOCK, 0); 2 * BLOCK],
+        sums: [start(s, count, 0); 2 * BLOCK],
     };
-    window.sums[BLOCK..].fill(start(s, N / BLOCK, 1));
+    window.sums[BLOCK..].fill(start(s, count, 1));
     Reduction {
         factors,
-        n: blocks::<S>(n),
+        n,
         k0,
-        out: blocks_mut::<S>(out),
+        out,
         window,
     }
     .run(s, work);

@@ -46,6 +46,9 @@ pub(crate) trait Simd: Copy + 'static {
     const SPLIT: bool = true;
     /// Whether an operation is about one instruction, so that writing out long formulas in place pays.
     const INLINE: bool = true;
+    /// Whether small code matters more than the last few per cent of speed: numbers of all lengths share one
+    /// body, and nothing is hidden beside squarings.
+    const COMPACT: bool = false;
     /// A limb with all its bits set.
     const LIMB_MASK: u64 = (1 << Self::LIMB_BITS) - 1;
 

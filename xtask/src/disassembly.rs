@@ -16,21 +16,21 @@ const LANES: &[Lanes] = &[
     Lanes {
         name: "Avx512Ifma",
         multiply: "vpmadd52",
-        limbs: 1,
+        entries: OF_EACH_SIZE,
         spills: None,
     },
     Lanes {
         name: "Avx512Ifma256",
         multiply: "vpmadd52",
-        limbs: 1,
+        entries: OF_EACH_SIZE,
         spills: None,
     },
     // Sixteen registers hold half a block's sums: the others live on the stack.
     Lanes {
         name: "Avx2",
         multiply: "vpmuludq",
-        limbs: 2,
-        spills: Some(1.6),
+        entries: SHARED,
+        spills: Some(1.3),
     },
 ];
 
@@ -39,17 +39,31 @@ struct Lanes {
     name: &'static str,
     /// The start of the name of their multiply instruction.
     multiply: &'static str,
-    /// Limbs in 52 bits.
-    limbs: u32,
+    /// Functions that must be there, `{}` standing for the lanes.
+    entries: &'static [&'static str],
     /// Stack accesses of whole vectors for each multiply that any multiply loop may hold, where those of
     /// [`STACK_ACCESSES`] cannot be met.
     spills: Option<f64>,
 }
 
-/// Functions that every size must have, in multiples of limbs of a half and of a modulus, 52 bits each.
-const ENTRIES: &[(&str, &[u32])] = &[
-    ("multiply", &[10, 20, 30, 40, 60, 80]),
-    ("square", &[10, 20, 30, 40]),
+/// One body for each length, in limbs of a half or of a modulus.
+const OF_EACH_SIZE: &[&str] = &[
+    "multiply<{}, 10>",
+    "multiply<{}, 20>",
+    "multiply<{}, 30>",
+    "multiply<{}, 40>",
+    "multiply<{}, 60>",
+    "multiply<{}, 80>",
+    "square<{}, 10>",
+    "square<{}, 20>",
+    "square<{}, 30>",
+    "square<{}, 40>",
+];
+
+/// One body for all lengths.
+const SHARED: &[&str] = &[
+    "reduce_shared<{}, Product<{}>, Idle>",
+    "reduce_shared<{}, Square<{}>, Idle>",
 ];
 
 /// How many stack accesses of whole vectors the multiply loops of a function may hold together, by the
@@ -113,14 +127,12 @@ fn judge(functions: &[Function]) -> Outcome<String> {
         ));
     }
     for lanes in LANES {
-        for (name, sizes) in ENTRIES {
-            for limbs in *sizes {
-                let wanted = format!("{name}<{}, {}>", lanes.name, lanes.limbs * limbs);
+        for entry in lanes.entries {
+            let wanted = entry.replace("{}", lanes.name);
+            let is_it = |f: &&Function| f.short_name().ends_with(&wanted) && f.has(lanes.multiply);
+            if !functions.iter().any(|function| is_it(&function)) {
                 let multiply = lanes.multiply;
-                let is_it = |f: &&Function| f.short_name().ends_with(&wanted) && f.has(multiply);
-                if !functions.iter().any(|function| is_it(&function)) {
-                    broken.push(format!("{wanted}: no such symbol with {multiply} in it"));
-                }
+                broken.push(format!("{wanted}: no such symbol with {multiply} in it"));
             }
         }
     }
@@ -374,15 +386,11 @@ mod tests {
     fn good() -> String {
         let mut listing = String::new();
         for lanes in LANES {
-            for (name, sizes) in ENTRIES {
-                for limbs in *sizes {
-                    let kind = format!("lockstep_kernels::{}", lanes.name);
-                    let limbs = lanes.limbs * limbs;
-                    let name = format!("lockstep_kernels::{name}::<{kind}, {limbs}>");
-                    listing += &SPILLING
-                        .replace("lockstep_kernels::multiply", &name)
-                        .replace("vpmadd52luq", lanes.multiply);
-                }
+            for entry in lanes.entries {
+                let name = format!("lockstep_kernels::{}", entry.replace("{}", lanes.name));
+                listing += &SPILLING
+                    .replace("lockstep_kernels::multiply", &name)
+                    .replace("vpmadd52luq", lanes.multiply);
             }
         }
         listing.replace("[rsp]", "[rdi]")
