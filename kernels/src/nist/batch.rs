@@ -23,7 +23,8 @@ macro_rules! dispatch {
             $crate::backend::Kind::Avx512Ifma { wide, .. } => $function(wide, $jobs),
             #[cfg(target_arch = "x86_64")]
             $crate::backend::Kind::Avx512Ifma256(narrow) => $function(narrow, $jobs),
-            // These kernels need products that are split. Without vectors, lanes side by side gain nothing and make the code eight times as long.
+            // AVX2 lanes split no products. Without vectors, lanes side by side gain nothing and make the code
+            // eight times as long.
             _ => {
                 $function($crate::simd::portable::Portable::<1>, $jobs)
             }
