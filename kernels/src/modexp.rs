@@ -9,7 +9,7 @@ use crate::simd::{Simd, words_mut};
 pub(crate) struct Power<'a, S: Simd, const N: usize> {
     /// The moduli.
     pub(crate) n: &'a mut [S::Limb; N],
-    /// −1/n mod 2^52.
+    /// −1/n mod 2^LIMB_BITS.
     pub(crate) k0: &'a mut S::Limb,
     /// R mod n.
     pub(crate) one: &'a mut [S::Limb; N],
@@ -27,16 +27,13 @@ pub(crate) struct Power<'a, S: Simd, const N: usize> {
     table: &'a mut [S::Limb],
 }
 
-/// The window that suits a half of `limbs` limbs best; by measurement, see docs/measurements.
-pub(crate) const fn window(limbs: usize) -> usize {
-    match limbs {
-        10 => 4,
-        _ => 5,
-    }
+/// The window that suits a half of about `bits` bits best; by measurement, see docs/measurements.
+pub(crate) const fn window(bits: usize) -> usize {
+    if bits < 1024 { 4 } else { 5 }
 }
 
 impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
-    const WINDOW: usize = window(N);
+    pub(crate) const WINDOW: usize = window(N * S::LIMB_BITS as usize);
     const ENTRIES: usize = 1 << Self::WINDOW;
 
     /// Memory from `arena`.
@@ -71,6 +68,7 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
                     Point::Accumulator,
                     words_mut(self.power),
                     S::LANES,
+                    S::LIMB_BITS,
                     fault::half_lane,
                 );
             }
@@ -197,7 +195,7 @@ struct Choice<'a, S: Simd, const N: usize> {
 }
 
 impl<'a, S: Simd, const N: usize> Choice<'a, S, N> {
-    const WINDOW: usize = window(N);
+    const WINDOW: usize = window(N * S::LIMB_BITS as usize);
     /// A piece is done beside a block of a squaring.
     const PIECES: usize = (N / BLOCK) << (Self::WINDOW - 1);
     /// The squarings of a window that have pieces done beside them; the others run without. By
