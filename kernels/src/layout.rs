@@ -25,44 +25,49 @@ fn limb(bytes: &[u8], bit: usize) -> u64 {
 ///
 /// `bytes` must fit; what lies above is zero.
 pub(crate) fn limbs_from_bytes(words: &mut [u64], stride: usize, bytes: &[u8]) {
-    for (i, word) in words.iter_mut().step_by(stride).enumerate() {
-        *word = limb(bytes, 52 * i);
-    }
+    unpack(words, stride, bytes, 52);
 }
 
 /// [`limbs_from_bytes`], into lane `lane` of a number.
 pub(crate) fn lane_from_bytes<S: Simd>(number: &mut [S::Limb], lane: usize, bytes: &[u8]) {
-    let limbs = words_mut(number)[lane..].iter_mut().step_by(S::LANES);
-    for (i, word) in limbs.enumerate() {
-        *word = limb(bytes, S::LIMB_BITS as usize * i) & S::LIMB_MASK;
-    }
+    let words = &mut words_mut(number)[lane..];
+    unpack(words, S::LANES, bytes, S::LIMB_BITS);
 }
 
 /// Writes the number in every `stride`th word, limbs below 2^52, as big-endian bytes.
 pub(crate) fn bytes_from_limbs(bytes: &mut [u8], words: &[u64], stride: usize) {
-    pack::<52>(bytes, words.iter().step_by(stride));
+    pack(bytes, words, stride, 52);
 }
 
 /// Writes lane `lane` of a number, limbs below the radix, as big-endian bytes.
 pub(crate) fn bytes_from_lane<S: Simd>(bytes: &mut [u8], number: &[S::Limb], lane: usize) {
-    let limbs = words(number)[lane..].iter().step_by(S::LANES);
-    if S::LIMB_BITS == 52 {
-        pack::<52>(bytes, limbs);
-    } else {
-        const { assert!(S::LIMB_BITS == 52 || S::LIMB_BITS == 26) };
-        pack::<26>(bytes, limbs);
+    const { assert!(52 % S::LIMB_BITS == 0) };
+    pack(bytes, &words(number)[lane..], S::LANES, S::LIMB_BITS);
+}
+
+/// Bytes to limbs of `bits` bits, at most 52.
+#[inline(never)]
+fn unpack(words: &mut [u64], stride: usize, bytes: &[u8], bits: u32) {
+    let (mut at, mut bit) = (0, 0);
+    while at < words.len() {
+        words[at] = limb(bytes, bit) & ((1 << bits) - 1);
+        at += stride;
+        bit += bits as usize;
     }
 }
 
-#[inline]
-fn pack<'a, const BITS: u32>(bytes: &mut [u8], mut limbs: impl Iterator<Item = &'a u64>) {
-    const { assert!(104 % BITS == 0) };
+/// Limbs of `bits` bits, which divides 52, to bytes.
+#[inline(never)]
+fn pack(bytes: &mut [u8], words: &[u64], stride: usize, bits: u32) {
+    let mut at = 0;
     // Two limbs of 52 bits are thirteen bytes.
     for chunk in bytes.rchunks_mut(13) {
-        let mut value = 0;
-        for i in 0..104 / BITS {
-            let limb = limbs.next().copied().unwrap_or(0);
-            value |= u128::from(limb) << (BITS * i);
+        let (mut value, mut shift) = (0, 0);
+        while shift < 104 {
+            let limb = words.get(at).copied().unwrap_or(0);
+            value |= u128::from(limb) << shift;
+            at += stride;
+            shift += bits;
         }
         chunk.copy_from_slice(&value.to_be_bytes()[16 - chunk.len()..]);
     }

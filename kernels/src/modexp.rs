@@ -89,9 +89,7 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
         self.put(1, false);
         for e in 2..Self::ENTRIES {
             if e % 2 == 0 {
-                for (i, limb) in self.spare.iter_mut().enumerate() {
-                    *limb = self.table[Self::place(e / 2, i)];
-                }
+                take_entry::<S>(self.spare, self.table, e / 2);
                 square(s, self.power, self.doubled, self.spare, self.n, self.k0);
             } else {
                 multiply(s, self.spare, self.power, self.base, self.n, self.k0);
@@ -101,17 +99,10 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
         }
     }
 
-    /// Where limb `i` of power `e` is in the table.
-    fn place(e: usize, i: usize) -> usize {
-        2 * (e / 2 * N + i) + e % 2
-    }
-
     /// Table entry `e` from `power`, or from `one`.
     fn put(&mut self, e: usize, one: bool) {
         let from: &[S::Limb; N] = if one { self.one } else { self.power };
-        for (i, limb) in from.iter().enumerate() {
-            self.table[Self::place(e, i)] = *limb;
-        }
+        put_entry::<S>(self.table, e, from);
     }
 
     /// entry = the table entry that each lane's digit `digit` names.
@@ -164,6 +155,31 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
                 }
             },
         );
+    }
+}
+
+/// Where the first limb of power `e` is in a table of powers of `count` limbs; the others are in every second place.
+fn place(e: usize, count: usize) -> usize {
+    2 * (e / 2 * count) + e % 2
+}
+
+/// Writes power `e` to the table: one body for all lengths.
+#[inline(never)]
+fn put_entry<S: Simd>(table: &mut [S::Limb], e: usize, from: &[S::Limb]) {
+    let mut at = place(e, from.len());
+    for limb in from {
+        table[at] = *limb;
+        at += 2;
+    }
+}
+
+/// Reads power `e` of the table, which is no secret: one body for all lengths.
+#[inline(never)]
+fn take_entry<S: Simd>(to: &mut [S::Limb], table: &[S::Limb], e: usize) {
+    let mut at = place(e, to.len());
+    for limb in to {
+        *limb = table[at];
+        at += 2;
     }
 }
 

@@ -119,6 +119,15 @@ pub(crate) trait Work<S: Simd> {
 
     /// Comes after row `row` of a block.
     fn row(&mut self, s: S, row: usize);
+
+    /// Both, for a block that is done elsewhere.
+    #[inline(always)]
+    fn block(&mut self, s: S) {
+        self.begin(s);
+        for row in 0..BLOCK {
+            self.row(s, row);
+        }
+    }
 }
 
 /// Nothing to do.
@@ -159,6 +168,23 @@ impl<S: Simd> Window<S> {
     /// Adds the product of two blocks.
     #[inline(always)]
     fn add_product(&mut self, s: S, x: &Block<S>, y: &Block<S>, work: &mut impl Work<S>) {
+        if S::SHARES_BLOCKS {
+            self.add_product_shared(s, x, y);
+            return work.block(s);
+        }
+        self.add_product_here(s, x, y, work);
+    }
+
+    #[inline(never)]
+    fn add_product_shared(&mut self, s: S, x: &Block<S>, y: &Block<S>) {
+        s.enter(
+            #[inline(always)]
+            || self.add_product_here(s, x, y, &mut Idle),
+        );
+    }
+
+    #[inline(always)]
+    fn add_product_here(&mut self, s: S, x: &Block<S>, y: &Block<S>, work: &mut impl Work<S>) {
         work.begin(s);
         let (x, y) = (opaque(x), *opaque(y));
         each!(S, row => {
@@ -190,6 +216,10 @@ impl<S: Simd> Window<S> {
         result: &mut Block<S>,
         work: &mut impl Work<S>,
     ) {
+        if S::SHARES_BLOCKS {
+            self.add_product(s, x, y, work);
+            return self.retire(s, result);
+        }
         work.begin(s);
         let (x, y) = (opaque(x), *opaque(y));
         each!(S, row => {
@@ -203,6 +233,23 @@ impl<S: Simd> Window<S> {
     /// Adds the square of the block `a`; `doubled` is 2a as in [`Square`].
     #[inline(always)]
     fn add_square(&mut self, s: S, a: &Block<S>, doubled: &Block<S>, work: &mut impl Work<S>) {
+        if S::SHARES_BLOCKS {
+            self.add_square_shared(s, a, doubled);
+            return work.block(s);
+        }
+        self.add_square_here(s, a, doubled, work);
+    }
+
+    #[inline(never)]
+    fn add_square_shared(&mut self, s: S, a: &Block<S>, doubled: &Block<S>) {
+        s.enter(
+            #[inline(always)]
+            || self.add_square_here(s, a, doubled, &mut Idle),
+        );
+    }
+
+    #[inline(always)]
+    fn add_square_here(&mut self, s: S, a: &Block<S>, doubled: &Block<S>, work: &mut impl Work<S>) {
         work.begin(s);
         let (a, doubled) = (opaque(a), *opaque(doubled));
         each!(S, row => {
@@ -250,6 +297,30 @@ impl<S: Simd> Window<S> {
     /// carries into the upper columns.
     #[inline(always)]
     fn reduce(
+        &mut self,
+        s: S,
+        n: &Block<S>,
+        k0: &S::Limb,
+        m: &mut Block<S>,
+        work: &mut impl Work<S>,
+    ) {
+        if S::SHARES_BLOCKS {
+            self.reduce_shared(s, n, k0, m);
+            return work.block(s);
+        }
+        self.reduce_here(s, n, k0, m, work);
+    }
+
+    #[inline(never)]
+    fn reduce_shared(&mut self, s: S, n: &Block<S>, k0: &S::Limb, m: &mut Block<S>) {
+        s.enter(
+            #[inline(always)]
+            || self.reduce_here(s, n, k0, m, &mut Idle),
+        );
+    }
+
+    #[inline(always)]
+    fn reduce_here(
         &mut self,
         s: S,
         n: &Block<S>,

@@ -54,6 +54,9 @@ pub(crate) trait Simd: Copy + 'static {
     /// Whether code for long numbers is to be short rather than as fast as can be: for lanes that are not
     /// the main ones of a machine.
     const SHORT_CODE: bool = true;
+    /// Whether blocks of products are functions of their own, shared by all that multiplies: for lanes with
+    /// too few registers for a block's sums, which are in memory one way or the other.
+    const SHARES_BLOCKS: bool = false;
     /// A limb with all its bits set.
     const LIMB_MASK: u64 = (1 << Self::LIMB_BITS) - 1;
 

@@ -16,6 +16,7 @@ const LANES: &[Lanes] = &[
     Lanes {
         name: "Avx512Ifma",
         multiply: "vpmadd52",
+        entries: ENTRIES,
         written_out: true,
         curves: true,
         spills: None,
@@ -23,6 +24,7 @@ const LANES: &[Lanes] = &[
     Lanes {
         name: "Avx512Ifma256",
         multiply: "vpmadd52",
+        entries: ENTRIES,
         written_out: false,
         curves: true,
         spills: None,
@@ -31,9 +33,10 @@ const LANES: &[Lanes] = &[
     Lanes {
         name: "Avx2",
         multiply: "vpmuludq",
+        entries: BLOCKS,
         written_out: false,
         curves: false,
-        spills: Some(1.3),
+        spills: Some(1.0),
     },
 ];
 
@@ -42,6 +45,8 @@ struct Lanes {
     name: &'static str,
     /// The start of the name of their multiply instruction.
     multiply: &'static str,
+    /// Functions of RSA that must be there, `#` for the lanes.
+    entries: &'static [&'static str],
     /// Whether they have the functions of [`WRITTEN_OUT`],
     written_out: bool,
     /// and those of [`CURVES`].
@@ -51,10 +56,17 @@ struct Lanes {
     spills: Option<f64>,
 }
 
-/// Functions of RSA that every module must have, `#` for the lanes.
+/// The functions of lanes that multiply in place.
 const ENTRIES: &[&str] = &["multiply_long<#>", "square_long<#>"];
 
-/// More of them: the lengths that are written out on the main lanes.
+/// The functions of lanes whose blocks are functions of their own.
+const BLOCKS: &[&str] = &[
+    "<Window<#>>::add_product_shared",
+    "<Window<#>>::add_square_shared",
+    "<Window<#>>::reduce_shared",
+];
+
+/// More functions that must be there: the lengths that are written out on the main lanes.
 const WRITTEN_OUT: &[&str] = &[
     "multiply<#, 10>",
     "multiply<#, 20>",
@@ -179,7 +191,7 @@ fn wanted(functions: &[Function]) -> impl Iterator<Item = (&'static Lanes, Strin
     LANES.iter().flat_map(move |lanes| {
         let written_out: &[&str] = if lanes.written_out { WRITTEN_OUT } else { &[] };
         let of_curves: &[&str] = if lanes.curves { &of_curves } else { &[] };
-        let names: Vec<String> = [ENTRIES, written_out, of_curves]
+        let names: Vec<String> = [lanes.entries, written_out, of_curves]
             .concat()
             .iter()
             .map(|name| name.replace('#', lanes.name))

@@ -174,18 +174,28 @@ fn batch<W: Simd, H: Simd, const N: usize, const M: usize>(
             *claim = Some(Claim::new(job.key.public(), job.check_input, output));
         }
         verify::check::<W, M>(w, arena.rest(), &mut claims[..chunk.len()]);
-        let verdicts = claims.map(|claim| claim.and_then(Claim::verdict));
-        for (lane, (job, verdict)) in chunk.iter_mut().zip(verdicts).enumerate() {
-            job.result = Some(match wide.refused[lane] {
-                Some(error) => Err(error),
-                None => verdict.ok_or(JobError::CheckFailed),
-            });
-        }
+        settle(chunk, &wide.refused, claims);
 
         // The largest consumer besides `wide` is a half pass; `bytes` covers both.
         let half = Power::<H, N>::bytes(size).max(Power::<W, N>::bytes(size));
         let used = before - arena.bytes_left() + half.max(verify::bytes::<W, M>());
         scratch.memory.wipe(used);
+    }
+}
+
+/// Sets the results.
+#[inline(never)]
+fn settle<'a>(
+    jobs: &mut [PrivateJob<'a>],
+    refused: &[Option<JobError>],
+    claims: [Option<Claim<'a>>; BATCH],
+) {
+    for ((job, refused), claim) in jobs.iter_mut().zip(refused).zip(claims) {
+        let verdict = claim.and_then(Claim::verdict);
+        job.result = Some(match refused {
+            Some(error) => Err(*error),
+            None => verdict.ok_or(JobError::CheckFailed),
+        });
     }
 }
 
@@ -323,6 +333,7 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
 }
 
 /// Whether the input is none for this key.
+#[inline(never)]
 fn refuse(input: &[u8], key: &super::PublicKey) -> Option<JobError> {
     if input.len() != key.size().bytes() {
         return Some(JobError::InputLength);

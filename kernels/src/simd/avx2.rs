@@ -26,6 +26,7 @@ impl Simd for Avx2 {
     const LANES: usize = 4;
     const LIMB_BITS: u32 = 26;
     const SPLIT: bool = false;
+    const SHARES_BLOCKS: bool = true;
 
     #[inline(always)]
     fn enter<R>(self, body: impl FnOnce() -> R) -> R {
