@@ -9,7 +9,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-use lockstep_engine::{Backend, Config, Fallback, Snapshot, read_stats};
+use lockstep_engine::{Backend, Config, Fallback, Shape, Snapshot, lanes_are_slower, read_stats};
 
 use crate::{Failure, Outcome, json, stock};
 
@@ -169,9 +169,19 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
         Err(failure) => return say("loaded", Verdict::Failed, failure.what, failure.remedy),
     }
 
-    let counters = match configuration.sign(Some("lanes")) {
+    // What a program gets that signs one thing at a time, with the settings as they are,
+    let usual = match configuration.sign(None) {
         Ok(counters) => counters,
-        Err(failure) => return say("used", Verdict::Failed, failure.what, failure.remedy),
+        Err(failure) => return say("lone", Verdict::Failed, failure.what, failure.remedy),
+    };
+    // and whether the lanes can do it, where it is not for being slower that they never will.
+    let counters = if usual.fallbacks_for(Fallback::SlowLanes) > 0 {
+        usual.clone()
+    } else {
+        match configuration.sign(Some("lanes")) {
+            Ok(counters) => counters,
+            Err(failure) => return say("used", Verdict::Failed, failure.what, failure.remedy),
+        }
     };
     if counters.operations() + counters.fallbacks() == 0 {
         return say(
@@ -193,11 +203,9 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
     let (verdict, what, remedy) = use_of_lanes(&counters);
     say("used", verdict, what, remedy)?;
 
-    // What a program gets that signs one thing at a time, with the settings as they are.
-    let lone = match configuration.sign(None) {
-        Ok(counters) if counters.operations() > 0 => "on lanes".to_owned(),
-        Ok(counters) => format!("by OpenSSL's own code ({})", reasons(&counters)),
-        Err(failure) => return say("lone", Verdict::Failed, failure.what, failure.remedy),
+    let lone = match usual.operations() {
+        1.. => "on lanes".to_owned(),
+        0 => format!("by OpenSSL's own code ({})", reasons(&usual)),
     };
     say(
         "lone",
@@ -207,11 +215,33 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
     )
 }
 
+/// What lanes are called that lose.
+const SLOWER: &str = "OpenSSL's own code is faster for RSA, and serves all of it";
+
+/// Whether no RSA request goes to these lanes, as OpenSSL's own code is faster.
+fn all_rsa_is_slower(backend: Backend) -> bool {
+    Shape::ALL
+        .into_iter()
+        .filter(|shape| shape.is_rsa())
+        .all(|shape| lanes_are_slower(backend, shape))
+}
+
 /// Verdict, what, remedy.
 type Answer = (Verdict, String, Option<String>);
 
 fn instructions() -> Answer {
+    let faster = Some(
+        "use a machine with AVX-512 IFMA (Intel Ice Lake or later, AMD Zen 4 or later)".to_owned(),
+    );
     match Backend::best_hardware() {
+        Some(backend) if all_rsa_is_slower(backend) => (
+            Verdict::Failed,
+            format!(
+                "this CPU, or the system on it, runs {} lanes only; {SLOWER}",
+                backend.name()
+            ),
+            faster,
+        ),
         Some(backend) => (
             Verdict::Good,
             format!("this CPU runs {} lanes", backend.name()),
@@ -221,10 +251,7 @@ fn instructions() -> Answer {
             Verdict::Failed,
             "this CPU, or the system on it, has no AVX-512 IFMA; OpenSSL's own code does all work"
                 .to_owned(),
-            Some(
-                "use a machine with AVX-512 IFMA (Intel Ice Lake or later, AMD Zen 4 or later)"
-                    .to_owned(),
-            ),
+            faster,
         ),
     }
 }
@@ -242,6 +269,14 @@ fn settings() -> Answer {
                 Verdict::Good,
                 format!("the environment leaves {} on", backend.name()),
                 None,
+            ),
+            Some(backend) if all_rsa_is_slower(backend) => (
+                Verdict::Note,
+                format!(
+                    "the environment chooses the {} lanes; {SLOWER}",
+                    backend.name()
+                ),
+                unset,
             ),
             Some(backend) => (
                 Verdict::Note,
@@ -307,6 +342,16 @@ fn use_of_lanes(counters: &Snapshot) -> Answer {
                     .to_owned(),
                 None => "see `instructions` above".to_owned(),
             }),
+        ),
+        0 if counters.fallbacks_for(Fallback::SlowLanes) > 0 => (
+            Verdict::Failed,
+            format!(
+                "OpenSSL's own code signed; with {} lanes for choice, {SLOWER}",
+                counters.backend
+            ),
+            Some(
+                "none is needed; for more speed see `instructions` and `settings` above".to_owned(),
+            ),
         ),
         0 => (
             Verdict::Failed,

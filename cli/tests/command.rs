@@ -28,8 +28,10 @@ fn run(command: &mut Command) -> (i32, String, String) {
     (status.code().unwrap(), text(stdout), text(stderr))
 }
 
+/// Whether RSA runs on lanes here.
 fn has_lanes() -> bool {
-    lockstep_engine::Backend::best_hardware().is_some()
+    let best = lockstep_engine::Backend::best_hardware();
+    best.is_some_and(|backend| !backend.is_avx2())
 }
 
 /// The finding of one check in doctor's document.
@@ -336,6 +338,39 @@ fn doctor_says_that_the_environment_turns_the_lanes_off() {
             .unwrap()
             .contains("unset LOCKSTEP_BACKEND")
     );
+}
+
+#[test]
+fn doctor_says_that_stock_is_faster_than_the_lanes() {
+    if lockstep_engine::Backend::from_name("avx2").is_none() {
+        eprintln!("skipped: this CPU has no AVX2");
+        return;
+    }
+    let mut command = lockstep(&["doctor", "--json"]);
+    command.env("LOCKSTEP_BACKEND", "avx2");
+    let dist = std::env::var_os("LOCKSTEP_DIST").map(PathBuf::from);
+    if let Some(dist) = &dist {
+        command.env("OPENSSL_CONF", dist.join("openssl.cnf"));
+    }
+    let (code, stdout, _) = run(&mut command);
+    assert_eq!(code, 1, "{stdout}");
+    let document: Value = serde_json::from_str(&stdout).unwrap();
+    let about = if has_lanes() {
+        "settings"
+    } else {
+        "instructions"
+    };
+    let mut checks = vec![about];
+    // With what `cargo xtask dist` has built the signature itself tells.
+    checks.extend(dist.map(|_| "used"));
+    for check in checks {
+        let what = finding(&document, check)["what"].as_str().unwrap();
+        assert!(what.contains("avx2"), "{stdout}");
+        assert!(
+            what.contains("OpenSSL's own code is faster for RSA"),
+            "{stdout}"
+        );
+    }
 }
 
 #[test]

@@ -108,6 +108,20 @@ impl Cpu {
         }
     }
 
+    /// Why stock OpenSSL serves all requests of a shape, if it does.
+    pub(crate) fn declines_all(&self, shape: Shape) -> Option<Declined> {
+        if !self.has_kernel(shape) {
+            return Some(Declined::NoKernel);
+        }
+        let slower = self.lone != Lone::Lanes && policy::lanes_are_slower(self.backend, shape);
+        slower.then_some(Declined::SlowLanes)
+    }
+
+    /// Whether the lanes can serve a shape at all.
+    pub(crate) fn has_kernel(&self, shape: Shape) -> bool {
+        shape.is_rsa() || self.backend.has_curves()
+    }
+
     /// A key pair out of the pool, if it has one.
     pub(crate) fn pooled(&self, kind: KeyKind) -> Option<Keypair> {
         self.pool.take(kind, self.epoch.here())

@@ -29,7 +29,7 @@ pub use curve::{Curve, EcKey, Ed25519Key, KeyKind, Keypair, Malformed, Secret};
 pub use lockstep_kernels::backend::Backend;
 pub use lockstep_kernels::rsa::{Components as RsaComponents, JobError, Size, Unsupported};
 pub use metrics::{ProcessStats, Snapshot, read_stats};
-pub use policy::Lone;
+pub use policy::{Lone, lanes_are_slower};
 pub use request::{Declined, Fallback, Request, Response, StockGuard};
 pub use rsa_key::RsaKey;
 pub use shape::Shape;
@@ -111,9 +111,9 @@ impl Engine {
         {
             return Ok(Response::Keypair(pair));
         }
-        let queue = self.queue()?;
         let request = CpuRequest::from(request);
-        queue.run(request.request.shape(), request)
+        let shape = request.request.shape();
+        self.queue(shape)?.run(shape, request)
     }
 
     /// Makes a key pair, or takes one of the pool, as [`run`](Self::run) does.
@@ -146,9 +146,9 @@ impl Engine {
 
     /// Queues a request and returns at once. `notify` is told when the ticket is done.
     pub fn submit(&self, request: Request, notify: Box<dyn Notify>) -> Result<Ticket, Declined> {
-        let queue = self.queue()?;
         let request = CpuRequest::from(request);
-        Queue::submit(queue, request.request.shape(), request, notify)
+        let shape = request.request.shape();
+        Queue::submit(self.queue(shape)?, shape, request, notify)
     }
 
     /// Runs requests as one batch on the calling thread, past the queue and its slots: for measuring
@@ -158,16 +158,17 @@ impl Engine {
     ///
     /// If the requests differ in shape, or are none or more than a batch takes.
     pub fn execute(&self, requests: Vec<Request>) -> Vec<Result<Response, Declined>> {
-        let queue = match &self.inner {
-            Inner::Lanes { queue, .. } => queue,
-            Inner::Off(_) => {
+        let shape = requests.first().expect("a batch has a request").shape();
+        let queue = match self.queue_if_any() {
+            Some(queue) if queue.executor.has_kernel(shape) => queue,
+            lanes => {
+                let reason = || lanes.map_or(Declined::NoBackend, |_| Declined::NoKernel);
                 return requests
                     .iter()
-                    .map(|_| Err(self.declined(Declined::NoBackend)))
+                    .map(|_| Err(self.declined(reason())))
                     .collect();
             }
         };
-        let shape = requests.first().expect("a batch has a request").shape();
         assert!(
             requests.len() <= queue.executor.batch(shape),
             "too many requests for a batch"
@@ -191,9 +192,20 @@ impl Engine {
         self.counters().publish();
     }
 
-    fn queue(&self) -> Result<&Arc<Queue<Cpu>>, Declined> {
-        self.queue_if_any()
-            .ok_or_else(|| self.declined(Declined::NoBackend))
+    /// Why requests of this shape are declined whatever else there is to do, if they are; for keys that then
+    /// need not be prepared. Nothing is counted.
+    pub fn declines_all(&self, shape: Shape) -> Option<Fallback> {
+        self.lanes_for(shape)
+            .err()
+            .map(|declined| declined.fallback())
+    }
+
+    fn lanes_for(&self, shape: Shape) -> Result<&Arc<Queue<Cpu>>, Declined> {
+        let queue = self.queue_if_any().ok_or(Declined::NoBackend)?;
+        match queue.executor.declines_all(shape) {
+            Some(declined) => Err(declined),
+            None => Ok(queue),
+        }
     }
 
     fn queue_if_any(&self) -> Option<&Arc<Queue<Cpu>>> {
@@ -201,6 +213,11 @@ impl Engine {
             Inner::Lanes { queue, .. } => Some(queue),
             Inner::Off(_) => None,
         }
+    }
+
+    fn queue(&self, shape: Shape) -> Result<&Arc<Queue<Cpu>>, Declined> {
+        self.lanes_for(shape)
+            .map_err(|declined| self.declined(declined))
     }
 
     fn declined(&self, declined: Declined) -> Declined {

@@ -101,7 +101,7 @@ pub enum Lone {
     /// Where stock OpenSSL was measured to be faster.
     #[default]
     Auto,
-    /// Never.
+    /// Never; nor do any others where stock OpenSSL is faster than full lanes.
     Lanes,
     /// Always.
     Stock,
@@ -121,9 +121,25 @@ pub(crate) fn lone_is_slower(backend: Backend, shape: Shape) -> bool {
     }
 }
 
+/// Whether stock OpenSSL serves requests faster one by one than `backend` does all lanes full: then it gets
+/// all of them. Measured, see `docs/measurements/avx2.md`.
+pub fn lanes_are_slower(backend: Backend, shape: Shape) -> bool {
+    shape.is_rsa() && backend.is_avx2()
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_avx2_lanes_are_slower_than_stock() {
+        for backend in Backend::available() {
+            for shape in Shape::ALL {
+                let slower = shape.is_rsa() && backend.name() == "avx2";
+                assert_eq!(lanes_are_slower(backend, shape), slower);
+            }
+        }
+    }
 
     const POLICY: Policy = Policy {
         slots: 2,

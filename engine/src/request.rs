@@ -139,6 +139,10 @@ pub enum Declined {
     NoWorkers,
     /// This machine has no usable lanes, or the configuration turns them off.
     NoBackend,
+    /// Stock OpenSSL is faster than the lanes of this machine, however many requests there are.
+    SlowLanes,
+    /// The lanes of this machine have no kernels for such a request.
+    NoKernel,
     /// The system gave no usable randomness.
     Randomness,
     /// The input does not fit the RSA key.
@@ -162,6 +166,8 @@ impl Declined {
             Declined::QueueFull => Fallback::QueueFull,
             Declined::NoWorkers => Fallback::NoWorkers,
             Declined::NoBackend => Fallback::NoBackend,
+            Declined::SlowLanes => Fallback::SlowLanes,
+            Declined::NoKernel => Fallback::NoKernel,
             Declined::Randomness => Fallback::Randomness,
             Declined::Input(_) => Fallback::Input,
             Declined::BadScalar => Fallback::BadScalar,
@@ -227,6 +233,8 @@ fallbacks! {
     QueueFull "queue_full" "too many submitted requests were not yet taken",
     NoWorkers "no_workers" "no worker thread could be started",
     NoBackend "no_backend" "there are no usable vector lanes",
+    SlowLanes "slow_lanes" "stock OpenSSL is faster than this machine's lanes",
+    NoKernel "no_kernel" "this machine's lanes cannot do it",
     Randomness "randomness" "the system gave no usable randomness",
     Input "input" "the input did not fit the key",
     ShutDown "shut_down" "the engine was shut down",

@@ -46,6 +46,15 @@ impl RsaKey {
         })
     }
 
+    /// The shape that requests with such a key would have, by the lengths of its parts, which are without
+    /// leading zeros; none if no lane can serve them.
+    pub fn shape_of(components: &Components<'_>) -> Option<Shape> {
+        Some(Shape::Rsa {
+            size: Size::from_bits(8 * components.n.len())?,
+            wide_exponent: 8 * components.e.len() > USUAL_EXPONENT_BITS,
+        })
+    }
+
     /// The size of the modulus.
     pub fn size(&self) -> Size {
         self.private.size()

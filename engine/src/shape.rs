@@ -66,6 +66,11 @@ impl Shape {
         }
     }
 
+    /// Whether this is an operation with an RSA key.
+    pub const fn is_rsa(self) -> bool {
+        matches!(self, Shape::Rsa { .. })
+    }
+
     /// The place of this shape in [`ALL`](Self::ALL).
     pub const fn index(self) -> usize {
         match self {

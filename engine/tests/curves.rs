@@ -12,10 +12,13 @@ use lockstep_engine::{
 #[path = "../testdata/keys.rs"]
 mod keys;
 
-/// On the best lanes of this machine, even if those are the portable ones.
+/// On the best lanes of this machine that have curves, even if those are the portable ones.
 fn config() -> Config {
+    let backend = Backend::available()
+        .into_iter()
+        .find(|backend| backend.has_curves());
     Config {
-        backend: BackendChoice::Named(Backend::available()[0]),
+        backend: BackendChoice::Named(backend.unwrap()),
         slots: 2,
         lone: Lone::Lanes,
         check_every: 1,
@@ -540,6 +543,40 @@ fn without_lanes_there_are_no_pairs_either() {
         engine.keypair(KeyKind::X25519),
         Err(Declined::NoBackend)
     ));
+}
+
+#[test]
+fn lanes_without_curves_leave_them_to_stock_even_if_forced() {
+    let Some(backend) = Backend::available()
+        .into_iter()
+        .find(|backend| !backend.has_curves())
+    else {
+        println!("skipped: all lanes of this CPU have curves");
+        return;
+    };
+    let engine = Engine::new(Config {
+        backend: BackendChoice::Named(backend),
+        ..config()
+    });
+    for kind in KeyKind::ALL {
+        let request = || Request::Keypair(kind);
+        assert!(matches!(engine.run(request()), Err(Declined::NoKernel)));
+        let answers = engine.execute(vec![request(), request()]);
+        for answer in &answers {
+            assert!(matches!(answer, Err(Declined::NoKernel)), "{answer:?}");
+        }
+        assert_eq!(answers.len(), 2);
+        assert!(engine.pooled_keypair(kind).is_none());
+    }
+    for shape in Shape::ALL {
+        let reason = (!shape.is_rsa()).then_some(Fallback::NoKernel);
+        assert_eq!(engine.declines_all(shape), reason, "{shape:?}");
+    }
+    let counters = engine.metrics();
+    let declined = 3 * KeyKind::ALL.len() as u64;
+    assert_eq!(counters.fallbacks_for(Fallback::NoKernel), declined);
+    assert_eq!(counters.fallbacks(), declined);
+    assert_eq!(counters.passes, 0);
 }
 
 #[test]

@@ -82,6 +82,10 @@ fn a_fault_in_a_curves_signature_never_gets_out() {
         (&ed25519, Point::Exponent),
     ];
     for backend in Backend::available() {
+        if !backend.has_curves() {
+            println!("skipped: the {} lanes have no curves", backend.name());
+            continue;
+        }
         let engine = Engine::new(Config {
             backend: BackendChoice::Named(backend),
             check_every: 1,

@@ -181,6 +181,42 @@ fn blinding_lasts_beyond_a_pairs_life_and_other_engines() {
 }
 
 #[test]
+fn lanes_that_are_slower_than_stock_decline_everything_and_count_it() {
+    let Some(backend) = Backend::from_name("avx2") else {
+        eprintln!("skipped: this CPU has no AVX2");
+        return;
+    };
+    let engine = |lone| {
+        Engine::new(Config {
+            backend: BackendChoice::Named(backend),
+            lone,
+            ..Config::default()
+        })
+    };
+    let key = Arc::new(keys::rsa(2048));
+    for lone in [Lone::Auto, Lone::Stock] {
+        let engine = engine(lone);
+        let bell = Box::new(Bell(Arc::default()));
+        assert_eq!(engine.declines_all(key.shape()), Some(Fallback::SlowLanes));
+        assert!(matches!(
+            engine.run(request(&key, 0)),
+            Err(Declined::SlowLanes)
+        ));
+        assert!(matches!(
+            engine.submit(request(&key, 0), bell),
+            Err(Declined::SlowLanes)
+        ));
+        assert_eq!(engine.metrics().fallbacks_for(Fallback::SlowLanes), 2);
+    }
+
+    let forced = engine(Lone::Lanes);
+    assert_eq!(forced.declines_all(key.shape()), None);
+    let signed = bytes(forced.run(request(&key, 3)).unwrap());
+    assert_eq!(signed, expected(&key, 4)[3]);
+    assert_eq!(forced.metrics().fallbacks(), 0);
+}
+
+#[test]
 fn without_lanes_everything_is_declined_and_counted() {
     let engine = Engine::new(Config {
         backend: BackendChoice::None,

@@ -3,6 +3,8 @@
 use core::fmt;
 
 #[cfg(target_arch = "x86_64")]
+use crate::simd::avx2::Avx2;
+#[cfg(target_arch = "x86_64")]
 use crate::simd::avx512ifma::Avx512Ifma;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::avx512ifma256::Avx512Ifma256;
@@ -27,6 +29,9 @@ pub(crate) enum Kind {
         wide: Avx512Ifma,
         narrow: Avx512Ifma256,
     },
+    /// Four lanes of 26-bit limbs; RSA only.
+    #[cfg(target_arch = "x86_64")]
+    Avx2(Avx2),
     /// Eight lanes in plain Rust.
     Portable(Portable<8>),
 }
@@ -42,6 +47,10 @@ impl Backend {
         if let (Some(wide), Some(narrow)) = (Avx512Ifma::detect(), Avx512Ifma256::detect()) {
             backends.push(Backend(Kind::Avx512Ifma { wide, narrow }));
             backends.push(Backend(Kind::Avx512Ifma256 { wide, narrow }));
+        }
+        #[cfg(target_arch = "x86_64")]
+        if let Some(lanes) = Avx2::detect() {
+            backends.push(Backend(Kind::Avx2(lanes)));
         }
         backends.push(Backend::PORTABLE);
         backends
@@ -62,7 +71,7 @@ impl Backend {
     }
 
     /// All names that [`from_name`](Self::from_name) knows, on whatever CPU.
-    pub const NAMES: [&str; 3] = ["avx512ifma", "avx512ifma256", "portable"];
+    pub const NAMES: [&str; 4] = ["avx512ifma", "avx512ifma256", "avx2", "portable"];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -71,15 +80,32 @@ impl Backend {
             Kind::Avx512Ifma { .. } => "avx512ifma",
             #[cfg(target_arch = "x86_64")]
             Kind::Avx512Ifma256 { .. } => "avx512ifma256",
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2(_) => "avx2",
             Kind::Portable(_) => "portable",
         }
+    }
+
+    /// Whether these are AVX2 lanes, which have no multiply for long limbs.
+    pub fn is_avx2(self) -> bool {
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Kind::Avx2(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether there are kernels of the curves on these lanes. Where there are none, the functions of the curves
+    /// work one request at a time, without vectors.
+    pub fn has_curves(self) -> bool {
+        !self.is_avx2()
     }
 
     /// Lanes of a full pass. An RSA request takes two.
     pub fn lanes(self) -> usize {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512Ifma256 { .. } => 4,
+            Kind::Avx512Ifma256 { .. } | Kind::Avx2(_) => 4,
             _ => 8,
         }
     }
@@ -112,8 +138,9 @@ macro_rules! dispatch {
             $crate::backend::Kind::Avx512Ifma { wide, .. } => $function(wide, $jobs),
             #[cfg(target_arch = "x86_64")]
             $crate::backend::Kind::Avx512Ifma256 { narrow, .. } => $function(narrow, $jobs),
-            // Without vectors, lanes side by side gain nothing and make the code eight times as long.
-            $crate::backend::Kind::Portable(_) => {
+            // AVX2 lanes have no curves. Without vectors, lanes side by side gain nothing and make the code
+            // eight times as long.
+            _ => {
                 $function($crate::simd::portable::Portable::<1>, $jobs)
             }
         }

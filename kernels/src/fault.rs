@@ -42,7 +42,7 @@ mod armed {
         pub half: usize,
         /// Which limb, modulo their number.
         pub limb: usize,
-        /// Which bit of 52.
+        /// Which bit, modulo those of a limb.
         pub bit: u32,
     }
 
@@ -103,6 +103,7 @@ mod armed {
         point: Point,
         words: &mut [u64],
         lanes: usize,
+        limb_bits: u32,
         lane: fn(&Fault) -> Option<usize>,
     ) {
         let Some(fault) = current().filter(|fault| fault.point == point) else {
@@ -112,7 +113,7 @@ mod armed {
             return;
         };
         let limb = fault.limb % (words.len() / lanes);
-        words[limb * lanes + lane] ^= 1 << (fault.bit % 52);
+        words[limb * lanes + lane] ^= 1 << (fault.bit % limb_bits);
     }
 
     /// Swaps the armed lane with the next, if that is the fault.
@@ -144,7 +145,14 @@ mod unarmed {
     pub(crate) fn half_lane() {}
 
     #[inline(always)]
-    pub(crate) fn touch(_point: Point, _words: &mut [u64], _lanes: usize, _lane: fn()) {}
+    pub(crate) fn touch(
+        _point: Point,
+        _words: &mut [u64],
+        _lanes: usize,
+        _limb_bits: u32,
+        _lane: fn(),
+    ) {
+    }
 
     #[inline(always)]
     pub(crate) fn swap_lanes(_words: &mut [u64], _lanes: usize) {}

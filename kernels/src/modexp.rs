@@ -9,7 +9,7 @@ use crate::simd::{Simd, words_mut};
 pub(crate) struct Power<'a, S: Simd, const N: usize> {
     /// The moduli.
     pub(crate) n: &'a mut [S::Limb; N],
-    /// −1/n mod 2^52.
+    /// −1/n mod 2^LIMB_BITS.
     pub(crate) k0: &'a mut S::Limb,
     /// R mod n.
     pub(crate) one: &'a mut [S::Limb; N],
@@ -27,16 +27,13 @@ pub(crate) struct Power<'a, S: Simd, const N: usize> {
     table: &'a mut [S::Limb],
 }
 
-/// The window that suits a half of `limbs` limbs best; by measurement, see docs/measurements.
-pub(crate) const fn window(limbs: usize) -> usize {
-    match limbs {
-        10 => 4,
-        _ => 5,
-    }
+/// The window that suits a half of about `bits` bits best; by measurement, see docs/measurements.
+pub(crate) const fn window(bits: usize) -> usize {
+    if bits < 1024 { 4 } else { 5 }
 }
 
 impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
-    const WINDOW: usize = window(N);
+    pub(crate) const WINDOW: usize = window(N * S::LIMB_BITS as usize);
     const ENTRIES: usize = 1 << Self::WINDOW;
 
     /// Memory from `arena`.
@@ -71,6 +68,7 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
                     Point::Accumulator,
                     words_mut(self.power),
                     S::LANES,
+                    S::LIMB_BITS,
                     fault::half_lane,
                 );
             }
@@ -91,9 +89,7 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
         self.put(1, false);
         for e in 2..Self::ENTRIES {
             if e % 2 == 0 {
-                for (i, limb) in self.spare.iter_mut().enumerate() {
-                    *limb = self.table[Self::place(e / 2, i)];
-                }
+                take_entry::<S>(self.spare, self.table, e / 2);
                 square(s, self.power, self.doubled, self.spare, self.n, self.k0);
             } else {
                 multiply(s, self.spare, self.power, self.base, self.n, self.k0);
@@ -103,17 +99,10 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
         }
     }
 
-    /// Where limb `i` of power `e` is in the table.
-    fn place(e: usize, i: usize) -> usize {
-        2 * (e / 2 * N + i) + e % 2
-    }
-
     /// Table entry `e` from `power`, or from `one`.
     fn put(&mut self, e: usize, one: bool) {
         let from: &[S::Limb; N] = if one { self.one } else { self.power };
-        for (i, limb) in from.iter().enumerate() {
-            self.table[Self::place(e, i)] = *limb;
-        }
+        put_entry::<S>(self.table, e, from);
     }
 
     /// entry = the table entry that each lane's digit `digit` names.
@@ -169,6 +158,31 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
     }
 }
 
+/// Where the first limb of power `e` is in a table of powers of `count` limbs; the others are in every second place.
+fn place(e: usize, count: usize) -> usize {
+    2 * (e / 2 * count) + e % 2
+}
+
+/// Writes power `e` to the table: one body for all lengths.
+#[inline(never)]
+fn put_entry<S: Simd>(table: &mut [S::Limb], e: usize, from: &[S::Limb]) {
+    let mut at = place(e, from.len());
+    for limb in from {
+        table[at] = *limb;
+        at += 2;
+    }
+}
+
+/// Reads power `e` of the table, which is no secret: one body for all lengths.
+#[inline(never)]
+fn take_entry<S: Simd>(to: &mut [S::Limb], table: &[S::Limb], e: usize) {
+    let mut at = place(e, to.len());
+    for limb in to {
+        *limb = table[at];
+        at += 2;
+    }
+}
+
 /// The digit `digit` of every lane's exponent.
 #[inline(always)]
 fn digits<S: Simd>(s: S, exponent: &[S::Limb], window: usize, digit: usize) -> S::Limb {
@@ -197,7 +211,7 @@ struct Choice<'a, S: Simd, const N: usize> {
 }
 
 impl<'a, S: Simd, const N: usize> Choice<'a, S, N> {
-    const WINDOW: usize = window(N);
+    const WINDOW: usize = window(N * S::LIMB_BITS as usize);
     /// A piece is done beside a block of a squaring.
     const PIECES: usize = (N / BLOCK) << (Self::WINDOW - 1);
     /// The squarings of a window that have pieces done beside them; the others run without. By

@@ -1,7 +1,8 @@
 //! Almost-Montgomery arithmetic in every lane.
 //!
 //! Numbers have `N` limbs of 52 bits and R = 2^(52·N). Each lane has its own odd modulus n and
-//! k0 = −1/n mod 2^52.
+//! k0 = −1/n mod 2^52. Lanes whose products are not split ([`Simd::SPLIT`]) have twice as many limbs of 26
+//! bits, and so the same R; what differs there is under *Whole products*.
 //!
 //! # Bounds
 //!
@@ -39,6 +40,15 @@
 //!   carries ⌈sum/2^52⌉; with this start that is a mere shift, and the lowest product of each row of m·n
 //!   need not be computed. m itself corrects for it: −(sum+1)/n = sum'·k0 + k0.
 //!
+//! # Whole products
+//!
+//! Without a multiply that splits products, a whole one goes into its lower column: 2·N products below
+//! 2^52. Such a multiply reads 32 bits, so limbs are masked when a column retires rather than left loose. A
+//! column that vanishes needs all of its product with m, since its carry is more than a rounded quotient; so
+//! columns start at zero. And 2a needs no carries, as its limbs of 27 bits may be factors.
+//!
+//! # Squares
+//!
 //! A square needs each mixed product twice. Rows are multiplied by 2a, carried from limb to limb once
 //! before the start; see [`Square`].
 //!
@@ -46,6 +56,9 @@
 //! using advanced vector instructions architectures" (2012) for the almost-Montgomery form; B. Buhrow,
 //! B. Gilbert, C. Haider, "Parallel modular multiplication using 512-bit advanced vector instructions"
 //! (2021) for scanning products in blocks. The order inside of the blocks is ours.
+
+#[cfg(test)]
+mod tests;
 
 use crate::simd::{Simd, opaque};
 
@@ -80,8 +93,11 @@ pub(crate) const fn check_slack(limbs: usize, modulus_bits: usize) {
 }
 
 /// No column overflows 64 bits, and numbers are made of whole blocks.
-const fn check_columns(limbs: usize) {
-    assert!(4 * limbs + 2 < 1 << 9);
+const fn check_columns<S: Simd>(limbs: usize) {
+    // Products or halves of them, each below 2^52.
+    let terms = if S::SPLIT { 4 * limbs } else { 2 * limbs };
+    assert!(terms + 2 < 1 << 9);
+    assert!(S::LIMB_BITS <= if S::SPLIT { 52 } else { 26 });
     assert!(limbs > 0 && limbs.is_multiple_of(BLOCK));
 }
 
@@ -103,6 +119,15 @@ pub(crate) trait Work<S: Simd> {
 
     /// Comes after row `row` of a block.
     fn row(&mut self, s: S, row: usize);
+
+    /// Both, for a block that is done elsewhere.
+    #[inline(always)]
+    fn block(&mut self, s: S) {
+        self.begin(s);
+        for row in 0..BLOCK {
+            self.row(s, row);
+        }
+    }
 }
 
 /// Nothing to do.
@@ -143,6 +168,23 @@ impl<S: Simd> Window<S> {
     /// Adds the product of two blocks.
     #[inline(always)]
     fn add_product(&mut self, s: S, x: &Block<S>, y: &Block<S>, work: &mut impl Work<S>) {
+        if S::SHARES_BLOCKS {
+            self.add_product_shared(s, x, y);
+            return work.block(s);
+        }
+        self.add_product_here(s, x, y, work);
+    }
+
+    #[inline(never)]
+    fn add_product_shared(&mut self, s: S, x: &Block<S>, y: &Block<S>) {
+        s.enter(
+            #[inline(always)]
+            || self.add_product_here(s, x, y, &mut Idle),
+        );
+    }
+
+    #[inline(always)]
+    fn add_product_here(&mut self, s: S, x: &Block<S>, y: &Block<S>, work: &mut impl Work<S>) {
         work.begin(s);
         let (x, y) = (opaque(x), *opaque(y));
         each!(S, row => {
@@ -174,6 +216,10 @@ impl<S: Simd> Window<S> {
         result: &mut Block<S>,
         work: &mut impl Work<S>,
     ) {
+        if S::SHARES_BLOCKS {
+            self.add_product(s, x, y, work);
+            return self.retire(s, result);
+        }
         work.begin(s);
         let (x, y) = (opaque(x), *opaque(y));
         each!(S, row => {
@@ -187,12 +233,32 @@ impl<S: Simd> Window<S> {
     /// Adds the square of the block `a`; `doubled` is 2a as in [`Square`].
     #[inline(always)]
     fn add_square(&mut self, s: S, a: &Block<S>, doubled: &Block<S>, work: &mut impl Work<S>) {
+        if S::SHARES_BLOCKS {
+            self.add_square_shared(s, a, doubled);
+            return work.block(s);
+        }
+        self.add_square_here(s, a, doubled, work);
+    }
+
+    #[inline(never)]
+    fn add_square_shared(&mut self, s: S, a: &Block<S>, doubled: &Block<S>) {
+        s.enter(
+            #[inline(always)]
+            || self.add_square_here(s, a, doubled, &mut Idle),
+        );
+    }
+
+    #[inline(always)]
+    fn add_square_here(&mut self, s: S, a: &Block<S>, doubled: &Block<S>, work: &mut impl Work<S>) {
         work.begin(s);
         let (a, doubled) = (opaque(a), *opaque(doubled));
         each!(S, row => {
             self.add_square_row(s, row, a, &doubled);
             work.row(s, row);
         });
+        if !S::SPLIT {
+            return;
+        }
         // The next block's 2a holds the bit that the last limb carries, and meets that limb there.
         let last = a[BLOCK - 1];
         let carries = s.any_bit(last, s.splat(1 << (S::LIMB_BITS - 1)));
@@ -238,6 +304,30 @@ impl<S: Simd> Window<S> {
         m: &mut Block<S>,
         work: &mut impl Work<S>,
     ) {
+        if S::SHARES_BLOCKS {
+            self.reduce_shared(s, n, k0, m);
+            return work.block(s);
+        }
+        self.reduce_here(s, n, k0, m, work);
+    }
+
+    #[inline(never)]
+    fn reduce_shared(&mut self, s: S, n: &Block<S>, k0: &S::Limb, m: &mut Block<S>) {
+        s.enter(
+            #[inline(always)]
+            || self.reduce_here(s, n, k0, m, &mut Idle),
+        );
+    }
+
+    #[inline(always)]
+    fn reduce_here(
+        &mut self,
+        s: S,
+        n: &Block<S>,
+        k0: &S::Limb,
+        m: &mut Block<S>,
+        work: &mut impl Work<S>,
+    ) {
         work.begin(s);
         let n = *opaque(n);
         m[0] = self.next_m(s, 0, k0);
@@ -255,7 +345,11 @@ impl<S: Simd> Window<S> {
     #[inline(always)]
     fn next_m(&self, s: S, column: usize, k0: &S::Limb) -> S::Limb {
         let k0 = *opaque(k0);
-        s.mul_lo(k0, self.sums[column], k0)
+        if S::SPLIT {
+            s.mul_lo(k0, self.sums[column], k0)
+        } else {
+            s.factor(s.mul_lo(s.zero(), self.sums[column], k0))
+        }
     }
 
     /// Adds m·n, where m is limb `row` of its block, and carries. Returns the next limb of m, if the block
@@ -269,8 +363,11 @@ impl<S: Simd> Window<S> {
         n: &Block<S>,
         k0: &S::Limb,
     ) -> Option<S::Limb> {
-        let carry = s.carry(self.sums[row]);
-        let carry = s.mul_hi(carry, n[0], m);
+        let carry = if S::SPLIT {
+            s.mul_hi(s.carry(self.sums[row]), n[0], m)
+        } else {
+            s.carry(s.mul_lo(self.sums[row], n[0], m))
+        };
         self.low(s, row + 1, n[1], m);
         self.sums[row + 1] = s.add(self.sums[row + 1], carry);
         let next = (row + 1 < BLOCK).then(
@@ -295,7 +392,7 @@ impl<S: Simd> Window<S> {
     fn retire_column(&mut self, s: S, column: usize) -> S::Limb {
         let sum = self.sums[column];
         self.sums[column + 1] = s.add(self.sums[column + 1], s.carry(sum));
-        sum
+        s.factor(sum)
     }
 
     /// The limbs of the lower columns, which are complete; carries into the upper ones.
@@ -359,6 +456,12 @@ impl<S: Simd> Factors<S> for Square<'_, S> {
         let two = s.splat(2);
         let a = opaque(&self.a[k]);
         let doubled = &mut self.doubled[k];
+        if !S::SPLIT {
+            each!(S, j => {
+                doubled[j] = s.add(a[j], a[j]);
+            });
+            return;
+        }
         let below = if k == 0 {
             s.zero()
         } else {
@@ -391,12 +494,6 @@ struct Reduction<'a, S: Simd, F> {
 }
 
 impl<S: Simd, F: Factors<S>> Reduction<'_, S, F> {
-    /// Where column of blocks `k` starts.
-    #[inline(always)]
-    fn start(s: S, count: usize, k: usize) -> S::Limb {
-        s.splat(if k < count { S::LIMB_MASK } else { 0 })
-    }
-
     /// Column `k` < `count`.
     #[inline(always)]
     fn lower(&mut self, s: S, count: usize, k: usize, work: &mut impl Work<S>) {
@@ -408,7 +505,7 @@ impl<S: Simd, F: Factors<S>> Reduction<'_, S, F> {
         self.factors.add(s, &mut self.window, count, k, work);
         self.window
             .reduce(s, &self.n[0], self.k0, &mut self.out[k], work);
-        self.window.advance(Self::start(s, count, k + 2));
+        self.window.advance(start(s, count, k + 2));
     }
 
     /// Column `k` ≥ `count`.
@@ -456,6 +553,16 @@ const fn written_out<S: Simd>(limbs: usize) -> bool {
     limbs <= 2 * BLOCK && !S::SHORT_CODE
 }
 
+/// Where column of blocks `k` of `count` starts.
+#[inline(always)]
+fn start<S: Simd>(s: S, count: usize, k: usize) -> S::Limb {
+    s.splat(if S::SPLIT && k < count {
+        S::LIMB_MASK
+    } else {
+        0
+    })
+}
+
 #[inline(always)]
 fn reduce<S: Simd>(
     s: S,
@@ -466,17 +573,17 @@ fn reduce<S: Simd>(
     written_out: bool,
     work: &mut impl Work<S>,
 ) {
+    let (out, n) = (blocks_mut::<S>(out), blocks::<S>(n));
+    let count = out.len();
     let mut window = Window {
-        sums: [s.splat(S::LIMB_MASK); 2 * BLOCK],
+        sums: [start(s, count, 0); 2 * BLOCK],
     };
-    if out.len() == BLOCK {
-        window.sums[BLOCK..].fill(s.zero());
-    }
+    window.sums[BLOCK..].fill(start(s, count, 1));
     Reduction {
         factors,
-        n: blocks::<S>(n),
+        n,
         k0,
-        out: blocks_mut::<S>(out),
+        out,
         window,
     }
     .run(s, written_out, work);
@@ -495,7 +602,7 @@ pub(crate) fn multiply<S: Simd, const N: usize>(
     n: &[S::Limb; N],
     k0: &S::Limb,
 ) {
-    const { check_columns(N) };
+    const { check_columns::<S>(N) };
     if const { !written_out::<S>(N) } {
         return multiply_long(s, out, a, b, n, k0);
     }
@@ -550,7 +657,7 @@ pub(crate) fn square<S: Simd, const N: usize>(
     n: &[S::Limb; N],
     k0: &S::Limb,
 ) {
-    const { check_columns(N) };
+    const { check_columns::<S>(N) };
     if const { !written_out::<S>(N) } {
         return square_long(s, out, doubled, a, n, k0);
     }
@@ -587,7 +694,7 @@ pub(crate) fn square_with<S: Simd, const N: usize>(
     k0: &S::Limb,
     work: &mut impl Work<S>,
 ) {
-    const { check_columns(N) };
+    const { check_columns::<S>(N) };
     square_slices(
         s,
         out,
@@ -631,7 +738,7 @@ pub(crate) fn multiply_add<S: Simd, const N: usize>(
     b: &[S::Limb; N],
     c: &[S::Limb; N],
 ) {
-    const { check_columns(N) };
+    const { check_columns::<S>(N) };
     assert!(out.len() == 2 * N);
     let count = N / BLOCK;
     let (a, b, c) = (blocks::<S>(a), blocks::<S>(b), blocks::<S>(c));
@@ -652,7 +759,7 @@ pub(crate) fn multiply_add<S: Simd, const N: usize>(
     tidy(s, out);
 }
 
-/// Clears bits 52 and up of every limb: see *Loose limbs* in the module documentation.
+/// Clears the bits above the radix in every limb: see *Loose limbs* in the module documentation.
 #[inline(always)]
 pub(crate) fn tidy<S: Simd>(s: S, limbs: &mut [S::Limb]) {
     for limb in limbs {
@@ -660,7 +767,7 @@ pub(crate) fn tidy<S: Simd>(s: S, limbs: &mut [S::Limb]) {
     }
 }
 
-/// Propagates carries so that all limbs are below 2^52. The value must fit.
+/// Propagates carries so that all limbs are below the radix. The value must fit.
 #[inline(always)]
 pub(crate) fn normalise<S: Simd>(s: S, limbs: &mut [S::Limb]) {
     let mut carry = s.zero();
@@ -671,7 +778,7 @@ pub(crate) fn normalise<S: Simd>(s: S, limbs: &mut [S::Limb]) {
     }
 }
 
-/// out = a + 2·n − b, limbs below 2^52. The value must not be negative and must fit.
+/// out = a + 2·n − b, limbs below the radix. The value must not be negative and must fit.
 #[inline(always)]
 pub(crate) fn subtract_mod<S: Simd, const N: usize>(
     s: S,
@@ -692,7 +799,7 @@ pub(crate) fn subtract_mod<S: Simd, const N: usize>(
     }
 }
 
-/// a ← a mod n for a < 2n, limbs below 2^52. `difference` is working memory.
+/// a ← a mod n for a < 2n, limbs below the radix. `difference` is working memory.
 #[inline(always)]
 pub(crate) fn canonical<S: Simd, const N: usize>(
     s: S,

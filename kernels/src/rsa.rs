@@ -79,7 +79,17 @@ impl Size {
 }
 
 /// Calls a function with const limb counts of a half and of the modulus, chosen by size.
+///
+/// `26:` before the size counts limbs of 26 bits.
 macro_rules! for_size {
+    (26: $size:expr, $function:ident::<$($kind:ty),*>($($argument:expr),* $(,)?)) => {
+        match $size {
+            $crate::rsa::Size::Rsa1024 => $function::<$($kind,)* 20, 40>($($argument),*),
+            $crate::rsa::Size::Rsa2048 => $function::<$($kind,)* 40, 80>($($argument),*),
+            $crate::rsa::Size::Rsa3072 => $function::<$($kind,)* 60, 120>($($argument),*),
+            $crate::rsa::Size::Rsa4096 => $function::<$($kind,)* 80, 160>($($argument),*),
+        }
+    };
     ($size:expr, $function:ident($($argument:expr),* $(,)?)) => {
         $crate::rsa::for_size!($size, $function::<>($($argument),*))
     };

@@ -294,6 +294,8 @@ mod tests {
                 Kind::Avx512Ifma { wide, .. } => check(wide),
                 #[cfg(target_arch = "x86_64")]
                 Kind::Avx512Ifma256 { narrow, .. } => check(narrow),
+                #[cfg(target_arch = "x86_64")]
+                Kind::Avx2(lanes) => check(lanes),
                 Kind::Portable(_) => {}
             }
         }

@@ -17,6 +17,8 @@
 //! of what it has captured (`let out = out;` for an `&mut`) is called directly.
 
 #[cfg(target_arch = "x86_64")]
+pub(crate) mod avx2;
+#[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512ifma;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512ifma256;
@@ -45,11 +47,17 @@ pub(crate) trait Simd: Copy + 'static {
     const LANES: usize;
     /// The radix is 2^`LIMB_BITS`.
     const LIMB_BITS: u32 = 52;
+    /// Whether a product is split into halves, one for each of two columns. Where it is not, a multiply
+    /// reads the low 32 bits of its factors, so that they must have no bits above their radix.
+    const SPLIT: bool = true;
     /// Whether an operation is about one instruction, so that writing out long formulas in place pays.
     const INLINE: bool = true;
     /// Whether code for long numbers is to be short rather than as fast as can be: for lanes that are not
     /// the main ones of a machine.
     const SHORT_CODE: bool = true;
+    /// Whether blocks of products are functions of their own, shared by all that multiplies: for lanes with
+    /// too few registers for a block's sums, which are in memory one way or the other.
+    const SHARES_BLOCKS: bool = false;
     /// A limb with all its bits set.
     const LIMB_MASK: u64 = (1 << Self::LIMB_BITS) - 1;
 
@@ -58,9 +66,11 @@ pub(crate) trait Simd: Copy + 'static {
 
     /// `value` in every lane.
     fn splat(self, value: u64) -> Self::Limb;
-    /// `acc + (a·b mod 2^52)`, where only the low 52 bits of `a` and `b` are read.
+    /// `acc + (a·b mod 2^LIMB_BITS)`, where only the low `LIMB_BITS` bits of `a` and `b` are read; not
+    /// [`SPLIT`](Self::SPLIT): `acc + a·b`, where only the low 32 bits are.
     fn mul_lo(self, acc: Self::Limb, a: Self::Limb, b: Self::Limb) -> Self::Limb;
-    /// `acc + ⌊a·b / 2^52⌋`, where only the low 52 bits of `a` and `b` are read.
+    /// `acc + ⌊a·b / 2^LIMB_BITS⌋`, where only the low `LIMB_BITS` bits of `a` and `b` are read; not
+    /// [`SPLIT`](Self::SPLIT): `acc`.
     fn mul_hi(self, acc: Self::Limb, a: Self::Limb, b: Self::Limb) -> Self::Limb;
     /// `a + b mod 2^64`.
     fn add(self, a: Self::Limb, b: Self::Limb) -> Self::Limb;
@@ -74,15 +84,15 @@ pub(crate) trait Simd: Copy + 'static {
     fn or_xor(self, a: Self::Limb, b: Self::Limb, c: Self::Limb) -> Self::Limb;
     /// `⌊a / 2⌋`, unsigned.
     fn halve(self, a: Self::Limb) -> Self::Limb;
-    /// `⌊a / 2^BITS⌋`, unsigned; `BITS` is below 64.
-    fn shift_right<const BITS: u32>(self, a: Self::Limb) -> Self::Limb;
-    /// The bits of `a` moved down by `BITS`, in a circle.
-    fn rotate_right<const BITS: i32>(self, a: Self::Limb) -> Self::Limb;
+    /// `⌊a / 2^COUNT⌋`, unsigned; `COUNT` is below 64.
+    fn shift_right<const COUNT: u32>(self, a: Self::Limb) -> Self::Limb;
+    /// The bits of `a` moved down by `COUNT`, in a circle.
+    fn rotate_right<const COUNT: i32>(self, a: Self::Limb) -> Self::Limb;
     /// Bit by bit, bit 4·a + 2·b + c of `TABLE`.
     fn ternary<const TABLE: i32>(self, a: Self::Limb, b: Self::Limb, c: Self::Limb) -> Self::Limb;
     /// `⌊a / 2^count⌋`, unsigned, for `count` < 64.
     fn shift_right_by(self, a: Self::Limb, count: u32) -> Self::Limb;
-    /// `⌊a / 2^52⌋`, unsigned.
+    /// `⌊a / 2^LIMB_BITS⌋`, unsigned.
     fn carry(self, a: Self::Limb) -> Self::Limb;
 
     /// Lanes in which a bit of `bits` is set in `a`.
@@ -112,10 +122,16 @@ pub(crate) trait Simd: Copy + 'static {
         let _ = sums;
     }
 
-    /// The low 52 bits.
+    /// The low `LIMB_BITS` bits.
     #[inline(always)]
     fn low_bits(self, a: Self::Limb) -> Self::Limb {
         self.and(a, self.splat(Self::LIMB_MASK))
+    }
+
+    /// What a multiply reads as the low `LIMB_BITS` bits: `a` itself, or else those bits.
+    #[inline(always)]
+    fn factor(self, a: Self::Limb) -> Self::Limb {
+        if Self::SPLIT { a } else { self.low_bits(a) }
     }
 
     /// All-zero limb vector. Needs no instruction set, so it may stand outside of `enter`.

@@ -83,14 +83,17 @@ fn strike(backend: Backend, size: Size, fill: usize) {
     }
 }
 
-/// The request in the lane after that of `request`, counted as `private_batch` fills its lanes.
+/// The request in the lane after that of `request`, counted as `private_batch` fills its lanes; none of
+/// the batch if that lane is idle.
 fn next_lane(backend: Backend, request: usize, fill: usize) -> usize {
-    let lanes = if fill <= 2 {
-        backend.lanes().min(4)
-    } else {
-        backend.lanes()
+    let (at_once, lanes) = match backend.name() {
+        "avx512ifma256" => (2, 8),
+        "avx512ifma" if fill <= 2 => (2, 8),
+        _ => (backend.lanes(), backend.lanes()),
     };
-    request / lanes * lanes + (request % lanes + 1) % lanes
+    let first = request / at_once * at_once;
+    let next = first + (request - first + 1) % lanes;
+    if next < first + at_once { next } else { fill }
 }
 
 #[test]

@@ -78,6 +78,11 @@ impl State {
             if process::engine().backend().is_none() {
                 return Err(Fallback::NoBackend);
             }
+            let declined = RsaKey::shape_of(&components.borrow())
+                .and_then(|shape| process::engine().declines_all(shape));
+            if let Some(reason) = declined {
+                return Err(reason);
+            }
             let key = RsaKey::new(&components.borrow()).map_err(Fallback::from)?;
             // SAFETY: `rsa` is valid key data of this type.
             let twin = unsafe { Twin::of(rsa, functions) }.ok_or(Fallback::Internal)?;

@@ -12,18 +12,67 @@ use std::process::Command;
 use crate::command::{Failure, Outcome, quietly};
 
 /// Lanes that the lint looks for.
-const LANES: &[&str] = &["Avx512Ifma", "Avx512Ifma256"];
+const LANES: &[Lanes] = &[
+    Lanes {
+        name: "Avx512Ifma",
+        multiply: "vpmadd52",
+        entries: ENTRIES,
+        written_out: true,
+        curves: true,
+        spills: None,
+    },
+    Lanes {
+        name: "Avx512Ifma256",
+        multiply: "vpmadd52",
+        entries: ENTRIES,
+        written_out: false,
+        curves: true,
+        spills: None,
+    },
+    // Sixteen registers hold half a block's sums: the others live on the stack.
+    Lanes {
+        name: "Avx2",
+        multiply: "vpmuludq",
+        entries: BLOCKS,
+        written_out: false,
+        curves: false,
+        spills: Some(1.0),
+    },
+];
 
-/// Functions of RSA that every module must have, `#` for the lanes.
+/// What distinguishes lanes.
+struct Lanes {
+    name: &'static str,
+    /// The start of the name of their multiply instruction.
+    multiply: &'static str,
+    /// Functions of RSA that must be there, `#` for the lanes.
+    entries: &'static [&'static str],
+    /// Whether they have the functions of [`WRITTEN_OUT`],
+    written_out: bool,
+    /// and those of [`CURVES`].
+    curves: bool,
+    /// Stack accesses of whole vectors for each multiply that any multiply loop may hold, where those of
+    /// [`STACK_ACCESSES`] cannot be met.
+    spills: Option<f64>,
+}
+
+/// The functions of lanes that multiply in place.
 const ENTRIES: &[&str] = &["multiply_long<#>", "square_long<#>"];
 
-/// More of them: the lengths that are written out on the main lanes.
+/// The functions of lanes whose blocks are functions of their own.
+const BLOCKS: &[&str] = &[
+    "<Window<#>>::add_product_shared",
+    "<Window<#>>::add_square_shared",
+    "<Window<#>>::reduce_shared",
+];
+
+/// More functions that must be there: the lengths that are written out on the main lanes.
 const WRITTEN_OUT: &[&str] = &[
-    "multiply<Avx512Ifma, 10>",
-    "multiply<Avx512Ifma, 20>",
-    "square<Avx512Ifma, 10>",
-    "square<Avx512Ifma, 20>",
-    "<Power<Avx512Ifma, 20>>::square_while_choosing",
+    "multiply<#, 10>",
+    "multiply<#, 20>",
+    "square<#, 10>",
+    "square<#, 20>",
+    "<Power<#, 20>>::square_while_choosing",
 ];
 
 /// Functions that a module with a curve in it must have: a part of the names of all functions of the curve, and
@@ -126,6 +175,31 @@ pub fn check(module: &Path) -> Outcome<String> {
     judge(&functions)
 }
 
+/// The functions that must be there, with their lanes.
+fn wanted(functions: &[Function]) -> impl Iterator<Item = (&'static Lanes, String)> + use<> {
+    let has = |part: &str| {
+        functions
+            .iter()
+            .any(|function| function.name.contains(part))
+    };
+    let of_curves: Vec<&str> = CURVES
+        .iter()
+        .filter(|(curve, _)| has(curve))
+        .flat_map(|(_, names)| *names)
+        .copied()
+        .collect();
+    LANES.iter().flat_map(move |lanes| {
+        let written_out: &[&str] = if lanes.written_out { WRITTEN_OUT } else { &[] };
+        let of_curves: &[&str] = if lanes.curves { &of_curves } else { &[] };
+        let names: Vec<String> = [lanes.entries, written_out, of_curves]
+            .concat()
+            .iter()
+            .map(|name| name.replace('#', lanes.name))
+            .collect();
+        names.into_iter().map(move |name| (lanes, name))
+    })
+}
+
 fn judge(functions: &[Function]) -> Outcome<String> {
     let mut report = String::new();
     let mut broken = Vec::new();
@@ -134,23 +208,11 @@ fn judge(functions: &[Function]) -> Outcome<String> {
             "no symbol contains {OURS}: was the module stripped?"
         ));
     }
-    let has = |part: &str| {
-        functions
-            .iter()
-            .any(|function| function.name.contains(part))
-    };
-    let of_curves = CURVES.iter().filter(|(curve, _)| has(curve));
-    let wanted = of_curves
-        .flat_map(|(_, names)| *names)
-        .chain(ENTRIES)
-        .chain(WRITTEN_OUT);
-    for name in wanted {
-        for lanes in LANES {
-            let wanted = name.replace('#', lanes);
-            let is_it = |f: &&Function| f.short_name().ends_with(&wanted) && f.multiplies() > 0;
-            if !functions.iter().any(|function| is_it(&function)) {
-                broken.push(format!("{wanted}: no such symbol with vpmadd52 in it"));
-            }
+    for (lanes, name) in wanted(functions) {
+        let is_it = |f: &&Function| f.short_name().ends_with(&name) && f.has(lanes.multiply);
+        if !functions.iter().any(|function| is_it(&function)) {
+            let multiply = lanes.multiply;
+            broken.push(format!("{name}: no such symbol with {multiply} in it"));
         }
     }
     let mut sizes = [0; CODE_SIZES.len()];
@@ -166,24 +228,30 @@ fn judge(functions: &[Function]) -> Outcome<String> {
             }
         }
         let multiplies = function.multiplies();
-        if multiplies > 0 || LANES.iter().any(|lanes| function.name.contains(lanes)) {
+        let lanes = LANES
+            .iter()
+            .rfind(|lanes| function.name.contains(lanes.name));
+        if multiplies > 0 || lanes.is_some() {
             sizes[function.family()] += function.size();
         }
         if multiplies == 0 {
             continue;
         }
         let spills = function.stack_accesses_in_multiply_loops();
-        let allowed = STACK_ACCESSES
-            .iter()
-            .find(|(end, _)| {
-                LANES
-                    .iter()
-                    .any(|lanes| name.ends_with(&end.replace('#', lanes)))
-            })
-            .map_or(0, |(_, allowed)| *allowed);
+        let allowed = match lanes.and_then(|lanes| lanes.spills) {
+            Some(share) => (share * multiplies as f64) as usize,
+            None => STACK_ACCESSES
+                .iter()
+                .find(|(end, _)| {
+                    LANES
+                        .iter()
+                        .any(|lanes| name.ends_with(&end.replace('#', lanes.name)))
+                })
+                .map_or(0, |(_, allowed)| *allowed),
+        };
         let _ = writeln!(
             report,
-            "lint-asm: {name}: {} bytes, {multiplies} vpmadd52, {spills} stack accesses in multiply loops, \
+            "lint-asm: {name}: {} bytes, {multiplies} multiplies, {spills} stack accesses in multiply loops, \
              {allowed} allowed",
             function.size(),
         );
@@ -266,6 +334,13 @@ impl Function {
             .unwrap_or(0)
     }
 
+    /// Whether it has an instruction with such a name.
+    fn has(&self, start: &str) -> bool {
+        self.instructions
+            .iter()
+            .any(|(mnemonic, _)| mnemonic.starts_with(start))
+    }
+
     fn multiplies(&self) -> usize {
         self.instructions
             .iter()
@@ -320,7 +395,9 @@ impl Function {
 }
 
 fn is_multiply(mnemonic: &str) -> bool {
-    mnemonic.starts_with("vpmadd52")
+    LANES
+        .iter()
+        .any(|lanes| mnemonic.starts_with(lanes.multiply))
 }
 
 /// Whether an instruction with these operands moves a whole vector to or from the stack.
@@ -401,11 +478,13 @@ mod tests {
     /// Every function that must be there, without a spill.
     fn good() -> String {
         let mut listing = String::new();
-        for entry in ENTRIES.iter().chain(WRITTEN_OUT) {
-            for lanes in LANES {
-                let name = format!("lockstep_kernels::{}", entry.replace('#', lanes));
-                listing += &SPILLING.replace("lockstep_kernels::multiply", &name);
-            }
+        for (lanes, name) in wanted(&[]) {
+            listing += &SPILLING
+                .replace(
+                    "lockstep_kernels::multiply",
+                    &format!("lockstep_kernels::{name}"),
+                )
+                .replace("vpmadd52luq", lanes.multiply);
         }
         listing.replace("[rsp]", "[rdi]")
     }
@@ -455,7 +534,7 @@ mod tests {
             "a spill"
         );
         assert!(
-            judge(&parse(&good().replacen("vpmadd52luq", "vpaddq", 1))).is_err(),
+            judge(&parse(&good().replacen("vpmadd52", "vpaddq", 1))).is_err(),
             "no multiply"
         );
         assert!(judge(&[]).is_err(), "no symbols");

@@ -50,7 +50,7 @@ impl Event {
         };
         event.check()?;
         let lone = event.engine.run(event.subject.request());
-        event.lone_is_stock = matches!(lone, Err(Declined::Lone(_)));
+        event.lone_is_stock = matches!(lone, Err(Declined::Lone(_) | Declined::SlowLanes));
         Ok(event)
     }
 
@@ -162,7 +162,7 @@ impl Event {
             Contestant::Lockstep { fill: 1 } => match self.engine.run(self.subject.request()) {
                 Ok(_) => Ok(1),
                 // The guard inside tells the engine that this thread is busy meanwhile.
-                Err(_lone @ Declined::Lone(_)) => stock().map(|()| 1),
+                Err(_guard @ (Declined::Lone(_) | Declined::SlowLanes)) => stock().map(|()| 1),
                 Err(declined) => Err(unexpected(&declined)),
             },
             Contestant::Lockstep { fill } => {

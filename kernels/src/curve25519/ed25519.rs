@@ -209,7 +209,13 @@ fn sign_in_lanes<S: Simd>(s: S, jobs: &mut [SignJob<'_>]) {
         base_points(s, &mut points, &nonces[..count]);
         for (v, x) in points.x[..count].iter_mut().enumerate() {
             fault::begin_chunk(VECTORS * S::LANES * turn + S::LANES * v);
-            fault::touch(Point::Accumulator, words_mut(x), S::LANES, fault::request);
+            fault::touch(
+                Point::Accumulator,
+                words_mut(x),
+                S::LANES,
+                52,
+                fault::request,
+            );
         }
         points.divide(s, group.len());
         for (v, jobs) in group.chunks_mut(S::LANES).enumerate() {
@@ -220,6 +226,7 @@ fn sign_in_lanes<S: Simd>(s: S, jobs: &mut [SignJob<'_>]) {
                 Point::Exponent,
                 words_mut(&mut nonces[v]),
                 S::LANES,
+                52,
                 fault::request,
             );
             let again = self::signatures(s, jobs, &points, v, &nonces[v]);

@@ -17,7 +17,9 @@ use super::{Blinding, PrivateKey, Signature, Size, Verified, for_size};
 use crate::arena::{Arena, Memory};
 use crate::backend::{Backend, Kind};
 use crate::fault::{self, Point};
-use crate::layout::{between_lanes, bytes_from_limbs, from_lane, limbs_from_bytes, to_lane};
+use crate::layout::{
+    between_lanes, bytes_from_lane, from_lane, lane_from_bytes, to_lane, words_to_lane,
+};
 use crate::modexp::Power;
 use crate::montgomery::{canonical, multiply, multiply_add, normalise, square, subtract_mod, tidy};
 use crate::simd::{Simd, words, words_mut};
@@ -126,6 +128,8 @@ pub fn private_batch(backend: Backend, scratch: &mut Scratch, jobs: &mut [Privat
         Kind::Avx512Ifma256 { wide, narrow } => {
             for_size!(size, batch::<_, _>(wide, narrow, 2, size, scratch, jobs));
         }
+        #[cfg(target_arch = "x86_64")]
+        Kind::Avx2(s) => for_size!(26: size, batch::<_, _>(s, s, BATCH, size, scratch, jobs)),
         Kind::Portable(s) => for_size!(size, batch::<_, _>(s, s, BATCH, size, scratch, jobs)),
     }
 }
@@ -140,6 +144,7 @@ fn batch<W: Simd, H: Simd, const N: usize, const M: usize>(
     scratch: &mut Scratch,
     jobs: &mut [PrivateJob<'_>],
 ) {
+    const { assert!(W::LIMB_BITS == H::LIMB_BITS) };
     let at_once = at_once.min(W::LANES);
     for (turn, chunk) in jobs.chunks_mut(at_once).enumerate() {
         fault::begin_chunk(turn * at_once);
@@ -165,22 +170,32 @@ fn batch<W: Simd, H: Simd, const N: usize, const M: usize>(
         let mut claims: [Option<Claim<'_>>; BATCH] = [const { None }; BATCH];
         for (lane, (job, claim)) in chunk.iter().zip(&mut claims).enumerate() {
             let mut output = vec![0; size.bytes()];
-            bytes_from_limbs(&mut output, &words(wide.x)[lane..], W::LANES);
+            bytes_from_lane::<W>(&mut output, wide.x, lane);
             *claim = Some(Claim::new(job.key.public(), job.check_input, output));
         }
         verify::check::<W, M>(w, arena.rest(), &mut claims[..chunk.len()]);
-        let verdicts = claims.map(|claim| claim.and_then(Claim::verdict));
-        for (lane, (job, verdict)) in chunk.iter_mut().zip(verdicts).enumerate() {
-            job.result = Some(match wide.refused[lane] {
-                Some(error) => Err(error),
-                None => verdict.ok_or(JobError::CheckFailed),
-            });
-        }
+        settle(chunk, &wide.refused, claims);
 
         // The largest consumer besides `wide` is a half pass; `bytes` covers both.
         let half = Power::<H, N>::bytes(size).max(Power::<W, N>::bytes(size));
         let used = before - arena.bytes_left() + half.max(verify::bytes::<W, M>());
         scratch.memory.wipe(used);
+    }
+}
+
+/// Sets the results.
+#[inline(never)]
+fn settle<'a>(
+    jobs: &mut [PrivateJob<'a>],
+    refused: &[Option<JobError>],
+    claims: [Option<Claim<'a>>; BATCH],
+) {
+    for ((job, refused), claim) in jobs.iter_mut().zip(refused).zip(claims) {
+        let verdict = claim.and_then(Claim::verdict);
+        job.result = Some(match refused {
+            Some(error) => Err(*error),
+            None => verdict.ok_or(JobError::CheckFailed),
+        });
     }
 }
 
@@ -237,24 +252,25 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
         for lane in 0..W::LANES {
             let job = &jobs[lane.min(jobs.len() - 1)];
             let (key, public) = (job.key, job.key.public());
-            to_lane(words_mut(self.n), W::LANES, lane, &public.modulus.limbs);
-            words_mut(core::slice::from_mut(self.k0))[lane] = public.modulus.k0;
-            to_lane(words_mut(self.hide), W::LANES, lane, &job.blinding.hide);
-            to_lane(words_mut(self.reveal), W::LANES, lane, &job.blinding.reveal);
-            to_lane(words_mut(self.p), W::LANES, lane, &key.p.modulus.limbs);
-            words_mut(core::slice::from_mut(self.p_k0))[lane] = key.p.modulus.k0;
-            to_lane(words_mut(self.q), W::LANES, lane, &key.q.modulus.limbs);
-            to_lane(words_mut(self.qinv), W::LANES, lane, &key.qinv);
+            to_lane::<W>(self.n, lane, &public.modulus.limbs);
+            to_lane::<W>(core::slice::from_mut(self.k0), lane, &[public.modulus.k0]);
+            to_lane::<W>(self.hide, lane, &job.blinding.hide);
+            to_lane::<W>(self.reveal, lane, &job.blinding.reveal);
+            to_lane::<W>(self.p, lane, &key.p.modulus.limbs);
+            to_lane::<W>(core::slice::from_mut(self.p_k0), lane, &[key.p.modulus.k0]);
+            to_lane::<W>(self.q, lane, &key.q.modulus.limbs);
+            to_lane::<W>(self.qinv, lane, &key.qinv);
 
             let refused = refuse(job.input, public);
             self.refused[lane] = refused;
             let input = if refused.is_none() { job.input } else { &[] };
-            limbs_from_bytes(&mut words_mut(self.input)[lane..], W::LANES, input);
+            lane_from_bytes::<W>(self.input, lane, input);
         }
         fault::touch(
             Point::Input,
             words_mut(self.input),
             W::LANES,
+            W::LIMB_BITS,
             fault::request,
         );
     }
@@ -268,7 +284,7 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
             || tidy(w, self.spare),
         );
         for (lane, job) in jobs.iter_mut().enumerate() {
-            from_lane(&mut job.blinding.hide, words(self.spare), W::LANES, lane);
+            from_lane::<W>(&mut job.blinding.hide, self.spare, lane);
             job.blinding.uses += 1;
         }
     }
@@ -292,6 +308,7 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
             Point::Recombined,
             words_mut(self.x),
             W::LANES,
+            W::LIMB_BITS,
             fault::request,
         );
         multiply(w, self.spare, self.x, self.reveal, self.n, self.k0);
@@ -310,12 +327,13 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
             || tidy(w, self.spare),
         );
         for (lane, job) in jobs.iter_mut().enumerate() {
-            from_lane(&mut job.blinding.reveal, words(self.spare), W::LANES, lane);
+            from_lane::<W>(&mut job.blinding.reveal, self.spare, lane);
         }
     }
 }
 
 /// Whether the input is none for this key.
+#[inline(never)]
 fn refuse(input: &[u8], key: &super::PublicKey) -> Option<JobError> {
     if input.len() != key.size().bytes() {
         return Some(JobError::InputLength);
@@ -347,8 +365,8 @@ fn half_pass<W: Simd, S: Simd, const N: usize, const M: usize>(
         let key = jobs[request].key;
         let half = if lane % 2 == 0 { &key.p } else { &key.q };
         power.load(lane, half);
-        to_lane(words_mut(r2), S::LANES, lane, &half.modulus.r2);
-        to_lane(words_mut(r3), S::LANES, lane, &half.modulus.r3);
+        to_lane::<S>(r2, lane, &half.modulus.r2);
+        to_lane::<S>(r3, lane, &half.modulus.r3);
         let (from_low, from_high) = blinded.split_at(N * W::LANES);
         let (to, from) = ((S::LANES, lane), (W::LANES, request));
         between_lanes(words_mut(low), to, from_low, from, N);
@@ -359,12 +377,14 @@ fn half_pass<W: Simd, S: Simd, const N: usize, const M: usize>(
         Point::Modulus,
         words_mut(power.n),
         S::LANES,
+        S::LIMB_BITS,
         fault::half_lane,
     );
     fault::touch(
         Point::Exponent,
         words_mut(power.exponent),
         S::LANES,
+        52,
         fault::half_lane,
     );
 
@@ -403,15 +423,15 @@ fn half_pass<W: Simd, S: Simd, const N: usize, const M: usize>(
 impl<S: Simd, const N: usize> Power<'_, S, N> {
     /// Bytes that a half pass takes from the arena.
     fn bytes(size: Size) -> usize {
-        let limbs = (N << crate::modexp::window(N)) + 13 * N + size.exponent_words() + 2;
+        let limbs = (N << Self::WINDOW) + 13 * N + size.exponent_words() + 2;
         limbs * size_of::<S::Limb>() + 64 * 16
     }
 
     /// Modulus and exponent of one lane.
     pub(crate) fn load(&mut self, lane: usize, half: &super::key::Half) {
-        to_lane(words_mut(self.n), S::LANES, lane, &half.modulus.limbs);
-        words_mut(core::slice::from_mut(self.k0))[lane] = half.modulus.k0;
-        to_lane(words_mut(self.one), S::LANES, lane, &half.modulus.one);
-        to_lane(words_mut(self.exponent), S::LANES, lane, &half.exponent);
+        to_lane::<S>(self.n, lane, &half.modulus.limbs);
+        to_lane::<S>(core::slice::from_mut(self.k0), lane, &[half.modulus.k0]);
+        to_lane::<S>(self.one, lane, &half.modulus.one);
+        words_to_lane::<S>(self.exponent, lane, &half.exponent);
     }
 }

@@ -10,7 +10,7 @@ use zeroize::Zeroize;
 
 use super::PublicKey;
 use crate::arena::Arena;
-use crate::layout::{limbs_from_bytes, to_lane};
+use crate::layout::{lane_from_bytes, limbs_from_bytes, to_lane};
 use crate::montgomery::{canonical, multiply, square, tidy};
 use crate::simd::{Simd, words_mut};
 
@@ -128,12 +128,12 @@ pub(super) fn check<S: Simd, const M: usize>(
             continue;
         };
         let modulus = &claim.key.modulus;
-        to_lane(words_mut(n), S::LANES, lane, &modulus.limbs);
-        words_mut(core::slice::from_mut(k0))[lane] = modulus.k0;
-        to_lane(words_mut(one), S::LANES, lane, &modulus.one);
-        to_lane(words_mut(r2), S::LANES, lane, &modulus.r2);
-        limbs_from_bytes(&mut words_mut(output)[lane..], S::LANES, &claim.output.0);
-        limbs_from_bytes(&mut words_mut(input)[lane..], S::LANES, claim.input);
+        to_lane::<S>(n, lane, &modulus.limbs);
+        to_lane::<S>(core::slice::from_mut(k0), lane, &[modulus.k0]);
+        to_lane::<S>(one, lane, &modulus.one);
+        to_lane::<S>(r2, lane, &modulus.r2);
+        lane_from_bytes::<S>(output, lane, &claim.output.0);
+        lane_from_bytes::<S>(input, lane, claim.input);
     }
 
     // base = s·R; power = R. From the top bit down: square, and multiply by base or by R. The lowest bit of

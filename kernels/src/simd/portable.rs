@@ -3,9 +3,10 @@
 
 use super::{Plain, Simd};
 
-/// `L` lanes in ordinary registers; needs no proof.
+/// `L` lanes of limbs of `BITS` bits in ordinary registers; needs no proof. 52 bits are the oracle of the
+/// lanes with split products, 26 bits that of those with whole ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Portable<const L: usize>;
+pub(crate) struct Portable<const L: usize, const BITS: u32 = 52>;
 
 /// One limb of `L` lanes.
 #[derive(Clone, Copy, Debug)]
@@ -15,11 +16,18 @@ pub(crate) struct Limbs<const L: usize>([u64; L]);
 // SAFETY: a transparent array of `u64`.
 unsafe impl<const L: usize> Plain for Limbs<L> {}
 
-const LOW: u64 = (1 << 52) - 1;
+impl<const L: usize, const BITS: u32> Portable<L, BITS> {
+    /// What a multiply reads of a factor.
+    const READ: u64 = if Self::SPLIT {
+        Self::LIMB_MASK
+    } else {
+        u32::MAX as u64
+    };
 
-#[inline(always)]
-fn product(a: u64, b: u64) -> u128 {
-    u128::from(a & LOW) * u128::from(b & LOW)
+    #[inline(always)]
+    fn product(a: u64, b: u64) -> u128 {
+        u128::from(a & Self::READ) * u128::from(b & Self::READ)
+    }
 }
 
 #[inline(always)]
@@ -27,12 +35,14 @@ fn each<const L: usize>(lane: impl FnMut(usize) -> u64) -> Limbs<L> {
     Limbs(core::array::from_fn(lane))
 }
 
-impl<const L: usize> Simd for Portable<L> {
+impl<const L: usize, const BITS: u32> Simd for Portable<L, BITS> {
     type Limb = Limbs<L>;
     /// All ones in the chosen lanes, zero in the others.
     type Mask = Limbs<L>;
 
     const LANES: usize = L;
+    const LIMB_BITS: u32 = BITS;
+    const SPLIT: bool = BITS > 32;
     const INLINE: bool = false;
 
     #[inline(always)]
@@ -47,12 +57,20 @@ impl<const L: usize> Simd for Portable<L> {
 
     #[inline(always)]
     fn mul_lo(self, acc: Limbs<L>, a: Limbs<L>, b: Limbs<L>) -> Limbs<L> {
-        each(|l| acc.0[l].wrapping_add(product(a.0[l], b.0[l]) as u64 & LOW))
+        let low = if Self::SPLIT {
+            Self::LIMB_MASK
+        } else {
+            u64::MAX
+        };
+        each(|l| acc.0[l].wrapping_add(Self::product(a.0[l], b.0[l]) as u64 & low))
     }
 
     #[inline(always)]
     fn mul_hi(self, acc: Limbs<L>, a: Limbs<L>, b: Limbs<L>) -> Limbs<L> {
-        each(|l| acc.0[l].wrapping_add((product(a.0[l], b.0[l]) >> 52) as u64))
+        if !Self::SPLIT {
+            return acc;
+        }
+        each(|l| acc.0[l].wrapping_add((Self::product(a.0[l], b.0[l]) >> BITS) as u64))
     }
 
     #[inline(always)]
@@ -86,13 +104,13 @@ impl<const L: usize> Simd for Portable<L> {
     }
 
     #[inline(always)]
-    fn shift_right<const BITS: u32>(self, a: Limbs<L>) -> Limbs<L> {
-        each(|l| a.0[l] >> BITS)
+    fn shift_right<const COUNT: u32>(self, a: Limbs<L>) -> Limbs<L> {
+        each(|l| a.0[l] >> COUNT)
     }
 
     #[inline(always)]
-    fn rotate_right<const BITS: i32>(self, a: Limbs<L>) -> Limbs<L> {
-        each(|l| a.0[l].rotate_right(BITS as u32))
+    fn rotate_right<const COUNT: i32>(self, a: Limbs<L>) -> Limbs<L> {
+        each(|l| a.0[l].rotate_right(COUNT as u32))
     }
 
     #[inline(always)]
@@ -114,7 +132,7 @@ impl<const L: usize> Simd for Portable<L> {
 
     #[inline(always)]
     fn carry(self, a: Limbs<L>) -> Limbs<L> {
-        each(|l| a.0[l] >> 52)
+        each(|l| a.0[l] >> BITS)
     }
 
     #[inline(always)]

@@ -4,9 +4,15 @@
 
 use lockstep_kernels::backend::Backend;
 
-/// All backends of this CPU; says so where there is only the portable one.
+/// All backends of this CPU that have kernels of the curves; says which have none, and where there is only the
+/// portable one.
 pub fn backends() -> Vec<Backend> {
-    let backends = Backend::available();
+    let (backends, without): (Vec<_>, Vec<_>) = Backend::available()
+        .into_iter()
+        .partition(|backend| backend.has_curves());
+    for backend in without {
+        println!("skipped: the {} lanes have no curves", backend.name());
+    }
     if backends.len() == 1 {
         println!("skipped: no AVX-512 IFMA here, only the portable backend is tested");
     }

@@ -1,5 +1,7 @@
 //! Settings, right and wrong, and machines without lanes.
 
+use lockstep_kernels::backend::Backend;
+
 use crate::common::Place;
 
 #[test]
@@ -30,6 +32,37 @@ fn without_lanes_stock_answers_and_every_use_is_counted() {
             "{counters:?}"
         );
         assert_eq!(counters.fallback("no_backend"), 1, "{counters:?}");
+    }
+}
+
+#[test]
+fn slower_lanes_leave_every_use_to_stock_unless_forced() {
+    if Backend::from_name("avx2").is_none() {
+        println!("skipped: this CPU has no AVX2");
+        return;
+    }
+    let place = Place::new();
+    place.write("data", b"data");
+    for bits in [1024, 2048, 3072, 4096] {
+        let key = place.key(&format!("rsa{bits}"));
+        let sign = format!("dgst -sha256 -sign {key} data");
+        let expected = place.stock(&sign).succeed().stdout;
+        let signed = |lone| {
+            let command = place.lockstep(&sign);
+            let command = command.env("LOCKSTEP_BACKEND", "avx2");
+            command.env("LOCKSTEP_LONE", lone).succeed()
+        };
+        let routed = signed("auto");
+        assert_eq!(routed.stdout, expected);
+        let counters = routed.counters();
+        assert_eq!(counters.backend, "avx2");
+        assert_eq!((counters.operations(), counters.fallbacks()), (0, 1));
+        assert_eq!(counters.fallback("slow_lanes"), 1, "{counters:?}");
+
+        let forced = signed("lanes");
+        assert_eq!(forced.stdout, expected);
+        assert_eq!(forced.counters().backend, "avx2");
+        forced.on_lanes(&format!("rsa{bits}"), 1);
     }
 }
 

@@ -6,13 +6,13 @@
 use super::{Claim, PrivateJob, Scratch, Wide, half_pass, verify};
 use crate::arena::Memory;
 use crate::backend::{Backend, Kind};
-use crate::layout::bytes_from_limbs;
+use crate::layout::bytes_from_lane;
 use crate::modexp::{Power, window};
 use crate::montgomery::{multiply, square};
 use crate::rsa::{Size, for_size};
+use crate::simd::Simd;
 pub use crate::simd::counting::MicroOperations;
 use crate::simd::counting::{self, Counting};
-use crate::simd::{Simd, words};
 
 /// A part of a private operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -70,7 +70,7 @@ impl Step {
     /// How often it is done for as many requests as there are lanes: two passes, as each request takes
     /// two lanes of one.
     pub fn calls(self, size: Size) -> usize {
-        let window = window(size.half_limbs());
+        let window = window(size.bits() / 2);
         let digits = (size.bits() / 2).div_ceil(window);
         // Of the powers in the table two are given, every other one is a square.
         let table = (1 << (window - 1)) - 1;
@@ -109,6 +109,8 @@ pub fn measure(
         Kind::Avx512Ifma256 { narrow: s, .. } => {
             for_size!(size, on_lanes::<_>(s, memory, jobs, step, watch))
         }
+        #[cfg(target_arch = "x86_64")]
+        Kind::Avx2(s) => for_size!(26: size, on_lanes::<_>(s, memory, jobs, step, watch)),
         Kind::Portable(s) => for_size!(size, on_lanes::<_>(s, memory, jobs, step, watch)),
     }
     scratch.memory.wipe(usize::MAX);
@@ -153,7 +155,7 @@ fn on_lanes<W: Simd, const N: usize, const M: usize>(
         Step::Convert => watch(&mut || {
             wide.load(jobs);
             for lane in 0..W::LANES {
-                bytes_from_limbs(&mut output, &words(wide.x)[lane..], W::LANES);
+                bytes_from_lane::<W>(&mut output, wide.x, lane);
             }
         }),
         Step::Blind => watch(&mut || {

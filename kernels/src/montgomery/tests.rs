@@ -1,0 +1,161 @@
+//! Multiplication and squaring of every lane type, limb by limb against the oracle and against num-bigint.
+
+use num_bigint::BigUint;
+
+use super::{multiply, multiply_add, square, tidy};
+use crate::simd::portable::Portable;
+use crate::simd::{Simd, words, words_mut};
+
+/// Numbers that are the same in every run (SplitMix64).
+struct Random(u64);
+
+impl Random {
+    fn word(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    /// Bits `bits` long; every fourth is all ones, for the longest sums.
+    fn number(&mut self, bits: usize) -> BigUint {
+        if self.word().is_multiple_of(4) {
+            return (BigUint::from(1u8) << bits) - 1u8;
+        }
+        let bytes: Vec<u8> = (0..bits / 8).map(|_| self.word() as u8).collect();
+        let mut number = BigUint::from_bytes_be(&bytes);
+        number.set_bit(bits as u64 - 1, true);
+        number
+    }
+}
+
+/// An odd modulus and two factors below twice as much, for each lane.
+struct Case {
+    n: BigUint,
+    a: BigUint,
+    b: BigUint,
+}
+
+fn cases(random: &mut Random, bits: usize, count: usize) -> Vec<Case> {
+    (0..count)
+        .map(|_| {
+            let mut n = random.number(bits);
+            n.set_bit(0, true);
+            let (a, b) = (random.number(bits + 1), random.number(bits + 1));
+            let twice = &n * 2u8;
+            Case {
+                a: a % &twice,
+                b: b % &twice,
+                n,
+            }
+        })
+        .collect()
+}
+
+/// The limbs of a·b/R mod n, of a²/R mod n and of a·b + b, of four lanes.
+fn compute<S: Simd, const N: usize>(s: S, cases: &[Case]) -> [Vec<u64>; 3] {
+    let mut numbers = [[s.zero(); N]; 3];
+    let mut k0 = s.zero();
+    let radix = BigUint::from(1u8) << S::LIMB_BITS;
+    for (lane, case) in cases.iter().enumerate() {
+        for (number, value) in numbers.iter_mut().zip([&case.n, &case.a, &case.b]) {
+            let limbs = words_mut(number)[lane..].iter_mut().step_by(S::LANES);
+            for (i, limb) in limbs.enumerate() {
+                let digit = (value >> (S::LIMB_BITS as usize * i)) % &radix;
+                *limb = digit.try_into().unwrap();
+            }
+        }
+        let inverse = case.n.modinv(&radix).unwrap();
+        words_mut(core::slice::from_mut(&mut k0))[lane] = (&radix - inverse).try_into().unwrap();
+    }
+    let [n, a, b] = numbers;
+    let mut product = [s.zero(); N];
+    multiply(s, &mut product, &a, &b, &n, &k0);
+    let (mut squared, mut doubled) = ([s.zero(); N], [s.zero(); N]);
+    square(s, &mut squared, &mut doubled, &a, &n, &k0);
+    let mut whole = vec![s.zero(); 2 * N];
+    s.enter(
+        #[inline(always)]
+        || {
+            tidy(s, &mut product);
+            tidy(s, &mut squared);
+            multiply_add(s, &mut whole, &a, &b, &b);
+        },
+    );
+    [
+        words(&product).to_vec(),
+        words(&squared).to_vec(),
+        words(&whole).to_vec(),
+    ]
+}
+
+/// The number in a lane.
+fn value<S: Simd>(limbs: &[u64], lane: usize) -> BigUint {
+    let lanes = limbs[lane..].iter().step_by(S::LANES);
+    lanes.rev().fold(BigUint::ZERO, |number, &limb| {
+        (number << S::LIMB_BITS) + limb
+    })
+}
+
+/// The oracle `s` against num-bigint; returns what it computes.
+fn check<S: Simd, const N: usize>(s: S, cases: &[Case]) -> [Vec<u64>; 3] {
+    let results = compute::<S, N>(s, cases);
+    let r = BigUint::from(1u8) << (N * S::LIMB_BITS as usize);
+    for (lane, case) in cases.iter().enumerate() {
+        let [product, squared, whole] = results.each_ref().map(|limbs| value::<S>(limbs, lane));
+        assert!(product < &case.n * 2u8 && squared < &case.n * 2u8);
+        assert_eq!(product * &r % &case.n, &case.a * &case.b % &case.n);
+        assert_eq!(squared * &r % &case.n, &case.a * &case.a % &case.n);
+        assert_eq!(whole, &case.a * &case.b + &case.b);
+    }
+    results
+}
+
+/// Limbs of 52 and of 26 bits, for one size.
+fn lanes_agree<const N: usize, const TWICE: usize>(bits: usize) {
+    let mut random = Random(bits as u64);
+    for _ in 0..20 {
+        let cases = cases(&mut random, bits, 4);
+        let split = check::<_, N>(Portable::<4>, &cases);
+        let whole = check::<_, TWICE>(Portable::<4, 26>, &cases);
+        #[cfg(target_arch = "x86_64")]
+        {
+            if let Some(s) = crate::simd::avx512ifma256::Avx512Ifma256::detect() {
+                assert!(compute::<_, N>(s, &cases) == split, "avx512ifma256");
+            }
+            if let Some(s) = crate::simd::avx2::Avx2::detect() {
+                assert!(compute::<_, TWICE>(s, &cases) == whole, "avx2");
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (split, whole);
+    }
+}
+
+#[test]
+fn all_lanes_compute_the_same_limbs() {
+    lanes_agree::<10, 20>(512);
+    lanes_agree::<20, 40>(1024);
+    lanes_agree::<30, 60>(1536);
+    lanes_agree::<80, 160>(4096);
+}
+
+#[test]
+fn a_sixteen_way_look_up_finds_each_word() {
+    fn look_up<S: Simd>(s: S) {
+        let table: [u64; 16] = core::array::from_fn(|i| 0x9e37_79b9_7f4a_7c15 << i);
+        for index in 0..32 {
+            let mut found = [s.zero()];
+            s.enter(
+                #[inline(always)]
+                || found[0] = s.look_up_16(&table, s.splat(index)),
+            );
+            assert_eq!(words(&found), vec![table[index as usize % 16]; S::LANES]);
+        }
+    }
+    look_up(Portable::<4, 26>);
+    #[cfg(target_arch = "x86_64")]
+    if let Some(s) = crate::simd::avx2::Avx2::detect() {
+        look_up(s);
+    }
+}

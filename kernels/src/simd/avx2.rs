@@ -1,0 +1,169 @@
+//! Four lanes in 256-bit registers: AVX2, for CPUs without IFMA.
+//!
+//! A 52-bit limb is two limbs of 26 bits here. So R and all constants of a key are the same numbers as on
+//! the other lanes.
+
+use core::arch::x86_64::*;
+
+use super::Simd;
+
+/// Proof that the CPU and the operating system offer AVX2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Avx2(());
+
+impl Avx2 {
+    /// The proof, where it can be given.
+    pub(crate) fn detect() -> Option<Self> {
+        is_x86_feature_detected!("avx2").then_some(Self(()))
+    }
+}
+
+impl Simd for Avx2 {
+    type Limb = __m256i;
+    /// All ones in the chosen lanes, zero in the others.
+    type Mask = __m256i;
+
+    const LANES: usize = 4;
+    const LIMB_BITS: u32 = 26;
+    const SPLIT: bool = false;
+    const SHARES_BLOCKS: bool = true;
+
+    #[inline(always)]
+    fn enter<R>(self, body: impl FnOnce() -> R) -> R {
+        #[target_feature(enable = "avx2")]
+        fn with_features<R>(body: impl FnOnce() -> R) -> R {
+            super::align_stack();
+            body()
+        }
+        // SAFETY: `self` exists only where `detect` found the feature.
+        unsafe { with_features(body) }
+    }
+
+    #[inline(always)]
+    fn splat(self, value: u64) -> __m256i {
+        // SAFETY: `self` proves the feature.
+        unsafe { _mm256_set1_epi64x(value as i64) }
+    }
+
+    #[inline(always)]
+    fn mul_lo(self, acc: __m256i, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: `self` proves the feature.
+        unsafe { _mm256_add_epi64(acc, _mm256_mul_epu32(a, b)) }
+    }
+
+    #[inline(always)]
+    fn mul_hi(self, acc: __m256i, _a: __m256i, _b: __m256i) -> __m256i {
+        acc
+    }
+
+    #[inline(always)]
+    fn add(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: `self` proves the feature.
+        unsafe { _mm256_add_epi64(a, b) }
+    }
+
+    #[inline(always)]
+    fn sub(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: `self` proves the feature.
+        unsafe { _mm256_sub_epi64(a, b) }
+    }
+
+    #[inline(always)]
+    fn and(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: `self` proves the feature.
+        unsafe { _mm256_and_si256(a, b) }
+    }
+
+    #[inline(always)]
+    fn xor(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: `self` proves the feature.
+        unsafe { _mm256_xor_si256(a, b) }
+    }
+
+    #[inline(always)]
+    fn halve(self, a: __m256i) -> __m256i {
+        // SAFETY: `self` proves the feature.
+        unsafe { _mm256_srli_epi64::<1>(a) }
+    }
+
+    #[inline(always)]
+    fn or_xor(self, a: __m256i, b: __m256i, c: __m256i) -> __m256i {
+        // SAFETY: `self` proves the feature.
+        unsafe { _mm256_or_si256(a, _mm256_xor_si256(b, c)) }
+    }
+
+    #[inline(always)]
+    fn shift_right<const COUNT: u32>(self, a: __m256i) -> __m256i {
+        self.shift_right_by(a, COUNT)
+    }
+
+    #[inline(always)]
+    fn rotate_right<const COUNT: i32>(self, a: __m256i) -> __m256i {
+        let low = self.shift_right_by(a, COUNT as u32);
+        // SAFETY: `self` proves the feature.
+        unsafe { _mm256_or_si256(low, _mm256_sll_epi64(a, _mm_cvtsi32_si128(64 - COUNT))) }
+    }
+
+    #[inline(always)]
+    fn ternary<const TABLE: i32>(self, a: __m256i, b: __m256i, c: __m256i) -> __m256i {
+        let ones = self.splat(u64::MAX);
+        let mut out = self.zero();
+        for row in 0..8 {
+            if TABLE >> row & 1 == 1 {
+                let a = if row & 4 == 0 { self.xor(a, ones) } else { a };
+                let b = if row & 2 == 0 { self.xor(b, ones) } else { b };
+                let c = if row & 1 == 0 { self.xor(c, ones) } else { c };
+                // No two rows have a bit in common.
+                out = self.xor(out, self.and(a, self.and(b, c)));
+            }
+        }
+        out
+    }
+
+    #[inline(always)]
+    fn shift_right_by(self, a: __m256i, count: u32) -> __m256i {
+        // SAFETY: `self` proves the feature.
+        unsafe { _mm256_srl_epi64(a, _mm_cvtsi32_si128(count as i32)) }
+    }
+
+    #[inline(always)]
+    fn carry(self, a: __m256i) -> __m256i {
+        // SAFETY: `self` proves the feature.
+        unsafe { _mm256_srli_epi64::<26>(a) }
+    }
+
+    #[inline(always)]
+    fn any_bit(self, a: __m256i, bits: __m256i) -> __m256i {
+        let none = self.equal(self.and(a, bits), self.zero());
+        self.xor(none, self.splat(u64::MAX))
+    }
+
+    #[inline(always)]
+    fn equal(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: `self` proves the feature.
+        unsafe { _mm256_cmpeq_epi64(a, b) }
+    }
+
+    #[inline(always)]
+    fn select(self, mask: __m256i, set: __m256i, clear: __m256i) -> __m256i {
+        // SAFETY: `self` proves the feature.
+        unsafe { _mm256_blendv_epi8(clear, set, mask) }
+    }
+
+    #[inline(always)]
+    fn choose_in(self, mask: __m256i, chooser: __m256i, clear: __m256i, set: __m256i) -> __m256i {
+        let chosen = self.xor(clear, self.and(chooser, self.xor(clear, set)));
+        self.select(mask, chosen, chooser)
+    }
+
+    #[inline(always)]
+    fn look_up_16(self, table: &[u64; 16], index: __m256i) -> __m256i {
+        let index = self.and(index, self.splat(15));
+        let mut picked = self.zero();
+        for (i, &word) in (0..).zip(table) {
+            let hit = self.equal(index, self.splat(i));
+            picked = self.xor(picked, self.and(hit, self.splat(word)));
+        }
+        picked
+    }
+}
