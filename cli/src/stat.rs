@@ -17,8 +17,34 @@ Options:
   --dir DIR      where they publish them (default: the environment's LOCKSTEP_STATS_DIR)
   --json         one JSON document: an array with an object for each process
   --total NAME   only the sum of one counter over all processes: operations, batches, passes,
-                 fallbacks, failed_checks, async_submitted or pool_hits
+                 fallbacks, failed_checks, async_submitted or pool_hits, or one kind of operation, as
+                 rsa2048 or p256-sign
 ";
+
+/// What `--total NAME` sums up.
+enum Total {
+    /// One of [`COUNTERS`].
+    Counter(fn(&Snapshot) -> u64),
+    /// The operations of one kind.
+    Operations(Shape),
+}
+
+impl Total {
+    fn called(name: &str) -> Option<Total> {
+        if let Some((_, counter)) = COUNTERS.iter().find(|(known, _)| *known == name) {
+            return Some(Total::Counter(*counter));
+        }
+        let shape = Shape::ALL.into_iter().find(|shape| shape.name() == name)?;
+        Some(Total::Operations(shape))
+    }
+
+    fn of(&self, snapshot: &Snapshot) -> u64 {
+        match self {
+            Total::Counter(counter) => counter(snapshot),
+            Total::Operations(shape) => snapshot.operations_of(*shape),
+        }
+    }
+}
 
 /// A counter that `--total` can sum up.
 type Counter = (&'static str, fn(&Snapshot) -> u64);
@@ -45,8 +71,7 @@ pub fn main(mut arguments: lexopt::Parser) -> Outcome {
             Long("json") => json = true,
             Long("total") => {
                 let name = arguments.value()?.string()?;
-                let counter = COUNTERS.iter().find(|(known, _)| *known == name);
-                total = Some(counter.ok_or_else(|| {
+                total = Some(Total::called(&name).ok_or_else(|| {
                     let known: Vec<&str> = COUNTERS.iter().map(|(name, _)| *name).collect();
                     Failure::usage(format!(
                         "no counter `{name}`: there are {}",
@@ -70,12 +95,12 @@ pub fn main(mut arguments: lexopt::Parser) -> Outcome {
             .remedy("name the directory that the server has in LOCKSTEP_STATS_DIR")
     })?;
     match total {
-        Some((_, counter)) => {
+        Some(total) => {
             println!(
                 "{}",
                 processes
                     .iter()
-                    .map(|process| counter(&process.snapshot))
+                    .map(|process| total.of(&process.snapshot))
                     .sum::<u64>()
             );
         }

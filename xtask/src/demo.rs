@@ -90,7 +90,7 @@ fn show(dist: &Dist, scratch: &Path, identity: &Identity, with_lanes: bool) -> O
     for client in clients {
         client.finish()?;
     }
-    let signatures = lane_signatures(dist, &counters)?;
+    let signatures = lane_signatures(dist, identity, &counters)?;
     drop(server);
     println!(
         "{:<10} {label:<10} {CLIENTS:>10} {signatures:>15}  {}",
@@ -115,13 +115,11 @@ fn judge(signatures: u64, on_lanes: bool) -> Outcome {
     }
 }
 
-/// How many operations the counters in this directory say ran on lanes.
-fn lane_signatures(dist: &Dist, counters: &Path) -> Outcome<u64> {
+/// How many operations with a key like this the counters in this directory say ran on lanes.
+fn lane_signatures(dist: &Dist, identity: &Identity, counters: &Path) -> Outcome<u64> {
+    let kind = identity.name.replace('-', "").to_lowercase();
     let mut stat = Command::new(dist.command());
-    let told = quietly(
-        stat.args(["stat", "--total", "operations", "--dir"])
-            .arg(counters),
-    )?;
+    let told = quietly(stat.args(["stat", "--total", &kind, "--dir"]).arg(counters))?;
     told.trim()
         .parse()
         .map_err(|_| Failure::new(format!("`lockstep stat` said {told:?}, which is no number")))
