@@ -135,7 +135,8 @@ impl Executor for Cpu {
     type Shape = Shape;
     type Request = CpuRequest;
     type Response = Response;
-    type Memory = Scratch;
+    /// RSA's; the other kernels need none.
+    type Memory = Option<Scratch>;
 
     const SHAPES: &'static [Shape] = &Shape::ALL;
 
@@ -168,15 +169,15 @@ impl Executor for Cpu {
         }
     }
 
-    fn memory(&self) -> Scratch {
-        Scratch::new()
+    fn memory(&self) -> Option<Scratch> {
+        None
     }
 
-    fn run(&self, shape: Shape, scratch: &mut Scratch, jobs: &mut [Job<Cpu>]) -> usize {
+    fn run(&self, shape: Shape, scratch: &mut Option<Scratch>, jobs: &mut [Job<Cpu>]) -> usize {
         use Curve::{P256, P384};
         let answers = match shape {
             Shape::Rsa { .. } => {
-                self.run_rsa(scratch, jobs);
+                self.run_rsa(scratch.get_or_insert_with(Scratch::new), jobs);
                 return jobs.len();
             }
             Shape::EcdsaSign(P256) => self.ecdsa_sign::<nist::P256, 32>(jobs),

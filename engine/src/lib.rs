@@ -8,6 +8,7 @@
 //! One request goes through `request`, `queue` (with `policy`), `executor`, the kernels, and `ticket`.
 #![forbid(unsafe_code)]
 
+mod board;
 mod config;
 mod curve;
 mod executor;
@@ -36,6 +37,7 @@ pub use shape::Shape;
 pub use ticket::{Notify, Ticket};
 pub use worker::StartThread;
 
+use board::Home;
 use executor::{Cpu, CpuRequest, Executor};
 use metrics::Metrics;
 use policy::Policy;
@@ -151,6 +153,32 @@ impl Engine {
         Queue::submit(self.queue(shape)?, shape, request, notify)
     }
 
+    /// Whether an asynchronous job should [`post`](Self::post) requests of this shape and lead itself.
+    pub fn jobs_lead(&self, shape: Shape) -> bool {
+        policy::jobs_lead(shape)
+    }
+
+    /// Takes the request of an asynchronous job, without serving it yet: the job's thread will
+    /// [`attend`](Self::attend) to it when it has started the other jobs that it has.
+    pub fn post(&self, request: Request) -> Result<Post, Declined> {
+        let request = CpuRequest::from(request);
+        let shape = request.request.shape();
+        let ticket = self.queue(shape)?.post(shape, request, Home::here())?;
+        Ok(Post { ticket, shape })
+    }
+
+    /// Serves a posted request on the calling thread, and what else was posted with it, as one batch. Returns
+    /// whether it is done; if not, another thread is about to deliver it, and
+    /// [`Ticket::notify_by`] tells when it has.
+    ///
+    /// The kernels need room on the stack as for [`run`](Self::run).
+    pub fn attend(&self, post: &Post) -> bool {
+        match self.queue_if_any() {
+            Some(queue) => queue.attend(post.shape, &post.ticket),
+            None => post.ticket.is_done(),
+        }
+    }
+
     /// Runs requests as one batch on the calling thread, past the queue and its slots: for measuring
     /// what a batch of this fill costs.
     ///
@@ -231,6 +259,13 @@ impl Engine {
             Inner::Off(metrics) => metrics,
         }
     }
+}
+
+/// A request that its job attends to.
+pub struct Post {
+    shape: Shape,
+    /// The claim to its answer.
+    pub ticket: Ticket,
 }
 
 impl Drop for Engine {

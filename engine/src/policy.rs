@@ -121,6 +121,17 @@ pub(crate) fn lone_is_slower(backend: Backend, shape: Shape) -> bool {
     }
 }
 
+/// Whether the thread of an asynchronous job serves requests of a shape itself, rather than a worker. To hand a
+/// batch to another thread, and to be told by it, takes about as long as to run some of these: see
+/// `docs/decisions/0005-jobs-lead.md`.
+pub(crate) fn jobs_lead(shape: Shape) -> bool {
+    match shape {
+        Shape::Rsa { .. } => false,
+        Shape::Ecdh(curve) | Shape::EcdsaVerify(curve) => curve == Curve::P256,
+        _ => true,
+    }
+}
+
 /// Whether stock OpenSSL serves requests faster one by one than `backend` does all lanes full: then it gets
 /// all of them. Measured, see `docs/measurements/avx2.md`.
 pub fn lanes_are_slower(backend: Backend, shape: Shape) -> bool {

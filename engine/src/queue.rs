@@ -18,8 +18,9 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use crate::board::{Board, Home, Post};
 use crate::executor::{Executor, Job};
 use crate::metrics::Metrics;
 use crate::policy::{PATIENCE, Policy, View};
@@ -49,6 +50,9 @@ pub(crate) struct Queue<E: Executor> {
     state: Mutex<State<E>>,
     /// Idle workers sleep here.
     assignment: Condvar,
+    board: Board<E>,
+    /// For batches without one of the slots; kept for their capacity.
+    spare: Mutex<Vec<Slot<E>>>,
     /// Threads that compute with stock OpenSSL after `Declined::Lone`.
     elsewhere: std::sync::Arc<AtomicUsize>,
 }
@@ -132,6 +136,8 @@ impl<E: Executor> Queue<E> {
             max_async,
             start_thread: |start| start(),
             assignment: Condvar::new(),
+            board: Board::new(),
+            spare: Mutex::default(),
             elsewhere: std::sync::Arc::default(),
         }
     }
@@ -182,7 +188,7 @@ impl<E: Executor> Queue<E> {
             state = worker::start(this, state).ok_or_else(|| this.declined(Declined::NoWorkers))?;
         }
         this.metrics.submitted();
-        let (ticket, booth) = Booth::open(notify, permit);
+        let (ticket, booth) = Booth::open(Some(notify), permit);
         let entry = state.entry(request, Owner::Job(booth));
         state.push(
             shape,
@@ -193,6 +199,65 @@ impl<E: Executor> Queue<E> {
         );
         this.hand_on(state, false);
         Ok(ticket)
+    }
+
+    /// Posts the request of an asynchronous job, which [`attend`](Self::attend)s to it later.
+    pub(crate) fn post(
+        &self,
+        shape: E::Shape,
+        request: E::Request,
+        home: Home,
+    ) -> Result<Ticket<E::Response>, Declined> {
+        let permit = Permit::take(&self.metrics.paused, self.max_async)
+            .ok_or_else(|| self.declined(Declined::QueueFull))?;
+        self.metrics.submitted();
+        let (ticket, booth) = Booth::open(None, permit);
+        let post = Post::new(request, booth, home);
+        match self.board.column(shape).post(post) {
+            Ok(()) => Ok(ticket),
+            Err(_) => Err(self.declined(Declined::ShutDown)),
+        }
+    }
+
+    /// Serves a posted request on the calling thread, with others that were posted. Returns whether it is
+    /// done: if not, another thread has taken it and is about to deliver.
+    pub(crate) fn attend(&self, shape: E::Shape, ticket: &Ticket<E::Response>) -> bool {
+        if ticket.is_done() {
+            return true;
+        }
+        let mut slot = lock(&self.spare).pop().unwrap_or_else(Slot::new);
+        let waits = self.take_posted(shape, ticket, &mut slot);
+        match slot.jobs.len() {
+            0 => {}
+            1 if self.executor.declines_lone(shape) => {
+                slot.jobs[0].answer = Some(Err(self.declined(Declined::Lone(self.guard()))));
+                self.deliver_all(&mut slot);
+            }
+            _ => {
+                self.run_and_deliver(shape, &mut slot, waits);
+            }
+        }
+        lock(&self.spare).push(slot);
+        ticket.is_done()
+    }
+
+    /// Moves a batch of posted requests into the slot: none, if that of `ticket` is not there.
+    fn take_posted(
+        &self,
+        shape: E::Shape,
+        ticket: &Ticket<E::Response>,
+        slot: &mut Slot<E>,
+    ) -> Waits {
+        let (pass, most) = (self.executor.pass(shape), self.executor.batch(shape));
+        let mut waits = Waits::default();
+        let now = Instant::now();
+        let mut column = self.board.column(shape);
+        column.take(ticket.booth(), pass, most, |post| {
+            waits.add(now - post.since);
+            slot.push(post.request, Owner::Job(post.booth));
+        });
+        drop(column);
+        waits
     }
 
     /// A worker's life: runs the batches assigned to it until the queue is closed.
@@ -245,12 +310,13 @@ impl<E: Executor> Queue<E> {
         state.closed = true;
         let mut left = Vec::new();
         for line in &mut state.lines {
-            left.extend(std::iter::from_fn(|| line.pop()));
+            left.extend(std::iter::from_fn(|| line.pop()).map(|entry| entry.owner));
         }
         drop(state);
         self.assignment.notify_all();
-        for entry in left {
-            self.deliver(entry.owner, Err(self.declined(Declined::ShutDown)));
+        left.extend(self.board.close().into_iter().map(|post| Owner::Job(post.booth)));
+        for owner in left {
+            self.deliver(owner, Err(self.declined(Declined::ShutDown)));
         }
     }
 
@@ -259,6 +325,11 @@ impl<E: Executor> Queue<E> {
         self.metrics.fallback(declined.fallback());
         self.metrics.publish();
         declined
+    }
+
+    /// Counts this thread as one that computes with stock OpenSSL.
+    fn guard(&self) -> StockGuard {
+        StockGuard::new(Permit::take(&self.elsewhere, usize::MAX).expect("there is no bound"))
     }
 
     pub(crate) fn lock(&self) -> Guard<'_, E> {
@@ -288,19 +359,16 @@ impl<E: Executor> Queue<E> {
         }
         if fill == 1 && !worker && self.executor.declines_lone(shape) {
             slot.clear();
-            let guard = Permit::take(&self.elsewhere, usize::MAX).expect("there is no bound");
+            // Before the slot is free: the next leader sees that this thread computes.
+            let guard = self.guard();
             self.give_back(state, slot, worker);
-            return Some(Err(self.declined(Declined::Lone(StockGuard::new(guard)))));
+            return Some(Err(self.declined(Declined::Lone(guard))));
         }
 
         line.view.running += 1;
         line.view.in_batches += fill;
         self.hand_on(state, false);
-        let ran = self.run_batch(shape, &mut slot);
-        self.count(shape, &slot.jobs, ran);
-        self.metrics.waited(waits);
-        self.metrics.publish();
-        let own = self.deliver_all(&mut slot);
+        let own = self.run_and_deliver(shape, &mut slot, waits);
 
         let mut state = self.lock();
         let line = state.line(shape);
@@ -348,6 +416,7 @@ impl<E: Executor> Queue<E> {
         line.view.leaders -= 1;
         line.view.in_hand -= usize::from(own.is_some());
         let mut waits = Waits::default();
+        let now = Instant::now();
         let mut taken = own;
         while slot.jobs.len() < most {
             let Some(entry) = taken.take().or_else(|| line.pop()) else {
@@ -356,16 +425,28 @@ impl<E: Executor> Queue<E> {
             match &entry.owner {
                 Owner::Job(booth) if booth.is_abandoned() => booth.discard(),
                 _ => {
-                    waits.add(entry.since);
-                    slot.jobs.push(Job {
-                        request: entry.request,
-                        answer: None,
-                    });
-                    slot.owners.push(entry.owner);
+                    if let Some(since) = entry.since {
+                        waits.add(now - since);
+                    }
+                    slot.push(entry.request, entry.owner);
                 }
             }
         }
         waits
+    }
+
+    /// Runs the slot's jobs, counts them, and gives every owner its answer; returns the leader's.
+    fn run_and_deliver(
+        &self,
+        shape: E::Shape,
+        slot: &mut Slot<E>,
+        waits: Waits,
+    ) -> Option<Answer<E>> {
+        let ran = self.run_batch(shape, slot);
+        self.count(shape, &slot.jobs, ran);
+        self.metrics.waited(waits);
+        self.metrics.publish();
+        self.deliver_all(slot)
     }
 
     /// Runs the slot's jobs. After a panic, the jobs it left unanswered are internal errors and the
@@ -555,6 +636,14 @@ impl<E: Executor> Slot<E> {
         }
     }
 
+    fn push(&mut self, request: E::Request, owner: Owner<E>) {
+        self.jobs.push(Job {
+            request,
+            answer: None,
+        });
+        self.owners.push(owner);
+    }
+
     fn clear(&mut self) {
         self.jobs.clear();
         self.owners.clear();
@@ -569,11 +658,9 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
-    fn add(&mut self, since: Option<Instant>) {
-        if let Some(since) = since {
-            let waited = since.elapsed().as_nanos() as u64;
-            self.total_ns += waited;
-            self.max_ns = self.max_ns.max(waited);
-        }
+    fn add(&mut self, waited: Duration) {
+        let waited = waited.as_nanos() as u64;
+        self.total_ns += waited;
+        self.max_ns = self.max_ns.max(waited);
     }
 }

@@ -10,7 +10,7 @@ use crate::sync::{Arc, Condvar, Mutex, lock, wait_while};
 
 /// Tells an asynchronous caller that its ticket is done.
 ///
-/// The engine calls this once, from a worker, after the answer can be taken. It may still be running
+/// The engine calls this once, from another thread, after the answer can be taken. It may still be running
 /// when the caller, who saw `is_done`, drops the ticket; so it must own whatever it writes to.
 pub trait Notify: Send {
     /// Wakes the caller. Must not block for long and must not call the engine.
@@ -31,18 +31,35 @@ impl<T> Ticket<T> {
         matches!(lock(&self.booth.claim).stage, Stage::Done(_))
     }
 
-    /// The answer; waits for it if it is not there yet.
+    /// Has `notify` called when a posted request is done; false, and no call, if it is done already.
+    pub fn notify_by(&self, notify: Box<dyn Notify>) -> bool {
+        let mut claim = lock(&self.booth.claim);
+        let waits = claim.stage.is_open();
+        if waits {
+            claim.stage = Stage::Waiting(notify);
+        }
+        waits
+    }
+
+    /// The answer; waits for it if it is not there yet. That of a posted request comes only when
+    /// somebody leads.
     pub fn take(self) -> Result<T, Declined> {
-        let mut claim = wait_while(&self.booth.done, lock(&self.booth.claim), |claim| {
-            matches!(claim.stage, Stage::Waiting(_))
-        });
+        let mut claim = lock(&self.booth.claim);
+        if claim.stage.is_open() {
+            claim.asleep = true;
+            claim = wait_while(&self.booth.done, claim, |claim| claim.stage.is_open());
+        }
         match std::mem::replace(&mut claim.stage, Stage::Closed) {
             Stage::Done(answer) => {
                 claim.permit = None;
                 answer
             }
-            Stage::Waiting(_) | Stage::Closed => Err(Declined::Internal),
+            Stage::Posted | Stage::Waiting(_) | Stage::Closed => Err(Declined::Internal),
         }
+    }
+
+    pub(crate) fn booth(&self) -> &Arc<Booth<T>> {
+        &self.booth
     }
 }
 
@@ -69,21 +86,36 @@ pub(crate) struct Booth<T> {
 struct Claim<T> {
     stage: Stage<T>,
     permit: Option<Permit>,
+    /// Whether the caller sleeps until it is done.
+    asleep: bool,
 }
 
 enum Stage<T> {
+    /// The caller comes back by itself: nobody is told.
+    Posted,
     Waiting(Box<dyn Notify>),
     Done(Result<T, Declined>),
     /// Taken or abandoned: nobody waits.
     Closed,
 }
 
+impl<T> Stage<T> {
+    /// Whether there is no answer yet, and somebody wants it.
+    fn is_open(&self) -> bool {
+        matches!(self, Stage::Posted | Stage::Waiting(_))
+    }
+}
+
 impl<T> Booth<T> {
-    /// A new pair of claim and counter.
-    pub(crate) fn open(notify: Box<dyn Notify>, permit: Permit) -> (Ticket<T>, Arc<Booth<T>>) {
+    /// A new pair of claim and counter; without `notify` nobody is told.
+    pub(crate) fn open(
+        notify: Option<Box<dyn Notify>>,
+        permit: Permit,
+    ) -> (Ticket<T>, Arc<Booth<T>>) {
         let claim = Claim {
-            stage: Stage::Waiting(notify),
+            stage: notify.map_or(Stage::Posted, Stage::Waiting),
             permit: Some(permit),
+            asleep: false,
         };
         let booth = Arc::new(Booth {
             claim: Mutex::new(claim),
@@ -105,14 +137,22 @@ impl<T> Booth<T> {
     /// Delivers the answer, then notifies; an abandoned answer is dropped.
     pub(crate) fn deliver(&self, answer: Result<T, Declined>) {
         let mut claim = lock(&self.claim);
-        match std::mem::replace(&mut claim.stage, Stage::Closed) {
-            Stage::Waiting(notify) => {
-                claim.stage = Stage::Done(answer);
-                drop(claim);
-                self.done.notify_all();
-                notify.notify();
+        let notify = match std::mem::replace(&mut claim.stage, Stage::Closed) {
+            Stage::Posted => None,
+            Stage::Waiting(notify) => Some(notify),
+            Stage::Done(_) | Stage::Closed => {
+                claim.permit = None;
+                return;
             }
-            Stage::Done(_) | Stage::Closed => claim.permit = None,
+        };
+        claim.stage = Stage::Done(answer);
+        let asleep = claim.asleep;
+        drop(claim);
+        if asleep {
+            self.done.notify_all();
+        }
+        if let Some(notify) = notify {
+            notify.notify();
         }
     }
 

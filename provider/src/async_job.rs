@@ -13,13 +13,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use lockstep_engine::{Declined, Engine, Fallback, KeyKind, Keypair, Notify, Request, Response};
 
 use crate::ffi::{self, AsyncCallback, AsyncWaitCtx};
-use crate::process;
+use crate::{process, stack};
 
 /// Has the engine serve a request: a job pauses meanwhile, another caller blocks.
 pub fn compute(request: Request) -> Result<Response, Declined> {
     let engine = process::engine();
     match current() {
-        Some(job) => job.run(engine, request),
+        Some(job) => job.run(engine, request, When::Resumed),
         None => engine.run(request),
     }
 }
@@ -33,7 +33,8 @@ pub fn keypair(kind: KeyKind) -> Result<Keypair, Declined> {
     if let Some(pair) = engine.pooled_keypair(kind) {
         return Ok(pair);
     }
-    match job.run(engine, Request::Keypair(kind))? {
+    // The pool fills the lanes: nothing is gained by waiting for others.
+    match job.run(engine, Request::Keypair(kind), When::AtOnce)? {
         Response::Keypair(pair) => Ok(pair),
         _ => Err(Declined::Internal),
     }
@@ -42,6 +43,14 @@ pub fn keypair(kind: KeyKind) -> Result<Keypair, Declined> {
 /// The async job that the calling code runs in.
 struct Job {
     wait: *mut AsyncWaitCtx,
+}
+
+/// When a job leads that leads itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    /// After its thread had time to start other jobs.
+    Resumed,
+    AtOnce,
 }
 
 /// The current job; None outside of jobs.
@@ -57,38 +66,18 @@ fn current() -> Option<Job> {
 }
 
 impl Job {
-    /// Submits `request` and pauses the job until it is answered.
-    fn run(&self, engine: &Engine, request: Request) -> Result<Response, Declined> {
-        let Some(wake) = self.wake() else {
-            engine.count_fallback(Fallback::AsyncUnavailable);
-            return Err(Declined::NoWorkers);
-        };
-        let sent = Arc::new(AtomicBool::new(false));
-        let drain = match &wake {
-            Wake::EventFd(fd) => Some(Arc::clone(fd)),
-            Wake::Callback { .. } => None,
-        };
-        let waker = Box::new(Waker {
-            wake,
-            sent: Arc::clone(&sent),
-        });
-        let ticket = engine.submit(request, waker)?;
-        // A job can be resumed for other reasons than ours, so look before believing. `sent` rather
-        // than the ticket's state: by then the wake-up is written, and draining cannot miss it.
-        while !sent.load(Ordering::Acquire) {
-            // SAFETY: we are in a job, and hold no lock or borrow of thread-local state.
-            if unsafe { ffi::ASYNC_pause_job() } != 1 {
-                return Err(Declined::ShutDown);
+    /// Has `request` served; pauses the job until it is answered.
+    fn run(&self, engine: &Engine, request: Request, when: When) -> Result<Response, Declined> {
+        match self.wake() {
+            None => {
+                engine.count_fallback(Fallback::AsyncUnavailable);
+                Err(Declined::NoWorkers)
             }
-            if !sent.load(Ordering::Acquire) {
-                // Where pausing is blocked, ASYNC_pause_job returns at once: do not burn the CPU.
-                std::thread::yield_now();
+            Some(Wake::EventFd(event)) if engine.jobs_lead(request.shape()) => {
+                lead(engine, request, &event, when)
             }
+            Some(wake) => submit(engine, request, wake),
         }
-        if let Some(fd) = drain {
-            fd.drain();
-        }
-        ticket.take()
     }
 
     /// How to wake this job.
@@ -140,6 +129,72 @@ impl Job {
     }
 }
 
+/// Submits `request` to a worker and pauses the job until it is answered.
+fn submit(engine: &Engine, request: Request, wake: Wake) -> Result<Response, Declined> {
+    let event = match &wake {
+        Wake::EventFd(event) => Some(Arc::clone(event)),
+        Wake::Callback { .. } => None,
+    };
+    let (waker, sent) = Waker::new(wake);
+    let ticket = engine.submit(request, waker)?;
+    pause_until(&sent)?;
+    if let Some(event) = event {
+        event.drain();
+    }
+    ticket.take()
+}
+
+/// Posts `request` and pauses the job as ready to go on: when it is resumed, its thread has
+/// started other jobs too, and it leads them all as one batch.
+fn lead(
+    engine: &Engine,
+    request: Request,
+    event: &Arc<EventFd>,
+    when: When,
+) -> Result<Response, Declined> {
+    let post = engine.post(request)?;
+    if when == When::Resumed {
+        event.signal();
+        // SAFETY: we are in a job, and hold no lock or borrow of thread-local state.
+        if unsafe { ffi::ASYNC_pause_job() } != 1 {
+            return Err(Declined::ShutDown);
+        }
+        event.drain();
+        if !process::is_current(engine) {
+            // A fork came between: the locks of the parent's engine may be held for ever.
+            std::mem::forget(post);
+            return Err(Declined::ShutDown);
+        }
+    }
+    let done = post.ticket.is_done()
+        || stack::with_room(|| engine.attend(&post)).ok_or(Declined::NoWorkers)?;
+    if !done {
+        let (waker, sent) = Waker::new(Wake::EventFd(Arc::clone(event)));
+        if post.ticket.notify_by(waker) {
+            pause_until(&sent)?;
+            event.drain();
+        }
+    }
+    post.ticket.take()
+}
+
+/// Pauses the job until the waker that set `sent` has told it to go on.
+fn pause_until(sent: &AtomicBool) -> Result<(), Declined> {
+    // A job can be resumed for other reasons than ours, so look before believing. `sent` rather
+    // than the ticket's state: by then the wake-up is written, and draining cannot miss it.
+    while !sent.load(Ordering::Acquire) {
+        // SAFETY: we are in a job, and hold no lock or borrow of thread-local state.
+        if unsafe { ffi::ASYNC_pause_job() } != 1 {
+            return Err(Declined::ShutDown);
+        }
+        if !sent.load(Ordering::Acquire) {
+            // Where pausing is blocked, ASYNC_pause_job returns at once: do not burn the CPU.
+            std::thread::yield_now();
+        }
+    }
+    Ok(())
+}
+
 /// Starts a worker with all signals blocked: it inherits that, so the server's signals stay with the
 /// server's threads.
 pub fn start_thread(start: &mut dyn FnMut()) {
@@ -178,10 +233,22 @@ enum Wake {
     EventFd(Arc<EventFd>),
 }
 
-/// What a worker holds to wake a job.
+/// What another thread holds to wake a job.
 struct Waker {
     wake: Wake,
     sent: Arc<AtomicBool>,
+}
+
+impl Waker {
+    /// A waker, and what it sets when it has told the job.
+    fn new(wake: Wake) -> (Box<Waker>, Arc<AtomicBool>) {
+        let sent = Arc::new(AtomicBool::new(false));
+        let waker = Waker {
+            wake,
+            sent: Arc::clone(&sent),
+        };
+        (Box::new(waker), sent)
+    }
 }
 
 // SAFETY: the application gave its callback to be called from other threads

@@ -25,6 +25,7 @@ mod overlay;
 mod params;
 mod process;
 mod rsa_method;
+mod stack;
 mod stock;
 mod wrapped;
 mod xdh;

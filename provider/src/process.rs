@@ -84,6 +84,11 @@ pub fn engine() -> &'static Engine {
     }
 }
 
+/// Whether `engine` is still the one of this process: not in a forked child of the one that asked for it.
+pub fn is_current(engine: &Engine) -> bool {
+    std::ptr::eq(ENGINE.load(Ordering::Acquire), engine)
+}
+
 /// In a forked child: the parent's engine stays behind, its threads do not exist here and its locks
 /// may be held for ever. The next use makes a new one. Its key pairs are the parent's to use.
 extern "C" fn forget_engine() {

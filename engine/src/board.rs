@@ -1,0 +1,147 @@
+//! Where jobs gather whose own threads lead.
+//!
+//! An event loop starts one asynchronous job after the other and then resumes them. So whoever is resumed
+//! first finds the requests of the others here, and runs them as one batch: no worker is woken for
+//! them, and the answers lie ready when the others are resumed. A request waits here until its job
+//! comes back, or until a job of another thread takes it along to fill a pass.
+//!
+//! Every job comes back for its request, so nothing here needs a leader from elsewhere, a slot or an order
+//! among shapes.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use crate::executor::Executor;
+use crate::sync::{Arc, Mutex, MutexGuard, lock};
+use crate::ticket::Booth;
+
+/// The posted requests of all shapes.
+pub(crate) struct Board<E: Executor> {
+    columns: Vec<Mutex<Column<E>>>,
+}
+
+/// The posted requests of one shape, the oldest first.
+pub(crate) struct Column<E: Executor> {
+    posts: VecDeque<Post<E>>,
+    closed: bool,
+}
+
+/// One request, and where its answer goes.
+pub(crate) struct Post<E: Executor> {
+    pub request: E::Request,
+    pub booth: Arc<Booth<E::Response>>,
+    pub since: Instant,
+    home: Home,
+}
+
+impl<E: Executor> Post<E> {
+    pub(crate) fn new(request: E::Request, booth: Arc<Booth<E::Response>>, home: Home) -> Self {
+        Post {
+            request,
+            booth,
+            since: Instant::now(),
+            home,
+        }
+    }
+}
+
+/// The thread that a job belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Home(pub u64);
+
+impl Home {
+    /// The calling thread.
+    pub(crate) fn here() -> Home {
+        static THREADS: AtomicU64 = AtomicU64::new(0);
+        thread_local! {
+            static HOME: Home = Home(THREADS.fetch_add(1, Ordering::Relaxed));
+        }
+        HOME.with(|home| *home)
+    }
+}
+
+impl<E: Executor> Board<E> {
+    pub(crate) fn new() -> Board<E> {
+        let column = |_| {
+            Mutex::new(Column {
+                posts: VecDeque::new(),
+                closed: false,
+            })
+        };
+        Board {
+            columns: E::SHAPES.iter().map(column).collect(),
+        }
+    }
+
+    pub(crate) fn column(&self, shape: E::Shape) -> MutexGuard<'_, Column<E>> {
+        lock(&self.columns[E::index(shape)])
+    }
+
+    /// Takes everything, and nothing more from now on.
+    pub(crate) fn close(&self) -> Vec<Post<E>> {
+        let mut left = Vec::new();
+        for column in &self.columns {
+            let mut column = lock(column);
+            column.closed = true;
+            left.extend(column.posts.drain(..));
+        }
+        left
+    }
+}
+
+impl<E: Executor> Column<E> {
+    /// Adds a request; gives it back once the board is closed.
+    pub(crate) fn post(&mut self, post: Post<E>) -> Result<(), Post<E>> {
+        if self.closed {
+            return Err(post);
+        }
+        self.posts.push_back(post);
+        Ok(())
+    }
+
+    /// Takes the request of `booth` and with it the others of its thread, the oldest first, at most `most`
+    /// in all. What is left of the last pass is filled with those of other threads: they would cost
+    /// their threads a pass, and cost this one nothing. Takes nothing if the request is not here.
+    pub(crate) fn take(
+        &mut self,
+        booth: &Arc<Booth<E::Response>>,
+        pass: usize,
+        most: usize,
+        mut taken: impl FnMut(Post<E>),
+    ) {
+        let own = |post: &Post<E>| Arc::ptr_eq(&post.booth, booth);
+        let Some(own) = self.posts.iter().position(own) else {
+            return;
+        };
+        let Some(own) = self.posts.remove(own) else {
+            return;
+        };
+        let home = own.home;
+        taken(own);
+        let mut count = 1;
+        for at_home in [true, false] {
+            let mut place = 0;
+            while place < self.posts.len()
+                && count < most
+                && (at_home || !count.is_multiple_of(pass))
+            {
+                if at_home && self.posts[place].home != home {
+                    place += 1;
+                } else if let Some(post) = self.posts.remove(place) {
+                    if post.booth.is_abandoned() {
+                        post.booth.discard();
+                    } else {
+                        taken(post);
+                        count += 1;
+                    }
+                }
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.posts.len()
+    }
+}
