@@ -8,7 +8,7 @@ use std::thread;
 
 use lockstep_kernels::backend::Backend;
 
-use crate::policy::Lone;
+use crate::policy::{JobsLead, Lone};
 
 /// How an engine works. `Default` is right for almost everybody.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +19,9 @@ pub struct Config {
     pub slots: usize,
     /// How many submitted requests may be open; more are declined. Default: 1024.
     pub max_async: usize,
+    /// Which requests of asynchronous jobs the jobs' own threads serve, rather than workers. Default:
+    /// those of curves, but for ECDH and verification on P-384.
+    pub jobs_lead: JobsLead,
     /// Whether requests that are alone go to stock OpenSSL. Default: where it was measured faster.
     pub lone: Lone,
     /// How often a leader that expects more requests may yield its CPU. Default: 16; 0 turns
@@ -65,6 +68,7 @@ impl Default for Config {
             backend: BackendChoice::Auto,
             slots: thread::available_parallelism().map_or(1, NonZero::get),
             max_async: 1024,
+            jobs_lead: JobsLead::Auto,
             lone: Lone::Auto,
             gather: 16,
             key_pool: 16,
@@ -81,6 +85,7 @@ impl Config {
         "backend",
         "slots",
         "max_async",
+        "jobs_lead",
         "lone",
         "gather",
         "key_pool",
@@ -129,6 +134,14 @@ impl Config {
             "backend" => self.backend = backend(value)?,
             "slots" => self.slots = number(key, value, 1, 4096)?,
             "max_async" => self.max_async = number(key, value, 0, 1 << 20)?,
+            "jobs_lead" => {
+                self.jobs_lead = match value {
+                    "auto" => JobsLead::Auto,
+                    "yes" => JobsLead::Yes,
+                    "no" => JobsLead::No,
+                    _ => return Err(ConfigError::value(key, value, "auto, yes or no")),
+                }
+            }
             "lone" => {
                 self.lone = match value {
                     "auto" => Lone::Auto,
@@ -234,6 +247,7 @@ mod tests {
     fn settings_are_understood() {
         assert_eq!(config("slots", "3").unwrap().slots, 3);
         assert_eq!(config("max_async", "0").unwrap().max_async, 0);
+        assert_eq!(config("jobs_lead", "no").unwrap().jobs_lead, JobsLead::No);
         assert_eq!(config("lone", "stock").unwrap().lone, Lone::Stock);
         assert_eq!(config("gather", "0").unwrap().gather, 0);
         assert_eq!(config("key_pool", "8").unwrap().key_pool, 8);

@@ -6,7 +6,7 @@ mod rsa;
 
 use std::fmt::Debug;
 use std::process;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use lockstep_kernels::backend::Backend;
 use lockstep_kernels::rsa::Scratch;
@@ -64,8 +64,8 @@ pub(crate) struct Job<E: Executor> {
 pub(crate) struct Cpu {
     backend: Backend,
     lone: Lone,
-    /// One pass of ECDSA or Ed25519 signatures in so many is checked, on average.
-    check_every: u32,
+    /// Which passes of ECDSA or Ed25519 signatures are checked.
+    sample: Sample,
     epoch: Epoch,
     pub(crate) pool: Pool,
 }
@@ -102,7 +102,7 @@ impl Cpu {
         Cpu {
             backend,
             lone: config.lone,
-            check_every: config.check_every.max(1),
+            sample: Sample::new(config.check_every),
             epoch: Epoch::new(),
             pool: Pool::new(config.key_pool),
         }
@@ -285,28 +285,86 @@ impl Cpu {
         count
     }
 
-    /// Checks a sample of signatures: every pass of them with a chance of one in `check_every`, and
-    /// all of them once one is found wrong. `check` tells which of the signatures in a range are
-    /// good. Returns for every signature whether it may leave.
+    /// Checks a sample of signatures, by passes, and all of them once one is found wrong. `check`
+    /// tells which of the signatures in a range are good. Returns for every signature whether it may
+    /// leave.
     fn sample(
         &self,
         count: usize,
         check: impl Fn(std::ops::Range<usize>) -> Vec<bool>,
     ) -> Vec<bool> {
         let pass = self.backend.lanes();
-        let passes = count.div_ceil(pass);
-        let Some(chances) = random::<4>(passes) else {
-            return check(0..count);
-        };
-        for (number, chance) in chances.iter().enumerate() {
-            if !u32::from_le_bytes(*chance).is_multiple_of(self.check_every) {
-                continue;
-            }
-            let range = number * pass..count.min((number + 1) * pass);
-            if check(range).contains(&false) {
+        for first in (0..count).step_by(pass) {
+            if self.sample.has_next() && check(first..count.min(first + pass)).contains(&false) {
                 return check(0..count);
             }
         }
         vec![true; count]
+    }
+}
+
+/// Chooses passes at random, one in so many on average.
+struct Sample {
+    /// The passes from one choice to the next are from one to twice the average.
+    most: u32,
+    /// How many are passed over before the next choice.
+    left: AtomicI64,
+}
+
+impl Sample {
+    fn new(every: u32) -> Sample {
+        let sample = Sample {
+            most: 2 * every.max(1) - 1,
+            left: AtomicI64::new(0),
+        };
+        sample.draw();
+        sample
+    }
+
+    /// Whether the next pass is chosen.
+    fn has_next(&self) -> bool {
+        // Below zero, another thread draws just now.
+        let chosen = self.left.fetch_sub(1, Ordering::Relaxed) <= 0;
+        if chosen {
+            self.draw();
+        }
+        chosen
+    }
+
+    /// Draws the next choice; without randomness it is the next pass.
+    fn draw(&self) {
+        let left = random::<4>(1).map_or(0, |bytes| u32::from_le_bytes(bytes[0]) % self.most);
+        self.left.store(i64::from(left), Ordering::Relaxed);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_is_as_large_as_asked_for() {
+        let chosen = |every, passes| {
+            let sample = Sample::new(every);
+            (0..passes).filter(|_| sample.has_next()).count()
+        };
+        assert_eq!(chosen(1, 1000), 1000);
+        // Six standard deviations on either side: that of a distance is two.
+        let every_fourth = chosen(4, 40_000);
+        assert!((9_700..10_300).contains(&every_fourth), "{every_fourth}");
+    }
+
+    #[test]
+    fn the_next_choice_cannot_be_told() {
+        let sample = Sample::new(64);
+        let mut distances = [0_u32; 127];
+        for _ in 0..20_000 {
+            let mut distance = 0;
+            while !sample.has_next() {
+                distance += 1;
+            }
+            distances[distance] += 1;
+        }
+        assert!(distances.iter().all(|&times| times > 60), "{distances:?}");
     }
 }

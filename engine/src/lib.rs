@@ -1,8 +1,9 @@
 //! Batches requests from many threads and jobs onto vector lanes.
 //!
-//! An [`Engine`] takes [`Request`]s in two ways. [`Engine::run`] serves a thread that blocks: it
+//! An [`Engine`] takes [`Request`]s in three ways. [`Engine::run`] serves a thread that blocks: it
 //! leads a batch or waits for one. [`Engine::submit`] serves an asynchronous job: a worker leads, and
-//! [`Notify`] tells the job that its [`Ticket`] is done. Either may be [`Declined`]; then the caller
+//! [`Notify`] tells the job that its [`Ticket`] is done. [`Engine::post`] serves one too, where to involve another
+//! thread would cost more than it saves: the job's own thread leads when it comes back. Each may be [`Declined`]; then the caller
 //! asks stock OpenSSL.
 //!
 //! One request goes through `request`, `queue` (with `policy`), `executor`, the kernels, and `ticket`.
@@ -30,7 +31,7 @@ pub use curve::{Curve, EcKey, Ed25519Key, KeyKind, Keypair, Malformed, Secret};
 pub use lockstep_kernels::backend::Backend;
 pub use lockstep_kernels::rsa::{Components as RsaComponents, JobError, Size, Unsupported};
 pub use metrics::{ProcessStats, Snapshot, read_stats};
-pub use policy::{Lone, lanes_are_slower};
+pub use policy::{JobsLead, Lone, lanes_are_slower};
 pub use request::{Declined, Fallback, Request, Response, StockGuard};
 pub use rsa_key::RsaKey;
 pub use shape::Shape;
@@ -51,6 +52,7 @@ use sync::Arc;
 /// not have. Dropping it in the child does nothing.
 pub struct Engine {
     inner: Inner,
+    jobs_lead: JobsLead,
     pid: u32,
 }
 
@@ -93,6 +95,7 @@ impl Engine {
         };
         Engine {
             inner,
+            jobs_lead: config.jobs_lead,
             pid: process::id(),
         }
     }
@@ -153,9 +156,10 @@ impl Engine {
         Queue::submit(self.queue(shape)?, shape, request, notify)
     }
 
-    /// Whether an asynchronous job should [`post`](Self::post) requests of this shape and lead itself.
+    /// Whether an asynchronous job should [`post`](Self::post) requests of this shape and lead itself,
+    /// rather than [`submit`](Self::submit) them.
     pub fn jobs_lead(&self, shape: Shape) -> bool {
-        policy::jobs_lead(shape)
+        self.jobs_lead.holds_for(shape)
     }
 
     /// Takes the request of an asynchronous job, without serving it yet: the job's thread will
@@ -167,15 +171,16 @@ impl Engine {
         Ok(Post { ticket, shape })
     }
 
-    /// Serves a posted request on the calling thread, and what else was posted with it, as one batch. Returns
-    /// whether it is done; if not, another thread is about to deliver it, and
+    /// Serves a posted request on the calling thread, and what else was posted with it, as one batch.
+    /// Gives the ticket back if another thread has taken the request and is about to deliver:
     /// [`Ticket::notify_by`] tells when it has.
     ///
     /// The kernels need room on the stack as for [`run`](Self::run).
-    pub fn attend(&self, post: &Post) -> bool {
+    pub fn attend(&self, post: Post) -> Result<Result<Response, Declined>, Ticket> {
+        let Post { shape, ticket } = post;
         match self.queue_if_any() {
-            Some(queue) => queue.attend(post.shape, &post.ticket),
-            None => post.ticket.is_done(),
+            Some(queue) => queue.attend(shape, ticket),
+            None => ticket.try_take(),
         }
     }
 
@@ -261,11 +266,18 @@ impl Engine {
     }
 }
 
-/// A request that its job attends to.
+/// The claim to the answer of a posted request. Dropping it abandons the request.
 pub struct Post {
     shape: Shape,
-    /// The claim to its answer.
-    pub ticket: Ticket,
+    ticket: Ticket,
+}
+
+impl Post {
+    /// The answer, if another job of the thread has led already.
+    pub fn try_take(self) -> Result<Result<Response, Declined>, Post> {
+        let Post { shape, ticket } = self;
+        ticket.try_take().map_err(|ticket| Post { shape, ticket })
+    }
 }
 
 impl Drop for Engine {

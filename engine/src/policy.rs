@@ -121,14 +121,29 @@ pub(crate) fn lone_is_slower(backend: Backend, shape: Shape) -> bool {
     }
 }
 
-/// Whether the thread of an asynchronous job serves requests of a shape itself, rather than a worker. To hand a
-/// batch to another thread, and to be told by it, takes about as long as to run some of these: see
-/// `docs/decisions/0005-jobs-lead.md`.
-pub(crate) fn jobs_lead(shape: Shape) -> bool {
-    match shape {
-        Shape::Rsa { .. } => false,
-        Shape::Ecdh(curve) | Shape::EcdsaVerify(curve) => curve == Curve::P256,
-        _ => true,
+/// Which requests of asynchronous jobs the jobs' own threads serve; workers serve the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum JobsLead {
+    /// Those that take no longer than to hand a batch to another thread and to be told of its end.
+    #[default]
+    Auto,
+    /// All.
+    Yes,
+    /// None.
+    No,
+}
+
+impl JobsLead {
+    /// Whether it holds for a shape. Measured, see `docs/decisions/0005-jobs-lead.md`.
+    pub(crate) fn holds_for(self, shape: Shape) -> bool {
+        match (self, shape) {
+            (JobsLead::Yes, _) => true,
+            (JobsLead::No, _) | (JobsLead::Auto, Shape::Rsa { .. }) => false,
+            (JobsLead::Auto, Shape::Ecdh(curve) | Shape::EcdsaVerify(curve)) => {
+                curve == Curve::P256
+            }
+            (JobsLead::Auto, _) => true,
+        }
     }
 }
 

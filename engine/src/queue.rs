@@ -219,14 +219,15 @@ impl<E: Executor> Queue<E> {
         }
     }
 
-    /// Serves a posted request on the calling thread, with others that were posted. Returns whether it is
-    /// done: if not, another thread has taken it and is about to deliver.
-    pub(crate) fn attend(&self, shape: E::Shape, ticket: &Ticket<E::Response>) -> bool {
-        if ticket.is_done() {
-            return true;
-        }
+    /// Serves a posted request on the calling thread, with others that were posted. Gives the ticket
+    /// back if another thread has taken the request and is about to deliver.
+    pub(crate) fn attend(
+        &self,
+        shape: E::Shape,
+        ticket: Ticket<E::Response>,
+    ) -> Result<Answer<E>, Ticket<E::Response>> {
         let mut slot = lock(&self.spare).pop().unwrap_or_else(Slot::new);
-        let waits = self.take_posted(shape, ticket, &mut slot);
+        let waits = self.take_posted(shape, &ticket, &mut slot);
         match slot.jobs.len() {
             0 => {}
             1 if self.executor.declines_lone(shape) => {
@@ -238,7 +239,7 @@ impl<E: Executor> Queue<E> {
             }
         }
         lock(&self.spare).push(slot);
-        ticket.is_done()
+        ticket.try_take()
     }
 
     /// Moves a batch of posted requests into the slot: none, if that of `ticket` is not there.
@@ -314,7 +315,12 @@ impl<E: Executor> Queue<E> {
         }
         drop(state);
         self.assignment.notify_all();
-        left.extend(self.board.close().into_iter().map(|post| Owner::Job(post.booth)));
+        left.extend(
+            self.board
+                .close()
+                .into_iter()
+                .map(|post| Owner::Job(post.booth)),
+        );
         for owner in left {
             self.deliver(owner, Err(self.declined(Declined::ShutDown)));
         }

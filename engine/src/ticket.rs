@@ -23,6 +23,7 @@ pub trait Notify: Send {
 /// wiped otherwise. Either way nobody is notified any more, save by a call already under way.
 pub struct Ticket<T = Response> {
     booth: Arc<Booth<T>>,
+    taken: bool,
 }
 
 impl<T> Ticket<T> {
@@ -42,19 +43,28 @@ impl<T> Ticket<T> {
     }
 
     /// The answer; waits for it if it is not there yet. That of a posted request comes only when
-    /// somebody leads.
-    pub fn take(self) -> Result<T, Declined> {
+    /// somebody attends to it.
+    pub fn take(mut self) -> Result<T, Declined> {
         let mut claim = lock(&self.booth.claim);
         if claim.stage.is_open() {
             claim.asleep = true;
             claim = wait_while(&self.booth.done, claim, |claim| claim.stage.is_open());
         }
-        match std::mem::replace(&mut claim.stage, Stage::Closed) {
-            Stage::Done(answer) => {
-                claim.permit = None;
-                answer
+        let answer = claim.answer();
+        drop(claim);
+        self.taken = true;
+        answer.unwrap_or(Err(Declined::Internal))
+    }
+
+    /// The answer, if it is there already.
+    pub fn try_take(mut self) -> Result<Result<T, Declined>, Self> {
+        let answer = lock(&self.booth.claim).answer();
+        match answer {
+            Some(answer) => {
+                self.taken = true;
+                Ok(answer)
             }
-            Stage::Posted | Stage::Waiting(_) | Stage::Closed => Err(Declined::Internal),
+            None => Err(self),
         }
     }
 
@@ -65,6 +75,9 @@ impl<T> Ticket<T> {
 
 impl<T> Drop for Ticket<T> {
     fn drop(&mut self) {
+        if self.taken {
+            return;
+        }
         let mut claim = lock(&self.booth.claim);
         let stage = std::mem::replace(&mut claim.stage, Stage::Closed);
         // A request that is still in the engine keeps its permit, so that abandoned requests cannot
@@ -88,6 +101,22 @@ struct Claim<T> {
     permit: Option<Permit>,
     /// Whether the caller sleeps until it is done.
     asleep: bool,
+}
+
+impl<T> Claim<T> {
+    /// Takes the answer, if it is there.
+    fn answer(&mut self) -> Option<Result<T, Declined>> {
+        match std::mem::replace(&mut self.stage, Stage::Closed) {
+            Stage::Done(answer) => {
+                self.permit = None;
+                Some(answer)
+            }
+            other => {
+                self.stage = other;
+                None
+            }
+        }
+    }
 }
 
 enum Stage<T> {
@@ -124,6 +153,7 @@ impl<T> Booth<T> {
         (
             Ticket {
                 booth: booth.clone(),
+                taken: false,
             },
             booth,
         )

@@ -166,16 +166,20 @@ fn lead(
             return Err(Declined::ShutDown);
         }
     }
-    let done = post.ticket.is_done()
-        || stack::with_room(|| engine.attend(&post)).ok_or(Declined::NoWorkers)?;
-    if !done {
+    let post = match post.try_take() {
+        Ok(answer) => return answer,
+        Err(post) => post,
+    };
+    let attended = stack::with_room(|| engine.attend(post)).ok_or(Declined::NoWorkers)?;
+    attended.unwrap_or_else(|ticket| {
+        // Another thread has the request, and tells us.
         let (waker, sent) = Waker::new(Wake::EventFd(Arc::clone(event)));
-        if post.ticket.notify_by(waker) {
+        if ticket.notify_by(waker) {
             pause_until(&sent)?;
             event.drain();
         }
-    }
-    post.ticket.take()
+        ticket.take()
+    })
 }
 
 /// Pauses the job until the waker that set `sent` has told it to go on.

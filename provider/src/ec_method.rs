@@ -5,7 +5,7 @@
 //! and every other curve, goes to the functions of the stock method, on the same object: they ask only
 //! its group for arithmetic, so no twin as for RSA is needed.
 
-use std::ffi::{c_int, c_uchar};
+use std::ffi::{c_int, c_uchar, c_uint};
 use std::ptr::{null, null_mut};
 use std::sync::{Arc, OnceLock};
 
@@ -316,12 +316,7 @@ impl Method {
             );
             ffi::EC_KEY_METHOD_set_keygen(table, Some(keygen));
             ffi::EC_KEY_METHOD_set_compute_key(table, Some(compute_key));
-            ffi::EC_KEY_METHOD_set_sign(
-                table,
-                Some(stock.sign),
-                Some(stock.sign_setup),
-                Some(sign_sig),
-            );
+            ffi::EC_KEY_METHOD_set_sign(table, Some(sign), Some(stock.sign_setup), Some(sign_sig));
             ffi::EC_KEY_METHOD_set_verify(table, Some(stock.verify), Some(verify_sig));
             Some(Method {
                 table,
@@ -448,6 +443,104 @@ unsafe extern "C" fn compute_key(
     }
 }
 
+/// `sign`: r and s as DER. Stock's would make numbers of them in between, which costs half as much as to
+/// sign.
+unsafe extern "C" fn sign(
+    kind: c_int,
+    digest: *const c_uchar,
+    digest_length: c_int,
+    output: *mut c_uchar,
+    length: *mut c_uint,
+    inverse: *const Bignum,
+    r: *const Bignum,
+    key: *mut ffi::EcKey,
+) -> c_int {
+    let Some(method) = method() else { return 0 };
+    let stock = &method.stock;
+    // SAFETY: libcrypto's arguments; `output` is NULL or has room for every signature of the key.
+    unsafe {
+        let request = match output.is_null() || length.is_null() {
+            true => None,
+            false => signing(digest, digest_length, inverse, r, key, method),
+        };
+        let Some(request) = request else {
+            return (stock.sign)(kind, digest, digest_length, output, length, inverse, r, key);
+        };
+        let written = match async_job::compute(request) {
+            Ok(Response::Signature(signature)) => {
+                let (form, written) = encoded_signature(&signature);
+                std::ptr::copy_nonoverlapping(form.as_ptr(), output, written);
+                written
+            }
+            _declined => {
+                let signature = (stock.sign_sig)(digest, digest_length, inverse, r, key);
+                if signature.is_null() {
+                    return 0;
+                }
+                let mut end = output;
+                let written = ffi::i2d_ECDSA_SIG(signature, &mut end);
+                ffi::ECDSA_SIG_free(signature);
+                usize::try_from(written).unwrap_or(0)
+            }
+        };
+        *length = c_uint::try_from(written).unwrap_or(0);
+        c_int::from(written > 0)
+    }
+}
+
+/// The longest signature on P-384: a sequence of two numbers, each with a head and a zero before it.
+const ENCODED_BYTES: usize = 2 + 2 * (2 + 1 + Curve::P384.bytes());
+
+/// r ‖ s as DER: SEQUENCE { INTEGER r, INTEGER s }, and its length.
+fn encoded_signature(signature: &[u8]) -> ([u8; ENCODED_BYTES], usize) {
+    const SEQUENCE: u8 = 0x30;
+    const INTEGER: u8 = 2;
+    let mut form = [0; ENCODED_BYTES];
+    let mut end = 2;
+    let mut push = |bytes: &[u8]| {
+        form[end..end + bytes.len()].copy_from_slice(bytes);
+        end += bytes.len();
+    };
+    let (r, s) = signature.split_at(signature.len() / 2);
+    for number in [r, s] {
+        // As short as it can be, and with a zero where it would look negative.
+        let zeros = number.iter().take_while(|&&byte| byte == 0).count();
+        let digits = &number[zeros.min(number.len() - 1)..];
+        let sign = &[0][..usize::from(digits[0] >> 7)];
+        // Below 128, and so is the sum: a length of one byte.
+        push(&[INTEGER, (sign.len() + digits.len()) as u8]);
+        push(sign);
+        push(digits);
+    }
+    form[..2].copy_from_slice(&[SEQUENCE, (end - 2) as u8]);
+    (form, end)
+}
+
+/// The request for a signature; None for what only stock can sign.
+///
+/// # Safety
+/// The pointers are valid or NULL.
+unsafe fn signing(
+    digest: *const c_uchar,
+    digest_length: c_int,
+    inverse: *const Bignum,
+    r: *const Bignum,
+    key: *const ffi::EcKey,
+    method: &Method,
+) -> Option<Request> {
+    // A nonce of the caller's own is used by stock.
+    if !inverse.is_null() || !r.is_null() {
+        return None;
+    }
+    // SAFETY: by contract.
+    unsafe {
+        Some(Request::EcdsaSign {
+            key: private_key(key, method)?,
+            digest: slice(digest, digest_length)?.to_vec(),
+        })
+    }
+}
+
 /// `sign_sig`: r and s.
 unsafe extern "C" fn sign_sig(
     digest: *const c_uchar,
@@ -459,24 +552,15 @@ unsafe extern "C" fn sign_sig(
     let Some(method) = method() else {
         return null_mut();
     };
-    let stock = method.stock.sign_sig;
     // SAFETY: libcrypto's arguments.
     unsafe {
-        // A nonce of the caller's own is used by stock.
-        let private = match inverse.is_null() && r.is_null() {
-            true => private_key(key, method),
-            false => None,
-        };
-        let (Some(private), Some(bytes)) = (private, slice(digest, digest_length)) else {
-            return stock(digest, digest_length, inverse, r, key);
-        };
-        let request = Request::EcdsaSign {
-            key: private,
-            digest: bytes.to_vec(),
-        };
-        match async_job::compute(request) {
-            Ok(Response::Signature(signature)) => signature_of(&signature).unwrap_or(null_mut()),
-            _declined => stock(digest, digest_length, inverse, r, key),
+        let stock = || (method.stock.sign_sig)(digest, digest_length, inverse, r, key);
+        let request = signing(digest, digest_length, inverse, r, key, method);
+        match request.map(async_job::compute) {
+            Some(Ok(Response::Signature(signature))) => {
+                signature_of(&signature).unwrap_or(null_mut())
+            }
+            _declined => stock(),
         }
     }
 }
@@ -557,4 +641,33 @@ unsafe fn slice<'a>(start: *const c_uchar, length: c_int) -> Option<&'a [u8]> {
     let length = usize::try_from(length).ok()?;
     // SAFETY: by contract.
     (!start.is_null()).then(|| unsafe { std::slice::from_raw_parts(start, length) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded(r: &[u8], s: &[u8]) -> Vec<u8> {
+        let (form, length) = encoded_signature(&[r, s].concat());
+        form[..length].to_vec()
+    }
+
+    #[test]
+    fn numbers_are_short_and_positive() {
+        assert_eq!(
+            encoded(&[0, 0, 5], &[0, 0x80, 1]),
+            [0x30, 8, 2, 1, 5, 2, 3, 0, 0x80, 1]
+        );
+        assert_eq!(
+            encoded(&[0; 3], &[0x7f, 0, 0]),
+            [0x30, 8, 2, 1, 0, 2, 3, 0x7f, 0, 0]
+        );
+    }
+
+    #[test]
+    fn the_longest_signature_fits() {
+        let form = encoded(&[0xff; 48], &[0xff; 48]);
+        assert_eq!(form.len(), ENCODED_BYTES);
+        assert_eq!(form[..5], [0x30, 102, 2, 49, 0]);
+    }
 }

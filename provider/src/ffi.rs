@@ -273,7 +273,7 @@ pub type EcKeygen = unsafe extern "C" fn(*mut EcKey) -> c_int;
 /// `compute_key` of an `EC_KEY_METHOD`: allocates the x of a shared point.
 pub type EcComputeKey =
     unsafe extern "C" fn(*mut *mut c_uchar, *mut usize, *const EcPoint, *const EcKey) -> c_int;
-/// `sign` of an `EC_KEY_METHOD`: encodes what `sign_sig` makes.
+/// `sign` of an `EC_KEY_METHOD`: a signature as DER.
 pub type EcSign = unsafe extern "C" fn(
     c_int,
     *const c_uchar,
@@ -497,6 +497,8 @@ unsafe extern "C" {
         ctx: *mut BnCtx,
     ) -> c_int;
     pub fn ECDSA_SIG_new() -> *mut EcdsaSig;
+    pub fn ECDSA_SIG_free(signature: *mut EcdsaSig);
+    pub fn i2d_ECDSA_SIG(signature: *const EcdsaSig, output: *mut *mut c_uchar) -> c_int;
     pub fn ECDSA_SIG_set0(signature: *mut EcdsaSig, r: *mut Bignum, s: *mut Bignum) -> c_int;
     pub fn ECDSA_SIG_get0(signature: *const EcdsaSig, r: *mut *const Bignum, s: *mut *const Bignum);
 

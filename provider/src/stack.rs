@@ -136,7 +136,11 @@ mod tests {
         let words = vec![1, 2, 3];
         let (there, sum, depth) = with_room(|| {
             let there = 0_u8;
-            (&raw const there as usize, words.iter().sum::<i32>(), deep(60))
+            (
+                &raw const there as usize,
+                words.iter().sum::<i32>(),
+                deep(60),
+            )
         })
         .unwrap();
         assert_eq!((sum, depth), (6, 60));

@@ -184,3 +184,102 @@ fn closing_races_with_a_job() {
         assert_at_rest(&queue, 1);
     });
 }
+
+/// What a job does with a posted request, as the provider does it.
+fn attend(queue: &Queue<Simple>, shape: usize, number: i64, home: u64) -> Answer<Simple> {
+    let ticket = queue.post(shape, number, Home(home)).unwrap();
+    queue.attend(shape, ticket).unwrap_or_else(|ticket| {
+        let bell = Bell::default();
+        ticket.notify_by(bell.boxed());
+        ticket.take()
+    })
+}
+
+#[test]
+fn jobs_of_two_threads_lead_or_are_served() {
+    explore(|| {
+        let queue = queue(Simple::default(), 1, 8);
+        let other = {
+            let queue = queue.clone();
+            thread::spawn(move || {
+                let first = queue.post(0, 1, Home(1)).unwrap();
+                assert_eq!(attend(&queue, 0, 2, 1).unwrap(), -2);
+                assert_eq!(
+                    first.take().unwrap(),
+                    -1,
+                    "the second has led the first too"
+                );
+            })
+        };
+        assert_eq!(attend(&queue, 0, 3, 2).unwrap(), -3);
+        other.join().unwrap();
+        assert_eq!(queue.metrics.paused.load(Ordering::Relaxed), 0);
+        assert_at_rest(&queue, 1);
+    });
+}
+
+#[test]
+fn a_job_that_asks_is_told_once_or_finds_its_answer() {
+    explore(|| {
+        let queue = queue(Simple::default(), 1, 8);
+        let ticket = queue.post(0, 1, Home(1)).unwrap();
+        let other = {
+            let queue = queue.clone();
+            thread::spawn(move || assert_eq!(attend(&queue, 0, 2, 2).unwrap(), -2))
+        };
+        let bell = Bell::default();
+        match queue.attend(0, ticket) {
+            Ok(answer) => assert_eq!(answer.unwrap(), -1),
+            Err(ticket) => {
+                let asked = ticket.notify_by(bell.boxed());
+                other.join().unwrap();
+                assert_eq!(bell.rings(), usize::from(asked));
+                assert_eq!(ticket.try_take().ok().unwrap().unwrap(), -1);
+                return;
+            }
+        }
+        other.join().unwrap();
+        assert_eq!(bell.rings(), 0);
+    });
+}
+
+#[test]
+fn abandoning_races_with_a_leader() {
+    explore(|| {
+        let queue = queue(Simple::default(), 1, 8);
+        let other = {
+            let queue = queue.clone();
+            thread::spawn(move || drop(queue.post(0, 1, Home(1)).unwrap()))
+        };
+        assert_eq!(attend(&queue, 0, 2, 2).unwrap(), -2);
+        other.join().unwrap();
+        assert_eq!(attend(&queue, 0, 3, 1).unwrap(), -3);
+        assert_eq!(queue.metrics.paused.load(Ordering::Relaxed), 0);
+    });
+}
+
+#[test]
+fn closing_races_with_a_posted_request() {
+    explore(|| {
+        let queue = queue(Simple::default(), 1, 8);
+        let other = {
+            let queue = queue.clone();
+            thread::spawn(move || {
+                let answer = match queue.post(0, 1, Home(1)) {
+                    Ok(ticket) => queue
+                        .attend(0, ticket)
+                        .unwrap_or_else(|ticket| ticket.take()),
+                    Err(declined) => Err(declined),
+                };
+                match answer {
+                    Ok(answer) => assert_eq!(answer, -1),
+                    Err(declined) => assert_eq!(declined.fallback(), Fallback::ShutDown),
+                }
+            })
+        };
+        worker::stop(&queue);
+        other.join().unwrap();
+        assert_eq!(queue.metrics.paused.load(Ordering::Relaxed), 0);
+        assert_at_rest(&queue, 1);
+    });
+}

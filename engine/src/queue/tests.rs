@@ -315,6 +315,116 @@ fn a_panic_leaves_earlier_answers_of_its_batch() {
     );
 }
 
+#[test]
+fn the_first_job_that_comes_back_leads_all_of_its_thread() {
+    let queue = queue(Simple::default(), 1, 64);
+    let post = |number, home| queue.post(1, number, Home(home)).unwrap();
+    let here: Vec<_> = (0..6).map(|number| post(number, 1)).collect();
+    let there: Vec<_> = (10..16).map(|number| post(number, 2)).collect();
+    let (mut here, mut there) = (here.into_iter(), there.into_iter());
+    // The second one, say.
+    let (first, second) = (here.next().unwrap(), here.next().unwrap());
+    assert_eq!(queue.attend(1, second).ok().unwrap().unwrap(), -2);
+    let counters = queue.metrics.snapshot();
+    assert_eq!(
+        counters.pass_fill[..4],
+        [0, 0, 0, 2],
+        "six of its own, and two of the other thread's to fill the pass"
+    );
+    assert_eq!(counters.async_submitted, 12);
+    assert!(counters.wait_max_ns > 0);
+    for (ticket, number) in std::iter::once(first).chain(here).zip([0, 2, 3, 4, 5]) {
+        assert_eq!(ticket.try_take().ok().unwrap().unwrap(), -number - 1);
+    }
+    for number in [10, 11] {
+        let ticket = there.next().unwrap();
+        assert_eq!(ticket.try_take().ok().unwrap().unwrap(), -number - 1);
+    }
+    let rest = there.next().unwrap();
+    assert!(!rest.is_done(), "a further pass is its own thread's");
+    assert_eq!(queue.attend(1, rest).ok().unwrap().unwrap(), -13);
+    assert!(there.all(|ticket| ticket.is_done()));
+    assert_eq!(queue.board.column(1).len(), 0);
+    assert_at_rest(&queue, 1);
+    assert_eq!(
+        queue.lock().workers.wanted(),
+        true,
+        "no worker was started for them"
+    );
+}
+
+#[test]
+fn a_batch_of_posted_requests_is_bounded() {
+    let queue = queue(Simple::default(), 1, 64);
+    let mut tickets: Vec<_> = (0..20)
+        .map(|number| queue.post(0, number, Home(1)).unwrap())
+        .collect();
+    // The last one leads: itself, and the seven oldest.
+    let last = tickets.pop().unwrap();
+    assert_eq!(queue.attend(0, last).ok().unwrap().unwrap(), -19);
+    let done = tickets.iter().take_while(|ticket| ticket.is_done()).count();
+    assert_eq!((done, queue.board.column(0).len()), (7, 12));
+    for (ticket, number) in tickets.into_iter().zip(0..) {
+        assert_eq!(queue.attend(0, ticket).ok().unwrap().unwrap(), -number);
+    }
+    assert_at_rest(&queue, 1);
+}
+
+#[test]
+fn a_posted_request_that_is_taken_has_its_job_told() {
+    let queue = queue(Simple::default(), 1, 64);
+    queue.executor.gate.close();
+    let bell = Bell::default();
+    let (one, two) = (
+        queue.post(0, 1, Home(1)).unwrap(),
+        queue.post(0, 2, Home(2)).unwrap(),
+    );
+    thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(queue.attend(0, one).ok().unwrap().unwrap(), -1));
+        until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
+        let two = queue.attend(0, two).err().expect("it runs elsewhere");
+        assert!(two.notify_by(bell.boxed()));
+        assert_eq!(bell.rings(), 0);
+        queue.executor.gate.open();
+        until(|| bell.rings() == 1);
+        assert_eq!(two.try_take().ok().unwrap().unwrap(), -2);
+    });
+    assert_at_rest(&queue, 1);
+}
+
+#[test]
+fn a_lone_posted_request_may_be_declined_and_abandoned_ones_are_skipped() {
+    let executor = Simple {
+        declines_lone: true,
+        ..Simple::default()
+    };
+    let queue = queue(executor, 1, 2);
+    let post = |number| queue.post(0, number, Home(1));
+    drop(post(1).unwrap());
+    let ticket = post(2).unwrap();
+    assert_eq!(post(3).err().unwrap().fallback(), Fallback::QueueFull);
+    let declined = queue.attend(0, ticket).ok().unwrap().unwrap_err();
+    assert_eq!(declined.fallback(), Fallback::Lone);
+    assert_eq!(queue.elsewhere.load(Ordering::SeqCst), 1);
+    drop(declined);
+    let (one, two) = (post(4).unwrap(), post(5).unwrap());
+    assert_eq!(queue.attend(0, two).ok().unwrap().unwrap(), -5);
+    assert_eq!(one.take().unwrap(), -4);
+    assert_at_rest(&queue, 1);
+}
+
+#[test]
+fn shutting_down_declines_what_was_posted_and_what_comes_later() {
+    let queue = queue(Simple::default(), 1, 8);
+    let ticket = queue.post(0, 1, Home(1)).unwrap();
+    worker::stop(&queue);
+    let declined = queue.attend(0, ticket).ok().unwrap().unwrap_err();
+    assert_eq!(declined.fallback(), Fallback::ShutDown);
+    let declined = queue.post(0, 1, Home(1)).err().unwrap();
+    assert_eq!(declined.fallback(), Fallback::ShutDown);
+    assert_at_rest(&queue, 1);
+}
+
 /// Threads and jobs of all shapes at random; each gets its own answer, and nothing is left over.
 #[test]
 fn everybody_gets_the_right_answer() {
@@ -366,7 +476,7 @@ fn visit(queue: &Arc<Queue<Simple>>, seed: u64) -> u64 {
         random % below
     };
     let bell = Bell::default();
-    let (mut tickets, mut asked, mut kept) = (VecDeque::new(), 0, 0);
+    let (mut tickets, mut asked, mut kept) = (VecDeque::new(), 0, 0_u64);
     for round in 0..2000 {
         let number = (seed * 100_000 + round) as i64;
         let shape = next(3) as usize;
@@ -378,7 +488,17 @@ fn visit(queue: &Arc<Queue<Simple>>, seed: u64) -> u64 {
         asked += 1;
         match next(8) {
             0..4 => check(queue.run(shape, number)),
-            4..7 => {
+            4 => {
+                // Jobs of this thread, and with luck one that another thread takes along.
+                let Ok(ticket) = queue.post(shape, number, Home(seed)) else {
+                    continue;
+                };
+                check(queue.attend(shape, ticket).unwrap_or_else(|ticket| {
+                    kept += u64::from(ticket.notify_by(bell.boxed()));
+                    ticket.take()
+                }));
+            }
+            5..7 => {
                 if let Ok(ticket) = Queue::submit(queue, shape, number, bell.boxed()) {
                     tickets.push_back((ticket, check));
                     kept += 1;
@@ -397,6 +517,6 @@ fn visit(queue: &Arc<Queue<Simple>>, seed: u64) -> u64 {
     for (ticket, check) in tickets {
         check(ticket.take());
     }
-    until(|| bell.rings() == kept);
+    until(|| bell.rings() as u64 == kept);
     asked
 }
