@@ -140,7 +140,7 @@ impl<E: Executor> Column<E> {
         }
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn len(&self) -> usize {
         self.posts.len()
     }
