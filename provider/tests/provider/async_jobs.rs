@@ -203,3 +203,64 @@ fn jobs_may_be_abandoned() {
         }
     }
 }
+
+#[test]
+fn jobs_of_curves_lead_themselves() {
+    const JOBS: u64 = 32;
+    const ROUNDS: u64 = 10;
+    let place = Place::new();
+    let program = place.compile("async");
+    for (key, sign, verify) in [
+        ("p256", "p256-sign", "p256-verify"),
+        ("ed25519", "ed25519-sign", "ed25519-verify"),
+    ] {
+        let key = place.key(key);
+        for way in ["fd", "spin", "callback"] {
+            let finished = place
+                .program(&program, &format!("{way} {key} {JOBS} {ROUNDS}"))
+                .with_lockstep()
+                .succeed();
+            let counters = finished.counters();
+            for shape in [sign, verify] {
+                assert_eq!(counters.of(shape), JOBS * ROUNDS, "{finished} {counters:?}");
+            }
+            assert_eq!(counters.async_submitted, 2 * JOBS * ROUNDS, "{finished}");
+            assert_eq!(counters.fallbacks(), 0, "{finished} {counters:?}");
+            if way == "fd" {
+                // Whoever is resumed first finds all others there. No time plays a part.
+                assert_eq!(counters.batches, 2 * ROUNDS, "{finished} {counters:?}");
+            }
+        }
+        let finished = place
+            .program(&program, &format!("abandon {key} {JOBS} 1"))
+            .with_lockstep()
+            .succeed();
+        let counters = finished.counters();
+        assert_eq!(counters.fallbacks(), 0, "{finished} {counters:?}");
+        assert_eq!(counters.of(verify), 4, "{finished} {counters:?}");
+    }
+}
+
+#[test]
+fn a_setting_says_who_leads() {
+    let run = |place: &Place, key: &str| {
+        let (program, key) = (place.compile("async"), place.key(key));
+        let finished = place
+            .program(&program, &format!("fd {key} 32 10"))
+            .with_lockstep()
+            .succeed();
+        let counters = finished.counters();
+        assert_eq!(counters.fallbacks(), 0, "{finished} {counters:?}");
+        (finished, counters)
+    };
+    let place = Place::with_settings(&[("jobs_lead", "yes")]);
+    let (finished, counters) = run(&place, "rsa2048");
+    counters.expect("rsa2048", 320, &finished.to_string());
+    assert_eq!(counters.batches, 320 / 8, "{finished} {counters:?}");
+
+    let place = Place::with_settings(&[("jobs_lead", "no")]);
+    let (finished, counters) = run(&place, "p256");
+    assert_eq!(counters.of("p256-sign"), 320, "{finished} {counters:?}");
+    // Workers begin with the first.
+    assert!(counters.batches > 20, "{finished} {counters:?}");
+}

@@ -52,6 +52,18 @@ fn fork_while_async_jobs_are_paused() {
 }
 
 #[test]
+fn jobs_are_resumed_on_both_sides_of_a_fork() {
+    let (finished, family) = family_of("resumed", "p256");
+    assert_eq!(family.len(), 2, "{finished} {family:?}");
+    for (pid, counters) in &family {
+        // What the parent has posted, stock OpenSSL signs in the child: none of it is on both lanes.
+        let signed = if *pid == finished.pid { 12 } else { 0 };
+        assert_eq!(counters.of("p256-sign"), signed, "{finished} {counters:?}");
+        assert_eq!(counters.of("p256-verify"), 12, "{finished} {counters:?}");
+    }
+}
+
+#[test]
 fn openssl_speed_with_two_processes() {
     let place = Place::new();
     let finished = place
@@ -93,9 +105,13 @@ fn expect_family(way: &str, processes: usize, signers: usize) {
 }
 
 fn family(way: &str) -> (Finished, BTreeMap<u32, Counters>) {
+    family_of(way, "rsa2048")
+}
+
+fn family_of(way: &str, key: &str) -> (Finished, BTreeMap<u32, Counters>) {
     let place = Place::new();
     let program = place.compile("fork");
-    let key = place.key("rsa2048");
+    let key = place.key(key);
     let finished = place
         .program(&program, &format!("{way} {key} {EACH}"))
         .with_lockstep()

@@ -6,6 +6,7 @@
  *   nested   child, grandchild and great-grandchild
  *   threads  forks 8 times while 4 threads sign
  *   jobs     forks while async jobs are paused
+ *   resumed  the same, and both processes go on with the jobs
  *   master   loads and never signs; 4 children do */
 #include "common.h"
 #include <openssl/async.h>
@@ -116,7 +117,7 @@ int main(int argc, char **argv) {
         atomic_store(&stop, 1);
         for (int i = 0; i < 4; i++)
             CHECK(pthread_join(threads[i], NULL) == 0);
-    } else if (strcmp(way, "jobs") == 0) {
+    } else if (strcmp(way, "jobs") == 0 || strcmp(way, "resumed") == 0) {
         enum { JOBS = 12 };
         ASYNC_JOB *jobs[JOBS] = {NULL};
         ASYNC_WAIT_CTX *waits[JOBS];
@@ -132,7 +133,12 @@ int main(int argc, char **argv) {
             }
         }
         CHECK(left > 0);
-        fork_signer();
+        int resumed = strcmp(way, "resumed") == 0;
+        pid_t pid = -1;
+        if (resumed)
+            CHECK((pid = fork()) >= 0);
+        else
+            fork_signer();
         while (left > 0)
             for (int i = 0; i < JOBS; i++)
                 if (jobs[i] && ASYNC_start_job(&jobs[i], waits[i], &results[i], run, NULL, 0) == ASYNC_FINISH) {
@@ -140,8 +146,10 @@ int main(int argc, char **argv) {
                     jobs[i] = NULL;
                     left--;
                 }
-        sign_all();
-        wait_for_children(1);
+        if (!resumed)
+            sign_all();
+        if (pid != 0)
+            wait_for_children(1);
     } else if (strcmp(way, "master") == 0) {
         CHECK(OSSL_PROVIDER_available(NULL, "lockstep"));
         for (int i = 0; i < 4; i++)
