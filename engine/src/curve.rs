@@ -4,8 +4,7 @@ use std::fmt;
 use std::sync::OnceLock;
 
 use lockstep_kernels::curve25519::ed25519;
-use lockstep_kernels::nist;
-use zeroize::{Zeroize, Zeroizing};
+use lockstep_kernels::{nist, wipe};
 
 /// A curve of FIPS 186-5 that the lanes have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,12 +57,12 @@ impl KeyKind {
 
 /// Secret bytes: wiped when they are dropped, never printed.
 #[derive(Clone)]
-pub struct Secret(Zeroizing<Vec<u8>>);
+pub struct Secret(Vec<u8>);
 
 impl Secret {
     /// Takes a copy; the caller wipes its own.
     pub fn new(bytes: &[u8]) -> Secret {
-        Secret(Zeroizing::new(bytes.to_vec()))
+        Secret(bytes.to_vec())
     }
 
     /// The bytes.
@@ -73,7 +72,13 @@ impl Secret {
 
     /// Wipes the bytes now, without giving the memory back.
     pub(crate) fn wipe(&mut self) {
-        self.0.zeroize();
+        wipe(&mut self.0);
+    }
+}
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        self.wipe();
     }
 }
 

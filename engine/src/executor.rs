@@ -5,11 +5,13 @@ mod nist;
 mod rsa;
 
 use std::fmt::Debug;
+use std::ops::Deref;
 use std::process;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use lockstep_kernels::backend::Backend;
 use lockstep_kernels::rsa::Scratch;
+use lockstep_kernels::wipe;
 use zeroize::Zeroizing;
 
 use crate::config::Config;
@@ -259,10 +261,27 @@ fn misplaced<I>() -> Result<I, Answer> {
 }
 
 /// `count` pieces of randomness; `None` if the system gives none.
-fn random<const BYTES: usize>(count: usize) -> Option<Zeroizing<Vec<[u8; BYTES]>>> {
-    let mut bytes = Zeroizing::new(vec![[0; BYTES]; count]);
-    getrandom::fill(bytes.as_flattened_mut()).ok()?;
-    Some(bytes)
+fn random<const BYTES: usize>(count: usize) -> Option<Random<BYTES>> {
+    let mut random = Random(vec![[0; BYTES]; count]);
+    getrandom::fill(random.0.as_flattened_mut()).ok()?;
+    Some(random)
+}
+
+/// Randomness, wiped when it is dropped.
+struct Random<const BYTES: usize>(Vec<[u8; BYTES]>);
+
+impl<const BYTES: usize> Deref for Random<BYTES> {
+    type Target = [[u8; BYTES]];
+
+    fn deref(&self) -> &[[u8; BYTES]] {
+        &self.0
+    }
+}
+
+impl<const BYTES: usize> Drop for Random<BYTES> {
+    fn drop(&mut self) {
+        wipe(self.0.as_flattened_mut());
+    }
 }
 
 impl Cpu {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lockstep_kernels::nist;
 use lockstep_kernels::rsa::{JobError, Signature, Unsupported, Verified};
-use zeroize::Zeroize;
+use lockstep_kernels::wipe;
 
 use crate::curve::{Curve, EcKey, Ed25519Key, KeyKind, Keypair, Secret};
 use crate::rsa_key::RsaKey;
@@ -95,12 +95,12 @@ impl Drop for Request {
     /// Wipes what may be secret; keys and secrets do it themselves.
     fn drop(&mut self) {
         match self {
-            Request::RsaPrivate { input, .. } => input.zeroize(),
+            Request::RsaPrivate { input, .. } => wipe(input),
             Request::EcdsaSign { digest, .. } | Request::EcdsaVerify { digest, .. } => {
-                digest.zeroize();
+                wipe(digest);
             }
             Request::Ed25519Sign { message, .. } | Request::Ed25519Verify { message, .. } => {
-                message.zeroize();
+                wipe(message);
             }
             Request::Ecdh { .. } | Request::Keypair(_) | Request::X25519 { .. } => {}
         }

@@ -19,3 +19,5 @@ pub mod rsa;
 mod secret;
 mod sha512;
 mod simd;
+
+pub use secret::wipe;

@@ -44,7 +44,7 @@ impl Drop for SecretWords {
 ///
 /// Unlike a loop of volatile stores it runs at the speed of `memset`, which matters for the
 /// hundred kilobytes that a batch leaves behind.
-pub(crate) fn wipe<T: Copy + Default>(values: &mut [T]) {
+pub fn wipe<T: Copy + Default>(values: &mut [T]) {
     values.fill(T::default());
     zeroize::optimization_barrier(values);
 }

@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn work_has_room_and_its_result_comes_back() {
         let here = 0_u8;
-        let words = vec![1, 2, 3];
+        let words = [1, 2, 3];
         let (there, sum, depth) = with_room(|| {
             let there = 0_u8;
             (

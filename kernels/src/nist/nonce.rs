@@ -96,7 +96,7 @@ fn hedged_in_lanes<S: Simd, const BYTES: usize>(s: S, jobs: &mut [HedgedJob<'_, 
             job.result = Some(nonce);
         }
     }
-    blocks.as_flattened_mut().zeroize();
+    wipe(blocks.as_flattened_mut());
     wipe(digests.as_flattened_mut());
 }
 
