@@ -194,11 +194,7 @@ fn batch<W: Simd, H: Simd, const N: usize, const M: usize>(
 
 /// Sets the results.
 #[inline(never)]
-fn settle<'a>(
-    jobs: &mut [PrivateJob<'a>],
-    refused: &[Option<JobError>],
-    claims: Vec<Claim<'a>>,
-) {
+fn settle<'a>(jobs: &mut [PrivateJob<'a>], refused: &[Option<JobError>], claims: Vec<Claim<'a>>) {
     for ((job, refused), claim) in jobs.iter_mut().zip(refused).zip(claims) {
         job.result = Some(match refused {
             Some(error) => Err(*error),
@@ -394,14 +390,7 @@ fn half_pass<W: Simd, S: Simd, const N: usize, const M: usize>(
         fault::half_lane,
     );
 
-    enter_form(
-        s,
-        power.base,
-        power.spare,
-        x,
-        (r2, r3),
-        (power.n, power.k0),
-    );
+    enter_form(s, power.base, power.spare, x, (r2, r3), (power.n, power.k0));
     power.run(s, size.bits() / 2);
     leave_form(s, out, power.spare, power.power, (power.n, power.k0));
     for request in first..(first + served).min(jobs.len()) {
