@@ -111,9 +111,16 @@ pub(crate) fn words_to_lane<S: Simd>(number: &mut [S::Limb], lane: usize, from: 
 }
 
 /// Copies a number into one lane.
+#[inline(never)]
 pub(crate) fn to_lane<S: Simd>(number: &mut [S::Limb], lane: usize, limbs: &[u64]) {
     const { assert!(52 % S::LIMB_BITS == 0) };
-    split(words_mut(number), (S::LANES, lane), limbs, S::LIMB_BITS);
+    if S::LIMB_BITS != 52 {
+        return split(words_mut(number), (S::LANES, lane), limbs, S::LIMB_BITS);
+    }
+    assert!(lane < S::LANES);
+    for (vector, &limb) in number.iter_mut().zip(limbs) {
+        words_mut(core::slice::from_mut(vector))[lane] = limb;
+    }
 }
 
 /// Copies a number, limbs below the radix, out of one lane.
@@ -122,7 +129,7 @@ pub(crate) fn from_lane<S: Simd>(limbs: &mut [u64], number: &[S::Limb], lane: us
     join(limbs, words(number), (S::LANES, lane), S::LIMB_BITS);
 }
 
-/// [`to_lane`], one body for all lanes: `bits` divides 52.
+/// [`to_lane`] for shorter limbs: `bits` divides 52.
 #[inline(never)]
 fn split(words: &mut [u64], (lanes, lane): (usize, usize), limbs: &[u64], bits: u32) {
     let (mut at, mut limb, mut shift) = (lane, 0, 0);

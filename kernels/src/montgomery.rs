@@ -60,7 +60,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::simd::{Simd, opaque};
+use crate::simd::{Simd, opaque, words_mut};
 
 /// Limbs on a side of a block.
 pub(crate) const BLOCK: usize = 10;
@@ -727,6 +727,52 @@ fn square_slices<S: Simd>(
         doubled: blocks_mut::<S>(doubled),
     };
     reduce(s, out, factors, n, k0, written_out, work);
+}
+
+/// out = x·R mod n for x of twice as many limbs, tidy: below 4n, limbs below the radix. `roots` are R² and
+/// R³ mod n.
+pub(crate) fn enter_form<S: Simd, const N: usize>(
+    s: S,
+    out: &mut [S::Limb; N],
+    spare: &mut [S::Limb; N],
+    x: &[S::Limb],
+    roots: (&[S::Limb; N], &[S::Limb; N]),
+    (n, k0): (&[S::Limb; N], &S::Limb),
+) {
+    // x = high·R + low; so that is high·R² + low·R, each below 2n.
+    let (low, high) = x.split_first_chunk().expect("2·N limbs");
+    let high = high.first_chunk().expect("2·N limbs");
+    multiply(s, out, high, roots.1, n, k0);
+    multiply(s, spare, low, roots.0, n, k0);
+    s.enter(
+        #[inline(always)]
+        || {
+            for i in 0..N {
+                out[i] = s.add(s.low_bits(out[i]), s.low_bits(spare[i]));
+            }
+            normalise(s, out);
+        },
+    );
+}
+
+/// out = a/R mod n, fully reduced, for an `a` as [`multiply`] takes it.
+pub(crate) fn leave_form<S: Simd, const N: usize>(
+    s: S,
+    out: &mut [S::Limb; N],
+    spare: &mut [S::Limb; N],
+    a: &[S::Limb; N],
+    (n, k0): (&[S::Limb; N], &S::Limb),
+) {
+    spare.fill(s.zero());
+    words_mut(spare)[..S::LANES].fill(1);
+    multiply(s, out, a, spare, n, k0);
+    s.enter(
+        #[inline(always)]
+        || {
+            tidy(s, out);
+            canonical(s, out, spare, n);
+        },
+    );
 }
 
 /// out = a·b + c, `out` of 2·`N` limbs, tidy: for numbers that fit. `c` is tidy.

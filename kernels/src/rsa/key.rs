@@ -175,6 +175,11 @@ impl PrivateKey {
         self.public.size
     }
 
+    /// The half modulo p (0) or q (1).
+    pub(crate) fn half(&self, which: usize) -> &Half {
+        if which == 0 { &self.p } else { &self.q }
+    }
+
     /// The public half.
     pub fn public(&self) -> &PublicKey {
         &self.public

@@ -21,7 +21,9 @@ use crate::layout::{
     between_lanes, bytes_from_lane, from_lane, lane_from_bytes, to_lane, words_to_lane,
 };
 use crate::modexp::Power;
-use crate::montgomery::{canonical, multiply, multiply_add, normalise, square, subtract_mod, tidy};
+use crate::montgomery::{
+    canonical, enter_form, leave_form, multiply, multiply_add, square, subtract_mod, tidy,
+};
 use crate::simd::{Simd, words, words_mut};
 
 /// Requests of one batch at most: two passes of four.
@@ -167,34 +169,36 @@ fn batch<W: Simd, H: Simd, const N: usize, const M: usize>(
         wide.recombine(w);
         wide.reveal(w, chunk);
 
-        let mut claims: [Option<Claim<'_>>; BATCH] = [const { None }; BATCH];
-        for (lane, (job, claim)) in chunk.iter().zip(&mut claims).enumerate() {
+        let mut claims = Vec::with_capacity(chunk.len());
+        for (lane, job) in chunk.iter().enumerate() {
             let mut output = vec![0; size.bytes()];
             bytes_from_lane::<W>(&mut output, wide.x, lane);
-            *claim = Some(Claim::new(job.key.public(), job.check_input, output));
+            claims.push(Claim::new(job.key, job.check_input, output));
         }
-        verify::check::<W, M>(w, arena.rest(), &mut claims[..chunk.len()]);
+        for claims in claims.chunks_mut(W::LANES / 2) {
+            if claims.len() <= H::LANES / 2 {
+                verify::check::<H, N, M>(h, arena.rest(), claims);
+            } else {
+                verify::check::<W, N, M>(w, arena.rest(), claims);
+            }
+        }
         settle(chunk, &wide.refused, claims);
 
-        // The largest consumer besides `wide` is a half pass; `bytes` covers both.
+        // Besides `wide` a half pass or a check takes the most.
         let half = Power::<H, N>::bytes(size).max(Power::<W, N>::bytes(size));
-        let used = before - arena.bytes_left() + half.max(verify::bytes::<W, M>());
+        let check = verify::bytes::<H, N>().max(verify::bytes::<W, N>());
+        let used = before - arena.bytes_left() + half.max(check);
         scratch.memory.wipe(used);
     }
 }
 
 /// Sets the results.
 #[inline(never)]
-fn settle<'a>(
-    jobs: &mut [PrivateJob<'a>],
-    refused: &[Option<JobError>],
-    claims: [Option<Claim<'a>>; BATCH],
-) {
+fn settle<'a>(jobs: &mut [PrivateJob<'a>], refused: &[Option<JobError>], claims: Vec<Claim<'a>>) {
     for ((job, refused), claim) in jobs.iter_mut().zip(refused).zip(claims) {
-        let verdict = claim.and_then(Claim::verdict);
         job.result = Some(match refused {
             Some(error) => Err(*error),
-            None => verdict.ok_or(JobError::CheckFailed),
+            None => claim.verdict().ok_or(JobError::CheckFailed),
         });
     }
 }
@@ -289,7 +293,7 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
         }
     }
 
-    /// x = m_q + q·((m_p − m_q)·qinv mod p), below 2n + q; m_p ≤ p and m_q ≤ q.
+    /// x = m_q + q·((m_p − m_q)·qinv mod p), below 2n + q; m_p < p and m_q < q.
     #[inline(never)]
     pub(crate) fn recombine(&mut self, w: W) {
         w.enter(
@@ -353,8 +357,8 @@ fn half_pass<W: Simd, S: Simd, const N: usize, const M: usize>(
 ) -> usize {
     let served = S::LANES / 2;
     let mut power = Power::<S, N>::new(&mut arena, size.exponent_words());
-    let low: &mut [S::Limb; N] = arena.array();
-    let high: &mut [S::Limb; N] = arena.array();
+    let x: &mut [S::Limb; M] = arena.array();
+    let out: &mut [S::Limb; N] = arena.array();
     let r2: &mut [S::Limb; N] = arena.array();
     let r3: &mut [S::Limb; N] = arena.array();
 
@@ -363,14 +367,12 @@ fn half_pass<W: Simd, S: Simd, const N: usize, const M: usize>(
     for lane in 0..S::LANES {
         let request = (first + lane / 2).min(last);
         let key = jobs[request].key;
-        let half = if lane % 2 == 0 { &key.p } else { &key.q };
+        let half = key.half(lane % 2);
         power.load(lane, half);
         to_lane::<S>(r2, lane, &half.modulus.r2);
         to_lane::<S>(r3, lane, &half.modulus.r3);
-        let (from_low, from_high) = blinded.split_at(N * W::LANES);
         let (to, from) = ((S::LANES, lane), (W::LANES, request));
-        between_lanes(words_mut(low), to, from_low, from, N);
-        between_lanes(words_mut(high), to, from_high, from, N);
+        between_lanes(words_mut(x), to, blinded, from, M);
     }
     fault::begin_pass(first, served);
     fault::touch(
@@ -388,33 +390,14 @@ fn half_pass<W: Simd, S: Simd, const N: usize, const M: usize>(
         fault::half_lane,
     );
 
-    // x = high·R + low; its Montgomery form is high·R² + low·R, below 2n + 2n.
-    multiply(s, power.power, high, r3, power.n, power.k0);
-    multiply(s, power.spare, low, r2, power.n, power.k0);
-    s.enter(
-        #[inline(always)]
-        || {
-            for i in 0..N {
-                power.base[i] = s.add(s.low_bits(power.power[i]), s.low_bits(power.spare[i]));
-            }
-            normalise(s, power.base);
-        },
-    );
+    enter_form(s, power.base, power.spare, x, (r2, r3), (power.n, power.k0));
     power.run(s, size.bits() / 2);
-
-    // Out of Montgomery form: a multiplication by 1 leaves at most n.
-    words_mut(low).fill(0);
-    words_mut(low)[..S::LANES].fill(1);
-    multiply(s, high, power.power, low, power.n, power.k0);
-    s.enter(
-        #[inline(always)]
-        || tidy(s, high),
-    );
+    leave_form(s, out, power.spare, power.power, (power.n, power.k0));
     for request in first..(first + served).min(jobs.len()) {
         for (half, to) in [&mut wide.m_p, &mut wide.m_q].into_iter().enumerate() {
             let lane = 2 * (request - first) + half;
             let (to_lane, from_lane) = ((W::LANES, request), (S::LANES, lane));
-            between_lanes(words_mut(&mut **to), to_lane, words(high), from_lane, N);
+            between_lanes(words_mut(&mut **to), to_lane, words(out), from_lane, N);
         }
     }
     served
