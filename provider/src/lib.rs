@@ -25,6 +25,7 @@ mod overlay;
 mod params;
 mod process;
 mod rsa_method;
+mod settings;
 mod stock;
 mod wrapped;
 mod xdh;
@@ -48,8 +49,8 @@ pub unsafe extern "C" fn OSSL_provider_init(
     provctx: *mut *mut c_void,
 ) -> c_int {
     // SAFETY: `input` is the core's dispatch table, ended by id 0 (core_dispatch.h).
-    let configuration = unsafe { params::read_configuration(handle, input) };
-    if process::attach(configuration).is_err() {
+    let settings = unsafe { settings::read(handle, input) };
+    if process::attach(settings).is_err() {
         return 0;
     }
     let Some(stock) = stock::stock() else {
