@@ -106,7 +106,7 @@ impl Engine {
     }
 
     /// Serves a request while the calling thread blocks. Kernels may run on its stack, which needs
-    /// 256 KiB of room: not for asynchronous jobs, whose fibres have 32.
+    /// 448 KiB of room: not for asynchronous jobs, whose fibres have 32.
     pub fn run(&self, request: Request) -> Result<Response, Declined> {
         if let Request::Keypair(kind) = request
             && let Some(pair) = self.pooled_keypair(kind)

@@ -13,22 +13,33 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use lockstep_engine::{Declined, Engine, Fallback, KeyKind, Keypair, Notify, Request, Response};
 
 use crate::ffi::{self, AsyncCallback, AsyncWaitCtx};
-use crate::process;
+use crate::{process, stack};
 
 /// Has the engine serve a request: a job pauses meanwhile, another caller blocks.
 pub fn compute(request: Request) -> Result<Response, Declined> {
     let engine = process::engine();
     match current() {
         Some(job) => job.run(engine, request),
-        None => engine.run(request),
+        None => blocking(engine, || engine.run(request)),
     }
+}
+
+/// Serves a thread that blocks, wherever there is room for kernels.
+fn blocking<T>(
+    engine: &Engine,
+    serve: impl FnOnce() -> Result<T, Declined>,
+) -> Result<T, Declined> {
+    stack::with_room(serve).unwrap_or_else(|| {
+        engine.count_fallback(Fallback::NoStack);
+        Err(Declined::NoStack)
+    })
 }
 
 /// A new key pair, from the pool if it has one.
 pub fn keypair(kind: KeyKind) -> Result<Keypair, Declined> {
     let engine = process::engine();
     let Some(job) = current() else {
-        return engine.keypair(kind);
+        return blocking(engine, || engine.keypair(kind));
     };
     if let Some(pair) = engine.pooled_keypair(kind) {
         return Ok(pair);

@@ -9,7 +9,8 @@
 //! The way of a signature, in files: [`stock`] finds the default provider's tables, [`overlay`]
 //! offers them, with the functions wrapped that make keys ([`keymgmt`], [`generation`]);
 //! [`rsa_method`], [`ec_method`], [`xdh`] and [`eddsa`] take the arithmetic, [`async_job`] pauses
-//! an async job instead of blocking its thread, and [`process`] owns the engine of this process.
+//! an async job instead of blocking its thread, [`stack`] finds room for a thread that has little,
+//! [`settings`] reads `openssl.cnf`, and [`process`] owns the engine of this process.
 //! `docs/decisions/0001-overlay.md` and `0004-curves.md` say why.
 
 mod async_job;
@@ -26,6 +27,7 @@ mod params;
 mod process;
 mod rsa_method;
 mod settings;
+mod stack;
 mod stock;
 mod wrapped;
 mod xdh;
