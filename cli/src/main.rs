@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod doctor;
+mod install;
 mod json;
 mod speed;
 mod stat;
@@ -19,6 +20,7 @@ Commands:
   speed     compare stock libcrypto and lockstep on this machine
   doctor    say whether programs that use OpenSSL sign on lanes, and if not, why
   stat      show the counters of running processes
+  install   have a server of the distribution load the module; `uninstall` undoes it
   help      this text; `lockstep <COMMAND> --help` for the options of a command
 
 Options:
@@ -97,6 +99,8 @@ fn dispatch() -> Outcome {
             Some("speed") => speed::main(arguments),
             Some("doctor") => doctor::main(arguments),
             Some("stat") => stat::main(arguments),
+            Some("install") => install::main(install::Task::Install, arguments),
+            Some("uninstall") => install::main(install::Task::Uninstall, arguments),
             Some("help") => {
                 print!("{HELP}");
                 Ok(ExitCode::SUCCESS)

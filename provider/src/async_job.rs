@@ -1,8 +1,9 @@
 //! OpenSSL async jobs: a request of a job pauses it until a worker has the answer.
 //!
 //! A job runs on a fibre with a 32 KiB stack, so no kernel ever runs on it, and it may be abandoned
-//! while paused, so nothing the worker touches belongs to the fibre. The application learns of the
-//! end by its callback if it set one, else by an eventfd, one per wait context.
+//! while paused, so nothing the worker touches belongs to the fibre. libssl never frees an abandoned
+//! job, so there is a bound: beyond it, and without workers, a job blocks its thread instead. The
+//! application learns of the end by its callback if it set one, else by an eventfd, one per wait context.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -17,27 +18,34 @@ use crate::{process, stack};
 
 /// Has the engine serve a request: a job pauses meanwhile, another caller blocks.
 pub fn compute(request: Request) -> Result<Response, Declined> {
-    let engine = process::engine();
-    match current() {
-        Some(job) => job.run(engine, request, When::Resumed),
-        None => engine.run(request),
-    }
+    serve(process::engine(), request, When::Resumed)
 }
 
 /// A new key pair, from the pool if it has one.
 pub fn keypair(kind: KeyKind) -> Result<Keypair, Declined> {
     let engine = process::engine();
-    let Some(job) = current() else {
-        return engine.keypair(kind);
-    };
     if let Some(pair) = engine.pooled_keypair(kind) {
         return Ok(pair);
     }
     // The pool fills the lanes: nothing is gained by waiting for others.
-    match job.run(engine, Request::Keypair(kind), When::AtOnce)? {
+    match serve(engine, Request::Keypair(kind), When::AtOnce)? {
         Response::Keypair(pair) => Ok(pair),
         _ => Err(Declined::Internal),
     }
+}
+
+fn serve(engine: &Engine, request: Request, when: When) -> Result<Response, Declined> {
+    match current() {
+        Some(job) if engine.admits_jobs() => job.run(engine, request, when),
+        // Where a job must not pause, its thread blocks like any other.
+        _ => stack::with_room(|| engine.run(request)).unwrap_or_else(|| no_stack(engine)),
+    }
+}
+
+/// There is neither room for kernels nor memory for it.
+fn no_stack<T>(engine: &Engine) -> Result<T, Declined> {
+    engine.count_fallback(Fallback::NoStack);
+    Err(Declined::NoStack)
 }
 
 /// The async job that the calling code runs in.
@@ -74,9 +82,9 @@ impl Job {
                 Err(Declined::NoWorkers)
             }
             Some(Wake::EventFd(event)) if engine.jobs_lead(request.shape()) => {
-                lead(engine, request, &event, when)
+                self.lead(engine, request, &event, when)
             }
-            Some(wake) => submit(engine, request, wake),
+            Some(wake) => self.submit(engine, request, wake),
         }
     }
 
@@ -91,30 +99,40 @@ impl Job {
             unsafe { ffi::ASYNC_WAIT_CTX_set_status(self.wait, ffi::ASYNC_STATUS_OK) };
             return Some(Wake::Callback { function, arg });
         }
-        self.event_fd().map(Wake::EventFd)
+        let kept = self.kept_fd();
+        kept.or_else(|| EventFd::new().map(Arc::new))
+            .map(Wake::EventFd)
     }
 
-    /// The wait context's eventfd, made at its first use and kept until the context is freed.
-    fn event_fd(&self) -> Option<Arc<EventFd>> {
-        let key = (&raw const WAIT_KEY).cast::<c_void>();
+    /// The eventfd that the wait context has shown the application.
+    fn kept_fd(&self) -> Option<Arc<EventFd>> {
         let mut fd = -1;
         let mut data = null_mut();
         // SAFETY: `wait` belongs to the running job.
-        if unsafe { ffi::ASYNC_WAIT_CTX_get_fd(self.wait, key, &mut fd, &mut data) } == 1 {
-            let kept = data.cast_const().cast::<EventFd>();
-            // SAFETY: under our key lies the reference stored below, which the context still holds.
-            unsafe {
-                Arc::increment_strong_count(kept);
-                return Some(Arc::from_raw(kept));
-            }
+        if unsafe { ffi::ASYNC_WAIT_CTX_get_fd(self.wait, wait_key(), &mut fd, &mut data) } != 1 {
+            return None;
         }
-        let event = Arc::new(EventFd::new()?);
-        let kept = Arc::into_raw(Arc::clone(&event));
+        let kept = data.cast_const().cast::<EventFd>();
+        // SAFETY: under our key lies the reference that `show` has stored, which the context still holds.
+        unsafe {
+            Arc::increment_strong_count(kept);
+            Some(Arc::from_raw(kept))
+        }
+    }
+
+    /// Has the wait context show the eventfd to the application, and keep it until it is freed. Only a job
+    /// that is about to pause does: HAProxy takes down, at the end of a connection, every descriptor
+    /// that the context has, and aborts over one that no pause made it aware of.
+    fn show(&self, event: &Arc<EventFd>) -> bool {
+        if self.kept_fd().is_some() {
+            return true;
+        }
+        let kept = Arc::into_raw(Arc::clone(event));
         // SAFETY: the context takes over the reference `kept`; `forget` gives it back.
         let set = unsafe {
             ffi::ASYNC_WAIT_CTX_set_wait_fd(
                 self.wait,
-                key,
+                wait_key(),
                 event.0.as_raw_fd(),
                 kept.cast_mut().cast(),
                 Some(forget),
@@ -123,80 +141,85 @@ impl Job {
         if set != 1 {
             // SAFETY: the context did not take the reference.
             drop(unsafe { Arc::from_raw(kept) });
-            return None;
         }
-        Some(event)
+        set == 1
     }
-}
 
-/// Submits `request` to a worker and pauses the job until it is answered.
-fn submit(engine: &Engine, request: Request, wake: Wake) -> Result<Response, Declined> {
-    let event = match &wake {
-        Wake::EventFd(event) => Some(Arc::clone(event)),
-        Wake::Callback { .. } => None,
-    };
-    let (waker, sent) = Waker::new(wake);
-    let ticket = engine.submit(request, waker)?;
-    pause_until(&sent)?;
-    if let Some(event) = event {
-        event.drain();
+    /// Submits `request` to a worker and pauses the job until it is answered.
+    fn submit(&self, engine: &Engine, request: Request, wake: Wake) -> Result<Response, Declined> {
+        let event = match &wake {
+            Wake::EventFd(event) => Some(Arc::clone(event)),
+            Wake::Callback { .. } => None,
+        };
+        let (waker, sent) = Waker::new(wake);
+        let ticket = engine.submit(request, waker)?;
+        self.pause_until(&sent, event.as_ref())?;
+        ticket.take()
     }
-    ticket.take()
-}
 
-/// Posts `request` and pauses the job as ready to go on: when it is resumed, its thread has
-/// started other jobs too, and it leads them all as one batch.
-fn lead(
-    engine: &Engine,
-    request: Request,
-    event: &Arc<EventFd>,
-    when: When,
-) -> Result<Response, Declined> {
-    let post = engine.post(request)?;
-    if when == When::Resumed {
-        event.signal();
-        // SAFETY: we are in a job, and hold no lock or borrow of thread-local state.
-        if unsafe { ffi::ASYNC_pause_job() } != 1 {
-            return Err(Declined::ShutDown);
+    /// Posts `request` and pauses the job as ready to go on: when it is resumed, its thread has
+    /// started other jobs too, and it leads them all as one batch.
+    fn lead(
+        &self,
+        engine: &Engine,
+        request: Request,
+        event: &Arc<EventFd>,
+        when: When,
+    ) -> Result<Response, Declined> {
+        let post = engine.post(request)?;
+        if when == When::Resumed && self.show(event) {
+            event.signal();
+            // SAFETY: we are in a job, and hold no lock or borrow of thread-local state.
+            if unsafe { ffi::ASYNC_pause_job() } != 1 {
+                return Err(Declined::ShutDown);
+            }
+            event.drain();
+            if !process::is_current(engine) {
+                // A fork came between: the locks of the parent's engine may be held for ever.
+                std::mem::forget(post);
+                return Err(Declined::ShutDown);
+            }
         }
-        event.drain();
-        if !process::is_current(engine) {
-            // A fork came between: the locks of the parent's engine may be held for ever.
-            std::mem::forget(post);
-            return Err(Declined::ShutDown);
-        }
+        let post = match post.try_take() {
+            Ok(answer) => return answer,
+            Err(post) => post,
+        };
+        let Some(attended) = stack::with_room(|| engine.attend(post)) else {
+            return no_stack(engine);
+        };
+        attended.unwrap_or_else(|ticket| {
+            // Another thread has the request, and tells us.
+            let (waker, sent) = Waker::new(Wake::EventFd(Arc::clone(event)));
+            if ticket.notify_by(waker) {
+                self.pause_until(&sent, Some(event))?;
+            }
+            ticket.take()
+        })
     }
-    let post = match post.try_take() {
-        Ok(answer) => return answer,
-        Err(post) => post,
-    };
-    let attended = stack::with_room(|| engine.attend(post)).ok_or(Declined::NoWorkers)?;
-    attended.unwrap_or_else(|ticket| {
-        // Another thread has the request, and tells us.
-        let (waker, sent) = Waker::new(Wake::EventFd(Arc::clone(event)));
-        if ticket.notify_by(waker) {
-            pause_until(&sent)?;
+
+    /// Pauses the job until the waker that set `sent` has told it to go on, by `event` or a callback.
+    fn pause_until(&self, sent: &AtomicBool, event: Option<&Arc<EventFd>>) -> Result<(), Declined> {
+        // A job can be resumed for other reasons than ours, so look before believing. `sent` rather
+        // than the ticket's state: by then the wake-up is written, and draining cannot miss it.
+        while !sent.load(Ordering::Acquire) {
+            if event.is_some_and(|event| !self.show(event)) {
+                // Nobody would know when to resume the job: the ticket waits.
+                break;
+            }
+            // SAFETY: we are in a job, and hold no lock or borrow of thread-local state.
+            if unsafe { ffi::ASYNC_pause_job() } != 1 {
+                return Err(Declined::ShutDown);
+            }
+            if !sent.load(Ordering::Acquire) {
+                // Where pausing is blocked, ASYNC_pause_job returns at once: do not burn the CPU.
+                std::thread::yield_now();
+            }
+        }
+        if let Some(event) = event {
             event.drain();
         }
-        ticket.take()
-    })
-}
-
-/// Pauses the job until the waker that set `sent` has told it to go on.
-fn pause_until(sent: &AtomicBool) -> Result<(), Declined> {
-    // A job can be resumed for other reasons than ours, so look before believing. `sent` rather
-    // than the ticket's state: by then the wake-up is written, and draining cannot miss it.
-    while !sent.load(Ordering::Acquire) {
-        // SAFETY: we are in a job, and hold no lock or borrow of thread-local state.
-        if unsafe { ffi::ASYNC_pause_job() } != 1 {
-            return Err(Declined::ShutDown);
-        }
-        if !sent.load(Ordering::Acquire) {
-            // Where pausing is blocked, ASYNC_pause_job returns at once: do not burn the CPU.
-            std::thread::yield_now();
-        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Starts a worker with all signals blocked: it inherits that, so the server's signals stay with the
@@ -213,8 +236,11 @@ pub fn start_thread(start: &mut dyn FnMut()) {
     }
 }
 
-/// Its address is our key in every wait context.
-static WAIT_KEY: u8 = 0;
+/// Our key in every wait context.
+fn wait_key() -> *const c_void {
+    static KEY: u8 = 0;
+    (&raw const KEY).cast()
+}
 
 /// Drops the wait context's reference to its eventfd. The descriptor closes when the last worker
 /// that may still write to it is done, so a late wake-up never hits a descriptor used anew.

@@ -1,9 +1,11 @@
-//! A second stack for each thread, on which kernels run that an async job calls for.
+//! Room for the kernels: some stacks have less than a batch takes.
 //!
-//! A job's own stack has 32 KiB and no guard page below. This one has room, and a guard page.
+//! An async job's has 32 KiB and no guard page below, stunnel's threads have 64 KiB. There the kernels
+//! run on a stack of ours, to which the thread changes for the time of the call. Stacks are kept for the
+//! next caller.
 
-/// Calls `work` on the calling thread, but on a stack on which kernels may run. None, without a call,
-/// if there is no such stack.
+/// Calls `work` on the calling thread, on its own stack if that has room, else on one of ours. None,
+/// without a call, if there is none.
 ///
 /// `work` must not pause a job: it would be resumed on a stack that is in use by others.
 pub fn with_room<R>(work: impl FnOnce() -> R) -> Option<R> {
@@ -16,41 +18,88 @@ mod platform {
     use std::cell::Cell;
     use std::ffi::c_void;
     use std::ptr::null_mut;
+    use std::sync::Mutex;
 
-    /// Enough for every kernel in a build without optimisation.
+    /// What a batch may take, the making of a table on first use and a build without optimisation
+    /// included.
+    const NEEDED: usize = 448 * 1024;
+    /// The size of our stacks: that of the engine's workers.
     const BYTES: usize = 512 * 1024;
+    /// Below every stack: running over its end must not go unnoticed.
     const GUARD_BYTES: usize = 4096;
-
-    thread_local! {
-        /// The stack of this thread while nobody runs on it.
-        static STACK: Cell<Option<Stack>> = const { Cell::new(None) };
-    }
+    /// How many unused stacks are kept.
+    const KEPT: usize = 64;
 
     pub fn with_room<R>(work: impl FnOnce() -> R) -> Option<R> {
-        // A thread that ends has no stack left to keep: it maps one each time.
-        let kept = STACK.try_with(Cell::take).ok().flatten();
-        let stack = kept.or_else(Stack::map)?;
+        if has_room() {
+            return Some(work());
+        }
+        let stack = Stack::take()?;
         let result = stack.call(work);
-        let _ = STACK.try_with(|kept| kept.set(Some(stack)));
+        stack.keep();
         Some(result)
+    }
+
+    /// Whether the calling thread runs on its own stack and that has room. A thread may also be on a
+    /// stack that only its program knows of, like that of a job.
+    fn has_room() -> bool {
+        thread_local! {
+            static BOUNDS: Cell<Option<(usize, usize)>> = const { Cell::new(None) };
+        }
+        let (low, high) = BOUNDS.get().unwrap_or_else(|| {
+            let bounds = bounds().unwrap_or_default();
+            BOUNDS.set(Some(bounds));
+            bounds
+        });
+        let here = (&raw const low).addr();
+        here < high && here.saturating_sub(low) >= NEEDED
+    }
+
+    /// Where the stack of the calling thread begins and ends.
+    fn bounds() -> Option<(usize, usize)> {
+        // SAFETY: the attributes are initialised by the first call, read by the second, and destroyed.
+        unsafe {
+            let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
+            if libc::pthread_getattr_np(libc::pthread_self(), &mut attributes) != 0 {
+                return None;
+            }
+            let mut low = null_mut();
+            let mut size = 0;
+            let known = libc::pthread_attr_getstack(&attributes, &mut low, &mut size) == 0;
+            libc::pthread_attr_destroy(&mut attributes);
+            known.then(|| (low.addr(), low.addr() + size))
+        }
     }
 
     /// A mapping with a guard page at its low end.
     struct Stack(*mut c_void);
 
+    // SAFETY: plain memory that belongs to whoever has the value.
+    unsafe impl Send for Stack {}
+
+    /// Unused stacks. Only ever tried: in a forked child it may be locked for ever.
+    static UNUSED: Mutex<Vec<Stack>> = Mutex::new(Vec::new());
+
     impl Stack {
+        fn take() -> Option<Stack> {
+            let kept = UNUSED.try_lock().ok().and_then(|mut unused| unused.pop());
+            kept.or_else(Stack::map)
+        }
+
+        fn keep(self) {
+            if let Ok(mut unused) = UNUSED.try_lock()
+                && unused.len() < KEPT
+            {
+                unused.push(self);
+            }
+        }
+
         fn map() -> Option<Stack> {
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            let kind =
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK;
             // SAFETY: a new mapping, at an address of the kernel's choice.
-            let base = unsafe {
-                libc::mmap(
-                    null_mut(),
-                    BYTES,
-                    libc::PROT_READ | libc::PROT_WRITE,
-                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK,
-                    -1,
-                    0,
-                )
-            };
+            let base = unsafe { libc::mmap(null_mut(), BYTES, access, kind, -1, 0) };
             if base == libc::MAP_FAILED {
                 return None;
             }
@@ -60,6 +109,7 @@ mod platform {
             guarded.then_some(stack)
         }
 
+        /// Calls `work` on this stack.
         fn call<R>(&self, work: impl FnOnce() -> R) -> R {
             let mut errand = Errand {
                 work: Some(work),
