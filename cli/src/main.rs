@@ -1,8 +1,12 @@
 //! The `lockstep` command: measures the lanes, says why they are not in use, shows live counters.
 #![forbid(unsafe_code)]
 
+mod configuration;
 mod doctor;
+mod handshakes;
 mod json;
+mod progress;
+mod scratch;
 mod speed;
 mod stat;
 mod stock;
@@ -17,6 +21,8 @@ Usage: lockstep <COMMAND> [OPTIONS]
 
 Commands:
   speed     compare stock libcrypto and lockstep on this machine
+  handshakes
+            put real TLS servers under load, without and with lockstep
   doctor    say whether programs that use OpenSSL sign on lanes, and if not, why
   stat      show the counters of running processes
   help      this text; `lockstep <COMMAND> --help` for the options of a command
@@ -95,6 +101,9 @@ fn dispatch() -> Outcome {
         }
         Some(Value(command)) => match command.to_str() {
             Some("speed") => speed::main(arguments),
+            Some("handshakes") => handshakes::main(arguments),
+            // Started by `handshakes`.
+            Some(handshakes::SERVER) => handshakes::serve(arguments),
             Some("doctor") => doctor::main(arguments),
             Some("stat") => stat::main(arguments),
             Some("help") => {

@@ -1,0 +1,115 @@
+//! CPU time of a server: of its process, of those below it, and of those of them that have ended.
+
+use std::fs;
+use std::time::Duration;
+
+use rustix::param::clock_ticks_per_second;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A process as `/proc/PID/stat` describes it.
+struct Entry {
+    pid: u32,
+    parent: u32,
+    /// Clock ticks, of all its threads, also of those that have ended, and of its children that have
+    /// ended and were waited for.
+    ticks: u64,
+}
+
+impl Entry {
+    fn parse(stat: &str) -> Option<Entry> {
+        // The second field, in parentheses, may hold anything.
+        let (head, tail) = stat.rsplit_once(')')?;
+        let pid = head.split_once(' ')?.0.parse().ok()?;
+        let fields: Vec<&str> = tail.split_whitespace().collect();
+        let ticks = |index: usize| fields.get(index)?.parse::<u64>().ok();
+        Some(Entry {
+            pid,
+            parent: fields.get(1)?.parse().ok()?,
+            // utime, stime, cutime, cstime: fields 14 to 17 of proc(5), where the state is the third.
+            ticks: ticks(11)? + ticks(12)? + ticks(13)? + ticks(14)?,
+        })
+    }
+
+    /// A process and all below it.
+    fn tree(root: u32) -> Vec<Entry> {
+        let listing = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let mut others: Vec<Entry> = listing
+            .filter(|entry| entry.file_name().as_encoded_bytes()[0].is_ascii_digit())
+            .filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok())
+            .filter_map(|stat| Entry::parse(&stat))
+            .collect();
+        let mut tree: Vec<Entry> = Vec::new();
+        loop {
+            let of_tree = |entry: &Entry| {
+                entry.pid == root || tree.iter().any(|member| member.pid == entry.parent)
+            };
+            let (found, rest): (Vec<Entry>, Vec<Entry>) = others.into_iter().partition(of_tree);
+            if found.is_empty() {
+                return tree;
+            }
+            tree.extend(found);
+            others = rest;
+        }
+    }
+}
+
+/// The CPU time that a process and all below it have used so far, to the clock tick (10 ms).
+pub fn cpu_time(root: u32) -> Duration {
+    let ticks: u64 = Entry::tree(root).iter().map(|entry| entry.ticks).sum();
+    Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64)
+}
+
+/// Sends a signal to those below a process; they may outlive it otherwise.
+pub fn signal_descendants(root: u32, signal: Signal) {
+    for entry in Entry::tree(root) {
+        let pid = i32::try_from(entry.pid).ok().and_then(Pid::from_raw);
+        if let Some(pid) = pid.filter(|_| entry.pid != root) {
+            // It may have ended in the meantime.
+            let _ = kill_process(pid, signal);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{self, Command, Stdio};
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn time_of_threads_and_children_counts() {
+        let before = cpu_time(process::id());
+        let spin = || {
+            let start = Instant::now();
+            while start.elapsed() < Duration::from_millis(120) {
+                std::hint::spin_loop();
+            }
+        };
+        std::thread::spawn(spin).join().unwrap();
+        let of_thread = cpu_time(process::id()) - before;
+        assert!(of_thread >= Duration::from_millis(20), "{of_thread:?}");
+
+        let mut child = Command::new("sh")
+            .args(["-c", "sh -c 'while :; do :; done' & wait"])
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let start = Instant::now();
+        let busy = |child: &process::Child| cpu_time(child.id()) >= Duration::from_millis(50);
+        while !busy(&child) {
+            assert!(start.elapsed() < Duration::from_secs(20));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        signal_descendants(child.id(), Signal::KILL);
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn names_of_processes_may_hold_anything() {
+        let stat = "17 (a) b (c) S 4 17 17 0 -1 4194560 1 2 3 4 100 20 3 1 20 0 1 0 55 0";
+        let entry = Entry::parse(stat).unwrap();
+        assert_eq!((entry.pid, entry.parent, entry.ticks), (17, 4, 124));
+        assert!(Entry::parse("17 (a) S 4").is_none());
+    }
+}
