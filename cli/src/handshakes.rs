@@ -286,9 +286,9 @@ impl<'a> Arena<'a> {
             };
             let tally = self.clients.run(load)?;
             if tally.latencies.is_empty() {
+                let said = self.server(side).said();
                 let (name, side) = (self.options.server.name(), side.name());
                 let why = tally.examples.join("; ");
-                let said = self.server(Side::Stock).said();
                 return Err(Failure::new(format!(
                     "no handshake with {name} ({side}) succeeds: {why}\n{said}"
                 )));
@@ -379,6 +379,12 @@ impl<'a> Arena<'a> {
         };
         let (cpu, counters) = (server.cpu_time(), self.counters(side)?);
         let tally = self.clients.run(load)?;
+        if !server.is_running() {
+            let (name, side, said) = (self.options.server.name(), side.name(), server.said());
+            return Err(Failure::new(format!(
+                "{name} ({side}) died under load:\n{said}"
+            )));
+        }
         let cpu = server.cpu_time().saturating_sub(cpu);
         let counters = match (self.counters(side)?, counters) {
             (Some(after), Some(before)) => Some(after.since(&before)),

@@ -401,7 +401,10 @@ impl Connection {
         }
         let mut bytes = [0; 16 << 10];
         while let Ok(count @ 1..) = self.tls.reader().read(&mut bytes) {
-            self.page.take(&bytes[..count])?;
+            // Whatever a server says to one that leaves without a request.
+            if self.phase == Phase::Page {
+                self.page.take(&bytes[..count])?;
+            }
         }
         if let (Phase::Page, Some(length)) = (self.phase, page)
             && self.page.is_whole(length)?

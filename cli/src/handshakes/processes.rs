@@ -1,6 +1,7 @@
 //! CPU time of a server: of its process, of those below it, and of those of them that have ended.
 
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::param::clock_ticks_per_second;
@@ -13,6 +14,8 @@ struct Entry {
     /// Clock ticks, of all its threads, also of those that have ended, and of its children that have
     /// ended and were waited for.
     ticks: u64,
+    /// Whether it has ended, and nobody has waited for it yet.
+    has_ended: bool,
 }
 
 impl Entry {
@@ -27,7 +30,12 @@ impl Entry {
             parent: fields.get(1)?.parse().ok()?,
             // utime, stime, cutime, cstime: fields 14 to 17 of proc(5), where the state is the third.
             ticks: ticks(11)? + ticks(12)? + ticks(13)? + ticks(14)?,
+            has_ended: fields[0] == "Z",
         })
+    }
+
+    fn read(directory: &Path) -> Option<Entry> {
+        Entry::parse(&fs::read_to_string(directory.join("stat")).ok()?)
     }
 
     /// A process and all below it.
@@ -35,8 +43,7 @@ impl Entry {
         let listing = fs::read_dir("/proc").into_iter().flatten().flatten();
         let mut others: Vec<Entry> = listing
             .filter(|entry| entry.file_name().as_encoded_bytes()[0].is_ascii_digit())
-            .filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok())
-            .filter_map(|stat| Entry::parse(&stat))
+            .filter_map(|entry| Entry::read(&entry.path()))
             .collect();
         let mut tree: Vec<Entry> = Vec::new();
         loop {
@@ -57,6 +64,12 @@ impl Entry {
 pub fn cpu_time(root: u32) -> Duration {
     let ticks: u64 = Entry::tree(root).iter().map(|entry| entry.ticks).sum();
     Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64)
+}
+
+/// Whether a child of ours has not ended.
+pub fn is_running(child: u32) -> bool {
+    let entry = Entry::read(Path::new(&format!("/proc/{child}")));
+    entry.is_some_and(|entry| !entry.has_ended)
 }
 
 /// Sends a signal to those below a process; they may outlive it otherwise.
@@ -101,7 +114,11 @@ mod tests {
             assert!(start.elapsed() < Duration::from_secs(20));
             std::thread::sleep(Duration::from_millis(10));
         }
+        assert!(is_running(child.id()));
         signal_descendants(child.id(), Signal::KILL);
+        while is_running(child.id()) {
+            assert!(start.elapsed() < Duration::from_secs(20));
+        }
         child.wait().unwrap();
     }
 

@@ -188,6 +188,7 @@ impl Server for Haproxy {
 {asynchronous}
 defaults
     mode http
+    option http-ignore-probes
     timeout connect 10s
     timeout client 30s
     timeout server 30s
@@ -385,6 +386,11 @@ impl Server for Stunnel {
         );
         let version = setup.version.of_servers();
         let curve = setup.group.of_openssl();
+        // Its threads have 64 KiB, and lanes need more.
+        let stack = match setup.side {
+            Side::Stock => "",
+            Side::Lockstep => "stack = 1048576\n",
+        };
         let path = setup.write(&format!(
             "foreground = yes
 pid =
@@ -398,7 +404,7 @@ cert = {certificate}
 key = {key}
 sslVersion = {version}
 curves = {curve}
-"
+{stack}"
         ))?;
         Ok(vec![path.into()])
     }
@@ -486,6 +492,11 @@ impl Running {
             [] => "it said nothing".to_owned(),
             lines => lines[lines.len().saturating_sub(6)..].join("\n"),
         }
+    }
+
+    /// Whether it has not ended.
+    pub fn is_running(&self) -> bool {
+        processes::is_running(self.child.id())
     }
 
     /// CPU time that it has used so far.
