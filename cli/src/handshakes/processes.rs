@@ -11,9 +11,10 @@ use rustix::process::{Pid, Signal, kill_process};
 struct Entry {
     pid: u32,
     parent: u32,
-    /// Clock ticks, of all its threads, also of those that have ended, and of its children that have
-    /// ended and were waited for.
+    /// Clock ticks of all its threads, also of those that have ended.
     ticks: u64,
+    /// Clock ticks of its children that have ended and were waited for.
+    ticks_of_children: u64,
     /// Whether it has ended, and nobody has waited for it yet.
     has_ended: bool,
 }
@@ -29,7 +30,8 @@ impl Entry {
             pid,
             parent: fields.get(1)?.parse().ok()?,
             // utime, stime, cutime, cstime: fields 14 to 17 of proc(5), where the state is the third.
-            ticks: ticks(11)? + ticks(12)? + ticks(13)? + ticks(14)?,
+            ticks: ticks(11)? + ticks(12)?,
+            ticks_of_children: ticks(13)? + ticks(14)?,
             has_ended: fields[0] == "Z",
         })
     }
@@ -60,10 +62,33 @@ impl Entry {
     }
 }
 
-/// The CPU time that a process and all below it have used so far, to the clock tick (10 ms).
+/// The CPU time that a process and all below it have used so far.
+///
+/// What the system says of a process is cut to ticks of 10 ms, and what it says of a thread is exact,
+/// but gone with the thread. The greater is the better: exact where threads stay, else to the tick.
 pub fn cpu_time(root: u32) -> Duration {
-    let ticks: u64 = Entry::tree(root).iter().map(|entry| entry.ticks).sum();
+    let times = Entry::tree(root).into_iter().map(|entry| {
+        of_threads(entry.pid).max(from_ticks(entry.ticks)) + from_ticks(entry.ticks_of_children)
+    });
+    times.sum()
+}
+
+fn from_ticks(ticks: u64) -> Duration {
     Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64)
+}
+
+/// Of the threads that a process has now.
+fn of_threads(pid: u32) -> Duration {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"));
+    let nanoseconds = threads
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|thread| {
+            let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+            text.split_whitespace().next()?.parse::<u64>().ok()
+        });
+    Duration::from_nanos(nanoseconds.sum())
 }
 
 /// Whether a child of ours has not ended.
@@ -126,7 +151,8 @@ mod tests {
     fn names_of_processes_may_hold_anything() {
         let stat = "17 (a) b (c) S 4 17 17 0 -1 4194560 1 2 3 4 100 20 3 1 20 0 1 0 55 0";
         let entry = Entry::parse(stat).unwrap();
-        assert_eq!((entry.pid, entry.parent, entry.ticks), (17, 4, 124));
+        assert_eq!((entry.pid, entry.parent), (17, 4));
+        assert_eq!((entry.ticks, entry.ticks_of_children), (120, 4));
         assert!(Entry::parse("17 (a) S 4").is_none());
     }
 }
