@@ -59,49 +59,40 @@ fn current() -> Option<Job> {
 impl Job {
     /// Submits `request` and pauses the job until it is answered.
     fn run(&self, engine: &Engine, request: Request) -> Result<Response, Declined> {
-        let Some((wake, is_new)) = self.wake() else {
+        let Some(wake) = self.wake() else {
             engine.count_fallback(Fallback::AsyncUnavailable);
             return Err(Declined::NoWorkers);
         };
         let sent = Arc::new(AtomicBool::new(false));
-        let event = match &wake {
-            Wake::EventFd(event) => Some(Arc::clone(event)),
+        let drain = match &wake {
+            Wake::EventFd(fd) => Some(Arc::clone(fd)),
             Wake::Callback { .. } => None,
         };
         let waker = Box::new(Waker {
             wake,
             sent: Arc::clone(&sent),
         });
-        let ticket = engine.submit(request, waker);
-        if let (Err(_), Some(event)) = (&ticket, &event) {
-            // Nobody else does, and the pause below has to end.
-            event.signal();
-        }
+        let ticket = engine.submit(request, waker)?;
         // A job can be resumed for other reasons than ours, so look before believing. `sent` rather
         // than the ticket's state: by then the wake-up is written, and draining cannot miss it.
-        let is_done = || ticket.is_err() || sent.load(Ordering::Acquire);
-        // Applications learn of a descriptor by a pause. HAProxy aborts when it finds one at the end of
-        // a connection that it never learnt of, so there is a pause even for an answer that is there.
-        let mut is_announced = !is_new;
-        while !is_announced || !is_done() {
+        while !sent.load(Ordering::Acquire) {
             // SAFETY: we are in a job, and hold no lock or borrow of thread-local state.
             if unsafe { ffi::ASYNC_pause_job() } != 1 {
                 return Err(Declined::ShutDown);
             }
-            is_announced = true;
-            if !is_done() {
+            if !sent.load(Ordering::Acquire) {
                 // Where pausing is blocked, ASYNC_pause_job returns at once: do not burn the CPU.
                 std::thread::yield_now();
             }
         }
-        if let Some(event) = event {
-            event.drain();
+        if let Some(fd) = drain {
+            fd.drain();
         }
-        ticket?.take()
+        ticket.take()
     }
 
-    /// How to wake this job, and whether by a descriptor that the application has yet to learn of.
-    fn wake(&self) -> Option<(Wake, bool)> {
+    /// How to wake this job.
+    fn wake(&self) -> Option<Wake> {
         let mut callback = None;
         let mut arg = null_mut();
         // SAFETY: `wait` belongs to the running job.
@@ -109,15 +100,13 @@ impl Job {
         if let (1, Some(function)) = (found, callback) {
             // SAFETY: as above.
             unsafe { ffi::ASYNC_WAIT_CTX_set_status(self.wait, ffi::ASYNC_STATUS_OK) };
-            return Some((Wake::Callback { function, arg }, false));
+            return Some(Wake::Callback { function, arg });
         }
-        let (event, is_new) = self.event_fd()?;
-        Some((Wake::EventFd(event), is_new))
+        self.event_fd().map(Wake::EventFd)
     }
 
-    /// The wait context's eventfd, made at its first use and kept until the context is freed; and
-    /// whether it was made now.
-    fn event_fd(&self) -> Option<(Arc<EventFd>, bool)> {
+    /// The wait context's eventfd, made at its first use and kept until the context is freed.
+    fn event_fd(&self) -> Option<Arc<EventFd>> {
         let key = (&raw const WAIT_KEY).cast::<c_void>();
         let mut fd = -1;
         let mut data = null_mut();
@@ -127,7 +116,7 @@ impl Job {
             // SAFETY: under our key lies the reference stored below, which the context still holds.
             unsafe {
                 Arc::increment_strong_count(kept);
-                return Some((Arc::from_raw(kept), false));
+                return Some(Arc::from_raw(kept));
             }
         }
         let event = Arc::new(EventFd::new()?);
@@ -147,7 +136,7 @@ impl Job {
             drop(unsafe { Arc::from_raw(kept) });
             return None;
         }
-        Some((event, true))
+        Some(event)
     }
 }
 
