@@ -4,6 +4,7 @@
 mod configuration;
 mod doctor;
 mod handshakes;
+mod install;
 mod json;
 mod progress;
 mod scratch;
@@ -25,6 +26,7 @@ Commands:
             put real TLS servers under load, without and with lockstep
   doctor    say whether programs that use OpenSSL sign on lanes, and if not, why
   stat      show the counters of running processes
+  install   have a server of the distribution load the module; `uninstall` undoes it
   help      this text; `lockstep <COMMAND> --help` for the options of a command
 
 Options:
@@ -106,6 +108,8 @@ fn dispatch() -> Outcome {
             Some(handshakes::SERVER) => handshakes::serve(arguments),
             Some("doctor") => doctor::main(arguments),
             Some("stat") => stat::main(arguments),
+            Some("install") => install::main(install::Task::Install, arguments),
+            Some("uninstall") => install::main(install::Task::Uninstall, arguments),
             Some("help") => {
                 print!("{HELP}");
                 Ok(ExitCode::SUCCESS)

@@ -1,25 +1,196 @@
 //! `lockstep stat`: the counters that running processes publish.
 
+mod prometheus;
+
 use std::fmt::Write as _;
+use std::io::{self, IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use lockstep_engine::{Fallback, ProcessStats, Shape, Snapshot, read_stats};
+use lockstep_engine::{
+    DefaultStats, Fallback, ProcessStats, Shape, Snapshot, read_default_stats, read_stats,
+};
 
-use crate::{Failure, Outcome};
+use crate::{Failure, Outcome, json};
 
 const HELP: &str = "\
-Shows the counters of processes that have loaded the module.
+Shows the counters of processes that have loaded the module. Root sees those of all users.
 
 Usage: lockstep stat [OPTIONS]
 
 Options:
-  --dir DIR      where they publish them (default: the environment's LOCKSTEP_STATS_DIR)
-  --json         one JSON document: an array with an object for each process
-  --total NAME   only the sum of one counter over all processes: operations, batches, passes,
-                 fallbacks, failed_checks, async_submitted or pool_hits, or one kind of operation, as
-                 rsa2048 or p256-sign
+  --watch [SECONDS]  again and again, what happened in between (default: every second)
+  --json             one JSON document: an array with an object for each process
+  --prometheus       the text format that Prometheus scrapes
+  --total NAME       only the sum of one counter over all processes: operations, batches, passes,
+                     fallbacks, failed_checks, async_submitted or pool_hits, or one kind of operation,
+                     as rsa2048 or p256-sign
+  --ended            what ended processes have left, too (see the setting stats_keep)
+  --dir DIR          where they publish them (default: the environment's LOCKSTEP_STATS_DIR, or else
+                     where the module puts them by default)
 ";
+
+/// Runs the command with the arguments behind its name.
+pub fn main(mut arguments: lexopt::Parser) -> Outcome {
+    use lexopt::prelude::*;
+    let mut source = Source::from_environment();
+    let mut form = None;
+    let mut watch = None;
+    while let Some(argument) = arguments.next()? {
+        let wanted = match argument {
+            Long("dir") => {
+                source.directory = Some(arguments.value()?.into());
+                continue;
+            }
+            Long("ended") => {
+                source.ended = true;
+                continue;
+            }
+            Long("watch") => {
+                watch = Some(interval(&mut arguments)?);
+                continue;
+            }
+            Long("json") => Form::Json,
+            Long("prometheus") => Form::Prometheus,
+            Long("total") => Form::Total(Total::called(&arguments.value()?.string()?)?),
+            Short('h') | Long("help") => {
+                print!("{HELP}");
+                return Ok(ExitCode::SUCCESS);
+            }
+            other => return Err(other.unexpected().into()),
+        };
+        if form.replace(wanted).is_some() {
+            return Err(Failure::usage(
+                "--json, --prometheus and --total exclude each other",
+            ));
+        }
+    }
+    match (watch, form) {
+        (None, form) => say(&once(&source, &form.unwrap_or(Form::Text))?),
+        (Some(interval), None) => return watch_rates(&source, interval),
+        (Some(interval), Some(form)) => loop {
+            if !say(&once(&source, &form)?) {
+                break false;
+            }
+            thread::sleep(interval);
+        },
+    };
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The seconds behind `--watch`, if there are any.
+fn interval(arguments: &mut lexopt::Parser) -> Result<Duration, Failure> {
+    let seconds = match arguments.optional_value() {
+        Some(value) => Some(value),
+        None => arguments.try_raw_args().and_then(|mut rest| {
+            let number = |word: &std::ffi::OsStr| word.to_str()?.parse::<f64>().ok();
+            rest.next_if(|word| number(word).is_some())
+        }),
+    };
+    let Some(seconds) = seconds else {
+        return Ok(Duration::from_secs(1));
+    };
+    let number = seconds.to_str().and_then(|seconds| seconds.parse().ok());
+    match number {
+        Some(seconds) if (0.05..=86400.0).contains(&seconds) => {
+            Ok(Duration::from_secs_f64(seconds))
+        }
+        _ => Err(Failure::usage(format!(
+            "--watch takes 0.05 to 86400 seconds, not {}",
+            seconds.display()
+        ))),
+    }
+}
+
+/// Writes to the standard output; false if nobody reads it any more.
+fn say(text: &str) -> bool {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).is_ok() && out.flush().is_ok()
+}
+
+/// In what form the counters are shown.
+enum Form {
+    Text,
+    Json,
+    Prometheus,
+    Total(Total),
+}
+
+fn once(source: &Source, form: &Form) -> Result<String, Failure> {
+    let found = source.read()?;
+    let processes = &found.processes;
+    Ok(match form {
+        Form::Total(total) => {
+            let sum: u64 = processes.iter().map(|p| total.of(&p.snapshot)).sum();
+            format!("{sum}\n")
+        }
+        Form::Json => {
+            let all: Vec<String> = processes.iter().map(document).collect();
+            format!("[{}]\n", all.join(","))
+        }
+        Form::Prometheus => prometheus::exposition(processes),
+        Form::Text if processes.is_empty() => format!("{}\n", source.nothing(&found)),
+        Form::Text => processes.iter().map(describe).collect(),
+    })
+}
+
+/// Where counters are read.
+struct Source {
+    directory: Option<PathBuf>,
+    ended: bool,
+}
+
+impl Source {
+    fn from_environment() -> Source {
+        let named = std::env::var_os("LOCKSTEP_STATS_DIR").map(PathBuf::from);
+        Source {
+            directory: named.filter(|directory| directory.is_absolute()),
+            ended: false,
+        }
+    }
+
+    /// The processes, one entry for each.
+    fn read(&self) -> Result<DefaultStats, Failure> {
+        let mut found = match &self.directory {
+            None => read_default_stats(),
+            Some(directory) => DefaultStats {
+                processes: read_stats(directory).map_err(|error| {
+                    Failure::new(format!("cannot read {}: {error}", directory.display()))
+                        .remedy("name the directory that the server has in stats_dir")
+                })?,
+                unreadable: Vec::new(),
+            },
+        };
+        found
+            .processes
+            .retain(|process| process.alive || self.ended);
+        found.processes.dedup_by(|later, first| {
+            let same = (later.pid, later.alive) == (first.pid, first.alive);
+            if same {
+                first.snapshot.absorb(&later.snapshot);
+            }
+            same
+        });
+        Ok(found)
+    }
+
+    fn nothing(&self, found: &DefaultStats) -> String {
+        let mut out = match &self.directory {
+            Some(directory) => {
+                format!("no process publishes counters in {}", directory.display())
+            }
+            None => "no process publishes counters; one that has loaded the module does with its \
+                     first operation"
+                .to_owned(),
+        };
+        if !found.unreadable.is_empty() {
+            out.push_str("\nthere may be some of other users: root can read them");
+        }
+        out
+    }
+}
 
 /// What `--total NAME` sums up.
 enum Total {
@@ -30,12 +201,20 @@ enum Total {
 }
 
 impl Total {
-    fn called(name: &str) -> Option<Total> {
+    fn called(name: &str) -> Result<Total, Failure> {
         if let Some((_, counter)) = COUNTERS.iter().find(|(known, _)| *known == name) {
-            return Some(Total::Counter(*counter));
+            return Ok(Total::Counter(*counter));
         }
-        let shape = Shape::ALL.into_iter().find(|shape| shape.name() == name)?;
-        Some(Total::Operations(shape))
+        match Shape::ALL.into_iter().find(|shape| shape.name() == name) {
+            Some(shape) => Ok(Total::Operations(shape)),
+            None => {
+                let known: Vec<&str> = COUNTERS.iter().map(|(name, _)| *name).collect();
+                Err(Failure::usage(format!(
+                    "no counter `{name}`: there are {}",
+                    known.join(", ")
+                )))
+            }
+        }
     }
 
     fn of(&self, snapshot: &Snapshot) -> u64 {
@@ -59,77 +238,27 @@ const COUNTERS: &[Counter] = &[
     ("pool_hits", |snapshot| snapshot.pool_hits),
 ];
 
-/// Runs the command with the arguments behind its name.
-pub fn main(mut arguments: lexopt::Parser) -> Outcome {
-    use lexopt::prelude::*;
-    let mut directory = std::env::var_os("LOCKSTEP_STATS_DIR").map(PathBuf::from);
-    let mut json = false;
-    let mut total = None;
-    while let Some(argument) = arguments.next()? {
-        match argument {
-            Long("dir") => directory = Some(arguments.value()?.into()),
-            Long("json") => json = true,
-            Long("total") => {
-                let name = arguments.value()?.string()?;
-                total = Some(Total::called(&name).ok_or_else(|| {
-                    let known: Vec<&str> = COUNTERS.iter().map(|(name, _)| *name).collect();
-                    Failure::usage(format!(
-                        "no counter `{name}`: there are {}",
-                        known.join(", ")
-                    ))
-                })?);
-            }
-            Short('h') | Long("help") => {
-                print!("{HELP}");
-                return Ok(ExitCode::SUCCESS);
-            }
-            other => return Err(other.unexpected().into()),
-        }
-    }
-    let directory = directory.ok_or_else(|| {
-        Failure::usage("which directory? name it with --dir")
-            .remedy("start the server and this command with the same LOCKSTEP_STATS_DIR=DIRECTORY")
-    })?;
-    let processes = read_stats(&directory).map_err(|error| {
-        Failure::new(format!("cannot read {}: {error}", directory.display()))
-            .remedy("name the directory that the server has in LOCKSTEP_STATS_DIR")
-    })?;
-    match total {
-        Some(total) => {
-            println!(
-                "{}",
-                processes
-                    .iter()
-                    .map(|process| total.of(&process.snapshot))
-                    .sum::<u64>()
-            );
-        }
-        None if json => {
-            let all: Vec<String> = processes.iter().map(|p| p.snapshot.to_json()).collect();
-            println!("[{}]", all.join(","));
-        }
-        None if processes.is_empty() => {
-            println!("no process publishes counters in {}", directory.display());
-        }
-        None => processes
-            .iter()
-            .for_each(|process| print!("{}", describe(process))),
-    }
-    Ok(ExitCode::SUCCESS)
+/// The counters of a process as a JSON object: those of its document, and what is known of it.
+fn document(process: &ProcessStats) -> String {
+    let name = process.name.as_deref();
+    let name = name.map_or_else(|| "null".to_owned(), json::string);
+    let counters = process.snapshot.to_json();
+    format!(
+        r#"{{"process":{name},"user":{},"alive":{},{}"#,
+        process.user,
+        process.alive,
+        counters.trim_start_matches('{')
+    )
 }
 
 fn describe(process: &ProcessStats) -> String {
-    let ProcessStats {
-        pid,
-        alive,
-        snapshot,
-    } = process;
+    let ProcessStats { pid, snapshot, .. } = process;
     let mut out = String::new();
     // Writing to a String cannot fail, here and below.
     let _ = writeln!(
         out,
-        "process {pid}{}, lockstep {}, lanes: {}",
-        if *alive { "" } else { " (ended)" },
+        "process {pid} {}, lockstep {}, lanes: {}",
+        printable(process),
         snapshot.version,
         snapshot.backend
     );
@@ -154,6 +283,20 @@ fn describe(process: &ProcessStats) -> String {
             snapshot.pool_hits, snapshot.pool_refills
         );
     }
+    let batched = snapshot.operations().saturating_sub(snapshot.pool_hits);
+    let _ = writeln!(
+        out,
+        "  waits in the queue: {:.1} µs on average, {:.1} µs at most",
+        microseconds(snapshot.wait_total_ns, batched),
+        microseconds(snapshot.wait_max_ns, 1)
+    );
+    if snapshot.async_submitted > 0 {
+        let _ = writeln!(
+            out,
+            "  {} requests of async jobs, {} of them open",
+            snapshot.async_submitted, snapshot.paused
+        );
+    }
     for &reason in Fallback::ALL {
         let fallbacks = snapshot.fallbacks_for(reason);
         if fallbacks > 0 {
@@ -162,4 +305,123 @@ fn describe(process: &ProcessStats) -> String {
     }
     let _ = writeln!(out, "  failed checks {:>23}", snapshot.failed_checks);
     out
+}
+
+/// What a process is called, fit for a terminal: programs name themselves.
+fn printable(process: &ProcessStats) -> String {
+    match &process.name {
+        Some(name) => name
+            .chars()
+            .map(|c| if c.is_control() { '?' } else { c })
+            .collect(),
+        None => "(ended)".to_owned(),
+    }
+}
+
+fn microseconds(nanoseconds: u64, of: u64) -> f64 {
+    nanoseconds as f64 / of.max(1) as f64 / 1000.0
+}
+
+/// Shows what happens in each interval until nobody reads it any more.
+fn watch_rates(source: &Source, interval: Duration) -> Outcome {
+    let clear = if io::stdout().is_terminal() {
+        "\x1b[H\x1b[2J"
+    } else {
+        ""
+    };
+    let mut before = source.read()?.processes;
+    let mut since = Instant::now();
+    loop {
+        thread::sleep(interval);
+        let found = source.read()?;
+        let table = rates(&before, &found.processes, since.elapsed());
+        since = Instant::now();
+        let table = match found.processes.is_empty() {
+            true => format!("{}\n", source.nothing(&found)),
+            false => table,
+        };
+        before = found.processes;
+        if !say(&format!("{clear}{table}")) {
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
+}
+
+/// One line for each process: what it did since `before`, which is so long ago.
+fn rates(before: &[ProcessStats], now: &[ProcessStats], elapsed: Duration) -> String {
+    let mut out = format!(
+        "{:>8} {:<15} {:>10} {:>6} {:>10} {:>10} {:>8} {:>8}\n",
+        "pid", "process", "ops/s", "fill", "wait µs", "stock/s", "open", "failed"
+    );
+    for process in now {
+        let earlier = before.iter().find(|earlier| {
+            (earlier.pid, earlier.snapshot.started) == (process.pid, process.snapshot.started)
+        });
+        let zero = Snapshot::default();
+        let earlier = earlier.map_or(&zero, |earlier| &earlier.snapshot);
+        let new = |counter: fn(&Snapshot) -> u64| {
+            counter(&process.snapshot).saturating_sub(counter(earlier))
+        };
+        let per_second = |count: u64| count as f64 / elapsed.as_secs_f64().max(1e-3);
+        let filled = new(|s| (1..).zip(s.pass_fill).map(|(fill, n)| fill * n).sum());
+        let _ = writeln!(
+            out,
+            "{:>8} {:<15} {:>10.0} {:>6.2} {:>10.1} {:>10.0} {:>8} {:>8}",
+            process.pid,
+            printable(process),
+            per_second(new(Snapshot::operations)),
+            filled as f64 / new(|s| s.passes).max(1) as f64,
+            microseconds(
+                new(|s| s.wait_total_ns),
+                new(|s| s.operations().saturating_sub(s.pool_hits))
+            ),
+            per_second(new(Snapshot::fallbacks)),
+            process.snapshot.paused,
+            process.snapshot.failed_checks
+        );
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(operations: u64, wait_total_ns: u64) -> ProcessStats {
+        let mut snapshot = Snapshot {
+            started: 5,
+            passes: operations / 4,
+            pass_fill: [0, 0, 0, operations / 4, 0, 0, 0, 0],
+            wait_total_ns,
+            failed_checks: 1,
+            ..Snapshot::default()
+        };
+        snapshot.by_shape[1] = operations;
+        ProcessStats {
+            pid: 7,
+            name: Some("ng\x1b[2Jinx".to_owned()),
+            user: 0,
+            alive: true,
+            snapshot,
+        }
+    }
+
+    #[test]
+    fn rates_are_of_the_interval() {
+        let table = rates(
+            &[process(400, 1000)],
+            &[process(1200, 1_601_000)],
+            Duration::from_secs(2),
+        );
+        let words: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();
+        assert_eq!(
+            words,
+            ["7", "ng?[2Jinx", "400", "4.00", "2.0", "0", "0", "1"]
+        );
+        // Another process with the same number starts from nothing.
+        let mut earlier = process(400, 1000);
+        earlier.snapshot.started = 4;
+        let table = rates(&[earlier], &[process(1200, 0)], Duration::from_secs(2));
+        assert!(table.contains(" 600 "), "{table}");
+    }
 }

@@ -4,7 +4,9 @@ mod common;
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Stdio;
 
+use lockstep_engine::{Config, Engine, Fallback, Snapshot, StatsDir};
 use serde_json::Value;
 
 use common::{has_lanes, lockstep, run};
@@ -396,14 +398,7 @@ fn stat_of_a_directory_that_is_not_there_is_an_error() {
 
 #[test]
 fn stat_shows_what_an_engine_counted() {
-    use lockstep_engine::{Config, Engine, Fallback};
-    let directory = scratch("stat-engine");
-    let engine = Engine::new(Config {
-        stats_dir: Some(directory.clone()),
-        ..Config::default()
-    });
-    engine.count_fallback(Fallback::MultiPrime);
-    engine.count_fallback(Fallback::MultiPrime);
+    let (directory, _engine) = engine_with_two_fallbacks("stat-engine");
     let directory = directory.to_str().unwrap();
     assert_eq!(
         run(&mut lockstep(&[
@@ -426,6 +421,76 @@ fn stat_shows_what_an_engine_counted() {
         serde_json::from_str(&run(&mut lockstep(&["stat", "--json", "--dir", directory])).1)
             .unwrap();
     assert_eq!(document[0]["fallbacks"][Fallback::MultiPrime.name()], 2);
+    assert_eq!(document[0]["alive"], true);
+    assert!(document[0]["process"].is_string(), "{document}");
+    let (_, stdout, _) = run(&mut lockstep(&["stat", "--prometheus", "--dir", directory]));
+    let series = format!(r#",reason="{}"}} 2"#, Fallback::MultiPrime.name());
+    assert!(stdout.contains(&series), "{stdout}");
+}
+
+#[test]
+fn stat_shows_ended_processes_only_when_asked() {
+    let directory = scratch("stat-ended");
+    let ended = Snapshot {
+        pid: u32::MAX.into(),
+        batches: 5,
+        ..Snapshot::default()
+    };
+    fs::write(
+        directory.join(format!("{}.json", u32::MAX)),
+        ended.to_json(),
+    )
+    .unwrap();
+    let directory = directory.to_str().unwrap();
+    let total = ["stat", "--total", "batches", "--dir", directory];
+    assert_eq!(run(&mut lockstep(&total)).1, "0\n");
+    assert_eq!(run(lockstep(&total).arg("--ended")).1, "5\n");
+    let (_, stdout, _) = run(&mut lockstep(&["stat", "--ended", "--dir", directory]));
+    assert!(stdout.contains("(ended)"), "{stdout}");
+}
+
+#[test]
+fn stat_watches_until_nobody_listens() {
+    use std::io::{BufRead, BufReader};
+    let (directory, engine) = engine_with_two_fallbacks("stat-watch");
+    let directory = directory.to_str().unwrap();
+    for interval in [&["0.05"][..], &[]] {
+        let mut command = lockstep(&["stat", "--dir", directory, "--watch"]);
+        let mut child = command
+            .args(interval)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut line = || lines.next().unwrap().unwrap();
+        assert!(line().contains("stock/s"));
+        engine.count_fallback(Fallback::MultiPrime);
+        assert!(line().contains(&format!(" {} ", std::process::id())));
+        drop(lines);
+        assert!(child.wait().unwrap().success());
+    }
+    let (code, _, stderr) = run(&mut lockstep(&["stat", "--watch=0"]));
+    assert_eq!(code, 2);
+    assert!(stderr.contains("0.05 to 86400 seconds"), "{stderr}");
+}
+
+#[test]
+fn stat_takes_one_form_at_a_time() {
+    let (code, _, stderr) = run(&mut lockstep(&["stat", "--json", "--prometheus"]));
+    assert_eq!(code, 2);
+    assert!(stderr.contains("exclude each other"), "{stderr}");
+}
+
+/// A directory with the counters of an engine of this process, and the engine.
+fn engine_with_two_fallbacks(name: &str) -> (PathBuf, Engine) {
+    let directory = scratch(name);
+    let engine = Engine::new(Config {
+        stats_dir: StatsDir::At(directory.clone()),
+        ..Config::default()
+    });
+    engine.count_fallback(Fallback::MultiPrime);
+    engine.count_fallback(Fallback::MultiPrime);
+    (directory, engine)
 }
 
 /// With what `cargo xtask dist` has built, where `cargo xtask test` says so.

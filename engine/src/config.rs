@@ -9,6 +9,7 @@ use std::thread;
 use lockstep_kernels::backend::Backend;
 
 use crate::policy::Lone;
+use crate::stats::StatsDir;
 
 /// How an engine works. `Default` is right for almost everybody.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,8 +31,9 @@ pub struct Config {
     /// One pass of ECDSA or Ed25519 signatures in so many is checked before it leaves, on average.
     /// Default: 64; 1 checks all, which takes six to eight times as long.
     pub check_every: u32,
-    /// Where to publish the counters. Default: nowhere.
-    pub stats_dir: Option<PathBuf>,
+    /// Where to publish the counters. Default: nowhere; what the module reads of `openssl.cnf` starts
+    /// from [`StatsDir::Auto`].
+    pub stats_dir: StatsDir,
     /// Whether the published counters stay when the engine is dropped. Default: no.
     pub stats_keep: bool,
 }
@@ -69,31 +71,201 @@ impl Default for Config {
             gather: 16,
             key_pool: 16,
             check_every: 64,
-            stats_dir: None,
+            stats_dir: StatsDir::Off,
             stats_keep: false,
         }
     }
 }
 
-impl Config {
-    /// The names of all settings. In the environment they are upper-case behind `LOCKSTEP_`.
-    pub const KEYS: &[&str] = &[
-        "backend",
-        "slots",
-        "max_async",
-        "lone",
-        "gather",
-        "key_pool",
-        "check_every",
-        "stats_dir",
-        "stats_keep",
+/// One setting: its name, what it takes, and what it does. The table of these is what is understood
+/// and what `docs/settings.md` prints.
+pub struct Setting {
+    /// Its name in `openssl.cnf`; in the environment in upper case behind `LOCKSTEP_`.
+    pub name: &'static str,
+    /// What holds without it.
+    pub default: &'static str,
+    /// The values that it takes, in words.
+    pub values: &'static str,
+    /// What it does, in Markdown.
+    pub meaning: &'static str,
+    set: fn(&mut Config, &Setting, &str) -> Result<(), ConfigError>,
+}
+
+impl Setting {
+    /// All settings.
+    pub const ALL: &[Setting] = &[
+        Setting {
+            name: "backend",
+            default: "auto",
+            values: "`auto`, `none`, or the name of lanes that the CPU has: `avx512ifma`, \
+                     `avx512ifma256`, `avx2`, `portable`",
+            meaning: "Which lanes compute. `auto` takes the best that the CPU has instructions for, `none` \
+                      leaves everything to OpenSSL, and `portable` is slow: for tests.",
+            set: |config, _, value| {
+                config.backend = backend(value)?;
+                Ok(())
+            },
+        },
+        Setting {
+            name: "slots",
+            default: "the CPUs that the process may use",
+            values: "1 to 4096",
+            meaning: "How many batches may run at a time, and how many workers serve async jobs.",
+            set: |config, setting, value| {
+                config.slots = setting.number(value, 1, 4096)?;
+                Ok(())
+            },
+        },
+        Setting {
+            name: "max_async",
+            default: "1024",
+            values: "0 to 1048576",
+            meaning: "How many async jobs may be paused in the process at a time, abandoned ones included. \
+                      Beyond, and with 0 always, requests are served synchronously by OpenSSL's own code \
+                      and counted as `queue_full`.",
+            set: |config, setting, value| {
+                config.max_async = setting.number(value, 0, 1 << 20)?;
+                Ok(())
+            },
+        },
+        Setting {
+            name: "lone",
+            default: "auto",
+            values: "`auto`, `lanes` or `stock`",
+            meaning: "Who serves a request that is alone: with `auto` whoever was measured faster, with \
+                      `lanes` always the lanes (also those that OpenSSL would serve faster however many), \
+                      with `stock` always OpenSSL's own code.",
+            set: |config, setting, value| {
+                config.lone = match value {
+                    "auto" => Lone::Auto,
+                    "lanes" => Lone::Lanes,
+                    "stock" => Lone::Stock,
+                    _ => return Err(setting.refuses(value, "auto, lanes or stock")),
+                };
+                Ok(())
+            },
+        },
+        Setting {
+            name: "gather",
+            default: "16",
+            values: "0 to 1000",
+            meaning: "How often a leader that has reason to expect company yields its CPU before it starts \
+                      a batch; 0 turns it off.",
+            set: |config, setting, value| {
+                config.gather = setting.number(value, 0, 1000)?;
+                Ok(())
+            },
+        },
+        Setting {
+            name: "key_pool",
+            default: "16",
+            values: "0 to 64, or `no`",
+            meaning: "How many key pairs of a kind (X25519, P-256, P-384) are made at a time, the rest kept \
+                      for later callers; 0 or `no` makes every pair for its caller.",
+            set: |config, setting, value| {
+                config.key_pool = match value {
+                    "no" => 0,
+                    _ => setting.number(value, 0, 64)?,
+                };
+                Ok(())
+            },
+        },
+        Setting {
+            name: "check_every",
+            default: "64",
+            values: "1 to 1048576",
+            meaning: "One pass of ECDSA or Ed25519 signatures in so many is checked before it leaves, on \
+                      average; 1 checks all. RSA signatures are always checked, all of them.",
+            set: |config, setting, value| {
+                config.check_every = setting.number(value, 1, 1 << 20)?;
+                Ok(())
+            },
+        },
+        Setting {
+            name: "stats_dir",
+            default: "auto",
+            values: "`auto`, `no` or the absolute path of a directory",
+            meaning: "Where the process publishes its counters for `lockstep stat`. A directory must exist \
+                      and be writable for the user that the server's processes run as.",
+            set: |config, setting, value| {
+                config.stats_dir = match value {
+                    "auto" => StatsDir::Auto,
+                    "no" => StatsDir::Off,
+                    path if path.starts_with('/') => StatsDir::At(PathBuf::from(path)),
+                    _ => return Err(setting.refuses(value, "auto, no or an absolute path")),
+                };
+                Ok(())
+            },
+        },
+        Setting {
+            name: "stats_keep",
+            default: "no",
+            values: "`yes` or `no`",
+            meaning: "Whether the published counters stay when the process ends, for `lockstep stat --ended`.",
+            set: |config, setting, value| {
+                config.stats_keep = match value {
+                    "1" | "yes" => true,
+                    "0" | "no" => false,
+                    _ => return Err(setting.refuses(value, "yes or no")),
+                };
+                Ok(())
+            },
+        },
     ];
 
-    /// The default, changed by settings as text.
+    /// The settings as a table in Markdown.
+    pub fn reference() -> String {
+        let mut table = "| setting | takes | default | |\n|---|---|---|---|\n".to_owned();
+        for setting in Setting::ALL {
+            let Setting {
+                name,
+                default,
+                values,
+                meaning,
+                ..
+            } = setting;
+            table.push_str(&format!(
+                "| `{name}` | {values} | {default} | {meaning} |\n"
+            ));
+        }
+        table
+    }
+
+    fn called(name: &str) -> Option<&'static Setting> {
+        Setting::ALL.iter().find(|setting| setting.name == name)
+    }
+
+    fn variable(&self) -> String {
+        format!("LOCKSTEP_{}", self.name.to_uppercase())
+    }
+
+    fn number<N: FromStr + PartialOrd + fmt::Display>(
+        &self,
+        value: &str,
+        least: N,
+        most: N,
+    ) -> Result<N, ConfigError> {
+        match value.parse() {
+            Ok(number) if least <= number && number <= most => Ok(number),
+            _ => Err(self.refuses(value, &format!("a number from {least} to {most}"))),
+        }
+    }
+
+    fn refuses(&self, value: &str, wanted: &str) -> ConfigError {
+        ConfigError::value(self.name, value, wanted)
+    }
+}
+
+impl Config {
+    /// What a program gets that loads the module: the default, with counters published in the default
+    /// place, changed by settings as text.
     pub fn from_pairs(
         pairs: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Config, ConfigError> {
-        let mut config = Config::default();
+        let mut config = Config {
+            stats_dir: StatsDir::Auto,
+            ..Config::default()
+        };
         for (key, value) in pairs {
             config.set(&key, &value)?;
         }
@@ -103,18 +275,14 @@ impl Config {
     /// This configuration, changed by the environment: `LOCKSTEP_BACKEND`, `LOCKSTEP_SLOTS` and so
     /// on. Empty variables count as unset.
     pub fn with_env(mut self) -> Result<Config, ConfigError> {
-        for &key in Config::KEYS {
-            let variable = format!("LOCKSTEP_{}", key.to_uppercase());
+        for setting in Setting::ALL {
+            let variable = setting.variable();
             let Some(value) = std::env::var_os(&variable).filter(|value| !value.is_empty()) else {
                 continue;
             };
             let set = match value.to_str() {
-                Some(value) => self.set(key, value),
-                None if key == "stats_dir" => {
-                    self.stats_dir = Some(PathBuf::from(value));
-                    Ok(())
-                }
-                None => Err(ConfigError::value(key, &value.to_string_lossy(), "text")),
+                Some(value) => self.set(setting.name, value),
+                None => Err(setting.refuses(&value.to_string_lossy(), "text")),
             };
             set.map_err(|error| ConfigError {
                 key: variable,
@@ -125,45 +293,10 @@ impl Config {
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), ConfigError> {
-        match key {
-            "backend" => self.backend = backend(value)?,
-            "slots" => self.slots = number(key, value, 1, 4096)?,
-            "max_async" => self.max_async = number(key, value, 0, 1 << 20)?,
-            "lone" => {
-                self.lone = match value {
-                    "auto" => Lone::Auto,
-                    "lanes" => Lone::Lanes,
-                    "stock" => Lone::Stock,
-                    _ => return Err(ConfigError::value(key, value, "auto, lanes or stock")),
-                }
-            }
-            "gather" => self.gather = number(key, value, 0, 1000)?,
-            "key_pool" => {
-                self.key_pool = match value {
-                    "no" => 0,
-                    _ => number(key, value, 0, 64)?,
-                }
-            }
-            "check_every" => self.check_every = number(key, value, 1, 1 << 20)?,
-            "stats_dir" => {
-                self.stats_dir = (!value.is_empty()).then(|| PathBuf::from(value));
-            }
-            "stats_keep" => {
-                self.stats_keep = match value {
-                    "1" | "yes" => true,
-                    "0" | "no" => false,
-                    _ => return Err(ConfigError::value(key, value, "yes or no")),
-                }
-            }
-            _ => {
-                let problem = format!("is not a setting; there are {}", Config::KEYS.join(", "));
-                return Err(ConfigError {
-                    key: key.to_owned(),
-                    problem,
-                });
-            }
+        match Setting::called(key) {
+            Some(setting) => (setting.set)(self, setting, value),
+            None => Err(ConfigError::unknown(key)),
         }
-        Ok(())
     }
 }
 
@@ -182,22 +315,6 @@ fn backend(value: &str) -> Result<BackendChoice, ConfigError> {
     }
 }
 
-fn number<N: FromStr + PartialOrd + fmt::Display>(
-    key: &str,
-    value: &str,
-    least: N,
-    most: N,
-) -> Result<N, ConfigError> {
-    match value.parse() {
-        Ok(number) if least <= number && number <= most => Ok(number),
-        _ => Err(ConfigError::value(
-            key,
-            value,
-            &format!("a number from {least} to {most}"),
-        )),
-    }
-}
-
 /// A setting that is not understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
@@ -206,6 +323,24 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
+    /// A key that is no setting: names the one that was probably meant, or else all.
+    pub fn unknown(key: &str) -> ConfigError {
+        let names = Setting::ALL.iter().map(|setting| setting.name);
+        let problem = match names.clone().min_by_key(|name| distance(key, name)) {
+            Some(near) if distance(key, near) <= 2 => {
+                format!("is not a setting; is {near} meant?")
+            }
+            _ => format!(
+                "is not a setting; there are {}",
+                names.collect::<Vec<_>>().join(", ")
+            ),
+        };
+        ConfigError {
+            key: key.to_owned(),
+            problem,
+        }
+    }
+
     fn value(key: &str, value: &str, wanted: &str) -> ConfigError {
         ConfigError {
             key: key.to_owned(),
@@ -221,6 +356,21 @@ impl fmt::Display for ConfigError {
 }
 
 impl std::error::Error for ConfigError {}
+
+/// How many letters must be inserted, removed or replaced to make one word of the other
+/// (Levenshtein).
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.chars().enumerate() {
+            let replaced = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.chars().count()]
+}
 
 #[cfg(all(test, not(loom)))]
 mod tests {
@@ -245,8 +395,10 @@ mod tests {
         );
         assert_eq!(
             config("stats_dir", "/run/x").unwrap().stats_dir,
-            Some("/run/x".into())
+            StatsDir::At("/run/x".into())
         );
+        assert_eq!(config("stats_dir", "no").unwrap().stats_dir, StatsDir::Off);
+        assert_eq!(config("lone", "auto").unwrap().stats_dir, StatsDir::Auto);
         assert!(config("stats_keep", "yes").unwrap().stats_keep);
         let portable = BackendChoice::Named(Backend::PORTABLE);
         assert_eq!(config("backend", "portable").unwrap().backend, portable);
@@ -260,7 +412,14 @@ mod tests {
     #[test]
     fn errors_name_the_setting_and_what_it_takes() {
         let error = |key, value| config(key, value).unwrap_err();
-        assert!(error("slot", "3").starts_with("lockstep: slot is not a setting; there are back"));
+        assert_eq!(
+            error("slot", "3"),
+            "lockstep: slot is not a setting; is slots meant?"
+        );
+        assert!(
+            error("threads", "3").contains("threads is not a setting; there are backend, slots,")
+        );
+        assert!(error("stats_dir", "here").contains("auto, no or an absolute path"));
         assert_eq!(
             error("slots", "0"),
             "lockstep: slots is '0', but must be a number from 1 to 4096"
@@ -276,10 +435,39 @@ mod tests {
     }
 
     #[test]
-    fn every_key_is_understood() {
-        for key in Config::KEYS {
-            let error = config(key, "\u{1}").map_or_else(|error| error, |_| String::new());
-            assert!(!error.contains("is not a setting"), "{key}");
+    fn every_default_that_is_a_value_is_the_default() {
+        for setting in Setting::ALL {
+            let Ok(config) = config(setting.name, setting.default) else {
+                assert_eq!(
+                    setting.name, "slots",
+                    "its default is a matter of the machine"
+                );
+                continue;
+            };
+            assert_eq!(config, Config::from_pairs([]).unwrap(), "{}", setting.name);
         }
+    }
+
+    #[test]
+    fn words_are_as_far_apart_as_edits() {
+        for (a, b, edits) in [
+            ("", "", 0),
+            ("slot", "slots", 1),
+            ("lnoe", "lone", 2),
+            ("a", "xyz", 3),
+        ] {
+            assert_eq!(distance(a, b), edits);
+            assert_eq!(distance(b, a), edits);
+        }
+    }
+
+    #[test]
+    fn the_document_prints_this_table() {
+        let document = include_str!("../../docs/settings.md");
+        let expected = Setting::reference();
+        assert!(
+            document.contains(&expected),
+            "docs/settings.md must hold this table:\n{expected}"
+        );
     }
 }

@@ -18,21 +18,23 @@ mod queue;
 mod request;
 mod rsa_key;
 mod shape;
+pub mod stats;
 mod sync;
 mod ticket;
 mod worker;
 
 use std::process;
 
-pub use config::{BackendChoice, Config, ConfigError};
+pub use config::{BackendChoice, Config, ConfigError, Setting};
 pub use curve::{Curve, EcKey, Ed25519Key, KeyKind, Keypair, Malformed, Secret};
 pub use lockstep_kernels::backend::Backend;
 pub use lockstep_kernels::rsa::{Components as RsaComponents, JobError, Size, Unsupported};
-pub use metrics::{ProcessStats, Snapshot, read_stats};
+pub use metrics::Snapshot;
 pub use policy::{Lone, lanes_are_slower};
 pub use request::{Declined, Fallback, Request, Response, StockGuard};
 pub use rsa_key::RsaKey;
 pub use shape::Shape;
+pub use stats::{DefaultStats, ProcessStats, StatsDir, read_default_stats, read_stats};
 pub use ticket::{Notify, Ticket};
 pub use worker::StartThread;
 
@@ -72,7 +74,7 @@ impl Engine {
         let slots = config.slots.max(1);
         let backend = config.backend.resolve();
         let name = backend.map_or("none", Backend::name);
-        let metrics = Metrics::new(name, slots, config.stats_dir.as_deref(), config.stats_keep);
+        let metrics = Metrics::new(name, slots, config.stats_dir.clone(), config.stats_keep);
         let inner = match backend {
             Some(backend) => {
                 let policy = Policy {
@@ -104,7 +106,7 @@ impl Engine {
     }
 
     /// Serves a request while the calling thread blocks. Kernels may run on its stack, which needs
-    /// 256 KiB of room: not for asynchronous jobs, whose fibres have 32.
+    /// 448 KiB of room: not for asynchronous jobs, whose fibres have 32.
     pub fn run(&self, request: Request) -> Result<Response, Declined> {
         if let Request::Keypair(kind) = request
             && let Some(pair) = self.pooled_keypair(kind)
@@ -198,6 +200,14 @@ impl Engine {
         self.lanes_for(shape)
             .err()
             .map(|declined| declined.fallback())
+    }
+
+    /// Withdraws the published counters, or publishes them for the last time if they are to stay: for a
+    /// process that exits without dropping its engine. In a forked child it does nothing.
+    pub fn unpublish(&self) {
+        if self.pid == process::id() {
+            self.counters().unpublish();
+        }
     }
 
     fn lanes_for(&self, shape: Shape) -> Result<&Arc<Queue<Cpu>>, Declined> {

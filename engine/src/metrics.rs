@@ -23,25 +23,21 @@
 //! sustained load (thousands of batches without a pause) it may lag by a few milliseconds.
 
 use std::fmt::Write as _;
-use std::fs::{self, File, OpenOptions};
-use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
 use std::process;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crate::queue::Waits;
 use crate::request::Fallback;
 use crate::shape::Shape;
+use crate::stats::{Publisher, StatsDir};
 
 const SHAPES: usize = Shape::ALL.len();
 const REASONS: usize = Fallback::ALL.len();
 /// The most requests in a batch or a pass that the histograms tell apart.
 const FILLS: usize = 8;
 /// The length of the file: one page, so that most reads meet no write.
-const DOCUMENT_BYTES: usize = 4096;
+pub(crate) const DOCUMENT_BYTES: usize = 4096;
 
 /// The counters of one engine at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -118,6 +114,21 @@ impl Snapshot {
         filled as f64 / self.passes.max(1) as f64
     }
 
+    /// Adds what another engine of the same process counted.
+    pub fn absorb(&mut self, other: &Snapshot) {
+        let mut theirs = Vec::new();
+        other.clone().fields(|_, _, field| theirs.push(*field));
+        let mut theirs = theirs.into_iter();
+        self.fields(|_, key, field| {
+            let their = theirs.next().unwrap_or(0);
+            *field = match key {
+                "pid" | "started" => *field,
+                "slots" | "wait_max_ns" => their.max(*field),
+                _ => field.saturating_add(their),
+            };
+        });
+    }
+
     /// One JSON document, with the keys of the [module](self), in one line.
     pub fn to_json(&self) -> String {
         self.document(0, 0)
@@ -133,13 +144,13 @@ impl Snapshot {
             rest[..end].parse().ok()
         };
         let text = |key: &str| -> Option<String> {
-            Some(
-                value(document, "", key)?
-                    .strip_prefix('"')?
-                    .split_once('"')?
-                    .0
-                    .to_owned(),
-            )
+            let text = value(document, "", key)?
+                .strip_prefix('"')?
+                .split_once('"')?
+                .0;
+            // Another user may have written it, to a reader who prints it.
+            let plain = |c: char| c.is_ascii_alphanumeric() || ".-+_".contains(c);
+            text.chars().all(plain).then(|| text.to_owned())
         };
         if number("", "sequence")? != number("", "sequence_end")? {
             return None;
@@ -155,7 +166,7 @@ impl Snapshot {
     }
 
     /// The document, padded with spaces to `length`.
-    fn document(&self, sequence: u64, length: usize) -> String {
+    pub(crate) fn document(&self, sequence: u64, length: usize) -> String {
         let mut out = String::with_capacity(DOCUMENT_BYTES);
         let (version, backend) = (&self.version, &self.backend);
         // Writing to a String cannot fail, here and below.
@@ -239,17 +250,18 @@ pub(crate) struct Metrics {
     by_reason: [AtomicU64; REASONS],
     write_errors: AtomicU64,
     /// Where the file goes, and whether it stays.
-    directory: Option<(PathBuf, bool)>,
+    directory: StatsDir,
+    keep: bool,
     /// Made by the first count, so that an engine nobody used leaves no file.
-    publisher: OnceLock<Option<Publisher>>,
+    pub(crate) publisher: OnceLock<Option<Publisher>>,
 }
 
 impl Metrics {
-    /// Counters at zero. With a directory, they are published there; see [`read_stats`].
+    /// Counters at zero, to be published in a directory.
     pub(crate) fn new(
         backend: &'static str,
         slots: usize,
-        directory: Option<&Path>,
+        directory: StatsDir,
         keep: bool,
     ) -> Metrics {
         Metrics {
@@ -268,7 +280,8 @@ impl Metrics {
             paused: Arc::default(),
             by_reason: [const { AtomicU64::new(0) }; REASONS],
             write_errors: AtomicU64::new(0),
-            directory: directory.map(|directory| (directory.to_owned(), keep)),
+            directory,
+            keep,
             publisher: OnceLock::new(),
         }
     }
@@ -345,18 +358,18 @@ impl Metrics {
 
     /// Brings the file up to date, if there is to be one.
     pub(crate) fn publish(&self) {
-        let Some((directory, keep)) = &self.directory else {
+        if self.directory == StatsDir::Off {
             return;
-        };
-        let publisher = self
-            .publisher
-            .get_or_init(|| match Publisher::create(directory, *keep) {
-                Ok(publisher) => Some(publisher),
-                Err(_) => {
-                    add(&self.write_errors, 1);
-                    None
-                }
-            });
+        }
+        let publisher =
+            self.publisher
+                .get_or_init(|| match Publisher::create(&self.directory, self.keep) {
+                    Ok(publisher) => Some(publisher),
+                    Err(_) => {
+                        self.write_failed();
+                        None
+                    }
+                });
         if let Some(publisher) = publisher {
             publisher.publish(self, false);
         }
@@ -364,14 +377,13 @@ impl Metrics {
 
     /// Removes the file, or leaves it with the last counts if it is to be kept.
     pub(crate) fn unpublish(&self) {
-        match self.publisher.get() {
-            Some(Some(publisher)) if publisher.keep => publisher.publish(self, true),
-            Some(Some(publisher)) => {
-                // Somebody else may have cleaned up before.
-                let _ = fs::remove_file(&publisher.path);
-            }
-            _ => {}
+        if let Some(Some(publisher)) = self.publisher.get() {
+            publisher.finish(self);
         }
+    }
+
+    pub(crate) fn write_failed(&self) {
+        add(&self.write_errors, 1);
     }
 }
 
@@ -386,196 +398,9 @@ fn add(counter: &AtomicU64, more: u64) {
     counter.fetch_add(more, Ordering::Relaxed);
 }
 
-/// Writes the counters to a file of their own, over and over at the same place and length.
-struct Publisher {
-    file: File,
-    path: PathBuf,
-    keep: bool,
-    started: u64,
-    /// Set by those who have counted something, cleared by the one who writes it.
-    stale: AtomicBool,
-    /// Held by the one who writes. Only ever tried.
-    writing: Mutex<Writing>,
-}
-
-/// A write takes some microseconds, against sixty for the shortest batch. So many are free, which
-/// keeps the file exact for all but sustained load; from then on there is one in so many
-/// milliseconds, about a quarter of a percent of one CPU.
-const FREE_WRITES: u32 = 4096;
-const MILLISECONDS_A_WRITE: u128 = 2;
-
-struct Writing {
-    sequence: u64,
-    /// Free writes used up, and when we last looked how many we regained.
-    used: u32,
-    since: Instant,
-}
-
-impl Writing {
-    fn spend(&mut self) -> bool {
-        let regained = self.since.elapsed().as_millis() / MILLISECONDS_A_WRITE;
-        if regained > 0 {
-            self.used = self
-                .used
-                .saturating_sub(u32::try_from(regained).unwrap_or(u32::MAX));
-            self.since = Instant::now();
-        }
-        let may = self.used < FREE_WRITES;
-        self.used += u32::from(may);
-        may
-    }
-}
-
-impl Publisher {
-    /// A new file, readable by this user only: `PID.json`, or `PID.N.json` for further engines of
-    /// one process.
-    fn create(directory: &Path, keep: bool) -> io::Result<Publisher> {
-        let pid = process::id();
-        let started = start_of(u64::from(pid)).unwrap_or(0);
-        for number in 0..64 {
-            let name = match number {
-                0 => format!("{pid}.json"),
-                _ => format!("{pid}.{number}.json"),
-            };
-            let path = directory.join(name);
-            // Left behind by an earlier process that had our pid.
-            if read_file(&path).is_some_and(|old| old.started != started) {
-                let _ = fs::remove_file(&path);
-            }
-            match OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(&path)
-            {
-                Ok(file) => {
-                    let stale = AtomicBool::new(false);
-                    let writing = Writing {
-                        sequence: 0,
-                        used: 0,
-                        since: Instant::now(),
-                    };
-                    let writing = Mutex::new(writing);
-                    return Ok(Publisher {
-                        file,
-                        path,
-                        keep,
-                        started,
-                        stale,
-                        writing,
-                    });
-                }
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Err(io::ErrorKind::AlreadyExists.into())
-    }
-
-    /// Writes, or leaves it to the thread that is writing now: it looks again when it is done. Under
-    /// sustained load a later call writes what this one leaves out, unless it is `urgent`.
-    fn publish(&self, metrics: &Metrics, urgent: bool) {
-        self.stale.store(true, Ordering::SeqCst);
-        while self.stale.load(Ordering::SeqCst) {
-            let Ok(mut writing) = self.writing.try_lock() else {
-                return;
-            };
-            if !urgent && !writing.spend() {
-                return;
-            }
-            if self.stale.swap(false, Ordering::SeqCst) {
-                writing.sequence += 1;
-                let document = metrics
-                    .snapshot()
-                    .document(writing.sequence, DOCUMENT_BYTES);
-                if self.file.write_all_at(document.as_bytes(), 0).is_err() {
-                    add(&metrics.write_errors, 1);
-                }
-            }
-        }
-    }
-}
-
-/// The published counters of one engine.
-#[derive(Clone, Debug)]
-pub struct ProcessStats {
-    /// The process.
-    pub pid: u32,
-    /// Whether it still runs; what a killed process left behind stays in the directory.
-    pub alive: bool,
-    /// Its counters.
-    pub snapshot: Snapshot,
-}
-
-/// Reads what engines publish in `directory`, by pid. Files of other kinds are passed over.
-pub fn read_stats(directory: &Path) -> io::Result<Vec<ProcessStats>> {
-    let mut all = Vec::new();
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        let pid = name.to_str().and_then(|name| name.strip_suffix(".json"));
-        let Some(pid) = pid.and_then(|pid| pid.split('.').next()?.parse().ok()) else {
-            continue;
-        };
-        if !entry.file_type()?.is_file() {
-            continue;
-        }
-        if let Some(snapshot) = read_file(&entry.path()) {
-            let alive = start_of(u64::from(pid)) == Some(snapshot.started);
-            all.push(ProcessStats {
-                pid,
-                alive,
-                snapshot,
-            });
-        }
-    }
-    all.sort_by_key(|stats| stats.pid);
-    Ok(all)
-}
-
-/// One statistics file; tries again when it met a write.
-fn read_file(path: &Path) -> Option<Snapshot> {
-    (0..8).find_map(|_| Snapshot::from_json(&fs::read_to_string(path).ok()?))
-}
-
-/// When a process started, in clock ticks since boot; `None` if there is no such process.
-fn start_of(pid: u64) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field, in parentheses, may hold anything; the 22nd is the start.
-    stat.rsplit_once(')')?
-        .1
-        .split_whitespace()
-        .nth(19)?
-        .parse()
-        .ok()
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
-
-    /// A directory of this test's own, removed at its end.
-    struct Directory(PathBuf);
-
-    impl Directory {
-        fn new(name: &str) -> Directory {
-            let path = std::env::temp_dir().join(format!("lockstep-{name}-{}", process::id()));
-            fs::create_dir_all(&path).unwrap();
-            Directory(path)
-        }
-
-        fn metrics(&self, keep: bool) -> Metrics {
-            Metrics::new("portable", 2, Some(&self.0), keep)
-        }
-    }
-
-    impl Drop for Directory {
-        fn drop(&mut self) {
-            fs::remove_dir_all(&self.0).unwrap();
-        }
-    }
 
     fn busy(metrics: &Metrics) {
         metrics.batch(1, 7, 7, 4);
@@ -592,7 +417,7 @@ mod tests {
 
     #[test]
     fn json_keeps_every_number() {
-        let metrics = Metrics::new("portable", 2, None, false);
+        let metrics = Metrics::new("portable", 2, StatsDir::Off, false);
         busy(&metrics);
         let snapshot = metrics.snapshot();
         assert_eq!(
@@ -608,6 +433,22 @@ mod tests {
         );
         assert!(json.contains(r#""wait_max_ns":17,"#), "{json}");
         assert_eq!(Snapshot::from_json(&json), Some(snapshot));
+    }
+
+    #[test]
+    fn engines_of_one_process_add_up() {
+        let metrics = Metrics::new("portable", 2, StatsDir::Off, false);
+        busy(&metrics);
+        let once = metrics.snapshot();
+        let mut twice = once.clone();
+        twice.absorb(&once);
+        assert_eq!(
+            (twice.pid, twice.slots, twice.wait_max_ns),
+            (once.pid, 2, 17)
+        );
+        assert_eq!((twice.operations(), twice.passes), (16, 6));
+        assert_eq!(twice.pass_fill, [2, 0, 2, 2, 0, 0, 0, 0]);
+        assert_eq!((twice.fallbacks(), twice.failed_checks), (4, 2));
     }
 
     #[test]
@@ -647,125 +488,5 @@ mod tests {
             Snapshot::from_json(r#"{"sequence":1,"sequence_end":1}"#),
             None
         );
-    }
-
-    #[test]
-    fn the_file_is_private_current_and_removed() {
-        let directory = Directory::new("file");
-        let metrics = directory.metrics(false);
-        busy(&metrics);
-        metrics.publish();
-        let path = directory.0.join(format!("{}.json", process::id()));
-        let about = fs::metadata(&path).unwrap();
-        assert_eq!(
-            (about.permissions().mode() & 0o777, about.len()),
-            (0o600, 4096)
-        );
-
-        let second = directory.metrics(false);
-        assert_eq!(read_stats(&directory.0).unwrap().len(), 1, "unused as yet");
-        second.publish();
-        let stats = read_stats(&directory.0).unwrap();
-        assert_eq!(stats.len(), 2, "two engines of one process");
-        assert!(
-            stats
-                .iter()
-                .all(|stats| stats.alive && stats.pid == process::id())
-        );
-        let operations: u64 = stats.iter().map(|stats| stats.snapshot.operations()).sum();
-        assert_eq!(operations, 8);
-
-        metrics.unpublish();
-        second.unpublish();
-        assert_eq!(read_stats(&directory.0).unwrap().len(), 0);
-        assert!(!path.exists());
-        let kept = directory.metrics(true);
-        kept.publish();
-        kept.unpublish();
-        assert!(path.exists(), "kept on request");
-    }
-
-    #[test]
-    fn files_of_dead_processes_are_recognised_and_replaced() {
-        let directory = Directory::new("stale");
-        let leave = |pid: u32, started: u64| {
-            let old = Snapshot {
-                pid: pid.into(),
-                started,
-                batches: 5,
-                ..Snapshot::default()
-            };
-            let path = directory.0.join(format!("{pid}.json"));
-            fs::write(path, old.document(3, DOCUMENT_BYTES)).unwrap();
-        };
-        leave(u32::MAX, 1);
-        leave(process::id(), 1);
-        fs::write(directory.0.join("notes.txt"), "").unwrap();
-        fs::write(directory.0.join("12.json"), "{}").unwrap();
-        let stats = read_stats(&directory.0).unwrap();
-        assert_eq!(stats.len(), 2);
-        assert!(stats.iter().all(|stats| !stats.alive));
-
-        let metrics = directory.metrics(false);
-        metrics.publish();
-        let stats = read_stats(&directory.0).unwrap();
-        let ours = stats
-            .iter()
-            .find(|stats| stats.pid == process::id())
-            .unwrap();
-        assert!(ours.alive && ours.snapshot.batches == 0);
-        metrics.unpublish();
-    }
-
-    #[test]
-    fn a_missing_directory_is_counted_and_no_more() {
-        let metrics = Metrics::new("none", 1, Some(Path::new("/nonexistent")), false);
-        metrics.publish();
-        metrics.unpublish();
-        assert_eq!(metrics.snapshot().write_errors, 1);
-    }
-
-    #[test]
-    fn concurrent_writers_leave_the_latest_state() {
-        let directory = Directory::new("race");
-        let metrics = directory.metrics(false);
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    for _ in 0..500 {
-                        metrics.submitted();
-                        metrics.publish();
-                    }
-                });
-            }
-        });
-        let stats = read_stats(&directory.0).unwrap();
-        assert_eq!(stats[0].snapshot.async_submitted, 2000);
-    }
-
-    #[test]
-    fn sustained_load_writes_now_and_then_and_at_the_end() {
-        let directory = Directory::new("load");
-        let metrics = directory.metrics(true);
-        let start = Instant::now();
-        for _ in 0..100_000 {
-            metrics.submitted();
-            metrics.publish();
-        }
-        let allowed = start.elapsed().as_millis() / MILLISECONDS_A_WRITE + 5000;
-        let writing = metrics
-            .publisher
-            .get()
-            .unwrap()
-            .as_ref()
-            .unwrap()
-            .writing
-            .lock()
-            .unwrap();
-        assert!(u128::from(writing.sequence) <= allowed);
-        drop(writing);
-        metrics.unpublish();
-        let stats = read_stats(&directory.0).unwrap();
-        assert_eq!(stats[0].snapshot.async_submitted, 100_000);
     }
 }

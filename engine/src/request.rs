@@ -137,6 +137,8 @@ pub enum Declined {
     QueueFull,
     /// No worker thread runs and none could be started.
     NoWorkers,
+    /// The calling thread has too little stack for a kernel, and there was no memory for more.
+    NoStack,
     /// This machine has no usable lanes, or the configuration turns them off.
     NoBackend,
     /// Stock OpenSSL is faster than the lanes of this machine, however many requests there are.
@@ -165,6 +167,7 @@ impl Declined {
             Declined::CheckFailed => Fallback::CheckFailed,
             Declined::QueueFull => Fallback::QueueFull,
             Declined::NoWorkers => Fallback::NoWorkers,
+            Declined::NoStack => Fallback::NoStack,
             Declined::NoBackend => Fallback::NoBackend,
             Declined::SlowLanes => Fallback::SlowLanes,
             Declined::NoKernel => Fallback::NoKernel,
@@ -232,6 +235,7 @@ fallbacks! {
     CheckFailed "check_failed" "the result did not pass its check",
     QueueFull "queue_full" "too many submitted requests were not yet taken",
     NoWorkers "no_workers" "no worker thread could be started",
+    NoStack "no_stack" "the thread's stack has no room for a kernel, nor memory",
     NoBackend "no_backend" "there are no usable vector lanes",
     SlowLanes "slow_lanes" "stock OpenSSL is faster than this machine's lanes",
     NoKernel "no_kernel" "this machine's lanes cannot do it",

@@ -13,22 +13,33 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use lockstep_engine::{Declined, Engine, Fallback, KeyKind, Keypair, Notify, Request, Response};
 
 use crate::ffi::{self, AsyncCallback, AsyncWaitCtx};
-use crate::process;
+use crate::{process, stack};
 
 /// Has the engine serve a request: a job pauses meanwhile, another caller blocks.
 pub fn compute(request: Request) -> Result<Response, Declined> {
     let engine = process::engine();
     match current() {
         Some(job) => job.run(engine, request),
-        None => engine.run(request),
+        None => blocking(engine, || engine.run(request)),
     }
+}
+
+/// Serves a thread that blocks, wherever there is room for kernels.
+fn blocking<T>(
+    engine: &Engine,
+    serve: impl FnOnce() -> Result<T, Declined>,
+) -> Result<T, Declined> {
+    stack::with_room(serve).unwrap_or_else(|| {
+        engine.count_fallback(Fallback::NoStack);
+        Err(Declined::NoStack)
+    })
 }
 
 /// A new key pair, from the pool if it has one.
 pub fn keypair(kind: KeyKind) -> Result<Keypair, Declined> {
     let engine = process::engine();
     let Some(job) = current() else {
-        return engine.keypair(kind);
+        return blocking(engine, || engine.keypair(kind));
     };
     if let Some(pair) = engine.pooled_keypair(kind) {
         return Ok(pair);
@@ -76,6 +87,12 @@ impl Job {
         // A job can be resumed for other reasons than ours, so look before believing. `sent` rather
         // than the ticket's state: by then the wake-up is written, and draining cannot miss it.
         while !sent.load(Ordering::Acquire) {
+            if let Some(fd) = &drain
+                && !self.show(fd)
+            {
+                // Nobody would know when to resume the job: wait here.
+                break;
+            }
             // SAFETY: we are in a job, and hold no lock or borrow of thread-local state.
             if unsafe { ffi::ASYNC_pause_job() } != 1 {
                 return Err(Declined::ShutDown);
@@ -102,30 +119,40 @@ impl Job {
             unsafe { ffi::ASYNC_WAIT_CTX_set_status(self.wait, ffi::ASYNC_STATUS_OK) };
             return Some(Wake::Callback { function, arg });
         }
-        self.event_fd().map(Wake::EventFd)
+        let kept = self.kept_fd();
+        kept.or_else(|| EventFd::new().map(Arc::new))
+            .map(Wake::EventFd)
     }
 
-    /// The wait context's eventfd, made at its first use and kept until the context is freed.
-    fn event_fd(&self) -> Option<Arc<EventFd>> {
-        let key = (&raw const WAIT_KEY).cast::<c_void>();
+    /// The eventfd that the wait context has shown the application.
+    fn kept_fd(&self) -> Option<Arc<EventFd>> {
         let mut fd = -1;
         let mut data = null_mut();
         // SAFETY: `wait` belongs to the running job.
-        if unsafe { ffi::ASYNC_WAIT_CTX_get_fd(self.wait, key, &mut fd, &mut data) } == 1 {
-            let kept = data.cast_const().cast::<EventFd>();
-            // SAFETY: under our key lies the reference stored below, which the context still holds.
-            unsafe {
-                Arc::increment_strong_count(kept);
-                return Some(Arc::from_raw(kept));
-            }
+        if unsafe { ffi::ASYNC_WAIT_CTX_get_fd(self.wait, wait_key(), &mut fd, &mut data) } != 1 {
+            return None;
         }
-        let event = Arc::new(EventFd::new()?);
-        let kept = Arc::into_raw(Arc::clone(&event));
+        let kept = data.cast_const().cast::<EventFd>();
+        // SAFETY: under our key lies the reference that `show` has stored, which the context still holds.
+        unsafe {
+            Arc::increment_strong_count(kept);
+            Some(Arc::from_raw(kept))
+        }
+    }
+
+    /// Has the wait context show the eventfd to the application, and keep it until it is freed. Only a job
+    /// that is about to pause does: HAProxy takes down, at the end of a connection, every descriptor
+    /// that the context has, and aborts over one that no pause made it aware of.
+    fn show(&self, event: &Arc<EventFd>) -> bool {
+        if self.kept_fd().is_some() {
+            return true;
+        }
+        let kept = Arc::into_raw(Arc::clone(event));
         // SAFETY: the context takes over the reference `kept`; `forget` gives it back.
         let set = unsafe {
             ffi::ASYNC_WAIT_CTX_set_wait_fd(
                 self.wait,
-                key,
+                wait_key(),
                 event.0.as_raw_fd(),
                 kept.cast_mut().cast(),
                 Some(forget),
@@ -134,9 +161,8 @@ impl Job {
         if set != 1 {
             // SAFETY: the context did not take the reference.
             drop(unsafe { Arc::from_raw(kept) });
-            return None;
         }
-        Some(event)
+        set == 1
     }
 }
 
@@ -154,8 +180,11 @@ pub fn start_thread(start: &mut dyn FnMut()) {
     }
 }
 
-/// Its address is our key in every wait context.
-static WAIT_KEY: u8 = 0;
+/// Our key in every wait context.
+fn wait_key() -> *const c_void {
+    static KEY: u8 = 0;
+    (&raw const KEY).cast()
+}
 
 /// Drops the wait context's reference to its eventfd. The descriptor closes when the last worker
 /// that may still write to it is done, so a late wake-up never hits a descriptor used anew.

@@ -19,6 +19,10 @@ opaque! {
     CoreHandle;
     /// `OSSL_LIB_CTX`
     LibCtx;
+    /// `CONF`: a parsed configuration file.
+    Conf;
+    /// `OPENSSL_STACK`
+    Stack;
     /// `OSSL_PROVIDER`
     Provider;
     /// `BIGNUM`
@@ -347,6 +351,14 @@ pub const POINT_UNCOMPRESSED: c_int = 4;
 /// `ASYNC_STATUS_OK`
 pub const ASYNC_STATUS_OK: c_int = 2;
 
+/// `CONF_VALUE`: one line of a configuration file.
+#[repr(C)]
+pub struct ConfValue {
+    pub section: *const c_char,
+    pub name: *const c_char,
+    pub value: *const c_char,
+}
+
 unsafe extern "C" {
     pub fn OSSL_LIB_CTX_new() -> *mut LibCtx;
     pub fn OSSL_LIB_CTX_free(ctx: *mut LibCtx);
@@ -365,6 +377,19 @@ unsafe extern "C" {
         arg: *mut c_void,
     ) -> c_int;
 
+    pub fn ERR_set_mark() -> c_int;
+    pub fn ERR_pop_to_mark() -> c_int;
+    pub fn CONF_get1_default_config_file() -> *mut c_char;
+    pub fn NCONF_new(method: *mut c_void) -> *mut Conf;
+    pub fn NCONF_free(conf: *mut Conf);
+    pub fn NCONF_load(conf: *mut Conf, file: *const c_char, line: *mut c_long) -> c_int;
+    pub fn NCONF_get_section_names(conf: *const Conf) -> *mut Stack;
+    pub fn NCONF_get_section(conf: *const Conf, section: *const c_char) -> *mut Stack;
+    pub fn OPENSSL_sk_num(stack: *const Stack) -> c_int;
+    pub fn OPENSSL_sk_value(stack: *const Stack, index: c_int) -> *mut c_void;
+    pub fn OPENSSL_sk_free(stack: *mut Stack);
+
+    pub fn CRYPTO_free(memory: *mut c_void, file: *const c_char, line: c_int);
     pub fn CRYPTO_malloc(size: usize, file: *const c_char, line: c_int) -> *mut c_void;
     pub fn BN_new() -> *mut Bignum;
     pub fn BN_clear_free(a: *mut Bignum);

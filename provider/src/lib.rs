@@ -9,7 +9,8 @@
 //! The way of a signature, in files: [`stock`] finds the default provider's tables, [`overlay`]
 //! offers them, with the functions wrapped that make keys ([`keymgmt`], [`generation`]);
 //! [`rsa_method`], [`ec_method`], [`xdh`] and [`eddsa`] take the arithmetic, [`async_job`] pauses
-//! an async job instead of blocking its thread, and [`process`] owns the engine of this process.
+//! an async job instead of blocking its thread, [`stack`] finds room for a thread that has little,
+//! [`settings`] reads `openssl.cnf`, and [`process`] owns the engine of this process.
 //! `docs/decisions/0001-overlay.md` and `0004-curves.md` say why.
 
 mod async_job;
@@ -25,6 +26,8 @@ mod overlay;
 mod params;
 mod process;
 mod rsa_method;
+mod settings;
+mod stack;
 mod stock;
 mod wrapped;
 mod xdh;
@@ -48,8 +51,8 @@ pub unsafe extern "C" fn OSSL_provider_init(
     provctx: *mut *mut c_void,
 ) -> c_int {
     // SAFETY: `input` is the core's dispatch table, ended by id 0 (core_dispatch.h).
-    let configuration = unsafe { params::read_configuration(handle, input) };
-    if process::attach(configuration).is_err() {
+    let settings = unsafe { settings::read(handle, input) };
+    if process::attach(settings).is_err() {
         return 0;
     }
     let Some(stock) = stock::stock() else {

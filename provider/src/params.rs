@@ -1,4 +1,4 @@
-//! The provider's parameters: what it reads from `openssl.cnf`, and what it tells.
+//! The provider's parameters: what it tells.
 //!
 //! Beside the usual `name`, `version`, `buildinfo` and `status`, `OSSL_PROVIDER_get_params` answers
 //! for `backend` (a string) and for the counters listed in `COUNTERS` (64-bit unsigned integers).
@@ -7,10 +7,10 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
-use lockstep_engine::{Config, Snapshot};
+use lockstep_engine::Snapshot;
 
-use crate::ffi::{self, CoreHandle, Dispatch, Param, provider};
-use crate::{process, stock};
+use crate::ffi::{self, Param};
+use crate::process;
 
 /// The name of a parameter that tells a counter, and where it comes from.
 type Counter = (&'static CStr, fn(&Snapshot) -> u64);
@@ -23,46 +23,6 @@ const COUNTERS: &[Counter] = &[
     (c"lockstep-failed-checks", |s| s.failed_checks),
     (c"lockstep-async-submitted", |s| s.async_submitted),
 ];
-
-/// Reads our settings from the provider's section of the configuration.
-///
-/// # Safety
-/// `handle` and `input` are what libcrypto passed to `OSSL_provider_init`.
-pub unsafe fn read_configuration(
-    handle: *const CoreHandle,
-    input: *const Dispatch,
-) -> Vec<(String, String)> {
-    // SAFETY: by contract.
-    let core = unsafe { stock::entries_of(input) };
-    let Some(get_params) = provider::CoreGetParams::of(&core) else {
-        return Vec::new();
-    };
-    let mut pairs = Vec::new();
-    for key in Config::KEYS {
-        let Ok(name) = CString::new(*key) else {
-            continue;
-        };
-        let mut value: *const c_char = std::ptr::null();
-        let mut params = [
-            Param {
-                key: name.as_ptr(),
-                data_type: ffi::PARAM_UTF8_PTR,
-                data: (&raw mut value).cast(),
-                data_size: 0,
-                return_size: 0,
-            },
-            Param::END,
-        ];
-        // SAFETY: a request for one string pointer, which libcrypto keeps alive with the provider.
-        unsafe {
-            if get_params.call(handle, params.as_mut_ptr()) == 1 && !value.is_null() {
-                let value = CStr::from_ptr(value).to_string_lossy().into_owned();
-                pairs.push(((*key).to_owned(), value));
-            }
-        }
-    }
-    pairs
-}
 
 /// The strings among our parameters.
 fn strings() -> &'static [(&'static CStr, CString)] {

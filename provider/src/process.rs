@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Once, OnceLock};
 
-use lockstep_engine::{Config, Engine};
+use lockstep_engine::{Config, ConfigError, Engine};
 
 use crate::async_job;
 
@@ -17,8 +17,7 @@ static INSTANCES: AtomicUsize = AtomicUsize::new(0);
 /// Counts one more provider instance. The first configuration of a process holds for all of it.
 ///
 /// Errors name the offending setting; the provider then refuses to load.
-pub fn attach(pairs: Vec<(String, String)>) -> Result<(), String> {
-    let settings = Config::from_pairs(pairs);
+pub fn attach(settings: Result<Config, ConfigError>) -> Result<(), String> {
     let config = if privileged() {
         settings
     } else {
@@ -31,12 +30,15 @@ pub fn attach(pairs: Vec<(String, String)>) -> Result<(), String> {
     })?;
     #[cfg(feature = "fault-injection")]
     crate::fault::arm().inspect_err(|error| eprintln!("{error}"))?;
+    // Before the program drops its privileges or changes its root directory.
+    config.stats_dir.prepare(config.stats_keep);
     let _ = CONFIG.set(config);
-    static AT_FORK: Once = Once::new();
-    // SAFETY: the handler waits for no lock and allocates nothing, so it is safe after fork in any
-    // state.
-    AT_FORK.call_once(|| unsafe {
+    static HANDLERS: Once = Once::new();
+    // SAFETY: after a fork, `forget_engine` waits for no lock and allocates nothing, so it is safe in
+    // any state; `withdraw` runs at exit, when the module, linked with `nodelete`, is still there.
+    HANDLERS.call_once(|| unsafe {
         libc::pthread_atfork(None, None, Some(forget_engine));
+        libc::atexit(withdraw);
     });
     INSTANCES.fetch_add(1, Ordering::AcqRel);
     Ok(())
@@ -81,6 +83,15 @@ pub fn engine() -> &'static Engine {
                 &*other
             }
         }
+    }
+}
+
+/// At exit, for programs that never tear providers down: nothing shall stay of the counters.
+extern "C" fn withdraw() {
+    // SAFETY: NULL, or the engine, which nobody frees while the program runs this handler: `detach`
+    // takes it out first, and frees it on this thread or before the program exits.
+    if let Some(engine) = unsafe { ENGINE.load(Ordering::Acquire).as_ref() } {
+        engine.unpublish();
     }
 }
 

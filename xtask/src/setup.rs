@@ -1,8 +1,11 @@
 //! `cargo xtask setup`: what a machine needs before Lockstep can be built and tested on it.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 
-use crate::command::{Failure, Outcome, cargo, loudly, quietly, succeeds};
+use crate::command::{Failure, Outcome, cargo, loudly, on, quietly, succeeds};
 
 /// One thing that must be there.
 struct Need {
@@ -45,12 +48,22 @@ const NEEDS: &[Need] = &[
     },
 ];
 
+/// Servers that tests run, by the program and Debian's package. Without them their tests are skipped,
+/// with a line.
+const SERVERS: &[(&str, &str)] = &[
+    ("haproxy", "haproxy"),
+    ("apache2", "apache2"),
+    ("nginx", "nginx-light"),
+    ("stunnel", "stunnel4"),
+];
+
 /// Checks everything, installs what is missing, and says so line by line.
 pub fn run() -> Outcome {
     ensure()?;
     for need in NEEDS {
         println!("ok       {}", need.what);
     }
+    servers()?;
     // Nothing depends on this one: without it `cargo xtask test` skips one check, and says so.
     if !has_cargo_deny() {
         eprintln!("setup: building cargo-deny (a few minutes, once)");
@@ -82,6 +95,61 @@ pub fn ensure() -> Outcome {
     }
 }
 
+/// Installs the servers that tests run where that can be done, without starting any.
+fn servers() -> Outcome {
+    let there = |program: &str| {
+        let directories = ["/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin"];
+        directories
+            .iter()
+            .any(|directory| Path::new(directory).join(program).exists())
+    };
+    let missing: Vec<&str> = SERVERS
+        .iter()
+        .filter(|(program, _)| !there(program))
+        .map(|(_, package)| *package)
+        .collect();
+    if !missing.is_empty() && succeeds("apt-get", &["--version"]) && is_root() {
+        let _no_services = NoServices::declare()?;
+        apt_install(&missing.join(" "))?;
+    }
+    for (program, package) in SERVERS {
+        if there(program) {
+            println!("ok       {program}");
+        } else {
+            println!("missing  {program}: its tests are skipped (package {package})");
+        }
+    }
+    Ok(())
+}
+
+/// While this lives, Debian's packages start no service (`invoke-rc.d` asks this script).
+struct NoServices {
+    ours: bool,
+}
+
+impl NoServices {
+    const SCRIPT: &str = "/usr/sbin/policy-rc.d";
+
+    fn declare() -> Outcome<NoServices> {
+        let script = Path::new(NoServices::SCRIPT);
+        let ours = !script.exists();
+        if ours {
+            fs::write(script, "#!/bin/sh\nexit 101\n").map_err(on(script, "write"))?;
+            let mode = Permissions::from_mode(0o755);
+            fs::set_permissions(script, mode).map_err(on(script, "change"))?;
+        }
+        Ok(NoServices { ours })
+    }
+}
+
+impl Drop for NoServices {
+    fn drop(&mut self) {
+        if self.ours {
+            let _ = fs::remove_file(NoServices::SCRIPT);
+        }
+    }
+}
+
 /// Whether `cargo deny` can be run.
 pub fn has_cargo_deny() -> bool {
     quietly(&mut cargo(["deny", "--version"])).is_ok()
@@ -110,7 +178,11 @@ fn install(missing: &[&Need]) -> Outcome {
             "sudo apt-get update && sudo apt-get install -y {debian}"
         )));
     }
-    eprintln!("setup: installing {debian}");
+    apt_install(&debian)
+}
+
+fn apt_install(packages: &str) -> Outcome {
+    eprintln!("setup: installing {packages}");
     let apt = |arguments: &[&str]| {
         let mut command = Command::new("apt-get");
         command
@@ -120,7 +192,7 @@ fn install(missing: &[&Need]) -> Outcome {
     };
     loudly(&mut apt(&["update", "-q"]))?;
     let mut install = apt(&["install", "-q", "-y", "--no-install-recommends"]);
-    loudly(install.args(debian.split(' ')))
+    loudly(install.args(packages.split(' ')))
 }
 
 fn is_root() -> bool {

@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use lockstep_engine::Config;
+use lockstep_engine::Setting;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 use super::cores::keep_to;
@@ -179,7 +179,7 @@ impl Server for Haproxy {
         let curve = setup.group.of_openssl();
         let asynchronous = match setup.side {
             Side::Stock => "",
-            Side::Lockstep => "    ssl-mode-async\n",
+            Side::Lockstep => "    ssl-mode-async\n    insecure-fork-wanted\n",
         };
         let path = setup.write(&format!(
             "global
@@ -318,9 +318,9 @@ impl Server for Nginx {
             false => "",
         };
         // nginx cleans the environment of its workers.
-        let environment: String = Config::KEYS
+        let environment: String = Setting::ALL
             .iter()
-            .map(|key| format!("env LOCKSTEP_{};\n", key.to_uppercase()))
+            .map(|setting| format!("env LOCKSTEP_{};\n", setting.name.to_uppercase()))
             .collect();
         let pages = setup.write_page()?;
         let pages = pages.display();
@@ -386,11 +386,6 @@ impl Server for Stunnel {
         );
         let version = setup.version.of_servers();
         let curve = setup.group.of_openssl();
-        // Its threads have 64 KiB, and lanes need more.
-        let stack = match setup.side {
-            Side::Stock => "",
-            Side::Lockstep => "stack = 1048576\n",
-        };
         let path = setup.write(&format!(
             "foreground = yes
 pid =
@@ -404,7 +399,7 @@ cert = {certificate}
 key = {key}
 sslVersion = {version}
 curves = {curve}
-{stack}"
+"
         ))?;
         Ok(vec![path.into()])
     }

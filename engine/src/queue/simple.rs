@@ -8,6 +8,7 @@ use crate::metrics::Metrics;
 use crate::policy::Policy;
 use crate::queue::Queue;
 use crate::request::Declined;
+use crate::stats::StatsDir;
 use crate::sync::Arc;
 use crate::ticket::Notify;
 
@@ -94,7 +95,7 @@ impl Gate {
 }
 
 pub(crate) fn queue(executor: Simple, slots: usize, max_async: usize) -> Arc<Queue<Simple>> {
-    let metrics = Metrics::new("simple", slots, None, false);
+    let metrics = Metrics::new("simple", slots, StatsDir::Off, false);
     Arc::new(Queue::new(
         executor,
         Policy { slots, yields: 2 },

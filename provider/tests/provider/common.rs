@@ -369,6 +369,11 @@ impl Running {
         }
     }
 
+    /// Ends the standard input of a process that was started with a silent one.
+    pub fn close_input(&mut self) {
+        self.child.stdin = None;
+    }
+
     pub fn is_alive(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
@@ -568,19 +573,7 @@ fn counters_of(statistics: &Path, pid: u32) -> Option<Counters> {
         .iter()
         .map(|path| snapshot(path))
         .reduce(|mut sum, next| {
-            let more = |into: &mut [u64], from: &[u64]| {
-                into.iter_mut()
-                    .zip(from)
-                    .for_each(|(into, from)| *into += from);
-            };
-            more(&mut sum.by_shape, &next.by_shape);
-            more(&mut sum.by_reason, &next.by_reason);
-            more(&mut sum.batch_fill, &next.batch_fill);
-            more(&mut sum.pass_fill, &next.pass_fill);
-            sum.batches += next.batches;
-            sum.passes += next.passes;
-            sum.failed_checks += next.failed_checks;
-            sum.async_submitted += next.async_submitted;
+            sum.absorb(&next);
             sum
         });
     sum.map(Counters)

@@ -141,6 +141,45 @@ fn settings_that_are_wrong_keep_the_module_out_with_a_clear_message() {
     }
 }
 
+#[test]
+fn names_that_are_no_settings_keep_the_module_out_too() {
+    for (name, meant) in [("slot", "slots"), ("Lone", "lone"), ("slots.1", "slots")] {
+        let place = Place::with_settings(&[("lone", "lanes"), (name, "2")]);
+        let listed = place.lockstep("list -providers").run();
+        assert_refused(&listed, name, &format!("is {meant} meant?"));
+    }
+    let place = Place::with_settings(&[("threads", "2")]);
+    let listed = place.lockstep("list -providers").run();
+    assert_refused(&listed, "threads", "there are backend, slots,");
+}
+
+#[test]
+fn what_is_openssls_in_the_section_is_no_mistake() {
+    let place = Place::with_settings(&[("slots", "3"), ("soft_load", "1"), ("1.activate", "1")]);
+    let listed = place.lockstep("list -providers").succeed();
+    assert!(listed.text().contains("name: Lockstep"), "{listed}");
+    assert!(!listed.stderr.contains("lockstep:"), "{listed}");
+}
+
+#[test]
+fn a_configuration_from_elsewhere_is_not_taken_for_the_default_one() {
+    // The default file has a mistake in a section with the same module; what is loaded is another
+    // file, whose settings differ.
+    let place = Place::with_settings(&[("slots", "3"), ("slot", "2")]);
+    let right = String::from_utf8(place.read("lockstep.cnf")).expect("text");
+    let right = right
+        .replace("slot = 2\n", "")
+        .replace("slots = 3", "slots = 4");
+    place.write("right.cnf", right.as_bytes());
+    let program = place.compile("elsewhere");
+    place
+        .program(&program, "right.cnf")
+        .with_lockstep()
+        .succeed();
+    let listed = place.lockstep("list -providers").run();
+    assert_refused(&listed, "slot", "is slots meant?");
+}
+
 /// The program runs on, without the module, and its user is told which setting is wrong.
 #[track_caller]
 fn assert_refused(listed: &crate::common::Finished, name: &str, value: &str) {

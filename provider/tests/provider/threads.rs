@@ -34,3 +34,25 @@ fn sixteen_threads_share_batches_and_every_signature_is_right() {
     );
     assert!(fill > 2.0, "lanes stay empty: {counters:?}");
 }
+
+#[test]
+fn threads_with_small_stacks_use_lanes_too() {
+    let place = Place::new();
+    let program = place.compile("small_stacks");
+    for (key, shape) in [
+        ("rsa2048", "rsa2048"),
+        ("rsa4096", "rsa4096"),
+        ("p256", "p256-sign"),
+        ("ed25519", "ed25519-sign"),
+    ] {
+        let file = place.key(key);
+        let finished = place
+            .program(&program, &format!("{file} 16 20"))
+            .with_lockstep()
+            .succeed();
+        let counters = finished.counters();
+        assert_eq!(counters.of(shape), 320, "{finished} {counters:?}");
+        assert_eq!(counters.of("x25519-keygen"), 320, "{finished} {counters:?}");
+        assert_eq!(counters.fallbacks(), 0, "{finished} {counters:?}");
+    }
+}

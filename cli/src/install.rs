@@ -1,0 +1,320 @@
+//! `lockstep install` and `lockstep uninstall`: files that have a packaged server load the module.
+//!
+//! Each file is one that the server or systemd reads beside its own, so nothing of theirs changes. A file
+//! counts as ours if it is, to the letter, one that `install` writes; any other is left alone, and then
+//! nothing else is done either.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use crate::{Failure, Outcome};
+
+const HELP: &str = "\
+Has a server of the distribution load the module, by files beside the server's own.
+
+Usage: lockstep install --server NAME [OPTIONS]
+       lockstep uninstall --server NAME [OPTIONS]
+
+Both say first what they are about to do. They change no file that is not theirs, and start nothing.
+
+Options:
+  --server NAME  haproxy, apache, nginx or stunnel
+  --dry-run      only say it
+  --conf FILE    the openssl.cnf to load (default: the one beside this program)
+  --root DIR     do it under this directory instead of /
+";
+
+/// What to do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Task {
+    Install,
+    Uninstall,
+}
+
+/// A server, and what it reads.
+struct Server {
+    name: &'static str,
+    files: &'static [(&'static str, &'static str)],
+    /// What brings the change into effect.
+    then: &'static str,
+    /// What no file of ours can do.
+    also: Option<&'static str>,
+}
+
+/// Where the path of the configuration goes.
+const CONF: &str = "@CONF@";
+
+const UNIT: &str = "[Service]\nEnvironment=OPENSSL_CONF=@CONF@\n";
+
+const SERVERS: &[Server] = &[
+    Server {
+        name: "haproxy",
+        files: &[("etc/systemd/system/haproxy.service.d/lockstep.conf", UNIT)],
+        then: "systemctl daemon-reload && systemctl restart haproxy",
+        also: Some(
+            "haproxy.cfg needs two lines in its section `global`: ssl-mode-async and insecure-fork-wanted \
+             (docs/servers/haproxy.md says why)",
+        ),
+    },
+    Server {
+        name: "apache",
+        files: &[("etc/systemd/system/apache2.service.d/lockstep.conf", UNIT)],
+        then: "systemctl daemon-reload && systemctl restart apache2",
+        also: None,
+    },
+    Server {
+        name: "nginx",
+        files: &[
+            ("etc/systemd/system/nginx.service.d/lockstep.conf", UNIT),
+            (
+                "etc/nginx/modules-enabled/99-lockstep.conf",
+                "env OPENSSL_CONF;\n",
+            ),
+        ],
+        then: "systemctl daemon-reload && systemctl restart nginx",
+        also: None,
+    },
+    Server {
+        name: "stunnel",
+        files: &[
+            ("etc/systemd/system/stunnel@.service.d/lockstep.conf", UNIT),
+            ("etc/systemd/system/stunnel4.service.d/lockstep.conf", UNIT),
+        ],
+        then: "systemctl daemon-reload && systemctl restart 'stunnel*'",
+        also: None,
+    },
+];
+
+/// Runs the command with the arguments behind its name.
+pub fn main(task: Task, mut arguments: lexopt::Parser) -> Outcome {
+    use lexopt::prelude::*;
+    let mut server = None;
+    let mut dry_run = false;
+    let mut conf = None;
+    let mut root = PathBuf::from("/");
+    while let Some(argument) = arguments.next()? {
+        match argument {
+            Long("server") => server = Some(called(&arguments.value()?.string()?)?),
+            Long("dry-run") => dry_run = true,
+            Long("conf") => conf = Some(PathBuf::from(arguments.value()?)),
+            Long("root") => root = arguments.value()?.into(),
+            Short('h') | Long("help") => {
+                print!("{HELP}");
+                return Ok(ExitCode::SUCCESS);
+            }
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    let server = server.ok_or_else(|| Failure::usage("which server? name it with --server"))?;
+    let changes = match task {
+        Task::Install => plan_install(server, &root, &usable(conf)?)?,
+        Task::Uninstall => plan_uninstall(server, &root)?,
+    };
+    for change in &changes {
+        print!("{}", change.announcement());
+    }
+    if changes.iter().all(Change::is_nothing) {
+        println!("nothing to do");
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !dry_run {
+        for change in &changes {
+            change.make().map_err(|error| {
+                Failure::new(format!("cannot {}: {error}", change.words()))
+                    .remedy("run this as root, or look at --root")
+            })?;
+        }
+    }
+    println!("then: {}", server.then);
+    if let (Task::Install, Some(also)) = (task, server.also) {
+        println!("and: {also}");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn called(name: &str) -> Result<&'static Server, Failure> {
+    SERVERS
+        .iter()
+        .find(|server| server.name == name)
+        .ok_or_else(|| {
+            let names: Vec<&str> = SERVERS.iter().map(|server| server.name).collect();
+            Failure::usage(format!(
+                "no server `{name}`: there are {}",
+                names.join(", ")
+            ))
+        })
+}
+
+/// One step. The path is the one to use, under the root.
+enum Change {
+    Write { path: PathBuf, text: String },
+    Unchanged { path: PathBuf },
+    Remove { path: PathBuf },
+    Absent { path: PathBuf },
+}
+
+impl Change {
+    fn is_nothing(&self) -> bool {
+        matches!(self, Change::Unchanged { .. } | Change::Absent { .. })
+    }
+
+    fn words(&self) -> String {
+        match self {
+            Change::Write { path, .. } => format!("write {}", path.display()),
+            Change::Unchanged { path } => format!("keep {}, as it is", path.display()),
+            Change::Remove { path } => format!("remove {}", path.display()),
+            Change::Absent { path } => format!("leave {}, which is not there", path.display()),
+        }
+    }
+
+    fn announcement(&self) -> String {
+        let mut lines = format!("{}\n", self.words());
+        if let Change::Write { text, .. } = self {
+            lines.extend(text.lines().map(|line| format!("    {line}\n")));
+        }
+        lines
+    }
+
+    fn make(&self) -> io::Result<()> {
+        match self {
+            Change::Unchanged { .. } | Change::Absent { .. } => Ok(()),
+            Change::Write { path, text } => {
+                let directory = path.parent().unwrap_or(Path::new("/"));
+                fs::create_dir_all(directory)?;
+                // In one step: a server that reads it meanwhile shall not find half a file.
+                let fresh = path.with_extension("lockstep-new");
+                fs::write(&fresh, text)?;
+                fs::rename(&fresh, path)
+            }
+            Change::Remove { path } => {
+                fs::remove_file(path)?;
+                // A directory of drop-ins goes with the last of them; others are not empty.
+                if let Some(directory) = path.parent().filter(|d| is_of_drop_ins(d)) {
+                    let _ = fs::remove_dir(directory);
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+fn is_of_drop_ins(directory: &Path) -> bool {
+    directory.to_string_lossy().ends_with(".service.d")
+}
+
+fn plan_install(server: &Server, root: &Path, conf: &str) -> Result<Vec<Change>, Failure> {
+    let plan = |(file, template): &(&str, &str)| {
+        let path = root.join(file);
+        let text = text(server, template, conf);
+        Ok(match ours(server, &path, template)? {
+            Some(there) if there == text => Change::Unchanged { path },
+            _ => Change::Write { path, text },
+        })
+    };
+    server.files.iter().map(plan).collect()
+}
+
+fn plan_uninstall(server: &Server, root: &Path) -> Result<Vec<Change>, Failure> {
+    let plan = |(file, template): &(&str, &str)| {
+        let path = root.join(file);
+        Ok(match ours(server, &path, template)? {
+            Some(_) => Change::Remove { path },
+            None => Change::Absent { path },
+        })
+    };
+    server.files.iter().map(plan).collect()
+}
+
+/// What `install` writes.
+fn text(server: &Server, template: &str, conf: &str) -> String {
+    let name = server.name;
+    format!(
+        "# Written by `lockstep install`; `lockstep uninstall --server {name}` removes it.\n{}",
+        template.replace(CONF, conf)
+    )
+}
+
+/// The text of a file that `install` has written, for whatever configuration; None if there is no file.
+fn ours(server: &Server, path: &Path, template: &str) -> Result<Option<String>, Failure> {
+    let foreign = || {
+        Failure::new(format!(
+            "{} is not as `lockstep install` writes it; nothing was done",
+            path.display()
+        ))
+        .remedy("look at it, and move it away if it is not needed")
+    };
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Ok(about) if about.is_file() => {}
+        _ => return Err(foreign()),
+    }
+    let there = fs::read_to_string(path).map_err(|_| foreign())?;
+    let pattern = text(server, template, CONF);
+    let conf = match pattern.split_once(CONF) {
+        Some((before, after)) => there
+            .strip_prefix(before)
+            .and_then(|rest| rest.strip_suffix(after))
+            .filter(|conf| is_plain(conf)),
+        None => (there == pattern).then_some(""),
+    };
+    conf.map(|_| Some(there.clone())).ok_or_else(foreign)
+}
+
+/// Whether systemd takes this path as it stands.
+fn is_plain(path: &str) -> bool {
+    path.chars()
+        .all(|c| c.is_ascii_alphanumeric() || "/._+-".contains(c))
+}
+
+/// The absolute path of a configuration that a service can be trusted with.
+fn usable(conf: Option<PathBuf>) -> Result<String, Failure> {
+    let beside = || Some(std::env::current_exe().ok()?.parent()?.join("openssl.cnf"));
+    let path = conf
+        .or_else(beside)
+        .and_then(|path| path.canonicalize().ok())
+        .ok_or_else(|| {
+            Failure::new("there is no such openssl.cnf").remedy("name one with --conf")
+        })?;
+    let shown = path.display().to_string();
+    if !is_plain(&shown) {
+        return Err(
+            Failure::new(format!("systemd would not take the path {shown} as it is"))
+                .remedy("keep it where the path has only letters, digits and . _ + - /"),
+        );
+    }
+    let text = fs::read_to_string(&path)
+        .map_err(|error| Failure::new(format!("cannot read {shown}: {error}")))?;
+    let module = text.lines().find_map(|line| {
+        let path = line
+            .trim()
+            .strip_prefix("module")?
+            .trim()
+            .strip_prefix('=')?;
+        path.trim()
+            .ends_with("lockstep.so")
+            .then(|| PathBuf::from(path.trim()))
+    });
+    let module = module.ok_or_else(|| {
+        Failure::new(format!("{shown} loads no lockstep.so")).remedy("name another with --conf")
+    })?;
+    // Who can change these files, or put others in their place, is as good as the server's master process.
+    let mut checked = vec![path.as_path(), module.as_path()];
+    checked.extend(path.parent());
+    checked.extend(module.parent());
+    for part in checked {
+        let about = fs::metadata(part)
+            .map_err(|error| Failure::new(format!("cannot read {}: {error}", part.display())))?;
+        let user = rustix::process::geteuid().as_raw();
+        if (about.uid() != 0 && about.uid() != user) || about.mode() & 0o022 != 0 {
+            return Err(
+                Failure::new(format!("others can change {}", part.display())).remedy(
+                    "keep it as root only can change it: cargo xtask dist --out /opt/lockstep",
+                ),
+            );
+        }
+    }
+    Ok(shown)
+}

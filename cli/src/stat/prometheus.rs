@@ -1,0 +1,334 @@
+//! The counters in the text format that Prometheus scrapes (version 0.0.4).
+
+use std::fmt::{Display, Write as _};
+
+use lockstep_engine::{Fallback, ProcessStats, Shape, Snapshot};
+
+/// All counters of these processes, one for each pid, as one exposition.
+pub fn exposition(processes: &[ProcessStats]) -> String {
+    let mut out = Exposition {
+        text: String::new(),
+        processes,
+    };
+    out.info();
+    out.family(
+        "operations_total",
+        "counter",
+        "Requests that a batch took or the pool of key pairs served, by operation.",
+        |sample, s| {
+            for shape in Shape::ALL {
+                sample(&[("operation", shape.name())], s.operations_of(shape));
+            }
+        },
+    );
+    out.family(
+        "fallbacks_total",
+        "counter",
+        "Requests and keys that went to OpenSSL's own code, by reason.",
+        |sample, s| {
+            for &reason in Fallback::ALL {
+                sample(&[("reason", reason.name())], s.fallbacks_for(reason));
+            }
+        },
+    );
+    for (name, kind, help, value) in PLAIN {
+        out.family(name, kind, help, |sample, s| sample(&[], value(s)));
+    }
+    out.seconds(
+        "wait_seconds_total",
+        "counter",
+        "Time that requests spent in the queue.",
+        |s| s.wait_total_ns,
+    );
+    out.seconds(
+        "wait_seconds_max",
+        "gauge",
+        "The longest time that a request spent in the queue.",
+        |s| s.wait_max_ns,
+    );
+    // Of batches the last count stands for all larger ones, so it has no bound of its own.
+    out.histogram(
+        "batch_requests",
+        "Requests in a batch.",
+        |s| (s.batch_fill, false),
+        |s| s.operations() - s.pool_hits.min(s.operations()),
+    );
+    out.histogram(
+        "pass_requests",
+        "Requests in a pass of the lanes.",
+        |s| (s.pass_fill, true),
+        |s| (1..).zip(s.pass_fill).map(|(fill, n)| fill * n).sum(),
+    );
+    out.text
+}
+
+type Plain = (
+    &'static str,
+    &'static str,
+    &'static str,
+    fn(&Snapshot) -> u64,
+);
+
+const PLAIN: &[Plain] = &[
+    (
+        "failed_checks_total",
+        "counter",
+        "Results that did not pass their check.",
+        |s| s.failed_checks,
+    ),
+    (
+        "pool_hits_total",
+        "counter",
+        "Key pairs that the pool had in advance.",
+        |s| s.pool_hits,
+    ),
+    (
+        "pool_refills_total",
+        "counter",
+        "Batches that made key pairs for the pool.",
+        |s| s.pool_refills,
+    ),
+    (
+        "async_submitted_total",
+        "counter",
+        "Requests of async jobs.",
+        |s| s.async_submitted,
+    ),
+    (
+        "async_open",
+        "gauge",
+        "Requests of async jobs that are not answered or not taken.",
+        |s| s.paused,
+    ),
+    (
+        "yields_total",
+        "counter",
+        "How often a leader yielded its CPU to let requests gather.",
+        |s| s.yields,
+    ),
+    ("slots", "gauge", "Batches that may run at a time.", |s| {
+        s.slots
+    }),
+    (
+        "write_errors_total",
+        "counter",
+        "Failed attempts to publish the counters.",
+        |s| s.write_errors,
+    ),
+];
+
+struct Exposition<'a> {
+    text: String,
+    processes: &'a [ProcessStats],
+}
+
+type Labels<'a> = &'a [(&'a str, &'a str)];
+
+impl Exposition<'_> {
+    fn info(&mut self) {
+        self.head("info", "gauge", "Processes that use lockstep.");
+        for process in self.processes {
+            let Snapshot {
+                version, backend, ..
+            } = &process.snapshot;
+            let labels = [("version", version.as_str()), ("backend", backend.as_str())];
+            self.sample("info", process, &labels, 1);
+        }
+    }
+
+    /// Any number of samples for each process.
+    fn family(
+        &mut self,
+        name: &str,
+        kind: &str,
+        help: &str,
+        samples: impl Fn(&mut dyn FnMut(Labels<'_>, u64), &Snapshot),
+    ) {
+        self.head(name, kind, help);
+        for process in self.processes {
+            let mut sample = |labels: Labels<'_>, value| self.sample(name, process, labels, value);
+            samples(&mut sample, &process.snapshot);
+        }
+    }
+
+    fn seconds(&mut self, name: &str, kind: &str, help: &str, value: fn(&Snapshot) -> u64) {
+        self.head(name, kind, help);
+        for process in self.processes {
+            let seconds = value(&process.snapshot) as f64 / 1e9;
+            self.sample(name, process, &[], format_args!("{seconds:.9}"));
+        }
+    }
+
+    /// `counts` gives how many had one request, two and so on, and whether the last count is of exactly
+    /// so many.
+    fn histogram<const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        counts: fn(&Snapshot) -> ([u64; N], bool),
+        sum: fn(&Snapshot) -> u64,
+    ) {
+        self.head(name, "histogram", help);
+        let (bucket, total) = (format!("{name}_bucket"), format!("{name}_count"));
+        let summed = format!("{name}_sum");
+        for process in self.processes {
+            let (counts, exact) = counts(&process.snapshot);
+            let bounded = if exact { N } else { N - 1 };
+            let mut below = 0;
+            for (bound, count) in (1..).zip(&counts[..bounded]) {
+                below += count;
+                let bound = format!("{bound}");
+                self.sample(&bucket, process, &[("le", &bound)], below);
+            }
+            let all: u64 = counts.iter().sum();
+            self.sample(&bucket, process, &[("le", "+Inf")], all);
+            self.sample(&summed, process, &[], sum(&process.snapshot));
+            self.sample(&total, process, &[], all);
+        }
+    }
+
+    // Writing to a String cannot fail, here and below.
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        let _ = writeln!(self.text, "# HELP lockstep_{name} {help}");
+        let _ = writeln!(self.text, "# TYPE lockstep_{name} {kind}");
+    }
+
+    fn sample(
+        &mut self,
+        name: &str,
+        process: &ProcessStats,
+        labels: Labels<'_>,
+        value: impl Display,
+    ) {
+        let called = escaped(process.name.as_deref().unwrap_or_default());
+        let _ = write!(
+            self.text,
+            r#"lockstep_{name}{{pid="{}",process="{called}""#,
+            process.pid
+        );
+        for (label, text) in labels {
+            let _ = write!(self.text, r#",{label}="{}""#, escaped(text));
+        }
+        let _ = writeln!(self.text, "}} {value}");
+    }
+}
+
+fn escaped(label: &str) -> String {
+    label
+        .replace('\\', r"\\")
+        .replace('"', r#"\""#)
+        .replace('\n', r"\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::*;
+
+    /// What a scraper makes of an exposition: the value of each series. It insists on what the format
+    /// demands: help and type before the samples, samples of one family together, no series twice.
+    fn scrape(text: &str) -> BTreeMap<String, f64> {
+        let mut series = BTreeMap::new();
+        let mut seen = BTreeSet::new();
+        let mut family = ("", "");
+        let mut lines = text.lines();
+        while let Some(line) = lines.next() {
+            if let Some(help) = line.strip_prefix("# HELP ") {
+                let (name, words) = help.split_once(' ').unwrap();
+                assert!(!words.is_empty() && seen.insert(name), "{name} twice");
+                let kind = lines.next().unwrap().strip_prefix("# TYPE ").unwrap();
+                let (typed, kind) = kind.split_once(' ').unwrap();
+                assert_eq!(typed, name);
+                assert!(["counter", "gauge", "histogram"].contains(&kind), "{kind}");
+                assert_eq!(kind == "counter", name.ends_with("_total"), "{name}");
+                family = (name, kind);
+                continue;
+            }
+            let (labelled, value) = line.rsplit_once(' ').unwrap();
+            let (name, labels) = labelled.split_once('{').unwrap();
+            let labels = labels.strip_suffix('}').unwrap();
+            let suffix = name.strip_prefix(family.0).unwrap();
+            let suffixes: &[_] = match family.1 {
+                "histogram" => &["_bucket", "_sum", "_count"],
+                _ => &[""],
+            };
+            assert!(suffixes.contains(&suffix), "{line}");
+            assert!(labels.starts_with(r#"pid=""#) && labels.contains(r#",process=""#));
+            let value: f64 = value.parse().unwrap();
+            assert!(
+                series.insert(labelled.to_owned(), value).is_none(),
+                "{line}"
+            );
+        }
+        series
+    }
+
+    fn process(pid: u32, name: &str) -> ProcessStats {
+        let mut snapshot = Snapshot {
+            version: "1.2.3".to_owned(),
+            backend: "portable".to_owned(),
+            slots: 2,
+            wait_total_ns: 1_500_000_000,
+            batch_fill: [1, 0, 0, 0, 0, 0, 0, 2],
+            pass_fill: [1, 0, 0, 6, 0, 0, 0, 1],
+            ..Snapshot::default()
+        };
+        snapshot.by_shape[1] = 33;
+        snapshot.by_reason[0] = 4;
+        ProcessStats {
+            pid,
+            name: Some(name.to_owned()),
+            user: 0,
+            alive: true,
+            snapshot,
+        }
+    }
+
+    #[test]
+    fn a_scraper_understands_it() {
+        let series = scrape(&exposition(&[process(7, "nginx"), process(8, "nginx")]));
+        let of = |name: &str, more: &str| {
+            series[&format!(r#"lockstep_{name}{{pid="7",process="nginx"{more}}}"#)]
+        };
+        let shape = Shape::ALL[1].name();
+        assert_eq!(
+            of("operations_total", &format!(r#",operation="{shape}""#)),
+            33.0
+        );
+        let reason = Fallback::ALL[0].name();
+        assert_eq!(
+            of("fallbacks_total", &format!(r#",reason="{reason}""#)),
+            4.0
+        );
+        assert_eq!(of("info", r#",version="1.2.3",backend="portable""#), 1.0);
+        assert_eq!(of("wait_seconds_total", ""), 1.5);
+        for (le, batches, passes) in [("1", 1.0, 1.0), ("7", 1.0, 7.0), ("+Inf", 3.0, 8.0)] {
+            let le = format!(r#",le="{le}""#);
+            assert_eq!(of("batch_requests_bucket", &le), batches);
+            assert_eq!(of("pass_requests_bucket", &le), passes);
+        }
+        assert_eq!(
+            (of("batch_requests_sum", ""), of("batch_requests_count", "")),
+            (33.0, 3.0)
+        );
+        assert_eq!(
+            (of("pass_requests_sum", ""), of("pass_requests_count", "")),
+            (33.0, 8.0)
+        );
+        let largest = r#"lockstep_batch_requests_bucket{pid="7",process="nginx",le="8"}"#;
+        assert!(!series.contains_key(largest), "8 stands for more");
+    }
+
+    #[test]
+    fn names_cannot_break_out_of_their_label() {
+        let text = exposition(&[process(7, "a\"b\\c\nd")]);
+        assert!(text.contains(r#"process="a\"b\\c\nd""#), "{text}");
+        scrape(&text);
+    }
+
+    #[test]
+    fn without_processes_it_is_empty_but_whole() {
+        assert!(scrape(&exposition(&[])).is_empty());
+    }
+}

@@ -1,0 +1,199 @@
+//! `lockstep install` and `uninstall`, in a directory instead of the system.
+
+use std::collections::BTreeMap;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const SERVERS: [&str; 4] = ["haproxy", "apache", "nginx", "stunnel"];
+
+/// A root and a distribution of one test.
+struct Place {
+    root: PathBuf,
+    conf: PathBuf,
+}
+
+impl Place {
+    fn new(name: &str) -> Place {
+        let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("install-{name}"));
+        let _ = fs::remove_dir_all(&directory);
+        let (root, dist) = (directory.join("root"), directory.join("dist"));
+        fs::create_dir_all(&root).unwrap();
+        fs::create_dir_all(&dist).unwrap();
+        fs::set_permissions(&dist, Permissions::from_mode(0o755)).unwrap();
+        let (conf, module) = (dist.join("openssl.cnf"), dist.join("lockstep.so"));
+        fs::write(&module, "").unwrap();
+        fs::write(
+            &conf,
+            format!("[lockstep]\nmodule = {}\n", module.display()),
+        )
+        .unwrap();
+        for file in [&conf, &module] {
+            fs::set_permissions(file, Permissions::from_mode(0o644)).unwrap();
+        }
+        Place { root, conf }
+    }
+
+    fn run(&self, task: &str, server: &str, more: &[&str]) -> (i32, String, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lockstep"));
+        command
+            .args([task, "--server", server, "--root"])
+            .arg(&self.root);
+        if task == "install" {
+            command.arg("--conf").arg(&self.conf);
+        }
+        let output = command.args(more).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (
+            output.status.code().unwrap(),
+            text(output.stdout),
+            text(output.stderr),
+        )
+    }
+
+    /// What is under the root: the text of files, and None for directories.
+    fn tree(&self) -> BTreeMap<PathBuf, Option<String>> {
+        let mut found = BTreeMap::new();
+        let mut directories = vec![self.root.clone()];
+        while let Some(directory) = directories.pop() {
+            for entry in fs::read_dir(directory).unwrap() {
+                let path = entry.unwrap().path();
+                let text = (!path.is_dir()).then(|| fs::read_to_string(&path).unwrap());
+                if text.is_none() {
+                    directories.push(path.clone());
+                }
+                found.insert(path.strip_prefix(&self.root).unwrap().to_owned(), text);
+            }
+        }
+        found
+    }
+}
+
+#[test]
+fn what_is_installed_is_announced_and_removed_without_a_trace() {
+    for server in SERVERS {
+        let place = Place::new(server);
+        // As the packages have it.
+        fs::create_dir_all(place.root.join("etc/systemd/system")).unwrap();
+        fs::create_dir_all(place.root.join("etc/nginx/modules-enabled")).unwrap();
+        let before = place.tree();
+
+        let (code, dry, _) = place.run("install", server, &["--dry-run"]);
+        assert_eq!((code, place.tree()), (0, before.clone()), "{dry}");
+        let (code, said, stderr) = place.run("install", server, &[]);
+        assert_eq!((code, &said), (0, &dry), "{stderr}");
+        let installed = place.tree();
+        let fresh: Vec<_> = installed
+            .iter()
+            .filter(|(path, _)| !before.contains_key(*path))
+            .collect();
+        assert!(!fresh.is_empty());
+        let mut names_the_configuration = false;
+        for (path, text) in fresh {
+            let Some(text) = text else { continue };
+            assert!(
+                said.contains(&format!("write {}", place.root.join(path).display())),
+                "{said}"
+            );
+            assert!(
+                text.lines()
+                    .all(|line| said.contains(&format!("    {line}\n"))),
+                "{said}"
+            );
+            names_the_configuration |= text.contains(&format!(
+                "Environment=OPENSSL_CONF={}\n",
+                place.conf.display()
+            ));
+        }
+        assert!(names_the_configuration);
+
+        let (code, said, _) = place.run("install", server, &[]);
+        assert_eq!((code, place.tree()), (0, installed.clone()));
+        assert!(said.ends_with("nothing to do\n"), "{said}");
+
+        let (_, dry, _) = place.run("uninstall", server, &["--dry-run"]);
+        assert_eq!(place.tree(), installed);
+        let (code, said, stderr) = place.run("uninstall", server, &[]);
+        assert_eq!((code, &said), (0, &dry), "{stderr}");
+        assert_eq!(place.tree(), before);
+        let (code, said, _) = place.run("uninstall", server, &[]);
+        assert_eq!(code, 0);
+        assert!(said.ends_with("nothing to do\n"), "{said}");
+    }
+}
+
+#[test]
+fn another_configuration_replaces_the_first() {
+    let place = Place::new("again");
+    place.run("install", "nginx", &[]);
+    let other = Place::new("other");
+    let other = other.conf.to_str().unwrap();
+    let (code, said, stderr) = place.run("install", "nginx", &["--conf", other]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(said.contains("write ") && said.contains("keep "), "{said}");
+    let unit = place
+        .root
+        .join("etc/systemd/system/nginx.service.d/lockstep.conf");
+    assert!(fs::read_to_string(unit).unwrap().contains(other));
+}
+
+#[test]
+fn files_of_others_are_left_alone_and_nothing_is_done() {
+    let file = Path::new("etc/nginx/modules-enabled/99-lockstep.conf");
+    let cases: [fn(&Path); 3] = [
+        |path| fs::write(path, "env OPENSSL_CONF;\n").unwrap(),
+        |path| {
+            let ours = fs::read_to_string(path).unwrap_or_default();
+            fs::write(path, ours + "env MINE;\n").unwrap();
+        },
+        |path| symlink("/dev/null", path).unwrap(),
+    ];
+    for (number, change) in cases.into_iter().enumerate() {
+        let place = Place::new(&format!("foreign-{number}"));
+        if number == 1 {
+            place.run("install", "nginx", &[]);
+        }
+        let path = place.root.join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        change(&path);
+        let before = place.tree();
+        for task in ["install", "uninstall"] {
+            let (code, said, stderr) = place.run(task, "nginx", &[]);
+            assert_eq!((code, said.as_str()), (1, ""), "{stderr}");
+            assert!(stderr.contains("99-lockstep.conf is not as"), "{stderr}");
+            assert!(stderr.contains("remedy:"), "{stderr}");
+            assert_eq!(place.tree(), before);
+        }
+    }
+}
+
+#[test]
+fn a_module_that_others_can_change_is_refused() {
+    let place = Place::new("writable");
+    for file in ["lockstep.so", "openssl.cnf", ""] {
+        let path = place.conf.with_file_name(file);
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        fs::set_permissions(&path, Permissions::from_mode(mode | 0o002)).unwrap();
+        let (code, _, stderr) = place.run("install", "haproxy", &[]);
+        assert_eq!(code, 1);
+        assert!(stderr.contains("others can change"), "{stderr}");
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+    }
+    assert_eq!(place.run("install", "haproxy", &[]).0, 0);
+}
+
+#[test]
+fn a_configuration_that_loads_nothing_of_ours_is_refused() {
+    let place = Place::new("nothing");
+    fs::write(&place.conf, "openssl_conf = none\n").unwrap();
+    let (code, _, stderr) = place.run("install", "haproxy", &[]);
+    assert_eq!(code, 1);
+    assert!(stderr.contains("loads no lockstep.so"), "{stderr}");
+    let (code, _, stderr) = place.run("install", "lighttpd", &[]);
+    assert_eq!(code, 2);
+    assert!(
+        stderr.contains("haproxy, apache, nginx, stunnel"),
+        "{stderr}"
+    );
+}

@@ -1,0 +1,220 @@
+//! Clients: those that shake hands as they should, verifying the certificate and the server's signature,
+//! and those that do not.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use openssl::ssl::{
+    ErrorCode, HandshakeError, SslConnector, SslMethod, SslSessionCacheMode, SslVersion,
+};
+
+use crate::site::Site;
+
+/// A client of one server; it trusts the certificates that it was given, and no others.
+#[derive(Clone)]
+pub struct Client {
+    connector: SslConnector,
+    port: u16,
+}
+
+impl Client {
+    /// Trusts what the server has in `site.crt` now.
+    pub fn of(site: &Site) -> Client {
+        Client::trusting(site, &[&site.path("site.crt")])
+    }
+
+    /// Trusts these certificates.
+    pub fn trusting(site: &Site, certificates: &[&Path]) -> Client {
+        let mut builder = SslConnector::builder(SslMethod::tls_client()).expect("a context");
+        for certificate in certificates {
+            builder.set_ca_file(certificate).expect("a certificate");
+        }
+        builder.set_session_cache_mode(SslSessionCacheMode::OFF);
+        Client {
+            connector: builder.build(),
+            port: site.port(),
+        }
+    }
+
+    fn connect(&self) -> io::Result<TcpStream> {
+        let stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+
+    /// A full handshake, with TLS 1.2 now and then.
+    pub fn handshake(&self, number: u64) -> Result<(), String> {
+        let stream = self
+            .connect()
+            .map_err(|error| format!("connect: {error}"))?;
+        let mut session = self.connector.configure().map_err(|e| e.to_string())?;
+        if number % 4 == 3 {
+            let version = Some(SslVersion::TLS1_2);
+            session
+                .set_max_proto_version(version)
+                .map_err(|e| e.to_string())?;
+        }
+        let mut session = session
+            .connect("localhost", stream)
+            .map_err(|error| match error {
+                HandshakeError::Failure(session) => {
+                    let verified = session.ssl().verify_result();
+                    format!("{} (certificate: {verified})", session.error())
+                }
+                other => other.to_string(),
+            })?;
+        match session.shutdown() {
+            Ok(_) => Ok(()),
+            // The server may have been quicker to hang up; the handshake is over.
+            Err(error) if error.code() == ErrorCode::SYSCALL => Ok(()),
+            Err(error) if error.code() == ErrorCode::SSL => Ok(()),
+            Err(error) => Err(format!("shutdown: {error}")),
+        }
+    }
+
+    /// The first message of a handshake.
+    pub fn hello(&self) -> Vec<u8> {
+        let session = self.connector.configure().expect("a session");
+        match session.connect("localhost", Recorder::default()) {
+            Err(HandshakeError::WouldBlock(session)) => session.get_ref().written.clone(),
+            _ => panic!("nobody answers a recorder"),
+        }
+    }
+
+    /// Sends these bytes and goes away: with a reset, or in the usual way.
+    pub fn send_and_leave(&self, bytes: &[u8], reset: bool, after: Duration) -> io::Result<()> {
+        let mut stream = self.connect()?;
+        if reset {
+            let linger = libc::linger {
+                l_onoff: 1,
+                l_linger: 0,
+            };
+            // SAFETY: an option of our socket, with its type and size.
+            unsafe {
+                libc::setsockopt(
+                    stream.as_raw_fd(),
+                    libc::SOL_SOCKET,
+                    libc::SO_LINGER,
+                    (&raw const linger).cast(),
+                    size_of::<libc::linger>() as libc::socklen_t,
+                );
+            }
+        }
+        stream.write_all(bytes)?;
+        thread::sleep(after);
+        Ok(())
+    }
+
+    /// A connection that says nothing.
+    pub fn idle(&self) -> io::Result<TcpStream> {
+        self.connect()
+    }
+}
+
+/// A stream that keeps what is written to it, and on which nothing ever comes.
+#[derive(Default, Debug)]
+struct Recorder {
+    written: Vec<u8>,
+}
+
+impl Read for Recorder {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::WouldBlock.into())
+    }
+}
+
+impl Write for Recorder {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.written.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Clients that shake hands one after the other until they are told to stop.
+pub struct Load {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    stop: AtomicBool,
+    done: AtomicU64,
+    failures: Mutex<Vec<String>>,
+}
+
+impl Load {
+    pub fn start(client: &Client, threads: usize) -> Load {
+        let shared = Arc::new(Shared::default());
+        let run = |_| {
+            let (shared, client) = (Arc::clone(&shared), client.clone());
+            thread::spawn(move || {
+                while !shared.stop.load(Ordering::Relaxed) {
+                    let number = shared.done.load(Ordering::Relaxed);
+                    match client.handshake(number) {
+                        Ok(()) => {
+                            shared.done.fetch_add(1, Ordering::Relaxed);
+                        }
+                        Err(error) => {
+                            let mut failures =
+                                shared.failures.lock().unwrap_or_else(|e| e.into_inner());
+                            failures.push(error);
+                            drop(failures);
+                            thread::sleep(Duration::from_millis(5));
+                        }
+                    }
+                }
+            })
+        };
+        Load {
+            threads: (0..threads).map(run).collect(),
+            shared,
+        }
+    }
+
+    /// Handshakes so far.
+    pub fn done(&self) -> u64 {
+        self.shared.done.load(Ordering::Relaxed)
+    }
+
+    /// Ends the load; returns the number of handshakes, and what failed.
+    pub fn stop(self) -> (u64, Vec<String>) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads {
+            thread.join().expect("a client does not panic");
+        }
+        let failures = self
+            .shared
+            .failures
+            .lock()
+            .unwrap_or_else(|e| e.into_inner());
+        (self.shared.done.load(Ordering::Relaxed), failures.clone())
+    }
+
+    /// Ends it and expects that nothing failed.
+    #[track_caller]
+    pub fn flawless(self, site: &Site) -> u64 {
+        let (done, failures) = self.stop();
+        assert!(done > 0, "no handshake");
+        assert!(
+            failures.is_empty(),
+            "{}: {} of {done} handshakes failed: {:?}\n{}",
+            site.name,
+            failures.len(),
+            &failures[..failures.len().min(5)],
+            site.logs()
+        );
+        done
+    }
+}

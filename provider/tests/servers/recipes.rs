@@ -1,0 +1,66 @@
+//! Every recipe of `docs/servers`, from its first block to its last.
+
+use crate::client::{Client, Load};
+use crate::site::Site;
+
+/// Runs a recipe, and expects that lanes have computed these shapes at its end.
+fn follow(name: &'static str, shapes: &[&str]) {
+    let Some(site) = Site::start(name) else {
+        return;
+    };
+    let shown = site.run("check");
+    for shape in shapes {
+        assert!(
+            site.on_lanes(shape) > 0,
+            "{shape}: {shown}\n{}",
+            site.logs()
+        );
+        let line = shown
+            .lines()
+            .find(|line| line.trim_start().starts_with(shape));
+        assert!(
+            line.is_some(),
+            "`lockstep stat` does not show {shape}: {shown}"
+        );
+    }
+    let counters = site.counters();
+    assert_eq!(counters.failed_checks, 0, "{shown}");
+    // What was not on lanes was alone; nothing was refused.
+    let alone = counters.fallbacks_for(lockstep_engine::Fallback::Lone);
+    assert_eq!(counters.fallbacks(), alone, "{shown}");
+    // And after it reloads or upgrades, as the document has it, everything goes on.
+    for occasion in ["reload", "upgrade"] {
+        if occasion == "upgrade" && name != "nginx" {
+            continue;
+        }
+        site.run(occasion);
+        let load = Load::start(&Client::of(&site), 8);
+        std::thread::sleep(std::time::Duration::from_millis(600));
+        load.flawless(&site);
+        assert!(
+            site.on_lanes("x25519-keygen") > 0,
+            "{occasion}: {}",
+            site.logs()
+        );
+    }
+}
+
+#[test]
+fn haproxy_signs_on_lanes() {
+    follow("haproxy", &["rsa2048", "x25519", "x25519-keygen"]);
+}
+
+#[test]
+fn apache_signs_on_lanes() {
+    follow("apache", &["rsa2048", "x25519", "x25519-keygen"]);
+}
+
+#[test]
+fn nginx_signs_on_lanes() {
+    follow("nginx", &["p256-sign", "x25519-keygen"]);
+}
+
+#[test]
+fn stunnel_signs_on_lanes() {
+    follow("stunnel", &["rsa2048", "x25519", "x25519-keygen"]);
+}

@@ -1,0 +1,366 @@
+//! A server as its recipe has it: the code blocks of `docs/servers/NAME.md`, in an empty directory.
+//!
+//! The word behind a block's language says what it is: the name of the file to write, or, in blocks of
+//! the shell, when to run it (`prepare`, `start`, `check`, `reload`, `upgrade`, `stop`).
+
+use std::fs::{self, Permissions};
+use std::net::TcpStream;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use lockstep_engine::{ProcessStats, Shape, Snapshot, read_stats};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Whom to run as instead of root: servers refuse to serve as root, or drop what they have.
+const NOBODY: u32 = 65534;
+
+/// One server at a time: the recipes have fixed ports, and the machine may have two cores.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// A server that runs.
+pub struct Site {
+    pub name: &'static str,
+    directory: PathBuf,
+    blocks: Vec<Block>,
+    with_lockstep: bool,
+    _alone: MutexGuard<'static, ()>,
+}
+
+/// A code block of a document.
+struct Block {
+    language: String,
+    what: String,
+    text: String,
+}
+
+impl Site {
+    /// Starts a server by its recipe; None, with a line, if it is not installed.
+    pub fn start(name: &'static str) -> Option<Site> {
+        let site = Site::prepare(name)?;
+        site.run("start");
+        site.wait_until_open();
+        Some(site)
+    }
+
+    /// The same on stock OpenSSL, without the module.
+    pub fn start_stock(name: &'static str) -> Option<Site> {
+        let mut site = Site::prepare(name)?;
+        site.with_lockstep = false;
+        site.run("start");
+        site.wait_until_open();
+        Some(site)
+    }
+
+    /// A directory with the files of the recipe, changed by `change` (file name and text).
+    fn prepare(name: &'static str) -> Option<Site> {
+        let program = match name {
+            "apache" => "apache2",
+            name => name,
+        };
+        if !path()
+            .split(':')
+            .any(|d| Path::new(d).join(program).exists())
+        {
+            println!("skipped: {program} is not installed (`cargo xtask setup` installs it)");
+            return None;
+        }
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let directory =
+            std::env::temp_dir().join(format!("lockstep-{name}-{}-{number}", std::process::id()));
+        let document = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../docs/servers")
+            .join(format!("{name}.md"));
+        let document = fs::read_to_string(document).expect("the recipe");
+        let alone = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
+        let site = Site {
+            name,
+            directory,
+            blocks: blocks(&document),
+            with_lockstep: true,
+            _alone: alone,
+        };
+        for directory in [site.path(""), site.path("lockstep"), site.path("stats")] {
+            fs::create_dir(&directory).expect("a directory");
+            give_away(&directory);
+        }
+        site.install_module();
+        for block in site.blocks.iter().filter(|block| block.language != "sh") {
+            site.write(&block.what, &block.text);
+        }
+        site.run("prepare");
+        let deadline = Instant::now() + PATIENCE;
+        while TcpStream::connect(("127.0.0.1", site.port())).is_ok() {
+            assert!(Instant::now() < deadline, "the recipe's port is in use");
+            sleep(Duration::from_millis(100));
+        }
+        Some(site)
+    }
+
+    /// Puts the distribution where everybody may read it.
+    fn install_module(&self) {
+        let dist = std::env::var_os("LOCKSTEP_DIST").map_or_else(
+            || Path::new(env!("CARGO_MANIFEST_DIR")).join("../dist"),
+            PathBuf::from,
+        );
+        let dist = dist.canonicalize().expect("`cargo xtask dist` first");
+        let installed = self.path("lockstep");
+        for file in ["lockstep.so", "lockstep"] {
+            fs::copy(dist.join(file), installed.join(file)).expect("`cargo xtask dist` first");
+        }
+        let text = fs::read_to_string(dist.join("openssl.cnf")).expect("openssl.cnf");
+        let (from, to) = (dist.join("lockstep.so"), installed.join("lockstep.so"));
+        let text = text.replace(&from.display().to_string(), &to.display().to_string());
+        // By the configuration: nginx hands no other variable to a new binary.
+        let module = format!("module = {}\n", to.display());
+        let with_place = format!("{module}stats_dir = {}\n", self.path("stats").display());
+        assert!(text.contains(&module), "{text}");
+        let text = text.replace(&module, &with_place);
+        fs::write(installed.join("openssl.cnf"), text).expect("openssl.cnf");
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    pub fn write(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).expect("a file of the recipe");
+        give_away(&self.path(name));
+    }
+
+    /// Runs the blocks of the shell for an occasion, and returns what they print.
+    pub fn run(&self, occasion: &str) -> String {
+        let mut printed = String::new();
+        let mut found = false;
+        for block in &self.blocks {
+            if block.language == "sh" && block.what == occasion {
+                printed.push_str(&self.shell(&block.text));
+                found = true;
+            }
+        }
+        assert!(found, "{}.md has no block for `{occasion}`", self.name);
+        printed
+    }
+
+    /// Runs a script as the reader of the recipe would; it must succeed.
+    pub fn shell(&self, script: &str) -> String {
+        let errors = self.path("shell.log");
+        let log = fs::File::create(&errors).expect("a log");
+        let mut command = Command::new("sh");
+        command
+            .args(["-eu", "-c", script])
+            .current_dir(&self.directory)
+            .env_clear()
+            .env("PATH", path())
+            .env("PWD", &self.directory)
+            .env("LOCKSTEP", self.path("lockstep"))
+            .env("LOCKSTEP_STATS_DIR", self.path("stats"))
+            .stdin(Stdio::null())
+            .stderr(log);
+        if !self.with_lockstep {
+            // The recipe sets OPENSSL_CONF; the module then declines to load.
+            command.env("LOCKSTEP", self.path("stock"));
+        }
+        if is_root() {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        let output = command.output().expect("sh runs");
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            output.status.success(),
+            "{}: {script}\n{printed}\n{}\n{}",
+            self.name,
+            fs::read_to_string(errors).unwrap_or_default(),
+            self.logs()
+        );
+        printed
+    }
+
+    /// Where the recipe has the server listen.
+    pub fn port(&self) -> u16 {
+        let all = self.blocks.iter().map(|block| block.text.as_str());
+        let text = all.collect::<String>();
+        let (_, port) = text.split_once("127.0.0.1:").expect("a port in the recipe");
+        let end = port.find(|c: char| !c.is_ascii_digit()).expect("an end");
+        port[..end].parse().expect("a port")
+    }
+
+    fn wait_until_open(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        while TcpStream::connect(("127.0.0.1", self.port())).is_err() {
+            assert!(Instant::now() < deadline, "does not start: {}", self.logs());
+            sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The process whose number the recipe's server writes down.
+    pub fn master(&self) -> Option<u32> {
+        let file = match self.name {
+            "apache" => "httpd.pid".to_owned(),
+            name => format!("{name}.pid"),
+        };
+        fs::read_to_string(self.path(&file))
+            .ok()?
+            .trim()
+            .parse()
+            .ok()
+    }
+
+    /// The processes that serve: the children of the master, or itself.
+    pub fn workers(&self) -> Vec<u32> {
+        let master = self.master().expect("a server that runs");
+        let children = children_of(master);
+        if children.is_empty() {
+            vec![master]
+        } else {
+            children
+        }
+    }
+
+    /// What the processes have published; those that ended included, as far as they left something.
+    pub fn stats(&self) -> Vec<ProcessStats> {
+        read_stats(&self.path("stats")).expect("the directory for counters")
+    }
+
+    /// The counters of all that run, added up.
+    pub fn counters(&self) -> Snapshot {
+        let mut sum = Snapshot::default();
+        for process in self.stats().iter().filter(|process| process.alive) {
+            sum.absorb(&process.snapshot);
+        }
+        sum
+    }
+
+    /// Operations of a shape on lanes, by all that run.
+    pub fn on_lanes(&self, shape: &str) -> u64 {
+        let shape = Shape::ALL.into_iter().find(|known| known.name() == shape);
+        self.counters().operations_of(shape.expect("a shape"))
+    }
+
+    /// The resident memory of the processes that serve, in KiB.
+    pub fn resident(&self) -> u64 {
+        self.workers().into_iter().map(resident).sum()
+    }
+
+    /// What the server has to say.
+    pub fn logs(&self) -> String {
+        let mut all = String::new();
+        for entry in fs::read_dir(&self.directory)
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.ends_with(".log") {
+                let text = fs::read_to_string(entry.path()).unwrap_or_default();
+                let lines: Vec<&str> = text.lines().rev().take(15).collect();
+                all.extend(lines.iter().rev().map(|line| format!("{name}: {line}\n")));
+            }
+        }
+        all
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let mut processes: Vec<u32> = self.master().into_iter().collect();
+        processes.extend(
+            processes
+                .first()
+                .map(|&master| children_of(master))
+                .unwrap_or_default(),
+        );
+        if !std::thread::panicking() {
+            self.run("stop");
+            let deadline = Instant::now() + Duration::from_secs(5);
+            while processes.iter().any(|&pid| is_running(pid)) && Instant::now() < deadline {
+                sleep(Duration::from_millis(20));
+            }
+        }
+        for pid in processes {
+            signal(pid, libc::SIGKILL);
+        }
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// The code blocks of a document that say what they are for.
+fn blocks(document: &str) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    let mut lines = document.lines();
+    while let Some(line) = lines.next() {
+        let Some(info) = line.strip_prefix("```") else {
+            continue;
+        };
+        let text: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
+        if let Some((language, what)) = info.split_once(' ') {
+            blocks.push(Block {
+                language: language.to_owned(),
+                what: what.to_owned(),
+                text: text.join("\n") + "\n",
+            });
+        }
+    }
+    blocks
+}
+
+/// Where Debian has its servers, beside the usual.
+fn path() -> String {
+    let usual = std::env::var("PATH").unwrap_or_default();
+    format!("{usual}:/usr/sbin:/usr/bin:/sbin:/bin")
+}
+
+fn is_root() -> bool {
+    // SAFETY: plain query.
+    unsafe { libc::geteuid() == 0 }
+}
+
+fn give_away(path: &Path) {
+    let mode = if path.is_dir() { 0o755 } else { 0o644 };
+    fs::set_permissions(path, Permissions::from_mode(mode)).expect("our file");
+    if is_root() {
+        chown(path, Some(NOBODY), Some(NOBODY)).expect("root may");
+    }
+}
+
+/// Sends a signal to a process of a server that we started.
+pub fn signal(pid: u32, signal: i32) {
+    // SAFETY: no memory is involved.
+    unsafe { libc::kill(pid as libc::pid_t, signal) };
+}
+
+/// Fields of `/proc/PID/stat` behind the name: state, parent and so on.
+fn stat(pid: u32) -> Option<Vec<String>> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let fields = stat.rsplit_once(')')?.1.split_whitespace();
+    Some(fields.map(str::to_owned).collect())
+}
+
+fn is_running(pid: u32) -> bool {
+    stat(pid).is_some_and(|fields| fields[0] != "Z")
+}
+
+fn children_of(parent: u32) -> Vec<u32> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|&pid| {
+        stat(pid).is_some_and(|fields| fields[0] != "Z" && fields[1] == parent.to_string())
+    })
+    .collect()
+}
+
+fn resident(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let number = line.and_then(|line| line.trim().strip_suffix(" kB"));
+    number
+        .and_then(|number| number.trim().parse().ok())
+        .unwrap_or(0)
+}
