@@ -133,8 +133,8 @@ fn table(report: &Report) -> String {
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 320.0;
 const LEFT: f64 = 70.0;
-const RIGHT: f64 = 120.0;
-const TOP: f64 = 20.0;
+const RIGHT: f64 = 160.0;
+const TOP: f64 = 28.0;
 const BOTTOM: f64 = 44.0;
 
 /// A place among `count` on the horizontal axis, in the middle of its share.
