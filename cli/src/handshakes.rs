@@ -22,6 +22,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use openssl::ssl::SslVersion;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::configuration::Configuration;
 use crate::progress::Progress;
@@ -184,6 +185,8 @@ pub fn main(arguments: lexopt::Parser) -> Outcome {
     let configuration = fs::canonicalize(&configuration.path)
         .map_err(|error| Failure::new(format!("{}: {error}", configuration.path.display())))?;
 
+    let most = options.concurrency.iter().copied().max().unwrap_or(1);
+    raise_file_limit(most)?;
     let division = Division::of_this_process();
     cores::keep_to(&division.clients);
     let scratch = Scratch::new("handshakes")?;
@@ -215,6 +218,24 @@ pub fn main(arguments: lexopt::Parser) -> Outcome {
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
     fs::write(path, text)
         .map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))
+}
+
+/// Lets this process and the servers have as many files open as so many clients need: a proxy has two
+/// for each, and so has this process, which is behind the proxy too.
+fn raise_file_limit(clients: usize) -> Result<(), Failure> {
+    let needed = 2 * clients as u64 + 64;
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= needed) {
+        return Ok(());
+    }
+    let raised = Rlimit {
+        current: Some(needed),
+        ..limit
+    };
+    setrlimit(Resource::Nofile, raised).map_err(|_| {
+        Failure::new(format!("{clients} clients need {needed} open files"))
+            .remedy(format!("lower --concurrency, or ulimit -n {needed}"))
+    })
 }
 
 /// Both servers, and the clients.

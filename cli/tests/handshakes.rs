@@ -173,6 +173,35 @@ fn the_report_needs_nothing_but_itself() {
 }
 
 #[test]
+fn open_files_are_no_obstacle_but_for_a_hard_limit() {
+    let Some(command) = handshakes("--key p256 --concurrency 80 --seconds 0.1 --rounds 1 --json")
+    else {
+        return;
+    };
+    let limited = |limit: &str| {
+        let mut shell = Command::new("sh");
+        let script = format!("ulimit {limit} && exec \"$0\" \"$@\"");
+        shell.args(["-c", &script]).arg(command.get_program());
+        shell.args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => shell.env(name, value),
+                None => shell.env_remove(name),
+            };
+        }
+        run(&mut shell)
+    };
+    let (code, stdout, stderr) = limited("-S -n 60");
+    assert_eq!(code, 0, "{stderr}");
+    check(&serde_json::from_str(&stdout).unwrap(), 80);
+    let (code, _, stderr) = limited("-n 60");
+    assert_eq!(code, 1, "{stderr}");
+    for said in ["80 clients need 224 open files", "remedy: lower --concurrency"] {
+        assert!(stderr.contains(said), "{stderr}");
+    }
+}
+
+#[test]
 fn stock_is_not_compared_with_stock() {
     let Some(mut command) = handshakes("--concurrency 2 --seconds 0.1 --rounds 1") else {
         return;

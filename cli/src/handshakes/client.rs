@@ -177,11 +177,7 @@ impl Clients {
                 .collect()
         });
         for one in tallies {
-            tally.add(one.map_err(|error| {
-                Failure::new(format!("clients cannot run: {error}")).remedy(
-                    "lower --concurrency, or raise the limit of open files with `ulimit -n`",
-                )
-            })?);
+            tally.add(one.map_err(|error| Failure::new(format!("clients cannot run: {error}")))?);
         }
         tally.elapsed = start.elapsed();
         Ok(tally)
