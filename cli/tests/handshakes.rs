@@ -196,7 +196,10 @@ fn open_files_are_no_obstacle_but_for_a_hard_limit() {
     check(&serde_json::from_str(&stdout).unwrap(), 80);
     let (code, _, stderr) = limited("-n 60");
     assert_eq!(code, 1, "{stderr}");
-    for said in ["80 clients need 224 open files", "remedy: lower --concurrency"] {
+    for said in [
+        "80 clients need 224 open files",
+        "remedy: lower --concurrency",
+    ] {
         assert!(stderr.contains(said), "{stderr}");
     }
 }
