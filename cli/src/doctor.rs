@@ -379,8 +379,20 @@ impl Configuration {
     /// Has libcrypto load the module; returns what it says of itself.
     fn load(&self) -> Result<String, Failure> {
         let remedy = "see what OpenSSL says above; if the module was built elsewhere, build it here: cargo xtask dist";
-        let listing = run(self.openssl().args(["list", "-providers"]))
+        let (listing, errors) = hear(self.openssl().args(["list", "-providers"]))
             .map_err(|failure| failure.remedy(remedy))?;
+        // The module itself, about its settings.
+        if let Some(refusal) = errors
+            .lines()
+            .find_map(|line| line.strip_prefix("lockstep: "))
+        {
+            return Err(
+                Failure::new(format!("the module refuses to load: {refusal}")).remedy(format!(
+                    "correct {}, or the environment",
+                    self.path.display()
+                )),
+            );
+        }
         // One provider after the other: its name indented by two, what it says by four.
         let mut said = listing
             .lines()
@@ -465,15 +477,21 @@ impl Configuration {
 
 /// Runs a command to its end; returns its standard output. Its failure is the first thing it said.
 fn run(command: &mut Command) -> Result<String, Failure> {
+    hear(command).map(|(output, _)| output)
+}
+
+/// The same; returns what it wrote to its standard error, too.
+fn hear(command: &mut Command) -> Result<(String, String), Failure> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command
         .stdin(Stdio::null())
         .output()
         .map_err(|error| Failure::new(format!("cannot run {name}: {error}")))?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-    }
     let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() {
+        let output = String::from_utf8_lossy(&output.stdout);
+        return Ok((output.into_owned(), said.into_owned()));
+    }
     let first = said
         .lines()
         .find(|line| !line.trim().is_empty())

@@ -507,3 +507,29 @@ fn doctor_finds_a_good_distribution_good() {
         assert_eq!(finding(&document, check)["verdict"], "ok", "{stdout}");
     }
 }
+
+/// The same, with a mistake in the settings.
+#[test]
+fn doctor_says_which_setting_keeps_the_module_out() {
+    let Some(dist) = std::env::var_os("LOCKSTEP_DIST").map(PathBuf::from) else {
+        return;
+    };
+    let good = fs::read_to_string(dist.join("openssl.cnf")).unwrap();
+    let section = "[lockstep_module]\n";
+    assert!(good.contains(section), "{good}");
+    let configuration = scratch("doctor-setting").join("openssl.cnf");
+    fs::write(
+        &configuration,
+        good.replace(section, "[lockstep_module]\nslot = 2\n"),
+    )
+    .unwrap();
+    let (code, stdout, _) =
+        run(lockstep(&["doctor", "--json"]).env("OPENSSL_CONF", &configuration));
+    assert_eq!(code, 1);
+    let document: Value = serde_json::from_str(&stdout).unwrap();
+    let what = finding(&document, "loaded")["what"].as_str().unwrap();
+    assert!(
+        what.contains("slot is not a setting; is slots meant?"),
+        "{stdout}"
+    );
+}

@@ -121,8 +121,8 @@ impl Setting {
             default: "1024",
             values: "0 to 1048576",
             meaning: "How many async jobs may be paused in the process at a time, abandoned ones included. \
-                      Beyond, and with 0 always, requests are served synchronously by OpenSSL's own code \
-                      and counted as `queue_full`.",
+                      Beyond, and with 0 always, a job blocks its thread until it is served, in the batch \
+                      of whoever else waits.",
             set: |config, setting, value| {
                 config.max_async = setting.number(value, 0, 1 << 20)?;
                 Ok(())

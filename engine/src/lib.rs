@@ -146,6 +146,12 @@ impl Engine {
         }
     }
 
+    /// Whether [`submit`](Self::submit) would queue a request now, rather than decline it because too many
+    /// are open or no worker can be started. Then [`run`](Self::run) still serves it.
+    pub fn admits_jobs(&self) -> bool {
+        self.queue_if_any().is_none_or(|queue| queue.admits())
+    }
+
     /// Queues a request and returns at once. `notify` is told when the ticket is done.
     pub fn submit(&self, request: Request, notify: Box<dyn Notify>) -> Result<Ticket, Declined> {
         let request = CpuRequest::from(request);

@@ -17,7 +17,7 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use crate::executor::{Executor, Job};
@@ -44,6 +44,10 @@ pub(crate) struct Queue<E: Executor> {
     pub(crate) metrics: Metrics,
     policy: Policy,
     max_async: usize,
+    /// When the queue was made, and how many milliseconds later a worker could not be started; zero if
+    /// that never happened.
+    since: Instant,
+    refused: AtomicU64,
     /// How a worker is started.
     pub(crate) start_thread: StartThread,
     state: Mutex<State<E>>,
@@ -130,6 +134,8 @@ impl<E: Executor> Queue<E> {
             metrics,
             policy,
             max_async,
+            since: Instant::now(),
+            refused: AtomicU64::new(0),
             start_thread: |start| start(),
             assignment: Condvar::new(),
             elsewhere: std::sync::Arc::default(),
@@ -179,7 +185,10 @@ impl<E: Executor> Queue<E> {
             .ok_or_else(|| this.declined(Declined::QueueFull))?;
         let mut state = this.lock();
         if state.workers.wanted() {
-            state = worker::start(this, state).ok_or_else(|| this.declined(Declined::NoWorkers))?;
+            state = worker::start(this, state).ok_or_else(|| {
+                this.refused.store(this.milliseconds(), Ordering::Relaxed);
+                this.declined(Declined::NoWorkers)
+            })?;
         }
         this.metrics.submitted();
         let (ticket, booth) = Booth::open(notify, permit);
@@ -193,6 +202,21 @@ impl<E: Executor> Queue<E> {
         );
         this.hand_on(state, false);
         Ok(ticket)
+    }
+
+    /// Whether a request would be queued if it were submitted now: there is a permit for it, and no worker
+    /// was missed within the last second.
+    pub(crate) fn admits(&self) -> bool {
+        let refused = self.refused.load(Ordering::Relaxed);
+        self.metrics.paused.load(Ordering::Relaxed) < self.max_async
+            && (refused == 0 || self.milliseconds() > refused + 1000)
+    }
+
+    /// Since the queue was made; never zero.
+    fn milliseconds(&self) -> u64 {
+        u64::try_from(self.since.elapsed().as_millis())
+            .unwrap_or(u64::MAX - 1001)
+            .max(1)
     }
 
     /// A worker's life: runs the batches assigned to it until the queue is closed.

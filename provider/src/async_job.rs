@@ -1,7 +1,8 @@
 //! OpenSSL async jobs: a request of a job pauses it until a worker has the answer.
 //!
 //! A job runs on a fibre with a 32 KiB stack, so no kernel ever runs on it, and it may be abandoned
-//! while paused, so nothing the worker touches belongs to the fibre. The application learns of the
+//! while paused, so nothing the worker touches belongs to the fibre. libssl never frees an abandoned
+//! job, so there is a bound: beyond it, and without workers, a job blocks its thread instead. The application learns of the
 //! end by its callback if it set one, else by an eventfd, one per wait context.
 
 use std::ffi::{c_int, c_void};
@@ -19,8 +20,9 @@ use crate::{process, stack};
 pub fn compute(request: Request) -> Result<Response, Declined> {
     let engine = process::engine();
     match current() {
-        Some(job) => job.run(engine, request),
-        None => blocking(engine, || engine.run(request)),
+        Some(job) if engine.admits_jobs() => job.run(engine, request),
+        // Where a job must not pause, its thread blocks like any other.
+        _ => blocking(engine, || engine.run(request)),
     }
 }
 
@@ -37,14 +39,10 @@ fn blocking<T>(
 
 /// A new key pair, from the pool if it has one.
 pub fn keypair(kind: KeyKind) -> Result<Keypair, Declined> {
-    let engine = process::engine();
-    let Some(job) = current() else {
-        return blocking(engine, || engine.keypair(kind));
-    };
-    if let Some(pair) = engine.pooled_keypair(kind) {
+    if let Some(pair) = process::engine().pooled_keypair(kind) {
         return Ok(pair);
     }
-    match job.run(engine, Request::Keypair(kind))? {
+    match compute(Request::Keypair(kind))? {
         Response::Keypair(pair) => Ok(pair),
         _ => Err(Declined::Internal),
     }

@@ -25,7 +25,7 @@ Commands:
   setup                check for the tools this needs and install what is missing
                        (as root on Debian or Ubuntu; elsewhere it prints the line to run)
   dist [--out DIR]     release build: dist/lockstep.so, dist/lockstep, dist/openssl.cnf
-  test [CHECK...]      every check there is, or only those named
+  test [CHECK...]      every check there is, or only those named (--nightly: a soak of 30 minutes)
   demo                 TLS servers with and without lanes, then a short speed table
   layers               check what the crates may depend on and where `unsafe` may stand
   lint-asm [MODULE]    check the machine code of the kernels (default: dist/lockstep.so)

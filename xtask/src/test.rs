@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use crate::command::{Failure, Outcome, cannot_run, cargo, quietly, target_directory};
@@ -68,13 +69,22 @@ const CHECKS: &[Check] = &[
     ("tests", tests),
     ("faults", faults),
     ("loom", loom),
+    ("soak", soak),
 ];
+
+/// Whether to take the time of a night: `--nightly`, or `LOCKSTEP_NIGHTLY=1` in the environment.
+static NIGHTLY: AtomicBool = AtomicBool::new(false);
 
 /// Runs all checks, or those named; fails if one of them does, after running the others too.
 pub fn run(names: &[&str]) -> Outcome {
     if let ["--list"] = names {
         CHECKS.iter().for_each(|(name, _)| println!("{name}"));
         return Ok(());
+    }
+    let (nightly, names): (Vec<&str>, Vec<&str>) =
+        names.iter().partition(|name| **name == "--nightly");
+    if !nightly.is_empty() || std::env::var_os("LOCKSTEP_NIGHTLY").is_some_and(|v| v != "0") {
+        NIGHTLY.store(true, Ordering::Relaxed);
     }
     let known = |name: &&str| CHECKS.iter().any(|(check, _)| check == name);
     if let Some(unknown) = names.iter().find(|name| !known(name)) {
@@ -196,6 +206,36 @@ fn loom() -> Outcome<Count> {
     match counts(&quietly(&mut command)?).passed {
         0 => Err(Failure::new("no model ran")),
         _ => Ok(Count::PASSED),
+    }
+}
+
+/// Servers of the distribution under steady load, for two minutes, or thirty at night.
+fn soak() -> Outcome<Count> {
+    let dist = dist::build()?;
+    let seconds = match NIGHTLY.load(Ordering::Relaxed) {
+        true => "1800",
+        false => "120",
+    };
+    let mut command = cargo([
+        "run",
+        "--quiet",
+        "--package",
+        "lockstep-provider",
+        "--example",
+        "soak",
+        "--locked",
+        "--",
+        seconds,
+    ]);
+    command.env("LOCKSTEP_DIST", dist.directory);
+    let status = command
+        .stdin(Stdio::null())
+        .status()
+        .map_err(|error| cannot_run(&command, &error))?;
+    match status.code() {
+        Some(0) => Ok(Count::PASSED),
+        Some(77) => Ok(Count::SKIPPED),
+        _ => Err(Failure::new("a server did not stand the load, see above")),
     }
 }
 

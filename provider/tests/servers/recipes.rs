@@ -52,7 +52,7 @@ fn haproxy_signs_on_lanes() {
 
 #[test]
 fn apache_signs_on_lanes() {
-    follow("apache", &["rsa2048", "x25519", "x25519-keygen"]);
+    follow("apache", &["rsa3072", "x25519-keygen"]);
 }
 
 #[test]
@@ -62,5 +62,5 @@ fn nginx_signs_on_lanes() {
 
 #[test]
 fn stunnel_signs_on_lanes() {
-    follow("stunnel", &["rsa2048", "x25519", "x25519-keygen"]);
+    follow("stunnel", &["rsa3072", "x25519-keygen"]);
 }

@@ -43,22 +43,31 @@ struct Block {
 impl Site {
     /// Starts a server by its recipe; None, with a line, if it is not installed.
     pub fn start(name: &'static str) -> Option<Site> {
-        let site = Site::prepare(name)?;
-        site.run("start");
-        site.wait_until_open();
-        Some(site)
+        Site::start_changed(name, |_| {})
     }
 
-    /// The same on stock OpenSSL, without the module.
-    pub fn start_stock(name: &'static str) -> Option<Site> {
+    /// The same, with what the recipe prepared changed before the start.
+    pub fn start_changed(name: &'static str, change: impl FnOnce(&mut Site)) -> Option<Site> {
         let mut site = Site::prepare(name)?;
-        site.with_lockstep = false;
+        change(&mut site);
         site.run("start");
         site.wait_until_open();
         Some(site)
     }
 
-    /// A directory with the files of the recipe, changed by `change` (file name and text).
+    /// Leaves the module away: the same server on stock OpenSSL.
+    pub fn use_stock(&mut self) {
+        self.with_lockstep = false;
+    }
+
+    /// Changes a file of the recipe.
+    pub fn edit(&self, file: &str, from: &str, to: &str) {
+        let text = fs::read_to_string(self.path(file)).expect("a file of the recipe");
+        assert!(text.contains(from), "{text}");
+        self.write(file, &text.replace(from, to));
+    }
+
+    /// A directory with the files of the recipe.
     fn prepare(name: &'static str) -> Option<Site> {
         let program = match name {
             "apache" => "apache2",
@@ -165,7 +174,7 @@ impl Site {
             .stdin(Stdio::null())
             .stderr(log);
         if !self.with_lockstep {
-            // The recipe sets OPENSSL_CONF; the module then declines to load.
+            // Where there is no openssl.cnf, OpenSSL goes without.
             command.env("LOCKSTEP", self.path("stock"));
         }
         if is_root() {
@@ -215,12 +224,19 @@ impl Site {
 
     /// The processes that serve: the children of the master, or itself.
     pub fn workers(&self) -> Vec<u32> {
-        let master = self.master().expect("a server that runs");
-        let children = children_of(master);
-        if children.is_empty() {
-            vec![master]
-        } else {
-            children
+        let deadline = Instant::now() + PATIENCE;
+        let master = loop {
+            // A server that reloads writes it anew.
+            match self.master() {
+                Some(master) => break master,
+                None => assert!(Instant::now() < deadline, "ended: {}", self.logs()),
+            }
+            sleep(Duration::from_millis(10));
+        };
+        // stunnel's children are the programs that it runs for its clients.
+        match self.name {
+            "stunnel" => vec![master],
+            _ => children_of(master),
         }
     }
 

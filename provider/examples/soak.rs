@@ -1,0 +1,127 @@
+//! Soak: servers of the distribution with the module, under steady load for a long time.
+//!
+//! Usage: soak SECONDS [stock]. The servers share the time; `stock` leaves the module away, to compare. No handshake may fail, no signature may be
+//! invalid, no check may fail, and the resident memory of a server may not grow by more than two percent,
+//! once it has warmed up. The exit status is 77 if no server is installed.
+
+// The tests use the rest of these.
+#[allow(dead_code)]
+#[path = "../tests/servers/client.rs"]
+mod client;
+#[allow(dead_code)]
+#[path = "../tests/servers/site.rs"]
+mod site;
+
+use std::process::ExitCode;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use client::{Client, Load};
+use site::Site;
+
+const SERVERS: [&str; 4] = ["haproxy", "apache", "nginx", "stunnel"];
+const CLIENTS: usize = 8;
+/// Growth that is allowed, in percent.
+const ALLOWED: f64 = 2.0;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let seconds = arguments.first().and_then(|seconds| seconds.parse().ok());
+    let with_lockstep = arguments.get(1).is_none_or(|word| word != "stock");
+    let Some(seconds) = seconds else {
+        eprintln!("usage: soak SECONDS [stock]");
+        return ExitCode::from(2);
+    };
+    let each = Duration::from_secs(seconds) / SERVERS.len() as u32;
+    // Each says for itself that it is missing.
+    let soaked = SERVERS.map(|server| {
+        let site = Site::start_changed(server, |site| {
+            forget_sessions(site);
+            if !with_lockstep {
+                site.use_stock();
+            }
+        });
+        site.map(|site| soak(&site, each, with_lockstep))
+    });
+    if soaked.iter().flatten().any(|good| !good) {
+        return ExitCode::FAILURE;
+    }
+    match soaked.iter().flatten().next() {
+        Some(_) => ExitCode::SUCCESS,
+        None => ExitCode::from(77),
+    }
+}
+
+/// Servers remember sessions until their caches are full, which takes memory for longer than we watch.
+fn forget_sessions(site: &mut Site) {
+    match site.name {
+        "haproxy" => site.edit(
+            "haproxy.cfg",
+            "global\n",
+            "global\n    tune.ssl.cachesize 0\n",
+        ),
+        "stunnel" => site.edit("stunnel.conf", "[site]\n", "[site]\nsessionResume = no\n"),
+        _ => {}
+    }
+}
+
+/// Loads one server for so long; says how it went, and whether that was well.
+fn soak(site: &Site, time: Duration, with_lockstep: bool) -> bool {
+    let load = Load::start(&Client::of(site), CLIENTS);
+    let start = Instant::now();
+    let mut samples = Vec::new();
+    while start.elapsed() < time {
+        sleep(Duration::from_millis(200));
+        samples.push(site.resident());
+    }
+    let counters = site.counters();
+    let resident = Resident::of(&samples);
+    let (done, failures) = load.stop();
+    let good = failures.is_empty()
+        && counters.failed_checks == 0
+        && (counters.operations() > 0) == with_lockstep
+        && resident.growth() <= ALLOWED;
+    println!(
+        "{:<8} {done} handshakes in {:.0} s, {} failed; {} operations on lanes, {} checks failed; \
+         {:.0} KiB resident, then {:.0} ({:+.2} %){}",
+        site.name,
+        time.as_secs_f64(),
+        failures.len(),
+        counters.operations(),
+        counters.failed_checks,
+        resident.early,
+        resident.late,
+        resident.growth(),
+        if good { "" } else { "  FAILED" }
+    );
+    for failure in failures.iter().take(5) {
+        println!("         {failure}");
+    }
+    if !good {
+        println!("{}", site.logs());
+    }
+    good
+}
+
+/// Memory in the third and in the last quarter of the time. Before, servers warm up, with the module
+/// and without: threads touch their stacks, and allocators find their size.
+struct Resident {
+    early: f64,
+    late: f64,
+}
+
+impl Resident {
+    fn of(samples: &[u64]) -> Resident {
+        let quarter = samples.len() / 4;
+        let mean = |part: &[u64]| part.iter().sum::<u64>() as f64 / part.len().max(1) as f64;
+        Resident {
+            early: mean(&samples[samples.len() - 2 * quarter..samples.len() - quarter]),
+            late: mean(&samples[samples.len() - quarter..]),
+        }
+    }
+
+    /// In percent.
+    fn growth(&self) -> f64 {
+        (self.late / self.early.max(1.0) - 1.0) * 100.0
+    }
+}
