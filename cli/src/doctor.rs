@@ -4,13 +4,13 @@
 //! loading, preference, use. The last three it finds out as any program would: it has the `openssl`
 //! command sign something, and then looks at the counters.
 
-use std::fs::{self, DirBuilder};
-use std::os::unix::fs::DirBuilderExt as _;
-use std::path::{Path, PathBuf};
+use std::fs;
 use std::process::{Command, ExitCode, Stdio};
 
 use lockstep_engine::{Backend, Config, Fallback, Shape, Snapshot, lanes_are_slower, read_stats};
 
+use crate::configuration::Configuration;
+use crate::scratch::Scratch;
 use crate::{Failure, Outcome, json, stock};
 
 const HELP: &str = "\
@@ -375,64 +375,7 @@ fn reasons(counters: &Snapshot) -> String {
     }
 }
 
-/// The configuration file by which OpenSSL programs load the module.
-struct Configuration {
-    path: PathBuf,
-    /// Whether the environment names it.
-    in_use: bool,
-    text: String,
-}
-
 impl Configuration {
-    fn find() -> Result<Configuration, Failure> {
-        let named = std::env::var_os("OPENSSL_CONF").map(PathBuf::from);
-        let in_use = named.is_some();
-        let path = match named {
-            Some(path) => path,
-            None => beside_this_program().ok_or_else(|| {
-                Failure::new(
-                    "OPENSSL_CONF is not set and there is no openssl.cnf beside this program",
-                )
-                .remedy("cargo xtask dist, then OPENSSL_CONF=dist/openssl.cnf dist/lockstep doctor")
-            })?,
-        };
-        let text = fs::read_to_string(&path).map_err(|error| {
-            Failure::new(format!("cannot read {}: {error}", path.display()))
-                .remedy("let OPENSSL_CONF name the openssl.cnf that `cargo xtask dist` writes")
-        })?;
-        Ok(Configuration { path, in_use, text })
-    }
-
-    /// The module that it names, if that is there.
-    fn module(&self) -> Result<PathBuf, Failure> {
-        let shown = self.path.display();
-        let module =
-            self.text
-                .lines()
-                .filter_map(|line| line.split('#').next()?.split_once('='))
-                .filter(|(key, _)| key.trim() == "module")
-                .map(|(_, value)| PathBuf::from(value.trim()))
-                .find(|path| path.file_name().is_some_and(|name| name == "lockstep.so"))
-                .ok_or_else(|| {
-                    Failure::new(format!("{shown} names no module lockstep.so"))
-                        .remedy(match beside_this_program() {
-                        Some(path) => format!("OPENSSL_CONF={}", path.display()),
-                        None => {
-                            "let OPENSSL_CONF name the openssl.cnf that `cargo xtask dist` writes"
-                                .to_owned()
-                        }
-                    })
-                })?;
-        if module.is_file() {
-            return Ok(module);
-        }
-        Err(Failure::new(format!(
-            "{shown} names {}, which is not there",
-            module.display()
-        ))
-        .remedy("cargo xtask dist, or correct `module` in that file"))
-    }
-
     /// Has libcrypto load the module; returns what it says of itself.
     fn load(&self) -> Result<String, Failure> {
         let remedy = "see what OpenSSL says above; if the module was built elsewhere, build it here: cargo xtask dist";
@@ -474,15 +417,15 @@ impl Configuration {
     /// Has the `openssl` command sign with a fresh key, and checks the signature without lockstep;
     /// returns what the module counted.
     fn sign(&self, lone: Option<&str>) -> Result<Snapshot, Failure> {
-        let scratch = Scratch::new()?;
-        let at = |name: &str| scratch.0.join(name);
+        let scratch = Scratch::new("doctor")?;
+        let at = |name: &str| scratch.path().join(name);
         fs::write(at("message"), "to be signed").map_err(|e| Failure::new(e.to_string()))?;
         let stock = |arguments: &str| {
             let mut command = Command::new("openssl");
             command
                 .args(arguments.split(' '))
                 .env("OPENSSL_CONF", "/dev/null")
-                .current_dir(&scratch.0);
+                .current_dir(scratch.path());
             command
         };
         run(&mut stock(
@@ -502,7 +445,7 @@ impl Configuration {
             "signature",
             "message",
         ]);
-        sign.current_dir(&scratch.0);
+        sign.current_dir(scratch.path());
         sign.env("LOCKSTEP_STATS_DIR", &counters)
             .env("LOCKSTEP_STATS_KEEP", "1");
         if let Some(lone) = lone {
@@ -532,16 +475,6 @@ impl Configuration {
     }
 }
 
-/// `openssl.cnf` in the directory of this program.
-fn beside_this_program() -> Option<PathBuf> {
-    let path = std::env::current_exe()
-        .ok()?
-        .parent()
-        .map(Path::to_path_buf)?
-        .join("openssl.cnf");
-    path.is_file().then_some(path)
-}
-
 /// Runs a command to its end; returns its standard output. Its failure is the first thing it said.
 fn run(command: &mut Command) -> Result<String, Failure> {
     hear(command).map(|(output, _)| output)
@@ -567,25 +500,4 @@ fn hear(command: &mut Command) -> Result<(String, String), Failure> {
         "{name} failed ({}): {first}",
         output.status
     )))
-}
-
-/// A directory for a key that nobody else may read; it goes away with its owner.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Result<Scratch, Failure> {
-        let path = std::env::temp_dir().join(format!("lockstep-doctor-{}", std::process::id()));
-        DirBuilder::new()
-            .mode(0o700)
-            .create(&path)
-            .map_err(|error| Failure::new(format!("cannot create {}: {error}", path.display())))?;
-        Ok(Scratch(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // Nothing depends on it being gone.
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }

@@ -1,9 +1,13 @@
 //! The `lockstep` command: measures the lanes, says why they are not in use, shows live counters.
 #![forbid(unsafe_code)]
 
+mod configuration;
 mod doctor;
+mod handshakes;
 mod install;
 mod json;
+mod progress;
+mod scratch;
 mod speed;
 mod stat;
 mod stock;
@@ -18,6 +22,8 @@ Usage: lockstep <COMMAND> [OPTIONS]
 
 Commands:
   speed     compare stock libcrypto and lockstep on this machine
+  handshakes
+            put real TLS servers under load, without and with lockstep
   doctor    say whether programs that use OpenSSL sign on lanes, and if not, why
   stat      show the counters of running processes
   install   have a server of the distribution load the module; `uninstall` undoes it
@@ -97,6 +103,9 @@ fn dispatch() -> Outcome {
         }
         Some(Value(command)) => match command.to_str() {
             Some("speed") => speed::main(arguments),
+            Some("handshakes") => handshakes::main(arguments),
+            // Started by `handshakes`.
+            Some(handshakes::SERVER) => handshakes::serve(arguments),
             Some("doctor") => doctor::main(arguments),
             Some("stat") => stat::main(arguments),
             Some("install") => install::main(install::Task::Install, arguments),

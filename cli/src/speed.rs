@@ -3,18 +3,18 @@
 mod contest;
 mod cycles;
 mod limit;
-mod measure;
-mod report;
+pub mod measure;
+pub mod report;
 mod subject;
 
 use std::collections::BTreeSet;
-use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lockstep_engine::{Backend, Config, Engine, Size};
 
+use crate::progress::Progress;
 use crate::{Failure, Outcome, stock};
 use contest::{Contestant, Event};
 use cycles::Profile;
@@ -277,34 +277,4 @@ fn named(name: &str) -> Result<Vec<Operation>, Failure> {
 
 fn list(text: &str, read: impl Fn(&str) -> Option<usize>) -> Option<Vec<usize>> {
     text.split(',').map(|item| read(item.trim())).collect()
-}
-
-/// What is going on, on standard error: one line that changes on a terminal, else one line each.
-struct Progress<'a> {
-    name: &'a str,
-    terminal: bool,
-}
-
-impl Progress<'_> {
-    fn new(name: &str) -> Progress<'_> {
-        let terminal = std::io::stderr().is_terminal();
-        if !terminal {
-            eprintln!("measuring {name} …");
-        }
-        Progress { name, terminal }
-    }
-
-    fn show(&mut self, what: &str) {
-        if self.terminal {
-            eprint!("\r\x1b[K{}: {what}", self.name);
-            // Progress that cannot be shown is no reason to stop.
-            let _ = std::io::stderr().flush();
-        }
-    }
-
-    fn finish(self) {
-        if self.terminal {
-            eprint!("\r\x1b[K");
-        }
-    }
 }

@@ -1,39 +1,15 @@
 //! The `lockstep` command as its users meet it: arguments, documents, remedies.
 
+mod common;
+
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::Stdio;
 
 use lockstep_engine::{Config, Engine, Fallback, Snapshot, StatsDir};
 use serde_json::Value;
 
-fn lockstep(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lockstep"));
-    command.args(arguments);
-    for (name, _) in std::env::vars_os() {
-        let name = name.to_string_lossy().into_owned();
-        if name.starts_with("LOCKSTEP_") || name == "OPENSSL_CONF" {
-            command.env_remove(name);
-        }
-    }
-    command
-}
-
-fn run(command: &mut Command) -> (i32, String, String) {
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = command.output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (status.code().unwrap(), text(stdout), text(stderr))
-}
-
-/// Whether RSA runs on lanes here.
-fn has_lanes() -> bool {
-    let best = lockstep_engine::Backend::best_hardware();
-    best.is_some_and(|backend| !backend.is_avx2())
-}
+use common::{has_lanes, lockstep, run};
 
 /// The finding of one check in doctor's document.
 fn finding<'a>(document: &'a Value, check: &str) -> &'a Value {
@@ -68,7 +44,17 @@ fn wrong_arguments_are_refused_with_what_is_right() {
         (&["speed", "--seconds", "-1"], "a number"),
         (&["speed", "--seconds"], "--seconds"),
         (&["doctor", "twice"], "twice"),
-        (&["stat"], "--dir"),
+        (&["handshakes", "--server", "iis"], "haproxy, apache"),
+        (&["handshakes", "--key", "rsa1024"], "rsa2048, "),
+        (&["handshakes", "--group", "p521"], "x25519, p256, p384"),
+        (&["handshakes", "--tls", "1.1"], "1.2, 1.3"),
+        (&["handshakes", "--concurrency", "0"], "from 1 to 1024"),
+        (&["handshakes", "--concurrency", "8,"], "from 1 to 1024"),
+        (&["handshakes", "--resumption", "1.5"], "from 0 to 1"),
+        (&["handshakes", "--transfer", "big"], "230K"),
+        (&["handshakes", "--rounds", "1.5"], "from 1 to 1000"),
+        (&["handshakes", "--seconds", "0"], "from 0.05"),
+        (&["handshakes", "now"], "now"),
         (&["stat", "--dir", ".", "--total", "frobs"], "operations"),
     ] {
         let (code, stdout, stderr) = run(&mut lockstep(arguments));
@@ -90,6 +76,7 @@ fn help_is_on_standard_output() {
         &["speed", "--help"],
         &["doctor", "-h"],
         &["stat", "--help"],
+        &["handshakes", "--help"],
     ] {
         let (code, stdout, stderr) = run(&mut lockstep(arguments));
         assert_eq!((code, stderr.as_str()), (0, ""), "{arguments:?}");

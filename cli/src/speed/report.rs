@@ -222,7 +222,8 @@ pub fn cycles(value: f64) -> String {
     }
 }
 
-fn cpu_model() -> String {
+/// As the system calls it.
+pub fn cpu_model() -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info
         .lines()

@@ -1,0 +1,176 @@
+//! What was measured.
+
+use std::time::Duration;
+
+use super::client::Tally;
+use super::counters::Counters;
+use crate::speed::measure::quantile;
+
+/// One server under one load for one round.
+pub struct Round {
+    pub tally: Tally,
+    /// CPU time of the server.
+    pub cpu: Duration,
+    /// What the module counted, with lockstep.
+    pub counters: Option<Counters>,
+}
+
+impl Round {
+    /// Server CPU seconds per handshake or transaction; NaN if none succeeded.
+    fn cost(&self) -> f64 {
+        self.cpu.as_secs_f64() / self.tally.latencies.len() as f64
+    }
+}
+
+/// All rounds of one server under one load.
+#[derive(Default)]
+pub struct Figures {
+    pub rounds: Vec<Round>,
+}
+
+impl Figures {
+    /// Handshakes or transactions that succeeded.
+    pub fn count(&self) -> u64 {
+        self.rounds
+            .iter()
+            .map(|round| round.tally.latencies.len() as u64)
+            .sum()
+    }
+
+    pub fn failures(&self) -> u64 {
+        self.rounds.iter().map(|round| round.tally.failures).sum()
+    }
+
+    pub fn examples(&self) -> impl Iterator<Item = &str> {
+        let rounds = self.rounds.iter();
+        rounds.flat_map(|round| round.tally.examples.iter().map(String::as_str))
+    }
+
+    pub fn resumed(&self) -> u64 {
+        self.rounds.iter().map(|round| round.tally.resumed).sum()
+    }
+
+    /// A second, in the median round.
+    pub fn per_second(&self) -> f64 {
+        self.median(|round| round.tally.latencies.len() as f64 / round.tally.elapsed.as_secs_f64())
+    }
+
+    /// Server CPU seconds for each, in the median round.
+    pub fn cost(&self) -> f64 {
+        self.median(Round::cost)
+    }
+
+    /// Server CPU seconds for each, round by round.
+    pub fn costs(&self) -> Vec<f64> {
+        self.rounds.iter().map(Round::cost).collect()
+    }
+
+    /// CPUs that the server kept busy.
+    pub fn server_load(&self) -> f64 {
+        self.median(|round| round.cpu.as_secs_f64() / round.tally.elapsed.as_secs_f64())
+    }
+
+    /// CPUs that the clients kept busy.
+    pub fn client_load(&self) -> f64 {
+        self.median(|round| round.tally.cpu.as_secs_f64() / round.tally.elapsed.as_secs_f64())
+    }
+
+    /// The latency, in seconds, that this share of all does not exceed.
+    pub fn latency(&self, share: f64) -> f64 {
+        let mut all: Vec<f64> = self
+            .rounds
+            .iter()
+            .flat_map(|round| &round.tally.latencies)
+            .map(Duration::as_secs_f64)
+            .collect();
+        quantile(&mut all, share)
+    }
+
+    /// What the module counted in all rounds.
+    pub fn counters(&self) -> Option<Counters> {
+        let rounds = self.rounds.iter();
+        rounds
+            .map(|round| round.counters.clone())
+            .reduce(|sum, one| Some(sum?.plus(&one?)))
+            .flatten()
+    }
+
+    fn median(&self, value: impl Fn(&Round) -> f64) -> f64 {
+        quantile(&mut self.rounds.iter().map(value).collect::<Vec<_>>(), 0.5)
+    }
+}
+
+/// The same of both.
+#[derive(Default)]
+pub struct Pair {
+    pub stock: Figures,
+    pub lockstep: Figures,
+}
+
+impl Pair {
+    /// The server's CPU time for each, lockstep over stock: of each round, and of these the median.
+    pub fn cpu_ratio(&self) -> f64 {
+        let ratios = self.stock.rounds.iter().zip(&self.lockstep.rounds);
+        let ratios = ratios.map(|(stock, lockstep)| lockstep.cost() / stock.cost());
+        quantile(&mut ratios.collect::<Vec<_>>(), 0.5)
+    }
+
+    /// A latency, lockstep over stock.
+    pub fn latency_ratio(&self, share: f64) -> f64 {
+        self.lockstep.latency(share) / self.stock.latency(share)
+    }
+
+    pub fn failures(&self) -> u64 {
+        self.stock.failures() + self.lockstep.failures()
+    }
+}
+
+/// What was measured with so many clients at a time.
+pub struct Level {
+    pub concurrency: usize,
+    pub handshakes: Pair,
+    /// Handshakes with the page after them.
+    pub transactions: Option<Pair>,
+}
+
+impl Level {
+    pub fn pairs(&self) -> impl Iterator<Item = &Pair> {
+        std::iter::once(&self.handshakes).chain(&self.transactions)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round(milliseconds: u64, handshakes: usize) -> Round {
+        Round {
+            tally: Tally {
+                latencies: (1..=handshakes as u64).map(Duration::from_millis).collect(),
+                elapsed: Duration::from_secs(1),
+                ..Tally::default()
+            },
+            cpu: Duration::from_millis(milliseconds),
+            counters: None,
+        }
+    }
+
+    #[test]
+    fn ratios_compare_rounds_that_ran_side_by_side() {
+        // The machine was half as fast in the second round.
+        let pair = Pair {
+            stock: Figures {
+                rounds: vec![round(100, 100), round(200, 100), round(100, 100)],
+            },
+            lockstep: Figures {
+                rounds: vec![round(50, 100), round(100, 100), round(60, 100)],
+            },
+        };
+        assert_eq!(pair.cpu_ratio(), 0.5);
+        assert_eq!(pair.stock.cost(), 0.001);
+        assert_eq!(pair.stock.per_second(), 100.0);
+        assert_eq!(pair.stock.latency(1.0), 0.1);
+        assert_eq!(pair.latency_ratio(0.5), 1.0);
+        assert!(pair.stock.counters().is_none());
+    }
+}
