@@ -1,6 +1,7 @@
 //! Soak: servers of the distribution with the module, under steady load for a long time.
 //!
-//! Usage: soak SECONDS [stock]. The servers share the time; `stock` leaves the module away, to compare. No handshake may fail, no signature may be
+//! Usage: soak SECONDS [stock] [SERVER...]. The servers share the time; `stock` leaves the module away, to
+//! compare. No handshake may fail, no signature may be
 //! invalid, no check may fail, and the resident memory of a server may not grow by more than two percent,
 //! once it has warmed up. The exit status is 77 if no server is installed.
 
@@ -27,14 +28,19 @@ const ALLOWED: f64 = 2.0;
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let seconds = arguments.first().and_then(|seconds| seconds.parse().ok());
-    let with_lockstep = arguments.get(1).is_none_or(|word| word != "stock");
     let Some(seconds) = seconds else {
-        eprintln!("usage: soak SECONDS [stock]");
+        eprintln!("usage: soak SECONDS [stock] [SERVER...]");
         return ExitCode::from(2);
     };
-    let each = Duration::from_secs(seconds) / SERVERS.len() as u32;
+    let asked = |word: &str| arguments.iter().any(|argument| argument == word);
+    let with_lockstep = !asked("stock");
+    let mut servers: Vec<&'static str> = SERVERS.into_iter().filter(|s| asked(s)).collect();
+    if servers.is_empty() {
+        servers = SERVERS.to_vec();
+    }
+    let each = Duration::from_secs(seconds) / servers.len() as u32;
     // Each says for itself that it is missing.
-    let soaked = SERVERS.map(|server| {
+    let soak_one = |server| {
         let site = Site::start_changed(server, |site| {
             forget_sessions(site);
             if !with_lockstep {
@@ -42,7 +48,8 @@ fn main() -> ExitCode {
             }
         });
         site.map(|site| soak(&site, each, with_lockstep))
-    });
+    };
+    let soaked: Vec<_> = servers.into_iter().map(soak_one).collect();
     if soaked.iter().flatten().any(|good| !good) {
         return ExitCode::FAILURE;
     }
@@ -67,28 +74,37 @@ fn forget_sessions(site: &mut Site) {
 
 /// Loads one server for so long; says how it went, and whether that was well.
 fn soak(site: &Site, time: Duration, with_lockstep: bool) -> bool {
-    let load = Load::start(&Client::of(site), CLIENTS);
+    // With more clients than later: pools, stacks and allocators find their size, with the module and
+    // without.
+    let client = Client::of(site);
+    let warm_up = Load::start(&client, 2 * CLIENTS);
+    sleep(time / 3);
+    let (before, mut failures) = warm_up.stop();
+    let load = Load::start(&client, CLIENTS);
     let start = Instant::now();
     let mut samples = Vec::new();
-    while start.elapsed() < time {
+    while start.elapsed() < time * 2 / 3 {
         sleep(Duration::from_millis(200));
         samples.push(site.resident());
     }
     let counters = site.counters();
     let resident = Resident::of(&samples);
-    let (done, failures) = load.stop();
+    let (after, more) = load.stop();
+    failures.extend(more);
+    let done = before + after;
     let good = failures.is_empty()
         && counters.failed_checks == 0
         && (counters.operations() > 0) == with_lockstep
         && resident.growth() <= ALLOWED;
     println!(
-        "{:<8} {done} handshakes in {:.0} s, {} failed; {} operations on lanes, {} checks failed; \
-         {:.0} KiB resident, then {:.0} ({:+.2} %){}",
+        "{:<8} {done} handshakes in {:.0} s, {} failed; {} operations on lanes, {} checks failed, \
+         {} jobs open; {:.0} KiB resident, then {:.0} ({:+.2} %){}",
         site.name,
         time.as_secs_f64(),
         failures.len(),
         counters.operations(),
         counters.failed_checks,
+        counters.paused,
         resident.early,
         resident.late,
         resident.growth(),
@@ -103,8 +119,7 @@ fn soak(site: &Site, time: Duration, with_lockstep: bool) -> bool {
     good
 }
 
-/// Memory in the third and in the last quarter of the time. Before, servers warm up, with the module
-/// and without: threads touch their stacks, and allocators find their size.
+/// Memory in the first and in the second half of the time.
 struct Resident {
     early: f64,
     late: f64,
@@ -112,11 +127,11 @@ struct Resident {
 
 impl Resident {
     fn of(samples: &[u64]) -> Resident {
-        let quarter = samples.len() / 4;
         let mean = |part: &[u64]| part.iter().sum::<u64>() as f64 / part.len().max(1) as f64;
+        let (early, late) = samples.split_at(samples.len() / 2);
         Resident {
-            early: mean(&samples[samples.len() - 2 * quarter..samples.len() - quarter]),
-            late: mean(&samples[samples.len() - quarter..]),
+            early: mean(early),
+            late: mean(late),
         }
     }
 
