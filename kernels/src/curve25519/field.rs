@@ -7,12 +7,17 @@
 //! |---|---|---|
 //! | [`Factor`] | only the low 52 bits of a limb count, and the top one is below 2^47 + 2^9 | multiplied |
 //! | [`Product`] | below 11·2^52 | added, subtracted, carried |
+//! | [`Biased`] | from 22·2^52 to 2^59 | added, subtracted from, carried |
 //! | [`Sum`] | below 2^60 | carried |
 //!
 //! The lanes' multiplication reads the low 52 bits of a limb and nothing else. So a carry need not
 //! clear what it has carried on: [`Sum::carry`] is five shifts and four additions, and the
 //! result, whose high bits are rubbish, is fit for nothing but to be multiplied. That is
 //! why `Factor` has no addition.
+//!
+//! What is subtracted from is to have no limb smaller than its counterpart: a multiple of p is added to it first. A
+//! biased product has that multiple in it from the start, as its sums begin with it instead of with zero,
+//! and costs nothing.
 //!
 //! Products are folded by 2^260 ≡ 32·19 = 608 as soon as they exist; carries fold by
 //! 2^255 ≡ 19, which leaves a top limb of 47 bits. The five bits of room make the highest column
@@ -96,20 +101,20 @@ const DIVSTEPS_SCALE: [u64; LIMBS] = limbs([
     0x1b22_4e01_6b14_90aa,
 ]);
 
-/// 2^12·p with limbs of 2^58 or 2^59, so that subtracting up to [`SUBTRAHEND`] leaves none negative.
+/// 2^10·p with limbs close to 2^57, so that subtracting up to [`SUBTRAHEND`] leaves none negative.
 const BIAS: [u64; LIMBS] = {
     let mut bias = [0; LIMBS];
     let mut i = 0;
     while i < LIMBS {
-        // Limb i of 2^12·p, in which every limb but the top one is close to 2^64, brought
-        // to 2^58 by carrying 2^12 − 2^6 units of 2^52 to the next limb.
-        let wide = (MODULUS[i] as u128) << 12;
+        // Limb i of 2^10·p, in which every limb but the top one is close to 2^62, brought
+        // to 2^57 by carrying 2^10 − 2^5 units of 2^52 to the next limb.
+        let wide = (MODULUS[i] as u128) << 10;
         let given = if i < LIMBS - 1 {
-            (1u128 << 12) - (1 << 6)
+            (1u128 << 10) - (1 << 5)
         } else {
             0
         };
-        let taken = if i > 0 { (1u128 << 12) - (1 << 6) } else { 0 };
+        let taken = if i > 0 { (1u128 << 10) - (1 << 5) } else { 0 };
         bias[i] = (wide + taken - (given << 52)) as u64;
         i += 1;
     }
@@ -121,6 +126,8 @@ const SUBTRAHEND: u64 = 2 * PRODUCT_BOUND;
 /// Bound of the limbs of a [`Product`]: five low halves, four high halves, one low and one small high
 /// half from the fold (limb 4); the other limbs have fewer halves of columns and two of the fold.
 const PRODUCT_BOUND: u64 = 11 << 52;
+/// Bound of the limbs of a [`Biased`] product and of twice one.
+const BIASED_BOUND: u64 = 1 << 59;
 /// Bound of the limbs of a [`Sum`].
 const SUM_BOUND: u64 = 1 << 60;
 
@@ -140,7 +147,10 @@ const _: () = {
     let mut i = 0;
     while i < LIMBS {
         assert!(BIAS[i] >= SUBTRAHEND);
-        assert!(BIAS[i] <= SUM_BOUND - 9 * PRODUCT_BOUND);
+        assert!(2 * (BIAS[i] + PRODUCT_BOUND) <= BIASED_BOUND);
+        assert!(BIASED_BOUND + 9 * PRODUCT_BOUND <= SUM_BOUND);
+        // A squaring starts with half of it.
+        assert!(i == 0 || BIAS[i] % 2 == 0);
         i += 1;
     }
     // A carried top limb: 47 bits and the carry of the limb below.
@@ -162,6 +172,13 @@ pub(crate) struct Factor<S: Simd> {
 /// The result of a multiplication. See the module documentation.
 #[derive(Clone, Copy)]
 pub(crate) struct Product<S: Simd> {
+    s: S,
+    limbs: [S::Limb; LIMBS],
+}
+
+/// A product with a multiple of p added, fit to be subtracted from. See the module documentation.
+#[derive(Clone, Copy)]
+pub(crate) struct Biased<S: Simd> {
     s: S,
     limbs: [S::Limb; LIMBS],
 }
@@ -203,12 +220,34 @@ impl<S: Simd> Factor<S> {
     #[inline(always)]
     pub(crate) fn square(&self) -> Product<S> {
         let limbs = if !S::INLINE {
-            square_call(self.s, &self.limbs)
+            square_call::<S, false>(self.s, &self.limbs)
         } else {
-            square(self.s, &self.limbs)
+            square::<S, false>(self.s, &self.limbs)
         };
         debug_assert!(below(&limbs, PRODUCT_BOUND));
         Product { s: self.s, limbs }
+    }
+
+    /// a², biased.
+    #[inline(always)]
+    pub(crate) fn square_biased(&self) -> Biased<S> {
+        let limbs = if !S::INLINE {
+            square_call::<S, true>(self.s, &self.limbs)
+        } else {
+            square::<S, true>(self.s, &self.limbs)
+        };
+        Biased { s: self.s, limbs }
+    }
+
+    /// a·b, biased.
+    #[inline(always)]
+    pub(crate) fn times_biased(&self, other: &Self) -> Biased<S> {
+        let limbs = if !S::INLINE {
+            multiply_call::<S, true>(self.s, &self.limbs, &other.limbs)
+        } else {
+            multiply::<S, true>(self.s, &self.limbs, &other.limbs)
+        };
+        Biased { s: self.s, limbs }
     }
 
     /// `a` where the mask is set, else `b`.
@@ -284,9 +323,9 @@ impl<S: Simd> Factor<S> {
 
     /// e·`small` + a: a step of the ladder's doubling. `small` must be below 2^32.
     ///
-    /// Output: limbs below 13·2^52 but for the lowest, below 14·2^52.
+    /// Output: limbs less than 3·2^52 above those of a.
     #[inline(always)]
-    pub(crate) fn mul_small_add(&self, small: u64, a: &Product<S>) -> Sum<S> {
+    pub(crate) fn mul_small_add(&self, small: u64, a: &Biased<S>) -> Sum<S> {
         debug_assert!(small < 1 << 32);
         let (s, e, mut c) = (self.s, &self.limbs, a.limbs);
         let small = s.splat(small);
@@ -309,13 +348,91 @@ impl<S: Simd> Mul for Factor<S> {
     #[inline(always)]
     fn mul(self, other: Self) -> Product<S> {
         let limbs = if !S::INLINE {
-            multiply_call(self.s, &self.limbs, &other.limbs)
+            multiply_call::<S, false>(self.s, &self.limbs, &other.limbs)
         } else {
-            multiply(self.s, &self.limbs, &other.limbs)
+            multiply::<S, false>(self.s, &self.limbs, &other.limbs)
         };
         debug_assert!(below(&limbs, PRODUCT_BOUND));
         Product { s: self.s, limbs }
     }
+}
+
+/// A number to multiply by again and again: b·2^(52·i) in row i.
+///
+/// With it no column of a product lies above the limbs but the one of the high halves: 2 multiplies and no
+/// carry to fold it, instead of 9 and 4.
+pub(crate) struct Multiplier<S: Simd>([[S::Limb; LIMBS]; LIMBS]);
+
+impl<S: Simd> Multiplier<S> {
+    /// Multiplies by `number`.
+    #[inline(always)]
+    pub(crate) fn new(number: Factor<S>) -> Self {
+        let s = number.s;
+        let mut rows = [number.limbs; LIMBS];
+        for i in 1..LIMBS {
+            let [x0, x1, x2, x3, x4] = Factor::from_limbs(s, rows[i - 1]).to_product().limbs;
+            let fold = s.splat(FOLD);
+            let limbs = [
+                s.mul_lo(s.zero(), x4, fold),
+                s.mul_hi(x0, x4, fold),
+                x1,
+                x2,
+                x3,
+            ];
+            rows[i] = Product { s, limbs }.carry().limbs;
+        }
+        Self(rows)
+    }
+}
+
+impl<S: Simd> Mul<&Multiplier<S>> for Factor<S> {
+    type Output = Product<S>;
+
+    /// a·b: 50 multiplies and 2 to fold.
+    #[inline(always)]
+    fn mul(self, multiplier: &Multiplier<S>) -> Product<S> {
+        let s = self.s;
+        let limbs = if !S::INLINE {
+            multiply_by_call(s, &self.limbs, &multiplier.0)
+        } else {
+            multiply_by(s, &self.limbs, &multiplier.0)
+        };
+        debug_assert!(below(&limbs, PRODUCT_BOUND));
+        Product { s, limbs }
+    }
+}
+
+/// Σ a_i·rows_i. The column above the limbs is less than five high halves of top limbs.
+///
+/// Output: limbs below 11·2^52.
+#[inline(always)]
+fn multiply_by<S: Simd>(
+    s: S,
+    a: &[S::Limb; LIMBS],
+    rows: &[[S::Limb; LIMBS]; LIMBS],
+) -> [S::Limb; LIMBS] {
+    let mut c = [s.zero(); LIMBS + 1];
+    for (a, row) in a.iter().zip(rows) {
+        for j in 0..LIMBS {
+            c[j] = s.mul_lo(c[j], *a, row[j]);
+        }
+        for j in 0..LIMBS {
+            c[j + 1] = s.mul_hi(c[j + 1], *a, row[j]);
+        }
+    }
+    let fold = s.splat(FOLD);
+    c[0] = s.mul_lo(c[0], c[LIMBS], fold);
+    c[1] = s.mul_hi(c[1], c[LIMBS], fold);
+    [c[0], c[1], c[2], c[3], c[4]]
+}
+
+#[inline(never)]
+fn multiply_by_call<S: Simd>(
+    s: S,
+    a: &[S::Limb; LIMBS],
+    rows: &[[S::Limb; LIMBS]; LIMBS],
+) -> [S::Limb; LIMBS] {
+    multiply_by(s, a, rows)
 }
 
 /// Inverts all of `numbers`, the inverse of 0 being 0, with one inversion.
@@ -406,10 +523,19 @@ fn nonzero<S: Simd>(s: S, number: &[S::Limb; LIMBS]) -> (S::Mask, Factor<S>) {
 
 /// a·b as columns of products, folded: 50 multiplies and 9 to fold.
 ///
-/// Output: limbs below 11·2^52.
+/// Output: limbs below 11·2^52, and [`BIAS`] where `BIASED`.
 #[inline(always)]
-fn multiply<S: Simd>(s: S, a: &[S::Limb; LIMBS], b: &[S::Limb; LIMBS]) -> [S::Limb; LIMBS] {
+fn multiply<S: Simd, const BIASED: bool>(
+    s: S,
+    a: &[S::Limb; LIMBS],
+    b: &[S::Limb; LIMBS],
+) -> [S::Limb; LIMBS] {
     let mut c = [s.zero(); 2 * LIMBS];
+    if BIASED {
+        for (column, bias) in c.iter_mut().zip(BIAS) {
+            *column = s.splat(bias);
+        }
+    }
     for i in 0..LIMBS {
         for j in 0..LIMBS {
             c[i + j] = s.mul_lo(c[i + j], a[i], b[j]);
@@ -422,16 +548,26 @@ fn multiply<S: Simd>(s: S, a: &[S::Limb; LIMBS], b: &[S::Limb; LIMBS]) -> [S::Li
 }
 
 #[inline(never)]
-fn multiply_call<S: Simd>(s: S, a: &[S::Limb; LIMBS], b: &[S::Limb; LIMBS]) -> [S::Limb; LIMBS] {
-    multiply(s, a, b)
+fn multiply_call<S: Simd, const BIASED: bool>(
+    s: S,
+    a: &[S::Limb; LIMBS],
+    b: &[S::Limb; LIMBS],
+) -> [S::Limb; LIMBS] {
+    multiply::<S, BIASED>(s, a, b)
 }
 
 /// a² as columns of products, folded: 30 multiplies and 9 to fold.
 ///
-/// Output: limbs below 11·2^52.
+/// Output: limbs below 11·2^52, and [`BIAS`] where `BIASED`.
 #[inline(always)]
-fn square<S: Simd>(s: S, a: &[S::Limb; LIMBS]) -> [S::Limb; LIMBS] {
+fn square<S: Simd, const BIASED: bool>(s: S, a: &[S::Limb; LIMBS]) -> [S::Limb; LIMBS] {
     let mut c = [s.zero(); 2 * LIMBS];
+    if BIASED {
+        c[0] = s.splat(BIAS[0]);
+        for (column, bias) in c.iter_mut().zip(BIAS).skip(1) {
+            *column = s.splat(bias / 2);
+        }
+    }
     for i in 0..LIMBS {
         for j in i + 1..LIMBS {
             c[i + j] = s.mul_lo(c[i + j], a[i], a[j]);
@@ -449,8 +585,8 @@ fn square<S: Simd>(s: S, a: &[S::Limb; LIMBS]) -> [S::Limb; LIMBS] {
 }
 
 #[inline(never)]
-fn square_call<S: Simd>(s: S, a: &[S::Limb; LIMBS]) -> [S::Limb; LIMBS] {
-    square(s, a)
+fn square_call<S: Simd, const BIASED: bool>(s: S, a: &[S::Limb; LIMBS]) -> [S::Limb; LIMBS] {
+    square::<S, BIASED>(s, a)
 }
 
 /// Σ c_i·2^(52·i) for i < 10, folded to five limbs by 2^260 ≡ 608.
@@ -485,10 +621,14 @@ impl<S: Simd> Product<S> {
         self.to_sum().carry()
     }
 
-    /// 2·a.
+    /// The same, biased.
     #[inline(always)]
-    pub(crate) fn double(self) -> Pair<S> {
-        self + self
+    pub(crate) fn biased(self) -> Biased<S> {
+        let s = self.s;
+        Biased {
+            s,
+            limbs: each!(i => s.add(self.limbs[i], s.splat(BIAS[i]))),
+        }
     }
 
     #[inline(always)]
@@ -515,9 +655,51 @@ impl<S: Simd> Add for Product<S> {
 impl<S: Simd> Sub for Product<S> {
     type Output = Sum<S>;
 
-    /// a − b + 2^12·p.
+    /// a − b + 2^10·p.
     #[inline(always)]
     fn sub(self, other: Self) -> Sum<S> {
+        self.biased() - other
+    }
+}
+
+impl<S: Simd> Biased<S> {
+    /// See [`Sum::carry`].
+    #[inline(always)]
+    pub(crate) fn carry(&self) -> Factor<S> {
+        self.to_sum().carry()
+    }
+
+    /// 2·a, once.
+    #[inline(always)]
+    pub(crate) fn double(self) -> Self {
+        let limbs = add(self.s, &self.limbs, &self.limbs);
+        debug_assert!(below(&limbs, BIASED_BOUND));
+        Self { s: self.s, limbs }
+    }
+
+    #[inline(always)]
+    fn to_sum(self) -> Sum<S> {
+        Sum {
+            s: self.s,
+            limbs: self.limbs,
+        }
+    }
+}
+
+impl<S: Simd> Add<Product<S>> for Biased<S> {
+    type Output = Sum<S>;
+
+    #[inline(always)]
+    fn add(self, other: Product<S>) -> Sum<S> {
+        self.to_sum() + other
+    }
+}
+
+impl<S: Simd> Sub<Product<S>> for Biased<S> {
+    type Output = Sum<S>;
+
+    #[inline(always)]
+    fn sub(self, other: Product<S>) -> Sum<S> {
         Sum {
             s: self.s,
             limbs: sub(self.s, &self.limbs, &other.limbs),
@@ -525,10 +707,9 @@ impl<S: Simd> Sub for Product<S> {
     }
 }
 
-impl<S: Simd> Sub<Pair<S>> for Product<S> {
+impl<S: Simd> Sub<Pair<S>> for Biased<S> {
     type Output = Sum<S>;
 
-    /// a − b + 2^12·p.
     #[inline(always)]
     fn sub(self, other: Pair<S>) -> Sum<S> {
         Sum {
@@ -550,31 +731,6 @@ impl<S: Simd> Pair<S> {
     }
 }
 
-impl<S: Simd> Add<Product<S>> for Pair<S> {
-    type Output = Sum<S>;
-
-    #[inline(always)]
-    fn add(self, other: Product<S>) -> Sum<S> {
-        Sum {
-            s: self.s,
-            limbs: add(self.s, &self.limbs, &other.limbs),
-        }
-    }
-}
-
-impl<S: Simd> Sub<Product<S>> for Pair<S> {
-    type Output = Sum<S>;
-
-    /// a − b + 2^12·p.
-    #[inline(always)]
-    fn sub(self, other: Product<S>) -> Sum<S> {
-        Sum {
-            s: self.s,
-            limbs: sub(self.s, &self.limbs, &other.limbs),
-        }
-    }
-}
-
 impl<S: Simd> Add<Product<S>> for Sum<S> {
     type Output = Sum<S>;
 
@@ -593,11 +749,11 @@ fn add<S: Simd>(s: S, a: &[S::Limb; LIMBS], b: &[S::Limb; LIMBS]) -> [S::Limb; L
     each!(i => s.add(a[i], b[i]))
 }
 
-/// a − b + 2^12·p, without a negative limb while those of b are at most [`SUBTRAHEND`].
+/// a − b, without a negative limb while those of b are at most [`SUBTRAHEND`] and those of a are biased.
 #[inline(always)]
 fn sub<S: Simd>(s: S, a: &[S::Limb; LIMBS], b: &[S::Limb; LIMBS]) -> [S::Limb; LIMBS] {
-    debug_assert!(below(b, SUBTRAHEND));
-    each!(i => s.sub(s.add(a[i], s.splat(BIAS[i])), b[i]))
+    debug_assert!(below(a, BIASED_BOUND) && below(b, SUBTRAHEND));
+    each!(i => s.sub(a[i], b[i]))
 }
 
 impl<S: Simd> Sum<S> {
@@ -689,15 +845,19 @@ mod tests {
                     |x: [u64; LIMBS]| Factor::from_limbs(s, each!(i => s.add(s.splat(x[i]), high)));
                 let (a, b) = (number(a), number(b));
                 let (ab, aa) = (a * b, a.square());
+                let biased = (a.times_biased(&b), a.square_biased());
                 vec![
                     ab.limbs,
                     aa.limbs,
                     (ab + aa).limbs,
                     (ab - aa).limbs,
-                    (ab - aa).carry().canonical(),
-                    (ab - (aa + aa)).carry().canonical(),
-                    (ab.double() - aa + ab).carry().canonical(),
-                    a.mul_small_add(121_665, &ab).carry().canonical(),
+                    biased.0.limbs,
+                    biased.1.limbs,
+                    (a * &Multiplier::new(b)).limbs,
+                    (biased.1 - ab).carry().canonical(),
+                    (biased.0 - (aa + aa)).carry().canonical(),
+                    (biased.0.double() - aa + ab).carry().canonical(),
+                    a.mul_small_add(121_665, &biased.0).carry().canonical(),
                     a.canonical(),
                     a.invert().canonical(),
                 ]
@@ -750,7 +910,10 @@ mod tests {
                 aa.clone(),
                 &ab + &aa,
                 &ab + &minus_aa,
-                &ab + &minus_aa,
+                ab.clone(),
+                aa.clone(),
+                ab.clone(),
+                &aa + (&p * &p - &ab % &p),
                 &ab + &minus_aa + &minus_aa,
                 &ab * 3_u32 + &minus_aa,
                 &a * 121_665_u32 + &ab,
@@ -759,8 +922,8 @@ mod tests {
             ];
             for (i, (result, expected)) in results.iter().zip(expected).enumerate() {
                 assert_eq!(number(result) % &p, expected % &p, "result {i}");
-                // From the fifth on they are canonical.
-                assert!(i < 4 || number(result) < p, "result {i}");
+                // From the eighth on they are canonical.
+                assert!(i < 7 || number(result) < p, "result {i}");
             }
         }
     }
