@@ -387,14 +387,17 @@ fn hash_lanes<'a, S: Simd>(s: S, count: usize, message: impl Fn(usize) -> Messag
     for word in digests.as_flattened_mut() {
         *word = word.swap_bytes();
     }
-    let limbs = |from: usize| {
-        load_limbs(s, |l| {
-            core::array::from_fn(|i| bits(&digests[l], from + 52 * i, 52))
-        })
-    };
-    let wide = [limbs(0), limbs(52 * LIMBS)];
+    let low = load_limbs(s, |l| limbs_from::<0>(&digests[l]));
+    let high = load_limbs(s, |l| limbs_from::<{ 52 * LIMBS }>(&digests[l]));
+    let wide = [low, high];
     wipe(digests.as_flattened_mut());
     wide
+}
+
+/// Limbs of a number, the lowest from bit `FROM` on.
+#[inline(always)]
+fn limbs_from<const FROM: usize>(number: &[u64; 8]) -> [u64; LIMBS] {
+    core::array::from_fn(|i| bits(number, FROM + 52 * i, 52))
 }
 
 /// Multiples of the base point by scalars below 2^256.

@@ -150,7 +150,7 @@ const _: () = {
         assert!(2 * (BIAS[i] + PRODUCT_BOUND) <= BIASED_BOUND);
         assert!(BIASED_BOUND + 9 * PRODUCT_BOUND <= SUM_BOUND);
         // A squaring starts with half of it.
-        assert!(i == 0 || BIAS[i] % 2 == 0);
+        assert!(i == 0 || BIAS[i].is_multiple_of(2));
         i += 1;
     }
     // A carried top limb: 47 bits and the carry of the limb below.
