@@ -117,6 +117,7 @@ pub(crate) fn lone_is_slower(backend: Backend, shape: Shape) -> bool {
     match shape {
         Shape::Rsa { size, .. } => size == Size::Rsa2048,
         Shape::X25519 | Shape::Keypair(KeyKind::Nist(Curve::P256)) => true,
+        Shape::Ed25519Verify => backend.is_avx2(),
         _ => false,
     }
 }

@@ -35,7 +35,7 @@ const LANES: &[Lanes] = &[
         multiply: "vpmuludq",
         entries: BLOCKS,
         written_out: false,
-        curves: false,
+        curves: true,
         spills: Some(1.0),
     },
 ];

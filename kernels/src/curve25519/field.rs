@@ -28,10 +28,10 @@
 
 use core::ops::{Add, Mul, Sub};
 
-use crate::nist::field::Modulus;
+use crate::nist::field::{Modulus, each as written_out};
 use crate::nist::inverse::{Moduli, divsteps};
 use crate::simd::Simd;
-use crate::simd::{Plain, inlined, words};
+use crate::simd::{Plain, inlined, opaque, words};
 
 /// Limbs of a number.
 pub(crate) const LIMBS: usize = 5;
@@ -219,11 +219,7 @@ impl<S: Simd> Factor<S> {
     /// a², see [`square`].
     #[inline(always)]
     pub(crate) fn square(&self) -> Product<S> {
-        let limbs = if !S::INLINE {
-            square_call::<S, false>(self.s, &self.limbs)
-        } else {
-            square::<S, false>(self.s, &self.limbs)
-        };
+        let limbs = square_where::<S, false>(self.s, &self.limbs);
         debug_assert!(below(&limbs, PRODUCT_BOUND));
         Product { s: self.s, limbs }
     }
@@ -231,22 +227,14 @@ impl<S: Simd> Factor<S> {
     /// a², biased.
     #[inline(always)]
     pub(crate) fn square_biased(&self) -> Biased<S> {
-        let limbs = if !S::INLINE {
-            square_call::<S, true>(self.s, &self.limbs)
-        } else {
-            square::<S, true>(self.s, &self.limbs)
-        };
+        let limbs = square_where::<S, true>(self.s, &self.limbs);
         Biased { s: self.s, limbs }
     }
 
     /// a·b, biased.
     #[inline(always)]
     pub(crate) fn times_biased(&self, other: &Self) -> Biased<S> {
-        let limbs = if !S::INLINE {
-            multiply_call::<S, true>(self.s, &self.limbs, &other.limbs)
-        } else {
-            multiply::<S, true>(self.s, &self.limbs, &other.limbs)
-        };
+        let limbs = multiply_where::<S, true>(self.s, &self.limbs, &other.limbs);
         Biased { s: self.s, limbs }
     }
 
@@ -289,7 +277,7 @@ impl<S: Simd> Factor<S> {
             carry = s.carry(s.add(*limb, carry));
         }
         let over = s.shift_right::<TOP_BITS>(s.add(x[LIMBS - 1], carry));
-        x[0] = s.mul_lo(x[0], over, s.splat(TOP_FOLD));
+        x[0] = s.mul_short(x[0], over, s.splat(TOP_FOLD));
         for i in 0..LIMBS - 1 {
             x[i + 1] = s.add(x[i + 1], s.carry(x[i]));
             x[i] = s.low_bits(x[i]);
@@ -321,14 +309,26 @@ impl<S: Simd> Factor<S> {
         (scaled * Factor::splat(s, DIVSTEPS_SCALE)).carry()
     }
 
-    /// e·`small` + a: a step of the ladder's doubling. `small` must be below 2^32.
+    /// e·`small` + a: a step of the ladder's doubling. `small` must be below 2^26.
     ///
     /// Output: limbs less than 3·2^52 above those of a.
     #[inline(always)]
     pub(crate) fn mul_small_add(&self, small: u64, a: &Biased<S>) -> Sum<S> {
-        debug_assert!(small < 1 << 32);
+        debug_assert!(small < 1 << 26);
         let (s, e, mut c) = (self.s, &self.limbs, a.limbs);
         let small = s.splat(small);
+        if S::HALVES {
+            let (e, mask) = (halves(s, e), s.splat(HALF_MASK));
+            let mut carry = s.zero();
+            for i in 0..LIMBS {
+                let odd = s.mul_short(s.zero(), e[2 * i + 1], small);
+                c[i] = s.mul_short(s.add(c[i], carry), e[2 * i], small);
+                c[i] = s.mul_short(c[i], s.and(odd, mask), s.splat(1 << HALF_BITS));
+                carry = s.shift_right::<HALF_BITS>(odd);
+            }
+            c[0] = s.mul_short(c[0], carry, s.splat(FOLD));
+            return Sum { s, limbs: c };
+        }
         for i in 0..LIMBS {
             c[i] = s.mul_lo(c[i], e[i], small);
         }
@@ -347,11 +347,7 @@ impl<S: Simd> Mul for Factor<S> {
     /// a·b, see [`multiply`].
     #[inline(always)]
     fn mul(self, other: Self) -> Product<S> {
-        let limbs = if !S::INLINE {
-            multiply_call::<S, false>(self.s, &self.limbs, &other.limbs)
-        } else {
-            multiply::<S, false>(self.s, &self.limbs, &other.limbs)
-        };
+        let limbs = multiply_where::<S, false>(self.s, &self.limbs, &other.limbs);
         debug_assert!(below(&limbs, PRODUCT_BOUND));
         Product { s: self.s, limbs }
     }
@@ -392,6 +388,9 @@ impl<S: Simd> Mul<&Multiplier<S>> for Factor<S> {
     #[inline(always)]
     fn mul(self, multiplier: &Multiplier<S>) -> Product<S> {
         let s = self.s;
+        if S::HALVES {
+            return self * Factor::from_limbs(s, multiplier.0[0]);
+        }
         let limbs = if !S::INLINE {
             multiply_by_call(s, &self.limbs, &multiplier.0)
         } else {
@@ -547,13 +546,39 @@ fn multiply<S: Simd, const BIASED: bool>(
     fold(s, c)
 }
 
-#[inline(never)]
-fn multiply_call<S: Simd, const BIASED: bool>(
+/// [`multiply`], in place or called.
+#[inline(always)]
+fn multiply_where<S: Simd, const BIASED: bool>(
     s: S,
     a: &[S::Limb; LIMBS],
     b: &[S::Limb; LIMBS],
 ) -> [S::Limb; LIMBS] {
-    multiply::<S, BIASED>(s, a, b)
+    if S::INLINE && !S::HALVES {
+        return multiply::<S, BIASED>(s, a, b);
+    }
+    let mut product = [s.zero(); LIMBS];
+    multiply_call::<S, BIASED>(s, &mut product, a, b);
+    product
+}
+
+#[inline(never)]
+fn multiply_call<S: Simd, const BIASED: bool>(
+    s: S,
+    out: &mut [S::Limb; LIMBS],
+    a: &[S::Limb; LIMBS],
+    b: &[S::Limb; LIMBS],
+) {
+    s.enter(inlined(
+        #[inline(always)]
+        move || {
+            let out = out;
+            *out = if S::HALVES {
+                multiply_halves::<S, BIASED>(s, a, b)
+            } else {
+                multiply::<S, BIASED>(s, a, b)
+            };
+        },
+    ));
 }
 
 /// a² as columns of products, folded: 30 multiplies and 9 to fold.
@@ -584,10 +609,160 @@ fn square<S: Simd, const BIASED: bool>(s: S, a: &[S::Limb; LIMBS]) -> [S::Limb; 
     fold(s, c)
 }
 
-#[inline(never)]
-fn square_call<S: Simd, const BIASED: bool>(s: S, a: &[S::Limb; LIMBS]) -> [S::Limb; LIMBS] {
-    square::<S, BIASED>(s, a)
+/// [`square`], in place or called.
+#[inline(always)]
+fn square_where<S: Simd, const BIASED: bool>(s: S, a: &[S::Limb; LIMBS]) -> [S::Limb; LIMBS] {
+    if S::INLINE && !S::HALVES {
+        return square::<S, BIASED>(s, a);
+    }
+    let mut product = [s.zero(); LIMBS];
+    square_call::<S, BIASED>(s, &mut product, a);
+    product
 }
+
+#[inline(never)]
+fn square_call<S: Simd, const BIASED: bool>(
+    s: S,
+    out: &mut [S::Limb; LIMBS],
+    a: &[S::Limb; LIMBS],
+) {
+    s.enter(inlined(
+        #[inline(always)]
+        move || {
+            let out = out;
+            *out = if S::HALVES {
+                square_halves::<S, BIASED>(s, a)
+            } else {
+                square::<S, BIASED>(s, a)
+            };
+        },
+    ));
+}
+
+/// Limbs of 26 bits of a number.
+const HALVES: usize = 2 * LIMBS;
+const HALF_BITS: u32 = 26;
+const HALF_MASK: u64 = (1 << HALF_BITS) - 1;
+
+/// [`multiply`] from halves of limbs: 100 multiplies, 10 to fold and 6 to put halves together.
+#[inline(always)]
+fn multiply_halves<S: Simd, const BIASED: bool>(
+    s: S,
+    a: &[S::Limb; LIMBS],
+    b: &[S::Limb; LIMBS],
+) -> [S::Limb; LIMBS] {
+    let (a, b) = (halves(s, a), halves(s, b));
+    fold_halves::<S, BIASED>(
+        s,
+        inlined(
+            #[inline(always)]
+            |k: usize| {
+                let b = opaque(&b);
+                let mut column = s.zero();
+                for i in 0..HALVES {
+                    if i <= k && k < i + HALVES {
+                        column = s.settle(s.mul_short(column, a[i], b[k - i]));
+                    }
+                }
+                column
+            },
+        ),
+    )
+}
+
+/// [`square`] from halves of limbs: 55 multiplies, 10 to fold and 6 to put halves together.
+#[inline(always)]
+fn square_halves<S: Simd, const BIASED: bool>(s: S, a: &[S::Limb; LIMBS]) -> [S::Limb; LIMBS] {
+    let a = halves(s, a);
+    fold_halves::<S, BIASED>(
+        s,
+        inlined(
+            #[inline(always)]
+            |k: usize| {
+                let b = opaque(&a);
+                let mut column = s.zero();
+                for i in 0..HALVES {
+                    if 2 * i < k && k < i + HALVES {
+                        column = s.settle(s.mul_short(column, a[i], b[k - i]));
+                    }
+                }
+                column = s.add(column, column);
+                if k % 2 == 0 {
+                    column = s.mul_short(column, a[k / 2], a[k / 2]);
+                }
+                column
+            },
+        ),
+    )
+}
+
+/// The limbs of 26 bits of a [`Factor`].
+#[inline(always)]
+fn halves<S: Simd>(s: S, a: &[S::Limb; LIMBS]) -> [S::Limb; HALVES] {
+    let mask = s.splat(HALF_MASK);
+    let mut halves = [s.zero(); HALVES];
+    for i in 0..LIMBS {
+        halves[2 * i] = s.and(a[i], mask);
+        halves[2 * i + 1] = s.and(s.shift_right::<HALF_BITS>(a[i]), mask);
+    }
+    halves
+}
+
+/// Σ column(k)·2^(26·k) for k < 20, folded to five limbs by 2^260 ≡ 608, and [`BIAS`] where `BIASED`.
+///
+/// The columns must be those of a product: at most 10 products below 2^52, and 9 in an even one
+/// below 2^260. The limbs are below 11·2^52: those 9, the low half of an odd column, and small numbers.
+/// Column by column, so that the sums need few registers.
+#[inline(always)]
+fn fold_halves<S: Simd, const BIASED: bool>(
+    s: S,
+    column: impl Fn(usize) -> S::Limb,
+) -> [S::Limb; LIMBS] {
+    // Opaque, or a multiply by a constant becomes three shifts and two additions.
+    let (mask, fold) = (s.splat(HALF_MASK), s.splat(*opaque(&FOLD)));
+    let mut high = [s.zero(); HALVES];
+    let mut carry = s.zero();
+    let mut reduce = inlined(
+        #[inline(always)]
+        |k: usize| {
+            let sum = s.add(column(HALVES + k), carry);
+            carry = s.shift_right::<HALF_BITS>(sum);
+            high[k] = s.and(sum, mask);
+        },
+    );
+    written_out::<LIMBS>(inlined(
+        #[inline(always)]
+        |i| {
+            reduce(2 * i);
+            reduce(2 * i + 1);
+        },
+    ));
+    let mut limbs = [s.zero(); LIMBS];
+    let mut carry = s.zero();
+    written_out::<LIMBS>(inlined(
+        #[inline(always)]
+        |k| {
+            let even = s.mul_short(column(2 * k), high[2 * k], fold);
+            let odd = s.mul_short(column(2 * k + 1), high[2 * k + 1], fold);
+            let odd_low = s.and(odd, mask);
+            limbs[k] = s.mul_short(s.add(even, carry), odd_low, s.splat(1 << HALF_BITS));
+            if BIASED {
+                limbs[k] = s.add(limbs[k], s.splat(BIAS[k]));
+            }
+            carry = s.shift_right::<HALF_BITS>(odd);
+        },
+    ));
+    // What the highest column carries is that of the lowest.
+    limbs[0] = s.mul_short(limbs[0], carry, fold);
+    limbs
+}
+
+const _: () = {
+    // A column of ten products and a carry; its upper half is to be read by a short multiply.
+    assert!((11_u64 << 52) >> HALF_BITS < 1 << 32);
+    // The highest column, a carry after the product of two upper halves of top limbs, folded.
+    assert!((FOLD << 32) < 1 << 52);
+};
 
 /// Σ c_i·2^(52·i) for i < 10, folded to five limbs by 2^260 ≡ 608.
 ///
@@ -777,7 +952,7 @@ impl<S: Simd> Sum<S> {
 fn carry<S: Simd>(s: S, mut x: [S::Limb; LIMBS]) -> [S::Limb; LIMBS] {
     let top = s.shift_right::<TOP_BITS>(x[4]);
     x[4] = s.and(x[4], s.splat((1 << TOP_BITS) - 1));
-    x[0] = s.mul_lo(x[0], top, s.splat(TOP_FOLD));
+    x[0] = s.mul_short(x[0], top, s.splat(TOP_FOLD));
     for i in 0..LIMBS - 1 {
         x[i + 1] = s.add(x[i + 1], s.carry(x[i]));
     }
