@@ -977,7 +977,7 @@ mod tests {
     use super::*;
     use crate::simd::{Simd, inlined, portable::Portable, words_mut};
     #[cfg(target_arch = "x86_64")]
-    use crate::simd::{avx512ifma::Avx512Ifma, avx512ifma256::Avx512Ifma256};
+    use crate::simd::{avx2::Avx2, avx512ifma::Avx512Ifma, avx512ifma256::Avx512Ifma256};
 
     const TOP: u64 = (1 << TOP_BITS) + 256;
 
@@ -1069,6 +1069,20 @@ mod tests {
 
     #[test]
     fn the_portable_backend_agrees_with_an_independent_library() {
+        compare(Portable::<1>);
+    }
+
+    /// Their limbs are others, as products of halves are carried otherwise.
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn products_of_halves_agree_with_an_independent_library() {
+        match Avx2::detect() {
+            Some(lanes) => compare(lanes.long()),
+            None => eprintln!("skipped: this CPU has no AVX2"),
+        }
+    }
+
+    fn compare<S: Simd>(s: S) {
         let number = |x: &[u64; LIMBS]| {
             x.iter().rev().fold(BigUint::ZERO, |sum, limb| {
                 (sum << 52) + BigUint::from(*limb)
@@ -1076,7 +1090,7 @@ mod tests {
         };
         let p = number(&MODULUS);
         for (a, b) in operands().into_iter().zip(operands().into_iter().rev()) {
-            let results = results(Portable::<1>, a, b);
+            let results = results(s, a, b);
             let (a, b) = (number(&a), number(&b));
             let (ab, aa) = (&a * &b, &a * &a);
             let minus_aa = &p * &p - &aa % &p;
