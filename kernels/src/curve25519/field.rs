@@ -687,7 +687,7 @@ fn square_halves<S: Simd, const BIASED: bool>(s: S, a: &[S::Limb; LIMBS]) -> [S:
                     }
                 }
                 column = s.add(column, column);
-                if k % 2 == 0 {
+                if k.is_multiple_of(2) {
                     column = s.mul_short(column, a[k / 2], a[k / 2]);
                 }
                 column
