@@ -121,7 +121,7 @@ impl Cpu {
 
     /// Whether the lanes can serve a shape at all.
     pub(crate) fn has_kernel(&self, shape: Shape) -> bool {
-        shape.is_rsa() || self.backend.has_curves()
+        !shape.is_nist() || self.backend.has_nist_curves()
     }
 
     /// A key pair out of the pool, if it has one.

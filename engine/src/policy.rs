@@ -108,7 +108,7 @@ pub enum Lone {
 }
 
 /// Whether stock OpenSSL 3.0 serves one request alone faster than `backend` does. Measured, see
-/// `docs/decisions/0002-gathering.md` for RSA and `docs/measurements/curves.md`.
+/// `docs/decisions/0002-gathering.md` for RSA, `docs/measurements/curves.md`, and `docs/measurements/avx2.md`.
 pub(crate) fn lone_is_slower(backend: Backend, shape: Shape) -> bool {
     if backend == Backend::PORTABLE {
         // Only who asks for it by name gets it.
@@ -117,6 +117,7 @@ pub(crate) fn lone_is_slower(backend: Backend, shape: Shape) -> bool {
     match shape {
         Shape::Rsa { size, .. } => size == Size::Rsa2048,
         Shape::X25519 | Shape::Keypair(KeyKind::Nist(Curve::P256)) => true,
+        Shape::Ed25519Sign | Shape::Ed25519Verify => backend.is_avx2(),
         _ => false,
     }
 }
@@ -163,6 +164,16 @@ mod tests {
             for shape in Shape::ALL {
                 let slower = shape.is_rsa() && backend.name() == "avx2";
                 assert_eq!(lanes_are_slower(backend, shape), slower);
+            }
+        }
+    }
+
+    #[test]
+    fn an_ed25519_request_alone_is_slower_on_avx2_lanes_only() {
+        for backend in Backend::available() {
+            for shape in [Shape::Ed25519Sign, Shape::Ed25519Verify] {
+                let slower = backend.name() == "avx2";
+                assert_eq!(lone_is_slower(backend, shape), slower);
             }
         }
     }

@@ -71,6 +71,15 @@ impl Shape {
         matches!(self, Shape::Rsa { .. })
     }
 
+    /// Whether this is an operation on P-256 or P-384.
+    pub const fn is_nist(self) -> bool {
+        use Shape::{Ecdh, EcdsaSign, EcdsaVerify, Keypair};
+        matches!(
+            self,
+            EcdsaSign(_) | EcdsaVerify(_) | Ecdh(_) | Keypair(KeyKind::Nist(_))
+        )
+    }
+
     /// The place of this shape in [`ALL`](Self::ALL).
     pub const fn index(self) -> usize {
         match self {

@@ -16,7 +16,7 @@ mod keys;
 fn config() -> Config {
     let backend = Backend::available()
         .into_iter()
-        .find(|backend| backend.has_curves());
+        .find(|backend| backend.has_nist_curves());
     Config {
         backend: BackendChoice::Named(backend.unwrap()),
         slots: 2,
@@ -546,19 +546,20 @@ fn without_lanes_there_are_no_pairs_either() {
 }
 
 #[test]
-fn lanes_without_curves_leave_them_to_stock_even_if_forced() {
+fn lanes_without_nist_curves_leave_them_to_stock_even_if_forced() {
     let Some(backend) = Backend::available()
         .into_iter()
-        .find(|backend| !backend.has_curves())
+        .find(|backend| !backend.has_nist_curves())
     else {
-        println!("skipped: all lanes of this CPU have curves");
+        println!("skipped: all lanes of this CPU have NIST curves");
         return;
     };
     let engine = Engine::new(Config {
         backend: BackendChoice::Named(backend),
         ..config()
     });
-    for kind in KeyKind::ALL {
+    let nist = Curve::ALL.map(KeyKind::Nist);
+    for kind in nist {
         let request = || Request::Keypair(kind);
         assert!(matches!(engine.run(request()), Err(Declined::NoKernel)));
         let answers = engine.execute(vec![request(), request()]);
@@ -569,11 +570,11 @@ fn lanes_without_curves_leave_them_to_stock_even_if_forced() {
         assert!(engine.pooled_keypair(kind).is_none());
     }
     for shape in Shape::ALL {
-        let reason = (!shape.is_rsa()).then_some(Fallback::NoKernel);
+        let reason = shape.is_nist().then_some(Fallback::NoKernel);
         assert_eq!(engine.declines_all(shape), reason, "{shape:?}");
     }
     let counters = engine.metrics();
-    let declined = 3 * KeyKind::ALL.len() as u64;
+    let declined = 3 * nist.len() as u64;
     assert_eq!(counters.fallbacks_for(Fallback::NoKernel), declined);
     assert_eq!(counters.fallbacks(), declined);
     assert_eq!(counters.passes, 0);

@@ -29,7 +29,7 @@ pub(crate) enum Kind {
         wide: Avx512Ifma,
         narrow: Avx512Ifma256,
     },
-    /// Four lanes of 26-bit limbs; RSA only.
+    /// Four lanes: RSA, X25519 and Ed25519 only.
     #[cfg(target_arch = "x86_64")]
     Avx2(Avx2),
     /// Eight lanes in plain Rust.
@@ -95,9 +95,9 @@ impl Backend {
         }
     }
 
-    /// Whether there are kernels of the curves on these lanes. Where there are none, the functions of the curves
-    /// work one request at a time, without vectors.
-    pub fn has_curves(self) -> bool {
+    /// Whether there are kernels of the NIST curves on these lanes. Where there are none, the functions of
+    /// those curves work one request at a time, without vectors. X25519 and Ed25519 run on all lanes.
+    pub fn has_nist_curves(self) -> bool {
         !self.is_avx2()
     }
 
@@ -138,8 +138,8 @@ macro_rules! dispatch {
             $crate::backend::Kind::Avx512Ifma { wide, .. } => $function(wide, $jobs),
             #[cfg(target_arch = "x86_64")]
             $crate::backend::Kind::Avx512Ifma256 { narrow, .. } => $function(narrow, $jobs),
-            // AVX2 lanes have no curves. Without vectors, lanes side by side gain nothing and make the code
-            // eight times as long.
+            // AVX2 lanes have no curves but those of `dispatch_25519`. Without vectors, lanes side by side gain
+            // nothing and make the code eight times as long.
             _ => {
                 $function($crate::simd::portable::Portable::<1>, $jobs)
             }
@@ -147,6 +147,18 @@ macro_rules! dispatch {
     };
 }
 pub(crate) use dispatch;
+
+/// [`dispatch`], for functions that there are on AVX2 lanes too.
+macro_rules! dispatch_25519 {
+    ($backend:expr, $jobs:expr, $function:expr) => {
+        match $backend.kind($jobs.len().div_ceil(2)) {
+            #[cfg(target_arch = "x86_64")]
+            $crate::backend::Kind::Avx2(lanes) => $function(lanes.long(), $jobs),
+            _ => $crate::backend::dispatch!($backend, $jobs, $function),
+        }
+    };
+}
+pub(crate) use dispatch_25519;
 
 impl fmt::Debug for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

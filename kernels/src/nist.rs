@@ -3,7 +3,7 @@
 //! [`p256`] and [`p384`] have the same functions; each takes a slice of jobs of any length and leaves a
 //! result in every job. Jobs mix keys freely, and an error in one never changes another. Only
 //! [`ecdsa_verify_vartime`](p256::ecdsa_verify_vartime) may take a time that depends on its operands.
-//! On AVX2 lanes, which have no split products, the portable code serves one job at a time.
+//! On AVX2 lanes the portable code serves one job at a time.
 #![doc = include_str!("../../docs/nist-curves.md")]
 
 mod batch;

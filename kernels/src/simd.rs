@@ -58,6 +58,9 @@ pub(crate) trait Simd: Copy + 'static {
     /// Whether blocks of products are functions of their own, shared by all that multiplies: for lanes with
     /// too few registers for a block's sums, which are in memory one way or the other.
     const SHARES_BLOCKS: bool = false;
+    /// Whether products of numbers modulo 2^255 − 19 are computed from halves of limbs, in a function of
+    /// their own: for lanes that only have a multiply for 32 bits.
+    const HALVES: bool = false;
     /// A limb with all its bits set.
     const LIMB_MASK: u64 = (1 << Self::LIMB_BITS) - 1;
 
@@ -72,6 +75,11 @@ pub(crate) trait Simd: Copy + 'static {
     /// `acc + ⌊a·b / 2^LIMB_BITS⌋`, where only the low `LIMB_BITS` bits of `a` and `b` are read; not
     /// [`SPLIT`](Self::SPLIT): `acc`.
     fn mul_hi(self, acc: Self::Limb, a: Self::Limb, b: Self::Limb) -> Self::Limb;
+    /// `acc + a·b`, for `a` and `b` below 2^32 with a product below 2^52.
+    #[inline(always)]
+    fn mul_short(self, acc: Self::Limb, a: Self::Limb, b: Self::Limb) -> Self::Limb {
+        self.mul_lo(acc, a, b)
+    }
     /// `a + b mod 2^64`.
     fn add(self, a: Self::Limb, b: Self::Limb) -> Self::Limb;
     /// `a − b mod 2^64`.
@@ -120,6 +128,13 @@ pub(crate) trait Simd: Copy + 'static {
     #[inline(always)]
     fn hold(self, sums: &mut [Self::Limb; 20]) {
         let _ = sums;
+    }
+
+    /// Has `sum` computed at this point of the program. The optimiser would otherwise form all products of a
+    /// long sum before it adds the first two, and spill them.
+    #[inline(always)]
+    fn settle(self, sum: Self::Limb) -> Self::Limb {
+        sum
     }
 
     /// The low `LIMB_BITS` bits.

@@ -65,9 +65,13 @@ pub(super) fn add_multiple<S: Simd>(
             let out = out;
             let mut k = odd(s, scalar);
             let mut point = *point;
-            for (j, place) in table.iter().enumerate() {
-                let (entry, negative) = look_up(s, place, &k, j);
-                point = point.add_affine(&entry, negative);
+            // The next entry is looked up while the products of the first half are under way.
+            let (mut entry, mut negative) = look_up(s, &table[0], &k, 0);
+            for j in 1..=PLACES {
+                let half_sum = point.begin_add_affine(&entry, negative);
+                let j = j.min(PLACES - 1);
+                (entry, negative) = look_up(s, &table[j], &k, j);
+                point = half_sum.finish();
             }
             *out = point.carried();
             wipe(words_mut(&mut k));

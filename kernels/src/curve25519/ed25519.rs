@@ -14,7 +14,7 @@ use super::convert::{Limbs, bits, bytes_of, load, load_limbs, store, words_of};
 use super::edwards::{is_on_curve, scaled};
 use super::field::{LIMBS, invert_all};
 use super::scalar::{self, Wide};
-use crate::backend::{Backend, dispatch};
+use crate::backend::{Backend, dispatch_25519};
 use crate::fault::{self, Point};
 use crate::nist::field::Field;
 use crate::secret::{secret_bytes, wipe};
@@ -141,7 +141,7 @@ impl<'a> VerifyJob<'a> {
 
 /// Prepares keys (RFC 8032, section 5.1.5). Cannot fail.
 pub fn keypair(backend: Backend, jobs: &mut [KeypairJob<'_>]) {
-    dispatch!(backend, jobs, keypair_in_lanes);
+    dispatch_25519!(backend, jobs, keypair_in_lanes);
 }
 
 /// Signs messages (RFC 8032, section 5.1.6).
@@ -150,7 +150,7 @@ pub fn keypair(backend: Backend, jobs: &mut [KeypairJob<'_>]) {
 /// either shows that the computation went wrong. That is less than a verification, which costs six times
 /// as much as a signature: see `docs/curve25519.md`.
 pub fn sign(backend: Backend, jobs: &mut [SignJob<'_>]) {
-    dispatch!(backend, jobs, sign_in_lanes);
+    dispatch_25519!(backend, jobs, sign_in_lanes);
 }
 
 /// Checks signatures (RFC 8032, section 5.1.7). All operands are taken to be public.
@@ -161,7 +161,7 @@ pub fn sign(backend: Backend, jobs: &mut [SignJob<'_>]) {
 ///
 /// [`Error::Point`] where the key is no point, [`Error::Signature`] where the signature is wrong.
 pub fn verify_vartime(backend: Backend, jobs: &mut [VerifyJob<'_>]) {
-    dispatch!(backend, jobs, verify_in_lanes);
+    dispatch_25519!(backend, jobs, verify_in_lanes);
 }
 
 fn keypair_in_lanes<S: Simd>(s: S, jobs: &mut [KeypairJob<'_>]) {
@@ -387,14 +387,17 @@ fn hash_lanes<'a, S: Simd>(s: S, count: usize, message: impl Fn(usize) -> Messag
     for word in digests.as_flattened_mut() {
         *word = word.swap_bytes();
     }
-    let limbs = |from: usize| {
-        load_limbs(s, |l| {
-            core::array::from_fn(|i| bits(&digests[l], from + 52 * i, 52))
-        })
-    };
-    let wide = [limbs(0), limbs(52 * LIMBS)];
+    let low = load_limbs(s, |l| limbs_from::<0>(&digests[l]));
+    let high = load_limbs(s, |l| limbs_from::<{ 52 * LIMBS }>(&digests[l]));
+    let wide = [low, high];
     wipe(digests.as_flattened_mut());
     wide
+}
+
+/// Limbs of a number, the lowest from bit `FROM` on.
+#[inline(always)]
+fn limbs_from<const FROM: usize>(number: &[u64; 8]) -> [u64; LIMBS] {
+    core::array::from_fn(|i| bits(number, FROM + 52 * i, 52))
 }
 
 /// Multiples of the base point by scalars below 2^256.

@@ -6,7 +6,7 @@
 //! curve is an exception, so there is nothing to branch on.
 
 use super::convert::Limbs;
-use super::field::{Factor, LIMBS, ONE, Product, limbs, powers_for_root};
+use super::field::{Biased, Factor, LIMBS, ONE, Product, limbs, powers_for_root};
 use crate::simd::{Simd, inlined};
 
 /// d = −121665 / 121666.
@@ -52,8 +52,8 @@ const BASE_Y: [u64; LIMBS] = limbs([
 #[derive(Clone, Copy)]
 pub(super) struct Point<S: Simd> {
     pub(super) x: Product<S>,
-    pub(super) y: Product<S>,
-    pub(super) z: Product<S>,
+    pub(super) y: Biased<S>,
+    pub(super) z: Biased<S>,
     pub(super) t: Product<S>,
 }
 
@@ -78,10 +78,10 @@ impl<S: Simd> Point<S> {
     /// The point with these coordinates.
     #[inline(always)]
     pub(super) fn new(s: S, x: &Factor<S>, y: &Factor<S>) -> Self {
-        let z = Factor::splat(s, ONE).to_product();
+        let z = Factor::splat(s, ONE).to_product().biased();
         Self {
             x: x.to_product(),
-            y: y.to_product(),
+            y: y.to_product().biased(),
             z,
             t: *x * *y,
         }
@@ -188,28 +188,29 @@ impl<S: Simd> Point<S> {
     fn double<const T: bool>(&self) -> Self {
         let xx = self.x.carry().square();
         let yy = self.y.carry().square();
-        let zz = self.z.carry().square();
-        let both = (self.x + self.y).carry().square();
+        let zz = self.z.carry().square_biased();
+        let both = (self.y + self.x).carry().square_biased();
         let h = (yy + xx).carry();
         let g = (yy - xx).carry();
         let e = (both - (yy + xx)).carry();
         let f = (zz.double() - yy + xx).carry();
         Self {
             x: e * f,
-            y: h * g,
-            z: g * f,
+            y: h.times_biased(&g),
+            z: g.times_biased(&f),
             t: if T { e * h } else { self.t },
         }
     }
 
-    /// P ± `other`, the sign being minus where `negative`: 7 multiplications ("madd-2008-hwcd-3").
+    /// The first half of P ± `other`, the sign being minus where `negative`: 7 multiplications
+    /// ("madd-2008-hwcd-3").
     ///
     /// −Q is Q with y + x and y − x exchanged and 2·d·x·y negated; instead of the latter F and G, in
     /// which alone it occurs, are exchanged.
     #[inline(always)]
-    pub(super) fn add_affine(&self, other: &Affine<S>, negative: S::Mask) -> Self {
+    pub(super) fn begin_add_affine(&self, other: &Affine<S>, negative: S::Mask) -> HalfSum<S> {
         let (plus, minus) = other.signed(negative);
-        self.finish_add(&plus, &minus, &other.dt, self.z, negative)
+        self.begin_add(&plus, &minus, &other.dt, self.z, negative)
     }
 
     /// P ± `other`, the sign being minus where `negative`: 8 multiplications ("add-2008-hwcd-3").
@@ -217,33 +218,65 @@ impl<S: Simd> Point<S> {
     pub(super) fn add_cached(&self, other: &Cached<S>, negative: S::Mask) -> Self {
         let plus = Factor::select(negative, &other.minus, &other.plus);
         let minus = Factor::select(negative, &other.plus, &other.minus);
-        self.finish_add(&plus, &minus, &other.dt, self.z.carry() * other.z, negative)
+        let zz = self.z.carry().times_biased(&other.z);
+        self.begin_add(&plus, &minus, &other.dt, zz, negative)
+            .finish()
     }
 
-    /// What both additions share; `zz` is the product of the Z.
+    /// The first half of what both additions share; `zz` is the product of the Z.
     #[inline(always)]
-    fn finish_add(
+    fn begin_add(
         &self,
         plus: &Factor<S>,
         minus: &Factor<S>,
         dt: &Factor<S>,
-        zz: Product<S>,
+        zz: Biased<S>,
         negative: S::Mask,
-    ) -> Self {
+    ) -> HalfSum<S> {
         let a = (self.y - self.x).carry() * *minus;
-        let b = (self.y + self.x).carry() * *plus;
+        let b = (self.y + self.x).carry().times_biased(plus);
         let c = self.t.carry() * *dt;
         let d = zz.double();
+        HalfSum {
+            a,
+            b,
+            c,
+            d,
+            negative,
+        }
+    }
+}
+
+/// An addition half done: the numbers A, B, C, D of the formula, and whether it is a subtraction.
+pub(super) struct HalfSum<S: Simd> {
+    a: Product<S>,
+    b: Biased<S>,
+    c: Product<S>,
+    d: Biased<S>,
+    negative: S::Mask,
+}
+
+impl<S: Simd> HalfSum<S> {
+    /// The second half.
+    #[inline(always)]
+    pub(super) fn finish(self) -> Point<S> {
+        let Self {
+            a,
+            b,
+            c,
+            d,
+            negative,
+        } = self;
         let e = (b - a).carry();
         let h = (b + a).carry();
         let less = (d - c).carry();
         let more = (d + c).carry();
         let f = Factor::select(negative, &more, &less);
         let g = Factor::select(negative, &less, &more);
-        Self {
+        Point {
             x: e * f,
-            y: g * h,
-            z: f * g,
+            y: g.times_biased(&h),
+            z: f.times_biased(&g),
             t: e * h,
         }
     }
@@ -332,7 +365,7 @@ pub(super) fn is_on_curve<S: Simd>(s: S, x: &Limbs<S>, y: &Limbs<S>) -> S::Limb 
             let xx = Factor::from_limbs(s, *x).square();
             let yy = Factor::from_limbs(s, *y).square();
             let xxyy = (xx.carry() * yy.carry()).carry();
-            let difference = xxyy * Factor::splat(s, D) - yy + xx + one;
+            let difference = xxyy.times_biased(&Factor::splat(s, D)) - yy + xx + one;
             s.select(difference.carry().is_nonzero(), s.zero(), s.splat(1))
         },
     )
@@ -387,7 +420,7 @@ fn root<S: Simd>(s: S, y: &Factor<S>, power: &Factor<S>) -> (Factor<S>, S::Limb)
         || {
             let (u, v, v3) = square_of_x(s, y);
             let x = ((u * v3).carry() * *power).carry();
-            let vxx = x.square().carry() * v;
+            let vxx = x.square().carry().times_biased(&v);
             let is_not_root = (vxx - u.to_product()).carry().is_nonzero();
             let is_not_other = (vxx + u.to_product()).carry().is_nonzero();
             let other = (x * Factor::splat(s, ROOT)).carry();

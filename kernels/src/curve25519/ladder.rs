@@ -1,7 +1,7 @@
 //! The Montgomery ladder on y² = x³ + 486662·x² + x, x-coordinates only (RFC 7748, section 5).
 
 use super::convert::Limbs;
-use super::field::{Factor, LIMBS, ONE, Product};
+use super::field::{Biased, Factor, LIMBS, Multiplier, ONE, Product};
 use crate::simd::Simd;
 use crate::simd::inlined;
 
@@ -11,7 +11,7 @@ const A24: u64 = 121_665;
 /// A point as the quotient X / Z of its x-coordinate; the point at infinity has Z = 0.
 #[derive(Clone, Copy)]
 struct Point<S: Simd> {
-    x: Product<S>,
+    x: Biased<S>,
     z: Product<S>,
 }
 
@@ -30,10 +30,11 @@ pub(super) fn multiple_of_u<S: Simd>(s: S, swaps: &Limbs<S, 4>, u: &Limbs<S>) ->
             let point = Factor::from_limbs(s, *u);
             // Bit 254 is one: from (infinity, P) to (P, 2P), of which the latter was doubled.
             let mut sum = Point {
-                x: point.to_product(),
+                x: point.to_product().biased(),
                 z: Factor::splat(s, ONE).to_product(),
             };
             let mut doubled = double(&sum.sum(), &sum.difference());
+            let point = Multiplier::new(point);
             let top = s.splat(1 << 63);
             let mut word = s.zero();
             for (i, steps) in [(3, 64), (2, 64), (1, 64), (0, 59)] {
@@ -85,32 +86,47 @@ impl<S: Simd> Point<S> {
 ///
 /// RFC 7748, section 5. P + Q does not depend on the order of P and Q, so not the points are exchanged
 /// but only what is doubled. 5 multiplications, 4 squarings, 11 carries.
+///
+/// The order is one in which a core that looks some 500 instructions ahead finds work that waits for
+/// nothing: doubling and addition side by side, not one after the other. It is worth a tenth.
 #[inline(always)]
 fn step<S: Simd>(
     p: &Point<S>,
     q: &Point<S>,
-    point: &Factor<S>,
+    point: &Multiplier<S>,
     swap: S::Mask,
 ) -> (Point<S>, Point<S>) {
     let a = p.sum();
     let b = p.difference();
     let c = q.sum();
     let d = q.difference();
-    let da = d * a;
+    let aa = Factor::select(swap, &c, &a).square_biased();
+    let bb = Factor::select(swap, &d, &b).square();
+    let da = d.times_biased(&a);
     let cb = c * b;
-    let doubled = double(&Factor::select(swap, &c, &a), &Factor::select(swap, &d, &b));
-    let x = (da + cb).carry().square();
-    let z = (da - cb).carry().square().carry() * *point;
+    let e = (aa - bb).carry();
+    let x = (da + cb).carry().square_biased();
+    let difference = (da - cb).carry().square().carry();
+    let doubled = double_products(&aa, &bb, &e);
+    let z = difference * point;
     (doubled, Point { x, z })
 }
 
 /// 2P from X + Z and X − Z: 2 multiplications, 2 squarings, one by a small number.
 #[inline(always)]
 fn double<S: Simd>(sum: &Factor<S>, difference: &Factor<S>) -> Point<S> {
-    let aa = sum.square();
+    let aa = sum.square_biased();
     let bb = difference.square();
-    let e = (aa - bb).carry();
-    let x = aa.carry() * bb.carry();
-    let z = e * e.mul_small_add(A24, &aa).carry();
-    Point { x, z }
+    double_products(&aa, &bb, &(aa - bb).carry())
+}
+
+/// The multiplications that end a doubling: aa·bb and e·(a24·e + aa), for aa = (X + Z)², bb = (X − Z)² and
+/// e = aa − bb.
+#[inline(always)]
+fn double_products<S: Simd>(aa: &Biased<S>, bb: &Product<S>, e: &Factor<S>) -> Point<S> {
+    let more = e.mul_small_add(A24, aa).carry();
+    Point {
+        x: aa.carry().times_biased(&bb.carry()),
+        z: *e * more,
+    }
 }

@@ -9,7 +9,7 @@ use super::comb;
 use super::convert::{Limbs, bytes_of, load, load_limbs, store, words_of};
 use super::field::{Factor, LIMBS, invert_all};
 use super::ladder;
-use crate::backend::{Backend, dispatch};
+use crate::backend::{Backend, dispatch_25519};
 use crate::secret::{secret_bytes, wipe};
 use crate::simd::{Simd, words_mut};
 
@@ -71,14 +71,14 @@ impl<'a> AgreeJob<'a> {
 
 /// Makes public keys: X25519(secret, 9). Cannot fail.
 pub fn keypair(backend: Backend, jobs: &mut [KeypairJob<'_>]) {
-    dispatch!(backend, jobs, keypair_in_lanes);
+    dispatch_25519!(backend, jobs, keypair_in_lanes);
 }
 
 /// Agrees on secrets: X25519(secret, peer).
 ///
 /// [`Error::Zero`] where the peer's key has a small order, so that the secret would be zero.
 pub fn agree(backend: Backend, jobs: &mut [AgreeJob<'_>]) {
-    dispatch!(backend, jobs, agree_in_lanes);
+    dispatch_25519!(backend, jobs, agree_in_lanes);
 }
 
 fn keypair_in_lanes<S: Simd>(s: S, jobs: &mut [KeypairJob<'_>]) {

@@ -1,32 +1,68 @@
 //! Four lanes in 256-bit registers: AVX2, for CPUs without IFMA.
 //!
-//! A 52-bit limb is two limbs of 26 bits here. So R and all constants of a key are the same numbers as on
-//! the other lanes.
+//! There is a multiply for 32 bits only. RSA works with limbs of 26 bits: two for each limb of 52, so that R
+//! and all constants of a key are the same numbers as on the other lanes. The curves keep limbs of 52 bits,
+//! whose split products are put together from four of halves; where time is spent,
+//! [`HALVES`](Simd::HALVES) has the algorithm do that for a number at a time.
 
 use core::arch::x86_64::*;
 
 use super::Simd;
 
-/// Proof that the CPU and the operating system offer AVX2.
+/// Proof that the CPU and the operating system offer AVX2; lanes with limbs of `BITS` bits, 26 or 52.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Avx2(());
+pub(crate) struct Avx2<const BITS: u32 = 26>(());
 
 impl Avx2 {
     /// The proof, where it can be given.
     pub(crate) fn detect() -> Option<Self> {
         is_x86_feature_detected!("avx2").then_some(Self(()))
     }
+
+    /// The same lanes with limbs of 52 bits.
+    pub(crate) fn long(self) -> Avx2<52> {
+        Avx2(())
+    }
 }
 
-impl Simd for Avx2 {
+/// Bits of half a limb of 52.
+const HALF: u32 = 26;
+
+impl<const BITS: u32> Avx2<BITS> {
+    /// The halves of a limb of 52 bits.
+    #[inline(always)]
+    fn halves(self, a: __m256i) -> [__m256i; 2] {
+        let mask = self.splat((1 << HALF) - 1);
+        [
+            self.and(a, mask),
+            self.and(self.shift_right::<HALF>(a), mask),
+        ]
+    }
+
+    /// a0·b0, a0·b1 + a1·b0 and a1·b1 of the halves of `a` and `b`.
+    #[inline(always)]
+    fn products(self, a: __m256i, b: __m256i) -> [__m256i; 3] {
+        let ([a0, a1], [b0, b1]) = (self.halves(a), self.halves(b));
+        let zero = self.zero();
+        let middle = self.mul_short(self.mul_short(zero, a0, b1), a1, b0);
+        [
+            self.mul_short(zero, a0, b0),
+            middle,
+            self.mul_short(zero, a1, b1),
+        ]
+    }
+}
+
+impl<const BITS: u32> Simd for Avx2<BITS> {
     type Limb = __m256i;
     /// All ones in the chosen lanes, zero in the others.
     type Mask = __m256i;
 
     const LANES: usize = 4;
-    const LIMB_BITS: u32 = 26;
-    const SPLIT: bool = false;
+    const LIMB_BITS: u32 = BITS;
+    const SPLIT: bool = BITS > 32;
     const SHARES_BLOCKS: bool = true;
+    const HALVES: bool = Self::SPLIT;
 
     #[inline(always)]
     fn enter<R>(self, body: impl FnOnce() -> R) -> R {
@@ -47,13 +83,29 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn mul_lo(self, acc: __m256i, a: __m256i, b: __m256i) -> __m256i {
+        if !Self::SPLIT {
+            return self.mul_short(acc, a, b);
+        }
+        let [low, middle, _] = self.products(a, b);
         // SAFETY: `self` proves the feature.
-        unsafe { _mm256_add_epi64(acc, _mm256_mul_epu32(a, b)) }
+        let middle = unsafe { _mm256_slli_epi64::<{ HALF as i32 }>(middle) };
+        self.add(acc, self.low_bits(self.add(low, middle)))
     }
 
     #[inline(always)]
-    fn mul_hi(self, acc: __m256i, _a: __m256i, _b: __m256i) -> __m256i {
-        acc
+    fn mul_hi(self, acc: __m256i, a: __m256i, b: __m256i) -> __m256i {
+        if !Self::SPLIT {
+            return acc;
+        }
+        let [low, middle, high] = self.products(a, b);
+        let middle = self.add(middle, self.shift_right::<HALF>(low));
+        self.add(self.add(acc, high), self.shift_right::<HALF>(middle))
+    }
+
+    #[inline(always)]
+    fn mul_short(self, acc: __m256i, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: `self` proves the feature.
+        unsafe { _mm256_add_epi64(acc, _mm256_mul_epu32(a, b)) }
     }
 
     #[inline(always)]
@@ -94,7 +146,8 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn shift_right<const COUNT: u32>(self, a: __m256i) -> __m256i {
-        self.shift_right_by(a, COUNT)
+        // SAFETY: `self` proves the feature.
+        unsafe { _mm256_srlv_epi64(a, self.splat(u64::from(COUNT))) }
     }
 
     #[inline(always)]
@@ -106,6 +159,13 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn ternary<const TABLE: i32>(self, a: __m256i, b: __m256i, c: __m256i) -> __m256i {
+        // Those of SHA-512: choice, exclusive or, majority.
+        match TABLE {
+            0xca => return self.xor(c, self.and(a, self.xor(b, c))),
+            0x96 => return self.xor(a, self.xor(b, c)),
+            0xe8 => return self.xor(self.and(a, b), self.and(c, self.xor(a, b))),
+            _ => {}
+        }
         let ones = self.splat(u64::MAX);
         let mut out = self.zero();
         for row in 0..8 {
@@ -129,7 +189,7 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn carry(self, a: __m256i) -> __m256i {
         // SAFETY: `self` proves the feature.
-        unsafe { _mm256_srli_epi64::<26>(a) }
+        unsafe { _mm256_srlv_epi64(a, self.splat(u64::from(BITS))) }
     }
 
     #[inline(always)]
@@ -157,6 +217,12 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn settle(self, sum: __m256i) -> __m256i {
+        // SAFETY: `self` proves the feature.
+        unsafe { settle(sum) }
+    }
+
+    #[inline(always)]
     fn look_up_16(self, table: &[u64; 16], index: __m256i) -> __m256i {
         let index = self.and(index, self.splat(15));
         let mut picked = self.zero();
@@ -166,4 +232,21 @@ impl Simd for Avx2 {
         }
         picked
     }
+}
+
+/// The same, in a register.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn settle(sum: __m256i) -> __m256i {
+    #[cfg(not(miri))]
+    {
+        let mut sum = sum;
+        // SAFETY: the assembly is empty.
+        unsafe {
+            core::arch::asm!("/* {} */", inout(ymm_reg) sum, options(nomem, nostack, preserves_flags));
+        }
+        sum
+    }
+    #[cfg(miri)]
+    sum
 }

@@ -4,19 +4,24 @@
 
 use lockstep_kernels::backend::Backend;
 
-/// All backends of this CPU that have kernels of the curves; says which have none, and where there is only the
-/// portable one.
+/// All backends of this CPU; says where there is only the portable one.
 pub fn backends() -> Vec<Backend> {
-    let (backends, without): (Vec<_>, Vec<_>) = Backend::available()
-        .into_iter()
-        .partition(|backend| backend.has_curves());
-    for backend in without {
-        println!("skipped: the {} lanes have no curves", backend.name());
-    }
+    let backends = Backend::available();
     if backends.len() == 1 {
-        println!("skipped: no AVX-512 IFMA here, only the portable backend is tested");
+        println!("skipped: no vector lanes here, only the portable backend is tested");
     }
     backends
+}
+
+/// Those of them that have kernels of the NIST curves; says which have none.
+pub fn nist_backends() -> Vec<Backend> {
+    let (with, without): (Vec<_>, Vec<_>) = backends()
+        .into_iter()
+        .partition(|backend| backend.has_nist_curves());
+    for backend in without {
+        println!("skipped: the {} lanes have no NIST curves", backend.name());
+    }
+    with
 }
 
 /// Random bytes that are the same in every run (SplitMix64).

@@ -2,7 +2,7 @@
 
 use lockstep_kernels::nist::{Error, SecretKey, Wide};
 
-pub use crate::batches::{Random, backends, every_fill, every_lane_and_fill};
+pub use crate::batches::{Random, every_fill, every_lane_and_fill, nist_backends};
 
 /// Big-endian bytes of a hexadecimal number, zeros in front.
 pub fn hex<const COUNT: usize>(digits: &str) -> [u8; COUNT] {

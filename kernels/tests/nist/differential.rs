@@ -3,7 +3,7 @@
 use lockstep_kernels::nist::{Error, nonce, p256 as ours256, p384 as ours384};
 use num_bigint::BigUint;
 
-use super::common::{Random, backends, every_lane_and_fill, from_big, refused, secret, wide};
+use super::common::{Random, every_lane_and_fill, from_big, nist_backends, refused, secret, wide};
 
 /// Scalars at which a multiplication may go wrong: next to 0 and n, next to powers of two, those that
 /// meet an exceptional addition in the last window, long runs of equal bits.
@@ -73,7 +73,7 @@ macro_rules! differential {
             #[test]
             fn key_pairs() {
                 let keys = keys();
-                for backend in backends() {
+                for backend in nist_backends() {
                     every_lane_and_fill(backend, &keys, |keys| {
                         let seeds: Vec<_> = keys.iter().map(|(bytes, ..)| wide(bytes)).collect();
                         let mut jobs: Vec<_> = seeds.iter().map($ours::KeypairJob::new).collect();
@@ -99,7 +99,7 @@ macro_rules! differential {
                     })
                     .chain([[0xff; 64]])
                     .collect();
-                for backend in backends() {
+                for backend in nist_backends() {
                     let wides: Vec<_> = seeds
                         .iter()
                         .map(lockstep_kernels::nist::Wide::from_bytes)
@@ -133,7 +133,7 @@ macro_rules! differential {
                         )
                     })
                     .collect();
-                for backend in backends() {
+                for backend in nist_backends() {
                     every_lane_and_fill(backend, &expected, |cases| {
                         let mut jobs: Vec<_> = cases
                             .iter()
@@ -174,7 +174,7 @@ macro_rules! differential {
                         (key, *public, theirs.public_key(), digest, nonce)
                     })
                     .collect();
-                for backend in backends() {
+                for backend in nist_backends() {
                     every_lane_and_fill(backend, &cases, |cases| {
                         let mut jobs: Vec<_> = cases
                             .iter()
@@ -246,7 +246,7 @@ macro_rules! differential {
                 let n = order();
                 let one = secret_bytes(&from_big(&BigUint::from(1_u8)));
                 let seed = wide(one.as_bytes());
-                for backend in backends() {
+                for backend in nist_backends() {
                     let mut jobs = [$ours::KeypairJob::new(&seed)];
                     $ours::keypair(backend, &mut jobs);
                     let (_, generator) = jobs[0].result.clone().unwrap().unwrap();

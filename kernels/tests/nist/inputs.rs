@@ -2,7 +2,7 @@
 
 use lockstep_kernels::nist::{Error, PublicKey, p256, p384};
 
-use super::common::{backends, from_big, hex, secret, wide};
+use super::common::{from_big, hex, nist_backends, secret, wide};
 
 macro_rules! inputs {
     ($name:ident, $curve:ident, $p:literal, $n:literal) => {
@@ -121,7 +121,7 @@ macro_rules! inputs {
             #[test]
             fn scalars() {
                 let (_, peer) = pair(&[0x31; BYTES]);
-                for backend in backends() {
+                for backend in nist_backends() {
                     for batch in mixed(&good_scalars(), &bad_scalars()) {
                         let keys: Vec<_> = batch.iter().map(|(bytes, _)| secret(bytes)).collect();
                         let mut jobs: Vec<_> = keys
@@ -173,7 +173,7 @@ macro_rules! inputs {
                     .collect();
                 let key = secret(&[0x42; BYTES]);
                 let digest = [0x55; BYTES];
-                for backend in backends() {
+                for backend in nist_backends() {
                     for batch in mixed(&good, &bad) {
                         let nonces: Vec<_> = batch.iter().map(|(bytes, _)| wide(bytes)).collect();
                         let mut jobs: Vec<_> = nonces
@@ -207,7 +207,7 @@ macro_rules! inputs {
                 let r = num_bigint::BigUint::from_bytes_be(&jobs[0].result.unwrap().unwrap().r);
                 let d = num_bigint::BigUint::from_bytes_be(key.as_bytes());
                 let e = from_big::<BYTES>(&(&n - r * d % &n));
-                for backend in backends() {
+                for backend in nist_backends() {
                     let mut jobs = [
                         $curve::SignJob::new(&key, &digest, &nonce),
                         $curve::SignJob::new(&key, &e, &nonce),
@@ -227,7 +227,7 @@ macro_rules! inputs {
                     r: [1; BYTES],
                     s: [1; BYTES],
                 };
-                for backend in backends() {
+                for backend in nist_backends() {
                     for batch in mixed(&good, &bad_points()) {
                         let mut jobs: Vec<_> = batch
                             .iter()
@@ -261,7 +261,7 @@ macro_rules! inputs {
                 let (key, public) = pair(&[0x42; BYTES]);
                 let digest = [0x33; BYTES];
                 let nonce = wide(&[0x24; BYTES]);
-                for backend in backends() {
+                for backend in nist_backends() {
                     let mut jobs = [$curve::SignJob::new(&key, &digest, &nonce)];
                     $curve::ecdsa_sign(backend, &mut jobs);
                     let good = jobs[0].result.unwrap().unwrap();
@@ -325,7 +325,7 @@ macro_rules! inputs {
 
             #[test]
             fn empty_batches() {
-                for backend in backends() {
+                for backend in nist_backends() {
                     $curve::keypair(backend, &mut []);
                     $curve::ecdsa_sign(backend, &mut []);
                     $curve::ecdsa_verify_vartime(backend, &mut []);

