@@ -137,8 +137,8 @@ impl Setting {
             default: "auto",
             values: "`auto`, `yes` or `no`",
             meaning: "Which requests of async jobs the event loop's own thread serves: with `auto` those of the \
-                      curves, but for ECDH and verification on P-384, with `yes` all, with `no` none. Workers \
-                      serve the others.",
+                      curves, but for ECDH and verification on P-384, and all of them if there is one slot; with \
+                      `yes` all, with `no` none. Workers serve the others.",
             set: |config, setting, value| {
                 config.jobs_lead = match value {
                     "auto" => JobsLead::Auto,

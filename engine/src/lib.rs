@@ -55,6 +55,7 @@ use sync::Arc;
 pub struct Engine {
     inner: Inner,
     jobs_lead: JobsLead,
+    slots: usize,
     pid: u32,
 }
 
@@ -98,6 +99,7 @@ impl Engine {
         Engine {
             inner,
             jobs_lead: config.jobs_lead,
+            slots,
             pid: process::id(),
         }
     }
@@ -167,7 +169,7 @@ impl Engine {
     /// Whether an asynchronous job should [`post`](Self::post) requests of this shape and lead itself,
     /// rather than [`submit`](Self::submit) them.
     pub fn jobs_lead(&self, shape: Shape) -> bool {
-        self.jobs_lead.holds_for(shape)
+        self.jobs_lead.holds_for(shape, self.slots)
     }
 
     /// Takes the request of an asynchronous job, without serving it yet: the job's thread will

@@ -125,7 +125,8 @@ pub(crate) fn lone_is_slower(backend: Backend, shape: Shape) -> bool {
 /// Which requests of asynchronous jobs the jobs' own threads serve; workers serve the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JobsLead {
-    /// Those that take no longer than to hand a batch to another thread and to be told of its end.
+    /// Those that take no longer than to hand a batch to another thread and to be told of its end; all
+    /// where there is but one slot, as another thread would then have no CPU of its own.
     #[default]
     Auto,
     /// All.
@@ -136,9 +137,10 @@ pub enum JobsLead {
 
 impl JobsLead {
     /// Whether it holds for a shape. Measured, see `docs/decisions/0005-jobs-lead.md`.
-    pub(crate) fn holds_for(self, shape: Shape) -> bool {
+    pub(crate) fn holds_for(self, shape: Shape, slots: usize) -> bool {
         match (self, shape) {
             (JobsLead::Yes, _) => true,
+            (JobsLead::Auto, _) if slots == 1 => true,
             (JobsLead::No, _) | (JobsLead::Auto, Shape::Rsa { .. }) => false,
             (JobsLead::Auto, Shape::Ecdh(curve) | Shape::EcdsaVerify(curve)) => {
                 curve == Curve::P256

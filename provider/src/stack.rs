@@ -180,47 +180,60 @@ mod tests {
         }
     }
 
+    /// Runs `test` on a thread with about as little stack as stunnel gives its own.
+    fn on_little(test: impl FnOnce() + Send + 'static) {
+        let little = std::thread::Builder::new().stack_size(64 * 1024);
+        little.spawn(test).unwrap().join().unwrap();
+    }
+
+    fn here() -> usize {
+        let local = 0_u8;
+        (&raw const local).addr()
+    }
+
     #[test]
     fn work_has_room_and_its_result_comes_back() {
-        let here = 0_u8;
-        let words = [1, 2, 3];
-        let (there, sum, depth) = with_room(|| {
-            let there = 0_u8;
-            (
-                &raw const there as usize,
-                words.iter().sum::<i32>(),
-                deep(60),
-            )
-        })
-        .unwrap();
-        assert_eq!((sum, depth), (6, 60));
-        assert!((&raw const here as usize).abs_diff(there) > 64 * 1024);
+        on_little(|| {
+            let words = [1, 2, 3];
+            let (there, sum, depth) =
+                with_room(|| (here(), words.iter().sum::<i32>(), deep(60))).unwrap();
+            assert_eq!((sum, depth), (6, 60));
+            assert!(here().abs_diff(there) > 64 * 1024);
+        });
+    }
+
+    #[test]
+    fn a_stack_with_room_is_kept() {
+        let roomy = std::thread::Builder::new().stack_size(1 << 20);
+        let test = || assert!(here().abs_diff(with_room(here).unwrap()) < 64 * 1024);
+        roomy.spawn(test).unwrap().join().unwrap();
     }
 
     #[test]
     fn work_within_work_has_a_stack_of_its_own() {
-        let address = || {
-            let local = 0_u8;
-            &raw const local as usize
-        };
-        let (outer, inner, after) = with_room(|| {
-            let inner = with_room(address).unwrap();
-            (address(), inner, deep(60))
-        })
-        .unwrap();
-        assert!(outer.abs_diff(inner) > 4096);
-        assert_eq!(after, 60);
+        on_little(|| {
+            let (outer, inner, after) = with_room(|| {
+                let inner = with_room(here).unwrap();
+                (here(), inner, deep(60))
+            })
+            .unwrap();
+            assert!(outer.abs_diff(inner) > 4096);
+            assert_eq!(after, 60);
+        });
     }
 
     #[test]
-    fn every_thread_has_one() {
+    fn threads_have_one_each() {
+        for _ in 0..4 {
+            on_little(|| {
+                for _ in 0..1000 {
+                    assert_eq!(with_room(|| deep(40)), Some(40));
+                }
+            });
+        }
         std::thread::scope(|scope| {
             for _ in 0..4 {
-                scope.spawn(|| {
-                    for _ in 0..1000 {
-                        assert_eq!(with_room(|| deep(40)), Some(40));
-                    }
-                });
+                scope.spawn(|| on_little(|| assert_eq!(with_room(|| deep(60)), Some(60))));
             }
         });
     }

@@ -244,10 +244,11 @@ fn a_setting_says_who_leads() {
         assert_eq!(counters.fallbacks(), 0, "{finished} {counters:?}");
         (finished, counters)
     };
-    let place = Place::with_settings(&[("jobs_lead", "yes")]);
-    let (finished, counters) = run(&place, "rsa2048");
-    counters.expect("rsa2048", 320, &finished.to_string());
-    assert_eq!(counters.batches, 320 / 8, "{finished} {counters:?}");
+    for setting in [("jobs_lead", "yes"), ("slots", "1")] {
+        let (finished, counters) = run(&Place::with_settings(&[setting]), "rsa2048");
+        counters.expect("rsa2048", 320, &finished.to_string());
+        assert_eq!(counters.batches, 320 / 8, "{finished} {counters:?}");
+    }
 
     let place = Place::with_settings(&[("jobs_lead", "no")]);
     let (finished, counters) = run(&place, "p256");
