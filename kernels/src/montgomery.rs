@@ -776,7 +776,6 @@ pub(crate) fn leave_form<S: Simd, const N: usize>(
 }
 
 /// out = a·b + c, `out` of 2·`N` limbs, tidy: for numbers that fit. `c` is tidy.
-#[inline(always)]
 pub(crate) fn multiply_add<S: Simd, const N: usize>(
     s: S,
     out: &mut [S::Limb],
@@ -786,23 +785,42 @@ pub(crate) fn multiply_add<S: Simd, const N: usize>(
 ) {
     const { check_columns::<S>(N) };
     assert!(out.len() == 2 * N);
-    let count = N / BLOCK;
-    let (a, b, c) = (blocks::<S>(a), blocks::<S>(b), blocks::<S>(c));
-    let factors = Product { a, b };
-    let mut window = Window {
-        sums: [s.zero(); 2 * BLOCK],
-    };
-    for (k, result) in blocks_mut::<S>(out).iter_mut().enumerate() {
-        if k < count {
-            each!(S, j => {
-                window.sums[j] = s.add(window.sums[j], c[k][j]);
-            });
-        }
-        factors.add(s, &mut window, count, k, &mut Idle);
-        window.retire(s, result);
-        window.advance(s.zero());
-    }
-    tidy(s, out);
+    multiply_add_slices(s, out, a, b, c);
+}
+
+/// [`multiply_add`], one body for all lengths.
+#[inline(never)]
+fn multiply_add_slices<S: Simd>(
+    s: S,
+    out: &mut [S::Limb],
+    a: &[S::Limb],
+    b: &[S::Limb],
+    c: &[S::Limb],
+) {
+    s.enter(
+        #[inline(always)]
+        || {
+            let factors = Product {
+                a: blocks::<S>(a),
+                b: blocks::<S>(b),
+            };
+            let (count, c) = (factors.a.len(), blocks::<S>(c));
+            let mut window = Window {
+                sums: [s.zero(); 2 * BLOCK],
+            };
+            for (k, result) in blocks_mut::<S>(out).iter_mut().enumerate() {
+                if k < count {
+                    each!(S, j => {
+                        window.sums[j] = s.add(window.sums[j], c[k][j]);
+                    });
+                }
+                factors.add(s, &mut window, count, k, &mut Idle);
+                window.retire(s, result);
+                window.advance(s.zero());
+            }
+            tidy(s, out);
+        },
+    );
 }
 
 /// Clears the bits above the radix in every limb: see *Loose limbs* in the module documentation.

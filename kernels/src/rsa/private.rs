@@ -176,18 +176,13 @@ fn batch<W: Simd, H: Simd, const N: usize, const M: usize>(
             claims.push(Claim::new(job.key, job.check_input, output));
         }
         for claims in claims.chunks_mut(W::LANES / 2) {
-            if claims.len() <= H::LANES / 2 {
-                verify::check::<H, N, M>(h, arena.rest(), claims);
-            } else {
-                verify::check::<W, N, M>(w, arena.rest(), claims);
-            }
+            verify::check::<W, N, M>(w, arena.rest(), claims);
         }
         settle(chunk, &wide.refused, claims);
 
         // Besides `wide` a half pass or a check takes the most.
         let half = Power::<H, N>::bytes(size).max(Power::<W, N>::bytes(size));
-        let check = verify::bytes::<H, N>().max(verify::bytes::<W, N>());
-        let used = before - arena.bytes_left() + half.max(check);
+        let used = before - arena.bytes_left() + half.max(verify::bytes::<W, N>());
         scratch.memory.wipe(used);
     }
 }

@@ -247,10 +247,10 @@ fn compare_product<S: Simd, const N: usize, const M: usize>(
     (p, q): (&[S::Limb; N], &[S::Limb; N]),
     n: &[S::Limb; M],
 ) {
+    multiply_add(s, product, p, q, &[s.zero(); N]);
     s.enter(
         #[inline(always)]
         || {
-            multiply_add(s, product, p, q, &[s.zero(); N]);
             for i in 0..M {
                 *different = s.or_xor(*different, product[i], n[i]);
             }
