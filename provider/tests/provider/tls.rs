@@ -204,21 +204,20 @@ fn certificates_with_pss_keys_sign_handshakes() {
 #[test]
 fn clients_with_certificates_sign_too() {
     let place = Place::new();
-    let certificate = certificate(&place, "rsa3072");
-    let server = Server::start(
-        &place,
-        "rsa2048",
-        &format!("-Verify 1 -CAfile {certificate}"),
-        false,
-    );
-    for version in ["-tls1_2", "-tls1_3"] {
-        let client = place
-            .lockstep(&format!(
-                "s_client -connect 127.0.0.1:{} -key rsa3072.pem -cert {certificate} {version}",
-                server.port
-            ))
-            .succeed();
-        client.each_on_lanes(&[&["rsa3072"][..], &EPHEMERAL].concat());
+    for (key, sign, _) in CERTIFICATES {
+        let certificate = certificate(&place, key);
+        let demand = format!("-Verify 1 -verify_return_error -CAfile {certificate}");
+        let server = Server::start(&place, "rsa3072", &demand, false);
+        for version in ["-tls1_2", "-tls1_3"] {
+            let client = place
+                .lockstep(&format!(
+                    "s_client -connect 127.0.0.1:{} -key {} -cert {certificate} {version}",
+                    server.port,
+                    place.key(key)
+                ))
+                .succeed();
+            client.each_on_lanes(&[sign, &EPHEMERAL[..]].concat());
+        }
     }
 }
 

@@ -217,6 +217,30 @@ fn cms_and_smime_sign_and_decrypt() {
     );
 }
 
+/// OpenSSL 3.0 has no enveloped data for X25519.
+#[test]
+fn cms_refuses_x25519_with_the_same_reason() {
+    let place = loaded();
+    let ca = place.key("p256");
+    place.key("x25519");
+    for command in [
+        format!("req -x509 -new -key {ca} -days 2 -subj /CN=ca -out ca.crt"),
+        format!("req -new -key {ca} -subj /CN=x -out request"),
+        format!(
+            "x509 -req -in request -CA ca.crt -CAkey {ca} -CAcreateserial -days 2 -out x.crt \
+             -force_pubkey x25519.pub.pem"
+        ),
+    ] {
+        place.stock(&command).succeed();
+    }
+    place.write("data", b"attack at dawn");
+    let seal = "cms -encrypt -aes256 -in data -binary -outform DER -out sealed -recip x.crt";
+    for sealed in [place.stock(seal).fail(), place.lockstep(seal).fail()] {
+        let reason = "operation not supported for this keytype";
+        assert!(sealed.stderr.contains(reason), "{sealed}");
+    }
+}
+
 #[test]
 fn pkcs12_files_open_on_either_side() {
     let place = loaded();
