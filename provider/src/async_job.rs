@@ -1,4 +1,5 @@
-//! OpenSSL async jobs: a request of a job pauses it until a worker has the answer.
+//! OpenSSL async jobs: a request of a job pauses it until a worker has the answer, or one of its
+//! thread's jobs that is resumed leads them all.
 //!
 //! A job runs on a fibre with a 32 KiB stack, so no kernel ever runs on it, and it may be abandoned
 //! while paused, so nothing the worker touches belongs to the fibre. libssl never frees an abandoned
