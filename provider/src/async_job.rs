@@ -36,11 +36,18 @@ pub fn keypair(kind: KeyKind) -> Result<Keypair, Declined> {
 }
 
 fn serve(engine: &Engine, request: Request, when: When) -> Result<Response, Declined> {
-    match current() {
-        Some(job) if engine.admits_jobs() => job.run(engine, request, when),
-        // Where a job must not pause, its thread blocks like any other.
-        _ => stack::with_room(|| engine.run(request)).unwrap_or_else(|| no_stack(engine)),
+    let job = current().filter(|_| engine.admits_jobs());
+    match job.and_then(|job| Some((job.wake()?, job))) {
+        Some((wake, job)) => job.run(engine, request, wake, when),
+        // Where a job must not pause, or nothing could wake it, its thread blocks like any other.
+        None => stack::with_room(|| engine.run(request)).unwrap_or_else(|| no_stack(engine)),
     }
+}
+
+/// The job could not be paused, or it was resumed in another process.
+fn not_paused() -> Declined {
+    process::engine().count_fallback(Fallback::AsyncUnavailable);
+    Declined::ShutDown
 }
 
 /// There is neither room for kernels nor memory for it.
@@ -76,16 +83,18 @@ fn current() -> Option<Job> {
 
 impl Job {
     /// Has `request` served; pauses the job until it is answered.
-    fn run(&self, engine: &Engine, request: Request, when: When) -> Result<Response, Declined> {
-        match self.wake() {
-            None => {
-                engine.count_fallback(Fallback::AsyncUnavailable);
-                Err(Declined::NoWorkers)
-            }
-            Some(Wake::EventFd(event)) if engine.jobs_lead(request.shape()) => {
+    fn run(
+        &self,
+        engine: &Engine,
+        request: Request,
+        wake: Wake,
+        when: When,
+    ) -> Result<Response, Declined> {
+        match wake {
+            Wake::EventFd(event) if engine.jobs_lead(request.shape()) => {
                 self.lead(engine, request, &event, when)
             }
-            Some(wake) => self.submit(engine, request, wake),
+            wake => self.submit(engine, request, wake),
         }
     }
 
@@ -172,14 +181,15 @@ impl Job {
             event.signal();
             // SAFETY: we are in a job, and hold no lock or borrow of thread-local state.
             if unsafe { ffi::ASYNC_pause_job() } != 1 {
-                return Err(Declined::ShutDown);
+                return Err(not_paused());
+            }
+            if !process::is_current(engine) {
+                // A fork came between: the locks of the parent's engine may be held for ever, and the
+                // eventfd wakes the parent's job.
+                std::mem::forget(post);
+                return Err(not_paused());
             }
             event.drain();
-            if !process::is_current(engine) {
-                // A fork came between: the locks of the parent's engine may be held for ever.
-                std::mem::forget(post);
-                return Err(Declined::ShutDown);
-            }
         }
         let post = match post.try_take() {
             Ok(answer) => return answer,
@@ -209,7 +219,7 @@ impl Job {
             }
             // SAFETY: we are in a job, and hold no lock or borrow of thread-local state.
             if unsafe { ffi::ASYNC_pause_job() } != 1 {
-                return Err(Declined::ShutDown);
+                return Err(not_paused());
             }
             if !sent.load(Ordering::Acquire) {
                 // Where pausing is blocked, ASYNC_pause_job returns at once: do not burn the CPU.
@@ -251,7 +261,7 @@ unsafe extern "C" fn forget(
     _fd: c_int,
     data: *mut c_void,
 ) {
-    // SAFETY: `data` is the reference that `event_fd` stored, released once.
+    // SAFETY: `data` is the reference that `show` stored, released once.
     drop(unsafe { Arc::from_raw(data.cast_const().cast::<EventFd>()) });
 }
 
