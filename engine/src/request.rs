@@ -248,12 +248,10 @@ fallbacks! {
     EvenModulus "even_modulus" "the modulus or a prime is even",
     Exponent "exponent" "the public exponent cannot be used",
     Inconsistent "inconsistent" "the parts of the key contradict each other",
-    OtherKey "other_key" "the key cannot be used for another reason",
     MultiPrime "multi_prime" "the key has more than two primes",
     MissingCrt "missing_crt" "the key lacks its CRT parts",
     MissingExponent "missing_exponent" "the key lacks its public exponent",
     AsyncUnavailable "async_unavailable" "the asynchronous job could not be paused",
-    AsyncBound "async_bound" "too many asynchronous jobs were paused",
     BadScalar "bad_scalar" "the secret key is out of range",
     BadPoint "bad_point" "the public key is not a usable point",
 }
