@@ -447,7 +447,7 @@ impl Configuration {
         ]);
         sign.current_dir(scratch.path());
         sign.env("LOCKSTEP_STATS_DIR", &counters)
-            .env("LOCKSTEP_STATS_KEEP", "1");
+            .env("LOCKSTEP_STATS_KEEP", "yes");
         if let Some(lone) = lone {
             sign.env("LOCKSTEP_LONE", lone);
         }

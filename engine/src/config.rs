@@ -225,8 +225,8 @@ impl Setting {
             meaning: "Whether the published counters stay when the process ends, for `lockstep stat --ended`.",
             set: |config, setting, value| {
                 config.stats_keep = match value {
-                    "1" | "yes" => true,
-                    "0" | "no" => false,
+                    "yes" => true,
+                    "no" => false,
                     _ => return Err(setting.refuses(value, "yes or no")),
                 };
                 Ok(())

@@ -193,7 +193,7 @@ impl Server {
             command
                 .env("OPENSSL_CONF", dist.configuration())
                 .env("LOCKSTEP_STATS_DIR", counters)
-                .env("LOCKSTEP_STATS_KEEP", "1")
+                .env("LOCKSTEP_STATS_KEEP", "yes")
                 .env("LOCKSTEP_LONE", "lanes");
         }
         let errors = output.try_clone().map_err(on(&log, "open"))?;

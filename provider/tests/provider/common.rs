@@ -212,7 +212,7 @@ impl<'a> Process<'a> {
     pub fn with_counters(mut self) -> Process<'a> {
         self.command
             .env("LOCKSTEP_STATS_DIR", &self.statistics)
-            .env("LOCKSTEP_STATS_KEEP", "1")
+            .env("LOCKSTEP_STATS_KEEP", "yes")
             .env("LOCKSTEP_LONE", "lanes");
         if !has_ifma() {
             self.command.env("LOCKSTEP_BACKEND", "portable");
