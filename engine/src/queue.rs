@@ -1,7 +1,8 @@
 //! The one queue: group commit without timers.
 //!
 //! Every request has a shape, and a batch takes requests of one shape. As many batches run at a time
-//! as there are *slots*, one for each CPU. A thread that arrives while a slot is free leads: it
+//! as there are *slots*, one for each CPU; those of the [board](crate::board), which jobs lead
+//! themselves, take none. A thread that arrives while a slot is free leads: it
 //! takes what waits of its shape, runs it, and delivers the answers. Requests that arrive meanwhile
 //! gather. A leader that has delivered gives its slot back, and whoever gives back a slot hands it
 //! on: to a blocked thread, which wakes up as the next leader, or to a worker where only
@@ -304,12 +305,7 @@ impl<E: Executor> Queue<E> {
         shape: E::Shape,
         requests: impl IntoIterator<Item = E::Request>,
     ) -> Vec<Answer<E>> {
-        let mut slot = Slot::new();
-        slot.memory = self
-            .lock()
-            .free
-            .iter_mut()
-            .find_map(|slot| slot.memory.take());
+        let mut slot = lock(&self.spare).pop().unwrap_or_else(Slot::new);
         slot.jobs.extend(requests.into_iter().map(|request| Job {
             request,
             answer: None,
@@ -317,16 +313,10 @@ impl<E: Executor> Queue<E> {
         let ran = self.run_batch(shape, &mut slot);
         self.count(shape, &slot.jobs, ran);
         self.metrics.publish();
-        if let Some(other) = self
-            .lock()
-            .free
-            .iter_mut()
-            .find(|slot| slot.memory.is_none())
-        {
-            other.memory = slot.memory.take();
-        }
         let answer = |job: Job<E>| job.answer.unwrap_or(Err(Declined::Internal));
-        slot.jobs.into_iter().map(answer).collect()
+        let answers = slot.jobs.drain(..).map(answer).collect();
+        lock(&self.spare).push(slot);
+        answers
     }
 
     /// Declines all that waits and sends the workers home.
