@@ -27,6 +27,11 @@ impl Configuration {
                 .remedy("cargo xtask dist, then OPENSSL_CONF=dist/openssl.cnf dist/lockstep doctor")
             })?,
         };
+        Configuration::at(path, in_use)
+    }
+
+    /// This one.
+    pub fn at(path: PathBuf, in_use: bool) -> Result<Configuration, Failure> {
         let text = fs::read_to_string(&path).map_err(|error| {
             Failure::new(format!("cannot read {}: {error}", path.display()))
                 .remedy("let OPENSSL_CONF name the openssl.cnf that `cargo xtask dist` writes")
@@ -66,7 +71,7 @@ impl Configuration {
 }
 
 /// `openssl.cnf` in the directory of this program.
-fn beside_this_program() -> Option<PathBuf> {
+pub fn beside_this_program() -> Option<PathBuf> {
     let path = std::env::current_exe()
         .ok()?
         .parent()

@@ -10,6 +10,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use crate::configuration::{Configuration, beside_this_program};
 use crate::{Failure, Outcome};
 
 const HELP: &str = "\
@@ -271,9 +272,8 @@ fn is_plain(path: &str) -> bool {
 
 /// The absolute path of a configuration that a service can be trusted with.
 fn usable(conf: Option<PathBuf>) -> Result<String, Failure> {
-    let beside = || Some(std::env::current_exe().ok()?.parent()?.join("openssl.cnf"));
     let path = conf
-        .or_else(beside)
+        .or_else(beside_this_program)
         .and_then(|path| path.canonicalize().ok())
         .ok_or_else(|| {
             Failure::new("there is no such openssl.cnf").remedy("name one with --conf")
@@ -285,30 +285,19 @@ fn usable(conf: Option<PathBuf>) -> Result<String, Failure> {
                 .remedy("keep it where the path has only letters, digits and . _ + - /"),
         );
     }
-    let text = fs::read_to_string(&path)
-        .map_err(|error| Failure::new(format!("cannot read {shown}: {error}")))?;
-    let module = text.lines().find_map(|line| {
-        let path = line
-            .trim()
-            .strip_prefix("module")?
-            .trim()
-            .strip_prefix('=')?;
-        path.trim()
-            .ends_with("lockstep.so")
-            .then(|| PathBuf::from(path.trim()))
-    });
-    let module = module.ok_or_else(|| {
-        Failure::new(format!("{shown} loads no lockstep.so")).remedy("name another with --conf")
-    })?;
+    let module = Configuration::at(path.clone(), false)?.module()?;
+    let module = module
+        .canonicalize()
+        .map_err(|error| Failure::new(format!("cannot read {}: {error}", module.display())))?;
     // Who can change these files, or put others in their place, is as good as the server's master process.
-    let mut checked = vec![path.as_path(), module.as_path()];
-    checked.extend(path.parent());
-    checked.extend(module.parent());
-    for part in checked {
+    for part in path.ancestors().chain(module.ancestors()) {
         let about = fs::metadata(part)
             .map_err(|error| Failure::new(format!("cannot read {}: {error}", part.display())))?;
         let user = rustix::process::geteuid().as_raw();
-        if (about.uid() != 0 && about.uid() != user) || about.mode() & 0o022 != 0 {
+        let others_write = about.mode() & 0o022 != 0;
+        // In a directory like /tmp others may make files, but not replace those of root.
+        let sticky = about.is_dir() && about.mode() & 0o1000 != 0;
+        if (about.uid() != 0 && about.uid() != user) || (others_write && !sticky) {
             return Err(
                 Failure::new(format!("others can change {}", part.display())).remedy(
                     "keep it as root only can change it: cargo xtask dist --out /opt/lockstep",

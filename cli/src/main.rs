@@ -1,4 +1,5 @@
-//! The `lockstep` command: measures the lanes, says why they are not in use, shows live counters.
+//! The `lockstep` command: measures the lanes and servers that use them, says why they are not in use, shows
+//! live counters, and has servers load the module.
 #![forbid(unsafe_code)]
 
 mod configuration;
@@ -16,7 +17,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 const HELP: &str = "\
-RSA on vector lanes, through OpenSSL.
+Public-key operations on vector lanes, through OpenSSL.
 
 Usage: lockstep <COMMAND> [OPTIONS]
 

@@ -16,12 +16,16 @@ struct Place {
 
 impl Place {
     fn new(name: &str) -> Place {
-        let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("install-{name}"));
+        // Not under the target directory: nobody else may change a directory above.
+        let name = format!("lockstep-install-{}-{name}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
         let _ = fs::remove_dir_all(&directory);
         let (root, dist) = (directory.join("root"), directory.join("dist"));
         fs::create_dir_all(&root).unwrap();
         fs::create_dir_all(&dist).unwrap();
-        fs::set_permissions(&dist, Permissions::from_mode(0o755)).unwrap();
+        for directory in [&directory, &dist] {
+            fs::set_permissions(directory, Permissions::from_mode(0o755)).unwrap();
+        }
         let (conf, module) = (dist.join("openssl.cnf"), dist.join("lockstep.so"));
         fs::write(&module, "").unwrap();
         fs::write(
@@ -67,6 +71,12 @@ impl Place {
             }
         }
         found
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(self.root.with_file_name(""));
     }
 }
 
@@ -171,7 +181,7 @@ fn files_of_others_are_left_alone_and_nothing_is_done() {
 #[test]
 fn a_module_that_others_can_change_is_refused() {
     let place = Place::new("writable");
-    for file in ["lockstep.so", "openssl.cnf", ""] {
+    for file in ["lockstep.so", "openssl.cnf", "", ".."] {
         let path = place.conf.with_file_name(file);
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         fs::set_permissions(&path, Permissions::from_mode(mode | 0o002)).unwrap();
@@ -189,7 +199,7 @@ fn a_configuration_that_loads_nothing_of_ours_is_refused() {
     fs::write(&place.conf, "openssl_conf = none\n").unwrap();
     let (code, _, stderr) = place.run("install", "haproxy", &[]);
     assert_eq!(code, 1);
-    assert!(stderr.contains("loads no lockstep.so"), "{stderr}");
+    assert!(stderr.contains("names no module lockstep.so"), "{stderr}");
     let (code, _, stderr) = place.run("install", "lighttpd", &[]);
     assert_eq!(code, 2);
     assert!(
