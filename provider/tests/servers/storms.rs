@@ -242,6 +242,8 @@ fn servers_run_out_of_descriptors() {
 fn haproxy_that_forbids_threads_still_uses_lanes() {
     let site = Site::start_changed("haproxy", |site| {
         site.edit("haproxy.cfg", "    insecure-fork-wanted\n", "");
+        // With one slot no worker would be wanted.
+        site.edit("lockstep/openssl.cnf", "stats_dir", "slots = 2\nstats_dir");
     });
     let Some(site) = site else {
         return;
