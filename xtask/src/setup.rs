@@ -129,12 +129,15 @@ struct NoServices {
 
 impl NoServices {
     const SCRIPT: &str = "/usr/sbin/policy-rc.d";
+    const TEXT: &str = "#!/bin/sh\n# Put here by cargo xtask setup, while it installs.\nexit 101\n";
 
     fn declare() -> Outcome<NoServices> {
         let script = Path::new(NoServices::SCRIPT);
-        let ours = !script.exists();
+        // One of ours that is there was left by a setup that was interrupted.
+        let ours = !script.exists()
+            || fs::read_to_string(script).is_ok_and(|text| text == NoServices::TEXT);
         if ours {
-            fs::write(script, "#!/bin/sh\nexit 101\n").map_err(on(script, "write"))?;
+            fs::write(script, NoServices::TEXT).map_err(on(script, "write"))?;
             let mode = Permissions::from_mode(0o755);
             fs::set_permissions(script, mode).map_err(on(script, "change"))?;
         }
