@@ -169,7 +169,20 @@ fn tests() -> Outcome<Count> {
     command
         .env("LOCKSTEP_DIST", release.directory)
         .env("LOCKSTEP_FAULT_DIST", faulty.directory);
-    count(&mut command)
+    let mut done = count(&mut command)?;
+    if NIGHTLY.load(Ordering::Relaxed) {
+        let long = [
+            "test",
+            "--package",
+            "lockstep-kernels",
+            "--test",
+            "curve25519",
+        ];
+        let mut command = cargo(long);
+        command.args(["--locked", "--", "--ignored"]);
+        done.add(counts(&quietly(&mut command)?));
+    }
+    Ok(done)
 }
 
 /// Kernels and engine again, with faults injected into the lanes.
