@@ -2,7 +2,7 @@
 
 use crate::arena::Arena;
 use crate::fault::{self, Point};
-use crate::montgomery::{BLOCK, Work, blocks_of_square, multiply, square, square_with};
+use crate::montgomery::{BLOCK, each, multiply, square};
 use crate::simd::{Simd, words_mut};
 
 /// All that an exponentiation works on. Memory only; the caller fills the operands.
@@ -23,13 +23,17 @@ pub(crate) struct Power<'a, S: Simd, const N: usize> {
     /// The table entry chosen last.
     entry: &'a mut [S::Limb; N],
     pub(crate) doubled: &'a mut [S::Limb; N],
-    /// Powers 0 to 2^window − 1 of the base in pairs: limb i of power e at `2·(e/2·N + i) + e mod 2`.
+    /// Powers 0 to 2^window − 1 of the base, in the order in which [`choose`] reads them: see [`place`].
     table: &'a mut [S::Limb],
 }
 
-/// The window that suits a half of about `bits` bits best; by measurement, see docs/measurements.
+/// The window that suits a half of about `bits` bits best; by measurement, see docs/measurements. At 1,536 bits
+/// a table of half the size fits into the first-level cache; at 2,048 neither does.
 pub(crate) const fn window(bits: usize) -> usize {
-    if bits < 1024 { 4 } else { 5 }
+    match bits / 512 {
+        2 | 4 => 5,
+        _ => 4,
+    }
 }
 
 impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
@@ -77,7 +81,12 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
 
     /// power = power^(2^window) · base^digit for the exponents' digit `digit`.
     pub(crate) fn step(&mut self, s: S, digit: usize) {
-        self.square_and_choose(s, digit);
+        for _ in 0..Self::WINDOW {
+            let (spare, power) = (&mut *self.spare, &*self.power);
+            square(s, spare, self.doubled, power, self.n, self.k0);
+            core::mem::swap(&mut self.spare, &mut self.power);
+        }
+        self.choose(s, digit);
         multiply(s, self.spare, self.power, self.entry, self.n, self.k0);
         core::mem::swap(&mut self.spare, &mut self.power);
     }
@@ -89,7 +98,7 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
         self.put(1, false);
         for e in 2..Self::ENTRIES {
             if e % 2 == 0 {
-                take_entry::<S>(self.spare, self.table, e / 2);
+                take_entry::<S>(self.spare, self.table, Self::WINDOW, e / 2);
                 square(s, self.power, self.doubled, self.spare, self.n, self.k0);
             } else {
                 multiply(s, self.spare, self.power, self.base, self.n, self.k0);
@@ -102,157 +111,71 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
     /// Table entry `e` from `power`, or from `one`.
     fn put(&mut self, e: usize, one: bool) {
         let from: &[S::Limb; N] = if one { self.one } else { self.power };
-        put_entry::<S>(self.table, e, from);
+        put_entry::<S>(self.table, Self::WINDOW, e, from);
     }
 
     /// entry = the table entry that each lane's digit `digit` names.
-    #[inline(never)]
     fn choose(&mut self, s: S, digit: usize) {
-        s.enter(
-            #[inline(always)]
-            || {
-                let digits = digits(s, self.exponent, Self::WINDOW, digit);
-                let mut choice = Choice::<S, N>::new(s, self.table, digits, self.entry);
-                for _ in 0..Choice::<S, N>::PIECES {
-                    choice.begin(s);
-                    for row in 0..BLOCK {
-                        choice.row(s, row);
-                    }
-                }
-            },
-        );
-    }
-
-    /// power = power^(2^window), and entry = the table entry that digit `digit` names.
-    fn square_and_choose(&mut self, s: S, digit: usize) {
-        if !S::SHORT_CODE {
-            return self.square_while_choosing(s, digit);
-        }
-        self.choose(s, digit);
-        for _ in 0..Self::WINDOW {
-            let (spare, power) = (&mut *self.spare, &*self.power);
-            square(s, spare, self.doubled, power, self.n, self.k0);
-            core::mem::swap(&mut self.spare, &mut self.power);
-        }
-    }
-
-    /// [`square_and_choose`](Self::square_and_choose), both at the same time.
-    #[inline(never)]
-    fn square_while_choosing(&mut self, s: S, digit: usize) {
-        s.enter(
-            #[inline(always)]
-            || {
-                let digits = digits(s, self.exponent, Self::WINDOW, digit);
-                let mut choice = Choice::<S, N>::new(s, self.table, digits, self.entry);
-                for turn in 0..Self::WINDOW {
-                    let (spare, power) = (&mut *self.spare, &*self.power);
-                    if turn < Choice::<S, N>::SQUARES {
-                        square_with(s, spare, self.doubled, power, self.n, self.k0, &mut choice);
-                    } else {
-                        square(s, spare, self.doubled, power, self.n, self.k0);
-                    }
-                    core::mem::swap(&mut self.spare, &mut self.power);
-                }
-            },
-        );
+        let bit = Self::WINDOW * digit;
+        choose(s, self.entry, self.table, Self::WINDOW, self.exponent, bit);
     }
 }
 
-/// Where the first limb of power `e` is in a table of powers of `count` limbs; the others are in every second place.
-fn place(e: usize, count: usize) -> usize {
-    2 * (e / 2 * count) + e % 2
+/// Where limb `i` of power `e` is in a table of 2^`window` powers: a block of limbs after the other, in each
+/// one pair of powers after the other, and in each pair the two powers limb by limb.
+fn place(e: usize, i: usize, window: usize) -> usize {
+    let pairs = 1 << (window - 1);
+    2 * ((i / BLOCK * pairs + e / 2) * BLOCK + i % BLOCK) + e % 2
 }
 
 /// Writes power `e` to the table: one body for all lengths.
 #[inline(never)]
-fn put_entry<S: Simd>(table: &mut [S::Limb], e: usize, from: &[S::Limb]) {
-    let mut at = place(e, from.len());
-    for limb in from {
-        table[at] = *limb;
-        at += 2;
+fn put_entry<S: Simd>(table: &mut [S::Limb], window: usize, e: usize, from: &[S::Limb]) {
+    for (i, limb) in from.iter().enumerate() {
+        table[place(e, i, window)] = *limb;
     }
 }
 
 /// Reads power `e` of the table, which is no secret: one body for all lengths.
 #[inline(never)]
-fn take_entry<S: Simd>(to: &mut [S::Limb], table: &[S::Limb], e: usize) {
-    let mut at = place(e, to.len());
-    for limb in to {
-        *limb = table[at];
-        at += 2;
+fn take_entry<S: Simd>(to: &mut [S::Limb], table: &[S::Limb], window: usize, e: usize) {
+    for (i, limb) in to.iter_mut().enumerate() {
+        *limb = table[place(e, i, window)];
     }
 }
 
-/// The digit `digit` of every lane's exponent.
-#[inline(always)]
-fn digits<S: Simd>(s: S, exponent: &[S::Limb], window: usize, digit: usize) -> S::Limb {
-    let bit = window * digit;
-    let word = s.shift_right_by(exponent[bit / 60], (bit % 60) as u32);
-    s.and(word, s.splat((1 << window) - 1))
-}
-
-/// The choice of table entries, a block of limbs of two of them at a time: all are read.
+/// entry = the power that the `window` bits from `bit` on of each lane's exponent name. All of the table is
+/// read, in the order in which it lies: one body for all lengths.
 ///
 /// Each bit of a limb starts as the lowest bit of the digit. Where the other bits of the digit name a pair
-/// of entries it picks its own successor from one of the two: one operation for both.
-struct Choice<'a, S: Simd, const N: usize> {
-    table: &'a [[S::Limb; 2 * BLOCK]],
-    /// The digits without their lowest bit.
-    pair: S::Limb,
-    entry: &'a mut [S::Limb; N],
-    /// The piece at hand, or the last one again and again,
-    piece: usize,
-    /// and its place in the table.
-    from: &'a [S::Limb; 2 * BLOCK],
-    /// The next piece.
-    next: usize,
-    /// The lanes whose digit names the pair at hand; none when all pieces are done.
-    here: S::Mask,
-}
-
-impl<'a, S: Simd, const N: usize> Choice<'a, S, N> {
-    const WINDOW: usize = window(N * S::LIMB_BITS as usize);
-    /// A piece is done beside a block of a squaring.
-    const PIECES: usize = (N / BLOCK) << (Self::WINDOW - 1);
-    /// The squarings of a window that have pieces done beside them; the others run without. By
-    /// measurement: changing between two copies of the code may cost more than pieces done in vain.
-    const SQUARES: usize = match N {
-        30 => 4,
-        _ => Self::WINDOW,
-    };
-
-    #[inline(always)]
-    fn new(s: S, table: &'a [S::Limb], digits: S::Limb, entry: &'a mut [S::Limb; N]) -> Self {
-        const { assert!(Self::PIECES <= Self::SQUARES * blocks_of_square(N / BLOCK)) };
-        entry.fill(s.sub(s.zero(), s.and(digits, s.splat(1))));
-        let table = table.as_chunks().0;
-        Self {
-            table,
-            pair: s.halve(digits),
-            entry,
-            piece: 0,
-            from: &table[0],
-            next: 0,
-            here: s.equal(digits, digits),
-        }
-    }
-}
-
-impl<S: Simd, const N: usize> Work<S> for Choice<'_, S, N> {
-    #[inline(always)]
-    fn begin(&mut self, s: S) {
-        let pair = self.next / (N / BLOCK);
-        // No digit names a pair beyond the last.
-        self.here = s.equal(self.pair, s.splat(pair as u64));
-        self.piece = self.next.min(Self::PIECES - 1);
-        self.from = &self.table[self.piece];
-        self.next += 1;
-    }
-
-    #[inline(always)]
-    fn row(&mut self, s: S, row: usize) {
-        let limb = &mut self.entry[self.piece % (N / BLOCK) * BLOCK + row];
-        let [even, odd] = [self.from[2 * row], self.from[2 * row + 1]];
-        *limb = s.choose_in(self.here, *limb, even, odd);
-    }
+/// of powers it picks its own successor from one of the two: one operation for both.
+#[inline(never)]
+fn choose<S: Simd>(
+    s: S,
+    entry: &mut [S::Limb],
+    table: &[S::Limb],
+    window: usize,
+    exponent: &[S::Limb],
+    bit: usize,
+) {
+    s.enter(
+        #[inline(always)]
+        || {
+            let word = s.shift_right_by(exponent[bit / 60], (bit % 60) as u32);
+            let digit = s.and(word, s.splat((1 << window) - 1));
+            let pair = s.halve(digit);
+            let lowest = s.sub(s.zero(), s.and(digit, s.splat(1)));
+            let mut pieces = table.as_chunks::<{ 2 * BLOCK }>().0.iter();
+            for block in entry.as_chunks_mut::<BLOCK>().0 {
+                let mut limbs = [lowest; BLOCK];
+                for (at, piece) in (0..1 << (window - 1)).zip(&mut pieces) {
+                    let here = s.equal(pair, s.splat(at));
+                    each!(S, i => {
+                        limbs[i] = s.choose_in(here, limbs[i], piece[2 * i], piece[2 * i + 1]);
+                    });
+                }
+                *block = limbs;
+            }
+        },
+    );
 }

@@ -86,6 +86,7 @@ macro_rules! each {
         }
     };
 }
+pub(crate) use each;
 
 /// The spare bits that the bounds above need: R ≥ 2^8·n.
 pub(crate) const fn check_slack(limbs: usize, modulus_bits: usize) {
@@ -111,42 +112,6 @@ fn blocks_mut<S: Simd>(limbs: &mut [S::Limb]) -> &mut [Block<S>] {
     limbs.as_chunks_mut().0
 }
 
-/// Other work that hides in a multiplication: it loads and stores much and computes little, where
-/// multiplying does the opposite.
-pub(crate) trait Work<S: Simd> {
-    /// Comes before the rows of a block.
-    fn begin(&mut self, s: S);
-
-    /// Comes after row `row` of a block.
-    fn row(&mut self, s: S, row: usize);
-
-    /// Both, for a block that is done elsewhere.
-    #[inline(always)]
-    fn block(&mut self, s: S) {
-        self.begin(s);
-        for row in 0..BLOCK {
-            self.row(s, row);
-        }
-    }
-}
-
-/// Nothing to do.
-struct Idle;
-
-impl<S: Simd> Work<S> for Idle {
-    #[inline(always)]
-    fn begin(&mut self, _s: S) {}
-
-    #[inline(always)]
-    fn row(&mut self, _s: S, _row: usize) {}
-}
-
-/// How many blocks a squaring of `count` blocks' length has work done beside.
-pub(crate) const fn blocks_of_square(count: usize) -> usize {
-    // Of the square, of m·n but its last block in each upper column, and of these.
-    count * (count + 1) / 2 + count * count
-}
-
 /// The sums of the columns that a column of blocks spans.
 struct Window<S: Simd> {
     sums: [S::Limb; 2 * BLOCK],
@@ -167,29 +132,26 @@ impl<S: Simd> Window<S> {
 
     /// Adds the product of two blocks.
     #[inline(always)]
-    fn add_product(&mut self, s: S, x: &Block<S>, y: &Block<S>, work: &mut impl Work<S>) {
+    fn add_product(&mut self, s: S, x: &Block<S>, y: &Block<S>) {
         if S::SHARES_BLOCKS {
-            self.add_product_shared(s, x, y);
-            return work.block(s);
+            return self.add_product_shared(s, x, y);
         }
-        self.add_product_here(s, x, y, work);
+        self.add_product_here(s, x, y);
     }
 
     #[inline(never)]
     fn add_product_shared(&mut self, s: S, x: &Block<S>, y: &Block<S>) {
         s.enter(
             #[inline(always)]
-            || self.add_product_here(s, x, y, &mut Idle),
+            || self.add_product_here(s, x, y),
         );
     }
 
     #[inline(always)]
-    fn add_product_here(&mut self, s: S, x: &Block<S>, y: &Block<S>, work: &mut impl Work<S>) {
-        work.begin(s);
+    fn add_product_here(&mut self, s: S, x: &Block<S>, y: &Block<S>) {
         let (x, y) = (opaque(x), *opaque(y));
         each!(S, row => {
             self.add_row(s, row, x[row], &y);
-            work.row(s, row);
         });
         s.hold(&mut self.sums);
     }
@@ -208,53 +170,41 @@ impl<S: Simd> Window<S> {
     /// [`add_product`](Self::add_product), after which the lower columns are complete, and
     /// [`retire`](Self::retire).
     #[inline(always)]
-    fn add_product_and_retire(
-        &mut self,
-        s: S,
-        x: &Block<S>,
-        y: &Block<S>,
-        result: &mut Block<S>,
-        work: &mut impl Work<S>,
-    ) {
+    fn add_product_and_retire(&mut self, s: S, x: &Block<S>, y: &Block<S>, result: &mut Block<S>) {
         if S::SHARES_BLOCKS {
-            self.add_product(s, x, y, work);
+            self.add_product(s, x, y);
             return self.retire(s, result);
         }
-        work.begin(s);
         let (x, y) = (opaque(x), *opaque(y));
         each!(S, row => {
             self.add_row(s, row, x[row], &y);
             result[row] = self.retire_column(s, row);
-            work.row(s, row);
         });
         s.hold(&mut self.sums);
     }
 
     /// Adds the square of the block `a`; `doubled` is 2a as in [`Square`].
     #[inline(always)]
-    fn add_square(&mut self, s: S, a: &Block<S>, doubled: &Block<S>, work: &mut impl Work<S>) {
+    fn add_square(&mut self, s: S, a: &Block<S>, doubled: &Block<S>) {
         if S::SHARES_BLOCKS {
-            self.add_square_shared(s, a, doubled);
-            return work.block(s);
+            return self.add_square_shared(s, a, doubled);
         }
-        self.add_square_here(s, a, doubled, work);
+        self.add_square_here(s, a, doubled);
     }
 
     #[inline(never)]
     fn add_square_shared(&mut self, s: S, a: &Block<S>, doubled: &Block<S>) {
         s.enter(
             #[inline(always)]
-            || self.add_square_here(s, a, doubled, &mut Idle),
+            || self.add_square_here(s, a, doubled),
         );
     }
 
     #[inline(always)]
-    fn add_square_here(&mut self, s: S, a: &Block<S>, doubled: &Block<S>, work: &mut impl Work<S>) {
-        work.begin(s);
+    fn add_square_here(&mut self, s: S, a: &Block<S>, doubled: &Block<S>) {
         let (a, doubled) = (opaque(a), *opaque(doubled));
         each!(S, row => {
             self.add_square_row(s, row, a, &doubled);
-            work.row(s, row);
         });
         if !S::SPLIT {
             return;
@@ -296,39 +246,23 @@ impl<S: Simd> Window<S> {
     /// Chooses the limbs `m` that make the lower columns vanish, adds m·n for the lowest block of n, and
     /// carries into the upper columns.
     #[inline(always)]
-    fn reduce(
-        &mut self,
-        s: S,
-        n: &Block<S>,
-        k0: &S::Limb,
-        m: &mut Block<S>,
-        work: &mut impl Work<S>,
-    ) {
+    fn reduce(&mut self, s: S, n: &Block<S>, k0: &S::Limb, m: &mut Block<S>) {
         if S::SHARES_BLOCKS {
-            self.reduce_shared(s, n, k0, m);
-            return work.block(s);
+            return self.reduce_shared(s, n, k0, m);
         }
-        self.reduce_here(s, n, k0, m, work);
+        self.reduce_here(s, n, k0, m);
     }
 
     #[inline(never)]
     fn reduce_shared(&mut self, s: S, n: &Block<S>, k0: &S::Limb, m: &mut Block<S>) {
         s.enter(
             #[inline(always)]
-            || self.reduce_here(s, n, k0, m, &mut Idle),
+            || self.reduce_here(s, n, k0, m),
         );
     }
 
     #[inline(always)]
-    fn reduce_here(
-        &mut self,
-        s: S,
-        n: &Block<S>,
-        k0: &S::Limb,
-        m: &mut Block<S>,
-        work: &mut impl Work<S>,
-    ) {
-        work.begin(s);
+    fn reduce_here(&mut self, s: S, n: &Block<S>, k0: &S::Limb, m: &mut Block<S>) {
         let n = *opaque(n);
         m[0] = self.next_m(s, 0, k0);
         each!(S, row => {
@@ -336,7 +270,6 @@ impl<S: Simd> Window<S> {
             if let Some(next) = next {
                 m[row + 1] = next;
             }
-            work.row(s, row);
         });
         s.hold(&mut self.sums);
     }
@@ -419,7 +352,7 @@ trait Factors<S: Simd> {
     fn prepare(&mut self, s: S, k: usize);
 
     /// Adds the blocks of column `k`.
-    fn add(&self, s: S, window: &mut Window<S>, count: usize, k: usize, work: &mut impl Work<S>);
+    fn add(&self, s: S, window: &mut Window<S>, count: usize, k: usize);
 }
 
 /// a·b.
@@ -433,9 +366,9 @@ impl<S: Simd> Factors<S> for Product<'_, S> {
     fn prepare(&mut self, _s: S, _k: usize) {}
 
     #[inline(always)]
-    fn add(&self, s: S, window: &mut Window<S>, count: usize, k: usize, work: &mut impl Work<S>) {
+    fn add(&self, s: S, window: &mut Window<S>, count: usize, k: usize) {
         for i in (k + 1).saturating_sub(count)..count.min(k + 1) {
-            window.add_product(s, &self.a[i], &self.b[k - i], work);
+            window.add_product(s, &self.a[i], &self.b[k - i]);
         }
     }
 }
@@ -474,12 +407,12 @@ impl<S: Simd> Factors<S> for Square<'_, S> {
     }
 
     #[inline(always)]
-    fn add(&self, s: S, window: &mut Window<S>, count: usize, k: usize, work: &mut impl Work<S>) {
+    fn add(&self, s: S, window: &mut Window<S>, count: usize, k: usize) {
         for i in (k + 1).saturating_sub(count)..k.div_ceil(2) {
-            window.add_product(s, &self.a[i], &self.doubled[k - i], work);
+            window.add_product(s, &self.a[i], &self.doubled[k - i]);
         }
         if k.is_multiple_of(2) {
-            window.add_square(s, &self.a[k / 2], &self.doubled[k / 2], work);
+            window.add_square(s, &self.a[k / 2], &self.doubled[k / 2]);
         }
     }
 }
@@ -496,51 +429,48 @@ struct Reduction<'a, S: Simd, F> {
 impl<S: Simd, F: Factors<S>> Reduction<'_, S, F> {
     /// Column `k` < `count`.
     #[inline(always)]
-    fn lower(&mut self, s: S, count: usize, k: usize, work: &mut impl Work<S>) {
+    fn lower(&mut self, s: S, count: usize, k: usize) {
         self.factors.prepare(s, k);
         for i in 0..k {
-            self.window
-                .add_product(s, &self.out[i], &self.n[k - i], work);
+            self.window.add_product(s, &self.out[i], &self.n[k - i]);
         }
-        self.factors.add(s, &mut self.window, count, k, work);
-        self.window
-            .reduce(s, &self.n[0], self.k0, &mut self.out[k], work);
+        self.factors.add(s, &mut self.window, count, k);
+        self.window.reduce(s, &self.n[0], self.k0, &mut self.out[k]);
         self.window.advance(start(s, count, k + 2));
     }
 
     /// Column `k` ≥ `count`.
     #[inline(always)]
-    fn upper(&mut self, s: S, count: usize, k: usize, work: &mut impl Work<S>) {
-        self.factors.add(s, &mut self.window, count, k, work);
+    fn upper(&mut self, s: S, count: usize, k: usize) {
+        self.factors.add(s, &mut self.window, count, k);
         let first = k + 1 - count;
         for i in first + 1..count {
-            self.window
-                .add_product(s, &self.out[i], &self.n[k - i], work);
+            self.window.add_product(s, &self.out[i], &self.n[k - i]);
         }
         let (result, m) = self.out.split_at_mut(first);
         let result = &mut result[first - 1];
         self.window
-            .add_product_and_retire(s, &m[0], &self.n[count - 1], result, work);
+            .add_product_and_retire(s, &m[0], &self.n[count - 1], result);
         self.window.advance(s.zero());
     }
 
     /// All columns; `written_out`, a constant, as [`written_out`] has it.
     #[inline(always)]
-    fn run(&mut self, s: S, written_out: bool, work: &mut impl Work<S>) {
+    fn run(&mut self, s: S, written_out: bool) {
         let count = self.out.len();
         if written_out {
             // A loop would stay one.
-            self.lower(s, count, 0, work);
+            self.lower(s, count, 0);
             if count == 2 {
-                self.lower(s, count, 1, work);
-                self.upper(s, count, 2, work);
+                self.lower(s, count, 1);
+                self.upper(s, count, 2);
             }
         } else {
             for k in 0..count {
-                self.lower(s, count, k, work);
+                self.lower(s, count, k);
             }
             for k in count..2 * count - 1 {
-                self.upper(s, count, k, work);
+                self.upper(s, count, k);
             }
         }
         self.window.retire(s, &mut self.out[count - 1]);
@@ -571,7 +501,6 @@ fn reduce<S: Simd>(
     n: &[S::Limb],
     k0: &S::Limb,
     written_out: bool,
-    work: &mut impl Work<S>,
 ) {
     let (out, n) = (blocks_mut::<S>(out), blocks::<S>(n));
     let count = out.len();
@@ -586,7 +515,7 @@ fn reduce<S: Simd>(
         out,
         window,
     }
-    .run(s, written_out, work);
+    .run(s, written_out);
 }
 
 /// out = a·b/R mod n.
@@ -642,7 +571,7 @@ fn multiply_slices<S: Simd>(
         a: blocks::<S>(a),
         b: blocks::<S>(b),
     };
-    reduce(s, out, factors, n, k0, written_out, &mut Idle);
+    reduce(s, out, factors, n, k0, written_out);
 }
 
 /// out = a²/R mod n; `doubled` is working memory.
@@ -663,7 +592,7 @@ pub(crate) fn square<S: Simd, const N: usize>(
     }
     s.enter(
         #[inline(always)]
-        || square_slices(s, out, doubled, a, n, k0, true, &mut Idle),
+        || square_slices(s, out, doubled, a, n, k0, true),
     );
 }
 
@@ -679,31 +608,7 @@ fn square_long<S: Simd>(
 ) {
     s.enter(
         #[inline(always)]
-        || square_slices(s, out, doubled, a, n, k0, false, &mut Idle),
-    );
-}
-
-/// [`square`], with `work` beside its [`blocks_of_square`].
-#[inline(always)]
-pub(crate) fn square_with<S: Simd, const N: usize>(
-    s: S,
-    out: &mut [S::Limb; N],
-    doubled: &mut [S::Limb; N],
-    a: &[S::Limb; N],
-    n: &[S::Limb; N],
-    k0: &S::Limb,
-    work: &mut impl Work<S>,
-) {
-    const { check_columns::<S>(N) };
-    square_slices(
-        s,
-        out,
-        doubled,
-        a,
-        n,
-        k0,
-        const { written_out::<S>(N) },
-        work,
+        || square_slices(s, out, doubled, a, n, k0, false),
     );
 }
 
@@ -720,13 +625,12 @@ fn square_slices<S: Simd>(
     n: &[S::Limb],
     k0: &S::Limb,
     written_out: bool,
-    work: &mut impl Work<S>,
 ) {
     let factors = Square {
         a: blocks::<S>(a),
         doubled: blocks_mut::<S>(doubled),
     };
-    reduce(s, out, factors, n, k0, written_out, work);
+    reduce(s, out, factors, n, k0, written_out);
 }
 
 /// out = x·R mod n for x of twice as many limbs, tidy: below 4n, limbs below the radix. `roots` are R² and
@@ -814,7 +718,7 @@ fn multiply_add_slices<S: Simd>(
                         window.sums[j] = s.add(window.sums[j], c[k][j]);
                     });
                 }
-                factors.add(s, &mut window, count, k, &mut Idle);
+                factors.add(s, &mut window, count, k);
                 window.retire(s, result);
                 window.advance(s.zero());
             }
