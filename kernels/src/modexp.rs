@@ -2,7 +2,7 @@
 
 use crate::arena::Arena;
 use crate::fault::{self, Point};
-use crate::montgomery::{BLOCK, each, multiply, square};
+use crate::montgomery::{BLOCK, canonical, each, multiply, square, tidy};
 use crate::simd::{Simd, words_mut};
 
 /// All that an exponentiation works on. Memory only; the caller fills the operands.
@@ -23,22 +23,20 @@ pub(crate) struct Power<'a, S: Simd, const N: usize> {
     /// The table entry chosen last.
     entry: &'a mut [S::Limb; N],
     pub(crate) doubled: &'a mut [S::Limb; N],
-    /// Powers 0 to 2^window − 1 of the base, in the order in which [`choose`] reads them: see [`place`].
+    /// Powers 0 to 2^`WINDOW` − 1 of the base: see [`put`].
     table: &'a mut [S::Limb],
 }
 
-/// The window that suits a half of about `bits` bits best; by measurement, see docs/measurements. At 1,536 bits
-/// a table of half the size fits into the first-level cache; at 2,048 neither does.
-pub(crate) const fn window(bits: usize) -> usize {
-    match bits / 512 {
-        2 | 4 => 5,
-        _ => 4,
-    }
-}
+/// Bits of an exponent's digit; by measurement, see docs/measurements. With 5 the tables of long numbers do not
+/// fit into the first-level cache.
+pub(crate) const WINDOW: usize = 4;
+
+/// Pairs of powers in a table.
+const PAIRS: usize = 1 << (WINDOW - 1);
 
 impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
-    pub(crate) const WINDOW: usize = window(N * S::LIMB_BITS as usize);
-    const ENTRIES: usize = 1 << Self::WINDOW;
+    /// Words of 64 bits of a number below n.
+    pub(crate) const WORDS: usize = N * S::LIMB_BITS as usize / 64;
 
     /// Memory from `arena`.
     pub(crate) fn new(arena: &mut Arena<'a>, exponent_words: usize) -> Self {
@@ -52,7 +50,7 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
             spare: arena.array(),
             entry: arena.array(),
             doubled: arena.array(),
-            table: arena.slice(N << Self::WINDOW),
+            table: arena.slice(Self::WORDS << WINDOW),
         }
     }
 
@@ -61,7 +59,7 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
     /// The sequence of operations and addresses depends on `bits` only.
     pub(crate) fn run(&mut self, s: S, bits: usize) {
         self.fill_table(s);
-        let mut digit = bits.div_ceil(Self::WINDOW) - 1;
+        let mut digit = bits.div_ceil(WINDOW) - 1;
         self.choose(s, digit);
         self.power.copy_from_slice(self.entry);
         while digit > 0 {
@@ -79,9 +77,9 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
         }
     }
 
-    /// power = power^(2^window) · base^digit for the exponents' digit `digit`.
+    /// power = power^(2^`WINDOW`) · base^digit for the exponents' digit `digit`.
     pub(crate) fn step(&mut self, s: S, digit: usize) {
-        for _ in 0..Self::WINDOW {
+        for _ in 0..WINDOW {
             let (spare, power) = (&mut *self.spare, &*self.power);
             square(s, spare, self.doubled, power, self.n, self.k0);
             core::mem::swap(&mut self.spare, &mut self.power);
@@ -91,90 +89,156 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
         core::mem::swap(&mut self.spare, &mut self.power);
     }
 
-    /// Fills the table: even powers are squares, odd ones products.
+    /// Fills the table.
     pub(crate) fn fill_table(&mut self, s: S) {
-        self.put(0, true);
-        self.power.copy_from_slice(self.base);
-        self.put(1, false);
-        for e in 2..Self::ENTRIES {
-            if e % 2 == 0 {
-                take_entry::<S>(self.spare, self.table, Self::WINDOW, e / 2);
-                square(s, self.power, self.doubled, self.spare, self.n, self.k0);
-            } else {
-                multiply(s, self.spare, self.power, self.base, self.n, self.k0);
-                core::mem::swap(&mut self.spare, &mut self.power);
-            }
-            self.put(e, false);
+        self.power.copy_from_slice(self.one);
+        self.put(s, 0);
+        for e in 1..1 << WINDOW {
+            multiply(s, self.spare, self.power, self.base, self.n, self.k0);
+            core::mem::swap(&mut self.spare, &mut self.power);
+            self.put(s, e);
         }
     }
 
-    /// Table entry `e` from `power`, or from `one`.
-    fn put(&mut self, e: usize, one: bool) {
-        let from: &[S::Limb; N] = if one { self.one } else { self.power };
-        put_entry::<S>(self.table, Self::WINDOW, e, from);
+    /// Table entry `e` from `power`, below 2n.
+    #[inline(never)]
+    fn put(&mut self, s: S, e: usize) {
+        s.enter(
+            #[inline(always)]
+            || {
+                tidy(s, self.power);
+                canonical(s, self.power, self.spare, self.n);
+            },
+        );
+        put(s, self.table, e, self.power);
     }
 
     /// entry = the table entry that each lane's digit `digit` names.
     fn choose(&mut self, s: S, digit: usize) {
-        let bit = Self::WINDOW * digit;
-        choose(s, self.entry, self.table, Self::WINDOW, self.exponent, bit);
+        choose(s, self.entry, self.table, self.exponent, WINDOW * digit);
     }
 }
 
-/// Where limb `i` of power `e` is in a table of 2^`window` powers: a block of limbs after the other, in each
-/// one pair of powers after the other, and in each pair the two powers limb by limb.
-fn place(e: usize, i: usize, window: usize) -> usize {
-    let pairs = 1 << (window - 1);
-    2 * ((i / BLOCK * pairs + e / 2) * BLOCK + i % BLOCK) + e % 2
+/// Words of 64 bits that are chosen at the same time. So many bits and eight more are `BLOCK` limbs of 52.
+const CHUNK: usize = 8;
+
+/// Limbs of a chunk, with eight bits of the next one for each chunk up to this one.
+const fn limbs_of_chunk<S: Simd>() -> usize {
+    BLOCK * 52 / S::LIMB_BITS as usize
 }
 
-/// Writes power `e` to the table: one body for all lengths.
+/// Calls `$function::<S, CHUNKS>` for chunk number `$chunk`, with `CHUNKS` the same number: shifts by
+/// constants are faster.
+macro_rules! for_chunk {
+    ($chunk:expr, $function:ident($($argument:expr),*)) => {
+        match $chunk {
+            0 => $function::<S, 0>($($argument),*),
+            1 => $function::<S, 1>($($argument),*),
+            2 => $function::<S, 2>($($argument),*),
+            _ => $function::<S, 3>($($argument),*),
+        }
+    };
+}
+
+/// The word of chunk `chunk` that a limb of it begins in, and at which bit.
+#[inline(always)]
+fn place_of_limb<S: Simd>(limb: usize, chunk: usize) -> (usize, u32) {
+    let bit = limb * S::LIMB_BITS as usize + 8 * chunk;
+    (bit / 64, (bit % 64) as u32)
+}
+
+/// Puts the limbs of a chunk into words that hold zero, or bits of the limbs below; the last word belongs to
+/// the next chunk.
+#[inline(always)]
+fn pack<S: Simd, const AT: usize>(s: S, words: &mut [S::Limb; CHUNK + 2], limbs: &[S::Limb]) {
+    let limbs = &limbs[..limbs_of_chunk::<S>()];
+    each!(S, block => {
+        for limb in block * limbs.len() / BLOCK..(block + 1) * limbs.len() / BLOCK {
+            let (word, shift) = place_of_limb::<S>(limb, AT);
+            words[word] = s.xor(words[word], s.shift_left_by(limbs[limb], shift));
+            if shift + S::LIMB_BITS > 64 {
+                words[word + 1] = s.shift_right_by(limbs[limb], 64 - shift);
+            }
+        }
+    });
+}
+
+/// The limbs, loose, of a chunk out of its words, which the first word of the next chunk follows.
+#[inline(always)]
+fn unpack<S: Simd, const AT: usize>(s: S, limbs: &mut [S::Limb], words: &[S::Limb; CHUNK + 2]) {
+    let limbs = &mut limbs[..limbs_of_chunk::<S>()];
+    each!(S, block => {
+        for limb in block * limbs.len() / BLOCK..(block + 1) * limbs.len() / BLOCK {
+            let (word, shift) = place_of_limb::<S>(limb, AT);
+            let mut bits = s.shift_right_by(words[word], shift);
+            if shift + S::LIMB_BITS > 64 {
+                bits = s.xor(bits, s.shift_left_by(words[word + 1], 64 - shift));
+            }
+            limbs[limb] = s.factor(bits);
+        }
+    });
+}
+
+/// The pairs of powers in a table, of each a chunk of words, word by word; the highest chunk comes first.
+type Pairs<S> = [[<S as Simd>::Limb; 2 * CHUNK]; PAIRS];
+
+/// Writes power `e`, below n and tidy, to a table: one body for all lengths.
 #[inline(never)]
-fn put_entry<S: Simd>(table: &mut [S::Limb], window: usize, e: usize, from: &[S::Limb]) {
-    for (i, limb) in from.iter().enumerate() {
-        table[place(e, i, window)] = *limb;
-    }
+fn put<S: Simd>(s: S, table: &mut [S::Limb], e: usize, power: &[S::Limb]) {
+    s.enter(
+        #[inline(always)]
+        || {
+            let table: &mut [Pairs<S>] = table.as_chunks_mut().0.as_chunks_mut().0;
+            let mut words = [s.zero(); CHUNK + 2];
+            let limbs = power.chunks_exact(limbs_of_chunk::<S>());
+            for ((chunk, limbs), pairs) in limbs.enumerate().zip(table.iter_mut().rev()) {
+                for_chunk!(chunk, pack(s, &mut words, limbs));
+                each!(S, i in [0, 1, 2, 3, 4, 5, 6, 7] => {
+                    pairs[e / 2][2 * i + e % 2] = words[i];
+                });
+                let below = words[CHUNK];
+                words.fill(s.zero());
+                words[0] = below;
+            }
+        },
+    );
 }
 
-/// Reads power `e` of the table, which is no secret: one body for all lengths.
-#[inline(never)]
-fn take_entry<S: Simd>(to: &mut [S::Limb], table: &[S::Limb], window: usize, e: usize) {
-    for (i, limb) in to.iter_mut().enumerate() {
-        *limb = table[place(e, i, window)];
-    }
-}
-
-/// entry = the power that the `window` bits from `bit` on of each lane's exponent name. All of the table is
+/// power = the power that the `WINDOW` bits from `bit` on of each lane's exponent name. All of the table is
 /// read, in the order in which it lies: one body for all lengths.
 ///
-/// Each bit of a limb starts as the lowest bit of the digit. Where the other bits of the digit name a pair
+/// Each bit of a word starts as the lowest bit of the digit. Where the other bits of the digit name a pair
 /// of powers it picks its own successor from one of the two: one operation for both.
 #[inline(never)]
 fn choose<S: Simd>(
     s: S,
-    entry: &mut [S::Limb],
+    power: &mut [S::Limb],
     table: &[S::Limb],
-    window: usize,
     exponent: &[S::Limb],
     bit: usize,
 ) {
     s.enter(
         #[inline(always)]
         || {
+            let table: &[Pairs<S>] = table.as_chunks().0.as_chunks().0;
             let word = s.shift_right_by(exponent[bit / 60], (bit % 60) as u32);
-            let digit = s.and(word, s.splat((1 << window) - 1));
+            let digit = s.and(word, s.splat((1 << WINDOW) - 1));
             let pair = s.halve(digit);
             let lowest = s.sub(s.zero(), s.and(digit, s.splat(1)));
-            let mut pieces = table.as_chunks::<{ 2 * BLOCK }>().0.iter();
-            for block in entry.as_chunks_mut::<BLOCK>().0 {
-                let mut limbs = [lowest; BLOCK];
-                for (at, piece) in (0..1 << (window - 1)).zip(&mut pieces) {
+            let mut above = s.zero();
+            let limbs = power.chunks_exact_mut(limbs_of_chunk::<S>());
+            for ((chunk, limbs), pairs) in limbs.enumerate().rev().zip(table) {
+                let mut words = [lowest; CHUNK + 2];
+                for (at, both) in (0..).zip(pairs) {
                     let here = s.equal(pair, s.splat(at));
-                    each!(S, i => {
-                        limbs[i] = s.choose_in(here, limbs[i], piece[2 * i], piece[2 * i + 1]);
+                    each!(S, i in [0, 1, 2, 3, 4, 5, 6, 7] => {
+                        words[i] = s.choose_in(here, words[i], both[2 * i], both[2 * i + 1]);
                     });
                 }
-                *block = limbs;
+                words[CHUNK] = above;
+                words[CHUNK + 1] = s.zero();
+                above = words[0];
+                for_chunk!(chunk, unpack(s, limbs, &words));
             }
         },
     );

@@ -67,20 +67,20 @@ pub(crate) const BLOCK: usize = 10;
 
 type Block<S> = [<S as Simd>::Limb; BLOCK];
 
-/// Does `$body` for `$i` from 0 to `BLOCK` − 1: written out where an operation is an instruction, since
-/// sums that are indexed by a loop's counter would live in memory.
+/// Does `$body` for `$i` from 0 to `BLOCK` − 1, or for the values given: written out where an operation is an
+/// instruction, since sums that are indexed by a loop's counter would live in memory.
 macro_rules! each {
     ($simd:ident, $i:ident => $body:block) => {
-        each!(@ $simd $i $body 0 1 2 3 4 5 6 7 8 9)
+        each!($simd, $i in [0, 1, 2, 3, 4, 5, 6, 7, 8, 9] => $body)
     };
-    (@ $simd:ident $i:ident $body:block $($value:literal)*) => {
+    ($simd:ident, $i:ident in [$($value:literal),*] => $body:block) => {
         if $simd::INLINE {
             $({
                 let $i: usize = $value;
                 $body
             })*
         } else {
-            for $i in 0..BLOCK {
+            for $i in [$($value),*] {
                 $body
             }
         }

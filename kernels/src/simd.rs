@@ -100,6 +100,8 @@ pub(crate) trait Simd: Copy + 'static {
     fn ternary<const TABLE: i32>(self, a: Self::Limb, b: Self::Limb, c: Self::Limb) -> Self::Limb;
     /// `⌊a / 2^count⌋`, unsigned, for `count` < 64.
     fn shift_right_by(self, a: Self::Limb, count: u32) -> Self::Limb;
+    /// a·2^`count` modulo 2^64.
+    fn shift_left_by(self, a: Self::Limb, count: u32) -> Self::Limb;
     /// `⌊a / 2^LIMB_BITS⌋`, unsigned.
     fn carry(self, a: Self::Limb) -> Self::Limb;
 

@@ -20,7 +20,7 @@ use crate::fault::{self, Point};
 use crate::layout::{
     between_lanes, bytes_from_lane, from_lane, lane_from_bytes, to_lane, words_to_lane,
 };
-use crate::modexp::Power;
+use crate::modexp::{Power, WINDOW};
 use crate::montgomery::{
     canonical, enter_form, leave_form, multiply, multiply_add, square, subtract_mod, tidy,
 };
@@ -401,7 +401,7 @@ fn half_pass<W: Simd, S: Simd, const N: usize, const M: usize>(
 impl<S: Simd, const N: usize> Power<'_, S, N> {
     /// Bytes that a half pass takes from the arena.
     fn bytes(size: Size) -> usize {
-        let limbs = (N << Self::WINDOW) + 13 * N + size.exponent_words() + 2;
+        let limbs = (Self::WORDS << WINDOW) + 13 * N + size.exponent_words() + 2;
         limbs * size_of::<S::Limb>() + 64 * 16
     }
 

@@ -153,8 +153,7 @@ impl<const BITS: u32> Simd for Avx2<BITS> {
     #[inline(always)]
     fn rotate_right<const COUNT: i32>(self, a: __m256i) -> __m256i {
         let low = self.shift_right_by(a, COUNT as u32);
-        // SAFETY: `self` proves the feature.
-        unsafe { _mm256_or_si256(low, _mm256_sll_epi64(a, _mm_cvtsi32_si128(64 - COUNT))) }
+        self.xor(low, self.shift_left_by(a, 64 - COUNT as u32))
     }
 
     #[inline(always)]
@@ -184,6 +183,12 @@ impl<const BITS: u32> Simd for Avx2<BITS> {
     fn shift_right_by(self, a: __m256i, count: u32) -> __m256i {
         // SAFETY: `self` proves the feature.
         unsafe { _mm256_srl_epi64(a, _mm_cvtsi32_si128(count as i32)) }
+    }
+
+    #[inline(always)]
+    fn shift_left_by(self, a: __m256i, count: u32) -> __m256i {
+        // SAFETY: `self` proves the feature.
+        unsafe { _mm256_sll_epi64(a, _mm_cvtsi32_si128(count as i32)) }
     }
 
     #[inline(always)]

@@ -120,6 +120,12 @@ impl Simd for Avx512Ifma {
     }
 
     #[inline(always)]
+    fn shift_left_by(self, a: __m512i, count: u32) -> __m512i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm512_sll_epi64(a, _mm_cvtsi32_si128(count as i32)) }
+    }
+
+    #[inline(always)]
     fn carry(self, a: __m512i) -> __m512i {
         // SAFETY: `self` proves the features.
         unsafe { _mm512_srli_epi64::<52>(a) }

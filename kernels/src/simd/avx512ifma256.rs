@@ -122,6 +122,12 @@ impl Simd for Avx512Ifma256 {
     }
 
     #[inline(always)]
+    fn shift_left_by(self, a: __m256i, count: u32) -> __m256i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm256_sll_epi64(a, _mm_cvtsi32_si128(count as i32)) }
+    }
+
+    #[inline(always)]
     fn carry(self, a: __m256i) -> __m256i {
         // SAFETY: `self` proves the features.
         unsafe { _mm256_srli_epi64::<52>(a) }

@@ -101,6 +101,7 @@ impl Simd for Counting {
         shifts: fn shift_right<const BITS: u32>(a: Lanes) -> Lanes;
         shifts: fn rotate_right<const BITS: i32>(a: Lanes) -> Lanes;
         shifts: fn shift_right_by(a: Lanes, count: u32) -> Lanes;
+        shifts: fn shift_left_by(a: Lanes, count: u32) -> Lanes;
         masks: fn any_bit(a: Lanes, bits: Lanes) -> Lanes;
         masks: fn equal(a: Lanes, b: Lanes) -> Lanes;
         masks: fn look_up_16(table: &[u64; 16], index: Lanes) -> Lanes;

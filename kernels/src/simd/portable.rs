@@ -131,6 +131,11 @@ impl<const L: usize, const BITS: u32> Simd for Portable<L, BITS> {
     }
 
     #[inline(always)]
+    fn shift_left_by(self, a: Limbs<L>, count: u32) -> Limbs<L> {
+        each(|l| a.0[l] << count)
+    }
+
+    #[inline(always)]
     fn carry(self, a: Limbs<L>) -> Limbs<L> {
         each(|l| a.0[l] >> BITS)
     }

@@ -7,7 +7,7 @@ use super::{Claim, PrivateJob, Scratch, Wide, half_pass, verify};
 use crate::arena::Memory;
 use crate::backend::{Backend, Kind};
 use crate::layout::bytes_from_lane;
-use crate::modexp::{Power, window};
+use crate::modexp::{Power, WINDOW};
 use crate::montgomery::{multiply, square};
 use crate::rsa::{Size, for_size};
 use crate::simd::Simd;
@@ -70,16 +70,15 @@ impl Step {
     /// How often it is done for as many requests as there are lanes: two passes, as each request takes
     /// two lanes of one.
     pub fn calls(self, size: Size) -> usize {
-        let window = window(size.bits() / 2);
-        let digits = (size.bits() / 2).div_ceil(window);
-        // Of the powers in the table two are given, every other one is a square.
-        let table = (1 << (window - 1)) - 1;
+        let digits = (size.bits() / 2).div_ceil(WINDOW);
+        // All powers in the table but the first.
+        let table = (1 << WINDOW) - 1;
         match self {
             Step::Convert | Step::Blind | Step::Recombine => 1,
             Step::Exponentiate | Step::Check => 2,
             // Three more lead into and out of Montgomery form.
             Step::Multiply => 2 * (digits - 1 + table + 3),
-            Step::Square => 2 * ((digits - 1) * window + table),
+            Step::Square => 2 * (digits - 1) * WINDOW,
         }
     }
 }
