@@ -6,7 +6,7 @@
 //! comes back, or until a job of another thread takes it along to fill a pass.
 //!
 //! Every job comes back for its request, so nothing here needs a leader from elsewhere, a slot or an order
-//! among shapes.
+//! among shapes. Workers may help ([`Column::take_pass`]), where a pass takes long enough to be worth it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -140,7 +140,21 @@ impl<E: Executor> Column<E> {
         }
     }
 
-    #[cfg(all(test, not(loom)))]
+    /// Takes a full pass, if there is one: the newest requests, whose jobs are resumed last.
+    pub(crate) fn take_pass(&mut self, pass: usize, mut taken: impl FnMut(Post<E>)) {
+        if self.posts.len() < pass {
+            return;
+        }
+        for post in self.posts.drain(self.posts.len() - pass..) {
+            if post.booth.is_abandoned() {
+                post.booth.discard();
+            } else {
+                taken(post);
+            }
+        }
+    }
+
+    /// How many requests are here.
     pub(crate) fn len(&self) -> usize {
         self.posts.len()
     }

@@ -136,9 +136,9 @@ impl Setting {
             name: "jobs_lead",
             default: "auto",
             values: "`auto`, `yes` or `no`",
-            meaning: "Which requests of async jobs the event loop's own thread serves: with `auto` those of the \
-                      curves, but for ECDH and verification on P-384, and all of them if there is one slot; with \
-                      `yes` all, with `no` none. Workers serve the others.",
+            meaning: "Which requests of async jobs the event loop's own thread serves: with `auto` all, and workers \
+                      help with full passes of RSA and of ECDH and verification on P-384; with `yes` all, without \
+                      help; with `no` none, but workers do.",
             set: |config, setting, value| {
                 config.jobs_lead = match value {
                     "auto" => JobsLead::Auto,

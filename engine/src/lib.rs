@@ -153,10 +153,16 @@ impl Engine {
         }
     }
 
-    /// Whether [`submit`](Self::submit) would queue a request now, rather than decline it because too many
-    /// are open or no worker can be started. Then [`run`](Self::run) still serves it.
+    /// Whether one more request of an asynchronous job may be queued; if not, [`run`](Self::run) still serves it.
     pub fn admits_jobs(&self) -> bool {
         self.queue_if_any().is_none_or(|queue| queue.admits())
+    }
+
+    /// Whether [`submit`](Self::submit) would miss workers now, as it did within the last second; then
+    /// [`run`](Self::run) still serves a request.
+    pub fn lacks_workers(&self) -> bool {
+        self.queue_if_any()
+            .is_some_and(|queue| queue.lacks_workers())
     }
 
     /// Queues a request and returns at once. `notify` is told when the ticket is done.
@@ -166,10 +172,10 @@ impl Engine {
         Queue::submit(self.queue(shape)?, shape, request, notify)
     }
 
-    /// Whether an asynchronous job should [`post`](Self::post) requests of this shape and lead itself,
-    /// rather than [`submit`](Self::submit) them.
-    pub fn jobs_lead(&self, shape: Shape) -> bool {
-        self.jobs_lead.holds_for(shape, self.slots)
+    /// Whether asynchronous jobs should [`post`](Self::post) their requests and lead themselves, rather than
+    /// [`submit`](Self::submit) them.
+    pub fn jobs_lead(&self) -> bool {
+        self.jobs_lead != JobsLead::No
     }
 
     /// Takes the request of an asynchronous job, without serving it yet: the job's thread will
@@ -189,7 +195,10 @@ impl Engine {
     pub fn attend(&self, post: Post) -> Result<Result<Response, Declined>, Ticket> {
         let Post { shape, ticket } = post;
         match self.queue_if_any() {
-            Some(queue) => queue.attend(shape, ticket),
+            Some(queue) => {
+                let help = self.jobs_lead.wants_help(shape, self.slots);
+                Queue::attend(queue, shape, ticket, help)
+            }
             None => ticket.try_take(),
         }
     }

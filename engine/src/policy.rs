@@ -122,31 +122,30 @@ pub(crate) fn lone_is_slower(backend: Backend, shape: Shape) -> bool {
     }
 }
 
-/// Which requests of asynchronous jobs the jobs' own threads serve; workers serve the others.
+/// Which requests of asynchronous jobs the jobs' own threads serve.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JobsLead {
-    /// Those that take no longer than to hand a batch to another thread and to be told of its end; all
-    /// where there is but one slot, as another thread would then have no CPU of its own.
+    /// All; workers help with those that take longer than to hand a batch to another thread and to be told of
+    /// its end.
     #[default]
     Auto,
-    /// All.
+    /// All, and workers none.
     Yes,
-    /// None.
+    /// None: workers serve them all.
     No,
 }
 
 impl JobsLead {
-    /// Whether it holds for a shape. Measured, see `docs/decisions/0005-jobs-lead.md`.
-    pub(crate) fn holds_for(self, shape: Shape, slots: usize) -> bool {
-        match (self, shape) {
-            (JobsLead::Yes, _) => true,
-            (JobsLead::Auto, _) if slots == 1 => true,
-            (JobsLead::No, _) | (JobsLead::Auto, Shape::Rsa { .. }) => false,
-            (JobsLead::Auto, Shape::Ecdh(curve) | Shape::EcdsaVerify(curve)) => {
-                curve == Curve::P256
+    /// Whether workers help with a shape. Measured, see `docs/decisions/0005-jobs-lead.md`.
+    pub(crate) fn wants_help(self, shape: Shape, slots: usize) -> bool {
+        // With one slot another thread would have no CPU of its own.
+        self == JobsLead::Auto
+            && slots > 1
+            && match shape {
+                Shape::Rsa { .. } => true,
+                Shape::Ecdh(curve) | Shape::EcdsaVerify(curve) => curve == Curve::P384,
+                _ => false,
             }
-            (JobsLead::Auto, _) => true,
-        }
     }
 }
 

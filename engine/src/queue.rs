@@ -58,6 +58,8 @@ pub(crate) struct Queue<E: Executor> {
     board: Board<E>,
     /// For batches without one of the slots; kept for their capacity.
     spare: Mutex<Vec<Slot<E>>>,
+    /// Threads that serve batches of the board for jobs of theirs: they take a CPU each, but no slot.
+    attending: std::sync::Arc<AtomicUsize>,
     /// Threads that compute with stock OpenSSL after `Declined::Lone`.
     elsewhere: std::sync::Arc<AtomicUsize>,
 }
@@ -71,8 +73,8 @@ pub(crate) struct State<E: Executor> {
     lines: Vec<Line<E>>,
     arrivals: u64,
     pub(crate) workers: Workers,
-    /// Batches handed to workers that have not come for them yet.
-    assigned: VecDeque<Lead<E>>,
+    /// What was handed to workers that have not come for it yet.
+    assigned: VecDeque<Assignment<E>>,
     closed: bool,
 }
 
@@ -114,6 +116,14 @@ pub(crate) struct Lead<E: Executor> {
     own: Option<Entry<E>>,
 }
 
+/// What a worker is to do.
+enum Assignment<E: Executor> {
+    /// A batch of the queue.
+    Lead(Lead<E>),
+    /// Batches of the board.
+    Help(E::Shape, Slot<E>),
+}
+
 impl<E: Executor> Queue<E> {
     pub(crate) fn new(executor: E, policy: Policy, max_async: usize, metrics: Metrics) -> Queue<E> {
         let lines = E::SHAPES.iter().map(|&shape| Line {
@@ -145,6 +155,7 @@ impl<E: Executor> Queue<E> {
             assignment: Condvar::new(),
             board: Board::new(),
             spare: Mutex::default(),
+            attending: std::sync::Arc::default(),
             elsewhere: std::sync::Arc::default(),
         }
     }
@@ -192,10 +203,8 @@ impl<E: Executor> Queue<E> {
             .ok_or_else(|| this.declined(Declined::QueueFull))?;
         let mut state = this.lock();
         if state.workers.wanted() {
-            state = worker::start(this, state).ok_or_else(|| {
-                this.refused.store(this.milliseconds(), Ordering::Relaxed);
-                this.declined(Declined::NoWorkers)
-            })?;
+            state = Self::start_worker(this, state)
+                .ok_or_else(|| this.declined(Declined::NoWorkers))?;
         }
         this.metrics.submitted();
         let (ticket, booth) = Booth::open(Some(notify), permit);
@@ -229,54 +238,107 @@ impl<E: Executor> Queue<E> {
         }
     }
 
-    /// Serves a posted request on the calling thread, with others that were posted. Gives the ticket
-    /// back if another thread has taken the request and is about to deliver.
+    /// Serves a posted request on the calling thread, with others that were posted; with `help`, a worker serves
+    /// further passes meanwhile. Gives the ticket back if another thread has taken the request and is
+    /// about to deliver.
     pub(crate) fn attend(
-        &self,
+        this: &Arc<Self>,
         shape: E::Shape,
         ticket: Ticket<E::Response>,
+        help: bool,
     ) -> Result<Answer<E>, Ticket<E::Response>> {
-        let mut slot = lock(&self.spare).pop().unwrap_or_else(Slot::new);
-        let waits = self.take_posted(shape, &ticket, &mut slot);
+        let mut slot = lock(&this.spare).pop().unwrap_or_else(Slot::new);
+        let pass = this.executor.pass(shape);
+        // With a worker beside it, a pass at a time: so neither runs out of requests while the other has many.
+        let most = if help {
+            pass
+        } else {
+            this.executor.batch(shape)
+        };
+        let mut column = this.board.column(shape);
+        let waits = slot.fill(|take| column.take(ticket.booth(), pass, most, take));
+        let left = column.len();
+        drop(column);
         match slot.jobs.len() {
             0 => {}
-            1 if self.executor.declines_lone(shape) => {
-                slot.jobs[0].answer = Some(Err(self.declined(Declined::Lone(self.guard()))));
-                self.deliver_all(&mut slot);
+            1 if this.executor.declines_lone(shape) => {
+                slot.jobs[0].answer = Some(Err(this.declined(Declined::Lone(this.guard()))));
+                this.deliver_all(&mut slot);
             }
             _ => {
-                self.run_and_deliver(shape, &mut slot, waits);
+                let _attending = Permit::take(&this.attending, usize::MAX);
+                if help && left >= pass {
+                    Self::call_help(this, shape);
+                }
+                this.run_and_deliver(shape, &mut slot, waits);
             }
         }
-        lock(&self.spare).push(slot);
+        lock(&this.spare).push(slot);
         ticket.try_take()
     }
 
-    /// Moves a batch of posted requests into the slot: none, if that of `ticket` is not there.
-    fn take_posted(
-        &self,
-        shape: E::Shape,
-        ticket: &Ticket<E::Response>,
-        slot: &mut Slot<E>,
-    ) -> Waits {
-        let (pass, most) = (self.executor.pass(shape), self.executor.batch(shape));
-        let mut waits = Waits::default();
-        let now = Instant::now();
-        let mut column = self.board.column(shape);
-        column.take(ticket.booth(), pass, most, |post| {
-            waits.add(now - post.since);
-            slot.push(post.request, Owner::Job(post.booth));
-        });
-        drop(column);
-        waits
+    /// Has a worker serve the board, if there is a CPU for it.
+    fn call_help(this: &Arc<Self>, shape: E::Shape) {
+        let mut state = this.lock();
+        if state.closed || this.is_crowded(&state, 1) {
+            return;
+        }
+        if state.workers.wanted() && !this.lacks_workers() {
+            match Self::start_worker(this, state) {
+                Some(started) => state = started,
+                None => return,
+            }
+        }
+        if state.workers.idle > 0
+            && let Some(slot) = state.free.pop()
+        {
+            state.workers.idle -= 1;
+            state.assigned.push_back(Assignment::Help(shape, slot));
+            this.assignment.notify_one();
+        }
     }
 
-    /// Whether a request would be queued if it were submitted now: there is a permit for it, and no worker
-    /// was missed within the last second.
+    /// A worker's part in serving the board: full passes, as long as nothing else needs its CPU.
+    fn help(&self, shape: E::Shape, mut slot: Slot<E>) {
+        let pass = self.executor.pass(shape);
+        let state = loop {
+            let waits = slot.fill(|take| self.board.column(shape).take_pass(pass, take));
+            if slot.jobs.is_empty() {
+                break self.lock();
+            }
+            self.run_and_deliver(shape, &mut slot, waits);
+            let state = self.lock();
+            if self.is_crowded(&state, 0) || state.lines.iter().any(|line| !line.waiting.is_empty())
+            {
+                break state;
+            }
+        };
+        self.give_back(state, slot, true);
+    }
+
+    /// Whether `more` batches than run now would be more than there are slots, and so CPUs.
+    fn is_crowded(&self, state: &State<E>, more: usize) -> bool {
+        self.attending.load(Ordering::Relaxed) + more > state.free.len()
+    }
+
+    /// Whether there is a permit for one more asynchronous request.
     pub(crate) fn admits(&self) -> bool {
-        let refused = self.refused.load(Ordering::Relaxed);
         self.metrics.paused.load(Ordering::Relaxed) < self.max_async
-            && (refused == 0 || self.milliseconds() > refused + 1000)
+    }
+
+    /// Whether a worker was missed within the last second.
+    pub(crate) fn lacks_workers(&self) -> bool {
+        let refused = self.refused.load(Ordering::Relaxed);
+        refused != 0 && self.milliseconds() <= refused + 1000
+    }
+
+    /// Starts one more worker; `None` if there is none then.
+    fn start_worker<'a>(this: &'a Arc<Self>, state: Guard<'a, E>) -> Option<Guard<'a, E>> {
+        let started = worker::start(this, state);
+        if started.is_none() {
+            this.refused.store(this.milliseconds(), Ordering::Relaxed);
+        }
+        started
     }
 
     /// Since the queue was made; never zero.
@@ -293,9 +355,15 @@ impl<E: Executor> Queue<E> {
                 state.assigned.is_empty() && !state.closed
             });
             match state.assigned.pop_front() {
-                Some(lead) => self.lead(state, lead),
+                Some(Assignment::Lead(lead)) => {
+                    self.lead(state, lead);
+                }
+                Some(Assignment::Help(shape, slot)) => {
+                    drop(state);
+                    self.help(shape, slot);
+                }
                 None => return,
-            };
+            }
         }
     }
 
@@ -564,7 +632,7 @@ impl<E: Executor> Queue<E> {
             None => {
                 state.workers.idle -= 1;
                 let lead = state.lead(shape, None);
-                state.assigned.push_back(lead);
+                state.assigned.push_back(Assignment::Lead(lead));
                 Some(Call::Worker)
             }
         }
@@ -662,6 +730,17 @@ impl<E: Executor> Slot<E> {
             answer: None,
         });
         self.owners.push(owner);
+    }
+
+    /// Takes in what `take` takes from the board.
+    fn fill(&mut self, take: impl FnOnce(&mut dyn FnMut(Post<E>))) -> Waits {
+        let mut waits = Waits::default();
+        let now = Instant::now();
+        take(&mut |post| {
+            waits.add(now - post.since);
+            self.push(post.request, Owner::Job(post.booth));
+        });
+        waits
     }
 
     fn clear(&mut self) {

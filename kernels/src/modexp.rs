@@ -151,13 +151,13 @@ fn place_of_limb<S: Simd>(limb: usize, chunk: usize) -> (usize, u32) {
 /// the next chunk.
 #[inline(always)]
 fn pack<S: Simd, const AT: usize>(s: S, words: &mut [S::Limb; CHUNK + 2], limbs: &[S::Limb]) {
-    let limbs = &limbs[..limbs_of_chunk::<S>()];
+    let each = const { limbs_of_chunk::<S>() / BLOCK };
     each!(S, block => {
-        for limb in block * limbs.len() / BLOCK..(block + 1) * limbs.len() / BLOCK {
+        for (limb, &bits) in (block * each..).zip(&limbs[block * each..][..each]) {
             let (word, shift) = place_of_limb::<S>(limb, AT);
-            words[word] = s.xor(words[word], s.shift_left_by(limbs[limb], shift));
+            words[word] = s.xor(words[word], s.shift_left_by(bits, shift));
             if shift + S::LIMB_BITS > 64 {
-                words[word + 1] = s.shift_right_by(limbs[limb], 64 - shift);
+                words[word + 1] = s.shift_right_by(bits, 64 - shift);
             }
         }
     });
@@ -166,15 +166,15 @@ fn pack<S: Simd, const AT: usize>(s: S, words: &mut [S::Limb; CHUNK + 2], limbs:
 /// The limbs, loose, of a chunk out of its words, which the first word of the next chunk follows.
 #[inline(always)]
 fn unpack<S: Simd, const AT: usize>(s: S, limbs: &mut [S::Limb], words: &[S::Limb; CHUNK + 2]) {
-    let limbs = &mut limbs[..limbs_of_chunk::<S>()];
+    let each = const { limbs_of_chunk::<S>() / BLOCK };
     each!(S, block => {
-        for limb in block * limbs.len() / BLOCK..(block + 1) * limbs.len() / BLOCK {
+        for (limb, to) in (block * each..).zip(&mut limbs[block * each..][..each]) {
             let (word, shift) = place_of_limb::<S>(limb, AT);
             let mut bits = s.shift_right_by(words[word], shift);
             if shift + S::LIMB_BITS > 64 {
                 bits = s.xor(bits, s.shift_left_by(words[word + 1], 64 - shift));
             }
-            limbs[limb] = s.factor(bits);
+            *to = s.factor(bits);
         }
     });
 }

@@ -613,10 +613,6 @@ fn square_long<S: Simd>(
 }
 
 #[inline(always)]
-#[expect(
-    clippy::too_many_arguments,
-    reason = "the operands of a squaring, and how"
-)]
 fn square_slices<S: Simd>(
     s: S,
     out: &mut [S::Limb],

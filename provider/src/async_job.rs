@@ -38,9 +38,12 @@ pub fn keypair(kind: KeyKind) -> Result<Keypair, Declined> {
 fn serve(engine: &Engine, request: Request, when: When) -> Result<Response, Declined> {
     let job = current().filter(|_| engine.admits_jobs());
     match job.and_then(|job| Some((job.wake()?, job))) {
-        Some((wake, job)) => job.run(engine, request, wake, when),
+        Some((Wake::EventFd(event), job)) if engine.jobs_lead() => {
+            job.lead(engine, request, &event, when)
+        }
+        Some((wake, job)) if !engine.lacks_workers() => job.submit(engine, request, wake),
         // Where a job must not pause, or nothing could wake it, its thread blocks like any other.
-        None => stack::with_room(|| engine.run(request)).unwrap_or_else(|| no_stack(engine)),
+        _ => stack::with_room(|| engine.run(request)).unwrap_or_else(|| no_stack(engine)),
     }
 }
 
@@ -82,22 +85,6 @@ fn current() -> Option<Job> {
 }
 
 impl Job {
-    /// Has `request` served; pauses the job until it is answered.
-    fn run(
-        &self,
-        engine: &Engine,
-        request: Request,
-        wake: Wake,
-        when: When,
-    ) -> Result<Response, Declined> {
-        match wake {
-            Wake::EventFd(event) if engine.jobs_lead(request.shape()) => {
-                self.lead(engine, request, &event, when)
-            }
-            wake => self.submit(engine, request, wake),
-        }
-    }
-
     /// How to wake this job.
     fn wake(&self) -> Option<Wake> {
         let mut callback = None;

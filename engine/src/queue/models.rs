@@ -186,9 +186,9 @@ fn closing_races_with_a_job() {
 }
 
 /// What a job does with a posted request, as the provider does it.
-fn attend(queue: &Queue<Simple>, shape: usize, number: i64, home: u64) -> Answer<Simple> {
+fn attend(queue: &Arc<Queue<Simple>>, shape: usize, number: i64, home: u64) -> Answer<Simple> {
     let ticket = queue.post(shape, number, Home(home)).unwrap();
-    queue.attend(shape, ticket).unwrap_or_else(|ticket| {
+    Queue::attend(queue, shape, ticket, false).unwrap_or_else(|ticket| {
         let bell = Bell::default();
         ticket.notify_by(bell.boxed());
         ticket.take()
@@ -219,6 +219,25 @@ fn jobs_of_two_threads_lead_or_are_served() {
 }
 
 #[test]
+fn a_worker_that_helps_serves_each_request_once() {
+    explore(|| {
+        let queue = queue(Simple::default(), 2, 8);
+        let posts: Vec<_> = (0..8).map(|n| queue.post(0, n, Home(1)).unwrap()).collect();
+        for (ticket, number) in posts.into_iter().zip(0..) {
+            let answer = Queue::attend(&queue, 0, ticket, true);
+            let answer = answer.unwrap_or_else(|ticket| {
+                ticket.notify_by(Bell::default().boxed());
+                ticket.take()
+            });
+            assert_eq!(answer.unwrap(), -number);
+        }
+        worker::stop(&queue);
+        assert_eq!(queue.metrics.paused.load(Ordering::Relaxed), 0);
+        assert_at_rest(&queue, 2);
+    });
+}
+
+#[test]
 fn a_job_that_asks_is_told_once_or_finds_its_answer() {
     explore(|| {
         let queue = queue(Simple::default(), 1, 8);
@@ -228,7 +247,7 @@ fn a_job_that_asks_is_told_once_or_finds_its_answer() {
             thread::spawn(move || assert_eq!(attend(&queue, 0, 2, 2).unwrap(), -2))
         };
         let bell = Bell::default();
-        match queue.attend(0, ticket) {
+        match Queue::attend(&queue, 0, ticket, false) {
             Ok(answer) => assert_eq!(answer.unwrap(), -1),
             Err(ticket) => {
                 let asked = ticket.notify_by(bell.boxed());
@@ -266,8 +285,7 @@ fn closing_races_with_a_posted_request() {
             let queue = queue.clone();
             thread::spawn(move || {
                 let answer = match queue.post(0, 1, Home(1)) {
-                    Ok(ticket) => queue
-                        .attend(0, ticket)
+                    Ok(ticket) => Queue::attend(&queue, 0, ticket, false)
                         .unwrap_or_else(|ticket| ticket.take()),
                     Err(declined) => Err(declined),
                 };

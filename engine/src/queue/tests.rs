@@ -315,6 +315,15 @@ fn a_panic_leaves_earlier_answers_of_its_batch() {
     );
 }
 
+/// [`Queue::attend`] without help.
+fn attend(
+    queue: &Arc<Queue<Simple>>,
+    shape: usize,
+    ticket: Ticket<i64>,
+) -> Result<Answer<Simple>, Ticket<i64>> {
+    Queue::attend(queue, shape, ticket, false)
+}
+
 #[test]
 fn the_first_job_that_comes_back_leads_all_of_its_thread() {
     let queue = queue(Simple::default(), 1, 64);
@@ -324,7 +333,7 @@ fn the_first_job_that_comes_back_leads_all_of_its_thread() {
     let (mut here, mut there) = (here.into_iter(), there.into_iter());
     // The second one, say.
     let (first, second) = (here.next().unwrap(), here.next().unwrap());
-    assert_eq!(queue.attend(1, second).ok().unwrap().unwrap(), -2);
+    assert_eq!(attend(&queue, 1, second).ok().unwrap().unwrap(), -2);
     let counters = queue.metrics.snapshot();
     assert_eq!(
         counters.pass_fill[..4],
@@ -342,7 +351,7 @@ fn the_first_job_that_comes_back_leads_all_of_its_thread() {
     }
     let rest = there.next().unwrap();
     assert!(!rest.is_done(), "a further pass is its own thread's");
-    assert_eq!(queue.attend(1, rest).ok().unwrap().unwrap(), -13);
+    assert_eq!(attend(&queue, 1, rest).ok().unwrap().unwrap(), -13);
     assert!(there.all(|ticket| ticket.is_done()));
     assert_eq!(queue.board.column(1).len(), 0);
     assert_at_rest(&queue, 1);
@@ -360,11 +369,11 @@ fn a_batch_of_posted_requests_is_bounded() {
         .collect();
     // The last one leads: itself, and the seven oldest.
     let last = tickets.pop().unwrap();
-    assert_eq!(queue.attend(0, last).ok().unwrap().unwrap(), -19);
+    assert_eq!(attend(&queue, 0, last).ok().unwrap().unwrap(), -19);
     let done = tickets.iter().take_while(|ticket| ticket.is_done()).count();
     assert_eq!((done, queue.board.column(0).len()), (7, 12));
     for (ticket, number) in tickets.into_iter().zip(0..) {
-        assert_eq!(queue.attend(0, ticket).ok().unwrap().unwrap(), -number);
+        assert_eq!(attend(&queue, 0, ticket).ok().unwrap().unwrap(), -number);
     }
     assert_at_rest(&queue, 1);
 }
@@ -379,9 +388,9 @@ fn a_posted_request_that_is_taken_has_its_job_told() {
         queue.post(0, 2, Home(2)).unwrap(),
     );
     thread::scope(|scope| {
-        scope.spawn(|| assert_eq!(queue.attend(0, one).ok().unwrap().unwrap(), -1));
+        scope.spawn(|| assert_eq!(attend(&queue, 0, one).ok().unwrap().unwrap(), -1));
         until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
-        let two = queue.attend(0, two).expect_err("it runs elsewhere");
+        let two = attend(&queue, 0, two).expect_err("it runs elsewhere");
         assert!(two.notify_by(bell.boxed()));
         assert_eq!(bell.rings(), 0);
         queue.executor.gate.open();
@@ -389,6 +398,51 @@ fn a_posted_request_that_is_taken_has_its_job_told() {
         assert_eq!(two.try_take().ok().unwrap().unwrap(), -2);
     });
     assert_at_rest(&queue, 1);
+}
+
+#[test]
+fn a_worker_helps_with_full_passes() {
+    let queue = queue(Simple::default(), 2, 64);
+    let post = |number| queue.post(0, number, Home(1)).unwrap();
+    let mut tickets: VecDeque<_> = (0..11).map(post).collect();
+    queue.executor.gate.close();
+    let first = tickets.pop_front().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let answer = Queue::attend(&queue, 0, first, true);
+            assert_eq!(answer.ok().unwrap().unwrap(), 0);
+        });
+        until(|| queue.executor.inside.load(Ordering::SeqCst) == 2);
+        assert_eq!(queue.board.column(0).len(), 3, "no full pass");
+        queue.executor.gate.open();
+    });
+    until(|| queue.lock().free.len() == 2);
+    // The leader took the oldest, the worker the newest.
+    let done: Vec<_> = tickets.iter().map(|ticket| ticket.is_done()).collect();
+    assert_eq!(done, [&[true; 3][..], &[false; 3], &[true; 4]].concat());
+    assert_eq!(queue.metrics.snapshot().pass_fill[..4], [0, 0, 0, 2]);
+    worker::stop(&queue);
+}
+
+#[test]
+fn nobody_helps_where_no_cpu_is_free() {
+    let queue = queue(Simple::default(), 2, 64);
+    let post = |number| queue.post(0, number, Home(1)).unwrap();
+    let mut tickets: VecDeque<_> = (0..16).map(post).collect();
+    queue.executor.gate.close();
+    let first = tickets.pop_front().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(queue.run(1, 1).unwrap(), -2));
+        until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
+        scope.spawn(|| {
+            let answer = Queue::attend(&queue, 0, first, true);
+            assert_eq!(answer.ok().unwrap().unwrap(), 0);
+        });
+        until(|| queue.executor.inside.load(Ordering::SeqCst) == 2);
+        assert!(queue.lock().workers.wanted(), "no worker was started");
+        queue.executor.gate.open();
+    });
+    assert_eq!(queue.board.column(0).len(), 12);
 }
 
 #[test]
@@ -402,12 +456,12 @@ fn a_lone_posted_request_may_be_declined_and_abandoned_ones_are_skipped() {
     drop(post(1).unwrap());
     let ticket = post(2).unwrap();
     assert_eq!(post(3).err().unwrap().fallback(), Fallback::QueueFull);
-    let declined = queue.attend(0, ticket).ok().unwrap().unwrap_err();
+    let declined = attend(&queue, 0, ticket).ok().unwrap().unwrap_err();
     assert_eq!(declined.fallback(), Fallback::Lone);
     assert_eq!(queue.elsewhere.load(Ordering::SeqCst), 1);
     drop(declined);
     let (one, two) = (post(4).unwrap(), post(5).unwrap());
-    assert_eq!(queue.attend(0, two).ok().unwrap().unwrap(), -5);
+    assert_eq!(attend(&queue, 0, two).ok().unwrap().unwrap(), -5);
     assert_eq!(one.take().unwrap(), -4);
     assert_at_rest(&queue, 1);
 }
@@ -417,7 +471,7 @@ fn shutting_down_declines_what_was_posted_and_what_comes_later() {
     let queue = queue(Simple::default(), 1, 8);
     let ticket = queue.post(0, 1, Home(1)).unwrap();
     worker::stop(&queue);
-    let declined = queue.attend(0, ticket).ok().unwrap().unwrap_err();
+    let declined = attend(&queue, 0, ticket).ok().unwrap().unwrap_err();
     assert_eq!(declined.fallback(), Fallback::ShutDown);
     let declined = queue.post(0, 1, Home(1)).err().unwrap();
     assert_eq!(declined.fallback(), Fallback::ShutDown);
@@ -489,13 +543,17 @@ fn visit(queue: &Arc<Queue<Simple>>, seed: u64) -> u64 {
             0..4 => check(queue.run(shape, number)),
             4 => {
                 // Jobs of this thread, and with luck one that another thread takes along.
-                let Ok(ticket) = queue.post(shape, number, Home(seed)) else {
-                    continue;
-                };
-                check(queue.attend(shape, ticket).unwrap_or_else(|ticket| {
-                    kept += u64::from(ticket.notify_by(bell.boxed()));
-                    ticket.take()
-                }));
+                let posts: Vec<_> = (0..=next(12))
+                    .map_while(|_| queue.post(shape, number, Home(seed)).ok())
+                    .collect();
+                asked += posts.len() as u64;
+                for ticket in posts {
+                    let answer = Queue::attend(queue, shape, ticket, next(2) == 0);
+                    check(answer.unwrap_or_else(|ticket| {
+                        kept += u64::from(ticket.notify_by(bell.boxed()));
+                        ticket.take()
+                    }));
+                }
             }
             5..7 => {
                 if let Ok(ticket) = Queue::submit(queue, shape, number, bell.boxed()) {

@@ -236,23 +236,26 @@ fn servers_run_out_of_descriptors() {
     }
 }
 
-/// HAProxy forbids itself new threads, unless it is told otherwise: then no worker can start, and jobs
-/// block its threads.
+/// HAProxy forbids itself new threads, unless it is told otherwise: then no worker can start. Jobs that lead
+/// need none, and others block its threads.
 #[test]
 fn haproxy_that_forbids_threads_still_uses_lanes() {
-    let site = Site::start_changed("haproxy", |site| {
-        site.edit("haproxy.cfg", "    insecure-fork-wanted\n", "");
-        // With one slot no worker would be wanted.
-        site.edit("lockstep/openssl.cnf", "stats_dir", "slots = 2\nstats_dir");
-    });
-    let Some(site) = site else {
-        return;
-    };
-    unnoticed(&site, |_| {});
-    let counters = site.counters();
-    let tried = counters.fallbacks_for(Fallback::NoWorkers);
-    assert!(tried > 0 && tried < 32, "{counters:?}");
-    assert!(counters.operations() > tried, "{counters:?}");
+    for (jobs_lead, needs_workers) in [("auto", false), ("no", true)] {
+        let site = Site::start_changed("haproxy", |site| {
+            site.edit("haproxy.cfg", "    insecure-fork-wanted\n", "");
+            // With one slot no worker would be wanted.
+            let settings = format!("slots = 2\njobs_lead = {jobs_lead}\nstats_dir");
+            site.edit("lockstep/openssl.cnf", "stats_dir", &settings);
+        });
+        let Some(site) = site else {
+            return;
+        };
+        unnoticed(&site, |_| {});
+        let counters = site.counters();
+        let tried = counters.fallbacks_for(Fallback::NoWorkers);
+        assert!((tried > 0) == needs_workers && tried < 32, "{counters:?}");
+        assert!(counters.operations() > tried, "{counters:?}");
+    }
 }
 
 /// HAProxy frees a connection whose job is paused, and libssl never frees the job (haproxy#3453). What we
