@@ -12,7 +12,9 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lockstep_engine::{Declined, Engine, Fallback, KeyKind, Keypair, Notify, Request, Response};
+use lockstep_engine::{
+    Declined, Engine, Fallback, KeyKind, Keypair, Notify, Request, Response, Ticket,
+};
 
 use crate::ffi::{self, AsyncCallback, AsyncWaitCtx};
 use crate::{process, stack};
@@ -150,8 +152,7 @@ impl Job {
         };
         let (waker, sent) = Waker::new(wake);
         let ticket = engine.submit(request, waker)?;
-        self.pause_until(&sent, event.as_ref())?;
-        ticket.take()
+        self.answer(engine, ticket, &sent, event.as_ref())
     }
 
     /// Posts `request` and pauses the job as ready to go on: when it is resumed, its thread has
@@ -171,10 +172,7 @@ impl Job {
                 return Err(not_paused());
             }
             if !process::is_current(engine) {
-                // A fork came between: the locks of the parent's engine may be held for ever, and the
-                // eventfd wakes the parent's job.
-                std::mem::forget(post);
-                return Err(not_paused());
+                return forked(post);
             }
             event.drain();
         }
@@ -188,15 +186,22 @@ impl Job {
         attended.unwrap_or_else(|ticket| {
             // Another thread has the request, and tells us.
             let (waker, sent) = Waker::new(Wake::EventFd(Arc::clone(event)));
-            if ticket.notify_by(waker) {
-                self.pause_until(&sent, Some(event))?;
+            if !ticket.notify_by(waker) {
+                return ticket.take();
             }
-            ticket.take()
+            self.answer(engine, ticket, &sent, Some(event))
         })
     }
 
-    /// Pauses the job until the waker that set `sent` has told it to go on, by `event` or a callback.
-    fn pause_until(&self, sent: &AtomicBool, event: Option<&Arc<EventFd>>) -> Result<(), Declined> {
+    /// The answer to `ticket`: pauses the job until the waker that sets `sent` has told it to go on, by `event` or a
+    /// callback.
+    fn answer(
+        &self,
+        engine: &Engine,
+        ticket: Ticket,
+        sent: &AtomicBool,
+        event: Option<&Arc<EventFd>>,
+    ) -> Result<Response, Declined> {
         // A job can be resumed for other reasons than ours, so look before believing. `sent` rather
         // than the ticket's state: by then the wake-up is written, and draining cannot miss it.
         while !sent.load(Ordering::Acquire) {
@@ -208,6 +213,9 @@ impl Job {
             if unsafe { ffi::ASYNC_pause_job() } != 1 {
                 return Err(not_paused());
             }
+            if !process::is_current(engine) {
+                return forked(ticket);
+            }
             if !sent.load(Ordering::Acquire) {
                 // Where pausing is blocked, ASYNC_pause_job returns at once: do not burn the CPU.
                 std::thread::yield_now();
@@ -216,8 +224,16 @@ impl Job {
         if let Some(event) = event {
             event.drain();
         }
-        Ok(())
+        ticket.take()
     }
+}
+
+/// What a job gets that is resumed after a fork, in the child: nobody there has its request, and its eventfd wakes
+/// the parent's job.
+fn forked<T>(request: T) -> Result<Response, Declined> {
+    // The locks of the parent's engine may be held for ever.
+    std::mem::forget(request);
+    Err(not_paused())
 }
 
 /// Starts a worker with all signals blocked: it inherits that, so the server's signals stay with the

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use lockstep_engine::Fallback;
+
 use crate::common::{Counters, Finished, Place};
 
 /// Signatures that each process of `programs/fork.c` makes.
@@ -64,6 +66,24 @@ fn jobs_are_resumed_on_both_sides_of_a_fork() {
 }
 
 #[test]
+fn jobs_that_workers_serve_are_resumed_on_both_sides_of_a_fork() {
+    let place = Place::with_settings(&[("jobs_lead", "no")]);
+    let (finished, family) = family_in(&place, "resumed", "rsa2048");
+    assert_eq!(family.len(), 2, "{finished} {family:?}");
+    for (pid, counters) in &family {
+        // The child has no workers, and stock OpenSSL signs there.
+        let is_child = *pid != finished.pid;
+        let unavailable = counters.fallbacks_for(Fallback::AsyncUnavailable);
+        assert_eq!(unavailable > 0, is_child, "{finished} {counters:?}");
+        assert_eq!(
+            counters.of("rsa2048") == 0,
+            is_child,
+            "{finished} {counters:?}"
+        );
+    }
+}
+
+#[test]
 fn openssl_speed_with_two_processes() {
     let place = Place::new();
     let finished = place
@@ -109,7 +129,10 @@ fn family(way: &str) -> (Finished, BTreeMap<u32, Counters>) {
 }
 
 fn family_of(way: &str, key: &str) -> (Finished, BTreeMap<u32, Counters>) {
-    let place = Place::new();
+    family_in(&Place::new(), way, key)
+}
+
+fn family_in(place: &Place, way: &str, key: &str) -> (Finished, BTreeMap<u32, Counters>) {
     let program = place.compile("fork");
     let key = place.key(key);
     let finished = place
