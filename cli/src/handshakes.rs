@@ -27,6 +27,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::configuration::Configuration;
 use crate::progress::Progress;
 use crate::scratch::Scratch;
+use crate::speed::measure::keep_to;
 use crate::{Failure, Outcome};
 use client::{Clients, Load};
 use cores::Division;
@@ -188,7 +189,7 @@ pub fn main(arguments: lexopt::Parser) -> Outcome {
     let most = options.concurrency.iter().copied().max().unwrap_or(1);
     raise_file_limit(most)?;
     let division = Division::of_this_process();
-    cores::keep_to(&division.clients);
+    keep_to(&division.clients);
     let scratch = Scratch::new("handshakes")?;
     let arena = Arena::new(&options, &configuration, &division, scratch.path())?;
     let mut levels = Vec::new();
@@ -315,16 +316,17 @@ impl<'a> Arena<'a> {
                 )));
             }
         }
-        self.insist_on_lanes(&self.counters(Side::Lockstep)?.unwrap_or_default())
+        self.insist_on_lanes(self.counters(Side::Lockstep)?.as_ref())
     }
 
     /// Refuses to compare stock with stock.
-    fn insist_on_lanes(&self, counters: &Counters) -> Result<(), Failure> {
-        if counters.operations > 0 {
+    fn insist_on_lanes(&self, counters: Option<&Counters>) -> Result<(), Failure> {
+        if counters.is_some_and(|counters| counters.operations() > 0) {
             return Ok(());
         }
         let reasons: Vec<&str> = counters
-            .fallbacks()
+            .into_iter()
+            .flat_map(Counters::fallbacks)
             .map(|(reason, _)| reason.description())
             .collect();
         let why = match reasons.is_empty() {
@@ -411,10 +413,8 @@ impl<'a> Arena<'a> {
             (Some(after), Some(before)) => Some(after.since(&before)),
             _ => None,
         };
-        if let Some(counters) = &counters
-            && tally.resumed < tally.latencies.len() as u64
-        {
-            self.insist_on_lanes(counters)?;
+        if counters.is_some() && tally.resumed < tally.latencies.len() as u64 {
+            self.insist_on_lanes(counters.as_ref())?;
         }
         Ok(Round {
             tally,

@@ -77,7 +77,7 @@ pub fn main(arguments: lexopt::Parser) -> Outcome {
         .remedy("lockstep doctor"));
     };
     let engine = Arc::new(engine);
-    measure::pin_to(options.cpus[0]);
+    measure::keep_to(&options.cpus[..1]);
     let rates = Rates::measure();
 
     let machine = Machine::describe(options.cpus.len(), backend, &rates);

@@ -359,23 +359,20 @@ fn rates(before: &[ProcessStats], now: &[ProcessStats], elapsed: Duration) -> St
         });
         let zero = Snapshot::default();
         let earlier = earlier.map_or(&zero, |earlier| &earlier.snapshot);
-        let new = |counter: fn(&Snapshot) -> u64| {
-            counter(&process.snapshot).saturating_sub(counter(earlier))
-        };
+        let new = process.snapshot.clone().since(earlier);
         let per_second = |count: u64| count as f64 / elapsed.as_secs_f64().max(1e-3);
-        let filled = new(|s| (1..).zip(s.pass_fill).map(|(fill, n)| fill * n).sum());
         let _ = writeln!(
             out,
             "{:>8} {:<15} {:>10.0} {:>6.2} {:>10.1} {:>10.0} {:>8} {:>8}",
             process.pid,
             printable(process),
-            per_second(new(Snapshot::operations)),
-            filled as f64 / new(|s| s.passes).max(1) as f64,
+            per_second(new.operations()),
+            new.average_fill(),
             microseconds(
-                new(|s| s.wait_total_ns),
-                new(|s| s.operations().saturating_sub(s.pool_hits))
+                new.wait_total_ns,
+                new.operations().saturating_sub(new.pool_hits)
             ),
-            per_second(new(Snapshot::fallbacks)),
+            per_second(new.fallbacks()),
             process.snapshot.paused,
             process.snapshot.failed_checks
         );

@@ -107,26 +107,40 @@ impl Snapshot {
 
     /// Requests per pass on average; zero before the first.
     pub fn average_fill(&self) -> f64 {
-        let filled: u64 = (1..)
-            .zip(self.pass_fill)
-            .map(|(fill, passes)| fill * passes)
-            .sum();
-        filled as f64 / self.passes.max(1) as f64
+        self.filled() as f64 / self.passes.max(1) as f64
     }
 
-    /// Adds what another engine of the same process counted.
+    /// Requests in all passes together.
+    pub fn filled(&self) -> u64 {
+        let filled = (1..).zip(self.pass_fill);
+        filled.map(|(fill, passes)| fill * passes).sum()
+    }
+
+    /// Adds what another engine or process counted.
     pub fn absorb(&mut self, other: &Snapshot) {
+        self.combine(other, |key, own, their| match key {
+            "pid" | "started" => own,
+            "slots" | "wait_max_ns" => their.max(own),
+            _ => own.saturating_add(their),
+        });
+    }
+
+    /// What the same process, or the same processes, counted since an earlier look at them. Of what is no sum, as
+    /// the longest wait and the open jobs, it is the later value.
+    pub fn since(mut self, earlier: &Snapshot) -> Snapshot {
+        self.combine(earlier, |key, own, their| match key {
+            "pid" | "started" | "slots" | "wait_max_ns" | "paused" => own,
+            _ => own.saturating_sub(their),
+        });
+        self
+    }
+
+    /// Each number becomes what `combine` makes of its key, itself and that of `other`.
+    fn combine(&mut self, other: &Snapshot, combine: impl Fn(&str, u64, u64) -> u64) {
         let mut theirs = Vec::new();
         other.clone().fields(|_, _, field| theirs.push(*field));
         let mut theirs = theirs.into_iter();
-        self.fields(|_, key, field| {
-            let their = theirs.next().unwrap_or(0);
-            *field = match key {
-                "pid" | "started" => *field,
-                "slots" | "wait_max_ns" => their.max(*field),
-                _ => field.saturating_add(their),
-            };
-        });
+        self.fields(|_, key, field| *field = combine(key, *field, theirs.next().unwrap_or(0)));
     }
 
     /// One JSON document, with the keys of the [module](self), in one line.
@@ -449,6 +463,9 @@ mod tests {
         assert_eq!((twice.operations(), twice.passes), (16, 6));
         assert_eq!(twice.pass_fill, [2, 0, 2, 2, 0, 0, 0, 0]);
         assert_eq!((twice.fallbacks(), twice.failed_checks), (4, 2));
+        assert_eq!(twice.filled(), 2 + 2 * 3 + 2 * 4);
+        assert_eq!(twice.clone().since(&once), once);
+        assert_eq!(once.since(&twice).operations(), 0, "never below zero");
     }
 
     #[test]

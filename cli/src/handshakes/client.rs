@@ -26,11 +26,11 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, NamedGroup, RootCertStore};
 
-use super::cores::keep_to;
 use super::identity::HOST;
 use super::origin::PATH;
 use super::{Group, Version};
 use crate::Failure;
+use crate::speed::measure::keep_to;
 
 /// After so long without an end a connection has failed.
 const PATIENCE: Duration = Duration::from_secs(15);

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use crate::speed::measure::allowed_cpus;
-use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// The CPUs of this process, divided.
 pub struct Division {
@@ -50,14 +49,6 @@ impl Division {
             }
         }
     }
-}
-
-/// Keeps the calling thread, and what it starts from now on, on these CPUs.
-pub fn keep_to(cpus: &[usize]) {
-    let mut set = CpuSet::new();
-    cpus.iter().for_each(|&cpu| set.set(cpu));
-    // Where this is not allowed the figures are noisier, but still of what ran.
-    let _ = sched_setaffinity(None, &set);
 }
 
 /// The first CPU of the physical core that this one belongs to.

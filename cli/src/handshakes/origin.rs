@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread;
 
-use super::cores::keep_to;
 use crate::Failure;
+use crate::speed::measure::keep_to;
 
 /// Where the page is.
 pub const PATH: &str = "/page";

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::cores::Division;
+use super::counters::Counters;
 use super::figures::{Figures, Level, Pair};
 use super::{Options, Side};
 use crate::speed::report::{cpu_model, thousands};
@@ -240,7 +241,7 @@ impl Row<'_> {
     pub fn on_lanes(&self) -> Option<f64> {
         let counters = self.figures.counters()?;
         let full = self.figures.count().saturating_sub(self.figures.resumed());
-        (full > 0).then(|| counters.signatures as f64 / full as f64)
+        (full > 0).then(|| counters.signatures() as f64 / full as f64)
     }
 
     pub fn fill(&self) -> Option<f64> {
@@ -290,10 +291,9 @@ impl Row<'_> {
             .flat_map(|counters| counters.fallbacks())
             .map(|(reason, count)| format!(r#""{}":{count}"#, reason.name()))
             .collect();
-        let counted = |value: fn(&super::Counters) -> u64| {
-            counters
-                .as_ref()
-                .map_or("null".to_owned(), |counters| value(counters).to_string())
+        let counted = |value: fn(&Counters) -> u64| {
+            let counted = counters.as_ref().map(value);
+            counted.map_or("null".to_owned(), |count| count.to_string())
         };
         format!(
             r#"{{"impl":"{}","load":"{}","concurrency":{},"count":{},"failures":{},"resumed":{},"per_s":{},"server_cpu_s_per_1000":{},"server_cpu_s_per_1000_rounds":[{}],"handshake_share":{},"p50_ms":{},"p90_ms":{},"p99_ms":{},"server_load":{},"client_load":{},"lane_operations":{},"lane_signatures":{},"failed_checks":{},"fill":{},"fallbacks":{{{}}}}}"#,
@@ -316,9 +316,9 @@ impl Row<'_> {
             number(figures.latency(0.99) * 1e3, 4),
             number(figures.server_load(), 3),
             number(figures.client_load(), 3),
-            counted(|counters| counters.operations),
-            counted(|counters| counters.signatures),
-            counted(|counters| counters.failed_checks),
+            counted(Counters::operations),
+            counted(Counters::signatures),
+            counted(Counters::failed_checks),
             json::number(self.fill(), 3),
             fallbacks.join(","),
         )

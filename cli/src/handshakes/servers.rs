@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 use lockstep_engine::Setting;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
-use super::cores::keep_to;
 use super::identity::Identity;
 use super::{Group, Side, Version, embedded, origin, processes};
 use crate::Failure;
+use crate::speed::measure::keep_to;
 
 /// How long a server may take to start, and to end.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -81,12 +81,12 @@ impl Event {
                 .map(|&cpu| {
                     let (together, over) = (&together, &over);
                     scope.spawn(move || {
-                        measure::pin_to(cpu);
+                        measure::keep_to(&[cpu]);
                         self.take_part(contestants, together, over, |_| {})
                     })
                 })
                 .collect();
-            measure::pin_to(cpus[0]);
+            measure::keep_to(&cpus[..1]);
             per_thread.push(self.take_part(contestants, &together, &over, |round| {
                 let share = start.elapsed().as_secs_f64() / time.as_secs_f64();
                 progress(share.min(1.0));

@@ -201,11 +201,11 @@ pub fn allowed_cpus() -> Vec<usize> {
     if allowed.is_empty() { vec![0] } else { allowed }
 }
 
-/// Keeps the calling thread on one CPU.
-pub fn pin_to(cpu: usize) {
+/// Keeps the calling thread, and what it starts from now on, on these CPUs.
+pub fn keep_to(cpus: &[usize]) {
     let mut set = CpuSet::new();
-    set.set(cpu);
-    // Where this is not allowed the figures are still right, only fewer slices count.
+    cpus.iter().for_each(|&cpu| set.set(cpu));
+    // Where this is not allowed the figures are noisier, and fewer slices count, but they are still of what ran.
     let _ = sched_setaffinity(None, &set);
 }
 

@@ -57,7 +57,7 @@ pub fn exposition(processes: &[ProcessStats]) -> String {
         "pass_requests",
         "Requests in a pass of the lanes.",
         |s| (s.pass_fill, true),
-        |s| (1..).zip(s.pass_fill).map(|(fill, n)| fill * n).sum(),
+        Snapshot::filled,
     );
     out.text
 }
