@@ -265,13 +265,15 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
             let input = if refused.is_none() { job.input } else { &[] };
             lane_from_bytes::<W>(self.input, lane, input);
         }
-        fault::touch(
-            Point::Input,
-            words_mut(self.input),
-            W::LANES,
-            W::LIMB_BITS,
-            fault::request,
-        );
+        for (point, limbs) in [
+            (Point::Input, &mut self.input[..]),
+            (Point::Hide, self.hide),
+            (Point::Reveal, self.reveal),
+            (Point::Inverse, self.qinv),
+        ] {
+            let words = words_mut(limbs);
+            fault::touch(point, words, W::LANES, W::LIMB_BITS, fault::request);
+        }
     }
 
     /// x = input·r^e, below 2n and loose; squares the first part of the pairs.
@@ -370,18 +372,21 @@ fn half_pass<W: Simd, S: Simd, const N: usize, const M: usize>(
         between_lanes(words_mut(x), to, blinded, from, M);
     }
     fault::begin_pass(first, served);
-    fault::touch(
-        Point::Modulus,
-        words_mut(power.n),
-        S::LANES,
-        S::LIMB_BITS,
-        fault::half_lane,
-    );
+    for (point, limbs) in [
+        (Point::Modulus, &mut power.n[..]),
+        (Point::ReductionFactor, core::slice::from_mut(power.k0)),
+        (Point::One, power.one),
+        (Point::RSquared, r2),
+        (Point::RCubed, r3),
+    ] {
+        let words = words_mut(limbs);
+        fault::touch(point, words, S::LANES, S::LIMB_BITS, fault::half_lane);
+    }
     fault::touch(
         Point::Exponent,
         words_mut(power.exponent),
         S::LANES,
-        52,
+        60,
         fault::half_lane,
     );
 
