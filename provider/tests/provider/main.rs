@@ -20,6 +20,7 @@ mod curve_vectors;
 mod curves;
 mod faults;
 mod fork;
+mod hosts;
 mod memory;
 mod statistics;
 mod threads;
