@@ -220,6 +220,75 @@ fn speed_tells_where_the_cycles_go() {
 }
 
 #[test]
+fn speed_sets_the_model_beside_the_measurement() {
+    if !has_lanes() {
+        println!("skipped: no lanes with IFMA here");
+        return;
+    }
+    let arguments = [
+        "speed",
+        "rsa1024",
+        "--cycles",
+        "--limit",
+        "--seconds",
+        "0.01",
+    ];
+    let (code, stdout, stderr) = run(&mut lockstep(&arguments));
+    assert_eq!(code, 0, "{stderr}");
+    // The row of a name in the table with this heading: its numbers.
+    let row = |heading: &str, name: &str| {
+        let lines = stdout.lines().skip_while(|line| !line.starts_with(heading));
+        let mut rows = lines
+            .map(str::trim_start)
+            .skip_while(|line| !line.is_empty());
+        let row = rows.find(|line| line.starts_with(&format!("{name} ")));
+        numbers(row.unwrap_or_else(|| panic!("{heading} has no {name}: {stdout}")))
+    };
+    for name in [
+        "blind",
+        "multiply",
+        "square",
+        "exponentiate",
+        "recombine",
+        "check",
+    ] {
+        let numbers = row("RSA-1024, vector micro-operations", name);
+        let [multiplies, others, on_p0, on_p5, limit, measured, share] = numbers[..] else {
+            panic!("{name}: {numbers:?}");
+        };
+        assert!(multiplies > 0.0 && measured > 0.0, "{name}: {numbers:?}");
+        // Two ports, each one operation a cycle; what is shown is rounded.
+        let at_least = (multiplies + others + on_p0 + on_p5) / 2.0;
+        assert!(limit > 0.99 * at_least - 1.0, "{name}: {numbers:?}");
+        let expected = 100.0 * limit / measured;
+        assert!((share - expected).abs() < 1.0, "{name}: {numbers:?}");
+    }
+    let machine = row("The limit: ", "RSA-1024");
+    assert!(
+        machine.len() == 3 && machine.iter().all(|&n| n > 0.0),
+        "{machine:?}"
+    );
+}
+
+/// The numbers in a row of a table: `1,234`, `5.6 K`, `7.8 M`, `90 %`.
+fn numbers(row: &str) -> Vec<f64> {
+    let mut numbers: Vec<f64> = Vec::new();
+    for word in row.split_whitespace() {
+        let scale = match word {
+            "K" => 1e3,
+            "M" => 1e6,
+            _ => 1.0,
+        };
+        match (word.replace(',', "").parse(), numbers.last_mut()) {
+            (Ok(number), _) => numbers.push(number),
+            (Err(_), Some(last)) => *last *= scale,
+            (Err(_), None) => {}
+        }
+    }
+    numbers
+}
+
+#[test]
 fn speed_ignores_a_configuration_that_would_measure_lockstep_against_itself() {
     if !has_lanes() {
         return;

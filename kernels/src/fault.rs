@@ -11,6 +11,22 @@ pub enum Point {
     Modulus,
     /// A word of the private exponent, in its lane.
     Exponent,
+    /// −1/n mod 2^LIMB_BITS for a prime, in its lane.
+    ReductionFactor,
+    /// A limb of R mod n for a prime, in its lane.
+    One,
+    /// A limb of R² mod n for a prime, in its lane.
+    RSquared,
+    /// A limb of R³ mod n for a prime, in its lane.
+    RCubed,
+    /// A word of the powers that an exponentiation chooses from.
+    Table,
+    /// A limb of 1/q mod p.
+    Inverse,
+    /// A limb of the first part of a blinding pair, which hides the input. The pair stays wrong.
+    Hide,
+    /// A limb of its second part, which reveals the result. The pair stays wrong.
+    Reveal,
     /// The copy of the input that is computed on.
     Input,
     /// The recombined result.
@@ -19,8 +35,28 @@ pub enum Point {
     LaneOrder,
 }
 
+impl Point {
+    /// Every point of an RSA operation.
+    pub const ALL: [Point; 14] = [
+        Point::Accumulator,
+        Point::Modulus,
+        Point::Exponent,
+        Point::ReductionFactor,
+        Point::One,
+        Point::RSquared,
+        Point::RCubed,
+        Point::Table,
+        Point::Inverse,
+        Point::Hide,
+        Point::Reveal,
+        Point::Input,
+        Point::Recombined,
+        Point::LaneOrder,
+    ];
+}
+
 #[cfg(feature = "fault-injection")]
-pub use armed::{Fault, arm, arm_all_threads, disarm};
+pub use armed::{Fault, arm, arm_all_threads, disarm, strikes};
 #[cfg(feature = "fault-injection")]
 pub(crate) use armed::{begin_chunk, begin_pass, half_lane, request, swap_lanes, touch};
 
@@ -40,7 +76,7 @@ mod armed {
         pub request: usize,
         /// Which of its two halves, where it matters: 0 is p, 1 is q.
         pub half: usize,
-        /// Which limb, modulo their number.
+        /// Which limb or word, the lowest first; the top one if there are not so many.
         pub limb: usize,
         /// Which bit, modulo those of a limb.
         pub bit: u32,
@@ -48,6 +84,8 @@ mod armed {
 
     thread_local! {
         static HERE: Cell<Option<Fault>> = const { Cell::new(None) };
+        /// How often a fault has struck in this thread since one was armed here.
+        static STRIKES: Cell<usize> = const { Cell::new(0) };
         /// First request of the running chunk: what the widest lanes take of a batch at once.
         static CHUNK: Cell<usize> = const { Cell::new(0) };
         /// First request, within the chunk, and number of requests of the running pass.
@@ -58,6 +96,12 @@ mod armed {
     /// Arms a fault in this thread.
     pub fn arm(fault: Fault) {
         HERE.set(Some(fault));
+        STRIKES.set(0);
+    }
+
+    /// How often a fault has struck in this thread since [`arm`].
+    pub fn strikes() -> usize {
+        STRIKES.get()
     }
 
     /// Arms a fault in all threads.
@@ -112,8 +156,9 @@ mod armed {
         let Some(lane) = lane(&fault).filter(|&lane| lane < lanes) else {
             return;
         };
-        let limb = fault.limb % (words.len() / lanes);
+        let limb = fault.limb.min(words.len() / lanes - 1);
         words[limb * lanes + lane] ^= 1 << (fault.bit % limb_bits);
+        STRIKES.set(STRIKES.get() + 1);
     }
 
     /// Swaps the armed lane with the next, if that is the fault.
@@ -127,6 +172,7 @@ mod armed {
         for limb in words.chunks_exact_mut(lanes) {
             limb.swap(lane, (lane + 1) % lanes);
         }
+        STRIKES.set(STRIKES.get() + 1);
     }
 }
 

@@ -59,6 +59,13 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
     /// The sequence of operations and addresses depends on `bits` only.
     pub(crate) fn run(&mut self, s: S, bits: usize) {
         self.fill_table(s);
+        fault::touch(
+            Point::Table,
+            words_mut(self.table),
+            S::LANES,
+            64,
+            fault::half_lane,
+        );
         let mut digit = bits.div_ceil(WINDOW) - 1;
         self.choose(s, digit);
         self.power.copy_from_slice(self.entry);

@@ -16,16 +16,8 @@ pub fn arm() -> Result<(), String> {
 }
 
 fn parse(text: &str) -> Option<Fault> {
-    const POINTS: [Point; 6] = [
-        Point::Accumulator,
-        Point::Modulus,
-        Point::Exponent,
-        Point::Input,
-        Point::Recombined,
-        Point::LaneOrder,
-    ];
     let (name, numbers) = text.split_once(':')?;
-    let point = POINTS
+    let point = Point::ALL
         .into_iter()
         .find(|point| format!("{point:?}") == name)?;
     let numbers: Vec<usize> = numbers

@@ -602,4 +602,35 @@ mod tests {
         );
         assert!(judge(&[]).is_err(), "no symbols");
     }
+
+    #[test]
+    fn code_that_outgrows_its_family_is_found() {
+        for (index, (family, parts, allowed)) in CODE_SIZES.iter().enumerate() {
+            let functions = parse(&good());
+            let of_family = functions
+                .iter()
+                .filter(|function| function.family() == index);
+            let left = allowed - of_family.map(Function::size).sum::<u64>();
+            // With a function more, of the lanes and of the size in bytes.
+            let judged = |lanes: &str, size: u64| {
+                let module = parts.first().unwrap_or(&"rsa");
+                let last = 0x10_0000 + size - 1;
+                let listing = format!(
+                    "0000000000100000 <{OURS}::{module}::grown<{lanes}>>:\n  100000:\tret\n  {last:x}:\tret\n"
+                );
+                judge(&parse(&(good() + &listing))).map_err(|failure| failure.to_string())
+            };
+            assert!(judged("Avx512Ifma", left).is_ok(), "{family}");
+            let broken = judged("Avx512Ifma", left + 1).unwrap_err();
+            let told = format!(
+                "the kernels of {family} take {} bytes of code, {allowed} are allowed",
+                allowed + 1
+            );
+            assert!(broken.contains(&told), "{broken}");
+            assert!(
+                judged("Portable", allowed + 1).is_ok(),
+                "{family}: the oracle"
+            );
+        }
+    }
 }

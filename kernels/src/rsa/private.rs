@@ -24,6 +24,7 @@ use crate::modexp::{Power, WINDOW};
 use crate::montgomery::{
     canonical, enter_form, leave_form, multiply, multiply_add, square, subtract_mod, tidy,
 };
+use crate::simd::portable::Portable;
 use crate::simd::{Simd, words, words_mut};
 
 /// Requests of one batch at most: two passes of four.
@@ -78,8 +79,8 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Memory for the largest batch.
-    const BYTES: usize = 256 << 10;
+    /// What the longest numbers take in eight lanes of 64 bits; no other lanes take more.
+    const BYTES: usize = bytes::<Portable<8>, Portable<8>, 40, 80>(Size::Rsa4096);
 
     /// Allocates.
     pub fn new() -> Self {
@@ -151,8 +152,9 @@ fn batch<W: Simd, H: Simd, const N: usize, const M: usize>(
     for (turn, chunk) in jobs.chunks_mut(at_once).enumerate() {
         fault::begin_chunk(turn * at_once);
         let mut arena = scratch.memory.arena();
-        let before = arena.bytes_left();
+        let whole = arena.bytes_left();
         let mut wide = Wide::<W, N, M>::new(&mut arena);
+        debug_assert!(whole - arena.bytes_left() <= Wide::<W, N, M>::BYTES);
         wide.load(chunk);
         wide.blind(w, chunk);
 
@@ -180,11 +182,25 @@ fn batch<W: Simd, H: Simd, const N: usize, const M: usize>(
         }
         settle(chunk, &wide.refused, claims);
 
-        // Besides `wide` a half pass or a check takes the most.
-        let half = Power::<H, N>::bytes(size).max(Power::<W, N>::bytes(size));
-        let used = before - arena.bytes_left() + half.max(verify::bytes::<W, N>());
-        scratch.memory.wipe(used);
+        scratch.memory.wipe(bytes::<W, H, N, M>(size));
     }
+}
+
+/// Bytes that a batch takes from the arena at most: besides its numbers those of a half pass, or of a check.
+const fn bytes<W: Simd, H: Simd, const N: usize, const M: usize>(size: Size) -> usize {
+    let takers = [
+        Power::<H, N>::bytes(size),
+        Power::<W, N>::bytes(size),
+        verify::bytes::<W, N>(),
+    ];
+    let (mut most, mut i) = (0, 0);
+    while i < takers.len() {
+        if takers[i] > most {
+            most = takers[i];
+        }
+        i += 1;
+    }
+    Wide::<W, N, M>::BYTES + most
 }
 
 /// Sets the results.
@@ -223,6 +239,9 @@ pub(crate) struct Wide<'a, W: Simd, const N: usize, const M: usize> {
 }
 
 impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
+    /// Bytes that it takes from the arena, its sixteen pieces rounded up to cache lines.
+    const BYTES: usize = (7 * M + 7 * N + 2) * size_of::<W::Limb>() + 64 * 16;
+
     pub(crate) fn new(arena: &mut Arena<'a>) -> Self {
         const { assert!(M == 2 * N && W::LANES <= BATCH) };
         Self {
@@ -265,13 +284,15 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
             let input = if refused.is_none() { job.input } else { &[] };
             lane_from_bytes::<W>(self.input, lane, input);
         }
-        fault::touch(
-            Point::Input,
-            words_mut(self.input),
-            W::LANES,
-            W::LIMB_BITS,
-            fault::request,
-        );
+        for (point, limbs) in [
+            (Point::Input, &mut self.input[..]),
+            (Point::Hide, self.hide),
+            (Point::Reveal, self.reveal),
+            (Point::Inverse, self.qinv),
+        ] {
+            let words = words_mut(limbs);
+            fault::touch(point, words, W::LANES, W::LIMB_BITS, fault::request);
+        }
     }
 
     /// x = input·r^e, below 2n and loose; squares the first part of the pairs.
@@ -370,18 +391,21 @@ fn half_pass<W: Simd, S: Simd, const N: usize, const M: usize>(
         between_lanes(words_mut(x), to, blinded, from, M);
     }
     fault::begin_pass(first, served);
-    fault::touch(
-        Point::Modulus,
-        words_mut(power.n),
-        S::LANES,
-        S::LIMB_BITS,
-        fault::half_lane,
-    );
+    for (point, limbs) in [
+        (Point::Modulus, &mut power.n[..]),
+        (Point::ReductionFactor, core::slice::from_mut(power.k0)),
+        (Point::One, power.one),
+        (Point::RSquared, r2),
+        (Point::RCubed, r3),
+    ] {
+        let words = words_mut(limbs);
+        fault::touch(point, words, S::LANES, S::LIMB_BITS, fault::half_lane);
+    }
     fault::touch(
         Point::Exponent,
         words_mut(power.exponent),
         S::LANES,
-        52,
+        60,
         fault::half_lane,
     );
 
@@ -400,7 +424,7 @@ fn half_pass<W: Simd, S: Simd, const N: usize, const M: usize>(
 
 impl<S: Simd, const N: usize> Power<'_, S, N> {
     /// Bytes that a half pass takes from the arena.
-    fn bytes(size: Size) -> usize {
+    const fn bytes(size: Size) -> usize {
         let limbs = (Self::WORDS << WINDOW) + 13 * N + size.exponent_words() + 2;
         limbs * size_of::<S::Limb>() + 64 * 16
     }

@@ -159,15 +159,24 @@ impl Place {
 
     /// Compiles `programs/NAME.c` here.
     pub fn compile(&self, name: &str) -> PathBuf {
+        self.compile_with(name, name, &["-lssl", "-lcrypto", "-lpthread"])
+    }
+
+    /// Compiles `programs/NAME.c` here to a library that can be preloaded.
+    pub fn compile_library(&self, name: &str) -> PathBuf {
+        self.compile_with(name, &format!("{name}.so"), &["-shared", "-fPIC"])
+    }
+
+    fn compile_with(&self, name: &str, output: &str, options: &[&str]) -> PathBuf {
         let source = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("tests/provider/programs")
             .join(format!("{name}.c"));
-        let program = self.path(name);
+        let program = self.path(output);
         let output = Command::new("cc")
             .args(["-std=gnu11", "-O1", "-g", "-Wall", "-Werror", "-o"])
             .arg(&program)
             .arg(&source)
-            .args(["-lssl", "-lcrypto", "-lpthread"])
+            .args(options)
             .output()
             .expect("the C compiler `cc` runs");
         assert!(

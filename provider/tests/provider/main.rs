@@ -20,6 +20,8 @@ mod curve_vectors;
 mod curves;
 mod faults;
 mod fork;
+mod hosts;
+mod memory;
 mod statistics;
 mod threads;
 mod tls;

@@ -6,9 +6,13 @@ use crate::worker::Jobs;
 const THREADS: usize = 16;
 const PER_THREAD: usize = 60;
 
+/// Requests of sixteen threads in a pass of four, on average, at least.
+const FILL: f64 = 3.5;
+
 #[test]
 fn sixteen_threads_share_batches_and_every_signature_is_right() {
-    let place = Place::new();
+    // As on two cores: with more, each would serve fewer threads.
+    let place = Place::with_settings(&[("slots", "2")]);
     let mut jobs = Jobs::default();
     for name in ["rsa2048", "rsa2048-b", "rsa2048-c"] {
         jobs.add_key(&key(name));
@@ -32,7 +36,7 @@ fn sixteen_threads_share_batches_and_every_signature_is_right() {
         "16 threads: {fill:.2} requests in a pass, {:?}",
         counters.pass_fill
     );
-    assert!(fill > 2.0, "lanes stay empty: {counters:?}");
+    assert!(fill >= FILL, "lanes stay empty: {counters:?}");
 }
 
 #[test]
