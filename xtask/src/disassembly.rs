@@ -81,7 +81,6 @@ const WRITTEN_OUT: &[&str] = &[
     "multiply<#, 20>",
     "square<#, 10>",
     "square<#, 20>",
-    "<Power<#, 20>>::square_while_choosing",
 ];
 
 /// Functions that a module with a curve in it must have: a part of the names of all functions of the curve, and
@@ -142,17 +141,8 @@ const NIST_CURVES: &[Curve] = &[
 /// end of its short name, `#` for the lanes; zero for all that are not listed. Each number was counted on
 /// a build whose speed had been measured.
 const STACK_ACCESSES: &[(&str, usize)] = &[
-    // Twenty sums, a block of limbs and a multiplier take 31 registers. The table look-up beside them takes two
-    // more and a mask, of which the allocator lends some from the sums.
-    ("<Power<#, 10>>::square_while_choosing", 44),
-    ("<Power<#, 20>>::square_while_choosing", 14),
-    ("<Power<#, 30>>::square_while_choosing", 3),
-    ("<Power<#, 40>>::square_while_choosing", 4),
+    // Twenty sums, a block of limbs and a multiplier take 31 registers.
     ("square<#, 20>", 2),
-    ("square_long<Avx512Ifma>", 4),
-    // The sums of these lanes cannot be held in registers by an empty assembly (`Simd::hold`): Rust's class
-    // of 256-bit registers has sixteen.
-    ("square_long<Avx512Ifma256>", 150),
     // Ten halves of a factor and a sum take most of sixteen registers; the other factor is in memory.
     ("multiply_call<Avx2<52>, false>", 57),
     ("multiply_call<Avx2<52>, true>", 62),
