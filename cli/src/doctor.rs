@@ -30,7 +30,7 @@ pub fn main(mut arguments: lexopt::Parser) -> Outcome {
         match argument {
             Long("json") => json = true,
             Short('h') | Long("help") => {
-                print!("{HELP}");
+                out!("{HELP}");
                 return Ok(ExitCode::SUCCESS);
             }
             other => return Err(other.unexpected().into()),
@@ -42,7 +42,7 @@ pub fn main(mut arguments: lexopt::Parser) -> Outcome {
         .all(|finding| finding.verdict != Verdict::Failed);
     if json {
         let all: Vec<String> = findings.iter().map(Finding::to_json).collect();
-        println!(r#"{{"ok":{healthy},"findings":[{}]}}"#, all.join(","));
+        outln!(r#"{{"ok":{healthy},"findings":[{}]}}"#, all.join(","));
     } else {
         findings.iter().for_each(Finding::print);
     }
@@ -75,9 +75,9 @@ impl Finding {
             Verdict::Failed => "FAILED",
             Verdict::Note => "note  ",
         };
-        println!("{mark} {:<13} {}", self.check, self.what);
+        outln!("{mark} {:<13} {}", self.check, self.what);
         if let Some(remedy) = &self.remedy {
-            println!("       remedy:       {remedy}");
+            outln!("       remedy:       {remedy}");
         }
     }
 

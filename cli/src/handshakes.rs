@@ -177,7 +177,7 @@ enum Document {
 /// Runs the command with the arguments behind its name.
 pub fn main(arguments: lexopt::Parser) -> Outcome {
     let Some(options) = Options::parse(arguments)? else {
-        print!("{HELP}");
+        out!("{HELP}");
         return Ok(ExitCode::SUCCESS);
     };
     options.server.find()?;
@@ -200,12 +200,12 @@ pub fn main(arguments: lexopt::Parser) -> Outcome {
 
     let report = Report::new(&options, &division, levels);
     match &options.json {
-        Some(Document::Output) => println!("{}", report.to_json()),
+        Some(Document::Output) => outln!("{}", report.to_json()),
         Some(Document::File(path)) => write(path, &(report.to_json() + "\n"))?,
         None => {}
     }
     if !matches!(options.json, Some(Document::Output)) {
-        print!("{}", report.to_table());
+        out!("{}", report.to_table());
     }
     if let Some(path) = &options.html {
         write(path, &html::page(&report))?;

@@ -103,7 +103,7 @@ pub fn main(task: Task, mut arguments: lexopt::Parser) -> Outcome {
             Long("conf") => conf = Some(PathBuf::from(arguments.value()?)),
             Long("root") => root = arguments.value()?.into(),
             Short('h') | Long("help") => {
-                print!("{HELP}");
+                out!("{HELP}");
                 return Ok(ExitCode::SUCCESS);
             }
             other => return Err(other.unexpected().into()),
@@ -115,10 +115,10 @@ pub fn main(task: Task, mut arguments: lexopt::Parser) -> Outcome {
         Task::Uninstall => plan_uninstall(server, &root)?,
     };
     for change in &changes {
-        print!("{}", change.announcement());
+        out!("{}", change.announcement());
     }
     if changes.iter().all(Change::is_nothing) {
-        println!("nothing to do");
+        outln!("nothing to do");
         return Ok(ExitCode::SUCCESS);
     }
     if !dry_run {
@@ -129,9 +129,9 @@ pub fn main(task: Task, mut arguments: lexopt::Parser) -> Outcome {
             })?;
         }
     }
-    println!("then: {}", server.then);
+    outln!("then: {}", server.then);
     if let (Task::Install, Some(also)) = (task, server.also) {
-        println!("and: {also}");
+        outln!("and: {also}");
     }
     Ok(ExitCode::SUCCESS)
 }

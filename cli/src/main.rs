@@ -2,6 +2,9 @@
 //! live counters, and has servers load the module.
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod output;
+
 mod configuration;
 mod doctor;
 mod handshakes;
@@ -95,11 +98,11 @@ fn dispatch() -> Outcome {
     let mut arguments = lexopt::Parser::from_env();
     match arguments.next()? {
         None | Some(Short('h') | Long("help")) => {
-            print!("{HELP}");
+            out!("{HELP}");
             Ok(ExitCode::SUCCESS)
         }
         Some(Short('V') | Long("version")) => {
-            println!("lockstep {}", env!("CARGO_PKG_VERSION"));
+            outln!("lockstep {}", env!("CARGO_PKG_VERSION"));
             Ok(ExitCode::SUCCESS)
         }
         Some(Value(command)) => match command.to_str() {
@@ -112,7 +115,7 @@ fn dispatch() -> Outcome {
             Some("install") => install::main(install::Task::Install, arguments),
             Some("uninstall") => install::main(install::Task::Uninstall, arguments),
             Some("help") => {
-                print!("{HELP}");
+                out!("{HELP}");
                 Ok(ExitCode::SUCCESS)
             }
             _ => Err(Failure::usage(format!(

@@ -62,7 +62,7 @@ struct Options {
 /// Runs the command with the arguments behind its name.
 pub fn main(arguments: lexopt::Parser) -> Outcome {
     let Some(options) = Options::parse(arguments)? else {
-        print!("{HELP}");
+        out!("{HELP}");
         return Ok(ExitCode::SUCCESS);
     };
     stock::insist()?;
@@ -94,11 +94,11 @@ pub fn main(arguments: lexopt::Parser) -> Outcome {
     }
     let report = Report { machine, rows };
     if options.json {
-        println!("{}", report.to_json());
+        outln!("{}", report.to_json());
     } else {
-        print!("{}", report.to_table());
+        out!("{}", report.to_table());
         if options.limit {
-            print!("\n{}", limit::explain(&options.sizes(), &rates));
+            out!("\n{}", limit::explain(&options.sizes(), &rates));
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -115,18 +115,18 @@ fn print_cycles(backend: Backend, machine: &Machine, rates: &Rates, options: &Op
         progress.finish();
     }
     if options.json {
-        println!("{}", cycles::to_json(machine, &profiles));
+        outln!("{}", cycles::to_json(machine, &profiles));
         return Ok(ExitCode::SUCCESS);
     }
-    println!("{}", machine.to_line());
+    outln!("{}", machine.to_line());
     for profile in &profiles {
-        print!("\n{}", profile.to_table(backend, rates));
+        out!("\n{}", profile.to_table(backend, rates));
     }
     if options.limit {
         for ports in profiles.iter().filter_map(Profile::ports) {
-            print!("\n{ports}");
+            out!("\n{ports}");
         }
-        print!("\n{}", limit::explain(&options.sizes(), rates));
+        out!("\n{}", limit::explain(&options.sizes(), rates));
     }
     Ok(ExitCode::SUCCESS)
 }

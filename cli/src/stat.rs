@@ -56,7 +56,7 @@ pub fn main(mut arguments: lexopt::Parser) -> Outcome {
             Long("prometheus") => Form::Prometheus,
             Long("total") => Form::Total(Total::called(&arguments.value()?.string()?)?),
             Short('h') | Long("help") => {
-                print!("{HELP}");
+                out!("{HELP}");
                 return Ok(ExitCode::SUCCESS);
             }
             other => return Err(other.unexpected().into()),

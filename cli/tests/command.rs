@@ -312,6 +312,20 @@ fn speed_ignores_a_configuration_that_would_measure_lockstep_against_itself() {
 }
 
 #[test]
+fn readers_that_have_gone_are_no_failure() {
+    for arguments in [&["help"][..], &["doctor"], &["stat"], &["speed", "--help"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = lockstep(arguments).stdout(writer).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            !said.contains("panicked") && output.status.code() != Some(101),
+            "{said}"
+        );
+    }
+}
+
+#[test]
 fn speed_without_lanes_sends_to_the_doctor() {
     let mut command = lockstep(&["speed", "rsa1024"]);
     let (code, _, stderr) = run(command.env("LOCKSTEP_BACKEND", "none"));
