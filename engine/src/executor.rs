@@ -2,16 +2,15 @@
 
 mod curve25519;
 mod nist;
+mod random;
 mod rsa;
 
 use std::fmt::Debug;
-use std::ops::Deref;
 use std::process;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use lockstep_kernels::backend::Backend;
 use lockstep_kernels::rsa::Scratch;
-use lockstep_kernels::wipe;
 use zeroize::Zeroizing;
 
 use crate::config::Config;
@@ -20,6 +19,7 @@ use crate::policy::{self, Lone};
 use crate::pool::Pool;
 use crate::request::{Declined, Request, Response};
 use crate::shape::Shape;
+use random::random;
 
 /// Runs batches of requests of one shape.
 pub(crate) trait Executor: Send + Sync + Sized + 'static {
@@ -258,30 +258,6 @@ fn answers<'a, I>(
 /// The answer to a request of another shape than its batch: there is none.
 fn misplaced<I>() -> Result<I, Answer> {
     Err(Err(Declined::Internal))
-}
-
-/// `count` pieces of randomness; `None` if the system gives none.
-fn random<const BYTES: usize>(count: usize) -> Option<Random<BYTES>> {
-    let mut random = Random(vec![[0; BYTES]; count]);
-    getrandom::fill(random.0.as_flattened_mut()).ok()?;
-    Some(random)
-}
-
-/// Randomness, wiped when it is dropped.
-struct Random<const BYTES: usize>(Vec<[u8; BYTES]>);
-
-impl<const BYTES: usize> Deref for Random<BYTES> {
-    type Target = [[u8; BYTES]];
-
-    fn deref(&self) -> &[[u8; BYTES]] {
-        &self.0
-    }
-}
-
-impl<const BYTES: usize> Drop for Random<BYTES> {
-    fn drop(&mut self) {
-        wipe(self.0.as_flattened_mut());
-    }
 }
 
 impl Cpu {

@@ -5,7 +5,8 @@ use std::ops::Range;
 use lockstep_kernels::curve25519::ed25519::{self, PublicKey, SecretKey, Signature};
 use lockstep_kernels::curve25519::{Error, x25519};
 
-use super::{Answer, Cpu, Job, answers, misplaced, random};
+use super::random::random;
+use super::{Answer, Cpu, Job, answers, misplaced};
 use crate::curve::{Ed25519Key, Keypair, Secret};
 use crate::request::{Declined, Request, Response};
 

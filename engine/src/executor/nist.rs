@@ -9,7 +9,8 @@ use lockstep_kernels::nist::{
     Wide, p256, p384,
 };
 
-use super::{Answer, Cpu, Job, answers, misplaced, random};
+use super::random::random;
+use super::{Answer, Cpu, Job, answers, misplaced};
 use crate::curve::{EcKey, Keypair, Pair, PairOf, Secret};
 use crate::request::{Declined, Request, Response};
 
