@@ -2,16 +2,15 @@
 
 mod curve25519;
 mod nist;
+mod random;
 mod rsa;
 
 use std::fmt::Debug;
-use std::ops::Deref;
 use std::process;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
 use lockstep_kernels::backend::Backend;
 use lockstep_kernels::rsa::Scratch;
-use lockstep_kernels::wipe;
 use zeroize::Zeroizing;
 
 use crate::config::Config;
@@ -20,6 +19,7 @@ use crate::policy::{self, Lone};
 use crate::pool::Pool;
 use crate::request::{Declined, Request, Response};
 use crate::shape::Shape;
+use random::random;
 
 /// Runs batches of requests of one shape.
 pub(crate) trait Executor: Send + Sync + Sized + 'static {
@@ -177,11 +177,8 @@ impl Executor for Cpu {
 
     fn run(&self, shape: Shape, scratch: &mut Option<Scratch>, jobs: &mut [Job<Cpu>]) -> usize {
         use Curve::{P256, P384};
-        let answers = match shape {
-            Shape::Rsa { .. } => {
-                self.run_rsa(scratch.get_or_insert_with(Scratch::new), jobs);
-                return jobs.len();
-            }
+        match shape {
+            Shape::Rsa { .. } => self.run_rsa(scratch.get_or_insert_with(Scratch::new), jobs),
             Shape::EcdsaSign(P256) => self.ecdsa_sign::<nist::P256, 32>(jobs),
             Shape::EcdsaSign(P384) => self.ecdsa_sign::<nist::P384, 48>(jobs),
             Shape::EcdsaVerify(P256) => self.ecdsa_verify::<nist::P256, 32>(jobs),
@@ -192,9 +189,6 @@ impl Executor for Cpu {
             Shape::X25519 => self.x25519(jobs),
             Shape::Ed25519Sign => self.ed25519_sign(jobs),
             Shape::Ed25519Verify => self.ed25519_verify(jobs),
-        };
-        for (job, answer) in jobs.iter_mut().zip(answers) {
-            job.answer = Some(answer);
         }
         jobs.len()
     }
@@ -223,65 +217,48 @@ impl From<Request> for CpuRequest {
 
 type Answer = Result<Response, Declined>;
 
-/// Answers a batch: reads what the kernel needs out of every request and runs the kernel on all
-/// that could be read. A request that cannot be read has its answer already.
-fn answers<'a, I>(
-    jobs: &'a [Job<Cpu>],
-    read: impl Fn(&'a Request) -> Result<I, Answer>,
-    run: impl FnOnce(&[I]) -> Vec<Answer>,
-) -> Vec<Answer> {
-    let mut inputs = Vec::with_capacity(jobs.len());
-    let unreadable: Vec<Option<Answer>> = jobs
-        .iter()
-        .map(|job| {
-            read(&job.request.request)
-                .map(|input| inputs.push(input))
-                .err()
-        })
-        .collect();
-    let mut results = if inputs.is_empty() {
-        Vec::new()
-    } else {
-        run(&inputs)
+/// What the kernel needs of a batch's requests, and where their answers go.
+struct Inputs<'a, I> {
+    inputs: Vec<I>,
+    answers: Answers<'a>,
+}
+
+/// Where answers go, in the order of the inputs.
+struct Answers<'a>(Vec<&'a mut Option<Answer>>);
+
+impl<'a, I> Inputs<'a, I> {
+    /// Reads every request. One that cannot be read has its answer already, and is not among the inputs.
+    fn read(jobs: &'a mut [Job<Cpu>], read: impl Fn(&'a Request) -> Result<I, Answer>) -> Self {
+        let mut inputs = Vec::with_capacity(jobs.len());
+        let mut answers = Vec::with_capacity(jobs.len());
+        for Job { request, answer } in jobs {
+            match read(&request.request) {
+                Ok(input) => {
+                    inputs.push(input);
+                    answers.push(answer);
+                }
+                Err(early) => *answer = Some(early),
+            }
+        }
+        Self {
+            inputs,
+            answers: Answers(answers),
+        }
     }
-    .into_iter();
-    unreadable
-        .into_iter()
-        .map(|early| {
-            early
-                .or_else(|| results.next())
-                .unwrap_or(Err(Declined::Internal))
-        })
-        .collect()
+}
+
+impl Answers<'_> {
+    /// Answers the requests that could be read.
+    fn give(self, answers: impl IntoIterator<Item = Answer>) {
+        for (place, answer) in self.0.into_iter().zip(answers) {
+            *place = Some(answer);
+        }
+    }
 }
 
 /// The answer to a request of another shape than its batch: there is none.
 fn misplaced<I>() -> Result<I, Answer> {
     Err(Err(Declined::Internal))
-}
-
-/// `count` pieces of randomness; `None` if the system gives none.
-fn random<const BYTES: usize>(count: usize) -> Option<Random<BYTES>> {
-    let mut random = Random(vec![[0; BYTES]; count]);
-    getrandom::fill(random.0.as_flattened_mut()).ok()?;
-    Some(random)
-}
-
-/// Randomness, wiped when it is dropped.
-struct Random<const BYTES: usize>(Vec<[u8; BYTES]>);
-
-impl<const BYTES: usize> Deref for Random<BYTES> {
-    type Target = [[u8; BYTES]];
-
-    fn deref(&self) -> &[[u8; BYTES]] {
-        &self.0
-    }
-}
-
-impl<const BYTES: usize> Drop for Random<BYTES> {
-    fn drop(&mut self) {
-        wipe(self.0.as_flattened_mut());
-    }
 }
 
 impl Cpu {

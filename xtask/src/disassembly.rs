@@ -90,12 +90,18 @@ type Curve = (&'static str, &'static [&'static str]);
 const CURVES_25519: &[Curve] = &[
     (
         "curve25519::x25519::",
-        &["multiple_of_u<#>", "add_multiple<#>", "invert_all<#>"],
+        &[
+            "multiple_of_u<#>",
+            "add_multiple<#>",
+            "multiply_together<#>",
+            "invert_all<#>",
+        ],
     ),
     (
         "curve25519::ed25519::",
         &[
             "add_multiple<#>",
+            "multiply_together<#>",
             "add_digit<#>",
             "<Point<#>>::double_assign",
         ],

@@ -5,7 +5,8 @@ use std::ops::Range;
 use lockstep_kernels::curve25519::ed25519::{self, PublicKey, SecretKey, Signature};
 use lockstep_kernels::curve25519::{Error, x25519};
 
-use super::{Answer, Cpu, Job, answers, misplaced, random};
+use super::random::random;
+use super::{Cpu, Inputs, Job, misplaced};
 use crate::curve::{Ed25519Key, Keypair, Secret};
 use crate::request::{Declined, Request, Response};
 
@@ -19,28 +20,27 @@ impl From<Error> for Declined {
 }
 
 impl Cpu {
-    pub(super) fn x25519(&self, jobs: &[Job<Cpu>]) -> Vec<Answer> {
-        let read = |request: &Request| match request {
+    pub(super) fn x25519<'a>(&self, jobs: &'a mut [Job<Cpu>]) {
+        let read = |request: &'a Request| match request {
             Request::X25519 { secret, peer } => {
                 let secret = secret.as_bytes().try_into();
                 let secret = secret.map_err(|_| Err(Declined::BadScalar))?;
-                let peer = peer[..].try_into().map_err(|_| Err(Declined::BadPoint))?;
+                let peer = peer[..].try_into();
+                let peer: &x25519::PublicKey = peer.map_err(|_| Err(Declined::BadPoint))?;
                 Ok((x25519::SecretKey::from_bytes(secret), peer))
             }
             _ => misplaced(),
         };
-        answers(jobs, read, |inputs: &[(_, x25519::PublicKey)]| {
-            let mut lanes: Vec<_> = inputs
-                .iter()
-                .map(|(secret, peer)| x25519::AgreeJob::new(secret, peer))
-                .collect();
-            x25519::agree(self.backend, &mut lanes);
-            let answer = |lane: x25519::AgreeJob<'_>| {
-                let shared = lane.result.ok_or(Declined::Internal)??;
-                Ok(Response::Secret(Secret::new(shared.as_bytes())))
-            };
-            lanes.into_iter().map(answer).collect()
-        })
+        let Inputs { inputs, answers } = Inputs::read(jobs, read);
+        let mut lanes: Vec<_> = inputs
+            .iter()
+            .map(|(secret, peer)| x25519::AgreeJob::new(secret, peer))
+            .collect();
+        x25519::agree(self.backend, &mut lanes);
+        answers.give(lanes.into_iter().map(|lane| {
+            let shared = lane.result.ok_or(Declined::Internal)??;
+            Ok(Response::Secret(Secret::new(shared.as_bytes())))
+        }));
     }
 
     /// New key pairs; `None` if the system gave no randomness.
@@ -58,36 +58,37 @@ impl Cpu {
         lanes.into_iter().map(pair).collect()
     }
 
-    pub(super) fn ed25519_sign<'a>(&self, jobs: &'a [Job<Cpu>]) -> Vec<Answer> {
+    pub(super) fn ed25519_sign<'a>(&self, jobs: &'a mut [Job<Cpu>]) {
         let read = |request: &'a Request| match request {
             Request::Ed25519Sign { key, message } => Ok((self.prepared(key), &message[..])),
             _ => misplaced(),
         };
-        answers(jobs, read, |inputs: &[(&SecretKey, &[u8])]| {
-            let mut lanes: Vec<_> = inputs
+        let Inputs { inputs, answers } = Inputs::read(jobs, read);
+        let mut lanes: Vec<_> = inputs
+            .iter()
+            .map(|(key, message)| ed25519::SignJob::new(key, message))
+            .collect();
+        ed25519::sign(self.backend, &mut lanes);
+        let verify = |range: Range<usize>| {
+            let all = lanes[range].iter().map(|lane| {
+                // What was not signed cannot be wrong.
+                let signature = lane.result.as_ref()?.as_ref().ok()?;
+                Some((lane.key.public(), lane.message, signature))
+            });
+            self.ed25519_verdicts(&all.collect::<Vec<_>>())
+        };
+        let good = self.sample(lanes.len(), verify);
+        answers.give(
+            lanes
                 .iter()
-                .map(|(key, message)| ed25519::SignJob::new(key, message))
-                .collect();
-            ed25519::sign(self.backend, &mut lanes);
-            let signed: Vec<_> = lanes.into_iter().map(|lane| lane.result).collect();
-            let verify = |range: Range<usize>| {
-                let inputs = inputs[range.clone()].iter();
-                let all = inputs.zip(&signed[range]).map(|((key, message), signed)| {
-                    // What was not signed cannot be wrong.
-                    let signature = signed.as_ref()?.as_ref().ok()?;
-                    Some((key.public(), *message, signature))
-                });
-                self.ed25519_verdicts(&all.collect::<Vec<_>>())
-            };
-            let good = self.sample(inputs.len(), verify);
-            let answer = |(signed, good): (&Option<Result<Signature, Error>>, bool)| match signed {
-                Some(Ok(signature)) if good => Ok(Response::Signature(signature.to_vec())),
-                Some(Ok(_)) => Err(Declined::CheckFailed),
-                Some(Err(error)) => Err((*error).into()),
-                None => Err(Declined::Internal),
-            };
-            signed.iter().zip(good).map(answer).collect()
-        })
+                .zip(good)
+                .map(|(lane, good)| match lane.result {
+                    Some(Ok(signature)) if good => Ok(Response::Signature(signature.to_vec())),
+                    Some(Ok(_)) => Err(Declined::CheckFailed),
+                    Some(Err(error)) => Err(error.into()),
+                    None => Err(Declined::Internal),
+                }),
+        );
     }
 
     /// Whether each signature is good; what is `None` counts as good.
@@ -110,7 +111,7 @@ impl Cpu {
             .get_or_init(|| SecretKey::from_seed(self.backend, &key.seed))
     }
 
-    pub(super) fn ed25519_verify<'a>(&self, jobs: &'a [Job<Cpu>]) -> Vec<Answer> {
+    pub(super) fn ed25519_verify<'a>(&self, jobs: &'a mut [Job<Cpu>]) {
         let read = |request: &'a Request| match request {
             Request::Ed25519Verify {
                 public,
@@ -125,19 +126,17 @@ impl Cpu {
             }
             _ => misplaced(),
         };
-        answers(jobs, read, |inputs| {
-            let mut lanes: Vec<_> = inputs
-                .iter()
-                .map(|(key, message, signature)| ed25519::VerifyJob::new(key, message, signature))
-                .collect();
-            ed25519::verify_vartime(self.backend, &mut lanes);
-            let answer = |lane: ed25519::VerifyJob<'_>| match lane.result {
-                Some(Ok(())) => Ok(Response::Verified(true)),
-                Some(Err(Error::Signature)) => Ok(Response::Verified(false)),
-                Some(Err(error)) => Err(error.into()),
-                None => Err(Declined::Internal),
-            };
-            lanes.into_iter().map(answer).collect()
-        })
+        let Inputs { inputs, answers } = Inputs::read(jobs, read);
+        let mut lanes: Vec<_> = inputs
+            .iter()
+            .map(|(key, message, signature)| ed25519::VerifyJob::new(key, message, signature))
+            .collect();
+        ed25519::verify_vartime(self.backend, &mut lanes);
+        answers.give(lanes.into_iter().map(|lane| match lane.result {
+            Some(Ok(())) => Ok(Response::Verified(true)),
+            Some(Err(Error::Signature)) => Ok(Response::Verified(false)),
+            Some(Err(error)) => Err(error.into()),
+            None => Err(Declined::Internal),
+        }));
     }
 }

@@ -5,11 +5,12 @@ use std::ops::Range;
 use lockstep_kernels::backend::Backend;
 use lockstep_kernels::nist::nonce::{self, HedgedJob};
 use lockstep_kernels::nist::{
-    EcdhJob, Error, KeypairJob, PublicKey, SecretKey, SignJob, Signature, VerifyJob, WIDE_BYTES,
-    Wide, p256, p384,
+    EcdhJob, Error, KeypairJob, PublicKey, SignJob, Signature, VerifyJob, WIDE_BYTES, Wide, p256,
+    p384,
 };
 
-use super::{Answer, Cpu, Job, answers, misplaced, random};
+use super::random::random;
+use super::{Answers, Cpu, Inputs, Job, misplaced};
 use crate::curve::{EcKey, Keypair, Pair, PairOf, Secret};
 use crate::request::{Declined, Request, Response};
 
@@ -57,9 +58,8 @@ type ToSign<'a, const BYTES: usize> = (&'a Pair<BYTES>, &'a [u8]);
 impl Cpu {
     pub(super) fn ecdsa_sign<'a, C: Kernels<BYTES>, const BYTES: usize>(
         &self,
-        jobs: &'a [Job<Cpu>],
-    ) -> Vec<Answer>
-    where
+        jobs: &'a mut [Job<Cpu>],
+    ) where
         EcKey: PairOf<BYTES>,
     {
         let read = |request: &'a Request| match request {
@@ -69,28 +69,28 @@ impl Cpu {
             },
             _ => misplaced(),
         };
-        answers(jobs, read, |inputs: &[ToSign<'_, BYTES>]| {
-            let hedged = |inputs: &[&ToSign<'_, BYTES>]| {
-                let random = random(inputs.len())?;
-                let mut lanes: Vec<_> = inputs
-                    .iter()
-                    .zip(random.iter())
-                    .map(|((pair, digest), random)| HedgedJob::new(&pair.secret, random, digest))
-                    .collect();
-                nonce::hedged_batch(self.backend, &mut lanes);
-                lanes.into_iter().map(|lane| lane.result).collect()
-            };
-            let signed = sign::<C, BYTES>(self.backend, inputs, hedged);
-            self.checked::<C, BYTES>(inputs, signed)
-        })
+        let Inputs { inputs, answers } = Inputs::read(jobs, read);
+        let hedged = |inputs: &[&ToSign<'_, BYTES>]| {
+            let random = random(inputs.len())?;
+            let mut lanes: Vec<_> = inputs
+                .iter()
+                .zip(random.iter())
+                .map(|((pair, digest), random)| HedgedJob::new(&pair.secret, random, digest))
+                .collect();
+            nonce::hedged_batch(self.backend, &mut lanes);
+            lanes.into_iter().map(|lane| lane.result).collect()
+        };
+        let signed = sign::<C, BYTES>(self.backend, &inputs, hedged);
+        self.give_checked::<C, BYTES>(answers, &inputs, signed);
     }
 
-    /// The answers to signing requests, after a sample was checked.
-    fn checked<C: Kernels<BYTES>, const BYTES: usize>(
+    /// Answers signing requests, after a sample was checked.
+    fn give_checked<C: Kernels<BYTES>, const BYTES: usize>(
         &self,
+        answers: Answers<'_>,
         inputs: &[ToSign<'_, BYTES>],
         signed: Vec<Result<Signature<BYTES>, Declined>>,
-    ) -> Vec<Answer> {
+    ) {
         let verify = |range: Range<usize>| {
             let (inputs, signed) = (&inputs[range.clone()], &signed[range]);
             let keys: Vec<_> = inputs
@@ -115,20 +115,21 @@ impl Cpu {
                 .collect()
         };
         let good = self.sample(inputs.len(), verify);
-        signed
-            .into_iter()
-            .zip(good)
-            .map(|(signed, good)| match signed {
-                Ok(signature) if good => {
-                    let mut bytes = Vec::with_capacity(2 * BYTES);
-                    bytes.extend_from_slice(&signature.r);
-                    bytes.extend_from_slice(&signature.s);
-                    Ok(Response::Signature(bytes))
-                }
-                Ok(_) => Err(Declined::CheckFailed),
-                Err(declined) => Err(declined),
-            })
-            .collect()
+        answers.give(
+            signed
+                .into_iter()
+                .zip(good)
+                .map(|(signed, good)| match signed {
+                    Ok(signature) if good => {
+                        let mut bytes = Vec::with_capacity(2 * BYTES);
+                        bytes.extend_from_slice(&signature.r);
+                        bytes.extend_from_slice(&signature.s);
+                        Ok(Response::Signature(bytes))
+                    }
+                    Ok(_) => Err(Declined::CheckFailed),
+                    Err(declined) => Err(declined),
+                }),
+        );
     }
 
     /// The point of a key: as given, or computed once. `None` where the scalar is none.
@@ -148,8 +149,8 @@ impl Cpu {
 
     pub(super) fn ecdsa_verify<'a, C: Kernels<BYTES>, const BYTES: usize>(
         &self,
-        jobs: &'a [Job<Cpu>],
-    ) -> Vec<Answer> {
+        jobs: &'a mut [Job<Cpu>],
+    ) {
         let read = |request: &'a Request| match request {
             Request::EcdsaVerify {
                 public,
@@ -167,26 +168,21 @@ impl Cpu {
             }
             _ => misplaced(),
         };
-        answers(jobs, read, |inputs| {
-            let mut lanes: Vec<_> = inputs
-                .iter()
-                .map(|(public, digest, signature)| VerifyJob::new(public, digest, signature))
-                .collect();
-            C::verify(self.backend, &mut lanes);
-            let answer = |lane: VerifyJob<'_, BYTES>| match lane.result {
-                Some(Ok(())) => Ok(Response::Verified(true)),
-                Some(Err(Error::Signature)) => Ok(Response::Verified(false)),
-                Some(Err(error)) => Err(error.into()),
-                None => Err(Declined::Internal),
-            };
-            lanes.into_iter().map(answer).collect()
-        })
+        let Inputs { inputs, answers } = Inputs::read(jobs, read);
+        let mut lanes: Vec<_> = inputs
+            .iter()
+            .map(|(public, digest, signature)| VerifyJob::new(public, digest, signature))
+            .collect();
+        C::verify(self.backend, &mut lanes);
+        answers.give(lanes.into_iter().map(|lane| match lane.result {
+            Some(Ok(())) => Ok(Response::Verified(true)),
+            Some(Err(Error::Signature)) => Ok(Response::Verified(false)),
+            Some(Err(error)) => Err(error.into()),
+            None => Err(Declined::Internal),
+        }));
     }
 
-    pub(super) fn ecdh<'a, C: Kernels<BYTES>, const BYTES: usize>(
-        &self,
-        jobs: &'a [Job<Cpu>],
-    ) -> Vec<Answer>
+    pub(super) fn ecdh<'a, C: Kernels<BYTES>, const BYTES: usize>(&self, jobs: &'a mut [Job<Cpu>])
     where
         EcKey: PairOf<BYTES>,
     {
@@ -200,18 +196,16 @@ impl Cpu {
             },
             _ => misplaced(),
         };
-        answers(jobs, read, |inputs: &[(&SecretKey<BYTES>, _)]| {
-            let mut lanes: Vec<_> = inputs
-                .iter()
-                .map(|(secret, peer)| EcdhJob::new(secret, peer))
-                .collect();
-            C::ecdh(self.backend, &mut lanes);
-            let answer = |lane: EcdhJob<'_, BYTES>| {
-                let shared = lane.result.ok_or(Declined::Internal)??;
-                Ok(Response::Secret(Secret::new(shared.as_bytes())))
-            };
-            lanes.into_iter().map(answer).collect()
-        })
+        let Inputs { inputs, answers } = Inputs::read(jobs, read);
+        let mut lanes: Vec<_> = inputs
+            .iter()
+            .map(|(secret, peer)| EcdhJob::new(secret, peer))
+            .collect();
+        C::ecdh(self.backend, &mut lanes);
+        answers.give(lanes.into_iter().map(|lane| {
+            let shared = lane.result.ok_or(Declined::Internal)??;
+            Ok(Response::Secret(Secret::new(shared.as_bytes())))
+        }));
     }
 
     /// New key pairs; `None` if the system gave no randomness.
@@ -255,10 +249,9 @@ fn sign<'a, C: Kernels<BYTES>, const BYTES: usize>(
             .map(|((pair, digest), nonce)| SignJob::new(&pair.secret, digest, nonce))
             .collect();
         C::sign(backend, &mut lanes);
-        let results: Vec<_> = lanes.into_iter().map(|lane| lane.result).collect();
         let mut again = Vec::new();
-        for (place, result) in left.into_iter().zip(results) {
-            match result {
+        for (&place, lane) in left.iter().zip(lanes) {
+            match lane.result {
                 Some(Ok(signature)) => signed[place] = Ok(signature),
                 Some(Err(Error::Nonce)) => again.push(place),
                 Some(Err(error)) => signed[place] = Err(error.into()),

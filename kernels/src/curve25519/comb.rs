@@ -7,6 +7,7 @@
 
 use std::sync::OnceLock;
 
+use super::batch::VECTORS;
 use super::convert::Limbs;
 use super::edwards::{Affine, Point, scaled};
 use super::field::{Factor, LIMBS, each, invert_all};
@@ -44,9 +45,71 @@ fn odd<S: Simd>(s: S, scalar: &Limbs<S>) -> Limbs<S> {
     odd
 }
 
-/// The scalar, below 2^256, times the base point as X, Y and Z, fit to be multiplied.
-pub(super) fn multiply<S: Simd>(s: S, table: &[Place], scalar: &Limbs<S>) -> [Limbs<S>; 3] {
-    add_multiple(s, &Point::neutral(s), table, scalar)
+/// The scalars of at most [`VECTORS`] vectors, below 2^256, times the base point as X, Y and Z, fit to be
+/// multiplied.
+///
+/// Many vectors go through a place of the table before the next: it comes out of the second-level cache once for
+/// all of them. Of few each goes its own way, its point in registers.
+pub(super) fn multiply<S: Simd>(
+    s: S,
+    table: &[Place],
+    scalars: &[Limbs<S>],
+    products: &mut [[Limbs<S>; 3]],
+) {
+    const FEW: usize = 2;
+    // Without a wide multiply the table is the least of the work.
+    if scalars.len() > FEW && !S::HALVES {
+        return multiply_together(s, table, scalars, products);
+    }
+    for (product, scalar) in products.iter_mut().zip(scalars) {
+        *product = add_multiple(s, &Point::neutral(s), table, scalar);
+    }
+}
+
+/// [`multiply`], place by place.
+#[inline(never)]
+fn multiply_together<S: Simd>(
+    s: S,
+    table: &[Place],
+    scalars: &[Limbs<S>],
+    products: &mut [[Limbs<S>; 3]],
+) {
+    debug_assert!(scalars.len() <= VECTORS && scalars.len() == products.len());
+    let mut odds = [[s.zero(); LIMBS]; VECTORS];
+    let mut points = [Point::neutral(s); VECTORS];
+    let (all_odds, all_points) = (&mut odds, &mut points);
+    s.enter(inlined(
+        #[inline(always)]
+        move || {
+            let (odds, points) = (all_odds, all_points);
+            for (odd_scalar, scalar) in odds.iter_mut().zip(scalars) {
+                *odd_scalar = odd(s, scalar);
+            }
+            // The next entry is looked up while the products of the first half are under way.
+            let (mut entry, mut negative) = look_up(s, &table[0], &odds[0], 0);
+            for j in 0..PLACES {
+                let after = (j + 1).min(PLACES - 1);
+                let (place, place_after) = (&table[j], &table[after]);
+                for v in 0..scalars.len() {
+                    let v = v % VECTORS;
+                    let half_sum = points[v].begin_add_affine(&entry, negative);
+                    let (v_next, j_next, next) = match v + 1 < scalars.len() {
+                        true => ((v + 1) % VECTORS, j, place),
+                        false => (0, after, place_after),
+                    };
+                    (entry, negative) = look_up(s, next, &odds[v_next], j_next);
+                    points[v] = half_sum.finish();
+                }
+            }
+            for (product, point) in products.iter_mut().zip(&*points) {
+                *product = point.carried();
+            }
+        },
+    ));
+    wipe(words_mut(odds.as_flattened_mut()));
+    // A point's Z tells something about its scalar.
+    points.fill(Point::neutral(s));
+    zeroize::optimization_barrier(&points);
 }
 
 /// `point` and the scalar, below 2^256, times the base point as X, Y and Z, fit to be multiplied.

@@ -402,10 +402,13 @@ fn limbs_from<const FROM: usize>(number: &[u64; 8]) -> [u64; LIMBS] {
 
 /// Multiples of the base point by scalars below 2^256.
 fn base_points<S: Simd>(s: S, points: &mut Points<S>, scalars: &[Limbs<S>]) {
-    let table = comb::table(s);
-    for (v, scalar) in scalars.iter().enumerate() {
-        points.set(v, comb::multiply(s, table, scalar));
+    let mut products = [[[s.zero(); LIMBS]; 3]; VECTORS];
+    let products = &mut products[..scalars.len()];
+    comb::multiply(s, comb::table(s), scalars, products);
+    for (v, product) in products.iter().enumerate() {
+        points.set(v, *product);
     }
+    wipe(words_mut(products.as_flattened_mut().as_flattened_mut()));
 }
 
 /// Points X : Y : Z before the shared inversion. Wiped when dropped.

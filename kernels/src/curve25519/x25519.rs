@@ -82,16 +82,21 @@ pub fn agree(backend: Backend, jobs: &mut [AgreeJob<'_>]) {
 }
 
 fn keypair_in_lanes<S: Simd>(s: S, jobs: &mut [KeypairJob<'_>]) {
-    let table = comb::table(s);
     for group in jobs.chunks_mut(VECTORS * S::LANES) {
-        let mut fractions = Fractions::new(s);
-        for (v, jobs) in group.chunks(S::LANES).enumerate() {
-            let scalar = |l: usize| jobs.get(l).map_or([0; 4], |job| clamped(job.secret));
-            let mut k = load(s, scalar);
-            let [_, y, z] = comb::multiply(s, table, &k);
-            fractions.set(v, on_montgomery(s, &y, &z));
-            wipe(words_mut(&mut k));
+        let vectors = group.len().div_ceil(S::LANES);
+        let mut scalars = [[s.zero(); LIMBS]; VECTORS];
+        for (k, jobs) in scalars.iter_mut().zip(group.chunks(S::LANES)) {
+            *k = load(s, |l| jobs.get(l).map_or([0; 4], |job| clamped(job.secret)));
         }
+        let mut products = [[[s.zero(); LIMBS]; 3]; VECTORS];
+        let products = &mut products[..vectors];
+        comb::multiply(s, comb::table(s), &scalars[..vectors], products);
+        wipe(words_mut(scalars.as_flattened_mut()));
+        let mut fractions = Fractions::new(s);
+        for (v, [_, y, z]) in products.iter().enumerate() {
+            fractions.set(v, on_montgomery(s, y, z));
+        }
+        wipe(words_mut(products.as_flattened_mut().as_flattened_mut()));
         fractions.divide(s, group.len());
         for (i, job) in group.iter_mut().enumerate() {
             job.result = Some(fractions.quotient(i));

@@ -17,7 +17,7 @@ use crate::secret::wipe;
 use crate::simd::{Plain, Simd, inlined, words, words_mut};
 
 /// Vectors of a group.
-const VECTORS: usize = 8;
+pub(super) const VECTORS: usize = 8;
 
 /// A number of every lane.
 type Number<S, const N: usize> = [<S as Simd>::Limb; N];
@@ -69,9 +69,13 @@ pub(super) fn keypair<S: Simd, C: Curve<N>, const N: usize, const BYTES: usize>(
         for (v, jobs) in group.chunks(S::LANES).enumerate() {
             (d.0[v], bad[v]) =
                 wide_scalar::<S, C, N>(s, jobs.iter().map(|job| &job.seed.as_bytes()[..]));
-            let point = multiple::fixed::<S, C, N>(s, &d.0[v]);
+        }
+        let mut points = [Point::infinity(s); VECTORS];
+        multiple::fixed_all::<S, C, N>(s, &d.0[..count], &mut points[..count]);
+        for (v, point) in points[..count].iter().enumerate() {
             (x.0[v], y.0[v], z.0[v]) = (point.x.0, point.y.0, point.z.0);
         }
+        points.iter_mut().for_each(Point::wipe);
         z.invert::<S, C::Field>(s, count);
         for (v, jobs) in group.chunks_mut(S::LANES).enumerate() {
             let (x, y) = to_affine::<S, C, N>(s, &x.0[v], &y.0[v], &z.0[v]);
@@ -106,13 +110,17 @@ pub(super) fn sign<S: Simd, C: Curve<N>, const N: usize, const BYTES: usize>(
         for (v, jobs) in group.chunks(S::LANES).enumerate() {
             let nonces = jobs.iter().map(|job| &job.nonce.as_bytes()[..]);
             (k.0[v], bad_nonce[v]) = wide_scalar::<S, C, N>(s, nonces);
-            let point = multiple::fixed::<S, C, N>(s, &k.0[v]);
+        }
+        let mut points = [Point::infinity(s); VECTORS];
+        multiple::fixed_all::<S, C, N>(s, &k.0[..count], &mut points[..count]);
+        for (v, point) in points[..count].iter().enumerate() {
             (x.0[v], z.0[v]) = (point.x.0, point.z.0);
             s.enter(
                 #[inline(always)]
                 || k.0[v] = Field::<S, C::Order, N>::new(s).encode(&Factor(k.0[v])).0,
             );
         }
+        points.iter_mut().for_each(Point::wipe);
         z.invert_both::<S, C::Field, C::Order>(&mut k, s, count);
         for (v, jobs) in group.chunks_mut(S::LANES).enumerate() {
             let mut d = Numbers::<S::Limb, N>::new(s);

@@ -8,6 +8,7 @@
 //! w + 1 bits of k alone, of which the lowest does not matter: bit w of them is the sign, the w − 1 below
 //! are the index (|dᵢ| − 1)/2, complemented where dᵢ is negative.
 
+use super::batch::VECTORS;
 use super::curve::Curve;
 use super::field::{Factor, Field, Tight, each};
 use super::inverse::invert_all;
@@ -109,63 +110,83 @@ pub(crate) fn fixed<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
     k: &[S::Limb; N],
 ) -> Point<S::Limb, N> {
+    let mut point = [Point::infinity(s)];
+    fixed_all::<S, C, N>(s, core::slice::from_ref(k), &mut point);
+    let [point] = point;
+    point
+}
+
+/// [`fixed`] of several vectors. All of them go through a window before the next: its entries come out of the
+/// second-level cache once for all of them.
+pub(crate) fn fixed_all<S: Simd, C: Curve<N>, const N: usize>(
+    s: S,
+    scalars: &[[S::Limb; N]],
+    points: &mut [Point<S::Limb, N>],
+) {
+    debug_assert!(scalars.len() <= VECTORS && scalars.len() == points.len());
     let table = fixed_table::<S, C, N>(s);
     let windows = fixed_windows(C::BITS);
     const { assert!(fixed_windows(C::BITS) * FIXED_WINDOW < 52 * N) };
     let f = FieldOf::<S, C, N>::new(s);
-    let mut point = Point {
+    let mut entry = Affine {
         x: Tight([s.zero(); N]),
         y: Tight([s.zero(); N]),
-        z: Factor([s.zero(); N]),
     };
-    let mut entry = Affine {
-        x: point.x,
-        y: point.y,
-    };
-
-    let mut k = s.enter(
+    let never = s.enter(
         #[inline(always)]
-        || {
-            let mut odd = make_odd::<S, C, N>(s, k);
-            // A bit above the last window makes its sign positive.
-            let top = windows * FIXED_WINDOW;
-            odd.k[top / 52] = s.add(odd.k[top / 52], s.splat(1 << (top % 52)));
-            odd
-        },
+        || s.any_bit(s.zero(), s.zero()),
     );
-    for (i, window) in table.chunks_exact(2 * N * FIXED_ENTRIES).enumerate() {
-        let negative = s.enter(
+
+    let mut odds = [[s.zero(); N]; VECTORS];
+    let mut negated = [never; VECTORS];
+    for ((k, negated), scalar) in odds.iter_mut().zip(&mut negated).zip(scalars) {
+        s.enter(
             #[inline(always)]
             || {
-                let digit = digit(s, &k.k, FIXED_WINDOW * i + 1, FIXED_WINDOW);
-                let (x, y) = window.split_at(N * FIXED_ENTRIES);
-                look_up_shared(s, &mut entry.x.0, x, digit.index);
-                look_up_shared(s, &mut entry.y.0, y, digit.index);
-                digit.negative
+                let odd = make_odd::<S, C, N>(s, scalar);
+                (*k, *negated) = (odd.k, odd.negated);
+                // A bit above the last window makes its sign positive.
+                let top = windows * FIXED_WINDOW;
+                k[top / 52] = s.add(k[top / 52], s.splat(1 << (top % 52)));
             },
         );
-        match i {
-            0 => s.enter(
+    }
+    for (i, window) in table.chunks_exact(2 * N * FIXED_ENTRIES).enumerate() {
+        for (point, k) in points.iter_mut().zip(&odds) {
+            let negative = s.enter(
                 #[inline(always)]
                 || {
-                    let minus_y = f.tight(f.negate(1, &entry.y)).0;
-                    point = Point {
-                        x: entry.x,
-                        y: Tight(f.select(negative, &minus_y, &entry.y.0)),
-                        z: Factor(f.one().0),
-                    };
+                    let digit = digit(s, k, FIXED_WINDOW * i + 1, FIXED_WINDOW);
+                    let (x, y) = window.split_at(N * FIXED_ENTRIES);
+                    look_up_shared(s, &mut entry.x.0, x, digit.index);
+                    look_up_shared(s, &mut entry.y.0, y, digit.index);
+                    digit.negative
                 },
-            ),
-            _ if i + 1 < windows => add_assign_mixed::<S, C, N>(s, &mut point, &entry, negative),
-            _ => add_assign_mixed_complete::<S, C, N>(s, &mut point, &entry, negative),
+            );
+            match i {
+                0 => s.enter(
+                    #[inline(always)]
+                    || {
+                        let minus_y = f.tight(f.negate(1, &entry.y)).0;
+                        *point = Point {
+                            x: entry.x,
+                            y: Tight(f.select(negative, &minus_y, &entry.y.0)),
+                            z: Factor(f.one().0),
+                        };
+                    },
+                ),
+                _ if i + 1 < windows => add_assign_mixed::<S, C, N>(s, point, &entry, negative),
+                _ => add_assign_mixed_complete::<S, C, N>(s, point, &entry, negative),
+            }
         }
     }
-    s.enter(
-        #[inline(always)]
-        || negate_if::<S, C, N>(s, &mut point, k.negated),
-    );
-    crate::secret::wipe(words_mut(&mut k.k));
-    point
+    for (point, negated) in points.iter_mut().zip(negated) {
+        s.enter(
+            #[inline(always)]
+            || negate_if::<S, C, N>(s, point, negated),
+        );
+    }
+    crate::secret::wipe(words_mut(odds.as_flattened_mut()));
 }
 
 /// `out[i] = table[i][index]`, for a table of limbs that all lanes share.

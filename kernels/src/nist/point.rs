@@ -9,7 +9,8 @@
 
 use super::curve::Curve;
 use super::field::{Factor, Field, Tight};
-use crate::simd::{Simd, inlined};
+use crate::secret::wipe;
+use crate::simd::{Plain, Simd, inlined, words_mut};
 
 /// A point. `z` may be infinity's zero.
 #[derive(Clone, Copy)]
@@ -18,6 +19,24 @@ pub(crate) struct Point<L, const N: usize> {
     pub(crate) x: Tight<L, N>,
     pub(crate) y: Tight<L, N>,
     pub(crate) z: Factor<L, N>,
+}
+
+impl<L: Plain, const N: usize> Point<L, N> {
+    /// Infinity, all of whose limbs are zero.
+    pub(super) fn infinity<S: Simd<Limb = L>>(s: S) -> Self {
+        Self {
+            x: Tight([s.zero(); N]),
+            y: Tight([s.zero(); N]),
+            z: Factor([s.zero(); N]),
+        }
+    }
+
+    /// Wipes the coordinates.
+    pub(super) fn wipe(&mut self) {
+        for limbs in [&mut self.x.0, &mut self.y.0, &mut self.z.0] {
+            wipe(words_mut(limbs));
+        }
+    }
 }
 
 /// x and y, below 1.01·p.

@@ -1,0 +1,86 @@
+//! The randomness of a batch.
+//!
+//! The system is asked once for a batch, for a seed of 256 bits, and ChaCha20 (RFC 8439) makes as much of it as
+//! the batch needs: what the system does itself with each call, at a fifth of its price. Nothing of the
+//! generator outlives the call. So there is no state that a forked child could share, none that would have
+//! to be seeded anew, and none that memory read later gives away.
+
+use std::ops::Deref;
+
+use chacha20::ChaCha20;
+use chacha20::cipher::{KeyIvInit, StreamCipher};
+use lockstep_kernels::wipe;
+use zeroize::Zeroizing;
+
+/// Bytes of a seed.
+const SEED_BYTES: usize = 32;
+
+/// `count` pieces of randomness; `None` if the system gives none.
+pub(super) fn random<const BYTES: usize>(count: usize) -> Option<Random<BYTES>> {
+    let mut random = Random(vec![[0; BYTES]; count]);
+    let bytes = random.0.as_flattened_mut();
+    if bytes.len() <= SEED_BYTES {
+        getrandom::fill(bytes).ok()?;
+    } else {
+        let mut seed = Zeroizing::new([0; SEED_BYTES]);
+        getrandom::fill(&mut *seed).ok()?;
+        expand(&seed, bytes);
+    }
+    Some(random)
+}
+
+/// Fills `bytes`, all zero, with the key stream of the seed. A seed is used once, so the nonce may be zero.
+fn expand(seed: &[u8; SEED_BYTES], bytes: &mut [u8]) {
+    ChaCha20::new(seed.into(), &[0; 12].into()).apply_keystream(bytes);
+}
+
+/// Randomness, wiped when it is dropped.
+pub(super) struct Random<const BYTES: usize>(Vec<[u8; BYTES]>);
+
+impl<const BYTES: usize> Deref for Random<BYTES> {
+    type Target = [[u8; BYTES]];
+
+    fn deref(&self) -> &[[u8; BYTES]] {
+        &self.0
+    }
+}
+
+impl<const BYTES: usize> Drop for Random<BYTES> {
+    fn drop(&mut self) {
+        wipe(self.0.as_flattened_mut());
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_never_repeat() {
+        let mut all = Vec::new();
+        for count in [1, 2, 3, 64, 64] {
+            all.extend(random::<32>(count).unwrap().iter().copied());
+        }
+        let pieces = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), pieces);
+        assert!(!all.contains(&[0; 32]));
+    }
+
+    /// RFC 8439, appendix A.1, test vectors 1 and 2: blocks 0 and 1 of the key 0.
+    #[test]
+    fn a_seed_is_expanded_as_the_rfc_has_it() {
+        let mut bytes = [0; 64];
+        expand(&[0; SEED_BYTES], &mut bytes);
+        assert_eq!(bytes[..8], [0x76, 0xb8, 0xe0, 0xad, 0xa0, 0xf1, 0x3d, 0x90]);
+        let mut long = [0; 300];
+        expand(&[0; SEED_BYTES], &mut long);
+        assert_eq!(long[..64], bytes, "a longer stream goes on");
+        // Block 1: test vector 2.
+        assert_eq!(
+            long[64..72],
+            [0x9f, 0x07, 0xe7, 0xbe, 0x55, 0x51, 0x38, 0x7a]
+        );
+    }
+}
