@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
 use std::ops::Deref;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -245,11 +246,12 @@ impl<'a> Process<'a> {
         self
     }
 
-    /// Starts the process; it is killed when the result goes out of scope.
+    /// Starts the process; it is killed, with the children that it has left, when the result goes out of scope.
     pub fn start(mut self) -> Running {
         let shown = format!("{:?}", self.command);
         let mut child = self
             .command
+            .process_group(0)
             .spawn()
             .unwrap_or_else(|error| panic!("cannot run {shown}: {error}"));
         Running {
@@ -418,7 +420,9 @@ impl Running {
     }
 
     fn kill(&mut self) {
-        let _ = self.child.kill();
+        let group = -(self.child.id() as libc::pid_t);
+        // SAFETY: a plain system call; the group is the child's own.
+        unsafe { libc::kill(group, libc::SIGKILL) };
         let _ = self.child.wait();
     }
 }
