@@ -62,7 +62,7 @@ Options:
 The main figure is the CPU time that the server needs for a handshake, the kernel's part included: it
 is the same whatever else the machine does. Clients and server are kept on different CPUs. Each
 handshake is a full one but for --resumption, on a connection of its own; latency is from connecting to
-its end. The configuration that loads lockstep is the one that OPENSSL_CONF names, or else the
+its end, each client's first in a turn left out. The configuration that loads lockstep is the one that OPENSSL_CONF names, or else the
 openssl.cnf beside this program. The exit status is 1 if a handshake failed.
 ";
 
@@ -307,7 +307,7 @@ impl<'a> Arena<'a> {
                 page: self.options.page,
             };
             let tally = self.clients.run(load)?;
-            if tally.latencies.is_empty() {
+            if tally.count() == 0 {
                 let said = self.server(side).said();
                 let (name, side) = (self.options.server.name(), side.name());
                 let why = tally.examples.join("; ");
@@ -413,7 +413,7 @@ impl<'a> Arena<'a> {
             (Some(after), Some(before)) => Some(after.since(&before)),
             _ => None,
         };
-        if counters.is_some() && tally.resumed < tally.latencies.len() as u64 {
+        if counters.is_some() && tally.resumed < tally.count() as u64 {
             self.insist_on_lanes(counters.as_ref())?;
         }
         Ok(Round {

@@ -69,8 +69,11 @@ pub struct Load {
 /// What became of it.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// From connecting to the end of the handshake, or of the page; one for each that succeeded.
+    /// From connecting to the end of the handshake, or of the page; one for each that succeeded, but for the
+    /// first of each client:
     pub latencies: Vec<Duration>,
+    /// these all begin in the same moment, as they never do again.
+    pub first_latencies: Vec<Duration>,
     /// How many resumed a session.
     pub resumed: u64,
     pub failures: u64,
@@ -83,6 +86,11 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// How many succeeded.
+    pub fn count(&self) -> usize {
+        self.latencies.len() + self.first_latencies.len()
+    }
+
     fn fail(&mut self, why: String) {
         self.failures += 1;
         if self.examples.len() < EXAMPLES && !self.examples.contains(&why) {
@@ -92,6 +100,7 @@ impl Tally {
 
     fn add(&mut self, other: Tally) {
         self.latencies.extend(other.latencies);
+        self.first_latencies.extend(other.first_latencies);
         self.resumed += other.resumed;
         self.failures += other.failures;
         self.examples.extend(other.examples);
@@ -211,7 +220,9 @@ impl Driver<'_> {
 
     fn run(mut self, deadline: Instant) -> io::Result<Tally> {
         let cpu = thread_cpu_time();
-        (0..self.connections.len()).try_for_each(|slot| self.begin(slot))?;
+        for slot in 0..self.connections.len() {
+            self.begin(slot, true)?;
+        }
         let mut events = Vec::with_capacity(self.connections.len());
         let wait = Timespec {
             tv_sec: 0,
@@ -233,14 +244,18 @@ impl Driver<'_> {
                 match connection.advance(self.load.page) {
                     Ok(false) => continue,
                     Ok(true) => {
-                        self.tally.latencies.extend(connection.latency);
+                        let latencies = match connection.is_first {
+                            true => &mut self.tally.first_latencies,
+                            false => &mut self.tally.latencies,
+                        };
+                        latencies.extend(connection.latency);
                         self.tally.resumed += u64::from(connection.resumed);
                     }
                     Err(why) => self.tally.fail(why),
                 }
                 self.connections[slot] = None;
                 if Instant::now() < deadline && self.tally.failures < TOO_MANY {
-                    self.begin(slot)?;
+                    self.begin(slot, false)?;
                 }
             }
         }
@@ -249,7 +264,7 @@ impl Driver<'_> {
     }
 
     /// Opens a connection; its `ClientHello` goes out with the first event.
-    fn begin(&mut self, slot: usize) -> io::Result<()> {
+    fn begin(&mut self, slot: usize, is_first: bool) -> io::Result<()> {
         self.begun += 1;
         let offers = (self.offered as f64) < self.clients.resumption * self.begun as f64;
         self.offered += u64::from(offers);
@@ -257,7 +272,8 @@ impl Driver<'_> {
             true => &self.clients.resuming,
             false => &self.clients.full,
         };
-        let connection = Connection::open(self.load.address, config, &self.clients.host)?;
+        let mut connection = Connection::open(self.load.address, config, &self.clients.host)?;
+        connection.is_first = is_first;
         epoll::add(
             &self.epoll,
             &connection.socket,
@@ -302,6 +318,8 @@ struct Connection {
     socket: TcpStream,
     tls: ClientConnection,
     begun: Instant,
+    /// Whether its client has had none before.
+    is_first: bool,
     phase: Phase,
     page: Page,
     latency: Option<Duration>,
@@ -332,6 +350,7 @@ impl Connection {
             socket,
             tls,
             begun,
+            is_first: false,
             phase: Phase::Handshake,
             page: Page::default(),
             latency: None,

@@ -18,7 +18,7 @@ pub struct Round {
 impl Round {
     /// Server CPU seconds per handshake or transaction; NaN if none succeeded.
     fn cost(&self) -> f64 {
-        self.cpu.as_secs_f64() / self.tally.latencies.len() as f64
+        self.cpu.as_secs_f64() / self.tally.count() as f64
     }
 }
 
@@ -33,7 +33,7 @@ impl Figures {
     pub fn count(&self) -> u64 {
         self.rounds
             .iter()
-            .map(|round| round.tally.latencies.len() as u64)
+            .map(|round| round.tally.count() as u64)
             .sum()
     }
 
@@ -52,7 +52,7 @@ impl Figures {
 
     /// A second, in the median round.
     pub fn per_second(&self) -> f64 {
-        self.median(|round| round.tally.latencies.len() as f64 / round.tally.elapsed.as_secs_f64())
+        self.median(|round| round.tally.count() as f64 / round.tally.elapsed.as_secs_f64())
     }
 
     /// Server CPU seconds for each, in the median round.
@@ -75,14 +75,17 @@ impl Figures {
         self.median(|round| round.tally.cpu.as_secs_f64() / round.tally.elapsed.as_secs_f64())
     }
 
-    /// The latency, in seconds, that this share of all does not exceed.
+    /// The latency, in seconds, that this share of all does not exceed; the first of each client count only where
+    /// there are no others.
     pub fn latency(&self, share: f64) -> f64 {
-        let mut all: Vec<f64> = self
-            .rounds
-            .iter()
-            .flat_map(|round| &round.tally.latencies)
-            .map(Duration::as_secs_f64)
-            .collect();
+        let seconds = |of: fn(&Tally) -> &Vec<Duration>| -> Vec<f64> {
+            let rounds = self.rounds.iter().flat_map(|round| of(&round.tally));
+            rounds.map(Duration::as_secs_f64).collect()
+        };
+        let mut all = seconds(|tally| &tally.latencies);
+        if all.is_empty() {
+            all = seconds(|tally| &tally.first_latencies);
+        }
         quantile(&mut all, share)
     }
 
@@ -172,5 +175,15 @@ mod tests {
         assert_eq!(pair.stock.latency(1.0), 0.1);
         assert_eq!(pair.latency_ratio(0.5), 1.0);
         assert!(pair.stock.counters().is_none());
+    }
+
+    #[test]
+    fn the_first_handshakes_count_but_do_not_wait() {
+        let mut all = round(100, 8);
+        all.tally.first_latencies = vec![Duration::from_secs(1); 2];
+        let mut figures = Figures { rounds: vec![all] };
+        assert_eq!((figures.count(), figures.latency(1.0)), (10, 0.008));
+        figures.rounds[0].tally.latencies.clear();
+        assert_eq!((figures.count(), figures.latency(0.5)), (2, 1.0));
     }
 }
