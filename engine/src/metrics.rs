@@ -188,19 +188,25 @@ impl Snapshot {
             out,
             r#"{{"sequence":{sequence},"version":"{version}","backend":"{backend}""#
         );
+        // Without formatting, which would take most of the time of a write.
         let mut open = "";
         self.clone().fields(|group, key, field| {
-            let _ = match group {
-                _ if group == open => write!(out, r#","{key}":{field}"#),
-                _ if open.is_empty() => write!(out, r#","{group}":{{"{key}":{field}"#),
-                _ => write!(out, r#"}},"{group}":{{"{key}":{field}"#),
-            };
-            open = group;
+            // Each group's name is one literal.
+            if !group.is_empty() && !std::ptr::eq(group, open) {
+                out.push_str(if open.is_empty() { ",\"" } else { "},\"" });
+                out.push_str(group);
+                out.push_str("\":{\"");
+                open = group;
+            } else {
+                out.push_str(",\"");
+            }
+            out.push_str(key);
+            out.push_str("\":");
+            push_decimal(&mut out, *field);
         });
         let end = format!(r#"}},"sequence_end":{sequence}}}"#);
-        while out.len() + end.len() < length {
-            out.push(' ');
-        }
+        let padding = length.saturating_sub(out.len() + end.len());
+        out.extend(std::iter::repeat_n(' ', padding));
         out + &end
     }
 
@@ -234,6 +240,21 @@ impl Snapshot {
             visit("fallbacks", reason.name(), field);
         }
     }
+}
+
+/// Appends a number.
+fn push_decimal(out: &mut String, number: u64) {
+    let mut digits = [0; 20];
+    let (mut left, mut first) = (number, digits.len());
+    loop {
+        first -= 1;
+        digits[first] = b'0' + (left % 10) as u8;
+        left /= 10;
+        if left == 0 {
+            break;
+        }
+    }
+    out.extend(digits[first..].iter().map(|&digit| char::from(digit)));
 }
 
 /// What follows `key` of `group` in a document of ours, where all groups come last.
