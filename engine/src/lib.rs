@@ -38,7 +38,7 @@ pub use rsa_key::RsaKey;
 pub use shape::Shape;
 pub use stats::{DefaultStats, ProcessStats, StatsDir, read_default_stats, read_stats};
 pub use ticket::{Notify, Ticket};
-pub use worker::StartThread;
+pub use worker::{ROOM_BYTES, STACK_BYTES, StartThread};
 
 use board::Home;
 use executor::{Cpu, CpuRequest, Executor};
@@ -113,7 +113,7 @@ impl Engine {
     }
 
     /// Serves a request while the calling thread blocks. Kernels may run on its stack, which needs
-    /// 448 KiB of room: not for asynchronous jobs, whose fibres have 32.
+    /// [`ROOM_BYTES`]: not for asynchronous jobs, whose fibres have 32 KiB.
     pub fn run(&self, request: Request) -> Result<Response, Declined> {
         if let Request::Keypair(kind) = request
             && let Some(pair) = self.pooled_keypair(kind)

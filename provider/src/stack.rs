@@ -20,11 +20,8 @@ mod platform {
     use std::ptr::null_mut;
     use std::sync::Mutex;
 
-    /// What a batch may take, the making of a table on first use and a build without optimisation
-    /// included.
-    const NEEDED: usize = 448 * 1024;
-    /// The size of our stacks: that of the engine's workers.
-    const BYTES: usize = 512 * 1024;
+    use lockstep_engine::{ROOM_BYTES, STACK_BYTES};
+
     /// Below every stack: running over its end must not go unnoticed.
     const GUARD_BYTES: usize = 4096;
     /// How many unused stacks are kept,
@@ -55,7 +52,7 @@ mod platform {
             bounds
         });
         let here = (&raw const low).addr();
-        here < high && here.saturating_sub(low) >= NEEDED
+        here < high && here.saturating_sub(low) >= ROOM_BYTES
     }
 
     /// Where the stack of the calling thread begins and ends.
@@ -110,7 +107,7 @@ mod platform {
             }
             // Not under the lock, which others would miss.
             // SAFETY: the mapping is ours and nobody runs on it; its pages are zero when next touched.
-            let emptied = unsafe { libc::madvise(self.0, BYTES, libc::MADV_DONTNEED) } == 0;
+            let emptied = unsafe { libc::madvise(self.0, STACK_BYTES, libc::MADV_DONTNEED) } == 0;
             if emptied
                 && let Ok(mut unused) = UNUSED.try_lock()
                 && unused.cold.len() < KEPT - WARM
@@ -124,7 +121,7 @@ mod platform {
             let kind =
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK;
             // SAFETY: a new mapping, at an address of the kernel's choice.
-            let base = unsafe { libc::mmap(null_mut(), BYTES, access, kind, -1, 0) };
+            let base = unsafe { libc::mmap(null_mut(), STACK_BYTES, access, kind, -1, 0) };
             if base == libc::MAP_FAILED {
                 return None;
             }
@@ -140,7 +137,7 @@ mod platform {
                 work: Some(work),
                 result: None,
             };
-            call_on(self.0.wrapping_byte_add(BYTES), &mut errand);
+            call_on(self.0.wrapping_byte_add(STACK_BYTES), &mut errand);
             errand.result.expect("it was called")
         }
     }
@@ -148,7 +145,7 @@ mod platform {
     impl Drop for Stack {
         fn drop(&mut self) {
             // SAFETY: the mapping is ours and nobody runs on it.
-            unsafe { libc::munmap(self.0, BYTES) };
+            unsafe { libc::munmap(self.0, STACK_BYTES) };
         }
     }
 

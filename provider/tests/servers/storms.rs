@@ -86,23 +86,32 @@ fn clients_close_in_the_middle_and_send_garbage() {
         let Some(site) = Site::start(server) else {
             continue;
         };
+        let mut resident = Vec::new();
         unnoticed(&site, |client| {
             let hello = client.hello();
-            many(300, |number| {
-                let (bytes, after) = match number % 5 {
-                    0 => (hello.clone(), 2),
-                    1 => (hello[..hello.len() / 2].to_vec(), 0),
-                    2 => ([&hello[..], b"and then nonsense"].concat(), 2),
-                    3 => (b"GET / HTTP/1.1\r\n\r\n".to_vec(), 0),
-                    _ => {
-                        let mut bytes = hello.clone();
-                        bytes[20 + number % 100] ^= 0xff;
-                        (bytes, 2)
-                    }
-                };
-                let _ = client.send_and_leave(&bytes, false, Duration::from_millis(after));
-            });
+            // What the first storm leaves is capacity; what each further one adds would be lost.
+            for _ in 0..3 {
+                many(300, |number| {
+                    let (bytes, after) = match number % 5 {
+                        0 => (hello.clone(), 2),
+                        1 => (hello[..hello.len() / 2].to_vec(), 0),
+                        2 => ([&hello[..], b"and then nonsense"].concat(), 2),
+                        3 => (b"GET / HTTP/1.1\r\n\r\n".to_vec(), 0),
+                        _ => {
+                            let mut bytes = hello.clone();
+                            bytes[20 + number % 100] ^= 0xff;
+                            (bytes, 2)
+                        }
+                    };
+                    let _ = client.send_and_leave(&bytes, false, Duration::from_millis(after));
+                });
+                resident.push(site.resident());
+            }
         });
+        println!(
+            "{server}: {resident:?} KiB resident, {} jobs open",
+            site.counters().paused
+        );
     }
 }
 
