@@ -185,7 +185,7 @@ fn tests() -> Outcome<Count> {
     Ok(done)
 }
 
-/// Kernels and engine again, with faults injected into the lanes.
+/// Kernels and engine with faults injected into the lanes.
 fn faults() -> Outcome<Count> {
     let mut command = cargo([
         "test",
@@ -193,6 +193,10 @@ fn faults() -> Outcome<Count> {
         "lockstep-kernels",
         "--package",
         "lockstep-engine",
+        "--test",
+        "faults",
+        "--test",
+        "curve25519",
         "--features",
         "lockstep-kernels/fault-injection,lockstep-engine/fault-injection",
         "--no-fail-fast",
@@ -216,6 +220,10 @@ fn loom() -> Outcome<Count> {
         .arg("--target-dir")
         .arg(target_directory().join("loom"));
     command.arg("models").env("RUSTFLAGS", "--cfg loom");
+    // No kernel runs in a model: they need not be fast, but soon built.
+    for (setting, value) in [("OPT_LEVEL", "1"), ("LTO", "off"), ("CODEGEN_UNITS", "16")] {
+        command.env(format!("CARGO_PROFILE_RELEASE_{setting}"), value);
+    }
     match counts(&quietly(&mut command)?).passed {
         0 => Err(Failure::new("no model ran")),
         _ => Ok(Count::PASSED),
