@@ -286,9 +286,17 @@ fn usable(conf: Option<PathBuf>) -> Result<String, Failure> {
         );
     }
     let module = Configuration::at(path.clone(), false)?.module()?;
-    let module = module
+    let real = module
         .canonicalize()
         .map_err(|error| Failure::new(format!("cannot read {}: {error}", module.display())))?;
+    // Who can change a link on the way chooses the module.
+    if module != real {
+        let (shown, real) = (module.display(), real.display());
+        return Err(
+            Failure::new(format!("{shown} leads through links or is not absolute"))
+                .remedy(format!("name {real} in the configuration")),
+        );
+    }
     // Who can change these files, or put others in their place, is as good as the server's master process.
     for part in path.ancestors().chain(module.ancestors()) {
         let about = fs::metadata(part)

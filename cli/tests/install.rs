@@ -194,6 +194,18 @@ fn a_module_that_others_can_change_is_refused() {
 }
 
 #[test]
+fn a_module_behind_a_link_is_refused() {
+    let place = Place::new("link");
+    let module = place.conf.with_file_name("lockstep.so");
+    let moved = place.conf.with_file_name("real.so");
+    fs::rename(&module, &moved).unwrap();
+    std::os::unix::fs::symlink(&moved, &module).unwrap();
+    let (code, _, stderr) = place.run("install", "haproxy", &[]);
+    assert_eq!(code, 1);
+    assert!(stderr.contains("leads through links"), "{stderr}");
+}
+
+#[test]
 fn a_configuration_that_loads_nothing_of_ours_is_refused() {
     let place = Place::new("nothing");
     fs::write(&place.conf, "openssl_conf = none\n").unwrap();

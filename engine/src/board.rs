@@ -140,21 +140,44 @@ impl<E: Executor> Column<E> {
         }
     }
 
-    /// Takes a full pass, if there is one: the newest requests, whose jobs are resumed last.
-    pub(crate) fn take_pass(&mut self, pass: usize, mut taken: impl FnMut(Post<E>)) {
-        if self.posts.len() < pass {
+    /// The thread whose request `booth` is for, if it is here.
+    pub(crate) fn home_of(&self, booth: &Arc<Booth<E::Response>>) -> Option<Home> {
+        let own = |post: &&Post<E>| Arc::ptr_eq(&post.booth, booth);
+        Some(self.posts.iter().find(own)?.home)
+    }
+
+    /// Whether a thread has posted a full pass.
+    pub(crate) fn has_pass(&self, pass: usize, home: Home) -> bool {
+        self.posts.iter().filter(|post| post.home == home).count() >= pass
+    }
+
+    /// Takes a full pass of a thread, if there is one: the newest requests, whose jobs are resumed last.
+    pub(crate) fn take_pass(&mut self, pass: usize, home: Home, mut taken: impl FnMut(Post<E>)) {
+        self.posts.retain(|post| {
+            let abandoned = post.booth.is_abandoned();
+            if abandoned {
+                post.booth.discard();
+            }
+            !abandoned
+        });
+        if !self.has_pass(pass, home) {
             return;
         }
-        for post in self.posts.drain(self.posts.len() - pass..) {
-            if post.booth.is_abandoned() {
-                post.booth.discard();
-            } else {
+        let mut place = self.posts.len();
+        for _ in 0..pass {
+            while place > 0 {
+                place -= 1;
+                if self.posts[place].home == home {
+                    break;
+                }
+            }
+            if let Some(post) = self.posts.remove(place) {
                 taken(post);
             }
         }
     }
 
-    /// How many requests are here.
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn len(&self) -> usize {
         self.posts.len()
     }

@@ -114,7 +114,8 @@ impl Setting {
             name: "slots",
             default: "the CPUs that the process may use",
             values: "1 to 4096",
-            meaning: "How many batches may run at a time, and how many workers serve async jobs.",
+            meaning: "How many batches of blocking threads and workers may run at a time, and how many workers \
+                      there are for async jobs.",
             set: |config, setting, value| {
                 config.slots = setting.number(value, 1, 4096)?;
                 Ok(())

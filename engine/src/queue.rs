@@ -120,8 +120,8 @@ pub(crate) struct Lead<E: Executor> {
 enum Assignment<E: Executor> {
     /// A batch of the queue.
     Lead(Lead<E>),
-    /// Batches of the board.
-    Help(E::Shape, Slot<E>),
+    /// Passes that a thread has posted.
+    Help(E::Shape, Home, Slot<E>),
 }
 
 impl<E: Executor> Queue<E> {
@@ -256,8 +256,9 @@ impl<E: Executor> Queue<E> {
             this.executor.batch(shape)
         };
         let mut column = this.board.column(shape);
+        let home = column.home_of(ticket.booth());
         let waits = slot.fill(|take| column.take(ticket.booth(), pass, most, take));
-        let left = column.len();
+        let helped = home.filter(|&home| help && column.has_pass(pass, home));
         drop(column);
         match slot.jobs.len() {
             0 => {}
@@ -267,8 +268,8 @@ impl<E: Executor> Queue<E> {
             }
             _ => {
                 let _attending = Permit::take(&this.attending, usize::MAX);
-                if help && left >= pass {
-                    Self::call_help(this, shape);
+                if let Some(home) = helped {
+                    Self::call_help(this, shape, home);
                 }
                 this.run_and_deliver(shape, &mut slot, waits);
             }
@@ -277,8 +278,8 @@ impl<E: Executor> Queue<E> {
         ticket.try_take()
     }
 
-    /// Has a worker serve the board, if there is a CPU for it.
-    fn call_help(this: &Arc<Self>, shape: E::Shape) {
+    /// Has a worker serve what a thread has posted, if there is a CPU for it.
+    fn call_help(this: &Arc<Self>, shape: E::Shape, home: Home) {
         let mut state = this.lock();
         if state.closed || this.is_crowded(&state, 1) {
             return;
@@ -293,16 +294,17 @@ impl<E: Executor> Queue<E> {
             && let Some(slot) = state.free.pop()
         {
             state.workers.idle -= 1;
-            state.assigned.push_back(Assignment::Help(shape, slot));
+            let help = Assignment::Help(shape, home, slot);
+            state.assigned.push_back(help);
             this.assignment.notify_one();
         }
     }
 
-    /// A worker's part in serving the board: full passes, as long as nothing else needs its CPU.
-    fn help(&self, shape: E::Shape, mut slot: Slot<E>) {
+    /// A worker's part in serving what a thread has posted: full passes, as long as nothing else needs its CPU.
+    fn help(&self, shape: E::Shape, home: Home, mut slot: Slot<E>) {
         let pass = self.executor.pass(shape);
         let state = loop {
-            let waits = slot.fill(|take| self.board.column(shape).take_pass(pass, take));
+            let waits = slot.fill(|take| self.board.column(shape).take_pass(pass, home, take));
             if slot.jobs.is_empty() {
                 break self.lock();
             }
@@ -358,9 +360,9 @@ impl<E: Executor> Queue<E> {
                 Some(Assignment::Lead(lead)) => {
                     self.lead(state, lead);
                 }
-                Some(Assignment::Help(shape, slot)) => {
+                Some(Assignment::Help(shape, home, slot)) => {
                     drop(state);
-                    self.help(shape, slot);
+                    self.help(shape, home, slot);
                 }
                 None => return,
             }

@@ -40,6 +40,8 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
 
     /// Memory from `arena`.
     pub(crate) fn new(arena: &mut Arena<'a>, exponent_words: usize) -> Self {
+        // Whole chunks, and no more than `for_chunk` knows.
+        const { assert!(N.is_multiple_of(limbs_of_chunk::<S>()) && N <= 4 * limbs_of_chunk::<S>()) };
         Self {
             n: arena.array(),
             k0: arena.one(),
@@ -157,7 +159,7 @@ fn place_of_limb<S: Simd>(limb: usize, chunk: usize) -> (usize, u32) {
 /// Puts the limbs of a chunk into words that hold zero, or bits of the limbs below; the last word belongs to
 /// the next chunk.
 #[inline(always)]
-fn pack<S: Simd, const AT: usize>(s: S, words: &mut [S::Limb; CHUNK + 2], limbs: &[S::Limb]) {
+fn pack<S: Simd, const AT: usize>(s: S, words: &mut [S::Limb; CHUNK + 1], limbs: &[S::Limb]) {
     let each = const { limbs_of_chunk::<S>() / BLOCK };
     each!(S, block => {
         for (limb, &bits) in (block * each..).zip(&limbs[block * each..][..each]) {
@@ -172,7 +174,7 @@ fn pack<S: Simd, const AT: usize>(s: S, words: &mut [S::Limb; CHUNK + 2], limbs:
 
 /// The limbs, loose, of a chunk out of its words, which the first word of the next chunk follows.
 #[inline(always)]
-fn unpack<S: Simd, const AT: usize>(s: S, limbs: &mut [S::Limb], words: &[S::Limb; CHUNK + 2]) {
+fn unpack<S: Simd, const AT: usize>(s: S, limbs: &mut [S::Limb], words: &[S::Limb; CHUNK + 1]) {
     let each = const { limbs_of_chunk::<S>() / BLOCK };
     each!(S, block => {
         for (limb, to) in (block * each..).zip(&mut limbs[block * each..][..each]) {
@@ -196,7 +198,7 @@ fn put<S: Simd>(s: S, table: &mut [S::Limb], e: usize, power: &[S::Limb]) {
         #[inline(always)]
         || {
             let table: &mut [Pairs<S>] = table.as_chunks_mut().0.as_chunks_mut().0;
-            let mut words = [s.zero(); CHUNK + 2];
+            let mut words = [s.zero(); CHUNK + 1];
             let limbs = power.chunks_exact(limbs_of_chunk::<S>());
             for ((chunk, limbs), pairs) in limbs.enumerate().zip(table.iter_mut().rev()) {
                 for_chunk!(chunk, pack(s, &mut words, limbs));
@@ -235,7 +237,7 @@ fn choose<S: Simd>(
             let mut above = s.zero();
             let limbs = power.chunks_exact_mut(limbs_of_chunk::<S>());
             for ((chunk, limbs), pairs) in limbs.enumerate().rev().zip(table) {
-                let mut words = [lowest; CHUNK + 2];
+                let mut words = [lowest; CHUNK + 1];
                 for (at, both) in (0..).zip(pairs) {
                     let here = s.equal(pair, s.splat(at));
                     each!(S, i in [0, 1, 2, 3, 4, 5, 6, 7] => {
@@ -243,7 +245,6 @@ fn choose<S: Simd>(
                     });
                 }
                 words[CHUNK] = above;
-                words[CHUNK + 1] = s.zero();
                 above = words[0];
                 for_chunk!(chunk, unpack(s, limbs, &words));
             }

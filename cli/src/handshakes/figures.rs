@@ -89,6 +89,13 @@ impl Figures {
         quantile(&mut all, share)
     }
 
+    /// Whether any latency is not that of a client's first.
+    fn has_latencies(&self) -> bool {
+        self.rounds
+            .iter()
+            .any(|round| !round.tally.latencies.is_empty())
+    }
+
     /// What the module counted in all rounds.
     pub fn counters(&self) -> Option<Counters> {
         let rounds = self.rounds.iter();
@@ -118,9 +125,12 @@ impl Pair {
         quantile(&mut ratios.collect::<Vec<_>>(), 0.5)
     }
 
-    /// A latency, lockstep over stock.
+    /// A latency, lockstep over stock; NaN where only one of them has others than first ones.
     pub fn latency_ratio(&self, share: f64) -> f64 {
-        self.lockstep.latency(share) / self.stock.latency(share)
+        match self.lockstep.has_latencies() == self.stock.has_latencies() {
+            true => self.lockstep.latency(share) / self.stock.latency(share),
+            false => f64::NAN,
+        }
     }
 
     pub fn failures(&self) -> u64 {

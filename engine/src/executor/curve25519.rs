@@ -5,7 +5,7 @@ use std::ops::Range;
 use lockstep_kernels::curve25519::ed25519::{self, PublicKey, SecretKey, Signature};
 use lockstep_kernels::curve25519::{Error, x25519};
 
-use super::random::random;
+use super::random::secrets;
 use super::{Cpu, Inputs, Job, misplaced};
 use crate::curve::{Ed25519Key, Keypair, Secret};
 use crate::request::{Declined, Request, Response};
@@ -45,7 +45,7 @@ impl Cpu {
 
     /// New key pairs; `None` if the system gave no randomness.
     pub(super) fn x25519_keypairs(&self, count: usize) -> Option<Vec<Keypair>> {
-        let random = random::<{ x25519::BYTES }>(count)?;
+        let random = secrets::<{ x25519::BYTES }>(count)?;
         let secrets: Vec<_> = random.iter().map(x25519::SecretKey::from_bytes).collect();
         let mut lanes: Vec<_> = secrets.iter().map(x25519::KeypairJob::new).collect();
         x25519::keypair(self.backend, &mut lanes);

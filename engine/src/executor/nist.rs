@@ -9,7 +9,7 @@ use lockstep_kernels::nist::{
     p384,
 };
 
-use super::random::random;
+use super::random::{random, secrets};
 use super::{Answers, Cpu, Inputs, Job, misplaced};
 use crate::curve::{EcKey, Keypair, Pair, PairOf, Secret};
 use crate::request::{Declined, Request, Response};
@@ -213,7 +213,7 @@ impl Cpu {
         &self,
         count: usize,
     ) -> Option<Vec<Keypair>> {
-        let random = random::<WIDE_BYTES>(count)?;
+        let random = secrets::<WIDE_BYTES>(count)?;
         let seeds: Vec<Wide> = random.iter().map(Wide::from_bytes).collect();
         let mut lanes: Vec<_> = seeds.iter().map(KeypairJob::new).collect();
         C::keypair(self.backend, &mut lanes);

@@ -1,9 +1,10 @@
 //! The randomness of a batch.
 //!
-//! The system is asked once for a batch, for a seed of 256 bits, and ChaCha20 (RFC 8439) makes as much of it as
-//! the batch needs: what the system does itself with each call, at a fifth of its price. Nothing of the
-//! generator outlives the call. So there is no state that a forked child could share, none that would have
-//! to be seeded anew, and none that memory read later gives away.
+//! What will be a secret key comes from the system, straight to its place. What only makes secrets hard to guess twice, as
+//! the hedges of nonces do, is more than a batch needs from there: the system is asked for a seed of 256 bits, and ChaCha20
+//! (RFC 8439) makes the rest of it, at a fifth of the price. No generator outlives the call, so there is no state that a forked
+//! child could share or that would have to be seeded anew. But copies of the seed may stay on the stack, which no
+//! crate wipes.
 
 use std::ops::Deref;
 
@@ -15,17 +16,22 @@ use zeroize::Zeroizing;
 /// Bytes of a seed.
 const SEED_BYTES: usize = 32;
 
-/// `count` pieces of randomness; `None` if the system gives none.
+/// `count` pieces of randomness for secret keys; `None` if the system gives none.
+pub(super) fn secrets<const BYTES: usize>(count: usize) -> Option<Random<BYTES>> {
+    let mut secrets = Random(vec![[0; BYTES]; count]);
+    getrandom::fill(secrets.0.as_flattened_mut()).ok()?;
+    Some(secrets)
+}
+
+/// `count` pieces of randomness that are no secrets themselves; `None` if the system gives none.
 pub(super) fn random<const BYTES: usize>(count: usize) -> Option<Random<BYTES>> {
-    let mut random = Random(vec![[0; BYTES]; count]);
-    let bytes = random.0.as_flattened_mut();
-    if bytes.len() <= SEED_BYTES {
-        getrandom::fill(bytes).ok()?;
-    } else {
-        let mut seed = Zeroizing::new([0; SEED_BYTES]);
-        getrandom::fill(&mut *seed).ok()?;
-        expand(&seed, bytes);
+    if BYTES * count <= SEED_BYTES {
+        return secrets(count);
     }
+    let mut random = Random(vec![[0; BYTES]; count]);
+    let mut seed = Zeroizing::new([0; SEED_BYTES]);
+    getrandom::fill(&mut *seed).ok()?;
+    expand(&seed, random.0.as_flattened_mut());
     Some(random)
 }
 
@@ -60,6 +66,7 @@ mod tests {
         let mut all = Vec::new();
         for count in [1, 2, 3, 64, 64] {
             all.extend(random::<32>(count).unwrap().iter().copied());
+            all.extend(secrets::<32>(count).unwrap().iter().copied());
         }
         let pieces = all.len();
         all.sort_unstable();

@@ -405,6 +405,8 @@ fn a_worker_helps_with_full_passes() {
     let queue = queue(Simple::default(), 2, 64);
     let post = |number| queue.post(0, number, Home(1)).unwrap();
     let mut tickets: VecDeque<_> = (0..11).map(post).collect();
+    // Another thread's, which that leads itself.
+    let others: Vec<_> = (0..8).map(|n| queue.post(0, n, Home(2)).unwrap()).collect();
     queue.executor.gate.close();
     let first = tickets.pop_front().unwrap();
     thread::scope(|scope| {
@@ -413,7 +415,11 @@ fn a_worker_helps_with_full_passes() {
             assert_eq!(answer.ok().unwrap().unwrap(), 0);
         });
         until(|| queue.executor.inside.load(Ordering::SeqCst) == 2);
-        assert_eq!(queue.board.column(0).len(), 3, "no full pass");
+        assert_eq!(
+            queue.board.column(0).len(),
+            3 + 8,
+            "no full pass of its own"
+        );
         queue.executor.gate.open();
     });
     until(|| queue.lock().free.len() == 2);
@@ -421,6 +427,7 @@ fn a_worker_helps_with_full_passes() {
     let done: Vec<_> = tickets.iter().map(|ticket| ticket.is_done()).collect();
     assert_eq!(done, [&[true; 3][..], &[false; 3], &[true; 4]].concat());
     assert_eq!(queue.metrics.snapshot().pass_fill[..4], [0, 0, 0, 2]);
+    assert!(others.iter().all(|ticket| !ticket.is_done()));
     worker::stop(&queue);
 }
 

@@ -246,7 +246,7 @@ impl<'a> Process<'a> {
         self
     }
 
-    /// Starts the process; it is killed, with the children that it has left, when the result goes out of scope.
+    /// Starts the process; if it runs still, it is killed with its children when the result goes out of scope.
     pub fn start(mut self) -> Running {
         let shown = format!("{:?}", self.command);
         let mut child = self
@@ -420,10 +420,12 @@ impl Running {
     }
 
     fn kill(&mut self) {
-        let group = -(self.child.id() as libc::pid_t);
-        // SAFETY: a plain system call; the group is the child's own.
-        unsafe { libc::kill(group, libc::SIGKILL) };
-        let _ = self.child.wait();
+        if let Ok(None) = self.child.try_wait() {
+            let group = -(self.child.id() as libc::pid_t);
+            // SAFETY: a plain system call; the group is that of the child, which was not waited for.
+            unsafe { libc::kill(group, libc::SIGKILL) };
+            let _ = self.child.wait();
+        }
     }
 }
 

@@ -260,6 +260,14 @@ impl Site {
         self.counters().operations_of(shape.expect("a shape"))
     }
 
+    /// What its clients see, with and without us, while stunnel reloads: it closes its port for a moment.
+    pub fn tolerated(&self) -> &'static [&'static str] {
+        match self.name {
+            "stunnel" => &["Connection refused", "Connection reset"],
+            _ => &[],
+        }
+    }
+
     /// The resident memory of the processes that serve, in KiB.
     pub fn resident(&self) -> u64 {
         self.workers().into_iter().map(resident).sum()

@@ -15,14 +15,6 @@ const SERVERS: [&str; 4] = ["haproxy", "apache", "nginx", "stunnel"];
 /// Clients that behave, beside those that do not.
 const CLIENTS: usize = 4;
 
-/// What its clients see, with and without us, while stunnel reloads: it closes its port for a moment.
-fn tolerated(site: &Site) -> &'static [&'static str] {
-    match site.name {
-        "stunnel" => &["Connection refused", "Connection reset"],
-        _ => &[],
-    }
-}
-
 /// Well-behaved clients connect while `storm` rages, and none of them notices.
 fn unnoticed(site: &Site, storm: impl FnOnce(&Client)) {
     unnoticed_but_for(site, &[], storm);
@@ -122,7 +114,7 @@ fn servers_reload_under_load() {
             continue;
         };
         let before = site.workers();
-        unnoticed_but_for(&site, tolerated(&site), |_| {
+        unnoticed_but_for(&site, site.tolerated(), |_| {
             for _ in 0..3 {
                 site.run("reload");
                 sleep(Duration::from_millis(400));
@@ -168,7 +160,7 @@ fn keys_are_replaced_under_load() {
                 site.logs()
             );
         }
-        load.flawless_but_for(&site, tolerated(&site));
+        load.flawless_but_for(&site, site.tolerated());
         assert!(site.on_lanes("x25519-keygen") > 0, "{}", site.logs());
     }
 }
