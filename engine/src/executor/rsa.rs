@@ -59,12 +59,11 @@ impl Cpu {
 
     /// A blinding pair for each job, all of one key at a time: fresh ones are cheaper together.
     fn blindings(&self, jobs: &[Job<Cpu>]) -> Vec<Option<Blinding>> {
-        let key_of = |job: &Job<Cpu>| parts(&job.request).0.clone();
         let mut blindings: Vec<Option<Blinding>> = Vec::new();
         blindings.resize_with(jobs.len(), || None);
         for first in 0..jobs.len() {
-            let key = key_of(&jobs[first]);
-            let same = |job: &Job<Cpu>| Arc::ptr_eq(&key, &key_of(job));
+            let key = parts(&jobs[first].request).0;
+            let same = |job: &Job<Cpu>| Arc::ptr_eq(key, parts(&job.request).0);
             if jobs[..first].iter().any(same) {
                 continue;
             }
