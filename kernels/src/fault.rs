@@ -21,6 +21,14 @@ pub enum Point {
     RCubed,
     /// A word of the powers that an exponentiation chooses from.
     Table,
+    /// A limb of n = p·q, with which inputs are hidden and results revealed.
+    Product,
+    /// −1/n mod 2^52 for the same.
+    ProductFactor,
+    /// A limb of p where the halves are put together.
+    P,
+    /// A limb of q there.
+    Q,
     /// A limb of 1/q mod p.
     Inverse,
     /// A limb of the first part of a blinding pair, which hides the input. The pair stays wrong.
@@ -37,7 +45,7 @@ pub enum Point {
 
 impl Point {
     /// Every point of an RSA operation.
-    pub const ALL: [Point; 14] = [
+    pub const ALL: [Point; 18] = [
         Point::Accumulator,
         Point::Modulus,
         Point::Exponent,
@@ -46,6 +54,10 @@ impl Point {
         Point::RSquared,
         Point::RCubed,
         Point::Table,
+        Point::Product,
+        Point::ProductFactor,
+        Point::P,
+        Point::Q,
         Point::Inverse,
         Point::Hide,
         Point::Reveal,

@@ -288,6 +288,10 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
             (Point::Input, &mut self.input[..]),
             (Point::Hide, self.hide),
             (Point::Reveal, self.reveal),
+            (Point::Product, self.n),
+            (Point::ProductFactor, core::slice::from_mut(self.k0)),
+            (Point::P, self.p),
+            (Point::Q, self.q),
             (Point::Inverse, self.qinv),
         ] {
             let words = words_mut(limbs);
