@@ -25,8 +25,8 @@ Options:
   --json             one JSON document: an array with an object for each process
   --prometheus       the text format that Prometheus scrapes
   --total NAME       only the sum of one counter over all processes: operations, batches, passes,
-                     fallbacks, failed_checks, async_submitted or pool_hits, or one kind of operation,
-                     as rsa2048 or p256-sign
+                     fallbacks, failed_checks, async_submitted, pool_hits or derivations, or one kind of
+                     operation, as rsa2048 or p256-sign
   --ended            what ended processes have left, too (see the setting stats_keep)
   --dir DIR          where they publish them (default: the environment's LOCKSTEP_STATS_DIR, or else
                      where the module puts them by default)
@@ -236,6 +236,7 @@ const COUNTERS: &[Counter] = &[
     ("failed_checks", |snapshot| snapshot.failed_checks),
     ("async_submitted", |snapshot| snapshot.async_submitted),
     ("pool_hits", |snapshot| snapshot.pool_hits),
+    ("derivations", |snapshot| snapshot.derivations),
 ];
 
 /// The counters of a process as a JSON object: those of its document, and what is known of it.
@@ -282,6 +283,9 @@ fn describe(process: &ProcessStats) -> String {
             "  {} key pairs made in advance, in {} batches",
             snapshot.pool_hits, snapshot.pool_refills
         );
+    }
+    if snapshot.derivations > 0 {
+        let _ = writeln!(out, "  {} keys of TLS 1.3 derived", snapshot.derivations);
     }
     let batched = snapshot.operations().saturating_sub(snapshot.pool_hits);
     let _ = writeln!(

@@ -244,6 +244,11 @@ impl Engine {
         self.counters().publish();
     }
 
+    /// Counts a key derivation of TLS 1.3, which the caller did itself.
+    pub fn count_derivation(&self) {
+        self.counters().derived();
+    }
+
     /// Why requests of this shape are declined whatever else there is to do, if they are; for keys that then
     /// need not be prepared. Nothing is counted.
     pub fn declines_all(&self, shape: Shape) -> Option<Fallback> {

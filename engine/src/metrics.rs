@@ -14,12 +14,14 @@
 //! | `pool_hits`, `pool_refills` | key pairs that were there in advance, and batches that made some |
 //! | `wait_total_ns`, `wait_max_ns` | time in the queue, before a batch took the request |
 //! | `yields` | how often a leader yielded to let requests gather |
+//! | `derivations` | key derivations of TLS 1.3 that the module did itself |
 //! | `async_submitted`, `paused` | submitted requests, and those not taken now |
 //! | `fallbacks.REASON` | requests and keys that went to stock OpenSSL, by [`Fallback::name`] |
 //! | `failed_checks` | results that did not pass their check; equals `fallbacks.check_failed` |
 //! | `write_errors` | failed attempts to write the file |
 //!
-//! The file comes with the first count. It is written before an answer is delivered, so it counts whatever a caller has seen. Under
+//! The file comes with the first count. It is written before an answer is delivered, so it counts whatever a caller has seen
+//! (`derivations` come with the next answer). Under
 //! sustained load (thousands of batches without a pause) it may lag by a few milliseconds.
 
 use std::fmt::Write as _;
@@ -72,6 +74,8 @@ pub struct Snapshot {
     pub pool_hits: u64,
     /// Batches that made key pairs for the pool.
     pub pool_refills: u64,
+    /// Key derivations of TLS 1.3 that the module did itself.
+    pub derivations: u64,
     /// Submitted requests.
     pub async_submitted: u64,
     /// Submitted requests whose answer is not taken yet.
@@ -223,6 +227,7 @@ impl Snapshot {
         visit("", "yields", &mut self.yields);
         visit("", "pool_hits", &mut self.pool_hits);
         visit("", "pool_refills", &mut self.pool_refills);
+        visit("", "derivations", &mut self.derivations);
         visit("", "async_submitted", &mut self.async_submitted);
         visit("", "paused", &mut self.paused);
         visit("", "failed_checks", &mut self.failed_checks);
@@ -279,6 +284,7 @@ pub(crate) struct Metrics {
     yields: AtomicU64,
     pool_hits: AtomicU64,
     pool_refills: AtomicU64,
+    derivations: AtomicU64,
     async_submitted: AtomicU64,
     /// Lives as long as the last ticket.
     pub(crate) paused: Arc<AtomicUsize>,
@@ -311,6 +317,7 @@ impl Metrics {
             yields: AtomicU64::new(0),
             pool_hits: AtomicU64::new(0),
             pool_refills: AtomicU64::new(0),
+            derivations: AtomicU64::new(0),
             async_submitted: AtomicU64::new(0),
             paused: Arc::default(),
             by_reason: [const { AtomicU64::new(0) }; REASONS],
@@ -350,6 +357,16 @@ impl Metrics {
 
     pub(crate) fn submitted(&self) {
         add(&self.async_submitted, 1);
+        self.publish_first();
+    }
+
+    pub(crate) fn derived(&self) {
+        add(&self.derivations, 1);
+        self.publish_first();
+    }
+
+    /// Makes the file, if this is the first count.
+    fn publish_first(&self) {
         if self.publisher.get().is_none() {
             self.publish();
         }
@@ -383,6 +400,7 @@ impl Metrics {
             yields: load(&self.yields),
             pool_hits: load(&self.pool_hits),
             pool_refills: load(&self.pool_refills),
+            derivations: load(&self.derivations),
             async_submitted: load(&self.async_submitted),
             paused: self.paused.load(Ordering::Relaxed) as u64,
             failed_checks: by_reason[Fallback::CheckFailed as usize],

@@ -109,6 +109,8 @@ impl Param {
     };
 }
 
+/// `OSSL_PARAM_INTEGER`
+pub const PARAM_INTEGER: c_uint = 1;
 /// `OSSL_PARAM_UTF8_STRING`
 pub const PARAM_UTF8_STRING: c_uint = 4;
 /// `OSSL_PARAM_OCTET_STRING`
@@ -123,10 +125,18 @@ pub const PARAM_UTF8_PTR: c_uint = 6;
 /// Operation ids (`OSSL_OP_*`).
 pub mod operation {
     use std::ffi::c_int;
+    pub const KDF: c_int = 4;
     pub const KEYMGMT: c_int = 10;
     pub const KEYEXCH: c_int = 11;
     pub const SIGNATURE: c_int = 12;
     pub const ASYM_CIPHER: c_int = 13;
+}
+
+/// Modes of HKDF (`EVP_KDF_HKDF_MODE_*`).
+pub mod hkdf_mode {
+    use std::ffi::c_int;
+    pub const EXTRACT_ONLY: c_int = 1;
+    pub const EXPAND_ONLY: c_int = 2;
 }
 
 /// What `selection` of the key management functions can ask for (`OSSL_KEYMGMT_SELECT_*`).
@@ -219,6 +229,22 @@ pub mod keymgmt {
         Import = 40: fn(keydata: *mut c_void, selection: c_int, params: *const Param) -> c_int;
         Export = 42: fn(keydata: *mut c_void, selection: c_int, callback: Callback, arg: *mut c_void) -> c_int;
         Dup = 44: fn(keydata: *const c_void, selection: c_int) -> *mut c_void;
+    }
+}
+
+/// Key derivation functions (`OSSL_FUNC_KDF_*`).
+pub mod kdf {
+    use super::*;
+    dispatched! {
+        Newctx = 1: fn(provctx: *mut c_void) -> *mut c_void;
+        Dupctx = 2: fn(ctx: *mut c_void) -> *mut c_void;
+        Freectx = 3: fn(ctx: *mut c_void);
+        Reset = 4: fn(ctx: *mut c_void);
+        Derive = 5: fn(ctx: *mut c_void, key: *mut c_uchar, length: usize, params: *const Param) -> c_int;
+        GettableCtxParams = 7: fn(ctx: *mut c_void, provctx: *mut c_void) -> *const Param;
+        SettableCtxParams = 8: fn(ctx: *mut c_void, provctx: *mut c_void) -> *const Param;
+        GetCtxParams = 10: fn(ctx: *mut c_void, params: *mut Param) -> c_int;
+        SetCtxParams = 11: fn(ctx: *mut c_void, params: *const Param) -> c_int;
     }
 }
 

@@ -4,7 +4,8 @@
 //! default provider's tables, function by function; what differs is the arithmetic inside a key
 //! object, whose `RSA_METHOD` or `EC_KEY_METHOD` hands it to the engine. Padding, digests,
 //! parameters, encodings and errors are OpenSSL's own code, of the version that is installed.
-//! X25519 and Ed25519 keys have no method: there the exchange and the signature are [`wrapped`].
+//! X25519 and Ed25519 keys have no method: there the exchange and the signature are [`wrapped`]. And TLS 1.3's
+//! key derivation ([`tls13_kdf`]) is done here, as stock spends more on its look-ups than on hashing.
 //!
 //! The way of a signature, in files: [`stock`] finds the default provider's tables, [`overlay`]
 //! offers them, with the functions wrapped that make keys ([`keymgmt`], [`generation`]);
@@ -29,6 +30,7 @@ mod rsa_method;
 mod settings;
 mod stack;
 mod stock;
+mod tls13_kdf;
 mod wrapped;
 mod xdh;
 

@@ -4,7 +4,8 @@
 //! [`generation`]): each leaves behind a stock object with our method. The constructor of signature
 //! contexts drops the caller's property query. Everything else, every RSA and ECDSA signature
 //! function included, is the stock function itself, called by libcrypto directly. X25519 exchanges
-//! ([`xdh`]) and Ed25519 signatures ([`eddsa`]) have contexts of ours around the stock ones.
+//! ([`xdh`]), Ed25519 signatures ([`eddsa`]) and TLS 1.3's key derivation ([`tls13_kdf`]) have contexts
+//! of ours around the stock ones.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
@@ -13,7 +14,7 @@ use std::sync::OnceLock;
 use crate::ffi::{Algorithm, Callback, Dispatch, PARAM_UTF8_STRING, Param, operation, signature};
 use crate::keymgmt::{self, Adoptable, KeyFunctions, KeyType, overlaid};
 use crate::stock::{self, Stock};
-use crate::{ec_method, eddsa, generation, rsa_method, xdh};
+use crate::{ec_method, eddsa, generation, process, rsa_method, tls13_kdf, xdh};
 
 /// Marks what we want preferred; `dist/openssl.cnf` asks for it.
 const FAST: &CStr = c"provider=lockstep,lockstep.fast=yes";
@@ -35,6 +36,7 @@ pub unsafe extern "C" fn query(
         return null();
     };
     match operation_id {
+        operation::KDF => tables.kdf.as_ptr(),
         operation::KEYMGMT => tables.keymgmt.as_ptr(),
         operation::KEYEXCH => tables.keyexch.as_ptr(),
         operation::SIGNATURE => tables.signature.as_ptr(),
@@ -117,11 +119,14 @@ pub struct Family {
 
 /// Our algorithm arrays, and the stock functions the wrappers call.
 struct Tables {
+    kdf: Vec<Algorithm>,
     keymgmt: Vec<Algorithm>,
     keyexch: Vec<Algorithm>,
     signature: Vec<Algorithm>,
     asym_cipher: Vec<Algorithm>,
     families: Vec<Family>,
+    /// The stock functions of key derivation for TLS 1.3.
+    tls13_kdf: Vec<Dispatch>,
 }
 
 // SAFETY: the tables are immutable, live as long as the process and hold pointers to static data
@@ -209,21 +214,30 @@ pub fn family<T: Named>() -> Option<&'static Family> {
     families.iter().find(|family| family.name == T::NAME)
 }
 
+/// The stock functions of key derivation for TLS 1.3.
+pub fn tls13_kdf() -> &'static [Dispatch] {
+    tables().map_or(&[], |tables| &tables.tls13_kdf)
+}
+
 impl Tables {
     /// None without RSA. A curve that the default provider lacks is left out.
     fn new(stock: &Stock) -> Option<Tables> {
         let mut tables = Tables {
+            kdf: Vec::new(),
             keymgmt: Vec::new(),
             keyexch: Vec::new(),
             signature: Vec::new(),
             asym_cipher: Vec::new(),
             families: Vec::new(),
+            tls13_kdf: Vec::new(),
         };
         tables.add_rsa(stock)?;
         tables.add_ec(stock);
         tables.add_x25519(stock);
         tables.add_ed25519(stock);
+        tables.add_tls13_kdf(stock);
         for algorithms in [
+            &mut tables.kdf,
             &mut tables.keymgmt,
             &mut tables.keyexch,
             &mut tables.signature,
@@ -301,6 +315,21 @@ impl Tables {
             ..signature
         });
         self.families.push(ed25519);
+        Some(())
+    }
+
+    fn add_tls13_kdf(&mut self, stock: &Stock) -> Option<()> {
+        if !process::computes() || !tls13_kdf::is_fast() {
+            return None;
+        }
+        let kdf = stock.algorithm(operation::KDF, c"TLS13-KDF")?;
+        let functions = stock::entries(&kdf);
+        self.kdf.push(Algorithm {
+            properties: FAST.as_ptr(),
+            implementation: wrapped(&functions, &tls13_kdf::wrappers())?,
+            ..kdf
+        });
+        self.tls13_kdf = functions;
         Some(())
     }
 

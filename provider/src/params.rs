@@ -140,8 +140,10 @@ unsafe fn set_string(param: &mut Param, value: &'static CStr) -> bool {
 /// `param` describes writable memory of its type, or NULL.
 unsafe fn set_unsigned(param: &mut Param, value: u64) -> bool {
     // `status` has been asked for as a signed integer too (OSSL_PARAM_construct_int).
-    const PARAM_INTEGER: std::ffi::c_uint = 1;
-    if !matches!(param.data_type, ffi::PARAM_UNSIGNED_INTEGER | PARAM_INTEGER) {
+    if !matches!(
+        param.data_type,
+        ffi::PARAM_UNSIGNED_INTEGER | ffi::PARAM_INTEGER
+    ) {
         return false;
     }
     if param.data.is_null() {

@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Once, OnceLock};
 
-use lockstep_engine::{Config, ConfigError, Engine};
+use lockstep_engine::{BackendChoice, Config, ConfigError, Engine};
 
 use crate::async_job;
 
@@ -84,6 +84,13 @@ pub fn engine() -> &'static Engine {
             }
         }
     }
+}
+
+/// Whether the settings leave anything to this module.
+pub fn computes() -> bool {
+    CONFIG
+        .get()
+        .is_none_or(|config| config.backend != BackendChoice::None)
 }
 
 /// Whether `engine` is still the one of this process: not in a forked child of the one that asked for it.

@@ -89,6 +89,12 @@ const PLAIN: &[Plain] = &[
         |s| s.pool_refills,
     ),
     (
+        "derivations_total",
+        "counter",
+        "Key derivations of TLS 1.3.",
+        |s| s.derivations,
+    ),
+    (
         "async_submitted_total",
         "counter",
         "Requests of async jobs.",

@@ -21,6 +21,7 @@ mod curves;
 mod faults;
 mod fork;
 mod hosts;
+mod key_derivation;
 mod memory;
 mod statistics;
 mod threads;

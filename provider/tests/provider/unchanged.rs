@@ -15,6 +15,7 @@ fn nothing_is_lost_from_the_lists_of_algorithms() {
         "-encoders",
         "-decoders",
         "-digest-algorithms",
+        "-kdf-algorithms",
     ] {
         let command = format!("list {list}");
         let ours = place.lockstep(&command).succeed().text();

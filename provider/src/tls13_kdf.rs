@@ -1,0 +1,531 @@
+//! Key derivation of TLS 1.3, which a handshake does some twenty times.
+//!
+//! Stock fetches its digest and sets up contexts for each of them, which takes longer than hashing.
+//! Here a derivation that comes with all its parameters at once, as those of libssl do, is computed
+//! without. The context notes what it was given, as stock does. Whatever else is asked of it goes to the
+//! stock function, with a stock context that is told those parameters first: what differs from usual
+//! gets the stock result, or the stock error.
+
+use std::ffi::{CStr, c_int, c_uchar, c_uint, c_void};
+use std::ptr::null_mut;
+
+use hmac::digest::OutputSizeUser;
+use hmac::{EagerHash, Hmac, KeyInit as _, Mac as _};
+use sha2::{Digest, Sha256, Sha384};
+use zeroize::{Zeroize, Zeroizing};
+
+use crate::ffi::kdf::{
+    Derive, Dupctx, Freectx, GetCtxParams, GettableCtxParams, Newctx, Reset, SetCtxParams,
+    SettableCtxParams,
+};
+use crate::ffi::{
+    Dispatch, PARAM_INTEGER, PARAM_OCTET_STRING, PARAM_UTF8_STRING, Param, hkdf_mode,
+};
+use crate::{overlay, process};
+
+/// A stock context, and what we derived from ourselves.
+struct Context {
+    stock: *mut c_void,
+    state: State,
+    inputs: Inputs,
+}
+
+#[derive(PartialEq)]
+enum State {
+    /// Nothing was set yet.
+    Fresh,
+    /// Of what was set, the stock context knows nothing: it is all in `inputs`.
+    Ours,
+    /// The stock context knows all.
+    Stock,
+}
+
+/// All functions that the stock table may have, with contexts of ours.
+pub fn wrappers() -> [Dispatch; 9] {
+    [
+        Newctx::entry(newctx),
+        Dupctx::entry(dupctx),
+        Freectx::entry(freectx),
+        Reset::entry(reset),
+        Derive::entry(derive),
+        SetCtxParams::entry(set_ctx_params),
+        SettableCtxParams::entry(settable_ctx_params),
+        GetCtxParams::entry(get_ctx_params),
+        GettableCtxParams::entry(gettable_ctx_params),
+    ]
+}
+
+/// Whether hashing here is as fast as stock's, so that there is a gain.
+pub fn is_fast() -> bool {
+    is_x86_feature_detected!("avx2")
+}
+
+/// The stock functions.
+fn stock() -> &'static [Dispatch] {
+    overlay::tls13_kdf()
+}
+
+impl Context {
+    fn wrap(stock: *mut c_void, state: State) -> *mut c_void {
+        if stock.is_null() {
+            return null_mut();
+        }
+        let inputs = Inputs::EMPTY;
+        Box::into_raw(Box::new(Context {
+            stock,
+            state,
+            inputs,
+        }))
+        .cast()
+    }
+
+    /// The stock context behind libcrypto's pointer, which from now on knows all; NULL if it refuses.
+    ///
+    /// # Safety
+    /// `ctx` is NULL or a context of ours that nobody else uses now.
+    unsafe fn told(ctx: *mut c_void) -> *mut c_void {
+        // SAFETY: by contract; the stock context lives as long as ours.
+        unsafe {
+            let Some(ours) = ctx.cast::<Context>().as_mut() else {
+                return null_mut();
+            };
+            if ours.state == State::Ours {
+                let told = SetCtxParams::of(stock())
+                    .is_some_and(|set| set.call(ours.stock, ours.inputs.params().as_ptr()) == 1);
+                if !told {
+                    return null_mut();
+                }
+                ours.inputs.clear();
+            }
+            ours.state = State::Stock;
+            ours.stock
+        }
+    }
+}
+
+/// `OSSL_FUNC_kdf_newctx`
+unsafe extern "C" fn newctx(provctx: *mut c_void) -> *mut c_void {
+    let Some(stock) = Newctx::of(stock()) else {
+        return null_mut();
+    };
+    // SAFETY: the stock constructor with its own context.
+    Context::wrap(unsafe { stock.call(provctx) }, State::Fresh)
+}
+
+/// `OSSL_FUNC_kdf_dupctx`
+unsafe extern "C" fn dupctx(ctx: *mut c_void) -> *mut c_void {
+    // SAFETY: libcrypto's argument.
+    unsafe {
+        let told = Context::told(ctx);
+        match Dupctx::of(stock()) {
+            Some(stock) if !told.is_null() => Context::wrap(stock.call(told), State::Stock),
+            _ => null_mut(),
+        }
+    }
+}
+
+/// `OSSL_FUNC_kdf_freectx`
+unsafe extern "C" fn freectx(ctx: *mut c_void) {
+    if ctx.is_null() {
+        return;
+    }
+    // SAFETY: libcrypto's argument, not used afterwards.
+    unsafe {
+        let ours = Box::from_raw(ctx.cast::<Context>());
+        if let Some(stock) = Freectx::of(stock()) {
+            stock.call(ours.stock);
+        }
+    }
+}
+
+/// `OSSL_FUNC_kdf_reset`
+unsafe extern "C" fn reset(ctx: *mut c_void) {
+    // SAFETY: libcrypto's argument.
+    unsafe {
+        if let (Some(ours), Some(stock)) = (ctx.cast::<Context>().as_mut(), Reset::of(stock())) {
+            stock.call(ours.stock);
+            ours.inputs.clear();
+            ours.state = State::Fresh;
+        }
+    }
+}
+
+/// `OSSL_FUNC_kdf_derive`
+unsafe extern "C" fn derive(
+    ctx: *mut c_void,
+    out: *mut c_uchar,
+    length: usize,
+    params: *const Param,
+) -> c_int {
+    // SAFETY: libcrypto's arguments; `out` has room for `length` bytes, unless it is NULL.
+    unsafe {
+        let Some(ours) = ctx.cast::<Context>().as_mut() else {
+            return 0;
+        };
+        if ours.state == State::Fresh && !out.is_null() {
+            let out = std::slice::from_raw_parts_mut(out, length);
+            if ours.inputs.read(params) && ours.inputs.derive(out) {
+                // The next derivation may come with some parameters only; it is left to stock.
+                ours.state = State::Ours;
+                process::engine().count_derivation();
+                return 1;
+            }
+            ours.inputs.clear();
+        }
+        match (Context::told(ctx), Derive::of(stock())) {
+            (told, Some(stock)) if !told.is_null() => stock.call(told, out, length, params),
+            _ => 0,
+        }
+    }
+}
+
+/// `OSSL_FUNC_kdf_set_ctx_params`
+unsafe extern "C" fn set_ctx_params(ctx: *mut c_void, params: *const Param) -> c_int {
+    // SAFETY: libcrypto's arguments.
+    unsafe {
+        match (Context::told(ctx), SetCtxParams::of(stock())) {
+            (told, Some(stock)) if !told.is_null() => stock.call(told, params),
+            _ => 0,
+        }
+    }
+}
+
+/// `OSSL_FUNC_kdf_get_ctx_params`
+unsafe extern "C" fn get_ctx_params(ctx: *mut c_void, params: *mut Param) -> c_int {
+    // SAFETY: libcrypto's arguments.
+    unsafe {
+        match (Context::told(ctx), GetCtxParams::of(stock())) {
+            (told, Some(stock)) if !told.is_null() => stock.call(told, params),
+            _ => 0,
+        }
+    }
+}
+
+/// `OSSL_FUNC_kdf_settable_ctx_params`
+unsafe extern "C" fn settable_ctx_params(ctx: *mut c_void, provctx: *mut c_void) -> *const Param {
+    // SAFETY: libcrypto's arguments; it may ask without a context.
+    unsafe {
+        let told = Context::told(ctx);
+        SettableCtxParams::of(stock()).map_or(std::ptr::null(), |stock| stock.call(told, provctx))
+    }
+}
+
+/// `OSSL_FUNC_kdf_gettable_ctx_params`
+unsafe extern "C" fn gettable_ctx_params(ctx: *mut c_void, provctx: *mut c_void) -> *const Param {
+    // SAFETY: as above.
+    unsafe {
+        let told = Context::told(ctx);
+        GettableCtxParams::of(stock()).map_or(std::ptr::null(), |stock| stock.call(told, provctx))
+    }
+}
+
+/// The digests of TLS 1.3's cipher suites.
+#[derive(Clone, Copy, PartialEq)]
+enum Hash {
+    Sha256,
+    Sha384,
+}
+
+impl Hash {
+    /// By the names that the default provider has for them.
+    fn named(name: &[u8]) -> Option<Hash> {
+        let is = |known: &[&str]| {
+            let mut known = known.iter();
+            known.any(|known| known.as_bytes().eq_ignore_ascii_case(name))
+        };
+        if is(&["SHA2-256", "SHA256", "SHA-256"]) {
+            Some(Hash::Sha256)
+        } else if is(&["SHA2-384", "SHA384", "SHA-384"]) {
+            Some(Hash::Sha384)
+        } else {
+            None
+        }
+    }
+
+    fn name(self) -> &'static CStr {
+        match self {
+            Hash::Sha256 => c"SHA2-256",
+            Hash::Sha384 => c"SHA2-384",
+        }
+    }
+}
+
+/// A parameter's bytes; none if it was not given. Stock has its own view of empty ones, which are not taken.
+struct Bytes {
+    bytes: [u8; Bytes::ROOM],
+    length: usize,
+}
+
+impl Bytes {
+    /// For the secret of every key exchange on a curve, alone or in a pair.
+    const ROOM: usize = 136;
+
+    const EMPTY: Bytes = Bytes {
+        bytes: [0; Bytes::ROOM],
+        length: 0,
+    };
+
+    fn as_slice(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
+    /// Copies a parameter, of which there is none yet; false if it is none for this.
+    ///
+    /// # Safety
+    /// `param` describes readable memory.
+    unsafe fn take(&mut self, param: &Param) -> bool {
+        if self.length != 0 || !is(param, PARAM_OCTET_STRING) {
+            return false;
+        }
+        // SAFETY: by contract.
+        let from = unsafe { bytes(param) };
+        if from.is_empty() {
+            return false;
+        }
+        let to = self.bytes.get_mut(..from.len());
+        to.is_some_and(|to| {
+            to.copy_from_slice(from);
+            self.length = from.len();
+            true
+        })
+    }
+
+    fn clear(&mut self) {
+        self.bytes[..self.length].zeroize();
+        self.length = 0;
+    }
+}
+
+/// The parameters of one derivation.
+struct Inputs {
+    mode: Option<c_int>,
+    hash: Option<Hash>,
+    key: Bytes,
+    salt: Bytes,
+    prefix: Bytes,
+    label: Bytes,
+    data: Bytes,
+}
+
+impl Drop for Inputs {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// How many parameters that is.
+const PARAMS: usize = 7;
+
+impl Inputs {
+    const EMPTY: Inputs = Inputs {
+        mode: None,
+        hash: None,
+        key: Bytes::EMPTY,
+        salt: Bytes::EMPTY,
+        prefix: Bytes::EMPTY,
+        label: Bytes::EMPTY,
+        data: Bytes::EMPTY,
+    };
+
+    fn clear(&mut self) {
+        (self.mode, self.hash) = (None, None);
+        let Inputs {
+            key,
+            salt,
+            prefix,
+            label,
+            data,
+            ..
+        } = self;
+        for bytes in [key, salt, prefix, label, data] {
+            bytes.clear();
+        }
+    }
+
+    /// Takes parameters as libssl gives them; false for any other.
+    ///
+    /// # Safety
+    /// `params` is NULL or ends with a NULL key, and each parameter describes readable memory.
+    unsafe fn read(&mut self, mut params: *const Param) -> bool {
+        if params.is_null() {
+            return false;
+        }
+        // SAFETY: by contract; we stop at the end.
+        unsafe {
+            while let param = &*params
+                && !param.key.is_null()
+            {
+                let taken = match CStr::from_ptr(param.key).to_bytes() {
+                    b"mode" => {
+                        let usual =
+                            is(param, PARAM_INTEGER) && param.data_size == size_of::<c_int>();
+                        usual
+                            && self
+                                .mode
+                                .replace(param.data.cast::<c_int>().read_unaligned())
+                                .is_none()
+                    }
+                    b"digest" => {
+                        let hash = is(param, PARAM_UTF8_STRING)
+                            .then(|| bytes(param))
+                            .and_then(Hash::named);
+                        hash.is_some_and(|hash| self.hash.replace(hash).is_none())
+                    }
+                    b"key" => self.key.take(param),
+                    b"salt" => self.salt.take(param),
+                    b"prefix" => self.prefix.take(param),
+                    b"label" => self.label.take(param),
+                    b"data" => self.data.take(param),
+                    _ => false,
+                };
+                if !taken {
+                    return false;
+                }
+                params = params.add(1);
+            }
+        }
+        true
+    }
+
+    /// The same as parameters, for stock. They point into the inputs.
+    fn params(&self) -> [Param; PARAMS + 1] {
+        let mut params = [Param::END; PARAMS + 1];
+        let mut at = params.iter_mut();
+        let mut push = |key: &'static CStr, data_type, data: *const c_void, size| {
+            // As many as there are fields.
+            if size != 0
+                && let Some(to) = at.next()
+            {
+                *to = Param {
+                    key: key.as_ptr(),
+                    data_type,
+                    data: data.cast_mut(),
+                    data_size: size,
+                    return_size: 0,
+                };
+            }
+        };
+        if let (Some(mode), Some(hash)) = (&self.mode, self.hash) {
+            let name = hash.name();
+            push(
+                c"mode",
+                PARAM_INTEGER,
+                (&raw const *mode).cast(),
+                size_of::<c_int>(),
+            );
+            push(
+                c"digest",
+                PARAM_UTF8_STRING,
+                name.as_ptr().cast(),
+                name.count_bytes(),
+            );
+        }
+        let texts = [
+            (c"key", &self.key),
+            (c"salt", &self.salt),
+            (c"prefix", &self.prefix),
+            (c"label", &self.label),
+            (c"data", &self.data),
+        ];
+        for (key, text) in texts {
+            push(
+                key,
+                PARAM_OCTET_STRING,
+                text.bytes.as_ptr().cast(),
+                text.length,
+            );
+        }
+        params
+    }
+
+    /// Fills `out`. False, and `out` untouched, for what libssl would not ask for.
+    fn derive(&self, out: &mut [u8]) -> bool {
+        match self.hash {
+            Some(Hash::Sha256) if is_x86_feature_detected!("sha") => {
+                self.derive_with::<Sha256>(out)
+            }
+            Some(Hash::Sha384) => self.derive_with::<Sha384>(out),
+            _ => false,
+        }
+    }
+
+    fn derive_with<H: Digest + EagerHash>(&self, out: &mut [u8]) -> bool {
+        const ZEROS: [u8; 48] = [0; 48];
+        let size = <H as Digest>::output_size();
+        let is_secret = |bytes: &Bytes| bytes.length == size;
+        // What stock has room for: prefix and label 249 bytes, data 64.
+        let [prefix, label, data] = [&self.prefix, &self.label, &self.data].map(|text| text.length);
+        if prefix == 0 || label == 0 || prefix + label > 249 || data > 64 {
+            return false;
+        }
+        match self.mode {
+            Some(hkdf_mode::EXPAND_ONLY)
+                if is_secret(&self.key) && (1..=size).contains(&out.len()) =>
+            {
+                self.expand::<H>(&self.key, self.data.as_slice(), out);
+                true
+            }
+            Some(hkdf_mode::EXTRACT_ONLY) if out.len() == size => {
+                let secret = match self.key.as_slice() {
+                    [] => &ZEROS[..size],
+                    secret => secret,
+                };
+                let mut salt = Zeroizing::new(ZEROS);
+                let salt = &mut salt[..size];
+                if self.salt.length != 0 {
+                    if !is_secret(&self.salt) {
+                        return false;
+                    }
+                    // RFC 8446, 7.1: derived from what the last stage left, with no messages.
+                    self.expand::<H>(&self.salt, &H::digest(b""), salt);
+                }
+                authenticate::<H>(salt, &[secret], out);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// HKDF-Expand-Label of RFC 8446, 7.1, for no more bytes than the digest has.
+    fn expand<H: EagerHash>(&self, secret: &Bytes, data: &[u8], out: &mut [u8]) {
+        let [prefix, label] = [self.prefix.as_slice(), self.label.as_slice()];
+        // Lengths were checked; each fits.
+        let length = out.len() as u16;
+        let named = [(prefix.len() + label.len()) as u8];
+        let parts: [&[u8]; 7] = [
+            &length.to_be_bytes(),
+            &named,
+            prefix,
+            label,
+            &[data.len() as u8],
+            data,
+            // HKDF-Expand numbers its blocks from one.
+            &[1],
+        ];
+        authenticate::<H>(secret.as_slice(), &parts, out);
+    }
+}
+
+/// The first bytes of HMAC(key, the parts in a row).
+fn authenticate<H: EagerHash>(key: &[u8], parts: &[&[u8]], out: &mut [u8]) {
+    let mut mac = Hmac::<H>::new_from_slice(key).expect("HMAC takes keys of all lengths");
+    parts.iter().for_each(|part| mac.update(part));
+    let mut code = mac.finalize().into_bytes();
+    debug_assert!(out.len() <= <Hmac<H> as OutputSizeUser>::output_size());
+    out.copy_from_slice(&code[..out.len()]);
+    code.as_mut_slice().zeroize();
+}
+
+/// Whether a parameter has this type, and a value.
+fn is(param: &Param, data_type: c_uint) -> bool {
+    param.data_type == data_type && !param.data.is_null()
+}
+
+/// A parameter's bytes.
+///
+/// # Safety
+/// It describes readable memory, which lives as long as the result is used.
+unsafe fn bytes(param: &Param) -> &[u8] {
+    // SAFETY: by contract.
+    unsafe { std::slice::from_raw_parts(param.data.cast(), param.data_size) }
+}
