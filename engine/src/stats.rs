@@ -211,7 +211,7 @@ pub(crate) struct Publisher {
 /// A write takes one to two microseconds, against sixty for the shortest batch. So many are free, which
 /// keeps the file exact for all but sustained load; from then on there is one in so many
 /// milliseconds, less than a tenth of a percent of one CPU.
-const FREE_WRITES: u32 = 4096;
+const FREE_WRITES: u32 = 1024;
 const MILLISECONDS_A_WRITE: u128 = 2;
 
 struct Writing {

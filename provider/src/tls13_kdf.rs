@@ -8,6 +8,7 @@
 
 use std::ffi::{CStr, c_int, c_uchar, c_uint, c_void};
 use std::ptr::null_mut;
+use std::sync::LazyLock;
 
 use hmac::digest::OutputSizeUser;
 use hmac::{EagerHash, Hmac, KeyInit as _, Mac as _};
@@ -23,8 +24,9 @@ use crate::ffi::{
 };
 use crate::{overlay, process};
 
-/// A stock context, and what we derived from ourselves.
+/// What we derived from ourselves, and a stock context once that is needed.
 struct Context {
+    provctx: *mut c_void,
     stock: *mut c_void,
     state: State,
     inputs: Inputs,
@@ -66,15 +68,12 @@ fn stock() -> &'static [Dispatch] {
 }
 
 impl Context {
-    fn wrap(stock: *mut c_void, state: State) -> *mut c_void {
-        if stock.is_null() {
-            return null_mut();
-        }
-        let inputs = Inputs::EMPTY;
+    fn wrap(provctx: *mut c_void, stock: *mut c_void, state: State) -> *mut c_void {
         Box::into_raw(Box::new(Context {
+            provctx,
             stock,
             state,
-            inputs,
+            inputs: Inputs::EMPTY,
         }))
         .cast()
     }
@@ -89,7 +88,10 @@ impl Context {
             let Some(ours) = ctx.cast::<Context>().as_mut() else {
                 return null_mut();
             };
-            if ours.state == State::Ours {
+            if ours.stock.is_null() {
+                ours.stock = Newctx::of(stock()).map_or(null_mut(), |new| new.call(ours.provctx));
+            }
+            if ours.state == State::Ours && !ours.stock.is_null() {
                 let told = SetCtxParams::of(stock())
                     .is_some_and(|set| set.call(ours.stock, ours.inputs.params().as_ptr()) == 1);
                 if !told {
@@ -105,20 +107,23 @@ impl Context {
 
 /// `OSSL_FUNC_kdf_newctx`
 unsafe extern "C" fn newctx(provctx: *mut c_void) -> *mut c_void {
-    let Some(stock) = Newctx::of(stock()) else {
-        return null_mut();
-    };
-    // SAFETY: the stock constructor with its own context.
-    Context::wrap(unsafe { stock.call(provctx) }, State::Fresh)
+    Context::wrap(provctx, null_mut(), State::Fresh)
 }
 
 /// `OSSL_FUNC_kdf_dupctx`
 unsafe extern "C" fn dupctx(ctx: *mut c_void) -> *mut c_void {
     // SAFETY: libcrypto's argument.
     unsafe {
-        let told = Context::told(ctx);
-        match Dupctx::of(stock()) {
-            Some(stock) if !told.is_null() => Context::wrap(stock.call(told), State::Stock),
+        let (told, Some(stock)) = (Context::told(ctx), Dupctx::of(stock())) else {
+            return null_mut();
+        };
+        let copy = if told.is_null() {
+            null_mut()
+        } else {
+            stock.call(told)
+        };
+        match ctx.cast::<Context>().as_ref() {
+            Some(ours) if !copy.is_null() => Context::wrap(ours.provctx, copy, State::Stock),
             _ => null_mut(),
         }
     }
@@ -132,7 +137,7 @@ unsafe extern "C" fn freectx(ctx: *mut c_void) {
     // SAFETY: libcrypto's argument, not used afterwards.
     unsafe {
         let ours = Box::from_raw(ctx.cast::<Context>());
-        if let Some(stock) = Freectx::of(stock()) {
+        if let (false, Some(stock)) = (ours.stock.is_null(), Freectx::of(stock())) {
             stock.call(ours.stock);
         }
     }
@@ -142,11 +147,14 @@ unsafe extern "C" fn freectx(ctx: *mut c_void) {
 unsafe extern "C" fn reset(ctx: *mut c_void) {
     // SAFETY: libcrypto's argument.
     unsafe {
-        if let (Some(ours), Some(stock)) = (ctx.cast::<Context>().as_mut(), Reset::of(stock())) {
+        let Some(ours) = ctx.cast::<Context>().as_mut() else {
+            return;
+        };
+        if let (false, Some(stock)) = (ours.stock.is_null(), Reset::of(stock())) {
             stock.call(ours.stock);
-            ours.inputs.clear();
-            ours.state = State::Fresh;
         }
+        ours.inputs.clear();
+        ours.state = State::Fresh;
     }
 }
 
@@ -442,14 +450,20 @@ impl Inputs {
     fn derive(&self, out: &mut [u8]) -> bool {
         match self.hash {
             Some(Hash::Sha256) if is_x86_feature_detected!("sha") => {
-                self.derive_with::<Sha256>(out)
+                static NO_MESSAGES: LazyLock<[u8; 32]> =
+                    LazyLock::new(|| Sha256::digest(b"").into());
+                self.derive_with::<Sha256>(&*NO_MESSAGES, out)
             }
-            Some(Hash::Sha384) => self.derive_with::<Sha384>(out),
+            Some(Hash::Sha384) => {
+                static NO_MESSAGES: LazyLock<[u8; 48]> =
+                    LazyLock::new(|| Sha384::digest(b"").into());
+                self.derive_with::<Sha384>(&*NO_MESSAGES, out)
+            }
             _ => false,
         }
     }
 
-    fn derive_with<H: Digest + EagerHash>(&self, out: &mut [u8]) -> bool {
+    fn derive_with<H: Digest + EagerHash>(&self, no_messages: &[u8], out: &mut [u8]) -> bool {
         const ZEROS: [u8; 48] = [0; 48];
         let size = <H as Digest>::output_size();
         let is_secret = |bytes: &Bytes| bytes.length == size;
@@ -477,7 +491,7 @@ impl Inputs {
                         return false;
                     }
                     // RFC 8446, 7.1: derived from what the last stage left, with no messages.
-                    self.expand::<H>(&self.salt, &H::digest(b""), salt);
+                    self.expand::<H>(&self.salt, no_messages, salt);
                 }
                 authenticate::<H>(salt, &[secret], out);
                 true
