@@ -450,74 +450,113 @@ impl Inputs {
     fn derive(&self, out: &mut [u8]) -> bool {
         match self.hash {
             Some(Hash::Sha256) if is_x86_feature_detected!("sha") => {
-                static NO_MESSAGES: LazyLock<[u8; 32]> =
-                    LazyLock::new(|| Sha256::digest(b"").into());
-                self.derive_with::<Sha256>(&*NO_MESSAGES, out)
+                static KNOWN: LazyLock<Known<32>> = LazyLock::new(Known::new::<Sha256>);
+                self.derive_with::<Sha256, _>(&KNOWN, out)
             }
             Some(Hash::Sha384) => {
-                static NO_MESSAGES: LazyLock<[u8; 48]> =
-                    LazyLock::new(|| Sha384::digest(b"").into());
-                self.derive_with::<Sha384>(&*NO_MESSAGES, out)
+                static KNOWN: LazyLock<Known<48>> = LazyLock::new(Known::new::<Sha384>);
+                self.derive_with::<Sha384, _>(&KNOWN, out)
             }
             _ => false,
         }
     }
 
-    fn derive_with<H: Digest + EagerHash>(&self, no_messages: &[u8], out: &mut [u8]) -> bool {
-        const ZEROS: [u8; 48] = [0; 48];
-        let size = <H as Digest>::output_size();
-        let is_secret = |bytes: &Bytes| bytes.length == size;
+    /// `N` is the digest's length.
+    fn derive_with<H: EagerHash, const N: usize>(&self, known: &Known<N>, out: &mut [u8]) -> bool {
+        let [prefix, label] = [self.prefix.as_slice(), self.label.as_slice()];
+        let data = self.data.as_slice();
         // What stock has room for: prefix and label 249 bytes, data 64.
-        let [prefix, label, data] = [&self.prefix, &self.label, &self.data].map(|text| text.length);
-        if prefix == 0 || label == 0 || prefix + label > 249 || data > 64 {
+        if prefix.is_empty()
+            || label.is_empty()
+            || prefix.len() + label.len() > 249
+            || data.len() > 64
+        {
             return false;
         }
         match self.mode {
             Some(hkdf_mode::EXPAND_ONLY)
-                if is_secret(&self.key) && (1..=size).contains(&out.len()) =>
+                if self.key.length == N && (1..=N).contains(&out.len()) =>
             {
-                self.expand::<H>(&self.key, self.data.as_slice(), out);
+                expand::<H>(self.key.as_slice(), [prefix, label, data], out);
                 true
             }
-            Some(hkdf_mode::EXTRACT_ONLY) if out.len() == size => {
+            Some(hkdf_mode::EXTRACT_ONLY)
+                if out.len() == N && [0, N].contains(&self.salt.length) =>
+            {
+                let mut salt = Zeroizing::new([0; N]);
+                match (self.salt.as_slice(), self.key.as_slice()) {
+                    ([], []) => {
+                        out.copy_from_slice(&known.early);
+                        return true;
+                    }
+                    ([], _) => {}
+                    (early, _) if known.derives(early, prefix, label) => *salt = known.derived,
+                    // RFC 8446, 7.1: derived from what the last stage left, with no messages.
+                    (last, _) => expand::<H>(last, [prefix, label, &known.no_messages], &mut *salt),
+                }
                 let secret = match self.key.as_slice() {
-                    [] => &ZEROS[..size],
+                    [] => &[0; N],
                     secret => secret,
                 };
-                let mut salt = Zeroizing::new(ZEROS);
-                let salt = &mut salt[..size];
-                if self.salt.length != 0 {
-                    if !is_secret(&self.salt) {
-                        return false;
-                    }
-                    // RFC 8446, 7.1: derived from what the last stage left, with no messages.
-                    self.expand::<H>(&self.salt, no_messages, salt);
-                }
-                authenticate::<H>(salt, &[secret], out);
+                authenticate::<H>(&*salt, &[secret], out);
                 true
             }
             _ => false,
         }
     }
+}
 
-    /// HKDF-Expand-Label of RFC 8446, 7.1, for no more bytes than the digest has.
-    fn expand<H: EagerHash>(&self, secret: &Bytes, data: &[u8], out: &mut [u8]) {
-        let [prefix, label] = [self.prefix.as_slice(), self.label.as_slice()];
-        // Lengths were checked; each fits.
-        let length = out.len() as u16;
-        let named = [(prefix.len() + label.len()) as u8];
-        let parts: [&[u8]; 7] = [
-            &length.to_be_bytes(),
-            &named,
-            prefix,
-            label,
-            &[data.len() as u8],
-            data,
-            // HKDF-Expand numbers its blocks from one.
-            &[1],
-        ];
-        authenticate::<H>(secret.as_slice(), &parts, out);
+/// What is the same in all handshakes without a key from before (RFC 8448, 3, has it for SHA-256).
+struct Known<const N: usize> {
+    /// The digest of no messages.
+    no_messages: [u8; N],
+    /// The early secret.
+    early: [u8; N],
+    /// What the handshake secret is extracted with.
+    derived: [u8; N],
+}
+
+impl<const N: usize> Known<N> {
+    const PREFIX: &[u8] = b"tls13 ";
+    const LABEL: &[u8] = b"derived";
+
+    fn new<H: EagerHash + Digest>() -> Known<N> {
+        let mut known = Known {
+            no_messages: [0; N],
+            early: [0; N],
+            derived: [0; N],
+        };
+        known.no_messages.copy_from_slice(&H::digest(b""));
+        authenticate::<H>(&[0; N], &[&[0; N]], &mut known.early);
+        let parts = [Self::PREFIX, Self::LABEL, &known.no_messages];
+        expand::<H>(&known.early, parts, &mut known.derived);
+        known
     }
+
+    /// Whether [`derived`](Self::derived) is what comes of this secret, which may be another one: so in constant time.
+    fn derives(&self, early: &[u8], prefix: &[u8], label: &[u8]) -> bool {
+        let difference = early
+            .iter()
+            .zip(&self.early)
+            .fold(0, |all, (a, b)| all | (a ^ b));
+        difference == 0 && prefix == Self::PREFIX && label == Self::LABEL
+    }
+}
+
+/// HKDF-Expand-Label of RFC 8446, 7.1, for no more bytes than the digest has, and texts whose lengths fit a
+/// byte.
+fn expand<H: EagerHash>(secret: &[u8], [prefix, label, data]: [&[u8]; 3], out: &mut [u8]) {
+    let parts: [&[u8]; 7] = [
+        &(out.len() as u16).to_be_bytes(),
+        &[(prefix.len() + label.len()) as u8],
+        prefix,
+        label,
+        &[data.len() as u8],
+        data,
+        // HKDF-Expand numbers its blocks from one.
+        &[1],
+    ];
+    authenticate::<H>(secret, &parts, out);
 }
 
 /// The first bytes of HMAC(key, the parts in a row).

@@ -224,12 +224,41 @@ static void histories(void) {
     EVP_KDF_free(kdf);
 }
 
+/* The stages of a handshake without a key from before, and what is nearly so. */
+static void stages(void) {
+    const char *digests[] = {"SHA256", "SHA384"};
+    for (int d = 0; d < 2; d++) {
+        int size = d ? 48 : 32;
+        unsigned char *salt = bytes + 64;
+        struct inputs in = {EXTRACT, digests[d], -1, -1, "tls13 ", "derived", -1};
+        OSSL_PARAM params[12];
+        EVP_KDF_CTX *ctx = new_ctx();
+        params_of(&in, params);
+        CHECK(EVP_KDF_derive(ctx, salt, size, params) == 1);
+        EVP_KDF_CTX_free(ctx);
+        usual++;
+        in.salt = size;
+        at_once("handshake secret without agreement", 1, in, size);
+        in.key = 32;
+        at_once("handshake secret", 1, in, size);
+        in.label = "derives";
+        at_once("another label", 1, in, size);
+        in.prefix = "tls12 ";
+        in.label = "derived";
+        at_once("another prefix", 1, in, size);
+        in.prefix = "tls13 ";
+        salt[size - 1] ^= 1;
+        at_once("another secret", 1, in, size);
+    }
+}
+
 int main(void) {
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = (unsigned char)(i * 41 + 7);
     lengths();
     oddities();
     histories();
+    stages();
     printf("usual %d\n", usual);
     return 0;
 }
