@@ -472,16 +472,15 @@ fn belongs_to(pid: u32, user: u32) -> bool {
     user == 0 || users.any(|its| its.parse() == Ok(user))
 }
 
-/// When a process started, in clock ticks since boot; `None` if there is no such process.
+/// When a process started, in clock ticks since boot; `None` if there is no such process, or it has ended and only
+/// waits for its parent.
 fn start_of(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field, in parentheses, may hold anything; the 22nd is the start.
-    stat.rsplit_once(')')?
-        .1
-        .split_whitespace()
-        .nth(19)?
-        .parse()
-        .ok()
+    // The second field, in parentheses, may hold anything; the third is the state, the 22nd the start.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let ended = matches!(fields.next()?, "Z" | "X");
+    let start = fields.nth(18)?.parse().ok()?;
+    (!ended).then_some(start)
 }
 
 fn name_of(pid: u32) -> Option<String> {
@@ -784,6 +783,17 @@ mod tests {
         assert_eq!(stats.len(), 1);
         let name = stats[0].name.as_deref().unwrap();
         assert!(stats[0].alive && !name.is_empty(), "{stats:?}");
+    }
+
+    #[test]
+    fn what_has_ended_is_not_alive_though_its_parent_has_not_asked() {
+        let mut child = process::Command::new("true").spawn().unwrap();
+        let start = Instant::now();
+        while start_of(child.id()).is_some() {
+            assert!(start.elapsed().as_secs() < 20, "`true` does not end");
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
     }
 
     #[test]

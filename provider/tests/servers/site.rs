@@ -201,7 +201,8 @@ impl Site {
         port[..end].parse().expect("a port")
     }
 
-    fn wait_until_open(&self) {
+    /// Waits until it accepts connections.
+    pub fn wait_until_open(&self) {
         let deadline = Instant::now() + PATIENCE;
         while TcpStream::connect(("127.0.0.1", self.port())).is_err() {
             assert!(Instant::now() < deadline, "does not start: {}", self.logs());
@@ -367,7 +368,7 @@ fn stat(pid: u32) -> Option<Vec<String>> {
     Some(fields.map(str::to_owned).collect())
 }
 
-fn is_running(pid: u32) -> bool {
+pub fn is_running(pid: u32) -> bool {
     stat(pid).is_some_and(|fields| fields[0] != "Z")
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use lockstep_engine::Fallback;
 
 use crate::client::{Client, Load};
-use crate::site::{Site, signal};
+use crate::site::{Site, is_running, signal};
 
 const SERVERS: [&str; 4] = ["haproxy", "apache", "nginx", "stunnel"];
 
@@ -188,6 +188,37 @@ fn a_worker_is_killed() {
         let load = Load::start(&Client::of(&site), CLIENTS);
         sleep(Duration::from_millis(300));
         load.flawless(&site);
+        assert!(site.on_lanes("x25519-keygen") > 0, "{}", site.logs());
+    }
+}
+
+/// HAProxy's master ends with a worker that was killed, as stunnel is its only process: with stock OpenSSL just
+/// the same. Whoever supervises them starts them anew.
+#[test]
+fn servers_that_end_when_killed_start_again() {
+    for (server, with_lockstep) in [("haproxy", true), ("haproxy", false), ("stunnel", true)] {
+        let site = Site::start_changed(server, |site| {
+            if !with_lockstep {
+                site.use_stock();
+            }
+        });
+        let Some(site) = site else {
+            continue;
+        };
+        let load = Load::start(&Client::of(&site), CLIENTS);
+        wait_for("handshakes", || load.done() > 50);
+        let (master, killed) = (site.master().expect("it runs"), site.workers()[0]);
+        signal(killed, libc::SIGKILL);
+        wait_for("end", || !is_running(master));
+        load.stop();
+        site.run("start");
+        site.wait_until_open();
+        if !with_lockstep {
+            continue;
+        }
+        let left = site.stats().into_iter().find(|stats| stats.pid == killed);
+        assert!(left.is_none_or(|left| !left.alive), "{server}");
+        unnoticed(&site, |_| {});
         assert!(site.on_lanes("x25519-keygen") > 0, "{}", site.logs());
     }
 }
