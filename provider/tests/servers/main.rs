@@ -6,6 +6,9 @@
 //! passed over with a line.
 
 mod client;
+#[path = "../provider/compiler.rs"]
+mod compiler;
+mod ledger;
 mod recipes;
 mod site;
 mod storms;
