@@ -41,7 +41,7 @@ fn serve(engine: &Engine, request: Request, when: When) -> Result<Response, Decl
     let job = current().filter(|_| engine.admits_jobs());
     match job.and_then(|job| Some((job.wake()?, job))) {
         Some((Wake::EventFd(event), job)) if engine.jobs_lead() => {
-            job.lead(engine, request, &event, when)
+            job.lead(engine, request, event, when)
         }
         Some((wake, job)) if !engine.lacks_workers() => job.submit(engine, request, wake),
         // Where a job must not pause, or nothing could wake it, its thread blocks like any other.
@@ -152,7 +152,7 @@ impl Job {
         };
         let (waker, sent) = Waker::new(wake);
         let ticket = engine.submit(request, waker)?;
-        self.answer(engine, ticket, &sent, event.as_ref())
+        self.answer(engine, ticket, &sent, event)
     }
 
     /// Posts `request` and pauses the job as ready to go on: when it is resumed, its thread has
@@ -161,16 +161,13 @@ impl Job {
         &self,
         engine: &Engine,
         request: Request,
-        event: &Arc<EventFd>,
+        mut event: Arc<EventFd>,
         when: When,
     ) -> Result<Response, Declined> {
         let post = engine.post(request)?;
-        if when == When::Resumed && self.show(event) {
+        if when == When::Resumed && self.show(&event) {
             event.signal();
-            // SAFETY: we are in a job, and hold no lock or borrow of thread-local state.
-            if unsafe { ffi::ASYNC_pause_job() } != 1 {
-                return Err(not_paused());
-            }
+            event = pause(event)?;
             if !process::is_current(engine) {
                 return forked(post);
             }
@@ -185,7 +182,7 @@ impl Job {
         };
         attended.unwrap_or_else(|ticket| {
             // Another thread has the request, and tells us.
-            let (waker, sent) = Waker::new(Wake::EventFd(Arc::clone(event)));
+            let (waker, sent) = Waker::new(Wake::EventFd(Arc::clone(&event)));
             if !ticket.notify_by(waker) {
                 return ticket.take();
             }
@@ -200,19 +197,22 @@ impl Job {
         engine: &Engine,
         ticket: Ticket,
         sent: &AtomicBool,
-        event: Option<&Arc<EventFd>>,
+        mut event: Option<Arc<EventFd>>,
     ) -> Result<Response, Declined> {
         // A job can be resumed for other reasons than ours, so look before believing. `sent` rather
         // than the ticket's state: by then the wake-up is written, and draining cannot miss it.
         while !sent.load(Ordering::Acquire) {
-            if event.is_some_and(|event| !self.show(event)) {
+            if event.as_ref().is_some_and(|event| !self.show(event)) {
                 // Nobody would know when to resume the job: the ticket waits.
                 break;
             }
-            // SAFETY: we are in a job, and hold no lock or borrow of thread-local state.
-            if unsafe { ffi::ASYNC_pause_job() } != 1 {
-                return Err(not_paused());
-            }
+            event = match event {
+                Some(event) => Some(pause(event)?),
+                None => {
+                    pause_job()?;
+                    None
+                }
+            };
             if !process::is_current(engine) {
                 return forked(ticket);
             }
@@ -234,6 +234,23 @@ fn forked<T>(request: T) -> Result<Response, Declined> {
     // The locks of the parent's engine may be held for ever.
     std::mem::forget(request);
     Err(not_paused())
+}
+
+/// Pauses the running job, and gives its eventfd back. Meanwhile the job does not hold it: what an abandoned
+/// job holds is never dropped, and the descriptor must close with the wait context and the last waker.
+fn pause(event: Arc<EventFd>) -> Result<Arc<EventFd>, Declined> {
+    let held = Arc::downgrade(&event);
+    drop(event);
+    pause_job()?;
+    held.upgrade().ok_or_else(not_paused)
+}
+
+fn pause_job() -> Result<(), Declined> {
+    // SAFETY: our callers are in a job, and hold no lock or borrow of thread-local state.
+    match unsafe { ffi::ASYNC_pause_job() } {
+        1 => Ok(()),
+        _ => Err(not_paused()),
+    }
 }
 
 /// Starts a worker with all signals blocked: it inherits that, so the server's signals stay with the

@@ -173,24 +173,26 @@ fn jobs_wake_by_descriptor_and_by_callback() {
 
 #[test]
 fn jobs_may_be_abandoned() {
-    let place = Place::new();
-    let program = place.compile("async");
-    let key = place.key("rsa4096");
-    for way in ["abandon", "abandon-callback", "exit"] {
-        let finished = place
-            .program(&program, &format!("{way} {key} 24 1"))
-            .with_lockstep()
-            .succeed();
-        let counters = finished.counters();
-        // Stock OpenSSL never pauses a job. On a busy machine some are answered before they could.
-        let text = finished.text();
-        let pauses = text.lines().find_map(|line| line.strip_suffix(" pauses"));
-        let pauses: u32 = pauses.and_then(|n| n.parse().ok()).unwrap_or(0);
-        assert!((12..=24).contains(&pauses), "{finished}");
-        assert_eq!(counters.fallbacks(), 0, "{finished} {counters:?}");
-        if way != "exit" {
-            // Afterwards the program signs in the usual way.
-            assert!(counters.of("rsa4096") >= 1, "{finished} {counters:?}");
+    for lead in ["yes", "no"] {
+        let place = Place::with_settings(&[("jobs_lead", lead)]);
+        let program = place.compile("async");
+        let key = place.key("rsa4096");
+        for way in ["abandon", "abandon-callback", "exit"] {
+            let finished = place
+                .program(&program, &format!("{way} {key} 24 1"))
+                .with_lockstep()
+                .succeed();
+            let counters = finished.counters();
+            // Stock OpenSSL never pauses a job. On a busy machine some are answered before they could.
+            let text = finished.text();
+            let pauses = text.lines().find_map(|line| line.strip_suffix(" pauses"));
+            let pauses: u32 = pauses.and_then(|n| n.parse().ok()).unwrap_or(0);
+            assert!((12..=24).contains(&pauses), "{finished}");
+            assert_eq!(counters.fallbacks(), 0, "{finished} {counters:?}");
+            if way != "exit" {
+                // Afterwards the program signs in the usual way.
+                assert!(counters.of("rsa4096") >= 1, "{finished} {counters:?}");
+            }
         }
     }
 }

@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 
 use lockstep_engine::{Fallback, Shape, Snapshot};
 
+use crate::compiler::compile;
+
 /// How long a process may take unless a test says otherwise; a hang is a failure, not a wait.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -173,18 +175,7 @@ impl Place {
             .join("tests/provider/programs")
             .join(format!("{name}.c"));
         let program = self.path(output);
-        let output = Command::new("cc")
-            .args(["-std=gnu11", "-O1", "-g", "-Wall", "-Werror", "-o"])
-            .arg(&program)
-            .arg(&source)
-            .args(options)
-            .output()
-            .expect("the C compiler `cc` runs");
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        compile(&source, &program, options);
         program
     }
 }

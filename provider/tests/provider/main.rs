@@ -8,6 +8,7 @@
 //! several tests start, which is this very executable. The C programs are in `programs/`.
 
 mod common;
+mod compiler;
 mod keys;
 mod worker;
 

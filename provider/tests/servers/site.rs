@@ -30,6 +30,7 @@ pub struct Site {
     directory: PathBuf,
     blocks: Vec<Block>,
     with_lockstep: bool,
+    variables: Vec<(&'static str, PathBuf)>,
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -58,6 +59,11 @@ impl Site {
     /// Leaves the module away: the same server on stock OpenSSL.
     pub fn use_stock(&mut self) {
         self.with_lockstep = false;
+    }
+
+    /// Sets a variable in the environment of all that the recipe runs from now on.
+    pub fn set(&mut self, variable: &'static str, value: PathBuf) {
+        self.variables.push((variable, value));
     }
 
     /// Changes a file of the recipe.
@@ -94,6 +100,7 @@ impl Site {
             directory,
             blocks: blocks(&document),
             with_lockstep: true,
+            variables: Vec::new(),
             _alone: alone,
         };
         for directory in [site.path(""), site.path("lockstep"), site.path("stats")] {
@@ -171,6 +178,7 @@ impl Site {
             .env("PWD", &self.directory)
             .env("LOCKSTEP", self.path("lockstep"))
             .env("LOCKSTEP_STATS_DIR", self.path("stats"))
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stderr(log);
         if !self.with_lockstep {

@@ -3,10 +3,12 @@
  *   fd                waits for the jobs' descriptors with poll
  *   callback          waits for the jobs' callbacks
  *   spin              resumes jobs again and again without waiting
- *   abandon           starts jobs and frees their wait contexts; then signs without jobs
+ *   abandon           starts jobs and frees their wait contexts; then signs without jobs, and expects the
+ *                     descriptors to be closed
  *   abandon-callback  the same with callbacks
  *   exit              starts jobs and exits */
 #include "common.h"
+#include <dirent.h>
 #include <openssl/async.h>
 #include <poll.h>
 #include <stdatomic.h>
@@ -44,6 +46,20 @@ static int ready(struct slot *slot, int callbacks) {
     CHECK(ASYNC_WAIT_CTX_get_all_fds(slot->wait, fds, &count) == 1);
     struct pollfd poll_fd = {.fd = fds[0], .events = POLLIN};
     return poll(&poll_fd, 1, 0) == 1;
+}
+
+/* How many eventfds are open. */
+static int eventfds(void) {
+    DIR *open = opendir("/proc/self/fd");
+    CHECK(open);
+    int count = 0;
+    for (struct dirent *entry; (entry = readdir(open));) {
+        char what[32] = "";
+        if (readlinkat(dirfd(open), entry->d_name, what, sizeof what - 1) > 0)
+            count += strcmp(what, "anon_inode:[eventfd]") == 0;
+    }
+    closedir(open);
+    return count;
 }
 
 int main(int argc, char **argv) {
@@ -89,6 +105,10 @@ int main(int argc, char **argv) {
                 ASYNC_WAIT_CTX_free(slots[i].wait);
             for (int i = 0; i < 4; i++)
                 sign(NULL, key, i);
+            /* No descriptor leaks, once the workers are done. */
+            for (int i = 0; i < 500 && eventfds() > 0; i++)
+                usleep(10000);
+            CHECK(eventfds() == 0);
             break;
         }
         if (strcmp(way, "exit") == 0)

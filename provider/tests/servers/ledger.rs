@@ -1,0 +1,102 @@
+//! What a server holds of memory, block by block: `ledger.c`, preloaded into its processes, keeps account.
+
+use std::fs;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::compiler::compile;
+use crate::site::Site;
+
+/// What the processes that serve hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// Blocks from malloc that the module's code has asked for,
+    pub blocks: i64,
+    /// and their bytes.
+    pub bytes: i64,
+    /// Mappings that it has asked for: stacks for kernels.
+    pub stacks: i64,
+    /// Blocks from malloc that anybody has asked for.
+    pub all: i64,
+    /// Descriptors of all code.
+    pub descriptors: i64,
+    /// Async jobs that are paused, lost ones included.
+    pub jobs: i64,
+}
+
+impl Account {
+    /// Whether no count is above that of `most`.
+    pub fn is_within(&self, most: &Account) -> bool {
+        let counts = |account: &Account| {
+            [
+                account.blocks,
+                account.bytes,
+                account.stacks,
+                account.all,
+                account.descriptors,
+                account.jobs,
+            ]
+        };
+        counts(self)
+            .iter()
+            .zip(counts(most))
+            .all(|(count, most)| *count <= most)
+    }
+}
+
+impl Site {
+    /// Has account kept of all that is started from now on.
+    pub fn keep_ledger(&mut self) {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/servers/ledger.c");
+        let library = self.path("ledger.so");
+        // The compiler knows what malloc does, and must not use that here.
+        compile(&source, &library, &["-shared", "-fPIC", "-fno-builtin"]);
+        // By whoever runs the server.
+        self.shell("mkdir ledger");
+        self.set("LEDGER", self.path("ledger"));
+        self.set("LD_PRELOAD", library);
+    }
+
+    /// What the processes that serve hold now.
+    pub fn account(&self) -> Account {
+        let mut sum = Account {
+            jobs: self.counters().paused as i64,
+            ..Account::default()
+        };
+        for pid in self.workers() {
+            let page = fs::read(self.path("ledger").join(pid.to_string())).expect("a ledger");
+            let mut words = page
+                .chunks_exact(size_of::<i64>())
+                .map(|word| i64::from_ne_bytes(word.try_into().expect("eight bytes")));
+            // In the order of `struct account`.
+            let mut next = || words.next().expect("a page");
+            sum.blocks += next();
+            sum.bytes += next();
+            sum.stacks += next();
+            let _stack_bytes = next();
+            sum.all += next();
+            let descriptors = fs::read_dir(format!("/proc/{pid}/fd"));
+            sum.descriptors += descriptors.expect("a process").count() as i64;
+        }
+        sum
+    }
+
+    /// What they hold when they have come to rest: connections have ended, and nothing of ours changes.
+    pub fn account_at_rest(&self) -> Account {
+        const REST: Duration = Duration::from_millis(250);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let mut last = self.account();
+        let mut since = Instant::now();
+        while since.elapsed() < REST {
+            assert!(Instant::now() < deadline, "{last:?} still changes");
+            sleep(Duration::from_millis(10));
+            let now = self.account();
+            if (now.blocks, now.jobs) != (last.blocks, last.jobs) {
+                since = Instant::now();
+            }
+            last = now;
+        }
+        last
+    }
+}
