@@ -10,9 +10,9 @@ use super::Error;
 use super::batch::VECTORS;
 use super::check::{Equation, combine, digits, minus_points};
 use super::comb;
-use super::convert::{Limbs, bits, bytes_of, load, load_limbs, store, words_of};
+use super::convert::{Limbs, bytes_of, load, load_limbs, store, words_of};
 use super::edwards::{is_on_curve, scaled};
-use super::field::{LIMBS, invert_all};
+use super::field::{LIMBS, each, invert_all};
 use super::scalar::{self, Wide};
 use crate::backend::{Backend, dispatch_25519};
 use crate::fault::{self, Point};
@@ -379,25 +379,62 @@ fn hash_each<'a, S: Simd>(
     sha512::hash(s, &messages[..digests.len()], digests);
 }
 
-/// The SHA-512 of `count` lanes' messages as numbers; 0 in the other lanes.
+/// The SHA-512 of `count` lanes' messages as numbers; what the other lanes have does not matter.
 fn hash_lanes<'a, S: Simd>(s: S, count: usize, message: impl Fn(usize) -> Message<'a>) -> Wide<S> {
-    let mut digests = [[0; 8]; MAX_LANES];
-    hash_each(s, &mut digests[..count], message);
-    // Little-endian.
-    for word in digests.as_flattened_mut() {
-        *word = word.swap_bytes();
+    let mut messages: [Message<'_>; MAX_LANES] = [[&[]; 3]; MAX_LANES];
+    for (l, slot) in messages.iter_mut().enumerate().take(count) {
+        *slot = message(l);
     }
-    let low = load_limbs(s, |l| limbs_from::<0>(&digests[l]));
-    let high = load_limbs(s, |l| limbs_from::<{ 52 * LIMBS }>(&digests[l]));
-    let wide = [low, high];
-    wipe(digests.as_flattened_mut());
+    let mut digests = sha512::hash_to_lanes(s, &messages[..count]);
+    let wide = little_endian(s, &digests);
+    wipe(words_mut(&mut digests));
     wide
 }
 
-/// Limbs of a number, the lowest from bit `FROM` on.
+/// The numbers whose bytes, the lowest first, are those of the big-endian words.
+#[inline(never)]
+fn little_endian<S: Simd>(s: S, digests: &[S::Limb; 8]) -> Wide<S> {
+    s.enter(inlined(
+        #[inline(always)]
+        || {
+            let mut number = *digests;
+            for word in &mut number {
+                *word = swap_bytes(s, *word);
+            }
+            [
+                each!(i => bits_from(s, &number, 52 * i)),
+                each!(i => bits_from(s, &number, 52 * (LIMBS + i))),
+            ]
+        },
+    ))
+}
+
+/// 52 bits of a number from bit `from` on, which is below 512.
 #[inline(always)]
-fn limbs_from<const FROM: usize>(number: &[u64; 8]) -> [u64; LIMBS] {
-    core::array::from_fn(|i| bits(number, FROM + 52 * i, 52))
+fn bits_from<S: Simd>(s: S, number: &[S::Limb; 8], from: usize) -> S::Limb {
+    let (word, shift) = (from / 64, from as u32 % 64);
+    let mut bits = s.shift_right_by(number[word], shift);
+    if shift > 64 - 52 && word + 1 < number.len() {
+        let above = s.shift_left_by(number[word + 1], 64 - shift);
+        bits = s.or_xor(bits, above, s.zero());
+    }
+    s.and(bits, s.splat((1 << 52) - 1))
+}
+
+/// The word with its bytes in the opposite order.
+#[inline(always)]
+fn swap_bytes<S: Simd>(s: S, word: S::Limb) -> S::Limb {
+    let halves = s.rotate_right::<32>(word);
+    let quarters = exchange(s, halves, 16, 0xffff_0000_ffff_0000);
+    exchange(s, quarters, 8, 0xff00_ff00_ff00_ff00)
+}
+
+/// Exchanges groups of `count` bits; `upper` are the upper ones of each two.
+#[inline(always)]
+fn exchange<S: Simd>(s: S, word: S::Limb, count: u32, upper: u64) -> S::Limb {
+    const CHOOSE: i32 = 0xca;
+    let (up, down) = (s.shift_left_by(word, count), s.shift_right_by(word, count));
+    s.ternary::<CHOOSE>(s.splat(upper), up, down)
 }
 
 /// Multiples of the base point by scalars below 2^256.
