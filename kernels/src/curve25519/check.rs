@@ -52,7 +52,7 @@ pub(super) fn combine<S: Simd>(s: S, table: &[Place], equation: &Equation<'_, S>
         point.double_assign(4);
         add_digit(s, &mut point, &multiples, *digit);
     }
-    add_multiple(s, &point, table, equation.second)
+    add_multiple(s, &point, table, equation.second).factors()
 }
 
 /// −A and 1 for each of `P` vectors of public keys, given as y, below 2^255, and the sign of x, 0 or 1; 0 and a point

@@ -62,7 +62,7 @@ pub(super) fn multiply<S: Simd>(
         return multiply_together(s, table, scalars, products);
     }
     for (product, scalar) in products.iter_mut().zip(scalars) {
-        *product = add_multiple(s, &Point::neutral(s), table, scalar);
+        *product = add_multiple(s, &Point::neutral(s), table, scalar).factors();
     }
 }
 
@@ -112,22 +112,22 @@ fn multiply_together<S: Simd>(
     zeroize::optimization_barrier(&points);
 }
 
-/// `point` and the scalar, below 2^256, times the base point as X, Y and Z, fit to be multiplied.
+/// `point` and the scalar, below 2^256, times the base point.
 #[inline(never)]
 pub(super) fn add_multiple<S: Simd>(
     s: S,
     point: &Point<S>,
     table: &[Place],
     scalar: &Limbs<S>,
-) -> [Limbs<S>; 3] {
-    let mut sum = [[s.zero(); LIMBS]; 3];
+) -> Point<S> {
+    let mut sum = *point;
     let out = &mut sum;
     s.enter(inlined(
         #[inline(always)]
         move || {
             let out = out;
             let mut k = odd(s, scalar);
-            let mut point = *point;
+            let mut point = *out;
             // The next entry is looked up while the products of the first half are under way.
             let (mut entry, mut negative) = look_up(s, &table[0], &k, 0);
             for j in 1..=PLACES {
@@ -136,7 +136,7 @@ pub(super) fn add_multiple<S: Simd>(
                 (entry, negative) = look_up(s, &table[j], &k, j);
                 point = half_sum.finish();
             }
-            *out = point.carried();
+            *out = point;
             wipe(words_mut(&mut k));
         },
     ));

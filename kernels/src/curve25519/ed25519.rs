@@ -9,9 +9,9 @@ use core::fmt;
 use super::Error;
 use super::batch::VECTORS;
 use super::check::{Equation, combine, digits, minus_points};
-use super::comb;
+use super::comb::{self, add_multiple};
 use super::convert::{Limbs, bytes_of, load, load_limbs, store, words_of};
-use super::edwards::{is_on_curve, scaled};
+use super::edwards::{self, is_on_curve, scaled};
 use super::field::{LIMBS, each, invert_all};
 use super::scalar::{self, Wide};
 use crate::backend::{Backend, dispatch_25519};
@@ -139,6 +139,31 @@ impl<'a> VerifyJob<'a> {
     }
 }
 
+/// A signature of one's own to check.
+#[derive(Debug)]
+pub struct CheckJob<'a> {
+    /// The key that it was made with.
+    pub key: &'a SecretKey,
+    /// The message.
+    pub message: &'a [u8],
+    /// The signature.
+    pub signature: &'a Signature,
+    /// Left here by [`check`].
+    pub result: Option<Result<(), Error>>,
+}
+
+impl<'a> CheckJob<'a> {
+    /// A job without result.
+    pub fn new(key: &'a SecretKey, message: &'a [u8], signature: &'a Signature) -> Self {
+        Self {
+            key,
+            message,
+            signature,
+            result: None,
+        }
+    }
+}
+
 /// Prepares keys (RFC 8032, section 5.1.5). Cannot fail.
 pub fn keypair(backend: Backend, jobs: &mut [KeypairJob<'_>]) {
     dispatch_25519!(backend, jobs, keypair_in_lanes);
@@ -162,6 +187,15 @@ pub fn sign(backend: Backend, jobs: &mut [SignJob<'_>]) {
 /// [`Error::Point`] where the key is no point, [`Error::Signature`] where the signature is wrong.
 pub fn verify_vartime(backend: Backend, jobs: &mut [VerifyJob<'_>]) {
     dispatch_25519!(backend, jobs, verify_in_lanes);
+}
+
+/// Checks signatures that were made with these keys, at a third of the price of [`verify_vartime`] and in
+/// constant time: whether R = S·B − (k·a)·B and A = a·B.
+///
+/// The multiples of the base point are others than those of the signature, so a wrong entry of the table or
+/// a wrong digit shows. [`Error::Signature`] where the signature or the key is wrong.
+pub fn check(backend: Backend, jobs: &mut [CheckJob<'_>]) {
+    dispatch_25519!(backend, jobs, check_in_lanes);
 }
 
 fn keypair_in_lanes<S: Simd>(s: S, jobs: &mut [KeypairJob<'_>]) {
@@ -220,7 +254,10 @@ fn sign_in_lanes<S: Simd>(s: S, jobs: &mut [SignJob<'_>]) {
         points.divide(s, group.len());
         for (v, jobs) in group.chunks_mut(S::LANES).enumerate() {
             let on_curve = is_on_curve(s, &points.x[v], &points.y[v]);
-            let signatures = signatures(s, jobs, &points, v, &nonces[v]);
+            let first = encodings(jobs.len(), &points, v);
+            let message = |l: usize| [&first[l][..], &jobs[l].key.public, jobs[l].message];
+            let mut k = hash_lanes(s, jobs.len(), message);
+            let second = second_halves(s, jobs, &k, &nonces[v]);
             fault::begin_chunk(VECTORS * S::LANES * turn + S::LANES * v);
             fault::touch(
                 Point::Exponent,
@@ -229,12 +266,17 @@ fn sign_in_lanes<S: Simd>(s: S, jobs: &mut [SignJob<'_>]) {
                 52,
                 fault::request,
             );
-            let again = self::signatures(s, jobs, &points, v, &nonces[v]);
+            let first_again = encodings(jobs.len(), &points, v);
+            let second_again = second_halves(s, jobs, &k, &nonces[v]);
+            wipe(words_mut(k.as_flattened_mut()));
             for (l, job) in jobs.iter_mut().enumerate() {
-                let is_same = signatures[l] == again[l];
+                let is_same = first[l] == first_again[l] && second[l] == second_again[l];
                 let is_right = is_same && words(core::slice::from_ref(&on_curve))[l] == 1;
                 job.result = Some(if is_right {
-                    Ok(signatures[l])
+                    let mut signature = [0; SIGNATURE_BYTES];
+                    signature[..BYTES].copy_from_slice(&first[l]);
+                    signature[BYTES..].copy_from_slice(&second[l]);
+                    Ok(signature)
                 } else {
                     Err(Error::Fault)
                 });
@@ -244,32 +286,86 @@ fn sign_in_lanes<S: Simd>(s: S, jobs: &mut [SignJob<'_>]) {
     }
 }
 
-/// R and S = r + k·a, of the requests of vector `v`.
-fn signatures<S: Simd>(
+/// The encodings of the points of vector `v`.
+fn encodings<S: Simd>(count: usize, points: &Points<S>, v: usize) -> [[u8; BYTES]; MAX_LANES] {
+    let mut encodings = [[0; BYTES]; MAX_LANES];
+    for (l, encoding) in encodings.iter_mut().enumerate().take(count) {
+        *encoding = points.encoding(v * S::LANES + l);
+    }
+    encodings
+}
+
+/// S = r + k·a of each job.
+fn second_halves<S: Simd>(
     s: S,
     jobs: &[SignJob<'_>],
-    points: &Points<S>,
-    v: usize,
+    k: &Wide<S>,
     r: &Limbs<S>,
-) -> [Signature; MAX_LANES] {
-    let mut signatures = [[0; SIGNATURE_BYTES]; MAX_LANES];
-    for (l, signature) in signatures.iter_mut().enumerate().take(jobs.len()) {
-        signature[..BYTES].copy_from_slice(&points.encoding(v * S::LANES + l));
-    }
-    let message = |l: usize| {
-        let job: &SignJob<'_> = &jobs[l];
-        [&signatures[l][..BYTES], &job.key.public, job.message]
-    };
-    let k = hash_lanes(s, jobs.len(), message);
-    let mut a = load(s, |l| {
-        jobs.get(l).map_or([0; 4], |job| words_of(&job.key.scalar))
-    });
-    let sum = scalar::multiply_add(s, &k, &a, r);
+) -> [[u8; BYTES]; MAX_LANES] {
+    let mut a = secret_scalars(s, jobs.len(), |l| jobs[l].key);
+    let sum = scalar::multiply_add(s, k, &a, r);
     wipe(words_mut(&mut a));
-    for (l, signature) in signatures.iter_mut().enumerate().take(jobs.len()) {
-        signature[BYTES..].copy_from_slice(&bytes_of(&store::<S>(&sum, l)));
+    let mut halves = [[0; BYTES]; MAX_LANES];
+    for (l, half) in halves.iter_mut().enumerate().take(jobs.len()) {
+        *half = bytes_of(&store::<S>(&sum, l));
     }
-    signatures
+    halves
+}
+
+/// a of the first `count` keys, 0 in the other lanes.
+fn secret_scalars<'a, S: Simd>(
+    s: S,
+    count: usize,
+    key: impl Fn(usize) -> &'a SecretKey,
+) -> Limbs<S> {
+    load(s, |l| match l < count {
+        true => words_of(&key(l).scalar),
+        false => [0; 4],
+    })
+}
+
+fn check_in_lanes<S: Simd>(s: S, jobs: &mut [CheckJob<'_>]) {
+    let table = comb::table(s);
+    // Each vector gives two points.
+    for group in jobs.chunks_mut(VECTORS / 2 * S::LANES) {
+        let mut points = Points::new(s);
+        let mut too_large = [s.zero(); VECTORS / 2];
+        for (v, jobs) in group.chunks(S::LANES).enumerate() {
+            let count = jobs.len();
+            let message = |l: usize| {
+                let CheckJob { key, message, .. } = &jobs[l];
+                [&jobs[l].signature[..BYTES], &key.public, *message]
+            };
+            let mut k = hash_lanes(s, count, message);
+            let mut a = secret_scalars(s, count, |l| jobs[l].key);
+            let mut minus_ka = scalar::minus_product(s, &k, &a);
+            let second = load(s, |l| {
+                jobs.get(l).map_or([0; 4], |job| second_half(job.signature))
+            });
+            too_large[v] = is_too_large(s, &second);
+            let neutral = edwards::Point::neutral(s);
+            let multiple = add_multiple(s, &neutral, table, &second);
+            let r = add_multiple(s, &multiple, table, &minus_ka);
+            points.set(2 * v, r.factors());
+            points.set(2 * v + 1, add_multiple(s, &neutral, table, &a).factors());
+            wipe(words_mut(k.as_flattened_mut()));
+            wipe(words_mut(&mut a));
+            wipe(words_mut(&mut minus_ka));
+        }
+        // All lanes of all vectors but the last are in use.
+        let last = (group.len() - 1) / S::LANES;
+        points.divide(s, S::LANES * 2 * (last + 1));
+        for (i, job) in group.iter_mut().enumerate() {
+            let at = S::LANES * (2 * (i / S::LANES)) + i % S::LANES;
+            let is_good = words(&too_large)[i] == 0
+                && points.encoding(at)[..] == job.signature[..BYTES]
+                && points.encoding(at + S::LANES) == job.key.public;
+            job.result = Some(match is_good {
+                true => Ok(()),
+                false => Err(Error::Signature),
+            });
+        }
+    }
 }
 
 fn verify_in_lanes<S: Simd>(s: S, jobs: &mut [VerifyJob<'_>]) {
