@@ -60,14 +60,15 @@ impl Cpu {
 
     pub(super) fn ed25519_sign<'a>(&self, jobs: &'a mut [Job<Cpu>]) {
         let read = |request: &'a Request| match request {
-            Request::Ed25519Sign { key, message } => Ok((self.prepared(key), &message[..])),
+            Request::Ed25519Sign { key, message } => {
+                Ok(ed25519::SignJob::new(self.prepared(key), message))
+            }
             _ => misplaced(),
         };
-        let Inputs { inputs, answers } = Inputs::read(jobs, read);
-        let mut lanes: Vec<_> = inputs
-            .iter()
-            .map(|(key, message)| ed25519::SignJob::new(key, message))
-            .collect();
+        let Inputs {
+            inputs: mut lanes,
+            answers,
+        } = Inputs::read(jobs, read);
         ed25519::sign(self.backend, &mut lanes);
         let verify = |range: Range<usize>| self.ed25519_verdicts(&lanes[range]);
         let good = self.sample(lanes.len(), verify);
@@ -119,15 +120,14 @@ impl Cpu {
                 let public: &PublicKey = public.map_err(|_| Err(Declined::BadPoint))?;
                 let signature = signature[..].try_into();
                 let signature: &Signature = signature.map_err(|_| Ok(Response::Verified(false)))?;
-                Ok((public, &message[..], signature))
+                Ok(ed25519::VerifyJob::new(public, message, signature))
             }
             _ => misplaced(),
         };
-        let Inputs { inputs, answers } = Inputs::read(jobs, read);
-        let mut lanes: Vec<_> = inputs
-            .iter()
-            .map(|(key, message, signature)| ed25519::VerifyJob::new(key, message, signature))
-            .collect();
+        let Inputs {
+            inputs: mut lanes,
+            answers,
+        } = Inputs::read(jobs, read);
         ed25519::verify_vartime(self.backend, &mut lanes);
         answers.give(lanes.into_iter().map(|lane| match lane.result {
             Some(Ok(())) => Ok(Response::Verified(true)),
