@@ -17,34 +17,50 @@ const TRAILER_BYTES: usize = 1 + 16;
 pub(crate) type Message<'a> = [&'a [u8]; 3];
 
 /// The digests of at most as many messages as there are lanes.
+pub(crate) fn hash<S: Simd>(s: S, messages: &[Message<'_>], digests: &mut [Words]) {
+    debug_assert!(messages.len() == digests.len());
+    let mut state = hash_to_lanes(s, messages);
+    for (lane, digest) in digests.iter_mut().enumerate() {
+        let lane = words(&state)[lane..].iter().step_by(S::LANES);
+        for (to, word) in digest.iter_mut().zip(lane) {
+            *to = *word;
+        }
+    }
+    wipe(words_mut(&mut state));
+}
+
+/// [`hash`]; a digest stays in the lane of its message, word by word. What the other lanes have does not matter.
 ///
 /// Lanes work until the longest message is done, and take twice as long for a block as a message alone
 /// does. So they are used where on average at least two are busy; otherwise each message is hashed on its
 /// own.
-pub(crate) fn hash<S: Simd>(s: S, messages: &[Message<'_>], digests: &mut [Words]) {
-    debug_assert!(messages.len() <= S::LANES && messages.len() == digests.len());
+pub(crate) fn hash_to_lanes<S: Simd>(s: S, messages: &[Message<'_>]) -> [S::Limb; 8] {
+    debug_assert!(messages.len() <= S::LANES);
     let blocks = |message| (length(message) + TRAILER_BYTES).div_ceil(BLOCK_BYTES);
     let longest = messages.iter().map(blocks).max().unwrap_or(0);
     if messages.iter().map(blocks).sum::<usize>() >= 2 * longest {
-        return hash_in_lanes(s, messages, longest, digests);
+        return hash_in_lanes(s, messages, longest);
     }
-    for (message, digest) in messages.iter().zip(digests) {
+    let mut state = [s.zero(); 8];
+    for (lane, message) in messages.iter().enumerate() {
         let mut hash = Sha512::new();
         message.iter().for_each(|piece| hash.update(piece));
         let mut bytes: [u8; 64] = hash.finalize().into();
-        for (word, bytes) in digest.iter_mut().zip(bytes.as_chunks().0) {
+        let lane = words_mut(&mut state)[lane..].iter_mut().step_by(S::LANES);
+        for (word, bytes) in lane.zip(bytes.as_chunks().0) {
             *word = u64::from_be_bytes(*bytes);
         }
         wipe(&mut bytes);
     }
+    state
 }
 
 fn length(message: &Message<'_>) -> usize {
     message.iter().map(|piece| piece.len()).sum()
 }
 
-/// [`hash`] in lanes; `longest` is the number of blocks of the longest message.
-fn hash_in_lanes<S: Simd>(s: S, messages: &[Message<'_>], longest: usize, digests: &mut [Words]) {
+/// [`hash_to_lanes`], all lanes at once; `longest` is the number of blocks of the longest message.
+fn hash_in_lanes<S: Simd>(s: S, messages: &[Message<'_>], longest: usize) -> [S::Limb; 8] {
     let mut state = [s.zero(); 8];
     for (lanes, word) in words_mut(&mut state).chunks_mut(S::LANES).zip(INITIAL) {
         lanes.fill(word);
@@ -58,26 +74,16 @@ fn hash_in_lanes<S: Simd>(s: S, messages: &[Message<'_>], longest: usize, digest
                 continue;
             }
             words_mut(core::slice::from_mut(&mut busy))[lane] = 1;
-            let (words, _) = bytes.as_chunks();
-            for (to, word) in words_mut(&mut schedule)[lane..]
-                .iter_mut()
-                .step_by(S::LANES)
-                .zip(words)
-            {
-                *to = u64::from_be_bytes(*word);
+            let lanes = words_mut(&mut schedule).chunks_exact_mut(S::LANES);
+            for (to, word) in lanes.zip(bytes.as_chunks().0) {
+                to[lane] = u64::from_be_bytes(*word);
             }
         }
         compress(s, &mut state, &mut schedule, busy);
     }
-    for (lane, digest) in digests.iter_mut().enumerate() {
-        let lane = words(&state)[lane..].iter().step_by(S::LANES);
-        for (to, word) in digest.iter_mut().zip(lane) {
-            *to = *word;
-        }
-    }
     wipe(&mut bytes);
     wipe(words_mut(&mut schedule));
-    wipe(words_mut(&mut state));
+    state
 }
 
 /// Writes block number `block` of the padded message (section 5.1.2); false where there is none.

@@ -92,16 +92,16 @@ const CURVES_25519: &[Curve] = &[
         "curve25519::x25519::",
         &[
             "multiple_of_u<#>",
-            "add_multiple<#>",
-            "multiply_together<#>",
+            "multiple_of_base<#>",
+            "add_entry<#>",
             "invert_all<#>",
         ],
     ),
     (
         "curve25519::ed25519::",
         &[
-            "add_multiple<#>",
-            "multiply_together<#>",
+            "multiple_of_base<#>",
+            "add_entry<#>",
             "add_digit<#>",
             "<Point<#>>::double_assign",
         ],
@@ -120,7 +120,7 @@ const HALVES_25519: &[Curve] = &[
             "square_call<#, true>",
         ],
     ),
-    ("curve25519::ed25519::", &["add_multiple<#>"]),
+    ("curve25519::ed25519::", &["multiple_of_base<#>"]),
 ];
 
 /// The outlined additions and doublings, of which the operations of both curves consist.
@@ -156,13 +156,19 @@ const STACK_ACCESSES: &[(&str, usize)] = &[
     ("square_call<Avx2<52>, true>", 44),
     // Between calls of those everything is in memory.
     ("multiple_of_u<Avx2<52>>", 477),
-    ("add_multiple<Avx2<52>>", 583),
+    ("multiple_of_base<Avx2<52>>", 457),
     ("combine<Avx2<52>, 5, true>", 76),
     ("mul_outlined<Avx2<52>, Order, 5>", 299),
     // Ten columns, ten limbs and four coordinates do not fit into 32 registers: a point waits in memory while
     // another is multiplied. Most of these are operands of a multiply or an addition.
     ("multiple_of_u<#>", 111),
-    ("add_multiple<#>", 165),
+    ("multiple_of_base<#>", 152),
+    // No loop, but one round of that of its caller.
+    ("add_entry<#>", 68),
+    // Once for a multiple.
+    ("first_multiple<#>", 16),
+    // Of the table's making, once.
+    ("<Affine<#>>::limbs", 4),
     ("add_digit<#>", 132),
     ("<Point<#>>::double_assign", 48),
     ("<Point<#>>::add_assign", 96),

@@ -60,23 +60,17 @@ impl Cpu {
 
     pub(super) fn ed25519_sign<'a>(&self, jobs: &'a mut [Job<Cpu>]) {
         let read = |request: &'a Request| match request {
-            Request::Ed25519Sign { key, message } => Ok((self.prepared(key), &message[..])),
+            Request::Ed25519Sign { key, message } => {
+                Ok(ed25519::SignJob::new(self.prepared(key), message))
+            }
             _ => misplaced(),
         };
-        let Inputs { inputs, answers } = Inputs::read(jobs, read);
-        let mut lanes: Vec<_> = inputs
-            .iter()
-            .map(|(key, message)| ed25519::SignJob::new(key, message))
-            .collect();
+        let Inputs {
+            inputs: mut lanes,
+            answers,
+        } = Inputs::read(jobs, read);
         ed25519::sign(self.backend, &mut lanes);
-        let verify = |range: Range<usize>| {
-            let all = lanes[range].iter().map(|lane| {
-                // What was not signed cannot be wrong.
-                let signature = lane.result.as_ref()?.as_ref().ok()?;
-                Some((lane.key.public(), lane.message, signature))
-            });
-            self.ed25519_verdicts(&all.collect::<Vec<_>>())
-        };
+        let verify = |range: Range<usize>| self.ed25519_verdicts(&lanes[range]);
         let good = self.sample(lanes.len(), verify);
         answers.give(
             lanes
@@ -91,17 +85,21 @@ impl Cpu {
         );
     }
 
-    /// Whether each signature is good; what is `None` counts as good.
-    fn ed25519_verdicts(&self, all: &[Option<(&PublicKey, &[u8], &Signature)>]) -> Vec<bool> {
-        let mut lanes: Vec<_> = all
+    /// Whether each signature is good; what was not signed counts as good.
+    fn ed25519_verdicts(&self, signed: &[ed25519::SignJob<'_>]) -> Vec<bool> {
+        let signature = |job: &ed25519::SignJob<'_>| job.result.and_then(Result::ok);
+        let signatures: Vec<_> = signed.iter().map(signature).collect();
+        let mut lanes: Vec<_> = signed
             .iter()
-            .flatten()
-            .map(|(key, message, signature)| ed25519::VerifyJob::new(key, message, signature))
+            .zip(&signatures)
+            .filter_map(|(job, signature)| Some((job, signature.as_ref()?)))
+            .map(|(job, signature)| ed25519::CheckJob::new(job.key, job.message, signature))
             .collect();
-        ed25519::verify_vartime(self.backend, &mut lanes);
+        ed25519::check(self.backend, &mut lanes);
         let mut verdicts = lanes.iter().map(|lane| lane.result == Some(Ok(())));
-        all.iter()
-            .map(|one| one.is_none() || verdicts.next() == Some(true))
+        signatures
+            .iter()
+            .map(|signature| signature.is_none() || verdicts.next() == Some(true))
             .collect()
     }
 
@@ -122,15 +120,14 @@ impl Cpu {
                 let public: &PublicKey = public.map_err(|_| Err(Declined::BadPoint))?;
                 let signature = signature[..].try_into();
                 let signature: &Signature = signature.map_err(|_| Ok(Response::Verified(false)))?;
-                Ok((public, &message[..], signature))
+                Ok(ed25519::VerifyJob::new(public, message, signature))
             }
             _ => misplaced(),
         };
-        let Inputs { inputs, answers } = Inputs::read(jobs, read);
-        let mut lanes: Vec<_> = inputs
-            .iter()
-            .map(|(key, message, signature)| ed25519::VerifyJob::new(key, message, signature))
-            .collect();
+        let Inputs {
+            inputs: mut lanes,
+            answers,
+        } = Inputs::read(jobs, read);
         ed25519::verify_vartime(self.backend, &mut lanes);
         answers.give(lanes.into_iter().map(|lane| match lane.result {
             Some(Ok(())) => Ok(Response::Verified(true)),

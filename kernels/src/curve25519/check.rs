@@ -1,6 +1,6 @@
 //! The equation of an Ed25519 signature, in variable time: all that it works on is public.
 
-use super::comb::{Place, add_multiple};
+use super::comb::{Table, multiple_of_base};
 use super::convert::Limbs;
 use super::edwards::{Cached, Point, x_of};
 use super::field::{Factor, LIMBS};
@@ -39,7 +39,7 @@ pub(super) struct Equation<'a, S: Simd> {
 
 /// X, Y and Z of S·B − k·A, fit to be multiplied: 64 windows of four doublings and an addition, then the
 /// comb.
-pub(super) fn combine<S: Simd>(s: S, table: &[Place], equation: &Equation<'_, S>) -> [Limbs<S>; 3] {
+pub(super) fn combine<S: Simd>(s: S, table: &Table, equation: &Equation<'_, S>) -> [Limbs<S>; 3] {
     let one = equation.minus_a.to_cached();
     let mut multiples = [one; 8];
     let mut last = *equation.minus_a;
@@ -52,7 +52,8 @@ pub(super) fn combine<S: Simd>(s: S, table: &[Place], equation: &Equation<'_, S>
         point.double_assign(4);
         add_digit(s, &mut point, &multiples, *digit);
     }
-    add_multiple(s, &point, table, equation.second)
+    point.add_assign(&multiple_of_base(s, table, equation.second).to_cached());
+    point.factors()
 }
 
 /// −A and 1 for each of `P` vectors of public keys, given as y, below 2^255, and the sign of x, 0 or 1; 0 and a point

@@ -1,191 +1,376 @@
 //! Multiples of the base point from a table, without doublings.
 //!
-//! The scalar is written with 37 odd digits of radix 128, each from −127 to 127. For every
-//! place j the table holds the 64 odd multiples 1, 3, … 127 of 128^j·B, so that the product is a sum of 37
-//! entries. All lanes share the table; digits and look-up are those of [`multiple`](crate::nist::multiple). The table,
-//! 278 KiB, is computed at its first use.
+//! The scalar, or the scalar less the order, is written with an odd digit from −255 to 255 and 35 odd digits of radix 128
+//! above it, each from −127 to 127. For the first digit the table holds the 128 odd multiples 1, 3, … 255 of B, and for every
+//! further place j the 64 odd multiples 1, 3, … 127 of 256·128^j·B. So the product is a point of the table and 35 additions.
+//! All lanes share the table; digits and look-up are like those of [`multiple`](crate::nist::multiple). The table, 279 KiB,
+//! is computed at its first use.
 
 use std::sync::OnceLock;
 
 use super::batch::VECTORS;
 use super::convert::Limbs;
-use super::edwards::{Affine, Point, scaled};
+use super::edwards::{Affine, Cached, Point, scaled};
 use super::field::{Factor, LIMBS, each, invert_all};
 use super::scalar::Order;
-use crate::nist::field::{Field, Modulus, Tight};
-use crate::nist::multiple::{FIXED_ENTRIES, FIXED_WINDOW, digit, look_up_shared};
+use crate::nist::field::Modulus;
 use crate::secret::wipe;
-use crate::simd::{Simd, inlined, words, words_mut};
+use crate::simd::{Simd, inlined, opaque, words, words_mut};
 
-/// Digits of a scalar: 37·7 = 259 bits.
-const PLACES: usize = 37;
-/// Limbs of an entry: three coordinates.
+/// Bits of the first digit.
+const FIRST_WINDOW: usize = 8;
+/// Odd multiples of the base point for it.
+const FIRST_ENTRIES: usize = 1 << (FIRST_WINDOW - 1);
+/// Limbs of such an entry: two coordinates.
+const FIRST_ENTRY: usize = 2 * LIMBS;
+
+/// Bits of every other digit.
+const WINDOW: usize = 7;
+/// Digits after the first.
+const PLACES: usize = 35;
+/// Odd multiples for each of them.
+const ENTRIES: usize = 1 << (WINDOW - 1);
+/// Limbs of such an entry: three numbers.
 const ENTRY: usize = 3 * LIMBS;
 
-/// The entries of one place: 3 coordinates of 5 limbs, each with its 64 candidates.
+/// Bits of all digits: they make every odd number between −2^`BITS` and 2^`BITS`.
+const BITS: usize = FIRST_WINDOW + WINDOW * PLACES;
+
+/// Candidates that one look-up chooses from.
+const QUARTER: usize = 16;
+
+/// Multiples of the base point.
+pub(super) struct Table {
+    first: Box<First>,
+    places: Box<[Place]>,
+}
+
+/// The entries of the first digit: 2 coordinates of 5 limbs, x and y, each with its candidates.
+#[repr(C, align(64))]
+struct First([[u64; FIRST_ENTRIES]; FIRST_ENTRY]);
+
+/// The entries of one place: 3 numbers of 5 limbs, those of [`Affine`], each with its candidates.
 #[derive(Clone)]
 #[repr(C, align(64))]
-pub(super) struct Place([[u64; FIXED_ENTRIES]; ENTRY]);
+struct Place([[u64; ENTRIES]; ENTRY]);
 
 /// The table, computed on the lanes of whoever asks first.
-pub(super) fn table<S: Simd>(s: S) -> &'static [Place] {
-    static TABLE: OnceLock<Box<[Place]>> = OnceLock::new();
+pub(super) fn table<S: Simd>(s: S) -> &'static Table {
+    static TABLE: OnceLock<Table> = OnceLock::new();
     TABLE.get_or_init(|| build(s))
 }
 
-/// A scalar below 2^256 to an odd one that gives the same multiple, ready for its digits.
-#[inline(always)]
-fn odd<S: Simd>(s: S, scalar: &Limbs<S>) -> Limbs<S> {
-    let f = Field::<S, Order, LIMBS>::new(s);
-    let sum = f.tight(f.add(&Tight(*scalar), &f.constant(&Order::VALUE)));
-    let mut odd = f.select(s.any_bit(scalar[0], s.splat(1)), scalar, &sum.0);
-    // A bit above the last digit makes its sign positive.
-    const TOP: usize = PLACES * FIXED_WINDOW;
-    odd[TOP / 52] = s.add(odd[TOP / 52], s.splat(1 << (TOP % 52)));
-    odd
+/// The bits of a scalar's digits: the first and eight others in one word, nine in each of three more. Bits above are of the
+/// digits in the next word.
+#[derive(Clone, Copy)]
+struct Digits<S: Simd>([S::Limb; 4]);
+
+/// A digit: ±(2·index + 1).
+struct Digit<S: Simd> {
+    /// Only the bits below the digit's sign count.
+    index: S::Limb,
+    negative: S::Mask,
 }
 
-/// The scalars of at most [`VECTORS`] vectors, below 2^256, times the base point as X, Y and Z, fit to be
-/// multiplied.
+impl<S: Simd> Digits<S> {
+    /// The first one.
+    #[inline(always)]
+    fn first(&self, s: S) -> Digit<S> {
+        Digit::new(s, self.0[0], FIRST_WINDOW)
+    }
+
+    /// Number `j` after the first.
+    #[inline(always)]
+    fn after_first(&self, s: S, j: usize) -> Digit<S> {
+        const IN_WORD: usize = 64 / WINDOW;
+        const { assert!(4 * IN_WORD == 1 + PLACES && FIRST_WINDOW == 1 + WINDOW) };
+        let (word, at) = ((j + 1) / IN_WORD, (j + 1) % IN_WORD);
+        let shift = WINDOW * at + usize::from(word == 0);
+        let bits = s.shift_right_by(self.0[word % 4], shift as u32);
+        Digit::new(s, bits, WINDOW)
+    }
+}
+
+impl<S: Simd> Digit<S> {
+    /// The digit of the low `width` bits.
+    #[inline(always)]
+    fn new(s: S, bits: S::Limb, width: usize) -> Self {
+        let sign = s.splat(1 << (width - 1));
+        let negative = s.any_bit(s.sub(sign, s.and(bits, sign)), sign);
+        let complement = s.xor(bits, s.splat((1 << (width - 1)) - 1));
+        Self {
+            index: s.select(negative, complement, bits),
+            negative,
+        }
+    }
+}
+
+/// The digits of a scalar below 2^256.
+///
+/// With L = 2^252 + c and the scalar h·2^252 + l, the number is l − h·c, or L less where that is even: between
+/// −2^252 − 2^130 and 2^252. Add 2^[`BITS`] and halve it: w bits b of that are a digit, 2·b − 2^w + 1.
+#[inline(always)]
+fn digits<S: Simd>(s: S, scalar: &Limbs<S>) -> Digits<S> {
+    const TOP_BITS: u32 = 252 - 4 * 52;
+    const L: [u64; LIMBS] = Order::VALUE;
+    const { assert!(L[4] == 1 << TOP_BITS && L[3] == 0 && L[2] >> 48 == 0) };
+    // Lent to every limb by the one above, so that none is negative.
+    const LOAN: u64 = 4;
+    const { assert!(BITS == 253) };
+    let top = s.splat((1 << TOP_BITS) - 1);
+    let h = s.shift_right::<TOP_BITS>(scalar[4]);
+    let c = |i: usize| s.splat(L[i]);
+    let hc = [
+        s.mul_lo(s.zero(), h, c(0)),
+        s.mul_lo(s.mul_hi(s.zero(), h, c(0)), h, c(1)),
+        s.mul_lo(s.mul_hi(s.zero(), h, c(1)), h, c(2)),
+    ];
+    let mut x = [
+        s.add(scalar[0], s.splat(LOAN << 52)),
+        s.add(scalar[1], s.splat((LOAN << 52) - LOAN)),
+        s.add(scalar[2], s.splat((LOAN << 52) - LOAN)),
+        s.add(scalar[3], s.splat((LOAN << 52) - LOAN)),
+        s.add(s.and(scalar[4], top), s.splat((2 << TOP_BITS) - LOAN)),
+    ];
+    for i in 0..3 {
+        x[i] = s.sub(x[i], hc[i]);
+    }
+    let is_odd = s.any_bit(x[0], s.splat(1));
+    for i in 0..LIMBS {
+        x[i] = s.sub(x[i], s.select(is_odd, s.zero(), s.splat(L[i])));
+    }
+    for i in 0..LIMBS - 1 {
+        x[i + 1] = s.add(x[i + 1], s.carry(x[i]));
+        x[i] = s.low_bits(x[i]);
+    }
+    let [x0, x1, x2, x3, x4] = x;
+    let join = inlined(
+        #[inline(always)]
+        |low, high, count| s.or_xor(low, s.shift_left_by(high, count), s.zero()),
+    );
+    // From bits 1, 65, 65 + 63 and 65 + 2·63 up.
+    Digits([
+        join(s.shift_right::<1>(x0), x1, 51),
+        join(s.shift_right::<13>(x1), x2, 39),
+        join(s.shift_right::<24>(x2), x3, 28),
+        join(s.shift_right::<35>(x3), x4, 17),
+    ])
+}
+
+/// Gives `take` the scalars of at most [`VECTORS`] vectors, below 2^256, times the base point, each with the vector's number.
 ///
 /// Many vectors go through a place of the table before the next: it comes out of the second-level cache once for
 /// all of them. Of few each goes its own way, its point in registers.
 pub(super) fn multiply<S: Simd>(
     s: S,
-    table: &[Place],
+    table: &Table,
     scalars: &[Limbs<S>],
-    products: &mut [[Limbs<S>; 3]],
+    mut take: impl FnMut(usize, &Point<S>),
 ) {
     const FEW: usize = 2;
     // Without a wide multiply the table is the least of the work.
-    if scalars.len() > FEW && !S::HALVES {
-        return multiply_together(s, table, scalars, products);
+    if scalars.len() <= FEW || S::HALVES {
+        for (v, scalar) in scalars.iter().enumerate() {
+            take(v, &multiple_of_base(s, table, scalar));
+        }
+        return;
     }
-    for (product, scalar) in products.iter_mut().zip(scalars) {
-        *product = add_multiple(s, &Point::neutral(s), table, scalar);
+    let mut points = [Point::neutral(s); VECTORS];
+    let points = &mut points[..scalars.len()];
+    multiply_together(s, table, scalars, points);
+    for (v, point) in points.iter().enumerate() {
+        take(v, point);
     }
+    // A point's Z tells something about its scalar.
+    points.fill(Point::neutral(s));
+    zeroize::optimization_barrier(points);
 }
 
-/// [`multiply`], place by place.
+/// The multiples of several vectors, place by place.
 #[inline(never)]
-fn multiply_together<S: Simd>(
-    s: S,
-    table: &[Place],
-    scalars: &[Limbs<S>],
-    products: &mut [[Limbs<S>; 3]],
-) {
-    debug_assert!(scalars.len() <= VECTORS && scalars.len() == products.len());
-    let mut odds = [[s.zero(); LIMBS]; VECTORS];
-    let mut points = [Point::neutral(s); VECTORS];
-    let (all_odds, all_points) = (&mut odds, &mut points);
+fn multiply_together<S: Simd>(s: S, table: &Table, scalars: &[Limbs<S>], points: &mut [Point<S>]) {
+    debug_assert!(scalars.len() <= VECTORS && scalars.len() == points.len());
+    let mut numbers = [Digits([s.zero(); 4]); VECTORS];
+    let all_numbers = &mut numbers;
     s.enter(inlined(
         #[inline(always)]
         move || {
-            let (odds, points) = (all_odds, all_points);
-            for (odd_scalar, scalar) in odds.iter_mut().zip(scalars) {
-                *odd_scalar = odd(s, scalar);
+            let (numbers, points) = (all_numbers, points);
+            for ((number, point), scalar) in numbers.iter_mut().zip(&mut *points).zip(scalars) {
+                *number = digits(s, scalar);
+                *point = first_multiple(s, &table.first, number);
             }
-            // The next entry is looked up while the products of the first half are under way.
-            let (mut entry, mut negative) = look_up(s, &table[0], &odds[0], 0);
-            for j in 0..PLACES {
-                let after = (j + 1).min(PLACES - 1);
-                let (place, place_after) = (&table[j], &table[after]);
-                for v in 0..scalars.len() {
-                    let v = v % VECTORS;
-                    let half_sum = points[v].begin_add_affine(&entry, negative);
-                    let (v_next, j_next, next) = match v + 1 < scalars.len() {
-                        true => ((v + 1) % VECTORS, j, place),
-                        false => (0, after, place_after),
-                    };
-                    (entry, negative) = look_up(s, next, &odds[v_next], j_next);
-                    points[v] = half_sum.finish();
+            for (j, place) in table.places.iter().enumerate() {
+                for (point, number) in points.iter_mut().zip(&*numbers) {
+                    add_entry(s, point, place, number, j);
                 }
-            }
-            for (product, point) in products.iter_mut().zip(&*points) {
-                *product = point.carried();
             }
         },
     ));
-    wipe(words_mut(odds.as_flattened_mut()));
-    // A point's Z tells something about its scalar.
-    points.fill(Point::neutral(s));
-    zeroize::optimization_barrier(&points);
+    for number in &mut numbers {
+        wipe(words_mut(&mut number.0));
+    }
 }
 
-/// `point` and the scalar, below 2^256, times the base point as X, Y and Z, fit to be multiplied.
+/// Adds the entry of digit `j` after the first.
+///
+/// A function of its own: written in the loop above it takes 2 % of a key pair longer.
 #[inline(never)]
-pub(super) fn add_multiple<S: Simd>(
-    s: S,
-    point: &Point<S>,
-    table: &[Place],
-    scalar: &Limbs<S>,
-) -> [Limbs<S>; 3] {
-    let mut sum = [[s.zero(); LIMBS]; 3];
-    let out = &mut sum;
+fn add_entry<S: Simd>(s: S, point: &mut Point<S>, place: &Place, digits: &Digits<S>, j: usize) {
+    s.enter(inlined(
+        #[inline(always)]
+        move || {
+            let point = point;
+            let digit = digits.after_first(s, j);
+            let halves = Halves::new(s, digit.index);
+            let coordinate = inlined(
+                #[inline(always)]
+                |k: usize| {
+                    let candidates = &place.0;
+                    let limbs = each!(i => halves.look_up(s, &candidates[LIMBS * k + i]));
+                    Factor::from_limbs(s, limbs)
+                },
+            );
+            let entry = Affine {
+                plus: coordinate(0),
+                minus: coordinate(1),
+                dt: coordinate(2),
+            };
+            *point = point.begin_add_affine(&entry, digit.negative).finish();
+        },
+    ));
+}
+
+/// The scalar, below 2^256, times the base point.
+#[inline(never)]
+pub(super) fn multiple_of_base<S: Simd>(s: S, table: &Table, scalar: &Limbs<S>) -> Point<S> {
+    let mut product = Point::neutral(s);
+    let out = &mut product;
     s.enter(inlined(
         #[inline(always)]
         move || {
             let out = out;
-            let mut k = odd(s, scalar);
-            let mut point = *point;
+            let mut number = digits(s, scalar);
+            let mut point = first_multiple(s, &table.first, &number);
             // The next entry is looked up while the products of the first half are under way.
-            let (mut entry, mut negative) = look_up(s, &table[0], &k, 0);
+            let mut entry = [s.zero(); ENTRY];
+            let mut negative = look_up(s, &mut entry, &table.places[0], &number, 0);
             for j in 1..=PLACES {
-                let half_sum = point.begin_add_affine(&entry, negative);
+                let half_sum = point.begin_add_affine(&affine_entry(s, &entry), negative);
                 let j = j.min(PLACES - 1);
-                (entry, negative) = look_up(s, &table[j], &k, j);
+                negative = look_up(s, &mut entry, &table.places[j], &number, j);
                 point = half_sum.finish();
             }
-            *out = point.carried();
-            wipe(words_mut(&mut k));
+            *out = point;
+            wipe(words_mut(&mut number.0));
         },
     ));
-    sum
+    product
 }
 
-/// The entry of digit `j` of k, and the lanes where it is to be subtracted.
+/// The multiple that the first digit names.
+#[inline(never)]
+fn first_multiple<S: Simd>(s: S, first: &First, digits: &Digits<S>) -> Point<S> {
+    s.enter(
+        #[inline(always)]
+        || {
+            let digit = digits.first(s);
+            let mut entry = [s.zero(); FIRST_ENTRY];
+            let upper = s.any_bit(digit.index, s.splat(4 * QUARTER as u64));
+            let halves = Halves::new(s, digit.index);
+            for (out, candidates) in entry.iter_mut().zip(&first.0) {
+                let (low, high) = candidates.split_at(FIRST_ENTRIES / 2);
+                *out = s.select(upper, halves.look_up(s, high), halves.look_up(s, low));
+            }
+            let x = Factor::from_limbs(s, each!(i => entry[i]));
+            let y = Factor::from_limbs(s, each!(i => entry[LIMBS + i]));
+            let minus_x = (Factor::splat(s, [0; LIMBS]).to_product() - x.to_product()).carry();
+            Point::new(s, &Factor::select(digit.negative, &minus_x, &x), &y)
+        },
+    )
+}
+
+/// Looks up the entry of digit `j` after the first; returns the lanes where it is to be subtracted.
 #[inline(always)]
-fn look_up<S: Simd>(s: S, place: &Place, k: &Limbs<S>, j: usize) -> (Affine<S>, S::Mask) {
-    let digit = digit(s, k, FIXED_WINDOW * j + 1, FIXED_WINDOW);
-    let mut limbs = [s.zero(); ENTRY];
-    look_up_shared(s, &mut limbs, place.0.as_flattened(), digit.index);
-    let entry = Affine {
+fn look_up<S: Simd>(
+    s: S,
+    entry: &mut [S::Limb; ENTRY],
+    place: &Place,
+    number: &Digits<S>,
+    j: usize,
+) -> S::Mask {
+    let digit = number.after_first(s, j);
+    let halves = Halves::new(s, digit.index);
+    for (out, candidates) in entry.iter_mut().zip(&place.0) {
+        *out = halves.look_up(s, candidates);
+    }
+    digit.negative
+}
+
+/// The entry, read from memory where it is used: in registers it would be moved out and in again.
+#[inline(always)]
+fn affine_entry<S: Simd>(s: S, entry: &[S::Limb; ENTRY]) -> Affine<S> {
+    let limbs = opaque(entry);
+    Affine {
         plus: Factor::from_limbs(s, each!(i => limbs[i])),
         minus: Factor::from_limbs(s, each!(i => limbs[LIMBS + i])),
         dt: Factor::from_limbs(s, each!(i => limbs[2 * LIMBS + i])),
-    };
-    (entry, digit.negative)
+    }
 }
 
-/// Computes the table: lanes are places here, vector by vector.
-fn build<S: Simd>(s: S) -> Box<[Place]> {
-    let mut table = vec![Place([[0; FIXED_ENTRIES]; ENTRY]); PLACES];
-    let mut base = Point::base(s);
-    for places in table.chunks_mut(S::LANES) {
-        // Lane l: 128^l·base.
-        let mut bases = [[s.zero(); LIMBS]; 2];
-        for l in 0..places.len() {
-            let [point] = affine(s, [base]);
-            let to = words_mut(bases.as_flattened_mut());
-            for (i, word) in words(point.as_flattened())
-                .iter()
-                .enumerate()
-                .step_by(S::LANES)
-            {
-                to[i + l] = *word;
-            }
-            base.double_assign(FIXED_WINDOW);
+/// How to choose one of 64 candidates.
+struct Halves<S: Simd> {
+    index: S::Limb,
+    bit4: S::Mask,
+    bit5: S::Mask,
+}
+
+impl<S: Simd> Halves<S> {
+    #[inline(always)]
+    fn new(s: S, index: S::Limb) -> Self {
+        // Opaque, or the mask is compared anew for each limb.
+        let bit = inlined(
+            #[inline(always)]
+            |bit: u64| *opaque(&s.any_bit(index, s.splat(bit))),
+        );
+        Self {
+            index,
+            bit4: bit(QUARTER as u64),
+            bit5: bit(2 * QUARTER as u64),
         }
-        let mut point = Point::from_limbs(s, &bases);
+    }
+
+    /// `candidates[index mod 64]`, from the same addresses whatever the index.
+    #[inline(always)]
+    fn look_up(&self, s: S, candidates: &[u64]) -> S::Limb {
+        let (quarters, _) = candidates.as_chunks::<QUARTER>();
+        let quarter = inlined(
+            #[inline(always)]
+            |q: usize| s.look_up_16(&quarters[q], self.index),
+        );
+        let low = s.select(self.bit4, quarter(1), quarter(0));
+        let high = s.select(self.bit4, quarter(3), quarter(2));
+        s.select(self.bit5, high, low)
+    }
+}
+
+/// Computes the table.
+fn build<S: Simd>(s: S) -> Table {
+    let mut base = Point::base(s);
+    base.double_assign(FIRST_WINDOW);
+    let mut table = vec![Place([[0; ENTRIES]; ENTRY]); PLACES];
+    for places in table.chunks_mut(S::LANES) {
+        // Lanes are places here.
+        let mut point = each_lane(s, places.len(), &mut base, |base| {
+            base.double_assign(WINDOW)
+        });
         let mut twice = point;
         twice.double_assign(1);
         let twice = twice.to_cached();
-        let mut odd = [point; FIXED_ENTRIES];
-        for entry in &mut odd {
-            *entry = point;
-            point.add_assign(&twice);
-        }
-        for (entry, [x, y]) in affine(s, odd).iter().enumerate() {
+        for (entry, [x, y]) in progression::<S, ENTRIES>(s, &mut point, &twice)
+            .iter()
+            .enumerate()
+        {
             let coordinates = Affine::limbs(s, x, y);
             let limbs = words(coordinates.as_flattened()).chunks(S::LANES);
             for (limb, lanes) in limbs.enumerate() {
@@ -195,7 +380,75 @@ fn build<S: Simd>(s: S) -> Box<[Place]> {
             }
         }
     }
-    table.into_boxed_slice()
+    Table {
+        first: build_first(s),
+        places: table.into_boxed_slice(),
+    }
+}
+
+/// Computes the entries of the first digit.
+fn build_first<S: Simd>(s: S) -> Box<First> {
+    let mut first = Box::new(First([[0; FIRST_ENTRIES]; FIRST_ENTRY]));
+    let mut base = Point::base(s);
+    let twice = {
+        let mut twice = base;
+        twice.double_assign(1);
+        twice.to_cached()
+    };
+    // From lane to lane the next odd multiple, from vector to vector as many on as there are lanes.
+    let mut step = base;
+    step.double_assign((2 * S::LANES).ilog2() as usize);
+    let step = step.to_cached();
+    let mut point = each_lane(s, S::LANES, &mut base, |base| base.add_assign(&twice));
+    for entries in (0..FIRST_ENTRIES).step_by(ENTRIES * S::LANES) {
+        // More than are left, where there are many lanes.
+        let points = progression::<S, ENTRIES>(s, &mut point, &step);
+        let left = (FIRST_ENTRIES - entries) / S::LANES;
+        for (i, coordinates) in points.iter().take(left).enumerate() {
+            let limbs = words(coordinates.as_flattened()).chunks(S::LANES);
+            for (limb, lanes) in limbs.enumerate() {
+                first.0[limb][entries + S::LANES * i..][..S::LANES].copy_from_slice(lanes);
+            }
+        }
+    }
+    first
+}
+
+/// The point whose lane l, for l < `count`, is `base` (all lanes alike) after l steps.
+fn each_lane<S: Simd>(
+    s: S,
+    count: usize,
+    base: &mut Point<S>,
+    step: impl Fn(&mut Point<S>),
+) -> Point<S> {
+    let mut lanes = [[s.zero(); LIMBS]; 2];
+    for l in 0..count {
+        let [point] = affine(s, [*base]);
+        let to = words_mut(lanes.as_flattened_mut());
+        for (i, word) in words(point.as_flattened())
+            .iter()
+            .enumerate()
+            .step_by(S::LANES)
+        {
+            to[i + l] = *word;
+        }
+        step(base);
+    }
+    Point::from_limbs(s, &lanes)
+}
+
+/// x and y of `COUNT` points from `point` on, each `step` more than the last.
+fn progression<S: Simd, const COUNT: usize>(
+    s: S,
+    point: &mut Point<S>,
+    step: &Cached<S>,
+) -> [[Limbs<S>; 2]; COUNT] {
+    let mut points = [*point; COUNT];
+    for entry in &mut points {
+        *entry = *point;
+        point.add_assign(step);
+    }
+    affine(s, points)
 }
 
 /// x and y of points.
@@ -208,4 +461,79 @@ fn affine<S: Simd, const COUNT: usize>(s: S, points: [Point<S>; COUNT]) -> [[Lim
         affine[i] = scaled(s, x, y, &inverses[i]);
     }
     affine
+}
+
+#[cfg(test)]
+impl Table {
+    /// A table in which the entries of one place are those of other digits: points of the curve, but wrong ones.
+    pub(super) fn damaged<S: Simd>(s: S) -> Table {
+        let mut table = build(s);
+        table.places[20]
+            .0
+            .iter_mut()
+            .for_each(|limb| limb.reverse());
+        table
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use num_bigint::{BigInt, BigUint};
+
+    use super::super::convert::load;
+    use super::*;
+    use crate::simd::portable::Portable;
+
+    fn number(limbs: &[u64; LIMBS]) -> BigInt {
+        let words = limbs.iter().rev();
+        words.fold(BigInt::ZERO, |sum, limb| (sum << 52) + *limb)
+    }
+
+    #[test]
+    fn digits_make_the_scalar() {
+        let s = Portable::<1>;
+        let order = number(&Order::VALUE);
+        let power = |n: u32| BigInt::from(1) << n;
+        let mut scalars = vec![power(256) - 1, power(252) * 15 + 1];
+        for around in [
+            power(0) + 1,
+            order.clone(),
+            power(252),
+            power(253),
+            power(255),
+        ] {
+            scalars.extend(
+                (-2..3)
+                    .map(|i| &around + i)
+                    .filter(|scalar| *scalar >= BigInt::ZERO),
+            );
+        }
+        let mut random: BigInt = power(251) + 12345;
+        for _ in 0..200 {
+            random = &random * &random * 5 % (power(256) - 189);
+            scalars.push(random.clone());
+        }
+        for scalar in scalars {
+            let mut words = [0; 4];
+            let digits_of: BigUint = scalar.to_biguint().expect("not negative");
+            for (word, digit) in words.iter_mut().zip(digits_of.iter_u64_digits()) {
+                *word = digit;
+            }
+            let digits = digits(s, &load(s, |_| words));
+            let value = |digit: Digit<Portable<1>>, width: usize| {
+                let index = words_of_one(&digit.index) % (1 << (width - 1));
+                let sign = words_of_one(&s.select(digit.negative, s.splat(1), s.zero()));
+                BigInt::from(2 * index + 1) * if sign == 1 { -1 } else { 1 }
+            };
+            let mut sum = value(digits.first(s), FIRST_WINDOW);
+            for j in 0..PLACES {
+                sum += value(digits.after_first(s, j), WINDOW) << (FIRST_WINDOW + WINDOW * j);
+            }
+            assert_eq!((&sum - &scalar) % &order, BigInt::ZERO, "{scalar:x}");
+        }
+    }
+
+    fn words_of_one(limb: &<Portable<1> as Simd>::Limb) -> u64 {
+        words(core::slice::from_ref(limb))[0]
+    }
 }

@@ -29,16 +29,6 @@ pub(crate) fn bytes_of(words: &[u64; 4]) -> [u8; 32] {
     bytes
 }
 
-/// `width` bits of a number from bit `from` on; `width` is below 64.
-#[inline(always)]
-pub(crate) fn bits(number: &[u64], from: usize, width: usize) -> u64 {
-    let (word, shift) = (from / 64, from % 64);
-    let low = number.get(word).map_or(0, |x| x >> shift);
-    // A shift by 64 in two halves: by one and by the rest.
-    let high = number.get(word + 1).map_or(0, |x| (x << 1) << (63 - shift));
-    (low | high) & ((1 << width) - 1)
-}
-
 /// Numbers of 256 bits as limbs of 52: limb i is bits 52·i and up, lane l is what `lane(l)` gives.
 #[inline(always)]
 pub(crate) fn load<S: Simd>(s: S, mut lane: impl FnMut(usize) -> [u64; 4]) -> Limbs<S> {

@@ -9,10 +9,10 @@ use core::fmt;
 use super::Error;
 use super::batch::VECTORS;
 use super::check::{Equation, combine, digits, minus_points};
-use super::comb;
-use super::convert::{Limbs, bits, bytes_of, load, load_limbs, store, words_of};
-use super::edwards::{is_on_curve, scaled};
-use super::field::{LIMBS, invert_all};
+use super::comb::{self, Table};
+use super::convert::{Limbs, bytes_of, load, load_limbs, store, words_of};
+use super::edwards::{self, is_on_curve, scaled};
+use super::field::{LIMBS, each, invert_all};
 use super::scalar::{self, Wide};
 use crate::backend::{Backend, dispatch_25519};
 use crate::fault::{self, Point};
@@ -139,6 +139,31 @@ impl<'a> VerifyJob<'a> {
     }
 }
 
+/// A signature of one's own to check.
+#[derive(Debug)]
+pub struct CheckJob<'a> {
+    /// The key that it was made with.
+    pub key: &'a SecretKey,
+    /// The message.
+    pub message: &'a [u8],
+    /// The signature.
+    pub signature: &'a Signature,
+    /// Left here by [`check`].
+    pub result: Option<Result<(), Error>>,
+}
+
+impl<'a> CheckJob<'a> {
+    /// A job without result.
+    pub fn new(key: &'a SecretKey, message: &'a [u8], signature: &'a Signature) -> Self {
+        Self {
+            key,
+            message,
+            signature,
+            result: None,
+        }
+    }
+}
+
 /// Prepares keys (RFC 8032, section 5.1.5). Cannot fail.
 pub fn keypair(backend: Backend, jobs: &mut [KeypairJob<'_>]) {
     dispatch_25519!(backend, jobs, keypair_in_lanes);
@@ -146,9 +171,9 @@ pub fn keypair(backend: Backend, jobs: &mut [KeypairJob<'_>]) {
 
 /// Signs messages (RFC 8032, section 5.1.6).
 ///
-/// R is checked to lie on the curve, and all that follows it is computed twice. [`Error::Fault`] where
-/// either shows that the computation went wrong. That is less than a verification, which costs six times
-/// as much as a signature: see `docs/curve25519.md`.
+/// R is checked to lie on the curve, and all that follows it but the hash k is computed twice. [`Error::Fault`]
+/// where either shows that the computation went wrong. That is less than [`check`] finds, which costs some twice as
+/// much as a signature: see `docs/curve25519.md`.
 pub fn sign(backend: Backend, jobs: &mut [SignJob<'_>]) {
     dispatch_25519!(backend, jobs, sign_in_lanes);
 }
@@ -162,6 +187,15 @@ pub fn sign(backend: Backend, jobs: &mut [SignJob<'_>]) {
 /// [`Error::Point`] where the key is no point, [`Error::Signature`] where the signature is wrong.
 pub fn verify_vartime(backend: Backend, jobs: &mut [VerifyJob<'_>]) {
     dispatch_25519!(backend, jobs, verify_in_lanes);
+}
+
+/// Checks signatures that were made with these keys, at a third of the price of [`verify_vartime`] and in
+/// constant time: whether R = S·B − (k·a)·B and A = a·B.
+///
+/// The multiples of the base point are others than those of the signature, so a wrong entry of the table or
+/// a wrong digit shows. [`Error::Signature`] where the signature or the key is wrong.
+pub fn check(backend: Backend, jobs: &mut [CheckJob<'_>]) {
+    dispatch_25519!(backend, jobs, check_in_lanes);
 }
 
 fn keypair_in_lanes<S: Simd>(s: S, jobs: &mut [KeypairJob<'_>]) {
@@ -184,7 +218,7 @@ fn keypair_in_lanes<S: Simd>(s: S, jobs: &mut [KeypairJob<'_>]) {
             *scalars = load(s, scalar);
         }
         let mut points = Points::new(s);
-        base_points(s, &mut points, &scalars[..vectors]);
+        base_points(s, comb::table(s), &mut points, &scalars[..vectors]);
         wipe(words_mut(scalars.as_flattened_mut()));
         points.divide(s, group.len());
         for (i, (job, mut key)) in group.iter_mut().zip(keys).enumerate() {
@@ -195,6 +229,10 @@ fn keypair_in_lanes<S: Simd>(s: S, jobs: &mut [KeypairJob<'_>]) {
 }
 
 fn sign_in_lanes<S: Simd>(s: S, jobs: &mut [SignJob<'_>]) {
+    sign_by(s, comb::table(s), jobs);
+}
+
+fn sign_by<S: Simd>(s: S, table: &Table, jobs: &mut [SignJob<'_>]) {
     for (turn, group) in jobs.chunks_mut(VECTORS * S::LANES).enumerate() {
         // r.
         let mut nonces = [[s.zero(); LIMBS]; VECTORS];
@@ -206,7 +244,7 @@ fn sign_in_lanes<S: Simd>(s: S, jobs: &mut [SignJob<'_>]) {
         }
         let count = group.len().div_ceil(S::LANES);
         let mut points = Points::new(s);
-        base_points(s, &mut points, &nonces[..count]);
+        base_points(s, table, &mut points, &nonces[..count]);
         for (v, x) in points.x[..count].iter_mut().enumerate() {
             fault::begin_chunk(VECTORS * S::LANES * turn + S::LANES * v);
             fault::touch(
@@ -220,7 +258,10 @@ fn sign_in_lanes<S: Simd>(s: S, jobs: &mut [SignJob<'_>]) {
         points.divide(s, group.len());
         for (v, jobs) in group.chunks_mut(S::LANES).enumerate() {
             let on_curve = is_on_curve(s, &points.x[v], &points.y[v]);
-            let signatures = signatures(s, jobs, &points, v, &nonces[v]);
+            let first = encodings(jobs.len(), &points, v);
+            let message = |l: usize| [&first[l][..], &jobs[l].key.public, jobs[l].message];
+            let mut k = hash_lanes(s, jobs.len(), message);
+            let second = second_halves(s, jobs, &k, &nonces[v]);
             fault::begin_chunk(VECTORS * S::LANES * turn + S::LANES * v);
             fault::touch(
                 Point::Exponent,
@@ -229,12 +270,17 @@ fn sign_in_lanes<S: Simd>(s: S, jobs: &mut [SignJob<'_>]) {
                 52,
                 fault::request,
             );
-            let again = self::signatures(s, jobs, &points, v, &nonces[v]);
+            let first_again = encodings(jobs.len(), &points, v);
+            let second_again = second_halves(s, jobs, &k, &nonces[v]);
+            wipe(words_mut(k.as_flattened_mut()));
             for (l, job) in jobs.iter_mut().enumerate() {
-                let is_same = signatures[l] == again[l];
+                let is_same = first[l] == first_again[l] && second[l] == second_again[l];
                 let is_right = is_same && words(core::slice::from_ref(&on_curve))[l] == 1;
                 job.result = Some(if is_right {
-                    Ok(signatures[l])
+                    let mut signature = [0; SIGNATURE_BYTES];
+                    signature[..BYTES].copy_from_slice(&first[l]);
+                    signature[BYTES..].copy_from_slice(&second[l]);
+                    Ok(signature)
                 } else {
                     Err(Error::Fault)
                 });
@@ -244,32 +290,91 @@ fn sign_in_lanes<S: Simd>(s: S, jobs: &mut [SignJob<'_>]) {
     }
 }
 
-/// R and S = r + k·a, of the requests of vector `v`.
-fn signatures<S: Simd>(
+/// The encodings of the points of vector `v`.
+fn encodings<S: Simd>(count: usize, points: &Points<S>, v: usize) -> [[u8; BYTES]; MAX_LANES] {
+    let mut encodings = [[0; BYTES]; MAX_LANES];
+    for (l, encoding) in encodings.iter_mut().enumerate().take(count) {
+        *encoding = points.encoding(v * S::LANES + l);
+    }
+    encodings
+}
+
+/// S = r + k·a of each job.
+fn second_halves<S: Simd>(
     s: S,
     jobs: &[SignJob<'_>],
-    points: &Points<S>,
-    v: usize,
+    k: &Wide<S>,
     r: &Limbs<S>,
-) -> [Signature; MAX_LANES] {
-    let mut signatures = [[0; SIGNATURE_BYTES]; MAX_LANES];
-    for (l, signature) in signatures.iter_mut().enumerate().take(jobs.len()) {
-        signature[..BYTES].copy_from_slice(&points.encoding(v * S::LANES + l));
-    }
-    let message = |l: usize| {
-        let job: &SignJob<'_> = &jobs[l];
-        [&signatures[l][..BYTES], &job.key.public, job.message]
-    };
-    let k = hash_lanes(s, jobs.len(), message);
-    let mut a = load(s, |l| {
-        jobs.get(l).map_or([0; 4], |job| words_of(&job.key.scalar))
-    });
-    let sum = scalar::multiply_add(s, &k, &a, r);
+) -> [[u8; BYTES]; MAX_LANES] {
+    let mut a = secret_scalars(s, jobs.len(), |l| jobs[l].key);
+    let sum = scalar::multiply_add(s, k, &a, r);
     wipe(words_mut(&mut a));
-    for (l, signature) in signatures.iter_mut().enumerate().take(jobs.len()) {
-        signature[BYTES..].copy_from_slice(&bytes_of(&store::<S>(&sum, l)));
+    let mut halves = [[0; BYTES]; MAX_LANES];
+    for (l, half) in halves.iter_mut().enumerate().take(jobs.len()) {
+        *half = bytes_of(&store::<S>(&sum, l));
     }
-    signatures
+    halves
+}
+
+/// a of the first `count` keys, 0 in the other lanes.
+fn secret_scalars<'a, S: Simd>(
+    s: S,
+    count: usize,
+    key: impl Fn(usize) -> &'a SecretKey,
+) -> Limbs<S> {
+    load(s, |l| match l < count {
+        true => words_of(&key(l).scalar),
+        false => [0; 4],
+    })
+}
+
+fn check_in_lanes<S: Simd>(s: S, jobs: &mut [CheckJob<'_>]) {
+    check_by(s, comb::table(s), jobs);
+}
+
+fn check_by<S: Simd>(s: S, table: &Table, jobs: &mut [CheckJob<'_>]) {
+    // Each vector gives two points.
+    for group in jobs.chunks_mut(VECTORS / 2 * S::LANES) {
+        let mut points = Points::new(s);
+        let mut too_large = [s.zero(); VECTORS / 2];
+        for (v, jobs) in group.chunks(S::LANES).enumerate() {
+            let count = jobs.len();
+            let message = |l: usize| {
+                let CheckJob { key, message, .. } = &jobs[l];
+                [&jobs[l].signature[..BYTES], &key.public, *message]
+            };
+            let mut k = hash_lanes(s, count, message);
+            let mut a = secret_scalars(s, count, |l| jobs[l].key);
+            let mut minus_ka = scalar::minus_product(s, &k, &a);
+            let second = load(s, |l| {
+                jobs.get(l).map_or([0; 4], |job| second_half(job.signature))
+            });
+            too_large[v] = is_too_large(s, &second);
+            let mut multiples = [edwards::Point::neutral(s); 3];
+            let mut scalars = [second, minus_ka, a];
+            comb::multiply(s, table, &scalars, |i, point| multiples[i] = *point);
+            let [mut r, minus_k_times_a, public] = multiples;
+            r.add_assign(&minus_k_times_a.to_cached());
+            points.set(2 * v, r.factors());
+            points.set(2 * v + 1, public.factors());
+            wipe(words_mut(k.as_flattened_mut()));
+            wipe(words_mut(&mut a));
+            wipe(words_mut(&mut minus_ka));
+            wipe(words_mut(scalars.as_flattened_mut()));
+        }
+        let vectors = group.len().div_ceil(S::LANES);
+        points.divide(s, 2 * vectors * S::LANES);
+        for (i, job) in group.iter_mut().enumerate() {
+            let at = S::LANES * (2 * (i / S::LANES)) + i % S::LANES;
+            let is_good = words(&too_large)[i] == 0
+                && points.encoding(at)[..] == job.signature[..BYTES]
+                && points.encoding(at + S::LANES) == job.key.public;
+            job.result = Some(match is_good {
+                true => Ok(()),
+                false => Err(Error::Signature),
+            });
+        }
+    }
 }
 
 fn verify_in_lanes<S: Simd>(s: S, jobs: &mut [VerifyJob<'_>]) {
@@ -379,36 +484,67 @@ fn hash_each<'a, S: Simd>(
     sha512::hash(s, &messages[..digests.len()], digests);
 }
 
-/// The SHA-512 of `count` lanes' messages as numbers; 0 in the other lanes.
+/// The SHA-512 of `count` lanes' messages as numbers; what the other lanes have does not matter.
 fn hash_lanes<'a, S: Simd>(s: S, count: usize, message: impl Fn(usize) -> Message<'a>) -> Wide<S> {
-    let mut digests = [[0; 8]; MAX_LANES];
-    hash_each(s, &mut digests[..count], message);
-    // Little-endian.
-    for word in digests.as_flattened_mut() {
-        *word = word.swap_bytes();
+    let mut messages: [Message<'_>; MAX_LANES] = [[&[]; 3]; MAX_LANES];
+    for (l, slot) in messages.iter_mut().enumerate().take(count) {
+        *slot = message(l);
     }
-    let low = load_limbs(s, |l| limbs_from::<0>(&digests[l]));
-    let high = load_limbs(s, |l| limbs_from::<{ 52 * LIMBS }>(&digests[l]));
-    let wide = [low, high];
-    wipe(digests.as_flattened_mut());
+    let mut digests = sha512::hash_to_lanes(s, &messages[..count]);
+    let wide = little_endian(s, &digests);
+    wipe(words_mut(&mut digests));
     wide
 }
 
-/// Limbs of a number, the lowest from bit `FROM` on.
+/// The numbers whose bytes, the lowest first, are those of the big-endian words.
+#[inline(never)]
+fn little_endian<S: Simd>(s: S, digests: &[S::Limb; 8]) -> Wide<S> {
+    s.enter(inlined(
+        #[inline(always)]
+        || {
+            let mut number = *digests;
+            for word in &mut number {
+                *word = swap_bytes(s, *word);
+            }
+            [
+                each!(i => bits_from(s, &number, 52 * i)),
+                each!(i => bits_from(s, &number, 52 * (LIMBS + i))),
+            ]
+        },
+    ))
+}
+
+/// 52 bits of a number from bit `from` on, which is below 512.
 #[inline(always)]
-fn limbs_from<const FROM: usize>(number: &[u64; 8]) -> [u64; LIMBS] {
-    core::array::from_fn(|i| bits(number, FROM + 52 * i, 52))
+fn bits_from<S: Simd>(s: S, number: &[S::Limb; 8], from: usize) -> S::Limb {
+    let (word, shift) = (from / 64, from as u32 % 64);
+    let mut bits = s.shift_right_by(number[word], shift);
+    if shift > 64 - 52 && word + 1 < number.len() {
+        let above = s.shift_left_by(number[word + 1], 64 - shift);
+        bits = s.or_xor(bits, above, s.zero());
+    }
+    s.and(bits, s.splat((1 << 52) - 1))
+}
+
+/// The word with its bytes in the opposite order.
+#[inline(always)]
+fn swap_bytes<S: Simd>(s: S, word: S::Limb) -> S::Limb {
+    let halves = s.rotate_right::<32>(word);
+    let quarters = exchange(s, halves, 16, 0xffff_0000_ffff_0000);
+    exchange(s, quarters, 8, 0xff00_ff00_ff00_ff00)
+}
+
+/// Exchanges groups of `count` bits; `upper` are the upper ones of each two.
+#[inline(always)]
+fn exchange<S: Simd>(s: S, word: S::Limb, count: u32, upper: u64) -> S::Limb {
+    const CHOOSE: i32 = 0xca;
+    let (up, down) = (s.shift_left_by(word, count), s.shift_right_by(word, count));
+    s.ternary::<CHOOSE>(s.splat(upper), up, down)
 }
 
 /// Multiples of the base point by scalars below 2^256.
-fn base_points<S: Simd>(s: S, points: &mut Points<S>, scalars: &[Limbs<S>]) {
-    let mut products = [[[s.zero(); LIMBS]; 3]; VECTORS];
-    let products = &mut products[..scalars.len()];
-    comb::multiply(s, comb::table(s), scalars, products);
-    for (v, product) in products.iter().enumerate() {
-        points.set(v, *product);
-    }
-    wipe(words_mut(products.as_flattened_mut().as_flattened_mut()));
+fn base_points<S: Simd>(s: S, table: &Table, points: &mut Points<S>, scalars: &[Limbs<S>]) {
+    comb::multiply(s, table, scalars, |v, point| points.set(v, point.factors()));
 }
 
 /// Points X : Y : Z before the shared inversion. Wiped when dropped.
@@ -458,5 +594,58 @@ impl<S: Simd> Drop for Points<S> {
         for limbs in [&mut self.x, &mut self.y, &mut self.z, &mut self.running] {
             wipe(words_mut(limbs.as_flattened_mut()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simd::portable::Portable;
+
+    const COUNT: usize = 5;
+
+    fn keys() -> Vec<SecretKey> {
+        let key = |i| SecretKey::from_seed(Backend::PORTABLE, &Seed::from_bytes(&[i; BYTES]));
+        (0..COUNT as u8).map(key).collect()
+    }
+
+    fn signed(table: &Table, keys: &[SecretKey]) -> Vec<Signature> {
+        let mut jobs: Vec<_> = keys.iter().map(|key| SignJob::new(key, b"m")).collect();
+        sign_by(Portable::<4>, table, &mut jobs);
+        let signature = |job: &SignJob<'_>| job.result.unwrap().unwrap();
+        jobs.iter().map(signature).collect()
+    }
+
+    fn checked(table: &Table, keys: &[SecretKey], signatures: &[Signature]) -> Vec<bool> {
+        let pairs = keys.iter().zip(signatures);
+        let mut jobs: Vec<_> = pairs.map(|(key, s)| CheckJob::new(key, b"m", s)).collect();
+        check_by(Portable::<4>, table, &mut jobs);
+        jobs.iter().map(|job| job.result.unwrap().is_ok()).collect()
+    }
+
+    /// What the kernel's own part of the check cannot see: R is on the curve, and S is the same each time.
+    #[test]
+    fn a_wrong_entry_of_the_table_is_found_with_the_same_table() {
+        let table = Table::damaged(Portable::<4>);
+        let keys = keys();
+        let wrong = signed(&table, &keys);
+        let good = signed(comb::table(Portable::<4>), &keys);
+        assert!(wrong.iter().zip(&good).all(|(wrong, good)| wrong != good));
+        assert_eq!(checked(&table, &keys, &wrong), [false; COUNT]);
+        assert_eq!(
+            checked(comb::table(Portable::<4>), &keys, &good),
+            [true; COUNT]
+        );
+    }
+
+    #[test]
+    fn a_key_that_was_damaged_in_memory_is_found() {
+        let table = comb::table(Portable::<4>);
+        let mut keys = keys();
+        keys[1].scalar[7] ^= 1;
+        keys[2].public[7] ^= 1;
+        let signatures = signed(table, &keys);
+        let verdicts = checked(table, &keys, &signatures);
+        assert_eq!(verdicts, [true, false, false, true, true]);
     }
 }

@@ -41,6 +41,20 @@ pub(super) fn multiply_add<S: Simd>(s: S, k: &Wide<S>, a: &Limbs<S>, r: &Limbs<S
     )
 }
 
+/// −`k`·`a` modulo L, for `a` below 2^256.
+#[inline(never)]
+pub(super) fn minus_product<S: Simd>(s: S, k: &Wide<S>, a: &Limbs<S>) -> Limbs<S> {
+    s.enter(
+        #[inline(always)]
+        || {
+            let f = Field::<S, Order, LIMBS>::new(s);
+            // k·a below 1.2·L.
+            let product = f.mul(&encode(s, k), &Factor(*a));
+            f.reduced(f.tight(f.negate(2, &f.tight(product)))).0
+        },
+    )
+}
+
 /// `wide`·R modulo L, below 3.1·L: low·R²/R + high·R³/R.
 #[inline(always)]
 fn encode<S: Simd>(s: S, wide: &Wide<S>) -> Tight<S::Limb, LIMBS> {

@@ -88,15 +88,12 @@ fn keypair_in_lanes<S: Simd>(s: S, jobs: &mut [KeypairJob<'_>]) {
         for (k, jobs) in scalars.iter_mut().zip(group.chunks(S::LANES)) {
             *k = load(s, |l| jobs.get(l).map_or([0; 4], |job| clamped(job.secret)));
         }
-        let mut products = [[[s.zero(); LIMBS]; 3]; VECTORS];
-        let products = &mut products[..vectors];
-        comb::multiply(s, comb::table(s), &scalars[..vectors], products);
-        wipe(words_mut(scalars.as_flattened_mut()));
         let mut fractions = Fractions::new(s);
-        for (v, [_, y, z]) in products.iter().enumerate() {
-            fractions.set(v, on_montgomery(s, y, z));
-        }
-        wipe(words_mut(products.as_flattened_mut().as_flattened_mut()));
+        comb::multiply(s, comb::table(s), &scalars[..vectors], |v, point| {
+            let [_, y, z] = point.factors();
+            fractions.set(v, on_montgomery(s, &y, &z));
+        });
+        wipe(words_mut(scalars.as_flattened_mut()));
         fractions.divide(s, group.len());
         for (i, job) in group.iter_mut().enumerate() {
             job.result = Some(fractions.quotient(i));

@@ -19,8 +19,8 @@ use super::point::{
 use crate::simd::{Simd, inlined, words, words_mut};
 
 /// Window of k·G: (2^6 entries) a window, windows without doublings between them.
-pub(crate) const FIXED_WINDOW: usize = 7;
-pub(crate) const FIXED_ENTRIES: usize = 1 << (FIXED_WINDOW - 1);
+const FIXED_WINDOW: usize = 7;
+const FIXED_ENTRIES: usize = 1 << (FIXED_WINDOW - 1);
 
 /// Window of k·P.
 const WINDOW: usize = 5;
@@ -53,19 +53,14 @@ fn make_odd<S: Simd, C: Curve<N>, const N: usize>(s: S, k: &[S::Limb; N]) -> Odd
 }
 
 /// A digit: ±(2·index + 1).
-pub(crate) struct Digit<S: Simd> {
-    pub(crate) index: S::Limb,
-    pub(crate) negative: S::Mask,
+struct Digit<S: Simd> {
+    index: S::Limb,
+    negative: S::Mask,
 }
 
 /// The digit of the `w` bits of k from `bit` up, the highest of which is the sign.
 #[inline(always)]
-pub(crate) fn digit<S: Simd, const N: usize>(
-    s: S,
-    k: &[S::Limb; N],
-    bit: usize,
-    w: usize,
-) -> Digit<S> {
+fn digit<S: Simd, const N: usize>(s: S, k: &[S::Limb; N], bit: usize, w: usize) -> Digit<S> {
     let sign = s.splat(1 << (w - 1));
     let all = s.splat((1 << (w - 1)) - 1);
     let bits = bits(s, k, bit);
@@ -191,7 +186,7 @@ pub(crate) fn fixed_all<S: Simd, C: Curve<N>, const N: usize>(
 
 /// `out[i] = table[i][index]`, for a table of limbs that all lanes share.
 #[inline(always)]
-pub(crate) fn look_up_shared<S: Simd, const N: usize>(
+fn look_up_shared<S: Simd, const N: usize>(
     s: S,
     out: &mut [S::Limb; N],
     table: &[u64],

