@@ -476,11 +476,13 @@ fn belongs_to(pid: u32, user: u32) -> bool {
 /// waits for its parent.
 fn start_of(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field, in parentheses, may hold anything; the third is the state, the 22nd the start.
+    // The second field, in parentheses, may hold anything; the third is the state of the first thread, the 20th the number of
+    // threads, the 22nd the start.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let ended = matches!(fields.next()?, "Z" | "X");
-    let start = fields.nth(18)?.parse().ok()?;
-    (!ended).then_some(start)
+    let threads: u64 = fields.nth(16)?.parse().ok()?;
+    let start = fields.nth(1)?.parse().ok()?;
+    (!ended || threads > 1).then_some(start)
 }
 
 fn name_of(pid: u32) -> Option<String> {

@@ -10,8 +10,8 @@ use std::ffi::{CStr, c_int, c_uchar, c_uint, c_void};
 use std::ptr::null_mut;
 use std::sync::LazyLock;
 
-use hmac::digest::OutputSizeUser;
-use hmac::{EagerHash, Hmac, KeyInit as _, Mac as _};
+use sha2::digest::block_api::BlockSizeUser;
+use sha2::digest::{FixedOutputReset, Output};
 use sha2::{Digest, Sha256, Sha384};
 use zeroize::{Zeroize, Zeroizing};
 
@@ -91,7 +91,10 @@ impl Context {
             if ours.stock.is_null() {
                 ours.stock = Newctx::of(stock()).map_or(null_mut(), |new| new.call(ours.provctx));
             }
-            if ours.state == State::Ours && !ours.stock.is_null() {
+            if ours.stock.is_null() {
+                return null_mut();
+            }
+            if ours.state == State::Ours {
                 let told = SetCtxParams::of(stock())
                     .is_some_and(|set| set.call(ours.stock, ours.inputs.params().as_ptr()) == 1);
                 if !told {
@@ -170,9 +173,13 @@ unsafe extern "C" fn derive(
         let Some(ours) = ctx.cast::<Context>().as_mut() else {
             return 0;
         };
-        if ours.state == State::Fresh && !out.is_null() {
-            let out = std::slice::from_raw_parts_mut(out, length);
-            if ours.inputs.read(params) && ours.inputs.derive(out) {
+        if ours.state == State::Fresh && !out.is_null() && length <= LONGEST {
+            // The inputs are copied first: the output may lie where they did.
+            if ours.inputs.read(params)
+                && ours
+                    .inputs
+                    .derive(std::slice::from_raw_parts_mut(out, length))
+            {
                 // The next derivation may come with some parameters only; it is left to stock.
                 ours.state = State::Ours;
                 process::engine().count_derivation();
@@ -321,6 +328,9 @@ impl Drop for Inputs {
     }
 }
 
+/// The longest digest's bytes.
+const LONGEST: usize = 48;
+
 /// How many parameters that is.
 const PARAMS: usize = 7;
 
@@ -462,10 +472,10 @@ impl Inputs {
     }
 
     /// `N` is the digest's length.
-    fn derive_with<H: EagerHash, const N: usize>(&self, known: &Known<N>, out: &mut [u8]) -> bool {
+    fn derive_with<H: Hasher, const N: usize>(&self, known: &Known<N>, out: &mut [u8]) -> bool {
         let [prefix, label] = [self.prefix.as_slice(), self.label.as_slice()];
         let data = self.data.as_slice();
-        // What stock has room for: prefix and label 249 bytes, data 64.
+        // More than libssl asks for, and less than stock has room for.
         if prefix.is_empty()
             || label.is_empty()
             || prefix.len() + label.len() > 249
@@ -506,6 +516,11 @@ impl Inputs {
     }
 }
 
+/// What HMAC needs of a digest; the two here wipe their state when they are dropped.
+trait Hasher: Digest + BlockSizeUser + FixedOutputReset {}
+
+impl<H: Digest + BlockSizeUser + FixedOutputReset> Hasher for H {}
+
 /// What is the same in all handshakes without a key from before (RFC 8448, 3, has it for SHA-256).
 struct Known<const N: usize> {
     /// The digest of no messages.
@@ -520,7 +535,7 @@ impl<const N: usize> Known<N> {
     const PREFIX: &[u8] = b"tls13 ";
     const LABEL: &[u8] = b"derived";
 
-    fn new<H: EagerHash + Digest>() -> Known<N> {
+    fn new<H: Hasher>() -> Known<N> {
         let mut known = Known {
             no_messages: [0; N],
             early: [0; N],
@@ -545,7 +560,7 @@ impl<const N: usize> Known<N> {
 
 /// HKDF-Expand-Label of RFC 8446, 7.1, for no more bytes than the digest has, and texts whose lengths fit a
 /// byte.
-fn expand<H: EagerHash>(secret: &[u8], [prefix, label, data]: [&[u8]; 3], out: &mut [u8]) {
+fn expand<H: Hasher>(secret: &[u8], [prefix, label, data]: [&[u8]; 3], out: &mut [u8]) {
     let parts: [&[u8]; 7] = [
         &(out.len() as u16).to_be_bytes(),
         &[(prefix.len() + label.len()) as u8],
@@ -559,14 +574,29 @@ fn expand<H: EagerHash>(secret: &[u8], [prefix, label, data]: [&[u8]; 3], out: &
     authenticate::<H>(secret, &parts, out);
 }
 
-/// The first bytes of HMAC(key, the parts in a row).
-fn authenticate<H: EagerHash>(key: &[u8], parts: &[&[u8]], out: &mut [u8]) {
-    let mut mac = Hmac::<H>::new_from_slice(key).expect("HMAC takes keys of all lengths");
-    parts.iter().for_each(|part| mac.update(part));
-    let mut code = mac.finalize().into_bytes();
-    debug_assert!(out.len() <= <Hmac<H> as OutputSizeUser>::output_size());
-    out.copy_from_slice(&code[..out.len()]);
-    code.as_mut_slice().zeroize();
+/// The first bytes of HMAC(key, the parts in a row), RFC 2104, for a key no longer than a block. All that depends on
+/// the key is wiped.
+fn authenticate<H: Hasher>(key: &[u8], parts: &[&[u8]], out: &mut [u8]) {
+    const INNER: u8 = 0x36;
+    const OUTER: u8 = 0x5c;
+    let mut block = Zeroizing::new([0; 128]);
+    let block = &mut block[..H::block_size()];
+    block[..key.len()].copy_from_slice(key);
+    block.iter_mut().for_each(|byte| *byte ^= INNER);
+    let mut hash = H::new();
+    Digest::update(&mut hash, &block);
+    parts
+        .iter()
+        .for_each(|part| Digest::update(&mut hash, part));
+    // In place: what is moved stays where it was.
+    let mut digest = Output::<H>::default();
+    Digest::finalize_into_reset(&mut hash, &mut digest);
+    block.iter_mut().for_each(|byte| *byte ^= INNER ^ OUTER);
+    Digest::update(&mut hash, &block);
+    Digest::update(&mut hash, &digest);
+    Digest::finalize_into_reset(&mut hash, &mut digest);
+    out.copy_from_slice(&digest[..out.len()]);
+    digest.as_mut_slice().zeroize();
 }
 
 /// Whether a parameter has this type, and a value.

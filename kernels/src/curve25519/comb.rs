@@ -3,7 +3,7 @@
 //! The scalar, or the scalar less the order, is written with an odd digit from −255 to 255 and 35 odd digits of radix 128
 //! above it, each from −127 to 127. For the first digit the table holds the 128 odd multiples 1, 3, … 255 of B, and for every
 //! further place j the 64 odd multiples 1, 3, … 127 of 256·128^j·B. So the product is a point of the table and 35 additions.
-//! All lanes share the table; digits and look-up are like those of [`multiple`](crate::nist::multiple). The table, 279 KiB,
+//! All lanes share the table; digits and look-up are like those of [`multiple`](crate::nist::multiple). The table, 273 KiB,
 //! is computed at its first use.
 
 use std::sync::OnceLock;
@@ -263,6 +263,7 @@ pub(super) fn multiple_of_base<S: Simd>(s: S, table: &Table, scalar: &Limbs<S>) 
             }
             *out = point;
             wipe(words_mut(&mut number.0));
+            wipe(words_mut(&mut entry));
         },
     ));
     product
@@ -285,6 +286,7 @@ fn first_multiple<S: Simd>(s: S, first: &First, digits: &Digits<S>) -> Point<S> 
             let x = Factor::from_limbs(s, each!(i => entry[i]));
             let y = Factor::from_limbs(s, each!(i => entry[LIMBS + i]));
             let minus_x = (Factor::splat(s, [0; LIMBS]).to_product() - x.to_product()).carry();
+            wipe(words_mut(&mut entry));
             Point::new(s, &Factor::select(digit.negative, &minus_x, &x), &y)
         },
     )

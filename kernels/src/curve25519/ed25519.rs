@@ -353,10 +353,12 @@ fn check_by<S: Simd>(s: S, table: &Table, jobs: &mut [CheckJob<'_>]) {
             let mut multiples = [edwards::Point::neutral(s); 3];
             let mut scalars = [second, minus_ka, a];
             comb::multiply(s, table, &scalars, |i, point| multiples[i] = *point);
-            let [mut r, minus_k_times_a, public] = multiples;
+            let [r, minus_k_times_a, public] = &mut multiples;
             r.add_assign(&minus_k_times_a.to_cached());
             points.set(2 * v, r.factors());
             points.set(2 * v + 1, public.factors());
+            multiples.fill(edwards::Point::neutral(s));
+            zeroize::optimization_barrier(&multiples);
             wipe(words_mut(k.as_flattened_mut()));
             wipe(words_mut(&mut a));
             wipe(words_mut(&mut minus_ka));

@@ -14,7 +14,7 @@ use crate::site::{Site, is_running, signal};
 const SERVERS: [&str; 4] = ["haproxy", "apache", "nginx", "stunnel"];
 
 /// Storms after the one that warms a server up.
-const FURTHER: usize = 2;
+const FURTHER: usize = 4;
 
 /// Clients that behave, beside those that do not.
 const CLIENTS: usize = 4;
