@@ -104,7 +104,7 @@ impl Setting {
             values: "`auto`, `none`, or the name of lanes that the CPU has: `avx512ifma`, \
                      `avx512ifma256`, `avx2`, `portable`",
             meaning: "Which lanes compute. `auto` takes the best that the CPU has instructions for, `none` \
-                      leaves everything to OpenSSL, and `portable` is slow: for tests.",
+                      leaves everything to OpenSSL (key derivation too), and `portable` is slow: for tests.",
             set: |config, _, value| {
                 config.backend = backend(value)?;
                 Ok(())

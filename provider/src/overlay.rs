@@ -215,7 +215,7 @@ pub fn family<T: Named>() -> Option<&'static Family> {
 }
 
 /// The stock functions of key derivation for TLS 1.3.
-pub fn tls13_kdf() -> &'static [Dispatch] {
+pub fn stock_kdf() -> &'static [Dispatch] {
     tables().map_or(&[], |tables| &tables.tls13_kdf)
 }
 

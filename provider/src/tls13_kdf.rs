@@ -64,7 +64,7 @@ pub fn is_fast() -> bool {
 
 /// The stock functions.
 fn stock() -> &'static [Dispatch] {
-    overlay::tls13_kdf()
+    overlay::stock_kdf()
 }
 
 impl Context {
