@@ -22,7 +22,7 @@
 //!
 //! The file comes with the first count. It is written before an answer is delivered, so it counts whatever a caller has seen
 //! (`derivations` come with the next answer). Under
-//! sustained load (a thousand batches without a pause) it may lag by a few milliseconds.
+//! sustained load (thousands of batches without a pause) it may lag by a few milliseconds.
 
 use std::fmt::Write as _;
 use std::process;

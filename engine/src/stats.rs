@@ -211,7 +211,7 @@ pub(crate) struct Publisher {
 /// A write takes one to two microseconds, against sixty for the shortest batch. So many are free, which
 /// keeps the file exact for all but sustained load; from then on there is one in so many
 /// milliseconds, less than a tenth of a percent of one CPU.
-const FREE_WRITES: u32 = 1024;
+const FREE_WRITES: u32 = 4096;
 const MILLISECONDS_A_WRITE: u128 = 2;
 
 struct Writing {
@@ -475,7 +475,11 @@ fn belongs_to(pid: u32, user: u32) -> bool {
 /// When a process started, in clock ticks since boot; `None` if there is no such process, or it has ended and only
 /// waits for its parent.
 fn start_of(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    start_in(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// The same of what `/proc/PID/stat` holds.
+fn start_in(stat: &str) -> Option<u64> {
     // The second field, in parentheses, may hold anything; the third is the state of the first thread, the 20th the number of
     // threads, the 22nd the start.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
@@ -796,6 +800,18 @@ mod tests {
             std::thread::yield_now();
         }
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_goes_on_when_its_first_thread_has_left() {
+        let stat = |name: &str, state: &str, threads: u32| {
+            format!("7 ({name}) {state} 1 7 7 0 -1 4 0 0 0 0 0 0 0 0 20 0 {threads} 0 4711 0 0")
+        };
+        assert_eq!(start_in(&stat("server", "S", 1)), Some(4711));
+        assert_eq!(start_in(&stat("server", "Z", 1)), None);
+        assert_eq!(start_in(&stat("server", "Z", 3)), Some(4711));
+        assert_eq!(start_in(&stat("a) Z 1 (b", "R", 2)), Some(4711));
+        assert_eq!(start_in("7 (server"), None);
     }
 
     #[test]

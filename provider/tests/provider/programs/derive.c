@@ -252,12 +252,36 @@ static void stages(void) {
     }
 }
 
+/* The bytes that are derived go where those lie that they are derived from. */
+static void in_place(void) {
+    for (int mode = EXTRACT; mode <= EXPAND; mode++) {
+        unsigned char both[32];
+        memcpy(both, bytes, sizeof both);
+        struct inputs in = {mode, "SHA256", -1, -1, "tls13 ", "key", 32};
+        OSSL_PARAM params[12], *end = params;
+        params_of(&in, params);
+        while (end->key)
+            end++;
+        *end++ = OSSL_PARAM_construct_octet_string("key", both, sizeof both);
+        *end = OSSL_PARAM_construct_end();
+        EVP_KDF_CTX *ctx = new_ctx();
+        CHECK(EVP_KDF_derive(ctx, both, sizeof both, params) == 1);
+        usual++;
+        printf("in place ");
+        for (size_t i = 0; i < sizeof both; i++)
+            printf("%02x", both[i]);
+        puts("");
+        EVP_KDF_CTX_free(ctx);
+    }
+}
+
 int main(void) {
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = (unsigned char)(i * 41 + 7);
     lengths();
     oddities();
     histories();
+    in_place();
     stages();
     printf("usual %d\n", usual);
     return 0;
