@@ -56,15 +56,20 @@ Options:
                        CPU time is the handshake's; K is 1024 bytes and M 1024 K
   --rounds N           how often each server has its turn (default 3)
   --seconds S          how long a turn lasts (default 1)
+  --warm-up S          latencies of handshakes that begin in the first S seconds of a turn are left out
+                       (default a quarter of the turn, at most 0.25)
   --json [FILE]        one JSON document, in place of the table, or in a file besides
   --html FILE          a report with plots, in one file
 
 The main figure is the CPU time that the server needs for a handshake, the kernel's part included: it
 is the same whatever else the machine does. Clients and server are kept on different CPUs. Each
 handshake is a full one but for --resumption, on a connection of its own; latency is from connecting to
-its end, each client's first in a turn left out. The configuration that loads lockstep is the one that OPENSSL_CONF names, or else the
+its end. The configuration that loads lockstep is the one that OPENSSL_CONF names, or else the
 openssl.cnf beside this program. The exit status is 1 if a handshake failed.
 ";
+
+/// How long the load warms up if nothing else is asked for, and turns are long enough.
+const LONGEST_WARM_UP: Duration = Duration::from_millis(250);
 
 /// With or without the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,6 +169,7 @@ struct Options {
     page: Option<u64>,
     rounds: usize,
     turn: Duration,
+    warm_up: Duration,
     json: Option<Document>,
     html: Option<PathBuf>,
 }
@@ -303,6 +309,7 @@ impl<'a> Arena<'a> {
             let load = Load {
                 concurrency: most.min(8),
                 duration: Duration::from_millis(100),
+                warm_up: Duration::ZERO,
                 address: self.server(side).address,
                 page: self.options.page,
             };
@@ -398,6 +405,7 @@ impl<'a> Arena<'a> {
             address: server.address,
             concurrency,
             duration: self.options.turn,
+            warm_up: self.options.warm_up,
             page,
         };
         let (cpu, counters) = (server.cpu_time(), self.counters(side)?);
@@ -438,9 +446,11 @@ impl Options {
             page: None,
             rounds: 3,
             turn: Duration::from_secs(1),
+            warm_up: LONGEST_WARM_UP,
             json: None,
             html: None,
         };
+        let mut warm_up = None;
         while let Some(argument) = arguments.next()? {
             match argument {
                 Long("server") => {
@@ -502,11 +512,23 @@ impl Options {
                             Failure::usage("--seconds takes a number from 0.05 to 3600")
                         })?;
                 }
+                Long("warm-up") => {
+                    warm_up = number(&mut arguments, 0.0..=3600.0).map(Duration::from_secs_f64);
+                    if warm_up.is_none() {
+                        return Err(Failure::usage("--warm-up takes a number from 0 to 3600"));
+                    }
+                }
                 Long("json") => options.json = Some(document(&mut arguments)),
                 Long("html") => options.html = Some(arguments.value()?.into()),
                 Short('h') | Long("help") => return Ok(None),
                 other => return Err(other.unexpected().into()),
             }
+        }
+        options.warm_up = warm_up.unwrap_or_else(|| LONGEST_WARM_UP.min(options.turn / 4));
+        if options.warm_up >= options.turn {
+            return Err(Failure::usage(
+                "--warm-up takes less than the --seconds of a turn",
+            ));
         }
         Ok(Some(options))
     }

@@ -54,6 +54,11 @@ fn wrong_arguments_are_refused_with_what_is_right() {
         (&["handshakes", "--transfer", "big"], "230K"),
         (&["handshakes", "--rounds", "1.5"], "from 1 to 1000"),
         (&["handshakes", "--seconds", "0"], "from 0.05"),
+        (&["handshakes", "--warm-up", "-1"], "from 0 to 3600"),
+        (
+            &["handshakes", "--seconds", "0.5", "--warm-up", "0.5"],
+            "less than",
+        ),
         (&["handshakes", "now"], "now"),
         (&["stat", "--dir", ".", "--total", "frobs"], "operations"),
     ] {

@@ -62,6 +62,8 @@ pub struct Load {
     pub address: SocketAddr,
     pub concurrency: usize,
     pub duration: Duration,
+    /// What begins in this time counts, but its latency does not.
+    pub warm_up: Duration,
     /// The length of the page to fetch, if one is.
     pub page: Option<u64>,
 }
@@ -69,11 +71,11 @@ pub struct Load {
 /// What became of it.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// From connecting to the end of the handshake, or of the page; one for each that succeeded, but for the
-    /// first of each client:
+    /// From connecting to the end of the handshake, or of the page; one for each that succeeded, but for those
+    /// that began while the load warmed up:
     pub latencies: Vec<Duration>,
-    /// these all begin in the same moment, as they never do again.
-    pub first_latencies: Vec<Duration>,
+    /// all clients begin in the same moment, as they never do again, and it takes a while until they are spread.
+    pub early_latencies: Vec<Duration>,
     /// How many resumed a session.
     pub resumed: u64,
     pub failures: u64,
@@ -88,7 +90,7 @@ pub struct Tally {
 impl Tally {
     /// How many succeeded.
     pub fn count(&self) -> usize {
-        self.latencies.len() + self.first_latencies.len()
+        self.latencies.len() + self.early_latencies.len()
     }
 
     fn fail(&mut self, why: String) {
@@ -100,7 +102,7 @@ impl Tally {
 
     fn add(&mut self, other: Tally) {
         self.latencies.extend(other.latencies);
-        self.first_latencies.extend(other.first_latencies);
+        self.early_latencies.extend(other.early_latencies);
         self.resumed += other.resumed;
         self.failures += other.failures;
         self.examples.extend(other.examples);
@@ -172,7 +174,7 @@ impl Clients {
                         - load.concurrency * index / threads;
                     scope.spawn(move || {
                         keep_to(&[self.cpus[index]]);
-                        Driver::new(self, load, connections)?.run(start + load.duration)
+                        Driver::new(self, load, connections)?.run(start)
                     })
                 })
                 .collect();
@@ -218,10 +220,12 @@ impl Driver<'_> {
         })
     }
 
-    fn run(mut self, deadline: Instant) -> io::Result<Tally> {
+    fn run(mut self, start: Instant) -> io::Result<Tally> {
+        let warm = start + self.load.warm_up;
+        let deadline = start + self.load.duration;
         let cpu = thread_cpu_time();
         for slot in 0..self.connections.len() {
-            self.begin(slot, true)?;
+            self.begin(slot)?;
         }
         let mut events = Vec::with_capacity(self.connections.len());
         let wait = Timespec {
@@ -244,8 +248,8 @@ impl Driver<'_> {
                 match connection.advance(self.load.page) {
                     Ok(false) => continue,
                     Ok(true) => {
-                        let latencies = match connection.is_first {
-                            true => &mut self.tally.first_latencies,
+                        let latencies = match connection.begun < warm {
+                            true => &mut self.tally.early_latencies,
                             false => &mut self.tally.latencies,
                         };
                         latencies.extend(connection.latency);
@@ -255,7 +259,7 @@ impl Driver<'_> {
                 }
                 self.connections[slot] = None;
                 if Instant::now() < deadline && self.tally.failures < TOO_MANY {
-                    self.begin(slot, false)?;
+                    self.begin(slot)?;
                 }
             }
         }
@@ -264,7 +268,7 @@ impl Driver<'_> {
     }
 
     /// Opens a connection; its `ClientHello` goes out with the first event.
-    fn begin(&mut self, slot: usize, is_first: bool) -> io::Result<()> {
+    fn begin(&mut self, slot: usize) -> io::Result<()> {
         self.begun += 1;
         let offers = (self.offered as f64) < self.clients.resumption * self.begun as f64;
         self.offered += u64::from(offers);
@@ -272,8 +276,7 @@ impl Driver<'_> {
             true => &self.clients.resuming,
             false => &self.clients.full,
         };
-        let mut connection = Connection::open(self.load.address, config, &self.clients.host)?;
-        connection.is_first = is_first;
+        let connection = Connection::open(self.load.address, config, &self.clients.host)?;
         epoll::add(
             &self.epoll,
             &connection.socket,
@@ -318,8 +321,6 @@ struct Connection {
     socket: TcpStream,
     tls: ClientConnection,
     begun: Instant,
-    /// Whether its client has had none before.
-    is_first: bool,
     phase: Phase,
     page: Page,
     latency: Option<Duration>,
@@ -350,7 +351,6 @@ impl Connection {
             socket,
             tls,
             begun,
-            is_first: false,
             phase: Phase::Handshake,
             page: Page::default(),
             latency: None,

@@ -75,8 +75,8 @@ impl Figures {
         self.median(|round| round.tally.cpu.as_secs_f64() / round.tally.elapsed.as_secs_f64())
     }
 
-    /// The latency, in seconds, that this share of all does not exceed; the first of each client count only where
-    /// there are no others.
+    /// The latency, in seconds, that this share of all does not exceed; those of the warm-up count only where there
+    /// are no others.
     pub fn latency(&self, share: f64) -> f64 {
         let seconds = |of: fn(&Tally) -> &Vec<Duration>| -> Vec<f64> {
             let rounds = self.rounds.iter().flat_map(|round| of(&round.tally));
@@ -84,12 +84,12 @@ impl Figures {
         };
         let mut all = seconds(|tally| &tally.latencies);
         if all.is_empty() {
-            all = seconds(|tally| &tally.first_latencies);
+            all = seconds(|tally| &tally.early_latencies);
         }
         quantile(&mut all, share)
     }
 
-    /// Whether any latency is not that of a client's first.
+    /// Whether any latency is not of the warm-up.
     fn has_latencies(&self) -> bool {
         self.rounds
             .iter()
@@ -125,7 +125,7 @@ impl Pair {
         quantile(&mut ratios.collect::<Vec<_>>(), 0.5)
     }
 
-    /// A latency, lockstep over stock; NaN where only one of them has others than first ones.
+    /// A latency, lockstep over stock; NaN where only one of them has others than those of the warm-up.
     pub fn latency_ratio(&self, share: f64) -> f64 {
         match self.lockstep.has_latencies() == self.stock.has_latencies() {
             true => self.lockstep.latency(share) / self.stock.latency(share),
@@ -188,9 +188,9 @@ mod tests {
     }
 
     #[test]
-    fn the_first_handshakes_count_but_do_not_wait() {
+    fn handshakes_of_the_warm_up_count_but_do_not_wait() {
         let mut all = round(100, 8);
-        all.tally.first_latencies = vec![Duration::from_secs(1); 2];
+        all.tally.early_latencies = vec![Duration::from_secs(1); 2];
         let mut figures = Figures { rounds: vec![all] };
         assert_eq!((figures.count(), figures.latency(1.0)), (10, 0.008));
         figures.rounds[0].tally.latencies.clear();

@@ -24,6 +24,7 @@ pub struct Report {
     pub resumption: f64,
     pub page: Option<u64>,
     pub turn: Duration,
+    pub warm_up: Duration,
     pub cpu: String,
     pub server_cpus: Vec<usize>,
     pub client_cpus: Vec<usize>,
@@ -53,6 +54,7 @@ impl Report {
             resumption: options.resumption,
             page: options.page,
             turn: options.turn,
+            warm_up: options.warm_up,
             cpu: cpu_model(),
             server_cpus: division.server.clone(),
             client_cpus: division.clients.clone(),
@@ -146,7 +148,7 @@ impl Report {
             })
             .collect();
         format!(
-            r#"{{"cpu_ratio":{},"cpu_ratio_concurrency":{},"failures":{},"server":"{}","key":"{}","group":"{}","tls":"{}","resumption":{},"transfer":{},"seconds":{},"cpu":{},"server_cpus":[{}],"client_cpus":[{}],"caveat":{},"openssl":{},"ratios":[{}],"rows":[{}]}}"#,
+            r#"{{"cpu_ratio":{},"cpu_ratio_concurrency":{},"failures":{},"server":"{}","key":"{}","group":"{}","tls":"{}","resumption":{},"transfer":{},"seconds":{},"warm_up":{},"cpu":{},"server_cpus":[{}],"client_cpus":[{}],"caveat":{},"openssl":{},"ratios":[{}],"rows":[{}]}}"#,
             json::number(self.cpu_ratio(), 4),
             self.busiest().map_or(0, |level| level.concurrency),
             self.failures(),
@@ -157,6 +159,7 @@ impl Report {
             self.resumption,
             self.page.map_or("null".to_owned(), |page| page.to_string()),
             self.turn.as_secs_f64(),
+            self.warm_up.as_secs_f64(),
             json::string(&self.cpu),
             list(&self.server_cpus),
             list(&self.client_cpus),
