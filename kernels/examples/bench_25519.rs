@@ -109,4 +109,17 @@ fn main() {
         assert!(jobs.iter().all(|job| job.result == Some(Ok(()))));
         figure
     });
+    row("Ed25519 check", |fill| {
+        let mut jobs: Vec<_> = keys[..fill]
+            .iter()
+            .zip(&signatures)
+            .map(|(key, signature)| ed25519::CheckJob::new(key, &message, signature))
+            .collect();
+        let figure = cycles(|| {
+            ed25519::check(backend, &mut jobs);
+            black_box(&jobs);
+        });
+        assert!(jobs.iter().all(|job| job.result == Some(Ok(()))));
+        figure
+    });
 }

@@ -159,6 +159,9 @@ pub(crate) trait Simd: Copy + 'static {
     }
 }
 
+/// [`Simd::ternary`]'s table of a ? b : c.
+pub(crate) const CHOOSE: i32 = 0xca;
+
 /// The same reference, of which the optimiser no longer knows what it points to.
 ///
 /// LLVM would otherwise lift loads of operands out of row loops, run out of registers
@@ -185,6 +188,19 @@ pub(crate) fn opaque<T>(reference: &T) -> &T {
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     reference
+}
+
+/// Asks for a value that begins on a cache line to be brought into the first-level cache, where the CPU can be asked.
+#[inline(always)]
+pub(crate) fn prefetch<T>(value: &T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    for offset in (0..size_of::<T>()).step_by(64) {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: every x86-64 CPU has the instruction, and it touches nothing but the caches.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(value).cast::<i8>().add(offset)) };
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = value;
 }
 
 /// Has the calling function's stack frame aligned to cache lines.

@@ -15,7 +15,7 @@ use super::field::{Factor, LIMBS, each, invert_all};
 use super::scalar::Order;
 use crate::nist::field::Modulus;
 use crate::secret::wipe;
-use crate::simd::{Simd, inlined, opaque, words, words_mut};
+use crate::simd::{Simd, inlined, opaque, prefetch, words, words_mut};
 
 /// Bits of the first digit.
 const FIRST_WINDOW: usize = 8;
@@ -160,16 +160,15 @@ fn digits<S: Simd>(s: S, scalar: &Limbs<S>) -> Digits<S> {
 /// Gives `take` the scalars of at most [`VECTORS`] vectors, below 2^256, times the base point, each with the vector's number.
 ///
 /// Many vectors go through a place of the table before the next: it comes out of the second-level cache once for
-/// all of them. Of few each goes its own way, its point in registers.
+/// all of them. A vector alone keeps its point in registers.
 pub(super) fn multiply<S: Simd>(
     s: S,
     table: &Table,
     scalars: &[Limbs<S>],
     mut take: impl FnMut(usize, &Point<S>),
 ) {
-    const FEW: usize = 2;
     // Without a wide multiply the table is the least of the work.
-    if scalars.len() <= FEW || S::HALVES {
+    if scalars.len() == 1 || S::HALVES {
         for (v, scalar) in scalars.iter().enumerate() {
             take(v, &multiple_of_base(s, table, scalar));
         }
@@ -201,7 +200,13 @@ fn multiply_together<S: Simd>(s: S, table: &Table, scalars: &[Limbs<S>], points:
                 *point = first_multiple(s, &table.first, number);
             }
             for (j, place) in table.places.iter().enumerate() {
+                // A few rows before each addition: all at once, they would hold it up.
+                let mut ahead = table.places.get(j + 1).into_iter().flat_map(|next| &next.0);
                 for (point, number) in points.iter_mut().zip(&*numbers) {
+                    ahead
+                        .by_ref()
+                        .take(const { ENTRY.div_ceil(VECTORS) })
+                        .for_each(prefetch);
                     add_entry(s, point, place, number, j);
                 }
             }

@@ -19,7 +19,7 @@ use crate::fault::{self, Point};
 use crate::nist::field::Field;
 use crate::secret::{secret_bytes, wipe};
 use crate::sha512::{self, Message};
-use crate::simd::{MAX_LANES, Simd, inlined, words, words_mut};
+use crate::simd::{CHOOSE, MAX_LANES, Simd, inlined, words, words_mut};
 
 /// Bytes of a seed and of a public key.
 pub const BYTES: usize = 32;
@@ -189,11 +189,11 @@ pub fn verify_vartime(backend: Backend, jobs: &mut [VerifyJob<'_>]) {
     dispatch_25519!(backend, jobs, verify_in_lanes);
 }
 
-/// Checks signatures that were made with these keys, at a third of the price of [`verify_vartime`] and in
-/// constant time: whether R = S·B − (k·a)·B and A = a·B.
+/// Checks signatures that were made with these keys, at a fraction of the price of [`verify_vartime`] and in
+/// constant time: whether R = 2·((S − k·a)/2·B) and A = a·B.
 ///
-/// The multiples of the base point are others than those of the signature, so a wrong entry of the table or
-/// a wrong digit shows. [`Error::Signature`] where the signature or the key is wrong.
+/// The digits are others than those of the signature, and what one entry of the table is wrong by counts
+/// twice, so a wrong entry or a wrong digit in R shows. [`Error::Signature`] where the signature or the key is wrong.
 pub fn check(backend: Backend, jobs: &mut [CheckJob<'_>]) {
     dispatch_25519!(backend, jobs, check_in_lanes);
 }
@@ -345,23 +345,22 @@ fn check_by<S: Simd>(s: S, table: &Table, jobs: &mut [CheckJob<'_>]) {
             };
             let mut k = hash_lanes(s, count, message);
             let mut a = secret_scalars(s, count, |l| jobs[l].key);
-            let mut minus_ka = scalar::minus_product(s, &k, &a);
             let second = load(s, |l| {
                 jobs.get(l).map_or([0; 4], |job| second_half(job.signature))
             });
             too_large[v] = is_too_large(s, &second);
-            let mut multiples = [edwards::Point::neutral(s); 3];
-            let mut scalars = [second, minus_ka, a];
-            comb::multiply(s, table, &scalars, |i, point| multiples[i] = *point);
-            let [r, minus_k_times_a, public] = &mut multiples;
-            r.add_assign(&minus_k_times_a.to_cached());
-            points.set(2 * v, r.factors());
-            points.set(2 * v + 1, public.factors());
-            multiples.fill(edwards::Point::neutral(s));
-            zeroize::optimization_barrier(&multiples);
+            let mut scalars = [scalar::half_difference(s, &second, &k, &a), a];
+            comb::multiply(s, table, &scalars, |i, point| {
+                let mut point = *point;
+                if i == 0 {
+                    point.double_assign(1);
+                }
+                points.set(2 * v + i, point.factors());
+                point = edwards::Point::neutral(s);
+                zeroize::optimization_barrier(&point);
+            });
             wipe(words_mut(k.as_flattened_mut()));
             wipe(words_mut(&mut a));
-            wipe(words_mut(&mut minus_ka));
             wipe(words_mut(scalars.as_flattened_mut()));
         }
         let vectors = group.len().div_ceil(S::LANES);
@@ -539,7 +538,6 @@ fn swap_bytes<S: Simd>(s: S, word: S::Limb) -> S::Limb {
 /// Exchanges groups of `count` bits; `upper` are the upper ones of each two.
 #[inline(always)]
 fn exchange<S: Simd>(s: S, word: S::Limb, count: u32, upper: u64) -> S::Limb {
-    const CHOOSE: i32 = 0xca;
     let (up, down) = (s.shift_left_by(word, count), s.shift_right_by(word, count));
     s.ternary::<CHOOSE>(s.splat(upper), up, down)
 }

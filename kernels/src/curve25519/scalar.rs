@@ -41,16 +41,24 @@ pub(super) fn multiply_add<S: Simd>(s: S, k: &Wide<S>, a: &Limbs<S>, r: &Limbs<S
     )
 }
 
-/// −`k`·`a` modulo L, for `a` below 2^256.
+/// (`sum` − `k`·`a`)/2 modulo L, for `sum` and `a` below 2^256.
 #[inline(never)]
-pub(super) fn minus_product<S: Simd>(s: S, k: &Wide<S>, a: &Limbs<S>) -> Limbs<S> {
+pub(super) fn half_difference<S: Simd>(
+    s: S,
+    sum: &Limbs<S>,
+    k: &Wide<S>,
+    a: &Limbs<S>,
+) -> Limbs<S> {
+    const HALF: [u64; LIMBS] = power_of_two(&Order::VALUE, 52 * LIMBS - 1);
     s.enter(
         #[inline(always)]
         || {
             let f = Field::<S, Order, LIMBS>::new(s);
             // k·a below 1.2·L.
-            let product = f.mul(&encode(s, k), &Factor(*a));
-            f.reduced(f.tight(f.negate(2, &f.tight(product)))).0
+            let product = f.tight(f.mul(&encode(s, k), &Factor(*a)));
+            // Below 18·L.
+            let difference = f.factor(f.sub(2, &Tight(*sum), &product));
+            f.reduced(f.tight(f.mul(&difference, &f.constant(&HALF)))).0
         },
     )
 }

@@ -5,7 +5,7 @@
 //! under masks, so all lanes go through the same instructions whatever their numbers.
 
 use super::field::{Factor, Field, Loose, Modulus, each};
-use crate::simd::{Simd, inlined, words, words_mut};
+use crate::simd::{CHOOSE, Simd, inlined, words, words_mut};
 
 /// Replaces each number (Montgomery form, not zero, below 2.4·n) by its inverse (Montgomery form, below
 /// (1.95 + `PAD`)·n).
@@ -212,7 +212,8 @@ impl<L: Copy, const N: usize> Moduli<L, N> {
     }
 }
 
-/// 2^STEPS times what a batch of steps does: f ← (u·f + v·g)/2^STEPS, g ← (q·f + r·g)/2^STEPS.
+/// 2^STEPS times what a batch of steps does: f ← (u·f + v·g)/2^STEPS, g ← (q·f + r·g)/2^STEPS. The low 52
+/// bits of each entry count, as two's complement.
 struct Matrix<S: Simd> {
     u: S::Limb,
     v: S::Limb,
@@ -299,53 +300,90 @@ pub(crate) fn divsteps<S: Simd, M: Modulus<N>, const N: usize>(
     )
 }
 
-/// [`STEPS`] divsteps on the low limbs of f (odd) and g.
-///
-/// One step: if δ > 0 and g is odd, (δ, f, g) ← (1 − δ, g, (g − f)/2), else (1 + δ, f, (g + (g mod 2)·f)/2).
-/// Masks are ordinary vectors: comparisons into mask registers are slower to wait for.
+/// [`STEPS`] divsteps on the low limbs of f (odd) and g, in two halves.
 #[inline(never)]
 fn steps<S: Simd>(s: S, zeta: &mut S::Limb, f: S::Limb, g: S::Limb) -> Matrix<S> {
     s.enter(
         #[inline(always)]
         || {
-            let (zero, one) = (s.zero(), s.splat(1));
-            let mut upper = [f, one, zero];
-            let mut lower = [g, zero, one];
-            let mut zeta_now = *zeta;
-            for _ in 0..STEPS {
-                let odd = s.sub(zero, s.and(lower[0], one));
-                // ζ is small: its upper bits are its sign.
-                let positive_delta = s.sub(zero, s.and(s.carry(zeta_now), one));
-                let swap = s.and(odd, positive_delta);
-                for i in 0..3 {
-                    // ±upper where g is odd; −x = (x ^ −1) + 1.
-                    let addend = s.and(s.xor(upper[i], positive_delta), odd);
-                    let sum = s.sub(s.add(lower[i], addend), swap);
-                    upper[i] = s.xor(upper[i], s.and(swap, s.xor(upper[i], lower[i])));
-                    lower[i] = sum;
-                }
-                lower[0] = s.halve(lower[0]);
-                for entry in &mut upper[1..] {
-                    *entry = s.add(*entry, *entry);
-                }
-                // −ζ − 2 or ζ − 1.
-                zeta_now = s.sub(s.xor(zeta_now, swap), one);
-            }
-            *zeta = zeta_now;
+            let mut low = (f, g);
+            let first = half_steps(s, zeta, &mut low);
+            let second = half_steps(s, zeta, &mut low);
+            let entry = inlined(
+                #[inline(always)]
+                |a: S::Limb, b: S::Limb, c: S::Limb, d: S::Limb| {
+                    s.mul_lo(s.mul_lo(s.zero(), a, b), c, d)
+                },
+            );
             Matrix {
-                u: upper[1],
-                v: upper[2],
-                q: lower[1],
-                r: lower[2],
+                u: entry(second.u, first.u, second.v, first.q),
+                v: entry(second.u, first.v, second.v, first.r),
+                q: entry(second.q, first.u, second.r, first.q),
+                r: entry(second.q, first.v, second.r, first.r),
             }
         },
     )
 }
 
+/// Half of [`STEPS`].
+///
+/// One step: if δ > 0 and g is odd, (δ, f, g) ← (1 − δ, g, (g − f)/2), else (1 + δ, f, (g + (g mod 2)·f)/2).
+/// Masks are ordinary vectors: comparisons into mask registers are slower to wait for.
+///
+/// A row of the matrix is one number, u + 2^32·v, as its entries are small enough: what is done to f is done to
+/// it in one instruction for both.
+#[inline(always)]
+fn half_steps<S: Simd>(s: S, zeta: &mut S::Limb, (f, g): &mut (S::Limb, S::Limb)) -> Matrix<S> {
+    let (zero, one) = (s.zero(), s.splat(1));
+    let (mut f_now, mut g_now, mut zeta_now) = (*f, *g, *zeta);
+    let (mut upper, mut lower) = (one, s.splat(1 << ROW_SHIFT));
+    for _ in 0..STEPS / 2 {
+        let odd = s.sub(zero, s.and(g_now, one));
+        let positive_delta = s.sub(zero, s.shift_right::<63>(zeta_now));
+        let swap = s.and(odd, positive_delta);
+        let step = inlined(
+            #[inline(always)]
+            |upper: S::Limb, lower: S::Limb| {
+                // ±upper where g is odd; −x = (x ^ −1) + 1.
+                let addend = s.and(s.xor(upper, positive_delta), odd);
+                let sum = s.add(s.sub(lower, swap), addend);
+                (s.ternary::<CHOOSE>(swap, lower, upper), sum)
+            },
+        );
+        (f_now, g_now) = step(f_now, g_now);
+        (upper, lower) = step(upper, lower);
+        g_now = s.halve(g_now);
+        upper = s.add(upper, upper);
+        // −ζ − 2 or ζ − 1.
+        zeta_now = s.sub(s.xor(zeta_now, swap), one);
+    }
+    (*f, *g, *zeta) = (f_now, g_now, zeta_now);
+    let (u, v) = entries(s, upper);
+    let (q, r) = entries(s, lower);
+    Matrix { u, v, q, r }
+}
+
+/// Where in a row of the matrix its second entry begins. |u| + |v| ≤ 2^25 after half of the steps, and |q| + |r| too.
+const ROW_SHIFT: u32 = 32;
+const _: () = assert!(STEPS.is_multiple_of(2) && STEPS / 2 < ROW_SHIFT as usize - 1);
+
+/// The two entries of a row, with their signs.
+#[inline(always)]
+fn entries<S: Simd>(s: S, row: S::Limb) -> (S::Limb, S::Limb) {
+    let sign = s.splat(1 << (ROW_SHIFT - 1));
+    let signed = inlined(
+        #[inline(always)]
+        |entry: S::Limb| s.sub(s.xor(entry, sign), sign),
+    );
+    let first = signed(s.and(row, s.splat((1 << ROW_SHIFT) - 1)));
+    let second = signed(s.shift_right::<ROW_SHIFT>(s.sub(row, first)));
+    (first, second)
+}
+
 /// (u·a + v·b)/2^STEPS, or with `REDUCE` (u·a + v·b + m·n)/2^STEPS for the m in −2^49..2^49 that makes it whole.
 ///
-/// |u| + |v| ≤ 2^STEPS. A factor is read as its residue modulo 2^52, so for a negative u there is
-/// 2^52·a too much; it is subtracted. Columns have lent 2^58 to stay positive.
+/// |u| + |v| ≤ 2^STEPS, and limbs of a and b are below 2^52. A factor is read as its residue modulo 2^52,
+/// so for a negative u there is 2^52·a too much; it is subtracted. Columns have lent 2^58 to stay positive.
 #[inline(never)]
 fn combine<S: Simd, const N: usize, const REDUCE: bool>(
     s: S,
@@ -360,7 +398,7 @@ fn combine<S: Simd, const N: usize, const REDUCE: bool>(
         #[inline(always)]
         || {
             let zero = s.zero();
-            let sign = s.splat(1 << 63);
+            let sign = s.splat(1 << 51);
             let mut low = [s.splat(LEND - (LEND >> 52)); N];
             low[0] = s.splat(LEND);
             let mut high = s.splat(LEND - (LEND >> 52));
@@ -377,7 +415,7 @@ fn combine<S: Simd, const N: usize, const REDUCE: bool>(
                             &mut high
                         };
                         let sum = s.mul_hi(*next, x[k], by);
-                        *next = s.select(negative, s.sub(sum, s.low_bits(x[k])), sum);
+                        *next = s.select(negative, s.sub(sum, x[k]), sum);
                     }
                 },
             );
