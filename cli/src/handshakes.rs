@@ -446,7 +446,7 @@ impl Options {
             page: None,
             rounds: 3,
             turn: Duration::from_secs(1),
-            warm_up: LONGEST_WARM_UP,
+            warm_up: Duration::ZERO,
             json: None,
             html: None,
         };

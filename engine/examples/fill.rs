@@ -115,19 +115,19 @@ fn requests(shape: Shape) -> Requests {
             let key = key(curve);
             Box::new(move |number| Request::EcdsaSign {
                 key: key.clone(),
-                digest: bytes(curve.bytes(), number),
+                digest: bytes(curve.bytes(), number).into(),
             })
         }
         Shape::X25519 => Box::new(move |number| Request::X25519 {
             secret: Secret::new(&bytes(32, number)),
-            peer: bytes(32, 9),
+            peer: bytes(32, 9).into(),
         }),
         Shape::Ed25519Sign => {
             let key = Ed25519Key::new(&bytes(32, 7)).expect("it is as long as it should be");
             let key = Arc::new(key);
             Box::new(move |number| Request::Ed25519Sign {
                 key: key.clone(),
-                message: bytes(64, number),
+                message: bytes(64, number).into(),
             })
         }
         Shape::Keypair(kind) => Box::new(move |_| Request::Keypair(kind)),

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use lockstep_kernels::curve25519::ed25519;
 use lockstep_kernels::{nist, wipe};
+use smallvec::SmallVec;
 
 /// A curve of FIPS 186-5 that the lanes have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,6 +28,10 @@ impl Curve {
         }
     }
 }
+
+/// Bytes that are no secret key. Up to 72 lie in place, without memory of their own: signatures and points of all curves but
+/// P-384 (at most 65 bytes), digests, and short messages.
+pub type Bytes = SmallVec<[u8; 72]>;
 
 /// What a key pair is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -94,7 +99,7 @@ pub struct Keypair {
     /// X25519: 32 bytes, not clamped. On the other curves the scalar, big-endian, of the curve's length.
     pub secret: Secret,
     /// X25519: 32 bytes. On the other curves the point, uncompressed as in SEC 1: 04 ‖ x ‖ y.
-    pub public: Vec<u8>,
+    pub public: Bytes,
 }
 
 /// A key is not of the right length or form.

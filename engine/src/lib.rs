@@ -28,7 +28,7 @@ mod worker;
 use std::process;
 
 pub use config::{BackendChoice, Config, ConfigError, Setting};
-pub use curve::{Curve, EcKey, Ed25519Key, KeyKind, Keypair, Malformed, Secret};
+pub use curve::{Bytes, Curve, EcKey, Ed25519Key, KeyKind, Keypair, Malformed, Secret};
 pub use lockstep_kernels::backend::Backend;
 pub use lockstep_kernels::rsa::{Components as RsaComponents, JobError, Size, Unsupported};
 pub use metrics::Snapshot;

@@ -108,14 +108,14 @@ impl Pool {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::curve::{Curve, Secret};
+    use crate::curve::{Bytes, Curve, Secret};
 
     const KIND: KeyKind = KeyKind::Nist(Curve::P256);
 
     fn pairs(numbers: std::ops::Range<u8>) -> Vec<Keypair> {
         let pair = |number| Keypair {
             secret: Secret::new(&[number]),
-            public: vec![number],
+            public: Bytes::from_slice(&[number]),
         };
         numbers.map(pair).collect()
     }

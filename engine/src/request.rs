@@ -7,7 +7,7 @@ use lockstep_kernels::nist;
 use lockstep_kernels::rsa::{JobError, Signature, Unsupported, Verified};
 use lockstep_kernels::wipe;
 
-use crate::curve::{Curve, EcKey, Ed25519Key, KeyKind, Keypair, Secret};
+use crate::curve::{Bytes, Curve, EcKey, Ed25519Key, KeyKind, Keypair, Secret};
 use crate::rsa_key::RsaKey;
 use crate::shape::Shape;
 use crate::ticket::Permit;
@@ -26,7 +26,7 @@ pub enum Request {
         /// The key, shared with other requests.
         key: Arc<EcKey>,
         /// Of any length; of a longer one the bytes that a scalar has count.
-        digest: Vec<u8>,
+        digest: Bytes,
     },
     /// Checks an ECDSA signature: [`Response::Verified`].
     EcdsaVerify {
@@ -44,7 +44,7 @@ pub enum Request {
         /// The key, shared with other requests.
         key: Arc<EcKey>,
         /// The peer's point, uncompressed as in SEC 1: 04 ‖ x ‖ y.
-        peer: Vec<u8>,
+        peer: Bytes,
     },
     /// Makes a key pair, or takes one of the pool: [`Response::Keypair`]. Who submits it asks
     /// [`Engine::pooled_keypair`](crate::Engine::pooled_keypair) first.
@@ -54,7 +54,7 @@ pub enum Request {
         /// 32 bytes; clamped when they are used.
         secret: Secret,
         /// The peer's 32 bytes.
-        peer: Vec<u8>,
+        peer: Bytes,
     },
     /// Signs a message with Ed25519 (RFC 8032, not prehashed, without context):
     /// [`Response::Signature`].
@@ -62,7 +62,7 @@ pub enum Request {
         /// The key, shared with other requests.
         key: Arc<Ed25519Key>,
         /// Of any length.
-        message: Vec<u8>,
+        message: Bytes,
     },
     /// Checks an Ed25519 signature: [`Response::Verified`].
     Ed25519Verify {
@@ -92,16 +92,15 @@ impl Request {
 }
 
 impl Drop for Request {
-    /// Wipes what may be secret; keys and secrets do it themselves.
+    /// Wipes digests, messages and RSA's input; keys and secrets do it themselves. Of [`Bytes`] in place this is the engine's
+    /// own copy: what a caller moved from is the caller's.
     fn drop(&mut self) {
         match self {
             Request::RsaPrivate { input, .. } => wipe(input),
-            Request::EcdsaSign { digest, .. } | Request::EcdsaVerify { digest, .. } => {
-                wipe(digest);
-            }
-            Request::Ed25519Sign { message, .. } | Request::Ed25519Verify { message, .. } => {
-                wipe(message);
-            }
+            Request::EcdsaSign { digest, .. } => wipe(digest),
+            Request::EcdsaVerify { digest, .. } => wipe(digest),
+            Request::Ed25519Sign { message, .. } => wipe(message),
+            Request::Ed25519Verify { message, .. } => wipe(message),
             Request::Ecdh { .. } | Request::Keypair(_) | Request::X25519 { .. } => {}
         }
     }
@@ -115,7 +114,7 @@ pub enum Response {
     /// ECDSA: r ‖ s, big-endian, each as long as a scalar. Ed25519: R ‖ S.
     ///
     /// A sample of them was checked; see [`Config::check_every`](crate::Config::check_every).
-    Signature(Vec<u8>),
+    Signature(Bytes),
     /// What two keys agree on.
     Secret(Secret),
     /// A key pair that nobody else was given.

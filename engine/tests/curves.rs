@@ -48,7 +48,7 @@ fn secret(response: Result<Response, Declined>) -> Vec<u8> {
 
 fn signature(response: Result<Response, Declined>) -> Vec<u8> {
     match response {
-        Ok(Response::Signature(signature)) => signature,
+        Ok(Response::Signature(signature)) => signature.to_vec(),
         other => panic!("no signature: {other:?}"),
     }
 }
@@ -81,7 +81,7 @@ fn known_answers() {
         secret: Secret::new(&hex(
             "a546e36bf0527c9d3b16154b82465edd62144c0ac1fc5a18506a2244ba449ac4",
         )),
-        peer: hex("e6db6867583030db3594c1a424b15f7c726624ec26b3353b10a903a6d0ab1c4c"),
+        peer: hex("e6db6867583030db3594c1a424b15f7c726624ec26b3353b10a903a6d0ab1c4c").into(),
     };
     assert_eq!(
         secret(one(&engine, agreed)),
@@ -90,7 +90,7 @@ fn known_answers() {
     let [seed, public, message, signed] = ED25519.map(hex);
     let sign = Request::Ed25519Sign {
         key: Arc::new(Ed25519Key::new(&seed).unwrap()),
-        message: message.clone(),
+        message: message.clone().into(),
     };
     assert_eq!(signature(one(&engine, sign)), signed);
     for (flipped, expected) in [(0, true), (1, false)] {
@@ -148,7 +148,7 @@ fn conversation(curve: Curve, ask: &dyn Fn(Request) -> Result<Response, Declined
     let sign = || {
         signature(ask(Request::EcdsaSign {
             key: key.clone(),
-            digest: digest.clone(),
+            digest: digest.clone().into(),
         }))
     };
     let (first, second) = (sign(), sign());
@@ -160,7 +160,7 @@ fn conversation(curve: Curve, ask: &dyn Fn(Request) -> Result<Response, Declined
     ] {
         let verify = Request::EcdsaVerify {
             curve,
-            public: public.clone(),
+            public: public.to_vec(),
             digest: digest.clone(),
             signature: signature.clone(),
         };
@@ -184,7 +184,7 @@ fn conversation_25519(ask: &dyn Fn(Request) -> Result<Response, Declined>) {
     let [seed, public, message, signed] = ED25519.map(hex);
     let sign = Request::Ed25519Sign {
         key: Arc::new(Ed25519Key::new(&seed).unwrap()),
-        message: message.clone(),
+        message: message.clone().into(),
     };
     let signature = signature(ask(sign));
     assert_eq!(signature, signed);
@@ -259,12 +259,12 @@ fn a_large_batch_keeps_its_order() {
         let digest = |number: usize| vec![number as u8; 20];
         let sign = |(number, pair)| Request::EcdsaSign {
             key: ec_key(curve, pair),
-            digest: digest(number),
+            digest: digest(number).into(),
         };
         let signed = engine.execute(pairs.iter().enumerate().map(sign).collect());
         let verify = |((number, pair), signed): ((usize, &Keypair), _)| Request::EcdsaVerify {
             curve,
-            public: pair.public.clone(),
+            public: pair.public.to_vec(),
             digest: digest(number),
             signature: signature(signed),
         };
@@ -302,7 +302,7 @@ fn bad_inputs_harm_nobody_else() {
         let key = ec_key(curve, &pair);
         let ecdh = |key: &Arc<EcKey>, peer: &[u8]| Request::Ecdh {
             key: key.clone(),
-            peer: peer.to_vec(),
+            peer: peer.to_vec().into(),
         };
         let good = || ecdh(&key, &pair.public);
         let mut off_curve = pair.public.clone();
@@ -325,7 +325,7 @@ fn bad_inputs_harm_nobody_else() {
         }
         let sign = |key: &Arc<EcKey>| Request::EcdsaSign {
             key: key.clone(),
-            digest: vec![7; 32],
+            digest: vec![7; 32].into(),
         };
         let with_bad = keys.iter().map(sign).collect();
         for answer in with_good_neighbours(&engine, &|| sign(&key), with_bad) {
@@ -371,7 +371,7 @@ fn bad_inputs_of_25519_harm_nobody_else() {
     let pair = engine.keypair(KeyKind::X25519).unwrap();
     let agree = |secret: &[u8], peer: &[u8]| Request::X25519 {
         secret: Secret::new(secret),
-        peer: peer.to_vec(),
+        peer: peer.to_vec().into(),
     };
     let own = pair.secret.as_bytes();
     let good = || agree(own, &pair.public);
@@ -418,7 +418,7 @@ fn a_signature_that_does_not_fit_its_key_never_leaves() {
         let (contradictory, sound) = (Arc::new(contradictory.unwrap()), ec_key(curve, &ours));
         let sign = |key: &Arc<EcKey>| Request::EcdsaSign {
             key: key.clone(),
-            digest: vec![1; 32],
+            digest: vec![1; 32].into(),
         };
         let wrong = (0..9).map(|_| sign(&contradictory)).collect();
         for answer in with_good_neighbours(&engine, &|| sign(&sound), wrong) {
@@ -440,7 +440,7 @@ fn a_sample_is_checked_and_a_find_has_all_checked() {
     let contradictory = Arc::new(contradictory.unwrap());
     let sign = || Request::EcdsaSign {
         key: contradictory.clone(),
-        digest: vec![1; 32],
+        digest: vec![1; 32].into(),
     };
     let mut found = 0;
     for _ in 0..400 {

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use lockstep_engine::{
-    Backend, BackendChoice, Config, Curve, EcKey, Ed25519Key, Engine, Fallback, Request, Response,
-    RsaKey, Snapshot,
+    Backend, BackendChoice, Bytes, Config, Curve, EcKey, Ed25519Key, Engine, Fallback, Request,
+    Response, RsaKey, Snapshot,
 };
 use lockstep_kernels::fault::{self, Fault, Point};
 
@@ -68,7 +68,7 @@ fn a_fault_declines_one_request_and_is_counted() {
 /// Every signature is checked here, so the fault is found wherever it strikes.
 #[test]
 fn a_fault_in_a_curves_signature_never_gets_out() {
-    let digest = || vec![9; 32];
+    let digest = || Bytes::from_slice(&[9; 32]);
     let ec = |curve: Curve| {
         let scalar = vec![5; curve.bytes()];
         let key = Arc::new(EcKey::new(curve, &scalar, None).unwrap());

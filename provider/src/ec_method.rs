@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_uchar, c_uint};
 use std::ptr::{null, null_mut};
 use std::sync::{Arc, OnceLock};
 
-use lockstep_engine::{Curve, EcKey, Fallback, KeyKind, Keypair, Request, Response};
+use lockstep_engine::{Bytes, Curve, EcKey, Fallback, KeyKind, Keypair, Request, Response};
 use zeroize::Zeroizing;
 
 use crate::ffi::{
@@ -417,7 +417,10 @@ unsafe extern "C" fn compute_key(
     unsafe {
         let request = private_key(key, method).and_then(|private| {
             let peer = encoded(ffi::EC_KEY_get0_group(key), peer)?;
-            Some(Request::Ecdh { key: private, peer })
+            Some(Request::Ecdh {
+                key: private,
+                peer: peer.into(),
+            })
         });
         let Some(request) = request else {
             return (method.stock.compute_key)(secret, length, peer, key);
@@ -536,7 +539,7 @@ unsafe fn signing(
     unsafe {
         Some(Request::EcdsaSign {
             key: private_key(key, method)?,
-            digest: slice(digest, digest_length)?.to_vec(),
+            digest: Bytes::from_slice(slice(digest, digest_length)?),
         })
     }
 }

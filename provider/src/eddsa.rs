@@ -8,7 +8,7 @@ use std::ffi::{c_char, c_int, c_uchar, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
-use lockstep_engine::{Ed25519Key, Request, Response};
+use lockstep_engine::{Bytes, Ed25519Key, Request, Response};
 
 use crate::async_job;
 use crate::ffi::signature::{
@@ -173,7 +173,7 @@ unsafe extern "C" fn digest_sign(
         let request = match (&ours.notes, message(data, data_length)) {
             (Key::Sign(key), Some(message)) if usual => Request::Ed25519Sign {
                 key: Arc::clone(key),
-                message,
+                message: Bytes::from_slice(message),
             },
             _ => return stock.call(ours.stock, signature, length, size, data, data_length),
         };
@@ -209,7 +209,7 @@ unsafe extern "C" fn digest_verify(
             {
                 Request::Ed25519Verify {
                     public: public.to_vec(),
-                    message,
+                    message: message.to_vec(),
                     signature: std::slice::from_raw_parts(signature, length).to_vec(),
                 }
             }
@@ -222,14 +222,14 @@ unsafe extern "C" fn digest_verify(
     }
 }
 
-/// A copy of C's pointer and length; None for NULL with a length.
+/// C's pointer and length; None for NULL with a length.
 ///
 /// # Safety
 /// `data` is NULL or points to `length` bytes.
-unsafe fn message(data: *const c_uchar, length: usize) -> Option<Vec<u8>> {
+unsafe fn message<'a>(data: *const c_uchar, length: usize) -> Option<&'a [u8]> {
     if length == 0 {
-        return Some(Vec::new());
+        return Some(&[]);
     }
     // SAFETY: by contract.
-    (!data.is_null()).then(|| unsafe { std::slice::from_raw_parts(data, length).to_vec() })
+    (!data.is_null()).then(|| unsafe { std::slice::from_raw_parts(data, length) })
 }

@@ -7,7 +7,7 @@
 use std::ffi::{c_int, c_uchar, c_void};
 use std::ptr::{null, null_mut};
 
-use lockstep_engine::{Request, Response, Secret};
+use lockstep_engine::{Bytes, Request, Response, Secret};
 
 use crate::async_job;
 use crate::ffi::keyexch::{
@@ -23,7 +23,7 @@ use crate::wrapped::{KEY_BYTES, part, passed_on};
 #[derive(Clone, Default)]
 struct Keys {
     secret: Option<Secret>,
-    peer: Option<Vec<u8>>,
+    peer: Option<Bytes>,
 }
 
 type Context = crate::wrapped::Context<Keys>;
@@ -94,7 +94,8 @@ unsafe extern "C" fn set_peer(ctx: *mut c_void, key: *mut c_void) -> c_int {
         ours.notes.peer = None;
         let done = stock.call(ours.stock, key);
         if done == 1 {
-            ours.notes.peer = part::<X25519>(key, c"pub").map(|bytes| bytes.to_vec());
+            ours.notes.peer =
+                part::<X25519>(key, c"pub").map(|bytes| Bytes::from_slice(&bytes[..]));
         }
         done
     }

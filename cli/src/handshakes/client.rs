@@ -74,7 +74,7 @@ pub struct Tally {
     /// From connecting to the end of the handshake, or of the page; one for each that succeeded, but for those
     /// that began while the load warmed up:
     pub latencies: Vec<Duration>,
-    /// all clients begin in the same moment, as they never do again, and it takes a while until they are spread.
+    /// The same of those: all clients begin in the same moment, as they never do again, and go on in step for a while.
     pub early_latencies: Vec<Duration>,
     /// How many resumed a session.
     pub resumed: u64,

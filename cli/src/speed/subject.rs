@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use lockstep_engine::{
-    Curve, EcKey, Ed25519Key, KeyKind, Keypair, Request, Response, RsaKey, Secret, Shape, Size,
+    Bytes, Curve, EcKey, Ed25519Key, KeyKind, Keypair, Request, Response, RsaKey, Secret, Shape,
+    Size,
 };
 use openssl::bn::{BigNum, BigNumContext};
 use openssl::ec::{EcGroup, EcPoint, PointConversionForm};
@@ -157,7 +158,7 @@ impl Subject {
         Ok(Subject {
             request: Box::new(move || Request::EcdsaSign {
                 key: key.clone(),
-                digest: digest(curve).to_vec(),
+                digest: Bytes::from_slice(digest(curve)),
             }),
             stock: Box::new(move || {
                 let mut context = PkeyCtx::new(&pkey)?;
@@ -213,6 +214,7 @@ impl Subject {
         let (ours, theirs) = (generate(curve)?, generate(curve)?);
         let (key, _) = engine_key(curve, &ours)?;
         let (_, peer) = engine_key(curve, &theirs)?;
+        let peer = Bytes::from(peer);
         let request = move || Request::Ecdh {
             key: key.clone(),
             peer: peer.clone(),
@@ -223,7 +225,7 @@ impl Subject {
     fn x25519() -> Result<Subject, ErrorStack> {
         let (ours, theirs) = (PKey::generate_x25519()?, PKey::generate_x25519()?);
         let secret = Secret::new(&ours.raw_private_key()?);
-        let peer = theirs.raw_public_key()?;
+        let peer = Bytes::from(theirs.raw_public_key()?);
         let request = move || Request::X25519 {
             secret: secret.clone(),
             peer: peer.clone(),
@@ -271,7 +273,7 @@ impl Subject {
             },
             |Keypair { secret, public }| {
                 let key = PKey::private_key_from_raw_bytes(secret.as_bytes(), Id::X25519)?;
-                Ok(key.raw_public_key()? == *public)
+                Ok(key.raw_public_key()? == public[..])
             },
         )
     }
@@ -287,7 +289,7 @@ impl Subject {
                 let mut point = EcPoint::new(&group)?;
                 point.mul_generator2(&group, &scalar, &mut context)?;
                 let form = PointConversionForm::UNCOMPRESSED;
-                Ok(point.to_bytes(&group, form, &mut context)? == *public)
+                Ok(point.to_bytes(&group, form, &mut context)? == public[..])
             },
         )
     }
@@ -318,7 +320,7 @@ impl Subject {
         Ok(Subject {
             request: Box::new(move || Request::Ed25519Sign {
                 key: key.clone(),
-                message: DIGEST.to_vec(),
+                message: Bytes::from_slice(&DIGEST),
             }),
             stock: Box::new(move || {
                 let mut signer = Signer::new_without_digest(&pkey)?;
@@ -328,7 +330,7 @@ impl Subject {
                 }))
             }),
             accepts: Box::new(move |response| {
-                Ok(matches!(response, Response::Signature(bytes) if *bytes == expected))
+                Ok(matches!(response, Response::Signature(bytes) if bytes[..] == expected))
             }),
         })
     }

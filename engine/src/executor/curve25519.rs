@@ -7,7 +7,7 @@ use lockstep_kernels::curve25519::{Error, x25519};
 
 use super::random::secrets;
 use super::{Cpu, Inputs, Job, misplaced};
-use crate::curve::{Ed25519Key, Keypair, Secret};
+use crate::curve::{Bytes, Ed25519Key, Keypair, Secret};
 use crate::request::{Declined, Request, Response};
 
 impl From<Error> for Declined {
@@ -52,7 +52,7 @@ impl Cpu {
         let pair = |lane: x25519::KeypairJob<'_>| {
             Some(Keypair {
                 secret: Secret::new(lane.secret.as_bytes()),
-                public: lane.result?.to_vec(),
+                public: Bytes::from_slice(&lane.result?),
             })
         };
         lanes.into_iter().map(pair).collect()
@@ -77,7 +77,9 @@ impl Cpu {
                 .iter()
                 .zip(good)
                 .map(|(lane, good)| match lane.result {
-                    Some(Ok(signature)) if good => Ok(Response::Signature(signature.to_vec())),
+                    Some(Ok(signature)) if good => {
+                        Ok(Response::Signature(Bytes::from_slice(&signature)))
+                    }
                     Some(Ok(_)) => Err(Declined::CheckFailed),
                     Some(Err(error)) => Err(error.into()),
                     None => Err(Declined::Internal),

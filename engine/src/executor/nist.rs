@@ -11,7 +11,7 @@ use lockstep_kernels::nist::{
 
 use super::random::{random, secrets};
 use super::{Answers, Cpu, Inputs, Job, misplaced};
-use crate::curve::{EcKey, Keypair, Pair, PairOf, Secret};
+use crate::curve::{Bytes, EcKey, Keypair, Pair, PairOf, Secret};
 use crate::request::{Declined, Request, Response};
 
 /// The kernels of one curve.
@@ -120,12 +120,9 @@ impl Cpu {
                 .into_iter()
                 .zip(good)
                 .map(|(signed, good)| match signed {
-                    Ok(signature) if good => {
-                        let mut bytes = Vec::with_capacity(2 * BYTES);
-                        bytes.extend_from_slice(&signature.r);
-                        bytes.extend_from_slice(&signature.s);
-                        Ok(Response::Signature(bytes))
-                    }
+                    Ok(Signature { r, s }) if good => Ok(Response::Signature(Bytes::from_slice(
+                        [r, s].as_flattened(),
+                    ))),
                     Ok(_) => Err(Declined::CheckFailed),
                     Err(declined) => Err(declined),
                 }),
@@ -221,7 +218,7 @@ impl Cpu {
             let (secret, public) = lane.result?.ok()?;
             Some(Keypair {
                 secret: Secret::new(secret.as_bytes()),
-                public: public.to_sec1(),
+                public: Bytes::from_slice(&public.to_sec1()),
             })
         };
         lanes.into_iter().map(pair).collect()
