@@ -98,10 +98,7 @@ fn fill(bytes: &mut [u8; BLOCK_BYTES], message: &Message<'_>, block: usize) -> b
     for piece in message {
         let (from, to) = (at.max(start), (at + piece.len()).min(end));
         if from < to {
-            copy(
-                &mut bytes[from - start..to - start],
-                &piece[from - at..to - at],
-            );
+            bytes[from - start..to - start].copy_from_slice(&piece[from - at..to - at]);
         }
         at += piece.len();
     }
@@ -112,18 +109,6 @@ fn fill(bytes: &mut [u8; BLOCK_BYTES], message: &Message<'_>, block: usize) -> b
         bytes[BLOCK_BYTES - 16..].copy_from_slice(&(8 * length as u128).to_be_bytes());
     }
     true
-}
-
-/// Copies a piece into a place of its length; 32 bytes, of a key or a point, without a call.
-#[inline(always)]
-fn copy(to: &mut [u8], piece: &[u8]) {
-    match (
-        <&mut [u8; 32]>::try_from(&mut *to),
-        <&[u8; 32]>::try_from(piece),
-    ) {
-        (Ok(to), Ok(piece)) => *to = *piece,
-        _ => to.copy_from_slice(piece),
-    }
 }
 
 /// Section 6.4.2, in the lanes in which `busy` is 1. Spoils the schedule, which holds the message block.

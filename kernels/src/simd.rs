@@ -191,7 +191,7 @@ pub(crate) fn opaque<T>(reference: &T) -> &T {
 }
 
 /// Asks for a value that begins on a cache line to be brought into the first-level cache, where the CPU can be asked.
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn prefetch<T>(value: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     for offset in (0..size_of::<T>()).step_by(64) {
