@@ -193,7 +193,9 @@ fn open_files_are_no_obstacle_but_for_a_hard_limit() {
     };
     let (code, stdout, stderr) = limited("-S -n 60");
     assert_eq!(code, 0, "{stderr}");
-    check(&serde_json::from_str(&stdout).unwrap(), 80);
+    let document = serde_json::from_str(&stdout).unwrap();
+    check(&document, 80);
+    assert_eq!(document["warm_up"], 0.025, "a quarter of the turn");
     let (code, _, stderr) = limited("-n 60");
     assert_eq!(code, 1, "{stderr}");
     for said in [
