@@ -180,9 +180,7 @@ pub(super) fn multiply<S: Simd>(
     for (v, point) in points.iter().enumerate() {
         take(v, point);
     }
-    // A point's Z tells something about its scalar.
-    points.fill(Point::neutral(s));
-    zeroize::optimization_barrier(points);
+    Point::wipe(s, points);
 }
 
 /// The multiples of several vectors, place by place.
@@ -200,13 +198,11 @@ fn multiply_together<S: Simd>(s: S, table: &Table, scalars: &[Limbs<S>], points:
                 *point = first_multiple(s, &table.first, number);
             }
             for (j, place) in table.places.iter().enumerate() {
-                // A few rows before each addition: all at once, they would hold it up.
-                let mut ahead = table.places.get(j + 1).into_iter().flat_map(|next| &next.0);
-                for (point, number) in points.iter_mut().zip(&*numbers) {
-                    ahead
-                        .by_ref()
-                        .take(const { ENTRY.div_ceil(VECTORS) })
-                        .for_each(prefetch);
+                let next = table.places.get(j + 1).unwrap_or(place);
+                for (v, (point, number)) in points.iter_mut().zip(&*numbers).enumerate() {
+                    // A few rows before each addition: all at once, they would hold it up.
+                    const ROWS: usize = ENTRY.div_ceil(VECTORS);
+                    next.0.iter().skip(ROWS * v).take(ROWS).for_each(prefetch);
                     add_entry(s, point, place, number, j);
                 }
             }

@@ -351,13 +351,12 @@ fn check_by<S: Simd>(s: S, table: &Table, jobs: &mut [CheckJob<'_>]) {
             too_large[v] = is_too_large(s, &second);
             let mut scalars = [scalar::half_difference(s, &second, &k, &a), a];
             comb::multiply(s, table, &scalars, |i, point| {
-                let mut point = *point;
+                let mut point = [*point];
                 if i == 0 {
-                    point.double_assign(1);
+                    point[0].double_assign(1);
                 }
-                points.set(2 * v + i, point.factors());
-                point = edwards::Point::neutral(s);
-                zeroize::optimization_barrier(&point);
+                points.set(2 * v + i, point[0].factors());
+                edwards::Point::wipe(s, &mut point);
             });
             wipe(words_mut(k.as_flattened_mut()));
             wipe(words_mut(&mut a));

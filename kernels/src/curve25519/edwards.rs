@@ -114,6 +114,13 @@ impl<S: Simd> Point<S> {
         )
     }
 
+    /// Leaves nothing of these points in memory: a Z tells something about a scalar.
+    #[inline(never)]
+    pub(super) fn wipe(s: S, points: &mut [Self]) {
+        points.fill(Self::neutral(s));
+        zeroize::optimization_barrier(points);
+    }
+
     /// The base point of RFC 8032.
     #[inline(never)]
     pub(super) fn base(s: S) -> Self {
