@@ -169,7 +169,7 @@ struct Options {
     page: Option<u64>,
     rounds: usize,
     turn: Duration,
-    warm_up: Duration,
+    warm_up: Option<Duration>,
     json: Option<Document>,
     html: Option<PathBuf>,
 }
@@ -405,7 +405,7 @@ impl<'a> Arena<'a> {
             address: server.address,
             concurrency,
             duration: self.options.turn,
-            warm_up: self.options.warm_up,
+            warm_up: self.options.warm_up(),
             page,
         };
         let (cpu, counters) = (server.cpu_time(), self.counters(side)?);
@@ -433,6 +433,12 @@ impl<'a> Arena<'a> {
 }
 
 impl Options {
+    /// How long a turn's load warms up.
+    fn warm_up(&self) -> Duration {
+        self.warm_up
+            .unwrap_or_else(|| LONGEST_WARM_UP.min(self.turn / 4))
+    }
+
     /// `None` if help is wanted.
     fn parse(mut arguments: lexopt::Parser) -> Result<Option<Options>, Failure> {
         use lexopt::prelude::*;
@@ -446,11 +452,10 @@ impl Options {
             page: None,
             rounds: 3,
             turn: Duration::from_secs(1),
-            warm_up: Duration::ZERO,
+            warm_up: None,
             json: None,
             html: None,
         };
-        let mut warm_up = None;
         while let Some(argument) = arguments.next()? {
             match argument {
                 Long("server") => {
@@ -513,8 +518,9 @@ impl Options {
                         })?;
                 }
                 Long("warm-up") => {
-                    warm_up = number(&mut arguments, 0.0..=3600.0).map(Duration::from_secs_f64);
-                    if warm_up.is_none() {
+                    options.warm_up =
+                        number(&mut arguments, 0.0..=3600.0).map(Duration::from_secs_f64);
+                    if options.warm_up.is_none() {
                         return Err(Failure::usage("--warm-up takes a number from 0 to 3600"));
                     }
                 }
@@ -524,8 +530,7 @@ impl Options {
                 other => return Err(other.unexpected().into()),
             }
         }
-        options.warm_up = warm_up.unwrap_or_else(|| LONGEST_WARM_UP.min(options.turn / 4));
-        if options.warm_up >= options.turn {
+        if options.warm_up() >= options.turn {
             return Err(Failure::usage(
                 "--warm-up takes less than the --seconds of a turn",
             ));

@@ -125,6 +125,30 @@ fn sessions_are_resumed_and_pages_fetched_as_asked() {
 }
 
 #[test]
+fn latencies_of_the_warm_up_are_left_out() {
+    let early = |arguments: &str| -> Option<Vec<u64>> {
+        let common = "--key p256 --concurrency 4 --seconds 0.2 --rounds 1";
+        let document = document(&mut handshakes(&format!("{common} {arguments}"))?);
+        check(&document, 4);
+        let rows = document["rows"].as_array().unwrap();
+        Some(
+            rows.iter()
+                .map(|row| row["early"].as_u64().unwrap())
+                .collect(),
+        )
+    };
+    let Some(early_by_default) = early("") else {
+        return;
+    };
+    // The first handshake of every client at least.
+    assert!(
+        early_by_default.iter().all(|&early| early >= 4),
+        "{early_by_default:?}"
+    );
+    assert_eq!(early("--warm-up 0").unwrap(), [0, 0]);
+}
+
+#[test]
 fn installed_servers_run_with_lockstep() {
     for server in ["haproxy", "apache", "nginx", "stunnel"] {
         let arguments =

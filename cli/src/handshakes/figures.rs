@@ -37,6 +37,12 @@ impl Figures {
             .sum()
     }
 
+    /// Those of them that began while the load warmed up.
+    pub fn early(&self) -> usize {
+        let rounds = self.rounds.iter();
+        rounds.map(|round| round.tally.early_latencies.len()).sum()
+    }
+
     pub fn failures(&self) -> u64 {
         self.rounds.iter().map(|round| round.tally.failures).sum()
     }

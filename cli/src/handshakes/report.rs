@@ -54,7 +54,7 @@ impl Report {
             resumption: options.resumption,
             page: options.page,
             turn: options.turn,
-            warm_up: options.warm_up,
+            warm_up: options.warm_up(),
             cpu: cpu_model(),
             server_cpus: division.server.clone(),
             client_cpus: division.clients.clone(),
@@ -299,7 +299,7 @@ impl Row<'_> {
             counted.map_or("null".to_owned(), |count| count.to_string())
         };
         format!(
-            r#"{{"impl":"{}","load":"{}","concurrency":{},"count":{},"failures":{},"resumed":{},"per_s":{},"server_cpu_s_per_1000":{},"server_cpu_s_per_1000_rounds":[{}],"handshake_share":{},"p50_ms":{},"p90_ms":{},"p99_ms":{},"server_load":{},"client_load":{},"lane_operations":{},"lane_signatures":{},"failed_checks":{},"fill":{},"fallbacks":{{{}}}}}"#,
+            r#"{{"impl":"{}","load":"{}","concurrency":{},"count":{},"early":{},"failures":{},"resumed":{},"per_s":{},"server_cpu_s_per_1000":{},"server_cpu_s_per_1000_rounds":[{}],"handshake_share":{},"p50_ms":{},"p90_ms":{},"p99_ms":{},"server_load":{},"client_load":{},"lane_operations":{},"lane_signatures":{},"failed_checks":{},"fill":{},"fallbacks":{{{}}}}}"#,
             self.side.name(),
             if self.is_transaction {
                 "transaction"
@@ -308,6 +308,7 @@ impl Row<'_> {
             },
             self.concurrency,
             figures.count(),
+            figures.early(),
             figures.failures(),
             figures.resumed(),
             number(figures.per_second(), 1),
