@@ -31,11 +31,13 @@
 //! costs 2·`BLOCK`² multiplies and 2·`BLOCK` loads, so that multiplies alone limit it, and when a column
 //! of blocks is complete its lower half retires: into limbs of m, later into the result.
 //!
-//! Three details matter as much, each measured (docs/measurements/rsa-intel.md):
+//! Four details matter as much, each measured (docs/measurements/rsa-intel.md, rsa-zen5.md):
 //!
 //! * all low halves of a row come before its high halves, so that no multiply stands next to one whose
 //!   sum it waits for: waiting instructions would fill the scheduler;
-//! * the next limb of m comes before the bulk of the row that the last one allows;
+//! * the next limb of m comes before the bulk of the row that the last one allows, and where code is written
+//!   out a reduction has the last product of its column beside it, row by row: a limb of m waits for the one
+//!   before it for half as long as their rows take, and other work fills that time;
 //! * a lower column starts at 2^52 − 1 rather than at zero. Reduction makes its low 52 bits vanish and
 //!   carries ⌈sum/2^52⌉; with this start that is a mere shift, and the lowest product of each row of m·n
 //!   need not be computed. m itself corrects for it: −(sum+1)/n = sum'·k0 + k0.
@@ -60,7 +62,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::simd::{Simd, opaque, words_mut};
+use crate::simd::{Simd, inlined, opaque, words_mut};
 
 /// Limbs on a side of a block.
 pub(crate) const BLOCK: usize = 10;
@@ -202,19 +204,25 @@ impl<S: Simd> Window<S> {
 
     #[inline(always)]
     fn add_square_here(&mut self, s: S, a: &Block<S>, doubled: &Block<S>) {
-        let (a, doubled) = (opaque(a), *opaque(doubled));
+        let (a, doubled) = (opaque(a), *doubled);
         each!(S, row => {
             self.add_square_row(s, row, a, &doubled);
         });
+        self.subtract_excess(s, a);
+        s.hold(&mut self.sums);
+    }
+
+    /// Takes off what the next block will add too much: its 2a holds the bit that the last limb of this one
+    /// carries, and meets that limb there.
+    #[inline(always)]
+    fn subtract_excess(&mut self, s: S, a: &Block<S>) {
         if !S::SPLIT {
             return;
         }
-        // The next block's 2a holds the bit that the last limb carries, and meets that limb there.
         let last = a[BLOCK - 1];
         let carries = s.any_bit(last, s.splat(1 << (S::LIMB_BITS - 1)));
         let excess = s.select(carries, s.low_bits(last), s.zero());
         self.sums[2 * BLOCK - 1] = s.sub(self.sums[2 * BLOCK - 1], excess);
-        s.hold(&mut self.sums);
     }
 
     #[inline(always)]
@@ -266,12 +274,75 @@ impl<S: Simd> Window<S> {
         let n = *opaque(n);
         m[0] = self.next_m(s, 0, k0);
         each!(S, row => {
-            let next = self.reduce_row(s, row, m[row], &n, k0);
+            let next = self.reduce_row(s, row, m[row], [&n, &n], k0);
             if let Some(next) = next {
                 m[row + 1] = next;
             }
         });
         s.hold(&mut self.sums);
+    }
+
+    /// [`reduce`](Self::reduce), row by row beside what `add` adds: its row `r` completes column `r`.
+    #[inline(always)]
+    fn reduce_beside(
+        &mut self,
+        s: S,
+        n: &Block<S>,
+        k0: &S::Limb,
+        m: &mut Block<S>,
+        add: impl Fn(&mut Self, usize),
+    ) {
+        add(self, 0);
+        m[0] = self.next_m(s, 0, k0);
+        each!(S, row => {
+            if row + 1 < BLOCK {
+                add(self, row + 1);
+            }
+            // Rows of a product keep its other factor in registers, so that n is read from memory, twice.
+            let next = self.reduce_row(s, row, m[row], [opaque(n), opaque(n)], k0);
+            if let Some(next) = next {
+                m[row + 1] = next;
+            }
+        });
+    }
+
+    /// [`add_product`](Self::add_product) and [`reduce`](Self::reduce).
+    #[inline(always)]
+    fn add_product_and_reduce(
+        &mut self,
+        s: S,
+        (x, y): (&Block<S>, &Block<S>),
+        (n, k0): (&Block<S>, &S::Limb),
+        m: &mut Block<S>,
+    ) {
+        let (x, y) = (opaque(x), *opaque(y));
+        let add_row = inlined(
+            #[inline(always)]
+            |window: &mut Self, row| window.add_row(s, row, x[row], &y),
+        );
+        self.reduce_beside(s, n, k0, m, add_row);
+    }
+
+    /// [`add_square`](Self::add_square) and [`reduce`](Self::reduce).
+    #[inline(always)]
+    fn add_square_and_reduce(
+        &mut self,
+        s: S,
+        (a, doubled): (&Block<S>, &Block<S>),
+        (n, k0): (&Block<S>, &S::Limb),
+        m: &mut Block<S>,
+    ) {
+        let (a, doubled) = (opaque(a), *doubled);
+        let add_row = inlined(
+            #[inline(always)]
+            |window: &mut Self, row| {
+                window.add_square_row(s, row, a, &doubled);
+                if row + 1 == BLOCK {
+                    window.subtract_excess(s, a);
+                }
+            },
+        );
+        self.reduce_beside(s, n, k0, m, add_row);
     }
 
     /// The limb of m that makes a complete column vanish.
@@ -285,23 +356,23 @@ impl<S: Simd> Window<S> {
         }
     }
 
-    /// Adds m·n, where m is limb `row` of its block, and carries. Returns the next limb of m, if the block
-    /// has one.
+    /// Adds m·n, where m is limb `row` of its block, and carries; n comes twice, for low and for high halves.
+    /// Returns the next limb of m, if the block has one.
     #[inline(always)]
     fn reduce_row(
         &mut self,
         s: S,
         row: usize,
         m: S::Limb,
-        n: &Block<S>,
+        [n, n_for_high]: [&Block<S>; 2],
         k0: &S::Limb,
     ) -> Option<S::Limb> {
         let carry = if S::SPLIT {
-            s.mul_hi(s.carry(self.sums[row]), n[0], m)
+            s.mul_hi(s.carry(self.sums[row]), m, n[0])
         } else {
-            s.carry(s.mul_lo(self.sums[row], n[0], m))
+            s.carry(s.mul_lo(self.sums[row], m, n[0]))
         };
-        self.low(s, row + 1, n[1], m);
+        self.low(s, row + 1, m, n[1]);
         self.sums[row + 1] = s.add(self.sums[row + 1], carry);
         let next = (row + 1 < BLOCK).then(
             #[inline(always)]
@@ -309,12 +380,12 @@ impl<S: Simd> Window<S> {
         );
         each!(S, j => {
             if j >= 2 {
-                self.low(s, row + j, n[j], m);
+                self.low(s, row + j, m, n[j]);
             }
         });
         each!(S, j => {
             if j >= 1 {
-                self.high(s, row + j + 1, n[j], m);
+                self.high(s, row + j + 1, m, n_for_high[j]);
             }
         });
         next
@@ -353,6 +424,15 @@ trait Factors<S: Simd> {
 
     /// Adds the blocks of column `k`.
     fn add(&self, s: S, window: &mut Window<S>, count: usize, k: usize);
+
+    /// Adds the block of column 0, and reduces the column by n and k0.
+    fn add_first_and_reduce(
+        &self,
+        s: S,
+        window: &mut Window<S>,
+        by: (&Block<S>, &S::Limb),
+        m: &mut Block<S>,
+    );
 }
 
 /// a·b.
@@ -370,6 +450,17 @@ impl<S: Simd> Factors<S> for Product<'_, S> {
         for i in (k + 1).saturating_sub(count)..count.min(k + 1) {
             window.add_product(s, &self.a[i], &self.b[k - i]);
         }
+    }
+
+    #[inline(always)]
+    fn add_first_and_reduce(
+        &self,
+        s: S,
+        window: &mut Window<S>,
+        by: (&Block<S>, &S::Limb),
+        m: &mut Block<S>,
+    ) {
+        window.add_product_and_reduce(s, (&self.a[0], &self.b[0]), by, m);
     }
 }
 
@@ -415,6 +506,17 @@ impl<S: Simd> Factors<S> for Square<'_, S> {
             window.add_square(s, &self.a[k / 2], &self.doubled[k / 2]);
         }
     }
+
+    #[inline(always)]
+    fn add_first_and_reduce(
+        &self,
+        s: S,
+        window: &mut Window<S>,
+        by: (&Block<S>, &S::Limb),
+        m: &mut Block<S>,
+    ) {
+        window.add_square_and_reduce(s, (&self.a[0], &self.doubled[0]), by, m);
+    }
 }
 
 /// A Montgomery reduction on its way; limbs of m are kept where the result will be.
@@ -439,6 +541,26 @@ impl<S: Simd, F: Factors<S>> Reduction<'_, S, F> {
         self.window.advance(start(s, count, k + 2));
     }
 
+    /// [`lower`](Self::lower), with the last product beside the reduction.
+    #[inline(always)]
+    fn lower_written_out(&mut self, s: S, count: usize, k: usize) {
+        let window = &mut self.window;
+        let by = (&self.n[0], self.k0);
+        self.factors.prepare(s, k);
+        let (done, m) = self.out.split_at_mut(k);
+        match done.split_last() {
+            None => self.factors.add_first_and_reduce(s, window, by, &mut m[0]),
+            Some((last, before)) => {
+                for (i, m) in before.iter().enumerate() {
+                    window.add_product(s, m, &self.n[k - i]);
+                }
+                self.factors.add(s, window, count, k);
+                window.add_product_and_reduce(s, (last, &self.n[1]), by, &mut m[0]);
+            }
+        }
+        window.advance(start(s, count, k + 2));
+    }
+
     /// Column `k` ≥ `count`.
     #[inline(always)]
     fn upper(&mut self, s: S, count: usize, k: usize) {
@@ -460,9 +582,9 @@ impl<S: Simd, F: Factors<S>> Reduction<'_, S, F> {
         let count = self.out.len();
         if written_out {
             // A loop would stay one.
-            self.lower(s, count, 0);
+            self.lower_written_out(s, count, 0);
             if count == 2 {
-                self.lower(s, count, 1);
+                self.lower_written_out(s, count, 1);
                 self.upper(s, count, 2);
             }
         } else {
