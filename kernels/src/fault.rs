@@ -70,7 +70,7 @@ impl Point {
 #[cfg(feature = "fault-injection")]
 pub use armed::{Fault, arm, arm_all_threads, disarm, strikes};
 #[cfg(feature = "fault-injection")]
-pub(crate) use armed::{begin_chunk, begin_pass, half_lane, request, swap_lanes, touch};
+pub(crate) use armed::{begin_chunk, request, swap_lanes, touch, touch_pass};
 
 #[cfg(feature = "fault-injection")]
 mod armed {
@@ -78,6 +78,7 @@ mod armed {
     use std::sync::Mutex;
 
     use super::Point;
+    use crate::simd::{Simd, words_mut};
 
     /// One fault, repeated in every batch until disarmed.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -100,8 +101,6 @@ mod armed {
         static STRIKES: Cell<usize> = const { Cell::new(0) };
         /// First request of the running chunk: what the widest lanes take of a batch at once.
         static CHUNK: Cell<usize> = const { Cell::new(0) };
-        /// First request, within the chunk, and number of requests of the running pass.
-        static PASS: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
     }
     static EVERYWHERE: Mutex<Option<Fault>> = Mutex::new(None);
 
@@ -137,21 +136,9 @@ mod armed {
         CHUNK.set(first);
     }
 
-    /// Tells which requests the next half pass serves.
-    pub(crate) fn begin_pass(first: usize, served: usize) {
-        PASS.set((first, served));
-    }
-
     /// The lane of the fault where each request has one lane.
     pub(crate) fn request(fault: &Fault) -> Option<usize> {
         fault.request.checked_sub(CHUNK.get())
-    }
-
-    /// The lane of the fault where each request has two.
-    pub(crate) fn half_lane(fault: &Fault) -> Option<usize> {
-        let (first, served) = PASS.get();
-        let offset = request(fault)?.checked_sub(first)?;
-        (offset < served).then_some(2 * offset + fault.half % 2)
     }
 
     /// Flips the armed bit, if it is due at `point`.
@@ -160,7 +147,7 @@ mod armed {
         words: &mut [u64],
         lanes: usize,
         limb_bits: u32,
-        lane: fn(&Fault) -> Option<usize>,
+        lane: impl Fn(&Fault) -> Option<usize>,
     ) {
         let Some(fault) = current().filter(|fault| fault.point == point) else {
             return;
@@ -171,6 +158,19 @@ mod armed {
         let limb = fault.limb.min(words.len() / lanes - 1);
         words[limb * lanes + lane] ^= 1 << (fault.bit % limb_bits);
         STRIKES.set(STRIKES.get() + 1);
+    }
+
+    /// [`touch`] for a half pass, where each request from `first` on has two lanes.
+    pub(crate) fn touch_pass<S: Simd>(
+        point: Point,
+        limbs: &mut [S::Limb],
+        first: usize,
+        limb_bits: u32,
+    ) {
+        touch(point, words_mut(limbs), S::LANES, limb_bits, |fault| {
+            let offset = request(fault)?.checked_sub(first)?;
+            (offset < S::LANES / 2).then_some(2 * offset + fault.half % 2)
+        });
     }
 
     /// Swaps the armed lane with the next, if that is the fault.
@@ -191,16 +191,12 @@ mod armed {
 #[cfg(not(feature = "fault-injection"))]
 mod unarmed {
     use super::Point;
+    use crate::simd::Simd;
 
     #[inline(always)]
     pub(crate) fn begin_chunk(_first: usize) {}
 
-    #[inline(always)]
-    pub(crate) fn begin_pass(_first: usize, _served: usize) {}
-
     pub(crate) fn request() {}
-
-    pub(crate) fn half_lane() {}
 
     #[inline(always)]
     pub(crate) fn touch(
@@ -213,7 +209,16 @@ mod unarmed {
     }
 
     #[inline(always)]
+    pub(crate) fn touch_pass<S: Simd>(
+        _point: Point,
+        _limbs: &mut [S::Limb],
+        _first: usize,
+        _limb_bits: u32,
+    ) {
+    }
+
+    #[inline(always)]
     pub(crate) fn swap_lanes(_words: &mut [u64], _lanes: usize) {}
 }
 #[cfg(not(feature = "fault-injection"))]
-pub(crate) use unarmed::{begin_chunk, begin_pass, half_lane, request, swap_lanes, touch};
+pub(crate) use unarmed::{begin_chunk, request, swap_lanes, touch, touch_pass};

@@ -3,10 +3,12 @@
 use crate::arena::Arena;
 use crate::fault::{self, Point};
 use crate::montgomery::{BLOCK, canonical, each, multiply, square, tidy};
-use crate::simd::{Simd, words_mut};
+use crate::simd::Simd;
 
 /// All that an exponentiation works on. Memory only; the caller fills the operands.
 pub(crate) struct Power<'a, S: Simd, const N: usize> {
+    /// The request in the first two lanes; the next two have the next one.
+    pub(crate) first: usize,
     /// The moduli.
     pub(crate) n: &'a mut [S::Limb; N],
     /// −1/n mod 2^LIMB_BITS.
@@ -38,11 +40,20 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
     /// Words of 64 bits of a number below n.
     pub(crate) const WORDS: usize = N * S::LIMB_BITS as usize / 64;
 
+    /// How many exponentiations should take turns: see [`run`](Self::run). Longer operations keep the multipliers
+    /// busy by themselves, and of longer numbers two tables do not fit into the first-level cache.
+    pub(crate) const PASSES: usize = if N * S::LIMB_BITS as usize <= BLOCK * 52 {
+        2
+    } else {
+        1
+    };
+
     /// Memory from `arena`.
-    pub(crate) fn new(arena: &mut Arena<'a>, exponent_words: usize) -> Self {
+    pub(crate) fn new(arena: &mut Arena<'a>, first: usize, exponent_words: usize) -> Self {
         // Whole chunks, and no more than `for_chunk` knows.
         const { assert!(N.is_multiple_of(limbs_of_chunk::<S>()) && N <= 4 * limbs_of_chunk::<S>()) };
         Self {
+            first,
             n: arena.array(),
             k0: arena.one(),
             one: arena.array(),
@@ -56,56 +67,90 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
         }
     }
 
-    /// power = base^exponent for exponents below 2^`bits`.
+    /// power = base^exponent for exponents below 2^`bits`, of each of `powers`: they take turns, operation by
+    /// operation. Every operation needs the result of the one before; so the CPU has something to do while one of
+    /// another power waits.
     ///
-    /// The sequence of operations and addresses depends on `bits` only.
-    pub(crate) fn run(&mut self, s: S, bits: usize) {
-        self.fill_table(s);
-        fault::touch(
-            Point::Table,
-            words_mut(self.table),
-            S::LANES,
-            64,
-            fault::half_lane,
-        );
+    /// The sequence of operations and addresses depends on `bits` and the number of powers only.
+    pub(crate) fn run(powers: &mut [Self], s: S, bits: usize) {
         let mut digit = bits.div_ceil(WINDOW) - 1;
-        self.choose(s, digit);
-        self.power.copy_from_slice(self.entry);
+        Self::fill_tables(powers, s);
+        for power in &mut *powers {
+            fault::touch_pass::<S>(Point::Table, power.table, power.first, 64);
+            power.choose(s, digit);
+            power.power.copy_from_slice(power.entry);
+        }
         while digit > 0 {
             digit -= 1;
-            self.step(s, digit);
+            Self::step(powers, s, digit);
             if digit == 1 {
-                fault::touch(
-                    Point::Accumulator,
-                    words_mut(self.power),
-                    S::LANES,
-                    S::LIMB_BITS,
-                    fault::half_lane,
-                );
+                for power in &mut *powers {
+                    fault::touch_pass::<S>(
+                        Point::Accumulator,
+                        power.power,
+                        power.first,
+                        S::LIMB_BITS,
+                    );
+                }
             }
         }
     }
 
     /// power = power^(2^`WINDOW`) · base^digit for the exponents' digit `digit`.
-    pub(crate) fn step(&mut self, s: S, digit: usize) {
+    fn step(powers: &mut [Self], s: S, digit: usize) {
         for _ in 0..WINDOW {
-            let (spare, power) = (&mut *self.spare, &*self.power);
-            square(s, spare, self.doubled, power, self.n, self.k0);
-            core::mem::swap(&mut self.spare, &mut self.power);
+            for power in &mut *powers {
+                let Self {
+                    spare,
+                    doubled,
+                    power,
+                    n,
+                    k0,
+                    ..
+                } = power;
+                square(s, spare, doubled, power, n, k0);
+                core::mem::swap(spare, power);
+            }
         }
-        self.choose(s, digit);
-        multiply(s, self.spare, self.power, self.entry, self.n, self.k0);
-        core::mem::swap(&mut self.spare, &mut self.power);
+        for power in &mut *powers {
+            power.choose(s, digit);
+        }
+        for power in powers {
+            let Self {
+                spare,
+                power,
+                entry,
+                n,
+                k0,
+                ..
+            } = power;
+            multiply(s, spare, power, entry, n, k0);
+            core::mem::swap(spare, power);
+        }
     }
 
-    /// Fills the table.
-    pub(crate) fn fill_table(&mut self, s: S) {
-        self.power.copy_from_slice(self.one);
-        self.put(s, 0);
+    /// Fills the tables.
+    fn fill_tables(powers: &mut [Self], s: S) {
+        for power in &mut *powers {
+            power.power.copy_from_slice(power.one);
+            power.put(s, 0);
+        }
         for e in 1..1 << WINDOW {
-            multiply(s, self.spare, self.power, self.base, self.n, self.k0);
-            core::mem::swap(&mut self.spare, &mut self.power);
-            self.put(s, e);
+            for power in &mut *powers {
+                let Self {
+                    spare,
+                    power,
+                    base,
+                    n,
+                    k0,
+                    ..
+                } = power;
+                multiply(s, spare, power, base, n, k0);
+                core::mem::swap(spare, power);
+            }
+            for power in &mut *powers {
+                power.put(s, e);
+            }
         }
     }
 

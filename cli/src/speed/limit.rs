@@ -116,7 +116,7 @@ pub fn of_function(step: Step, size: Size, lanes: usize, rates: &Rates) -> Optio
     let multiplies = match step {
         Step::Multiply => of_multiply(n),
         Step::Square => of_square(n),
-        Step::Exponentiate => 4 * multiplies(size.bits() as u64) as u64,
+        Step::Exponentiate => 8 * multiplies(size.bits() as u64) as u64,
         _ => return None,
     };
     // The gauge multiplies in eight lanes at a time.

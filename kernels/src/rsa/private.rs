@@ -162,9 +162,9 @@ fn batch<W: Simd, H: Simd, const N: usize, const M: usize>(
         while first < chunk.len() {
             let left = chunk.len() - first;
             first += if left <= H::LANES / 2 {
-                half_pass::<W, H, N, M>(h, size, arena.rest(), &mut wide, chunk, first)
+                half_passes::<W, H, N, M>(h, size, arena.rest(), &mut wide, chunk, first)
             } else {
-                half_pass::<W, W, N, M>(w, size, arena.rest(), &mut wide, chunk, first)
+                half_passes::<W, W, N, M>(w, size, arena.rest(), &mut wide, chunk, first)
             };
         }
 
@@ -365,9 +365,9 @@ fn refuse(input: &[u8], key: &super::PublicKey) -> Option<JobError> {
     (!verify::below_modulus(input, key)).then_some(JobError::InputTooLarge)
 }
 
-/// m_p and m_q for the jobs from `first` on, as many as `s` has lanes for; returns how many.
+/// m_p and m_q for the jobs from `first` on, as many as the lanes of `s` serve at once; returns how many.
 #[inline(never)]
-fn half_pass<W: Simd, S: Simd, const N: usize, const M: usize>(
+fn half_passes<W: Simd, S: Simd, const N: usize, const M: usize>(
     s: S,
     size: Size,
     mut arena: Arena<'_>,
@@ -376,61 +376,79 @@ fn half_pass<W: Simd, S: Simd, const N: usize, const M: usize>(
     first: usize,
 ) -> usize {
     let served = S::LANES / 2;
-    let mut power = Power::<S, N>::new(&mut arena, size.exponent_words());
     let x: &mut [S::Limb; M] = arena.array();
     let out: &mut [S::Limb; N] = arena.array();
     let r2: &mut [S::Limb; N] = arena.array();
     let r3: &mut [S::Limb; N] = arena.array();
+    let passes = (jobs.len() - first)
+        .div_ceil(served)
+        .min(Power::<S, N>::PASSES);
+    let mut powers: Vec<_> = (0..passes)
+        .map(|pass| {
+            let first = first + pass * served;
+            Power::<S, N>::new(&mut arena, first, size.exponent_words())
+        })
+        .collect();
 
+    for power in &mut powers {
+        load(power, [r2, r3], x, wide, jobs);
+        let form = (&*power.n, &*power.k0);
+        enter_form(s, power.base, power.spare, x, (r2, r3), form);
+    }
+    Power::run(&mut powers, s, size.bits() / 2);
+    for power in &mut powers {
+        leave_form(s, out, power.spare, power.power, (power.n, power.k0));
+        for request in power.first..(power.first + served).min(jobs.len()) {
+            for (half, to) in [&mut wide.m_p, &mut wide.m_q].into_iter().enumerate() {
+                let lane = 2 * (request - power.first) + half;
+                let (to_lane, from_lane) = ((W::LANES, request), (S::LANES, lane));
+                between_lanes(words_mut(&mut **to), to_lane, words(out), from_lane, N);
+            }
+        }
+    }
+    passes * served
+}
+
+/// Moduli, exponents, `roots` (R² and R³) and blinded inputs of the requests of a pass into their lanes.
+fn load<W: Simd, S: Simd, const N: usize, const M: usize>(
+    power: &mut Power<'_, S, N>,
+    [r2, r3]: [&mut [S::Limb; N]; 2],
+    x: &mut [S::Limb; M],
+    wide: &Wide<'_, W, N, M>,
+    jobs: &[PrivateJob<'_>],
+) {
     let last = jobs.len() - 1;
     let blinded = words(wide.x);
     for lane in 0..S::LANES {
-        let request = (first + lane / 2).min(last);
-        let key = jobs[request].key;
-        let half = key.half(lane % 2);
+        let request = (power.first + lane / 2).min(last);
+        let half = jobs[request].key.half(lane % 2);
         power.load(lane, half);
         to_lane::<S>(r2, lane, &half.modulus.r2);
         to_lane::<S>(r3, lane, &half.modulus.r3);
         let (to, from) = ((S::LANES, lane), (W::LANES, request));
         between_lanes(words_mut(x), to, blinded, from, M);
     }
-    fault::begin_pass(first, served);
-    for (point, limbs) in [
-        (Point::Modulus, &mut power.n[..]),
-        (Point::ReductionFactor, core::slice::from_mut(power.k0)),
-        (Point::One, power.one),
-        (Point::RSquared, r2),
-        (Point::RCubed, r3),
+    for (point, limbs, bits) in [
+        (Point::Modulus, &mut power.n[..], S::LIMB_BITS),
+        (
+            Point::ReductionFactor,
+            core::slice::from_mut(power.k0),
+            S::LIMB_BITS,
+        ),
+        (Point::One, power.one, S::LIMB_BITS),
+        (Point::RSquared, r2, S::LIMB_BITS),
+        (Point::RCubed, r3, S::LIMB_BITS),
+        (Point::Exponent, power.exponent, 60),
     ] {
-        let words = words_mut(limbs);
-        fault::touch(point, words, S::LANES, S::LIMB_BITS, fault::half_lane);
+        fault::touch_pass::<S>(point, limbs, power.first, bits);
     }
-    fault::touch(
-        Point::Exponent,
-        words_mut(power.exponent),
-        S::LANES,
-        60,
-        fault::half_lane,
-    );
-
-    enter_form(s, power.base, power.spare, x, (r2, r3), (power.n, power.k0));
-    power.run(s, size.bits() / 2);
-    leave_form(s, out, power.spare, power.power, (power.n, power.k0));
-    for request in first..(first + served).min(jobs.len()) {
-        for (half, to) in [&mut wide.m_p, &mut wide.m_q].into_iter().enumerate() {
-            let lane = 2 * (request - first) + half;
-            let (to_lane, from_lane) = ((W::LANES, request), (S::LANES, lane));
-            between_lanes(words_mut(&mut **to), to_lane, words(out), from_lane, N);
-        }
-    }
-    served
 }
 
 impl<S: Simd, const N: usize> Power<'_, S, N> {
-    /// Bytes that a half pass takes from the arena.
+    /// Bytes that as many half passes as take turns need of the arena.
     const fn bytes(size: Size) -> usize {
-        let limbs = (Self::WORDS << WINDOW) + 13 * N + size.exponent_words() + 2;
-        limbs * size_of::<S::Limb>() + 64 * 16
+        let each = (Self::WORDS << WINDOW) + 8 * N + size.exponent_words() + 2;
+        (Self::PASSES * each + 5 * N) * size_of::<S::Limb>() + 64 * 16
     }
 
     /// Modulus and exponent of one lane.

@@ -3,7 +3,7 @@
 //! They are the very functions that [`private_batch`](super::private_batch) is made of. Nothing that
 //! they compute here leaves.
 
-use super::{Claim, PrivateJob, Scratch, Wide, half_pass, verify};
+use super::{Claim, PrivateJob, Scratch, Wide, half_passes, verify};
 use crate::arena::Memory;
 use crate::backend::{Backend, Kind};
 use crate::layout::bytes_from_lane;
@@ -25,7 +25,7 @@ pub enum Step {
     Multiply,
     /// An almost-Montgomery squaring modulo p and q.
     Square,
-    /// A whole exponentiation modulo p and q, with its way into and out of Montgomery form; most of it
+    /// All exponentiations modulo p and q, with their way into and out of Montgomery form; most of it
     /// are [`Multiply`](Step::Multiply) and [`Square`](Step::Square).
     Exponentiate,
     /// The halves put together.
@@ -74,8 +74,8 @@ impl Step {
         // All powers in the table but the first.
         let table = (1 << WINDOW) - 1;
         match self {
-            Step::Convert | Step::Blind | Step::Recombine => 1,
-            Step::Exponentiate | Step::Check => 2,
+            Step::Convert | Step::Blind | Step::Exponentiate | Step::Recombine => 1,
+            Step::Check => 2,
             // Three more lead into and out of Montgomery form.
             Step::Multiply => 2 * (digits - 1 + table + 3),
             Step::Square => 2 * (digits - 1) * WINDOW,
@@ -162,7 +162,10 @@ fn on_lanes<W: Simd, const N: usize, const M: usize>(
             wide.reveal(w, jobs);
         }),
         Step::Exponentiate => watch(&mut || {
-            half_pass::<W, W, N, M>(w, size, arena.rest(), &mut wide, jobs, 0);
+            let mut first = 0;
+            while first < jobs.len() {
+                first += half_passes::<W, W, N, M>(w, size, arena.rest(), &mut wide, jobs, first);
+            }
         }),
         Step::Recombine => watch(&mut || wide.recombine(w)),
         Step::Check => {
@@ -171,7 +174,7 @@ fn on_lanes<W: Simd, const N: usize, const M: usize>(
             watch(&mut || verify::check::<W, N, M>(w, arena.rest(), &mut claims));
         }
         Step::Multiply | Step::Square => {
-            let mut power = Power::<W, N>::new(&mut arena, size.exponent_words());
+            let mut power = Power::<W, N>::new(&mut arena, 0, size.exponent_words());
             for lane in 0..W::LANES {
                 let key = jobs[lane / 2].key;
                 power.load(lane, key.half(lane % 2));
