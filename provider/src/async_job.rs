@@ -7,6 +7,7 @@
 //! application learns of the end by its callback if it set one, else by an eventfd, one per wait context.
 
 use std::ffi::{c_int, c_void};
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -38,15 +39,19 @@ pub fn keypair(kind: KeyKind) -> Result<Keypair, Declined> {
 }
 
 fn serve(engine: &Engine, request: Request, when: When) -> Result<Response, Declined> {
-    let job = current().filter(|_| engine.admits_jobs());
-    match job.and_then(|job| Some((job.wake()?, job))) {
-        Some((Wake::EventFd(event), job)) if engine.jobs_lead() => {
-            job.lead(engine, request, event, when)
+    if let Some(job) = current().filter(|_| engine.admits_jobs()) {
+        let callback = job.callback();
+        if callback.is_none() && engine.jobs_lead() {
+            return job.lead(engine, request, when);
         }
-        Some((wake, job)) if !engine.lacks_workers() => job.submit(engine, request, wake),
-        // Where a job must not pause, or nothing could wake it, its thread blocks like any other.
-        _ => stack::with_room(|| engine.run(request)).unwrap_or_else(|| no_stack(engine)),
+        if !engine.lacks_workers()
+            && let Some(wake) = callback.or_else(|| job.event().map(Wake::EventFd))
+        {
+            return job.submit(engine, request, wake);
+        }
     }
+    // Where a job must not pause, or nothing could wake it, its thread blocks like any other.
+    stack::with_room(|| engine.run(request)).unwrap_or_else(|| no_stack(engine))
 }
 
 /// The job could not be paused, or it was resumed in another process.
@@ -87,35 +92,58 @@ fn current() -> Option<Job> {
 }
 
 impl Job {
-    /// How to wake this job.
-    fn wake(&self) -> Option<Wake> {
+    /// The application's own way to be told of this job, if it has one.
+    fn callback(&self) -> Option<Wake> {
         let mut callback = None;
         let mut arg = null_mut();
         // SAFETY: `wait` belongs to the running job.
         let found = unsafe { ffi::ASYNC_WAIT_CTX_get_callback(self.wait, &mut callback, &mut arg) };
-        if let (1, Some(function)) = (found, callback) {
-            // SAFETY: as above.
-            unsafe { ffi::ASYNC_WAIT_CTX_set_status(self.wait, ffi::ASYNC_STATUS_OK) };
-            return Some(Wake::Callback { function, arg });
-        }
-        let kept = self.kept_fd();
-        kept.or_else(|| EventFd::new().map(Arc::new))
-            .map(Wake::EventFd)
+        let function = callback.filter(|_| found == 1)?;
+        // SAFETY: as above.
+        unsafe { ffi::ASYNC_WAIT_CTX_set_status(self.wait, ffi::ASYNC_STATUS_OK) };
+        Some(Wake::Callback { function, arg })
     }
 
-    /// The eventfd that the wait context has shown the application.
-    fn kept_fd(&self) -> Option<Arc<EventFd>> {
+    /// The eventfd that the wait context has shown the application: the context's own reference, not to be held
+    /// while the job pauses.
+    fn kept(&self) -> Option<ManuallyDrop<Arc<EventFd>>> {
         let mut fd = -1;
         let mut data = null_mut();
         // SAFETY: `wait` belongs to the running job.
         if unsafe { ffi::ASYNC_WAIT_CTX_get_fd(self.wait, wait_key(), &mut fd, &mut data) } != 1 {
             return None;
         }
-        let kept = data.cast_const().cast::<EventFd>();
-        // SAFETY: under our key lies the reference that `show` has stored, which the context still holds.
-        unsafe {
-            Arc::increment_strong_count(kept);
-            Some(Arc::from_raw(kept))
+        // SAFETY: under our key lies the reference that `show` has stored. The context gives it back when it is freed or
+        // cleared, which nobody does under a running job; ours is never dropped.
+        Some(ManuallyDrop::new(unsafe {
+            Arc::from_raw(data.cast_const().cast())
+        }))
+    }
+
+    /// An eventfd to wake this job by: one that the application knows already, or a new one.
+    fn event(&self) -> Option<Arc<EventFd>> {
+        match self.kept() {
+            Some(kept) => Some(Arc::clone(&kept)),
+            None => EventFd::new().map(Arc::new),
+        }
+    }
+
+    /// Has the application resume this job as soon as it has paused; false if there is no eventfd for it.
+    fn signal(&self) -> bool {
+        if let Some(kept) = self.kept() {
+            kept.signal();
+            return true;
+        }
+        EventFd::new().is_some_and(|event| {
+            event.signal();
+            self.show(&Arc::new(event))
+        })
+    }
+
+    /// Takes [`signal`](Self::signal) back, once the job is resumed.
+    fn drain(&self) {
+        if let Some(kept) = self.kept() {
+            kept.drain();
         }
     }
 
@@ -123,7 +151,7 @@ impl Job {
     /// that is about to pause does: HAProxy takes down, at the end of a connection, every descriptor
     /// that the context has, and aborts over one that no pause made it aware of.
     fn show(&self, event: &Arc<EventFd>) -> bool {
-        if self.kept_fd().is_some() {
+        if self.kept().is_some() {
             return true;
         }
         let kept = Arc::into_raw(Arc::clone(event));
@@ -157,21 +185,14 @@ impl Job {
 
     /// Posts `request` and pauses the job as ready to go on: when it is resumed, its thread has
     /// started other jobs too, and it leads them all as one batch.
-    fn lead(
-        &self,
-        engine: &Engine,
-        request: Request,
-        mut event: Arc<EventFd>,
-        when: When,
-    ) -> Result<Response, Declined> {
+    fn lead(&self, engine: &Engine, request: Request, when: When) -> Result<Response, Declined> {
         let post = engine.post(request)?;
-        if when == When::Resumed && self.show(&event) {
-            event.signal();
-            event = pause(event)?;
+        if when == When::Resumed && self.signal() {
+            pause_job()?;
             if !process::is_current(engine) {
                 return forked(post);
             }
-            event.drain();
+            self.drain();
         }
         let post = match post.try_take() {
             Ok(answer) => return answer,
@@ -181,7 +202,10 @@ impl Job {
             return no_stack(engine);
         };
         attended.unwrap_or_else(|ticket| {
-            // Another thread has the request, and tells us.
+            // Another thread has the request, and tells us if there is a way to.
+            let Some(event) = self.event() else {
+                return ticket.take();
+            };
             let (waker, sent) = Waker::new(Wake::EventFd(Arc::clone(&event)));
             if !ticket.notify_by(waker) {
                 return ticket.take();
