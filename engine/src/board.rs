@@ -128,13 +128,11 @@ impl<E: Executor> Column<E> {
             {
                 if at_home && self.posts[place].home != home {
                     place += 1;
-                } else if let Some(post) = self.posts.remove(place) {
-                    if post.booth.is_abandoned() {
-                        post.booth.discard();
-                    } else {
-                        taken(post);
-                        count += 1;
-                    }
+                } else if let Some(post) = self.posts.remove(place)
+                    && !Booth::is_abandoned(&post.booth)
+                {
+                    taken(post);
+                    count += 1;
                 }
             }
         }
@@ -153,13 +151,7 @@ impl<E: Executor> Column<E> {
 
     /// Takes a full pass of a thread, if there is one: the newest requests, whose jobs are resumed last.
     pub(crate) fn take_pass(&mut self, pass: usize, home: Home, mut taken: impl FnMut(Post<E>)) {
-        self.posts.retain(|post| {
-            let abandoned = post.booth.is_abandoned();
-            if abandoned {
-                post.booth.discard();
-            }
-            !abandoned
-        });
+        self.posts.retain(|post| !Booth::is_abandoned(&post.booth));
         if !self.has_pass(pass, home) {
             return;
         }

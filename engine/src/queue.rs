@@ -513,7 +513,7 @@ impl<E: Executor> Queue<E> {
                 break;
             };
             match &entry.owner {
-                Owner::Job(booth) if booth.is_abandoned() => booth.discard(),
+                Owner::Job(booth) if Booth::is_abandoned(booth) => {}
                 _ => {
                     if let Some(since) = entry.since {
                         waits.add(now - since);

@@ -159,9 +159,10 @@ impl<T> Booth<T> {
         )
     }
 
-    /// Whether the caller has dropped the ticket.
-    pub(crate) fn is_abandoned(&self) -> bool {
-        matches!(lock(&self.claim).stage, Stage::Closed)
+    /// Whether the caller has dropped the ticket: the engine's is the last reference to the booth, and so to the
+    /// permit.
+    pub(crate) fn is_abandoned(booth: &Arc<Self>) -> bool {
+        Arc::strong_count(booth) == 1
     }
 
     /// Delivers the answer, then notifies; an abandoned answer is dropped.
@@ -184,11 +185,6 @@ impl<T> Booth<T> {
         if let Some(notify) = notify {
             notify.notify();
         }
-    }
-
-    /// Drops an abandoned request that never ran.
-    pub(crate) fn discard(&self) {
-        lock(&self.claim).permit = None;
     }
 }
 
