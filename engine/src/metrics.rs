@@ -26,13 +26,14 @@
 
 use std::fmt::Write as _;
 use std::process;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::queue::Waits;
 use crate::request::Fallback;
 use crate::shape::Shape;
 use crate::stats::{Publisher, StatsDir};
+use crate::ticket::Permits;
 
 const SHAPES: usize = Shape::ALL.len();
 const REASONS: usize = Fallback::ALL.len();
@@ -286,8 +287,7 @@ pub(crate) struct Metrics {
     pool_refills: AtomicU64,
     derivations: AtomicU64,
     async_submitted: AtomicU64,
-    /// Lives as long as the last ticket.
-    pub(crate) paused: Arc<AtomicUsize>,
+    pub(crate) paused: Permits,
     by_reason: [AtomicU64; REASONS],
     write_errors: AtomicU64,
     /// Where the file goes, and whether it stays.
@@ -319,7 +319,7 @@ impl Metrics {
             pool_refills: AtomicU64::new(0),
             derivations: AtomicU64::new(0),
             async_submitted: AtomicU64::new(0),
-            paused: Arc::default(),
+            paused: Permits::default(),
             by_reason: [const { AtomicU64::new(0) }; REASONS],
             write_errors: AtomicU64::new(0),
             directory,
@@ -402,7 +402,7 @@ impl Metrics {
             pool_refills: load(&self.pool_refills),
             derivations: load(&self.derivations),
             async_submitted: load(&self.async_submitted),
-            paused: self.paused.load(Ordering::Relaxed) as u64,
+            paused: self.paused.count() as u64,
             failed_checks: by_reason[Fallback::CheckFailed as usize],
             by_reason,
             write_errors: load(&self.write_errors),

@@ -18,7 +18,7 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::board::{Board, Home, Post};
@@ -27,7 +27,7 @@ use crate::metrics::Metrics;
 use crate::policy::{PATIENCE, Policy, View};
 use crate::request::{Declined, StockGuard};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock, wait_while, yield_now};
-use crate::ticket::{Booth, Notify, Permit, Seat, Ticket, Turn};
+use crate::ticket::{Booth, Notify, Permits, Seat, Ticket, Turn};
 use crate::worker::{self, StartThread, Workers};
 
 #[cfg(all(test, loom))]
@@ -59,9 +59,9 @@ pub(crate) struct Queue<E: Executor> {
     /// For batches without one of the slots; kept for their capacity.
     spare: Mutex<Vec<Slot<E>>>,
     /// Threads that serve batches of the board for jobs of theirs: they take a CPU each, but no slot.
-    attending: std::sync::Arc<AtomicUsize>,
+    attending: Permits,
     /// Threads that compute with stock OpenSSL after `Declined::Lone`.
-    elsewhere: std::sync::Arc<AtomicUsize>,
+    elsewhere: Permits,
 }
 
 pub(crate) type Guard<'a, E> = MutexGuard<'a, State<E>>;
@@ -155,8 +155,8 @@ impl<E: Executor> Queue<E> {
             assignment: Condvar::new(),
             board: Board::new(),
             spare: Mutex::default(),
-            attending: std::sync::Arc::default(),
-            elsewhere: std::sync::Arc::default(),
+            attending: Permits::default(),
+            elsewhere: Permits::default(),
         }
     }
 
@@ -199,7 +199,10 @@ impl<E: Executor> Queue<E> {
         request: E::Request,
         notify: Box<dyn Notify>,
     ) -> Result<Ticket<E::Response>, Declined> {
-        let permit = Permit::take(&this.metrics.paused, this.max_async)
+        let permit = this
+            .metrics
+            .paused
+            .take_of(this.max_async)
             .ok_or_else(|| this.declined(Declined::QueueFull))?;
         let mut state = this.lock();
         if state.workers.wanted() {
@@ -227,7 +230,10 @@ impl<E: Executor> Queue<E> {
         request: E::Request,
         home: Home,
     ) -> Result<Ticket<E::Response>, Declined> {
-        let permit = Permit::take(&self.metrics.paused, self.max_async)
+        let permit = self
+            .metrics
+            .paused
+            .take_of(self.max_async)
             .ok_or_else(|| self.declined(Declined::QueueFull))?;
         self.metrics.submitted();
         let (ticket, booth) = Booth::open(None, permit);
@@ -267,7 +273,7 @@ impl<E: Executor> Queue<E> {
                 this.deliver_all(&mut slot);
             }
             _ => {
-                let _attending = Permit::take(&this.attending, usize::MAX);
+                let _attending = this.attending.take();
                 if let Some(home) = helped {
                     Self::call_help(this, shape, home);
                 }
@@ -320,12 +326,12 @@ impl<E: Executor> Queue<E> {
 
     /// Whether `more` batches than run now would be more than there are slots, and so CPUs.
     fn is_crowded(&self, state: &State<E>, more: usize) -> bool {
-        self.attending.load(Ordering::Relaxed) + more > state.free.len()
+        self.attending.count() + more > state.free.len()
     }
 
     /// Whether there is a permit for one more asynchronous request.
     pub(crate) fn admits(&self) -> bool {
-        self.metrics.paused.load(Ordering::Relaxed) < self.max_async
+        self.metrics.paused.count() < self.max_async
     }
 
     /// Whether a worker was missed within the last second.
@@ -419,7 +425,7 @@ impl<E: Executor> Queue<E> {
 
     /// Counts this thread as one that computes with stock OpenSSL.
     fn guard(&self) -> StockGuard {
-        StockGuard::new(Permit::take(&self.elsewhere, usize::MAX).expect("there is no bound"))
+        StockGuard::new(self.elsewhere.take())
     }
 
     pub(crate) fn lock(&self) -> Guard<'_, E> {
@@ -644,7 +650,7 @@ impl<E: Executor> Queue<E> {
     fn view(&self, line: &Line<E>) -> View {
         View {
             waiting: line.waiting.len(),
-            elsewhere: self.elsewhere.load(Ordering::Relaxed),
+            elsewhere: self.elsewhere.count(),
             ..line.view
         }
     }

@@ -3,8 +3,6 @@
 //! A blocking thread sits in a [`Seat`] until it gets its answer or is asked to lead. An
 //! asynchronous job holds a [`Ticket`] and is told by its [`Notify`] when the answer is there.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use crate::request::{Declined, Response};
 use crate::sync::{Arc, Condvar, Mutex, lock, wait_while};
 
@@ -188,25 +186,33 @@ impl<T> Booth<T> {
     }
 }
 
-/// Counts something for as long as it lives.
-#[derive(Debug)]
-pub(crate) struct Permit(std::sync::Arc<AtomicUsize>);
+/// Counts what holds a [`Permit`]. Permits may outlive it.
+#[derive(Debug, Default)]
+pub(crate) struct Permits(std::sync::Arc<()>);
 
-impl Permit {
-    /// Counts one more, unless `most` are counted already.
-    pub(crate) fn take(counter: &std::sync::Arc<AtomicUsize>, most: usize) -> Option<Permit> {
-        counter
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
-                (n < most).then_some(n + 1)
-            })
-            .ok()?;
-        Some(Permit(counter.clone()))
-    }
+/// Counts something for as long as it lives: as one of the references to its [`Permits`].
+#[derive(Debug)]
+pub(crate) struct Permit {
+    _counted: std::sync::Arc<()>,
 }
 
-impl Drop for Permit {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+impl Permits {
+    /// How many there are now.
+    pub(crate) fn count(&self) -> usize {
+        std::sync::Arc::strong_count(&self.0) - 1
+    }
+
+    /// One more.
+    pub(crate) fn take(&self) -> Permit {
+        Permit {
+            _counted: self.0.clone(),
+        }
+    }
+
+    /// One more, unless there are `most` already. Of threads that ask for the last one at a time, none may get it.
+    pub(crate) fn take_of(&self, most: usize) -> Option<Permit> {
+        let permit = self.take();
+        (self.count() <= most).then_some(permit)
     }
 }
 

@@ -164,7 +164,7 @@ fn abandoning_races_with_delivery() {
         drop(Queue::submit(&queue, 0, 1, bell.boxed()).unwrap());
         worker::stop(&queue);
         assert!(bell.rings() <= 1);
-        assert_eq!(queue.metrics.paused.load(Ordering::Relaxed), 0);
+        assert_eq!(queue.metrics.paused.count(), 0);
         assert_at_rest(&queue, 1);
     });
 }
@@ -213,7 +213,7 @@ fn jobs_of_two_threads_lead_or_are_served() {
         };
         assert_eq!(attend(&queue, 0, 3, 2).unwrap(), -3);
         other.join().unwrap();
-        assert_eq!(queue.metrics.paused.load(Ordering::Relaxed), 0);
+        assert_eq!(queue.metrics.paused.count(), 0);
         assert_at_rest(&queue, 1);
     });
 }
@@ -232,7 +232,7 @@ fn a_worker_that_helps_serves_each_request_once() {
             assert_eq!(answer.unwrap(), -number);
         }
         worker::stop(&queue);
-        assert_eq!(queue.metrics.paused.load(Ordering::Relaxed), 0);
+        assert_eq!(queue.metrics.paused.count(), 0);
         assert_at_rest(&queue, 2);
     });
 }
@@ -273,7 +273,7 @@ fn abandoning_races_with_a_leader() {
         assert_eq!(attend(&queue, 0, 2, 2).unwrap(), -2);
         other.join().unwrap();
         assert_eq!(attend(&queue, 0, 3, 1).unwrap(), -3);
-        assert_eq!(queue.metrics.paused.load(Ordering::Relaxed), 0);
+        assert_eq!(queue.metrics.paused.count(), 0);
     });
 }
 
@@ -297,7 +297,7 @@ fn closing_races_with_a_posted_request() {
         };
         worker::stop(&queue);
         other.join().unwrap();
-        assert_eq!(queue.metrics.paused.load(Ordering::Relaxed), 0);
+        assert_eq!(queue.metrics.paused.count(), 0);
         assert_at_rest(&queue, 1);
     });
 }

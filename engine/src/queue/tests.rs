@@ -41,7 +41,7 @@ fn assert_at_rest(queue: &Queue<Simple>, slots: usize) {
         assert_eq!([threads, leaders, in_hand, running, in_batches], [0; 5]);
     }
     assert!(state.assigned.is_empty());
-    assert_eq!(queue.metrics.paused.load(Ordering::SeqCst), 0);
+    assert_eq!(queue.metrics.paused.count(), 0);
 }
 
 #[test]
@@ -137,9 +137,9 @@ fn a_declined_lone_request_holds_no_slot() {
     let first = queue.run(0, 1).unwrap_err();
     let second = queue.run(0, 2).unwrap_err();
     assert_eq!([first.fallback(), second.fallback()], [Fallback::Lone; 2]);
-    assert_eq!(queue.elsewhere.load(Ordering::SeqCst), 2);
+    assert_eq!(queue.elsewhere.count(), 2);
     drop((first, second));
-    assert_eq!(queue.elsewhere.load(Ordering::SeqCst), 0);
+    assert_eq!(queue.elsewhere.count(), 0);
     assert_eq!(queue.metrics.snapshot().fallbacks_for(Fallback::Lone), 2);
     assert_at_rest(&queue, 1);
 }
@@ -207,7 +207,7 @@ fn the_bound_declines_and_recovers() {
     );
     queue.executor.gate.open();
     assert_eq!(two.take().unwrap(), -2);
-    until(|| queue.metrics.paused.load(Ordering::SeqCst) == 0);
+    until(|| queue.metrics.paused.count() == 0);
     assert_eq!(submit(4).unwrap().take().unwrap(), -4);
     assert_eq!(
         queue.metrics.snapshot().fallbacks_for(Fallback::QueueFull),
@@ -465,7 +465,7 @@ fn a_lone_posted_request_may_be_declined_and_abandoned_ones_are_skipped() {
     assert_eq!(post(3).err().unwrap().fallback(), Fallback::QueueFull);
     let declined = attend(&queue, 0, ticket).ok().unwrap().unwrap_err();
     assert_eq!(declined.fallback(), Fallback::Lone);
-    assert_eq!(queue.elsewhere.load(Ordering::SeqCst), 1);
+    assert_eq!(queue.elsewhere.count(), 1);
     drop(declined);
     let (one, two) = (post(4).unwrap(), post(5).unwrap());
     assert_eq!(attend(&queue, 0, two).ok().unwrap().unwrap(), -5);
