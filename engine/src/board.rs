@@ -31,19 +31,10 @@ pub(crate) struct Column<E: Executor> {
 pub(crate) struct Post<E: Executor> {
     pub request: E::Request,
     pub booth: Arc<Booth<E::Response>>,
+    /// When its thread posted the first of those that it has posted without another in between: to read the clock
+    /// for each would cost a short request more than a percent of its time.
     pub since: Instant,
     home: Home,
-}
-
-impl<E: Executor> Post<E> {
-    pub(crate) fn new(request: E::Request, booth: Arc<Booth<E::Response>>, home: Home) -> Self {
-        Post {
-            request,
-            booth,
-            since: Instant::now(),
-            home,
-        }
-    }
 }
 
 /// The thread that a job belongs to.
@@ -91,13 +82,27 @@ impl<E: Executor> Board<E> {
 }
 
 impl<E: Executor> Column<E> {
-    /// Adds a request; gives it back once the board is closed.
-    pub(crate) fn post(&mut self, post: Post<E>) -> Result<(), Post<E>> {
+    /// Adds a request; false, and nothing more, once the board is closed.
+    pub(crate) fn post(
+        &mut self,
+        request: E::Request,
+        booth: Arc<Booth<E::Response>>,
+        home: Home,
+    ) -> bool {
         if self.closed {
-            return Err(post);
+            return false;
         }
-        self.posts.push_back(post);
-        Ok(())
+        let since = match self.posts.back() {
+            Some(last) if last.home == home => last.since,
+            _ => Instant::now(),
+        };
+        self.posts.push_back(Post {
+            request,
+            booth,
+            since,
+            home,
+        });
+        true
     }
 
     /// Takes the request of `booth` and with it the others of its thread, the oldest first, at most `most`

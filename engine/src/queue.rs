@@ -237,10 +237,10 @@ impl<E: Executor> Queue<E> {
             .ok_or_else(|| self.declined(Declined::QueueFull))?;
         self.metrics.submitted();
         let (ticket, booth) = Booth::open(None, permit);
-        let post = Post::new(request, booth, home);
-        match self.board.column(shape).post(post) {
-            Ok(()) => Ok(ticket),
-            Err(_) => Err(self.declined(Declined::ShutDown)),
+        if self.board.column(shape).post(request, booth, home) {
+            Ok(ticket)
+        } else {
+            Err(self.declined(Declined::ShutDown))
         }
     }
 
