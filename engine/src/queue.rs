@@ -575,13 +575,14 @@ impl<E: Executor> Queue<E> {
     /// Gives every owner its answer; returns the leader's.
     fn deliver_all(&self, slot: &mut Slot<E>) -> Option<Answer<E>> {
         let mut own = None;
-        for (job, owner) in slot.jobs.drain(..).zip(slot.owners.drain(..)) {
-            let answer = job.answer.unwrap_or(Err(Declined::Internal));
+        for (job, owner) in slot.jobs.iter_mut().zip(slot.owners.drain(..)) {
+            let answer = job.answer.take().unwrap_or(Err(Declined::Internal));
             match owner {
                 Owner::Leader => own = Some(answer),
                 owner => self.deliver(owner, answer),
             }
         }
+        slot.jobs.clear();
         own
     }
 

@@ -35,7 +35,7 @@ impl<T> Ticket<T> {
         let mut claim = lock(&self.booth.claim);
         let waits = claim.stage.is_open();
         if waits {
-            claim.stage = Stage::Waiting(notify);
+            claim.stage = Stage::Open(Some(notify));
         }
         waits
     }
@@ -104,23 +104,20 @@ struct Claim<T> {
 impl<T> Claim<T> {
     /// Takes the answer, if it is there.
     fn answer(&mut self) -> Option<Result<T, Declined>> {
+        if !matches!(self.stage, Stage::Done(_)) {
+            return None;
+        }
+        self.permit = None;
         match std::mem::replace(&mut self.stage, Stage::Closed) {
-            Stage::Done(answer) => {
-                self.permit = None;
-                Some(answer)
-            }
-            other => {
-                self.stage = other;
-                None
-            }
+            Stage::Done(answer) => Some(answer),
+            Stage::Open(_) | Stage::Closed => None,
         }
     }
 }
 
 enum Stage<T> {
-    /// The caller comes back by itself: nobody is told.
-    Posted,
-    Waiting(Box<dyn Notify>),
+    /// There is no answer yet. Without a notice the caller comes back by itself.
+    Open(Option<Box<dyn Notify>>),
     Done(Result<T, Declined>),
     /// Taken or abandoned: nobody waits.
     Closed,
@@ -129,7 +126,7 @@ enum Stage<T> {
 impl<T> Stage<T> {
     /// Whether there is no answer yet, and somebody wants it.
     fn is_open(&self) -> bool {
-        matches!(self, Stage::Posted | Stage::Waiting(_))
+        matches!(self, Stage::Open(_))
     }
 }
 
@@ -140,7 +137,7 @@ impl<T> Booth<T> {
         permit: Permit,
     ) -> (Ticket<T>, Arc<Booth<T>>) {
         let claim = Claim {
-            stage: notify.map_or(Stage::Posted, Stage::Waiting),
+            stage: Stage::Open(notify),
             permit: Some(permit),
             asleep: false,
         };
@@ -166,9 +163,8 @@ impl<T> Booth<T> {
     /// Delivers the answer, then notifies; an abandoned answer is dropped.
     pub(crate) fn deliver(&self, answer: Result<T, Declined>) {
         let mut claim = lock(&self.claim);
-        let notify = match std::mem::replace(&mut claim.stage, Stage::Closed) {
-            Stage::Posted => None,
-            Stage::Waiting(notify) => Some(notify),
+        let notify = match &mut claim.stage {
+            Stage::Open(notify) => notify.take(),
             Stage::Done(_) | Stage::Closed => {
                 claim.permit = None;
                 return;
