@@ -263,7 +263,8 @@ impl<E: Executor> Queue<E> {
         };
         let mut column = this.board.column(shape);
         let home = column.home_of(ticket.booth());
-        let waits = slot.fill(|take| column.take(ticket.booth(), pass, most, take));
+        let mut waits = Waits::default();
+        column.take(ticket.booth(), pass, most, slot.fill(&mut waits));
         let helped = home.filter(|&home| help && column.has_pass(pass, home));
         drop(column);
         match slot.jobs.len() {
@@ -310,7 +311,10 @@ impl<E: Executor> Queue<E> {
     fn help(&self, shape: E::Shape, home: Home, mut slot: Slot<E>) {
         let pass = self.executor.pass(shape);
         let state = loop {
-            let waits = slot.fill(|take| self.board.column(shape).take_pass(pass, home, take));
+            let mut waits = Waits::default();
+            let mut column = self.board.column(shape);
+            column.take_pass(pass, home, slot.fill(&mut waits));
+            drop(column);
             if slot.jobs.is_empty() {
                 break self.lock();
             }
@@ -741,15 +745,13 @@ impl<E: Executor> Slot<E> {
         self.owners.push(owner);
     }
 
-    /// Takes in what `take` takes from the board.
-    fn fill(&mut self, take: impl FnOnce(&mut dyn FnMut(Post<E>))) -> Waits {
-        let mut waits = Waits::default();
+    /// Takes in what comes from the board, and adds to `waits` how long it was there.
+    fn fill(&mut self, waits: &mut Waits) -> impl FnMut(Post<E>) {
         let now = Instant::now();
-        take(&mut |post| {
+        move |post| {
             waits.add(now - post.since);
             self.push(post.request, Owner::Job(post.booth));
-        });
-        waits
+        }
     }
 
     fn clear(&mut self) {
