@@ -12,7 +12,7 @@
 //! | `batches`, `passes` | batches, and passes of the lanes in them |
 //! | `batch_fill.N`, `pass_fill.N` | how many of them had N requests; of batches, 8 is 8 or more |
 //! | `pool_hits`, `pool_refills` | key pairs that were there in advance, and batches that made some |
-//! | `wait_total_ns`, `wait_max_ns` | time in the queue, before a batch took the request |
+//! | `wait_total_ns`, `wait_max_ns` | time in the queue, before a batch took the request; of jobs that lead themselves it counts from the first that their thread posted in one go |
 //! | `yields` | how often a leader yielded to let requests gather |
 //! | `derivations` | key derivations of TLS 1.3 that the module did itself |
 //! | `async_submitted`, `paused` | submitted requests, and those not taken now |
