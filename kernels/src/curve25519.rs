@@ -12,6 +12,7 @@ mod convert;
 pub mod ed25519;
 mod edwards;
 mod field;
+mod inverse;
 mod ladder;
 mod scalar;
 pub mod x25519;

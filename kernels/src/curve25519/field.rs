@@ -28,10 +28,11 @@
 
 use core::ops::{Add, Mul, Sub};
 
-use crate::nist::field::{Modulus, each as written_out};
-use crate::nist::inverse::{Moduli, divsteps};
+use super::convert::{load, store};
+use super::inverse;
+use crate::nist::field::each as written_out;
 use crate::simd::Simd;
-use crate::simd::{Plain, inlined, opaque, words};
+use crate::simd::{Plain, inlined, opaque, words, words_mut};
 
 /// Limbs of a number.
 pub(crate) const LIMBS: usize = 5;
@@ -84,22 +85,6 @@ const MASK: u64 = (1 << 52) - 1;
 
 /// The limbs of p.
 pub(crate) const MODULUS: [u64; LIMBS] = [MASK - 18, MASK, MASK, MASK, (1 << TOP_BITS) - 1];
-
-/// p, for [`divsteps`].
-#[derive(Clone, Copy)]
-struct Prime;
-
-impl Modulus<LIMBS> for Prime {
-    const VALUE: [u64; LIMBS] = MODULUS;
-}
-
-/// R^−2 mod p for the R = 2^260 of [`divsteps`]: 608^−2.
-const DIVSTEPS_SCALE: [u64; LIMBS] = limbs([
-    0x3fd2_9d6d_eab9_cb82,
-    0x3e67_88dd_4088_27b6,
-    0x31a3_cfc7_44c9_6568,
-    0x1b22_4e01_6b14_90aa,
-]);
 
 /// 2^10·p with limbs close to 2^57, so that subtracting up to [`SUBTRAHEND`] leaves none negative.
 const BIAS: [u64; LIMBS] = {
@@ -298,17 +283,6 @@ impl<S: Simd> Factor<S> {
         s.any_bit(some, s.splat(MASK))
     }
 
-    /// The inverse, and 0 for 0.
-    #[inline(always)]
-    pub(crate) fn invert(&self) -> Factor<S> {
-        let s = self.s;
-        let moduli = Moduli::all::<S, Prime>(s);
-        // R²/a, below 15·p.
-        let scaled = divsteps::<S, Prime, LIMBS>(s, self.canonical(), &moduli);
-        let scaled = Factor::from_limbs(s, scaled).to_product().carry();
-        (scaled * Factor::splat(s, DIVSTEPS_SCALE)).carry()
-    }
-
     /// e·`small` + a: a step of the ladder's doubling. `small` must be below 2^26.
     ///
     /// Output: limbs less than 3·2^52 above those of a.
@@ -455,7 +429,9 @@ pub(crate) fn invert_all<S: Simd>(
                 *before = product.limbs;
                 product = (product * nonzero(s, number).1).carry();
             }
-            let mut inverse = product.invert();
+            let mut inverse = product.limbs;
+            invert_all_lanes(s, &mut inverse);
+            let mut inverse = Factor::from_limbs(s, inverse);
             for (number, before) in numbers.iter_mut().zip(running.iter()).rev() {
                 let (mask, x) = nonzero(s, number);
                 let result = (inverse * Factor::from_limbs(s, *before)).carry();
@@ -464,6 +440,40 @@ pub(crate) fn invert_all<S: Simd>(
             }
         },
     ));
+}
+
+/// Replaces a number by its inverse, if no lane has 0; one inversion serves all lanes.
+#[inline(never)]
+fn invert_all_lanes<S: Simd>(s: S, number: &mut [S::Limb; LIMBS]) {
+    const { assert!(S::LANES <= 8 && S::LANES.is_power_of_two()) };
+    // In pairs, of which one is for nothing: what multiplies one would be code of its own, and not faster.
+    let pair = |limbs| [Factor::from_limbs(s, limbs); 2];
+    // Products of two lanes each, then of four, until each lane has that of all.
+    let mut product = pair(*number);
+    let mut others = [*number; 3];
+    let others = &mut others[..S::LANES.ilog2() as usize];
+    for (level, other) in others.iter_mut().enumerate() {
+        let from = words(&product[0].limbs);
+        rotate_lanes(words_mut(other), from, S::LANES, 1 << level);
+        square_times_and_multiply(s, &mut product, 0, &pair(*other));
+    }
+    s.enter(|| *number = product[0].canonical());
+    let inverse = inverse::invert(&store::<S>(number, 0));
+    let mut product = pair(load(s, |_| inverse));
+    for other in others.iter().rev() {
+        square_times_and_multiply(s, &mut product, 0, &pair(*other));
+    }
+    *number = product[0].limbs;
+}
+
+/// `to` = the numbers of the lanes `by` further, in a circle; `lanes` is a power of two. Outside of the lanes' instruction
+/// set, where the optimiser would make gathers of it.
+#[inline(never)]
+fn rotate_lanes(to: &mut [u64], from: &[u64], lanes: usize, by: usize) {
+    for (i, to) in to.iter_mut().enumerate() {
+        let (limb, lane) = (i & !(lanes - 1), (i + by) & (lanes - 1));
+        *to = from[limb + lane];
+    }
 }
 
 /// a^((p − 5) / 8) = a^(2^252 − 3) of each of `P` numbers, for a square root.
@@ -975,11 +985,18 @@ mod tests {
     use num_bigint::BigUint;
 
     use super::*;
-    use crate::simd::{Simd, inlined, portable::Portable, words_mut};
+    use crate::simd::{Simd, inlined, portable::Portable};
     #[cfg(target_arch = "x86_64")]
     use crate::simd::{avx2::Avx2, avx512ifma::Avx512Ifma, avx512ifma256::Avx512Ifma256};
 
     const TOP: u64 = (1 << TOP_BITS) + 256;
+
+    /// The inverse in each lane, and 0 for 0.
+    fn inverses<S: Simd>(s: S, number: &Factor<S>) -> Factor<S> {
+        let mut numbers = [number.limbs()];
+        invert_all(s, &mut numbers, &mut [[s.zero(); LIMBS]]);
+        Factor::from_limbs(s, numbers[0])
+    }
 
     /// Limbs that carry far, and random ones.
     fn operands() -> Vec<[u64; LIMBS]> {
@@ -1034,7 +1051,7 @@ mod tests {
                     (biased.0.double() - aa + ab).carry().canonical(),
                     a.mul_small_add(121_665, &biased.0).carry().canonical(),
                     a.canonical(),
-                    a.invert().canonical(),
+                    inverses(s, &a).canonical(),
                 ]
             },
         ));
