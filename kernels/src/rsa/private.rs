@@ -409,7 +409,7 @@ fn half_passes<W: Simd, S: Simd, const N: usize, const M: usize>(
     passes * served
 }
 
-/// Moduli, exponents, `roots` (R² and R³) and blinded inputs of the requests of a pass into their lanes.
+/// Moduli, exponents, R², R³ and blinded inputs of the requests of a pass into their lanes.
 fn load<W: Simd, S: Simd, const N: usize, const M: usize>(
     power: &mut Power<'_, S, N>,
     [r2, r3]: [&mut [S::Limb; N]; 2],
