@@ -99,57 +99,33 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
     /// power = power^(2^`WINDOW`) · base^digit for the exponents' digit `digit`.
     fn step(powers: &mut [Self], s: S, digit: usize) {
         for _ in 0..WINDOW {
-            for power in &mut *powers {
-                let Self {
-                    spare,
-                    doubled,
-                    power,
-                    n,
-                    k0,
-                    ..
-                } = power;
-                square(s, spare, doubled, power, n, k0);
-                core::mem::swap(spare, power);
+            for p in &mut *powers {
+                square(s, p.spare, p.doubled, p.power, p.n, p.k0);
+                core::mem::swap(&mut p.spare, &mut p.power);
             }
         }
-        for power in &mut *powers {
-            power.choose(s, digit);
+        for p in &mut *powers {
+            p.choose(s, digit);
         }
-        for power in powers {
-            let Self {
-                spare,
-                power,
-                entry,
-                n,
-                k0,
-                ..
-            } = power;
-            multiply(s, spare, power, entry, n, k0);
-            core::mem::swap(spare, power);
+        for p in powers {
+            multiply(s, p.spare, p.power, p.entry, p.n, p.k0);
+            core::mem::swap(&mut p.spare, &mut p.power);
         }
     }
 
     /// Fills the tables.
     fn fill_tables(powers: &mut [Self], s: S) {
-        for power in &mut *powers {
-            power.power.copy_from_slice(power.one);
-            power.put(s, 0);
+        for p in &mut *powers {
+            p.power.copy_from_slice(p.one);
+            p.put(s, 0);
         }
         for e in 1..1 << WINDOW {
-            for power in &mut *powers {
-                let Self {
-                    spare,
-                    power,
-                    base,
-                    n,
-                    k0,
-                    ..
-                } = power;
-                multiply(s, spare, power, base, n, k0);
-                core::mem::swap(spare, power);
+            for p in &mut *powers {
+                multiply(s, p.spare, p.power, p.base, p.n, p.k0);
+                core::mem::swap(&mut p.spare, &mut p.power);
             }
-            for power in &mut *powers {
-                power.put(s, e);
+            for p in &mut *powers {
+                p.put(s, e);
             }
         }
     }
