@@ -125,6 +125,13 @@ impl Engine {
         self.queue(shape)?.run(shape, request)
     }
 
+    /// Declines a request of this shape that the calling thread would [`run`](Self::run) now, where that would
+    /// decline it as [`Lone`](Declined::Lone), and counts it: so a request that stock OpenSSL serves anyway
+    /// need not be made.
+    pub fn declines_alone(&self, shape: Shape) -> Option<Declined> {
+        self.lanes_for(shape).ok()?.declines_alone(shape)
+    }
+
     /// Makes a key pair, or takes one of the pool, as [`run`](Self::run) does.
     pub fn keypair(&self, kind: KeyKind) -> Result<Keypair, Declined> {
         match self.run(Request::Keypair(kind))? {

@@ -87,6 +87,22 @@ impl Policy {
             && view.gathered() < view.leaders * self.room(view)
     }
 
+    /// Whether a request that came now would run alone, if there is a free slot: it would be led at once,
+    /// and its leader would neither find others nor expect any.
+    pub fn is_alone(&self, view: &View) -> bool {
+        let arrived = View {
+            waiting: view.waiting + 1,
+            threads: view.threads + 1,
+            ..*view
+        };
+        let led = View {
+            leaders: view.leaders + 1,
+            in_hand: view.in_hand + 1,
+            ..*view
+        };
+        view.waiting == 0 && self.starts(&arrived) && !self.expects_company(&led)
+    }
+
     /// A slot's part of all that is in the engine, in full passes.
     fn room(&self, view: &View) -> usize {
         let each = (view.gathered() + view.in_batches).div_ceil(self.slots);
@@ -272,6 +288,34 @@ mod tests {
             }),
             "a fifth request does"
         );
+    }
+
+    #[test]
+    fn who_finds_and_expects_nobody_is_alone() {
+        assert!(POLICY.is_alone(&IDLE));
+        let running = View {
+            running: 1,
+            in_batches: 8,
+            last: 1,
+            ..IDLE
+        };
+        assert!(POLICY.is_alone(&running), "the other slot is for it");
+        let led = View {
+            leaders: 1,
+            in_hand: 1,
+            ..IDLE
+        };
+        for company in [
+            View { waiting: 1, ..IDLE },
+            led,
+            View { last: 2, ..IDLE },
+            View {
+                elsewhere: 2,
+                ..IDLE
+            },
+        ] {
+            assert!(!POLICY.is_alone(&company), "{company:?}");
+        }
     }
 
     #[test]

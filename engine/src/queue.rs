@@ -160,6 +160,24 @@ impl<E: Executor> Queue<E> {
         }
     }
 
+    /// Declines the request that a blocking thread would [`run`](Self::run) now, if that would decline it as
+    /// lone: before it is made.
+    pub(crate) fn declines_alone(&self, shape: E::Shape) -> Option<Declined> {
+        if !self.executor.declines_lone(shape) {
+            return None;
+        }
+        let mut state = self.lock();
+        let has_slot = !state.free.is_empty();
+        let line = state.line(shape);
+        if !has_slot || !self.policy.is_alone(&self.view(line)) {
+            return None;
+        }
+        line.view.last = 1;
+        let guard = self.guard();
+        drop(state);
+        Some(self.declined(Declined::Lone(guard)))
+    }
+
     /// Serves the request of a blocking thread: by leading, or by waiting for another leader.
     pub(crate) fn run(&self, shape: E::Shape, request: E::Request) -> Answer<E> {
         let mut state = self.lock();

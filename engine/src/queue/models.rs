@@ -98,7 +98,10 @@ fn a_declined_leader_hands_its_slot_on() {
             let queue = queue.clone();
             thread::spawn(move || ask(&queue, 1))
         };
-        ask(&queue, 2);
+        match queue.declines_alone(0) {
+            Some(declined) => assert_eq!(declined.fallback(), Fallback::Lone),
+            None => ask(&queue, 2),
+        }
         other.join().unwrap();
         assert_at_rest(&queue, 1);
     });

@@ -145,6 +145,57 @@ fn a_declined_lone_request_holds_no_slot() {
 }
 
 #[test]
+fn what_would_be_alone_is_declined_before_it_is_made() {
+    let queue = queue(
+        Simple {
+            declines_lone: true,
+            ..Simple::default()
+        },
+        2,
+        8,
+    );
+    let first = queue.declines_alone(0).expect("nobody else is there");
+    assert_eq!(first.fallback(), Fallback::Lone);
+    assert_eq!(queue.metrics.snapshot().fallbacks_for(Fallback::Lone), 1);
+    assert_eq!(queue.elsewhere.count(), 1);
+    let second = queue.declines_alone(1).expect("each thread has a CPU");
+    // A third thread has none: it gathers, and only then goes away.
+    assert!(queue.declines_alone(0).is_none());
+    drop((first, second));
+
+    // A batch that had company makes the next expect some; one that ran alone ends that.
+    queue.lock().line(0).view.last = 2;
+    assert!(queue.declines_alone(0).is_none());
+    assert_eq!(queue.run(0, 1).unwrap_err().fallback(), Fallback::Lone);
+    assert!(queue.declines_alone(0).is_some());
+    assert_eq!(queue.lock().line(0).view.last, 1);
+
+    let lanes = super::simple::queue(Simple::default(), 1, 8);
+    assert!(lanes.declines_alone(0).is_none());
+    assert_at_rest(&queue, 2);
+}
+
+#[test]
+fn nobody_is_alone_while_all_slots_are_busy() {
+    let queue = queue(
+        Simple {
+            declines_lone: true,
+            ..Simple::default()
+        },
+        1,
+        8,
+    );
+    queue.executor.gate.close();
+    let ticket = Queue::submit(&queue, 0, 5, Bell::default().boxed()).unwrap();
+    until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
+    assert!(queue.declines_alone(1).is_none());
+    queue.executor.gate.open();
+    assert_eq!(ticket.take().unwrap(), -5);
+    assert_eq!(queue.metrics.snapshot().fallbacks(), 0);
+    worker::stop(&queue);
+}
+
+#[test]
 fn workers_never_decline_a_lone_job() {
     let queue = queue(
         Simple {
@@ -547,7 +598,10 @@ fn visit(queue: &Arc<Queue<Simple>>, seed: u64) -> u64 {
         };
         asked += 1;
         match next(8) {
-            0..4 => check(queue.run(shape, number)),
+            0..4 => check(match queue.declines_alone(shape) {
+                Some(declined) => Err(declined),
+                None => queue.run(shape, number),
+            }),
             4 => {
                 // Jobs of this thread, and with luck one that another thread takes along.
                 let posts: Vec<_> = (0..=next(12))
