@@ -14,15 +14,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use lockstep_engine::{
-    Declined, Engine, Fallback, KeyKind, Keypair, Notify, Request, Response, Ticket,
+    Declined, Engine, Fallback, KeyKind, Keypair, Notify, Request, Response, Shape, Ticket,
 };
 
 use crate::ffi::{self, AsyncCallback, AsyncWaitCtx};
 use crate::{process, stack};
 
-/// Has the engine serve a request: a job pauses meanwhile, another caller blocks.
-pub fn compute(request: Request) -> Result<Response, Declined> {
-    serve(process::engine(), request, When::Resumed)
+/// Has the engine serve the request of this shape that `make` makes: a job pauses meanwhile, another caller blocks.
+/// None if there is none to be made. What is declined must live until stock OpenSSL has computed: by it the engine
+/// knows that the thread computes outside of a slot.
+pub fn compute(
+    shape: Shape,
+    make: impl FnOnce() -> Option<Request>,
+) -> Option<Result<Response, Declined>> {
+    let engine = process::engine();
+    let job = current();
+    if job.is_none()
+        && let Some(declined) = engine.declines_alone(shape)
+    {
+        return Some(Err(declined));
+    }
+    Some(serve(engine, job, make()?, When::Resumed))
 }
 
 /// A new key pair, from the pool if it has one.
@@ -32,14 +44,19 @@ pub fn keypair(kind: KeyKind) -> Result<Keypair, Declined> {
         return Ok(pair);
     }
     // The pool fills the lanes: nothing is gained by waiting for others.
-    match serve(engine, Request::Keypair(kind), When::AtOnce)? {
+    match serve(engine, current(), Request::Keypair(kind), When::AtOnce)? {
         Response::Keypair(pair) => Ok(pair),
         _ => Err(Declined::Internal),
     }
 }
 
-fn serve(engine: &Engine, request: Request, when: When) -> Result<Response, Declined> {
-    if let Some(job) = current().filter(|_| engine.admits_jobs()) {
+fn serve(
+    engine: &Engine,
+    job: Option<Job>,
+    request: Request,
+    when: When,
+) -> Result<Response, Declined> {
+    if let Some(job) = job.filter(|_| engine.admits_jobs()) {
         let callback = job.callback();
         if callback.is_none() && engine.jobs_lead() {
             return job.lead(engine, request, when);

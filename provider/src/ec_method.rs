@@ -9,7 +9,9 @@ use std::ffi::{c_int, c_uchar, c_uint};
 use std::ptr::{null, null_mut};
 use std::sync::{Arc, OnceLock};
 
-use lockstep_engine::{Bytes, Curve, EcKey, Fallback, KeyKind, Keypair, Request, Response};
+use lockstep_engine::{
+    Bytes, Curve, Declined, EcKey, Fallback, KeyKind, Keypair, Request, Response, Shape,
+};
 use zeroize::Zeroizing;
 
 use crate::ffi::{
@@ -405,6 +407,23 @@ unsafe fn set(key: *mut ffi::EcKey, pair: &Keypair) -> Option<()> {
     }
 }
 
+/// Has the engine serve a request for `key`, if the lanes have its curve.
+///
+/// # Safety
+/// `key` is valid or NULL.
+unsafe fn computed(
+    key: *const ffi::EcKey,
+    shape: impl FnOnce(Curve) -> Shape,
+    request: impl FnOnce() -> Option<Request>,
+) -> Option<Result<Response, Declined>> {
+    if key.is_null() {
+        return None;
+    }
+    // SAFETY: by contract.
+    let curve = unsafe { curve_of(key) }?;
+    async_job::compute(shape(curve), request)
+}
+
 /// `compute_key`: the x of a shared point.
 unsafe extern "C" fn compute_key(
     secret: *mut *mut c_uchar,
@@ -415,18 +434,14 @@ unsafe extern "C" fn compute_key(
     let Some(method) = method() else { return 0 };
     // SAFETY: libcrypto's arguments.
     unsafe {
-        let request = private_key(key, method).and_then(|private| {
-            let peer = encoded(ffi::EC_KEY_get0_group(key), peer)?;
+        let request = || {
             Some(Request::Ecdh {
-                key: private,
-                peer: peer.into(),
+                key: private_key(key, method)?,
+                peer: encoded(ffi::EC_KEY_get0_group(key), peer)?.into(),
             })
-        });
-        let Some(request) = request else {
-            return (method.stock.compute_key)(secret, length, peer, key);
         };
-        match async_job::compute(request) {
-            Ok(Response::Secret(shared)) => {
+        match computed(key, Shape::Ecdh, request) {
+            Some(Ok(Response::Secret(shared))) => {
                 let shared = shared.as_bytes();
                 // The caller frees it by OPENSSL_clear_free.
                 let copy: *mut c_uchar =
@@ -439,8 +454,6 @@ unsafe extern "C" fn compute_key(
                 *length = shared.len();
                 1
             }
-            // What was declined lives until here, so that the engine knows this thread to be
-            // computing outside of a slot.
             _declined => (method.stock.compute_key)(secret, length, peer, key),
         }
     }
@@ -462,18 +475,20 @@ unsafe extern "C" fn sign(
     let stock = &method.stock;
     // SAFETY: libcrypto's arguments; `output` is NULL or has room for every signature of the key.
     unsafe {
-        let request = match output.is_null() || length.is_null() {
-            true => None,
-            false => signing(digest, digest_length, inverse, r, key, method),
+        let asked = if output.is_null() || length.is_null() {
+            None
+        } else {
+            let request = || signing(digest, digest_length, inverse, r, key, method);
+            computed(key, Shape::EcdsaSign, request)
         };
-        let Some(request) = request else {
-            return (stock.sign)(kind, digest, digest_length, output, length, inverse, r, key);
-        };
-        let written = match async_job::compute(request) {
-            Ok(Response::Signature(signature)) => {
+        let written = match asked {
+            Some(Ok(Response::Signature(signature))) => {
                 let (form, written) = encoded_signature(&signature);
                 std::ptr::copy_nonoverlapping(form.as_ptr(), output, written);
                 written
+            }
+            None => {
+                return (stock.sign)(kind, digest, digest_length, output, length, inverse, r, key);
             }
             _declined => {
                 let signature = (stock.sign_sig)(digest, digest_length, inverse, r, key);
@@ -558,8 +573,8 @@ unsafe extern "C" fn sign_sig(
     // SAFETY: libcrypto's arguments.
     unsafe {
         let stock = || (method.stock.sign_sig)(digest, digest_length, inverse, r, key);
-        let request = signing(digest, digest_length, inverse, r, key, method);
-        match request.map(async_job::compute) {
+        let request = || signing(digest, digest_length, inverse, r, key, method);
+        match computed(key, Shape::EcdsaSign, request) {
             Some(Ok(Response::Signature(signature))) => {
                 signature_of(&signature).unwrap_or(null_mut())
             }
@@ -594,7 +609,8 @@ unsafe extern "C" fn verify_sig(
     // SAFETY: libcrypto's arguments.
     unsafe {
         let stock = || (method.stock.verify_sig)(digest, digest_length, signature, key);
-        match verification(digest, digest_length, signature, key).map(async_job::compute) {
+        let request = || verification(digest, digest_length, signature, key);
+        match computed(key, Shape::EcdsaVerify, request) {
             Some(Ok(Response::Verified(right))) => c_int::from(right),
             _declined => stock(),
         }

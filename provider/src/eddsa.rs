@@ -8,7 +8,7 @@ use std::ffi::{c_char, c_int, c_uchar, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
-use lockstep_engine::{Bytes, Ed25519Key, Request, Response};
+use lockstep_engine::{Bytes, Ed25519Key, Request, Response, Shape};
 
 use crate::async_job;
 use crate::ffi::signature::{
@@ -170,21 +170,23 @@ unsafe extern "C" fn digest_sign(
             return 0;
         };
         let usual = !signature.is_null() && !length.is_null() && size >= SIGNATURE_BYTES;
-        let request = match (&ours.notes, message(data, data_length)) {
-            (Key::Sign(key), Some(message)) if usual => Request::Ed25519Sign {
+        let (Key::Sign(key), Some(message), true) =
+            (&ours.notes, message(data, data_length), usual)
+        else {
+            return stock.call(ours.stock, signature, length, size, data, data_length);
+        };
+        let request = || {
+            Some(Request::Ed25519Sign {
                 key: Arc::clone(key),
                 message: Bytes::from_slice(message),
-            },
-            _ => return stock.call(ours.stock, signature, length, size, data, data_length),
+            })
         };
-        match async_job::compute(request) {
-            Ok(Response::Signature(bytes)) if bytes.len() == SIGNATURE_BYTES => {
+        match async_job::compute(Shape::Ed25519Sign, request) {
+            Some(Ok(Response::Signature(bytes))) if bytes.len() == SIGNATURE_BYTES => {
                 std::ptr::copy_nonoverlapping(bytes.as_ptr(), signature, SIGNATURE_BYTES);
                 *length = SIGNATURE_BYTES;
                 1
             }
-            // What was declined lives until here, so that the engine knows this thread to be
-            // computing outside of a slot.
             _declined => stock.call(ours.stock, signature, length, size, data, data_length),
         }
     }
@@ -203,20 +205,21 @@ unsafe extern "C" fn digest_verify(
         let (Some(ours), Some(stock)) = (Context::of(ctx), DigestVerify::of(stock())) else {
             return 0;
         };
-        let request = match (&ours.notes, message(data, data_length)) {
-            (Key::Verify(public), Some(message))
-                if length == SIGNATURE_BYTES && !signature.is_null() =>
-            {
-                Request::Ed25519Verify {
-                    public: public.to_vec(),
-                    message: message.to_vec(),
-                    signature: std::slice::from_raw_parts(signature, length).to_vec(),
-                }
-            }
-            _ => return stock.call(ours.stock, signature, length, data, data_length),
+        let usual = length == SIGNATURE_BYTES && !signature.is_null();
+        let (Key::Verify(public), Some(message), true) =
+            (&ours.notes, message(data, data_length), usual)
+        else {
+            return stock.call(ours.stock, signature, length, data, data_length);
         };
-        match async_job::compute(request) {
-            Ok(Response::Verified(right)) => c_int::from(right),
+        let request = || {
+            Some(Request::Ed25519Verify {
+                public: public.to_vec(),
+                message: message.to_vec(),
+                signature: std::slice::from_raw_parts(signature, length).to_vec(),
+            })
+        };
+        match async_job::compute(Shape::Ed25519Verify, request) {
+            Some(Ok(Response::Verified(right))) => c_int::from(right),
             _declined => stock.call(ours.stock, signature, length, data, data_length),
         }
     }

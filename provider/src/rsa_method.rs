@@ -376,14 +376,14 @@ unsafe extern "C" fn mod_exp(
 
 /// input^d mod n by the lanes, or by the twin if the engine declines.
 fn private(lanes: &Lanes, input: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
-    let response = async_job::compute(Request::RsaPrivate {
-        key: Arc::clone(&lanes.key),
-        input: input.to_vec(),
-    });
-    match response {
-        Ok(Response::Rsa(verified)) => Some(Zeroizing::new(verified.into_bytes())),
-        // What was declined lives until here, so that the engine knows this thread to be computing
-        // outside of a slot.
+    let request = || {
+        Some(Request::RsaPrivate {
+            key: Arc::clone(&lanes.key),
+            input: input.to_vec(),
+        })
+    };
+    match async_job::compute(lanes.key.shape(), request) {
+        Some(Ok(Response::Rsa(verified))) => Some(Zeroizing::new(verified.into_bytes())),
         _declined => lanes.twin.private(input),
     }
 }

@@ -7,7 +7,7 @@
 use std::ffi::{c_int, c_uchar, c_void};
 use std::ptr::{null, null_mut};
 
-use lockstep_engine::{Bytes, Request, Response, Secret};
+use lockstep_engine::{Bytes, Request, Response, Secret, Shape};
 
 use crate::async_job;
 use crate::ffi::keyexch::{
@@ -114,24 +114,21 @@ unsafe extern "C" fn derive(
             return 0;
         };
         let usual = !secret.is_null() && !length.is_null() && size >= KEY_BYTES;
-        let request = match &ours.notes {
-            Keys {
-                secret: Some(secret),
-                peer: Some(peer),
-            } if usual => Request::X25519 {
-                secret: secret.clone(),
-                peer: peer.clone(),
-            },
-            _ => return stock.call(ours.stock, secret, length, size),
+        let (Some(own), Some(peer), true) = (&ours.notes.secret, &ours.notes.peer, usual) else {
+            return stock.call(ours.stock, secret, length, size);
         };
-        match async_job::compute(request) {
-            Ok(Response::Secret(shared)) if shared.as_bytes().len() == KEY_BYTES => {
+        let request = || {
+            Some(Request::X25519 {
+                secret: own.clone(),
+                peer: peer.clone(),
+            })
+        };
+        match async_job::compute(Shape::X25519, request) {
+            Some(Ok(Response::Secret(shared))) if shared.as_bytes().len() == KEY_BYTES => {
                 std::ptr::copy_nonoverlapping(shared.as_bytes().as_ptr(), secret, KEY_BYTES);
                 *length = KEY_BYTES;
                 1
             }
-            // What was declined lives until here, so that the engine knows this thread to be
-            // computing outside of a slot.
             _declined => stock.call(ours.stock, secret, length, size),
         }
     }

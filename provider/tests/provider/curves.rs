@@ -634,33 +634,43 @@ fn without_a_pool_each_pair_is_made_for_its_caller() {
 }
 
 #[test]
-fn without_lanes_stock_makes_signs_and_agrees() {
+fn what_lanes_do_not_take_stock_makes_signs_and_agrees() {
     let place = Place::new();
     place.write("data", &[0x5a; 32]);
     let (p256, x25519, ed25519) = (place.key("p256"), place.key("x25519"), place.key("ed25519"));
-    for command in [
-        "genpkey -algorithm X25519 -out new.pem".to_owned(),
-        "genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-384 -out new.pem".to_owned(),
-        format!("pkeyutl -sign -inkey {p256} -in data -out signature"),
-        format!("pkeyutl -verify -inkey {p256} -in data -sigfile signature"),
-        format!("pkeyutl -derive -inkey {p256} -peerkey p256.pub.pem -out secret"),
-        format!("pkeyutl -derive -inkey {x25519} -peerkey x25519.pub.pem -out secret"),
-        format!("pkeyutl -sign -inkey {ed25519} -rawin -in data -out other"),
-        format!("pkeyutl -verify -inkey {ed25519} -rawin -in data -sigfile other"),
+    for (setting, value, reason) in [
+        ("LOCKSTEP_BACKEND", "none", "no_backend"),
+        ("LOCKSTEP_LONE", "stock", "lone"),
     ] {
-        let finished = place
-            .lockstep(&command)
-            .env("LOCKSTEP_BACKEND", "none")
+        for command in [
+            "genpkey -algorithm X25519 -out new.pem".to_owned(),
+            "genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-384 -out new.pem".to_owned(),
+            format!("pkeyutl -sign -inkey {p256} -in data -out signature"),
+            format!("pkeyutl -verify -inkey {p256} -in data -sigfile signature"),
+            format!("pkeyutl -derive -inkey {p256} -peerkey p256.pub.pem -out nist"),
+            format!("pkeyutl -derive -inkey {x25519} -peerkey x25519.pub.pem -out montgomery"),
+            format!("pkeyutl -sign -inkey {ed25519} -rawin -in data -out other"),
+            format!("pkeyutl -verify -inkey {ed25519} -rawin -in data -sigfile other"),
+        ] {
+            let finished = place.lockstep(&command).env(setting, value).succeed();
+            let counters = finished.counters();
+            assert_eq!(
+                (counters.operations(), counters.reasons().as_slice()),
+                (0, &[(reason, 1)][..]),
+                "{finished}"
+            );
+        }
+        place.stock("pkey -in new.pem -check -noout").succeed();
+        place
+            .stock("pkeyutl -verify -inkey p256.pem -in data -sigfile signature")
             .succeed();
-        let counters = finished.counters();
-        assert_eq!(
-            (counters.operations(), counters.reasons().as_slice()),
-            (0, &[("no_backend", 1)][..]),
-            "{finished}"
-        );
+        for (key, secret) in [("p256", "nist"), ("x25519", "montgomery")] {
+            let derive = format!("pkeyutl -derive -inkey {key}.pem -peerkey {key}.pub.pem");
+            assert_eq!(place.read(secret), place.stock(&derive).succeed().stdout);
+        }
+        // A wrong signature is wrong there too.
+        place.write("signature", b"no signature");
+        let verify = format!("pkeyutl -verify -inkey {p256} -in data -sigfile signature");
+        place.lockstep(&verify).env(setting, value).fail();
     }
-    place.stock("pkey -in new.pem -check -noout").succeed();
-    place
-        .stock("pkeyutl -verify -inkey p256.pem -in data -sigfile signature")
-        .succeed();
 }
