@@ -251,7 +251,7 @@ pub(super) fn verify<S: Simd, C: Curve<N>, const N: usize, const BYTES: usize>(
                     (u(e), u(usable_r))
                 },
             );
-            let mut sum = multiple::variable::<S, C, N>(s, &mut table, &u2, &key);
+            let mut sum = multiple::variable::<S, C, N>(s, &mut table, &u2, &key, jobs.len());
             let other = multiple::fixed::<S, C, N>(s, &u1);
             let wrong = s.enter(
                 #[inline(always)]
@@ -338,7 +338,7 @@ where
             let peer_y = load::<S, N>(s, jobs.iter().map(|job| &job.operands().1.y[..]));
             let peer;
             (peer, bad_point[v]) = valid_point::<S, C, N>(s, &peer_x, &peer_y);
-            let point = multiple::variable::<S, C, N>(s, &mut table, &d.0[0], &peer);
+            let point = multiple::variable::<S, C, N>(s, &mut table, &d.0[0], &peer, jobs.len());
             (x.0[v], y.0[v], z.0[v]) = (point.x.0, point.y.0, point.z.0);
         }
         z.invert::<S, C::Field>(s, count);

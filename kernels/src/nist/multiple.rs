@@ -10,10 +10,10 @@
 
 use super::batch::VECTORS;
 use super::curve::Curve;
-use super::field::{Factor, Field, Tight, each};
+use super::field::{Factor, Field, S_MASK, Tight, each};
 use super::inverse::invert_all;
 use super::point::{
-    Affine, FieldOf, Point, add_assign, add_assign_complete, add_assign_mixed,
+    Affine, Denominator, FieldOf, Point, add_assign, add_assign_complete, add_assign_mixed,
     add_assign_mixed_complete, double_times, odd_multiples,
 };
 use crate::simd::{Simd, inlined, words, words_mut};
@@ -26,6 +26,10 @@ const FIXED_ENTRIES: usize = 1 << (FIXED_WINDOW - 1);
 const WINDOW: usize = 5;
 /// Entries of its table.
 pub(crate) const ENTRIES: usize = 1 << (WINDOW - 1);
+
+/// Window of k·P in parts, and entries of its table.
+const PART_WINDOW: usize = 4;
+const PART_ENTRIES: usize = 1 << (PART_WINDOW - 1);
 
 /// Windows of k·G.
 const fn fixed_windows(bits: usize) -> usize {
@@ -237,24 +241,12 @@ fn make_fixed_table<S: Simd, C: Curve<N>, const N: usize>(s: S) -> Box<[u64]> {
         },
     );
     for first in (0..windows).step_by(S::LANES) {
-        // Lane l: 2^(w·(first + l))·G, made affine.
+        // Lane l: 2^(w·(first + l))·G.
         let mut bases = base;
         for lane in 0..S::LANES {
-            for (to, from) in [
-                (&mut bases.x.0, &base.x.0),
-                (&mut bases.y.0, &base.y.0),
-                (&mut bases.z.0, &base.z.0),
-            ] {
-                for (to, from) in words_mut(to)
-                    .chunks_exact_mut(S::LANES)
-                    .zip(words(from).chunks_exact(S::LANES))
-                {
-                    to[lane] = from[lane];
-                }
-            }
+            bases.copy_lane(lane, &base, lane);
             double_times::<S, C, N>(s, &mut base, FIXED_WINDOW);
         }
-        let bases = affine::<S, C, N>(s, &[bases])[0];
 
         let mut entries = [Affine { x: zero, y: zero }; FIXED_ENTRIES];
         let denominator = odd_multiples::<S, C, N, FIXED_ENTRIES>(s, &mut entries, &bases);
@@ -297,49 +289,62 @@ fn scale<S: Simd, C: Curve<N>, const N: usize>(
     )
 }
 
-/// The points, none infinity, made affine: fully reduced, in Montgomery form.
-fn affine<S: Simd, C: Curve<N>, const N: usize>(
-    s: S,
-    points: &[Point<S::Limb, N>; 1],
-) -> [Affine<S::Limb, N>; 1] {
-    let mut inverses = [points[0].z.0];
-    invert_all::<S, C::Field, N>(s, &mut inverses, &mut [points[0].z.0]);
-    [scale::<S, C, N>(
-        s,
-        &Affine {
-            x: points[0].x,
-            y: points[0].y,
-        },
-        &Factor(inverses[0]),
-    )]
-}
-
 /// The working memory of [`variable`].
 pub(crate) type Table<L, const N: usize> = [Affine<L, N>; ENTRIES];
 
-/// k·P for 0 < k < n, limbs below 2^52, and P on the curve, affine, below 1.01·p.
-///
-/// Windows from the highest. Let A be the sum so far, A·2^w + d the next: |A|·2^w ≥ 2^w > |d|, so
-/// A·2^w ≠ ±d except modulo n. A·2^w ± d ≡ 0 needs A·2^w ≥ n − |d|: only in the last window, whose addition is
-/// complete.
+/// k·P for 0 < k < n, limbs below 2^52, and P on the curve, affine, below 1.01·p, in the first `count` lanes.
 pub(crate) fn variable<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
     table: &mut Table<S::Limb, N>,
     k: &[S::Limb; N],
     p: &Affine<S::Limb, N>,
+    count: usize,
 ) -> Point<S::Limb, N> {
-    let denominator = odd_multiples::<S, C, N, ENTRIES>(s, table, p);
-    let mut k = s.enter(
+    let mut odd = s.enter(
         #[inline(always)]
         || make_odd::<S, C, N>(s, k),
     );
+    let p = s.enter(
+        #[inline(always)]
+        || Point {
+            x: p.x,
+            y: p.y,
+            z: Factor(FieldOf::<S, C, N>::new(s).one().0),
+        },
+    );
+    let mut point = if 2 * count <= S::LANES {
+        let (table, _) = table.split_first_chunk_mut().expect("enough entries");
+        in_parts::<S, C, N>(s, table, &odd.k, &p, count)
+    } else {
+        whole::<S, C, N>(s, table, &odd.k, &p)
+    };
+    s.enter(
+        #[inline(always)]
+        || negate_if::<S, C, N>(s, &mut point, odd.negated),
+    );
+    crate::secret::wipe(words_mut(&mut odd.k));
+    point
+}
+
+/// k·P for an odd k, all of it in its lane.
+///
+/// Windows from the highest. Let A be the sum so far, A·2^w + d the next: |A|·2^w ≥ 2^w > |d|, so
+/// A·2^w ≠ ±d except modulo n. A·2^w ± d ≡ 0 needs A·2^w ≥ n − |d|: only in the last window, whose addition is
+/// complete.
+fn whole<S: Simd, C: Curve<N>, const N: usize>(
+    s: S,
+    table: &mut Table<S::Limb, N>,
+    k: &[S::Limb; N],
+    p: &Point<S::Limb, N>,
+) -> Point<S::Limb, N> {
+    let denominator = odd_multiples::<S, C, N, ENTRIES>(s, table, p);
     // The highest digit is positive: (k >> w·top) | 1.
     let top = (C::BITS - 1) / WINDOW;
     let mut entry = Affine { x: p.x, y: p.y };
     s.enter(
         #[inline(always)]
         || {
-            let index = bits(s, &k.k, WINDOW * top + 1);
+            let index = bits(s, k, WINDOW * top + 1);
             look_up_own(s, &mut entry, table, index);
         },
     );
@@ -353,7 +358,7 @@ pub(crate) fn variable<S: Simd, C: Curve<N>, const N: usize>(
         let negative = s.enter(
             #[inline(always)]
             || {
-                let digit = digit(s, &k.k, WINDOW * i + 1, WINDOW);
+                let digit = digit(s, k, WINDOW * i + 1, WINDOW);
                 look_up_own(s, &mut entry, table, digit.index);
                 digit.negative
             },
@@ -364,23 +369,148 @@ pub(crate) fn variable<S: Simd, C: Curve<N>, const N: usize>(
             add_assign_complete::<S, C, N>(s, &mut point, &entry, &denominator, negative);
         }
     }
-    s.enter(
-        #[inline(always)]
-        || negate_if::<S, C, N>(s, &mut point, k.negated),
-    );
-    crate::secret::wipe(words_mut(&mut k.k));
     point
+}
+
+/// k·P for odd k of few requests, each of which takes several lanes: the lane of part j computes Dⱼ·2^(b·j)·P, where
+/// Dⱼ has the digits of the b bits of k from b·j up. The doublings are as many as in [`whole`], the additions a
+/// part of them.
+///
+/// |Dⱼ| < 2^b is odd, so not zero. Within a part nothing comes near n, so there is no exception. Of two sums of parts
+/// that are added, the lower is smaller than the higher, which is not zero; modulo n they agree only if
+/// all parts are among them: the last addition is complete.
+fn in_parts<S: Simd, C: Curve<N>, const N: usize>(
+    s: S,
+    table: &mut [Affine<S::Limb, N>; PART_ENTRIES],
+    k: &[S::Limb; N],
+    p: &Point<S::Limb, N>,
+    count: usize,
+) -> Point<S::Limb, N> {
+    const { assert!(C::BITS.is_multiple_of(8 * PART_WINDOW)) };
+    let parts = S::LANES / count.next_power_of_two();
+    let width = C::BITS / parts;
+    let mut k = parts_of::<S, N>(s, k, count, width);
+
+    let mut base = *p;
+    for lane in 0..S::LANES {
+        base.copy_lane(lane, p, (lane / parts).min(count - 1));
+    }
+    let mut bases = base;
+    for part in 1..parts {
+        double_times::<S, C, N>(s, &mut base, width);
+        for lane in (part..S::LANES).step_by(parts) {
+            bases.copy_lane(lane, &base, lane);
+        }
+    }
+    let denominator = odd_multiples::<S, C, N, PART_ENTRIES>(s, table, &bases);
+    let mut entry = Affine { x: p.x, y: p.y };
+    let mut point = Point::infinity(s);
+    let top = width / PART_WINDOW - 1;
+    for i in (0..=top).rev() {
+        let negative = s.enter(
+            #[inline(always)]
+            || {
+                let digit = digit(s, &k, PART_WINDOW * i + 1, PART_WINDOW);
+                look_up_own(s, &mut entry, table, digit.index);
+                digit.negative
+            },
+        );
+        if i == top {
+            point = Point {
+                x: entry.x,
+                y: entry.y,
+                z: denominator.z,
+            };
+            s.enter(
+                #[inline(always)]
+                || negate_if::<S, C, N>(s, &mut point, negative),
+            );
+        } else {
+            double_times::<S, C, N>(s, &mut point, PART_WINDOW);
+            add_assign::<S, C, N>(s, &mut point, &entry, &denominator, negative);
+        }
+    }
+    crate::secret::wipe(words_mut(&mut k));
+    sum_parts::<S, C, N>(s, &mut point, parts);
+    let mut sums = point;
+    for lane in 0..S::LANES {
+        sums.copy_lane(lane, &point, parts * lane.min(count - 1));
+    }
+    point.wipe();
+    sums
+}
+
+/// ⌊k/2^(width·j)⌋ for part j of each request, as far as its digits need it. The highest has a bit more, which
+/// makes the sign of its highest digit positive.
+fn parts_of<S: Simd, const N: usize>(
+    s: S,
+    k: &[S::Limb; N],
+    count: usize,
+    width: usize,
+) -> [S::Limb; N] {
+    let parts = S::LANES / count.next_power_of_two();
+    let mut out = [s.zero(); N];
+    let (from, to) = (words(k), words_mut(&mut out));
+    let limb = |request: usize, limb: usize| match limb < N {
+        true => from[S::LANES * limb + request],
+        false => 0,
+    };
+    for lane in 0..count * parts {
+        let (request, part) = (lane / parts, lane % parts);
+        let (skipped, shift) = (width * part / 52, width * part % 52);
+        for i in 0..N {
+            let (low, high) = (limb(request, skipped + i), limb(request, skipped + i + 1));
+            to[S::LANES * i + lane] = (low >> shift | high << (52 - shift)) & S_MASK;
+        }
+        if part + 1 == parts {
+            to[S::LANES * (width / 52) + lane] += 1 << (width % 52);
+        }
+    }
+    out
+}
+
+/// Adds the lanes of each request's parts, into the lane of the lowest.
+fn sum_parts<S: Simd, C: Curve<N>, const N: usize>(
+    s: S,
+    point: &mut Point<S::Limb, N>,
+    parts: usize,
+) {
+    let mut distance = 1;
+    while distance < parts {
+        let mut other = *point;
+        for lane in 0..S::LANES {
+            other.copy_lane(lane, point, (lane + distance) % S::LANES);
+        }
+        distance *= 2;
+        let entry = Affine {
+            x: other.x,
+            y: other.y,
+        };
+        let (denominator, never) = s.enter(
+            #[inline(always)]
+            || {
+                let f = FieldOf::<S, C, N>::new(s);
+                let denominator = Denominator::new(f, other.z);
+                (denominator, s.any_bit(s.zero(), s.zero()))
+            },
+        );
+        if distance < parts {
+            add_assign::<S, C, N>(s, point, &entry, &denominator, never);
+        } else {
+            add_assign_complete::<S, C, N>(s, point, &entry, &denominator, never);
+        }
+        other.wipe();
+    }
 }
 
 /// `out = table[index]` by a scan of the whole table.
 #[inline(always)]
-fn look_up_own<S: Simd, const N: usize>(
+fn look_up_own<S: Simd, const N: usize, const E: usize>(
     s: S,
     out: &mut Affine<S::Limb, N>,
-    table: &Table<S::Limb, N>,
+    table: &[Affine<S::Limb, N>; E],
     index: S::Limb,
 ) {
-    const { assert!(ENTRIES == 16) };
     let bits: [S::Mask; 4] = core::array::from_fn(inlined(
         #[inline(always)]
         |b| s.any_bit(index, s.splat(1_u64 << b)),
@@ -396,15 +526,20 @@ fn look_up_own<S: Simd, const N: usize>(
                 #[inline(always)]
                 |e: usize| table[e].y.0[i],
             );
-            out.x.0[i] = pick_of_16(s, &bits, x);
-            out.y.0[i] = pick_of_16(s, &bits, y);
+            out.x.0[i] = pick::<S, E>(s, &bits, x);
+            out.y.0[i] = pick::<S, E>(s, &bits, y);
         },
     ));
 }
 
-/// limb(i), where `bits` are the bits of i: a tree of fifteen selections.
+/// limb(i) for i below `E`, where `bits` are the bits of i: a tree of `E` − 1 selections.
 #[inline(always)]
-fn pick_of_16<S: Simd>(s: S, bits: &[S::Mask; 4], limb: impl Fn(usize) -> S::Limb) -> S::Limb {
+fn pick<S: Simd, const E: usize>(
+    s: S,
+    bits: &[S::Mask; 4],
+    limb: impl Fn(usize) -> S::Limb,
+) -> S::Limb {
+    const { assert!(E == 8 || E == 16) };
     let two = inlined(
         #[inline(always)]
         |e: usize| s.select(bits[0], limb(e + 1), limb(e)),
@@ -417,5 +552,9 @@ fn pick_of_16<S: Simd>(s: S, bits: &[S::Mask; 4], limb: impl Fn(usize) -> S::Lim
         #[inline(always)]
         |e: usize| s.select(bits[2], four(e + 4), four(e)),
     );
-    s.select(bits[3], eight(8), eight(0))
+    if const { E == 8 } {
+        eight(0)
+    } else {
+        s.select(bits[3], eight(8), eight(0))
+    }
 }

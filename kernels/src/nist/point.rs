@@ -10,7 +10,7 @@
 use super::curve::Curve;
 use super::field::{Factor, Field, Tight};
 use crate::secret::wipe;
-use crate::simd::{Plain, Simd, inlined, words_mut};
+use crate::simd::{Plain, Simd, inlined, words, words_mut};
 
 /// A point. `z` may be infinity's zero.
 #[derive(Clone, Copy)]
@@ -28,6 +28,21 @@ impl<L: Plain, const N: usize> Point<L, N> {
             x: Tight([s.zero(); N]),
             y: Tight([s.zero(); N]),
             z: Factor([s.zero(); N]),
+        }
+    }
+
+    /// Takes over the lane `from` of `other` as the lane `to`.
+    pub(super) fn copy_lane(&mut self, to: usize, other: &Self, from: usize) {
+        for (own, other) in [
+            (&mut self.x.0, &other.x.0),
+            (&mut self.y.0, &other.y.0),
+            (&mut self.z.0, &other.z.0),
+        ] {
+            let (own, other) = (words_mut(own), words(other));
+            let lanes = own.len() / N;
+            for limb in (0..own.len()).step_by(lanes) {
+                own[limb + to] = other[limb + from];
+            }
         }
     }
 
@@ -315,7 +330,7 @@ impl<L: Copy, const N: usize> Denominator<L, N> {
     }
 }
 
-/// Odd multiples P, 3P, …, (2·`E` − 1)·P over one denominator.
+/// Odd multiples P, 3P, …, (2·`E` − 1)·P over one denominator, which is returned.
 ///
 /// N. Meloni, "New point addition formulae for ECC applications" (2007): two points with the same Z are
 /// added by 5M + 2S, and one of them is brought to the new Z on the way. Here that is 2P, so that each entry
@@ -325,7 +340,7 @@ impl<L: Copy, const N: usize> Denominator<L, N> {
 pub(crate) fn odd_multiples<S: Simd, C: Curve<N>, const N: usize, const E: usize>(
     s: S,
     table: &mut [Affine<S::Limb, N>; E],
-    p: &Affine<S::Limb, N>,
+    p: &Point<S::Limb, N>,
 ) -> Denominator<S::Limb, N> {
     s.enter(
         #[inline(always)]
@@ -333,17 +348,11 @@ pub(crate) fn odd_multiples<S: Simd, C: Curve<N>, const N: usize, const E: usize
             let f = FieldOf::<S, C, N>::new(s);
             let mut ratios = [Factor([s.zero(); N]); E];
 
-            // 2P by `double` with Z = 1, and P over 2P's denominator 2y: (x·4y², y·8y³).
-            let doubled = double::<S, C, N, false>(
-                f,
-                &Point {
-                    x: p.x,
-                    y: p.y,
-                    z: Factor(f.one().0),
-                },
-            );
-            let zz = f.factor(f.sqr(&doubled.z));
-            let zzz = f.factor(f.mul(&doubled.z, &zz));
+            // P over 2P's denominator, 2Y times its own: (X·4Y², Y·8Y³).
+            let doubled = double::<S, C, N, false>(f, p);
+            let ratio = f.factor(f.double(&p.y)); // < 3.8
+            let zz = f.factor(f.sqr(&ratio)); // < 2
+            let zzz = f.factor(f.mul(&ratio, &zz));
             let (mut x2, mut y2, mut z) = (doubled.x, doubled.y, doubled.z);
             table[0] = Affine {
                 x: f.tight(f.mul(&p.x, &zz)),

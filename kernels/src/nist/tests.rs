@@ -355,14 +355,24 @@ fn points() {
         }
 
         let mut table = [base; ENTRIES];
-        let denominator: Denominator<_, N> =
-            odd_multiples::<_, C, N, ENTRIES>(s, &mut table, &base);
-        for (j, entry) in table.iter().enumerate() {
-            assert_eq!(
-                decode(&entry.x.0, &entry.y.0, &denominator.z.0),
-                textbook::multiple(2 * j as u64 + 1, &g, &p),
-                "{j}"
-            );
+        // Of G, and of a point that has a denominator already.
+        for doublings in [0, 3] {
+            let mut of = Point {
+                x: base.x,
+                y: base.y,
+                z: Factor(f.one().0),
+            };
+            double_times::<_, C, N>(s, &mut of, doublings);
+            let expected = textbook::times_power_of_two(doublings, &g, &p);
+            let denominator: Denominator<_, N> =
+                odd_multiples::<_, C, N, ENTRIES>(s, &mut table, &of);
+            for (j, entry) in table.iter().enumerate() {
+                assert_eq!(
+                    decode(&entry.x.0, &entry.y.0, &denominator.z.0),
+                    textbook::multiple(2 * j as u64 + 1, &expected, &p),
+                    "{j}"
+                );
+            }
         }
         let words_of_table = super::multiple::fixed_table::<_, C, N>(s);
         for (i, window) in words_of_table.chunks_exact(2 * N * 64).enumerate() {
@@ -387,7 +397,7 @@ fn points() {
             let point = fixed::<_, C, N>(s, &scalar);
             assert_eq!(decode(&point.x.0, &point.y.0, &point.z.0), expected, "{k}");
             if k > 0 {
-                let point = variable::<_, C, N>(s, &mut table, &scalar, &base);
+                let point = variable::<_, C, N>(s, &mut table, &scalar, &base, 1);
                 assert_eq!(decode(&point.x.0, &point.y.0, &point.z.0), expected, "{k}");
             }
         }
