@@ -15,7 +15,7 @@ use quiet::cycles;
 
 macro_rules! bench_curve {
     ($curve:ident, $backend:expr) => {{
-        const FILLS: [usize; 5] = [1, 4, 8, 32, 64];
+        const FILLS: [usize; 7] = [1, 2, 3, 4, 8, 32, 64];
         let backend = $backend;
         let wide = |i: usize| {
             let mut bytes = [0x5a; 64];

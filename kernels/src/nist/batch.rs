@@ -71,7 +71,7 @@ pub(super) fn keypair<S: Simd, C: Curve<N>, const N: usize, const BYTES: usize>(
                 wide_scalar::<S, C, N>(s, jobs.iter().map(|job| &job.seed.as_bytes()[..]));
         }
         let mut points = [Point::infinity(s); VECTORS];
-        multiple::fixed_all::<S, C, N>(s, &d.0[..count], &mut points[..count]);
+        multiple::fixed_all::<S, C, N>(s, &d.0[..count], &mut points[..count], group.len());
         for (v, point) in points[..count].iter().enumerate() {
             (x.0[v], y.0[v], z.0[v]) = (point.x.0, point.y.0, point.z.0);
         }
@@ -112,7 +112,7 @@ pub(super) fn sign<S: Simd, C: Curve<N>, const N: usize, const BYTES: usize>(
             (k.0[v], bad_nonce[v]) = wide_scalar::<S, C, N>(s, nonces);
         }
         let mut points = [Point::infinity(s); VECTORS];
-        multiple::fixed_all::<S, C, N>(s, &k.0[..count], &mut points[..count]);
+        multiple::fixed_all::<S, C, N>(s, &k.0[..count], &mut points[..count], group.len());
         for (v, point) in points[..count].iter().enumerate() {
             (x.0[v], z.0[v]) = (point.x.0, point.z.0);
             s.enter(
@@ -252,7 +252,7 @@ pub(super) fn verify<S: Simd, C: Curve<N>, const N: usize, const BYTES: usize>(
                 },
             );
             let mut sum = multiple::variable::<S, C, N>(s, &mut table, &u2, &key, jobs.len());
-            let other = multiple::fixed::<S, C, N>(s, &u1);
+            let other = multiple::fixed::<S, C, N>(s, &u1, jobs.len());
             let wrong = s.enter(
                 #[inline(always)]
                 || {

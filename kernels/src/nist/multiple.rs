@@ -100,42 +100,31 @@ fn negate_if<S: Simd, C: Curve<N>, const N: usize>(s: S, p: &mut Point<S::Limb, 
     p.y = Tight(f.select(mask, &negative.0, &p.y.0));
 }
 
-/// k·G for 0 ≤ k ≤ n, limbs below 2^52. Infinity where k ≡ 0.
-///
-/// Windows from the lowest. Let Pᵢ be the sum below window i: |Pᵢ| < 2^(w·i) ≤ |dᵢ|·2^(w·i) < n, so Pᵢ ≠ ±dᵢ·2^(w·i)
-/// except modulo n, which needs |Pᵢ| + |dᵢ|·2^(w·i) ≥ n: only in the last window, whose addition
-/// is complete.
+/// k·G for 0 ≤ k ≤ n, limbs below 2^52, in the first `count` lanes. Infinity where k ≡ 0.
 pub(crate) fn fixed<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
     k: &[S::Limb; N],
+    count: usize,
 ) -> Point<S::Limb, N> {
     let mut point = [Point::infinity(s)];
-    fixed_all::<S, C, N>(s, core::slice::from_ref(k), &mut point);
+    fixed_all::<S, C, N>(s, core::slice::from_ref(k), &mut point, count);
     let [point] = point;
     point
 }
 
-/// [`fixed`] of several vectors. All of them go through a window before the next: its entries come out of the
-/// second-level cache once for all of them.
+/// [`fixed`] of several vectors with `count` scalars in all.
 pub(crate) fn fixed_all<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
     scalars: &[[S::Limb; N]],
     points: &mut [Point<S::Limb, N>],
+    count: usize,
 ) {
     debug_assert!(scalars.len() <= VECTORS && scalars.len() == points.len());
-    let table = fixed_table::<S, C, N>(s);
-    let windows = fixed_windows(C::BITS);
     const { assert!(fixed_windows(C::BITS) * FIXED_WINDOW < 52 * N) };
-    let f = FieldOf::<S, C, N>::new(s);
-    let mut entry = Affine {
-        x: Tight([s.zero(); N]),
-        y: Tight([s.zero(); N]),
-    };
     let never = s.enter(
         #[inline(always)]
         || s.any_bit(s.zero(), s.zero()),
     );
-
     let mut odds = [[s.zero(); N]; VECTORS];
     let mut negated = [never; VECTORS];
     for ((k, negated), scalar) in odds.iter_mut().zip(&mut negated).zip(scalars) {
@@ -144,40 +133,14 @@ pub(crate) fn fixed_all<S: Simd, C: Curve<N>, const N: usize>(
             || {
                 let odd = make_odd::<S, C, N>(s, scalar);
                 (*k, *negated) = (odd.k, odd.negated);
-                // A bit above the last window makes its sign positive.
-                let top = windows * FIXED_WINDOW;
-                k[top / 52] = s.add(k[top / 52], s.splat(1 << (top % 52)));
+                add_power(s, k, fixed_windows(C::BITS) * FIXED_WINDOW);
             },
         );
     }
-    for (i, window) in table.chunks_exact(2 * N * FIXED_ENTRIES).enumerate() {
-        for (point, k) in points.iter_mut().zip(&odds) {
-            let negative = s.enter(
-                #[inline(always)]
-                || {
-                    let digit = digit(s, k, FIXED_WINDOW * i + 1, FIXED_WINDOW);
-                    let (x, y) = window.split_at(N * FIXED_ENTRIES);
-                    look_up_shared(s, &mut entry.x.0, x, digit.index);
-                    look_up_shared(s, &mut entry.y.0, y, digit.index);
-                    digit.negative
-                },
-            );
-            match i {
-                0 => s.enter(
-                    #[inline(always)]
-                    || {
-                        let minus_y = f.tight(f.negate(1, &entry.y)).0;
-                        *point = Point {
-                            x: entry.x,
-                            y: Tight(f.select(negative, &minus_y, &entry.y.0)),
-                            z: Factor(f.one().0),
-                        };
-                    },
-                ),
-                _ if i + 1 < windows => add_assign_mixed::<S, C, N>(s, point, &entry, negative),
-                _ => add_assign_mixed_complete::<S, C, N>(s, point, &entry, negative),
-            }
-        }
+    if 2 * count <= S::LANES {
+        points[0] = fixed_in_parts::<S, C, N>(s, &odds[0], count);
+    } else {
+        fixed_whole::<S, C, N>(s, &odds, points);
     }
     for (point, negated) in points.iter_mut().zip(negated) {
         s.enter(
@@ -186,6 +149,141 @@ pub(crate) fn fixed_all<S: Simd, C: Curve<N>, const N: usize>(
         );
     }
     crate::secret::wipe(words_mut(odds.as_flattened_mut()));
+}
+
+/// k + 2^bit, for a k below that: a bit above the last window makes its sign positive.
+#[inline(always)]
+fn add_power<S: Simd, const N: usize>(s: S, k: &mut [S::Limb; N], bit: usize) {
+    k[bit / 52] = s.add(k[bit / 52], s.splat(1 << (bit % 52)));
+}
+
+/// k·G for vectors of odd k, each of them in its lane. All vectors go through a window before the next: its
+/// entries come out of the second-level cache once for all of them.
+///
+/// Windows from the lowest. Let Pᵢ be the sum below window i: |Pᵢ| < 2^(w·i) ≤ |dᵢ|·2^(w·i) < n, so Pᵢ ≠ ±dᵢ·2^(w·i)
+/// except modulo n, which needs |Pᵢ| + |dᵢ|·2^(w·i) ≥ n: only in the last window, whose addition
+/// is complete.
+fn fixed_whole<S: Simd, C: Curve<N>, const N: usize>(
+    s: S,
+    scalars: &[[S::Limb; N]],
+    points: &mut [Point<S::Limb, N>],
+) {
+    let windows = fixed_windows(C::BITS);
+    let table = fixed_table::<S, C, N>(s);
+    let mut entry = no_entry(s);
+    for (i, window) in table.chunks_exact(2 * N * FIXED_ENTRIES).enumerate() {
+        for (point, k) in points.iter_mut().zip(scalars) {
+            let negative = s.enter(
+                #[inline(always)]
+                || look_up_digit(s, &mut entry, window, k, FIXED_WINDOW * i),
+            );
+            match i {
+                0 => *point = signed::<S, C, N>(s, &entry, negative),
+                _ if i + 1 < windows => add_assign_mixed::<S, C, N>(s, point, &entry, negative),
+                _ => add_assign_mixed_complete::<S, C, N>(s, point, &entry, negative),
+            }
+        }
+    }
+}
+
+/// k·G for odd k of few requests, each of which takes several lanes with a part of the windows each.
+///
+/// In a lane and where lanes are added, the lower sum is smaller than the higher, which is not zero. That they
+/// agree modulo n needs a sum or difference of ±n, which is odd: only if the lowest part is among them, and
+/// |sums| that reach n: the last addition, which is complete.
+fn fixed_in_parts<S: Simd, C: Curve<N>, const N: usize>(
+    s: S,
+    k: &[S::Limb; N],
+    count: usize,
+) -> Point<S::Limb, N> {
+    let table = fixed_table::<S, C, N>(s);
+    let parts = parts_for::<S>(count);
+    let length = fixed_windows(C::BITS).div_ceil(parts);
+    let mut k = parts_of::<S, N>(s, k, count, FIXED_WINDOW * length);
+    let (mut entry, mut looked_up) = (no_entry(s), no_entry(s));
+    let mut point = Point::infinity(s);
+    for i in 0..length {
+        let before = point;
+        let mut negative = s.enter(
+            #[inline(always)]
+            || s.any_bit(s.zero(), s.zero()),
+        );
+        let windows = table.chunks_exact(2 * N * FIXED_ENTRIES);
+        for (part, window) in windows.skip(i).step_by(length).enumerate() {
+            let mut own = [s.zero()];
+            for lane in (part..S::LANES).step_by(parts) {
+                words_mut(&mut own)[lane] = 1;
+            }
+            s.enter(
+                #[inline(always)]
+                || {
+                    // The sign is in the same bit of every part.
+                    negative = look_up_digit(s, &mut looked_up, window, &k, FIXED_WINDOW * i);
+                    let own = s.any_bit(own[0], s.splat(1));
+                    let f = FieldOf::<S, C, N>::new(s);
+                    entry.x.0 = f.select(own, &looked_up.x.0, &entry.x.0);
+                    entry.y.0 = f.select(own, &looked_up.y.0, &entry.y.0);
+                },
+            );
+        }
+        if i == 0 {
+            point = signed::<S, C, N>(s, &entry, negative);
+        } else {
+            add_assign_mixed::<S, C, N>(s, &mut point, &entry, negative);
+        }
+        // The last part may have fewer windows.
+        if length * (parts - 1) + i >= fixed_windows(C::BITS) {
+            for lane in (parts - 1..S::LANES).step_by(parts) {
+                point.copy_lane(lane, &before, lane);
+            }
+        }
+    }
+    crate::secret::wipe(words_mut(&mut k));
+    sum_parts::<S, C, N>(s, &mut point, count);
+    point
+}
+
+fn no_entry<S: Simd, const N: usize>(s: S) -> Affine<S::Limb, N> {
+    Affine {
+        x: Tight([s.zero(); N]),
+        y: Tight([s.zero(); N]),
+    }
+}
+
+/// The entry of a window for the digit of k from `bit` up; whether that is negative.
+#[inline(always)]
+fn look_up_digit<S: Simd, const N: usize>(
+    s: S,
+    entry: &mut Affine<S::Limb, N>,
+    window: &[u64],
+    k: &[S::Limb; N],
+    bit: usize,
+) -> S::Mask {
+    let digit = digit(s, k, bit + 1, FIXED_WINDOW);
+    let (x, y) = window.split_at(N * FIXED_ENTRIES);
+    look_up_shared(s, &mut entry.x.0, x, digit.index);
+    look_up_shared(s, &mut entry.y.0, y, digit.index);
+    digit.negative
+}
+
+/// ±entry, of a table of k·G.
+fn signed<S: Simd, C: Curve<N>, const N: usize>(
+    s: S,
+    entry: &Affine<S::Limb, N>,
+    negative: S::Mask,
+) -> Point<S::Limb, N> {
+    s.enter(
+        #[inline(always)]
+        || {
+            let f = FieldOf::<S, C, N>::new(s);
+            let minus_y = f.tight(f.negate(1, &entry.y)).0;
+            Point {
+                x: entry.x,
+                y: Tight(f.select(negative, &minus_y, &entry.y.0)),
+                z: Factor(f.one().0),
+            }
+        },
+    )
 }
 
 /// `out[i] = table[i][index]`, for a table of limbs that all lanes share.
@@ -387,9 +485,15 @@ fn in_parts<S: Simd, C: Curve<N>, const N: usize>(
     count: usize,
 ) -> Point<S::Limb, N> {
     const { assert!(C::BITS.is_multiple_of(8 * PART_WINDOW)) };
-    let parts = S::LANES / count.next_power_of_two();
+    let parts = parts_for::<S>(count);
     let width = C::BITS / parts;
-    let mut k = parts_of::<S, N>(s, k, count, width);
+    let mut topped = *k;
+    s.enter(
+        #[inline(always)]
+        || add_power(s, &mut topped, C::BITS),
+    );
+    let mut k = parts_of::<S, N>(s, &topped, count, width);
+    crate::secret::wipe(words_mut(&mut topped));
 
     let mut base = *p;
     for lane in 0..S::LANES {
@@ -431,27 +535,26 @@ fn in_parts<S: Simd, C: Curve<N>, const N: usize>(
         }
     }
     crate::secret::wipe(words_mut(&mut k));
-    sum_parts::<S, C, N>(s, &mut point, parts);
-    let mut sums = point;
-    for lane in 0..S::LANES {
-        sums.copy_lane(lane, &point, parts * lane.min(count - 1));
-    }
-    point.wipe();
-    sums
+    sum_parts::<S, C, N>(s, &mut point, count);
+    point
 }
 
-/// ⌊k/2^(width·j)⌋ for part j of each request, as far as its digits need it. The highest has a bit more, which
-/// makes the sign of its highest digit positive.
+/// How many lanes each of `count` requests takes.
+fn parts_for<S: Simd>(count: usize) -> usize {
+    S::LANES / count.next_power_of_two()
+}
+
+/// ⌊k/2^(width·j)⌋, or the low limbs of it, for part j of each request.
 fn parts_of<S: Simd, const N: usize>(
     s: S,
     k: &[S::Limb; N],
     count: usize,
     width: usize,
 ) -> [S::Limb; N] {
-    let parts = S::LANES / count.next_power_of_two();
+    let parts = parts_for::<S>(count);
     let mut out = [s.zero(); N];
     let (from, to) = (words(k), words_mut(&mut out));
-    let limb = |request: usize, limb: usize| match limb < N {
+    let word = |limb: usize, request: usize| match limb < N {
         true => from[S::LANES * limb + request],
         false => 0,
     };
@@ -459,22 +562,20 @@ fn parts_of<S: Simd, const N: usize>(
         let (request, part) = (lane / parts, lane % parts);
         let (skipped, shift) = (width * part / 52, width * part % 52);
         for i in 0..N {
-            let (low, high) = (limb(request, skipped + i), limb(request, skipped + i + 1));
+            let (low, high) = (word(skipped + i, request), word(skipped + i + 1, request));
             to[S::LANES * i + lane] = (low >> shift | high << (52 - shift)) & S_MASK;
-        }
-        if part + 1 == parts {
-            to[S::LANES * (width / 52) + lane] += 1 << (width % 52);
         }
     }
     out
 }
 
-/// Adds the lanes of each request's parts, into the lane of the lowest.
+/// Adds the parts of each request, and leaves the sum in the request's lane.
 fn sum_parts<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
     point: &mut Point<S::Limb, N>,
-    parts: usize,
+    count: usize,
 ) {
+    let parts = parts_for::<S>(count);
     let mut distance = 1;
     while distance < parts {
         let mut other = *point;
@@ -501,6 +602,12 @@ fn sum_parts<S: Simd, C: Curve<N>, const N: usize>(
         }
         other.wipe();
     }
+    let mut sums = *point;
+    for lane in 0..S::LANES {
+        sums.copy_lane(lane, point, parts * lane.min(count - 1));
+    }
+    *point = sums;
+    sums.wipe();
 }
 
 /// `out = table[index]` by a scan of the whole table.

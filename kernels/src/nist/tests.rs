@@ -394,7 +394,7 @@ fn points() {
             scalar[0] = k;
             let scalar = f.constant(&scalar).0;
             let expected = textbook::multiple(k, &g, &p);
-            let point = fixed::<_, C, N>(s, &scalar);
+            let point = fixed::<_, C, N>(s, &scalar, 1);
             assert_eq!(decode(&point.x.0, &point.y.0, &point.z.0), expected, "{k}");
             if k > 0 {
                 let point = variable::<_, C, N>(s, &mut table, &scalar, &base, 1);
