@@ -405,3 +405,62 @@ fn points() {
     check::<P256, 5>();
     check::<P384, 8>();
 }
+
+/// Few requests in eight lanes, which the backends of eight lanes leave to those of four.
+#[test]
+fn multiples_in_parts() {
+    use super::multiple::{ENTRIES, fixed, variable};
+    use super::point::Affine;
+
+    fn check<C: Curve<N>, const N: usize>() {
+        const LANES: usize = 8;
+        let s = Portable::<LANES>;
+        let f = Field::<_, C::Field, N>::new(s);
+        let p = big(&<C::Field as Modulus<N>>::VALUE);
+        let n = big(&<C::Order as Modulus<N>>::VALUE);
+        let g = Some((big(&C::G.0), big(&C::G.1)));
+        let base = Affine {
+            x: f.encode(&f.constant(&C::G.0)),
+            y: f.encode(&f.constant(&C::G.1)),
+        };
+        // Small k, and n - k, whose digits are full.
+        let cases: Vec<_> = (1..24)
+            .flat_map(|k| {
+                let point = textbook::multiple(k, &g, &p);
+                let negative = point.clone().map(|(x, y)| (x, &p - y));
+                [(BigUint::from(k), point), (&n - k, negative)]
+            })
+            .collect();
+        for count in 1..=LANES {
+            for cases in cases.chunks_exact(count) {
+                let mut k = [s.zero(); N];
+                for (lane, (scalar, _)) in cases.iter().enumerate() {
+                    for limb in 0..N {
+                        let digits = (scalar >> (52 * limb)).iter_u64_digits().next();
+                        words_mut(&mut k)[LANES * limb + lane] = digits.unwrap_or(0) & S_MASK;
+                    }
+                }
+                let mut table = [base; ENTRIES];
+                for point in [
+                    variable::<_, C, N>(s, &mut table, &k, &base, count),
+                    fixed::<_, C, N>(s, &k, count),
+                ] {
+                    for (lane, (scalar, expected)) in cases.iter().enumerate() {
+                        let [x, y, z] = [&point.x.0, &point.y.0, &point.z.0].map(|c| {
+                            let number = f.decode(&Factor(*c)).0;
+                            let limbs: Vec<_> =
+                                words(&number).iter().skip(lane).step_by(LANES).collect();
+                            big(&limbs.into_iter().copied().collect::<Vec<_>>())
+                        });
+                        let inverse = z.modpow(&(&p - 2_u8), &p);
+                        let square = &inverse * &inverse % &p;
+                        let affine = (x * &square % &p, y * square * inverse % &p);
+                        assert_eq!(Some(affine), *expected, "{scalar} in {lane} of {count}");
+                    }
+                }
+            }
+        }
+    }
+    check::<P256, 5>();
+    check::<P384, 8>();
+}

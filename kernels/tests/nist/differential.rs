@@ -19,14 +19,18 @@ fn edge_scalars<const BYTES: usize>(n: &BigUint) -> Vec<[u8; BYTES]> {
         let power = &one << bit;
         scalars.extend([&power - &one, power.clone(), &power + &one]);
     }
-    // k = 2D − n for the odd multiple D of 2^(7t) nearest to n: fixed::<> adds D to D.
-    let top = (bits.div_ceil(7) - 1) * 7;
-    let odd = (n >> top) | &one;
-    for odd in [&odd - 2_u8, odd] {
-        let doubled: BigUint = odd << (top + 1);
-        if doubled > *n && &doubled - n < *n {
-            scalars.push(&doubled - n);
-            scalars.push(n - (&doubled - n));
+    // k = 2D − n for an odd multiple D of 2^t near n: the sum below bit t is D − n, so D is added to D. The last
+    // window of k·G, the upper half of k·P in parts, and the upper parts of k·G in two parts or more.
+    let window = (bits.div_ceil(7) - 1) * 7;
+    let parts = [2, 4, 8].map(|parts| bits.div_ceil(7).div_ceil(parts) * 7 * parts / 2);
+    for lowest in [window, bits / 2].into_iter().chain(parts) {
+        let odd = (n >> lowest) | &one;
+        for odd in [&odd - 2_u8, odd.clone(), odd + 2_u8] {
+            let doubled: BigUint = odd << (lowest + 1);
+            if doubled > *n && &doubled - n < *n {
+                scalars.push(&doubled - n);
+                scalars.push(n - (&doubled - n));
+            }
         }
     }
     let mut random = Random(7);
@@ -296,10 +300,15 @@ macro_rules! differential {
                         ),
                     ];
                     let (mut jobs, good): (Vec<_>, Vec<_>) = cases.into_iter().unzip();
-                    $ours::ecdsa_verify_vartime(backend, &mut jobs);
-                    for (job, good) in jobs.iter().zip(good) {
-                        let expected = if good { Ok(()) } else { Err(Error::Signature) };
-                        assert_eq!(job.result, Some(expected));
+                    // Together, in pairs and alone.
+                    for fill in [5, 2, 1] {
+                        for (jobs, good) in jobs.chunks_mut(fill).zip(good.chunks(fill)) {
+                            $ours::ecdsa_verify_vartime(backend, jobs);
+                            for (job, good) in jobs.iter_mut().zip(good) {
+                                let expected = if *good { Ok(()) } else { Err(Error::Signature) };
+                                assert_eq!(job.result.take(), Some(expected));
+                            }
+                        }
                     }
                 }
             }
