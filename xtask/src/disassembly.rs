@@ -181,8 +181,7 @@ const STACK_ACCESSES: &[(&str, usize)] = &[
     ("double_times<#, P256, 5>", 58),
     ("double_times<#, P384, 8>", 137),
     // Not in a loop: once a batch, or in the rare case that needs the complete formulas.
-    ("odd_multiples<#, P256, 5, 16>", 167),
-    ("odd_multiples<#, P256, 5, 64>", 167),
+    ("odd_multiples<#, P256, 5>", 177),
     ("add_assign_complete<#, P256, 5>", 366),
     ("add_assign_mixed_complete<#, P256, 5>", 316),
 ];

@@ -347,7 +347,8 @@ fn make_fixed_table<S: Simd, C: Curve<N>, const N: usize>(s: S) -> Box<[u64]> {
         }
 
         let mut entries = [Affine { x: zero, y: zero }; FIXED_ENTRIES];
-        let denominator = odd_multiples::<S, C, N, FIXED_ENTRIES>(s, &mut entries, &bases);
+        let mut ratios = [Factor(zero.0); FIXED_ENTRIES];
+        let denominator = odd_multiples::<S, C, N>(s, &mut entries, &mut ratios, &bases);
         let mut inverse = [denominator.z.0];
         invert_all::<S, C::Field, N>(s, &mut inverse, &mut [denominator.z.0]);
         for (j, entry) in entries.iter().enumerate() {
@@ -435,7 +436,8 @@ fn whole<S: Simd, C: Curve<N>, const N: usize>(
     k: &[S::Limb; N],
     p: &Point<S::Limb, N>,
 ) -> Point<S::Limb, N> {
-    let denominator = odd_multiples::<S, C, N, ENTRIES>(s, table, p);
+    let mut ratios = [Factor([s.zero(); N]); ENTRIES];
+    let denominator = odd_multiples::<S, C, N>(s, table, &mut ratios, p);
     // The highest digit is positive: (k >> w·top) | 1.
     let top = (C::BITS - 1) / WINDOW;
     let mut entry = Affine { x: p.x, y: p.y };
@@ -506,7 +508,8 @@ fn in_parts<S: Simd, C: Curve<N>, const N: usize>(
             bases.copy_lane(lane, &base, lane);
         }
     }
-    let denominator = odd_multiples::<S, C, N, PART_ENTRIES>(s, table, &bases);
+    let mut ratios = [Factor([s.zero(); N]); PART_ENTRIES];
+    let denominator = odd_multiples::<S, C, N>(s, table, &mut ratios, &bases);
     let mut entry = Affine { x: p.x, y: p.y };
     let mut point = Point::infinity(s);
     let top = width / PART_WINDOW - 1;

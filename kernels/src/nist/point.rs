@@ -330,24 +330,24 @@ impl<L: Copy, const N: usize> Denominator<L, N> {
     }
 }
 
-/// Odd multiples P, 3P, …, (2·`E` − 1)·P over one denominator, which is returned.
+/// Odd multiples P, 3P, 5P, … over one denominator, which is returned. `ratios` is working memory, as long as the
+/// table.
 ///
 /// N. Meloni, "New point addition formulae for ECC applications" (2007): two points with the same Z are
 /// added by 5M + 2S, and one of them is brought to the new Z on the way. Here that is 2P, so that each entry
 /// is the one before plus 2P. Then each entry is scaled by the ratio of the last Z to its own. No
 /// exception: the order of P is a large prime, so (2j+1)·P ≠ ±2P.
 #[inline(never)]
-pub(crate) fn odd_multiples<S: Simd, C: Curve<N>, const N: usize, const E: usize>(
+pub(crate) fn odd_multiples<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
-    table: &mut [Affine<S::Limb, N>; E],
+    table: &mut [Affine<S::Limb, N>],
+    ratios: &mut [Factor<S::Limb, N>],
     p: &Point<S::Limb, N>,
 ) -> Denominator<S::Limb, N> {
     s.enter(
         #[inline(always)]
         || {
             let f = FieldOf::<S, C, N>::new(s);
-            let mut ratios = [Factor([s.zero(); N]); E];
-
             // P over 2P's denominator, 2Y times its own: (X·4Y², Y·8Y³).
             let doubled = double::<S, C, N, false>(f, p);
             let ratio = f.factor(f.double(&p.y)); // < 3.8
@@ -359,7 +359,7 @@ pub(crate) fn odd_multiples<S: Simd, C: Curve<N>, const N: usize, const E: usize
                 y: f.tight(f.mul(&p.y, &zzz)),
             };
 
-            for j in 1..E {
+            for j in 1..table.len() {
                 let (last, next) = (table[j - 1], &mut table[j]);
                 let d = f.factor(f.sub(C::PAD_X, &x2, &last.x));
                 let c = f.factor(f.sqr(&d));
@@ -377,8 +377,9 @@ pub(crate) fn odd_multiples<S: Simd, C: Curve<N>, const N: usize, const E: usize
                 (x2, y2) = (w1, a1);
             }
 
-            let mut ratio = ratios[E - 1];
-            for j in (0..E - 1).rev() {
+            let last = table.len() - 1;
+            let mut ratio = ratios[last];
+            for j in (0..last).rev() {
                 let square = f.factor(f.sqr(&ratio));
                 let cube = f.factor(f.mul(&ratio, &square));
                 let entry = &mut table[j];

@@ -365,7 +365,7 @@ fn points() {
             double_times::<_, C, N>(s, &mut of, doublings);
             let expected = textbook::times_power_of_two(doublings, &g, &p);
             let denominator: Denominator<_, N> =
-                odd_multiples::<_, C, N, ENTRIES>(s, &mut table, &of);
+                odd_multiples::<_, C, N>(s, &mut table, &mut [of.z; ENTRIES], &of);
             for (j, entry) in table.iter().enumerate() {
                 assert_eq!(
                     decode(&entry.x.0, &entry.y.0, &denominator.z.0),
