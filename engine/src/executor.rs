@@ -163,8 +163,6 @@ impl Executor for Cpu {
 
     fn declines_lone(&self, shape: Shape) -> bool {
         match self.lone {
-            // It is not alone: the lanes beside it make keys for the pool.
-            Lone::Auto if matches!(shape, Shape::Keypair(_)) && self.pool.is_on() => false,
             Lone::Auto => policy::lone_is_slower(self.backend, shape),
             Lone::Lanes => false,
             Lone::Stock => true,

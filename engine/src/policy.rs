@@ -4,7 +4,7 @@
 use lockstep_kernels::backend::Backend;
 use lockstep_kernels::rsa::Size;
 
-use crate::curve::{Curve, KeyKind};
+use crate::curve::Curve;
 use crate::shape::Shape;
 
 /// What a decision about one shape looks at.
@@ -132,9 +132,7 @@ pub(crate) fn lone_is_slower(backend: Backend, shape: Shape) -> bool {
     }
     match shape {
         Shape::Rsa { size, .. } => size == Size::Rsa2048,
-        Shape::Keypair(KeyKind::Nist(Curve::P256)) => true,
         Shape::X25519 | Shape::Ed25519Sign | Shape::Ed25519Verify => backend.is_avx2(),
-        Shape::Ecdh(Curve::P256) | Shape::EcdsaVerify(Curve::P256) => backend.is_amd(),
         _ => false,
     }
 }
@@ -192,23 +190,6 @@ mod tests {
             for shape in [Shape::X25519, Shape::Ed25519Sign, Shape::Ed25519Verify] {
                 let slower = backend.name() == "avx2";
                 assert_eq!(lone_is_slower(backend, shape), slower);
-            }
-        }
-    }
-
-    #[test]
-    fn p256_alone_is_slower_on_amd_only() {
-        let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let amd = cpu.contains("AuthenticAMD");
-        for backend in Backend::available() {
-            for (shape, slower) in [
-                (Shape::Ecdh(Curve::P256), amd),
-                (Shape::EcdsaVerify(Curve::P256), amd),
-                (Shape::EcdsaSign(Curve::P256), false),
-                (Shape::Ecdh(Curve::P384), false),
-            ] {
-                let slower = slower && backend != Backend::PORTABLE;
-                assert_eq!(lone_is_slower(backend, shape), slower, "{backend:?}");
             }
         }
     }

@@ -45,10 +45,6 @@ impl Pool {
         }
     }
 
-    pub(crate) fn is_on(&self) -> bool {
-        self.fill > 0
-    }
-
     /// A pair that nobody else gets.
     pub(crate) fn take(&self, kind: KeyKind, epoch: Epoch) -> Option<Keypair> {
         self.shelves(kind).find_map(|mut shelf| {
@@ -164,7 +160,6 @@ mod tests {
     #[test]
     fn without_a_fill_there_is_no_pool() {
         let (pool, epoch) = (Pool::new(0), Epoch::new());
-        assert!(!pool.is_on());
         assert_eq!(pool.count_to_make(KIND, 3), 3);
         pool.put(KIND, epoch, pairs(0..3));
         assert!(pool.take(KIND, epoch).is_none());

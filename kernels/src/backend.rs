@@ -1,8 +1,6 @@
 //! Which lanes there are and which a batch gets.
 
 use core::fmt;
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-use std::sync::LazyLock;
 
 #[cfg(target_arch = "x86_64")]
 use crate::simd::avx2::Avx2;
@@ -95,22 +93,6 @@ impl Backend {
             Kind::Avx2(_) => true,
             _ => false,
         }
-    }
-
-    /// Whether this is one of AMD's CPUs, whose scalar multipliers are faster beside their vector ones than Intel's.
-    pub fn is_amd(self) -> bool {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        {
-            // In a virtual machine the instruction leaves it, which takes some 5 us.
-            static AMD: LazyLock<bool> = LazyLock::new(|| {
-                let vendor = core::arch::x86_64::__cpuid(0);
-                let name = [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes);
-                name.concat() == b"AuthenticAMD"
-            });
-            *AMD
-        }
-        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        false
     }
 
     /// Whether there are kernels of the NIST curves on these lanes. Where there are none, the functions of
