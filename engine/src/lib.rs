@@ -127,7 +127,7 @@ impl Engine {
 
     /// Declines a request of this shape that the calling thread would [`run`](Self::run) now, where that would
     /// decline it as [`Lone`](Declined::Lone), and counts it: so a request that stock OpenSSL serves anyway
-    /// need not be made.
+    /// need not be made. A key pair is declined as if the pool were empty.
     pub fn declines_alone(&self, shape: Shape) -> Option<Declined> {
         self.lanes_for(shape).ok()?.declines_alone(shape)
     }

@@ -1,7 +1,7 @@
 //! The lane trait: the few vector operations all algorithms are written in.
 //!
-//! A *limb vector* holds one limb of every lane. Lanes never exchange data; each
-//! lane is its own number, its own modulus and its own exponent. A value of a
+//! A *limb vector* holds one limb of every lane. No operation here moves data between
+//! lanes; each lane is its own number, its own modulus and its own exponent. A value of a
 //! type that implements [`Simd`] is the proof that this CPU has the instructions
 //! behind it, so every method is safe to call.
 //!

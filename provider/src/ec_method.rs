@@ -493,6 +493,7 @@ unsafe extern "C" fn sign(
             _declined => {
                 let signature = (stock.sign_sig)(digest, digest_length, inverse, r, key);
                 if signature.is_null() {
+                    *length = 0;
                     return 0;
                 }
                 let mut end = output;

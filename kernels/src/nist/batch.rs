@@ -211,7 +211,7 @@ pub(super) fn verify<S: Simd, C: Curve<N>, const N: usize, const BYTES: usize>(
     s: S,
     jobs: &mut [VerifyJob<'_, BYTES>],
 ) {
-    let mut table = empty_table::<S, N>(s);
+    let mut table = [Affine::empty(s); ENTRIES];
     for group in jobs.chunks_mut(VECTORS * S::LANES) {
         let count = group.len().div_ceil(S::LANES);
         let mut inverse = Numbers::<S::Limb, N>::new(s);
@@ -321,7 +321,7 @@ where
     C: Curve<N>,
     J: Multiplication<BYTES>,
 {
-    let mut table = empty_table::<S, N>(s);
+    let mut table = [Affine::empty(s); ENTRIES];
     for group in jobs.chunks_mut(VECTORS * S::LANES) {
         let count = group.len().div_ceil(S::LANES);
         let (mut x, mut y, mut z) = (Numbers::new(s), Numbers::new(s), Numbers::new(s));
@@ -363,15 +363,7 @@ where
             }
         }
     }
-    for entry in &mut table {
-        wipe(words_mut(&mut entry.x.0));
-        wipe(words_mut(&mut entry.y.0));
-    }
-}
-
-fn empty_table<S: Simd, const N: usize>(s: S) -> multiple::Table<S::Limb, N> {
-    let zero = Tight([s.zero(); N]);
-    [Affine { x: zero, y: zero }; ENTRIES]
+    table.iter_mut().for_each(Affine::wipe);
 }
 
 /// (x/z², y/z³) as numbers below p, given 1/z.

@@ -138,6 +138,7 @@ pub(crate) fn fixed_all<S: Simd, C: Curve<N>, const N: usize>(
         );
     }
     if 2 * count <= S::LANES {
+        debug_assert!(points.len() == 1);
         points[0] = fixed_in_parts::<S, C, N>(s, &odds[0], count);
     } else {
         fixed_whole::<S, C, N>(s, &odds, points);
@@ -170,12 +171,16 @@ fn fixed_whole<S: Simd, C: Curve<N>, const N: usize>(
 ) {
     let windows = fixed_windows(C::BITS);
     let table = fixed_table::<S, C, N>(s);
-    let mut entry = no_entry(s);
+    let mut entry = Affine::empty(s);
     for (i, window) in table.chunks_exact(2 * N * FIXED_ENTRIES).enumerate() {
         for (point, k) in points.iter_mut().zip(scalars) {
             let negative = s.enter(
                 #[inline(always)]
-                || look_up_digit(s, &mut entry, window, k, FIXED_WINDOW * i),
+                || {
+                    let digit = digit(s, k, FIXED_WINDOW * i + 1, FIXED_WINDOW);
+                    look_up_window(s, &mut entry, window, digit.index);
+                    digit.negative
+                },
             );
             match i {
                 0 => *point = signed::<S, C, N>(s, &entry, negative),
@@ -184,13 +189,14 @@ fn fixed_whole<S: Simd, C: Curve<N>, const N: usize>(
             }
         }
     }
+    entry.wipe();
 }
 
 /// k·G for odd k of few requests, each of which takes several lanes with a part of the windows each.
 ///
 /// In a lane and where lanes are added, the lower sum is smaller than the higher, which is not zero. That they
-/// agree modulo n needs a sum or difference of ±n, which is odd: only if the lowest part is among them, and
-/// |sums| that reach n: the last addition, which is complete.
+/// agree modulo n needs a sum or difference of ±n, as all are below 2n. It is odd: the lowest part must be among
+/// them, and the sum must reach n: only in the last addition, which is complete.
 fn fixed_in_parts<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
     k: &[S::Limb; N],
@@ -200,13 +206,13 @@ fn fixed_in_parts<S: Simd, C: Curve<N>, const N: usize>(
     let parts = parts_for::<S>(count);
     let length = fixed_windows(C::BITS).div_ceil(parts);
     let mut k = parts_of::<S, N>(s, k, count, FIXED_WINDOW * length);
-    let (mut entry, mut looked_up) = (no_entry(s), no_entry(s));
-    let mut point = Point::infinity(s);
+    let (mut entry, mut looked_up) = (Affine::empty(s), Affine::empty(s));
+    let (mut point, mut before) = (Point::infinity(s), Point::infinity(s));
     for i in 0..length {
-        let before = point;
-        let mut negative = s.enter(
+        // Their bits are in the same place of every part.
+        let mut digit = s.enter(
             #[inline(always)]
-            || s.any_bit(s.zero(), s.zero()),
+            || digit(s, &k, FIXED_WINDOW * i + 1, FIXED_WINDOW),
         );
         let windows = table.chunks_exact(2 * N * FIXED_ENTRIES);
         for (part, window) in windows.skip(i).step_by(length).enumerate() {
@@ -217,8 +223,7 @@ fn fixed_in_parts<S: Simd, C: Curve<N>, const N: usize>(
             s.enter(
                 #[inline(always)]
                 || {
-                    // The sign is in the same bit of every part.
-                    negative = look_up_digit(s, &mut looked_up, window, &k, FIXED_WINDOW * i);
+                    look_up_window(s, &mut looked_up, window, digit.index);
                     let own = s.any_bit(own[0], s.splat(1));
                     let f = FieldOf::<S, C, N>::new(s);
                     entry.x.0 = f.select(own, &looked_up.x.0, &entry.x.0);
@@ -226,44 +231,43 @@ fn fixed_in_parts<S: Simd, C: Curve<N>, const N: usize>(
                 },
             );
         }
+        crate::secret::wipe(words_mut(core::slice::from_mut(&mut digit.index)));
         if i == 0 {
-            point = signed::<S, C, N>(s, &entry, negative);
-        } else {
-            add_assign_mixed::<S, C, N>(s, &mut point, &entry, negative);
+            point = signed::<S, C, N>(s, &entry, digit.negative);
+            continue;
         }
-        // The last part may have fewer windows.
-        if length * (parts - 1) + i >= fixed_windows(C::BITS) {
+        // The last part may have fewer windows than the others.
+        let shorter = length * (parts - 1) + i >= fixed_windows(C::BITS);
+        if shorter {
+            before = point;
+        }
+        add_assign_mixed::<S, C, N>(s, &mut point, &entry, digit.negative);
+        if shorter {
             for lane in (parts - 1..S::LANES).step_by(parts) {
                 point.copy_lane(lane, &before, lane);
             }
         }
     }
+    // Short sums, of which each would tell its digits.
+    before.wipe();
+    entry.wipe();
+    looked_up.wipe();
     crate::secret::wipe(words_mut(&mut k));
     sum_parts::<S, C, N>(s, &mut point, count);
     point
 }
 
-fn no_entry<S: Simd, const N: usize>(s: S) -> Affine<S::Limb, N> {
-    Affine {
-        x: Tight([s.zero(); N]),
-        y: Tight([s.zero(); N]),
-    }
-}
-
-/// The entry of a window for the digit of k from `bit` up; whether that is negative.
+/// The entry of a window.
 #[inline(always)]
-fn look_up_digit<S: Simd, const N: usize>(
+fn look_up_window<S: Simd, const N: usize>(
     s: S,
     entry: &mut Affine<S::Limb, N>,
     window: &[u64],
-    k: &[S::Limb; N],
-    bit: usize,
-) -> S::Mask {
-    let digit = digit(s, k, bit + 1, FIXED_WINDOW);
+    index: S::Limb,
+) {
     let (x, y) = window.split_at(N * FIXED_ENTRIES);
-    look_up_shared(s, &mut entry.x.0, x, digit.index);
-    look_up_shared(s, &mut entry.y.0, y, digit.index);
-    digit.negative
+    look_up_shared(s, &mut entry.x.0, x, index);
+    look_up_shared(s, &mut entry.y.0, y, index);
 }
 
 /// ±entry, of a table of k·G.
@@ -328,7 +332,6 @@ fn make_fixed_table<S: Simd, C: Curve<N>, const N: usize>(s: S) -> Box<[u64]> {
     let at = |window: usize, coordinate: usize, limb: usize, entry: usize| {
         ((window * 2 + coordinate) * N + limb) * FIXED_ENTRIES + entry
     };
-    let zero = Tight([s.zero(); N]);
 
     let mut base = s.enter(
         #[inline(always)]
@@ -345,9 +348,8 @@ fn make_fixed_table<S: Simd, C: Curve<N>, const N: usize>(s: S) -> Box<[u64]> {
             bases.copy_lane(lane, &base, lane);
             double_times::<S, C, N>(s, &mut base, FIXED_WINDOW);
         }
-
-        let mut entries = [Affine { x: zero, y: zero }; FIXED_ENTRIES];
-        let mut ratios = [Factor(zero.0); FIXED_ENTRIES];
+        let mut entries = [Affine::empty(s); FIXED_ENTRIES];
+        let mut ratios = [Factor([s.zero(); N]); FIXED_ENTRIES];
         let denominator = odd_multiples::<S, C, N>(s, &mut entries, &mut ratios, &bases);
         let mut inverse = [denominator.z.0];
         invert_all::<S, C::Field, N>(s, &mut inverse, &mut [denominator.z.0]);
@@ -469,6 +471,7 @@ fn whole<S: Simd, C: Curve<N>, const N: usize>(
             add_assign_complete::<S, C, N>(s, &mut point, &entry, &denominator, negative);
         }
     }
+    entry.wipe();
     point
 }
 
@@ -486,7 +489,7 @@ fn in_parts<S: Simd, C: Curve<N>, const N: usize>(
     p: &Point<S::Limb, N>,
     count: usize,
 ) -> Point<S::Limb, N> {
-    const { assert!(C::BITS.is_multiple_of(8 * PART_WINDOW)) };
+    const { assert!(C::BITS.is_multiple_of(S::LANES * PART_WINDOW)) };
     let parts = parts_for::<S>(count);
     let width = C::BITS / parts;
     let mut topped = *k;
@@ -537,6 +540,7 @@ fn in_parts<S: Simd, C: Curve<N>, const N: usize>(
             add_assign::<S, C, N>(s, &mut point, &entry, &denominator, negative);
         }
     }
+    entry.wipe();
     crate::secret::wipe(words_mut(&mut k));
     sum_parts::<S, C, N>(s, &mut point, count);
     point
@@ -572,7 +576,9 @@ fn parts_of<S: Simd, const N: usize>(
     out
 }
 
-/// Adds the parts of each request, and leaves the sum in the request's lane.
+/// Adds the parts of each request, and leaves the sum in the request's lane; lanes without a request repeat the last
+/// one's, so that no Z is zero but a request's own. Only additions to the lowest lane of a part, or of several, mean
+/// something.
 fn sum_parts<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
     point: &mut Point<S::Limb, N>,
@@ -586,11 +592,11 @@ fn sum_parts<S: Simd, C: Curve<N>, const N: usize>(
             other.copy_lane(lane, point, (lane + distance) % S::LANES);
         }
         distance *= 2;
-        let entry = Affine {
+        let mut entry = Affine {
             x: other.x,
             y: other.y,
         };
-        let (denominator, never) = s.enter(
+        let (mut denominator, never) = s.enter(
             #[inline(always)]
             || {
                 let f = FieldOf::<S, C, N>::new(s);
@@ -604,6 +610,8 @@ fn sum_parts<S: Simd, C: Curve<N>, const N: usize>(
             add_assign_complete::<S, C, N>(s, point, &entry, &denominator, never);
         }
         other.wipe();
+        entry.wipe();
+        denominator.wipe();
     }
     let mut sums = *point;
     for lane in 0..S::LANES {

@@ -54,12 +54,29 @@ impl<L: Plain, const N: usize> Point<L, N> {
     }
 }
 
-/// x and y, below 1.01·p.
+/// x and y: of an affine point, below 1.01·p, or of one whose denominator is kept apart, as a [`Point`]'s.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Affine<L, const N: usize> {
     pub(crate) x: Tight<L, N>,
     pub(crate) y: Tight<L, N>,
+}
+
+impl<L: Plain, const N: usize> Affine<L, N> {
+    /// No point yet.
+    pub(super) fn empty<S: Simd<Limb = L>>(s: S) -> Self {
+        Self {
+            x: Tight([s.zero(); N]),
+            y: Tight([s.zero(); N]),
+        }
+    }
+
+    /// Wipes the coordinates.
+    pub(super) fn wipe(&mut self) {
+        for limbs in [&mut self.x.0, &mut self.y.0] {
+            wipe(words_mut(limbs));
+        }
+    }
 }
 
 /// Z, Z² and Z³ of points that share them.
@@ -317,7 +334,14 @@ where
     }
 }
 
-impl<L: Copy, const N: usize> Denominator<L, N> {
+impl<L: Plain, const N: usize> Denominator<L, N> {
+    /// Wipes the powers.
+    pub(super) fn wipe(&mut self) {
+        for limbs in [&mut self.z.0, &mut self.zz.0, &mut self.zzz.0] {
+            wipe(words_mut(limbs));
+        }
+    }
+
     /// Z with its powers, for Z < 2.4.
     #[inline(always)]
     pub(crate) fn new<S: Simd<Limb = L>, M: super::field::Modulus<N>>(

@@ -62,7 +62,7 @@ pub fn every_lane_and_fill<T>(backend: Backend, cases: &[T], batch: impl Fn(&[&T
     let fills: &[usize] = if backend == Backend::PORTABLE {
         &[3]
     } else {
-        &[1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17]
+        &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 17]
     };
     for &fill in fills {
         let step = if backend == Backend::PORTABLE || fill > 8 {
