@@ -576,9 +576,9 @@ fn parts_of<S: Simd, const N: usize>(
     out
 }
 
-/// Adds the parts of each request, and leaves the sum in the request's lane; lanes without a request repeat the last
-/// one's, so that no Z is zero but a request's own. Only additions to the lowest lane of a part, or of several, mean
-/// something.
+/// Adds the parts of each request, and leaves the sum in the request's lane. Lanes without a request repeat the last
+/// one's, so that no Z is zero but a request's own. All lanes are added; what counts is what reaches the lowest
+/// part's.
 fn sum_parts<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
     point: &mut Point<S::Limb, N>,
