@@ -194,6 +194,17 @@ mod tests {
         }
     }
 
+    #[test]
+    fn of_lanes_with_52_bit_multiplies_only_rsa_2048_alone_is_slower() {
+        let fast = |backend: &Backend| backend.name().starts_with("avx512ifma");
+        for backend in Backend::available().into_iter().filter(fast) {
+            for shape in Shape::ALL {
+                let slower = shape.name().starts_with("rsa2048");
+                assert_eq!(lone_is_slower(backend, shape), slower, "{}", shape.name());
+            }
+        }
+    }
+
     const POLICY: Policy = Policy {
         slots: 2,
         yields: 16,

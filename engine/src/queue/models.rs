@@ -82,14 +82,7 @@ fn shapes_that_share_a_slot_do_not_starve() {
 #[test]
 fn a_declined_leader_hands_its_slot_on() {
     explore(|| {
-        let queue = queue(
-            Simple {
-                declines_lone: true,
-                ..Simple::default()
-            },
-            1,
-            8,
-        );
+        let queue = queue(Simple::declining(), 1, 8);
         let ask = |queue: &Queue<Simple>, number| match queue.run(0, number) {
             Ok(answer) => assert_eq!(answer, -number),
             Err(declined) => assert_eq!(declined.fallback(), Fallback::Lone),

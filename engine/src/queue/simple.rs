@@ -24,6 +24,16 @@ pub(crate) struct Simple {
     pub log: Mutex<Vec<usize>>,
 }
 
+impl Simple {
+    /// One that leaves lone requests to others.
+    pub(crate) fn declining() -> Simple {
+        Simple {
+            declines_lone: true,
+            ..Simple::default()
+        }
+    }
+}
+
 impl Executor for Simple {
     type Shape = usize;
     type Request = i64;

@@ -126,14 +126,7 @@ fn the_oldest_shape_goes_first() {
 
 #[test]
 fn a_declined_lone_request_holds_no_slot() {
-    let queue = queue(
-        Simple {
-            declines_lone: true,
-            ..Simple::default()
-        },
-        1,
-        8,
-    );
+    let queue = queue(Simple::declining(), 1, 8);
     let first = queue.run(0, 1).unwrap_err();
     let second = queue.run(0, 2).unwrap_err();
     assert_eq!([first.fallback(), second.fallback()], [Fallback::Lone; 2]);
@@ -146,14 +139,7 @@ fn a_declined_lone_request_holds_no_slot() {
 
 #[test]
 fn what_would_be_alone_is_declined_before_it_is_made() {
-    let queue = queue(
-        Simple {
-            declines_lone: true,
-            ..Simple::default()
-        },
-        2,
-        8,
-    );
+    let queue = queue(Simple::declining(), 2, 8);
     let first = queue.declines_alone(0).expect("nobody else is there");
     assert_eq!(first.fallback(), Fallback::Lone);
     assert_eq!(queue.metrics.snapshot().fallbacks_for(Fallback::Lone), 1);
@@ -177,14 +163,7 @@ fn what_would_be_alone_is_declined_before_it_is_made() {
 
 #[test]
 fn nobody_is_alone_while_all_slots_are_busy() {
-    let queue = queue(
-        Simple {
-            declines_lone: true,
-            ..Simple::default()
-        },
-        1,
-        8,
-    );
+    let queue = queue(Simple::declining(), 1, 8);
     queue.executor.gate.close();
     let ticket = Queue::submit(&queue, 0, 5, Bell::default().boxed()).unwrap();
     until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
@@ -197,14 +176,7 @@ fn nobody_is_alone_while_all_slots_are_busy() {
 
 #[test]
 fn workers_never_decline_a_lone_job() {
-    let queue = queue(
-        Simple {
-            declines_lone: true,
-            ..Simple::default()
-        },
-        1,
-        8,
-    );
+    let queue = queue(Simple::declining(), 1, 8);
     let bell = Bell::default();
     let ticket = Queue::submit(&queue, 0, 5, bell.boxed()).unwrap();
     assert_eq!(ticket.take().unwrap(), -5);
@@ -505,10 +477,7 @@ fn nobody_helps_where_no_cpu_is_free() {
 
 #[test]
 fn a_lone_posted_request_may_be_declined_and_abandoned_ones_are_skipped() {
-    let executor = Simple {
-        declines_lone: true,
-        ..Simple::default()
-    };
+    let executor = Simple::declining();
     let queue = queue(executor, 1, 2);
     let post = |number| queue.post(0, number, Home(1));
     drop(post(1).unwrap());
