@@ -238,3 +238,14 @@ pub(crate) fn words_mut<L: Plain>(limbs: &mut [L]) -> &mut [u64] {
     // SAFETY: as in `words`; every bit pattern is a value of `L`.
     unsafe { core::slice::from_raw_parts_mut(limbs.as_mut_ptr().cast(), count) }
 }
+
+/// `to` = the numbers of the lanes `by` further, in a circle; `lanes` is a power of two. Outside of the lanes' instruction
+/// set, where the optimiser would make gathers of it.
+#[inline(never)]
+pub(crate) fn rotate_lanes<L: Plain>(to: &mut [L], from: &[L], lanes: usize, by: usize) {
+    let from = words(from);
+    for (i, to) in words_mut(to).iter_mut().enumerate() {
+        let (limb, lane) = (i & !(lanes - 1), (i + by) & (lanes - 1));
+        *to = from[limb + lane];
+    }
+}

@@ -32,7 +32,7 @@ use super::convert::{load, store};
 use super::inverse;
 use crate::nist::field::each as written_out;
 use crate::simd::Simd;
-use crate::simd::{Plain, inlined, opaque, words, words_mut};
+use crate::simd::{Plain, inlined, opaque, rotate_lanes, words};
 
 /// Limbs of a number.
 pub(crate) const LIMBS: usize = 5;
@@ -453,8 +453,7 @@ fn invert_all_lanes<S: Simd>(s: S, number: &mut [S::Limb; LIMBS]) {
     let mut others = [*number; 3];
     let others = &mut others[..S::LANES.ilog2() as usize];
     for (level, other) in others.iter_mut().enumerate() {
-        let from = words(&product[0].limbs);
-        rotate_lanes(words_mut(other), from, S::LANES, 1 << level);
+        rotate_lanes(other, &product[0].limbs, S::LANES, 1 << level);
         square_times_and_multiply(s, &mut product, 0, &pair(*other));
     }
     s.enter(|| *number = product[0].canonical());
@@ -464,16 +463,6 @@ fn invert_all_lanes<S: Simd>(s: S, number: &mut [S::Limb; LIMBS]) {
         square_times_and_multiply(s, &mut product, 0, &pair(*other));
     }
     *number = product[0].limbs;
-}
-
-/// `to` = the numbers of the lanes `by` further, in a circle; `lanes` is a power of two. Outside of the lanes' instruction
-/// set, where the optimiser would make gathers of it.
-#[inline(never)]
-fn rotate_lanes(to: &mut [u64], from: &[u64], lanes: usize, by: usize) {
-    for (i, to) in to.iter_mut().enumerate() {
-        let (limb, lane) = (i & !(lanes - 1), (i + by) & (lanes - 1));
-        *to = from[limb + lane];
-    }
 }
 
 /// a^((p − 5) / 8) = a^(2^252 − 3) of each of `P` numbers, for a square root.
@@ -985,7 +974,7 @@ mod tests {
     use num_bigint::BigUint;
 
     use super::*;
-    use crate::simd::{Simd, inlined, portable::Portable};
+    use crate::simd::{Simd, inlined, portable::Portable, words_mut};
     #[cfg(target_arch = "x86_64")]
     use crate::simd::{avx2::Avx2, avx512ifma::Avx512Ifma, avx512ifma256::Avx512Ifma256};
 

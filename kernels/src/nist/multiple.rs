@@ -16,7 +16,7 @@ use super::point::{
     Affine, Denominator, FieldOf, Point, add_assign, add_assign_complete, add_assign_mixed,
     add_assign_mixed_complete, double_times, odd_multiples,
 };
-use crate::simd::{Simd, inlined, words, words_mut};
+use crate::simd::{Simd, inlined, rotate_lanes, words, words_mut};
 
 /// Window of k·G: (2^6 entries) a window, windows without doublings between them.
 const FIXED_WINDOW: usize = 7;
@@ -587,30 +587,31 @@ fn sum_parts<S: Simd, C: Curve<N>, const N: usize>(
     let parts = parts_for::<S>(count);
     let mut distance = 1;
     while distance < parts {
-        let mut other = *point;
-        for lane in 0..S::LANES {
-            other.copy_lane(lane, point, (lane + distance) % S::LANES);
-        }
-        distance *= 2;
-        let mut entry = Affine {
-            x: other.x,
-            y: other.y,
+        let further = |limbs: &[S::Limb; N]| {
+            let mut out = *limbs;
+            rotate_lanes(&mut out, limbs, S::LANES, distance);
+            out
         };
+        let mut entry = Affine {
+            x: Tight(further(&point.x.0)),
+            y: Tight(further(&point.y.0)),
+        };
+        let mut z = Factor(further(&point.z.0));
         let (mut denominator, never) = s.enter(
             #[inline(always)]
             || {
-                let f = FieldOf::<S, C, N>::new(s);
-                let denominator = Denominator::new(f, other.z);
+                let denominator = Denominator::new(FieldOf::<S, C, N>::new(s), z);
                 (denominator, s.any_bit(s.zero(), s.zero()))
             },
         );
+        distance *= 2;
         if distance < parts {
             add_assign::<S, C, N>(s, point, &entry, &denominator, never);
         } else {
             add_assign_complete::<S, C, N>(s, point, &entry, &denominator, never);
         }
-        other.wipe();
         entry.wipe();
+        crate::secret::wipe(words_mut(&mut z.0));
         denominator.wipe();
     }
     let mut sums = *point;
