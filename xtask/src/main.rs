@@ -9,8 +9,10 @@ mod demo;
 mod disassembly;
 mod dist;
 mod layers;
+mod nightly;
 mod setup;
 mod test;
+mod trust;
 
 use std::process::ExitCode;
 
@@ -25,13 +27,17 @@ Commands:
   setup                check for the tools this needs and install what is missing
                        (as root on Debian or Ubuntu; elsewhere it prints the line to run)
   dist [--out DIR]     release build: dist/lockstep.so, dist/lockstep, dist/openssl.cnf
-  test [CHECK...]      every check there is, or only those named (--nightly: a soak of 30 minutes)
+  test [CHECK...]      every check there is, or only those named
+  nightly [--hours N] [CHECK...]
+                       the long checks, for an hour or N in all; they go on where they stopped
+                       (--record: copy their record to docs/trust and render docs/trust.md)
   demo                 TLS servers with and without lanes, then a short speed table
   layers               check what the crates may depend on and where `unsafe` may stand
   lint-asm [MODULE]    check the machine code of the kernels (default: dist/lockstep.so)
+  trust                render docs/trust.md from docs/trust/record.json
   help                 this text
 
-`cargo xtask test --list` names the checks.
+`cargo xtask test --list` and `cargo xtask nightly --list` name the checks.
 ";
 
 fn main() -> ExitCode {
@@ -63,6 +69,8 @@ fn dispatch(arguments: &[&str]) -> Outcome {
             dist::build_into(directory.as_ref(), dist::Flavour::Release).map(|dist| dist.announce())
         }
         ["test", checks @ ..] => test::run(checks),
+        ["nightly", arguments @ ..] => nightly::run(arguments),
+        ["trust"] => trust::write(),
         ["demo"] => demo::run(),
         ["layers"] => layers::check().map(|report| print!("{report}")),
         ["lint-asm"] => disassembly::check(&dist::module()).map(|report| print!("{report}")),
@@ -70,7 +78,7 @@ fn dispatch(arguments: &[&str]) -> Outcome {
             disassembly::check(module.as_ref()).map(|report| print!("{report}"))
         }
         [
-            command @ ("setup" | "dist" | "demo" | "layers" | "lint-asm"),
+            command @ ("setup" | "dist" | "demo" | "layers" | "lint-asm" | "trust"),
             ..,
         ] => Err(
             Failure::new(format!("`{command}` does not take these arguments"))

@@ -2,7 +2,6 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
@@ -76,19 +75,11 @@ const CHECKS: &[Check] = &[
 /// Begins beside `dist`, which leaves a CPU idle for a minute, and is told in its turn: it has a build of its own.
 const AHEAD: Check = ("loom", loom);
 
-/// Whether to take the time of a night: `--nightly`, or `LOCKSTEP_NIGHTLY=1` in the environment.
-static NIGHTLY: AtomicBool = AtomicBool::new(false);
-
 /// Runs all checks, or those named; fails if one of them does, after running the others too.
 pub fn run(names: &[&str]) -> Outcome {
     if let ["--list"] = names {
         CHECKS.iter().for_each(|(name, _)| println!("{name}"));
         return Ok(());
-    }
-    let (nightly, names): (Vec<&str>, Vec<&str>) =
-        names.iter().partition(|name| **name == "--nightly");
-    if !nightly.is_empty() || std::env::var_os("LOCKSTEP_NIGHTLY").is_some_and(|v| v != "0") {
-        NIGHTLY.store(true, Ordering::Relaxed);
     }
     let known = |name: &&str| CHECKS.iter().any(|(check, _)| check == name);
     if let Some(unknown) = names.iter().find(|name| !known(name)) {
@@ -179,23 +170,7 @@ fn tests() -> Outcome<Count> {
     command
         .env("LOCKSTEP_DIST", release.directory)
         .env("LOCKSTEP_FAULT_DIST", faulty.directory);
-    let mut done = count(&mut command)?;
-    if NIGHTLY.load(Ordering::Relaxed) {
-        let long = [
-            "test",
-            "--package",
-            "lockstep-kernels",
-            "--test",
-            "curve25519",
-        ];
-        let mut command = cargo(long);
-        command.args(["--locked", "--", "--ignored"]);
-        match counts(&quietly(&mut command)?) {
-            none if none.passed == 0 => return Err(Failure::new("no long test ran")),
-            long => done.add(long),
-        }
-    }
-    Ok(done)
+    count(&mut command)
 }
 
 /// Kernels and engine with faults injected into the lanes.
@@ -243,13 +218,17 @@ fn loom() -> Outcome<Count> {
     }
 }
 
-/// Servers of the distribution under steady load, for two minutes, or thirty at night.
+/// Servers of the distribution under steady load, for two minutes.
 fn soak() -> Outcome<Count> {
+    Ok(match soak_for(120)? {
+        Some(()) => Count::PASSED,
+        None => Count::SKIPPED,
+    })
+}
+
+/// Servers of the distribution under steady load; `None` if none is installed.
+pub fn soak_for(seconds: u64) -> Outcome<Option<()>> {
     let dist = dist::build()?;
-    let seconds = match NIGHTLY.load(Ordering::Relaxed) {
-        true => "1800",
-        false => "120",
-    };
     let mut command = cargo([
         "run",
         "--quiet",
@@ -259,7 +238,7 @@ fn soak() -> Outcome<Count> {
         "soak",
         "--locked",
         "--",
-        seconds,
+        &seconds.to_string(),
     ]);
     command.env("LOCKSTEP_DIST", dist.directory);
     let status = command
@@ -267,10 +246,26 @@ fn soak() -> Outcome<Count> {
         .status()
         .map_err(|error| cannot_run(&command, &error))?;
     match status.code() {
-        Some(0) => Ok(Count::PASSED),
-        Some(77) => Ok(Count::SKIPPED),
+        Some(0) => Ok(Some(())),
+        Some(77) => Ok(None),
         _ => Err(Failure::new("a server did not stand the load, see above")),
     }
+}
+
+/// Runs tests of which some may be left out, and counts those that ran.
+pub fn passed_and_failed(command: &mut Command) -> Outcome<(u64, u64)> {
+    let output = command
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| cannot_run(command, &error))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut count = counts(&text);
+    if !output.status.success() {
+        print!("{text}");
+        count.failed = count.failed.max(1);
+    }
+    Ok((count.passed, count.failed))
 }
 
 /// Runs tests, shows what they say, and counts them.

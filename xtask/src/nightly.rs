@@ -1,0 +1,407 @@
+//! `cargo xtask nightly`: the long checks, each bounded in time and resumable.
+//!
+//! A check does a piece of work for the time that it is given and says how many cases it tried and
+//! how many findings it made. Its progress is kept in `target/nightly/`, so that the next run goes
+//! on where this one stopped. `--record` copies the sums into the repository, from where
+//! [`crate::trust`] renders the page for users.
+//!
+//! A new check is a line in [`CHECKS`]. One that is a program of its own runs by [`program`].
+
+mod record;
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::command::{Failure, Outcome, cannot_run, cargo, target_directory};
+use crate::{setup, test};
+
+pub use record::Record;
+
+/// The record in the repository.
+pub fn published_record() -> Outcome<Record> {
+    Record::load(&record::published_file())
+}
+
+/// A long check.
+pub struct Check {
+    pub name: &'static str,
+    /// What it does, in one line.
+    pub about: &'static str,
+    /// Its part of the time, in proportion to the weights of the others.
+    weight: u32,
+    /// It is skipped if less time than this is left.
+    least: Duration,
+    /// It gets no more time than this, because it is finite.
+    most: Duration,
+    run: fn(&Share) -> Outcome<Ran>,
+}
+
+/// What a check is given.
+pub struct Share {
+    /// How long it may work.
+    pub time: Duration,
+    /// Where it stopped the last time on this kind of CPU: an index, a seed, as the check likes.
+    pub next: u64,
+    /// A directory of its own that outlives the run, for a corpus or scratch files.
+    pub directory: PathBuf,
+}
+
+/// What a check did.
+pub enum Ran {
+    Worked(Work),
+    /// This machine lacks something: what, and what to do about it.
+    Skipped(String),
+}
+
+/// The counts of one run of a check.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    pub cases: u64,
+    pub findings: u64,
+    /// Where the next run goes on.
+    pub next: u64,
+    /// What the counts do not say, in a few words.
+    pub note: String,
+}
+
+const fn minutes(minutes: u64) -> Duration {
+    Duration::from_secs(60 * minutes)
+}
+
+const HOUR: Duration = minutes(60);
+
+/// In the order they run.
+pub const CHECKS: &[Check] = &[
+    Check {
+        name: "kernels-long",
+        about: "the kernels' tests that are too long for `cargo xtask test`",
+        weight: 1,
+        least: minutes(3),
+        most: minutes(10),
+        run: kernels_long,
+    },
+    Check {
+        name: "soak",
+        about: "TLS servers under steady load, memory and descriptors watched",
+        weight: 3,
+        least: minutes(2),
+        most: minutes(30),
+        run: soak,
+    },
+];
+
+/// Runs `cargo xtask nightly` with these arguments.
+pub fn run(arguments: &[&str]) -> Outcome {
+    let mut time = HOUR;
+    let mut names = Vec::new();
+    let mut arguments = arguments.iter();
+    while let Some(&argument) = arguments.next() {
+        match argument {
+            "--list" => {
+                CHECKS
+                    .iter()
+                    .for_each(|check| println!("{:<14} {}", check.name, check.about));
+                return Ok(());
+            }
+            "--record" => return record::publish(),
+            "--hours" => time = hours(arguments.next().copied())?,
+            name if CHECKS.iter().any(|check| check.name == name) => names.push(name),
+            unknown => {
+                return Err(
+                    Failure::new(format!("there is no nightly check `{unknown}`"))
+                        .remedy("cargo xtask nightly --list"),
+                );
+            }
+        }
+    }
+    setup::ensure()?;
+    let wanted: Vec<&Check> = CHECKS
+        .iter()
+        .filter(|check| names.is_empty() || names.contains(&check.name))
+        .collect();
+    let machine = record::Machine::here()?;
+    let mut record = Record::load(&record::working_file())?;
+    let end = Instant::now() + time;
+    let mut table = Vec::new();
+    for (index, check) in wanted.iter().enumerate() {
+        let left = end.saturating_duration_since(Instant::now());
+        let weights: u32 = wanted[index..].iter().map(|check| check.weight).sum();
+        let row = match share(check, left, weights) {
+            None => Row::skipped(
+                check,
+                format!("needs {} minutes: give more --hours", minutes_of(check)),
+            ),
+            Some(time) => {
+                println!("{} … ({:.0} s at most)", check.name, time.as_secs_f64());
+                let row = run_one(check, time, &machine, &mut record)?;
+                record.store(&record::working_file())?;
+                row
+            }
+        };
+        table.push(row);
+    }
+    println!("\n{}", Row::HEADER);
+    table.iter().for_each(|row| println!("{}", row.line()));
+    println!("record: {}", record::working_file().display());
+    let bad: Vec<&str> = table
+        .iter()
+        .filter(|row| row.findings != "0" && row.findings != "-")
+        .map(|row| row.name)
+        .collect();
+    match bad.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::new(format!("findings: {}", bad.join(", "))).tell()),
+    }
+}
+
+/// The time that a check gets of what is left, or `None` if that is not enough for it.
+fn share(check: &Check, left: Duration, weights: u32) -> Option<Duration> {
+    if left < check.least {
+        return None;
+    }
+    let share = left.mul_f64(f64::from(check.weight) / f64::from(weights.max(1)));
+    Some(share.clamp(check.least, check.most))
+}
+
+fn minutes_of(check: &Check) -> u64 {
+    check.least.as_secs().div_ceil(60)
+}
+
+/// Runs a check and adds its counts to the record.
+fn run_one(
+    check: &Check,
+    time: Duration,
+    machine: &record::Machine,
+    record: &mut Record,
+) -> Outcome<Row> {
+    let directory = target_directory().join("nightly").join(check.name);
+    std::fs::create_dir_all(&directory).map_err(crate::command::on(&directory, "create"))?;
+    let share = Share {
+        time,
+        next: record
+            .entry(check.name, &machine.cpu)
+            .map_or(0, |entry| entry.next),
+        directory,
+    };
+    let start = Instant::now();
+    let ran = match (check.run)(&share) {
+        Ok(Ran::Skipped(reason)) => return Ok(Row::skipped(check, reason)),
+        Ok(Ran::Worked(work)) => work,
+        Err(failure) => {
+            // A check that could not be carried through is a finding: it must not look like a pass.
+            println!("{failure}");
+            Work {
+                findings: 1,
+                next: share.next,
+                note: "it could not be carried through".to_owned(),
+                ..Work::default()
+            }
+        }
+    };
+    let hours = start.elapsed().as_secs_f64() / 3600.0;
+    record.add(check.name, machine, &ran, hours);
+    Ok(Row {
+        name: check.name,
+        cases: ran.cases.to_string(),
+        findings: ran.findings.to_string(),
+        hours: format!("{hours:.2}"),
+        note: ran.note,
+    })
+}
+
+/// A line of the table at the end.
+struct Row {
+    name: &'static str,
+    cases: String,
+    findings: String,
+    hours: String,
+    note: String,
+}
+
+impl Row {
+    const HEADER: &str = "check               cases findings  hours  note";
+
+    fn skipped(check: &Check, reason: String) -> Row {
+        Row {
+            name: check.name,
+            cases: "-".to_owned(),
+            findings: "-".to_owned(),
+            hours: "-".to_owned(),
+            note: format!("skipped: {reason}"),
+        }
+    }
+
+    fn line(&self) -> String {
+        format!(
+            "{:<14} {:>10} {:>8} {:>6}  {}",
+            self.name, self.cases, self.findings, self.hours, self.note
+        )
+    }
+}
+
+/// The value of `--hours`.
+fn hours(value: Option<&str>) -> Outcome<Duration> {
+    value
+        .and_then(|value| value.parse::<f64>().ok())
+        .filter(|hours| (0.0..10_000.0).contains(hours))
+        .map(|hours| HOUR.mul_f64(hours))
+        .ok_or_else(|| {
+            Failure::new("--hours needs a number of hours, for example 0.5")
+                .remedy("cargo xtask nightly --hours 0.5")
+        })
+}
+
+/// Runs a program that is a check, and reads its counts.
+///
+/// It finds its share in `NIGHTLY_SECONDS`, `NIGHTLY_NEXT` and `NIGHTLY_DIRECTORY`. The last line
+/// of its output that begins with `nightly:` is its report:
+/// `nightly: cases 100 findings 0 next 100 note anything`, or `nightly: skipped anything`.
+/// All that it prints before goes to the terminal.
+#[expect(dead_code, reason = "the first check that is a program uses it")]
+pub fn program(command: &mut Command, share: &Share) -> Outcome<Ran> {
+    command
+        .env("NIGHTLY_SECONDS", share.time.as_secs().to_string())
+        .env("NIGHTLY_NEXT", share.next.to_string())
+        .env("NIGHTLY_DIRECTORY", &share.directory)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit());
+    let output = command
+        .output()
+        .map_err(|error| cannot_run(command, &error))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut report = None;
+    for line in text.lines() {
+        match line.strip_prefix("nightly: ") {
+            Some(line) => report = Some(parse_report(line)?),
+            None => println!("{line}"),
+        }
+    }
+    report.ok_or_else(|| {
+        Failure::new(format!(
+            "{:?} ended ({}) without a report",
+            command.get_program(),
+            output.status
+        ))
+    })
+}
+
+fn parse_report(line: &str) -> Outcome<Ran> {
+    if let Some(reason) = line.strip_prefix("skipped ") {
+        return Ok(Ran::Skipped(reason.to_owned()));
+    }
+    let (counts, note) = line.split_once(" note ").unwrap_or((line, ""));
+    let mut work = Work {
+        note: note.to_owned(),
+        ..Work::default()
+    };
+    let words: Vec<&str> = counts.split_whitespace().collect();
+    let bad = || Failure::new(format!("a check reported {line:?}, which cannot be read"));
+    for pair in words.chunks(2) {
+        let [name, value] = pair else {
+            return Err(bad());
+        };
+        let value = value.parse().map_err(|_| bad())?;
+        match *name {
+            "cases" => work.cases = value,
+            "findings" => work.findings = value,
+            "next" => work.next = value,
+            _ => return Err(bad()),
+        }
+    }
+    Ok(Ran::Worked(work))
+}
+
+/// The ignored tests of the kernels: the RFC's million iterations of X25519 and the like.
+fn kernels_long(_: &Share) -> Outcome<Ran> {
+    let mut command = cargo([
+        "test",
+        "--package",
+        "lockstep-kernels",
+        "--tests",
+        "--locked",
+        "--no-fail-fast",
+        "--",
+        "--ignored",
+    ]);
+    let (passed, failed) = test::passed_and_failed(&mut command)?;
+    if passed + failed == 0 {
+        return Err(Failure::new("no long test of the kernels ran"));
+    }
+    Ok(Ran::Worked(Work {
+        cases: passed + failed,
+        findings: failed,
+        ..Work::default()
+    }))
+}
+
+/// The soak, for as long as it is given.
+fn soak(share: &Share) -> Outcome<Ran> {
+    // Its servers need some of the time to start and to be looked at.
+    let seconds = share.time.as_secs().saturating_sub(20).max(100);
+    Ok(match test::soak_for(seconds)? {
+        None => Ran::Skipped("no TLS server is installed: cargo xtask setup".to_owned()),
+        Some(()) => Ran::Worked(Work {
+            cases: 1,
+            note: format!("{seconds} s of load"),
+            ..Work::default()
+        }),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHECK: Check = Check {
+        name: "one",
+        about: "",
+        weight: 1,
+        least: minutes(2),
+        most: minutes(30),
+        run: |_| Ok(Ran::Worked(Work::default())),
+    };
+
+    #[test]
+    fn time_is_shared_by_weight_and_within_bounds() {
+        assert_eq!(share(&CHECK, minutes(1), 1), None);
+        assert_eq!(share(&CHECK, minutes(40), 4), Some(minutes(10)));
+        assert_eq!(share(&CHECK, minutes(3), 4), Some(minutes(2)));
+        assert_eq!(share(&CHECK, minutes(300), 2), Some(minutes(30)));
+    }
+
+    #[test]
+    fn a_report_is_read() {
+        let Ok(Ran::Worked(work)) = parse_report("cases 12 findings 1 next 40 note a note of it")
+        else {
+            panic!("not read");
+        };
+        assert_eq!((work.cases, work.findings, work.next), (12, 1, 40));
+        assert_eq!(work.note, "a note of it");
+        assert!(
+            matches!(parse_report("skipped no fuel"), Ok(Ran::Skipped(why)) if why == "no fuel")
+        );
+        assert!(parse_report("cases twelve").is_err());
+        assert!(parse_report("cases").is_err());
+        assert!(parse_report("cheeses 1").is_err());
+    }
+
+    #[test]
+    fn hours_may_be_parts_of_one() {
+        assert_eq!(hours(Some("0.5")).unwrap(), minutes(30));
+        assert!(hours(Some("soon")).is_err());
+        assert!(hours(Some("-1")).is_err());
+        assert!(hours(None).is_err());
+    }
+
+    #[test]
+    fn names_are_unique() {
+        for (index, check) in CHECKS.iter().enumerate() {
+            assert!(
+                CHECKS[index + 1..]
+                    .iter()
+                    .all(|other| other.name != check.name)
+            );
+        }
+    }
+}

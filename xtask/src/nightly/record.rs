@@ -1,0 +1,262 @@
+//! What the nightly checks did so far: one entry for each check and kind of CPU.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::Work;
+use crate::command::{Failure, Outcome, on, quietly, root, target_directory};
+
+/// The record of this working tree, which the next run goes on from.
+pub fn working_file() -> PathBuf {
+    target_directory().join("nightly").join("record.json")
+}
+
+/// The record in the repository.
+pub fn published_file() -> PathBuf {
+    root().join("docs/trust/record.json")
+}
+
+/// What one check did on one kind of CPU.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Entry {
+    /// Over all runs.
+    pub cases: u64,
+    /// Over all runs.
+    pub hours: f64,
+    /// In the runs of the newest commit: what an older one had may be mended.
+    pub findings: u64,
+    /// Where the next run goes on.
+    pub next: u64,
+    /// Of the last run.
+    pub date: String,
+    /// Of the last run; ends in `+` if the working tree differed from it.
+    pub commit: String,
+    /// Of the last run.
+    pub note: String,
+}
+
+/// All entries, by check and CPU.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Record {
+    entries: BTreeMap<(String, String), Entry>,
+}
+
+/// Where and of what a run is.
+pub struct Machine {
+    pub cpu: String,
+    date: String,
+    commit: String,
+}
+
+impl Machine {
+    pub fn here() -> Outcome<Machine> {
+        let path = Path::new("/proc/cpuinfo");
+        let text = fs::read_to_string(path).map_err(on(path, "read"))?;
+        let git =
+            |arguments: &[&str]| quietly(Command::new("git").arg("-C").arg(root()).args(arguments));
+        // What is not committed belongs to the name: figures are of what was run.
+        let changed = match git(&["status", "--porcelain", "--untracked-files=no"])?.is_empty() {
+            true => "",
+            false => "+",
+        };
+        let commit = git(&["rev-parse", "--short=10", "HEAD"])?;
+        Ok(Machine {
+            cpu: cpu(&text),
+            date: quietly(Command::new("date").args(["-u", "+%F"]))?
+                .trim()
+                .to_owned(),
+            commit: format!("{}{changed}", commit.trim()),
+        })
+    }
+}
+
+/// The name of the CPU with its family and model: virtual machines often hide the rest.
+fn cpu(cpuinfo: &str) -> String {
+    let field = |name: &str| {
+        cpuinfo
+            .lines()
+            .filter_map(|line| line.split_once(':'))
+            .find(|(key, _)| key.trim() == name)
+            .map_or("unknown", |(_, value)| value.trim())
+    };
+    format!(
+        "{}, family {} model {}",
+        field("model name"),
+        field("cpu family"),
+        field("model")
+    )
+}
+
+impl Record {
+    /// Reads a record; an absent file is an empty one.
+    pub fn load(path: &Path) -> Outcome<Record> {
+        if !path.exists() {
+            return Ok(Record::default());
+        }
+        let text = fs::read_to_string(path).map_err(on(path, "read"))?;
+        Record::parse(&text).ok_or_else(|| {
+            Failure::new(format!(
+                "{} is no record of the nightly checks",
+                path.display()
+            ))
+            .remedy("move it away, or restore it from git")
+        })
+    }
+
+    fn parse(text: &str) -> Option<Record> {
+        let value: Value = serde_json::from_str(text).ok()?;
+        let mut record = Record::default();
+        for entry in value.as_array()? {
+            let text = |name: &str| Some(entry.get(name)?.as_str()?.to_owned());
+            let number = |name: &str| entry.get(name)?.as_u64();
+            record.entries.insert(
+                (text("check")?, text("cpu")?),
+                Entry {
+                    cases: number("cases")?,
+                    hours: entry.get("hours")?.as_f64()?,
+                    findings: number("findings")?,
+                    next: number("next")?,
+                    date: text("date")?,
+                    commit: text("commit")?,
+                    note: text("note")?,
+                },
+            );
+        }
+        Some(record)
+    }
+
+    /// Writes it, in whole or not at all.
+    pub fn store(&self, path: &Path) -> Outcome {
+        let directory = path.parent().unwrap_or(Path::new("."));
+        fs::create_dir_all(directory).map_err(on(directory, "create"))?;
+        let fresh = path.with_extension("new");
+        fs::write(&fresh, self.render()).map_err(on(&fresh, "write"))?;
+        fs::rename(&fresh, path).map_err(on(path, "replace"))
+    }
+
+    fn render(&self) -> String {
+        let entries: Vec<Value> = self
+            .entries
+            .iter()
+            .map(|((check, cpu), entry)| {
+                json!({
+                    "check": check, "cpu": cpu, "cases": entry.cases,
+                    "hours": (entry.hours * 1e4).round() / 1e4,
+                    "findings": entry.findings, "next": entry.next, "date": entry.date,
+                    "commit": entry.commit, "note": entry.note,
+                })
+            })
+            .collect();
+        format!("{:#}\n", Value::Array(entries))
+    }
+
+    pub fn entry(&self, check: &str, cpu: &str) -> Option<&Entry> {
+        self.entries.get(&(check.to_owned(), cpu.to_owned()))
+    }
+
+    /// The entries of a check, with their CPUs.
+    pub fn of(&self, check: &str) -> impl Iterator<Item = (&str, &Entry)> {
+        self.entries
+            .iter()
+            .filter(move |((name, _), _)| name == check)
+            .map(|((_, cpu), entry)| (cpu.as_str(), entry))
+    }
+
+    /// Adds a run.
+    pub fn add(&mut self, check: &str, machine: &Machine, work: &Work, hours: f64) {
+        let key = (check.to_owned(), machine.cpu.clone());
+        let entry = self.entries.entry(key).or_default();
+        if entry.commit != machine.commit {
+            entry.findings = 0;
+        }
+        entry.cases += work.cases;
+        entry.findings += work.findings;
+        entry.hours += hours;
+        entry.next = work.next;
+        entry.date.clone_from(&machine.date);
+        entry.commit.clone_from(&machine.commit);
+        entry.note.clone_from(&work.note);
+    }
+
+    /// Takes the entries of another record over its own.
+    fn merge(&mut self, newer: Record) {
+        self.entries.extend(newer.entries);
+    }
+}
+
+/// Copies the sums into the repository and renders the page.
+///
+/// Entries of other CPUs that are there already stay.
+pub fn publish() -> Outcome {
+    let mut published = Record::load(&published_file())?;
+    published.merge(Record::load(&working_file())?);
+    published.store(&published_file())?;
+    println!("{}", published_file().display());
+    crate::trust::write()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(cpu: &str, commit: &str) -> Machine {
+        Machine {
+            cpu: cpu.to_owned(),
+            date: "2026-11-22".to_owned(),
+            commit: commit.to_owned(),
+        }
+    }
+
+    fn work(cases: u64, findings: u64, next: u64) -> Work {
+        Work {
+            cases,
+            findings,
+            next,
+            note: "a \"note\"".to_owned(),
+        }
+    }
+
+    #[test]
+    fn runs_add_up_and_findings_belong_to_a_commit() {
+        let mut record = Record::default();
+        record.add("one", &machine("a", "1"), &work(10, 2, 10), 0.5);
+        record.add("one", &machine("a", "1"), &work(10, 1, 20), 0.5);
+        record.add("one", &machine("b", "1"), &work(3, 0, 3), 0.1);
+        let entry = record.entry("one", "a").unwrap().clone();
+        assert_eq!((entry.cases, entry.findings, entry.next), (20, 3, 20));
+        record.add("one", &machine("a", "2"), &work(1, 0, 21), 0.5);
+        let entry = record.entry("one", "a").unwrap().clone();
+        assert_eq!((entry.cases, entry.findings, entry.hours), (21, 0, 1.5));
+        assert_eq!(record.of("one").count(), 2);
+    }
+
+    #[test]
+    fn a_record_survives_its_file() {
+        let mut record = Record::default();
+        record.add("one", &machine("a", "1"), &work(10, 2, 10), 0.25);
+        record.add("two", &machine("a", "1"), &work(1, 0, 0), 2.0);
+        assert_eq!(Record::parse(&record.render()), Some(record));
+        assert_eq!(Record::parse("[{\"check\": \"one\"}]"), None);
+    }
+
+    #[test]
+    fn a_newer_record_replaces_only_its_own_entries() {
+        let (mut old, mut new) = (Record::default(), Record::default());
+        old.add("one", &machine("a", "1"), &work(10, 0, 10), 0.25);
+        old.add("one", &machine("b", "1"), &work(5, 0, 5), 0.25);
+        new.add("one", &machine("a", "2"), &work(12, 0, 12), 0.25);
+        old.merge(new);
+        assert_eq!(old.entry("one", "a").unwrap().cases, 12);
+        assert_eq!(old.entry("one", "b").unwrap().cases, 5);
+    }
+
+    #[test]
+    fn a_cpu_is_named_with_family_and_model() {
+        let text = "processor\t: 0\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC\n";
+        assert_eq!(cpu(text), "AMD EPYC, family 25 model 17");
+    }
+}

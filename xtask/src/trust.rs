@@ -1,0 +1,157 @@
+//! `cargo xtask trust`: renders docs/trust.md from the claims below and the record of the nightly
+//! checks. No figure of that page is typed by hand.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::PathBuf;
+
+use crate::command::{Outcome, on, root};
+use crate::nightly::{CHECKS, Record, published_record};
+
+/// What users are promised.
+struct Claim {
+    claim: &'static str,
+    /// The nightly checks that show it.
+    checks: &'static [&'static str],
+    /// What else shows it.
+    also: &'static str,
+    /// What none of these would notice.
+    gap: &'static str,
+}
+
+const CLAIMS: &[Claim] = &[
+    Claim {
+        claim: "No branch, table index or division depends on a secret",
+        checks: &[],
+        also: "`cargo xtask lint-asm` searches the machine code for divisions and gathers",
+        gap: "Branches and indices are kept out by the way the code is written, and by review.",
+    },
+    Claim {
+        claim: "No RSA result leaves without its check",
+        checks: &[],
+        also: "the type of a result says that it is checked; faults are injected into the lanes by \
+               `cargo xtask test faults`",
+        gap: "A fault in code after the check, or in OpenSSL's own code. Signatures on curves are \
+              checked by sample.",
+    },
+    Claim {
+        claim: "Servers stand steady load, and memory and descriptors do not grow",
+        checks: &["soak"],
+        also: "the tests of servers in `cargo xtask test`",
+        gap: "Load of weeks; servers other than HAProxy, Apache, nginx and stunnel.",
+    },
+];
+
+const INTRODUCTION: &str = "\
+# What you can rely on, and how it is shown
+
+<!-- Rendered by `cargo xtask trust`; the claims are in xtask/src/trust.rs. -->
+
+Each row is a claim, the checks that show it, and what these checks do not cover. Checks in code
+type belong to `cargo xtask nightly`, which runs them for as long as it is told and keeps a record;
+the second table is that record. Most of them also run in a short form in `cargo xtask test`, before
+each change. [SECURITY.md](../SECURITY.md) says what is protected, and against whom.
+
+";
+
+/// The page.
+pub fn render(record: &Record) -> String {
+    let mut page = INTRODUCTION.to_owned();
+    page += "| claim | shown by | not covered | last run |\n|---|---|---|---|\n";
+    for claim in CLAIMS {
+        let mut shown: Vec<String> = claim
+            .checks
+            .iter()
+            .map(|name| format!("`{name}`"))
+            .collect();
+        shown.extend((!claim.also.is_empty()).then(|| claim.also.to_owned()));
+        let _ = writeln!(
+            page,
+            "| {} | {} | {} | {} |",
+            claim.claim,
+            shown.join(", "),
+            claim.gap,
+            last_runs(claim, record),
+        );
+    }
+    page += "\n## The record\n\nCases and hours are sums over all runs. Findings are those of the \
+             commit that is named.\n\n";
+    page += "| check | what it does | cases | findings | hours | last run | CPU | commit |\n";
+    page += "|---|---|---|---|---|---|---|---|\n";
+    for check in CHECKS {
+        let mut seen = false;
+        for (cpu, entry) in record.of(check.name) {
+            seen = true;
+            let _ = writeln!(
+                page,
+                "| `{}` | {} | {} | {} | {:.1} | {} | {cpu} | {} |",
+                check.name,
+                check.about,
+                entry.cases,
+                entry.findings,
+                entry.hours,
+                entry.date,
+                entry.commit,
+            );
+        }
+        if !seen {
+            let _ = writeln!(
+                page,
+                "| `{}` | {} | | | | not recorded yet | | |",
+                check.name, check.about
+            );
+        }
+    }
+    page
+}
+
+/// When and where the checks of a claim last ran.
+fn last_runs(claim: &Claim, record: &Record) -> String {
+    if claim.checks.is_empty() {
+        return "with each change".to_owned();
+    }
+    let newest = |name: &&str| {
+        let newest = record.of(name).max_by(|a, b| a.1.date.cmp(&b.1.date));
+        match newest {
+            Some((cpu, entry)) => format!("`{name}`: {}, {cpu}", entry.date),
+            None => format!("`{name}`: not recorded yet"),
+        }
+    };
+    let runs: Vec<String> = claim.checks.iter().map(newest).collect();
+    runs.join("; ")
+}
+
+fn page() -> PathBuf {
+    root().join("docs/trust.md")
+}
+
+/// Renders the page from the record in the repository.
+pub fn write() -> Outcome {
+    let text = render(&published_record()?);
+    let path = page();
+    fs::write(&path, text).map_err(on(&path, "write"))?;
+    println!("{}", path.display());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_is_what_the_record_renders() {
+        let page = fs::read_to_string(page()).unwrap();
+        let rendered = render(&published_record().unwrap());
+        assert!(
+            page == rendered,
+            "docs/trust.md is stale: run `cargo xtask trust`"
+        );
+    }
+
+    #[test]
+    fn claims_name_checks_that_exist() {
+        for name in CLAIMS.iter().flat_map(|claim| claim.checks) {
+            assert!(CHECKS.iter().any(|check| check.name == *name), "{name}");
+        }
+    }
+}
