@@ -254,7 +254,7 @@ fn choose<S: Simd>(
             let word = s.shift_right_by(exponent[bit / 60], (bit % 60) as u32);
             let digit = s.and(word, s.splat((1 << WINDOW) - 1));
             let pair = s.halve(digit);
-            let lowest = s.sub(s.zero(), s.and(digit, s.splat(1)));
+            let lowest = s.spread(s.and(digit, s.splat(1)));
             let mut above = s.zero();
             let limbs = power.chunks_exact_mut(limbs_of_chunk::<S>());
             for ((chunk, limbs), pairs) in limbs.enumerate().rev().zip(table) {

@@ -105,6 +105,11 @@ pub(crate) trait Simd: Copy + 'static {
     /// `⌊a / 2^LIMB_BITS⌋`, unsigned.
     fn carry(self, a: Self::Limb) -> Self::Limb;
 
+    /// All ones in the lanes where `bit` is 1, zero in those where it is 0; it is nothing else.
+    #[inline(always)]
+    fn spread(self, bit: Self::Limb) -> Self::Limb {
+        self.sub(self.zero(), bit)
+    }
     /// Lanes in which a bit of `bits` is set in `a`.
     fn any_bit(self, a: Self::Limb, bits: Self::Limb) -> Self::Mask;
     /// Lanes in which `a` and `b` are equal.
@@ -188,6 +193,44 @@ pub(crate) fn opaque<T>(reference: &T) -> &T {
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     reference
+}
+
+/// The same word, of which the optimiser no longer knows anything.
+///
+/// A mask of a secret passes through here before it is used. LLVM would otherwise see that it is zero or
+/// all ones, take it for a boolean, and may turn what is done with it into a jump: it did so in the final
+/// subtraction of the key preparation, around a call of `memcpy`. Vector instructions need no such barrier;
+/// this is for masks in ordinary registers.
+#[inline(always)]
+pub(crate) fn opaque_word(word: u64) -> u64 {
+    let [word] = opaque_words([word]);
+    word
+}
+
+/// [`opaque_word`] for several words. More than one of them pass through memory, so that code which treats
+/// them as a vector can still do so.
+#[inline(always)]
+pub(crate) fn opaque_words<const L: usize>(mut words: [u64; L]) -> [u64; L] {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if L == 1 {
+        // SAFETY: the assembly is empty; the word leaves as it came.
+        unsafe {
+            core::arch::asm!("/* {0} */", inout(reg) words[0],
+                options(nomem, nostack, preserves_flags, pure));
+        }
+    } else {
+        // SAFETY: the assembly is empty. The compiler takes it to read and write the words behind the
+        // pointer, which are exclusively borrowed and initialised.
+        unsafe {
+            core::arch::asm!("/* {0} */", in(reg) &raw mut words,
+                options(nostack, preserves_flags));
+        }
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    {
+        words = core::hint::black_box(words);
+    }
+    words
 }
 
 /// Asks for a value that begins on a cache line to be brought into the first-level cache, where the CPU can be asked.

@@ -6,6 +6,8 @@
 //!
 //! Numbers have five signed limbs of 62 bits; all but the top one are below 2^62 and not negative, unless said otherwise.
 
+use crate::simd::opaque_word;
+
 /// Bits of a limb.
 const BITS: u32 = 62;
 const MASK: i64 = (1 << BITS) - 1;
@@ -59,7 +61,7 @@ pub(super) fn invert(x: &[u64; 4]) -> [u64; 4] {
         );
         (f, g) = (combine(&f, &g, u, v), combine(&f, &g, q, r));
     }
-    let sign = f[4] >> 63;
+    let sign = sign(f[4]);
     add_p_to_negative(&mut d);
     for limb in &mut d {
         *limb = (*limb ^ sign) - sign;
@@ -80,8 +82,8 @@ fn steps(zeta: &mut i64, f: i64, g: i64) -> Matrix {
     let one = 1 << (BITS - STEPS);
     let (mut u, mut v, mut q, mut r) = (one, 0_u64, 0_u64, one);
     for _ in 0..STEPS {
-        let positive_delta = (*zeta >> 63) as u64;
-        let odd = (g & 1).wrapping_neg();
+        let positive_delta = sign(*zeta) as u64;
+        let odd = opaque_word((g & 1).wrapping_neg());
         let swap = positive_delta & odd;
         let signed = |x: u64| (x ^ positive_delta).wrapping_sub(positive_delta) & odd;
         g = g.wrapping_add(signed(f));
@@ -123,7 +125,7 @@ fn combine(a: &Number, b: &Number, u: i64, v: i64) -> Number {
 fn combine_modulo_p(a: &Number, b: &Number, u: i64, v: i64) -> Number {
     let mut out = [0; 5];
     let mut sum = product(u, a[0]) + product(v, b[0]);
-    let mut m = (u & a[4] >> 63) + (v & b[4] >> 63);
+    let mut m = (u & sign(a[4])) + (v & sign(b[4]));
     m -= (P_INVERSE.wrapping_mul(sum as u64).wrapping_add(m as u64) & MASK as u64) as i64;
     sum = (sum + product(m, P_LOWEST)) >> BITS;
     for i in 1..4 {
@@ -142,10 +144,16 @@ fn product(a: i64, b: i64) -> i128 {
     i128::from(a) * i128::from(b)
 }
 
+/// All ones if x is negative, else zero.
+#[inline(always)]
+fn sign(x: i64) -> i64 {
+    opaque_word((x >> 63) as u64) as i64
+}
+
 /// Leaves limbs to be carried.
 #[inline(always)]
 fn add_p_to_negative(x: &mut Number) {
-    let negative = x[4] >> 63;
+    let negative = sign(x[4]);
     x[0] += P_LOWEST & negative;
     x[4] += P_HIGHEST & negative;
 }

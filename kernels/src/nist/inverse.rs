@@ -334,12 +334,12 @@ fn steps<S: Simd>(s: S, zeta: &mut S::Limb, f: S::Limb, g: S::Limb) -> Matrix<S>
 /// it in one instruction for both.
 #[inline(always)]
 fn half_steps<S: Simd>(s: S, zeta: &mut S::Limb, (f, g): &mut (S::Limb, S::Limb)) -> Matrix<S> {
-    let (zero, one) = (s.zero(), s.splat(1));
+    let one = s.splat(1);
     let (mut f_now, mut g_now, mut zeta_now) = (*f, *g, *zeta);
     let (mut upper, mut lower) = (one, s.splat(1 << ROW_SHIFT));
     for _ in 0..STEPS / 2 {
-        let odd = s.sub(zero, s.and(g_now, one));
-        let positive_delta = s.sub(zero, s.shift_right::<63>(zeta_now));
+        let odd = s.spread(s.and(g_now, one));
+        let positive_delta = s.spread(s.shift_right::<63>(zeta_now));
         let swap = s.and(odd, positive_delta);
         let step = inlined(
             #[inline(always)]

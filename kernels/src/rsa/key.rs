@@ -7,8 +7,8 @@ use super::for_size;
 use super::modulus::{LANE, Modulus, Number, equal, less_than, multiply_mod, zero};
 use crate::layout::{bit_length, exponent_words, limbs_from_bytes, trim};
 use crate::montgomery::multiply_add;
-use crate::secret::{SecretWords, wipe};
-use crate::simd::{words, words_mut};
+use crate::secret::{SecretWords, disclosed, wipe};
+use crate::simd::{opaque_word, words, words_mut};
 
 /// The parts of an RSA key as big-endian bytes; leading zeros are allowed.
 #[derive(Clone, Copy)]
@@ -199,10 +199,20 @@ fn number<const N: usize>(bytes: &[u8]) -> Number<N> {
     number
 }
 
-/// Whether a number needs no more than `length` bytes.
+/// Whether a number needs no more than `length` bytes. The time depends on the lengths.
 fn fits(bytes: &[u8], length: usize) -> bool {
     let excess = bytes.len().saturating_sub(length);
-    bytes[..excess].iter().fold(0, |bits, byte| bits | byte) == 0
+    let bits = bytes[..excess].iter().fold(0, |bits, byte| bits | byte);
+    disclosed(opaque_word(u64::from(bits)) == 0)
+}
+
+/// Whether a number takes exactly `8·length` bits. The time depends on the lengths and on the answer.
+fn fills(bytes: &[u8], length: usize) -> bool {
+    fits(bytes, length)
+        && bytes
+            .len()
+            .checked_sub(length)
+            .is_some_and(|top| disclosed(bytes[top] >> 7) == 1)
 }
 
 fn prepare_private<const N: usize, const M: usize>(
@@ -213,8 +223,8 @@ fn prepare_private<const N: usize, const M: usize>(
     for prime in [parts.p, parts.q] {
         match prime.last() {
             None => return Err(Unsupported::Inconsistent),
-            Some(last) if last & 1 == 0 => return Err(Unsupported::Even),
-            Some(_) if bit_length(prime) != half_bits => return Err(Unsupported::UnequalHalves),
+            Some(last) if disclosed(last & 1) == 0 => return Err(Unsupported::Even),
+            Some(_) if !fills(prime, half_bits / 8) => return Err(Unsupported::UnequalHalves),
             Some(_) => (),
         }
     }
@@ -242,12 +252,13 @@ fn prepare_private<const N: usize, const M: usize>(
     let mut one = zero::<N>();
     words_mut(&mut one)[0] = 1;
 
+    // Which of them does not hold is not disclosed.
     let consistent = equal(words(&product), &public.modulus.limbs)
-        & !equal(words(&p), words(&q))
+        & (1 ^ equal(words(&p), words(&q)))
         & equal(words(&unit), words(&one))
-        & (less_than(words(&dp), words(&p)) == 1)
-        & (less_than(words(&dq), words(&q)) == 1)
-        & (less_than(words(&qinv), words(&p)) == 1);
+        & less_than(words(&dp), words(&p))
+        & less_than(words(&dq), words(&q))
+        & less_than(words(&qinv), words(&p));
 
     let half = |modulus, exponent: &[u8]| {
         let mut half = Half {
@@ -276,7 +287,7 @@ fn prepare_private<const N: usize, const M: usize>(
     ] {
         wipe(words_mut(secret));
     }
-    if consistent {
+    if disclosed(consistent) == 1 {
         Ok(key)
     } else {
         Err(Unsupported::Inconsistent)

@@ -3,7 +3,7 @@
 use crate::montgomery::{canonical, multiply, normalise, tidy};
 use crate::secret::SecretWords;
 use crate::simd::portable::{Limbs, Portable};
-use crate::simd::{words, words_mut};
+use crate::simd::{opaque_word, words, words_mut};
 
 /// The one lane in which keys are prepared.
 pub(crate) const LANE: Portable<1> = Portable;
@@ -103,12 +103,17 @@ pub(crate) fn multiply_mod<const N: usize>(
 pub(crate) fn less_than(a: &[u64], b: &[u64]) -> u64 {
     let mut borrow = 0;
     for (a, b) in a.iter().zip(b) {
-        borrow = a.wrapping_sub(*b).wrapping_sub(borrow) >> 63;
+        borrow = opaque_word(a.wrapping_sub(*b).wrapping_sub(borrow) >> 63);
     }
     borrow
 }
 
-/// Whether a = b; the time depends on lengths only.
-pub(crate) fn equal(a: &[u64], b: &[u64]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).fold(0, |bits, (a, b)| bits | (a ^ b)) == 0
+/// Whether a = b, as 0 or 1; the time depends on lengths only.
+pub(crate) fn equal(a: &[u64], b: &[u64]) -> u64 {
+    if a.len() != b.len() {
+        return 0;
+    }
+    let bits = a.iter().zip(b).fold(0, |bits, (a, b)| bits | (a ^ b));
+    // The top bit of x | −x tells whether x is zero, without a comparison.
+    opaque_word(1 ^ (bits | bits.wrapping_neg()) >> 63)
 }

@@ -16,6 +16,7 @@ use super::{PrivateKey, PublicKey};
 use crate::arena::Arena;
 use crate::layout::{lane_from_bytes, limbs_from_bytes, to_lane};
 use crate::montgomery::{enter_form, leave_form, multiply, multiply_add, square};
+use crate::secret::disclosed;
 use crate::simd::{Simd, words_mut};
 
 /// A value that has passed its check. Nothing outside this module can make one.
@@ -98,7 +99,7 @@ pub(super) fn below_modulus(bytes: &[u8], key: &PublicKey) -> bool {
     let mut limbs = [0; 80];
     let limbs = &mut limbs[..key.size().limbs()];
     limbs_from_bytes(limbs, 1, bytes);
-    let below = super::modulus::less_than(limbs, &key.modulus.limbs) == 1;
+    let below = disclosed(super::modulus::less_than(limbs, &key.modulus.limbs)) == 1;
     crate::secret::wipe(limbs);
     below
 }

@@ -1,7 +1,7 @@
 //! Lanes in plain Rust: the bit-exact oracle of every other backend, and with one lane
 //! the arithmetic that prepares keys.
 
-use super::{Plain, Simd};
+use super::{Plain, Simd, opaque_words};
 
 /// `L` lanes of limbs of `BITS` bits in ordinary registers; needs no proof. 52 bits are the oracle of the
 /// lanes with split products, 26 bits that of those with whole ones.
@@ -33,6 +33,12 @@ impl<const L: usize, const BITS: u32> Portable<L, BITS> {
 #[inline(always)]
 fn each<const L: usize>(lane: impl FnMut(usize) -> u64) -> Limbs<L> {
     Limbs(core::array::from_fn(lane))
+}
+
+/// Zero or all ones in every lane, which the optimiser is not to know.
+#[inline(always)]
+fn mask<const L: usize>(lane: impl FnMut(usize) -> u64) -> Limbs<L> {
+    Limbs(opaque_words(core::array::from_fn(lane)))
 }
 
 impl<const L: usize, const BITS: u32> Simd for Portable<L, BITS> {
@@ -141,8 +147,13 @@ impl<const L: usize, const BITS: u32> Simd for Portable<L, BITS> {
     }
 
     #[inline(always)]
+    fn spread(self, bit: Limbs<L>) -> Limbs<L> {
+        mask(|l| bit.0[l].wrapping_neg())
+    }
+
+    #[inline(always)]
     fn any_bit(self, a: Limbs<L>, bits: Limbs<L>) -> Limbs<L> {
-        each(|l| {
+        mask(|l| {
             let x = a.0[l] & bits.0[l];
             // The top bit of x | −x tells whether x is zero, without a comparison.
             (((x | x.wrapping_neg()) as i64) >> 63) as u64
@@ -173,12 +184,11 @@ impl<const L: usize, const BITS: u32> Simd for Portable<L, BITS> {
 
     #[inline(always)]
     fn look_up_16(self, table: &[u64; 16], index: Limbs<L>) -> Limbs<L> {
-        each(|l| {
-            (0..).zip(table).fold(0, |picked, (i, &word)| {
-                // The top bit of x − 1 tells whether x < 16 is zero.
-                let hit = ((((index.0[l] & 15) ^ i).wrapping_sub(1) as i64) >> 63) as u64;
-                picked | (word & hit)
-            })
+        (0..).zip(table).fold(Limbs([0; L]), |picked, (i, &word)| {
+            // The top bit of x − 1 tells whether x < 16 is zero.
+            let hit: Limbs<L> =
+                mask(|l| ((((index.0[l] & 15) ^ i).wrapping_sub(1) as i64) >> 63) as u64);
+            each(|l| picked.0[l] | (word & hit.0[l]))
         })
     }
 }
