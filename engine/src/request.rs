@@ -253,6 +253,7 @@ fallbacks! {
     AsyncUnavailable "async_unavailable" "the asynchronous job could not be paused",
     BadScalar "bad_scalar" "the secret key is out of range",
     BadPoint "bad_point" "the public key is not a usable point",
+    Pkcs1Decryption "pkcs1_decryption" "PKCS#1 v1.5 decryption is left to OpenSSL",
 }
 
 impl From<Unsupported> for Fallback {

@@ -454,6 +454,13 @@ unsafe extern "C" {
         iqmp: *mut *const Bignum,
     );
     pub fn RSA_get_multi_prime_extra_count(rsa: *const Rsa) -> c_int;
+    pub fn RSA_private_encrypt(
+        len: c_int,
+        from: *const c_uchar,
+        to: *mut c_uchar,
+        rsa: *mut Rsa,
+        padding: c_int,
+    ) -> c_int;
     pub fn RSA_private_decrypt(
         len: c_int,
         from: *const c_uchar,

@@ -1,9 +1,19 @@
 //! The `RSA_METHOD` that moves the private exponentiation of a stock `RSA` object onto lanes.
 //!
-//! The stock private encrypt and decrypt functions pad, call our [`mod_exp`] and unpad. Blinding
-//! is switched off in them (`RSA_FLAG_NO_BLINDING`): the lanes blind every request with a pair of
-//! its own, and stock blinding state, kept per thread, would be torn by async jobs that interleave
-//! on one thread.
+//! **Without padding**, for decryption and for signatures alike, an operation goes [from bytes to
+//! bytes](raw). OAEP, the premaster secret of TLS, RSASVE and PSS come that way: libcrypto's
+//! provider pads and unpads around it. A decrypted message must never become a number of
+//! libcrypto: unless a number is marked as secret, its length in words and bytes is found by
+//! branches, and that tells an attacker who measures time how many zero bytes the message starts
+//! with (CVE-2022-4304).
+//!
+//! **Decryption with PKCS#1 v1.5 padding** is OpenSSL's own from the blinding to the last byte,
+//! because only OpenSSL's own code hides there whether the padding was right. It is counted.
+//!
+//! **Signatures with padding** are padded by the stock function, which then calls our [`mod_exp`].
+//! Only they reach it: their results are public. Blinding is switched off in the stock function
+//! (`RSA_FLAG_NO_BLINDING`): the lanes blind every request with a pair of its own, and stock
+//! blinding state, kept per thread, would be torn by async jobs that interleave on one thread.
 //!
 //! Each key we compute on has a *twin*: a second, plain stock object with the same key. A request
 //! that the engine declines is recomputed on the twin, with stock blinding and stock checks.
@@ -58,6 +68,8 @@ struct State {
 /// A key ready for the lanes.
 struct Lanes {
     key: Arc<RsaKey>,
+    /// As bytes, from the first that is not zero.
+    modulus: Vec<u8>,
     twin: Twin,
 }
 
@@ -88,6 +100,7 @@ impl State {
             let twin = unsafe { Twin::of(rsa, functions) }.ok_or(Fallback::Internal)?;
             Ok(Lanes {
                 key: Arc::new(key),
+                modulus: components.n,
                 twin,
             })
         });
@@ -116,23 +129,6 @@ impl Twin {
             rsa: twin.cast(),
             functions,
         })
-    }
-
-    /// input^d mod n by stock OpenSSL, blinded and checked by it; None with OpenSSL's error set.
-    fn private(&self, input: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
-        let mut output = Zeroizing::new(vec![0u8; input.len()]);
-        let length = c_int::try_from(input.len()).ok()?;
-        // SAFETY: without padding, input and output are both as long as the modulus.
-        let written = unsafe {
-            ffi::RSA_private_decrypt(
-                length,
-                input.as_ptr(),
-                output.as_mut_ptr(),
-                self.rsa,
-                ffi::RSA_NO_PADDING,
-            )
-        };
-        (written == length).then_some(output)
     }
 }
 
@@ -313,7 +309,7 @@ unsafe fn count_unsupported(rsa: *const Rsa, method: &Method) {
     }
 }
 
-/// `rsa_priv_enc`: stock, which calls [`mod_exp`] for a CRT key.
+/// `rsa_priv_enc`: signs.
 unsafe extern "C" fn private_encrypt(
     length: c_int,
     from: *const c_uchar,
@@ -324,12 +320,19 @@ unsafe extern "C" fn private_encrypt(
     let Some(method) = method() else { return -1 };
     // SAFETY: libcrypto's arguments, passed on.
     unsafe {
+        if let Some(State { lanes: Ok(lanes) }) = state(rsa, method.index)
+            && padding == ffi::RSA_NO_PADDING
+            && usize::try_from(length) == Ok(lanes.modulus.len())
+        {
+            return raw(lanes, ffi::RSA_private_encrypt, length, from, to);
+        }
         count_unsupported(rsa, method);
+        // Pads and calls `mod_exp`, or refuses the length.
         (method.stock_private_encrypt)(length, from, to, rsa, padding)
     }
 }
 
-/// `rsa_priv_dec`: stock, which calls [`mod_exp`] for a CRT key.
+/// `rsa_priv_dec`: decrypts. The stock function never sees a key that has lanes, only its twin.
 unsafe extern "C" fn private_decrypt(
     length: c_int,
     from: *const c_uchar,
@@ -340,12 +343,74 @@ unsafe extern "C" fn private_decrypt(
     let Some(method) = method() else { return -1 };
     // SAFETY: libcrypto's arguments, passed on.
     unsafe {
-        count_unsupported(rsa, method);
-        (method.stock_private_decrypt)(length, from, to, rsa, padding)
+        match state(rsa, method.index) {
+            Some(State { lanes: Ok(lanes) }) if padding == ffi::RSA_NO_PADDING => {
+                raw(lanes, ffi::RSA_private_decrypt, length, from, to)
+            }
+            Some(State { lanes: Ok(lanes) }) => {
+                process::engine().count_fallback(Fallback::Pkcs1Decryption);
+                ffi::RSA_private_decrypt(length, from, to, lanes.twin.rsa, padding)
+            }
+            _ => {
+                count_unsupported(rsa, method);
+                (method.stock_private_decrypt)(length, from, to, rsa, padding)
+            }
+        }
     }
 }
 
-/// `rsa_mod_exp`: r0 = input^d mod n, on lanes.
+/// input^d mod n from bytes to bytes, on lanes; or by `stock` on the twin if the engine declines.
+/// Returns what `stock` returns: the length of the modulus, always, or -1 with OpenSSL's error set.
+///
+/// Nothing here branches on the bytes of the result, or computes an address from them.
+///
+/// # Safety
+/// `from` has `length` bytes, and `to` has room for as many as the modulus has. They may overlap.
+unsafe fn raw(
+    lanes: &Lanes,
+    stock: RsaPrivate,
+    length: c_int,
+    from: *const c_uchar,
+    to: *mut c_uchar,
+) -> c_int {
+    // SAFETY: by contract.
+    let request = || unsafe { request(lanes, length, from) };
+    match async_job::compute(lanes.key.shape(), request) {
+        Some(Ok(Response::Rsa(result))) => {
+            let result = result.as_bytes();
+            // SAFETY: by contract; the check found the result to be as long as the modulus.
+            unsafe { to.copy_from_nonoverlapping(result.as_ptr(), result.len()) };
+            result.len() as c_int
+        }
+        // Lives until stock has computed, as `compute` asks.
+        // SAFETY: by contract; the twin lives as long as the key.
+        _declined => unsafe { stock(length, from, to, lanes.twin.rsa, ffi::RSA_NO_PADDING) },
+    }
+}
+
+/// The request for a number of `length` bytes; None if the modulus is not greater, or if there are no
+/// bytes.
+///
+/// # Safety
+/// `from` has `length` bytes.
+unsafe fn request(lanes: &Lanes, length: c_int, from: *const c_uchar) -> Option<Request> {
+    let given = usize::try_from(length).ok().filter(|&given| given > 0)?;
+    let mut input = vec![0; lanes.modulus.len()];
+    let start = input.len().checked_sub(given)?;
+    // SAFETY: by contract.
+    input[start..].copy_from_slice(unsafe { std::slice::from_raw_parts(from, given) });
+    // Both are public.
+    if input >= lanes.modulus {
+        return None;
+    }
+    Some(Request::RsaPrivate {
+        key: Arc::clone(&lanes.key),
+        input,
+    })
+}
+
+/// `rsa_mod_exp`: r0 = input^d mod n, on lanes. Of a key that has lanes, only signatures come here:
+/// see [`private_decrypt`].
 ///
 /// `input` is below n (the caller has checked). Returns 1, or 0 with OpenSSL's error set.
 unsafe extern "C" fn mod_exp(
@@ -360,30 +425,15 @@ unsafe extern "C" fn mod_exp(
         // SAFETY: libcrypto's arguments; blinding is on for keys without lanes.
         return unsafe { (method.stock_mod_exp)(r0, input, rsa, ctx) };
     };
-    let length = lanes.key.modulus_bytes();
-    let mut bytes = Zeroizing::new(vec![0u8; length]);
-    // SAFETY: `bytes` has room for `length` bytes, and `input` is below the modulus.
-    if unsafe { ffi::BN_bn2binpad(input, bytes.as_mut_ptr(), length as c_int) } != length as c_int {
-        return 0;
-    }
-    let Some(output) = private(lanes, &bytes) else {
-        return 0;
-    };
-    // SAFETY: `r0` is the caller's output number.
-    let set = unsafe { ffi::BN_bin2bn(output.as_ptr(), length as c_int, r0) };
-    c_int::from(!set.is_null())
-}
-
-/// input^d mod n by the lanes, or by the twin if the engine declines.
-fn private(lanes: &Lanes, input: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
-    let request = || {
-        Some(Request::RsaPrivate {
-            key: Arc::clone(&lanes.key),
-            input: input.to_vec(),
-        })
-    };
-    match async_job::compute(lanes.key.shape(), request) {
-        Some(Ok(Response::Rsa(verified))) => Some(Zeroizing::new(verified.into_bytes())),
-        _declined => lanes.twin.private(input),
+    let mut bytes = Zeroizing::new(vec![0u8; lanes.modulus.len()]);
+    let length = bytes.len() as c_int;
+    let at = bytes.as_mut_ptr();
+    // SAFETY: `bytes` has room for `length` bytes, as the modulus has, and `input` is below the
+    // modulus; `r0` is the caller's output number.
+    unsafe {
+        let computed = ffi::BN_bn2binpad(input, at, length) == length
+            && raw(lanes, ffi::RSA_private_encrypt, length, at, at) == length
+            && !ffi::BN_bin2bn(at, length, r0).is_null();
+        c_int::from(computed)
     }
 }

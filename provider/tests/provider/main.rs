@@ -19,6 +19,7 @@ mod configuration;
 mod contexts;
 mod curve_vectors;
 mod curves;
+mod decryption;
 mod faults;
 mod fork;
 mod hosts;

@@ -62,6 +62,12 @@ pub struct Job {
     pub input: Vec<u8>,
 }
 
+impl Job {
+    pub fn is_pkcs1_decryption(&self) -> bool {
+        matches!(self.operation, Operation::DecryptPkcs1)
+    }
+}
+
 /// The result of a job; None stands for an error. A verification gives one byte, 0 or 1.
 pub type Answer = Option<Vec<u8>>;
 

@@ -304,10 +304,12 @@ static void buffers(void) {
     length = sizeof sealed;
     ctx = EVP_PKEY_CTX_new_from_pkey(c.libctx, c.key, NULL);
     CHECK(EVP_PKEY_encrypt_init(ctx) == 1);
+    CHECK(EVP_PKEY_CTX_set_rsa_padding(ctx, RSA_PKCS1_OAEP_PADDING) == 1);
     CHECK(EVP_PKEY_encrypt(ctx, sealed, &length, digest, sizeof digest) == 1);
     EVP_PKEY_CTX_free(ctx);
     ctx = EVP_PKEY_CTX_new_from_pkey(c.libctx, c.key, NULL);
     CHECK(EVP_PKEY_decrypt_init(ctx) == 1);
+    CHECK(EVP_PKEY_CTX_set_rsa_padding(ctx, RSA_PKCS1_OAEP_PADDING) == 1);
     CHECK(EVP_PKEY_decrypt(ctx, NULL, &length, sealed, sizeof sealed) == 1 && length == 256);
     length = sizeof out;
     CHECK(EVP_PKEY_decrypt(ctx, out, &length, sealed, sizeof sealed) == 1 && length == 32);
