@@ -2,6 +2,9 @@
 //!
 //! Without the feature all hooks are empty.
 
+#[cfg(feature = "fault-injection")]
+pub mod planted;
+
 /// Where a fault strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Point {
@@ -117,6 +120,7 @@ mod armed {
 
     /// Arms a fault in all threads.
     pub fn arm_all_threads(fault: Fault) {
+        super::planted::keep();
         *EVERYWHERE.lock().expect("no panic under the lock") = Some(fault);
     }
 

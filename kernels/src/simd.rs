@@ -197,18 +197,18 @@ pub(crate) fn opaque<T>(reference: &T) -> &T {
 
 /// The same word, of which the optimiser no longer knows anything.
 ///
-/// A mask of a secret passes through here before it is used. LLVM would otherwise see that it is zero or
-/// all ones, take it for a boolean, and may turn what is done with it into a jump: it did so in the final
-/// subtraction of the key preparation, around a call of `memcpy`. Vector instructions need no such barrier;
-/// this is for masks in ordinary registers.
+/// A mask of a secret passes through here before it is used. LLVM would otherwise see that it is
+/// zero or all ones, take it for a boolean, and may turn what is done with it into a jump: it did
+/// so in the final subtraction of the key preparation, around a call of `memcpy`. Vector
+/// instructions need no such barrier; this is for masks in ordinary registers.
 #[inline(always)]
 pub(crate) fn opaque_word(word: u64) -> u64 {
     let [word] = opaque_words([word]);
     word
 }
 
-/// [`opaque_word`] for several words. More than one of them pass through memory, so that code which treats
-/// them as a vector can still do so.
+/// [`opaque_word`] for several words. More than one of them pass through memory, so that code which
+/// treats them as a vector can still do so.
 #[inline(always)]
 pub(crate) fn opaque_words<const L: usize>(mut words: [u64; L]) -> [u64; L] {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -219,8 +219,8 @@ pub(crate) fn opaque_words<const L: usize>(mut words: [u64; L]) -> [u64; L] {
                 options(nomem, nostack, preserves_flags, pure));
         }
     } else {
-        // SAFETY: the assembly is empty. The compiler takes it to read and write the words behind the
-        // pointer, which are exclusively borrowed and initialised.
+        // SAFETY: the assembly is empty. The compiler takes it to read and write the words behind
+        // the pointer, which are exclusively borrowed and initialised.
         unsafe {
             core::arch::asm!("/* {0} */", in(reg) &raw mut words,
                 options(nostack, preserves_flags));

@@ -5,6 +5,8 @@
 //! Both are properties of the machine code, so they are checked there: on every function of the
 //! kernels that the release module keeps as a symbol.
 
+pub mod exact;
+
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
@@ -217,21 +219,27 @@ const FORBIDDEN: &[&str] = &[
 
 /// Checks a module; returns what was found in it.
 pub fn check(module: &Path) -> Outcome<String> {
+    let all = parse(&listing(module)?);
+    let exact = exact::check(&all)?;
+    let functions: Vec<Function> = all
+        .into_iter()
+        .filter(|function| function.name.contains(OURS))
+        .collect();
+    Ok(judge(&functions)? + &exact)
+}
+
+/// The disassembly of a module.
+fn listing(module: &Path) -> Outcome<String> {
     if !module.exists() {
         return Err(
             Failure::new(format!("there is no {}", module.display())).remedy("cargo xtask dist")
         );
     }
-    let listing = quietly(
+    quietly(
         Command::new("objdump")
             .args(["-d", "-C", "-M", "intel", "--no-show-raw-insn"])
             .arg(module),
-    )?;
-    let functions: Vec<Function> = parse(&listing)
-        .into_iter()
-        .filter(|function| function.name.contains(OURS))
-        .collect();
-    judge(&functions)
+    )
 }
 
 /// The functions that must be there, with their lanes.

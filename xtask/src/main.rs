@@ -33,7 +33,8 @@ Commands:
                        (--record: copy their record to docs/trust and render docs/trust.md)
   demo                 TLS servers with and without lanes, then a short speed table
   layers               check what the crates may depend on and where `unsafe` may stand
-  lint-asm [MODULE]    check the machine code of the kernels (default: dist/lockstep.so)
+  lint-asm [MODULE]    check the machine code of the kernels (default: dist/lockstep.so);
+                       --explain NAME shows the jumps of functions, --record lists them anew
   trust                render docs/trust.md from docs/trust/record.json
   help                 this text
 
@@ -74,6 +75,18 @@ fn dispatch(arguments: &[&str]) -> Outcome {
         ["demo"] => demo::run(),
         ["layers"] => layers::check().map(|report| print!("{report}")),
         ["lint-asm"] => disassembly::check(&dist::module()).map(|report| print!("{report}")),
+        ["lint-asm", "--record"] => {
+            disassembly::exact::record(&dist::module()).map(|report| print!("{report}"))
+        }
+        ["lint-asm", "--record", module] => {
+            disassembly::exact::record(module.as_ref()).map(|report| print!("{report}"))
+        }
+        ["lint-asm", "--explain", name] => {
+            disassembly::exact::explain(&dist::module(), name).map(|report| print!("{report}"))
+        }
+        ["lint-asm", "--explain", name, module] => {
+            disassembly::exact::explain(module.as_ref(), name).map(|report| print!("{report}"))
+        }
         ["lint-asm", module] => {
             disassembly::check(module.as_ref()).map(|report| print!("{report}"))
         }

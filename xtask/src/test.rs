@@ -67,6 +67,7 @@ const CHECKS: &[Check] = &[
     }),
     ("documentation", documentation),
     ("tests", tests),
+    ("planted", planted),
     ("faults", faults),
     AHEAD,
     ("soak", soak),
@@ -171,6 +172,17 @@ fn tests() -> Outcome<Count> {
         .env("LOCKSTEP_DIST", release.directory)
         .env("LOCKSTEP_FAULT_DIST", faulty.directory);
     count(&mut command)
+}
+
+/// Defects that are planted in the module with fault points: the check of the machine code finds each.
+fn planted() -> Outcome<Count> {
+    let module = target_directory().join("dist-faults");
+    let module = dist::build_into(&module, Flavour::FaultInjection)?.directory;
+    let found = disassembly::exact::find_planted(&module.join("lockstep.so"))?;
+    Ok(Count {
+        passed: found as u64,
+        ..Count::default()
+    })
 }
 
 /// Kernels and engine with faults injected into the lanes.
