@@ -142,7 +142,6 @@ pub mod hkdf_mode {
 /// What `selection` of the key management functions can ask for (`OSSL_KEYMGMT_SELECT_*`).
 pub mod select {
     use std::ffi::c_int;
-    pub const PRIVATE_KEY: c_int = 0x01;
     pub const DOMAIN_PARAMETERS: c_int = 0x04;
     pub const KEYPAIR: c_int = 0x03;
     /// Key pair and all parameters.
@@ -437,6 +436,9 @@ unsafe extern "C" {
     pub fn RSA_meth_get_finish(method: *const RsaMethod) -> Option<RsaFinish>;
     pub fn RSA_meth_set_finish(method: *mut RsaMethod, f: RsaFinish) -> c_int;
     pub fn RSA_set_method(rsa: *mut Rsa, method: *const RsaMethod) -> c_int;
+    pub fn RSA_get_method(rsa: *const Rsa) -> *const RsaMethod;
+    pub fn RSA_test_flags(rsa: *const Rsa, flags: c_int) -> c_int;
+    pub fn RSA_clear_flags(rsa: *mut Rsa, flags: c_int);
     pub fn RSA_set_flags(rsa: *mut Rsa, flags: c_int);
     pub fn RSA_set_ex_data(rsa: *mut Rsa, index: c_int, data: *mut c_void) -> c_int;
     pub fn RSA_get_ex_data(rsa: *const Rsa, index: c_int) -> *mut c_void;

@@ -25,11 +25,16 @@ pub trait Adoptable: KeyType {
     /// replaces it.
     const IN_PLACE: bool;
 
-    /// Lets an object compute on lanes, if they can serve it.
+    /// Prepares an object so that it can be adopted, if that must be before its first use.
     ///
     /// # Safety
-    /// `keydata` is stock key data of this type that nobody else uses yet; if not `IN_PLACE`, it has
-    /// only been filled.
+    /// `keydata` is stock key data of this type that nothing has used yet.
+    unsafe fn prepare(_keydata: *mut c_void) {}
+
+    /// Lets an object compute on lanes, if they can serve it. Once more whenever it was filled again.
+    ///
+    /// # Safety
+    /// `keydata` is stock key data of this type that nobody else uses, and [prepared](Self::prepare).
     unsafe fn adopt(keydata: *mut c_void, functions: &'static KeyFunctions);
 }
 
@@ -174,12 +179,28 @@ pub fn generator<T: Adoptable>() -> Dispatch {
 }
 
 /// The wrappers of the functions that make key data in other ways.
-pub fn wrappers<T: Adoptable>() -> [Dispatch; 3] {
+pub fn wrappers<T: Adoptable>() -> [Dispatch; 4] {
     [
+        New::entry(new::<T>),
         Import::entry(import::<T>),
         Load::entry(load::<T>),
         Dup::entry(duplicate::<T>),
     ]
+}
+
+/// `OSSL_FUNC_keymgmt_new`: the object may be used before it has a private key, so it is prepared now.
+unsafe extern "C" fn new<T: Adoptable>(provctx: *mut c_void) -> *mut c_void {
+    let Some(functions) = T::stock() else {
+        return null_mut();
+    };
+    // SAFETY: libcrypto's argument, which is the default provider's own context.
+    unsafe {
+        let keydata = functions.new.call(provctx);
+        if !keydata.is_null() {
+            T::prepare(keydata);
+        }
+        keydata
+    }
 }
 
 /// `OSSL_FUNC_keymgmt_import`: the way every key decoded elsewhere comes to us.
@@ -194,7 +215,7 @@ unsafe extern "C" fn import<T: Adoptable>(
     // SAFETY: libcrypto's arguments, passed on.
     let imported = unsafe { functions.import(keydata, selection, params) };
     if imported == 1 && selection & T::ADOPTED_WITH != 0 {
-        // SAFETY: `keydata` came from the stock `new` and has just been filled.
+        // SAFETY: `keydata` came from `new`; who fills an object may not share it.
         unsafe { T::adopt(keydata, functions) };
     }
     imported
@@ -257,7 +278,10 @@ unsafe fn adopted_copy<T: Adoptable>(
     let keydata = unsafe { functions.copy(from, selection) };
     if !keydata.is_null() {
         // SAFETY: `copy` made it, and nothing has used it.
-        unsafe { T::adopt(keydata, functions) };
+        unsafe {
+            T::prepare(keydata);
+            T::adopt(keydata, functions);
+        }
     }
     keydata
 }

@@ -182,6 +182,11 @@ impl Adoptable for Rsa {
     const ADOPTED_WITH: c_int = rsa_method::ADOPTED_WITH;
     const IN_PLACE: bool = false;
 
+    unsafe fn prepare(keydata: *mut c_void) {
+        // SAFETY: by contract; the default provider's RSA key data is an RSA object.
+        unsafe { rsa_method::prepare(keydata.cast()) }
+    }
+
     unsafe fn adopt(keydata: *mut c_void, functions: &'static KeyFunctions) {
         // SAFETY: by contract; the default provider's RSA key data is an RSA object.
         unsafe { rsa_method::adopt(keydata.cast(), functions) }
@@ -191,6 +196,11 @@ impl Adoptable for Rsa {
 impl Adoptable for RsaPss {
     const ADOPTED_WITH: c_int = rsa_method::ADOPTED_WITH;
     const IN_PLACE: bool = false;
+
+    unsafe fn prepare(keydata: *mut c_void) {
+        // SAFETY: as for RSA.
+        unsafe { rsa_method::prepare(keydata.cast()) }
+    }
 
     unsafe fn adopt(keydata: *mut c_void, functions: &'static KeyFunctions) {
         // SAFETY: as for RSA.

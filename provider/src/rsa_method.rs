@@ -29,32 +29,46 @@ use crate::ffi::{self, Bignum, BnCtx, Rsa, RsaFinish, RsaMethod, RsaModExp, RsaP
 use crate::keymgmt::KeyFunctions;
 use crate::{async_job, ex_data, process};
 
-/// Only private keys compute on lanes.
-pub const ADOPTED_WITH: c_int = select::PRIVATE_KEY;
+/// Only private keys compute on lanes; but a new public part makes another key of one.
+pub const ADOPTED_WITH: c_int = select::KEYPAIR;
 
-/// Gives `rsa` our method and prepares its key for the lanes.
+/// Gives `rsa` our method, with which it stays OpenSSL's own in all it does until it is [adopted](adopt).
+///
+/// # Safety
+/// `rsa` is a stock RSA object that nothing has computed with yet: `RSA_set_method` frees what a
+/// computation leaves in the object, but the object keeps pointing there.
+pub unsafe fn prepare(rsa: *mut Rsa) {
+    if let Some(method) = method() {
+        // SAFETY: by contract.
+        unsafe { ffi::RSA_set_method(rsa, method.table) };
+    }
+}
+
+/// Prepares the key of a [prepared](prepare) object for the lanes, again if its parts have changed.
 ///
 /// A key that the lanes cannot take keeps stock arithmetic; its uses are counted with the reason.
 /// An object without a private key is left alone.
 ///
 /// # Safety
-/// `rsa` is a stock RSA object of the type of `functions` that nothing has computed with yet.
+/// `rsa` is a stock RSA object of the type of `functions` that nobody else uses.
 pub unsafe fn adopt(rsa: *mut Rsa, functions: &'static KeyFunctions) {
     let Some(method) = method() else { return };
-    // SAFETY: by contract; a key imported in two steps is adopted again, its state replaced.
+    // SAFETY: by contract.
     unsafe {
+        if ffi::RSA_get_method(rsa) != method.table {
+            return;
+        }
+        // From here on stock computes, with its blinding, whatever fails below.
+        ffi::RSA_clear_flags(rsa, ffi::RSA_FLAG_NO_BLINDING);
+        release(rsa, method.index);
         let Some(state) = State::new(rsa, functions) else {
             return;
         };
-        release(rsa, method.index);
         let on_lanes = state.lanes.is_ok();
         let state = Box::into_raw(Box::new(state));
         if ffi::RSA_set_ex_data(rsa, method.index, state.cast()) != 1 {
             drop(Box::from_raw(state));
-            return;
-        }
-        ffi::RSA_set_method(rsa, method.table);
-        if on_lanes {
+        } else if on_lanes {
             ffi::RSA_set_flags(rsa, ffi::RSA_FLAG_NO_BLINDING);
         }
     }
@@ -298,14 +312,38 @@ unsafe extern "C" fn finish(rsa: *mut Rsa) -> c_int {
     }
 }
 
-/// Counts the use of a key that the lanes cannot take.
+/// Who does a private operation.
+enum Way<'a> {
+    Lanes(&'a Lanes),
+    /// Stock, for this reason if the object holds a private key that the lanes cannot take.
+    Stock(Option<Fallback>),
+    /// Nobody: stock would compute without blinding.
+    Refused,
+}
+
+/// The way for `rsa`.
 ///
 /// # Safety
-/// `rsa` is valid.
-unsafe fn count_unsupported(rsa: *const Rsa, method: &Method) {
+/// `rsa` is valid, and outlives the use of the result.
+unsafe fn way<'a>(rsa: *const Rsa, method: &Method) -> Way<'a> {
     // SAFETY: by contract.
-    if let Some(State { lanes: Err(reason) }) = unsafe { state(rsa, method.index) } {
-        process::engine().count_fallback(*reason);
+    unsafe {
+        let reason = match state(rsa, method.index) {
+            Some(State { lanes: Ok(lanes) }) => return Way::Lanes(lanes),
+            Some(State { lanes: Err(reason) }) => Some(*reason),
+            None => None,
+        };
+        match ffi::RSA_test_flags(rsa, ffi::RSA_FLAG_NO_BLINDING) {
+            0 => Way::Stock(reason),
+            _ => Way::Refused,
+        }
+    }
+}
+
+/// Counts that stock does an operation.
+fn count(reason: Option<Fallback>) {
+    if let Some(reason) = reason {
+        process::engine().count_fallback(reason);
     }
 }
 
@@ -320,14 +358,18 @@ unsafe extern "C" fn private_encrypt(
     let Some(method) = method() else { return -1 };
     // SAFETY: libcrypto's arguments, passed on.
     unsafe {
-        if let Some(State { lanes: Ok(lanes) }) = state(rsa, method.index)
-            && padding == ffi::RSA_NO_PADDING
-            && usize::try_from(length) == Ok(lanes.modulus.len())
-        {
-            return raw(lanes, ffi::RSA_private_encrypt, length, from, to);
+        match way(rsa, method) {
+            Way::Lanes(lanes)
+                if padding == ffi::RSA_NO_PADDING
+                    && usize::try_from(length) == Ok(lanes.modulus.len()) =>
+            {
+                return raw(lanes, ffi::RSA_private_encrypt, length, from, to);
+            }
+            // The stock function pads and calls `mod_exp`, or refuses the length.
+            Way::Lanes(_) => {}
+            Way::Stock(reason) => count(reason),
+            Way::Refused => return -1,
         }
-        count_unsupported(rsa, method);
-        // Pads and calls `mod_exp`, or refuses the length.
         (method.stock_private_encrypt)(length, from, to, rsa, padding)
     }
 }
@@ -343,18 +385,19 @@ unsafe extern "C" fn private_decrypt(
     let Some(method) = method() else { return -1 };
     // SAFETY: libcrypto's arguments, passed on.
     unsafe {
-        match state(rsa, method.index) {
-            Some(State { lanes: Ok(lanes) }) if padding == ffi::RSA_NO_PADDING => {
+        match way(rsa, method) {
+            Way::Lanes(lanes) if padding == ffi::RSA_NO_PADDING => {
                 raw(lanes, ffi::RSA_private_decrypt, length, from, to)
             }
-            Some(State { lanes: Ok(lanes) }) => {
-                process::engine().count_fallback(Fallback::Pkcs1Decryption);
+            Way::Lanes(lanes) => {
+                count(Some(Fallback::Pkcs1Decryption));
                 ffi::RSA_private_decrypt(length, from, to, lanes.twin.rsa, padding)
             }
-            _ => {
-                count_unsupported(rsa, method);
+            Way::Stock(reason) => {
+                count(reason);
                 (method.stock_private_decrypt)(length, from, to, rsa, padding)
             }
+            Way::Refused => -1,
         }
     }
 }
@@ -421,9 +464,11 @@ unsafe extern "C" fn mod_exp(
 ) -> c_int {
     let Some(method) = method() else { return 0 };
     // SAFETY: the object is in use by our caller, who holds a reference.
-    let Some(State { lanes: Ok(lanes) }) = (unsafe { state(rsa, method.index) }) else {
-        // SAFETY: libcrypto's arguments; blinding is on for keys without lanes.
-        return unsafe { (method.stock_mod_exp)(r0, input, rsa, ctx) };
+    let lanes = match unsafe { way(rsa, method) } {
+        Way::Lanes(lanes) => lanes,
+        // SAFETY: libcrypto's arguments; the caller has blinded the input.
+        Way::Stock(_) => return unsafe { (method.stock_mod_exp)(r0, input, rsa, ctx) },
+        Way::Refused => return 0,
     };
     let mut bytes = Zeroizing::new(vec![0u8; lanes.modulus.len()]);
     let length = bytes.len() as c_int;

@@ -112,3 +112,31 @@ fn size_queries_and_short_buffers() {
 fn property_queries_by_name_find_the_module() {
     run(&Place::new(), "properties").on_lanes("rsa2048", 3);
 }
+
+/// The ways of `programs/reimport.c`; each use of an object is a signature and a decryption.
+#[test]
+fn an_object_is_filled_again() {
+    let place = Place::new();
+    let program = place.compile("reimport");
+    let (key, other) = (place.key("rsa2048"), place.key("rsa1536"));
+    let directory = dist();
+    let directory = directory.to_str().expect("a path in UTF-8");
+    // What lanes do, and what stock does because it has a key of 1536 bits.
+    for (way, on_lanes, by_stock) in [
+        ("twice", 2, 0),
+        ("used", 6, 0),
+        ("public-first", 4, 0),
+        ("another", 2, 2),
+        ("unblinded", 2, 0),
+    ] {
+        let finished = place
+            .program(&program, &format!("{way} {key} {directory} {other}"))
+            .with_counters()
+            .succeed();
+        let counters = finished.counters();
+        assert_eq!(counters.of("rsa2048"), on_lanes, "{way}: {counters:?}");
+        assert_eq!(counters.operations(), on_lanes, "{way}: {counters:?}");
+        assert_eq!(counters.fallback("key_size"), by_stock, "{way}");
+        assert_eq!(counters.fallbacks(), by_stock, "{way}: {counters:?}");
+    }
+}
