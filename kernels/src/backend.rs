@@ -130,9 +130,11 @@ impl Backend {
     }
 }
 
-/// Calls `function` with the lanes of a backend. A request takes one lane, half of what an RSA request takes.
+/// Calls `function` with the lanes of a backend, in the state in which no instruction takes a time that
+/// depends on its operands. A request takes one lane, half of what an RSA request takes.
 macro_rules! dispatch {
-    ($backend:expr, $jobs:expr, $function:expr) => {
+    ($backend:expr, $jobs:expr, $function:expr) => {{
+        let _steady = $crate::simd::steady::Steady::new();
         match $backend.kind($jobs.len().div_ceil(2)) {
             #[cfg(target_arch = "x86_64")]
             $crate::backend::Kind::Avx512Ifma { wide, .. } => $function(wide, $jobs),
@@ -144,19 +146,20 @@ macro_rules! dispatch {
                 $function($crate::simd::portable::Portable::<1>, $jobs)
             }
         }
-    };
+    }};
 }
 pub(crate) use dispatch;
 
 /// [`dispatch`], for functions that there are on AVX2 lanes too.
 macro_rules! dispatch_25519 {
-    ($backend:expr, $jobs:expr, $function:expr) => {
+    ($backend:expr, $jobs:expr, $function:expr) => {{
+        let _steady = $crate::simd::steady::Steady::new();
         match $backend.kind($jobs.len().div_ceil(2)) {
             #[cfg(target_arch = "x86_64")]
             $crate::backend::Kind::Avx2(lanes) => $function(lanes.long(), $jobs),
             _ => $crate::backend::dispatch!($backend, $jobs, $function),
         }
-    };
+    }};
 }
 pub(crate) use dispatch_25519;
 

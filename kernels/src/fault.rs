@@ -71,7 +71,7 @@ impl Point {
 }
 
 #[cfg(feature = "fault-injection")]
-pub use armed::{Fault, arm, arm_all_threads, disarm, strikes};
+pub use armed::{Fault, arm, arm_all_threads, disarm, mxcsr_of_last_chunk, strikes};
 #[cfg(feature = "fault-injection")]
 pub(crate) use armed::{begin_chunk, request, swap_lanes, touch, touch_pass};
 
@@ -104,6 +104,7 @@ mod armed {
         static STRIKES: Cell<usize> = const { Cell::new(0) };
         /// First request of the running chunk: what the widest lanes take of a batch at once.
         static CHUNK: Cell<usize> = const { Cell::new(0) };
+        static MXCSR: Cell<u32> = const { Cell::new(0) };
     }
     static EVERYWHERE: Mutex<Option<Fault>> = Mutex::new(None);
 
@@ -138,6 +139,12 @@ mod armed {
     /// Tells which request of the batch is in the first lane from now on.
     pub(crate) fn begin_chunk(first: usize) {
         CHUNK.set(first);
+        MXCSR.set(crate::simd::steady::read());
+    }
+
+    /// What the control register of floating point held in the last chunk of this thread.
+    pub fn mxcsr_of_last_chunk() -> u32 {
+        MXCSR.get()
     }
 
     /// The lane of the fault where each request has one lane.

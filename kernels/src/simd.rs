@@ -24,6 +24,7 @@ pub(crate) mod avx512ifma;
 pub(crate) mod avx512ifma256;
 pub(crate) mod counting;
 pub(crate) mod portable;
+pub(crate) mod steady;
 
 /// Types that are nothing but bits: every bit pattern is a value and there is no padding.
 ///

@@ -25,6 +25,7 @@ use crate::montgomery::{
     canonical, enter_form, leave_form, multiply, multiply_add, square, subtract_mod, tidy,
 };
 use crate::simd::portable::Portable;
+use crate::simd::steady::Steady;
 use crate::simd::{Simd, words, words_mut};
 
 /// Requests of one batch at most: two passes of four.
@@ -119,6 +120,7 @@ pub fn private_batch(backend: Backend, scratch: &mut Scratch, jobs: &mut [Privat
         jobs.iter().all(|job| job.key.size() == size),
         "a batch is of one size"
     );
+    let _steady = Steady::new();
     match backend.kind(jobs.len()) {
         #[cfg(target_arch = "x86_64")]
         Kind::Avx512Ifma { wide, narrow } => {
