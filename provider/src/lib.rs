@@ -11,13 +11,14 @@
 //! The way of a signature, in files: [`stock`] finds the default provider's tables, [`overlay`]
 //! offers them, with the functions wrapped that make keys ([`keymgmt`], [`generation`]);
 //! [`rsa_method`], [`ec_method`], [`xdh`] and [`eddsa`] take the arithmetic, [`async_job`] pauses
-//! an async job instead of blocking its thread, [`stack`] finds room for a thread that has little,
+//! an async job instead of blocking its thread (what it waits for lies in its [`wait_ctx`]), [`stack`] finds room for a thread that has little,
 //! [`settings`] reads `openssl.cnf`, and [`process`] owns the engine of this process.
 //! `docs/decisions/0001-overlay.md` and `0004-curves.md` say why.
 
 mod async_job;
 mod ec_method;
 mod eddsa;
+mod eventfd;
 mod ex_data;
 #[cfg(feature = "fault-injection")]
 mod fault;
@@ -33,6 +34,7 @@ mod settings;
 mod stack;
 mod stock;
 mod tls13_kdf;
+mod wait_ctx;
 mod wrapped;
 mod xdh;
 

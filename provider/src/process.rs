@@ -90,7 +90,7 @@ pub fn computes() -> bool {
 }
 
 /// Whether `engine` is still the one of this process: not in a forked child of the one that asked for it.
-pub fn is_current(engine: &Engine) -> bool {
+pub fn is_current(engine: *const Engine) -> bool {
     std::ptr::eq(ENGINE.load(Ordering::Acquire), engine)
 }
 
