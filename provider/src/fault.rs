@@ -1,7 +1,10 @@
 //! Faults on purpose (feature `fault-injection`, for tests only).
 //!
 //! `LOCKSTEP_FAULT=POINT:REQUEST:HALF:LIMB:BIT` strikes in every batch of the process, for example
-//! `Accumulator:0:1:7:51`; see [`lockstep_kernels::fault`].
+//! `Accumulator:0:1:7:51`; see [`lockstep_kernels::fault`]. `LOCKSTEP_PLANT=DEFECT` has the provider
+//! itself do something wrong, which a check of the rig must find: see [`planted`].
+
+use std::sync::LazyLock;
 
 use lockstep_kernels::fault::{Fault, Point, arm_all_threads};
 
@@ -13,6 +16,14 @@ pub fn arm() -> Result<(), String> {
     let fault = parse(&text).ok_or_else(|| format!("lockstep: LOCKSTEP_FAULT is '{text}'"))?;
     arm_all_threads(fault);
     Ok(())
+}
+
+/// Whether the environment plants this defect. `short-buffer` writes an Ed25519 signature into a buffer
+/// that is too short for it; `padding-byte` changes one bit of a decrypted message.
+pub fn planted(defect: &str) -> bool {
+    static PLANTED: LazyLock<String> =
+        LazyLock::new(|| std::env::var("LOCKSTEP_PLANT").unwrap_or_default());
+    *PLANTED == defect
 }
 
 fn parse(text: &str) -> Option<Fault> {

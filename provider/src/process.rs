@@ -23,9 +23,13 @@ pub fn attach(settings: Result<Config, ConfigError>) -> Result<(), String> {
     } else {
         settings.and_then(Config::with_env)
     };
-    let config = config.map_err(|error| error.to_string())?;
+    let config = config.map_err(|error| {
+        // The error queue of libcrypto cannot carry our words from here on 3.0.
+        eprintln!("{error}");
+        error.to_string()
+    })?;
     #[cfg(feature = "fault-injection")]
-    crate::fault::arm()?;
+    crate::fault::arm().inspect_err(|error| eprintln!("{error}"))?;
     // Before the program drops its privileges or changes its root directory.
     config.stats_dir.prepare(config.stats_keep);
     let _ = CONFIG.set(config);
@@ -90,7 +94,7 @@ pub fn computes() -> bool {
 }
 
 /// Whether `engine` is still the one of this process: not in a forked child of the one that asked for it.
-pub fn is_current(engine: *const Engine) -> bool {
+pub fn is_current(engine: &Engine) -> bool {
     std::ptr::eq(ENGINE.load(Ordering::Acquire), engine)
 }
 

@@ -387,7 +387,12 @@ unsafe extern "C" fn private_decrypt(
     unsafe {
         match way(rsa, method) {
             Way::Lanes(lanes) if padding == ffi::RSA_NO_PADDING => {
-                raw(lanes, ffi::RSA_private_decrypt, length, from, to)
+                let length = raw(lanes, ffi::RSA_private_decrypt, length, from, to);
+                #[cfg(feature = "fault-injection")]
+                if length > 0 && crate::fault::planted("padding-byte") {
+                    *to.add(1) ^= 1;
+                }
+                length
             }
             Way::Lanes(lanes) => {
                 count(Some(Fallback::Pkcs1Decryption));

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::command::{
     Failure, Outcome, cargo, loudly, on, openssl, quietly, root, target_directory,
@@ -66,10 +67,7 @@ pub fn build_into(directory: &Path, flavour: Flavour) -> Outcome<Dist> {
         }
         Flavour::FaultInjection => {
             build.args(["-p", "lockstep-provider", "--features", "fault-injection"]);
-            build.arg("--target-dir").arg(fault_target());
-            // No speed is measured with it: it need not be the fastest, but soon built.
-            build.env("CARGO_PROFILE_RELEASE_LTO", "off");
-            build.env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
+            soon_built(build.arg("--target-dir").arg(fault_target()));
             &[("liblockstep.so", "lockstep.so")]
         }
     };
@@ -88,6 +86,13 @@ pub fn build_into(directory: &Path, flavour: Flavour) -> Outcome<Dist> {
     Ok(Dist {
         directory: directory.clone(),
     })
+}
+
+/// Has a build take little time: no speed is measured with what it makes.
+pub fn soon_built(build: &mut Command) -> &mut Command {
+    build
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
 }
 
 /// Where cargo leaves what is built with fault points: never beside a release.

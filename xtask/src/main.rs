@@ -8,6 +8,7 @@ mod command;
 mod demo;
 mod disassembly;
 mod dist;
+mod fuzz;
 mod layers;
 mod nightly;
 mod setup;

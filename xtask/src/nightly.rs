@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::command::{Failure, Outcome, cannot_run, cargo, target_directory};
-use crate::{setup, test};
+use crate::{fuzz, setup, test};
 
 pub use record::Record;
 
@@ -80,6 +80,22 @@ pub const CHECKS: &[Check] = &[
         least: minutes(3),
         most: minutes(10),
         run: kernels_long,
+    },
+    Check {
+        name: "fuzz",
+        about: "programs of operations on the module's dispatch tables, compared with OpenSSL's own",
+        weight: 4,
+        least: minutes(3),
+        most: minutes(12 * 60),
+        run: |share| fuzz::night(fuzz::Watch::Oracle, share),
+    },
+    Check {
+        name: "fuzz-addresses",
+        about: "the same under AddressSanitizer",
+        weight: 4,
+        least: minutes(3),
+        most: minutes(12 * 60),
+        run: |share| fuzz::night(fuzz::Watch::Addresses, share),
     },
     Check {
         name: "soak",

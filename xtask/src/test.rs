@@ -3,11 +3,12 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::command::{Failure, Outcome, cannot_run, cargo, quietly, target_directory};
 use crate::dist::Flavour;
-use crate::{disassembly, dist, layers, setup};
+use crate::nightly::Ran;
+use crate::{disassembly, dist, fuzz, layers, setup};
 
 /// How many tests or checks ended in each way.
 #[derive(Clone, Copy, Default)]
@@ -69,6 +70,7 @@ const CHECKS: &[Check] = &[
     ("tests", tests),
     ("planted", planted),
     ("faults", faults),
+    ("fuzz", fuzz),
     AHEAD,
     ("soak", soak),
 ];
@@ -203,6 +205,17 @@ fn faults() -> Outcome<Count> {
         "--locked",
     ]);
     count(command.arg("--target-dir").arg(dist::fault_target()))
+}
+
+/// The kept inputs of the fuzzer, and new ones for half a minute, under AddressSanitizer.
+fn fuzz() -> Outcome<Count> {
+    Ok(match fuzz::quick(Duration::from_secs(30))? {
+        Ran::Worked(_) => Count::PASSED,
+        Ran::Skipped(missing) => {
+            println!("{missing}");
+            Count::SKIPPED
+        }
+    })
 }
 
 /// The queue's models under every interleaving of their threads. They are one check: how many models

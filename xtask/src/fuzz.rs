@@ -1,0 +1,294 @@
+//! Fuzzing: `rig/fuzz/tables.c` against the module, with coverage counters in the provider and the
+//! engine, under AddressSanitizer or without it.
+//!
+//! The module is the one with fault points, so that the kernels, which are not instrumented, are
+//! built once for both. A defect that the environment plants must be found in every run: without
+//! that, no finding would mean nothing.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::command::{Failure, Outcome, cannot_run, cargo, on, quietly, root, target_directory};
+use crate::dist;
+use crate::nightly::{Ran, Share, Work};
+
+/// What watches the run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Watch {
+    /// The oracle alone: two to three times as many cases.
+    Oracle,
+    /// AddressSanitizer too.
+    Addresses,
+}
+
+impl Watch {
+    fn name(self) -> &'static str {
+        match self {
+            Watch::Oracle => "oracle",
+            Watch::Addresses => "addresses",
+        }
+    }
+}
+
+/// Flags that put coverage counters into a crate, for libFuzzer.
+const COVERAGE: &[&str] = &[
+    "-Cpasses=sancov-module",
+    "-Cllvm-args=-sanitizer-coverage-level=3",
+    "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
+    "-Cllvm-args=-sanitizer-coverage-pc-table",
+    "-Cllvm-args=-sanitizer-coverage-trace-compares",
+    "-Cdebug-assertions=on",
+    "-Coverflow-checks=on",
+];
+const ADDRESSES: &[&str] = &[
+    "-Zsanitizer=address",
+    "-Cunsafe-allow-abi-mismatch=sanitizer",
+];
+
+/// The longest input, in bytes. An operation takes about six.
+const LONGEST: &str = "-max_len=384";
+/// An input takes some milliseconds; one that takes as many seconds hangs.
+const HANG: &str = "-timeout=60";
+/// Planted defects, as the environment names them, and what must find each.
+const PLANTED: &[(&str, &[Watch])] = &[
+    ("short-buffer", &[Watch::Addresses]),
+    ("padding-byte", &[Watch::Oracle, Watch::Addresses]),
+];
+
+/// A fuzzer, built and ready.
+struct Fuzzer {
+    program: PathBuf,
+    modules: PathBuf,
+    /// Where it leaves inputs that are findings.
+    findings: PathBuf,
+}
+
+/// Why this machine cannot fuzz, if it cannot.
+pub fn missing() -> Option<String> {
+    let compiles = || -> Outcome {
+        let directory = target_directory().join("fuzz");
+        fs::create_dir_all(&directory).map_err(on(&directory, "create"))?;
+        let source = directory.join("empty.c");
+        let text = "int LLVMFuzzerTestOneInput(const char *a, long b) { return a && b; }\n";
+        fs::write(&source, text).map_err(on(&source, "write"))?;
+        let mut clang = Command::new("clang");
+        clang.args(["-fsanitize=fuzzer,address", "-o"]);
+        quietly(clang.arg(directory.join("empty")).arg(&source)).map(drop)
+    };
+    compiles().err().map(|_| {
+        "clang with libFuzzer is missing (on Debian: apt-get install clang libclang-rt-14-dev)"
+            .to_owned()
+    })
+}
+
+/// Builds the module with counters, and the fuzzer.
+fn build(watch: Watch) -> Outcome<Fuzzer> {
+    let mut flags = COVERAGE.to_vec();
+    if watch == Watch::Addresses {
+        flags.extend(ADDRESSES);
+    }
+    let quoted: Vec<String> = flags.iter().map(|flag| format!("{flag:?}")).collect();
+    let mut build = cargo([
+        "rustc",
+        "--release",
+        "--locked",
+        "--package",
+        "lockstep-provider",
+        "--lib",
+        "--features",
+        "fault-injection",
+        // Flags for one crate only are not stable yet; no release depends on them.
+        "-Zprofile-rustflags",
+        "--config",
+    ]);
+    build
+        .arg(format!(
+            "profile.release.package.lockstep-engine.rustflags=[{}]",
+            quoted.join(",")
+        ))
+        .arg("--target-dir")
+        .arg(dist::fault_target())
+        .env("RUSTC_BOOTSTRAP", "1")
+        // To the provider itself, and not to its build script.
+        .arg("--")
+        .args(&flags);
+    quietly(dist::soon_built(&mut build))?;
+
+    let directory = target_directory().join("fuzz").join(watch.name());
+    let (modules, findings) = (directory.join("modules"), directory.join("findings"));
+    for directory in [&modules, &findings, &keys(), &fresh()] {
+        fs::create_dir_all(directory).map_err(on(directory, "create"))?;
+    }
+    let built = dist::fault_target().join("release/liblockstep.so");
+    fs::copy(&built, modules.join("lockstep.so")).map_err(on(&built, "copy"))?;
+    let program = directory.join("tables");
+    let mut clang = Command::new("clang");
+    clang.args(["-g", "-O1", "-Wall", "-Werror"]);
+    clang.arg(match watch {
+        Watch::Oracle => "-fsanitize=fuzzer",
+        Watch::Addresses => "-fsanitize=fuzzer,address",
+    });
+    clang.arg(root().join("rig/fuzz/tables.c")).arg("-o");
+    // The module's counters report to the program.
+    quietly(clang.arg(&program).args(["-rdynamic", "-lcrypto"]))?;
+    Ok(Fuzzer {
+        program,
+        modules,
+        findings,
+    })
+}
+
+/// Keys are made once for each machine.
+fn keys() -> PathBuf {
+    target_directory().join("fuzz/keys")
+}
+
+/// New inputs of short runs.
+fn fresh() -> PathBuf {
+    target_directory().join("fuzz/fresh")
+}
+
+/// The inputs that the repository keeps.
+fn seeds() -> PathBuf {
+    root().join("rig/fuzz/corpus")
+}
+
+/// What a run did.
+struct Ended {
+    /// Inputs that were tried.
+    cases: u64,
+    /// The last lines, if it found something.
+    finding: Option<String>,
+    /// How many operations the lanes served.
+    on_lanes: u64,
+}
+
+impl Fuzzer {
+    /// Tries the inputs of `corpora`, and new ones for so long; new inputs that reach new code go to
+    /// the first corpus.
+    fn run(&self, corpora: &[&Path], time: Duration, planted: Option<&str>) -> Outcome<Ended> {
+        let mut command = Command::new(&self.program);
+        command.args(corpora).args([
+            LONGEST,
+            HANG,
+            "-len_control=0",
+            "-print_final_stats=1",
+            "-print_funcs=0",
+            "-verbosity=1",
+            "-rss_limit_mb=4096",
+        ]);
+        match time.as_secs() {
+            // Only what there is.
+            0 => command.arg("-runs=0"),
+            seconds => command.arg(format!("-max_total_time={seconds}")),
+        };
+        command.arg(format!("-artifact_prefix={}/", self.findings.display()));
+        command
+            .env("FUZZ_MODULES", &self.modules)
+            .env("FUZZ_KEYS", keys())
+            .env("LOCKSTEP_LONE", "lanes")
+            .env("LOCKSTEP_STATS_DIR", "no")
+            .env("LOCKSTEP_CHECK_EVERY", "16")
+            // Abandoned jobs and libcrypto's own leaks are not looked for.
+            .env("ASAN_OPTIONS", "detect_leaks=0")
+            .env_remove("OPENSSL_CONF")
+            .stdin(Stdio::null());
+        if let Some(planted) = planted {
+            command.env("LOCKSTEP_PLANT", planted);
+        }
+        let output = command
+            .output()
+            .map_err(|error| cannot_run(&command, &error))?;
+        let text = String::from_utf8_lossy(&output.stderr);
+        if output.status.code() == Some(3) {
+            return Err(Failure::new(format!("the fuzzer could not start:\n{text}")));
+        }
+        let number = |line: &str| line.split_whitespace().find_map(|word| word.parse().ok());
+        let after = |start: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(start));
+            line.and_then(number).unwrap_or(0)
+        };
+        let tail = || -> String {
+            let told = |line: &&str| {
+                !line.contains("NEW") && !line.contains("REDUCE") && !line.starts_with("INFO")
+            };
+            let lines: Vec<&str> = text.lines().filter(told).take(60).collect();
+            lines.join("\n")
+        };
+        Ok(Ended {
+            cases: after("stat::number_of_executed_units:"),
+            on_lanes: after("lanes served"),
+            finding: (!output.status.success()).then(tail),
+        })
+    }
+
+    /// Whether what is planted is found.
+    fn proves_itself(&self, watch: Watch) -> Outcome {
+        let all = PLANTED.iter().filter(|(_, by)| by.contains(&watch));
+        for (defect, _) in all {
+            let ended = self.run(&[&fresh(), &seeds()], Duration::from_secs(60), Some(defect))?;
+            if ended.finding.is_none() {
+                return Err(Failure::new(format!(
+                    "the planted defect `{defect}` was not found in {} cases",
+                    ended.cases
+                )));
+            }
+        }
+        let left = || -> std::io::Result<()> {
+            for entry in fs::read_dir(&self.findings)? {
+                fs::remove_file(entry?.path())?;
+            }
+            Ok(())
+        };
+        left().map_err(on(&self.findings, "empty"))
+    }
+}
+
+/// The nightly check: new inputs for as long as it is given.
+pub fn night(watch: Watch, share: &Share) -> Outcome<Ran> {
+    if let Some(missing) = missing() {
+        return Ok(Ran::Skipped(missing));
+    }
+    let fuzzer = build(watch)?;
+    let corpus = share.directory.join("corpus");
+    fs::create_dir_all(&corpus).map_err(on(&corpus, "create"))?;
+    fuzzer.proves_itself(watch)?;
+    let ended = fuzzer.run(&[&corpus, &seeds()], share.time, None)?;
+    if let Some(finding) = &ended.finding {
+        println!("{finding}\nthe input is in {}", fuzzer.findings.display());
+    }
+    if ended.finding.is_none() && ended.on_lanes == 0 {
+        return Err(Failure::new("no operation ran on lanes: nothing was shown"));
+    }
+    Ok(Ran::Worked(Work {
+        cases: ended.cases,
+        findings: u64::from(ended.finding.is_some()),
+        next: share.next,
+        note: format!("{} operations on lanes", ended.on_lanes),
+    }))
+}
+
+/// The short form: every kept input, and new ones for some seconds, under AddressSanitizer.
+pub fn quick(time: Duration) -> Outcome<Ran> {
+    if let Some(missing) = missing() {
+        return Ok(Ran::Skipped(missing));
+    }
+    let fuzzer = build(Watch::Addresses)?;
+    fuzzer.proves_itself(Watch::Addresses)?;
+    let ended = fuzzer.run(&[&fresh(), &seeds()], time, None)?;
+    match ended.finding {
+        Some(finding) => Err(Failure::new(format!(
+            "{finding}\nthe input is in {}",
+            fuzzer.findings.display()
+        ))),
+        None if ended.on_lanes == 0 => {
+            Err(Failure::new("no operation ran on lanes: nothing was shown"))
+        }
+        None => Ok(Ran::Worked(Work {
+            cases: ended.cases,
+            ..Work::default()
+        })),
+    }
+}
