@@ -48,13 +48,15 @@ const NEEDS: &[Need] = &[
     },
 ];
 
-/// Servers that tests run, by the program and Debian's package. Without them their tests are skipped,
+/// Programs that some tests run, and Debian's packages with them. Without one its tests are skipped,
 /// with a line.
-const SERVERS: &[(&str, &str)] = &[
+const OPTIONAL: &[(&str, &str)] = &[
     ("haproxy", "haproxy"),
     ("apache2", "apache2"),
     ("nginx", "nginx-light"),
     ("stunnel", "stunnel4"),
+    // With libFuzzer and AddressSanitizer.
+    ("clang", "clang libclang-rt-14-dev"),
 ];
 
 /// Checks everything, installs what is missing, and says so line by line.
@@ -63,7 +65,7 @@ pub fn run() -> Outcome {
     for need in NEEDS {
         println!("ok       {}", need.what);
     }
-    servers()?;
+    optional()?;
     // Nothing depends on this one: without it `cargo xtask test` skips one check, and says so.
     if !has_cargo_deny() {
         eprintln!("setup: building cargo-deny (a few minutes, once)");
@@ -95,15 +97,15 @@ pub fn ensure() -> Outcome {
     }
 }
 
-/// Installs the servers that tests run where that can be done, without starting any.
-fn servers() -> Outcome {
+/// Installs the programs that some tests run where that can be done, without starting any server.
+fn optional() -> Outcome {
     let there = |program: &str| {
         let directories = ["/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin"];
         directories
             .iter()
             .any(|directory| Path::new(directory).join(program).exists())
     };
-    let missing: Vec<&str> = SERVERS
+    let missing: Vec<&str> = OPTIONAL
         .iter()
         .filter(|(program, _)| !there(program))
         .map(|(_, package)| *package)
@@ -112,7 +114,7 @@ fn servers() -> Outcome {
         let _no_services = NoServices::declare()?;
         apt_install(&missing.join(" "))?;
     }
-    for (program, package) in SERVERS {
+    for (program, package) in OPTIONAL {
         if there(program) {
             println!("ok       {program}");
         } else {
