@@ -379,20 +379,8 @@ impl Configuration {
     /// Has libcrypto load the module; returns what it says of itself.
     fn load(&self) -> Result<String, Failure> {
         let remedy = "see what OpenSSL says above; if the module was built elsewhere, build it here: cargo xtask dist";
-        let (listing, errors) = hear(self.openssl().args(["list", "-providers"]))
+        let listing = run(self.openssl().args(["list", "-providers"]))
             .map_err(|failure| failure.remedy(remedy))?;
-        // The module itself, about its settings.
-        if let Some(refusal) = errors
-            .lines()
-            .find_map(|line| line.strip_prefix("lockstep: "))
-        {
-            return Err(
-                Failure::new(format!("the module refuses to load: {refusal}")).remedy(format!(
-                    "correct {}, or the environment",
-                    self.path.display()
-                )),
-            );
-        }
         // One provider after the other: its name indented by two, what it says by four.
         let mut said = listing
             .lines()
@@ -404,6 +392,14 @@ impl Configuration {
             .map(str::trim);
         let about: Vec<&str> = about.by_ref().collect();
         if !about.contains(&"status: active") {
+            if let Some(reason) = self.refusal()? {
+                return Err(
+                    Failure::new(format!("the module refuses to load: {reason}")).remedy(format!(
+                        "correct {}, or the environment",
+                        self.path.display()
+                    )),
+                );
+            }
             return Err(
                 Failure::new("libcrypto did not load lockstep").remedy(format!(
                     "activate = 1 in lockstep's section of {}",
@@ -412,6 +408,37 @@ impl Configuration {
             );
         }
         Ok(format!("libcrypto loads it; {}", about.join(", ")))
+    }
+
+    /// Why the module refuses to load, if it does.
+    ///
+    /// The module puts the reason into OpenSSL's error queue, and OpenSSL drops that for a provider that
+    /// a configuration activates. So this has the `openssl` command load the module by name, with a
+    /// configuration that only describes it, by the same lines.
+    fn refusal(&self) -> Result<Option<String>, Failure> {
+        let text = fs::read_to_string(&self.path).unwrap_or_default();
+        let Some(section) = section_of_module(&text) else {
+            return Ok(None);
+        };
+        let scratch = Scratch::new("doctor")?;
+        let described = scratch.path().join("described.cnf");
+        let text = format!(
+            "openssl_conf = init\n[init]\nproviders = providers\n[providers]\nlockstep = lockstep\n\
+             [lockstep]\n{section}"
+        );
+        fs::write(&described, text).map_err(|error| Failure::new(error.to_string()))?;
+        let loaded = Command::new("openssl")
+            .args(["list", "-providers", "-provider", "lockstep"])
+            .env("OPENSSL_CONF", &described)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| Failure::new(format!("cannot run openssl: {error}")))?;
+        let said = String::from_utf8_lossy(&loaded.stderr);
+        let reason = said
+            .lines()
+            .find_map(|line| line.split_once(REFUSAL))
+            .map(|(_, reason)| reason.to_owned());
+        Ok(reason)
     }
 
     /// Has the `openssl` command sign with a fresh key, and checks the signature without lockstep;
@@ -475,13 +502,30 @@ impl Configuration {
     }
 }
 
-/// Runs a command to its end; returns its standard output. Its failure is the first thing it said.
-fn run(command: &mut Command) -> Result<String, Failure> {
-    hear(command).map(|(output, _)| output)
+/// How a reason of the module begins in OpenSSL's error queue, behind the place where it was raised.
+const REFUSAL: &str = ":lockstep: ";
+
+/// The lines of the section that names the module, without the one that activates it.
+fn section_of_module(text: &str) -> Option<String> {
+    let name = |line: &str| line.split('=').next().map(|name| name.trim().to_owned());
+    let mut sections = text
+        .split("\n[")
+        .map(|section| match section.split_once(']') {
+            Some((_, lines)) => lines,
+            None => section,
+        });
+    let is_ours = |section: &&str| {
+        let mut lines = section.lines();
+        lines.any(|line| name(line).as_deref() == Some("module") && line.contains("lockstep.so"))
+    };
+    let section = sections.find(is_ours)?;
+    let lines = section.lines();
+    let kept = lines.filter(|line| name(line).as_deref() != Some("activate"));
+    Some(kept.map(|line| format!("{line}\n")).collect())
 }
 
-/// The same; returns what it wrote to its standard error, too.
-fn hear(command: &mut Command) -> Result<(String, String), Failure> {
+/// Runs a command to its end; returns its standard output. Its failure is the first thing it said.
+fn run(command: &mut Command) -> Result<String, Failure> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command
         .stdin(Stdio::null())
@@ -489,8 +533,7 @@ fn hear(command: &mut Command) -> Result<(String, String), Failure> {
         .map_err(|error| Failure::new(format!("cannot run {name}: {error}")))?;
     let said = String::from_utf8_lossy(&output.stderr);
     if output.status.success() {
-        let output = String::from_utf8_lossy(&output.stdout);
-        return Ok((output.into_owned(), said.into_owned()));
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let first = said
         .lines()

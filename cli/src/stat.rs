@@ -25,8 +25,8 @@ Options:
   --json             one JSON document: an array with an object for each process
   --prometheus       the text format that Prometheus scrapes
   --total NAME       only the sum of one counter over all processes: operations, batches, passes,
-                     fallbacks, failed_checks, async_submitted, pool_hits or derivations, or one kind of
-                     operation, as rsa2048 or p256-sign
+                     fallbacks, failed_checks, async_submitted, lost, unpaused, pool_hits or derivations,
+                     or one kind of operation, as rsa2048 or p256-sign
   --ended            what ended processes have left, too (see the setting stats_keep)
   --dir DIR          where they publish them (default: the environment's LOCKSTEP_STATS_DIR, or else
                      where the module puts them by default)
@@ -235,6 +235,8 @@ const COUNTERS: &[Counter] = &[
     ("fallbacks", Snapshot::fallbacks),
     ("failed_checks", |snapshot| snapshot.failed_checks),
     ("async_submitted", |snapshot| snapshot.async_submitted),
+    ("lost", |snapshot| snapshot.lost),
+    ("unpaused", |snapshot| snapshot.unpaused),
     ("pool_hits", |snapshot| snapshot.pool_hits),
     ("derivations", |snapshot| snapshot.derivations),
 ];
@@ -297,9 +299,19 @@ fn describe(process: &ProcessStats) -> String {
     if snapshot.async_submitted > 0 {
         let _ = writeln!(
             out,
-            "  {} requests of async jobs, {} of them open",
-            snapshot.async_submitted, snapshot.paused
+            "  {} requests of async jobs, {} of them open, {} lost",
+            snapshot.async_submitted, snapshot.paused, snapshot.lost
         );
+    }
+    if snapshot.unpaused > 0 {
+        let _ = writeln!(
+            out,
+            "  {} async jobs blocked their thread instead of pausing",
+            snapshot.unpaused
+        );
+    }
+    for warning in warnings(snapshot) {
+        let _ = writeln!(out, "  warning: {warning}");
     }
     for &reason in Fallback::ALL {
         let fallbacks = snapshot.fallbacks_for(reason);
@@ -309,6 +321,28 @@ fn describe(process: &ProcessStats) -> String {
     }
     let _ = writeln!(out, "  failed checks {:>23}", snapshot.failed_checks);
     out
+}
+
+/// The bounds for async jobs that are reached to three quarters, and what to do.
+fn warnings(snapshot: &Snapshot) -> Vec<String> {
+    let near = |count: u64, most: u64| most > 0 && count >= most - most / 4;
+    let mut warnings = Vec::new();
+    if near(snapshot.paused, snapshot.max_async) {
+        warnings.push(format!(
+            "{} of at most {} async jobs are paused; further ones will block their thread. If the server \
+             is that busy, raise max_async",
+            snapshot.paused, snapshot.max_async
+        ));
+    }
+    if near(snapshot.lost, snapshot.max_lost) {
+        warnings.push(format!(
+            "{} of at most {} async jobs are lost, with 32 KiB each, because their connections ended while \
+             they were paused; further jobs will block their thread. Restart or reload the server, or \
+             raise max_lost",
+            snapshot.lost, snapshot.max_lost
+        ));
+    }
+    warnings
 }
 
 /// What a process is called, fit for a terminal: programs name themselves.
@@ -405,6 +439,27 @@ mod tests {
             alive: true,
             snapshot,
         }
+    }
+
+    #[test]
+    fn bounds_that_are_near_are_named() {
+        let mut process = process(400, 1000);
+        process.snapshot.max_async = 1024;
+        process.snapshot.max_lost = 16384;
+        process.snapshot.paused = 767;
+        process.snapshot.lost = 12287;
+        assert!(!describe(&process).contains("warning"));
+        process.snapshot.paused = 768;
+        process.snapshot.lost = 12288;
+        let text = describe(&process);
+        assert!(
+            text.contains("warning: 768 of at most 1024 async jobs"),
+            "{text}"
+        );
+        assert!(
+            text.contains("warning: 12288 of at most 16384 async jobs"),
+            "{text}"
+        );
     }
 
     #[test]

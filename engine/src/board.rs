@@ -115,11 +115,7 @@ impl<E: Executor> Column<E> {
         most: usize,
         mut taken: impl FnMut(Post<E>),
     ) {
-        let own = |post: &Post<E>| Arc::ptr_eq(&post.booth, booth);
-        let Some(own) = self.posts.iter().position(own) else {
-            return;
-        };
-        let Some(own) = self.posts.remove(own) else {
+        let Some(own) = self.remove(booth) else {
             return;
         };
         let home = own.home;
@@ -141,6 +137,13 @@ impl<E: Executor> Column<E> {
                 }
             }
         }
+    }
+
+    /// Takes the request of `booth` back, if it is here.
+    pub(crate) fn remove(&mut self, booth: &Arc<Booth<E::Response>>) -> Option<Post<E>> {
+        let own = |post: &Post<E>| Arc::ptr_eq(&post.booth, booth);
+        let place = self.posts.iter().position(own)?;
+        self.posts.remove(place)
     }
 
     /// The thread whose request `booth` is for, if it is here.
@@ -174,7 +177,7 @@ impl<E: Executor> Column<E> {
         }
     }
 
-    #[cfg(all(test, not(loom)))]
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.posts.len()
     }

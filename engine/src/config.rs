@@ -20,8 +20,10 @@ pub struct Config {
     pub slots: usize,
     /// How many submitted requests may be open; more are declined. Default: 1024.
     pub max_async: usize,
-    /// Which requests of asynchronous jobs the jobs' own threads serve, rather than workers. Default:
-    /// those of curves, but for ECDH and verification on P-384.
+    /// How many asynchronous jobs may be lost; then no further one is paused. Default: 16384.
+    pub max_lost: usize,
+    /// Which requests of asynchronous jobs the jobs' own threads serve. Default: all, and workers help with
+    /// those that take long.
     pub jobs_lead: JobsLead,
     /// Whether requests that are alone go to stock OpenSSL. Default: where it was measured faster.
     pub lone: Lone,
@@ -70,6 +72,7 @@ impl Default for Config {
             backend: BackendChoice::Auto,
             slots: thread::available_parallelism().map_or(1, NonZero::get),
             max_async: 1024,
+            max_lost: 16384,
             jobs_lead: JobsLead::Auto,
             lone: Lone::Auto,
             gather: 16,
@@ -125,11 +128,23 @@ impl Setting {
             name: "max_async",
             default: "1024",
             values: "0 to 1048576",
-            meaning: "How many async jobs may be paused in the process at a time, abandoned ones included. \
-                      Beyond, and with 0 always, a job blocks its thread until it is served, in the batch \
-                      of whoever else waits.",
+            meaning: "How many async jobs may be paused in the process at a time. Beyond this number, and \
+                      always with 0, a job blocks its thread until it is served.",
             set: |config, setting, value| {
                 config.max_async = setting.number(value, 0, 1 << 20)?;
+                Ok(())
+            },
+        },
+        Setting {
+            name: "max_lost",
+            default: "16384",
+            values: "0 to 1048576",
+            meaning: "How many async jobs the process may lose before it pauses no more of them. A job is lost \
+                      when its connection ends while the job is paused; OpenSSL never frees the 32 KiB of \
+                      its stack, so the default allows for about 0.5 GiB. Beyond this number a job blocks \
+                      its thread until it is served.",
+            set: |config, setting, value| {
+                config.max_lost = setting.number(value, 0, 1 << 20)?;
                 Ok(())
             },
         },
@@ -138,8 +153,8 @@ impl Setting {
             default: "auto",
             values: "`auto`, `yes` or `no`",
             meaning: "Which requests of async jobs the event loop's own thread serves: with `auto` all, and workers \
-                      help with full passes of RSA and of ECDH and verification on P-384; with `yes` all, without \
-                      help; with `no` none, but workers do.",
+                      help with full passes of RSA and of ECDH on P-384; with `yes` all, without help; with `no` \
+                      none, but workers do.",
             set: |config, setting, value| {
                 config.jobs_lead = match value {
                     "auto" => JobsLead::Auto,
@@ -406,6 +421,7 @@ mod tests {
     fn settings_are_understood() {
         assert_eq!(config("slots", "3").unwrap().slots, 3);
         assert_eq!(config("max_async", "0").unwrap().max_async, 0);
+        assert_eq!(config("max_lost", "7").unwrap().max_lost, 7);
         assert_eq!(config("jobs_lead", "no").unwrap().jobs_lead, JobsLead::No);
         assert_eq!(config("lone", "stock").unwrap().lone, Lone::Stock);
         assert_eq!(config("gather", "0").unwrap().gather, 0);

@@ -32,7 +32,7 @@ pub use curve::{Bytes, Curve, EcKey, Ed25519Key, KeyKind, Keypair, Malformed, Se
 pub use lockstep_kernels::backend::Backend;
 pub use lockstep_kernels::rsa::{Components as RsaComponents, JobError, Size, Unsupported};
 pub use metrics::Snapshot;
-pub use policy::{JobsLead, Lone, lanes_are_slower};
+pub use policy::{JobsLead, Lone, is_worth_a_pause, lanes_are_slower};
 pub use request::{Declined, Fallback, Request, Response, StockGuard};
 pub use rsa_key::RsaKey;
 pub use shape::Shape;
@@ -44,7 +44,7 @@ use board::Home;
 use executor::{Cpu, CpuRequest, Executor};
 use metrics::Metrics;
 use policy::Policy;
-use queue::Queue;
+use queue::{Bounds, Queue};
 use sync::Arc;
 
 /// A queue with its slots, its workers and its counters.
@@ -86,8 +86,12 @@ impl Engine {
                     slots,
                     yields: config.gather,
                 };
+                let bounds = Bounds {
+                    max_async: config.max_async,
+                    max_lost: config.max_lost,
+                };
                 let executor = Cpu::new(backend, &config);
-                let mut queue = Queue::new(executor, policy, config.max_async, metrics);
+                let mut queue = Queue::new(executor, policy, bounds, metrics);
                 queue.start_thread = start_thread;
                 Inner::Lanes {
                     queue: Arc::new(queue),
@@ -160,9 +164,24 @@ impl Engine {
         }
     }
 
-    /// Whether one more request of an asynchronous job may be queued; if not, [`run`](Self::run) still serves it.
+    /// Whether one more request of an asynchronous job may be queued, and the job paused. If not,
+    /// [`run`](Self::run) still serves the request.
     pub fn admits_jobs(&self) -> bool {
         self.queue_if_any().is_none_or(|queue| queue.admits())
+    }
+
+    /// Counts a job that blocks its thread because it must not be paused: for a bound of this engine, or for
+    /// want of something that a pause needs.
+    pub fn count_unpaused(&self) {
+        self.counters().unpaused();
+    }
+
+    /// Gives up what a lost job was to get, and counts the job. Nobody will resume it.
+    pub fn lose(&self, claim: Claim) {
+        if let (Claim::Posted(Post { shape, ticket }), Some(queue)) = (claim, self.queue_if_any()) {
+            queue.abandon(shape, ticket);
+        }
+        self.counters().lost();
     }
 
     /// Whether [`submit`](Self::submit) would miss workers now, as it did within the last second; then
@@ -305,7 +324,16 @@ impl Engine {
     }
 }
 
-/// The claim to the answer of a posted request. Dropping it abandons the request.
+/// What a paused job is to get: the answer to one request. Dropping it abandons the request.
+pub enum Claim {
+    /// One that its own thread serves when the job is resumed.
+    Posted(Post),
+    /// One that another thread serves.
+    Submitted(Ticket),
+}
+
+/// The claim to the answer of a posted request. Dropping it abandons the request, which stays on the board
+/// until the next leader of its shape passes; [`Engine::lose`] takes it back at once.
 pub struct Post {
     shape: Shape,
     ticket: Ticket,

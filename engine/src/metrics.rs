@@ -16,6 +16,9 @@
 //! | `yields` | how often a leader yielded to let requests gather |
 //! | `derivations` | key derivations of TLS 1.3 that the module did itself |
 //! | `async_submitted`, `paused` | submitted requests, and those not taken now |
+//! | `lost` | jobs whose connection ended while they were paused: libcrypto never frees their stacks |
+//! | `unpaused` | jobs that blocked their thread instead of pausing, because a bound was reached |
+//! | `max_async`, `max_lost` | the bounds of `paused` and `lost`, as configured |
 //! | `fallbacks.REASON` | requests and keys that went to stock OpenSSL, by [`Fallback::name`] |
 //! | `failed_checks` | results that did not pass their check; equals `fallbacks.check_failed` |
 //! | `write_errors` | failed attempts to write the file |
@@ -81,6 +84,14 @@ pub struct Snapshot {
     pub async_submitted: u64,
     /// Submitted requests whose answer is not taken yet.
     pub paused: u64,
+    /// Jobs whose connection ended while they were paused.
+    pub lost: u64,
+    /// Jobs that blocked their thread instead of pausing, because a bound was reached.
+    pub unpaused: u64,
+    /// The bound of [`paused`](Self::paused).
+    pub max_async: u64,
+    /// The bound of [`lost`](Self::lost).
+    pub max_lost: u64,
     /// Requests and keys that went to stock OpenSSL, in the order of [`Fallback::ALL`].
     pub by_reason: [u64; REASONS],
     /// Results that did not pass their check.
@@ -125,7 +136,7 @@ impl Snapshot {
     pub fn absorb(&mut self, other: &Snapshot) {
         self.combine(other, |key, own, their| match key {
             "pid" | "started" => own,
-            "slots" | "wait_max_ns" => their.max(own),
+            "slots" | "wait_max_ns" | "max_async" | "max_lost" => their.max(own),
             _ => own.saturating_add(their),
         });
     }
@@ -134,7 +145,9 @@ impl Snapshot {
     /// the longest wait and the open jobs, it is the later value.
     pub fn since(mut self, earlier: &Snapshot) -> Snapshot {
         self.combine(earlier, |key, own, their| match key {
-            "pid" | "started" | "slots" | "wait_max_ns" | "paused" => own,
+            "pid" | "started" | "slots" | "wait_max_ns" | "paused" | "max_async" | "max_lost" => {
+                own
+            }
             _ => own.saturating_sub(their),
         });
         self
@@ -231,6 +244,10 @@ impl Snapshot {
         visit("", "derivations", &mut self.derivations);
         visit("", "async_submitted", &mut self.async_submitted);
         visit("", "paused", &mut self.paused);
+        visit("", "lost", &mut self.lost);
+        visit("", "unpaused", &mut self.unpaused);
+        visit("", "max_async", &mut self.max_async);
+        visit("", "max_lost", &mut self.max_lost);
         visit("", "failed_checks", &mut self.failed_checks);
         visit("", "write_errors", &mut self.write_errors);
         for (shape, field) in Shape::ALL.iter().zip(&mut self.by_shape) {
@@ -288,6 +305,11 @@ pub(crate) struct Metrics {
     derivations: AtomicU64,
     async_submitted: AtomicU64,
     pub(crate) paused: Permits,
+    lost: AtomicU64,
+    unpaused: AtomicU64,
+    /// The bounds of `paused` and `lost`.
+    pub(crate) max_async: u64,
+    pub(crate) max_lost: u64,
     by_reason: [AtomicU64; REASONS],
     write_errors: AtomicU64,
     /// Where the file goes, and whether it stays.
@@ -320,6 +342,10 @@ impl Metrics {
             derivations: AtomicU64::new(0),
             async_submitted: AtomicU64::new(0),
             paused: Permits::default(),
+            lost: AtomicU64::new(0),
+            unpaused: AtomicU64::new(0),
+            max_async: 0,
+            max_lost: 0,
             by_reason: [const { AtomicU64::new(0) }; REASONS],
             write_errors: AtomicU64::new(0),
             directory,
@@ -358,6 +384,22 @@ impl Metrics {
     pub(crate) fn submitted(&self) {
         add(&self.async_submitted, 1);
         self.publish_first();
+    }
+
+    /// A job whose connection ended while it was paused.
+    pub(crate) fn lost(&self) {
+        add(&self.lost, 1);
+        self.publish();
+    }
+
+    /// How many jobs were lost so far.
+    pub(crate) fn lost_so_far(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// A job that blocks its thread instead of pausing.
+    pub(crate) fn unpaused(&self) {
+        add(&self.unpaused, 1);
     }
 
     pub(crate) fn derived(&self) {
@@ -403,6 +445,10 @@ impl Metrics {
             derivations: load(&self.derivations),
             async_submitted: load(&self.async_submitted),
             paused: self.paused.count() as u64,
+            lost: load(&self.lost),
+            unpaused: load(&self.unpaused),
+            max_async: self.max_async,
+            max_lost: self.max_lost,
             failed_checks: by_reason[Fallback::CheckFailed as usize],
             by_reason,
             write_errors: load(&self.write_errors),

@@ -158,10 +158,18 @@ impl JobsLead {
             && slots > 1
             && match shape {
                 Shape::Rsa { .. } => true,
-                Shape::Ecdh(curve) | Shape::EcdsaVerify(curve) => curve == Curve::P384,
+                Shape::Ecdh(curve) => curve == Curve::P384,
                 _ => false,
             }
     }
+}
+
+/// Whether an asynchronous job pauses for a request of this shape. It does not to verify a peer's signature: that
+/// is the last thing that a server computes for a client, which may close the connection as soon as it has
+/// sent the signature. Health checks do so, and a job that is paused then is lost. See
+/// `docs/decisions/0011-cost-of-paused-jobs.md`.
+pub fn is_worth_a_pause(shape: Shape) -> bool {
+    !matches!(shape, Shape::EcdsaVerify(_) | Shape::Ed25519Verify)
 }
 
 /// Whether stock OpenSSL serves requests faster one by one than `backend` does all lanes full: then it gets

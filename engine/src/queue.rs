@@ -45,7 +45,7 @@ pub(crate) struct Queue<E: Executor> {
     pub(crate) executor: E,
     pub(crate) metrics: Metrics,
     policy: Policy,
-    max_async: usize,
+    bounds: Bounds,
     /// When the queue was made, and how many milliseconds later a worker could not be started; zero if
     /// that never happened.
     since: Instant,
@@ -62,6 +62,15 @@ pub(crate) struct Queue<E: Executor> {
     attending: Permits,
     /// Threads that compute with stock OpenSSL after `Declined::Lone`.
     elsewhere: Permits,
+}
+
+/// What asynchronous jobs may cost.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// How many may be paused at a time.
+    pub max_async: usize,
+    /// How many may be lost in all.
+    pub max_lost: usize,
 }
 
 pub(crate) type Guard<'a, E> = MutexGuard<'a, State<E>>;
@@ -125,7 +134,14 @@ enum Assignment<E: Executor> {
 }
 
 impl<E: Executor> Queue<E> {
-    pub(crate) fn new(executor: E, policy: Policy, max_async: usize, metrics: Metrics) -> Queue<E> {
+    pub(crate) fn new(
+        executor: E,
+        policy: Policy,
+        bounds: Bounds,
+        mut metrics: Metrics,
+    ) -> Queue<E> {
+        metrics.max_async = bounds.max_async as u64;
+        metrics.max_lost = bounds.max_lost as u64;
         let lines = E::SHAPES.iter().map(|&shape| Line {
             shape,
             waiting: VecDeque::new(),
@@ -148,7 +164,7 @@ impl<E: Executor> Queue<E> {
             executor,
             metrics,
             policy,
-            max_async,
+            bounds,
             since: Instant::now(),
             refused: AtomicU64::new(0),
             start_thread: |start| start(),
@@ -220,7 +236,7 @@ impl<E: Executor> Queue<E> {
         let permit = this
             .metrics
             .paused
-            .take_of(this.max_async)
+            .take_of(this.bounds.max_async)
             .ok_or_else(|| this.declined(Declined::QueueFull))?;
         let mut state = this.lock();
         if state.workers.wanted() {
@@ -251,7 +267,7 @@ impl<E: Executor> Queue<E> {
         let permit = self
             .metrics
             .paused
-            .take_of(self.max_async)
+            .take_of(self.bounds.max_async)
             .ok_or_else(|| self.declined(Declined::QueueFull))?;
         self.metrics.submitted();
         let (ticket, booth) = Booth::open(None, permit);
@@ -303,6 +319,14 @@ impl<E: Executor> Queue<E> {
         ticket.try_take()
     }
 
+    /// Takes the posted request of a lost job back. If a batch has it already, the answer is dropped when
+    /// it comes. Either way the permit is given back then.
+    pub(crate) fn abandon(&self, shape: E::Shape, ticket: Ticket<E::Response>) {
+        let post = self.board.column(shape).remove(ticket.booth());
+        // Both hold the booth, and with it the permit.
+        drop((ticket, post));
+    }
+
     /// Has a worker serve what a thread has posted, if there is a CPU for it.
     fn call_help(this: &Arc<Self>, shape: E::Shape, home: Home) {
         let mut state = this.lock();
@@ -351,9 +375,10 @@ impl<E: Executor> Queue<E> {
         self.attending.count() + more > state.free.len()
     }
 
-    /// Whether there is a permit for one more asynchronous request.
+    /// Whether one more asynchronous request may be queued, and its job paused.
     pub(crate) fn admits(&self) -> bool {
-        self.metrics.paused.count() < self.max_async
+        self.metrics.paused.count() < self.bounds.max_async
+            && self.metrics.lost_so_far() < self.bounds.max_lost as u64
     }
 
     /// Whether a worker was missed within the last second.

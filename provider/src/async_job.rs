@@ -1,23 +1,23 @@
 //! OpenSSL async jobs: a request of a job pauses it until a worker has the answer, or one of its
 //! thread's jobs that is resumed leads them all.
 //!
-//! A job runs on a fibre with a 32 KiB stack, so no kernel ever runs on it, and it may be abandoned
-//! while paused, so nothing the worker touches belongs to the fibre. libssl never frees an abandoned
-//! job, so there is a bound: beyond it, and without workers, a job blocks its thread instead. The
+//! A job runs on a fibre with a 32 KiB stack, so no kernel ever runs on it, and it may be lost while it is
+//! paused, so nothing that anybody else needs lies on it: see [`wait_ctx`](crate::wait_ctx). There is a bound for paused
+//! jobs and one for lost ones: beyond them, and without workers, a job blocks its thread instead. The
 //! application learns of the end by its callback if it set one, else by an eventfd, one per wait context.
 
-use std::ffi::{c_int, c_void};
-use std::mem::ManuallyDrop;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::ptr::null_mut;
+use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use lockstep_engine::{
     Declined, Engine, Fallback, KeyKind, Keypair, Notify, Request, Response, Shape, Ticket,
+    is_worth_a_pause,
 };
 
-use crate::ffi::{self, AsyncCallback, AsyncWaitCtx};
+use crate::eventfd::EventFd;
+use crate::ffi::AsyncCallback;
+use crate::wait_ctx::{Pending, WaitCtx, Way};
 use crate::{process, stack};
 
 /// Has the engine serve the request of this shape that `make` makes: a job pauses meanwhile, another caller blocks.
@@ -28,7 +28,7 @@ pub fn compute(
     make: impl FnOnce() -> Option<Request>,
 ) -> Option<Result<Response, Declined>> {
     let engine = process::engine();
-    let job = current();
+    let job = Job::current().filter(|_| is_worth_a_pause(shape));
     if job.is_none()
         && let Some(declined) = engine.declines_alone(shape)
     {
@@ -44,30 +44,33 @@ pub fn keypair(kind: KeyKind) -> Result<Keypair, Declined> {
         return Ok(pair);
     }
     // The pool fills the lanes: nothing is gained by waiting for others.
-    match serve(engine, current(), Request::Keypair(kind), When::AtOnce)? {
+    match serve(engine, Job::current(), Request::Keypair(kind), When::AtOnce)? {
         Response::Keypair(pair) => Ok(pair),
         _ => Err(Declined::Internal),
     }
 }
 
 fn serve(
-    engine: &Engine,
+    engine: &'static Engine,
     job: Option<Job>,
     request: Request,
     when: When,
 ) -> Result<Response, Declined> {
-    if let Some(job) = job.filter(|_| engine.admits_jobs()) {
-        let callback = job.callback();
-        if callback.is_none() && engine.jobs_lead() {
-            return job.lead(engine, request, when);
+    if let Some(job) = job {
+        if engine.admits_jobs() && !job.wait.is_taken() {
+            let callback = job.wait.callback();
+            if callback.is_none() && engine.jobs_lead() {
+                return job.lead(engine, request, when);
+            }
+            if !engine.lacks_workers()
+                && let Some(wake) = job.wake(callback)
+            {
+                return job.submit(engine, request, wake);
+            }
         }
-        if !engine.lacks_workers()
-            && let Some(wake) = callback.or_else(|| job.event().map(Wake::EventFd))
-        {
-            return job.submit(engine, request, wake);
-        }
+        // A job that must not pause, or that nothing could wake, blocks its thread like any other caller.
+        engine.count_unpaused();
     }
-    // Where a job must not pause, or nothing could wake it, its thread blocks like any other.
     stack::with_room(|| engine.run(request)).unwrap_or_else(|| no_stack(engine))
 }
 
@@ -85,7 +88,7 @@ fn no_stack<T>(engine: &Engine) -> Result<T, Declined> {
 
 /// The async job that the calling code runs in.
 struct Job {
-    wait: *mut AsyncWaitCtx,
+    wait: WaitCtx,
 }
 
 /// When a job leads that leads itself.
@@ -96,120 +99,77 @@ enum When {
     AtOnce,
 }
 
-/// The current job; None outside of jobs.
-fn current() -> Option<Job> {
-    // SAFETY: no preconditions; NULL outside of a job.
-    let job = unsafe { ffi::ASYNC_get_current_job() };
-    if job.is_null() {
-        return None;
-    }
-    // SAFETY: `job` is the running job.
-    let wait = unsafe { ffi::ASYNC_get_wait_ctx(job) };
-    (!wait.is_null()).then_some(Job { wait })
-}
-
 impl Job {
-    /// The application's own way to be told of this job, if it has one.
-    fn callback(&self) -> Option<Wake> {
-        let mut callback = None;
-        let mut arg = null_mut();
-        // SAFETY: `wait` belongs to the running job.
-        let found = unsafe { ffi::ASYNC_WAIT_CTX_get_callback(self.wait, &mut callback, &mut arg) };
-        let function = callback.filter(|_| found == 1)?;
-        // SAFETY: as above.
-        unsafe { ffi::ASYNC_WAIT_CTX_set_status(self.wait, ffi::ASYNC_STATUS_OK) };
-        Some(Wake::Callback { function, arg })
+    /// The current job; None outside of jobs.
+    fn current() -> Option<Job> {
+        WaitCtx::current().map(|wait| Job { wait })
     }
 
-    /// The eventfd that the wait context has shown the application: the context's own reference, not to be held
-    /// while the job pauses.
-    fn kept(&self) -> Option<ManuallyDrop<Arc<EventFd>>> {
-        let mut fd = -1;
-        let mut data = null_mut();
-        // SAFETY: `wait` belongs to the running job.
-        if unsafe { ffi::ASYNC_WAIT_CTX_get_fd(self.wait, wait_key(), &mut fd, &mut data) } != 1 {
-            return None;
+    /// How a worker wakes this job: by the application's callback if it has set one, else by an eventfd.
+    fn wake(&self, callback: Option<(AsyncCallback, *mut c_void)>) -> Option<Wake> {
+        match callback {
+            Some((function, arg)) => Some(Wake::Callback { function, arg }),
+            None => self.event().map(Wake::EventFd),
         }
-        // SAFETY: under our key lies the reference that `show` has stored. The context gives it back when it is freed or
-        // cleared, which nobody does under a running job; ours is never dropped.
-        Some(ManuallyDrop::new(unsafe {
-            Arc::from_raw(data.cast_const().cast())
-        }))
     }
 
     /// An eventfd to wake this job by: one that the application knows already, or a new one.
     fn event(&self) -> Option<Arc<EventFd>> {
-        match self.kept() {
-            Some(kept) => Some(Arc::clone(&kept)),
-            None => EventFd::new().map(Arc::new),
-        }
+        self.wait.event().or_else(|| EventFd::new().map(Arc::new))
     }
 
     /// Has the application resume this job as soon as it has paused; false if there is no eventfd for it.
     fn signal(&self) -> bool {
-        if let Some(kept) = self.kept() {
-            kept.signal();
-            return true;
-        }
-        EventFd::new().is_some_and(|event| {
+        self.event().is_some_and(|event| {
             event.signal();
-            self.show(&Arc::new(event))
+            self.wait.show(&event)
         })
     }
 
     /// Takes [`signal`](Self::signal) back, once the job is resumed.
     fn drain(&self) {
-        if let Some(kept) = self.kept() {
-            kept.drain();
+        if let Some(event) = self.wait.event() {
+            event.drain();
         }
-    }
-
-    /// Has the wait context show the eventfd to the application, and keep it until it is freed. Only a job
-    /// that is about to pause does: HAProxy takes down, at the end of a connection, every descriptor
-    /// that the context has, and aborts over one that no pause made it aware of.
-    fn show(&self, event: &Arc<EventFd>) -> bool {
-        if self.kept().is_some() {
-            return true;
-        }
-        let kept = Arc::into_raw(Arc::clone(event));
-        // SAFETY: the context takes over the reference `kept`; `forget` gives it back.
-        let set = unsafe {
-            ffi::ASYNC_WAIT_CTX_set_wait_fd(
-                self.wait,
-                wait_key(),
-                event.0.as_raw_fd(),
-                kept.cast_mut().cast(),
-                Some(forget),
-            )
-        };
-        if set != 1 {
-            // SAFETY: the context did not take the reference.
-            drop(unsafe { Arc::from_raw(kept) });
-        }
-        set == 1
     }
 
     /// Submits `request` to a worker and pauses the job until it is answered.
-    fn submit(&self, engine: &Engine, request: Request, wake: Wake) -> Result<Response, Declined> {
+    fn submit(
+        &self,
+        engine: &'static Engine,
+        request: Request,
+        wake: Wake,
+    ) -> Result<Response, Declined> {
         let event = match &wake {
             Wake::EventFd(event) => Some(Arc::clone(event)),
             Wake::Callback { .. } => None,
         };
         let (waker, sent) = Waker::new(wake);
         let ticket = engine.submit(request, waker)?;
-        self.answer(engine, ticket, &sent, event)
+        self.answer(engine, ticket, sent, event)
     }
 
     /// Posts `request` and pauses the job as ready to go on: when it is resumed, its thread has
     /// started other jobs too, and it leads them all as one batch.
-    fn lead(&self, engine: &Engine, request: Request, when: When) -> Result<Response, Declined> {
-        let post = engine.post(request)?;
-        if when == When::Resumed && self.signal() {
-            pause_job()?;
-            if !process::is_current(engine) {
-                return forked(post);
+    fn lead(
+        &self,
+        engine: &'static Engine,
+        request: Request,
+        when: When,
+    ) -> Result<Response, Declined> {
+        let mut post = engine.post(request)?;
+        if when == When::Resumed {
+            if self.signal() {
+                let pending = Pending::Posted(post);
+                let resumed = self.wait.pause(Way::Descriptor, engine, pending);
+                let Some(Pending::Posted(resumed)) = resumed else {
+                    return Err(not_paused());
+                };
+                post = resumed;
+                self.drain();
+            } else {
+                engine.count_unpaused();
             }
-            self.drain();
         }
         let post = match post.try_take() {
             Ok(answer) => return answer,
@@ -227,70 +187,51 @@ impl Job {
             if !ticket.notify_by(waker) {
                 return ticket.take();
             }
-            self.answer(engine, ticket, &sent, Some(event))
+            self.answer(engine, ticket, sent, Some(event))
         })
     }
 
-    /// The answer to `ticket`: pauses the job until the waker that sets `sent` has told it to go on, by `event` or a
-    /// callback.
+    /// The answer to `ticket`: pauses the job until the waker that sets `sent` has told it to go on, by `event` or,
+    /// without one, by a callback.
     fn answer(
         &self,
-        engine: &Engine,
-        ticket: Ticket,
-        sent: &AtomicBool,
+        engine: &'static Engine,
+        mut ticket: Ticket,
+        mut sent: Arc<AtomicBool>,
         mut event: Option<Arc<EventFd>>,
     ) -> Result<Response, Declined> {
+        let way = match event {
+            Some(_) => Way::Descriptor,
+            None => Way::Callback,
+        };
         // A job can be resumed for other reasons than ours, so look before believing. `sent` rather
         // than the ticket's state: by then the wake-up is written, and draining cannot miss it.
         while !sent.load(Ordering::Acquire) {
-            if event.as_ref().is_some_and(|event| !self.show(event)) {
+            // From here on the context holds the eventfd. What an abandoned job holds is never dropped.
+            let ready = match (way, event.take()) {
+                (Way::Descriptor, Some(event)) => self.wait.show(&event),
+                (Way::Descriptor, None) => true,
+                (Way::Callback, _) => self.wait.attach(),
+            };
+            if !ready {
                 // Nobody would know when to resume the job: the ticket waits.
                 break;
             }
-            event = match event {
-                Some(event) => Some(pause(event)?),
-                None => {
-                    pause_job()?;
-                    None
-                }
+            let pending = Pending::Submitted(ticket, sent);
+            let resumed = self.wait.pause(way, engine, pending);
+            let Some(Pending::Submitted(resumed, told)) = resumed else {
+                return Err(not_paused());
             };
-            if !process::is_current(engine) {
-                return forked(ticket);
-            }
+            (ticket, sent) = (resumed, told);
             if !sent.load(Ordering::Acquire) {
                 // Where pausing is blocked, ASYNC_pause_job returns at once: do not burn the CPU.
                 std::thread::yield_now();
             }
         }
-        if let Some(event) = event {
-            event.drain();
+        if matches!(way, Way::Descriptor) {
+            self.drain();
         }
         ticket.take()
-    }
-}
-
-/// What a job gets that is resumed after a fork, in the child: nobody there has its request, and its eventfd wakes
-/// the parent's job.
-fn forked<T>(request: T) -> Result<Response, Declined> {
-    // The locks of the parent's engine may be held for ever.
-    std::mem::forget(request);
-    Err(not_paused())
-}
-
-/// Pauses the running job, and gives its eventfd back. Meanwhile the job does not hold it: what an abandoned
-/// job holds is never dropped, and the descriptor must close with the wait context and the last waker.
-fn pause(event: Arc<EventFd>) -> Result<Arc<EventFd>, Declined> {
-    let held = Arc::downgrade(&event);
-    drop(event);
-    pause_job()?;
-    held.upgrade().ok_or_else(not_paused)
-}
-
-fn pause_job() -> Result<(), Declined> {
-    // SAFETY: our callers are in a job, and hold no lock or borrow of thread-local state.
-    match unsafe { ffi::ASYNC_pause_job() } {
-        1 => Ok(()),
-        _ => Err(not_paused()),
     }
 }
 
@@ -306,24 +247,6 @@ pub fn start_thread(start: &mut dyn FnMut()) {
         start();
         libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
     }
-}
-
-/// Our key in every wait context.
-fn wait_key() -> *const c_void {
-    static KEY: u8 = 0;
-    (&raw const KEY).cast()
-}
-
-/// Drops the wait context's reference to its eventfd. The descriptor closes when the last worker
-/// that may still write to it is done, so a late wake-up never hits a descriptor used anew.
-unsafe extern "C" fn forget(
-    _wait: *mut AsyncWaitCtx,
-    _key: *const c_void,
-    _fd: c_int,
-    data: *mut c_void,
-) {
-    // SAFETY: `data` is the reference that `show` stored, released once.
-    drop(unsafe { Arc::from_raw(data.cast_const().cast::<EventFd>()) });
 }
 
 /// A way to tell the application that a job can go on.
@@ -371,30 +294,5 @@ impl Notify for Waker {
                 unsafe { function(*arg) };
             }
         }
-    }
-}
-
-/// A non-blocking eventfd.
-struct EventFd(OwnedFd);
-
-impl EventFd {
-    fn new() -> Option<EventFd> {
-        // SAFETY: plain system call; the descriptor is ours.
-        unsafe {
-            let fd = libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC);
-            (fd >= 0).then(|| EventFd(OwnedFd::from_raw_fd(fd)))
-        }
-    }
-
-    fn signal(&self) {
-        let one = 1u64.to_ne_bytes();
-        // SAFETY: eight readable bytes. It can fail only when the counter is full: readable anyway.
-        unsafe { libc::write(self.0.as_raw_fd(), one.as_ptr().cast(), one.len()) };
-    }
-
-    fn drain(&self) {
-        let mut count = [0u8; 8];
-        // SAFETY: eight writable bytes. An empty counter reads as EAGAIN, which is fine.
-        unsafe { libc::read(self.0.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
     }
 }

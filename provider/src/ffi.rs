@@ -201,6 +201,9 @@ pub mod provider {
     use super::*;
     dispatched! {
         CoreGetParams = 2: fn(handle: *const CoreHandle, params: *mut Param) -> c_int;
+        CoreNewError = 5: fn(handle: *const CoreHandle);
+        CoreSetErrorDebug = 6: fn(handle: *const CoreHandle, file: *const c_char, line: c_int, function: *const c_char);
+        CoreVsetError = 7: fn(handle: *const CoreHandle, reason: u32, format: *const c_char, arguments: *mut c_void);
         Teardown = 1024: fn(provctx: *mut c_void);
         GettableParams = 1025: fn(provctx: *mut c_void) -> *const Param;
         GetParams = 1026: fn(provctx: *mut c_void, params: *mut Param) -> c_int;
@@ -357,6 +360,14 @@ pub type AsyncCallback = unsafe extern "C" fn(arg: *mut c_void) -> c_int;
 pub type WaitFdCleanup =
     unsafe extern "C" fn(*mut AsyncWaitCtx, key: *const c_void, fd: c_int, data: *mut c_void);
 
+/// The numbers of the functions that belong to the core itself. Those above are functions of the
+/// library at large, which a program may have replaced.
+pub const CORE_FUNCTIONS: std::ops::RangeInclusive<c_int> = 1..=12;
+/// `OPENSSL_VERSION_STRING`: which version `OpenSSL_version` tells, as the core tells its own.
+pub const VERSION_STRING: c_int = 6;
+/// `ERR_PACK(ERR_LIB_PROV, 0, ERR_R_INIT_FAIL)`
+pub const INIT_FAIL: u32 = 57 << 23 | 3 << 18 | 261;
+
 /// `RSA_NO_PADDING`
 pub const RSA_NO_PADDING: c_int = 3;
 /// `RSA_FLAG_NO_BLINDING`
@@ -384,7 +395,21 @@ pub struct ConfValue {
     pub value: *const c_char,
 }
 
-unsafe extern "C" {
+/// Declares functions of libcrypto, and lists them with the addresses that they are bound to.
+macro_rules! imported {
+    ($(pub fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $result:ty)?;)*) => {
+        unsafe extern "C" {
+            $(pub fn $name($($arg: $type),*) $(-> $result)?;)*
+        }
+
+        /// Every function of libcrypto that we call: its name, and its address. The linker takes the
+        /// address from the global offset table, so it is that of the function itself.
+        pub const IMPORTS: &[(&str, fn() -> *const c_void)] =
+            &[$((stringify!($name), || $name as *const c_void)),*];
+    };
+}
+
+imported! {
     pub fn OSSL_LIB_CTX_new() -> *mut LibCtx;
     pub fn OSSL_LIB_CTX_free(ctx: *mut LibCtx);
     pub fn OSSL_PROVIDER_load(ctx: *mut LibCtx, name: *const c_char) -> *mut Provider;
@@ -402,6 +427,7 @@ unsafe extern "C" {
         arg: *mut c_void,
     ) -> c_int;
 
+    pub fn OpenSSL_version(which: c_int) -> *const c_char;
     pub fn ERR_set_mark() -> c_int;
     pub fn ERR_pop_to_mark() -> c_int;
     pub fn CONF_get1_default_config_file() -> *mut c_char;

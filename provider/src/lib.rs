@@ -7,22 +7,25 @@
 //! X25519 and Ed25519 keys have no method: there the exchange and the signature are [`wrapped`]. And TLS 1.3's
 //! key derivation ([`tls13_kdf`]) is done here, as stock spends more on its look-ups than on hashing.
 //!
+//! [`loader`] makes sure that the libcrypto that loads us is the one that we call.
 //! The way of a signature, in files: [`stock`] finds the default provider's tables, [`overlay`]
 //! offers them, with the functions wrapped that make keys ([`keymgmt`], [`generation`]);
 //! [`rsa_method`], [`ec_method`], [`xdh`] and [`eddsa`] take the arithmetic, [`async_job`] pauses
-//! an async job instead of blocking its thread, [`stack`] finds room for a thread that has little,
+//! an async job instead of blocking its thread (what it waits for lies in its [`wait_ctx`]), [`stack`] finds room for a thread that has little,
 //! [`settings`] reads `openssl.cnf`, and [`process`] owns the engine of this process.
 //! `docs/decisions/0001-overlay.md` and `0004-curves.md` say why.
 
 mod async_job;
 mod ec_method;
 mod eddsa;
+mod eventfd;
 mod ex_data;
 #[cfg(feature = "fault-injection")]
 mod fault;
 mod ffi;
 mod generation;
 mod keymgmt;
+mod loader;
 mod overlay;
 mod params;
 mod process;
@@ -31,16 +34,18 @@ mod settings;
 mod stack;
 mod stock;
 mod tls13_kdf;
+mod wait_ctx;
 mod wrapped;
 mod xdh;
 
 use std::ffi::{c_int, c_void};
 
 use ffi::{CoreHandle, Dispatch, provider};
+use loader::Core;
 
 /// Entry point of the module, called by libcrypto once per library context that loads it.
 ///
-/// Returns 1, or 0 when the default provider cannot be loaded or is not one that can be overlaid.
+/// Returns 1, or 0 with the reason in the error queue of the libcrypto that calls.
 ///
 /// # Safety
 /// Called by libcrypto: `input` is a dispatch table that ends with id 0, the output pointers are
@@ -52,23 +57,38 @@ pub unsafe extern "C" fn OSSL_provider_init(
     output: *mut *const Dispatch,
     provctx: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: `input` is the core's dispatch table, ended by id 0 (core_dispatch.h).
-    let settings = unsafe { settings::read(handle, input) };
-    if process::attach(settings).is_err() {
-        return 0;
+    // SAFETY: libcrypto's arguments, used during this call.
+    let core = unsafe { Core::new(handle, input) };
+    match start(&core) {
+        Ok(context) => {
+            // SAFETY: both are valid for writes (provider-base(7)).
+            unsafe {
+                *output = PROVIDER.0.as_ptr();
+                *provctx = context;
+            }
+            1
+        }
+        Err(reason) => {
+            core.raise(&reason);
+            0
+        }
     }
-    let Some(stock) = stock::stock() else {
-        process::detach();
-        return 0;
-    };
+}
+
+/// Starts one more provider instance; returns its context, or why it cannot be.
+fn start(core: &Core) -> Result<*mut c_void, String> {
+    // Before anything of libcrypto is called.
+    core.insist_on_one_libcrypto()?;
+    process::attach(settings::read(core))?;
     // Our provider context *is* the default provider's, so that its functions can stand in our
     // tables unwrapped. Nothing of ours needs a context: the engine belongs to the process.
-    // SAFETY: both are valid for writes (provider-base(7)).
-    unsafe {
-        *output = PROVIDER.0.as_ptr();
-        *provctx = stock.provctx();
+    match stock::stock() {
+        Some(stock) => Ok(stock.provctx()),
+        None => {
+            process::detach();
+            Err("OpenSSL's default provider cannot be loaded, and lockstep works with its functions".to_owned())
+        }
     }
-    1
 }
 
 /// A dispatch table in static memory.

@@ -23,13 +23,9 @@ pub fn attach(settings: Result<Config, ConfigError>) -> Result<(), String> {
     } else {
         settings.and_then(Config::with_env)
     };
-    let config = config.map_err(|error| {
-        // The error queue of libcrypto cannot carry our words from here on 3.0.
-        eprintln!("{error}");
-        error.to_string()
-    })?;
+    let config = config.map_err(|error| error.to_string())?;
     #[cfg(feature = "fault-injection")]
-    crate::fault::arm().inspect_err(|error| eprintln!("{error}"))?;
+    crate::fault::arm()?;
     // Before the program drops its privileges or changes its root directory.
     config.stats_dir.prepare(config.stats_keep);
     let _ = CONFIG.set(config);
@@ -94,7 +90,7 @@ pub fn computes() -> bool {
 }
 
 /// Whether `engine` is still the one of this process: not in a forked child of the one that asked for it.
-pub fn is_current(engine: &Engine) -> bool {
+pub fn is_current(engine: *const Engine) -> bool {
     std::ptr::eq(ENGINE.load(Ordering::Acquire), engine)
 }
 

@@ -5,49 +5,20 @@
 //! their own, and the names from a second reading of the default file, by OpenSSL's own parser. The section
 //! there is ours if it names the same module and the same values.
 
-use std::ffi::{CStr, CString, c_char, c_long};
-use std::ptr::{null, null_mut};
+use std::ffi::{c_char, c_long};
+use std::ptr::null_mut;
 
 use lockstep_engine::{Config, ConfigError, Setting};
 
-use crate::ffi::{self, Conf, ConfValue, CoreHandle, Dispatch, Param, Stack, provider};
-use crate::stock;
+use crate::ffi::{self, Conf, ConfValue, Stack};
+use crate::loader::{Core, text};
 
 /// Reads the settings in the provider's section of the configuration.
-///
-/// # Safety
-/// `handle` and `input` are what libcrypto passed to `OSSL_provider_init`.
-pub unsafe fn read(
-    handle: *const CoreHandle,
-    input: *const Dispatch,
-) -> Result<Config, ConfigError> {
-    // SAFETY: by contract.
-    let core = unsafe { stock::entries_of(input) };
-    let Some(get_params) = provider::CoreGetParams::of(&core) else {
-        return Config::from_pairs([]);
-    };
-    let ask = |key: &str| -> Option<String> {
-        let name = CString::new(key).ok()?;
-        let mut value: *const c_char = null();
-        let mut params = [
-            Param {
-                key: name.as_ptr(),
-                data_type: ffi::PARAM_UTF8_PTR,
-                data: (&raw mut value).cast(),
-                data_size: 0,
-                return_size: 0,
-            },
-            Param::END,
-        ];
-        // SAFETY: a request for one string pointer, which libcrypto keeps alive with the provider.
-        unsafe {
-            let told = get_params.call(handle, params.as_mut_ptr()) == 1 && !value.is_null();
-            told.then(|| text(value))
-        }
-    };
-    let told = |key: &'static str| Some((key.to_owned(), ask(key)?));
+pub fn read(core: &Core) -> Result<Config, ConfigError> {
+    let told = |key: &'static str| Some((key.to_owned(), core.param(key)?));
     let settings: Vec<_> = Setting::ALL.iter().filter_map(|s| told(s.name)).collect();
-    if let Some(key) = ask("module").and_then(|module| unknown_key(&module, &settings)) {
+    let module = core.param("module");
+    if let Some(key) = module.and_then(|module| unknown_key(&module, &settings)) {
         return Err(ConfigError::unknown(&key));
     }
     Config::from_pairs(settings)
@@ -153,13 +124,4 @@ unsafe fn elements<T>(stack: *const Stack) -> Vec<*mut T> {
             .map(|index| ffi::OPENSSL_sk_value(stack, index).cast())
             .collect()
     }
-}
-
-/// # Safety
-/// `text` is a C string.
-unsafe fn text(text: *const c_char) -> String {
-    // SAFETY: by contract.
-    unsafe { CStr::from_ptr(text) }
-        .to_string_lossy()
-        .into_owned()
 }

@@ -107,6 +107,30 @@ const PLAIN: &[Plain] = &[
         |s| s.paused,
     ),
     (
+        "async_open_max",
+        "gauge",
+        "How many requests of async jobs may be open (max_async).",
+        |s| s.max_async,
+    ),
+    (
+        "async_lost_total",
+        "counter",
+        "Async jobs whose connection ended while they were paused.",
+        |s| s.lost,
+    ),
+    (
+        "async_lost_max",
+        "gauge",
+        "How many async jobs may be lost before none is paused any more (max_lost).",
+        |s| s.max_lost,
+    ),
+    (
+        "async_unpaused_total",
+        "counter",
+        "Async jobs that blocked their thread instead of pausing.",
+        |s| s.unpaused,
+    ),
+    (
         "yields_total",
         "counter",
         "How often a leader yielded its CPU to let requests gather.",

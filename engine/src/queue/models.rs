@@ -274,6 +274,73 @@ fn abandoning_races_with_a_leader() {
 }
 
 #[test]
+fn losing_a_job_races_with_a_leader() {
+    explore(|| {
+        let queue = queue(Simple::default(), 1, 8);
+        // Posted by the thread that leads, or by another one, whose request fills its pass.
+        let lost = [1, 2].map(|home| queue.post(0, 1, Home(home)).unwrap());
+        let other = {
+            let queue = queue.clone();
+            thread::spawn(move || lost.into_iter().for_each(|lost| queue.abandon(0, lost)))
+        };
+        assert_eq!(attend(&queue, 0, 2, 2).unwrap(), -2);
+        other.join().unwrap();
+        // Without another leader.
+        assert_eq!(queue.metrics.paused.count(), 0);
+        assert_eq!(queue.board.column(0).len(), 0);
+    });
+}
+
+#[test]
+fn losing_a_job_races_with_a_worker_that_helps() {
+    explore(|| {
+        let queue = queue(Simple::default(), 2, 8);
+        let mut posts: Vec<_> = (0..8).map(|n| queue.post(0, n, Home(1)).unwrap()).collect();
+        let (leader, last) = (posts.remove(0), posts.pop().unwrap());
+        let _ = Queue::attend(&queue, 0, leader, true);
+        queue.abandon(0, last);
+        for ticket in posts {
+            queue.abandon(0, ticket);
+        }
+        worker::stop(&queue);
+        assert_eq!(queue.metrics.paused.count(), 0);
+        assert_at_rest(&queue, 2);
+    });
+}
+
+#[test]
+fn losing_a_submitted_job_races_with_a_worker() {
+    explore(|| {
+        let queue = queue(Simple::default(), 1, 8);
+        let bell = Bell::default();
+        let lost = Queue::submit(&queue, 0, 1, bell.boxed()).unwrap();
+        let kept = Queue::submit(&queue, 0, 2, bell.boxed()).unwrap();
+        drop(lost);
+        assert_eq!(kept.take().unwrap(), -2);
+        worker::stop(&queue);
+        assert!((1..=2).contains(&bell.rings()));
+        assert_eq!(queue.metrics.paused.count(), 0);
+        assert_at_rest(&queue, 1);
+    });
+}
+
+#[test]
+fn losing_a_job_races_with_closing() {
+    explore(|| {
+        let queue = queue(Simple::default(), 1, 8);
+        let lost = queue.post(0, 1, Home(1)).unwrap();
+        let other = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.abandon(0, lost))
+        };
+        worker::stop(&queue);
+        other.join().unwrap();
+        assert_eq!(queue.metrics.paused.count(), 0);
+        assert_at_rest(&queue, 1);
+    });
+}
+
+#[test]
 fn closing_races_with_a_posted_request() {
     explore(|| {
         let queue = queue(Simple::default(), 1, 8);

@@ -6,7 +6,7 @@ use std::sync::{Condvar, Mutex};
 use crate::executor::{Executor, Job};
 use crate::metrics::Metrics;
 use crate::policy::Policy;
-use crate::queue::Queue;
+use crate::queue::{Bounds, Queue};
 use crate::request::Declined;
 use crate::stats::StatsDir;
 use crate::sync::Arc;
@@ -109,7 +109,10 @@ pub(crate) fn queue(executor: Simple, slots: usize, max_async: usize) -> Arc<Que
     Arc::new(Queue::new(
         executor,
         Policy { slots, yields: 2 },
-        max_async,
+        Bounds {
+            max_async,
+            max_lost: 4,
+        },
         metrics,
     ))
 }

@@ -494,6 +494,70 @@ fn a_lone_posted_request_may_be_declined_and_abandoned_ones_are_skipped() {
 }
 
 #[test]
+fn the_request_of_a_lost_job_leaves_the_board_at_once() {
+    let queue = queue(Simple::default(), 1, 2);
+    let before = Instant::now();
+    let lost = queue.post(0, 1, Home(1)).unwrap();
+    let kept = queue.post(0, 2, Home(1)).unwrap();
+    assert_eq!(queue.metrics.paused.count(), 2);
+    queue.abandon(0, lost);
+    assert_eq!(
+        (queue.board.column(0).len(), queue.metrics.paused.count()),
+        (1, 1)
+    );
+    queue.abandon(0, kept);
+    assert_eq!(
+        (queue.board.column(0).len(), queue.metrics.paused.count()),
+        (0, 0)
+    );
+    // How long they were there does not count, nor for what comes after them.
+    let after = Instant::now();
+    let ticket = queue.post(0, 3, Home(1)).unwrap();
+    let mut since = before;
+    queue
+        .board
+        .column(0)
+        .take(ticket.booth(), 4, 8, |post| since = post.since);
+    assert!(since >= after);
+    let counters = queue.metrics.snapshot();
+    assert_eq!((counters.wait_total_ns, counters.batches), (0, 0));
+}
+
+#[test]
+fn a_lost_job_gives_its_permit_back_when_its_batch_ends() {
+    let queue = queue(Simple::default(), 1, 8);
+    queue.executor.gate.close();
+    thread::scope(|scope| {
+        let lost = queue.post(0, 1, Home(1)).unwrap();
+        let leader = queue.post(0, 2, Home(1)).unwrap();
+        let queue = &queue;
+        scope.spawn(move || {
+            let answer = Queue::attend(queue, 0, leader, false);
+            assert_eq!(answer.ok().unwrap().unwrap(), -2);
+        });
+        until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
+        queue.abandon(0, lost);
+        queue.executor.gate.open();
+    });
+    assert_at_rest(&queue, 1);
+}
+
+#[test]
+fn too_many_lost_jobs_end_all_pauses() {
+    let queue = queue(Simple::default(), 1, 8);
+    for _ in 0..4 {
+        assert!(queue.admits());
+        queue.metrics.lost();
+    }
+    assert!(!queue.admits());
+    let counters = queue.metrics.snapshot();
+    assert_eq!(
+        (counters.lost, counters.max_lost, counters.max_async),
+        (4, 4, 8)
+    );
+}
+
+#[test]
 fn shutting_down_declines_what_was_posted_and_what_comes_later() {
     let queue = queue(Simple::default(), 1, 8);
     let ticket = queue.post(0, 1, Home(1)).unwrap();

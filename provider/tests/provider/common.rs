@@ -170,7 +170,8 @@ impl Place {
         self.compile_with(name, &format!("{name}.so"), &["-shared", "-fPIC"])
     }
 
-    fn compile_with(&self, name: &str, output: &str, options: &[&str]) -> PathBuf {
+    /// Compiles `programs/NAME.c` here with options of the compiler.
+    pub fn compile_with(&self, name: &str, output: &str, options: &[&str]) -> PathBuf {
         let source = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("tests/provider/programs")
             .join(format!("{name}.c"));

@@ -25,6 +25,7 @@ mod fork;
 mod hosts;
 mod key_derivation;
 mod memory;
+mod own_openssl;
 mod statistics;
 mod threads;
 mod tls;

@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use crate::common::{Finished, Place, Running, Shapes};
 
 /// A certificate for 127.0.0.1, signed with its own key by stock OpenSSL.
-fn certificate(place: &Place, key: &str) -> String {
+pub fn certificate(place: &Place, key: &str) -> String {
     let pem = place.key(key);
     let file = format!("{key}.crt");
     if !place.path(&file).exists() {

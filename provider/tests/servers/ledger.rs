@@ -21,7 +21,7 @@ pub struct Account {
     pub all: i64,
     /// Descriptors of all code.
     pub descriptors: i64,
-    /// Async jobs that are paused, lost ones included.
+    /// Async jobs that were lost.
     pub jobs: i64,
 }
 
@@ -61,7 +61,7 @@ impl Site {
     /// What the processes that serve hold now.
     pub fn account(&self) -> Account {
         let mut sum = Account {
-            jobs: self.counters().paused as i64,
+            jobs: self.counters().lost as i64,
             ..Account::default()
         };
         for pid in self.workers() {

@@ -105,10 +105,10 @@ int main(int argc, char **argv) {
                 ASYNC_WAIT_CTX_free(slots[i].wait);
             for (int i = 0; i < 4; i++)
                 sign(NULL, key, i);
-            /* No descriptor leaks, once the workers are done. */
-            for (int i = 0; i < 500 && eventfds() > 0; i++)
+            /* No descriptor leaks, once the workers are done: for callbacks there is one in all. */
+            for (int i = 0; i < 500 && eventfds() > callbacks; i++)
                 usleep(10000);
-            CHECK(eventfds() == 0);
+            CHECK(eventfds() <= callbacks);
             break;
         }
         if (strcmp(way, "exit") == 0)

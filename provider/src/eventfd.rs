@@ -1,0 +1,58 @@
+//! Eventfds: descriptors that an event loop waits for, and that another thread makes readable.
+
+use std::ffi::c_int;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+/// A non-blocking eventfd.
+pub struct EventFd(OwnedFd);
+
+impl EventFd {
+    /// None if the system gives none.
+    pub fn new() -> Option<EventFd> {
+        // SAFETY: plain system call; the descriptor is ours.
+        unsafe {
+            let fd = libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC);
+            (fd >= 0).then(|| EventFd(OwnedFd::from_raw_fd(fd)))
+        }
+    }
+
+    /// One descriptor for the whole process that is valid and never readable; None if the system gives none.
+    pub fn silent() -> Option<c_int> {
+        // Not a cell that blocks while another thread initialises it: that thread is missing after a fork.
+        static SILENT: AtomicI32 = AtomicI32::new(-1);
+        let known = SILENT.load(Ordering::Acquire);
+        if known >= 0 {
+            return Some(known);
+        }
+        let made = EventFd::new()?;
+        let fd = made.number();
+        match SILENT.compare_exchange(-1, fd, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => {
+                // It stays open until the process ends.
+                std::mem::forget(made);
+                Some(fd)
+            }
+            Err(other) => Some(other),
+        }
+    }
+
+    /// The descriptor.
+    pub fn number(&self) -> c_int {
+        self.0.as_raw_fd()
+    }
+
+    /// Makes it readable.
+    pub fn signal(&self) {
+        let one = 1u64.to_ne_bytes();
+        // SAFETY: eight readable bytes. It can fail only when the counter is full: readable anyway.
+        unsafe { libc::write(self.number(), one.as_ptr().cast(), one.len()) };
+    }
+
+    /// Makes it unreadable.
+    pub fn drain(&self) {
+        let mut count = [0u8; 8];
+        // SAFETY: eight writable bytes. An empty counter reads as EAGAIN, which is fine.
+        unsafe { libc::read(self.number(), count.as_mut_ptr().cast(), count.len()) };
+    }
+}

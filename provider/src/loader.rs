@@ -1,0 +1,257 @@
+//! The libcrypto that loads the module: what we ask it, what we tell it, and whether it is the one
+//! that our own calls reach.
+//!
+//! A program can carry an OpenSSL of its own, linked statically or from another file. When that one
+//! loads the module, the dynamic linker binds our calls to whichever libcrypto it finds, usually the
+//! system's, and pulls that one into the program. The program's keys would then be used by the wrong
+//! OpenSSL, without the protections of the program's own. So the module refuses to load there.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::ptr::null;
+
+use crate::ffi::{self, CoreHandle, Dispatch, Param, provider};
+use crate::stock;
+
+/// libcrypto's side of this provider instance.
+pub struct Core {
+    handle: *const CoreHandle,
+    table: Vec<Dispatch>,
+}
+
+impl Core {
+    /// # Safety
+    /// `handle` and `input` are what libcrypto passed to `OSSL_provider_init`, and the result is not
+    /// used after that call.
+    pub unsafe fn new(handle: *const CoreHandle, input: *const Dispatch) -> Core {
+        Core {
+            handle,
+            // SAFETY: by contract; the core's table ends with id 0 (core_dispatch.h).
+            table: unsafe { stock::entries_of(input) },
+        }
+    }
+
+    /// What the core answers for a key: its own version, or a line of the provider's section.
+    pub fn param(&self, key: &str) -> Option<String> {
+        let get_params = provider::CoreGetParams::of(&self.table)?;
+        let name = CString::new(key).ok()?;
+        let mut value: *const c_char = null();
+        let mut params = [
+            Param {
+                key: name.as_ptr(),
+                data_type: ffi::PARAM_UTF8_PTR,
+                data: (&raw mut value).cast(),
+                data_size: 0,
+                return_size: 0,
+            },
+            Param::END,
+        ];
+        // SAFETY: the handle is the core's own. A request for one string pointer, which libcrypto
+        // keeps alive with the provider.
+        unsafe {
+            let told = get_params.call(self.handle, params.as_mut_ptr()) == 1 && !value.is_null();
+            told.then(|| text(value))
+        }
+    }
+
+    /// Puts a reason why the module does not load into the error queue of the libcrypto that loads it.
+    pub fn raise(&self, reason: &str) {
+        use provider::{CoreNewError, CoreSetErrorDebug, CoreVsetError};
+        let (Some(new), Some(set)) = (
+            CoreNewError::of(&self.table),
+            CoreVsetError::of(&self.table),
+        ) else {
+            return;
+        };
+        // The reason becomes a format that takes no arguments.
+        let reason = reason.strip_prefix("lockstep: ").unwrap_or(reason);
+        let format = format!("lockstep: {reason}")
+            .replace('%', "%%")
+            .replace('\0', " ");
+        let Ok(format) = CString::new(format) else {
+            return;
+        };
+        // A `va_list` is passed as a pointer, to at most this much memory on any architecture. No
+        // argument is ever taken from it.
+        let mut arguments = [0_u64; 4];
+        // SAFETY: the core's own functions with its handle; the texts are C strings that it copies.
+        unsafe {
+            new.call(self.handle);
+            if let Some(debug) = CoreSetErrorDebug::of(&self.table) {
+                debug.call(
+                    self.handle,
+                    c"lockstep".as_ptr(),
+                    line!() as c_int,
+                    c"OSSL_provider_init".as_ptr(),
+                );
+            }
+            set.call(
+                self.handle,
+                ffi::INIT_FAIL,
+                format.as_ptr(),
+                arguments.as_mut_ptr().cast(),
+            );
+        }
+    }
+
+    /// Succeeds if every function of libcrypto that we call is one of the libcrypto that loads us.
+    ///
+    /// The error says which is not. Nothing of another libcrypto is called to find out.
+    pub fn insist_on_one_libcrypto(&self) -> Result<(), String> {
+        let files = mapped_files();
+        let mut loader: Option<&MappedFile> = None;
+        for entry in &self.table {
+            if !ffi::CORE_FUNCTIONS.contains(&entry.id) {
+                continue;
+            }
+            let address = entry.function.map_or(0, |function| function as usize);
+            let file = file_with(&files, address)
+                .ok_or("it cannot be told which OpenSSL loads lockstep, so it does not load")?;
+            match loader {
+                Some(loader) if !std::ptr::eq(loader, file) => {
+                    return Err(format!(
+                        "the functions that OpenSSL passes to lockstep are in two files, {} and {}; \
+                         lockstep works with one OpenSSL only and does not load",
+                        loader.shown(),
+                        file.shown()
+                    ));
+                }
+                _ => loader = Some(file),
+            }
+        }
+        let loader = loader.ok_or("OpenSSL passes no functions to lockstep")?;
+        for (name, address) in ffi::IMPORTS {
+            let found = file_with(&files, address() as usize);
+            let same = found.is_some_and(|found| std::ptr::eq(found, loader));
+            if !same && !is_stub(address()) {
+                return Err(format!(
+                    "this program uses the OpenSSL in {}, but lockstep was linked to {name} in {}; \
+                     lockstep works with one OpenSSL only and does not load, so the program goes on \
+                     with its own OpenSSL",
+                    loader.shown(),
+                    found.map_or("another place".to_owned(), MappedFile::shown)
+                ));
+            }
+        }
+        self.insist_on_one_version()
+    }
+
+    /// Succeeds if the libcrypto that loads us and the one that we call are of one version.
+    fn insist_on_one_version(&self) -> Result<(), String> {
+        let theirs = self.param("openssl-version");
+        // SAFETY: a static C string, or NULL for a request that is not known.
+        let ours = unsafe {
+            let version = ffi::OpenSSL_version(ffi::VERSION_STRING);
+            (!version.is_null()).then(|| text(version))
+        };
+        if ours.is_some() && ours == theirs {
+            return Ok(());
+        }
+        let shown = |version: Option<String>| version.unwrap_or_else(|| "unknown".to_owned());
+        Err(format!(
+            "this program uses OpenSSL {}, but lockstep was linked to OpenSSL {}; lockstep works \
+             with one OpenSSL only and does not load",
+            shown(theirs),
+            shown(ours)
+        ))
+    }
+}
+
+/// A program or library that the dynamic linker has mapped.
+struct MappedFile {
+    /// Empty for the program itself.
+    path: String,
+    /// Where its parts lie.
+    parts: Vec<Range<usize>>,
+}
+
+impl MappedFile {
+    fn shown(&self) -> String {
+        if !self.path.is_empty() {
+            return self.path.clone();
+        }
+        let program = std::env::current_exe();
+        program.map_or("the program".to_owned(), |path| path.display().to_string())
+    }
+}
+
+fn file_with(files: &[MappedFile], address: usize) -> Option<&MappedFile> {
+    let lies_in = |file: &&MappedFile| file.parts.iter().any(|part| part.contains(&address));
+    files.iter().find(lies_in)
+}
+
+/// Whether there is no function at this address, but the way to one that the linker has put into a
+/// program at a fixed address, for a function that the program itself takes the address of. It stands
+/// for the function in all files, so that all see one address. It leads to the function that everybody
+/// else finds.
+fn is_stub(address: *const c_void) -> bool {
+    /// `RTLD_DL_SYMENT`: asks for the entry of the symbol table.
+    const SYMBOL: c_int = 1;
+    /// `SHN_UNDEF`: the file only uses the symbol.
+    const UNDEFINED: u16 = 0;
+    let mut about = MaybeUninit::<libc::Dl_info>::zeroed();
+    let mut symbol: *const libc::Elf64_Sym = null();
+    // SAFETY: both are written to; `symbol` gets NULL or an entry of a mapped file.
+    unsafe {
+        let found = libc::dladdr1(
+            address,
+            about.as_mut_ptr(),
+            (&raw mut symbol).cast(),
+            SYMBOL,
+        );
+        found != 0
+            && about.assume_init().dli_saddr.cast_const() == address
+            && symbol
+                .as_ref()
+                .is_some_and(|symbol| symbol.st_shndx == UNDEFINED)
+    }
+}
+
+/// All files that are mapped now.
+///
+/// `dladdr` would tell the same, but it searches all symbols of a file for each address: 2 ms for ours,
+/// where this takes a few microseconds.
+fn mapped_files() -> Vec<MappedFile> {
+    unsafe extern "C" fn note(
+        about: *mut libc::dl_phdr_info,
+        _size: usize,
+        files: *mut c_void,
+    ) -> c_int {
+        // SAFETY: the dynamic linker describes a file, whose program headers are mapped; `files` is the
+        // list below.
+        unsafe {
+            let (about, files) = (&*about, &mut *files.cast::<Vec<MappedFile>>());
+            let headers = (0..usize::from(about.dlpi_phnum)).map(|at| &*about.dlpi_phdr.add(at));
+            let parts = headers
+                .filter(|header| header.p_type == libc::PT_LOAD)
+                .map(|header| {
+                    let start = (about.dlpi_addr as usize).wrapping_add(header.p_vaddr as usize);
+                    start..start.wrapping_add(header.p_memsz as usize)
+                });
+            files.push(MappedFile {
+                path: match about.dlpi_name.is_null() {
+                    true => String::new(),
+                    false => text(about.dlpi_name),
+                },
+                parts: parts.collect(),
+            });
+        }
+        0
+    }
+    let mut files: Vec<MappedFile> = Vec::new();
+    // SAFETY: the function has the type that is called, and gets the list during the call only.
+    unsafe { libc::dl_iterate_phdr(Some(note), (&raw mut files).cast()) };
+    files
+}
+
+/// A copy of a C string.
+///
+/// # Safety
+/// `text` is a C string.
+pub unsafe fn text(text: *const c_char) -> String {
+    // SAFETY: by contract.
+    unsafe { CStr::from_ptr(text) }
+        .to_string_lossy()
+        .into_owned()
+}

@@ -1,0 +1,146 @@
+//! Programs that carry an OpenSSL of their own: the module must leave them alone.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::common::{Finished, Place, dist};
+
+/// Links a program with the static libcrypto; None, with a line, where there is none.
+fn statically_linked(place: &Place, output: &str, options: &[&str]) -> Option<PathBuf> {
+    let found = Command::new("cc")
+        .arg("-print-file-name=libcrypto.a")
+        .output()
+        .expect("the C compiler `cc` runs");
+    let library = String::from_utf8_lossy(&found.stdout).trim().to_owned();
+    if !Path::new(&library).is_absolute() {
+        println!("skipped: there is no libcrypto.a");
+        return None;
+    }
+    let mut all = options.to_vec();
+    all.extend(["-Wl,--whole-archive", &library, "-Wl,--no-whole-archive"]);
+    all.extend(["-ldl", "-lpthread"]);
+    Some(place.compile_with("own_openssl", output, &all))
+}
+
+/// Runs the program with the module in its configuration.
+fn run(place: &Place, program: &Path) -> Finished {
+    let key = place.key("rsa2048");
+    let arguments = format!("{key} {}", dist().display());
+    place.program(program, &arguments).with_lockstep().succeed()
+}
+
+/// The module is not in the program, and its error queue says why.
+#[track_caller]
+fn assert_refused(finished: &Finished, said: &[&str]) {
+    let text = finished.text();
+    assert!(!text.contains("loaded"), "loaded: {finished}");
+    let reason = text.lines().find(|line| line.contains("lockstep: "));
+    let reason = reason.unwrap_or_else(|| panic!("no reason: {finished}"));
+    for said in said {
+        assert!(reason.contains(said), "{said}: {reason}");
+    }
+    assert!(!finished.stderr.contains("lockstep"), "{finished}");
+    assert!(finished.try_counters().is_none(), "{finished}");
+}
+
+#[test]
+fn a_program_with_its_own_openssl_keeps_it() {
+    let place = Place::new();
+    // Without symbols for others, as Python wheels are, and with a few of them, as node has.
+    let few = "-Wl,--export-dynamic-symbol=OSSL_*,--export-dynamic-symbol=EVP_*";
+    for (name, options) in [("closed", &[][..]), ("half_open", &[few][..])] {
+        let Some(program) = statically_linked(&place, name, options) else {
+            return;
+        };
+        let finished = run(&place, &program);
+        let program = program.canonicalize().expect("the program is there");
+        let program = program.to_str().expect("a path in UTF-8");
+        let first = if name == "closed" {
+            "OSSL_LIB_CTX_new"
+        } else {
+            "OpenSSL_version"
+        };
+        assert_refused(&finished, &[program, "libcrypto.so.3", first]);
+    }
+}
+
+#[test]
+fn a_program_whose_own_openssl_is_all_there_is_works_on_lanes() {
+    let place = Place::new();
+    // All symbols for others: then the module is linked to the program's.
+    let Some(program) = statically_linked(&place, "open", &["-rdynamic"]) else {
+        return;
+    };
+    let shared = place.compile_with("own_openssl", "shared", &["-lcrypto"]);
+    // A program at a fixed address that takes a function's address stands in for that function.
+    let options = ["-fno-pie", "-no-pie", "-DTAKE_ADDRESS", "-lcrypto"];
+    let fixed = place.compile_with("own_openssl", "fixed", &options);
+    for program in [program, shared, fixed] {
+        let finished = run(&place, &program);
+        assert!(!finished.text().contains("refused"), "{finished}");
+        assert!(finished.counters().of("rsa2048") > 0, "{finished}");
+    }
+}
+
+#[test]
+fn a_second_libcrypto_is_refused() {
+    let place = Place::new();
+    let program = place.compile_with("two_libcryptos", "two_libcryptos", &["-ldl"]);
+    let Some(library) = libcrypto() else {
+        println!("skipped: the module's libcrypto is not found");
+        return;
+    };
+    // Another name inside and out: the dynamic linker takes it for another library.
+    let other = place.path("libcrypto.so.9");
+    let mut bytes = fs::read(&library).expect("libcrypto");
+    let name = b"libcrypto.so.3\0";
+    let at = bytes.windows(name.len()).position(|part| part == name);
+    bytes[at.expect("its own name") + name.len() - 2] = b'9';
+    fs::write(&other, bytes).expect("a library");
+    let run = |library: &Path| {
+        let arguments = format!("{} {}", library.display(), dist().display());
+        place
+            .program(&program, &arguments)
+            .with_counters()
+            .succeed()
+    };
+    assert_refused(&run(&other), &["libcrypto.so.9", "libcrypto.so.3"]);
+    // The same program with the libcrypto that the module is linked to.
+    let finished = run(&library);
+    assert_eq!(finished.text(), "loaded\n", "{finished}");
+}
+
+/// The libcrypto that the module is linked to.
+fn libcrypto() -> Option<PathBuf> {
+    let told = Command::new("ldd").arg(dist().join("lockstep.so")).output();
+    let told = String::from_utf8(told.ok()?.stdout).ok()?;
+    let line = told.lines().find(|line| line.contains("libcrypto.so.3"))?;
+    let path = line.split("=>").nth(1)?.split_whitespace().next()?;
+    fs::canonicalize(path).ok()
+}
+
+#[test]
+fn no_function_of_libcrypto_is_left_out_of_the_check() {
+    let symbols = Command::new("nm")
+        .args(["-D", "--undefined-only", "--with-symbol-versions"])
+        .arg(dist().join("lockstep.so"))
+        .output()
+        .expect("the command `nm` runs");
+    let symbols = String::from_utf8(symbols.stdout).expect("text");
+    let linked: BTreeSet<&str> = symbols
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("U "))
+        .filter_map(|symbol| symbol.split_once("@OPENSSL_"))
+        .map(|(name, _)| name)
+        .collect();
+    let source = include_str!("../../src/ffi.rs");
+    let (_, checked) = source.split_once("imported! {").expect("the list");
+    let checked: BTreeSet<&str> = checked
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("pub fn ")?.split('(').next())
+        .collect();
+    assert!(linked.len() > 50, "{symbols}");
+    assert_eq!(linked, checked);
+}
