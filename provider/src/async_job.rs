@@ -15,9 +15,9 @@ use lockstep_engine::{
     is_worth_a_pause,
 };
 
-use crate::eventfd::EventFd;
+use crate::bell::{Bell, Way};
 use crate::ffi::AsyncCallback;
-use crate::wait_ctx::{Pending, WaitCtx, Way};
+use crate::wait_ctx::{Pending, WaitCtx};
 use crate::{process, stack};
 
 /// Has the engine serve the request of this shape that `make` makes: a job pauses meanwhile, another caller blocks.
@@ -62,10 +62,14 @@ fn serve(
             if callback.is_none() && engine.jobs_lead() {
                 return job.lead(engine, request, when);
             }
+            let way = match callback {
+                Some(_) => Way::Callback,
+                None => Way::Descriptor,
+            };
             if !engine.lacks_workers()
-                && let Some(wake) = job.wake(callback)
+                && let Some(bell) = job.wait.bell(way)
             {
-                return job.submit(engine, request, wake);
+                return job.submit(engine, request, bell, callback);
             }
         }
         // A job that must not pause, or that nothing could wake, blocks its thread like any other caller.
@@ -105,31 +109,18 @@ impl Job {
         WaitCtx::current().map(|wait| Job { wait })
     }
 
-    /// How a worker wakes this job: by the application's callback if it has set one, else by an eventfd.
-    fn wake(&self, callback: Option<(AsyncCallback, *mut c_void)>) -> Option<Wake> {
-        match callback {
-            Some((function, arg)) => Some(Wake::Callback { function, arg }),
-            None => self.event().map(Wake::EventFd),
-        }
-    }
-
-    /// An eventfd to wake this job by: one that the application knows already, or a new one.
-    fn event(&self) -> Option<Arc<EventFd>> {
-        self.wait.event().or_else(|| EventFd::new().map(Arc::new))
-    }
-
     /// Has the application resume this job as soon as it has paused; false if there is no eventfd for it.
-    fn signal(&self) -> bool {
-        self.event().is_some_and(|event| {
-            event.signal();
-            self.wait.show(&event)
+    fn signal(&self, engine: &'static Engine) -> bool {
+        self.wait.bell(Way::Descriptor).is_some_and(|bell| {
+            bell.signal();
+            self.wait.show(engine, &bell)
         })
     }
 
     /// Takes [`signal`](Self::signal) back, once the job is resumed.
     fn drain(&self) {
-        if let Some(event) = self.wait.event() {
-            event.drain();
+        if let Some(bell) = self.wait.kept_bell(Way::Descriptor) {
+            bell.drain();
         }
     }
 
@@ -138,15 +129,12 @@ impl Job {
         &self,
         engine: &'static Engine,
         request: Request,
-        wake: Wake,
+        bell: Arc<Bell>,
+        callback: Option<Callback>,
     ) -> Result<Response, Declined> {
-        let event = match &wake {
-            Wake::EventFd(event) => Some(Arc::clone(event)),
-            Wake::Callback { .. } => None,
-        };
-        let (waker, sent) = Waker::new(wake);
+        let (waker, sent) = Waker::new(&bell, callback);
         let ticket = engine.submit(request, waker)?;
-        self.answer(engine, ticket, sent, event)
+        self.answer(engine, ticket, sent, bell)
     }
 
     /// Posts `request` and pauses the job as ready to go on: when it is resumed, its thread has
@@ -159,7 +147,7 @@ impl Job {
     ) -> Result<Response, Declined> {
         let mut post = engine.post(request)?;
         if when == When::Resumed {
-            if self.signal() {
+            if self.signal(engine) {
                 let pending = Pending::Posted(post);
                 let resumed = self.wait.pause(Way::Descriptor, engine, pending);
                 let Some(Pending::Posted(resumed)) = resumed else {
@@ -180,40 +168,35 @@ impl Job {
         };
         attended.unwrap_or_else(|ticket| {
             // Another thread has the request, and tells us if there is a way to.
-            let Some(event) = self.event() else {
+            let Some(bell) = self.wait.bell(Way::Descriptor) else {
                 return ticket.take();
             };
-            let (waker, sent) = Waker::new(Wake::EventFd(Arc::clone(&event)));
+            let (waker, sent) = Waker::new(&bell, None);
             if !ticket.notify_by(waker) {
                 return ticket.take();
             }
-            self.answer(engine, ticket, sent, Some(event))
+            self.answer(engine, ticket, sent, bell)
         })
     }
 
-    /// The answer to `ticket`: pauses the job until the waker that sets `sent` has told it to go on, by `event` or,
-    /// without one, by a callback.
+    /// The answer to `ticket`: pauses the job until the waker that sets `sent` has rung `bell`.
     fn answer(
         &self,
         engine: &'static Engine,
         mut ticket: Ticket,
         mut sent: Arc<AtomicBool>,
-        mut event: Option<Arc<EventFd>>,
+        bell: Arc<Bell>,
     ) -> Result<Response, Declined> {
-        let way = match event {
-            Some(_) => Way::Descriptor,
-            None => Way::Callback,
-        };
+        let way = bell.way();
+        let mut bell = Some(bell);
         // A job can be resumed for other reasons than ours, so look before believing. `sent` rather
         // than the ticket's state: by then the wake-up is written, and draining cannot miss it.
         while !sent.load(Ordering::Acquire) {
-            // From here on the context holds the eventfd. What an abandoned job holds is never dropped.
-            let ready = match (way, event.take()) {
-                (Way::Descriptor, Some(event)) => self.wait.show(&event),
-                (Way::Descriptor, None) => true,
-                (Way::Callback, _) => self.wait.attach(),
-            };
-            if !ready {
+            // From here on the context holds the bell. What a lost job holds is never dropped.
+            if bell
+                .take()
+                .is_some_and(|bell| !self.wait.show(engine, &bell))
+            {
                 // Nobody would know when to resume the job: the ticket waits.
                 break;
             }
@@ -228,7 +211,7 @@ impl Job {
                 std::thread::yield_now();
             }
         }
-        if matches!(way, Way::Descriptor) {
+        if way == Way::Descriptor {
             self.drain();
         }
         ticket.take()
@@ -249,27 +232,24 @@ pub fn start_thread(start: &mut dyn FnMut()) {
     }
 }
 
-/// A way to tell the application that a job can go on.
-enum Wake {
-    Callback {
-        function: AsyncCallback,
-        arg: *mut c_void,
-    },
-    EventFd(Arc<EventFd>),
-}
+/// The application's own way to be told of a job: its function, and what to call it with.
+type Callback = (AsyncCallback, *mut c_void);
 
 /// What another thread holds to wake a job.
 struct Waker {
-    wake: Wake,
+    bell: Arc<Bell>,
+    /// With a [`Bell::Line`].
+    callback: Option<Callback>,
     sent: Arc<AtomicBool>,
 }
 
 impl Waker {
     /// A waker, and what it sets when it has told the job.
-    fn new(wake: Wake) -> (Box<Waker>, Arc<AtomicBool>) {
+    fn new(bell: &Arc<Bell>, callback: Option<Callback>) -> (Box<Waker>, Arc<AtomicBool>) {
         let sent = Arc::new(AtomicBool::new(false));
         let waker = Waker {
-            wake,
+            bell: Arc::clone(bell),
+            callback,
             sent: Arc::clone(&sent),
         };
         (Box::new(waker), sent)
@@ -282,16 +262,17 @@ unsafe impl Send for Waker {}
 
 impl Notify for Waker {
     fn notify(&self) {
-        match &self.wake {
-            Wake::EventFd(fd) => {
-                fd.signal();
+        match (&*self.bell, self.callback) {
+            (Bell::Line(line), Some((function, arg))) => line.call(|| {
+                // The callback may have the job resumed at once, by another thread: it must find `sent`.
                 self.sent.store(true, Ordering::Release);
-            }
-            Wake::Callback { function, arg } => {
-                // The callback may resume the job at once, on another thread: it must find `sent`.
+                // SAFETY: the application's callback with its own argument. The line is not cut, so
+                // the wait context that they belong to exists until the callback returns.
+                unsafe { function(arg) };
+            }),
+            (bell, _) => {
+                bell.signal();
                 self.sent.store(true, Ordering::Release);
-                // SAFETY: the application's callback with its own argument.
-                unsafe { function(*arg) };
             }
         }
     }

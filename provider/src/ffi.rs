@@ -604,6 +604,7 @@ imported! {
         data: *mut c_void,
         cleanup: Option<WaitFdCleanup>,
     ) -> c_int;
+    pub fn ASYNC_WAIT_CTX_clear_fd(ctx: *mut AsyncWaitCtx, key: *const c_void) -> c_int;
     pub fn ASYNC_WAIT_CTX_get_callback(
         ctx: *mut AsyncWaitCtx,
         callback: *mut Option<AsyncCallback>,

@@ -16,6 +16,7 @@
 //! `docs/decisions/0001-overlay.md` and `0004-curves.md` say why.
 
 mod async_job;
+mod bell;
 mod ec_method;
 mod eddsa;
 mod eventfd;

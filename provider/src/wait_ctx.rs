@@ -11,22 +11,13 @@ use std::sync::atomic::AtomicBool;
 
 use lockstep_engine::{Claim, Engine, Post, Ticket};
 
-use crate::eventfd::EventFd;
+use crate::bell::{Bell, Way};
 use crate::ffi::{self, AsyncCallback, AsyncWaitCtx};
 use crate::process;
 
 /// The wait context of the running job.
 #[derive(Clone, Copy)]
 pub struct WaitCtx(*mut AsyncWaitCtx);
-
-/// How the application learns that a job can go on.
-#[derive(Clone, Copy)]
-pub enum Way {
-    /// By a descriptor that becomes readable.
-    Descriptor,
-    /// By the callback that it has set.
-    Callback,
-}
 
 /// What a paused job waits for.
 pub enum Pending {
@@ -38,10 +29,11 @@ pub enum Pending {
 
 /// What we keep, from the first pause of a job until the context is freed.
 struct Kept {
-    /// The descriptor that the application sees; None where it has a callback.
-    event: Option<Arc<EventFd>>,
-    /// What the paused job waits for, and the engine that has it.
-    pending: Option<(*const Engine, Pending)>,
+    /// The engine of the process that made it. A forked child has another one, or none.
+    engine: *const Engine,
+    bell: Arc<Bell>,
+    /// What the paused job waits for.
+    pending: Option<Pending>,
 }
 
 /// Our keys in every wait context, one for each [`Way`].
@@ -76,17 +68,24 @@ impl WaitCtx {
         Some((function, arg))
     }
 
-    /// What we keep in the context; None before the first pause.
+    /// What we keep in the context; None before the first pause in this process.
     fn kept(&mut self, way: Way) -> Option<&mut Kept> {
         let mut fd = -1;
         let mut data = null_mut();
-        // SAFETY: the context belongs to the running job. Under our key lies the box that `keep` has stored. The
+        // SAFETY: the context belongs to the running job. Under our key lies the box that `show` has stored. The
         // context gives it back when it is freed, which nobody does under a running job, and only the
         // thread that runs the job uses it.
-        unsafe {
+        let kept = unsafe {
             let found = ffi::ASYNC_WAIT_CTX_get_fd(self.0, key(way), &mut fd, &mut data) == 1;
-            found.then(|| &mut *data.cast::<Kept>())
+            found.then(|| &mut *data.cast::<Kept>())?
+        };
+        if process::is_current(kept.engine) {
+            return Some(kept);
         }
+        // The parent's, which its threads ring: the child must not use it, nor free it. See `forget`.
+        // SAFETY: the context belongs to the running job.
+        unsafe { ffi::ASYNC_WAIT_CTX_clear_fd(self.0, key(way)) };
+        None
     }
 
     /// Whether another job is paused with this context; then this one must not be.
@@ -96,29 +95,31 @@ impl WaitCtx {
             .any(|way| self.kept(way).is_some_and(|kept| kept.pending.is_some()))
     }
 
-    /// The descriptor that the application knows already.
-    pub fn event(mut self) -> Option<Arc<EventFd>> {
-        self.kept(Way::Descriptor)?.event.clone()
+    /// The bell of this kind that the context has, or else a new one. None if the system gives no descriptor.
+    pub fn bell(self, way: Way) -> Option<Arc<Bell>> {
+        self.kept_bell(way).or_else(|| Bell::new(way))
     }
 
-    /// Shows the application a descriptor, and keeps it, until the context is freed. Only a job that is about to pause
-    /// does: HAProxy takes down, at the end of a connection, every descriptor that the context has, and aborts over one
-    /// that no pause made it aware of. One that it knows stays as it is. False if there is no memory.
-    pub fn show(mut self, event: &Arc<EventFd>) -> bool {
-        self.kept(Way::Descriptor).is_some()
-            || self.keep(Way::Descriptor, event.number(), Some(Arc::clone(event)))
+    /// The bell of this kind that the context has.
+    pub fn kept_bell(mut self, way: Way) -> Option<Arc<Bell>> {
+        self.kept(way).map(|kept| Arc::clone(&kept.bell))
     }
 
-    /// Has us told when the context is freed, where the application uses callbacks: it sees a descriptor
-    /// that is never readable. False if there is no memory, or no descriptor.
-    pub fn attach(mut self) -> bool {
-        self.kept(Way::Callback).is_some()
-            || EventFd::silent().is_some_and(|fd| self.keep(Way::Callback, fd, None))
-    }
-
-    fn keep(self, way: Way, fd: c_int, event: Option<Arc<EventFd>>) -> bool {
+    /// Has the context keep a bell and show its descriptor to the application, until the context is freed. Only a job
+    /// that is about to pause does: HAProxy takes down, at the end of a connection, every descriptor
+    /// that the context has, and aborts over one that no pause made it aware of. A bell that the context has
+    /// stays as it is. False if there is no memory, or no descriptor.
+    pub fn show(mut self, engine: &'static Engine, bell: &Arc<Bell>) -> bool {
+        let way = bell.way();
+        if self.kept(way).is_some() {
+            return true;
+        }
+        let Some(fd) = bell.shown() else {
+            return false;
+        };
         let kept = Kept {
-            event,
+            engine,
+            bell: Arc::clone(bell),
             pending: None,
         };
         let kept: *mut Kept = Box::into_raw(Box::new(kept));
@@ -133,14 +134,14 @@ impl WaitCtx {
         set == 1
     }
 
-    /// Pauses the running job, which [`show`](Self::show) or [`attach`](Self::attach) has prepared, and gives back
+    /// Pauses the running job, which [`show`](Self::show) has prepared, and gives back
     /// what it waits for once it is resumed. Nothing that a lost job would keep may lie on its stack
     /// meanwhile. None if it could not be paused, or was resumed in another process.
     pub fn pause(mut self, way: Way, engine: &'static Engine, pending: Pending) -> Option<Pending> {
-        self.kept(way)?.pending = Some((engine, pending));
+        self.kept(way)?.pending = Some(pending);
         // SAFETY: our callers are in a job, and hold no lock or borrow of thread-local state.
         let paused = unsafe { ffi::ASYNC_pause_job() } == 1;
-        let (_, pending) = self.kept(way)?.pending.take()?;
+        let pending = self.kept(way)?.pending.take()?;
         if !process::is_current(engine) {
             // The locks of the parent's engine may be held for ever.
             std::mem::forget(pending);
@@ -150,26 +151,30 @@ impl WaitCtx {
     }
 }
 
-/// The end of a wait context. A job that is paused now is lost: nobody can resume it. The descriptor closes when the last
-/// worker that may still write to it is done, so a late wake-up never hits a descriptor used anew.
+/// The end of a wait context. From here on the application's callback is not called. A job that is paused now is lost:
+/// nobody can resume it. The descriptor closes when the last worker that may still write to it is done, so a late
+/// wake-up never hits a descriptor used anew.
 unsafe extern "C" fn forget(
     _wait: *mut AsyncWaitCtx,
     _key: *const c_void,
     _fd: c_int,
     data: *mut c_void,
 ) {
-    // SAFETY: `data` is the box that `keep` stored, given back once.
+    // SAFETY: `data` is the box that `show` stored, given back once.
     let kept = unsafe { Box::from_raw(data.cast::<Kept>()) };
-    let Some((engine, pending)) = kept.pending else {
-        return;
-    };
-    if !process::is_current(engine) {
-        // The locks of the parent's engine may be held for ever.
-        std::mem::forget(pending);
+    if !process::is_current(kept.engine) {
+        // In a forked child the locks of the parent's engine, and of its bells, may be held for ever. Without
+        // an engine nobody rings any more.
+        std::mem::forget(kept);
         return;
     }
-    process::engine().lose(match pending {
-        Pending::Posted(post) => Claim::Posted(post),
-        Pending::Submitted(ticket, _) => Claim::Submitted(ticket),
-    });
+    if let Bell::Line(line) = &*kept.bell {
+        line.cut();
+    }
+    if let Some(pending) = kept.pending {
+        process::engine().lose(match pending {
+            Pending::Posted(post) => Claim::Posted(post),
+            Pending::Submitted(ticket, _) => Claim::Submitted(ticket),
+        });
+    }
 }

@@ -235,6 +235,34 @@ fn lost_jobs_cost_only_their_stacks() {
 }
 
 #[test]
+fn no_callback_is_called_after_its_context_is_freed() {
+    let place = Place::new();
+    let program = place.compile("callback");
+    let key = place.key("rsa4096");
+    for when in ["late", "during", "inside"] {
+        // Arguments lie on pages that go with their contexts: a call too late ends the program.
+        let finished = place
+            .program(&program, &format!("{when} {key} 24"))
+            .with_lockstep()
+            .succeed();
+        let counters = finished.counters();
+        let text = finished.text();
+        let pauses = text
+            .split_once(" pauses")
+            .and_then(|(n, _)| n.parse::<u64>().ok());
+        let context = format!("{finished} {counters:?}");
+        assert!(pauses.is_some_and(|pauses| pauses >= 12), "{context}");
+        // Where the callback frees its context, that of an answer that came too early for a pause stays.
+        assert_eq!(Some(counters.lost), pauses, "{context}");
+        assert_eq!(
+            (counters.unpaused, counters.fallbacks()),
+            (0, 0),
+            "{context}"
+        );
+    }
+}
+
+#[test]
 fn beyond_the_bound_of_lost_jobs_none_is_paused() {
     let place = Place::with_settings(&[("max_lost", "5")]);
     let program = place.compile("lost");
