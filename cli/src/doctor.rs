@@ -7,7 +7,9 @@
 use std::fs;
 use std::process::{Command, ExitCode, Stdio};
 
-use lockstep_engine::{Backend, Config, Fallback, Shape, Snapshot, lanes_are_slower, read_stats};
+use lockstep_engine::{
+    Backend, Config, Fallback, Page, Shape, Snapshot, StatsDir, lanes_are_slower, read_stats,
+};
 
 use crate::configuration::Configuration;
 use crate::scratch::Scratch;
@@ -122,6 +124,9 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
     let _ = say("instructions", verdict, what, remedy);
     let (verdict, what, remedy) = settings();
     let _ = say("settings", verdict, what, remedy);
+
+    let (verdict, what, remedy) = counters();
+    let _ = say("counters", verdict, what, remedy);
 
     let (verdict, what, remedy) = openssl_version();
     say("openssl", verdict, what, remedy)?;
@@ -294,6 +299,41 @@ fn settings() -> Answer {
                 unset,
             ),
         },
+    }
+}
+
+/// Whether a process that this user starts here could publish its counters, by default or as the
+/// environment says.
+fn counters() -> Answer {
+    let default = Config {
+        stats_dir: StatsDir::Auto,
+        ..Config::default()
+    };
+    // What is wrong with the environment is said elsewhere.
+    let Config { stats_dir, .. } = default.clone().with_env().unwrap_or(default);
+    match Page::create(&stats_dir, false) {
+        Ok(Some(page)) => {
+            let directory = page.directory();
+            page.withdraw();
+            let what = format!(
+                "processes that you start publish theirs in {}",
+                directory.display()
+            );
+            (Verdict::Good, what, None)
+        }
+        Ok(None) => (
+            Verdict::Note,
+            "LOCKSTEP_STATS_DIR turns them off: `lockstep stat` will show nothing".to_owned(),
+            None,
+        ),
+        Err(reason) => (
+            Verdict::Note,
+            format!("`lockstep stat` will not show the processes that you start: {reason}"),
+            Some(
+                "raise the limit, or name a suitable directory in stats_dir; lanes work without"
+                    .to_owned(),
+            ),
+        ),
     }
 }
 

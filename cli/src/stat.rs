@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lockstep_engine::{
-    DefaultStats, Fallback, ProcessStats, Shape, Snapshot, read_default_stats, read_stats,
+    Fallback, ProcessStats, Published, Shape, Snapshot, read_default_stats, read_published,
 };
 
 use crate::{Failure, Outcome, json};
@@ -123,8 +123,8 @@ fn once(source: &Source, form: &Form) -> Result<String, Failure> {
     let processes = &found.processes;
     Ok(match form {
         Form::Total(total) => {
-            let sum: u64 = processes.iter().map(|p| total.of(&p.snapshot)).sum();
-            format!("{sum}\n")
+            let counts = processes.iter().map(|p| total.of(&p.snapshot));
+            format!("{}\n", counts.fold(0, u64::saturating_add))
         }
         Form::Json => {
             let all: Vec<String> = processes.iter().map(document).collect();
@@ -132,7 +132,7 @@ fn once(source: &Source, form: &Form) -> Result<String, Failure> {
         }
         Form::Prometheus => prometheus::exposition(processes),
         Form::Text if processes.is_empty() => format!("{}\n", source.nothing(&found)),
-        Form::Text => processes.iter().map(describe).collect(),
+        Form::Text => processes.iter().map(describe).collect::<String>() + &left_out(&found),
     })
 }
 
@@ -152,22 +152,20 @@ impl Source {
     }
 
     /// The processes, one entry for each.
-    fn read(&self) -> Result<DefaultStats, Failure> {
+    fn read(&self) -> Result<Published, Failure> {
         let mut found = match &self.directory {
             None => read_default_stats(),
-            Some(directory) => DefaultStats {
-                processes: read_stats(directory).map_err(|error| {
-                    Failure::new(format!("cannot read {}: {error}", directory.display()))
-                        .remedy("name the directory that the server has in stats_dir")
-                })?,
-                unreadable: Vec::new(),
-            },
+            Some(directory) => read_published(directory).map_err(|error| {
+                Failure::new(format!("cannot read {}: {error}", directory.display()))
+                    .remedy("name the directory that the server has in stats_dir")
+            })?,
         };
         found
             .processes
-            .retain(|process| process.alive || self.ended);
+            .retain(|process| process.alive || process.elsewhere.is_some() || self.ended);
+        found.processes.sort_by_key(key);
         found.processes.dedup_by(|later, first| {
-            let same = (later.pid, later.alive) == (first.pid, first.alive);
+            let same = key(later) == key(first);
             if same {
                 first.snapshot.absorb(&later.snapshot);
             }
@@ -176,7 +174,7 @@ impl Source {
         Ok(found)
     }
 
-    fn nothing(&self, found: &DefaultStats) -> String {
+    fn nothing(&self, found: &Published) -> String {
         let mut out = match &self.directory {
             Some(directory) => {
                 format!("no process publishes counters in {}", directory.display())
@@ -188,8 +186,43 @@ impl Source {
         if !found.unreadable.is_empty() {
             out.push_str("\nthere may be some of other users: root can read them");
         }
+        let left_out = left_out(found);
+        if !left_out.is_empty() {
+            out.push('\n');
+            out.push_str(left_out.trim_end());
+        }
         out
     }
+}
+
+/// By what two engines are of the same process.
+fn key(process: &ProcessStats) -> (u32, Option<u64>, bool) {
+    (process.pid, process.elsewhere, process.alive)
+}
+
+/// What is published and not shown, a line for each kind.
+fn left_out(found: &Published) -> String {
+    let mut out = String::new();
+    if found.missed > 0 {
+        let _ = writeln!(
+            out,
+            "{} more processes are not shown: when they started, the file of their program had no \
+             free place",
+            found.missed
+        );
+    }
+    if found.other_versions > 0 {
+        let _ = writeln!(
+            out,
+            "{} files of counters are of another version of lockstep: use its `lockstep stat`, or \
+             restart the servers",
+            found.other_versions
+        );
+    }
+    if found.cut_off {
+        out.push_str("there is more than is shown: a directory holds too many files\n");
+    }
+    out
 }
 
 /// What `--total NAME` sums up.
@@ -246,10 +279,13 @@ fn document(process: &ProcessStats) -> String {
     let name = process.name.as_deref();
     let name = name.map_or_else(|| "null".to_owned(), json::string);
     let counters = process.snapshot.to_json();
+    let alive = match process.elsewhere {
+        Some(namespace) => format!(r#"null,"pid_namespace":{namespace}"#),
+        None => process.alive.to_string(),
+    };
     format!(
-        r#"{{"process":{name},"user":{},"alive":{},{}"#,
+        r#"{{"process":{name},"user":{},"alive":{alive},{}"#,
         process.user,
-        process.alive,
         counters.trim_start_matches('{')
     )
 }
@@ -352,6 +388,9 @@ fn printable(process: &ProcessStats) -> String {
             .chars()
             .map(|c| if c.is_control() { '?' } else { c })
             .collect(),
+        None if process.elsewhere.is_some() => {
+            "(of another PID namespace, may have ended)".to_owned()
+        }
         None => "(ended)".to_owned(),
     }
 }
@@ -393,7 +432,7 @@ fn rates(before: &[ProcessStats], now: &[ProcessStats], elapsed: Duration) -> St
     );
     for process in now {
         let earlier = before.iter().find(|earlier| {
-            (earlier.pid, earlier.snapshot.started) == (process.pid, process.snapshot.started)
+            (key(earlier), earlier.snapshot.started) == (key(process), process.snapshot.started)
         });
         let zero = Snapshot::default();
         let earlier = earlier.map_or(&zero, |earlier| &earlier.snapshot);
@@ -437,6 +476,7 @@ mod tests {
             name: Some("ng\x1b[2Jinx".to_owned()),
             user: 0,
             alive: true,
+            elsewhere: None,
             snapshot,
         }
     }

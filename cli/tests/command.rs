@@ -6,7 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use lockstep_engine::{Config, Engine, Fallback, Snapshot, StatsDir};
+use lockstep_engine::{Config, Engine, Fallback, StatsDir};
 use serde_json::Value;
 
 use common::{has_lanes, lockstep, run};
@@ -517,21 +517,17 @@ fn stat_shows_what_an_engine_counted() {
 
 #[test]
 fn stat_shows_ended_processes_only_when_asked() {
-    let directory = scratch("stat-ended");
-    let ended = Snapshot {
-        pid: u32::MAX.into(),
-        batches: 5,
-        ..Snapshot::default()
-    };
-    fs::write(
-        directory.join(format!("{}.json", u32::MAX)),
-        ended.to_json(),
-    )
-    .unwrap();
+    use std::os::unix::fs::FileExt;
+    let (directory, _engine) = engine_with_two_fallbacks("stat-ended");
+    // The file of this process, as if it were that of another: its number is the first owner's first word.
+    let file = fs::read_dir(&directory).unwrap().next().unwrap().unwrap();
+    let file = fs::File::options().write(true).open(file.path()).unwrap();
+    let ended = u64::from(u32::MAX).to_ne_bytes();
+    file.write_all_at(&ended, 4096).unwrap();
     let directory = directory.to_str().unwrap();
-    let total = ["stat", "--total", "batches", "--dir", directory];
+    let total = ["stat", "--total", "fallbacks", "--dir", directory];
     assert_eq!(run(&mut lockstep(&total)).1, "0\n");
-    assert_eq!(run(lockstep(&total).arg("--ended")).1, "5\n");
+    assert_eq!(run(lockstep(&total).arg("--ended")).1, "2\n");
     let (_, stdout, _) = run(&mut lockstep(&["stat", "--ended", "--dir", directory]));
     assert!(stdout.contains("(ended)"), "{stdout}");
 }
@@ -620,4 +616,40 @@ fn doctor_says_which_setting_keeps_the_module_out() {
         what.contains("slot is not a setting; is slots meant?"),
         "{stdout}"
     );
+}
+
+/// Whatever another user puts into a directory, root's `lockstep stat` ends soon and with little memory.
+#[test]
+fn stat_looks_at_so_much_and_no_more() {
+    let (directory, engine) = engine_with_two_fallbacks("stat-bounds");
+    let put = |name: String| directory.join(name);
+    fs::File::create(put("1-1-0.counters".to_owned())).unwrap();
+    let sparse = fs::File::create(put("2-1-0.counters".to_owned())).unwrap();
+    sparse.set_len(1 << 30).unwrap();
+    let fifo = std::process::Command::new("mkfifo")
+        .arg(put("3-1-0.counters".to_owned()))
+        .status();
+    assert!(fifo.unwrap().success());
+    std::os::unix::fs::symlink("/dev/zero", put("4-1-0.counters".to_owned())).unwrap();
+    let stat = || {
+        let directory = directory.to_str().unwrap();
+        let (lockstep, of) = (env!("CARGO_BIN_EXE_lockstep"), ["stat", "--dir", directory]);
+        // The program itself takes some 10 MiB of addresses.
+        let mut limited = std::process::Command::new("prlimit");
+        run(limited.arg("--as=67108864").arg(lockstep).args(of))
+    };
+    let (code, stdout, stderr) = stat();
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    assert!(
+        stdout.starts_with("process ") && !stdout.contains("more"),
+        "{stdout}"
+    );
+    for number in 0..20_000 {
+        fs::File::create(put(format!("{number}-2-0.counters"))).unwrap();
+    }
+    let (code, stdout, stderr) = stat();
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    assert!(stdout.contains("there is more than is shown"), "{stdout}");
+    drop(engine);
+    fs::remove_dir_all(&directory).unwrap();
 }

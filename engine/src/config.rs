@@ -223,7 +223,7 @@ impl Setting {
             default: "auto",
             values: "`auto`, `no` or the absolute path of a directory",
             meaning: "Where the process publishes its counters for `lockstep stat`. A directory must exist \
-                      and be writable for the user that the server's processes run as.",
+                      and be writable for the user that starts the server.",
             set: |config, setting, value| {
                 config.stats_dir = match value {
                     "auto" => StatsDir::Auto,

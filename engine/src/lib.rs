@@ -36,7 +36,10 @@ pub use policy::{JobsLead, Lone, is_worth_a_pause, lanes_are_slower};
 pub use request::{Declined, Fallback, Request, Response, StockGuard};
 pub use rsa_key::RsaKey;
 pub use shape::Shape;
-pub use stats::{DefaultStats, ProcessStats, StatsDir, read_default_stats, read_stats};
+pub use stats::{
+    Page, ProcessStats, Published, StatsDir, Unpublished, read_default_stats, read_published,
+    read_stats,
+};
 pub use ticket::{Notify, Ticket};
 pub use worker::{ROOM_BYTES, STACK_BYTES, StartThread};
 
@@ -57,6 +60,8 @@ pub struct Engine {
     jobs_lead: JobsLead,
     slots: usize,
     pid: u32,
+    /// The file of the counters, if this engine made one of its own.
+    page: Option<Page>,
 }
 
 enum Inner {
@@ -69,17 +74,22 @@ enum Inner {
 }
 
 impl Engine {
-    /// An engine as configured.
+    /// An engine as configured, with a file of counters of its own.
     pub fn new(config: Config) -> Engine {
-        Engine::with_start(config, |start| start())
+        let page = Page::create(&config.stats_dir, config.stats_keep);
+        let page = page.ok().flatten();
+        let mut engine = Engine::with_start(config, page.as_ref(), |start| start());
+        engine.page = page;
+        engine
     }
 
-    /// An engine whose worker threads are started in this way.
-    pub fn with_start(config: Config, start_thread: StartThread) -> Engine {
+    /// An engine that counts in the slot that this process has in `page`, and whose worker threads are
+    /// started in this way.
+    pub fn with_start(config: Config, page: Option<&Page>, start_thread: StartThread) -> Engine {
         let slots = config.slots.max(1);
         let backend = config.backend.resolve();
         let name = backend.map_or("none", Backend::name);
-        let metrics = Metrics::new(name, slots, config.stats_dir.clone(), config.stats_keep);
+        let metrics = Metrics::new(name, slots, page);
         let inner = match backend {
             Some(backend) => {
                 let policy = Policy {
@@ -105,6 +115,7 @@ impl Engine {
             jobs_lead: config.jobs_lead,
             slots,
             pid: process::id(),
+            page: None,
         }
     }
 
@@ -150,7 +161,6 @@ impl Engine {
         let queue = self.queue_if_any()?;
         let pair = queue.executor.pooled(kind)?;
         queue.metrics.pool_hit(Shape::Keypair(kind).index());
-        queue.metrics.publish();
         Some(pair)
     }
 
@@ -267,7 +277,6 @@ impl Engine {
     /// lane can serve, a job that could not pause. What this engine declines, it has counted itself.
     pub fn count_fallback(&self, reason: Fallback) {
         self.counters().fallback(reason);
-        self.counters().publish();
     }
 
     /// Counts a key derivation of TLS 1.3, which the caller did itself.
@@ -281,14 +290,6 @@ impl Engine {
         self.lanes_for(shape)
             .err()
             .map(|declined| declined.fallback())
-    }
-
-    /// Withdraws the published counters, or publishes them for the last time if they are to stay: for a
-    /// process that exits without dropping its engine. In a forked child it does nothing.
-    pub fn unpublish(&self) {
-        if self.pid == process::id() {
-            self.counters().unpublish();
-        }
     }
 
     fn lanes_for(&self, shape: Shape) -> Result<&Arc<Queue<Cpu>>, Declined> {
@@ -357,6 +358,8 @@ impl Drop for Engine {
         if let Inner::Lanes { queue, .. } = &self.inner {
             worker::stop(queue);
         }
-        self.counters().unpublish();
+        if let Some(page) = &self.page {
+            page.withdraw();
+        }
     }
 }

@@ -134,14 +134,8 @@ enum Assignment<E: Executor> {
 }
 
 impl<E: Executor> Queue<E> {
-    pub(crate) fn new(
-        executor: E,
-        policy: Policy,
-        bounds: Bounds,
-        mut metrics: Metrics,
-    ) -> Queue<E> {
-        metrics.max_async = bounds.max_async as u64;
-        metrics.max_lost = bounds.max_lost as u64;
+    pub(crate) fn new(executor: E, policy: Policy, bounds: Bounds, metrics: Metrics) -> Queue<E> {
+        metrics.note_bounds(bounds.max_async, bounds.max_lost);
         let lines = E::SHAPES.iter().map(|&shape| Line {
             shape,
             waiting: VecDeque::new(),
@@ -435,7 +429,6 @@ impl<E: Executor> Queue<E> {
         }));
         let ran = self.run_batch(shape, &mut slot);
         self.count(shape, &slot.jobs, ran);
-        self.metrics.publish();
         let answer = |job: Job<E>| job.answer.unwrap_or(Err(Declined::Internal));
         let answers = slot.jobs.drain(..).map(answer).collect();
         lock(&self.spare).push(slot);
@@ -466,7 +459,6 @@ impl<E: Executor> Queue<E> {
     /// Counts a reason and passes it on.
     pub(crate) fn declined(&self, declined: Declined) -> Declined {
         self.metrics.fallback(declined.fallback());
-        self.metrics.publish();
         declined
     }
 
@@ -588,7 +580,6 @@ impl<E: Executor> Queue<E> {
         let ran = self.run_batch(shape, slot);
         self.count(shape, &slot.jobs, ran);
         self.metrics.waited(waits);
-        self.metrics.publish();
         self.deliver_all(slot)
     }
 

@@ -5,11 +5,13 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Once, OnceLock};
 
-use lockstep_engine::{BackendChoice, Config, ConfigError, Engine};
+use lockstep_engine::{BackendChoice, Config, ConfigError, Engine, Page};
 
 use crate::async_job;
 
 static ENGINE: AtomicPtr<Engine> = AtomicPtr::new(null_mut());
+/// The file of the counters, made at the first loading and never freed: forked children inherit it.
+static PAGE: AtomicPtr<Page> = AtomicPtr::new(null_mut());
 static CONFIG: OnceLock<Config> = OnceLock::new();
 /// Provider instances alive (one per library context that loaded us).
 static INSTANCES: AtomicUsize = AtomicUsize::new(0);
@@ -26,9 +28,6 @@ pub fn attach(settings: Result<Config, ConfigError>) -> Result<(), String> {
     let config = config.map_err(|error| error.to_string())?;
     #[cfg(feature = "fault-injection")]
     crate::fault::arm()?;
-    // Before the program drops its privileges or changes its root directory.
-    config.stats_dir.prepare(config.stats_keep);
-    let _ = CONFIG.set(config);
     static HANDLERS: Once = Once::new();
     // SAFETY: after a fork, `forget_engine` waits for no lock and allocates nothing, so it is safe in
     // any state; `withdraw` runs at exit, when the module, linked with `nodelete`, is still there.
@@ -36,8 +35,36 @@ pub fn attach(settings: Result<Config, ConfigError>) -> Result<(), String> {
         libc::pthread_atfork(None, None, Some(forget_engine));
         libc::atexit(withdraw);
     });
+    // Before the program drops its privileges, changes its root directory or forbids system calls.
+    publish(&config);
+    let _ = CONFIG.set(config);
     INSTANCES.fetch_add(1, Ordering::AcqRel);
     Ok(())
+}
+
+/// Makes the file of the counters at the first loading; later this process takes a slot in it again. Where
+/// it cannot be made, the counters stay in private memory: `lockstep doctor` says why.
+fn publish(config: &Config) {
+    if let Some(page) = page() {
+        page.claim();
+        return;
+    }
+    let Ok(Some(page)) = Page::create(&config.stats_dir, config.stats_keep) else {
+        return;
+    };
+    let made = Box::into_raw(Box::new(page));
+    if PAGE
+        .compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Acquire)
+        .is_err()
+    {
+        // SAFETY: `made` lost the race and was never shared.
+        unsafe { Box::from_raw(made) }.withdraw();
+    }
+}
+
+fn page() -> Option<&'static Page> {
+    // SAFETY: NULL, or a page that is never freed.
+    unsafe { PAGE.load(Ordering::Acquire).as_ref() }
 }
 
 /// Whether the program runs with more rights than its user: then the environment is not ours to heed.
@@ -55,6 +82,9 @@ pub fn detach() {
             // provider, so with its last instance gone nothing runs in the engine.
             drop(unsafe { Box::from_raw(engine) });
         }
+        if let Some(page) = page() {
+            page.release();
+        }
     }
 }
 
@@ -67,6 +97,7 @@ pub fn engine() -> &'static Engine {
     }
     let made = Box::into_raw(Box::new(Engine::with_start(
         CONFIG.get().cloned().unwrap_or_default(),
+        page(),
         async_job::start_thread,
     )));
     match ENGINE.compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
@@ -94,21 +125,23 @@ pub fn is_current(engine: *const Engine) -> bool {
     std::ptr::eq(ENGINE.load(Ordering::Acquire), engine)
 }
 
-/// At exit, for programs that never tear providers down: nothing shall stay of the counters.
+/// At exit: nothing is left of the counters, unless they are to be kept.
 extern "C" fn withdraw() {
-    // SAFETY: NULL, or the engine, which nobody frees while the program runs this handler: `detach`
-    // takes it out first, and frees it on this thread or before the program exits.
-    if let Some(engine) = unsafe { ENGINE.load(Ordering::Acquire).as_ref() } {
-        engine.unpublish();
+    if let Some(page) = page() {
+        page.withdraw();
     }
 }
 
 /// In a forked child: the parent's engine stays behind, its threads do not exist here and its locks
-/// may be held for ever. The next use makes a new one. Its key pairs are the parent's to use.
+/// may be held for ever. The next use makes a new one. Its key pairs and its counters are the parent's to
+/// use.
 extern "C" fn forget_engine() {
     let engine = ENGINE.swap(null_mut(), Ordering::AcqRel);
     // SAFETY: NULL, or the parent's engine, which nobody frees here.
     if let Some(engine) = unsafe { engine.as_ref() } {
         engine.wipe_after_fork();
+    }
+    if let Some(page) = page() {
+        page.forked();
     }
 }

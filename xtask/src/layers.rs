@@ -60,8 +60,15 @@ const LAYERS: &[Layer] = &[
         ],
     },
     Layer {
+        name: "page",
+        ours: &[],
+        forbidden: &["openssl", "native-tls", "rand", "getrandom"],
+        unsafe_in: &["src/lib.rs"],
+        unspoken: &["std::thread", "std::net", "static mut", "openssl"],
+    },
+    Layer {
         name: "engine",
-        ours: &["lockstep-kernels"],
+        ours: &["lockstep-kernels", "lockstep-page"],
         forbidden: &["openssl", "native-tls"],
         unsafe_in: &[],
         unspoken: &["openssl_sys", "core_arch", "std::arch", "core::arch"],

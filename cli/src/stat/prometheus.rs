@@ -139,12 +139,6 @@ const PLAIN: &[Plain] = &[
     ("slots", "gauge", "Batches that may run at a time.", |s| {
         s.slots
     }),
-    (
-        "write_errors_total",
-        "counter",
-        "Failed attempts to publish the counters.",
-        |s| s.write_errors,
-    ),
 ];
 
 struct Exposition<'a> {
@@ -236,6 +230,10 @@ impl Exposition<'_> {
             r#"lockstep_{name}{{pid="{}",process="{called}""#,
             process.pid
         );
+        // There, another process may have the same number.
+        if let Some(namespace) = process.elsewhere {
+            let _ = write!(self.text, r#",pid_namespace="{namespace}""#);
+        }
         for (label, text) in labels {
             let _ = write!(self.text, r#",{label}="{}""#, escaped(text));
         }
@@ -311,6 +309,7 @@ mod tests {
             name: Some(name.to_owned()),
             user: 0,
             alive: true,
+            elsewhere: None,
             snapshot,
         }
     }
@@ -348,6 +347,15 @@ mod tests {
         );
         let largest = r#"lockstep_batch_requests_bucket{pid="7",process="nginx",le="8"}"#;
         assert!(!series.contains_key(largest), "8 stands for more");
+    }
+
+    #[test]
+    fn processes_of_two_pid_namespaces_may_have_one_number() {
+        let mut there = process(7, "");
+        (there.name, there.alive, there.elsewhere) = (None, false, Some(4_026_531_836));
+        let series = scrape(&exposition(&[process(7, "nginx"), there]));
+        let slots = r#"lockstep_slots{pid="7",process="",pid_namespace="4026531836"}"#;
+        assert_eq!(series[slots], 2.0);
     }
 
     #[test]

@@ -8,7 +8,6 @@ use crate::metrics::Metrics;
 use crate::policy::Policy;
 use crate::queue::{Bounds, Queue};
 use crate::request::Declined;
-use crate::stats::StatsDir;
 use crate::sync::Arc;
 use crate::ticket::Notify;
 
@@ -105,7 +104,7 @@ impl Gate {
 }
 
 pub(crate) fn queue(executor: Simple, slots: usize, max_async: usize) -> Arc<Queue<Simple>> {
-    let metrics = Metrics::new("simple", slots, StatsDir::Off, false);
+    let metrics = Metrics::new("simple", slots, None);
     Arc::new(Queue::new(
         executor,
         Policy { slots, yields: 2 },

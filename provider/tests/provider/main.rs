@@ -16,6 +16,7 @@ mod async_jobs;
 mod bad_inputs;
 mod command;
 mod configuration;
+mod confined;
 mod contexts;
 mod curve_vectors;
 mod curves;

@@ -1,0 +1,206 @@
+//! Directories of counters: where they are, who may have made them, and what is in them.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Dir, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+const SHARED_MEMORY: &str = "/dev/shm";
+
+/// The most entries of a directory that are looked at. Others than its user may fill `/tmp`.
+const MOST_ENTRIES: usize = 1 << 14;
+/// The most directories of other users that are read.
+const MOST_PLACES: usize = 1 << 10;
+
+/// A directory that belongs to one user, in one that belongs to root.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    parent: &'static str,
+    name: String,
+    user: u32,
+}
+
+/// Where the processes of this user publish by default, the best place first.
+pub(super) fn places() -> Vec<Place> {
+    places_of(geteuid().as_raw())
+}
+
+fn places_of(user: u32) -> Vec<Place> {
+    let place = |parent, name| Place { parent, name, user };
+    let own = format!("lockstep-{user}");
+    let of_root = (user == 0).then(|| place("/run", "lockstep".to_owned()));
+    let rest = [SHARED_MEMORY, "/tmp"].map(|parent| place(parent, own.clone()));
+    of_root.into_iter().chain(rest).collect()
+}
+
+/// The default places of all users that are there, this process's own first; those of others can be
+/// read by root only. False if there may be more.
+pub(super) fn places_of_all() -> (Vec<Place>, bool) {
+    let own = geteuid().as_raw();
+    let mut all = places_of(own);
+    if own != 0 {
+        all.extend(places_of(0));
+    }
+    let mut complete = true;
+    for parent in [SHARED_MEMORY, "/tmp"] {
+        let Ok(directory) = open(Path::new(parent)) else {
+            continue;
+        };
+        let seen = entries(&directory, MOST_ENTRIES, |name| {
+            let user = name
+                .strip_prefix("lockstep-")
+                .and_then(|user| user.parse().ok());
+            if let Some(user) = user.filter(|&user| user != own && user != 0) {
+                let name = format!("lockstep-{user}");
+                let place = Place { parent, name, user };
+                // Anybody can make directories that bear the name of another user.
+                if place.belongs_to_user(&directory) {
+                    all.push(place);
+                }
+            }
+            all.len() < MOST_PLACES
+        });
+        complete &= seen.unwrap_or(true);
+    }
+    (all, complete)
+}
+
+impl Place {
+    pub(super) fn path(&self) -> PathBuf {
+        Path::new(self.parent).join(&self.name)
+    }
+
+    /// The directory, made if it is not there.
+    pub(super) fn make(&self) -> io::Result<OwnedFd> {
+        let parent = open(Path::new(self.parent))?;
+        match self.open_in(&parent) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            found => return found,
+        }
+        match rustix::fs::mkdirat(&parent, &self.name, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => self.open_in(&parent),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The directory, if it is there.
+    pub(super) fn open(&self) -> io::Result<OwnedFd> {
+        self.open_in(&open(Path::new(self.parent))?)
+    }
+
+    /// The directory, if it is one that only its user can have made and can enter.
+    fn open_in(&self, parent: &OwnedFd) -> io::Result<OwnedFd> {
+        let about = rustix::fs::fstat(parent)?;
+        let sticky = about.st_mode & 0o1000 != 0;
+        if about.st_uid != 0 || (about.st_mode & 0o022 != 0 && !sticky) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let found = rustix::fs::openat(parent, &self.name, flags, Mode::empty())?;
+        let about = rustix::fs::fstat(&found)?;
+        if about.st_uid != self.user || about.st_mode & 0o077 != 0 {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        Ok(found)
+    }
+
+    fn belongs_to_user(&self, parent: &OwnedFd) -> bool {
+        let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
+        let about = rustix::fs::statat(parent, &self.name, flags);
+        about.is_ok_and(|about| about.st_uid == self.user)
+    }
+}
+
+/// Opens a directory that somebody has named. It need not be readable.
+pub(super) fn open(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(CWD, path, flags, Mode::empty())?)
+}
+
+/// Shows `see` the names in a directory, at most `most` of them, until it returns false. Returns whether
+/// it has seen all. Names that are not text are passed over.
+pub(super) fn entries(
+    directory: &OwnedFd,
+    most: usize,
+    mut see: impl FnMut(&str) -> bool,
+) -> io::Result<bool> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let listed = rustix::fs::openat(directory, ".", flags, Mode::empty())?;
+    for (number, entry) in Dir::new(listed)?.enumerate() {
+        let entry = entry?;
+        let goes_on = match entry.file_name().to_str() {
+            _ if number >= most => false,
+            Ok(name) => see(name),
+            Err(_) => true,
+        };
+        if !goes_on {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn only_a_directory_of_the_user_alone_will_do() {
+        let user = geteuid().as_raw();
+        let place = |name: &str| Place {
+            parent: "/tmp",
+            name: name.to_owned(),
+            user,
+        };
+        let name = |what: &str| format!("lockstep-place-{what}-{}", std::process::id());
+        let (fine, open, link) = (name("fine"), name("open"), name("link"));
+        let path = |name: &str| Path::new("/tmp").join(name);
+        let refused = |place: Place| place.make().unwrap_err().kind();
+
+        place(&fine).make().unwrap();
+        let mode = fs::metadata(path(&fine)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        place(&fine).make().unwrap();
+        let mut of_another = place(&fine);
+        of_another.user = user + 1;
+        assert_eq!(refused(of_another), io::ErrorKind::PermissionDenied);
+
+        fs::create_dir(path(&open)).unwrap();
+        fs::set_permissions(path(&open), fs::Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(refused(place(&open)), io::ErrorKind::PermissionDenied);
+        symlink(path(&fine), path(&link)).unwrap();
+        assert_eq!(refused(place(&link)), io::ErrorKind::NotADirectory);
+
+        fs::remove_dir(path(&fine)).unwrap();
+        fs::remove_dir(path(&open)).unwrap();
+        fs::remove_file(path(&link)).unwrap();
+    }
+
+    #[test]
+    fn a_directory_is_seen_up_to_a_bound() {
+        let path = std::env::temp_dir().join(format!("lockstep-entries-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        for number in 0..100 {
+            fs::write(path.join(format!("{number}")), "").unwrap();
+        }
+        let seen = |most: usize, wanted: usize| {
+            let mut seen = 0;
+            let all = entries(&open(&path).unwrap(), most, |_| {
+                seen += 1;
+                seen < wanted
+            });
+            (seen, all.unwrap())
+        };
+        // With `.` and `..`.
+        assert_eq!(seen(1000, 1000), (102, true));
+        assert_eq!(seen(50, 1000), (50, false));
+        assert_eq!(seen(1000, 20), (20, false));
+        fs::remove_dir_all(&path).unwrap();
+    }
+}

@@ -1,0 +1,403 @@
+//! The file of counters: its layout, and the slots that processes take in it.
+//!
+//! | words | hold |
+//! |---|---|
+//! | 0 to 511 | the header ([`header`]): what made the file, where, and of which layout |
+//! | 512 to 1535 | the owners: [`MOST`] times four words, the [`owner`] of each slot |
+//! | from 1536 | the slots: [`MOST`] times [`SLOT_WORDS`] words, which [`metrics`](crate::metrics) lays out |
+//!
+//! A word is a number of 64 bits in the order of the machine.
+//!
+//! A process takes a slot by writing its number where there is a zero, sets the counters to zero, and
+//! then says that they are valid. It gives the slot back by the same words. A process that is killed
+//! leaves its slot as it is; another takes it when no slot is free and there is no such process any more.
+//!
+//! Every process that has mapped the file can write all of it, a server's unprivileged worker too. So no
+//! process relies on what it reads there, but for the numbers that it shows.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use lockstep_page::{Mapped, Refused};
+use rustix::fs::AtFlags;
+use rustix::io::Errno;
+use rustix::process::{Pid, getppid, test_kill_process};
+
+use super::StatsDir;
+use super::directory::{self, Place};
+use super::process::{Realm, namespace, ticks_since_boot};
+use super::reader;
+use crate::metrics;
+
+/// The words of a slot: more than there are counters.
+pub(crate) const SLOT_WORDS: usize = 128;
+/// The counters of one engine, as they are in memory.
+pub(crate) type Slot = [AtomicU64; SLOT_WORDS];
+
+/// How many processes have a slot at a time.
+pub(super) const MOST: usize = 256;
+
+/// Places in the header.
+pub(super) mod header {
+    /// [`VALUE`](super::MAGIC): written last.
+    pub const MAGIC: usize = 0;
+    /// A hash of the names of all counters, in their order.
+    pub const LAYOUT: usize = 1;
+    /// The number of words in the file.
+    pub const WORDS: usize = 2;
+    /// Whether the file stays when its processes have ended.
+    pub const KEEP: usize = 3;
+    /// The [`Realm`](super::Realm) of the process that made the file: two words, and one.
+    pub const BOOT: usize = 4;
+    pub const NAMESPACE: usize = 6;
+    /// How many processes found no free slot.
+    pub const MISSED: usize = 7;
+    /// The version of the engine: four words of text.
+    pub const VERSION: usize = 8;
+    pub const VERSION_WORDS: usize = 4;
+}
+
+/// Places in an owner's words.
+pub(super) mod owner {
+    /// The number of the process in its own PID namespace; zero in a free slot.
+    pub const PID: usize = 0;
+    /// 1 if the counters are those of this process.
+    pub const VALID: usize = 1;
+    /// When the process took the slot, in clock ticks since boot.
+    pub const STARTED: usize = 2;
+    /// The inode of its PID namespace; zero if it could not be told.
+    pub const NAMESPACE: usize = 3;
+    pub const WORDS: usize = 4;
+}
+
+/// `lockstp` and the version of this layout.
+pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"lockstp\x02");
+pub(super) const OWNERS: usize = 512;
+pub(super) const SLOTS: usize = OWNERS + MOST * owner::WORDS;
+/// The length of the file: 268 KiB.
+pub(super) const WORDS: usize = SLOTS + MOST * SLOT_WORDS;
+
+/// The published counters of this process and of those that it forks.
+#[derive(Debug)]
+pub struct Page {
+    mapped: Mapped,
+    place: Where,
+    name: String,
+    keep: bool,
+    /// The process that made the file.
+    maker: u32,
+    /// The slot of this process, counted from one; zero if it has none.
+    own: AtomicUsize,
+    /// This process's PID namespace; zero if it cannot be told.
+    namespace: AtomicU64,
+}
+
+/// The directory of a page.
+#[derive(Debug)]
+enum Where {
+    Default(Place),
+    Named(PathBuf),
+}
+
+impl Where {
+    fn open(&self) -> io::Result<OwnedFd> {
+        match self {
+            Where::Default(place) => place.open(),
+            Where::Named(path) => directory::open(path),
+        }
+    }
+
+    fn path(&self) -> PathBuf {
+        match self {
+            Where::Default(place) => place.path(),
+            Where::Named(path) => path.clone(),
+        }
+    }
+}
+
+/// Why counters are not published. They are counted all the same.
+#[derive(Debug)]
+pub struct Unpublished {
+    directory: PathBuf,
+    reason: Refused,
+}
+
+impl fmt::Display for Unpublished {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Unpublished { directory, reason } = self;
+        write!(
+            f,
+            "no file of counters in {}: {reason}",
+            directory.display()
+        )
+    }
+}
+
+impl Page {
+    /// Makes the file, with a slot for this process. `None` if there is to be none.
+    ///
+    /// The default places are tidied first: files whose processes have all ended go.
+    pub fn create(place: &StatsDir, keep: bool) -> Result<Option<Page>, Unpublished> {
+        let mut refused = None;
+        let candidates = match place {
+            StatsDir::Off => return Ok(None),
+            StatsDir::At(path) => vec![Where::Named(path.clone())],
+            StatsDir::Auto => directory::places()
+                .into_iter()
+                .map(Where::Default)
+                .collect(),
+        };
+        let realm = Realm::here();
+        for place in candidates {
+            let made = match &place {
+                Where::Default(place) => place.make(),
+                Where::Named(path) => directory::open(path),
+            };
+            let made = made.map_err(Refused::System).and_then(|directory| {
+                if !keep && realm.is_known() {
+                    let kept_too = matches!(place, Where::Default(_));
+                    let _ = reader::sweep(&directory, realm, kept_too);
+                }
+                create_in(&directory)
+            });
+            match made {
+                Ok((mapped, name)) => return Ok(Some(Page::of(mapped, name, place, keep, realm))),
+                Err(reason) => {
+                    let directory = place.path();
+                    refused.get_or_insert(Unpublished { directory, reason });
+                }
+            }
+        }
+        Err(refused.expect("there is a candidate"))
+    }
+
+    /// Writes the header, and takes a slot.
+    fn of(mapped: Mapped, name: String, place: Where, keep: bool, realm: Realm) -> Page {
+        let set = |at: usize, value: u64| mapped.words[at].store(value, Ordering::Relaxed);
+        set(header::LAYOUT, metrics::layout());
+        set(header::WORDS, WORDS as u64);
+        set(header::KEEP, u64::from(keep));
+        set(header::BOOT, realm.boot[0]);
+        set(header::BOOT + 1, realm.boot[1]);
+        set(header::NAMESPACE, realm.namespace);
+        let version: [u64; header::VERSION_WORDS] = words_of(env!("CARGO_PKG_VERSION"));
+        for (at, word) in (header::VERSION..).zip(version) {
+            set(at, word);
+        }
+        let page = Page {
+            mapped,
+            place,
+            name,
+            keep,
+            maker: process::id(),
+            own: AtomicUsize::new(0),
+            namespace: AtomicU64::new(realm.namespace),
+        };
+        page.claim();
+        page.mapped.words[header::MAGIC].store(MAGIC, Ordering::Release);
+        page
+    }
+
+    /// Where the file is.
+    pub fn directory(&self) -> PathBuf {
+        self.place.path()
+    }
+
+    /// Takes a slot for this process, if it has none.
+    pub fn claim(&self) {
+        if self.own.load(Ordering::Acquire) == 0 {
+            let found = self.take_free().or_else(|| self.take_abandoned());
+            match found {
+                Some(slot) => self.own.store(slot + 1, Ordering::Release),
+                None => {
+                    self.mapped.words[header::MISSED].fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    /// In a forked child: leaves the parent's slot to the parent, and takes one. It waits for no lock
+    /// and allocates nothing, so it may run in a handler of `pthread_atfork`.
+    pub fn forked(&self) {
+        if self.own.swap(0, Ordering::AcqRel) == 0 {
+            return;
+        }
+        // The first process of a new PID namespace does not see its parent.
+        if getppid().is_none() {
+            self.namespace.store(namespace(), Ordering::Relaxed);
+        }
+        self.claim();
+    }
+
+    fn take_free(&self) -> Option<usize> {
+        let pid = u64::from(process::id());
+        (0..MOST).find(|&slot| {
+            let free = &self.owner(slot)[owner::PID];
+            free.load(Ordering::Relaxed) == 0
+                && free
+                    .compare_exchange(0, pid, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok()
+                && self.begin(slot)
+        })
+    }
+
+    /// Takes the slot of a process that ended without giving it back, unless its counters are to be
+    /// kept.
+    fn take_abandoned(&self) -> Option<usize> {
+        if self.keep {
+            return None;
+        }
+        (0..MOST).find(|&slot| {
+            let words = self.owner(slot);
+            // Of all who would take it, the one that finds it valid does.
+            self.has_ended(slot) && words[owner::VALID].swap(0, Ordering::AcqRel) == 1 && {
+                words[owner::PID].store(u64::from(process::id()), Ordering::Release);
+                self.begin(slot)
+            }
+        })
+    }
+
+    /// Sets the counters of a slot to zero that this process has just taken. Returns true.
+    fn begin(&self, slot: usize) -> bool {
+        for word in self.slot(slot) {
+            word.store(0, Ordering::Relaxed);
+        }
+        let words = self.owner(slot);
+        words[owner::STARTED].store(ticks_since_boot(), Ordering::Relaxed);
+        let namespace = self.namespace.load(Ordering::Relaxed);
+        words[owner::NAMESPACE].store(namespace, Ordering::Relaxed);
+        words[owner::VALID].store(1, Ordering::Release);
+        true
+    }
+
+    /// The slot of this process, if it has one.
+    pub(crate) fn own(&self) -> Option<&'static Slot> {
+        let slot = self.own.load(Ordering::Acquire).checked_sub(1)?;
+        Some(self.slot(slot))
+    }
+
+    /// When this process took its slot, in clock ticks since boot.
+    pub(crate) fn started(&self) -> u64 {
+        let slot = self.own.load(Ordering::Acquire).checked_sub(1);
+        slot.map_or(0, |slot| {
+            self.owner(slot)[owner::STARTED].load(Ordering::Relaxed)
+        })
+    }
+
+    /// Gives the slot of this process back, unless its counters are to be kept.
+    pub fn release(&self) {
+        if self.keep {
+            return;
+        }
+        let Some(slot) = self.own.swap(0, Ordering::AcqRel).checked_sub(1) else {
+            return;
+        };
+        let words = self.owner(slot);
+        // A child that was made without the handlers of `fork` must not give back its parent's.
+        if words[owner::PID].load(Ordering::Relaxed) == u64::from(process::id()) {
+            words[owner::VALID].store(0, Ordering::Release);
+            words[owner::PID].store(0, Ordering::Release);
+        }
+    }
+
+    /// At the end of the process: gives its slot back and removes the file, unless other processes have
+    /// slots in it. Only the removal makes system calls, so a server's worker makes none. A process that
+    /// has changed its user or its root directory may fail to remove the file. It holds nothing then, and
+    /// goes when a program of its user next loads the module.
+    pub fn withdraw(&self) {
+        self.release();
+        if !self.keep && !(0..MOST).any(|slot| self.is_in_use(slot)) {
+            let _ = self.remove();
+        }
+    }
+
+    /// Whether another process has this slot. The one that made the file sees that a child was killed;
+    /// children do not ask.
+    fn is_in_use(&self, slot: usize) -> bool {
+        let pid = self.owner(slot)[owner::PID].load(Ordering::Acquire);
+        pid != 0 && !(self.maker == process::id() && self.has_ended(slot))
+    }
+
+    /// Whether the process that has this slot is seen to have ended. It may be one whose number means
+    /// nothing here; then the answer is no.
+    fn has_ended(&self, slot: usize) -> bool {
+        let words = self.owner(slot);
+        let own = self.namespace.load(Ordering::Relaxed);
+        let pid = words[owner::PID].load(Ordering::Acquire);
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        own != 0
+            && words[owner::NAMESPACE].load(Ordering::Relaxed) == own
+            && pid.is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH))
+    }
+
+    fn remove(&self) -> io::Result<()> {
+        let directory = self.place.open()?;
+        let found = rustix::fs::statat(&directory, &self.name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if (found.st_dev, found.st_ino) == self.mapped.identity {
+            rustix::fs::unlinkat(&directory, &self.name, AtFlags::empty())?;
+        }
+        Ok(())
+    }
+
+    fn owner(&self, slot: usize) -> &'static [AtomicU64; owner::WORDS] {
+        part(self.mapped.words, OWNERS + slot * owner::WORDS)
+    }
+
+    fn slot(&self, slot: usize) -> &'static Slot {
+        part(self.mapped.words, SLOTS + slot * SLOT_WORDS)
+    }
+}
+
+/// `N` words from here.
+fn part<const N: usize>(words: &'static [AtomicU64], at: usize) -> &'static [AtomicU64; N] {
+    words[at..].first_chunk().expect("a page has all its words")
+}
+
+/// Makes a file that no other process has made, and maps it.
+fn create_in(directory: &OwnedFd) -> Result<(Mapped, String), Refused> {
+    let (pid, now) = (process::id(), ticks_since_boot());
+    // Processes of other PID namespaces have the same numbers.
+    for number in 0..64 {
+        let name = format!("{pid}-{now}-{number}.counters");
+        match lockstep_page::create(directory.as_fd(), Path::new(&name), WORDS) {
+            Err(Refused::System(error)) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => return made.map(|mapped| (mapped, name)),
+        }
+    }
+    Err(Refused::System(io::ErrorKind::AlreadyExists.into()))
+}
+
+/// Whether this is the name of such a file.
+pub(super) fn is_name(name: &str) -> bool {
+    let numbers = name.strip_suffix(".counters").unwrap_or_default();
+    let number = |text: &str| {
+        (1..=20).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    numbers.split('-').count() == 3 && numbers.split('-').all(number)
+}
+
+/// A short text in words, cut off where it is too long.
+pub(crate) fn words_of<const N: usize>(text: &str) -> [u64; N] {
+    let mut words = [0; N];
+    for (word, bytes) in words.iter_mut().zip(text.as_bytes().chunks(8)) {
+        let mut whole = [0; 8];
+        whole[..bytes.len()].copy_from_slice(bytes);
+        *word = u64::from_le_bytes(whole);
+    }
+    words
+}
+
+/// The text in words. Another user may have written it, to a reader who prints it: `None` if it holds
+/// anything but a name or a version.
+pub(crate) fn text_of(words: &[u64]) -> Option<String> {
+    let bytes = words.iter().flat_map(|word| word.to_le_bytes());
+    let text: Vec<u8> = bytes.take_while(|byte| *byte != 0).collect();
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b".-+_".contains(byte);
+    text.iter()
+        .all(plain)
+        .then(|| String::from_utf8(text).ok())?
+}

@@ -1,0 +1,310 @@
+//! Reading the counters of other processes, whoever wrote them.
+//!
+//! Root reads the files of all users. So files are read, never mapped; only such as have the name, the
+//! length and the header of ours; and there are bounds for how many.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+
+use super::directory::{self, places_of_all};
+use super::page::{MAGIC, MOST, OWNERS, SLOT_WORDS, SLOTS, WORDS, header, is_name, owner, text_of};
+use super::process::{Realm, belongs_to, is_alive, name_of};
+use crate::metrics::{self, Snapshot};
+
+/// The most entries of a directory that are looked at.
+const MOST_ENTRIES: usize = 1 << 14;
+/// The most files that are read in one directory, and the most processes that are reported of one.
+const MOST_FILES: usize = 1 << 10;
+const MOST_PROCESSES: usize = 1 << 12;
+/// The same when a program loads the module and tidies up, which should take no time.
+const MOST_ENTRIES_SWEPT: usize = 1 << 10;
+const MOST_FILES_SWEPT: usize = 64;
+/// How long a process may take to make its file.
+const MAKING: Duration = Duration::from_secs(60);
+
+/// The published counters of one process or engine.
+#[derive(Clone, Debug)]
+pub struct ProcessStats {
+    /// The process, as it is called in its own PID namespace.
+    pub pid: u32,
+    /// What the kernel calls it; `None` if it has ended, or that cannot be told.
+    pub name: Option<String>,
+    /// The user whose file it is: the one that loaded the module, who may have become another since.
+    pub user: u32,
+    /// Whether it still runs; what a killed process left behind stays in the directory. False if that
+    /// cannot be told.
+    pub alive: bool,
+    /// The PID namespace of the process, if that is not the reader's, by its inode (zero if it is
+    /// unknown). Whether such a process runs cannot be told.
+    pub elsewhere: Option<u64>,
+    /// Its counters.
+    pub snapshot: Snapshot,
+}
+
+/// What processes publish.
+#[derive(Debug, Default)]
+pub struct Published {
+    /// Those that have counted something and may be read by this user, by pid.
+    pub processes: Vec<ProcessStats>,
+    /// Directories of other users, which this one may not read.
+    pub unreadable: Vec<PathBuf>,
+    /// How many processes found no free slot in their file: their counters are not shown.
+    pub missed: u64,
+    /// How many files of another version of this program there are, which were not read.
+    pub other_versions: usize,
+    /// Whether there was more than is looked at.
+    pub cut_off: bool,
+}
+
+/// Reads what processes publish in `directory`.
+pub fn read_published(directory: &Path) -> io::Result<Published> {
+    let mut found = Published::default();
+    found.read(&directory::open(directory)?, Realm::here())?;
+    found.processes.sort_by_key(|stats| stats.pid);
+    Ok(found)
+}
+
+/// The processes that publish in `directory`, by pid.
+pub fn read_stats(directory: &Path) -> io::Result<Vec<ProcessStats>> {
+    Ok(read_published(directory)?.processes)
+}
+
+/// Reads what processes publish in the default places: root sees those of all users.
+pub fn read_default_stats() -> Published {
+    let realm = Realm::here();
+    let (places, complete) = places_of_all();
+    let mut found = Published {
+        cut_off: !complete,
+        ..Published::default()
+    };
+    for place in places {
+        let read = place
+            .open()
+            .and_then(|directory| found.read(&directory, realm));
+        if read.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
+            found.unreadable.push(place.path());
+        }
+    }
+    found.processes.sort_by_key(|stats| stats.pid);
+    found
+}
+
+impl Published {
+    /// Adds what is published in one directory.
+    fn read(&mut self, directory: &OwnedFd, here: Realm) -> io::Result<()> {
+        let (mut files, until) = (0, self.processes.len() + MOST_PROCESSES);
+        let all = directory::entries(directory, MOST_ENTRIES, |name| {
+            if is_name(name) {
+                files += 1;
+                match Contents::open(directory, name) {
+                    Ok(contents) => self.add(&contents, here, until),
+                    Err(Unread::OtherVersion) => self.other_versions += 1,
+                    Err(Unread::Foreign | Unread::Unfinished(_)) => {}
+                }
+            }
+            files < MOST_FILES && self.processes.len() < until
+        })?;
+        self.cut_off |= !all;
+        Ok(())
+    }
+
+    fn add(&mut self, contents: &Contents, here: Realm, until: usize) {
+        self.missed = self.missed.saturating_add(contents.header[header::MISSED]);
+        for (slot, owner) in contents.owners() {
+            if self.processes.len() >= until {
+                return;
+            }
+            let judged = owner.is_of(here, contents.boot());
+            let alive = judged && is_alive(owner.pid, owner.started);
+            if alive && !belongs_to(owner.pid, contents.user) {
+                continue;
+            }
+            let Some(snapshot) = contents.snapshot(slot, &owner) else {
+                continue;
+            };
+            self.processes.push(ProcessStats {
+                pid: owner.pid,
+                name: alive.then(|| name_of(owner.pid)).flatten(),
+                user: contents.user,
+                alive,
+                elsewhere: (!judged).then_some(owner.namespace),
+                snapshot,
+            });
+        }
+    }
+}
+
+/// Removes the files of this realm whose processes have all ended, `kept_too` those that are to be kept
+/// for readers.
+pub(super) fn sweep(directory: &OwnedFd, here: Realm, kept_too: bool) -> io::Result<()> {
+    let (mut files, mut ended) = (0, Vec::new());
+    directory::entries(directory, MOST_ENTRIES_SWEPT, |name| {
+        if is_name(name) {
+            files += 1;
+            let goes = match Contents::open(directory, name) {
+                Ok(contents) => {
+                    contents.realm() == here
+                        && (kept_too || contents.header[header::KEEP] == 0)
+                        && contents.owners().all(|(_, owner)| {
+                            owner.is_of(here, here.boot) && !is_alive(owner.pid, owner.started)
+                        })
+                }
+                // Its maker was killed; a moment ago it may still be at work.
+                Err(Unread::Unfinished(changed)) => changed
+                    .and_then(|changed| SystemTime::now().duration_since(changed).ok())
+                    .is_some_and(|age| age > MAKING),
+                Err(Unread::Foreign | Unread::OtherVersion) => false,
+            };
+            if goes {
+                ended.push(name.to_owned());
+            }
+        }
+        files < MOST_FILES_SWEPT
+    })?;
+    for name in ended {
+        let _ = rustix::fs::unlinkat(directory, &name, AtFlags::empty());
+    }
+    Ok(())
+}
+
+/// A file of counters that was opened; its header and owners.
+struct Contents {
+    file: OwnedFd,
+    user: u32,
+    header: Vec<u64>,
+    owners: Vec<u64>,
+}
+
+/// Why a file was not read.
+enum Unread {
+    /// It is none of ours, or gone.
+    Foreign,
+    /// It has no header yet; it was changed then.
+    Unfinished(Option<SystemTime>),
+    /// It has the header of another version.
+    OtherVersion,
+}
+
+/// What a slot says of its owner.
+#[derive(PartialEq, Eq)]
+struct Owner {
+    pid: u32,
+    started: u64,
+    namespace: u64,
+}
+
+impl Owner {
+    /// `None` for a free slot.
+    fn of(words: &[u64]) -> Option<Owner> {
+        let pid = u32::try_from(words[owner::PID])
+            .ok()
+            .filter(|pid| *pid != 0)?;
+        (words[owner::VALID] == 1).then_some(Owner {
+            pid,
+            started: words[owner::STARTED],
+            namespace: words[owner::NAMESPACE],
+        })
+    }
+
+    /// Whether process numbers mean the same to the owner, which booted with `boot`, and to us.
+    fn is_of(&self, here: Realm, boot: [u64; 2]) -> bool {
+        let namespace = self.namespace;
+        here.is_known() && here == Realm { boot, namespace }
+    }
+}
+
+impl Contents {
+    fn open(directory: &OwnedFd, name: &str) -> Result<Contents, Unread> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(directory, name, flags, Mode::empty())
+            .map_err(|_| Unread::Foreign)?;
+        let about = rustix::fs::fstat(&file).map_err(|_| Unread::Foreign)?;
+        if !FileType::from_raw_mode(about.st_mode).is_file() {
+            return Err(Unread::Foreign);
+        }
+        let changed = changed(&about);
+        if about.st_size < (SLOTS * 8) as i64 {
+            return Err(Unread::Unfinished(changed));
+        }
+        let mut header = read(&file, 0, SLOTS).ok_or(Unread::Foreign)?;
+        match header[header::MAGIC] {
+            0 => return Err(Unread::Unfinished(changed)),
+            MAGIC => {}
+            // The last byte is the version.
+            other if other << 8 == MAGIC << 8 => return Err(Unread::OtherVersion),
+            _ => return Err(Unread::Foreign),
+        }
+        let known = header[header::LAYOUT] == metrics::layout()
+            && header[header::WORDS] == WORDS as u64
+            && about.st_size == (WORDS * 8) as i64;
+        if !known {
+            return Err(Unread::OtherVersion);
+        }
+        Ok(Contents {
+            file,
+            user: about.st_uid,
+            owners: header.split_off(OWNERS),
+            header,
+        })
+    }
+
+    fn boot(&self) -> [u64; 2] {
+        [self.header[header::BOOT], self.header[header::BOOT + 1]]
+    }
+
+    fn realm(&self) -> Realm {
+        Realm {
+            boot: self.boot(),
+            namespace: self.header[header::NAMESPACE],
+        }
+    }
+
+    /// The slots that are taken.
+    fn owners(&self) -> impl Iterator<Item = (usize, Owner)> {
+        let owners = self.owners.chunks_exact(owner::WORDS).map(Owner::of);
+        owners
+            .take(MOST)
+            .enumerate()
+            .filter_map(|(slot, owner)| Some((slot, owner?)))
+    }
+
+    /// The counters in a slot, if they are this owner's and it has counted anything.
+    fn snapshot(&self, slot: usize, owner: &Owner) -> Option<Snapshot> {
+        let words = read(&self.file, SLOTS + slot * SLOT_WORDS, SLOT_WORDS)?;
+        let now = read(&self.file, OWNERS + slot * owner::WORDS, owner::WORDS)?;
+        if Owner::of(&now).as_ref() != Some(owner) {
+            return None;
+        }
+        let version = &self.header[header::VERSION..][..header::VERSION_WORDS];
+        let mut snapshot = Snapshot::of_slot(words.first_chunk()?)?;
+        snapshot.version = text_of(version)?;
+        snapshot.pid = owner.pid.into();
+        snapshot.started = owner.started;
+        snapshot.has_counted().then_some(snapshot)
+    }
+}
+
+fn changed(about: &Stat) -> Option<SystemTime> {
+    let seconds = u64::try_from(about.st_mtime).ok()?;
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
+}
+
+/// Reads words of a file; `None` if it has not so many.
+fn read(file: &OwnedFd, at: usize, count: usize) -> Option<Vec<u64>> {
+    let mut bytes = vec![0; count * 8];
+    let mut read = 0;
+    while read < bytes.len() {
+        match rustix::io::pread(file, &mut bytes[read..], (at * 8 + read) as u64) {
+            Ok(0) => return None,
+            Ok(length) => read += length,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return None,
+        }
+    }
+    let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
+    Some(bytes.chunks_exact(8).map(word).collect())
+}

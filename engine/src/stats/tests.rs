@@ -1,0 +1,362 @@
+//! What is counted here is read there, whatever else lies in the directory.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use super::page::{MAGIC, OWNERS, SLOT_WORDS, SLOTS, WORDS, header, owner};
+use super::process::Realm;
+use super::*;
+use crate::metrics::Metrics;
+use crate::request::Fallback;
+
+/// A directory of this test's own, removed at its end.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Directory {
+        let path = std::env::temp_dir().join(format!("lockstep-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        Directory(path)
+    }
+
+    fn page(&self, keep: bool) -> Page {
+        let page = Page::create(&StatsDir::At(self.0.clone()), keep);
+        page.unwrap().unwrap()
+    }
+
+    fn read(&self) -> Published {
+        read_published(&self.0).unwrap()
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.0).unwrap();
+        entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect()
+    }
+
+    /// A file of one process that has made so many batches, changed in some of its words.
+    fn leave(&self, name: &str, owner: [u64; owner::WORDS], change: impl Fn(&mut [u64])) {
+        let here = Realm::here();
+        let mut words = vec![0; WORDS];
+        words[header::MAGIC] = MAGIC;
+        words[header::LAYOUT] = crate::metrics::layout();
+        words[header::WORDS] = WORDS as u64;
+        words[header::BOOT..][..2].copy_from_slice(&here.boot);
+        words[header::NAMESPACE] = here.namespace;
+        words[OWNERS..][..owner::WORDS].copy_from_slice(&owner);
+        words[SLOTS + 3..][..1].copy_from_slice(&[5]);
+        change(&mut words);
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        fs::write(self.0.join(name), bytes).unwrap();
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+fn busy(metrics: &Metrics) {
+    metrics.batch(1, 7, 7, 4);
+    metrics.batch(4, 1, 1, 4);
+    metrics.fallback(Fallback::CheckFailed);
+    metrics.fallback(Fallback::MultiPrime);
+    metrics.yielded();
+    metrics.submitted();
+}
+
+fn own_pid() -> u64 {
+    std::process::id().into()
+}
+
+#[test]
+fn the_file_is_private_current_and_removed() {
+    let directory = Directory::new("file");
+    let page = directory.page(false);
+    assert!(directory.read().processes.is_empty(), "nothing counted yet");
+    let metrics = Metrics::new("portable", 2, Some(&page));
+    busy(&metrics);
+    let names = directory.names();
+    let about = fs::metadata(directory.0.join(&names[0])).unwrap();
+    assert_eq!(
+        (about.permissions().mode() & 0o777, about.len()),
+        (0o600, 8 * WORDS as u64)
+    );
+    let stats = directory.read().processes;
+    assert_eq!(stats.len(), 1);
+    assert_eq!(stats[0].snapshot, metrics.snapshot());
+    assert!(stats[0].alive && stats[0].elsewhere.is_none());
+    assert!(!stats[0].name.as_deref().unwrap().is_empty());
+
+    // A second engine of this process with a file of its own.
+    let second = directory.page(false);
+    busy(&Metrics::new("portable", 2, Some(&second)));
+    let stats = directory.read().processes;
+    let operations: u64 = stats.iter().map(|stats| stats.snapshot.operations()).sum();
+    assert_eq!((stats.len(), operations), (2, 16));
+
+    page.withdraw();
+    second.withdraw();
+    assert_eq!(directory.names(), [""; 0]);
+    let kept = directory.page(true);
+    busy(&Metrics::new("portable", 2, Some(&kept)));
+    kept.withdraw();
+    assert_eq!(directory.read().processes.len(), 1, "kept on request");
+}
+
+#[test]
+fn threads_that_count_at_once_lose_nothing() {
+    let directory = Directory::new("threads");
+    let page = directory.page(false);
+    let metrics = Metrics::new("portable", 2, Some(&page));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..25_000).for_each(|_| metrics.submitted()));
+        }
+    });
+    let stats = directory.read().processes;
+    assert_eq!(stats[0].snapshot.async_submitted, 100_000);
+    page.withdraw();
+}
+
+#[test]
+fn a_slot_is_given_back_and_begins_anew() {
+    let directory = Directory::new("again");
+    let page = directory.page(false);
+    busy(&Metrics::new("portable", 2, Some(&page)));
+    assert_eq!(directory.read().processes.len(), 1);
+    page.release();
+    assert_eq!(directory.read().processes.len(), 0);
+    page.claim();
+    let metrics = Metrics::new("portable", 2, Some(&page));
+    assert_eq!(metrics.snapshot().operations(), 0);
+    metrics.derived();
+    assert_eq!(directory.read().processes[0].snapshot.derivations, 1);
+    page.withdraw();
+}
+
+#[test]
+fn an_engine_without_a_slot_counts_in_private() {
+    let directory = Directory::new("full");
+    let page = directory.page(false);
+    // As if so many processes had slots. They are those of this one, so all run.
+    let first = page.own().unwrap();
+    for _ in 1..super::page::MOST {
+        page.forked();
+        assert!(page.own().is_some());
+    }
+    page.forked();
+    assert!(page.own().is_none());
+    let metrics = Metrics::new("portable", 2, Some(&page));
+    busy(&metrics);
+    assert_eq!(metrics.snapshot().operations(), 8);
+    let found = directory.read();
+    assert_eq!((found.processes.len(), found.missed), (0, 1));
+    assert!(
+        first
+            .iter()
+            .all(|word| word.load(std::sync::atomic::Ordering::Relaxed) == 0)
+    );
+}
+
+#[test]
+fn the_slot_of_a_killed_process_is_taken_when_none_is_free() {
+    let directory = Directory::new("abandoned");
+    let page = directory.page(false);
+    let name = directory.names().remove(0);
+    let write = |at: usize, words: &[u64]| {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let file = File::options()
+            .write(true)
+            .open(directory.0.join(&name))
+            .unwrap();
+        file.write_all_at(&bytes, 8 * at as u64).unwrap();
+    };
+    let here = Realm::here();
+    let mut ended = std::process::Command::new("true").spawn().unwrap();
+    ended.wait().unwrap();
+    let ended = u64::from(ended.id());
+    for slot in 1..super::page::MOST {
+        // Number 1 runs. An ended process of another namespace may run in there.
+        let owner = match slot {
+            200 => [ended, 1, 1, here.namespace],
+            100 => [ended, 1, 1, here.namespace + 1],
+            _ => [1, 1, u64::MAX, here.namespace],
+        };
+        write(OWNERS + slot * owner::WORDS, &owner);
+        write(SLOTS + slot * SLOT_WORDS + 3, &[5]);
+    }
+    page.forked();
+    let metrics = Metrics::new("portable", 2, Some(&page));
+    metrics.derived();
+    let stats = directory.read().processes;
+    let own: Vec<_> = stats
+        .iter()
+        .filter(|stats| u64::from(stats.pid) == own_pid())
+        .collect();
+    assert_eq!(own.len(), 1);
+    assert_eq!(
+        (own[0].snapshot.batches, own[0].snapshot.derivations),
+        (0, 1)
+    );
+    assert!(
+        stats
+            .iter()
+            .all(|stats| u64::from(stats.pid) != ended || stats.elsewhere.is_some())
+    );
+}
+
+#[test]
+fn what_ended_processes_left_is_swept_and_nothing_else() {
+    let directory = Directory::new("sweep");
+    let here = Realm::here();
+    let (gone, namespace) = (u64::from(u32::MAX), here.namespace);
+    let runs = [own_pid(), 1, u64::MAX, namespace];
+    let ended = [gone, 1, 7, namespace];
+    directory.leave("1-1-0.counters", ended, |_| {});
+    directory.leave("1-2-0.counters", [own_pid(), 1, 7, namespace], |_| {});
+    directory.leave("2-1-0.counters", runs, |_| {});
+    directory.leave("2-2-0.counters", ended, |words| {
+        words[OWNERS + owner::WORDS..][..owner::WORDS].copy_from_slice(&runs);
+    });
+    // Other PID namespaces and systems judge for themselves.
+    directory.leave("3-1-0.counters", [gone, 1, 7, namespace + 1], |words| {
+        words[header::NAMESPACE] = namespace + 1;
+    });
+    directory.leave("3-2-0.counters", [gone, 1, 7, namespace + 1], |_| {});
+    directory.leave("3-3-0.counters", ended, |words| words[header::BOOT] ^= 1);
+    directory.leave("4-1-0.counters", ended, |words| words[header::KEEP] = 1);
+    directory.leave("5-1-0.counters", ended, |words| words[header::LAYOUT] ^= 1);
+    directory.leave("notes.txt", ended, |_| {});
+    fs::write(directory.0.join("6-1-0.counters"), "").unwrap();
+    let long_ago = SystemTime::now() - Duration::from_secs(3600);
+    fs::write(directory.0.join("6-2-0.counters"), "").unwrap();
+    let old = File::options()
+        .write(true)
+        .open(directory.0.join("6-2-0.counters"));
+    old.unwrap().set_modified(long_ago).unwrap();
+
+    let sweep = |kept_too| {
+        super::reader::sweep(
+            &super::directory::open(&directory.0).unwrap(),
+            here,
+            kept_too,
+        )
+        .unwrap();
+        let mut left = directory.names();
+        left.sort();
+        left
+    };
+    let mut expected = vec![
+        "2-1-0.counters",
+        "2-2-0.counters",
+        "3-1-0.counters",
+        "3-2-0.counters",
+        "3-3-0.counters",
+        "4-1-0.counters",
+        "5-1-0.counters",
+        "6-1-0.counters",
+        "notes.txt",
+    ];
+    assert_eq!(sweep(false), expected);
+    expected.retain(|name| *name != "4-1-0.counters");
+    assert_eq!(sweep(true), expected);
+}
+
+#[test]
+fn processes_of_other_namespaces_are_told_apart() {
+    let directory = Directory::new("namespaces");
+    let here = Realm::here();
+    directory.leave(
+        "1-1-0.counters",
+        [1, 1, u64::MAX, here.namespace + 1],
+        |_| {},
+    );
+    directory.leave(
+        "1-2-0.counters",
+        [u32::MAX.into(), 1, 7, here.namespace],
+        |_| {},
+    );
+    let stats = directory.read().processes;
+    assert_eq!(stats.len(), 2);
+    let seen: Vec<_> = stats
+        .iter()
+        .map(|stats| (stats.alive, stats.elsewhere))
+        .collect();
+    assert_eq!(seen, [(false, Some(here.namespace + 1)), (false, None)]);
+}
+
+#[test]
+fn what_could_deceive_a_reader_is_passed_over() {
+    let directory = Directory::new("deceive");
+    let here = Realm::here();
+    let mine = [own_pid(), 1, u64::MAX, here.namespace];
+    let path = |name: &str| directory.0.join(name);
+    directory.leave("precious", mine, |_| {});
+    symlink(path("precious"), path("1-1-0.counters")).unwrap();
+    // Text that would not stay on its line.
+    directory.leave("2-1-0.counters", mine, |words| {
+        words[SLOTS] = u64::from_le_bytes(*b"a\x1b[2Jbcd")
+    });
+    directory.leave("2-2-0.counters", mine, |words| {
+        words[header::VERSION] = 0x1b
+    });
+    directory.leave("3-1-0.counters", mine, |words| words[header::MAGIC] ^= 1);
+    directory.leave(
+        "3-2-0.counters",
+        [own_pid(), 0, u64::MAX, here.namespace],
+        |_| {},
+    );
+    directory.leave(
+        "3-3-0.counters",
+        [u64::MAX, 1, u64::MAX, here.namespace],
+        |_| {},
+    );
+    fs::write(path("4-1-0.counters"), "short").unwrap();
+    fs::create_dir(path("4-2-0.counters")).unwrap();
+    for name in [
+        "5-1.counters",
+        "5-1-0-0.counters",
+        "5--0.counters",
+        "a-1-0.counters",
+        "5-1-0.json",
+    ] {
+        directory.leave(name, mine, |_| {});
+    }
+    let found = directory.read();
+    assert!(found.processes.is_empty(), "{found:?}");
+    assert_eq!((found.other_versions, found.cut_off), (0, false));
+
+    // Those of other versions are counted: by the magic number, the layout or the length.
+    directory.leave("6-1-0.counters", mine, |words| {
+        words[header::MAGIC] ^= 1 << 63
+    });
+    directory.leave("6-2-0.counters", mine, |words| words[header::LAYOUT] ^= 1);
+    directory.leave("6-3-0.counters", mine, |_| {});
+    let longer = File::options()
+        .write(true)
+        .open(path("6-3-0.counters"))
+        .unwrap();
+    longer.set_len(1 << 30).unwrap();
+    assert_eq!(directory.read().other_versions, 3);
+    directory.leave("7-1-0.counters", mine, |_| {});
+    assert_eq!(directory.read().processes.len(), 1);
+}
+
+#[test]
+fn without_a_directory_there_is_a_reason() {
+    let refused = |path: &str| {
+        let page = Page::create(&StatsDir::At(path.into()), false);
+        page.unwrap_err().to_string()
+    };
+    let message = refused("/nonexistent");
+    assert!(message.contains("/nonexistent: No such file"), "{message}");
+    assert!(refused("/proc").contains("/proc"));
+    assert!(Page::create(&StatsDir::Off, false).unwrap().is_none());
+    assert!(read_published(Path::new("/nonexistent")).is_err());
+}

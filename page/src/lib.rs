@@ -1,0 +1,223 @@
+//! A file of counters, mapped into the processes that count.
+//!
+//! [`create`] makes a file, has the file system allocate all of it, maps it, and closes it. From then
+//! on a counter is an atomic in memory: to count takes no system call and no descriptor, so neither a
+//! change of user or root directory nor a filter of system calls affects it. A forked child inherits
+//! the mapping. Other programs read the file and never map it.
+//!
+//! A mapped file has one danger: an access to a part that the file system cannot provide ends the
+//! process with SIGBUS. Four rules stand against it.
+//!
+//! - The size of the file is compared with `RLIMIT_FSIZE` before the file is made. Beyond the limit
+//!   the kernel would end the process with SIGXFSZ.
+//! - All blocks are allocated before the file is mapped. A full file system is an error here.
+//! - Only file systems on which an allocated block can always be written are used ([`is_reliable`]).
+//! - Nobody truncates the file. Its mode is 0600, so only its user and root could. Our own code
+//!   only ever unlinks it. Seals that forbid it exist for files without a name only.
+//!
+//! The mapping is never undone, so a reference to a counter is valid until the process ends. A process
+//! maps one such file in its life; tests map a few.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::ptr::null_mut;
+use std::slice;
+use std::sync::atomic::AtomicU64;
+
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+
+/// A file that this process has mapped.
+#[derive(Debug)]
+pub struct Mapped {
+    /// Its contents, zero at first. Every process that has mapped it reads and writes them as they are.
+    pub words: &'static [AtomicU64],
+    /// The device and inode of the file, by which it is known again.
+    pub identity: (u64, u64),
+}
+
+/// Why a file was not made.
+#[derive(Debug)]
+pub enum Refused {
+    /// The process may not write files of this size, in bytes (`RLIMIT_FSIZE`).
+    FileSize(u64),
+    /// Writing to a mapped file may fail on this kind of file system.
+    FileSystem,
+    /// The system refused.
+    System(io::Error),
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refused::FileSize(limit) => {
+                write!(
+                    f,
+                    "the process may write files of at most {limit} bytes (RLIMIT_FSIZE)"
+                )
+            }
+            Refused::FileSystem => f.write_str(
+                "a mapped file is not safe on this file system; tmpfs, ext4 and XFS are suitable",
+            ),
+            Refused::System(error) => error.fmt(f),
+        }
+    }
+}
+
+impl From<Errno> for Refused {
+    fn from(error: Errno) -> Refused {
+        Refused::System(error.into())
+    }
+}
+
+/// Makes the file `name` in `directory`, readable and writable by its user only, and maps `words`
+/// words of it. There must be no such file. After an error there is none either.
+pub fn create(directory: BorrowedFd<'_>, name: &Path, words: usize) -> Result<Mapped, Refused> {
+    let bytes = words as u64 * 8;
+    let limit = file_size_limit()?;
+    if limit < bytes {
+        return Err(Refused::FileSize(limit));
+    }
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(directory, name, flags, Mode::RUSR | Mode::WUSR)?;
+    fill(&file, bytes, words).inspect_err(|_| {
+        let _ = rustix::fs::unlinkat(directory, name, AtFlags::empty());
+    })
+}
+
+/// The size of the longest file that this process may write; the greatest number without a limit.
+/// (rustix has this too, but takes it for a call that cannot fail, and a filter can deny it.)
+fn file_size_limit() -> Result<u64, Refused> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is valid for writes.
+    match unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) } {
+        0 => Ok(limit.rlim_cur),
+        _ => Err(Refused::System(io::Error::last_os_error())),
+    }
+}
+
+/// Allocates and maps a file that was just made.
+fn fill(file: &OwnedFd, bytes: u64, words: usize) -> Result<Mapped, Refused> {
+    // The field has another type on other architectures.
+    #[allow(clippy::unnecessary_cast)]
+    let kind = rustix::fs::fstatfs(file)?.f_type as u64;
+    if !is_reliable(kind) {
+        return Err(Refused::FileSystem);
+    }
+    allocate(file, bytes)?;
+    let about = rustix::fs::fstat(file)?;
+    Ok(Mapped {
+        words: map(file.as_fd(), words)?,
+        identity: (about.st_dev, about.st_ino),
+    })
+}
+
+/// Whether an allocated block of a file can always be written on a file system of this kind, by the
+/// number that `statfs` gives.
+///
+/// Left out are file systems that write a changed block to another place, which may be missing when
+/// the disk is full (Btrfs, ZFS), and those of a network or of another process. Of overlayfs the upper
+/// layer decides, which cannot be seen; it is ext4 or XFS almost everywhere.
+fn is_reliable(kind: u64) -> bool {
+    const TMPFS: u64 = 0x0102_1994;
+    const EXT: u64 = 0xEF53;
+    const XFS: u64 = 0x5846_5342;
+    const F2FS: u64 = 0xF2F5_2010;
+    const OVERLAYFS: u64 = 0x794C_7630;
+    [TMPFS, EXT, XFS, F2FS, OVERLAYFS].contains(&kind)
+}
+
+/// Has the file system set all blocks aside; they read as zero.
+fn allocate(file: &OwnedFd, bytes: u64) -> Result<(), Refused> {
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
+        Ok(()) => Ok(()),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(file, bytes),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn write_zeros(file: &OwnedFd, bytes: u64) -> Result<(), Refused> {
+    let zeros = [0; 4096];
+    let mut written = 0;
+    while written < bytes {
+        let rest = zeros.len().min((bytes - written) as usize);
+        match rustix::io::pwrite(file, &zeros[..rest], written) {
+            Ok(0) => return Err(Errno::NOSPC.into()),
+            Ok(length) => written += length as u64,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Maps the first `words` words of a file that is at least as long.
+fn map(file: BorrowedFd<'_>, words: usize) -> Result<&'static [AtomicU64], Refused> {
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: the kernel chooses the address, so no other mapping is replaced.
+    let start =
+        unsafe { rustix::mm::mmap(null_mut(), words * 8, protection, MapFlags::SHARED, file, 0)? };
+    // SAFETY: the mapping is `words` words long, begins on a page, may be read and written, and is
+    // never undone. Any bits are a valid `AtomicU64`, and all who have mapped the file access it through
+    // these atomics alone. The blocks behind it are allocated, and stay so: see the crate.
+    Ok(unsafe { slice::from_raw_parts(start.cast::<AtomicU64>(), words) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::os::unix::fs::MetadataExt;
+    use std::path::PathBuf;
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+
+    fn directory(name: &str) -> (PathBuf, File) {
+        let path =
+            std::env::temp_dir().join(format!("lockstep-page-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        let open = File::open(&path).unwrap();
+        (path, open)
+    }
+
+    #[test]
+    fn what_is_counted_is_in_the_file() {
+        let (path, open) = directory("counted");
+        let mapped = create(open.as_fd(), Path::new("page"), 1000).unwrap();
+        mapped.words[999].fetch_add(0x1234, Ordering::Relaxed);
+        let about = fs::metadata(path.join("page")).unwrap();
+        assert_eq!((about.len(), about.mode() & 0o777), (8000, 0o600));
+        assert_eq!((about.dev(), about.ino()), mapped.identity);
+        assert!(about.blocks() * 512 >= 8000, "{}", about.blocks());
+        let bytes = fs::read(path.join("page")).unwrap();
+        assert_eq!(bytes[..7992], [0; 7992]);
+        assert_eq!(bytes[7992..], 0x1234_u64.to_ne_bytes());
+        let again = create(open.as_fd(), Path::new("page"), 1000);
+        assert!(matches!(again, Err(Refused::System(_))), "{again:?}");
+        assert!(path.join("page").exists(), "the other file stays");
+        fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn zeros_are_written_where_nothing_can_be_allocated() {
+        let (path, _) = directory("zeros");
+        let file = OwnedFd::from(File::create_new(path.join("page")).unwrap());
+        write_zeros(&file, 10_000).unwrap();
+        assert_eq!(fs::read(path.join("page")).unwrap(), [0; 10_000]);
+        fs::remove_dir_all(&path).unwrap();
+    }
+
+    #[test]
+    fn a_file_system_that_can_fail_later_is_refused() {
+        // /proc is one of them; the file cannot even be made there.
+        let proc = File::open("/proc").unwrap();
+        assert!(create(proc.as_fd(), Path::new("page"), 1).is_err());
+        assert!(is_reliable(0x0102_1994) && !is_reliable(0x9123_683E));
+    }
+}
