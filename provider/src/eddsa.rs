@@ -87,13 +87,17 @@ unsafe extern "C" fn query_key_types() -> *const *const c_char {
     QueryKeyTypes::of(stock()).map_or(null(), |stock| unsafe { stock.call() })
 }
 
-/// `OSSL_FUNC_signature_newctx`: without the property query, as for the other signatures.
-unsafe extern "C" fn newctx(provctx: *mut c_void, _propq: *const c_char) -> *mut c_void {
+/// `OSSL_FUNC_signature_newctx`: with the property query as for the other signatures.
+unsafe extern "C" fn newctx(provctx: *mut c_void, query: *const c_char) -> *mut c_void {
     let Some(stock) = Newctx::of(stock()) else {
         return null_mut();
     };
-    // SAFETY: the stock constructor with its own context.
-    Context::wrap(unsafe { stock.call(provctx, null()) }, Key::default())
+    // SAFETY: libcrypto's arguments, for the stock constructor, which copies the query.
+    unsafe {
+        let query = overlay::query_for_others(query);
+        let query = query.as_ref().map_or(null(), |query| query.as_ptr());
+        Context::wrap(stock.call(provctx, query), Key::default())
+    }
 }
 
 /// The private key for the engine.

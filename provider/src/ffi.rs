@@ -151,6 +151,13 @@ pub mod select {
 /// `OSSL_CALLBACK`
 pub type Callback = unsafe extern "C" fn(params: *const Param, arg: *mut c_void) -> c_int;
 
+/// Called for a provider that becomes active, or ceases to be.
+pub type ProviderCallback =
+    unsafe extern "C" fn(provider: *const CoreHandle, data: *mut c_void) -> c_int;
+/// Called with the default properties of a library context.
+pub type PropertiesCallback =
+    unsafe extern "C" fn(query: *const c_char, data: *mut c_void) -> c_int;
+
 /// Declares functions of dispatch tables, each a type that ties its id to its C type.
 macro_rules! dispatched {
     ($($(#[$doc:meta])* $name:ident = $id:literal: fn($($arg:ident: $type:ty),*) $(-> $result:ty)?;)*) => {$(
@@ -204,6 +211,12 @@ pub mod provider {
         CoreNewError = 5: fn(handle: *const CoreHandle);
         CoreSetErrorDebug = 6: fn(handle: *const CoreHandle, file: *const c_char, line: c_int, function: *const c_char);
         CoreVsetError = 7: fn(handle: *const CoreHandle, reason: u32, format: *const c_char, arguments: *mut c_void);
+        RegisterChildCb = 105: fn(handle: *const CoreHandle, create: ProviderCallback, remove: ProviderCallback, properties: PropertiesCallback, data: *mut c_void) -> c_int;
+        DeregisterChildCb = 106: fn(handle: *const CoreHandle);
+        ProviderGet0ProviderCtx = 108: fn(provider: *const CoreHandle) -> *mut c_void;
+        ProviderGet0Dispatch = 109: fn(provider: *const CoreHandle) -> *const Dispatch;
+        ProviderUpRef = 110: fn(provider: *const CoreHandle, activate: c_int) -> c_int;
+        ProviderFree = 111: fn(provider: *const CoreHandle, deactivate: c_int) -> c_int;
         Teardown = 1024: fn(provctx: *mut c_void);
         GettableParams = 1025: fn(provctx: *mut c_void) -> *const Param;
         GetParams = 1026: fn(provctx: *mut c_void, params: *mut Param) -> c_int;
@@ -415,6 +428,7 @@ imported! {
     pub fn OSSL_PROVIDER_load(ctx: *mut LibCtx, name: *const c_char) -> *mut Provider;
     pub fn OSSL_PROVIDER_unload(provider: *mut Provider) -> c_int;
     pub fn OSSL_PROVIDER_get0_provider_ctx(provider: *const Provider) -> *mut c_void;
+    pub fn OSSL_PROVIDER_get0_dispatch(provider: *const Provider) -> *const Dispatch;
     pub fn OSSL_PROVIDER_query_operation(
         provider: *const Provider,
         operation: c_int,

@@ -38,7 +38,8 @@ pub trait Adoptable: KeyType {
     unsafe fn adopt(keydata: *mut c_void, functions: &'static KeyFunctions);
 }
 
-/// The stock functions that make, fill, read and free the key data of one key type.
+/// The stock functions that make, fill, read and free the key data of one key type. Keys that it makes are
+/// of the private library context: they draw from that context's random generator.
 pub struct KeyFunctions {
     provctx: *mut c_void,
     pub table: Vec<Dispatch>,

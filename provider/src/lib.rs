@@ -8,7 +8,8 @@
 //! key derivation ([`tls13_kdf`]) is done here, as stock spends more on its look-ups than on hashing.
 //!
 //! [`loader`] makes sure that the libcrypto that loads us is the one that we call.
-//! The way of a signature, in files: [`stock`] finds the default provider's tables, [`overlay`]
+//! The way of a signature, in files: [`stock`] finds the default provider's tables, [`instance`] the
+//! default provider of the application, whose context they work with; [`overlay`]
 //! offers them, with the functions wrapped that make keys ([`keymgmt`], [`generation`]);
 //! [`rsa_method`], [`ec_method`], [`xdh`] and [`eddsa`] take the arithmetic, [`async_job`] pauses
 //! an async job instead of blocking its thread (what it waits for lies in its [`wait_ctx`]), [`stack`] finds room for a thread that has little,
@@ -25,6 +26,7 @@ mod ex_data;
 mod fault;
 mod ffi;
 mod generation;
+mod instance;
 mod keymgmt;
 mod loader;
 mod overlay;
@@ -81,13 +83,14 @@ fn start(core: &Core) -> Result<*mut c_void, String> {
     // Before anything of libcrypto is called.
     core.insist_on_one_libcrypto()?;
     process::attach(settings::read(core))?;
-    // Our provider context *is* the default provider's, so that its functions can stand in our
-    // tables unwrapped. Nothing of ours needs a context: the engine belongs to the process.
     match stock::stock() {
-        Some(stock) => Ok(stock.provctx()),
+        Some(stock) => Ok(instance::begin(core, stock)),
         None => {
             process::detach();
-            Err("OpenSSL's default provider cannot be loaded, and lockstep works with its functions".to_owned())
+            Err(
+                "OpenSSL's default provider cannot be loaded, and lockstep works with its functions"
+                    .to_owned(),
+            )
         }
     }
 }
@@ -108,6 +111,7 @@ static PROVIDER: Table<6> = Table([
 ]);
 
 /// `OSSL_FUNC_provider_teardown`
-unsafe extern "C" fn teardown(_provctx: *mut c_void) {
+unsafe extern "C" fn teardown(provctx: *mut c_void) {
     process::detach();
+    instance::end(provctx);
 }

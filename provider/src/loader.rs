@@ -32,6 +32,16 @@ impl Core {
         }
     }
 
+    /// The core's functions.
+    pub fn table(&self) -> &[Dispatch] {
+        &self.table
+    }
+
+    /// What the core knows this provider instance by.
+    pub fn handle(&self) -> *const CoreHandle {
+        self.handle
+    }
+
     /// What the core answers for a key: its own version, or a line of the provider's section.
     pub fn param(&self, key: &str) -> Option<String> {
         let get_params = provider::CoreGetParams::of(&self.table)?;

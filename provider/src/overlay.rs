@@ -2,12 +2,12 @@
 //!
 //! Of RSA, RSA-PSS and EC the functions that make keys differ from stock ([`keymgmt`],
 //! [`generation`]): each leaves behind a stock object with our method. The constructor of signature
-//! contexts drops the caller's property query. Everything else, every RSA and ECDSA signature
+//! contexts takes clauses that name us out of the caller's property query. Everything else, every RSA and ECDSA signature
 //! function included, is the stock function itself, called by libcrypto directly. X25519 exchanges
 //! ([`xdh`]), Ed25519 signatures ([`eddsa`]) and TLS 1.3's key derivation ([`tls13_kdf`]) have contexts
 //! of ours around the stock ones.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::OnceLock;
 
@@ -267,8 +267,7 @@ impl Tables {
         self.keymgmt.push(rsa.keymgmt(&rsa_wrappers::<Rsa>(), KEYS));
         self.keymgmt
             .push(rsa_pss.keymgmt(&rsa_wrappers::<RsaPss>(), KEYS));
-        self.signature
-            .push(with_plain_constructor::<Rsa>(signature));
+        self.signature.push(with_our_constructor::<Rsa>(signature));
         self.asym_cipher.push(Algorithm {
             properties: FAST.as_ptr(),
             ..asym_cipher
@@ -288,7 +287,7 @@ impl Tables {
         ]
         .concat();
         self.keymgmt.push(ec.keymgmt(&wrappers, FAST));
-        self.signature.push(with_plain_constructor::<Ec>(signature));
+        self.signature.push(with_our_constructor::<Ec>(signature));
         self.keyexch.push(Algorithm {
             properties: FAST.as_ptr(),
             ..keyexch
@@ -391,7 +390,7 @@ fn wrapped(stock: &[Dispatch], ours: &[Dispatch]) -> Option<*const Dispatch> {
 }
 
 /// The stock signature `algorithm` with our constructor.
-fn with_plain_constructor<T: Named>(algorithm: Algorithm) -> Algorithm {
+fn with_our_constructor<T: Named>(algorithm: Algorithm) -> Algorithm {
     let constructor = signature::Newctx::entry(new_signature::<T>);
     Algorithm {
         properties: FAST.as_ptr(),
@@ -400,14 +399,97 @@ fn with_plain_constructor<T: Named>(algorithm: Algorithm) -> Algorithm {
     }
 }
 
-/// `OSSL_FUNC_signature_newctx`: without the property query that found us. The stock function would
-/// look for digests with it, in our private context, where only the default provider is:
-/// `provider=lockstep` finds none there.
+/// `OSSL_FUNC_signature_newctx`: the stock one, with what the caller's property query asks of others than
+/// us. The stock function looks for digests with it.
 unsafe extern "C" fn new_signature<T: Named>(
     provctx: *mut c_void,
-    _propq: *const c_char,
+    query: *const c_char,
 ) -> *mut c_void {
     let newctx = family::<T>().and_then(|family| signature::Newctx::of(&family.signature));
-    // SAFETY: the stock constructor with its own context; it takes NULL for no query.
-    newctx.map_or(null_mut(), |newctx| unsafe { newctx.call(provctx, null()) })
+    // SAFETY: libcrypto's arguments; the stock constructor copies the query, and takes NULL for none.
+    unsafe {
+        let query = query_for_others(query);
+        newctx.map_or(null_mut(), |newctx| {
+            newctx.call(
+                provctx,
+                query.as_ref().map_or(null(), |query| query.as_ptr()),
+            )
+        })
+    }
+}
+
+/// A property query without the clauses that name us: no digest could meet them. None for no query.
+///
+/// # Safety
+/// `query` is NULL or a C string.
+pub unsafe fn query_for_others(query: *const c_char) -> Option<CString> {
+    if query.is_null() {
+        return None;
+    }
+    // SAFETY: by contract.
+    let query = unsafe { CStr::from_ptr(query) };
+    let clauses: Vec<&[u8]> = clauses(query.to_bytes())
+        .filter(|clause| !names_us(clause))
+        .collect();
+    CString::new(clauses.join(&b","[..])).ok()
+}
+
+/// The clauses of a property query (property(7)). A comma in quotes separates nothing.
+fn clauses(query: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut quote = None;
+    query.split(move |&byte| {
+        match quote {
+            Some(open) if byte == open => quote = None,
+            None if byte == b'"' || byte == b'\'' => quote = Some(byte),
+            _ => {}
+        }
+        quote.is_none() && byte == b','
+    })
+}
+
+/// Whether a clause is about our name or a property of ours.
+fn names_us(clause: &[u8]) -> bool {
+    let clause = clause.to_ascii_lowercase();
+    let end = clause.iter().position(|byte| b"!=".contains(byte));
+    let (name, value) = clause.split_at(end.unwrap_or(clause.len()));
+    let name = name.trim_ascii();
+    let name = name
+        .strip_prefix(b"?")
+        .or(name.strip_prefix(b"-"))
+        .unwrap_or(name)
+        .trim_ascii();
+    let plain = |byte: &u8| !b"!='\"".contains(byte) && !byte.is_ascii_whitespace();
+    let value: Vec<u8> = value.iter().copied().filter(plain).collect();
+    name.starts_with(b"lockstep.") || (name == b"provider" && value == b"lockstep")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clauses_that_name_us_are_left_out_of_a_query() {
+        for (query, left) in [
+            (c"", c""),
+            (c"provider=lockstep", c""),
+            (c"?provider = 'lockstep'", c""),
+            (c"provider != lockstep", c""),
+            (c"Lockstep.Fast=yes,?lockstep.keys!=yes", c""),
+            (c"-lockstep.fast", c""),
+            (c"provider=default", c"provider=default"),
+            (c"provider!=default", c"provider!=default"),
+            (c"fips=yes,provider=lockstep,?a=b", c"fips=yes,?a=b"),
+            (c"a='x,lockstep.y',lockstep.fast", c"a='x,lockstep.y'"),
+            (
+                c"lockstep2.a=1,provider=lockstep2",
+                c"lockstep2.a=1,provider=lockstep2",
+            ),
+        ] {
+            // SAFETY: a C string.
+            let found = unsafe { query_for_others(query.as_ptr()) };
+            assert_eq!(found.as_deref(), Some(left), "{query:?}");
+        }
+        // SAFETY: NULL for no query.
+        assert_eq!(unsafe { query_for_others(null()) }, None);
+    }
 }

@@ -3,7 +3,8 @@
 //! A private context keeps us out of the application's property settings (a child context would
 //! mirror them, and would send our own requests back to us). It is made once per process and
 //! never freed: objects of it may outlive every one of our provider instances, and `libcrypto`
-//! at exit does not ask for it.
+//! at exit does not ask for it. What runs in it, and what in the application's, is for
+//! [`instance`](crate::instance) to say.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
@@ -58,6 +59,12 @@ impl Stock {
     /// The default provider's own context (`PROV_CTX`).
     pub fn provctx(&self) -> *mut c_void {
         self.provctx
+    }
+
+    /// The default provider's own functions, which tell it from others.
+    pub fn dispatch(&self) -> *const Dispatch {
+        // SAFETY: the provider stays loaded.
+        unsafe { ffi::OSSL_PROVIDER_get0_dispatch(self.provider) }
     }
 
     /// Tells `callback` what the default provider has of a capability.

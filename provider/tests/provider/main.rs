@@ -22,6 +22,7 @@ mod curve_vectors;
 mod curves;
 mod decryption;
 mod faults;
+mod foreign;
 mod fork;
 mod hosts;
 mod key_derivation;
