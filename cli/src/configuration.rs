@@ -1,16 +1,91 @@
-//! The configuration file by which OpenSSL programs load the module.
+//! `lockstep configuration`, and the configuration by which OpenSSL programs load the module.
 
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
-use crate::Failure;
+use crate::effective::{Effective, Provider};
+use crate::module_file::damage;
+use crate::probe::probe;
+use crate::{Failure, Outcome};
 
-/// What that file says.
+const HELP: &str = "\
+Prints an openssl.cnf that loads the module, beside everything that the system's own file has.
+
+Usage: lockstep configuration [--module FILE] [--from FILE]
+
+It refuses where lockstep has no place: with FIPS, with properties that its algorithms do not have, or
+where the default provider is not to be used.
+
+Options:
+  --module FILE  the module (default: lockstep.so beside this program)
+  --from FILE    the configuration to add it to (default: the one that OpenSSL reads by itself)
+";
+
+/// Runs the command with the arguments behind its name.
+pub fn main(mut arguments: lexopt::Parser) -> Outcome {
+    use lexopt::prelude::*;
+    let mut module = None;
+    let mut from = None;
+    while let Some(argument) = arguments.next()? {
+        match argument {
+            Long("module") => module = Some(PathBuf::from(arguments.value()?)),
+            Long("from") => from = Some(PathBuf::from(arguments.value()?)),
+            Short('h') | Long("help") => {
+                out!("{HELP}");
+                return Ok(ExitCode::SUCCESS);
+            }
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    let module = module.or_else(|| beside("lockstep.so")).ok_or_else(|| {
+        Failure::new("there is no lockstep.so beside this program")
+            .remedy("name the module with --module")
+    })?;
+    let absolute = |path: &Path| {
+        std::path::absolute(path)
+            .map_err(|error| Failure::new(format!("cannot find {}: {error}", path.display())))
+    };
+    let system = match from {
+        Some(from) => Effective::read(&absolute(&from)?)?,
+        None => match system_configuration()? {
+            path if path.exists() => Effective::read(&path)?,
+            path => Effective::none(path),
+        },
+    };
+    let text = system.with_module(&absolute(&module)?)?;
+    // Some distributions turn FIPS on by other means than a configuration.
+    if probe(&system.path, None)?.fips {
+        return Err(Failure::new(format!(
+            "OpenSSL turns FIPS on with {}. Lockstep is not a FIPS module",
+            system.path.display()
+        ))
+        .remedy("leave this system's programs to OpenSSL's own code"));
+    }
+    out!("{text}");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The configuration that OpenSSL reads when none is named.
+fn system_configuration() -> Result<PathBuf, Failure> {
+    let told = openssl::version::dir();
+    let directory = told
+        .strip_prefix("OPENSSLDIR: \"")
+        .and_then(|directory| directory.strip_suffix('"'));
+    directory
+        .map(|directory| Path::new(directory).join("openssl.cnf"))
+        .ok_or_else(|| {
+            Failure::new(format!(
+                "libcrypto names no directory for its configuration: {told}"
+            ))
+            .remedy("name the configuration with --from")
+        })
+}
+
+/// The configuration that is looked at.
 pub struct Configuration {
-    pub path: PathBuf,
+    pub effective: Effective,
     /// Whether the environment names it.
     pub in_use: bool,
-    text: String,
 }
 
 impl Configuration {
@@ -20,62 +95,71 @@ impl Configuration {
         let in_use = named.is_some();
         let path = match named {
             Some(path) => path,
-            None => beside_this_program().ok_or_else(|| {
+            None => beside("openssl.cnf").ok_or_else(|| {
                 Failure::new(
                     "OPENSSL_CONF is not set and there is no openssl.cnf beside this program",
                 )
                 .remedy("cargo xtask dist, then OPENSSL_CONF=dist/openssl.cnf dist/lockstep doctor")
             })?,
         };
-        Configuration::at(path, in_use)
+        Configuration::at(&path, in_use)
     }
 
     /// This one.
-    pub fn at(path: PathBuf, in_use: bool) -> Result<Configuration, Failure> {
-        let text = fs::read_to_string(&path).map_err(|error| {
-            Failure::new(format!("cannot read {}: {error}", path.display()))
-                .remedy("let OPENSSL_CONF name the openssl.cnf that `cargo xtask dist` writes")
-        })?;
-        Ok(Configuration { path, in_use, text })
+    pub fn at(path: &Path, in_use: bool) -> Result<Configuration, Failure> {
+        let effective = Effective::read(path)?;
+        Ok(Configuration { effective, in_use })
     }
 
-    /// The module that it names, if that is there.
+    pub fn path(&self) -> &Path {
+        &self.effective.path
+    }
+
+    /// The provider that is lockstep.
+    pub fn provider(&self) -> Option<Provider> {
+        let mut providers = self.effective.providers().into_iter();
+        providers.find(Provider::is_lockstep)
+    }
+
+    /// The module that it names, if that is one.
     pub fn module(&self) -> Result<PathBuf, Failure> {
-        let shown = self.path.display();
-        let module =
-            self.text
-                .lines()
-                .filter_map(|line| line.split('#').next()?.split_once('='))
-                .filter(|(key, _)| key.trim() == "module")
-                .map(|(_, value)| PathBuf::from(value.trim()))
-                .find(|path| path.file_name().is_some_and(|name| name == "lockstep.so"))
-                .ok_or_else(|| {
-                    Failure::new(format!("{shown} names no module lockstep.so"))
-                        .remedy(match beside_this_program() {
+        let shown = self.path().display();
+        let Some(module) = self.provider().and_then(|provider| provider.module) else {
+            return Err(
+                Failure::new(format!("{shown} names no module lockstep.so")).remedy(
+                    match beside("openssl.cnf") {
                         Some(path) => format!("OPENSSL_CONF={}", path.display()),
                         None => {
                             "let OPENSSL_CONF name the openssl.cnf that `cargo xtask dist` writes"
                                 .to_owned()
                         }
-                    })
-                })?;
-        if module.is_file() {
-            return Ok(module);
+                    },
+                ),
+            );
+        };
+        if !module.exists() {
+            return Err(Failure::new(format!(
+                "{shown} names {}, which is not there",
+                module.display()
+            ))
+            .remedy("cargo xtask dist, or correct `module` in that file"));
         }
-        Err(Failure::new(format!(
-            "{shown} names {}, which is not there",
-            module.display()
-        ))
-        .remedy("cargo xtask dist, or correct `module` in that file"))
+        match damage(&module) {
+            None => Ok(module),
+            Some(damage) => Err(Failure::new(format!(
+                "{}, which {shown} names, {damage}",
+                module.display()
+            ))
+            .remedy(
+                "put the module there anew: cargo xtask dist --out DIR; every user may read it",
+            )),
+        }
     }
 }
 
-/// `openssl.cnf` in the directory of this program.
-pub fn beside_this_program() -> Option<PathBuf> {
-    let path = std::env::current_exe()
-        .ok()?
-        .parent()
-        .map(Path::to_path_buf)?
-        .join("openssl.cnf");
+/// A file in the directory of this program.
+pub fn beside(name: &str) -> Option<PathBuf> {
+    let program = std::env::current_exe().ok()?;
+    let path = program.parent()?.join(name);
     path.is_file().then_some(path)
 }

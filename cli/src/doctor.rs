@@ -1,8 +1,9 @@
 //! `lockstep doctor`: whether OpenSSL programs sign on lanes here, and if not, why.
 //!
-//! It asks in the order in which things can go wrong: instructions, settings, OpenSSL, module,
-//! loading, preference, use. The last three it finds out as any program would: it has the `openssl`
-//! command sign something, and then looks at the counters.
+//! It asks in the order in which things can go wrong: instructions, settings, OpenSSL, configuration,
+//! policy, module, loading, preference, use. It loads nothing itself: a child process loads the
+//! configuration, and the `openssl` command signs something as any program would. Then it looks at
+//! the counters.
 
 use std::fs;
 use std::process::{Command, ExitCode, Stdio};
@@ -12,6 +13,9 @@ use lockstep_engine::{
 };
 
 use crate::configuration::Configuration;
+use crate::effective::Provider;
+use crate::places::hidden;
+use crate::probe::probe;
 use crate::scratch::Scratch;
 use crate::{Failure, Outcome, json, stock};
 
@@ -142,7 +146,7 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
             );
         }
     };
-    let shown = configuration.path.display();
+    let shown = configuration.path().display();
     match configuration.in_use {
         true => say(
             "configuration",
@@ -160,6 +164,10 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
         ),
     };
 
+    if let Some(refusal) = configuration.effective.refusal() {
+        return say("policy", Verdict::Failed, refusal.what, refusal.remedy);
+    }
+
     match configuration.module() {
         Ok(module) => say(
             "module",
@@ -168,6 +176,38 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
             None,
         )?,
         Err(failure) => return say("module", Verdict::Failed, failure.what, failure.remedy),
+    }
+    let module = configuration
+        .provider()
+        .and_then(|provider| provider.module);
+    let paths = [Some(configuration.path()), module.as_deref()];
+    if let Some((path, place)) = hidden(paths.into_iter().flatten()) {
+        let _ = say(
+            "location",
+            Verdict::Note,
+            format!(
+                "{} is no place for services: {}",
+                path.display(),
+                place.consequence()
+            ),
+            Some(
+                "for services, keep it elsewhere: cargo xtask dist --out /opt/lockstep".to_owned(),
+            ),
+        );
+    }
+    match configuration.is_fips_enabled() {
+        Ok(false) => {}
+        Ok(true) => {
+            return say(
+                "fips",
+                Verdict::Failed,
+                format!(
+                    "with {shown} OpenSSL uses FIPS providers only, so lockstep serves nothing, as it should"
+                ),
+                Some("none is needed where FIPS is wanted".to_owned()),
+            );
+        }
+        Err(failure) => return say("loaded", Verdict::Failed, failure.what, failure.remedy),
     }
     match configuration.load() {
         Ok(version) => say("loaded", Verdict::Good, version, None)?,
@@ -193,10 +233,7 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
             "preferred",
             Verdict::Failed,
             "libcrypto loads the module but did not ask it for an RSA signature".to_owned(),
-            Some(format!(
-                "set default_properties = ?lockstep.fast=yes,?lockstep.keys!=yes in the section that \
-                 alg_section names in {shown}, as dist/openssl.cnf does"
-            )),
+            Some(format!("write {shown} anew: lockstep configuration")),
         );
     }
     let _ = say(
@@ -416,15 +453,33 @@ fn reasons(counters: &Snapshot) -> String {
 }
 
 impl Configuration {
+    /// Whether OpenSSL takes algorithms from FIPS providers only. Its failure says why a program cannot
+    /// load the configuration.
+    fn is_fips_enabled(&self) -> Result<bool, Failure> {
+        let found = probe(&fs::canonicalize(self.path()).unwrap_or_default(), None)
+            .map_err(|failure| failure.remedy("stop using this configuration, and report this"))?;
+        match found.errors.first() {
+            None => Ok(found.fips),
+            Some(error) => Err(Failure::new(format!(
+                "OpenSSL does not load all of {}: {error}",
+                self.path().display()
+            ))
+            .remedy("correct what it names; programs run without what comes after it")),
+        }
+    }
+
     /// Has libcrypto load the module; returns what it says of itself.
     fn load(&self) -> Result<String, Failure> {
-        let remedy = "see what OpenSSL says above; if the module was built elsewhere, build it here: cargo xtask dist";
-        let listing = run(self.openssl().args(["list", "-providers"]))
-            .map_err(|failure| failure.remedy(remedy))?;
+        let listing = run(self.openssl().args(["list", "-providers"])).map_err(|f| {
+            f.remedy("if the module was built elsewhere, build it here: cargo xtask dist")
+        })?;
         // One provider after the other: its name indented by two, what it says by four.
+        let name = self
+            .provider()
+            .map(|provider| format!("  {}", provider.name));
         let mut said = listing
             .lines()
-            .skip_while(|line| line.trim_end() != "  lockstep")
+            .skip_while(|line| Some(line.trim_end()) != name.as_deref())
             .skip(1);
         let mut about = said
             .by_ref()
@@ -432,53 +487,59 @@ impl Configuration {
             .map(str::trim);
         let about: Vec<&str> = about.by_ref().collect();
         if !about.contains(&"status: active") {
-            if let Some(reason) = self.refusal()? {
-                return Err(
-                    Failure::new(format!("the module refuses to load: {reason}")).remedy(format!(
-                        "correct {}, or the environment",
-                        self.path.display()
-                    )),
-                );
-            }
-            return Err(
-                Failure::new("libcrypto did not load lockstep").remedy(format!(
-                    "activate = 1 in lockstep's section of {}",
-                    self.path.display()
-                )),
-            );
+            return Err(self.why_not_loaded());
         }
         Ok(format!("libcrypto loads it; {}", about.join(", ")))
     }
 
-    /// Why the module refuses to load, if it does.
-    ///
-    /// The module puts the reason into OpenSSL's error queue, and OpenSSL drops that for a provider that
-    /// a configuration activates. So this has the `openssl` command load the module by name, with a
-    /// configuration that only describes it, by the same lines.
-    fn refusal(&self) -> Result<Option<String>, Failure> {
-        let text = fs::read_to_string(&self.path).unwrap_or_default();
-        let Some(section) = section_of_module(&text) else {
-            return Ok(None);
+    /// Why the module is not loaded, in the words of the part that refused.
+    fn why_not_loaded(&self) -> Failure {
+        let shown = self.path().display();
+        let correct = format!("correct {shown}, or the environment");
+        let refusal = |error: &str| {
+            Failure::new(format!("the module refuses to load: {error}")).remedy(&correct)
         };
-        let scratch = Scratch::new("doctor")?;
-        let described = scratch.path().join("described.cnf");
-        let text = format!(
-            "openssl_conf = init\n[init]\nproviders = providers\n[providers]\nlockstep = lockstep\n\
-             [lockstep]\n{section}"
-        );
-        fs::write(&described, text).map_err(|error| Failure::new(error.to_string()))?;
-        let loaded = Command::new("openssl")
-            .args(["list", "-providers", "-provider", "lockstep"])
-            .env("OPENSSL_CONF", &described)
-            .stdin(Stdio::null())
-            .output()
-            .map_err(|error| Failure::new(format!("cannot run openssl: {error}")))?;
-        let said = String::from_utf8_lossy(&loaded.stderr);
-        let reason = said
-            .lines()
-            .find_map(|line| line.split_once(REFUSAL))
-            .map(|(_, reason)| reason.to_owned());
-        Ok(reason)
+        let Some(provider) = self.provider() else {
+            return Failure::new(format!("{shown} names no module lockstep.so"));
+        };
+        if !provider.active {
+            return Failure::new(format!(
+                "{shown} does not activate lockstep, by its section [{}]",
+                provider.section
+            ))
+            .remedy(format!("write activate = 1 in that section of {shown}"));
+        }
+        let errors = match self.activate(&provider) {
+            Ok(errors) => errors,
+            Err(failure) => return failure,
+        };
+        // The module itself, about its settings.
+        let its_own = |error: &str| Some(error.split_once("lockstep: ")?.1.to_owned());
+        if let Some(error) = errors.iter().find_map(|error| its_own(error)) {
+            return refusal(&error);
+        }
+        let module = provider.module.unwrap_or_default().display().to_string();
+        match errors.first() {
+            Some(error) if error.contains("OSSL_provider_init") => Failure::new(format!(
+                "{module} is a shared library, but not a provider of OpenSSL: {error}"
+            ))
+            .remedy("name lockstep.so, as `cargo xtask dist` makes it"),
+            Some(error) => Failure::new(format!("OpenSSL does not load the module: {error}"))
+                .remedy("if the module was built elsewhere, build it here: cargo xtask dist"),
+            None => Failure::new(
+                "libcrypto did not load lockstep when it read the configuration, but does so now",
+            )
+            .remedy("look at the lines before lockstep's in the section of providers"),
+        }
+    }
+
+    /// What libcrypto says when it activates the provider by itself.
+    fn activate(&self, provider: &Provider) -> Result<Vec<String>, Failure> {
+        let scratch = Scratch::new("doctor-load")?;
+        let path = scratch.path().join("openssl.cnf");
+        fs::write(&path, self.effective.inactive(provider)?)
+            .map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))?;
+        Ok(probe(&path, Some(&provider.name))?.errors)
     }
 
     /// Has the `openssl` command sign with a fresh key, and checks the signature without lockstep;
@@ -536,32 +597,10 @@ impl Configuration {
     /// The `openssl` command with this configuration.
     fn openssl(&self) -> Command {
         let mut command = Command::new("openssl");
-        let path = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
+        let path = fs::canonicalize(self.path()).unwrap_or_else(|_| self.path().to_owned());
         command.env("OPENSSL_CONF", path);
         command
     }
-}
-
-/// How a reason of the module begins in OpenSSL's error queue, behind the place where it was raised.
-const REFUSAL: &str = ":lockstep: ";
-
-/// The lines of the section that names the module, without the one that activates it.
-fn section_of_module(text: &str) -> Option<String> {
-    let name = |line: &str| line.split('=').next().map(|name| name.trim().to_owned());
-    let mut sections = text
-        .split("\n[")
-        .map(|section| match section.split_once(']') {
-            Some((_, lines)) => lines,
-            None => section,
-        });
-    let is_ours = |section: &&str| {
-        let mut lines = section.lines();
-        lines.any(|line| name(line).as_deref() == Some("module") && line.contains("lockstep.so"))
-    };
-    let section = sections.find(is_ours)?;
-    let lines = section.lines();
-    let kept = lines.filter(|line| name(line).as_deref() != Some("activate"));
-    Some(kept.map(|line| format!("{line}\n")).collect())
 }
 
 /// Runs a command to its end; returns its standard output. Its failure is the first thing it said.

@@ -189,8 +189,8 @@ pub fn main(arguments: lexopt::Parser) -> Outcome {
     options.server.find()?;
     let configuration = Configuration::find()?;
     configuration.module()?;
-    let configuration = fs::canonicalize(&configuration.path)
-        .map_err(|error| Failure::new(format!("{}: {error}", configuration.path.display())))?;
+    let configuration = fs::canonicalize(configuration.path())
+        .map_err(|error| Failure::new(format!("{}: {error}", configuration.path().display())))?;
 
     let most = options.concurrency.iter().copied().max().unwrap_or(1);
     raise_file_limit(most)?;

@@ -10,7 +10,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::configuration::{Configuration, beside_this_program};
+use crate::configuration::{Configuration, beside};
+use crate::places::{Place, hidden};
 use crate::{Failure, Outcome};
 
 const HELP: &str = "\
@@ -26,6 +27,9 @@ Options:
   --dry-run      only say it
   --conf FILE    the openssl.cnf to load (default: the one beside this program)
   --root DIR     do it under this directory instead of /
+  --worker-threads
+                 haproxy: say also how its processes may start lockstep's worker threads, and what
+                 guard against intruders that takes away (without them its own threads compute)
 ";
 
 /// What to do.
@@ -43,6 +47,8 @@ struct Server {
     then: &'static str,
     /// What no file of ours can do.
     also: Option<&'static str>,
+    /// What lets worker threads start where the server does not.
+    threads: Option<&'static str>,
 }
 
 /// Where the path of the configuration goes.
@@ -55,9 +61,11 @@ const SERVERS: &[Server] = &[
         name: "haproxy",
         files: &[("etc/systemd/system/haproxy.service.d/lockstep.conf", UNIT)],
         then: "systemctl daemon-reload && systemctl restart haproxy",
-        also: Some(
-            "haproxy.cfg needs two lines in its section `global`: ssl-mode-async and insecure-fork-wanted \
-             (docs/servers/haproxy.md says why)",
+        also: Some("haproxy.cfg needs the line ssl-mode-async in its section `global`"),
+        threads: Some(
+            "haproxy.cfg needs the line insecure-fork-wanted there too, so that its processes may start \
+             lockstep's worker threads. HAProxy then no longer stops code that has taken over one of its \
+             processes from starting programs. The gain is 5 to 7 % with RSA keys, and none with others",
         ),
     },
     Server {
@@ -65,6 +73,7 @@ const SERVERS: &[Server] = &[
         files: &[("etc/systemd/system/apache2.service.d/lockstep.conf", UNIT)],
         then: "systemctl daemon-reload && systemctl restart apache2",
         also: None,
+        threads: None,
     },
     Server {
         name: "nginx",
@@ -77,6 +86,7 @@ const SERVERS: &[Server] = &[
         ],
         then: "systemctl daemon-reload && systemctl restart nginx",
         also: None,
+        threads: None,
     },
     Server {
         name: "stunnel",
@@ -86,6 +96,7 @@ const SERVERS: &[Server] = &[
         ],
         then: "systemctl daemon-reload && systemctl restart 'stunnel*'",
         also: None,
+        threads: None,
     },
 ];
 
@@ -96,11 +107,13 @@ pub fn main(task: Task, mut arguments: lexopt::Parser) -> Outcome {
     let mut dry_run = false;
     let mut conf = None;
     let mut root = PathBuf::from("/");
+    let mut threads = false;
     while let Some(argument) = arguments.next()? {
         match argument {
             Long("server") => server = Some(called(&arguments.value()?.string()?)?),
             Long("dry-run") => dry_run = true,
             Long("conf") => conf = Some(PathBuf::from(arguments.value()?)),
+            Long("worker-threads") => threads = true,
             Long("root") => root = arguments.value()?.into(),
             Short('h') | Long("help") => {
                 out!("{HELP}");
@@ -110,6 +123,12 @@ pub fn main(task: Task, mut arguments: lexopt::Parser) -> Outcome {
         }
     }
     let server = server.ok_or_else(|| Failure::usage("which server? name it with --server"))?;
+    if threads && server.threads.is_none() {
+        let name = server.name;
+        return Err(Failure::usage(format!(
+            "--worker-threads is for haproxy: {name} lets them start as it is"
+        )));
+    }
     let changes = match task {
         Task::Install => plan_install(server, &root, &usable(conf)?)?,
         Task::Uninstall => plan_uninstall(server, &root)?,
@@ -130,8 +149,11 @@ pub fn main(task: Task, mut arguments: lexopt::Parser) -> Outcome {
         }
     }
     outln!("then: {}", server.then);
-    if let (Task::Install, Some(also)) = (task, server.also) {
-        outln!("and: {also}");
+    let threads = server.threads.filter(|_| threads);
+    for also in server.also.into_iter().chain(threads) {
+        if task == Task::Install {
+            outln!("and: {also}");
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -273,7 +295,7 @@ fn is_plain(path: &str) -> bool {
 /// The absolute path of a configuration that a service can be trusted with.
 fn usable(conf: Option<PathBuf>) -> Result<String, Failure> {
     let path = conf
-        .or_else(beside_this_program)
+        .or_else(|| beside("openssl.cnf"))
         .and_then(|path| path.canonicalize().ok())
         .ok_or_else(|| {
             Failure::new("there is no such openssl.cnf").remedy("name one with --conf")
@@ -285,7 +307,11 @@ fn usable(conf: Option<PathBuf>) -> Result<String, Failure> {
                 .remedy("keep it where the path has only letters, digits and . _ + - /"),
         );
     }
-    let module = Configuration::at(path.clone(), false)?.module()?;
+    let configuration = Configuration::at(&path, false)?;
+    if let Some(refusal) = configuration.effective.refusal() {
+        return Err(refusal);
+    }
+    let module = configuration.module()?;
     let real = module
         .canonicalize()
         .map_err(|error| Failure::new(format!("cannot read {}: {error}", module.display())))?;
@@ -296,6 +322,24 @@ fn usable(conf: Option<PathBuf>) -> Result<String, Failure> {
             Failure::new(format!("{shown} leads through links or is not absolute"))
                 .remedy(format!("name {real} in the configuration")),
         );
+    }
+    match hidden([path.as_path(), &module]) {
+        None => {}
+        Some((path, place @ Place::Temporary)) => {
+            return Err(Failure::new(format!(
+                "{} lies in a directory for temporary files: {}",
+                path.display(),
+                place.consequence()
+            ))
+            .remedy("keep it elsewhere: cargo xtask dist --out /opt/lockstep"));
+        }
+        Some((path, place @ Place::Home)) => {
+            eprintln!(
+                "warning: {} lies in a home directory: {}; /opt/lockstep is a better place",
+                path.display(),
+                place.consequence()
+            );
+        }
     }
     // Who can change these files, or put others in their place, is as good as the server's master process.
     for part in path.ancestors().chain(module.ancestors()) {

@@ -7,9 +7,13 @@ mod output;
 
 mod configuration;
 mod doctor;
+mod effective;
 mod handshakes;
 mod install;
 mod json;
+mod module_file;
+mod places;
+mod probe;
 mod progress;
 mod scratch;
 mod speed;
@@ -30,6 +34,8 @@ Commands:
             put real TLS servers under load, without and with lockstep
   doctor    say whether programs that use OpenSSL sign on lanes, and if not, why
   stat      show the counters of running processes
+  configuration
+            print an openssl.cnf that loads the module, for the one that the system has
   install   have a server of the distribution load the module; `uninstall` undoes it
   help      this text; `lockstep <COMMAND> --help` for the options of a command
 
@@ -112,6 +118,9 @@ fn dispatch() -> Outcome {
             Some(handshakes::SERVER) => handshakes::serve(arguments),
             Some("doctor") => doctor::main(arguments),
             Some("stat") => stat::main(arguments),
+            Some("configuration") => configuration::main(arguments),
+            // Started by `configuration` and `doctor`.
+            Some(probe::COMMAND) => probe::main(arguments),
             Some("install") => install::main(install::Task::Install, arguments),
             Some("uninstall") => install::main(install::Task::Uninstall, arguments),
             Some("help") => {

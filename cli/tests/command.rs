@@ -3,8 +3,9 @@
 mod common;
 
 use std::fs;
-use std::path::PathBuf;
-use std::process::Stdio;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use lockstep_engine::{Config, Engine, Fallback, StatsDir};
 use serde_json::Value;
@@ -18,6 +19,14 @@ fn finding<'a>(document: &'a Value, check: &str) -> &'a Value {
         .iter()
         .find(|finding| finding["check"] == check)
         .unwrap()
+}
+
+/// A configuration that loads this module.
+fn loading(module: &str) -> String {
+    format!(
+        "openssl_conf = init\n[init]\nproviders = p\n[p]\ndefault = d\nlockstep = l\n[d]\nactivate = 1\n\
+         [l]\nmodule = {module}\nactivate = 1\n"
+    )
 }
 
 fn scratch(name: &str) -> PathBuf {
@@ -352,11 +361,7 @@ fn an_unknown_backend_is_refused_with_the_known_ones() {
 #[test]
 fn doctor_says_that_the_module_is_not_there() {
     let configuration = scratch("doctor-missing").join("openssl.cnf");
-    fs::write(
-        &configuration,
-        "[lockstep]\nmodule = /nowhere/lockstep.so\n",
-    )
-    .unwrap();
+    fs::write(&configuration, loading("/nowhere/lockstep.so")).unwrap();
     let (code, stdout, _) =
         run(lockstep(&["doctor", "--json"]).env("OPENSSL_CONF", &configuration));
     assert_eq!(code, 1);
@@ -376,6 +381,182 @@ fn doctor_says_that_the_module_is_not_there() {
             .unwrap()
             .contains("cargo xtask dist")
     );
+}
+
+/// What stands at the place of the module, and what has to be said about it.
+#[test]
+fn doctor_says_what_is_wrong_with_the_module() {
+    let place = scratch("doctor-damaged");
+    let module = place.join("lockstep.so");
+    let configuration = place.join("openssl.cnf");
+    let library = fs::read(compile_library(&place)).unwrap();
+    let mut foreign = library.clone();
+    foreign[18] = 183;
+    // Of glibc's own words the whole library in the wrong place has to show.
+    for (bytes, check, said) in [
+        (&b""[..], "module", "is empty"),
+        (b"not a module\n", "module", "is not a shared library"),
+        (&library[..library.len() / 2], "module", "is cut off: "),
+        (
+            &foreign,
+            "module",
+            "is for another kind of CPU (ELF machine 183",
+        ),
+        (&library, "loaded", "undefined symbol: OSSL_provider_init"),
+    ] {
+        fs::write(&module, bytes).unwrap();
+        fs::write(&configuration, loading(module.to_str().unwrap())).unwrap();
+        expect(&configuration, check, &[said]);
+    }
+    // A library that it needs is not there: only the loader sees that.
+    fs::write(&module, fs::read(compile_needy_library(&place)).unwrap()).unwrap();
+    expect(
+        &configuration,
+        "loaded",
+        &["libneeded.so", "cannot open shared object file"],
+    );
+
+    let mut locked = fs::metadata(&module).unwrap().permissions();
+    locked.set_mode(0o000);
+    fs::set_permissions(&module, locked).unwrap();
+    if fs::File::open(&module).is_err() {
+        expect(
+            &configuration,
+            "module",
+            &["cannot be read: Permission denied"],
+        );
+    } else {
+        println!("root reads every file: nothing to see without permission");
+    }
+}
+
+#[test]
+fn doctor_says_what_is_wrong_with_the_configuration() {
+    let place = scratch("doctor-mistakes");
+    let configuration = place.join("openssl.cnf");
+    let good = loading("/nowhere/lockstep.so");
+    for (text, check, said) in [
+        (good.replace("[init]", "[init"), "configuration", "line 2"),
+        (
+            good.replace("providers = p", "providers p"),
+            "configuration",
+            "line 3",
+        ),
+        (
+            format!(".include = {}/more\n{good}", place.display()),
+            "configuration",
+            "missing equal sign",
+        ),
+    ] {
+        fs::create_dir_all(place.join("more")).unwrap();
+        fs::write(place.join("more/x.cnf"), "no equals sign\n").unwrap();
+        fs::write(&configuration, text).unwrap();
+        expect(&configuration, check, &["cannot read", "openssl.cnf", said]);
+    }
+    // What the parser takes and libcrypto then does not: no such section.
+    let library = compile_library(&place);
+    let good = loading(library.to_str().unwrap());
+    for (text, check, said) in [
+        (
+            good.replace("[p]", "[p]\nx = none"),
+            "loaded",
+            "section=none not found",
+        ),
+        (
+            good.replace("[init]", "[init]\nalg_section = none"),
+            "loaded",
+            "loading",
+        ),
+    ] {
+        fs::write(&configuration, text).unwrap();
+        expect(&configuration, check, &[said, "openssl.cnf"]);
+    }
+    // A file to include that is not there is none to OpenSSL either: what it would have said is missing.
+    let included = format!(
+        "openssl_conf = init\n.include = {}/none.cnf\n",
+        place.display()
+    );
+    fs::write(&configuration, included).unwrap();
+    expect(&configuration, "module", &["names no module lockstep.so"]);
+    let inactive = good.replace(".so\nactivate = 1", ".so");
+    fs::write(&configuration, inactive).unwrap();
+    expect(
+        &configuration,
+        "loaded",
+        &["does not activate lockstep", "[l]"],
+    );
+}
+
+/// With FIPS properties in force lockstep serves nothing, and doctor says so before all else.
+#[test]
+fn doctor_says_that_fips_is_wanted() {
+    let place = scratch("doctor-fips");
+    let configuration = place.join("openssl.cnf");
+    let library = compile_library(&place);
+    let good = loading(library.to_str().unwrap());
+    fs::write(
+        &configuration,
+        good.replace(
+            "[init]",
+            "[init]\nalg_section = evp\n[evp]\nfips_mode = yes\n[init]",
+        ),
+    )
+    .unwrap();
+    expect(
+        &configuration,
+        "policy",
+        &["turns FIPS on", "`fips_mode = yes`", "[evp]"],
+    );
+}
+
+/// A shared library that is not a provider.
+fn compile_library(place: &Path) -> PathBuf {
+    compile(place, "lockstep.so", &[])
+}
+
+/// One that needs another one, which is gone.
+fn compile_needy_library(place: &Path) -> PathBuf {
+    let needed = compile(place, "libneeded.so", &[]);
+    let library = compile(
+        place,
+        "needy.so",
+        &["-Wl,--no-as-needed", needed.to_str().unwrap()],
+    );
+    fs::remove_file(needed).unwrap();
+    library
+}
+
+fn compile(place: &Path, name: &str, options: &[&str]) -> PathBuf {
+    let (source, library) = (place.join("library.c"), place.join(name));
+    fs::write(&source, "int nothing(void) { return 0; }\n").unwrap();
+    let mut command = Command::new("cc");
+    command
+        .args(["-shared", "-fPIC", "-o"])
+        .arg(&library)
+        .arg(&source)
+        .args(options);
+    assert!(command.status().unwrap().success());
+    library
+}
+
+/// Has doctor look at a configuration and find this check failed.
+#[track_caller]
+fn expect(configuration: &Path, check: &str, said: &[&str]) {
+    let (code, stdout, stderr) =
+        run(lockstep(&["doctor", "--json"]).env("OPENSSL_CONF", configuration));
+    assert_eq!(code, 1, "{stderr}");
+    let document: Value = serde_json::from_str(&stdout).unwrap();
+    let findings = document["findings"].as_array().unwrap();
+    let failed = findings
+        .iter()
+        .find(|finding| finding["check"] == check && finding["verdict"] == "failed");
+    let failed = failed.unwrap_or_else(|| panic!("{check} did not fail: {stdout}"));
+    let what = failed["what"].as_str().unwrap();
+    assert!(
+        said.iter().all(|part| what.contains(part)),
+        "not {said:?}: {what}"
+    );
+    assert!(failed["remedy"].is_string(), "{failed}");
 }
 
 #[test]

@@ -16,9 +16,14 @@ struct Place {
 
 impl Place {
     fn new(name: &str) -> Place {
-        // Not under the target directory: nobody else may change a directory above.
+        // Not under the target directory: nobody else may change a directory above. And not in /tmp, which
+        // services do not see.
+        Place::at(Path::new("/dev/shm"), name)
+    }
+
+    fn at(above: &Path, name: &str) -> Place {
         let name = format!("lockstep-install-{}-{name}", std::process::id());
-        let directory = std::env::temp_dir().join(name);
+        let directory = above.join(name);
         let _ = fs::remove_dir_all(&directory);
         let (root, dist) = (directory.join("root"), directory.join("dist"));
         fs::create_dir_all(&root).unwrap();
@@ -27,12 +32,12 @@ impl Place {
             fs::set_permissions(directory, Permissions::from_mode(0o755)).unwrap();
         }
         let (conf, module) = (dist.join("openssl.cnf"), dist.join("lockstep.so"));
-        fs::write(&module, "").unwrap();
-        fs::write(
-            &conf,
-            format!("[lockstep]\nmodule = {}\n", module.display()),
-        )
-        .unwrap();
+        // As much of a shared library as is looked at without loading it.
+        let mut header = [0; 64];
+        header[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        header[18] = 62;
+        fs::write(&module, header).unwrap();
+        fs::write(&conf, loading(&module, "")).unwrap();
         for file in [&conf, &module] {
             fs::set_permissions(file, Permissions::from_mode(0o644)).unwrap();
         }
@@ -72,6 +77,15 @@ impl Place {
         }
         found
     }
+}
+
+/// A configuration that loads this module, with more in the section that `openssl_conf` names.
+fn loading(module: &Path, more: &str) -> String {
+    let module = module.display();
+    format!(
+        "openssl_conf = init\n[init]\nproviders = p\n{more}\n[p]\ndefault = d\nlockstep = l\n[d]\nactivate = 1\n\
+         [l]\nmodule = {module}\nactivate = 1\n"
+    )
 }
 
 impl Drop for Place {
@@ -203,6 +217,100 @@ fn a_module_behind_a_link_is_refused() {
     let (code, _, stderr) = place.run("install", "haproxy", &[]);
     assert_eq!(code, 1);
     assert!(stderr.contains("leads through links"), "{stderr}");
+}
+
+#[test]
+fn a_module_that_services_do_not_see_is_refused() {
+    let places: Vec<Place> = ["/tmp", "/var/tmp"]
+        .iter()
+        .map(|above| Place::at(Path::new(above), "hidden"))
+        .collect();
+    for place in &places {
+        let (code, said, stderr) = place.run("install", "nginx", &["--dry-run"]);
+        assert_eq!((code, said.as_str()), (1, ""), "{stderr}");
+        assert!(stderr.contains("PrivateTmp"), "{stderr}");
+        assert!(stderr.contains("remedy: keep it elsewhere"), "{stderr}");
+    }
+    // By a link from elsewhere it is the same place,
+    let link = Place::new("hidden-link");
+    let other = link.conf.with_file_name("other");
+    symlink(places[0].conf.parent().unwrap(), &other).unwrap();
+    let conf = other.join("openssl.cnf");
+    let (code, _, stderr) = link.run("install", "nginx", &["--conf", conf.to_str().unwrap()]);
+    assert_eq!(code, 1);
+    assert!(stderr.contains("PrivateTmp"), "{stderr}");
+    // and a module there is as bad as a configuration.
+    fs::write(
+        &link.conf,
+        loading(&places[1].conf.with_file_name("lockstep.so"), ""),
+    )
+    .unwrap();
+    let (code, _, stderr) = link.run("install", "nginx", &[]);
+    assert_eq!(code, 1);
+    assert!(stderr.contains("/var/tmp/"), "{stderr}");
+}
+
+#[test]
+fn a_module_in_a_home_directory_is_warned_about() {
+    let Some(home) =
+        std::env::home_dir().filter(|home| ["/root", "/home"].iter().any(|h| home.starts_with(h)))
+    else {
+        println!("skipped: no home directory");
+        return;
+    };
+    let place = Place::at(&home, "home");
+    let (code, said, stderr) = place.run("install", "nginx", &["--dry-run"]);
+    assert!(
+        stderr.contains("warning: ") && stderr.contains("ProtectHome"),
+        "{stderr}"
+    );
+    // Others may be able to write above it.
+    assert!(
+        code == 0 && said.contains("write ") || stderr.contains("others can change"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn a_system_with_fips_is_refused() {
+    let place = Place::new("fips");
+    let module = place.conf.with_file_name("lockstep.so");
+    let included = place.conf.with_file_name("fips.cnf");
+    fs::write(&included, "[evp]\nfips_mode = yes\n").unwrap();
+    let more = format!("alg_section = evp\n.include = {}", included.display());
+    fs::write(&place.conf, loading(&module, &more)).unwrap();
+    let (code, said, stderr) = place.run("install", "haproxy", &[]);
+    assert_eq!((code, said.as_str()), (1, ""));
+    assert!(stderr.contains("openssl.cnf turns FIPS on"), "{stderr}");
+    assert!(
+        stderr.contains("`fips_mode = yes` in its section [evp]"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn what_takes_a_guard_away_is_said_only_when_asked_for() {
+    let place = Place::new("threads");
+    let (code, said, stderr) = place.run("install", "haproxy", &["--dry-run"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(said.contains("ssl-mode-async"), "{said}");
+    assert!(!said.contains("insecure"), "{said}");
+    let (code, said, _) = place.run("install", "haproxy", &["--dry-run", "--worker-threads"]);
+    assert_eq!(code, 0);
+    assert!(
+        said.contains("ssl-mode-async") && said.contains("insecure-fork-wanted"),
+        "{said}"
+    );
+    assert!(
+        said.contains("5 to 7 %") && said.contains("taken over"),
+        "{said}"
+    );
+    let (code, _, stderr) = place.run("install", "nginx", &["--dry-run", "--worker-threads"]);
+    assert_eq!(code, 2);
+    assert!(
+        stderr.contains("--worker-threads is for haproxy"),
+        "{stderr}"
+    );
 }
 
 #[test]

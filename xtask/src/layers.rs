@@ -74,6 +74,13 @@ const LAYERS: &[Layer] = &[
         unspoken: &["openssl_sys", "core_arch", "std::arch", "core::arch"],
     },
     Layer {
+        name: "conf",
+        ours: &[],
+        forbidden: &["native-tls"],
+        unsafe_in: &["src/"],
+        unspoken: &[],
+    },
+    Layer {
         name: "provider",
         ours: &["lockstep-kernels", "lockstep-engine"],
         forbidden: &["native-tls"],
@@ -83,7 +90,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "cli",
-        ours: &["lockstep-kernels", "lockstep-engine"],
+        ours: &["lockstep-kernels", "lockstep-engine", "lockstep-conf"],
         forbidden: &["native-tls"],
         unsafe_in: &[],
         unspoken: &["std::arch", "core::arch"],

@@ -1,0 +1,85 @@
+//! What is wrong with a module's file, before the loader meets it: a truncated one ends the process that
+//! loads it, and of one for another CPU glibc says that it is not there.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+/// The part of an ELF file that says what it is (elf(5)).
+const HEADER: usize = 64;
+/// `EM_X86_64`
+const X86_64: u16 = 62;
+
+/// Why this file cannot be loaded as a module, as far as its own header tells.
+pub fn damage(path: &Path) -> Option<String> {
+    match examine(path) {
+        Ok(damage) => damage,
+        Err(error) => Some(format!("cannot be read: {error}")),
+    }
+}
+
+fn examine(path: &Path) -> io::Result<Option<String>> {
+    let file = File::open(path)?;
+    let length = file.metadata()?.len();
+    let mut header = Vec::new();
+    file.take(HEADER as u64).read_to_end(&mut header)?;
+    if header.is_empty() {
+        return Ok(Some("is empty".to_owned()));
+    }
+    if !header.starts_with(b"\x7fELF") {
+        return Ok(Some("is not a shared library".to_owned()));
+    }
+    let Ok(header) = <[u8; HEADER]>::try_from(header) else {
+        return Ok(Some(format!("is cut off: it has {length} bytes")));
+    };
+    let half = |at: usize| u16::from_le_bytes([header[at], header[at + 1]]);
+    if (header[4], header[5], half(18)) != (2, 1, X86_64) {
+        return Ok(Some(format!(
+            "is for another kind of CPU (ELF machine {}, and here it is {X86_64})",
+            half(18)
+        )));
+    }
+    // The table of sections is the last part of a file.
+    let mut offset = [0; 8];
+    offset.copy_from_slice(&header[40..48]);
+    let table = u64::from(half(58)) * u64::from(half(60));
+    let end = u64::from_le_bytes(offset).saturating_add(table);
+    Ok((end > length).then(|| format!("is cut off: {length} of {end} bytes are there")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn damage_is_named() {
+        let place = std::env::temp_dir().join(format!("lockstep-elf-{}", std::process::id()));
+        fs::create_dir_all(&place).unwrap();
+        let whole = fs::read(std::env::current_exe().unwrap()).unwrap();
+        let mut foreign = whole.clone();
+        foreign[18] = 183;
+        let (start, most) = (&whole[..40], &whole[..whole.len() - 1]);
+        for (bytes, expected) in [
+            (&b""[..], Some("is empty")),
+            (b"hello", Some("not a shared library")),
+            (start, Some("cut off: it has 40")),
+            (most, Some("cut off: ")),
+            (&foreign, Some("another kind of CPU (ELF machine 183")),
+            (&whole, None),
+        ] {
+            let path = place.join("module");
+            fs::write(&path, bytes).unwrap();
+            let found = damage(&path);
+            let told = |part| found.as_ref().is_some_and(|found| found.contains(part));
+            assert!(expected.map_or(found.is_none(), told), "{found:?}");
+        }
+        assert!(damage(&place).unwrap().contains("Is a directory"));
+        assert!(
+            damage(&place.join("none"))
+                .unwrap()
+                .contains("No such file")
+        );
+        fs::remove_dir_all(place).unwrap();
+    }
+}

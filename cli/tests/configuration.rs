@@ -1,0 +1,255 @@
+//! `lockstep configuration`: what it adds to a system's configuration, and where it refuses to.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use common::{has_lanes, lockstep, run};
+
+/// A directory with the system's configuration of one test.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Place {
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("configuration-{name}"));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(path.join("more")).unwrap();
+        Place(path)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Writes a file, in which `@` is this directory.
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        fs::write(&path, text.replace('@', self.0.to_str().unwrap())).unwrap();
+        path
+    }
+
+    /// Status, standard output and standard error of `lockstep configuration` for the file `system.cnf`.
+    fn configure(&self, module: &Path) -> (i32, String, String) {
+        let mut command = lockstep(&["configuration"]);
+        command.arg("--from").arg(self.path("system.cnf"));
+        run(command.arg("--module").arg(module))
+    }
+}
+
+/// Configurations in which lockstep has no place, with what has to be said about each.
+const REFUSED: &[(&str, &str, &[&str])] = &[
+    (
+        "fips-mode-in-an-included-file",
+        "openssl_conf = init\n.include = @/more/fips.cnf\n",
+        &["system.cnf turns FIPS on", "`fips_mode = yes`", "[evp]"],
+    ),
+    (
+        "fips-mode-in-an-included-directory",
+        ".include = @/more\n[default]\nopenssl_conf = init\n",
+        &["system.cnf turns FIPS on", "`fips_mode = yes`", "[evp]"],
+    ),
+    (
+        "fips-mode-that-is-replaced",
+        "openssl_conf = init\n[init]\nalg_section = evp\n[evp]\nfips_mode = true\ndefault_properties = ?a=b\n",
+        &["system.cnf turns FIPS on", "`fips_mode = true`", "[evp]"],
+    ),
+    (
+        "fips-property",
+        "openssl_conf = init\n[init]\nalg_section.1 = evp\n[evp]\ndefault_properties = \"fips=yes\"\n",
+        &["requires FIPS", "`default_properties = fips=yes`", "[evp]"],
+    ),
+    (
+        "provider-property",
+        "openssl_conf = init\n[init]\nalg_section = evp\n[evp]\ndefault_properties = ?a=b, provider=default\n",
+        &[
+            "requires `provider=default`",
+            "[evp]",
+            "write ?provider=default",
+        ],
+    ),
+    (
+        "fips-provider",
+        "openssl_conf = init\n[init]\nproviders = p\n[p]\ndefault = d\nfips = f\n[d]\nactivate = 1\n[f]\nactivate = 1\n",
+        &["activates the FIPS provider", "[f]"],
+    ),
+    (
+        "base-alone",
+        "openssl_conf = init\n[init]\nproviders = p\n[p]\ndefault = d\nbase = b\n[d]\n[b]\nactivate = 1\n",
+        &[
+            "not the default provider: base (`activate` in [b])",
+            "default = default_sect",
+        ],
+    ),
+    (
+        "legacy-alone",
+        "openssl_conf = init\n[init]\nproviders = p\n[p]\nold = l\n[l]\nidentity = legacy\nactivate = 1\n",
+        &["not the default provider: legacy (`activate` in [l])"],
+    ),
+    (
+        "lockstep-already",
+        "openssl_conf = init\n[init]\nproviders = p\n[p]\ndefault = d\nx = l\n[d]\nactivate = 1\n[l]\n\
+         module = /x/lockstep.so\nactivate = 1\n",
+        &["loads lockstep already", "[l]", "--from"],
+    ),
+    (
+        "mistake",
+        "openssl_conf = init\n[init\n",
+        &["cannot read", "system.cnf", "line 2"],
+    ),
+];
+
+#[test]
+fn configurations_without_a_place_for_lockstep_are_refused() {
+    for (name, system, expected) in REFUSED {
+        let place = Place::new(name);
+        place.write("system.cnf", system);
+        let fips = "[init]\nalg_section = evp\n[evp]\nfips_mode = yes\n";
+        place.write("more/fips.cnf", fips);
+        let (code, stdout, stderr) = place.configure(Path::new("/x/lockstep.so"));
+        assert_eq!((code, stdout.as_str()), (1, ""), "{name}: {stderr}");
+        for part in expected.iter().chain(&["\nremedy: "]) {
+            assert!(stderr.contains(part), "{name}: no `{part}` in {stderr}");
+        }
+    }
+}
+
+/// The module, where `cargo xtask test` says where it is.
+fn module() -> Option<PathBuf> {
+    let dist = std::env::var_os("LOCKSTEP_DIST").map(PathBuf::from)?;
+    Some(dist.canonicalize().unwrap().join("lockstep.so"))
+}
+
+/// What the `openssl` command prints with a configuration.
+fn openssl(configuration: &Path, arguments: &str) -> String {
+    let output = Command::new("openssl")
+        .args(arguments.split(' '))
+        .env("OPENSSL_CONF", configuration)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{arguments}: {output:?}");
+    text
+}
+
+/// The providers that are active with a configuration.
+fn providers(configuration: &Path) -> Vec<String> {
+    let listing = openssl(configuration, "list -providers");
+    let names = listing
+        .lines()
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    names.map(|line| line.trim().to_owned()).collect()
+}
+
+#[test]
+fn what_the_system_has_stays_in_force_beside_lockstep() {
+    let Some(module) = module() else { return };
+    let policy = "[init]\nssl_conf = ssl\n[ssl]\nsystem_default = policy\n[policy]\nCipherString = AES256-SHA256\n";
+    for (name, system, expected) in [
+        ("nothing", "", &["default", "lockstep"][..]),
+        (
+            "init",
+            "openssl_conf = init\n[init]\n",
+            &["default", "lockstep"],
+        ),
+        (
+            "default-by-fallback",
+            "openssl_conf = init\n[init]\nproviders = p\n[p]\ndefault = d\n[d]\n",
+            &["default", "lockstep"],
+        ),
+        (
+            "default-and-legacy",
+            "openssl_conf = init\n[init]\nproviders = p\n[p]\nlegacy = l\ndefault = d\n[d]\nactivate = 1\n\
+             [l]\nactivate = 1\n",
+            &["default", "legacy", "lockstep"],
+        ),
+        (
+            "providers-in-an-included-file",
+            "openssl_conf = init\n.include = @/more\n",
+            &["base", "default", "lockstep"],
+        ),
+        (
+            "properties",
+            "openssl_conf = init\n[init]\nalg_section = evp\n[evp]\n\
+             default_properties = ?provider=tpm2,tpm2.digest!=yes\n",
+            &["default", "lockstep"],
+        ),
+        (
+            "properties-of-an-odd-section",
+            "openssl_conf = init\n[init]\nalg_section = e-v\n[e-v]\ndefault_properties = ?x=\\'a b\\'\n",
+            &["default", "lockstep"],
+        ),
+    ] {
+        let place = Place::new(&format!("added-{name}"));
+        // A policy beside it, where there is a section for it.
+        let policy = match system.contains("[init]") {
+            true => policy,
+            false => "",
+        };
+        place.write("system.cnf", &format!("{system}{policy}"));
+        let more = "[init]\nproviders = p\n[p]\ndefault = d\nbase = b\n[d]\nactivate = 1\n[b]\nactivate = 1\n";
+        place.write("more/providers.cnf", more);
+        let (code, text, stderr) = place.configure(&module);
+        assert_eq!((code, stderr.as_str()), (0, ""), "{name}");
+        let with_lockstep = place.write("openssl.cnf", &text);
+
+        assert_eq!(providers(&with_lockstep), expected, "{name}: {text}");
+        let ciphers = openssl(&with_lockstep, "ciphers");
+        assert_eq!(
+            ciphers.contains("ECDHE-"),
+            policy.is_empty(),
+            "{name}: {ciphers}"
+        );
+
+        let mut doctor = lockstep(&["doctor", "--json"]);
+        let (_, document, _) = run(doctor.env("OPENSSL_CONF", &with_lockstep));
+        let document: Value = serde_json::from_str(&document).unwrap();
+        let findings = document["findings"].as_array().unwrap();
+        // Without lanes the module still is asked, and hands on.
+        let check = match has_lanes() {
+            true => "used",
+            false => "preferred",
+        };
+        let asked = findings.iter().find(|finding| finding["check"] == check);
+        let verdict = asked.map(|finding| finding["verdict"].as_str().unwrap());
+        assert_eq!(verdict, Some("ok"), "{name}: {document}");
+    }
+}
+
+/// What the system asks for after the file was written, as an update or `fips-mode-setup` may have it.
+#[test]
+fn properties_that_the_system_requires_later_are_required() {
+    let Some(module) = module() else { return };
+    let with =
+        |line: &str| format!("openssl_conf = init\n[init]\nalg_section = evp\n[evp]\n{line}\n");
+    for (name, first, later) in [
+        (
+            "replaced",
+            "default_properties = nowhere=no",
+            "default_properties = nowhere!=no",
+        ),
+        ("fips-mode", "", "fips_mode = yes"),
+        ("fips-property", "", "default_properties = fips=yes"),
+    ] {
+        let place = Place::new(&format!("later-{name}"));
+        place.write("system.cnf", &with(first));
+        let (code, text, stderr) = place.configure(&module);
+        assert_eq!(code, 0, "{stderr}");
+        let with_lockstep = place.write("openssl.cnf", &text);
+        let digest = || {
+            let mut command = Command::new("openssl");
+            command.args(["dgst", "-sha256", "/dev/null"]);
+            command
+                .env("OPENSSL_CONF", &with_lockstep)
+                .output()
+                .unwrap()
+        };
+        assert!(digest().status.success(), "{name}: {text}");
+        // No provider here has these properties.
+        place.write("system.cnf", &with(later));
+        assert!(!digest().status.success(), "{name}: {text}");
+    }
+}

@@ -1,0 +1,114 @@
+//! A library context with a configuration in force.
+
+use std::ffi::{CStr, CString, c_char};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::ptr::null_mut;
+
+use crate::Error;
+use crate::ffi::{self, LibCtx, Param};
+
+/// A library context with providers and properties as a configuration has them.
+///
+/// To load a configuration is to run the modules that it names. A module can crash: ask in a process
+/// that may end.
+pub struct Context(*mut LibCtx);
+
+impl Context {
+    /// Loads a configuration as programs do that start with it. Returns the context as far as it came,
+    /// and what went wrong.
+    ///
+    /// # Errors
+    /// Where there is no memory for a context.
+    pub fn load(path: &Path) -> Result<(Context, Option<Error>), Error> {
+        let name = CString::new(path.as_os_str().as_bytes())
+            .map_err(|_| Error::new("the path holds a zero byte"))?;
+        crate::start();
+        // SAFETY: a constructor.
+        let context = Context(unsafe { ffi::OSSL_LIB_CTX_new() });
+        if context.0.is_null() {
+            return Err(Error::take());
+        }
+        // SAFETY: a fresh context and a C string.
+        let error = match unsafe { ffi::OSSL_LIB_CTX_load_config(context.0, name.as_ptr()) } {
+            1 => None,
+            _ => Some(Error::take()),
+        };
+        Ok((context, error))
+    }
+
+    /// Whether algorithms are taken from FIPS providers unless a program asks otherwise.
+    pub fn is_fips_enabled(&self) -> bool {
+        // SAFETY: a context of ours.
+        unsafe { ffi::EVP_default_properties_is_fips_enabled(self.0) == 1 }
+    }
+
+    /// Activates a provider that the configuration names and does not activate, or one beside it.
+    ///
+    /// # Errors
+    /// What libcrypto says where that fails. Of a provider that the configuration is to activate it
+    /// says nothing.
+    pub fn activate(&self, provider: &str) -> Result<(), Error> {
+        let name = CString::new(provider).map_err(|_| Error::new("the name holds a zero byte"))?;
+        let _ = openssl::error::ErrorStack::get();
+        // SAFETY: a context of ours and a C string. The provider stays with the context.
+        match unsafe { ffi::OSSL_PROVIDER_load(self.0, name.as_ptr()) }.is_null() {
+            true => Err(Error::take()),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether a provider is active.
+    pub fn has_active(&self, provider: &str) -> bool {
+        let Ok(name) = CString::new(provider) else {
+            return false;
+        };
+        // SAFETY: a context of ours and a C string.
+        unsafe { ffi::OSSL_PROVIDER_available(self.0, name.as_ptr()) == 1 }
+    }
+
+    /// A parameter of an active provider that is a text.
+    pub fn provider_text(&self, provider: &str, parameter: &str) -> Option<String> {
+        if !self.has_active(provider) {
+            return None;
+        }
+        let (provider, key) = (CString::new(provider).ok()?, CString::new(parameter).ok()?);
+        let mut value: *const c_char = null_mut();
+        let param = |key, data_type, data, data_size| Param {
+            key,
+            data_type,
+            data,
+            data_size,
+            return_size: 0,
+        };
+        let mut params = [
+            param(
+                key.as_ptr(),
+                ffi::PARAM_UTF8_PTR,
+                (&raw mut value).cast(),
+                size_of::<*const c_char>(),
+            ),
+            param(null_mut(), 0, null_mut(), 0),
+        ];
+        // SAFETY: the provider is held while it is asked and while its answer is copied; the list of
+        // parameters ends with a NULL key, and its one entry takes a pointer to a C string.
+        unsafe {
+            let provider = ffi::OSSL_PROVIDER_load(self.0, provider.as_ptr());
+            if provider.is_null() {
+                return None;
+            }
+            let told = ffi::OSSL_PROVIDER_get_params(provider, params.as_mut_ptr()) == 1;
+            let text = (told && !value.is_null())
+                .then(|| CStr::from_ptr(value).to_string_lossy().into_owned());
+            ffi::OSSL_PROVIDER_unload(provider);
+            text
+        }
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: NULL, or a context that nothing refers to any more.
+        unsafe { ffi::OSSL_LIB_CTX_free(self.0) };
+    }
+}

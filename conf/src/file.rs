@@ -1,0 +1,202 @@
+//! A configuration file as libcrypto's parser sees it.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, c_char, c_long};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::ptr::null_mut;
+
+use crate::Error;
+use crate::ffi::{self, Conf, ConfValue, Stack};
+
+/// A setting of a section.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// What stands before the equals sign.
+    pub name: String,
+    /// What stands behind it, without quotes and with its variables expanded.
+    pub value: String,
+}
+
+/// All sections of a file and of the files that it includes.
+#[derive(Clone, Debug, Default)]
+pub struct File {
+    sections: BTreeMap<String, Vec<Line>>,
+}
+
+impl File {
+    /// Reads a file and those that it includes.
+    ///
+    /// # Errors
+    /// Where the file cannot be read, or is not a configuration. An included file that is not there
+    /// is no error (config(5)).
+    pub fn read(path: &Path) -> Result<File, Error> {
+        let name = CString::new(path.as_os_str().as_bytes())
+            .map_err(|_| Error::new("the path holds a zero byte"))?;
+        // The system's own words are better than libcrypto's for a file that cannot be opened.
+        if let Err(error) = std::fs::File::open(path) {
+            return Err(Error::new(error.to_string()));
+        }
+        let parsed = Parsed::read(&name)?;
+        Ok(File {
+            sections: parsed.sections(),
+        })
+    }
+
+    /// The lines of a section in the order in which libcrypto goes through them; None if there is no
+    /// such section. What stands before any section is in `default`.
+    pub fn section(&self, name: &str) -> Option<&[Line]> {
+        self.sections.get(name).map(Vec::as_slice)
+    }
+
+    /// The value of a name in a section.
+    pub fn value(&self, section: &str, name: &str) -> Option<&str> {
+        let lines = self.section(section)?;
+        let line = lines.iter().rev().find(|line| line.name == name)?;
+        Some(&line.value)
+    }
+}
+
+/// libcrypto's own form of it.
+struct Parsed(*mut Conf);
+
+impl Parsed {
+    fn read(path: &CStr) -> Result<Parsed, Error> {
+        crate::start();
+        let mut line: c_long = 0;
+        // SAFETY: NULL asks for the default method.
+        let parsed = Parsed(unsafe { ffi::NCONF_new(null_mut()) });
+        if parsed.0.is_null() {
+            return Err(Error::take());
+        }
+        // SAFETY: a fresh configuration, a C string, and a number to write to.
+        match unsafe { ffi::NCONF_load(parsed.0, path.as_ptr(), &mut line) } {
+            1 => {
+                // What the parser tolerates leaves errors on the queue.
+                let _ = openssl::error::ErrorStack::get();
+                Ok(parsed)
+            }
+            _ => {
+                let mut error = Error::take();
+                if line > 0 && !error.messages.iter().any(|said| said.contains("line ")) {
+                    error.messages.push(format!("in line {line}"));
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn sections(&self) -> BTreeMap<String, Vec<Line>> {
+        // SAFETY: a loaded configuration. The names belong to it, the list of names to us.
+        let (names, list) = unsafe {
+            let list = ffi::NCONF_get_section_names(self.0);
+            (elements::<c_char>(list), list)
+        };
+        let sections = names.into_iter().map(|name| {
+            // SAFETY: one of the configuration's own names.
+            let (lines, name) = unsafe { (ffi::NCONF_get_section(self.0, name), text(name)) };
+            // SAFETY: NULL, or a stack of lines that belongs to the configuration.
+            let lines = unsafe { elements::<ConfValue>(lines) };
+            let line = |line: *mut ConfValue| {
+                // SAFETY: each line of a section has a name and a value.
+                let (name, value) = unsafe { (text((*line).name), text((*line).value)) };
+                Line { name, value }
+            };
+            (name, lines.into_iter().map(line).collect())
+        });
+        let sections = sections.collect();
+        // SAFETY: NULL, or the list of names; its elements stay.
+        unsafe { ffi::OPENSSL_sk_free(list) };
+        sections
+    }
+}
+
+impl Drop for Parsed {
+    fn drop(&mut self) {
+        // SAFETY: NULL, or a configuration that nothing refers to any more.
+        unsafe { ffi::NCONF_free(self.0) };
+    }
+}
+
+/// # Safety
+/// `stack` is NULL or a stack of `T`.
+unsafe fn elements<T>(stack: *const Stack) -> Vec<*mut T> {
+    if stack.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: a stack by contract, and indices that it has.
+    unsafe {
+        let count = ffi::OPENSSL_sk_num(stack);
+        (0..count)
+            .map(|index| ffi::OPENSSL_sk_value(stack, index).cast())
+            .collect()
+    }
+}
+
+/// # Safety
+/// `text` is NULL or a C string.
+unsafe fn text(text: *const c_char) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: a C string by contract.
+    let text = unsafe { CStr::from_ptr(text) };
+    text.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::path::PathBuf;
+
+    fn directory(name: &str) -> PathBuf {
+        let path =
+            std::env::temp_dir().join(format!("lockstep-conf-{}-{name}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        path
+    }
+
+    #[test]
+    fn included_files_and_variables_are_part_of_it() {
+        let place = directory("include");
+        fs::create_dir_all(place.join("more")).unwrap();
+        fs::write(place.join("more/a.cnf"), "[p]\nlater = $first/x\n").unwrap();
+        fs::write(place.join("more/b.txt"), "[p]\nfirst = not read\n").unwrap();
+        let text = format!(
+            "openssl_conf = i # comment\n[ i ]\nproviders = p\n[p]\nfirst=1\nfirst = \"two \"\n.include = {}\n\
+             .include = {}/none\n[i]\nq = a\\#b\n",
+            place.join("more").display(),
+            place.display()
+        );
+        fs::write(place.join("main.cnf"), text).unwrap();
+        let file = File::read(&place.join("main.cnf")).unwrap();
+        assert_eq!(file.value("default", "openssl_conf"), Some("i"));
+        let line = |name: &str, value: &str| Line {
+            name: name.into(),
+            value: value.into(),
+        };
+        assert_eq!(
+            file.section("i").unwrap(),
+            [line("providers", "p"), line("q", "a#b")]
+        );
+        assert_eq!(
+            file.section("p").unwrap(),
+            [line("first", "two "), line("later", "two /x")]
+        );
+        assert_eq!(file.section("none"), None);
+        fs::remove_dir_all(place).unwrap();
+    }
+
+    #[test]
+    fn mistakes_are_told_with_their_lines() {
+        let place = directory("mistake");
+        let path = place.join("main.cnf");
+        fs::write(&path, "a = b\n\n[open\n").unwrap();
+        let error = File::read(&path).unwrap_err().to_string();
+        assert!(error.contains("line 3"), "{error}");
+        let error = File::read(&place.join("none")).unwrap_err().to_string();
+        assert!(error.contains("No such file"), "{error}");
+        fs::remove_dir_all(place).unwrap();
+    }
+}
