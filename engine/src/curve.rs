@@ -1,10 +1,10 @@
 //! Keys of the curves, ready for the lanes.
 
 use std::fmt;
-use std::sync::OnceLock;
 
 use lockstep_kernels::curve25519::ed25519;
 use lockstep_kernels::{nist, wipe};
+use once_cell::race::OnceBox;
 use smallvec::SmallVec;
 
 /// A curve of FIPS 186-5 that the lanes have.
@@ -127,7 +127,7 @@ enum Material {
 /// A scalar, and the point that belongs to it once somebody needs that.
 pub(crate) struct Pair<const BYTES: usize> {
     pub secret: nist::SecretKey<BYTES>,
-    pub public: OnceLock<nist::PublicKey<BYTES>>,
+    pub public: OnceBox<nist::PublicKey<BYTES>>,
 }
 
 impl EcKey {
@@ -165,10 +165,10 @@ impl fmt::Debug for EcKey {
 impl<const BYTES: usize> Pair<BYTES> {
     fn new(secret: &[u8], public: Option<&[u8]>) -> Result<Self, Malformed> {
         let secret = secret.try_into().map_err(|_| Malformed)?;
-        let known = OnceLock::new();
+        let known = OnceBox::new();
         if let Some(public) = public {
             let point = nist::PublicKey::from_sec1(public).map_err(|_| Malformed)?;
-            known.get_or_init(|| point);
+            known.get_or_init(|| Box::new(point));
         }
         Ok(Pair {
             secret: nist::SecretKey::from_bytes(secret),
@@ -205,7 +205,7 @@ impl PairOf<48> for EcKey {
 pub struct Ed25519Key {
     pub(crate) seed: ed25519::Seed,
     /// What the kernels sign with, once somebody does.
-    pub(crate) prepared: OnceLock<ed25519::SecretKey>,
+    pub(crate) prepared: OnceBox<ed25519::SecretKey>,
 }
 
 impl Ed25519Key {
@@ -216,7 +216,7 @@ impl Ed25519Key {
         let seed = seed.try_into().map_err(|_| Malformed)?;
         Ok(Ed25519Key {
             seed: ed25519::Seed::from_bytes(seed),
-            prepared: OnceLock::new(),
+            prepared: OnceBox::new(),
         })
     }
 }

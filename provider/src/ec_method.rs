@@ -7,11 +7,12 @@
 
 use std::ffi::{c_int, c_uchar, c_uint};
 use std::ptr::{null, null_mut};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use lockstep_engine::{
     Bytes, Curve, Declined, EcKey, Fallback, KeyKind, Keypair, Request, Response, Shape,
 };
+use once_cell::race::OnceBox;
 use zeroize::Zeroizing;
 
 use crate::ffi::{
@@ -68,7 +69,7 @@ unsafe fn curve_of(key: *const ffi::EcKey) -> Option<Curve> {
 /// What we keep with an EC_KEY, in its ex_data: the key for the engine, made at its first use.
 #[derive(Default)]
 struct State {
-    key: OnceLock<Option<Arc<EcKey>>>,
+    key: OnceBox<Option<Arc<EcKey>>>,
 }
 
 /// Gives `key` an empty state; false if that fails.
@@ -136,7 +137,8 @@ unsafe fn private_key(key: *const ffi::EcKey, method: &Method) -> Option<Arc<EcK
                 .ok()
                 .map(Arc::new)
         };
-        state.as_ref()?.key.get_or_init(made).clone()
+        let key = &state.as_ref()?.key;
+        key.get_or_init(|| Box::new(made())).clone()
     }
 }
 
@@ -253,7 +255,7 @@ struct Stock {
 }
 
 /// Our method, what it falls back on, and the ex_data slot of [`State`].
-struct Method {
+pub struct Method {
     table: *const EcKeyMethod,
     index: c_int,
     stock: Stock,
@@ -264,9 +266,10 @@ unsafe impl Send for Method {}
 // SAFETY: as above.
 unsafe impl Sync for Method {}
 
-fn method() -> Option<&'static Method> {
-    static METHOD: OnceLock<Option<Method>> = OnceLock::new();
-    METHOD.get_or_init(Method::new).as_ref()
+/// Made when the module is loaded; None if it cannot be.
+pub fn method() -> Option<&'static Method> {
+    static METHOD: OnceBox<Option<Method>> = OnceBox::new();
+    METHOD.get_or_init(|| Box::new(Method::new())).as_ref()
 }
 
 impl Stock {

@@ -84,7 +84,10 @@ fn start(core: &Core) -> Result<*mut c_void, String> {
     core.insist_on_one_libcrypto()?;
     process::attach(settings::read(core))?;
     match stock::stock() {
-        Some(stock) => Ok(instance::begin(core, stock)),
+        Some(stock) => {
+            overlay::prepare();
+            Ok(instance::begin(core, stock))
+        }
         None => {
             process::detach();
             Err(

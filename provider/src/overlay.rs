@@ -9,7 +9,8 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
-use std::sync::OnceLock;
+
+use once_cell::race::OnceBox;
 
 use crate::ffi::{Algorithm, Callback, Dispatch, PARAM_UTF8_STRING, Param, operation, signature};
 use crate::keymgmt::{self, Adoptable, KeyFunctions, KeyType, overlaid};
@@ -135,9 +136,18 @@ unsafe impl Send for Tables {}
 // SAFETY: as above.
 unsafe impl Sync for Tables {}
 
+/// Makes what the process keeps of tables and methods. The first loading does this, so that no two
+/// threads meet in it later.
+pub fn prepare() {
+    let _ = tables();
+    let _ = rsa_method::method();
+    let _ = ec_method::method();
+}
+
 fn tables() -> Option<&'static Tables> {
-    static TABLES: OnceLock<Option<Tables>> = OnceLock::new();
-    TABLES.get_or_init(|| Tables::new(stock::stock()?)).as_ref()
+    static TABLES: OnceBox<Option<Tables>> = OnceBox::new();
+    let made = || stock::stock().and_then(Tables::new);
+    TABLES.get_or_init(|| Box::new(made())).as_ref()
 }
 
 /// Declares the key types, each as a type that stands for it at compile time.

@@ -5,9 +5,9 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::null_mut;
-use std::sync::OnceLock;
 
 use lockstep_engine::Snapshot;
+use once_cell::race::OnceBox;
 
 use crate::ffi::{self, Param};
 use crate::process;
@@ -26,12 +26,12 @@ const COUNTERS: &[Counter] = &[
 
 /// The strings among our parameters.
 fn strings() -> &'static [(&'static CStr, CString)] {
-    static STRINGS: OnceLock<Vec<(&'static CStr, CString)>> = OnceLock::new();
+    static STRINGS: OnceBox<Vec<(&'static CStr, CString)>> = OnceBox::new();
     STRINGS.get_or_init(|| {
         let backend = process::engine()
             .backend()
             .map_or("none", |backend| backend.name());
-        [
+        let strings = [
             (c"name", "Lockstep"),
             (c"version", env!("CARGO_PKG_VERSION")),
             (
@@ -39,10 +39,11 @@ fn strings() -> &'static [(&'static CStr, CString)] {
                 concat!("lockstep ", env!("CARGO_PKG_VERSION")),
             ),
             (c"backend", backend),
-        ]
-        .into_iter()
-        .filter_map(|(key, value)| Some((key, CString::new(value).ok()?)))
-        .collect()
+        ];
+        let strings = strings
+            .into_iter()
+            .filter_map(|(key, value)| Some((key, CString::new(value).ok()?)));
+        Box::new(strings.collect())
     })
 }
 
@@ -53,7 +54,7 @@ pub unsafe extern "C" fn gettable(_provctx: *mut c_void) -> *const Param {
     unsafe impl Send for Description {}
     // SAFETY: as above.
     unsafe impl Sync for Description {}
-    static DESCRIPTION: OnceLock<Description> = OnceLock::new();
+    static DESCRIPTION: OnceBox<Description> = OnceBox::new();
     let describe = |key: &'static CStr, data_type, data_size| Param {
         key: key.as_ptr(),
         data_type,
@@ -78,7 +79,7 @@ pub unsafe extern "C" fn gettable(_provctx: *mut c_void) -> *const Param {
                     .map(|(key, _)| describe(key, ffi::PARAM_UNSIGNED_INTEGER, size_of::<u64>())),
             );
             params.push(Param::END);
-            Description(params)
+            Box::new(Description(params))
         })
         .0
         .as_ptr()

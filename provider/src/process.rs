@@ -2,17 +2,17 @@
 //! last provider instance goes.
 
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use std::sync::{Once, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use lockstep_engine::{BackendChoice, Config, ConfigError, Engine, Page};
+use once_cell::race::OnceBox;
 
 use crate::async_job;
 
 static ENGINE: AtomicPtr<Engine> = AtomicPtr::new(null_mut());
 /// The file of the counters, made at the first loading and never freed: forked children inherit it.
 static PAGE: AtomicPtr<Page> = AtomicPtr::new(null_mut());
-static CONFIG: OnceLock<Config> = OnceLock::new();
+static CONFIG: OnceBox<Config> = OnceBox::new();
 /// Provider instances alive (one per library context that loaded us).
 static INSTANCES: AtomicUsize = AtomicUsize::new(0);
 
@@ -28,16 +28,10 @@ pub fn attach(settings: Result<Config, ConfigError>) -> Result<(), String> {
     let config = config.map_err(|error| error.to_string())?;
     #[cfg(feature = "fault-injection")]
     crate::fault::arm()?;
-    static HANDLERS: Once = Once::new();
-    // SAFETY: after a fork, `forget_engine` waits for no lock and allocates nothing, so it is safe in
-    // any state; `withdraw` runs at exit, when the module, linked with `nodelete`, is still there.
-    HANDLERS.call_once(|| unsafe {
-        libc::pthread_atfork(None, None, Some(forget_engine));
-        libc::atexit(withdraw);
-    });
+    install_handlers();
     // Before the program drops its privileges, changes its root directory or forbids system calls.
     publish(&config);
-    let _ = CONFIG.set(config);
+    let _ = CONFIG.set(Box::new(config));
     INSTANCES.fetch_add(1, Ordering::AcqRel);
     Ok(())
 }
@@ -65,6 +59,21 @@ fn publish(config: &Config) {
 fn page() -> Option<&'static Page> {
     // SAFETY: NULL, or a page that is never freed.
     unsafe { PAGE.load(Ordering::Acquire).as_ref() }
+}
+
+/// Installs our handlers of fork and exit. Of two threads that come at the same time both do, which does no harm.
+fn install_handlers() {
+    static INSTALLED: AtomicBool = AtomicBool::new(false);
+    if INSTALLED.load(Ordering::Acquire) {
+        return;
+    }
+    // SAFETY: after a fork, `forget_engine` waits for no lock and allocates nothing, so it is safe in
+    // any state; `withdraw` runs at exit, when the module, linked with `nodelete`, is still there.
+    unsafe {
+        libc::pthread_atfork(None, None, Some(forget_engine));
+        libc::atexit(withdraw);
+    }
+    INSTALLED.store(true, Ordering::Release);
 }
 
 /// Whether the program runs with more rights than its user: then the environment is not ours to heed.

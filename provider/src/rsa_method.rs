@@ -20,9 +20,10 @@
 
 use std::ffi::{c_int, c_uchar};
 use std::ptr::{null, null_mut};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use lockstep_engine::{Fallback, Request, Response, RsaComponents, RsaKey};
+use once_cell::race::OnceBox;
 use zeroize::Zeroizing;
 
 use crate::ffi::{self, Bignum, BnCtx, Rsa, RsaFinish, RsaMethod, RsaModExp, RsaPrivate, select};
@@ -230,7 +231,7 @@ unsafe fn bytes(number: *const Bignum) -> Vec<u8> {
 }
 
 /// Our method, the stock functions it falls back on, and the ex_data slot of [`State`].
-struct Method {
+pub struct Method {
     table: *const RsaMethod,
     index: c_int,
     stock_mod_exp: RsaModExp,
@@ -244,9 +245,10 @@ unsafe impl Send for Method {}
 // SAFETY: as above.
 unsafe impl Sync for Method {}
 
-fn method() -> Option<&'static Method> {
-    static METHOD: OnceLock<Option<Method>> = OnceLock::new();
-    METHOD.get_or_init(Method::new).as_ref()
+/// Made when the module is loaded; None if it cannot be.
+pub fn method() -> Option<&'static Method> {
+    static METHOD: OnceBox<Option<Method>> = OnceBox::new();
+    METHOD.get_or_init(|| Box::new(Method::new())).as_ref()
 }
 
 impl Method {

@@ -7,12 +7,14 @@
 //! [`instance`](crate::instance) to say.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::OnceLock;
+
+use once_cell::race::OnceBox;
 
 use crate::ffi::{self, Algorithm, Callback, Dispatch, LibCtx, Provider};
 
 /// The default provider and what it offers.
 pub struct Stock {
+    libctx: *mut LibCtx,
     provider: *const Provider,
     provctx: *mut c_void,
 }
@@ -25,8 +27,19 @@ unsafe impl Sync for Stock {}
 
 /// The process's stock provider; None if it cannot be loaded.
 pub fn stock() -> Option<&'static Stock> {
-    static STOCK: OnceLock<Option<Stock>> = OnceLock::new();
-    STOCK.get_or_init(Stock::load).as_ref()
+    static STOCK: OnceBox<Option<Stock>> = OnceBox::new();
+    STOCK.get_or_init(|| Box::new(Stock::load())).as_ref()
+}
+
+impl Drop for Stock {
+    /// Only of one that lost the race to be the process's.
+    fn drop(&mut self) {
+        // SAFETY: nobody has seen the provider or its context.
+        unsafe {
+            ffi::OSSL_PROVIDER_unload(self.provider.cast_mut());
+            ffi::OSSL_LIB_CTX_free(self.libctx);
+        }
+    }
 }
 
 impl Stock {
@@ -53,7 +66,11 @@ impl Stock {
             }
             return None;
         }
-        Some(Stock { provider, provctx })
+        Some(Stock {
+            libctx,
+            provider,
+            provctx,
+        })
     }
 
     /// The default provider's own context (`PROV_CTX`).

@@ -8,8 +8,8 @@
 
 use std::ffi::{CStr, c_int, c_uchar, c_uint, c_void};
 use std::ptr::null_mut;
-use std::sync::LazyLock;
 
+use once_cell::race::OnceBox;
 use sha2::digest::block_api::BlockSizeUser;
 use sha2::digest::{FixedOutputReset, Output};
 use sha2::{Digest, Sha256, Sha384};
@@ -460,12 +460,14 @@ impl Inputs {
     fn derive(&self, out: &mut [u8]) -> bool {
         match self.hash {
             Some(Hash::Sha256) if is_x86_feature_detected!("sha") => {
-                static KNOWN: LazyLock<Known<32>> = LazyLock::new(Known::new::<Sha256>);
-                self.derive_with::<Sha256, _>(&KNOWN, out)
+                static KNOWN: OnceBox<Known<32>> = OnceBox::new();
+                let known = KNOWN.get_or_init(|| Box::new(Known::new::<Sha256>()));
+                self.derive_with::<Sha256, _>(known, out)
             }
             Some(Hash::Sha384) => {
-                static KNOWN: LazyLock<Known<48>> = LazyLock::new(Known::new::<Sha384>);
-                self.derive_with::<Sha384, _>(&KNOWN, out)
+                static KNOWN: OnceBox<Known<48>> = OnceBox::new();
+                let known = KNOWN.get_or_init(|| Box::new(Known::new::<Sha384>()));
+                self.derive_with::<Sha384, _>(known, out)
             }
             _ => false,
         }

@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::command::{Failure, Outcome, cannot_run, cargo, target_directory};
-use crate::{fuzz, setup, test};
+use crate::{dist, fuzz, setup, test};
 
 pub use record::Record;
 
@@ -96,6 +96,14 @@ pub const CHECKS: &[Check] = &[
         least: minutes(3),
         most: minutes(12 * 60),
         run: |share| fuzz::night(fuzz::Watch::Addresses, share),
+    },
+    Check {
+        name: "forks",
+        about: "children forked while other threads use keys and tables for the first time",
+        weight: 1,
+        least: minutes(2),
+        most: minutes(60),
+        run: forks,
     },
     Check {
         name: "soak",
@@ -274,7 +282,6 @@ fn hours(value: Option<&str>) -> Outcome<Duration> {
 /// of its output that begins with `nightly:` is its report:
 /// `nightly: cases 100 findings 0 next 100 note anything`, or `nightly: skipped anything`.
 /// All that it prints before goes to the terminal.
-#[expect(dead_code, reason = "the first check that is a program uses it")]
 pub fn program(command: &mut Command, share: &Share) -> Outcome<Ran> {
     command
         .env("NIGHTLY_SECONDS", share.time.as_secs().to_string())
@@ -326,6 +333,25 @@ fn parse_report(line: &str) -> Outcome<Ran> {
         }
     }
     Ok(Ran::Worked(work))
+}
+
+/// `programs/first_use.c` of the provider's tests, again and again.
+fn forks(share: &Share) -> Outcome<Ran> {
+    dist::build()?;
+    let mut command = cargo([
+        "test",
+        "--package",
+        "lockstep-provider",
+        "--test",
+        "provider",
+        "--locked",
+        "--",
+        "--ignored",
+        "--exact",
+        "--nocapture",
+        "fork::fork_during_first_uses_for_long",
+    ]);
+    program(&mut command, share)
 }
 
 /// The ignored tests of the kernels: the RFC's million iterations of X25519 and the like.

@@ -108,7 +108,7 @@ impl Cpu {
     /// The key as the kernel has it, computed once.
     fn prepared<'a>(&self, key: &'a Ed25519Key) -> &'a SecretKey {
         key.prepared
-            .get_or_init(|| SecretKey::from_seed(self.backend, &key.seed))
+            .get_or_init(|| Box::new(SecretKey::from_seed(self.backend, &key.seed)))
     }
 
     pub(super) fn ed25519_verify<'a>(&self, jobs: &'a mut [Job<Cpu>]) {

@@ -141,7 +141,7 @@ impl Cpu {
         let mut job = [KeypairJob::new(&seed)];
         C::keypair(self.backend, &mut job);
         let (_, public) = job[0].result.take()?.ok()?;
-        Some(*pair.public.get_or_init(|| public))
+        Some(*pair.public.get_or_init(|| Box::new(public)))
     }
 
     pub(super) fn ecdsa_verify<'a, C: Kernels<BYTES>, const BYTES: usize>(

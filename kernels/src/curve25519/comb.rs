@@ -6,7 +6,7 @@
 //! All lanes share the table; digits and look-up are like those of [`multiple`](crate::nist::multiple). The table, 273 KiB,
 //! is computed at its first use.
 
-use std::sync::OnceLock;
+use once_cell::race::OnceBox;
 
 use super::batch::VECTORS;
 use super::convert::Limbs;
@@ -54,10 +54,12 @@ struct First([[u64; FIRST_ENTRIES]; FIRST_ENTRY]);
 #[repr(C, align(64))]
 struct Place([[u64; ENTRIES]; ENTRY]);
 
-/// The table, computed on the lanes of whoever asks first.
+/// The table, computed on the lanes of the caller who asks first. Threads that come at the same time
+/// each compute one, and all but one drop theirs: in a child that is forked meanwhile, nobody would
+/// finish what the others wait for.
 pub(super) fn table<S: Simd>(s: S) -> &'static Table {
-    static TABLE: OnceLock<Table> = OnceLock::new();
-    TABLE.get_or_init(|| build(s))
+    static TABLE: OnceBox<Table> = OnceBox::new();
+    TABLE.get_or_init(|| Box::new(build(s)))
 }
 
 /// The bits of a scalar's digits: the first and eight others in one word, nine in each of three more. Bits above are of the

@@ -1,5 +1,7 @@
 //! The two curves y² = x³ − 3x + b: constants and what their primes make easy.
 
+use once_cell::race::OnceBox;
+
 use super::field::{Field, Loose, Modulus, Product, S_MASK, Tight, hex};
 use crate::simd::Simd;
 
@@ -20,7 +22,7 @@ pub(crate) trait Curve<const N: usize>: Copy + 'static {
     /// The y of a point is below `PAD_Y` − 2.1.
     const PAD_Y: usize;
     /// Where the fixed-base table is kept.
-    fn table() -> &'static std::sync::OnceLock<Box<[u64]>>;
+    fn table() -> &'static OnceBox<Box<[u64]>>;
 }
 
 /// P-256 (SEC 2: secp256r1).
@@ -39,8 +41,8 @@ impl Curve<5> for P256 {
     const PAD_X: usize = 2;
     const PAD_Y: usize = 4;
 
-    fn table() -> &'static std::sync::OnceLock<Box<[u64]>> {
-        static TABLE: std::sync::OnceLock<Box<[u64]>> = std::sync::OnceLock::new();
+    fn table() -> &'static OnceBox<Box<[u64]>> {
+        static TABLE: OnceBox<Box<[u64]>> = OnceBox::new();
         &TABLE
     }
 }
@@ -113,8 +115,8 @@ impl Curve<8> for P384 {
     const PAD_X: usize = 12;
     const PAD_Y: usize = 10;
 
-    fn table() -> &'static std::sync::OnceLock<Box<[u64]>> {
-        static TABLE: std::sync::OnceLock<Box<[u64]>> = std::sync::OnceLock::new();
+    fn table() -> &'static OnceBox<Box<[u64]>> {
+        static TABLE: OnceBox<Box<[u64]>> = OnceBox::new();
         &TABLE
     }
 }

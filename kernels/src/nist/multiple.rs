@@ -319,9 +319,11 @@ fn look_up_shared<S: Simd, const N: usize>(
 
 /// The table of k·G: (2j+1)·2^(w·i)·G at `[i][coordinate][limb][j]`, affine, fully reduced.
 ///
-/// P-256: 37·2·5·64 words (185 KiB); P-384: 55·2·8·64 words (440 KiB). Made by the lanes at first use.
+/// P-256: 37·2·5·64 words (185 KiB); P-384: 55·2·8·64 words (440 KiB). Made by the lanes at
+/// first use. Threads that come at the same time each make one, and all but one drop theirs: in a
+/// child that is forked meanwhile, nobody would finish what the others wait for.
 pub(super) fn fixed_table<S: Simd, C: Curve<N>, const N: usize>(s: S) -> &'static [u64] {
-    C::table().get_or_init(|| make_fixed_table::<S, C, N>(s))
+    C::table().get_or_init(|| Box::new(make_fixed_table::<S, C, N>(s)))
 }
 
 /// Tells each lane one window.

@@ -1,6 +1,7 @@
 //! Processes that fork: before and after first use, with busy workers, and again.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use lockstep_engine::Fallback;
 
@@ -102,6 +103,53 @@ fn openssl_speed_with_two_processes() {
 fn a_server_that_forks_for_every_client() {
     // nginx and PostgreSQL work like this: load in the master, sign in children.
     expect_family("master", 5, 4);
+}
+
+/// Each child checks itself that it computed on lanes.
+#[test]
+fn fork_during_first_uses() {
+    let (children, hung) = first_uses(25, 60);
+    assert_eq!((children, hung), (200, 0));
+}
+
+/// The same for as long as `cargo xtask nightly` says.
+#[test]
+#[ignore = "cargo xtask nightly forks"]
+fn fork_during_first_uses_for_long() {
+    let seconds =
+        std::env::var("NIGHTLY_SECONDS").map_or(60, |text| text.parse().expect("seconds"));
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let (mut children, mut hung) = (0, 0);
+    while Instant::now() < end {
+        let (more, found) = first_uses(100, 600);
+        (children, hung) = (children + more, hung + found);
+    }
+    println!(
+        "\nnightly: cases {children} findings {hung} next 0 note children forked during first uses"
+    );
+}
+
+/// So many generations of `programs/first_use.c`, with eight children each: how many children there
+/// were, and how many hung.
+fn first_uses(generations: u32, limit: u64) -> (u32, u32) {
+    let place = Place::new();
+    let program = place.compile("first_use");
+    let keys = ["rsa2048", "p256", "p384", "ed25519", "x25519"].map(|name| place.key(name));
+    let arguments = format!("{generations} 8 {}", keys.join(" "));
+    let finished = place
+        .program(&program, &arguments)
+        .with_lockstep()
+        .limit(limit)
+        .run();
+    let text = finished.text();
+    let counts: Vec<u32> = text
+        .split_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    match counts[..] {
+        [children, hung] => (children, hung),
+        _ => panic!("{finished}"),
+    }
 }
 
 /// Runs a way of `programs/fork.c`; its processes and how many of them sign are known.
