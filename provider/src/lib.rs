@@ -18,6 +18,7 @@
 
 mod async_job;
 mod bell;
+mod counted;
 mod ec_method;
 mod eddsa;
 mod eventfd;

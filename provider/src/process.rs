@@ -2,19 +2,20 @@
 //! last provider instance goes.
 
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use lockstep_engine::{BackendChoice, Config, ConfigError, Engine, Page};
 use once_cell::race::OnceBox;
 
 use crate::async_job;
+use crate::counted::Counted;
 
-static ENGINE: AtomicPtr<Engine> = AtomicPtr::new(null_mut());
+/// The engine of this process. Its owners are the provider instances alive, one per library context
+/// that loaded us.
+static ENGINE: Counted<Engine> = Counted::new();
 /// The file of the counters, made at the first loading and never freed: forked children inherit it.
 static PAGE: AtomicPtr<Page> = AtomicPtr::new(null_mut());
 static CONFIG: OnceBox<Config> = OnceBox::new();
-/// Provider instances alive (one per library context that loaded us).
-static INSTANCES: AtomicUsize = AtomicUsize::new(0);
 
 /// Counts one more provider instance. The first configuration of a process holds for all of it.
 ///
@@ -32,12 +33,14 @@ pub fn attach(settings: Result<Config, ConfigError>) -> Result<(), String> {
     // Before the program drops its privileges, changes its root directory or forbids system calls.
     publish(&config);
     let _ = CONFIG.set(Box::new(config));
-    INSTANCES.fetch_add(1, Ordering::AcqRel);
+    if !ENGINE.enter() {
+        return Err("too many library contexts have loaded lockstep; unload it in some".to_owned());
+    }
     Ok(())
 }
 
-/// Makes the file of the counters at the first loading; later this process takes a slot in it again. Where
-/// it cannot be made, the counters stay in private memory: `lockstep doctor` says why.
+/// Makes the file of the counters at the first loading; later this process takes a slot in it
+/// again. Where it cannot be made, the counters stay in private memory: `lockstep doctor` says why.
 fn publish(config: &Config) {
     if let Some(page) = page() {
         page.claim();
@@ -61,14 +64,16 @@ fn page() -> Option<&'static Page> {
     unsafe { PAGE.load(Ordering::Acquire).as_ref() }
 }
 
-/// Installs our handlers of fork and exit. Of two threads that come at the same time both do, which does no harm.
+/// Installs our handlers of fork and exit. Of two threads that come at the same time both do, which
+/// does no harm.
 fn install_handlers() {
     static INSTALLED: AtomicBool = AtomicBool::new(false);
     if INSTALLED.load(Ordering::Acquire) {
         return;
     }
-    // SAFETY: after a fork, `forget_engine` waits for no lock and allocates nothing, so it is safe in
-    // any state; `withdraw` runs at exit, when the module, linked with `nodelete`, is still there.
+    // SAFETY: after a fork, `forget_engine` waits for no lock and allocates nothing, so it is safe
+    // in any state; `withdraw` runs at exit, when the module, linked with `nodelete`, is still
+    // there.
     unsafe {
         libc::pthread_atfork(None, None, Some(forget_engine));
         libc::atexit(withdraw);
@@ -76,50 +81,33 @@ fn install_handlers() {
     INSTALLED.store(true, Ordering::Release);
 }
 
-/// Whether the program runs with more rights than its user: then the environment is not ours to heed.
+/// Whether the program runs with more rights than its user: then the environment is not ours to
+/// heed.
 fn privileged() -> bool {
     // SAFETY: plain query.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
 /// Counts one provider instance less; the last one stops the engine and its workers.
+///
+/// The counters stay in their slot until the process exits: another thread may load the module in
+/// this moment, and then its engine counts there.
 pub fn detach() {
-    if INSTANCES.fetch_sub(1, Ordering::AcqRel) == 1 {
-        let engine = ENGINE.swap(null_mut(), Ordering::AcqRel);
-        if !engine.is_null() {
-            // SAFETY: made by `engine` below. Keys and operation contexts hold references to the
-            // provider, so with its last instance gone nothing runs in the engine.
-            drop(unsafe { Box::from_raw(engine) });
-        }
-        if let Some(page) = page() {
-            page.release();
-        }
-    }
+    drop(ENGINE.leave());
 }
 
 /// The engine of this process.
 pub fn engine() -> &'static Engine {
-    let current = ENGINE.load(Ordering::Acquire);
-    if !current.is_null() {
-        // SAFETY: freed only by `detach`, when no operation can run.
-        return unsafe { &*current };
-    }
-    let made = Box::into_raw(Box::new(Engine::with_start(
-        CONFIG.get().cloned().unwrap_or_default(),
-        page(),
-        async_job::start_thread,
-    )));
-    match ENGINE.compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
-        // SAFETY: as above.
-        Ok(_) => unsafe { &*made },
-        Err(other) => {
-            // SAFETY: `made` lost the race and was never shared; `other` won it.
-            unsafe {
-                drop(Box::from_raw(made));
-                &*other
-            }
-        }
-    }
+    let make = || {
+        Engine::with_start(
+            CONFIG.get().cloned().unwrap_or_default(),
+            page(),
+            async_job::start_thread,
+        )
+    };
+    // SAFETY: keys and operation contexts hold references to the provider, and so does the program
+    // that loads it: an instance is alive as long as any of our functions runs.
+    unsafe { ENGINE.get(make) }
 }
 
 /// Whether the settings leave anything to this module.
@@ -129,9 +117,10 @@ pub fn computes() -> bool {
         .is_none_or(|config| config.backend != BackendChoice::None)
 }
 
-/// Whether `engine` is still the one of this process: not in a forked child of the one that asked for it.
+/// Whether `engine` is still the one of this process: not in a forked child of the one that asked
+/// for it.
 pub fn is_current(engine: *const Engine) -> bool {
-    std::ptr::eq(ENGINE.load(Ordering::Acquire), engine)
+    std::ptr::eq(ENGINE.current(), engine)
 }
 
 /// At exit: nothing is left of the counters, unless they are to be kept.
@@ -142,12 +131,11 @@ extern "C" fn withdraw() {
 }
 
 /// In a forked child: the parent's engine stays behind, its threads do not exist here and its locks
-/// may be held for ever. The next use makes a new one. Its key pairs and its counters are the parent's to
-/// use.
+/// may be held for ever. The next use makes a new one. Its key pairs and its counters are the
+/// parent's to use.
 extern "C" fn forget_engine() {
-    let engine = ENGINE.swap(null_mut(), Ordering::AcqRel);
     // SAFETY: NULL, or the parent's engine, which nobody frees here.
-    if let Some(engine) = unsafe { engine.as_ref() } {
+    if let Some(engine) = unsafe { ENGINE.forget().as_ref() } {
         engine.wipe_after_fork();
     }
     if let Some(page) = page() {

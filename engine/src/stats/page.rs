@@ -289,7 +289,7 @@ impl Page {
     }
 
     /// Gives the slot of this process back, unless its counters are to be kept.
-    pub fn release(&self) {
+    pub(crate) fn release(&self) {
         if self.keep {
             return;
         }

@@ -140,3 +140,19 @@ fn an_object_is_filled_again() {
         assert_eq!(counters.fallbacks(), by_stock, "{way}: {counters:?}");
     }
 }
+
+/// The last instance of the provider goes in one thread while another one loads it.
+#[test]
+fn loaded_and_unloaded_by_many_threads() {
+    let place = Place::new();
+    let program = place.compile("load_unload");
+    let key = place.key("p256");
+    let directory = dist();
+    let directory = directory.to_str().expect("a path in UTF-8");
+    let finished = place
+        .program(&program, &format!("3 100 {key} {directory}"))
+        .with_counters()
+        .succeed();
+    assert_eq!(finished.text(), "600\n");
+    finished.on_lanes("p256-sign", 600);
+}

@@ -1,0 +1,252 @@
+//! Something that lives while it has owners, in one word of memory.
+//!
+//! How many owners there are and where the value lies change in one step. So an owner finds a value
+//! that stays, however many others come and go: the last owner takes the value out in the very step
+//! in which it stops being counted, and an owner who comes later makes a new one. Nobody waits for
+//! anybody, so a forked child finds no lock held.
+
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// A value of its owners. It is made when one of them first asks for it.
+pub struct Counted<T>(AtomicPtr<T>);
+
+/// The owners are counted in the bits above an address of Linux, which gives a program no address
+/// beyond these unless it asks for one.
+const ADDRESS_BITS: u32 = 48;
+const MOST: usize = usize::MAX >> ADDRESS_BITS;
+
+/// What the word holds.
+#[derive(Clone, Copy)]
+struct State<T> {
+    value: *mut T,
+    owners: usize,
+}
+
+impl<T> State<T> {
+    fn read(word: *mut T) -> State<T> {
+        State {
+            value: word.map_addr(|address| address & !(MOST << ADDRESS_BITS)),
+            owners: word.addr() >> ADDRESS_BITS,
+        }
+    }
+
+    fn word(self) -> *mut T {
+        self.value
+            .map_addr(|address| address | self.owners << ADDRESS_BITS)
+    }
+}
+
+impl<T> Counted<T> {
+    /// Without an owner or a value.
+    pub const fn new() -> Counted<T> {
+        Counted(AtomicPtr::new(null_mut()))
+    }
+
+    /// Counts one owner more; false if there are too many.
+    pub fn enter(&self) -> bool {
+        let entered = self.update(|state| {
+            let owners = state.owners + 1;
+            (owners <= MOST).then_some(State { owners, ..state })
+        });
+        entered.is_some()
+    }
+
+    /// Counts one owner less. The last one is given the value, if it was made.
+    pub fn leave(&self) -> Option<Box<T>> {
+        let before = self.update(|state| match state.owners {
+            0 => None,
+            1 => Some(State {
+                value: null_mut(),
+                owners: 0,
+            }),
+            owners => Some(State {
+                owners: owners - 1,
+                ..state
+            }),
+        })?;
+        let last = before.owners == 1 && !before.value.is_null();
+        // SAFETY: made by `get` from a box. It is not in the word any more, and all who found it
+        // there were owners and have left.
+        last.then(|| unsafe { Box::from_raw(before.value) })
+    }
+
+    /// The value, which is made if there is none.
+    ///
+    /// # Safety
+    /// The caller is an owner for as long as it uses the result, or nobody leaves meanwhile.
+    pub unsafe fn get<'a>(&self, make: impl FnOnce() -> T) -> &'a T {
+        // SAFETY: by contract nobody frees what is there.
+        if let Some(value) = unsafe { self.current().as_ref() } {
+            return value;
+        }
+        let made = Box::into_raw(Box::new(make()));
+        assert!(made.addr() >> ADDRESS_BITS == 0, "an address of Linux");
+        let put = self.update(|state| {
+            state.value.is_null().then_some(State {
+                value: made,
+                ..state
+            })
+        });
+        if put.is_some() {
+            // SAFETY: as above.
+            return unsafe { &*made };
+        }
+        // SAFETY: the box was shared with nobody.
+        drop(unsafe { Box::from_raw(made) });
+        // SAFETY: as above; another owner has put a value there.
+        unsafe { &*self.current() }
+    }
+
+    /// The value, or NULL.
+    pub fn current(&self) -> *mut T {
+        State::read(self.0.load(Ordering::Acquire)).value
+    }
+
+    /// Takes the value out, though others may use it. The owners stay owners, and will make a new
+    /// one.
+    pub fn forget(&self) -> *mut T {
+        let before = self.update(|state| {
+            let value = null_mut();
+            Some(State { value, ..state })
+        });
+        before.map_or(null_mut(), |state| state.value)
+    }
+
+    /// Changes the state in one step; returns the state before, or None if `change` wants none.
+    fn update(&self, change: impl Fn(State<T>) -> Option<State<T>>) -> Option<State<T>> {
+        let changed = self
+            .0
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| {
+                Some(change(State::read(word))?.word())
+            });
+        changed.ok().map(State::read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hint::black_box;
+    use std::sync::atomic::{AtomicBool, AtomicUsize};
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn the_last_owner_gets_the_value() {
+        let counted = Counted::new();
+        assert!(counted.leave().is_none(), "nobody is there");
+        assert!(counted.enter() && counted.enter());
+        // SAFETY: this thread is an owner.
+        unsafe {
+            assert_eq!(*counted.get(|| 7), 7);
+            assert_eq!(*counted.get(|| 8), 7);
+        }
+        assert!(counted.leave().is_none());
+        assert_eq!(counted.leave(), Some(Box::new(7)));
+        assert!(counted.current().is_null());
+        // The next owner makes a new one.
+        assert!(counted.enter());
+        // SAFETY: as above.
+        assert_eq!(unsafe { *counted.get(|| 9) }, 9);
+        assert_eq!(counted.leave(), Some(Box::new(9)));
+    }
+
+    #[test]
+    fn what_is_forgotten_is_made_anew() {
+        let counted = Counted::new();
+        assert!(counted.enter() && counted.enter());
+        // SAFETY: this thread is an owner.
+        let parents = unsafe { counted.get(|| 1) };
+        let forgotten = counted.forget();
+        assert!(std::ptr::eq(forgotten, parents));
+        // SAFETY: as above.
+        assert_eq!(unsafe { *counted.get(|| 2) }, 2);
+        assert!(counted.leave().is_none());
+        assert_eq!(counted.leave(), Some(Box::new(2)));
+        // SAFETY: `get` made it, and only the forgetting is over.
+        drop(unsafe { Box::from_raw(forgotten) });
+    }
+
+    #[test]
+    fn owners_are_counted_to_the_last_bit() {
+        let counted = Counted::<u8>::new();
+        assert!((0..MOST).all(|_| counted.enter()));
+        assert!(!counted.enter());
+        // SAFETY: this thread is an owner.
+        assert_eq!(unsafe { *counted.get(|| 5) }, 5);
+        assert!((1..MOST).all(|_| counted.leave().is_none()));
+        assert_eq!(counted.leave(), Some(Box::new(5)));
+    }
+
+    /// Four threads that are owners again and again, until `own` says that one of them used a value
+    /// that was gone, or for so many lives. Whether one did.
+    fn storm(lives: usize, own: impl Fn() -> bool + Sync) -> bool {
+        let (left, found) = (AtomicUsize::new(lives), AtomicBool::new(false));
+        let less = |left: usize| left.checked_sub(1);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    while !found.load(Ordering::Relaxed)
+                        && left
+                            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less)
+                            .is_ok()
+                    {
+                        found.fetch_or(own(), Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        found.into_inner()
+    }
+
+    #[test]
+    fn nobody_uses_a_value_that_is_gone() {
+        /// Says that it is gone, in memory that is free by then.
+        struct Value(AtomicBool);
+        impl Drop for Value {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::SeqCst);
+            }
+        }
+        let counted = Counted::new();
+        let found = storm(2_000_000, || {
+            assert!(counted.enter());
+            // SAFETY: this thread is an owner until it leaves.
+            let value = unsafe { counted.get(|| Value(AtomicBool::new(false))) };
+            let gone = black_box(value).0.load(Ordering::SeqCst);
+            drop(counted.leave());
+            gone
+        });
+        assert!(!found);
+        assert!(counted.current().is_null(), "the last owner takes it out");
+    }
+
+    /// The planted defect: owners in one word and the value in another. The same storm must find
+    /// it.
+    #[test]
+    fn in_two_words_somebody_does() {
+        let (owners, there) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        // The number of the newest value, and of the newest that is gone.
+        let (made, gone) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let end = Instant::now() + Duration::from_secs(30);
+        let own = || {
+            owners.fetch_add(1, Ordering::AcqRel);
+            let mut value = there.load(Ordering::Acquire);
+            if value == 0 {
+                value = made.fetch_add(1, Ordering::AcqRel) + 1;
+                let put = there.compare_exchange(0, value, Ordering::AcqRel, Ordering::Acquire);
+                value = put.map_or_else(|other| other, |_| value);
+            }
+            let used_when_gone = gone.load(Ordering::SeqCst) >= value;
+            if owners.fetch_sub(1, Ordering::AcqRel) == 1 {
+                gone.fetch_max(there.swap(0, Ordering::AcqRel), Ordering::SeqCst);
+            }
+            used_when_gone
+        };
+        while !storm(100_000, own) {
+            assert!(Instant::now() < end, "the storm finds nothing");
+        }
+    }
+}
