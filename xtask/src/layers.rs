@@ -96,6 +96,13 @@ const LAYERS: &[Layer] = &[
         unspoken: &["std::arch", "core::arch"],
     },
     Layer {
+        name: "rig",
+        ours: &[],
+        forbidden: &["lockstep-"],
+        unsafe_in: &["src/ptrace.rs"],
+        unspoken: &[],
+    },
+    Layer {
         name: "xtask",
         ours: &[],
         forbidden: &["lockstep-"],

@@ -106,6 +106,14 @@ pub const CHECKS: &[Check] = &[
         run: forks,
     },
     Check {
+        name: "trace",
+        about: "instructions and data addresses of the release module, compared for two secrets",
+        weight: 2,
+        least: minutes(1),
+        most: minutes(8 * 60),
+        run: trace,
+    },
+    Check {
         name: "soak",
         about: "TLS servers under steady load, memory and descriptors watched",
         weight: 3,
@@ -351,6 +359,12 @@ fn forks(share: &Share) -> Outcome<Ran> {
         "--nocapture",
         "fork::fork_during_first_uses_for_long",
     ]);
+    program(&mut command, share)
+}
+
+/// All operations on all lanes of this CPU, one after the other.
+fn trace(share: &Share) -> Outcome<Ran> {
+    let mut command = test::trace_command()?;
     program(&mut command, share)
 }
 

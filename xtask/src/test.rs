@@ -66,6 +66,7 @@ const CHECKS: &[Check] = &[
     ("disassembly", || {
         disassembly::check(&dist::module()).map(|_| Count::PASSED)
     }),
+    ("trace", trace),
     ("documentation", documentation),
     ("tests", tests),
     ("planted", planted),
@@ -185,6 +186,31 @@ fn planted() -> Outcome<Count> {
         passed: found as u64,
         ..Count::default()
     })
+}
+
+/// The tool that compares what the release module executes for two secrets.
+pub fn trace_command() -> Outcome<Command> {
+    let dist = dist::build()?;
+    let mut command = cargo(["run", "--quiet", "--package", "lockstep-rig", "--locked"]);
+    command.args(["--bin", "lockstep-trace", "--"]);
+    command.env("LOCKSTEP_DIST", dist.directory);
+    Ok(command)
+}
+
+/// Most operations on the best lanes of this CPU, with four secrets each.
+fn trace() -> Outcome<Count> {
+    let mut command = trace_command()?;
+    command.arg("--quick").stdin(Stdio::null());
+    let status = command
+        .status()
+        .map_err(|error| cannot_run(&command, &error))?;
+    match status.code() {
+        Some(0) => Ok(Count::PASSED),
+        Some(77) => Ok(Count::SKIPPED),
+        _ => Err(Failure::new(
+            "what the module executes depends on a secret, see above",
+        )),
+    }
 }
 
 /// Kernels and engine with faults injected into the lanes.

@@ -1,0 +1,695 @@
+//! `lockstep-trace`: no instruction and no data address of the release module depends on a secret.
+//!
+//! Runs `rig/programs/trace.c` with different secrets, once as the reference and then to compare;
+//! see [`lockstep_rig`]. It finds its own planted defects first: a check that misses them fails.
+
+use std::collections::HashMap;
+use std::env;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use lockstep_rig::trace::{self, Allowed, Failed, Look, Program, Ran, Secret, Translations};
+use lockstep_rig::translate::LOG_SIZE;
+
+const HELP: &str = "\
+Compares what the module executes for different secrets, instruction by instruction.
+
+Usage: lockstep-trace [OPTION...] [OPERATION...]
+
+  --list           the operations
+  --quick          the short form: fewer operations, smaller keys, four secrets each
+  --pairs N        secrets to compare with the first, for each operation (default: 32)
+  --backend NAME   only on these lanes
+  --dist DIR       the module and openssl.cnf to look at (default: LOCKSTEP_DIST, or dist/)
+  --keep-going     do not stop an operation at its first difference
+
+In NIGHTLY_SECONDS, NIGHTLY_NEXT and NIGHTLY_DIRECTORY it finds its share of a nightly run.
+";
+
+/// Leading zero bytes of plaintexts.
+const ZEROS: [usize; 7] = [0, 1, 2, 8, 9, 16, 100];
+
+/// What is done with which secrets.
+#[derive(Clone, Copy)]
+enum What {
+    /// The padding, and the bits of the modulus; the plaintext is the secret.
+    Decrypt(&'static str, usize),
+    /// The bits of the modulus; the key is the secret, and the randomness that blinds it.
+    RsaSign(usize),
+    /// The curve.
+    Ecdsa(&'static str),
+    /// The curve.
+    Ecdh(&'static str),
+    X25519,
+    Ed25519,
+    /// Algorithm and curve; the randomness is the secret.
+    Generate(&'static str, &'static str),
+    /// `extract` or `expand`; the key and the salt are the secret.
+    Derive(&'static str),
+}
+
+/// An operation, as it is traced.
+struct Operation {
+    name: &'static str,
+    what: What,
+    /// Whether the first use of the key is traced, in which it is imported and prepared.
+    first: bool,
+    /// Part of the short form?
+    quick: bool,
+    /// A part of the name of a function that must have run, so that the trace shows something.
+    through: &'static str,
+}
+
+const LANES: &str = "lockstep_kernels";
+
+const fn operation(name: &'static str, what: What, first: bool, quick: bool) -> Operation {
+    Operation {
+        name,
+        what,
+        first,
+        quick,
+        through: match what {
+            What::Derive(_) => "tls13_kdf",
+            What::Decrypt(padding, _) if padding.len() == 5 => "lockstep",
+            _ => LANES,
+        },
+    }
+}
+
+const OPERATIONS: &[Operation] = &[
+    operation("rsa-1024-none", What::Decrypt("none", 1024), false, true),
+    operation("rsa-1024-tls", What::Decrypt("tls", 1024), false, true),
+    operation("rsa-1024-oaep", What::Decrypt("oaep", 1024), false, true),
+    operation("rsa-1024-pkcs1", What::Decrypt("pkcs1", 1024), false, true),
+    operation("rsa-2048-none", What::Decrypt("none", 2048), false, true),
+    operation("rsa-2048-tls", What::Decrypt("tls", 2048), false, true),
+    operation("rsa-2048-oaep", What::Decrypt("oaep", 2048), false, true),
+    operation("rsa-2048-pkcs1", What::Decrypt("pkcs1", 2048), false, true),
+    operation("rsa-1024-sign", What::RsaSign(1024), false, true),
+    operation("rsa-1024-first", What::RsaSign(1024), true, true),
+    operation("rsa-2048-first", What::RsaSign(2048), true, true),
+    operation("rsa-3072-first", What::RsaSign(3072), true, false),
+    operation("rsa-4096-first", What::RsaSign(4096), true, false),
+    operation("p256-ecdsa", What::Ecdsa("P-256"), false, true),
+    operation("p256-ecdsa-first", What::Ecdsa("P-256"), true, true),
+    operation("p384-ecdsa-first", What::Ecdsa("P-384"), true, true),
+    operation("p256-ecdh", What::Ecdh("P-256"), false, true),
+    operation("p256-ecdh-first", What::Ecdh("P-256"), true, true),
+    operation("p384-ecdh-first", What::Ecdh("P-384"), true, true),
+    operation("x25519", What::X25519, false, true),
+    operation("x25519-first", What::X25519, true, true),
+    operation("ed25519", What::Ed25519, false, true),
+    operation("ed25519-first", What::Ed25519, true, true),
+    operation("x25519-generate", What::Generate("X25519", ""), false, true),
+    operation("p256-generate", What::Generate("EC", "P-256"), false, true),
+    operation("p384-generate", What::Generate("EC", "P-384"), false, true),
+    operation("derive-extract", What::Derive("extract"), false, true),
+    operation("derive-expand", What::Derive("expand"), false, true),
+];
+
+/// The only calls in which two runs of an operation may differ.
+const OF_THE_PUBLIC_MODULUS: &[Allowed] = &[
+    Allowed {
+        caller: "libcrypto.so",
+        callee: "BN_MONT_CTX_set_locked",
+        reason: "OpenSSL prepares the modulus n, which is public, at the first use of a key",
+    },
+    Allowed {
+        caller: "libcrypto.so",
+        callee: "BN_CTX_free",
+        reason: "the numbers that the former call has used lie where its way through n left them",
+    },
+];
+const OF_OPENSSL: &[Allowed] = &[Allowed {
+    caller: "libcrypto.so",
+    callee: "lockstep::rsa_method::private_decrypt",
+    reason: "PKCS#1 v1.5 decryption is OpenSSL's own, blinded by it",
+}];
+
+impl Operation {
+    /// AVX2 has no kernels of the NIST curves. RSA-4096 takes a thousand million instructions on
+    /// the portable lanes, whose records would fill the memory.
+    fn runs_on(&self, backend: &str) -> bool {
+        match self.what {
+            What::Ecdsa(_) | What::Ecdh(_) | What::Generate("EC", _) => backend != "avx2",
+            What::RsaSign(3072..) => backend != "portable",
+            _ => true,
+        }
+    }
+
+    fn allowed(&self) -> &'static [Allowed] {
+        match self.what {
+            What::RsaSign(_) if self.first => OF_THE_PUBLIC_MODULUS,
+            What::Decrypt("pkcs1", _) => OF_OPENSSL,
+            _ => &[],
+        }
+    }
+}
+
+/// The lanes that this CPU has, the best first.
+fn backends() -> Vec<&'static str> {
+    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let has = |flag: &str| cpu.split_whitespace().any(|word| word == flag);
+    let mut found = Vec::new();
+    if has("avx512ifma") {
+        found.extend(["avx512ifma", "avx512ifma256"]);
+    }
+    found.extend(has("avx2").then_some("avx2"));
+    found.push("portable");
+    found
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(0) => ExitCode::SUCCESS,
+        Err(what) if what.contains("not permitted") => {
+            println!("nightly: skipped processes may not be traced here: {what}");
+            ExitCode::from(77)
+        }
+        Ok(_) => ExitCode::FAILURE,
+        Err(what) => {
+            eprintln!("lockstep-trace: {what}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What the command line and the environment ask for.
+struct Settings {
+    quick: bool,
+    keep_going: bool,
+    pairs: usize,
+    backend: Option<String>,
+    dist: PathBuf,
+    names: Vec<String>,
+    deadline: Option<Instant>,
+    next: u64,
+    directory: PathBuf,
+}
+
+fn settings() -> Result<Option<Settings>, String> {
+    let rig = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let number = |name: &str| {
+        env::var(name)
+            .ok()
+            .and_then(|value| value.parse::<u64>().ok())
+    };
+    let seconds = number("NIGHTLY_SECONDS").map(Duration::from_secs);
+    let mut settings = Settings {
+        quick: false,
+        keep_going: false,
+        pairs: 0,
+        backend: None,
+        dist: env::var_os("LOCKSTEP_DIST").map_or_else(|| rig.join("../dist"), PathBuf::from),
+        names: Vec::new(),
+        deadline: seconds.map(|seconds| Instant::now() + seconds),
+        next: number("NIGHTLY_NEXT").unwrap_or(0),
+        directory: env::var_os("NIGHTLY_DIRECTORY")
+            .map_or_else(|| rig.join("../target/rig"), PathBuf::from),
+    };
+    let mut arguments = env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
+        match argument.as_str() {
+            "--help" | "-h" => {
+                print!("{HELP}");
+                return Ok(None);
+            }
+            "--list" => {
+                OPERATIONS
+                    .iter()
+                    .for_each(|operation| println!("{}", operation.name));
+                return Ok(None);
+            }
+            "--quick" => settings.quick = true,
+            "--keep-going" => settings.keep_going = true,
+            "--backend" => settings.backend = Some(value()?),
+            "--dist" => settings.dist = value()?.into(),
+            "--pairs" => {
+                let pairs = value()?;
+                settings.pairs = pairs.parse().map_err(|_| format!("{pairs} is no number"))?;
+            }
+            name if OPERATIONS.iter().any(|operation| operation.name == name) => {
+                settings.names.push(argument);
+            }
+            _ => return Err(format!("there is no operation {argument}; see --list")),
+        }
+    }
+    if settings.pairs == 0 {
+        settings.pairs = if settings.quick { 4 } else { 32 };
+    }
+    let on = |path: &Path| format!("cannot find {}: run `cargo xtask dist`", path.display());
+    settings.dist = settings
+        .dist
+        .canonicalize()
+        .map_err(|_| on(&settings.dist))?;
+    Ok(Some(settings))
+}
+
+fn run() -> Result<u64, String> {
+    let Some(settings) = settings()? else {
+        return Ok(0);
+    };
+    let mut bench = Bench::new(&settings)?;
+    bench.find_planted()?;
+    let units = units(&settings);
+    if units.is_empty() {
+        return Err("this CPU does not have these lanes".to_owned());
+    }
+    let (mut cases, mut findings, mut next) = (0, 0, settings.next);
+    let mut broken = 0;
+    for turn in 0..units.len() as u64 {
+        if settings
+            .deadline
+            .is_some_and(|deadline| Instant::now() >= deadline)
+        {
+            break;
+        }
+        let (operation, backend) = units[((settings.next + turn) % units.len() as u64) as usize];
+        let start = Instant::now();
+        let name = format!("{} {}", operation.name, backend);
+        let (verdict, compared) = match bench.compare(operation, backend, &settings) {
+            Ok(Compared {
+                steps,
+                compared,
+                different,
+                allowed,
+            }) => {
+                findings += different;
+                let verdict = match (different, allowed) {
+                    (0, 0) => "equal".to_owned(),
+                    (0, _) => format!("equal but in {allowed} calls that may differ"),
+                    _ => "DIFFERENT".to_owned(),
+                };
+                (
+                    format!("{steps} instructions, {compared} compared, {verdict}"),
+                    compared,
+                )
+            }
+            Err(what) => {
+                broken += 1;
+                (format!("BROKEN: {what}"), 0)
+            }
+        };
+        cases += compared;
+        next += 1;
+        println!(
+            "trace: {name}: {verdict} ({:.1} s)",
+            start.elapsed().as_secs_f64()
+        );
+    }
+    findings += broken;
+    println!("nightly: cases {cases} findings {findings} next {next} note secrets compared");
+    Ok(findings)
+}
+
+/// What is to be done, in order: all operations on the CPU's best lanes first.
+fn units(settings: &Settings) -> Vec<(&'static Operation, &'static str)> {
+    let wanted = |operation: &&Operation| match settings.names.is_empty() {
+        true => operation.quick || !settings.quick,
+        false => settings.names.iter().any(|name| name == operation.name),
+    };
+    let operations = || OPERATIONS.iter().filter(wanted);
+    let mut backends = backends();
+    match (&settings.backend, settings.quick) {
+        (Some(name), _) => backends.retain(|backend| backend == name),
+        (None, true) => backends.truncate(1),
+        (None, false) => {}
+    }
+    let on = |backend| {
+        operations()
+            .filter(move |operation| operation.runs_on(backend))
+            .map(move |operation| (operation, backend))
+    };
+    backends.into_iter().flat_map(on).collect()
+}
+
+/// What came of an operation.
+struct Compared {
+    /// Instructions of the first run.
+    steps: usize,
+    compared: u64,
+    different: u64,
+    /// Calls in which two runs differ, and may.
+    allowed: usize,
+}
+
+/// The compiled program, and key material for it.
+struct Bench {
+    program: PathBuf,
+    directory: PathBuf,
+    log: PathBuf,
+    translations: Translations,
+    dist: PathBuf,
+    /// Keys by what makes them.
+    keys: HashMap<(String, usize), Vec<u8>>,
+    random: u64,
+}
+
+impl Bench {
+    fn new(settings: &Settings) -> Result<Bench, String> {
+        let directory = settings.directory.clone();
+        std::fs::create_dir_all(&directory)
+            .map_err(|error| format!("cannot create {}: {error}", directory.display()))?;
+        let directory = directory
+            .canonicalize()
+            .map_err(|error| error.to_string())?;
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/trace.c");
+        let program = directory.join("trace");
+        let compiled = Command::new("cc")
+            .args(["-O1", "-g", "-fPIE", "-pie", "-o"])
+            .arg(&program)
+            .arg(&source)
+            .arg("-lcrypto")
+            .status()
+            .map_err(|error| format!("cannot run cc: {error}"))?;
+        if !compiled.success() {
+            return Err(format!("cannot compile {}", source.display()));
+        }
+        // Compared are runs of one process, so the name may hold its number.
+        let shared = Path::new("/dev/shm");
+        let place = if shared.is_dir() { shared } else { &directory };
+        let log = place.join(format!("lockstep-trace-{}", std::process::id()));
+        let made = File::create(&log).and_then(|file| file.set_len(LOG_SIZE));
+        made.map_err(|error| format!("cannot create {}: {error}", log.display()))?;
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        Ok(Bench {
+            program,
+            directory,
+            log,
+            translations: Translations::default(),
+            dist: settings.dist.clone(),
+            keys: HashMap::new(),
+            random: now.map_or(1, |now| now.as_nanos() as u64),
+        })
+    }
+
+    /// Fails unless a branch and an index on a secret are found, and nothing is where nothing is.
+    fn find_planted(&mut self) -> Result<(), String> {
+        for (what, must_differ) in [("branch", true), ("index", true), ("nothing", false)] {
+            let program = self.traced(&["planted", what], "none");
+            let secret = |bytes: u8| Secret {
+                input: vec![bytes; 16],
+                seed: 1,
+            };
+            let reference = self
+                .trace(&program, &secret(2), Look::Survey)
+                .map_err(tell)?;
+            let other = self
+                .trace(&program, &secret(3), Look::Record)
+                .map_err(tell)?;
+            let other = self
+                .translations
+                .compare(&reference.trace, &other.trace, &[]);
+            match (other, must_differ) {
+                (Err(Failed::Differs(_)), true) | (Ok(_), false) => {}
+                (Err(Failed::Broken(what)), _) => return Err(what),
+                (Ok(_), true) => return Err(format!("the planted {what} was not found")),
+                (Err(Failed::Differs(how)), false) => {
+                    return Err(format!("a difference where there is none: {}", how.what));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn compare(
+        &mut self,
+        operation: &Operation,
+        backend: &str,
+        settings: &Settings,
+    ) -> Result<Compared, String> {
+        let arguments = self.arguments(operation)?;
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let program = self.traced(&arguments, backend);
+        let first = self.secret(operation, &program, 0)?;
+        let reference = self.trace(&program, &first, Look::Survey).map_err(tell)?;
+        if !reference
+            .functions
+            .iter()
+            .any(|name| name.contains(operation.through))
+        {
+            return Err("it did not run on these lanes".to_owned());
+        }
+        let (mut compared, mut different, mut allowed) = (0, 0, 0);
+        for pair in 1..=settings.pairs {
+            let secret = self.secret(operation, &program, pair)?;
+            compared += 1;
+            let other = self.trace(&program, &secret, Look::Record);
+            let elsewhere = other.and_then(|other| {
+                let traces = (&reference.trace, &other.trace);
+                self.translations
+                    .compare(traces.0, traces.1, operation.allowed())
+            });
+            match elsewhere {
+                Ok(elsewhere) => allowed += elsewhere,
+                Err(Failed::Differs(difference)) => {
+                    different += 1;
+                    println!(
+                        "  after {} equal instructions: {}",
+                        difference.after, difference.what
+                    );
+                    difference
+                        .within
+                        .iter()
+                        .for_each(|name| println!("    in {name}"));
+                }
+                Err(Failed::Broken(what)) => return Err(what),
+            }
+            if different > 0 && !settings.keep_going {
+                break;
+            }
+        }
+        Ok(Compared {
+            steps: reference.steps,
+            compared,
+            different,
+            allowed,
+        })
+    }
+
+    fn trace(&mut self, program: &Program, secret: &Secret, look: Look) -> Result<Ran, Failed> {
+        trace::run(program, secret, look, &mut self.translations)
+    }
+
+    /// The program under the tracer.
+    fn traced(&self, arguments: &[&str], backend: &str) -> Program {
+        let environment = [
+            (
+                "OPENSSL_CONF",
+                self.dist.join("openssl.cnf").display().to_string(),
+            ),
+            // Random instructions would answer differently each time.
+            ("OPENSSL_ia32cap", "~0x4000000000000000:~0x40000".to_owned()),
+            ("LOCKSTEP_LONE", "lanes".to_owned()),
+            ("LOCKSTEP_STATS_DIR", "no".to_owned()),
+            ("LOCKSTEP_KEY_POOL", "0".to_owned()),
+            ("LOCKSTEP_CHECK_EVERY", "1".to_owned()),
+            ("LOCKSTEP_BACKEND", backend.to_owned()),
+        ];
+        Program {
+            // It loads the program where it loads libraries: near the cache of translations.
+            path: "/lib64/ld-linux-x86-64.so.2".into(),
+            arguments: std::iter::once(self.program.display().to_string())
+                .chain(arguments.iter().map(|&word| word.to_owned()))
+                .collect(),
+            environment: environment
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect(),
+            log: self.log.clone(),
+        }
+    }
+
+    fn arguments(&mut self, operation: &Operation) -> Result<Vec<String>, String> {
+        let first = if operation.first { "first" } else { "again" }.to_owned();
+        Ok(match operation.what {
+            What::Decrypt(padding, bits) => {
+                let path = self.key_file(bits)?;
+                vec![
+                    "rsa-decrypt".to_owned(),
+                    padding.to_owned(),
+                    path.display().to_string(),
+                ]
+            }
+            What::RsaSign(bits) => vec!["rsa-sign".to_owned(), bits.to_string(), first],
+            What::Ecdsa(curve) => vec!["ecdsa".to_owned(), curve.to_owned(), first],
+            What::Ecdh(curve) => vec!["ecdh".to_owned(), curve.to_owned(), first],
+            What::X25519 => vec!["x25519".to_owned(), first],
+            What::Ed25519 => vec!["ed25519".to_owned(), first],
+            What::Generate(algorithm, curve) => {
+                vec![
+                    "generate".to_owned(),
+                    algorithm.to_owned(),
+                    curve.to_owned(),
+                ]
+            }
+            What::Derive(mode) => vec!["derive".to_owned(), mode.to_owned()],
+        })
+    }
+
+    /// The secret of one run. Of two in turn, keys differ, or only the randomness.
+    fn secret(
+        &mut self,
+        operation: &Operation,
+        program: &Program,
+        number: usize,
+    ) -> Result<Secret, String> {
+        let (key, seed) = (number.div_ceil(2), 1 + (number / 2) as u64);
+        let mut keys = |make: &str, with: &str| -> Result<Vec<u8>, String> {
+            let mut both = self.key(make, with, 0)?;
+            both.extend(self.key(make, with, 1 + key)?);
+            Ok(both)
+        };
+        let input = match operation.what {
+            What::Decrypt(_, bits) => {
+                return Ok(Secret {
+                    input: self.ciphertext(bits, number)?,
+                    seed: 1,
+                });
+            }
+            // Other keys leave other blocks to malloc: they are compared from their first use on.
+            What::RsaSign(bits) if operation.first => keys("make-rsa", &bits.to_string())?,
+            What::RsaSign(bits) => {
+                let mut both = self.key("make-rsa", &bits.to_string(), 0)?;
+                both.extend(self.key("make-rsa", &bits.to_string(), 1)?);
+                return Ok(Secret {
+                    input: both,
+                    seed: 1 + number as u64,
+                });
+            }
+            What::Ecdsa(curve) => return self.signer(program, curve, number),
+            What::Ecdh(curve) => keys("make-ec", curve)?,
+            What::X25519 | What::Ed25519 => {
+                let mut both = vec![7; 32];
+                both.extend(self.bytes(32));
+                both
+            }
+            What::Generate(..) => {
+                return Ok(Secret {
+                    input: Vec::new(),
+                    seed: 1 + number as u64,
+                });
+            }
+            What::Derive(_) => self.bytes(64),
+        };
+        Ok(Secret { input, seed })
+    }
+
+    /// A key and a nonce whose signature has both numbers in full length: lengths of signatures
+    /// are public.
+    fn signer(&mut self, program: &Program, curve: &str, number: usize) -> Result<Secret, String> {
+        let size = if curve == "P-256" { 32 } else { 48 };
+        let mut input = self.key("make-ec", curve, 0)?;
+        input.extend(self.key("make-ec", curve, 1 + number.div_ceil(2))?);
+        loop {
+            let secret = Secret {
+                input: input.clone(),
+                seed: self.word(),
+            };
+            let ran = self.trace(program, &secret, Look::Away).map_err(tell)?;
+            // SEQUENCE, length, INTEGER, length of r, r, INTEGER, length of s.
+            let lengths = (ran.output.get(3), ran.output.get(5 + size));
+            if lengths == (Some(&(size as u8)), Some(&(size as u8))) {
+                return Ok(secret);
+            }
+        }
+    }
+
+    /// A ciphertext of a plaintext that begins with zero bytes, or not. The ciphertext and the
+    /// modulus are public, and are compared from their first bytes on: the first tells them apart.
+    fn ciphertext(&mut self, bits: usize, number: usize) -> Result<Vec<u8>, String> {
+        let path = self.key_file(bits)?.display().to_string();
+        let modulus = self.key("make-rsa", &bits.to_string(), 0)?[0];
+        loop {
+            let mut block = self.bytes(bits / 8);
+            let zeros = ZEROS[number % ZEROS.len()];
+            block[..zeros].fill(0);
+            block[zeros] = block[zeros] & 0x7f | 1;
+            let sealed = self.helper(&["rsa-encrypt", &path], &block)?;
+            if (1..modulus).contains(&sealed[0]) {
+                return Ok(sealed);
+            }
+        }
+    }
+
+    /// The file with an RSA key and a ciphertext to warm up with.
+    fn key_file(&mut self, bits: usize) -> Result<PathBuf, String> {
+        let path = self.directory.join(format!("rsa-{bits}"));
+        if self.keys.contains_key(&("file".to_owned(), bits)) {
+            return Ok(path);
+        }
+        let mut bytes = self.key("make-rsa", &bits.to_string(), 0)?;
+        let mut block = self.bytes(bits / 8);
+        block[0] = 0x11;
+        let on = |error| format!("cannot write {}: {error}", path.display());
+        std::fs::write(&path, &bytes).map_err(on)?;
+        let sealed = self.helper(&["rsa-encrypt", &path.display().to_string()], &block)?;
+        bytes.extend(sealed);
+        std::fs::write(&path, &bytes).map_err(on)?;
+        self.keys.insert(("file".to_owned(), bits), Vec::new());
+        Ok(path)
+    }
+
+    /// Key material, made once.
+    fn key(&mut self, make: &str, with: &str, number: usize) -> Result<Vec<u8>, String> {
+        let name = (format!("{make} {with}"), number);
+        if let Some(key) = self.keys.get(&name) {
+            return Ok(key.clone());
+        }
+        let key = self.helper(&[make, with], &[])?;
+        self.keys.insert(name, key.clone());
+        Ok(key)
+    }
+
+    /// Runs the program without the module and without the tracer.
+    fn helper(&self, arguments: &[&str], input: &[u8]) -> Result<Vec<u8>, String> {
+        use std::io::Write as _;
+        let failed = |error| format!("cannot run {}: {error}", self.program.display());
+        let mut child = Command::new(&self.program)
+            .args(arguments)
+            .env_clear()
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(failed)?;
+        if let Some(mut stdin) = child.stdin.take() {
+            stdin
+                .write_all(&input.len().to_le_bytes())
+                .map_err(failed)?;
+            stdin.write_all(input).map_err(failed)?;
+        }
+        let output = child.wait_with_output().map_err(failed)?;
+        match output.status.success() {
+            true => Ok(output.stdout),
+            false => Err(format!("trace {arguments:?} failed")),
+        }
+    }
+
+    fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.word() as u8).collect()
+    }
+
+    /// A number for tests (splitmix64): never a key.
+    fn word(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.log);
+    }
+}
+
+fn tell(failed: Failed) -> String {
+    match failed {
+        Failed::Broken(what) => what,
+        Failed::Differs(difference) => difference.what,
+    }
+}
