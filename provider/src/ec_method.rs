@@ -227,6 +227,20 @@ impl Number {
         (!number.is_null()).then_some(Number(number))
     }
 
+    /// The number of these bytes, whose leading zero bytes are secret.
+    ///
+    /// `BN_bin2bn` counts and skips them one by one. So it gets a one in front, which is then
+    /// cleared: what libcrypto still counts are whole words of zeros, one number in 2^64.
+    fn from_secret(bytes: &[u8]) -> Option<Number> {
+        let mut longer = Zeroizing::new(Vec::with_capacity(1 + bytes.len()));
+        longer.push(1);
+        longer.extend_from_slice(bytes);
+        let number = Number::from_bytes(&longer)?;
+        let front = c_int::try_from(8 * bytes.len()).ok()?;
+        // SAFETY: the number is ours.
+        (unsafe { ffi::BN_clear_bit(number.0, front) } == 1).then_some(number)
+    }
+
     /// Gives the number away.
     fn into_raw(self) -> *mut Bignum {
         let number = self.0;
@@ -388,7 +402,7 @@ unsafe extern "C" fn keygen(key: *mut ffi::EcKey) -> c_int {
 /// # Safety
 /// `key` is valid, on the curve of `pair`, and in nobody else's use.
 unsafe fn set(key: *mut ffi::EcKey, pair: &Keypair) -> Option<()> {
-    let secret = Number::from_bytes(pair.secret.as_bytes())?;
+    let secret = Number::from_secret(pair.secret.as_bytes())?;
     // SAFETY: by contract; the key copies both parts.
     unsafe {
         let group = ffi::EC_KEY_get0_group(key);

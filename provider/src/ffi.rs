@@ -463,6 +463,7 @@ imported! {
     pub fn BN_num_bits(a: *const Bignum) -> c_int;
     pub fn BN_bn2binpad(a: *const Bignum, to: *mut c_uchar, len: c_int) -> c_int;
     pub fn BN_bin2bn(from: *const c_uchar, len: c_int, ret: *mut Bignum) -> *mut Bignum;
+    pub fn BN_clear_bit(a: *mut Bignum, n: c_int) -> c_int;
 
     pub fn RSA_PKCS1_OpenSSL() -> *const RsaMethod;
     pub fn RSA_meth_dup(method: *const RsaMethod) -> *mut RsaMethod;
