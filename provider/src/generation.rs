@@ -6,6 +6,7 @@
 //! cannot happen, there is no other one: to set up a curve costs more than a pair of the pool.
 
 use std::ffi::{CStr, c_int, c_void};
+use std::ops::RangeInclusive;
 use std::ptr::{null, null_mut};
 
 use lockstep_engine::{KeyKind, Keypair};
@@ -17,7 +18,7 @@ use crate::ffi::keymgmt::{
 use crate::ffi::{self, Callback, Dispatch, Param, select};
 use crate::keymgmt::{KeyFunctions, KeyType};
 use crate::overlay::{Ec, X25519};
-use crate::{async_job, ec_method};
+use crate::{async_job, ec_method, keymgmt};
 
 /// A key type whose key pairs the engine can make.
 pub trait Generated: KeyType {
@@ -99,8 +100,22 @@ struct Generation {
     derived: bool,
 }
 
+/// The numbers of the functions of key management that do not take a generation context, or are
+/// among [`wrappers`] (core_dispatch.h of OpenSSL 3.0 to 3.6).
+const KNOWN: &[RangeInclusive<c_int>] = &[1..=8, 10..=16, 20..=23, 40..=46];
+
+/// The functions with contexts of ours; an error if the stock table has a function that we do not know,
+/// which may be called with our context.
+pub fn wrappers_for<T: Generated>(stock: &[Dispatch]) -> Result<[Dispatch; 8], String> {
+    let is_known = |entry: &&Dispatch| KNOWN.iter().any(|known| known.contains(&entry.id));
+    match stock.iter().find(|entry| !is_known(entry)) {
+        Some(entry) => Err(keymgmt::unknown(entry.id)),
+        None => Ok(wrappers::<T>()),
+    }
+}
+
 /// The functions with contexts of ours. The stock table has at most these.
-pub fn wrappers<T: Generated>() -> [Dispatch; 8] {
+fn wrappers<T: Generated>() -> [Dispatch; 8] {
     [
         GenInit::entry(init::<T>),
         GenSetTemplate::entry(set_template::<T>),

@@ -174,6 +174,14 @@ pub fn overlaid(stock: &[Dispatch], replaced: &[Dispatch]) -> *const Dispatch {
     Vec::leak(table).as_ptr()
 }
 
+/// Says that an operation stays with the default provider for a function in its table.
+pub fn unknown(id: c_int) -> String {
+    format!(
+        "this OpenSSL has a function for it (number {id}) that this version of lockstep does not know; a \
+         later version may"
+    )
+}
+
 /// The wrapper of the function that generates key data, where stock generates it.
 pub fn generator<T: Adoptable>() -> Dispatch {
     Gen::entry(generate::<T>)

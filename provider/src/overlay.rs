@@ -13,9 +13,10 @@ use std::ptr::{null, null_mut};
 use once_cell::race::OnceBox;
 
 use crate::ffi::{Algorithm, Callback, Dispatch, PARAM_UTF8_STRING, Param, operation, signature};
+use crate::generation::{self, Generated};
 use crate::keymgmt::{self, Adoptable, KeyFunctions, KeyType, overlaid};
 use crate::stock::{self, Stock};
-use crate::{ec_method, eddsa, generation, process, rsa_method, tls13_kdf, xdh};
+use crate::{ec_method, eddsa, process, rsa_method, tls13_kdf, xdh};
 
 /// Marks what we want preferred; `dist/openssl.cnf` asks for it.
 const FAST: &CStr = c"provider=lockstep,lockstep.fast=yes";
@@ -113,6 +114,8 @@ pub struct Family {
     name: &'static CStr,
     keys: KeyFunctions,
     keymgmt: Algorithm,
+    /// Whether we generate its keys.
+    generates: bool,
     /// The stock functions of its signatures, and of its key exchange; empty if it has none.
     pub signature: Vec<Dispatch>,
     pub keyexch: Vec<Dispatch>,
@@ -128,6 +131,8 @@ struct Tables {
     families: Vec<Family>,
     /// The stock functions of key derivation for TLS 1.3.
     tls13_kdf: Vec<Dispatch>,
+    /// Operations that stay with the default provider, and why.
+    unaccelerated: Vec<(&'static str, String)>,
 }
 
 // SAFETY: the tables are immutable, live as long as the process and hold pointers to static data
@@ -146,8 +151,25 @@ pub fn prepare() {
 
 fn tables() -> Option<&'static Tables> {
     static TABLES: OnceBox<Option<Tables>> = OnceBox::new();
-    let made = || stock::stock().and_then(Tables::new);
+    let made = || {
+        let stock = stock::stock()?;
+        let find = |operation, name: &CStr| stock.algorithm(operation, name);
+        Some(Tables::new(stock, &find))
+    };
     TABLES.get_or_init(|| Box::new(made())).as_ref()
+}
+
+/// The operations of ours that stay with the default provider, a line for each: its name, a colon and
+/// the reason. Empty where all are accelerated.
+pub fn unaccelerated() -> String {
+    let Some(tables) = tables() else {
+        return "all operations: OpenSSL's default provider cannot be loaded".to_owned();
+    };
+    let lines = tables
+        .unaccelerated
+        .iter()
+        .map(|(operation, reason)| format!("{operation}: {reason}"));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// Declares the key types, each as a type that stands for it at compile time.
@@ -239,9 +261,15 @@ pub fn stock_kdf() -> &'static [Dispatch] {
     tables().map_or(&[], |tables| &tables.tls13_kdf)
 }
 
+/// Finds the stock implementation of an operation by name.
+type Find<'a> = dyn Fn(c_int, &CStr) -> Option<Algorithm> + 'a;
+
+/// Why an algorithm that the default provider lacks stays with it.
+const ABSENT: &str = "OpenSSL's default provider does not have it";
+
 impl Tables {
-    /// None without RSA. A curve that the default provider lacks is left out.
-    fn new(stock: &Stock) -> Option<Tables> {
+    /// What the default provider lacks, or what we cannot wrap, is left out and noted.
+    fn new(stock: &Stock, find: &Find<'_>) -> Tables {
         let mut tables = Tables {
             kdf: Vec::new(),
             keymgmt: Vec::new(),
@@ -250,12 +278,19 @@ impl Tables {
             asym_cipher: Vec::new(),
             families: Vec::new(),
             tls13_kdf: Vec::new(),
+            unaccelerated: Vec::new(),
         };
-        tables.add_rsa(stock)?;
-        tables.add_ec(stock);
-        tables.add_x25519(stock);
-        tables.add_ed25519(stock);
-        tables.add_tls13_kdf(stock);
+        for (operation, added) in [
+            ("RSA", tables.add_rsa(stock, find)),
+            ("ECDSA and ECDH", tables.add_ec(stock, find)),
+            ("X25519", tables.add_x25519(stock, find)),
+            ("Ed25519", tables.add_ed25519(stock, find)),
+            ("TLS 1.3 key derivation", tables.add_tls13_kdf(find)),
+        ] {
+            if let Err(reason) = added {
+                tables.unaccelerated.push((operation, reason));
+            }
+        }
         for algorithms in [
             &mut tables.kdf,
             &mut tables.keymgmt,
@@ -265,14 +300,14 @@ impl Tables {
         ] {
             algorithms.push(Algorithm::END);
         }
-        Some(tables)
+        tables
     }
 
-    fn add_rsa(&mut self, stock: &Stock) -> Option<()> {
-        let signature = stock.algorithm(operation::SIGNATURE, Rsa::NAME)?;
-        let asym_cipher = stock.algorithm(operation::ASYM_CIPHER, Rsa::NAME)?;
-        let mut rsa = Family::new::<Rsa>(stock)?;
-        let rsa_pss = Family::new::<RsaPss>(stock)?;
+    fn add_rsa(&mut self, stock: &Stock, find: &Find<'_>) -> Result<(), String> {
+        let signature = find(operation::SIGNATURE, Rsa::NAME).ok_or(ABSENT)?;
+        let asym_cipher = find(operation::ASYM_CIPHER, Rsa::NAME).ok_or(ABSENT)?;
+        let mut rsa = Family::new::<Rsa>(stock, find).ok_or(ABSENT)?;
+        let rsa_pss = Family::new::<RsaPss>(stock, find).ok_or(ABSENT)?;
         rsa.signature = stock::entries(&signature);
         self.keymgmt.push(rsa.keymgmt(&rsa_wrappers::<Rsa>(), KEYS));
         self.keymgmt
@@ -283,50 +318,73 @@ impl Tables {
             ..asym_cipher
         });
         self.families.extend([rsa, rsa_pss]);
-        Some(())
+        Ok(())
     }
 
-    fn add_ec(&mut self, stock: &Stock) -> Option<()> {
-        let signature = stock.algorithm(operation::SIGNATURE, c"ECDSA")?;
-        let keyexch = stock.algorithm(operation::KEYEXCH, c"ECDH")?;
-        let mut ec = Family::new::<Ec>(stock)?;
+    fn add_ec(&mut self, stock: &Stock, find: &Find<'_>) -> Result<(), String> {
+        let signature = find(operation::SIGNATURE, c"ECDSA").ok_or(ABSENT)?;
+        let keyexch = find(operation::KEYEXCH, c"ECDH").ok_or(ABSENT)?;
+        let mut ec = Family::new::<Ec>(stock, find).ok_or(ABSENT)?;
         ec.signature = stock::entries(&signature);
-        let wrappers = [
-            &keymgmt::wrappers::<Ec>()[..],
-            &generation::wrappers::<Ec>(),
-        ]
-        .concat();
-        self.keymgmt.push(ec.keymgmt(&wrappers, FAST));
+        self.add_keymgmt::<Ec>(
+            "EC key generation",
+            &mut ec,
+            keymgmt::wrappers::<Ec>().to_vec(),
+            &[keymgmt::generator::<Ec>()],
+        );
         self.signature.push(with_our_constructor::<Ec>(signature));
         self.keyexch.push(Algorithm {
             properties: FAST.as_ptr(),
             ..keyexch
         });
         self.families.push(ec);
-        Some(())
+        Ok(())
     }
 
-    fn add_x25519(&mut self, stock: &Stock) -> Option<()> {
-        let keyexch = stock.algorithm(operation::KEYEXCH, X25519::NAME)?;
-        let mut x25519 = Family::new::<X25519>(stock)?;
+    fn add_x25519(&mut self, stock: &Stock, find: &Find<'_>) -> Result<(), String> {
+        let keyexch = find(operation::KEYEXCH, X25519::NAME).ok_or(ABSENT)?;
+        let mut x25519 = Family::new::<X25519>(stock, find).ok_or(ABSENT)?;
         x25519.keyexch = stock::entries(&keyexch);
-        let implementation = wrapped(&x25519.keyexch, &xdh::wrappers())?;
-        self.keymgmt
-            .push(x25519.keymgmt(&generation::wrappers::<X25519>(), FAST));
+        let implementation = wrapped(&x25519.keyexch, &xdh::wrappers(), xdh::LEFT_OUT)?;
+        self.add_keymgmt::<X25519>("X25519 key generation", &mut x25519, Vec::new(), &[]);
         self.keyexch.push(Algorithm {
             properties: FAST.as_ptr(),
             implementation,
             ..keyexch
         });
         self.families.push(x25519);
-        Some(())
+        Ok(())
     }
 
-    fn add_ed25519(&mut self, stock: &Stock) -> Option<()> {
-        let signature = stock.algorithm(operation::SIGNATURE, Ed25519::NAME)?;
-        let mut ed25519 = Family::new::<Ed25519>(stock)?;
+    /// Adds key management with these functions in place of stock's, and with our generation. Where that
+    /// cannot be, generation stays with the default provider, and so does the key management that
+    /// programs find by default; ours takes keys over.
+    fn add_keymgmt<T: Generated>(
+        &mut self,
+        operation: &'static str,
+        family: &mut Family,
+        mut replaced: Vec<Dispatch>,
+        without: &[Dispatch],
+    ) {
+        let (generation, properties) = match generation::wrappers_for::<T>(&family.keys.table) {
+            Ok(ours) => {
+                family.generates = true;
+                (ours.to_vec(), FAST)
+            }
+            Err(reason) => {
+                self.unaccelerated.push((operation, reason));
+                (without.to_vec(), KEYS)
+            }
+        };
+        replaced.extend(generation);
+        self.keymgmt.push(family.keymgmt(&replaced, properties));
+    }
+
+    fn add_ed25519(&mut self, stock: &Stock, find: &Find<'_>) -> Result<(), String> {
+        let signature = find(operation::SIGNATURE, Ed25519::NAME).ok_or(ABSENT)?;
+        let mut ed25519 = Family::new::<Ed25519>(stock, find).ok_or(ABSENT)?;
         ed25519.signature = stock::entries(&signature);
-        let implementation = wrapped(&ed25519.signature, &eddsa::wrappers())?;
+        let implementation = wrapped(&ed25519.signature, &eddsa::wrappers(), &[])?;
         self.keymgmt.push(ed25519.keymgmt(&[], KEYS));
         self.signature.push(Algorithm {
             properties: FAST.as_ptr(),
@@ -334,40 +392,42 @@ impl Tables {
             ..signature
         });
         self.families.push(ed25519);
-        Some(())
+        Ok(())
     }
 
-    fn add_tls13_kdf(&mut self, stock: &Stock) -> Option<()> {
-        if !process::computes() || !tls13_kdf::is_fast() {
-            return None;
+    fn add_tls13_kdf(&mut self, find: &Find<'_>) -> Result<(), String> {
+        if !process::computes() {
+            return Err("the setting backend = none leaves it to OpenSSL".to_owned());
         }
-        let kdf = stock.algorithm(operation::KDF, c"TLS13-KDF")?;
+        if !tls13_kdf::is_fast() {
+            return Err("OpenSSL's own code is faster on this CPU, which lacks AVX2".to_owned());
+        }
+        let kdf = find(operation::KDF, c"TLS13-KDF").ok_or(ABSENT)?;
         let functions = stock::entries(&kdf);
         self.kdf.push(Algorithm {
             properties: FAST.as_ptr(),
-            implementation: wrapped(&functions, &tls13_kdf::wrappers())?,
+            implementation: wrapped(&functions, &tls13_kdf::wrappers(), tls13_kdf::LEFT_OUT)?,
             ..kdf
         });
         self.tls13_kdf = functions;
-        Some(())
+        Ok(())
     }
 
     /// The key types that we generate and that TLS has groups on.
     fn group_keys(&self) -> Vec<&'static CStr> {
-        let names = self.families.iter().map(|family| family.name);
-        names
-            .filter(|name| [Ec::NAME, X25519::NAME].contains(name))
-            .collect()
+        let generated = self.families.iter().filter(|family| family.generates);
+        generated.map(|family| family.name).collect()
     }
 }
 
 impl Family {
-    fn new<T: Named>(stock: &Stock) -> Option<Family> {
-        let keymgmt = stock.algorithm(operation::KEYMGMT, T::NAME)?;
+    fn new<T: Named>(stock: &Stock, find: &Find<'_>) -> Option<Family> {
+        let keymgmt = find(operation::KEYMGMT, T::NAME)?;
         Some(Family {
             name: T::NAME,
             keys: KeyFunctions::new(stock, &keymgmt)?,
             keymgmt,
+            generates: false,
             signature: Vec::new(),
             keyexch: Vec::new(),
         })
@@ -390,13 +450,26 @@ fn rsa_wrappers<T: Adoptable>() -> Vec<Dispatch> {
     wrappers
 }
 
-/// A table whose functions take contexts of ours: each stock function has one of ours in its place.
+/// A table whose functions take contexts of ours: each stock function has one of ours in its place,
+/// unless its number is in `left_out`. libcrypto does without those.
 ///
-/// None if the stock table has a function that we do not know: it would be called with our context.
+/// An error if the stock table has a function that we do not know: it would be called with our context.
 /// Then the algorithm stays with the default provider.
-fn wrapped(stock: &[Dispatch], ours: &[Dispatch]) -> Option<*const Dispatch> {
-    let known = |entry: &Dispatch| ours.iter().any(|ours| ours.id == entry.id);
-    stock.iter().all(known).then(|| overlaid(stock, ours))
+fn wrapped(
+    stock: &[Dispatch],
+    ours: &[Dispatch],
+    left_out: &[c_int],
+) -> Result<*const Dispatch, String> {
+    let known: Vec<Dispatch> = stock
+        .iter()
+        .copied()
+        .filter(|entry| !left_out.contains(&entry.id))
+        .collect();
+    let is_ours = |id| ours.iter().any(|ours| ours.id == id);
+    match known.iter().find(|entry| !is_ours(entry.id)) {
+        Some(unknown) => Err(keymgmt::unknown(unknown.id)),
+        None => Ok(overlaid(&known, ours)),
+    }
 }
 
 /// The stock signature `algorithm` with our constructor.
@@ -476,6 +549,124 @@ fn names_us(clause: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The tables, where the stock table of an algorithm has one more function.
+    fn with_function(of: (c_int, &CStr), id: c_int) -> Tables {
+        let stock = stock::stock().expect("the default provider");
+        let find = |operation, name: &CStr| {
+            let mut algorithm = stock.algorithm(operation, name)?;
+            if (operation, name) == of {
+                let mut table = stock::entries(&algorithm);
+                table.push(Dispatch { id, ..table[0] });
+                table.push(Dispatch::END);
+                algorithm.implementation = Vec::leak(table).as_ptr();
+            }
+            Some(algorithm)
+        };
+        Tables::new(stock, &find)
+    }
+
+    /// The names in an array of algorithms, and whether each is preferred.
+    fn offered(algorithms: &[Algorithm]) -> Vec<(String, bool)> {
+        let ours = algorithms
+            .iter()
+            .filter(|algorithm| !algorithm.names.is_null());
+        ours.map(|algorithm| {
+            // SAFETY: static C strings.
+            let (names, properties) = unsafe {
+                (
+                    CStr::from_ptr(algorithm.names),
+                    CStr::from_ptr(algorithm.properties),
+                )
+            };
+            let name = names.to_string_lossy();
+            let name = name.split(':').next().unwrap_or_default().to_owned();
+            (name, properties == FAST)
+        })
+        .collect()
+    }
+
+    #[test]
+    fn all_is_offered_where_all_functions_are_known() {
+        // No function has the number of one that is known already.
+        let tables = with_function((operation::KEYMGMT, c"no such"), 1);
+        assert!(tables.unaccelerated.len() <= usize::from(!tls13_kdf::is_fast()));
+        let keymgmt = ["RSA", "RSA-PSS", "EC", "X25519", "ED25519"];
+        let preferred = [false, false, true, true, false];
+        let expected: Vec<_> = keymgmt
+            .map(str::to_owned)
+            .into_iter()
+            .zip(preferred)
+            .collect();
+        assert_eq!(offered(&tables.keymgmt), expected);
+        assert_eq!(tables.group_keys(), [Ec::NAME, X25519::NAME]);
+    }
+
+    #[test]
+    fn what_has_an_unknown_function_stays_with_the_default_provider_and_is_named() {
+        let has = |algorithms: &[Algorithm], name: &str, preferred| {
+            offered(algorithms).contains(&(name.to_owned(), preferred))
+        };
+        let named = |tables: &Tables, operation: &str| {
+            let mut lines = tables.unaccelerated.iter();
+            lines.any(|(name, reason)| *name == operation && reason.contains("99"))
+        };
+        let tables = with_function((operation::KEYEXCH, X25519::NAME), 99);
+        assert!(named(&tables, "X25519"));
+        assert!(!has(&tables.keyexch, "X25519", true) && has(&tables.keyexch, "ECDH", true));
+        assert_eq!(tables.group_keys(), [Ec::NAME]);
+
+        let tables = with_function((operation::SIGNATURE, Ed25519::NAME), 99);
+        assert!(named(&tables, "Ed25519"));
+        assert!(!has(&tables.signature, "ED25519", true));
+
+        let tables = with_function((operation::KDF, c"TLS13-KDF"), 99);
+        assert!(named(&tables, "TLS 1.3 key derivation") || !tls13_kdf::is_fast());
+        assert!(!has(&tables.kdf, "TLS13-KDF", true));
+
+        // The functions of generation would get our context: keys are then generated by stock, and
+        // ours are still taken over.
+        for (name, operation) in [
+            (Ec::NAME, "EC key generation"),
+            (X25519::NAME, "X25519 key generation"),
+        ] {
+            let tables = with_function((operation::KEYMGMT, name), 99);
+            assert!(named(&tables, operation));
+            assert!(has(&tables.keymgmt, name.to_str().unwrap(), false));
+            assert!(!tables.group_keys().contains(&name));
+        }
+
+        // RSA's functions get stock contexts: new ones are there at once.
+        let tables = with_function((operation::KEYMGMT, Rsa::NAME), 99);
+        assert!(
+            tables
+                .unaccelerated
+                .iter()
+                .all(|(_, reason)| !reason.contains("99"))
+        );
+        assert!(has(&tables.keymgmt, "RSA", false));
+    }
+
+    #[test]
+    fn functions_that_libcrypto_can_do_without_are_left_out() {
+        for (algorithm, left_out) in [
+            ((operation::KEYEXCH, X25519::NAME), xdh::LEFT_OUT),
+            ((operation::KDF, c"TLS13-KDF"), tls13_kdf::LEFT_OUT),
+        ] {
+            for &id in left_out {
+                let tables = with_function(algorithm, id);
+                let offered = [&tables.keyexch, &tables.kdf].into_iter().flatten();
+                assert!(tables.unaccelerated.len() <= usize::from(!tls13_kdf::is_fast()));
+                for offered in offered.filter(|offered| !offered.names.is_null()) {
+                    let table = stock::entries(offered);
+                    // SAFETY: static C strings.
+                    let names = unsafe { CStr::from_ptr(offered.names) };
+                    let is_it = names.to_bytes().starts_with(algorithm.1.to_bytes());
+                    assert!(!is_it || table.iter().all(|entry| entry.id != id));
+                }
+            }
+        }
+    }
 
     #[test]
     fn clauses_that_name_us_are_left_out_of_a_query() {

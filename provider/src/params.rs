@@ -1,7 +1,9 @@
 //! The provider's parameters: what it tells.
 //!
 //! Beside the usual `name`, `version`, `buildinfo` and `status`, `OSSL_PROVIDER_get_params` answers
-//! for `backend` (a string) and for the counters listed in `COUNTERS` (64-bit unsigned integers).
+//! for `backend` (a string), for `lockstep-unaccelerated` (a string: a line for each operation that stays
+//! with the default provider, its name, a colon and the reason; empty where there is none), and for the
+//! counters listed in `COUNTERS` (64-bit unsigned integers).
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::null_mut;
@@ -10,7 +12,7 @@ use lockstep_engine::Snapshot;
 use once_cell::race::OnceBox;
 
 use crate::ffi::{self, Param};
-use crate::process;
+use crate::{overlay, process};
 
 /// The name of a parameter that tells a counter, and where it comes from.
 type Counter = (&'static CStr, fn(&Snapshot) -> u64);
@@ -31,6 +33,7 @@ fn strings() -> &'static [(&'static CStr, CString)] {
         let backend = process::engine()
             .backend()
             .map_or("none", |backend| backend.name());
+        let unaccelerated = overlay::unaccelerated();
         let strings = [
             (c"name", "Lockstep"),
             (c"version", env!("CARGO_PKG_VERSION")),
@@ -39,6 +42,7 @@ fn strings() -> &'static [(&'static CStr, CString)] {
                 concat!("lockstep ", env!("CARGO_PKG_VERSION")),
             ),
             (c"backend", backend),
+            (c"lockstep-unaccelerated", &unaccelerated),
         ];
         let strings = strings
             .into_iter()

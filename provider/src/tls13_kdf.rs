@@ -57,6 +57,11 @@ pub fn wrappers() -> [Dispatch; 9] {
     ]
 }
 
+/// Functions that libcrypto does without: it takes the bytes of an `EVP_SKEY`, and makes one of what is
+/// derived, where the table has no `OSSL_FUNC_kdf_set_skey` and `OSSL_FUNC_kdf_derive_skey`
+/// (OpenSSL 3.6).
+pub const LEFT_OUT: &[c_int] = &[12, 13];
+
 /// Whether hashing here is as fast as stock's, so that there is a gain.
 pub fn is_fast() -> bool {
     is_x86_feature_detected!("avx2")

@@ -44,6 +44,10 @@ pub fn wrappers() -> [Dispatch; 10] {
     ]
 }
 
+/// Functions that libcrypto does without: it derives a secret and makes an `EVP_SKEY` of it, where the
+/// table has no `OSSL_FUNC_keyexch_derive_skey` (OpenSSL 3.6).
+pub const LEFT_OUT: &[c_int] = &[11];
+
 /// The stock functions.
 fn stock() -> &'static [Dispatch] {
     overlay::family::<X25519>().map_or(&[], |family| &family.keyexch)
