@@ -16,7 +16,8 @@ use crate::stats::StatsDir;
 pub struct Config {
     /// Which lanes compute.
     pub backend: BackendChoice,
-    /// How many batches may run at a time. Default: the CPUs that this process may use.
+    /// How many batches may run at a time. Default: 0, which stands for the CPUs that this process may
+    /// use; [`with_cpus`](Self::with_cpus) counts them.
     pub slots: usize,
     /// How many submitted requests may be open; more are declined. Default: 1024.
     pub max_async: usize,
@@ -70,7 +71,7 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             backend: BackendChoice::Auto,
-            slots: thread::available_parallelism().map_or(1, NonZero::get),
+            slots: 0,
             max_async: 1024,
             max_lost: 16384,
             jobs_lead: JobsLead::Auto,
@@ -294,6 +295,15 @@ impl Setting {
 }
 
 impl Config {
+    /// Counts the CPUs that this process may use, if that is the number of slots. It takes some twenty
+    /// system calls, so the module does it when it is loaded.
+    pub fn with_cpus(mut self) -> Config {
+        if self.slots == 0 {
+            self.slots = thread::available_parallelism().map_or(1, NonZero::get);
+        }
+        self
+    }
+
     /// What a program gets that loads the module: the default, with counters published in the default
     /// place, changed by settings as text.
     pub fn from_pairs(

@@ -86,7 +86,8 @@ impl Engine {
     /// An engine that counts in the slot that this process has in `page`, and whose worker threads are
     /// started in this way.
     pub fn with_start(config: Config, page: Option<&Page>, start_thread: StartThread) -> Engine {
-        let slots = config.slots.max(1);
+        let config = config.with_cpus();
+        let slots = config.slots;
         let backend = config.backend.resolve();
         let name = backend.map_or("none", Backend::name);
         let metrics = Metrics::new(name, slots, page);

@@ -26,7 +26,7 @@ pub fn attach(settings: Result<Config, ConfigError>) -> Result<(), String> {
     } else {
         settings.and_then(Config::with_env)
     };
-    let config = config.map_err(|error| error.to_string())?;
+    let config = config.map_err(|error| error.to_string())?.with_cpus();
     #[cfg(feature = "fault-injection")]
     crate::fault::arm()?;
     install_handlers();
