@@ -20,7 +20,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use lockstep_page::{Mapped, Refused};
 use rustix::fs::AtFlags;
@@ -152,6 +152,10 @@ impl Page {
                 .collect(),
         };
         let realm = Realm::here();
+        // A server that reloads by `exec` goes on under its number; what it had then is nobody's now.
+        static MADE: AtomicBool = AtomicBool::new(false);
+        let first = !MADE.swap(true, Ordering::AcqRel);
+        let predecessor = first.then(process::id);
         for place in candidates {
             let made = match &place {
                 Where::Default(place) => place.make(),
@@ -160,7 +164,7 @@ impl Page {
             let made = made.map_err(Refused::System).and_then(|directory| {
                 if !keep && realm.is_known() {
                     let kept_too = matches!(place, Where::Default(_));
-                    let _ = reader::sweep(&directory, realm, kept_too);
+                    let _ = reader::sweep(&directory, realm, kept_too, predecessor);
                 }
                 create_in(&directory)
             });

@@ -139,9 +139,15 @@ impl Published {
 }
 
 /// Removes the files of this realm whose processes have all ended, `kept_too` those that are to be kept
-/// for readers.
-pub(super) fn sweep(directory: &OwnedFd, here: Realm, kept_too: bool) -> io::Result<()> {
-    let (mut files, mut ended) = (0, Vec::new());
+/// for readers. The process `ended` has ended though another program runs under its number.
+pub(super) fn sweep(
+    directory: &OwnedFd,
+    here: Realm,
+    kept_too: bool,
+    ended: Option<u32>,
+) -> io::Result<()> {
+    let runs = |owner: &Owner| Some(owner.pid) != ended && is_alive(owner.pid, owner.started);
+    let (mut files, mut unused) = (0, Vec::new());
     directory::entries(directory, MOST_ENTRIES_SWEPT, |name| {
         if is_name(name) {
             files += 1;
@@ -149,9 +155,9 @@ pub(super) fn sweep(directory: &OwnedFd, here: Realm, kept_too: bool) -> io::Res
                 Ok(contents) => {
                     contents.realm() == here
                         && (kept_too || contents.header[header::KEEP] == 0)
-                        && contents.owners().all(|(_, owner)| {
-                            owner.is_of(here, here.boot) && !is_alive(owner.pid, owner.started)
-                        })
+                        && contents
+                            .owners()
+                            .all(|(_, owner)| owner.is_of(here, here.boot) && !runs(&owner))
                 }
                 // Its maker was killed; a moment ago it may still be at work.
                 Err(Unread::Unfinished(changed)) => changed
@@ -160,12 +166,12 @@ pub(super) fn sweep(directory: &OwnedFd, here: Realm, kept_too: bool) -> io::Res
                 Err(Unread::Foreign | Unread::OtherVersion) => false,
             };
             if goes {
-                ended.push(name.to_owned());
+                unused.push(name.to_owned());
             }
         }
         files < MOST_FILES_SWEPT
     })?;
-    for name in ended {
+    for name in unused {
         let _ = rustix::fs::unlinkat(directory, &name, AtFlags::empty());
     }
     Ok(())

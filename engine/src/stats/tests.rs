@@ -241,11 +241,12 @@ fn what_ended_processes_left_is_swept_and_nothing_else() {
         .open(directory.0.join("6-2-0.counters"));
     old.unwrap().set_modified(long_ago).unwrap();
 
-    let sweep = |kept_too| {
+    let sweep = |kept_too, ended| {
         super::reader::sweep(
             &super::directory::open(&directory.0).unwrap(),
             here,
             kept_too,
+            ended,
         )
         .unwrap();
         let mut left = directory.names();
@@ -263,9 +264,12 @@ fn what_ended_processes_left_is_swept_and_nothing_else() {
         "6-1-0.counters",
         "notes.txt",
     ];
-    assert_eq!(sweep(false), expected);
+    assert_eq!(sweep(false, None), expected);
     expected.retain(|name| *name != "4-1-0.counters");
-    assert_eq!(sweep(true), expected);
+    assert_eq!(sweep(true, None), expected);
+    // After `exec` another program runs under the number.
+    expected.retain(|name| !["2-1-0.counters", "2-2-0.counters"].contains(name));
+    assert_eq!(sweep(true, Some(std::process::id())), expected);
 }
 
 #[test]

@@ -158,6 +158,24 @@ fn a_full_file_system_costs_the_counters_at_most() {
         .succeed();
 }
 
+/// HAProxy's master does that with each reload, for months.
+#[test]
+fn a_program_that_starts_anew_in_its_place_leaves_no_file() {
+    let place = Place::new();
+    let program = place.compile("confined");
+    let statistics = place.path("counters");
+    fs::create_dir_all(&statistics).expect("a directory");
+    let arguments = format!("exec {} 4", place.key("p256"));
+    let process = place.program(program, &arguments).with_lockstep();
+    let finished = process
+        .env("LOCKSTEP_STATS_DIR", &statistics)
+        .env("LOCKSTEP_STATS_KEEP", "no")
+        .succeed();
+    assert!(finished.text().contains("signed"), "{finished}");
+    let left = fs::read_dir(&statistics).expect("the directory");
+    assert_eq!(left.count(), 0, "{finished}");
+}
+
 /// The files of counters in the default places of this user.
 fn default_files() -> Vec<PathBuf> {
     // SAFETY: plain query.

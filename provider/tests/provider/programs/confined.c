@@ -5,6 +5,7 @@
  *   kill    from the first signature on, a system call that files and directories take ends the process
  *   worker  a forked child does that, and exits
  *   deny    the system call ARGUMENT fails with EPERM while the module is loaded and used; 0 denies none
+ *   exec    starts itself anew in its place, ARGUMENT times
  * Where the kernel allows no filter, it says `skipped`. */
 #define _GNU_SOURCE
 #include "common.h"
@@ -100,6 +101,12 @@ int main(int argc, char **argv) {
         CHECK(open("/etc/passwd", O_RDONLY) < 0);
         sign(NULL, key, 1);
         return leads_out();
+    }
+    if (strcmp(way, "exec") == 0 && atoi(argv[3]) > 0) {
+        char left[16];
+        snprintf(left, sizeof left, "%d", atoi(argv[3]) - 1);
+        execl("/proc/self/exe", argv[0], way, argv[2], left, NULL);
+        CHECK(0);
     }
     if (strcmp(way, "worker") == 0) {
         pid_t child = fork();
