@@ -1,15 +1,15 @@
 //! Publishing counters: a mapped file for each loading of the module, in a directory that only its
 //! user reads.
 //!
-//! The file ([`Page`]) is made when the module is loaded, before a server forks, drops its privileges,
-//! changes its root directory or forbids itself system calls. The counters of a process *are* words of
-//! that file, in a slot of the process's own. So counting makes no system call, and no descriptor stays
-//! open. A forked child takes a slot in the same file.
+//! The file ([`Page`]) is made when the module is loaded, before a server forks, drops its
+//! privileges, changes its root directory or forbids itself system calls. The counters of a process
+//! *are* words of that file, in a slot of the process's own. So counting makes no system call, and
+//! no descriptor stays open. A forked child takes a slot in the same file.
 //!
 //! Where the setting `stats_dir` names no directory, a process of root uses `/run/lockstep` and any
-//! other `/dev/shm/lockstep-UID`; `/tmp/lockstep-UID` serves where that fails. Each is made on demand,
-//! mode 0700, and used only if it belongs to the user and nobody else may enter. A directory that
-//! somebody else put there is passed over.
+//! other `/dev/shm/lockstep-UID`; `/tmp/lockstep-UID` serves where that fails. Each is made on
+//! demand, mode 0700, and used only if it belongs to the user and nobody else may enter. A
+//! directory that somebody else put there is passed over.
 //!
 //! The file goes when its last process ends. What killed processes left behind is removed when a
 //! program of that user next loads the module. Whether a process has ended is judged in its own PID

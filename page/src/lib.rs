@@ -1,9 +1,9 @@
 //! A file of counters, mapped into the processes that count.
 //!
-//! [`create`] makes a file, has the file system allocate all of it, maps it, and closes it. From then
-//! on a counter is an atomic in memory: to count takes no system call and no descriptor, so neither a
-//! change of user or root directory nor a filter of system calls affects it. A forked child inherits
-//! the mapping. Other programs read the file and never map it.
+//! [`create`] makes a file, has the file system allocate all of it, maps it, and closes it. From
+//! then on a counter is an atomic in memory: to count takes no system call and no descriptor, so
+//! neither a change of user or root directory nor a filter of system calls affects it. A forked
+//! child inherits the mapping. Other programs read the file and never map it.
 //!
 //! A mapped file has one danger: an access to a part that the file system cannot provide ends the
 //! process with SIGBUS. Four rules stand against it.
@@ -15,8 +15,8 @@
 //! - Nobody truncates the file. Its mode is 0600, so only its user and root could. Our own code
 //!   only ever unlinks it. Seals that forbid it exist for files without a name only.
 //!
-//! The mapping is never undone, so a reference to a counter is valid until the process ends. A process
-//! maps one such file in its life; tests map a few.
+//! The mapping is never undone, so a reference to a counter is valid until the process ends. A
+//! process maps one such file in its life; tests map a few.
 
 use std::fmt;
 use std::io;
@@ -33,7 +33,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 /// A file that this process has mapped.
 #[derive(Debug)]
 pub struct Mapped {
-    /// Its contents, zero at first. Every process that has mapped it reads and writes them as they are.
+    /// Its contents, zero at first. Every process that has mapped it reads and writes them as they
+    /// are.
     pub words: &'static [AtomicU64],
     /// The device and inode of the file, by which it is known again.
     pub identity: (u64, u64),
@@ -122,8 +123,8 @@ fn fill(file: &OwnedFd, bytes: u64, words: usize) -> Result<Mapped, Refused> {
 /// number that `statfs` gives.
 ///
 /// Left out are file systems that write a changed block to another place, which may be missing when
-/// the disk is full (Btrfs, ZFS), and those of a network or of another process. Of overlayfs the upper
-/// layer decides, which cannot be seen; it is ext4 or XFS almost everywhere.
+/// the disk is full (Btrfs, ZFS), and those of a network or of another process. Of overlayfs the
+/// upper layer decides, which cannot be seen; it is ext4 or XFS almost everywhere.
 fn is_reliable(kind: u64) -> bool {
     const TMPFS: u64 = 0x0102_1994;
     const EXT: u64 = 0xEF53;
@@ -164,8 +165,8 @@ fn map(file: BorrowedFd<'_>, words: usize) -> Result<&'static [AtomicU64], Refus
     let start =
         unsafe { rustix::mm::mmap(null_mut(), words * 8, protection, MapFlags::SHARED, file, 0)? };
     // SAFETY: the mapping is `words` words long, begins on a page, may be read and written, and is
-    // never undone. Any bits are a valid `AtomicU64`, and all who have mapped the file access it through
-    // these atomics alone. The blocks behind it are allocated, and stay so: see the crate.
+    // never undone. Any bits are a valid `AtomicU64`, and all who have mapped the file access it
+    // through these atomics alone. The blocks behind it are allocated, and stay so: see the crate.
     Ok(unsafe { slice::from_raw_parts(start.cast::<AtomicU64>(), words) })
 }
 

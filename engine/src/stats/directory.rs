@@ -120,8 +120,8 @@ pub(super) fn open(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(CWD, path, flags, Mode::empty())?)
 }
 
-/// Shows `see` the names in a directory, at most `most` of them, until it returns false. Returns whether
-/// it has seen all. Names that are not text are passed over.
+/// Shows `see` the names in a directory, at most `most` of them, until it returns false. Returns
+/// whether it has seen all. Names that are not text are passed over.
 pub(super) fn entries(
     directory: &OwnedFd,
     most: usize,

@@ -8,12 +8,13 @@
 //!
 //! A word is a number of 64 bits in the order of the machine.
 //!
-//! A process takes a slot by writing its number where there is a zero, sets the counters to zero, and
-//! then says that they are valid. It gives the slot back by the same words. A process that is killed
-//! leaves its slot as it is; another takes it when no slot is free and there is no such process any more.
+//! A process takes a slot by writing its number where there is a zero, sets the counters to zero,
+//! and then says that they are valid. It gives the slot back by the same words. A process that is
+//! killed leaves its slot as it is; another takes it when no slot is free and there is no such
+//! process any more.
 //!
-//! Every process that has mapped the file can write all of it, a server's unprivileged worker too. So no
-//! process relies on what it reads there, but for the numbers that it shows.
+//! Every process that has mapped the file can write all of it, a server's unprivileged worker too.
+//! So no process relies on what it reads there, but for the numbers that it shows.
 
 use std::fmt;
 use std::io;
@@ -152,7 +153,8 @@ impl Page {
                 .collect(),
         };
         let realm = Realm::here();
-        // A server that reloads by `exec` goes on under its number; what it had then is nobody's now.
+        // A server that reloads by `exec` goes on under its number; what it had then is nobody's
+        // now.
         static MADE: AtomicBool = AtomicBool::new(false);
         let first = !MADE.swap(true, Ordering::AcqRel);
         let predecessor = first.then(process::id);
@@ -224,8 +226,8 @@ impl Page {
         }
     }
 
-    /// In a forked child: leaves the parent's slot to the parent, and takes one. It waits for no lock
-    /// and allocates nothing, so it may run in a handler of `pthread_atfork`.
+    /// In a forked child: leaves the parent's slot to the parent, and takes one. It waits for no
+    /// lock and allocates nothing, so it may run in a handler of `pthread_atfork`.
     pub fn forked(&self) {
         if self.own.swap(0, Ordering::AcqRel) == 0 {
             return;
@@ -308,10 +310,10 @@ impl Page {
         }
     }
 
-    /// At the end of the process: gives its slot back and removes the file, unless other processes have
-    /// slots in it. Only the removal makes system calls, so a server's worker makes none. A process that
-    /// has changed its user or its root directory may fail to remove the file. It holds nothing then, and
-    /// goes when a program of its user next loads the module.
+    /// At the end of the process: gives its slot back and removes the file, unless other processes
+    /// have slots in it. Only the removal makes system calls, so a server's worker makes none. A
+    /// process that has changed its user or its root directory may fail to remove the file. It
+    /// holds nothing then, and goes when a program of its user next loads the module.
     pub fn withdraw(&self) {
         self.release();
         if !self.keep && !(0..MOST).any(|slot| self.is_in_use(slot)) {
@@ -319,15 +321,15 @@ impl Page {
         }
     }
 
-    /// Whether another process has this slot. The one that made the file sees that a child was killed;
-    /// children do not ask.
+    /// Whether another process has this slot. The one that made the file sees that a child was
+    /// killed; children do not ask.
     fn is_in_use(&self, slot: usize) -> bool {
         let pid = self.owner(slot)[owner::PID].load(Ordering::Acquire);
         pid != 0 && !(self.maker == process::id() && self.has_ended(slot))
     }
 
-    /// Whether the process that has this slot is seen to have ended. It may be one whose number means
-    /// nothing here; then the answer is no.
+    /// Whether the process that has this slot is seen to have ended. It may be one whose number
+    /// means nothing here; then the answer is no.
     fn has_ended(&self, slot: usize) -> bool {
         let words = self.owner(slot);
         let own = self.namespace.load(Ordering::Relaxed);
@@ -395,8 +397,8 @@ pub(crate) fn words_of<const N: usize>(text: &str) -> [u64; N] {
     words
 }
 
-/// The text in words. Another user may have written it, to a reader who prints it: `None` if it holds
-/// anything but a name or a version.
+/// The text in words. Another user may have written it, to a reader who prints it: `None` if it
+/// holds anything but a name or a version.
 pub(crate) fn text_of(words: &[u64]) -> Option<String> {
     let bytes = words.iter().flat_map(|word| word.to_le_bytes());
     let text: Vec<u8> = bytes.take_while(|byte| *byte != 0).collect();

@@ -37,14 +37,16 @@ fn boot() -> Option<[u64; 2]> {
     Some([(number >> 64) as u64, number as u64])
 }
 
-/// The inode of this process's PID namespace; zero if it cannot be told. The kernel gives the number of
-/// a namespace that has ended to a later one. All processes of the former have ended then.
+/// The inode of this process's PID namespace; zero if it cannot be told. The kernel gives the
+/// number of a namespace that has ended to a later one. All processes of the former have ended
+/// then.
 pub(super) fn namespace() -> u64 {
     rustix::fs::stat("/proc/self/ns/pid").map_or(0, |about| about.st_ino)
 }
 
 /// Whether the process with this number that ran at some moment, in clock ticks since boot, runs
-/// still. Another process with that number has started later. Judges in the PID namespace of the caller.
+/// still. Another process with that number has started later. Judges in the PID namespace of the
+/// caller.
 pub(super) fn is_alive(pid: u32, at: u64) -> bool {
     start_of(pid).is_some_and(|start| start <= at)
 }
@@ -58,8 +60,8 @@ fn start_of(pid: u32) -> Option<u64> {
 
 /// The same of what `/proc/PID/stat` holds.
 fn start_in(stat: &str) -> Option<u64> {
-    // The second field, in parentheses, may hold anything; the third is the state of the first thread,
-    // the 20th the number of threads, the 22nd the start.
+    // The second field, in parentheses, may hold anything; the third is the state of the first
+    // thread, the 20th the number of threads, the 22nd the start.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let ended = matches!(fields.next()?, "Z" | "X");
     let threads: u64 = fields.nth(16)?.parse().ok()?;
@@ -74,8 +76,8 @@ pub(super) fn name_of(pid: u32) -> Option<String> {
     Some(name.trim_end_matches('\n').to_owned())
 }
 
-/// Whether a file of this user can be that of this process: users do not get to tell the counters of
-/// each other's processes.
+/// Whether a file of this user can be that of this process: users do not get to tell the counters
+/// of each other's processes.
 pub(super) fn belongs_to(pid: u32, user: u32) -> bool {
     let mut buffer = [0; 4096];
     let status = read(&format!("/proc/{pid}/status"), &mut buffer).unwrap_or_default();
@@ -84,8 +86,8 @@ pub(super) fn belongs_to(pid: u32, user: u32) -> bool {
     user == 0 || users.any(|its| its.parse() == Ok(user))
 }
 
-/// The time, as `/proc` tells it of the start of processes. No system call: the kernel gives the time
-/// in memory.
+/// The time, as `/proc` tells it of the start of processes. No system call: the kernel gives the
+/// time in memory.
 pub(super) fn ticks_since_boot() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
     let ticks = rustix::param::clock_ticks_per_second();

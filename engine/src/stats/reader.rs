@@ -1,7 +1,7 @@
 //! Reading the counters of other processes, whoever wrote them.
 //!
-//! Root reads the files of all users. So files are read, never mapped; only such as have the name, the
-//! length and the header of ours; and there are bounds for how many.
+//! Root reads the files of all users. So files are read, never mapped; only such as have the name,
+//! the length and the header of ours; and there are bounds for how many.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -33,10 +33,11 @@ pub struct ProcessStats {
     pub pid: u32,
     /// What the kernel calls it; `None` if it has ended, or that cannot be told.
     pub name: Option<String>,
-    /// The user whose file it is: the one that loaded the module, who may have become another since.
+    /// The user whose file it is: the one that loaded the module, who may have become another
+    /// since.
     pub user: u32,
-    /// Whether it still runs; what a killed process left behind stays in the directory. False if that
-    /// cannot be told.
+    /// Whether it still runs; what a killed process left behind stays in the directory. False if
+    /// that cannot be told.
     pub alive: bool,
     /// The PID namespace of the process, if that is not the reader's, by its inode (zero if it is
     /// unknown). Whether such a process runs cannot be told.
@@ -138,8 +139,8 @@ impl Published {
     }
 }
 
-/// Removes the files of this realm whose processes have all ended, `kept_too` those that are to be kept
-/// for readers. The process `ended` has ended though another program runs under its number.
+/// Removes the files of this realm whose processes have all ended, `kept_too` those that are to be
+/// kept for readers. The process `ended` has ended though another program runs under its number.
 pub(super) fn sweep(
     directory: &OwnedFd,
     here: Realm,

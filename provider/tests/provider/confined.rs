@@ -1,5 +1,5 @@
-//! Processes that are confined: by another root directory, limits of file sizes, filters of system calls
-//! and PID namespaces. What works with stock OpenSSL works there.
+//! Processes that are confined: by another root directory, limits of file sizes, filters of system
+//! calls and PID namespaces. What works with stock OpenSSL works there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -51,8 +51,8 @@ fn a_process_that_may_not_touch_files_any_more_goes_on() {
     }
 }
 
-/// The usual server: the master is free, the workers are confined. Nothing is kept, so each gives back
-/// what it has.
+/// The usual server: the master is free, the workers are confined. Nothing is kept, so each gives
+/// back what it has.
 #[test]
 fn a_worker_that_may_not_touch_files_exits() {
     let place = Place::new();
