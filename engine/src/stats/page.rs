@@ -155,9 +155,11 @@ impl Page {
         let realm = Realm::here();
         // A server that reloads by `exec` goes on under its number; what it had then is nobody's
         // now.
+        // The time is taken first, so that it is before that of another thread which is here too.
         static MADE: AtomicBool = AtomicBool::new(false);
+        let now = ticks_since_boot();
         let first = !MADE.swap(true, Ordering::AcqRel);
-        let predecessor = first.then(process::id);
+        let predecessor = first.then(|| (process::id(), now));
         for place in candidates {
             let made = match &place {
                 Where::Default(place) => place.make(),
@@ -229,9 +231,14 @@ impl Page {
     /// In a forked child: leaves the parent's slot to the parent, and takes one. It waits for no
     /// lock and allocates nothing, so it may run in a handler of `pthread_atfork`.
     pub fn forked(&self) {
-        if self.own.swap(0, Ordering::AcqRel) == 0 {
+        let Some(slot) = self.own.load(Ordering::Acquire).checked_sub(1) else {
+            return;
+        };
+        // The handler may have been installed twice.
+        if self.owner(slot)[owner::PID].load(Ordering::Relaxed) == u64::from(process::id()) {
             return;
         }
+        self.own.store(0, Ordering::Release);
         // The first process of a new PID namespace does not see its parent.
         if getppid().is_none() {
             self.namespace.store(namespace(), Ordering::Relaxed);
@@ -284,6 +291,14 @@ impl Page {
     pub(crate) fn own(&self) -> Option<&'static Slot> {
         let slot = self.own.load(Ordering::Acquire).checked_sub(1)?;
         Some(self.slot(slot))
+    }
+
+    /// As if another process had taken a slot.
+    #[cfg(test)]
+    pub(super) fn write_owner(&self, slot: usize, words: [u64; owner::WORDS]) {
+        for (word, value) in self.owner(slot).iter().zip(words) {
+            word.store(value, Ordering::Relaxed);
+        }
     }
 
     /// When this process took its slot, in clock ticks since boot.

@@ -145,9 +145,12 @@ pub(super) fn sweep(
     directory: &OwnedFd,
     here: Realm,
     kept_too: bool,
-    ended: Option<u32>,
+    ended: Option<(u32, u64)>,
 ) -> io::Result<()> {
-    let runs = |owner: &Owner| Some(owner.pid) != ended && is_alive(owner.pid, owner.started);
+    let runs = |owner: &Owner| {
+        let ended = ended.is_some_and(|(pid, at)| owner.pid == pid && owner.started < at);
+        !ended && is_alive(owner.pid, owner.started)
+    };
     let (mut files, mut unused) = (0, Vec::new());
     directory::entries(directory, MOST_ENTRIES_SWEPT, |name| {
         if is_name(name) {

@@ -1,11 +1,12 @@
 //! What is counted here is read there, whatever else lies in the directory.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use super::page::{MAGIC, OWNERS, SLOT_WORDS, SLOTS, WORDS, header, owner};
+use super::page::{MAGIC, OWNERS, SLOTS, WORDS, header, owner};
 use super::process::Realm;
 use super::*;
 use crate::metrics::Metrics;
@@ -140,16 +141,22 @@ fn a_slot_is_given_back_and_begins_anew() {
     page.withdraw();
 }
 
+/// Gives all slots of a page but the first to others.
+fn fill(page: &Page, owner: impl Fn(usize) -> [u64; owner::WORDS]) {
+    for slot in 1..super::page::MOST {
+        page.write_owner(slot, owner(slot));
+    }
+}
+
 #[test]
 fn an_engine_without_a_slot_counts_in_private() {
     let directory = Directory::new("full");
     let page = directory.page(false);
-    // As if so many processes had slots. They are those of this one, so all run.
     let first = page.own().unwrap();
-    for _ in 1..super::page::MOST {
-        page.forked();
-        assert!(page.own().is_some());
-    }
+    // Number 1 runs.
+    let namespace = Realm::here().namespace;
+    fill(&page, |_| [1, 1, u64::MAX, namespace]);
+    page.write_owner(0, [1, 1, u64::MAX, namespace]);
     page.forked();
     assert!(page.own().is_none());
     let metrics = Metrics::new("portable", 2, Some(&page));
@@ -157,58 +164,37 @@ fn an_engine_without_a_slot_counts_in_private() {
     assert_eq!(metrics.snapshot().operations(), 8);
     let found = directory.read();
     assert_eq!((found.processes.len(), found.missed), (0, 1));
-    assert!(
-        first
-            .iter()
-            .all(|word| word.load(std::sync::atomic::Ordering::Relaxed) == 0)
-    );
+    let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
+    assert!(first.iter().all(|word| load(word) == 0));
 }
 
 #[test]
 fn the_slot_of_a_killed_process_is_taken_when_none_is_free() {
     let directory = Directory::new("abandoned");
     let page = directory.page(false);
-    let name = directory.names().remove(0);
-    let write = |at: usize, words: &[u64]| {
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        let file = File::options()
-            .write(true)
-            .open(directory.0.join(&name))
-            .unwrap();
-        file.write_all_at(&bytes, 8 * at as u64).unwrap();
-    };
-    let here = Realm::here();
+    busy(&Metrics::new("portable", 2, Some(&page)));
+    let namespace = Realm::here().namespace;
     let mut ended = std::process::Command::new("true").spawn().unwrap();
     ended.wait().unwrap();
     let ended = u64::from(ended.id());
-    for slot in 1..super::page::MOST {
-        // Number 1 runs. An ended process of another namespace may run in there.
-        let owner = match slot {
-            200 => [ended, 1, 1, here.namespace],
-            100 => [ended, 1, 1, here.namespace + 1],
-            _ => [1, 1, u64::MAX, here.namespace],
-        };
-        write(OWNERS + slot * owner::WORDS, &owner);
-        write(SLOTS + slot * SLOT_WORDS + 3, &[5]);
-    }
+    // An ended process of another namespace may run in there.
+    fill(&page, |slot| match slot {
+        100 => [ended, 1, 1, namespace + 1],
+        200 => [ended, 1, 1, namespace],
+        _ => [1, 1, u64::MAX, namespace],
+    });
+    page.write_owner(0, [1, 1, u64::MAX, namespace]);
     page.forked();
     let metrics = Metrics::new("portable", 2, Some(&page));
     metrics.derived();
+    // Once more changes nothing.
+    page.forked();
     let stats = directory.read().processes;
-    let own: Vec<_> = stats
-        .iter()
-        .filter(|stats| u64::from(stats.pid) == own_pid())
-        .collect();
+    let own = |stats: &&ProcessStats| u64::from(stats.pid) == own_pid();
+    let own: Vec<_> = stats.iter().filter(own).collect();
     assert_eq!(own.len(), 1);
-    assert_eq!(
-        (own[0].snapshot.batches, own[0].snapshot.derivations),
-        (0, 1)
-    );
-    assert!(
-        stats
-            .iter()
-            .all(|stats| u64::from(stats.pid) != ended || stats.elsewhere.is_some())
-    );
+    let counted = (own[0].snapshot.batches, own[0].snapshot.derivations);
+    assert_eq!(counted, (0, 1));
 }
 
 #[test]
@@ -216,7 +202,7 @@ fn what_ended_processes_left_is_swept_and_nothing_else() {
     let directory = Directory::new("sweep");
     let here = Realm::here();
     let (gone, namespace) = (u64::from(u32::MAX), here.namespace);
-    let runs = [own_pid(), 1, u64::MAX, namespace];
+    let runs = [own_pid(), 1, u64::MAX - 1, namespace];
     let ended = [gone, 1, 7, namespace];
     directory.leave("1-1-0.counters", ended, |_| {});
     directory.leave("1-2-0.counters", [own_pid(), 1, 7, namespace], |_| {});
@@ -268,8 +254,10 @@ fn what_ended_processes_left_is_swept_and_nothing_else() {
     expected.retain(|name| *name != "4-1-0.counters");
     assert_eq!(sweep(true, None), expected);
     // After `exec` another program runs under the number.
+    assert_eq!(sweep(true, Some((std::process::id(), 7))), expected);
     expected.retain(|name| !["2-1-0.counters", "2-2-0.counters"].contains(name));
-    assert_eq!(sweep(true, Some(std::process::id())), expected);
+    let before = |at| Some((std::process::id(), at));
+    assert_eq!(sweep(true, before(u64::MAX)), expected);
 }
 
 #[test]
