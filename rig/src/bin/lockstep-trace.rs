@@ -592,7 +592,10 @@ impl Bench {
             let ran = self.trace(program, &secret, Look::Away).map_err(tell)?;
             // SEQUENCE, length, INTEGER, length of r, r, INTEGER, length of s.
             let lengths = (ran.output.get(3), ran.output.get(5 + size));
-            if lengths == (Some(&(size as u8)), Some(&(size as u8))) {
+            // A zero in front stands for a number that is shorter by a byte.
+            let first = (ran.output.get(4), ran.output.get(6 + size));
+            let full = first.0 != Some(&0) && first.1 != Some(&0);
+            if full && lengths == (Some(&(size as u8)), Some(&(size as u8))) {
                 return Ok(secret);
             }
         }
