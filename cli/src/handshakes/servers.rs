@@ -179,7 +179,7 @@ impl Server for Haproxy {
         let curve = setup.group.of_openssl();
         let asynchronous = match setup.side {
             Side::Stock => "",
-            Side::Lockstep => "    ssl-mode-async\n    insecure-fork-wanted\n",
+            Side::Lockstep => "    ssl-mode-async\n",
         };
         let path = setup.write(&format!(
             "global

@@ -331,12 +331,24 @@ fn servers_run_out_of_descriptors() {
 }
 
 /// HAProxy forbids itself new threads, unless it is told otherwise: then no worker can start. Jobs that lead
-/// need none, and others block its threads.
+/// need none, and others block its threads. The recipe leaves it at that.
 #[test]
-fn haproxy_that_forbids_threads_still_uses_lanes() {
-    for (jobs_lead, needs_workers) in [("auto", false), ("no", true)] {
+fn haproxy_uses_lanes_whether_it_forbids_threads_or_not() {
+    for (forbids, jobs_lead, misses_workers) in [
+        (true, "auto", false),
+        (true, "no", true),
+        (false, "auto", false),
+        (false, "no", false),
+    ] {
         let site = Site::start_changed("haproxy", |site| {
-            site.edit("haproxy.cfg", "    insecure-fork-wanted\n", "");
+            if !forbids {
+                let mode = "    ssl-mode-async\n";
+                site.edit(
+                    "haproxy.cfg",
+                    mode,
+                    &format!("{mode}    insecure-fork-wanted\n"),
+                );
+            }
             // With one slot no worker would be wanted.
             let settings = format!("slots = 2\njobs_lead = {jobs_lead}\nstats_dir");
             site.edit("lockstep/openssl.cnf", "stats_dir", &settings);
@@ -347,7 +359,7 @@ fn haproxy_that_forbids_threads_still_uses_lanes() {
         unnoticed(&site, |_| {});
         let counters = site.counters();
         let tried = counters.fallbacks_for(Fallback::NoWorkers);
-        assert!((tried > 0) == needs_workers && tried < 32, "{counters:?}");
+        assert!((tried > 0) == misses_workers && tried < 32, "{counters:?}");
         assert!(counters.operations() > tried, "{counters:?}");
     }
 }
