@@ -71,11 +71,11 @@ fn install_handlers() {
     if INSTALLED.load(Ordering::Acquire) {
         return;
     }
-    // SAFETY: after a fork, `forget_engine` waits for no lock and allocates nothing, so it is safe
-    // in any state; `withdraw` runs at exit, when the module, linked with `nodelete`, is still
-    // there.
+    // SAFETY: `announce_fork` and, after a fork, `forget_engine` wait for no lock and allocate
+    // nothing, so they are safe in any state; `withdraw` runs at exit, when the module, linked with
+    // `nodelete`, is still there.
     unsafe {
-        libc::pthread_atfork(None, None, Some(forget_engine));
+        libc::pthread_atfork(Some(announce_fork), None, Some(forget_engine));
         libc::atexit(withdraw);
     }
     INSTALLED.store(true, Ordering::Release);
@@ -127,6 +127,13 @@ pub fn is_current(engine: *const Engine) -> bool {
 extern "C" fn withdraw() {
     if let Some(page) = page() {
         page.withdraw();
+    }
+}
+
+/// Before a fork.
+extern "C" fn announce_fork() {
+    if let Some(page) = page() {
+        page.forking();
     }
 }
 

@@ -60,6 +60,8 @@ pub(super) mod header {
     /// The version of the engine: four words of text.
     pub const VERSION: usize = 8;
     pub const VERSION_WORDS: usize = 4;
+    /// How many forks began whose child has not taken a slot yet.
+    pub const FORKING: usize = 12;
 }
 
 /// Places in an owner's words.
@@ -228,6 +230,14 @@ impl Page {
         }
     }
 
+    /// Before a fork: the file stays until the child has a slot, even if this process ends first,
+    /// as one does that starts a daemon. It may run in a handler of `pthread_atfork`.
+    pub fn forking(&self) {
+        if self.own.load(Ordering::Acquire) != 0 {
+            self.mapped.words[header::FORKING].fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
     /// In a forked child: leaves the parent's slot to the parent, and takes one. It waits for no
     /// lock and allocates nothing, so it may run in a handler of `pthread_atfork`.
     pub fn forked(&self) {
@@ -235,10 +245,14 @@ impl Page {
             return;
         };
         // The handler may have been installed twice.
-        if self.owner(slot)[owner::PID].load(Ordering::Relaxed) == u64::from(process::id()) {
-            return;
+        if self.owner(slot)[owner::PID].load(Ordering::Relaxed) != u64::from(process::id()) {
+            self.own.store(0, Ordering::Release);
+            self.take_own();
         }
-        self.own.store(0, Ordering::Release);
+        self.mapped.words[header::FORKING].fetch_sub(1, Ordering::AcqRel);
+    }
+
+    fn take_own(&self) {
         // The first process of a new PID namespace does not see its parent.
         if getppid().is_none() {
             self.namespace.store(namespace(), Ordering::Relaxed);
@@ -331,7 +345,8 @@ impl Page {
     /// holds nothing then, and goes when a program of its user next loads the module.
     pub fn withdraw(&self) {
         self.release();
-        if !self.keep && !(0..MOST).any(|slot| self.is_in_use(slot)) {
+        let forking = self.mapped.words[header::FORKING].load(Ordering::Acquire) != 0;
+        if !self.keep && !forking && !(0..MOST).any(|slot| self.is_in_use(slot)) {
             let _ = self.remove();
         }
     }

@@ -126,6 +126,19 @@ fn threads_that_count_at_once_lose_nothing() {
 }
 
 #[test]
+fn a_process_that_ends_before_its_child_has_a_slot_leaves_the_file() {
+    let directory = Directory::new("daemon");
+    let page = directory.page(false);
+    page.forking();
+    page.withdraw();
+    assert_eq!(directory.names().len(), 1);
+    page.claim();
+    page.forked();
+    page.withdraw();
+    assert_eq!(directory.names().len(), 0);
+}
+
+#[test]
 fn a_slot_is_given_back_and_begins_anew() {
     let directory = Directory::new("again");
     let page = directory.page(false);
