@@ -2,7 +2,7 @@
 //!
 //! Without the feature all hooks are empty.
 
-#[cfg(feature = "fault-injection")]
+#[cfg(any(feature = "fault-injection", ct_msan))]
 pub mod planted;
 
 /// Where a fault strikes.
@@ -71,9 +71,12 @@ impl Point {
 }
 
 #[cfg(feature = "fault-injection")]
-pub use armed::{Fault, arm, arm_all_threads, disarm, mxcsr_of_last_chunk, strikes};
+pub use armed::{
+    Fault, arm, arm_all_threads, disarm, limbs_at_last_strike, mxcsr_of_last_chunk, skip_checks,
+    strikes,
+};
 #[cfg(feature = "fault-injection")]
-pub(crate) use armed::{begin_chunk, request, swap_lanes, touch, touch_pass};
+pub(crate) use armed::{begin_chunk, checks_are_skipped, request, swap_lanes, touch, touch_pass};
 
 #[cfg(feature = "fault-injection")]
 mod armed {
@@ -105,6 +108,9 @@ mod armed {
         /// First request of the running chunk: what the widest lanes take of a batch at once.
         static CHUNK: Cell<usize> = const { Cell::new(0) };
         static MXCSR: Cell<u32> = const { Cell::new(0) };
+        /// Limbs or words of the number that was struck last.
+        static LIMBS: Cell<usize> = const { Cell::new(0) };
+        static SKIPS_CHECKS: Cell<bool> = const { Cell::new(false) };
     }
     static EVERYWHERE: Mutex<Option<Fault>> = Mutex::new(None);
 
@@ -117,6 +123,21 @@ mod armed {
     /// How often a fault has struck in this thread since [`arm`].
     pub fn strikes() -> usize {
         STRIKES.get()
+    }
+
+    /// How many limbs or words the number had that was struck last in this thread.
+    pub fn limbs_at_last_strike() -> usize {
+        LIMBS.get()
+    }
+
+    /// Has this thread pass every result of RSA without its check, or check again: a test that finds no
+    /// wrong result then would find none at all.
+    pub fn skip_checks(skip: bool) {
+        SKIPS_CHECKS.set(skip);
+    }
+
+    pub(crate) fn checks_are_skipped() -> bool {
+        SKIPS_CHECKS.get()
     }
 
     /// Arms a fault in all threads.
@@ -166,6 +187,7 @@ mod armed {
         let Some(lane) = lane(&fault).filter(|&lane| lane < lanes) else {
             return;
         };
+        LIMBS.set(words.len() / lanes);
         let limb = fault.limb.min(words.len() / lanes - 1);
         words[limb * lanes + lane] ^= 1 << (fault.bit % limb_bits);
         STRIKES.set(STRIKES.get() + 1);
@@ -192,6 +214,7 @@ mod armed {
         let Some(lane) = request(&fault).filter(|&lane| lane < lanes) else {
             return;
         };
+        LIMBS.set(1);
         for limb in words.chunks_exact_mut(lanes) {
             limb.swap(lane, (lane + 1) % lanes);
         }
@@ -208,6 +231,11 @@ mod unarmed {
     pub(crate) fn begin_chunk(_first: usize) {}
 
     pub(crate) fn request() {}
+
+    #[inline(always)]
+    pub(crate) fn checks_are_skipped() -> bool {
+        false
+    }
 
     #[inline(always)]
     pub(crate) fn touch(
@@ -232,4 +260,4 @@ mod unarmed {
     pub(crate) fn swap_lanes(_words: &mut [u64], _lanes: usize) {}
 }
 #[cfg(not(feature = "fault-injection"))]
-pub(crate) use unarmed::{begin_chunk, request, swap_lanes, touch, touch_pass};
+pub(crate) use unarmed::{begin_chunk, checks_are_skipped, request, swap_lanes, touch, touch_pass};

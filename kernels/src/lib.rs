@@ -19,5 +19,6 @@ pub mod rsa;
 mod secret;
 mod sha512;
 mod simd;
+mod taint;
 
 pub use secret::wipe;

@@ -49,15 +49,6 @@ pub fn wipe<T: Copy + Default>(values: &mut [T]) {
     zeroize::optimization_barrier(values);
 }
 
-/// The same value, a fact about secrets that anyone may learn: whether a key is valid, whether a
-/// result passed its check. What happens next may depend on it.
-///
-/// Nothing but this makes the taint check stop following a value, so every use needs a reason.
-#[inline(always)]
-pub(crate) fn disclosed<T: Copy>(fact: T) -> T {
-    fact
-}
-
 /// Defines a byte array that is wiped when it is dropped and never printed.
 macro_rules! secret_bytes {
     ($(#[$doc:meta])* $name:ident $(<$bytes:ident>)?, $size:expr) => {

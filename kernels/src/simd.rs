@@ -165,6 +165,27 @@ pub(crate) trait Simd: Copy + 'static {
     }
 }
 
+/// [`Simd::ternary`] by the operations that the taint check knows.
+#[cfg(ct_msan)]
+#[inline(always)]
+fn ternary_in_parts<S: Simd, const TABLE: i32>(
+    s: S,
+    a: S::Limb,
+    b: S::Limb,
+    c: S::Limb,
+) -> S::Limb {
+    let mut out = s.zero();
+    for row in (0..8).filter(|row| TABLE >> row & 1 == 1) {
+        let mut term = s.splat(u64::MAX);
+        for (bit, x) in [(2, a), (1, b), (0, c)] {
+            let same = if row >> bit & 1 == 1 { 0 } else { u64::MAX };
+            term = s.and(term, s.xor(x, s.splat(same)));
+        }
+        out = s.xor(out, term);
+    }
+    out
+}
+
 /// [`Simd::ternary`]'s table of a ? b : c.
 pub(crate) const CHOOSE: i32 = 0xca;
 
@@ -212,7 +233,8 @@ pub(crate) fn opaque_word(word: u64) -> u64 {
 /// treats them as a vector can still do so.
 #[inline(always)]
 pub(crate) fn opaque_words<const L: usize>(mut words: [u64; L]) -> [u64; L] {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // Assembly ends what the taint check follows.
+    #[cfg(all(target_arch = "x86_64", not(miri), not(ct_msan)))]
     if L == 1 {
         // SAFETY: the assembly is empty; the word leaves as it came.
         unsafe {
@@ -227,7 +249,11 @@ pub(crate) fn opaque_words<const L: usize>(mut words: [u64; L]) -> [u64; L] {
                 options(nostack, preserves_flags));
         }
     }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    #[cfg(ct_msan)]
+    {
+        words = words.map(crate::taint::whole);
+    }
+    #[cfg(not(any(all(target_arch = "x86_64", not(miri)), ct_msan)))]
     {
         words = core::hint::black_box(words);
     }

@@ -42,6 +42,8 @@ const LAYERS: &[Layer] = &[
             "src/simd.rs",
             "src/simd/",
             "src/arena.rs",
+            // Calls of the sanitizer, in its build only.
+            "src/taint.rs",
             // Unchecked column access in the sweeps, whose bounds are asserted on entry: the checks
             // cost the branch that keeps LLVM from pipelining the loop.
             "src/montgomery.rs",

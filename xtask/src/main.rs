@@ -10,8 +10,10 @@ mod disassembly;
 mod dist;
 mod fuzz;
 mod layers;
+mod miri;
 mod nightly;
 mod setup;
+mod taint;
 mod test;
 mod trust;
 
@@ -36,6 +38,7 @@ Commands:
   layers               check what the crates may depend on and where `unsafe` may stand
   lint-asm [MODULE]    check the machine code of the kernels (default: dist/lockstep.so);
                        --explain NAME shows the jumps of functions, --record lists them anew
+  taint [--all]        follow secrets through the kernels: best lanes and RSA-1024, or everything
   trust                render docs/trust.md from docs/trust/record.json
   help                 this text
 
@@ -76,6 +79,8 @@ fn dispatch(arguments: &[&str]) -> Outcome {
         ["demo"] => demo::run(),
         ["layers"] => layers::check().map(|report| print!("{report}")),
         ["lint-asm"] => disassembly::check(&dist::module()).map(|report| print!("{report}")),
+        ["taint"] => taint::run_and_tell(taint::QUICK),
+        ["taint", "--all"] => taint::run_and_tell(taint::ALL),
         ["lint-asm", "--record"] => {
             disassembly::exact::record(&dist::module()).map(|report| print!("{report}"))
         }

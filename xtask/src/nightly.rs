@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::command::{Failure, Outcome, cannot_run, cargo, target_directory};
-use crate::{dist, fuzz, setup, test};
+use crate::{dist, fuzz, miri, setup, taint, test};
 
 pub use record::Record;
 
@@ -80,6 +80,30 @@ pub const CHECKS: &[Check] = &[
         least: minutes(3),
         most: minutes(10),
         run: kernels_long,
+    },
+    Check {
+        name: "taint",
+        about: "secrets followed through every private operation on all lanes",
+        weight: 1,
+        least: minutes(8),
+        most: minutes(20),
+        run: taint_all,
+    },
+    Check {
+        name: "limbs",
+        about: "faults in every limb of RSA on all lanes",
+        weight: 2,
+        least: minutes(5),
+        most: minutes(8 * 60),
+        run: limbs,
+    },
+    Check {
+        name: "miri",
+        about: "the portable kernels and parts of the engine under Miri",
+        weight: 2,
+        least: minutes(10),
+        most: minutes(60),
+        run: miri_units,
     },
     Check {
         name: "fuzz",
@@ -341,6 +365,48 @@ fn parse_report(line: &str) -> Outcome<Ran> {
         }
     }
     Ok(Ran::Worked(work))
+}
+
+/// All lanes and sizes; see [`taint`].
+fn taint_all(_: &Share) -> Outcome<Ran> {
+    let mut work = Work::default();
+    if let Some(reason) = taint::missing() {
+        return Ok(Ran::Skipped(reason));
+    }
+    let found = taint::check(taint::ALL)?;
+    work.cases = found.operations;
+    work.findings = found.findings.len() as u64;
+    found
+        .findings
+        .iter()
+        .for_each(|finding| println!("{finding}"));
+    work.note = "operations; planted defects were found".to_owned();
+    Ok(Ran::Worked(work))
+}
+
+/// The ignored test of `kernels/tests/faults.rs`, which says what it did.
+fn limbs(share: &Share) -> Outcome<Ran> {
+    let mut command = cargo([
+        "test",
+        "--package",
+        "lockstep-kernels",
+        "--test",
+        "faults",
+        "--features",
+        "fault-injection",
+        "--locked",
+    ]);
+    command
+        .arg("--target-dir")
+        .arg(dist::fault_target())
+        .args(["--", "--ignored", "--exact", "every_fault_in_every_limb"])
+        .args(["--nocapture", "--test-threads=1"]);
+    program(&mut command, share)
+}
+
+/// Units without threads; see [`miri`].
+fn miri_units(_: &Share) -> Outcome<Ran> {
+    miri::check()
 }
 
 /// `programs/first_use.c` of the provider's tests, again and again.

@@ -20,6 +20,7 @@ use crate::nist::field::Field;
 use crate::secret::{secret_bytes, wipe};
 use crate::sha512::{self, Message};
 use crate::simd::{CHOOSE, MAX_LANES, Simd, inlined, words, words_mut};
+use crate::taint::disclosed;
 
 /// Bytes of a seed and of a public key.
 pub const BYTES: usize = 32;
@@ -257,11 +258,12 @@ fn sign_by<S: Simd>(s: S, table: &Table, jobs: &mut [SignJob<'_>]) {
         }
         points.divide(s, group.len());
         for (v, jobs) in group.chunks_mut(S::LANES).enumerate() {
-            let on_curve = is_on_curve(s, &points.x[v], &points.y[v]);
-            let first = encodings(jobs.len(), &points, v);
+            let on_curve = disclosed(is_on_curve(s, &points.x[v], &points.y[v]));
+            // R, S and whether they are right are public.
+            let first = disclosed(encodings(jobs.len(), &points, v));
             let message = |l: usize| [&first[l][..], &jobs[l].key.public, jobs[l].message];
             let mut k = hash_lanes(s, jobs.len(), message);
-            let second = second_halves(s, jobs, &k, &nonces[v]);
+            let second = disclosed(second_halves(s, jobs, &k, &nonces[v]));
             fault::begin_chunk(VECTORS * S::LANES * turn + S::LANES * v);
             fault::touch(
                 Point::Exponent,
@@ -270,8 +272,8 @@ fn sign_by<S: Simd>(s: S, table: &Table, jobs: &mut [SignJob<'_>]) {
                 52,
                 fault::request,
             );
-            let first_again = encodings(jobs.len(), &points, v);
-            let second_again = second_halves(s, jobs, &k, &nonces[v]);
+            let first_again = disclosed(encodings(jobs.len(), &points, v));
+            let second_again = disclosed(second_halves(s, jobs, &k, &nonces[v]));
             wipe(words_mut(k.as_flattened_mut()));
             for (l, job) in jobs.iter_mut().enumerate() {
                 let is_same = first[l] == first_again[l] && second[l] == second_again[l];
@@ -366,9 +368,10 @@ fn check_by<S: Simd>(s: S, table: &Table, jobs: &mut [CheckJob<'_>]) {
         points.divide(s, 2 * vectors * S::LANES);
         for (i, job) in group.iter_mut().enumerate() {
             let at = S::LANES * (2 * (i / S::LANES)) + i % S::LANES;
-            let is_good = words(&too_large)[i] == 0
-                && points.encoding(at)[..] == job.signature[..BYTES]
-                && points.encoding(at + S::LANES) == job.key.public;
+            // R and A, which are public where all is well.
+            let [r, a] = disclosed([points.encoding(at), points.encoding(at + S::LANES)]);
+            let is_good =
+                words(&too_large)[i] == 0 && r[..] == job.signature[..BYTES] && a == job.key.public;
             job.result = Some(match is_good {
                 true => Ok(()),
                 false => Err(Error::Signature),

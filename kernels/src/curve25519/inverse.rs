@@ -7,6 +7,7 @@
 //! Numbers have five signed limbs of 62 bits; all but the top one are below 2^62 and not negative, unless said otherwise.
 
 use crate::simd::opaque_word;
+use crate::taint::whole;
 
 /// Bits of a limb.
 const BITS: u32 = 62;
@@ -141,7 +142,7 @@ fn combine_modulo_p(a: &Number, b: &Number, u: i64, v: i64) -> Number {
 
 #[inline(always)]
 fn product(a: i64, b: i64) -> i128 {
-    i128::from(a) * i128::from(b)
+    i128::from(whole(a)) * i128::from(whole(b))
 }
 
 /// All ones if x is negative, else zero.

@@ -12,6 +12,7 @@ use super::ladder;
 use crate::backend::{Backend, dispatch_25519};
 use crate::secret::{secret_bytes, wipe};
 use crate::simd::{Simd, words_mut};
+use crate::taint::disclosed;
 
 /// Bytes of a scalar, a point and a shared secret.
 pub const BYTES: usize = 32;
@@ -117,7 +118,7 @@ fn agree_in_lanes<S: Simd>(s: S, jobs: &mut [AgreeJob<'_>]) {
             let mut bytes = fractions.quotient(i);
             let any = bytes.iter().fold(0, |any, byte| any | byte);
             // Whether a secret was refused is public, which byte of it is not zero is not.
-            job.result = Some(match any {
+            job.result = Some(match disclosed(u8::from(any != 0)) {
                 0 => Err(Error::Zero),
                 _ => Ok(SharedSecret(bytes)),
             });

@@ -15,6 +15,7 @@ use crate::fault;
 use crate::layout::{bytes_from_limbs, limbs_from_bytes};
 use crate::secret::wipe;
 use crate::simd::{Plain, Simd, inlined, words, words_mut};
+use crate::taint::disclosed;
 
 /// Vectors of a group.
 pub(super) const VECTORS: usize = 8;
@@ -512,7 +513,7 @@ fn store<S: Simd, const N: usize>(bytes: &mut [u8], number: &Number<S, N>, lane:
     bytes_from_limbs(bytes, &words(number)[lane..], S::LANES);
 }
 
-/// The word of one lane.
+/// A verdict, which is public: the word of one lane.
 fn word<S: Simd>(limb: &S::Limb, lane: usize) -> u64 {
-    words(core::slice::from_ref(limb))[lane]
+    disclosed(words(core::slice::from_ref(limb))[lane])
 }

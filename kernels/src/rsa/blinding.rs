@@ -10,6 +10,7 @@ use zeroize::{Zeroize, Zeroizing};
 use super::{PublicKey, Size};
 use crate::layout::{bytes_from_limbs, limbs_from_bytes};
 use crate::secret::SecretWords;
+use crate::taint::disclosed;
 
 /// A pair (r^e mod n, 1/r mod n) that hides one request's input from the exponentiation.
 ///
@@ -118,9 +119,14 @@ fn generate<const WORDS: usize>(
         *product *= base;
         bases.push(base);
     }
-    let inverse: Option<Uint<WORDS>> = product.retrieve().invert_odd_mod(&modulus).into();
+    let inverse = product.retrieve().invert_odd_mod(&modulus);
+    // A working generator never shows that there is none.
+    if !disclosed(inverse.is_some().to_bool()) {
+        return None;
+    }
+    let inverse = inverse.as_inner_unchecked();
     // rest = 1/(r_0 ⋯ r_i)
-    let mut rest = Zeroizing::new(FixedMontyForm::new(&inverse?, &params));
+    let mut rest = Zeroizing::new(FixedMontyForm::new(inverse, &params));
     let mut pairs = Vec::with_capacity(count);
     for (base, before) in bases.iter().zip(before.iter()).rev() {
         pairs.push(Blinding {

@@ -7,8 +7,9 @@ use super::for_size;
 use super::modulus::{LANE, Modulus, Number, equal, less_than, multiply_mod, zero};
 use crate::layout::{bit_length, exponent_words, limbs_from_bytes, trim};
 use crate::montgomery::multiply_add;
-use crate::secret::{SecretWords, disclosed, wipe};
+use crate::secret::{SecretWords, wipe};
 use crate::simd::{opaque_word, words, words_mut};
+use crate::taint::disclosed;
 
 /// The parts of an RSA key as big-endian bytes; leading zeros are allowed.
 #[derive(Clone, Copy)]

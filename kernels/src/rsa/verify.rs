@@ -14,10 +14,11 @@ use zeroize::Zeroize;
 
 use super::{PrivateKey, PublicKey};
 use crate::arena::Arena;
+use crate::fault;
 use crate::layout::{lane_from_bytes, limbs_from_bytes, to_lane};
 use crate::montgomery::{enter_form, leave_form, multiply, multiply_add, square};
-use crate::secret::disclosed;
 use crate::simd::{Simd, words_mut};
+use crate::taint::disclosed;
 
 /// A value that has passed its check. Nothing outside this module can make one.
 #[derive(Clone, PartialEq, Eq)]
@@ -187,9 +188,10 @@ pub(super) fn check<S: Simd, const N: usize, const M: usize>(
     let different = words_mut(core::slice::from_mut(different));
     for (claim, different) in claims.iter_mut().zip(different.chunks_exact(2)) {
         let public = claim.key.public();
-        claim.holds = claim.input.len() == public.size().bytes()
-            && different == [0, 0]
-            && below_modulus(&claim.output.0, public);
+        claim.holds = fault::checks_are_skipped()
+            || claim.input.len() == public.size().bytes()
+                && disclosed([different[0], different[1]]) == [0, 0]
+                && below_modulus(&claim.output.0, public);
     }
 }
 

@@ -8,6 +8,7 @@
 use core::arch::x86_64::*;
 
 use super::Simd;
+use crate::taint::whole;
 
 /// Proof that the CPU and the operating system offer AVX2; lanes with limbs of `BITS` bits, 26 or 52.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,6 +33,7 @@ impl<const BITS: u32> Avx2<BITS> {
     /// The halves of a limb of 52 bits.
     #[inline(always)]
     fn halves(self, a: __m256i) -> [__m256i; 2] {
+        let a = whole(a);
         let mask = self.splat((1 << HALF) - 1);
         [
             self.and(a, mask),
@@ -146,6 +148,7 @@ impl<const BITS: u32> Simd for Avx2<BITS> {
 
     #[inline(always)]
     fn shift_right<const COUNT: u32>(self, a: __m256i) -> __m256i {
+        let a = whole(a);
         // SAFETY: `self` proves the feature.
         unsafe { _mm256_srlv_epi64(a, self.splat(u64::from(COUNT))) }
     }
@@ -181,6 +184,7 @@ impl<const BITS: u32> Simd for Avx2<BITS> {
 
     #[inline(always)]
     fn shift_right_by(self, a: __m256i, count: u32) -> __m256i {
+        let a = whole(a);
         // SAFETY: `self` proves the feature.
         unsafe { _mm256_srl_epi64(a, _mm_cvtsi32_si128(count as i32)) }
     }
@@ -193,6 +197,7 @@ impl<const BITS: u32> Simd for Avx2<BITS> {
 
     #[inline(always)]
     fn carry(self, a: __m256i) -> __m256i {
+        let a = whole(a);
         // SAFETY: `self` proves the feature.
         unsafe { _mm256_srlv_epi64(a, self.splat(u64::from(BITS))) }
     }
@@ -243,7 +248,7 @@ impl<const BITS: u32> Simd for Avx2<BITS> {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn settle(sum: __m256i) -> __m256i {
-    #[cfg(not(miri))]
+    #[cfg(not(any(miri, ct_msan)))]
     {
         let mut sum = sum;
         // SAFETY: the assembly is empty.
@@ -252,6 +257,6 @@ fn settle(sum: __m256i) -> __m256i {
         }
         sum
     }
-    #[cfg(miri)]
+    #[cfg(any(miri, ct_msan))]
     sum
 }

@@ -3,6 +3,7 @@
 use core::arch::x86_64::*;
 
 use super::{Plain, Simd};
+use crate::taint::{derived, disclosed, whole};
 
 /// Proof that the CPU and the operating system offer AVX-512 IFMA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -85,18 +86,20 @@ impl Simd for Avx512Ifma {
 
     #[inline(always)]
     fn halve(self, a: __m512i) -> __m512i {
+        let a = whole(a);
         // SAFETY: `self` proves the features.
         unsafe { _mm512_srli_epi64::<1>(a) }
     }
 
     #[inline(always)]
     fn or_xor(self, a: __m512i, b: __m512i, c: __m512i) -> __m512i {
-        // SAFETY: `self` proves the features. 0xf6 is the truth table of a | (b ^ c).
-        unsafe { _mm512_ternarylogic_epi64::<0xf6>(a, b, c) }
+        // 0xf6 is the truth table of a | (b ^ c).
+        self.ternary::<0xf6>(a, b, c)
     }
 
     #[inline(always)]
     fn shift_right<const BITS: u32>(self, a: __m512i) -> __m512i {
+        let a = whole(a);
         // SAFETY: `self` proves the features.
         unsafe { _mm512_srlv_epi64(a, self.splat(u64::from(BITS))) }
     }
@@ -109,12 +112,19 @@ impl Simd for Avx512Ifma {
 
     #[inline(always)]
     fn ternary<const TABLE: i32>(self, a: __m512i, b: __m512i, c: __m512i) -> __m512i {
+        // The taint check does not know the instruction.
+        #[cfg(ct_msan)]
+        return super::ternary_in_parts::<Self, TABLE>(self, a, b, c);
         // SAFETY: `self` proves the features.
-        unsafe { _mm512_ternarylogic_epi64::<TABLE>(a, b, c) }
+        #[cfg(not(ct_msan))]
+        unsafe {
+            _mm512_ternarylogic_epi64::<TABLE>(a, b, c)
+        }
     }
 
     #[inline(always)]
     fn shift_right_by(self, a: __m512i, count: u32) -> __m512i {
+        let a = whole(a);
         // SAFETY: `self` proves the features.
         unsafe { _mm512_srl_epi64(a, _mm_cvtsi32_si128(count as i32)) }
     }
@@ -127,6 +137,7 @@ impl Simd for Avx512Ifma {
 
     #[inline(always)]
     fn carry(self, a: __m512i) -> __m512i {
+        let a = whole(a);
         // SAFETY: `self` proves the features.
         unsafe { _mm512_srli_epi64::<52>(a) }
     }
@@ -151,8 +162,13 @@ impl Simd for Avx512Ifma {
 
     #[inline(always)]
     fn choose_in(self, mask: __mmask8, chooser: __m512i, clear: __m512i, set: __m512i) -> __m512i {
+        #[cfg(ct_msan)]
+        return self.select(mask, self.ternary::<0xac>(chooser, clear, set), chooser);
         // SAFETY: `self` proves the features. 0xac is the truth table of chooser ? set : clear.
-        unsafe { _mm512_mask_ternarylogic_epi64::<0xac>(chooser, mask, clear, set) }
+        #[cfg(not(ct_msan))]
+        unsafe {
+            _mm512_mask_ternarylogic_epi64::<0xac>(chooser, mask, clear, set)
+        }
     }
 
     #[inline(always)]
@@ -163,12 +179,16 @@ impl Simd for Avx512Ifma {
 
     #[inline(always)]
     fn look_up_16(self, table: &[u64; 16], index: __m512i) -> __m512i {
+        // A permutation reads registers: its index is no address.
+        let source = index;
+        let index = disclosed(index);
         // SAFETY: `self` proves the features; the loads cover the 16 words of the table.
-        unsafe {
+        let picked = unsafe {
             let low = _mm512_loadu_si512(table.as_ptr().cast());
             let high = _mm512_loadu_si512(table.as_ptr().add(8).cast());
             _mm512_permutex2var_epi64(low, index, high)
-        }
+        };
+        derived(picked, source)
     }
 }
 
@@ -179,7 +199,7 @@ fn hold(sums: &mut [__m512i; 20]) {
     #[rustfmt::skip]
     let [s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15, s16, s17, s18, s19] = sums;
     // SAFETY: the assembly is empty.
-    #[cfg(not(miri))]
+    #[cfg(not(any(miri, ct_msan)))]
     unsafe {
         core::arch::asm!(
             "/* {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} */",

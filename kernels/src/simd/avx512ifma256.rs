@@ -6,6 +6,7 @@
 use core::arch::x86_64::*;
 
 use super::{Plain, Simd};
+use crate::taint::{derived, disclosed, whole};
 
 /// Proof that the CPU and the operating system offer AVX-512 IFMA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -87,18 +88,20 @@ impl Simd for Avx512Ifma256 {
 
     #[inline(always)]
     fn halve(self, a: __m256i) -> __m256i {
+        let a = whole(a);
         // SAFETY: `self` proves the features.
         unsafe { _mm256_srli_epi64::<1>(a) }
     }
 
     #[inline(always)]
     fn or_xor(self, a: __m256i, b: __m256i, c: __m256i) -> __m256i {
-        // SAFETY: `self` proves the features. 0xf6 is the truth table of a | (b ^ c).
-        unsafe { _mm256_ternarylogic_epi64::<0xf6>(a, b, c) }
+        // 0xf6 is the truth table of a | (b ^ c).
+        self.ternary::<0xf6>(a, b, c)
     }
 
     #[inline(always)]
     fn shift_right<const BITS: u32>(self, a: __m256i) -> __m256i {
+        let a = whole(a);
         // SAFETY: `self` proves the features.
         unsafe { _mm256_srlv_epi64(a, self.splat(u64::from(BITS))) }
     }
@@ -111,12 +114,19 @@ impl Simd for Avx512Ifma256 {
 
     #[inline(always)]
     fn ternary<const TABLE: i32>(self, a: __m256i, b: __m256i, c: __m256i) -> __m256i {
+        // The taint check does not know the instruction.
+        #[cfg(ct_msan)]
+        return super::ternary_in_parts::<Self, TABLE>(self, a, b, c);
         // SAFETY: `self` proves the features.
-        unsafe { _mm256_ternarylogic_epi64::<TABLE>(a, b, c) }
+        #[cfg(not(ct_msan))]
+        unsafe {
+            _mm256_ternarylogic_epi64::<TABLE>(a, b, c)
+        }
     }
 
     #[inline(always)]
     fn shift_right_by(self, a: __m256i, count: u32) -> __m256i {
+        let a = whole(a);
         // SAFETY: `self` proves the features.
         unsafe { _mm256_srl_epi64(a, _mm_cvtsi32_si128(count as i32)) }
     }
@@ -129,6 +139,7 @@ impl Simd for Avx512Ifma256 {
 
     #[inline(always)]
     fn carry(self, a: __m256i) -> __m256i {
+        let a = whole(a);
         // SAFETY: `self` proves the features.
         unsafe { _mm256_srli_epi64::<52>(a) }
     }
@@ -153,21 +164,30 @@ impl Simd for Avx512Ifma256 {
 
     #[inline(always)]
     fn choose_in(self, mask: __mmask8, chooser: __m256i, clear: __m256i, set: __m256i) -> __m256i {
+        #[cfg(ct_msan)]
+        return self.select(mask, self.ternary::<0xac>(chooser, clear, set), chooser);
         // SAFETY: `self` proves the features. 0xac is the truth table of chooser ? set : clear.
-        unsafe { _mm256_mask_ternarylogic_epi64::<0xac>(chooser, mask, clear, set) }
+        #[cfg(not(ct_msan))]
+        unsafe {
+            _mm256_mask_ternarylogic_epi64::<0xac>(chooser, mask, clear, set)
+        }
     }
 
     #[inline(always)]
     fn look_up_16(self, table: &[u64; 16], index: __m256i) -> __m256i {
+        // A permutation reads registers: its index is no address.
+        let source = index;
+        let index = disclosed(index);
         let at = table.as_ptr().cast::<__m256i>();
         // SAFETY: `self` proves the features; the loads cover the 16 words of the table.
-        unsafe {
+        let picked = unsafe {
             let (a, b) = (_mm256_loadu_si256(at), _mm256_loadu_si256(at.add(1)));
             let (c, d) = (_mm256_loadu_si256(at.add(2)), _mm256_loadu_si256(at.add(3)));
             let low = _mm256_permutex2var_epi64(a, index, b);
             let high = _mm256_permutex2var_epi64(c, index, d);
             let upper_half = _mm256_test_epi64_mask(index, _mm256_set1_epi64x(8));
             _mm256_mask_blend_epi64(upper_half, low, high)
-        }
+        };
+        derived(picked, source)
     }
 }

@@ -2,6 +2,7 @@
 //! the arithmetic that prepares keys.
 
 use super::{Plain, Simd, opaque_words};
+use crate::taint::whole;
 
 /// `L` lanes of limbs of `BITS` bits in ordinary registers; needs no proof. 52 bits are the oracle of the
 /// lanes with split products, 26 bits that of those with whole ones.
@@ -26,7 +27,7 @@ impl<const L: usize, const BITS: u32> Portable<L, BITS> {
 
     #[inline(always)]
     fn product(a: u64, b: u64) -> u128 {
-        u128::from(a & Self::READ) * u128::from(b & Self::READ)
+        u128::from(whole(a & Self::READ)) * u128::from(whole(b & Self::READ))
     }
 }
 
@@ -101,7 +102,7 @@ impl<const L: usize, const BITS: u32> Simd for Portable<L, BITS> {
 
     #[inline(always)]
     fn halve(self, a: Limbs<L>) -> Limbs<L> {
-        each(|l| a.0[l] >> 1)
+        each(|l| whole(a.0[l]) >> 1)
     }
 
     #[inline(always)]
@@ -111,7 +112,7 @@ impl<const L: usize, const BITS: u32> Simd for Portable<L, BITS> {
 
     #[inline(always)]
     fn shift_right<const COUNT: u32>(self, a: Limbs<L>) -> Limbs<L> {
-        each(|l| a.0[l] >> COUNT)
+        each(|l| whole(a.0[l]) >> COUNT)
     }
 
     #[inline(always)]
@@ -133,7 +134,7 @@ impl<const L: usize, const BITS: u32> Simd for Portable<L, BITS> {
 
     #[inline(always)]
     fn shift_right_by(self, a: Limbs<L>, count: u32) -> Limbs<L> {
-        each(|l| a.0[l] >> count)
+        each(|l| whole(a.0[l]) >> count)
     }
 
     #[inline(always)]
@@ -143,7 +144,7 @@ impl<const L: usize, const BITS: u32> Simd for Portable<L, BITS> {
 
     #[inline(always)]
     fn carry(self, a: Limbs<L>) -> Limbs<L> {
-        each(|l| a.0[l] >> BITS)
+        each(|l| whole(a.0[l]) >> BITS)
     }
 
     #[inline(always)]

@@ -65,7 +65,7 @@ fn write(value: u32) {
     let _ = value;
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_arch = "x86_64", not(miri)))]
 mod tests {
     use std::panic::catch_unwind;
 

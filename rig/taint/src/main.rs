@@ -1,0 +1,422 @@
+//! Follows secrets through every private operation of the kernels: `cargo xtask taint`.
+//!
+//! Secrets are marked as uninitialised, and MemorySanitizer writes a report for every jump, address and
+//! division that depends on one. This program says on stderr which operation is on; xtask reads that and
+//! the reports between. Every result must still be marked at the end, or the mark was lost on the way, and
+//! the operation was not followed.
+//!
+//! `lockstep-taint BACKEND LARGEST` runs RSA up to that many bits.
+
+#[cfg(not(ct_msan))]
+compile_error!("build this by `cargo xtask taint`");
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::ffi::c_void;
+use std::fmt;
+use std::io::Write;
+
+use lockstep_kernels::backend::Backend;
+use lockstep_kernels::curve25519::{ed25519, x25519};
+use lockstep_kernels::fault::planted;
+use lockstep_kernels::nist::nonce::{HedgedJob, hedged, hedged_batch};
+use lockstep_kernels::nist::{Wide, p256, p384};
+use lockstep_kernels::rsa::{Blinding, Components, PrivateJob, PrivateKey, Scratch, Size};
+use lockstep_kernels::{rsa, wipe};
+
+unsafe extern "C" {
+    fn __msan_poison(address: *const c_void, size: usize);
+    fn __msan_unpoison(address: *const c_void, size: usize);
+    fn __msan_test_shadow(address: *const c_void, size: usize) -> isize;
+}
+
+/// The system's allocator, whose memory is not marked when it comes, whoever had it before.
+struct Unmarked;
+
+// SAFETY: all is done by the system's allocator.
+unsafe impl GlobalAlloc for Unmarked {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as the caller promises; the new memory is ours to mark.
+        unsafe {
+            let memory = System.alloc(layout);
+            if !memory.is_null() {
+                __msan_unpoison(memory.cast(), layout.size());
+            }
+            memory
+        }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Unmarked = Unmarked;
+
+/// Marks a secret.
+fn secret(bytes: &mut [u8]) {
+    // SAFETY: the function marks these bytes and does not write them.
+    unsafe { __msan_poison(bytes.as_ptr().cast(), bytes.len()) }
+}
+
+/// Takes the mark from what the caller may know.
+fn public<T: ?Sized>(value: &T) {
+    // SAFETY: the function marks the bytes of the value and does not write them.
+    unsafe { __msan_unpoison((&raw const *value).cast(), size_of_val(value)) }
+}
+
+/// Whether any of these bytes is marked.
+fn is_marked(bytes: &[u8]) -> bool {
+    // SAFETY: the function reads the marks of these bytes.
+    unsafe { __msan_test_shadow(bytes.as_ptr().cast(), bytes.len()) >= 0 }
+}
+
+/// A text, which the standard library writes to memory without taking marks from it.
+fn text(arguments: fmt::Arguments<'_>) -> String {
+    let text = arguments.to_string();
+    public(&text);
+    public(text.as_str());
+    text
+}
+
+/// A line for xtask.
+fn say(start: &str, line: &str) {
+    let mut bytes = Vec::with_capacity(start.len() + line.len() + 1);
+    bytes.extend_from_slice(start.as_bytes());
+    bytes.extend_from_slice(line.as_bytes());
+    bytes.push(b'\n');
+    std::io::stderr().write_all(&bytes).expect("stderr is open");
+}
+
+/// Says what is on.
+fn begin(operation: &str) {
+    say("@ ", operation);
+}
+
+/// Says so if what an operation made does not depend on its secret.
+fn check_mark(what: &str, bytes: &[u8]) {
+    if !is_marked(bytes) {
+        say("! the secret was lost on the way, it is not marked: ", what);
+    }
+}
+
+/// The same for a result that is public from here on.
+fn expect_marked(bytes: &[u8]) {
+    check_mark("the result", bytes);
+    public(bytes);
+}
+
+/// xorshift64*: repeatable.
+struct Random(u64);
+
+impl Random {
+    fn word(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn bytes<const COUNT: usize>(&mut self) -> [u8; COUNT] {
+        std::array::from_fn(|_| (self.word() >> 32) as u8)
+    }
+
+    /// Marked ones.
+    fn secret<const COUNT: usize>(&mut self) -> [u8; COUNT] {
+        let mut bytes = self.bytes();
+        secret(&mut bytes);
+        bytes
+    }
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    let [_, backend, largest] = &arguments[..] else {
+        panic!("lockstep-taint BACKEND LARGEST");
+    };
+    let Some(backend) = Backend::from_name(backend) else {
+        println!("this machine has no {backend}");
+        return;
+    };
+    let largest: usize = largest.parse().expect("bits");
+    plant();
+    // Tables are made at their first use, from public numbers; before any secret is there.
+    curves(backend, &[1], false);
+    curves(backend, &[1, 3, 2 * backend.lanes() + 1], true);
+    for size in Size::ALL.into_iter().filter(|size| size.bits() <= largest) {
+        rsa_private(backend, size);
+    }
+    begin("end");
+}
+
+/// The defects that must be found.
+fn plant() {
+    let mut random = Random(1);
+    let word = |random: &mut Random| u64::from_ne_bytes(random.secret());
+    begin("planted branch_on_bit");
+    public(&planted::branch_on_bit(word(&mut random)));
+    begin("planted index_by_secret");
+    public(&planted::index_by_secret(&[3; 16], word(&mut random)));
+    begin("planted divide_by_secret");
+    public(&planted::divide_by_secret(word(&mut random)));
+    begin("planted compare_secret");
+    let (a, b) = (random.secret::<200>(), [1; 200]);
+    let equal = planted::compare_secret(&a, &b);
+    public(&equal);
+}
+
+/// All operations on curves, in batches of so many, with marked secrets or not.
+fn curves(backend: Backend, fills: &[usize], marked: bool) {
+    let mut random = Random(77);
+    for &fill in fills {
+        if marked {
+            begin(&text(format_args!(
+                "{} curves, {fill} at once",
+                backend.name()
+            )));
+        } else {
+            begin("tables");
+        }
+        let about = |what: &str| {
+            if marked {
+                begin(&text(format_args!(
+                    "{} {what}, {fill} at once",
+                    backend.name()
+                )));
+            }
+        };
+        let check = |bytes: &[u8]| match marked {
+            true => expect_marked(bytes),
+            false => public(bytes),
+        };
+        let mut key32 = |_: usize| -> [u8; 32] {
+            let mut bytes = random.bytes();
+            if marked {
+                secret(&mut bytes);
+            }
+            bytes
+        };
+
+        about("x25519 keypair");
+        let secrets: Vec<_> = (0..fill)
+            .map(|i| x25519::SecretKey::from_bytes(&key32(i)))
+            .collect();
+        let mut jobs: Vec<_> = secrets.iter().map(x25519::KeypairJob::new).collect();
+        x25519::keypair(backend, &mut jobs);
+        let points: Vec<_> = jobs.iter().map(|job| job.result.expect("served")).collect();
+        points.iter().for_each(|point| check(point));
+        about("x25519 agree");
+        let mut jobs: Vec<_> = secrets
+            .iter()
+            .zip(&points)
+            .map(|(secret, point)| x25519::AgreeJob::new(secret, point))
+            .collect();
+        x25519::agree(backend, &mut jobs);
+        for job in &jobs {
+            match &job.result {
+                Some(Ok(shared)) => check(shared.as_bytes()),
+                other => panic!("{other:?}"),
+            }
+        }
+
+        about("ed25519 keypair");
+        let seeds: Vec<_> = (0..fill)
+            .map(|i| ed25519::Seed::from_bytes(&key32(i)))
+            .collect();
+        let mut jobs: Vec<_> = seeds.iter().map(ed25519::KeypairJob::new).collect();
+        ed25519::keypair(backend, &mut jobs);
+        let keys: Vec<_> = jobs
+            .into_iter()
+            .map(|job| job.result.expect("served"))
+            .collect();
+        keys.iter().for_each(|key| check(key.public()));
+        about("ed25519 sign");
+        let mut jobs: Vec<_> = keys
+            .iter()
+            .map(|key| ed25519::SignJob::new(key, b"message"))
+            .collect();
+        ed25519::sign(backend, &mut jobs);
+        // R and S are disclosed by the comparison of both computations.
+        let signatures: Vec<_> = jobs
+            .iter()
+            .map(|job| job.result.expect("served").expect("right"))
+            .collect();
+        about("ed25519 check");
+        let mut jobs: Vec<_> = keys
+            .iter()
+            .zip(&signatures)
+            .map(|(key, signature)| ed25519::CheckJob::new(key, b"message", signature))
+            .collect();
+        ed25519::check(backend, &mut jobs);
+        assert!(jobs.iter().all(|job| job.result == Some(Ok(()))));
+
+        if backend.has_nist_curves() {
+            nist_curve!(backend, fill, marked, about, check, p256, Random(5));
+            nist_curve!(backend, fill, marked, about, check, p384, Random(6));
+        }
+    }
+}
+
+/// The operations of a NIST curve.
+macro_rules! nist_curve {
+    ($backend:expr, $fill:expr, $marked:expr, $about:expr, $check:expr, $curve:ident, $random:expr) => {{
+        let (backend, fill, marked, about, check) = ($backend, $fill, $marked, &$about, &$check);
+        let mut random: Random = $random;
+        let name = stringify!($curve);
+        let mut wide = || {
+            let mut bytes = random.bytes::<64>();
+            if marked {
+                secret(&mut bytes);
+            }
+            Wide::from_bytes(&bytes)
+        };
+        about(&text(format_args!("{name} keypair")));
+        let seeds: Vec<_> = (0..fill).map(|_| wide()).collect();
+        let mut jobs: Vec<_> = seeds.iter().map($curve::KeypairJob::new).collect();
+        $curve::keypair(backend, &mut jobs);
+        let pairs: Vec<_> = jobs
+            .into_iter()
+            .map(|job| job.result.expect("served").expect("a scalar"))
+            .collect();
+        for (key, point) in &pairs {
+            check(&point.x);
+            check(&point.y);
+            if marked {
+                check_mark("the key", key.as_bytes());
+            }
+        }
+        about(&text(format_args!("{name} nonces")));
+        let mut randoms = vec![[0; 32]; fill];
+        randoms.iter_mut().for_each(|bytes| {
+            let whole = wide();
+            bytes.copy_from_slice(&whole.as_bytes()[..32]);
+        });
+        let mut jobs: Vec<_> = pairs
+            .iter()
+            .zip(&randoms)
+            .map(|((key, _), random)| HedgedJob::new(key, random, b"digest"))
+            .collect();
+        hedged_batch(backend, &mut jobs);
+        let nonces: Vec<_> = jobs
+            .into_iter()
+            .map(|job| job.result.expect("served"))
+            .collect();
+        for nonce in &nonces {
+            if marked {
+                check_mark("the nonce", nonce.as_bytes());
+            }
+        }
+        let alone = hedged(&pairs[0].0, &randoms[0], b"digest");
+        if marked {
+            check_mark("the nonce", alone.as_bytes());
+        }
+        about(&text(format_args!("{name} sign")));
+        let mut jobs: Vec<_> = pairs
+            .iter()
+            .zip(&nonces)
+            .map(|((key, _), nonce)| $curve::SignJob::new(key, b"digest", nonce))
+            .collect();
+        $curve::ecdsa_sign(backend, &mut jobs);
+        for job in &jobs {
+            match &job.result {
+                Some(Ok(signature)) => {
+                    check(&signature.r);
+                    check(&signature.s);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        about(&text(format_args!("{name} ecdh")));
+        let mut jobs: Vec<_> = pairs
+            .iter()
+            .map(|(key, point)| $curve::EcdhJob::new(key, point))
+            .collect();
+        $curve::ecdh(backend, &mut jobs);
+        for job in &jobs {
+            match &job.result {
+                Some(Ok(shared)) => check(shared.as_bytes()),
+                other => panic!("{:?}", other.as_ref().map(Result::is_ok)),
+            }
+        }
+    }};
+}
+use nist_curve;
+
+/// The first key of a size: n, e, p, q, dp, dq, qinv.
+fn parts(size: Size) -> [Vec<u8>; 7] {
+    let line = include_str!("../../../kernels/tests/data/rsa_keys.txt")
+        .lines()
+        .find(|line| line.starts_with(&text(format_args!("{} ", size.bits()))))
+        .expect("a key of each size");
+    let mut fields = line.split(' ').skip(2);
+    std::array::from_fn(|_| {
+        let text = fields.next().expect("seven parts");
+        (0..text.len())
+            .step_by(2)
+            .map(|i| u8::from_str_radix(&text[i..i + 2], 16).expect("hex"))
+            .collect()
+    })
+}
+
+/// Key preparation, blinding and the private operation.
+fn rsa_private(backend: Backend, size: Size) {
+    let about = |what: &str| {
+        begin(&text(format_args!(
+            "{} RSA-{} {what}",
+            backend.name(),
+            size.bits()
+        )))
+    };
+    about("key preparation");
+    let mut parts = parts(size);
+    parts[2..].iter_mut().for_each(|part| secret(part));
+    let [n, e, p, q, dp, dq, qinv] = &parts;
+    let components = Components {
+        n,
+        e,
+        p,
+        q,
+        dp,
+        dq,
+        qinv,
+    };
+    let key = PrivateKey::new(&components).expect("a good key");
+    about("blinding");
+    let mut random = Random(3);
+    let mut bytes: Vec<u8> = (0..8 * Blinding::random_bytes(size))
+        .map(|_| (random.word() >> 32) as u8)
+        .collect();
+    secret(&mut bytes);
+    let mut pairs = Blinding::several(key.public(), &bytes, 8).expect("invertible");
+    wipe(&mut bytes);
+    let mut scratch = Scratch::new();
+    for fill in [1, 2, 8] {
+        about(&text(format_args!("private operation, {fill} at once")));
+        let inputs: Vec<Vec<u8>> = (0..fill)
+            .map(|_| {
+                let mut input: Vec<u8> = (0..size.bytes()).map(|_| random.word() as u8).collect();
+                input[0] = 0;
+                input
+            })
+            .collect();
+        let mut jobs: Vec<_> = inputs
+            .iter()
+            .zip(&mut pairs)
+            .map(|(input, blinding)| PrivateJob {
+                key: &key,
+                input,
+                check_input: input,
+                blinding,
+                result: None,
+            })
+            .collect();
+        rsa::private_batch(backend, &mut scratch, &mut jobs);
+        for job in jobs {
+            match job.result {
+                Some(Ok(signature)) => expect_marked(signature.as_bytes()),
+                _ => panic!("the private operation failed"),
+            }
+        }
+    }
+}
