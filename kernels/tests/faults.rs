@@ -6,9 +6,13 @@
 
 mod common;
 
+use std::time::{Duration, Instant};
+
 use common::{Random, TestKey, keys};
 use lockstep_kernels::backend::Backend;
-use lockstep_kernels::fault::{Fault, Point, arm, disarm, mxcsr_of_last_chunk, strikes};
+use lockstep_kernels::fault::{
+    Fault, Point, arm, disarm, limbs_at_last_strike, mxcsr_of_last_chunk, skip_checks, strikes,
+};
 use lockstep_kernels::rsa::{
     Blinding, JobError, PrivateJob, Scratch, Signature, Size, Verified, private_batch,
 };
@@ -181,6 +185,197 @@ fn batches_run_with_all_flags_of_the_control_register_set() {
             assert_eq!(mxcsr_of_last_chunk(), 0x1fbf, "{backend:?}");
         }
     }
+}
+
+/// The points that lie in one half of a request.
+const IN_HALVES: [Point; 8] = [
+    Point::Accumulator,
+    Point::Modulus,
+    Point::Exponent,
+    Point::ReductionFactor,
+    Point::One,
+    Point::RSquared,
+    Point::RCubed,
+    Point::Table,
+];
+
+/// What came of faults.
+#[derive(Debug, Default)]
+struct Tally {
+    cases: u64,
+    /// Requests that were refused.
+    refused: u64,
+    /// Wrong results that left.
+    wrong: Vec<String>,
+}
+
+/// Strikes every limb of every number, in every half and every request of full batches; of all these
+/// cases those from `first` on whose number is a multiple of `step`, until `end`. Returns where it
+/// stopped, if it did.
+fn strike_limbs(
+    backend: Backend,
+    size: Size,
+    (first, step): (u64, u64),
+    end: Instant,
+    tally: &mut Tally,
+) -> Option<u64> {
+    const FILL: usize = 8;
+    let mut keys = keys(size);
+    keys.retain(|key| key.e.bits() <= 64);
+    let mut scratch = Scratch::new();
+    let mut random = Random(first + 11);
+    let mut batch = Batch::new(&keys, FILL, &mut random);
+    let mut case = 0;
+    for point in Point::ALL {
+        let halves = if IN_HALVES.contains(&point) { 2 } else { 1 };
+        for (request, half) in (0..FILL).flat_map(|r| (0..halves).map(move |h| (r, h))) {
+            let (mut limb, mut limbs) = (0, 1);
+            while limb < limbs {
+                let is_due = case >= first && case % step == 0;
+                // The first case of a number tells how many limbs it has.
+                if is_due || limb == 0 {
+                    let fault = Fault {
+                        point,
+                        request,
+                        half,
+                        limb,
+                        bit: random.word() as u32 % 64,
+                    };
+                    arm(fault);
+                    let answers = batch.run(backend, &mut scratch);
+                    assert_ne!(strikes(), 0, "{backend:?} {fault:?} did not strike");
+                    disarm();
+                    limbs = limbs_at_last_strike();
+                    if is_due {
+                        tally.cases += 1;
+                        batch.tally(&answers, &format!("{backend:?} {size:?} {fault:?}"), tally);
+                    }
+                    if matches!(point, Point::Hide | Point::Reveal) {
+                        // The pair stays wrong.
+                        batch.pairs[request] = batch.keys[request].blinding(&mut random);
+                    }
+                }
+                limb += 1;
+                case += 1;
+                if is_due && Instant::now() > end {
+                    return Some(case);
+                }
+            }
+        }
+    }
+    None
+}
+
+impl Batch<'_> {
+    /// Counts refusals and wrong results.
+    fn tally(&self, answers: &[Answer], place: &str, tally: &mut Tally) {
+        for (i, answer) in answers.iter().enumerate() {
+            match answer {
+                Err(_) => tally.refused += 1,
+                Ok(signature) => {
+                    let key = self.keys[i];
+                    let signature = BigUint::from_bytes_be(signature.as_bytes());
+                    let is_right = signature < key.n
+                        && key.bytes(&signature.modpow(&key.e, &key.n)) == self.inputs[i];
+                    if !is_right {
+                        tally.wrong.push(format!("{place}: request {i}"));
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn in_seconds(seconds: u64) -> Instant {
+    Instant::now() + Duration::from_secs(seconds)
+}
+
+/// A sample of all cases. All of them are for the night.
+#[test]
+fn no_fault_in_any_limb_lets_a_wrong_result_out() {
+    std::thread::scope(|scope| {
+        for backend in Backend::available() {
+            scope.spawn(move || {
+                let step = if backend == Backend::PORTABLE {
+                    397
+                } else {
+                    29
+                };
+                let mut tally = Tally::default();
+                let end = in_seconds(600);
+                let stopped = strike_limbs(backend, Size::Rsa1024, (0, step), end, &mut tally);
+                println!("{backend:?}: {tally:?}");
+                assert_eq!((stopped, tally.wrong), (None, vec![]), "{backend:?}");
+                assert!(tally.cases > 10 && tally.refused > tally.cases / 4);
+            });
+        }
+    });
+}
+
+/// The same without the check of results: wrong ones leave, and are found.
+#[test]
+fn without_the_check_wrong_results_are_found() {
+    for backend in Backend::available() {
+        let step = if backend == Backend::PORTABLE {
+            997
+        } else {
+            199
+        };
+        let mut tally = Tally::default();
+        skip_checks(true);
+        strike_limbs(
+            backend,
+            Size::Rsa1024,
+            (0, step),
+            in_seconds(600),
+            &mut tally,
+        );
+        skip_checks(false);
+        assert!(!tally.wrong.is_empty(), "{backend:?}: {tally:?}");
+        assert_eq!(tally.refused, 0, "{backend:?}");
+    }
+}
+
+/// Every case of every size on all lanes, for as long as `cargo xtask nightly` gives, from where it stopped.
+#[test]
+#[ignore = "takes hours; cargo xtask nightly faults"]
+fn every_fault_in_every_limb() {
+    let setting = |name: &str| -> u64 {
+        std::env::var(name)
+            .ok()
+            .and_then(|value| value.parse().ok())
+            .unwrap_or(0)
+    };
+    // Which lanes and size, and which case of theirs.
+    const CASES: u64 = 1 << 32;
+    let end = in_seconds(setting("NIGHTLY_SECONDS").max(10));
+    let mut next = setting("NIGHTLY_NEXT");
+    let rounds: Vec<(Backend, Size)> = Backend::available()
+        .into_iter()
+        .flat_map(|backend| Size::ALL.map(|size| (backend, size)))
+        .collect();
+    let mut tally = Tally::default();
+    while Instant::now() < end {
+        let round = (next / CASES) as usize % rounds.len();
+        let (backend, size) = rounds[round];
+        next = match strike_limbs(backend, size, (next % CASES, 1), end, &mut tally) {
+            Some(case) => round as u64 * CASES + case,
+            None => (round as u64 + 1) * CASES,
+        };
+    }
+    let Tally {
+        cases,
+        refused,
+        wrong,
+    } = tally;
+    // The test's name stands on the line before.
+    println!();
+    wrong.iter().for_each(|wrong| println!("wrong: {wrong}"));
+    println!(
+        "nightly: cases {cases} findings {} next {next} note {refused} requests were refused",
+        wrong.len()
+    );
+    assert_eq!(wrong.len(), 0);
 }
 
 /// A fault in a pair stays there: who keeps the pair of a request that failed has the next one fail.
