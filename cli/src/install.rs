@@ -61,7 +61,10 @@ const SERVERS: &[Server] = &[
         name: "haproxy",
         files: &[("etc/systemd/system/haproxy.service.d/lockstep.conf", UNIT)],
         then: "systemctl daemon-reload && systemctl restart haproxy",
-        also: Some("haproxy.cfg needs the line ssl-mode-async in its section `global`"),
+        also: Some(
+            "haproxy.cfg needs two lines in its section `global`: ssl-mode-async, and maxpipes with half the number \
+             of maxconn, which reserves a file descriptor for each connection",
+        ),
         threads: Some(
             "haproxy.cfg needs the line insecure-fork-wanted there too, so that its processes may start \
              lockstep's worker threads. HAProxy then no longer stops code that has taken over one of its \

@@ -25,8 +25,8 @@ Options:
   --json             one JSON document: an array with an object for each process
   --prometheus       the text format that Prometheus scrapes
   --total NAME       only the sum of one counter over all processes: operations, batches, passes,
-                     fallbacks, failed_checks, async_submitted, lost, unpaused, pool_hits or derivations,
-                     or one kind of operation, as rsa2048 or p256-sign
+                     fallbacks, failed_checks, async_submitted, lost, unpaused, no_descriptor,
+                     pool_hits or derivations, or one kind of operation, as rsa2048 or p256-sign
   --ended            what ended processes have left, too (see the setting stats_keep)
   --dir DIR          where they publish them (default: the environment's LOCKSTEP_STATS_DIR, or else
                      where the module puts them by default)
@@ -270,6 +270,7 @@ const COUNTERS: &[Counter] = &[
     ("async_submitted", |snapshot| snapshot.async_submitted),
     ("lost", |snapshot| snapshot.lost),
     ("unpaused", |snapshot| snapshot.unpaused),
+    ("no_descriptor", |snapshot| snapshot.no_descriptor),
     ("pool_hits", |snapshot| snapshot.pool_hits),
     ("derivations", |snapshot| snapshot.derivations),
 ];
@@ -342,8 +343,8 @@ fn describe(process: &ProcessStats) -> String {
     if snapshot.unpaused > 0 {
         let _ = writeln!(
             out,
-            "  {} async jobs blocked their thread instead of pausing",
-            snapshot.unpaused
+            "  {} async jobs blocked their thread instead of pausing, {} for want of a file descriptor",
+            snapshot.unpaused, snapshot.no_descriptor
         );
     }
     for warning in warnings(snapshot) {
@@ -377,6 +378,13 @@ fn warnings(snapshot: &Snapshot) -> Vec<String> {
              raise max_lost",
             snapshot.lost, snapshot.max_lost
         ));
+    }
+    if near(snapshot.no_descriptor, snapshot.async_submitted) {
+        warnings.push(
+            "most async jobs do not pause, because more than half of the file descriptors that the process \
+             may have are in use; raise its limit (LimitNOFILE in a unit of systemd)"
+                .to_owned(),
+        );
     }
     warnings
 }

@@ -31,7 +31,7 @@ pub use config::{BackendChoice, Config, ConfigError, Setting};
 pub use curve::{Bytes, Curve, EcKey, Ed25519Key, KeyKind, Keypair, Malformed, Secret};
 pub use lockstep_kernels::backend::Backend;
 pub use lockstep_kernels::rsa::{Components as RsaComponents, JobError, Size, Unsupported};
-pub use metrics::Snapshot;
+pub use metrics::{Snapshot, Unpaused};
 pub use policy::{JobsLead, Lone, is_worth_a_pause, lanes_are_slower};
 pub use request::{Declined, Fallback, Request, Response, StockGuard};
 pub use rsa_key::RsaKey;
@@ -181,10 +181,9 @@ impl Engine {
         self.queue_if_any().is_none_or(|queue| queue.admits())
     }
 
-    /// Counts a job that blocks its thread because it must not be paused: for a bound of this engine, or for
-    /// want of something that a pause needs.
-    pub fn count_unpaused(&self) {
-        self.counters().unpaused();
+    /// Counts a job that blocks its thread because it cannot be paused.
+    pub fn count_unpaused(&self, reason: Unpaused) {
+        self.counters().unpaused(reason);
     }
 
     /// Gives up what a lost job was to get, and counts the job. Nobody will resume it.

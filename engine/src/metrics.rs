@@ -18,6 +18,7 @@
 //! | `async_submitted`, `paused` | submitted requests, and those not taken when the last was counted |
 //! | `lost` | jobs whose connection ended while they were paused: libcrypto never frees their stacks |
 //! | `unpaused` | jobs that blocked their thread instead of pausing, because a bound was reached |
+//! | `no_descriptor` | those of them for which there was no file descriptor |
 //! | `max_async`, `max_lost` | the bounds of `paused` and `lost`, as configured |
 //! | `fallbacks.REASON` | requests and keys that went to stock OpenSSL, by [`Fallback::name`] |
 //! | `failed_checks` | results that did not pass their check; equals `fallbacks.check_failed` |
@@ -56,7 +57,8 @@ mod place {
     pub const PAUSED: usize = ASYNC_SUBMITTED + 1;
     pub const LOST: usize = PAUSED + 1;
     pub const UNPAUSED: usize = LOST + 1;
-    pub const MAX_ASYNC: usize = UNPAUSED + 1;
+    pub const NO_DESCRIPTOR: usize = UNPAUSED + 1;
+    pub const MAX_ASYNC: usize = NO_DESCRIPTOR + 1;
     pub const MAX_LOST: usize = MAX_ASYNC + 1;
     /// In the order of `Shape::ALL`.
     pub const BY_SHAPE: usize = MAX_LOST + 1;
@@ -113,6 +115,8 @@ pub struct Snapshot {
     pub lost: u64,
     /// Jobs that blocked their thread instead of pausing, because a bound was reached.
     pub unpaused: u64,
+    /// Those of them for which there was no file descriptor.
+    pub no_descriptor: u64,
     /// The bound of [`paused`](Self::paused).
     pub max_async: u64,
     /// The bound of [`lost`](Self::lost).
@@ -214,6 +218,7 @@ impl Snapshot {
             paused: words[place::PAUSED],
             lost: words[place::LOST],
             unpaused: words[place::UNPAUSED],
+            no_descriptor: words[place::NO_DESCRIPTOR],
             max_async: words[place::MAX_ASYNC],
             max_lost: words[place::MAX_LOST],
             failed_checks: by_reason[Fallback::CheckFailed as usize],
@@ -286,6 +291,7 @@ impl Snapshot {
         visit("", "paused", &mut self.paused);
         visit("", "lost", &mut self.lost);
         visit("", "unpaused", &mut self.unpaused);
+        visit("", "no_descriptor", &mut self.no_descriptor);
         visit("", "max_async", &mut self.max_async);
         visit("", "max_lost", &mut self.max_lost);
         visit("", "failed_checks", &mut self.failed_checks);
@@ -324,6 +330,15 @@ fn value<'a>(document: &'a str, group: &str, key: &str) -> Option<&'a str> {
         group => document.split_once(&format!(r#""{group}":{{"#))?.1,
     };
     Some(scope.split_once(&format!(r#""{key}":"#))?.1)
+}
+
+/// Why a job blocks its thread instead of pausing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unpaused {
+    /// A bound of the engine is reached, or there are no workers.
+    Bound,
+    /// There is no file descriptor to wake it by.
+    Descriptor,
 }
 
 /// The live counters.
@@ -431,8 +446,10 @@ impl Metrics {
     }
 
     /// A job that blocks its thread instead of pausing.
-    pub(crate) fn unpaused(&self) {
+    pub(crate) fn unpaused(&self, reason: Unpaused) {
         add(&self.words()[place::UNPAUSED], 1);
+        let without = u64::from(reason == Unpaused::Descriptor);
+        add(&self.words()[place::NO_DESCRIPTOR], without);
     }
 
     pub(crate) fn derived(&self) {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use lockstep_engine::{
     Declined, Engine, Fallback, KeyKind, Keypair, Notify, Request, Response, Shape, Ticket,
-    is_worth_a_pause,
+    Unpaused, is_worth_a_pause,
 };
 
 use crate::bell::{Bell, Way};
@@ -66,14 +66,17 @@ fn serve(
                 Some(_) => Way::Callback,
                 None => Way::Descriptor,
             };
-            if !engine.lacks_workers()
-                && let Some(bell) = job.wait.bell(way)
-            {
+            if engine.lacks_workers() {
+                engine.count_unpaused(Unpaused::Bound);
+            } else if let Some(bell) = job.wait.bell(way) {
                 return job.submit(engine, request, bell, callback);
+            } else {
+                engine.count_unpaused(Unpaused::Descriptor);
             }
+        } else {
+            engine.count_unpaused(Unpaused::Bound);
         }
         // A job that must not pause, or that nothing could wake, blocks its thread like any other caller.
-        engine.count_unpaused();
     }
     stack::with_room(|| engine.run(request)).unwrap_or_else(|| no_stack(engine))
 }
@@ -156,7 +159,7 @@ impl Job {
                 post = resumed;
                 self.drain();
             } else {
-                engine.count_unpaused();
+                engine.count_unpaused(Unpaused::Descriptor);
             }
         }
         let post = match post.try_take() {

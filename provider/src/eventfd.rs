@@ -1,20 +1,18 @@
 //! Eventfds: descriptors that an event loop waits for, and that another thread makes readable.
 
 use std::ffi::c_int;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, Ordering};
+
+use crate::descriptors;
 
 /// A non-blocking eventfd.
 pub struct EventFd(OwnedFd);
 
 impl EventFd {
-    /// None if the system gives none.
+    /// None if the system gives none, or the module must leave it to the server.
     pub fn new() -> Option<EventFd> {
-        // SAFETY: plain system call; the descriptor is ours.
-        unsafe {
-            let fd = libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC);
-            (fd >= 0).then(|| EventFd(OwnedFd::from_raw_fd(fd)))
-        }
+        descriptors::eventfd().map(EventFd)
     }
 
     /// One descriptor for the whole process that is valid and never readable; None if the system gives none.
@@ -25,7 +23,7 @@ impl EventFd {
         if known >= 0 {
             return Some(known);
         }
-        let made = EventFd::new()?;
+        let made = EventFd(descriptors::open()?);
         let fd = made.number();
         match SILENT.compare_exchange(-1, fd, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => {

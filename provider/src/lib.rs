@@ -19,6 +19,7 @@
 mod async_job;
 mod bell;
 mod counted;
+mod descriptors;
 mod ec_method;
 mod eddsa;
 mod eventfd;

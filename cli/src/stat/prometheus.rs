@@ -131,6 +131,12 @@ const PLAIN: &[Plain] = &[
         |s| s.unpaused,
     ),
     (
+        "async_no_descriptor_total",
+        "counter",
+        "Those of them for which there was no file descriptor.",
+        |s| s.no_descriptor,
+    ),
+    (
         "yields_total",
         "counter",
         "How often a leader yielded its CPU to let requests gather.",

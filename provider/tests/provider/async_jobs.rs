@@ -235,6 +235,34 @@ fn lost_jobs_cost_only_their_stacks() {
 }
 
 #[test]
+fn half_of_the_descriptors_are_left_to_the_server() {
+    let place = Place::new();
+    let program = place.compile("descriptors");
+    let key = place.key("p256");
+    let certificate = certificate(&place, "p256");
+    for way in ["fd", "callback"] {
+        // The program checks how many connections it could keep open.
+        let finished = place
+            .program(&program, &format!("{way} {key} {certificate} 256"))
+            .with_lockstep()
+            .succeed();
+        let counters = finished.counters();
+        let context = format!("{finished} {counters:?}");
+        // Of each handshake at least an agreement and a signature, which paused or not.
+        let connections = counters.of("p256-sign");
+        assert!(connections > 150, "{context}");
+        assert_eq!(counters.fallbacks(), 0, "{context}");
+        assert_eq!(counters.unpaused, counters.no_descriptor, "{context}");
+        if way == "fd" {
+            assert!(counters.no_descriptor >= 100, "{context}");
+            assert!(counters.async_submitted >= 100, "{context}");
+        } else {
+            assert_eq!(counters.no_descriptor, 0, "{context}");
+        }
+    }
+}
+
+#[test]
 fn no_callback_is_called_after_its_context_is_freed() {
     let place = Place::new();
     let program = place.compile("callback");

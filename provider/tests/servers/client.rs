@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use openssl::ssl::{
-    ErrorCode, HandshakeError, SslConnector, SslMethod, SslSessionCacheMode, SslVersion,
+    ErrorCode, HandshakeError, SslConnector, SslMethod, SslSessionCacheMode, SslStream, SslVersion,
 };
 
 use crate::site::Site;
@@ -77,6 +77,18 @@ impl Client {
             Err(error) if error.code() == ErrorCode::SSL => Ok(()),
             Err(error) => Err(format!("shutdown: {error}")),
         }
+    }
+
+    /// A connection that has asked for a page and stays open.
+    pub fn ask(&self) -> Result<SslStream<TcpStream>, String> {
+        let stream = self.connect().map_err(|error| error.to_string())?;
+        let session = self.connector.configure().map_err(|e| e.to_string())?;
+        let mut session = session
+            .connect("localhost", stream)
+            .map_err(|error| error.to_string())?;
+        let request = session.write_all(b"GET / HTTP/1.0\r\n\r\n");
+        request.map_err(|error| error.to_string())?;
+        Ok(session)
     }
 
     /// The first message of a handshake.

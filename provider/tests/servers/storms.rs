@@ -2,6 +2,8 @@
 //! stopped, and limits. Nobody else's handshake may fail for it.
 
 use std::fs;
+use std::net::TcpListener;
+use std::sync::mpsc::channel;
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
@@ -361,6 +363,69 @@ fn haproxy_uses_lanes_whether_it_forbids_threads_or_not() {
         let tried = counters.fallbacks_for(Fallback::NoWorkers);
         assert!((tried > 0) == misses_workers && tried < 32, "{counters:?}");
         assert!(counters.operations() > tried, "{counters:?}");
+    }
+}
+
+/// HAProxy's table of descriptors has two places for each connection that `maxconn` allows, for the client's socket and the
+/// one to a server behind it. A connection that has paused needs one more: `maxpipes` reserves it. Without
+/// it connections are refused early, and HAProxy must not see a descriptor beyond its table, since it aborts then.
+#[test]
+fn haproxy_has_descriptors_for_all_connections() {
+    let behind = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = behind.local_addr().expect("bound").port();
+    let (asked, asks) = channel();
+    thread::spawn(move || behind.incoming().try_for_each(|stream| asked.send(stream)));
+    // By which of the three numbers in a row the last descriptor would be beyond the table depends on much.
+    for (most, reserves) in [(100, false), (101, false), (102, false), (102, true)] {
+        let site = Site::start_changed("haproxy", |site| {
+            let reserve = if reserves {
+                format!("    maxpipes {}\n", most / 2)
+            } else {
+                String::new()
+            };
+            let limits = format!("    maxconn {most}\n{reserve}");
+            site.edit(
+                "haproxy.cfg",
+                "    maxconn 2000\n    maxpipes 1000\n",
+                &limits,
+            );
+            let text = "http-request return status 200 content-type text/plain string \"hello\"";
+            let held =
+                format!("default_backend held\nbackend held\n    server held 127.0.0.1:{port}");
+            site.edit("haproxy.cfg", text, &held);
+        });
+        let Some(site) = site else {
+            return;
+        };
+        let client = Client::of(&site);
+        let workers = site.workers();
+        let open: Vec<_> = (0..most).map_while(|_| client.ask().ok()).collect();
+        assert!(
+            workers.iter().all(|&pid| is_running(pid)),
+            "{}",
+            site.logs()
+        );
+        if reserves {
+            assert_eq!(open.len(), most, "{}", site.logs());
+            // The server behind it holds them all.
+            let held: Vec<_> = (0..most)
+                .map_while(|_| asks.recv_timeout(Duration::from_secs(10)).ok())
+                .collect();
+            assert_eq!(held.len(), most, "{}", site.logs());
+            let counters = site.counters();
+            assert!(counters.async_submitted as usize > most, "{counters:?}");
+        } else {
+            assert!(open.len() >= most / 2, "{} of {most}", open.len());
+        }
+        drop(open);
+        while asks.try_recv().is_ok() {}
+        // It goes on with new connections.
+        wait_for("a handshake", || client.handshake(0).is_ok());
+        assert!(
+            workers.iter().all(|&pid| is_running(pid)),
+            "{}",
+            site.logs()
+        );
     }
 }
 

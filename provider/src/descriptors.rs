@@ -1,0 +1,229 @@
+//! Which descriptors the module may add to a server's.
+//!
+//! A connection that has paused keeps its eventfd until it ends: HAProxy knows the number, and looks at it again at
+//! the connection's end only. Servers do not count on it, so two things must not happen: that
+//! the module takes the descriptors that the server needs for connections, and that HAProxy gets to see a number beyond
+//! its table of descriptors, which has as many places as it thinks it needs: it aborts then.
+//! See `docs/decisions/0011-cost-of-paused-jobs.md`.
+
+use std::ffi::{c_int, c_void};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, Ordering};
+
+/// A new eventfd, or None if the module must do without.
+pub fn eventfd() -> Option<OwnedFd> {
+    let fresh = open();
+    if !has_table() {
+        return fresh.filter(|fd| is_low(fd.as_raw_fd()));
+    }
+    TABLE
+        .take(fresh, is_socket)
+        .filter(|fd| is_low(fd.as_raw_fd()))
+}
+
+/// A new eventfd, whatever its number.
+pub fn open() -> Option<OwnedFd> {
+    // SAFETY: plain system call; the descriptor is ours.
+    unsafe {
+        let fd = libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC);
+        (fd >= 0).then(|| OwnedFd::from_raw_fd(fd))
+    }
+}
+
+/// Whether a number is in the lower half of those that the process may have. The kernel gives the lowest
+/// number that is free, so it tells how full the table is.
+fn is_low(fd: c_int) -> bool {
+    static HALF: AtomicU64 = AtomicU64::new(0);
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    let number = u64::from(fd.unsigned_abs());
+    // The limit is asked for where it matters, and now and then, as it may change.
+    let calls = CALLS.fetch_add(1, Ordering::Relaxed);
+    if number < HALF.load(Ordering::Relaxed) && !calls.is_multiple_of(16) {
+        return true;
+    }
+    let half = soft_limit() / 2;
+    HALF.store(half, Ordering::Relaxed);
+    number < half
+}
+
+/// How many descriptors the process may have.
+fn soft_limit() -> u64 {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: plain system call that writes to `limit`.
+    match unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } {
+        0 => limit.rlim_cur,
+        _ => u64::MAX,
+    }
+}
+
+/// Whether the program is HAProxy, by the symbol of its table.
+fn has_table() -> bool {
+    const UNKNOWN: u8 = 0;
+    const NO: u8 = 1;
+    const YES: u8 = 2;
+    static KNOWN: AtomicU8 = AtomicU8::new(UNKNOWN);
+    match KNOWN.load(Ordering::Relaxed) {
+        UNKNOWN => {
+            // SAFETY: a look-up among the symbols of the program.
+            let symbol: *mut c_void = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"fdtab".as_ptr()) };
+            let found = !symbol.is_null();
+            KNOWN.store(if found { YES } else { NO }, Ordering::Relaxed);
+            found
+        }
+        known => known == YES,
+    }
+}
+
+fn is_socket(fd: c_int) -> bool {
+    let mut kind: c_int = 0;
+    let mut size = size_of::<c_int>() as libc::socklen_t;
+    // SAFETY: plain system call that writes to `kind`; other descriptors give ENOTSOCK or EBADF.
+    unsafe {
+        libc::getsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_TYPE,
+            (&raw mut kind).cast(),
+            &mut size,
+        ) == 0
+    }
+}
+
+/// The numbers that HAProxy's table has for sure.
+///
+/// HAProxy keeps no socket whose number is beyond the table, so a number is safe once a socket of a higher number has been
+/// seen at two different times (once is not enough: HAProxy accepts such a socket and closes it at
+/// once). The newest descriptor has the highest number where connections only become more; so it waits in the
+/// reserve for a later connection.
+struct Table {
+    safe: AtomicI32,
+    /// The highest socket that was seen last.
+    candidate: AtomicI32,
+    reserve: [AtomicI32; RESERVE],
+}
+
+/// So many descriptors may wait, and so far around a new number sockets are looked for.
+const RESERVE: usize = 8;
+
+static TABLE: Table = Table::new();
+
+impl Table {
+    const fn new() -> Table {
+        Table {
+            safe: AtomicI32::new(-1),
+            candidate: AtomicI32::new(-1),
+            reserve: [const { AtomicI32::new(-1) }; RESERVE],
+        }
+    }
+
+    /// The fresh descriptor, or one of the reserve in exchange, whose number is safe.
+    fn take(&self, fresh: Option<OwnedFd>, is_socket: impl Fn(c_int) -> bool) -> Option<OwnedFd> {
+        let fresh = fresh?;
+        let number = fresh.as_raw_fd();
+        if number <= self.safe.load(Ordering::Relaxed) {
+            return Some(fresh);
+        }
+        let seen = self.candidate.load(Ordering::Relaxed);
+        if seen > self.safe.load(Ordering::Relaxed) && is_socket(seen) {
+            self.safe.fetch_max(seen, Ordering::Relaxed);
+        }
+        let near = number - RESERVE as c_int..=number + RESERVE as c_int;
+        if let Some(highest) = near.rev().find(|&near| is_socket(near)) {
+            self.candidate.store(highest, Ordering::Relaxed);
+        }
+        let safe = self.safe.load(Ordering::Relaxed);
+        if number <= safe {
+            return Some(fresh);
+        }
+        let waited = self.reserve.iter().find_map(|place| {
+            let waiting = place.load(Ordering::Relaxed);
+            let is_ours = (0..=safe).contains(&waiting)
+                && place
+                    .compare_exchange(waiting, -1, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok();
+            // SAFETY: the place held it, and whoever empties the place owns it.
+            is_ours.then(|| unsafe { OwnedFd::from_raw_fd(waiting) })
+        });
+        let kept = self.reserve.iter().any(|place| {
+            place
+                .compare_exchange(-1, number, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+        });
+        if kept {
+            // The place owns it now.
+            std::mem::forget(fresh);
+        }
+        waited
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Connections as HAProxy accepts them: a socket gets the lowest free number, then a job asks for a descriptor.
+    struct Server {
+        table: Table,
+        sockets: RefCell<BTreeSet<c_int>>,
+        kept: Vec<OwnedFd>,
+    }
+
+    impl Server {
+        fn connect(&mut self) -> Option<c_int> {
+            // SAFETY: plain system call.
+            let socket = unsafe { libc::dup(2) };
+            self.sockets.borrow_mut().insert(socket);
+            self.job()
+        }
+
+        fn job(&mut self) -> Option<c_int> {
+            let sockets = &self.sockets;
+            let fd = self
+                .table
+                .take(open(), |fd| sockets.borrow().contains(&fd))?;
+            let number = fd.as_raw_fd();
+            self.kept.push(fd);
+            assert!(sockets.borrow().iter().any(|&socket| socket > number));
+            Some(number)
+        }
+    }
+
+    impl Drop for Server {
+        fn drop(&mut self) {
+            for &socket in self.sockets.borrow().iter() {
+                // SAFETY: ours, from `connect`.
+                unsafe { libc::close(socket) };
+            }
+        }
+    }
+
+    #[test]
+    fn a_descriptor_is_below_a_socket_of_the_server() {
+        let mut server = Server {
+            table: Table::new(),
+            sockets: RefCell::default(),
+            kept: Vec::new(),
+        };
+        // One after the other: the first few do without.
+        let got = (0..50).filter(|_| server.connect().is_some()).count();
+        assert!(got >= 40, "{got}");
+        // Many at a time: what is left of the reserve at most, until there are further sockets.
+        let got = (0..50).filter(|_| server.job().is_some()).count();
+        assert!(got <= RESERVE, "{got}");
+        let got = (0..50).filter(|_| server.connect().is_some()).count();
+        assert!(got >= 40, "{got}");
+    }
+
+    #[test]
+    fn half_of_the_descriptors_are_the_servers() {
+        let half = c_int::try_from(soft_limit() / 2).unwrap_or(c_int::MAX);
+        assert!(is_low(0) && is_low(half - 1) && !is_low(half));
+        assert!(is_low(1) && !is_low(c_int::MAX) || half == c_int::MAX);
+    }
+}
