@@ -4,6 +4,7 @@ use std::fmt;
 
 use lockstep_kernels::curve25519::ed25519;
 use lockstep_kernels::{nist, wipe};
+use lockstep_vault::{Boxed, OnFork, Slice};
 use once_cell::race::OnceBox;
 use smallvec::SmallVec;
 
@@ -60,14 +61,26 @@ impl KeyKind {
     }
 }
 
-/// Secret bytes: wiped when they are dropped, never printed.
+/// Secret bytes in memory for keys: wiped when they are dropped, never printed.
 #[derive(Clone)]
-pub struct Secret(Vec<u8>);
+pub struct Secret(Slice<u8>);
 
 impl Secret {
     /// Takes a copy; the caller wipes its own.
     pub fn new(bytes: &[u8]) -> Secret {
-        Secret(bytes.to_vec())
+        Secret(Slice::copy_of(bytes, OnFork::Keep))
+    }
+
+    /// Takes a copy that reads as zeros in a forked child, for what parent and child must not both
+    /// use.
+    pub(crate) fn wiped_on_fork(bytes: &[u8]) -> Secret {
+        Secret(Slice::copy_of(bytes, OnFork::Wipe))
+    }
+
+    /// `count` zero bytes, for `fill` to write; None if it says false.
+    pub fn filled(count: usize, fill: impl FnOnce(&mut [u8]) -> bool) -> Option<Secret> {
+        let mut bytes = Slice::zeroed(count, OnFork::Keep);
+        fill(&mut bytes).then_some(Secret(bytes))
     }
 
     /// The bytes.
@@ -75,15 +88,14 @@ impl Secret {
         &self.0
     }
 
+    /// The bytes, to change them where they are.
+    pub fn as_bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+
     /// Wipes the bytes now, without giving the memory back.
     pub(crate) fn wipe(&mut self) {
         wipe(&mut self.0);
-    }
-}
-
-impl Drop for Secret {
-    fn drop(&mut self) {
-        self.wipe();
     }
 }
 
@@ -126,7 +138,7 @@ enum Material {
 
 /// A scalar, and the point that belongs to it once somebody needs that.
 pub(crate) struct Pair<const BYTES: usize> {
-    pub secret: nist::SecretKey<BYTES>,
+    secret: Boxed<[u8; BYTES]>,
     pub public: OnceBox<nist::PublicKey<BYTES>>,
 }
 
@@ -171,9 +183,13 @@ impl<const BYTES: usize> Pair<BYTES> {
             known.get_or_init(|| Box::new(point));
         }
         Ok(Pair {
-            secret: nist::SecretKey::from_bytes(secret),
+            secret: Boxed::copy_of(secret, OnFork::Keep),
             public: known,
         })
+    }
+
+    pub fn secret(&self) -> &nist::SecretKey<BYTES> {
+        nist::SecretKey::from_ref(&self.secret)
     }
 }
 
@@ -203,7 +219,7 @@ impl PairOf<48> for EcKey {
 
 /// A private key of Ed25519.
 pub struct Ed25519Key {
-    pub(crate) seed: ed25519::Seed,
+    seed: Boxed<[u8; ed25519::BYTES]>,
     /// What the kernels sign with, once somebody does.
     pub(crate) prepared: OnceBox<ed25519::SecretKey>,
 }
@@ -215,9 +231,13 @@ impl Ed25519Key {
     pub fn new(seed: &[u8]) -> Result<Ed25519Key, Malformed> {
         let seed = seed.try_into().map_err(|_| Malformed)?;
         Ok(Ed25519Key {
-            seed: ed25519::Seed::from_bytes(seed),
+            seed: Boxed::copy_of(seed, OnFork::Keep),
             prepared: OnceBox::new(),
         })
+    }
+
+    pub(crate) fn seed(&self) -> &ed25519::Seed {
+        ed25519::Seed::from_ref(&self.seed)
     }
 }
 

@@ -1,5 +1,7 @@
 //! The working memory of a batch, handed out as limb vectors.
 
+use lockstep_vault::{OnFork, Slice, Zeroable};
+
 use crate::secret::wipe;
 use crate::simd::{Plain, words_mut};
 
@@ -11,15 +13,22 @@ pub(crate) struct Line([u64; 8]);
 // SAFETY: 512 bits of `u64` without padding, 64-byte aligned.
 unsafe impl Plain for Line {}
 
-const EMPTY: Line = Line([0; 8]);
+// SAFETY: integers.
+unsafe impl Zeroable for Line {}
 
-/// Owned, cache-line aligned memory.
-pub(crate) struct Memory(Box<[Line]>);
+/// Owned, cache-line aligned memory, wiped when it is dropped. No core dump and no forked child has
+/// it.
+pub(crate) struct Memory(Slice<Line>);
 
 impl Memory {
-    /// `bytes`, rounded up to cache lines, all zero.
+    /// `bytes`, rounded up to cache lines, all zero; None without memory.
+    pub(crate) fn try_new(bytes: usize) -> Option<Self> {
+        Some(Self(Slice::try_zeroed(bytes.div_ceil(64), OnFork::Wipe)?))
+    }
+
+    /// The same; without memory the process ends.
     pub(crate) fn new(bytes: usize) -> Self {
-        Self(vec![EMPTY; bytes.div_ceil(64)].into_boxed_slice())
+        Self(Slice::zeroed(bytes.div_ceil(64), OnFork::Wipe))
     }
 
     /// All of it, to take pieces from.
@@ -31,12 +40,6 @@ impl Memory {
     pub(crate) fn wipe(&mut self, bytes: usize) {
         let lines = bytes.div_ceil(64).min(self.0.len());
         wipe(words_mut(&mut self.0[..lines]));
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        self.wipe(usize::MAX);
     }
 }
 

@@ -1,9 +1,9 @@
 //! Public-key arithmetic in lockstep on vector lanes.
 //!
-//! This crate owns no thread, no randomness and no memory beyond its arguments; it knows nothing of
-//! OpenSSL. It is the only one with SIMD code. Algorithms are written once over a small lane
-//! trait; the exported functions are concrete, so that no other crate's compiler flags can change
-//! the code.
+//! This crate owns no thread and no randomness, and no memory but tables, prepared keys and the
+//! working memory of a batch; the latter two lie in `lockstep-vault`. It knows nothing of OpenSSL.
+//! It is the only one with SIMD code. Algorithms are written once over a small lane trait; the
+//! exported functions are concrete, so that no other crate's compiler flags can change the code.
 
 mod arena;
 pub mod backend;

@@ -1,43 +1,19 @@
 //! Memory that held secrets.
 
-use core::fmt;
-use core::ops::{Deref, DerefMut};
+use lockstep_vault::{OnFork, Slice};
 
-/// Words that are wiped when they are dropped and never printed.
-#[derive(Clone)]
-pub(crate) struct SecretWords(Box<[u64]>);
+/// Words in memory for keys: wiped when they are dropped, never printed.
+pub(crate) type SecretWords = Slice<u64>;
 
-impl SecretWords {
-    /// `count` zero words.
-    pub(crate) fn zeroed(count: usize) -> Self {
-        Self(vec![0; count].into_boxed_slice())
-    }
+/// `count` zero words that a forked child keeps: for keys.
+pub(crate) fn key_words(count: usize) -> SecretWords {
+    SecretWords::zeroed(count, OnFork::Keep)
 }
 
-impl Deref for SecretWords {
-    type Target = [u64];
-
-    fn deref(&self) -> &[u64] {
-        &self.0
-    }
-}
-
-impl DerefMut for SecretWords {
-    fn deref_mut(&mut self) -> &mut [u64] {
-        &mut self.0
-    }
-}
-
-impl fmt::Debug for SecretWords {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("[redacted]")
-    }
-}
-
-impl Drop for SecretWords {
-    fn drop(&mut self) {
-        wipe(&mut self.0);
-    }
+/// `count` zero words that are zero again in a forked child: for what two processes must not both
+/// use.
+pub(crate) fn own_words(count: usize) -> SecretWords {
+    SecretWords::zeroed(count, OnFork::Wipe)
 }
 
 /// Overwrites `values`, words or bytes, with zeros; the optimiser may not leave this out.
@@ -54,12 +30,20 @@ macro_rules! secret_bytes {
     ($(#[$doc:meta])* $name:ident $(<$bytes:ident>)?, $size:expr) => {
         $(#[$doc])*
         #[derive(Clone)]
+        #[repr(transparent)]
         pub struct $name $(<const $bytes: usize>)? (pub(crate) [u8; $size]);
 
         impl $(<const $bytes: usize>)? $name $(<$bytes>)? {
             /// Takes a copy; the caller wipes its own.
             pub fn from_bytes(bytes: &[u8; $size]) -> Self {
                 Self(*bytes)
+            }
+
+            /// The caller's bytes where they are, without a copy; the caller wipes them.
+            pub fn from_ref(bytes: &[u8; $size]) -> &Self {
+                // SAFETY: the type is transparent: nothing but such an array. It is dropped only by
+                // value.
+                unsafe { &*core::ptr::from_ref(bytes).cast::<Self>() }
             }
 
             /// The bytes.

@@ -10,7 +10,7 @@ use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
 use lockstep_engine::{
-    Bytes, Curve, Declined, EcKey, Fallback, KeyKind, Keypair, Request, Response, Shape,
+    Bytes, Curve, Declined, EcKey, Fallback, KeyKind, Keypair, Request, Response, Secret, Shape,
 };
 use once_cell::race::OnceBox;
 use zeroize::Zeroizing;
@@ -125,7 +125,7 @@ unsafe fn private_key(key: *const ffi::EcKey, method: &Method) -> Option<Arc<EcK
             if private.is_null() {
                 return None;
             }
-            let Some(scalar) = bytes(private, curve.bytes()) else {
+            let Some(scalar) = secret(private, curve.bytes()) else {
                 process::engine().count_fallback(Fallback::BadScalar);
                 return None;
             };
@@ -133,7 +133,7 @@ unsafe fn private_key(key: *const ffi::EcKey, method: &Method) -> Option<Arc<EcK
                 ffi::EC_KEY_get0_group(key),
                 ffi::EC_KEY_get0_public_key(key),
             );
-            EcKey::new(curve, &scalar, public.as_deref())
+            EcKey::new(curve, scalar.as_bytes(), public.as_deref())
                 .ok()
                 .map(Arc::new)
         };
@@ -142,19 +142,37 @@ unsafe fn private_key(key: *const ffi::EcKey, method: &Method) -> Option<Arc<EcK
     }
 }
 
+/// A secret number that is not negative, as big-endian bytes of this length; None if it is longer.
+///
+/// # Safety
+/// `number` is valid.
+unsafe fn secret(number: *const Bignum, length: usize) -> Option<Secret> {
+    // SAFETY: by contract.
+    Secret::filled(length, |bytes| unsafe { write(number, bytes) })
+}
+
 /// A number that is not negative, as big-endian bytes of this length; None if it is longer.
 ///
 /// # Safety
 /// `number` is valid.
-unsafe fn bytes(number: *const Bignum, length: usize) -> Option<Zeroizing<Vec<u8>>> {
-    let mut bytes = Zeroizing::new(vec![0u8; length]);
-    let size = c_int::try_from(length).ok()?;
-    // SAFETY: `bytes` has room for `size` bytes.
-    unsafe {
-        let fits = ffi::BN_is_negative(number) == 0
-            && ffi::BN_bn2binpad(number, bytes.as_mut_ptr(), size) == size;
-        fits.then_some(bytes)
-    }
+unsafe fn bytes(number: *const Bignum, length: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec![0u8; length];
+    // SAFETY: by contract.
+    unsafe { write(number, &mut bytes) }.then_some(bytes)
+}
+
+/// Fills `bytes` with a number, big-endian; false if it is negative or longer.
+///
+/// # Safety
+/// `number` is valid.
+unsafe fn write(number: *const Bignum, bytes: &mut [u8]) -> bool {
+    c_int::try_from(bytes.len()).is_ok_and(|size| {
+        // SAFETY: `bytes` has room for `size` bytes.
+        unsafe {
+            ffi::BN_is_negative(number) == 0
+                && ffi::BN_bn2binpad(number, bytes.as_mut_ptr(), size) == size
+        }
+    })
 }
 
 /// The uncompressed form of a point; None for NULL, infinity, or a point of another curve.

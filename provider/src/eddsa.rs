@@ -19,7 +19,7 @@ use crate::ffi::signature::{
 use crate::ffi::{Dispatch, Param};
 use crate::keymgmt::is_empty;
 use crate::overlay::{self, Ed25519};
-use crate::wrapped::{KEY_BYTES, part, passed_on};
+use crate::wrapped::{KEY_BYTES, passed_on, public, secret};
 
 /// The length of a signature.
 const SIGNATURE_BYTES: usize = 64;
@@ -106,8 +106,8 @@ unsafe extern "C" fn newctx(provctx: *mut c_void, query: *const c_char) -> *mut 
 /// `key` is NULL or valid Ed25519 key data.
 unsafe fn signing(key: *mut c_void) -> Option<Key> {
     // SAFETY: by contract.
-    let seed = unsafe { part::<Ed25519>(key, c"priv") }?;
-    Some(Key::Sign(Arc::new(Ed25519Key::new(&*seed).ok()?)))
+    let seed = unsafe { secret::<Ed25519>(key) }?;
+    Some(Key::Sign(Arc::new(Ed25519Key::new(seed.as_bytes()).ok()?)))
 }
 
 /// `OSSL_FUNC_signature_digest_sign_init`
@@ -152,7 +152,7 @@ unsafe extern "C" fn digest_verify_init(
         if done == 1 && is_empty(params) {
             ours.notes = match noted {
                 Key::Verify(last) if key.is_null() => Key::Verify(last),
-                _ => part::<Ed25519>(key, c"pub").map_or(Key::Stock, |public| Key::Verify(*public)),
+                _ => public::<Ed25519>(key).map_or(Key::Stock, Key::Verify),
             };
         }
         done

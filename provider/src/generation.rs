@@ -59,12 +59,11 @@ impl Generated for X25519 {
     const FILLS_ALWAYS: bool = false;
 
     unsafe fn fill(blank: *mut c_void, functions: &'static KeyFunctions) -> bool {
-        let Ok(Keypair { secret, public }) = async_job::keypair(KeyKind::X25519) else {
+        let Ok(Keypair { mut secret, public }) = async_job::keypair(KeyKind::X25519) else {
             return false;
         };
         // Stock keeps secrets as they are used, clamped (RFC 7748, 5).
-        let Ok(mut clamped) = <[u8; 32]>::try_from(secret.as_bytes()).map(zeroize::Zeroizing::new)
-        else {
+        let Ok(clamped) = <&mut [u8; 32]>::try_from(secret.as_bytes_mut()) else {
             return false;
         };
         clamped[0] &= 248;
@@ -78,7 +77,7 @@ impl Generated for X25519 {
         };
         let params = [
             octets(c"pub", &public),
-            octets(c"priv", &*clamped),
+            octets(c"priv", clamped),
             Param::END,
         ];
         // SAFETY: `blank` by contract; the parameters are only read.

@@ -30,6 +30,7 @@ pub fn attach(settings: Result<Config, ConfigError>) -> Result<(), String> {
     #[cfg(feature = "fault-injection")]
     crate::fault::arm()?;
     install_handlers();
+    lockstep_vault::prepare();
     // Before the program drops its privileges, changes its root directory or forbids system calls.
     publish(&config);
     let _ = CONFIG.set(Box::new(config));
@@ -148,4 +149,5 @@ extern "C" fn forget_engine() {
     if let Some(page) = page() {
         page.forked();
     }
+    lockstep_vault::after_fork();
 }

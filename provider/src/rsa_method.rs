@@ -22,7 +22,7 @@ use std::ffi::{c_int, c_uchar};
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
-use lockstep_engine::{Fallback, Request, Response, RsaComponents, RsaKey};
+use lockstep_engine::{Fallback, Request, Response, RsaComponents, RsaKey, Secret};
 use once_cell::race::OnceBox;
 use zeroize::Zeroizing;
 
@@ -154,15 +154,16 @@ impl Drop for Twin {
     }
 }
 
-/// A key's parts as big-endian bytes.
+/// A key's parts as big-endian bytes, the secret ones in memory for keys: OpenSSL may have them in
+/// its secure heap, and no copy goes elsewhere.
 struct OwnedComponents {
     n: Vec<u8>,
     e: Vec<u8>,
-    p: Zeroizing<Vec<u8>>,
-    q: Zeroizing<Vec<u8>>,
-    dp: Zeroizing<Vec<u8>>,
-    dq: Zeroizing<Vec<u8>>,
-    qinv: Zeroizing<Vec<u8>>,
+    p: Secret,
+    q: Secret,
+    dp: Secret,
+    dq: Secret,
+    qinv: Secret,
 }
 
 impl OwnedComponents {
@@ -170,11 +171,11 @@ impl OwnedComponents {
         RsaComponents {
             n: &self.n,
             e: &self.e,
-            p: &self.p,
-            q: &self.q,
-            dp: &self.dp,
-            dq: &self.dq,
-            qinv: &self.qinv,
+            p: self.p.as_bytes(),
+            q: self.q.as_bytes(),
+            dp: self.dp.as_bytes(),
+            dq: self.dq.as_bytes(),
+            qinv: self.qinv.as_bytes(),
         }
     }
 }
@@ -203,15 +204,15 @@ unsafe fn components(
         if [p, q, dp, dq, qinv].iter().any(|part| part.is_null()) {
             return Err(Fallback::MissingCrt);
         }
-        let secret = |part| Zeroizing::new(bytes(part));
+        let secret = |part| secret(part).ok_or(Fallback::Inconsistent);
         Ok(OwnedComponents {
             n: bytes(n),
             e: bytes(e),
-            p: secret(p),
-            q: secret(q),
-            dp: secret(dp),
-            dq: secret(dq),
-            qinv: secret(qinv),
+            p: secret(p)?,
+            q: secret(q)?,
+            dp: secret(dp)?,
+            dq: secret(dq)?,
+            qinv: secret(qinv)?,
         })
     }
 }
@@ -227,6 +228,22 @@ unsafe fn bytes(number: *const Bignum) -> Vec<u8> {
         let mut bytes = vec![0u8; length as usize];
         ffi::BN_bn2binpad(number, bytes.as_mut_ptr(), length);
         bytes
+    }
+}
+
+/// A secret part of a key, as [`bytes`], in memory for keys; None if it is longer than a number can
+/// be here.
+///
+/// # Safety
+/// `number` is valid and not negative.
+unsafe fn secret(number: *const Bignum) -> Option<Secret> {
+    // SAFETY: by contract; the bytes have room for `length`.
+    unsafe {
+        let length = (ffi::BN_num_bits(number) + 7) / 8;
+        let size = usize::try_from(length).ok()?;
+        Secret::filled(size, |bytes| {
+            ffi::BN_bn2binpad(number, bytes.as_mut_ptr(), length) == length
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;
 
-use zeroize::Zeroizing;
+use lockstep_engine::Secret;
 
 use crate::keymgmt::KeyType;
 
@@ -47,18 +47,35 @@ impl<N> Context<N> {
 /// The length of a key of X25519 or Ed25519.
 pub const KEY_BYTES: usize = 32;
 
-/// A part of a key: `priv` or `pub`.
+/// The private part of a key, written by stock to memory for keys.
 ///
 /// # Safety
 /// `key` is NULL or valid key data of type `T`.
-pub unsafe fn part<T: KeyType>(
-    key: *mut c_void,
-    name: &CStr,
-) -> Option<Zeroizing<[u8; KEY_BYTES]>> {
-    let mut bytes = Zeroizing::new([0; KEY_BYTES]);
-    let functions = T::stock().filter(|_| !key.is_null())?;
+pub unsafe fn secret<T: KeyType>(key: *mut c_void) -> Option<Secret> {
     // SAFETY: by contract.
-    unsafe { functions.read(key, name, &mut *bytes) }.then_some(bytes)
+    Secret::filled(KEY_BYTES, |bytes| unsafe { read::<T>(key, c"priv", bytes) })
+}
+
+/// The public part of a key.
+///
+/// # Safety
+/// As for [`secret`].
+pub unsafe fn public<T: KeyType>(key: *mut c_void) -> Option<[u8; KEY_BYTES]> {
+    let mut bytes = [0; KEY_BYTES];
+    // SAFETY: by contract.
+    unsafe { read::<T>(key, c"pub", &mut bytes) }.then_some(bytes)
+}
+
+/// Reads a part of a key; false if it has none such.
+///
+/// # Safety
+/// As for [`secret`].
+unsafe fn read<T: KeyType>(key: *mut c_void, name: &CStr, bytes: &mut [u8]) -> bool {
+    match T::stock() {
+        // SAFETY: by contract.
+        Some(functions) if !key.is_null() => unsafe { functions.read(key, name, bytes) },
+        _ => false,
+    }
 }
 
 /// Declares functions that do what stock does, with the stock context. `changes` ones may change the key

@@ -17,7 +17,7 @@ use crate::ffi::keyexch::{
 use crate::ffi::{Dispatch, Param};
 use crate::keymgmt::is_empty;
 use crate::overlay::{self, X25519};
-use crate::wrapped::{KEY_BYTES, part, passed_on};
+use crate::wrapped::{KEY_BYTES, passed_on, public, secret};
 
 /// The keys of an exchange; None for what only stock can use.
 #[derive(Clone, Default)]
@@ -82,7 +82,7 @@ unsafe extern "C" fn init(ctx: *mut c_void, key: *mut c_void, params: *const Par
         ours.notes = Keys::default();
         let done = stock.call(ours.stock, key, params);
         if done == 1 && is_empty(params) {
-            ours.notes.secret = part::<X25519>(key, c"priv").map(|bytes| Secret::new(&*bytes));
+            ours.notes.secret = secret::<X25519>(key);
         }
         done
     }
@@ -98,8 +98,7 @@ unsafe extern "C" fn set_peer(ctx: *mut c_void, key: *mut c_void) -> c_int {
         ours.notes.peer = None;
         let done = stock.call(ours.stock, key);
         if done == 1 {
-            ours.notes.peer =
-                part::<X25519>(key, c"pub").map(|bytes| Bytes::from_slice(&bytes[..]));
+            ours.notes.peer = public::<X25519>(key).map(|bytes| Bytes::from_slice(&bytes));
         }
         done
     }

@@ -27,7 +27,7 @@ impl Cpu {
                 let secret = secret.map_err(|_| Err(Declined::BadScalar))?;
                 let peer = peer[..].try_into();
                 let peer: &x25519::PublicKey = peer.map_err(|_| Err(Declined::BadPoint))?;
-                Ok((x25519::SecretKey::from_bytes(secret), peer))
+                Ok((x25519::SecretKey::from_ref(secret), peer))
             }
             _ => misplaced(),
         };
@@ -37,21 +37,23 @@ impl Cpu {
             .map(|(secret, peer)| x25519::AgreeJob::new(secret, peer))
             .collect();
         x25519::agree(self.backend, &mut lanes);
-        answers.give(lanes.into_iter().map(|lane| {
-            let shared = lane.result.ok_or(Declined::Internal)??;
-            Ok(Response::Secret(Secret::new(shared.as_bytes())))
+        // By reference: what is moved out of a lane is not wiped there.
+        answers.give(lanes.iter().map(|lane| match &lane.result {
+            Some(Ok(shared)) => Ok(Response::Secret(Secret::new(shared.as_bytes()))),
+            Some(Err(error)) => Err((*error).into()),
+            None => Err(Declined::Internal),
         }));
     }
 
     /// New key pairs; `None` if the system gave no randomness.
     pub(super) fn x25519_keypairs(&self, count: usize) -> Option<Vec<Keypair>> {
         let random = secrets::<{ x25519::BYTES }>(count)?;
-        let secrets: Vec<_> = random.iter().map(x25519::SecretKey::from_bytes).collect();
-        let mut lanes: Vec<_> = secrets.iter().map(x25519::KeypairJob::new).collect();
+        let secrets = random.iter().map(x25519::SecretKey::from_ref);
+        let mut lanes: Vec<_> = secrets.map(x25519::KeypairJob::new).collect();
         x25519::keypair(self.backend, &mut lanes);
         let pair = |lane: x25519::KeypairJob<'_>| {
             Some(Keypair {
-                secret: Secret::new(lane.secret.as_bytes()),
+                secret: Secret::wiped_on_fork(lane.secret.as_bytes()),
                 public: Bytes::from_slice(&lane.result?),
             })
         };
@@ -108,7 +110,7 @@ impl Cpu {
     /// The key as the kernel has it, computed once.
     fn prepared<'a>(&self, key: &'a Ed25519Key) -> &'a SecretKey {
         key.prepared
-            .get_or_init(|| Box::new(SecretKey::from_seed(self.backend, &key.seed)))
+            .get_or_init(|| Box::new(SecretKey::from_seed(self.backend, key.seed())))
     }
 
     pub(super) fn ed25519_verify<'a>(&self, jobs: &'a mut [Job<Cpu>]) {

@@ -75,7 +75,7 @@ impl Cpu {
             let mut lanes: Vec<_> = inputs
                 .iter()
                 .zip(random.iter())
-                .map(|((pair, digest), random)| HedgedJob::new(&pair.secret, random, digest))
+                .map(|((pair, digest), random)| HedgedJob::new(pair.secret(), random, digest))
                 .collect();
             nonce::hedged_batch(self.backend, &mut lanes);
             lanes.into_iter().map(|lane| lane.result).collect()
@@ -137,7 +137,7 @@ impl Cpu {
         if let Some(public) = pair.public.get() {
             return Some(*public);
         }
-        let seed = Wide::from_scalar(pair.secret.as_bytes())?;
+        let seed = Wide::from_scalar(pair.secret().as_bytes())?;
         let mut job = [KeypairJob::new(&seed)];
         C::keypair(self.backend, &mut job);
         let (_, public) = job[0].result.take()?.ok()?;
@@ -186,7 +186,7 @@ impl Cpu {
         let read = |request: &'a Request| match request {
             Request::Ecdh { key, peer } => match key.pair() {
                 Some(pair) => match PublicKey::from_sec1(peer) {
-                    Ok(peer) => Ok((&pair.secret, peer)),
+                    Ok(peer) => Ok((pair.secret(), peer)),
                     Err(_) => Err(Err(Declined::BadPoint)),
                 },
                 None => misplaced(),
@@ -199,9 +199,11 @@ impl Cpu {
             .map(|(secret, peer)| EcdhJob::new(secret, peer))
             .collect();
         C::ecdh(self.backend, &mut lanes);
-        answers.give(lanes.into_iter().map(|lane| {
-            let shared = lane.result.ok_or(Declined::Internal)??;
-            Ok(Response::Secret(Secret::new(shared.as_bytes())))
+        // By reference, here and below: what is moved out of a lane is not wiped there.
+        answers.give(lanes.iter().map(|lane| match &lane.result {
+            Some(Ok(shared)) => Ok(Response::Secret(Secret::new(shared.as_bytes()))),
+            Some(Err(error)) => Err((*error).into()),
+            None => Err(Declined::Internal),
         }));
     }
 
@@ -211,17 +213,17 @@ impl Cpu {
         count: usize,
     ) -> Option<Vec<Keypair>> {
         let random = secrets::<WIDE_BYTES>(count)?;
-        let seeds: Vec<Wide> = random.iter().map(Wide::from_bytes).collect();
-        let mut lanes: Vec<_> = seeds.iter().map(KeypairJob::new).collect();
+        let seeds = random.iter().map(Wide::from_ref);
+        let mut lanes: Vec<_> = seeds.map(KeypairJob::new).collect();
         C::keypair(self.backend, &mut lanes);
-        let pair = |lane: KeypairJob<'_, BYTES>| {
-            let (secret, public) = lane.result?.ok()?;
+        let pair = |lane: &KeypairJob<'_, BYTES>| {
+            let (secret, public) = lane.result.as_ref()?.as_ref().ok()?;
             Some(Keypair {
-                secret: Secret::new(secret.as_bytes()),
+                secret: Secret::wiped_on_fork(secret.as_bytes()),
                 public: Bytes::from_slice(&public.to_sec1()),
             })
         };
-        lanes.into_iter().map(pair).collect()
+        lanes.iter().map(pair).collect()
     }
 }
 
@@ -243,7 +245,7 @@ fn sign<'a, C: Kernels<BYTES>, const BYTES: usize>(
         let mut lanes: Vec<_> = chosen
             .iter()
             .zip(&nonces)
-            .map(|((pair, digest), nonce)| SignJob::new(&pair.secret, digest, nonce))
+            .map(|((pair, digest), nonce)| SignJob::new(pair.secret(), digest, nonce))
             .collect();
         C::sign(backend, &mut lanes);
         let mut again = Vec::new();

@@ -6,6 +6,8 @@
 
 use core::fmt;
 
+use lockstep_vault::{Boxed, OnFork};
+
 use super::Error;
 use super::batch::VECTORS;
 use super::check::{Equation, combine, digits, minus_points};
@@ -44,8 +46,8 @@ pub type Signature = [u8; SIGNATURE_BYTES];
 /// scalar: signing with another reveals the scalar.
 #[derive(Clone)]
 pub struct SecretKey {
-    scalar: [u8; BYTES],
-    prefix: [u8; BYTES],
+    /// The scalar and the prefix: so long as the key is moved, they are not.
+    halves: Boxed<[[u8; BYTES]; 2]>,
     public: PublicKey,
 }
 
@@ -62,12 +64,13 @@ impl SecretKey {
     pub fn public(&self) -> &PublicKey {
         &self.public
     }
-}
 
-impl Drop for SecretKey {
-    fn drop(&mut self) {
-        wipe(&mut self.scalar);
-        wipe(&mut self.prefix);
+    fn scalar(&self) -> &[u8; BYTES] {
+        &self.halves[0]
+    }
+
+    fn prefix(&self) -> &[u8; BYTES] {
+        &self.halves[1]
     }
 }
 
@@ -214,7 +217,7 @@ fn keypair_in_lanes<S: Simd>(s: S, jobs: &mut [KeypairJob<'_>]) {
             wipe(hashes.as_flattened_mut());
             let scalar = |l: usize| {
                 keys.get(first + l)
-                    .map_or([0; 4], |key| words_of(&key.scalar))
+                    .map_or([0; 4], |key| words_of(key.scalar()))
             };
             *scalars = load(s, scalar);
         }
@@ -238,7 +241,7 @@ fn sign_by<S: Simd>(s: S, table: &Table, jobs: &mut [SignJob<'_>]) {
         // r.
         let mut nonces = [[s.zero(); LIMBS]; VECTORS];
         for (r, jobs) in nonces.iter_mut().zip(group.chunks(S::LANES)) {
-            let message = |l: usize| [&jobs[l].key.prefix[..], jobs[l].message, &[]];
+            let message = |l: usize| [&jobs[l].key.prefix()[..], jobs[l].message, &[]];
             let mut wide = hash_lanes(s, jobs.len(), message);
             *r = scalar::reduce(s, &wide);
             wipe(words_mut(wide.as_flattened_mut()));
@@ -325,7 +328,7 @@ fn secret_scalars<'a, S: Simd>(
     key: impl Fn(usize) -> &'a SecretKey,
 ) -> Limbs<S> {
     load(s, |l| match l < count {
-        true => words_of(&key(l).scalar),
+        true => words_of(key(l).scalar()),
         false => [0; 4],
     })
 }
@@ -433,7 +436,7 @@ fn verify_in_lanes<S: Simd>(s: S, jobs: &mut [VerifyJob<'_>]) {
 
 /// RFC 8032, section 5.1.5, steps 1 and 2; the public key is still to be computed.
 fn expand(hash: &sha512::Words) -> SecretKey {
-    let mut halves = [[0; BYTES]; 2];
+    let mut halves = Boxed::<[[u8; BYTES]; 2]>::zeroed(OnFork::Keep);
     for (bytes, word) in halves
         .as_flattened_mut()
         .as_chunks_mut()
@@ -443,17 +446,13 @@ fn expand(hash: &sha512::Words) -> SecretKey {
     {
         *bytes = word.to_be_bytes();
     }
-    let [mut scalar, prefix] = halves;
+    let scalar = &mut halves[0];
     scalar[0] &= 0xf8;
     scalar[BYTES - 1] = scalar[BYTES - 1] & 0x7f | 0x40;
-    let key = SecretKey {
-        scalar,
-        prefix,
+    SecretKey {
+        halves,
         public: [0; BYTES],
-    };
-    wipe(&mut scalar);
-    wipe(halves.as_flattened_mut());
-    key
+    }
 }
 
 /// S, as little-endian words.
@@ -644,7 +643,7 @@ mod tests {
     fn a_key_that_was_damaged_in_memory_is_found() {
         let table = comb::table(Portable::<4>);
         let mut keys = keys();
-        keys[1].scalar[7] ^= 1;
+        keys[1].halves[0][7] ^= 1;
         keys[2].public[7] ^= 1;
         let signatures = signed(table, &keys);
         let verdicts = checked(table, &keys, &signatures);

@@ -9,7 +9,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 use super::{PublicKey, Size};
 use crate::layout::{bytes_from_limbs, limbs_from_bytes};
-use crate::secret::SecretWords;
+use crate::secret::{SecretWords, own_words};
 use crate::taint::disclosed;
 
 /// A pair (r^e mod n, 1/r mod n) that hides one request's input from the exponentiation.
@@ -184,7 +184,7 @@ fn limbs<const WORDS: usize>(size: Size, value: &Uint<WORDS>) -> SecretWords {
     for (chunk, word) in bytes.rchunks_exact_mut(8).zip(value.as_words()) {
         chunk.copy_from_slice(&word.to_be_bytes());
     }
-    let mut limbs = SecretWords::zeroed(size.limbs());
+    let mut limbs = own_words(size.limbs());
     limbs_from_bytes(&mut limbs, 1, bytes);
     bytes.zeroize();
     limbs

@@ -7,7 +7,7 @@ use super::for_size;
 use super::modulus::{LANE, Modulus, Number, equal, less_than, multiply_mod, zero};
 use crate::layout::{bit_length, exponent_words, limbs_from_bytes, trim};
 use crate::montgomery::multiply_add;
-use crate::secret::{SecretWords, wipe};
+use crate::secret::{SecretWords, key_words, wipe};
 use crate::simd::{opaque_word, words, words_mut};
 use crate::taint::disclosed;
 
@@ -264,7 +264,7 @@ fn prepare_private<const N: usize, const M: usize>(
     let half = |modulus, exponent: &[u8]| {
         let mut half = Half {
             modulus,
-            exponent: SecretWords::zeroed(public.size.exponent_words()),
+            exponent: key_words(public.size.exponent_words()),
         };
         exponent_words(&mut half.exponent, exponent);
         half
@@ -272,7 +272,7 @@ fn prepare_private<const N: usize, const M: usize>(
     let mut key = PrivateKey {
         p: half(p_modulus, parts.dp),
         q: half(q_modulus, parts.dq),
-        qinv: SecretWords::zeroed(N),
+        qinv: key_words(N),
         public,
     };
     key.qinv.copy_from_slice(words(&qinv_form));

@@ -1,7 +1,7 @@
 //! A modulus with its Montgomery constants, as limbs of one lane.
 
 use crate::montgomery::{canonical, multiply, normalise, tidy};
-use crate::secret::SecretWords;
+use crate::secret::{SecretWords, key_words};
 use crate::simd::portable::{Limbs, Portable};
 use crate::simd::{opaque_word, words, words_mut};
 
@@ -34,11 +34,11 @@ impl Modulus {
     pub(crate) fn new<const N: usize>(n: &Number<N>, bits: usize) -> Self {
         let k0 = negative_inverse(words(n)[0]);
         let mut modulus = Self {
-            limbs: SecretWords::zeroed(N),
+            limbs: key_words(N),
             k0,
-            one: SecretWords::zeroed(N),
-            r2: SecretWords::zeroed(N),
-            r3: SecretWords::zeroed(N),
+            one: key_words(N),
+            r2: key_words(N),
+            r3: key_words(N),
         };
         modulus.limbs.copy_from_slice(words(n));
 

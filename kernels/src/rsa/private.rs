@@ -83,11 +83,18 @@ impl Scratch {
     /// What the longest numbers take in eight lanes of 64 bits; no other lanes take more.
     const BYTES: usize = bytes::<Portable<8>, Portable<8>, 40, 80>(Size::Rsa4096);
 
-    /// Allocates.
+    /// Allocates. Without memory the process ends.
     pub fn new() -> Self {
         Self {
             memory: Memory::new(Self::BYTES),
         }
+    }
+
+    /// Allocates; None without memory.
+    pub fn try_new() -> Option<Self> {
+        Some(Self {
+            memory: Memory::try_new(Self::BYTES)?,
+        })
     }
 }
 

@@ -26,6 +26,7 @@ mod foreign;
 mod fork;
 mod hosts;
 mod key_derivation;
+mod key_memory;
 mod memory;
 mod own_openssl;
 mod statistics;

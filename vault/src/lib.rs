@@ -1,0 +1,526 @@
+//! Memory for what is secret and lives longer than a request: prepared keys, key pairs made in
+//! advance, blinding pairs, and the working memory of batches.
+//!
+//! Small blocks come from [regions](region), large ones are mappings of their own. Both are left
+//! out of core dumps, every block is wiped when it is freed, and regions are locked into memory as
+//! far as half of `RLIMIT_MEMLOCK` goes. [`OnFork`] says what a forked child finds. Without memory
+//! for a region, small blocks come from the heap, and are wiped only.
+//!
+//! # What a fork may rely on
+//!
+//! A process may fork while other threads allocate and free here. Nothing in this crate waits for a
+//! lock, so the child never waits for a thread that it does not have. Blocks that other threads
+//! held, and those that they were taking or freeing, stay in use in the child for ever: as many as
+//! the parent had. Locks on memory do not pass over to a child; [`after_fork`] asks for them again.
+
+mod region;
+mod system;
+
+use core::fmt;
+use core::ops::{Deref, DerefMut};
+use core::ptr::{NonNull, null_mut};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+
+use region::{PAGE, Region, UNIT};
+
+/// What a forked child finds in its parent's blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnFork {
+    /// What the parent left there: for keys that a server prepares before it forks its workers.
+    Keep,
+    /// Zeros (`MADV_WIPEONFORK`, Linux 4.14): for what two processes must not both use. Who takes
+    /// such a block must not use it in a child: nothing there tells zeros from a secret. Blocks on
+    /// the heap are not wiped.
+    Wipe,
+}
+
+/// Types that blocks can hold.
+///
+/// # Safety
+/// All bytes zero must be a value of the type.
+pub unsafe trait Zeroable {}
+
+macro_rules! zeroable {
+    ($($integer:ty)*) => {
+        $(
+            // SAFETY: an integer.
+            unsafe impl Zeroable for $integer {}
+        )*
+    };
+}
+zeroable!(u8 u16 u32 u64);
+// SAFETY: all of its elements may be zero.
+unsafe impl<T: Zeroable, const N: usize> Zeroable for [T; N] {}
+
+/// The first region's size in pages; each further one has twice as many as the one before it,
+const FIRST_PAGES: usize = 4;
+/// but this many at most,
+const MOST_PAGES: usize = 1024;
+/// and this is the most regions of each kind: half a gigabyte.
+const REGIONS: usize = 128;
+
+/// The regions of one kind, in the order of their making.
+struct Regions {
+    on_fork: OnFork,
+    regions: [AtomicPtr<Region>; REGIONS],
+    /// Where there was room lately.
+    hint: AtomicUsize,
+}
+
+static KEPT: Regions = Regions::new(OnFork::Keep);
+static WIPED: Regions = Regions::new(OnFork::Wipe);
+
+/// Bytes of blocks that are on the heap.
+static HEAP: AtomicUsize = AtomicUsize::new(0);
+
+impl Regions {
+    const fn new(on_fork: OnFork) -> Regions {
+        Regions {
+            on_fork,
+            regions: [const { AtomicPtr::new(null_mut()) }; REGIONS],
+            hint: AtomicUsize::new(0),
+        }
+    }
+
+    fn of(on_fork: OnFork) -> &'static Regions {
+        match on_fork {
+            OnFork::Keep => &KEPT,
+            OnFork::Wipe => &WIPED,
+        }
+    }
+
+    fn get(&self, index: usize) -> Option<&'static Region> {
+        // SAFETY: NULL or a region that lives as long as the process.
+        unsafe { self.regions[index].load(Ordering::Acquire).as_ref() }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &'static Region> {
+        (0..REGIONS).map_while(|index| self.get(index))
+    }
+
+    fn take(&self, units: usize) -> Option<(NonNull<u8>, &'static Region)> {
+        let hint = self.hint.load(Ordering::Relaxed);
+        if let Some(region) = self.get(hint)
+            && let Some(block) = region.take(units)
+        {
+            return Some((block, region));
+        }
+        for index in 0..REGIONS {
+            let region = match self.get(index) {
+                Some(region) => region,
+                None => self.make(index)?,
+            };
+            if let Some(block) = region.take(units) {
+                self.hint.store(index, Ordering::Relaxed);
+                return Some((block, region));
+            }
+        }
+        None
+    }
+
+    /// The region of this index, which is made if there is none; None without memory.
+    fn make(&self, index: usize) -> Option<&'static Region> {
+        let pages = (FIRST_PAGES << index.min(16)).min(MOST_PAGES);
+        let mut place = Vec::new();
+        place.try_reserve_exact(1).ok()?;
+        place.push(Region::new(pages, self.on_fork)?);
+        let made = Vec::leak(place).as_mut_ptr();
+        let lost = self.regions[index]
+            .compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Acquire)
+            .is_err();
+        if lost {
+            // SAFETY: another thread was faster: `made` was never shared, and came from a vector of
+            // one.
+            unsafe { Vec::from_raw_parts(made, 1, 1) }.pop()?.unmap();
+        }
+        self.get(index)
+    }
+}
+
+/// Where a block comes from.
+#[derive(Clone, Copy)]
+enum Origin {
+    Region(&'static Region),
+    Mapping,
+    Heap,
+}
+
+/// A block of zeros, aligned to 64 bytes; None without memory.
+#[inline(never)]
+fn take(bytes: usize, on_fork: OnFork) -> Option<(NonNull<u8>, Origin)> {
+    debug_assert!(bytes > 0);
+    let block = if bytes <= PAGE {
+        let found = Regions::of(on_fork).take(bytes.div_ceil(UNIT));
+        found.map(|(block, region)| (block, Origin::Region(region)))
+    } else {
+        let mapping = system::map(bytes, on_fork).map(|block| (block, Origin::Mapping));
+        if !cfg!(miri) {
+            return mapping;
+        }
+        mapping
+    };
+    block.or_else(|| {
+        let layout = heap_layout(bytes)?;
+        // SAFETY: at least one byte.
+        let block = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        HEAP.fetch_add(bytes, Ordering::Relaxed);
+        Some((block, Origin::Heap))
+    })
+}
+
+fn heap_layout(bytes: usize) -> Option<Layout> {
+    Layout::from_size_align(bytes, UNIT).ok()
+}
+
+/// Wipes a block and gives it back.
+///
+/// # Safety
+/// `take` gave it with these bytes and this origin, and nobody uses it any more.
+#[inline(never)]
+unsafe fn give_back(block: NonNull<u8>, bytes: usize, origin: Origin) {
+    // SAFETY: the block is the caller's, and its bytes may be anything by now.
+    unsafe {
+        block.write_bytes(0, bytes);
+        zeroize::optimization_barrier(core::slice::from_raw_parts(block.as_ptr(), bytes));
+        match origin {
+            Origin::Region(region) => region.give_back(block, bytes.div_ceil(UNIT)),
+            Origin::Mapping => system::unmap(block, bytes),
+            Origin::Heap => {
+                if let Some(layout) = heap_layout(bytes) {
+                    dealloc(block.as_ptr(), layout);
+                }
+                HEAP.fetch_sub(bytes, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// A slice in memory for keys, aligned to 64 bytes. Wiped when it is dropped, never printed.
+pub struct Slice<T: Zeroable + Copy> {
+    start: NonNull<T>,
+    count: usize,
+    /// None if there are no bytes.
+    origin: Option<Origin>,
+    on_fork: OnFork,
+}
+
+// SAFETY: it owns its elements, as a box does.
+unsafe impl<T: Zeroable + Copy + Send> Send for Slice<T> {}
+// SAFETY: as above.
+unsafe impl<T: Zeroable + Copy + Sync> Sync for Slice<T> {}
+
+impl<T: Zeroable + Copy> Slice<T> {
+    /// `count` zeros. Without memory the process ends, as for every collection.
+    pub fn zeroed(count: usize, on_fork: OnFork) -> Self {
+        Self::try_zeroed(count, on_fork).unwrap_or_else(|| no_memory::<T>(count))
+    }
+
+    /// `count` zeros; None without memory.
+    pub fn try_zeroed(count: usize, on_fork: OnFork) -> Option<Self> {
+        const { assert!(align_of::<T>() <= UNIT) };
+        let bytes = count.checked_mul(size_of::<T>())?;
+        if bytes == 0 {
+            return Some(Self {
+                start: NonNull::dangling(),
+                count,
+                origin: None,
+                on_fork,
+            });
+        }
+        let (block, origin) = take(bytes, on_fork)?;
+        Some(Self {
+            start: block.cast(),
+            count,
+            origin: Some(origin),
+            on_fork,
+        })
+    }
+
+    /// A copy of `values`, whose owner wipes them.
+    pub fn copy_of(values: &[T], on_fork: OnFork) -> Self {
+        let mut copy = Self::zeroed(values.len(), on_fork);
+        copy.copy_from_slice(values);
+        copy
+    }
+}
+
+impl<T: Zeroable + Copy> Deref for Slice<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: as many elements, which were zero at first; borrowed for as long as the block is.
+        unsafe { core::slice::from_raw_parts(self.start.as_ptr(), self.count) }
+    }
+}
+
+impl<T: Zeroable + Copy> DerefMut for Slice<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as above, and nobody else has the block.
+        unsafe { core::slice::from_raw_parts_mut(self.start.as_ptr(), self.count) }
+    }
+}
+
+impl<T: Zeroable + Copy> Clone for Slice<T> {
+    fn clone(&self) -> Self {
+        Self::copy_of(self, self.on_fork)
+    }
+}
+
+impl<T: Zeroable + Copy> fmt::Debug for Slice<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[redacted]")
+    }
+}
+
+impl<T: Zeroable + Copy> Drop for Slice<T> {
+    fn drop(&mut self) {
+        if let Some(origin) = self.origin {
+            // SAFETY: the block that `try_zeroed` took.
+            unsafe { give_back(self.start.cast(), self.count * size_of::<T>(), origin) };
+        }
+    }
+}
+
+/// A value in memory for keys: a [`Slice`] of one.
+///
+/// It begins as zeros and is filled in place, so that no copy stays behind on a stack.
+#[derive(Clone)]
+pub struct Boxed<T: Zeroable + Copy>(Slice<T>);
+
+impl<T: Zeroable + Copy> Boxed<T> {
+    /// All bytes zero. Without memory the process ends, as for every collection.
+    pub fn zeroed(on_fork: OnFork) -> Self {
+        Self(Slice::zeroed(1, on_fork))
+    }
+
+    /// A copy of a value, whose owner wipes it.
+    pub fn copy_of(value: &T, on_fork: OnFork) -> Self {
+        Self(Slice::copy_of(core::slice::from_ref(value), on_fork))
+    }
+}
+
+impl<T: Zeroable + Copy> Deref for Boxed<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0[0]
+    }
+}
+
+impl<T: Zeroable + Copy> DerefMut for Boxed<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0[0]
+    }
+}
+
+impl<T: Zeroable + Copy> fmt::Debug for Boxed<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[redacted]")
+    }
+}
+
+#[cold]
+fn no_memory<T>(count: usize) -> ! {
+    handle_alloc_error(Layout::array::<T>(count).unwrap_or(Layout::new::<T>()))
+}
+
+/// Maps the first regions: for a program that will drop rights, or filter its system calls, later
+/// on.
+pub fn prepare() {
+    for regions in [&KEPT, &WIPED] {
+        let _ = regions.get(0).or_else(|| regions.make(0));
+    }
+}
+
+/// Locks the regions in a child, which inherits no locks on memory. It allocates nothing and waits
+/// for nothing, so it may run in a handler of `pthread_atfork`.
+pub fn after_fork() {
+    for region in KEPT.all().chain(WIPED.all()) {
+        region.relock();
+    }
+}
+
+/// What this process has of memory for keys, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// All regions.
+    pub regions: usize,
+    /// Regions that are locked; the others are beyond half of `RLIMIT_MEMLOCK`.
+    pub locked: usize,
+    /// Blocks on the heap, for lack of memory to map.
+    pub heap: usize,
+}
+
+/// What this process has of memory for keys.
+pub fn usage() -> Usage {
+    Usage {
+        regions: KEPT.all().chain(WIPED.all()).map(Region::bytes).sum(),
+        locked: system::locked_bytes(),
+        heap: HEAP.load(Ordering::Relaxed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOTH: [OnFork; 2] = [OnFork::Keep, OnFork::Wipe];
+
+    #[test]
+    fn blocks_are_aligned_zero_and_apart() {
+        for on_fork in BOTH {
+            let mut slices = Vec::new();
+            for count in [1, 8, 9, 40, 80, 511, 512, 513, 30_000] {
+                for number in 0..50 {
+                    let mut slice = Slice::<u64>::zeroed(count, on_fork);
+                    assert_eq!(slice.as_ptr().addr() % 64, 0);
+                    assert!(slice.iter().all(|&word| word == 0));
+                    slice.fill(number << 32 | count as u64);
+                    slices.push((number << 32 | count as u64, slice));
+                }
+            }
+            for (mark, slice) in &slices {
+                assert!(slice.iter().all(|word| word == mark));
+                assert_eq!(**slice, *slice.clone());
+            }
+        }
+    }
+
+    #[test]
+    fn empty_slices_take_no_memory() {
+        let slice = Slice::<u64>::zeroed(0, OnFork::Keep);
+        assert!(slice.is_empty() && slice.clone().is_empty());
+        assert!(Slice::<u64>::try_zeroed(usize::MAX, OnFork::Keep).is_none());
+        assert!(Slice::<u64>::try_zeroed(usize::MAX / 16, OnFork::Keep).is_none());
+    }
+
+    #[test]
+    fn a_block_is_wiped_when_it_is_freed() {
+        for on_fork in BOTH {
+            let mut slice = Slice::<u8>::zeroed(100, on_fork);
+            slice.fill(0xa5);
+            let (start, region) = (slice.start, slice.origin);
+            drop(slice);
+            let Some(Origin::Region(_)) = region else {
+                continue;
+            };
+            // SAFETY: regions are never unmapped. Another test may have taken the block since, and
+            // fills it with other bytes.
+            let left = unsafe { start.read_volatile() };
+            assert_ne!(left, 0xa5);
+        }
+    }
+
+    #[test]
+    fn a_value_is_filled_in_place() {
+        let mut value = Boxed::<[u8; 40]>::zeroed(OnFork::Keep);
+        assert_eq!(*value, [0; 40]);
+        value[39] = 1;
+        assert_eq!(value.clone()[..], Boxed::copy_of(&*value, OnFork::Wipe)[..]);
+        assert_eq!(format!("{value:?}"), "[redacted]");
+    }
+
+    #[test]
+    fn threads_never_share_a_block() {
+        std::thread::scope(|scope| {
+            for thread in 1..=4_u64 {
+                scope.spawn(move || {
+                    let mut held: Vec<Slice<u64>> = Vec::new();
+                    let mut random = thread;
+                    for _ in 0..if cfg!(miri) { 100 } else { 20_000 } {
+                        random ^= random << 13;
+                        random ^= random >> 7;
+                        random ^= random << 17;
+                        if held.len() > 60 || !held.is_empty() && random % 3 == 0 {
+                            let slice = held.swap_remove(random as usize % held.len());
+                            assert!(slice.iter().all(|&word| word == thread));
+                        } else {
+                            let on_fork = BOTH[random as usize / 8 % 2];
+                            let mut slice = Slice::zeroed(random as usize % 90, on_fork);
+                            assert!(slice.iter().all(|&word| word == 0));
+                            slice.fill(thread);
+                            held.push(slice);
+                        }
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn memory_that_is_freed_is_used_again() {
+        let fill = || -> Vec<_> {
+            (0..2000)
+                .map(|i| Slice::<u64>::zeroed(20 + i % 60, OnFork::Keep))
+                .collect()
+        };
+        drop(fill());
+        let before = usage().regions;
+        for _ in 0..50 {
+            drop(fill());
+        }
+        // Other tests allocate at the same time.
+        assert!(usage().regions <= 2 * before + (8 << 20));
+    }
+
+    /// Runs `child` in a forked child; its result must be true.
+    #[cfg(not(miri))]
+    fn forked(child: impl FnOnce() -> bool) {
+        // SAFETY: the child allocates only here, which is what is tested, and ends without
+        // handlers.
+        unsafe {
+            let pid = libc::fork();
+            if pid == 0 {
+                libc::_exit(i32::from(!child()));
+            }
+            let mut status = 0;
+            assert_eq!(libc::waitpid(pid, &mut status, 0), pid);
+            assert_eq!(status, 0);
+        }
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn a_child_finds_what_it_may_find() {
+        let kept = Slice::copy_of(&[7_u64; 40], OnFork::Keep);
+        let wiped = Slice::copy_of(&[7_u64; 40], OnFork::Wipe);
+        let large = Slice::copy_of(&[7_u64; 4000], OnFork::Wipe);
+        forked(|| {
+            after_fork();
+            let kept = kept.iter().all(|&word| word == 7);
+            let zero = |slice: &[u64]| slice.iter().all(|&word| word == 0);
+            kept && zero(&wiped) && zero(&large)
+        });
+        assert!(wiped.iter().chain(large.iter()).all(|&word| word == 7));
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn a_child_allocates_whatever_other_threads_did_at_the_fork() {
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        drop(Slice::<u64>::zeroed(50, OnFork::Keep));
+                        drop(Slice::<u64>::zeroed(50, OnFork::Wipe));
+                    }
+                });
+            }
+            for _ in 0..100 {
+                forked(|| {
+                    (0..40).all(|_| {
+                        BOTH.into_iter().all(|on_fork| {
+                            let mut slice = Slice::<u64>::zeroed(50, on_fork);
+                            let zero = slice.iter().all(|&word| word == 0);
+                            slice.fill(9);
+                            zero
+                        })
+                    })
+                });
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+    }
+}

@@ -1,0 +1,177 @@
+//! A mapping that is handed out in blocks.
+//!
+//! One word says which of the 64 units of a page are in use, and a block lies within one page. So
+//! taking and giving back a block is one atomic operation on one word: there is no lock, and at
+//! whatever moment a process forks, the child finds words that are whole. What another thread was
+//! about to do with a block at that moment is lost to the child: the block stays in use there, no
+//! more.
+
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use crate::{OnFork, system};
+
+/// What blocks are multiples of, and aligned to: a cache line.
+pub(crate) const UNIT: usize = 64;
+/// Bytes that one word describes, and the longest block.
+pub(crate) const PAGE: usize = 64 * UNIT;
+
+/// One mapping. It is never unmapped.
+pub(crate) struct Region {
+    start: NonNull<u8>,
+    /// For each page which units are in use. In ordinary memory: where a child finds the pages
+    /// wiped, it still knows what is in use.
+    used: Vec<AtomicU64>,
+    /// A page where there was room lately.
+    hint: AtomicUsize,
+    /// A block of so many units has found no room since the last one was given back.
+    refused: AtomicUsize,
+    locked: AtomicBool,
+}
+
+// SAFETY: what the pointer points to is divided among blocks by atomic operations; each belongs to
+// one owner.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// A new region; None without memory for it.
+    pub(crate) fn new(pages: usize, on_fork: OnFork) -> Option<Region> {
+        let mut used = Vec::new();
+        used.try_reserve_exact(pages).ok()?;
+        used.resize_with(pages, || AtomicU64::new(0));
+        let start = system::map(pages * PAGE, on_fork)?;
+        let region = Region {
+            start,
+            used,
+            hint: AtomicUsize::new(0),
+            refused: AtomicUsize::new(usize::MAX),
+            locked: AtomicBool::new(false),
+        };
+        region.lock();
+        Some(region)
+    }
+
+    /// Its size.
+    pub(crate) fn bytes(&self) -> usize {
+        self.used.len() * PAGE
+    }
+
+    fn lock(&self) {
+        let locked = system::lock(self.start, self.bytes());
+        self.locked.store(locked, Ordering::Relaxed);
+    }
+
+    /// Locks the region again in a child, which inherits no locks.
+    pub(crate) fn relock(&self) {
+        if self.locked.load(Ordering::Relaxed) {
+            system::unlocked(self.bytes());
+            self.lock();
+        }
+    }
+
+    /// Unmaps a region that nobody else has seen.
+    pub(crate) fn unmap(self) {
+        if self.locked.load(Ordering::Relaxed) {
+            system::unlocked(self.bytes());
+        }
+        // SAFETY: the mapping of this region, no block of which was ever taken.
+        unsafe { system::unmap(self.start, self.bytes()) };
+    }
+
+    /// A block of `units`, at most 64, all zero; None if there is no room.
+    pub(crate) fn take(&self, units: usize) -> Option<NonNull<u8>> {
+        if units >= self.refused.load(Ordering::Relaxed) {
+            return None;
+        }
+        let first = self.hint.load(Ordering::Relaxed);
+        for page in (first..self.used.len()).chain(0..first) {
+            let word = &self.used[page];
+            let mut used = word.load(Ordering::Relaxed);
+            while let Some(unit) = run(!used, units) {
+                let taken = used | mask(unit, units);
+                // Acquire: whoever gave units back had wiped them before.
+                match word.compare_exchange(used, taken, Ordering::Acquire, Ordering::Relaxed) {
+                    Ok(_) => {
+                        if page != first {
+                            self.hint.store(page, Ordering::Relaxed);
+                        }
+                        // SAFETY: within the mapping.
+                        return Some(unsafe { self.start.add(page * PAGE + unit * UNIT) });
+                    }
+                    Err(now) => used = now,
+                }
+            }
+        }
+        // A block given back meanwhile is missed until the next one is: then another region serves.
+        self.refused.store(units, Ordering::Relaxed);
+        None
+    }
+
+    /// Takes a block back.
+    ///
+    /// # Safety
+    /// [`take`](Self::take) gave it with as many units, its owner has wiped it, and nobody uses it.
+    pub(crate) unsafe fn give_back(&self, block: NonNull<u8>, units: usize) {
+        // Both point into this region.
+        let unit = (block.addr().get() - self.start.addr().get()) / UNIT;
+        let (page, unit) = (unit / 64, unit % 64);
+        self.used[page].fetch_and(!mask(unit, units), Ordering::Release);
+        if self.refused.load(Ordering::Relaxed) != usize::MAX {
+            self.refused.store(usize::MAX, Ordering::Relaxed);
+            self.hint.store(page, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The bits of `units` units from `unit` on.
+fn mask(unit: usize, units: usize) -> u64 {
+    debug_assert!((1..=64).contains(&units) && unit + units <= 64);
+    (u64::MAX >> (64 - units)) << unit
+}
+
+/// The first of `units` ones in a row.
+fn run(mut ones: u64, units: usize) -> Option<usize> {
+    let mut known = 1;
+    while known < units && ones != 0 {
+        let step = known.min(units - known);
+        ones &= ones >> step;
+        known += step;
+    }
+    (ones != 0).then(|| ones.trailing_zeros() as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_found_where_they_are() {
+        for units in 1..=64_usize {
+            for unit in 0..=64 - units {
+                let ones = mask(unit, units);
+                assert_eq!(ones.count_ones() as usize, units);
+                assert_eq!(run(ones, units), Some(unit));
+                assert_eq!(run(ones, units + 1), None);
+            }
+        }
+        assert_eq!(run(0b1011_0111, 3), Some(0));
+        assert_eq!(run(0b1011_0110, 3), None);
+        assert_eq!(run(0, 1), None);
+    }
+
+    #[test]
+    fn a_full_region_has_room_again_for_what_was_given_back() {
+        let Some(region) = Region::new(2, OnFork::Keep) else {
+            return;
+        };
+        let blocks: Vec<_> = std::iter::from_fn(|| region.take(5)).collect();
+        assert_eq!(blocks.len(), 2 * 12, "twelve of 320 bytes in a page");
+        assert!(region.take(4).is_some(), "what is left of a page");
+        // SAFETY: taken above, unused since.
+        unsafe { region.give_back(blocks[7], 5) };
+        assert_eq!(region.take(5), Some(blocks[7]));
+        assert_eq!(region.take(5), None);
+    }
+}

@@ -1,0 +1,82 @@
+//! The system calls: mapping, advice and locking. A call that fails leaves memory less protected,
+//! never unusable.
+
+use core::ffi::c_void;
+use core::ptr::{NonNull, null_mut};
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::OnFork;
+use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags};
+
+/// Bytes of all regions that are locked in this process.
+static LOCKED: AtomicUsize = AtomicUsize::new(0);
+
+/// New zeroed memory that no core dump holds; None if the system has none. Never unmapped by
+/// itself.
+pub(crate) fn map(bytes: usize, on_fork: OnFork) -> Option<NonNull<u8>> {
+    // Miri knows neither the advice nor the locks.
+    if cfg!(miri) {
+        return None;
+    }
+    // SAFETY: a new mapping at an address of the kernel's choice; the advice is about this mapping
+    // alone.
+    unsafe {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let start =
+            rustix::mm::mmap_anonymous(null_mut(), bytes, access, MapFlags::PRIVATE).ok()?;
+        // Old kernels may lack either advice: then the memory is in dumps, or copied to children.
+        let _ = rustix::mm::madvise(start, bytes, Advice::LinuxDontDump);
+        if on_fork == OnFork::Wipe {
+            let _ = rustix::mm::madvise(start, bytes, Advice::LinuxWipeOnFork);
+        }
+        NonNull::new(start.cast())
+    }
+}
+
+/// Gives a mapping back.
+///
+/// # Safety
+/// `map` made it, with as many bytes, and nothing uses it any more.
+pub(crate) unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
+    // SAFETY: by contract. It fails only for arguments that are not a mapping.
+    let _ = unsafe { rustix::mm::munmap(start.as_ptr().cast(), bytes) };
+}
+
+/// Keeps a mapping out of the swap, page by page when they are first used; whether that is done.
+///
+/// Half of the process's limit is left to the program, whose own locks must not fail because of
+/// ours.
+pub(crate) fn lock(start: NonNull<u8>, bytes: usize) -> bool {
+    let locked = LOCKED.fetch_add(bytes, Ordering::Relaxed) + bytes;
+    let allowed = limit().is_some_and(|limit| locked as u64 <= limit / 2);
+    let start: *mut c_void = start.as_ptr().cast();
+    // SAFETY: the mapping is ours; the call changes nothing that a program can read.
+    let done =
+        allowed && unsafe { rustix::mm::mlock_with(start, bytes, MlockFlags::ONFAULT).is_ok() };
+    if !done {
+        unlocked(bytes);
+    }
+    done
+}
+
+/// How much this process may lock; None if the system does not tell.
+fn limit() -> Option<u64> {
+    // In any case a value: a filter of system calls may make the call fail.
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: fills the structure.
+    let told = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) } == 0;
+    told.then_some(limit.rlim_cur)
+}
+
+/// Counts memory that is not locked any more.
+pub(crate) fn unlocked(bytes: usize) {
+    LOCKED.fetch_sub(bytes, Ordering::Relaxed);
+}
+
+/// Bytes that are locked now.
+pub(crate) fn locked_bytes() -> usize {
+    LOCKED.load(Ordering::Relaxed)
+}
