@@ -9,7 +9,6 @@
 //! among shapes. Workers may help ([`Column::take_pass`]), where a pass takes long enough to be worth it.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use crate::executor::Executor;
@@ -37,20 +36,9 @@ pub(crate) struct Post<E: Executor> {
     home: Home,
 }
 
-/// The thread that a job belongs to.
+/// The thread that a job belongs to, as the engine's caller names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Home(pub u64);
-
-impl Home {
-    /// The calling thread.
-    pub(crate) fn here() -> Home {
-        static THREADS: AtomicU64 = AtomicU64::new(0);
-        thread_local! {
-            static HOME: Home = Home(THREADS.fetch_add(1, Ordering::Relaxed));
-        }
-        HOME.with(|home| *home)
-    }
-}
 
 impl<E: Executor> Board<E> {
     pub(crate) fn new() -> Board<E> {

@@ -176,7 +176,17 @@ impl Executor for Cpu {
     fn run(&self, shape: Shape, scratch: &mut Option<Scratch>, jobs: &mut [Job<Cpu>]) -> usize {
         use Curve::{P256, P384};
         match shape {
-            Shape::Rsa { .. } => self.run_rsa(scratch.get_or_insert_with(Scratch::new), jobs),
+            Shape::Rsa { .. } => {
+                if scratch.is_none() {
+                    *scratch = Scratch::try_new();
+                }
+                match scratch {
+                    Some(scratch) => self.run_rsa(scratch, jobs),
+                    None => jobs
+                        .iter_mut()
+                        .for_each(|job| job.answer = Some(Err(Declined::NoMemory))),
+                }
+            }
             Shape::EcdsaSign(P256) => self.ecdsa_sign::<nist::P256, 32>(jobs),
             Shape::EcdsaSign(P384) => self.ecdsa_sign::<nist::P384, 48>(jobs),
             Shape::EcdsaVerify(P256) => self.ecdsa_verify::<nist::P256, 32>(jobs),

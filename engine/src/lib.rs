@@ -215,11 +215,13 @@ impl Engine {
     }
 
     /// Takes the request of an asynchronous job, without serving it yet: the job's thread will
-    /// [`attend`](Self::attend) to it when it has started the other jobs that it has.
-    pub fn post(&self, request: Request) -> Result<Post, Declined> {
+    /// [`attend`](Self::attend) to it when it has started the other jobs that it has. `thread`
+    /// tells that thread from all others that run. (A thread-local variable could not be had
+    /// without memory.)
+    pub fn post(&self, request: Request, thread: u64) -> Result<Post, Declined> {
         let request = CpuRequest::from(request);
         let shape = request.request.shape();
-        let ticket = self.queue(shape)?.post(shape, request, Home::here())?;
+        let ticket = self.queue(shape)?.post(shape, request, Home(thread))?;
         Ok(Post { ticket, shape })
     }
 

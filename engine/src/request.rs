@@ -138,6 +138,8 @@ pub enum Declined {
     NoWorkers,
     /// The calling thread has too little stack for a kernel, and there was no memory for more.
     NoStack,
+    /// The system had no memory for the request, or has had too little lately.
+    NoMemory,
     /// This machine has no usable lanes, or the configuration turns them off.
     NoBackend,
     /// Stock OpenSSL is faster than the lanes of this machine, however many requests there are.
@@ -167,6 +169,7 @@ impl Declined {
             Declined::QueueFull => Fallback::QueueFull,
             Declined::NoWorkers => Fallback::NoWorkers,
             Declined::NoStack => Fallback::NoStack,
+            Declined::NoMemory => Fallback::NoMemory,
             Declined::NoBackend => Fallback::NoBackend,
             Declined::SlowLanes => Fallback::SlowLanes,
             Declined::NoKernel => Fallback::NoKernel,
@@ -235,6 +238,7 @@ fallbacks! {
     QueueFull "queue_full" "too many submitted requests were not yet taken",
     NoWorkers "no_workers" "no worker thread could be started",
     NoStack "no_stack" "the thread's stack has no room for a kernel, nor memory",
+    NoMemory "no_memory" "the system had too little memory",
     NoBackend "no_backend" "there are no usable vector lanes",
     SlowLanes "slow_lanes" "stock OpenSSL is faster than this machine's lanes",
     NoKernel "no_kernel" "this machine's lanes cannot do it",

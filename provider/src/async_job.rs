@@ -18,7 +18,7 @@ use lockstep_engine::{
 use crate::bell::{Bell, Way};
 use crate::ffi::AsyncCallback;
 use crate::wait_ctx::{Pending, WaitCtx};
-use crate::{process, stack};
+use crate::{memory, process, stack};
 
 /// Has the engine serve the request of this shape that `make` makes: a job pauses meanwhile, another caller blocks.
 /// None if there is none to be made. What is declined must live until stock OpenSSL has computed: by it the engine
@@ -27,6 +27,9 @@ pub fn compute(
     shape: Shape,
     make: impl FnOnce() -> Option<Request>,
 ) -> Option<Result<Response, Declined>> {
+    if memory::is_scarce() {
+        return Some(Err(no_memory()));
+    }
     let engine = process::engine();
     let job = Job::current().filter(|_| is_worth_a_pause(shape));
     if job.is_none()
@@ -39,6 +42,9 @@ pub fn compute(
 
 /// A new key pair, from the pool if it has one.
 pub fn keypair(kind: KeyKind) -> Result<Keypair, Declined> {
+    if memory::is_scarce() {
+        return Err(no_memory());
+    }
     let engine = process::engine();
     if let Some(pair) = engine.pooled_keypair(kind) {
         return Ok(pair);
@@ -85,6 +91,14 @@ fn serve(
 fn not_paused() -> Declined {
     process::engine().count_fallback(Fallback::AsyncUnavailable);
     Declined::ShutDown
+}
+
+/// Nothing is begun, nor an engine made, while memory is scarce.
+fn no_memory() -> Declined {
+    if let Some(engine) = process::engine_if_any() {
+        engine.count_fallback(Fallback::NoMemory);
+    }
+    Declined::NoMemory
 }
 
 /// There is neither room for kernels nor memory for it.
@@ -148,7 +162,7 @@ impl Job {
         request: Request,
         when: When,
     ) -> Result<Response, Declined> {
-        let mut post = engine.post(request)?;
+        let mut post = engine.post(request, this_thread())?;
         if when == When::Resumed {
             if self.signal(engine) {
                 let pending = Pending::Posted(post);
@@ -219,6 +233,12 @@ impl Job {
         }
         ticket.take()
     }
+}
+
+/// What tells the calling thread from all others that run.
+fn this_thread() -> u64 {
+    // SAFETY: plain query.
+    unsafe { libc::pthread_self() }
 }
 
 /// Starts a worker with all signals blocked: it inherits that, so the server's signals stay with the

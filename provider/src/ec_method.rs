@@ -19,7 +19,7 @@ use crate::ffi::{
     self, Bignum, EcComputeKey, EcGroup, EcKeyMethod, EcKeygen, EcPoint, EcSign, EcSignSetup,
     EcSignSig, EcVerify, EcVerifySig, EcdsaSig, select,
 };
-use crate::{async_job, ex_data, process};
+use crate::{async_job, ex_data, memory, process};
 
 /// Public keys too: they verify.
 pub const ADOPTED_WITH: c_int = select::KEYPAIR | select::DOMAIN_PARAMETERS;
@@ -87,6 +87,9 @@ unsafe fn renew(key: *mut ffi::EcKey, index: c_int) -> bool {
             return true;
         }
         release(key, index);
+        if memory::is_scarce() {
+            return false;
+        }
         let state = Box::into_raw(Box::new(State::default()));
         let kept = ffi::EC_KEY_set_ex_data(key, index, state.cast()) == 1;
         if !kept {

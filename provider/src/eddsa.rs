@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use lockstep_engine::{Bytes, Ed25519Key, Request, Response, Shape};
 
-use crate::async_job;
 use crate::ffi::signature::{
     DigestSign, DigestSignInit, DigestVerify, DigestVerifyInit, Dupctx, Freectx, GetCtxParams,
     GettableCtxParams, Newctx, QueryKeyTypes, SetCtxParams, SettableCtxParams, Sign, SignInit,
@@ -20,6 +19,7 @@ use crate::ffi::{Dispatch, Param};
 use crate::keymgmt::is_empty;
 use crate::overlay::{self, Ed25519};
 use crate::wrapped::{KEY_BYTES, passed_on, public, secret};
+use crate::{async_job, memory};
 
 /// The length of a signature.
 const SIGNATURE_BYTES: usize = 64;
@@ -89,7 +89,7 @@ unsafe extern "C" fn query_key_types() -> *const *const c_char {
 
 /// `OSSL_FUNC_signature_newctx`: with the property query as for the other signatures.
 unsafe extern "C" fn newctx(provctx: *mut c_void, query: *const c_char) -> *mut c_void {
-    let Some(stock) = Newctx::of(stock()) else {
+    let Some(stock) = Newctx::of(stock()).filter(|_| !memory::is_nearly_gone()) else {
         return null_mut();
     };
     // SAFETY: libcrypto's arguments, for the stock constructor, which copies the query.

@@ -18,7 +18,7 @@ use crate::ffi::keymgmt::{
 use crate::ffi::{self, Callback, Dispatch, Param, select};
 use crate::keymgmt::{KeyFunctions, KeyType};
 use crate::overlay::{Ec, X25519};
-use crate::{async_job, ec_method, keymgmt};
+use crate::{async_job, ec_method, keymgmt, memory};
 
 /// A key type whose key pairs the engine can make.
 pub trait Generated: KeyType {
@@ -133,7 +133,7 @@ unsafe extern "C" fn init<T: Generated>(
     selection: c_int,
     params: *const Param,
 ) -> *mut c_void {
-    let Some(functions) = T::stock() else {
+    let Some(functions) = T::stock().filter(|_| !memory::is_nearly_gone()) else {
         return null_mut();
     };
     let Some(stock) = GenInit::of(&functions.table) else {

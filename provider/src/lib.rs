@@ -31,6 +31,7 @@ mod generation;
 mod instance;
 mod keymgmt;
 mod loader;
+mod memory;
 mod overlay;
 mod params;
 mod process;

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use lockstep_engine::{BackendChoice, Config, ConfigError, Engine, Page};
 use once_cell::race::OnceBox;
 
-use crate::async_job;
 use crate::counted::Counted;
+use crate::{async_job, stack};
 
 /// The engine of this process. Its owners are the provider instances alive, one per library context
 /// that loaded us.
@@ -29,8 +29,11 @@ pub fn attach(settings: Result<Config, ConfigError>) -> Result<(), String> {
     let config = config.map_err(|error| error.to_string())?.with_cpus();
     #[cfg(feature = "fault-injection")]
     crate::fault::arm()?;
-    install_handlers();
+    if !install_handlers() {
+        return Err("no memory to register what must be done at a fork and at exit".to_owned());
+    }
     lockstep_vault::prepare();
+    stack::prepare();
     // Before the program drops its privileges, changes its root directory or forbids system calls.
     publish(&config);
     let _ = CONFIG.set(Box::new(config));
@@ -66,20 +69,21 @@ fn page() -> Option<&'static Page> {
 }
 
 /// Installs our handlers of fork and exit. Of two threads that come at the same time both do, which
-/// does no harm.
-fn install_handlers() {
+/// does no harm. False without memory for it.
+fn install_handlers() -> bool {
     static INSTALLED: AtomicBool = AtomicBool::new(false);
     if INSTALLED.load(Ordering::Acquire) {
-        return;
+        return true;
     }
     // SAFETY: `announce_fork` and, after a fork, `forget_engine` wait for no lock and allocate
     // nothing, so they are safe in any state; `withdraw` runs at exit, when the module, linked with
     // `nodelete`, is still there.
-    unsafe {
-        libc::pthread_atfork(Some(announce_fork), None, Some(forget_engine));
-        libc::atexit(withdraw);
-    }
-    INSTALLED.store(true, Ordering::Release);
+    let installed = unsafe {
+        libc::pthread_atfork(Some(announce_fork), None, Some(forget_engine)) == 0
+            && libc::atexit(withdraw) == 0
+    };
+    INSTALLED.store(installed, Ordering::Release);
+    installed
 }
 
 /// Whether the program runs with more rights than its user: then the environment is not ours to
@@ -109,6 +113,12 @@ pub fn engine() -> &'static Engine {
     // SAFETY: keys and operation contexts hold references to the provider, and so does the program
     // that loads it: an instance is alive as long as any of our functions runs.
     unsafe { ENGINE.get(make) }
+}
+
+/// The engine of this process, if it has one already.
+pub fn engine_if_any() -> Option<&'static Engine> {
+    // SAFETY: NULL, or the engine, which lives as long as any of our functions runs: see `engine`.
+    unsafe { ENGINE.current().as_ref() }
 }
 
 /// Whether the settings leave anything to this module.

@@ -28,7 +28,7 @@ use zeroize::Zeroizing;
 
 use crate::ffi::{self, Bignum, BnCtx, Rsa, RsaFinish, RsaMethod, RsaModExp, RsaPrivate, select};
 use crate::keymgmt::KeyFunctions;
-use crate::{async_job, ex_data, process};
+use crate::{async_job, ex_data, memory, process};
 
 /// Only private keys compute on lanes; but a new public part makes another key of one.
 pub const ADOPTED_WITH: c_int = select::KEYPAIR;
@@ -62,9 +62,16 @@ pub unsafe fn adopt(rsa: *mut Rsa, functions: &'static KeyFunctions) {
         // From here on stock computes, with its blinding, whatever fails below.
         ffi::RSA_clear_flags(rsa, ffi::RSA_FLAG_NO_BLINDING);
         release(rsa, method.index);
+        if memory::is_scarce() {
+            return;
+        }
         let Some(state) = State::new(rsa, functions) else {
             return;
         };
+        // What has been made of the last memory there was is given back.
+        if memory::is_scarce() {
+            return;
+        }
         let on_lanes = state.lanes.is_ok();
         let state = Box::into_raw(Box::new(state));
         if ffi::RSA_set_ex_data(rsa, method.index, state.cast()) != 1 {

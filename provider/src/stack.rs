@@ -12,13 +12,18 @@ pub fn with_room<R>(work: impl FnOnce() -> R) -> Option<R> {
     platform::with_room(work)
 }
 
+/// Called when the module is loaded.
+pub fn prepare() {
+    platform::prepare();
+}
+
 #[cfg(target_arch = "x86_64")]
 mod platform {
     use std::arch::asm;
-    use std::cell::Cell;
     use std::ffi::c_void;
     use std::ptr::null_mut;
     use std::sync::Mutex;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     use lockstep_engine::{ROOM_BYTES, STACK_BYTES};
 
@@ -43,16 +48,84 @@ mod platform {
     /// Whether the calling thread runs on its own stack and that has room. A thread may also be on a
     /// stack that only its program knows of, like that of a job.
     fn has_room() -> bool {
-        thread_local! {
-            static BOUNDS: Cell<Option<(usize, usize)>> = const { Cell::new(None) };
-        }
-        let (low, high) = BOUNDS.get().unwrap_or_else(|| {
-            let bounds = bounds().unwrap_or_default();
-            BOUNDS.set(Some(bounds));
-            bounds
+        let (low, high) = noted().unwrap_or_else(|| {
+            let bounds = if may_fail_to_grow() {
+                Some(NO_ROOM)
+            } else {
+                bounds()
+            };
+            if let Some(bounds) = bounds {
+                note(bounds);
+            }
+            bounds.unwrap_or_default()
         });
         let here = (&raw const low).addr();
         here < high && here.saturating_sub(low) >= ROOM_BYTES
+    }
+
+    /// Under these a thread notes the bounds of its stack. A thread-local variable of a module that
+    /// a program loads late is allocated when a thread first uses it, and the program is ended if
+    /// there is no memory for it. The C library has values of the first keys in every thread's own
+    /// memory.
+    static KEYS: [AtomicU32; 2] = [const { AtomicU32::new(NO_KEY) }; 2];
+    const NO_KEY: u32 = u32::MAX;
+
+    /// Makes the keys, once; without them every call finds out the bounds anew.
+    pub fn prepare() {
+        for place in &KEYS {
+            let mut key = NO_KEY;
+            // SAFETY: a key of ours, deleted only where nobody has seen it.
+            unsafe {
+                if place.load(Ordering::Acquire) == NO_KEY
+                    && libc::pthread_key_create(&mut key, None) == 0
+                    && place
+                        .compare_exchange(NO_KEY, key, Ordering::AcqRel, Ordering::Acquire)
+                        .is_err()
+                {
+                    libc::pthread_key_delete(key);
+                }
+            }
+        }
+    }
+
+    /// The bounds that the calling thread has noted.
+    fn noted() -> Option<(usize, usize)> {
+        let [low, high] = KEYS.each_ref().map(|key| {
+            let key = key.load(Ordering::Acquire);
+            // SAFETY: a key that is never deleted.
+            (key != NO_KEY).then(|| unsafe { libc::pthread_getspecific(key) }.addr())
+        });
+        // A thread without a note has zeros.
+        Some((low?, high?)).filter(|(_, high)| *high != 0)
+    }
+
+    fn note((low, high): (usize, usize)) {
+        for (key, bound) in KEYS.iter().zip([low, high]) {
+            let key = key.load(Ordering::Acquire);
+            if key != NO_KEY {
+                // SAFETY: as above; the value is only compared. Without memory for it there is no
+                // note.
+                unsafe { libc::pthread_setspecific(key, std::ptr::without_provenance(bound)) };
+            }
+        }
+    }
+
+    /// As the bounds of a stack: nothing is within.
+    const NO_ROOM: (usize, usize) = (0, 1);
+
+    /// Whether the calling thread's stack is the main thread's, which grows as it is used, and a limit
+    /// on address space may refuse that: then the program is ended. A mapping can be asked for.
+    fn may_fail_to_grow() -> bool {
+        // SAFETY: plain queries; the limit is written before it is read.
+        unsafe {
+            let mut limit = libc::rlimit {
+                rlim_cur: libc::RLIM_INFINITY,
+                rlim_max: libc::RLIM_INFINITY,
+            };
+            libc::gettid() == libc::getpid()
+                && libc::getrlimit(libc::RLIMIT_AS, &mut limit) == 0
+                && limit.rlim_cur != libc::RLIM_INFINITY
+        }
     }
 
     /// Where the stack of the calling thread begins and ends.
@@ -183,6 +256,8 @@ mod platform {
 
 #[cfg(not(target_arch = "x86_64"))]
 mod platform {
+    pub fn prepare() {}
+
     pub fn with_room<R>(_work: impl FnOnce() -> R) -> Option<R> {
         None
     }

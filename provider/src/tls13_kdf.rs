@@ -22,7 +22,7 @@ use crate::ffi::kdf::{
 use crate::ffi::{
     Dispatch, PARAM_INTEGER, PARAM_OCTET_STRING, PARAM_UTF8_STRING, Param, hkdf_mode,
 };
-use crate::{overlay, process};
+use crate::{memory, overlay, process};
 
 /// What we derived from ourselves, and a stock context once that is needed.
 struct Context {
@@ -115,11 +115,17 @@ impl Context {
 
 /// `OSSL_FUNC_kdf_newctx`
 unsafe extern "C" fn newctx(provctx: *mut c_void) -> *mut c_void {
+    if memory::is_nearly_gone() {
+        return null_mut();
+    }
     Context::wrap(provctx, null_mut(), State::Fresh)
 }
 
 /// `OSSL_FUNC_kdf_dupctx`
 unsafe extern "C" fn dupctx(ctx: *mut c_void) -> *mut c_void {
+    if memory::is_nearly_gone() {
+        return null_mut();
+    }
     // SAFETY: libcrypto's argument.
     unsafe {
         let (told, Some(stock)) = (Context::told(ctx), Dupctx::of(stock())) else {

@@ -95,6 +95,9 @@ macro_rules! passed_on {
 
         unsafe extern "C" fn dupctx(ctx: *mut c_void) -> *mut c_void {
             use $crate::wrapped::Context;
+            if $crate::memory::is_nearly_gone() {
+                return std::ptr::null_mut();
+            }
             // SAFETY: libcrypto's argument.
             unsafe {
                 match (Context::<$notes>::of(ctx), $Dupctx::of($stock())) {

@@ -9,7 +9,6 @@ use std::ptr::{null, null_mut};
 
 use lockstep_engine::{Bytes, Request, Response, Secret, Shape};
 
-use crate::async_job;
 use crate::ffi::keyexch::{
     Derive, Dupctx, Freectx, GetCtxParams, GettableCtxParams, Init, Newctx, SetCtxParams, SetPeer,
     SettableCtxParams,
@@ -18,6 +17,7 @@ use crate::ffi::{Dispatch, Param};
 use crate::keymgmt::is_empty;
 use crate::overlay::{self, X25519};
 use crate::wrapped::{KEY_BYTES, passed_on, public, secret};
+use crate::{async_job, memory};
 
 /// The keys of an exchange; None for what only stock can use.
 #[derive(Clone, Default)]
@@ -65,7 +65,7 @@ passed_on! {
 
 /// `OSSL_FUNC_keyexch_newctx`
 unsafe extern "C" fn newctx(provctx: *mut c_void) -> *mut c_void {
-    let Some(stock) = Newctx::of(stock()) else {
+    let Some(stock) = Newctx::of(stock()).filter(|_| !memory::is_nearly_gone()) else {
         return null_mut();
     };
     // SAFETY: the stock constructor with its own context.

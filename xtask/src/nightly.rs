@@ -138,6 +138,14 @@ pub const CHECKS: &[Check] = &[
         run: trace,
     },
     Check {
+        name: "allocations",
+        about: "programs in which each allocation in turn fails, and with ever less address space",
+        weight: 1,
+        least: minutes(5),
+        most: minutes(15),
+        run: allocations,
+    },
+    Check {
         name: "soak",
         about: "TLS servers under steady load, memory and descriptors watched",
         weight: 3,
@@ -449,6 +457,30 @@ fn kernels_long(_: &Share) -> Outcome<Ran> {
     let (passed, failed) = test::passed_and_failed(&mut command)?;
     if passed + failed == 0 {
         return Err(Failure::new("no long test of the kernels ran"));
+    }
+    Ok(Ran::Worked(Work {
+        cases: passed + failed,
+        findings: failed,
+        ..Work::default()
+    }))
+}
+
+/// The provider's test in which every allocation fails in turn.
+fn allocations(_: &Share) -> Outcome<Ran> {
+    let mut command = cargo([
+        "test",
+        "--package",
+        "lockstep-provider",
+        "--test",
+        "provider",
+        "--locked",
+        "--",
+        "--ignored",
+        "allocations::",
+    ]);
+    let (passed, failed) = test::passed_and_failed(&mut command)?;
+    if passed + failed == 0 {
+        return Err(Failure::new("the long test of allocations did not run"));
     }
     Ok(Ran::Worked(Work {
         cases: passed + failed,

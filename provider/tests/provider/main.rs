@@ -12,6 +12,7 @@ mod compiler;
 mod keys;
 mod worker;
 
+mod allocations;
 mod async_jobs;
 mod bad_inputs;
 mod command;

@@ -1,0 +1,318 @@
+//! What the module does when memory runs out: it hands work to OpenSSL, and never ends the program.
+//!
+//! Rust's collections end the process when an allocation fails. So the module's allocator keeps a
+//! reserve, a part of the module's own image that no page backs until it is needed. An allocation
+//! that the system refuses comes out of the reserve and raises a flag. While the flag is up, no
+//! request begins here and no key is prepared: both are left to OpenSSL, which reports what it
+//! cannot allocate. Requests are counted as `no_memory`. Contexts are small, and still come out of
+//! the reserve until half of it is in use; then there are none. The flag goes down when the system
+//! gives memory again and at most a quarter of the reserve is in use.
+//!
+//! # Why the reserve is large enough
+//!
+//! Only what has begun before the flag went up draws on it: per thread one request, key or context,
+//! at most some 8 KiB of small blocks, and per running batch what its requests' lanes take: under
+//! 64 KiB for 64 requests of a curve. The large blocks, which are the working memory of RSA batches
+//! and stacks for kernels, are mapped, and a batch without them is declined. So [`BYTES`] lasts for
+//! 32 batches and 256 threads at once. Beyond that, the process ends as it did before.
+//!
+//! # Fork
+//!
+//! Taking and giving back are atomic operations on single words, without a lock, so a child can
+//! always allocate. What its parent's other threads had of the reserve stays in use in the child.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::UnsafeCell;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+/// The size of the reserve.
+pub const BYTES: usize = 4 << 20;
+/// What blocks are multiples of, and aligned to.
+const UNIT: usize = 64;
+/// A word has a bit for each unit of a page.
+const PAGE: usize = 64 * UNIT;
+const PAGES: usize = BYTES / PAGE;
+/// An allocation of this size must succeed before the system counts as having memory again.
+const PROBE: usize = 64 * 1024;
+
+/// The reserve. Its pages are zero and shared until they are written.
+#[repr(C, align(4096))]
+struct Reserve {
+    bytes: UnsafeCell<[u8; BYTES]>,
+    /// Which units of each page are in use.
+    used: [AtomicU64; PAGES],
+    /// How many units are in use.
+    count: AtomicUsize,
+}
+
+// SAFETY: `bytes` is divided among blocks by atomic operations on `used`; each belongs to one
+// owner.
+unsafe impl Sync for Reserve {}
+
+static RESERVE: Reserve = Reserve {
+    bytes: UnsafeCell::new([0; BYTES]),
+    used: [const { AtomicU64::new(0) }; PAGES],
+    count: AtomicUsize::new(0),
+};
+
+#[global_allocator]
+static ALLOCATOR: WithReserve = WithReserve;
+
+static SCARCE: AtomicBool = AtomicBool::new(false);
+
+/// Whether the system has refused memory lately, so that nothing new should begin here.
+pub fn is_scarce() -> bool {
+    SCARCE.load(Ordering::Relaxed) && !recovers()
+}
+
+/// Whether half of the reserve is in use, so that not even contexts, which are small, may draw on
+/// it.
+pub fn is_nearly_gone() -> bool {
+    RESERVE.count.load(Ordering::Relaxed) > BYTES / UNIT / 2
+}
+
+/// Lowers the flag if there is memory again; whether there is.
+#[cold]
+fn recovers() -> bool {
+    if RESERVE.count.load(Ordering::Relaxed) > BYTES / UNIT / 4 {
+        return false;
+    }
+    let Ok(layout) = Layout::from_size_align(PROBE, UNIT) else {
+        return false;
+    };
+    // SAFETY: the size is not zero; what was allocated is freed with the same layout.
+    unsafe {
+        let probe = System.alloc(layout);
+        if probe.is_null() {
+            return false;
+        }
+        System.dealloc(probe, layout);
+    }
+    SCARCE.store(false, Ordering::Relaxed);
+    true
+}
+
+impl Reserve {
+    fn contains(&self, block: *mut u8) -> bool {
+        block.addr().wrapping_sub(self.bytes.get().addr()) < BYTES
+    }
+
+    /// A block, of any content; NULL if there is no room.
+    #[cold]
+    fn take(&self, layout: Layout) -> *mut u8 {
+        SCARCE.store(true, Ordering::Relaxed);
+        if layout.align() > UNIT {
+            return null_mut();
+        }
+        let units = layout.size().div_ceil(UNIT);
+        let first = match units {
+            1..=64 => self.take_within_page(units),
+            _ => self.take_pages(units.div_ceil(64)),
+        };
+        let Some(first) = first else {
+            return null_mut();
+        };
+        self.count.fetch_add(units, Ordering::Relaxed);
+        self.bytes.get().cast::<u8>().wrapping_add(first * UNIT)
+    }
+
+    /// The first of so many units of one page.
+    fn take_within_page(&self, units: usize) -> Option<usize> {
+        let ones = u64::MAX >> (64 - units);
+        for (page, word) in self.used.iter().enumerate() {
+            let mut used = word.load(Ordering::Relaxed);
+            'word: loop {
+                for unit in 0..=64 - units {
+                    let taken = ones << unit;
+                    if used & taken == 0 {
+                        match word.compare_exchange(
+                            used,
+                            used | taken,
+                            Ordering::Acquire,
+                            Ordering::Relaxed,
+                        ) {
+                            Ok(_) => return Some(64 * page + unit),
+                            Err(now) => used = now,
+                        }
+                        continue 'word;
+                    }
+                }
+                break;
+            }
+        }
+        None
+    }
+
+    /// The first unit of so many pages in a row.
+    fn take_pages(&self, pages: usize) -> Option<usize> {
+        let mut first = 0;
+        let mut next = 0;
+        while next < PAGES {
+            let word = &self.used[next];
+            let is_free = word
+                .compare_exchange(0, u64::MAX, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok();
+            next += 1;
+            if !is_free {
+                self.give_back_pages(first, next - 1);
+                first = next;
+            } else if next - first == pages {
+                return Some(64 * first);
+            }
+        }
+        self.give_back_pages(first, next);
+        None
+    }
+
+    fn give_back_pages(&self, first: usize, end: usize) {
+        for word in &self.used[first..end] {
+            word.store(0, Ordering::Release);
+        }
+    }
+
+    /// Takes a block back.
+    ///
+    /// # Safety
+    /// [`take`](Self::take) gave it for this layout, and nobody uses it.
+    #[cold]
+    unsafe fn give_back(&self, block: *mut u8, layout: Layout) {
+        let first = (block.addr() - self.bytes.get().addr()) / UNIT;
+        let units = layout.size().div_ceil(UNIT);
+        let page = first / 64;
+        match units {
+            1..=64 => {
+                let ones = (u64::MAX >> (64 - units)) << (first % 64);
+                self.used[page].fetch_and(!ones, Ordering::Release);
+            }
+            _ => self.give_back_pages(page, page + units.div_ceil(64)),
+        }
+        self.count.fetch_sub(units, Ordering::Relaxed);
+    }
+}
+
+/// The system's allocator, and the reserve where that fails.
+pub struct WithReserve;
+
+// SAFETY: blocks are the system's, which fulfils the contract, or the reserve's: aligned to 64
+// bytes, as long as asked for, and nobody else's until they are given back. Neither unwinds.
+unsafe impl GlobalAlloc for WithReserve {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: by contract.
+        let block = unsafe { System.alloc(layout) };
+        if block.is_null() {
+            return RESERVE.take(layout);
+        }
+        block
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: by contract; the block has as many bytes.
+        unsafe {
+            let block = System.alloc_zeroed(layout);
+            if !block.is_null() {
+                return block;
+            }
+            let block = RESERVE.take(layout);
+            if !block.is_null() {
+                block.write_bytes(0, layout.size());
+            }
+            block
+        }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: by contract; a block in the reserve came from there.
+        unsafe {
+            if RESERVE.contains(block) {
+                RESERVE.give_back(block, layout);
+            } else {
+                System.dealloc(block, layout);
+            }
+        }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: by contract; the new block is another one, and both have the bytes that are
+        // copied.
+        unsafe {
+            if !RESERVE.contains(block) {
+                let moved = System.realloc(block, layout, size);
+                if !moved.is_null() {
+                    return moved;
+                }
+            }
+            let new = Layout::from_size_align_unchecked(size, layout.align());
+            let moved = self.alloc(new);
+            if !moved.is_null() {
+                moved.copy_from_nonoverlapping(block, layout.size().min(size));
+                self.dealloc(block, layout);
+            }
+            moved
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout(size: usize) -> Layout {
+        Layout::from_size_align(size, 16).unwrap()
+    }
+
+    /// One after the other: they share the reserve, and expect to find it whole.
+    #[test]
+    fn the_reserve_serves_until_it_is_used_up_and_is_whole_again() {
+        let sizes = [1, 64, 65, 100, 4096, 4097, 70_000];
+        for size in sizes {
+            let layout = layout(size);
+            let mut blocks = Vec::new();
+            loop {
+                let block = RESERVE.take(layout);
+                if block.is_null() {
+                    break;
+                }
+                assert!(RESERVE.contains(block) && block.addr() % UNIT == 0);
+                // SAFETY: as many bytes were asked for.
+                unsafe { block.write_bytes(blocks.len() as u8, size) };
+                blocks.push(block);
+            }
+            let room = size.div_ceil(UNIT) * UNIT;
+            let room = if room > PAGE {
+                room.div_ceil(PAGE) * PAGE
+            } else {
+                PAGE / (PAGE / room)
+            };
+            assert_eq!(blocks.len(), BYTES / room, "{size}");
+            assert!(is_scarce());
+            for (number, block) in blocks.iter().enumerate() {
+                // SAFETY: taken above, for this layout.
+                unsafe {
+                    let bytes = std::slice::from_raw_parts(*block, size);
+                    assert!(bytes.iter().all(|&byte| byte == number as u8));
+                    RESERVE.give_back(*block, layout);
+                }
+            }
+            assert_eq!(RESERVE.count.load(Ordering::Relaxed), 0);
+            assert!(
+                RESERVE
+                    .used
+                    .iter()
+                    .all(|word| word.load(Ordering::Relaxed) == 0)
+            );
+            assert!(!is_scarce(), "the system has memory");
+        }
+        // What grows moves out of the reserve.
+        // SAFETY: layouts as taken.
+        unsafe {
+            let block = RESERVE.take(layout(100));
+            block.write_bytes(7, 100);
+            let moved = WithReserve.realloc(block, layout(100), 300);
+            assert!(!RESERVE.contains(moved));
+            assert!((0..100).all(|i| moved.add(i).read() == 7));
+            WithReserve.dealloc(moved, layout(300));
+        }
+        assert_eq!(RESERVE.count.load(Ordering::Relaxed), 0);
+    }
+}
