@@ -308,7 +308,7 @@ impl Page {
     }
 
     /// As if another process had taken a slot.
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(super) fn write_owner(&self, slot: usize, words: [u64; owner::WORDS]) {
         for (word, value) in self.owner(slot).iter().zip(words) {
             word.store(value, Ordering::Relaxed);
