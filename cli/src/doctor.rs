@@ -299,6 +299,7 @@ fn instructions() -> Answer {
 }
 
 fn settings() -> Answer {
+    let unknown = Config::unknown_environment();
     let unset = Some("unset LOCKSTEP_BACKEND, or correct it".to_owned());
     match Config::default().with_env() {
         Err(error) => (
@@ -307,6 +308,16 @@ fn settings() -> Answer {
             Some("correct the variable, or unset it".to_owned()),
         ),
         Ok(config) => match config.backend.resolve() {
+            Some(backend) if Some(backend) == Backend::best_hardware() && !unknown.is_empty() => (
+                Verdict::Note,
+                format!(
+                    "the environment sets {}, which is no setting and changes nothing",
+                    unknown.join(" and ")
+                ),
+                Some(
+                    "correct the name, or unset it; docs/settings.md lists the settings".to_owned(),
+                ),
+            ),
             Some(backend) if Some(backend) == Backend::best_hardware() => (
                 Verdict::Good,
                 format!("the environment leaves {} on", backend.name()),

@@ -383,6 +383,22 @@ fn doctor_says_that_the_module_is_not_there() {
     );
 }
 
+#[test]
+fn doctor_names_variables_that_are_no_settings() {
+    if !has_lanes() {
+        println!("skipped: this CPU has no lanes");
+        return;
+    }
+    let (_, stdout, _) = run(lockstep(&["doctor", "--json"])
+        .env("LOCKSTEP_SLOT", "2")
+        .env("LOCKSTEP_SLOTS", "2"));
+    let document: Value = serde_json::from_str(&stdout).unwrap();
+    let settings = finding(&document, "settings");
+    assert_eq!(settings["verdict"], "note");
+    let what = settings["what"].as_str().unwrap();
+    assert!(what.contains("LOCKSTEP_SLOT,"), "{what}");
+}
+
 /// What stands at the place of the module, and what has to be said about it.
 #[test]
 fn doctor_says_what_is_wrong_with_the_module() {

@@ -339,6 +339,24 @@ impl Config {
         Ok(self)
     }
 
+    /// Variables of the environment that look like settings and are none, in alphabetical order: a
+    /// misspelt one would change nothing.
+    pub fn unknown_environment() -> Vec<String> {
+        let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
+        // Where the tests look for the modules under test.
+        const TESTS: [&str; 2] = ["LOCKSTEP_DIST", "LOCKSTEP_FAULT_DIST"];
+        let mut unknown: Vec<String> = names
+            .filter(|name| name.starts_with("LOCKSTEP_") && !TESTS.contains(&name.as_str()))
+            .filter(|name| {
+                Setting::ALL
+                    .iter()
+                    .all(|setting| setting.variable() != *name)
+            })
+            .collect();
+        unknown.sort();
+        unknown
+    }
+
     fn set(&mut self, key: &str, value: &str) -> Result<(), ConfigError> {
         match Setting::called(key) {
             Some(setting) => (setting.set)(self, setting, value),

@@ -4,7 +4,7 @@
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use lockstep_engine::{BackendChoice, Config, ConfigError, Engine, Page};
+use lockstep_engine::{BackendChoice, Config, ConfigError, Engine, Page, StatsDir};
 use once_cell::race::OnceBox;
 
 use crate::counted::Counted;
@@ -35,7 +35,7 @@ pub fn attach(settings: Result<Config, ConfigError>) -> Result<(), String> {
     lockstep_vault::prepare();
     stack::prepare();
     // Before the program drops its privileges, changes its root directory or forbids system calls.
-    publish(&config);
+    publish(&config)?;
     let _ = CONFIG.set(Box::new(config));
     if !ENGINE.enter() {
         return Err("too many library contexts have loaded lockstep; unload it in some".to_owned());
@@ -44,14 +44,22 @@ pub fn attach(settings: Result<Config, ConfigError>) -> Result<(), String> {
 }
 
 /// Makes the file of the counters at the first loading; later this process takes a slot in it
-/// again. Where it cannot be made, the counters stay in private memory: `lockstep doctor` says why.
-fn publish(config: &Config) {
+/// again. Where it cannot be made, the counters stay in private memory, and `lockstep doctor` says
+/// why. It is an error only if the configuration names a directory that cannot serve.
+fn publish(config: &Config) -> Result<(), String> {
     if let Some(page) = page() {
         page.claim();
-        return;
+        return Ok(());
     }
-    let Ok(Some(page)) = Page::create(&config.stats_dir, config.stats_keep) else {
-        return;
+    let page = match Page::create(&config.stats_dir, config.stats_keep) {
+        Ok(Some(page)) => page,
+        Err(reason) if reason.is_wrong_place() && matches!(config.stats_dir, StatsDir::At(_)) => {
+            return Err(format!(
+                "the setting stats_dir (LOCKSTEP_STATS_DIR) cannot be followed: {reason}; create the \
+                 directory, let the user that starts the program write there, or set it to auto or no"
+            ));
+        }
+        Ok(None) | Err(_) => return Ok(()),
     };
     let made = Box::into_raw(Box::new(page));
     if PAGE
@@ -61,6 +69,7 @@ fn publish(config: &Config) {
         // SAFETY: `made` lost the race and was never shared.
         unsafe { Box::from_raw(made) }.withdraw();
     }
+    Ok(())
 }
 
 fn page() -> Option<&'static Page> {

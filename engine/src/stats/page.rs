@@ -140,6 +140,25 @@ impl fmt::Display for Unpublished {
     }
 }
 
+impl Unpublished {
+    /// Whether the place itself is wrong, so that no process of this user can publish there: it does
+    /// not exist, is no directory, or cannot be written to. Limits, filters of system calls and full
+    /// file systems are no such reasons: they hold for this process, or now.
+    pub fn is_wrong_place(&self) -> bool {
+        use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem};
+        match &self.reason {
+            Refused::FileSystem => true,
+            Refused::FileSize(_) => false,
+            Refused::System(error) => match error.kind() {
+                NotFound | NotADirectory | ReadOnlyFilesystem => true,
+                // A sandbox says EPERM.
+                PermissionDenied => error.raw_os_error() == Some(Errno::ACCESS.raw_os_error()),
+                _ => false,
+            },
+        }
+    }
+}
+
 impl Page {
     /// Makes the file, with a slot for this process. `None` if there is to be none.
     ///

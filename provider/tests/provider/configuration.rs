@@ -138,6 +138,27 @@ fn settings_that_are_wrong_keep_the_module_out_with_a_clear_message() {
     }
 }
 
+/// A directory that is not there, one that holds no files of ours, and a file.
+#[test]
+fn a_directory_for_counters_that_cannot_serve_keeps_the_module_out() {
+    for directory in ["/nonexistent", "/proc", "/dev/null"] {
+        let place = Place::with_settings(&[("stats_dir", directory)]);
+        assert_refused(
+            &place,
+            |process| process.env("LOCKSTEP_STATS_DIR", ""),
+            "stats_dir",
+            directory,
+        );
+        let place = Place::new();
+        assert_refused(
+            &place,
+            |process| process.env("LOCKSTEP_STATS_DIR", directory),
+            "LOCKSTEP_STATS_DIR",
+            directory,
+        );
+    }
+}
+
 #[test]
 fn names_that_are_no_settings_keep_the_module_out_too() {
     for (name, meant) in [("slot", "slots"), ("Lone", "lone"), ("slots.1", "slots")] {
