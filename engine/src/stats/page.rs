@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 0 to 511 | the header ([`header`]): what made the file, where, and of which layout |
 //! | 512 to 1535 | the owners: [`MOST`] times four words, the [`owner`] of each slot |
-//! | from 1536 | the slots: [`MOST`] times [`SLOT_WORDS`] words, which [`metrics`](crate::metrics) lays out |
+//! | from 1536 | the slots: [`MOST`] times [`SLOT_WORDS`] words, which [`metrics`] lays out |
 //!
 //! A word is a number of 64 bits in the order of the machine.
 //!
