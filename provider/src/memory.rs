@@ -273,7 +273,7 @@ mod tests {
                 if block.is_null() {
                     break;
                 }
-                assert!(RESERVE.contains(block) && block.addr() % UNIT == 0);
+                assert!(RESERVE.contains(block) && block.addr().is_multiple_of(UNIT));
                 // SAFETY: as many bytes were asked for.
                 unsafe { block.write_bytes(blocks.len() as u8, size) };
                 blocks.push(block);
