@@ -254,7 +254,9 @@ fn what_is_missing_is_named() {
     );
 
     let configuration = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("no-module.cnf");
-    fs::write(&configuration, "module = /nowhere/lockstep.so\n").unwrap();
+    let text = "openssl_conf = init\n[init]\nproviders = p\n[p]\nlockstep = l\n[l]\n\
+                module = /nowhere/lockstep.so\nactivate = 1\n";
+    fs::write(&configuration, text).unwrap();
     let mut command = lockstep(&["handshakes"]);
     let (code, _, stderr) = run(command.env("OPENSSL_CONF", configuration));
     assert_eq!(code, 1, "{stderr}");
