@@ -454,6 +454,8 @@ impl Metrics {
 
     pub(crate) fn derived(&self) {
         add(&self.words()[place::DERIVATIONS], 1);
+        // A handshake ends with derivations, after the answers to its requests were taken.
+        self.note_paused();
     }
 
     pub(crate) fn fallback(&self, reason: Fallback) {
