@@ -26,6 +26,8 @@ pub struct Config {
     /// Which requests of asynchronous jobs the jobs' own threads serve. Default: all, and workers help with
     /// those that take long.
     pub jobs_lead: JobsLead,
+    /// Whether an asynchronous job pauses to verify a signature. Default: no.
+    pub pause_to_verify: bool,
     /// Whether requests that are alone go to stock OpenSSL. Default: where it was measured faster.
     pub lone: Lone,
     /// How often a leader that expects more requests may yield its CPU. Default: 16; 0 turns
@@ -75,6 +77,7 @@ impl Default for Config {
             max_async: 1024,
             max_lost: 16384,
             jobs_lead: JobsLead::Auto,
+            pause_to_verify: false,
             lone: Lone::Auto,
             gather: 16,
             key_pool: 16,
@@ -162,6 +165,23 @@ impl Setting {
                     "yes" => JobsLead::Yes,
                     "no" => JobsLead::No,
                     _ => return Err(setting.refuses(value, "auto, yes or no")),
+                };
+                Ok(())
+            },
+        },
+        Setting {
+            name: "pause_to_verify",
+            default: "no",
+            values: "`yes` or `no`",
+            meaning: "Whether an async job pauses to verify an ECDSA or Ed25519 signature. With `no` its \
+                      thread verifies at once, because a client may close the connection as soon as it \
+                      has sent its signature, and the paused job would be lost. `yes` is for programs \
+                      that verify in bulk: the signatures of many jobs share a batch.",
+            set: |config, setting, value| {
+                config.pause_to_verify = match value {
+                    "yes" => true,
+                    "no" => false,
+                    _ => return Err(setting.refuses(value, "yes or no")),
                 };
                 Ok(())
             },
@@ -451,6 +471,7 @@ mod tests {
         assert_eq!(config("max_async", "0").unwrap().max_async, 0);
         assert_eq!(config("max_lost", "7").unwrap().max_lost, 7);
         assert_eq!(config("jobs_lead", "no").unwrap().jobs_lead, JobsLead::No);
+        assert!(config("pause_to_verify", "yes").unwrap().pause_to_verify);
         assert_eq!(config("lone", "stock").unwrap().lone, Lone::Stock);
         assert_eq!(config("gather", "0").unwrap().gather, 0);
         assert_eq!(config("key_pool", "8").unwrap().key_pool, 8);

@@ -32,7 +32,7 @@ pub use curve::{Bytes, Curve, EcKey, Ed25519Key, KeyKind, Keypair, Malformed, Se
 pub use lockstep_kernels::backend::Backend;
 pub use lockstep_kernels::rsa::{Components as RsaComponents, JobError, Size, Unsupported};
 pub use metrics::{Snapshot, Unpaused};
-pub use policy::{JobsLead, Lone, is_worth_a_pause, lanes_are_slower};
+pub use policy::{JobsLead, Lone, lanes_are_slower};
 pub use request::{Declined, Fallback, Request, Response, StockGuard};
 pub use rsa_key::RsaKey;
 pub use shape::Shape;
@@ -58,6 +58,7 @@ use sync::Arc;
 pub struct Engine {
     inner: Inner,
     jobs_lead: JobsLead,
+    pause_to_verify: bool,
     slots: usize,
     pid: u32,
     /// The file of the counters, if this engine made one of its own.
@@ -114,6 +115,7 @@ impl Engine {
         Engine {
             inner,
             jobs_lead: config.jobs_lead,
+            pause_to_verify: config.pause_to_verify,
             slots,
             pid: process::id(),
             page: None,
@@ -212,6 +214,14 @@ impl Engine {
     /// [`submit`](Self::submit) them.
     pub fn jobs_lead(&self) -> bool {
         self.jobs_lead != JobsLead::No
+    }
+
+    /// Whether an asynchronous job pauses for a request of this shape. Unless a setting wants it, it
+    /// does not to verify a peer's signature. That is the last thing that a server computes for a
+    /// client, which may close the connection as soon as it has sent the signature. Health checks do
+    /// so, and a job that is paused then is lost. See `docs/decisions/0011-cost-of-paused-jobs.md`.
+    pub fn pauses_for(&self, shape: Shape) -> bool {
+        self.pause_to_verify || !matches!(shape, Shape::EcdsaVerify(_) | Shape::Ed25519Verify)
     }
 
     /// Takes the request of an asynchronous job, without serving it yet: the job's thread will

@@ -164,14 +164,6 @@ impl JobsLead {
     }
 }
 
-/// Whether an asynchronous job pauses for a request of this shape. It does not to verify a peer's signature: that
-/// is the last thing that a server computes for a client, which may close the connection as soon as it has
-/// sent the signature. Health checks do so, and a job that is paused then is lost. See
-/// `docs/decisions/0011-cost-of-paused-jobs.md`.
-pub fn is_worth_a_pause(shape: Shape) -> bool {
-    !matches!(shape, Shape::EcdsaVerify(_) | Shape::Ed25519Verify)
-}
-
 /// Whether stock OpenSSL serves requests faster one by one than `backend` does all lanes full: then it gets
 /// all of them. Measured, see `docs/measurements/avx2.md`.
 pub fn lanes_are_slower(backend: Backend, shape: Shape) -> bool {

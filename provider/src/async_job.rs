@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use lockstep_engine::{
     Declined, Engine, Fallback, KeyKind, Keypair, Notify, Request, Response, Shape, Ticket,
-    Unpaused, is_worth_a_pause,
+    Unpaused,
 };
 
 use crate::bell::{Bell, Way};
@@ -31,7 +31,7 @@ pub fn compute(
         return Some(Err(no_memory()));
     }
     let engine = process::engine();
-    let job = Job::current().filter(|_| is_worth_a_pause(shape));
+    let job = Job::current().filter(|_| engine.pauses_for(shape));
     if job.is_none()
         && let Some(declined) = engine.declines_alone(shape)
     {

@@ -368,6 +368,32 @@ fn jobs_of_curves_lead_themselves() {
 }
 
 #[test]
+fn verification_pauses_where_a_setting_wants_it() {
+    const JOBS: u64 = 32;
+    const ROUNDS: u64 = 10;
+    let place = Place::with_settings(&[("pause_to_verify", "yes")]);
+    let program = place.compile("async");
+    for (key, verify) in [("p256", "p256-verify"), ("ed25519", "ed25519-verify")] {
+        let key = place.key(key);
+        let finished = place
+            .program(&program, &format!("fd {key} {JOBS} {ROUNDS}"))
+            .with_lockstep()
+            .succeed();
+        let counters = finished.counters();
+        assert_eq!(
+            counters.of(verify),
+            JOBS * ROUNDS,
+            "{finished} {counters:?}"
+        );
+        // Each job pauses twice: to sign and to verify.
+        let paused = 2 * JOBS * ROUNDS;
+        assert_eq!(counters.async_submitted, paused, "{finished} {counters:?}");
+        // The job that is resumed first finds the others there, both times.
+        assert_eq!(counters.batches, 2 * ROUNDS, "{finished} {counters:?}");
+    }
+}
+
+#[test]
 fn a_setting_says_who_leads() {
     let run = |place: &Place, key: &str| {
         let (program, key) = (place.compile("async"), place.key(key));
