@@ -10,6 +10,7 @@ use lockstep_kernels::backend::Backend;
 
 use crate::policy::{JobsLead, Lone};
 use crate::stats::StatsDir;
+use crate::syslog::{self, Syslog};
 
 /// How an engine works. `Default` is right for almost everybody.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +45,9 @@ pub struct Config {
     pub stats_dir: StatsDir,
     /// Whether the published counters stay when the engine is dropped. Default: no.
     pub stats_keep: bool,
+    /// Where to send warnings. Default: nowhere; what the module reads of `openssl.cnf` starts from
+    /// [`Syslog::On`].
+    pub syslog: Syslog,
 }
 
 /// Which lanes compute.
@@ -84,6 +88,7 @@ impl Default for Config {
             check_every: 64,
             stats_dir: StatsDir::Off,
             stats_keep: false,
+            syslog: Syslog::Off,
         }
     }
 }
@@ -269,6 +274,27 @@ impl Setting {
                 Ok(())
             },
         },
+        Setting {
+            name: "syslog",
+            default: "yes",
+            values: "`yes`, `no` or the absolute path of a datagram socket",
+            meaning: "Whether the process writes [warnings](#warnings-in-the-systems-log) to the \
+                      system's log (`/dev/log`), or to this socket.",
+            set: |config, setting, value| {
+                config.syslog = match value {
+                    "yes" => Syslog::On,
+                    "no" => Syslog::Off,
+                    path if path.starts_with('/') && path.len() <= syslog::LONGEST_PATH => {
+                        Syslog::At(PathBuf::from(path))
+                    }
+                    _ => {
+                        let wanted = "yes, no or an absolute path of at most 107 bytes";
+                        return Err(setting.refuses(value, wanted));
+                    }
+                };
+                Ok(())
+            },
+        },
     ];
 
     /// The settings as a table in Markdown.
@@ -331,6 +357,7 @@ impl Config {
     ) -> Result<Config, ConfigError> {
         let mut config = Config {
             stats_dir: StatsDir::Auto,
+            syslog: Syslog::On,
             ..Config::default()
         };
         for (key, value) in pairs {
@@ -488,6 +515,10 @@ mod tests {
         assert_eq!(config("stats_dir", "no").unwrap().stats_dir, StatsDir::Off);
         assert_eq!(config("lone", "auto").unwrap().stats_dir, StatsDir::Auto);
         assert!(config("stats_keep", "yes").unwrap().stats_keep);
+        assert_eq!(config("syslog", "no").unwrap().syslog, Syslog::Off);
+        let log = Syslog::At("/run/log".into());
+        assert_eq!(config("syslog", "/run/log").unwrap().syslog, log);
+        assert_eq!(config("lone", "auto").unwrap().syslog, Syslog::On);
         let portable = BackendChoice::Named(Backend::PORTABLE);
         assert_eq!(config("backend", "portable").unwrap().backend, portable);
     }
@@ -520,6 +551,9 @@ mod tests {
         assert!(error("max_async", "-1").contains("'-1'"));
         assert!(error("key_pool", "65").contains("from 0 to 64"));
         assert!(error("check_every", "0").contains("from 1 to"));
+        let long = "/x".repeat(54);
+        assert!(error("syslog", &long).contains("at most 107 bytes"));
+        assert!(error("syslog", "log").contains("yes, no or an absolute path"));
     }
 
     #[test]

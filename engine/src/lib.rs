@@ -22,6 +22,7 @@ mod rsa_key;
 mod shape;
 pub mod stats;
 mod sync;
+mod syslog;
 mod ticket;
 mod worker;
 
@@ -40,6 +41,7 @@ pub use stats::{
     Page, ProcessStats, Published, StatsDir, Unpublished, read_default_stats, read_published,
     read_stats,
 };
+pub use syslog::Syslog;
 pub use ticket::{Notify, Ticket};
 pub use worker::{ROOM_BYTES, STACK_BYTES, StartThread};
 
@@ -91,7 +93,7 @@ impl Engine {
         let slots = config.slots;
         let backend = config.backend.resolve();
         let name = backend.map_or("none", Backend::name);
-        let metrics = Metrics::new(name, slots, page);
+        let metrics = Metrics::new(name, slots, page).warning(config.syslog.clone());
         let inner = match backend {
             Some(backend) => {
                 let policy = Policy {

@@ -31,7 +31,8 @@ use crate::queue::Waits;
 use crate::request::Fallback;
 use crate::shape::Shape;
 use crate::stats::{Page, SLOT_WORDS, Slot, text_of, words_of};
-use crate::ticket::Permits;
+use crate::syslog::{Event, Log, Syslog};
+use crate::ticket::{Permit, Permits};
 
 const SHAPES: usize = Shape::ALL.len();
 const REASONS: usize = Fallback::ALL.len();
@@ -348,6 +349,9 @@ pub(crate) struct Metrics {
     pub(crate) paused: Permits,
     /// The counter of lost jobs, where no other process can change it: there is a bound.
     lost: AtomicU64,
+    /// The bounds of paused and of lost jobs; zero without jobs.
+    bounds: [u64; 2],
+    log: Log,
 }
 
 /// Where they are.
@@ -373,6 +377,8 @@ impl Metrics {
             started,
             paused: Permits::default(),
             lost: AtomicU64::new(0),
+            bounds: [0; 2],
+            log: Log::new(Syslog::Off),
         };
         let backend: [u64; place::BACKEND_WORDS] = words_of(backend);
         for (at, word) in (place::BACKEND..).zip(backend) {
@@ -382,10 +388,29 @@ impl Metrics {
         metrics
     }
 
-    /// Notes the bounds of asynchronous jobs for readers.
-    pub(crate) fn note_bounds(&self, max_async: usize, max_lost: usize) {
-        self.words()[place::MAX_ASYNC].store(max_async as u64, Ordering::Relaxed);
-        self.words()[place::MAX_LOST].store(max_lost as u64, Ordering::Relaxed);
+    /// These counters, which send a line to a log when one of them needs attention.
+    pub(crate) fn warning(self, to: Syslog) -> Metrics {
+        let log = Log::new(to);
+        Metrics { log, ..self }
+    }
+
+    /// Notes the bounds of asynchronous jobs, for readers too.
+    pub(crate) fn note_bounds(&mut self, max_async: usize, max_lost: usize) {
+        self.bounds = [max_async as u64, max_lost as u64];
+        for (place, bound) in [place::MAX_ASYNC, place::MAX_LOST].iter().zip(self.bounds) {
+            self.words()[*place].store(bound, Ordering::Relaxed);
+        }
+    }
+
+    /// A permit to pause one more job, unless too many are paused.
+    pub(crate) fn pause(&self) -> Option<Permit> {
+        let [most, _] = self.bounds;
+        let permit = self.paused.take_of(most as usize)?;
+        let now = self.paused.count() as u64;
+        if is_near(now, most) {
+            self.log.warn(Event::Paused { now, most });
+        }
+        Some(permit)
     }
 
     fn words(&self) -> &Slot {
@@ -435,7 +460,11 @@ impl Metrics {
 
     /// A job whose connection ended while it was paused.
     pub(crate) fn lost(&self) {
-        add(&self.lost, 1);
+        let so_far = self.lost.fetch_add(1, Ordering::Relaxed) + 1;
+        let [_, most] = self.bounds;
+        if is_near(so_far, most) {
+            self.log.warn(Event::Lost { so_far, most });
+        }
         add(&self.words()[place::LOST], 1);
         self.note_paused();
     }
@@ -459,7 +488,12 @@ impl Metrics {
     }
 
     pub(crate) fn fallback(&self, reason: Fallback) {
-        add(&self.words()[place::BY_REASON + reason as usize], 1);
+        let counter = &self.words()[place::BY_REASON + reason as usize];
+        let before = counter.fetch_add(1, Ordering::Relaxed);
+        if reason == Fallback::CheckFailed {
+            let so_far = before.saturating_add(1);
+            self.log.warn(Event::FailedCheck { so_far });
+        }
     }
 
     /// Lets readers see how many submitted requests are open.
@@ -488,6 +522,11 @@ fn count_fill(words: &Slot, histogram: usize, fill: usize, times: u64) {
     if times > 0 {
         add(&words[histogram + fill.clamp(1, FILLS) - 1], times);
     }
+}
+
+/// Whether nine tenths of a bound are reached.
+fn is_near(count: u64, most: u64) -> bool {
+    count >= most - most / 10
 }
 
 fn add(counter: &AtomicU64, more: u64) {

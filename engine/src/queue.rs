@@ -134,7 +134,12 @@ enum Assignment<E: Executor> {
 }
 
 impl<E: Executor> Queue<E> {
-    pub(crate) fn new(executor: E, policy: Policy, bounds: Bounds, metrics: Metrics) -> Queue<E> {
+    pub(crate) fn new(
+        executor: E,
+        policy: Policy,
+        bounds: Bounds,
+        mut metrics: Metrics,
+    ) -> Queue<E> {
         metrics.note_bounds(bounds.max_async, bounds.max_lost);
         let lines = E::SHAPES.iter().map(|&shape| Line {
             shape,
@@ -227,11 +232,8 @@ impl<E: Executor> Queue<E> {
         request: E::Request,
         notify: Box<dyn Notify>,
     ) -> Result<Ticket<E::Response>, Declined> {
-        let permit = this
-            .metrics
-            .paused
-            .take_of(this.bounds.max_async)
-            .ok_or_else(|| this.declined(Declined::QueueFull))?;
+        let pause = this.metrics.pause();
+        let permit = pause.ok_or_else(|| this.declined(Declined::QueueFull))?;
         let mut state = this.lock();
         if state.workers.wanted() {
             state = Self::start_worker(this, state)
@@ -258,11 +260,8 @@ impl<E: Executor> Queue<E> {
         request: E::Request,
         home: Home,
     ) -> Result<Ticket<E::Response>, Declined> {
-        let permit = self
-            .metrics
-            .paused
-            .take_of(self.bounds.max_async)
-            .ok_or_else(|| self.declined(Declined::QueueFull))?;
+        let pause = self.metrics.pause();
+        let permit = pause.ok_or_else(|| self.declined(Declined::QueueFull))?;
         self.metrics.submitted();
         let (ticket, booth) = Booth::open(None, permit);
         if self.board.column(shape).post(request, booth, home) {

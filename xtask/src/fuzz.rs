@@ -190,6 +190,7 @@ impl Fuzzer {
             .env("FUZZ_KEYS", keys())
             .env("LOCKSTEP_LONE", "lanes")
             .env("LOCKSTEP_STATS_DIR", "no")
+            .env("LOCKSTEP_SYSLOG", "no")
             .env("LOCKSTEP_CHECK_EVERY", "16")
             // Abandoned jobs and libcrypto's own leaks are not looked for.
             .env("ASAN_OPTIONS", "detect_leaks=0")

@@ -9,7 +9,7 @@ use crate::common::{Place, key};
 use crate::worker::Jobs;
 
 /// The module that can be made to fail, as `cargo xtask test` builds it.
-fn faulty() -> Option<PathBuf> {
+pub fn faulty() -> Option<PathBuf> {
     let directory = std::env::var_os("LOCKSTEP_FAULT_DIST").map(PathBuf::from);
     if directory.is_none() {
         println!("skipped: no LOCKSTEP_FAULT_DIST (cargo xtask test builds that module)");

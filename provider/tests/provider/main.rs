@@ -31,6 +31,7 @@ mod key_memory;
 mod memory;
 mod own_openssl;
 mod statistics;
+mod syslog;
 mod threads;
 mod tls;
 mod unchanged;

@@ -178,6 +178,7 @@ impl Site {
             .env("PWD", &self.directory)
             .env("LOCKSTEP", self.path("lockstep"))
             .env("LOCKSTEP_STATS_DIR", self.path("stats"))
+            .env("LOCKSTEP_SYSLOG", "no")
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stderr(log);

@@ -1,0 +1,304 @@
+//! Warnings to the system's log: rare lines for administrators who look at nothing else.
+//!
+//! A line is a datagram to the log's socket, in the form in which `syslog` of the C library sends
+//! it. That function is not used, because its state belongs to the program: a first call by us
+//! would open the program's log under the wrong name, would keep a descriptor, and could wait for a
+//! log that is stuck. Here the socket lives for one datagram, is never connected, and never blocks.
+//! The datagram has no time, since local time would need files; the log adds its own.
+//!
+//! Where nothing listens, as in most chroots, nothing happens: the counters tell the same.
+//!
+//! There is one line for each [`Event`] per process and hour at most. Nothing here waits for a lock
+//! or allocates memory, so it may run on any stack and in a forked child.
+
+use std::fmt::{self, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::net::{
+    AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sendto, socket_with,
+};
+use rustix::time::{ClockId, clock_gettime};
+
+/// Where the system's log listens.
+const SOCKET: &str = "/dev/log";
+/// The longest path of a socket: `sun_path` holds 108 bytes, with a zero at the end.
+pub(crate) const LONGEST_PATH: usize = 107;
+
+/// Seconds between two lines about the same event.
+const HOUR: u32 = 3600;
+/// Seconds between two attempts when the log did not take the line.
+const MINUTE: u32 = 60;
+
+/// Where warnings are sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Syslog {
+    /// Nowhere.
+    #[default]
+    Off,
+    /// To the system's log.
+    On,
+    /// To this datagram socket.
+    At(PathBuf),
+}
+
+/// What is worth a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// Results failed their check, so many so far.
+    FailedCheck { so_far: u64 },
+    /// So many asynchronous jobs are paused, of so many at most.
+    Paused { now: u64, most: u64 },
+    /// So many asynchronous jobs are lost, of so many at most.
+    Lost { so_far: u64, most: u64 },
+}
+
+impl Event {
+    const KINDS: usize = 3;
+
+    fn kind(self) -> usize {
+        match self {
+            Event::FailedCheck { .. } => 0,
+            Event::Paused { .. } => 1,
+            Event::Lost { .. } => 2,
+        }
+    }
+
+    /// Of the facility `daemon`: critical, or a warning (RFC 5424, section 6.2.1).
+    fn priority(self) -> u8 {
+        const DAEMON: u8 = 3 << 3;
+        match self {
+            Event::FailedCheck { .. } => DAEMON | 2,
+            Event::Paused { .. } | Event::Lost { .. } => DAEMON | 4,
+        }
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Event::FailedCheck { so_far } => write!(
+                f,
+                "a result failed its check ({so_far} so far in this process). It was discarded, and \
+                 OpenSSL's own code computed it again, so no wrong result was used. The CPU or the \
+                 memory of this machine may be faulty, or the parts of a key contradict each other. \
+                 Look for machine check errors, run `openssl pkey -check` on the keys, and see \
+                 `lockstep doctor`. This is logged once an hour at most"
+            ),
+            Event::Paused { now, most } => write!(
+                f,
+                "{now} async jobs of this process are paused, of {most} at most (max_async). Beyond \
+                 that number a job blocks its thread until it is served, and the server gets slower. \
+                 If the server is that busy, raise max_async. This is logged once an hour at most"
+            ),
+            Event::Lost { so_far, most } => write!(
+                f,
+                "{so_far} async jobs of this process are lost, of {most} at most (max_lost), because \
+                 their connections ended while they were paused; OpenSSL keeps 32 KiB of memory for \
+                 each. At that number no job pauses any more, and the server gets slower. Restart or \
+                 reload the server, or raise max_lost. This is logged once an hour at most"
+            ),
+        }
+    }
+}
+
+/// The process and the second of the last line about each kind of event. They are the process's,
+/// not an engine's: a program may load and unload the module at will.
+static LAST: [AtomicU64; Event::KINDS] = [const { AtomicU64::new(0) }; Event::KINDS];
+
+/// Sends lines.
+#[derive(Debug)]
+pub(crate) struct Log {
+    to: Syslog,
+    /// This process: a forked child makes a log of its own.
+    pid: u32,
+}
+
+impl Log {
+    pub(crate) fn new(to: Syslog) -> Log {
+        Log {
+            to,
+            pid: process::id(),
+        }
+    }
+
+    /// Sends a line, unless there was one about such an event within the last hour.
+    pub(crate) fn warn(&self, event: Event) {
+        let path = match &self.to {
+            Syslog::Off => return,
+            Syslog::On => Path::new(SOCKET),
+            Syslog::At(path) => path,
+        };
+        let (last, now) = (&LAST[event.kind()], seconds());
+        if !is_due(last, self.pid, now) {
+            return;
+        }
+        let mut line = Line::default();
+        // A line that is cut off is still a line.
+        let _ = write!(
+            line,
+            "<{}>lockstep[{}]: {event}",
+            event.priority(),
+            self.pid
+        );
+        if send(path, line.bytes()).is_err() {
+            again_in_a_minute(last, self.pid, now);
+        }
+    }
+}
+
+/// Whether a line is due, and this thread is the one to send it.
+fn is_due(last: &AtomicU64, pid: u32, now: u32) -> bool {
+    let seen = last.load(Ordering::Relaxed);
+    let (by, at) = ((seen >> 32) as u32, seen as u32);
+    // What a parent sent is not the child's.
+    let due = by != pid || now.wrapping_sub(at) >= HOUR;
+    due && last
+        .compare_exchange(seen, taken(pid, now), Ordering::Relaxed, Ordering::Relaxed)
+        .is_ok()
+}
+
+fn again_in_a_minute(last: &AtomicU64, pid: u32, now: u32) {
+    let earlier = now.wrapping_sub(HOUR - MINUTE);
+    last.store(taken(pid, earlier), Ordering::Relaxed);
+}
+
+fn taken(pid: u32, second: u32) -> u64 {
+    u64::from(pid) << 32 | u64::from(second)
+}
+
+/// Since the machine started. No system call.
+fn seconds() -> u32 {
+    clock_gettime(ClockId::Monotonic).tv_sec as u32
+}
+
+fn send(path: &Path, line: &[u8]) -> rustix::io::Result<()> {
+    let address = SocketAddrUnix::new(path.as_os_str().as_bytes())?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
+    sendto(&socket, line, SendFlags::NOSIGNAL, &address)?;
+    Ok(())
+}
+
+/// Text on the stack. What does not fit is cut off.
+struct Line {
+    text: [u8; 1000],
+    length: usize,
+}
+
+impl Default for Line {
+    fn default() -> Line {
+        Line {
+            text: [0; 1000],
+            length: 0,
+        }
+    }
+}
+
+impl Line {
+    fn bytes(&self) -> &[u8] {
+        &self.text[..self.length]
+    }
+}
+
+impl fmt::Write for Line {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let rest = &mut self.text[self.length..];
+        let length = rest.len().min(text.len());
+        rest[..length].copy_from_slice(&text.as_bytes()[..length]);
+        self.length += length;
+        match length == text.len() {
+            true => Ok(()),
+            false => Err(fmt::Error),
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::os::unix::net::UnixDatagram;
+
+    use super::*;
+
+    #[test]
+    fn one_thread_of_many_sends_the_line_of_an_hour() {
+        let last = AtomicU64::new(0);
+        let due = |now: u32| -> usize {
+            std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..8)
+                    .map(|_| scope.spawn(|| (0..10_000).filter(|_| is_due(&last, 7, now)).count()))
+                    .collect();
+                threads.into_iter().map(|t| t.join().unwrap()).sum()
+            })
+        };
+        assert_eq!(due(5), 1);
+        assert_eq!(due(5 + HOUR - 1), 0);
+        assert_eq!(due(5 + HOUR), 1);
+        assert_eq!(due(6 + HOUR), 0);
+    }
+
+    #[test]
+    fn a_child_has_an_hour_of_its_own_and_a_failure_takes_a_minute() {
+        let last = AtomicU64::new(0);
+        assert!(is_due(&last, 7, 100) && !is_due(&last, 7, 100));
+        assert!(is_due(&last, 8, 100) && !is_due(&last, 8, 100));
+        again_in_a_minute(&last, 8, 100);
+        assert!(!is_due(&last, 8, 100 + MINUTE - 1));
+        assert!(is_due(&last, 8, 100 + MINUTE));
+        assert!(!is_due(&last, 8, 100 + HOUR));
+        // The clock of a machine that runs for long wraps.
+        assert!(is_due(&last, 9, u32::MAX) && !is_due(&last, 9, 1));
+        assert!(is_due(&last, 9, HOUR));
+    }
+
+    #[test]
+    fn every_line_is_whole() {
+        let most = u64::MAX;
+        for event in [
+            Event::FailedCheck { so_far: most },
+            Event::Paused { now: most, most },
+            Event::Lost { so_far: most, most },
+        ] {
+            let mut line = Line::default();
+            write!(line, "<26>lockstep[{}]: {event}", u32::MAX).unwrap();
+            assert!(line.bytes().ends_with(b"once an hour at most"));
+        }
+    }
+
+    /// The three kinds have no other test in this process.
+    #[test]
+    fn a_line_reaches_the_socket_and_a_missing_one_is_passed_over() {
+        let name = format!("lockstep-log-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let log = |path: &Path| Log::new(Syslog::At(path.to_owned()));
+        let event = Event::Lost {
+            so_far: 9,
+            most: 10,
+        };
+        // Nothing listens there, and the line is tried again later.
+        log(&path.join("none")).warn(event);
+        assert!(!is_due(&LAST[event.kind()], std::process::id(), seconds()));
+
+        let socket = UnixDatagram::bind(&path).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let event = Event::Paused { now: 9, most: 10 };
+        for _ in 0..100 {
+            log(&path).warn(event);
+        }
+        let mut buffer = [0; 2000];
+        let length = socket.recv(&mut buffer).unwrap();
+        let line = std::str::from_utf8(&buffer[..length]).unwrap();
+        let expected = format!("<28>lockstep[{}]: 9 async jobs ", std::process::id());
+        assert!(line.starts_with(&expected), "{line}");
+        assert!(socket.recv(&mut buffer).is_err(), "a second line");
+
+        // A log that is stuck takes no more: nobody waits for it.
+        let stuck = UnixDatagram::unbound().unwrap();
+        stuck.set_nonblocking(true).unwrap();
+        while stuck.send_to(b"full", &path).is_ok() {}
+        log(&path).warn(Event::FailedCheck { so_far: 1 });
+        std::fs::remove_file(path).unwrap();
+    }
+}
