@@ -10,6 +10,7 @@
  *
  * The oracle needs no knowledge of the inside of the module, so a redesign of it does not touch
  * this file. `FUZZ_MODULES` names the directory of lockstep.so, `FUZZ_KEYS` one for key files. */
+#include <fcntl.h>
 #include <openssl/async.h>
 #include <openssl/core_dispatch.h>
 #include <openssl/core_names.h>
@@ -19,6 +20,7 @@
 #include <openssl/pem.h>
 #include <openssl/provider.h>
 #include <openssl/rsa.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -139,6 +141,7 @@ static function entry(const OSSL_DISPATCH *table, int id) {
 struct source {
     const char *file, *generate;
     int type;
+    int size; /* of a signature */
     OSSL_PARAM *params;
 };
 static struct source sources[] = {
@@ -186,6 +189,7 @@ static void load(struct source *source) {
     EVP_PKEY *key = PEM_read_PrivateKey_ex(file, NULL, NULL, NULL, worlds[STOCK].libctx, NULL);
     fclose(file);
     NEED(key && EVP_PKEY_todata(key, EVP_PKEY_KEYPAIR, &source->params) == 1);
+    source->size = EVP_PKEY_get_size(key);
     EVP_PKEY_free(key);
 }
 
@@ -201,6 +205,7 @@ struct operation {
     const struct algorithm *algorithm;
     int key_type; /* whose keys it takes */
     int mode;     /* what it was last initialised for */
+    int size;     /* an RSA signature's: its buffer in the default provider never grows */
     int failed;   /* the last initialisation failed: only freeing, duplicating and initialising */
     char digest[16];
     OSSL_PARAM *recorded[RECORDED];
@@ -364,6 +369,25 @@ static int holds(const struct key *key, int selection) {
     return value[STOCK];
 }
 
+/* The size of a signature with this key. */
+static int size_of(const struct key *key) {
+    int size = 0;
+    OSSL_PARAM params[] = {OSSL_PARAM_construct_int(OSSL_PKEY_PARAM_MAX_SIZE, &size),
+                           OSSL_PARAM_construct_end()};
+    CALL(keymgmt[key->type].table[STOCK], OSSL_FUNC_KEYMGMT_GET_PARAMS,
+         OSSL_FUNC_keymgmt_get_params_fn *)
+    (key->data[STOCK], params);
+    ERR_clear_error();
+    return size;
+}
+
+/* Whether a context for RSA signatures may use a key. */
+static int signs_with_rsa(void) {
+    for (int i = 0; i < SLOTS; i++)
+        if (operations[i].algorithm == &rsa_signature) return 1;
+    return 0;
+}
+
 static void import_key(int again) {
     static const int selections[] = {EVP_PKEY_KEYPAIR, OSSL_KEYMGMT_SELECT_ALL, EVP_PKEY_PUBLIC_KEY,
                                      OSSL_KEYMGMT_SELECT_PRIVATE_KEY, EVP_PKEY_KEYPAIR};
@@ -378,6 +402,10 @@ static void import_key(int again) {
     int selection = selections[pick(5)], value[WORLDS];
     const OSSL_PARAM *used =
         rarely(3) ? damaged(source->params, params, 48, hold, sizeof hold) : source->params;
+    /* Where a key grows under a context that signs, the default provider writes past its buffer. */
+    if (again && (source->type == RSA_KEYS || source->type == PSS_KEYS) && signs_with_rsa() &&
+        (used != source->params || size_of(key) != source->size))
+        return;
     if (!again) {
         key->type = source->type;
         for (int w = 0; w < WORLDS; w++) {
@@ -787,6 +815,11 @@ static void initialise(void) {
         !holds(key, OSSL_KEYMGMT_SELECT_PRIVATE_KEY) && !rarely(4))
         return;
     if (key && !holds(key, OSSL_KEYMGMT_SELECT_PUBLIC_KEY)) return;
+    /* The same buffer: libcrypto takes a new context for another key. */
+    if (key && algorithm == &rsa_signature) {
+        if (operation->size != 0 && operation->size != size_of(key)) return;
+        operation->size = size_of(key);
+    }
     tell_operation(operation);
     TELL("  initialised for mode %d with key %d, digest %s\n", mode, key ? (int)(key - keys) : -1,
          digest ? digest : "none");
@@ -1188,6 +1221,42 @@ static void derive_key(void) {
 
 /* ---- libFuzzer's side ---- */
 
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SANITIZED
+#endif
+#endif
+
+#ifndef SANITIZED
+/* The input that runs. libFuzzer's own handler takes memory for its report: a program that died
+ * inside malloc would wait in it for ever. */
+static const uint8_t *input;
+static size_t input_length;
+
+static void keep_input(int signal) {
+    static char path[4096];
+    const char *directory = getenv("FUZZ_FINDINGS");
+    static const char message[] = "FINDING: a signal ended the program; the input is kept\n";
+    snprintf(path, sizeof path, "%s/signal-%d-%d", directory ? directory : ".", signal, getpid());
+    int file = open(path, O_CREAT | O_WRONLY | O_TRUNC, 0600);
+    if (file < 0 || write(file, input, input_length) != (ssize_t)input_length ||
+        write(2, message, sizeof message - 1) < 0)
+        _exit(78);
+    _exit(77);
+}
+
+static void handle_signals(void) {
+    static const int deadly[] = {SIGABRT, SIGSEGV, SIGBUS, SIGILL, SIGFPE};
+    /* A stack of its own: that of a job may have come to its end. */
+    static uint8_t stack[65536];
+    NEED(sigaltstack(&(stack_t){.ss_sp = stack, .ss_size = sizeof stack}, NULL) == 0);
+    for (size_t i = 0; i < sizeof deadly / sizeof *deadly; i++)
+        NEED(sigaction(deadly[i],
+                       &(struct sigaction){.sa_handler = keep_input, .sa_flags = SA_ONSTACK},
+                       NULL) == 0);
+}
+#endif
+
 static void count_operations(void) {
     uint64_t counted[2] = {0, 0};
     OSSL_PARAM params[] = {
@@ -1226,6 +1295,9 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
     ASYNC_init_thread(8, 0);
     atexit(count_operations);
     telling = getenv("FUZZ_TELL") != NULL;
+#ifndef SANITIZED
+    handle_signals();
+#endif
     return 0;
 }
 
@@ -1239,6 +1311,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
     next_byte = bytes;
     last_byte = bytes + length;
     result_length = 0;
+#ifndef SANITIZED
+    input = bytes;
+    input_length = length;
+#endif
     for (int done = 0; next_byte < last_byte && done < 64; done++) {
         unsigned step = pick(20);
         TELL("step %s\n", steps[step]);

@@ -169,8 +169,11 @@ impl Fuzzer {
     /// Tries the inputs of `corpora`, and new ones for so long; new inputs that reach new code go to
     /// the first corpus.
     fn run(&self, corpora: &[&Path], time: Duration, planted: Option<&str>) -> Outcome<Ended> {
-        let mut command = Command::new(&self.program);
-        command.args(corpora).args([
+        // The end for one that hangs where its own watch cannot see it. The kept inputs come first.
+        let end = 2 * time + Duration::from_secs(900);
+        let mut command = Command::new("timeout");
+        command.args(["--kill-after=10", &end.as_secs().to_string()]);
+        command.arg(&self.program).args(corpora).args([
             LONGEST,
             HANG,
             "-len_control=0",
@@ -188,6 +191,7 @@ impl Fuzzer {
         command
             .env("FUZZ_MODULES", &self.modules)
             .env("FUZZ_KEYS", keys())
+            .env("FUZZ_FINDINGS", &self.findings)
             .env("LOCKSTEP_LONE", "lanes")
             .env("LOCKSTEP_STATS_DIR", "no")
             .env("LOCKSTEP_SYSLOG", "no")
