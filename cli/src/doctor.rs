@@ -63,6 +63,8 @@ pub fn main(mut arguments: lexopt::Parser) -> Outcome {
 enum Verdict {
     Good,
     Failed,
+    /// Lanes are in use, and something needs attention.
+    Warning,
     Note,
 }
 
@@ -79,6 +81,7 @@ impl Finding {
         let mark = match self.verdict {
             Verdict::Good => "ok    ",
             Verdict::Failed => "FAILED",
+            Verdict::Warning => "warn  ",
             Verdict::Note => "note  ",
         };
         outln!("{mark} {:<13} {}", self.check, self.what);
@@ -91,6 +94,7 @@ impl Finding {
         let verdict = match self.verdict {
             Verdict::Good => "ok",
             Verdict::Failed => "failed",
+            Verdict::Warning => "warning",
             Verdict::Note => "note",
         };
         format!(
@@ -128,6 +132,9 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
     let _ = say("instructions", verdict, what, remedy);
     let (verdict, what, remedy) = settings();
     let _ = say("settings", verdict, what, remedy);
+    if let Some((verdict, what, remedy)) = unknown_variables() {
+        let _ = say("environment", verdict, what, remedy);
+    }
 
     let (verdict, what, remedy) = counters();
     let _ = say("counters", verdict, what, remedy);
@@ -299,7 +306,6 @@ fn instructions() -> Answer {
 }
 
 fn settings() -> Answer {
-    let unknown = Config::unknown_environment();
     let unset = Some("unset LOCKSTEP_BACKEND, or correct it".to_owned());
     match Config::default().with_env() {
         Err(error) => (
@@ -308,16 +314,6 @@ fn settings() -> Answer {
             Some("correct the variable, or unset it".to_owned()),
         ),
         Ok(config) => match config.backend.resolve() {
-            Some(backend) if Some(backend) == Backend::best_hardware() && !unknown.is_empty() => (
-                Verdict::Note,
-                format!(
-                    "the environment sets {}, which is no setting and changes nothing",
-                    unknown.join(" and ")
-                ),
-                Some(
-                    "correct the name, or unset it; docs/settings.md lists the settings".to_owned(),
-                ),
-            ),
             Some(backend) if Some(backend) == Backend::best_hardware() => (
                 Verdict::Good,
                 format!("the environment leaves {} on", backend.name()),
@@ -348,6 +344,23 @@ fn settings() -> Answer {
             ),
         },
     }
+}
+
+/// What is misspelt in the environment, if anything is.
+fn unknown_variables() -> Option<Answer> {
+    let names = Config::unknown_environment();
+    let what = match &names[..] {
+        [] => return None,
+        [name] => {
+            format!("the environment sets {name}, which is not a setting and changes nothing")
+        }
+        names => format!(
+            "the environment sets {}, which are not settings and change nothing",
+            names.join(" and ")
+        ),
+    };
+    let remedy = "correct the name, or unset it; docs/settings.md lists the settings";
+    Some((Verdict::Warning, what, Some(remedy.to_owned())))
 }
 
 /// Whether a process that this user starts here could publish its counters, by default or as the

@@ -385,18 +385,32 @@ fn doctor_says_that_the_module_is_not_there() {
 
 #[test]
 fn doctor_names_variables_that_are_no_settings() {
-    if !has_lanes() {
-        println!("skipped: this CPU has no lanes");
-        return;
+    let doctor = |variables: &[(&str, &str)]| -> Value {
+        let mut command = lockstep(&["doctor", "--json"]);
+        command.envs(variables.iter().copied());
+        serde_json::from_str(&run(&mut command).1).unwrap()
+    };
+    // Whatever else is to be said about the settings.
+    for backend in ["auto", "none", "portable"] {
+        let document = doctor(&[
+            ("LOCKSTEP_BACKEND", backend),
+            ("LOCKSTEP_SLOT", "2"),
+            ("LOCKSTEP_SLOTS", "2"),
+        ]);
+        let environment = finding(&document, "environment");
+        assert_eq!(environment["verdict"], "warning", "{document}");
+        let what = environment["what"].as_str().unwrap();
+        assert!(what.contains("LOCKSTEP_SLOT, which is not"), "{what}");
+        assert!(environment["remedy"].is_string(), "{environment}");
     }
-    let (_, stdout, _) = run(lockstep(&["doctor", "--json"])
-        .env("LOCKSTEP_SLOT", "2")
-        .env("LOCKSTEP_SLOTS", "2"));
-    let document: Value = serde_json::from_str(&stdout).unwrap();
-    let settings = finding(&document, "settings");
-    assert_eq!(settings["verdict"], "note");
-    let what = settings["what"].as_str().unwrap();
-    assert!(what.contains("LOCKSTEP_SLOT,"), "{what}");
+    let document = doctor(&[("LOCKSTEP_A", "1"), ("LOCKSTEP_B", "1")]);
+    let what = finding(&document, "environment")["what"].as_str().unwrap();
+    assert!(
+        what.contains("LOCKSTEP_A and LOCKSTEP_B, which are"),
+        "{what}"
+    );
+    let findings = doctor(&[("LOCKSTEP_SLOTS", "2")])["findings"].to_string();
+    assert!(!findings.contains("environment\""), "{findings}");
 }
 
 /// What stands at the place of the module, and what has to be said about it.
