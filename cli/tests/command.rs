@@ -539,6 +539,40 @@ fn doctor_says_that_fips_is_wanted() {
     );
 }
 
+/// As some distributions have it: OpenSSL itself decides, by a flag of the kernel, and no file says so.
+#[test]
+fn doctor_says_that_fips_is_on_by_other_means() {
+    let place = scratch("doctor-fips-otherwise");
+    let configuration = place.join("openssl.cnf");
+    let library = compile_library(&place);
+    fs::write(&configuration, loading(library.to_str().unwrap())).unwrap();
+    let doctor = |preloaded: &[PathBuf]| -> Value {
+        let mut command = lockstep(&["doctor", "--json"]);
+        command.env("OPENSSL_CONF", &configuration);
+        if let [library] = preloaded {
+            command.env("LD_PRELOAD", library);
+        }
+        let (code, stdout, _) = run(&mut command);
+        assert_eq!(code, 1, "{stdout}");
+        serde_json::from_str(&stdout).unwrap()
+    };
+    let without = doctor(&[]);
+    let findings = without["findings"].as_array().unwrap();
+    assert!(findings.iter().all(|found| found["check"] != "fips"));
+    let source = "int EVP_default_properties_is_fips_enabled(void *context) { return 1; }\n";
+    let document = doctor(&[compile_source(&place, "fips.so", source, &[])]);
+    let fips = finding(&document, "fips");
+    assert_eq!(fips["verdict"], "failed", "{document}");
+    let what = fips["what"].as_str().unwrap();
+    assert!(what.contains("uses FIPS providers only"), "{what}");
+    assert!(fips["remedy"].is_string(), "{fips}");
+    // Nothing is asked after that.
+    assert_eq!(
+        document["findings"].as_array().unwrap().last().unwrap(),
+        fips
+    );
+}
+
 /// A shared library that is not a provider.
 fn compile_library(place: &Path) -> PathBuf {
     compile(place, "lockstep.so", &[])
@@ -557,8 +591,12 @@ fn compile_needy_library(place: &Path) -> PathBuf {
 }
 
 fn compile(place: &Path, name: &str, options: &[&str]) -> PathBuf {
+    compile_source(place, name, "int nothing(void) { return 0; }\n", options)
+}
+
+fn compile_source(place: &Path, name: &str, text: &str, options: &[&str]) -> PathBuf {
     let (source, library) = (place.join("library.c"), place.join(name));
-    fs::write(&source, "int nothing(void) { return 0; }\n").unwrap();
+    fs::write(&source, text).unwrap();
     let mut command = Command::new("cc");
     command
         .args(["-shared", "-fPIC", "-o"])
