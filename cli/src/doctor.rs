@@ -136,13 +136,15 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
         let _ = say("environment", verdict, what, remedy);
     }
 
-    let (verdict, what, remedy) = counters();
+    let configuration = Configuration::find();
+    let place = CountersPlace::of(configuration.as_ref().ok());
+    let (verdict, what, remedy) = counters(&place);
     let _ = say("counters", verdict, what, remedy);
 
     let (verdict, what, remedy) = openssl_version();
     say("openssl", verdict, what, remedy)?;
 
-    let configuration = match Configuration::find() {
+    let configuration = match configuration {
         Ok(configuration) => configuration,
         Err(failure) => {
             return say(
@@ -363,29 +365,71 @@ fn unknown_variables() -> Option<Answer> {
     Some((Verdict::Warning, what, Some(remedy.to_owned())))
 }
 
-/// Whether a process that this user starts here could publish its counters, by default or as the
-/// environment says.
-fn counters() -> Answer {
-    let default = Config {
-        stats_dir: StatsDir::Auto,
-        ..Config::default()
-    };
-    // What is wrong with the environment is said elsewhere.
-    let Config { stats_dir, .. } = default.clone().with_env().unwrap_or(default);
-    match Page::create(&stats_dir, false) {
+/// Where processes that are started here publish their counters.
+struct CountersPlace {
+    directory: StatsDir,
+    /// What says so.
+    named_by: String,
+}
+
+impl CountersPlace {
+    /// The environment goes before the configuration. What is wrong with either is said elsewhere.
+    fn of(configuration: Option<&Configuration>) -> CountersPlace {
+        let parsed = |value: &str| {
+            let pair = ("stats_dir".to_owned(), value.to_owned());
+            Config::from_pairs([pair]).map(|config| config.stats_dir)
+        };
+        let variable = "LOCKSTEP_STATS_DIR";
+        let of_environment = std::env::var(variable)
+            .ok()
+            .filter(|value| !value.is_empty());
+        let of_configuration = configuration.and_then(|configuration| {
+            let provider = configuration.provider()?;
+            let value = configuration.effective.setting(&provider, "stats_dir")?;
+            let path = configuration.path().display();
+            let named_by = format!("`stats_dir` in [{}] of {path}", provider.section);
+            Some((value.to_owned(), named_by))
+        });
+        let (value, named_by) = of_environment
+            .map(|value| (value, variable.to_owned()))
+            .or(of_configuration)
+            .unwrap_or_else(|| ("auto".to_owned(), "the default".to_owned()));
+        CountersPlace {
+            directory: parsed(&value).unwrap_or(StatsDir::Auto),
+            named_by,
+        }
+    }
+}
+
+/// Whether a process that this user starts here could publish its counters.
+fn counters(place: &CountersPlace) -> Answer {
+    let CountersPlace {
+        directory,
+        named_by,
+    } = place;
+    match Page::create(directory, false) {
         Ok(Some(page)) => {
             let directory = page.directory();
             page.withdraw();
             let what = format!(
-                "processes that you start publish theirs in {}",
+                "processes that you start publish theirs in {} ({named_by})",
                 directory.display()
             );
             (Verdict::Good, what, None)
         }
         Ok(None) => (
             Verdict::Note,
-            "LOCKSTEP_STATS_DIR turns them off: `lockstep stat` will show nothing".to_owned(),
+            format!("{named_by} turns them off: `lockstep stat` will show nothing"),
             None,
+        ),
+        Err(reason) if reason.is_wrong_place() && matches!(directory, StatsDir::At(_)) => (
+            Verdict::Failed,
+            format!("{named_by} cannot be followed, so the module refuses to load: {reason}"),
+            Some(
+                "create the directory, let the user that starts the server write there, or set \
+                 stats_dir to auto or no"
+                    .to_owned(),
+            ),
         ),
         Err(reason) => (
             Verdict::Note,

@@ -100,6 +100,13 @@ impl Effective {
         provider
     }
 
+    /// The value of a setting in a provider's section; of several the last, as the provider gets it.
+    pub fn setting(&self, provider: &Provider, name: &str) -> Option<&str> {
+        let mut lines = self.lines(&provider.section).rev();
+        let line = lines.find(|line| line.name == name);
+        line.map(|line| line.value.as_str())
+    }
+
     /// The text of a configuration with this provider's settings alone, which does not activate it.
     ///
     /// libcrypto says nothing about a provider that a configuration cannot activate; about one that is

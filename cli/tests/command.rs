@@ -573,6 +573,52 @@ fn doctor_says_that_fips_is_on_by_other_means() {
     );
 }
 
+#[test]
+fn doctor_looks_at_the_directory_for_counters_that_the_configuration_names() {
+    let place = scratch("doctor-counters");
+    let configuration = place.join("openssl.cnf");
+    let library = compile_library(&place);
+    let directory = place.join("counters");
+    fs::create_dir(&directory).unwrap();
+    let good = loading(library.to_str().unwrap());
+    let with = |value: &str| {
+        let text = good.replace("[l]\n", &format!("[l]\nstats_dir = {value}\n"));
+        fs::write(&configuration, text).unwrap();
+    };
+    let counters = |variable: &str| {
+        let mut command = lockstep(&["doctor", "--json"]);
+        command.env("OPENSSL_CONF", &configuration);
+        let (_, stdout, _) = run(command.env("LOCKSTEP_STATS_DIR", variable));
+        let document: Value = serde_json::from_str(&stdout).unwrap();
+        let counters = finding(&document, "counters");
+        let what = counters["what"].as_str().unwrap().to_owned();
+        (counters["verdict"].as_str().unwrap().to_owned(), what)
+    };
+    let named = "`stats_dir` in [l] of ";
+    with(directory.to_str().unwrap());
+    let (verdict, what) = counters("");
+    assert_eq!(verdict, "ok", "{what}");
+    let shown = directory.display().to_string();
+    assert!(what.contains(&shown) && what.contains(named), "{what}");
+    // The environment goes before it.
+    let (verdict, what) = counters("no");
+    assert_eq!(verdict, "note", "{what}");
+    assert!(what.contains("LOCKSTEP_STATS_DIR turns them off"), "{what}");
+
+    with("/nonexistent");
+    let (verdict, what) = counters("");
+    assert_eq!(verdict, "failed", "{what}");
+    assert!(
+        what.contains("/nonexistent") && what.contains(named),
+        "{what}"
+    );
+    assert_eq!(counters(directory.to_str().unwrap()).0, "ok");
+    with("no");
+    let (verdict, what) = counters("");
+    assert_eq!(verdict, "note", "{what}");
+    assert!(what.contains(named), "{what}");
+}
+
 /// A shared library that is not a provider.
 fn compile_library(place: &Path) -> PathBuf {
     compile(place, "lockstep.so", &[])
