@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use crate::effective::{Effective, Provider};
 use crate::module_file::damage;
-use crate::probe::probe;
+use crate::probe::{About, probe};
 use crate::{Failure, Outcome};
 
 const HELP: &str = "\
@@ -54,7 +54,7 @@ pub fn main(mut arguments: lexopt::Parser) -> Outcome {
     };
     let text = system.with_module(&absolute(&module)?)?;
     // Some distributions turn FIPS on by other means than a configuration.
-    if probe(&system.path, None)?.fips {
+    if probe(&system.path, About::Nobody)?.fips {
         return Err(Failure::new(format!(
             "OpenSSL turns FIPS on with {}. Lockstep is not a FIPS module",
             system.path.display()

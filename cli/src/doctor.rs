@@ -15,7 +15,7 @@ use lockstep_engine::{
 use crate::configuration::Configuration;
 use crate::effective::Provider;
 use crate::places::hidden;
-use crate::probe::probe;
+use crate::probe::{About, Probe, Unaccelerated, probe};
 use crate::scratch::Scratch;
 use crate::{Failure, Outcome, json, stock};
 
@@ -204,9 +204,9 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
             ),
         );
     }
-    match configuration.is_fips_enabled() {
-        Ok(false) => {}
-        Ok(true) => {
+    let probe = match configuration.probe() {
+        Ok(probe) if !probe.fips => probe,
+        Ok(_) => {
             return say(
                 "fips",
                 Verdict::Failed,
@@ -217,10 +217,13 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
             );
         }
         Err(failure) => return say("loaded", Verdict::Failed, failure.what, failure.remedy),
-    }
+    };
     match configuration.load() {
         Ok(version) => say("loaded", Verdict::Good, version, None)?,
         Err(failure) => return say("loaded", Verdict::Failed, failure.what, failure.remedy),
+    }
+    for (verdict, what, remedy) in operations(probe.unaccelerated.as_deref()) {
+        let _ = say("operations", verdict, what, remedy);
     }
 
     // What a program gets that signs one thing at a time, with the settings as they are,
@@ -469,6 +472,30 @@ fn openssl_version() -> Answer {
     }
 }
 
+/// The operations that the module leaves to OpenSSL's own code, one finding for each.
+fn operations(unaccelerated: Option<&[Unaccelerated]>) -> Vec<Answer> {
+    let Some(unaccelerated) = unaccelerated else {
+        let what = "the module does not tell which operations it accelerates";
+        let remedy = "use the module and the command of one version: cargo xtask dist";
+        return vec![(Verdict::Note, what.to_owned(), Some(remedy.to_owned()))];
+    };
+    if unaccelerated.is_empty() {
+        let what = "the module accelerates every operation that it can do";
+        return vec![(Verdict::Good, what.to_owned(), None)];
+    }
+    let finding = |Unaccelerated { operation, reason }: &Unaccelerated| {
+        (
+            Verdict::Warning,
+            format!("{operation} is not accelerated, and OpenSSL's own code does it: {reason}"),
+            Some(
+                "nothing is wrong, only slower; if the reason is a newer OpenSSL, update lockstep"
+                    .to_owned(),
+            ),
+        )
+    };
+    unaccelerated.iter().map(finding).collect()
+}
+
 fn use_of_lanes(counters: &Snapshot) -> Answer {
     match counters.operations() {
         1.. => (
@@ -521,13 +548,17 @@ fn reasons(counters: &Snapshot) -> String {
 }
 
 impl Configuration {
-    /// Whether OpenSSL takes algorithms from FIPS providers only. Its failure says why a program cannot
-    /// load the configuration.
-    fn is_fips_enabled(&self) -> Result<bool, Failure> {
-        let found = probe(&fs::canonicalize(self.path()).unwrap_or_default(), None)
+    /// What a program finds that loads the configuration. Its failure says why one cannot.
+    fn probe(&self) -> Result<Probe, Failure> {
+        let provider = self.provider();
+        let about = match &provider {
+            Some(provider) => About::Provider(&provider.name),
+            None => About::Nobody,
+        };
+        let found = probe(&fs::canonicalize(self.path()).unwrap_or_default(), about)
             .map_err(|failure| failure.remedy("stop using this configuration, and report this"))?;
         match found.errors.first() {
-            None => Ok(found.fips),
+            None => Ok(found),
             Some(error) => Err(Failure::new(format!(
                 "OpenSSL does not load all of {}: {error}",
                 self.path().display()
@@ -607,7 +638,7 @@ impl Configuration {
         let path = scratch.path().join("openssl.cnf");
         fs::write(&path, self.effective.inactive(provider)?)
             .map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))?;
-        Ok(probe(&path, Some(&provider.name))?.errors)
+        Ok(probe(&path, About::Activation(&provider.name))?.errors)
     }
 
     /// Has the `openssl` command sign with a fresh key, and checks the signature without lockstep;
@@ -690,4 +721,43 @@ fn run(command: &mut Command) -> Result<String, Failure> {
         "{name} failed ({}): {first}",
         output.status
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_that_is_not_accelerated_is_named_with_the_reason() {
+        let unaccelerated = |operation: &str, reason: &str| Unaccelerated {
+            operation: operation.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let found = operations(Some(&[
+            unaccelerated("X25519", "its table has a function 99"),
+            unaccelerated("TLS 1.3 key derivation", "slower"),
+        ]));
+        let [x25519, kdf] = &found[..] else {
+            panic!("two findings, not {}", found.len());
+        };
+        assert!(x25519.0 == Verdict::Warning && x25519.2.is_some());
+        assert!(
+            x25519.1.starts_with("X25519 is not accelerated"),
+            "{}",
+            x25519.1
+        );
+        assert!(
+            x25519.1.ends_with(": its table has a function 99"),
+            "{}",
+            x25519.1
+        );
+        assert!(
+            kdf.1.starts_with("TLS 1.3 key derivation is not"),
+            "{}",
+            kdf.1
+        );
+        let verdicts = |found: &[Answer]| found.iter().map(|f| f.0).collect::<Vec<_>>();
+        assert!(verdicts(&operations(Some(&[]))) == [Verdict::Good]);
+        assert!(verdicts(&operations(None)) == [Verdict::Note]);
+    }
 }

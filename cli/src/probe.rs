@@ -17,16 +17,40 @@ pub struct Probe {
     pub errors: Vec<String>,
     /// Whether OpenSSL takes algorithms from FIPS providers only.
     pub fips: bool,
+    /// Operations that the provider leaves to the default provider, each with the reason; `None` if it
+    /// is not active, or does not tell.
+    pub unaccelerated: Option<Vec<Unaccelerated>>,
 }
 
-/// Loads a configuration in a child process and asks it. With `activate`, this provider is activated
-/// then, which tells why that fails.
-pub fn probe(path: &Path, activate: Option<&str>) -> Result<Probe, Failure> {
+/// An operation that lockstep has and does not offer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unaccelerated {
+    pub operation: String,
+    pub reason: String,
+}
+
+/// What is asked about a provider.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum About<'a> {
+    Nobody,
+    /// What this provider tells of itself, if the configuration activates it.
+    Provider(&'a str),
+    /// Why this provider cannot be activated, which is tried then.
+    Activation(&'a str),
+}
+
+/// Loads a configuration in a child process and asks it.
+pub fn probe(path: &Path, about: About<'_>) -> Result<Probe, Failure> {
+    let question: &[&str] = match about {
+        About::Nobody => &[],
+        About::Provider(name) => &["provider", name],
+        About::Activation(name) => &["activation", name],
+    };
     let program = std::env::current_exe().map_err(|error| Failure::new(error.to_string()))?;
     let output = Command::new(program)
         .arg(COMMAND)
         .arg(path)
-        .args(activate)
+        .args(question)
         // The module reads the file of its settings again.
         .env("OPENSSL_CONF", path)
         .stdin(Stdio::null())
@@ -49,15 +73,24 @@ pub fn main(mut arguments: lexopt::Parser) -> Outcome {
         Some(Value(path)) => PathBuf::from(path),
         _ => return Err(Failure::usage("which configuration?")),
     };
-    let activate = match arguments.next()? {
-        Some(Value(name)) => Some(name.string()?),
+    let mut next = || match arguments.next()? {
+        Some(Value(text)) => Ok(Some(text.string()?)),
+        _ => Ok::<_, Failure>(None),
+    };
+    let (question, name) = (next()?, next()?.unwrap_or_default());
+    let (context, error) = Context::load(&path).map_err(|error| Failure::new(error.to_string()))?;
+    let error = error.or_else(|| match question.as_deref() {
+        Some("activation") => context.activate(&name).err(),
+        _ => None,
+    });
+    let told = match question.as_deref() {
+        Some("provider") => context.provider_text(&name, "lockstep-unaccelerated"),
         _ => None,
     };
-    let (context, error) = Context::load(&path).map_err(|error| Failure::new(error.to_string()))?;
-    let error = error.or_else(|| context.activate(&activate?).err());
     let probe = Probe {
         errors: error.map(|error| error.messages).unwrap_or_default(),
         fips: context.is_fips_enabled(),
+        unaccelerated: told.map(|told| told.lines().map(Unaccelerated::new).collect()),
     };
     out!("{}", probe.to_text());
     Ok(ExitCode::SUCCESS)
@@ -70,6 +103,12 @@ impl Probe {
         for error in &self.errors {
             text.push_str(&format!("error {}\n", error.replace('\n', " ")));
         }
+        if let Some(operations) = &self.unaccelerated {
+            text.push_str("told all\n");
+            for Unaccelerated { operation, reason } in operations {
+                text.push_str(&format!("unaccelerated {operation}: {reason}\n"));
+            }
+        }
         text
     }
 
@@ -79,10 +118,26 @@ impl Probe {
             match line.split_once(' ') {
                 Some(("fips", value)) => probe.fips = value == "true",
                 Some(("error", error)) => probe.errors.push(error.to_owned()),
+                Some(("told", _)) => probe.unaccelerated = Some(Vec::new()),
+                Some(("unaccelerated", line)) => {
+                    let operations = probe.unaccelerated.get_or_insert_default();
+                    operations.push(Unaccelerated::new(line));
+                }
                 _ => {}
             }
         }
         probe
+    }
+}
+
+impl Unaccelerated {
+    /// Of a line of the provider's parameter: the operation, a colon, and the reason.
+    fn new(line: &str) -> Unaccelerated {
+        let (operation, reason) = line.split_once(": ").unwrap_or((line, "no reason given"));
+        Unaccelerated {
+            operation: operation.to_owned(),
+            reason: reason.to_owned(),
+        }
     }
 }
 
@@ -92,10 +147,20 @@ mod tests {
 
     #[test]
     fn what_the_child_says_is_understood() {
-        let probe = Probe {
+        let mut probe = Probe {
             errors: vec!["one: a b".to_owned(), "two".to_owned()],
             fips: true,
+            unaccelerated: None,
         };
+        assert_eq!(Probe::from_text(&probe.to_text()), probe);
+        probe.unaccelerated = Some(Vec::new());
+        assert_eq!(Probe::from_text(&probe.to_text()), probe);
+        let lines = [
+            "Ed25519: function 99: not known",
+            "all operations: none",
+            "odd",
+        ];
+        probe.unaccelerated = Some(lines.map(Unaccelerated::new).to_vec());
         assert_eq!(Probe::from_text(&probe.to_text()), probe);
     }
 }

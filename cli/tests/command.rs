@@ -887,6 +887,42 @@ fn doctor_finds_a_good_distribution_good() {
     }
 }
 
+/// The setting `backend = none` leaves key derivation to OpenSSL, and the module says so.
+#[test]
+fn doctor_names_operations_that_are_not_accelerated() {
+    let Some(dist) = std::env::var_os("LOCKSTEP_DIST").map(PathBuf::from) else {
+        return;
+    };
+    let operations = |backend: &str| -> Vec<Value> {
+        let mut command = lockstep(&["doctor", "--json"]);
+        command.env("LOCKSTEP_BACKEND", backend);
+        let (_, stdout, _) = run(command.env("OPENSSL_CONF", dist.join("openssl.cnf")));
+        let document: Value = serde_json::from_str(&stdout).unwrap();
+        let findings = document["findings"].as_array().unwrap().iter();
+        findings
+            .filter(|finding| finding["check"] == "operations")
+            .cloned()
+            .collect()
+    };
+    let found = operations("none");
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0]["verdict"], "warning", "{found:?}");
+    let what = found[0]["what"].as_str().unwrap();
+    for part in [
+        "TLS 1.3 key derivation is not accelerated",
+        "backend = none",
+    ] {
+        assert!(what.contains(part), "{what}");
+    }
+    // Without AVX2, OpenSSL's own key derivation is faster.
+    let found = operations("auto");
+    assert_eq!(found.len(), 1, "{found:?}");
+    match std::arch::is_x86_feature_detected!("avx2") {
+        true => assert_eq!(found[0]["verdict"], "ok", "{found:?}"),
+        false => assert_eq!(found[0]["verdict"], "warning", "{found:?}"),
+    }
+}
+
 /// The same, with a mistake in the settings.
 #[test]
 fn doctor_says_which_setting_keeps_the_module_out() {
