@@ -10,13 +10,13 @@ use crate::ffi::{self, LibCtx, Param};
 
 /// A library context with providers and properties as a configuration has them.
 ///
-/// To load a configuration is to run the modules that it names. A module can crash: ask in a process
-/// that may end.
+/// To load a configuration is to run the modules that it names. A module can crash: ask in a
+/// process that may end.
 pub struct Context(*mut LibCtx);
 
 impl Context {
-    /// Loads a configuration as programs do that start with it. Returns the context as far as it came,
-    /// and what went wrong.
+    /// Loads a configuration as programs do that start with it. Returns the context as far as it
+    /// came, and what went wrong.
     ///
     /// # Errors
     /// Where there is no memory for a context.
@@ -39,7 +39,7 @@ impl Context {
 
     /// Whether algorithms are taken from FIPS providers unless a program asks otherwise.
     pub fn is_fips_enabled(&self) -> bool {
-        // SAFETY: a context of ours.
+        // SAFETY: `self` owns the context.
         unsafe { ffi::EVP_default_properties_is_fips_enabled(self.0) == 1 }
     }
 
@@ -51,7 +51,8 @@ impl Context {
     pub fn activate(&self, provider: &str) -> Result<(), Error> {
         let name = CString::new(provider).map_err(|_| Error::new("the name holds a zero byte"))?;
         let _ = openssl::error::ErrorStack::get();
-        // SAFETY: a context of ours and a C string. The provider stays with the context.
+        // SAFETY: `self` owns the context; the name is a C string. The provider stays with the
+        // context.
         match unsafe { ffi::OSSL_PROVIDER_load(self.0, name.as_ptr()) }.is_null() {
             true => Err(Error::take()),
             false => Ok(()),
@@ -63,7 +64,7 @@ impl Context {
         let Ok(name) = CString::new(provider) else {
             return false;
         };
-        // SAFETY: a context of ours and a C string.
+        // SAFETY: `self` owns the context; the name is a C string.
         unsafe { ffi::OSSL_PROVIDER_available(self.0, name.as_ptr()) == 1 }
     }
 
@@ -90,8 +91,8 @@ impl Context {
             ),
             param(null_mut(), 0, null_mut(), 0),
         ];
-        // SAFETY: the provider is held while it is asked and while its answer is copied; the list of
-        // parameters ends with a NULL key, and its one entry takes a pointer to a C string.
+        // SAFETY: the provider is held while it is asked and while its answer is copied; the list
+        // of parameters ends with a NULL key, and its one entry takes a pointer to a C string.
         unsafe {
             let provider = ffi::OSSL_PROVIDER_load(self.0, provider.as_ptr());
             if provider.is_null() {

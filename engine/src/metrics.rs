@@ -1,7 +1,8 @@
 //! Counters: words of a slot in a mapped file, where they are published, or of memory.
 //!
-//! To count is one atomic addition. Whoever reads the file sees it at once, so it counts whatever a
-//! caller has seen. As a JSON document the counters have these keys, all numbers but `version` and `backend`:
+//! To count is one atomic addition. A reader of the file sees it at once, so it counts whatever a
+//! caller has seen. As a JSON document the counters have these keys, all numbers but `version` and
+//! `backend`:
 //!
 //! | key | meaning |
 //! |---|---|
@@ -39,7 +40,8 @@ const REASONS: usize = Fallback::ALL.len();
 /// The most requests in a batch or a pass that the histograms tell apart.
 const FILLS: usize = 8;
 
-/// The places of the counters in a slot. What is added gets a place of its own before [`END`](place::END).
+/// The places of the counters in a slot. What is added gets a place of its own before
+/// [`END`](place::END).
 mod place {
     use super::{FILLS, REASONS, SHAPES, SLOT_WORDS};
 
@@ -81,8 +83,8 @@ pub struct Snapshot {
     pub backend: String,
     /// The process.
     pub pid: u64,
-    /// When it took its place in the file, in clock ticks since boot: tells it from a later process with
-    /// the same pid. Zero if it publishes nothing.
+    /// When it took its place in the file, in clock ticks since boot: tells it from a later process
+    /// with the same pid. Zero if it publishes nothing.
     pub started: u64,
     /// Batches that may run at a time.
     pub slots: u64,
@@ -169,8 +171,8 @@ impl Snapshot {
         });
     }
 
-    /// What the same process, or the same processes, counted since an earlier look at them. Of what is no sum, as
-    /// the longest wait and the open jobs, it is the later value.
+    /// What the same process, or the same processes, counted since an earlier look at them. Of what
+    /// is no sum, as the longest wait and the open jobs, it is the later value.
     pub fn since(mut self, earlier: &Snapshot) -> Snapshot {
         self.combine(earlier, |key, own, their| match key {
             "pid" | "started" | "slots" | "wait_max_ns" | "paused" | "max_async" | "max_lost" => {
@@ -189,7 +191,7 @@ impl Snapshot {
         self.fields(|_, key, field| *field = combine(key, *field, theirs.next().unwrap_or(0)));
     }
 
-    /// The counters in a slot; `None` if it holds a text that cannot be one of ours.
+    /// The counters in a slot; `None` if it holds a text that this version cannot have written.
     pub(crate) fn of_slot(words: &[u64; SLOT_WORDS]) -> Option<Snapshot> {
         fn part<const N: usize>(words: &[u64; SLOT_WORDS], at: usize) -> [u64; N] {
             *words[at..].first_chunk().expect("a slot has all counters")
@@ -255,8 +257,8 @@ impl Snapshot {
         out + "}}"
     }
 
-    /// Reads what [`to_json`](Self::to_json) of this version or another wrote; `None` if it is anything
-    /// else. Counters that it does not name are zero.
+    /// Reads what [`to_json`](Self::to_json) of this version or another wrote; `None` if it is
+    /// anything else. Counters that it does not name are zero.
     pub fn from_json(document: &str) -> Option<Snapshot> {
         let mut snapshot = Snapshot::default();
         let number = |group: &str, key: &str| -> Option<u64> {
@@ -311,8 +313,8 @@ impl Snapshot {
     }
 }
 
-/// A hash of the names of all counters in their order: readers of the file that were built with others
-/// must not read it.
+/// A hash of the names of all counters in their order: readers of the file that were built with
+/// others must not read it.
 pub(crate) fn layout() -> u64 {
     // FNV-1a.
     let mut hash: u64 = 0xCBF2_9CE4_8422_2325;
@@ -362,7 +364,8 @@ enum Counters {
 }
 
 impl Metrics {
-    /// Counters in the slot that this process has in a page, or else at zero in memory of their own.
+    /// Counters in the slot that this process has in a page, or else at zero in memory of their
+    /// own.
     pub(crate) fn new(backend: &'static str, slots: usize, page: Option<&Page>) -> Metrics {
         let published = page.and_then(|page| Some((page.own()?, page.started())));
         let (counters, started) = match published {
@@ -420,8 +423,8 @@ impl Metrics {
         }
     }
 
-    /// A batch of `requests`, for which the lanes ran `ran` operations: more where it made key pairs
-    /// for the pool.
+    /// A batch of `requests`, for which the lanes ran `ran` operations: more where it made key
+    /// pairs for the pool.
     pub(crate) fn batch(&self, shape: usize, requests: usize, ran: usize, pass: usize) {
         let words = self.words();
         add(&words[place::BY_SHAPE + shape], requests as u64);

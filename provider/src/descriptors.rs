@@ -144,7 +144,7 @@ impl Table {
                 && place
                     .compare_exchange(waiting, -1, Ordering::AcqRel, Ordering::Relaxed)
                     .is_ok();
-            // SAFETY: the place held it, and whoever empties the place owns it.
+            // SAFETY: the place held it, and the thread that empties the place owns it.
             is_ours.then(|| unsafe { OwnedFd::from_raw_fd(waiting) })
         });
         let kept = self.reserve.iter().any(|place| {

@@ -103,7 +103,7 @@ struct Generation {
 /// among [`wrappers`] (core_dispatch.h of OpenSSL 3.0 to 3.6).
 const KNOWN: &[RangeInclusive<c_int>] = &[1..=8, 10..=16, 20..=23, 40..=46];
 
-/// The functions with contexts of ours; an error if the stock table has a function that we do not know,
+/// The functions with wrapped contexts; an error if the stock table has a function unknown here,
 /// which may be called with our context.
 pub fn wrappers_for<T: Generated>(stock: &[Dispatch]) -> Result<[Dispatch; 8], String> {
     let is_known = |entry: &&Dispatch| KNOWN.iter().any(|known| known.contains(&entry.id));

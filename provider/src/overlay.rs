@@ -2,10 +2,10 @@
 //!
 //! Of RSA, RSA-PSS and EC the functions that make keys differ from stock ([`keymgmt`],
 //! [`generation`]): each leaves behind a stock object with our method. The constructor of signature
-//! contexts takes clauses that name us out of the caller's property query. Everything else, every RSA and ECDSA signature
-//! function included, is the stock function itself, called by libcrypto directly. X25519 exchanges
-//! ([`xdh`]), Ed25519 signatures ([`eddsa`]) and TLS 1.3's key derivation ([`tls13_kdf`]) have contexts
-//! of ours around the stock ones.
+//! contexts takes clauses that name us out of the caller's property query. Everything else, every
+//! RSA and ECDSA signature function included, is the stock function itself, called by libcrypto
+//! directly. X25519 exchanges ([`xdh`]), Ed25519 signatures ([`eddsa`]) and TLS 1.3's key
+//! derivation ([`tls13_kdf`]) have contexts of ours around the stock ones.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
@@ -47,10 +47,11 @@ pub unsafe extern "C" fn query(
     }
 }
 
-/// `OSSL_FUNC_provider_get_capabilities`: the default provider's TLS groups on keys that we generate.
+/// `OSSL_FUNC_provider_get_capabilities`: the default provider's TLS groups on keys that we
+/// generate.
 ///
-/// libssl takes a group only from the provider whose key management it finds for it, so every group on
-/// EC and X25519 keys must be told by us, with or without lanes.
+/// libssl takes a group only from the provider whose key management it finds for it, so every group
+/// on EC and X25519 keys must be told by us, with or without lanes.
 pub unsafe extern "C" fn capabilities(
     _provctx: *mut c_void,
     capability: *const c_char,
@@ -64,7 +65,8 @@ pub unsafe extern "C" fn capabilities(
         algorithms: Vec<&'static CStr>,
     }
     unsafe extern "C" fn filter(params: *const Param, arg: *mut c_void) -> c_int {
-        // SAFETY: `arg` is the `Filter` below, alive during the call; `params` ends with a NULL key.
+        // SAFETY: `arg` is the `Filter` below, alive during the call; `params` ends with a NULL
+        // key.
         unsafe {
             let filter = &*arg.cast::<Filter>();
             match text(params, c"tls-group-alg") {
@@ -159,8 +161,8 @@ fn tables() -> Option<&'static Tables> {
     TABLES.get_or_init(|| Box::new(made())).as_ref()
 }
 
-/// The operations of ours that stay with the default provider, a line for each: its name, a colon and
-/// the reason. Empty where all are accelerated.
+/// The accelerated operations that stay with the default provider, a line for each: its name, a
+/// colon and the reason. Empty where all are accelerated.
 pub fn unaccelerated() -> String {
     let Some(tables) = tables() else {
         return "all operations: OpenSSL's default provider cannot be loaded".to_owned();
@@ -356,9 +358,9 @@ impl Tables {
         Ok(())
     }
 
-    /// Adds key management with these functions in place of stock's, and with our generation. Where that
-    /// cannot be, generation stays with the default provider, and so does the key management that
-    /// programs find by default; ours takes keys over.
+    /// Adds key management with these functions in place of stock's, and with our generation. Where
+    /// that cannot be, generation stays with the default provider, and so does the key management
+    /// that programs find by default; ours takes keys over.
     fn add_keymgmt<T: Generated>(
         &mut self,
         operation: &'static str,
@@ -450,11 +452,11 @@ fn rsa_wrappers<T: Adoptable>() -> Vec<Dispatch> {
     wrappers
 }
 
-/// A table whose functions take contexts of ours: each stock function has one of ours in its place,
+/// A table whose functions take wrapped contexts: each stock function has a wrapper in its place,
 /// unless its number is in `left_out`. libcrypto does without those.
 ///
-/// An error if the stock table has a function that we do not know: it would be called with our context.
-/// Then the algorithm stays with the default provider.
+/// An error if the stock table has a function that we do not know: it would be called with our
+/// context. Then the algorithm stays with the default provider.
 fn wrapped(
     stock: &[Dispatch],
     ours: &[Dispatch],
@@ -482,14 +484,15 @@ fn with_our_constructor<T: Named>(algorithm: Algorithm) -> Algorithm {
     }
 }
 
-/// `OSSL_FUNC_signature_newctx`: the stock one, with what the caller's property query asks of others than
-/// us. The stock function looks for digests with it.
+/// `OSSL_FUNC_signature_newctx`: the stock one, with what the caller's property query asks of
+/// others than us. The stock function looks for digests with it.
 unsafe extern "C" fn new_signature<T: Named>(
     provctx: *mut c_void,
     query: *const c_char,
 ) -> *mut c_void {
     let newctx = family::<T>().and_then(|family| signature::Newctx::of(&family.signature));
-    // SAFETY: libcrypto's arguments; the stock constructor copies the query, and takes NULL for none.
+    // SAFETY: libcrypto's arguments; the stock constructor copies the query, and takes NULL for
+    // none.
     unsafe {
         let query = query_for_others(query);
         newctx.map_or(null_mut(), |newctx| {
@@ -530,7 +533,7 @@ fn clauses(query: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Whether a clause is about our name or a property of ours.
+/// Whether a clause is about this provider's name or one of its properties.
 fn names_us(clause: &[u8]) -> bool {
     let clause = clause.to_ascii_lowercase();
     let end = clause.iter().position(|byte| b"!=".contains(byte));

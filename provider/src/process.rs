@@ -95,8 +95,7 @@ fn install_handlers() -> bool {
     installed
 }
 
-/// Whether the program runs with more rights than its user: then the environment is not ours to
-/// heed.
+/// Whether the program runs with more rights than its user: then the environment does not count.
 fn privileged() -> bool {
     // SAFETY: plain query.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }

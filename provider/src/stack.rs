@@ -74,7 +74,7 @@ mod platform {
     pub fn prepare() {
         for place in &KEYS {
             let mut key = NO_KEY;
-            // SAFETY: a key of ours, deleted only where nobody has seen it.
+            // SAFETY: this function made the key, and no other thread has seen it.
             unsafe {
                 if place.load(Ordering::Acquire) == NO_KEY
                     && libc::pthread_key_create(&mut key, None) == 0

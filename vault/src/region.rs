@@ -91,7 +91,7 @@ impl Region {
             let mut used = word.load(Ordering::Relaxed);
             while let Some(unit) = run(!used, units) {
                 let taken = used | mask(unit, units);
-                // Acquire: whoever gave units back had wiped them before.
+                // Acquire: the thread that gave units back had wiped them before.
                 match word.compare_exchange(used, taken, Ordering::Acquire, Ordering::Relaxed) {
                     Ok(_) => {
                         if page != first {

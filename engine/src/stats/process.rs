@@ -162,7 +162,7 @@ mod tests {
     fn the_clock_without_proc_is_that_of_proc() {
         let start = start_of(process::id()).unwrap();
         let now = ticks_since_boot();
-        // No test process of ours is an hour old.
+        // No process of these tests is an hour old.
         let hour = 3600 * rustix::param::clock_ticks_per_second();
         assert!(start < now && now < start + hour, "{start} {now}");
     }

@@ -1,7 +1,7 @@
-//! Reading the counters of other processes, whoever wrote them.
+//! Reading the counters of other processes, which are not trusted.
 //!
 //! Root reads the files of all users. So files are read, never mapped; only such as have the name,
-//! the length and the header of ours; and there are bounds for how many.
+//! the length and the header of this version; and there are bounds for how many.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -191,7 +191,7 @@ struct Contents {
 
 /// Why a file was not read.
 enum Unread {
-    /// It is none of ours, or gone.
+    /// It is no file of counters, or gone.
     Foreign,
     /// It has no header yet; it was changed then.
     Unfinished(Option<SystemTime>),

@@ -138,7 +138,7 @@ fn settings_that_are_wrong_keep_the_module_out_with_a_clear_message() {
     }
 }
 
-/// A directory that is not there, one that holds no files of ours, and a file.
+/// A directory that is not there, one that holds no files of lockstep, and a file.
 #[test]
 fn a_directory_for_counters_that_cannot_serve_keeps_the_module_out() {
     for directory in ["/nonexistent", "/proc", "/dev/null"] {

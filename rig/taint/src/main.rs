@@ -1,9 +1,9 @@
 //! Follows secrets through every private operation of the kernels: `cargo xtask taint`.
 //!
-//! Secrets are marked as uninitialised, and MemorySanitizer writes a report for every jump, address and
-//! division that depends on one. This program says on stderr which operation is on; xtask reads that and
-//! the reports between. Every result must still be marked at the end, or the mark was lost on the way, and
-//! the operation was not followed.
+//! Secrets are marked as uninitialised, and MemorySanitizer writes a report for every jump, address
+//! and division that depends on one. This program says on stderr which operation is on; xtask reads
+//! that and the reports between. Every result must still be marked at the end, or the mark was lost
+//! on the way, and the operation was not followed.
 //!
 //! `lockstep-taint BACKEND LARGEST` runs RSA up to that many bits.
 
@@ -29,7 +29,8 @@ unsafe extern "C" {
     fn __msan_test_shadow(address: *const c_void, size: usize) -> isize;
 }
 
-/// The system's allocator, whose memory is not marked when it comes, whoever had it before.
+/// The system's allocator, whose memory is not marked when it comes, even if another allocation had
+/// it before.
 struct Unmarked;
 
 // SAFETY: all is done by the system's allocator.
