@@ -5,7 +5,11 @@
 //! configuration, and the `openssl` command signs something as any program would. Then it looks at
 //! the counters.
 
+mod running;
+
 use std::fs;
+use std::io::{self, IsTerminal as _};
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
 use lockstep_engine::{
@@ -15,8 +19,9 @@ use lockstep_engine::{
 use crate::configuration::Configuration;
 use crate::effective::Provider;
 use crate::places::hidden;
-use crate::probe::{About, Probe, Unaccelerated, probe};
+use crate::probe::{self, Probe, Unaccelerated, probe};
 use crate::scratch::Scratch;
+use crate::warnings::{About, Warning, warnings};
 use crate::{Failure, Outcome, json, stock};
 
 const HELP: &str = "\
@@ -25,7 +30,8 @@ Says whether programs that use OpenSSL sign on lanes on this machine, and if not
 Usage: lockstep doctor [--json]
 
 It looks at the configuration that OPENSSL_CONF names, or else at the openssl.cnf beside this program.
-The exit status is 0 if a signature made by the openssl command came from the lanes, and 1 if not.
+The exit status is 0 if a signature made by the openssl command came from the lanes and no result of
+a running process has failed its check, and 1 if not.
 ";
 
 /// Runs the command with the arguments behind its name.
@@ -50,7 +56,8 @@ pub fn main(mut arguments: lexopt::Parser) -> Outcome {
         let all: Vec<String> = findings.iter().map(Finding::to_json).collect();
         outln!(r#"{{"ok":{healthy},"findings":[{}]}}"#, all.join(","));
     } else {
-        findings.iter().for_each(Finding::print);
+        let coloured = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        findings.iter().for_each(|finding| finding.print(coloured));
     }
     Ok(if healthy {
         ExitCode::SUCCESS
@@ -59,13 +66,27 @@ pub fn main(mut arguments: lexopt::Parser) -> Outcome {
     })
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Good,
     Failed,
     /// Lanes are in use, and something needs attention.
     Warning,
     Note,
+}
+
+impl Verdict {
+    /// What stands before a finding: red or yellow, where colours are wanted, if it needs attention.
+    fn mark(self, coloured: bool) -> &'static str {
+        match (self, coloured) {
+            (Verdict::Good, _) => "ok    ",
+            (Verdict::Failed, false) => "FAILED",
+            (Verdict::Failed, true) => "\x1b[1;31mFAILED\x1b[0m",
+            (Verdict::Warning, false) => "warn  ",
+            (Verdict::Warning, true) => "\x1b[33mwarn\x1b[0m  ",
+            (Verdict::Note, _) => "note  ",
+        }
+    }
 }
 
 /// The answer to one question.
@@ -77,13 +98,8 @@ struct Finding {
 }
 
 impl Finding {
-    fn print(&self) {
-        let mark = match self.verdict {
-            Verdict::Good => "ok    ",
-            Verdict::Failed => "FAILED",
-            Verdict::Warning => "warn  ",
-            Verdict::Note => "note  ",
-        };
+    fn print(&self, coloured: bool) {
+        let mark = self.verdict.mark(coloured);
         outln!("{mark} {:<13} {}", self.check, self.what);
         if let Some(remedy) = &self.remedy {
             outln!("       remedy:       {remedy}");
@@ -117,14 +133,18 @@ fn examine() -> Vec<Finding> {
 }
 
 fn ask(findings: &mut Vec<Finding>) -> Option<()> {
+    let mut add = |finding: Finding| {
+        let verdict = finding.verdict;
+        findings.push(finding);
+        (verdict != Verdict::Failed).then_some(())
+    };
     let mut say = |check, verdict, what: String, remedy: Option<String>| {
-        findings.push(Finding {
+        add(Finding {
             check,
             verdict,
             what,
             remedy,
-        });
-        (verdict != Verdict::Failed).then_some(())
+        })
     };
 
     // Without lanes the rest still makes sense: the module must load and hand all to OpenSSL.
@@ -137,9 +157,20 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
     }
 
     let configuration = Configuration::find();
-    let place = CountersPlace::of(configuration.as_ref().ok());
-    let (verdict, what, remedy) = counters(&place);
+    let places = CountersPlace::all(configuration.as_ref().ok());
+    let (verdict, what, remedy) = counters(&places[0]);
     let _ = say("counters", verdict, what, remedy);
+    // They have run for longer than what is tried below.
+    let published = running::published(places.iter().filter_map(CountersPlace::directory));
+    for Finding {
+        check,
+        verdict,
+        what,
+        remedy,
+    } in running::findings(&published)
+    {
+        let _ = say(check, verdict, what, remedy);
+    }
 
     let (verdict, what, remedy) = openssl_version();
     say("openssl", verdict, what, remedy)?;
@@ -368,49 +399,56 @@ fn unknown_variables() -> Option<Answer> {
     Some((Verdict::Warning, what, Some(remedy.to_owned())))
 }
 
-/// Where processes that are started here publish their counters.
+/// Where processes publish their counters.
 struct CountersPlace {
-    directory: StatsDir,
+    place: StatsDir,
     /// What says so.
     named_by: String,
 }
 
 impl CountersPlace {
-    /// The environment goes before the configuration. What is wrong with either is said elsewhere.
-    fn of(configuration: Option<&Configuration>) -> CountersPlace {
-        let parsed = |value: &str| {
+    /// Where processes that are started here publish theirs, and then where others may do so. The
+    /// environment goes before the configuration. What is wrong with either is said elsewhere.
+    fn all(configuration: Option<&Configuration>) -> Vec<CountersPlace> {
+        let parsed = |value: &str, named_by: String| {
             let pair = ("stats_dir".to_owned(), value.to_owned());
-            Config::from_pairs([pair]).map(|config| config.stats_dir)
+            let place = Config::from_pairs([pair]).ok()?.stats_dir;
+            Some(CountersPlace { place, named_by })
         };
-        let variable = "LOCKSTEP_STATS_DIR";
-        let of_environment = std::env::var(variable)
-            .ok()
-            .filter(|value| !value.is_empty());
-        let of_configuration = configuration.and_then(|configuration| {
+        let of_environment = || {
+            let variable = "LOCKSTEP_STATS_DIR";
+            let value = std::env::var(variable)
+                .ok()
+                .filter(|value| !value.is_empty());
+            parsed(&value?, variable.to_owned())
+        };
+        let of_configuration = || {
+            let configuration = configuration?;
             let provider = configuration.provider()?;
             let value = configuration.effective.setting(&provider, "stats_dir")?;
             let path = configuration.path().display();
-            let named_by = format!("`stats_dir` in [{}] of {path}", provider.section);
-            Some((value.to_owned(), named_by))
-        });
-        let (value, named_by) = of_environment
-            .map(|value| (value, variable.to_owned()))
-            .or(of_configuration)
-            .unwrap_or_else(|| ("auto".to_owned(), "the default".to_owned()));
-        CountersPlace {
-            directory: parsed(&value).unwrap_or(StatsDir::Auto),
-            named_by,
+            parsed(
+                value,
+                format!("`stats_dir` in [{}] of {path}", provider.section),
+            )
+        };
+        let default = parsed("auto", "the default".to_owned());
+        let all = [of_environment(), of_configuration(), default];
+        all.into_iter().flatten().collect()
+    }
+
+    fn directory(&self) -> Option<&Path> {
+        match &self.place {
+            StatsDir::At(path) => Some(path),
+            StatsDir::Auto | StatsDir::Off => None,
         }
     }
 }
 
 /// Whether a process that this user starts here could publish its counters.
 fn counters(place: &CountersPlace) -> Answer {
-    let CountersPlace {
-        directory,
-        named_by,
-    } = place;
-    match Page::create(directory, false) {
+    let CountersPlace { place, named_by } = place;
+    match Page::create(place, false) {
         Ok(Some(page)) => {
             let directory = page.directory();
             page.withdraw();
@@ -425,7 +463,7 @@ fn counters(place: &CountersPlace) -> Answer {
             format!("{named_by} turns them off: `lockstep stat` will show nothing"),
             None,
         ),
-        Err(reason) if reason.is_wrong_place() && matches!(directory, StatsDir::At(_)) => (
+        Err(reason) if reason.is_wrong_place() && matches!(place, StatsDir::At(_)) => (
             Verdict::Failed,
             format!("{named_by} cannot be followed, so the module refuses to load: {reason}"),
             Some(
@@ -497,6 +535,13 @@ fn operations(unaccelerated: Option<&[Unaccelerated]>) -> Vec<Answer> {
 }
 
 fn use_of_lanes(counters: &Snapshot) -> Answer {
+    let failed = warnings(counters)
+        .into_iter()
+        .find(|warning| warning.about == About::Checks);
+    if let Some(Warning { what, remedy, .. }) = failed {
+        let what = format!("when the openssl command signed, {what}");
+        return (Verdict::Failed, what, Some(remedy));
+    }
     match counters.operations() {
         1.. => (
             Verdict::Good,
@@ -552,8 +597,8 @@ impl Configuration {
     fn probe(&self) -> Result<Probe, Failure> {
         let provider = self.provider();
         let about = match &provider {
-            Some(provider) => About::Provider(&provider.name),
-            None => About::Nobody,
+            Some(provider) => probe::About::Provider(&provider.name),
+            None => probe::About::Nobody,
         };
         let found = probe(&fs::canonicalize(self.path()).unwrap_or_default(), about)
             .map_err(|failure| failure.remedy("stop using this configuration, and report this"))?;
@@ -638,7 +683,7 @@ impl Configuration {
         let path = scratch.path().join("openssl.cnf");
         fs::write(&path, self.effective.inactive(provider)?)
             .map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))?;
-        Ok(probe(&path, About::Activation(&provider.name))?.errors)
+        Ok(probe(&path, probe::About::Activation(&provider.name))?.errors)
     }
 
     /// Has the `openssl` command sign with a fresh key, and checks the signature without lockstep;
@@ -726,6 +771,21 @@ fn run(command: &mut Command) -> Result<String, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_needs_attention_is_red_or_yellow_on_a_terminal() {
+        assert_eq!(Verdict::Failed.mark(true), "\x1b[1;31mFAILED\x1b[0m");
+        assert_eq!(Verdict::Warning.mark(true), "\x1b[33mwarn\x1b[0m  ");
+        for verdict in [
+            Verdict::Good,
+            Verdict::Failed,
+            Verdict::Warning,
+            Verdict::Note,
+        ] {
+            assert_eq!(verdict.mark(false).len(), 6);
+            assert!(!verdict.mark(false).contains('\x1b'));
+        }
+    }
 
     #[test]
     fn every_operation_that_is_not_accelerated_is_named_with_the_reason() {

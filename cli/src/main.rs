@@ -19,6 +19,7 @@ mod scratch;
 mod speed;
 mod stat;
 mod stock;
+mod warnings;
 
 use std::fmt;
 use std::process::ExitCode;

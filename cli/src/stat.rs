@@ -13,6 +13,7 @@ use lockstep_engine::{
     Fallback, ProcessStats, Published, Shape, Snapshot, read_default_stats, read_published,
 };
 
+use crate::warnings::{Warning, warnings};
 use crate::{Failure, Outcome, json};
 
 const HELP: &str = "\
@@ -348,7 +349,8 @@ fn describe(process: &ProcessStats) -> String {
         );
     }
     for warning in warnings(snapshot) {
-        let _ = writeln!(out, "  warning: {warning}");
+        let Warning { what, remedy, .. } = warning;
+        let _ = writeln!(out, "  warning: {what}. Remedy: {remedy}");
     }
     for &reason in Fallback::ALL {
         let fallbacks = snapshot.fallbacks_for(reason);
@@ -360,37 +362,8 @@ fn describe(process: &ProcessStats) -> String {
     out
 }
 
-/// The bounds for async jobs that are reached to three quarters, and what to do.
-fn warnings(snapshot: &Snapshot) -> Vec<String> {
-    let near = |count: u64, most: u64| most > 0 && count >= most - most / 4;
-    let mut warnings = Vec::new();
-    if near(snapshot.paused, snapshot.max_async) {
-        warnings.push(format!(
-            "{} of at most {} async jobs are paused; further ones will block their thread. If the server \
-             is that busy, raise max_async",
-            snapshot.paused, snapshot.max_async
-        ));
-    }
-    if near(snapshot.lost, snapshot.max_lost) {
-        warnings.push(format!(
-            "{} of at most {} async jobs are lost, with 32 KiB each, because their connections ended while \
-             they were paused; further jobs will block their thread. Restart or reload the server, or \
-             raise max_lost",
-            snapshot.lost, snapshot.max_lost
-        ));
-    }
-    if near(snapshot.no_descriptor, snapshot.async_submitted) {
-        warnings.push(
-            "most async jobs do not pause, because more than half of the file descriptors that the process \
-             may have are in use; raise its limit (LimitNOFILE in a unit of systemd)"
-                .to_owned(),
-        );
-    }
-    warnings
-}
-
 /// What a process is called, fit for a terminal: programs name themselves.
-fn printable(process: &ProcessStats) -> String {
+pub fn printable(process: &ProcessStats) -> String {
     match &process.name {
         Some(name) => name
             .chars()
@@ -490,24 +463,12 @@ mod tests {
     }
 
     #[test]
-    fn bounds_that_are_near_are_named() {
-        let mut process = process(400, 1000);
-        process.snapshot.max_async = 1024;
-        process.snapshot.max_lost = 16384;
-        process.snapshot.paused = 767;
-        process.snapshot.lost = 12287;
-        assert!(!describe(&process).contains("warning"));
-        process.snapshot.paused = 768;
-        process.snapshot.lost = 12288;
-        let text = describe(&process);
-        assert!(
-            text.contains("warning: 768 of at most 1024 async jobs"),
-            "{text}"
-        );
-        assert!(
-            text.contains("warning: 12288 of at most 16384 async jobs"),
-            "{text}"
-        );
+    fn what_needs_attention_is_said() {
+        let text = describe(&process(400, 1000));
+        let line = text.lines().find(|line| line.starts_with("  warning: "));
+        let line = line.unwrap_or_else(|| panic!("no warning: {text}"));
+        assert!(line.contains("1 result failed its check"), "{line}");
+        assert!(line.contains(". Remedy: look for"), "{line}");
     }
 
     #[test]

@@ -871,6 +871,77 @@ fn engine_with_two_fallbacks(name: &str) -> (PathBuf, Engine) {
     (directory, engine)
 }
 
+/// Processes publish where the environment says, or the configuration: doctor sees both.
+#[test]
+fn doctor_says_that_a_running_process_had_failed_checks() {
+    let (directory, engine) = engine_with_two_fallbacks("doctor-checks");
+    let place = scratch("doctor-checks-configuration");
+    let configuration = place.join("openssl.cnf");
+    let library = compile_library(&place);
+    let text = loading(library.to_str().unwrap());
+    let setting = format!("[l]\nstats_dir = {}\n", directory.display());
+    fs::write(&configuration, text.replace("[l]\n", &setting)).unwrap();
+    let own = format!("(process {}): ", std::process::id());
+    let checks = |variable: &Path| {
+        let mut command = lockstep(&["doctor", "--json"]);
+        command.env("OPENSSL_CONF", &configuration);
+        let (code, stdout, _) = run(command.env("LOCKSTEP_STATS_DIR", variable));
+        let document: Value = serde_json::from_str(&stdout).unwrap();
+        let findings = document["findings"].as_array().unwrap();
+        let about = |finding: &&Value| {
+            let what = finding["what"].as_str().unwrap();
+            finding["check"] == "checks" && what.contains(&own)
+        };
+        let found: Vec<Value> = findings.iter().filter(about).cloned().collect();
+        (code, document["ok"].clone(), found)
+    };
+    assert_eq!(checks(&directory).2, [Value::Null; 0]);
+    engine.count_fallback(Fallback::CheckFailed);
+    for variable in [&directory, &scratch("doctor-checks-elsewhere")] {
+        let (code, ok, found) = checks(variable);
+        assert_eq!((code, ok), (1, Value::Bool(false)), "{found:?}");
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0]["verdict"], "failed", "{found:?}");
+        let what = found[0]["what"].as_str().unwrap();
+        assert!(what.contains("1 result failed its check"), "{what}");
+        assert!(
+            found[0]["remedy"]
+                .as_str()
+                .unwrap()
+                .contains("machine check")
+        );
+    }
+    // Not on a terminal there are no colours.
+    let mut command = lockstep(&["doctor"]);
+    let (code, stdout, _) = run(command.env("LOCKSTEP_STATS_DIR", &directory));
+    assert_eq!(code, 1, "{stdout}");
+    assert!(stdout.contains("FAILED checks "), "{stdout}");
+    assert!(!stdout.contains('\x1b'), "{stdout}");
+}
+
+/// With a module that can be made to fail, where `cargo xtask test` has built one.
+#[test]
+fn doctor_says_that_its_own_signature_failed_its_check() {
+    let Some(dist) = std::env::var_os("LOCKSTEP_FAULT_DIST").map(PathBuf::from) else {
+        return;
+    };
+    if !has_lanes() {
+        return;
+    }
+    let mut command = lockstep(&["doctor", "--json"]);
+    command
+        .env("OPENSSL_CONF", dist.join("openssl.cnf"))
+        .env("LOCKSTEP_SYSLOG", "no")
+        .env("LOCKSTEP_FAULT", "Recombined:0:0:2:2");
+    let (code, stdout, _) = run(&mut command);
+    assert_eq!(code, 1, "{stdout}");
+    let document: Value = serde_json::from_str(&stdout).unwrap();
+    let used = finding(&document, "used");
+    assert_eq!(used["verdict"], "failed", "{stdout}");
+    let what = used["what"].as_str().unwrap();
+    assert!(what.contains("1 result failed its check"), "{what}");
+}
+
 /// With what `cargo xtask dist` has built, where `cargo xtask test` says so.
 #[test]
 fn doctor_finds_a_good_distribution_good() {

@@ -1,0 +1,169 @@
+//! What doctor finds in the counters of the processes that run.
+
+use std::path::Path;
+
+use lockstep_engine::{ProcessStats, Published, read_default_stats, read_published};
+
+use super::{Finding, Verdict};
+use crate::stat::printable;
+use crate::warnings::{About, warnings};
+
+/// The most findings about processes. Whoever has more problems knows enough for a start.
+const MOST: usize = 10;
+
+/// What processes publish in the default places and in these directories.
+pub fn published<'a>(directories: impl IntoIterator<Item = &'a Path>) -> Published {
+    let mut found = read_default_stats();
+    // What is wrong with a directory is said elsewhere.
+    for more in directories
+        .into_iter()
+        .filter_map(|d| read_published(d).ok())
+    {
+        found.processes.extend(more.processes);
+        found.cut_off |= more.cut_off;
+    }
+    let is_there = |process: &ProcessStats| process.alive || process.elsewhere.is_some();
+    found.processes.retain(is_there);
+    // A directory may have been read twice.
+    let key = |process: &ProcessStats| (process.pid, process.elsewhere, process.snapshot.started);
+    found.processes.sort_by_key(key);
+    found.processes.dedup_by_key(|process| key(process));
+    found
+}
+
+/// What needs attention, and whether any result failed its check.
+pub fn findings(found: &Published) -> Vec<Finding> {
+    let of = |process: &ProcessStats| {
+        let named = format!("{} (process {})", printable(process), process.pid);
+        let all = warnings(&process.snapshot).into_iter();
+        all.map(move |warning| (named.clone(), warning))
+            .collect::<Vec<_>>()
+    };
+    let mut all: Vec<_> = found.processes.iter().flat_map(of).collect();
+    all.sort_by_key(|(_, warning)| warning.about != About::Checks);
+    let failed = all
+        .first()
+        .is_some_and(|(_, warning)| warning.about == About::Checks);
+    let mut findings = Vec::new();
+    if !failed {
+        findings.push(no_failed_check(found));
+    }
+    let left_out = all.len().saturating_sub(MOST);
+    for (named, warning) in all.into_iter().take(MOST) {
+        findings.push(Finding {
+            check: warning.about.name(),
+            verdict: match warning.about {
+                About::Checks => Verdict::Failed,
+                About::Jobs => Verdict::Warning,
+            },
+            what: format!("{named}: {}", warning.what),
+            remedy: Some(warning.remedy),
+        });
+    }
+    if left_out > 0 {
+        findings.push(Finding {
+            check: "processes",
+            verdict: Verdict::Note,
+            what: format!("there are {left_out} more such findings about running processes"),
+            remedy: Some("lockstep stat shows all of them".to_owned()),
+        });
+    }
+    findings
+}
+
+fn no_failed_check(found: &Published) -> Finding {
+    let mut what = match found.processes.len() {
+        0 => "no process that runs has used lockstep".to_owned(),
+        1 => "the one process that runs with lockstep has had no failed check".to_owned(),
+        many => {
+            format!("none of the {many} processes that run with lockstep has had a failed check")
+        }
+    };
+    if !found.unreadable.is_empty() {
+        what.push_str("; there may be processes of other users, which root can see");
+    }
+    let verdict = match found.processes.len() {
+        0 => Verdict::Note,
+        _ => Verdict::Good,
+    };
+    Finding {
+        check: About::Checks.name(),
+        verdict,
+        what,
+        remedy: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lockstep_engine::Snapshot;
+
+    use super::*;
+
+    fn process(pid: u32, snapshot: Snapshot) -> ProcessStats {
+        ProcessStats {
+            pid,
+            name: Some("ng\x1binx".to_owned()),
+            user: 0,
+            alive: true,
+            elsewhere: None,
+            snapshot,
+        }
+    }
+
+    fn found(processes: Vec<ProcessStats>) -> Vec<(&'static str, Verdict, String)> {
+        let published = Published {
+            processes,
+            ..Published::default()
+        };
+        let findings = findings(&published).into_iter();
+        findings
+            .map(|finding| (finding.check, finding.verdict, finding.what))
+            .collect()
+    }
+
+    #[test]
+    fn failed_checks_fail_and_jobs_warn() {
+        let busy = Snapshot {
+            paused: 9,
+            max_async: 10,
+            ..Snapshot::default()
+        };
+        let faulty = Snapshot {
+            failed_checks: 3,
+            ..busy.clone()
+        };
+        let all = found(vec![process(1, busy.clone()), process(2, faulty)]);
+        let seen: Vec<_> = all
+            .iter()
+            .map(|(check, verdict, _)| (*check, *verdict))
+            .collect();
+        let jobs = ("jobs", Verdict::Warning);
+        assert!(seen == [("checks", Verdict::Failed), jobs, jobs], "{all:?}");
+        assert!(
+            all[0].2.starts_with("ng?inx (process 2): 3 results failed"),
+            "{all:?}"
+        );
+        assert!(
+            all[1].2.starts_with("ng?inx (process 1): 9 of at most 10"),
+            "{all:?}"
+        );
+
+        let all = found(vec![process(1, busy)]);
+        assert!(all[0].0 == "checks" && all[0].1 == Verdict::Good, "{all:?}");
+        assert!(all[1].0 == "jobs", "{all:?}");
+        let all = found(Vec::new());
+        assert!(all.len() == 1 && all[0].1 == Verdict::Note, "{all:?}");
+    }
+
+    #[test]
+    fn there_is_an_end_to_the_findings() {
+        let faulty = Snapshot {
+            failed_checks: 1,
+            ..Snapshot::default()
+        };
+        let all = found((0..100).map(|pid| process(pid, faulty.clone())).collect());
+        assert_eq!(all.len(), MOST + 1);
+        assert!(all[MOST].2.starts_with("there are 90 more"), "{all:?}");
+    }
+}

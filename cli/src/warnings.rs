@@ -1,0 +1,130 @@
+//! What the counters of a process say that needs attention.
+
+use lockstep_engine::Snapshot;
+
+/// Something that an administrator ought to know.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Warning {
+    pub about: About,
+    pub what: String,
+    pub remedy: String,
+}
+
+/// What a warning is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum About {
+    /// Results that failed their check.
+    Checks,
+    /// Asynchronous jobs.
+    Jobs,
+}
+
+impl About {
+    pub fn name(self) -> &'static str {
+        match self {
+            About::Checks => "checks",
+            About::Jobs => "jobs",
+        }
+    }
+}
+
+/// All warnings about a process, the gravest first. A bound counts as near at three quarters.
+pub fn warnings(snapshot: &Snapshot) -> Vec<Warning> {
+    let near = |count: u64, most: u64| most > 0 && count >= most - most / 4;
+    let mut warnings = Vec::new();
+    let mut warn = |about, what: String, remedy: &str| {
+        let remedy = remedy.to_owned();
+        warnings.push(Warning {
+            about,
+            what,
+            remedy,
+        });
+    };
+    if snapshot.failed_checks > 0 {
+        let results = match snapshot.failed_checks {
+            1 => "1 result failed its check, and was discarded".to_owned(),
+            many => format!("{many} results failed their check, and were discarded"),
+        };
+        warn(
+            About::Checks,
+            format!(
+                "{results}. OpenSSL's own code computed instead, so no wrong result was used; but the \
+                 CPU or the memory of this machine may be faulty, or the parts of a key contradict each \
+                 other"
+            ),
+            "look for machine check errors (dmesg), and run `openssl pkey -check` on the server's keys; \
+             until the cause is found, set backend = none and restart the server",
+        );
+    }
+    if near(snapshot.paused, snapshot.max_async) {
+        warn(
+            About::Jobs,
+            format!(
+                "{} of at most {} async jobs are paused; further ones will block their thread",
+                snapshot.paused, snapshot.max_async
+            ),
+            "if the server is that busy, raise max_async",
+        );
+    }
+    if near(snapshot.lost, snapshot.max_lost) {
+        warn(
+            About::Jobs,
+            format!(
+                "{} of at most {} async jobs are lost, with 32 KiB each, because their connections \
+                 ended while they were paused; further jobs will block their thread",
+                snapshot.lost, snapshot.max_lost
+            ),
+            "restart or reload the server, or raise max_lost",
+        );
+    }
+    if near(snapshot.no_descriptor, snapshot.async_submitted) {
+        warn(
+            About::Jobs,
+            "most async jobs do not pause, because more than half of the file descriptors that the \
+             process may have are in use"
+                .to_owned(),
+            "raise its limit (LimitNOFILE in a unit of systemd)",
+        );
+    }
+    warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_that_are_near_are_named() {
+        let mut snapshot = Snapshot {
+            max_async: 1024,
+            max_lost: 16384,
+            paused: 767,
+            lost: 12287,
+            async_submitted: 100_000,
+            ..Snapshot::default()
+        };
+        assert_eq!(warnings(&snapshot), []);
+        (snapshot.paused, snapshot.lost) = (768, 12288);
+        let found = warnings(&snapshot);
+        let starts: Vec<_> = found.iter().map(|found| &found.what[..20]).collect();
+        assert_eq!(starts, ["768 of at most 1024 ", "12288 of at most 163"]);
+        assert!(found.iter().all(|found| found.about == About::Jobs));
+    }
+
+    #[test]
+    fn failed_checks_come_first() {
+        let mut snapshot = Snapshot {
+            failed_checks: 1,
+            no_descriptor: 9,
+            async_submitted: 10,
+            ..Snapshot::default()
+        };
+        let found = warnings(&snapshot);
+        let about: Vec<_> = found.iter().map(|found| found.about).collect();
+        assert_eq!(about, [About::Checks, About::Jobs]);
+        assert!(found[0].what.starts_with("1 result failed its check"));
+        snapshot.failed_checks = 2;
+        let what = &warnings(&snapshot)[0].what;
+        assert!(what.starts_with("2 results failed their check"), "{what}");
+    }
+}
