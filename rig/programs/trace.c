@@ -281,6 +281,24 @@ static size_t part_size(int part, size_t size) {
     return part < 2 ? size : part < 7 ? size / 2 : 3;
 }
 
+static EVP_PKEY *imported(const char *type, int selection, OSSL_PARAM *params) {
+    EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new_from_name(NULL, type, NULL);
+    EVP_PKEY *key = NULL;
+    CHECK(EVP_PKEY_fromdata_init(ctx) == 1);
+    CHECK(EVP_PKEY_fromdata(ctx, &key, selection, params) == 1);
+    EVP_PKEY_CTX_free(ctx);
+    return key;
+}
+
+/* The key of what was pushed; frees `build`. */
+static EVP_PKEY *built_key(const char *type, OSSL_PARAM_BLD *build) {
+    OSSL_PARAM *params = OSSL_PARAM_BLD_to_param(build);
+    EVP_PKEY *key = imported(type, EVP_PKEY_KEYPAIR, params);
+    OSSL_PARAM_free(params);
+    OSSL_PARAM_BLD_free(build);
+    return key;
+}
+
 /* The parts of an RSA key of `size` bytes one after the other: 4.5 times its size and 3 bytes. */
 static EVP_PKEY *rsa_key(const unsigned char *from, size_t size) {
     OSSL_PARAM_BLD *build = OSSL_PARAM_BLD_new();
@@ -291,14 +309,7 @@ static EVP_PKEY *rsa_key(const unsigned char *from, size_t size) {
         CHECK(OSSL_PARAM_BLD_push_BN(build, names[i], numbers[i]));
         from += part_size(i, size);
     }
-    OSSL_PARAM *params = OSSL_PARAM_BLD_to_param(build);
-    EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new_from_name(NULL, "RSA", NULL);
-    EVP_PKEY *key = NULL;
-    CHECK(EVP_PKEY_fromdata_init(ctx) == 1);
-    CHECK(EVP_PKEY_fromdata(ctx, &key, EVP_PKEY_KEYPAIR, params) == 1);
-    EVP_PKEY_CTX_free(ctx);
-    OSSL_PARAM_free(params);
-    OSSL_PARAM_BLD_free(build);
+    EVP_PKEY *key = built_key("RSA", build);
     for (int i = 0; i < PARTS; i++)
         BN_clear_free(numbers[i]);
     return key;
@@ -344,14 +355,7 @@ static EVP_PKEY *ec_key(const char *curve, const unsigned char *from) {
     CHECK(OSSL_PARAM_BLD_push_utf8_string(build, OSSL_PKEY_PARAM_GROUP_NAME, curve, 0));
     CHECK(OSSL_PARAM_BLD_push_BN_pad(build, OSSL_PKEY_PARAM_PRIV_KEY, number, size));
     CHECK(OSSL_PARAM_BLD_push_octet_string(build, OSSL_PKEY_PARAM_PUB_KEY, from + size, 2 * size + 1));
-    OSSL_PARAM *params = OSSL_PARAM_BLD_to_param(build);
-    EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new_from_name(NULL, "EC", NULL);
-    EVP_PKEY *key = NULL;
-    CHECK(EVP_PKEY_fromdata_init(ctx) == 1);
-    CHECK(EVP_PKEY_fromdata(ctx, &key, EVP_PKEY_KEYPAIR, params) == 1);
-    EVP_PKEY_CTX_free(ctx);
-    OSSL_PARAM_free(params);
-    OSSL_PARAM_BLD_free(build);
+    EVP_PKEY *key = built_key("EC", build);
     BN_clear_free(number);
     return key;
 }
@@ -361,12 +365,7 @@ static EVP_PKEY *ec_peer(const char *curve, const unsigned char *point) {
         OSSL_PARAM_construct_utf8_string(OSSL_PKEY_PARAM_GROUP_NAME, (char *)curve, 0),
         OSSL_PARAM_construct_octet_string(OSSL_PKEY_PARAM_PUB_KEY, (void *)point, 2 * ec_size(curve) + 1),
         OSSL_PARAM_construct_end()};
-    EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new_from_name(NULL, "EC", NULL);
-    EVP_PKEY *key = NULL;
-    CHECK(EVP_PKEY_fromdata_init(ctx) == 1);
-    CHECK(EVP_PKEY_fromdata(ctx, &key, EVP_PKEY_PUBLIC_KEY, params) == 1);
-    EVP_PKEY_CTX_free(ctx);
-    return key;
+    return imported("EC", EVP_PKEY_PUBLIC_KEY, params);
 }
 
 static void make_ec(const char *curve) {

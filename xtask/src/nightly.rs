@@ -444,43 +444,27 @@ fn trace(share: &Share) -> Outcome<Ran> {
 
 /// The ignored tests of the kernels: the RFC's million iterations of X25519 and the like.
 fn kernels_long(_: &Share) -> Outcome<Ran> {
-    let mut command = cargo([
-        "test",
-        "--package",
-        "lockstep-kernels",
-        "--tests",
-        "--locked",
-        "--no-fail-fast",
-        "--",
-        "--ignored",
-    ]);
-    let (passed, failed) = test::passed_and_failed(&mut command)?;
-    if passed + failed == 0 {
-        return Err(Failure::new("no long test of the kernels ran"));
-    }
-    Ok(Ran::Worked(Work {
-        cases: passed + failed,
-        findings: failed,
-        ..Work::default()
-    }))
+    ignored(&["--package", "lockstep-kernels", "--tests"], "")
 }
 
 /// The provider's test in which every allocation fails in turn.
 fn allocations(_: &Share) -> Outcome<Ran> {
-    let mut command = cargo([
-        "test",
-        "--package",
-        "lockstep-provider",
-        "--test",
-        "provider",
-        "--locked",
-        "--",
-        "--ignored",
+    dist::build()?;
+    ignored(
+        &["--package", "lockstep-provider", "--test", "provider"],
         "allocations::",
-    ]);
+    )
+}
+
+/// The ignored tests of `targets` whose names contain `name`, each of which is a case.
+fn ignored(targets: &[&str], name: &str) -> Outcome<Ran> {
+    let mut command = cargo(["test", "--locked", "--no-fail-fast"]);
+    command.args(targets).args(["--", "--ignored", name]);
     let (passed, failed) = test::passed_and_failed(&mut command)?;
     if passed + failed == 0 {
-        return Err(Failure::new("the long test of allocations did not run"));
+        return Err(Failure::new(format!(
+            "no long test of {targets:?} has {name:?} in its name"
+        )));
     }
     Ok(Ran::Worked(Work {
         cases: passed + failed,
