@@ -141,7 +141,6 @@ static function entry(const OSSL_DISPATCH *table, int id) {
 struct source {
     const char *file, *generate;
     int type;
-    int size; /* of a signature */
     OSSL_PARAM *params;
 };
 static struct source sources[] = {
@@ -189,7 +188,6 @@ static void load(struct source *source) {
     EVP_PKEY *key = PEM_read_PrivateKey_ex(file, NULL, NULL, NULL, worlds[STOCK].libctx, NULL);
     fclose(file);
     NEED(key && EVP_PKEY_todata(key, EVP_PKEY_KEYPAIR, &source->params) == 1);
-    source->size = EVP_PKEY_get_size(key);
     EVP_PKEY_free(key);
 }
 
@@ -198,7 +196,8 @@ static void load(struct source *source) {
 enum { SLOTS = 6, RECORDED = 4 };
 
 struct key {
-    int type, used, many_primes;
+    int type, used, many_primes, touched; /* touched: an operation has had it */
+    const struct source *source;
     void *data[WORLDS];
 };
 struct operation {
@@ -381,13 +380,6 @@ static int size_of(const struct key *key) {
     return size;
 }
 
-/* Whether a context for RSA signatures may use a key. */
-static int signs_with_rsa(void) {
-    for (int i = 0; i < SLOTS; i++)
-        if (operations[i].algorithm == &rsa_signature) return 1;
-    return 0;
-}
-
 static void import_key(int again) {
     static const int selections[] = {EVP_PKEY_KEYPAIR, OSSL_KEYMGMT_SELECT_ALL, EVP_PKEY_PUBLIC_KEY,
                                      OSSL_KEYMGMT_SELECT_PRIVATE_KEY, EVP_PKEY_KEYPAIR};
@@ -402,10 +394,16 @@ static void import_key(int again) {
     int selection = selections[pick(5)], value[WORLDS];
     const OSSL_PARAM *used =
         rarely(3) ? damaged(source->params, params, 48, hold, sizeof hold) : source->params;
-    /* Where a key grows under a context that signs, the default provider writes past its buffer. */
-    if (again && (source->type == RSA_KEYS || source->type == PSS_KEYS) && signs_with_rsa() &&
-        (used != source->params || size_of(key) != source->size))
+    /* The default provider goes on with the modulus of before where it has used an RSA key: what it
+     * makes is wrong, and where the key grows, it writes past a buffer. */
+    int changes = used != source->params || key->source != source;
+    if (again && (source->type == RSA_KEYS || source->type == PSS_KEYS) && key->touched && changes)
         return;
+    /* What it holds then, if it is one of the sources. */
+    if (again && changes)
+        key->source = NULL;
+    else if (!again)
+        key->source = used == source->params ? source : NULL;
     if (!again) {
         key->type = source->type;
         for (int w = 0; w < WORLDS; w++) {
@@ -481,6 +479,8 @@ static void duplicate_key(void) {
         copy->used = 1;
         copy->type = key->type;
         copy->many_primes = key->many_primes;
+        copy->touched = key->touched;
+        copy->source = key->source;
     } else {
         memset(copy, 0, sizeof *copy);
     }
@@ -824,6 +824,7 @@ static void initialise(void) {
     TELL("  initialised for mode %d with key %d, digest %s\n", mode, key ? (int)(key - keys) : -1,
          digest ? digest : "none");
     tell_params(params);
+    if (key) key->touched = 1;
     for (int w = 0; w < WORLDS; w++) {
         void *keydata = key ? key->data[w] : NULL;
         value[w] = mode == DIGEST_SIGN || mode == DIGEST_VERIFY
@@ -902,11 +903,12 @@ static int repeats(const struct work *first) {
 
 /* Whether the default provider accepts what we signed. */
 static int verifies(const struct operation *operation, const uint8_t *signature, size_t length,
-                    const uint8_t *in, size_t in_length, const struct key *key) {
+                    const uint8_t *in, size_t in_length, struct key *key) {
     const OSSL_DISPATCH *table = operation->algorithm->table[STOCK];
     void *ctx = CALL(table, OSSL_FUNC_SIGNATURE_NEWCTX,
                      OSSL_FUNC_signature_newctx_fn *)(worlds[STOCK].provctx, NULL);
     int good = 0, digest = operation->mode == DIGEST_SIGN;
+    key->touched = 1;
     good = digest ? CALL(table, OSSL_FUNC_SIGNATURE_DIGEST_VERIFY_INIT,
                          OSSL_FUNC_signature_digest_verify_init_fn *)(ctx, operation->digest,
                                                                       key->data[STOCK], NULL)
