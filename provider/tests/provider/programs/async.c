@@ -20,17 +20,6 @@ struct slot {
     int rounds; /* left */
 };
 
-struct task {
-    EVP_PKEY *key;
-    int number;
-};
-
-static int run(void *arg) {
-    struct task *task = arg;
-    sign(NULL, task->key, task->number);
-    return 1;
-}
-
 static int woken(void *arg) {
     atomic_store((atomic_int *)arg, 1);
     return 1;
@@ -84,7 +73,7 @@ int main(int argc, char **argv) {
             int result = 0;
             if (slot->rounds == 0 || (slot->job && !spin && !ready(slot, callbacks)))
                 continue;
-            switch (ASYNC_start_job(&slot->job, slot->wait, &result, run, &task, sizeof task)) {
+            switch (ASYNC_start_job(&slot->job, slot->wait, &result, sign_task, &task, sizeof task)) {
             case ASYNC_PAUSE:
                 paused++;
                 break;

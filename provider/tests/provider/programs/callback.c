@@ -20,17 +20,6 @@ struct argument {
     int during, inside;
 };
 
-struct task {
-    EVP_PKEY *key;
-    int number;
-};
-
-static int run(void *arg) {
-    struct task *task = arg;
-    sign(NULL, task->key, task->number);
-    return 1;
-}
-
 static void end(struct argument *argument) {
     ASYNC_WAIT_CTX_free(argument->wait);
     CHECK(munmap(argument, PAGE) == 0);
@@ -72,7 +61,7 @@ int main(int argc, char **argv) {
         struct task task = {key, i};
         int result = 0;
         ASYNC_JOB *job = NULL;
-        int state = ASYNC_start_job(&job, wait, &result, run, &task, sizeof task);
+        int state = ASYNC_start_job(&job, wait, &result, sign_task, &task, sizeof task);
         CHECK(state == ASYNC_PAUSE || state == ASYNC_FINISH);
         paused += state == ASYNC_PAUSE;
         arguments[i] = state == ASYNC_PAUSE ? argument : NULL;

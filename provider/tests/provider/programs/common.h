@@ -46,3 +46,16 @@ static inline void sign(OSSL_LIB_CTX *libctx, EVP_PKEY *key, int number) {
     CHECK(EVP_DigestVerify(ctx, signature, length, (unsigned char *)message, size) == 1);
     EVP_MD_CTX_free(ctx);
 }
+
+/* What a job signs. */
+struct task {
+    EVP_PKEY *key;
+    int number;
+};
+
+/* A job's function: `arg` is its copy of a task. */
+static inline int sign_task(void *arg) {
+    struct task *task = arg;
+    sign(NULL, task->key, task->number);
+    return 1;
+}

@@ -1,34 +1,7 @@
 /* Loads the module by itself, without a configuration file.
  * Usage: contexts WAY KEY.pem DIRECTORY (where lockstep.so is); see `ways` for the ways. */
-#include "common.h"
+#include "context.h"
 #include <pthread.h>
-
-static const char *key_path, *directory;
-
-/* A library context with the module and the default provider. */
-struct context {
-    OSSL_LIB_CTX *libctx;
-    OSSL_PROVIDER *lockstep, *stock;
-    EVP_PKEY *key;
-};
-
-static struct context load(void) {
-    struct context c;
-    CHECK(c.libctx = OSSL_LIB_CTX_new());
-    CHECK(OSSL_PROVIDER_set_default_search_path(c.libctx, directory) == 1);
-    CHECK(c.stock = OSSL_PROVIDER_load(c.libctx, "default"));
-    CHECK(c.lockstep = OSSL_PROVIDER_load(c.libctx, "lockstep"));
-    CHECK(EVP_set_default_properties(c.libctx, "?lockstep.fast=yes,?lockstep.keys!=yes") == 1);
-    c.key = read_key(c.libctx, key_path);
-    return c;
-}
-
-static void unload(struct context c) {
-    EVP_PKEY_free(c.key);
-    CHECK(OSSL_PROVIDER_unload(c.lockstep) == 1);
-    CHECK(OSSL_PROVIDER_unload(c.stock) == 1);
-    OSSL_LIB_CTX_free(c.libctx);
-}
 
 static void sign_times(struct context *c, int times) {
     for (int i = 0; i < times; i++)
@@ -36,7 +9,7 @@ static void sign_times(struct context *c, int times) {
 }
 
 static void two(void) {
-    struct context a = load(), b = load();
+    struct context a = load_with(0), b = load_with(0);
     for (int i = 0; i < 20; i++) {
         sign_times(&a, 1);
         sign_times(&b, 1);
@@ -51,12 +24,12 @@ static void *sign_forty(void *context) {
 }
 
 static void free_one(void) {
-    struct context a = load(), b = load();
+    struct context a = load_with(0), b = load_with(0);
     pthread_t thread;
     CHECK(pthread_create(&thread, NULL, sign_forty, &a) == 0);
     sign_times(&b, 10);
     unload(b);
-    b = load();
+    b = load_with(0);
     sign_times(&b, 10);
     unload(b);
     CHECK(pthread_join(thread, NULL) == 0);
@@ -65,7 +38,7 @@ static void free_one(void) {
 
 static void reload(void) {
     for (int i = 0; i < 5; i++) {
-        struct context c = load();
+        struct context c = load_with(0);
         sign_times(&c, 10);
         unload(c);
     }
@@ -75,7 +48,7 @@ static void reload(void) {
 static void unload_first(void) {
     unsigned char signature[1024];
     size_t length = sizeof signature;
-    struct context c = load();
+    struct context c = load_with(0);
     sign_times(&c, 1);
     EVP_MD_CTX *ctx = EVP_MD_CTX_new();
     CHECK(EVP_DigestSignInit_ex(ctx, NULL, "SHA256", c.libctx, NULL, c.key, NULL) == 1);
@@ -92,12 +65,12 @@ static void unload_first(void) {
 }
 
 static void leave(void) {
-    struct context c = load();
+    struct context c = load_with(0);
     sign_times(&c, 3);
 }
 
 static void leave_at_once(void) {
-    struct context c = load();
+    struct context c = load_with(0);
     sign_times(&c, 3);
     _exit(0);
 }
@@ -110,7 +83,7 @@ static uint64_t counter(struct context *c, const char *name) {
 }
 
 static void parameters(void) {
-    struct context c = load();
+    struct context c = load_with(0);
     const char *names[] = {"name", "version", "buildinfo", "backend"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char *text = NULL;
@@ -148,7 +121,7 @@ static void parameters(void) {
 }
 
 static void unsuitable(void) {
-    struct context c = load();
+    struct context c = load_with(0);
     unsigned char byte = 0x55;
     uint64_t value = 77;
     char text[64] = "untouched", *pointer = NULL;
@@ -188,7 +161,7 @@ static void unsuitable(void) {
 
 /* Contexts are copied after init and after update; the copies go their own ways. */
 static void duplicate(void) {
-    struct context c = load();
+    struct context c = load_with(0);
     unsigned char signature[1024], copied[1024];
     size_t length = sizeof signature, copied_length = sizeof copied;
     EVP_MD_CTX *first = EVP_MD_CTX_new(), *second = EVP_MD_CTX_new(), *third = EVP_MD_CTX_new();
@@ -247,7 +220,7 @@ static void duplicate(void) {
 }
 
 static void keys(void) {
-    struct context c = load();
+    struct context c = load_with(0);
     /* A copy of a key outlives the original, and the other way round. */
     EVP_PKEY *copy = EVP_PKEY_dup(c.key);
     CHECK(copy && EVP_PKEY_eq(copy, c.key) == 1);
@@ -289,7 +262,7 @@ static void keys(void) {
 }
 
 static void buffers(void) {
-    struct context c = load();
+    struct context c = load_with(0);
     unsigned char digest[32] = {1}, out[1024], guard[1024];
     size_t length = 0;
     memset(out, 0xa5, sizeof out);
@@ -326,7 +299,7 @@ static void buffers(void) {
 /* Programs may ask for the module by name, for one operation. */
 static void properties(void) {
     const char *queries[] = {"provider=lockstep", "?provider=lockstep", "?lockstep.fast=yes"};
-    struct context c = load();
+    struct context c = load_with(0);
     CHECK(EVP_set_default_properties(c.libctx, "") == 1);
     for (int i = 0; i < 3; i++) {
         unsigned char signature[1024];

@@ -1,37 +1,8 @@
 /* Digests, random generators and properties of the application's own library context.
  * Usage: foreign WAY KEY.pem DIRECTORY (where lockstep.so is); see `ways` for the ways. */
-#include "common.h"
+#include "context.h"
 #include <openssl/evp.h>
 #include <openssl/rand.h>
-
-static const char *key_path, *directory;
-
-struct context {
-    OSSL_LIB_CTX *libctx;
-    OSSL_PROVIDER *stock, *legacy, *lockstep;
-    EVP_PKEY *key;
-};
-
-/* The default provider and those of the system's directory come first, then the module. */
-static struct context load(void) {
-    struct context c;
-    CHECK(c.libctx = OSSL_LIB_CTX_new());
-    CHECK(c.stock = OSSL_PROVIDER_load(c.libctx, "default"));
-    CHECK(c.legacy = OSSL_PROVIDER_load(c.libctx, "legacy"));
-    CHECK(OSSL_PROVIDER_set_default_search_path(c.libctx, directory) == 1);
-    CHECK(c.lockstep = OSSL_PROVIDER_load(c.libctx, "lockstep"));
-    CHECK(EVP_set_default_properties(c.libctx, "?lockstep.fast=yes,?lockstep.keys!=yes") == 1);
-    c.key = read_key(c.libctx, key_path);
-    return c;
-}
-
-static void unload(struct context c) {
-    EVP_PKEY_free(c.key);
-    CHECK(OSSL_PROVIDER_unload(c.lockstep) == 1);
-    CHECK(OSSL_PROVIDER_unload(c.legacy) == 1);
-    CHECK(OSSL_PROVIDER_unload(c.stock) == 1);
-    OSSL_LIB_CTX_free(c.libctx);
-}
 
 /* Signs with a digest and a query; whether that worked. */
 static int sign_with(struct context *c, const char *digest, const char *query) {
@@ -46,7 +17,7 @@ static int sign_with(struct context *c, const char *digest, const char *query) {
 
 /* A query holds for the digest too, but for what it says about the module. */
 static void queries(void) {
-    struct context c = load();
+    struct context c = load_with(1);
     CHECK(EVP_set_default_properties(c.libctx, "") == 1);
     CHECK(sign_with(&c, "SHA256", "provider=lockstep"));
     CHECK(sign_with(&c, "MD4", "provider=lockstep"));
@@ -58,7 +29,7 @@ static void queries(void) {
 
 /* OAEP with a digest of another provider. */
 static void decrypt(void) {
-    struct context c = load();
+    struct context c = load_with(1);
     unsigned char sealed[1024], opened[1024];
     size_t length = sizeof sealed, opened_length = sizeof opened;
     EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new_from_pkey(c.libctx, c.key, NULL);
@@ -83,7 +54,7 @@ static unsigned seeds(EVP_RAND_CTX *generator) {
 
 /* The salt of PSS comes from the random generator of the context. */
 static void salt(void) {
-    struct context c = load();
+    struct context c = load_with(1);
     EVP_RAND_CTX *generator = RAND_get0_public(c.libctx);
     unsigned one = 1;
     OSSL_PARAM params[] = {OSSL_PARAM_construct_uint("reseed_requests", &one), OSSL_PARAM_END};
@@ -105,7 +76,7 @@ static void salt(void) {
 
 /* The module keeps the default provider's context alive, but not the provider active. */
 static void given_up(void) {
-    struct context c = load();
+    struct context c = load_with(1);
     unsigned char signature[1024];
     size_t length = sizeof signature;
     EVP_MD_CTX *ctx = EVP_MD_CTX_new();
@@ -150,7 +121,7 @@ static void often(void) {
     }
     /* A default provider that stays takes more than 100 KiB. */
     CHECK(resident() < before + (4 << 20));
-    struct context c = load();
+    struct context c = load_with(1);
     sign(c.libctx, c.key, 1);
     unload(c);
 }
