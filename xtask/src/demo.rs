@@ -5,13 +5,14 @@
 //! the server's signature. Which code signed is not for the clients to see: the counters tell it.
 
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::command::{Failure, Outcome, cannot_run, loudly, on, openssl, quietly, succeeds};
+use crate::command::{
+    Failure, Outcome, cannot_run, ending_with_us, free_port, loudly, on, openssl, quietly,
+};
 use crate::dist::{self, Dist};
 use crate::setup;
 
@@ -315,32 +316,6 @@ fn end(child: &mut Child) {
     // It may have ended by itself; then there is nothing to end.
     let _ = child.kill();
     let _ = child.wait();
-}
-
-/// The same command, ended by the kernel should we be killed before we can end it.
-fn ending_with_us(command: Command) -> Command {
-    if !succeeds("setpriv", &["--pdeathsig", "KILL", "true"]) {
-        return command;
-    }
-    let mut wrapped = Command::new("setpriv");
-    wrapped
-        .args(["--pdeathsig", "KILL"])
-        .arg(command.get_program())
-        .args(command.get_args());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => wrapped.env(name, value),
-            None => wrapped.env_remove(name),
-        };
-    }
-    wrapped
-}
-
-fn free_port() -> Outcome<u16> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .and_then(|listener| listener.local_addr())
-        .map(|address| address.port())
-        .map_err(|error| Failure::new(format!("no free port on 127.0.0.1: {error}")))
 }
 
 /// A directory that goes away with its owner.
