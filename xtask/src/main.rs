@@ -15,6 +15,7 @@ mod nightly;
 mod setup;
 mod taint;
 mod test;
+mod tlsfuzzer;
 mod trust;
 
 use std::process::ExitCode;

@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::command::{Failure, Outcome, cannot_run, cargo, target_directory};
-use crate::{dist, fuzz, miri, setup, taint, test};
+use crate::{dist, fuzz, miri, setup, taint, test, tlsfuzzer};
 
 pub use record::Record;
 
@@ -120,6 +120,14 @@ pub const CHECKS: &[Check] = &[
         least: minutes(3),
         most: minutes(12 * 60),
         run: |share| fuzz::night(fuzz::Watch::Addresses, share),
+    },
+    Check {
+        name: "tlsfuzzer",
+        about: "tlsfuzzer's scripts against servers without the module and with it",
+        weight: 3,
+        least: minutes(3),
+        most: minutes(3 * 60),
+        run: tlsfuzzer::night,
     },
     Check {
         name: "forks",

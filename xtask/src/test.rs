@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::command::{Failure, Outcome, cannot_run, cargo, quietly, target_directory};
 use crate::dist::Flavour;
 use crate::nightly::Ran;
-use crate::{disassembly, dist, fuzz, layers, setup};
+use crate::{disassembly, dist, fuzz, layers, setup, tlsfuzzer};
 
 /// How many tests or checks ended in each way.
 #[derive(Clone, Copy, Default)]
@@ -72,6 +72,7 @@ const CHECKS: &[Check] = &[
     ("planted", planted),
     ("faults", faults),
     ("fuzz", fuzz),
+    ("tlsfuzzer", tlsfuzzer),
     AHEAD,
     ("soak", soak),
 ];
@@ -235,13 +236,23 @@ fn faults() -> Outcome<Count> {
 
 /// The kept inputs of the fuzzer, and new ones for half a minute, under AddressSanitizer.
 fn fuzz() -> Outcome<Count> {
-    Ok(match fuzz::quick(Duration::from_secs(30))? {
+    fuzz::quick(Duration::from_secs(30)).map(of_one)
+}
+
+/// Ten scripts of tlsfuzzer, if it is there.
+fn tlsfuzzer() -> Outcome<Count> {
+    tlsfuzzer::quick().map(of_one)
+}
+
+/// The count of a check that fails by an error.
+fn of_one(ran: Ran) -> Count {
+    match ran {
         Ran::Worked(_) => Count::PASSED,
         Ran::Skipped(missing) => {
             println!("{missing}");
             Count::SKIPPED
         }
-    })
+    }
 }
 
 /// The queue's models under every interleaving of their threads. They are one check: how many models

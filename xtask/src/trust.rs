@@ -49,6 +49,15 @@ const CLAIMS: &[Claim] = &[
               that are abandoned, have tests of their own. The kernels are not instrumented.",
     },
     Claim {
+        claim: "A TLS server answers wrong and unusual messages as it does with OpenSSL alone",
+        checks: &["tlsfuzzer"],
+        also: "ten of the scripts run in `cargo xtask test tlsfuzzer`; every run first finds a \
+               planted defect. Both need a copy of tlsfuzzer (`LOCKSTEP_TLSFUZZER`)",
+        gap: "What the server fails without the module is not compared, and neither is how long it \
+              takes to answer. At most three scripts run at a time; the tests of servers open \
+              many connections.",
+    },
+    Claim {
         claim: "Servers stand steady load, and memory and descriptors do not grow",
         checks: &["soak"],
         also: "the tests of servers in `cargo xtask test`",
