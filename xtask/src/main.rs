@@ -12,6 +12,7 @@ mod fuzz;
 mod layers;
 mod miri;
 mod nightly;
+mod openssl_tests;
 mod setup;
 mod taint;
 mod test;

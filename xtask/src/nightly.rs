@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::command::{Failure, Outcome, cannot_run, cargo, target_directory};
-use crate::{dist, fuzz, miri, setup, taint, test, tlsfuzzer};
+use crate::{dist, fuzz, miri, openssl_tests, setup, taint, test, tlsfuzzer};
 
 pub use record::Record;
 
@@ -128,6 +128,14 @@ pub const CHECKS: &[Check] = &[
         least: minutes(3),
         most: minutes(3 * 60),
         run: tlsfuzzer::night,
+    },
+    Check {
+        name: "openssl-tests",
+        about: "OpenSSL's own tests on all lanes, compared with the same tests without the module",
+        weight: 2,
+        least: minutes(5),
+        most: minutes(60),
+        run: openssl_tests::night,
     },
     Check {
         name: "forks",

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::command::{Failure, Outcome, cannot_run, cargo, quietly, target_directory};
 use crate::dist::Flavour;
 use crate::nightly::Ran;
-use crate::{disassembly, dist, fuzz, layers, setup, tlsfuzzer};
+use crate::{disassembly, dist, fuzz, layers, openssl_tests, setup, tlsfuzzer};
 
 /// How many tests or checks ended in each way.
 #[derive(Clone, Copy, Default)]
@@ -70,6 +70,7 @@ const CHECKS: &[Check] = &[
     ("documentation", documentation),
     ("tests", tests),
     ("planted", planted),
+    ("openssl-tests", openssl_tests),
     ("faults", faults),
     ("fuzz", fuzz),
     ("tlsfuzzer", tlsfuzzer),
@@ -242,6 +243,11 @@ fn fuzz() -> Outcome<Count> {
 /// Ten scripts of tlsfuzzer, if it is there.
 fn tlsfuzzer() -> Outcome<Count> {
     tlsfuzzer::quick().map(of_one)
+}
+
+/// OpenSSL's vectors of public-key operations, if its tests have been built.
+fn openssl_tests() -> Outcome<Count> {
+    openssl_tests::quick().map(of_one)
 }
 
 /// The count of a check that fails by an error.
