@@ -21,7 +21,7 @@ use crate::effective::Provider;
 use crate::places::hidden;
 use crate::probe::{self, Probe, Unaccelerated, probe};
 use crate::scratch::Scratch;
-use crate::warnings::{About, Warning, warnings};
+use crate::warnings::{About, Warning, kibibytes, warnings};
 use crate::{Failure, Outcome, json, stock};
 
 const HELP: &str = "\
@@ -287,6 +287,9 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
     );
     let (verdict, what, remedy) = use_of_lanes(&counters);
     say("used", verdict, what, remedy)?;
+    for (verdict, what, remedy) in memory(&counters) {
+        let _ = say("memory", verdict, what, remedy);
+    }
 
     let lone = match usual.operations() {
         1.. => "on lanes".to_owned(),
@@ -576,6 +579,26 @@ fn use_of_lanes(counters: &Snapshot) -> Answer {
             Some("please report this with the output of `lockstep doctor --json`".to_owned()),
         ),
     }
+}
+
+/// Whether the memory for keys of a process that is started here is protected.
+fn memory(counters: &Snapshot) -> Vec<Answer> {
+    let all = warnings(counters).into_iter();
+    let mut found: Vec<Answer> = all
+        .filter(|warning| warning.about == About::Memory)
+        .map(|Warning { what, remedy, .. }| {
+            let what = format!("of a program that you start, {what}");
+            (Verdict::Warning, what, Some(remedy))
+        })
+        .collect();
+    if found.is_empty() {
+        let what = format!(
+            "a program that you start locks its memory for keys ({} at first)",
+            kibibytes(counters.key_memory)
+        );
+        found.push((Verdict::Good, what, None));
+    }
+    found
 }
 
 /// Why requests went to stock OpenSSL.

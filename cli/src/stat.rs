@@ -13,7 +13,7 @@ use lockstep_engine::{
     Fallback, ProcessStats, Published, Shape, Snapshot, read_default_stats, read_published,
 };
 
-use crate::warnings::{Warning, warnings};
+use crate::warnings::{Warning, kibibytes, warnings};
 use crate::{Failure, Outcome, json};
 
 const HELP: &str = "\
@@ -346,6 +346,14 @@ fn describe(process: &ProcessStats) -> String {
             out,
             "  {} async jobs blocked their thread instead of pausing, {} for want of a file descriptor",
             snapshot.unpaused, snapshot.no_descriptor
+        );
+    }
+    if snapshot.key_memory > 0 {
+        let _ = writeln!(
+            out,
+            "  {} of memory for keys, {} of it locked",
+            kibibytes(snapshot.key_memory),
+            kibibytes(snapshot.key_memory_locked)
         );
     }
     for warning in warnings(snapshot) {

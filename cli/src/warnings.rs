@@ -17,6 +17,8 @@ pub enum About {
     Checks,
     /// Asynchronous jobs.
     Jobs,
+    /// Memory for keys.
+    Memory,
 }
 
 impl About {
@@ -24,6 +26,7 @@ impl About {
         match self {
             About::Checks => "checks",
             About::Jobs => "jobs",
+            About::Memory => "memory",
         }
     }
 }
@@ -86,7 +89,43 @@ pub fn warnings(snapshot: &Snapshot) -> Vec<Warning> {
             "raise its limit (LimitNOFILE in a unit of systemd)",
         );
     }
+    let unlocked = snapshot
+        .key_memory
+        .saturating_sub(snapshot.key_memory_locked);
+    if unlocked > 0 {
+        warn(
+            About::Memory,
+            format!(
+                "{} of {} of memory for keys are not locked, because half of what the process may lock \
+                 (RLIMIT_MEMLOCK) is less, or because the system refused; keys there may be written to \
+                 swap space",
+                kibibytes(unlocked),
+                kibibytes(snapshot.key_memory)
+            ),
+            &format!(
+                "let it lock {} at least (LimitMEMLOCK= in a unit of systemd, ulimit -l in a shell), or \
+                 use no swap space that is not encrypted",
+                kibibytes(2 * snapshot.key_memory)
+            ),
+        );
+    }
+    if snapshot.key_memory_heap > 0 {
+        warn(
+            About::Memory,
+            format!(
+                "{} of keys lie on the heap, because there was no memory to map; they may be in core \
+                 dumps and in swap space",
+                kibibytes(snapshot.key_memory_heap)
+            ),
+            "give the process more memory or address space (RLIMIT_AS), or forbid core dumps",
+        );
+    }
     warnings
+}
+
+/// A size, rounded up.
+pub fn kibibytes(bytes: u64) -> String {
+    format!("{} KiB", bytes.div_ceil(1024))
 }
 
 #[cfg(test)]
@@ -109,6 +148,34 @@ mod tests {
         let starts: Vec<_> = found.iter().map(|found| &found.what[..20]).collect();
         assert_eq!(starts, ["768 of at most 1024 ", "12288 of at most 163"]);
         assert!(found.iter().all(|found| found.about == About::Jobs));
+    }
+
+    #[test]
+    fn memory_that_is_not_locked_is_named() {
+        let mut snapshot = Snapshot {
+            key_memory: 98304,
+            key_memory_locked: 98304,
+            ..Snapshot::default()
+        };
+        assert_eq!(warnings(&snapshot), []);
+        (snapshot.key_memory_locked, snapshot.key_memory_heap) = (32768, 100);
+        let found = warnings(&snapshot);
+        let [unlocked, heap] = &found[..] else {
+            panic!("{found:?}");
+        };
+        assert!(
+            unlocked.what.starts_with("64 KiB of 96 KiB of memory"),
+            "{found:?}"
+        );
+        assert!(
+            unlocked.remedy.starts_with("let it lock 192 KiB"),
+            "{found:?}"
+        );
+        assert!(
+            heap.what.starts_with("1 KiB of keys lie on the heap"),
+            "{found:?}"
+        );
+        assert!(found.iter().all(|found| found.about == About::Memory));
     }
 
     #[test]

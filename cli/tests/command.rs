@@ -919,6 +919,58 @@ fn doctor_says_that_a_running_process_had_failed_checks() {
     assert!(!stdout.contains('\x1b'), "{stdout}");
 }
 
+#[test]
+fn doctor_says_how_much_memory_for_keys_is_not_locked() {
+    let Some(dist) = std::env::var_os("LOCKSTEP_DIST").map(PathBuf::from) else {
+        return;
+    };
+    if !has_lanes() {
+        return;
+    }
+    let memory = |limit: &str| {
+        let mut command = Command::new("prlimit");
+        command.arg(format!("--memlock={limit}"));
+        command.args([env!("CARGO_BIN_EXE_lockstep"), "doctor", "--json"]);
+        command.env("OPENSSL_CONF", dist.join("openssl.cnf"));
+        let (_, stdout, stderr) = run(&mut command);
+        let document: Value = serde_json::from_str(&stdout).expect(&stderr);
+        // Of what doctor starts, not of processes that run.
+        let findings = document["findings"].as_array().unwrap();
+        let about = |found: &&Value| {
+            let what = found["what"].as_str().unwrap();
+            found["check"] == "memory" && what.contains("a program that you start")
+        };
+        findings.iter().find(about).expect(&stdout).clone()
+    };
+    let none = memory("0");
+    assert_eq!(none["verdict"], "warning", "{none}");
+    let what = none["what"].as_str().unwrap();
+    // Two regions of 16 KiB each at first.
+    assert!(
+        what.contains(" 32 KiB of 32 KiB of memory for keys are not locked"),
+        "{what}"
+    );
+    assert!(
+        none["remedy"]
+            .as_str()
+            .unwrap()
+            .contains("lock 64 KiB at least"),
+        "{none}"
+    );
+    let half = memory("32768:");
+    let what = half["what"].as_str().unwrap();
+    assert!(what.contains(" 16 KiB of 32 KiB of memory"), "{what}");
+    // Where this session may lock so much.
+    let limits = fs::read_to_string("/proc/self/limits").unwrap();
+    let limit = limits
+        .lines()
+        .find(|line| line.starts_with("Max locked memory"));
+    let hard = limit.unwrap().split_whitespace().nth(4).unwrap();
+    if hard.parse().unwrap_or(u64::MAX) >= 1 << 16 {
+        assert_eq!(memory("65536:")["verdict"], "ok");
+    }
+}
+
 /// With a module that can be made to fail, where `cargo xtask test` has built one.
 #[test]
 fn doctor_says_that_its_own_signature_failed_its_check() {

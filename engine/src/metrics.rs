@@ -21,6 +21,7 @@
 //! | `unpaused` | jobs that blocked their thread instead of pausing, because a bound was reached |
 //! | `no_descriptor` | those of them for which there was no file descriptor |
 //! | `max_async`, `max_lost` | the bounds of `paused` and `lost`, as configured |
+//! | `key_memory`, `key_memory_locked`, `key_memory_heap` | bytes of the process's memory for keys when a request was last counted, how many of them are locked, and bytes on the heap for want of such memory; see [`lockstep_vault::Usage`] |
 //! | `fallbacks.REASON` | requests and keys that went to stock OpenSSL, by [`Fallback::name`] |
 //! | `failed_checks` | results that did not pass their check; equals `fallbacks.check_failed` |
 
@@ -63,8 +64,11 @@ mod place {
     pub const NO_DESCRIPTOR: usize = UNPAUSED + 1;
     pub const MAX_ASYNC: usize = NO_DESCRIPTOR + 1;
     pub const MAX_LOST: usize = MAX_ASYNC + 1;
+    pub const KEY_MEMORY: usize = MAX_LOST + 1;
+    pub const KEY_MEMORY_LOCKED: usize = KEY_MEMORY + 1;
+    pub const KEY_MEMORY_HEAP: usize = KEY_MEMORY_LOCKED + 1;
     /// In the order of `Shape::ALL`.
-    pub const BY_SHAPE: usize = MAX_LOST + 1;
+    pub const BY_SHAPE: usize = KEY_MEMORY_HEAP + 1;
     pub const BATCH_FILL: usize = BY_SHAPE + SHAPES;
     pub const PASS_FILL: usize = BATCH_FILL + FILLS;
     /// In the order of `Fallback::ALL`.
@@ -124,6 +128,12 @@ pub struct Snapshot {
     pub max_async: u64,
     /// The bound of [`lost`](Self::lost).
     pub max_lost: u64,
+    /// Bytes of the process's memory for keys, when a request was last counted.
+    pub key_memory: u64,
+    /// How many of them are locked.
+    pub key_memory_locked: u64,
+    /// Bytes of keys on the heap, for want of such memory.
+    pub key_memory_heap: u64,
     /// Requests and keys that went to stock OpenSSL, in the order of [`Fallback::ALL`].
     pub by_reason: [u64; REASONS],
     /// Results that did not pass their check.
@@ -167,6 +177,7 @@ impl Snapshot {
         self.combine(other, |key, own, their| match key {
             "pid" | "started" => own,
             "slots" | "wait_max_ns" | "max_async" | "max_lost" => their.max(own),
+            "key_memory" | "key_memory_locked" | "key_memory_heap" => their.max(own),
             _ => own.saturating_add(their),
         });
     }
@@ -178,6 +189,7 @@ impl Snapshot {
             "pid" | "started" | "slots" | "wait_max_ns" | "paused" | "max_async" | "max_lost" => {
                 own
             }
+            "key_memory" | "key_memory_locked" | "key_memory_heap" => own,
             _ => own.saturating_sub(their),
         });
         self
@@ -224,6 +236,9 @@ impl Snapshot {
             no_descriptor: words[place::NO_DESCRIPTOR],
             max_async: words[place::MAX_ASYNC],
             max_lost: words[place::MAX_LOST],
+            key_memory: words[place::KEY_MEMORY],
+            key_memory_locked: words[place::KEY_MEMORY_LOCKED],
+            key_memory_heap: words[place::KEY_MEMORY_HEAP],
             failed_checks: by_reason[Fallback::CheckFailed as usize],
             by_reason,
         })
@@ -234,7 +249,8 @@ impl Snapshot {
         let mut counted = false;
         self.clone().fields(|_, key, field| {
             let settings = ["pid", "started", "slots", "max_async", "max_lost"];
-            counted |= *field != 0 && !settings.contains(&key);
+            let is_count = !settings.contains(&key) && !key.starts_with("key_memory");
+            counted |= *field != 0 && is_count;
         });
         counted
     }
@@ -297,6 +313,9 @@ impl Snapshot {
         visit("", "no_descriptor", &mut self.no_descriptor);
         visit("", "max_async", &mut self.max_async);
         visit("", "max_lost", &mut self.max_lost);
+        visit("", "key_memory", &mut self.key_memory);
+        visit("", "key_memory_locked", &mut self.key_memory_locked);
+        visit("", "key_memory_heap", &mut self.key_memory_heap);
         visit("", "failed_checks", &mut self.failed_checks);
         for (shape, field) in Shape::ALL.iter().zip(&mut self.by_shape) {
             visit("operations", shape.name(), field);
@@ -388,6 +407,7 @@ impl Metrics {
             metrics.words()[at].store(word, Ordering::Relaxed);
         }
         metrics.words()[place::SLOTS].store(slots as u64, Ordering::Relaxed);
+        metrics.note_key_memory();
         metrics
     }
 
@@ -435,6 +455,7 @@ impl Metrics {
         count_fill(words, place::PASS_FILL, pass, full as u64);
         count_fill(words, place::PASS_FILL, rest, u64::from(rest > 0));
         self.note_paused();
+        self.note_key_memory();
     }
 
     /// A key pair that was there in advance.
@@ -493,6 +514,7 @@ impl Metrics {
     pub(crate) fn fallback(&self, reason: Fallback) {
         let counter = &self.words()[place::BY_REASON + reason as usize];
         let before = counter.fetch_add(1, Ordering::Relaxed);
+        self.note_key_memory();
         if reason == Fallback::CheckFailed {
             let so_far = before.saturating_add(1);
             self.log.warn(Event::FailedCheck { so_far });
@@ -503,6 +525,22 @@ impl Metrics {
     fn note_paused(&self) {
         let paused = self.paused.count() as u64;
         self.words()[place::PAUSED].store(paused, Ordering::Relaxed);
+    }
+
+    /// Lets readers see how much memory for keys there is, and how much of it is locked.
+    fn note_key_memory(&self) {
+        let usage = lockstep_vault::usage();
+        for (place, bytes) in [
+            (place::KEY_MEMORY, usage.regions),
+            (place::KEY_MEMORY_LOCKED, usage.locked),
+            (place::KEY_MEMORY_HEAP, usage.heap),
+        ] {
+            let (word, bytes) = (&self.words()[place], bytes as u64);
+            // It rarely changes: a load costs less than a store that other CPUs must see.
+            if word.load(Ordering::Relaxed) != bytes {
+                word.store(bytes, Ordering::Relaxed);
+            }
+        }
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot {

@@ -54,7 +54,7 @@ pub fn findings(found: &Published) -> Vec<Finding> {
             check: warning.about.name(),
             verdict: match warning.about {
                 About::Checks => Verdict::Failed,
-                About::Jobs => Verdict::Warning,
+                About::Jobs | About::Memory => Verdict::Warning,
             },
             what: format!("{named}: {}", warning.what),
             remedy: Some(warning.remedy),

@@ -142,6 +142,21 @@ const PLAIN: &[Plain] = &[
         "How often a leader yielded its CPU to let requests gather.",
         |s| s.yields,
     ),
+    ("key_memory_bytes", "gauge", "Memory for keys.", |s| {
+        s.key_memory
+    }),
+    (
+        "key_memory_locked_bytes",
+        "gauge",
+        "How much of it is locked.",
+        |s| s.key_memory_locked,
+    ),
+    (
+        "key_memory_heap_bytes",
+        "gauge",
+        "Keys on the heap, for want of such memory.",
+        |s| s.key_memory_heap,
+    ),
     ("slots", "gauge", "Batches that may run at a time.", |s| {
         s.slots
     }),

@@ -111,6 +111,11 @@ fn keys_are_locked_and_left_out_of_dumps_and_pairs_are_wiped_in_children() {
     let counters = family.running.counters().expect("it signed");
     assert_eq!(counters.of("rsa2048"), 20, "{counters:?}");
     assert_eq!(counters.of("x25519-keygen"), 6, "{counters:?}");
+    let (all, locked) = (counters.key_memory, counters.key_memory_locked);
+    // Two regions of 16 KiB at least.
+    assert!(all >= 32 << 10 && locked <= all, "{counters:?}");
+    assert!(locked >= 32 << 10 || !may_lock(), "{counters:?}");
+    assert_eq!(counters.key_memory_heap, 0, "{counters:?}");
 }
 
 /// A number as somebody may hold it: its name, whether OpenSSL holds numbers so, and some of its
