@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
 use lockstep_engine::{
-    Backend, Config, Fallback, Page, Shape, Snapshot, StatsDir, lanes_are_slower, read_stats,
+    Backend, Config, Fallback, Page, Shape, Snapshot, StatsDir, lanes_are_slower, read_published,
 };
 
 use crate::configuration::Configuration;
@@ -753,9 +753,15 @@ impl Configuration {
         .map_err(|_| {
             Failure::new("the signature is wrong").remedy("stop using the module, and report this")
         })?;
-        let processes = read_stats(&counters).map_err(|e| Failure::new(e.to_string()))?;
+        let found = read_published(&counters).map_err(|e| Failure::new(e.to_string()))?;
+        if found.processes.is_empty() && found.other_versions > 0 {
+            return Err(Failure::new(
+                "the module is of another version than this program, which cannot read its counters",
+            )
+            .remedy("use the command `lockstep` that was built with the module: it lies beside it"));
+        }
+        let mut processes = found.processes.into_iter();
         Ok(processes
-            .into_iter()
             .next()
             .map(|process| process.snapshot)
             .unwrap_or_default())

@@ -971,6 +971,39 @@ fn doctor_says_how_much_memory_for_keys_is_not_locked() {
     }
 }
 
+/// Here a command `openssl` stands in for a module of another version: it changes the word of the file
+/// that holds the layout of the counters.
+#[test]
+fn doctor_says_that_the_module_is_of_another_version() {
+    let Some(dist) = std::env::var_os("LOCKSTEP_DIST").map(PathBuf::from) else {
+        return;
+    };
+    let place = scratch("doctor-version");
+    let path = std::env::var("PATH").unwrap();
+    let script = format!(
+        "#!/bin/sh\nPATH='{path}'\nopenssl \"$@\" || exit\nfor file in \"$LOCKSTEP_STATS_DIR\"/*.counters; do\n\
+         [ ! -e \"$file\" ] || printf 12345678 | dd of=\"$file\" bs=1 seek=8 conv=notrunc 2>&1\ndone\n"
+    );
+    let openssl = place.join("openssl");
+    fs::write(&openssl, script).unwrap();
+    fs::set_permissions(&openssl, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = lockstep(&["doctor", "--json"]);
+    command.env("OPENSSL_CONF", dist.join("openssl.cnf"));
+    let (code, stdout, _) = run(command.env("PATH", format!("{}:{path}", place.display())));
+    assert_eq!(code, 1, "{stdout}");
+    let document: Value = serde_json::from_str(&stdout).unwrap();
+    let last = document["findings"].as_array().unwrap().last().unwrap();
+    let what = last["what"].as_str().unwrap();
+    assert!(
+        what.contains("the module is of another version"),
+        "{stdout}"
+    );
+    assert!(
+        last["remedy"].as_str().unwrap().contains("beside it"),
+        "{last}"
+    );
+}
+
 /// With a module that can be made to fail, where `cargo xtask test` has built one.
 #[test]
 fn doctor_says_that_its_own_signature_failed_its_check() {

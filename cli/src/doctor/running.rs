@@ -20,6 +20,7 @@ pub fn published<'a>(directories: impl IntoIterator<Item = &'a Path>) -> Publish
         .filter_map(|d| read_published(d).ok())
     {
         found.processes.extend(more.processes);
+        found.other_versions += more.other_versions;
         found.cut_off |= more.cut_off;
     }
     let is_there = |process: &ProcessStats| process.alive || process.elsewhere.is_some();
@@ -82,15 +83,23 @@ fn no_failed_check(found: &Published) -> Finding {
     if !found.unreadable.is_empty() {
         what.push_str("; there may be processes of other users, which root can see");
     }
-    let verdict = match found.processes.len() {
-        0 => Verdict::Note,
-        _ => Verdict::Good,
+    let mut remedy = None;
+    if found.other_versions > 0 {
+        what.push_str(&format!(
+            "; {} files of counters are of another version of lockstep, and cannot be read",
+            found.other_versions
+        ));
+        remedy = Some("restart the servers, or use their version of this command".to_owned());
+    }
+    let verdict = match (found.processes.len(), found.other_versions) {
+        (1.., 0) => Verdict::Good,
+        _ => Verdict::Note,
     };
     Finding {
         check: About::Checks.name(),
         verdict,
         what,
-        remedy: None,
+        remedy,
     }
 }
 
@@ -154,6 +163,24 @@ mod tests {
         assert!(all[1].0 == "jobs", "{all:?}");
         let all = found(Vec::new());
         assert!(all.len() == 1 && all[0].1 == Verdict::Note, "{all:?}");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_said() {
+        let published = Published {
+            processes: vec![process(1, Snapshot::default())],
+            other_versions: 2,
+            unreadable: vec!["/dev/shm/lockstep-7".into()],
+            ..Published::default()
+        };
+        let found = &findings(&published)[0];
+        assert!(found.verdict == Verdict::Note && found.remedy.is_some());
+        for part in [
+            "processes of other users",
+            "2 files of counters are of another",
+        ] {
+            assert!(found.what.contains(part), "{}", found.what);
+        }
     }
 
     #[test]
