@@ -1,13 +1,14 @@
 //! X25519 agreements: contexts of ours around the stock key exchange.
 //!
-//! The stock context takes the keys as usual, and ours notes their bytes. Deriving asks the engine; a
-//! question for the length, a buffer too short, a peer of small order and what is declined go to the
-//! stock function with the stock context.
+//! The stock context takes the keys as usual, and ours notes which they are. Deriving reads their bytes,
+//! as stock does: a program may have changed a key by then. It asks the engine; a question for the
+//! length, a buffer too short, a peer of small order and what is declined go to the stock function with
+//! the stock context.
 
 use std::ffi::{c_int, c_uchar, c_void};
-use std::ptr::{null, null_mut};
+use std::ptr::{NonNull, null, null_mut};
 
-use lockstep_engine::{Bytes, Request, Response, Secret, Shape};
+use lockstep_engine::{Bytes, Request, Response, Shape};
 
 use crate::ffi::keyexch::{
     Derive, Dupctx, Freectx, GetCtxParams, GettableCtxParams, Init, Newctx, SetCtxParams, SetPeer,
@@ -19,11 +20,12 @@ use crate::overlay::{self, X25519};
 use crate::wrapped::{KEY_BYTES, passed_on, public, secret};
 use crate::{async_job, memory};
 
-/// The keys of an exchange; None for what only stock can use.
+/// The key data of an exchange; None for what only stock can use. The stock context holds a reference
+/// to both for as long as they stand here, and a copy of it holds its own.
 #[derive(Clone, Default)]
 struct Keys {
-    secret: Option<Secret>,
-    peer: Option<Bytes>,
+    own: Option<NonNull<c_void>>,
+    peer: Option<NonNull<c_void>>,
 }
 
 type Context = crate::wrapped::Context<Keys>;
@@ -82,7 +84,7 @@ unsafe extern "C" fn init(ctx: *mut c_void, key: *mut c_void, params: *const Par
         ours.notes = Keys::default();
         let done = stock.call(ours.stock, key, params);
         if done == 1 && is_empty(params) {
-            ours.notes.secret = secret::<X25519>(key);
+            ours.notes.own = NonNull::new(key);
         }
         done
     }
@@ -98,7 +100,7 @@ unsafe extern "C" fn set_peer(ctx: *mut c_void, key: *mut c_void) -> c_int {
         ours.notes.peer = None;
         let done = stock.call(ours.stock, key);
         if done == 1 {
-            ours.notes.peer = public::<X25519>(key).map(|bytes| Bytes::from_slice(&bytes));
+            ours.notes.peer = NonNull::new(key);
         }
         done
     }
@@ -107,32 +109,32 @@ unsafe extern "C" fn set_peer(ctx: *mut c_void, key: *mut c_void) -> c_int {
 /// `OSSL_FUNC_keyexch_derive`
 unsafe extern "C" fn derive(
     ctx: *mut c_void,
-    secret: *mut c_uchar,
+    output: *mut c_uchar,
     length: *mut usize,
     size: usize,
 ) -> c_int {
-    // SAFETY: libcrypto's arguments; `secret` has room for `size` bytes.
+    // SAFETY: libcrypto's arguments; `output` has room for `size` bytes. The stock context holds the keys.
     unsafe {
         let (Some(ours), Some(stock)) = (Context::of(ctx), Derive::of(stock())) else {
             return 0;
         };
-        let usual = !secret.is_null() && !length.is_null() && size >= KEY_BYTES;
-        let (Some(own), Some(peer), true) = (&ours.notes.secret, &ours.notes.peer, usual) else {
-            return stock.call(ours.stock, secret, length, size);
+        let usual = !output.is_null() && !length.is_null() && size >= KEY_BYTES;
+        let (Some(own), Some(peer), true) = (ours.notes.own, ours.notes.peer, usual) else {
+            return stock.call(ours.stock, output, length, size);
         };
         let request = || {
             Some(Request::X25519 {
-                secret: own.clone(),
-                peer: peer.clone(),
+                secret: secret::<X25519>(own.as_ptr())?,
+                peer: Bytes::from_slice(&public::<X25519>(peer.as_ptr())?),
             })
         };
         match async_job::compute(Shape::X25519, request) {
             Some(Ok(Response::Secret(shared))) if shared.as_bytes().len() == KEY_BYTES => {
-                std::ptr::copy_nonoverlapping(shared.as_bytes().as_ptr(), secret, KEY_BYTES);
+                std::ptr::copy_nonoverlapping(shared.as_bytes().as_ptr(), output, KEY_BYTES);
                 *length = KEY_BYTES;
                 1
             }
-            _declined => stock.call(ours.stock, secret, length, size),
+            _declined => stock.call(ours.stock, output, length, size),
         }
     }
 }

@@ -295,6 +295,26 @@ fn programs_use_the_curves_in_every_order() {
     );
 }
 
+/// A key that changes while an operation uses it counts as it is when the secret is derived.
+#[test]
+fn keys_that_change_in_use_count_as_they_are() {
+    let place = Place::new();
+    let program = place.compile("curves");
+    for lockstep in [false, true] {
+        let process = place.program(&program, "change x25519");
+        if !lockstep {
+            process.succeed();
+            continue;
+        }
+        let finished = process.with_lockstep().succeed();
+        assert_eq!(
+            finished.counters().shapes(),
+            [("x25519-keygen", 3), ("x25519", 3)].into_iter().collect(),
+            "{finished}"
+        );
+    }
+}
+
 /// Processes that fork between the filling of the pool and its use: no key comes up twice.
 #[test]
 fn no_two_processes_get_the_same_key() {

@@ -1,9 +1,12 @@
 /* Uses keys of the curves directly.
- * Usage: curves agree KIND | curves sign KEY.pem | curves fork KIND, where KIND is x25519 or a curve
+ * Usage: curves agree KIND | curves sign KEY.pem | curves fork KIND | curves change x25519, where KIND
+ * is x25519 or a curve
  *   agree  makes key pairs, agrees in both directions, with duplicated and reused operations, short
  *          buffers and parts of keys; 4 key pairs and 6 agreements
  *   sign   signs and verifies with an operation that is begun again, duplicated and given odd buffers;
  *          4 signatures and 3 verifications
+ *   change gives a peer, and then a key of its own, another public key while an operation uses it;
+ *          3 key pairs and 3 agreements
  *   fork   makes key pairs in processes that fork in between, and prints the public ones */
 #include "common.h"
 #include <sys/wait.h>
@@ -97,6 +100,26 @@ static void agree(const char *kind) {
     EVP_PKEY_free(a);
 }
 
+/* What counts is what a key holds when a secret is derived, and not what it held before. */
+static void change(const char *kind) {
+    unsigned char right[64], now[64], *encoded = NULL;
+    EVP_PKEY *a = make(kind), *b = make(kind), *c = make(kind);
+    EVP_PKEY_CTX *ac = exchange(a, c), *ab = exchange(a, b);
+    size_t length = derive(ac, right), size = EVP_PKEY_get1_encoded_public_key(c, &encoded);
+    CHECK(derive(ab, now) == length && memcmp(right, now, length) != 0);
+    CHECK(EVP_PKEY_set1_encoded_public_key(b, encoded, size) == 1);
+    CHECK(derive(ab, now) == length && memcmp(right, now, length) == 0);
+    /* It loses its private key by that. */
+    CHECK(EVP_PKEY_set1_encoded_public_key(a, encoded, size) == 1);
+    CHECK(EVP_PKEY_derive(ab, now, &length) <= 0);
+    OPENSSL_free(encoded);
+    EVP_PKEY_CTX_free(ab);
+    EVP_PKEY_CTX_free(ac);
+    EVP_PKEY_free(c);
+    EVP_PKEY_free(b);
+    EVP_PKEY_free(a);
+}
+
 static void sign_with(const char *path) {
     unsigned char first[64], next[64];
     const unsigned char *message = (const unsigned char *)"message";
@@ -171,6 +194,8 @@ int main(int argc, char **argv) {
     alarm(50);
     if (strcmp(argv[1], "agree") == 0) {
         agree(argv[2]);
+    } else if (strcmp(argv[1], "change") == 0) {
+        change(argv[2]);
     } else if (strcmp(argv[1], "sign") == 0) {
         sign_with(argv[2]);
     } else if (strcmp(argv[1], "fork") == 0) {
