@@ -199,7 +199,7 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
             Verdict::Note,
             format!("OPENSSL_CONF is not set; looking at {shown}"),
             Some(format!(
-                "start programs that shall use lanes with OPENSSL_CONF={shown}"
+                "start programs that are to use lanes with OPENSSL_CONF={shown}"
             )),
         ),
     };

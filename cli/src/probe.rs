@@ -17,8 +17,8 @@ pub struct Probe {
     pub errors: Vec<String>,
     /// Whether OpenSSL takes algorithms from FIPS providers only.
     pub fips: bool,
-    /// Operations that the provider leaves to the default provider, each with the reason; `None` if it
-    /// is not active, or does not tell.
+    /// Operations that the provider leaves to the default provider, each with the reason; `None` if
+    /// it is not active, or does not tell.
     pub unaccelerated: Option<Vec<Unaccelerated>>,
 }
 

@@ -51,12 +51,12 @@ pub fn warnings(snapshot: &Snapshot) -> Vec<Warning> {
         warn(
             About::Checks,
             format!(
-                "{results}. OpenSSL's own code computed instead, so no wrong result was used; but the \
-                 CPU or the memory of this machine may be faulty, or the parts of a key contradict each \
-                 other"
+                "{results}. OpenSSL's own code computed instead. The CPU or the memory of this \
+                 machine may be faulty, or the parts of a key contradict each other"
             ),
-            "look for machine check errors (dmesg), and run `openssl pkey -check` on the server's keys; \
-             until the cause is found, set backend = none and restart the server",
+            "look for machine check errors (dmesg), and run `openssl pkey -check` on the server's \
+             keys; until the cause is found, set backend = none and restart the server, because \
+             signatures on curves are checked by sample only",
         );
     }
     if near(snapshot.paused, snapshot.max_async) {
@@ -73,8 +73,8 @@ pub fn warnings(snapshot: &Snapshot) -> Vec<Warning> {
         warn(
             About::Jobs,
             format!(
-                "{} of at most {} async jobs are lost, with 32 KiB each, because their connections \
-                 ended while they were paused; further jobs will block their thread",
+                "{} of at most {} async jobs are lost, with 32 KiB each, because their \
+                 connections ended while they were paused; further jobs will block their thread",
                 snapshot.lost, snapshot.max_lost
             ),
             "restart or reload the server, or raise max_lost",
@@ -83,8 +83,8 @@ pub fn warnings(snapshot: &Snapshot) -> Vec<Warning> {
     if near(snapshot.no_descriptor, snapshot.async_submitted) {
         warn(
             About::Jobs,
-            "most async jobs do not pause, because more than half of the file descriptors that the \
-             process may have are in use"
+            "most async jobs do not pause, because more than half of the file descriptors that \
+             the process may have are in use"
                 .to_owned(),
             "raise its limit (LimitNOFILE in a unit of systemd)",
         );
@@ -96,15 +96,15 @@ pub fn warnings(snapshot: &Snapshot) -> Vec<Warning> {
         warn(
             About::Memory,
             format!(
-                "{} of {} of memory for keys are not locked, because half of what the process may lock \
-                 (RLIMIT_MEMLOCK) is less, or because the system refused; keys there may be written to \
-                 swap space",
+                "{} of {} of memory for keys are not locked, because half of what the process may \
+                 lock (RLIMIT_MEMLOCK) is less, or because the system refused; keys there may be \
+                 written to swap space",
                 kibibytes(unlocked),
                 kibibytes(snapshot.key_memory)
             ),
             &format!(
-                "let it lock {} at least (LimitMEMLOCK= in a unit of systemd, ulimit -l in a shell), or \
-                 use no swap space that is not encrypted",
+                "let it lock {} at least (LimitMEMLOCK= in a unit of systemd, ulimit -l in a \
+                 shell), or use no swap space that is not encrypted",
                 kibibytes(2 * snapshot.key_memory)
             ),
         );
@@ -113,8 +113,8 @@ pub fn warnings(snapshot: &Snapshot) -> Vec<Warning> {
         warn(
             About::Memory,
             format!(
-                "{} of keys lie on the heap, because there was no memory to map; they may be in core \
-                 dumps and in swap space",
+                "{} of keys lie on the heap, because there was no memory to map; they may be in \
+                 core dumps and in swap space",
                 kibibytes(snapshot.key_memory_heap)
             ),
             "give the process more memory or address space (RLIMIT_AS), or forbid core dumps",

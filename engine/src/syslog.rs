@@ -81,24 +81,27 @@ impl fmt::Display for Event {
         match self {
             Event::FailedCheck { so_far } => write!(
                 f,
-                "a result failed its check ({so_far} so far in this process). It was discarded, and \
-                 OpenSSL's own code computed it again, so no wrong result was used. The CPU or the \
-                 memory of this machine may be faulty, or the parts of a key contradict each other. \
-                 Look for machine check errors, run `openssl pkey -check` on the keys, and see \
-                 `lockstep doctor`. This is logged once an hour at most"
+                "a result failed its check ({so_far} so far in this process). It was discarded, \
+                 and OpenSSL's own code computed it again. The CPU or the memory of this machine \
+                 may be faulty, or the parts of a key contradict each other. Look for machine \
+                 check errors, run `openssl pkey -check` on the keys, and see `lockstep doctor`. \
+                 Until the cause is found, set backend = none, because signatures on curves are \
+                 checked by sample only. This is logged once an hour at most"
             ),
             Event::Paused { now, most } => write!(
                 f,
-                "{now} async jobs of this process are paused, of {most} at most (max_async). Beyond \
-                 that number a job blocks its thread until it is served, and the server gets slower. \
-                 If the server is that busy, raise max_async. This is logged once an hour at most"
+                "{now} async jobs of this process are paused, of {most} at most (max_async). \
+                 Beyond that number a job blocks its thread until it is served, and the server \
+                 gets slower. If the server is that busy, raise max_async. This is logged once an \
+                 hour at most"
             ),
             Event::Lost { so_far, most } => write!(
                 f,
-                "{so_far} async jobs of this process are lost, of {most} at most (max_lost), because \
-                 their connections ended while they were paused; OpenSSL keeps 32 KiB of memory for \
-                 each. At that number no job pauses any more, and the server gets slower. Restart or \
-                 reload the server, or raise max_lost. This is logged once an hour at most"
+                "{so_far} async jobs of this process are lost, of {most} at most (max_lost), \
+                 because their connections ended while they were paused; OpenSSL keeps 32 KiB of \
+                 memory for each. At that number no job pauses any more, and the server gets \
+                 slower. Restart or reload the server, or raise max_lost. This is logged once an \
+                 hour at most"
             ),
         }
     }

@@ -8,7 +8,7 @@ use super::{Finding, Verdict};
 use crate::stat::printable;
 use crate::warnings::{About, warnings};
 
-/// The most findings about processes. Whoever has more problems knows enough for a start.
+/// The most findings about processes: enough for a start.
 const MOST: usize = 10;
 
 /// What processes publish in the default places and in these directories.

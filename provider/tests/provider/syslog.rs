@@ -134,7 +134,8 @@ fn bounds_of_jobs_that_are_near_are_one_line() {
         let lines = log.lines();
         assert_eq!(lines.len(), expected, "{most}: {lines:?}");
         let start = format!(
-            "<28>lockstep[{}]: 29 async jobs of this process are paused, of 32 at most (max_async). ",
+            "<28>lockstep[{}]: 29 async jobs of this process are paused, of 32 at most \
+             (max_async). ",
             finished.pid
         );
         assert!(
