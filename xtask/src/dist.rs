@@ -85,6 +85,15 @@ pub fn build_into(directory: &Path, flavour: Flavour) -> Outcome<Dist> {
     })
 }
 
+/// Puts a module that was built elsewhere into a directory, with the command and a configuration.
+pub fn place_module(built: &Path, directory: &Path) -> Outcome {
+    fs::create_dir_all(directory).map_err(on(directory, "create"))?;
+    replace(built, &directory.join("lockstep.so"))?;
+    configure(directory)?;
+    let command = target_directory().join("release/lockstep");
+    replace(&command, &directory.join("lockstep"))
+}
+
 /// Has a build take little time: no speed is measured with what it makes.
 pub fn soon_built(build: &mut Command) -> &mut Command {
     build

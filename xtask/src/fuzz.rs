@@ -63,6 +63,8 @@ struct Fuzzer {
     modules: PathBuf,
     /// Where it leaves inputs that are findings.
     findings: PathBuf,
+    /// Where the module counts its lines, if it does.
+    counters: Option<PathBuf>,
 }
 
 /// Why this machine cannot fuzz, if it cannot.
@@ -124,6 +126,17 @@ fn build(watch: Watch) -> Outcome<Fuzzer> {
     let built = dist::fault_target().join("release/liblockstep.so");
     fs::copy(&built, modules.join("lockstep.so")).map_err(on(&built, "copy"))?;
     let program = directory.join("tables");
+    compile(watch, &program)?;
+    Ok(Fuzzer {
+        program,
+        modules,
+        findings,
+        counters: None,
+    })
+}
+
+/// Compiles the harness.
+fn compile(watch: Watch, program: &Path) -> Outcome {
     let mut clang = Command::new("clang");
     clang.args(["-g", "-O1", "-Wall", "-Werror"]);
     clang.arg(match watch {
@@ -132,12 +145,27 @@ fn build(watch: Watch) -> Outcome<Fuzzer> {
     });
     clang.arg(root().join("rig/fuzz/tables.c")).arg("-o");
     // The module's counters report to the program.
-    quietly(clang.arg(&program).args(["-rdynamic", "-lcrypto"]))?;
-    Ok(Fuzzer {
+    quietly(clang.arg(program).args(["-rdynamic", "-lcrypto"])).map(drop)
+}
+
+/// Tries the inputs of `corpora`, and no new ones, with a module that counts its lines into `counters`.
+pub fn replay(modules: &Path, corpora: &[&Path], counters: &Path) -> Outcome {
+    let directory = modules.join("fuzz");
+    for directory in [&directory, &keys()] {
+        fs::create_dir_all(directory).map_err(on(directory, "create"))?;
+    }
+    let program = directory.join("tables");
+    compile(Watch::Oracle, &program)?;
+    let fuzzer = Fuzzer {
         program,
-        modules,
-        findings,
-    })
+        modules: modules.to_path_buf(),
+        findings: directory,
+        counters: Some(counters.to_path_buf()),
+    };
+    match fuzzer.run(corpora, Duration::ZERO, None)?.finding {
+        Some(finding) => Err(Failure::new(finding)),
+        None => Ok(()),
+    }
 }
 
 /// Keys are made once for each machine.
@@ -151,7 +179,7 @@ fn fresh() -> PathBuf {
 }
 
 /// The inputs that the repository keeps.
-fn seeds() -> PathBuf {
+pub fn seeds() -> PathBuf {
     root().join("rig/fuzz/corpus")
 }
 
@@ -200,6 +228,9 @@ impl Fuzzer {
             .env("ASAN_OPTIONS", "detect_leaks=0")
             .env_remove("OPENSSL_CONF")
             .stdin(Stdio::null());
+        if let Some(counters) = &self.counters {
+            command.env("LLVM_PROFILE_FILE", counters);
+        }
         if let Some(planted) = planted {
             command.env("LOCKSTEP_PLANT", planted);
         }

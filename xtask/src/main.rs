@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod command;
+mod coverage;
 mod demo;
 mod disassembly;
 mod dist;
@@ -40,6 +41,7 @@ Commands:
   layers               check what the crates may depend on and where `unsafe` may stand
   lint-asm [MODULE]    check the machine code of the kernels (default: dist/lockstep.so);
                        --explain NAME shows the jumps of functions, --record lists them anew
+  coverage             the provider's lines that its tests and the fuzzer's kept inputs run
   taint [--all]        follow secrets through the kernels: best lanes and RSA-1024, or everything
   trust                render docs/trust.md from docs/trust/record.json
   help                 this text
@@ -81,6 +83,7 @@ fn dispatch(arguments: &[&str]) -> Outcome {
         ["demo"] => demo::run(),
         ["layers"] => layers::check().map(|report| print!("{report}")),
         ["lint-asm"] => disassembly::check(&dist::module()).map(|report| print!("{report}")),
+        ["coverage"] => coverage::run_and_tell(),
         ["taint"] => taint::run_and_tell(taint::QUICK),
         ["taint", "--all"] => taint::run_and_tell(taint::ALL),
         ["lint-asm", "--record"] => {

@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::command::{Failure, Outcome, cannot_run, cargo, target_directory};
-use crate::{dist, fuzz, miri, openssl_tests, setup, taint, test, tlsfuzzer};
+use crate::{coverage, dist, fuzz, miri, openssl_tests, setup, taint, test, tlsfuzzer};
 
 pub use record::Record;
 
@@ -136,6 +136,14 @@ pub const CHECKS: &[Check] = &[
         least: minutes(5),
         most: minutes(60),
         run: openssl_tests::night,
+    },
+    Check {
+        name: "coverage",
+        about: "lines of the provider that its tests and the fuzzer's kept inputs run",
+        weight: 1,
+        least: minutes(10),
+        most: minutes(20),
+        run: |_| coverage::check(),
     },
     Check {
         name: "forks",

@@ -336,6 +336,12 @@ pub fn passed_and_failed(command: &mut Command) -> Outcome<(u64, u64)> {
     Ok((count.passed, count.failed))
 }
 
+/// The tests that passed and failed, by the lines that test programs close with.
+pub fn passed_and_failed_of(text: &str) -> (u64, u64) {
+    let count = counts(text);
+    (count.passed, count.failed)
+}
+
 /// Runs tests, shows what they say, and counts them.
 fn count(command: &mut Command) -> Outcome<Count> {
     command.stdin(Stdio::null()).stdout(Stdio::piped());

@@ -42,7 +42,7 @@ const CLAIMS: &[Claim] = &[
     Claim {
         claim: "Whatever a program does with its keys, it gets what OpenSSL alone would give it, and \
                 nothing is read or written out of bounds",
-        checks: &["fuzz", "fuzz-addresses"],
+        checks: &["fuzz", "fuzz-addresses", "coverage"],
         also: "the kept inputs run in `cargo xtask test fuzz`; every run first finds two planted \
                defects",
         gap: "Calls that OpenSSL's own provider does not survive are not tried. Threads, and jobs \

@@ -182,6 +182,9 @@ impl Site {
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stderr(log);
+        // Where the module counts the lines that run (`cargo xtask coverage`).
+        let counters = "LLVM_PROFILE_FILE";
+        command.envs(std::env::var_os(counters).map(|file| (counters, file)));
         if !self.with_lockstep {
             // Where there is no openssl.cnf, OpenSSL goes without.
             command.env("LOCKSTEP", self.path("stock"));
