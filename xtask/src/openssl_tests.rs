@@ -1,6 +1,9 @@
 //! OpenSSL's own tests, with the module loaded and all that can run on lanes sent there, compared
 //! with the same tests without the module.
 //!
+//! The programs use a libcrypto of their own build, which has the internal functions that some of
+//! them call; those that need none run with the installed libcrypto too.
+//!
 //! A test that ends otherwise with the module is a finding, and so is a program in which no lane
 //! ran, unless [`WITHOUT_LANES`] says why not. A defect that the module with fault points plants must
 //! be found first.
@@ -89,8 +92,14 @@ const PROGRAMS: &[(&str, Configured)] = &[
 const WITHOUT_LANES: &[(&str, &str)] = &[
     ("evp_test evpciph_", "no key pairs"),
     ("evp_test evpencod", "no key pairs"),
-    // The module's own derivation takes its parameters all at once, as libssl gives them.
-    ("evp_test evpkdf_", "parameters one by one"),
+    ("evp_test evpkdf_hkdf", "no key pairs"),
+    ("evp_test evpkdf_krb5", "no key pairs"),
+    ("evp_test evpkdf_pbkdf", "no key pairs"),
+    ("evp_test evpkdf_s", "no key pairs"),
+    ("evp_test evpkdf_tls1_", "no key pairs"),
+    ("evp_test evpkdf_tls11", "no key pairs"),
+    ("evp_test evpkdf_tls12", "no key pairs"),
+    ("evp_test evpkdf_x", "no key pairs"),
     ("evp_test evpmac_", "no key pairs"),
     ("evp_test evpmd_", "no key pairs"),
     ("evp_test evppbe_", "no key pairs"),
@@ -138,6 +147,24 @@ fn needs_lanes(run: &str, backend: &str) -> bool {
 const QUICK: &str = "evp_test evppkey_";
 /// A defect that the module with fault points plants, and the tests that must find it.
 const PLANTED: (&str, &str) = ("padding-byte", "evp_test evppkey_rsa_common.txt");
+
+/// The libraries that a program and the module use.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Libraries {
+    /// Of the same build as the program.
+    Built,
+    /// The system's.
+    Installed,
+}
+
+impl Libraries {
+    fn name(self) -> &'static str {
+        match self {
+            Libraries::Built => "built",
+            Libraries::Installed => "installed",
+        }
+    }
+}
 
 /// One way to run a program.
 #[derive(Clone)]
@@ -215,8 +242,8 @@ struct Ended {
     tests: Vec<String>,
     cases: u64,
     status: String,
-    /// Operations on lanes.
-    on_lanes: u64,
+    /// Operations on lanes, and key derivations by the module.
+    accelerated: u64,
 }
 
 /// The module that is loaded, and on which lanes it computes.
@@ -235,9 +262,10 @@ struct Bench {
 
 impl Bench {
     /// Runs a program without the module, or with it.
-    fn run(&self, run: &Run, loaded: Option<&Loaded>) -> Outcome<Ended> {
+    fn run(&self, run: &Run, libraries: Libraries, loaded: Option<&Loaded>) -> Outcome<Ended> {
         let side = loaded.map_or("openssl", |loaded| loaded.backend);
-        let directory = self.directory.join(run.name.replace(' ', "-")).join(side);
+        let directory = self.directory.join(run.name.replace(' ', "-"));
+        let directory = directory.join(libraries.name()).join(side);
         let _ = fs::remove_dir_all(&directory);
         let counters = directory.join("counters");
         fs::create_dir_all(&counters).map_err(on(&counters, "create"))?;
@@ -261,10 +289,13 @@ impl Bench {
                 command.env_remove(name);
             }
         }
+        if libraries == Libraries::Built {
+            command
+                .env("LD_LIBRARY_PATH", &self.build.directory)
+                .env("OPENSSL_MODULES", self.build.directory.join("providers"))
+                .env("OPENSSL_ENGINES", self.build.directory.join("engines"));
+        }
         command
-            .env("LD_LIBRARY_PATH", &self.build.directory)
-            .env("OPENSSL_MODULES", self.build.directory.join("providers"))
-            .env("OPENSSL_ENGINES", self.build.directory.join("engines"))
             .env("CTLOG_FILE", test.join("ct/log_list.cnf"))
             .env("TEST_CERTS_DIR", test.join("certs"))
             .env("OPENSSL_CONF", "/dev/null");
@@ -302,7 +333,8 @@ impl Bench {
             |status| status.to_string(),
         );
         if loaded.is_some() {
-            ended.on_lanes = self.operations(&counters)?;
+            ended.accelerated =
+                self.count(&counters, "operations")? + self.count(&counters, "derivations")?;
         }
         Ok(ended)
     }
@@ -317,9 +349,9 @@ impl Bench {
         Ok(path)
     }
 
-    fn operations(&self, counters: &Path) -> Outcome<u64> {
+    fn count(&self, counters: &Path, name: &str) -> Outcome<u64> {
         let mut command = Command::new(self.release.command());
-        command.args(["stat", "--ended", "--total", "operations", "--dir"]);
+        command.args(["stat", "--ended", "--total", name, "--dir"]);
         let text = quietly(command.arg(counters))?;
         text.trim()
             .parse()
@@ -336,14 +368,14 @@ impl Bench {
         let module = dist::build_into(&faulty, Flavour::FaultInjection)?
             .directory
             .join("lockstep.so");
-        let stock = self.run(run, None)?;
+        let stock = self.run(run, Libraries::Built, None)?;
         for (planted, found) in [(None, false), (Some(defect), true)] {
             let loaded = Loaded {
                 module: &module,
                 backend: backends()[0],
                 planted,
             };
-            let with = self.run(run, Some(&loaded))?;
+            let with = self.run(run, Libraries::Built, Some(&loaded))?;
             if differences(&stock, &with).is_empty() == found {
                 return Err(Failure::new(match planted {
                     Some(defect) => format!("the planted defect `{defect}` was not found"),
@@ -354,9 +386,15 @@ impl Bench {
         Ok(())
     }
 
-    /// Compares one run on all `backends`, and prints what is found.
-    fn compare(&self, run: &Run, backends: &[&'static str], work: &mut Tally) -> Outcome {
-        let stock = self.run(run, None)?;
+    /// Compares one run on these lanes, and prints what is found.
+    fn compare(
+        &self,
+        run: &Run,
+        libraries: Libraries,
+        backends: &[&'static str],
+        tally: &mut Tally,
+    ) -> Outcome {
+        let stock = self.run(run, libraries, None)?;
         let mut findings = Vec::new();
         if stock.cases == 0 {
             findings.push(format!("no test ran without the module ({})", stock.status));
@@ -367,22 +405,38 @@ impl Bench {
                 backend,
                 planted: None,
             };
-            let with = self.run(run, Some(&loaded))?;
+            let with = self.run(run, libraries, Some(&loaded))?;
             let mut found = differences(&stock, &with);
-            if with.on_lanes == 0 && needs_lanes(&run.name, backend) {
+            if with.accelerated == 0 && needs_lanes(&run.name, backend) {
                 found.push("no lane ran".to_owned());
             }
             findings.extend(found.iter().map(|line| format!("{backend}: {line}")));
-            work.cases += stock.cases;
-            work.on_lanes += with.on_lanes;
+            tally.cases += stock.cases;
+            tally.accelerated += with.accelerated;
         }
         if !findings.is_empty() {
-            println!("openssl-tests: {}", run.name);
+            println!("{} with the {} libcrypto:", run.name, libraries.name());
             findings.iter().for_each(|line| println!("  {line}"));
             println!("  the outputs are in {}", self.directory.display());
         }
-        work.findings += findings.len() as u64;
+        tally.findings += findings.len() as u64;
         Ok(())
+    }
+
+    /// Whether the system's libraries have all that a program calls: internal functions they lack.
+    fn runs_installed(&self, run: &Run) -> bool {
+        let mut command = Command::new(self.build.directory.join("test").join(&run.program));
+        command
+            .arg("-help")
+            .env("LD_BIND_NOW", "1")
+            .env_remove("LD_LIBRARY_PATH")
+            .current_dir(&self.directory)
+            .stdin(Stdio::null());
+        /// What the dynamic linker ends a program with.
+        const NOT_LINKED: i32 = 127;
+        command
+            .output()
+            .is_ok_and(|output| output.status.code() != Some(NOT_LINKED))
     }
 }
 
@@ -463,7 +517,7 @@ fn differences(stock: &Ended, with: &Ended) -> Vec<String> {
 struct Tally {
     cases: u64,
     findings: u64,
-    on_lanes: u64,
+    accelerated: u64,
 }
 
 /// The lanes that this CPU has, the best first.
@@ -498,8 +552,14 @@ pub fn night(share: &Share) -> Outcome<Ran> {
     let mut tally = Tally::default();
     let mut next = share.next as usize % runs.len().max(1);
     let mut done = 0;
+    let mut installed = 0;
     while done < runs.len() && (done == 0 || Instant::now() < end) {
-        bench.compare(&runs[next], &backends(), &mut tally)?;
+        let run = &runs[next];
+        bench.compare(run, Libraries::Built, &backends(), &mut tally)?;
+        if bench.runs_installed(run) {
+            bench.compare(run, Libraries::Installed, &backends()[..1], &mut tally)?;
+            installed += 1;
+        }
         next = (next + 1) % runs.len();
         done += 1;
     }
@@ -508,10 +568,10 @@ pub fn night(share: &Share) -> Outcome<Ran> {
         findings: tally.findings,
         next: next as u64,
         note: format!(
-            "{done} of {} programs of OpenSSL {}; {} operations on lanes",
+            "{done} of {} programs of OpenSSL {}, {installed} with the installed libcrypto too; {} operations and derivations by the module",
             runs.len(),
             bench.build.version,
-            tally.on_lanes
+            tally.accelerated
         ),
     }))
 }
@@ -533,7 +593,7 @@ pub fn quick() -> Outcome<Ran> {
     bench.proves_itself(&runs)?;
     let mut tally = Tally::default();
     for run in runs.iter().filter(|run| run.name.starts_with(QUICK)) {
-        bench.compare(run, &backends()[..1], &mut tally)?;
+        bench.compare(run, Libraries::Built, &backends()[..1], &mut tally)?;
     }
     match tally.findings {
         0 => Ok(Ran::Worked(Work {

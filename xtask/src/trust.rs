@@ -62,9 +62,9 @@ const CLAIMS: &[Claim] = &[
         checks: &["openssl-tests"],
         also: "every run first finds a planted defect; `cargo xtask test openssl-tests` compares the \
                vectors of public-key operations, once the nightly check has built the tests",
-        gap: "Both sides use a libcrypto that is built from the distribution's sources, of the \
-              newest offered version of the installed series. Tests that call functions below the \
-              providers show only that the module leaves them alone.",
+        gap: "Tests that call internal functions of libcrypto use one that is built from the \
+              distribution's sources, of the newest offered version of the installed series. Tests \
+              that call functions below the providers show only that the module leaves them alone.",
     },
     Claim {
         claim: "Servers stand steady load, and memory and descriptors do not grow",

@@ -4,6 +4,7 @@
 //! the module uses that libcrypto too: it refuses to load into a program with another one.
 
 use std::fs;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -88,6 +89,23 @@ const EDITS: &[(&str, &str, &str)] = &[
         "if (!TEST_int_ge(EVP_PKEY_decrypt_init(ctx), 0) \
          || !TEST_int_gt(EVP_PKEY_CTX_set_rsa_padding(ctx, RSA_PKCS1_OAEP_PADDING), 0)",
     ),
+    // Derivations as libssl asks for them, which the module does itself.
+    (
+        "test/evp_test.c",
+        "static int kdf_test_run(EVP_TEST *t)",
+        AT_ONCE,
+    ),
+    (
+        "test/evp_test.c",
+        "if (!EVP_KDF_CTX_set_params(expected->ctx, expected->params))",
+        "if (at_once(expected) == NULL \
+         && !EVP_KDF_CTX_set_params(expected->ctx, expected->params))",
+    ),
+    (
+        "test/evp_test.c",
+        "EVP_KDF_derive(expected->ctx, got, got_len, NULL)",
+        "EVP_KDF_derive(expected->ctx, got, got_len, at_once(expected))",
+    ),
     // A library context of the program's own that loads the configuration.
     (
         "test/evp_extra_test.c",
@@ -96,6 +114,29 @@ const EDITS: &[(&str, &str, &str)] = &[
          nullprov = OSSL_PROVIDER_load(NULL, \"null\");",
     ),
 ];
+
+/// The parameters of a derivation of TLS 1.3 for one call, with the mode as a number.
+const AT_ONCE: &str = "\
+static const OSSL_PARAM *at_once(KDF_DATA *kdata)
+{
+    OSSL_PARAM *mode = OSSL_PARAM_locate(kdata->params, \"mode\");
+
+    if (!EVP_KDF_is_a(EVP_KDF_CTX_kdf(kdata->ctx), \"TLS13-KDF\"))
+        return NULL;
+    if (mode != NULL && mode->data_type == OSSL_PARAM_UTF8_STRING) {
+        int extract = strcmp(mode->data, \"EXTRACT_ONLY\") == 0;
+
+        if (!extract && strcmp(mode->data, \"EXPAND_ONLY\") != 0)
+            return NULL;
+        *(int *)mode->data = extract ? EVP_KDF_HKDF_MODE_EXTRACT_ONLY
+                                     : EVP_KDF_HKDF_MODE_EXPAND_ONLY;
+        mode->data_type = OSSL_PARAM_INTEGER;
+        mode->data_size = sizeof(int);
+    }
+    return kdata->params;
+}
+
+static int kdf_test_run(EVP_TEST *t)";
 
 /// Tests whose sources use internal functions link to the shared libcrypto all the same: it exports
 /// everything.
@@ -192,7 +233,7 @@ pub fn prepare() -> Outcome<Result<Build, String>> {
     build(&archive.0, archive.1).map(Ok)
 }
 
-/// It says how a build was made, so that another recipe makes it anew.
+/// It says how a build was made, so that another recipe makes another one beside it.
 const STAMP: &str = "lockstep-recipe";
 
 fn recipe() -> String {
@@ -328,7 +369,9 @@ fn build(archive: &Path, version: Version) -> Outcome<Build> {
     run("make", &[&[jobs.as_str()], TARGETS].concat())?;
     let stamp = scratch.join(STAMP);
     fs::write(&stamp, recipe()).map_err(on(&stamp, "write"))?;
-    let directory = cache.join(format!("openssl-{version}"));
+    let mut hasher = DefaultHasher::new();
+    recipe().hash(&mut hasher);
+    let directory = cache.join(format!("openssl-{version}-{:016x}", hasher.finish()));
     empty(&directory)?;
     fs::rename(&scratch, &directory).map_err(on(&directory, "create"))?;
     Ok(Build { directory, version })
