@@ -151,7 +151,7 @@ impl Server {
     /// Starts it, and waits until it accepts connections.
     pub fn start(directory: &Path, setup: &Setup, module: Option<Module>) -> Outcome<Server> {
         let side = side(module.as_ref());
-        let counters = directory.join(format!("counters-{}", setup.name));
+        let counters = directory.join(format!("counters-{side}-{}", setup.name));
         let log = directory.join(format!("{side}-{}.log", setup.name));
         if module.is_some() {
             // Only what this server counts.
