@@ -382,7 +382,7 @@ impl Rig {
                 .strip_prefix('{')
                 .and_then(|word| word.strip_suffix('}'))
             {
-                None => arguments.push(word.into()),
+                None => arguments.push(word.replace('~', " ").into()),
                 Some(key) => {
                     let identity = servers::identity(&self.directory, key)?;
                     arguments.extend(["-k".into(), identity.key.into_os_string()]);
