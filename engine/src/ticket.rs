@@ -3,6 +3,7 @@
 //! A blocking thread sits in a [`Seat`] until it gets its answer or is asked to lead. An
 //! asynchronous job holds a [`Ticket`] and is told by its [`Notify`] when the answer is there.
 
+use crate::fault::{LostWakeUp, is_lost, is_planted};
 use crate::request::{Declined, Response};
 use crate::sync::{Arc, Condvar, Mutex, lock, wait_while};
 
@@ -162,6 +163,7 @@ impl<T> Booth<T> {
 
     /// Delivers the answer, then notifies; an abandoned answer is dropped.
     pub(crate) fn deliver(&self, answer: Result<T, Declined>) {
+        let early = is_planted(LostWakeUp::EarlyLook).then(|| lock(&self.claim).asleep);
         let mut claim = lock(&self.claim);
         let notify = match &mut claim.stage {
             Stage::Open(notify) => notify.take(),
@@ -171,12 +173,14 @@ impl<T> Booth<T> {
             }
         };
         claim.stage = Stage::Done(answer);
-        let asleep = claim.asleep;
+        let asleep = early.unwrap_or(claim.asleep);
         drop(claim);
         if asleep {
             self.done.notify_all();
         }
-        if let Some(notify) = notify {
+        if let Some(notify) = notify
+            && !is_lost(LostWakeUp::Job)
+        {
             notify.notify();
         }
     }
@@ -237,7 +241,9 @@ impl<T, L> Seat<T, L> {
     /// Gives the seated thread its turn. Called once for each seat.
     pub(crate) fn call(&self, turn: Turn<T, L>) {
         *lock(&self.turn) = Some(turn);
-        self.called.notify_one();
+        if !is_lost(LostWakeUp::Thread) {
+            self.called.notify_one();
+        }
     }
 
     /// Sleeps until called.

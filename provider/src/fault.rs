@@ -1,15 +1,28 @@
 //! Faults on purpose (feature `fault-injection`, for tests only).
 //!
 //! `LOCKSTEP_FAULT=POINT:REQUEST:HALF:LIMB:BIT` strikes in every batch of the process, for example
-//! `Accumulator:0:1:7:51`; see [`lockstep_kernels::fault`]. `LOCKSTEP_PLANT=DEFECT` has the provider
+//! `Accumulator:0:1:7:51`; see [`lockstep_kernels::fault`]. `LOCKSTEP_PLANT=DEFECT` has the module
 //! itself do something wrong, which a check of the rig must find: see [`planted`].
 
 use std::sync::LazyLock;
 
+use lockstep_engine::{LostWakeUp, lose_wake_ups};
 use lockstep_kernels::fault::{Fault, Point, arm_all_threads};
+
+/// Wake-ups that the engine loses, as the environment names them.
+const LOST_WAKE_UPS: &[(&str, LostWakeUp)] = &[
+    ("lost-thread", LostWakeUp::Thread),
+    ("lost-worker", LostWakeUp::Worker),
+    ("lost-job", LostWakeUp::Job),
+];
 
 /// Arms the fault that the environment names, if it names one.
 pub fn arm() -> Result<(), String> {
+    for (name, defect) in LOST_WAKE_UPS {
+        if planted(name) {
+            lose_wake_ups(*defect);
+        }
+    }
     let Ok(text) = std::env::var("LOCKSTEP_FAULT") else {
         return Ok(());
     };
@@ -19,7 +32,7 @@ pub fn arm() -> Result<(), String> {
 }
 
 /// Whether the environment plants this defect. `short-buffer` writes an Ed25519 signature into a buffer
-/// that is too short for it; `padding-byte` changes one bit of a decrypted message.
+/// that is too short for it; `padding-byte` changes one bit of a decrypted message; the others are [`LOST_WAKE_UPS`].
 pub fn planted(defect: &str) -> bool {
     static PLANTED: LazyLock<String> =
         LazyLock::new(|| std::env::var("LOCKSTEP_PLANT").unwrap_or_default());

@@ -261,29 +261,52 @@ fn of_one(ran: Ran) -> Count {
     }
 }
 
+/// The models of lost wake-ups, and by which words loom tells what it found.
+const LOST_WAKE_UPS: &[(&str, &str)] = &[
+    ("a_thread_is_not_woken", "deadlock"),
+    ("a_worker_is_not_woken", "deadlock"),
+    ("a_job_is_not_told", "wake-ups of the job"),
+    ("a_look_before_the_lock", "deadlock"),
+];
+
 /// The queue's models under every interleaving of their threads. They are one check: how many models
-/// there are is no measure.
+/// there are is no measure. Lost wake-ups that are planted must be found.
 fn loom() -> Outcome<Count> {
-    let mut command = cargo([
-        "test",
-        "--release",
-        "--package",
-        "lockstep-engine",
-        "--lib",
-        "--locked",
-    ]);
-    command
-        .arg("--target-dir")
-        .arg(target_directory().join("loom"));
-    command.arg("models").env("RUSTFLAGS", "--cfg loom");
-    // No kernel runs in a model: they need not be fast, but soon built.
-    for (setting, value) in [("OPT_LEVEL", "1"), ("LTO", "off"), ("CODEGEN_UNITS", "16")] {
-        command.env(format!("CARGO_PROFILE_RELEASE_{setting}"), value);
+    let models = |arguments: &[&str]| {
+        let mut command = cargo([
+            "test",
+            "--release",
+            "--package",
+            "lockstep-engine",
+            "--lib",
+            "--locked",
+        ]);
+        command
+            .arg("--target-dir")
+            .arg(target_directory().join("loom"));
+        command.args(arguments).env("RUSTFLAGS", "--cfg loom");
+        // No kernel runs in a model: they need not be fast, but soon built.
+        for (setting, value) in [("OPT_LEVEL", "1"), ("LTO", "off"), ("CODEGEN_UNITS", "16")] {
+            command.env(format!("CARGO_PROFILE_RELEASE_{setting}"), value);
+        }
+        command
+    };
+    if counts(&quietly(&mut models(&["models"]))?).passed == 0 {
+        return Err(Failure::new("no model ran"));
     }
-    match counts(&quietly(&mut command)?).passed {
-        0 => Err(Failure::new("no model ran")),
-        _ => Ok(Count::PASSED),
+    for (defect, told) in LOST_WAKE_UPS {
+        let name = format!("queue::models::planted::{defect}");
+        let mut command = models(&["--", "--ignored", "--exact", &name, "--nocapture"]);
+        match quietly(&mut command) {
+            Err(failure) if failure.to_string().contains(told) => {}
+            Err(failure) => return Err(failure),
+            Ok(_) => {
+                let missed = format!("the models do not find the planted defect `{defect}`");
+                return Err(Failure::new(missed));
+            }
+        }
     }
+    Ok(Count::PASSED)
 }
 
 /// Servers of the distribution under steady load, for two minutes.

@@ -7,6 +7,7 @@ use loom::thread;
 
 use super::simple::{Bell, Simple, queue};
 use super::*;
+use crate::fault::{LostWakeUp, lose_wake_ups};
 use crate::request::Fallback;
 
 /// All interleavings with up to three preemptions: enough for every known bug of such protocols.
@@ -113,7 +114,7 @@ fn a_job_and_a_thread_share_a_slot() {
         assert_eq!(ticket.take().unwrap(), -2);
         other.join().unwrap();
         worker::stop(&queue);
-        assert_eq!(bell.rings(), 1);
+        assert_eq!(bell.rings(), 1, "wake-ups of the job");
         assert_at_rest(&queue, 1);
     });
 }
@@ -363,4 +364,39 @@ fn closing_races_with_a_posted_request() {
         assert_eq!(queue.metrics.paused.count(), 0);
         assert_at_rest(&queue, 1);
     });
+}
+
+/// The defects that these models are for. Each of these tests must fail: `cargo xtask test loom` runs
+/// each in a process of its own, which loom does not always survive.
+mod planted {
+    use super::*;
+
+    #[test]
+    #[ignore = "a planted defect"]
+    fn a_thread_is_not_woken() {
+        lose_wake_ups(LostWakeUp::Thread);
+        threads_that_share_a_slot_all_get_their_answers();
+    }
+
+    #[test]
+    #[ignore = "a planted defect"]
+    fn a_worker_is_not_woken() {
+        lose_wake_ups(LostWakeUp::Worker);
+        a_worker_serves_job_after_job();
+    }
+
+    #[test]
+    #[ignore = "a planted defect"]
+    fn a_job_is_not_told() {
+        lose_wake_ups(LostWakeUp::Job);
+        a_job_and_a_thread_share_a_slot();
+    }
+
+    /// It shows in few interleavings only.
+    #[test]
+    #[ignore = "a planted defect"]
+    fn a_look_before_the_lock() {
+        lose_wake_ups(LostWakeUp::EarlyLook);
+        a_job_and_a_thread_share_a_slot();
+    }
 }

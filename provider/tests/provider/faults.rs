@@ -1,11 +1,14 @@
 //! Faults in the lanes (a module built with the feature `fault-injection`): the signature that leaves
-//! is right all the same, stock OpenSSL has computed it, and the counters say so.
+//! is right all the same, stock OpenSSL has computed it, and the counters say so. And wake-ups that
+//! are lost on purpose, which the tests of threads and jobs must notice.
 
 use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use lockstep_kernels::fault::Point;
 
-use crate::common::{Place, key};
+use crate::common::{Place, Process, key};
 use crate::worker::Jobs;
 
 /// The module that can be made to fail, as `cargo xtask test` builds it.
@@ -146,5 +149,49 @@ fn no_fault_gets_out_of_a_curves_signature() {
         }
         // The same module without a fault is right by itself.
         place.lockstep(&sign).succeed().on_lanes(shape, 1);
+    }
+}
+
+/// Runs a process to its end, or until it has done nothing for a second. Returns whether it ended.
+fn ends(process: Process<'_>) -> bool {
+    let mut running = process.start();
+    let (mut done, mut since) = (0, Instant::now());
+    while running.is_alive() {
+        let counters = running.counters();
+        let now = counters.map_or(0, |c| c.operations() + c.fallbacks() + c.async_submitted);
+        if now != done || now == 0 {
+            (done, since) = (now, Instant::now());
+        } else if since.elapsed() > Duration::from_secs(1) {
+            println!("hangs after {done} operations and submissions");
+            return false;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert!(running.wait().status.success());
+    true
+}
+
+/// What the tests of threads and jobs do, with a lost wake-up: it must not end.
+#[test]
+fn a_lost_wake_up_is_noticed() {
+    let Some(faulty) = faulty() else { return };
+    // One slot: whoever finds it taken must be woken.
+    let place = Place::of(&faulty, &[("slots", "1"), ("jobs_lead", "no")]);
+    let mut jobs = Jobs::default();
+    jobs.add_key(&key("rsa2048"));
+    for number in 0..480 {
+        jobs.sign(0, format!("message {number}").as_bytes());
+    }
+    let threads = || jobs.process(&place, 16).with_lockstep();
+    let program = place.compile("async");
+    let key = place.key("rsa2048");
+    let in_jobs = || {
+        let arguments = format!("fd {key} 2 200");
+        place.program(&program, &arguments).with_lockstep()
+    };
+    assert!(ends(threads()) && ends(in_jobs()));
+    assert!(!ends(threads().env("LOCKSTEP_PLANT", "lost-thread")));
+    for defect in ["lost-worker", "lost-job"] {
+        assert!(!ends(in_jobs().env("LOCKSTEP_PLANT", defect)), "{defect}");
     }
 }
