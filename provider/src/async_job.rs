@@ -27,6 +27,8 @@ pub fn compute(
     shape: Shape,
     make: impl FnOnce() -> Option<Request>,
 ) -> Option<Result<Response, Declined>> {
+    #[cfg(feature = "fault-injection")]
+    crate::fault::race();
     if memory::is_scarce() {
         return Some(Err(no_memory()));
     }

@@ -4,6 +4,7 @@
 //! `Accumulator:0:1:7:51`; see [`lockstep_kernels::fault`]. `LOCKSTEP_PLANT=DEFECT` has the module
 //! itself do something wrong, which a check of the rig must find: see [`planted`].
 
+use std::cell::UnsafeCell;
 use std::sync::LazyLock;
 
 use lockstep_engine::{LostWakeUp, lose_wake_ups};
@@ -32,11 +33,24 @@ pub fn arm() -> Result<(), String> {
 }
 
 /// Whether the environment plants this defect. `short-buffer` writes an Ed25519 signature into a buffer
-/// that is too short for it; `padding-byte` changes one bit of a decrypted message; the others are [`LOST_WAKE_UPS`].
+/// that is too short for it; `padding-byte` changes one bit of a decrypted message; `data-race` is in
+/// [`race`]; the others are [`LOST_WAKE_UPS`].
 pub fn planted(defect: &str) -> bool {
     static PLANTED: LazyLock<String> =
         LazyLock::new(|| std::env::var("LOCKSTEP_PLANT").unwrap_or_default());
     *PLANTED == defect
+}
+
+/// Threads that come here at the same time race, if the defect `data-race` is planted.
+pub fn race() {
+    struct Word(UnsafeCell<u64>);
+    // SAFETY: on purpose nothing makes it safe. Only the rig plants this defect, and it must find it.
+    unsafe impl Sync for Word {}
+    static WORD: Word = Word(UnsafeCell::new(0));
+    if planted("data-race") {
+        // SAFETY: as above.
+        unsafe { *WORD.0.get() += 1 };
+    }
 }
 
 fn parse(text: &str) -> Option<Fault> {

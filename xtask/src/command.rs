@@ -2,9 +2,12 @@
 
 use std::ffi::OsStr;
 use std::fmt;
+use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// What every task returns.
 pub type Outcome<T = ()> = Result<T, Failure>;
@@ -108,6 +111,38 @@ pub fn quietly(command: &mut Command) -> Outcome<String> {
         output.status,
         String::from_utf8_lossy(&output.stderr)
     )))
+}
+
+/// Runs a command for so long at most, its output going to the file `said`. Returns how it ended, or
+/// `None` if it had to be killed, and what it said.
+pub fn within(
+    limit: Duration,
+    said: &Path,
+    command: &mut Command,
+) -> Outcome<(Option<ExitStatus>, String)> {
+    let output = File::create(said).map_err(on(said, "create"))?;
+    let errors = output.try_clone().map_err(on(said, "open"))?;
+    command.stdin(Stdio::null()).stdout(output).stderr(errors);
+    let mut child = command
+        .spawn()
+        .map_err(|error| cannot_run(command, &error))?;
+    let deadline = Instant::now() + limit;
+    let status = loop {
+        match child
+            .try_wait()
+            .map_err(|error| cannot_run(command, &error))?
+        {
+            Some(status) => break Some(status),
+            None if Instant::now() > deadline => {
+                let _ = child.kill();
+                let _ = child.wait();
+                break None;
+            }
+            None => thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    let text = fs::read(said).map_err(on(said, "read"))?;
+    Ok((status, String::from_utf8_lossy(&text).into_owned()))
 }
 
 /// Runs a command to its end, its output going where ours goes.

@@ -10,6 +10,7 @@ mod demo;
 mod disassembly;
 mod dist;
 mod fuzz;
+mod keys;
 mod layers;
 mod miri;
 mod nightly;
@@ -17,6 +18,7 @@ mod openssl_tests;
 mod setup;
 mod taint;
 mod test;
+mod threads;
 mod tlsfuzzer;
 mod trust;
 

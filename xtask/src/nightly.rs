@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::command::{Failure, Outcome, cannot_run, cargo, target_directory};
-use crate::{coverage, dist, fuzz, miri, openssl_tests, setup, taint, test, tlsfuzzer};
+use crate::{coverage, dist, fuzz, miri, openssl_tests, setup, taint, test, threads, tlsfuzzer};
 
 pub use record::Record;
 
@@ -152,6 +152,14 @@ pub const CHECKS: &[Check] = &[
         least: minutes(2),
         most: minutes(60),
         run: forks,
+    },
+    Check {
+        name: "threads",
+        about: "the module and the engine with many threads and jobs, under ThreadSanitizer",
+        weight: 2,
+        least: minutes(6),
+        most: minutes(8 * 60),
+        run: threads::night,
     },
     Check {
         name: "trace",

@@ -67,6 +67,14 @@ const CLAIMS: &[Claim] = &[
               that call functions below the providers show only that the module leaves them alone.",
     },
     Claim {
+        claim: "Threads and jobs do not race, and each is woken for its answer",
+        checks: &["threads", "forks"],
+        also: "loom tries the interleavings of the queue's models in `cargo xtask test loom`, and must \
+               find four planted lost wake-ups",
+        gap: "ThreadSanitizer sees races that happen in a run, and nothing of what libcrypto itself \
+              reads and writes. The models have two or three threads and at most three preemptions.",
+    },
+    Claim {
         claim: "Servers stand steady load, and memory and descriptors do not grow",
         checks: &["soak"],
         also: "the tests of servers in `cargo xtask test`",

@@ -1,0 +1,269 @@
+//! Data races and lost wake-ups: `rig/programs/threads.c` against the module, and the engine's
+//! tests, under ThreadSanitizer.
+//!
+//! The module, the engine and Rust's standard library are built with it, so locks and channels of
+//! the library order what they should, and nothing need be suppressed. libcrypto is not: of its
+//! locks ThreadSanitizer sees those of libpthread, and of its memory nothing. A machine needs a
+//! nightly toolchain with the component `rust-src` for that; where there is none, the check is
+//! skipped.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::command::{Failure, Outcome, on, quietly, root, succeeds, target_directory, within};
+use crate::nightly::{Ran, Share, Work};
+use crate::{dist, keys, test};
+
+const FLAGS: &str = "-Csymbol-mangling-version=v0 -Zsanitizer=thread -Cdebug-assertions=on";
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// Lost jobs are threads' stacks that leak, as in a server.
+const OPTIONS: &str = "halt_on_error=0:exitcode=66:report_thread_leaks=0";
+
+/// How long a run lasts, and one with a planted defect.
+const RUN: Duration = Duration::from_secs(60);
+const PLANTED_RUN: Duration = Duration::from_secs(10);
+
+/// How much longer it may take. ThreadSanitizer itself can hang, when it reports a race while
+/// another thread loads a library; that is a finding like the race.
+const SPARE: Duration = Duration::from_secs(60);
+
+/// In place of the directory of modules: the program does not load the module again and again.
+const NO_LOADS: &str = "-";
+
+/// How the program ends when no thread gets on.
+const HANGS: i32 = 4;
+
+/// Planted defects, as the environment names them.
+const PLANTED: &[&str] = &["data-race", "lost-thread", "lost-worker", "lost-job"];
+
+/// Settings of the runs, in turn.
+const SETTINGS: &[[(&str, &str); 2]] = &[
+    [("LOCKSTEP_SLOTS", "2"), ("LOCKSTEP_JOBS_LEAD", "auto")],
+    [("LOCKSTEP_SLOTS", "1"), ("LOCKSTEP_JOBS_LEAD", "no")],
+    [("LOCKSTEP_SLOTS", "4"), ("LOCKSTEP_JOBS_LEAD", "no")],
+    [("LOCKSTEP_SLOTS", "3"), ("LOCKSTEP_JOBS_LEAD", "yes")],
+];
+
+/// With these a thread needs to be woken most often.
+const ONE_SLOT: &[(&str, &str); 2] = &SETTINGS[1];
+
+/// Runs it for as long as it is given.
+pub fn night(share: &Share) -> Outcome<Ran> {
+    let end = Instant::now() + share.time;
+    let Some(libraries) = libraries() else {
+        return Ok(Ran::Skipped(
+            "no sources of Rust's library: rustup component add --toolchain nightly rust-src"
+                .to_owned(),
+        ));
+    };
+    let program = Program::build(&libraries, &share.directory)?;
+    program.proves_itself()?;
+    let (passed, failed) = engine_tests()?;
+    if passed == 0 {
+        return Err(Failure::new("no test of the engine ran"));
+    }
+    let mut work = Work {
+        cases: passed + failed,
+        findings: failed,
+        next: share.next,
+        ..Work::default()
+    };
+    let mut on_lanes = 0;
+    loop {
+        let settings = &SETTINGS[work.next as usize % SETTINGS.len()];
+        let ended = program.run(RUN, settings, None)?;
+        work.cases += ended.rounds;
+        work.next += 1;
+        on_lanes += ended.on_lanes;
+        if let Some(finding) = ended.finding {
+            println!("{finding}");
+            work.findings += 1;
+        } else if ended.on_lanes == 0 {
+            return Err(Failure::new("no operation ran on lanes: nothing was shown"));
+        }
+        if Instant::now() + RUN > end {
+            break;
+        }
+    }
+    work.note = format!("{on_lanes} operations on lanes; planted defects were found");
+    Ok(Ran::Worked(work))
+}
+
+/// The libraries of a toolchain that has the sources of the standard library.
+fn libraries() -> Option<PathBuf> {
+    let told = quietly(&mut nightly("rustc", &["--print", "target-libdir"])).ok()?;
+    let libraries = PathBuf::from(told.trim());
+    let runtime = libraries.join("librustc-nightly_rt.tsan.a");
+    let sources = libraries.join("../../src/rust/library/std");
+    let there = cfg!(all(target_arch = "x86_64", target_os = "linux"))
+        && runtime.exists()
+        && sources.exists()
+        && succeeds("cc", &["--version"]);
+    there.then_some(libraries)
+}
+
+/// A program of the nightly toolchain.
+fn nightly(program: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command
+        .arg("+nightly")
+        .args(arguments)
+        .env_remove("CARGO")
+        .env_remove("RUSTC")
+        .env_remove("RUSTUP_TOOLCHAIN")
+        .current_dir(root())
+        .stdin(Stdio::null());
+    command
+}
+
+/// cargo, with the sanitizer in all that it builds.
+fn sanitized(subcommand: &str, package: &str) -> Command {
+    let mut command = nightly(
+        "cargo",
+        &[subcommand, "--release", "--locked", "-Zbuild-std"],
+    );
+    command
+        .args(["--target", TARGET, "--package", package])
+        .args(["--features", "fault-injection", "--target-dir"])
+        .arg(build_directory())
+        .env("RUSTFLAGS", FLAGS)
+        // A failed test must not take the others along.
+        .env("CARGO_PROFILE_RELEASE_PANIC", "unwind");
+    dist::soon_built(&mut command);
+    command
+}
+
+fn build_directory() -> PathBuf {
+    target_directory().join("threads")
+}
+
+/// The engine's own tests: how many pass, and how many do not.
+fn engine_tests() -> Outcome<(u64, u64)> {
+    let mut command = sanitized("test", "lockstep-engine");
+    command
+        .args(["--lib", "--test", "lanes", "--test", "curves"])
+        .env("TSAN_OPTIONS", OPTIONS);
+    test::passed_and_failed(&mut command)
+}
+
+/// `rig/programs/threads.c`, with the module and keys.
+struct Program {
+    path: PathBuf,
+    directory: PathBuf,
+    keys: [PathBuf; 3],
+}
+
+/// What a run did.
+struct Ended {
+    rounds: u64,
+    on_lanes: u64,
+    finding: Option<String>,
+    hangs: bool,
+}
+
+impl Program {
+    fn build(libraries: &Path, directory: &Path) -> Outcome<Program> {
+        quietly(sanitized("build", "lockstep-provider").arg("--lib"))?;
+        let module = directory.join("lockstep.so");
+        let built = build_directory()
+            .join(TARGET)
+            .join("release/liblockstep.so");
+        fs::copy(&built, &module).map_err(on(&built, "copy"))?;
+        let configuration = directory.join("openssl.cnf");
+        let text = format!(
+            "openssl_conf = lockstep_test\n\
+             [lockstep_test]\nproviders = providers\nalg_section = properties\n\
+             [properties]\ndefault_properties = ?lockstep.fast=yes,?lockstep.keys!=yes\n\
+             [providers]\ndefault = default_provider\nlockstep = lockstep_module\n\
+             [default_provider]\nactivate = 1\n\
+             [lockstep_module]\nmodule = {}\nactivate = 1\n",
+            module.display()
+        );
+        fs::write(&configuration, text).map_err(on(&configuration, "write"))?;
+        let keys = keys::make(directory)?;
+        let path = directory.join("threads");
+        let mut compile = Command::new("cc");
+        compile
+            .args(["-std=gnu11", "-O1", "-g", "-Wall", "-Werror", "-o"])
+            .arg(&path)
+            .arg(root().join("rig/programs/threads.c"))
+            // The module finds the runtime in the program, and some functions of the runtime are
+            // the program's own.
+            .args(["-rdynamic", "-Wl,--allow-multiple-definition"])
+            .arg("-Wl,--whole-archive")
+            .arg(libraries.join("librustc-nightly_rt.tsan.a"))
+            .args(["-Wl,--no-whole-archive", "-lcrypto", "-lpthread"])
+            .args(["-lm", "-ldl", "-lrt"]);
+        quietly(&mut compile)?;
+        Ok(Program {
+            path,
+            directory: directory.to_owned(),
+            keys,
+        })
+    }
+
+    fn run(
+        &self,
+        time: Duration,
+        settings: &[(&str, &str)],
+        planted: Option<&str>,
+    ) -> Outcome<Ended> {
+        let mut command = Command::new(&self.path);
+        command
+            .arg(time.as_secs().to_string())
+            .arg(match planted {
+                None => self.directory.as_path(),
+                Some(_) => Path::new(NO_LOADS),
+            })
+            .args(&self.keys)
+            .env("OPENSSL_CONF", self.directory.join("openssl.cnf"))
+            .env("LOCKSTEP_LONE", "lanes")
+            .env("LOCKSTEP_STATS_DIR", "no")
+            .envs(settings.iter().copied())
+            .env("TSAN_OPTIONS", OPTIONS);
+        if let Some(planted) = planted {
+            command.env("LOCKSTEP_PLANT", planted);
+        }
+        let (status, said) = within(time + SPARE, &self.directory.join("said"), &mut command)?;
+        let number = |name: &str| {
+            let value = said.lines().find_map(|line| line.strip_prefix(name));
+            value
+                .and_then(|value| value.trim().parse().ok())
+                .unwrap_or(0)
+        };
+        let finding = || {
+            let how = status.map_or("it hangs".to_owned(), |status| status.to_string());
+            let lines: Vec<&str> = said.lines().take(60).collect();
+            format!("{settings:?}: {how}\n{}", lines.join("\n"))
+        };
+        Ok(Ended {
+            rounds: number("rounds"),
+            on_lanes: number("lanes"),
+            finding: (!status.is_some_and(|status| status.success())).then(finding),
+            hangs: status.and_then(|status| status.code()) == Some(HANGS),
+        })
+    }
+
+    /// Whether what is planted is found.
+    fn proves_itself(&self) -> Outcome {
+        for planted in PLANTED {
+            let ended = self.run(PLANTED_RUN, ONE_SLOT, Some(planted))?;
+            let found = match planted.starts_with("lost-") {
+                true => ended.hangs,
+                false => ended
+                    .finding
+                    .is_some_and(|finding| finding.contains("data race")),
+            };
+            if !found {
+                return Err(Failure::new(format!(
+                    "the planted defect `{planted}` was not found in {} rounds",
+                    ended.rounds
+                )));
+            }
+        }
+        Ok(())
+    }
+}
