@@ -16,6 +16,7 @@ mod miri;
 mod nightly;
 mod openssl_tests;
 mod setup;
+mod syscalls;
 mod taint;
 mod test;
 mod threads;

@@ -14,7 +14,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::command::{Failure, Outcome, cannot_run, cargo, target_directory};
-use crate::{coverage, dist, fuzz, miri, openssl_tests, setup, taint, test, threads, tlsfuzzer};
+use crate::{
+    coverage, dist, fuzz, miri, openssl_tests, setup, syscalls, taint, test, threads, tlsfuzzer,
+};
 
 pub use record::Record;
 
@@ -176,6 +178,14 @@ pub const CHECKS: &[Check] = &[
         least: minutes(5),
         most: minutes(15),
         run: allocations,
+    },
+    Check {
+        name: "syscalls",
+        about: "each system call that the module adds, denied in turn, and compared with the table",
+        weight: 1,
+        least: minutes(5),
+        most: minutes(15),
+        run: syscalls::night,
     },
     Check {
         name: "soak",

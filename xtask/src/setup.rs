@@ -57,6 +57,7 @@ const OPTIONAL: &[(&str, &str)] = &[
     ("stunnel", "stunnel4"),
     // With libFuzzer and AddressSanitizer.
     ("clang", "clang libclang-rt-14-dev"),
+    ("strace", "strace"),
 ];
 
 /// Checks everything, installs what is missing, and says so line by line.
