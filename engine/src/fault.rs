@@ -1,31 +1,33 @@
-//! Wake-ups that are lost on purpose: for tests only, which must notice each of these defects.
+//! Defects on purpose: for tests only, which must notice each of them.
 //!
-//! They exist with the feature `fault-injection` and in the models of loom. Anywhere else nothing
-//! is lost, and the compiler removes the questions.
+//! They exist with the feature `fault-injection` and in the models of loom. Anywhere else there
+//! are none, and the compiler removes the questions.
 
-/// A defect in the way in which sleepers are woken.
+/// A defect of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum LostWakeUp {
+pub enum Defect {
     /// A blocked thread does not learn that it has an answer, or is to lead.
-    Thread = 1,
+    LostThread = 1,
     /// An idle worker does not learn that it has an assignment.
-    Worker,
+    LostWorker,
     /// An asynchronous job does not learn that it has an answer.
-    Job,
+    LostJob,
     /// The owner of a ticket may fall asleep between the look whether it sleeps and its answer.
     EarlyLook,
+    /// Failed randomness is taken for randomness.
+    IgnoredRandomness,
 }
 
 #[cfg(any(all(feature = "fault-injection", not(loom)), all(test, loom)))]
-pub use planted::lose_wake_ups;
+pub use planted::plant;
 pub(crate) use planted::{is_lost, is_planted};
 
 #[cfg(all(feature = "fault-injection", not(loom)))]
 mod planted {
     use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
-    use super::LostWakeUp;
+    use super::Defect;
 
     /// One in so many is lost: a program that begins well must be caught too.
     const EVERY: usize = 16;
@@ -33,18 +35,18 @@ mod planted {
     static DEFECT: AtomicU8 = AtomicU8::new(0);
     static WAKE_UPS: AtomicUsize = AtomicUsize::new(0);
 
-    /// Has all engines of the process lose such wake-ups.
-    pub fn lose_wake_ups(defect: LostWakeUp) {
+    /// Gives this defect to all engines of the process.
+    pub fn plant(defect: Defect) {
         DEFECT.store(defect as u8, Ordering::Relaxed);
     }
 
     /// Whether the code that asks has this defect.
-    pub(crate) fn is_planted(defect: LostWakeUp) -> bool {
+    pub(crate) fn is_planted(defect: Defect) -> bool {
         DEFECT.load(Ordering::Relaxed) == defect as u8
     }
 
     /// Whether this wake-up is lost.
-    pub(crate) fn is_lost(wake_up: LostWakeUp) -> bool {
+    pub(crate) fn is_lost(wake_up: Defect) -> bool {
         is_planted(wake_up) && WAKE_UPS.fetch_add(1, Ordering::Relaxed) % EVERY == EVERY - 1
     }
 }
@@ -54,37 +56,37 @@ mod planted {
 mod planted {
     use std::cell::Cell;
 
-    use super::LostWakeUp;
+    use super::Defect;
 
-    thread_local!(static DEFECT: Cell<Option<LostWakeUp>> = const { Cell::new(None) });
+    thread_local!(static DEFECT: Cell<Option<Defect>> = const { Cell::new(None) });
 
-    /// Has the models of this test lose such wake-ups.
-    pub fn lose_wake_ups(defect: LostWakeUp) {
+    /// Gives this defect to the models of this test.
+    pub fn plant(defect: Defect) {
         DEFECT.set(Some(defect));
     }
 
     /// Whether the code that asks has this defect.
-    pub(crate) fn is_planted(defect: LostWakeUp) -> bool {
+    pub(crate) fn is_planted(defect: Defect) -> bool {
         DEFECT.get() == Some(defect)
     }
 
     /// Whether this wake-up is lost: all are.
-    pub(crate) fn is_lost(wake_up: LostWakeUp) -> bool {
+    pub(crate) fn is_lost(wake_up: Defect) -> bool {
         is_planted(wake_up)
     }
 }
 
 #[cfg(not(any(all(feature = "fault-injection", not(loom)), all(test, loom))))]
 mod planted {
-    use super::LostWakeUp;
+    use super::Defect;
 
     /// Nothing is planted.
-    pub(crate) const fn is_planted(_: LostWakeUp) -> bool {
+    pub(crate) const fn is_planted(_: Defect) -> bool {
         false
     }
 
     /// Nothing is lost.
-    pub(crate) const fn is_lost(_: LostWakeUp) -> bool {
+    pub(crate) const fn is_lost(_: Defect) -> bool {
         false
     }
 }

@@ -32,7 +32,7 @@ use std::process;
 pub use config::{BackendChoice, Config, ConfigError, Setting};
 pub use curve::{Bytes, Curve, EcKey, Ed25519Key, KeyKind, Keypair, Malformed, Secret};
 #[cfg(all(feature = "fault-injection", not(loom)))]
-pub use fault::{LostWakeUp, lose_wake_ups};
+pub use fault::{Defect, plant};
 pub use lockstep_kernels::backend::Backend;
 pub use lockstep_kernels::rsa::{Components as RsaComponents, JobError, Size, Unsupported};
 pub use metrics::{Snapshot, Unpaused};

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use crate::board::{Board, Home, Post};
 use crate::executor::{Executor, Job};
-use crate::fault::{LostWakeUp, is_lost};
+use crate::fault::{Defect, is_lost};
 use crate::metrics::Metrics;
 use crate::policy::{PATIENCE, Policy, View};
 use crate::request::{Declined, StockGuard};
@@ -648,7 +648,7 @@ impl<E: Executor> Queue<E> {
         while let Some(call) = self.next_call(&mut state) {
             match call {
                 Call::Worker if worker_comes => worker_comes = false,
-                Call::Worker if is_lost(LostWakeUp::Worker) => {}
+                Call::Worker if is_lost(Defect::LostWorker) => {}
                 Call::Worker => self.assignment.notify_one(),
                 Call::Thread(seat, lead) => {
                     drop(state);

@@ -3,7 +3,7 @@
 //! A blocking thread sits in a [`Seat`] until it gets its answer or is asked to lead. An
 //! asynchronous job holds a [`Ticket`] and is told by its [`Notify`] when the answer is there.
 
-use crate::fault::{LostWakeUp, is_lost, is_planted};
+use crate::fault::{Defect, is_lost, is_planted};
 use crate::request::{Declined, Response};
 use crate::sync::{Arc, Condvar, Mutex, lock, wait_while};
 
@@ -163,7 +163,7 @@ impl<T> Booth<T> {
 
     /// Delivers the answer, then notifies; an abandoned answer is dropped.
     pub(crate) fn deliver(&self, answer: Result<T, Declined>) {
-        let early = is_planted(LostWakeUp::EarlyLook).then(|| lock(&self.claim).asleep);
+        let early = is_planted(Defect::EarlyLook).then(|| lock(&self.claim).asleep);
         let mut claim = lock(&self.claim);
         let notify = match &mut claim.stage {
             Stage::Open(notify) => notify.take(),
@@ -179,7 +179,7 @@ impl<T> Booth<T> {
             self.done.notify_all();
         }
         if let Some(notify) = notify
-            && !is_lost(LostWakeUp::Job)
+            && !is_lost(Defect::LostJob)
         {
             notify.notify();
         }
@@ -241,7 +241,7 @@ impl<T, L> Seat<T, L> {
     /// Gives the seated thread its turn. Called once for each seat.
     pub(crate) fn call(&self, turn: Turn<T, L>) {
         *lock(&self.turn) = Some(turn);
-        if !is_lost(LostWakeUp::Thread) {
+        if !is_lost(Defect::LostThread) {
             self.called.notify_one();
         }
     }

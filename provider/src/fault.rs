@@ -7,21 +7,22 @@
 use std::cell::UnsafeCell;
 use std::sync::LazyLock;
 
-use lockstep_engine::{LostWakeUp, lose_wake_ups};
+use lockstep_engine::{Defect, plant};
 use lockstep_kernels::fault::{Fault, Point, arm_all_threads};
 
-/// Wake-ups that the engine loses, as the environment names them.
-const LOST_WAKE_UPS: &[(&str, LostWakeUp)] = &[
-    ("lost-thread", LostWakeUp::Thread),
-    ("lost-worker", LostWakeUp::Worker),
-    ("lost-job", LostWakeUp::Job),
+/// Defects of the engine, as the environment names them.
+const OF_THE_ENGINE: &[(&str, Defect)] = &[
+    ("lost-thread", Defect::LostThread),
+    ("lost-worker", Defect::LostWorker),
+    ("lost-job", Defect::LostJob),
+    ("ignored-randomness", Defect::IgnoredRandomness),
 ];
 
 /// Arms the fault that the environment names, if it names one.
 pub fn arm() -> Result<(), String> {
-    for (name, defect) in LOST_WAKE_UPS {
+    for (name, defect) in OF_THE_ENGINE {
         if planted(name) {
-            lose_wake_ups(*defect);
+            plant(*defect);
         }
     }
     let Ok(text) = std::env::var("LOCKSTEP_FAULT") else {
@@ -32,9 +33,9 @@ pub fn arm() -> Result<(), String> {
     Ok(())
 }
 
-/// Whether the environment plants this defect. `short-buffer` writes an Ed25519 signature into a buffer
-/// that is too short for it; `padding-byte` changes one bit of a decrypted message; `data-race` is in
-/// [`race`]; the others are [`LOST_WAKE_UPS`].
+/// Whether the environment plants this defect. `short-buffer` writes an Ed25519 signature into a
+/// buffer that is too short for it; `padding-byte` changes one bit of a decrypted message;
+/// `data-race` is in [`race`]; the others are [`OF_THE_ENGINE`].
 pub fn planted(defect: &str) -> bool {
     static PLANTED: LazyLock<String> =
         LazyLock::new(|| std::env::var("LOCKSTEP_PLANT").unwrap_or_default());
@@ -44,7 +45,8 @@ pub fn planted(defect: &str) -> bool {
 /// Threads that come here at the same time race, if the defect `data-race` is planted.
 pub fn race() {
     struct Word(UnsafeCell<u64>);
-    // SAFETY: on purpose nothing makes it safe. Only the rig plants this defect, and it must find it.
+    // SAFETY: on purpose nothing makes it safe. Only the rig plants this defect, and it must find
+    // it.
     unsafe impl Sync for Word {}
     static WORD: Word = Word(UnsafeCell::new(0));
     if planted("data-race") {

@@ -83,6 +83,15 @@ const CLAIMS: &[Claim] = &[
               more often, is not seen as added. `brk` and `rseq`, without which glibc ends a program.",
     },
     Claim {
+        claim: "Without randomness there is an error: no nonce or key occurs twice, and no RSA operation \
+                runs without blinding",
+        checks: &[],
+        also: "tests in which the system's randomness fails, the application's, or both; a module that \
+               ignores the failure must be found",
+        gap: "A generator that gives predictable numbers and reports success. Snapshots of a virtual \
+              machine that are resumed twice.",
+    },
+    Claim {
         claim: "Servers stand steady load, and memory and descriptors do not grow",
         checks: &["soak"],
         also: "the tests of servers in `cargo xtask test`",

@@ -13,13 +13,15 @@ use chacha20::cipher::{KeyIvInit, StreamCipher};
 use lockstep_kernels::wipe;
 use zeroize::Zeroizing;
 
+use crate::fault::{Defect, is_planted};
+
 /// Bytes of a seed.
 const SEED_BYTES: usize = 32;
 
 /// `count` pieces of randomness for secret keys; `None` if the system gives none.
 pub(super) fn secrets<const BYTES: usize>(count: usize) -> Option<Random<BYTES>> {
     let mut secrets = Random(vec![[0; BYTES]; count]);
-    getrandom::fill(secrets.0.as_flattened_mut()).ok()?;
+    draw(secrets.0.as_flattened_mut())?;
     Some(secrets)
 }
 
@@ -30,9 +32,15 @@ pub(super) fn random<const BYTES: usize>(count: usize) -> Option<Random<BYTES>> 
     }
     let mut random = Random(vec![[0; BYTES]; count]);
     let mut seed = Zeroizing::new([0; SEED_BYTES]);
-    getrandom::fill(&mut *seed).ok()?;
+    draw(&mut *seed)?;
     expand(&seed, random.0.as_flattened_mut());
     Some(random)
+}
+
+/// Fills `bytes` from the system; `None` if it gives none.
+fn draw(bytes: &mut [u8]) -> Option<()> {
+    let drawn = getrandom::fill(bytes).is_ok();
+    (drawn || is_planted(Defect::IgnoredRandomness)).then_some(())
 }
 
 /// Fills `bytes`, all zero, with the key stream of the seed. A seed is used once, so the nonce may be zero.

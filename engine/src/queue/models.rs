@@ -7,7 +7,7 @@ use loom::thread;
 
 use super::simple::{Bell, Simple, queue};
 use super::*;
-use crate::fault::{LostWakeUp, lose_wake_ups};
+use crate::fault::{Defect, plant};
 use crate::request::Fallback;
 
 /// All interleavings with up to three preemptions: enough for every known bug of such protocols.
@@ -374,21 +374,21 @@ mod planted {
     #[test]
     #[ignore = "a planted defect"]
     fn a_thread_is_not_woken() {
-        lose_wake_ups(LostWakeUp::Thread);
+        plant(Defect::LostThread);
         threads_that_share_a_slot_all_get_their_answers();
     }
 
     #[test]
     #[ignore = "a planted defect"]
     fn a_worker_is_not_woken() {
-        lose_wake_ups(LostWakeUp::Worker);
+        plant(Defect::LostWorker);
         a_worker_serves_job_after_job();
     }
 
     #[test]
     #[ignore = "a planted defect"]
     fn a_job_is_not_told() {
-        lose_wake_ups(LostWakeUp::Job);
+        plant(Defect::LostJob);
         a_job_and_a_thread_share_a_slot();
     }
 
@@ -396,7 +396,7 @@ mod planted {
     #[test]
     #[ignore = "a planted defect"]
     fn a_look_before_the_lock() {
-        lose_wake_ups(LostWakeUp::EarlyLook);
+        plant(Defect::EarlyLook);
         a_job_and_a_thread_share_a_slot();
     }
 }

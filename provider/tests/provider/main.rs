@@ -30,6 +30,7 @@ mod key_derivation;
 mod key_memory;
 mod memory;
 mod own_openssl;
+mod randomness;
 mod statistics;
 mod syslog;
 mod threads;
