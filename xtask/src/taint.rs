@@ -274,6 +274,16 @@ mod tests {
         Log::read(log).judge(str::to_owned)
     }
 
+    /// The check is no member of the workspace, so that nothing else would say.
+    #[test]
+    fn the_lock_file_is_up_to_date() {
+        let mut metadata = cargo(["metadata", "--locked", "--offline", "--format-version=1"]);
+        metadata.current_dir(root().join("rig/taint"));
+        if let Err(failure) = quietly(&mut metadata) {
+            panic!("run `cargo update --workspace` in rig/taint: {failure}");
+        }
+    }
+
     #[test]
     fn a_clean_log_passes() {
         let found = judge(&good()).unwrap();
