@@ -1,9 +1,9 @@
 //! `lockstep doctor`: whether OpenSSL programs sign on lanes here, and if not, why.
 //!
-//! It asks in the order in which things can go wrong: instructions, settings, OpenSSL, configuration,
-//! policy, module, loading, preference, use. It loads nothing itself: a child process loads the
-//! configuration, and the `openssl` command signs something as any program would. Then it looks at
-//! the counters.
+//! It asks in the order in which things can go wrong: instructions, settings, OpenSSL,
+//! configuration, policy, module, loading, preference, use. It loads nothing itself: a child
+//! process loads the configuration, and the `openssl` command signs something as any program would.
+//! Then it looks at the counters.
 
 mod running;
 
@@ -76,7 +76,8 @@ enum Verdict {
 }
 
 impl Verdict {
-    /// What stands before a finding: red or yellow, where colours are wanted, if it needs attention.
+    /// What stands before a finding: red or yellow, where colours are wanted, if it needs
+    /// attention.
     fn mark(self, coloured: bool) -> &'static str {
         match (self, coloured) {
             (Verdict::Good, _) => "ok    ",

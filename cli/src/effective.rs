@@ -1,8 +1,8 @@
 //! What a configuration has OpenSSL do: which providers it activates, which properties it asks for,
 //! and whether lockstep fits in.
 //!
-//! The rules are those of libcrypto (`conf_mod.c`, `provider_conf.c`, `evp_cnf.c`), the reading is its
-//! own parser's.
+//! The rules are those of libcrypto (`conf_mod.c`, `provider_conf.c`, `evp_cnf.c`), the reading is
+//! its own parser's.
 
 use std::path::{Path, PathBuf};
 
@@ -100,7 +100,8 @@ impl Effective {
         provider
     }
 
-    /// The value of a setting in a provider's section; of several the last, as the provider gets it.
+    /// The value of a setting in a provider's section; of several the last, as the provider gets
+    /// it.
     pub fn setting(&self, provider: &Provider, name: &str) -> Option<&str> {
         let mut lines = self.lines(&provider.section).rev();
         let line = lines.find(|line| line.name == name);
@@ -109,8 +110,8 @@ impl Effective {
 
     /// The text of a configuration with this provider's settings alone, which does not activate it.
     ///
-    /// libcrypto says nothing about a provider that a configuration cannot activate; about one that is
-    /// activated afterwards it does.
+    /// libcrypto says nothing about a provider that a configuration cannot activate; about one that
+    /// is activated afterwards it does.
     pub fn inactive(&self, provider: &Provider) -> Result<String, Failure> {
         let mut text = format!(
             "openssl_conf = init\n[init]\nproviders = providers\n[providers]\n{} = provider\n[provider]\n",
@@ -140,8 +141,8 @@ impl Effective {
         lines.pop()
     }
 
-    /// The sections that the lines for a kind of module name. What stands behind the last dot of such a
-    /// line's name tells it from others for the same kind.
+    /// The sections that the lines for a kind of module name. What stands behind the last dot of
+    /// such a line's name tells it from others for the same kind.
     fn modules<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a str> {
         let lines = self.init().into_iter().flat_map(|init| self.lines(init));
         lines
@@ -160,8 +161,8 @@ impl Effective {
 
     /// Why lockstep has no place in this configuration, if it has none.
     ///
-    /// What the file asks for counts even where a later line replaces it: FIPS is not to be switched
-    /// off by accident.
+    /// What the file asks for counts even where a later line replaces it: FIPS is not to be
+    /// switched off by accident.
     pub fn refusal(&self) -> Option<Failure> {
         let shown = self.path.display();
         let fips = || {
@@ -259,7 +260,8 @@ impl Effective {
             .remedy("name the configuration that lockstep is to be added to with --from"));
         }
         let init = self.init().unwrap_or("lockstep_init");
-        // Once a provider is activated, OpenSSL does not activate the default one by itself any more.
+        // Once a provider is activated, OpenSSL does not activate the default one by itself any
+        // more.
         let default = match providers.iter().find(|provider| provider.name == "default") {
             Some(theirs) if theirs.active => String::new(),
             Some(theirs) => format!("\n[{}]\nactivate = 1\n", theirs.section),
@@ -286,8 +288,8 @@ default_properties = {query}
 "
             )
         };
-        // Before what the system has, so that it adds to this or replaces it, should it ever have some.
-        // After it, where the system's own line would replace this.
+        // Before what the system has, so that it adds to this or replaces it, should it ever have
+        // some. After it, where the system's own line would replace this.
         let (before, after) = match self.query() {
             None => (properties(PREFERENCE), String::new()),
             Some(Properties { section, line }) => {
@@ -388,8 +390,8 @@ impl Clause {
         }
     }
 
-    /// Whether lockstep's algorithms meet it. A property that they do not have counts as `no`, and only
-    /// words are equal to anything then.
+    /// Whether lockstep's algorithms meet it. A property that they do not have counts as `no`, and
+    /// only words are equal to anything then.
     fn is_met(&self) -> bool {
         let is_number =
             |value: &str| value.starts_with(|c: char| c.is_ascii_digit() || "+-".contains(c));
@@ -404,8 +406,8 @@ impl Clause {
     }
 }
 
-/// Whether a provider with this value of `activate` is activated. Before OpenSSL 3.2 the line's presence
-/// alone activates it.
+/// Whether a provider with this value of `activate` is activated. Before OpenSSL 3.2 the line's
+/// presence alone activates it.
 fn activates(value: &str) -> bool {
     const FALSE: [&str; 8] = ["0", "no", "NO", "false", "FALSE", "off", "OFF", ""];
     openssl::version::number() < 0x3020_0000 || !FALSE.contains(&value)

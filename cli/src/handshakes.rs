@@ -1,7 +1,8 @@
 //! `lockstep handshakes`: real TLS servers under load, stock and with lockstep, side by side.
 //!
 //! Both servers run all the time, each its own process on its own port, and are put under load in
-//! turn; the one that is not has nothing to do. The clients are [ours](client), on CPUs of their own.
+//! turn; the one that is not has nothing to do. The clients are [ours](client), on CPUs of their
+//! own.
 
 mod client;
 mod cores;
@@ -227,8 +228,8 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
         .map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))
 }
 
-/// Lets this process and the servers have as many files open as so many clients need: a proxy has two
-/// for each, and so has this process, which is behind the proxy too.
+/// Lets this process and the servers have as many files open as so many clients need: a proxy has
+/// two for each, and so has this process, which is behind the proxy too.
 fn raise_file_limit(clients: usize) -> Result<(), Failure> {
     let needed = 2 * clients as u64 + 64;
     let limit = getrlimit(Resource::Nofile);

@@ -1,8 +1,8 @@
 //! `lockstep install` and `lockstep uninstall`: files that have a packaged server load the module.
 //!
-//! Each file is one that the server or systemd reads beside its own, so nothing of theirs changes. A file
-//! counts as ours if it is, to the letter, one that `install` writes; any other is left alone, and then
-//! nothing else is done either.
+//! Each file is one that the server or systemd reads beside its own, so nothing of theirs changes.
+//! A file counts as ours if it is, to the letter, one that `install` writes; any other is left
+//! alone, and then nothing else is done either.
 
 use std::fs;
 use std::io;
@@ -263,7 +263,8 @@ fn text(server: &Server, template: &str, conf: &str) -> String {
     )
 }
 
-/// The text of a file that `install` has written, for whatever configuration; None if there is no file.
+/// The text of a file that `install` has written, for whatever configuration; None if there is no
+/// file.
 fn ours(server: &Server, path: &Path, template: &str) -> Result<Option<String>, Failure> {
     let foreign = || {
         Failure::new(format!(
@@ -344,7 +345,8 @@ fn usable(conf: Option<PathBuf>) -> Result<String, Failure> {
             );
         }
     }
-    // Who can change these files, or put others in their place, is as good as the server's master process.
+    // Who can change these files, or put others in their place, is as good as the server's master
+    // process.
     for part in path.ancestors().chain(module.ancestors()) {
         let about = fs::metadata(part)
             .map_err(|error| Failure::new(format!("cannot read {}: {error}", part.display())))?;

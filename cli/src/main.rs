@@ -1,5 +1,5 @@
-//! The `lockstep` command: measures the lanes and servers that use them, says why they are not in use, shows
-//! live counters, and has servers load the module.
+//! The `lockstep` command: measures the lanes and servers that use them, says why they are not in
+//! use, shows live counters, and has servers load the module.
 #![forbid(unsafe_code)]
 
 #[macro_use]

@@ -1,5 +1,5 @@
-//! What is wrong with a module's file, before the loader meets it: a truncated one ends the process that
-//! loads it, and of one for another CPU glibc says that it is not there.
+//! What is wrong with a module's file, before the loader meets it: a truncated one ends the process
+//! that loads it, and of one for another CPU glibc says that it is not there.
 
 use std::fs::File;
 use std::io::{self, Read as _};

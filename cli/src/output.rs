@@ -1,4 +1,5 @@
-//! Standard output. That nobody reads to its end, as with `| head`, is no failure and no reason to panic.
+//! Standard output. That nobody reads to its end, as with `| head`, is no failure and no reason to
+//! panic.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write as _};
@@ -17,7 +18,8 @@ macro_rules! outln {
     };
 }
 
-/// Writes to standard output; where that fails for another reason than a closed pipe, the program ends.
+/// Writes to standard output; where that fails for another reason than a closed pipe, the program
+/// ends.
 pub fn write(text: fmt::Arguments<'_>) {
     if let Err(error) = io::stdout().write_fmt(text)
         && error.kind() != ErrorKind::BrokenPipe

@@ -11,7 +11,8 @@ use openssl::rsa::{Padding, Rsa};
 
 use crate::Failure;
 
-/// What `openssl speed` signs: a message of 36 bytes, padded as PKCS#1 v1.5 has it, without a digest.
+/// What `openssl speed` signs: a message of 36 bytes, padded as PKCS#1 v1.5 has it, without a
+/// digest.
 const MESSAGE: [u8; 36] = *b"lockstep signs on vector lanes......";
 
 /// Starts this program anew, without a configuration, if the environment names one: it might load

@@ -501,7 +501,8 @@ fn doctor_says_what_is_wrong_with_the_configuration() {
         fs::write(&configuration, text).unwrap();
         expect(&configuration, check, &[said, "openssl.cnf"]);
     }
-    // A file to include that is not there is none to OpenSSL either: what it would have said is missing.
+    // A file to include that is not there is none to OpenSSL either: what it would have said is
+    // missing.
     let included = format!(
         "openssl_conf = init\n.include = {}/none.cnf\n",
         place.display()
@@ -539,7 +540,8 @@ fn doctor_says_that_fips_is_wanted() {
     );
 }
 
-/// As some distributions have it: OpenSSL itself decides, by a flag of the kernel, and no file says so.
+/// As some distributions have it: OpenSSL itself decides, by a flag of the kernel, and no file says
+/// so.
 #[test]
 fn doctor_says_that_fips_is_on_by_other_means() {
     let place = scratch("doctor-fips-otherwise");
@@ -814,7 +816,8 @@ fn stat_shows_what_an_engine_counted() {
 fn stat_shows_ended_processes_only_when_asked() {
     use std::os::unix::fs::FileExt;
     let (directory, _engine) = engine_with_two_fallbacks("stat-ended");
-    // The file of this process, as if it were that of another: its number is the first owner's first word.
+    // The file of this process, as if it were that of another: its number is the first owner's
+    // first word.
     let file = fs::read_dir(&directory).unwrap().next().unwrap().unwrap();
     let file = fs::File::options().write(true).open(file.path()).unwrap();
     let ended = u64::from(u32::MAX).to_ne_bytes();
@@ -971,8 +974,8 @@ fn doctor_says_how_much_memory_for_keys_is_not_locked() {
     }
 }
 
-/// Here a command `openssl` stands in for a module of another version: it changes the word of the file
-/// that holds the layout of the counters.
+/// Here a command `openssl` stands in for a module of another version: it changes the word of the
+/// file that holds the layout of the counters.
 #[test]
 fn doctor_says_that_the_module_is_of_another_version() {
     let Some(dist) = std::env::var_os("LOCKSTEP_DIST").map(PathBuf::from) else {
@@ -1105,7 +1108,8 @@ fn doctor_says_which_setting_keeps_the_module_out() {
     );
 }
 
-/// Whatever another user puts into a directory, root's `lockstep stat` ends soon and with little memory.
+/// Whatever another user puts into a directory, root's `lockstep stat` ends soon and with little
+/// memory.
 #[test]
 fn stat_looks_at_so_much_and_no_more() {
     let (directory, engine) = engine_with_two_fallbacks("stat-bounds");

@@ -32,7 +32,8 @@ impl Place {
         path
     }
 
-    /// Status, standard output and standard error of `lockstep configuration` for the file `system.cnf`.
+    /// Status, standard output and standard error of `lockstep configuration` for the file
+    /// `system.cnf`.
     fn configure(&self, module: &Path) -> (i32, String, String) {
         let mut command = lockstep(&["configuration"]);
         command.arg("--from").arg(self.path("system.cnf"));
@@ -219,7 +220,8 @@ fn what_the_system_has_stays_in_force_beside_lockstep() {
     }
 }
 
-/// What the system asks for after the file was written, as an update or `fips-mode-setup` may have it.
+/// What the system asks for after the file was written, as an update or `fips-mode-setup` may have
+/// it.
 #[test]
 fn properties_that_the_system_requires_later_are_required() {
     let Some(module) = module() else { return };

@@ -1,4 +1,5 @@
-//! `lockstep handshakes` against real servers, for a moment each. The counters say that lanes signed.
+//! `lockstep handshakes` against real servers, for a moment each. The counters say that lanes
+//! signed.
 //!
 //! They need what `cargo xtask dist` has built, where `cargo xtask test` says it is.
 
@@ -12,7 +13,8 @@ use serde_json::Value;
 
 use common::{has_lanes, lockstep, run};
 
-/// `lockstep handshakes` with these arguments and the module; `None` where there is nothing to test.
+/// `lockstep handshakes` with these arguments and the module; `None` where there is nothing to
+/// test.
 fn handshakes(arguments: &str) -> Option<Command> {
     let Some(dist) = std::env::var_os("LOCKSTEP_DIST").map(PathBuf::from) else {
         eprintln!("skipped: LOCKSTEP_DIST names no module");

@@ -16,8 +16,8 @@ struct Place {
 
 impl Place {
     fn new(name: &str) -> Place {
-        // Not under the target directory: nobody else may change a directory above. And not in /tmp, which
-        // services do not see.
+        // Not under the target directory: nobody else may change a directory above. And not in
+        // /tmp, which services do not see.
         Place::at(Path::new("/dev/shm"), name)
     }
 

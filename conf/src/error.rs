@@ -40,7 +40,8 @@ impl Error {
     }
 }
 
-/// The number of the system's error in an error code, if that is what it holds (`ERR_SYSTEM_ERROR`).
+/// The number of the system's error in an error code, if that is what it holds
+/// (`ERR_SYSTEM_ERROR`).
 fn system_error(code: c_ulong) -> Option<i32> {
     const SYSTEM_FLAG: c_ulong = 1 << 31;
     (code & SYSTEM_FLAG != 0)

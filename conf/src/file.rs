@@ -43,8 +43,8 @@ impl File {
         })
     }
 
-    /// The lines of a section in the order in which libcrypto goes through them; None if there is no
-    /// such section. What stands before any section is in `default`.
+    /// The lines of a section in the order in which libcrypto goes through them; None if there is
+    /// no such section. What stands before any section is in `default`.
     pub fn section(&self, name: &str) -> Option<&[Line]> {
         self.sections.get(name).map(Vec::as_slice)
     }

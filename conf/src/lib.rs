@@ -17,8 +17,8 @@ pub use context::Context;
 pub use error::Error;
 pub use file::{File, Line};
 
-/// Has libcrypto start without the configuration that the environment names: what is wrong with that one
-/// is what is to be found out.
+/// Has libcrypto start without the configuration that the environment names: what is wrong with
+/// that one is what is to be found out.
 fn start() {
     // SAFETY: no settings; it may be called any number of times.
     unsafe { ffi::OPENSSL_init_crypto(ffi::INIT_NO_LOAD_CONFIG, null()) };

@@ -1,11 +1,11 @@
-/* How many operations a second Intel's multi-buffer library (crypto_mb) makes on this CPU: eight at a
- * time, on one thread. See crypto_mb.md for where the library comes from.
+/* How many operations a second Intel's multi-buffer library (crypto_mb) makes on this CPU: eight at
+ * a time, on one thread. See crypto_mb.md for where the library comes from.
  *
  *     cc -O2 -Wall -o crypto_mb crypto_mb.c -L. -l:libcrypto_mb.so -lcrypto -Wl,--allow-shlib-undefined
  *     LD_LIBRARY_PATH=. ./crypto_mb SECONDS
  *
- * Of RSA signatures each is checked with the public key, as Lockstep's are. The prototypes are those of the
- * library's headers. */
+ * Of RSA signatures each is checked with the public key, as Lockstep's are. The prototypes are
+ * those of the library's headers. */
 #include <openssl/bn.h>
 #include <openssl/core_names.h>
 #include <openssl/evp.h>

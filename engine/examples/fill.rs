@@ -3,9 +3,9 @@
 //!
 //! `cargo run --release -p lockstep-engine --example fill -- [threads N | jobs N | batch N] [key=value …]`
 //!
-//! Keys: `seconds` (2), `op` (rsa2048, or the name of another shape that does not verify, as in p256-sign), `think_us` (0: work of each
-//! caller between two requests), `stock_us` (275: what stock OpenSSL takes for a lone request), and the
-//! settings of the engine.
+//! Keys: `seconds` (2), `op` (rsa2048, or the name of another shape that does not verify, as in
+//! p256-sign), `think_us` (0: work of each caller between two requests), `stock_us` (275: what
+//! stock OpenSSL takes for a lone request), and the settings of the engine.
 
 use std::process::ExitCode;
 use std::sync::Arc;

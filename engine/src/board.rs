@@ -1,12 +1,13 @@
 //! Where jobs gather whose own threads lead.
 //!
-//! An event loop starts one asynchronous job after the other and then resumes them. So whoever is resumed
-//! first finds the requests of the others here, and runs them as one batch: no worker is woken for
-//! them, and the answers lie ready when the others are resumed. A request waits here until its job
-//! comes back, or until a job of another thread takes it along to fill a pass.
+//! An event loop starts one asynchronous job after the other and then resumes them. So whoever is
+//! resumed first finds the requests of the others here, and runs them as one batch: no worker is
+//! woken for them, and the answers lie ready when the others are resumed. A request waits here
+//! until its job comes back, or until a job of another thread takes it along to fill a pass.
 //!
-//! Every job comes back for its request, so nothing here needs a leader from elsewhere, a slot or an order
-//! among shapes. Workers may help ([`Column::take_pass`]), where a pass takes long enough to be worth it.
+//! Every job comes back for its request, so nothing here needs a leader from elsewhere, a slot or
+//! an order among shapes. Workers may help ([`Column::take_pass`]), where a pass takes long enough
+//! to be worth it.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -30,8 +31,8 @@ pub(crate) struct Column<E: Executor> {
 pub(crate) struct Post<E: Executor> {
     pub request: E::Request,
     pub booth: Arc<Booth<E::Response>>,
-    /// When its thread posted the first of those that it has posted without another in between: to read the clock
-    /// for each would cost a short request more than a percent of its time.
+    /// When its thread posted the first of those that it has posted without another in between: to
+    /// read the clock for each would cost a short request more than a percent of its time.
     pub since: Instant,
     home: Home,
 }
@@ -93,9 +94,10 @@ impl<E: Executor> Column<E> {
         true
     }
 
-    /// Takes the request of `booth` and with it the others of its thread, the oldest first, at most `most`
-    /// in all. What is left of the last pass is filled with those of other threads: they would cost
-    /// their threads a pass, and cost this one nothing. Takes nothing if the request is not here.
+    /// Takes the request of `booth` and with it the others of its thread, the oldest first, at most
+    /// `most` in all. What is left of the last pass is filled with those of other threads: they
+    /// would cost their threads a pass, and cost this one nothing. Takes nothing if the request is
+    /// not here.
     pub(crate) fn take(
         &mut self,
         booth: &Arc<Booth<E::Response>>,
@@ -145,7 +147,8 @@ impl<E: Executor> Column<E> {
         self.posts.iter().filter(|post| post.home == home).count() >= pass
     }
 
-    /// Takes a full pass of a thread, if there is one: the newest requests, whose jobs are resumed last.
+    /// Takes a full pass of a thread, if there is one: the newest requests, whose jobs are resumed
+    /// last.
     pub(crate) fn take_pass(&mut self, pass: usize, home: Home, mut taken: impl FnMut(Post<E>)) {
         self.posts.retain(|post| !Booth::is_abandoned(&post.booth));
         if !self.has_pass(pass, home) {

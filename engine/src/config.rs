@@ -17,15 +17,15 @@ use crate::syslog::{self, Syslog};
 pub struct Config {
     /// Which lanes compute.
     pub backend: BackendChoice,
-    /// How many batches may run at a time. Default: 0, which stands for the CPUs that this process may
-    /// use; [`with_cpus`](Self::with_cpus) counts them.
+    /// How many batches may run at a time. Default: 0, which stands for the CPUs that this process
+    /// may use; [`with_cpus`](Self::with_cpus) counts them.
     pub slots: usize,
     /// How many submitted requests may be open; more are declined. Default: 1024.
     pub max_async: usize,
     /// How many asynchronous jobs may be lost; then no further one is paused. Default: 16384.
     pub max_lost: usize,
-    /// Which requests of asynchronous jobs the jobs' own threads serve. Default: all, and workers help with
-    /// those that take long.
+    /// Which requests of asynchronous jobs the jobs' own threads serve. Default: all, and workers
+    /// help with those that take long.
     pub jobs_lead: JobsLead,
     /// Whether an asynchronous job pauses to verify a signature. Default: no.
     pub pause_to_verify: bool,
@@ -34,14 +34,14 @@ pub struct Config {
     /// How often a leader that expects more requests may yield its CPU. Default: 16; 0 turns
     /// gathering off.
     pub gather: u32,
-    /// How many key pairs of a kind are made at a time, the rest kept for later callers. Default: 16;
-    /// 0 makes every pair for its caller.
+    /// How many key pairs of a kind are made at a time, the rest kept for later callers. Default:
+    /// 16; 0 makes every pair for its caller.
     pub key_pool: usize,
     /// One pass of ECDSA or Ed25519 signatures in so many is checked before it leaves, on average.
     /// Default: 64; 1 checks all, which takes six to eight times as long.
     pub check_every: u32,
-    /// Where to publish the counters. Default: nowhere; what the module reads of `openssl.cnf` starts
-    /// from [`StatsDir::Auto`].
+    /// Where to publish the counters. Default: nowhere; what the module reads of `openssl.cnf`
+    /// starts from [`StatsDir::Auto`].
     pub stats_dir: StatsDir,
     /// Whether the published counters stay when the engine is dropped. Default: no.
     pub stats_keep: bool,
@@ -341,8 +341,8 @@ impl Setting {
 }
 
 impl Config {
-    /// Counts the CPUs that this process may use, if that is the number of slots. It takes some twenty
-    /// system calls, so the module does it when it is loaded.
+    /// Counts the CPUs that this process may use, if that is the number of slots. It takes some
+    /// twenty system calls, so the module does it when it is loaded.
     pub fn with_cpus(mut self) -> Config {
         if self.slots == 0 {
             self.slots = thread::available_parallelism().map_or(1, NonZero::get);
@@ -350,8 +350,8 @@ impl Config {
         self
     }
 
-    /// What a program gets that loads the module: the default, with counters published in the default
-    /// place, changed by settings as text.
+    /// What a program gets that loads the module: the default, with counters published in the
+    /// default place, changed by settings as text.
     pub fn from_pairs(
         pairs: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Config, ConfigError> {

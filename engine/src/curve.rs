@@ -30,8 +30,8 @@ impl Curve {
     }
 }
 
-/// Bytes that are no secret key. Up to 72 lie in place, without memory of their own: signatures and points of all curves but
-/// P-384 (at most 65 bytes), digests, and short messages.
+/// Bytes that are no secret key. Up to 72 lie in place, without memory of their own: signatures and
+/// points of all curves but P-384 (at most 65 bytes), digests, and short messages.
 pub type Bytes = SmallVec<[u8; 72]>;
 
 /// What a key pair is for.
@@ -108,7 +108,8 @@ impl fmt::Debug for Secret {
 /// A new key pair.
 #[derive(Clone, Debug)]
 pub struct Keypair {
-    /// X25519: 32 bytes, not clamped. On the other curves the scalar, big-endian, of the curve's length.
+    /// X25519: 32 bytes, not clamped. On the other curves the scalar, big-endian, of the curve's
+    /// length.
     pub secret: Secret,
     /// X25519: 32 bytes. On the other curves the point, uncompressed as in SEC 1: 04 ‖ x ‖ y.
     pub public: Bytes,
@@ -144,8 +145,8 @@ pub(crate) struct Pair<const BYTES: usize> {
 
 impl EcKey {
     /// Takes a copy of a scalar: big-endian, exactly as long as the curve has it. Its point
-    /// (uncompressed as in SEC 1) may be given, and is computed when needed if it is not; signatures
-    /// are checked against it.
+    /// (uncompressed as in SEC 1) may be given, and is computed when needed if it is not;
+    /// signatures are checked against it.
     ///
     /// Whether the scalar lies in 1..n is found out when it is used. This computes nothing, so it
     /// may run on any stack.

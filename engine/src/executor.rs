@@ -205,8 +205,9 @@ impl Executor for Cpu {
 /// A [`Request`] as it waits in the queue.
 pub(crate) struct CpuRequest {
     pub request: Request,
-    /// RSA only: the lanes compute with the request's copy of the input and check the result against
-    /// this one. A bit that flips in one of them cannot reach the other, so it is always found.
+    /// RSA only: the lanes compute with the request's copy of the input and check the result
+    /// against this one. A bit that flips in one of them cannot reach the other, so it is always
+    /// found.
     pub check_input: Zeroizing<Vec<u8>>,
 }
 
@@ -235,7 +236,8 @@ struct Inputs<'a, I> {
 struct Answers<'a>(Vec<&'a mut Option<Answer>>);
 
 impl<'a, I> Inputs<'a, I> {
-    /// Reads every request. One that cannot be read has its answer already, and is not among the inputs.
+    /// Reads every request. One that cannot be read has its answer already, and is not among the
+    /// inputs.
     fn read(jobs: &'a mut [Job<Cpu>], read: impl Fn(&'a Request) -> Result<I, Answer>) -> Self {
         let mut inputs = Vec::with_capacity(jobs.len());
         let mut answers = Vec::with_capacity(jobs.len());
@@ -290,8 +292,8 @@ impl Cpu {
     }
 
     /// Checks a sample of signatures, by passes, and all of them once one is found wrong. `check`
-    /// tells which of the signatures in a range are good. Returns for every signature whether it may
-    /// leave.
+    /// tells which of the signatures in a range are good. Returns for every signature whether it
+    /// may leave.
     fn sample(
         &self,
         count: usize,

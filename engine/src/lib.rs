@@ -1,12 +1,13 @@
 //! Batches requests from many threads and jobs onto vector lanes.
 //!
 //! An [`Engine`] takes [`Request`]s in three ways. [`Engine::run`] serves a thread that blocks: it
-//! leads a batch or waits for one. [`Engine::submit`] serves an asynchronous job: a worker leads, and
-//! [`Notify`] tells the job that its [`Ticket`] is done. [`Engine::post`] serves one too, where to involve another
-//! thread would cost more than it saves: the job's own thread leads when it comes back. Each may be [`Declined`]; then the caller
-//! asks stock OpenSSL.
+//! leads a batch or waits for one. [`Engine::submit`] serves an asynchronous job: a worker leads,
+//! and [`Notify`] tells the job that its [`Ticket`] is done. [`Engine::post`] serves one too, where
+//! to involve another thread would cost more than it saves: the job's own thread leads when it
+//! comes back. Each may be [`Declined`]; then the caller asks stock OpenSSL.
 //!
-//! One request goes through `request`, `queue` (with `policy`), `executor`, the kernels, and `ticket`.
+//! One request goes through `request`, `queue` (with `policy`), `executor`, the kernels, and
+//! `ticket`.
 #![forbid(unsafe_code)]
 
 mod board;
@@ -57,9 +58,9 @@ use sync::Arc;
 
 /// A queue with its slots, its workers and its counters.
 ///
-/// Making one is cheap and starts no thread. It belongs to the process that made it: after a fork, the
-/// child makes its own and forgets this one, whose locks may be held by threads that the child does
-/// not have. Dropping it in the child does nothing.
+/// Making one is cheap and starts no thread. It belongs to the process that made it: after a fork,
+/// the child makes its own and forgets this one, whose locks may be held by threads that the child
+/// does not have. Dropping it in the child does nothing.
 pub struct Engine {
     inner: Inner,
     jobs_lead: JobsLead,
@@ -89,8 +90,8 @@ impl Engine {
         engine
     }
 
-    /// An engine that counts in the slot that this process has in `page`, and whose worker threads are
-    /// started in this way.
+    /// An engine that counts in the slot that this process has in `page`, and whose worker threads
+    /// are started in this way.
     pub fn with_start(config: Config, page: Option<&Page>, start_thread: StartThread) -> Engine {
         let config = config.with_cpus();
         let slots = config.slots;
@@ -148,9 +149,9 @@ impl Engine {
         self.queue(shape)?.run(shape, request)
     }
 
-    /// Declines a request of this shape that the calling thread would [`run`](Self::run) now, where that would
-    /// decline it as [`Lone`](Declined::Lone), and counts it: so a request that stock OpenSSL serves anyway
-    /// need not be made. A key pair is declined as if the pool were empty.
+    /// Declines a request of this shape that the calling thread would [`run`](Self::run) now, where
+    /// that would decline it as [`Lone`](Declined::Lone), and counts it: so a request that stock
+    /// OpenSSL serves anyway need not be made. A key pair is declined as if the pool were empty.
     pub fn declines_alone(&self, shape: Shape) -> Option<Declined> {
         self.lanes_for(shape).ok()?.declines_alone(shape)
     }
@@ -174,8 +175,8 @@ impl Engine {
 
     /// Wipes the key pairs of the pool, in a forked child that will not use this engine any more.
     /// It waits for no lock and neither allocates nor frees memory, so it may run in a handler of
-    /// `pthread_atfork`. Forgetting this loses no safety: a pool gives nothing to another process than the
-    /// one that filled it.
+    /// `pthread_atfork`. Forgetting this loses no safety: a pool gives nothing to another process
+    /// than the one that filled it.
     pub fn wipe_after_fork(&self) {
         if let Some(queue) = self.queue_if_any() {
             queue.executor.pool.wipe();
@@ -201,8 +202,8 @@ impl Engine {
         self.counters().lost();
     }
 
-    /// Whether [`submit`](Self::submit) would miss workers now, as it did within the last second; then
-    /// [`run`](Self::run) still serves a request.
+    /// Whether [`submit`](Self::submit) would miss workers now, as it did within the last second;
+    /// then [`run`](Self::run) still serves a request.
     pub fn lacks_workers(&self) -> bool {
         self.queue_if_any()
             .is_some_and(|queue| queue.lacks_workers())
@@ -215,16 +216,17 @@ impl Engine {
         Queue::submit(self.queue(shape)?, shape, request, notify)
     }
 
-    /// Whether asynchronous jobs should [`post`](Self::post) their requests and lead themselves, rather than
-    /// [`submit`](Self::submit) them.
+    /// Whether asynchronous jobs should [`post`](Self::post) their requests and lead themselves,
+    /// rather than [`submit`](Self::submit) them.
     pub fn jobs_lead(&self) -> bool {
         self.jobs_lead != JobsLead::No
     }
 
-    /// Whether an asynchronous job pauses for a request of this shape. Unless a setting wants it, it
-    /// does not to verify a peer's signature. That is the last thing that a server computes for a
-    /// client, which may close the connection as soon as it has sent the signature. Health checks do
-    /// so, and a job that is paused then is lost. See `docs/decisions/0011-cost-of-paused-jobs.md`.
+    /// Whether an asynchronous job pauses for a request of this shape. Unless a setting wants it,
+    /// it does not to verify a peer's signature. That is the last thing that a server computes for
+    /// a client, which may close the connection as soon as it has sent the signature. Health checks
+    /// do so, and a job that is paused then is lost. See
+    /// `docs/decisions/0011-cost-of-paused-jobs.md`.
     pub fn pauses_for(&self, shape: Shape) -> bool {
         self.pause_to_verify || !matches!(shape, Shape::EcdsaVerify(_) | Shape::Ed25519Verify)
     }
@@ -240,9 +242,9 @@ impl Engine {
         Ok(Post { ticket, shape })
     }
 
-    /// Serves a posted request on the calling thread, and what else was posted with it, as one batch.
-    /// Gives the ticket back if another thread has taken the request and is about to deliver:
-    /// [`Ticket::notify_by`] tells when it has.
+    /// Serves a posted request on the calling thread, and what else was posted with it, as one
+    /// batch. Gives the ticket back if another thread has taken the request and is about to
+    /// deliver: [`Ticket::notify_by`] tells when it has.
     ///
     /// The kernels need room on the stack as for [`run`](Self::run).
     pub fn attend(&self, post: Post) -> Result<Result<Response, Declined>, Ticket> {
@@ -256,8 +258,8 @@ impl Engine {
         }
     }
 
-    /// Runs requests as one batch on the calling thread, past the queue and its slots: for measuring
-    /// what a batch of this fill costs.
+    /// Runs requests as one batch on the calling thread, past the queue and its slots: for
+    /// measuring what a batch of this fill costs.
     ///
     /// # Panics
     ///
@@ -291,7 +293,8 @@ impl Engine {
     }
 
     /// Counts something that went to stock OpenSSL without a request to this engine: a key that no
-    /// lane can serve, a job that could not pause. What this engine declines, it has counted itself.
+    /// lane can serve, a job that could not pause. What this engine declines, it has counted
+    /// itself.
     pub fn count_fallback(&self, reason: Fallback) {
         self.counters().fallback(reason);
     }
@@ -301,8 +304,8 @@ impl Engine {
         self.counters().derived();
     }
 
-    /// Why requests of this shape are declined whatever else there is to do, if they are; for keys that then
-    /// need not be prepared. Nothing is counted.
+    /// Why requests of this shape are declined whatever else there is to do, if they are; for keys
+    /// that then need not be prepared. Nothing is counted.
     pub fn declines_all(&self, shape: Shape) -> Option<Fallback> {
         self.lanes_for(shape)
             .err()
@@ -350,8 +353,8 @@ pub enum Claim {
     Submitted(Ticket),
 }
 
-/// The claim to the answer of a posted request. Dropping it abandons the request, which stays on the board
-/// until the next leader of its shape passes; [`Engine::lose`] takes it back at once.
+/// The claim to the answer of a posted request. Dropping it abandons the request, which stays on
+/// the board until the next leader of its shape passes; [`Engine::lose`] takes it back at once.
 pub struct Post {
     shape: Shape,
     ticket: Ticket,

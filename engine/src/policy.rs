@@ -87,8 +87,8 @@ impl Policy {
             && view.gathered() < view.leaders * self.room(view)
     }
 
-    /// Whether a request that came now would run alone, if there is a free slot: it would be led at once,
-    /// and its leader would neither find others nor expect any.
+    /// Whether a request that came now would run alone, if there is a free slot: it would be led at
+    /// once, and its leader would neither find others nor expect any.
     pub fn is_alone(&self, view: &View) -> bool {
         let arrived = View {
             waiting: view.waiting + 1,
@@ -124,7 +124,8 @@ pub enum Lone {
 }
 
 /// Whether stock OpenSSL 3.0 serves one request alone faster than `backend` does. Measured, see
-/// `docs/decisions/0002-gathering.md` for RSA, `docs/measurements/curves.md`, and `docs/measurements/avx2.md`.
+/// `docs/decisions/0002-gathering.md` for RSA, `docs/measurements/curves.md`, and
+/// `docs/measurements/avx2.md`.
 pub(crate) fn lone_is_slower(backend: Backend, shape: Shape) -> bool {
     if backend == Backend::PORTABLE {
         // Only who asks for it by name gets it.
@@ -140,8 +141,8 @@ pub(crate) fn lone_is_slower(backend: Backend, shape: Shape) -> bool {
 /// Which requests of asynchronous jobs the jobs' own threads serve.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JobsLead {
-    /// All; workers help with those that take longer than to hand a batch to another thread and to be told of
-    /// its end.
+    /// All; workers help with those that take longer than to hand a batch to another thread and to
+    /// be told of its end.
     #[default]
     Auto,
     /// All, and workers none.
@@ -164,8 +165,8 @@ impl JobsLead {
     }
 }
 
-/// Whether stock OpenSSL serves requests faster one by one than `backend` does all lanes full: then it gets
-/// all of them. Measured, see `docs/measurements/avx2.md`.
+/// Whether stock OpenSSL serves requests faster one by one than `backend` does all lanes full: then
+/// it gets all of them. Measured, see `docs/measurements/avx2.md`.
 pub fn lanes_are_slower(backend: Backend, shape: Shape) -> bool {
     shape.is_rsa() && backend.is_avx2()
 }

@@ -1,12 +1,11 @@
 //! The one queue: group commit without timers.
 //!
-//! Every request has a shape, and a batch takes requests of one shape. As many batches run at a time
-//! as there are *slots*, one for each CPU; those of the [board](crate::board), which jobs lead
-//! themselves, take none. A thread that arrives while a slot is free leads: it
-//! takes what waits of its shape, runs it, and delivers the answers. Requests that arrive meanwhile
-//! gather. A leader that has delivered gives its slot back, and whoever gives back a slot hands it
-//! on: to a blocked thread, which wakes up as the next leader, or to a worker where only
-//! asynchronous requests wait.
+//! Every request has a shape, and a batch takes requests of one shape. As many batches run at a
+//! time as there are *slots*, one for each CPU; those of the [board](crate::board), which jobs lead
+//! themselves, take none. A thread that arrives while a slot is free leads: it takes what waits of
+//! its shape, runs it, and delivers the answers. Requests that arrive meanwhile gather. A leader
+//! that has delivered gives its slot back, and whoever gives back a slot hands it on: to a blocked
+//! thread, which wakes up as the next leader, or to a worker where only asynchronous requests wait.
 //!
 //! What keeps every request moving:
 //!
@@ -47,8 +46,8 @@ pub(crate) struct Queue<E: Executor> {
     pub(crate) metrics: Metrics,
     policy: Policy,
     bounds: Bounds,
-    /// When the queue was made, and how many milliseconds later a worker could not be started; zero if
-    /// that never happened.
+    /// When the queue was made, and how many milliseconds later a worker could not be started; zero
+    /// if that never happened.
     since: Instant,
     refused: AtomicU64,
     /// How a worker is started.
@@ -59,7 +58,8 @@ pub(crate) struct Queue<E: Executor> {
     board: Board<E>,
     /// For batches without one of the slots; kept for their capacity.
     spare: Mutex<Vec<Slot<E>>>,
-    /// Threads that serve batches of the board for jobs of theirs: they take a CPU each, but no slot.
+    /// Threads that serve batches of the board for jobs of theirs: they take a CPU each, but no
+    /// slot.
     attending: Permits,
     /// Threads that compute with stock OpenSSL after `Declined::Lone`.
     elsewhere: Permits,
@@ -176,8 +176,8 @@ impl<E: Executor> Queue<E> {
         }
     }
 
-    /// Declines the request that a blocking thread would [`run`](Self::run) now, if that would decline it as
-    /// lone: before it is made.
+    /// Declines the request that a blocking thread would [`run`](Self::run) now, if that would
+    /// decline it as lone: before it is made.
     pub(crate) fn declines_alone(&self, shape: E::Shape) -> Option<Declined> {
         if !self.executor.declines_lone(shape) {
             return None;
@@ -272,9 +272,9 @@ impl<E: Executor> Queue<E> {
         }
     }
 
-    /// Serves a posted request on the calling thread, with others that were posted; with `help`, a worker serves
-    /// further passes meanwhile. Gives the ticket back if another thread has taken the request and is
-    /// about to deliver.
+    /// Serves a posted request on the calling thread, with others that were posted; with `help`, a
+    /// worker serves further passes meanwhile. Gives the ticket back if another thread has taken
+    /// the request and is about to deliver.
     pub(crate) fn attend(
         this: &Arc<Self>,
         shape: E::Shape,
@@ -283,7 +283,8 @@ impl<E: Executor> Queue<E> {
     ) -> Result<Answer<E>, Ticket<E::Response>> {
         let mut slot = lock(&this.spare).pop().unwrap_or_else(Slot::new);
         let pass = this.executor.pass(shape);
-        // With a worker beside it, a pass at a time: so neither runs out of requests while the other has many.
+        // With a worker beside it, a pass at a time: so neither runs out of requests while the
+        // other has many.
         let most = if help {
             pass
         } else {
@@ -313,8 +314,8 @@ impl<E: Executor> Queue<E> {
         ticket.try_take()
     }
 
-    /// Takes the posted request of a lost job back. If a batch has it already, the answer is dropped when
-    /// it comes. Either way the permit is given back then.
+    /// Takes the posted request of a lost job back. If a batch has it already, the answer is
+    /// dropped when it comes. Either way the permit is given back then.
     pub(crate) fn abandon(&self, shape: E::Shape, ticket: Ticket<E::Response>) {
         let post = self.board.column(shape).remove(ticket.booth());
         // Both hold the booth, and with it the permit.
@@ -343,7 +344,8 @@ impl<E: Executor> Queue<E> {
         }
     }
 
-    /// A worker's part in serving what a thread has posted: full passes, as long as nothing else needs its CPU.
+    /// A worker's part in serving what a thread has posted: full passes, as long as nothing else
+    /// needs its CPU.
     fn help(&self, shape: E::Shape, home: Home, mut slot: Slot<E>) {
         let pass = self.executor.pass(shape);
         let state = loop {

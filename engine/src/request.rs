@@ -92,8 +92,8 @@ impl Request {
 }
 
 impl Drop for Request {
-    /// Wipes digests, messages and RSA's input; keys and secrets do it themselves. Of [`Bytes`] in place this is the engine's
-    /// own copy: what a caller moved from is the caller's.
+    /// Wipes digests, messages and RSA's input; keys and secrets do it themselves. Of [`Bytes`] in
+    /// place this is the engine's own copy: what a caller moved from is the caller's.
     fn drop(&mut self) {
         match self {
             Request::RsaPrivate { input, .. } => wipe(input),

@@ -20,8 +20,8 @@ const USUAL_EXPONENT_BITS: usize = 64;
 pub struct RsaKey {
     private: PrivateKey,
     shape: Shape,
-    /// Each place is only ever tried, never waited for: a place whose lock was held when the process
-    /// forked is lost to the child, no more.
+    /// Each place is only ever tried, never waited for: a place whose lock was held when the
+    /// process forked is lost to the child, no more.
     pairs: [Mutex<Option<Pair>>; PAIRS],
 }
 
@@ -46,8 +46,8 @@ impl RsaKey {
         })
     }
 
-    /// The shape that requests with such a key would have, by the lengths of its parts, which are without
-    /// leading zeros; none if no lane can serve them.
+    /// The shape that requests with such a key would have, by the lengths of its parts, which are
+    /// without leading zeros; none if no lane can serve them.
     pub fn shape_of(components: &Components<'_>) -> Option<Shape> {
         Some(Shape::Rsa {
             size: Size::from_bits(8 * components.n.len())?,

@@ -9,8 +9,9 @@ use crate::sync::{Arc, Condvar, Mutex, lock, wait_while};
 
 /// Tells an asynchronous caller that its ticket is done.
 ///
-/// The engine calls this once, from another thread, after the answer can be taken. It may still be running
-/// when the caller, who saw `is_done`, drops the ticket; so it must own whatever it writes to.
+/// The engine calls this once, from another thread, after the answer can be taken. It may still be
+/// running when the caller, who saw `is_done`, drops the ticket; so it must own whatever it writes
+/// to.
 pub trait Notify: Send {
     /// Wakes the caller. Must not block for long and must not call the engine.
     fn notify(&self);
@@ -31,7 +32,8 @@ impl<T> Ticket<T> {
         matches!(lock(&self.booth.claim).stage, Stage::Done(_))
     }
 
-    /// Has `notify` called when a posted request is done; false, and no call, if it is done already.
+    /// Has `notify` called when a posted request is done; false, and no call, if it is done
+    /// already.
     pub fn notify_by(&self, notify: Box<dyn Notify>) -> bool {
         let mut claim = lock(&self.booth.claim);
         let waits = claim.stage.is_open();
@@ -155,8 +157,8 @@ impl<T> Booth<T> {
         )
     }
 
-    /// Whether the caller has dropped the ticket: the engine's is the last reference to the booth, and so to the
-    /// permit.
+    /// Whether the caller has dropped the ticket: the engine's is the last reference to the booth,
+    /// and so to the permit.
     pub(crate) fn is_abandoned(booth: &Arc<Self>) -> bool {
         Arc::strong_count(booth) == 1
     }
@@ -209,7 +211,8 @@ impl Permits {
         }
     }
 
-    /// One more, unless there are `most` already. Of threads that ask for the last one at a time, none may get it.
+    /// One more, unless there are `most` already. Of threads that ask for the last one at a time,
+    /// none may get it.
     pub(crate) fn take_of(&self, most: usize) -> Option<Permit> {
         let permit = self.take();
         (self.count() <= most).then_some(permit)

@@ -8,14 +8,15 @@ use crate::executor::Executor;
 use crate::queue::{Guard, Queue};
 use crate::sync::{Arc, thread};
 
-/// What a batch may take of the stack, the making of a table on first use and a build without optimisation included.
+/// What a batch may take of the stack, the making of a table on first use and a build without
+/// optimisation included.
 pub const ROOM_BYTES: usize = 448 * 1024;
 
 /// A stack with such room, as the workers have it.
 pub const STACK_BYTES: usize = ROOM_BYTES + 64 * 1024;
 
-/// Starts a thread by calling what it is given. Around that call, the engine's owner can arrange what
-/// the new thread inherits.
+/// Starts a thread by calling what it is given. Around that call, the engine's owner can arrange
+/// what the new thread inherits.
 pub type StartThread = fn(&mut dyn FnMut());
 
 /// The workers of one queue.

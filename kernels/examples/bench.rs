@@ -2,7 +2,8 @@
 //!
 //! `cargo run --release -p lockstep-kernels --example bench [-- backend [bits…]]`
 //!
-//! Slices are short; the clock is measured before and after each, and the lower quartile of all slices is printed with the best one.
+//! Slices are short; the clock is measured before and after each, and the lower quartile of all
+//! slices is printed with the best one.
 
 #[path = "common/quiet.rs"]
 #[allow(dead_code, reason = "this one needs the clock only")]

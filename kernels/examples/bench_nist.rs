@@ -1,7 +1,7 @@
 //! Cycles for one operation on P-256 and P-384, for full and for nearly empty batches.
 //!
-//! `cargo run --release --example bench_nist [backend]`. The figures are those of slices in which the
-//! core was undisturbed: see `common/quiet.rs`.
+//! `cargo run --release --example bench_nist [backend]`. The figures are those of slices in which
+//! the core was undisturbed: see `common/quiet.rs`.
 
 #[path = "common/quiet.rs"]
 mod quiet;

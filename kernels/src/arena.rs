@@ -53,8 +53,8 @@ impl<'a> Arena<'a> {
         let (piece, rest) = core::mem::take(&mut self.0).split_at_mut(lines);
         self.0 = rest;
         const { assert!(align_of::<L>() <= 64) };
-        // SAFETY: `piece` is at least `count` vectors long, aligned to 64 bytes, borrowed for 'a and
-        // nowhere else; every bit pattern is an `L`.
+        // SAFETY: `piece` is at least `count` vectors long, aligned to 64 bytes, borrowed for 'a
+        // and nowhere else; every bit pattern is an `L`.
         unsafe { core::slice::from_raw_parts_mut(piece.as_mut_ptr().cast(), count) }
     }
 

@@ -95,8 +95,9 @@ impl Backend {
         }
     }
 
-    /// Whether there are kernels of the NIST curves on these lanes. Where there are none, the functions of
-    /// those curves work one request at a time, without vectors. X25519 and Ed25519 run on all lanes.
+    /// Whether there are kernels of the NIST curves on these lanes. Where there are none, the
+    /// functions of those curves work one request at a time, without vectors. X25519 and Ed25519
+    /// run on all lanes.
     pub fn has_nist_curves(self) -> bool {
         !self.is_avx2()
     }
@@ -112,10 +113,10 @@ impl Backend {
 
     /// The lanes for a batch of `requests` RSA requests.
     ///
-    /// Four lanes take less time than eight: half on AMD's Zen 4, which runs a 512-bit instruction as two
-    /// halves, and 8 to 23 % less on an Intel core with two full multipliers (`docs/measurements/curves.md`).
-    /// So up to two requests are better off with them, and so is the remainder of a larger batch
-    /// (`narrow`).
+    /// Four lanes take less time than eight: half on AMD's Zen 4, which runs a 512-bit instruction
+    /// as two halves, and 8 to 23 % less on an Intel core with two full multipliers
+    /// (`docs/measurements/curves.md`). So up to two requests are better off with them, and so is
+    /// the remainder of a larger batch (`narrow`).
     pub(crate) fn kind(self, requests: usize) -> Kind {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
@@ -130,8 +131,8 @@ impl Backend {
     }
 }
 
-/// Calls `function` with the lanes of a backend, in the state in which no instruction takes a time that
-/// depends on its operands. A request takes one lane, half of what an RSA request takes.
+/// Calls `function` with the lanes of a backend, in the state in which no instruction takes a time
+/// that depends on its operands. A request takes one lane, half of what an RSA request takes.
 macro_rules! dispatch {
     ($backend:expr, $jobs:expr, $function:expr) => {{
         let _steady = $crate::simd::steady::Steady::new();
@@ -140,11 +141,9 @@ macro_rules! dispatch {
             $crate::backend::Kind::Avx512Ifma { wide, .. } => $function(wide, $jobs),
             #[cfg(target_arch = "x86_64")]
             $crate::backend::Kind::Avx512Ifma256 { narrow, .. } => $function(narrow, $jobs),
-            // AVX2 lanes have no curves but those of `dispatch_25519`. Without vectors, lanes side by side gain
-            // nothing and make the code eight times as long.
-            _ => {
-                $function($crate::simd::portable::Portable::<1>, $jobs)
-            }
+            // AVX2 lanes have no curves but those of `dispatch_25519`. Without vectors, lanes side
+            // by side gain nothing and make the code eight times as long.
+            _ => $function($crate::simd::portable::Portable::<1>, $jobs),
         }
     }};
 }

@@ -1,8 +1,9 @@
 //! X25519 and Ed25519, eight requests side by side.
 //!
-//! [`x25519`] agrees on secrets, [`ed25519`] signs. Every function takes a slice of jobs of any length and
-//! leaves a result in every job. Jobs mix keys freely, and an error in one never changes another. Only
-//! [`verify_vartime`](ed25519::verify_vartime) may take a time that depends on its operands.
+//! [`x25519`] agrees on secrets, [`ed25519`] signs. Every function takes a slice of jobs of any
+//! length and leaves a result in every job. Jobs mix keys freely, and an error in one never changes
+//! another. Only [`verify_vartime`](ed25519::verify_vartime) may take a time that depends on its
+//! operands.
 #![doc = include_str!("../../docs/curve25519.md")]
 
 mod batch;

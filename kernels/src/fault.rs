@@ -130,8 +130,8 @@ mod armed {
         LIMBS.get()
     }
 
-    /// Has this thread pass every result of RSA without its check, or check again: a test that finds no
-    /// wrong result then would find none at all.
+    /// Has this thread pass every result of RSA without its check, or check again: a test that
+    /// finds no wrong result then would find none at all.
     pub fn skip_checks(skip: bool) {
         SKIPS_CHECKS.set(skip);
     }

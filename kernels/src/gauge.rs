@@ -41,8 +41,8 @@ pub fn dependent_multiplies(rounds: u64) -> u64 {
 /// [`dependent_multiplies`], with multiplies of eight lanes beside them, or `None` on a CPU without
 /// those.
 ///
-/// A core may run at a lower clock while its 512-bit units are busy: by 7 % where this was written. The
-/// lanes' cycles are those of that clock.
+/// A core may run at a lower clock while its 512-bit units are busy: by 7 % where this was written.
+/// The lanes' cycles are those of that clock.
 #[inline(never)]
 pub fn dependent_multiplies_beside_lanes(rounds: u64) -> Option<u64> {
     debug_assert!(rounds > 0);
@@ -85,8 +85,8 @@ pub fn dependent_multiplies_beside_lanes(rounds: u64) -> Option<u64> {
 
 /// Runs additions that wait for nothing; returns how many.
 ///
-/// `rounds` must not be zero. Per cycle, an idle core starts nearly as many as it is wide; one that is
-/// shared with a busy sibling about half of that.
+/// `rounds` must not be zero. Per cycle, an idle core starts nearly as many as it is wide; one that
+/// is shared with a busy sibling about half of that.
 #[inline(never)]
 pub fn independent_adds(rounds: u64) -> u64 {
     debug_assert!(rounds > 0);

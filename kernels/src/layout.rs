@@ -1,7 +1,8 @@
 //! Between big-endian bytes, limbs, and lanes.
 //!
-//! In lanes, limb `i` of lane `l` is word `lanes·i + l`. Outside of lanes, limbs have 52 bits; lanes with
-//! shorter limbs have several for each. All functions here run in a time that depends on lengths only.
+//! In lanes, limb `i` of lane `l` is word `lanes·i + l`. Outside of lanes, limbs have 52 bits;
+//! lanes with shorter limbs have several for each. All functions here run in a time that depends on
+//! lengths only.
 
 use crate::simd::{Simd, words, words_mut};
 
@@ -87,7 +88,8 @@ pub(crate) fn exponent_words(words: &mut [u64], bytes: &[u8]) {
     }
 }
 
-/// Copies `count` words of one lane into another; each is given as the number of lanes and the lane.
+/// Copies `count` words of one lane into another; each is given as the number of lanes and the
+/// lane.
 #[inline(never)]
 pub(crate) fn between_lanes(
     to: &mut [u64],

@@ -29,8 +29,8 @@ pub(crate) struct Power<'a, S: Simd, const N: usize> {
     table: &'a mut [S::Limb],
 }
 
-/// Bits of an exponent's digit; by measurement, see docs/measurements. With 5 the tables of long numbers do not
-/// fit into the first-level cache.
+/// Bits of an exponent's digit; by measurement, see docs/measurements. With 5 the tables of long
+/// numbers do not fit into the first-level cache.
 pub(crate) const WINDOW: usize = 4;
 
 /// Pairs of powers in a table.
@@ -40,8 +40,9 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
     /// Words of 64 bits of a number below n.
     pub(crate) const WORDS: usize = N * S::LIMB_BITS as usize / 64;
 
-    /// How many exponentiations should take turns: see [`run`](Self::run). Longer operations keep the multipliers
-    /// busy by themselves, and of longer numbers two tables do not fit into the first-level cache.
+    /// How many exponentiations should take turns: see [`run`](Self::run). Longer operations keep
+    /// the multipliers busy by themselves, and of longer numbers two tables do not fit into the
+    /// first-level cache.
     pub(crate) const PASSES: usize = if N * S::LIMB_BITS as usize <= BLOCK * 52 {
         2
     } else {
@@ -67,9 +68,9 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
         }
     }
 
-    /// power = base^exponent for exponents below 2^`bits`, of each of `powers`: they take turns, operation by
-    /// operation. Every operation needs the result of the one before; so the CPU has something to do while one of
-    /// another power waits.
+    /// power = base^exponent for exponents below 2^`bits`, of each of `powers`: they take turns,
+    /// operation by operation. Every operation needs the result of the one before; so the CPU has
+    /// something to do while one of another power waits.
     ///
     /// The sequence of operations and addresses depends on `bits` and the number of powers only.
     pub(crate) fn run(powers: &mut [Self], s: S, bits: usize) {
@@ -149,7 +150,8 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
     }
 }
 
-/// Words of 64 bits that are chosen at the same time. So many bits and eight more are `BLOCK` limbs of 52.
+/// Words of 64 bits that are chosen at the same time. So many bits and eight more are `BLOCK` limbs
+/// of 52.
 const CHUNK: usize = 8;
 
 /// Limbs of a chunk, with eight bits of the next one for each chunk up to this one.
@@ -157,8 +159,8 @@ const fn limbs_of_chunk<S: Simd>() -> usize {
     BLOCK * 52 / S::LIMB_BITS as usize
 }
 
-/// Calls `$function::<S, CHUNKS>` for chunk number `$chunk`, with `CHUNKS` the same number: shifts by
-/// constants are faster.
+/// Calls `$function::<S, CHUNKS>` for chunk number `$chunk`, with `CHUNKS` the same number: shifts
+/// by constants are faster.
 macro_rules! for_chunk {
     ($chunk:expr, $function:ident($($argument:expr),*)) => {
         match $chunk {
@@ -177,8 +179,8 @@ fn place_of_limb<S: Simd>(limb: usize, chunk: usize) -> (usize, u32) {
     (bit / 64, (bit % 64) as u32)
 }
 
-/// Puts the limbs of a chunk into words that hold zero, or bits of the limbs below; the last word belongs to
-/// the next chunk.
+/// Puts the limbs of a chunk into words that hold zero, or bits of the limbs below; the last word
+/// belongs to the next chunk.
 #[inline(always)]
 fn pack<S: Simd, const AT: usize>(s: S, words: &mut [S::Limb; CHUNK + 1], limbs: &[S::Limb]) {
     let each = const { limbs_of_chunk::<S>() / BLOCK };
@@ -209,7 +211,8 @@ fn unpack<S: Simd, const AT: usize>(s: S, limbs: &mut [S::Limb], words: &[S::Lim
     });
 }
 
-/// The pairs of powers in a table, of each a chunk of words, word by word; the highest chunk comes first.
+/// The pairs of powers in a table, of each a chunk of words, word by word; the highest chunk comes
+/// first.
 type Pairs<S> = [[<S as Simd>::Limb; 2 * CHUNK]; PAIRS];
 
 /// Writes power `e`, below n and tidy, to a table: one body for all lengths.
@@ -234,11 +237,11 @@ fn put<S: Simd>(s: S, table: &mut [S::Limb], e: usize, power: &[S::Limb]) {
     );
 }
 
-/// power = the power that the `WINDOW` bits from `bit` on of each lane's exponent name. All of the table is
-/// read, in the order in which it lies: one body for all lengths.
+/// power = the power that the `WINDOW` bits from `bit` on of each lane's exponent name. All of the
+/// table is read, in the order in which it lies: one body for all lengths.
 ///
-/// Each bit of a word starts as the lowest bit of the digit. Where the other bits of the digit name a pair
-/// of powers it picks its own successor from one of the two: one operation for both.
+/// Each bit of a word starts as the lowest bit of the digit. Where the other bits of the digit name
+/// a pair of powers it picks its own successor from one of the two: one operation for both.
 #[inline(never)]
 fn choose<S: Simd>(
     s: S,

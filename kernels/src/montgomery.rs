@@ -1,8 +1,8 @@
 //! Almost-Montgomery arithmetic in every lane.
 //!
-//! Numbers have `N` limbs of 52 bits and R = 2^(52·N). Each lane has its own odd modulus n and
-//! k0 = −1/n mod 2^52. Lanes whose products are not split ([`Simd::SPLIT`]) have twice as many limbs of 26
-//! bits, and so the same R; what differs there is under *Whole products*.
+//! Numbers have `N` limbs of 52 bits and R = 2^(52·N). Each lane has its own odd modulus n and k0 =
+//! −1/n mod 2^52. Lanes whose products are not split ([`Simd::SPLIT`]) have twice as many limbs of
+//! 26 bits, and so the same R; what differs there is under *Whole products*.
 //!
 //! # Bounds
 //!
@@ -10,54 +10,57 @@
 //!
 //! > result = (a·b + m·n)/R < a·b/R + n,
 //!
-//! so with R ≥ 2^8·n operands below 4n give a result below 16n²/R + n < 2n, and operands below R and
-//! n give one below 2n too. The sizes used have 8, 16, 24 and 32 spare bits for halves and twice as
-//! many for moduli ([`check_slack`]).
+//! so with R ≥ 2^8·n operands below 4n give a result below 16n²/R + n < 2n, and operands below R
+//! and n give one below 2n too. The sizes used have 8, 16, 24 and 32 spare bits for halves and
+//! twice as many for moduli ([`check_slack`]).
 //!
-//! A column sums at most 4·N products' halves below 2^52, a start value and a carry; for N ≤ 80 that is
-//! below 2^61 ([`check_columns`]). So nothing is normalised before a column retires.
+//! A column sums at most 4·N products' halves below 2^52, a start value and a carry; for N ≤ 80
+//! that is below 2^61 ([`check_columns`]). So nothing is normalised before a column retires.
 //!
 //! # Loose limbs
 //!
-//! A multiply reads the low 52 bits of its factors only. So results are left *loose*: bits 52 and up of
-//! a limb hold what has already been carried into the next limb, and whoever does more than multiply
-//! with a result makes it [`tidy`] first. That saves an operation per limb.
+//! A multiply reads the low 52 bits of its factors only. So results are left *loose*: bits 52 and
+//! up of a limb hold what has already been carried into the next limb, and whoever does more than
+//! multiply with a result makes it [`tidy`] first. That saves an operation per limb.
 //!
 //! # Order of work
 //!
-//! Both products, a·b and m·n, are taken in square blocks of [`BLOCK`] limbs, one column of blocks after
-//! the other (product scanning). A column of blocks spans 2·`BLOCK` columns of limbs, whose sums stay in
-//! registers: with a row of one factor and a single limb of the other that is 31 of the 32. A block
-//! costs 2·`BLOCK`² multiplies and 2·`BLOCK` loads, so that multiplies alone limit it, and when a column
-//! of blocks is complete its lower half retires: into limbs of m, later into the result.
+//! Both products, a·b and m·n, are taken in square blocks of [`BLOCK`] limbs, one column of blocks
+//! after the other (product scanning). A column of blocks spans 2·`BLOCK` columns of limbs, whose
+//! sums stay in registers: with a row of one factor and a single limb of the other that is 31 of
+//! the 32. A block costs 2·`BLOCK`² multiplies and 2·`BLOCK` loads, so that multiplies alone limit
+//! it, and when a column of blocks is complete its lower half retires: into limbs of m, later into
+//! the result.
 //!
 //! Four details matter as much, each measured (docs/measurements/rsa-intel.md, rsa-zen5.md):
 //!
-//! * all low halves of a row come before its high halves, so that no multiply stands next to one whose
-//!   sum it waits for: waiting instructions would fill the scheduler;
-//! * the next limb of m comes before the bulk of the row that the last one allows, and where code is written
-//!   out a reduction has the last product of its column beside it, row by row: a limb of m waits for the one
-//!   before it for half as long as their rows take, and other work fills that time;
-//! * a lower column starts at 2^52 − 1 rather than at zero. Reduction makes its low 52 bits vanish and
-//!   carries ⌈sum/2^52⌉; with this start that is a mere shift, and the lowest product of each row of m·n
-//!   need not be computed. m itself corrects for it: −(sum+1)/n = sum'·k0 + k0.
+//! * all low halves of a row come before its high halves, so that no multiply stands next to one
+//!   whose sum it waits for: waiting instructions would fill the scheduler;
+//! * the next limb of m comes before the bulk of the row that the last one allows, and where code
+//!   is written out a reduction has the last product of its column beside it, row by row: a limb of
+//!   m waits for the one before it for half as long as their rows take, and other work fills that
+//!   time;
+//! * a lower column starts at 2^52 − 1 rather than at zero. Reduction makes its low 52 bits vanish
+//!   and carries ⌈sum/2^52⌉; with this start that is a mere shift, and the lowest product of each
+//!   row of m·n need not be computed. m itself corrects for it: −(sum+1)/n = sum'·k0 + k0.
 //!
 //! # Whole products
 //!
-//! Without a multiply that splits products, a whole one goes into its lower column: 2·N products below
-//! 2^52. Such a multiply reads 32 bits, so limbs are masked when a column retires rather than left loose. A
-//! column that vanishes needs all of its product with m, since its carry is more than a rounded quotient; so
-//! columns start at zero. And 2a needs no carries, as its limbs of 27 bits may be factors.
+//! Without a multiply that splits products, a whole one goes into its lower column: 2·N products
+//! below 2^52. Such a multiply reads 32 bits, so limbs are masked when a column retires rather than
+//! left loose. A column that vanishes needs all of its product with m, since its carry is more than
+//! a rounded quotient; so columns start at zero. And 2a needs no carries, as its limbs of 27 bits
+//! may be factors.
 //!
 //! # Squares
 //!
-//! A square needs each mixed product twice. Rows are multiplied by 2a, carried from limb to limb once
-//! before the start; see [`Square`].
+//! A square needs each mixed product twice. Rows are multiplied by 2a, carried from limb to limb
+//! once before the start; see [`Square`].
 //!
 //! Source of the method: S. Gueron, V. Krasnov, "Software implementation of modular exponentiation,
-//! using advanced vector instructions architectures" (2012) for the almost-Montgomery form; B. Buhrow,
-//! B. Gilbert, C. Haider, "Parallel modular multiplication using 512-bit advanced vector instructions"
-//! (2021) for scanning products in blocks. The order inside of the blocks is ours.
+//! using advanced vector instructions architectures" (2012) for the almost-Montgomery form; B.
+//! Buhrow, B. Gilbert, C. Haider, "Parallel modular multiplication using 512-bit advanced vector
+//! instructions" (2021) for scanning products in blocks. The order inside of the blocks is ours.
 
 #[cfg(test)]
 mod tests;
@@ -69,8 +72,9 @@ pub(crate) const BLOCK: usize = 10;
 
 type Block<S> = [<S as Simd>::Limb; BLOCK];
 
-/// Does `$body` for `$i` from 0 to `BLOCK` − 1, or for the values given: written out where an operation is an
-/// instruction, since sums that are indexed by a loop's counter would live in memory.
+/// Does `$body` for `$i` from 0 to `BLOCK` − 1, or for the values given: written out where an
+/// operation is an instruction, since sums that are indexed by a loop's counter would live in
+/// memory.
 macro_rules! each {
     ($simd:ident, $i:ident => $body:block) => {
         each!($simd, $i in [0, 1, 2, 3, 4, 5, 6, 7, 8, 9] => $body)
@@ -212,8 +216,8 @@ impl<S: Simd> Window<S> {
         s.hold(&mut self.sums);
     }
 
-    /// Takes off what the next block will add too much: its 2a holds the bit that the last limb of this one
-    /// carries, and meets that limb there.
+    /// Takes off what the next block will add too much: its 2a holds the bit that the last limb of
+    /// this one carries, and meets that limb there.
     #[inline(always)]
     fn subtract_excess(&mut self, s: S, a: &Block<S>) {
         if !S::SPLIT {
@@ -251,8 +255,8 @@ impl<S: Simd> Window<S> {
         });
     }
 
-    /// Chooses the limbs `m` that make the lower columns vanish, adds m·n for the lowest block of n, and
-    /// carries into the upper columns.
+    /// Chooses the limbs `m` that make the lower columns vanish, adds m·n for the lowest block of
+    /// n, and carries into the upper columns.
     #[inline(always)]
     fn reduce(&mut self, s: S, n: &Block<S>, k0: &S::Limb, m: &mut Block<S>) {
         if S::SHARES_BLOCKS {
@@ -282,7 +286,8 @@ impl<S: Simd> Window<S> {
         s.hold(&mut self.sums);
     }
 
-    /// [`reduce`](Self::reduce), row by row beside what `add` adds: its row `r` completes column `r`.
+    /// [`reduce`](Self::reduce), row by row beside what `add` adds: its row `r` completes column
+    /// `r`.
     #[inline(always)]
     fn reduce_beside(
         &mut self,
@@ -298,7 +303,8 @@ impl<S: Simd> Window<S> {
             if row + 1 < BLOCK {
                 add(self, row + 1);
             }
-            // Rows of a product keep its other factor in registers, so that n is read from memory, twice.
+            // Rows of a product keep its other factor in registers, so that n is read from memory,
+            // twice.
             let next = self.reduce_row(s, row, m[row], [opaque(n), opaque(n)], k0);
             if let Some(next) = next {
                 m[row + 1] = next;
@@ -356,8 +362,8 @@ impl<S: Simd> Window<S> {
         }
     }
 
-    /// Adds m·n, where m is limb `row` of its block, and carries; n comes twice, for low and for high halves.
-    /// Returns the next limb of m, if the block has one.
+    /// Adds m·n, where m is limb `row` of its block, and carries; n comes twice, for low and for
+    /// high halves. Returns the next limb of m, if the block has one.
     #[inline(always)]
     fn reduce_row(
         &mut self,
@@ -466,9 +472,9 @@ impl<S: Simd> Factors<S> for Product<'_, S> {
 
 /// a².
 ///
-/// `doubled` is 2a in limbs of 52 bits. Multiplied by limb i of a it stands for both mixed products with the limbs
-/// above. Only what limb i itself carries into limb i + 1 of 2a must not meet limb i again: blocks
-/// on the diagonal leave it out, or subtract it where another block has to add it.
+/// `doubled` is 2a in limbs of 52 bits. Multiplied by limb i of a it stands for both mixed products
+/// with the limbs above. Only what limb i itself carries into limb i + 1 of 2a must not meet limb i
+/// again: blocks on the diagonal leave it out, or subtract it where another block has to add it.
 struct Square<'a, S: Simd> {
     a: &'a [Block<S>],
     doubled: &'a mut [Block<S>],
@@ -599,8 +605,8 @@ impl<S: Simd, F: Factors<S>> Reduction<'_, S, F> {
     }
 }
 
-/// Whether a multiplication of so many limbs is written out, column of blocks by column of blocks. All
-/// others share a loop: written out, longer ones would not fit into a cache.
+/// Whether a multiplication of so many limbs is written out, column of blocks by column of blocks.
+/// All others share a loop: written out, longer ones would not fit into a cache.
 const fn written_out<S: Simd>(limbs: usize) -> bool {
     limbs <= 2 * BLOCK && !S::SHORT_CODE
 }
@@ -642,8 +648,8 @@ fn reduce<S: Simd>(
 
 /// out = a·b/R mod n.
 ///
-/// Operands: values as under *Bounds* in the module documentation, limbs may be loose. Result: below 2n
-/// for operands below 4n, loose.
+/// Operands: values as under *Bounds* in the module documentation, limbs may be loose. Result:
+/// below 2n for operands below 4n, loose.
 #[inline(never)]
 pub(crate) fn multiply<S: Simd, const N: usize>(
     s: S,
@@ -751,8 +757,8 @@ fn square_slices<S: Simd>(
     reduce(s, out, factors, n, k0, written_out);
 }
 
-/// out = x·R mod n for x of twice as many limbs, tidy: below 4n, limbs below the radix. `roots` are R² and
-/// R³ mod n.
+/// out = x·R mod n for x of twice as many limbs, tidy: below 4n, limbs below the radix. `roots` are
+/// R² and R³ mod n.
 pub(crate) fn enter_form<S: Simd, const N: usize>(
     s: S,
     out: &mut [S::Limb; N],

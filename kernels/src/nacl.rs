@@ -1,7 +1,8 @@
-//! Scalar multiplication, base-point multiplication, key pair and shared key, as NaCl and SUPERCOP have them, each
-//! for slices of any length.
+//! Scalar multiplication, base-point multiplication, key pair and shared key, as NaCl and SUPERCOP
+//! have them, each for slices of any length.
 //!
-//! Result i belongs to the i-th operands. All functions panic where slices of operands differ in length.
+//! Result i belongs to the i-th operands. All functions panic where slices of operands differ in
+//! length.
 
 use crate::backend::Backend;
 
@@ -53,7 +54,8 @@ pub mod x25519 {
         seeds.into_iter().zip(points).collect()
     }
 
-    /// What our secret keys and the peers' public keys agree on; [`Error::Zero`] where that is zero.
+    /// What our secret keys and the peers' public keys agree on; [`Error::Zero`] where that is
+    /// zero.
     pub fn shared_key(
         backend: Backend,
         secrets: &[SecretKey],

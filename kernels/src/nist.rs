@@ -1,9 +1,9 @@
 //! P-256 and P-384: key generation, ECDSA and ECDH, eight requests side by side.
 //!
-//! [`p256`] and [`p384`] have the same functions; each takes a slice of jobs of any length and leaves a
-//! result in every job. Jobs mix keys freely, and an error in one never changes another. Only
-//! [`ecdsa_verify_vartime`](p256::ecdsa_verify_vartime) may take a time that depends on its operands.
-//! On AVX2 lanes the portable code serves one job at a time.
+//! [`p256`] and [`p384`] have the same functions; each takes a slice of jobs of any length and
+//! leaves a result in every job. Jobs mix keys freely, and an error in one never changes another.
+//! Only [`ecdsa_verify_vartime`](p256::ecdsa_verify_vartime) may take a time that depends on its
+//! operands. On AVX2 lanes the portable code serves one job at a time.
 #![doc = include_str!("../../docs/nist-curves.md")]
 
 mod batch;

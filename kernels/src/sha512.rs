@@ -29,11 +29,12 @@ pub(crate) fn hash<S: Simd>(s: S, messages: &[Message<'_>], digests: &mut [Words
     wipe(words_mut(&mut state));
 }
 
-/// [`hash`]; a digest stays in the lane of its message, word by word. What the other lanes have does not matter.
+/// [`hash`]; a digest stays in the lane of its message, word by word. What the other lanes have
+/// does not matter.
 ///
-/// Lanes work until the longest message is done, and take twice as long for a block as a message alone
-/// does. So they are used where on average at least two are busy; otherwise each message is hashed on its
-/// own.
+/// Lanes work until the longest message is done, and take twice as long for a block as a message
+/// alone does. So they are used where on average at least two are busy; otherwise each message is
+/// hashed on its own.
 pub(crate) fn hash_to_lanes<S: Simd>(s: S, messages: &[Message<'_>]) -> [S::Limb; 8] {
     debug_assert!(messages.len() <= S::LANES);
     let blocks = |message| (length(message) + TRAILER_BYTES).div_ceil(BLOCK_BYTES);
@@ -111,13 +112,15 @@ fn fill(bytes: &mut [u8; BLOCK_BYTES], message: &Message<'_>, block: usize) -> b
     true
 }
 
-/// Section 6.4.2, in the lanes in which `busy` is 1. Spoils the schedule, which holds the message block.
+/// Section 6.4.2, in the lanes in which `busy` is 1. Spoils the schedule, which holds the message
+/// block.
 #[inline(never)]
 fn compress<S: Simd>(s: S, state: &mut [S::Limb; 8], schedule: &mut [S::Limb; 16], busy: S::Limb) {
     s.enter(inlined(
         #[inline(always)]
         move || {
-            // Moved out, so that the closure can be called only once: see `curve25519::convert::Fraction`.
+            // Moved out, so that the closure can be called only once: see
+            // `curve25519::convert::Fraction`.
             let (state, schedule) = (state, schedule);
             let mut w = *schedule;
             let mut v = *state;

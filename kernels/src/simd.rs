@@ -11,10 +11,10 @@
 //!   `s.enter(#[inline(always)] || …)`;
 //! * between `enter` and the methods below everything is `#[inline(always)]`.
 //!
-//! A generic function that is merely outlined, without `enter`, computes the right
-//! answer some eighty times more slowly. So does a long closure that could be called twice: `enter` reaches
-//! it through a shim, which the compiler inlines only when it is short. A closure that moves something out
-//! of what it has captured (`let out = out;` for an `&mut`) is called directly.
+//! A generic function that is merely outlined, without `enter`, computes the right answer some
+//! eighty times more slowly. So does a long closure that could be called twice: `enter` reaches it
+//! through a shim, which the compiler inlines only when it is short. A closure that moves something
+//! out of what it has captured (`let out = out;` for an `&mut`) is called directly.
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
@@ -48,19 +48,21 @@ pub(crate) trait Simd: Copy + 'static {
     const LANES: usize;
     /// The radix is 2^`LIMB_BITS`.
     const LIMB_BITS: u32 = 52;
-    /// Whether a product is split into halves, one for each of two columns. Where it is not, a multiply
-    /// reads the low 32 bits of its factors, so that they must have no bits above their radix.
+    /// Whether a product is split into halves, one for each of two columns. Where it is not, a
+    /// multiply reads the low 32 bits of its factors, so that they must have no bits above their
+    /// radix.
     const SPLIT: bool = true;
-    /// Whether an operation is about one instruction, so that writing out long formulas in place pays.
+    /// Whether an operation is about one instruction, so that writing out long formulas in place
+    /// pays.
     const INLINE: bool = true;
-    /// Whether code for long numbers is to be short rather than as fast as can be: for lanes that are not
-    /// the main ones of a machine.
+    /// Whether code for long numbers is to be short rather than as fast as can be: for lanes that
+    /// are not the main ones of a machine.
     const SHORT_CODE: bool = true;
-    /// Whether blocks of products are functions of their own, shared by all that multiplies: for lanes with
-    /// too few registers for a block's sums, which are in memory one way or the other.
+    /// Whether blocks of products are functions of their own, shared by all that multiplies: for
+    /// lanes with too few registers for a block's sums, which are in memory one way or the other.
     const SHARES_BLOCKS: bool = false;
-    /// Whether products of numbers modulo 2^255 − 19 are computed from halves of limbs, in a function of
-    /// their own: for lanes that only have a multiply for 32 bits.
+    /// Whether products of numbers modulo 2^255 − 19 are computed from halves of limbs, in a
+    /// function of their own: for lanes that only have a multiply for 32 bits.
     const HALVES: bool = false;
     /// A limb with all its bits set.
     const LIMB_MASK: u64 = (1 << Self::LIMB_BITS) - 1;
@@ -70,11 +72,11 @@ pub(crate) trait Simd: Copy + 'static {
 
     /// `value` in every lane.
     fn splat(self, value: u64) -> Self::Limb;
-    /// `acc + (a·b mod 2^LIMB_BITS)`, where only the low `LIMB_BITS` bits of `a` and `b` are read; not
-    /// [`SPLIT`](Self::SPLIT): `acc + a·b`, where only the low 32 bits are.
+    /// `acc + (a·b mod 2^LIMB_BITS)`, where only the low `LIMB_BITS` bits of `a` and `b` are read;
+    /// not [`SPLIT`](Self::SPLIT): `acc + a·b`, where only the low 32 bits are.
     fn mul_lo(self, acc: Self::Limb, a: Self::Limb, b: Self::Limb) -> Self::Limb;
-    /// `acc + ⌊a·b / 2^LIMB_BITS⌋`, where only the low `LIMB_BITS` bits of `a` and `b` are read; not
-    /// [`SPLIT`](Self::SPLIT): `acc`.
+    /// `acc + ⌊a·b / 2^LIMB_BITS⌋`, where only the low `LIMB_BITS` bits of `a` and `b` are read;
+    /// not [`SPLIT`](Self::SPLIT): `acc`.
     fn mul_hi(self, acc: Self::Limb, a: Self::Limb, b: Self::Limb) -> Self::Limb;
     /// `acc + a·b`, for `a` and `b` below 2^32 with a product below 2^52.
     #[inline(always)]
@@ -118,8 +120,8 @@ pub(crate) trait Simd: Copy + 'static {
     /// `set` in the lanes of `mask`, `clear` in the others.
     fn select(self, mask: Self::Mask, set: Self::Limb, clear: Self::Limb) -> Self::Limb;
 
-    /// In the lanes of `mask` a set bit of `chooser` becomes that of `set`, a clear one that of `clear`;
-    /// the other lanes keep `chooser`.
+    /// In the lanes of `mask` a set bit of `chooser` becomes that of `set`, a clear one that of
+    /// `clear`; the other lanes keep `chooser`.
     fn choose_in(
         self,
         mask: Self::Mask,
@@ -138,8 +140,8 @@ pub(crate) trait Simd: Copy + 'static {
         let _ = sums;
     }
 
-    /// Has `sum` computed at this point of the program. The optimiser would otherwise form all products of a
-    /// long sum before it adds the first two, and spill them.
+    /// Has `sum` computed at this point of the program. The optimiser would otherwise form all
+    /// products of a long sum before it adds the first two, and spill them.
     #[inline(always)]
     fn settle(self, sum: Self::Limb) -> Self::Limb {
         sum
@@ -260,7 +262,8 @@ pub(crate) fn opaque_words<const L: usize>(mut words: [u64; L]) -> [u64; L] {
     words
 }
 
-/// Asks for a value that begins on a cache line to be brought into the first-level cache, where the CPU can be asked.
+/// Asks for a value that begins on a cache line to be brought into the first-level cache, where the
+/// CPU can be asked.
 #[inline(never)]
 pub(crate) fn prefetch<T>(value: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -275,9 +278,9 @@ pub(crate) fn prefetch<T>(value: &T) {
 
 /// Has the calling function's stack frame aligned to cache lines.
 ///
-/// LLVM gives spilled vectors 64-byte aligned places only in a frame that is aligned for another reason.
-/// In any other frame they straddle cache lines or not as the caller's stack happens to lie, and the same
-/// kernel takes up to half as long again.
+/// LLVM gives spilled vectors 64-byte aligned places only in a frame that is aligned for another
+/// reason. In any other frame they straddle cache lines or not as the caller's stack happens to
+/// lie, and the same kernel takes up to half as long again.
 #[inline(always)]
 pub(crate) fn align_stack() {
     #[repr(align(64))]
@@ -309,8 +312,8 @@ pub(crate) fn words_mut<L: Plain>(limbs: &mut [L]) -> &mut [u64] {
     unsafe { core::slice::from_raw_parts_mut(limbs.as_mut_ptr().cast(), count) }
 }
 
-/// `to` = the numbers of the lanes `by` further, in a circle; `lanes` is a power of two. Outside of the lanes' instruction
-/// set, where the optimiser would make gathers of it.
+/// `to` = the numbers of the lanes `by` further, in a circle; `lanes` is a power of two. Outside of
+/// the lanes' instruction set, where the optimiser would make gathers of it.
 #[inline(never)]
 pub(crate) fn rotate_lanes<L: Plain>(to: &mut [L], from: &[L], lanes: usize, by: usize) {
     let from = words(from);

@@ -1,9 +1,10 @@
-//! Hooks for the taint check (`rig/taint`), which follows secrets through a build with `--cfg ct_msan`.
-//! In every other build they do nothing.
+//! Hooks for the taint check (`rig/taint`), which follows secrets through a build with
+//! `--cfg ct_msan`. In every other build they do nothing.
 //!
-//! The check is LLVM's MemorySanitizer: secrets are marked as uninitialised, and it reports every jump and
-//! every address that depends on one. It loses sight of a secret where all bits that it has marked are shifted or
-//! masked away while others still depend on them, as in a carry. [`whole`] mends that.
+//! The check is LLVM's MemorySanitizer: secrets are marked as uninitialised, and it reports every
+//! jump and every address that depends on one. It loses sight of a secret where all bits that it
+//! has marked are shifted or masked away while others still depend on them, as in a carry.
+//! [`whole`] mends that.
 
 /// The same value; if any bit of one of its words depends on a secret, all bits of that word do.
 ///
@@ -31,8 +32,8 @@ pub(crate) fn whole<T: Copy>(value: T) -> T {
     value
 }
 
-/// The same value, a fact about secrets that anyone may learn: whether a key is valid, whether a result
-/// passed its check, a public key. What happens next may depend on it.
+/// The same value, a fact about secrets that anyone may learn: whether a key is valid, whether a
+/// result passed its check, a public key. What happens next may depend on it.
 ///
 /// Nothing but this makes the check stop following a value, so every use needs a reason.
 #[inline(always)]
@@ -52,8 +53,8 @@ pub(crate) fn disclosed<T: Copy>(fact: T) -> T {
     fact
 }
 
-/// `value`, which depends on all that `source` depends on. For table look-ups by vector permutations, whose
-/// index may be secret, but which the check takes for addresses.
+/// `value`, which depends on all that `source` depends on. For table look-ups by vector
+/// permutations, whose index may be secret, but which the check takes for addresses.
 #[inline(always)]
 pub(crate) fn derived<T: Copy>(value: T, source: T) -> T {
     #[cfg(ct_msan)]

@@ -23,7 +23,8 @@ type Answer = Result<Verified<Signature>, JobError>;
 /// Bits of a word of an exponent.
 const EXPONENT_WORD: usize = 60;
 
-/// Strikes every point in every request of batches of `fill`, at the lowest limb, at the top one, and between.
+/// Strikes every point in every request of batches of `fill`, at the lowest limb, at the top one,
+/// and between.
 fn strike(backend: Backend, size: Size, fill: usize) {
     let mut keys = keys(size);
     // An exponent as long as the modulus makes the check, and the oracle, take most of the time.
@@ -54,8 +55,8 @@ fn strike(backend: Backend, size: Size, fill: usize) {
             );
             disarm();
             for (i, answer) in answers.into_iter().enumerate() {
-                // The next lane may be idle, or the first of the same pass; then the swap shows in one result
-                // only.
+                // The next lane may be idle, or the first of the same pass; then the swap shows in
+                // one result only.
                 let swapped_with_it = point == Point::LaneOrder && answer.is_err();
                 assert!(!swapped_with_it || i == request || i == next_lane(backend, request, fill));
                 let place = format!("{backend:?} {fault:?} in {fill}: request {i}");
@@ -72,8 +73,8 @@ fn strike(backend: Backend, size: Size, fill: usize) {
     }
 }
 
-/// Whether a fault in a request with this key reaches its result; none if that depends on where powers lie in a
-/// table.
+/// Whether a fault in a request with this key reaches its result; none if that depends on where
+/// powers lie in a table.
 fn is_seen(fault: Fault, key: &TestKey) -> Option<bool> {
     let half = key.prepared.size().bits() / 2;
     match fault.point {
@@ -137,8 +138,8 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// The request in the lane after that of `request`, counted as `private_batch` fills its lanes; none of
-/// the batch if that lane is idle.
+/// The request in the lane after that of `request`, counted as `private_batch` fills its lanes;
+/// none of the batch if that lane is idle.
 fn next_lane(backend: Backend, request: usize, fill: usize) -> usize {
     let (at_once, lanes) = match backend.name() {
         "avx512ifma256" => (2, 8),
@@ -209,9 +210,9 @@ struct Tally {
     wrong: Vec<String>,
 }
 
-/// Strikes every limb of every number, in every half and every request of full batches; of all these
-/// cases those from `first` on whose number is a multiple of `step`, until `end`. Returns where it
-/// stopped, if it did.
+/// Strikes every limb of every number, in every half and every request of full batches; of all
+/// these cases those from `first` on whose number is a multiple of `step`, until `end`. Returns
+/// where it stopped, if it did.
 fn strike_limbs(
     backend: Backend,
     size: Size,
@@ -336,7 +337,8 @@ fn without_the_check_wrong_results_are_found() {
     }
 }
 
-/// Every case of every size on all lanes, for as long as `cargo xtask nightly` gives, from where it stopped.
+/// Every case of every size on all lanes, for as long as `cargo xtask nightly` gives, from where it
+/// stopped.
 #[test]
 #[ignore = "takes hours; cargo xtask nightly faults"]
 fn every_fault_in_every_limb() {
@@ -378,7 +380,8 @@ fn every_fault_in_every_limb() {
     assert_eq!(wrong.len(), 0);
 }
 
-/// A fault in a pair stays there: who keeps the pair of a request that failed has the next one fail.
+/// A fault in a pair stays there: who keeps the pair of a request that failed has the next one
+/// fail.
 #[test]
 fn a_fault_in_a_blinding_pair_spoils_its_later_uses() {
     let keys = keys(Size::Rsa1024);

@@ -11,7 +11,8 @@
 //! - The size of the file is compared with `RLIMIT_FSIZE` before the file is made. Beyond the limit
 //!   the kernel would end the process with SIGXFSZ.
 //! - All blocks are allocated before the file is mapped. A full file system is an error here.
-//! - Only file systems on which an allocated block can always be written are used ([`is_reliable`]).
+//! - Only file systems on which an allocated block can always be written are used
+//!   ([`is_reliable`]).
 //! - Nobody truncates the file. Its mode is 0600, so only its user and root could. Our own code
 //!   only ever unlinks it. Seals that forbid it exist for files without a name only.
 //!

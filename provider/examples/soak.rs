@@ -1,9 +1,9 @@
 //! Soak: servers of the distribution with the module, under steady load for a long time.
 //!
-//! Usage: soak SECONDS [stock] [SERVER...]. The servers share the time; `stock` leaves the module away, to
-//! compare. No handshake may fail, no signature may be
-//! invalid, no check may fail, and the resident memory of a server may not grow by more than two percent,
-//! once it has warmed up. The exit status is 77 if no server is installed.
+//! Usage: soak SECONDS [stock] [SERVER...]. The servers share the time; `stock` leaves the module
+//! away, to compare. No handshake may fail, no signature may be invalid, no check may fail, and the
+//! resident memory of a server may not grow by more than two percent, once it has warmed up. The
+//! exit status is 77 if no server is installed.
 
 // The tests use the rest of these.
 #[allow(dead_code)]
@@ -59,8 +59,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// How many clients a server is under. More than a few are more than stunnel 5.68 serves, with lockstep or
-/// without: threads that are done wait for a lock by the hundred, and its memory grows.
+/// How many clients a server is under. More than a few are more than stunnel 5.68 serves, with
+/// lockstep or without: threads that are done wait for a lock by the hundred, and its memory grows.
 fn clients(server: &str) -> usize {
     match server {
         "stunnel" => 2,
@@ -68,7 +68,8 @@ fn clients(server: &str) -> usize {
     }
 }
 
-/// Servers remember sessions until their caches are full, which takes memory for longer than we watch.
+/// Servers remember sessions until their caches are full, which takes memory for longer than we
+/// watch.
 fn forget_sessions(site: &mut Site) {
     match site.name {
         "haproxy" => site.edit(
@@ -83,8 +84,8 @@ fn forget_sessions(site: &mut Site) {
 
 /// Loads one server for so long; says how it went, and whether that was well.
 fn soak(site: &Site, time: Duration, with_lockstep: bool) -> bool {
-    // With more clients than later: pools, stacks and allocators find their size, with the module and
-    // without.
+    // With more clients than later: pools, stacks and allocators find their size, with the module
+    // and without.
     let client = Client::of(site);
     let warm_up = Load::start(&client, 2 * clients(site.name));
     sleep(time / 3);

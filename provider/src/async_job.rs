@@ -1,10 +1,11 @@
 //! OpenSSL async jobs: a request of a job pauses it until a worker has the answer, or one of its
 //! thread's jobs that is resumed leads them all.
 //!
-//! A job runs on a fibre with a 32 KiB stack, so no kernel ever runs on it, and it may be lost while it is
-//! paused, so nothing that anybody else needs lies on it: see [`wait_ctx`](crate::wait_ctx). There is a bound for paused
-//! jobs and one for lost ones: beyond them, and without workers, a job blocks its thread instead. The
-//! application learns of the end by its callback if it set one, else by an eventfd, one per wait context.
+//! A job runs on a fibre with a 32 KiB stack, so no kernel ever runs on it, and it may be lost
+//! while it is paused, so nothing that anybody else needs lies on it: see
+//! [`wait_ctx`](crate::wait_ctx). There is a bound for paused jobs and one for lost ones: beyond
+//! them, and without workers, a job blocks its thread instead. The application learns of the end by
+//! its callback if it set one, else by an eventfd, one per wait context.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -20,9 +21,9 @@ use crate::ffi::AsyncCallback;
 use crate::wait_ctx::{Pending, WaitCtx};
 use crate::{memory, process, stack};
 
-/// Has the engine serve the request of this shape that `make` makes: a job pauses meanwhile, another caller blocks.
-/// None if there is none to be made. What is declined must live until stock OpenSSL has computed: by it the engine
-/// knows that the thread computes outside of a slot.
+/// Has the engine serve the request of this shape that `make` makes: a job pauses meanwhile,
+/// another caller blocks. None if there is none to be made. What is declined must live until stock
+/// OpenSSL has computed: by it the engine knows that the thread computes outside of a slot.
 pub fn compute(
     shape: Shape,
     make: impl FnOnce() -> Option<Request>,
@@ -84,7 +85,8 @@ fn serve(
         } else {
             engine.count_unpaused(Unpaused::Bound);
         }
-        // A job that must not pause, or that nothing could wake, blocks its thread like any other caller.
+        // A job that must not pause, or that nothing could wake, blocks its thread like any other
+        // caller.
     }
     stack::with_room(|| engine.run(request)).unwrap_or_else(|| no_stack(engine))
 }
@@ -128,7 +130,8 @@ impl Job {
         WaitCtx::current().map(|wait| Job { wait })
     }
 
-    /// Has the application resume this job as soon as it has paused; false if there is no eventfd for it.
+    /// Has the application resume this job as soon as it has paused; false if there is no eventfd
+    /// for it.
     fn signal(&self, engine: &'static Engine) -> bool {
         self.wait.bell(Way::Descriptor).is_some_and(|bell| {
             bell.signal();
@@ -243,8 +246,8 @@ fn this_thread() -> u64 {
     unsafe { libc::pthread_self() }
 }
 
-/// Starts a worker with all signals blocked: it inherits that, so the server's signals stay with the
-/// server's threads.
+/// Starts a worker with all signals blocked: it inherits that, so the server's signals stay with
+/// the server's threads.
 pub fn start_thread(start: &mut dyn FnMut()) {
     // SAFETY: plain calls on signal sets of ours; the mask of this thread is put back.
     unsafe {
@@ -289,7 +292,8 @@ impl Notify for Waker {
     fn notify(&self) {
         match (&*self.bell, self.callback) {
             (Bell::Line(line), Some((function, arg))) => line.call(|| {
-                // The callback may have the job resumed at once, by another thread: it must find `sent`.
+                // The callback may have the job resumed at once, by another thread: it must find
+                // `sent`.
                 self.sent.store(true, Ordering::Release);
                 // SAFETY: the application's callback with its own argument. The line is not cut, so
                 // the wait context that they belong to exists until the callback returns.

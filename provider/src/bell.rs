@@ -1,8 +1,9 @@
 //! How another thread has an application resume a job.
 //!
-//! The wait context shares its bell with those who ring, which may be after its end: the memory and the descriptor
-//! stay for as long as either has the bell. A callback's argument does not: libssl passes the connection, which is
-//! freed with the context. So callbacks are called through a [`Line`], which the end of the context cuts.
+//! The wait context shares its bell with those who ring, which may be after its end: the memory and
+//! the descriptor stay for as long as either has the bell. A callback's argument does not: libssl
+//! passes the connection, which is freed with the context. So callbacks are called through a
+//! [`Line`], which the end of the context cuts.
 
 use std::ffi::c_int;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -45,8 +46,8 @@ impl Bell {
         }
     }
 
-    /// The descriptor for the wait context to show. libcrypto tells nobody but the owner of a descriptor that a
-    /// context ends, so there is one for callbacks, too: it is never readable.
+    /// The descriptor for the wait context to show. libcrypto tells nobody but the owner of a
+    /// descriptor that a context ends, so there is one for callbacks, too: it is never readable.
     pub fn shown(&self) -> Option<c_int> {
         match self {
             Bell::Event(event) => Some(event.number()),
@@ -71,11 +72,12 @@ impl Bell {
 
 /// Lets callbacks of one wait context be called until it is cut.
 ///
-/// The invariant: a call runs only while its thread is among `callers`, and none is added once the line is cut. So when
-/// [`cut`](Self::cut) returns, no other thread is in a call, and none will be. No lock is held during a call: a callback
-/// may resume the job, which may pause with another call to come, and may free the connection, which
-/// cuts the line from within the call. Then the calls of the thread that cuts are not waited for; they
-/// touch nothing of the application's any more when the callback returns.
+/// The invariant: a call runs only while its thread is among `callers`, and none is added once the
+/// line is cut. So when [`cut`](Self::cut) returns, no other thread is in a call, and none will be.
+/// No lock is held during a call: a callback may resume the job, which may pause with another call
+/// to come, and may free the connection, which cuts the line from within the call. Then the calls
+/// of the thread that cuts are not waited for; they touch nothing of the application's any more
+/// when the callback returns.
 ///
 /// A thread that frees a connection must hold nothing that its callback waits for.
 #[derive(Default)]

@@ -1,10 +1,10 @@
 //! Which descriptors the module may add to a server's.
 //!
-//! A connection that has paused keeps its eventfd until it ends: HAProxy knows the number, and looks at it again at
-//! the connection's end only. Servers do not count on it, so two things must not happen: that
-//! the module takes the descriptors that the server needs for connections, and that HAProxy gets to see a number beyond
-//! its table of descriptors, which has as many places as it thinks it needs: it aborts then.
-//! See `docs/decisions/0011-cost-of-paused-jobs.md`.
+//! A connection that has paused keeps its eventfd until it ends: HAProxy knows the number, and
+//! looks at it again at the connection's end only. Servers do not count on it, so two things must
+//! not happen: that the module takes the descriptors that the server needs for connections, and
+//! that HAProxy gets to see a number beyond its table of descriptors, which has as many places as
+//! it thinks it needs: it aborts then. See `docs/decisions/0011-cost-of-paused-jobs.md`.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -30,8 +30,8 @@ pub fn open() -> Option<OwnedFd> {
     }
 }
 
-/// Whether a number is in the lower half of those that the process may have. The kernel gives the lowest
-/// number that is free, so it tells how full the table is.
+/// Whether a number is in the lower half of those that the process may have. The kernel gives the
+/// lowest number that is free, so it tells how full the table is.
 fn is_low(fd: c_int) -> bool {
     static HALF: AtomicU64 = AtomicU64::new(0);
     static CALLS: AtomicU64 = AtomicU64::new(0);
@@ -94,10 +94,10 @@ fn is_socket(fd: c_int) -> bool {
 
 /// The numbers that HAProxy's table has for sure.
 ///
-/// HAProxy keeps no socket whose number is beyond the table, so a number is safe once a socket of a higher number has been
-/// seen at two different times (once is not enough: HAProxy accepts such a socket and closes it at
-/// once). The newest descriptor has the highest number where connections only become more; so it waits in the
-/// reserve for a later connection.
+/// HAProxy keeps no socket whose number is beyond the table, so a number is safe once a socket of a
+/// higher number has been seen at two different times (once is not enough: HAProxy accepts such a
+/// socket and closes it at once). The newest descriptor has the highest number where connections
+/// only become more; so it waits in the reserve for a later connection.
 struct Table {
     safe: AtomicI32,
     /// The highest socket that was seen last.
@@ -167,7 +167,8 @@ mod tests {
 
     use super::*;
 
-    /// Connections as HAProxy accepts them: a socket gets the lowest free number, then a job asks for a descriptor.
+    /// Connections as HAProxy accepts them: a socket gets the lowest free number, then a job asks
+    /// for a descriptor.
     struct Server {
         table: Table,
         sockets: RefCell<BTreeSet<c_int>>,

@@ -1,9 +1,9 @@
 //! The `EC_KEY_METHOD` that moves P-256 and P-384 onto lanes.
 //!
-//! The stock functions decode, check and encode, and call ours for the arithmetic: a new key pair, the
-//! x of a shared point, r and s of a signature, and the check of r and s. What the engine declines,
-//! and every other curve, goes to the functions of the stock method, on the same object: they ask only
-//! its group for arithmetic, so no twin as for RSA is needed.
+//! The stock functions decode, check and encode, and call ours for the arithmetic: a new key pair,
+//! the x of a shared point, r and s of a signature, and the check of r and s. What the engine
+//! declines, and every other curve, goes to the functions of the stock method, on the same object:
+//! they ask only its group for arithmetic, so no twin as for RSA is needed.
 
 use std::ffi::{c_int, c_uchar, c_uint};
 use std::ptr::{null, null_mut};
@@ -209,8 +209,8 @@ unsafe fn encoded(group: *const EcGroup, point: *const EcPoint) -> Option<Vec<u8
     }
 }
 
-/// The uncompressed form of a point with z = 1, as all have that were decoded. To ask in the usual way
-/// costs an inversion, and that a tenth of an exchange.
+/// The uncompressed form of a point with z = 1, as all have that were decoded. To ask in the usual
+/// way costs an inversion, and that a tenth of an exchange.
 ///
 /// # Safety
 /// The pointers are valid.
@@ -337,7 +337,8 @@ impl Stock {
 impl Method {
     fn new() -> Option<Method> {
         let stock = Stock::new()?;
-        // SAFETY: public EC_KEY_METHOD functions on a table of ours, which lives as long as the process.
+        // SAFETY: public EC_KEY_METHOD functions on a table of ours, which lives as long as the
+        // process.
         unsafe {
             let table = ffi::EC_KEY_METHOD_new(stock.table);
             let index = ex_data::slot(ffi::EX_INDEX_EC_KEY)?;
@@ -497,8 +498,8 @@ unsafe extern "C" fn compute_key(
     }
 }
 
-/// `sign`: r and s as DER. Stock's would make numbers of them in between, which costs half as much as to
-/// sign.
+/// `sign`: r and s as DER. Stock's would make numbers of them in between, which costs half as much
+/// as to sign.
 unsafe extern "C" fn sign(
     kind: c_int,
     digest: *const c_uchar,
@@ -545,7 +546,8 @@ unsafe extern "C" fn sign(
     }
 }
 
-/// The longest signature on P-384: a sequence of two numbers, each with a head and a zero before it.
+/// The longest signature on P-384: a sequence of two numbers, each with a head and a zero before
+/// it.
 const ENCODED_BYTES: usize = 2 + 2 * (2 + 1 + Curve::P384.bytes());
 
 /// r ‖ s as DER: SEQUENCE { INTEGER r, INTEGER s }, and its length.

@@ -1,8 +1,9 @@
 //! Ed25519 signatures: contexts of ours around the stock signature.
 //!
-//! The stock context takes the key as usual, and ours notes its bytes. Plain Ed25519 in one call asks
-//! the engine; a question for the length, a buffer too short, parameters (contexts, prehashing), the
-//! functions of OpenSSL 3.4 and what is declined go to the stock function with the stock context.
+//! The stock context takes the key as usual, and ours notes its bytes. Plain Ed25519 in one call
+//! asks the engine; a question for the length, a buffer too short, parameters (contexts,
+//! prehashing), the functions of OpenSSL 3.4 and what is declined go to the stock function with the
+//! stock context.
 
 use std::ffi::{c_char, c_int, c_uchar, c_void};
 use std::ptr::{null, null_mut};

@@ -15,9 +15,11 @@ impl EventFd {
         descriptors::eventfd().map(EventFd)
     }
 
-    /// One descriptor for the whole process that is valid and never readable; None if the system gives none.
+    /// One descriptor for the whole process that is valid and never readable; None if the system
+    /// gives none.
     pub fn silent() -> Option<c_int> {
-        // Not a cell that blocks while another thread initialises it: that thread is missing after a fork.
+        // Not a cell that blocks while another thread initialises it: that thread is missing after
+        // a fork.
         static SILENT: AtomicI32 = AtomicI32::new(-1);
         let known = SILENT.load(Ordering::Acquire);
         if known >= 0 {

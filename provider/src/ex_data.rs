@@ -5,7 +5,8 @@ use std::ptr::null_mut;
 
 use crate::ffi::{self, CryptoExData};
 
-/// A new slot in the ex_data of all objects of a class. What lies there is freed by the object's method.
+/// A new slot in the ex_data of all objects of a class. What lies there is freed by the object's
+/// method.
 pub fn slot(class: c_int) -> Option<c_int> {
     // SAFETY: a plain request; the function outlives the slot, since the module is never unmapped.
     let index =

@@ -183,8 +183,8 @@ macro_rules! dispatched {
             pub const fn entry(function: unsafe extern "C" fn($($type),*) $(-> $result)?) -> Dispatch {
                 Dispatch {
                     id: Self::ID,
-                    // SAFETY: OSSL_DISPATCH stores functions of all types as `Function`, and libcrypto
-                    // casts each back to the type that belongs to its id.
+                    // SAFETY: OSSL_DISPATCH stores functions of all types as `Function`, and
+                    // libcrypto casts each back to the type that belongs to its id.
                     function: Some(unsafe {
                         std::mem::transmute::<unsafe extern "C" fn($($type),*) $(-> $result)?, Function>(function)
                     }),
@@ -203,7 +203,8 @@ macro_rules! dispatched {
     )*};
 }
 
-/// The provider's own functions, and those it is given (`OSSL_FUNC_PROVIDER_*`, `OSSL_FUNC_CORE_*`).
+/// The provider's own functions, and those it is given (`OSSL_FUNC_PROVIDER_*`,
+/// `OSSL_FUNC_CORE_*`).
 pub mod provider {
     use super::*;
     dispatched! {
@@ -415,8 +416,8 @@ macro_rules! imported {
             $(pub fn $name($($arg: $type),*) $(-> $result)?;)*
         }
 
-        /// Every function of libcrypto that we call: its name, and its address. The linker takes the
-        /// address from the global offset table, so it is that of the function itself.
+        /// Every function of libcrypto that we call: its name, and its address. The linker takes
+        /// the address from the global offset table, so it is that of the function itself.
         pub const IMPORTS: &[(&str, fn() -> *const c_void)] =
             &[$((stringify!($name), || $name as *const c_void)),*];
     };

@@ -1,14 +1,14 @@
 //! Provider instances, and the default provider that each works with.
 //!
 //! Each library context that loads the module has an instance. Our provider context *is* that of a
-//! default provider, so that its functions can stand in our tables as they are. It is the application's
-//! own default provider where there is one when we are loaded: then the functions see the digests,
-//! random generators, properties and policies of the application. Elsewhere it is the one of our private
-//! library context ([`stock`](crate::stock)).
+//! default provider, so that its functions can stand in our tables as they are. It is the
+//! application's own default provider where there is one when we are loaded: then the functions see
+//! the digests, random generators, properties and policies of the application. Elsewhere it is the
+//! one of our private library context ([`stock`](crate::stock)).
 //!
 //! An instance holds a reference to the application's default provider until its own teardown. The
-//! reference keeps the provider's context alive, and does not keep the provider active. There are no
-//! locks here: a process may fork at any time.
+//! reference keeps the provider's context alive, and does not keep the provider active. There are
+//! no locks here: a process may fork at any time.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
@@ -65,8 +65,8 @@ fn application_default(core: &Core, stock: &Stock) -> Option<Found> {
     }
     /// Called for each active provider, under locks of libcrypto: nothing here waits or allocates.
     unsafe extern "C" fn visit(provider: *const CoreHandle, search: *mut c_void) -> c_int {
-        // SAFETY: the `Search` below, alive until the callbacks are deregistered; other threads may be
-        // here too. The functions are the core's, called with its handle.
+        // SAFETY: the `Search` below, alive until the callbacks are deregistered; other threads may
+        // be here too. The functions are the core's, called with its handle.
         unsafe {
             let search = &*search.cast::<Search>();
             let is_default = search.get_dispatch.call(provider) == search.dispatch;
@@ -104,10 +104,10 @@ fn application_default(core: &Core, stock: &Stock) -> Option<Found> {
         found: AtomicPtr::new(null_mut()),
     };
     // These are the callbacks by which a provider learns of the others (provider-base(7)). Unlike
-    // `OSSL_PROVIDER_load`, they do not have libcrypto read its configuration, which it may be doing.
-    // What the registration returns, differs; the deregistration does no harm where there is none.
-    // SAFETY: the core's functions with our own handle. No callback runs after the deregistration, which
-    // waits for those that run.
+    // `OSSL_PROVIDER_load`, they do not have libcrypto read its configuration, which it may be
+    // doing. What the registration returns, differs; the deregistration does no harm where there is
+    // none. SAFETY: the core's functions with our own handle. No callback runs after the
+    // deregistration, which waits for those that run.
     let handle = unsafe {
         let data = (&raw const search).cast_mut().cast();
         register.call(core.handle(), visit, leave, properties, data);
@@ -117,7 +117,8 @@ fn application_default(core: &Core, stock: &Stock) -> Option<Found> {
     if handle.is_null() {
         return None;
     }
-    // SAFETY: a reference to this provider is held; it is given back if the provider has no context.
+    // SAFETY: a reference to this provider is held; it is given back if the provider has no
+    // context.
     unsafe {
         let context = get_context.call(handle);
         if context.is_null() {
@@ -142,8 +143,8 @@ struct Slot {
     next: *mut Slot,
 }
 
-/// All slots, as a list. Slots are used again and never freed, so there are at most as many as there were
-/// instances at a time.
+/// All slots, as a list. Slots are used again and never freed, so there are at most as many as
+/// there were instances at a time.
 static SLOTS: AtomicPtr<Slot> = AtomicPtr::new(null_mut());
 
 impl Found {
@@ -183,8 +184,8 @@ impl Found {
 }
 
 impl Slot {
-    /// The reference in this slot, which is the caller's from now on, if it is one to a provider with
-    /// this context.
+    /// The reference in this slot, which is the caller's from now on, if it is one to a provider
+    /// with this context.
     fn take(&self, context: *mut c_void) -> Option<*mut CoreHandle> {
         // While a slot has a context, it has the handle that belongs to it.
         self.context

@@ -31,15 +31,17 @@ pub trait Adoptable: KeyType {
     /// `keydata` is stock key data of this type that nothing has used yet.
     unsafe fn prepare(_keydata: *mut c_void) {}
 
-    /// Lets an object compute on lanes, if they can serve it. Once more whenever it was filled again.
+    /// Lets an object compute on lanes, if they can serve it. Once more whenever it was filled
+    /// again.
     ///
     /// # Safety
-    /// `keydata` is stock key data of this type that nobody else uses, and [prepared](Self::prepare).
+    /// `keydata` is stock key data of this type that nobody else uses, and
+    /// [prepared](Self::prepare).
     unsafe fn adopt(keydata: *mut c_void, functions: &'static KeyFunctions);
 }
 
-/// The stock functions that make, fill, read and free the key data of one key type. Keys that it makes are
-/// of the private library context: they draw from that context's random generator.
+/// The stock functions that make, fill, read and free the key data of one key type. Keys that it
+/// makes are of the private library context: they draw from that context's random generator.
 pub struct KeyFunctions {
     provctx: *mut c_void,
     pub table: Vec<Dispatch>,
@@ -162,8 +164,8 @@ impl KeyFunctions {
     }
 }
 
-/// A dispatch table in which `replaced` stands for the stock functions with the same ids. Ids that the
-/// stock table lacks are not added.
+/// A dispatch table in which `replaced` stands for the stock functions with the same ids. Ids that
+/// the stock table lacks are not added.
 pub fn overlaid(stock: &[Dispatch], replaced: &[Dispatch]) -> *const Dispatch {
     let ours = |entry: &Dispatch| replaced.iter().find(|ours| ours.id == entry.id).copied();
     let mut table: Vec<Dispatch> = stock
@@ -197,7 +199,8 @@ pub fn wrappers<T: Adoptable>() -> [Dispatch; 4] {
     ]
 }
 
-/// `OSSL_FUNC_keymgmt_new`: the object may be used before it has a private key, so it is prepared now.
+/// `OSSL_FUNC_keymgmt_new`: the object may be used before it has a private key, so it is prepared
+/// now.
 unsafe extern "C" fn new<T: Adoptable>(provctx: *mut c_void) -> *mut c_void {
     let Some(functions) = T::stock() else {
         return null_mut();

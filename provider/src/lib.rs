@@ -4,16 +4,17 @@
 //! default provider's tables, function by function; what differs is the arithmetic inside a key
 //! object, whose `RSA_METHOD` or `EC_KEY_METHOD` hands it to the engine. Padding, digests,
 //! parameters, encodings and errors are OpenSSL's own code, of the version that is installed.
-//! X25519 and Ed25519 keys have no method: there the exchange and the signature are [`wrapped`]. And TLS 1.3's
-//! key derivation ([`tls13_kdf`]) is done here, as stock spends more on its look-ups than on hashing.
+//! X25519 and Ed25519 keys have no method: there the exchange and the signature are [`wrapped`].
+//! And TLS 1.3's key derivation ([`tls13_kdf`]) is done here, as stock spends more on its look-ups
+//! than on hashing.
 //!
-//! [`loader`] makes sure that the libcrypto that loads us is the one that we call.
-//! The way of a signature, in files: [`stock`] finds the default provider's tables, [`instance`] the
-//! default provider of the application, whose context they work with; [`overlay`]
-//! offers them, with the functions wrapped that make keys ([`keymgmt`], [`generation`]);
-//! [`rsa_method`], [`ec_method`], [`xdh`] and [`eddsa`] take the arithmetic, [`async_job`] pauses
-//! an async job instead of blocking its thread (what it waits for lies in its [`wait_ctx`]), [`stack`] finds room for a thread that has little,
-//! [`settings`] reads `openssl.cnf`, and [`process`] owns the engine of this process.
+//! [`loader`] makes sure that the libcrypto that loads us is the one that we call. The way of a
+//! signature, in files: [`stock`] finds the default provider's tables, [`instance`] the default
+//! provider of the application, whose context they work with; [`overlay`] offers them, with the
+//! functions wrapped that make keys ([`keymgmt`], [`generation`]); [`rsa_method`], [`ec_method`],
+//! [`xdh`] and [`eddsa`] take the arithmetic, [`async_job`] pauses an async job instead of blocking
+//! its thread (what it waits for lies in its [`wait_ctx`]), [`stack`] finds room for a thread that
+//! has little, [`settings`] reads `openssl.cnf`, and [`process`] owns the engine of this process.
 //! `docs/decisions/0001-overlay.md` and `0004-curves.md` say why.
 
 mod async_job;

@@ -2,9 +2,10 @@
 //! that our own calls reach.
 //!
 //! A program can carry an OpenSSL of its own, linked statically or from another file. When that one
-//! loads the module, the dynamic linker binds our calls to whichever libcrypto it finds, usually the
-//! system's, and pulls that one into the program. The program's keys would then be used by the wrong
-//! OpenSSL, without the protections of the program's own. So the module refuses to load there.
+//! loads the module, the dynamic linker binds our calls to whichever libcrypto it finds, usually
+//! the system's, and pulls that one into the program. The program's keys would then be used by the
+//! wrong OpenSSL, without the protections of the program's own. So the module refuses to load
+//! there.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
@@ -22,8 +23,8 @@ pub struct Core {
 
 impl Core {
     /// # Safety
-    /// `handle` and `input` are what libcrypto passed to `OSSL_provider_init`, and the result is not
-    /// used after that call.
+    /// `handle` and `input` are what libcrypto passed to `OSSL_provider_init`, and the result is
+    /// not used after that call.
     pub unsafe fn new(handle: *const CoreHandle, input: *const Dispatch) -> Core {
         Core {
             handle,
@@ -65,7 +66,8 @@ impl Core {
         }
     }
 
-    /// Puts a reason why the module does not load into the error queue of the libcrypto that loads it.
+    /// Puts a reason why the module does not load into the error queue of the libcrypto that loads
+    /// it.
     pub fn raise(&self, reason: &str) {
         use provider::{CoreNewError, CoreSetErrorDebug, CoreVsetError};
         let (Some(new), Some(set)) = (
@@ -192,9 +194,9 @@ fn file_with(files: &[MappedFile], address: usize) -> Option<&MappedFile> {
 }
 
 /// Whether there is no function at this address, but the way to one that the linker has put into a
-/// program at a fixed address, for a function that the program itself takes the address of. It stands
-/// for the function in all files, so that all see one address. It leads to the function that everybody
-/// else finds.
+/// program at a fixed address, for a function that the program itself takes the address of. It
+/// stands for the function in all files, so that all see one address. It leads to the function that
+/// everybody else finds.
 fn is_stub(address: *const c_void) -> bool {
     /// `RTLD_DL_SYMENT`: asks for the entry of the symbol table.
     const SYMBOL: c_int = 1;
@@ -220,16 +222,16 @@ fn is_stub(address: *const c_void) -> bool {
 
 /// All files that are mapped now.
 ///
-/// `dladdr` would tell the same, but it searches all symbols of a file for each address: 2 ms for ours,
-/// where this takes a few microseconds.
+/// `dladdr` would tell the same, but it searches all symbols of a file for each address: 2 ms for
+/// ours, where this takes a few microseconds.
 fn mapped_files() -> Vec<MappedFile> {
     unsafe extern "C" fn note(
         about: *mut libc::dl_phdr_info,
         _size: usize,
         files: *mut c_void,
     ) -> c_int {
-        // SAFETY: the dynamic linker describes a file, whose program headers are mapped; `files` is the
-        // list below.
+        // SAFETY: the dynamic linker describes a file, whose program headers are mapped; `files` is
+        // the list below.
         unsafe {
             let (about, files) = (&*about, &mut *files.cast::<Vec<MappedFile>>());
             let headers = (0..usize::from(about.dlpi_phnum)).map(|at| &*about.dlpi_phdr.add(at));

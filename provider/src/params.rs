@@ -1,9 +1,9 @@
 //! The provider's parameters: what it tells.
 //!
 //! Beside the usual `name`, `version`, `buildinfo` and `status`, `OSSL_PROVIDER_get_params` answers
-//! for `backend` (a string), for `lockstep-unaccelerated` (a string: a line for each operation that stays
-//! with the default provider, its name, a colon and the reason; empty where there is none), and for the
-//! counters listed in `COUNTERS` (64-bit unsigned integers).
+//! for `backend` (a string), for `lockstep-unaccelerated` (a string: a line for each operation that
+//! stays with the default provider, its name, a colon and the reason; empty where there is none),
+//! and for the counters listed in `COUNTERS` (64-bit unsigned integers).
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::null_mut;

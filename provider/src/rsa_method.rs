@@ -33,7 +33,8 @@ use crate::{async_job, ex_data, memory, process};
 /// Only private keys compute on lanes; but a new public part makes another key of one.
 pub const ADOPTED_WITH: c_int = select::KEYPAIR;
 
-/// Gives `rsa` our method, with which it stays OpenSSL's own in all it does until it is [adopted](adopt).
+/// Gives `rsa` our method, with which it stays OpenSSL's own in all it does until it is
+/// [adopted](adopt).
 ///
 /// # Safety
 /// `rsa` is a stock RSA object that nothing has computed with yet: `RSA_set_method` frees what a
@@ -462,8 +463,8 @@ unsafe fn raw(
     }
 }
 
-/// The request for a number of `length` bytes; None if the modulus is not greater, or if there are no
-/// bytes.
+/// The request for a number of `length` bytes; None if the modulus is not greater, or if there are
+/// no bytes.
 ///
 /// # Safety
 /// `from` has `length` bytes.

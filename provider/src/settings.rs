@@ -1,9 +1,9 @@
 //! Our settings in `openssl.cnf`.
 //!
 //! The core answers for a key of the provider's section that one asks for, and does not list the
-//! section's keys. So the values come from the core, which holds also for programs that load a file of
-//! their own, and the names from a second reading of the default file, by OpenSSL's own parser. The section
-//! there is ours if it names the same module and the same values.
+//! section's keys. So the values come from the core, which holds also for programs that load a file
+//! of their own, and the names from a second reading of the default file, by OpenSSL's own parser.
+//! The section there is ours if it names the same module and the same values.
 
 use std::ffi::{c_char, c_long};
 use std::ptr::null_mut;
@@ -49,8 +49,8 @@ fn is_setting(key: &str) -> bool {
     Setting::ALL.iter().any(|setting| setting.name == key)
 }
 
-/// Whether libcrypto itself takes this key in a provider's section (config(5)). What stands before a dot
-/// serves to repeat a name.
+/// Whether libcrypto itself takes this key in a provider's section (config(5)). What stands before
+/// a dot serves to repeat a name.
 fn is_openssls(key: &str) -> bool {
     let name = key.split_once('.').map_or(key, |(_, name)| name);
     ["identity", "soft_load", "module", "activate"].contains(&name)

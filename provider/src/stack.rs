@@ -1,11 +1,11 @@
 //! Room for the kernels: some stacks have less than a batch takes.
 //!
-//! An async job's has 32 KiB and no guard page below, stunnel's threads have 64 KiB. There the kernels
-//! run on a stack of ours, to which the thread changes for the time of the call. Stacks are kept for the
-//! next caller.
+//! An async job's has 32 KiB and no guard page below, stunnel's threads have 64 KiB. There the
+//! kernels run on a stack of ours, to which the thread changes for the time of the call. Stacks are
+//! kept for the next caller.
 
-/// Calls `work` on the calling thread, on its own stack if that has room, else on one of ours. None,
-/// without a call, if there is none.
+/// Calls `work` on the calling thread, on its own stack if that has room, else on one of ours.
+/// None, without a call, if there is none.
 ///
 /// `work` must not pause a job: it would be resumed on a stack that is in use by others.
 pub fn with_room<R>(work: impl FnOnce() -> R) -> Option<R> {
@@ -31,8 +31,8 @@ mod platform {
     const GUARD_BYTES: usize = 4096;
     /// How many unused stacks are kept,
     const KEPT: usize = 64;
-    /// and how many of them with their memory: it is some 30 to 100 KiB each, and all that a process at rest
-    /// has of them.
+    /// and how many of them with their memory: it is some 30 to 100 KiB each, and all that a
+    /// process at rest has of them.
     const WARM: usize = 8;
 
     pub fn with_room<R>(work: impl FnOnce() -> R) -> Option<R> {
@@ -45,8 +45,8 @@ mod platform {
         Some(result)
     }
 
-    /// Whether the calling thread runs on its own stack and that has room. A thread may also be on a
-    /// stack that only its program knows of, like that of a job.
+    /// Whether the calling thread runs on its own stack and that has room. A thread may also be on
+    /// a stack that only its program knows of, like that of a job.
     fn has_room() -> bool {
         let (low, high) = noted().unwrap_or_else(|| {
             let bounds = if may_fail_to_grow() {
@@ -113,8 +113,9 @@ mod platform {
     /// As the bounds of a stack: nothing is within.
     const NO_ROOM: (usize, usize) = (0, 1);
 
-    /// Whether the calling thread's stack is the main thread's, which grows as it is used, and a limit
-    /// on address space may refuse that: then the program is ended. A mapping can be asked for.
+    /// Whether the calling thread's stack is the main thread's, which grows as it is used, and a
+    /// limit on address space may refuse that: then the program is ended. A mapping can be asked
+    /// for.
     fn may_fail_to_grow() -> bool {
         // SAFETY: plain queries; the limit is written before it is read.
         unsafe {
@@ -130,7 +131,8 @@ mod platform {
 
     /// Where the stack of the calling thread begins and ends.
     pub(super) fn bounds() -> Option<(usize, usize)> {
-        // SAFETY: the attributes are initialised by the first call, read by the second, and destroyed.
+        // SAFETY: the attributes are initialised by the first call, read by the second, and
+        // destroyed.
         unsafe {
             let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
             if libc::pthread_getattr_np(libc::pthread_self(), &mut attributes) != 0 {
@@ -178,8 +180,8 @@ mod platform {
                 unused.warm.push(self);
                 return;
             }
-            // Not under the lock, which others would miss.
-            // SAFETY: the mapping is ours and nobody runs on it; its pages are zero when next touched.
+            // Not under the lock, which others would miss. SAFETY: the mapping is ours and nobody
+            // runs on it; its pages are zero when next touched.
             let emptied = unsafe { libc::madvise(self.0, STACK_BYTES, libc::MADV_DONTNEED) } == 0;
             if emptied
                 && let Ok(mut unused) = UNUSED.try_lock()
@@ -229,9 +231,9 @@ mod platform {
 
     /// Does the errand with the stack pointer at `top`, the 16-aligned upper end of a stack.
     fn call_on<W: FnOnce() -> R, R>(top: *mut c_void, errand: &mut Errand<W, R>) {
-        // SAFETY: the stack has room and nobody runs on it. `run` is called by its own convention, whose
-        // registers are declared as changed, but for r12: that is kept by it, and holds our stack
-        // pointer meanwhile. It never unwinds.
+        // SAFETY: the stack has room and nobody runs on it. `run` is called by its own convention,
+        // whose registers are declared as changed, but for r12: that is kept by it, and holds our
+        // stack pointer meanwhile. It never unwinds.
         unsafe {
             asm!(
                 "xchg rsp, r12",

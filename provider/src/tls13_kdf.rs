@@ -2,9 +2,9 @@
 //!
 //! Stock fetches its digest and sets up contexts for each of them, which takes longer than hashing.
 //! Here a derivation that comes with all its parameters at once, as those of libssl do, is computed
-//! without. The context notes what it was given, as stock does. Whatever else is asked of it goes to the
-//! stock function, with a stock context that is told those parameters first: what differs from usual
-//! gets the stock result, or the stock error.
+//! without. The context notes what it was given, as stock does. Whatever else is asked of it goes
+//! to the stock function, with a stock context that is told those parameters first: what differs
+//! from usual gets the stock result, or the stock error.
 
 use std::ffi::{CStr, c_int, c_uchar, c_uint, c_void};
 use std::ptr::null_mut;
@@ -57,8 +57,8 @@ pub fn wrappers() -> [Dispatch; 9] {
     ]
 }
 
-/// Functions that libcrypto does without: it takes the bytes of an `EVP_SKEY`, and makes one of what is
-/// derived, where the table has no `OSSL_FUNC_kdf_set_skey` and `OSSL_FUNC_kdf_derive_skey`
+/// Functions that libcrypto does without: it takes the bytes of an `EVP_SKEY`, and makes one of
+/// what is derived, where the table has no `OSSL_FUNC_kdf_set_skey` and `OSSL_FUNC_kdf_derive_skey`
 /// (OpenSSL 3.6).
 pub const LEFT_OUT: &[c_int] = &[12, 13];
 
@@ -83,7 +83,8 @@ impl Context {
         .cast()
     }
 
-    /// The stock context behind libcrypto's pointer, which from now on knows all; NULL if it refuses.
+    /// The stock context behind libcrypto's pointer, which from now on knows all; NULL if it
+    /// refuses.
     ///
     /// # Safety
     /// `ctx` is NULL or a context of ours that nobody else uses now.
@@ -276,7 +277,8 @@ impl Hash {
     }
 }
 
-/// A parameter's bytes; none if it was not given. Stock has its own view of empty ones, which are not taken.
+/// A parameter's bytes; none if it was not given. Stock has its own view of empty ones, which are
+/// not taken.
 struct Bytes {
     bytes: [u8; Bytes::ROOM],
     length: usize,
@@ -561,7 +563,8 @@ impl<const N: usize> Known<N> {
         known
     }
 
-    /// Whether [`derived`](Self::derived) is what comes of this secret, which may be another one: so in constant time.
+    /// Whether [`derived`](Self::derived) is what comes of this secret, which may be another one:
+    /// so in constant time.
     fn derives(&self, early: &[u8], prefix: &[u8], label: &[u8]) -> bool {
         let difference = early
             .iter()
@@ -571,8 +574,8 @@ impl<const N: usize> Known<N> {
     }
 }
 
-/// HKDF-Expand-Label of RFC 8446, 7.1, for no more bytes than the digest has, and texts whose lengths fit a
-/// byte.
+/// HKDF-Expand-Label of RFC 8446, 7.1, for no more bytes than the digest has, and texts whose
+/// lengths fit a byte.
 fn expand<H: Hasher>(secret: &[u8], [prefix, label, data]: [&[u8]; 3], out: &mut [u8]) {
     let parts: [&[u8]; 7] = [
         &(out.len() as u16).to_be_bytes(),
@@ -587,8 +590,8 @@ fn expand<H: Hasher>(secret: &[u8], [prefix, label, data]: [&[u8]; 3], out: &mut
     authenticate::<H>(secret, &parts, out);
 }
 
-/// The first bytes of HMAC(key, the parts in a row), RFC 2104, for a key no longer than a block. All that depends on
-/// the key is wiped.
+/// The first bytes of HMAC(key, the parts in a row), RFC 2104, for a key no longer than a block.
+/// All that depends on the key is wiped.
 fn authenticate<H: Hasher>(key: &[u8], parts: &[&[u8]], out: &mut [u8]) {
     const INNER: u8 = 0x36;
     const OUTER: u8 = 0x5c;

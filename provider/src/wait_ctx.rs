@@ -1,8 +1,8 @@
 //! What the module keeps in the wait context of a job.
 //!
-//! libssl frees a connection and its wait context even while a job of it is paused, and never frees that job: what lies
-//! on its stack is lost. So a job holds nothing while it is paused. What it waits for lies in the wait
-//! context, and goes with it.
+//! libssl frees a connection and its wait context even while a job of it is paused, and never frees
+//! that job: what lies on its stack is lost. So a job holds nothing while it is paused. What it
+//! waits for lies in the wait context, and goes with it.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -72,9 +72,9 @@ impl WaitCtx {
     fn kept(&mut self, way: Way) -> Option<&mut Kept> {
         let mut fd = -1;
         let mut data = null_mut();
-        // SAFETY: the context belongs to the running job. Under our key lies the box that `show` has stored. The
-        // context gives it back when it is freed, which nobody does under a running job, and only the
-        // thread that runs the job uses it.
+        // SAFETY: the context belongs to the running job. Under our key lies the box that `show`
+        // has stored. The context gives it back when it is freed, which nobody does under a running
+        // job, and only the thread that runs the job uses it.
         let kept = unsafe {
             let found = ffi::ASYNC_WAIT_CTX_get_fd(self.0, key(way), &mut fd, &mut data) == 1;
             found.then(|| &mut *data.cast::<Kept>())?
@@ -82,8 +82,8 @@ impl WaitCtx {
         if process::is_current(kept.engine) {
             return Some(kept);
         }
-        // The parent's, which its threads ring: the child must not use it, nor free it. See `forget`.
-        // SAFETY: the context belongs to the running job.
+        // The parent's, which its threads ring: the child must not use it, nor free it. See
+        // `forget`. SAFETY: the context belongs to the running job.
         unsafe { ffi::ASYNC_WAIT_CTX_clear_fd(self.0, key(way)) };
         None
     }
@@ -95,7 +95,8 @@ impl WaitCtx {
             .any(|way| self.kept(way).is_some_and(|kept| kept.pending.is_some()))
     }
 
-    /// The bell of this kind that the context has, or else a new one. None if the system gives no descriptor.
+    /// The bell of this kind that the context has, or else a new one. None if the system gives no
+    /// descriptor.
     pub fn bell(self, way: Way) -> Option<Arc<Bell>> {
         self.kept_bell(way).or_else(|| Bell::new(way))
     }
@@ -105,10 +106,11 @@ impl WaitCtx {
         self.kept(way).map(|kept| Arc::clone(&kept.bell))
     }
 
-    /// Has the context keep a bell and show its descriptor to the application, until the context is freed. Only a job
-    /// that is about to pause does: HAProxy takes down, at the end of a connection, every descriptor
-    /// that the context has, and aborts over one that no pause made it aware of. A bell that the context has
-    /// stays as it is. False if there is no memory, or no descriptor.
+    /// Has the context keep a bell and show its descriptor to the application, until the context is
+    /// freed. Only a job that is about to pause does: HAProxy takes down, at the end of a
+    /// connection, every descriptor that the context has, and aborts over one that no pause made it
+    /// aware of. A bell that the context has stays as it is. False if there is no memory, or no
+    /// descriptor.
     pub fn show(mut self, engine: &'static Engine, bell: &Arc<Bell>) -> bool {
         let way = bell.way();
         if self.kept(way).is_some() {
@@ -134,8 +136,8 @@ impl WaitCtx {
         set == 1
     }
 
-    /// Pauses the running job, which [`show`](Self::show) has prepared, and gives back
-    /// what it waits for once it is resumed. Nothing that a lost job would keep may lie on its stack
+    /// Pauses the running job, which [`show`](Self::show) has prepared, and gives back what it
+    /// waits for once it is resumed. Nothing that a lost job would keep may lie on its stack
     /// meanwhile. None if it could not be paused, or was resumed in another process.
     pub fn pause(mut self, way: Way, engine: &'static Engine, pending: Pending) -> Option<Pending> {
         self.kept(way)?.pending = Some(pending);
@@ -151,9 +153,9 @@ impl WaitCtx {
     }
 }
 
-/// The end of a wait context. From here on the application's callback is not called. A job that is paused now is lost:
-/// nobody can resume it. The descriptor closes when the last worker that may still write to it is done, so a late
-/// wake-up never hits a descriptor used anew.
+/// The end of a wait context. From here on the application's callback is not called. A job that is
+/// paused now is lost: nobody can resume it. The descriptor closes when the last worker that may
+/// still write to it is done, so a late wake-up never hits a descriptor used anew.
 unsafe extern "C" fn forget(
     _wait: *mut AsyncWaitCtx,
     _key: *const c_void,
@@ -163,8 +165,8 @@ unsafe extern "C" fn forget(
     // SAFETY: `data` is the box that `show` stored, given back once.
     let kept = unsafe { Box::from_raw(data.cast::<Kept>()) };
     if !process::is_current(kept.engine) {
-        // In a forked child the locks of the parent's engine, and of its bells, may be held for ever. Without
-        // an engine nobody rings any more.
+        // In a forked child the locks of the parent's engine, and of its bells, may be held for
+        // ever. Without an engine nobody rings any more.
         std::mem::forget(kept);
         return;
     }

@@ -78,9 +78,9 @@ unsafe fn read<T: KeyType>(key: *mut c_void, name: &CStr, bytes: &mut [u8]) -> b
     }
 }
 
-/// Declares functions that do what stock does, with the stock context. `changes` ones may change the key
-/// or the way of the operation: what was noted of it is forgotten. `frees` declares those that free and
-/// duplicate contexts.
+/// Declares functions that do what stock does, with the stock context. `changes` ones may change
+/// the key or the way of the operation: what was noted of it is forgotten. `frees` declares those
+/// that free and duplicate contexts.
 macro_rules! passed_on {
     (frees $notes:ty, $stock:path; $Freectx:ident, $Dupctx:ident) => {
         unsafe extern "C" fn freectx(ctx: *mut c_void) {
@@ -114,7 +114,8 @@ macro_rules! passed_on {
             let Some(function) = $Function::of($stock()) else {
                 return $none;
             };
-            // SAFETY: libcrypto's arguments, passed on; it may ask about parameters without a context.
+            // SAFETY: libcrypto's arguments, passed on; it may ask about parameters without a
+            // context.
             unsafe {
                 let ours = $crate::wrapped::Context::<$notes>::of(ctx).map(|ours| {
                     passed_on!($kind ours);

@@ -1,9 +1,9 @@
 //! X25519 agreements: contexts of ours around the stock key exchange.
 //!
-//! The stock context takes the keys as usual, and ours notes which they are. Deriving reads their bytes,
-//! as stock does: a program may have changed a key by then. It asks the engine; a question for the
-//! length, a buffer too short, a peer of small order and what is declined go to the stock function with
-//! the stock context.
+//! The stock context takes the keys as usual, and ours notes which they are. Deriving reads their
+//! bytes, as stock does: a program may have changed a key by then. It asks the engine; a question
+//! for the length, a buffer too short, a peer of small order and what is declined go to the stock
+//! function with the stock context.
 
 use std::ffi::{c_int, c_uchar, c_void};
 use std::ptr::{NonNull, null, null_mut};
@@ -20,8 +20,8 @@ use crate::overlay::{self, X25519};
 use crate::wrapped::{KEY_BYTES, passed_on, public, secret};
 use crate::{async_job, memory};
 
-/// The key data of an exchange; None for what only stock can use. The stock context holds a reference
-/// to both for as long as they stand here, and a copy of it holds its own.
+/// The key data of an exchange; None for what only stock can use. The stock context holds a
+/// reference to both for as long as they stand here, and a copy of it holds its own.
 #[derive(Clone, Default)]
 struct Keys {
     own: Option<NonNull<c_void>>,
@@ -46,8 +46,8 @@ pub fn wrappers() -> [Dispatch; 10] {
     ]
 }
 
-/// Functions that libcrypto does without: it derives a secret and makes an `EVP_SKEY` of it, where the
-/// table has no `OSSL_FUNC_keyexch_derive_skey` (OpenSSL 3.6).
+/// Functions that libcrypto does without: it derives a secret and makes an `EVP_SKEY` of it, where
+/// the table has no `OSSL_FUNC_keyexch_derive_skey` (OpenSSL 3.6).
 pub const LEFT_OUT: &[c_int] = &[11];
 
 /// The stock functions.
@@ -113,7 +113,8 @@ unsafe extern "C" fn derive(
     length: *mut usize,
     size: usize,
 ) -> c_int {
-    // SAFETY: libcrypto's arguments; `output` has room for `size` bytes. The stock context holds the keys.
+    // SAFETY: libcrypto's arguments; `output` has room for `size` bytes. The stock context holds
+    // the keys.
     unsafe {
         let (Some(ours), Some(stock)) = (Context::of(ctx), Derive::of(stock())) else {
             return 0;

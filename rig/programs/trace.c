@@ -6,10 +6,10 @@
  * operations print key material for later runs.
  *
  * Between the marks none of the program's own instructions run in place. lockstep-trace translates
- * them block by block into the cache below, where each block first writes down where it is, and each
- * instruction the addresses of its data; dispatch() finds the block that comes next, or asks for it.
- * System calls that would answer differently each time are answered here. Before the mark that is
- * done by lockstep-trace, by ptrace. */
+ * them block by block into the cache below, where each block first writes down where it is, and
+ * each instruction the addresses of its data; dispatch() finds the block that comes next, or asks
+ * for it. System calls that would answer differently each time are answered here. Before the mark
+ * that is done by lockstep-trace, by ptrace. */
 #define _GNU_SOURCE
 #include <openssl/core_names.h>
 #include <openssl/ec.h>

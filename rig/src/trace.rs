@@ -1,8 +1,8 @@
 //! What a program executes between two marks, instruction by instruction.
 //!
 //! Before the first mark the program is under ptrace, so that nothing random gets in. Between its
-//! marks it runs translations of its own code ([`translate`]) that leave a log: thousands of times as
-//! fast as single steps.
+//! marks it runs translations of its own code ([`translate`]) that leave a log: thousands of times
+//! as fast as single steps.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;

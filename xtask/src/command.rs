@@ -113,8 +113,8 @@ pub fn quietly(command: &mut Command) -> Outcome<String> {
     )))
 }
 
-/// Runs a command for so long at most, its output going to the file `said`. Returns how it ended, or
-/// `None` if it had to be killed, and what it said.
+/// Runs a command for so long at most, its output going to the file `said`. Returns how it ended,
+/// or `None` if it had to be killed, and what it said.
 pub fn within(
     limit: Duration,
     said: &Path,

@@ -1,9 +1,9 @@
 //! `cargo xtask coverage`: which lines of the provider the fuzzer's kept inputs and the provider's
 //! tests run, counted by the module itself.
 //!
-//! The module is the one with fault points, with LLVM's counters for lines in the provider. It keeps
-//! its counters in a file that is mapped, so that processes count too that are killed or leave by
-//! `_exit`. What the compiler left out (unit tests, other CPUs) is no line.
+//! The module is the one with fault points, with LLVM's counters for lines in the provider. It
+//! keeps its counters in a file that is mapped, so that processes count too that are killed or
+//! leave by `_exit`. What the compiler left out (unit tests, other CPUs) is no line.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};

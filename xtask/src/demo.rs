@@ -1,8 +1,9 @@
 //! `cargo xtask demo`: the same certificate on real TLS servers, without lanes and with them.
 //!
 //! Two keys, two servers each (`openssl s_server`, stock and with `OPENSSL_CONF=dist/openssl.cnf`),
-//! clients of TLS 1.2 and 1.3 at once (`openssl s_client`), which verify the certificate and with it
-//! the server's signature. Which code signed is not for the clients to see: the counters tell it.
+//! clients of TLS 1.2 and 1.3 at once (`openssl s_client`), which verify the certificate and with
+//! it the server's signature. Which code signed is not for the clients to see: the counters tell
+//! it.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -75,8 +76,8 @@ pub fn run() -> Outcome {
     Ok(())
 }
 
-/// Runs one server with its clients and prints a line about them; returns how many signatures came from
-/// the lanes.
+/// Runs one server with its clients and prints a line about them; returns how many signatures came
+/// from the lanes.
 fn show(dist: &Dist, scratch: &Path, identity: &Identity, with_lanes: bool) -> Outcome<u64> {
     let label = if with_lanes { "lockstep" } else { "stock" };
     let counters = scratch.join(format!("{}-{label}", identity.name));

@@ -62,8 +62,8 @@ struct Lanes {
     written_out: bool,
     /// The curves that they have functions of.
     curves: &'static [&'static [Curve]],
-    /// Stack accesses of whole vectors for each multiply that any multiply loop may hold, where those of
-    /// [`STACK_ACCESSES`] cannot be met.
+    /// Stack accesses of whole vectors for each multiply that any multiply loop may hold, where
+    /// those of [`STACK_ACCESSES`] cannot be met.
     spills: Option<f64>,
 }
 
@@ -85,8 +85,8 @@ const WRITTEN_OUT: &[&str] = &[
     "square<#, 20>",
 ];
 
-/// Functions that a module with a curve in it must have: a part of the names of all functions of the curve, and
-/// the short names, `#` for the lanes.
+/// Functions that a module with a curve in it must have: a part of the names of all functions of
+/// the curve, and the short names, `#` for the lanes.
 type Curve = (&'static str, &'static [&'static str]);
 
 const CURVES_25519: &[Curve] = &[
@@ -145,13 +145,14 @@ const NIST_CURVES: &[Curve] = &[
     ),
 ];
 
-/// How many stack accesses of whole vectors the multiply loops of a function may hold together, by the
-/// end of its short name, `#` for the lanes; zero for all that are not listed. Each number was counted on
-/// a build whose speed had been measured.
+/// How many stack accesses of whole vectors the multiply loops of a function may hold together, by
+/// the end of its short name, `#` for the lanes; zero for all that are not listed. Each number was
+/// counted on a build whose speed had been measured.
 const STACK_ACCESSES: &[(&str, usize)] = &[
     // Twenty sums, a block of limbs and a multiplier take 31 registers.
     ("square<#, 20>", 2),
-    // Ten halves of a factor and a sum take most of sixteen registers; the other factor is in memory.
+    // Ten halves of a factor and a sum take most of sixteen registers; the other factor is in
+    // memory.
     ("multiply_call<Avx2<52>, false>", 57),
     ("multiply_call<Avx2<52>, true>", 62),
     ("square_call<Avx2<52>, false>", 42),
@@ -162,8 +163,8 @@ const STACK_ACCESSES: &[(&str, usize)] = &[
     ("combine<Avx2<52>, 5, true>", 78),
     ("steps<Avx2<52>>", 12),
     ("mul_outlined<Avx2<52>, Order, 5>", 299),
-    // Ten columns, ten limbs and four coordinates do not fit into 32 registers: a point waits in memory while
-    // another is multiplied. Most of these are operands of a multiply or an addition.
+    // Ten columns, ten limbs and four coordinates do not fit into 32 registers: a point waits in
+    // memory while another is multiplied. Most of these are operands of a multiply or an addition.
     ("multiple_of_u<#>", 111),
     ("multiple_of_base<#>", 167),
     // No loop, but one round of that of its caller.
@@ -188,8 +189,8 @@ const STACK_ACCESSES: &[(&str, usize)] = &[
     ("add_assign_mixed_complete<#, P256, 5>", 316),
 ];
 
-/// Code size of each family of kernels on all hardware lanes together, in bytes, with parts of the names
-/// of its functions; the first family has all others. The portable oracle does not count.
+/// Code size of each family of kernels on all hardware lanes together, in bytes, with parts of the
+/// names of its functions; the first family has all others. The portable oracle does not count.
 const CODE_SIZES: &[(&str, &[&str], u64)] = &[
     ("RSA", &[], 256 * 1024),
     // 198 KiB on the lanes with IFMA, of both widths, and 90 KiB on those of AVX2; the rest are the
@@ -367,8 +368,8 @@ struct Function {
 }
 
 impl Function {
-    /// The name without the paths of our modules; of a closure that runs behind the feature boundary,
-    /// the name of the function that it is the body of.
+    /// The name without the paths of our modules; of a closure that runs behind the feature
+    /// boundary, the name of the function that it is the body of.
     fn short_name(&self) -> String {
         let name = match self.name.split_once("::with_features::<") {
             Some((_, rest)) => {

@@ -113,8 +113,8 @@ fn replace(from: &Path, to: &Path) -> Outcome {
     fs::rename(&fresh, to).map_err(on(to, "replace"))
 }
 
-/// Writes the `openssl.cnf` that loads the module of this directory. The command makes it, as it reads
-/// the system's own file with libcrypto's parser.
+/// Writes the `openssl.cnf` that loads the module of this directory. The command makes it, as it
+/// reads the system's own file with libcrypto's parser.
 fn configure(directory: &Path) -> Outcome {
     loudly(&mut cargo([
         "build",

@@ -148,7 +148,8 @@ fn compile(watch: Watch, program: &Path) -> Outcome {
     quietly(clang.arg(program).args(["-rdynamic", "-lcrypto"])).map(drop)
 }
 
-/// Tries the inputs of `corpora`, and no new ones, with a module that counts its lines into `counters`.
+/// Tries the inputs of `corpora`, and no new ones, with a module that counts its lines into
+/// `counters`.
 pub fn replay(modules: &Path, corpora: &[&Path], counters: &Path) -> Outcome {
     let directory = modules.join("fuzz");
     for directory in [&directory, &keys()] {
@@ -194,8 +195,8 @@ struct Ended {
 }
 
 impl Fuzzer {
-    /// Tries the inputs of `corpora`, and new ones for so long; new inputs that reach new code go to
-    /// the first corpus.
+    /// Tries the inputs of `corpora`, and new ones for so long; new inputs that reach new code go
+    /// to the first corpus.
     fn run(&self, corpora: &[&Path], time: Duration, planted: Option<&str>) -> Outcome<Ended> {
         // The end for one that hangs where its own watch cannot see it. The kept inputs come first.
         let end = 2 * time + Duration::from_secs(900);

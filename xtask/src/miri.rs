@@ -1,7 +1,8 @@
 //! Miri: the portable kernels and parts of the engine without undefined behaviour.
 //!
-//! It needs a nightly toolchain with the components `miri` and `rust-src`; where there is none, the check
-//! is skipped. Miri knows no vector instructions of these lanes, so that the portable ones are all it sees.
+//! It needs a nightly toolchain with the components `miri` and `rust-src`; where there is none, the
+//! check is skipped. Miri knows no vector instructions of these lanes, so that the portable ones
+//! are all it sees.
 
 use std::process::{Command, Stdio};
 

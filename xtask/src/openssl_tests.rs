@@ -5,8 +5,8 @@
 //! them call; those that need none run with the installed libcrypto too.
 //!
 //! A test that ends otherwise with the module is a finding, and so is a program in which no lane
-//! ran, unless [`WITHOUT_LANES`] says why not. A defect that the module with fault points plants must
-//! be found first.
+//! ran, unless [`WITHOUT_LANES`] says why not. A defect that the module with fault points plants
+//! must be found first.
 
 mod source;
 

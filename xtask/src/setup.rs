@@ -48,8 +48,8 @@ const NEEDS: &[Need] = &[
     },
 ];
 
-/// Programs that some tests run, and Debian's packages with them. Without one its tests are skipped,
-/// with a line.
+/// Programs that some tests run, and Debian's packages with them. Without one its tests are
+/// skipped, with a line.
 const OPTIONAL: &[(&str, &str)] = &[
     ("haproxy", "haproxy"),
     ("apache2", "apache2"),

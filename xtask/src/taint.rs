@@ -1,9 +1,9 @@
 //! The taint check: no jump and no address in the kernels depends on a secret.
 //!
-//! `rig/taint` is built with MemorySanitizer, which runs on the code after all optimisations. It marks
-//! secrets as uninitialised, and every jump, address and division that depends on one is reported. The
-//! program plants four defects before it begins, and all of them must be reported; every result must
-//! depend on its secret, or the secret was lost on the way.
+//! `rig/taint` is built with MemorySanitizer, which runs on the code after all optimisations. It
+//! marks secrets as uninitialised, and every jump, address and division that depends on one is
+//! reported. The program plants four defects before it begins, and all of them must be reported;
+//! every result must depend on its secret, or the secret was lost on the way.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,13 +11,14 @@ use std::process::{Command, Stdio};
 
 use crate::command::{Failure, Outcome, cargo, quietly, root, target_directory};
 
-/// Flags of the compiler: the sanitizer, reports that do not end the program; only what is marked counts,
-/// and only where it is used, not where it is handed to a function.
+/// Flags of the compiler: the sanitizer, reports that do not end the program; only what is marked
+/// counts, and only where it is used, not where it is handed to a function.
 const FLAGS: &str = "-Csymbol-mangling-version=v0 -Zsanitizer=memory -Zsanitizer-recover=memory \
                      -Cunsafe-allow-abi-mismatch=sanitizer -Cllvm-args=-msan-poison-stack=0 \
                      -Cllvm-args=-msan-eager-checks=0 --cfg ct_msan";
 
-/// Memory is unmarked until the program marks it; reports are short, since there are many of the planted ones.
+/// Memory is unmarked until the program marks it; reports are short, since there are many of the
+/// planted ones.
 const OPTIONS: &str = "poison_in_malloc=0:poison_in_free=0:halt_on_error=0:exit_code=0:symbolize=0";
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";

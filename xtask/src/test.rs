@@ -78,7 +78,8 @@ const CHECKS: &[Check] = &[
     ("soak", soak),
 ];
 
-/// Begins beside `dist`, which leaves a CPU idle for a minute, and is told in its turn: it has a build of its own.
+/// Begins beside `dist`, which leaves a CPU idle for a minute, and is told in its turn: it has a
+/// build of its own.
 const AHEAD: Check = ("loom", loom);
 
 /// Runs all checks, or those named; fails if one of them does, after running the others too.
@@ -179,7 +180,8 @@ fn tests() -> Outcome<Count> {
     count(&mut command)
 }
 
-/// Defects that are planted in the module with fault points: the check of the machine code finds each.
+/// Defects that are planted in the module with fault points: the check of the machine code finds
+/// each.
 fn planted() -> Outcome<Count> {
     let module = target_directory().join("dist-faults");
     let module = dist::build_into(&module, Flavour::FaultInjection)?.directory;
@@ -269,8 +271,8 @@ const LOST_WAKE_UPS: &[(&str, &str)] = &[
     ("a_look_before_the_lock", "deadlock"),
 ];
 
-/// The queue's models under every interleaving of their threads. They are one check: how many models
-/// there are is no measure. Lost wake-ups that are planted must be found.
+/// The queue's models under every interleaving of their threads. They are one check: how many
+/// models there are is no measure. Lost wake-ups that are planted must be found.
 fn loom() -> Outcome<Count> {
     let models = |arguments: &[&str]| {
         let mut command = cargo([

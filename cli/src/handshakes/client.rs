@@ -2,8 +2,9 @@
 //! events.
 //!
 //! A client is in a closed loop: it connects, shakes hands, fetches the page if there is one, says
-//! goodbye, waits until the server has closed, and begins anew. It verifies what any client verifies:
-//! the certificate up to the authority, the name in it, and the server's signature over the handshake.
+//! goodbye, waits until the server has closed, and begins anew. It verifies what any client
+//! verifies: the certificate up to the authority, the name in it, and the server's signature over
+//! the handshake.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -71,10 +72,11 @@ pub struct Load {
 /// What became of it.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// From connecting to the end of the handshake, or of the page; one for each that succeeded, but for those
-    /// that began while the load warmed up:
+    /// From connecting to the end of the handshake, or of the page; one for each that succeeded,
+    /// but for those that began while the load warmed up:
     pub latencies: Vec<Duration>,
-    /// The same of those: all clients begin in the same moment, as they never do again, and go on in step for a while.
+    /// The same of those: all clients begin in the same moment, as they never do again, and go on
+    /// in step for a while.
     pub early_latencies: Vec<Duration>,
     /// How many resumed a session.
     pub resumed: u64,

@@ -1,7 +1,7 @@
 //! The server in this program: blocking threads over libssl, as Apache or stunnel have them.
 //!
-//! It is a process of its own, the hidden command [`COMMAND`], so that `OPENSSL_CONF` decides whether
-//! it runs with lockstep, as with any other server.
+//! It is a process of its own, the hidden command [`COMMAND`], so that `OPENSSL_CONF` decides
+//! whether it runs with lockstep, as with any other server.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::ExitCode;

@@ -81,8 +81,8 @@ impl Figures {
         self.median(|round| round.tally.cpu.as_secs_f64() / round.tally.elapsed.as_secs_f64())
     }
 
-    /// The latency, in seconds, that this share of all does not exceed; those of the warm-up count only where there
-    /// are no others.
+    /// The latency, in seconds, that this share of all does not exceed; those of the warm-up count
+    /// only where there are no others.
     pub fn latency(&self, share: f64) -> f64 {
         let seconds = |of: fn(&Tally) -> &Vec<Duration>| -> Vec<f64> {
             let rounds = self.rounds.iter().flat_map(|round| of(&round.tally));
@@ -131,7 +131,8 @@ impl Pair {
         quantile(&mut ratios.collect::<Vec<_>>(), 0.5)
     }
 
-    /// A latency, lockstep over stock; NaN where only one of them has others than those of the warm-up.
+    /// A latency, lockstep over stock; NaN where only one of them has others than those of the
+    /// warm-up.
     pub fn latency_ratio(&self, share: f64) -> f64 {
         match self.lockstep.has_latencies() == self.stock.has_latencies() {
             true => self.lockstep.latency(share) / self.stock.latency(share),

@@ -91,8 +91,9 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Makes an authority and a certificate signed by it. The authority has an RSA-2048 key, whatever
-    /// the server's: such a signature is verified fastest, and the clients' CPU shall not be the limit.
+    /// Makes an authority and a certificate signed by it. The authority has an RSA-2048 key,
+    /// whatever the server's: such a signature is verified fastest, and the clients' CPU shall not
+    /// be the limit.
     pub fn make(kind: Kind, directory: &Path) -> Result<Identity, Failure> {
         let made = Certified::make(kind)
             .map_err(|error| Failure::new(format!("cannot make a certificate: {error}")))?;

@@ -29,7 +29,8 @@ impl Entry {
         Some(Entry {
             pid,
             parent: fields.get(1)?.parse().ok()?,
-            // utime, stime, cutime, cstime: fields 14 to 17 of proc(5), where the state is the third.
+            // utime, stime, cutime, cstime: fields 14 to 17 of proc(5), where the state is the
+            // third.
             ticks: ticks(11)? + ticks(12)?,
             ticks_of_children: ticks(13)? + ticks(14)?,
             has_ended: fields[0] == "Z",
@@ -64,8 +65,9 @@ impl Entry {
 
 /// The CPU time that a process and all below it have used so far.
 ///
-/// What the system says of a process is cut to ticks of 10 ms, and what it says of a thread is exact,
-/// but gone with the thread. The greater is the better: exact where threads stay, else to the tick.
+/// What the system says of a process is cut to ticks of 10 ms, and what it says of a thread is
+/// exact, but gone with the thread. The greater is the better: exact where threads stay, else to
+/// the tick.
 pub fn cpu_time(root: u32) -> Duration {
     let times = Entry::tree(root).into_iter().map(|entry| {
         of_threads(entry.pid).max(from_ticks(entry.ticks)) + from_ticks(entry.ticks_of_children)

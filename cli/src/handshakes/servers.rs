@@ -1,7 +1,8 @@
 //! The servers: how each is configured and started, without any privilege, in the foreground.
 //!
-//! Their configurations hold what is needed for one certificate on a loopback port, and for lockstep
-//! the directives that `docs/servers` recommends; all else is as the server has it by default.
+//! Their configurations hold what is needed for one certificate on a loopback port, and for
+//! lockstep the directives that `docs/servers` recommends; all else is as the server has it by
+//! default.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -415,8 +416,8 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts a server on these CPUs, and waits until it accepts connections. `configuration` is what
-    /// `OPENSSL_CONF` shall name; without one the server is stock.
+    /// Starts a server on these CPUs, and waits until it accepts connections. `configuration` is
+    /// what `OPENSSL_CONF` shall name; without one the server is stock.
     pub fn start(
         server: &dyn Server,
         setup: &Setup<'_>,

@@ -59,8 +59,8 @@ impl Event {
         contestant == Contestant::Lockstep { fill: 1 } && self.lone_is_stock
     }
 
-    /// Lets the contestants work in turn until the time is over, a thread on each of `cpus`, the calling
-    /// one on the first; returns a figure for each.
+    /// Lets the contestants work in turn until the time is over, a thread on each of `cpus`, the
+    /// calling one on the first; returns a figure for each.
     ///
     /// `progress` is told the share of the time that has passed.
     pub fn compete(
@@ -112,10 +112,11 @@ impl Event {
             .collect())
     }
 
-    /// One thread's part. All threads work for the same contestant at the same time. `after_round` runs
-    /// before all read whether it is over; one thread decides it there.
+    /// One thread's part. All threads work for the same contestant at the same time. `after_round`
+    /// runs before all read whether it is over; one thread decides it there.
     ///
-    /// A thread whose contestant fails still takes part in the rounds, or the others would wait for it.
+    /// A thread whose contestant fails still takes part in the rounds, or the others would wait for
+    /// it.
     fn take_part(
         &self,
         contestants: &[Contestant],

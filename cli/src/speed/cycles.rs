@@ -15,8 +15,8 @@ use crate::{Failure, json, stock};
 /// The lanes for which micro-operations are counted.
 const COUNTED_LANES: usize = 8;
 
-/// The functions of one key size. Each call works for all lanes; so calls and cycles are for as many
-/// requests as there are lanes.
+/// The functions of one key size. Each call works for all lanes; so calls and cycles are for as
+/// many requests as there are lanes.
 pub struct Profile {
     size: Size,
     requests: usize,
@@ -60,8 +60,8 @@ impl Profile {
                 bench::measure(backend, &mut scratch, &mut jobs, step, &mut |work| {
                     figure = Some(watch(quiet, time, at_once, work));
                 });
-                // One more squaring of the pairs by counting lanes than by the ones that are measured: the
-                // pairs stay pairs.
+                // One more squaring of the pairs by counting lanes than by the ones that are
+                // measured: the pairs stay pairs.
                 let counts = if backend != Backend::PORTABLE && requests == COUNTED_LANES {
                     bench::count(&mut scratch, &mut jobs, step)
                 } else {
@@ -143,8 +143,9 @@ impl Profile {
         out
     }
 
-    /// The model of the code as written: vector micro-operations of one call by port, the cycles that two
-    /// ports need for them, and how near the measured cycles come. `None` for lanes that are not counted.
+    /// The model of the code as written: vector micro-operations of one call by port, the cycles
+    /// that two ports need for them, and how near the measured cycles come. `None` for lanes that
+    /// are not counted.
     pub fn ports(&self) -> Option<String> {
         if self
             .functions

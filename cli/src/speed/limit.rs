@@ -1,10 +1,10 @@
 //! The machine's limit: what the best known algorithm costs on this core's vector units.
 //!
-//! The model counts what eight lanes must do for one RSA private operation, in vector micro-operations:
-//! multiplies by formula, the others (carries, masks, table look-ups) as counted once for the best known
-//! code. How many of each a core can start in a cycle is measured: multiplies
-//! by a gauge, micro-operations in all as at least two, since every core with IFMA has two vector ports
-//! or more.
+//! The model counts what eight lanes must do for one RSA private operation, in vector
+//! micro-operations: multiplies by formula, the others (carries, masks, table look-ups) as counted
+//! once for the best known code. How many of each a core can start in a cycle is measured:
+//! multiplies by a gauge, micro-operations in all as at least two, since every core with IFMA has
+//! two vector ports or more.
 
 use std::fmt::Write as _;
 
@@ -82,8 +82,8 @@ impl Limit {
 
 /// Multiplies for one operation: two exponentiations of half size, each in one lane of eight.
 ///
-/// A fixed window of w bits over an exponent of e bits takes e − w squares and ⌈e/w⌉ − 1 multiplies, and
-/// its table 15 squares and 17 multiplies.
+/// A fixed window of w bits over an exponent of e bits takes e − w squares and ⌈e/w⌉ − 1
+/// multiplies, and its table 15 squares and 17 multiplies.
 fn multiplies(bits: u64) -> f64 {
     let exponent = bits / 2;
     let n = limbs(exponent);
@@ -98,8 +98,8 @@ fn limbs(bits: u64) -> u64 {
     bits.div_ceil(LIMB_BITS)
 }
 
-/// Multiplies of limbs (low and high halves count as two) in an almost-Montgomery multiplication of n
-/// limbs.
+/// Multiplies of limbs (low and high halves count as two) in an almost-Montgomery multiplication of
+/// n limbs.
 fn of_multiply(n: u64) -> u64 {
     4 * n * n + n
 }
@@ -109,8 +109,8 @@ fn of_square(n: u64) -> u64 {
     3 * n * n + 2 * n
 }
 
-/// Cycles that the multiplies in one call of a function take at least, on so many lanes; where there is
-/// a formula.
+/// Cycles that the multiplies in one call of a function take at least, on so many lanes; where
+/// there is a formula.
 pub fn of_function(step: Step, size: Size, lanes: usize, rates: &Rates) -> Option<f64> {
     let n = limbs(size.bits() as u64 / 2);
     let multiplies = match step {

@@ -1,12 +1,12 @@
 //! Measuring on a core that others use too: short slices of work between gauges.
 //!
-//! Before and after each slice a chain of dependent multiplies tells the clock, and a run of independent
-//! additions tells whether the sibling thread of the core was busy. A slice counts if the core was
-//! quiet on both sides and the system gave the thread no less time than passed; the figure is the median
-//! of those that count. So a neighbour costs slices, not accuracy.
+//! Before and after each slice a chain of dependent multiplies tells the clock, and a run of
+//! independent additions tells whether the sibling thread of the core was busy. A slice counts if
+//! the core was quiet on both sides and the system gave the thread no less time than passed; the
+//! figure is the median of those that count. So a neighbour costs slices, not accuracy.
 //!
-//! A core may clock lower while its 512-bit units are busy. Each slice says which [`Units`] its work
-//! keeps busy, and the clock is measured with the same.
+//! A core may clock lower while its 512-bit units are busy. Each slice says which [`Units`] its
+//! work keeps busy, and the clock is measured with the same.
 
 use std::time::{Duration, Instant};
 
@@ -17,8 +17,8 @@ use rustix::time::{ClockId, clock_gettime};
 /// How long a slice lasts at least.
 const SLICE: Duration = Duration::from_millis(4);
 
-/// The additions per cycle of a quiet core, as a share of the most this core has shown. A busy sibling
-/// takes more than this; what is left is the resolution of the gauge.
+/// The additions per cycle of a quiet core, as a share of the most this core has shown. A busy
+/// sibling takes more than this; what is left is the resolution of the gauge.
 const QUIET: f64 = 0.93;
 
 /// The share of the time that the system must have given to the thread.
@@ -143,8 +143,8 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// The medians of the quiet slices; where there are too few of these, the best quartiles of all,
-    /// as every disturbance makes a slice slower.
+    /// The medians of the quiet slices; where there are too few of these, the best quartiles of
+    /// all, as every disturbance makes a slice slower.
     pub fn of(slices: &[Slice]) -> Figure {
         let quiet: Vec<Slice> = slices.iter().copied().filter(|slice| slice.quiet).collect();
         let (counted, best) = match quiet.len() {
@@ -205,7 +205,8 @@ pub fn allowed_cpus() -> Vec<usize> {
 pub fn keep_to(cpus: &[usize]) {
     let mut set = CpuSet::new();
     cpus.iter().for_each(|&cpu| set.set(cpu));
-    // Where this is not allowed the figures are noisier, and fewer slices count, but they are still of what ran.
+    // Where this is not allowed the figures are noisier, and fewer slices count, but they are still
+    // of what ran.
     let _ = sched_setaffinity(None, &set);
 }
 

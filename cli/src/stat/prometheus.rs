@@ -204,8 +204,8 @@ impl Exposition<'_> {
         }
     }
 
-    /// `counts` gives how many had one request, two and so on, and whether the last count is of exactly
-    /// so many.
+    /// `counts` gives how many had one request, two and so on, and whether the last count is of
+    /// exactly so many.
     fn histogram<const N: usize>(
         &mut self,
         name: &str,
@@ -275,8 +275,9 @@ mod tests {
 
     use super::*;
 
-    /// What a scraper makes of an exposition: the value of each series. It insists on what the format
-    /// demands: help and type before the samples, samples of one family together, no series twice.
+    /// What a scraper makes of an exposition: the value of each series. It insists on what the
+    /// format demands: help and type before the samples, samples of one family together, no series
+    /// twice.
     fn scrape(text: &str) -> BTreeMap<String, f64> {
         let mut series = BTreeMap::new();
         let mut seen = BTreeSet::new();

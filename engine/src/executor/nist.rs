@@ -227,8 +227,8 @@ impl Cpu {
     }
 }
 
-/// Signs, with nonces from `nonces`, which says `None` if it has no randomness. Those that turn out not
-/// to be usable are replaced.
+/// Signs, with nonces from `nonces`, which says `None` if it has no randomness. Those that turn out
+/// not to be usable are replaced.
 fn sign<'a, C: Kernels<BYTES>, const BYTES: usize>(
     backend: Backend,
     inputs: &[ToSign<'a, BYTES>],

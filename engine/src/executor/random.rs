@@ -1,10 +1,11 @@
 //! The randomness of a batch.
 //!
-//! What will be a secret key comes from the system, straight to its place. What only makes secrets hard to guess twice, as
-//! the hedges of nonces do, is more than a batch needs from there: the system is asked for a seed of 256 bits, and ChaCha20
-//! (RFC 8439) makes the rest of it, at a fifth of the price. No generator outlives the call, so there is no state that a forked
-//! child could share or that would have to be seeded anew. But copies of the seed may stay on the stack, which no
-//! crate wipes.
+//! What will be a secret key comes from the system, straight to its place. What only makes secrets
+//! hard to guess twice, as the hedges of nonces do, is more than a batch needs from there: the
+//! system is asked for a seed of 256 bits, and ChaCha20 (RFC 8439) makes the rest of it, at a fifth
+//! of the price. No generator outlives the call, so there is no state that a forked child could
+//! share or that would have to be seeded anew. But copies of the seed may stay on the stack, which
+//! no crate wipes.
 
 use std::ops::Deref;
 
@@ -43,7 +44,8 @@ fn draw(bytes: &mut [u8]) -> Option<()> {
     (drawn || is_planted(Defect::IgnoredRandomness)).then_some(())
 }
 
-/// Fills `bytes`, all zero, with the key stream of the seed. A seed is used once, so the nonce may be zero.
+/// Fills `bytes`, all zero, with the key stream of the seed. A seed is used once, so the nonce may
+/// be zero.
 fn expand(seed: &[u8; SEED_BYTES], bytes: &mut [u8]) {
     ChaCha20::new(seed.into(), &[0; 12].into()).apply_keystream(bytes);
 }

@@ -366,8 +366,8 @@ fn closing_races_with_a_posted_request() {
     });
 }
 
-/// The defects that these models are for. Each of these tests must fail: `cargo xtask test loom` runs
-/// each in a process of its own, which loom does not always survive.
+/// The defects that these models are for. Each of these tests must fail: `cargo xtask test loom`
+/// runs each in a process of its own, which loom does not always survive.
 mod planted {
     use super::*;
 

@@ -28,8 +28,8 @@ fn gauges() -> (f64, f64) {
     (clock, adds as f64 / start.elapsed().as_secs_f64() / clock)
 }
 
-/// Cycles for one call of `run`: the tenth percentile of slices of two milliseconds before and after
-/// which the clock is the same and the core not shared.
+/// Cycles for one call of `run`: the tenth percentile of slices of two milliseconds before and
+/// after which the clock is the same and the core not shared.
 pub fn cycles(mut run: impl FnMut()) -> f64 {
     run();
     let start = Instant::now();

@@ -37,8 +37,8 @@ pub(super) struct Equation<'a, S: Simd> {
     pub(super) second: &'a Limbs<S>,
 }
 
-/// X, Y and Z of S·B − k·A, fit to be multiplied: 64 windows of four doublings and an addition, then the
-/// comb.
+/// X, Y and Z of S·B − k·A, fit to be multiplied: 64 windows of four doublings and an addition,
+/// then the comb.
 pub(super) fn combine<S: Simd>(s: S, table: &Table, equation: &Equation<'_, S>) -> [Limbs<S>; 3] {
     let one = equation.minus_a.to_cached();
     let mut multiples = [one; 8];
@@ -56,8 +56,8 @@ pub(super) fn combine<S: Simd>(s: S, table: &Table, equation: &Equation<'_, S>) 
     point.factors()
 }
 
-/// −A and 1 for each of `P` vectors of public keys, given as y, below 2^255, and the sign of x, 0 or 1; 0 and a point
-/// that does not matter in the lanes where there is no point.
+/// −A and 1 for each of `P` vectors of public keys, given as y, below 2^255, and the sign of x, 0
+/// or 1; 0 and a point that does not matter in the lanes where there is no point.
 pub(super) fn minus_points<S: Simd, const P: usize>(
     s: S,
     y: &[Limbs<S>; P],

@@ -1,10 +1,11 @@
 //! Multiples of the base point from a table, without doublings.
 //!
-//! The scalar, or the scalar less the order, is written with an odd digit from −255 to 255 and 35 odd digits of radix 128
-//! above it, each from −127 to 127. For the first digit the table holds the 128 odd multiples 1, 3, … 255 of B, and for every
-//! further place j the 64 odd multiples 1, 3, … 127 of 256·128^j·B. So the product is a point of the table and 35 additions.
-//! All lanes share the table; digits and look-up are like those of [`multiple`](crate::nist::multiple). The table, 273 KiB,
-//! is computed at its first use.
+//! The scalar, or the scalar less the order, is written with an odd digit from −255 to 255 and 35
+//! odd digits of radix 128 above it, each from −127 to 127. For the first digit the table holds the
+//! 128 odd multiples 1, 3, … 255 of B, and for every further place j the 64 odd multiples 1, 3, …
+//! 127 of 256·128^j·B. So the product is a point of the table and 35 additions. All lanes share the
+//! table; digits and look-up are like those of [`multiple`](crate::nist::multiple). The table, 273
+//! KiB, is computed at its first use.
 
 use once_cell::race::OnceBox;
 
@@ -54,16 +55,16 @@ struct First([[u64; FIRST_ENTRIES]; FIRST_ENTRY]);
 #[repr(C, align(64))]
 struct Place([[u64; ENTRIES]; ENTRY]);
 
-/// The table, computed on the lanes of the caller who asks first. Threads that come at the same time
-/// each compute one, and all but one drop theirs: in a child that is forked meanwhile, nobody would
-/// finish what the others wait for.
+/// The table, computed on the lanes of the caller who asks first. Threads that come at the same
+/// time each compute one, and all but one drop theirs: in a child that is forked meanwhile, nobody
+/// would finish what the others wait for.
 pub(super) fn table<S: Simd>(s: S) -> &'static Table {
     static TABLE: OnceBox<Table> = OnceBox::new();
     TABLE.get_or_init(|| Box::new(build(s)))
 }
 
-/// The bits of a scalar's digits: the first and eight others in one word, nine in each of three more. Bits above are of the
-/// digits in the next word.
+/// The bits of a scalar's digits: the first and eight others in one word, nine in each of three
+/// more. Bits above are of the digits in the next word.
 #[derive(Clone, Copy)]
 struct Digits<S: Simd>([S::Limb; 4]);
 
@@ -109,8 +110,9 @@ impl<S: Simd> Digit<S> {
 
 /// The digits of a scalar below 2^256.
 ///
-/// With L = 2^252 + c and the scalar h·2^252 + l, the number is l − h·c, or L less where that is even: between
-/// −2^252 − 2^130 and 2^252. Add 2^[`BITS`] and halve it: w bits b of that are a digit, 2·b − 2^w + 1.
+/// With L = 2^252 + c and the scalar h·2^252 + l, the number is l − h·c, or L less where that is
+/// even: between −2^252 − 2^130 and 2^252. Add 2^[`BITS`] and halve it: w bits b of that are a
+/// digit, 2·b − 2^w + 1.
 #[inline(always)]
 fn digits<S: Simd>(s: S, scalar: &Limbs<S>) -> Digits<S> {
     const TOP_BITS: u32 = 252 - 4 * 52;
@@ -159,10 +161,11 @@ fn digits<S: Simd>(s: S, scalar: &Limbs<S>) -> Digits<S> {
     ])
 }
 
-/// Gives `take` the scalars of at most [`VECTORS`] vectors, below 2^256, times the base point, each with the vector's number.
+/// Gives `take` the scalars of at most [`VECTORS`] vectors, below 2^256, times the base point, each
+/// with the vector's number.
 ///
-/// Many vectors go through a place of the table before the next: it comes out of the second-level cache once for
-/// all of them. A vector alone keeps its point in registers.
+/// Many vectors go through a place of the table before the next: it comes out of the second-level
+/// cache once for all of them. A vector alone keeps its point in registers.
 pub(super) fn multiply<S: Simd>(
     s: S,
     table: &Table,
@@ -470,7 +473,8 @@ fn affine<S: Simd, const COUNT: usize>(s: S, points: [Point<S>; COUNT]) -> [[Lim
 
 #[cfg(test)]
 impl Table {
-    /// A table in which the entries of one place are those of other digits: points of the curve, but wrong ones.
+    /// A table in which the entries of one place are those of other digits: points of the curve,
+    /// but wrong ones.
     pub(super) fn damaged<S: Simd>(s: S) -> Table {
         let mut table = build(s);
         table.places[20]

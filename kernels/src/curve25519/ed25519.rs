@@ -1,8 +1,8 @@
 //! Ed25519 (RFC 8032, without context and without prehashing).
 //!
-//! Signing is deterministic, as the RFC has it, and in constant time: no branch and no address depends on
-//! more than the number of requests and the lengths of messages. Verification works on public values and
-//! takes variable time.
+//! Signing is deterministic, as the RFC has it, and in constant time: no branch and no address
+//! depends on more than the number of requests and the lengths of messages. Verification works on
+//! public values and takes variable time.
 
 use core::fmt;
 
@@ -40,7 +40,8 @@ pub type PublicKey = [u8; BYTES];
 /// The encoding of R, and S, little-endian.
 pub type Signature = [u8; SIGNATURE_BYTES];
 
-/// A key to sign with: its scalar, its prefix and its public key. Wiped when dropped, never printed.
+/// A key to sign with: its scalar, its prefix and its public key. Wiped when dropped, never
+/// printed.
 ///
 /// It can only be had from a seed, so that the public key in it is the one that belongs to the
 /// scalar: signing with another reveals the scalar.
@@ -175,17 +176,17 @@ pub fn keypair(backend: Backend, jobs: &mut [KeypairJob<'_>]) {
 
 /// Signs messages (RFC 8032, section 5.1.6).
 ///
-/// R is checked to lie on the curve, and all that follows it but the hash k is computed twice. [`Error::Fault`]
-/// where either shows that the computation went wrong. That is less than [`check`] finds, which costs some twice as
-/// much as a signature: see `docs/curve25519.md`.
+/// R is checked to lie on the curve, and all that follows it but the hash k is computed twice.
+/// [`Error::Fault`] where either shows that the computation went wrong. That is less than [`check`]
+/// finds, which costs some twice as much as a signature: see `docs/curve25519.md`.
 pub fn sign(backend: Backend, jobs: &mut [SignJob<'_>]) {
     dispatch_25519!(backend, jobs, sign_in_lanes);
 }
 
 /// Checks signatures (RFC 8032, section 5.1.7). All operands are taken to be public.
 ///
-/// The equation is the one without cofactor, and verdicts are those of OpenSSL: the second
-/// half of a signature must be below L, its first half must be the canonical encoding of the point, while
+/// The equation is the one without cofactor, and verdicts are those of OpenSSL: the second half of
+/// a signature must be below L, its first half must be the canonical encoding of the point, while
 /// the y-coordinate of a public key need not be below p.
 ///
 /// [`Error::Point`] where the key is no point, [`Error::Signature`] where the signature is wrong.
@@ -193,11 +194,12 @@ pub fn verify_vartime(backend: Backend, jobs: &mut [VerifyJob<'_>]) {
     dispatch_25519!(backend, jobs, verify_in_lanes);
 }
 
-/// Checks signatures that were made with these keys, at a fraction of the price of [`verify_vartime`] and in
-/// constant time: whether R = 2·((S − k·a)/2·B) and A = a·B.
+/// Checks signatures that were made with these keys, at a fraction of the price of
+/// [`verify_vartime`] and in constant time: whether R = 2·((S − k·a)/2·B) and A = a·B.
 ///
-/// The digits are others than those of the signature, and what one entry of the table is wrong by counts
-/// twice, so a wrong entry or a wrong digit in R shows. [`Error::Signature`] where the signature or the key is wrong.
+/// The digits are others than those of the signature, and what one entry of the table is wrong by
+/// counts twice, so a wrong entry or a wrong digit in R shows. [`Error::Signature`] where the
+/// signature or the key is wrong.
 pub fn check(backend: Backend, jobs: &mut [CheckJob<'_>]) {
     dispatch_25519!(backend, jobs, check_in_lanes);
 }
@@ -624,7 +626,8 @@ mod tests {
         jobs.iter().map(|job| job.result.unwrap().is_ok()).collect()
     }
 
-    /// What the kernel's own part of the check cannot see: R is on the curve, and S is the same each time.
+    /// What the kernel's own part of the check cannot see: R is on the curve, and S is the same
+    /// each time.
     #[test]
     fn a_wrong_entry_of_the_table_is_found_with_the_same_table() {
         let table = Table::damaged(Portable::<4>);

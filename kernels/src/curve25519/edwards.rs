@@ -65,8 +65,8 @@ pub(super) struct Point<S: Simd> {
     pub(super) t: Product<S>,
 }
 
-/// A point with Z = 1, made ready to be added: (y + x)/2, (y − x)/2, d·x·y. Half of what the formula says, and so is
-/// every number of it; that saves doubling Z.
+/// A point with Z = 1, made ready to be added: (y + x)/2, (y − x)/2, d·x·y. Half of what the
+/// formula says, and so is every number of it; that saves doubling Z.
 #[derive(Clone, Copy)]
 pub(super) struct Affine<S: Simd> {
     pub(super) plus: Factor<S>,
@@ -198,8 +198,9 @@ impl<S: Simd> Point<S> {
         ));
     }
 
-    /// 2P: 3 multiplications, 4 squarings ("dbl-2008-hwcd", all signs changed), and one multiplication
-    /// for T; without, T is left as it was, which does not matter to another doubling.
+    /// 2P: 3 multiplications, 4 squarings ("dbl-2008-hwcd", all signs changed), and one
+    /// multiplication for T; without, T is left as it was, which does not matter to another
+    /// doubling.
     #[inline(always)]
     fn double<const T: bool>(&self) -> Self {
         let xx = self.x.carry().square();
@@ -221,8 +222,8 @@ impl<S: Simd> Point<S> {
     /// The first half of P ± `other`, the sign being minus where `negative`: 7 multiplications
     /// ("madd-2008-hwcd-3").
     ///
-    /// −Q is Q with y + x and y − x exchanged and 2·d·x·y negated; instead of the latter F and G, in
-    /// which alone it occurs, are exchanged.
+    /// −Q is Q with y + x and y − x exchanged and 2·d·x·y negated; instead of the latter F and G,
+    /// in which alone it occurs, are exchanged.
     #[inline(always)]
     pub(super) fn begin_add_affine(&self, other: &Affine<S>, negative: S::Mask) -> HalfSum<S> {
         let (plus, minus) = other.signed(negative);
@@ -298,7 +299,8 @@ impl<S: Simd> HalfSum<S> {
 }
 
 impl<S: Simd> Affine<S> {
-    /// The point with these canonical coordinates: canonical limbs of (y + x)/2, (y − x)/2 and d·x·y.
+    /// The point with these canonical coordinates: canonical limbs of (y + x)/2, (y − x)/2 and
+    /// d·x·y.
     #[inline(never)]
     pub(super) fn limbs(s: S, x: &Limbs<S>, y: &Limbs<S>) -> [Limbs<S>; 3] {
         s.enter(
@@ -386,8 +388,8 @@ pub(super) fn is_on_curve<S: Simd>(s: S, x: &Limbs<S>, y: &Limbs<S>) -> S::Limb 
     )
 }
 
-/// The x-coordinates that belong to each of `P` vectors of y, and 1 in the lanes in which there is one, else
-/// 0; which of the two roots it is, is left open.
+/// The x-coordinates that belong to each of `P` vectors of y, and 1 in the lanes in which there is
+/// one, else 0; which of the two roots it is, is left open.
 ///
 /// RFC 8032, section 5.1.3: x² = u/v with u = y² − 1 and v = d·y² + 1, candidate
 /// u·v³·(u·v⁷)^((p − 5) / 8), which is the root itself or, times √−1, the root of −u/v.

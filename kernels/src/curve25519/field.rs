@@ -15,9 +15,9 @@
 //! result, whose high bits are rubbish, is fit for nothing but to be multiplied. That is
 //! why `Factor` has no addition.
 //!
-//! What is subtracted from is to have no limb smaller than its counterpart: a multiple of p is added to it first. A
-//! biased product has that multiple in it from the start, as its sums begin with it instead of with zero,
-//! and costs nothing.
+//! What is subtracted from is to have no limb smaller than its counterpart: a multiple of p is
+//! added to it first. A biased product has that multiple in it from the start, as its sums begin
+//! with it instead of with zero, and costs nothing.
 //!
 //! Products are folded by 2^260 ≡ 32·19 = 608 as soon as they exist; carries fold by
 //! 2^255 ≡ 19, which leaves a top limb of 47 bits. The five bits of room make the highest column
@@ -108,8 +108,9 @@ const BIAS: [u64; LIMBS] = {
 
 /// What may be subtracted: two products.
 const SUBTRAHEND: u64 = 2 * PRODUCT_BOUND;
-/// Bound of the limbs of a [`Product`]: five low halves, four high halves, one low and one small high
-/// half from the fold (limb 4); the other limbs have fewer halves of columns and two of the fold.
+/// Bound of the limbs of a [`Product`]: five low halves, four high halves, one low and one small
+/// high half from the fold (limb 4); the other limbs have fewer halves of columns and two of the
+/// fold.
 const PRODUCT_BOUND: u64 = 11 << 52;
 /// Bound of the limbs of a [`Biased`] product and of twice one.
 const BIASED_BOUND: u64 = 1 << 59;
@@ -251,8 +252,8 @@ impl<S: Simd> Factor<S> {
 
     /// The only representative below p; limbs below 2^52, the top one below 2^47.
     ///
-    /// A factor is below 2^255 + 2^218 < 2·p. So p is to be subtracted once or not at all: once when
-    /// adding 19 carries into bit 255, and then adding 19 and dropping that bit subtracts p.
+    /// A factor is below 2^255 + 2^218 < 2·p. So p is to be subtracted once or not at all: once
+    /// when adding 19 carries into bit 255, and then adding 19 and dropping that bit subtracts p.
     #[inline(always)]
     pub(crate) fn canonical(&self) -> [S::Limb; LIMBS] {
         let s = self.s;
@@ -329,8 +330,8 @@ impl<S: Simd> Mul for Factor<S> {
 
 /// A number to multiply by again and again: b·2^(52·i) in row i.
 ///
-/// With it no column of a product lies above the limbs but the one of the high halves: 2 multiplies and no
-/// carry to fold it, instead of 9 and 4.
+/// With it no column of a product lies above the limbs but the one of the high halves: 2 multiplies
+/// and no carry to fold it, instead of 9 and 4.
 pub(crate) struct Multiplier<S: Simd>([[S::Limb; LIMBS]; LIMBS]);
 
 impl<S: Simd> Multiplier<S> {
@@ -410,9 +411,9 @@ fn multiply_by_call<S: Simd>(
 
 /// Inverts all of `numbers`, the inverse of 0 being 0, with one inversion.
 ///
-/// P. Montgomery's trick lane by lane: running products upwards, their inverse, and downwards again,
-/// three multiplications a number. A zero is replaced by 1 so that it cannot spoil the others, and
-/// its own result is cleared. `running` must be as long as `numbers`.
+/// P. Montgomery's trick lane by lane: running products upwards, their inverse, and downwards
+/// again, three multiplications a number. A zero is replaced by 1 so that it cannot spoil the
+/// others, and its own result is cleared. `running` must be as long as `numbers`.
 #[inline(never)]
 pub(crate) fn invert_all<S: Simd>(
     s: S,
@@ -446,7 +447,8 @@ pub(crate) fn invert_all<S: Simd>(
 #[inline(never)]
 fn invert_all_lanes<S: Simd>(s: S, number: &mut [S::Limb; LIMBS]) {
     const { assert!(S::LANES <= 8 && S::LANES.is_power_of_two()) };
-    // In pairs, of which one is for nothing: what multiplies one would be code of its own, and not faster.
+    // In pairs, of which one is for nothing: what multiplies one would be code of its own, and not
+    // faster.
     let pair = |limbs| [Factor::from_limbs(s, limbs); 2];
     // Products of two lanes each, then of four, until each lane has that of all.
     let mut product = pair(*number);
@@ -467,7 +469,8 @@ fn invert_all_lanes<S: Simd>(s: S, number: &mut [S::Limb; LIMBS]) {
 
 /// a^((p − 5) / 8) = a^(2^252 − 3) of each of `P` numbers, for a square root.
 ///
-/// 251 squarings, 11 multiplications. A number alone waits for itself half of the time; two fill the gaps.
+/// 251 squarings, 11 multiplications. A number alone waits for itself half of the time; two fill
+/// the gaps.
 pub(crate) fn powers_for_root<S: Simd, const P: usize>(s: S, a: &[Factor<S>; P]) -> [Factor<S>; P] {
     let x = |mut chain: [Factor<S>; P], times, by: &[Factor<S>; P]| {
         square_times_and_multiply(s, &mut chain, times, by);
@@ -707,11 +710,12 @@ fn halves<S: Simd>(s: S, a: &[S::Limb; LIMBS]) -> [S::Limb; HALVES] {
     halves
 }
 
-/// Σ column(k)·2^(26·k) for k < 20, folded to five limbs by 2^260 ≡ 608, and [`BIAS`] where `BIASED`.
+/// Σ column(k)·2^(26·k) for k < 20, folded to five limbs by 2^260 ≡ 608, and [`BIAS`] where
+/// `BIASED`.
 ///
 /// The columns must be those of a product: at most 10 products below 2^52, and 9 in an even one
-/// below 2^260. The limbs are below 11·2^52: those 9, the low half of an odd column, and small numbers.
-/// Column by column, so that the sums need few registers.
+/// below 2^260. The limbs are below 11·2^52: those 9, the low half of an odd column, and small
+/// numbers. Column by column, so that the sums need few registers.
 #[inline(always)]
 fn fold_halves<S: Simd, const BIASED: bool>(
     s: S,
@@ -923,7 +927,8 @@ fn add<S: Simd>(s: S, a: &[S::Limb; LIMBS], b: &[S::Limb; LIMBS]) -> [S::Limb; L
     each!(i => s.add(a[i], b[i]))
 }
 
-/// a − b, without a negative limb while those of b are at most [`SUBTRAHEND`] and those of a are biased.
+/// a − b, without a negative limb while those of b are at most [`SUBTRAHEND`] and those of a are
+/// biased.
 #[inline(always)]
 fn sub<S: Simd>(s: S, a: &[S::Limb; LIMBS], b: &[S::Limb; LIMBS]) -> [S::Limb; LIMBS] {
     debug_assert!(below(a, BIASED_BOUND) && below(b, SUBTRAHEND));
@@ -1015,7 +1020,8 @@ mod tests {
         operands
     }
 
-    /// All operations on one lane's worth of operands in every lane, as limbs of lane 0; lanes must agree.
+    /// All operations on one lane's worth of operands in every lane, as limbs of lane 0; lanes must
+    /// agree.
     fn results<S: Simd>(s: S, a: [u64; LIMBS], b: [u64; LIMBS]) -> Vec<[u64; LIMBS]> {
         let out = s.enter(inlined(
             #[inline(always)]

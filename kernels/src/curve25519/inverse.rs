@@ -1,10 +1,12 @@
 //! 1/x modulo p = 2^255 − 19 of one number, by divsteps on scalar registers, in constant time.
 //!
-//! D. Bernstein, B.-Y. Yang, "Fast constant-time gcd computation and modular inversion" (2019), with δ = 1/2 at the
-//! start, as P. Wuille gave it for libsecp256k1. Each step waits for the one before, and vector instructions are waited for
-//! twice as long as scalar ones: the lanes put all their numbers into one product, which is inverted here.
+//! D. Bernstein, B.-Y. Yang, "Fast constant-time gcd computation and modular inversion" (2019),
+//! with δ = 1/2 at the start, as P. Wuille gave it for libsecp256k1. Each step waits for the one
+//! before, and vector instructions are waited for twice as long as scalar ones: the lanes put all
+//! their numbers into one product, which is inverted here.
 //!
-//! Numbers have five signed limbs of 62 bits; all but the top one are below 2^62 and not negative, unless said otherwise.
+//! Numbers have five signed limbs of 62 bits; all but the top one are below 2^62 and not negative,
+//! unless said otherwise.
 
 use crate::simd::opaque_word;
 use crate::taint::whole;
@@ -15,14 +17,16 @@ const MASK: i64 = (1 << BITS) - 1;
 
 /// Steps between two updates of the long numbers.
 const STEPS: u32 = 59;
-/// Updates after which g is zero: (45907·255 + 30179)/19929 steps, rounded up, suffice for a modulus of 255 bits.
+/// Updates after which g is zero: (45907·255 + 30179)/19929 steps, rounded up, suffice for a
+/// modulus of 255 bits.
 const UPDATES: u32 = 10;
 const _: () = assert!(STEPS * UPDATES >= (45907 * 255 + 30179_u32).div_ceil(19929));
 
 /// The lowest limb of p and the highest; those between are zero.
 const P_LOWEST: i64 = -19;
 const P_HIGHEST: i64 = 1 << (255 - 4 * BITS);
-/// 1/p mod 2^62: Newton's iteration doubles the bits that are right, of which there are three at first.
+/// 1/p mod 2^62: Newton's iteration doubles the bits that are right, of which there are three at
+/// first.
 const P_INVERSE: u64 = {
     let p = P_LOWEST as u64;
     let mut x = p;
@@ -75,8 +79,8 @@ pub(super) fn invert(x: &[u64; 4]) -> [u64; 4] {
 
 /// The steps on the lowest limbs of f (odd) and g.
 ///
-/// One step: if δ > 0 and g is odd, (δ, f, g) ← (1 − δ, g, (g − f)/2), else (1 + δ, f, (g + (g mod 2)·f)/2). Rows of the
-/// matrix begin as 2^3, so that the [`STEPS`] doublings make them 2^62.
+/// One step: if δ > 0 and g is odd, (δ, f, g) ← (1 − δ, g, (g − f)/2), else (1 + δ, f, (g + (g mod
+/// 2)·f)/2). Rows of the matrix begin as 2^3, so that the [`STEPS`] doublings make them 2^62.
 #[inline(always)]
 fn steps(zeta: &mut i64, f: i64, g: i64) -> Matrix {
     let (mut f, mut g) = (f as u64, g as u64);
@@ -120,8 +124,8 @@ fn combine(a: &Number, b: &Number, u: i64, v: i64) -> Number {
 
 /// (u·a + v·b)/2^62 modulo p, between −2p and p if a and b are.
 ///
-/// p is added to each that is negative; |u| + |v| ≤ 2^62 then bounds the sum by 2^62·p, and a multiple of p from −2^62·p to 0 makes
-/// it whole.
+/// p is added to each that is negative; |u| + |v| ≤ 2^62 then bounds the sum by 2^62·p, and a
+/// multiple of p from −2^62·p to 0 makes it whole.
 #[inline(always)]
 fn combine_modulo_p(a: &Number, b: &Number, u: i64, v: i64) -> Number {
     let mut out = [0; 5];
@@ -196,7 +200,8 @@ mod tests {
 
     const P: [u64; 4] = [u64::MAX - 18, u64::MAX, u64::MAX, u64::MAX >> 1];
 
-    /// Against another implementation: small numbers, powers of two, their neighbours and negatives, and others.
+    /// Against another implementation: small numbers, powers of two, their neighbours and
+    /// negatives, and others.
     #[test]
     fn inverses_are_those_of_crypto_bigint() {
         let p = U256::from_words(P);

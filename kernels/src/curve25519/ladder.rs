@@ -59,8 +59,8 @@ pub(super) fn multiple_of_u<S: Simd>(s: S, swaps: &Limbs<S, 4>, u: &Limbs<S>) ->
     fraction
 }
 
-/// Which steps of the ladder exchange: bit i of the clamped scalar `k` xor bit i + 1, for i from 253 down,
-/// beginning at bit 63 of word 3.
+/// Which steps of the ladder exchange: bit i of the clamped scalar `k` xor bit i + 1, for i from
+/// 253 down, beginning at bit 63 of word 3.
 ///
 /// The step of bit i doubles one of two points and adds both. The next step doubles the
 /// result of that doubling again, unless its bit differs.
@@ -84,11 +84,11 @@ impl<S: Simd> Point<S> {
 
 /// From (P, Q) with Q − P = ± the point: (2P, P + Q), or (2Q, P + Q) where `swap`.
 ///
-/// RFC 7748, section 5. P + Q does not depend on the order of P and Q, so not the points are exchanged
-/// but only what is doubled. 5 multiplications, 4 squarings, 11 carries.
+/// RFC 7748, section 5. P + Q does not depend on the order of P and Q, so not the points are
+/// exchanged but only what is doubled. 5 multiplications, 4 squarings, 11 carries.
 ///
-/// The order is one in which a core that looks some 500 instructions ahead finds work that waits for
-/// nothing: doubling and addition side by side, not one after the other. It is worth a tenth.
+/// The order is one in which a core that looks some 500 instructions ahead finds work that waits
+/// for nothing: doubling and addition side by side, not one after the other. It is worth a tenth.
 #[inline(always)]
 fn step<S: Simd>(
     p: &Point<S>,
@@ -120,8 +120,8 @@ fn double<S: Simd>(sum: &Factor<S>, difference: &Factor<S>) -> Point<S> {
     double_products(&aa, &bb, &(aa - bb).carry())
 }
 
-/// The multiplications that end a doubling: aa·bb and e·(a24·e + aa), for aa = (X + Z)², bb = (X − Z)² and
-/// e = aa − bb.
+/// The multiplications that end a doubling: aa·bb and e·(a24·e + aa), for aa = (X + Z)², bb = (X −
+/// Z)² and e = aa − bb.
 #[inline(always)]
 fn double_products<S: Simd>(aa: &Biased<S>, bb: &Product<S>, e: &Factor<S>) -> Point<S> {
     let more = e.mul_small_add(A24, aa).carry();

@@ -164,7 +164,8 @@ impl<S: Simd> Fractions<S> {
         self.denominators[v] = denominator;
     }
 
-    /// Divides the first `count` requests' numerators by their denominators; 0 where the denominator is 0.
+    /// Divides the first `count` requests' numerators by their denominators; 0 where the
+    /// denominator is 0.
     fn divide(&mut self, s: S, count: usize) {
         let vectors = count.div_ceil(S::LANES);
         let (denominators, running) = (&mut self.denominators, &mut self.running);
@@ -204,7 +205,8 @@ fn product<S: Simd>(s: S, a: &Limbs<S>, b: &Limbs<S>) -> Limbs<S> {
     )
 }
 
-/// u on Montgomery's curve of a point on Edwards': (1 + y) / (1 − y) = (Z + Y) / (Z − Y) (RFC 7748, section 4.1).
+/// u on Montgomery's curve of a point on Edwards': (1 + y) / (1 − y) = (Z + Y) / (Z − Y) (RFC 7748,
+/// section 4.1).
 #[inline(never)]
 fn on_montgomery<S: Simd>(s: S, y: &Limbs<S>, z: &Limbs<S>) -> [Limbs<S>; 2] {
     s.enter(

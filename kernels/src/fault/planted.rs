@@ -1,7 +1,8 @@
 //! Defects on purpose, one of each kind that no code on the way of a secret may have.
 //!
 //! The check of the machine code must find every one of them in a build with the feature
-//! `fault-injection`, and the taint check in its own; otherwise they fail, as they would find nothing elsewhere either.
+//! `fault-injection`, and the taint check in its own; otherwise they fail, as they would find
+//! nothing elsewhere either.
 
 use core::hint::black_box;
 

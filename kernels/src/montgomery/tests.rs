@@ -1,4 +1,5 @@
-//! Multiplication and squaring of every lane type, limb by limb against the oracle and against num-bigint.
+//! Multiplication and squaring of every lane type, limb by limb against the oracle and against
+//! num-bigint.
 
 use num_bigint::BigUint;
 

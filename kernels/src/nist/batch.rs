@@ -1,7 +1,7 @@
 //! Requests in lanes: bytes in, points and scalars between, bytes out.
 //!
-//! A *group* is up to [`VECTORS`] vectors of requests, which share their inversions. A lane whose request
-//! is wrong computes on with a harmless value; so does one without a request.
+//! A *group* is up to [`VECTORS`] vectors of requests, which share their inversions. A lane whose
+//! request is wrong computes on with a harmless value; so does one without a request.
 
 use super::curve::Curve;
 use super::field::{Factor, Field, Modulus, Tight, any, none};
@@ -447,10 +447,11 @@ fn or_one<S: Simd, const N: usize>(
     (k, s.select(bad, s.splat(1), s.zero()))
 }
 
-/// The point in Montgomery form, with G where it is none of the curve; and a flag that is not zero there.
+/// The point in Montgomery form, with G where it is none of the curve; and a flag that is not zero
+/// there.
 ///
-/// Its coordinates must be below p and y² = x³ − 3x + b. The order is prime, so nothing else is to be
-/// checked; infinity has no coordinates.
+/// Its coordinates must be below p and y² = x³ − 3x + b. The order is prime, so nothing else is to
+/// be checked; infinity has no coordinates.
 #[inline(never)]
 fn valid_point<S: Simd, C: Curve<N>, const N: usize>(
     s: S,

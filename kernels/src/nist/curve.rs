@@ -70,8 +70,8 @@ impl Modulus<5> for P256Field {
         *t.column(i + 5) = s.mul_hi(*t.column(i + 5), m, top);
     }
 
-    /// With h = ⌊a/2^256⌋ as far as the top column tells, a − h·p = (a mod 2^256) + h·(2^224 − 2^192 −
-    /// 2^96 + 1) < 2^256 + 2^228. Columns 1 and 3 have lent 2^60, so they stay positive.
+    /// With h = ⌊a/2^256⌋ as far as the top column tells, a − h·p = (a mod 2^256) + h·(2^224 −
+    /// 2^192 − 2^96 + 1) < 2^256 + 2^228. Columns 1 and 3 have lent 2^60, so they stay positive.
     #[inline(always)]
     fn weak<S: Simd>(s: S, a: Loose<S::Limb, 5>) -> Tight<S::Limb, 5> {
         let zero = s.zero();
@@ -156,8 +156,8 @@ impl Modulus<8> for P384Field {
         (low, high)
     };
 
-    /// k0 = 2^32 + 1 and p = 2^20·2^364 − 2^24·2^104 − 2^44·2^52 + (2^32 − 1): eight multiplies. The
-    /// low half of m·(2^32 − 1) cancels the column, as in the default.
+    /// k0 = 2^32 + 1 and p = 2^20·2^364 − 2^24·2^104 − 2^44·2^52 + (2^32 − 1): eight multiplies.
+    /// The low half of m·(2^32 − 1) cancels the column, as in the default.
     #[inline(always)]
     fn row<S: Simd>(s: S, t: &mut Product<S::Limb, 8>, i: usize) {
         let zero = s.zero();

@@ -7,15 +7,16 @@
 //! * [`Factor`]: the low 52 bits of the columns are the limbs: may be a *factor*;
 //! * [`Tight`]: limbs below 2^52: may be both.
 //!
-//! A multiplication reads 52 bits of a limb, so a number that is only multiplied needs no mask after
-//! its carries. Products stay loose, sums are formed on loose columns, and each number pays for one
-//! chain of carries, just before it becomes a factor.
+//! A multiplication reads 52 bits of a limb, so a number that is only multiplied needs no mask
+//! after its carries. Products stay loose, sums are formed on loose columns, and each number pays
+//! for one chain of carries, just before it becomes a factor.
 //!
 //! # Bounds
 //!
-//! A product of a < α·p and b < β·p is below (αβ·p/R + 1 + [`Modulus::PAD`])·p. For P-256, R is 16·p: every
-//! value must stay below 16·p ([`Modulus::LIMIT`]), and [`Field::weak`] brings one back below 1.01·p. For P-384,
-//! R is 2^32·p and products are below 2.01·p whatever the factors. Comments give bounds in units of p.
+//! A product of a < α·p and b < β·p is below (αβ·p/R + 1 + [`Modulus::PAD`])·p. For P-256, R is
+//! 16·p: every value must stay below 16·p ([`Modulus::LIMIT`]), and [`Field::weak`] brings one back
+//! below 1.01·p. For P-384, R is 2^32·p and products are below 2.01·p whatever the factors.
+//! Comments give bounds in units of p.
 
 use crate::montgomery::canonical;
 use crate::simd::{Simd, inlined};
@@ -98,8 +99,8 @@ pub(crate) trait Modulus<const N: usize>: Copy + 'static {
     const K0: u64 = negated_inverse(Self::VALUE[0]);
     /// R² mod n.
     const R2: [u64; N] = power_of_two::<N>(&Self::VALUE, 2 * 52 * N);
-    /// What every column starts from; see the implementations. As a number it is `PAD`·n·R, apart from
-    /// what rounds carries up.
+    /// What every column starts from; see the implementations. As a number it is `PAD`·n·R, apart
+    /// from what rounds carries up.
     const START: ([u64; N], [u64; N]) = ([S_MASK; N], [0; N]);
     /// By how many multiples of the modulus [`START`](Self::START) lifts a product.
     const PAD: u64 = 0;
@@ -108,12 +109,12 @@ pub(crate) trait Modulus<const N: usize>: Copy + 'static {
     /// Multiples of n, with columns that have borrowed [`LEND`] from the next.
     const PADS: [[u64; N]; 16] = pads(&Self::VALUE);
 
-    /// Adds a multiple of n·2^(52·i) that makes column `i` vanish modulo 2^52, and carries what remains
-    /// of that column into the next.
+    /// Adds a multiple of n·2^(52·i) that makes column `i` vanish modulo 2^52, and carries what
+    /// remains of that column into the next.
     ///
-    /// The default is for any odd n: 2·N multiplies. n₀·m + t ≡ 0 mod 2^52 leaves a carry of ⌈t/2^52⌉ whatever m
-    /// is, so the product n₀·m is not computed: columns start 2^52 − 1 too large, which rounds the carry up,
-    /// and m = (t + 1)·k0 for such a t.
+    /// The default is for any odd n: 2·N multiplies. n₀·m + t ≡ 0 mod 2^52 leaves a carry of
+    /// ⌈t/2^52⌉ whatever m is, so the product n₀·m is not computed: columns start 2^52 − 1 too
+    /// large, which rounds the carry up, and m = (t + 1)·k0 for such a t.
     #[inline(always)]
     fn row<S: Simd>(s: S, t: &mut Product<S::Limb, N>, i: usize) {
         let k0 = s.splat(Self::K0);
@@ -142,7 +143,8 @@ pub(crate) trait Modulus<const N: usize>: Copy + 'static {
 /// A limb with all its bits set.
 pub(crate) const S_MASK: u64 = (1 << 52) - 1;
 
-/// What each column of a padded difference borrows from the next. Subtrahends' columns must be below.
+/// What each column of a padded difference borrows from the next. Subtrahends' columns must be
+/// below.
 const LEND: u64 = 1 << 60;
 
 /// `count`·n, with columns that have borrowed [`LEND`] from the next.
@@ -189,8 +191,8 @@ pub(crate) fn each<const N: usize>(mut body: impl FnMut(usize)) {
 
 /// Arithmetic modulo `M` in the lanes of `S`.
 ///
-/// `HOT` arithmetic is written out where it is used, so that independent multiplications overlap; the
-/// other kind calls functions, which keeps the code small.
+/// `HOT` arithmetic is written out where it is used, so that independent multiplications overlap;
+/// the other kind calls functions, which keeps the code small.
 pub(crate) struct Field<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool = false> {
     pub(crate) s: S,
     modulus: core::marker::PhantomData<M>,
@@ -418,7 +420,8 @@ impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Field<S, M, N, HOT
         Tight(a)
     }
 
-    /// Carries, masks and, where [`Modulus::LIMIT`] is small, brings a padded difference below 1.01·n.
+    /// Carries, masks and, where [`Modulus::LIMIT`] is small, brings a padded difference below
+    /// 1.01·n.
     #[inline(always)]
     pub(crate) fn weak(self, a: Loose<S::Limb, N>) -> Tight<S::Limb, N> {
         M::weak(self.s, a)

@@ -1,16 +1,17 @@
 //! Inverses, shared by all vectors of a batch, by divsteps in every lane.
 //!
-//! D. Bernstein, B.-Y. Yang, "Fast constant-time gcd computation and modular inversion" (2019), in the form
-//! with δ = 1/2 at the start that P. Wuille gave for libsecp256k1. Every step is the same few additions
-//! under masks, so all lanes go through the same instructions whatever their numbers.
+//! D. Bernstein, B.-Y. Yang, "Fast constant-time gcd computation and modular inversion" (2019), in
+//! the form with δ = 1/2 at the start that P. Wuille gave for libsecp256k1. Every step is the same
+//! few additions under masks, so all lanes go through the same instructions whatever their numbers.
 
 use super::field::{Factor, Field, Loose, Modulus, each};
 use crate::simd::{CHOOSE, Simd, inlined, words, words_mut};
 
-/// Replaces each number (Montgomery form, not zero, below 2.4·n) by its inverse (Montgomery form, below
-/// (1.95 + `PAD`)·n).
+/// Replaces each number (Montgomery form, not zero, below 2.4·n) by its inverse (Montgomery form,
+/// below (1.95 + `PAD`)·n).
 ///
-/// Montgomery's trick: one inversion and three multiplications a vector. `prefixes` is working memory.
+/// Montgomery's trick: one inversion and three multiplications a vector. `prefixes` is working
+/// memory.
 #[inline(never)]
 pub(crate) fn invert_all<S: Simd, M: Modulus<N>, const N: usize>(
     s: S,
@@ -25,8 +26,8 @@ pub(crate) fn invert_all<S: Simd, M: Modulus<N>, const N: usize>(
 
 /// [`invert_all`] for numbers modulo two moduli of the same length at once.
 ///
-/// The lower half of the lanes is multiplied by the upper half; then one half of the lanes holds the
-/// products modulo `P`, the other those modulo `O`, and one inversion serves both.
+/// The lower half of the lanes is multiplied by the upper half; then one half of the lanes holds
+/// the products modulo `P`, the other those modulo `O`, and one inversion serves both.
 #[inline(never)]
 pub(crate) fn invert_all_of_both<S: Simd, P: Modulus<N>, O: Modulus<N>, const N: usize>(
     s: S,
@@ -150,14 +151,14 @@ fn multiply_down<S: Simd, M: Modulus<N>, const N: usize>(
     );
 }
 
-/// Steps between two updates of the long numbers. Entries of the matrix are at most 2^50 in size, so they
-/// fit into 52 bits with a sign.
+/// Steps between two updates of the long numbers. Entries of the matrix are at most 2^50 in size,
+/// so they fit into 52 bits with a sign.
 const STEPS: usize = 50;
 
 /// Batches of [`STEPS`] after which g is zero, for moduli of `bits` bits.
 ///
-/// Wuille's bound for 0 ≤ g ≤ f < 2^bits, as rounded up in crypto-bigint: (45907·bits + 30179)/19929 steps;
-/// 591 for 256 bits and 886 for 384.
+/// Wuille's bound for 0 ≤ g ≤ f < 2^bits, as rounded up in crypto-bigint: (45907·bits +
+/// 30179)/19929 steps; 591 for 256 bits and 886 for 384.
 const fn batches(bits: usize) -> usize {
     ((45907 * bits + 30179) / 19929).div_ceil(STEPS)
 }
@@ -167,8 +168,8 @@ const fn bits<const N: usize>(n: &[u64; N]) -> usize {
     52 * (N - 1) + (64 - n[N - 1].leading_zeros() as usize)
 }
 
-/// By how many multiples of n the last d may differ from zero: it starts below n, and a batch adds at
-/// most n/2.
+/// By how many multiples of n the last d may differ from zero: it starts below n, and a batch adds
+/// at most n/2.
 const fn spread(bits: usize) -> usize {
     1 + batches(bits).div_ceil(2)
 }
@@ -212,8 +213,8 @@ impl<L: Copy, const N: usize> Moduli<L, N> {
     }
 }
 
-/// 2^STEPS times what a batch of steps does: f ← (u·f + v·g)/2^STEPS, g ← (q·f + r·g)/2^STEPS. The low 52
-/// bits of each entry count, as two's complement.
+/// 2^STEPS times what a batch of steps does: f ← (u·f + v·g)/2^STEPS, g ← (q·f + r·g)/2^STEPS. The
+/// low 52 bits of each entry count, as two's complement.
 struct Matrix<S: Simd> {
     u: S::Limb,
     v: S::Limb,
@@ -253,10 +254,11 @@ fn in_montgomery_form<S: Simd, M: Modulus<N>, const N: usize>(
     f.factor(f.mul(&Factor(*inverse), &f.one()))
 }
 
-/// R²/g modulo each lane's n, below (2·`spread` + 1)·n, for 0 < g < n. All moduli are as long as `M`'s.
+/// R²/g modulo each lane's n, below (2·`spread` + 1)·n, for 0 < g < n. All moduli are as long as
+/// `M`'s.
 ///
-/// f = n; throughout d·g₀ ≡ f·R² and e·g₀ ≡ g·R². In the end g = 0 and f = ±1, so ±d ≡ R²/g₀. Long numbers
-/// are two's complement in 52·N bits.
+/// f = n; throughout d·g₀ ≡ f·R² and e·g₀ ≡ g·R². In the end g = 0 and f = ±1, so ±d ≡ R²/g₀. Long
+/// numbers are two's complement in 52·N bits.
 #[inline(never)]
 pub(crate) fn divsteps<S: Simd, M: Modulus<N>, const N: usize>(
     s: S,
@@ -327,11 +329,11 @@ fn steps<S: Simd>(s: S, zeta: &mut S::Limb, f: S::Limb, g: S::Limb) -> Matrix<S>
 
 /// Half of [`STEPS`].
 ///
-/// One step: if δ > 0 and g is odd, (δ, f, g) ← (1 − δ, g, (g − f)/2), else (1 + δ, f, (g + (g mod 2)·f)/2).
-/// Masks are ordinary vectors: comparisons into mask registers are slower to wait for.
+/// One step: if δ > 0 and g is odd, (δ, f, g) ← (1 − δ, g, (g − f)/2), else (1 + δ, f, (g + (g mod
+/// 2)·f)/2). Masks are ordinary vectors: comparisons into mask registers are slower to wait for.
 ///
-/// A row of the matrix is one number, u + 2^32·v, as its entries are small enough: what is done to f is done to
-/// it in one instruction for both.
+/// A row of the matrix is one number, u + 2^32·v, as its entries are small enough: what is done to
+/// f is done to it in one instruction for both.
 #[inline(always)]
 fn half_steps<S: Simd>(s: S, zeta: &mut S::Limb, (f, g): &mut (S::Limb, S::Limb)) -> Matrix<S> {
     let one = s.splat(1);
@@ -363,7 +365,8 @@ fn half_steps<S: Simd>(s: S, zeta: &mut S::Limb, (f, g): &mut (S::Limb, S::Limb)
     Matrix { u, v, q, r }
 }
 
-/// Where in a row of the matrix its second entry begins. |u| + |v| ≤ 2^25 after half of the steps, and |q| + |r| too.
+/// Where in a row of the matrix its second entry begins. |u| + |v| ≤ 2^25 after half of the steps,
+/// and |q| + |r| too.
 const ROW_SHIFT: u32 = 32;
 const _: () = assert!(STEPS.is_multiple_of(2) && STEPS / 2 < ROW_SHIFT as usize - 1);
 
@@ -380,10 +383,12 @@ fn entries<S: Simd>(s: S, row: S::Limb) -> (S::Limb, S::Limb) {
     (first, second)
 }
 
-/// (u·a + v·b)/2^STEPS, or with `REDUCE` (u·a + v·b + m·n)/2^STEPS for the m in −2^49..2^49 that makes it whole.
+/// (u·a + v·b)/2^STEPS, or with `REDUCE` (u·a + v·b + m·n)/2^STEPS for the m in −2^49..2^49 that
+/// makes it whole.
 ///
 /// |u| + |v| ≤ 2^STEPS, and limbs of a and b are below 2^52. A factor is read as its residue modulo 2^52,
-/// so for a negative u there is 2^52·a too much; it is subtracted. Columns have lent 2^58 to stay positive.
+/// so for a negative u there is 2^52·a too much; it is subtracted. Columns have lent 2^58 to stay
+/// positive.
 #[inline(never)]
 fn combine<S: Simd, const N: usize, const REDUCE: bool>(
     s: S,

@@ -1,12 +1,14 @@
-//! Multiples of points in constant time: k·G by a table that all lanes share, k·P by a table per lane.
+//! Multiples of points in constant time: k·G by a table that all lanes share, k·P by a table per
+//! lane.
 //!
-//! Both write an odd k as Σ dᵢ·2^(w·i) with odd digits |dᵢ| < 2^w: no digit is zero, so nothing is ever skipped and
-//! no partial sum is infinity. For an even k they take n − k and negate the result.
+//! Both write an odd k as Σ dᵢ·2^(w·i) with odd digits |dᵢ| < 2^w: no digit is zero, so nothing is
+//! ever skipped and no partial sum is infinity. For an even k they take n − k and negate the
+//! result.
 //!
-//! M. Joye, M. Tunstall, "Exponent recoding and regular exponentiation algorithms" (2009): with
-//! Kᵢ = ⌊k/2^(w·i)⌋ | 1, the digit dᵢ = (Kᵢ mod 2^(w+1)) − 2^w leaves (Kᵢ − dᵢ)/2^w = Kᵢ₊₁; so each digit depends on
-//! w + 1 bits of k alone, of which the lowest does not matter: bit w of them is the sign, the w − 1 below
-//! are the index (|dᵢ| − 1)/2, complemented where dᵢ is negative.
+//! M. Joye, M. Tunstall, "Exponent recoding and regular exponentiation algorithms" (2009): with Kᵢ =
+//! ⌊k/2^(w·i)⌋ | 1, the digit dᵢ = (Kᵢ mod 2^(w+1)) − 2^w leaves (Kᵢ − dᵢ)/2^w = Kᵢ₊₁; so each
+//! digit depends on w + 1 bits of k alone, of which the lowest does not matter: bit w of them is
+//! the sign, the w − 1 below are the index (|dᵢ| − 1)/2, complemented where dᵢ is negative.
 
 use super::batch::VECTORS;
 use super::curve::Curve;
@@ -158,12 +160,12 @@ fn add_power<S: Simd, const N: usize>(s: S, k: &mut [S::Limb; N], bit: usize) {
     k[bit / 52] = s.add(k[bit / 52], s.splat(1 << (bit % 52)));
 }
 
-/// k·G for vectors of odd k, each of them in its lane. All vectors go through a window before the next: its
-/// entries come out of the second-level cache once for all of them.
+/// k·G for vectors of odd k, each of them in its lane. All vectors go through a window before the
+/// next: its entries come out of the second-level cache once for all of them.
 ///
-/// Windows from the lowest. Let Pᵢ be the sum below window i: |Pᵢ| < 2^(w·i) ≤ |dᵢ|·2^(w·i) < n, so Pᵢ ≠ ±dᵢ·2^(w·i)
-/// except modulo n, which needs |Pᵢ| + |dᵢ|·2^(w·i) ≥ n: only in the last window, whose addition
-/// is complete.
+/// Windows from the lowest. Let Pᵢ be the sum below window i: |Pᵢ| < 2^(w·i) ≤ |dᵢ|·2^(w·i) < n, so
+/// Pᵢ ≠ ±dᵢ·2^(w·i) except modulo n, which needs |Pᵢ| + |dᵢ|·2^(w·i) ≥ n: only in the last window,
+/// whose addition is complete.
 fn fixed_whole<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
     scalars: &[[S::Limb; N]],
@@ -192,11 +194,13 @@ fn fixed_whole<S: Simd, C: Curve<N>, const N: usize>(
     entry.wipe();
 }
 
-/// k·G for odd k of few requests, each of which takes several lanes with a part of the windows each.
+/// k·G for odd k of few requests, each of which takes several lanes with a part of the windows
+/// each.
 ///
-/// In a lane and where lanes are added, the lower sum is smaller than the higher, which is not zero. That they
-/// agree modulo n needs a sum or difference of ±n, as all are below 2n. It is odd: the lowest part must be among
-/// them, and the sum must reach n: only in the last addition, which is complete.
+/// In a lane and where lanes are added, the lower sum is smaller than the higher, which is not
+/// zero. That they agree modulo n needs a sum or difference of ±n, as all are below 2n. It is odd:
+/// the lowest part must be among them, and the sum must reach n: only in the last addition, which
+/// is complete.
 fn fixed_in_parts<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
     k: &[S::Limb; N],
@@ -395,7 +399,8 @@ fn scale<S: Simd, C: Curve<N>, const N: usize>(
 /// The working memory of [`variable`].
 pub(crate) type Table<L, const N: usize> = [Affine<L, N>; ENTRIES];
 
-/// k·P for 0 < k < n, limbs below 2^52, and P on the curve, affine, below 1.01·p, in the first `count` lanes.
+/// k·P for 0 < k < n, limbs below 2^52, and P on the curve, affine, below 1.01·p, in the first
+/// `count` lanes.
 pub(crate) fn variable<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
     table: &mut Table<S::Limb, N>,
@@ -432,8 +437,8 @@ pub(crate) fn variable<S: Simd, C: Curve<N>, const N: usize>(
 /// k·P for an odd k, all of it in its lane.
 ///
 /// Windows from the highest. Let A be the sum so far, A·2^w + d the next: |A|·2^w ≥ 2^w > |d|, so
-/// A·2^w ≠ ±d except modulo n. A·2^w ± d ≡ 0 needs A·2^w ≥ n − |d|: only in the last window, whose addition is
-/// complete.
+/// A·2^w ≠ ±d except modulo n. A·2^w ± d ≡ 0 needs A·2^w ≥ n − |d|: only in the last window, whose
+/// addition is complete.
 fn whole<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
     table: &mut Table<S::Limb, N>,
@@ -477,13 +482,13 @@ fn whole<S: Simd, C: Curve<N>, const N: usize>(
     point
 }
 
-/// k·P for odd k of few requests, each of which takes several lanes: the lane of part j computes Dⱼ·2^(b·j)·P, where
-/// Dⱼ has the digits of the b bits of k from b·j up. The doublings are as many as in [`whole`], the additions a
-/// part of them.
+/// k·P for odd k of few requests, each of which takes several lanes: the lane of part j computes
+/// Dⱼ·2^(b·j)·P, where Dⱼ has the digits of the b bits of k from b·j up. The doublings are as many
+/// as in [`whole`], the additions a part of them.
 ///
 /// |Dⱼ| < 2^b is odd, so not zero. Within a part nothing comes near n, so there is no exception. Of two sums of parts
-/// that are added, the lower is smaller than the higher, which is not zero; modulo n they agree only if
-/// all parts are among them: the last addition is complete.
+/// that are added, the lower is smaller than the higher, which is not zero; modulo n they agree
+/// only if all parts are among them: the last addition is complete.
 fn in_parts<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
     table: &mut [Affine<S::Limb, N>; PART_ENTRIES],
@@ -578,9 +583,9 @@ fn parts_of<S: Simd, const N: usize>(
     out
 }
 
-/// Adds the parts of each request, and leaves the sum in the request's lane. Lanes without a request repeat the last
-/// one's, so that no Z is zero but a request's own. All lanes are added; what counts is what reaches the lowest
-/// part's.
+/// Adds the parts of each request, and leaves the sum in the request's lane. Lanes without a
+/// request repeat the last one's, so that no Z is zero but a request's own. All lanes are added;
+/// what counts is what reaches the lowest part's.
 fn sum_parts<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
     point: &mut Point<S::Limb, N>,

@@ -1,7 +1,7 @@
 //! Nonces for ECDSA.
 //!
-//! [`hedged`] is what a server should use: safe while *either* the randomness or the digest of the key
-//! is secret and fresh. [`rfc6979`] has no randomness at all; it is there for test vectors.
+//! [`hedged`] is what a server should use: safe while *either* the randomness or the digest of the
+//! key is secret and fresh. [`rfc6979`] has no randomness at all; it is there for test vectors.
 
 use sha2::{Digest, Sha512};
 use zeroize::Zeroize;
@@ -18,11 +18,12 @@ const BLOCK_BYTES: usize = 128;
 /// Bytes of randomness that [`hedged`] takes.
 pub const RANDOM_BYTES: usize = 32;
 
-/// SHA-512(key ‖ 0… ‖ random ‖ digest), to be taken modulo n; key and zeros fill one block of 128 bytes.
+/// SHA-512(key ‖ 0… ‖ random ‖ digest), to be taken modulo n; key and zeros fill one block of 128
+/// bytes.
 ///
 /// Two different digests give unrelated nonces even when the randomness repeats, and the nonce is
-/// uniform even when the key is weak. The key has a block of its own, as in RFC 8032's prefix and in the
-/// derivation that BoringSSL uses.
+/// uniform even when the key is weak. The key has a block of its own, as in RFC 8032's prefix and
+/// in the derivation that BoringSSL uses.
 pub fn hedged<const BYTES: usize>(
     key: &SecretKey<BYTES>,
     random: &[u8; RANDOM_BYTES],
@@ -135,8 +136,8 @@ impl Order<48> for Nist {
 
 /// The deterministic nonce of RFC 6979, 3.2, with HMAC over `H`, for a digest of any length.
 ///
-/// `key` must lie in 1..n. The time depends on how many candidates are at least n (none, but for one case in
-/// 2^32) and on the digest.
+/// `key` must lie in 1..n. The time depends on how many candidates are at least n (none, but for
+/// one case in 2^32) and on the digest.
 pub fn rfc6979<H, const BYTES: usize>(key: &SecretKey<BYTES>, digest: &[u8]) -> Wide
 where
     H: Digest + Clone,

@@ -1,11 +1,11 @@
 //! Points in Jacobian coordinates: x = X/Z², y = Y/Z³; infinity has Z = 0.
 //!
-//! Formulas are incomplete and fast; *who calls them* proves that no exception occurs, or asks for the
-//! complete form. See docs/nist-curves.md.
+//! Formulas are incomplete and fast; *who calls them* proves that no exception occurs, or asks for
+//! the complete form. See docs/nist-curves.md.
 //!
-//! A point that a formula here returns has X < `PAD_X` − 0.9 and Y < `PAD_Y` − 2.1 in units of p, and
-//! Z < 2.4 (P-256) or 5 (P-384). Bounds in comments are those of P-256; in P-384 every product is below
-//! 2.01 and R is 2^32·p.
+//! A point that a formula here returns has X < `PAD_X` − 0.9 and Y < `PAD_Y` − 2.1 in units of p,
+//! and Z < 2.4 (P-256) or 5 (P-384). Bounds in comments are those of P-256; in P-384 every product
+//! is below 2.01 and R is 2^32·p.
 
 use super::curve::Curve;
 use super::field::{Factor, Field, Tight};
@@ -54,7 +54,8 @@ impl<L: Plain, const N: usize> Point<L, N> {
     }
 }
 
-/// x and y: of an affine point, below 1.01·p, or of one whose denominator is kept apart, as a [`Point`]'s.
+/// x and y: of an affine point, below 1.01·p, or of one whose denominator is kept apart, as a
+/// [`Point`]'s.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Affine<L, const N: usize> {
@@ -99,9 +100,9 @@ struct Differences<L, const N: usize> {
 
 /// 2P, also for infinity.
 ///
-/// 4M + 4S. D. Bernstein, T. Lange, EFD, shortw/jacobian-3, "dbl-2001-b" with Z3 = 2YZ and Y² doubled
-/// before it is squared:
-/// M = 3(X − Z²)(X + Z²), S = 4XY², X' = M² − 2S, Y' = M(S − X') − 8Y⁴, Z' = 2YZ.
+/// 4M + 4S. D. Bernstein, T. Lange, EFD, shortw/jacobian-3, "dbl-2001-b" with Z3 = 2YZ and Y²
+/// doubled before it is squared: M = 3(X − Z²)(X + Z²), S = 4XY², X' = M² − 2S, Y' = M(S − X') −
+/// 8Y⁴, Z' = 2YZ.
 #[inline(always)]
 pub(crate) fn double<S: Simd, C: Curve<N>, const N: usize, const HOT: bool>(
     f: FieldOf<S, C, N, HOT>,
@@ -354,13 +355,13 @@ impl<L: Plain, const N: usize> Denominator<L, N> {
     }
 }
 
-/// Odd multiples P, 3P, 5P, … over one denominator, which is returned. `ratios` is working memory, as long as the
-/// table.
+/// Odd multiples P, 3P, 5P, … over one denominator, which is returned. `ratios` is working memory,
+/// as long as the table.
 ///
-/// N. Meloni, "New point addition formulae for ECC applications" (2007): two points with the same Z are
-/// added by 5M + 2S, and one of them is brought to the new Z on the way. Here that is 2P, so that each entry
-/// is the one before plus 2P. Then each entry is scaled by the ratio of the last Z to its own. No
-/// exception: the order of P is a large prime, so (2j+1)·P ≠ ±2P.
+/// N. Meloni, "New point addition formulae for ECC applications" (2007): two points with the same Z
+/// are added by 5M + 2S, and one of them is brought to the new Z on the way. Here that is 2P, so
+/// that each entry is the one before plus 2P. Then each entry is scaled by the ratio of the last Z
+/// to its own. No exception: the order of P is a large prime, so (2j+1)·P ≠ ±2P.
 #[inline(never)]
 pub(crate) fn odd_multiples<S: Simd, C: Curve<N>, const N: usize>(
     s: S,

@@ -433,8 +433,8 @@ fn multiples_in_parts() {
             x: f.encode(&f.constant(&C::G.0)),
             y: f.encode(&f.constant(&C::G.1)),
         };
-        // Small k, and n - k, whose digits are full; and k = 2D - n for an odd multiple D of the power between
-        // the halves, for which the last addition adds D to D.
+        // Small k, and n - k, whose digits are full; and k = 2D - n for an odd multiple D of the
+        // power between the halves, for which the last addition adds D to D.
         let mut small: Vec<BigUint> = (1..16_u8).map(BigUint::from).collect();
         let windows = C::BITS.div_ceil(7);
         let halves = [2, 4, 8].map(|parts| windows.div_ceil(parts) * 7 * parts / 2);

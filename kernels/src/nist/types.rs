@@ -58,7 +58,8 @@ impl Wide {
     }
 }
 
-/// A point in affine coordinates, big-endian. Whether it lies on the curve is checked when it is used.
+/// A point in affine coordinates, big-endian. Whether it lies on the curve is checked when it is
+/// used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PublicKey<const BYTES: usize> {
     /// x.

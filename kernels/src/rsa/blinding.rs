@@ -28,8 +28,8 @@ pub struct Blinding {
 }
 
 impl Blinding {
-    /// How often a pair may be squared before it is replaced. OpenSSL has 32; others (mbed TLS) square
-    /// one pair for ever. Fresh pairs took about 2 % of the time of RSA-2048 at 32 uses.
+    /// How often a pair may be squared before it is replaced. OpenSSL has 32; others (mbed TLS)
+    /// square one pair for ever. Fresh pairs took about 2 % of the time of RSA-2048 at 32 uses.
     pub const MAX_USES: u32 = 128;
 
     /// How many random bytes a pair takes: enough that reducing them modulo n leaves a bias below
@@ -88,8 +88,8 @@ impl fmt::Debug for Blinding {
     }
 }
 
-/// One pair for each of the `count` pieces of `random`, the inverses by Montgomery's trick: one inversion of the
-/// product of all, and three multiplications each.
+/// One pair for each of the `count` pieces of `random`, the inverses by Montgomery's trick: one
+/// inversion of the product of all, and three multiplications each.
 ///
 /// Constant time in `random`; variable in the public exponent.
 #[inline(never)]

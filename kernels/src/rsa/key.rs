@@ -207,7 +207,8 @@ fn fits(bytes: &[u8], length: usize) -> bool {
     disclosed(opaque_word(u64::from(bits)) == 0)
 }
 
-/// Whether a number takes exactly `8·length` bits. The time depends on the lengths and on the answer.
+/// Whether a number takes exactly `8·length` bits. The time depends on the lengths and on the
+/// answer.
 fn fills(bytes: &[u8], length: usize) -> bool {
     fits(bytes, length)
         && bytes

@@ -15,7 +15,8 @@ pub(crate) fn zero<const N: usize>() -> Number<N> {
     [crate::simd::Simd::zero(LANE); N]
 }
 
-/// An odd modulus n of exactly `bits` bits, and what Montgomery arithmetic with R = 2^(52·limbs) needs.
+/// An odd modulus n of exactly `bits` bits, and what Montgomery arithmetic with R = 2^(52·limbs)
+/// needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Modulus {
     pub(crate) limbs: SecretWords,
@@ -42,7 +43,8 @@ impl Modulus {
         };
         modulus.limbs.copy_from_slice(words(n));
 
-        // 2^(bits−1) < n; doubling leads to R mod n, and on to R·2^s for an s that squarings double to 52·N.
+        // 2^(bits−1) < n; doubling leads to R mod n, and on to R·2^s for an s that squarings double
+        // to 52·N.
         let mut power = zero::<N>();
         words_mut(&mut power)[(bits - 1) / 52] = 1 << ((bits - 1) % 52);
         for _ in bits - 1..52 * N {

@@ -146,8 +146,8 @@ pub fn private_batch(backend: Backend, scratch: &mut Scratch, jobs: &mut [Privat
     }
 }
 
-/// A batch on lanes `w`, `at_once` requests at a time; half exponentiations that fit into the lanes `h` run
-/// there.
+/// A batch on lanes `w`, `at_once` requests at a time; half exponentiations that fit into the lanes
+/// `h` run there.
 fn batch<W: Simd, H: Simd, const N: usize, const M: usize>(
     w: W,
     h: H,
@@ -195,7 +195,8 @@ fn batch<W: Simd, H: Simd, const N: usize, const M: usize>(
     }
 }
 
-/// Bytes that a batch takes from the arena at most: besides its numbers those of a half pass, or of a check.
+/// Bytes that a batch takes from the arena at most: besides its numbers those of a half pass, or of
+/// a check.
 const fn bytes<W: Simd, H: Simd, const N: usize, const M: usize>(size: Size) -> usize {
     let takers = [
         Power::<H, N>::bytes(size),
@@ -274,7 +275,8 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
         }
     }
 
-    /// Keys, inputs and blinding pairs into their lanes; lanes without a request repeat the last one.
+    /// Keys, inputs and blinding pairs into their lanes; lanes without a request repeat the last
+    /// one.
     pub(crate) fn load(&mut self, jobs: &[PrivateJob<'_>]) {
         for lane in 0..W::LANES {
             let job = &jobs[lane.min(jobs.len() - 1)];
@@ -374,7 +376,8 @@ fn refuse(input: &[u8], key: &super::PublicKey) -> Option<JobError> {
     (!verify::below_modulus(input, key)).then_some(JobError::InputTooLarge)
 }
 
-/// m_p and m_q for the jobs from `first` on, as many as the lanes of `s` serve at once; returns how many.
+/// m_p and m_q for the jobs from `first` on, as many as the lanes of `s` serve at once; returns how
+/// many.
 #[inline(never)]
 fn half_passes<W: Simd, S: Simd, const N: usize, const M: usize>(
     s: S,

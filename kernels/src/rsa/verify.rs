@@ -1,12 +1,13 @@
 //! The check s^e mod n = c: the only place where a result becomes [`Verified`].
 //!
-//! It shares nothing with the computation but code and the prepared key: it loads the result from the very
-//! bytes that would leave, the key anew, and the input from an independent copy. So it also finds
-//! what went wrong on the way to bytes, between lanes, or in the input.
+//! It shares nothing with the computation but code and the prepared key: it loads the result from
+//! the very bytes that would leave, the key anew, and the input from an independent copy. So it
+//! also finds what went wrong on the way to bytes, between lanes, or in the input.
 //!
-//! It is done modulo p and q, in two lanes of half as many limbs, which takes about a third of the time that n
-//! would. As p ≠ q are primes whose product *is* n, which is checked too, that is the same: s^e − c is a
-//! multiple of n where it is one of both. A result for a wrong p would pass modulo that p, but not here.
+//! It is done modulo p and q, in two lanes of half as many limbs, which takes about a third of the
+//! time that n would. As p ≠ q are primes whose product *is* n, which is checked too, that is the
+//! same: s^e − c is a multiple of n where it is one of both. A result for a wrong p would pass
+//! modulo that p, but not here.
 
 use core::fmt;
 
@@ -105,7 +106,8 @@ pub(super) fn below_modulus(bytes: &[u8], key: &PublicKey) -> bool {
     below
 }
 
-/// Checks up to half as many claims as there are lanes, each modulo p in one lane and modulo q in the next.
+/// Checks up to half as many claims as there are lanes, each modulo p in one lane and modulo q in
+/// the next.
 ///
 /// Time and addresses depend on the public exponents and on nothing else.
 #[inline(never)]
@@ -215,7 +217,8 @@ fn choose<S: Simd, const N: usize>(
     );
 }
 
-/// different = 0 in the lanes where both `numbers`, in Montgomery form, are the same modulo n; uses them up.
+/// different = 0 in the lanes where both `numbers`, in Montgomery form, are the same modulo n; uses
+/// them up.
 #[inline(never)]
 fn compare<S: Simd, const N: usize>(
     s: S,

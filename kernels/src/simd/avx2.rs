@@ -1,9 +1,9 @@
 //! Four lanes in 256-bit registers: AVX2, for CPUs without IFMA.
 //!
-//! There is a multiply for 32 bits only. RSA works with limbs of 26 bits: two for each limb of 52, so that R
-//! and all constants of a key are the same numbers as on the other lanes. The curves keep limbs of 52 bits,
-//! whose split products are put together from four of halves; where time is spent,
-//! [`HALVES`](Simd::HALVES) has the algorithm do that for a number at a time.
+//! There is a multiply for 32 bits only. RSA works with limbs of 26 bits: two for each limb of 52,
+//! so that R and all constants of a key are the same numbers as on the other lanes. The curves keep
+//! limbs of 52 bits, whose split products are put together from four of halves; where time is
+//! spent, [`HALVES`](Simd::HALVES) has the algorithm do that for a number at a time.
 
 use core::arch::x86_64::*;
 

@@ -5,8 +5,8 @@ use core::cell::Cell;
 use super::Simd;
 use super::portable::{Limbs, Portable};
 
-/// Vector micro-operations by the ports that an Intel core with two 512-bit units has for them. Loads,
-/// stores and copies between registers take no port of these.
+/// Vector micro-operations by the ports that an Intel core with two 512-bit units has for them.
+/// Loads, stores and copies between registers take no port of these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MicroOperations {
     /// Multiplies of 52-bit limbs, low and high halves each: port 0 or 5.

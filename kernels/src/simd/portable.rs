@@ -4,8 +4,8 @@
 use super::{Plain, Simd, opaque_words};
 use crate::taint::whole;
 
-/// `L` lanes of limbs of `BITS` bits in ordinary registers; needs no proof. 52 bits are the oracle of the
-/// lanes with split products, 26 bits that of those with whole ones.
+/// `L` lanes of limbs of `BITS` bits in ordinary registers; needs no proof. 52 bits are the oracle
+/// of the lanes with split products, 26 bits that of those with whole ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Portable<const L: usize, const BITS: u32 = 52>;
 

@@ -1,13 +1,14 @@
 //! The control register of floating point around batches.
 //!
-//! On some Intel cores the time of some integer vector instructions, `vpmadd52luq` and `vpmuludq` among
-//! them, can depend on their operands unless all exception flags in MXCSR are set already (Intel, "MXCSR
-//! Configuration Dependent Timing"). No instruction of a kernel looks at that register otherwise. See
-//! `docs/decisions/0012-mxcsr.md`.
+//! On some Intel cores the time of some integer vector instructions, `vpmadd52luq` and `vpmuludq`
+//! among them, can depend on their operands unless all exception flags in MXCSR are set already
+//! (Intel, "MXCSR Configuration Dependent Timing"). No instruction of a kernel looks at that
+//! register otherwise. See `docs/decisions/0012-mxcsr.md`.
 
 use core::marker::PhantomData;
 
-/// Every exception masked and its flag set, everything else as a program starts: what Intel recommends.
+/// Every exception masked and its flag set, everything else as a program starts: what Intel
+/// recommends.
 pub(crate) const STEADY: u32 = 0x1fbf;
 
 /// Has the register hold [`STEADY`] as long as it lives, in its thread.
@@ -42,7 +43,8 @@ pub(crate) fn read() -> u32 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         let mut value = 0_u32;
-        // SAFETY: the instruction is part of every x86-64 CPU and writes four bytes, those of `value`.
+        // SAFETY: the instruction is part of every x86-64 CPU and writes four bytes, those of
+        // `value`.
         unsafe {
             core::arch::asm!("stmxcsr [{}]", in(reg) &raw mut value,
                 options(nostack, preserves_flags));
@@ -56,8 +58,8 @@ pub(crate) fn read() -> u32 {
 #[inline]
 fn write(value: u32) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: the instruction is part of every x86-64 CPU; a value of `read` or `STEADY` has no reserved
-    // bits, so it does not fault. No code between two writes uses floating point.
+    // SAFETY: the instruction is part of every x86-64 CPU; a value of `read` or `STEADY` has no
+    // reserved bits, so it does not fault. No code between two writes uses floating point.
     unsafe {
         core::arch::asm!("ldmxcsr [{}]", in(reg) &raw const value, options(nostack, readonly));
     }

@@ -10,8 +10,8 @@ pub fn hex<const COUNT: usize>(digits: &str) -> [u8; COUNT] {
     std::array::from_fn(|i| u8::from_str_radix(&digits[2 * i..2 * i + 2], 16).expect("digits"))
 }
 
-/// All encodings of u-coordinates whose points have a small order, on the curve and on its twist; as
-/// y-coordinates, some of which also do.
+/// All encodings of u-coordinates whose points have a small order, on the curve and on its twist;
+/// as y-coordinates, some of which also do.
 pub fn small_order() -> Vec<Bytes> {
     [
         "0000000000000000000000000000000000000000000000000000000000000000",

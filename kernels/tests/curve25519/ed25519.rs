@@ -214,7 +214,8 @@ fn verdicts_are_those_of_an_independent_crate() {
         let mut message = random.bytes::<32>().to_vec();
         let mut key = signing.verifying_key().to_bytes();
         let mut signature = signing.sign(&message).to_bytes();
-        // A bit anywhere, a key of small order or not reduced with a zero signature, S + L, or nothing.
+        // A bit anywhere, a key of small order or not reduced with a zero signature, S + L, or
+        // nothing.
         match i % 7 {
             0 => key[i / 7 % 32] ^= 1 << (i % 8),
             1 => message[i / 7 % 32] ^= 1 << (i % 8),

@@ -6,7 +6,8 @@ use lockstep_kernels::fault::{Fault, Point, arm, disarm};
 
 use super::common::{Random, backends};
 
-/// A fault in the point R or in the nonce, wherever it strikes, keeps its signature back and no other.
+/// A fault in the point R or in the nonce, wherever it strikes, keeps its signature back and no
+/// other.
 #[test]
 fn no_fault_yields_a_signature() {
     let mut random = Random(8);

@@ -138,7 +138,8 @@ fn wycheproof_in_every_lane() {
     }
 }
 
-/// Points of small order, 0 to 20, p − 20 to p + 18 = 2^255 − 1, random ones, half of which are on the twist.
+/// Points of small order, 0 to 20, p − 20 to p + 18 = 2^255 − 1, random ones, half of which are on
+/// the twist.
 #[test]
 fn every_string_is_a_point() {
     let mut random = Random(3);

@@ -5,8 +5,8 @@ use num_bigint::BigUint;
 
 use super::common::{Random, every_lane_and_fill, from_big, nist_backends, refused, secret, wide};
 
-/// Scalars at which a multiplication may go wrong: next to 0 and n, next to powers of two, those that
-/// meet an exceptional addition in the last window, long runs of equal bits.
+/// Scalars at which a multiplication may go wrong: next to 0 and n, next to powers of two, those
+/// that meet an exceptional addition in the last window, long runs of equal bits.
 fn edge_scalars<const BYTES: usize>(n: &BigUint) -> Vec<[u8; BYTES]> {
     let one = BigUint::from(1_u8);
     let bits = 8 * BYTES;
@@ -19,8 +19,9 @@ fn edge_scalars<const BYTES: usize>(n: &BigUint) -> Vec<[u8; BYTES]> {
         let power = &one << bit;
         scalars.extend([&power - &one, power.clone(), &power + &one]);
     }
-    // k = 2D − n for an odd multiple D of 2^t near n: the sum below bit t is D − n, so D is added to D. The last
-    // window of k·G, the upper half of k·P in parts, and the upper parts of k·G in two parts or more.
+    // k = 2D − n for an odd multiple D of 2^t near n: the sum below bit t is D − n, so D is added
+    // to D. The last window of k·G, the upper half of k·P in parts, and the upper parts of k·G in
+    // two parts or more.
     let window = (bits.div_ceil(7) - 1) * 7;
     let parts = [2, 4, 8].map(|parts| bits.div_ceil(7).div_ceil(parts) * 7 * parts / 2);
     for lowest in [window, bits / 2].into_iter().chain(parts) {

@@ -71,8 +71,8 @@ macro_rules! inputs {
                 let mut off = good;
                 off.y[BYTES - 1] ^= 1;
                 points.push(off);
-                // The right residue, not the canonical number: x = 0 lies on neither with this y, so take
-                // a small x that does.
+                // The right residue, not the canonical number: x = 0 lies on neither with this y,
+                // so take a small x that does.
                 for x in 0..200_u32 {
                     let x = num_bigint::BigUint::from(x);
                     let p = number($p);

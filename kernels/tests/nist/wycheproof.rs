@@ -99,7 +99,8 @@ macro_rules! wycheproof_curve {
                 key: $curve::SecretKey,
                 peer: $curve::PublicKey,
                 shared: Option<Vec<u8>>,
-                /// Not where an odd encoding may be refused, which we do when the point is off the curve.
+                /// Not where an odd encoding may be refused, which we do when the point is off the
+                /// curve.
                 must: bool,
                 id: usize,
             }

@@ -21,17 +21,17 @@ fn losses(finished: &Finished) -> Losses {
     lines.map(str::to_owned).collect()
 }
 
-/// Lets allocations fail: from a state ("cold" or "warm"), one of them, a few, all from one on, or all large ones, every
-/// `step`th in turn, in `most` children at most. What is lost with the module must be lost without it
-/// too.
+/// Lets allocations fail: from a state ("cold" or "warm"), one of them, a few, all from one on, or
+/// all large ones, every `step`th in turn, in `most` children at most. What is lost with the module
+/// must be lost without it too.
 #[track_caller]
 fn expect_no_loss(place: &Place, state: &str, which: &str, step: usize, most: usize) -> Finished {
     let program = place.compile("allocations");
     let files = KEYS.map(|key| place.key(key)).join(" ");
     let arguments = format!("{state} {which} 0 {step} {most} {files}");
     let run = || place.program(&program, &arguments).limit(3600);
-    // It loses some of the first fifty allocations, where libcrypto sets itself up. Up to there both
-    // make the same.
+    // It loses some of the first fifty allocations, where libcrypto sets itself up. Up to there
+    // both make the same.
     let stock = losses(&run().succeed());
     let ours = run().with_lockstep().succeed();
     let more: Vec<_> = losses(&ours).difference(&stock).cloned().collect();

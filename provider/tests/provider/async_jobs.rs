@@ -190,7 +190,8 @@ fn jobs_may_be_abandoned() {
                 .with_lockstep()
                 .succeed();
             let counters = finished.counters();
-            // Stock OpenSSL never pauses a job. On a busy machine some are answered before they could.
+            // Stock OpenSSL never pauses a job. On a busy machine some are answered before they
+            // could.
             let text = finished.text();
             let pauses = text.lines().find_map(|line| line.strip_suffix(" pauses"));
             let pauses: u32 = pauses.and_then(|n| n.parse().ok()).unwrap_or(0);
@@ -227,7 +228,8 @@ fn lost_jobs_cost_only_their_stacks() {
             "{context}"
         );
         if way == "fd" {
-            // Nobody served the lost ones: a key pair, its agreement and the signature of the last handshake.
+            // Nobody served the lost ones: a key pair, its agreement and the signature of the last
+            // handshake.
             assert_eq!(counters.of("x25519"), 2, "{context}");
             assert_eq!(counters.of("rsa2048"), 1, "{context}");
         }
@@ -280,7 +282,8 @@ fn no_callback_is_called_after_its_context_is_freed() {
             .and_then(|(n, _)| n.parse::<u64>().ok());
         let context = format!("{finished} {counters:?}");
         assert!(pauses.is_some_and(|pauses| pauses >= 12), "{context}");
-        // Where the callback frees its context, that of an answer that came too early for a pause stays.
+        // Where the callback frees its context, that of an answer that came too early for a pause
+        // stays.
         assert_eq!(Some(counters.lost), pauses, "{context}");
         assert_eq!(
             (counters.unpaused, counters.fallbacks()),

@@ -1,5 +1,5 @@
-//! Keys, data and paddings that are odd, malformed or hostile: each gets the result of stock OpenSSL
-//! or a clear error, and none a wrong signature.
+//! Keys, data and paddings that are odd, malformed or hostile: each gets the result of stock
+//! OpenSSL or a clear error, and none a wrong signature.
 
 use openssl::bn::BigNum;
 use openssl::hash::{MessageDigest, hash};
@@ -75,7 +75,8 @@ fn odd_keys() {
         ("e = 65537 + phi(n) < n", changed(&|k| k.e = copy(&beyond_n)), Right, Lanes("rsa2048_wide_exponent")),
         ("wrong iqmp", changed(&|k| k.qinv = plus(&k.qinv, 1)), Right, Stock("inconsistent")),
         ("iqmp = 0", changed(&|k| k.qinv = number(0)), Right, Stock("inconsistent")),
-        // No wider than p: beyond that, stock OpenSSL fails or not, by the top bits of a random key.
+        // No wider than p: beyond that, stock OpenSSL fails or not, by the top bits of a random
+        // key.
         ("iqmp > p", changed(&|k| k.qinv = plus(&k.p, 1)), Right, Stock("inconsistent")),
         ("wrong dp", changed(&|k| k.dp = minus_one(&k.dp)), Right, Rescued("rsa2048")),
         ("wrong dq", changed(&|k| k.dq = minus_one(&k.dq)), Right, Rescued("rsa2048")),
@@ -271,7 +272,8 @@ fn odd_paddings() {
             change(&mut block);
             block
         };
-        // The separating zero byte in every place (and so every length of the padding), and nowhere.
+        // The separating zero byte in every place (and so every length of the padding), and
+        // nowhere.
         for at in (0..16)
             .chain((16..length).step_by(step))
             .chain([length - 2, length - 1])

@@ -20,7 +20,8 @@ use crate::compiler::compile;
 /// How long a process may take unless a test says otherwise; a hang is a failure, not a wait.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The directory with `lockstep.so` and `openssl.cnf`: `LOCKSTEP_DIST`, else `dist/` of the project.
+/// The directory with `lockstep.so` and `openssl.cnf`: `LOCKSTEP_DIST`, else `dist/` of the
+/// project.
 pub fn dist() -> PathBuf {
     let directory = std::env::var_os("LOCKSTEP_DIST").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../dist"),
@@ -125,7 +126,8 @@ impl Place {
         file
     }
 
-    /// The `openssl` command with the module loaded. The words of `command` are separated by blanks.
+    /// The `openssl` command with the module loaded. The words of `command` are separated by
+    /// blanks.
     pub fn lockstep(&self, command: &str) -> Process<'_> {
         self.program("openssl", command).with_lockstep()
     }
@@ -240,7 +242,8 @@ impl<'a> Process<'a> {
         self
     }
 
-    /// Starts the process; if it runs still, it is killed with its children when the result goes out of scope.
+    /// Starts the process; if it runs still, it is killed with its children when the result goes
+    /// out of scope.
     pub fn start(mut self) -> Running {
         let shown = format!("{:?}", self.command);
         let mut child = self
@@ -420,7 +423,8 @@ impl Running {
     fn kill(&mut self) {
         if let Ok(None) = self.child.try_wait() {
             let group = -(self.child.id() as libc::pid_t);
-            // SAFETY: a plain system call; the group is that of the child, which was not waited for.
+            // SAFETY: a plain system call; the group is that of the child, which was not waited
+            // for.
             unsafe { libc::kill(group, libc::SIGKILL) };
             let _ = self.child.wait();
         }

@@ -205,7 +205,8 @@ fn a_configuration_from_elsewhere_is_not_taken_for_the_default_one() {
     assert_refused(&place, |process| process, "slot", "is slots meant?");
 }
 
-/// Programs run on without the module. One that loads it by name finds the reason in its error queue.
+/// Programs run on without the module. One that loads it by name finds the reason in its error
+/// queue.
 #[track_caller]
 fn assert_refused(
     place: &Place,
@@ -220,8 +221,8 @@ fn assert_refused(
     );
     assert!(!listed.stderr.contains("lockstep"), "{listed}");
 
-    // libcrypto drops the errors of a provider that its configuration activates; not of one that the
-    // configuration only describes.
+    // libcrypto drops the errors of a provider that its configuration activates; not of one that
+    // the configuration only describes.
     let configuration = String::from_utf8(place.read("lockstep.cnf")).expect("text");
     let (before, section) = configuration
         .split_once("[lockstep_module]")

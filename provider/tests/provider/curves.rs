@@ -1,5 +1,5 @@
-//! The curves from the command line: generation, signatures and agreements as without the module; and
-//! keys and data that are odd, malformed or hostile.
+//! The curves from the command line: generation, signatures and agreements as without the module;
+//! and keys and data that are odd, malformed or hostile.
 
 use std::collections::BTreeSet;
 
@@ -189,7 +189,8 @@ fn certificates_and_messages() {
             .succeed()
             .each_on_lanes(&[verify]);
     }
-    // Enveloped data agrees on its key with an ephemeral one, which the recipient's key management makes.
+    // Enveloped data agrees on its key with an ephemeral one, which the recipient's key management
+    // makes.
     for (key, ecdh) in [("p256", "p256-ecdh"), ("p384", "p384-ecdh")] {
         let pem = place.key(key);
         place.write("data", b"attack at dawn");
@@ -347,8 +348,8 @@ fn no_two_processes_get_the_same_key() {
     }
 }
 
-/// Runs jobs on stock and, by many threads, on lanes: equal answers, this many operations, and these
-/// reasons to ask stock after all.
+/// Runs jobs on stock and, by many threads, on lanes: equal answers, this many operations, and
+/// these reasons to ask stock after all.
 #[track_caller]
 fn as_stock(jobs: &mut Jobs, shape: &str, operations: u64, reasons: &[(&str, u64)]) {
     let place = Place::new();

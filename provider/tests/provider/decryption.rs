@@ -20,8 +20,8 @@ fn messages(length: usize) -> impl Iterator<Item = Vec<u8>> {
     })
 }
 
-/// Decrypts with stock and with lanes: the results are equal. Returns them, one for each ciphertext,
-/// and the counters with lanes.
+/// Decrypts with stock and with lanes: the results are equal. Returns them, one for each
+/// ciphertext, and the counters with lanes.
 #[track_caller]
 fn decrypted(name: &str, mode: &str, ciphertexts: &[Vec<u8>]) -> (Vec<String>, Counters) {
     let place = Place::new();
@@ -74,7 +74,8 @@ fn leading_zero_bytes_without_padding() {
 #[test]
 fn leading_zero_bytes_under_oaep() {
     for (name, length) in [("rsa2048", 256), ("rsa4096", 512)] {
-        // Messages that OpenSSL pads, and blocks that are no padding at all, whatever they start with.
+        // Messages that OpenSSL pads, and blocks that are no padding at all, whatever they start
+        // with.
         let place = Place::new();
         place.key(name);
         let mut ciphertexts = Vec::new();
@@ -118,7 +119,8 @@ fn pkcs1_decryption_is_left_to_openssl() {
             .map(|message| pkcs1(length, &message))
             .collect();
         let good = blocks.len();
-        // No padding: no zero byte behind it, one too early, another type, or a first byte that is not zero.
+        // No padding: no zero byte behind it, one too early, another type, or a first byte that is
+        // not zero.
         let block = || pkcs1(length, &[0x5b; 8]);
         for (at, byte) in [(length - 9, 1), (5, 0), (1, 1), (1, 0), (0, 1)] {
             let mut bad = block();
@@ -135,8 +137,8 @@ fn pkcs1_decryption_is_left_to_openssl() {
     }
 }
 
-/// A number of libcrypto shows in its time how many zero bytes it starts with, unless it is marked as
-/// secret. A signature may be one.
+/// A number of libcrypto shows in its time how many zero bytes it starts with, unless it is marked
+/// as secret. A signature may be one.
 #[test]
 fn no_decrypted_message_becomes_a_number_of_libcrypto() {
     let place = Place::new();

@@ -1,6 +1,6 @@
-//! Faults in the lanes (a module built with the feature `fault-injection`): the signature that leaves
-//! is right all the same, stock OpenSSL has computed it, and the counters say so. And wake-ups that
-//! are lost on purpose, which the tests of threads and jobs must notice.
+//! Faults in the lanes (a module built with the feature `fault-injection`): the signature that
+//! leaves is right all the same, stock OpenSSL has computed it, and the counters say so. And
+//! wake-ups that are lost on purpose, which the tests of threads and jobs must notice.
 
 use std::path::PathBuf;
 use std::thread;
@@ -20,7 +20,8 @@ pub fn faulty() -> Option<PathBuf> {
     directory
 }
 
-/// Request, half, limb and bit of faults; there are not so many limbs as the last says, so it is in the top one.
+/// Request, half, limb and bit of faults; there are not so many limbs as the last says, so it is in
+/// the top one.
 const PLACES: [&str; 4] = ["0:0:0:0", "0:1:3:51", "0:0:7:17", "0:1:999:3"];
 
 #[test]

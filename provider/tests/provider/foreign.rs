@@ -1,5 +1,5 @@
-//! What the application's own library context holds: digests of other providers, its random generator,
-//! its properties. What works without the module works with it, and on lanes.
+//! What the application's own library context holds: digests of other providers, its random
+//! generator, its properties. What works without the module works with it, and on lanes.
 
 use crate::common::{Finished, Place, dist};
 

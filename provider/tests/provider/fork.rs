@@ -59,7 +59,8 @@ fn jobs_are_resumed_on_both_sides_of_a_fork() {
     let (finished, family) = family_of("resumed", "p256");
     assert_eq!(family.len(), 2, "{finished} {family:?}");
     for (pid, counters) in &family {
-        // What the parent has posted, stock OpenSSL signs in the child: none of it is on both lanes.
+        // What the parent has posted, stock OpenSSL signs in the child: none of it is on both
+        // lanes.
         let signed = if *pid == finished.pid { 12 } else { 0 };
         assert_eq!(counters.of("p256-sign"), signed, "{finished} {counters:?}");
         assert_eq!(counters.of("p256-verify"), 12, "{finished} {counters:?}");

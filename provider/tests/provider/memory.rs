@@ -2,11 +2,12 @@
 
 use crate::common::{Finished, Place};
 
-/// At once, of each kind: threads, threads with small stacks, jobs. As many stacks as the module keeps.
+/// At once, of each kind: threads, threads with small stacks, jobs. As many stacks as the module
+/// keeps.
 const AT_ONCE: u64 = 64;
 
-/// More anonymous memory than with stock OpenSSL, in KiB: that of the engine with two slots, its workers, kept
-/// stacks and keys, and what loading the module takes.
+/// More anonymous memory than with stock OpenSSL, in KiB: that of the engine with two slots, its
+/// workers, kept stacks and keys, and what loading the module takes.
 const MOST: i64 = 2048;
 
 #[test]

@@ -1,5 +1,5 @@
-//! Counters where nobody configured a place for them: of every process, readable by its user only, and
-//! gone with it.
+//! Counters where nobody configured a place for them: of every process, readable by its user only,
+//! and gone with it.
 
 use std::time::{Duration, Instant};
 
@@ -55,7 +55,8 @@ fn processes_publish_by_default_and_leave_nothing() {
     assert!(published(child).is_none(), "left behind");
 }
 
-/// The file belongs to the user that loaded the module. The name is that of the process that counts.
+/// The file belongs to the user that loaded the module. The name is that of the process that
+/// counts.
 #[test]
 fn servers_that_drop_their_privileges_go_on_publishing() {
     if !is_root() {

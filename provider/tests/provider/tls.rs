@@ -221,8 +221,8 @@ fn clients_with_certificates_sign_too() {
     }
 }
 
-/// A certificate's key with the shapes of signing and of verifying; a group with those of generating
-/// and of agreeing. Verification with RSA is stock's.
+/// A certificate's key with the shapes of signing and of verifying; a group with those of
+/// generating and of agreeing. Verification with RSA is stock's.
 type OnLanes = (
     &'static str,
     &'static [&'static str],

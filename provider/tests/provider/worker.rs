@@ -23,8 +23,8 @@ use openssl::sign::{RsaPssSaltlen, Signer, Verifier};
 use crate::common::{Finished, Place, Process};
 use crate::keys::Parts;
 
-/// What to do with a private key, or its public half. A job's input is the message, the ciphertext, or the
-/// peer's public key (as SubjectPublicKeyInfo).
+/// What to do with a private key, or its public half. A job's input is the message, the ciphertext,
+/// or the peer's public key (as SubjectPublicKeyInfo).
 #[derive(Clone, Debug)]
 pub enum Operation {
     /// Signature of a message by the usual way of the key, as for `Verify`.
@@ -102,7 +102,8 @@ impl Jobs {
         });
     }
 
-    /// The process that will do these jobs. Give it an environment, run it, then see [`Jobs::answers`].
+    /// The process that will do these jobs. Give it an environment, run it, then see
+    /// [`Jobs::answers`].
     pub fn process<'a>(&self, place: &'a Place, threads: usize) -> Process<'a> {
         let mut text = String::new();
         for key in &self.keys {

@@ -1,5 +1,5 @@
-//! Clients: those that shake hands as they should, verifying the certificate and the server's signature,
-//! and those that do not.
+//! Clients: those that shake hands as they should, verifying the certificate and the server's
+//! signature, and those that do not.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

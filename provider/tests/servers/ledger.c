@@ -1,8 +1,10 @@
-/* A library that keeps account of the memory of the program it is preloaded into: of the blocks that code inside
- * `lockstep.so` asked malloc and its kin for, and of the mappings that it asked for. They are ours until they are
- * freed, by whomever. What libc and libcrypto allocate on our behalf counts among all blocks only.
+/* A library that keeps account of the memory of the program it is preloaded into: of the blocks
+ * that code inside `lockstep.so` asked malloc and its kin for, and of the mappings that it asked
+ * for. They are ours until they are freed, by whomever. What libc and libcrypto allocate on our
+ * behalf counts among all blocks only.
  *
- * Each process has a file in the directory LEDGER, named by its number: the words of `struct account`. */
+ * Each process has a file in the directory LEDGER, named by its number: the words of
+ * `struct account`. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,4 +1,5 @@
-//! What a server holds of memory, block by block: `ledger.c`, preloaded into its processes, keeps account.
+//! What a server holds of memory, block by block: `ledger.c`, preloaded into its processes, keeps
+//! account.
 
 use std::fs;
 use std::path::Path;
@@ -82,7 +83,8 @@ impl Site {
         sum
     }
 
-    /// What they hold when they have come to rest: connections have ended, and nothing of ours changes.
+    /// What they hold when they have come to rest: connections have ended, and nothing of ours
+    /// changes.
     pub fn account_at_rest(&self) -> Account {
         const REST: Duration = Duration::from_millis(250);
         let deadline = Instant::now() + Duration::from_secs(20);

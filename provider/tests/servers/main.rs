@@ -1,9 +1,9 @@
-//! Servers of the distribution with the module: the recipes of `docs/servers`, run as they stand there,
-//! and what servers must live through.
+//! Servers of the distribution with the module: the recipes of `docs/servers`, run as they stand
+//! there, and what servers must live through.
 //!
-//! `site` reads a recipe and runs it, `client` shakes hands and misbehaves, `ledger` counts what a server
-//! holds of memory. All of it happens without privileges, in a directory under `/tmp`, one server at a
-//! time. A server that is not installed is passed over with a line.
+//! `site` reads a recipe and runs it, `client` shakes hands and misbehaves, `ledger` counts what a
+//! server holds of memory. All of it happens without privileges, in a directory under `/tmp`, one
+//! server at a time. A server that is not installed is passed over with a line.
 
 mod client;
 #[path = "../provider/compiler.rs"]

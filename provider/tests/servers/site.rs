@@ -1,7 +1,7 @@
 //! A server as its recipe has it: the code blocks of `docs/servers/NAME.md`, in an empty directory.
 //!
-//! The word behind a block's language says what it is: the name of the file to write, or, in blocks of
-//! the shell, when to run it (`prepare`, `start`, `check`, `reload`, `upgrade`, `stop`).
+//! The word behind a block's language says what it is: the name of the file to write, or, in blocks
+//! of the shell, when to run it (`prepare`, `start`, `check`, `reload`, `upgrade`, `stop`).
 
 use std::fs::{self, Permissions};
 use std::net::TcpStream;
@@ -273,7 +273,8 @@ impl Site {
         self.counters().operations_of(shape.expect("a shape"))
     }
 
-    /// What its clients see, with and without us, while stunnel reloads: it closes its port for a moment.
+    /// What its clients see, with and without us, while stunnel reloads: it closes its port for a
+    /// moment.
     pub fn tolerated(&self) -> &'static [&'static str] {
         match self.name {
             "stunnel" => &["Connection refused", "Connection reset"],

@@ -1,5 +1,5 @@
-//! What servers live through: clients that misbehave, reloads under load, processes that are killed or
-//! stopped, and limits. Nobody else's handshake may fail for it.
+//! What servers live through: clients that misbehave, reloads under load, processes that are killed
+//! or stopped, and limits. Nobody else's handshake may fail for it.
 
 use std::fs;
 use std::net::TcpListener;
@@ -58,8 +58,8 @@ fn many(times: usize, act: impl Fn(usize) + Sync) {
     });
 }
 
-/// Storms of so many connections each, beside clients that behave. The first one warms the server up; what the others
-/// leave behind would be lost.
+/// Storms of so many connections each, beside clients that behave. The first one warms the server
+/// up; what the others leave behind would be lost.
 fn storms(server: &'static str, connections: usize, storm: impl Fn(&Client, &[u8])) {
     let site = Site::start_changed(server, |site| {
         site.keep_ledger();
@@ -118,16 +118,18 @@ fn storms(server: &'static str, connections: usize, storm: impl Fn(&Client, &[u8
     );
 }
 
-/// The most that a server may hold after further storms with so many connections that misbehaved: as much as after
-/// the first one, and what is kept for later, which grows with the connections that there ever were at a time.
+/// The most that a server may hold after further storms with so many connections that misbehaved:
+/// as much as after the first one, and what is kept for later, which grows with the connections
+/// that there ever were at a time.
 fn most_after(before: &Account, site: &Site, connections: usize) -> impl Fn(&Account) -> Account {
     let (before, slots) = (*before, site.counters().slots as i64);
     move |after| {
-        // HAProxy's lost jobs (haproxy#3453). Each has the operation that it was in the middle of, and OpenSSL's
-        // contexts and buffers.
+        // HAProxy's lost jobs (haproxy#3453). Each has the operation that it was in the middle of,
+        // and OpenSSL's contexts and buffers.
         let lost = (after.jobs - before.jobs).max(0);
         Account {
-            // Of what is kept, at most 64 key pairs and 32 pairs that blind an RSA key's input, each is two blocks.
+            // Of what is kept, at most 64 key pairs and 32 pairs that blind an RSA key's input,
+            // each is two blocks.
             blocks: before.blocks + 6 * lost + 2 * (64 + 32),
             // That, buffers that grow, and what each slot works on from its first batch on.
             bytes: before.bytes + 1024 * lost + (64 + 128 * slots) * 1024,
@@ -262,8 +264,8 @@ fn a_worker_is_killed() {
     }
 }
 
-/// HAProxy's master ends with a worker that was killed, as stunnel is its only process: with stock OpenSSL just
-/// the same. Whoever supervises them starts them anew.
+/// HAProxy's master ends with a worker that was killed, as stunnel is its only process: with stock
+/// OpenSSL just the same. Whoever supervises them starts them anew.
 #[test]
 fn servers_that_end_when_killed_start_again() {
     for (server, with_lockstep) in [("haproxy", true), ("haproxy", false), ("stunnel", true)] {
@@ -338,8 +340,8 @@ fn servers_run_out_of_descriptors() {
     }
 }
 
-/// HAProxy forbids itself new threads, unless it is told otherwise: then no worker can start. Jobs that lead
-/// need none, and others block its threads. The recipe leaves it at that.
+/// HAProxy forbids itself new threads, unless it is told otherwise: then no worker can start. Jobs
+/// that lead need none, and others block its threads. The recipe leaves it at that.
 #[test]
 fn haproxy_uses_lanes_whether_it_forbids_threads_or_not() {
     for (forbids, jobs_lead, misses_workers) in [
@@ -372,16 +374,18 @@ fn haproxy_uses_lanes_whether_it_forbids_threads_or_not() {
     }
 }
 
-/// HAProxy's table of descriptors has two places for each connection that `maxconn` allows, for the client's socket and the
-/// one to a server behind it. A connection that has paused needs one more: `maxpipes` reserves it. Without
-/// it connections are refused early, and HAProxy must not see a descriptor beyond its table, since it aborts then.
+/// HAProxy's table of descriptors has two places for each connection that `maxconn` allows, for the
+/// client's socket and the one to a server behind it. A connection that has paused needs one more:
+/// `maxpipes` reserves it. Without it connections are refused early, and HAProxy must not see a
+/// descriptor beyond its table, since it aborts then.
 #[test]
 fn haproxy_has_descriptors_for_all_connections() {
     let behind = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = behind.local_addr().expect("bound").port();
     let (asked, asks) = channel();
     thread::spawn(move || behind.incoming().try_for_each(|stream| asked.send(stream)));
-    // By which of the three numbers in a row the last descriptor would be beyond the table depends on much.
+    // By which of the three numbers in a row the last descriptor would be beyond the table depends
+    // on much.
     for (most, reserves) in [(100, false), (101, false), (102, false), (102, true)] {
         let site = Site::start_changed("haproxy", |site| {
             let reserve = if reserves {
@@ -435,9 +439,9 @@ fn haproxy_has_descriptors_for_all_connections() {
     }
 }
 
-/// HAProxy frees a connection whose job is paused, and libssl never frees the job (haproxy#3453). What we
-/// promise in `docs/servers/haproxy.md` is a bound. Here connections end by HAProxy's own timeout while
-/// they wait behind others for slow lanes, which is the surest way to lose jobs.
+/// HAProxy frees a connection whose job is paused, and libssl never frees the job (haproxy#3453).
+/// What we promise in `docs/servers/haproxy.md` is a bound. Here connections end by HAProxy's own
+/// timeout while they wait behind others for slow lanes, which is the surest way to lose jobs.
 #[test]
 fn what_haproxy_leaks_is_bounded() {
     let bound = 128;

@@ -1,7 +1,7 @@
 //! The parts of a private operation one at a time, for measuring what each costs.
 //!
-//! They are the very functions that [`private_batch`](super::private_batch) is made of. Nothing that
-//! they compute here leaves.
+//! They are the very functions that [`private_batch`](super::private_batch) is made of. Nothing
+//! that they compute here leaves.
 
 use super::{Claim, PrivateJob, Scratch, Wide, half_passes, verify};
 use crate::arena::Memory;
@@ -25,8 +25,8 @@ pub enum Step {
     Multiply,
     /// An almost-Montgomery squaring modulo p and q.
     Square,
-    /// All exponentiations modulo p and q, with their way into and out of Montgomery form; most of it
-    /// are [`Multiply`](Step::Multiply) and [`Square`](Step::Square).
+    /// All exponentiations modulo p and q, with their way into and out of Montgomery form; most of
+    /// it are [`Multiply`](Step::Multiply) and [`Square`](Step::Square).
     Exponentiate,
     /// The halves put together.
     Recombine,
@@ -67,8 +67,8 @@ impl Step {
         }
     }
 
-    /// How often it is done for as many requests as there are lanes: two passes, as each request takes
-    /// two lanes of one.
+    /// How often it is done for as many requests as there are lanes: two passes, as each request
+    /// takes two lanes of one.
     pub fn calls(self, size: Size) -> usize {
         let digits = (size.bits() / 2).div_ceil(WINDOW);
         // All powers in the table but the first.
@@ -115,8 +115,8 @@ pub fn measure(
     scratch.memory.wipe(usize::MAX);
 }
 
-/// Counts what the vector units of a core have to do for one call of `step` as it is written for eight
-/// lanes, for this many jobs of one size as there are lanes.
+/// Counts what the vector units of a core have to do for one call of `step` as it is written for
+/// eight lanes, for this many jobs of one size as there are lanes.
 ///
 /// # Panics
 ///

@@ -1,9 +1,8 @@
 /* Signs in async jobs.
  * Usage: async WAY KEY.pem JOBS ROUNDS
- *   fd                waits for the jobs' descriptors with poll
- *   callback          waits for the jobs' callbacks
- *   spin              resumes jobs again and again without waiting
- *   abandon           starts jobs and frees their wait contexts; then signs without jobs, and expects the
+ *   fd waits for the jobs' descriptors with poll callback waits for the jobs' callbacks spin
+ *   resumes jobs again and again without waiting abandon starts jobs and frees their wait contexts;
+ *   then signs without jobs, and expects the
  *                     descriptors to be closed
  *   abandon-callback  the same with callbacks
  *   exit              starts jobs and exits */

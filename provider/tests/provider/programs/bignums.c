@@ -1,8 +1,9 @@
-/* Preloaded: counts how often the module turns bytes into a number of libcrypto, and says it at exit.
+/* Preloaded: counts how often the module turns bytes into a number of libcrypto, and says it at
+ * exit.
  *
- * The module refuses a libcrypto whose functions another library replaces, so this is a breakpoint in
- * BN_bin2bn: the handler looks at who has called, lets the first instruction run alone, and sets the
- * breakpoint again. For programs with one thread, on x86-64. */
+ * The module refuses a libcrypto whose functions another library replaces, so this is a breakpoint
+ * in BN_bin2bn: the handler looks at who has called, lets the first instruction run alone, and sets
+ * the breakpoint again. For programs with one thread, on x86-64. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <openssl/bn.h>

@@ -1,6 +1,6 @@
-/* Wait contexts with callbacks that end before, or while, the callback is called. The argument of each lies on a page
- * of its own, which is unmapped with the context: a call with it afterwards ends the program.
- * Usage: callback WHEN KEY.pem JOBS
+/* Wait contexts with callbacks that end before, or while, the callback is called. The argument of
+ * each lies on a page of its own, which is unmapped with the context: a call with it afterwards
+ * ends the program. Usage: callback WHEN KEY.pem JOBS
  *   late    frees all contexts while workers compute
  *   during  frees a context while its callback runs in another thread
  *   inside  the callback frees its own context */

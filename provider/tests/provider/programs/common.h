@@ -29,8 +29,8 @@ static inline EVP_PKEY *read_key(OSSL_LIB_CTX *libctx, const char *path) {
     return key;
 }
 
-/* Signs a message that contains `number`, with SHA-256 where the key takes a digest, and verifies the
- * signature. */
+/* Signs a message that contains `number`, with SHA-256 where the key takes a digest, and verifies
+ * the signature. */
 static inline void sign(OSSL_LIB_CTX *libctx, EVP_PKEY *key, int number) {
     const char *digest = EVP_PKEY_is_a(key, "ED25519") ? NULL : "SHA256";
     unsigned char signature[1024];

@@ -2,10 +2,10 @@
  * Usage: confined WAY KEY.pem ARGUMENT
  *   chroot  makes the directory ARGUMENT its root and becomes user 65534, then looks for a way out
  *           through each of its descriptors
- *   kill    from the first signature on, a system call that files and directories take ends the process
- *   worker  a forked child does that, and exits
- *   deny    the system call ARGUMENT fails with EPERM while the module is loaded and used; 0 denies none
- *   exec    starts itself anew in its place, ARGUMENT times
+ *   kill from the first signature on, a system call that files and directories take ends the
+ *   process worker a forked child does that, and exits deny the system call ARGUMENT fails with
+ *   EPERM while the module is loaded and used; 0 denies none exec starts itself anew in its place,
+ *   ARGUMENT times
  * Where the kernel allows no filter, it says `skipped`. */
 #define _GNU_SOURCE
 #include "common.h"

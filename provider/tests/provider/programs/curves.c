@@ -1,9 +1,9 @@
-/* Uses keys of the curves directly.
- * Usage: curves agree KIND | curves sign KEY.pem | curves fork KIND | curves change x25519, where KIND
- * is x25519 or a curve
+/* Uses keys of the curves directly. Usage: curves agree KIND | curves sign KEY.pem | curves fork
+ * KIND | curves change x25519, where KIND is x25519 or a curve
  *   agree  makes key pairs, agrees in both directions, with duplicated and reused operations, short
  *          buffers and parts of keys; 4 key pairs and 6 agreements
- *   sign   signs and verifies with an operation that is begun again, duplicated and given odd buffers;
+ *   sign signs and verifies with an operation that is begun again, duplicated and given odd
+ *   buffers;
  *          4 signatures and 3 verifications
  *   change gives a peer, and then a key of its own, another public key while an operation uses it;
  *          3 key pairs and 3 agreements

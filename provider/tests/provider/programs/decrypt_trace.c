@@ -3,11 +3,12 @@
  * Usage: decrypt_trace KEY.pem MODE CIPHERTEXT...   with MODE one of none, oaep, pkcs1, tls.
  * Prints a line for each ciphertext: the result in hexadecimal, or `error`.
  *
- * For a tracer: `trace_begin` and `trace_end` are exported, and each makes the system call getppid, which
- * nothing else here does. What is done once in a process, and what a key does at its first use, is done
- * before, on a ciphertext that does not depend on the files. Give files of two runs names of the same length, and
- * switch the randomisation of addresses off: then the addresses of both runs can be compared. The blinding is
- * random in every run, so a difference counts only if several runs of each secret agree on it. */
+ * For a tracer: `trace_begin` and `trace_end` are exported, and each makes the system call getppid,
+ * which nothing else here does. What is done once in a process, and what a key does at its first
+ * use, is done before, on a ciphertext that does not depend on the files. Give files of two runs
+ * names of the same length, and switch the randomisation of addresses off: then the addresses of
+ * both runs can be compared. The blinding is random in every run, so a difference counts only if
+ * several runs of each secret agree on it. */
 #include "common.h"
 #include <openssl/prov_ssl.h>
 #include <sys/syscall.h>
@@ -71,7 +72,8 @@ int main(int argc, char **argv) {
     size = EVP_PKEY_get_size(key);
     padding = padding_of(argv[2]);
 
-    /* The first use of the key: 2 is below any modulus. With padding this is an error, or random bytes. */
+    /* The first use of the key: 2 is below any modulus. With padding this is an error, or random
+     * bytes. */
     sealed[size - 1] = 2;
     int result = decrypt(sealed, out, &length);
     CHECK(padding != RSA_NO_PADDING || result == 1);

@@ -1,5 +1,5 @@
-/* Derives keys with TLS13-KDF in usual and unusual ways, and prints what came of each: the bytes, or the
- * error. The last line says how many of them were such as libssl asks for. */
+/* Derives keys with TLS13-KDF in usual and unusual ways, and prints what came of each: the bytes,
+ * or the error. The last line says how many of them were such as libssl asks for. */
 #include "common.h"
 #include <openssl/kdf.h>
 #include <openssl/params.h>
@@ -161,7 +161,8 @@ static void oddities(void) {
     }
 }
 
-/* Contexts used several times, asked, copied and reset: parameters stay as long as stock keeps them. */
+/* Contexts used several times, asked, copied and reset: parameters stay as long as stock keeps
+ * them. */
 static void histories(void) {
     const char *digests[] = {"SHA256", "SHA384"};
     for (int d = 0; d < 2; d++) {

@@ -2,8 +2,9 @@
  * Usage: descriptors WAY KEY.pem CERTIFICATE.pem LIMIT
  *   fd        jobs wake by their descriptors
  *   callback  by a callback
- * The process may have LIMIT descriptors. Each connection takes one, as a socket would, until there is none; then the
- * number of connections must be near to what it would be if they took no others. */
+ * The process may have LIMIT descriptors. Each connection takes one, as a socket would, until there
+ * is none; then the number of connections must be near to what it would be if they took no others.
+ */
 #include "pair.h"
 #include <sys/resource.h>
 

@@ -1,5 +1,5 @@
-/* Behaves as servers do that start as root: loads the module and a key, forks, and in the child gives up
- * what it may. The child signs once, says its pid, and exits when its standard input ends.
+/* Behaves as servers do that start as root: loads the module and a key, forks, and in the child
+ * gives up what it may. The child signs once, says its pid, and exits when its standard input ends.
  * Usage: drop WAY KEY.pem DIRECTORY
  *   user    becomes user 65534
  *   chroot  makes DIRECTORY its root first, where there is neither /proc nor /dev

@@ -1,5 +1,5 @@
-// Loads the configuration file that its argument names into a library context of its own, and expects the
-// module there.
+// Loads the configuration file that its argument names into a library context of its own, and
+// expects the module there.
 
 #include "common.h"
 

@@ -50,8 +50,9 @@ static void fork_signer(void) {
     }
 }
 
-/* Signs without pause, with a key and a context of its own. A forked child must not inherit locks of
- * OpenSSL that are held (stock OpenSSL hangs then), so nothing is fetched or looked up in here. */
+/* Signs without pause, with a key and a context of its own. A forked child must not inherit locks
+ * of OpenSSL that are held (stock OpenSSL hangs then), so nothing is fetched or looked up in here.
+ */
 static void *sign_on(void *started) {
     unsigned char digest[32] = {1}, first[1024], next[1024];
     size_t length = sizeof first;
@@ -124,7 +125,8 @@ int main(int argc, char **argv) {
         int results[JOBS], left = JOBS;
         for (int i = 0; i < JOBS; i++) {
             CHECK(waits[i] = ASYNC_WAIT_CTX_new());
-            /* A job whose answer comes before it could pause is over at once; on a busy machine some are. */
+            /* A job whose answer comes before it could pause is over at once; on a busy machine
+             * some are. */
             int state = ASYNC_start_job(&jobs[i], waits[i], &results[i], run, NULL, 0);
             CHECK(state == ASYNC_PAUSE || (state == ASYNC_FINISH && results[i] == 1));
             if (state == ASYNC_FINISH) {

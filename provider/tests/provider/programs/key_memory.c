@@ -1,8 +1,8 @@
-/* Signs with keys and makes others, in a process and in a child that it forks then, and waits in both until its
- * standard input ends. The work is done on a stack that is unmapped afterwards: what compilers
- * leave on stacks is not looked for here. Prints the secrets of the keys that it made and freed, as
- * hex digits of bytes that are changed by MASK: printing must not leave the secrets behind. Usage:
- * key_memory KEY.pem... */
+/* Signs with keys and makes others, in a process and in a child that it forks then, and waits in
+ * both until its standard input ends. The work is done on a stack that is unmapped afterwards: what
+ * compilers leave on stacks is not looked for here. Prints the secrets of the keys that it made and
+ * freed, as hex digits of bytes that are changed by MASK: printing must not leave the secrets
+ * behind. Usage: key_memory KEY.pem... */
 #include "common.h"
 #include <openssl/crypto.h>
 #include <pthread.h>

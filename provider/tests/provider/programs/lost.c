@@ -2,8 +2,9 @@
  * Usage: lost WAY KEY.pem CERTIFICATE.pem CONNECTIONS
  *   fd        jobs wake by their descriptors
  *   callback  by a callback
- * Each connection gets a ClientHello, pauses, and is freed. Those whose answer is there before they could pause, as may
- * be where workers serve, do not count. Then one handshake goes to its end, and must be able to pause too. */
+ * Each connection gets a ClientHello, pauses, and is freed. Those whose answer is there before they
+ * could pause, as may be where workers serve, do not count. Then one handshake goes to its end, and
+ * must be able to pause too. */
 #include "pair.h"
 #include <dirent.h>
 

@@ -1,5 +1,5 @@
-/* A library that hides instructions from the program it is preloaded into: `cpuid` faults there, and is
- * answered without the bits that HIDDEN names:
+/* A library that hides instructions from the program it is preloaded into: `cpuid` faults there,
+ * and is answered without the bits that HIDDEN names:
  *   ifma   AVX-512 IFMA
  *   avx2   that, all of AVX-512, and AVX2
  *   xsave  that the system lets programs use vector registers beyond those of SSE

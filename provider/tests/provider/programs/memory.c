@@ -1,6 +1,6 @@
-/* Signs, and makes X25519 keys, in threads of the usual stack, in threads whose stacks are far smaller than a
- * kernel needs, and in async jobs; prints how many KiB of anonymous memory the process has when all are gone.
- * Usage: memory THREADS KEY.pem... */
+/* Signs, and makes X25519 keys, in threads of the usual stack, in threads whose stacks are far
+ * smaller than a kernel needs, and in async jobs; prints how many KiB of anonymous memory the
+ * process has when all are gone. Usage: memory THREADS KEY.pem... */
 #include "common.h"
 #include <malloc.h>
 #include <openssl/async.h>

@@ -1,8 +1,8 @@
 /* A program that carries an OpenSSL of its own.
  * Usage: own_openssl KEY.pem DIRECTORY (where lockstep.so is)
  *
- * It loads the module by OPENSSL_CONF, as every program does, and then by itself, prints whether that
- * worked and what its error queue holds, and signs and decrypts by whatever it has got. */
+ * It loads the module by OPENSSL_CONF, as every program does, and then by itself, prints whether
+ * that worked and what its error queue holds, and signs and decrypts by whatever it has got. */
 #include "common.h"
 
 #ifdef TAKE_ADDRESS

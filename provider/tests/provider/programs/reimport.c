@@ -1,7 +1,7 @@
-/* Drives the module's dispatch tables itself: fills one RSA object several times, as libcrypto would if a
- * key were exported in pieces.
- * Usage: reimport WAY KEY.pem DIRECTORY OTHER.pem (DIRECTORY is where lockstep.so is); see `ways` for the ways.
- * Every signature and decryption must be the one that stock OpenSSL makes with the key that was filled in last. */
+/* Drives the module's dispatch tables itself: fills one RSA object several times, as libcrypto
+ * would if a key were exported in pieces. Usage: reimport WAY KEY.pem DIRECTORY OTHER.pem
+ * (DIRECTORY is where lockstep.so is); see `ways` for the ways. Every signature and decryption must
+ * be the one that stock OpenSSL makes with the key that was filled in last. */
 #include "common.h"
 #include <openssl/core_dispatch.h>
 

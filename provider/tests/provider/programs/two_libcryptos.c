@@ -1,5 +1,5 @@
-/* A program that opens a libcrypto by its path, as Python's ssl module does, and has it load the module.
- * Usage: two_libcryptos LIBCRYPTO DIRECTORY (where lockstep.so is) */
+/* A program that opens a libcrypto by its path, as Python's ssl module does, and has it load the
+ * module. Usage: two_libcryptos LIBCRYPTO DIRECTORY (where lockstep.so is) */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

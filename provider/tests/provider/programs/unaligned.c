@@ -1,6 +1,6 @@
-/* Gives every operation its input and output at odd places: at each offset from a cache line, and the same
- * place for both. The results must be right, and not a byte may change before or behind them.
- * Usage: unaligned RSA.pem KEY.pem...  Prints the last RSA signature in hexadecimal. */
+/* Gives every operation its input and output at odd places: at each offset from a cache line, and
+ * the same place for both. The results must be right, and not a byte may change before or behind
+ * them. Usage: unaligned RSA.pem KEY.pem... Prints the last RSA signature in hexadecimal. */
 #include "common.h"
 
 enum { LINE = 64, MARK = 0xa5 };
@@ -45,7 +45,8 @@ static EVP_PKEY_CTX *started(EVP_PKEY *key, int init(EVP_PKEY_CTX *), int paddin
     return ctx;
 }
 
-/* Encrypts, decrypts and raises to the private exponent, with the output in place of the input if told so. */
+/* Encrypts, decrypts and raises to the private exponent, with the output in place of the input if
+ * told so. */
 static void decrypt(EVP_PKEY *key, size_t offset, int in_place) {
     unsigned char sealed[512];
     size_t size = EVP_PKEY_get_size(key), length = sizeof sealed;
