@@ -10,36 +10,14 @@
  * right; with 77 if the kernel takes no filter. Says "lanes NUMBER" (operations that lanes served),
  * if the module was loaded. */
 #define _GNU_SOURCE
+#include "operations.h"
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <openssl/async.h>
-#include <openssl/core_names.h>
-#include <openssl/err.h>
-#include <openssl/evp.h>
-#include <openssl/kdf.h>
-#include <openssl/pem.h>
-#include <openssl/provider.h>
-#include <openssl/rsa.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
-
-#define CHECK(condition)                                                       \
-    do {                                                                       \
-        if (!(condition)) {                                                    \
-            fprintf(stderr, "syscalls.c:%d: %s\n", __LINE__, #condition);      \
-            ERR_print_errors_fp(stderr);                                       \
-            _exit(1);                                                          \
-        }                                                                      \
-    } while (0)
 
 enum { KEYS = 3, THREADS = 3, JOBS = 4 };
 
@@ -73,89 +51,17 @@ static void deny(int call, const char *action) {
 /* ---- operations ---- */
 
 static void read_keys(char **paths) {
-    for (int i = 0; i < KEYS; i++) {
-        FILE *file = fopen(paths[i], "r");
-        CHECK(file && (keys[i] = PEM_read_PrivateKey(file, NULL, NULL, NULL)));
-        fclose(file);
-    }
-}
-
-static int sign(EVP_PKEY *key) {
-    const char *digest = EVP_PKEY_is_a(key, "ED25519") ? NULL : "SHA256";
-    unsigned char signature[1024];
-    size_t length = sizeof signature;
-    EVP_MD_CTX *ctx = EVP_MD_CTX_new();
-    CHECK(ctx && EVP_DigestSignInit_ex(ctx, NULL, digest, NULL, NULL, key, NULL) == 1);
-    CHECK(EVP_DigestSign(ctx, signature, &length, (unsigned char *)"message", 7) == 1);
-    EVP_MD_CTX_free(ctx);
-    ctx = EVP_MD_CTX_new();
-    CHECK(ctx && EVP_DigestVerifyInit_ex(ctx, NULL, digest, NULL, NULL, key, NULL) == 1);
-    CHECK(EVP_DigestVerify(ctx, signature, length, (unsigned char *)"message", 7) == 1);
-    EVP_MD_CTX_free(ctx);
-    return 1;
-}
-
-static void decrypt(EVP_PKEY *key) {
-    unsigned char sealed[512], opened[512];
-    size_t length = sizeof sealed, opened_length = sizeof opened;
-    EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new(key, NULL);
-    CHECK(ctx && EVP_PKEY_encrypt_init(ctx) == 1);
-    CHECK(EVP_PKEY_CTX_set_rsa_padding(ctx, RSA_PKCS1_OAEP_PADDING) == 1);
-    CHECK(EVP_PKEY_encrypt(ctx, sealed, &length, (unsigned char *)"message", 7) == 1);
-    EVP_PKEY_CTX_free(ctx);
-    ctx = EVP_PKEY_CTX_new(key, NULL);
-    CHECK(ctx && EVP_PKEY_decrypt_init(ctx) == 1);
-    CHECK(EVP_PKEY_CTX_set_rsa_padding(ctx, RSA_PKCS1_OAEP_PADDING) == 1);
-    CHECK(EVP_PKEY_decrypt(ctx, opened, &opened_length, sealed, length) == 1);
-    CHECK(opened_length == 7 && memcmp(opened, "message", 7) == 0);
-    EVP_PKEY_CTX_free(ctx);
-}
-
-static void secret_of(EVP_PKEY *own, EVP_PKEY *peer, unsigned char *secret) {
-    size_t length = 32;
-    EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new(own, NULL);
-    CHECK(ctx && EVP_PKEY_derive_init(ctx) == 1 && EVP_PKEY_derive_set_peer(ctx, peer) == 1);
-    CHECK(EVP_PKEY_derive(ctx, secret, &length) == 1 && length == 32);
-    EVP_PKEY_CTX_free(ctx);
-}
-
-static void agree(const char *type, const char *group) {
-    unsigned char one[32], other[32];
-    EVP_PKEY *a = EVP_PKEY_Q_keygen(NULL, NULL, type, group);
-    EVP_PKEY *b = EVP_PKEY_Q_keygen(NULL, NULL, type, group);
-    CHECK(a && b);
-    secret_of(a, b, one);
-    secret_of(b, a, other);
-    CHECK(memcmp(one, other, sizeof one) == 0);
-    EVP_PKEY_free(a);
-    EVP_PKEY_free(b);
-}
-
-static void derive(void) {
-    unsigned char secret[32] = {1}, out[32];
-    int mode = EVP_KDF_HKDF_MODE_EXPAND_ONLY;
-    EVP_KDF *kdf = EVP_KDF_fetch(NULL, "TLS13-KDF", NULL);
-    EVP_KDF_CTX *ctx = kdf ? EVP_KDF_CTX_new(kdf) : NULL;
-    OSSL_PARAM params[] = {
-        OSSL_PARAM_construct_int(OSSL_KDF_PARAM_MODE, &mode),
-        OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, "SHA256", 0),
-        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_KEY, secret, sizeof secret),
-        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_PREFIX, "tls13 ", 6),
-        OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_LABEL, "key", 3),
-        OSSL_PARAM_construct_end(),
-    };
-    CHECK(ctx && EVP_KDF_derive(ctx, out, sizeof out, params) == 1);
-    EVP_KDF_CTX_free(ctx);
-    EVP_KDF_free(kdf);
+    for (int i = 0; i < KEYS; i++)
+        keys[i] = read_key(NULL, paths[i]);
 }
 
 static void all(void) {
     for (int i = 0; i < KEYS; i++)
-        sign(keys[i]);
-    decrypt(keys[0]);
+        sign(NULL, keys[i], i);
+    decrypt(keys[0], 7);
     agree("X25519", NULL);
     agree("EC", "P-256");
-    derive();
+    derive(1);
 }
 
 /* ---- threads ---- */
@@ -189,11 +95,7 @@ static void threads(void) {
 /* ---- jobs ---- */
 
 static int job(void *key) {
-    return sign(*(EVP_PKEY **)key);
-}
-
-static int ring(void *called) {
-    atomic_store((atomic_int *)called, 1);
+    sign(NULL, *(EVP_PKEY **)key, 1);
     return 1;
 }
 
@@ -273,14 +175,8 @@ int main(int argc, char **argv) {
     meet();
     for (int i = 0; i < THREADS; i++)
         pthread_join(started[i], NULL);
-    if (loaded) {
-        uint64_t count = 0;
-        OSSL_PROVIDER *lockstep = OSSL_PROVIDER_load(NULL, "lockstep");
-        OSSL_PARAM params[] = {OSSL_PARAM_construct_uint64("lockstep-operations", &count),
-                               OSSL_PARAM_END};
-        CHECK(lockstep && OSSL_PROVIDER_get_params(lockstep, params) == 1);
-        printf("lanes %llu\n", (unsigned long long)count);
-    }
+    if (loaded)
+        tell_lanes();
     printf("all results are right\n");
     fflush(stdout);
     stage("exit");
