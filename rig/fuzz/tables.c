@@ -402,6 +402,8 @@ static void import_key(int again) {
     int changes = used != source->params || key->source != source;
     if (again && (source->type == RSA_KEYS || source->type == PSS_KEYS) && key->touched && changes)
         return;
+    /* It crashes where an EC key changes under an operation, also with stock in both worlds. */
+    if (again && source->type == EC_KEYS && key->touched && changes) return;
     /* libcrypto does not change a key in use; the lanes take the seed when an operation begins. */
     if (again && source->type == ED25519_KEYS && changes &&
         (key->touched || used != source->params || !(selection & OSSL_KEYMGMT_SELECT_PRIVATE_KEY)))
