@@ -1,7 +1,7 @@
 //! Where jobs gather whose own threads lead.
 //!
-//! An event loop starts one asynchronous job after the other and then resumes them. So whoever is
-//! resumed first finds the requests of the others here, and runs them as one batch: no worker is
+//! An event loop starts one asynchronous job after the other and then resumes them. So the job that
+//! is resumed first finds the requests of the others here, and runs them as one batch: no worker is
 //! woken for them, and the answers lie ready when the others are resumed. A request waits here
 //! until its job comes back, or until a job of another thread takes it along to fill a pass.
 //!

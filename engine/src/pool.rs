@@ -1,8 +1,8 @@
 //! Key pairs made in advance: a caller that asks for one at a time pays its share of a full pass.
 //!
-//! Whoever finds the pool empty makes as many as the pool is set to, in one batch of the queue, and
-//! leaves the rest here. No lock is held meanwhile. A pair is given out once: it is moved out under
-//! a lock, and only to the process that made it.
+//! A thread that finds the pool empty makes as many as the pool is set to, in one batch of the
+//! queue, and leaves the rest here. No lock is held meanwhile. A pair is given out once: it is
+//! moved out under a lock, and only to the process that made it.
 
 use std::sync::{Mutex, TryLockError};
 

@@ -4,8 +4,9 @@
 //! time as there are *slots*, one for each CPU; those of the [board](crate::board), which jobs lead
 //! themselves, take none. A thread that arrives while a slot is free leads: it takes what waits of
 //! its shape, runs it, and delivers the answers. Requests that arrive meanwhile gather. A leader
-//! that has delivered gives its slot back, and whoever gives back a slot hands it on: to a blocked
-//! thread, which wakes up as the next leader, or to a worker where only asynchronous requests wait.
+//! that has delivered gives its slot back, and a thread that gives back a slot hands it on: to a
+//! blocked thread, which wakes up as the next leader, or to a worker where only asynchronous
+//! requests wait.
 //!
 //! What keeps every request moving:
 //!

@@ -20,7 +20,7 @@
 //! # Loose limbs
 //!
 //! A multiply reads the low 52 bits of its factors only. So results are left *loose*: bits 52 and
-//! up of a limb hold what has already been carried into the next limb, and whoever does more than
+//! up of a limb hold what has already been carried into the next limb, and code that does more than
 //! multiply with a result makes it [`tidy`] first. That saves an operation per limb.
 //!
 //! # Order of work

@@ -337,8 +337,8 @@ impl Stock {
 impl Method {
     fn new() -> Option<Method> {
         let stock = Stock::new()?;
-        // SAFETY: public EC_KEY_METHOD functions on a table of ours, which lives as long as the
-        // process.
+        // SAFETY: public EC_KEY_METHOD functions on a table that this module made, which lives as
+        // long as the process.
         unsafe {
             let table = ffi::EC_KEY_METHOD_new(stock.table);
             let index = ex_data::slot(ffi::EX_INDEX_EC_KEY)?;

@@ -1,6 +1,6 @@
 //! Generation of EC and X25519 keys, from the engine's pool of key pairs.
 //!
-//! A generation context of ours holds two stock ones: one as asked for, and one that makes a
+//! The module's generation context holds two stock ones: one as asked for, and one that makes a
 //! *blank*, an object with all that was asked for but the key pair. Into the blank goes a pair of
 //! the pool. Where there is none, or the pair must follow from a given secret, the other one
 //! generates. If that cannot happen, there is no other one: to set up a curve costs more than a

@@ -5,7 +5,7 @@
 //! contexts takes clauses that name us out of the caller's property query. Everything else, every
 //! RSA and ECDSA signature function included, is the stock function itself, called by libcrypto
 //! directly. X25519 exchanges ([`xdh`]), Ed25519 signatures ([`eddsa`]) and TLS 1.3's key
-//! derivation ([`tls13_kdf`]) have contexts of ours around the stock ones.
+//! derivation ([`tls13_kdf`]) have the module's contexts around the stock ones.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};

@@ -1,11 +1,11 @@
 //! Room for the kernels: some stacks have less than a batch takes.
 //!
 //! An async job's has 32 KiB and no guard page below, stunnel's threads have 64 KiB. There the
-//! kernels run on a stack of ours, to which the thread changes for the time of the call. Stacks are
-//! kept for the next caller.
+//! kernels run on a stack of the module, to which the thread changes for the time of the call.
+//! Stacks are kept for the next caller.
 
-/// Calls `work` on the calling thread, on its own stack if that has room, else on one of ours.
-/// None, without a call, if there is none.
+/// Calls `work` on the calling thread, on its own stack if that has room, else on one of the
+/// module. None, without a call, if there is none.
 ///
 /// `work` must not pause a job: it would be resumed on a stack that is in use by others.
 pub fn with_room<R>(work: impl FnOnce() -> R) -> Option<R> {

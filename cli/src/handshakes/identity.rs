@@ -92,7 +92,7 @@ pub struct Identity {
 
 impl Identity {
     /// Makes an authority and a certificate signed by it. The authority has an RSA-2048 key,
-    /// whatever the server's: such a signature is verified fastest, and the clients' CPU shall not
+    /// whatever the server's: such a signature is verified fastest, and the clients' CPU must not
     /// be the limit.
     pub fn make(kind: Kind, directory: &Path) -> Result<Identity, Failure> {
         let made = Certified::make(kind)

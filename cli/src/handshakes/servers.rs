@@ -417,7 +417,7 @@ pub struct Running {
 
 impl Running {
     /// Starts a server on these CPUs, and waits until it accepts connections. `configuration` is
-    /// what `OPENSSL_CONF` shall name; without one the server is stock.
+    /// what `OPENSSL_CONF` is to name; without one the server is stock.
     pub fn start(
         server: &dyn Server,
         setup: &Setup<'_>,

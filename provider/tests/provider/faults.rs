@@ -176,7 +176,7 @@ fn ends(process: Process<'_>) -> bool {
 #[test]
 fn a_lost_wake_up_is_noticed() {
     let Some(faulty) = faulty() else { return };
-    // One slot: whoever finds it taken must be woken.
+    // One slot: a thread that finds it taken must be woken.
     let place = Place::of(&faulty, &[("slots", "1"), ("jobs_lead", "no")]);
     let mut jobs = Jobs::default();
     jobs.add_key(&key("rsa2048"));

@@ -83,8 +83,8 @@ impl Site {
         sum
     }
 
-    /// What they hold when they have come to rest: connections have ended, and nothing of ours
-    /// changes.
+    /// What they hold when they have come to rest: connections have ended, and nothing of the
+    /// module changes.
     pub fn account_at_rest(&self) -> Account {
         const REST: Duration = Duration::from_millis(250);
         let deadline = Instant::now() + Duration::from_secs(20);
