@@ -192,6 +192,8 @@ struct Ended {
     finding: Option<String>,
     /// How many operations the lanes served.
     on_lanes: u64,
+    /// What the fuzzer used of the CPU.
+    cpu_time: Duration,
 }
 
 impl Fuzzer {
@@ -235,9 +237,11 @@ impl Fuzzer {
         if let Some(planted) = planted {
             command.env("LOCKSTEP_PLANT", planted);
         }
+        let before = cpu_time_of_children()?;
         let output = command
             .output()
             .map_err(|error| cannot_run(&command, &error))?;
+        let cpu_time = cpu_time_of_children()?.saturating_sub(before);
         let text = String::from_utf8_lossy(&output.stderr);
         if output.status.code() == Some(3) {
             return Err(Failure::new(format!("the fuzzer could not start:\n{text}")));
@@ -258,6 +262,7 @@ impl Fuzzer {
             cases: after("stat::number_of_executed_units:"),
             on_lanes: after("lanes served"),
             finding: (!output.status.success()).then(tail),
+            cpu_time,
         })
     }
 
@@ -283,6 +288,22 @@ impl Fuzzer {
     }
 }
 
+/// The CPU time of this program's children that have ended, and of theirs.
+fn cpu_time_of_children() -> Outcome<Duration> {
+    let path = Path::new("/proc/self/stat");
+    let text = fs::read_to_string(path).map_err(on(path, "read"))?;
+    cpu_time_in(&text).ok_or_else(|| Failure::new(format!("{} is unreadable", path.display())))
+}
+
+/// `cutime` and `cstime` of `stat`: the 16th and 17th field, counted in hundredths of a second. The
+/// second is a name in parentheses, which may contain anything.
+fn cpu_time_in(stat: &str) -> Option<Duration> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_whitespace().skip(13);
+    let mut ticks = || fields.next()?.parse::<u64>().ok();
+    Some(Duration::from_millis(10 * (ticks()? + ticks()?)))
+}
+
 /// The nightly check: new inputs for as long as it is given.
 pub fn night(watch: Watch, share: &Share) -> Outcome<Ran> {
     if let Some(missing) = missing() {
@@ -303,6 +324,7 @@ pub fn night(watch: Watch, share: &Share) -> Outcome<Ran> {
         cases: ended.cases,
         findings: u64::from(ended.finding.is_some()),
         next: share.next,
+        time: Some(ended.cpu_time),
         note: format!("{} operations on lanes", ended.on_lanes),
     }))
 }
@@ -327,5 +349,17 @@ pub fn quick(time: Duration) -> Outcome<Ran> {
             cases: ended.cases,
             ..Work::default()
         })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cpu_time_of_children_is_read() {
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194304 100 200 0 0 5 6 150 25 20 0 1 0 99 1000 100\n";
+        assert_eq!(cpu_time_in(stat), Some(Duration::from_millis(1750)));
+        assert_eq!(cpu_time_in("7 (a) S 1 2"), None);
     }
 }

@@ -573,6 +573,7 @@ pub fn night(share: &Share) -> Outcome<Ran> {
             bench.build.version,
             tally.accelerated
         ),
+        ..Work::default()
     }))
 }
 

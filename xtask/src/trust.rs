@@ -131,8 +131,8 @@ pub fn render(record: &Record) -> String {
             last_runs(claim, record),
         );
     }
-    page += "\n## The record\n\nCases and hours are sums over all runs. Findings are those of the \
-             commit that is named.\n\n";
+    page += "\n## The record\n\nCases and hours are sums over all runs; a fuzzer's hours are CPU \
+             time. Findings are those of the commit that is named.\n\n";
     page += "| check | what it does | cases | findings | hours | last run | CPU | commit |\n";
     page += "|---|---|---|---|---|---|---|---|\n";
     for check in CHECKS {

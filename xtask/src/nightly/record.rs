@@ -107,6 +107,16 @@ impl Record {
         })
     }
 
+    /// The record that the next run adds to: this working tree's, or in a fresh clone the
+    /// repository's.
+    pub fn resume() -> Outcome<Record> {
+        let working = working_file();
+        Record::load(&match working.exists() {
+            true => working,
+            false => published_file(),
+        })
+    }
+
     fn parse(text: &str) -> Option<Record> {
         let value: Value = serde_json::from_str(text).ok()?;
         let mut record = Record::default();
@@ -217,6 +227,7 @@ mod tests {
             findings,
             next,
             note: "a \"note\"".to_owned(),
+            ..Work::default()
         }
     }
 
