@@ -399,7 +399,7 @@ fn unknown_variables() -> Option<Answer> {
             names.join(" and ")
         ),
     };
-    let remedy = "correct the name, or unset it; docs/settings.md lists the settings";
+    let remedy = "correct the name, or unset it; docs/user/settings.md lists the settings";
     Some((Verdict::Warning, what, Some(remedy.to_owned())))
 }
 

@@ -94,7 +94,7 @@ impl Default for Config {
 }
 
 /// One setting: its name, what it takes, and what it does. The table of these is what is understood
-/// and what `docs/settings.md` prints.
+/// and what `docs/user/settings.md` prints.
 pub struct Setting {
     /// Its name in `openssl.cnf`; in the environment in upper case behind `LOCKSTEP_`.
     pub name: &'static str,
@@ -585,11 +585,11 @@ mod tests {
 
     #[test]
     fn the_document_prints_this_table() {
-        let document = include_str!("../../docs/settings.md");
+        let document = include_str!("../../docs/user/settings.md");
         let expected = Setting::reference();
         assert!(
             document.contains(&expected),
-            "docs/settings.md must hold this table:\n{expected}"
+            "docs/user/settings.md must hold this table:\n{expected}"
         );
     }
 }

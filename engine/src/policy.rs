@@ -124,8 +124,8 @@ pub enum Lone {
 }
 
 /// Whether stock OpenSSL 3.0 serves one request alone faster than `backend` does. Measured, see
-/// `docs/decisions/0002-gathering.md` for RSA, `docs/measurements/curves.md`, and
-/// `docs/measurements/avx2.md`.
+/// `docs/decisions/0002-gathering.md` for RSA, `docs/lab/curves.md`, and
+/// `docs/lab/avx2.md`.
 pub(crate) fn lone_is_slower(backend: Backend, shape: Shape) -> bool {
     if backend == Backend::PORTABLE {
         // Only who asks for it by name gets it.
@@ -166,7 +166,7 @@ impl JobsLead {
 }
 
 /// Whether stock OpenSSL serves requests faster one by one than `backend` does all lanes full: then
-/// it gets all of them. Measured, see `docs/measurements/avx2.md`.
+/// it gets all of them. Measured, see `docs/lab/avx2.md`.
 pub fn lanes_are_slower(backend: Backend, shape: Shape) -> bool {
     shape.is_rsa() && backend.is_avx2()
 }

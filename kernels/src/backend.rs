@@ -115,7 +115,7 @@ impl Backend {
     ///
     /// Four lanes take less time than eight: half on AMD's Zen 4, which runs a 512-bit instruction
     /// as two halves, and 8 to 23 % less on an Intel core with two full multipliers
-    /// (`docs/measurements/curves.md`). So up to two requests are better off with them, and so is
+    /// (`docs/lab/curves.md`). So up to two requests are better off with them, and so is
     /// the remainder of a larger batch (`narrow`).
     pub(crate) fn kind(self, requests: usize) -> Kind {
         match self.0 {

@@ -4,7 +4,7 @@
 //! length and leaves a result in every job. Jobs mix keys freely, and an error in one never changes
 //! another. Only [`verify_vartime`](ed25519::verify_vartime) may take a time that depends on its
 //! operands.
-#![doc = include_str!("../../docs/curve25519.md")]
+#![doc = include_str!("../../docs/design/curve25519.md")]
 
 mod batch;
 mod check;

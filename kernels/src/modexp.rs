@@ -29,7 +29,7 @@ pub(crate) struct Power<'a, S: Simd, const N: usize> {
     table: &'a mut [S::Limb],
 }
 
-/// Bits of an exponent's digit; by measurement, see docs/measurements. With 5 the tables of long
+/// Bits of an exponent's digit; by measurement, see docs/lab. With 5 the tables of long
 /// numbers do not fit into the first-level cache.
 pub(crate) const WINDOW: usize = 4;
 

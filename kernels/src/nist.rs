@@ -4,7 +4,7 @@
 //! leaves a result in every job. Jobs mix keys freely, and an error in one never changes another.
 //! Only [`ecdsa_verify_vartime`](p256::ecdsa_verify_vartime) may take a time that depends on its
 //! operands. On AVX2 lanes the portable code serves one job at a time.
-#![doc = include_str!("../../docs/nist-curves.md")]
+#![doc = include_str!("../../docs/design/nist-curves.md")]
 
 mod batch;
 mod curve;

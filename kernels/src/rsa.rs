@@ -1,6 +1,7 @@
 //! RSA private operations on lanes: blinded, by Chinese remainders, and checked.
 //!
-//! The way of a batch is [`private_batch`]; see `docs/rsa-arithmetic.md` for the mathematics.
+//! The way of a batch is [`private_batch`].
+#![doc = include_str!("../../docs/design/rsa.md")]
 
 mod blinding;
 mod key;

@@ -1,5 +1,5 @@
-//! System calls: those that the module adds are in the table of `docs/settings.md`, and none of
-//! them is needed for right results.
+//! System calls: those that the module adds are in the table of `docs/user/settings.md`, and none
+//! of them is needed for right results.
 //!
 //! `rig/programs/syscalls.c` runs with the module and without it. strace shows what each stage
 //! calls; what the module adds must stand in the table's rows for that stage. Then a filter denies
@@ -18,7 +18,7 @@ use crate::{dist, keys};
 
 /// The heading of the table, and the settings page.
 const HEADING: &str = "## System calls that the module adds";
-const PAGE: &str = "docs/settings.md";
+const PAGE: &str = "docs/user/settings.md";
 
 /// The stages of the program, and the rows that may add calls there.
 const STAGES: &[(&str, &[&str])] = &[

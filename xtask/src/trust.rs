@@ -76,7 +76,7 @@ const CLAIMS: &[Claim] = &[
     },
     Claim {
         claim: "A denied system call costs speed or counters at most, and all calls that the module adds \
-                are in docs/settings.md",
+                are in docs/user/settings.md",
         checks: &["syscalls"],
         also: "the tests of confined processes in `cargo xtask test`",
         gap: "Calls denied by their arguments. A call that OpenSSL makes too in the same stage, and \

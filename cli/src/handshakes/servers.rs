@@ -1,7 +1,7 @@
 //! The servers: how each is configured and started, without any privilege, in the foreground.
 //!
 //! Their configurations hold what is needed for one certificate on a loopback port, and for
-//! lockstep the directives that `docs/servers` recommends; all else is as the server has it by
+//! lockstep the directives that `docs/user/servers` recommends; all else is as the server has it by
 //! default.
 
 use std::ffi::OsString;

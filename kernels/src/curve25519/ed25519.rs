@@ -178,7 +178,7 @@ pub fn keypair(backend: Backend, jobs: &mut [KeypairJob<'_>]) {
 ///
 /// R is checked to lie on the curve, and all that follows it but the hash k is computed twice.
 /// [`Error::Fault`] where either shows that the computation went wrong. That is less than [`check`]
-/// finds, which costs some twice as much as a signature: see `docs/curve25519.md`.
+/// finds, which costs some twice as much as a signature: see `docs/design/curve25519.md`.
 pub fn sign(backend: Backend, jobs: &mut [SignJob<'_>]) {
     dispatch_25519!(backend, jobs, sign_in_lanes);
 }

@@ -1,5 +1,5 @@
-//! Servers of the distribution with the module: the recipes of `docs/servers`, run as they stand
-//! there, and what servers must live through.
+//! Servers of the distribution with the module: the recipes of `docs/user/servers`, run as they
+//! stand there, and what servers must live through.
 //!
 //! `site` reads a recipe and runs it, `client` shakes hands and misbehaves, `ledger` counts what a
 //! server holds of memory. All of it happens without privileges, in a directory under `/tmp`, one

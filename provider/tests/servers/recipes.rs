@@ -1,4 +1,4 @@
-//! Every recipe of `docs/servers`, from its first block to its last.
+//! Every recipe of `docs/user/servers`, from its first block to its last.
 
 use crate::client::{Client, Load};
 use crate::site::Site;

@@ -1,4 +1,5 @@
-//! A server as its recipe has it: the code blocks of `docs/servers/NAME.md`, in an empty directory.
+//! A server as its recipe has it: the code blocks of `docs/user/servers/NAME.md`, in an empty
+//! directory.
 //!
 //! The word behind a block's language says what it is: the name of the file to write, or, in blocks
 //! of the shell, when to run it (`prepare`, `start`, `check`, `reload`, `upgrade`, `stop`).
@@ -91,7 +92,7 @@ impl Site {
         let directory =
             std::env::temp_dir().join(format!("lockstep-{name}-{}-{number}", std::process::id()));
         let document = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../docs/servers")
+            .join("../docs/user/servers")
             .join(format!("{name}.md"));
         let document = fs::read_to_string(document).expect("the recipe");
         let alone = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());

@@ -440,8 +440,8 @@ fn haproxy_has_descriptors_for_all_connections() {
 }
 
 /// HAProxy frees a connection whose job is paused, and libssl never frees the job (haproxy#3453).
-/// What we promise in `docs/servers/haproxy.md` is a bound. Here connections end by HAProxy's own
-/// timeout while they wait behind others for slow lanes, which is the surest way to lose jobs.
+/// What we promise in `docs/user/servers/haproxy.md` is a bound. Here connections end by HAProxy's
+/// own timeout while they wait behind others for slow lanes, which is the surest way to lose jobs.
 #[test]
 fn what_haproxy_leaks_is_bounded() {
     let bound = 128;
