@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::ptr::null_mut;
 
-use crate::Error;
+use crate::error::Error;
 use crate::ffi::{self, LibCtx, Param};
 
 /// A library context with providers and properties as a configuration has them.
@@ -23,7 +23,7 @@ impl Context {
     pub fn load(path: &Path) -> Result<(Context, Option<Error>), Error> {
         let name = CString::new(path.as_os_str().as_bytes())
             .map_err(|_| Error::new("the path holds a zero byte"))?;
-        crate::start();
+        ffi::start();
         // SAFETY: a constructor.
         let context = Context(unsafe { ffi::OSSL_LIB_CTX_new() });
         if context.0.is_null() {

@@ -1,6 +1,7 @@
 //! The functions of libcrypto that no crate declares, and the types that they take.
 
 use std::ffi::{c_char, c_int, c_long, c_void};
+use std::ptr::null;
 
 // For the library that it links.
 use openssl_sys as _;
@@ -60,4 +61,11 @@ unsafe extern "C" {
     pub fn OSSL_PROVIDER_load(context: *mut LibCtx, name: *const c_char) -> *mut Provider;
     pub fn OSSL_PROVIDER_unload(provider: *mut Provider) -> c_int;
     pub fn OSSL_PROVIDER_get_params(provider: *const Provider, params: *mut Param) -> c_int;
+}
+
+/// Has libcrypto start without the configuration that the environment names: what is wrong with
+/// that one is what is to be found out.
+pub fn start() {
+    // SAFETY: no settings; it may be called any number of times.
+    unsafe { OPENSSL_init_crypto(INIT_NO_LOAD_CONFIG, null()) };
 }

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::ptr::null_mut;
 
-use crate::Error;
+use crate::error::Error;
 use crate::ffi::{self, Conf, ConfValue, Stack};
 
 /// A setting of a section.
@@ -62,7 +62,7 @@ struct Parsed(*mut Conf);
 
 impl Parsed {
     fn read(path: &CStr) -> Result<Parsed, Error> {
-        crate::start();
+        ffi::start();
         let mut line: c_long = 0;
         // SAFETY: NULL asks for the default method.
         let parsed = Parsed(unsafe { ffi::NCONF_new(null_mut()) });

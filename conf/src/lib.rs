@@ -6,8 +6,6 @@
 //!
 //! The command uses both. All `unsafe` that they need is in this crate.
 
-use std::ptr::null;
-
 mod context;
 mod error;
 mod ffi;
@@ -16,10 +14,3 @@ mod file;
 pub use context::Context;
 pub use error::Error;
 pub use file::{File, Line};
-
-/// Has libcrypto start without the configuration that the environment names: what is wrong with
-/// that one is what is to be found out.
-fn start() {
-    // SAFETY: no settings; it may be called any number of times.
-    unsafe { ffi::OPENSSL_init_crypto(ffi::INIT_NO_LOAD_CONFIG, null()) };
-}

@@ -24,16 +24,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 
 use region::{PAGE, Region, UNIT};
 
-/// What a forked child finds in its parent's blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnFork {
-    /// What the parent left there: for keys that a server prepares before it forks its workers.
-    Keep,
-    /// Zeros (`MADV_WIPEONFORK`, Linux 4.14): for what two processes must not both use. Who takes
-    /// such a block must not use it in a child: nothing there tells zeros from a secret. Blocks on
-    /// the heap are not wiped.
-    Wipe,
-}
+pub use system::OnFork;
 
 /// Types that blocks can hold.
 ///

@@ -9,7 +9,7 @@
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use crate::{OnFork, system};
+use crate::system::{self, OnFork};
 
 /// What blocks are multiples of, and aligned to: a cache line.
 pub(crate) const UNIT: usize = 64;

@@ -5,8 +5,18 @@ use core::ffi::c_void;
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::OnFork;
 use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags};
+
+/// What a forked child finds in its parent's blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnFork {
+    /// What the parent left there: for keys that a server prepares before it forks its workers.
+    Keep,
+    /// Zeros (`MADV_WIPEONFORK`, Linux 4.14): for what two processes must not both use. Who takes
+    /// such a block must not use it in a child: nothing there tells zeros from a secret. Blocks on
+    /// the heap are not wiped.
+    Wipe,
+}
 
 /// Bytes of all regions that are locked in this process.
 static LOCKED: AtomicUsize = AtomicUsize::new(0);

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::command::{Failure, Outcome, cannot_run, cargo, on, quietly, root, target_directory};
-use crate::nightly::{Ran, Work};
-use crate::{dist, fuzz, test};
+use crate::work::{Ran, Work};
+use crate::{dist, fuzz, tally};
 
 /// How many of a hundred lines must have run.
 const BOUND: u64 = 90;
@@ -227,7 +227,7 @@ fn count() -> Outcome<Result<Counted, String>> {
         .output()
         .map_err(|error| cannot_run(&tests, &error))?;
     let text = String::from_utf8_lossy(&output.stdout);
-    let (passed, failed) = test::passed_and_failed_of(&text);
+    let (passed, failed) = tally::passed_and_failed_of(&text);
     if passed == 0 {
         return Err(Failure::new(format!(
             "no test of the provider ran:\n{text}"

@@ -6,12 +6,13 @@
 //! kernels that the release module keeps as a symbol.
 
 pub mod exact;
+mod listing;
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::process::Command;
 
-use crate::command::{Failure, Outcome, quietly};
+use crate::command::{Failure, Outcome};
+use listing::{Function, listing, parse};
 
 /// Lanes that the lint looks for.
 const LANES: &[Lanes] = &[
@@ -230,20 +231,6 @@ pub fn check(module: &Path) -> Outcome<String> {
     Ok(judge(&functions)? + &exact)
 }
 
-/// The disassembly of a module.
-fn listing(module: &Path) -> Outcome<String> {
-    if !module.exists() {
-        return Err(
-            Failure::new(format!("there is no {}", module.display())).remedy("cargo xtask dist")
-        );
-    }
-    quietly(
-        Command::new("objdump")
-            .args(["-d", "-C", "-M", "intel", "--no-show-raw-insn"])
-            .arg(module),
-    )
-}
-
 /// The functions that must be there, with their lanes.
 fn wanted(functions: &[Function]) -> impl Iterator<Item = (&'static Lanes, String)> + use<> {
     let has = |part: &str| {
@@ -359,14 +346,6 @@ fn judge(functions: &[Function]) -> Outcome<String> {
     ))
 }
 
-/// One function of a disassembly.
-struct Function {
-    name: String,
-    addresses: Vec<u64>,
-    /// Mnemonic and operands.
-    instructions: Vec<(String, String)>,
-}
-
 impl Function {
     /// The name without the paths of our modules; of a closure that runs behind the feature
     /// boundary, the name of the function that it is the body of.
@@ -479,53 +458,6 @@ fn is_multiply(mnemonic: &str) -> bool {
 fn is_stack_vector(operands: &str) -> bool {
     (operands.contains("zmm") || operands.contains("ymm"))
         && (operands.contains("[rsp") || operands.contains("[rbp"))
-}
-
-/// The functions of an objdump listing.
-fn parse(listing: &str) -> Vec<Function> {
-    let mut functions: Vec<Function> = Vec::new();
-    for line in listing.lines() {
-        if let Some(header) = line.strip_suffix(">:") {
-            if let Some((_, name)) = header.split_once(" <") {
-                functions.push(Function {
-                    name: name.to_owned(),
-                    addresses: Vec::new(),
-                    instructions: Vec::new(),
-                });
-            }
-            continue;
-        }
-        let Some(function) = functions.last_mut() else {
-            continue;
-        };
-        let Some((address, instruction)) = line.trim_start().split_once(":\t") else {
-            continue;
-        };
-        let Ok(address) = u64::from_str_radix(address, 16) else {
-            continue;
-        };
-        let (mnemonic, operands) = instruction.split_once(' ').unwrap_or((instruction, ""));
-        function.addresses.push(address);
-        function
-            .instructions
-            .push((mnemonic.to_owned(), operands.trim().to_owned()));
-    }
-    // Alignment between functions belongs to none of them.
-    for function in &mut functions {
-        while function
-            .instructions
-            .last()
-            .is_some_and(|(mnemonic, operands)| {
-                mnemonic.starts_with("nop")
-                    || mnemonic == "int3"
-                    || mnemonic == "cs" && operands.starts_with("nop")
-            })
-        {
-            function.instructions.pop();
-            function.addresses.pop();
-        }
-    }
-    functions
 }
 
 #[cfg(test)]

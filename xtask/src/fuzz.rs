@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::command::{Failure, Outcome, cannot_run, cargo, on, quietly, root, target_directory};
 use crate::dist;
-use crate::nightly::{Ran, Share, Work};
+use crate::work::{Ran, Share, Work};
 
 /// What watches the run.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -259,9 +259,7 @@ fn check_sources(layer: &Layer, broken: &mut Vec<String>) -> Outcome<usize> {
 }
 
 /// Crates whose circles are not mended yet.
-const CIRCLES_TOLERATED: &[&str] = &[
-    "vault", "kernels", "engine", "conf", "provider", "cli", "xtask",
-];
+const CIRCLES_TOLERATED: &[&str] = &["kernels", "engine", "provider", "cli"];
 
 fn check_circles(layer: &Layer, broken: &mut Vec<String>) -> Outcome {
     let circles = circles::circles(&root().join(layer.name))?;

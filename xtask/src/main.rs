@@ -15,13 +15,16 @@ mod layers;
 mod miri;
 mod nightly;
 mod openssl_tests;
+mod record;
 mod setup;
 mod syscalls;
 mod taint;
+mod tally;
 mod test;
 mod threads;
 mod tlsfuzzer;
 mod trust;
+mod work;
 
 use std::process::ExitCode;
 
@@ -81,6 +84,7 @@ fn dispatch(arguments: &[&str]) -> Outcome {
             dist::build_into(directory.as_ref(), dist::Flavour::Release).map(|dist| dist.announce())
         }
         ["test", checks @ ..] => test::run(checks),
+        ["nightly", "--record"] => trust::publish(),
         ["nightly", arguments @ ..] => nightly::run(arguments),
         ["trust"] => trust::write(),
         ["demo"] => demo::run(),

@@ -7,7 +7,7 @@
 use std::process::{Command, Stdio};
 
 use crate::command::{Outcome, quietly, root, succeeds, target_directory};
-use crate::nightly::{Ran, Work};
+use crate::work::{Ran, Work};
 
 /// Packages, and their units that need neither vectors nor minutes: by parts of names.
 const UNITS: &[(&str, &[&str])] = &[

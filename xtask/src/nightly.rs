@@ -5,25 +5,17 @@
 //! on where this one stopped. `--record` copies the sums into the repository, from where
 //! [`crate::trust`] renders the page for users.
 //!
-//! A new check is a line in [`CHECKS`]. One that is a program of its own runs by [`program`].
+//! A new check is a line in [`CHECKS`]. One that is a program of its own runs by [`work::program`].
 
-mod record;
-
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::command::{Failure, Outcome, cannot_run, cargo, target_directory};
+use crate::command::{Failure, Outcome, cargo, target_directory};
+use crate::record::{self, Record};
+use crate::work::{self, Ran, Share, Work};
 use crate::{
-    coverage, dist, fuzz, miri, openssl_tests, setup, syscalls, taint, test, threads, tlsfuzzer,
+    coverage, dist, fuzz, miri, openssl_tests, setup, syscalls, taint, tally, test, threads,
+    tlsfuzzer,
 };
-
-pub use record::Record;
-
-/// The record in the repository.
-pub fn published_record() -> Outcome<Record> {
-    Record::load(&record::published_file())
-}
 
 /// A long check.
 pub struct Check {
@@ -37,37 +29,6 @@ pub struct Check {
     /// It gets no more time than this, because it is finite.
     most: Duration,
     run: fn(&Share) -> Outcome<Ran>,
-}
-
-/// What a check is given.
-pub struct Share {
-    /// How long it may work.
-    pub time: Duration,
-    /// Where it stopped the last time on this kind of CPU: an index, a seed, as the check likes.
-    pub next: u64,
-    /// A directory of its own that outlives the run, for a corpus or scratch files.
-    pub directory: PathBuf,
-}
-
-/// What a check did.
-pub enum Ran {
-    Worked(Work),
-    /// This machine lacks something: what, and what to do about it.
-    Skipped(String),
-}
-
-/// The counts of one run of a check.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Work {
-    pub cases: u64,
-    pub findings: u64,
-    /// Where the next run goes on.
-    pub next: u64,
-    /// The time that counts, if that is less than has gone by: a fuzzer that shares its cores does
-    /// less in an hour.
-    pub time: Option<Duration>,
-    /// What the counts do not say, in a few words.
-    pub note: String,
 }
 
 const fn minutes(minutes: u64) -> Duration {
@@ -213,7 +174,6 @@ pub fn run(arguments: &[&str]) -> Outcome {
                     .for_each(|check| println!("{:<14} {}", check.name, check.about));
                 return Ok(());
             }
-            "--record" => return record::publish(),
             "--hours" => time = hours(arguments.next().copied())?,
             name if CHECKS.iter().any(|check| check.name == name) => names.push(name),
             unknown => {
@@ -361,65 +321,6 @@ fn hours(value: Option<&str>) -> Outcome<Duration> {
         })
 }
 
-/// Runs a program that is a check, and reads its counts.
-///
-/// It finds its share in `NIGHTLY_SECONDS`, `NIGHTLY_NEXT` and `NIGHTLY_DIRECTORY`. The last line
-/// of its output that begins with `nightly:` is its report:
-/// `nightly: cases 100 findings 0 next 100 note anything`, or `nightly: skipped anything`.
-/// All that it prints before goes to the terminal.
-pub fn program(command: &mut Command, share: &Share) -> Outcome<Ran> {
-    command
-        .env("NIGHTLY_SECONDS", share.time.as_secs().to_string())
-        .env("NIGHTLY_NEXT", share.next.to_string())
-        .env("NIGHTLY_DIRECTORY", &share.directory)
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit());
-    let output = command
-        .output()
-        .map_err(|error| cannot_run(command, &error))?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let mut report = None;
-    for line in text.lines() {
-        match line.strip_prefix("nightly: ") {
-            Some(line) => report = Some(parse_report(line)?),
-            None => println!("{line}"),
-        }
-    }
-    report.ok_or_else(|| {
-        Failure::new(format!(
-            "{:?} ended ({}) without a report",
-            command.get_program(),
-            output.status
-        ))
-    })
-}
-
-fn parse_report(line: &str) -> Outcome<Ran> {
-    if let Some(reason) = line.strip_prefix("skipped ") {
-        return Ok(Ran::Skipped(reason.to_owned()));
-    }
-    let (counts, note) = line.split_once(" note ").unwrap_or((line, ""));
-    let mut work = Work {
-        note: note.to_owned(),
-        ..Work::default()
-    };
-    let words: Vec<&str> = counts.split_whitespace().collect();
-    let bad = || Failure::new(format!("a check reported {line:?}, which cannot be read"));
-    for pair in words.chunks(2) {
-        let [name, value] = pair else {
-            return Err(bad());
-        };
-        let value = value.parse().map_err(|_| bad())?;
-        match *name {
-            "cases" => work.cases = value,
-            "findings" => work.findings = value,
-            "next" => work.next = value,
-            _ => return Err(bad()),
-        }
-    }
-    Ok(Ran::Worked(work))
-}
-
 /// All lanes and sizes; see [`taint`].
 fn taint_all(_: &Share) -> Outcome<Ran> {
     let mut work = Work::default();
@@ -454,7 +355,7 @@ fn limbs(share: &Share) -> Outcome<Ran> {
         .arg(dist::fault_target())
         .args(["--", "--ignored", "--exact", "every_fault_in_every_limb"])
         .args(["--nocapture", "--test-threads=1"]);
-    program(&mut command, share)
+    work::program(&mut command, share)
 }
 
 /// Units without threads; see [`miri`].
@@ -478,13 +379,13 @@ fn forks(share: &Share) -> Outcome<Ran> {
         "--nocapture",
         "fork::fork_during_first_uses_for_long",
     ]);
-    program(&mut command, share)
+    work::program(&mut command, share)
 }
 
 /// All operations on all lanes of this CPU, one after the other.
 fn trace(share: &Share) -> Outcome<Ran> {
     let mut command = test::trace_command()?;
-    program(&mut command, share)
+    work::program(&mut command, share)
 }
 
 /// The ignored tests of the kernels: the RFC's million iterations of X25519 and the like.
@@ -505,7 +406,7 @@ fn allocations(_: &Share) -> Outcome<Ran> {
 fn ignored(targets: &[&str], name: &str) -> Outcome<Ran> {
     let mut command = cargo(["test", "--locked", "--no-fail-fast"]);
     command.args(targets).args(["--", "--ignored", name]);
-    let (passed, failed) = test::passed_and_failed(&mut command)?;
+    let (passed, failed) = tally::passed_and_failed(&mut command)?;
     if passed + failed == 0 {
         return Err(Failure::new(format!(
             "no long test of {targets:?} has {name:?} in its name"
@@ -551,22 +452,6 @@ mod tests {
         assert_eq!(share(&CHECK, minutes(40), 4), Some(minutes(10)));
         assert_eq!(share(&CHECK, minutes(3), 4), Some(minutes(2)));
         assert_eq!(share(&CHECK, minutes(300), 2), Some(minutes(30)));
-    }
-
-    #[test]
-    fn a_report_is_read() {
-        let Ok(Ran::Worked(work)) = parse_report("cases 12 findings 1 next 40 note a note of it")
-        else {
-            panic!("not read");
-        };
-        assert_eq!((work.cases, work.findings, work.next), (12, 1, 40));
-        assert_eq!(work.note, "a note of it");
-        assert!(
-            matches!(parse_report("skipped no fuel"), Ok(Ran::Skipped(why)) if why == "no fuel")
-        );
-        assert!(parse_report("cases twelve").is_err());
-        assert!(parse_report("cases").is_err());
-        assert!(parse_report("cheeses 1").is_err());
     }
 
     #[test]

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use crate::command::{Failure, Outcome, cannot_run, on, quietly, target_directory};
 use crate::dist::{self, Dist, Flavour};
-use crate::nightly::{Ran, Share, Work};
+use crate::work::{Ran, Share, Work};
 use source::Build;
 
 /// A program may take this long; then it is ended, which is a difference.

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::command::{Failure, Outcome, on, quietly, root, succeeds, within};
-use crate::nightly::{Ran, Share, Work};
+use crate::work::{Ran, Share, Work};
 use crate::{dist, keys};
 
 /// The heading of the table, and the settings page.

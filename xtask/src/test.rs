@@ -1,46 +1,14 @@
 //! `cargo xtask test`: every check there is, one after the other, and a count at the end.
 
-use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::command::{Failure, Outcome, cannot_run, cargo, quietly, target_directory};
 use crate::dist::Flavour;
-use crate::nightly::Ran;
+use crate::tally::{Count, count, counts};
+use crate::work::Ran;
 use crate::{disassembly, dist, fuzz, layers, openssl_tests, setup, tlsfuzzer};
-
-/// How many tests or checks ended in each way.
-#[derive(Clone, Copy, Default)]
-struct Count {
-    passed: u64,
-    failed: u64,
-    skipped: u64,
-}
-
-impl Count {
-    const PASSED: Count = Count {
-        passed: 1,
-        failed: 0,
-        skipped: 0,
-    };
-    const FAILED: Count = Count {
-        passed: 0,
-        failed: 1,
-        skipped: 0,
-    };
-    const SKIPPED: Count = Count {
-        passed: 0,
-        failed: 0,
-        skipped: 1,
-    };
-
-    fn add(&mut self, other: Count) {
-        self.passed += other.passed;
-        self.failed += other.failed;
-        self.skipped += other.skipped;
-    }
-}
 
 /// A check, and how to run it.
 type Check = (&'static str, fn() -> Outcome<Count>);
@@ -343,91 +311,5 @@ pub fn soak_for(seconds: u64) -> Outcome<Option<()>> {
         Some(0) => Ok(Some(())),
         Some(77) => Ok(None),
         _ => Err(Failure::new("a server did not stand the load, see above")),
-    }
-}
-
-/// Runs tests of which some may be left out, and counts those that ran.
-pub fn passed_and_failed(command: &mut Command) -> Outcome<(u64, u64)> {
-    let output = command
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()
-        .map_err(|error| cannot_run(command, &error))?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let mut count = counts(&text);
-    if !output.status.success() {
-        print!("{text}");
-        count.failed = count.failed.max(1);
-    }
-    Ok((count.passed, count.failed))
-}
-
-/// The tests that passed and failed, by the lines that test programs close with.
-pub fn passed_and_failed_of(text: &str) -> (u64, u64) {
-    let count = counts(text);
-    (count.passed, count.failed)
-}
-
-/// Runs tests, shows what they say, and counts them.
-fn count(command: &mut Command) -> Outcome<Count> {
-    command.stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut child = command
-        .spawn()
-        .map_err(|error| cannot_run(command, &error))?;
-    let mut count = Count::default();
-    if let Some(stdout) = child.stdout.take() {
-        for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
-            let line = String::from_utf8_lossy(&line).into_owned();
-            println!("{line}");
-            // None are left out: a program that leaves some out was started by a test, which counts
-            // for itself.
-            if line.contains("; 0 filtered out") {
-                count.add(counts(&line));
-            }
-        }
-    }
-    let status = child.wait().map_err(|error| cannot_run(command, &error))?;
-    if !status.success() && count.failed == 0 {
-        // It did not build, or a test process died before it could count.
-        count.add(Count::FAILED);
-    }
-    Ok(count)
-}
-
-/// The sum of the counts in the lines by which test programs close.
-fn counts(output: &str) -> Count {
-    let mut sum = Count::default();
-    let closing = output
-        .lines()
-        .filter_map(|line| line.strip_prefix("test result: "));
-    for part in closing.flat_map(|line| line.split(['.', ';'])) {
-        let Some((number, what)) = part.trim().split_once(' ') else {
-            continue;
-        };
-        let number = number.parse().unwrap_or(0);
-        match what {
-            "passed" => sum.passed += number,
-            "failed" => sum.failed += number,
-            "ignored" => sum.skipped += number,
-            _ => {}
-        }
-    }
-    sum
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn counts_are_read_from_closing_lines() {
-        let output = "test engine::works ... ok
-test result: FAILED. 31 passed; 2 failed; 4 ignored; 0 measured; 0 filtered out; finished in 0.52s
-2 passed; nothing of ours
-test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 36 filtered out; finished in 0.02s";
-        let count = counts(output);
-        assert_eq!((count.passed, count.failed, count.skipped), (32, 2, 4));
-        let none = counts("test engine::works ... ok");
-        assert_eq!((none.passed, none.failed, none.skipped), (0, 0, 0));
     }
 }

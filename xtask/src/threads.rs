@@ -13,8 +13,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::command::{Failure, Outcome, on, quietly, root, succeeds, target_directory, within};
-use crate::nightly::{Ran, Share, Work};
-use crate::{dist, keys, test};
+use crate::work::{Ran, Share, Work};
+use crate::{dist, keys, tally};
 
 const FLAGS: &str = "-Csymbol-mangling-version=v0 -Zsanitizer=thread -Cdebug-assertions=on";
 const TARGET: &str = "x86_64-unknown-linux-gnu";
@@ -146,7 +146,7 @@ fn engine_tests() -> Outcome<(u64, u64)> {
     command
         .args(["--lib", "--test", "lanes", "--test", "curves"])
         .env("TSAN_OPTIONS", OPTIONS);
-    test::passed_and_failed(&mut command)
+    tally::passed_and_failed(&mut command)
 }
 
 /// `rig/programs/threads.c`, with the module and keys.

@@ -24,7 +24,7 @@ use crate::command::{
     Failure, Outcome, cannot_run, ending_with_us, on, quietly, root, target_directory,
 };
 use crate::dist::{self, Dist, Flavour};
-use crate::nightly::{Ran, Share, Work};
+use crate::work::{Ran, Share, Work};
 
 use servers::{Module, Server};
 use table::{Run, Setup};

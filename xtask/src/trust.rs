@@ -6,7 +6,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use crate::command::{Outcome, on, root};
-use crate::nightly::{CHECKS, Record, published_record};
+use crate::nightly::CHECKS;
+use crate::record::{self, Record};
 
 /// What users are promised.
 struct Claim {
@@ -184,11 +185,22 @@ fn page() -> PathBuf {
 
 /// Renders the page from the record in the repository.
 pub fn write() -> Outcome {
-    let text = render(&published_record()?);
+    let text = render(&Record::load(&record::published_file())?);
     let path = page();
     fs::write(&path, text).map_err(on(&path, "write"))?;
     println!("{}", path.display());
     Ok(())
+}
+
+/// Copies the sums of this working tree's runs into the repository and renders the page.
+///
+/// Entries of other CPUs that are there already stay.
+pub fn publish() -> Outcome {
+    let mut published = Record::load(&record::published_file())?;
+    published.merge(Record::load(&record::working_file())?);
+    published.store(&record::published_file())?;
+    println!("{}", record::published_file().display());
+    write()
 }
 
 #[cfg(test)]
@@ -198,7 +210,7 @@ mod tests {
     #[test]
     fn the_page_is_what_the_record_renders() {
         let page = fs::read_to_string(page()).unwrap();
-        let rendered = render(&published_record().unwrap());
+        let rendered = render(&Record::load(&record::published_file()).unwrap());
         assert!(
             page == rendered,
             "docs/trust.md is stale: run `cargo xtask trust`"

@@ -15,7 +15,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Function, listing, parse};
+use super::listing::{Function, listing, parse};
 use crate::command::{Failure, Outcome, on, quietly, root};
 
 /// Functions that may see secrets, by the start of the path of their names. What libraries that the

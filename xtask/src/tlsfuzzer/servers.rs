@@ -9,11 +9,11 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::command::{
-    Failure, Outcome, cannot_run, ending_with_us, free_port, on, openssl, quietly, succeeds,
+    Failure, Outcome, cannot_run, ending_with_us, free_port, on, openssl, quietly,
 };
 use crate::dist::Dist;
 
-use super::table::Setup;
+use super::table::{Kind, Setup};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -42,43 +42,6 @@ const KEYS: &[(&str, &[&str])] = &[
     ("ed25519", &["-newkey", "ed25519"]),
     ("ed448", &["-newkey", "ed448"]),
 ];
-
-/// The program of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    OpenSsl,
-    HaProxy,
-    Nginx,
-}
-
-impl Kind {
-    pub fn named(name: &str) -> Option<Kind> {
-        match name {
-            "openssl" => Some(Kind::OpenSsl),
-            "haproxy" => Some(Kind::HaProxy),
-            "nginx" => Some(Kind::Nginx),
-            _ => None,
-        }
-    }
-
-    /// How many scripts it serves at the same time: `s_server` takes one connection at a time.
-    pub fn together(self) -> usize {
-        match self {
-            Kind::OpenSsl => 1,
-            Kind::HaProxy | Kind::Nginx => 3,
-        }
-    }
-
-    /// Its name, if it is not installed.
-    pub fn missing(self) -> Option<&'static str> {
-        let (program, version) = match self {
-            Kind::OpenSsl => ("openssl", "version"),
-            Kind::HaProxy => ("haproxy", "-v"),
-            Kind::Nginx => ("nginx", "-v"),
-        };
-        (!succeeds(program, &[version])).then_some(program)
-    }
-}
 
 /// The module that a server loads.
 pub struct Module {

@@ -1,13 +1,48 @@
 //! The table of set-ups: `rig/tlsfuzzer/setups.txt`, which says how it is read.
 
-use crate::command::{Failure, Outcome};
-
-use super::servers::Kind;
+use crate::command::{Failure, Outcome, succeeds};
 
 const TEXT: &str = include_str!("../../../rig/tlsfuzzer/setups.txt");
 
 /// How many conversations of a script run at a time, if the table does not say.
 const MOST: &str = "60";
+
+/// The program of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    OpenSsl,
+    HaProxy,
+    Nginx,
+}
+
+impl Kind {
+    pub fn named(name: &str) -> Option<Kind> {
+        match name {
+            "openssl" => Some(Kind::OpenSsl),
+            "haproxy" => Some(Kind::HaProxy),
+            "nginx" => Some(Kind::Nginx),
+            _ => None,
+        }
+    }
+
+    /// How many scripts it serves at the same time: `s_server` takes one connection at a time.
+    pub fn together(self) -> usize {
+        match self {
+            Kind::OpenSsl => 1,
+            Kind::HaProxy | Kind::Nginx => 3,
+        }
+    }
+
+    /// Its name, if it is not installed.
+    pub fn missing(self) -> Option<&'static str> {
+        let (program, version) = match self {
+            Kind::OpenSsl => ("openssl", "version"),
+            Kind::HaProxy => ("haproxy", "-v"),
+            Kind::Nginx => ("nginx", "-v"),
+        };
+        (!succeeds(program, &[version])).then_some(program)
+    }
+}
 
 /// A server, and what runs against it.
 #[derive(Debug)]

@@ -7,8 +7,8 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::Work;
 use crate::command::{Failure, Outcome, on, quietly, root, target_directory};
+use crate::work::Work;
 
 /// The record of this working tree, which the next run goes on from.
 pub fn working_file() -> PathBuf {
@@ -193,20 +193,9 @@ impl Record {
     }
 
     /// Takes the entries of another record over its own.
-    fn merge(&mut self, newer: Record) {
+    pub fn merge(&mut self, newer: Record) {
         self.entries.extend(newer.entries);
     }
-}
-
-/// Copies the sums into the repository and renders the page.
-///
-/// Entries of other CPUs that are there already stay.
-pub fn publish() -> Outcome {
-    let mut published = Record::load(&published_file())?;
-    published.merge(Record::load(&working_file())?);
-    published.store(&published_file())?;
-    println!("{}", published_file().display());
-    crate::trust::write()
 }
 
 #[cfg(test)]

@@ -1,0 +1,118 @@
+//! What a long check is given, and what it answers.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::command::{Failure, Outcome, cannot_run};
+
+/// What a check is given.
+pub struct Share {
+    /// How long it may work.
+    pub time: Duration,
+    /// Where it stopped the last time on this kind of CPU: an index, a seed, as the check likes.
+    pub next: u64,
+    /// A directory of its own that outlives the run, for a corpus or scratch files.
+    pub directory: PathBuf,
+}
+
+/// What a check did.
+pub enum Ran {
+    Worked(Work),
+    /// This machine lacks something: what, and what to do about it.
+    Skipped(String),
+}
+
+/// The counts of one run of a check.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    pub cases: u64,
+    pub findings: u64,
+    /// Where the next run goes on.
+    pub next: u64,
+    /// The time that counts, if that is less than has gone by: a fuzzer that shares its cores does
+    /// less in an hour.
+    pub time: Option<Duration>,
+    /// What the counts do not say, in a few words.
+    pub note: String,
+}
+
+/// Runs a program that is a check, and reads its counts.
+///
+/// It finds its share in `NIGHTLY_SECONDS`, `NIGHTLY_NEXT` and `NIGHTLY_DIRECTORY`. The last line
+/// of its output that begins with `nightly:` is its report:
+/// `nightly: cases 100 findings 0 next 100 note anything`, or `nightly: skipped anything`.
+/// All that it prints before goes to the terminal.
+pub fn program(command: &mut Command, share: &Share) -> Outcome<Ran> {
+    command
+        .env("NIGHTLY_SECONDS", share.time.as_secs().to_string())
+        .env("NIGHTLY_NEXT", share.next.to_string())
+        .env("NIGHTLY_DIRECTORY", &share.directory)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit());
+    let output = command
+        .output()
+        .map_err(|error| cannot_run(command, &error))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut report = None;
+    for line in text.lines() {
+        match line.strip_prefix("nightly: ") {
+            Some(line) => report = Some(parse_report(line)?),
+            None => println!("{line}"),
+        }
+    }
+    report.ok_or_else(|| {
+        Failure::new(format!(
+            "{:?} ended ({}) without a report",
+            command.get_program(),
+            output.status
+        ))
+    })
+}
+
+fn parse_report(line: &str) -> Outcome<Ran> {
+    if let Some(reason) = line.strip_prefix("skipped ") {
+        return Ok(Ran::Skipped(reason.to_owned()));
+    }
+    let (counts, note) = line.split_once(" note ").unwrap_or((line, ""));
+    let mut work = Work {
+        note: note.to_owned(),
+        ..Work::default()
+    };
+    let words: Vec<&str> = counts.split_whitespace().collect();
+    let bad = || Failure::new(format!("a check reported {line:?}, which cannot be read"));
+    for pair in words.chunks(2) {
+        let [name, value] = pair else {
+            return Err(bad());
+        };
+        let value = value.parse().map_err(|_| bad())?;
+        match *name {
+            "cases" => work.cases = value,
+            "findings" => work.findings = value,
+            "next" => work.next = value,
+            _ => return Err(bad()),
+        }
+    }
+    Ok(Ran::Worked(work))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_read() {
+        let Ok(Ran::Worked(work)) = parse_report("cases 12 findings 1 next 40 note a note of it")
+        else {
+            panic!("not read");
+        };
+        assert_eq!((work.cases, work.findings, work.next), (12, 1, 40));
+        assert_eq!(work.note, "a note of it");
+        assert!(
+            matches!(parse_report("skipped no fuel"), Ok(Ran::Skipped(why)) if why == "no fuel")
+        );
+        assert!(parse_report("cases twelve").is_err());
+        assert!(parse_report("cases").is_err());
+        assert!(parse_report("cheeses 1").is_err());
+    }
+}
