@@ -1,0 +1,259 @@
+//! Types, numbers and function types of OpenSSL's headers.
+
+use std::ffi::{c_char, c_int, c_long, c_uchar, c_uint, c_void};
+
+/// Declares C types that are only ever handled by pointer.
+macro_rules! opaque {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        #[repr(C)]
+        pub struct $name { _private: [u8; 0] }
+    )*};
+}
+
+opaque! {
+    /// `OSSL_CORE_HANDLE`: libcrypto's side of this provider.
+    CoreHandle;
+    /// `OSSL_LIB_CTX`
+    LibCtx;
+    /// `CONF`: a parsed configuration file.
+    Conf;
+    /// `OPENSSL_STACK`
+    Stack;
+    /// `OSSL_PROVIDER`
+    Provider;
+    /// `BIGNUM`
+    Bignum;
+    /// `BN_CTX`
+    BnCtx;
+    /// `RSA`
+    Rsa;
+    /// `RSA_METHOD`
+    RsaMethod;
+    /// `EC_KEY`
+    EcKey;
+    /// `EC_KEY_METHOD`
+    EcKeyMethod;
+    /// `EC_GROUP`
+    EcGroup;
+    /// `EC_POINT`
+    EcPoint;
+    /// `ECDSA_SIG`
+    EcdsaSig;
+    /// `ASYNC_JOB`
+    AsyncJob;
+    /// `ASYNC_WAIT_CTX`
+    AsyncWaitCtx;
+    /// `CRYPTO_EX_DATA`
+    CryptoExData;
+}
+
+/// A C function pointer of unknown type. `OSSL_DISPATCH` stores every function as this.
+pub type Function = unsafe extern "C" fn();
+
+/// `OSSL_DISPATCH`: one function of a table that ends with id 0.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Dispatch {
+    pub id: c_int,
+    pub function: Option<Function>,
+}
+
+impl Dispatch {
+    pub const END: Dispatch = Dispatch {
+        id: 0,
+        function: None,
+    };
+}
+
+/// `OSSL_ALGORITHM`: one implementation in a table that ends with NULL names.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Algorithm {
+    pub names: *const c_char,
+    pub properties: *const c_char,
+    pub implementation: *const Dispatch,
+    pub description: *const c_char,
+}
+
+impl Algorithm {
+    pub const END: Algorithm = Algorithm {
+        names: std::ptr::null(),
+        properties: std::ptr::null(),
+        implementation: std::ptr::null(),
+        description: std::ptr::null(),
+    };
+}
+
+/// `OSSL_PARAM`: one named value of an array that ends with a NULL key.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Param {
+    pub key: *const c_char,
+    pub data_type: c_uint,
+    pub data: *mut c_void,
+    pub data_size: usize,
+    pub return_size: usize,
+}
+
+impl Param {
+    pub const END: Param = Param {
+        key: std::ptr::null(),
+        data_type: 0,
+        data: std::ptr::null_mut(),
+        data_size: 0,
+        return_size: 0,
+    };
+}
+
+/// `OSSL_PARAM_INTEGER`
+pub const PARAM_INTEGER: c_uint = 1;
+/// `OSSL_PARAM_UTF8_STRING`
+pub const PARAM_UTF8_STRING: c_uint = 4;
+/// `OSSL_PARAM_OCTET_STRING`
+pub const PARAM_OCTET_STRING: c_uint = 5;
+/// `OSSL_PARAM_UNMODIFIED`: the size of what was not returned.
+pub const PARAM_UNMODIFIED: usize = usize::MAX;
+/// `OSSL_PARAM_UNSIGNED_INTEGER`
+pub const PARAM_UNSIGNED_INTEGER: c_uint = 2;
+/// `OSSL_PARAM_UTF8_PTR`
+pub const PARAM_UTF8_PTR: c_uint = 6;
+
+/// Operation ids (`OSSL_OP_*`).
+pub mod operation {
+    use std::ffi::c_int;
+    pub const KDF: c_int = 4;
+    pub const KEYMGMT: c_int = 10;
+    pub const KEYEXCH: c_int = 11;
+    pub const SIGNATURE: c_int = 12;
+    pub const ASYM_CIPHER: c_int = 13;
+}
+
+/// Modes of HKDF (`EVP_KDF_HKDF_MODE_*`).
+pub mod hkdf_mode {
+    use std::ffi::c_int;
+    pub const EXTRACT_ONLY: c_int = 1;
+    pub const EXPAND_ONLY: c_int = 2;
+}
+
+/// What `selection` of the key management functions can ask for (`OSSL_KEYMGMT_SELECT_*`).
+pub mod select {
+    use std::ffi::c_int;
+    pub const DOMAIN_PARAMETERS: c_int = 0x04;
+    pub const KEYPAIR: c_int = 0x03;
+    /// Key pair and all parameters.
+    pub const ALL: c_int = 0x87;
+}
+
+/// `OSSL_CALLBACK`
+pub type Callback = unsafe extern "C" fn(params: *const Param, arg: *mut c_void) -> c_int;
+
+/// Called for a provider that becomes active, or ceases to be.
+pub type ProviderCallback =
+    unsafe extern "C" fn(provider: *const CoreHandle, data: *mut c_void) -> c_int;
+/// Called with the default properties of a library context.
+pub type PropertiesCallback =
+    unsafe extern "C" fn(query: *const c_char, data: *mut c_void) -> c_int;
+
+/// `rsa_mod_exp` of an `RSA_METHOD`: r0 = i^d mod n by the CRT.
+pub type RsaModExp =
+    unsafe extern "C" fn(*mut Bignum, *const Bignum, *mut Rsa, *mut BnCtx) -> c_int;
+/// `rsa_priv_enc` and `rsa_priv_dec` of an `RSA_METHOD`.
+pub type RsaPrivate =
+    unsafe extern "C" fn(c_int, *const c_uchar, *mut c_uchar, *mut Rsa, c_int) -> c_int;
+/// `finish` of an `RSA_METHOD`.
+pub type RsaFinish = unsafe extern "C" fn(*mut Rsa) -> c_int;
+/// `keygen` of an `EC_KEY_METHOD`.
+pub type EcKeygen = unsafe extern "C" fn(*mut EcKey) -> c_int;
+/// `compute_key` of an `EC_KEY_METHOD`: allocates the x of a shared point.
+pub type EcComputeKey =
+    unsafe extern "C" fn(*mut *mut c_uchar, *mut usize, *const EcPoint, *const EcKey) -> c_int;
+/// `sign` of an `EC_KEY_METHOD`: a signature as DER.
+pub type EcSign = unsafe extern "C" fn(
+    c_int,
+    *const c_uchar,
+    c_int,
+    *mut c_uchar,
+    *mut c_uint,
+    *const Bignum,
+    *const Bignum,
+    *mut EcKey,
+) -> c_int;
+/// `sign_setup` of an `EC_KEY_METHOD`: makes a nonce ahead.
+pub type EcSignSetup =
+    unsafe extern "C" fn(*mut EcKey, *mut BnCtx, *mut *mut Bignum, *mut *mut Bignum) -> c_int;
+/// `sign_sig` of an `EC_KEY_METHOD`.
+pub type EcSignSig = unsafe extern "C" fn(
+    *const c_uchar,
+    c_int,
+    *const Bignum,
+    *const Bignum,
+    *mut EcKey,
+) -> *mut EcdsaSig;
+/// `verify` of an `EC_KEY_METHOD`: decodes for `verify_sig`.
+pub type EcVerify =
+    unsafe extern "C" fn(c_int, *const c_uchar, c_int, *const c_uchar, c_int, *mut EcKey) -> c_int;
+/// `verify_sig` of an `EC_KEY_METHOD`: 1 right, 0 wrong, -1 error.
+pub type EcVerifySig =
+    unsafe extern "C" fn(*const c_uchar, c_int, *const EcdsaSig, *mut EcKey) -> c_int;
+/// `init` of an `EC_KEY_METHOD`.
+pub type EcInit = unsafe extern "C" fn(*mut EcKey) -> c_int;
+/// `finish` of an `EC_KEY_METHOD`.
+pub type EcFinish = unsafe extern "C" fn(*mut EcKey);
+/// `copy` of an `EC_KEY_METHOD`.
+pub type EcCopy = unsafe extern "C" fn(*mut EcKey, *const EcKey) -> c_int;
+/// `set_group` of an `EC_KEY_METHOD`.
+pub type EcSetGroup = unsafe extern "C" fn(*mut EcKey, *const EcGroup) -> c_int;
+/// `set_private` of an `EC_KEY_METHOD`.
+pub type EcSetPrivate = unsafe extern "C" fn(*mut EcKey, *const Bignum) -> c_int;
+/// `set_public` of an `EC_KEY_METHOD`.
+pub type EcSetPublic = unsafe extern "C" fn(*mut EcKey, *const EcPoint) -> c_int;
+/// `CRYPTO_EX_dup`
+pub type ExDup = unsafe extern "C" fn(
+    to: *mut CryptoExData,
+    from: *const CryptoExData,
+    from_d: *mut *mut c_void,
+    index: c_int,
+    argl: c_long,
+    argp: *mut c_void,
+) -> c_int;
+/// `ASYNC_callback_fn`
+pub type AsyncCallback = unsafe extern "C" fn(arg: *mut c_void) -> c_int;
+/// Cleanup of a wait file descriptor, called when its wait context is freed.
+pub type WaitFdCleanup =
+    unsafe extern "C" fn(*mut AsyncWaitCtx, key: *const c_void, fd: c_int, data: *mut c_void);
+
+/// The numbers of the functions that belong to the core itself. Those above are functions of the
+/// library at large, which a program may have replaced.
+pub const CORE_FUNCTIONS: std::ops::RangeInclusive<c_int> = 1..=12;
+/// `OPENSSL_VERSION_STRING`: which version `OpenSSL_version` tells, as the core tells its own.
+pub const VERSION_STRING: c_int = 6;
+/// `ERR_PACK(ERR_LIB_PROV, 0, ERR_R_INIT_FAIL)`
+pub const INIT_FAIL: u32 = 57 << 23 | 3 << 18 | 261;
+
+/// `RSA_NO_PADDING`
+pub const RSA_NO_PADDING: c_int = 3;
+/// `RSA_FLAG_NO_BLINDING`
+pub const RSA_FLAG_NO_BLINDING: c_int = 0x0080;
+/// `CRYPTO_EX_INDEX_RSA`
+pub const EX_INDEX_RSA: c_int = 9;
+/// `CRYPTO_EX_INDEX_EC_KEY`
+pub const EX_INDEX_EC_KEY: c_int = 8;
+/// `NID_X9_62_prime256v1`
+pub const NID_P256: c_int = 415;
+/// `NID_secp384r1`
+pub const NID_P384: c_int = 715;
+/// `OPENSSL_EC_NAMED_CURVE`
+pub const NAMED_CURVE: c_int = 1;
+/// `POINT_CONVERSION_UNCOMPRESSED`
+pub const POINT_UNCOMPRESSED: c_int = 4;
+/// `ASYNC_STATUS_OK`
+pub const ASYNC_STATUS_OK: c_int = 2;
+
+/// `CONF_VALUE`: one line of a configuration file.
+#[repr(C)]
+pub struct ConfValue {
+    pub section: *const c_char,
+    pub name: *const c_char,
+    pub value: *const c_char,
+}
