@@ -133,6 +133,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_page_for_administrators_names_every_reason_of_a_fallback() {
+        let page = include_str!("../../docs/user/troubleshooting.md");
+        for reason in lockstep_engine::Fallback::ALL {
+            let row = format!("| `{}` |", reason.name());
+            assert!(page.contains(&row), "no row for {}", reason.name());
+        }
+    }
+
+    #[test]
     fn bounds_that_are_near_are_named() {
         let mut snapshot = Snapshot {
             max_async: 1024,
