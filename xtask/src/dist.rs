@@ -29,6 +29,15 @@ impl Dist {
         self.directory.join("lockstep")
     }
 
+    /// The program that measures.
+    pub fn benchmarks(&self) -> PathBuf {
+        let own = self.directory.join("lockstep-bench");
+        match own.exists() {
+            true => own,
+            false => self.command(),
+        }
+    }
+
     /// Says what is there and how to use it.
     pub fn announce(&self) {
         let shown = self

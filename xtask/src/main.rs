@@ -9,6 +9,7 @@ mod coverage;
 mod demo;
 mod disassembly;
 mod dist;
+mod figures;
 mod fuzz;
 mod keys;
 mod layers;
@@ -50,6 +51,8 @@ Commands:
   coverage             the provider's lines that its tests and the fuzzer's kept inputs run
   taint [--all]        follow secrets through the kernels: best lanes and RSA-1024, or everything
   trust                render docs/trust.md from docs/trust/record.json
+  figures              render the figures of README.md and docs/benchmarks from the records there
+                       (--measure: make a record of this machine first; --short: in a minute)
   help                 this text
 
 `cargo xtask test --list` and `cargo xtask nightly --list` name the checks.
@@ -87,6 +90,9 @@ fn dispatch(arguments: &[&str]) -> Outcome {
         ["nightly", "--record"] => trust::publish(),
         ["nightly", arguments @ ..] => nightly::run(arguments),
         ["trust"] => trust::write(),
+        ["figures"] => figures::write(),
+        ["figures", "--measure"] => figures::measure(figures::Extent::Full),
+        ["figures", "--measure", "--short"] => figures::measure(figures::Extent::Short),
         ["demo"] => demo::run(),
         ["layers"] => layers::check().map(|report| print!("{report}")),
         ["lint-asm"] => disassembly::check(&dist::module()).map(|report| print!("{report}")),
@@ -109,7 +115,7 @@ fn dispatch(arguments: &[&str]) -> Outcome {
             disassembly::check(module.as_ref()).map(|report| print!("{report}"))
         }
         [
-            command @ ("setup" | "dist" | "demo" | "layers" | "lint-asm" | "trust"),
+            command @ ("setup" | "dist" | "demo" | "layers" | "lint-asm" | "trust" | "figures"),
             ..,
         ] => Err(
             Failure::new(format!("`{command}` does not take these arguments"))

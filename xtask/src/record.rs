@@ -48,8 +48,8 @@ pub struct Record {
 /// Where and of what a run is.
 pub struct Machine {
     pub cpu: String,
-    date: String,
-    commit: String,
+    pub date: String,
+    pub commit: String,
 }
 
 impl Machine {

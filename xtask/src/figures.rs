@@ -1,0 +1,368 @@
+//! `cargo xtask figures`: renders docs/benchmarks/README.md and the figures of README.md from the
+//! records in docs/benchmarks/record, so that nobody types one.
+//!
+//! A record is a directory DATE-CPU with what `--json` printed, unedited: `speed.json`,
+//! `handshakes.json` (an array with a document for each run), and `run.json`, which says where, when
+//! and of which commit. The newest record of each CPU counts.
+
+mod measure;
+mod record;
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::PathBuf;
+
+use crate::command::{Failure, Outcome, on, root};
+pub use measure::{Extent, measure};
+use record::{Handshakes, Record, Speed};
+
+/// What README.md shows of servers, besides the run that gains least.
+const SHOWN: &[(&str, &str)] = &[
+    ("haproxy", "rsa2048"),
+    ("haproxy", "rsa4096"),
+    ("haproxy", "p256"),
+    ("apache", "rsa2048"),
+    ("stunnel", "rsa2048"),
+    ("nginx", "rsa2048"),
+];
+
+const BEGIN: &str = "<!-- begin: rendered by `cargo xtask figures` -->\n";
+const END: &str = "<!-- end -->\n";
+
+const INTRODUCTION: &str = "\
+# Benchmarks
+
+<!-- Rendered by `cargo xtask figures` from docs/benchmarks/record. -->
+
+The newest record of each CPU. [Method](method.md) says what is measured, how, and what it does not
+show; [against others](against-others.md) compares with other libraries; [the lab](../lab) holds
+older figures and what did not pay. `cargo xtask figures --measure` makes a record of your machine.
+";
+
+fn readme() -> PathBuf {
+    root().join("README.md")
+}
+
+fn page() -> PathBuf {
+    root().join("docs/benchmarks/README.md")
+}
+
+/// Renders both pages from the records in the repository.
+pub fn write() -> Outcome {
+    let records = record::newest()?;
+    let path = page();
+    fs::write(&path, benchmarks(&records)).map_err(on(&path, "write"))?;
+    println!("{}", path.display());
+    let path = readme();
+    let text = fs::read_to_string(&path).map_err(on(&path, "read"))?;
+    fs::write(&path, with_figures(&text, &records)?).map_err(on(&path, "write"))?;
+    println!("{}", path.display());
+    Ok(())
+}
+
+/// README.md with what stands between its two marks rendered anew.
+fn with_figures(text: &str, records: &[Record]) -> Outcome<String> {
+    let parts = text
+        .split_once(BEGIN)
+        .and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
+    let Some((before, after)) = parts else {
+        return Err(
+            Failure::new("README.md has no place for the figures").remedy(format!(
+                "write the lines {} and {}",
+                BEGIN.trim(),
+                END.trim()
+            )),
+        );
+    };
+    let figures = records.first().map_or(String::new(), servers);
+    Ok(format!("{before}{BEGIN}{figures}{END}{after}"))
+}
+
+/// The table of README.md: servers, and what a handshake costs them.
+fn servers(record: &Record) -> String {
+    let least = record
+        .handshakes
+        .iter()
+        .max_by(|a, b| a.ratio.total_cmp(&b.ratio));
+    let mut rows: Vec<&Handshakes> = SHOWN
+        .iter()
+        .filter_map(|(server, key)| {
+            let is_it = |run: &&Handshakes| run.server == *server && run.key == *key;
+            record.handshakes.iter().find(is_it)
+        })
+        .collect();
+    if let Some(least) = least
+        && !rows.iter().any(|run| std::ptr::eq(*run, least))
+    {
+        rows.push(least);
+    }
+    rows.sort_by(|a, b| a.ratio.total_cmp(&b.ratio));
+    let mut out = wrapped(&format!(
+        "{}The CPU time of one handshake, on {}{} ([more](docs/benchmarks/README.md)):",
+        in_words(record).unwrap_or_default(),
+        record.short_name(),
+        match record.was_busy() {
+            true => ", beside other programs",
+            false => "",
+        }
+    ));
+    out += "\n";
+    out += "| server, key | OpenSSL alone | with Lockstep | factor |\n|---|---|---|---|\n";
+    for run in rows {
+        let _ = writeln!(
+            out,
+            "| {}, {} | {} ms | {} ms | {:.1} × |",
+            server_name(&run.server),
+            key_name(&run.key),
+            milliseconds(run.stock),
+            milliseconds(run.lockstep),
+            1.0 / run.ratio
+        );
+    }
+    out
+}
+
+/// What it brings, in one sentence.
+fn in_words(record: &Record) -> Option<String> {
+    let share = |key| {
+        let is_it = |run: &&Handshakes| run.server == "haproxy" && run.key == key;
+        let run = record.handshakes.iter().find(is_it)?;
+        Some(format!("{:.0} %", 100.0 * run.ratio))
+    };
+    Some(format!(
+        "With HAProxy, a handshake takes {} of the CPU time that it takes with OpenSSL alone with an \
+         RSA-2048 key, and {} with an RSA-4096 key. ",
+        share("rsa2048")?,
+        share("rsa4096")?
+    ))
+}
+
+/// The page of all records.
+fn benchmarks(records: &[Record]) -> String {
+    let mut out = INTRODUCTION.to_owned();
+    for record in records {
+        let _ = writeln!(out, "\n## {}\n", record.short_name());
+        let name = &record.name;
+        out += &wrapped(&format!(
+            "{}. {} CPUs at {:.1} GHz, lanes: {}, {}. Record: [{name}](record/{name}).",
+            record.cpu, record.cpus, record.clock_ghz, record.backend, record.openssl,
+        ));
+        if record.was_busy() {
+            out += "\n";
+            out += &wrapped(&format!(
+                "**Other programs kept the machine busy** (load {:.1} on {} CPUs): these figures are \
+                 low, and their ratios rough.",
+                record.load, record.cpus
+            ));
+        }
+        out += "\n### Servers\n\n";
+        out += &wrapped(
+            "CPU time of the server for one handshake. Both p columns are Lockstep's latency over \
+             OpenSSL's.",
+        );
+        out += "\n";
+        out += "| server, key | clients | OpenSSL alone | with Lockstep | ratio | p50 | p99 | requests per \
+                pass |\n|---|---|---|---|---|---|---|---|\n";
+        for run in &record.handshakes {
+            let _ = writeln!(
+                out,
+                "| {}, {} | {} | {} ms | {} ms | {:.2} | {} | {} | {} |",
+                server_name(&run.server),
+                key_name(&run.key),
+                run.clients,
+                milliseconds(run.stock),
+                milliseconds(run.lockstep),
+                run.ratio,
+                optional(run.p50, 2),
+                optional(run.p99, 2),
+                optional(run.fill, 1),
+            );
+        }
+        out += "\n### Operations\n\n";
+        out += &wrapped(
+            "Operations per second on one core, checks included, by how many requests there are at \
+             once. The factor has the most at once. In italics: figures with fewer than three \
+             undisturbed slices.",
+        );
+        out += "\n";
+        out += "| operation | OpenSSL alone | alone | 4 at once | 8 at once | 64 at once | factor |\n\
+                |---|---|---|---|---|---|---|\n";
+        for operation in record.operations() {
+            let of = |fill| record.speed_of(operation, Some(fill));
+            let stock = record.speed_of(operation, None);
+            let most = of(64).or(of(8));
+            let factor = most.zip(stock).map_or("-".to_owned(), |(most, stock)| {
+                let factor = most.per_second / stock.per_second;
+                match factor < 10.0 {
+                    true => format!("{factor:.1} ×"),
+                    false => format!("{factor:.0} ×"),
+                }
+            });
+            let _ = writeln!(
+                out,
+                "| {} | {} | {} | {} | {} | {} | {factor} |",
+                operation_name(operation),
+                rate(stock),
+                rate(of(1)),
+                rate(of(4)),
+                rate(of(8)),
+                rate(of(64)),
+            );
+        }
+    }
+    out
+}
+
+/// A paragraph in lines of at most 100 columns.
+fn wrapped(text: &str) -> String {
+    let mut out = String::new();
+    let mut columns = 0;
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        if columns > 0 && columns + 1 + length > 100 {
+            out.push('\n');
+            columns = 0;
+        } else if columns > 0 {
+            out.push(' ');
+            columns += 1;
+        }
+        out += word;
+        columns += length;
+    }
+    out + "\n"
+}
+
+fn milliseconds(value: f64) -> String {
+    format!("{value:.2}")
+}
+
+fn optional(value: Option<f64>, decimals: usize) -> String {
+    value.map_or("-".to_owned(), |value| format!("{value:.decimals$}"))
+}
+
+fn rate(speed: Option<&Speed>) -> String {
+    let Some(speed) = speed else {
+        return String::new();
+    };
+    let mut text = thousands(speed.per_second);
+    if speed.quiet_slices < 3 {
+        text = format!("*{text}*");
+    }
+    if speed.by_stock {
+        text += " (by OpenSSL)";
+    }
+    text
+}
+
+/// As 1,234,567.
+fn thousands(value: f64) -> String {
+    let digits = format!("{value:.0}");
+    let mut out = String::new();
+    for (place, digit) in digits.char_indices() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+fn server_name(name: &str) -> &str {
+    match name {
+        "haproxy" => "HAProxy",
+        "apache" => "Apache",
+        other => other,
+    }
+}
+
+fn key_name(name: &str) -> String {
+    match name.strip_prefix("rsa") {
+        Some(bits) => format!("RSA-{bits}"),
+        None => curve_name(name),
+    }
+}
+
+fn curve_name(name: &str) -> String {
+    name.replace("p256", "P-256")
+        .replace("p384", "P-384")
+        .replace("ed25519", "Ed25519")
+        .replace("x25519", "X25519")
+}
+
+fn operation_name(name: &str) -> String {
+    if let Some(bits) = name
+        .strip_prefix("rsa")
+        .and_then(|rest| rest.strip_suffix("-sign"))
+    {
+        return format!("RSA-{bits} signature");
+    }
+    let named = curve_name(name);
+    match named.split_once('-').map(|_| named.rsplit_once('-')) {
+        Some(Some((curve, "sign"))) => format!("{curve} signature"),
+        Some(Some((curve, "verify"))) => format!("{curve} verification"),
+        Some(Some((curve, "ecdh"))) => format!("{curve} ECDH"),
+        Some(Some((curve, "keygen"))) => format!("{curve} key pair"),
+        _ => format!("{named} agreement"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pages_are_what_the_records_render() {
+        let records = record::newest().unwrap();
+        let stale = "is stale: run `cargo xtask figures`";
+        let committed = fs::read_to_string(page()).unwrap();
+        assert!(
+            committed == benchmarks(&records),
+            "{} {stale}",
+            page().display()
+        );
+        let committed = fs::read_to_string(readme()).unwrap();
+        let rendered = with_figures(&committed, &records).unwrap();
+        assert!(committed == rendered, "{} {stale}", readme().display());
+    }
+
+    #[test]
+    fn names_are_written_out() {
+        assert_eq!(operation_name("rsa2048-sign"), "RSA-2048 signature");
+        assert_eq!(operation_name("x25519"), "X25519 agreement");
+        assert_eq!(operation_name("x25519-keygen"), "X25519 key pair");
+        assert_eq!(operation_name("p256-ecdh"), "P-256 ECDH");
+        assert_eq!(operation_name("p384-verify"), "P-384 verification");
+        assert_eq!(key_name("rsa4096"), "RSA-4096");
+        assert_eq!(key_name("p256"), "P-256");
+        assert_eq!(thousands(1234567.4), "1,234,567");
+        assert_eq!(thousands(312.0), "312");
+    }
+
+    #[test]
+    fn the_least_gain_is_in_the_table() {
+        let run = |server: &str, key: &str, ratio| Handshakes {
+            server: server.to_owned(),
+            key: key.to_owned(),
+            clients: 64,
+            stock: 1.0,
+            lockstep: ratio,
+            ratio,
+            p50: None,
+            p99: None,
+            fill: None,
+        };
+        let record = Record {
+            handshakes: vec![
+                run("nginx", "ed25519", 1.25),
+                run("haproxy", "rsa2048", 0.5),
+                run("apache", "ed25519", 0.8),
+            ],
+            ..Record::default()
+        };
+        let table = servers(&record);
+        let rows: Vec<&str> = table.lines().filter(|line| line.contains(" ms ")).collect();
+        assert_eq!(rows.len(), 2, "{table}");
+        assert!(rows[0].starts_with("| HAProxy, RSA-2048 |") && rows[0].ends_with("| 2.0 × |"));
+        assert!(rows[1].starts_with("| nginx, Ed25519 |") && rows[1].ends_with("| 0.8 × |"));
+    }
+}
