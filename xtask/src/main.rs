@@ -91,8 +91,8 @@ fn dispatch(arguments: &[&str]) -> Outcome {
         ["nightly", arguments @ ..] => nightly::run(arguments),
         ["trust"] => trust::write(),
         ["figures"] => figures::write(),
-        ["figures", "--measure"] => figures::measure(figures::Extent::Full),
-        ["figures", "--measure", "--short"] => figures::measure(figures::Extent::Short),
+        ["figures", "--measure"] => measured(figures::Extent::Full),
+        ["figures", "--measure", "--short"] => measured(figures::Extent::Short),
         ["demo"] => demo::run(),
         ["layers"] => layers::check().map(|report| print!("{report}")),
         ["lint-asm"] => disassembly::check(&dist::module()).map(|report| print!("{report}")),
@@ -125,4 +125,10 @@ fn dispatch(arguments: &[&str]) -> Outcome {
             Err(Failure::new(format!("unknown command `{unknown}`")).remedy("cargo xtask help"))
         }
     }
+}
+
+/// Measures, and renders what was measured.
+fn measured(extent: figures::Extent) -> Outcome {
+    figures::measure(extent)?;
+    figures::write()
 }
