@@ -10,9 +10,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::configuration::{Configuration, beside};
+use lockstep_common::{Configuration, Failure, Outcome, beside, out, outln};
+
 use crate::places::{Place, hidden};
-use crate::{Failure, Outcome};
 
 const HELP: &str = "\
 Has a server of the distribution load the module, by files beside the server's own.
@@ -103,35 +103,66 @@ const SERVERS: &[Server] = &[
     },
 ];
 
-/// Runs the command with the arguments behind its name.
-pub fn main(task: Task, mut arguments: lexopt::Parser) -> Outcome {
-    use lexopt::prelude::*;
-    let mut server = None;
-    let mut dry_run = false;
-    let mut conf = None;
-    let mut root = PathBuf::from("/");
-    let mut threads = false;
-    while let Some(argument) = arguments.next()? {
-        match argument {
-            Long("server") => server = Some(called(&arguments.value()?.string()?)?),
-            Long("dry-run") => dry_run = true,
-            Long("conf") => conf = Some(PathBuf::from(arguments.value()?)),
-            Long("worker-threads") => threads = true,
-            Long("root") => root = arguments.value()?.into(),
-            Short('h') | Long("help") => {
-                out!("{HELP}");
-                return Ok(ExitCode::SUCCESS);
+/// What the command line asks for.
+struct Options {
+    server: &'static Server,
+    dry_run: bool,
+    conf: Option<PathBuf>,
+    root: PathBuf,
+    threads: bool,
+}
+
+impl Options {
+    /// `None` if help is wanted.
+    fn parse(mut arguments: lexopt::Parser) -> Result<Option<Options>, lexopt::Error> {
+        use lexopt::prelude::*;
+        let mut server = None;
+        let mut dry_run = false;
+        let mut conf = None;
+        let mut root = PathBuf::from("/");
+        let mut threads = false;
+        while let Some(argument) = arguments.next()? {
+            match argument {
+                Long("server") => server = Some(called(&arguments.value()?.string()?)?),
+                Long("dry-run") => dry_run = true,
+                Long("conf") => conf = Some(PathBuf::from(arguments.value()?)),
+                Long("worker-threads") => threads = true,
+                Long("root") => root = arguments.value()?.into(),
+                Short('h') | Long("help") => return Ok(None),
+                other => return Err(other.unexpected()),
             }
-            other => return Err(other.unexpected().into()),
         }
+        let server = server.ok_or("which server? name it with --server")?;
+        if threads && server.threads.is_none() {
+            let name = server.name;
+            return Err(format!(
+                "--worker-threads is for haproxy: {name} needs nothing for them to start"
+            )
+            .into());
+        }
+        Ok(Some(Options {
+            server,
+            dry_run,
+            conf,
+            root,
+            threads,
+        }))
     }
-    let server = server.ok_or_else(|| Failure::usage("which server? name it with --server"))?;
-    if threads && server.threads.is_none() {
-        let name = server.name;
-        return Err(Failure::usage(format!(
-            "--worker-threads is for haproxy: {name} lets them start as it is"
-        )));
-    }
+}
+
+/// Runs the command with the arguments behind its name.
+pub fn main(task: Task, arguments: lexopt::Parser) -> Outcome {
+    let Some(options) = Options::parse(arguments).map_err(Failure::usage)? else {
+        out!("{HELP}");
+        return Ok(ExitCode::SUCCESS);
+    };
+    let Options {
+        server,
+        dry_run,
+        conf,
+        root,
+        threads,
+    } = options;
     let changes = match task {
         Task::Install => plan_install(server, &root, &usable(conf)?)?,
         Task::Uninstall => plan_uninstall(server, &root)?,
@@ -161,16 +192,13 @@ pub fn main(task: Task, mut arguments: lexopt::Parser) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn called(name: &str) -> Result<&'static Server, Failure> {
+fn called(name: &str) -> Result<&'static Server, String> {
     SERVERS
         .iter()
         .find(|server| server.name == name)
         .ok_or_else(|| {
             let names: Vec<&str> = SERVERS.iter().map(|server| server.name).collect();
-            Failure::usage(format!(
-                "no server `{name}`: there are {}",
-                names.join(", ")
-            ))
+            format!("no server `{name}`: there are {}", names.join(", "))
         })
 }
 

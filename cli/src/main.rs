@@ -1,109 +1,49 @@
-//! The `lockstep` command: measures the lanes and servers that use them, says why they are not in
-//! use, shows live counters, and has servers load the module.
+//! The `lockstep` command: says whether programs use the lanes and if not, why; shows live
+//! counters; and has servers load the module.
 #![forbid(unsafe_code)]
-
-#[macro_use]
-mod output;
 
 mod configuration;
 mod doctor;
-mod effective;
-mod handshakes;
 mod install;
-mod json;
-mod module_file;
 mod places;
 mod probe;
-mod progress;
-mod scratch;
-mod speed;
 mod stat;
-mod stock;
 mod warnings;
 
-use std::fmt;
 use std::process::ExitCode;
 
+use lockstep_common::{Failure, Outcome, conclude, out, outln};
+
 const HELP: &str = "\
-Public-key operations on vector lanes, through OpenSSL.
+Looks after a server that runs its public-key operations on vector lanes, through OpenSSL.
 
 Usage: lockstep <COMMAND> [OPTIONS]
 
 Commands:
-  speed     compare stock libcrypto and lockstep on this machine
-  handshakes
-            put real TLS servers under load, without and with lockstep
-  doctor    say whether programs that use OpenSSL sign on lanes, and if not, why
-  stat      show the counters of running processes
-  configuration
-            print an openssl.cnf that loads the module, for the one that the system has
-  install   have a server of the distribution load the module; `uninstall` undoes it
-  help      this text; `lockstep <COMMAND> --help` for the options of a command
+  doctor         say whether programs that use OpenSSL sign on lanes, and if not, why
+  stat           show the counters of running processes
+  configuration  print an openssl.cnf that loads the module, made from the system's own
+  install        have a server of the distribution load the module
+  uninstall      undo install
+  help           this text; `lockstep <COMMAND> --help` explains the options of a command
 
 Options:
-  -V, --version
+  -V, --version  print the version
+
+`lockstep-bench` measures: the lanes of this machine, and TLS servers with and without them.
 ";
 
-/// What a command returns: whether all is well, or why it could not run.
-type Outcome = Result<ExitCode, Failure>;
-
-/// Why a command could not run, and what to do about it.
-#[derive(Debug)]
-struct Failure {
-    what: String,
-    remedy: Option<String>,
-    code: u8,
-}
-
-impl Failure {
-    fn new(what: impl Into<String>) -> Failure {
-        Failure {
-            what: what.into(),
-            remedy: None,
-            code: 1,
-        }
-    }
-
-    /// The command line itself is wrong.
-    fn usage(what: impl fmt::Display) -> Failure {
-        Failure {
-            what: what.to_string(),
-            remedy: None,
-            code: 2,
-        }
-    }
-
-    fn remedy(mut self, remedy: impl Into<String>) -> Failure {
-        self.remedy = Some(remedy.into());
-        self
-    }
-}
-
-impl From<lexopt::Error> for Failure {
-    fn from(error: lexopt::Error) -> Failure {
-        Failure::usage(error)
-    }
-}
+/// Commands that `lockstep-bench` has.
+const MEASURING: [&str; 2] = ["speed", "handshakes"];
 
 fn main() -> ExitCode {
-    match dispatch() {
-        Ok(code) => code,
-        Err(failure) => {
-            eprintln!("lockstep: {}", failure.what);
-            if let Some(remedy) = failure.remedy {
-                eprintln!("remedy: {remedy}");
-            } else if failure.code == 2 {
-                eprintln!("remedy: lockstep help");
-            }
-            ExitCode::from(failure.code)
-        }
-    }
+    conclude("lockstep", dispatch())
 }
 
 fn dispatch() -> Outcome {
     use lexopt::prelude::*;
     let mut arguments = lexopt::Parser::from_env();
-    match arguments.next()? {
+    match arguments.next().map_err(Failure::usage)? {
         None | Some(Short('h') | Long("help")) => {
             out!("{HELP}");
             Ok(ExitCode::SUCCESS)
@@ -113,10 +53,6 @@ fn dispatch() -> Outcome {
             Ok(ExitCode::SUCCESS)
         }
         Some(Value(command)) => match command.to_str() {
-            Some("speed") => speed::main(arguments),
-            Some("handshakes") => handshakes::main(arguments),
-            // Started by `handshakes`.
-            Some(handshakes::SERVER) => handshakes::serve(arguments),
             Some("doctor") => doctor::main(arguments),
             Some("stat") => stat::main(arguments),
             Some("configuration") => configuration::main(arguments),
@@ -128,11 +64,23 @@ fn dispatch() -> Outcome {
                 out!("{HELP}");
                 Ok(ExitCode::SUCCESS)
             }
+            Some(command) if MEASURING.contains(&command) => Err(moved(command)),
             _ => Err(Failure::usage(format!(
                 "unknown command {}",
                 command.display()
             ))),
         },
-        Some(other) => Err(other.unexpected().into()),
+        Some(other) => Err(Failure::usage(other.unexpected())),
     }
+}
+
+/// The command is in the other program.
+fn moved(command: &str) -> Failure {
+    Failure::usage(format!(
+        "`lockstep {command}` is a command of another program, lockstep-bench"
+    ))
+    .remedy(format!(
+        "run `lockstep-bench {command}` with the same options; `cargo xtask dist` puts it beside \
+         this program"
+    ))
 }

@@ -3,9 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
+use lockstep_common::{Failure, Outcome, out};
 use lockstep_conf::Context;
-
-use crate::{Failure, Outcome};
 
 /// The name of the command that does it; it is not for users.
 pub const COMMAND: &str = "probe-configuration";
@@ -66,18 +65,37 @@ pub fn probe(path: &Path, about: About<'_>) -> Result<Probe, Failure> {
     Ok(Probe::from_text(&String::from_utf8_lossy(&output.stdout)))
 }
 
+/// What the parent asks the child.
+struct Arguments {
+    path: PathBuf,
+    question: Option<String>,
+    /// The provider that the question is about.
+    name: String,
+}
+
+impl Arguments {
+    fn parse(mut arguments: lexopt::Parser) -> Result<Arguments, lexopt::Error> {
+        use lexopt::prelude::*;
+        let path = arguments.value()?.into();
+        let mut next = || match arguments.next()? {
+            Some(Value(text)) => Ok(Some(text.string()?)),
+            _ => Ok::<_, lexopt::Error>(None),
+        };
+        Ok(Arguments {
+            path,
+            question: next()?,
+            name: next()?.unwrap_or_default(),
+        })
+    }
+}
+
 /// Runs in the child.
-pub fn main(mut arguments: lexopt::Parser) -> Outcome {
-    use lexopt::prelude::*;
-    let path = match arguments.next()? {
-        Some(Value(path)) => PathBuf::from(path),
-        _ => return Err(Failure::usage("which configuration?")),
-    };
-    let mut next = || match arguments.next()? {
-        Some(Value(text)) => Ok(Some(text.string()?)),
-        _ => Ok::<_, Failure>(None),
-    };
-    let (question, name) = (next()?, next()?.unwrap_or_default());
+pub fn main(arguments: lexopt::Parser) -> Outcome {
+    let Arguments {
+        path,
+        question,
+        name,
+    } = Arguments::parse(arguments).map_err(Failure::usage)?;
     let (context, error) = Context::load(&path).map_err(|error| Failure::new(error.to_string()))?;
     let error = error.or_else(|| match question.as_deref() {
         Some("activation") => context.activate(&name).err(),

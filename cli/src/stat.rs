@@ -13,8 +13,9 @@ use lockstep_engine::{
     Fallback, ProcessStats, Published, Shape, Snapshot, read_default_stats, read_published,
 };
 
+use lockstep_common::{Failure, Outcome, out};
+
 use crate::warnings::{Warning, kibibytes, warnings};
-use crate::{Failure, Outcome, json};
 
 const HELP: &str = "\
 Shows the counters of processes that have loaded the module. Root sees those of all users.
@@ -33,41 +34,63 @@ Options:
                      where the module puts them by default)
 ";
 
-/// Runs the command with the arguments behind its name.
-pub fn main(mut arguments: lexopt::Parser) -> Outcome {
-    use lexopt::prelude::*;
-    let mut source = Source::from_environment();
-    let mut form = None;
-    let mut watch = None;
-    while let Some(argument) = arguments.next()? {
-        let wanted = match argument {
-            Long("dir") => {
-                source.directory = Some(arguments.value()?.into());
-                continue;
+/// What the command line asks for.
+struct Options {
+    source: Source,
+    form: Option<Form>,
+    watch: Option<Duration>,
+}
+
+impl Options {
+    /// `None` if help is wanted.
+    fn parse(mut arguments: lexopt::Parser) -> Result<Option<Options>, lexopt::Error> {
+        use lexopt::prelude::*;
+        let mut source = Source::from_environment();
+        let mut form = None;
+        let mut watch = None;
+        while let Some(argument) = arguments.next()? {
+            let wanted = match argument {
+                Long("dir") => {
+                    source.directory = Some(arguments.value()?.into());
+                    continue;
+                }
+                Long("ended") => {
+                    source.ended = true;
+                    continue;
+                }
+                Long("watch") => {
+                    watch = Some(interval(&mut arguments)?);
+                    continue;
+                }
+                Long("json") => Form::Json,
+                Long("prometheus") => Form::Prometheus,
+                Long("total") => Form::Total(Total::called(&arguments.value()?.string()?)?),
+                Short('h') | Long("help") => return Ok(None),
+                other => return Err(other.unexpected()),
+            };
+            if form.replace(wanted).is_some() {
+                return Err("--json, --prometheus and --total exclude each other".into());
             }
-            Long("ended") => {
-                source.ended = true;
-                continue;
-            }
-            Long("watch") => {
-                watch = Some(interval(&mut arguments)?);
-                continue;
-            }
-            Long("json") => Form::Json,
-            Long("prometheus") => Form::Prometheus,
-            Long("total") => Form::Total(Total::called(&arguments.value()?.string()?)?),
-            Short('h') | Long("help") => {
-                out!("{HELP}");
-                return Ok(ExitCode::SUCCESS);
-            }
-            other => return Err(other.unexpected().into()),
-        };
-        if form.replace(wanted).is_some() {
-            return Err(Failure::usage(
-                "--json, --prometheus and --total exclude each other",
-            ));
         }
+        Ok(Some(Options {
+            source,
+            form,
+            watch,
+        }))
     }
+}
+
+/// Runs the command with the arguments behind its name.
+pub fn main(arguments: lexopt::Parser) -> Outcome {
+    let Some(options) = Options::parse(arguments).map_err(Failure::usage)? else {
+        out!("{HELP}");
+        return Ok(ExitCode::SUCCESS);
+    };
+    let Options {
+        source,
+        form,
+        watch,
+    } = options;
     match (watch, form) {
         (None, form) => say(&once(&source, &form.unwrap_or(Form::Text))?),
         (Some(interval), None) => return watch_rates(&source, interval),
@@ -82,7 +105,7 @@ pub fn main(mut arguments: lexopt::Parser) -> Outcome {
 }
 
 /// The seconds behind `--watch`, if there are any.
-fn interval(arguments: &mut lexopt::Parser) -> Result<Duration, Failure> {
+fn interval(arguments: &mut lexopt::Parser) -> Result<Duration, String> {
     let seconds = match arguments.optional_value() {
         Some(value) => Some(value),
         None => arguments.try_raw_args().and_then(|mut rest| {
@@ -98,10 +121,10 @@ fn interval(arguments: &mut lexopt::Parser) -> Result<Duration, Failure> {
         Some(seconds) if (0.05..=86400.0).contains(&seconds) => {
             Ok(Duration::from_secs_f64(seconds))
         }
-        _ => Err(Failure::usage(format!(
+        _ => Err(format!(
             "--watch takes 0.05 to 86400 seconds, not {}",
             seconds.display()
-        ))),
+        )),
     }
 }
 
@@ -235,7 +258,7 @@ enum Total {
 }
 
 impl Total {
-    fn called(name: &str) -> Result<Total, Failure> {
+    fn called(name: &str) -> Result<Total, String> {
         if let Some((_, counter)) = COUNTERS.iter().find(|(known, _)| *known == name) {
             return Ok(Total::Counter(*counter));
         }
@@ -243,10 +266,10 @@ impl Total {
             Some(shape) => Ok(Total::Operations(shape)),
             None => {
                 let known: Vec<&str> = COUNTERS.iter().map(|(name, _)| *name).collect();
-                Err(Failure::usage(format!(
+                Err(format!(
                     "no counter `{name}`: there are {}",
                     known.join(", ")
-                )))
+                ))
             }
         }
     }
@@ -278,8 +301,7 @@ const COUNTERS: &[Counter] = &[
 
 /// The counters of a process as a JSON object: those of its document, and what is known of it.
 fn document(process: &ProcessStats) -> String {
-    let name = process.name.as_deref();
-    let name = name.map_or_else(|| "null".to_owned(), json::string);
+    let name = serde_json::Value::from(process.name.as_deref());
     let counters = process.snapshot.to_json();
     let alive = match process.elsewhere {
         Some(namespace) => format!(r#"null,"pid_namespace":{namespace}"#),

@@ -27,9 +27,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Sets up, builds, and shows.
 pub fn run() -> Outcome {
     let start = Instant::now();
-    println!("Building the module and the command …");
+    println!("Building the module and the commands …");
     setup::ensure()?;
-    let dist = dist::build()?;
+    let dist = dist::build()?.add_benchmarks()?;
     println!("built in {:.0} s\n", start.elapsed().as_secs_f64());
 
     // Without lanes everything still works, by OpenSSL's own code; that is worth showing too.
@@ -57,9 +57,9 @@ pub fn run() -> Outcome {
          those on the lanes here; by default a lone request runs wherever it is faster.\n"
     );
     println!(
-        "What full lanes bring (`lockstep speed`, stock and lockstep in interleaved rounds):\n"
+        "What full lanes bring (`lockstep-bench speed`, stock and lockstep in interleaved rounds):\n"
     );
-    let mut speed = Command::new(dist.command());
+    let mut speed = Command::new(dist.benchmarks());
     loudly(speed.args([
         "speed",
         "rsa2048",

@@ -29,13 +29,26 @@ impl Dist {
         self.directory.join("lockstep")
     }
 
-    /// The program that measures.
+    /// The program that measures, where [`add_benchmarks`](Self::add_benchmarks) has built it.
     pub fn benchmarks(&self) -> PathBuf {
-        let own = self.directory.join("lockstep-bench");
-        match own.exists() {
-            true => own,
-            false => self.command(),
-        }
+        self.directory.join("lockstep-bench")
+    }
+
+    /// Builds the program that measures, too.
+    ///
+    /// Cargo unites the features of all packages that one command builds, and this package asks for
+    /// more of the kernels than the module may have: it has a command of its own.
+    pub fn add_benchmarks(self) -> Outcome<Dist> {
+        loudly(&mut cargo([
+            "build",
+            "--release",
+            "--locked",
+            "-p",
+            "lockstep-bench",
+        ]))?;
+        let built = target_directory().join("release/lockstep-bench");
+        replace(&built, &self.benchmarks())?;
+        Ok(self)
     }
 
     /// Says what is there and how to use it.
@@ -45,7 +58,11 @@ impl Dist {
             .strip_prefix(root())
             .unwrap_or(&self.directory)
             .display();
-        println!("{shown}/lockstep.so {shown}/lockstep {shown}/openssl.cnf");
+        print!("{shown}/lockstep.so {shown}/lockstep {shown}/openssl.cnf");
+        match self.benchmarks().exists() {
+            true => println!(" {shown}/lockstep-bench"),
+            false => println!(),
+        }
         println!(
             "run any OpenSSL program with OPENSSL_CONF={}",
             self.configuration().display()

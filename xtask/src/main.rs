@@ -39,7 +39,9 @@ Usage: cargo xtask <COMMAND>
 Commands:
   setup                check for the tools this needs and install what is missing
                        (as root on Debian or Ubuntu; elsewhere it prints the line to run)
-  dist [--out DIR]     release build: dist/lockstep.so, dist/lockstep, dist/openssl.cnf
+  dist [--bench] [--out DIR]
+                       release build: dist/lockstep.so, dist/lockstep, dist/openssl.cnf, and with
+                       --bench the program that measures, dist/lockstep-bench
   test [CHECK...]      every check there is, or only those named
   nightly [--hours N] [CHECK...]
                        the long checks, for an hour or N in all; they go on where they stopped
@@ -72,6 +74,33 @@ fn main() -> ExitCode {
     }
 }
 
+/// Builds what a server needs, and with `--bench` what measures.
+fn distribute(arguments: &[&str]) -> Outcome {
+    let (bench, directory) = match arguments {
+        [] => (false, None),
+        ["--bench"] => (true, None),
+        ["--out", directory] => (false, Some(directory)),
+        ["--bench", "--out", directory] | ["--out", directory, "--bench"] => {
+            (true, Some(directory))
+        }
+        _ => {
+            return Err(Failure::new("`dist` does not take these arguments")
+                .remedy("cargo xtask dist [--bench] [--out DIR]"));
+        }
+    };
+    setup::ensure()?;
+    let built = match directory {
+        None => dist::build()?,
+        Some(directory) => dist::build_into(directory.as_ref(), dist::Flavour::Release)?,
+    };
+    let built = match bench {
+        true => built.add_benchmarks()?,
+        false => built,
+    };
+    built.announce();
+    Ok(())
+}
+
 fn dispatch(arguments: &[&str]) -> Outcome {
     match arguments {
         [] | ["help" | "--help" | "-h"] | [_, "--help" | "-h"] => {
@@ -79,13 +108,7 @@ fn dispatch(arguments: &[&str]) -> Outcome {
             Ok(())
         }
         ["setup"] => setup::run(),
-        ["dist"] => setup::ensure()
-            .and_then(|()| dist::build())
-            .map(|dist| dist.announce()),
-        ["dist", "--out", directory] => {
-            setup::ensure()?;
-            dist::build_into(directory.as_ref(), dist::Flavour::Release).map(|dist| dist.announce())
-        }
+        ["dist", arguments @ ..] => distribute(arguments),
         ["test", checks @ ..] => test::run(checks),
         ["nightly", "--record"] => trust::publish(),
         ["nightly", arguments @ ..] => nightly::run(arguments),
@@ -115,7 +138,7 @@ fn dispatch(arguments: &[&str]) -> Outcome {
             disassembly::check(module.as_ref()).map(|report| print!("{report}"))
         }
         [
-            command @ ("setup" | "dist" | "demo" | "layers" | "lint-asm" | "trust" | "figures"),
+            command @ ("setup" | "demo" | "layers" | "lint-asm" | "trust" | "figures"),
             ..,
         ] => Err(
             Failure::new(format!("`{command}` does not take these arguments"))

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use lockstep_engine::{ProcessStats, Published, read_default_stats, read_published};
 
-use super::{Finding, Verdict};
+use super::finding::{Finding, Verdict};
 use crate::stat::printable;
 use crate::warnings::{About, warnings};
 

@@ -1,33 +1,14 @@
 //! What the tests of all commands share.
 
-use std::process::{Command, Output};
+use std::process::Command;
+
+#[path = "../../../common/testing.rs"]
+mod testing;
+
+#[allow(unused_imports, reason = "not every test asks for lanes")]
+pub use testing::{has_lanes, run};
 
 /// The command with these arguments, in an environment without settings.
 pub fn lockstep(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lockstep"));
-    command.args(arguments);
-    for (name, _) in std::env::vars_os() {
-        let name = name.to_string_lossy().into_owned();
-        if name.starts_with("LOCKSTEP_") || name == "OPENSSL_CONF" {
-            command.env_remove(name);
-        }
-    }
-    command
-}
-
-/// Status, standard output and standard error.
-pub fn run(command: &mut Command) -> (i32, String, String) {
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = command.output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (status.code().unwrap(), text(stdout), text(stderr))
-}
-
-/// Whether RSA runs on lanes here.
-pub fn has_lanes() -> bool {
-    let best = lockstep_engine::Backend::best_hardware();
-    best.is_some_and(|backend| !backend.is_avx2())
+    testing::command(env!("CARGO_BIN_EXE_lockstep"), arguments)
 }

@@ -26,7 +26,7 @@ const KEYS: &[&str] = &["rsa2048", "rsa3072", "rsa4096", "p256", "p384", "ed2551
 /// Measures this machine into docs/benchmarks/record/DATE-CPU, over a record of the same day.
 pub fn measure(extent: Extent) -> Outcome {
     let machine = Machine::here()?;
-    let built = dist::build()?;
+    let built = dist::build()?.add_benchmarks()?;
     let program = built.benchmarks();
     let load = load_average()?;
     let (slice, turn, keys) = match extent {

@@ -1,0 +1,98 @@
+//! `lockstep-bench handshakes`: real TLS servers under load, stock and with lockstep, side by side.
+//!
+//! Both servers run all the time, each its own process on its own port, and are put under load in
+//! turn; the one that is not has nothing to do. The [clients](client) are part of this program, on
+//! CPUs of their own.
+
+mod arena;
+mod chart;
+mod client;
+mod cores;
+mod counters;
+mod embedded;
+mod figures;
+mod html;
+mod identity;
+mod options;
+mod origin;
+mod parameters;
+mod processes;
+mod report;
+mod servers;
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+
+use lockstep_common::{Configuration, Failure, Outcome, Scratch, out, outln};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::measure::keep_to;
+use arena::Arena;
+use cores::Division;
+use report::Report;
+
+pub use embedded::{COMMAND as SERVER, Options as ServerOptions, main as serve};
+pub use options::Options;
+
+/// Runs the command.
+pub fn run(options: &Options) -> Outcome {
+    options.check()?;
+    options.server.find()?;
+    let configuration = Configuration::find()?;
+    configuration.module()?;
+    let configuration = fs::canonicalize(configuration.path())
+        .map_err(|error| Failure::new(format!("{}: {error}", configuration.path().display())))?;
+
+    let most = options.concurrency.iter().copied().max().unwrap_or(1);
+    raise_file_limit(most)?;
+    let division = Division::of_this_process();
+    keep_to(&division.clients);
+    let scratch = Scratch::new("handshakes")?;
+    let arena = Arena::new(options, &configuration, &division, scratch.path())?;
+    let mut levels = Vec::new();
+    for &concurrency in &options.concurrency {
+        levels.push(arena.measure(concurrency)?);
+    }
+    drop(arena);
+
+    let report = Report::new(options, &division, levels);
+    match &options.json {
+        Some(None) => outln!("{}", report.to_json()?),
+        Some(Some(path)) => write(path, &(report.to_json()? + "\n"))?,
+        None => {}
+    }
+    if options.json != Some(None) {
+        out!("{}", report.to_table());
+    }
+    if let Some(path) = &options.html {
+        write(path, &html::page(&report)?)?;
+    }
+    Ok(match report.failures() {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
+    })
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    fs::write(path, text)
+        .map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))
+}
+
+/// Lets this process and the servers have as many files open as so many clients need: a proxy has
+/// two for each, and so has this process, which is behind the proxy too.
+fn raise_file_limit(clients: usize) -> Result<(), Failure> {
+    let needed = 2 * clients as u64 + 64;
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= needed) {
+        return Ok(());
+    }
+    let raised = Rlimit {
+        current: Some(needed),
+        ..limit
+    };
+    setrlimit(Resource::Nofile, raised).map_err(|_| {
+        Failure::new(format!("{clients} clients need {needed} open files"))
+            .remedy(format!("lower --concurrency, or ulimit -n {needed}"))
+    })
+}

@@ -1,0 +1,206 @@
+//! Both servers and the clients, and who works when.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use lockstep_common::Failure;
+
+use super::client::{Clients, Load};
+use super::cores::Division;
+use super::counters::Counters;
+use super::figures::{Level, Pair, Round};
+use super::identity::Identity;
+use super::options::Options;
+use super::origin;
+use super::parameters::Side;
+use super::servers::{self, Running, Setup};
+use crate::progress::Progress;
+
+/// Both servers, and the clients.
+pub struct Arena<'a> {
+    options: &'a Options,
+    clients: Clients,
+    stock: Running,
+    lockstep: Running,
+}
+
+impl<'a> Arena<'a> {
+    /// Starts everything, and sees to it that lockstep is where it should be.
+    pub fn new(
+        options: &'a Options,
+        configuration: &Path,
+        division: &Division,
+        scratch: &Path,
+    ) -> Result<Arena<'a>, Failure> {
+        let identity = Identity::make(options.key, scratch)?;
+        // Apache's workers have no right to look into a directory of root's.
+        fs::set_permissions(scratch, fs::Permissions::from_mode(0o711))
+            .map_err(|error| Failure::new(format!("{}: {error}", scratch.display())))?;
+        let most = options.concurrency.iter().copied().max().unwrap_or(1);
+        let page = options.page.unwrap_or(0);
+        let origin = match options.server.is_proxy() {
+            true => Some(origin::start(page, most + 8, &division.clients)?),
+            false => None,
+        };
+        let start = |side: Side, configuration: Option<&Path>| {
+            let setup = Setup {
+                directory: scratch.join(side.name()),
+                port: servers::free_port()?,
+                identity: &identity,
+                version: options.version,
+                group: options.group,
+                side,
+                cpus: division.server.len(),
+                clients: most,
+                page,
+                origin,
+            };
+            let cpus = (division.server.as_slice(), division.clients.as_slice());
+            Running::start(options.server, &setup, configuration, cpus)
+        };
+        let arena = Arena {
+            options,
+            clients: Clients::new(
+                &identity.authority,
+                options.version,
+                options.group,
+                options.resumption,
+                &division.clients,
+            )?,
+            stock: start(Side::Stock, None)?,
+            lockstep: start(Side::Lockstep, Some(configuration))?,
+        };
+        arena.warm_up(most)?;
+        Ok(arena)
+    }
+
+    /// Lets each server do a few handshakes: none may fail, and lockstep must have been asked.
+    fn warm_up(&self, most: usize) -> Result<(), Failure> {
+        for side in [Side::Stock, Side::Lockstep] {
+            let load = Load {
+                concurrency: most.min(8),
+                duration: Duration::from_millis(100),
+                warm_up: Duration::ZERO,
+                address: self.server(side).address,
+                page: self.options.page,
+            };
+            let tally = self.clients.run(load)?;
+            if tally.count() == 0 {
+                let said = self.server(side).said();
+                let (name, side) = (self.options.server.name(), side.name());
+                let why = tally.examples.join("; ");
+                return Err(Failure::new(format!(
+                    "no handshake with {name} ({side}) succeeds: {why}\n{said}"
+                )));
+            }
+        }
+        self.insist_on_lanes(self.counters(Side::Lockstep)?.as_ref())
+    }
+
+    /// Refuses to compare stock with stock.
+    fn insist_on_lanes(&self, counters: Option<&Counters>) -> Result<(), Failure> {
+        if counters.is_some_and(|counters| counters.operations() > 0) {
+            return Ok(());
+        }
+        let reasons: Vec<&str> = counters
+            .into_iter()
+            .flat_map(Counters::fallbacks)
+            .map(|(reason, _)| reason.description())
+            .collect();
+        let why = match reasons.is_empty() {
+            true => "it was not asked".to_owned(),
+            false => reasons.join("; "),
+        };
+        let name = self.options.server.name();
+        Err(Failure::new(format!(
+            "lockstep did nothing in {name}, which would compare stock with stock: {why}"
+        ))
+        .remedy("lockstep doctor"))
+    }
+
+    fn server(&self, side: Side) -> &Running {
+        match side {
+            Side::Stock => &self.stock,
+            Side::Lockstep => &self.lockstep,
+        }
+    }
+
+    fn counters(&self, side: Side) -> Result<Option<Counters>, Failure> {
+        let directory = self.server(side).counters.as_ref();
+        directory
+            .map(|directory| Counters::read(directory, self.options.key.shape()))
+            .transpose()
+    }
+
+    /// All rounds with so many clients at a time.
+    pub fn measure(&self, concurrency: usize) -> Result<Level, Failure> {
+        let clients = match concurrency {
+            1 => "1 client".to_owned(),
+            many => format!("{many} clients"),
+        };
+        let mut progress = Progress::new(&clients);
+        let mut level = Level {
+            concurrency,
+            handshakes: Pair::default(),
+            transactions: self.options.page.map(|_| Pair::default()),
+        };
+        for number in 0..self.options.rounds {
+            // Who begins has the clock of what was before: they take turns at that, too.
+            let mut sides = [Side::Stock, Side::Lockstep];
+            sides.rotate_left(number % 2);
+            for (page, pair) in [
+                (None, Some(&mut level.handshakes)),
+                (self.options.page, level.transactions.as_mut()),
+            ] {
+                let Some(pair) = pair else { continue };
+                for side in sides {
+                    let name = side.name();
+                    let rounds = self.options.rounds;
+                    progress.show(&format!("round {} of {rounds}, {name}", number + 1));
+                    let round = self.turn(side, concurrency, page)?;
+                    let figures = match side {
+                        Side::Stock => &mut pair.stock,
+                        Side::Lockstep => &mut pair.lockstep,
+                    };
+                    figures.rounds.push(round);
+                }
+            }
+        }
+        progress.finish();
+        Ok(level)
+    }
+
+    fn turn(&self, side: Side, concurrency: usize, page: Option<u64>) -> Result<Round, Failure> {
+        let server = self.server(side);
+        let load = Load {
+            address: server.address,
+            concurrency,
+            duration: self.options.turn,
+            warm_up: self.options.warm_up(),
+            page,
+        };
+        let (cpu, counters) = (server.cpu_time(), self.counters(side)?);
+        let tally = self.clients.run(load)?;
+        if !server.is_running() {
+            let (name, side, said) = (self.options.server.name(), side.name(), server.said());
+            return Err(Failure::new(format!(
+                "{name} ({side}) died under load:\n{said}"
+            )));
+        }
+        let cpu = server.cpu_time().saturating_sub(cpu);
+        let counters = match (self.counters(side)?, counters) {
+            (Some(after), Some(before)) => Some(after.since(&before)),
+            _ => None,
+        };
+        if counters.is_some() && tally.resumed < tally.count() as u64 {
+            self.insist_on_lanes(counters.as_ref())?;
+        }
+        Ok(Round {
+            tally,
+            cpu,
+            counters,
+        })
+    }
+}

@@ -1,0 +1,296 @@
+//! Where everything is in a plot: the template draws it there.
+
+use serde::Serialize;
+
+use super::figures::Pair;
+use super::parameters::Side;
+use crate::json::Decimal;
+
+/// The size of a plot, and the room for labels in it.
+const WIDTH: f64 = 760.0;
+const HEIGHT: f64 = 320.0;
+const LEFT: f64 = 70.0;
+const RIGHT: f64 = 160.0;
+const TOP: f64 = 28.0;
+const BOTTOM: f64 = 44.0;
+
+/// A plot over the numbers of clients.
+#[derive(Serialize)]
+pub struct Chart {
+    label: &'static str,
+    width: Decimal<0>,
+    height: Decimal<0>,
+    /// The ends and the middle of the horizontal axis, and its height.
+    left: Decimal<0>,
+    right: Decimal<0>,
+    middle: Decimal<0>,
+    bottom: Decimal<0>,
+    ticks: Vec<Tick>,
+    clients: Vec<Clients>,
+    bars: Vec<Bar>,
+    curves: Vec<Curve>,
+    legend: Vec<Line>,
+}
+
+/// A line across, with its value.
+#[derive(Serialize)]
+struct Tick {
+    y: Decimal<1>,
+    value: String,
+}
+
+/// A number of clients at its place on the horizontal axis.
+#[derive(Serialize)]
+struct Clients {
+    x: Decimal<1>,
+    count: usize,
+}
+
+#[derive(Serialize)]
+struct Bar {
+    side: &'static str,
+    x: Decimal<1>,
+    y: Decimal<1>,
+    width: Decimal<1>,
+    height: Decimal<1>,
+    middle: Decimal<1>,
+    value: String,
+    title: String,
+}
+
+#[derive(Serialize)]
+struct Curve {
+    side: &'static str,
+    name: &'static str,
+    points: Vec<Point>,
+}
+
+#[derive(Serialize)]
+struct Point {
+    x: Decimal<1>,
+    y: Decimal<1>,
+    title: String,
+}
+
+/// A line of the legend, at the right.
+#[derive(Serialize)]
+struct Line {
+    side: &'static str,
+    text: String,
+    y: Decimal<0>,
+}
+
+impl Line {
+    fn new(side: Side, text: String, number: usize) -> Line {
+        Line {
+            side: side.name(),
+            text,
+            y: Decimal(TOP + 16.0 + 20.0 * number as f64),
+        }
+    }
+}
+
+/// A place among `count` on the horizontal axis, in the middle of its share.
+fn across(index: usize, count: usize) -> f64 {
+    LEFT + (index as f64 + 0.5) / count as f64 * (WIDTH - LEFT - RIGHT)
+}
+
+/// A vertical axis.
+struct Axis {
+    low: f64,
+    high: f64,
+    logarithmic: bool,
+}
+
+impl Axis {
+    fn down(&self, value: f64) -> f64 {
+        let at = |value: f64| match self.logarithmic {
+            true => value.log10(),
+            false => value,
+        };
+        let share = (at(value) - at(self.low)) / (at(self.high) - at(self.low));
+        HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
+    }
+
+    /// A plot without figures: lines across with their values, and the numbers of clients below.
+    fn chart(&self, label: &'static str, ticks: &[f64], pairs: &[(usize, &Pair)]) -> Chart {
+        let tick = |&tick: &f64| Tick {
+            y: Decimal(self.down(tick)),
+            value: tick.to_string(),
+        };
+        let clients = |(index, &(count, _)): (usize, &(usize, &Pair))| Clients {
+            x: Decimal(across(index, pairs.len())),
+            count,
+        };
+        Chart {
+            label,
+            width: Decimal(WIDTH),
+            height: Decimal(HEIGHT),
+            left: Decimal(LEFT),
+            right: Decimal(WIDTH - RIGHT),
+            middle: Decimal((LEFT + WIDTH - RIGHT) / 2.0),
+            bottom: Decimal(HEIGHT - BOTTOM),
+            ticks: ticks.iter().map(tick).collect(),
+            clients: pairs.iter().enumerate().map(clients).collect(),
+            bars: Vec::new(),
+            curves: Vec::new(),
+            legend: Vec::new(),
+        }
+    }
+}
+
+/// CPU time per handshake: two bars for each number of clients. `None` without figures.
+pub fn bars(pairs: &[(usize, &Pair)]) -> Option<Chart> {
+    let milliseconds = |pair: &Pair| {
+        [
+            (Side::Stock, pair.stock.cost() * 1e3),
+            (Side::Lockstep, pair.lockstep.cost() * 1e3),
+        ]
+    };
+    let highest = pairs
+        .iter()
+        .flat_map(|(_, pair)| milliseconds(pair).map(|(_, value)| value))
+        .filter(|value| value.is_finite())
+        .fold(0.0, f64::max);
+    if highest <= 0.0 {
+        return None;
+    }
+    let step = round_step(highest / 4.0);
+    let ticks: Vec<f64> = (0..6)
+        .map(|n| rounded(f64::from(n) * step))
+        .take_while(|tick| *tick < highest + step)
+        .collect();
+    let axis = Axis {
+        low: 0.0,
+        high: ticks.last().copied().unwrap_or(highest).max(highest),
+        logarithmic: false,
+    };
+    let mut chart = axis.chart("CPU milliseconds per handshake", &ticks, pairs);
+    let width = ((WIDTH - LEFT - RIGHT) / pairs.len() as f64 * 0.3).min(48.0);
+    for (index, (clients, pair)) in pairs.iter().enumerate() {
+        for (place, (side, value)) in milliseconds(pair).into_iter().enumerate() {
+            if !value.is_finite() {
+                continue;
+            }
+            let x = across(index, pairs.len()) + (place as f64 - 1.0) * width;
+            let (y, bottom, side) = (axis.down(value), axis.down(0.0), side.name());
+            chart.bars.push(Bar {
+                side,
+                x: Decimal(x),
+                y: Decimal(y),
+                width: Decimal(width - 3.0),
+                height: Decimal(bottom - y),
+                middle: Decimal(x + width / 2.0 - 1.5),
+                value: format!("{value:.2}"),
+                title: format!("{side}, {clients} clients: {value:.4} ms"),
+            });
+        }
+    }
+    let sides = [Side::Stock, Side::Lockstep].into_iter().enumerate();
+    chart.legend = sides
+        .map(|(number, side)| Line::new(side, side.name().to_owned(), number))
+        .collect();
+    Some(chart)
+}
+
+/// Latencies: the median as a line, the 99th percentile dashed. `None` without figures.
+pub fn lines(pairs: &[(usize, &Pair)]) -> Option<Chart> {
+    let curves = [
+        (Side::Stock, "p50", 0.5),
+        (Side::Stock, "p99", 0.99),
+        (Side::Lockstep, "p50", 0.5),
+        (Side::Lockstep, "p99", 0.99),
+    ];
+    let value = |pair: &Pair, side, share| match side {
+        Side::Stock => pair.stock.latency(share) * 1e3,
+        Side::Lockstep => pair.lockstep.latency(share) * 1e3,
+    };
+    let all: Vec<f64> = pairs
+        .iter()
+        .flat_map(|(_, pair)| curves.map(|(side, _, share)| value(pair, side, share)))
+        .filter(|value| value.is_finite() && *value > 0.0)
+        .collect();
+    if all.is_empty() {
+        return None;
+    }
+    let lowest = all.iter().copied().fold(f64::INFINITY, f64::min);
+    let highest = all.iter().copied().fold(0.0, f64::max);
+    let (first, last) = (lowest.log10().floor() as i32, highest.log10().ceil() as i32);
+    let last = last.max(first + 1);
+    let ticks: Vec<f64> = (first..=last)
+        .map(|power| rounded(10f64.powi(power)))
+        .collect();
+    let axis = Axis {
+        low: 10f64.powi(first),
+        high: 10f64.powi(last),
+        logarithmic: true,
+    };
+    let mut chart = axis.chart("milliseconds", &ticks, pairs);
+    for (number, (side, name, share)) in curves.into_iter().enumerate() {
+        let points = pairs
+            .iter()
+            .enumerate()
+            .filter_map(|(index, (clients, pair))| {
+                let value = value(pair, side, share);
+                value.is_finite().then(|| Point {
+                    x: Decimal(across(index, pairs.len())),
+                    y: Decimal(axis.down(value)),
+                    title: format!("{} {name}, {clients} clients: {value:.3} ms", side.name()),
+                })
+            });
+        chart.curves.push(Curve {
+            side: side.name(),
+            name,
+            points: points.collect(),
+        });
+        let dashes = if name == "p99" { " (dashed)" } else { "" };
+        let text = format!("{} {name}{dashes}", side.name());
+        chart.legend.push(Line::new(side, text, number));
+    }
+    Some(chart)
+}
+
+/// 1, 2 or 5 times a power of ten, not below `least`.
+fn round_step(least: f64) -> f64 {
+    let power = 10f64.powf(least.log10().floor());
+    let steps = [1.0, 2.0, 5.0].map(|digit| digit * power);
+    steps
+        .into_iter()
+        .find(|step| *step >= least * (1.0 - 1e-9))
+        .unwrap_or(10.0 * power)
+}
+
+/// Without what floating point adds to round numbers.
+fn rounded(value: f64) -> f64 {
+    format!("{value:.9}").parse().unwrap_or(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_have_round_steps() {
+        for (least, step) in [
+            (0.13, 0.2),
+            (0.5, 0.5),
+            (0.51, 1.0),
+            (7.0, 10.0),
+            (20.0, 20.0),
+        ] {
+            assert!((round_step(least) - step).abs() < 1e-9, "{least}");
+        }
+        assert_eq!(rounded(0.1 + 0.2), 0.3);
+    }
+
+    #[test]
+    fn the_highest_value_is_at_the_top() {
+        let axis = Axis {
+            low: 0.1,
+            high: 1000.0,
+            logarithmic: true,
+        };
+        assert!((axis.down(1000.0) - TOP).abs() < 1e-9);
+        assert!((axis.down(0.1) - (HEIGHT - BOTTOM)).abs() < 1e-9);
+    }
+}

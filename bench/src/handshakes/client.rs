@@ -1,0 +1,563 @@
+//! The clients: TLS connections by rustls, as many at a time as asked for, on threads that wait for
+//! events.
+//!
+//! A client is in a closed loop: it connects, shakes hands, fetches the page if there is one, says
+//! goodbye, waits until the server has closed, and begins anew. It verifies what any client
+//! verifies: the certificate up to the authority, the name in it, and the server's signature over
+//! the handshake.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lockstep_common::Failure;
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
+use rustix::time::{ClockId, clock_gettime};
+use rustls::client::{
+    ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls13ClientSessionValue,
+};
+use rustls::crypto::ring::{self, kx_group};
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, NamedGroup, RootCertStore};
+
+use super::identity::HOST;
+use super::origin::PATH;
+use super::parameters::{Group, Version};
+use crate::measure::keep_to;
+
+/// After so long without an end a connection has failed.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// So many failures end a load: there is nothing left to measure.
+const TOO_MANY: u64 = 1000;
+
+/// So many of the failures are kept in words.
+const EXAMPLES: usize = 3;
+
+/// How many tickets are kept; each serves once.
+const TICKETS: usize = 1024;
+
+/// What clients are like.
+pub struct Clients {
+    /// Offers no session, but keeps those it gets.
+    full: Arc<ClientConfig>,
+    /// Offers a session where there is one.
+    resuming: Arc<ClientConfig>,
+    host: ServerName<'static>,
+    /// The share of handshakes that shall resume a session.
+    resumption: f64,
+    cpus: Vec<usize>,
+}
+
+/// What they do.
+#[derive(Clone, Copy)]
+pub struct Load {
+    pub address: SocketAddr,
+    pub concurrency: usize,
+    pub duration: Duration,
+    /// What begins in this time counts, but its latency does not.
+    pub warm_up: Duration,
+    /// The length of the page to fetch, if one is.
+    pub page: Option<u64>,
+}
+
+/// What became of it.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// From connecting to the end of the handshake, or of the page; one for each that succeeded,
+    /// but for those that began while the load warmed up:
+    pub latencies: Vec<Duration>,
+    /// The same of those: all clients begin in the same moment, as they never do again, and go on
+    /// in step for a while.
+    pub early_latencies: Vec<Duration>,
+    /// How many resumed a session.
+    pub resumed: u64,
+    pub failures: u64,
+    /// Some of these in words.
+    pub examples: Vec<String>,
+    /// CPU time of the clients.
+    pub cpu: Duration,
+    /// From the first connection to the end of the last.
+    pub elapsed: Duration,
+}
+
+impl Tally {
+    /// How many succeeded.
+    pub fn count(&self) -> usize {
+        self.latencies.len() + self.early_latencies.len()
+    }
+
+    fn fail(&mut self, why: String) {
+        self.failures += 1;
+        if self.examples.len() < EXAMPLES && !self.examples.contains(&why) {
+            self.examples.push(why);
+        }
+    }
+
+    fn add(&mut self, other: Tally) {
+        self.latencies.extend(other.latencies);
+        self.early_latencies.extend(other.early_latencies);
+        self.resumed += other.resumed;
+        self.failures += other.failures;
+        self.examples.extend(other.examples);
+        self.examples.truncate(EXAMPLES);
+        self.cpu += other.cpu;
+    }
+}
+
+impl Clients {
+    /// Clients on these CPUs that trust one authority, given as DER.
+    pub fn new(
+        authority: &[u8],
+        version: Version,
+        group: Group,
+        resumption: f64,
+        cpus: &[usize],
+    ) -> Result<Clients, Failure> {
+        let failed = |error: rustls::Error| Failure::new(format!("cannot make clients: {error}"));
+        let mut roots = RootCertStore::empty();
+        roots
+            .add(CertificateDer::from(authority.to_vec()))
+            .map_err(failed)?;
+        let mut provider = ring::default_provider();
+        provider.kx_groups = vec![match group {
+            Group::X25519 => kx_group::X25519,
+            Group::P256 => kx_group::SECP256R1,
+            Group::P384 => kx_group::SECP384R1,
+        }];
+        let versions = match version {
+            Version::Tls12 => &[&TLS12],
+            Version::Tls13 => &[&TLS13],
+        };
+        let mut full = ClientConfig::builder_with_provider(Arc::new(provider))
+            .with_protocol_versions(versions)
+            .map_err(failed)?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let mut resuming = full.clone();
+        let sessions = Arc::<Mutex<Sessions>>::default();
+        let store = |offers| {
+            let sessions = sessions.clone();
+            Resumption::store(Arc::new(Store { sessions, offers }))
+        };
+        full.resumption = if resumption > 0.0 {
+            store(false)
+        } else {
+            Resumption::disabled()
+        };
+        resuming.resumption = store(true);
+        Ok(Clients {
+            full: full.into(),
+            resuming: resuming.into(),
+            host: ServerName::try_from(HOST)
+                .map_err(|error| Failure::new(format!("{HOST} is no name: {error}")))?,
+            resumption,
+            cpus: cpus.to_vec(),
+        })
+    }
+
+    /// Puts a server under load.
+    pub fn run(&self, load: Load) -> Result<Tally, Failure> {
+        let start = Instant::now();
+        let threads = self.cpus.len().min(load.concurrency);
+        let mut tally = Tally::default();
+        let tallies: Vec<io::Result<Tally>> = thread::scope(|scope| {
+            let started: Vec<_> = (0..threads)
+                .map(|index| {
+                    let connections = (load.concurrency * (index + 1)) / threads
+                        - load.concurrency * index / threads;
+                    scope.spawn(move || {
+                        keep_to(&[self.cpus[index]]);
+                        Driver::new(self, load, connections)?.run(start)
+                    })
+                })
+                .collect();
+            started
+                .into_iter()
+                .map(|thread| {
+                    thread
+                        .join()
+                        .unwrap_or_else(|_| Err(ErrorKind::Other.into()))
+                })
+                .collect()
+        });
+        for one in tallies {
+            tally.add(one.map_err(|error| Failure::new(format!("clients cannot run: {error}")))?);
+        }
+        tally.elapsed = start.elapsed();
+        Ok(tally)
+    }
+}
+
+/// One thread of clients.
+struct Driver<'a> {
+    clients: &'a Clients,
+    load: Load,
+    epoll: OwnedFd,
+    connections: Vec<Option<Connection>>,
+    tally: Tally,
+    /// How many handshakes were begun, and how many of them with an offer to resume.
+    begun: u64,
+    offered: u64,
+}
+
+impl Driver<'_> {
+    fn new(clients: &Clients, load: Load, connections: usize) -> io::Result<Driver<'_>> {
+        Ok(Driver {
+            clients,
+            load,
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            connections: (0..connections).map(|_| None).collect(),
+            tally: Tally::default(),
+            begun: 0,
+            offered: 0,
+        })
+    }
+
+    fn run(mut self, start: Instant) -> io::Result<Tally> {
+        let warm = start + self.load.warm_up;
+        let deadline = start + self.load.duration;
+        let cpu = thread_cpu_time();
+        for slot in 0..self.connections.len() {
+            self.begin(slot)?;
+        }
+        let mut events = Vec::with_capacity(self.connections.len());
+        let wait = Timespec {
+            tv_sec: 0,
+            tv_nsec: 200_000_000,
+        };
+        while self.connections.iter().any(Option::is_some) {
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&wait)) {
+                Err(Errno::INTR) => continue,
+                other => other?,
+            };
+            if events.is_empty() {
+                self.give_up_on_the_stuck();
+            }
+            for event in events.drain(..) {
+                let slot = event.data.u64() as usize;
+                let Some(connection) = &mut self.connections[slot] else {
+                    continue;
+                };
+                match connection.advance(self.load.page) {
+                    Ok(false) => continue,
+                    Ok(true) => {
+                        let latencies = match connection.begun < warm {
+                            true => &mut self.tally.early_latencies,
+                            false => &mut self.tally.latencies,
+                        };
+                        latencies.extend(connection.latency);
+                        self.tally.resumed += u64::from(connection.resumed);
+                    }
+                    Err(why) => self.tally.fail(why),
+                }
+                self.connections[slot] = None;
+                if Instant::now() < deadline && self.tally.failures < TOO_MANY {
+                    self.begin(slot)?;
+                }
+            }
+        }
+        self.tally.cpu = thread_cpu_time().saturating_sub(cpu);
+        Ok(self.tally)
+    }
+
+    /// Opens a connection; its `ClientHello` goes out with the first event.
+    fn begin(&mut self, slot: usize) -> io::Result<()> {
+        self.begun += 1;
+        let offers = (self.offered as f64) < self.clients.resumption * self.begun as f64;
+        self.offered += u64::from(offers);
+        let config = match offers {
+            true => &self.clients.resuming,
+            false => &self.clients.full,
+        };
+        let connection = Connection::open(self.load.address, config, &self.clients.host)?;
+        epoll::add(
+            &self.epoll,
+            &connection.socket,
+            epoll::EventData::new_u64(slot as u64),
+            epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET,
+        )?;
+        self.connections[slot] = Some(connection);
+        Ok(())
+    }
+
+    fn give_up_on_the_stuck(&mut self) {
+        for slot in &mut self.connections {
+            if let Some(connection) = slot
+                && connection.begun.elapsed() > PATIENCE
+            {
+                let doing = connection.phase.doing();
+                self.tally.fail(format!("no answer for 15 s while {doing}"));
+                *slot = None;
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Handshake,
+    Page,
+    Goodbye,
+}
+
+impl Phase {
+    fn doing(self) -> &'static str {
+        match self {
+            Phase::Handshake => "shaking hands",
+            Phase::Page => "fetching the page",
+            Phase::Goodbye => "closing",
+        }
+    }
+}
+
+struct Connection {
+    socket: TcpStream,
+    tls: ClientConnection,
+    begun: Instant,
+    phase: Phase,
+    page: Page,
+    latency: Option<Duration>,
+    resumed: bool,
+}
+
+impl Connection {
+    fn open(
+        address: SocketAddr,
+        config: &Arc<ClientConfig>,
+        host: &ServerName<'static>,
+    ) -> io::Result<Connection> {
+        let begun = Instant::now();
+        let tls = ClientConnection::new(config.clone(), host.clone()).map_err(io::Error::other)?;
+        let socket = socket_with(
+            AddressFamily::INET,
+            SocketType::STREAM,
+            SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
+            None,
+        )?;
+        match connect(&socket, &address) {
+            Ok(()) | Err(Errno::INPROGRESS) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let socket = TcpStream::from(socket);
+        socket.set_nodelay(true)?;
+        Ok(Connection {
+            socket,
+            tls,
+            begun,
+            phase: Phase::Handshake,
+            page: Page::default(),
+            latency: None,
+            resumed: false,
+        })
+    }
+
+    /// Does what can be done without waiting; says whether all is done, or why it failed.
+    fn advance(&mut self, page: Option<u64>) -> Result<bool, String> {
+        loop {
+            let mut moved = false;
+            while self.tls.wants_write() {
+                match self.tls.write_tls(&mut self.socket) {
+                    Ok(_) => moved = true,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                    Err(error) => return self.ended(&error.to_string()),
+                }
+            }
+            match self.tls.read_tls(&mut self.socket) {
+                Ok(0) => return self.ended("the server closed"),
+                Ok(_) => {
+                    moved = true;
+                    if let Err(error) = self.tls.process_new_packets() {
+                        // The server shall learn why. It matters no more whether it does.
+                        let _ = self.tls.write_tls(&mut self.socket);
+                        return Err(format!("{error}, while {}", self.phase.doing()));
+                    }
+                    self.proceed(page)?;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => return self.ended(&error.to_string()),
+            }
+            if !moved {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// No more bytes can come or go: right after the goodbye, wrong before.
+    fn ended(&self, why: &str) -> Result<bool, String> {
+        match self.phase {
+            Phase::Goodbye => Ok(true),
+            phase => Err(format!("{why}, while {}", phase.doing())),
+        }
+    }
+
+    /// Looks at what has come.
+    fn proceed(&mut self, page: Option<u64>) -> Result<(), String> {
+        if self.phase == Phase::Handshake && !self.tls.is_handshaking() {
+            self.resumed = self.tls.handshake_kind() == Some(HandshakeKind::Resumed);
+            match page {
+                Some(_) => {
+                    self.phase = Phase::Page;
+                    let request =
+                        format!("GET {PATH} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n");
+                    self.tls
+                        .writer()
+                        .write_all(request.as_bytes())
+                        .map_err(|error| error.to_string())?;
+                }
+                None => self.say_goodbye(),
+            }
+        }
+        let mut bytes = [0; 16 << 10];
+        while let Ok(count @ 1..) = self.tls.reader().read(&mut bytes) {
+            // Whatever a server says to one that leaves without a request.
+            if self.phase == Phase::Page {
+                self.page.take(&bytes[..count])?;
+            }
+        }
+        if let (Phase::Page, Some(length)) = (self.phase, page)
+            && self.page.is_whole(length)?
+        {
+            self.say_goodbye();
+        }
+        Ok(())
+    }
+
+    fn say_goodbye(&mut self) {
+        self.latency = Some(self.begun.elapsed());
+        self.phase = Phase::Goodbye;
+        self.tls.send_close_notify();
+    }
+}
+
+/// An answer to a request for the page.
+#[derive(Default)]
+struct Page {
+    /// The head, while it is not complete.
+    head: Vec<u8>,
+    /// Bytes after the head.
+    body: Option<u64>,
+}
+
+impl Page {
+    fn take(&mut self, bytes: &[u8]) -> Result<(), String> {
+        if let Some(body) = &mut self.body {
+            *body += bytes.len() as u64;
+            return Ok(());
+        }
+        self.head.extend(bytes);
+        let Some(end) = self
+            .head
+            .windows(4)
+            .position(|window| window == b"\r\n\r\n")
+        else {
+            return Ok(());
+        };
+        let status = self.head.split(|&byte| byte == b'\r').next();
+        let status = String::from_utf8_lossy(status.unwrap_or_default());
+        if status.split(' ').nth(1) != Some("200") {
+            return Err(format!("the server answered {status:?}"));
+        }
+        self.body = Some((self.head.len() - end - 4) as u64);
+        Ok(())
+    }
+
+    fn is_whole(&self, length: u64) -> Result<bool, String> {
+        match self.body {
+            Some(more) if more > length => Err(format!("the page has {more} bytes and more")),
+            body => Ok(body == Some(length)),
+        }
+    }
+}
+
+/// The sessions of all clients.
+#[derive(Debug, Default)]
+struct Sessions {
+    tls12: Option<Tls12ClientSessionValue>,
+    tls13: VecDeque<Tls13ClientSessionValue>,
+}
+
+/// How a client sees them.
+#[derive(Debug)]
+struct Store {
+    sessions: Arc<Mutex<Sessions>>,
+    offers: bool,
+}
+
+impl Store {
+    fn with<R>(&self, use_them: impl FnOnce(&mut Sessions) -> R) -> R {
+        use_them(&mut self.sessions.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl ClientSessionStore for Store {
+    // There is only one group to choose.
+    fn set_kx_hint(&self, _: ServerName<'static>, _: NamedGroup) {}
+
+    fn kx_hint(&self, _: &ServerName<'_>) -> Option<NamedGroup> {
+        None
+    }
+
+    fn set_tls12_session(&self, _: ServerName<'static>, value: Tls12ClientSessionValue) {
+        self.with(|sessions| sessions.tls12 = Some(value));
+    }
+
+    fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
+        self.with(|sessions| sessions.tls12.clone())
+            .filter(|_| self.offers)
+    }
+
+    fn remove_tls12_session(&self, _: &ServerName<'static>) {
+        self.with(|sessions| sessions.tls12 = None);
+    }
+
+    fn insert_tls13_ticket(&self, _: ServerName<'static>, value: Tls13ClientSessionValue) {
+        self.with(|sessions| {
+            sessions.tls13.truncate(TICKETS - 1);
+            sessions.tls13.push_front(value);
+        });
+    }
+
+    fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
+        match self.offers {
+            true => self.with(|sessions| sessions.tls13.pop_front()),
+            false => None,
+        }
+    }
+}
+
+fn thread_cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_whole_when_its_last_byte_is_there() {
+        let mut page = Page::default();
+        for (bytes, whole) in [
+            (&b"HTTP/1.1 200 OK\r\nA: b\r"[..], false),
+            (b"\n\r\n12", false),
+            (b"3", false),
+            (b"4", true),
+        ] {
+            page.take(bytes).unwrap();
+            assert_eq!(page.is_whole(4), Ok(whole), "{bytes:?}");
+        }
+        page.take(b"5").unwrap();
+        assert!(page.is_whole(4).is_err());
+        let refused = Page::default().take(b"HTTP/1.1 404 Not Found\r\n\r\n");
+        assert!(refused.unwrap_err().contains("404"));
+    }
+}

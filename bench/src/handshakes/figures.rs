@@ -1,0 +1,206 @@
+//! What was measured.
+
+use std::time::Duration;
+
+use super::client::Tally;
+use super::counters::Counters;
+use crate::measure::quantile;
+
+/// One server under one load for one round.
+pub struct Round {
+    pub tally: Tally,
+    /// CPU time of the server.
+    pub cpu: Duration,
+    /// What the module counted, with lockstep.
+    pub counters: Option<Counters>,
+}
+
+impl Round {
+    /// Server CPU seconds per handshake or transaction; NaN if none succeeded.
+    fn cost(&self) -> f64 {
+        self.cpu.as_secs_f64() / self.tally.count() as f64
+    }
+}
+
+/// All rounds of one server under one load.
+#[derive(Default)]
+pub struct Figures {
+    pub rounds: Vec<Round>,
+}
+
+impl Figures {
+    /// Handshakes or transactions that succeeded.
+    pub fn count(&self) -> u64 {
+        self.rounds
+            .iter()
+            .map(|round| round.tally.count() as u64)
+            .sum()
+    }
+
+    /// Those of them that began while the load warmed up.
+    pub fn early(&self) -> usize {
+        let rounds = self.rounds.iter();
+        rounds.map(|round| round.tally.early_latencies.len()).sum()
+    }
+
+    pub fn failures(&self) -> u64 {
+        self.rounds.iter().map(|round| round.tally.failures).sum()
+    }
+
+    pub fn examples(&self) -> impl Iterator<Item = &str> {
+        let rounds = self.rounds.iter();
+        rounds.flat_map(|round| round.tally.examples.iter().map(String::as_str))
+    }
+
+    pub fn resumed(&self) -> u64 {
+        self.rounds.iter().map(|round| round.tally.resumed).sum()
+    }
+
+    /// A second, in the median round.
+    pub fn per_second(&self) -> f64 {
+        self.median(|round| round.tally.count() as f64 / round.tally.elapsed.as_secs_f64())
+    }
+
+    /// Server CPU seconds for each, in the median round.
+    pub fn cost(&self) -> f64 {
+        self.median(Round::cost)
+    }
+
+    /// Server CPU seconds for each, round by round.
+    pub fn costs(&self) -> Vec<f64> {
+        self.rounds.iter().map(Round::cost).collect()
+    }
+
+    /// CPUs that the server kept busy.
+    pub fn server_load(&self) -> f64 {
+        self.median(|round| round.cpu.as_secs_f64() / round.tally.elapsed.as_secs_f64())
+    }
+
+    /// CPUs that the clients kept busy.
+    pub fn client_load(&self) -> f64 {
+        self.median(|round| round.tally.cpu.as_secs_f64() / round.tally.elapsed.as_secs_f64())
+    }
+
+    /// The latency, in seconds, that this share of all does not exceed; those of the warm-up count
+    /// only where there are no others.
+    pub fn latency(&self, share: f64) -> f64 {
+        let seconds = |of: fn(&Tally) -> &Vec<Duration>| -> Vec<f64> {
+            let rounds = self.rounds.iter().flat_map(|round| of(&round.tally));
+            rounds.map(Duration::as_secs_f64).collect()
+        };
+        let mut all = seconds(|tally| &tally.latencies);
+        if all.is_empty() {
+            all = seconds(|tally| &tally.early_latencies);
+        }
+        quantile(&mut all, share)
+    }
+
+    /// Whether any latency is not of the warm-up.
+    fn has_latencies(&self) -> bool {
+        self.rounds
+            .iter()
+            .any(|round| !round.tally.latencies.is_empty())
+    }
+
+    /// What the module counted in all rounds.
+    pub fn counters(&self) -> Option<Counters> {
+        let rounds = self.rounds.iter();
+        rounds
+            .map(|round| round.counters.clone())
+            .reduce(|sum, one| Some(sum?.plus(&one?)))
+            .flatten()
+    }
+
+    fn median(&self, value: impl Fn(&Round) -> f64) -> f64 {
+        quantile(&mut self.rounds.iter().map(value).collect::<Vec<_>>(), 0.5)
+    }
+}
+
+/// The same of both.
+#[derive(Default)]
+pub struct Pair {
+    pub stock: Figures,
+    pub lockstep: Figures,
+}
+
+impl Pair {
+    /// The server's CPU time for each, lockstep over stock: of each round, and of these the median.
+    pub fn cpu_ratio(&self) -> f64 {
+        let ratios = self.stock.rounds.iter().zip(&self.lockstep.rounds);
+        let ratios = ratios.map(|(stock, lockstep)| lockstep.cost() / stock.cost());
+        quantile(&mut ratios.collect::<Vec<_>>(), 0.5)
+    }
+
+    /// A latency, lockstep over stock; NaN where only one of them has others than those of the
+    /// warm-up.
+    pub fn latency_ratio(&self, share: f64) -> f64 {
+        match self.lockstep.has_latencies() == self.stock.has_latencies() {
+            true => self.lockstep.latency(share) / self.stock.latency(share),
+            false => f64::NAN,
+        }
+    }
+
+    pub fn failures(&self) -> u64 {
+        self.stock.failures() + self.lockstep.failures()
+    }
+}
+
+/// What was measured with so many clients at a time.
+pub struct Level {
+    pub concurrency: usize,
+    pub handshakes: Pair,
+    /// Handshakes with the page after them.
+    pub transactions: Option<Pair>,
+}
+
+impl Level {
+    pub fn pairs(&self) -> impl Iterator<Item = &Pair> {
+        std::iter::once(&self.handshakes).chain(&self.transactions)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round(milliseconds: u64, handshakes: usize) -> Round {
+        Round {
+            tally: Tally {
+                latencies: (1..=handshakes as u64).map(Duration::from_millis).collect(),
+                elapsed: Duration::from_secs(1),
+                ..Tally::default()
+            },
+            cpu: Duration::from_millis(milliseconds),
+            counters: None,
+        }
+    }
+
+    #[test]
+    fn ratios_compare_rounds_that_ran_side_by_side() {
+        // The machine was half as fast in the second round.
+        let pair = Pair {
+            stock: Figures {
+                rounds: vec![round(100, 100), round(200, 100), round(100, 100)],
+            },
+            lockstep: Figures {
+                rounds: vec![round(50, 100), round(100, 100), round(60, 100)],
+            },
+        };
+        assert_eq!(pair.cpu_ratio(), 0.5);
+        assert_eq!(pair.stock.cost(), 0.001);
+        assert_eq!(pair.stock.per_second(), 100.0);
+        assert_eq!(pair.stock.latency(1.0), 0.1);
+        assert_eq!(pair.latency_ratio(0.5), 1.0);
+        assert!(pair.stock.counters().is_none());
+    }
+
+    #[test]
+    fn handshakes_of_the_warm_up_count_but_do_not_wait() {
+        let mut all = round(100, 8);
+        all.tally.early_latencies = vec![Duration::from_secs(1); 2];
+        let mut figures = Figures { rounds: vec![all] };
+        assert_eq!((figures.count(), figures.latency(1.0)), (10, 0.008));
+        figures.rounds[0].tally.latencies.clear();
+        assert_eq!((figures.count(), figures.latency(0.5)), (2, 1.0));
+    }
+}

@@ -1,0 +1,233 @@
+//! The server's key and certificate, and the authority that clients trust.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+use lockstep_common::Failure;
+use lockstep_engine::{Curve, Shape, Size};
+use openssl::asn1::Asn1Time;
+use openssl::bn::{BigNum, MsbOption};
+use openssl::ec::{EcGroup, EcKey};
+use openssl::error::ErrorStack;
+use openssl::hash::MessageDigest;
+use openssl::nid::Nid;
+use openssl::pkey::{PKey, PKeyRef, Private};
+use openssl::rsa::Rsa;
+use openssl::x509::extension::{
+    BasicConstraints, ExtendedKeyUsage, KeyUsage, SubjectAlternativeName,
+};
+use openssl::x509::{X509, X509Builder, X509Name};
+
+/// The name in the certificate.
+pub const HOST: &str = "localhost";
+
+/// The kind of a server's key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Rsa(Size),
+    Ecdsa(Curve),
+    Ed25519,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 6] = [
+        Kind::Rsa(Size::Rsa2048),
+        Kind::Rsa(Size::Rsa3072),
+        Kind::Rsa(Size::Rsa4096),
+        Kind::Ecdsa(Curve::P256),
+        Kind::Ecdsa(Curve::P384),
+        Kind::Ed25519,
+    ];
+
+    /// As the command line has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Rsa(_) => self.shape().name(),
+            Kind::Ecdsa(Curve::P256) => "p256",
+            Kind::Ecdsa(Curve::P384) => "p384",
+            Kind::Ed25519 => "ed25519",
+        }
+    }
+
+    /// What signing with such a key is to the engine.
+    pub fn shape(self) -> Shape {
+        match self {
+            Kind::Rsa(size) => Shape::Rsa {
+                size,
+                wide_exponent: false,
+            },
+            Kind::Ecdsa(curve) => Shape::EcdsaSign(curve),
+            Kind::Ed25519 => Shape::Ed25519Sign,
+        }
+    }
+
+    fn generate(self) -> Result<PKey<Private>, ErrorStack> {
+        match self {
+            Kind::Rsa(size) => PKey::from_rsa(Rsa::generate(size.bits() as u32)?),
+            Kind::Ecdsa(curve) => {
+                let name = match curve {
+                    Curve::P256 => Nid::X9_62_PRIME256V1,
+                    Curve::P384 => Nid::SECP384R1,
+                };
+                PKey::from_ec_key(EcKey::generate(&*EcGroup::from_curve_name(name)?)?)
+            }
+            Kind::Ed25519 => PKey::generate_ed25519(),
+        }
+    }
+}
+
+impl ValueEnum for Kind {
+    fn value_variants<'a>() -> &'a [Kind] {
+        &Kind::ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.name()))
+    }
+}
+
+/// Files for servers, and what clients must know to trust them.
+pub struct Identity {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+    /// Key and certificate in one file.
+    pub both: PathBuf,
+    /// The certificate of the authority, as DER.
+    pub authority: Vec<u8>,
+}
+
+impl Identity {
+    /// Makes an authority and a certificate signed by it. The authority has an RSA-2048 key,
+    /// whatever the server's: such a signature is verified fastest, and the clients' CPU must not
+    /// be the limit.
+    pub fn make(kind: Kind, directory: &Path) -> Result<Identity, Failure> {
+        let made = Certified::make(kind)
+            .map_err(|error| Failure::new(format!("cannot make a certificate: {error}")))?;
+        let at = |name: &str| directory.join(name);
+        let identity = Identity {
+            certificate: at("certificate.pem"),
+            key: at("key.pem"),
+            both: at("both.pem"),
+            authority: made.authority,
+        };
+        let both = [made.key.as_slice(), &made.certificate].concat();
+        for (path, text) in [
+            (&identity.certificate, &made.certificate),
+            (&identity.key, &made.key),
+            (&identity.both, &both),
+        ] {
+            write_private(path, text)?;
+        }
+        Ok(identity)
+    }
+}
+
+fn write_private(path: &Path, text: &[u8]) -> Result<(), Failure> {
+    let mut options = OpenOptions::new();
+    let written = options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+        .and_then(|mut file| file.write_all(text));
+    written.map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))
+}
+
+/// PEM of the key and of its certificate, DER of the authority.
+struct Certified {
+    key: Vec<u8>,
+    certificate: Vec<u8>,
+    authority: Vec<u8>,
+}
+
+impl Certified {
+    fn make(kind: Kind) -> Result<Certified, ErrorStack> {
+        let authority_key = Kind::Rsa(Size::Rsa2048).generate()?;
+        let authority_name = name("lockstep handshakes")?;
+        let mut authority = certificate(&authority_name, &authority_name, &authority_key)?;
+        authority.append_extension(BasicConstraints::new().critical().ca().build()?)?;
+        authority.append_extension(KeyUsage::new().critical().key_cert_sign().build()?)?;
+        authority.sign(&authority_key, MessageDigest::sha256())?;
+        let authority = authority.build();
+
+        let key = kind.generate()?;
+        let mut leaf = certificate(&name(HOST)?, &authority_name, &key)?;
+        leaf.append_extension(BasicConstraints::new().critical().build()?)?;
+        leaf.append_extension(KeyUsage::new().critical().digital_signature().build()?)?;
+        leaf.append_extension(ExtendedKeyUsage::new().server_auth().build()?)?;
+        let context = leaf.x509v3_context(Some(&authority), None);
+        let alternative = SubjectAlternativeName::new().dns(HOST).build(&context)?;
+        leaf.append_extension(alternative)?;
+        leaf.sign(&authority_key, MessageDigest::sha256())?;
+        let leaf: X509 = leaf.build();
+        Ok(Certified {
+            key: key.private_key_to_pem_pkcs8()?,
+            certificate: leaf.to_pem()?,
+            authority: authority.to_der()?,
+        })
+    }
+}
+
+fn name(common: &str) -> Result<X509Name, ErrorStack> {
+    let mut name = X509Name::builder()?;
+    name.append_entry_by_nid(Nid::COMMONNAME, common)?;
+    Ok(name.build())
+}
+
+/// A certificate that lacks extensions and a signature, valid from an hour ago until in two days.
+fn certificate(
+    subject: &X509Name,
+    issuer: &X509Name,
+    key: &PKeyRef<Private>,
+) -> Result<X509Builder, ErrorStack> {
+    const HOUR: i64 = 3600;
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs() as i64);
+    let mut serial = BigNum::new()?;
+    serial.rand(127, MsbOption::MAYBE_ZERO, false)?;
+    let mut builder = X509::builder()?;
+    builder.set_version(2)?;
+    let serial = serial.to_asn1_integer()?;
+    builder.set_serial_number(&serial)?;
+    builder.set_subject_name(subject)?;
+    builder.set_issuer_name(issuer)?;
+    let (from, until) = (
+        Asn1Time::from_unix(now - HOUR)?,
+        Asn1Time::from_unix(now + 48 * HOUR)?,
+    );
+    builder.set_not_before(&from)?;
+    builder.set_not_after(&until)?;
+    builder.set_pubkey(key)?;
+    Ok(builder)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use lockstep_common::Scratch;
+
+    use super::*;
+
+    #[test]
+    fn the_authority_certifies_every_kind_of_key() {
+        let scratch = Scratch::new("identity-test").unwrap();
+        for kind in Kind::ALL {
+            let directory = scratch.path().join(kind.name());
+            fs::create_dir(&directory).unwrap();
+            let identity = Identity::make(kind, &directory).unwrap();
+            let authority = X509::from_der(&identity.authority).unwrap();
+            let pem = fs::read(&identity.certificate).unwrap();
+            let leaf = X509::from_pem(&pem).unwrap();
+            assert!(leaf.verify(&authority.public_key().unwrap()).unwrap());
+            let key = PKey::private_key_from_pem(&fs::read(&identity.both).unwrap()).unwrap();
+            assert!(leaf.public_key().unwrap().public_eq(&key), "{kind:?}");
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! What the command line of `lockstep-bench handshakes` asks for.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+use lockstep_common::Failure;
+
+use super::identity::Kind;
+use super::parameters::{Group, Version};
+use super::servers::{self, Server};
+
+/// How long the load warms up if nothing else is asked for, and turns are long enough.
+const LONGEST_WARM_UP: Duration = Duration::from_millis(250);
+
+/// Puts a TLS server under load, stock and with lockstep in turn, and compares them.
+#[derive(Args)]
+#[command(after_help = NOTES)]
+pub struct Options {
+    /// The server: embedded runs threads over libssl in this program; the others are the
+    /// distribution's
+    #[arg(long, value_name = "NAME", default_value = "embedded", value_parser = server_names())]
+    pub server: &'static dyn Server,
+    /// The kind of the server's key
+    #[arg(long, value_name = "KIND", value_enum, default_value = "rsa2048")]
+    pub key: Kind,
+    /// The group of the key agreement
+    #[arg(long, value_name = "NAME", value_enum, default_value = "x25519")]
+    pub group: Group,
+    /// The version of TLS
+    #[arg(
+        long = "tls",
+        value_name = "VERSION",
+        value_enum,
+        default_value = "1.3"
+    )]
+    pub version: Version,
+    /// Clients at a time, 1 to 1024
+    #[arg(
+        long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,8,32,64",
+        value_parser = clients
+    )]
+    pub concurrency: Vec<usize>,
+    /// The share of handshakes that offer a session, 0 to 1
+    #[arg(
+        long, value_name = "RATIO", default_value = "0", value_parser = ratio,
+        allow_negative_numbers = true
+    )]
+    pub resumption: f64,
+    /// Also fetch a page of this size, as in 230K, and tell the handshake's share of the server's
+    /// CPU time; K is 1024 bytes and M 1024 K
+    #[arg(long = "transfer", value_name = "SIZE", value_parser = size)]
+    pub page: Option<u64>,
+    /// How often each server has its turn
+    #[arg(long, value_name = "N", default_value = "3", value_parser = rounds)]
+    pub rounds: usize,
+    /// How long a turn lasts
+    #[arg(
+        long = "seconds", value_name = "S", default_value = "1", value_parser = turn,
+        allow_negative_numbers = true
+    )]
+    pub turn: Duration,
+    /// Leave out the latencies of handshakes that begin in the first S seconds of a turn [default:
+    /// a quarter of the turn, at most 0.25]
+    #[arg(long, value_name = "S", value_parser = warm_up, allow_negative_numbers = true)]
+    warm_up: Option<Duration>,
+    /// Write one JSON document: in place of the table, or into a file besides
+    #[arg(long, value_name = "FILE", num_args = 0..=1)]
+    pub json: Option<Option<PathBuf>>,
+    /// Write a report with plots, in one file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+const NOTES: &str = "\
+The main figure is the CPU time that the server needs for a handshake, the kernel's part included: it
+is the same whatever else the machine does. Clients and server are kept on different CPUs. Each
+handshake is a full one unless --resumption says otherwise, on a connection of its own; its latency is
+the time from connecting to its end. The configuration that loads lockstep is the one that OPENSSL_CONF
+names, or else the openssl.cnf beside this program. The exit status is 1 if a handshake failed.";
+
+impl Options {
+    /// How long a turn's load warms up.
+    pub fn warm_up(&self) -> Duration {
+        self.warm_up
+            .unwrap_or_else(|| LONGEST_WARM_UP.min(self.turn / 4))
+    }
+
+    /// Whether the options go together.
+    pub fn check(&self) -> Result<(), Failure> {
+        match self.warm_up() < self.turn {
+            true => Ok(()),
+            false => Err(Failure::usage(
+                "--warm-up takes less than the --seconds of a turn",
+            )),
+        }
+    }
+}
+
+fn server_names() -> impl clap::builder::TypedValueParser<Value = &'static dyn Server> {
+    PossibleValuesParser::new(servers::ALL.map(|server| server.name())).map(|name| {
+        let known = servers::ALL
+            .into_iter()
+            .find(|server| server.name() == name);
+        known.expect("the parser takes only names of servers")
+    })
+}
+
+fn clients(text: &str) -> Result<usize, String> {
+    let number = text.trim().parse().ok();
+    number
+        .filter(|number| (1..=1024).contains(number))
+        .ok_or_else(|| "it takes numbers from 1 to 1024, as in 1,8,64".to_owned())
+}
+
+fn rounds(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok();
+    number
+        .filter(|number| (1..=1000).contains(number))
+        .ok_or_else(|| "it takes a number from 1 to 1000".to_owned())
+}
+
+fn ratio(text: &str) -> Result<f64, String> {
+    number(text, 0.0, 1.0)
+}
+
+fn turn(text: &str) -> Result<Duration, String> {
+    number(text, 0.05, 3600.0).map(Duration::from_secs_f64)
+}
+
+fn warm_up(text: &str) -> Result<Duration, String> {
+    number(text, 0.0, 3600.0).map(Duration::from_secs_f64)
+}
+
+fn number(text: &str, least: f64, most: f64) -> Result<f64, String> {
+    let number = text.parse().ok();
+    number
+        .filter(|number| (least..=most).contains(number))
+        .ok_or_else(|| format!("it takes a number from {least} to {most}"))
+}
+
+/// Bytes, as in 230K.
+fn size(text: &str) -> Result<u64, String> {
+    bytes(text).ok_or_else(|| "it takes a size from 1 to 64M, as in 230K".to_owned())
+}
+
+fn bytes(text: &str) -> Option<u64> {
+    let (digits, unit) = match text.strip_suffix(['k', 'K']) {
+        Some(digits) => (digits, 1 << 10),
+        None => match text.strip_suffix(['m', 'M']) {
+            Some(digits) => (digits, 1 << 20),
+            None => (text, 1),
+        },
+    };
+    let size = digits.parse::<u64>().ok()?.checked_mul(unit)?;
+    (1..=64 << 20).contains(&size).then_some(size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(bytes("230K"), Some(230 << 10));
+        assert_eq!(bytes("2m"), Some(2 << 20));
+        assert_eq!(bytes("17"), Some(17));
+        for bad in [
+            "",
+            "0",
+            "K",
+            "-1",
+            "1.5M",
+            "65M",
+            "17G",
+            "99999999999999999999K",
+        ] {
+            assert_eq!(bytes(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! `lockstep-bench speed`: stock libcrypto and lockstep, side by side on this machine.
+
+mod contest;
+mod cycles;
+mod limit;
+mod report;
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use lockstep_common::{Failure, Outcome, out, outln};
+use lockstep_engine::{Backend, Config, Engine, Size};
+
+use crate::progress::Progress;
+use crate::subject::{MOST, Operation};
+use crate::{json, measure, stock};
+use contest::{Contestant, Event};
+use cycles::Profile;
+use limit::{Limit, Rates};
+use report::{Machine, Report, Row};
+
+/// Compares stock libcrypto and lockstep on this machine, in interleaved rounds.
+#[derive(Args)]
+#[command(after_help = NOTES)]
+pub struct Options {
+    /// What to measure; `all` stands for every operation [default: rsa2048 rsa3072 rsa4096]
+    #[arg(value_name = "OPERATION", value_parser = operations)]
+    operations: Vec<Operations>,
+    /// Requests per batch, 1 to 64; of RSA, 8 at most
+    #[arg(
+        long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,8,64",
+        value_parser = fill
+    )]
+    fills: Vec<usize>,
+    /// Numbers of threads, or `all` for one on every CPU
+    #[arg(
+        long, value_name = "LIST", value_delimiter = ',', default_value = "1,all",
+        value_parser = threads
+    )]
+    threads: Vec<Threads>,
+    /// Time for each figure
+    #[arg(
+        long, value_name = "S", default_value = "1", value_parser = measure::seconds,
+        allow_negative_numbers = true
+    )]
+    seconds: Duration,
+    /// Print the cycles of each function of RSA's private key operation instead
+    #[arg(long)]
+    cycles: bool,
+    /// Explain the model behind "of the limit", with its figures for this machine
+    #[arg(long)]
+    limit: bool,
+    /// Print one JSON document in place of the table
+    #[arg(long)]
+    json: bool,
+}
+
+const NOTES: &str = "\
+Operations:
+  rsa1024, rsa2048, rsa3072, rsa4096 (signing)
+  x25519, x25519-keygen, ed25519-sign, ed25519-verify
+  p256-sign, p256-verify, p256-ecdh, p256-keygen, and the same of p384
+
+A request that is alone (fill 1) takes the way that the policy gives a lone request: stock libcrypto
+serves it where that is faster, and a key pair comes from the pool. Time is taken in slices of 4 ms
+between gauges of the clock and of the sibling thread; slices in which the core was shared do not
+count. LOCKSTEP_BACKEND chooses the lanes.";
+
+/// What one name on the command line stands for.
+#[derive(Clone)]
+struct Operations(Vec<Operation>);
+
+/// How many threads.
+#[derive(Clone, Copy)]
+enum Threads {
+    All,
+    Number(usize),
+}
+
+/// What is measured, and on which CPUs.
+struct Plan {
+    operations: Vec<Operation>,
+    fills: Vec<usize>,
+    threads: Vec<usize>,
+    time: Duration,
+    /// The CPUs that this process may use.
+    cpus: Vec<usize>,
+}
+
+/// Runs the command.
+pub fn run(options: &Options) -> Outcome {
+    let plan = options.plan()?;
+    stock::insist()?;
+    let config = Config::default()
+        .with_env()
+        .map_err(|e| Failure::usage(e.to_string()))?;
+    let engine = Engine::new(config);
+    let Some(backend) = engine.backend() else {
+        return Err(Failure::new(
+            "no lanes to measure: this CPU has none or LOCKSTEP_BACKEND turns them off",
+        )
+        .remedy("lockstep doctor"));
+    };
+    let engine = Arc::new(engine);
+    measure::keep_to(&plan.cpus[..1]);
+    let rates = Rates::measure();
+
+    let machine = Machine::describe(plan.cpus.len(), backend, &rates);
+    if options.cycles {
+        return print_cycles(backend, &machine, &rates, options, &plan);
+    }
+    let mut rows = Vec::new();
+    for &operation in &plan.operations {
+        let limit = match operation {
+            Operation::Rsa(size) => Limit::of(size, &rates).cycles,
+            Operation::Curve(_) => None,
+        };
+        rows.extend(rows_of(&engine, operation, limit, &plan)?);
+    }
+    let report = Report { machine, rows };
+    if options.json {
+        outln!("{}", json::text(&report.document())?);
+    } else {
+        out!("{}", report.to_table());
+        if options.limit {
+            out!("\n{}", limit::explain(&plan.sizes(), &rates));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The functions of RSA at every size, each for itself.
+fn print_cycles(
+    backend: Backend,
+    machine: &Machine,
+    rates: &Rates,
+    options: &Options,
+    plan: &Plan,
+) -> Outcome {
+    let mut profiles = Vec::new();
+    for size in plan.sizes() {
+        let op = format!("rsa{}", size.bits());
+        let mut progress = Progress::new(&op);
+        progress.show("function by function");
+        profiles.push(Profile::measure(backend, size, plan.time)?);
+        progress.finish();
+    }
+    if options.json {
+        let document = cycles::Document::new(machine, &profiles);
+        outln!("{}", json::text(&document)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    outln!("{}", machine.to_line());
+    for profile in &profiles {
+        out!("\n{}", profile.to_table(backend, rates));
+    }
+    if options.limit {
+        for ports in profiles.iter().filter_map(Profile::ports) {
+            out!("\n{ports}");
+        }
+        out!("\n{}", limit::explain(&plan.sizes(), rates));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Measures one operation with every number of threads.
+fn rows_of(
+    engine: &Arc<Engine>,
+    operation: Operation,
+    limit_cycles: Option<f64>,
+    plan: &Plan,
+) -> Result<Vec<Row>, Failure> {
+    let argument = operation.argument();
+    let mut progress = Progress::new(&argument);
+    progress.show("making a key");
+    let event = Event::new(engine.clone(), operation)?;
+    let contestants: Vec<Contestant> = std::iter::once(Contestant::Stock)
+        .chain(
+            plan.fills
+                .iter()
+                .filter(|&&fill| fill <= operation.most())
+                .map(|&fill| Contestant::Lockstep { fill }),
+        )
+        .collect();
+    let mut rows = Vec::new();
+    for &threads in &plan.threads {
+        let budget = plan.time * contestants.len() as u32;
+        let figures = event.compete(&contestants, &plan.cpus[..threads], budget, |done| {
+            progress.show(&format!("{threads} thread(s), {:.0} %", done * 100.0));
+        })?;
+        rows.extend(
+            contestants
+                .iter()
+                .zip(figures)
+                .map(|(&contestant, figure)| Row {
+                    op: operation.name(),
+                    contestant,
+                    by_stock: event.is_by_stock(contestant),
+                    threads,
+                    figure,
+                    limit_cycles,
+                }),
+        );
+    }
+    progress.finish();
+    Ok(rows)
+}
+
+impl Options {
+    fn plan(&self) -> Result<Plan, Failure> {
+        let cpus = measure::allowed_cpus();
+        let mut operations: Vec<Operation> = self
+            .operations
+            .iter()
+            .flat_map(|Operations(operations)| operations.iter().copied())
+            .collect();
+        if operations.is_empty() {
+            let usual = [Size::Rsa2048, Size::Rsa3072, Size::Rsa4096];
+            operations = usual.map(Operation::Rsa).to_vec();
+        }
+        let threads = self.threads.iter().map(|threads| match *threads {
+            Threads::All => Ok(cpus.len()),
+            Threads::Number(number) if number <= cpus.len() => Ok(number),
+            Threads::Number(_) => Err(Failure::usage(format!(
+                "--threads takes `all` or numbers from 1 to {}, the CPUs of this process",
+                cpus.len()
+            ))),
+        });
+        let plan = Plan {
+            operations,
+            fills: self.fills.clone(),
+            threads: threads
+                .collect::<Result<BTreeSet<_>, _>>()?
+                .into_iter()
+                .collect(),
+            time: self.seconds,
+            cpus,
+        };
+        if self.cycles && plan.sizes().is_empty() {
+            return Err(Failure::usage("--cycles is there for RSA only"));
+        }
+        Ok(plan)
+    }
+}
+
+impl Plan {
+    /// The sizes among the operations of RSA.
+    fn sizes(&self) -> Vec<Size> {
+        let size = |operation: &Operation| match operation {
+            Operation::Rsa(size) => Some(*size),
+            Operation::Curve(_) => None,
+        };
+        self.operations.iter().filter_map(size).collect()
+    }
+}
+
+fn operations(name: &str) -> Result<Operations, String> {
+    let known: Vec<Operation> = Operation::all()
+        .filter(|operation| name == "all" || operation.argument() == name)
+        .collect();
+    match known.is_empty() {
+        true => Err(format!("there are {} and all", Operation::names())),
+        false => Ok(Operations(known)),
+    }
+}
+
+fn fill(text: &str) -> Result<usize, String> {
+    let fill = text.trim().parse().ok();
+    fill.filter(|fill| (1..=MOST).contains(fill))
+        .ok_or_else(|| format!("it takes numbers from 1 to {MOST}, as in 1,8"))
+}
+
+fn threads(text: &str) -> Result<Threads, String> {
+    match (text.trim(), text.trim().parse()) {
+        ("all", _) => Ok(Threads::All),
+        (_, Ok(number @ 1..)) => Ok(Threads::Number(number)),
+        _ => Err("it takes `all` or numbers from 1, as in 1,all".to_owned()),
+    }
+}

@@ -1,0 +1,359 @@
+//! The `lockstep-bench` command as its users meet it: arguments, documents, tables.
+
+mod common;
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use common::{bench, has_lanes, run};
+
+#[test]
+fn wrong_arguments_are_refused_with_what_is_right() {
+    for (arguments, said) in [
+        (&["frob"][..], "frob"),
+        (&["--frob"], "--frob"),
+        (
+            &["speed", "rsa2049"],
+            "rsa1024, rsa2048, rsa3072, rsa4096, x25519, ",
+        ),
+        (&["speed", "--fills", "65"], "from 1 to 64"),
+        (&["speed", "--fills", "1,,2"], "from 1 to 64"),
+        (&["speed", "--cycles", "x25519"], "RSA only"),
+        (&["speed", "--threads", "0"], "`all`"),
+        (&["speed", "--seconds", "soon"], "a number"),
+        (&["speed", "--seconds", "-1"], "a number"),
+        (&["speed", "--seconds"], "--seconds"),
+        (&["handshakes", "--server", "iis"], "haproxy, apache"),
+        (&["handshakes", "--key", "rsa1024"], "rsa2048, "),
+        (&["handshakes", "--group", "p521"], "x25519, p256, p384"),
+        (&["handshakes", "--tls", "1.1"], "1.2, 1.3"),
+        (&["handshakes", "--concurrency", "0"], "from 1 to 1024"),
+        (&["handshakes", "--concurrency", "8,"], "from 1 to 1024"),
+        (&["handshakes", "--resumption", "1.5"], "from 0 to 1"),
+        (&["handshakes", "--transfer", "big"], "230K"),
+        (&["handshakes", "--rounds", "1.5"], "from 1 to 1000"),
+        (&["handshakes", "--seconds", "0"], "from 0.05 to 3600"),
+        (&["handshakes", "--warm-up", "-1"], "from 0 to 3600"),
+        (
+            &["handshakes", "--seconds", "0.5", "--warm-up", "0.5"],
+            "less than",
+        ),
+        (&["handshakes", "now"], "now"),
+        (&["fill", "processes"], "threads, jobs, batch"),
+        (&["fill", "threads", "0"], "from 1"),
+        (&["fill", "threads", "1", "slots"], "name=value"),
+        (&["fill", "threads", "1", "slots=many"], "slots"),
+        (&["fill", "--operation", "dsa"], "rsa2048, "),
+        (&["kernels", "rsa", "--bits", "2049"], "2048, "),
+        (&["kernels", "nist", "--backend", "mmx"], "portable"),
+    ] {
+        let (code, stdout, stderr) = run(&mut bench(arguments));
+        assert_eq!(code, 2, "{arguments:?}: {stderr}");
+        assert!(
+            stderr.contains(said) && stderr.contains("remedy: "),
+            "{arguments:?}: {stderr}"
+        );
+        assert_eq!(stdout, "", "{arguments:?}");
+    }
+}
+
+#[test]
+fn help_is_on_standard_output() {
+    for arguments in [
+        &[][..],
+        &["--help"],
+        &["help"],
+        &["speed", "--help"],
+        &["handshakes", "-h"],
+        &["help", "fill"],
+        &["kernels", "rsa", "--help"],
+    ] {
+        let (code, stdout, stderr) = run(&mut bench(arguments));
+        assert_eq!((code, stderr.as_str()), (0, ""), "{arguments:?}");
+        assert!(stdout.contains("Usage: lockstep-bench"), "{arguments:?}");
+    }
+}
+
+#[test]
+fn readers_that_have_gone_are_no_failure() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = bench(&["speed", "--help"]).stdout(writer).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!said.contains("panicked"), "{said}");
+    assert_eq!(output.status.code(), Some(0));
+}
+
+/// One moment of each: what they measure is right before it is fast.
+#[test]
+fn fill_and_kernels_measure() {
+    let fill = |arguments: &str| {
+        let arguments: Vec<&str> = arguments.split_whitespace().collect();
+        let (code, stdout, stderr) = run(&mut bench(&arguments));
+        assert_eq!(code, 0, "{arguments:?}: {stderr}");
+        stdout
+    };
+    if has_lanes() {
+        for callers in ["threads 2", "jobs 8", "batch 8"] {
+            let told = fill(&format!("fill {callers} --seconds 0.05 stats_dir=no"));
+            assert!(told.contains(" op/s, "), "{told}");
+        }
+    }
+    for (arguments, row) in [
+        ("rsa --bits 1024", "1024 bits"),
+        ("curve25519", "Ed25519 check"),
+        ("nist", "ecdh"),
+    ] {
+        let told = fill(&format!("kernels {arguments} --seconds 0.001"));
+        assert!(told.contains("cycles for one operation"), "{told}");
+        assert!(told.lines().any(|line| line.starts_with(row)), "{told}");
+    }
+}
+
+#[test]
+fn speed_writes_the_document_that_the_design_describes() {
+    let arguments = [
+        "speed",
+        "rsa1024",
+        "--json",
+        "--seconds",
+        "0.02",
+        "--fills",
+        "1,8",
+        "--threads",
+        "1",
+    ];
+    let (code, stdout, stderr) = run(&mut bench(&arguments));
+    if !has_lanes() {
+        assert_eq!(code, 1);
+        assert!(stderr.contains("lockstep doctor"), "{stderr}");
+        return;
+    }
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stderr.contains("rsa1024"), "progress: {stderr}");
+    let document: Value = serde_json::from_str(&stdout).unwrap();
+    assert!(document["machine"]["cpus"].as_u64().unwrap() >= 1);
+    let rows = document["rows"].as_array().unwrap();
+    let contestants: Vec<_> = rows
+        .iter()
+        .map(|row| (row["impl"].as_str().unwrap(), row["fill"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(
+        contestants,
+        [("stock", 1), ("lockstep", 1), ("lockstep", 8)]
+    );
+    for row in rows {
+        assert_eq!(row["op"], "rsa1024-sign");
+        assert_eq!(row["threads"], 1);
+        for figure in ["ops_per_s", "cycles_per_op", "limit_cycles"] {
+            assert!(row[figure].as_f64().unwrap() > 0.0, "{figure}: {row}");
+        }
+    }
+}
+
+#[test]
+fn speed_measures_every_operation() {
+    if !has_lanes() {
+        return;
+    }
+    let arguments = [
+        "speed",
+        "all",
+        "--json",
+        "--seconds",
+        "0.001",
+        "--fills",
+        "1,64",
+        "--threads",
+        "1",
+    ];
+    let (code, stdout, stderr) = run(&mut bench(&arguments));
+    assert_eq!(code, 0, "{stderr}");
+    let document: Value = serde_json::from_str(&stdout).unwrap();
+    let rows = document["rows"].as_array().unwrap();
+    let operations: Vec<&str> = rows
+        .iter()
+        .filter(|row| row["impl"] == "stock")
+        .map(|row| row["op"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        operations,
+        [
+            "rsa1024-sign",
+            "rsa2048-sign",
+            "rsa3072-sign",
+            "rsa4096-sign",
+            "x25519",
+            "x25519-keygen",
+            "ed25519-sign",
+            "ed25519-verify",
+            "p256-sign",
+            "p256-verify",
+            "p256-ecdh",
+            "p256-keygen",
+            "p384-sign",
+            "p384-verify",
+            "p384-ecdh",
+            "p384-keygen",
+        ]
+    );
+    for row in rows {
+        assert!(row["ops_per_s"].as_f64().unwrap() > 0.0, "{row}");
+        let of_rsa = row["op"].as_str().unwrap().starts_with("rsa");
+        assert!(
+            !(of_rsa && row["fill"] == 64),
+            "a batch of RSA takes 8: {row}"
+        );
+        assert_eq!(row["limit_cycles"].is_null(), !of_rsa, "{row}");
+    }
+}
+
+#[test]
+fn speed_tells_where_the_cycles_go() {
+    if !has_lanes() {
+        return;
+    }
+    let arguments = [
+        "speed",
+        "rsa1024",
+        "--cycles",
+        "--json",
+        "--seconds",
+        "0.01",
+    ];
+    let (code, stdout, stderr) = run(&mut bench(&arguments));
+    assert_eq!(code, 0, "{stderr}");
+    let document: Value = serde_json::from_str(&stdout).unwrap();
+    let functions = document["profiles"][0]["functions"].as_array().unwrap();
+    for name in [
+        "convert",
+        "multiply",
+        "square",
+        "exponentiate",
+        "recombine",
+        "check",
+    ] {
+        let function = functions.iter().find(|f| f["function"] == name).unwrap();
+        assert!(function["calls"].as_u64().unwrap() > 0, "{function}");
+        assert!(
+            function["cycles_per_call"].as_f64().unwrap() > 0.0,
+            "{function}"
+        );
+    }
+    let whole_ones = functions.iter().filter(|f| f["part_of"].is_null());
+    let shares: f64 = whole_ones.map(|f| f["share"].as_f64().unwrap()).sum();
+    assert!((shares - 1.0).abs() < 0.01, "{shares}");
+}
+
+#[test]
+fn speed_sets_the_model_beside_the_measurement() {
+    if !has_lanes() {
+        println!("skipped: no lanes with IFMA here");
+        return;
+    }
+    let arguments = [
+        "speed",
+        "rsa1024",
+        "--cycles",
+        "--limit",
+        "--seconds",
+        "0.01",
+    ];
+    let (code, stdout, stderr) = run(&mut bench(&arguments));
+    assert_eq!(code, 0, "{stderr}");
+    // The row of a name in the table with this heading: its numbers.
+    let row = |heading: &str, name: &str| {
+        let lines = stdout.lines().skip_while(|line| !line.starts_with(heading));
+        let mut rows = lines
+            .map(str::trim_start)
+            .skip_while(|line| !line.is_empty());
+        let row = rows.find(|line| line.starts_with(&format!("{name} ")));
+        numbers(row.unwrap_or_else(|| panic!("{heading} has no {name}: {stdout}")))
+    };
+    for name in [
+        "blind",
+        "multiply",
+        "square",
+        "exponentiate",
+        "recombine",
+        "check",
+    ] {
+        let numbers = row("RSA-1024, vector micro-operations", name);
+        let [multiplies, others, on_p0, on_p5, limit, measured, share] = numbers[..] else {
+            panic!("{name}: {numbers:?}");
+        };
+        assert!(multiplies > 0.0 && measured > 0.0, "{name}: {numbers:?}");
+        // Two ports, each one operation a cycle; what is shown is rounded.
+        let at_least = (multiplies + others + on_p0 + on_p5) / 2.0;
+        assert!(limit > 0.99 * at_least - 1.0, "{name}: {numbers:?}");
+        let expected = 100.0 * limit / measured;
+        assert!((share - expected).abs() < 1.0, "{name}: {numbers:?}");
+    }
+    let machine = row("The limit: ", "RSA-1024");
+    assert!(
+        machine.len() == 3 && machine.iter().all(|&n| n > 0.0),
+        "{machine:?}"
+    );
+}
+
+/// The numbers in a row of a table: `1,234`, `5.6 K`, `7.8 M`, `90 %`.
+fn numbers(row: &str) -> Vec<f64> {
+    let mut numbers: Vec<f64> = Vec::new();
+    for word in row.split_whitespace() {
+        let scale = match word {
+            "K" => 1e3,
+            "M" => 1e6,
+            _ => 1.0,
+        };
+        match (word.replace(',', "").parse(), numbers.last_mut()) {
+            (Ok(number), _) => numbers.push(number),
+            (Err(_), Some(last)) => *last *= scale,
+            (Err(_), None) => {}
+        }
+    }
+    numbers
+}
+
+#[test]
+fn speed_ignores_a_configuration_that_would_measure_lockstep_against_itself() {
+    if !has_lanes() {
+        return;
+    }
+    // A configuration that libcrypto cannot even read must not matter.
+    let broken = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("speed.cnf");
+    fs::write(&broken, "openssl_conf = nowhere\n[broken").unwrap();
+    let mut command = bench(&[
+        "speed",
+        "rsa1024",
+        "--seconds",
+        "0.02",
+        "--fills",
+        "8",
+        "--threads",
+        "1",
+    ]);
+    let (code, stdout, stderr) = run(command.env("OPENSSL_CONF", broken));
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("rsa1024-sign"), "{stdout}");
+}
+
+#[test]
+fn speed_without_lanes_sends_to_the_doctor() {
+    let mut command = bench(&["speed", "rsa1024"]);
+    let (code, _, stderr) = run(command.env("LOCKSTEP_BACKEND", "none"));
+    assert_eq!(code, 1);
+    assert!(stderr.contains("remedy: lockstep doctor"), "{stderr}");
+}
+
+#[test]
+fn an_unknown_backend_is_refused_with_the_known_ones() {
+    let mut command = bench(&["speed", "rsa1024"]);
+    let (code, _, stderr) = run(command.env("LOCKSTEP_BACKEND", "altivec"));
+    assert_eq!(code, 2);
+    assert!(
+        stderr.contains("altivec") && stderr.contains("portable"),
+        "{stderr}"
+    );
+}

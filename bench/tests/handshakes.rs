@@ -1,0 +1,269 @@
+//! `lockstep-bench handshakes` against real servers, for a moment each. The counters say that lanes
+//! signed.
+//!
+//! They need what `cargo xtask dist` has built, where `cargo xtask test` says it is.
+
+mod common;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+
+use common::{bench, has_lanes, run};
+
+/// `lockstep-bench handshakes` with these arguments and the module; `None` where there is nothing to
+/// test.
+fn handshakes(arguments: &str) -> Option<Command> {
+    let Some(dist) = std::env::var_os("LOCKSTEP_DIST").map(PathBuf::from) else {
+        eprintln!("skipped: LOCKSTEP_DIST names no module");
+        return None;
+    };
+    if !has_lanes() {
+        eprintln!("skipped: this machine has no lanes");
+        return None;
+    }
+    let mut command = bench(&["handshakes"]);
+    command
+        .args(arguments.split_whitespace())
+        .env("OPENSSL_CONF", dist.join("openssl.cnf"));
+    Some(command)
+}
+
+fn document(command: &mut Command) -> Value {
+    let (code, stdout, stderr) = run(command.arg("--json"));
+    assert_eq!(code, 0, "{stdout}\n{stderr}");
+    serde_json::from_str(&stdout).unwrap()
+}
+
+/// What any run must show: no failure, and lockstep at work where it should be.
+fn check(document: &Value, most: u64) {
+    assert_eq!(document["failures"], 0, "{document}");
+    assert_eq!(document["cpu_ratio_concurrency"], most, "{document}");
+    assert!(document["cpu_ratio"].as_f64().unwrap() > 0.0, "{document}");
+    for row in document["rows"].as_array().unwrap() {
+        let number = |name: &str| row[name].as_f64().unwrap_or(f64::NAN);
+        assert!(number("count") > 0.0, "{row}");
+        assert_eq!(number("failures"), 0.0, "{row}");
+        for positive in [
+            "per_s",
+            "server_cpu_s_per_1000",
+            "server_load",
+            "client_load",
+        ] {
+            assert!(number(positive) > 0.0, "{positive}: {row}");
+        }
+        let latencies = ["p50_ms", "p90_ms", "p99_ms"].map(number);
+        assert!(0.0 < latencies[0] && latencies.is_sorted(), "{row}");
+        if row["impl"] == "stock" {
+            assert!(
+                row["lane_operations"].is_null() && row["fill"].is_null(),
+                "{row}"
+            );
+            continue;
+        }
+        assert_eq!(number("failed_checks"), 0.0, "{row}");
+        assert!(number("lane_operations") > 0.0, "{row}");
+        assert!((1.0..=8.0).contains(&number("fill")), "{row}");
+        let signatures = number("lane_signatures");
+        assert!(
+            signatures <= number("count"),
+            "one for each handshake: {row}"
+        );
+    }
+}
+
+/// The row of lockstep with most clients.
+fn busiest<'a>(document: &'a Value, load: &str) -> &'a Value {
+    let rows = document["rows"].as_array().unwrap();
+    let mut rows = rows.iter().rev();
+    rows.find(|row| row["impl"] == "lockstep" && row["load"] == load)
+        .unwrap()
+}
+
+#[test]
+fn lanes_sign_with_every_kind_of_key() {
+    for key in ["rsa2048", "rsa3072", "rsa4096", "p256", "p384", "ed25519"] {
+        let arguments = format!("--key {key} --concurrency 1,16 --seconds 0.2 --rounds 1");
+        let Some(mut command) = handshakes(&arguments) else {
+            return;
+        };
+        let document = document(&mut command);
+        assert_eq!(document["key"], key);
+        assert_eq!(document["rows"].as_array().unwrap().len(), 4);
+        check(&document, 16);
+        let row = busiest(&document, "handshake");
+        assert!(row["lane_signatures"].as_u64().unwrap() > 0, "{key}: {row}");
+        assert!(document["ratios"][1]["p99"].as_f64().unwrap() > 0.0);
+    }
+}
+
+#[test]
+fn sessions_are_resumed_and_pages_fetched_as_asked() {
+    for (version, group) in [("1.2", "p256"), ("1.3", "p384")] {
+        let arguments = format!(
+            "--tls {version} --group {group} --resumption 0.5 --transfer 40K --concurrency 8 \
+             --seconds 0.3 --rounds 2"
+        );
+        let Some(mut command) = handshakes(&arguments) else {
+            return;
+        };
+        let document = document(&mut command);
+        check(&document, 8);
+        assert_eq!(document["transfer"], 40 << 10);
+        let rows = document["rows"].as_array().unwrap();
+        assert_eq!(rows.len(), 4, "{document}");
+        for row in rows {
+            let share = row["resumed"].as_f64().unwrap() / row["count"].as_f64().unwrap();
+            assert!((0.3..=0.5).contains(&share), "TLS {version}: {row}");
+            let rounds = row["server_cpu_s_per_1000_rounds"].as_array().unwrap();
+            assert_eq!(rounds.len(), 2, "{row}");
+        }
+        let share = busiest(&document, "transaction")["handshake_share"].as_f64();
+        assert!(share.unwrap() > 0.0, "{document}");
+        assert!(busiest(&document, "handshake")["handshake_share"].is_null());
+    }
+}
+
+#[test]
+fn latencies_of_the_warm_up_are_left_out() {
+    let early = |arguments: &str| -> Option<Vec<u64>> {
+        let common = "--key p256 --concurrency 4 --seconds 0.2 --rounds 1";
+        let document = document(&mut handshakes(&format!("{common} {arguments}"))?);
+        check(&document, 4);
+        let rows = document["rows"].as_array().unwrap();
+        Some(
+            rows.iter()
+                .map(|row| row["early"].as_u64().unwrap())
+                .collect(),
+        )
+    };
+    let Some(early_by_default) = early("") else {
+        return;
+    };
+    // The first handshake of every client at least.
+    assert!(
+        early_by_default.iter().all(|&early| early >= 4),
+        "{early_by_default:?}"
+    );
+    assert_eq!(early("--warm-up 0").unwrap(), [0, 0]);
+}
+
+#[test]
+fn installed_servers_run_with_lockstep() {
+    for server in ["haproxy", "apache", "nginx", "stunnel"] {
+        let arguments =
+            format!("--server {server} --key p256 --concurrency 8 --seconds 0.3 --rounds 1");
+        let Some(mut command) = handshakes(&arguments) else {
+            return;
+        };
+        let (code, stdout, stderr) = run(command.arg("--json"));
+        if stderr.contains("is not installed") {
+            assert!(stderr.contains("remedy: apt install "), "{stderr}");
+            eprintln!("skipped: {server} is not installed");
+            continue;
+        }
+        assert_eq!(code, 0, "{stdout}\n{stderr}");
+        let document: Value = serde_json::from_str(&stdout).unwrap();
+        assert_eq!(document["server"], server);
+        check(&document, 8);
+    }
+}
+
+#[test]
+fn the_report_needs_nothing_but_itself() {
+    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let [html, json] = ["handshakes.html", "handshakes.json"].map(|name| directory.join(name));
+    let Some(mut command) = handshakes("--concurrency 1,4 --seconds 0.1 --rounds 1") else {
+        return;
+    };
+    command.arg("--html").arg(&html).arg("--json").arg(&json);
+    let (code, stdout, stderr) = run(&mut command);
+    assert_eq!(code, 0, "{stderr}");
+    for said in [
+        "CPU s/1000",
+        "x stock",
+        "The main figure is server CPU time",
+    ] {
+        assert!(stdout.contains(said), "{stdout}");
+    }
+    let document: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+    check(&document, 4);
+    let page = fs::read_to_string(html).unwrap();
+    assert_eq!(page.matches("<svg ").count(), 2, "{page}");
+    assert!(page.contains("prefers-color-scheme:dark"));
+    for foreign in ["http:", "https:", "src=", "href=", "url(", "@import"] {
+        assert!(!page.contains(foreign), "{foreign}");
+    }
+}
+
+#[test]
+fn open_files_are_no_obstacle_but_for_a_hard_limit() {
+    let Some(command) = handshakes("--key p256 --concurrency 80 --seconds 0.1 --rounds 1 --json")
+    else {
+        return;
+    };
+    let limited = |limit: &str| {
+        let mut shell = Command::new("sh");
+        let script = format!("ulimit {limit} && exec \"$0\" \"$@\"");
+        shell.args(["-c", &script]).arg(command.get_program());
+        shell.args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => shell.env(name, value),
+                None => shell.env_remove(name),
+            };
+        }
+        run(&mut shell)
+    };
+    let (code, stdout, stderr) = limited("-S -n 60");
+    assert_eq!(code, 0, "{stderr}");
+    let document = serde_json::from_str(&stdout).unwrap();
+    check(&document, 80);
+    assert_eq!(document["warm_up"], 0.025, "a quarter of the turn");
+    let (code, _, stderr) = limited("-n 60");
+    assert_eq!(code, 1, "{stderr}");
+    for said in [
+        "80 clients need 224 open files",
+        "remedy: lower --concurrency",
+    ] {
+        assert!(stderr.contains(said), "{stderr}");
+    }
+}
+
+#[test]
+fn stock_is_not_compared_with_stock() {
+    let Some(mut command) = handshakes("--concurrency 2 --seconds 0.1 --rounds 1") else {
+        return;
+    };
+    let (code, stdout, stderr) = run(command.env("LOCKSTEP_BACKEND", "none"));
+    assert_eq!((code, stdout.as_str()), (1, ""), "{stderr}");
+    assert!(
+        stderr.contains("lockstep did nothing in embedded") && stderr.contains("remedy: "),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let mut command = bench(&["handshakes", "--server", "stunnel"]);
+    let (code, _, stderr) = run(command.env("PATH", "/nowhere"));
+    assert_eq!(code, 1, "{stderr}");
+    assert!(
+        stderr.contains("stunnel is not installed\nremedy: apt install stunnel4"),
+        "{stderr}"
+    );
+
+    let configuration = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("no-module.cnf");
+    let text = "openssl_conf = init\n[init]\nproviders = p\n[p]\nlockstep = l\n[l]\n\
+                module = /nowhere/lockstep.so\nactivate = 1\n";
+    fs::write(&configuration, text).unwrap();
+    let mut command = bench(&["handshakes"]);
+    let (code, _, stderr) = run(command.env("OPENSSL_CONF", configuration));
+    assert_eq!(code, 1, "{stderr}");
+    assert!(
+        stderr.contains("names /nowhere/lockstep.so, which is not there"),
+        "{stderr}"
+    );
+}

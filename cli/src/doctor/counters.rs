@@ -1,0 +1,92 @@
+//! Where the processes that are started here publish their counters.
+
+use std::path::Path;
+
+use lockstep_common::Configuration;
+use lockstep_engine::{Config, Page, StatsDir};
+
+use super::finding::{Answer, Verdict};
+
+/// Where processes publish their counters.
+pub struct CountersPlace {
+    place: StatsDir,
+    /// What says so.
+    named_by: String,
+}
+
+impl CountersPlace {
+    /// Where processes that are started here publish theirs, and then where others may do so. The
+    /// environment goes before the configuration. What is wrong with either is said elsewhere.
+    pub fn all(configuration: Option<&Configuration>) -> Vec<CountersPlace> {
+        let parsed = |value: &str, named_by: String| {
+            let pair = ("stats_dir".to_owned(), value.to_owned());
+            let place = Config::from_pairs([pair]).ok()?.stats_dir;
+            Some(CountersPlace { place, named_by })
+        };
+        let of_environment = || {
+            let variable = "LOCKSTEP_STATS_DIR";
+            let value = std::env::var(variable)
+                .ok()
+                .filter(|value| !value.is_empty());
+            parsed(&value?, variable.to_owned())
+        };
+        let of_configuration = || {
+            let configuration = configuration?;
+            let provider = configuration.provider()?;
+            let value = configuration.effective.setting(&provider, "stats_dir")?;
+            let path = configuration.path().display();
+            parsed(
+                value,
+                format!("`stats_dir` in [{}] of {path}", provider.section),
+            )
+        };
+        let default = parsed("auto", "the default".to_owned());
+        let all = [of_environment(), of_configuration(), default];
+        all.into_iter().flatten().collect()
+    }
+
+    pub fn directory(&self) -> Option<&Path> {
+        match &self.place {
+            StatsDir::At(path) => Some(path),
+            StatsDir::Auto | StatsDir::Off => None,
+        }
+    }
+}
+
+/// Whether a process that this user starts here could publish its counters.
+pub fn counters(place: &CountersPlace) -> Answer {
+    let CountersPlace { place, named_by } = place;
+    match Page::create(place, false) {
+        Ok(Some(page)) => {
+            let directory = page.directory();
+            page.withdraw();
+            let what = format!(
+                "processes that you start publish theirs in {} ({named_by})",
+                directory.display()
+            );
+            (Verdict::Good, what, None)
+        }
+        Ok(None) => (
+            Verdict::Note,
+            format!("{named_by} turns them off: `lockstep stat` will show nothing"),
+            None,
+        ),
+        Err(reason) if reason.is_wrong_place() && matches!(place, StatsDir::At(_)) => (
+            Verdict::Failed,
+            format!("{named_by} cannot be followed, so the module refuses to load: {reason}"),
+            Some(
+                "create the directory, let the user that starts the server write there, or set \
+                 stats_dir to auto or no"
+                    .to_owned(),
+            ),
+        ),
+        Err(reason) => (
+            Verdict::Note,
+            format!("`lockstep stat` will not show the processes that you start: {reason}"),
+            Some(
+                "raise the limit, or name a suitable directory in stats_dir; lanes work without"
+                    .to_owned(),
+            ),
+        ),
+    }
+}

@@ -1,0 +1,72 @@
+//! What doctor says about one question.
+
+use lockstep_common::outln;
+use serde::Serialize;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    #[serde(rename = "ok")]
+    Good,
+    Failed,
+    /// Lanes are in use, and something needs attention.
+    Warning,
+    Note,
+}
+
+impl Verdict {
+    /// What stands before a finding: red or yellow, where colours are wanted, if it needs
+    /// attention.
+    pub fn mark(self, coloured: bool) -> &'static str {
+        match (self, coloured) {
+            (Verdict::Good, _) => "ok    ",
+            (Verdict::Failed, false) => "FAILED",
+            (Verdict::Failed, true) => "\x1b[1;31mFAILED\x1b[0m",
+            (Verdict::Warning, false) => "warn  ",
+            (Verdict::Warning, true) => "\x1b[33mwarn\x1b[0m  ",
+            (Verdict::Note, _) => "note  ",
+        }
+    }
+}
+
+/// The answer to one question.
+#[derive(Serialize)]
+pub struct Finding {
+    pub check: &'static str,
+    pub verdict: Verdict,
+    pub what: String,
+    pub remedy: Option<String>,
+}
+
+impl Finding {
+    pub fn print(&self, coloured: bool) {
+        let mark = self.verdict.mark(coloured);
+        outln!("{mark} {:<13} {}", self.check, self.what);
+        if let Some(remedy) = &self.remedy {
+            outln!("       remedy:       {remedy}");
+        }
+    }
+}
+
+/// Verdict, what, remedy.
+pub type Answer = (Verdict, String, Option<String>);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_needs_attention_is_red_or_yellow_on_a_terminal() {
+        assert_eq!(Verdict::Failed.mark(true), "\x1b[1;31mFAILED\x1b[0m");
+        assert_eq!(Verdict::Warning.mark(true), "\x1b[33mwarn\x1b[0m  ");
+        for verdict in [
+            Verdict::Good,
+            Verdict::Failed,
+            Verdict::Warning,
+            Verdict::Note,
+        ] {
+            assert_eq!(verdict.mark(false).len(), 6);
+            assert!(!verdict.mark(false).contains('\x1b'));
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! A program loads the configuration and signs; what it meets is what any program would meet.
+
+use std::fs;
+use std::process::Command;
+
+use lockstep_common::{Configuration, Failure, Provider, Scratch};
+use lockstep_engine::{Snapshot, read_published};
+
+use super::command::run;
+use crate::probe::{About, Probe, probe};
+
+/// Tries a configuration.
+pub struct Trial<'a>(pub &'a Configuration);
+
+impl Trial<'_> {
+    /// What a program finds that loads the configuration. Its failure says why one cannot.
+    pub fn probe(&self) -> Result<Probe, Failure> {
+        let provider = self.0.provider();
+        let about = match &provider {
+            Some(provider) => About::Provider(&provider.name),
+            None => About::Nobody,
+        };
+        let found = probe(&fs::canonicalize(self.0.path()).unwrap_or_default(), about)
+            .map_err(|failure| failure.remedy("stop using this configuration, and report this"))?;
+        match found.errors.first() {
+            None => Ok(found),
+            Some(error) => Err(Failure::new(format!(
+                "OpenSSL does not load all of {}: {error}",
+                self.0.path().display()
+            ))
+            .remedy("correct what it names; programs run without what comes after it")),
+        }
+    }
+
+    /// Has libcrypto load the module; returns what it says of itself.
+    pub fn load(&self) -> Result<String, Failure> {
+        let listing = run(self.openssl().args(["list", "-providers"])).map_err(|f| {
+            f.remedy("if the module was built elsewhere, build it here: cargo xtask dist")
+        })?;
+        // One provider after the other: its name indented by two, what it says by four.
+        let name = self
+            .0
+            .provider()
+            .map(|provider| format!("  {}", provider.name));
+        let mut said = listing
+            .lines()
+            .skip_while(|line| Some(line.trim_end()) != name.as_deref())
+            .skip(1);
+        let mut about = said
+            .by_ref()
+            .take_while(|line| line.starts_with("    "))
+            .map(str::trim);
+        let about: Vec<&str> = about.by_ref().collect();
+        if !about.contains(&"status: active") {
+            return Err(self.why_not_loaded());
+        }
+        Ok(format!("libcrypto loads it; {}", about.join(", ")))
+    }
+
+    /// Why the module is not loaded, in the words of the part that refused.
+    fn why_not_loaded(&self) -> Failure {
+        let shown = self.0.path().display();
+        let correct = format!("correct {shown}, or the environment");
+        let refusal = |error: &str| {
+            Failure::new(format!("the module refuses to load: {error}")).remedy(&correct)
+        };
+        let Some(provider) = self.0.provider() else {
+            return Failure::new(format!("{shown} names no module lockstep.so"));
+        };
+        if !provider.active {
+            return Failure::new(format!(
+                "{shown} does not activate lockstep, by its section [{}]",
+                provider.section
+            ))
+            .remedy(format!("write activate = 1 in that section of {shown}"));
+        }
+        let errors = match self.activate(&provider) {
+            Ok(errors) => errors,
+            Err(failure) => return failure,
+        };
+        // The module itself, about its settings.
+        let its_own = |error: &str| Some(error.split_once("lockstep: ")?.1.to_owned());
+        if let Some(error) = errors.iter().find_map(|error| its_own(error)) {
+            return refusal(&error);
+        }
+        let module = provider.module.unwrap_or_default().display().to_string();
+        match errors.first() {
+            Some(error) if error.contains("OSSL_provider_init") => Failure::new(format!(
+                "{module} is a shared library, but not a provider of OpenSSL: {error}"
+            ))
+            .remedy("name lockstep.so, as `cargo xtask dist` makes it"),
+            Some(error) => Failure::new(format!("OpenSSL does not load the module: {error}"))
+                .remedy("if the module was built elsewhere, build it here: cargo xtask dist"),
+            None => Failure::new(
+                "libcrypto did not load lockstep when it read the configuration, but does so now",
+            )
+            .remedy("look at the lines before lockstep's in the section of providers"),
+        }
+    }
+
+    /// What libcrypto says when it activates the provider by itself.
+    fn activate(&self, provider: &Provider) -> Result<Vec<String>, Failure> {
+        let scratch = Scratch::new("doctor-load")?;
+        let path = scratch.path().join("openssl.cnf");
+        fs::write(&path, self.0.effective.inactive(provider)?)
+            .map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))?;
+        Ok(probe(&path, About::Activation(&provider.name))?.errors)
+    }
+
+    /// Has the `openssl` command sign with a fresh key, and checks the signature without lockstep;
+    /// returns what the module counted.
+    pub fn sign(&self, lone: Option<&str>) -> Result<Snapshot, Failure> {
+        let scratch = Scratch::new("doctor")?;
+        let at = |name: &str| scratch.path().join(name);
+        fs::write(at("message"), "to be signed").map_err(|e| Failure::new(e.to_string()))?;
+        let stock = |arguments: &str| {
+            let mut command = Command::new("openssl");
+            command
+                .args(arguments.split(' '))
+                .env("OPENSSL_CONF", "/dev/null")
+                .current_dir(scratch.path());
+            command
+        };
+        run(&mut stock(
+            "genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out key.pem",
+        ))?;
+        run(&mut stock("pkey -in key.pem -pubout -out public.pem"))?;
+
+        let counters = at("counters");
+        fs::create_dir(&counters).map_err(|e| Failure::new(e.to_string()))?;
+        let mut sign = self.openssl();
+        sign.args([
+            "dgst",
+            "-sha256",
+            "-sign",
+            "key.pem",
+            "-out",
+            "signature",
+            "message",
+        ]);
+        sign.current_dir(scratch.path());
+        sign.env("LOCKSTEP_STATS_DIR", &counters)
+            .env("LOCKSTEP_STATS_KEEP", "yes");
+        if let Some(lone) = lone {
+            sign.env("LOCKSTEP_LONE", lone);
+        }
+        run(&mut sign)?;
+        run(&mut stock(
+            "dgst -sha256 -verify public.pem -signature signature message",
+        ))
+        .map_err(|_| {
+            Failure::new("the signature is wrong").remedy("stop using the module, and report this")
+        })?;
+        let found = read_published(&counters).map_err(|e| Failure::new(e.to_string()))?;
+        if found.processes.is_empty() && found.other_versions > 0 {
+            return Err(Failure::new(
+                "the module is of another version than this program, which cannot read its counters",
+            )
+            .remedy("use the command `lockstep` that was built with the module: it lies beside it"));
+        }
+        let mut processes = found.processes.into_iter();
+        Ok(processes
+            .next()
+            .map(|process| process.snapshot)
+            .unwrap_or_default())
+    }
+
+    /// The `openssl` command with this configuration.
+    fn openssl(&self) -> Command {
+        let mut command = Command::new("openssl");
+        let path = fs::canonicalize(self.0.path()).unwrap_or_else(|_| self.0.path().to_owned());
+        command.env("OPENSSL_CONF", path);
+        command
+    }
+}

@@ -1,0 +1,493 @@
+//! What a configuration has OpenSSL do: which providers it activates, which properties it asks for,
+//! and whether lockstep fits in.
+//!
+//! The rules are those of libcrypto (`conf_mod.c`, `provider_conf.c`, `evp_cnf.c`), the reading is
+//! its own parser's.
+
+use std::path::{Path, PathBuf};
+
+use lockstep_conf::{File, Line};
+
+use crate::failure::Failure;
+
+/// What has OpenSSL prefer lockstep's algorithms, and leave keys to the provider that made them.
+pub const PREFERENCE: &str = "?lockstep.fast=yes,?lockstep.keys!=yes";
+
+/// The configuration that a file holds, with the files that it includes.
+pub struct Effective {
+    /// The file.
+    pub path: PathBuf,
+    file: File,
+}
+
+/// A provider that a configuration names.
+pub struct Provider {
+    /// The name by which it is loaded.
+    pub name: String,
+    /// The section with its settings.
+    pub section: String,
+    /// The shared library, where the section names one.
+    pub module: Option<PathBuf>,
+    /// Whether OpenSSL activates it.
+    pub active: bool,
+}
+
+impl Provider {
+    /// Whether it is this project's.
+    pub fn is_lockstep(&self) -> bool {
+        let is_module = |path: &PathBuf| path.file_name().is_some_and(|name| name == "lockstep.so");
+        self.module
+            .as_ref()
+            .map_or(self.name == "lockstep", is_module)
+    }
+
+    fn is_fips(&self) -> bool {
+        let is_module = |path: &PathBuf| path.file_stem().is_some_and(|name| name == "fips");
+        self.name == "fips" || self.module.as_ref().is_some_and(is_module)
+    }
+}
+
+/// A line that changes which properties algorithms must have.
+pub struct Properties<'a> {
+    /// The section that holds it.
+    pub section: &'a str,
+    /// The line itself.
+    pub line: &'a Line,
+}
+
+impl Effective {
+    /// Reads a file.
+    pub fn read(path: &Path) -> Result<Effective, Failure> {
+        let file = File::read(path).map_err(|error| {
+            Failure::new(format!(
+                "OpenSSL cannot read {}: {error}; programs that use it run without any of it",
+                path.display()
+            ))
+            .remedy("correct that file, or name another one with OPENSSL_CONF")
+        })?;
+        Ok(Effective {
+            path: path.to_owned(),
+            file,
+        })
+    }
+
+    /// What holds where there is no file.
+    pub fn none(path: PathBuf) -> Effective {
+        let file = File::default();
+        Effective { path, file }
+    }
+
+    /// The section that `openssl_conf` names.
+    pub fn init(&self) -> Option<&str> {
+        self.file.value("default", "openssl_conf")
+    }
+
+    /// The providers in the order in which libcrypto takes them.
+    pub fn providers(&self) -> Vec<Provider> {
+        let lines = self.modules("providers").flat_map(|name| self.lines(name));
+        lines.map(|line| self.provider(line)).collect()
+    }
+
+    fn provider(&self, line: &Line) -> Provider {
+        let mut provider = Provider {
+            name: behind_dot(&line.name).to_owned(),
+            section: line.value.clone(),
+            module: None,
+            active: false,
+        };
+        for setting in self.lines(&line.value) {
+            match behind_dot(&setting.name) {
+                "identity" => provider.name.clone_from(&setting.value),
+                "module" => provider.module = Some(PathBuf::from(&setting.value)),
+                "activate" => provider.active = activates(&setting.value),
+                _ => {}
+            }
+        }
+        provider
+    }
+
+    /// The value of a setting in a provider's section; of several the last, as the provider gets
+    /// it.
+    pub fn setting(&self, provider: &Provider, name: &str) -> Option<&str> {
+        let mut lines = self.lines(&provider.section).rev();
+        let line = lines.find(|line| line.name == name);
+        line.map(|line| line.value.as_str())
+    }
+
+    /// The text of a configuration with this provider's settings alone, which does not activate it.
+    ///
+    /// libcrypto says nothing about a provider that a configuration cannot activate; about one that
+    /// is activated afterwards it does.
+    pub fn inactive(&self, provider: &Provider) -> Result<String, Failure> {
+        let mut text = format!(
+            "openssl_conf = init\n[init]\nproviders = providers\n[providers]\n{} = provider\n[provider]\n",
+            provider.name
+        );
+        for line in self.lines(&provider.section) {
+            if !["activate", "identity"].contains(&behind_dot(&line.name)) {
+                text.push_str(&format!("{} = {}\n", line.name, quoted(&line.value)?));
+            }
+        }
+        Ok(text)
+    }
+
+    /// The lines about properties, in the order in which libcrypto takes them.
+    pub fn properties(&self) -> Vec<Properties<'_>> {
+        let of = |section| {
+            let lines = self.lines(section);
+            lines.map(move |line| Properties { section, line })
+        };
+        self.modules("alg_section").flat_map(of).collect()
+    }
+
+    /// The query that holds in the end.
+    pub fn query(&self) -> Option<Properties<'_>> {
+        let mut lines = self.properties();
+        lines.retain(|properties| properties.line.name == "default_properties");
+        lines.pop()
+    }
+
+    /// The sections that the lines for a kind of module name. What stands behind the last dot of
+    /// such a line's name tells it from others for the same kind.
+    fn modules<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a str> {
+        let lines = self.init().into_iter().flat_map(|init| self.lines(init));
+        lines
+            .filter(move |line| {
+                let name = &line.name;
+                name.rsplit_once('.')
+                    .map_or(name.as_str(), |(name, _)| name)
+                    == kind
+            })
+            .map(|line| line.value.as_str())
+    }
+
+    fn lines(&self, section: &str) -> std::slice::Iter<'_, Line> {
+        self.file.section(section).unwrap_or_default().iter()
+    }
+
+    /// Why lockstep has no place in this configuration, if it has none.
+    ///
+    /// What the file asks for counts even where a later line replaces it: FIPS is not to be
+    /// switched off by accident.
+    pub fn refusal(&self) -> Option<Failure> {
+        let shown = self.path.display();
+        let fips = || {
+            "leave this system's programs to OpenSSL's own code; for programs that need no FIPS, name a \
+             configuration without it: lockstep configuration --from FILE"
+        };
+        for Properties { section, line } in self.properties() {
+            let setting = format!(
+                "`{} = {}` in its section [{section}]",
+                line.name, line.value
+            );
+            match line.name.as_str() {
+                "fips_mode" if is_true(&line.value) => {
+                    return Some(
+                        Failure::new(format!(
+                            "{shown} turns FIPS on: {setting}. Lockstep is not a FIPS module"
+                        ))
+                        .remedy(fips()),
+                    );
+                }
+                "default_properties" => {
+                    let clauses = Clause::all(&line.value);
+                    let Some(unmet) = clauses.iter().find(|clause| !clause.is_met()) else {
+                        continue;
+                    };
+                    let (clause, is_fips) = (&unmet.text, unmet.name == "fips");
+                    return Some(if is_fips {
+                        Failure::new(format!(
+                            "{shown} requires FIPS: {setting}. Lockstep is not a FIPS module"
+                        ))
+                        .remedy(fips())
+                    } else {
+                        Failure::new(format!(
+                            "{shown} requires `{clause}` of all algorithms: {setting}. Those of lockstep \
+                             do not have this property, and OpenSSL would use none of them"
+                        ))
+                        .remedy(format!(
+                            "remove `{clause}` there, or write ?{clause}, which prefers and does not require"
+                        ))
+                    });
+                }
+                _ => {}
+            }
+        }
+        let active: Vec<_> = self.providers().into_iter().filter(|p| p.active).collect();
+        if let Some(provider) = active.iter().find(|provider| provider.is_fips()) {
+            return Some(
+                Failure::new(format!(
+                    "{shown} activates the FIPS provider: `activate` in its section [{}]. Lockstep is not \
+                     a FIPS module",
+                    provider.section
+                ))
+                .remedy(fips()),
+            );
+        }
+        let others: Vec<String> = active
+            .iter()
+            .filter(|provider| !provider.is_lockstep())
+            .map(|provider| format!("{} (`activate` in [{}])", provider.name, provider.section))
+            .collect();
+        if active.is_empty() || active.iter().any(|provider| provider.name == "default") {
+            return None;
+        }
+        let what = match others.is_empty() {
+            true => "lockstep alone".to_owned(),
+            false => format!(
+                "providers, but not the default provider: {}",
+                others.join(", ")
+            ),
+        };
+        Some(
+            Failure::new(format!(
+                "{shown} activates {what}. Lockstep needs OpenSSL's default provider beside it, for all \
+                 that it does not do itself"
+            ))
+            .remedy(
+                "if programs may use the default provider, activate it there: default = default_sect in \
+                 the section that `providers` names, and activate = 1 in a section [default_sect]",
+            ),
+        )
+    }
+
+    /// The text of a configuration that is this one, with the module added.
+    pub fn with_module(&self, module: &Path) -> Result<String, Failure> {
+        let shown = self.path.display();
+        if let Some(refusal) = self.refusal() {
+            return Err(refusal);
+        }
+        let providers = self.providers();
+        if let Some(there) = providers.iter().find(|provider| provider.is_lockstep()) {
+            return Err(Failure::new(format!(
+                "{shown} loads lockstep already, by its section [{}]",
+                there.section
+            ))
+            .remedy("name the configuration that lockstep is to be added to with --from"));
+        }
+        let init = self.init().unwrap_or("lockstep_init");
+        // Once a provider is activated, OpenSSL does not activate the default one by itself any
+        // more.
+        let default = match providers.iter().find(|provider| provider.name == "default") {
+            Some(theirs) if theirs.active => String::new(),
+            Some(theirs) => format!("\n[{}]\nactivate = 1\n", theirs.section),
+            None => "\n[lockstep_default]\nactivate = 1\n".to_owned(),
+        };
+        let listed = match providers.iter().any(|provider| provider.name == "default") {
+            true => "",
+            false => "default = lockstep_default\n",
+        };
+        let module = quoted(&module.display().to_string())?;
+        let include = match self.path.exists() {
+            true => format!(".include = {}\n", quoted(&self.path.display().to_string())?),
+            false => String::new(),
+        };
+        let properties = |query: &str| {
+            format!(
+                "[{init}]
+alg_section.lockstep = lockstep_properties
+
+# Prefer what lockstep does on lanes, but leave keys to the provider that made them.
+[lockstep_properties]
+default_properties = {query}
+
+"
+            )
+        };
+        // Before what the system has, so that it adds to this or replaces it, should it ever have
+        // some. After it, where the system's own line would replace this.
+        let (before, after) = match self.query() {
+            None => (properties(PREFERENCE), String::new()),
+            Some(Properties { section, line }) => {
+                let query = match is_word(section) {
+                    true => format!("${{{section}::{}}},{PREFERENCE}", line.name),
+                    false => quoted(&format!("{},{PREFERENCE}", line.value))?,
+                };
+                (String::new(), properties(&query))
+            }
+        };
+        Ok(format!(
+            "# Written by `lockstep configuration`: {shown} with lockstep loaded.
+# Use it with OPENSSL_CONF=<this file>. Paths are absolute.
+openssl_conf = {init}
+
+{before}[default]
+{include}
+{after}# Beside the providers of that file, and after them.
+[{init}]
+providers.lockstep = lockstep_providers
+
+[lockstep_providers]
+{listed}lockstep = lockstep_module
+{default}
+[lockstep_module]
+module = {module}
+activate = 1
+"
+        ))
+    }
+}
+
+/// A part of a property query.
+#[derive(Debug, PartialEq, Eq)]
+struct Clause {
+    text: String,
+    name: String,
+    kind: Kind,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Kind {
+    Optional,
+    /// Takes back what was asked for under this name.
+    Removed,
+    Equal(String),
+    Unequal(String),
+}
+
+impl Clause {
+    fn all(query: &str) -> Vec<Clause> {
+        let mut quote = None;
+        let parts = query.split(|c| match quote {
+            Some(end) => {
+                if c == end {
+                    quote = None;
+                }
+                false
+            }
+            None => {
+                if c == '"' || c == '\'' {
+                    quote = Some(c);
+                }
+                c == ','
+            }
+        });
+        let parts = parts.map(str::trim).filter(|part| !part.is_empty());
+        parts.map(Clause::new).collect()
+    }
+
+    fn new(text: &str) -> Clause {
+        let (body, mark) = match text.split_at_checked(1) {
+            Some((mark @ ("?" | "-"), body)) => (body, Some(mark)),
+            _ => (text, None),
+        };
+        // A name alone asks for yes.
+        let (name, value, unequal) = match body.split_once('=') {
+            Some((name, value)) => match name.trim_end().strip_suffix('!') {
+                Some(name) => (name, value, true),
+                None => (name, value, false),
+            },
+            None => (body, "yes", false),
+        };
+        let value = value.trim();
+        let unquoted = value
+            .strip_prefix(['"', '\''])
+            .and_then(|value| value.strip_suffix(['"', '\'']));
+        let value = unquoted.map_or_else(|| value.to_ascii_lowercase(), str::to_owned);
+        Clause {
+            text: text.to_owned(),
+            name: name.trim().to_ascii_lowercase(),
+            kind: match (mark, unequal) {
+                (Some("?"), _) => Kind::Optional,
+                (Some(_), _) => Kind::Removed,
+                (None, false) => Kind::Equal(value),
+                (None, true) => Kind::Unequal(value),
+            },
+        }
+    }
+
+    /// Whether lockstep's algorithms meet it. A property that they do not have counts as `no`, and
+    /// only words are equal to anything then.
+    fn is_met(&self) -> bool {
+        let is_number =
+            |value: &str| value.starts_with(|c: char| c.is_ascii_digit() || "+-".contains(c));
+        match &self.kind {
+            Kind::Optional | Kind::Removed => true,
+            _ if self.name.starts_with("lockstep.") => true,
+            Kind::Equal(_) if self.name == "provider" => false,
+            Kind::Unequal(value) if self.name == "provider" => value != "lockstep",
+            Kind::Equal(value) => value == "no",
+            Kind::Unequal(value) => value != "no" && !is_number(value),
+        }
+    }
+}
+
+/// Whether a provider with this value of `activate` is activated. Before OpenSSL 3.2 the line's
+/// presence alone activates it.
+fn activates(value: &str) -> bool {
+    const FALSE: [&str; 8] = ["0", "no", "NO", "false", "FALSE", "off", "OFF", ""];
+    openssl::version::number() < 0x3020_0000 || !FALSE.contains(&value)
+}
+
+/// What `X509V3_get_value_bool` takes for true.
+fn is_true(value: &str) -> bool {
+    ["TRUE", "true", "Y", "y", "YES", "yes"].contains(&value)
+}
+
+/// The part of a name that counts in the sections of providers.
+fn behind_dot(name: &str) -> &str {
+    name.split_once('.').map_or(name, |(_, name)| name)
+}
+
+/// Whether a variable can refer to a section of this name.
+fn is_word(name: &str) -> bool {
+    name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// A value as it must be written for libcrypto to read it as it is.
+fn quoted(value: &str) -> Result<String, Failure> {
+    if value.chars().any(char::is_control) {
+        return Err(Failure::new(format!(
+            "a configuration cannot hold {value:?}: it has control characters"
+        ))
+        .remedy("use a path without them"));
+    }
+    let plain = |c: char| c.is_alphanumeric() || "/._+-,?=!".contains(c);
+    if value.chars().all(plain) {
+        return Ok(value.to_owned());
+    }
+    let escaped = value.replace('\\', "\\\\").replace('"', "\\\"");
+    Ok(format!("\"{escaped}\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clauses_are_met_as_libcrypto_counts_them() {
+        for (query, unmet) in [
+            ("", None),
+            ("fips=yes", Some("fips=yes")),
+            ("FIPS", Some("FIPS")),
+            ("?fips=yes", None),
+            ("-fips", None),
+            ("fips=no, fips2 != yes", None),
+            ("?a=1,provider = default", Some("provider = default")),
+            ("provider!=legacy", None),
+            ("provider!=lockstep", Some("provider!=lockstep")),
+            ("?provider=tpm2,tpm2.digest!=yes", None),
+            ("x='a,b',?y=z", Some("x='a,b'")),
+            ("version=3", Some("version=3")),
+            ("version!=3", Some("version!=3")),
+            (PREFERENCE, None),
+        ] {
+            let clauses = Clause::all(query);
+            let found = clauses.iter().find(|clause| !clause.is_met());
+            assert_eq!(found.map(|clause| clause.text.as_str()), unmet, "{query}");
+        }
+    }
+
+    #[test]
+    fn quoted_values_are_read_as_they_were() {
+        let path = std::env::temp_dir().join(format!("lockstep-quoted-{}", std::process::id()));
+        for value in ["/a/b.so", "/a b/$c/#d\\'e\"f;g", " x ", "a,b=c,?d!=e"] {
+            let text = format!("a = {} # comment\n", quoted(value).unwrap());
+            std::fs::write(&path, text).unwrap();
+            let file = File::read(&path).unwrap();
+            assert_eq!(file.value("default", "a"), Some(value));
+        }
+        std::fs::remove_file(path).unwrap();
+        assert!(quoted("a\nb").is_err());
+    }
+}

@@ -1,0 +1,58 @@
+//! Why a command could not run, and what to do about it.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// What a command returns: whether all is well, or why it could not run.
+pub type Outcome = Result<ExitCode, Failure>;
+
+/// Why a command could not run, and what to do about it.
+#[derive(Debug)]
+pub struct Failure {
+    /// What happened.
+    pub what: String,
+    /// What to do about it.
+    pub remedy: Option<String>,
+    status: u8,
+}
+
+impl Failure {
+    /// Something did not work.
+    pub fn new(what: impl Into<String>) -> Failure {
+        Failure {
+            what: what.into(),
+            remedy: None,
+            status: 1,
+        }
+    }
+
+    /// The command line is wrong.
+    pub fn usage(what: impl fmt::Display) -> Failure {
+        Failure {
+            what: what.to_string(),
+            remedy: None,
+            status: 2,
+        }
+    }
+
+    /// This failure with a remedy.
+    pub fn remedy(mut self, remedy: impl Into<String>) -> Failure {
+        self.remedy = Some(remedy.into());
+        self
+    }
+}
+
+/// Prints the failure of a program's command, if it has one. Returns the status to exit with.
+pub fn conclude(program: &str, outcome: Outcome) -> ExitCode {
+    let failure = match outcome {
+        Ok(status) => return status,
+        Err(failure) => failure,
+    };
+    eprintln!("{program}: {}", failure.what);
+    match failure.remedy {
+        Some(remedy) => eprintln!("remedy: {remedy}"),
+        None if failure.status == 2 => eprintln!("remedy: {program} help"),
+        None => {}
+    }
+    ExitCode::from(failure.status)
+}

@@ -1,0 +1,35 @@
+//! Directories for a moment.
+
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
+
+/// A directory for a key that nobody else may read; it goes away with its owner.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    /// `purpose` tells it from those that other commands make.
+    pub fn new(purpose: &str) -> Result<Scratch, Failure> {
+        let name = format!("lockstep-{purpose}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .map_err(|error| Failure::new(format!("cannot create {}: {error}", path.display())))?;
+        Ok(Scratch(path))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Nothing depends on it being gone.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
