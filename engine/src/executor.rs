@@ -6,18 +6,19 @@ mod random;
 mod rsa;
 
 use std::fmt::Debug;
-use std::process;
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use lockstep_kernels::backend::Backend;
 use lockstep_kernels::rsa::Scratch;
 use zeroize::Zeroizing;
 
 use crate::config::Config;
-use crate::curve::{Curve, KeyKind, Keypair};
+use crate::declined::Declined;
+use crate::epoch::Epoch;
+use crate::keys::{Curve, KeyKind, Keypair};
 use crate::policy::{self, Lone};
 use crate::pool::Pool;
-use crate::request::{Declined, Request, Response};
+use crate::request::{Request, Response};
 use crate::shape::Shape;
 use random::random;
 
@@ -70,33 +71,6 @@ pub(crate) struct Cpu {
     sample: Sample,
     epoch: Epoch,
     pub(crate) pool: Pool,
-}
-
-/// The engine and process that blinding state and key pairs in advance belong to. A forked child
-/// makes an engine of its own, so it never uses state that its parent uses too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Epoch {
-    pid: u32,
-    engine: u32,
-}
-
-impl Epoch {
-    /// One that no other engine of this process or of its ancestors has.
-    pub(crate) fn new() -> Epoch {
-        static ENGINES: AtomicU32 = AtomicU32::new(0);
-        Epoch {
-            pid: process::id(),
-            engine: ENGINES.fetch_add(1, Ordering::Relaxed),
-        }
-    }
-
-    /// This engine in the process that asks: another epoch in a forked child.
-    pub(crate) fn here(self) -> Epoch {
-        Epoch {
-            pid: process::id(),
-            ..self
-        }
-    }
 }
 
 impl Cpu {

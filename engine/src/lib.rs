@@ -12,10 +12,13 @@
 
 mod board;
 mod config;
-mod curve;
+mod declined;
+mod epoch;
 mod executor;
 mod fault;
+mod keys;
 pub mod metrics;
+mod permit;
 mod policy;
 mod pool;
 mod queue;
@@ -31,14 +34,15 @@ mod worker;
 use std::process;
 
 pub use config::{BackendChoice, Config, ConfigError, Setting};
-pub use curve::{Bytes, Curve, EcKey, Ed25519Key, KeyKind, Keypair, Malformed, Secret};
+pub use declined::{Declined, Fallback, StockGuard};
 #[cfg(all(feature = "fault-injection", not(loom)))]
 pub use fault::{Defect, plant};
+pub use keys::{Bytes, Curve, EcKey, Ed25519Key, KeyKind, Keypair, Malformed, Secret};
 pub use lockstep_kernels::backend::Backend;
 pub use lockstep_kernels::rsa::{Components as RsaComponents, JobError, Size, Unsupported};
 pub use metrics::{Snapshot, Unpaused};
 pub use policy::{JobsLead, Lone, lanes_are_slower};
-pub use request::{Declined, Fallback, Request, Response, StockGuard};
+pub use request::{Request, Response};
 pub use rsa_key::RsaKey;
 pub use shape::Shape;
 pub use stats::{

@@ -29,12 +29,12 @@ use std::fmt::Write as _;
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::declined::Fallback;
+use crate::permit::{Permit, Permits};
 use crate::queue::Waits;
-use crate::request::Fallback;
 use crate::shape::Shape;
 use crate::stats::{Page, SLOT_WORDS, Slot, text_of, words_of};
 use crate::syslog::{Event, Log, Syslog};
-use crate::ticket::{Permit, Permits};
 
 const SHAPES: usize = Shape::ALL.len();
 const REASONS: usize = Fallback::ALL.len();

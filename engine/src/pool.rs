@@ -6,8 +6,8 @@
 
 use std::sync::{Mutex, TryLockError};
 
-use crate::curve::{KeyKind, Keypair};
-use crate::executor::Epoch;
+use crate::epoch::Epoch;
+use crate::keys::{KeyKind, Keypair};
 
 /// Parts of the pool with a lock of their own, so that threads seldom meet. A lock is tried, never
 /// waited for: one that was held when the process forked is lost to the child, no more.
@@ -104,7 +104,7 @@ impl Pool {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::curve::{Bytes, Curve, Secret};
+    use crate::keys::{Bytes, Curve, Secret};
 
     const KIND: KeyKind = KeyKind::Nist(Curve::P256);
 

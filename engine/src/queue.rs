@@ -22,13 +22,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::board::{Board, Home, Post};
+use crate::declined::{Declined, StockGuard};
 use crate::executor::{Executor, Job};
 use crate::fault::{Defect, is_lost};
 use crate::metrics::Metrics;
+use crate::permit::Permits;
 use crate::policy::{PATIENCE, Policy, View};
-use crate::request::{Declined, StockGuard};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock, wait_while, yield_now};
-use crate::ticket::{Booth, Notify, Permits, Seat, Ticket, Turn};
+use crate::ticket::{Booth, Notify, Seat, Ticket, Turn};
 use crate::worker::{self, StartThread, Workers};
 
 #[cfg(all(test, loom))]

@@ -6,7 +6,7 @@ use std::sync::{Mutex, TryLockError};
 use lockstep_kernels::rsa::{Blinding, Components, PrivateKey, PublicKey, Size, Unsupported};
 use zeroize::Zeroizing;
 
-use crate::executor::Epoch;
+use crate::epoch::Epoch;
 use crate::shape::Shape;
 
 /// Blinding pairs that one key keeps: four batches' worth. More requests at a time make pairs of

@@ -2,7 +2,7 @@
 
 use lockstep_kernels::rsa::Size;
 
-use crate::curve::{Curve, KeyKind};
+use crate::keys::{Curve, KeyKind};
 
 /// What may share a batch: requests of one shape run the same instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -3,8 +3,10 @@
 //! A blocking thread sits in a [`Seat`] until it gets its answer or is asked to lead. An
 //! asynchronous job holds a [`Ticket`] and is told by its [`Notify`] when the answer is there.
 
+use crate::declined::Declined;
 use crate::fault::{Defect, is_lost, is_planted};
-use crate::request::{Declined, Response};
+use crate::permit::Permit;
+use crate::request::Response;
 use crate::sync::{Arc, Condvar, Mutex, lock, wait_while};
 
 /// Tells an asynchronous caller that its ticket is done.
@@ -185,37 +187,6 @@ impl<T> Booth<T> {
         {
             notify.notify();
         }
-    }
-}
-
-/// Counts what holds a [`Permit`]. Permits may outlive it.
-#[derive(Debug, Default)]
-pub(crate) struct Permits(std::sync::Arc<()>);
-
-/// Counts something for as long as it lives: as one of the references to its [`Permits`].
-#[derive(Debug)]
-pub(crate) struct Permit {
-    _counted: std::sync::Arc<()>,
-}
-
-impl Permits {
-    /// How many there are now.
-    pub(crate) fn count(&self) -> usize {
-        std::sync::Arc::strong_count(&self.0) - 1
-    }
-
-    /// One more.
-    pub(crate) fn take(&self) -> Permit {
-        Permit {
-            _counted: self.0.clone(),
-        }
-    }
-
-    /// One more, unless there are `most` already. Of threads that ask for the last one at a time,
-    /// none may get it.
-    pub(crate) fn take_of(&self, most: usize) -> Option<Permit> {
-        let permit = self.take();
-        (self.count() <= most).then_some(permit)
     }
 }
 

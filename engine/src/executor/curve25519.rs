@@ -7,8 +7,9 @@ use lockstep_kernels::curve25519::{Error, x25519};
 
 use super::random::secrets;
 use super::{Cpu, Inputs, Job, misplaced};
-use crate::curve::{Bytes, Ed25519Key, Keypair, Secret};
-use crate::request::{Declined, Request, Response};
+use crate::declined::Declined;
+use crate::keys::{Bytes, Ed25519Key, Keypair, Secret};
+use crate::request::{Request, Response};
 
 impl From<Error> for Declined {
     fn from(error: Error) -> Declined {

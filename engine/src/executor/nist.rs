@@ -11,8 +11,9 @@ use lockstep_kernels::nist::{
 
 use super::random::{random, secrets};
 use super::{Answers, Cpu, Inputs, Job, misplaced};
-use crate::curve::{Bytes, EcKey, Keypair, Pair, PairOf, Secret};
-use crate::request::{Declined, Request, Response};
+use crate::declined::Declined;
+use crate::keys::{Bytes, EcKey, Keypair, Pair, PairOf, Secret};
+use crate::request::{Request, Response};
 
 /// The kernels of one curve.
 pub(super) trait Kernels<const BYTES: usize> {
@@ -268,7 +269,7 @@ fn sign<'a, C: Kernels<BYTES>, const BYTES: usize>(
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::curve::Curve;
+    use crate::keys::Curve;
 
     fn attempts(usable_from: usize) -> (usize, Vec<Result<Signature<32>, Declined>>) {
         let key = EcKey::new(Curve::P256, &[7; 32], None).unwrap();

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use lockstep_kernels::rsa::{self, Blinding, JobError, PrivateJob, Scratch};
 
 use super::{Cpu, CpuRequest, Job};
-use crate::request::{Declined, Request, Response};
+use crate::declined::Declined;
+use crate::request::{Request, Response};
 use crate::rsa_key::RsaKey;
 
 impl Cpu {

@@ -7,8 +7,8 @@ use loom::thread;
 
 use super::simple::{Bell, Simple, queue};
 use super::*;
+use crate::declined::Fallback;
 use crate::fault::{Defect, plant};
-use crate::request::Fallback;
 
 /// All interleavings with up to three preemptions: enough for every known bug of such protocols.
 fn explore(model: impl Fn() + Sync + Send + 'static) {

@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
 
+use crate::declined::Declined;
 use crate::executor::{Executor, Job};
 use crate::metrics::Metrics;
 use crate::policy::Policy;
 use crate::queue::{Bounds, Queue};
-use crate::request::Declined;
 use crate::sync::Arc;
 use crate::ticket::Notify;
 

@@ -6,7 +6,7 @@ use std::thread;
 
 use super::simple::{Bell, PANIC, Simple, queue};
 use super::*;
-use crate::request::Fallback;
+use crate::declined::Fallback;
 
 /// Waits until something is so; the test hangs where it never is.
 fn until(mut so: impl FnMut() -> bool) {

@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 use super::page::{MAGIC, OWNERS, SLOTS, WORDS, header, owner};
 use super::process::Realm;
 use super::*;
+use crate::declined::Fallback;
 use crate::metrics::Metrics;
-use crate::request::Fallback;
 
 /// A directory of this test's own, removed at its end.
 struct Directory(PathBuf);

@@ -1,0 +1,168 @@
+//! Why the lanes did not serve a request.
+
+use std::fmt;
+
+use lockstep_kernels::nist;
+use lockstep_kernels::rsa::{JobError, Unsupported};
+
+use crate::permit::Permit;
+
+/// Why the lanes did not serve a request. The engine has counted it already; the caller asks stock
+/// OpenSSL instead.
+#[derive(Debug)]
+pub enum Declined {
+    /// The request is alone and stock OpenSSL is faster for it. Keep the guard alive while stock
+    /// OpenSSL computes.
+    Lone(StockGuard),
+    /// The result did not pass its check. It was discarded.
+    CheckFailed,
+    /// `max_async` submitted requests have not been taken yet.
+    QueueFull,
+    /// No worker thread runs and none could be started.
+    NoWorkers,
+    /// The calling thread has too little stack for a kernel, and there was no memory for more.
+    NoStack,
+    /// The system had no memory for the request, or has had too little lately.
+    NoMemory,
+    /// This machine has no usable lanes, or the configuration turns them off.
+    NoBackend,
+    /// Stock OpenSSL is faster than the lanes of this machine, however many requests there are.
+    SlowLanes,
+    /// The lanes of this machine have no kernels for such a request.
+    NoKernel,
+    /// The system gave no usable randomness.
+    Randomness,
+    /// The input does not fit the RSA key.
+    Input(JobError),
+    /// The secret key is out of range, or not as long as its curve has it.
+    BadScalar,
+    /// The public key, or the peer's, is no point of its curve, or (X25519) one of small order.
+    BadPoint,
+    /// The engine was dropped before the request ran.
+    ShutDown,
+    /// The executor panicked: a defect of this library.
+    Internal,
+}
+
+impl Declined {
+    /// The reason, for comparing and counting.
+    pub fn fallback(&self) -> Fallback {
+        match self {
+            Declined::Lone(_) => Fallback::Lone,
+            Declined::CheckFailed => Fallback::CheckFailed,
+            Declined::QueueFull => Fallback::QueueFull,
+            Declined::NoWorkers => Fallback::NoWorkers,
+            Declined::NoStack => Fallback::NoStack,
+            Declined::NoMemory => Fallback::NoMemory,
+            Declined::NoBackend => Fallback::NoBackend,
+            Declined::SlowLanes => Fallback::SlowLanes,
+            Declined::NoKernel => Fallback::NoKernel,
+            Declined::Randomness => Fallback::Randomness,
+            Declined::Input(_) => Fallback::Input,
+            Declined::BadScalar => Fallback::BadScalar,
+            Declined::BadPoint => Fallback::BadPoint,
+            Declined::ShutDown => Fallback::ShutDown,
+            Declined::Internal => Fallback::Internal,
+        }
+    }
+}
+
+impl fmt::Display for Declined {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.fallback().description())
+    }
+}
+
+impl std::error::Error for Declined {}
+
+/// Counts a thread that computes with stock OpenSSL outside of the engine's slots.
+///
+/// Threads that are all handed to stock would never meet in the queue, however many they are. While
+/// this guard lives, the engine knows that its thread keeps a CPU busy, and gathers requests once
+/// there are more such threads than CPUs.
+#[derive(Debug)]
+pub struct StockGuard {
+    _permit: Permit,
+}
+
+impl StockGuard {
+    pub(crate) fn new(permit: Permit) -> StockGuard {
+        StockGuard { _permit: permit }
+    }
+}
+
+macro_rules! fallbacks {
+    ($($variant:ident $name:literal $description:literal,)*) => {
+        /// Why a request or a key went to stock OpenSSL.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Fallback {
+            $(#[doc = $description] $variant,)*
+        }
+
+        impl Fallback {
+            /// Every reason, in the order of the counters.
+            pub const ALL: &'static [Fallback] = &[$(Fallback::$variant,)*];
+
+            /// The key of this reason in the metrics.
+            pub fn name(self) -> &'static str {
+                match self { $(Fallback::$variant => $name,)* }
+            }
+
+            /// The reason in words.
+            pub fn description(self) -> &'static str {
+                match self { $(Fallback::$variant => $description,)* }
+            }
+        }
+    };
+}
+
+fallbacks! {
+    Lone "lone" "the request was alone, where stock OpenSSL is faster",
+    CheckFailed "check_failed" "the result did not pass its check",
+    QueueFull "queue_full" "too many submitted requests were not yet taken",
+    NoWorkers "no_workers" "no worker thread could be started",
+    NoStack "no_stack" "the thread's stack has no room for a kernel, nor memory",
+    NoMemory "no_memory" "the system had too little memory",
+    NoBackend "no_backend" "there are no usable vector lanes",
+    SlowLanes "slow_lanes" "stock OpenSSL is faster than this machine's lanes",
+    NoKernel "no_kernel" "this machine's lanes cannot do it",
+    Randomness "randomness" "the system gave no usable randomness",
+    Input "input" "the input did not fit the key",
+    ShutDown "shut_down" "the engine was shut down",
+    Internal "internal" "an internal error occurred",
+    KeySize "key_size" "the key has a size without a kernel",
+    UnequalHalves "unequal_halves" "the primes of the key differ in length",
+    EvenModulus "even_modulus" "the modulus or a prime is even",
+    Exponent "exponent" "the public exponent cannot be used",
+    Inconsistent "inconsistent" "the parts of the key contradict each other",
+    MultiPrime "multi_prime" "the key has more than two primes",
+    MissingCrt "missing_crt" "the key lacks its CRT parts",
+    MissingExponent "missing_exponent" "the key lacks its public exponent",
+    AsyncUnavailable "async_unavailable" "the asynchronous job could not be paused",
+    BadScalar "bad_scalar" "the secret key is out of range",
+    BadPoint "bad_point" "the public key is not a usable point",
+    Pkcs1Decryption "pkcs1_decryption" "PKCS#1 v1.5 decryption is left to OpenSSL",
+}
+
+impl From<Unsupported> for Fallback {
+    fn from(reason: Unsupported) -> Fallback {
+        match reason {
+            Unsupported::Size => Fallback::KeySize,
+            Unsupported::UnequalHalves => Fallback::UnequalHalves,
+            Unsupported::Even => Fallback::EvenModulus,
+            Unsupported::Exponent => Fallback::Exponent,
+            Unsupported::Inconsistent => Fallback::Inconsistent,
+        }
+    }
+}
+
+impl From<nist::Error> for Declined {
+    fn from(error: nist::Error) -> Declined {
+        match error {
+            nist::Error::Scalar => Declined::BadScalar,
+            nist::Error::Point => Declined::BadPoint,
+            nist::Error::Nonce => Declined::Randomness,
+            nist::Error::Signature => Declined::CheckFailed,
+        }
+    }
+}
