@@ -17,7 +17,6 @@ mod epoch;
 mod executor;
 mod fault;
 mod keys;
-pub mod metrics;
 mod permit;
 mod policy;
 mod pool;
@@ -40,14 +39,13 @@ pub use fault::{Defect, plant};
 pub use keys::{Bytes, Curve, EcKey, Ed25519Key, KeyKind, Keypair, Malformed, Secret};
 pub use lockstep_kernels::backend::Backend;
 pub use lockstep_kernels::rsa::{Components as RsaComponents, JobError, Size, Unsupported};
-pub use metrics::{Snapshot, Unpaused};
 pub use policy::{JobsLead, Lone, lanes_are_slower};
 pub use request::{Request, Response};
 pub use rsa_key::RsaKey;
 pub use shape::Shape;
 pub use stats::{
-    Page, ProcessStats, Published, StatsDir, Unpublished, read_default_stats, read_published,
-    read_stats,
+    Page, ProcessStats, Published, Snapshot, StatsDir, Unpaused, Unpublished, read_default_stats,
+    read_published, read_stats,
 };
 pub use syslog::Syslog;
 pub use ticket::{Notify, Ticket};
@@ -55,9 +53,9 @@ pub use worker::{ROOM_BYTES, STACK_BYTES, StartThread};
 
 use board::Home;
 use executor::{Cpu, CpuRequest, Executor};
-use metrics::Metrics;
 use policy::Policy;
 use queue::{Bounds, Queue};
+use stats::counters::Counters;
 use sync::Arc;
 
 /// A queue with its slots, its workers and its counters.
@@ -81,7 +79,7 @@ enum Inner {
         backend: Backend,
     },
     /// No lanes: everything is declined and counted.
-    Off(Box<Metrics>),
+    Off(Box<Counters>),
 }
 
 impl Engine {
@@ -101,7 +99,7 @@ impl Engine {
         let slots = config.slots;
         let backend = config.backend.resolve();
         let name = backend.map_or("none", Backend::name);
-        let metrics = Metrics::new(name, slots, page).warning(config.syslog.clone());
+        let counters = Counters::new(name, slots, page).warning(config.syslog.clone());
         let inner = match backend {
             Some(backend) => {
                 let policy = Policy {
@@ -113,14 +111,14 @@ impl Engine {
                     max_lost: config.max_lost,
                 };
                 let executor = Cpu::new(backend, &config);
-                let mut queue = Queue::new(executor, policy, bounds, metrics);
+                let mut queue = Queue::new(executor, policy, bounds, counters);
                 queue.start_thread = start_thread;
                 Inner::Lanes {
                     queue: Arc::new(queue),
                     backend,
                 }
             }
-            None => Inner::Off(Box::new(metrics)),
+            None => Inner::Off(Box::new(counters)),
         };
         Engine {
             inner,
@@ -173,7 +171,7 @@ impl Engine {
     pub fn pooled_keypair(&self, kind: KeyKind) -> Option<Keypair> {
         let queue = self.queue_if_any()?;
         let pair = queue.executor.pooled(kind)?;
-        queue.metrics.pool_hit(Shape::Keypair(kind).index());
+        queue.counters.pool_hit(Shape::Keypair(kind).index());
         Some(pair)
     }
 
@@ -341,10 +339,10 @@ impl Engine {
         declined
     }
 
-    fn counters(&self) -> &Metrics {
+    fn counters(&self) -> &Counters {
         match &self.inner {
-            Inner::Lanes { queue, .. } => &queue.metrics,
-            Inner::Off(metrics) => metrics,
+            Inner::Lanes { queue, .. } => &queue.counters,
+            Inner::Off(counters) => counters,
         }
     }
 }

@@ -19,15 +19,15 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::board::{Board, Home, Post};
 use crate::declined::{Declined, StockGuard};
 use crate::executor::{Executor, Job};
 use crate::fault::{Defect, is_lost};
-use crate::metrics::Metrics;
 use crate::permit::Permits;
 use crate::policy::{PATIENCE, Policy, View};
+use crate::stats::counters::{Counters, Waits};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock, wait_while, yield_now};
 use crate::ticket::{Booth, Notify, Seat, Ticket, Turn};
 use crate::worker::{self, StartThread, Workers};
@@ -45,7 +45,7 @@ pub(crate) type Answer<E> = Result<<E as Executor>::Response, Declined>;
 /// Requests of all shapes, the slots that serve them, and the workers.
 pub(crate) struct Queue<E: Executor> {
     pub(crate) executor: E,
-    pub(crate) metrics: Metrics,
+    pub(crate) counters: Counters,
     policy: Policy,
     bounds: Bounds,
     /// When the queue was made, and how many milliseconds later a worker could not be started; zero
@@ -141,9 +141,9 @@ impl<E: Executor> Queue<E> {
         executor: E,
         policy: Policy,
         bounds: Bounds,
-        mut metrics: Metrics,
+        mut counters: Counters,
     ) -> Queue<E> {
-        metrics.note_bounds(bounds.max_async, bounds.max_lost);
+        counters.note_bounds(bounds.max_async, bounds.max_lost);
         let lines = E::SHAPES.iter().map(|&shape| Line {
             shape,
             waiting: VecDeque::new(),
@@ -164,7 +164,7 @@ impl<E: Executor> Queue<E> {
         Queue {
             state: Mutex::new(state),
             executor,
-            metrics,
+            counters,
             policy,
             bounds,
             since: Instant::now(),
@@ -235,14 +235,14 @@ impl<E: Executor> Queue<E> {
         request: E::Request,
         notify: Box<dyn Notify>,
     ) -> Result<Ticket<E::Response>, Declined> {
-        let pause = this.metrics.pause();
+        let pause = this.counters.pause();
         let permit = pause.ok_or_else(|| this.declined(Declined::QueueFull))?;
         let mut state = this.lock();
         if state.workers.wanted() {
             state = Self::start_worker(this, state)
                 .ok_or_else(|| this.declined(Declined::NoWorkers))?;
         }
-        this.metrics.submitted();
+        this.counters.submitted();
         let (ticket, booth) = Booth::open(Some(notify), permit);
         let entry = state.entry(request, Owner::Job(booth));
         state.push(
@@ -263,9 +263,9 @@ impl<E: Executor> Queue<E> {
         request: E::Request,
         home: Home,
     ) -> Result<Ticket<E::Response>, Declined> {
-        let pause = self.metrics.pause();
+        let pause = self.counters.pause();
         let permit = pause.ok_or_else(|| self.declined(Declined::QueueFull))?;
-        self.metrics.submitted();
+        self.counters.submitted();
         let (ticket, booth) = Booth::open(None, permit);
         if self.board.column(shape).post(request, booth, home) {
             Ok(ticket)
@@ -375,8 +375,8 @@ impl<E: Executor> Queue<E> {
 
     /// Whether one more asynchronous request may be queued, and its job paused.
     pub(crate) fn admits(&self) -> bool {
-        self.metrics.paused.count() < self.bounds.max_async
-            && self.metrics.lost_so_far() < self.bounds.max_lost as u64
+        self.counters.paused.count() < self.bounds.max_async
+            && self.counters.lost_so_far() < self.bounds.max_lost as u64
     }
 
     /// Whether a worker was missed within the last second.
@@ -462,7 +462,7 @@ impl<E: Executor> Queue<E> {
 
     /// Counts a reason and passes it on.
     pub(crate) fn declined(&self, declined: Declined) -> Declined {
-        self.metrics.fallback(declined.fallback());
+        self.counters.fallback(declined.fallback());
         declined
     }
 
@@ -528,7 +528,7 @@ impl<E: Executor> Queue<E> {
                 break;
             }
             drop(state);
-            self.metrics.yielded();
+            self.counters.yielded();
             yield_now();
             state = self.lock();
             let now = self.view(state.line(shape));
@@ -583,7 +583,7 @@ impl<E: Executor> Queue<E> {
     ) -> Option<Answer<E>> {
         let ran = self.run_batch(shape, slot);
         self.count(shape, &slot.jobs, ran);
-        self.metrics.waited(waits);
+        self.counters.waited(waits);
         self.deliver_all(slot)
     }
 
@@ -604,12 +604,12 @@ impl<E: Executor> Queue<E> {
 
     fn count(&self, shape: E::Shape, jobs: &[Job<E>], ran: usize) {
         let pass = self.executor.pass(shape);
-        self.metrics.batch(E::index(shape), jobs.len(), ran, pass);
+        self.counters.batch(E::index(shape), jobs.len(), ran, pass);
         for job in jobs {
             match &job.answer {
                 Some(Ok(_)) => {}
-                Some(Err(declined)) => self.metrics.fallback(declined.fallback()),
-                None => self.metrics.fallback(Declined::Internal.fallback()),
+                Some(Err(declined)) => self.counters.fallback(declined.fallback()),
+                None => self.counters.fallback(Declined::Internal.fallback()),
             }
         }
     }
@@ -796,20 +796,5 @@ impl<E: Executor> Slot<E> {
     fn clear(&mut self) {
         self.jobs.clear();
         self.owners.clear();
-    }
-}
-
-/// How long the requests of a batch waited in the queue.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Waits {
-    pub total_ns: u64,
-    pub max_ns: u64,
-}
-
-impl Waits {
-    fn add(&mut self, waited: Duration) {
-        let waited = waited.as_nanos() as u64;
-        self.total_ns += waited;
-        self.max_ns = self.max_ns.max(waited);
     }
 }

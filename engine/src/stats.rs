@@ -15,29 +15,19 @@
 //! program of that user next loads the module. Whether a process has ended is judged in its own PID
 //! namespace only: containers that share a directory leave each other's files alone.
 
+pub(crate) mod counters;
 mod directory;
+mod layout;
 mod page;
 mod process;
 mod reader;
+mod snapshot;
 
-use std::path::PathBuf;
-
+pub use counters::Unpaused;
+pub use directory::StatsDir;
 pub use page::{Page, Unpublished};
 pub use reader::{ProcessStats, Published, read_default_stats, read_published, read_stats};
-
-pub(crate) use page::{SLOT_WORDS, Slot, text_of, words_of};
-
-/// Where a process publishes its counters.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum StatsDir {
-    /// Nowhere.
-    #[default]
-    Off,
-    /// In the default place of its user; see the [module](self).
-    Auto,
-    /// In this directory, which exists.
-    At(PathBuf),
-}
+pub use snapshot::Snapshot;
 
 #[cfg(all(test, not(loom)))]
 mod tests;

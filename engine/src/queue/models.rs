@@ -161,7 +161,7 @@ fn abandoning_races_with_delivery() {
         drop(Queue::submit(&queue, 0, 1, bell.boxed()).unwrap());
         worker::stop(&queue);
         assert!(bell.rings() <= 1);
-        assert_eq!(queue.metrics.paused.count(), 0);
+        assert_eq!(queue.counters.paused.count(), 0);
         assert_at_rest(&queue, 1);
     });
 }
@@ -210,7 +210,7 @@ fn jobs_of_two_threads_lead_or_are_served() {
         };
         assert_eq!(attend(&queue, 0, 3, 2).unwrap(), -3);
         other.join().unwrap();
-        assert_eq!(queue.metrics.paused.count(), 0);
+        assert_eq!(queue.counters.paused.count(), 0);
         assert_at_rest(&queue, 1);
     });
 }
@@ -229,7 +229,7 @@ fn a_worker_that_helps_serves_each_request_once() {
             assert_eq!(answer.unwrap(), -number);
         }
         worker::stop(&queue);
-        assert_eq!(queue.metrics.paused.count(), 0);
+        assert_eq!(queue.counters.paused.count(), 0);
         assert_at_rest(&queue, 2);
     });
 }
@@ -270,7 +270,7 @@ fn abandoning_races_with_a_leader() {
         assert_eq!(attend(&queue, 0, 2, 2).unwrap(), -2);
         other.join().unwrap();
         assert_eq!(attend(&queue, 0, 3, 1).unwrap(), -3);
-        assert_eq!(queue.metrics.paused.count(), 0);
+        assert_eq!(queue.counters.paused.count(), 0);
     });
 }
 
@@ -287,7 +287,7 @@ fn losing_a_job_races_with_a_leader() {
         assert_eq!(attend(&queue, 0, 2, 2).unwrap(), -2);
         other.join().unwrap();
         // Without another leader.
-        assert_eq!(queue.metrics.paused.count(), 0);
+        assert_eq!(queue.counters.paused.count(), 0);
         assert_eq!(queue.board.column(0).len(), 0);
     });
 }
@@ -304,7 +304,7 @@ fn losing_a_job_races_with_a_worker_that_helps() {
             queue.abandon(0, ticket);
         }
         worker::stop(&queue);
-        assert_eq!(queue.metrics.paused.count(), 0);
+        assert_eq!(queue.counters.paused.count(), 0);
         assert_at_rest(&queue, 2);
     });
 }
@@ -320,7 +320,7 @@ fn losing_a_submitted_job_races_with_a_worker() {
         assert_eq!(kept.take().unwrap(), -2);
         worker::stop(&queue);
         assert!((1..=2).contains(&bell.rings()));
-        assert_eq!(queue.metrics.paused.count(), 0);
+        assert_eq!(queue.counters.paused.count(), 0);
         assert_at_rest(&queue, 1);
     });
 }
@@ -336,7 +336,7 @@ fn losing_a_job_races_with_closing() {
         };
         worker::stop(&queue);
         other.join().unwrap();
-        assert_eq!(queue.metrics.paused.count(), 0);
+        assert_eq!(queue.counters.paused.count(), 0);
         assert_at_rest(&queue, 1);
     });
 }
@@ -361,7 +361,7 @@ fn closing_races_with_a_posted_request() {
         };
         worker::stop(&queue);
         other.join().unwrap();
-        assert_eq!(queue.metrics.paused.count(), 0);
+        assert_eq!(queue.counters.paused.count(), 0);
         assert_at_rest(&queue, 1);
     });
 }

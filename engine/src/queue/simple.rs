@@ -5,9 +5,9 @@ use std::sync::{Condvar, Mutex};
 
 use crate::declined::Declined;
 use crate::executor::{Executor, Job};
-use crate::metrics::Metrics;
 use crate::policy::Policy;
 use crate::queue::{Bounds, Queue};
+use crate::stats::counters::Counters;
 use crate::sync::Arc;
 use crate::ticket::Notify;
 
@@ -104,7 +104,7 @@ impl Gate {
 }
 
 pub(crate) fn queue(executor: Simple, slots: usize, max_async: usize) -> Arc<Queue<Simple>> {
-    let metrics = Metrics::new("simple", slots, None);
+    let counters = Counters::new("simple", slots, None);
     Arc::new(Queue::new(
         executor,
         Policy { slots, yields: 2 },
@@ -112,7 +112,7 @@ pub(crate) fn queue(executor: Simple, slots: usize, max_async: usize) -> Arc<Que
             max_async,
             max_lost: 4,
         },
-        metrics,
+        counters,
     ))
 }
 

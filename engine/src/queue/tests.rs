@@ -41,7 +41,7 @@ fn assert_at_rest(queue: &Queue<Simple>, slots: usize) {
         assert_eq!([threads, leaders, in_hand, running, in_batches], [0; 5]);
     }
     assert!(state.assigned.is_empty());
-    assert_eq!(queue.metrics.paused.count(), 0);
+    assert_eq!(queue.counters.paused.count(), 0);
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn a_lone_request_runs_at_once_without_a_yield() {
     for number in 0..50 {
         assert_eq!(queue.run(1, number).unwrap(), -number - 1);
     }
-    let counters = queue.metrics.snapshot();
+    let counters = queue.counters.snapshot();
     assert_eq!(
         (
             counters.yields,
@@ -92,7 +92,7 @@ fn requests_gather_behind_a_running_batch() {
         until(|| waiting(&queue) == 10);
         queue.executor.gate.open();
     });
-    let counters = queue.metrics.snapshot();
+    let counters = queue.counters.snapshot();
     assert_eq!(counters.batch_fill, [1, 1, 0, 0, 0, 0, 0, 1]);
     assert_eq!(counters.pass_fill, [1, 1, 0, 2, 0, 0, 0, 0]);
     assert!(counters.wait_max_ns > 0);
@@ -118,7 +118,7 @@ fn the_oldest_shape_goes_first() {
     });
     assert_eq!(*queue.executor.log.lock().unwrap(), [0, 2, 1, 0]);
     assert_eq!(
-        queue.metrics.snapshot().batch_fill,
+        queue.counters.snapshot().batch_fill,
         [2, 2, 0, 0, 0, 0, 0, 0]
     );
     assert_at_rest(&queue, 1);
@@ -133,7 +133,7 @@ fn a_declined_lone_request_holds_no_slot() {
     assert_eq!(queue.elsewhere.count(), 2);
     drop((first, second));
     assert_eq!(queue.elsewhere.count(), 0);
-    assert_eq!(queue.metrics.snapshot().fallbacks_for(Fallback::Lone), 2);
+    assert_eq!(queue.counters.snapshot().fallbacks_for(Fallback::Lone), 2);
     assert_at_rest(&queue, 1);
 }
 
@@ -142,7 +142,7 @@ fn what_would_be_alone_is_declined_before_it_is_made() {
     let queue = queue(Simple::declining(), 2, 8);
     let first = queue.declines_alone(0).expect("nobody else is there");
     assert_eq!(first.fallback(), Fallback::Lone);
-    assert_eq!(queue.metrics.snapshot().fallbacks_for(Fallback::Lone), 1);
+    assert_eq!(queue.counters.snapshot().fallbacks_for(Fallback::Lone), 1);
     assert_eq!(queue.elsewhere.count(), 1);
     let second = queue.declines_alone(1).expect("each thread has a CPU");
     // A third thread has none: it gathers, and only then goes away.
@@ -170,7 +170,7 @@ fn nobody_is_alone_while_all_slots_are_busy() {
     assert!(queue.declines_alone(1).is_none());
     queue.executor.gate.open();
     assert_eq!(ticket.take().unwrap(), -5);
-    assert_eq!(queue.metrics.snapshot().fallbacks(), 0);
+    assert_eq!(queue.counters.snapshot().fallbacks(), 0);
     worker::stop(&queue);
 }
 
@@ -209,7 +209,7 @@ fn a_full_pass_of_jobs_takes_a_second_slot() {
     until(|| bell.rings() == 5);
     worker::stop(&queue);
     assert_eq!(
-        queue.metrics.snapshot().batch_fill,
+        queue.counters.snapshot().batch_fill,
         [1, 0, 0, 1, 0, 0, 0, 0]
     );
     assert_at_rest(&queue, 2);
@@ -230,10 +230,10 @@ fn the_bound_declines_and_recovers() {
     );
     queue.executor.gate.open();
     assert_eq!(two.take().unwrap(), -2);
-    until(|| queue.metrics.paused.count() == 0);
+    until(|| queue.counters.paused.count() == 0);
     assert_eq!(submit(4).unwrap().take().unwrap(), -4);
     assert_eq!(
-        queue.metrics.snapshot().fallbacks_for(Fallback::QueueFull),
+        queue.counters.snapshot().fallbacks_for(Fallback::QueueFull),
         2
     );
     worker::stop(&queue);
@@ -257,7 +257,7 @@ fn abandoned_jobs_are_skipped_in_silence() {
     worker::stop(&queue);
     assert_eq!((bell.rings(), silent.rings()), (1, 0));
     assert_eq!(
-        queue.metrics.snapshot().operations(),
+        queue.counters.snapshot().operations(),
         2,
         "the first, and the one that was kept"
     );
@@ -316,7 +316,7 @@ fn a_panic_strands_nobody() {
         -3
     );
     assert_eq!(
-        queue.metrics.snapshot().fallbacks_for(Fallback::Internal),
+        queue.counters.snapshot().fallbacks_for(Fallback::Internal),
         4
     );
     worker::stop(&queue);
@@ -357,7 +357,7 @@ fn the_first_job_that_comes_back_leads_all_of_its_thread() {
     // The second one, say.
     let (first, second) = (here.next().unwrap(), here.next().unwrap());
     assert_eq!(attend(&queue, 1, second).ok().unwrap().unwrap(), -2);
-    let counters = queue.metrics.snapshot();
+    let counters = queue.counters.snapshot();
     assert_eq!(
         counters.pass_fill[..4],
         [0, 0, 0, 2],
@@ -449,7 +449,7 @@ fn a_worker_helps_with_full_passes() {
     // The leader took the oldest, the worker the newest.
     let done: Vec<_> = tickets.iter().map(|ticket| ticket.is_done()).collect();
     assert_eq!(done, [&[true; 3][..], &[false; 3], &[true; 4]].concat());
-    assert_eq!(queue.metrics.snapshot().pass_fill[..4], [0, 0, 0, 2]);
+    assert_eq!(queue.counters.snapshot().pass_fill[..4], [0, 0, 0, 2]);
     assert!(others.iter().all(|ticket| !ticket.is_done()));
     worker::stop(&queue);
 }
@@ -499,15 +499,15 @@ fn the_request_of_a_lost_job_leaves_the_board_at_once() {
     let before = Instant::now();
     let lost = queue.post(0, 1, Home(1)).unwrap();
     let kept = queue.post(0, 2, Home(1)).unwrap();
-    assert_eq!(queue.metrics.paused.count(), 2);
+    assert_eq!(queue.counters.paused.count(), 2);
     queue.abandon(0, lost);
     assert_eq!(
-        (queue.board.column(0).len(), queue.metrics.paused.count()),
+        (queue.board.column(0).len(), queue.counters.paused.count()),
         (1, 1)
     );
     queue.abandon(0, kept);
     assert_eq!(
-        (queue.board.column(0).len(), queue.metrics.paused.count()),
+        (queue.board.column(0).len(), queue.counters.paused.count()),
         (0, 0)
     );
     // How long they were there does not count, nor for what comes after them.
@@ -519,7 +519,7 @@ fn the_request_of_a_lost_job_leaves_the_board_at_once() {
         .column(0)
         .take(ticket.booth(), 4, 8, |post| since = post.since);
     assert!(since >= after);
-    let counters = queue.metrics.snapshot();
+    let counters = queue.counters.snapshot();
     assert_eq!((counters.wait_total_ns, counters.batches), (0, 0));
 }
 
@@ -547,10 +547,10 @@ fn too_many_lost_jobs_end_all_pauses() {
     let queue = queue(Simple::default(), 1, 8);
     for _ in 0..4 {
         assert!(queue.admits());
-        queue.metrics.lost();
+        queue.counters.lost();
     }
     assert!(!queue.admits());
-    let counters = queue.metrics.snapshot();
+    let counters = queue.counters.snapshot();
     assert_eq!(
         (counters.lost, counters.max_lost, counters.max_async),
         (4, 4, 8)
@@ -594,7 +594,7 @@ fn everybody_gets_the_right_answer() {
         });
         worker::stop(&queue);
         assert_at_rest(&queue, slots);
-        let counters = queue.metrics.snapshot();
+        let counters = queue.counters.snapshot();
         let elsewhere: u64 = [Fallback::Lone, Fallback::QueueFull]
             .map(|reason| counters.fallbacks_for(reason))
             .iter()

@@ -15,6 +15,18 @@ const MOST_ENTRIES: usize = 1 << 14;
 /// The most directories of other users that are read.
 const MOST_PLACES: usize = 1 << 10;
 
+/// Where a process publishes its counters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum StatsDir {
+    /// Nowhere.
+    #[default]
+    Off,
+    /// In the default place of its user; see the [module](super).
+    Auto,
+    /// In this directory, which exists.
+    At(PathBuf),
+}
+
 /// A directory that belongs to one user, in one that belongs to root.
 #[derive(Clone, Debug)]
 pub(super) struct Place {

@@ -1,12 +1,4 @@
-//! The file of counters: its layout, and the slots that processes take in it.
-//!
-//! | words | hold |
-//! |---|---|
-//! | 0 to 511 | the header ([`header`]): what made the file, where, and of which layout |
-//! | 512 to 1535 | the owners: [`MOST`] times four words, the [`owner`] of each slot |
-//! | from 1536 | the slots: [`MOST`] times [`SLOT_WORDS`] words, which [`metrics`] lays out |
-//!
-//! A word is a number of 64 bits in the order of the machine.
+//! The file of counters, and the slots that processes take in it.
 //!
 //! A process takes a slot by writing its number where there is a zero, sets the counters to zero,
 //! and then says that they are valid. It gives the slot back by the same words. A process that is
@@ -28,61 +20,10 @@ use rustix::fs::AtFlags;
 use rustix::io::Errno;
 use rustix::process::{Pid, getppid, test_kill_process};
 
-use super::StatsDir;
-use super::directory::{self, Place};
+use super::directory::{self, Place, StatsDir};
+use super::layout::{MAGIC, MOST, OWNERS, SLOT_WORDS, SLOTS, Slot, WORDS, header, owner, words_of};
 use super::process::{Realm, namespace, ticks_since_boot};
-use super::reader;
-use crate::metrics;
-
-/// The words of a slot: more than there are counters.
-pub(crate) const SLOT_WORDS: usize = 128;
-/// The counters of one engine, as they are in memory.
-pub(crate) type Slot = [AtomicU64; SLOT_WORDS];
-
-/// How many processes have a slot at a time.
-pub(super) const MOST: usize = 256;
-
-/// Places in the header.
-pub(super) mod header {
-    /// [`VALUE`](super::MAGIC): written last.
-    pub const MAGIC: usize = 0;
-    /// A hash of the names of all counters, in their order.
-    pub const LAYOUT: usize = 1;
-    /// The number of words in the file.
-    pub const WORDS: usize = 2;
-    /// Whether the file stays when its processes have ended.
-    pub const KEEP: usize = 3;
-    /// The [`Realm`](super::Realm) of the process that made the file: two words, and one.
-    pub const BOOT: usize = 4;
-    pub const NAMESPACE: usize = 6;
-    /// How many processes found no free slot.
-    pub const MISSED: usize = 7;
-    /// The version of the engine: four words of text.
-    pub const VERSION: usize = 8;
-    pub const VERSION_WORDS: usize = 4;
-    /// How many forks began whose child has not taken a slot yet.
-    pub const FORKING: usize = 12;
-}
-
-/// Places in an owner's words.
-pub(super) mod owner {
-    /// The number of the process in its own PID namespace; zero in a free slot.
-    pub const PID: usize = 0;
-    /// 1 if the counters are those of this process.
-    pub const VALID: usize = 1;
-    /// When the process took the slot, in clock ticks since boot.
-    pub const STARTED: usize = 2;
-    /// The inode of its PID namespace; zero if it could not be told.
-    pub const NAMESPACE: usize = 3;
-    pub const WORDS: usize = 4;
-}
-
-/// `lockstp` and the version of this layout.
-pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"lockstp\x02");
-pub(super) const OWNERS: usize = 512;
-pub(super) const SLOTS: usize = OWNERS + MOST * owner::WORDS;
-/// The length of the file: 268 KiB.
-pub(super) const WORDS: usize = SLOTS + MOST * SLOT_WORDS;
+use super::{reader, snapshot};
 
 /// The published counters of this process and of those that it forks.
 #[derive(Debug)]
@@ -207,7 +148,7 @@ impl Page {
     /// Writes the header, and takes a slot.
     fn of(mapped: Mapped, name: String, place: Where, keep: bool, realm: Realm) -> Page {
         let set = |at: usize, value: u64| mapped.words[at].store(value, Ordering::Relaxed);
-        set(header::LAYOUT, metrics::layout());
+        set(header::LAYOUT, snapshot::layout());
         set(header::WORDS, WORDS as u64);
         set(header::KEEP, u64::from(keep));
         set(header::BOOT, realm.boot[0]);
@@ -424,35 +365,4 @@ fn create_in(directory: &OwnedFd) -> Result<(Mapped, String), Refused> {
         }
     }
     Err(Refused::System(io::ErrorKind::AlreadyExists.into()))
-}
-
-/// Whether this is the name of such a file.
-pub(super) fn is_name(name: &str) -> bool {
-    let numbers = name.strip_suffix(".counters").unwrap_or_default();
-    let number = |text: &str| {
-        (1..=20).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
-    };
-    numbers.split('-').count() == 3 && numbers.split('-').all(number)
-}
-
-/// A short text in words, cut off where it is too long.
-pub(crate) fn words_of<const N: usize>(text: &str) -> [u64; N] {
-    let mut words = [0; N];
-    for (word, bytes) in words.iter_mut().zip(text.as_bytes().chunks(8)) {
-        let mut whole = [0; 8];
-        whole[..bytes.len()].copy_from_slice(bytes);
-        *word = u64::from_le_bytes(whole);
-    }
-    words
-}
-
-/// The text in words. Another user may have written it, to a reader who prints it: `None` if it
-/// holds anything but a name or a version.
-pub(crate) fn text_of(words: &[u64]) -> Option<String> {
-    let bytes = words.iter().flat_map(|word| word.to_le_bytes());
-    let text: Vec<u8> = bytes.take_while(|byte| *byte != 0).collect();
-    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b".-+_".contains(byte);
-    text.iter()
-        .all(plain)
-        .then(|| String::from_utf8(text).ok())?
 }

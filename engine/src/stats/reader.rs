@@ -11,9 +11,11 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 
 use super::directory::{self, places_of_all};
-use super::page::{MAGIC, MOST, OWNERS, SLOT_WORDS, SLOTS, WORDS, header, is_name, owner, text_of};
+use super::layout::{
+    MAGIC, MOST, OWNERS, SLOT_WORDS, SLOTS, WORDS, header, is_name, owner, text_of,
+};
 use super::process::{Realm, belongs_to, is_alive, name_of};
-use crate::metrics::{self, Snapshot};
+use super::snapshot::{self, Snapshot};
 
 /// The most entries of a directory that are looked at.
 const MOST_ENTRIES: usize = 1 << 14;
@@ -248,7 +250,7 @@ impl Contents {
             other if other << 8 == MAGIC << 8 => return Err(Unread::OtherVersion),
             _ => return Err(Unread::Foreign),
         }
-        let known = header[header::LAYOUT] == metrics::layout()
+        let known = header[header::LAYOUT] == snapshot::layout()
             && header[header::WORDS] == WORDS as u64
             && about.st_size == (WORDS * 8) as i64;
         if !known {

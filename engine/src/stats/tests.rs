@@ -2,15 +2,15 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use super::page::{MAGIC, OWNERS, SLOTS, WORDS, header, owner};
+use super::counters::Counters;
+use super::layout::{MAGIC, OWNERS, SLOTS, WORDS, header, owner};
 use super::process::Realm;
 use super::*;
 use crate::declined::Fallback;
-use crate::metrics::Metrics;
 
 /// A directory of this test's own, removed at its end.
 struct Directory(PathBuf);
@@ -44,7 +44,7 @@ impl Directory {
         let here = Realm::here();
         let mut words = vec![0; WORDS];
         words[header::MAGIC] = MAGIC;
-        words[header::LAYOUT] = crate::metrics::layout();
+        words[header::LAYOUT] = super::snapshot::layout();
         words[header::WORDS] = WORDS as u64;
         words[header::BOOT..][..2].copy_from_slice(&here.boot);
         words[header::NAMESPACE] = here.namespace;
@@ -62,7 +62,7 @@ impl Drop for Directory {
     }
 }
 
-fn busy(metrics: &Metrics) {
+fn busy(metrics: &Counters) {
     metrics.batch(1, 7, 7, 4);
     metrics.batch(4, 1, 1, 4);
     metrics.fallback(Fallback::CheckFailed);
@@ -80,7 +80,7 @@ fn the_file_is_private_current_and_removed() {
     let directory = Directory::new("file");
     let page = directory.page(false);
     assert!(directory.read().processes.is_empty(), "nothing counted yet");
-    let metrics = Metrics::new("portable", 2, Some(&page));
+    let metrics = Counters::new("portable", 2, Some(&page));
     busy(&metrics);
     let names = directory.names();
     let about = fs::metadata(directory.0.join(&names[0])).unwrap();
@@ -96,7 +96,7 @@ fn the_file_is_private_current_and_removed() {
 
     // A second engine of this process with a file of its own.
     let second = directory.page(false);
-    busy(&Metrics::new("portable", 2, Some(&second)));
+    busy(&Counters::new("portable", 2, Some(&second)));
     let stats = directory.read().processes;
     let operations: u64 = stats.iter().map(|stats| stats.snapshot.operations()).sum();
     assert_eq!((stats.len(), operations), (2, 16));
@@ -105,7 +105,7 @@ fn the_file_is_private_current_and_removed() {
     second.withdraw();
     assert_eq!(directory.names(), [""; 0]);
     let kept = directory.page(true);
-    busy(&Metrics::new("portable", 2, Some(&kept)));
+    busy(&Counters::new("portable", 2, Some(&kept)));
     kept.withdraw();
     assert_eq!(directory.read().processes.len(), 1, "kept on request");
 }
@@ -114,7 +114,7 @@ fn the_file_is_private_current_and_removed() {
 fn threads_that_count_at_once_lose_nothing() {
     let directory = Directory::new("threads");
     let page = directory.page(false);
-    let metrics = Metrics::new("portable", 2, Some(&page));
+    let metrics = Counters::new("portable", 2, Some(&page));
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| (0..25_000).for_each(|_| metrics.submitted()));
@@ -142,12 +142,12 @@ fn a_process_that_ends_before_its_child_has_a_slot_leaves_the_file() {
 fn a_slot_is_given_back_and_begins_anew() {
     let directory = Directory::new("again");
     let page = directory.page(false);
-    busy(&Metrics::new("portable", 2, Some(&page)));
+    busy(&Counters::new("portable", 2, Some(&page)));
     assert_eq!(directory.read().processes.len(), 1);
     page.release();
     assert_eq!(directory.read().processes.len(), 0);
     page.claim();
-    let metrics = Metrics::new("portable", 2, Some(&page));
+    let metrics = Counters::new("portable", 2, Some(&page));
     assert_eq!(metrics.snapshot().operations(), 0);
     metrics.derived();
     assert_eq!(directory.read().processes[0].snapshot.derivations, 1);
@@ -156,7 +156,7 @@ fn a_slot_is_given_back_and_begins_anew() {
 
 /// Gives all slots of a page but the first to others.
 fn fill(page: &Page, owner: impl Fn(usize) -> [u64; owner::WORDS]) {
-    for slot in 1..super::page::MOST {
+    for slot in 1..super::layout::MOST {
         page.write_owner(slot, owner(slot));
     }
 }
@@ -172,7 +172,7 @@ fn an_engine_without_a_slot_counts_in_private() {
     page.write_owner(0, [1, 1, u64::MAX, namespace]);
     page.forked();
     assert!(page.own().is_none());
-    let metrics = Metrics::new("portable", 2, Some(&page));
+    let metrics = Counters::new("portable", 2, Some(&page));
     busy(&metrics);
     assert_eq!(metrics.snapshot().operations(), 8);
     let found = directory.read();
@@ -185,7 +185,7 @@ fn an_engine_without_a_slot_counts_in_private() {
 fn the_slot_of_a_killed_process_is_taken_when_none_is_free() {
     let directory = Directory::new("abandoned");
     let page = directory.page(false);
-    busy(&Metrics::new("portable", 2, Some(&page)));
+    busy(&Counters::new("portable", 2, Some(&page)));
     let namespace = Realm::here().namespace;
     let mut ended = std::process::Command::new("true").spawn().unwrap();
     ended.wait().unwrap();
@@ -198,7 +198,7 @@ fn the_slot_of_a_killed_process_is_taken_when_none_is_free() {
     });
     page.write_owner(0, [1, 1, u64::MAX, namespace]);
     page.forked();
-    let metrics = Metrics::new("portable", 2, Some(&page));
+    let metrics = Counters::new("portable", 2, Some(&page));
     metrics.derived();
     // Once more changes nothing.
     page.forked();

@@ -1,0 +1,310 @@
+//! Counters: words of a slot in a mapped file, where they are published, or of memory.
+//!
+//! To count is one atomic addition. A reader of the file sees it at once, so it counts whatever a
+//! caller has seen.
+
+use std::process;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::layout::{FILLS, SLOT_WORDS, Slot, counter, words_of};
+use super::page::Page;
+use super::snapshot::Snapshot;
+use crate::declined::Fallback;
+use crate::permit::{Permit, Permits};
+use crate::syslog::{Event, Log, Syslog};
+
+/// Why a job blocks its thread instead of pausing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unpaused {
+    /// A bound of the engine is reached, or there are no workers.
+    Bound,
+    /// There is no file descriptor to wake it by.
+    Descriptor,
+}
+
+/// The live counters.
+pub(crate) struct Counters {
+    words: Words,
+    started: u64,
+    pub(crate) paused: Permits,
+    /// The counter of lost jobs, where no other process can change it: there is a bound.
+    lost: AtomicU64,
+    /// The bounds of paused and of lost jobs; zero without jobs.
+    bounds: [u64; 2],
+    log: Log,
+}
+
+/// Where they are.
+enum Words {
+    /// In the slot of this process.
+    Published(&'static Slot),
+    Private(Box<Slot>),
+}
+
+impl Counters {
+    /// Counters in the slot that this process has in a page, or else at zero in memory of their
+    /// own.
+    pub(crate) fn new(backend: &'static str, slots: usize, page: Option<&Page>) -> Counters {
+        let published = page.and_then(|page| Some((page.own()?, page.started())));
+        let (words, started) = match published {
+            Some((slot, started)) => (Words::Published(slot), started),
+            None => {
+                let private = Box::new([const { AtomicU64::new(0) }; SLOT_WORDS]);
+                (Words::Private(private), 0)
+            }
+        };
+        let counters = Counters {
+            words,
+            started,
+            paused: Permits::default(),
+            lost: AtomicU64::new(0),
+            bounds: [0; 2],
+            log: Log::new(Syslog::Off),
+        };
+        let backend: [u64; counter::BACKEND_WORDS] = words_of(backend);
+        for (at, word) in (counter::BACKEND..).zip(backend) {
+            counters.words()[at].store(word, Ordering::Relaxed);
+        }
+        counters.words()[counter::SLOTS].store(slots as u64, Ordering::Relaxed);
+        counters.note_key_memory();
+        counters
+    }
+
+    /// These counters, which send a line to a log when one of them needs attention.
+    pub(crate) fn warning(self, to: Syslog) -> Counters {
+        let log = Log::new(to);
+        Counters { log, ..self }
+    }
+
+    /// Notes the bounds of asynchronous jobs, for readers too.
+    pub(crate) fn note_bounds(&mut self, max_async: usize, max_lost: usize) {
+        self.bounds = [max_async as u64, max_lost as u64];
+        for (place, bound) in [counter::MAX_ASYNC, counter::MAX_LOST]
+            .iter()
+            .zip(self.bounds)
+        {
+            self.words()[*place].store(bound, Ordering::Relaxed);
+        }
+    }
+
+    /// A permit to pause one more job, unless too many are paused.
+    pub(crate) fn pause(&self) -> Option<Permit> {
+        let [most, _] = self.bounds;
+        let permit = self.paused.take_of(most as usize)?;
+        let now = self.paused.count() as u64;
+        if is_near(now, most) {
+            self.log.warn(Event::Paused { now, most });
+        }
+        Some(permit)
+    }
+
+    fn words(&self) -> &Slot {
+        match &self.words {
+            Words::Published(slot) => slot,
+            Words::Private(slot) => slot,
+        }
+    }
+
+    /// A batch of `requests`, for which the lanes ran `ran` operations: more where it made key
+    /// pairs for the pool.
+    pub(crate) fn batch(&self, shape: usize, requests: usize, ran: usize, pass: usize) {
+        let words = self.words();
+        add(&words[counter::BY_SHAPE + shape], requests as u64);
+        add(&words[counter::BATCHES], 1);
+        add(&words[counter::POOL_REFILLS], u64::from(ran > requests));
+        count_fill(words, counter::BATCH_FILL, requests, 1);
+        let (full, rest) = (ran / pass, ran % pass);
+        count_fill(words, counter::PASS_FILL, pass, full as u64);
+        count_fill(words, counter::PASS_FILL, rest, u64::from(rest > 0));
+        self.note_paused();
+        self.note_key_memory();
+    }
+
+    /// A key pair that was there in advance.
+    pub(crate) fn pool_hit(&self, shape: usize) {
+        add(&self.words()[counter::BY_SHAPE + shape], 1);
+        add(&self.words()[counter::POOL_HITS], 1);
+    }
+
+    pub(crate) fn waited(&self, waits: Waits) {
+        add(&self.words()[counter::WAIT_TOTAL_NS], waits.total_ns);
+        let longest = &self.words()[counter::WAIT_MAX_NS];
+        // Most waits are shorter: a load costs less than an exchange.
+        if longest.load(Ordering::Relaxed) < waits.max_ns {
+            longest.fetch_max(waits.max_ns, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn yielded(&self) {
+        add(&self.words()[counter::YIELDS], 1);
+    }
+
+    pub(crate) fn submitted(&self) {
+        add(&self.words()[counter::ASYNC_SUBMITTED], 1);
+        self.note_paused();
+    }
+
+    /// A job whose connection ended while it was paused.
+    pub(crate) fn lost(&self) {
+        let so_far = self.lost.fetch_add(1, Ordering::Relaxed) + 1;
+        let [_, most] = self.bounds;
+        if is_near(so_far, most) {
+            self.log.warn(Event::Lost { so_far, most });
+        }
+        add(&self.words()[counter::LOST], 1);
+        self.note_paused();
+    }
+
+    /// How many jobs were lost so far.
+    pub(crate) fn lost_so_far(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// A job that blocks its thread instead of pausing.
+    pub(crate) fn unpaused(&self, reason: Unpaused) {
+        add(&self.words()[counter::UNPAUSED], 1);
+        let without = u64::from(reason == Unpaused::Descriptor);
+        add(&self.words()[counter::NO_DESCRIPTOR], without);
+    }
+
+    pub(crate) fn derived(&self) {
+        add(&self.words()[counter::DERIVATIONS], 1);
+        // A handshake ends with derivations, after the answers to its requests were taken.
+        self.note_paused();
+    }
+
+    pub(crate) fn fallback(&self, reason: Fallback) {
+        let counter = &self.words()[counter::BY_REASON + reason as usize];
+        let before = counter.fetch_add(1, Ordering::Relaxed);
+        self.note_key_memory();
+        if reason == Fallback::CheckFailed {
+            let so_far = before.saturating_add(1);
+            self.log.warn(Event::FailedCheck { so_far });
+        }
+    }
+
+    /// Lets readers see how many submitted requests are open.
+    fn note_paused(&self) {
+        let paused = self.paused.count() as u64;
+        self.words()[counter::PAUSED].store(paused, Ordering::Relaxed);
+    }
+
+    /// Lets readers see how much memory for keys there is, and how much of it is locked.
+    fn note_key_memory(&self) {
+        let usage = lockstep_vault::usage();
+        for (place, bytes) in [
+            (counter::KEY_MEMORY, usage.regions),
+            (counter::KEY_MEMORY_LOCKED, usage.locked),
+            (counter::KEY_MEMORY_HEAP, usage.heap),
+        ] {
+            let (word, bytes) = (&self.words()[place], bytes as u64);
+            // It rarely changes: a load costs less than a store that other CPUs must see.
+            if word.load(Ordering::Relaxed) != bytes {
+                word.store(bytes, Ordering::Relaxed);
+            }
+        }
+    }
+
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let words = self
+            .words()
+            .each_ref()
+            .map(|word| word.load(Ordering::Relaxed));
+        Snapshot {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: u64::from(process::id()),
+            started: self.started,
+            paused: self.paused.count() as u64,
+            ..Snapshot::of_slot(&words).unwrap_or_default()
+        }
+    }
+}
+
+/// Counts `times` occurrences of `fill` requests in a histogram; fills beyond it count as its last.
+fn count_fill(words: &Slot, histogram: usize, fill: usize, times: u64) {
+    if times > 0 {
+        add(&words[histogram + fill.clamp(1, FILLS) - 1], times);
+    }
+}
+
+/// Whether nine tenths of a bound are reached.
+fn is_near(count: u64, most: u64) -> bool {
+    count >= most - most / 10
+}
+
+fn add(counter: &AtomicU64, more: u64) {
+    counter.fetch_add(more, Ordering::Relaxed);
+}
+
+/// How long the requests of a batch waited in the queue.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Waits {
+    pub total_ns: u64,
+    pub max_ns: u64,
+}
+
+impl Waits {
+    pub(crate) fn add(&mut self, waited: Duration) {
+        let waited = waited.as_nanos() as u64;
+        self.total_ns += waited;
+        self.max_ns = self.max_ns.max(waited);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn busy(counters: &Counters) {
+        counters.batch(1, 7, 7, 4);
+        counters.batch(4, 1, 1, 4);
+        counters.waited(Waits {
+            total_ns: u64::MAX / 2,
+            max_ns: 17,
+        });
+        counters.fallback(Fallback::CheckFailed);
+        counters.fallback(Fallback::MultiPrime);
+        counters.yielded();
+        counters.submitted();
+    }
+
+    #[test]
+    fn json_keeps_every_number() {
+        let counters = Counters::new("portable", 2, None);
+        busy(&counters);
+        let snapshot = counters.snapshot();
+        assert_eq!(
+            (snapshot.operations(), snapshot.batches, snapshot.passes),
+            (8, 2, 3)
+        );
+        assert_eq!(snapshot.pass_fill, [1, 0, 1, 1, 0, 0, 0, 0]);
+        assert_eq!((snapshot.fallbacks(), snapshot.failed_checks), (2, 1));
+        let json = snapshot.to_json();
+        assert!(
+            json.contains(r#""operations":{"rsa1024":0,"rsa2048":7,"#),
+            "{json}"
+        );
+        assert!(json.contains(r#""wait_max_ns":17,"#), "{json}");
+        assert_eq!(Snapshot::from_json(&json), Some(snapshot));
+    }
+
+    #[test]
+    fn engines_of_one_process_add_up() {
+        let counters = Counters::new("portable", 2, None);
+        busy(&counters);
+        let once = counters.snapshot();
+        let mut twice = once.clone();
+        twice.absorb(&once);
+        assert_eq!(
+            (twice.pid, twice.slots, twice.wait_max_ns),
+            (once.pid, 2, 17)
+        );
+        assert_eq!((twice.operations(), twice.passes), (16, 6));
+        assert_eq!(twice.pass_fill, [2, 0, 2, 2, 0, 0, 0, 0]);
+        assert_eq!((twice.fallbacks(), twice.failed_checks), (4, 2));
+        assert_eq!(twice.filled(), 2 + 2 * 3 + 2 * 4);
+        assert_eq!(twice.clone().since(&once), once);
+        assert_eq!(once.since(&twice).operations(), 0, "never below zero");
+    }
+}

@@ -1,0 +1,137 @@
+//! The layout of the file of counters, which its writers and its readers share.
+//!
+//! | words | hold |
+//! |---|---|
+//! | 0 to 511 | the header ([`header`]): what made the file, where, and of which layout |
+//! | 512 to 1535 | the owners: [`MOST`] times four words, the [`owner`] of each slot |
+//! | from 1536 | the slots: [`MOST`] times [`SLOT_WORDS`] words, which [`counter`] lays out |
+//!
+//! A word is a number of 64 bits in the order of the machine.
+
+use std::sync::atomic::AtomicU64;
+
+use crate::declined::Fallback;
+use crate::shape::Shape;
+
+/// The words of a slot: more than there are counters.
+pub(super) const SLOT_WORDS: usize = 128;
+/// The counters of one engine, as they are in memory.
+pub(super) type Slot = [AtomicU64; SLOT_WORDS];
+
+/// How many processes have a slot at a time.
+pub(super) const MOST: usize = 256;
+
+/// Places in the header.
+pub(super) mod header {
+    /// [`MAGIC`](super::MAGIC): written last.
+    pub const MAGIC: usize = 0;
+    /// A hash of the names of all counters, in their order.
+    pub const LAYOUT: usize = 1;
+    /// The number of words in the file.
+    pub const WORDS: usize = 2;
+    /// Whether the file stays when its processes have ended.
+    pub const KEEP: usize = 3;
+    /// The start of the system (two words) and the PID namespace of the process that made the file.
+    pub const BOOT: usize = 4;
+    pub const NAMESPACE: usize = 6;
+    /// How many processes found no free slot.
+    pub const MISSED: usize = 7;
+    /// The version of the engine: four words of text.
+    pub const VERSION: usize = 8;
+    pub const VERSION_WORDS: usize = 4;
+    /// How many forks began whose child has not taken a slot yet.
+    pub const FORKING: usize = 12;
+}
+
+/// Places in an owner's words.
+pub(super) mod owner {
+    /// The number of the process in its own PID namespace; zero in a free slot.
+    pub const PID: usize = 0;
+    /// 1 if the counters are those of this process.
+    pub const VALID: usize = 1;
+    /// When the process took the slot, in clock ticks since boot.
+    pub const STARTED: usize = 2;
+    /// The inode of its PID namespace; zero if it could not be told.
+    pub const NAMESPACE: usize = 3;
+    pub const WORDS: usize = 4;
+}
+
+/// `lockstp` and the version of this layout.
+pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"lockstp\x02");
+pub(super) const OWNERS: usize = 512;
+pub(super) const SLOTS: usize = OWNERS + MOST * owner::WORDS;
+/// The length of the file: 268 KiB.
+pub(super) const WORDS: usize = SLOTS + MOST * SLOT_WORDS;
+
+pub(super) const SHAPES: usize = Shape::ALL.len();
+pub(super) const REASONS: usize = Fallback::ALL.len();
+/// The most requests in a batch or a pass that the histograms tell apart.
+pub(super) const FILLS: usize = 8;
+
+/// The places of the counters in a slot. What is added gets a place of its own before
+/// [`END`](counter::END).
+pub(super) mod counter {
+    use super::{FILLS, REASONS, SHAPES, SLOT_WORDS};
+
+    /// Two words of text.
+    pub const BACKEND: usize = 0;
+    pub const BACKEND_WORDS: usize = 2;
+    pub const SLOTS: usize = BACKEND + BACKEND_WORDS;
+    pub const BATCHES: usize = SLOTS + 1;
+    pub const WAIT_TOTAL_NS: usize = BATCHES + 1;
+    pub const WAIT_MAX_NS: usize = WAIT_TOTAL_NS + 1;
+    pub const YIELDS: usize = WAIT_MAX_NS + 1;
+    pub const POOL_HITS: usize = YIELDS + 1;
+    pub const POOL_REFILLS: usize = POOL_HITS + 1;
+    pub const DERIVATIONS: usize = POOL_REFILLS + 1;
+    pub const ASYNC_SUBMITTED: usize = DERIVATIONS + 1;
+    pub const PAUSED: usize = ASYNC_SUBMITTED + 1;
+    pub const LOST: usize = PAUSED + 1;
+    pub const UNPAUSED: usize = LOST + 1;
+    pub const NO_DESCRIPTOR: usize = UNPAUSED + 1;
+    pub const MAX_ASYNC: usize = NO_DESCRIPTOR + 1;
+    pub const MAX_LOST: usize = MAX_ASYNC + 1;
+    pub const KEY_MEMORY: usize = MAX_LOST + 1;
+    pub const KEY_MEMORY_LOCKED: usize = KEY_MEMORY + 1;
+    pub const KEY_MEMORY_HEAP: usize = KEY_MEMORY_LOCKED + 1;
+    /// In the order of `Shape::ALL`.
+    pub const BY_SHAPE: usize = KEY_MEMORY_HEAP + 1;
+    pub const BATCH_FILL: usize = BY_SHAPE + SHAPES;
+    pub const PASS_FILL: usize = BATCH_FILL + FILLS;
+    /// In the order of `Fallback::ALL`.
+    pub const BY_REASON: usize = PASS_FILL + FILLS;
+    pub const END: usize = BY_REASON + REASONS;
+
+    const _: () = assert!(END <= SLOT_WORDS);
+}
+
+/// Whether this is the name of such a file.
+pub(super) fn is_name(name: &str) -> bool {
+    let numbers = name.strip_suffix(".counters").unwrap_or_default();
+    let number = |text: &str| {
+        (1..=20).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    numbers.split('-').count() == 3 && numbers.split('-').all(number)
+}
+
+/// A short text in words, cut off where it is too long.
+pub(super) fn words_of<const N: usize>(text: &str) -> [u64; N] {
+    let mut words = [0; N];
+    for (word, bytes) in words.iter_mut().zip(text.as_bytes().chunks(8)) {
+        let mut whole = [0; 8];
+        whole[..bytes.len()].copy_from_slice(bytes);
+        *word = u64::from_le_bytes(whole);
+    }
+    words
+}
+
+/// The text in words. Another user may have written it, to a reader who prints it: `None` if it
+/// holds anything but a name or a version.
+pub(super) fn text_of(words: &[u64]) -> Option<String> {
+    let bytes = words.iter().flat_map(|word| word.to_le_bytes());
+    let text: Vec<u8> = bytes.take_while(|byte| *byte != 0).collect();
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b".-+_".contains(byte);
+    text.iter()
+        .all(plain)
+        .then(|| String::from_utf8(text).ok())?
+}
