@@ -19,7 +19,6 @@ mod fault;
 mod keys;
 mod permit;
 mod policy;
-mod pool;
 mod queue;
 mod request;
 mod rsa_key;
@@ -52,7 +51,8 @@ pub use ticket::{Notify, Ticket};
 pub use worker::{ROOM_BYTES, STACK_BYTES, StartThread};
 
 use board::Home;
-use executor::{Cpu, CpuRequest, Executor};
+use executor::Executor;
+use executor::cpu::{Cpu, CpuRequest};
 use policy::Policy;
 use queue::{Bounds, Queue};
 use stats::counters::Counters;

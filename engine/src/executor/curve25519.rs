@@ -5,8 +5,9 @@ use std::ops::Range;
 use lockstep_kernels::curve25519::ed25519::{self, PublicKey, SecretKey, Signature};
 use lockstep_kernels::curve25519::{Error, x25519};
 
+use super::Job;
+use super::cpu::{Cpu, Inputs, misplaced};
 use super::random::secrets;
-use super::{Cpu, Inputs, Job, misplaced};
 use crate::declined::Declined;
 use crate::keys::{Bytes, Ed25519Key, Keypair, Secret};
 use crate::request::{Request, Response};

@@ -9,8 +9,9 @@ use lockstep_kernels::nist::{
     p384,
 };
 
+use super::Job;
+use super::cpu::{Answers, Cpu, Inputs, misplaced};
 use super::random::{random, secrets};
-use super::{Answers, Cpu, Inputs, Job, misplaced};
 use crate::declined::Declined;
 use crate::keys::{Bytes, EcKey, Keypair, Pair, PairOf, Secret};
 use crate::request::{Request, Response};

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use lockstep_kernels::rsa::{self, Blinding, JobError, PrivateJob, Scratch};
 
-use super::{Cpu, CpuRequest, Job};
+use super::Job;
+use super::cpu::{Cpu, CpuRequest};
 use crate::declined::Declined;
 use crate::request::{Request, Response};
 use crate::rsa_key::RsaKey;

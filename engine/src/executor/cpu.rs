@@ -1,0 +1,147 @@
+//! The lanes of this machine's CPUs: what a batch on them needs besides its requests.
+
+use lockstep_kernels::backend::Backend;
+use zeroize::Zeroizing;
+
+use super::Job;
+use super::pool::Pool;
+use super::sample::Sample;
+use crate::config::Config;
+use crate::declined::Declined;
+use crate::epoch::Epoch;
+use crate::keys::{KeyKind, Keypair};
+use crate::policy::{self, Lone};
+use crate::request::{Request, Response};
+use crate::shape::Shape;
+
+/// The lanes of this machine's CPUs.
+pub(crate) struct Cpu {
+    pub(super) backend: Backend,
+    pub(super) lone: Lone,
+    /// Which passes of ECDSA or Ed25519 signatures are checked.
+    sample: Sample,
+    pub(super) epoch: Epoch,
+    pub(crate) pool: Pool,
+}
+
+impl Cpu {
+    pub(crate) fn new(backend: Backend, config: &Config) -> Cpu {
+        Cpu {
+            backend,
+            lone: config.lone,
+            sample: Sample::new(config.check_every),
+            epoch: Epoch::new(),
+            pool: Pool::new(config.key_pool),
+        }
+    }
+
+    /// Why stock OpenSSL serves all requests of a shape, if it does.
+    pub(crate) fn declines_all(&self, shape: Shape) -> Option<Declined> {
+        if !self.has_kernel(shape) {
+            return Some(Declined::NoKernel);
+        }
+        let slower = self.lone != Lone::Lanes && policy::lanes_are_slower(self.backend, shape);
+        slower.then_some(Declined::SlowLanes)
+    }
+
+    /// Whether the lanes can serve a shape at all.
+    pub(crate) fn has_kernel(&self, shape: Shape) -> bool {
+        !shape.is_nist() || self.backend.has_nist_curves()
+    }
+
+    /// A key pair out of the pool, if it has one.
+    pub(crate) fn pooled(&self, kind: KeyKind) -> Option<Keypair> {
+        self.pool.take(kind, self.epoch.here())
+    }
+}
+
+/// A [`Request`] as it waits in the queue.
+pub(crate) struct CpuRequest {
+    pub request: Request,
+    /// RSA only: the lanes compute with the request's copy of the input and check the result
+    /// against this one. A bit that flips in one of them cannot reach the other, so it is always
+    /// found.
+    pub check_input: Zeroizing<Vec<u8>>,
+}
+
+impl From<Request> for CpuRequest {
+    fn from(request: Request) -> CpuRequest {
+        let check_input = match &request {
+            Request::RsaPrivate { input, .. } => input.clone(),
+            _ => Vec::new(),
+        };
+        CpuRequest {
+            request,
+            check_input: Zeroizing::new(check_input),
+        }
+    }
+}
+
+pub(super) type Answer = Result<Response, Declined>;
+
+/// What the kernel needs of a batch's requests, and where their answers go.
+pub(super) struct Inputs<'a, I> {
+    pub inputs: Vec<I>,
+    pub answers: Answers<'a>,
+}
+
+/// Where answers go, in the order of the inputs.
+pub(super) struct Answers<'a>(Vec<&'a mut Option<Answer>>);
+
+impl<'a, I> Inputs<'a, I> {
+    /// Reads every request. One that cannot be read has its answer already, and is not among the
+    /// inputs.
+    pub(super) fn read(
+        jobs: &'a mut [Job<Cpu>],
+        read: impl Fn(&'a Request) -> Result<I, Answer>,
+    ) -> Self {
+        let mut inputs = Vec::with_capacity(jobs.len());
+        let mut answers = Vec::with_capacity(jobs.len());
+        for Job { request, answer } in jobs {
+            match read(&request.request) {
+                Ok(input) => {
+                    inputs.push(input);
+                    answers.push(answer);
+                }
+                Err(early) => *answer = Some(early),
+            }
+        }
+        Self {
+            inputs,
+            answers: Answers(answers),
+        }
+    }
+}
+
+impl Answers<'_> {
+    /// Answers the requests that could be read.
+    pub(super) fn give(self, answers: impl IntoIterator<Item = Answer>) {
+        for (place, answer) in self.0.into_iter().zip(answers) {
+            *place = Some(answer);
+        }
+    }
+}
+
+/// The answer to a request of another shape than its batch: there is none.
+pub(super) fn misplaced<I>() -> Result<I, Answer> {
+    Err(Err(Declined::Internal))
+}
+
+impl Cpu {
+    /// Checks a sample of signatures, by passes, and all of them once one is found wrong. `check`
+    /// tells which of the signatures in a range are good. Returns for every signature whether it
+    /// may leave.
+    pub(super) fn sample(
+        &self,
+        count: usize,
+        check: impl Fn(std::ops::Range<usize>) -> Vec<bool>,
+    ) -> Vec<bool> {
+        let pass = self.backend.lanes();
+        for first in (0..count).step_by(pass) {
+            if self.sample.has_next() && check(first..count.min(first + pass)).contains(&false) {
+                return check(0..count);
+            }
+        }
+        vec![true; count]
+    }
+}
