@@ -10,7 +10,6 @@
 //! `ticket`.
 #![forbid(unsafe_code)]
 
-mod board;
 mod config;
 mod declined;
 mod epoch;
@@ -26,8 +25,6 @@ mod shape;
 pub mod stats;
 mod sync;
 mod syslog;
-mod ticket;
-mod worker;
 
 use std::process;
 
@@ -39,6 +36,9 @@ pub use keys::{Bytes, Curve, EcKey, Ed25519Key, KeyKind, Keypair, Malformed, Sec
 pub use lockstep_kernels::backend::Backend;
 pub use lockstep_kernels::rsa::{Components as RsaComponents, JobError, Size, Unsupported};
 pub use policy::{JobsLead, Lone, lanes_are_slower};
+pub use queue::completion::{Notify, Ticket};
+pub use queue::state::StartThread;
+pub use queue::workers::{ROOM_BYTES, STACK_BYTES};
 pub use request::{Request, Response};
 pub use rsa_key::RsaKey;
 pub use shape::Shape;
@@ -47,14 +47,13 @@ pub use stats::{
     read_published, read_stats,
 };
 pub use syslog::Syslog;
-pub use ticket::{Notify, Ticket};
-pub use worker::{ROOM_BYTES, STACK_BYTES, StartThread};
 
-use board::Home;
 use executor::Executor;
 use executor::cpu::{Cpu, CpuRequest};
 use policy::Policy;
-use queue::{Bounds, Queue};
+use queue::board::Home;
+use queue::state::{Bounds, Queue};
+use queue::workers;
 use stats::counters::Counters;
 use sync::Arc;
 
@@ -378,7 +377,7 @@ impl Drop for Engine {
             return;
         }
         if let Inner::Lanes { queue, .. } = &self.inner {
-            worker::stop(queue);
+            workers::stop(queue);
         }
         if let Some(page) = &self.page {
             page.withdraw();

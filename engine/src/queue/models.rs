@@ -9,6 +9,7 @@ use super::simple::{Bell, Simple, queue};
 use super::*;
 use crate::declined::Fallback;
 use crate::fault::{Defect, plant};
+use crate::policy::View;
 
 /// All interleavings with up to three preemptions: enough for every known bug of such protocols.
 fn explore(model: impl Fn() + Sync + Send + 'static) {
@@ -113,7 +114,7 @@ fn a_job_and_a_thread_share_a_slot() {
         let ticket = Queue::submit(&queue, 0, 2, bell.boxed()).unwrap();
         assert_eq!(ticket.take().unwrap(), -2);
         other.join().unwrap();
-        worker::stop(&queue);
+        workers::stop(&queue);
         assert_eq!(bell.rings(), 1, "wake-ups of the job");
         assert_at_rest(&queue, 1);
     });
@@ -130,7 +131,7 @@ fn a_worker_serves_job_after_job() {
         let third = Queue::submit(&queue, 0, 3, bell.boxed()).unwrap();
         assert_eq!(second.take().unwrap(), -3);
         assert_eq!(third.take().unwrap(), -3);
-        worker::stop(&queue);
+        workers::stop(&queue);
         assert_eq!(bell.rings(), 3);
         assert_at_rest(&queue, 1);
     });
@@ -148,7 +149,7 @@ fn two_slots_serve_threads_and_workers() {
         let ticket = Queue::submit(&queue, 0, 2, bell.boxed()).unwrap();
         assert_eq!(ticket.take().unwrap(), -2);
         other.join().unwrap();
-        worker::stop(&queue);
+        workers::stop(&queue);
         assert_at_rest(&queue, 2);
     });
 }
@@ -159,7 +160,7 @@ fn abandoning_races_with_delivery() {
         let queue = queue(Simple::default(), 1, 8);
         let bell = Bell::default();
         drop(Queue::submit(&queue, 0, 1, bell.boxed()).unwrap());
-        worker::stop(&queue);
+        workers::stop(&queue);
         assert!(bell.rings() <= 1);
         assert_eq!(queue.counters.paused.count(), 0);
         assert_at_rest(&queue, 1);
@@ -172,7 +173,7 @@ fn closing_races_with_a_job() {
         let queue = queue(Simple::default(), 1, 8);
         let bell = Bell::default();
         let ticket = Queue::submit(&queue, 0, 1, bell.boxed()).unwrap();
-        worker::stop(&queue);
+        workers::stop(&queue);
         match ticket.take() {
             Ok(answer) => assert_eq!(answer, -1),
             Err(declined) => assert_eq!(declined.fallback(), Fallback::ShutDown),
@@ -228,7 +229,7 @@ fn a_worker_that_helps_serves_each_request_once() {
             });
             assert_eq!(answer.unwrap(), -number);
         }
-        worker::stop(&queue);
+        workers::stop(&queue);
         assert_eq!(queue.counters.paused.count(), 0);
         assert_at_rest(&queue, 2);
     });
@@ -303,7 +304,7 @@ fn losing_a_job_races_with_a_worker_that_helps() {
         for ticket in posts {
             queue.abandon(0, ticket);
         }
-        worker::stop(&queue);
+        workers::stop(&queue);
         assert_eq!(queue.counters.paused.count(), 0);
         assert_at_rest(&queue, 2);
     });
@@ -318,7 +319,7 @@ fn losing_a_submitted_job_races_with_a_worker() {
         let kept = Queue::submit(&queue, 0, 2, bell.boxed()).unwrap();
         drop(lost);
         assert_eq!(kept.take().unwrap(), -2);
-        worker::stop(&queue);
+        workers::stop(&queue);
         assert!((1..=2).contains(&bell.rings()));
         assert_eq!(queue.counters.paused.count(), 0);
         assert_at_rest(&queue, 1);
@@ -334,7 +335,7 @@ fn losing_a_job_races_with_closing() {
             let queue = queue.clone();
             thread::spawn(move || queue.abandon(0, lost))
         };
-        worker::stop(&queue);
+        workers::stop(&queue);
         other.join().unwrap();
         assert_eq!(queue.counters.paused.count(), 0);
         assert_at_rest(&queue, 1);
@@ -359,7 +360,7 @@ fn closing_races_with_a_posted_request() {
                 }
             })
         };
-        worker::stop(&queue);
+        workers::stop(&queue);
         other.join().unwrap();
         assert_eq!(queue.counters.paused.count(), 0);
         assert_at_rest(&queue, 1);

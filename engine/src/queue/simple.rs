@@ -6,10 +6,10 @@ use std::sync::{Condvar, Mutex};
 use crate::declined::Declined;
 use crate::executor::{Executor, Job};
 use crate::policy::Policy;
-use crate::queue::{Bounds, Queue};
+use crate::queue::completion::Notify;
+use crate::queue::state::{Bounds, Queue};
 use crate::stats::counters::Counters;
 use crate::sync::Arc;
-use crate::ticket::Notify;
 
 pub(crate) const PANIC: i64 = i64::MAX;
 

@@ -1,5 +1,6 @@
 //! The queue with real threads and a simple executor.
 
+use std::collections::VecDeque;
 use std::sync::Barrier;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -7,6 +8,7 @@ use std::thread;
 use super::simple::{Bell, PANIC, Simple, queue};
 use super::*;
 use crate::declined::Fallback;
+use crate::policy::View;
 
 /// Waits until something is so; the test hangs where it never is.
 fn until(mut so: impl FnMut() -> bool) {
@@ -171,7 +173,7 @@ fn nobody_is_alone_while_all_slots_are_busy() {
     queue.executor.gate.open();
     assert_eq!(ticket.take().unwrap(), -5);
     assert_eq!(queue.counters.snapshot().fallbacks(), 0);
-    worker::stop(&queue);
+    workers::stop(&queue);
 }
 
 #[test]
@@ -181,7 +183,7 @@ fn workers_never_decline_a_lone_job() {
     let ticket = Queue::submit(&queue, 0, 5, bell.boxed()).unwrap();
     assert_eq!(ticket.take().unwrap(), -5);
     until(|| bell.rings() == 1);
-    worker::stop(&queue);
+    workers::stop(&queue);
     assert_at_rest(&queue, 1);
 }
 
@@ -207,7 +209,7 @@ fn a_full_pass_of_jobs_takes_a_second_slot() {
         assert_eq!(ticket.take().unwrap(), -number);
     }
     until(|| bell.rings() == 5);
-    worker::stop(&queue);
+    workers::stop(&queue);
     assert_eq!(
         queue.counters.snapshot().batch_fill,
         [1, 0, 0, 1, 0, 0, 0, 0]
@@ -236,7 +238,7 @@ fn the_bound_declines_and_recovers() {
         queue.counters.snapshot().fallbacks_for(Fallback::QueueFull),
         2
     );
-    worker::stop(&queue);
+    workers::stop(&queue);
     assert_at_rest(&queue, 1);
 }
 
@@ -254,7 +256,7 @@ fn abandoned_jobs_are_skipped_in_silence() {
     drop(running);
     queue.executor.gate.open();
     assert_eq!(kept.take().unwrap(), -2);
-    worker::stop(&queue);
+    workers::stop(&queue);
     assert_eq!((bell.rings(), silent.rings()), (1, 0));
     assert_eq!(
         queue.counters.snapshot().operations(),
@@ -274,7 +276,7 @@ fn shutting_down_declines_what_waits_and_finishes_what_runs() {
     until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
     let waiting: Vec<_> = (0..10).map(submit).collect();
     thread::scope(|scope| {
-        scope.spawn(|| worker::stop(&queue));
+        scope.spawn(|| workers::stop(&queue));
         for ticket in waiting {
             assert_eq!(ticket.take().unwrap_err().fallback(), Fallback::ShutDown);
         }
@@ -319,7 +321,7 @@ fn a_panic_strands_nobody() {
         queue.counters.snapshot().fallbacks_for(Fallback::Internal),
         4
     );
-    worker::stop(&queue);
+    workers::stop(&queue);
     assert_at_rest(&queue, 1);
 }
 
@@ -451,7 +453,7 @@ fn a_worker_helps_with_full_passes() {
     assert_eq!(done, [&[true; 3][..], &[false; 3], &[true; 4]].concat());
     assert_eq!(queue.counters.snapshot().pass_fill[..4], [0, 0, 0, 2]);
     assert!(others.iter().all(|ticket| !ticket.is_done()));
-    worker::stop(&queue);
+    workers::stop(&queue);
 }
 
 #[test]
@@ -561,7 +563,7 @@ fn too_many_lost_jobs_end_all_pauses() {
 fn shutting_down_declines_what_was_posted_and_what_comes_later() {
     let queue = queue(Simple::default(), 1, 8);
     let ticket = queue.post(0, 1, Home(1)).unwrap();
-    worker::stop(&queue);
+    workers::stop(&queue);
     let declined = attend(&queue, 0, ticket).ok().unwrap().unwrap_err();
     assert_eq!(declined.fallback(), Fallback::ShutDown);
     let declined = queue.post(0, 1, Home(1)).err().unwrap();
@@ -592,7 +594,7 @@ fn everybody_gets_the_right_answer() {
                 });
             }
         });
-        worker::stop(&queue);
+        workers::stop(&queue);
         assert_at_rest(&queue, slots);
         let counters = queue.counters.snapshot();
         let elsewhere: u64 = [Fallback::Lone, Fallback::QueueFull]

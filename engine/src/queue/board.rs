@@ -12,9 +12,9 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
+use super::completion::Booth;
 use crate::executor::Executor;
 use crate::sync::{Arc, Mutex, MutexGuard, lock};
-use crate::ticket::Booth;
 
 /// The posted requests of all shapes.
 pub(crate) struct Board<E: Executor> {

@@ -1,0 +1,235 @@
+//! Leading: a thread that has a slot takes a batch, runs it, delivers the answers, and hands the slot
+//! on.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
+
+use super::completion::{Booth, Seat, Turn};
+use super::state::{Answer, Assignment, Entry, Guard, Lead, Owner, Queue, Slot, State};
+use crate::declined::Declined;
+use crate::executor::{Executor, Job};
+use crate::fault::{Defect, is_lost};
+use crate::policy::PATIENCE;
+use crate::stats::counters::Waits;
+use crate::sync::{Arc, yield_now};
+
+impl<E: Executor> Queue<E> {
+    /// Takes a batch, runs it, delivers, hands the slot on. Returns the leader's own answer, if it
+    /// brought a request; a worker does not.
+    pub(super) fn lead<'a>(&'a self, state: Guard<'a, E>, lead: Lead<E>) -> Option<Answer<E>> {
+        let Lead {
+            shape,
+            mut slot,
+            own,
+        } = lead;
+        let worker = own.is_none();
+        let mut state = self.gather(state, shape);
+        let waits = self.take(&mut state, shape, own, &mut slot);
+        let line = state.line(shape);
+        let fill = slot.jobs.len();
+        line.view.last = fill;
+
+        if fill == 0 {
+            self.give_back(state, slot, worker);
+            return None;
+        }
+        if fill == 1 && !worker && self.executor.declines_lone(shape) {
+            slot.clear();
+            // Before the slot is free: the next leader sees that this thread computes.
+            let guard = self.guard();
+            self.give_back(state, slot, worker);
+            return Some(Err(self.declined(Declined::Lone(guard))));
+        }
+
+        line.view.running += 1;
+        line.view.in_batches += fill;
+        self.hand_on(state, false);
+        let own = self.run_and_deliver(shape, &mut slot, waits);
+
+        let mut state = self.lock();
+        let line = state.line(shape);
+        line.view.running -= 1;
+        line.view.in_batches -= fill;
+        self.give_back(state, slot, worker);
+        own
+    }
+
+    /// Lets requests gather, where there are signs that more will come: yields the CPU to the
+    /// threads that would bring them. A yield with nothing else to run returns at once, and without
+    /// such signs there is none, so an idle system pays nothing.
+    fn gather<'a>(&'a self, mut state: Guard<'a, E>, shape: E::Shape) -> Guard<'a, E> {
+        let mut seen = self.view(state.line(shape));
+        let mut quiet = 0;
+        for _ in 0..self.policy.yields {
+            if quiet == PATIENCE || !self.policy.expects_company(&seen) {
+                break;
+            }
+            drop(state);
+            self.counters.yielded();
+            yield_now();
+            state = self.lock();
+            let now = self.view(state.line(shape));
+            quiet = if now.waiting > seen.waiting {
+                0
+            } else {
+                quiet + 1
+            };
+            seen = now;
+        }
+        state
+    }
+
+    /// Moves a batch into the slot: the leader's own request, and the oldest that wait.
+    fn take(
+        &self,
+        state: &mut State<E>,
+        shape: E::Shape,
+        own: Option<Entry<E>>,
+        slot: &mut Slot<E>,
+    ) -> Waits {
+        let line = state.line(shape);
+        let most = self.policy.share(&self.view(line));
+        line.view.leaders -= 1;
+        line.view.in_hand -= usize::from(own.is_some());
+        let mut waits = Waits::default();
+        let now = Instant::now();
+        let mut taken = own;
+        while slot.jobs.len() < most {
+            let Some(entry) = taken.take().or_else(|| line.pop()) else {
+                break;
+            };
+            match &entry.owner {
+                Owner::Job(booth) if Booth::is_abandoned(booth) => {}
+                _ => {
+                    if let Some(since) = entry.since {
+                        waits.add(now - since);
+                    }
+                    slot.push(entry.request, entry.owner);
+                }
+            }
+        }
+        waits
+    }
+
+    /// Runs the slot's jobs, counts them, and gives every owner its answer; returns the leader's.
+    pub(super) fn run_and_deliver(
+        &self,
+        shape: E::Shape,
+        slot: &mut Slot<E>,
+        waits: Waits,
+    ) -> Option<Answer<E>> {
+        let ran = self.run_batch(shape, slot);
+        self.count(shape, &slot.jobs, ran);
+        self.counters.waited(waits);
+        self.deliver_all(slot)
+    }
+
+    /// Runs the slot's jobs. After a panic, the jobs it left unanswered are internal errors and the
+    /// memory is made anew. (The module aborts on panic; tests do not.) Returns how many operations
+    /// the lanes ran.
+    pub(super) fn run_batch(&self, shape: E::Shape, slot: &mut Slot<E>) -> usize {
+        let Slot { memory, jobs, .. } = slot;
+        let run = AssertUnwindSafe(|| {
+            let memory = memory.get_or_insert_with(|| Box::new(self.executor.memory()));
+            self.executor.run(shape, memory, jobs)
+        });
+        catch_unwind(run).unwrap_or_else(|_| {
+            *memory = None;
+            slot.jobs.len()
+        })
+    }
+
+    pub(super) fn count(&self, shape: E::Shape, jobs: &[Job<E>], ran: usize) {
+        let pass = self.executor.pass(shape);
+        self.counters.batch(E::index(shape), jobs.len(), ran, pass);
+        for job in jobs {
+            match &job.answer {
+                Some(Ok(_)) => {}
+                Some(Err(declined)) => self.counters.fallback(declined.fallback()),
+                None => self.counters.fallback(Declined::Internal.fallback()),
+            }
+        }
+    }
+
+    /// Gives every owner its answer; returns the leader's.
+    pub(super) fn deliver_all(&self, slot: &mut Slot<E>) -> Option<Answer<E>> {
+        let mut own = None;
+        for (job, owner) in slot.jobs.iter_mut().zip(slot.owners.drain(..)) {
+            let answer = job.answer.take().unwrap_or(Err(Declined::Internal));
+            match owner {
+                Owner::Leader => own = Some(answer),
+                owner => self.deliver(owner, answer),
+            }
+        }
+        slot.jobs.clear();
+        own
+    }
+
+    pub(super) fn deliver(&self, owner: Owner<E>, answer: Answer<E>) {
+        match owner {
+            Owner::Leader => unreachable!("a leader delivers to itself"),
+            Owner::Thread(seat) => seat.call(Turn::Answer(answer)),
+            Owner::Job(booth) => booth.deliver(answer),
+        }
+    }
+
+    pub(super) fn give_back<'a>(&'a self, mut state: Guard<'a, E>, slot: Slot<E>, worker: bool) {
+        state.free.push(slot);
+        if worker {
+            state.workers.idle += 1;
+        }
+        self.hand_on(state, worker);
+    }
+
+    /// Hands free slots to those that should lead now. Every change of the state ends here.
+    ///
+    /// A worker that calls this comes back for its next assignment anyway, so the first one needs
+    /// no wake-up.
+    pub(super) fn hand_on<'a>(&'a self, mut state: Guard<'a, E>, mut worker_comes: bool) {
+        while let Some(call) = self.next_call(&mut state) {
+            match call {
+                Call::Worker if worker_comes => worker_comes = false,
+                Call::Worker if is_lost(Defect::LostWorker) => {}
+                Call::Worker => self.assignment.notify_one(),
+                Call::Thread(seat, lead) => {
+                    drop(state);
+                    seat.call(Turn::Lead(lead));
+                    state = self.lock();
+                }
+            }
+        }
+    }
+
+    /// Assigns one free slot, if there is one and a line that should start.
+    fn next_call(&self, state: &mut State<E>) -> Option<Call<E>> {
+        if state.free.is_empty() {
+            return None;
+        }
+        let worker_is_free = state.workers.idle > 0;
+        let line = state
+            .lines
+            .iter()
+            .filter(|line| line.view.threads > 0 || worker_is_free)
+            .filter(|line| self.policy.starts(&self.view(line)))
+            .min_by_key(|line| line.waiting.front().map(|entry| entry.arrival))?;
+        let shape = line.shape;
+        match state.line(shape).pop_thread() {
+            Some((seat, own)) => {
+                let lead = state.lead(shape, Some(own));
+                Some(Call::Thread(seat, lead))
+            }
+            None => {
+                state.workers.idle -= 1;
+                let lead = state.lead(shape, None);
+                state.assigned.push_back(Assignment::Lead(lead));
+                Some(Call::Worker)
+            }
+        }
+    }
+}
+
+/// Whom a slot was given to.
+enum Call<E: Executor> {
+    Thread(Arc<Seat<E::Response, Lead<E>>>, Lead<E>),
+    Worker,
+}

@@ -1,0 +1,306 @@
+//! What a queue is made of: its requests, its slots and its workers, and what its lock protects.
+
+use std::collections::VecDeque;
+use std::sync::atomic::AtomicU64;
+use std::time::Instant;
+
+use super::board::{Board, Home, Post};
+use super::completion::{Booth, Seat};
+use crate::declined::{Declined, StockGuard};
+use crate::executor::{Executor, Job};
+use crate::permit::Permits;
+use crate::policy::{Policy, View};
+use crate::stats::counters::{Counters, Waits};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock, thread};
+
+/// The answer to one request.
+pub(crate) type Answer<E> = Result<<E as Executor>::Response, Declined>;
+
+/// Requests of all shapes, the slots that serve them, and the workers.
+pub(crate) struct Queue<E: Executor> {
+    pub(crate) executor: E,
+    pub(crate) counters: Counters,
+    pub(super) policy: Policy,
+    pub(super) bounds: Bounds,
+    /// When the queue was made, and how many milliseconds later a worker could not be started; zero
+    /// if that never happened.
+    pub(super) since: Instant,
+    pub(super) refused: AtomicU64,
+    /// How a worker is started.
+    pub(crate) start_thread: StartThread,
+    pub(super) state: Mutex<State<E>>,
+    /// Idle workers sleep here.
+    pub(super) assignment: Condvar,
+    pub(super) board: Board<E>,
+    /// For batches without one of the slots; kept for their capacity.
+    pub(super) spare: Mutex<Vec<Slot<E>>>,
+    /// Threads that serve batches of the board for jobs of theirs: they take a CPU each, but no
+    /// slot.
+    pub(super) attending: Permits,
+    /// Threads that compute with stock OpenSSL after `Declined::Lone`.
+    pub(super) elsewhere: Permits,
+}
+
+/// What asynchronous jobs may cost.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// How many may be paused at a time.
+    pub max_async: usize,
+    /// How many may be lost in all.
+    pub max_lost: usize,
+}
+
+pub(super) type Guard<'a, E> = MutexGuard<'a, State<E>>;
+
+/// What the queue's lock protects.
+pub(crate) struct State<E: Executor> {
+    pub(super) free: Vec<Slot<E>>,
+    /// One line for each shape.
+    pub(super) lines: Vec<Line<E>>,
+    pub(super) arrivals: u64,
+    pub(crate) workers: Workers,
+    /// What was handed to workers that have not come for it yet.
+    pub(super) assigned: VecDeque<Assignment<E>>,
+    pub(super) closed: bool,
+}
+
+/// The requests of one shape.
+pub(super) struct Line<E: Executor> {
+    pub(super) shape: E::Shape,
+    pub(super) waiting: VecDeque<Entry<E>>,
+    /// The counts of [`View`], kept up to date; `waiting` is the length of the queue above.
+    pub(super) view: View,
+}
+
+pub(super) struct Entry<E: Executor> {
+    pub(super) request: E::Request,
+    pub(super) owner: Owner<E>,
+    pub(super) arrival: u64,
+    pub(super) since: Option<Instant>,
+}
+
+/// Who waits for an answer.
+pub(super) enum Owner<E: Executor> {
+    /// The leader of the batch itself.
+    Leader,
+    Thread(Arc<Seat<E::Response, Lead<E>>>),
+    Job(Arc<Booth<E::Response>>),
+}
+
+/// The right to run one batch at a time, with the memory for it.
+pub(super) struct Slot<E: Executor> {
+    pub(super) memory: Option<Box<E::Memory>>,
+    /// Both are empty between batches; they are kept for their capacity.
+    pub(super) jobs: Vec<Job<E>>,
+    pub(super) owners: Vec<Owner<E>>,
+}
+
+/// A slot on its way to a batch, with the leader's own request if it has one.
+pub(crate) struct Lead<E: Executor> {
+    pub(super) shape: E::Shape,
+    pub(super) slot: Slot<E>,
+    pub(super) own: Option<Entry<E>>,
+}
+
+/// What a worker is to do.
+pub(super) enum Assignment<E: Executor> {
+    /// A batch of the queue.
+    Lead(Lead<E>),
+    /// Passes that a thread has posted.
+    Help(E::Shape, Home, Slot<E>),
+}
+
+/// Starts a thread by calling what it is given. Around that call, the engine's owner can arrange
+/// what the new thread inherits.
+pub type StartThread = fn(&mut dyn FnMut());
+
+/// The workers of one queue.
+pub(crate) struct Workers {
+    /// Workers without an assignment.
+    pub(crate) idle: usize,
+    /// Workers that run or are being started.
+    pub(super) alive: usize,
+    pub(super) most: usize,
+    pub(super) threads: Vec<thread::JoinHandle<()>>,
+}
+
+impl Workers {
+    pub(crate) fn new(most: usize) -> Workers {
+        Workers {
+            idle: 0,
+            alive: 0,
+            most,
+            threads: Vec::new(),
+        }
+    }
+
+    /// Whether a submitted request would find all workers busy though there may be more of them.
+    pub(crate) fn wanted(&self) -> bool {
+        self.idle == 0 && self.alive < self.most
+    }
+}
+
+impl<E: Executor> Queue<E> {
+    pub(crate) fn new(
+        executor: E,
+        policy: Policy,
+        bounds: Bounds,
+        mut counters: Counters,
+    ) -> Queue<E> {
+        counters.note_bounds(bounds.max_async, bounds.max_lost);
+        let lines = E::SHAPES.iter().map(|&shape| Line {
+            shape,
+            waiting: VecDeque::new(),
+            view: View {
+                pass: executor.pass(shape),
+                batch: executor.batch(shape),
+                ..View::default()
+            },
+        });
+        let state = State {
+            free: (0..policy.slots).map(|_| Slot::new()).collect(),
+            lines: lines.collect(),
+            arrivals: 0,
+            workers: Workers::new(policy.slots),
+            assigned: VecDeque::new(),
+            closed: false,
+        };
+        Queue {
+            state: Mutex::new(state),
+            executor,
+            counters,
+            policy,
+            bounds,
+            since: Instant::now(),
+            refused: AtomicU64::new(0),
+            start_thread: |start| start(),
+            assignment: Condvar::new(),
+            board: Board::new(),
+            spare: Mutex::default(),
+            attending: Permits::default(),
+            elsewhere: Permits::default(),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> Guard<'_, E> {
+        lock(&self.state)
+    }
+
+    /// What the policy sees of a line.
+    pub(super) fn view(&self, line: &Line<E>) -> View {
+        View {
+            waiting: line.waiting.len(),
+            elsewhere: self.elsewhere.count(),
+            ..line.view
+        }
+    }
+
+    /// Counts a reason and passes it on.
+    pub(crate) fn declined(&self, declined: Declined) -> Declined {
+        self.counters.fallback(declined.fallback());
+        declined
+    }
+
+    /// Counts this thread as one that computes with stock OpenSSL.
+    pub(super) fn guard(&self) -> StockGuard {
+        StockGuard::new(self.elsewhere.take())
+    }
+
+    /// Whether `more` batches than run now would be more than there are slots, and so CPUs.
+    pub(super) fn is_crowded(&self, state: &State<E>, more: usize) -> bool {
+        self.attending.count() + more > state.free.len()
+    }
+}
+
+impl<E: Executor> State<E> {
+    pub(super) fn line(&mut self, shape: E::Shape) -> &mut Line<E> {
+        &mut self.lines[E::index(shape)]
+    }
+
+    pub(super) fn entry(&mut self, request: E::Request, owner: Owner<E>) -> Entry<E> {
+        self.arrivals += 1;
+        Entry {
+            request,
+            owner,
+            arrival: self.arrivals,
+            since: None,
+        }
+    }
+
+    pub(super) fn push(&mut self, shape: E::Shape, entry: Entry<E>) {
+        let line = self.line(shape);
+        line.view.threads += usize::from(matches!(entry.owner, Owner::Thread(_)));
+        line.waiting.push_back(entry);
+    }
+
+    /// Takes a free slot for a leader of `shape`.
+    pub(super) fn lead(&mut self, shape: E::Shape, own: Option<Entry<E>>) -> Lead<E> {
+        let slot = self.free.pop().expect("the caller saw a free slot");
+        let line = self.line(shape);
+        line.view.leaders += 1;
+        line.view.in_hand += usize::from(own.is_some());
+        Lead { shape, slot, own }
+    }
+}
+
+impl<E: Executor> Line<E> {
+    /// The oldest request.
+    pub(super) fn pop(&mut self) -> Option<Entry<E>> {
+        let entry = self.waiting.pop_front()?;
+        self.view.threads -= usize::from(matches!(entry.owner, Owner::Thread(_)));
+        Some(entry)
+    }
+
+    /// The oldest request whose thread is blocked, now as a leader's own, and the thread's seat.
+    #[expect(clippy::type_complexity, reason = "a pair that is taken apart at once")]
+    pub(super) fn pop_thread(&mut self) -> Option<(Arc<Seat<E::Response, Lead<E>>>, Entry<E>)> {
+        let place = self
+            .waiting
+            .iter()
+            .position(|entry| matches!(entry.owner, Owner::Thread(_)))?;
+        let entry = self.waiting.remove(place)?;
+        self.view.threads -= 1;
+        match entry.owner {
+            Owner::Thread(seat) => Some((
+                seat,
+                Entry {
+                    owner: Owner::Leader,
+                    ..entry
+                },
+            )),
+            _ => unreachable!("position found a thread"),
+        }
+    }
+}
+
+impl<E: Executor> Slot<E> {
+    pub(super) fn new() -> Slot<E> {
+        Slot {
+            memory: None,
+            jobs: Vec::new(),
+            owners: Vec::new(),
+        }
+    }
+
+    pub(super) fn push(&mut self, request: E::Request, owner: Owner<E>) {
+        self.jobs.push(Job {
+            request,
+            answer: None,
+        });
+        self.owners.push(owner);
+    }
+
+    /// Takes in what comes from the board, and adds to `waits` how long it was there.
+    pub(super) fn fill(&mut self, waits: &mut Waits) -> impl FnMut(Post<E>) {
+        let now = Instant::now();
+        move |post| {
+            waits.add(now - post.since);
+            self.push(post.request, Owner::Job(post.booth));
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.jobs.clear();
+        self.owners.clear();
+    }
+}

@@ -1,0 +1,164 @@
+//! Threads that serve asynchronous requests.
+//!
+//! They start when the first request is submitted, at most one for each slot, and obey the same
+//! slots and the same rule as blocking threads. A worker is either idle (it sleeps, or is about to
+//! look for work) or has an assignment.
+
+use std::sync::atomic::Ordering;
+
+use super::board::Home;
+use super::state::{Assignment, Guard, Owner, Queue, Slot};
+use crate::declined::Declined;
+use crate::executor::Executor;
+use crate::stats::counters::Waits;
+use crate::sync::{Arc, thread, wait_while};
+
+/// What a batch may take of the stack, the making of a table on first use and a build without
+/// optimisation included.
+pub const ROOM_BYTES: usize = 448 * 1024;
+
+/// A stack with such room, as the workers have it.
+pub const STACK_BYTES: usize = ROOM_BYTES + 64 * 1024;
+
+impl<E: Executor> Queue<E> {
+    /// Has a worker serve what a thread has posted, if there is a CPU for it.
+    pub(super) fn call_help(this: &Arc<Self>, shape: E::Shape, home: Home) {
+        let mut state = this.lock();
+        if state.closed || this.is_crowded(&state, 1) {
+            return;
+        }
+        if state.workers.wanted() && !this.lacks_workers() {
+            match Self::start_worker(this, state) {
+                Some(started) => state = started,
+                None => return,
+            }
+        }
+        if state.workers.idle > 0
+            && let Some(slot) = state.free.pop()
+        {
+            state.workers.idle -= 1;
+            let help = Assignment::Help(shape, home, slot);
+            state.assigned.push_back(help);
+            this.assignment.notify_one();
+        }
+    }
+
+    /// A worker's part in serving what a thread has posted: full passes, as long as nothing else
+    /// needs its CPU.
+    fn help(&self, shape: E::Shape, home: Home, mut slot: Slot<E>) {
+        let pass = self.executor.pass(shape);
+        let state = loop {
+            let mut waits = Waits::default();
+            let mut column = self.board.column(shape);
+            column.take_pass(pass, home, slot.fill(&mut waits));
+            drop(column);
+            if slot.jobs.is_empty() {
+                break self.lock();
+            }
+            self.run_and_deliver(shape, &mut slot, waits);
+            let state = self.lock();
+            if self.is_crowded(&state, 0) || state.lines.iter().any(|line| !line.waiting.is_empty())
+            {
+                break state;
+            }
+        };
+        self.give_back(state, slot, true);
+    }
+
+    /// Whether a worker was missed within the last second.
+    pub(crate) fn lacks_workers(&self) -> bool {
+        let refused = self.refused.load(Ordering::Relaxed);
+        refused != 0 && self.milliseconds() <= refused + 1000
+    }
+
+    /// Starts one more worker; `None` if that fails and there is no other.
+    pub(super) fn start_worker<'a>(
+        this: &'a Arc<Self>,
+        mut state: Guard<'a, E>,
+    ) -> Option<Guard<'a, E>> {
+        state.workers.alive += 1;
+        drop(state);
+        let mut started = None;
+        (this.start_thread)(&mut || {
+            let queue = this.clone();
+            let thread = thread::Builder::new()
+                .name("lockstep-worker".to_owned())
+                .stack_size(STACK_BYTES)
+                .spawn(move || queue.work());
+            started = thread.ok();
+        });
+        let mut state = this.lock();
+        match started {
+            Some(thread) => {
+                state.workers.idle += 1;
+                state.workers.threads.push(thread);
+            }
+            None => state.workers.alive -= 1,
+        }
+        if state.workers.threads.is_empty() {
+            this.refused.store(this.milliseconds(), Ordering::Relaxed);
+            return None;
+        }
+        Some(state)
+    }
+
+    /// Since the queue was made; never zero.
+    fn milliseconds(&self) -> u64 {
+        u64::try_from(self.since.elapsed().as_millis())
+            .unwrap_or(u64::MAX - 1001)
+            .max(1)
+    }
+
+    /// A worker's life: runs the batches assigned to it until the queue is closed.
+    pub(crate) fn work(&self) {
+        loop {
+            let mut state = wait_while(&self.assignment, self.lock(), |state| {
+                state.assigned.is_empty() && !state.closed
+            });
+            match state.assigned.pop_front() {
+                Some(Assignment::Lead(lead)) => {
+                    self.lead(state, lead);
+                }
+                Some(Assignment::Help(shape, home, slot)) => {
+                    drop(state);
+                    self.help(shape, home, slot);
+                }
+                None => return,
+            }
+        }
+    }
+
+    /// Declines all that waits and sends the workers home.
+    fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        let mut left = Vec::new();
+        for line in &mut state.lines {
+            left.extend(std::iter::from_fn(|| line.pop()).map(|entry| entry.owner));
+        }
+        drop(state);
+        self.assignment.notify_all();
+        left.extend(
+            self.board
+                .close()
+                .into_iter()
+                .map(|post| Owner::Job(post.booth)),
+        );
+        for owner in left {
+            self.deliver(owner, Err(self.declined(Declined::ShutDown)));
+        }
+    }
+}
+
+/// Closes the queue and waits for its workers. Only for the process that started them.
+pub(crate) fn stop<E: Executor>(queue: &Queue<E>) {
+    queue.close();
+    let threads = std::mem::take(&mut queue.lock().workers.threads);
+    for thread in threads {
+        // The last owner of the engine may be a worker's own callback.
+        if thread.thread().id() != thread::current().id() {
+            // A worker does not panic; if one did, there is nothing left to wait for.
+            let _ = thread.join();
+        }
+    }
+}
