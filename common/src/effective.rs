@@ -480,14 +480,14 @@ mod tests {
 
     #[test]
     fn quoted_values_are_read_as_they_were() {
-        let path = std::env::temp_dir().join(format!("lockstep-quoted-{}", std::process::id()));
+        let place = lockstep_testkit::TempDir::new("quoted");
+        let path = place.join("openssl.cnf");
         for value in ["/a/b.so", "/a b/$c/#d\\'e\"f;g", " x ", "a,b=c,?d!=e"] {
             let text = format!("a = {} # comment\n", quoted(value).unwrap());
             std::fs::write(&path, text).unwrap();
             let file = File::read(&path).unwrap();
             assert_eq!(file.value("default", "a"), Some(value));
         }
-        std::fs::remove_file(path).unwrap();
         assert!(quoted("a\nb").is_err());
     }
 }

@@ -54,8 +54,7 @@ mod tests {
 
     #[test]
     fn damage_is_named() {
-        let place = std::env::temp_dir().join(format!("lockstep-elf-{}", std::process::id()));
-        fs::create_dir_all(&place).unwrap();
+        let place = lockstep_testkit::TempDir::new("elf");
         let whole = fs::read(std::env::current_exe().unwrap()).unwrap();
         let mut foreign = whole.clone();
         foreign[18] = 183;
@@ -80,6 +79,5 @@ mod tests {
                 .unwrap()
                 .contains("No such file")
         );
-        fs::remove_dir_all(place).unwrap();
     }
 }

@@ -148,18 +148,12 @@ unsafe fn text(text: *const c_char) -> String {
 mod tests {
     use super::*;
     use std::fs;
-    use std::path::PathBuf;
 
-    fn directory(name: &str) -> PathBuf {
-        let path =
-            std::env::temp_dir().join(format!("lockstep-conf-{}-{name}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        path
-    }
+    use lockstep_testkit::TempDir;
 
     #[test]
     fn included_files_and_variables_are_part_of_it() {
-        let place = directory("include");
+        let place = TempDir::new("conf");
         fs::create_dir_all(place.join("more")).unwrap();
         fs::write(place.join("more/a.cnf"), "[p]\nlater = $first/x\n").unwrap();
         fs::write(place.join("more/b.txt"), "[p]\nfirst = not read\n").unwrap();
@@ -185,18 +179,16 @@ mod tests {
             [line("first", "two "), line("later", "two /x")]
         );
         assert_eq!(file.section("none"), None);
-        fs::remove_dir_all(place).unwrap();
     }
 
     #[test]
     fn mistakes_are_told_with_their_lines() {
-        let place = directory("mistake");
+        let place = TempDir::new("conf");
         let path = place.join("main.cnf");
         fs::write(&path, "a = b\n\n[open\n").unwrap();
         let error = File::read(&path).unwrap_err().to_string();
         assert!(error.contains("line 3"), "{error}");
         let error = File::read(&place.join("none")).unwrap_err().to_string();
         assert!(error.contains("No such file"), "{error}");
-        fs::remove_dir_all(place).unwrap();
     }
 }

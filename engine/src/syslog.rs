@@ -273,8 +273,8 @@ mod tests {
     /// The three kinds have no other test in this process.
     #[test]
     fn a_line_reaches_the_socket_and_a_missing_one_is_passed_over() {
-        let name = format!("lockstep-log-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        let place = lockstep_testkit::TempDir::new("log");
+        let path = place.join("socket");
         let log = |path: &Path| Log::new(Syslog::At(path.to_owned()));
         let event = Event::Lost {
             so_far: 9,
@@ -302,6 +302,5 @@ mod tests {
         stuck.set_nonblocking(true).unwrap();
         while stuck.send_to(b"full", &path).is_ok() {}
         log(&path).warn(Event::FailedCheck { so_far: 1 });
-        std::fs::remove_file(path).unwrap();
     }
 }

@@ -8,6 +8,7 @@ use lockstep_engine::{
     Backend, BackendChoice, Config, Curve, Declined, EcKey, Ed25519Key, Engine, Fallback, KeyKind,
     Keypair, Lone, Malformed, Notify, Request, Response, RsaKey, Secret, Shape,
 };
+use lockstep_testkit::hex;
 
 #[path = "../testdata/keys.rs"]
 mod keys;
@@ -28,11 +29,6 @@ fn config() -> Config {
 
 fn engine() -> Engine {
     Engine::new(config())
-}
-
-fn hex(digits: &str) -> Vec<u8> {
-    let digit = |place: usize| u8::from_str_radix(&digits[place..place + 2], 16).unwrap();
-    (0..digits.len()).step_by(2).map(digit).collect()
 }
 
 fn one(engine: &Engine, request: Request) -> Result<Response, Declined> {

@@ -8,7 +8,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Random, TestKey, keys};
+use common::{Random, TestKey, below, keys};
 use lockstep_kernels::backend::Backend;
 use lockstep_kernels::fault::{
     Fault, Point, arm, disarm, limbs_at_last_strike, mxcsr_of_last_chunk, skip_checks, strikes,
@@ -99,7 +99,7 @@ struct Batch<'a> {
 impl<'a> Batch<'a> {
     fn new(keys: &'a [TestKey], fill: usize, random: &mut Random) -> Batch<'a> {
         let keys: Vec<_> = keys.iter().cycle().take(fill).collect();
-        let input = |key: &&TestKey| key.bytes(&random.below(&key.n));
+        let input = |key: &&TestKey| key.bytes(&below(random, &key.n));
         Batch {
             inputs: keys.iter().map(input).collect(),
             pairs: keys.iter().map(|key| key.blinding(random)).collect(),

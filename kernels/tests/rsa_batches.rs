@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Random, TestKey, keys};
+use common::{Random, TestKey, below, keys};
 use lockstep_kernels::backend::Backend;
 use lockstep_kernels::rsa::{JobError, PrivateJob, Scratch, Size, private_batch};
 use num_bigint::BigUint;
@@ -49,7 +49,7 @@ fn every_fill_with_mixed_keys() {
                 let requests: Vec<_> = (0..fill)
                     .map(|i| {
                         let key = &keys[(i + fill) % keys.len()];
-                        let input = key.bytes(&random.below(&key.n));
+                        let input = key.bytes(&below(&mut random, &key.n));
                         (key, input.clone(), input)
                     })
                     .collect();
@@ -130,7 +130,7 @@ fn bad_requests_leave_their_neighbours_alone() {
                 let mut requests: Vec<_> = (0..8)
                     .map(|i| {
                         let key = &keys[i % keys.len()];
-                        let input = key.bytes(&random.below(&key.n));
+                        let input = key.bytes(&below(&mut random, &key.n));
                         (key, input.clone(), input)
                     })
                     .collect();
@@ -176,7 +176,7 @@ fn blinding_changes_with_every_use_and_keeps_working() {
     let backend = Backend::available()[0];
     let mut uses = 0;
     while !blinding.needs_refresh() {
-        let input = key.bytes(&random.below(&key.n));
+        let input = key.bytes(&below(&mut random, &key.n));
         let mut jobs = [PrivateJob {
             key: &key.prepared,
             input: &input,

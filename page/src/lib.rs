@@ -175,15 +175,14 @@ fn map(file: BorrowedFd<'_>, words: usize) -> Result<&'static [AtomicU64], Refus
 mod tests {
     use std::fs::{self, File};
     use std::os::unix::fs::MetadataExt;
-    use std::path::PathBuf;
     use std::sync::atomic::Ordering;
+
+    use lockstep_testkit::TempDir;
 
     use super::*;
 
-    fn directory(name: &str) -> (PathBuf, File) {
-        let path =
-            std::env::temp_dir().join(format!("lockstep-page-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
+    fn directory(name: &str) -> (TempDir, File) {
+        let path = TempDir::new(&format!("page-{name}"));
         let open = File::open(&path).unwrap();
         (path, open)
     }
@@ -203,7 +202,6 @@ mod tests {
         let again = create(open.as_fd(), Path::new("page"), 1000);
         assert!(matches!(again, Err(Refused::System(_))), "{again:?}");
         assert!(path.join("page").exists(), "the other file stays");
-        fs::remove_dir_all(&path).unwrap();
     }
 
     #[test]
@@ -212,7 +210,6 @@ mod tests {
         let file = OwnedFd::from(File::create_new(path.join("page")).unwrap());
         write_zeros(&file, 10_000).unwrap();
         assert_eq!(fs::read(path.join("page")).unwrap(), [0; 10_000]);
-        fs::remove_dir_all(&path).unwrap();
     }
 
     #[test]

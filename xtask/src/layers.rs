@@ -137,6 +137,13 @@ const LAYERS: &[Layer] = &[
         unspoken: &[],
     },
     Layer {
+        name: "testkit",
+        ours: &[],
+        forbidden: &["lockstep-", "openssl", "native-tls"],
+        unsafe_in: &[],
+        unspoken: &[],
+    },
+    Layer {
         name: "xtask",
         ours: &[],
         forbidden: &["lockstep-"],
@@ -339,7 +346,7 @@ fn code_only(source: &str) -> String {
 }
 
 /// The length of the comment or literal that starts here, or 0.
-fn literal_or_comment(rest: &str, before: Option<char>) -> usize {
+pub fn literal_or_comment(rest: &str, before: Option<char>) -> usize {
     if rest.starts_with("//") {
         return rest.find('\n').unwrap_or(rest.len());
     }

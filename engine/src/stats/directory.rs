@@ -196,8 +196,7 @@ mod tests {
 
     #[test]
     fn a_directory_is_seen_up_to_a_bound() {
-        let path = std::env::temp_dir().join(format!("lockstep-entries-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
+        let path = lockstep_testkit::TempDir::new("entries");
         for number in 0..100 {
             fs::write(path.join(format!("{number}")), "").unwrap();
         }
@@ -213,6 +212,5 @@ mod tests {
         assert_eq!(seen(1000, 1000), (102, true));
         assert_eq!(seen(50, 1000), (50, false));
         assert_eq!(seen(1000, 20), (20, false));
-        fs::remove_dir_all(&path).unwrap();
     }
 }

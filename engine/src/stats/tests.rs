@@ -2,9 +2,11 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
+
+use lockstep_testkit::TempDir;
 
 use super::counters::Counters;
 use super::layout::{MAGIC, OWNERS, SLOTS, WORDS, header, owner};
@@ -13,18 +15,15 @@ use super::*;
 use crate::declined::Fallback;
 
 /// A directory of this test's own, removed at its end.
-struct Directory(PathBuf);
+struct Directory(TempDir);
 
 impl Directory {
     fn new(name: &str) -> Directory {
-        let path = std::env::temp_dir().join(format!("lockstep-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        Directory(path)
+        Directory(TempDir::new(name))
     }
 
     fn page(&self, keep: bool) -> Page {
-        let page = Page::create(&StatsDir::At(self.0.clone()), keep);
+        let page = Page::create(&StatsDir::At(self.0.to_path_buf()), keep);
         page.unwrap().unwrap()
     }
 
@@ -53,12 +52,6 @@ impl Directory {
         change(&mut words);
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         fs::write(self.0.join(name), bytes).unwrap();
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        fs::remove_dir_all(&self.0).unwrap();
     }
 }
 

@@ -1,33 +1,22 @@
 //! Multiplication and squaring of every lane type, limb by limb against the oracle and against
 //! num-bigint.
 
+use lockstep_testkit::Random;
 use num_bigint::BigUint;
 
 use super::{multiply, multiply_add, square, tidy};
 use crate::simd::portable::Portable;
 use crate::simd::{Simd, words, words_mut};
 
-/// Numbers that are the same in every run (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn word(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
+/// Bits `bits` long; every fourth is all ones, for the longest sums.
+fn number(random: &mut Random, bits: usize) -> BigUint {
+    if random.word().is_multiple_of(4) {
+        return (BigUint::from(1u8) << bits) - 1u8;
     }
-
-    /// Bits `bits` long; every fourth is all ones, for the longest sums.
-    fn number(&mut self, bits: usize) -> BigUint {
-        if self.word().is_multiple_of(4) {
-            return (BigUint::from(1u8) << bits) - 1u8;
-        }
-        let bytes: Vec<u8> = (0..bits / 8).map(|_| self.word() as u8).collect();
-        let mut number = BigUint::from_bytes_be(&bytes);
-        number.set_bit(bits as u64 - 1, true);
-        number
-    }
+    let bytes: Vec<u8> = (0..bits / 8).map(|_| random.word() as u8).collect();
+    let mut number = BigUint::from_bytes_be(&bytes);
+    number.set_bit(bits as u64 - 1, true);
+    number
 }
 
 /// An odd modulus and two factors below twice as much, for each lane.
@@ -40,9 +29,9 @@ struct Case {
 fn cases(random: &mut Random, bits: usize, count: usize) -> Vec<Case> {
     (0..count)
         .map(|_| {
-            let mut n = random.number(bits);
+            let mut n = number(random, bits);
             n.set_bit(0, true);
-            let (a, b) = (random.number(bits + 1), random.number(bits + 1));
+            let (a, b) = (number(random, bits + 1), number(random, bits + 1));
             let twice = &n * 2u8;
             Case {
                 a: a % &twice,

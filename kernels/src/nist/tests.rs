@@ -1,5 +1,6 @@
 //! Limbs: every backend against the portable one bit for bit, that one against a bigint library.
 
+use lockstep_testkit::Random;
 use num_bigint::BigUint;
 
 use super::curve::{Curve, P256, P256Field, P256Order, P384, P384Field, P384Order};
@@ -9,28 +10,15 @@ use crate::backend::{Backend, Kind};
 use crate::simd::portable::Portable;
 use crate::simd::{Simd, words, words_mut};
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn word(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A limb: random, empty, full, or next to those.
-    fn limb(&mut self) -> u64 {
-        match self.word() % 8 {
-            0 => 0,
-            1 => S_MASK,
-            2 => 1,
-            3 => S_MASK - 1,
-            4 => 1 << (self.word() % 52),
-            _ => self.word() & S_MASK,
-        }
+/// A limb: random, empty, full, or next to those.
+fn limb(random: &mut Random) -> u64 {
+    match random.word() % 8 {
+        0 => 0,
+        1 => S_MASK,
+        2 => 1,
+        3 => S_MASK - 1,
+        4 => 1 << (random.word() % 52),
+        _ => random.word() & S_MASK,
     }
 }
 
@@ -61,7 +49,7 @@ fn numbers<M: Modulus<N>, const N: usize>(bound: u64, count: usize) -> Vec<[u64;
         }
     }
     while all.len() < count {
-        let number: [u64; N] = core::array::from_fn(|_| random.limb());
+        let number: [u64; N] = core::array::from_fn(|_| limb(&mut random));
         if big(&number) < limit {
             all.push(number);
         }

@@ -1,8 +1,10 @@
-//! What all tests of the curves share: backends, random bytes, and how cases meet lanes.
+//! What all tests of the curves share: backends, and how cases meet lanes.
 
 #![allow(dead_code, reason = "each test uses its part")]
 
 use lockstep_kernels::backend::Backend;
+
+pub use lockstep_testkit::Random;
 
 /// All backends of this CPU; says where there is only the portable one.
 pub fn backends() -> Vec<Backend> {
@@ -22,37 +24,6 @@ pub fn nist_backends() -> Vec<Backend> {
         println!("skipped: the {} lanes have no NIST curves", backend.name());
     }
     with
-}
-
-/// Random bytes that are the same in every run (SplitMix64).
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn word(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn bytes<const COUNT: usize>(&mut self) -> [u8; COUNT] {
-        std::array::from_fn(|_| self.word() as u8)
-    }
-
-    /// Bytes with long runs of equal bits, which make long carries.
-    pub fn runs<const COUNT: usize>(&mut self) -> [u8; COUNT] {
-        let mut left = 0;
-        let mut fill = 0;
-        std::array::from_fn(|_| {
-            if left == 0 {
-                left = self.word() % 12 + 1;
-                fill = [0, 0xff, self.word() as u8][self.word() as usize % 3];
-            }
-            left -= 1;
-            fill
-        })
-    }
 }
 
 /// Runs `batch` so that every one of `cases` meets every lane at every fill, in the company of its

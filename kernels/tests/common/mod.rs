@@ -1,9 +1,11 @@
-//! What several tests share: keys, a generator of repeatable random bytes, an independent oracle.
+//! What several tests share: prepared keys, an independent oracle.
 
 #![allow(dead_code, reason = "each test uses its part")]
 
 use lockstep_kernels::rsa::{Blinding, Components, PrivateKey, Size};
 use num_bigint::BigUint;
+
+pub use lockstep_testkit::Random;
 
 /// A key as numbers and as prepared for lanes.
 pub struct TestKey {
@@ -37,7 +39,7 @@ impl TestKey {
     }
 
     pub fn blinding(&self, random: &mut Random) -> Blinding {
-        let bytes = random.bytes(Blinding::random_bytes(self.prepared.size()));
+        let bytes = random.vec(Blinding::random_bytes(self.prepared.size()));
         Blinding::new(self.prepared.public(), &bytes).expect("invertible")
     }
 
@@ -59,56 +61,24 @@ pub fn components(parts: &[Vec<u8>; 7]) -> Components<'_> {
     }
 }
 
-/// The committed keys of one size.
+/// The test keys of one size.
 pub fn keys(size: Size) -> Vec<TestKey> {
-    include_str!("../data/rsa_keys.txt")
-        .lines()
-        .filter(|line| !line.starts_with('#'))
-        .filter_map(|line| {
-            let mut fields = line.split(' ');
-            let bits: usize = fields.next()?.parse().ok()?;
-            let name = fields.next()?.to_owned();
-            if bits != size.bits() {
-                return None;
-            }
-            let parts: [Vec<u8>; 7] =
-                core::array::from_fn(|_| hex(fields.next().expect("seven parts")));
-            let prepared = PrivateKey::new(&components(&parts)).expect("supported");
-            let number = |i: usize| BigUint::from_bytes_be(&parts[i]);
-            Some(TestKey {
-                name,
+    lockstep_testkit::rsa_keys(size.bits())
+        .into_iter()
+        .map(|key| {
+            let number = |i: usize| BigUint::from_bytes_be(&key.parts[i]);
+            TestKey {
+                name: key.name.to_owned(),
                 n: number(0),
                 e: number(1),
-                parts: parts.clone(),
-                prepared,
-            })
+                prepared: PrivateKey::new(&components(&key.parts)).expect("supported"),
+                parts: key.parts,
+            }
         })
         .collect()
 }
 
-fn hex(text: &str) -> Vec<u8> {
-    (0..text.len())
-        .step_by(2)
-        .map(|i| u8::from_str_radix(&text[i..i + 2], 16).expect("hex"))
-        .collect()
-}
-
-/// xorshift64*: repeatable, and good enough to find bugs.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn word(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count).map(|_| (self.word() >> 32) as u8).collect()
-    }
-
-    pub fn below(&mut self, bound: &BigUint) -> BigUint {
-        BigUint::from_bytes_be(&self.bytes(bound.to_bytes_be().len() + 8)) % bound
-    }
+/// A random number below a bound.
+pub fn below(random: &mut Random, bound: &BigUint) -> BigUint {
+    BigUint::from_bytes_be(&random.vec(bound.to_bytes_be().len() + 8)) % bound
 }

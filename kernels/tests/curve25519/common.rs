@@ -1,14 +1,9 @@
 //! What these tests share.
 
 pub use crate::batches::{Random, backends, every_fill, every_lane_and_fill};
+pub use lockstep_testkit::hex_array as hex;
 
 pub type Bytes = [u8; 32];
-
-/// The bytes of a hexadecimal string, in its order.
-pub fn hex<const COUNT: usize>(digits: &str) -> [u8; COUNT] {
-    assert_eq!(digits.len(), 2 * COUNT);
-    std::array::from_fn(|i| u8::from_str_radix(&digits[2 * i..2 * i + 2], 16).expect("digits"))
-}
 
 /// All encodings of u-coordinates whose points have a small order, on the curve and on its twist;
 /// as y-coordinates, some of which also do.

@@ -148,15 +148,15 @@ fn wycheproof_ed25519() {
 fn examples_of_rfc8032() {
     let mut set = Set::default();
     for (seed, message, signature) in RFC8032 {
-        let seed = crate::worker::unhex(seed);
+        let seed = lockstep_testkit::hex(seed);
         let job = Job {
             key: set.key(&keys::private_25519(keys::ED25519, &seed)),
             operation: Operation::Sign {
                 digest: "none".into(),
             },
-            input: crate::worker::unhex(message),
+            input: lockstep_testkit::hex(message),
         };
-        let demand = Demand::Exactly(crate::worker::unhex(signature));
+        let demand = Demand::Exactly(lockstep_testkit::hex(signature));
         set.add(format!("message {message}"), job, demand);
     }
     let report = set.run();

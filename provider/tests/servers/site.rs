@@ -10,12 +10,12 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use lockstep_engine::{ProcessStats, Shape, Snapshot, read_stats};
+use lockstep_testkit::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -28,7 +28,7 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 /// A server that runs.
 pub struct Site {
     pub name: &'static str,
-    directory: PathBuf,
+    directory: TempDir,
     blocks: Vec<Block>,
     with_lockstep: bool,
     variables: Vec<(&'static str, PathBuf)>,
@@ -87,10 +87,6 @@ impl Site {
             println!("skipped: {program} is not installed (`cargo xtask setup` installs it)");
             return None;
         }
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let directory =
-            std::env::temp_dir().join(format!("lockstep-{name}-{}-{number}", std::process::id()));
         let document = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("../docs/user/servers")
             .join(format!("{name}.md"));
@@ -98,13 +94,14 @@ impl Site {
         let alone = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
         let site = Site {
             name,
-            directory,
+            directory: TempDir::new(name),
             blocks: blocks(&document),
             with_lockstep: true,
             variables: Vec::new(),
             _alone: alone,
         };
-        for directory in [site.path(""), site.path("lockstep"), site.path("stats")] {
+        give_away(&site.directory);
+        for directory in [site.path("lockstep"), site.path("stats")] {
             fs::create_dir(&directory).expect("a directory");
             give_away(&directory);
         }
@@ -176,7 +173,7 @@ impl Site {
             .current_dir(&self.directory)
             .env_clear()
             .env("PATH", path())
-            .env("PWD", &self.directory)
+            .env("PWD", &*self.directory)
             .env("LOCKSTEP", self.path("lockstep"))
             .env("LOCKSTEP_STATS_DIR", self.path("stats"))
             .env("LOCKSTEP_SYSLOG", "no")
@@ -326,7 +323,6 @@ impl Drop for Site {
         for pid in processes {
             signal(pid, libc::SIGKILL);
         }
-        let _ = fs::remove_dir_all(&self.directory);
     }
 }
 

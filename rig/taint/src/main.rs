@@ -346,7 +346,7 @@ use nist_curve;
 
 /// The first key of a size: n, e, p, q, dp, dq, qinv.
 fn parts(size: Size) -> [Vec<u8>; 7] {
-    let line = include_str!("../../../kernels/tests/data/rsa_keys.txt")
+    let line = include_str!("../../../testkit/src/rsa_keys.txt")
         .lines()
         .find(|line| line.starts_with(&text(format_args!("{} ", size.bits()))))
         .expect("a key of each size");

@@ -1,0 +1,64 @@
+//! Directories for a moment.
+
+use std::fs;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// An empty directory of its own, which is removed with everything in it when it is dropped.
+#[derive(Debug)]
+pub struct TempDir(PathBuf);
+
+impl TempDir {
+    /// `purpose` becomes part of its name.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be created.
+    pub fn new(purpose: &str) -> TempDir {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("lockstep-{purpose}-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        // One of an earlier process with the same number, which was killed.
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).expect("a temporary directory");
+        TempDir(path)
+    }
+}
+
+impl Deref for TempDir {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl AsRef<Path> for TempDir {
+    fn as_ref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        // Nothing depends on it being gone.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_its_own_and_goes_with_its_owner() {
+        let (one, other) = (TempDir::new("twice"), TempDir::new("twice"));
+        assert_ne!(&*one, &*other);
+        let path = one.to_path_buf();
+        fs::write(one.join("file"), "").unwrap();
+        drop(one);
+        assert!(!path.exists() && other.exists());
+    }
+}

@@ -1,0 +1,15 @@
+//! What the tests of several crates share: random numbers that are the same in every run,
+//! hexadecimal digits, RSA keys, directories for a moment.
+//!
+//! A dependency of tests only. It depends on none of our crates, so that each of them can use it.
+#![forbid(unsafe_code)]
+
+mod directory;
+mod hex;
+mod keys;
+mod random;
+
+pub use directory::TempDir;
+pub use hex::{hex, hex_array, to_hex};
+pub use keys::{RsaParts, rsa_keys};
+pub use random::Random;
