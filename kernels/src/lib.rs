@@ -12,6 +12,7 @@ pub mod fault;
 pub mod gauge;
 mod layout;
 mod modexp;
+mod modular;
 mod montgomery;
 pub mod nacl;
 pub mod nist;

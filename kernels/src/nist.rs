@@ -8,7 +8,6 @@
 
 mod batch;
 mod curve;
-pub(crate) mod field;
 pub(crate) mod inverse;
 pub(crate) mod multiple;
 pub mod nonce;

@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha512};
 
-use crate::nist::field::each;
+use crate::modular::each;
 use crate::secret::wipe;
 use crate::simd::{CHOOSE, Simd, inlined, words, words_mut};
 

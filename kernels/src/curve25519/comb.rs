@@ -14,7 +14,7 @@ use super::convert::Limbs;
 use super::edwards::{Affine, Cached, Point, scaled};
 use super::field::{Factor, LIMBS, each, invert_all};
 use super::scalar::Order;
-use crate::nist::field::Modulus;
+use crate::modular::Modulus;
 use crate::secret::wipe;
 use crate::simd::{Simd, inlined, opaque, prefetch, words, words_mut};
 

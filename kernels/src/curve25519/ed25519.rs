@@ -18,7 +18,7 @@ use super::field::{LIMBS, each, invert_all};
 use super::scalar::{self, Wide};
 use crate::backend::{Backend, dispatch_25519};
 use crate::fault::{self, Point};
-use crate::nist::field::Field;
+use crate::modular::Field;
 use crate::secret::{secret_bytes, wipe};
 use crate::sha512::{self, Message};
 use crate::simd::{CHOOSE, MAX_LANES, Simd, inlined, words, words_mut};

@@ -30,7 +30,7 @@ use core::ops::{Add, Mul, Sub};
 
 use super::convert::{load, store};
 use super::inverse;
-use crate::nist::field::each as written_out;
+use crate::modular::each as written_out;
 use crate::simd::Simd;
 use crate::simd::{Plain, inlined, opaque, rotate_lanes, words};
 

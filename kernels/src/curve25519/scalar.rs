@@ -2,7 +2,7 @@
 
 use super::convert::Limbs;
 use super::field::LIMBS;
-use crate::nist::field::{Factor, Field, Modulus, Tight, hex, power_of_two};
+use crate::modular::{Factor, Field, Modulus, Tight, hex, power_of_two};
 use crate::simd::Simd;
 
 /// L = 2^252 + 27742317777372353535851937790883648493. R = 2^260 is 2^8·L, nearly.

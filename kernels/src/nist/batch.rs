@@ -4,7 +4,6 @@
 //! request is wrong computes on with a harmless value; so does one without a request.
 
 use super::curve::Curve;
-use super::field::{Factor, Field, Modulus, Tight, any, none};
 use super::inverse::{invert_all, invert_all_of_both};
 use super::multiple::{self, ENTRIES};
 use super::point::{Affine, Denominator, FieldOf, Point, add_assign_complete};
@@ -13,6 +12,7 @@ use super::types::{
 };
 use crate::fault;
 use crate::layout::{bytes_from_limbs, limbs_from_bytes};
+use crate::modular::{Factor, Field, Modulus, Tight, any, none};
 use crate::secret::wipe;
 use crate::simd::{Plain, Simd, inlined, words, words_mut};
 use crate::taint::disclosed;

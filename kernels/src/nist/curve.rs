@@ -2,7 +2,7 @@
 
 use once_cell::race::OnceBox;
 
-use super::field::{Field, Loose, Modulus, Product, S_MASK, Tight, hex};
+use crate::modular::{Field, Loose, Modulus, Product, S_MASK, Tight, hex};
 use crate::simd::Simd;
 
 /// A curve y² = x³ − 3x + b of prime order over a prime field.

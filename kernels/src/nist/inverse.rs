@@ -4,7 +4,7 @@
 //! the form with δ = 1/2 at the start that P. Wuille gave for libsecp256k1. Every step is the same
 //! few additions under masks, so all lanes go through the same instructions whatever their numbers.
 
-use super::field::{Factor, Field, Loose, Modulus, each};
+use crate::modular::{Factor, Field, Loose, Modulus, each};
 use crate::simd::{CHOOSE, Simd, inlined, words, words_mut};
 
 /// Replaces each number (Montgomery form, not zero, below 2.4·n) by its inverse (Montgomery form,

@@ -12,12 +12,12 @@
 
 use super::batch::VECTORS;
 use super::curve::Curve;
-use super::field::{Factor, Field, S_MASK, Tight, each};
 use super::inverse::invert_all;
 use super::point::{
     Affine, Denominator, FieldOf, Point, add_assign, add_assign_complete, add_assign_mixed,
     add_assign_mixed_complete, double_times, odd_multiples,
 };
+use crate::modular::{Factor, Field, S_MASK, Tight, each};
 use crate::simd::{Simd, inlined, rotate_lanes, words, words_mut};
 
 /// Window of k·G: (2^6 entries) a window, windows without doublings between them.

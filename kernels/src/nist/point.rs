@@ -8,7 +8,7 @@
 //! is below 2.01 and R is 2^32·p.
 
 use super::curve::Curve;
-use super::field::{Factor, Field, Tight};
+use crate::modular::{Factor, Field, Tight};
 use crate::secret::wipe;
 use crate::simd::{Plain, Simd, inlined, words, words_mut};
 
@@ -178,21 +178,21 @@ fn add_shared<S: Simd, C: Curve<N>, const N: usize, const HOT: bool>(
 fn difference<S: Simd, C: Curve<N>, const N: usize, const HOT: bool>(
     f: FieldOf<S, C, N, HOT>,
     k: usize,
-    s2: &super::field::Loose<S::Limb, N>,
+    s2: &crate::modular::Loose<S::Limb, N>,
     s1: &Tight<S::Limb, N>,
     negative: S::Mask,
 ) -> Factor<S::Limb, N> {
     let s = f.s;
     let minuend = f.negate(k, s1).0;
     let mut out = minuend;
-    super::field::each::<N>(inlined(
+    crate::modular::each::<N>(inlined(
         #[inline(always)]
         |i| {
             let (plus, minus) = (s.add(minuend[i], s2.0[i]), s.sub(minuend[i], s2.0[i]));
             out[i] = s.select(negative, minus, plus);
         },
     ));
-    f.factor(super::field::Loose(out))
+    f.factor(crate::modular::Loose(out))
 }
 
 /// The second half of an addition.
@@ -313,13 +313,13 @@ fn or_double<S: Simd, C: Curve<N>, const N: usize>(
         f.is_nonzero(&differences.r),
         s.zero(),
     );
-    let equal = super::field::none(s, different);
+    let equal = crate::modular::none(s, different);
     select(f, equal, &double::<S, C, N, false>(f, p), &sum)
 }
 
 /// `set` in the lanes of `mask`, `clear` in the others.
 #[inline(always)]
-pub(crate) fn select<S: Simd, M: super::field::Modulus<N>, const N: usize>(
+pub(crate) fn select<S: Simd, M: crate::modular::Modulus<N>, const N: usize>(
     f: Field<S, M, N>,
     mask: S::Mask,
     set: &Point<S::Limb, N>,
@@ -345,7 +345,7 @@ impl<L: Plain, const N: usize> Denominator<L, N> {
 
     /// Z with its powers, for Z < 2.4.
     #[inline(always)]
-    pub(crate) fn new<S: Simd<Limb = L>, M: super::field::Modulus<N>>(
+    pub(crate) fn new<S: Simd<Limb = L>, M: crate::modular::Modulus<N>>(
         f: Field<S, M, N>,
         z: Factor<L, N>,
     ) -> Self {

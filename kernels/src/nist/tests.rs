@@ -4,9 +4,9 @@ use lockstep_testkit::Random;
 use num_bigint::BigUint;
 
 use super::curve::{Curve, P256, P256Field, P256Order, P384, P384Field, P384Order};
-use super::field::{Factor, Field, Loose, Modulus, S_MASK, Tight};
 use super::inverse::invert_all;
 use crate::backend::{Backend, Kind};
+use crate::modular::{Factor, Field, Loose, Modulus, S_MASK, Tight};
 use crate::simd::portable::Portable;
 use crate::simd::{Simd, words, words_mut};
 
