@@ -21,5 +21,6 @@ mod secret;
 mod sha512;
 mod simd;
 mod taint;
+mod unroll;
 
 pub use secret::wipe;

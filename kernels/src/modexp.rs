@@ -2,8 +2,9 @@
 
 use crate::arena::Arena;
 use crate::fault::{self, Point};
-use crate::montgomery::{BLOCK, canonical, each, multiply, square, tidy};
+use crate::montgomery::{BLOCK, canonical, multiply, square, tidy};
 use crate::simd::Simd;
+use crate::unroll::unroll;
 
 /// All that an exponentiation works on. Memory only; the caller fills the operands.
 pub(crate) struct Power<'a, S: Simd, const N: usize> {
@@ -184,7 +185,7 @@ fn place_of_limb<S: Simd>(limb: usize, chunk: usize) -> (usize, u32) {
 #[inline(always)]
 fn pack<S: Simd, const AT: usize>(s: S, words: &mut [S::Limb; CHUNK + 1], limbs: &[S::Limb]) {
     let each = const { limbs_of_chunk::<S>() / BLOCK };
-    each!(S, block => {
+    unroll!(S, block => {
         for (limb, &bits) in (block * each..).zip(&limbs[block * each..][..each]) {
             let (word, shift) = place_of_limb::<S>(limb, AT);
             words[word] = s.xor(words[word], s.shift_left_by(bits, shift));
@@ -199,7 +200,7 @@ fn pack<S: Simd, const AT: usize>(s: S, words: &mut [S::Limb; CHUNK + 1], limbs:
 #[inline(always)]
 fn unpack<S: Simd, const AT: usize>(s: S, limbs: &mut [S::Limb], words: &[S::Limb; CHUNK + 1]) {
     let each = const { limbs_of_chunk::<S>() / BLOCK };
-    each!(S, block => {
+    unroll!(S, block => {
         for (limb, to) in (block * each..).zip(&mut limbs[block * each..][..each]) {
             let (word, shift) = place_of_limb::<S>(limb, AT);
             let mut bits = s.shift_right_by(words[word], shift);
@@ -226,7 +227,7 @@ fn put<S: Simd>(s: S, table: &mut [S::Limb], e: usize, power: &[S::Limb]) {
             let limbs = power.chunks_exact(limbs_of_chunk::<S>());
             for ((chunk, limbs), pairs) in limbs.enumerate().zip(table.iter_mut().rev()) {
                 for_chunk!(chunk, pack(s, &mut words, limbs));
-                each!(S, i in [0, 1, 2, 3, 4, 5, 6, 7] => {
+                unroll!(S, i in [0, 1, 2, 3, 4, 5, 6, 7] => {
                     pairs[e / 2][2 * i + e % 2] = words[i];
                 });
                 let below = words[CHUNK];
@@ -264,7 +265,7 @@ fn choose<S: Simd>(
                 let mut words = [lowest; CHUNK + 1];
                 for (at, both) in (0..).zip(pairs) {
                     let here = s.equal(pair, s.splat(at));
-                    each!(S, i in [0, 1, 2, 3, 4, 5, 6, 7] => {
+                    unroll!(S, i in [0, 1, 2, 3, 4, 5, 6, 7] => {
                         words[i] = s.choose_in(here, words[i], both[2 * i], both[2 * i + 1]);
                     });
                 }

@@ -20,6 +20,7 @@
 
 use crate::montgomery::canonical;
 use crate::simd::{Simd, inlined};
+use crate::unroll::unrolled;
 
 /// Columns below 2^62, not negative: a term.
 #[derive(Clone, Copy)]
@@ -121,7 +122,7 @@ pub(crate) trait Modulus<const N: usize>: Copy + 'static {
         let lowest = *t.column(i);
         let m = s.mul_lo(k0, lowest, k0);
         *t.column(i + 1) = s.add(*t.column(i + 1), s.carry(lowest));
-        each::<N>(inlined(
+        unrolled::<N>(inlined(
             #[inline(always)]
             |j| {
                 let n = s.splat(Self::VALUE[j]);
@@ -177,16 +178,6 @@ const fn pads<const N: usize>(n: &[u64; N]) -> [[u64; N]; 16] {
         k += 1;
     }
     out
-}
-
-/// Calls `body` for 0..`N`, written out: indices are constants and arrays stay in registers.
-#[inline(always)]
-pub(crate) fn each<const N: usize>(mut body: impl FnMut(usize)) {
-    const { assert!(N <= 8) };
-    macro_rules! call {
-        ($($i:literal)*) => { $(if const { $i < N } { body($i); })* };
-    }
-    call!(0 1 2 3 4 5 6 7);
 }
 
 /// Arithmetic modulo `M` in the lanes of `S`.
@@ -247,22 +238,22 @@ impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Field<S, M, N, HOT
             low: [s.zero(); N],
             high: [s.zero(); N],
         };
-        each::<N>(inlined(
+        unrolled::<N>(inlined(
             #[inline(always)]
             |i| {
                 t.low[i] = s.splat(M::START.0[i]);
                 t.high[i] = s.splat(M::START.1[i]);
             },
         ));
-        each::<N>(inlined(
+        unrolled::<N>(inlined(
             #[inline(always)]
             |i| {
                 let row = b[i];
-                each::<N>(inlined(
+                unrolled::<N>(inlined(
                     #[inline(always)]
                     |j| *t.column(i + j) = s.mul_lo(*t.column(i + j), a[j], row),
                 ));
-                each::<N>(inlined(
+                unrolled::<N>(inlined(
                     #[inline(always)]
                     |j| *t.column(i + j + 1) = s.mul_hi(*t.column(i + j + 1), a[j], row),
                 ));
@@ -280,11 +271,11 @@ impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Field<S, M, N, HOT
             low: [s.zero(); N],
             high: [s.zero(); N],
         };
-        each::<N>(inlined(
+        unrolled::<N>(inlined(
             #[inline(always)]
             |i| {
                 let row = a[i];
-                each::<N>(inlined(
+                unrolled::<N>(inlined(
                     #[inline(always)]
                     |j| {
                         if j > i {
@@ -292,7 +283,7 @@ impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Field<S, M, N, HOT
                         }
                     },
                 ));
-                each::<N>(inlined(
+                unrolled::<N>(inlined(
                     #[inline(always)]
                     |j| {
                         if j > i {
@@ -318,7 +309,7 @@ impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Field<S, M, N, HOT
                 *t.column(2 * i + 1) = s.mul_hi(odd, row, row);
             },
         ));
-        each::<N>(inlined(
+        unrolled::<N>(inlined(
             #[inline(always)]
             |i| M::row(s, &mut t, i),
         ));
@@ -342,7 +333,7 @@ impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Field<S, M, N, HOT
         b: &impl AsTerm<S::Limb, N>,
     ) -> Loose<S::Limb, N> {
         let (mut out, b) = (*a.columns(), b.columns());
-        each::<N>(inlined(
+        unrolled::<N>(inlined(
             #[inline(always)]
             |i| out[i] = self.s.add(out[i], b[i]),
         ));
@@ -365,7 +356,7 @@ impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Field<S, M, N, HOT
     ) -> Loose<S::Limb, N> {
         let s = self.s;
         let (mut out, b) = (*a.columns(), b.columns());
-        each::<N>(inlined(
+        unrolled::<N>(inlined(
             #[inline(always)]
             |i| {
                 out[i] = s.add(out[i], s.sub(s.splat(M::PADS[k][i]), b[i]));
@@ -379,7 +370,7 @@ impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Field<S, M, N, HOT
     pub(crate) fn negate(self, k: usize, a: &impl AsTerm<S::Limb, N>) -> Loose<S::Limb, N> {
         let s = self.s;
         let mut out = *a.columns();
-        each::<N>(inlined(
+        unrolled::<N>(inlined(
             #[inline(always)]
             |i| {
                 out[i] = s.sub(s.splat(M::PADS[k][i]), out[i]);
@@ -393,7 +384,7 @@ impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Field<S, M, N, HOT
     pub(crate) fn factor(self, a: Loose<S::Limb, N>) -> Factor<S::Limb, N> {
         let s = self.s;
         let mut a = a.0;
-        each::<N>(inlined(
+        unrolled::<N>(inlined(
             #[inline(always)]
             |i| {
                 if i > 0 {
@@ -409,7 +400,7 @@ impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Field<S, M, N, HOT
     pub(crate) fn tight(self, a: Loose<S::Limb, N>) -> Tight<S::Limb, N> {
         let s = self.s;
         let mut a = self.factor(a).0;
-        each::<N>(inlined(
+        unrolled::<N>(inlined(
             #[inline(always)]
             |i| {
                 if i < N - 1 {
@@ -436,7 +427,7 @@ impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Field<S, M, N, HOT
         clear: &[S::Limb; N],
     ) -> [S::Limb; N] {
         let mut out = *clear;
-        each::<N>(inlined(
+        unrolled::<N>(inlined(
             #[inline(always)]
             |i| out[i] = self.s.select(mask, set[i], clear[i]),
         ));
@@ -447,7 +438,7 @@ impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Field<S, M, N, HOT
     #[inline(always)]
     pub(crate) fn constant(self, value: &[u64; N]) -> Tight<S::Limb, N> {
         let mut out = [self.s.zero(); N];
-        each::<N>(inlined(
+        unrolled::<N>(inlined(
             #[inline(always)]
             |i| out[i] = self.s.splat(value[i]),
         ));

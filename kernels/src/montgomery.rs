@@ -66,33 +66,12 @@
 mod tests;
 
 use crate::simd::{Simd, inlined, opaque, words_mut};
+use crate::unroll::unroll;
 
 /// Limbs on a side of a block.
 pub(crate) const BLOCK: usize = 10;
 
 type Block<S> = [<S as Simd>::Limb; BLOCK];
-
-/// Does `$body` for `$i` from 0 to `BLOCK` − 1, or for the values given: written out where an
-/// operation is an instruction, since sums that are indexed by a loop's counter would live in
-/// memory.
-macro_rules! each {
-    ($simd:ident, $i:ident => $body:block) => {
-        each!($simd, $i in [0, 1, 2, 3, 4, 5, 6, 7, 8, 9] => $body)
-    };
-    ($simd:ident, $i:ident in [$($value:literal),*] => $body:block) => {
-        if $simd::INLINE {
-            $({
-                let $i: usize = $value;
-                $body
-            })*
-        } else {
-            for $i in [$($value),*] {
-                $body
-            }
-        }
-    };
-}
-pub(crate) use each;
 
 /// The spare bits that the bounds above need: R ≥ 2^8·n.
 pub(crate) const fn check_slack(limbs: usize, modulus_bits: usize) {
@@ -156,7 +135,7 @@ impl<S: Simd> Window<S> {
     #[inline(always)]
     fn add_product_here(&mut self, s: S, x: &Block<S>, y: &Block<S>) {
         let (x, y) = (opaque(x), *opaque(y));
-        each!(S, row => {
+        unroll!(S, row => {
             self.add_row(s, row, x[row], &y);
         });
         s.hold(&mut self.sums);
@@ -165,10 +144,10 @@ impl<S: Simd> Window<S> {
     /// Adds x·y, where x is limb `row` of its block.
     #[inline(always)]
     fn add_row(&mut self, s: S, row: usize, x: S::Limb, y: &Block<S>) {
-        each!(S, j => {
+        unroll!(S, j => {
             self.low(s, row + j, x, y[j]);
         });
-        each!(S, j => {
+        unroll!(S, j => {
             self.high(s, row + j + 1, x, y[j]);
         });
     }
@@ -182,7 +161,7 @@ impl<S: Simd> Window<S> {
             return self.retire(s, result);
         }
         let (x, y) = (opaque(x), *opaque(y));
-        each!(S, row => {
+        unroll!(S, row => {
             self.add_row(s, row, x[row], &y);
             result[row] = self.retire_column(s, row);
         });
@@ -209,7 +188,7 @@ impl<S: Simd> Window<S> {
     #[inline(always)]
     fn add_square_here(&mut self, s: S, a: &Block<S>, doubled: &Block<S>) {
         let (a, doubled) = (opaque(a), *doubled);
-        each!(S, row => {
+        unroll!(S, row => {
             self.add_square_row(s, row, a, &doubled);
         });
         self.subtract_excess(s, a);
@@ -239,7 +218,7 @@ impl<S: Simd> Window<S> {
         if row + 1 < BLOCK {
             self.low(s, 2 * row + 1, x, next);
         }
-        each!(S, j => {
+        unroll!(S, j => {
             if j >= row + 2 {
                 self.low(s, row + j, x, doubled[j]);
             }
@@ -248,7 +227,7 @@ impl<S: Simd> Window<S> {
         if row + 1 < BLOCK {
             self.high(s, 2 * row + 2, x, next);
         }
-        each!(S, j => {
+        unroll!(S, j => {
             if j >= row + 2 {
                 self.high(s, row + j + 1, x, doubled[j]);
             }
@@ -277,7 +256,7 @@ impl<S: Simd> Window<S> {
     fn reduce_here(&mut self, s: S, n: &Block<S>, k0: &S::Limb, m: &mut Block<S>) {
         let n = *opaque(n);
         m[0] = self.next_m(s, 0, k0);
-        each!(S, row => {
+        unroll!(S, row => {
             let next = self.reduce_row(s, row, m[row], [&n, &n], k0);
             if let Some(next) = next {
                 m[row + 1] = next;
@@ -299,7 +278,7 @@ impl<S: Simd> Window<S> {
     ) {
         add(self, 0);
         m[0] = self.next_m(s, 0, k0);
-        each!(S, row => {
+        unroll!(S, row => {
             if row + 1 < BLOCK {
                 add(self, row + 1);
             }
@@ -384,12 +363,12 @@ impl<S: Simd> Window<S> {
             #[inline(always)]
             || self.next_m(s, row + 1, k0),
         );
-        each!(S, j => {
+        unroll!(S, j => {
             if j >= 2 {
                 self.low(s, row + j, m, n[j]);
             }
         });
-        each!(S, j => {
+        unroll!(S, j => {
             if j >= 1 {
                 self.high(s, row + j + 1, m, n_for_high[j]);
             }
@@ -408,7 +387,7 @@ impl<S: Simd> Window<S> {
     /// The limbs of the lower columns, which are complete; carries into the upper ones.
     #[inline(always)]
     fn retire(&mut self, s: S, result: &mut Block<S>) {
-        each!(S, column => {
+        unroll!(S, column => {
             result[column] = self.retire_column(s, column);
         });
     }
@@ -416,7 +395,7 @@ impl<S: Simd> Window<S> {
     /// On to the next column of blocks, whose upper half starts at `start`.
     #[inline(always)]
     fn advance(&mut self, start: S::Limb) {
-        each!(S, j => {
+        unroll!(S, j => {
             self.sums[j] = self.sums[j + BLOCK];
             self.sums[j + BLOCK] = start;
         });
@@ -487,7 +466,7 @@ impl<S: Simd> Factors<S> for Square<'_, S> {
         let a = opaque(&self.a[k]);
         let doubled = &mut self.doubled[k];
         if !S::SPLIT {
-            each!(S, j => {
+            unroll!(S, j => {
                 doubled[j] = s.add(a[j], a[j]);
             });
             return;
@@ -497,7 +476,7 @@ impl<S: Simd> Factors<S> for Square<'_, S> {
         } else {
             self.a[k - 1][BLOCK - 1]
         };
-        each!(S, j => {
+        unroll!(S, j => {
             let below = if j == 0 { below } else { a[j - 1] };
             doubled[j] = s.mul_hi(s.add(a[j], a[j]), below, two);
         });
@@ -838,7 +817,7 @@ fn multiply_add_slices<S: Simd>(
             };
             for (k, result) in blocks_mut::<S>(out).iter_mut().enumerate() {
                 if k < count {
-                    each!(S, j => {
+                    unroll!(S, j => {
                         window.sums[j] = s.add(window.sums[j], c[k][j]);
                     });
                 }

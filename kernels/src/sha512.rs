@@ -2,9 +2,9 @@
 
 use sha2::{Digest, Sha512};
 
-use crate::modular::each;
 use crate::secret::wipe;
 use crate::simd::{CHOOSE, Simd, inlined, words, words_mut};
+use crate::unroll::unrolled;
 
 /// A digest as big-endian words.
 pub(crate) type Words = [u64; 8];
@@ -124,26 +124,26 @@ fn compress<S: Simd>(s: S, state: &mut [S::Limb; 8], schedule: &mut [S::Limb; 16
             let (state, schedule) = (state, schedule);
             let mut w = *schedule;
             let mut v = *state;
-            each::<8>(inlined(
+            unrolled::<8>(inlined(
                 #[inline(always)]
                 |j| round(s, &mut v, j, w[j], ROUND[j]),
             ));
-            each::<8>(inlined(
+            unrolled::<8>(inlined(
                 #[inline(always)]
                 |j| round(s, &mut v, j, w[8 + j], ROUND[8 + j]),
             ));
             for constants in ROUND[16..].chunks_exact(16) {
-                each::<8>(inlined(
+                unrolled::<8>(inlined(
                     #[inline(always)]
                     |j| round(s, &mut v, j, extend(s, &mut w, j), constants[j]),
                 ));
-                each::<8>(inlined(
+                unrolled::<8>(inlined(
                     #[inline(always)]
                     |j| round(s, &mut v, j, extend(s, &mut w, 8 + j), constants[8 + j]),
                 ));
             }
             let busy = s.any_bit(busy, s.splat(1));
-            each::<8>(inlined(
+            unrolled::<8>(inlined(
                 #[inline(always)]
                 |i| state[i] = s.select(busy, s.add(state[i], v[i]), state[i]),
             ));

@@ -12,11 +12,12 @@ use once_cell::race::OnceBox;
 use super::batch::VECTORS;
 use super::convert::Limbs;
 use super::edwards::{Affine, Cached, Point, scaled};
-use super::field::{Factor, LIMBS, each, invert_all};
+use super::field::{Factor, LIMBS, invert_all};
 use super::scalar::Order;
 use crate::modular::Modulus;
 use crate::secret::wipe;
 use crate::simd::{Simd, inlined, opaque, prefetch, words, words_mut};
+use crate::unroll::five_limbs;
 
 /// Bits of the first digit.
 const FIRST_WINDOW: usize = 8;
@@ -233,7 +234,7 @@ fn add_entry<S: Simd>(s: S, point: &mut Point<S>, place: &Place, digits: &Digits
                 #[inline(always)]
                 |k: usize| {
                     let candidates = &place.0;
-                    let limbs = each!(i => halves.look_up(s, &candidates[LIMBS * k + i]));
+                    let limbs = five_limbs!(i => halves.look_up(s, &candidates[LIMBS * k + i]));
                     Factor::from_limbs(s, limbs)
                 },
             );
@@ -289,8 +290,8 @@ fn first_multiple<S: Simd>(s: S, first: &First, digits: &Digits<S>) -> Point<S> 
                 let (low, high) = candidates.split_at(FIRST_ENTRIES / 2);
                 *out = s.select(upper, halves.look_up(s, high), halves.look_up(s, low));
             }
-            let x = Factor::from_limbs(s, each!(i => entry[i]));
-            let y = Factor::from_limbs(s, each!(i => entry[LIMBS + i]));
+            let x = Factor::from_limbs(s, five_limbs!(i => entry[i]));
+            let y = Factor::from_limbs(s, five_limbs!(i => entry[LIMBS + i]));
             let minus_x = (Factor::splat(s, [0; LIMBS]).to_product() - x.to_product()).carry();
             wipe(words_mut(&mut entry));
             Point::new(s, &Factor::select(digit.negative, &minus_x, &x), &y)
@@ -320,9 +321,9 @@ fn look_up<S: Simd>(
 fn affine_entry<S: Simd>(s: S, entry: &[S::Limb; ENTRY]) -> Affine<S> {
     let limbs = opaque(entry);
     Affine {
-        plus: Factor::from_limbs(s, each!(i => limbs[i])),
-        minus: Factor::from_limbs(s, each!(i => limbs[LIMBS + i])),
-        dt: Factor::from_limbs(s, each!(i => limbs[2 * LIMBS + i])),
+        plus: Factor::from_limbs(s, five_limbs!(i => limbs[i])),
+        minus: Factor::from_limbs(s, five_limbs!(i => limbs[LIMBS + i])),
+        dt: Factor::from_limbs(s, five_limbs!(i => limbs[2 * LIMBS + i])),
     }
 }
 

@@ -14,7 +14,7 @@ use super::check::{Equation, combine, digits, minus_points};
 use super::comb::{self, Table};
 use super::convert::{Limbs, bytes_of, load, load_limbs, store, words_of};
 use super::edwards::{self, is_on_curve, scaled};
-use super::field::{LIMBS, each, invert_all};
+use super::field::{LIMBS, invert_all};
 use super::scalar::{self, Wide};
 use crate::backend::{Backend, dispatch_25519};
 use crate::fault::{self, Point};
@@ -23,6 +23,7 @@ use crate::secret::{secret_bytes, wipe};
 use crate::sha512::{self, Message};
 use crate::simd::{CHOOSE, MAX_LANES, Simd, inlined, words, words_mut};
 use crate::taint::disclosed;
+use crate::unroll::five_limbs;
 
 /// Bytes of a seed and of a public key.
 pub const BYTES: usize = 32;
@@ -511,8 +512,8 @@ fn little_endian<S: Simd>(s: S, digests: &[S::Limb; 8]) -> Wide<S> {
                 *word = swap_bytes(s, *word);
             }
             [
-                each!(i => bits_from(s, &number, 52 * i)),
-                each!(i => bits_from(s, &number, 52 * (LIMBS + i))),
+                five_limbs!(i => bits_from(s, &number, 52 * i)),
+                five_limbs!(i => bits_from(s, &number, 52 * (LIMBS + i))),
             ]
         },
     ))

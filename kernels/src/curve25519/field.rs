@@ -30,44 +30,12 @@ use core::ops::{Add, Mul, Sub};
 
 use super::convert::{load, store};
 use super::inverse;
-use crate::modular::each as written_out;
 use crate::simd::Simd;
 use crate::simd::{Plain, inlined, opaque, rotate_lanes, words};
+use crate::unroll::{five_limbs, unrolled};
 
 /// Limbs of a number.
 pub(crate) const LIMBS: usize = 5;
-
-/// The five limbs that an expression in the limb's index gives.
-///
-/// A macro, since a closure that the compiler does not inline would be compiled without the lanes'
-/// instructions.
-macro_rules! each {
-    ($i:ident => $limb:expr) => {{
-        [
-            {
-                let $i = 0;
-                $limb
-            },
-            {
-                let $i = 1;
-                $limb
-            },
-            {
-                let $i = 2;
-                $limb
-            },
-            {
-                let $i = 3;
-                $limb
-            },
-            {
-                let $i = 4;
-                $limb
-            },
-        ]
-    }};
-}
-pub(super) use each;
 
 /// The number 1.
 pub(crate) const ONE: [u64; LIMBS] = [1, 0, 0, 0, 0];
@@ -190,7 +158,7 @@ impl<S: Simd> Factor<S> {
         debug_assert!(limbs[..4].iter().all(|&x| x <= MASK) && limbs[4] >> TOP_BITS == 0);
         Self {
             s,
-            limbs: each!(i => s.splat(limbs[i])),
+            limbs: five_limbs!(i => s.splat(limbs[i])),
         }
     }
 
@@ -230,7 +198,7 @@ impl<S: Simd> Factor<S> {
         let s = a.s;
         Self {
             s,
-            limbs: each!(i => s.select(mask, a.limbs[i], b.limbs[i])),
+            limbs: five_limbs!(i => s.select(mask, a.limbs[i], b.limbs[i])),
         }
     }
 
@@ -246,7 +214,7 @@ impl<S: Simd> Factor<S> {
         let s = self.s;
         Product {
             s,
-            limbs: each!(i => s.low_bits(self.limbs[i])),
+            limbs: five_limbs!(i => s.low_bits(self.limbs[i])),
         }
     }
 
@@ -733,7 +701,7 @@ fn fold_halves<S: Simd, const BIASED: bool>(
             high[k] = s.and(sum, mask);
         },
     );
-    written_out::<LIMBS>(inlined(
+    unrolled::<LIMBS>(inlined(
         #[inline(always)]
         |i| {
             reduce(2 * i);
@@ -742,7 +710,7 @@ fn fold_halves<S: Simd, const BIASED: bool>(
     ));
     let mut limbs = [s.zero(); LIMBS];
     let mut carry = s.zero();
-    written_out::<LIMBS>(inlined(
+    unrolled::<LIMBS>(inlined(
         #[inline(always)]
         |k| {
             let even = s.mul_short(column(2 * k), high[2 * k], fold);
@@ -805,7 +773,7 @@ impl<S: Simd> Product<S> {
         let s = self.s;
         Biased {
             s,
-            limbs: each!(i => s.add(self.limbs[i], s.splat(BIAS[i]))),
+            limbs: five_limbs!(i => s.add(self.limbs[i], s.splat(BIAS[i]))),
         }
     }
 
@@ -924,7 +892,7 @@ impl<S: Simd> Add<Product<S>> for Sum<S> {
 
 #[inline(always)]
 fn add<S: Simd>(s: S, a: &[S::Limb; LIMBS], b: &[S::Limb; LIMBS]) -> [S::Limb; LIMBS] {
-    each!(i => s.add(a[i], b[i]))
+    five_limbs!(i => s.add(a[i], b[i]))
 }
 
 /// a − b, without a negative limb while those of b are at most [`SUBTRAHEND`] and those of a are
@@ -932,7 +900,7 @@ fn add<S: Simd>(s: S, a: &[S::Limb; LIMBS], b: &[S::Limb; LIMBS]) -> [S::Limb; L
 #[inline(always)]
 fn sub<S: Simd>(s: S, a: &[S::Limb; LIMBS], b: &[S::Limb; LIMBS]) -> [S::Limb; LIMBS] {
     debug_assert!(below(a, BIASED_BOUND) && below(b, SUBTRAHEND));
-    each!(i => s.sub(a[i], b[i]))
+    five_limbs!(i => s.sub(a[i], b[i]))
 }
 
 impl<S: Simd> Sum<S> {
@@ -1028,8 +996,9 @@ mod tests {
             move || {
                 // Rubbish above 52 bits must not matter.
                 let high = s.splat(0xabc << 52);
-                let number =
-                    |x: [u64; LIMBS]| Factor::from_limbs(s, each!(i => s.add(s.splat(x[i]), high)));
+                let number = |x: [u64; LIMBS]| {
+                    Factor::from_limbs(s, five_limbs!(i => s.add(s.splat(x[i]), high)))
+                };
                 let (a, b) = (number(a), number(b));
                 let (ab, aa) = (a * b, a.square());
                 let biased = (a.times_biased(&b), a.square_biased());

@@ -4,8 +4,9 @@
 //! the form with δ = 1/2 at the start that P. Wuille gave for libsecp256k1. Every step is the same
 //! few additions under masks, so all lanes go through the same instructions whatever their numbers.
 
-use crate::modular::{Factor, Field, Loose, Modulus, each};
+use crate::modular::{Factor, Field, Loose, Modulus};
 use crate::simd::{CHOOSE, Simd, inlined, words, words_mut};
+use crate::unroll::unrolled;
 
 /// Replaces each number (Montgomery form, not zero, below 2.4·n) by its inverse (Montgomery form,
 /// below (1.95 + `PAD`)·n).
@@ -290,7 +291,7 @@ pub(crate) fn divsteps<S: Simd, M: Modulus<N>, const N: usize>(
             // (spread + 1)·n ± d is positive.
             let negative = s.any_bit(f[N - 1], s.splat(1 << 51));
             let mut sum = d;
-            each::<N>(inlined(
+            unrolled::<N>(inlined(
                 #[inline(always)]
                 |i| {
                     let pad = moduli.pad[i];

@@ -17,8 +17,9 @@ use super::point::{
     Affine, Denominator, FieldOf, Point, add_assign, add_assign_complete, add_assign_mixed,
     add_assign_mixed_complete, double_times, odd_multiples,
 };
-use crate::modular::{Factor, Field, S_MASK, Tight, each};
+use crate::modular::{Factor, Field, S_MASK, Tight};
 use crate::simd::{Simd, inlined, rotate_lanes, words, words_mut};
+use crate::unroll::unrolled;
 
 /// Window of k·G: (2^6 entries) a window, windows without doublings between them.
 const FIXED_WINDOW: usize = 7;
@@ -641,7 +642,7 @@ fn look_up_own<S: Simd, const N: usize, const E: usize>(
         #[inline(always)]
         |b| s.any_bit(index, s.splat(1_u64 << b)),
     ));
-    each::<N>(inlined(
+    unrolled::<N>(inlined(
         #[inline(always)]
         |i| {
             let x = inlined(

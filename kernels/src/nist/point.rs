@@ -11,6 +11,7 @@ use super::curve::Curve;
 use crate::modular::{Factor, Field, Tight};
 use crate::secret::wipe;
 use crate::simd::{Plain, Simd, inlined, words, words_mut};
+use crate::unroll::unrolled;
 
 /// A point. `z` may be infinity's zero.
 #[derive(Clone, Copy)]
@@ -185,7 +186,7 @@ fn difference<S: Simd, C: Curve<N>, const N: usize, const HOT: bool>(
     let s = f.s;
     let minuend = f.negate(k, s1).0;
     let mut out = minuend;
-    crate::modular::each::<N>(inlined(
+    unrolled::<N>(inlined(
         #[inline(always)]
         |i| {
             let (plus, minus) = (s.add(minuend[i], s2.0[i]), s.sub(minuend[i], s2.0[i]));

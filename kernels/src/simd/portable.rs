@@ -32,7 +32,7 @@ impl<const L: usize, const BITS: u32> Portable<L, BITS> {
 }
 
 #[inline(always)]
-fn each<const L: usize>(lane: impl FnMut(usize) -> u64) -> Limbs<L> {
+fn per_lane<const L: usize>(lane: impl FnMut(usize) -> u64) -> Limbs<L> {
     Limbs(core::array::from_fn(lane))
 }
 
@@ -69,7 +69,7 @@ impl<const L: usize, const BITS: u32> Simd for Portable<L, BITS> {
         } else {
             u64::MAX
         };
-        each(|l| acc.0[l].wrapping_add(Self::product(a.0[l], b.0[l]) as u64 & low))
+        per_lane(|l| acc.0[l].wrapping_add(Self::product(a.0[l], b.0[l]) as u64 & low))
     }
 
     #[inline(always)]
@@ -77,52 +77,52 @@ impl<const L: usize, const BITS: u32> Simd for Portable<L, BITS> {
         if !Self::SPLIT {
             return acc;
         }
-        each(|l| acc.0[l].wrapping_add((Self::product(a.0[l], b.0[l]) >> BITS) as u64))
+        per_lane(|l| acc.0[l].wrapping_add((Self::product(a.0[l], b.0[l]) >> BITS) as u64))
     }
 
     #[inline(always)]
     fn add(self, a: Limbs<L>, b: Limbs<L>) -> Limbs<L> {
-        each(|l| a.0[l].wrapping_add(b.0[l]))
+        per_lane(|l| a.0[l].wrapping_add(b.0[l]))
     }
 
     #[inline(always)]
     fn sub(self, a: Limbs<L>, b: Limbs<L>) -> Limbs<L> {
-        each(|l| a.0[l].wrapping_sub(b.0[l]))
+        per_lane(|l| a.0[l].wrapping_sub(b.0[l]))
     }
 
     #[inline(always)]
     fn and(self, a: Limbs<L>, b: Limbs<L>) -> Limbs<L> {
-        each(|l| a.0[l] & b.0[l])
+        per_lane(|l| a.0[l] & b.0[l])
     }
 
     #[inline(always)]
     fn xor(self, a: Limbs<L>, b: Limbs<L>) -> Limbs<L> {
-        each(|l| a.0[l] ^ b.0[l])
+        per_lane(|l| a.0[l] ^ b.0[l])
     }
 
     #[inline(always)]
     fn halve(self, a: Limbs<L>) -> Limbs<L> {
-        each(|l| whole(a.0[l]) >> 1)
+        per_lane(|l| whole(a.0[l]) >> 1)
     }
 
     #[inline(always)]
     fn or_xor(self, a: Limbs<L>, b: Limbs<L>, c: Limbs<L>) -> Limbs<L> {
-        each(|l| a.0[l] | (b.0[l] ^ c.0[l]))
+        per_lane(|l| a.0[l] | (b.0[l] ^ c.0[l]))
     }
 
     #[inline(always)]
     fn shift_right<const COUNT: u32>(self, a: Limbs<L>) -> Limbs<L> {
-        each(|l| whole(a.0[l]) >> COUNT)
+        per_lane(|l| whole(a.0[l]) >> COUNT)
     }
 
     #[inline(always)]
     fn rotate_right<const COUNT: i32>(self, a: Limbs<L>) -> Limbs<L> {
-        each(|l| a.0[l].rotate_right(COUNT as u32))
+        per_lane(|l| a.0[l].rotate_right(COUNT as u32))
     }
 
     #[inline(always)]
     fn ternary<const TABLE: i32>(self, a: Limbs<L>, b: Limbs<L>, c: Limbs<L>) -> Limbs<L> {
-        each(|l| {
+        per_lane(|l| {
             (0..8)
                 .filter(|row| TABLE >> row & 1 == 1)
                 .fold(0, |out, row| {
@@ -134,17 +134,17 @@ impl<const L: usize, const BITS: u32> Simd for Portable<L, BITS> {
 
     #[inline(always)]
     fn shift_right_by(self, a: Limbs<L>, count: u32) -> Limbs<L> {
-        each(|l| whole(a.0[l]) >> count)
+        per_lane(|l| whole(a.0[l]) >> count)
     }
 
     #[inline(always)]
     fn shift_left_by(self, a: Limbs<L>, count: u32) -> Limbs<L> {
-        each(|l| a.0[l] << count)
+        per_lane(|l| a.0[l] << count)
     }
 
     #[inline(always)]
     fn carry(self, a: Limbs<L>) -> Limbs<L> {
-        each(|l| whole(a.0[l]) >> BITS)
+        per_lane(|l| whole(a.0[l]) >> BITS)
     }
 
     #[inline(always)]
@@ -163,13 +163,13 @@ impl<const L: usize, const BITS: u32> Simd for Portable<L, BITS> {
 
     #[inline(always)]
     fn equal(self, a: Limbs<L>, b: Limbs<L>) -> Limbs<L> {
-        let different = self.any_bit(each(|l| a.0[l] ^ b.0[l]), Limbs([u64::MAX; L]));
-        each(|l| !different.0[l])
+        let different = self.any_bit(per_lane(|l| a.0[l] ^ b.0[l]), Limbs([u64::MAX; L]));
+        per_lane(|l| !different.0[l])
     }
 
     #[inline(always)]
     fn select(self, mask: Limbs<L>, set: Limbs<L>, clear: Limbs<L>) -> Limbs<L> {
-        each(|l| clear.0[l] ^ (mask.0[l] & (set.0[l] ^ clear.0[l])))
+        per_lane(|l| clear.0[l] ^ (mask.0[l] & (set.0[l] ^ clear.0[l])))
     }
 
     #[inline(always)]
@@ -189,7 +189,7 @@ impl<const L: usize, const BITS: u32> Simd for Portable<L, BITS> {
             // The top bit of x − 1 tells whether x < 16 is zero.
             let hit: Limbs<L> =
                 mask(|l| ((((index.0[l] & 15) ^ i).wrapping_sub(1) as i64) >> 63) as u64);
-            each(|l| picked.0[l] | (word & hit.0[l]))
+            per_lane(|l| picked.0[l] | (word & hit.0[l]))
         })
     }
 }
