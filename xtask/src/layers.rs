@@ -62,9 +62,6 @@ const LAYERS: &[Layer] = &[
             "src/taint.rs",
             // A reference to secret bytes where they lie.
             "src/secret.rs",
-            // Unchecked column access in the sweeps, whose bounds are asserted on entry: the checks
-            // cost the branch that keeps LLVM from pipelining the loop.
-            "src/montgomery.rs",
             "src/gauge.rs",
         ],
         unspoken: &[

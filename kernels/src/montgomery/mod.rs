@@ -1,0 +1,211 @@
+//! Almost-Montgomery arithmetic in every lane.
+//!
+//! Numbers have `N` limbs of 52 bits and R = 2^(52·N). Each lane has its own odd modulus n and k0 =
+//! −1/n mod 2^52. Lanes whose products are not split ([`Simd::SPLIT`]) have twice as many limbs of
+//! 26 bits, and so the same R; what differs there is under *Whole products*.
+//!
+//! # Bounds
+//!
+//! *Almost* Montgomery means that nobody subtracts n at the end. From a·b + m·n with m < R follows
+//!
+//! > result = (a·b + m·n)/R < a·b/R + n,
+//!
+//! so with R ≥ 2^8·n operands below 4n give a result below 16n²/R + n < 2n, and operands below R
+//! and n give one below 2n too. The sizes used have 8, 16, 24 and 32 spare bits for halves and
+//! twice as many for moduli ([`check_slack`]).
+//!
+//! A column sums at most 4·N products' halves below 2^52, a start value and a carry; for N ≤ 80
+//! that is below 2^61 ([`check_columns`]). So nothing is normalised before a column retires.
+//!
+//! # Loose limbs
+//!
+//! A multiply reads the low 52 bits of its factors only. So results are left *loose*: bits 52 and
+//! up of a limb hold what has already been carried into the next limb, and code that does more than
+//! multiply with a result makes it [`tidy`] first. That saves an operation per limb.
+//!
+//! # Order of work
+//!
+//! Both products, a·b and m·n, are taken in square blocks of [`BLOCK`] limbs, one column of blocks
+//! after the other (product scanning). A column of blocks spans 2·`BLOCK` columns of limbs, whose
+//! sums stay in registers: with a row of one factor and a single limb of the other that is 31 of
+//! the 32. A block costs 2·`BLOCK`² multiplies and 2·`BLOCK` loads, so that multiplies alone limit
+//! it, and when a column of blocks is complete its lower half retires: into limbs of m, later into
+//! the result.
+//!
+//! Four details matter as much, each measured (docs/lab/rsa-intel.md, rsa-zen5.md):
+//!
+//! * all low halves of a row come before its high halves, so that no multiply stands next to one
+//!   whose sum it waits for: waiting instructions would fill the scheduler;
+//! * the next limb of m comes before the bulk of the row that the last one allows, and where code
+//!   is written out a reduction has the last product of its column beside it, row by row: a limb of
+//!   m waits for the one before it for half as long as their rows take, and other work fills that
+//!   time;
+//! * a lower column starts at 2^52 − 1 rather than at zero. Reduction makes its low 52 bits vanish
+//!   and carries ⌈sum/2^52⌉; with this start that is a mere shift, and the lowest product of each
+//!   row of m·n need not be computed. m itself corrects for it: −(sum+1)/n = sum'·k0 + k0.
+//!
+//! # Whole products
+//!
+//! Without a multiply that splits products, a whole one goes into its lower column: 2·N products
+//! below 2^52. Such a multiply reads 32 bits, so limbs are masked when a column retires rather than
+//! left loose. A column that vanishes needs all of its product with m, since its carry is more than
+//! a rounded quotient; so columns start at zero. And 2a needs no carries, as its limbs of 27 bits
+//! may be factors.
+//!
+//! # Squares
+//!
+//! A square needs each mixed product twice. Rows are multiplied by 2a, carried from limb to limb
+//! once before the start; see [`Square`].
+//!
+//! Source of the method: S. Gueron, V. Krasnov, "Software implementation of modular exponentiation,
+//! using advanced vector instructions architectures" (2012) for the almost-Montgomery form; B.
+//! Buhrow, B. Gilbert, C. Haider, "Parallel modular multiplication using 512-bit advanced vector
+//! instructions" (2021) for scanning products in blocks. The order inside of the blocks is ours.
+
+mod limbs;
+mod reduction;
+#[cfg(test)]
+mod tests;
+mod window;
+
+pub(crate) use limbs::{BLOCK, canonical, check_slack, normalise, subtract_mod, tidy};
+
+use crate::simd::{Simd, words_mut};
+use limbs::check_columns;
+use reduction::{multiply_add_slices, multiply_slices, square_slices, written_out};
+
+/// out = a·b/R mod n.
+///
+/// Operands: values as under *Bounds* in the module documentation, limbs may be loose. Result:
+/// below 2n for operands below 4n, loose.
+#[inline(never)]
+pub(crate) fn multiply<S: Simd, const N: usize>(
+    s: S,
+    out: &mut [S::Limb; N],
+    a: &[S::Limb; N],
+    b: &[S::Limb; N],
+    n: &[S::Limb; N],
+    k0: &S::Limb,
+) {
+    const { check_columns::<S>(N) };
+    if const { !written_out::<S>(N) } {
+        return multiply_long(s, out, a, b, n, k0);
+    }
+    s.enter(
+        #[inline(always)]
+        || multiply_slices(s, out, a, b, n, k0, true),
+    );
+}
+
+/// [`multiply`] for numbers of equal length, which was checked.
+#[inline(never)]
+fn multiply_long<S: Simd>(
+    s: S,
+    out: &mut [S::Limb],
+    a: &[S::Limb],
+    b: &[S::Limb],
+    n: &[S::Limb],
+    k0: &S::Limb,
+) {
+    s.enter(
+        #[inline(always)]
+        || multiply_slices(s, out, a, b, n, k0, false),
+    );
+}
+
+/// out = a²/R mod n; `doubled` is working memory.
+///
+/// Operand and result as in [`multiply`].
+#[inline(never)]
+pub(crate) fn square<S: Simd, const N: usize>(
+    s: S,
+    out: &mut [S::Limb; N],
+    doubled: &mut [S::Limb; N],
+    a: &[S::Limb; N],
+    n: &[S::Limb; N],
+    k0: &S::Limb,
+) {
+    const { check_columns::<S>(N) };
+    if const { !written_out::<S>(N) } {
+        return square_long(s, out, doubled, a, n, k0);
+    }
+    s.enter(
+        #[inline(always)]
+        || square_slices(s, out, doubled, a, n, k0, true),
+    );
+}
+
+/// [`square`] for numbers of a length that was checked.
+#[inline(never)]
+fn square_long<S: Simd>(
+    s: S,
+    out: &mut [S::Limb],
+    doubled: &mut [S::Limb],
+    a: &[S::Limb],
+    n: &[S::Limb],
+    k0: &S::Limb,
+) {
+    s.enter(
+        #[inline(always)]
+        || square_slices(s, out, doubled, a, n, k0, false),
+    );
+}
+
+/// out = x·R mod n for x of twice as many limbs, tidy: below 4n, limbs below the radix. `roots` are
+/// R² and R³ mod n.
+pub(crate) fn enter_form<S: Simd, const N: usize>(
+    s: S,
+    out: &mut [S::Limb; N],
+    spare: &mut [S::Limb; N],
+    x: &[S::Limb],
+    roots: (&[S::Limb; N], &[S::Limb; N]),
+    (n, k0): (&[S::Limb; N], &S::Limb),
+) {
+    // x = high·R + low; so that is high·R² + low·R, each below 2n.
+    let (low, high) = x.split_first_chunk().expect("2·N limbs");
+    let high = high.first_chunk().expect("2·N limbs");
+    multiply(s, out, high, roots.1, n, k0);
+    multiply(s, spare, low, roots.0, n, k0);
+    s.enter(
+        #[inline(always)]
+        || {
+            for i in 0..N {
+                out[i] = s.add(s.low_bits(out[i]), s.low_bits(spare[i]));
+            }
+            normalise(s, out);
+        },
+    );
+}
+
+/// out = a/R mod n, fully reduced, for an `a` as [`multiply`] takes it.
+pub(crate) fn leave_form<S: Simd, const N: usize>(
+    s: S,
+    out: &mut [S::Limb; N],
+    spare: &mut [S::Limb; N],
+    a: &[S::Limb; N],
+    (n, k0): (&[S::Limb; N], &S::Limb),
+) {
+    spare.fill(s.zero());
+    words_mut(spare)[..S::LANES].fill(1);
+    multiply(s, out, a, spare, n, k0);
+    s.enter(
+        #[inline(always)]
+        || {
+            tidy(s, out);
+            canonical(s, out, spare, n);
+        },
+    );
+}
+
+/// out = a·b + c, `out` of 2·`N` limbs, tidy: for numbers that fit. `c` is tidy.
+pub(crate) fn multiply_add<S: Simd, const N: usize>(
+    s: S,
+    out: &mut [S::Limb],
+    a: &[S::Limb; N],
+    b: &[S::Limb; N],
+    c: &[S::Limb; N],
+) {
+    const { check_columns::<S>(N) };
+    assert!(out.len() == 2 * N);
+    multiply_add_slices(s, out, a, b, c);
+}
