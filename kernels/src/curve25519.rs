@@ -7,7 +7,7 @@
 #![doc = include_str!("../../docs/design/curve25519.md")]
 
 mod batch;
-mod check;
+mod batch_inverse;
 mod comb;
 mod convert;
 pub mod ed25519;
@@ -16,6 +16,7 @@ mod field;
 mod inverse;
 mod ladder;
 mod scalar;
+mod verify_equation;
 pub mod x25519;
 
 use core::fmt;

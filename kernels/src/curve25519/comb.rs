@@ -10,9 +10,10 @@
 use once_cell::race::OnceBox;
 
 use super::batch::VECTORS;
+use super::batch_inverse::invert_all;
 use super::convert::Limbs;
 use super::edwards::{Affine, Cached, Point, scaled};
-use super::field::{Factor, LIMBS, invert_all};
+use super::field::{Factor, LIMBS};
 use super::scalar::Order;
 use crate::modular::Modulus;
 use crate::secret::wipe;

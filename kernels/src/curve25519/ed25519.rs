@@ -10,12 +10,13 @@ use lockstep_vault::{Boxed, OnFork};
 
 use super::Error;
 use super::batch::VECTORS;
-use super::check::{Equation, combine, digits, minus_points};
+use super::batch_inverse::invert_all;
 use super::comb::{self, Table};
 use super::convert::{Limbs, bytes_of, load, load_limbs, store, words_of};
 use super::edwards::{self, is_on_curve, scaled};
-use super::field::{LIMBS, invert_all};
+use super::field::LIMBS;
 use super::scalar::{self, Wide};
+use super::verify_equation::{Equation, combine, digits, minus_points};
 use crate::backend::{Backend, dispatch_25519};
 use crate::fault::{self, Point};
 use crate::modular::Field;

@@ -5,8 +5,9 @@
 //! with a = −1. Since −1 is a square and d is none they are complete: no pair of points of the
 //! curve is an exception, so there is nothing to branch on.
 
+use super::batch_inverse::powers_for_root;
 use super::convert::Limbs;
-use super::field::{Biased, Factor, LIMBS, ONE, Product, limbs, powers_for_root};
+use super::field::{Biased, Factor, LIMBS, ONE, Product, limbs};
 use crate::simd::{Simd, inlined};
 
 /// d = −121665 / 121666.

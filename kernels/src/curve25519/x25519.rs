@@ -5,9 +5,10 @@
 
 use super::Error;
 use super::batch::VECTORS;
+use super::batch_inverse::invert_all;
 use super::comb;
 use super::convert::{Limbs, bytes_of, load, load_limbs, store, words_of};
-use super::field::{Factor, LIMBS, invert_all};
+use super::field::{Factor, LIMBS};
 use super::ladder;
 use crate::backend::{Backend, dispatch_25519};
 use crate::secret::{secret_bytes, wipe};
