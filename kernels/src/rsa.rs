@@ -6,111 +6,13 @@
 mod blinding;
 mod key;
 mod modulus;
-pub(crate) mod private;
-pub(crate) mod verify;
+mod private;
+mod size;
+mod verify;
 
 pub use blinding::Blinding;
 pub use key::{Components, PrivateKey, PublicKey, Unsupported};
 pub use private::bench;
 pub use private::{BATCH, JobError, PrivateJob, Scratch, private_batch};
+pub use size::Size;
 pub use verify::{Signature, Verified};
-
-/// The moduli that have kernels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Size {
-    /// 1024 bits: legacy keys and benchmarks.
-    Rsa1024,
-    /// 2048 bits.
-    Rsa2048,
-    /// 3072 bits.
-    Rsa3072,
-    /// 4096 bits.
-    Rsa4096,
-}
-
-impl Size {
-    /// All of them, smallest first.
-    pub const ALL: [Size; 4] = [Size::Rsa1024, Size::Rsa2048, Size::Rsa3072, Size::Rsa4096];
-
-    /// Length of the modulus in bits.
-    pub const fn bits(self) -> usize {
-        match self {
-            Size::Rsa1024 => 1024,
-            Size::Rsa2048 => 2048,
-            Size::Rsa3072 => 3072,
-            Size::Rsa4096 => 4096,
-        }
-    }
-
-    /// Length of the modulus in bytes.
-    pub const fn bytes(self) -> usize {
-        self.bits() / 8
-    }
-
-    /// The size of a modulus of `bits` bits.
-    pub const fn from_bits(bits: usize) -> Option<Size> {
-        match bits {
-            1024 => Some(Size::Rsa1024),
-            2048 => Some(Size::Rsa2048),
-            3072 => Some(Size::Rsa3072),
-            4096 => Some(Size::Rsa4096),
-            _ => None,
-        }
-    }
-
-    /// Limbs of a prime.
-    pub(crate) const fn half_limbs(self) -> usize {
-        match self {
-            Size::Rsa1024 => 10,
-            Size::Rsa2048 => 20,
-            Size::Rsa3072 => 30,
-            Size::Rsa4096 => 40,
-        }
-    }
-
-    /// Limbs of the modulus.
-    pub(crate) const fn limbs(self) -> usize {
-        2 * self.half_limbs()
-    }
-
-    /// 60-bit words of an exponent modulo a prime − 1.
-    pub(crate) const fn exponent_words(self) -> usize {
-        (self.bits() / 2).div_ceil(60)
-    }
-}
-
-/// Calls a function with const limb counts of a half and of the modulus, chosen by size.
-///
-/// `26:` before the size counts limbs of 26 bits.
-macro_rules! for_size {
-    (26: $size:expr, $function:ident::<$($kind:ty),*>($($argument:expr),* $(,)?)) => {
-        match $size {
-            $crate::rsa::Size::Rsa1024 => $function::<$($kind,)* 20, 40>($($argument),*),
-            $crate::rsa::Size::Rsa2048 => $function::<$($kind,)* 40, 80>($($argument),*),
-            $crate::rsa::Size::Rsa3072 => $function::<$($kind,)* 60, 120>($($argument),*),
-            $crate::rsa::Size::Rsa4096 => $function::<$($kind,)* 80, 160>($($argument),*),
-        }
-    };
-    ($size:expr, $function:ident($($argument:expr),* $(,)?)) => {
-        $crate::rsa::for_size!($size, $function::<>($($argument),*))
-    };
-    ($size:expr, $function:ident::<$($kind:ty),*>($($argument:expr),* $(,)?)) => {
-        match $size {
-            $crate::rsa::Size::Rsa1024 => $function::<$($kind,)* 10, 20>($($argument),*),
-            $crate::rsa::Size::Rsa2048 => $function::<$($kind,)* 20, 40>($($argument),*),
-            $crate::rsa::Size::Rsa3072 => $function::<$($kind,)* 30, 60>($($argument),*),
-            $crate::rsa::Size::Rsa4096 => $function::<$($kind,)* 40, 80>($($argument),*),
-        }
-    };
-}
-pub(crate) use for_size;
-
-const _: () = {
-    let mut i = 0;
-    while i < Size::ALL.len() {
-        let size = Size::ALL[i];
-        crate::montgomery::check_slack(size.half_limbs(), size.bits() / 2);
-        crate::montgomery::check_slack(size.limbs(), size.bits());
-        i += 1;
-    }
-};

@@ -7,7 +7,8 @@ use crypto_bigint::{Odd, Uint};
 
 use zeroize::{Zeroize, Zeroizing};
 
-use super::{PublicKey, Size};
+use super::key::PublicKey;
+use super::size::Size;
 use crate::layout::{bytes_from_limbs, limbs_from_bytes};
 use crate::secret::{SecretWords, own_words};
 use crate::taint::disclosed;

@@ -2,9 +2,8 @@
 
 use core::fmt;
 
-use super::Size;
-use super::for_size;
 use super::modulus::{LANE, Modulus, Number, equal, less_than, multiply_mod, zero};
+use super::size::{Size, for_size};
 use crate::layout::{bit_length, exponent_words, limbs_from_bytes, trim};
 use crate::montgomery::multiply_add;
 use crate::secret::{SecretWords, key_words, wipe};

@@ -12,8 +12,10 @@ pub mod bench;
 
 use core::fmt;
 
-use super::verify::{self, Claim};
-use super::{Blinding, PrivateKey, Signature, Size, Verified, for_size};
+use super::blinding::Blinding;
+use super::key::{Half, PrivateKey, PublicKey};
+use super::size::{Size, for_size};
+use super::verify::{self, Claim, Signature, Verified};
 use crate::arena::{Arena, Memory};
 use crate::backend::{Backend, Kind};
 use crate::fault::{self, Point};
@@ -369,7 +371,7 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
 
 /// Whether the input is none for this key.
 #[inline(never)]
-fn refuse(input: &[u8], key: &super::PublicKey) -> Option<JobError> {
+fn refuse(input: &[u8], key: &PublicKey) -> Option<JobError> {
     if input.len() != key.size().bytes() {
         return Some(JobError::InputLength);
     }
@@ -464,7 +466,7 @@ impl<S: Simd, const N: usize> Power<'_, S, N> {
     }
 
     /// Modulus and exponent of one lane.
-    pub(crate) fn load(&mut self, lane: usize, half: &super::key::Half) {
+    pub(crate) fn load(&mut self, lane: usize, half: &Half) {
         to_lane::<S>(self.n, lane, &half.modulus.limbs);
         to_lane::<S>(core::slice::from_mut(self.k0), lane, &[half.modulus.k0]);
         to_lane::<S>(self.one, lane, &half.modulus.one);

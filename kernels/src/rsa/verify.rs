@@ -13,7 +13,8 @@ use core::fmt;
 
 use zeroize::Zeroize;
 
-use super::{PrivateKey, PublicKey};
+use super::key::{PrivateKey, PublicKey};
+use super::modulus::less_than;
 use crate::arena::Arena;
 use crate::fault;
 use crate::layout::{lane_from_bytes, limbs_from_bytes, to_lane};
@@ -101,7 +102,7 @@ pub(super) fn below_modulus(bytes: &[u8], key: &PublicKey) -> bool {
     let mut limbs = [0; 80];
     let limbs = &mut limbs[..key.size().limbs()];
     limbs_from_bytes(limbs, 1, bytes);
-    let below = disclosed(super::modulus::less_than(limbs, &key.modulus.limbs)) == 1;
+    let below = disclosed(less_than(limbs, &key.modulus.limbs)) == 1;
     crate::secret::wipe(limbs);
     below
 }

@@ -9,7 +9,7 @@ use crate::backend::{Backend, Kind};
 use crate::layout::bytes_from_lane;
 use crate::modexp::{Power, WINDOW};
 use crate::montgomery::{multiply, square};
-use crate::rsa::{Size, for_size};
+use crate::rsa::size::{Size, for_size};
 use crate::simd::Simd;
 pub use crate::simd::counting::MicroOperations;
 use crate::simd::counting::{self, Counting};
