@@ -6,8 +6,10 @@
 //! operands. On AVX2 lanes the portable code serves one job at a time.
 #![doc = include_str!("../../docs/design/nist-curves.md")]
 
+mod base_table;
 mod batch;
 mod curve;
+mod digits;
 pub(crate) mod inverse;
 pub(crate) mod multiple;
 pub mod nonce;

@@ -8,7 +8,7 @@ use super::inverse::{invert_all, invert_all_of_both};
 use super::multiple::{self, ENTRIES};
 use super::point::{Affine, Denominator, FieldOf, Point, add_assign_complete};
 use super::types::{
-    Error, KeypairJob, Multiplication, PublicKey, SecretKey, SignJob, Signature, VerifyJob,
+    Error, KeypairJob, Multiplication, PublicKey, SecretKey, SignJob, Signature, VECTORS, VerifyJob,
 };
 use crate::fault;
 use crate::layout::{bytes_from_limbs, limbs_from_bytes};
@@ -16,9 +16,6 @@ use crate::modular::{Factor, Field, Modulus, Tight, any, none};
 use crate::secret::wipe;
 use crate::simd::{Plain, Simd, inlined, words, words_mut};
 use crate::taint::disclosed;
-
-/// Vectors of a group.
-pub(super) const VECTORS: usize = 8;
 
 /// A number of every lane.
 type Number<S, const N: usize> = [<S as Simd>::Limb; N];

@@ -4,26 +4,18 @@
 //! Both write an odd k as Σ dᵢ·2^(w·i) with odd digits |dᵢ| < 2^w: no digit is zero, so nothing is
 //! ever skipped and no partial sum is infinity. For an even k they take n − k and negate the
 //! result.
-//!
-//! M. Joye, M. Tunstall, "Exponent recoding and regular exponentiation algorithms" (2009): with Kᵢ =
-//! ⌊k/2^(w·i)⌋ | 1, the digit dᵢ = (Kᵢ mod 2^(w+1)) − 2^w leaves (Kᵢ − dᵢ)/2^w = Kᵢ₊₁; so each
-//! digit depends on w + 1 bits of k alone, of which the lowest does not matter: bit w of them is
-//! the sign, the w − 1 below are the index (|dᵢ| − 1)/2, complemented where dᵢ is negative.
 
-use super::batch::VECTORS;
+use super::base_table::{FIXED_ENTRIES, FIXED_WINDOW, fixed_table, fixed_windows, look_up_window};
 use super::curve::Curve;
-use super::inverse::invert_all;
+use super::digits::{add_power, bits, digit, make_odd, parts_for, parts_of};
 use super::point::{
     Affine, Denominator, FieldOf, Point, add_assign, add_assign_complete, add_assign_mixed,
     add_assign_mixed_complete, double_times, odd_multiples,
 };
-use crate::modular::{Factor, Field, S_MASK, Tight};
-use crate::simd::{Simd, inlined, rotate_lanes, words, words_mut};
+use super::types::VECTORS;
+use crate::modular::{Factor, Tight};
+use crate::simd::{Simd, inlined, rotate_lanes, words_mut};
 use crate::unroll::unrolled;
-
-/// Window of k·G: (2^6 entries) a window, windows without doublings between them.
-const FIXED_WINDOW: usize = 7;
-const FIXED_ENTRIES: usize = 1 << (FIXED_WINDOW - 1);
 
 /// Window of k·P.
 const WINDOW: usize = 5;
@@ -33,67 +25,6 @@ pub(crate) const ENTRIES: usize = 1 << (WINDOW - 1);
 /// Window of k·P in parts, and entries of its table.
 const PART_WINDOW: usize = 4;
 const PART_ENTRIES: usize = 1 << (PART_WINDOW - 1);
-
-/// Windows of k·G.
-const fn fixed_windows(bits: usize) -> usize {
-    bits.div_ceil(FIXED_WINDOW)
-}
-
-/// k made odd, and the lanes in which that took n − k.
-struct Odd<S: Simd, const N: usize> {
-    k: [S::Limb; N],
-    negated: S::Mask,
-}
-
-#[inline(always)]
-fn make_odd<S: Simd, C: Curve<N>, const N: usize>(s: S, k: &[S::Limb; N]) -> Odd<S, N> {
-    let f = Field::<S, C::Order, N>::new(s);
-    let one = s.splat(1);
-    let other = f.tight(f.negate(1, &Tight(*k))).0;
-    let odd = s.any_bit(k[0], one);
-    // The mask of even lanes.
-    let negated = s.any_bit(s.sub(one, s.and(k[0], one)), one);
-    Odd {
-        k: f.select(odd, k, &other),
-        negated,
-    }
-}
-
-/// A digit: ±(2·index + 1).
-struct Digit<S: Simd> {
-    index: S::Limb,
-    negative: S::Mask,
-}
-
-/// The digit of the `w` bits of k from `bit` up, the highest of which is the sign.
-#[inline(always)]
-fn digit<S: Simd, const N: usize>(s: S, k: &[S::Limb; N], bit: usize, w: usize) -> Digit<S> {
-    let sign = s.splat(1 << (w - 1));
-    let all = s.splat((1 << (w - 1)) - 1);
-    let bits = bits(s, k, bit);
-    let low = s.and(bits, all);
-    let negative = s.any_bit(s.sub(sign, s.and(bits, sign)), sign);
-    Digit {
-        index: s.select(negative, s.sub(all, low), low),
-        negative,
-    }
-}
-
-/// ⌊k/2^bit⌋ mod 2^52, for limbs below 2^52.
-#[inline(always)]
-fn bits<S: Simd, const N: usize>(s: S, k: &[S::Limb; N], bit: usize) -> S::Limb {
-    let (limb, shift) = (bit / 52, bit % 52);
-    if shift == 0 {
-        return k[limb];
-    }
-    let up = s.splat(1 << (52 - shift));
-    let low = s.mul_hi(s.zero(), k[limb], up);
-    if limb + 1 < N {
-        s.mul_lo(low, k[limb + 1], up)
-    } else {
-        low
-    }
-}
 
 /// Negates p in the lanes of `mask`. Its y is then a factor only: below 1.01·p (P-256) or 10·p.
 #[inline(always)]
@@ -153,12 +84,6 @@ pub(crate) fn fixed_all<S: Simd, C: Curve<N>, const N: usize>(
         );
     }
     crate::secret::wipe(words_mut(odds.as_flattened_mut()));
-}
-
-/// k + 2^bit, for a k below that: a bit above the last window makes its sign positive.
-#[inline(always)]
-fn add_power<S: Simd, const N: usize>(s: S, k: &mut [S::Limb; N], bit: usize) {
-    k[bit / 52] = s.add(k[bit / 52], s.splat(1 << (bit % 52)));
 }
 
 /// k·G for vectors of odd k, each of them in its lane. All vectors go through a window before the
@@ -262,19 +187,6 @@ fn fixed_in_parts<S: Simd, C: Curve<N>, const N: usize>(
     point
 }
 
-/// The entry of a window.
-#[inline(always)]
-fn look_up_window<S: Simd, const N: usize>(
-    s: S,
-    entry: &mut Affine<S::Limb, N>,
-    window: &[u64],
-    index: S::Limb,
-) {
-    let (x, y) = window.split_at(N * FIXED_ENTRIES);
-    look_up_shared(s, &mut entry.x.0, x, index);
-    look_up_shared(s, &mut entry.y.0, y, index);
-}
-
 /// ±entry, of a table of k·G.
 fn signed<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
@@ -290,108 +202,6 @@ fn signed<S: Simd, C: Curve<N>, const N: usize>(
                 x: entry.x,
                 y: Tight(f.select(negative, &minus_y, &entry.y.0)),
                 z: Factor(f.one().0),
-            }
-        },
-    )
-}
-
-/// `out[i] = table[i][index]`, for a table of limbs that all lanes share.
-#[inline(always)]
-fn look_up_shared<S: Simd, const N: usize>(
-    s: S,
-    out: &mut [S::Limb; N],
-    table: &[u64],
-    index: S::Limb,
-) {
-    const { assert!(FIXED_ENTRIES == 64) };
-    let (bit4, bit5) = (
-        s.any_bit(index, s.splat(1 << 4)),
-        s.any_bit(index, s.splat(1 << 5)),
-    );
-    for (i, out) in out.iter_mut().enumerate() {
-        let quarter = inlined(
-            #[inline(always)]
-            |q: usize| {
-                let entries = &table[FIXED_ENTRIES * i + 16 * q..];
-                s.look_up_16(entries.first_chunk().expect("sixteen entries"), index)
-            },
-        );
-        let low = s.select(bit4, quarter(1), quarter(0));
-        let high = s.select(bit4, quarter(3), quarter(2));
-        *out = s.select(bit5, high, low);
-    }
-}
-
-/// The table of k·G: (2j+1)·2^(w·i)·G at `[i][coordinate][limb][j]`, affine, fully reduced.
-///
-/// P-256: 37·2·5·64 words (185 KiB); P-384: 55·2·8·64 words (440 KiB). Made by the lanes at
-/// first use. Threads that come at the same time each make one, and all but one drop theirs: in a
-/// child that is forked meanwhile, nobody would finish what the others wait for.
-pub(super) fn fixed_table<S: Simd, C: Curve<N>, const N: usize>(s: S) -> &'static [u64] {
-    C::table().get_or_init(|| Box::new(make_fixed_table::<S, C, N>(s)))
-}
-
-/// Tells each lane one window.
-fn make_fixed_table<S: Simd, C: Curve<N>, const N: usize>(s: S) -> Box<[u64]> {
-    let f = FieldOf::<S, C, N>::new(s);
-    let windows = fixed_windows(C::BITS);
-    let mut table = vec![0; windows * 2 * N * FIXED_ENTRIES].into_boxed_slice();
-    let at = |window: usize, coordinate: usize, limb: usize, entry: usize| {
-        ((window * 2 + coordinate) * N + limb) * FIXED_ENTRIES + entry
-    };
-
-    let mut base = s.enter(
-        #[inline(always)]
-        || Point {
-            x: f.encode(&f.constant(&C::G.0)),
-            y: f.encode(&f.constant(&C::G.1)),
-            z: Factor(f.one().0),
-        },
-    );
-    for first in (0..windows).step_by(S::LANES) {
-        // Lane l: 2^(w·(first + l))·G.
-        let mut bases = base;
-        for lane in 0..S::LANES {
-            bases.copy_lane(lane, &base, lane);
-            double_times::<S, C, N>(s, &mut base, FIXED_WINDOW);
-        }
-        let mut entries = [Affine::empty(s); FIXED_ENTRIES];
-        let mut ratios = [Factor([s.zero(); N]); FIXED_ENTRIES];
-        let denominator = odd_multiples::<S, C, N>(s, &mut entries, &mut ratios, &bases);
-        let mut inverse = [denominator.z.0];
-        invert_all::<S, C::Field, N>(s, &mut inverse, &mut [denominator.z.0]);
-        for (j, entry) in entries.iter().enumerate() {
-            let entry = scale::<S, C, N>(s, entry, &Factor(inverse[0]));
-            for (coordinate, limbs) in [entry.x.0, entry.y.0].iter().enumerate() {
-                for (limb, lanes) in words(limbs).chunks_exact(S::LANES).enumerate() {
-                    for (lane, &word) in lanes.iter().enumerate() {
-                        if first + lane < windows {
-                            table[at(first + lane, coordinate, limb, j)] = word;
-                        }
-                    }
-                }
-            }
-        }
-    }
-    table
-}
-
-/// (x/z², y/z³), fully reduced, in Montgomery form, given 1/z.
-#[inline(never)]
-fn scale<S: Simd, C: Curve<N>, const N: usize>(
-    s: S,
-    p: &Affine<S::Limb, N>,
-    inverse: &Factor<S::Limb, N>,
-) -> Affine<S::Limb, N> {
-    s.enter(
-        #[inline(always)]
-        || {
-            let f = FieldOf::<S, C, N>::new(s);
-            let square = f.factor(f.sqr(inverse));
-            let cube = f.factor(f.mul(inverse, &square));
-            Affine {
-                x: f.reduced(f.tight(f.mul(&p.x, &square))),
-                y: f.reduced(f.tight(f.mul(&p.y, &cube))),
             }
         },
     )
@@ -552,36 +362,6 @@ fn in_parts<S: Simd, C: Curve<N>, const N: usize>(
     crate::secret::wipe(words_mut(&mut k));
     sum_parts::<S, C, N>(s, &mut point, count);
     point
-}
-
-/// How many lanes each of `count` requests takes.
-fn parts_for<S: Simd>(count: usize) -> usize {
-    S::LANES / count.next_power_of_two()
-}
-
-/// ⌊k/2^(width·j)⌋, or the low limbs of it, for part j of each request.
-fn parts_of<S: Simd, const N: usize>(
-    s: S,
-    k: &[S::Limb; N],
-    count: usize,
-    width: usize,
-) -> [S::Limb; N] {
-    let parts = parts_for::<S>(count);
-    let mut out = [s.zero(); N];
-    let (from, to) = (words(k), words_mut(&mut out));
-    let word = |limb: usize, request: usize| match limb < N {
-        true => from[S::LANES * limb + request],
-        false => 0,
-    };
-    for lane in 0..count * parts {
-        let (request, part) = (lane / parts, lane % parts);
-        let (skipped, shift) = (width * part / 52, width * part % 52);
-        for i in 0..N {
-            let (low, high) = (word(skipped + i, request), word(skipped + i + 1, request));
-            to[S::LANES * i + lane] = (low >> shift | high << (52 - shift)) & S_MASK;
-        }
-    }
-    out
 }
 
 /// Adds the parts of each request, and leaves the sum in the request's lane. Lanes without a

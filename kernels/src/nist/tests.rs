@@ -372,7 +372,7 @@ fn points() {
                 );
             }
         }
-        let words_of_table = super::multiple::fixed_table::<_, C, N>(s);
+        let words_of_table = super::base_table::fixed_table::<_, C, N>(s);
         for (i, window) in words_of_table.chunks_exact(2 * N * 64).enumerate() {
             let base = textbook::times_power_of_two(7 * i, &g, &p);
             for j in [0, 1, 2, 15, 16, 31, 63] {

@@ -4,6 +4,9 @@ use core::fmt;
 
 use crate::secret::secret_bytes;
 
+/// Vectors of a group of requests, which share their inversions.
+pub(super) const VECTORS: usize = 8;
+
 /// Bytes of a [`Wide`].
 pub const WIDE_BYTES: usize = 64;
 
