@@ -2,7 +2,7 @@
 
 use crate::arena::Arena;
 use crate::fault::{self, Point};
-use crate::montgomery::{BLOCK, canonical, multiply, square, tidy};
+use crate::montgomery::{BLOCK, Modulus, canonical, multiply, square, tidy};
 use crate::simd::Simd;
 use crate::unroll::unroll;
 
@@ -102,7 +102,7 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
     fn step(powers: &mut [Self], s: S, digit: usize) {
         for _ in 0..WINDOW {
             for p in &mut *powers {
-                square(s, p.spare, p.doubled, p.power, p.n, p.k0);
+                square(s, p.spare, p.doubled, p.power, Modulus::new(p.n, p.k0));
                 core::mem::swap(&mut p.spare, &mut p.power);
             }
         }
@@ -110,7 +110,7 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
             p.choose(s, digit);
         }
         for p in powers {
-            multiply(s, p.spare, p.power, p.entry, p.n, p.k0);
+            multiply(s, p.spare, p.power, p.entry, Modulus::new(p.n, p.k0));
             core::mem::swap(&mut p.spare, &mut p.power);
         }
     }
@@ -123,7 +123,7 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
         }
         for e in 1..1 << WINDOW {
             for p in &mut *powers {
-                multiply(s, p.spare, p.power, p.base, p.n, p.k0);
+                multiply(s, p.spare, p.power, p.base, Modulus::new(p.n, p.k0));
                 core::mem::swap(&mut p.spare, &mut p.power);
             }
             for p in &mut *powers {

@@ -31,6 +31,20 @@ pub(super) fn blocks_mut<S: Simd>(limbs: &mut [S::Limb]) -> &mut [Block<S>] {
     limbs.as_chunks_mut().0
 }
 
+/// What is reduced by: n, and k0 = −1/n mod 2^LIMB_BITS, in every lane.
+#[derive(Clone, Copy)]
+pub(crate) struct Modulus<'a, S: Simd, const N: usize> {
+    pub(crate) n: &'a [S::Limb; N],
+    pub(crate) k0: &'a S::Limb,
+}
+
+impl<'a, S: Simd, const N: usize> Modulus<'a, S, N> {
+    #[inline(always)]
+    pub(crate) fn new(n: &'a [S::Limb; N], k0: &'a S::Limb) -> Self {
+        Self { n, k0 }
+    }
+}
+
 /// Clears the bits above the radix in every limb: see *Loose limbs* in the documentation of
 /// `montgomery`.
 #[inline(always)]

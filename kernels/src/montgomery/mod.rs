@@ -68,7 +68,7 @@ mod reduction;
 mod tests;
 mod window;
 
-pub(crate) use limbs::{BLOCK, canonical, check_slack, normalise, subtract_mod, tidy};
+pub(crate) use limbs::{BLOCK, Modulus, canonical, check_slack, normalise, subtract_mod, tidy};
 
 use crate::simd::{Simd, words_mut};
 use limbs::check_columns;
@@ -84,8 +84,7 @@ pub(crate) fn multiply<S: Simd, const N: usize>(
     out: &mut [S::Limb; N],
     a: &[S::Limb; N],
     b: &[S::Limb; N],
-    n: &[S::Limb; N],
-    k0: &S::Limb,
+    Modulus { n, k0 }: Modulus<'_, S, N>,
 ) {
     const { check_columns::<S>(N) };
     if const { !written_out::<S>(N) } {
@@ -122,8 +121,7 @@ pub(crate) fn square<S: Simd, const N: usize>(
     out: &mut [S::Limb; N],
     doubled: &mut [S::Limb; N],
     a: &[S::Limb; N],
-    n: &[S::Limb; N],
-    k0: &S::Limb,
+    Modulus { n, k0 }: Modulus<'_, S, N>,
 ) {
     const { check_columns::<S>(N) };
     if const { !written_out::<S>(N) } {
@@ -159,13 +157,13 @@ pub(crate) fn enter_form<S: Simd, const N: usize>(
     spare: &mut [S::Limb; N],
     x: &[S::Limb],
     roots: (&[S::Limb; N], &[S::Limb; N]),
-    (n, k0): (&[S::Limb; N], &S::Limb),
+    modulus: Modulus<'_, S, N>,
 ) {
     // x = high·R + low; so that is high·R² + low·R, each below 2n.
     let (low, high) = x.split_first_chunk().expect("2·N limbs");
     let high = high.first_chunk().expect("2·N limbs");
-    multiply(s, out, high, roots.1, n, k0);
-    multiply(s, spare, low, roots.0, n, k0);
+    multiply(s, out, high, roots.1, modulus);
+    multiply(s, spare, low, roots.0, modulus);
     s.enter(
         #[inline(always)]
         || {
@@ -183,16 +181,16 @@ pub(crate) fn leave_form<S: Simd, const N: usize>(
     out: &mut [S::Limb; N],
     spare: &mut [S::Limb; N],
     a: &[S::Limb; N],
-    (n, k0): (&[S::Limb; N], &S::Limb),
+    modulus: Modulus<'_, S, N>,
 ) {
     spare.fill(s.zero());
     words_mut(spare)[..S::LANES].fill(1);
-    multiply(s, out, a, spare, n, k0);
+    multiply(s, out, a, spare, modulus);
     s.enter(
         #[inline(always)]
         || {
             tidy(s, out);
-            canonical(s, out, spare, n);
+            canonical(s, out, spare, modulus.n);
         },
     );
 }

@@ -4,7 +4,7 @@
 use lockstep_testkit::Random;
 use num_bigint::BigUint;
 
-use super::{multiply, multiply_add, square, tidy};
+use super::{Modulus, multiply, multiply_add, square, tidy};
 use crate::simd::portable::Portable;
 use crate::simd::{Simd, words, words_mut};
 
@@ -60,9 +60,9 @@ fn compute<S: Simd, const N: usize>(s: S, cases: &[Case]) -> [Vec<u64>; 3] {
     }
     let [n, a, b] = numbers;
     let mut product = [s.zero(); N];
-    multiply(s, &mut product, &a, &b, &n, &k0);
+    multiply(s, &mut product, &a, &b, Modulus::new(&n, &k0));
     let (mut squared, mut doubled) = ([s.zero(); N], [s.zero(); N]);
-    square(s, &mut squared, &mut doubled, &a, &n, &k0);
+    square(s, &mut squared, &mut doubled, &a, Modulus::new(&n, &k0));
     let mut whole = vec![s.zero(); 2 * N];
     s.enter(
         #[inline(always)]

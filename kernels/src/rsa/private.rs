@@ -24,7 +24,7 @@ use crate::layout::{
 };
 use crate::modexp::{Power, WINDOW};
 use crate::montgomery::{
-    canonical, enter_form, leave_form, multiply, multiply_add, square, subtract_mod, tidy,
+    Modulus, canonical, enter_form, leave_form, multiply, multiply_add, square, subtract_mod, tidy,
 };
 use crate::simd::portable::Portable;
 use crate::simd::steady::Steady;
@@ -314,8 +314,9 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
 
     /// x = input·r^e, below 2n and loose; squares the first part of the pairs.
     fn blind(&mut self, w: W, jobs: &mut [PrivateJob<'_>]) {
-        multiply(w, self.x, self.input, self.hide, self.n, self.k0);
-        square(w, self.spare, self.doubled, self.hide, self.n, self.k0);
+        let n = Modulus::new(self.n, self.k0);
+        multiply(w, self.x, self.input, self.hide, n);
+        square(w, self.spare, self.doubled, self.hide, n);
         w.enter(
             #[inline(always)]
             || tidy(w, self.spare),
@@ -333,7 +334,8 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
             #[inline(always)]
             || {
                 subtract_mod(w, self.difference, self.m_p, self.m_q, self.p);
-                multiply(w, self.h, self.difference, self.qinv, self.p, self.p_k0);
+                let p = Modulus::new(self.p, self.p_k0);
+                multiply(w, self.h, self.difference, self.qinv, p);
                 multiply_add(w, self.x, self.q, self.h, self.m_q);
             },
         );
@@ -348,7 +350,8 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
             W::LIMB_BITS,
             fault::request,
         );
-        multiply(w, self.spare, self.x, self.reveal, self.n, self.k0);
+        let n = Modulus::new(self.n, self.k0);
+        multiply(w, self.spare, self.x, self.reveal, n);
         core::mem::swap(&mut self.x, &mut self.spare);
         w.enter(
             #[inline(always)]
@@ -358,7 +361,7 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
             },
         );
         fault::swap_lanes(words_mut(self.x), W::LANES);
-        square(w, self.spare, self.doubled, self.reveal, self.n, self.k0);
+        square(w, self.spare, self.doubled, self.reveal, n);
         w.enter(
             #[inline(always)]
             || tidy(w, self.spare),
@@ -406,12 +409,13 @@ fn half_passes<W: Simd, S: Simd, const N: usize, const M: usize>(
 
     for power in &mut powers {
         load(power, [r2, r3], x, wide, jobs);
-        let form = (&*power.n, &*power.k0);
-        enter_form(s, power.base, power.spare, x, (r2, r3), form);
+        let modulus = Modulus::new(power.n, power.k0);
+        enter_form(s, power.base, power.spare, x, (r2, r3), modulus);
     }
     Power::run(&mut powers, s, size.bits() / 2);
     for power in &mut powers {
-        leave_form(s, out, power.spare, power.power, (power.n, power.k0));
+        let modulus = Modulus::new(power.n, power.k0);
+        leave_form(s, out, power.spare, power.power, modulus);
         for request in power.first..(power.first + served).min(jobs.len()) {
             for (half, to) in [&mut wide.m_p, &mut wide.m_q].into_iter().enumerate() {
                 let lane = 2 * (request - power.first) + half;

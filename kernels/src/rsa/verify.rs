@@ -18,7 +18,7 @@ use super::modulus::less_than;
 use crate::arena::Arena;
 use crate::fault;
 use crate::layout::{lane_from_bytes, limbs_from_bytes, to_lane};
-use crate::montgomery::{enter_form, leave_form, multiply, multiply_add, square};
+use crate::montgomery::{Modulus, enter_form, leave_form, multiply, multiply_add, square};
 use crate::simd::{Simd, words_mut};
 use crate::taint::disclosed;
 
@@ -151,9 +151,10 @@ pub(super) fn check<S: Simd, const N: usize, const M: usize>(
         lane_from_bytes::<S>(input, lane, claim.input);
     }
 
+    let modulus = Modulus::new(n, k0);
     // From the top bit of e down: square, and multiply by s·R or by R.
     let roots = (&*r2, &*r3);
-    enter_form(s, base, spare, output, roots, (n, k0));
+    enter_form(s, base, spare, output, roots, modulus);
     power.copy_from_slice(one);
     let bits = claims
         .iter()
@@ -163,7 +164,7 @@ pub(super) fn check<S: Simd, const N: usize, const M: usize>(
     let mut squared = false;
     for i in (0..bits).rev() {
         if squared {
-            square(s, spare, doubled, power, n, k0);
+            square(s, spare, doubled, power, modulus);
             core::mem::swap(&mut spare, &mut power);
         }
         let mut any = false;
@@ -176,7 +177,7 @@ pub(super) fn check<S: Simd, const N: usize, const M: usize>(
         if any {
             choose(s, factor, chosen, base, one);
             if squared {
-                multiply(s, spare, power, factor, n, k0);
+                multiply(s, spare, power, factor, modulus);
             } else {
                 spare.copy_from_slice(factor);
             }
@@ -184,8 +185,8 @@ pub(super) fn check<S: Simd, const N: usize, const M: usize>(
             squared = true;
         }
     }
-    enter_form(s, base, spare, input, roots, (n, k0));
-    compare(s, different, [power, base], [spare, factor], (n, k0));
+    enter_form(s, base, spare, input, roots, modulus);
+    compare(s, different, [power, base], [spare, factor], modulus);
     compare_product(s, different, product, (n, other), public);
 
     let different = words_mut(core::slice::from_mut(different));
@@ -226,11 +227,11 @@ fn compare<S: Simd, const N: usize>(
     different: &mut S::Limb,
     numbers: [&mut [S::Limb; N]; 2],
     [out, spare]: [&mut [S::Limb; N]; 2],
-    (n, k0): (&[S::Limb; N], &S::Limb),
+    modulus: Modulus<'_, S, N>,
 ) {
     let [a, b] = numbers;
     for number in [&mut *a, &mut *b] {
-        leave_form(s, out, spare, number, (n, k0));
+        leave_form(s, out, spare, number, modulus);
         number.copy_from_slice(out);
     }
     s.enter(

@@ -8,7 +8,7 @@ use crate::arena::Memory;
 use crate::backend::{Backend, Kind};
 use crate::layout::bytes_from_lane;
 use crate::modexp::{Power, WINDOW};
-use crate::montgomery::{multiply, square};
+use crate::montgomery::{Modulus, multiply, square};
 use crate::rsa::size::{Size, for_size};
 use crate::simd::Simd;
 pub use crate::simd::counting::MicroOperations;
@@ -189,9 +189,10 @@ fn on_lanes<W: Simd, const N: usize, const M: usize>(
                 ..
             } = power;
             power.copy_from_slice(one);
+            let n = Modulus::new(n, k0);
             match step {
-                Step::Multiply => watch(&mut || multiply(w, spare, power, one, n, k0)),
-                _ => watch(&mut || square(w, spare, doubled, power, n, k0)),
+                Step::Multiply => watch(&mut || multiply(w, spare, power, one, n)),
+                _ => watch(&mut || square(w, spare, doubled, power, n)),
             }
         }
     }
