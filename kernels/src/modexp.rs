@@ -3,7 +3,7 @@
 use crate::arena::Arena;
 use crate::fault::{self, Point};
 use crate::montgomery::{BLOCK, Modulus, canonical, multiply, square, tidy};
-use crate::simd::Simd;
+use crate::simd::{Simd, enter};
 use crate::unroll::unroll;
 
 /// All that an exponentiation works on. Memory only; the caller fills the operands.
@@ -135,13 +135,10 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
     /// Table entry `e` from `power`, below 2n.
     #[inline(never)]
     fn put(&mut self, s: S, e: usize) {
-        s.enter(
-            #[inline(always)]
-            || {
-                tidy(s, self.power);
-                canonical(s, self.power, self.spare, self.n);
-            },
-        );
+        enter!(s, {
+            tidy(s, self.power);
+            canonical(s, self.power, self.spare, self.n);
+        });
         put(s, self.table, e, self.power);
     }
 
@@ -219,23 +216,20 @@ type Pairs<S> = [[<S as Simd>::Limb; 2 * CHUNK]; PAIRS];
 /// Writes power `e`, below n and tidy, to a table: one body for all lengths.
 #[inline(never)]
 fn put<S: Simd>(s: S, table: &mut [S::Limb], e: usize, power: &[S::Limb]) {
-    s.enter(
-        #[inline(always)]
-        || {
-            let table: &mut [Pairs<S>] = table.as_chunks_mut().0.as_chunks_mut().0;
-            let mut words = [s.zero(); CHUNK + 1];
-            let limbs = power.chunks_exact(limbs_of_chunk::<S>());
-            for ((chunk, limbs), pairs) in limbs.enumerate().zip(table.iter_mut().rev()) {
-                for_chunk!(chunk, pack(s, &mut words, limbs));
-                unroll!(S, i in [0, 1, 2, 3, 4, 5, 6, 7] => {
-                    pairs[e / 2][2 * i + e % 2] = words[i];
-                });
-                let below = words[CHUNK];
-                words.fill(s.zero());
-                words[0] = below;
-            }
-        },
-    );
+    enter!(s, {
+        let table: &mut [Pairs<S>] = table.as_chunks_mut().0.as_chunks_mut().0;
+        let mut words = [s.zero(); CHUNK + 1];
+        let limbs = power.chunks_exact(limbs_of_chunk::<S>());
+        for ((chunk, limbs), pairs) in limbs.enumerate().zip(table.iter_mut().rev()) {
+            for_chunk!(chunk, pack(s, &mut words, limbs));
+            unroll!(S, i in [0, 1, 2, 3, 4, 5, 6, 7] => {
+                pairs[e / 2][2 * i + e % 2] = words[i];
+            });
+            let below = words[CHUNK];
+            words.fill(s.zero());
+            words[0] = below;
+        }
+    });
 }
 
 /// power = the power that the `WINDOW` bits from `bit` on of each lane's exponent name. All of the
@@ -251,28 +245,25 @@ fn choose<S: Simd>(
     exponent: &[S::Limb],
     bit: usize,
 ) {
-    s.enter(
-        #[inline(always)]
-        || {
-            let table: &[Pairs<S>] = table.as_chunks().0.as_chunks().0;
-            let word = s.shift_right_by(exponent[bit / 60], (bit % 60) as u32);
-            let digit = s.and(word, s.splat((1 << WINDOW) - 1));
-            let pair = s.halve(digit);
-            let lowest = s.spread(s.and(digit, s.splat(1)));
-            let mut above = s.zero();
-            let limbs = power.chunks_exact_mut(limbs_of_chunk::<S>());
-            for ((chunk, limbs), pairs) in limbs.enumerate().rev().zip(table) {
-                let mut words = [lowest; CHUNK + 1];
-                for (at, both) in (0..).zip(pairs) {
-                    let here = s.equal(pair, s.splat(at));
-                    unroll!(S, i in [0, 1, 2, 3, 4, 5, 6, 7] => {
-                        words[i] = s.choose_in(here, words[i], both[2 * i], both[2 * i + 1]);
-                    });
-                }
-                words[CHUNK] = above;
-                above = words[0];
-                for_chunk!(chunk, unpack(s, limbs, &words));
+    enter!(s, {
+        let table: &[Pairs<S>] = table.as_chunks().0.as_chunks().0;
+        let word = s.shift_right_by(exponent[bit / 60], (bit % 60) as u32);
+        let digit = s.and(word, s.splat((1 << WINDOW) - 1));
+        let pair = s.halve(digit);
+        let lowest = s.spread(s.and(digit, s.splat(1)));
+        let mut above = s.zero();
+        let limbs = power.chunks_exact_mut(limbs_of_chunk::<S>());
+        for ((chunk, limbs), pairs) in limbs.enumerate().rev().zip(table) {
+            let mut words = [lowest; CHUNK + 1];
+            for (at, both) in (0..).zip(pairs) {
+                let here = s.equal(pair, s.splat(at));
+                unroll!(S, i in [0, 1, 2, 3, 4, 5, 6, 7] => {
+                    words[i] = s.choose_in(here, words[i], both[2 * i], both[2 * i + 1]);
+                });
             }
-        },
-    );
+            words[CHUNK] = above;
+            above = words[0];
+            for_chunk!(chunk, unpack(s, limbs, &words));
+        }
+    });
 }

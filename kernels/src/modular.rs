@@ -19,7 +19,7 @@
 //! Comments give bounds in units of p.
 
 use crate::montgomery::canonical;
-use crate::simd::{Simd, inlined};
+use crate::simd::{Simd, enter, inlined};
 use crate::unroll::unrolled;
 
 /// Columns below 2^62, not negative: a term.
@@ -122,16 +122,13 @@ pub(crate) trait Modulus<const N: usize>: Copy + 'static {
         let lowest = *t.column(i);
         let m = s.mul_lo(k0, lowest, k0);
         *t.column(i + 1) = s.add(*t.column(i + 1), s.carry(lowest));
-        unrolled::<N>(inlined(
-            #[inline(always)]
-            |j| {
-                let n = s.splat(Self::VALUE[j]);
-                if j > 0 {
-                    *t.column(i + j) = s.mul_lo(*t.column(i + j), m, n);
-                }
-                *t.column(i + j + 1) = s.mul_hi(*t.column(i + j + 1), m, n);
-            },
-        ));
+        unrolled::<N>(inlined!(|j| {
+            let n = s.splat(Self::VALUE[j]);
+            if j > 0 {
+                *t.column(i + j) = s.mul_lo(*t.column(i + j), m, n);
+            }
+            *t.column(i + j + 1) = s.mul_hi(*t.column(i + j + 1), m, n);
+        }));
     }
 
     /// A tight number below 1.01·n from a padded difference; see [`Field::weak`].
@@ -238,28 +235,20 @@ impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Field<S, M, N, HOT
             low: [s.zero(); N],
             high: [s.zero(); N],
         };
-        unrolled::<N>(inlined(
-            #[inline(always)]
-            |i| {
-                t.low[i] = s.splat(M::START.0[i]);
-                t.high[i] = s.splat(M::START.1[i]);
-            },
-        ));
-        unrolled::<N>(inlined(
-            #[inline(always)]
-            |i| {
-                let row = b[i];
-                unrolled::<N>(inlined(
-                    #[inline(always)]
-                    |j| *t.column(i + j) = s.mul_lo(*t.column(i + j), a[j], row),
-                ));
-                unrolled::<N>(inlined(
-                    #[inline(always)]
-                    |j| *t.column(i + j + 1) = s.mul_hi(*t.column(i + j + 1), a[j], row),
-                ));
-                M::row(s, &mut t, i);
-            },
-        ));
+        unrolled::<N>(inlined!(|i| {
+            t.low[i] = s.splat(M::START.0[i]);
+            t.high[i] = s.splat(M::START.1[i]);
+        }));
+        unrolled::<N>(inlined!(|i| {
+            let row = b[i];
+            unrolled::<N>(inlined!(
+                |j| *t.column(i + j) = s.mul_lo(*t.column(i + j), a[j], row)
+            ));
+            unrolled::<N>(inlined!(
+                |j| *t.column(i + j + 1) = s.mul_hi(*t.column(i + j + 1), a[j], row)
+            ));
+            M::row(s, &mut t, i);
+        }));
         Loose(t.high)
     }
 
@@ -271,48 +260,33 @@ impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Field<S, M, N, HOT
             low: [s.zero(); N],
             high: [s.zero(); N],
         };
-        unrolled::<N>(inlined(
-            #[inline(always)]
-            |i| {
-                let row = a[i];
-                unrolled::<N>(inlined(
-                    #[inline(always)]
-                    |j| {
-                        if j > i {
-                            *t.column(i + j) = s.mul_lo(*t.column(i + j), a[j], row);
-                        }
-                    },
-                ));
-                unrolled::<N>(inlined(
-                    #[inline(always)]
-                    |j| {
-                        if j > i {
-                            *t.column(i + j + 1) = s.mul_hi(*t.column(i + j + 1), a[j], row);
-                        }
-                    },
-                ));
-                // Columns 2i and 2i+1 have seen their last product off the diagonal.
-                let double = inlined(
-                    #[inline(always)]
-                    |c, start: u64| {
-                        let twice = s.add(c, c);
-                        if start == 0 {
-                            twice
-                        } else {
-                            s.add(twice, s.splat(start))
-                        }
-                    },
-                );
-                let even = double(*t.column(2 * i), Self::start_of(2 * i));
-                *t.column(2 * i) = s.mul_lo(even, row, row);
-                let odd = double(*t.column(2 * i + 1), Self::start_of(2 * i + 1));
-                *t.column(2 * i + 1) = s.mul_hi(odd, row, row);
-            },
-        ));
-        unrolled::<N>(inlined(
-            #[inline(always)]
-            |i| M::row(s, &mut t, i),
-        ));
+        unrolled::<N>(inlined!(|i| {
+            let row = a[i];
+            unrolled::<N>(inlined!(|j| {
+                if j > i {
+                    *t.column(i + j) = s.mul_lo(*t.column(i + j), a[j], row);
+                }
+            }));
+            unrolled::<N>(inlined!(|j| {
+                if j > i {
+                    *t.column(i + j + 1) = s.mul_hi(*t.column(i + j + 1), a[j], row);
+                }
+            }));
+            // Columns 2i and 2i+1 have seen their last product off the diagonal.
+            let double = inlined!(|c, start: u64| {
+                let twice = s.add(c, c);
+                if start == 0 {
+                    twice
+                } else {
+                    s.add(twice, s.splat(start))
+                }
+            });
+            let even = double(*t.column(2 * i), Self::start_of(2 * i));
+            *t.column(2 * i) = s.mul_lo(even, row, row);
+            let odd = double(*t.column(2 * i + 1), Self::start_of(2 * i + 1));
+            *t.column(2 * i + 1) = s.mul_hi(odd, row, row);
+        }));
+        unrolled::<N>(inlined!(|i| M::row(s, &mut t, i)));
         Loose(t.high)
     }
 
@@ -333,10 +307,7 @@ impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Field<S, M, N, HOT
         b: &impl AsTerm<S::Limb, N>,
     ) -> Loose<S::Limb, N> {
         let (mut out, b) = (*a.columns(), b.columns());
-        unrolled::<N>(inlined(
-            #[inline(always)]
-            |i| out[i] = self.s.add(out[i], b[i]),
-        ));
+        unrolled::<N>(inlined!(|i| out[i] = self.s.add(out[i], b[i])));
         Loose(out)
     }
 
@@ -356,12 +327,9 @@ impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Field<S, M, N, HOT
     ) -> Loose<S::Limb, N> {
         let s = self.s;
         let (mut out, b) = (*a.columns(), b.columns());
-        unrolled::<N>(inlined(
-            #[inline(always)]
-            |i| {
-                out[i] = s.add(out[i], s.sub(s.splat(M::PADS[k][i]), b[i]));
-            },
-        ));
+        unrolled::<N>(inlined!(|i| {
+            out[i] = s.add(out[i], s.sub(s.splat(M::PADS[k][i]), b[i]));
+        }));
         Loose(out)
     }
 
@@ -370,12 +338,9 @@ impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Field<S, M, N, HOT
     pub(crate) fn negate(self, k: usize, a: &impl AsTerm<S::Limb, N>) -> Loose<S::Limb, N> {
         let s = self.s;
         let mut out = *a.columns();
-        unrolled::<N>(inlined(
-            #[inline(always)]
-            |i| {
-                out[i] = s.sub(s.splat(M::PADS[k][i]), out[i]);
-            },
-        ));
+        unrolled::<N>(inlined!(|i| {
+            out[i] = s.sub(s.splat(M::PADS[k][i]), out[i]);
+        }));
         Loose(out)
     }
 
@@ -384,14 +349,11 @@ impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Field<S, M, N, HOT
     pub(crate) fn factor(self, a: Loose<S::Limb, N>) -> Factor<S::Limb, N> {
         let s = self.s;
         let mut a = a.0;
-        unrolled::<N>(inlined(
-            #[inline(always)]
-            |i| {
-                if i > 0 {
-                    a[i] = s.add(a[i], s.carry(a[i - 1]));
-                }
-            },
-        ));
+        unrolled::<N>(inlined!(|i| {
+            if i > 0 {
+                a[i] = s.add(a[i], s.carry(a[i - 1]));
+            }
+        }));
         Factor(a)
     }
 
@@ -400,14 +362,11 @@ impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Field<S, M, N, HOT
     pub(crate) fn tight(self, a: Loose<S::Limb, N>) -> Tight<S::Limb, N> {
         let s = self.s;
         let mut a = self.factor(a).0;
-        unrolled::<N>(inlined(
-            #[inline(always)]
-            |i| {
-                if i < N - 1 {
-                    a[i] = s.low_bits(a[i]);
-                }
-            },
-        ));
+        unrolled::<N>(inlined!(|i| {
+            if i < N - 1 {
+                a[i] = s.low_bits(a[i]);
+            }
+        }));
         Tight(a)
     }
 
@@ -427,10 +386,7 @@ impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Field<S, M, N, HOT
         clear: &[S::Limb; N],
     ) -> [S::Limb; N] {
         let mut out = *clear;
-        unrolled::<N>(inlined(
-            #[inline(always)]
-            |i| out[i] = self.s.select(mask, set[i], clear[i]),
-        ));
+        unrolled::<N>(inlined!(|i| out[i] = self.s.select(mask, set[i], clear[i])));
         out
     }
 
@@ -438,10 +394,7 @@ impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Field<S, M, N, HOT
     #[inline(always)]
     pub(crate) fn constant(self, value: &[u64; N]) -> Tight<S::Limb, N> {
         let mut out = [self.s.zero(); N];
-        unrolled::<N>(inlined(
-            #[inline(always)]
-            |i| out[i] = self.s.splat(value[i]),
-        ));
+        unrolled::<N>(inlined!(|i| out[i] = self.s.splat(value[i])));
         Tight(out)
     }
 
@@ -501,17 +454,14 @@ fn reduced<S: Simd, M: Modulus<N>, const N: usize>(
     s: S,
     mut a: Tight<S::Limb, N>,
 ) -> Tight<S::Limb, N> {
-    s.enter(
-        #[inline(always)]
-        || {
-            let n = Field::<S, M, N>::new(s).constant(&M::VALUE).0;
-            let mut difference = [s.zero(); N];
-            for _ in 0..=M::PAD {
-                canonical(s, &mut a.0, &mut difference, &n);
-            }
-            a
-        },
-    )
+    enter!(s, {
+        let n = Field::<S, M, N>::new(s).constant(&M::VALUE).0;
+        let mut difference = [s.zero(); N];
+        for _ in 0..=M::PAD {
+            canonical(s, &mut a.0, &mut difference, &n);
+        }
+        a
+    })
 }
 
 #[inline(never)]
@@ -520,10 +470,7 @@ fn mul_outlined<S: Simd, M: Modulus<N>, const N: usize>(
     a: &[S::Limb; N],
     b: &[S::Limb; N],
 ) -> Loose<S::Limb, N> {
-    s.enter(
-        #[inline(always)]
-        || Field::<S, M, N, true>::new(s).mul_inlined(a, b),
-    )
+    enter!(s, Field::<S, M, N, true>::new(s).mul_inlined(a, b))
 }
 
 #[inline(never)]
@@ -531,23 +478,16 @@ fn sqr_outlined<S: Simd, M: Modulus<N>, const N: usize>(
     s: S,
     a: &[S::Limb; N],
 ) -> Loose<S::Limb, N> {
-    s.enter(
-        #[inline(always)]
-        || Field::<S, M, N, true>::new(s).sqr_inlined(a),
-    )
+    enter!(s, Field::<S, M, N, true>::new(s).sqr_inlined(a))
 }
 
 /// Not zero in the lanes in which one of the limbs is not.
 #[inline(always)]
 pub(crate) fn any<S: Simd>(s: S, limbs: &[S::Limb]) -> S::Limb {
     let zero = s.zero();
-    limbs.iter().fold(
-        zero,
-        inlined(
-            #[inline(always)]
-            |sum, &limb| s.or_xor(sum, limb, zero),
-        ),
-    )
+    limbs
+        .iter()
+        .fold(zero, inlined!(|sum, &limb| s.or_xor(sum, limb, zero)))
 }
 
 /// Lanes in which `a` is zero.

@@ -3,7 +3,7 @@
 use sha2::{Digest, Sha512};
 
 use crate::secret::wipe;
-use crate::simd::{CHOOSE, Simd, inlined, words, words_mut};
+use crate::simd::{CHOOSE, Simd, enter, inlined, words, words_mut};
 use crate::unroll::unrolled;
 
 /// A digest as big-endian words.
@@ -116,40 +116,33 @@ fn fill(bytes: &mut [u8; BLOCK_BYTES], message: &Message<'_>, block: usize) -> b
 /// block.
 #[inline(never)]
 fn compress<S: Simd>(s: S, state: &mut [S::Limb; 8], schedule: &mut [S::Limb; 16], busy: S::Limb) {
-    s.enter(inlined(
-        #[inline(always)]
-        move || {
-            // Moved out, so that the closure can be called only once: see
-            // `curve25519::convert::Fraction`.
-            let (state, schedule) = (state, schedule);
-            let mut w = *schedule;
-            let mut v = *state;
-            unrolled::<8>(inlined(
-                #[inline(always)]
-                |j| round(s, &mut v, j, w[j], ROUND[j]),
-            ));
-            unrolled::<8>(inlined(
-                #[inline(always)]
-                |j| round(s, &mut v, j, w[8 + j], ROUND[8 + j]),
-            ));
-            for constants in ROUND[16..].chunks_exact(16) {
-                unrolled::<8>(inlined(
-                    #[inline(always)]
-                    |j| round(s, &mut v, j, extend(s, &mut w, j), constants[j]),
-                ));
-                unrolled::<8>(inlined(
-                    #[inline(always)]
-                    |j| round(s, &mut v, j, extend(s, &mut w, 8 + j), constants[8 + j]),
-                ));
-            }
-            let busy = s.any_bit(busy, s.splat(1));
-            unrolled::<8>(inlined(
-                #[inline(always)]
-                |i| state[i] = s.select(busy, s.add(state[i], v[i]), state[i]),
-            ));
-            *schedule = w;
-        },
-    ));
+    enter!(s, [state, schedule], {
+        let mut w = *schedule;
+        let mut v = *state;
+        unrolled::<8>(inlined!(|j| round(s, &mut v, j, w[j], ROUND[j])));
+        unrolled::<8>(inlined!(|j| round(s, &mut v, j, w[8 + j], ROUND[8 + j])));
+        for constants in ROUND[16..].chunks_exact(16) {
+            unrolled::<8>(inlined!(|j| round(
+                s,
+                &mut v,
+                j,
+                extend(s, &mut w, j),
+                constants[j]
+            )));
+            unrolled::<8>(inlined!(|j| round(
+                s,
+                &mut v,
+                j,
+                extend(s, &mut w, 8 + j),
+                constants[8 + j]
+            )));
+        }
+        let busy = s.any_bit(busy, s.splat(1));
+        unrolled::<8>(inlined!(
+            |i| state[i] = s.select(busy, s.add(state[i], v[i]), state[i])
+        ));
+        *schedule = w;
+    });
 }
 
 /// Round j of eight. The variables stay where they are; a is `v[(8 − j) mod 8]`, and so on upwards.

@@ -7,14 +7,14 @@
 //!
 //! Two rules make the generic source as fast as hand-written code:
 //!
-//! * an outlined function enters the instruction set first, with
-//!   `s.enter(#[inline(always)] || …)`;
-//! * between `enter` and the methods below everything is `#[inline(always)]`.
+//! * an outlined function enters the instruction set first, with `enter!(s, …)`;
+//! * between `enter!` and the methods below everything is `#[inline(always)]`, closures by
+//!   `inlined!(|…| …)`.
 //!
-//! A generic function that is merely outlined, without `enter`, computes the right answer some
-//! eighty times more slowly. So does a long closure that could be called twice: `enter` reaches it
+//! A generic function that is merely outlined, without `enter!`, computes the right answer some
+//! eighty times more slowly. So does a long body that could run twice: `enter` reaches its closure
 //! through a shim, which the compiler inlines only when it is short. A closure that moves something
-//! out of what it has captured (`let out = out;` for an `&mut`) is called directly.
+//! out of what it has captured is called directly: `enter!(s, [out], …)` for an `out` of `&mut`.
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2;
@@ -291,9 +291,37 @@ pub(crate) fn align_stack() {
     opaque(&line);
 }
 
-/// Gives a closure with an attribute a name: attributes are accepted on arguments only.
+/// `enter!(s, body)`: what `body` gives, computed with the instruction set of the lanes `s` switched
+/// on; see [`Simd::enter`].
+///
+/// `enter!(s, [a, b], body)` moves the variables a and b into `body`. A long body that works on a
+/// `&mut` from outside must be written so: it can then run only once, and is called directly. See
+/// the module documentation.
+macro_rules! enter {
+    ($simd:expr, [$($moved:ident),*], $body:expr) => {
+        $crate::simd::Simd::enter($simd, $crate::simd::inlined!(move || {
+            $(let $moved = $moved;)*
+            $body
+        }))
+    };
+    ($simd:expr, $body:expr) => {
+        $crate::simd::Simd::enter($simd, #[inline(always)] || $body)
+    };
+}
+pub(crate) use enter;
+
+/// A closure that is inlined wherever it is called. Attributes are accepted on closures only where
+/// they are arguments.
+macro_rules! inlined {
+    ($($closure:tt)*) => {
+        $crate::simd::same(#[inline(always)] $($closure)*)
+    };
+}
+pub(crate) use inlined;
+
+/// Its argument.
 #[inline(always)]
-pub(crate) fn inlined<F>(closure: F) -> F {
+pub(crate) fn same<F>(closure: F) -> F {
     closure
 }
 

@@ -3,7 +3,7 @@
 use super::convert::{load, store};
 use super::field::{Factor, LIMBS, ONE};
 use super::inverse;
-use crate::simd::{Simd, inlined, rotate_lanes};
+use crate::simd::{Simd, enter, rotate_lanes};
 
 /// Inverts all of `numbers`, the inverse of 0 being 0, with one inversion.
 ///
@@ -16,27 +16,23 @@ pub(crate) fn invert_all<S: Simd>(
     numbers: &mut [[S::Limb; LIMBS]],
     running: &mut [[S::Limb; LIMBS]],
 ) {
-    s.enter(inlined(
-        #[inline(always)]
-        move || {
-            let (numbers, running) = (numbers, running);
-            let one = Factor::splat(s, ONE);
-            let mut product = one;
-            for (number, before) in numbers.iter().zip(running.iter_mut()) {
-                *before = product.limbs;
-                product = (product * nonzero(s, number).1).carry();
-            }
-            let mut inverse = product.limbs;
-            invert_all_lanes(s, &mut inverse);
-            let mut inverse = Factor::from_limbs(s, inverse);
-            for (number, before) in numbers.iter_mut().zip(running.iter()).rev() {
-                let (mask, x) = nonzero(s, number);
-                let result = (inverse * Factor::from_limbs(s, *before)).carry();
-                *number = Factor::select(mask, &result, &Factor::splat(s, [0; LIMBS])).limbs;
-                inverse = (inverse * x).carry();
-            }
-        },
-    ));
+    enter!(s, [numbers, running], {
+        let one = Factor::splat(s, ONE);
+        let mut product = one;
+        for (number, before) in numbers.iter().zip(running.iter_mut()) {
+            *before = product.limbs;
+            product = (product * nonzero(s, number).1).carry();
+        }
+        let mut inverse = product.limbs;
+        invert_all_lanes(s, &mut inverse);
+        let mut inverse = Factor::from_limbs(s, inverse);
+        for (number, before) in numbers.iter_mut().zip(running.iter()).rev() {
+            let (mask, x) = nonzero(s, number);
+            let result = (inverse * Factor::from_limbs(s, *before)).carry();
+            *number = Factor::select(mask, &result, &Factor::splat(s, [0; LIMBS])).limbs;
+            inverse = (inverse * x).carry();
+        }
+    });
 }
 
 /// Replaces a number by its inverse, if no lane has 0; one inversion serves all lanes.
@@ -54,7 +50,7 @@ fn invert_all_lanes<S: Simd>(s: S, number: &mut [S::Limb; LIMBS]) {
         rotate_lanes(other, &product[0].limbs, S::LANES, 1 << level);
         square_times_and_multiply(s, &mut product, 0, &pair(*other));
     }
-    s.enter(|| *number = product[0].canonical());
+    enter!(s, *number = product[0].canonical());
     let inverse = inverse::invert(&store::<S>(number, 0));
     let mut product = pair(load(s, |_| inverse));
     for other in others.iter().rev() {
@@ -94,20 +90,16 @@ fn square_times_and_multiply<S: Simd, const P: usize>(
     times: usize,
     y: &[Factor<S>; P],
 ) {
-    s.enter(inlined(
-        #[inline(always)]
-        move || {
-            let x = x;
-            for _ in 0..times {
-                for x in x.iter_mut() {
-                    *x = x.square().carry();
-                }
+    enter!(s, [x], {
+        for _ in 0..times {
+            for x in x.iter_mut() {
+                *x = x.square().carry();
             }
-            for (x, y) in x.iter_mut().zip(y) {
-                *x = (*x * *y).carry();
-            }
-        },
-    ));
+        }
+        for (x, y) in x.iter_mut().zip(y) {
+            *x = (*x * *y).carry();
+        }
+    });
 }
 
 /// The lanes in which `number` is not zero, and `number` with 1 for every zero.

@@ -17,7 +17,7 @@ use super::field::{Factor, LIMBS};
 use super::scalar::Order;
 use crate::modular::Modulus;
 use crate::secret::wipe;
-use crate::simd::{Simd, inlined, opaque, prefetch, words, words_mut};
+use crate::simd::{Simd, enter, inlined, opaque, prefetch, words, words_mut};
 use crate::unroll::five_limbs;
 
 /// Bits of the first digit.
@@ -150,10 +150,7 @@ fn digits<S: Simd>(s: S, scalar: &Limbs<S>) -> Digits<S> {
         x[i] = s.low_bits(x[i]);
     }
     let [x0, x1, x2, x3, x4] = x;
-    let join = inlined(
-        #[inline(always)]
-        |low, high, count| s.or_xor(low, s.shift_left_by(high, count), s.zero()),
-    );
+    let join = inlined!(|low, high, count| s.or_xor(low, s.shift_left_by(high, count), s.zero()));
     // From bits 1, 65, 65 + 63 and 65 + 2·63 up.
     Digits([
         join(s.shift_right::<1>(x0), x1, 51),
@@ -196,25 +193,22 @@ fn multiply_together<S: Simd>(s: S, table: &Table, scalars: &[Limbs<S>], points:
     debug_assert!(scalars.len() <= VECTORS && scalars.len() == points.len());
     let mut numbers = [Digits([s.zero(); 4]); VECTORS];
     let all_numbers = &mut numbers;
-    s.enter(inlined(
-        #[inline(always)]
-        move || {
-            let (numbers, points) = (all_numbers, points);
-            for ((number, point), scalar) in numbers.iter_mut().zip(&mut *points).zip(scalars) {
-                *number = digits(s, scalar);
-                *point = first_multiple(s, &table.first, number);
+    enter!(s, [], {
+        let (numbers, points) = (all_numbers, points);
+        for ((number, point), scalar) in numbers.iter_mut().zip(&mut *points).zip(scalars) {
+            *number = digits(s, scalar);
+            *point = first_multiple(s, &table.first, number);
+        }
+        for (j, place) in table.places.iter().enumerate() {
+            let next = table.places.get(j + 1).unwrap_or(place);
+            for (v, (point, number)) in points.iter_mut().zip(&*numbers).enumerate() {
+                // A few rows before each addition: all at once, they would hold it up.
+                const ROWS: usize = ENTRY.div_ceil(VECTORS);
+                next.0.iter().skip(ROWS * v).take(ROWS).for_each(prefetch);
+                add_entry(s, point, place, number, j);
             }
-            for (j, place) in table.places.iter().enumerate() {
-                let next = table.places.get(j + 1).unwrap_or(place);
-                for (v, (point, number)) in points.iter_mut().zip(&*numbers).enumerate() {
-                    // A few rows before each addition: all at once, they would hold it up.
-                    const ROWS: usize = ENTRY.div_ceil(VECTORS);
-                    next.0.iter().skip(ROWS * v).take(ROWS).for_each(prefetch);
-                    add_entry(s, point, place, number, j);
-                }
-            }
-        },
-    ));
+        }
+    });
     for number in &mut numbers {
         wipe(words_mut(&mut number.0));
     }
@@ -225,28 +219,21 @@ fn multiply_together<S: Simd>(s: S, table: &Table, scalars: &[Limbs<S>], points:
 /// A function of its own: written in the loop above it takes 2 % of a key pair longer.
 #[inline(never)]
 fn add_entry<S: Simd>(s: S, point: &mut Point<S>, place: &Place, digits: &Digits<S>, j: usize) {
-    s.enter(inlined(
-        #[inline(always)]
-        move || {
-            let point = point;
-            let digit = digits.after_first(s, j);
-            let halves = Halves::new(s, digit.index);
-            let coordinate = inlined(
-                #[inline(always)]
-                |k: usize| {
-                    let candidates = &place.0;
-                    let limbs = five_limbs!(i => halves.look_up(s, &candidates[LIMBS * k + i]));
-                    Factor::from_limbs(s, limbs)
-                },
-            );
-            let entry = Affine {
-                plus: coordinate(0),
-                minus: coordinate(1),
-                dt: coordinate(2),
-            };
-            *point = point.begin_add_affine(&entry, digit.negative).finish();
-        },
-    ));
+    enter!(s, [point], {
+        let digit = digits.after_first(s, j);
+        let halves = Halves::new(s, digit.index);
+        let coordinate = inlined!(|k: usize| {
+            let candidates = &place.0;
+            let limbs = five_limbs!(i => halves.look_up(s, &candidates[LIMBS * k + i]));
+            Factor::from_limbs(s, limbs)
+        });
+        let entry = Affine {
+            plus: coordinate(0),
+            minus: coordinate(1),
+            dt: coordinate(2),
+        };
+        *point = point.begin_add_affine(&entry, digit.negative).finish();
+    });
 }
 
 /// The scalar, below 2^256, times the base point.
@@ -254,50 +241,43 @@ fn add_entry<S: Simd>(s: S, point: &mut Point<S>, place: &Place, digits: &Digits
 pub(super) fn multiple_of_base<S: Simd>(s: S, table: &Table, scalar: &Limbs<S>) -> Point<S> {
     let mut product = Point::neutral(s);
     let out = &mut product;
-    s.enter(inlined(
-        #[inline(always)]
-        move || {
-            let out = out;
-            let mut number = digits(s, scalar);
-            let mut point = first_multiple(s, &table.first, &number);
-            // The next entry is looked up while the products of the first half are under way.
-            let mut entry = [s.zero(); ENTRY];
-            let mut negative = look_up(s, &mut entry, &table.places[0], &number, 0);
-            for j in 1..=PLACES {
-                let half_sum = point.begin_add_affine(&affine_entry(s, &entry), negative);
-                let j = j.min(PLACES - 1);
-                negative = look_up(s, &mut entry, &table.places[j], &number, j);
-                point = half_sum.finish();
-            }
-            *out = point;
-            wipe(words_mut(&mut number.0));
-            wipe(words_mut(&mut entry));
-        },
-    ));
+    enter!(s, [out], {
+        let mut number = digits(s, scalar);
+        let mut point = first_multiple(s, &table.first, &number);
+        // The next entry is looked up while the products of the first half are under way.
+        let mut entry = [s.zero(); ENTRY];
+        let mut negative = look_up(s, &mut entry, &table.places[0], &number, 0);
+        for j in 1..=PLACES {
+            let half_sum = point.begin_add_affine(&affine_entry(s, &entry), negative);
+            let j = j.min(PLACES - 1);
+            negative = look_up(s, &mut entry, &table.places[j], &number, j);
+            point = half_sum.finish();
+        }
+        *out = point;
+        wipe(words_mut(&mut number.0));
+        wipe(words_mut(&mut entry));
+    });
     product
 }
 
 /// The multiple that the first digit names.
 #[inline(never)]
 fn first_multiple<S: Simd>(s: S, first: &First, digits: &Digits<S>) -> Point<S> {
-    s.enter(
-        #[inline(always)]
-        || {
-            let digit = digits.first(s);
-            let mut entry = [s.zero(); FIRST_ENTRY];
-            let upper = s.any_bit(digit.index, s.splat(4 * QUARTER as u64));
-            let halves = Halves::new(s, digit.index);
-            for (out, candidates) in entry.iter_mut().zip(&first.0) {
-                let (low, high) = candidates.split_at(FIRST_ENTRIES / 2);
-                *out = s.select(upper, halves.look_up(s, high), halves.look_up(s, low));
-            }
-            let x = Factor::from_limbs(s, five_limbs!(i => entry[i]));
-            let y = Factor::from_limbs(s, five_limbs!(i => entry[LIMBS + i]));
-            let minus_x = (Factor::splat(s, [0; LIMBS]).to_product() - x.to_product()).carry();
-            wipe(words_mut(&mut entry));
-            Point::new(s, &Factor::select(digit.negative, &minus_x, &x), &y)
-        },
-    )
+    enter!(s, {
+        let digit = digits.first(s);
+        let mut entry = [s.zero(); FIRST_ENTRY];
+        let upper = s.any_bit(digit.index, s.splat(4 * QUARTER as u64));
+        let halves = Halves::new(s, digit.index);
+        for (out, candidates) in entry.iter_mut().zip(&first.0) {
+            let (low, high) = candidates.split_at(FIRST_ENTRIES / 2);
+            *out = s.select(upper, halves.look_up(s, high), halves.look_up(s, low));
+        }
+        let x = Factor::from_limbs(s, five_limbs!(i => entry[i]));
+        let y = Factor::from_limbs(s, five_limbs!(i => entry[LIMBS + i]));
+        let minus_x = (Factor::splat(s, [0; LIMBS]).to_product() - x.to_product()).carry();
+        wipe(words_mut(&mut entry));
+        Point::new(s, &Factor::select(digit.negative, &minus_x, &x), &y)
+    })
 }
 
 /// Looks up the entry of digit `j` after the first; returns the lanes where it is to be subtracted.
@@ -339,10 +319,7 @@ impl<S: Simd> Halves<S> {
     #[inline(always)]
     fn new(s: S, index: S::Limb) -> Self {
         // Opaque, or the mask is compared anew for each limb.
-        let bit = inlined(
-            #[inline(always)]
-            |bit: u64| *opaque(&s.any_bit(index, s.splat(bit))),
-        );
+        let bit = inlined!(|bit: u64| *opaque(&s.any_bit(index, s.splat(bit))));
         Self {
             index,
             bit4: bit(QUARTER as u64),
@@ -354,10 +331,7 @@ impl<S: Simd> Halves<S> {
     #[inline(always)]
     fn look_up(&self, s: S, candidates: &[u64]) -> S::Limb {
         let (quarters, _) = candidates.as_chunks::<QUARTER>();
-        let quarter = inlined(
-            #[inline(always)]
-            |q: usize| s.look_up_16(&quarters[q], self.index),
-        );
+        let quarter = inlined!(|q: usize| s.look_up_16(&quarters[q], self.index));
         let low = s.select(self.bit4, quarter(1), quarter(0));
         let high = s.select(self.bit4, quarter(3), quarter(2));
         s.select(self.bit5, high, low)

@@ -22,7 +22,7 @@ use crate::fault::{self, Point};
 use crate::modular::Field;
 use crate::secret::{secret_bytes, wipe};
 use crate::sha512::{self, Message};
-use crate::simd::{CHOOSE, MAX_LANES, Simd, inlined, words, words_mut};
+use crate::simd::{CHOOSE, MAX_LANES, Simd, enter, words, words_mut};
 use crate::taint::disclosed;
 use crate::unroll::five_limbs;
 
@@ -471,10 +471,10 @@ fn second_half(signature: &Signature) -> [u64; 4] {
 /// Not zero in the lanes in which S is not below L.
 #[inline(never)]
 fn is_too_large<S: Simd>(s: S, second: &Limbs<S>) -> S::Limb {
-    s.enter(inlined(
-        #[inline(always)]
-        || Field::<S, scalar::Order, LIMBS>::new(s).is_not_below(second),
-    ))
+    enter!(
+        s,
+        Field::<S, scalar::Order, LIMBS>::new(s).is_not_below(second)
+    )
 }
 
 /// The SHA-512 of each lane's message.
@@ -505,19 +505,16 @@ fn hash_lanes<'a, S: Simd>(s: S, count: usize, message: impl Fn(usize) -> Messag
 /// The numbers whose bytes, the lowest first, are those of the big-endian words.
 #[inline(never)]
 fn little_endian<S: Simd>(s: S, digests: &[S::Limb; 8]) -> Wide<S> {
-    s.enter(inlined(
-        #[inline(always)]
-        || {
-            let mut number = *digests;
-            for word in &mut number {
-                *word = swap_bytes(s, *word);
-            }
-            [
-                five_limbs!(i => bits_from(s, &number, 52 * i)),
-                five_limbs!(i => bits_from(s, &number, 52 * (LIMBS + i))),
-            ]
-        },
-    ))
+    enter!(s, {
+        let mut number = *digests;
+        for word in &mut number {
+            *word = swap_bytes(s, *word);
+        }
+        [
+            five_limbs!(i => bits_from(s, &number, 52 * i)),
+            five_limbs!(i => bits_from(s, &number, 52 * (LIMBS + i))),
+        ]
+    })
 }
 
 /// 52 bits of a number from bit `from` on, which is below 512.

@@ -8,7 +8,7 @@
 use super::batch_inverse::powers_for_root;
 use super::convert::Limbs;
 use super::field::{Biased, Factor, LIMBS, ONE, Product, limbs};
-use crate::simd::{Simd, inlined};
+use crate::simd::{Simd, enter};
 
 /// d = −121665 / 121666.
 const D: [u64; LIMBS] = limbs([
@@ -100,18 +100,18 @@ impl<S: Simd> Point<S> {
     /// The point with these coordinates, fit to be multiplied.
     #[inline(never)]
     pub(super) fn from_limbs(s: S, [x, y]: &[Limbs<S>; 2]) -> Self {
-        s.enter(
-            #[inline(always)]
-            || Self::new(s, &Factor::from_limbs(s, *x), &Factor::from_limbs(s, *y)),
+        enter!(
+            s,
+            Self::new(s, &Factor::from_limbs(s, *x), &Factor::from_limbs(s, *y))
         )
     }
 
     /// The neutral element (0, 1).
     #[inline(never)]
     pub(super) fn neutral(s: S) -> Self {
-        s.enter(
-            #[inline(always)]
-            || Self::new(s, &Factor::splat(s, [0; LIMBS]), &Factor::splat(s, ONE)),
+        enter!(
+            s,
+            Self::new(s, &Factor::splat(s, [0; LIMBS]), &Factor::splat(s, ONE))
         )
     }
 
@@ -125,19 +125,16 @@ impl<S: Simd> Point<S> {
     /// The base point of RFC 8032.
     #[inline(never)]
     pub(super) fn base(s: S) -> Self {
-        s.enter(
-            #[inline(always)]
-            || Self::new(s, &Factor::splat(s, BASE_X), &Factor::splat(s, BASE_Y)),
+        enter!(
+            s,
+            Self::new(s, &Factor::splat(s, BASE_X), &Factor::splat(s, BASE_Y))
         )
     }
 
     /// X, Y and Z, fit to be multiplied.
     #[inline(never)]
     pub(super) fn factors(&self) -> [Limbs<S>; 3] {
-        self.x.lanes().enter(
-            #[inline(always)]
-            || self.carried(),
-        )
+        enter!(self.x.lanes(), self.carried())
     }
 
     /// [`factors`](Self::factors), inlined.
@@ -154,10 +151,7 @@ impl<S: Simd> Point<S> {
     #[inline(never)]
     pub(super) fn to_cached(self) -> Cached<S> {
         let s = self.x.lanes();
-        s.enter(
-            #[inline(always)]
-            || self.cached(s),
-        )
+        enter!(s, self.cached(s))
     }
 
     /// This point, ready to be added.
@@ -175,28 +169,22 @@ impl<S: Simd> Point<S> {
     #[inline(never)]
     pub(super) fn add_assign(&mut self, other: &Cached<S>) {
         let s = self.x.lanes();
-        s.enter(inlined(
-            #[inline(always)]
-            move || {
-                let this = self;
-                *this = this.add_cached(other, s.any_bit(s.zero(), s.zero()));
-            },
-        ));
+        enter!(s, [], {
+            let this = self;
+            *this = this.add_cached(other, s.any_bit(s.zero(), s.zero()));
+        });
     }
 
     /// 2^`times`·P, outlined; `times` ≥ 1.
     #[inline(never)]
     pub(super) fn double_assign(&mut self, times: usize) {
-        self.x.lanes().enter(inlined(
-            #[inline(always)]
-            move || {
-                let this = self;
-                for _ in 1..times {
-                    *this = this.double::<false>();
-                }
-                *this = this.double::<true>();
-            },
-        ));
+        enter!(self.x.lanes(), [], {
+            let this = self;
+            for _ in 1..times {
+                *this = this.double::<false>();
+            }
+            *this = this.double::<true>();
+        });
     }
 
     /// 2P: 3 multiplications, 4 squarings ("dbl-2008-hwcd", all signs changed), and one
@@ -304,19 +292,16 @@ impl<S: Simd> Affine<S> {
     /// d·x·y.
     #[inline(never)]
     pub(super) fn limbs(s: S, x: &Limbs<S>, y: &Limbs<S>) -> [Limbs<S>; 3] {
-        s.enter(
-            #[inline(always)]
-            || {
-                let (x, y) = (Factor::from_limbs(s, *x), Factor::from_limbs(s, *y));
-                let xy = (x * y).carry();
-                let (x, y, half) = (x.to_product(), y.to_product(), Factor::splat(s, HALF));
-                [
-                    ((y + x).carry() * half).carry().canonical(),
-                    ((y - x).carry() * half).carry().canonical(),
-                    (xy * Factor::splat(s, D)).carry().canonical(),
-                ]
-            },
-        )
+        enter!(s, {
+            let (x, y) = (Factor::from_limbs(s, *x), Factor::from_limbs(s, *y));
+            let xy = (x * y).carry();
+            let (x, y, half) = (x.to_product(), y.to_product(), Factor::splat(s, HALF));
+            [
+                ((y + x).carry() * half).carry().canonical(),
+                ((y - x).carry() * half).carry().canonical(),
+                (xy * Factor::splat(s, D)).carry().canonical(),
+            ]
+        })
     }
 
     /// (y + x, y − x) of the point, or of its negative.
@@ -361,32 +346,26 @@ pub(super) fn scaled<S: Simd>(
     y: &Limbs<S>,
     inverse: &Limbs<S>,
 ) -> [Limbs<S>; 2] {
-    s.enter(
-        #[inline(always)]
-        || {
-            let inverse = Factor::from_limbs(s, *inverse);
-            [
-                (Factor::from_limbs(s, *x) * inverse).carry().canonical(),
-                (Factor::from_limbs(s, *y) * inverse).carry().canonical(),
-            ]
-        },
-    )
+    enter!(s, {
+        let inverse = Factor::from_limbs(s, *inverse);
+        [
+            (Factor::from_limbs(s, *x) * inverse).carry().canonical(),
+            (Factor::from_limbs(s, *y) * inverse).carry().canonical(),
+        ]
+    })
 }
 
 /// 1 in the lanes in which (x, y) is a point of the curve, else 0.
 #[inline(never)]
 pub(super) fn is_on_curve<S: Simd>(s: S, x: &Limbs<S>, y: &Limbs<S>) -> S::Limb {
-    s.enter(
-        #[inline(always)]
-        || {
-            let one = Factor::splat(s, ONE).to_product();
-            let xx = Factor::from_limbs(s, *x).square();
-            let yy = Factor::from_limbs(s, *y).square();
-            let xxyy = (xx.carry() * yy.carry()).carry();
-            let difference = xxyy.times_biased(&Factor::splat(s, D)) - yy + xx + one;
-            s.select(difference.carry().is_nonzero(), s.zero(), s.splat(1))
-        },
-    )
+    enter!(s, {
+        let one = Factor::splat(s, ONE).to_product();
+        let xx = Factor::from_limbs(s, *x).square();
+        let yy = Factor::from_limbs(s, *y).square();
+        let xxyy = (xx.carry() * yy.carry()).carry();
+        let difference = xxyy.times_biased(&Factor::splat(s, D)) - yy + xx + one;
+        s.select(difference.carry().is_nonzero(), s.zero(), s.splat(1))
+    })
 }
 
 /// The x-coordinates that belong to each of `P` vectors of y, and 1 in the lanes in which there is
@@ -421,30 +400,24 @@ fn square_of_x<S: Simd>(s: S, y: &Factor<S>) -> (Factor<S>, Factor<S>, Factor<S>
 /// u·v⁷.
 #[inline(never)]
 fn root_base<S: Simd>(s: S, y: &Factor<S>) -> Factor<S> {
-    s.enter(
-        #[inline(always)]
-        || {
-            let (u, v, v3) = square_of_x(s, y);
-            ((v3.square().carry() * v).carry() * u).carry()
-        },
-    )
+    enter!(s, {
+        let (u, v, v3) = square_of_x(s, y);
+        ((v3.square().carry() * v).carry() * u).carry()
+    })
 }
 
 /// x and whether there is one, from (u·v⁷)^((p − 5) / 8).
 #[inline(never)]
 fn root<S: Simd>(s: S, y: &Factor<S>, power: &Factor<S>) -> (Factor<S>, S::Limb) {
-    s.enter(
-        #[inline(always)]
-        || {
-            let (u, v, v3) = square_of_x(s, y);
-            let x = ((u * v3).carry() * *power).carry();
-            let vxx = x.square().carry().times_biased(&v);
-            let is_not_root = (vxx - u.to_product()).carry().is_nonzero();
-            let is_not_other = (vxx + u.to_product()).carry().is_nonzero();
-            let other = (x * Factor::splat(s, ROOT)).carry();
-            let root = Factor::select(is_not_root, &other, &x);
-            let neither = s.select(is_not_other, s.zero(), s.splat(1));
-            (root, s.select(is_not_root, neither, s.splat(1)))
-        },
-    )
+    enter!(s, {
+        let (u, v, v3) = square_of_x(s, y);
+        let x = ((u * v3).carry() * *power).carry();
+        let vxx = x.square().carry().times_biased(&v);
+        let is_not_root = (vxx - u.to_product()).carry().is_nonzero();
+        let is_not_other = (vxx + u.to_product()).carry().is_nonzero();
+        let other = (x * Factor::splat(s, ROOT)).carry();
+        let root = Factor::select(is_not_root, &other, &x);
+        let neither = s.select(is_not_other, s.zero(), s.splat(1));
+        (root, s.select(is_not_root, neither, s.splat(1)))
+    })
 }

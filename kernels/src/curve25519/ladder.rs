@@ -2,8 +2,7 @@
 
 use super::convert::Limbs;
 use super::field::{Biased, Factor, LIMBS, Multiplier, ONE, Product};
-use crate::simd::Simd;
-use crate::simd::inlined;
+use crate::simd::{Simd, enter};
 
 /// (486662 − 2) / 4.
 const A24: u64 = 121_665;
@@ -23,39 +22,35 @@ struct Point<S: Simd> {
 pub(super) fn multiple_of_u<S: Simd>(s: S, swaps: &Limbs<S, 4>, u: &Limbs<S>) -> [Limbs<S>; 2] {
     let mut fraction = [[s.zero(); LIMBS]; 2];
     let out = &mut fraction;
-    s.enter(inlined(
-        #[inline(always)]
-        move || {
-            let out = out;
-            let point = Factor::from_limbs(s, *u);
-            // Bit 254 is one: from (infinity, P) to (P, 2P), of which the latter was doubled.
-            let mut sum = Point {
-                x: point.to_product().biased(),
-                z: Factor::splat(s, ONE).to_product(),
-            };
-            let mut doubled = double(&sum.sum(), &sum.difference());
-            let point = Multiplier::new(point);
-            let top = s.splat(1 << 63);
-            let mut word = s.zero();
-            for (i, steps) in [(3, 64), (2, 64), (1, 64), (0, 59)] {
-                word = swaps[i];
-                for _ in 0..steps {
-                    (doubled, sum) = step(&doubled, &sum, &point, s.any_bit(word, top));
-                    word = s.add(word, word);
-                }
+    enter!(s, [out], {
+        let point = Factor::from_limbs(s, *u);
+        // Bit 254 is one: from (infinity, P) to (P, 2P), of which the latter was doubled.
+        let mut sum = Point {
+            x: point.to_product().biased(),
+            z: Factor::splat(s, ONE).to_product(),
+        };
+        let mut doubled = double(&sum.sum(), &sum.difference());
+        let point = Multiplier::new(point);
+        let top = s.splat(1 << 63);
+        let mut word = s.zero();
+        for (i, steps) in [(3, 64), (2, 64), (1, 64), (0, 59)] {
+            word = swaps[i];
+            for _ in 0..steps {
+                (doubled, sum) = step(&doubled, &sum, &point, s.any_bit(word, top));
+                word = s.add(word, word);
             }
-            // The last three bits are zero: doublings of what bit 2 chooses.
-            let swap = s.any_bit(word, top);
-            let mut result = double(
-                &Factor::select(swap, &sum.sum(), &doubled.sum()),
-                &Factor::select(swap, &sum.difference(), &doubled.difference()),
-            );
-            for _ in 0..2 {
-                result = double(&result.sum(), &result.difference());
-            }
-            *out = [result.x.carry().limbs(), result.z.carry().limbs()];
-        },
-    ));
+        }
+        // The last three bits are zero: doublings of what bit 2 chooses.
+        let swap = s.any_bit(word, top);
+        let mut result = double(
+            &Factor::select(swap, &sum.sum(), &doubled.sum()),
+            &Factor::select(swap, &sum.difference(), &doubled.difference()),
+        );
+        for _ in 0..2 {
+            result = double(&result.sum(), &result.difference());
+        }
+        *out = [result.x.carry().limbs(), result.z.carry().limbs()];
+    });
     fraction
 }
 

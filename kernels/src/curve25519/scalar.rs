@@ -3,7 +3,7 @@
 use super::convert::Limbs;
 use super::field::LIMBS;
 use crate::modular::{Factor, Field, Modulus, Tight, hex, power_of_two};
-use crate::simd::Simd;
+use crate::simd::{Simd, enter};
 
 /// L = 2^252 + 27742317777372353535851937790883648493. R = 2^260 is 2^8·L, nearly.
 #[derive(Clone, Copy)]
@@ -21,24 +21,21 @@ pub(super) type Wide<S> = [Limbs<S>; 2];
 /// `wide` modulo L.
 #[inline(never)]
 pub(super) fn reduce<S: Simd>(s: S, wide: &Wide<S>) -> Limbs<S> {
-    s.enter(
-        #[inline(always)]
-        || Field::<S, Order, LIMBS>::new(s).decode(&encode(s, wide)).0,
+    enter!(
+        s,
+        Field::<S, Order, LIMBS>::new(s).decode(&encode(s, wide)).0
     )
 }
 
 /// `r` + `k`·`a` modulo L, for `r` below L and `a` below 2^256.
 #[inline(never)]
 pub(super) fn multiply_add<S: Simd>(s: S, k: &Wide<S>, a: &Limbs<S>, r: &Limbs<S>) -> Limbs<S> {
-    s.enter(
-        #[inline(always)]
-        || {
-            let f = Field::<S, Order, LIMBS>::new(s);
-            // k·a below (3.1·16/256 + 1)·L, and the sum below 2.2·L: at most two subtractions.
-            let sum = f.add(&f.mul(&encode(s, k), &Factor(*a)), &Tight(*r));
-            f.reduced(f.reduced(f.tight(sum))).0
-        },
-    )
+    enter!(s, {
+        let f = Field::<S, Order, LIMBS>::new(s);
+        // k·a below (3.1·16/256 + 1)·L, and the sum below 2.2·L: at most two subtractions.
+        let sum = f.add(&f.mul(&encode(s, k), &Factor(*a)), &Tight(*r));
+        f.reduced(f.reduced(f.tight(sum))).0
+    })
 }
 
 /// (`sum` − `k`·`a`)/2 modulo L, for `sum` and `a` below 2^256.
@@ -50,17 +47,14 @@ pub(super) fn half_difference<S: Simd>(
     a: &Limbs<S>,
 ) -> Limbs<S> {
     const HALF: [u64; LIMBS] = power_of_two(&Order::VALUE, 52 * LIMBS - 1);
-    s.enter(
-        #[inline(always)]
-        || {
-            let f = Field::<S, Order, LIMBS>::new(s);
-            // k·a below 1.2·L.
-            let product = f.tight(f.mul(&encode(s, k), &Factor(*a)));
-            // Below 18·L.
-            let difference = f.factor(f.sub(2, &Tight(*sum), &product));
-            f.reduced(f.tight(f.mul(&difference, &f.constant(&HALF)))).0
-        },
-    )
+    enter!(s, {
+        let f = Field::<S, Order, LIMBS>::new(s);
+        // k·a below 1.2·L.
+        let product = f.tight(f.mul(&encode(s, k), &Factor(*a)));
+        // Below 18·L.
+        let difference = f.factor(f.sub(2, &Tight(*sum), &product));
+        f.reduced(f.tight(f.mul(&difference, &f.constant(&HALF)))).0
+    })
 }
 
 /// `wide`·R modulo L, below 3.1·L: low·R²/R + high·R³/R.

@@ -4,8 +4,7 @@ use super::comb::{Table, multiple_of_base};
 use super::convert::Limbs;
 use super::edwards::{Cached, Point, x_of};
 use super::field::{Factor, LIMBS};
-use crate::simd::Simd;
-use crate::simd::inlined;
+use crate::simd::{Simd, enter};
 
 /// Digits of a scalar below 2^256, four bits each.
 pub(super) const DIGITS: usize = 64;
@@ -75,30 +74,23 @@ pub(super) fn minus_points<S: Simd, const P: usize>(
 /// −(±x, y), for the sign of the public key.
 #[inline(never)]
 fn minus_point<S: Simd>(s: S, x: &Factor<S>, y: &Factor<S>, sign: S::Limb) -> Point<S> {
-    s.enter(
-        #[inline(always)]
-        || {
-            let y = y.to_product().carry();
-            let parity = s.and(x.canonical()[0], s.splat(1));
-            let minus_x = (Factor::splat(s, [0; LIMBS]).to_product() - x.to_product()).carry();
-            Point::new(s, &Factor::select(s.equal(parity, sign), &minus_x, x), &y)
-        },
-    )
+    enter!(s, {
+        let y = y.to_product().carry();
+        let parity = s.and(x.canonical()[0], s.splat(1));
+        let minus_x = (Factor::splat(s, [0; LIMBS]).to_product() - x.to_product()).carry();
+        Point::new(s, &Factor::select(s.equal(parity, sign), &minus_x, x), &y)
+    })
 }
 
 /// Adds the multiple that the digit names.
 #[inline(never)]
 fn add_digit<S: Simd>(s: S, point: &mut Point<S>, multiples: &[Cached<S>; 8], digit: S::Limb) {
-    s.enter(inlined(
-        #[inline(always)]
-        move || {
-            let point = point;
-            let absolute = s.and(digit, s.splat(NEGATIVE - 1));
-            let mut found = Cached::neutral(s);
-            for (i, multiple) in (1_u64..).zip(multiples) {
-                found = Cached::select(s.equal(absolute, s.splat(i)), multiple, &found);
-            }
-            *point = point.add_cached(&found, s.any_bit(digit, s.splat(NEGATIVE)));
-        },
-    ));
+    enter!(s, [point], {
+        let absolute = s.and(digit, s.splat(NEGATIVE - 1));
+        let mut found = Cached::neutral(s);
+        for (i, multiple) in (1_u64..).zip(multiples) {
+            found = Cached::select(s.equal(absolute, s.splat(i)), multiple, &found);
+        }
+        *point = point.add_cached(&found, s.any_bit(digit, s.splat(NEGATIVE)));
+    });
 }

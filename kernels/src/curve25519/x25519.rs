@@ -12,7 +12,7 @@ use super::field::{Factor, LIMBS};
 use super::ladder;
 use crate::backend::{Backend, dispatch_25519};
 use crate::secret::{secret_bytes, wipe};
-use crate::simd::{Simd, words_mut};
+use crate::simd::{Simd, enter, words_mut};
 use crate::taint::disclosed;
 
 /// Bytes of a scalar, a point and a shared secret.
@@ -197,25 +197,19 @@ impl<S: Simd> Drop for Fractions<S> {
 /// a·b, canonical.
 #[inline(never)]
 fn product<S: Simd>(s: S, a: &Limbs<S>, b: &Limbs<S>) -> Limbs<S> {
-    s.enter(
-        #[inline(always)]
-        || {
-            let product = Factor::from_limbs(s, *a) * Factor::from_limbs(s, *b);
-            product.carry().canonical()
-        },
-    )
+    enter!(s, {
+        let product = Factor::from_limbs(s, *a) * Factor::from_limbs(s, *b);
+        product.carry().canonical()
+    })
 }
 
 /// u on Montgomery's curve of a point on Edwards': (1 + y) / (1 − y) = (Z + Y) / (Z − Y) (RFC 7748,
 /// section 4.1).
 #[inline(never)]
 fn on_montgomery<S: Simd>(s: S, y: &Limbs<S>, z: &Limbs<S>) -> [Limbs<S>; 2] {
-    s.enter(
-        #[inline(always)]
-        || {
-            let y = Factor::from_limbs(s, *y).to_product();
-            let z = Factor::from_limbs(s, *z).to_product();
-            [(z + y).carry().limbs(), (z - y).carry().limbs()]
-        },
-    )
+    enter!(s, {
+        let y = Factor::from_limbs(s, *y).to_product();
+        let z = Factor::from_limbs(s, *z).to_product();
+        [(z + y).carry().limbs(), (z - y).carry().limbs()]
+    })
 }

@@ -70,7 +70,7 @@ mod window;
 
 pub(crate) use limbs::{BLOCK, Modulus, canonical, check_slack, normalise, subtract_mod, tidy};
 
-use crate::simd::{Simd, words_mut};
+use crate::simd::{Simd, enter, words_mut};
 use limbs::check_columns;
 use reduction::{multiply_add_slices, multiply_slices, square_slices, written_out};
 
@@ -90,10 +90,7 @@ pub(crate) fn multiply<S: Simd, const N: usize>(
     if const { !written_out::<S>(N) } {
         return multiply_long(s, out, a, b, n, k0);
     }
-    s.enter(
-        #[inline(always)]
-        || multiply_slices(s, out, a, b, n, k0, true),
-    );
+    enter!(s, multiply_slices(s, out, a, b, n, k0, true));
 }
 
 /// [`multiply`] for numbers of equal length, which was checked.
@@ -106,10 +103,7 @@ fn multiply_long<S: Simd>(
     n: &[S::Limb],
     k0: &S::Limb,
 ) {
-    s.enter(
-        #[inline(always)]
-        || multiply_slices(s, out, a, b, n, k0, false),
-    );
+    enter!(s, multiply_slices(s, out, a, b, n, k0, false));
 }
 
 /// out = a²/R mod n; `doubled` is working memory.
@@ -127,10 +121,7 @@ pub(crate) fn square<S: Simd, const N: usize>(
     if const { !written_out::<S>(N) } {
         return square_long(s, out, doubled, a, n, k0);
     }
-    s.enter(
-        #[inline(always)]
-        || square_slices(s, out, doubled, a, n, k0, true),
-    );
+    enter!(s, square_slices(s, out, doubled, a, n, k0, true));
 }
 
 /// [`square`] for numbers of a length that was checked.
@@ -143,10 +134,7 @@ fn square_long<S: Simd>(
     n: &[S::Limb],
     k0: &S::Limb,
 ) {
-    s.enter(
-        #[inline(always)]
-        || square_slices(s, out, doubled, a, n, k0, false),
-    );
+    enter!(s, square_slices(s, out, doubled, a, n, k0, false));
 }
 
 /// out = x·R mod n for x of twice as many limbs, tidy: below 4n, limbs below the radix. `roots` are
@@ -164,15 +152,12 @@ pub(crate) fn enter_form<S: Simd, const N: usize>(
     let high = high.first_chunk().expect("2·N limbs");
     multiply(s, out, high, roots.1, modulus);
     multiply(s, spare, low, roots.0, modulus);
-    s.enter(
-        #[inline(always)]
-        || {
-            for i in 0..N {
-                out[i] = s.add(s.low_bits(out[i]), s.low_bits(spare[i]));
-            }
-            normalise(s, out);
-        },
-    );
+    enter!(s, {
+        for i in 0..N {
+            out[i] = s.add(s.low_bits(out[i]), s.low_bits(spare[i]));
+        }
+        normalise(s, out);
+    });
 }
 
 /// out = a/R mod n, fully reduced, for an `a` as [`multiply`] takes it.
@@ -186,13 +171,10 @@ pub(crate) fn leave_form<S: Simd, const N: usize>(
     spare.fill(s.zero());
     words_mut(spare)[..S::LANES].fill(1);
     multiply(s, out, a, spare, modulus);
-    s.enter(
-        #[inline(always)]
-        || {
-            tidy(s, out);
-            canonical(s, out, spare, modulus.n);
-        },
-    );
+    enter!(s, {
+        tidy(s, out);
+        canonical(s, out, spare, modulus.n);
+    });
 }
 
 /// out = a·b + c, `out` of 2·`N` limbs, tidy: for numbers that fit. `c` is tidy.

@@ -2,7 +2,7 @@
 
 use super::limbs::{BLOCK, Block, blocks, blocks_mut, tidy};
 use super::window::Window;
-use crate::simd::{Simd, opaque};
+use crate::simd::{Simd, enter, opaque};
 use crate::unroll::unroll;
 
 /// What is reduced: a product, a block at a time.
@@ -273,28 +273,25 @@ pub(super) fn multiply_add_slices<S: Simd>(
     b: &[S::Limb],
     c: &[S::Limb],
 ) {
-    s.enter(
-        #[inline(always)]
-        || {
-            let factors = Product {
-                a: blocks::<S>(a),
-                b: blocks::<S>(b),
-            };
-            let (count, c) = (factors.a.len(), blocks::<S>(c));
-            let mut window = Window {
-                sums: [s.zero(); 2 * BLOCK],
-            };
-            for (k, result) in blocks_mut::<S>(out).iter_mut().enumerate() {
-                if k < count {
-                    unroll!(S, j => {
-                        window.sums[j] = s.add(window.sums[j], c[k][j]);
-                    });
-                }
-                factors.add(s, &mut window, count, k);
-                window.retire(s, result);
-                window.advance(s.zero());
+    enter!(s, {
+        let factors = Product {
+            a: blocks::<S>(a),
+            b: blocks::<S>(b),
+        };
+        let (count, c) = (factors.a.len(), blocks::<S>(c));
+        let mut window = Window {
+            sums: [s.zero(); 2 * BLOCK],
+        };
+        for (k, result) in blocks_mut::<S>(out).iter_mut().enumerate() {
+            if k < count {
+                unroll!(S, j => {
+                    window.sums[j] = s.add(window.sums[j], c[k][j]);
+                });
             }
-            tidy(s, out);
-        },
-    );
+            factors.add(s, &mut window, count, k);
+            window.retire(s, result);
+            window.advance(s.zero());
+        }
+        tidy(s, out);
+    });
 }

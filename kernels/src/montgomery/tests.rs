@@ -6,7 +6,7 @@ use num_bigint::BigUint;
 
 use super::{Modulus, multiply, multiply_add, square, tidy};
 use crate::simd::portable::Portable;
-use crate::simd::{Simd, words, words_mut};
+use crate::simd::{Simd, enter, words, words_mut};
 
 /// Bits `bits` long; every fourth is all ones, for the longest sums.
 fn number(random: &mut Random, bits: usize) -> BigUint {
@@ -64,14 +64,11 @@ fn compute<S: Simd, const N: usize>(s: S, cases: &[Case]) -> [Vec<u64>; 3] {
     let (mut squared, mut doubled) = ([s.zero(); N], [s.zero(); N]);
     square(s, &mut squared, &mut doubled, &a, Modulus::new(&n, &k0));
     let mut whole = vec![s.zero(); 2 * N];
-    s.enter(
-        #[inline(always)]
-        || {
-            tidy(s, &mut product);
-            tidy(s, &mut squared);
-            multiply_add(s, &mut whole, &a, &b, &b);
-        },
-    );
+    enter!(s, {
+        tidy(s, &mut product);
+        tidy(s, &mut squared);
+        multiply_add(s, &mut whole, &a, &b, &b);
+    });
     [
         words(&product).to_vec(),
         words(&squared).to_vec(),
@@ -136,10 +133,7 @@ fn a_sixteen_way_look_up_finds_each_word() {
         let table: [u64; 16] = core::array::from_fn(|i| 0x9e37_79b9_7f4a_7c15 << i);
         for index in 0..32 {
             let mut found = [s.zero()];
-            s.enter(
-                #[inline(always)]
-                || found[0] = s.look_up_16(&table, s.splat(index)),
-            );
+            enter!(s, found[0] = s.look_up_16(&table, s.splat(index)));
             assert_eq!(words(&found), vec![table[index as usize % 16]; S::LANES]);
         }
     }

@@ -1,7 +1,7 @@
 //! The sums of the columns that a block of products touches, and how they are formed and retired.
 
 use super::limbs::{BLOCK, Block};
-use crate::simd::{Simd, inlined, opaque};
+use crate::simd::{Simd, enter, inlined, opaque};
 use crate::unroll::unroll;
 
 /// The sums of the columns that a column of blocks spans.
@@ -33,10 +33,7 @@ impl<S: Simd> Window<S> {
 
     #[inline(never)]
     fn add_product_shared(&mut self, s: S, x: &Block<S>, y: &Block<S>) {
-        s.enter(
-            #[inline(always)]
-            || self.add_product_here(s, x, y),
-        );
+        enter!(s, self.add_product_here(s, x, y));
     }
 
     #[inline(always)]
@@ -93,10 +90,7 @@ impl<S: Simd> Window<S> {
 
     #[inline(never)]
     fn add_square_shared(&mut self, s: S, a: &Block<S>, doubled: &Block<S>) {
-        s.enter(
-            #[inline(always)]
-            || self.add_square_here(s, a, doubled),
-        );
+        enter!(s, self.add_square_here(s, a, doubled));
     }
 
     #[inline(always)]
@@ -160,10 +154,7 @@ impl<S: Simd> Window<S> {
 
     #[inline(never)]
     fn reduce_shared(&mut self, s: S, n: &Block<S>, k0: &S::Limb, m: &mut Block<S>) {
-        s.enter(
-            #[inline(always)]
-            || self.reduce_here(s, n, k0, m),
-        );
+        enter!(s, self.reduce_here(s, n, k0, m));
     }
 
     #[inline(always)]
@@ -215,10 +206,7 @@ impl<S: Simd> Window<S> {
         m: &mut Block<S>,
     ) {
         let (x, y) = (opaque(x), *opaque(y));
-        let add_row = inlined(
-            #[inline(always)]
-            |window: &mut Self, row| window.add_row(s, row, x[row], &y),
-        );
+        let add_row = inlined!(|window: &mut Self, row| window.add_row(s, row, x[row], &y));
         self.reduce_beside(s, n, k0, m, add_row);
     }
 
@@ -232,15 +220,12 @@ impl<S: Simd> Window<S> {
         m: &mut Block<S>,
     ) {
         let (a, doubled) = (opaque(a), *doubled);
-        let add_row = inlined(
-            #[inline(always)]
-            |window: &mut Self, row| {
-                window.add_square_row(s, row, a, &doubled);
-                if row + 1 == BLOCK {
-                    window.subtract_excess(s, a);
-                }
-            },
-        );
+        let add_row = inlined!(|window: &mut Self, row| {
+            window.add_square_row(s, row, a, &doubled);
+            if row + 1 == BLOCK {
+                window.subtract_excess(s, a);
+            }
+        });
         self.reduce_beside(s, n, k0, m, add_row);
     }
 
@@ -273,10 +258,7 @@ impl<S: Simd> Window<S> {
         };
         self.low(s, row + 1, m, n[1]);
         self.sums[row + 1] = s.add(self.sums[row + 1], carry);
-        let next = (row + 1 < BLOCK).then(
-            #[inline(always)]
-            || self.next_m(s, row + 1, k0),
-        );
+        let next = (row + 1 < BLOCK).then(inlined!(|| self.next_m(s, row + 1, k0)));
         unroll!(S, j => {
             if j >= 2 {
                 self.low(s, row + j, m, n[j]);

@@ -4,7 +4,7 @@ use super::curve::Curve;
 use super::inverse::invert_all;
 use super::point::{Affine, FieldOf, Point, double_times, odd_multiples};
 use crate::modular::Factor;
-use crate::simd::{Simd, inlined, words};
+use crate::simd::{Simd, enter, inlined, words};
 
 /// Window of k·G: (2^6 entries) a window, windows without doublings between them.
 pub(super) const FIXED_WINDOW: usize = 7;
@@ -33,13 +33,13 @@ fn make_fixed_table<S: Simd, C: Curve<N>, const N: usize>(s: S) -> Box<[u64]> {
         ((window * 2 + coordinate) * N + limb) * FIXED_ENTRIES + entry
     };
 
-    let mut base = s.enter(
-        #[inline(always)]
-        || Point {
+    let mut base = enter!(
+        s,
+        Point {
             x: f.encode(&f.constant(&C::G.0)),
             y: f.encode(&f.constant(&C::G.1)),
             z: Factor(f.one().0),
-        },
+        }
     );
     for first in (0..windows).step_by(S::LANES) {
         // Lane l: 2^(w·(first + l))·G.
@@ -76,18 +76,15 @@ fn scale<S: Simd, C: Curve<N>, const N: usize>(
     p: &Affine<S::Limb, N>,
     inverse: &Factor<S::Limb, N>,
 ) -> Affine<S::Limb, N> {
-    s.enter(
-        #[inline(always)]
-        || {
-            let f = FieldOf::<S, C, N>::new(s);
-            let square = f.factor(f.sqr(inverse));
-            let cube = f.factor(f.mul(inverse, &square));
-            Affine {
-                x: f.reduced(f.tight(f.mul(&p.x, &square))),
-                y: f.reduced(f.tight(f.mul(&p.y, &cube))),
-            }
-        },
-    )
+    enter!(s, {
+        let f = FieldOf::<S, C, N>::new(s);
+        let square = f.factor(f.sqr(inverse));
+        let cube = f.factor(f.mul(inverse, &square));
+        Affine {
+            x: f.reduced(f.tight(f.mul(&p.x, &square))),
+            y: f.reduced(f.tight(f.mul(&p.y, &cube))),
+        }
+    })
 }
 
 /// The entry of a window.
@@ -117,13 +114,10 @@ fn look_up_shared<S: Simd, const N: usize>(
         s.any_bit(index, s.splat(1 << 5)),
     );
     for (i, out) in out.iter_mut().enumerate() {
-        let quarter = inlined(
-            #[inline(always)]
-            |q: usize| {
-                let entries = &table[FIXED_ENTRIES * i + 16 * q..];
-                s.look_up_16(entries.first_chunk().expect("sixteen entries"), index)
-            },
-        );
+        let quarter = inlined!(|q: usize| {
+            let entries = &table[FIXED_ENTRIES * i + 16 * q..];
+            s.look_up_16(entries.first_chunk().expect("sixteen entries"), index)
+        });
         let low = s.select(bit4, quarter(1), quarter(0));
         let high = s.select(bit4, quarter(3), quarter(2));
         *out = s.select(bit5, high, low);

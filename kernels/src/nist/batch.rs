@@ -14,7 +14,7 @@ use crate::fault;
 use crate::layout::{bytes_from_limbs, limbs_from_bytes};
 use crate::modular::{Factor, Field, Modulus, Tight, any, none};
 use crate::secret::wipe;
-use crate::simd::{Plain, Simd, inlined, words, words_mut};
+use crate::simd::{Plain, Simd, enter, inlined, words, words_mut};
 use crate::taint::disclosed;
 
 /// A number of every lane.
@@ -113,9 +113,9 @@ pub(super) fn sign<S: Simd, C: Curve<N>, const N: usize, const BYTES: usize>(
         multiple::fixed_all::<S, C, N>(s, &k.0[..count], &mut points[..count], group.len());
         for (v, point) in points[..count].iter().enumerate() {
             (x.0[v], z.0[v]) = (point.x.0, point.z.0);
-            s.enter(
-                #[inline(always)]
-                || k.0[v] = Field::<S, C::Order, N>::new(s).encode(&Factor(k.0[v])).0,
+            enter!(
+                s,
+                k.0[v] = Field::<S, C::Order, N>::new(s).encode(&Factor(k.0[v])).0
             );
         }
         points.iter_mut().for_each(Point::wipe);
@@ -173,35 +173,33 @@ fn sign_vector<S: Simd, C: Curve<N>, const N: usize>(
     e: &Number<S, N>,
     bad_nonce: S::Limb,
 ) -> Signed<S, N> {
-    s.enter(
-        #[inline(always)]
-        || {
-            let f = FieldOf::<S, C, N>::new(s);
-            let o = Field::<S, C::Order, N>::new(s);
-            let z = Factor(*z_inverse);
-            let zz = f.factor(f.sqr(&z));
-            let x = f.decode(&f.factor(f.mul(&Factor(*x), &zz)));
-            let r = o.reduced(x);
-            // r·d/R·R by encoding d; then (r·d + e)·R·(1/k)/R.
-            let product = o.mul(&r, &o.encode(&Factor(*d)));
-            let sum = o.factor(o.add(&product, &Tight(*e)));
-            let signature = o.reduced(o.tight(o.mul(&sum, &Factor(*k_inverse))));
-            let zero = inlined(
-                #[inline(always)]
-                |number: &Number<S, N>| s.select(none(s, any(s, number)), s.splat(1), s.zero()),
-            );
-            Signed {
-                r: r.0,
-                s: signature.0,
-                bad_key: s.or_xor(o.is_not_below(d), zero(d), s.zero()),
-                bad_nonce: s.or_xor(
-                    s.or_xor(bad_nonce, zero(&r.0), s.zero()),
-                    zero(&signature.0),
-                    s.zero(),
-                ),
-            }
-        },
-    )
+    enter!(s, {
+        let f = FieldOf::<S, C, N>::new(s);
+        let o = Field::<S, C::Order, N>::new(s);
+        let z = Factor(*z_inverse);
+        let zz = f.factor(f.sqr(&z));
+        let x = f.decode(&f.factor(f.mul(&Factor(*x), &zz)));
+        let r = o.reduced(x);
+        // r·d/R·R by encoding d; then (r·d + e)·R·(1/k)/R.
+        let product = o.mul(&r, &o.encode(&Factor(*d)));
+        let sum = o.factor(o.add(&product, &Tight(*e)));
+        let signature = o.reduced(o.tight(o.mul(&sum, &Factor(*k_inverse))));
+        let zero = inlined!(|number: &Number<S, N>| s.select(
+            none(s, any(s, number)),
+            s.splat(1),
+            s.zero()
+        ));
+        Signed {
+            r: r.0,
+            s: signature.0,
+            bad_key: s.or_xor(o.is_not_below(d), zero(d), s.zero()),
+            bad_nonce: s.or_xor(
+                s.or_xor(bad_nonce, zero(&r.0), s.zero()),
+                zero(&signature.0),
+                s.zero(),
+            ),
+        }
+    })
 }
 
 /// Checks signatures.
@@ -216,15 +214,12 @@ pub(super) fn verify<S: Simd, C: Curve<N>, const N: usize, const BYTES: usize>(
         let mut bad = [s.zero(); VECTORS];
         for (v, jobs) in group.chunks(S::LANES).enumerate() {
             let numerator = load::<S, N>(s, jobs.iter().map(|job| &job.signature.s[..]));
-            s.enter(
-                #[inline(always)]
-                || {
-                    let o = Field::<S, C::Order, N>::new(s);
-                    let usable;
-                    (usable, bad[v]) = valid_scalar::<S, C, N>(s, &numerator);
-                    inverse.0[v] = o.encode(&Factor(usable)).0;
-                },
-            );
+            enter!(s, {
+                let o = Field::<S, C::Order, N>::new(s);
+                let usable;
+                (usable, bad[v]) = valid_scalar::<S, C, N>(s, &numerator);
+                inverse.0[v] = o.encode(&Factor(usable)).0;
+            });
         }
         inverse.invert::<S, C::Order>(s, count);
         for (v, jobs) in group.chunks_mut(S::LANES).enumerate() {
@@ -233,45 +228,33 @@ pub(super) fn verify<S: Simd, C: Curve<N>, const N: usize, const BYTES: usize>(
             let x = load::<S, N>(s, jobs.iter().map(|job| &job.key.x[..]));
             let y = load::<S, N>(s, jobs.iter().map(|job| &job.key.y[..]));
             let (key, bad_key) = valid_point::<S, C, N>(s, &x, &y);
-            let (usable_r, bad_r) = s.enter(
-                #[inline(always)]
-                || valid_scalar::<S, C, N>(s, &r),
-            );
-            let (u1, u2) = s.enter(
-                #[inline(always)]
-                || {
-                    let o = Field::<S, C::Order, N>::new(s);
-                    let w = Factor(inverse.0[v]);
-                    let u = inlined(
-                        #[inline(always)]
-                        |a: Number<S, N>| o.reduced(o.tight(o.mul(&Factor(a), &w))).0,
-                    );
-                    (u(e), u(usable_r))
-                },
-            );
+            let (usable_r, bad_r) = enter!(s, valid_scalar::<S, C, N>(s, &r));
+            let (u1, u2) = enter!(s, {
+                let o = Field::<S, C::Order, N>::new(s);
+                let w = Factor(inverse.0[v]);
+                let u = inlined!(|a: Number<S, N>| o.reduced(o.tight(o.mul(&Factor(a), &w))).0);
+                (u(e), u(usable_r))
+            });
             let mut sum = multiple::variable::<S, C, N>(s, &mut table, &u2, &key, jobs.len());
             let other = multiple::fixed::<S, C, N>(s, &u1, jobs.len());
-            let wrong = s.enter(
-                #[inline(always)]
-                || {
-                    let f = FieldOf::<S, C, N>::new(s);
-                    let denominator = Denominator::new(f, other.z);
-                    let lone = sum;
-                    let entry = Affine {
-                        x: other.x,
-                        y: other.y,
-                    };
-                    let never = s.any_bit(s.zero(), s.zero());
-                    add_assign_complete::<S, C, N>(s, &mut sum, &entry, &denominator, never);
-                    // u1·G is infinity where u1 is zero; u2·Q never is.
-                    let point = super::point::select(f, f.is_zero(&other.z), &lone, &sum);
-                    s.or_xor(
-                        differs_from_x::<S, C, N>(s, &point, &usable_r),
-                        s.or_xor(bad[v], bad_r, s.zero()),
-                        s.zero(),
-                    )
-                },
-            );
+            let wrong = enter!(s, {
+                let f = FieldOf::<S, C, N>::new(s);
+                let denominator = Denominator::new(f, other.z);
+                let lone = sum;
+                let entry = Affine {
+                    x: other.x,
+                    y: other.y,
+                };
+                let never = s.any_bit(s.zero(), s.zero());
+                add_assign_complete::<S, C, N>(s, &mut sum, &entry, &denominator, never);
+                // u1·G is infinity where u1 is zero; u2·Q never is.
+                let point = super::point::select(f, f.is_zero(&other.z), &lone, &sum);
+                s.or_xor(
+                    differs_from_x::<S, C, N>(s, &point, &usable_r),
+                    s.or_xor(bad[v], bad_r, s.zero()),
+                    s.zero(),
+                )
+            });
             for (lane, job) in jobs.iter_mut().enumerate() {
                 job.result = Some(if word::<S>(&bad_key, lane) != 0 {
                     Err(Error::Point)
@@ -296,13 +279,10 @@ fn differs_from_x<S: Simd, C: Curve<N>, const N: usize>(
 ) -> S::Limb {
     let f = FieldOf::<S, C, N>::new(s);
     let zz = f.factor(f.sqr(&point.z));
-    let differs = inlined(
-        #[inline(always)]
-        |x: &Tight<S::Limb, N>| {
-            let expected = f.tight(f.mul(&f.encode(x), &zz));
-            f.is_nonzero(&f.factor(f.sub(3, &point.x, &expected)))
-        },
-    );
+    let differs = inlined!(|x: &Tight<S::Limb, N>| {
+        let expected = f.tight(f.mul(&f.encode(x), &zz));
+        f.is_nonzero(&f.factor(f.sub(3, &point.x, &expected)))
+    });
     let order = f.constant(&<C::Order as Modulus<N>>::VALUE);
     let second = f.tight(f.add(&Tight(*r), &order));
     let second_differs = s.or_xor(differs(&second), f.is_not_below(&second.0), s.zero());
@@ -328,10 +308,7 @@ where
         for (v, jobs) in group.chunks(S::LANES).enumerate() {
             let mut d = Numbers::<S::Limb, N>::new(s);
             d.0[0] = load::<S, N>(s, jobs.iter().map(|job| &job.operands().0.as_bytes()[..]));
-            (d.0[0], bad_key[v]) = s.enter(
-                #[inline(always)]
-                || valid_scalar::<S, C, N>(s, &d.0[0]),
-            );
+            (d.0[0], bad_key[v]) = enter!(s, valid_scalar::<S, C, N>(s, &d.0[0]));
             let peer_x = load::<S, N>(s, jobs.iter().map(|job| &job.operands().1.x[..]));
             let peer_y = load::<S, N>(s, jobs.iter().map(|job| &job.operands().1.y[..]));
             let peer;
@@ -372,18 +349,15 @@ fn to_affine<S: Simd, C: Curve<N>, const N: usize>(
     y: &Number<S, N>,
     z_inverse: &Number<S, N>,
 ) -> (Number<S, N>, Number<S, N>) {
-    s.enter(
-        #[inline(always)]
-        || {
-            let f = FieldOf::<S, C, N>::new(s);
-            let z = Factor(*z_inverse);
-            let zz = f.factor(f.sqr(&z));
-            let zzz = f.factor(f.mul(&z, &zz));
-            let x = f.decode(&f.factor(f.mul(&Factor(*x), &zz)));
-            let y = f.decode(&f.factor(f.mul(&Factor(*y), &zzz)));
-            (x.0, y.0)
-        },
-    )
+    enter!(s, {
+        let f = FieldOf::<S, C, N>::new(s);
+        let z = Factor(*z_inverse);
+        let zz = f.factor(f.sqr(&z));
+        let zzz = f.factor(f.mul(&z, &zz));
+        let x = f.decode(&f.factor(f.mul(&Factor(*x), &zz)));
+        let y = f.decode(&f.factor(f.mul(&Factor(*y), &zzz)));
+        (x.0, y.0)
+    })
 }
 
 /// k = wide mod n, with 1 where that is zero; and a flag that is not zero there.
@@ -401,19 +375,16 @@ fn wide_scalar<'a, S: Simd, C: Curve<N>, const N: usize>(
             wide,
         );
     }
-    let result = s.enter(
-        #[inline(always)]
-        || {
-            let o = Field::<S, C::Order, N>::new(s);
-            let low = o.mul(
-                &Factor(halves[0]),
-                &o.constant(&<C::Order as Modulus<N>>::R2),
-            );
-            let high = o.encode(&o.encode(&Factor(halves[1])));
-            let k = o.decode(&o.factor(o.add(&low, &high))).0;
-            or_one(s, k, any(s, &k))
-        },
-    );
+    let result = enter!(s, {
+        let o = Field::<S, C::Order, N>::new(s);
+        let low = o.mul(
+            &Factor(halves[0]),
+            &o.constant(&<C::Order as Modulus<N>>::R2),
+        );
+        let high = o.encode(&o.encode(&Factor(halves[1])));
+        let k = o.decode(&o.factor(o.add(&low, &high))).0;
+        or_one(s, k, any(s, &k))
+    });
     wipe(words_mut(halves.as_flattened_mut()));
     result
 }
@@ -455,35 +426,32 @@ fn valid_point<S: Simd, C: Curve<N>, const N: usize>(
     x: &Number<S, N>,
     y: &Number<S, N>,
 ) -> (Affine<S::Limb, N>, S::Limb) {
-    s.enter(
-        #[inline(always)]
-        || {
-            let f = FieldOf::<S, C, N>::new(s);
-            let too_large = s.or_xor(f.is_not_below(x), f.is_not_below(y), s.zero());
-            let (x, y) = (f.encode(&Factor(*x)), f.encode(&Factor(*y)));
-            let b = f.encode(&f.constant(&C::B));
-            let three = f.encode(&{
-                let mut three = [0; N];
-                three[0] = 3;
-                f.constant(&three)
-            });
-            // x(x² − 3) + b − y²: encoded numbers are below 1.1 (P-256) or 2.1 (P-384).
-            let slope = f.factor(f.sub(3, &f.sqr(&x), &three));
-            let right = f.add(&f.mul(&x, &slope), &b);
-            let off = f.is_nonzero(&f.factor(f.sub(3, &right, &f.sqr(&y))));
-            let bad_flag = s.or_xor(too_large, off, s.zero());
-            let good = none(s, bad_flag);
-            let generator = [
-                f.encode(&f.constant(&C::G.0)),
-                f.encode(&f.constant(&C::G.1)),
-            ];
-            let point = Affine {
-                x: Tight(f.select(good, &x.0, &generator[0].0)),
-                y: Tight(f.select(good, &y.0, &generator[1].0)),
-            };
-            (point, s.select(good, s.zero(), s.splat(1)))
-        },
-    )
+    enter!(s, {
+        let f = FieldOf::<S, C, N>::new(s);
+        let too_large = s.or_xor(f.is_not_below(x), f.is_not_below(y), s.zero());
+        let (x, y) = (f.encode(&Factor(*x)), f.encode(&Factor(*y)));
+        let b = f.encode(&f.constant(&C::B));
+        let three = f.encode(&{
+            let mut three = [0; N];
+            three[0] = 3;
+            f.constant(&three)
+        });
+        // x(x² − 3) + b − y²: encoded numbers are below 1.1 (P-256) or 2.1 (P-384).
+        let slope = f.factor(f.sub(3, &f.sqr(&x), &three));
+        let right = f.add(&f.mul(&x, &slope), &b);
+        let off = f.is_nonzero(&f.factor(f.sub(3, &right, &f.sqr(&y))));
+        let bad_flag = s.or_xor(too_large, off, s.zero());
+        let good = none(s, bad_flag);
+        let generator = [
+            f.encode(&f.constant(&C::G.0)),
+            f.encode(&f.constant(&C::G.1)),
+        ];
+        let point = Affine {
+            x: Tight(f.select(good, &x.0, &generator[0].0)),
+            y: Tight(f.select(good, &y.0, &generator[1].0)),
+        };
+        (point, s.select(good, s.zero(), s.splat(1)))
+    })
 }
 
 /// The big-endian numbers, one to a lane; zero in lanes without.

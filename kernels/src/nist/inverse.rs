@@ -5,7 +5,7 @@
 //! few additions under masks, so all lanes go through the same instructions whatever their numbers.
 
 use crate::modular::{Factor, Field, Loose, Modulus};
-use crate::simd::{CHOOSE, Simd, inlined, words, words_mut};
+use crate::simd::{CHOOSE, Simd, enter, inlined, words, words_mut};
 use crate::unroll::unrolled;
 
 /// Replaces each number (Montgomery form, not zero, below 2.4·n) by its inverse (Montgomery form,
@@ -60,41 +60,32 @@ fn invert_both<S: Simd, P: Modulus<N>, O: Modulus<N>, const N: usize>(
     o: &Factor<S::Limb, N>,
 ) -> (Factor<S::Limb, N>, Factor<S::Limb, N>) {
     const { assert!(bits(&P::VALUE) == bits(&O::VALUE)) };
-    let lower = s.enter(
-        #[inline(always)]
-        || {
-            let mut half = [s.zero()];
-            words_mut(&mut half)[..S::LANES / 2].fill(1);
-            s.any_bit(half[0], s.splat(1))
-        },
-    );
+    let lower = enter!(s, {
+        let mut half = [s.zero()];
+        words_mut(&mut half)[..S::LANES / 2].fill(1);
+        s.any_bit(half[0], s.splat(1))
+    });
     let (other_p, other_o) = (halves_swapped(s, p), halves_swapped(s, o));
-    let inverse = s.enter(
-        #[inline(always)]
-        || {
-            let (fp, fo) = (Field::<S, P, N>::new(s), Field::<S, O, N>::new(s));
-            let products = fp.select(
-                lower,
-                &reduced::<S, P, N>(s, &fp.factor(fp.mul(p, &other_p))),
-                &reduced::<S, O, N>(s, &fo.factor(fo.mul(o, &other_o))),
-            );
-            let moduli = Moduli::all::<S, P>(s).or::<S, P>(s, lower, Moduli::all::<S, O>(s));
-            divsteps::<S, P, N>(s, products, &moduli)
-        },
-    );
+    let inverse = enter!(s, {
+        let (fp, fo) = (Field::<S, P, N>::new(s), Field::<S, O, N>::new(s));
+        let products = fp.select(
+            lower,
+            &reduced::<S, P, N>(s, &fp.factor(fp.mul(p, &other_p))),
+            &reduced::<S, O, N>(s, &fo.factor(fo.mul(o, &other_o))),
+        );
+        let moduli = Moduli::all::<S, P>(s).or::<S, P>(s, lower, Moduli::all::<S, O>(s));
+        divsteps::<S, P, N>(s, products, &moduli)
+    });
     let swapped = halves_swapped(s, &Factor(inverse)).0;
-    s.enter(
-        #[inline(always)]
-        || {
-            let (fp, fo) = (Field::<S, P, N>::new(s), Field::<S, O, N>::new(s));
-            let of_p = in_montgomery_form::<S, P, N>(s, &fp.select(lower, &inverse, &swapped));
-            let of_o = in_montgomery_form::<S, O, N>(s, &fo.select(lower, &swapped, &inverse));
-            (
-                fp.factor(fp.mul(&of_p, &other_p)),
-                fo.factor(fo.mul(&of_o, &other_o)),
-            )
-        },
-    )
+    enter!(s, {
+        let (fp, fo) = (Field::<S, P, N>::new(s), Field::<S, O, N>::new(s));
+        let of_p = in_montgomery_form::<S, P, N>(s, &fp.select(lower, &inverse, &swapped));
+        let of_o = in_montgomery_form::<S, O, N>(s, &fo.select(lower, &swapped, &inverse));
+        (
+            fp.factor(fp.mul(&of_p, &other_p)),
+            fo.factor(fo.mul(&of_o, &other_o)),
+        )
+    })
 }
 
 /// The lower half of the lanes where the upper was, and the other way round.
@@ -117,18 +108,15 @@ fn multiply_up<S: Simd, M: Modulus<N>, const N: usize>(
     numbers: &[[S::Limb; N]],
     prefixes: &mut [[S::Limb; N]],
 ) -> Option<Factor<S::Limb, N>> {
-    s.enter(
-        #[inline(always)]
-        || {
-            let f = Field::<S, M, N>::new(s);
-            let mut product = Factor(*numbers.first()?);
-            for (number, prefix) in numbers.iter().zip(prefixes).skip(1) {
-                *prefix = product.0;
-                product = f.factor(f.mul(&product, &Factor(*number)));
-            }
-            Some(product)
-        },
-    )
+    enter!(s, {
+        let f = Field::<S, M, N>::new(s);
+        let mut product = Factor(*numbers.first()?);
+        for (number, prefix) in numbers.iter().zip(prefixes).skip(1) {
+            *prefix = product.0;
+            product = f.factor(f.mul(&product, &Factor(*number)));
+        }
+        Some(product)
+    })
 }
 
 /// Each number's inverse from that of their product.
@@ -138,18 +126,15 @@ fn multiply_down<S: Simd, M: Modulus<N>, const N: usize>(
     prefixes: &[[S::Limb; N]],
     mut inverse: Factor<S::Limb, N>,
 ) {
-    s.enter(
-        #[inline(always)]
-        || {
-            let f = Field::<S, M, N>::new(s);
-            for (number, prefix) in numbers.iter_mut().zip(prefixes).skip(1).rev() {
-                let rest = f.factor(f.mul(&inverse, &Factor(*number)));
-                *number = f.factor(f.mul(&inverse, &Factor(*prefix))).0;
-                inverse = rest;
-            }
-            numbers[0] = inverse.0;
-        },
-    );
+    enter!(s, {
+        let f = Field::<S, M, N>::new(s);
+        for (number, prefix) in numbers.iter_mut().zip(prefixes).skip(1).rev() {
+            let rest = f.factor(f.mul(&inverse, &Factor(*number)));
+            *number = f.factor(f.mul(&inverse, &Factor(*prefix))).0;
+            inverse = rest;
+        }
+        numbers[0] = inverse.0;
+    });
 }
 
 /// Steps between two updates of the long numbers. Entries of the matrix are at most 2^50 in size,
@@ -229,13 +214,10 @@ fn invert<S: Simd, M: Modulus<N>, const N: usize>(
     s: S,
     a: &Factor<S::Limb, N>,
 ) -> Factor<S::Limb, N> {
-    s.enter(
-        #[inline(always)]
-        || {
-            let inverse = divsteps::<S, M, N>(s, reduced::<S, M, N>(s, a), &Moduli::all::<S, M>(s));
-            in_montgomery_form::<S, M, N>(s, &inverse)
-        },
-    )
+    enter!(s, {
+        let inverse = divsteps::<S, M, N>(s, reduced::<S, M, N>(s, a), &Moduli::all::<S, M>(s));
+        in_montgomery_form::<S, M, N>(s, &inverse)
+    })
 }
 
 /// a, fully reduced.
@@ -266,66 +248,54 @@ pub(crate) fn divsteps<S: Simd, M: Modulus<N>, const N: usize>(
     mut g: [S::Limb; N],
     moduli: &Moduli<S::Limb, N>,
 ) -> [S::Limb; N] {
-    s.enter(
-        #[inline(always)]
-        || {
-            const { assert!(2 * spread(bits(&M::VALUE)) as u64 + 1 < M::LIMIT) };
-            let field = Field::<S, M, N>::new(s);
-            let mut f = moduli.n;
-            let mut d = [s.zero(); N];
-            let mut e = moduli.r2;
-            // −(δ + 1/2): negative when δ is positive.
-            let mut zeta = s.splat(u64::MAX);
-            for _ in 0..const { batches(bits(&M::VALUE)) } {
-                let matrix = steps(s, &mut zeta, f[0], g[0]);
-                (f, g) = (
-                    combine::<S, N, false>(s, &f, &g, matrix.u, matrix.v, moduli),
-                    combine::<S, N, false>(s, &f, &g, matrix.q, matrix.r, moduli),
-                );
-                (d, e) = (
-                    combine::<S, N, true>(s, &d, &e, matrix.u, matrix.v, moduli),
-                    combine::<S, N, true>(s, &d, &e, matrix.q, matrix.r, moduli),
-                );
-            }
+    enter!(s, {
+        const { assert!(2 * spread(bits(&M::VALUE)) as u64 + 1 < M::LIMIT) };
+        let field = Field::<S, M, N>::new(s);
+        let mut f = moduli.n;
+        let mut d = [s.zero(); N];
+        let mut e = moduli.r2;
+        // −(δ + 1/2): negative when δ is positive.
+        let mut zeta = s.splat(u64::MAX);
+        for _ in 0..const { batches(bits(&M::VALUE)) } {
+            let matrix = steps(s, &mut zeta, f[0], g[0]);
+            (f, g) = (
+                combine::<S, N, false>(s, &f, &g, matrix.u, matrix.v, moduli),
+                combine::<S, N, false>(s, &f, &g, matrix.q, matrix.r, moduli),
+            );
+            (d, e) = (
+                combine::<S, N, true>(s, &d, &e, matrix.u, matrix.v, moduli),
+                combine::<S, N, true>(s, &d, &e, matrix.q, matrix.r, moduli),
+            );
+        }
 
-            // (spread + 1)·n ± d is positive.
-            let negative = s.any_bit(f[N - 1], s.splat(1 << 51));
-            let mut sum = d;
-            unrolled::<N>(inlined(
-                #[inline(always)]
-                |i| {
-                    let pad = moduli.pad[i];
-                    sum[i] = s.select(negative, s.sub(pad, d[i]), s.add(pad, d[i]));
-                },
-            ));
-            field.factor(Loose(sum)).0
-        },
-    )
+        // (spread + 1)·n ± d is positive.
+        let negative = s.any_bit(f[N - 1], s.splat(1 << 51));
+        let mut sum = d;
+        unrolled::<N>(inlined!(|i| {
+            let pad = moduli.pad[i];
+            sum[i] = s.select(negative, s.sub(pad, d[i]), s.add(pad, d[i]));
+        }));
+        field.factor(Loose(sum)).0
+    })
 }
 
 /// [`STEPS`] divsteps on the low limbs of f (odd) and g, in two halves.
 #[inline(never)]
 fn steps<S: Simd>(s: S, zeta: &mut S::Limb, f: S::Limb, g: S::Limb) -> Matrix<S> {
-    s.enter(
-        #[inline(always)]
-        || {
-            let mut low = (f, g);
-            let first = half_steps(s, zeta, &mut low);
-            let second = half_steps(s, zeta, &mut low);
-            let entry = inlined(
-                #[inline(always)]
-                |a: S::Limb, b: S::Limb, c: S::Limb, d: S::Limb| {
-                    s.mul_lo(s.mul_lo(s.zero(), a, b), c, d)
-                },
-            );
-            Matrix {
-                u: entry(second.u, first.u, second.v, first.q),
-                v: entry(second.u, first.v, second.v, first.r),
-                q: entry(second.q, first.u, second.r, first.q),
-                r: entry(second.q, first.v, second.r, first.r),
-            }
-        },
-    )
+    enter!(s, {
+        let mut low = (f, g);
+        let first = half_steps(s, zeta, &mut low);
+        let second = half_steps(s, zeta, &mut low);
+        let entry = inlined!(|a: S::Limb, b: S::Limb, c: S::Limb, d: S::Limb| {
+            s.mul_lo(s.mul_lo(s.zero(), a, b), c, d)
+        });
+        Matrix {
+            u: entry(second.u, first.u, second.v, first.q),
+            v: entry(second.u, first.v, second.v, first.r),
+            q: entry(second.q, first.u, second.r, first.q),
+            r: entry(second.q, first.v, second.r, first.r),
+        }
+    })
 }
 
 /// Half of [`STEPS`].
@@ -344,15 +314,12 @@ fn half_steps<S: Simd>(s: S, zeta: &mut S::Limb, (f, g): &mut (S::Limb, S::Limb)
         let odd = s.spread(s.and(g_now, one));
         let positive_delta = s.spread(s.shift_right::<63>(zeta_now));
         let swap = s.and(odd, positive_delta);
-        let step = inlined(
-            #[inline(always)]
-            |upper: S::Limb, lower: S::Limb| {
-                // ±upper where g is odd; −x = (x ^ −1) + 1.
-                let addend = s.and(s.xor(upper, positive_delta), odd);
-                let sum = s.add(s.sub(lower, swap), addend);
-                (s.ternary::<CHOOSE>(swap, lower, upper), sum)
-            },
-        );
+        let step = inlined!(|upper: S::Limb, lower: S::Limb| {
+            // ±upper where g is odd; −x = (x ^ −1) + 1.
+            let addend = s.and(s.xor(upper, positive_delta), odd);
+            let sum = s.add(s.sub(lower, swap), addend);
+            (s.ternary::<CHOOSE>(swap, lower, upper), sum)
+        });
         (f_now, g_now) = step(f_now, g_now);
         (upper, lower) = step(upper, lower);
         g_now = s.halve(g_now);
@@ -375,10 +342,7 @@ const _: () = assert!(STEPS.is_multiple_of(2) && STEPS / 2 < ROW_SHIFT as usize 
 #[inline(always)]
 fn entries<S: Simd>(s: S, row: S::Limb) -> (S::Limb, S::Limb) {
     let sign = s.splat(1 << (ROW_SHIFT - 1));
-    let signed = inlined(
-        #[inline(always)]
-        |entry: S::Limb| s.sub(s.xor(entry, sign), sign),
-    );
+    let signed = inlined!(|entry: S::Limb| s.sub(s.xor(entry, sign), sign));
     let first = signed(s.and(row, s.splat((1 << ROW_SHIFT) - 1)));
     let second = signed(s.shift_right::<ROW_SHIFT>(s.sub(row, first)));
     (first, second)
@@ -400,60 +364,54 @@ fn combine<S: Simd, const N: usize, const REDUCE: bool>(
     moduli: &Moduli<S::Limb, N>,
 ) -> [S::Limb; N] {
     const LEND: u64 = 1 << 58;
-    s.enter(
-        #[inline(always)]
-        || {
-            let zero = s.zero();
-            let sign = s.splat(1 << 51);
-            let mut low = [s.splat(LEND - (LEND >> 52)); N];
-            low[0] = s.splat(LEND);
-            let mut high = s.splat(LEND - (LEND >> 52));
+    enter!(s, {
+        let zero = s.zero();
+        let sign = s.splat(1 << 51);
+        let mut low = [s.splat(LEND - (LEND >> 52)); N];
+        low[0] = s.splat(LEND);
+        let mut high = s.splat(LEND - (LEND >> 52));
 
-            let mut add = inlined(
-                #[inline(always)]
-                |low: &mut [S::Limb; N], x: &[S::Limb; N], by: S::Limb| {
-                    let negative = s.any_bit(by, sign);
-                    for k in 0..N {
-                        low[k] = s.mul_lo(low[k], x[k], by);
-                        let next = if k + 1 < N {
-                            &mut low[k + 1]
-                        } else {
-                            &mut high
-                        };
-                        let sum = s.mul_hi(*next, x[k], by);
-                        *next = s.select(negative, s.sub(sum, x[k]), sum);
-                    }
-                },
-            );
-            add(&mut low, a, u);
-            add(&mut low, b, v);
-            if REDUCE {
-                let product = s.mul_lo(zero, low[0], moduli.k0);
-                let m = s.and(product, s.splat((1 << STEPS) - 1));
-                let half = s.splat(1 << (STEPS - 1));
-                let m = s.sub(s.or_xor(zero, m, half), half);
-                add(&mut low, &moduli.n, m);
-            }
-            // The limbs above, all ones, of negative a and b.
-            for (x, by) in [(a, u), (b, v)] {
-                let negative = s.any_bit(x[N - 1], s.splat(1 << 51));
-                high = s.select(negative, s.sub(high, s.low_bits(by)), high);
-            }
-
-            let mut out = [zero; N];
-            let four = s.splat(1 << (52 - STEPS));
+        let mut add = inlined!(|low: &mut [S::Limb; N], x: &[S::Limb; N], by: S::Limb| {
+            let negative = s.any_bit(by, sign);
             for k in 0..N {
-                let carry = s.carry(low[k]);
+                low[k] = s.mul_lo(low[k], x[k], by);
                 let next = if k + 1 < N {
                     &mut low[k + 1]
                 } else {
                     &mut high
                 };
-                *next = s.add(*next, carry);
-                let next = *next;
-                out[k] = s.mul_lo(s.mul_hi(zero, low[k], four), next, four);
+                let sum = s.mul_hi(*next, x[k], by);
+                *next = s.select(negative, s.sub(sum, x[k]), sum);
             }
-            out
-        },
-    )
+        });
+        add(&mut low, a, u);
+        add(&mut low, b, v);
+        if REDUCE {
+            let product = s.mul_lo(zero, low[0], moduli.k0);
+            let m = s.and(product, s.splat((1 << STEPS) - 1));
+            let half = s.splat(1 << (STEPS - 1));
+            let m = s.sub(s.or_xor(zero, m, half), half);
+            add(&mut low, &moduli.n, m);
+        }
+        // The limbs above, all ones, of negative a and b.
+        for (x, by) in [(a, u), (b, v)] {
+            let negative = s.any_bit(x[N - 1], s.splat(1 << 51));
+            high = s.select(negative, s.sub(high, s.low_bits(by)), high);
+        }
+
+        let mut out = [zero; N];
+        let four = s.splat(1 << (52 - STEPS));
+        for k in 0..N {
+            let carry = s.carry(low[k]);
+            let next = if k + 1 < N {
+                &mut low[k + 1]
+            } else {
+                &mut high
+            };
+            *next = s.add(*next, carry);
+            let next = *next;
+            out[k] = s.mul_lo(s.mul_hi(zero, low[k], four), next, four);
+        }
+        out
+    })
 }

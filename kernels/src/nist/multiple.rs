@@ -14,7 +14,7 @@ use super::point::{
 };
 use super::types::VECTORS;
 use crate::modular::{Factor, Tight};
-use crate::simd::{Simd, inlined, rotate_lanes, words_mut};
+use crate::simd::{Simd, enter, inlined, rotate_lanes, words_mut};
 use crate::unroll::unrolled;
 
 /// Window of k·P.
@@ -55,21 +55,15 @@ pub(crate) fn fixed_all<S: Simd, C: Curve<N>, const N: usize>(
 ) {
     debug_assert!(scalars.len() <= VECTORS && scalars.len() == points.len());
     const { assert!(fixed_windows(C::BITS) * FIXED_WINDOW < 52 * N) };
-    let never = s.enter(
-        #[inline(always)]
-        || s.any_bit(s.zero(), s.zero()),
-    );
+    let never = enter!(s, s.any_bit(s.zero(), s.zero()));
     let mut odds = [[s.zero(); N]; VECTORS];
     let mut negated = [never; VECTORS];
     for ((k, negated), scalar) in odds.iter_mut().zip(&mut negated).zip(scalars) {
-        s.enter(
-            #[inline(always)]
-            || {
-                let odd = make_odd::<S, C, N>(s, scalar);
-                (*k, *negated) = (odd.k, odd.negated);
-                add_power(s, k, fixed_windows(C::BITS) * FIXED_WINDOW);
-            },
-        );
+        enter!(s, {
+            let odd = make_odd::<S, C, N>(s, scalar);
+            (*k, *negated) = (odd.k, odd.negated);
+            add_power(s, k, fixed_windows(C::BITS) * FIXED_WINDOW);
+        });
     }
     if 2 * count <= S::LANES {
         debug_assert!(points.len() == 1);
@@ -78,10 +72,7 @@ pub(crate) fn fixed_all<S: Simd, C: Curve<N>, const N: usize>(
         fixed_whole::<S, C, N>(s, &odds, points);
     }
     for (point, negated) in points.iter_mut().zip(negated) {
-        s.enter(
-            #[inline(always)]
-            || negate_if::<S, C, N>(s, point, negated),
-        );
+        enter!(s, negate_if::<S, C, N>(s, point, negated));
     }
     crate::secret::wipe(words_mut(odds.as_flattened_mut()));
 }
@@ -102,14 +93,11 @@ fn fixed_whole<S: Simd, C: Curve<N>, const N: usize>(
     let mut entry = Affine::empty(s);
     for (i, window) in table.chunks_exact(2 * N * FIXED_ENTRIES).enumerate() {
         for (point, k) in points.iter_mut().zip(scalars) {
-            let negative = s.enter(
-                #[inline(always)]
-                || {
-                    let digit = digit(s, k, FIXED_WINDOW * i + 1, FIXED_WINDOW);
-                    look_up_window(s, &mut entry, window, digit.index);
-                    digit.negative
-                },
-            );
+            let negative = enter!(s, {
+                let digit = digit(s, k, FIXED_WINDOW * i + 1, FIXED_WINDOW);
+                look_up_window(s, &mut entry, window, digit.index);
+                digit.negative
+            });
             match i {
                 0 => *point = signed::<S, C, N>(s, &entry, negative),
                 _ if i + 1 < windows => add_assign_mixed::<S, C, N>(s, point, &entry, negative),
@@ -140,26 +128,20 @@ fn fixed_in_parts<S: Simd, C: Curve<N>, const N: usize>(
     let (mut point, mut before) = (Point::infinity(s), Point::infinity(s));
     for i in 0..length {
         // Their bits are in the same place of every part.
-        let mut digit = s.enter(
-            #[inline(always)]
-            || digit(s, &k, FIXED_WINDOW * i + 1, FIXED_WINDOW),
-        );
+        let mut digit = enter!(s, digit(s, &k, FIXED_WINDOW * i + 1, FIXED_WINDOW));
         let windows = table.chunks_exact(2 * N * FIXED_ENTRIES);
         for (part, window) in windows.skip(i).step_by(length).enumerate() {
             let mut own = [s.zero()];
             for lane in (part..S::LANES).step_by(parts) {
                 words_mut(&mut own)[lane] = 1;
             }
-            s.enter(
-                #[inline(always)]
-                || {
-                    look_up_window(s, &mut looked_up, window, digit.index);
-                    let own = s.any_bit(own[0], s.splat(1));
-                    let f = FieldOf::<S, C, N>::new(s);
-                    entry.x.0 = f.select(own, &looked_up.x.0, &entry.x.0);
-                    entry.y.0 = f.select(own, &looked_up.y.0, &entry.y.0);
-                },
-            );
+            enter!(s, {
+                look_up_window(s, &mut looked_up, window, digit.index);
+                let own = s.any_bit(own[0], s.splat(1));
+                let f = FieldOf::<S, C, N>::new(s);
+                entry.x.0 = f.select(own, &looked_up.x.0, &entry.x.0);
+                entry.y.0 = f.select(own, &looked_up.y.0, &entry.y.0);
+            });
         }
         crate::secret::wipe(words_mut(core::slice::from_mut(&mut digit.index)));
         if i == 0 {
@@ -193,18 +175,15 @@ fn signed<S: Simd, C: Curve<N>, const N: usize>(
     entry: &Affine<S::Limb, N>,
     negative: S::Mask,
 ) -> Point<S::Limb, N> {
-    s.enter(
-        #[inline(always)]
-        || {
-            let f = FieldOf::<S, C, N>::new(s);
-            let minus_y = f.tight(f.negate(1, &entry.y)).0;
-            Point {
-                x: entry.x,
-                y: Tight(f.select(negative, &minus_y, &entry.y.0)),
-                z: Factor(f.one().0),
-            }
-        },
-    )
+    enter!(s, {
+        let f = FieldOf::<S, C, N>::new(s);
+        let minus_y = f.tight(f.negate(1, &entry.y)).0;
+        Point {
+            x: entry.x,
+            y: Tight(f.select(negative, &minus_y, &entry.y.0)),
+            z: Factor(f.one().0),
+        }
+    })
 }
 
 /// The working memory of [`variable`].
@@ -219,17 +198,14 @@ pub(crate) fn variable<S: Simd, C: Curve<N>, const N: usize>(
     p: &Affine<S::Limb, N>,
     count: usize,
 ) -> Point<S::Limb, N> {
-    let mut odd = s.enter(
-        #[inline(always)]
-        || make_odd::<S, C, N>(s, k),
-    );
-    let p = s.enter(
-        #[inline(always)]
-        || Point {
+    let mut odd = enter!(s, make_odd::<S, C, N>(s, k));
+    let p = enter!(
+        s,
+        Point {
             x: p.x,
             y: p.y,
             z: Factor(FieldOf::<S, C, N>::new(s).one().0),
-        },
+        }
     );
     let mut point = if 2 * count <= S::LANES {
         let (table, _) = table.split_first_chunk_mut().expect("enough entries");
@@ -237,10 +213,7 @@ pub(crate) fn variable<S: Simd, C: Curve<N>, const N: usize>(
     } else {
         whole::<S, C, N>(s, table, &odd.k, &p)
     };
-    s.enter(
-        #[inline(always)]
-        || negate_if::<S, C, N>(s, &mut point, odd.negated),
-    );
+    enter!(s, negate_if::<S, C, N>(s, &mut point, odd.negated));
     crate::secret::wipe(words_mut(&mut odd.k));
     point
 }
@@ -261,13 +234,10 @@ fn whole<S: Simd, C: Curve<N>, const N: usize>(
     // The highest digit is positive: (k >> w·top) | 1.
     let top = (C::BITS - 1) / WINDOW;
     let mut entry = Affine { x: p.x, y: p.y };
-    s.enter(
-        #[inline(always)]
-        || {
-            let index = bits(s, k, WINDOW * top + 1);
-            look_up_own(s, &mut entry, table, index);
-        },
-    );
+    enter!(s, {
+        let index = bits(s, k, WINDOW * top + 1);
+        look_up_own(s, &mut entry, table, index);
+    });
     let mut point = Point {
         x: entry.x,
         y: entry.y,
@@ -275,14 +245,11 @@ fn whole<S: Simd, C: Curve<N>, const N: usize>(
     };
     for i in (0..top).rev() {
         double_times::<S, C, N>(s, &mut point, WINDOW);
-        let negative = s.enter(
-            #[inline(always)]
-            || {
-                let digit = digit(s, k, WINDOW * i + 1, WINDOW);
-                look_up_own(s, &mut entry, table, digit.index);
-                digit.negative
-            },
-        );
+        let negative = enter!(s, {
+            let digit = digit(s, k, WINDOW * i + 1, WINDOW);
+            look_up_own(s, &mut entry, table, digit.index);
+            digit.negative
+        });
         if i > 0 {
             add_assign::<S, C, N>(s, &mut point, &entry, &denominator, negative);
         } else {
@@ -311,10 +278,7 @@ fn in_parts<S: Simd, C: Curve<N>, const N: usize>(
     let parts = parts_for::<S>(count);
     let width = C::BITS / parts;
     let mut topped = *k;
-    s.enter(
-        #[inline(always)]
-        || add_power(s, &mut topped, C::BITS),
-    );
+    enter!(s, add_power(s, &mut topped, C::BITS));
     let mut k = parts_of::<S, N>(s, &topped, count, width);
     crate::secret::wipe(words_mut(&mut topped));
 
@@ -335,24 +299,18 @@ fn in_parts<S: Simd, C: Curve<N>, const N: usize>(
     let mut point = Point::infinity(s);
     let top = width / PART_WINDOW - 1;
     for i in (0..=top).rev() {
-        let negative = s.enter(
-            #[inline(always)]
-            || {
-                let digit = digit(s, &k, PART_WINDOW * i + 1, PART_WINDOW);
-                look_up_own(s, &mut entry, table, digit.index);
-                digit.negative
-            },
-        );
+        let negative = enter!(s, {
+            let digit = digit(s, &k, PART_WINDOW * i + 1, PART_WINDOW);
+            look_up_own(s, &mut entry, table, digit.index);
+            digit.negative
+        });
         if i == top {
             point = Point {
                 x: entry.x,
                 y: entry.y,
                 z: denominator.z,
             };
-            s.enter(
-                #[inline(always)]
-                || negate_if::<S, C, N>(s, &mut point, negative),
-            );
+            enter!(s, negate_if::<S, C, N>(s, &mut point, negative));
         } else {
             double_times::<S, C, N>(s, &mut point, PART_WINDOW);
             add_assign::<S, C, N>(s, &mut point, &entry, &denominator, negative);
@@ -385,13 +343,10 @@ fn sum_parts<S: Simd, C: Curve<N>, const N: usize>(
             y: Tight(further(&point.y.0)),
         };
         let mut z = Factor(further(&point.z.0));
-        let (mut denominator, never) = s.enter(
-            #[inline(always)]
-            || {
-                let denominator = Denominator::new(FieldOf::<S, C, N>::new(s), z);
-                (denominator, s.any_bit(s.zero(), s.zero()))
-            },
-        );
+        let (mut denominator, never) = enter!(s, {
+            let denominator = Denominator::new(FieldOf::<S, C, N>::new(s), z);
+            (denominator, s.any_bit(s.zero(), s.zero()))
+        });
         distance *= 2;
         if distance < parts {
             add_assign::<S, C, N>(s, point, &entry, &denominator, never);
@@ -418,25 +373,14 @@ fn look_up_own<S: Simd, const N: usize, const E: usize>(
     table: &[Affine<S::Limb, N>; E],
     index: S::Limb,
 ) {
-    let bits: [S::Mask; 4] = core::array::from_fn(inlined(
-        #[inline(always)]
-        |b| s.any_bit(index, s.splat(1_u64 << b)),
-    ));
-    unrolled::<N>(inlined(
-        #[inline(always)]
-        |i| {
-            let x = inlined(
-                #[inline(always)]
-                |e: usize| table[e].x.0[i],
-            );
-            let y = inlined(
-                #[inline(always)]
-                |e: usize| table[e].y.0[i],
-            );
-            out.x.0[i] = pick::<S, E>(s, &bits, x);
-            out.y.0[i] = pick::<S, E>(s, &bits, y);
-        },
-    ));
+    let bits: [S::Mask; 4] =
+        core::array::from_fn(inlined!(|b| s.any_bit(index, s.splat(1_u64 << b))));
+    unrolled::<N>(inlined!(|i| {
+        let x = inlined!(|e: usize| table[e].x.0[i]);
+        let y = inlined!(|e: usize| table[e].y.0[i]);
+        out.x.0[i] = pick::<S, E>(s, &bits, x);
+        out.y.0[i] = pick::<S, E>(s, &bits, y);
+    }));
 }
 
 /// limb(i) for i below `E`, where `bits` are the bits of i: a tree of `E` − 1 selections.
@@ -447,18 +391,9 @@ fn pick<S: Simd, const E: usize>(
     limb: impl Fn(usize) -> S::Limb,
 ) -> S::Limb {
     const { assert!(E == 8 || E == 16) };
-    let two = inlined(
-        #[inline(always)]
-        |e: usize| s.select(bits[0], limb(e + 1), limb(e)),
-    );
-    let four = inlined(
-        #[inline(always)]
-        |e: usize| s.select(bits[1], two(e + 2), two(e)),
-    );
-    let eight = inlined(
-        #[inline(always)]
-        |e: usize| s.select(bits[2], four(e + 4), four(e)),
-    );
+    let two = inlined!(|e: usize| s.select(bits[0], limb(e + 1), limb(e)));
+    let four = inlined!(|e: usize| s.select(bits[1], two(e + 2), two(e)));
+    let eight = inlined!(|e: usize| s.select(bits[2], four(e + 4), four(e)));
     if const { E == 8 } {
         eight(0)
     } else {

@@ -10,7 +10,7 @@
 use super::curve::Curve;
 use crate::modular::{Factor, Field, Tight};
 use crate::secret::wipe;
-use crate::simd::{Plain, Simd, inlined, words, words_mut};
+use crate::simd::{Plain, Simd, enter, inlined, words, words_mut};
 use crate::unroll::unrolled;
 
 /// A point. `z` may be infinity's zero.
@@ -186,13 +186,10 @@ fn difference<S: Simd, C: Curve<N>, const N: usize, const HOT: bool>(
     let s = f.s;
     let minuend = f.negate(k, s1).0;
     let mut out = minuend;
-    unrolled::<N>(inlined(
-        #[inline(always)]
-        |i| {
-            let (plus, minus) = (s.add(minuend[i], s2.0[i]), s.sub(minuend[i], s2.0[i]));
-            out[i] = s.select(negative, minus, plus);
-        },
-    ));
+    unrolled::<N>(inlined!(|i| {
+        let (plus, minus) = (s.add(minuend[i], s2.0[i]), s.sub(minuend[i], s2.0[i]));
+        out[i] = s.select(negative, minus, plus);
+    }));
     f.factor(crate::modular::Loose(out))
 }
 
@@ -224,14 +221,11 @@ pub(crate) fn double_times<S: Simd, C: Curve<N>, const N: usize>(
     p: &mut Point<S::Limb, N>,
     count: usize,
 ) {
-    s.enter(
-        #[inline(always)]
-        || {
-            for _ in 0..count {
-                *p = double::<S, C, N, true>(Field::new(s), p);
-            }
-        },
-    );
+    enter!(s, {
+        for _ in 0..count {
+            *p = double::<S, C, N, true>(Field::new(s), p);
+        }
+    });
 }
 
 /// p ← p ± q, for p ≠ ±q and neither infinity.
@@ -242,9 +236,9 @@ pub(crate) fn add_assign_mixed<S: Simd, C: Curve<N>, const N: usize>(
     q: &Affine<S::Limb, N>,
     negative: S::Mask,
 ) {
-    s.enter(
-        #[inline(always)]
-        || *p = add_mixed::<S, C, N, true>(Field::new(s), p, q, negative).0,
+    enter!(
+        s,
+        *p = add_mixed::<S, C, N, true>(Field::new(s), p, q, negative).0
     );
 }
 
@@ -256,14 +250,11 @@ pub(crate) fn add_assign_mixed_complete<S: Simd, C: Curve<N>, const N: usize>(
     q: &Affine<S::Limb, N>,
     negative: S::Mask,
 ) {
-    s.enter(
-        #[inline(always)]
-        || {
-            let f = FieldOf::<S, C, N>::new(s);
-            let (sum, differences) = add_mixed::<S, C, N, false>(f, p, q, negative);
-            *p = or_double::<S, C, N>(f, p, sum, differences);
-        },
-    );
+    enter!(s, {
+        let f = FieldOf::<S, C, N>::new(s);
+        let (sum, differences) = add_mixed::<S, C, N, false>(f, p, q, negative);
+        *p = or_double::<S, C, N>(f, p, sum, differences);
+    });
 }
 
 /// p ← p ± q, for p ≠ ±q and neither infinity.
@@ -275,9 +266,9 @@ pub(crate) fn add_assign<S: Simd, C: Curve<N>, const N: usize>(
     q_z: &Denominator<S::Limb, N>,
     negative: S::Mask,
 ) {
-    s.enter(
-        #[inline(always)]
-        || *p = add_shared::<S, C, N, true>(Field::new(s), p, q, q_z, negative).0,
+    enter!(
+        s,
+        *p = add_shared::<S, C, N, true>(Field::new(s), p, q, q_z, negative).0
     );
 }
 
@@ -290,14 +281,11 @@ pub(crate) fn add_assign_complete<S: Simd, C: Curve<N>, const N: usize>(
     q_z: &Denominator<S::Limb, N>,
     negative: S::Mask,
 ) {
-    s.enter(
-        #[inline(always)]
-        || {
-            let f = FieldOf::<S, C, N>::new(s);
-            let (sum, differences) = add_shared::<S, C, N, false>(f, p, q, q_z, negative);
-            *p = or_double::<S, C, N>(f, p, sum, differences);
-        },
-    );
+    enter!(s, {
+        let f = FieldOf::<S, C, N>::new(s);
+        let (sum, differences) = add_shared::<S, C, N, false>(f, p, q, q_z, negative);
+        *p = or_double::<S, C, N>(f, p, sum, differences);
+    });
 }
 
 /// 2p in the lanes in which both differences vanish, `sum` in the others.
@@ -370,52 +358,49 @@ pub(crate) fn odd_multiples<S: Simd, C: Curve<N>, const N: usize>(
     ratios: &mut [Factor<S::Limb, N>],
     p: &Point<S::Limb, N>,
 ) -> Denominator<S::Limb, N> {
-    s.enter(
-        #[inline(always)]
-        || {
-            let f = FieldOf::<S, C, N>::new(s);
-            // P over 2P's denominator, 2Y times its own: (X·4Y², Y·8Y³).
-            let doubled = double::<S, C, N, false>(f, p);
-            let ratio = f.factor(f.double(&p.y)); // < 3.8
-            let zz = f.factor(f.sqr(&ratio)); // < 2
-            let zzz = f.factor(f.mul(&ratio, &zz));
-            let (mut x2, mut y2, mut z) = (doubled.x, doubled.y, doubled.z);
-            table[0] = Affine {
-                x: f.tight(f.mul(&p.x, &zz)),
-                y: f.tight(f.mul(&p.y, &zzz)),
-            };
+    enter!(s, {
+        let f = FieldOf::<S, C, N>::new(s);
+        // P over 2P's denominator, 2Y times its own: (X·4Y², Y·8Y³).
+        let doubled = double::<S, C, N, false>(f, p);
+        let ratio = f.factor(f.double(&p.y)); // < 3.8
+        let zz = f.factor(f.sqr(&ratio)); // < 2
+        let zzz = f.factor(f.mul(&ratio, &zz));
+        let (mut x2, mut y2, mut z) = (doubled.x, doubled.y, doubled.z);
+        table[0] = Affine {
+            x: f.tight(f.mul(&p.x, &zz)),
+            y: f.tight(f.mul(&p.y, &zzz)),
+        };
 
-            for j in 1..table.len() {
-                let (last, next) = (table[j - 1], &mut table[j]);
-                let d = f.factor(f.sub(C::PAD_X, &x2, &last.x));
-                let c = f.factor(f.sqr(&d));
-                let w1 = f.tight(f.mul(&x2, &c));
-                let w2 = f.mul(&last.x, &c);
-                let dy = f.factor(f.sub(C::PAD_X, &y2, &last.y));
-                let dw = f.factor(f.sub(3, &w1, &w2));
-                let a1 = f.tight(f.mul(&y2, &dw));
-                let x3 = f.weak(f.sub(5, &f.sqr(&dy), &f.add(&w1, &w2)));
-                let e = f.factor(f.sub(C::PAD_X, &w1, &x3));
-                let y3 = f.weak(f.sub(3, &f.mul(&dy, &e), &a1));
-                z = f.factor(f.mul(&z, &d));
-                *next = Affine { x: x3, y: y3 };
-                ratios[j] = d;
-                (x2, y2) = (w1, a1);
-            }
+        for j in 1..table.len() {
+            let (last, next) = (table[j - 1], &mut table[j]);
+            let d = f.factor(f.sub(C::PAD_X, &x2, &last.x));
+            let c = f.factor(f.sqr(&d));
+            let w1 = f.tight(f.mul(&x2, &c));
+            let w2 = f.mul(&last.x, &c);
+            let dy = f.factor(f.sub(C::PAD_X, &y2, &last.y));
+            let dw = f.factor(f.sub(3, &w1, &w2));
+            let a1 = f.tight(f.mul(&y2, &dw));
+            let x3 = f.weak(f.sub(5, &f.sqr(&dy), &f.add(&w1, &w2)));
+            let e = f.factor(f.sub(C::PAD_X, &w1, &x3));
+            let y3 = f.weak(f.sub(3, &f.mul(&dy, &e), &a1));
+            z = f.factor(f.mul(&z, &d));
+            *next = Affine { x: x3, y: y3 };
+            ratios[j] = d;
+            (x2, y2) = (w1, a1);
+        }
 
-            let last = table.len() - 1;
-            let mut ratio = ratios[last];
-            for j in (0..last).rev() {
-                let square = f.factor(f.sqr(&ratio));
-                let cube = f.factor(f.mul(&ratio, &square));
-                let entry = &mut table[j];
-                entry.x = f.tight(f.mul(&entry.x, &square));
-                entry.y = f.tight(f.mul(&entry.y, &cube));
-                if j > 0 {
-                    ratio = f.factor(f.mul(&ratio, &ratios[j]));
-                }
+        let last = table.len() - 1;
+        let mut ratio = ratios[last];
+        for j in (0..last).rev() {
+            let square = f.factor(f.sqr(&ratio));
+            let cube = f.factor(f.mul(&ratio, &square));
+            let entry = &mut table[j];
+            entry.x = f.tight(f.mul(&entry.x, &square));
+            entry.y = f.tight(f.mul(&entry.y, &cube));
+            if j > 0 {
+                ratio = f.factor(f.mul(&ratio, &ratios[j]));
             }
-            Denominator::new(f, z)
-        },
-    )
+        }
+        Denominator::new(f, z)
+    })
 }

@@ -8,7 +8,7 @@ use super::inverse::invert_all;
 use crate::backend::{Backend, Kind};
 use crate::modular::{Factor, Field, Loose, Modulus, S_MASK, Tight};
 use crate::simd::portable::Portable;
-use crate::simd::{Simd, words, words_mut};
+use crate::simd::{Simd, enter, words, words_mut};
 
 /// A limb: random, empty, full, or next to those.
 fn limb(random: &mut Random) -> u64 {
@@ -72,27 +72,24 @@ fn compute<S: Simd, M: Modulus<N>, const N: usize>(
             }
         }
         let [a, b] = operands.map(Tight);
-        let results = s.enter(
-            #[inline(always)]
-            || {
-                let f = Field::<S, M, N>::new(s);
-                let hot = Field::<S, M, N, true>::new(s);
-                let product = f.mul(&a, &b);
-                let square = hot.sqr(&a);
-                let difference = f.sub(4, &product, &square);
-                [
-                    product.0,
-                    square.0,
-                    hot.mul(&a, &b).0,
-                    f.tight(product).0,
-                    f.factor(square).0,
-                    f.weak(difference).0,
-                    f.reduced(f.tight(product)).0,
-                    f.decode(&a).0,
-                    [f.is_not_below(&a.0); N],
-                ]
-            },
-        );
+        let results = enter!(s, {
+            let f = Field::<S, M, N>::new(s);
+            let hot = Field::<S, M, N, true>::new(s);
+            let product = f.mul(&a, &b);
+            let square = hot.sqr(&a);
+            let difference = f.sub(4, &product, &square);
+            [
+                product.0,
+                square.0,
+                hot.mul(&a, &b).0,
+                f.tight(product).0,
+                f.factor(square).0,
+                f.weak(difference).0,
+                f.reduced(f.tight(product)).0,
+                f.decode(&a).0,
+                [f.is_not_below(&a.0); N],
+            ]
+        });
         for lane in 0..chunk.len() {
             out.push(
                 results

@@ -28,7 +28,7 @@ use crate::montgomery::{
 };
 use crate::simd::portable::Portable;
 use crate::simd::steady::Steady;
-use crate::simd::{Simd, words, words_mut};
+use crate::simd::{Simd, enter, words, words_mut};
 
 /// Requests of one batch at most: two passes of four.
 pub const BATCH: usize = 8;
@@ -317,10 +317,7 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
         let n = Modulus::new(self.n, self.k0);
         multiply(w, self.x, self.input, self.hide, n);
         square(w, self.spare, self.doubled, self.hide, n);
-        w.enter(
-            #[inline(always)]
-            || tidy(w, self.spare),
-        );
+        enter!(w, tidy(w, self.spare));
         for (lane, job) in jobs.iter_mut().enumerate() {
             from_lane::<W>(&mut job.blinding.hide, self.spare, lane);
             job.blinding.uses += 1;
@@ -330,15 +327,12 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
     /// x = m_q + q·((m_p − m_q)·qinv mod p), below 2n + q; m_p < p and m_q < q.
     #[inline(never)]
     pub(crate) fn recombine(&mut self, w: W) {
-        w.enter(
-            #[inline(always)]
-            || {
-                subtract_mod(w, self.difference, self.m_p, self.m_q, self.p);
-                let p = Modulus::new(self.p, self.p_k0);
-                multiply(w, self.h, self.difference, self.qinv, p);
-                multiply_add(w, self.x, self.q, self.h, self.m_q);
-            },
-        );
+        enter!(w, {
+            subtract_mod(w, self.difference, self.m_p, self.m_q, self.p);
+            let p = Modulus::new(self.p, self.p_k0);
+            multiply(w, self.h, self.difference, self.qinv, p);
+            multiply_add(w, self.x, self.q, self.h, self.m_q);
+        });
     }
 
     /// x = x/r mod n, fully reduced; squares the second part of the pairs.
@@ -353,19 +347,13 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
         let n = Modulus::new(self.n, self.k0);
         multiply(w, self.spare, self.x, self.reveal, n);
         core::mem::swap(&mut self.x, &mut self.spare);
-        w.enter(
-            #[inline(always)]
-            || {
-                tidy(w, self.x);
-                canonical(w, self.x, self.spare, self.n);
-            },
-        );
+        enter!(w, {
+            tidy(w, self.x);
+            canonical(w, self.x, self.spare, self.n);
+        });
         fault::swap_lanes(words_mut(self.x), W::LANES);
         square(w, self.spare, self.doubled, self.reveal, n);
-        w.enter(
-            #[inline(always)]
-            || tidy(w, self.spare),
-        );
+        enter!(w, tidy(w, self.spare));
         for (lane, job) in jobs.iter_mut().enumerate() {
             from_lane::<W>(&mut job.blinding.reveal, self.spare, lane);
         }

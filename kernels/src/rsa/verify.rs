@@ -19,7 +19,7 @@ use crate::arena::Arena;
 use crate::fault;
 use crate::layout::{lane_from_bytes, limbs_from_bytes, to_lane};
 use crate::montgomery::{Modulus, enter_form, leave_form, multiply, multiply_add, square};
-use crate::simd::{Simd, words_mut};
+use crate::simd::{Simd, enter, words_mut};
 use crate::taint::disclosed;
 
 /// A value that has passed its check. Nothing outside this module can make one.
@@ -208,15 +208,12 @@ fn choose<S: Simd, const N: usize>(
     base: &[S::Limb; N],
     one: &[S::Limb; N],
 ) {
-    s.enter(
-        #[inline(always)]
-        || {
-            let mask = s.any_bit(*chosen, s.splat(1));
-            for i in 0..N {
-                out[i] = s.select(mask, base[i], one[i]);
-            }
-        },
-    );
+    enter!(s, {
+        let mask = s.any_bit(*chosen, s.splat(1));
+        for i in 0..N {
+            out[i] = s.select(mask, base[i], one[i]);
+        }
+    });
 }
 
 /// different = 0 in the lanes where both `numbers`, in Montgomery form, are the same modulo n; uses
@@ -234,16 +231,13 @@ fn compare<S: Simd, const N: usize>(
         leave_form(s, out, spare, number, modulus);
         number.copy_from_slice(out);
     }
-    s.enter(
-        #[inline(always)]
-        || {
-            let mut bits = s.zero();
-            for i in 0..N {
-                bits = s.or_xor(bits, a[i], b[i]);
-            }
-            *different = bits;
-        },
-    );
+    enter!(s, {
+        let mut bits = s.zero();
+        for i in 0..N {
+            bits = s.or_xor(bits, a[i], b[i]);
+        }
+        *different = bits;
+    });
 }
 
 /// Adds bits to `different` in the lanes where p·q is not n.
@@ -256,14 +250,11 @@ fn compare_product<S: Simd, const N: usize, const M: usize>(
     n: &[S::Limb; M],
 ) {
     multiply_add(s, product, p, q, &[s.zero(); N]);
-    s.enter(
-        #[inline(always)]
-        || {
-            for i in 0..M {
-                *different = s.or_xor(*different, product[i], n[i]);
-            }
-        },
-    );
+    enter!(s, {
+        for i in 0..M {
+            *different = s.or_xor(*different, product[i], n[i]);
+        }
+    });
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::constants::{BIAS, FOLD, LIMBS};
 use super::mul26::{multiply_halves, square_halves};
-use crate::simd::{Simd, inlined};
+use crate::simd::{Simd, enter};
 
 /// [`multiply`], in place or called.
 #[inline(always)]
@@ -26,17 +26,13 @@ fn multiply_call<S: Simd, const BIASED: bool>(
     a: &[S::Limb; LIMBS],
     b: &[S::Limb; LIMBS],
 ) {
-    s.enter(inlined(
-        #[inline(always)]
-        move || {
-            let out = out;
-            *out = if S::HALVES {
-                multiply_halves::<S, BIASED>(s, a, b)
-            } else {
-                multiply::<S, BIASED>(s, a, b)
-            };
-        },
-    ));
+    enter!(s, [out], {
+        *out = if S::HALVES {
+            multiply_halves::<S, BIASED>(s, a, b)
+        } else {
+            multiply::<S, BIASED>(s, a, b)
+        };
+    });
 }
 
 /// a·b as columns of products, folded: 50 multiplies and 9 to fold.
@@ -85,17 +81,13 @@ fn square_call<S: Simd, const BIASED: bool>(
     out: &mut [S::Limb; LIMBS],
     a: &[S::Limb; LIMBS],
 ) {
-    s.enter(inlined(
-        #[inline(always)]
-        move || {
-            let out = out;
-            *out = if S::HALVES {
-                square_halves::<S, BIASED>(s, a)
-            } else {
-                square::<S, BIASED>(s, a)
-            };
-        },
-    ));
+    enter!(s, [out], {
+        *out = if S::HALVES {
+            square_halves::<S, BIASED>(s, a)
+        } else {
+            square::<S, BIASED>(s, a)
+        };
+    });
 }
 
 /// a² as columns of products, folded: 30 multiplies and 9 to fold.

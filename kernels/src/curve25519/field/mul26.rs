@@ -22,19 +22,16 @@ pub(super) fn multiply_halves<S: Simd, const BIASED: bool>(
     let (a, b) = (halves(s, a), halves(s, b));
     fold_halves::<S, BIASED>(
         s,
-        inlined(
-            #[inline(always)]
-            |k: usize| {
-                let b = opaque(&b);
-                let mut column = s.zero();
-                for i in 0..HALVES {
-                    if i <= k && k < i + HALVES {
-                        column = s.settle(s.mul_short(column, a[i], b[k - i]));
-                    }
+        inlined!(|k: usize| {
+            let b = opaque(&b);
+            let mut column = s.zero();
+            for i in 0..HALVES {
+                if i <= k && k < i + HALVES {
+                    column = s.settle(s.mul_short(column, a[i], b[k - i]));
                 }
-                column
-            },
-        ),
+            }
+            column
+        }),
     )
 }
 
@@ -48,23 +45,20 @@ pub(super) fn square_halves<S: Simd, const BIASED: bool>(
     let a = halves(s, a);
     fold_halves::<S, BIASED>(
         s,
-        inlined(
-            #[inline(always)]
-            |k: usize| {
-                let b = opaque(&a);
-                let mut column = s.zero();
-                for i in 0..HALVES {
-                    if 2 * i < k && k < i + HALVES {
-                        column = s.settle(s.mul_short(column, a[i], b[k - i]));
-                    }
+        inlined!(|k: usize| {
+            let b = opaque(&a);
+            let mut column = s.zero();
+            for i in 0..HALVES {
+                if 2 * i < k && k < i + HALVES {
+                    column = s.settle(s.mul_short(column, a[i], b[k - i]));
                 }
-                column = s.add(column, column);
-                if k.is_multiple_of(2) {
-                    column = s.mul_short(column, a[k / 2], a[k / 2]);
-                }
-                column
-            },
-        ),
+            }
+            column = s.add(column, column);
+            if k.is_multiple_of(2) {
+                column = s.mul_short(column, a[k / 2], a[k / 2]);
+            }
+            column
+        }),
     )
 }
 
@@ -95,36 +89,27 @@ fn fold_halves<S: Simd, const BIASED: bool>(
     let (mask, fold) = (s.splat(HALF_MASK), s.splat(*opaque(&FOLD)));
     let mut high = [s.zero(); HALVES];
     let mut carry = s.zero();
-    let mut reduce = inlined(
-        #[inline(always)]
-        |k: usize| {
-            let sum = s.add(column(HALVES + k), carry);
-            carry = s.shift_right::<HALF_BITS>(sum);
-            high[k] = s.and(sum, mask);
-        },
-    );
-    unrolled::<LIMBS>(inlined(
-        #[inline(always)]
-        |i| {
-            reduce(2 * i);
-            reduce(2 * i + 1);
-        },
-    ));
+    let mut reduce = inlined!(|k: usize| {
+        let sum = s.add(column(HALVES + k), carry);
+        carry = s.shift_right::<HALF_BITS>(sum);
+        high[k] = s.and(sum, mask);
+    });
+    unrolled::<LIMBS>(inlined!(|i| {
+        reduce(2 * i);
+        reduce(2 * i + 1);
+    }));
     let mut limbs = [s.zero(); LIMBS];
     let mut carry = s.zero();
-    unrolled::<LIMBS>(inlined(
-        #[inline(always)]
-        |k| {
-            let even = s.mul_short(column(2 * k), high[2 * k], fold);
-            let odd = s.mul_short(column(2 * k + 1), high[2 * k + 1], fold);
-            let odd_low = s.and(odd, mask);
-            limbs[k] = s.mul_short(s.add(even, carry), odd_low, s.splat(1 << HALF_BITS));
-            if BIASED {
-                limbs[k] = s.add(limbs[k], s.splat(BIAS[k]));
-            }
-            carry = s.shift_right::<HALF_BITS>(odd);
-        },
-    ));
+    unrolled::<LIMBS>(inlined!(|k| {
+        let even = s.mul_short(column(2 * k), high[2 * k], fold);
+        let odd = s.mul_short(column(2 * k + 1), high[2 * k + 1], fold);
+        let odd_low = s.and(odd, mask);
+        limbs[k] = s.mul_short(s.add(even, carry), odd_low, s.splat(1 << HALF_BITS));
+        if BIASED {
+            limbs[k] = s.add(limbs[k], s.splat(BIAS[k]));
+        }
+        carry = s.shift_right::<HALF_BITS>(odd);
+    }));
     // What the highest column carries is that of the lowest.
     limbs[0] = s.mul_short(limbs[0], carry, fold);
     limbs

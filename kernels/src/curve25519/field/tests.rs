@@ -7,7 +7,7 @@ use super::*;
 use crate::curve25519::batch_inverse::invert_all;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{avx2::Avx2, avx512ifma::Avx512Ifma, avx512ifma256::Avx512Ifma256};
-use crate::simd::{inlined, portable::Portable, words_mut};
+use crate::simd::{enter, portable::Portable, words_mut};
 
 const TOP: u64 = (1 << TOP_BITS) + 256;
 
@@ -49,34 +49,30 @@ fn operands() -> Vec<[u64; LIMBS]> {
 /// All operations on one lane's worth of operands in every lane, as limbs of lane 0; lanes must
 /// agree.
 fn results<S: Simd>(s: S, a: [u64; LIMBS], b: [u64; LIMBS]) -> Vec<[u64; LIMBS]> {
-    let out = s.enter(inlined(
-        #[inline(always)]
-        move || {
-            // Rubbish above 52 bits must not matter.
-            let high = s.splat(0xabc << 52);
-            let number = |x: [u64; LIMBS]| {
-                Factor::from_limbs(s, five_limbs!(i => s.add(s.splat(x[i]), high)))
-            };
-            let (a, b) = (number(a), number(b));
-            let (ab, aa) = (a * b, a.square());
-            let biased = (a.times_biased(&b), a.square_biased());
-            vec![
-                ab.limbs,
-                aa.limbs,
-                (ab + aa).limbs,
-                (ab - aa).limbs,
-                biased.0.limbs,
-                biased.1.limbs,
-                (a * &Multiplier::new(b)).limbs,
-                (biased.1 - ab).carry().canonical(),
-                (biased.0 - (aa + aa)).carry().canonical(),
-                (biased.0.double() - aa + ab).carry().canonical(),
-                a.mul_small_add(121_665, &biased.0).carry().canonical(),
-                a.canonical(),
-                inverses(s, &a).canonical(),
-            ]
-        },
-    ));
+    let out = enter!(s, [], {
+        // Rubbish above 52 bits must not matter.
+        let high = s.splat(0xabc << 52);
+        let number =
+            |x: [u64; LIMBS]| Factor::from_limbs(s, five_limbs!(i => s.add(s.splat(x[i]), high)));
+        let (a, b) = (number(a), number(b));
+        let (ab, aa) = (a * b, a.square());
+        let biased = (a.times_biased(&b), a.square_biased());
+        vec![
+            ab.limbs,
+            aa.limbs,
+            (ab + aa).limbs,
+            (ab - aa).limbs,
+            biased.0.limbs,
+            biased.1.limbs,
+            (a * &Multiplier::new(b)).limbs,
+            (biased.1 - ab).carry().canonical(),
+            (biased.0 - (aa + aa)).carry().canonical(),
+            (biased.0.double() - aa + ab).carry().canonical(),
+            a.mul_small_add(121_665, &biased.0).carry().canonical(),
+            a.canonical(),
+            inverses(s, &a).canonical(),
+        ]
+    });
     out.iter()
         .map(|limbs| {
             let all = words(limbs);
