@@ -76,7 +76,7 @@ pub use armed::{
     strikes,
 };
 #[cfg(feature = "fault-injection")]
-pub(crate) use armed::{begin_chunk, checks_are_skipped, request, swap_lanes, touch, touch_pass};
+pub(crate) use armed::{begin_chunk, checks_are_skipped, swap_lanes, touch, touch_pass};
 
 #[cfg(feature = "fault-injection")]
 mod armed {
@@ -168,55 +168,59 @@ mod armed {
         MXCSR.get()
     }
 
-    /// The lane of the fault where each request has one lane.
-    pub(crate) fn request(fault: &Fault) -> Option<usize> {
+    /// The place of the fault's request in the chunk.
+    fn place(fault: &Fault) -> Option<usize> {
         fault.request.checked_sub(CHUNK.get())
     }
 
-    /// Flips the armed bit, if it is due at `point`.
-    pub(crate) fn touch(
+    /// Flips the armed bit, if it is due at `point`, where each request has one lane.
+    pub(crate) fn touch<S: Simd>(point: Point, limbs: &mut [S::Limb]) {
+        strike::<S>(point, limbs, S::LIMB_BITS, place);
+    }
+
+    /// [`touch`] in a half pass, where each request from `first` on has two lanes.
+    pub(crate) fn touch_pass<S: Simd>(point: Point, limbs: &mut [S::Limb], first: usize) {
+        let bits = match point {
+            Point::Exponent => 60,
+            Point::Table => 64,
+            _ => S::LIMB_BITS,
+        };
+        strike::<S>(point, limbs, bits, |fault| {
+            let offset = place(fault)?.checked_sub(first)?;
+            (offset < S::LANES / 2).then_some(2 * offset + fault.half % 2)
+        });
+    }
+
+    /// Flips the armed bit of the lane that `lane` gives, in words of `bits` bits.
+    fn strike<S: Simd>(
         point: Point,
-        words: &mut [u64],
-        lanes: usize,
-        limb_bits: u32,
+        limbs: &mut [S::Limb],
+        bits: u32,
         lane: impl Fn(&Fault) -> Option<usize>,
     ) {
         let Some(fault) = current().filter(|fault| fault.point == point) else {
             return;
         };
-        let Some(lane) = lane(&fault).filter(|&lane| lane < lanes) else {
+        let Some(lane) = lane(&fault).filter(|&lane| lane < S::LANES) else {
             return;
         };
-        LIMBS.set(words.len() / lanes);
-        let limb = fault.limb.min(words.len() / lanes - 1);
-        words[limb * lanes + lane] ^= 1 << (fault.bit % limb_bits);
+        LIMBS.set(limbs.len());
+        let limb = fault.limb.min(limbs.len() - 1);
+        words_mut(limbs)[limb * S::LANES + lane] ^= 1 << (fault.bit % bits);
         STRIKES.set(STRIKES.get() + 1);
     }
 
-    /// [`touch`] for a half pass, where each request from `first` on has two lanes.
-    pub(crate) fn touch_pass<S: Simd>(
-        point: Point,
-        limbs: &mut [S::Limb],
-        first: usize,
-        limb_bits: u32,
-    ) {
-        touch(point, words_mut(limbs), S::LANES, limb_bits, |fault| {
-            let offset = request(fault)?.checked_sub(first)?;
-            (offset < S::LANES / 2).then_some(2 * offset + fault.half % 2)
-        });
-    }
-
     /// Swaps the armed lane with the next, if that is the fault.
-    pub(crate) fn swap_lanes(words: &mut [u64], lanes: usize) {
+    pub(crate) fn swap_lanes<S: Simd>(limbs: &mut [S::Limb]) {
         let Some(fault) = current().filter(|fault| fault.point == Point::LaneOrder) else {
             return;
         };
-        let Some(lane) = request(&fault).filter(|&lane| lane < lanes) else {
+        let Some(lane) = place(&fault).filter(|&lane| lane < S::LANES) else {
             return;
         };
         LIMBS.set(1);
-        for limb in words.chunks_exact_mut(lanes) {
-            limb.swap(lane, (lane + 1) % lanes);
+        for limb in words_mut(limbs).chunks_exact_mut(S::LANES) {
+            limb.swap(lane, (lane + 1) % S::LANES);
         }
         STRIKES.set(STRIKES.get() + 1);
     }
@@ -230,34 +234,19 @@ mod unarmed {
     #[inline(always)]
     pub(crate) fn begin_chunk(_first: usize) {}
 
-    pub(crate) fn request() {}
-
     #[inline(always)]
     pub(crate) fn checks_are_skipped() -> bool {
         false
     }
 
     #[inline(always)]
-    pub(crate) fn touch(
-        _point: Point,
-        _words: &mut [u64],
-        _lanes: usize,
-        _limb_bits: u32,
-        _lane: fn(),
-    ) {
-    }
+    pub(crate) fn touch<S: Simd>(_point: Point, _limbs: &mut [S::Limb]) {}
 
     #[inline(always)]
-    pub(crate) fn touch_pass<S: Simd>(
-        _point: Point,
-        _limbs: &mut [S::Limb],
-        _first: usize,
-        _limb_bits: u32,
-    ) {
-    }
+    pub(crate) fn touch_pass<S: Simd>(_point: Point, _limbs: &mut [S::Limb], _first: usize) {}
 
     #[inline(always)]
-    pub(crate) fn swap_lanes(_words: &mut [u64], _lanes: usize) {}
+    pub(crate) fn swap_lanes<S: Simd>(_limbs: &mut [S::Limb]) {}
 }
 #[cfg(not(feature = "fault-injection"))]
-pub(crate) use unarmed::{begin_chunk, checks_are_skipped, request, swap_lanes, touch, touch_pass};
+pub(crate) use unarmed::{begin_chunk, checks_are_skipped, swap_lanes, touch, touch_pass};

@@ -78,7 +78,7 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
         let mut digit = bits.div_ceil(WINDOW) - 1;
         Self::fill_tables(powers, s);
         for power in &mut *powers {
-            fault::touch_pass::<S>(Point::Table, power.table, power.first, 64);
+            fault::touch_pass::<S>(Point::Table, power.table, power.first);
             power.choose(s, digit);
             power.power.copy_from_slice(power.entry);
         }
@@ -87,12 +87,7 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
             Self::step(powers, s, digit);
             if digit == 1 {
                 for power in &mut *powers {
-                    fault::touch_pass::<S>(
-                        Point::Accumulator,
-                        power.power,
-                        power.first,
-                        S::LIMB_BITS,
-                    );
+                    fault::touch_pass::<S>(Point::Accumulator, power.power, power.first);
                 }
             }
         }

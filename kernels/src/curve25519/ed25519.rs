@@ -255,13 +255,7 @@ fn sign_by<S: Simd>(s: S, table: &Table, jobs: &mut [SignJob<'_>]) {
         base_points(s, table, &mut points, &nonces[..count]);
         for (v, x) in points.x[..count].iter_mut().enumerate() {
             fault::begin_chunk(VECTORS * S::LANES * turn + S::LANES * v);
-            fault::touch(
-                Point::Accumulator,
-                words_mut(x),
-                S::LANES,
-                52,
-                fault::request,
-            );
+            fault::touch::<S>(Point::Accumulator, x);
         }
         points.divide(s, group.len());
         for (v, jobs) in group.chunks_mut(S::LANES).enumerate() {
@@ -272,13 +266,7 @@ fn sign_by<S: Simd>(s: S, table: &Table, jobs: &mut [SignJob<'_>]) {
             let mut k = hash_lanes(s, jobs.len(), message);
             let second = disclosed(second_halves(s, jobs, &k, &nonces[v]));
             fault::begin_chunk(VECTORS * S::LANES * turn + S::LANES * v);
-            fault::touch(
-                Point::Exponent,
-                words_mut(&mut nonces[v]),
-                S::LANES,
-                52,
-                fault::request,
-            );
+            fault::touch::<S>(Point::Exponent, &mut nonces[v]);
             let first_again = disclosed(encodings(jobs.len(), &points, v));
             let second_again = disclosed(second_halves(s, jobs, &k, &nonces[v]));
             wipe(words_mut(k.as_flattened_mut()));

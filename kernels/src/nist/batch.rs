@@ -127,14 +127,7 @@ pub(super) fn sign<S: Simd, C: Curve<N>, const N: usize, const BYTES: usize>(
             let mut signed =
                 sign_vector::<S, C, N>(s, &x.0[v], &z.0[v], &k.0[v], &d.0[0], &e, bad_nonce[v]);
             fault::begin_chunk((number * VECTORS + v) * S::LANES);
-            let words = words_mut(&mut signed.s);
-            fault::touch(
-                fault::Point::Recombined,
-                words,
-                S::LANES,
-                52,
-                fault::request,
-            );
+            fault::touch::<S>(fault::Point::Recombined, &mut signed.s);
             for (lane, job) in jobs.iter_mut().enumerate() {
                 job.result = Some(if word::<S>(&signed.bad_key, lane) != 0 {
                     Err(Error::Scalar)

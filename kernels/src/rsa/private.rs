@@ -307,8 +307,7 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
             (Point::Q, self.q),
             (Point::Inverse, self.qinv),
         ] {
-            let words = words_mut(limbs);
-            fault::touch(point, words, W::LANES, W::LIMB_BITS, fault::request);
+            fault::touch::<W>(point, limbs);
         }
     }
 
@@ -337,13 +336,7 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
 
     /// x = x/r mod n, fully reduced; squares the second part of the pairs.
     fn reveal(&mut self, w: W, jobs: &mut [PrivateJob<'_>]) {
-        fault::touch(
-            Point::Recombined,
-            words_mut(self.x),
-            W::LANES,
-            W::LIMB_BITS,
-            fault::request,
-        );
+        fault::touch::<W>(Point::Recombined, self.x);
         let n = Modulus::new(self.n, self.k0);
         multiply(w, self.spare, self.x, self.reveal, n);
         core::mem::swap(&mut self.x, &mut self.spare);
@@ -351,7 +344,7 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
             tidy(w, self.x);
             canonical(w, self.x, self.spare, self.n);
         });
-        fault::swap_lanes(words_mut(self.x), W::LANES);
+        fault::swap_lanes::<W>(self.x);
         square(w, self.spare, self.doubled, self.reveal, n);
         enter!(w, tidy(w, self.spare));
         for (lane, job) in jobs.iter_mut().enumerate() {
@@ -434,19 +427,15 @@ fn load<W: Simd, S: Simd, const N: usize, const M: usize>(
         let (to, from) = ((S::LANES, lane), (W::LANES, request));
         between_lanes(words_mut(x), to, blinded, from, M);
     }
-    for (point, limbs, bits) in [
-        (Point::Modulus, &mut power.n[..], S::LIMB_BITS),
-        (
-            Point::ReductionFactor,
-            core::slice::from_mut(power.k0),
-            S::LIMB_BITS,
-        ),
-        (Point::One, power.one, S::LIMB_BITS),
-        (Point::RSquared, r2, S::LIMB_BITS),
-        (Point::RCubed, r3, S::LIMB_BITS),
-        (Point::Exponent, power.exponent, 60),
+    for (point, limbs) in [
+        (Point::Modulus, &mut power.n[..]),
+        (Point::ReductionFactor, core::slice::from_mut(power.k0)),
+        (Point::One, power.one),
+        (Point::RSquared, r2),
+        (Point::RCubed, r3),
+        (Point::Exponent, power.exponent),
     ] {
-        fault::touch_pass::<S>(point, limbs, power.first, bits);
+        fault::touch_pass::<S>(point, limbs, power.first);
     }
 }
 
