@@ -23,6 +23,8 @@ pub(crate) mod avx512ifma;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512ifma256;
 pub(crate) mod counting;
+#[cfg(target_arch = "x86_64")]
+mod ifma;
 pub(crate) mod portable;
 pub(crate) mod steady;
 
