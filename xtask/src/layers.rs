@@ -279,7 +279,7 @@ fn check_sources(layer: &Layer, broken: &mut Vec<String>) -> Outcome<usize> {
 }
 
 /// Crates whose circles are not mended yet.
-const CIRCLES_TOLERATED: &[&str] = &["kernels", "provider"];
+const CIRCLES_TOLERATED: &[&str] = &["provider"];
 
 fn check_circles(layer: &Layer, broken: &mut Vec<String>) -> Outcome {
     let circles = circles::circles(&root().join(layer.name))?;

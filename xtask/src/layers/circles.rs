@@ -272,14 +272,14 @@ impl Reader {
                 TokenTree::Punct(punct) if punct.as_char() == ':' => colons += 1,
                 TokenTree::Ident(ident) => {
                     if colons != 2 {
-                        self.mention(&segments);
+                        self.mention_path(&segments);
                         segments.clear();
                     }
                     segments.push(ident.to_string());
                     colons = 0;
                 }
                 other => {
-                    self.mention(&segments);
+                    self.mention_path(&segments);
                     segments.clear();
                     colons = 0;
                     if let TokenTree::Group(group) = other {
@@ -288,7 +288,15 @@ impl Reader {
                 }
             }
         }
-        self.mention(&segments);
+        self.mention_path(&segments);
+    }
+
+    /// A path of more than one name. A single one was imported, or is at home here, or is the
+    /// `crate` of a visibility.
+    fn mention_path(&mut self, segments: &[String]) {
+        if segments.len() > 1 {
+            self.mention(segments);
+        }
     }
 }
 
@@ -313,10 +321,7 @@ impl<'ast> Visit<'ast> for Reader {
             .iter()
             .map(|segment| segment.ident.to_string())
             .collect();
-        // A single name was imported, or is at home here.
-        if segments.len() > 1 {
-            self.mention(&segments);
-        }
+        self.mention_path(&segments);
         visit::visit_path(self, path);
     }
 
