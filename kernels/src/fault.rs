@@ -24,7 +24,7 @@ pub enum Point {
     RCubed,
     /// A word of the powers that an exponentiation chooses from.
     Table,
-    /// A limb of n = p·q, with which inputs are hidden and results revealed.
+    /// A limb of n = p·q, with which inputs are blinded and results unblinded.
     Product,
     /// −1/n mod 2^52 for the same.
     ProductFactor,
@@ -34,10 +34,10 @@ pub enum Point {
     Q,
     /// A limb of 1/q mod p.
     Inverse,
-    /// A limb of the first part of a blinding pair, which hides the input. The pair stays wrong.
-    Hide,
-    /// A limb of its second part, which reveals the result. The pair stays wrong.
-    Reveal,
+    /// A limb of the first part of a blinding pair, which blinds the input. The pair stays wrong.
+    Blind,
+    /// A limb of its second part, which unblinds the result. The pair stays wrong.
+    Unblind,
     /// The copy of the input that is computed on.
     Input,
     /// The recombined result.
@@ -62,8 +62,8 @@ impl Point {
         Point::P,
         Point::Q,
         Point::Inverse,
-        Point::Hide,
-        Point::Reveal,
+        Point::Blind,
+        Point::Unblind,
         Point::Input,
         Point::Recombined,
         Point::LaneOrder,

@@ -251,7 +251,7 @@ fn strike_limbs(
                         tally.cases += 1;
                         batch.tally(&answers, &format!("{backend:?} {size:?} {fault:?}"), tally);
                     }
-                    if matches!(point, Point::Hide | Point::Reveal) {
+                    if matches!(point, Point::Blind | Point::Unblind) {
                         // The pair stays wrong.
                         batch.pairs[request] = batch.keys[request].blinding(&mut random);
                     }
@@ -387,7 +387,7 @@ fn a_fault_in_a_blinding_pair_spoils_its_later_uses() {
     let keys = keys(Size::Rsa1024);
     let mut scratch = Scratch::new();
     for backend in Backend::available() {
-        for point in [Point::Hide, Point::Reveal] {
+        for point in [Point::Blind, Point::Unblind] {
             let mut batch = Batch::new(&keys, 3, &mut Random(5));
             arm(Fault {
                 point,

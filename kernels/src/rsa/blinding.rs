@@ -13,7 +13,7 @@ use crate::layout::{bytes_from_limbs, limbs_from_bytes};
 use crate::secret::{SecretWords, own_words};
 use crate::taint::disclosed;
 
-/// A pair (r^e mod n, 1/r mod n) that hides one request's input from the exponentiation.
+/// A pair (r^e mod n, 1/r mod n) that blinds one request's input.
 ///
 /// The input is multiplied by the first and the result by the second. Each use squares both, on the
 /// lanes, so that no two inputs meet the same r; after [`Blinding::MAX_USES`] it is time for fresh
@@ -22,9 +22,9 @@ use crate::taint::disclosed;
 pub struct Blinding {
     size: Size,
     /// r^e·R mod n.
-    pub(crate) hide: SecretWords,
+    pub(crate) blind: SecretWords,
     /// R/r mod n.
-    pub(crate) reveal: SecretWords,
+    pub(crate) unblind: SecretWords,
     pub(crate) uses: u32,
 }
 
@@ -68,7 +68,7 @@ impl Blinding {
         self.size
     }
 
-    /// How many requests it has hidden.
+    /// How many requests it has blinded.
     pub fn uses(&self) -> u32 {
         self.uses
     }
@@ -132,8 +132,8 @@ fn generate<const WORDS: usize>(
     for (base, before) in bases.iter().zip(before.iter()).rev() {
         pairs.push(Blinding {
             size,
-            hide: to_lanes(power(base, key)),
-            reveal: to_lanes(*rest * before),
+            blind: to_lanes(power(base, key)),
+            unblind: to_lanes(*rest * before),
             uses: 0,
         });
         *rest *= base;

@@ -180,7 +180,7 @@ fn batch<W: Simd, H: Simd, const N: usize, const M: usize>(
         }
 
         wide.recombine(w);
-        wide.reveal(w, chunk);
+        wide.unblind(w, chunk);
 
         let mut claims = Vec::with_capacity(chunk.len());
         for (lane, job) in chunk.iter().enumerate() {
@@ -233,8 +233,8 @@ pub(crate) struct Wide<'a, W: Simd, const N: usize, const M: usize> {
     n: &'a mut [W::Limb; M],
     k0: &'a mut W::Limb,
     input: &'a mut [W::Limb; M],
-    hide: &'a mut [W::Limb; M],
-    reveal: &'a mut [W::Limb; M],
+    blind: &'a mut [W::Limb; M],
+    unblind: &'a mut [W::Limb; M],
     /// The blinded input, then the result.
     x: &'a mut [W::Limb; M],
     spare: &'a mut [W::Limb; M],
@@ -261,8 +261,8 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
             n: arena.array(),
             k0: arena.one(),
             input: arena.array(),
-            hide: arena.array(),
-            reveal: arena.array(),
+            blind: arena.array(),
+            unblind: arena.array(),
             x: arena.array(),
             spare: arena.array(),
             doubled: arena.array(),
@@ -285,8 +285,8 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
             let (key, public) = (job.key, job.key.public());
             to_lane::<W>(self.n, lane, &public.modulus.limbs);
             to_lane::<W>(core::slice::from_mut(self.k0), lane, &[public.modulus.k0]);
-            to_lane::<W>(self.hide, lane, &job.blinding.hide);
-            to_lane::<W>(self.reveal, lane, &job.blinding.reveal);
+            to_lane::<W>(self.blind, lane, &job.blinding.blind);
+            to_lane::<W>(self.unblind, lane, &job.blinding.unblind);
             to_lane::<W>(self.p, lane, &key.p.modulus.limbs);
             to_lane::<W>(core::slice::from_mut(self.p_k0), lane, &[key.p.modulus.k0]);
             to_lane::<W>(self.q, lane, &key.q.modulus.limbs);
@@ -299,8 +299,8 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
         }
         for (point, limbs) in [
             (Point::Input, &mut self.input[..]),
-            (Point::Hide, self.hide),
-            (Point::Reveal, self.reveal),
+            (Point::Blind, self.blind),
+            (Point::Unblind, self.unblind),
             (Point::Product, self.n),
             (Point::ProductFactor, core::slice::from_mut(self.k0)),
             (Point::P, self.p),
@@ -314,11 +314,11 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
     /// x = input·r^e, below 2n and loose; squares the first part of the pairs.
     fn blind(&mut self, w: W, jobs: &mut [PrivateJob<'_>]) {
         let n = Modulus::new(self.n, self.k0);
-        multiply(w, self.x, self.input, self.hide, n);
-        square(w, self.spare, self.doubled, self.hide, n);
+        multiply(w, self.x, self.input, self.blind, n);
+        square(w, self.spare, self.doubled, self.blind, n);
         enter!(w, tidy(w, self.spare));
         for (lane, job) in jobs.iter_mut().enumerate() {
-            from_lane::<W>(&mut job.blinding.hide, self.spare, lane);
+            from_lane::<W>(&mut job.blinding.blind, self.spare, lane);
             job.blinding.uses += 1;
         }
     }
@@ -335,20 +335,20 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
     }
 
     /// x = x/r mod n, fully reduced; squares the second part of the pairs.
-    fn reveal(&mut self, w: W, jobs: &mut [PrivateJob<'_>]) {
+    fn unblind(&mut self, w: W, jobs: &mut [PrivateJob<'_>]) {
         fault::touch::<W>(Point::Recombined, self.x);
         let n = Modulus::new(self.n, self.k0);
-        multiply(w, self.spare, self.x, self.reveal, n);
+        multiply(w, self.spare, self.x, self.unblind, n);
         core::mem::swap(&mut self.x, &mut self.spare);
         enter!(w, {
             tidy(w, self.x);
             canonical(w, self.x, self.spare, self.n);
         });
         fault::swap_lanes::<W>(self.x);
-        square(w, self.spare, self.doubled, self.reveal, n);
+        square(w, self.spare, self.doubled, self.unblind, n);
         enter!(w, tidy(w, self.spare));
         for (lane, job) in jobs.iter_mut().enumerate() {
-            from_lane::<W>(&mut job.blinding.reveal, self.spare, lane);
+            from_lane::<W>(&mut job.blinding.unblind, self.spare, lane);
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::simd::counting::{self, Counting};
 pub enum Step {
     /// From bytes and keys to limbs in lanes, and back to bytes.
     Convert,
-    /// The input hidden, the result revealed and fully reduced, both parts of the pairs squared.
+    /// The input blinded, the result unblinded and fully reduced, both parts of the pairs squared.
     Blind,
     /// An almost-Montgomery multiplication modulo p and q.
     Multiply,
@@ -159,7 +159,7 @@ fn on_lanes<W: Simd, const N: usize, const M: usize>(
         }),
         Step::Blind => watch(&mut || {
             wide.blind(w, jobs);
-            wide.reveal(w, jobs);
+            wide.unblind(w, jobs);
         }),
         Step::Exponentiate => watch(&mut || {
             let mut first = 0;
