@@ -2,7 +2,7 @@
 
 use crate::arena::Arena;
 use crate::fault::{self, Point};
-use crate::montgomery::{BLOCK, Modulus, canonical, multiply, square, tidy};
+use crate::montgomery::{BLOCK, Modulus, canonical, mask_limbs, multiply, square};
 use crate::simd::{Simd, enter};
 use crate::unroll::unroll;
 
@@ -131,7 +131,7 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
     #[inline(never)]
     fn put(&mut self, s: S, e: usize) {
         enter!(s, {
-            tidy(s, self.power);
+            mask_limbs(s, self.power);
             canonical(s, self.power, self.spare, self.n);
         });
         put(s, self.table, e, self.power);
@@ -208,7 +208,7 @@ fn unpack<S: Simd, const AT: usize>(s: S, limbs: &mut [S::Limb], words: &[S::Lim
 /// first.
 type Pairs<S> = [[<S as Simd>::Limb; 2 * CHUNK]; PAIRS];
 
-/// Writes power `e`, below n and tidy, to a table: one body for all lengths.
+/// Writes power `e`, below n and masked, to a table: one body for all lengths.
 #[inline(never)]
 fn put<S: Simd>(s: S, table: &mut [S::Limb], e: usize, power: &[S::Limb]) {
     enter!(s, {

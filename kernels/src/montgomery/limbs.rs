@@ -48,7 +48,7 @@ impl<'a, S: Simd, const N: usize> Modulus<'a, S, N> {
 /// Clears the bits above the radix in every limb: see *Loose limbs* in the documentation of
 /// `montgomery`.
 #[inline(always)]
-pub(crate) fn tidy<S: Simd>(s: S, limbs: &mut [S::Limb]) {
+pub(crate) fn mask_limbs<S: Simd>(s: S, limbs: &mut [S::Limb]) {
     for limb in limbs {
         *limb = s.low_bits(*limb);
     }

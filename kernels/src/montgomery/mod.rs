@@ -21,7 +21,7 @@
 //!
 //! A multiply reads the low 52 bits of its factors only. So results are left *loose*: bits 52 and
 //! up of a limb hold what has already been carried into the next limb, and code that does more than
-//! multiply with a result makes it [`tidy`] first. That saves an operation per limb.
+//! multiply with a result calls [`mask_limbs`] first. That saves an operation per limb.
 //!
 //! # Order of work
 //!
@@ -68,7 +68,9 @@ mod reduction;
 mod tests;
 mod window;
 
-pub(crate) use limbs::{BLOCK, Modulus, canonical, check_slack, normalise, subtract_mod, tidy};
+pub(crate) use limbs::{
+    BLOCK, Modulus, canonical, check_slack, mask_limbs, normalise, subtract_mod,
+};
 
 use crate::simd::{Simd, enter, words_mut};
 use limbs::check_columns;
@@ -137,9 +139,9 @@ fn square_long<S: Simd>(
     enter!(s, square_slices(s, out, doubled, a, n, k0, false));
 }
 
-/// out = x·R mod n for x of twice as many limbs, tidy: below 4n, limbs below the radix. `roots` are
+/// out = x·R mod n for x of twice as many limbs, masked: below 4n, limbs below the radix. `roots` are
 /// R² and R³ mod n.
-pub(crate) fn enter_form<S: Simd, const N: usize>(
+pub(crate) fn to_montgomery<S: Simd, const N: usize>(
     s: S,
     out: &mut [S::Limb; N],
     spare: &mut [S::Limb; N],
@@ -161,7 +163,7 @@ pub(crate) fn enter_form<S: Simd, const N: usize>(
 }
 
 /// out = a/R mod n, fully reduced, for an `a` as [`multiply`] takes it.
-pub(crate) fn leave_form<S: Simd, const N: usize>(
+pub(crate) fn from_montgomery<S: Simd, const N: usize>(
     s: S,
     out: &mut [S::Limb; N],
     spare: &mut [S::Limb; N],
@@ -172,12 +174,12 @@ pub(crate) fn leave_form<S: Simd, const N: usize>(
     words_mut(spare)[..S::LANES].fill(1);
     multiply(s, out, a, spare, modulus);
     enter!(s, {
-        tidy(s, out);
+        mask_limbs(s, out);
         canonical(s, out, spare, modulus.n);
     });
 }
 
-/// out = a·b + c, `out` of 2·`N` limbs, tidy: for numbers that fit. `c` is tidy.
+/// out = a·b + c, `out` of 2·`N` limbs, masked: for numbers that fit. `c` is masked.
 pub(crate) fn multiply_add<S: Simd, const N: usize>(
     s: S,
     out: &mut [S::Limb],

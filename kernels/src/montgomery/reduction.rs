@@ -1,6 +1,6 @@
 //! The columns of blocks of a product or a square, one after the other, reduced on the way.
 
-use super::limbs::{BLOCK, Block, blocks, blocks_mut, tidy};
+use super::limbs::{BLOCK, Block, blocks, blocks_mut, mask_limbs};
 use super::window::Window;
 use crate::simd::{Simd, enter, opaque};
 use crate::unroll::unroll;
@@ -264,7 +264,7 @@ pub(super) fn square_slices<S: Simd>(
     reduce(s, out, factors, n, k0, written_out);
 }
 
-/// out = a·b + c, `out` twice as long as they are, tidy: one body for all lengths.
+/// out = a·b + c, `out` twice as long as they are, masked: one body for all lengths.
 #[inline(never)]
 pub(super) fn multiply_add_slices<S: Simd>(
     s: S,
@@ -292,6 +292,6 @@ pub(super) fn multiply_add_slices<S: Simd>(
             window.retire(s, result);
             window.advance(s.zero());
         }
-        tidy(s, out);
+        mask_limbs(s, out);
     });
 }

@@ -4,7 +4,7 @@
 use lockstep_testkit::Random;
 use num_bigint::BigUint;
 
-use super::{Modulus, multiply, multiply_add, square, tidy};
+use super::{Modulus, mask_limbs, multiply, multiply_add, square};
 use crate::simd::portable::Portable;
 use crate::simd::{Simd, enter, words, words_mut};
 
@@ -65,8 +65,8 @@ fn compute<S: Simd, const N: usize>(s: S, cases: &[Case]) -> [Vec<u64>; 3] {
     square(s, &mut squared, &mut doubled, &a, Modulus::new(&n, &k0));
     let mut whole = vec![s.zero(); 2 * N];
     enter!(s, {
-        tidy(s, &mut product);
-        tidy(s, &mut squared);
+        mask_limbs(s, &mut product);
+        mask_limbs(s, &mut squared);
         multiply_add(s, &mut whole, &a, &b, &b);
     });
     [

@@ -1,6 +1,6 @@
 //! A modulus with its Montgomery constants, as limbs of one lane.
 
-use crate::montgomery::{self, canonical, multiply, normalise, tidy};
+use crate::montgomery::{self, canonical, mask_limbs, multiply, normalise};
 use crate::secret::{SecretWords, key_words};
 use crate::simd::portable::{Limbs, Portable};
 use crate::simd::{opaque_word, words, words_mut};
@@ -95,7 +95,7 @@ pub(crate) fn multiply_mod<const N: usize>(
     let mut result = zero::<N>();
     let k0 = crate::simd::Simd::splat(LANE, k0);
     multiply(LANE, &mut result, a, b, montgomery::Modulus::new(n, &k0));
-    tidy(LANE, &mut result);
+    mask_limbs(LANE, &mut result);
     let mut difference = zero::<N>();
     canonical(LANE, &mut result, &mut difference, n);
     result

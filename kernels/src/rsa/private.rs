@@ -24,7 +24,8 @@ use crate::layout::{
 };
 use crate::modexp::{Power, WINDOW};
 use crate::montgomery::{
-    Modulus, canonical, enter_form, leave_form, multiply, multiply_add, square, subtract_mod, tidy,
+    Modulus, canonical, from_montgomery, mask_limbs, multiply, multiply_add, square, subtract_mod,
+    to_montgomery,
 };
 use crate::simd::portable::Portable;
 use crate::simd::steady::Steady;
@@ -316,7 +317,7 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
         let n = Modulus::new(self.n, self.k0);
         multiply(w, self.x, self.input, self.blind, n);
         square(w, self.spare, self.doubled, self.blind, n);
-        enter!(w, tidy(w, self.spare));
+        enter!(w, mask_limbs(w, self.spare));
         for (lane, job) in jobs.iter_mut().enumerate() {
             from_lane::<W>(&mut job.blinding.blind, self.spare, lane);
             job.blinding.uses += 1;
@@ -341,12 +342,12 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
         multiply(w, self.spare, self.x, self.unblind, n);
         core::mem::swap(&mut self.x, &mut self.spare);
         enter!(w, {
-            tidy(w, self.x);
+            mask_limbs(w, self.x);
             canonical(w, self.x, self.spare, self.n);
         });
         fault::swap_lanes::<W>(self.x);
         square(w, self.spare, self.doubled, self.unblind, n);
-        enter!(w, tidy(w, self.spare));
+        enter!(w, mask_limbs(w, self.spare));
         for (lane, job) in jobs.iter_mut().enumerate() {
             from_lane::<W>(&mut job.blinding.unblind, self.spare, lane);
         }
@@ -391,12 +392,12 @@ fn half_passes<W: Simd, S: Simd, const N: usize, const M: usize>(
     for power in &mut powers {
         load(power, [r2, r3], x, wide, jobs);
         let modulus = Modulus::new(power.n, power.k0);
-        enter_form(s, power.base, power.spare, x, (r2, r3), modulus);
+        to_montgomery(s, power.base, power.spare, x, (r2, r3), modulus);
     }
     Power::run(&mut powers, s, size.bits() / 2);
     for power in &mut powers {
         let modulus = Modulus::new(power.n, power.k0);
-        leave_form(s, out, power.spare, power.power, modulus);
+        from_montgomery(s, out, power.spare, power.power, modulus);
         for request in power.first..(power.first + served).min(jobs.len()) {
             for (half, to) in [&mut wide.m_p, &mut wide.m_q].into_iter().enumerate() {
                 let lane = 2 * (request - power.first) + half;

@@ -18,7 +18,7 @@ use super::modulus::less_than;
 use crate::arena::Arena;
 use crate::fault;
 use crate::layout::{lane_from_bytes, limbs_from_bytes, to_lane};
-use crate::montgomery::{Modulus, enter_form, leave_form, multiply, multiply_add, square};
+use crate::montgomery::{Modulus, from_montgomery, multiply, multiply_add, square, to_montgomery};
 use crate::simd::{Simd, enter, words_mut};
 use crate::taint::disclosed;
 
@@ -154,7 +154,7 @@ pub(super) fn check<S: Simd, const N: usize, const M: usize>(
     let modulus = Modulus::new(n, k0);
     // From the top bit of e down: square, and multiply by s·R or by R.
     let roots = (&*r2, &*r3);
-    enter_form(s, base, spare, output, roots, modulus);
+    to_montgomery(s, base, spare, output, roots, modulus);
     power.copy_from_slice(one);
     let bits = claims
         .iter()
@@ -185,7 +185,7 @@ pub(super) fn check<S: Simd, const N: usize, const M: usize>(
             squared = true;
         }
     }
-    enter_form(s, base, spare, input, roots, modulus);
+    to_montgomery(s, base, spare, input, roots, modulus);
     compare(s, different, [power, base], [spare, factor], modulus);
     compare_product(s, different, product, (n, other), public);
 
@@ -228,7 +228,7 @@ fn compare<S: Simd, const N: usize>(
 ) {
     let [a, b] = numbers;
     for number in [&mut *a, &mut *b] {
-        leave_form(s, out, spare, number, modulus);
+        from_montgomery(s, out, spare, number, modulus);
         number.copy_from_slice(out);
     }
     enter!(s, {
