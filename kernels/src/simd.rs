@@ -135,17 +135,17 @@ pub(crate) trait Simd: Copy + 'static {
     /// `table[index mod 16]`, of a table that all lanes share; the time does not depend on `index`.
     fn look_up_16(self, table: &[u64; 16], index: Self::Limb) -> Self::Limb;
 
-    /// Has all of `sums` in registers at this point of the program, as far as that can be said. The
-    /// optimiser moves none of their operations across: reordered over long stretches, they spill.
+    /// Optimisation barrier: asks the compiler to keep `sums` in registers here and to move none of
+    /// their operations across it. Reordered over long stretches, they spill.
     #[inline(always)]
-    fn hold(self, sums: &mut [Self::Limb; 20]) {
+    fn pin_registers(self, sums: &mut [Self::Limb; 20]) {
         let _ = sums;
     }
 
-    /// Has `sum` computed at this point of the program. The optimiser would otherwise form all
+    /// Optimisation barrier: asks the compiler to compute `sum` here. It would otherwise form all
     /// products of a long sum before it adds the first two, and spill them.
     #[inline(always)]
-    fn settle(self, sum: Self::Limb) -> Self::Limb {
+    fn optimisation_barrier(self, sum: Self::Limb) -> Self::Limb {
         sum
     }
 

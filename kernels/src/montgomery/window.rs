@@ -42,7 +42,7 @@ impl<S: Simd> Window<S> {
         unroll!(S, row => {
             self.add_row(s, row, x[row], &y);
         });
-        s.hold(&mut self.sums);
+        s.pin_registers(&mut self.sums);
     }
 
     /// Adds x·y, where x is limb `row` of its block.
@@ -75,7 +75,7 @@ impl<S: Simd> Window<S> {
             self.add_row(s, row, x[row], &y);
             result[row] = self.retire_column(s, row);
         });
-        s.hold(&mut self.sums);
+        s.pin_registers(&mut self.sums);
     }
 
     /// Adds the square of the block `a`; `doubled` is 2a as
@@ -100,7 +100,7 @@ impl<S: Simd> Window<S> {
             self.add_square_row(s, row, a, &doubled);
         });
         self.subtract_excess(s, a);
-        s.hold(&mut self.sums);
+        s.pin_registers(&mut self.sums);
     }
 
     /// Takes off what the next block will add too much: its 2a holds the bit that the last limb of
@@ -167,7 +167,7 @@ impl<S: Simd> Window<S> {
                 m[row + 1] = next;
             }
         });
-        s.hold(&mut self.sums);
+        s.pin_registers(&mut self.sums);
     }
 
     /// [`reduce`](Self::reduce), row by row beside what `add` adds: its row `r` completes column

@@ -227,9 +227,9 @@ impl<const BITS: u32> Simd for Avx2<BITS> {
     }
 
     #[inline(always)]
-    fn settle(self, sum: __m256i) -> __m256i {
+    fn optimisation_barrier(self, sum: __m256i) -> __m256i {
         // SAFETY: `self` proves the feature.
-        unsafe { settle(sum) }
+        unsafe { optimisation_barrier(sum) }
     }
 
     #[inline(always)]
@@ -247,7 +247,7 @@ impl<const BITS: u32> Simd for Avx2<BITS> {
 /// The same, in a register.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn settle(sum: __m256i) -> __m256i {
+fn optimisation_barrier(sum: __m256i) -> __m256i {
     #[cfg(not(any(miri, ct_msan)))]
     {
         let mut sum = sum;

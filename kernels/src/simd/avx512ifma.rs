@@ -31,9 +31,9 @@ ifma_lanes! {
         const SHORT_CODE: bool = false;
 
         #[inline(always)]
-        fn hold(self, sums: &mut [__m512i; 20]) {
+        fn pin_registers(self, sums: &mut [__m512i; 20]) {
             // SAFETY: `self` proves the features.
-            unsafe { hold(sums) }
+            unsafe { pin_registers(sums) }
         }
 
         #[inline(always)]
@@ -55,7 +55,7 @@ ifma_lanes! {
 /// Has the sums in registers, all at once.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn hold(sums: &mut [__m512i; 20]) {
+fn pin_registers(sums: &mut [__m512i; 20]) {
     #[rustfmt::skip]
     let [s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15, s16, s17, s18, s19] = sums;
     // SAFETY: the assembly is empty.

@@ -27,7 +27,7 @@ pub(super) fn multiply_halves<S: Simd, const BIASED: bool>(
             let mut column = s.zero();
             for i in 0..HALVES {
                 if i <= k && k < i + HALVES {
-                    column = s.settle(s.mul_short(column, a[i], b[k - i]));
+                    column = s.optimisation_barrier(s.mul_short(column, a[i], b[k - i]));
                 }
             }
             column
@@ -50,7 +50,7 @@ pub(super) fn square_halves<S: Simd, const BIASED: bool>(
             let mut column = s.zero();
             for i in 0..HALVES {
                 if 2 * i < k && k < i + HALVES {
-                    column = s.settle(s.mul_short(column, a[i], b[k - i]));
+                    column = s.optimisation_barrier(s.mul_short(column, a[i], b[k - i]));
                 }
             }
             column = s.add(column, column);
