@@ -11,9 +11,9 @@ mod batch;
 mod curve;
 mod digits;
 pub(crate) mod inverse;
-pub(crate) mod multiple;
 pub mod nonce;
 mod point;
+pub(crate) mod scalar_mul;
 #[cfg(test)]
 mod tests;
 mod types;

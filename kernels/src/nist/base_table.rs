@@ -7,12 +7,12 @@ use crate::modular::Factor;
 use crate::simd::{Simd, enter, inlined, words};
 
 /// Window of k·G: (2^6 entries) a window, windows without doublings between them.
-pub(super) const FIXED_WINDOW: usize = 7;
-pub(super) const FIXED_ENTRIES: usize = 1 << (FIXED_WINDOW - 1);
+pub(super) const BASE_WINDOW: usize = 7;
+pub(super) const BASE_ENTRIES: usize = 1 << (BASE_WINDOW - 1);
 
 /// Windows of k·G.
-pub(super) const fn fixed_windows(bits: usize) -> usize {
-    bits.div_ceil(FIXED_WINDOW)
+pub(super) const fn base_windows(bits: usize) -> usize {
+    bits.div_ceil(BASE_WINDOW)
 }
 
 /// The table of k·G: (2j+1)·2^(w·i)·G at `[i][coordinate][limb][j]`, affine, fully reduced.
@@ -20,17 +20,17 @@ pub(super) const fn fixed_windows(bits: usize) -> usize {
 /// P-256: 37·2·5·64 words (185 KiB); P-384: 55·2·8·64 words (440 KiB). Made by the lanes at
 /// first use. Threads that come at the same time each make one, and all but one drop theirs: in a
 /// child that is forked meanwhile, nobody would finish what the others wait for.
-pub(super) fn fixed_table<S: Simd, C: Curve<N>, const N: usize>(s: S) -> &'static [u64] {
-    C::table().get_or_init(|| Box::new(make_fixed_table::<S, C, N>(s)))
+pub(super) fn base_table<S: Simd, C: Curve<N>, const N: usize>(s: S) -> &'static [u64] {
+    C::table().get_or_init(|| Box::new(make_base_table::<S, C, N>(s)))
 }
 
 /// Tells each lane one window.
-fn make_fixed_table<S: Simd, C: Curve<N>, const N: usize>(s: S) -> Box<[u64]> {
+fn make_base_table<S: Simd, C: Curve<N>, const N: usize>(s: S) -> Box<[u64]> {
     let f = FieldOf::<S, C, N>::new(s);
-    let windows = fixed_windows(C::BITS);
-    let mut table = vec![0; windows * 2 * N * FIXED_ENTRIES].into_boxed_slice();
+    let windows = base_windows(C::BITS);
+    let mut table = vec![0; windows * 2 * N * BASE_ENTRIES].into_boxed_slice();
     let at = |window: usize, coordinate: usize, limb: usize, entry: usize| {
-        ((window * 2 + coordinate) * N + limb) * FIXED_ENTRIES + entry
+        ((window * 2 + coordinate) * N + limb) * BASE_ENTRIES + entry
     };
 
     let mut base = enter!(
@@ -46,10 +46,10 @@ fn make_fixed_table<S: Simd, C: Curve<N>, const N: usize>(s: S) -> Box<[u64]> {
         let mut bases = base;
         for lane in 0..S::LANES {
             bases.copy_lane(lane, &base, lane);
-            double_times::<S, C, N>(s, &mut base, FIXED_WINDOW);
+            double_times::<S, C, N>(s, &mut base, BASE_WINDOW);
         }
-        let mut entries = [Affine::empty(s); FIXED_ENTRIES];
-        let mut ratios = [Factor([s.zero(); N]); FIXED_ENTRIES];
+        let mut entries = [Affine::empty(s); BASE_ENTRIES];
+        let mut ratios = [Factor([s.zero(); N]); BASE_ENTRIES];
         let denominator = odd_multiples::<S, C, N>(s, &mut entries, &mut ratios, &bases);
         let mut inverse = [denominator.z.0];
         invert_all::<S, C::Field, N>(s, &mut inverse, &mut [denominator.z.0]);
@@ -95,7 +95,7 @@ pub(super) fn look_up_window<S: Simd, const N: usize>(
     window: &[u64],
     index: S::Limb,
 ) {
-    let (x, y) = window.split_at(N * FIXED_ENTRIES);
+    let (x, y) = window.split_at(N * BASE_ENTRIES);
     look_up_shared(s, &mut entry.x.0, x, index);
     look_up_shared(s, &mut entry.y.0, y, index);
 }
@@ -108,14 +108,14 @@ fn look_up_shared<S: Simd, const N: usize>(
     table: &[u64],
     index: S::Limb,
 ) {
-    const { assert!(FIXED_ENTRIES == 64) };
+    const { assert!(BASE_ENTRIES == 64) };
     let (bit4, bit5) = (
         s.any_bit(index, s.splat(1 << 4)),
         s.any_bit(index, s.splat(1 << 5)),
     );
     for (i, out) in out.iter_mut().enumerate() {
         let quarter = inlined!(|q: usize| {
-            let entries = &table[FIXED_ENTRIES * i + 16 * q..];
+            let entries = &table[BASE_ENTRIES * i + 16 * q..];
             s.look_up_16(entries.first_chunk().expect("sixteen entries"), index)
         });
         let low = s.select(bit4, quarter(1), quarter(0));

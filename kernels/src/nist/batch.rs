@@ -5,8 +5,8 @@
 
 use super::curve::Curve;
 use super::inverse::{invert_all, invert_all_of_both};
-use super::multiple::{self, ENTRIES};
 use super::point::{Affine, Denominator, FieldOf, Point, add_assign_complete};
+use super::scalar_mul::{self, ENTRIES};
 use super::types::{
     Error, KeypairJob, Multiplication, PublicKey, SecretKey, SignJob, Signature, VECTORS, VerifyJob,
 };
@@ -69,7 +69,7 @@ pub(super) fn keypair<S: Simd, C: Curve<N>, const N: usize, const BYTES: usize>(
                 wide_scalar::<S, C, N>(s, jobs.iter().map(|job| &job.seed.as_bytes()[..]));
         }
         let mut points = [Point::infinity(s); VECTORS];
-        multiple::fixed_all::<S, C, N>(s, &d.0[..count], &mut points[..count], group.len());
+        scalar_mul::mul_base_all::<S, C, N>(s, &d.0[..count], &mut points[..count], group.len());
         for (v, point) in points[..count].iter().enumerate() {
             (x.0[v], y.0[v], z.0[v]) = (point.x.0, point.y.0, point.z.0);
         }
@@ -110,7 +110,7 @@ pub(super) fn sign<S: Simd, C: Curve<N>, const N: usize, const BYTES: usize>(
             (k.0[v], bad_nonce[v]) = wide_scalar::<S, C, N>(s, nonces);
         }
         let mut points = [Point::infinity(s); VECTORS];
-        multiple::fixed_all::<S, C, N>(s, &k.0[..count], &mut points[..count], group.len());
+        scalar_mul::mul_base_all::<S, C, N>(s, &k.0[..count], &mut points[..count], group.len());
         for (v, point) in points[..count].iter().enumerate() {
             (x.0[v], z.0[v]) = (point.x.0, point.z.0);
             enter!(
@@ -228,8 +228,8 @@ pub(super) fn verify<S: Simd, C: Curve<N>, const N: usize, const BYTES: usize>(
                 let u = inlined!(|a: Number<S, N>| o.reduced(o.tight(o.mul(&Factor(a), &w))).0);
                 (u(e), u(usable_r))
             });
-            let mut sum = multiple::variable::<S, C, N>(s, &mut table, &u2, &key, jobs.len());
-            let other = multiple::fixed::<S, C, N>(s, &u1, jobs.len());
+            let mut sum = scalar_mul::mul_point::<S, C, N>(s, &mut table, &u2, &key, jobs.len());
+            let other = scalar_mul::mul_base::<S, C, N>(s, &u1, jobs.len());
             let wrong = enter!(s, {
                 let f = FieldOf::<S, C, N>::new(s);
                 let denominator = Denominator::new(f, other.z);
@@ -306,7 +306,7 @@ where
             let peer_y = load::<S, N>(s, jobs.iter().map(|job| &job.operands().1.y[..]));
             let peer;
             (peer, bad_point[v]) = valid_point::<S, C, N>(s, &peer_x, &peer_y);
-            let point = multiple::variable::<S, C, N>(s, &mut table, &d.0[0], &peer, jobs.len());
+            let point = scalar_mul::mul_point::<S, C, N>(s, &mut table, &d.0[0], &peer, jobs.len());
             (x.0[v], y.0[v], z.0[v]) = (point.x.0, point.y.0, point.z.0);
         }
         z.invert::<S, C::Field>(s, count);

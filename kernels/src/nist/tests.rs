@@ -306,8 +306,8 @@ mod textbook {
 
 #[test]
 fn points() {
-    use super::multiple::{ENTRIES, fixed, variable};
     use super::point::{Affine, Denominator, Point, double_times, odd_multiples};
+    use super::scalar_mul::{ENTRIES, mul_base, mul_point};
 
     fn check<C: Curve<N>, const N: usize>() {
         let s = Portable::<1>;
@@ -369,7 +369,7 @@ fn points() {
                 );
             }
         }
-        let words_of_table = super::base_table::fixed_table::<_, C, N>(s);
+        let words_of_table = super::base_table::base_table::<_, C, N>(s);
         for (i, window) in words_of_table.chunks_exact(2 * N * 64).enumerate() {
             let base = textbook::times_power_of_two(7 * i, &g, &p);
             for j in [0, 1, 2, 15, 16, 31, 63] {
@@ -389,10 +389,10 @@ fn points() {
             scalar[0] = k;
             let scalar = f.constant(&scalar).0;
             let expected = textbook::multiple(k, &g, &p);
-            let point = fixed::<_, C, N>(s, &scalar, 1);
+            let point = mul_base::<_, C, N>(s, &scalar, 1);
             assert_eq!(decode(&point.x.0, &point.y.0, &point.z.0), expected, "{k}");
             if k > 0 {
-                let point = variable::<_, C, N>(s, &mut table, &scalar, &base, 1);
+                let point = mul_point::<_, C, N>(s, &mut table, &scalar, &base, 1);
                 assert_eq!(decode(&point.x.0, &point.y.0, &point.z.0), expected, "{k}");
             }
         }
@@ -404,8 +404,8 @@ fn points() {
 /// Few requests in eight lanes; batches meet that only in the last vector of several.
 #[test]
 fn multiples_in_parts() {
-    use super::multiple::{ENTRIES, fixed, variable};
     use super::point::Affine;
+    use super::scalar_mul::{ENTRIES, mul_base, mul_point};
 
     fn check<C: Curve<N>, const N: usize>() {
         const LANES: usize = 8;
@@ -453,8 +453,8 @@ fn multiples_in_parts() {
                 }
                 let mut table = [base; ENTRIES];
                 for point in [
-                    variable::<_, C, N>(s, &mut table, &k, &base, count),
-                    fixed::<_, C, N>(s, &k, count),
+                    mul_point::<_, C, N>(s, &mut table, &k, &base, count),
+                    mul_base::<_, C, N>(s, &k, count),
                 ] {
                     for (lane, (scalar, expected)) in cases.iter().enumerate() {
                         let [x, y, z] = [&point.x.0, &point.y.0, &point.z.0].map(|c| {

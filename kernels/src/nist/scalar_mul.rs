@@ -5,7 +5,7 @@
 //! ever skipped and no partial sum is infinity. For an even k they take n − k and negate the
 //! result.
 
-use super::base_table::{FIXED_ENTRIES, FIXED_WINDOW, fixed_table, fixed_windows, look_up_window};
+use super::base_table::{BASE_ENTRIES, BASE_WINDOW, base_table, base_windows, look_up_window};
 use super::curve::Curve;
 use super::digits::{add_power, bits, digit, make_odd, parts_for, parts_of};
 use super::point::{
@@ -35,26 +35,26 @@ fn negate_if<S: Simd, C: Curve<N>, const N: usize>(s: S, p: &mut Point<S::Limb, 
 }
 
 /// k·G for 0 ≤ k ≤ n, limbs below 2^52, in the first `count` lanes. Infinity where k ≡ 0.
-pub(crate) fn fixed<S: Simd, C: Curve<N>, const N: usize>(
+pub(crate) fn mul_base<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
     k: &[S::Limb; N],
     count: usize,
 ) -> Point<S::Limb, N> {
     let mut point = [Point::infinity(s)];
-    fixed_all::<S, C, N>(s, core::slice::from_ref(k), &mut point, count);
+    mul_base_all::<S, C, N>(s, core::slice::from_ref(k), &mut point, count);
     let [point] = point;
     point
 }
 
-/// [`fixed`] of several vectors with `count` scalars in all.
-pub(crate) fn fixed_all<S: Simd, C: Curve<N>, const N: usize>(
+/// [`mul_base`] of several vectors with `count` scalars in all.
+pub(crate) fn mul_base_all<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
     scalars: &[[S::Limb; N]],
     points: &mut [Point<S::Limb, N>],
     count: usize,
 ) {
     debug_assert!(scalars.len() <= VECTORS && scalars.len() == points.len());
-    const { assert!(fixed_windows(C::BITS) * FIXED_WINDOW < 52 * N) };
+    const { assert!(base_windows(C::BITS) * BASE_WINDOW < 52 * N) };
     let never = enter!(s, s.any_bit(s.zero(), s.zero()));
     let mut odds = [[s.zero(); N]; VECTORS];
     let mut negated = [never; VECTORS];
@@ -62,14 +62,14 @@ pub(crate) fn fixed_all<S: Simd, C: Curve<N>, const N: usize>(
         enter!(s, {
             let odd = make_odd::<S, C, N>(s, scalar);
             (*k, *negated) = (odd.k, odd.negated);
-            add_power(s, k, fixed_windows(C::BITS) * FIXED_WINDOW);
+            add_power(s, k, base_windows(C::BITS) * BASE_WINDOW);
         });
     }
     if 2 * count <= S::LANES {
         debug_assert!(points.len() == 1);
-        points[0] = fixed_in_parts::<S, C, N>(s, &odds[0], count);
+        points[0] = mul_base_in_parts::<S, C, N>(s, &odds[0], count);
     } else {
-        fixed_whole::<S, C, N>(s, &odds, points);
+        mul_base_whole::<S, C, N>(s, &odds, points);
     }
     for (point, negated) in points.iter_mut().zip(negated) {
         enter!(s, negate_if::<S, C, N>(s, point, negated));
@@ -83,18 +83,18 @@ pub(crate) fn fixed_all<S: Simd, C: Curve<N>, const N: usize>(
 /// Windows from the lowest. Let Pᵢ be the sum below window i: |Pᵢ| < 2^(w·i) ≤ |dᵢ|·2^(w·i) < n, so
 /// Pᵢ ≠ ±dᵢ·2^(w·i) except modulo n, which needs |Pᵢ| + |dᵢ|·2^(w·i) ≥ n: only in the last window,
 /// whose addition is complete.
-fn fixed_whole<S: Simd, C: Curve<N>, const N: usize>(
+fn mul_base_whole<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
     scalars: &[[S::Limb; N]],
     points: &mut [Point<S::Limb, N>],
 ) {
-    let windows = fixed_windows(C::BITS);
-    let table = fixed_table::<S, C, N>(s);
+    let windows = base_windows(C::BITS);
+    let table = base_table::<S, C, N>(s);
     let mut entry = Affine::empty(s);
-    for (i, window) in table.chunks_exact(2 * N * FIXED_ENTRIES).enumerate() {
+    for (i, window) in table.chunks_exact(2 * N * BASE_ENTRIES).enumerate() {
         for (point, k) in points.iter_mut().zip(scalars) {
             let negative = enter!(s, {
-                let digit = digit(s, k, FIXED_WINDOW * i + 1, FIXED_WINDOW);
+                let digit = digit(s, k, BASE_WINDOW * i + 1, BASE_WINDOW);
                 look_up_window(s, &mut entry, window, digit.index);
                 digit.negative
             });
@@ -115,21 +115,21 @@ fn fixed_whole<S: Simd, C: Curve<N>, const N: usize>(
 /// zero. That they agree modulo n needs a sum or difference of ±n, as all are below 2n. It is odd:
 /// the lowest part must be among them, and the sum must reach n: only in the last addition, which
 /// is complete.
-fn fixed_in_parts<S: Simd, C: Curve<N>, const N: usize>(
+fn mul_base_in_parts<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
     k: &[S::Limb; N],
     count: usize,
 ) -> Point<S::Limb, N> {
-    let table = fixed_table::<S, C, N>(s);
+    let table = base_table::<S, C, N>(s);
     let parts = parts_for::<S>(count);
-    let length = fixed_windows(C::BITS).div_ceil(parts);
-    let mut k = parts_of::<S, N>(s, k, count, FIXED_WINDOW * length);
+    let length = base_windows(C::BITS).div_ceil(parts);
+    let mut k = parts_of::<S, N>(s, k, count, BASE_WINDOW * length);
     let (mut entry, mut looked_up) = (Affine::empty(s), Affine::empty(s));
     let (mut point, mut before) = (Point::infinity(s), Point::infinity(s));
     for i in 0..length {
         // Their bits are in the same place of every part.
-        let mut digit = enter!(s, digit(s, &k, FIXED_WINDOW * i + 1, FIXED_WINDOW));
-        let windows = table.chunks_exact(2 * N * FIXED_ENTRIES);
+        let mut digit = enter!(s, digit(s, &k, BASE_WINDOW * i + 1, BASE_WINDOW));
+        let windows = table.chunks_exact(2 * N * BASE_ENTRIES);
         for (part, window) in windows.skip(i).step_by(length).enumerate() {
             let mut own = [s.zero()];
             for lane in (part..S::LANES).step_by(parts) {
@@ -149,7 +149,7 @@ fn fixed_in_parts<S: Simd, C: Curve<N>, const N: usize>(
             continue;
         }
         // The last part may have fewer windows than the others.
-        let shorter = length * (parts - 1) + i >= fixed_windows(C::BITS);
+        let shorter = length * (parts - 1) + i >= base_windows(C::BITS);
         if shorter {
             before = point;
         }
@@ -186,12 +186,12 @@ fn signed<S: Simd, C: Curve<N>, const N: usize>(
     })
 }
 
-/// The working memory of [`variable`].
+/// The working memory of [`mul_point`].
 pub(crate) type Table<L, const N: usize> = [Affine<L, N>; ENTRIES];
 
 /// k·P for 0 < k < n, limbs below 2^52, and P on the curve, affine, below 1.01·p, in the first
 /// `count` lanes.
-pub(crate) fn variable<S: Simd, C: Curve<N>, const N: usize>(
+pub(crate) fn mul_point<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
     table: &mut Table<S::Limb, N>,
     k: &[S::Limb; N],
@@ -209,9 +209,9 @@ pub(crate) fn variable<S: Simd, C: Curve<N>, const N: usize>(
     );
     let mut point = if 2 * count <= S::LANES {
         let (table, _) = table.split_first_chunk_mut().expect("enough entries");
-        in_parts::<S, C, N>(s, table, &odd.k, &p, count)
+        mul_point_in_parts::<S, C, N>(s, table, &odd.k, &p, count)
     } else {
-        whole::<S, C, N>(s, table, &odd.k, &p)
+        mul_point_whole::<S, C, N>(s, table, &odd.k, &p)
     };
     enter!(s, negate_if::<S, C, N>(s, &mut point, odd.negated));
     crate::secret::wipe(words_mut(&mut odd.k));
@@ -223,7 +223,7 @@ pub(crate) fn variable<S: Simd, C: Curve<N>, const N: usize>(
 /// Windows from the highest. Let A be the sum so far, A·2^w + d the next: |A|·2^w ≥ 2^w > |d|, so
 /// A·2^w ≠ ±d except modulo n. A·2^w ± d ≡ 0 needs A·2^w ≥ n − |d|: only in the last window, whose
 /// addition is complete.
-fn whole<S: Simd, C: Curve<N>, const N: usize>(
+fn mul_point_whole<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
     table: &mut Table<S::Limb, N>,
     k: &[S::Limb; N],
@@ -262,12 +262,12 @@ fn whole<S: Simd, C: Curve<N>, const N: usize>(
 
 /// k·P for odd k of few requests, each of which takes several lanes: the lane of part j computes
 /// Dⱼ·2^(b·j)·P, where Dⱼ has the digits of the b bits of k from b·j up. The doublings are as many
-/// as in [`whole`], the additions a part of them.
+/// as in [`mul_point_whole`], the additions a part of them.
 ///
 /// |Dⱼ| < 2^b is odd, so not zero. Within a part nothing comes near n, so there is no exception. Of two sums of parts
 /// that are added, the lower is smaller than the higher, which is not zero; modulo n they agree
 /// only if all parts are among them: the last addition is complete.
-fn in_parts<S: Simd, C: Curve<N>, const N: usize>(
+fn mul_point_in_parts<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
     table: &mut [Affine<S::Limb, N>; PART_ENTRIES],
     k: &[S::Limb; N],
