@@ -26,7 +26,7 @@ pub(crate) struct Power<'a, S: Simd, const N: usize> {
     /// The table entry chosen last.
     entry: &'a mut [S::Limb; N],
     pub(crate) doubled: &'a mut [S::Limb; N],
-    /// Powers 0 to 2^`WINDOW` − 1 of the base: see [`put`].
+    /// Powers 0 to 2^`WINDOW` − 1 of the base: see [`store_entry`].
     table: &'a mut [S::Limb],
 }
 
@@ -41,9 +41,9 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
     /// Words of 64 bits of a number below n.
     pub(crate) const WORDS: usize = N * S::LIMB_BITS as usize / 64;
 
-    /// How many exponentiations should take turns: see [`run`](Self::run). Longer operations keep
-    /// the multipliers busy by themselves, and of longer numbers two tables do not fit into the
-    /// first-level cache.
+    /// How many exponentiations should take turns: see [`exponentiate`](Self::exponentiate). Longer
+    /// operations keep the multipliers busy by themselves, and of longer numbers two tables do not
+    /// fit into the first-level cache.
     pub(crate) const PASSES: usize = if N * S::LIMB_BITS as usize <= BLOCK * 52 {
         2
     } else {
@@ -74,12 +74,12 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
     /// something to do while one of another power waits.
     ///
     /// The sequence of operations and addresses depends on `bits` and the number of powers only.
-    pub(crate) fn run(powers: &mut [Self], s: S, bits: usize) {
+    pub(crate) fn exponentiate(powers: &mut [Self], s: S, bits: usize) {
         let mut digit = bits.div_ceil(WINDOW) - 1;
         Self::fill_tables(powers, s);
         for power in &mut *powers {
             fault::touch_pass::<S>(Point::Table, power.table, power.first);
-            power.choose(s, digit);
+            power.select_entry(s, digit);
             power.power.copy_from_slice(power.entry);
         }
         while digit > 0 {
@@ -102,7 +102,7 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
             }
         }
         for p in &mut *powers {
-            p.choose(s, digit);
+            p.select_entry(s, digit);
         }
         for p in powers {
             multiply(s, p.spare, p.power, p.entry, Modulus::new(p.n, p.k0));
@@ -114,7 +114,7 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
     fn fill_tables(powers: &mut [Self], s: S) {
         for p in &mut *powers {
             p.power.copy_from_slice(p.one);
-            p.put(s, 0);
+            p.store_entry(s, 0);
         }
         for e in 1..1 << WINDOW {
             for p in &mut *powers {
@@ -122,24 +122,24 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
                 core::mem::swap(&mut p.spare, &mut p.power);
             }
             for p in &mut *powers {
-                p.put(s, e);
+                p.store_entry(s, e);
             }
         }
     }
 
     /// Table entry `e` from `power`, below 2n.
     #[inline(never)]
-    fn put(&mut self, s: S, e: usize) {
+    fn store_entry(&mut self, s: S, e: usize) {
         enter!(s, {
             mask_limbs(s, self.power);
             canonical(s, self.power, self.spare, self.n);
         });
-        put(s, self.table, e, self.power);
+        store_entry(s, self.table, e, self.power);
     }
 
     /// entry = the table entry that each lane's digit `digit` names.
-    fn choose(&mut self, s: S, digit: usize) {
-        choose(s, self.entry, self.table, self.exponent, WINDOW * digit);
+    fn select_entry(&mut self, s: S, digit: usize) {
+        select_entry(s, self.entry, self.table, self.exponent, WINDOW * digit);
     }
 }
 
@@ -210,7 +210,7 @@ type Pairs<S> = [[<S as Simd>::Limb; 2 * CHUNK]; PAIRS];
 
 /// Writes power `e`, below n and masked, to a table: one body for all lengths.
 #[inline(never)]
-fn put<S: Simd>(s: S, table: &mut [S::Limb], e: usize, power: &[S::Limb]) {
+fn store_entry<S: Simd>(s: S, table: &mut [S::Limb], e: usize, power: &[S::Limb]) {
     enter!(s, {
         let table: &mut [Pairs<S>] = table.as_chunks_mut().0.as_chunks_mut().0;
         let mut words = [s.zero(); CHUNK + 1];
@@ -233,7 +233,7 @@ fn put<S: Simd>(s: S, table: &mut [S::Limb], e: usize, power: &[S::Limb]) {
 /// Each bit of a word starts as the lowest bit of the digit. Where the other bits of the digit name
 /// a pair of powers it picks its own successor from one of the two: one operation for both.
 #[inline(never)]
-fn choose<S: Simd>(
+fn select_entry<S: Simd>(
     s: S,
     power: &mut [S::Limb],
     table: &[S::Limb],

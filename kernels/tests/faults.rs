@@ -47,7 +47,7 @@ fn strike(backend: Backend, size: Size, fill: usize) {
             };
             let mut batch = Batch::new(&keys, fill, &mut random);
             arm(fault);
-            let answers = batch.run(backend, &mut scratch);
+            let answers = batch.compute(backend, &mut scratch);
             assert_ne!(
                 strikes(),
                 0,
@@ -107,7 +107,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    fn run(&mut self, backend: Backend, scratch: &mut Scratch) -> Vec<Answer> {
+    fn compute(&mut self, backend: Backend, scratch: &mut Scratch) -> Vec<Answer> {
         let inputs = self.keys.iter().zip(&self.inputs);
         let mut jobs: Vec<_> = inputs
             .zip(&mut self.pairs)
@@ -182,7 +182,7 @@ fn batches_run_with_all_flags_of_the_control_register_set() {
     for backend in Backend::available() {
         for fill in [1, 8] {
             let mut batch = Batch::new(&keys, fill, &mut Random(9));
-            batch.run(backend, &mut scratch);
+            batch.compute(backend, &mut scratch);
             assert_eq!(mxcsr_of_last_chunk(), 0x1fbf, "{backend:?}");
         }
     }
@@ -243,7 +243,7 @@ fn strike_limbs(
                         bit: random.word() as u32 % 64,
                     };
                     arm(fault);
-                    let answers = batch.run(backend, &mut scratch);
+                    let answers = batch.compute(backend, &mut scratch);
                     assert_ne!(strikes(), 0, "{backend:?} {fault:?} did not strike");
                     disarm();
                     limbs = limbs_at_last_strike();
@@ -396,9 +396,9 @@ fn a_fault_in_a_blinding_pair_spoils_its_later_uses() {
                 limb: 4,
                 bit: 9,
             });
-            let struck = batch.run(backend, &mut scratch);
+            let struck = batch.compute(backend, &mut scratch);
             disarm();
-            let later = batch.run(backend, &mut scratch);
+            let later = batch.compute(backend, &mut scratch);
             for (when, answers) in [("with the fault", struck), ("later", later)] {
                 let place = format!("{backend:?} {point:?}, {when}");
                 assert_eq!(

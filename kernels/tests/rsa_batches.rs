@@ -8,7 +8,7 @@ use lockstep_kernels::rsa::{JobError, PrivateJob, Scratch, Size, private_batch};
 use num_bigint::BigUint;
 
 /// Runs inputs under their keys as one batch.
-fn run(
+fn results_of(
     backend: Backend,
     scratch: &mut Scratch,
     random: &mut Random,
@@ -53,7 +53,7 @@ fn every_fill_with_mixed_keys() {
                         (key, input.clone(), input)
                     })
                     .collect();
-                let results = run(backend, &mut scratch, &mut random, &requests);
+                let results = results_of(backend, &mut scratch, &mut random, &requests);
                 for ((key, input, _), result) in requests.iter().zip(results) {
                     let expected = key.private(input);
                     assert_eq!(
@@ -100,7 +100,7 @@ fn edge_inputs_in_every_lane() {
                     .map(|edge| (key, key.bytes(edge), key.bytes(edge)))
                     .collect();
                 requests.rotate_left(turn % 8);
-                let results = run(backend, &mut scratch, &mut random, &requests);
+                let results = results_of(backend, &mut scratch, &mut random, &requests);
                 for ((key, input, _), result) in requests.iter().zip(results) {
                     assert_eq!(
                         result,
@@ -153,7 +153,7 @@ fn bad_requests_leave_their_neighbours_alone() {
                         JobError::InputTooLarge
                     }
                 };
-                let results = run(backend, &mut scratch, &mut random, &requests);
+                let results = results_of(backend, &mut scratch, &mut random, &requests);
                 for (i, ((key, input, _), result)) in requests.iter().zip(results).enumerate() {
                     if i == bad {
                         assert_eq!(result, Err(expected), "{backend:?} {size:?}");

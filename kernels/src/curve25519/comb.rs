@@ -4,8 +4,8 @@
 //! odd digits of radix 128 above it, each from −127 to 127. For the first digit the table holds the
 //! 128 odd multiples 1, 3, … 255 of B, and for every further place j the 64 odd multiples 1, 3, …
 //! 127 of 256·128^j·B. So the product is a point of the table and 35 additions. All lanes share the
-//! table; digits and look-up are like those of [`scalar_mul`](crate::nist::scalar_mul). The table, 273
-//! KiB, is computed at its first use.
+//! table; digits and look-up are like those of [`scalar_mul`](crate::nist::scalar_mul). The table,
+//! 273 KiB, is computed at its first use.
 
 use once_cell::race::OnceBox;
 

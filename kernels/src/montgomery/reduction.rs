@@ -166,7 +166,7 @@ impl<S: Simd, F: Factors<S>> Reduction<'_, S, F> {
 
     /// All columns; `written_out`, a constant, as [`written_out`] has it.
     #[inline(always)]
-    fn run(&mut self, s: S, written_out: bool) {
+    fn reduce_columns(&mut self, s: S, written_out: bool) {
         let count = self.out.len();
         if written_out {
             // A loop would stay one.
@@ -225,7 +225,7 @@ fn reduce<S: Simd>(
         out,
         window,
     }
-    .run(s, written_out);
+    .reduce_columns(s, written_out);
 }
 
 /// out = a·b/R mod n for numbers of equal length; see [`multiply`](super::multiply).

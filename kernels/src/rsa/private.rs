@@ -192,7 +192,7 @@ fn batch<W: Simd, H: Simd, const N: usize, const M: usize>(
         for claims in claims.chunks_mut(W::LANES / 2) {
             verify::check::<W, N, M>(w, arena.rest(), claims);
         }
-        settle(chunk, &wide.refused, claims);
+        set_results(chunk, &wide.refused, claims);
 
         scratch.memory.wipe(bytes::<W, H, N, M>(size));
     }
@@ -218,7 +218,11 @@ const fn bytes<W: Simd, H: Simd, const N: usize, const M: usize>(size: Size) -> 
 
 /// Sets the results.
 #[inline(never)]
-fn settle<'a>(jobs: &mut [PrivateJob<'a>], refused: &[Option<JobError>], claims: Vec<Claim<'a>>) {
+fn set_results<'a>(
+    jobs: &mut [PrivateJob<'a>],
+    refused: &[Option<JobError>],
+    claims: Vec<Claim<'a>>,
+) {
     for ((job, refused), claim) in jobs.iter_mut().zip(refused).zip(claims) {
         job.result = Some(match refused {
             Some(error) => Err(*error),
@@ -394,7 +398,7 @@ fn half_passes<W: Simd, S: Simd, const N: usize, const M: usize>(
         let modulus = Modulus::new(power.n, power.k0);
         to_montgomery(s, power.base, power.spare, x, (r2, r3), modulus);
     }
-    Power::run(&mut powers, s, size.bits() / 2);
+    Power::exponentiate(&mut powers, s, size.bits() / 2);
     for power in &mut powers {
         let modulus = Modulus::new(power.n, power.k0);
         from_montgomery(s, out, power.spare, power.power, modulus);

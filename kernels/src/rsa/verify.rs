@@ -175,7 +175,7 @@ pub(super) fn check<S: Simd, const N: usize, const M: usize>(
             words_mut(core::slice::from_mut(chosen))[lane] = u64::from(bit);
         }
         if any {
-            choose(s, factor, chosen, base, one);
+            select_factor(s, factor, chosen, base, one);
             if squared {
                 multiply(s, spare, power, factor, modulus);
             } else {
@@ -201,7 +201,7 @@ pub(super) fn check<S: Simd, const N: usize, const M: usize>(
 
 /// out = base where chosen, one elsewhere.
 #[inline(never)]
-fn choose<S: Simd, const N: usize>(
+fn select_factor<S: Simd, const N: usize>(
     s: S,
     out: &mut [S::Limb; N],
     chosen: &S::Limb,

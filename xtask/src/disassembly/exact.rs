@@ -554,16 +554,19 @@ mod tests {
         );
         assert_eq!(
             name(&format!(
-                "<lockstep_kernels::modexp::Power<{avx}, 40>>::put [clone .llvm.7]"
+                "<lockstep_kernels::modexp::Power<{avx}, 40>>::store_entry [clone .llvm.7]"
             )),
-            pair("modexp::Power::put", "Avx512Ifma, 40")
+            pair("modexp::Power::store_entry", "Avx512Ifma, 40")
         );
         assert_eq!(
             name(&format!(
                 "<{avx} as lockstep_kernels::simd::Simd>::enter::with_features::<([u64; 5], u8), \
-                 <lockstep_kernels::modexp::Power<{avx}, 40>>::put::{{closure#0}}>"
+                 <lockstep_kernels::modexp::Power<{avx}, 40>>::store_entry::{{closure#0}}>"
             )),
-            pair("modexp::Power::put::{closure#0} in lanes", "Avx512Ifma, 40")
+            pair(
+                "modexp::Power::store_entry::{closure#0} in lanes",
+                "Avx512Ifma, 40"
+            )
         );
         assert_eq!(
             name("<lockstep_kernels::rsa::Claim as core::ops::drop::Drop>::drop"),
