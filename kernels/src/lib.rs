@@ -5,10 +5,14 @@
 //! It is the only one with SIMD code. Algorithms are written once over a small lane trait; the
 //! exported functions are concrete, so that no other crate's compiler flags can change the code.
 
+#![deny(unsafe_code)]
+
+#[allow(unsafe_code, reason = "typed pieces of one block of memory")]
 mod arena;
 pub mod backend;
 pub mod curve25519;
 pub mod fault;
+#[allow(unsafe_code, reason = "assembly that takes a known time")]
 pub mod gauge;
 mod layout;
 mod modexp;
@@ -19,7 +23,9 @@ pub mod nist;
 pub mod rsa;
 mod secret;
 mod sha512;
+#[allow(unsafe_code, reason = "intrinsics, and vectors seen as words")]
 mod simd;
+#[allow(unsafe_code, reason = "calls of the sanitizer, in its build only")]
 mod taint;
 mod unroll;
 

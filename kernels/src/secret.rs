@@ -40,6 +40,7 @@ macro_rules! secret_bytes {
             }
 
             /// The caller's bytes where they are, without a copy; the caller wipes them.
+            #[allow(unsafe_code, reason = "a reference to secret bytes where they lie")]
             pub fn from_ref(bytes: &[u8; $size]) -> &Self {
                 // SAFETY: the type is transparent: nothing but such an array. It is dropped only by
                 // value.
