@@ -6,6 +6,8 @@
 //!
 //! The command uses both. All `unsafe` that they need is in this crate.
 
+#![allow(unsafe_code, reason = "calls of libcrypto")]
+
 mod context;
 mod error;
 mod ffi;

@@ -19,6 +19,8 @@
 //! The mapping is never undone, so a reference to a counter is valid until the process ends. A
 //! process maps one such file in its life; tests map a few.
 
+#![allow(unsafe_code, reason = "counters in a mapping")]
+
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -17,6 +17,8 @@
 //! has little, [`settings`] reads `openssl.cnf`, and [`process`] owns the engine of this process.
 //! `docs/decisions/0001-overlay.md` and `0004-curves.md` say why.
 
+#![allow(unsafe_code, reason = "calls of libcrypto, and calls by it")]
+
 mod async_job;
 mod bell;
 mod counted;

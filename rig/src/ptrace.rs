@@ -1,5 +1,7 @@
 //! A process under ptrace: the system calls, wrapped. All `unsafe` of this crate is here.
 
+#![allow(unsafe_code, reason = "system calls")]
+
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt as _;

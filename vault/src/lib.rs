@@ -13,6 +13,8 @@
 //! held, and those that they were taking or freeing, stay in use in the child for ever: as many as
 //! the parent had. Locks on memory do not pass over to a child; [`after_fork`] asks for them again.
 
+#![allow(unsafe_code, reason = "memory from the system, in pieces")]
+
 mod region;
 mod system;
 

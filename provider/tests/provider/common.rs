@@ -1,6 +1,8 @@
 //! What all tests share: the module under test, processes that run with and without it, their
 //! counters, and keys.
 
+#![allow(unsafe_code, reason = "system calls")]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;

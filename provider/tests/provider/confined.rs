@@ -1,6 +1,8 @@
 //! Processes that are confined: by another root directory, limits of file sizes, filters of system
 //! calls and PID namespaces. What works with stock OpenSSL works there.
 
+#![allow(unsafe_code, reason = "system calls")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -1,6 +1,8 @@
 //! Where secrets lie in a process: locked, in no core dump, and not in a child where two may not
 //! use them.
 
+#![allow(unsafe_code, reason = "system calls")]
+
 use std::collections::HashMap;
 use std::fs;
 use std::path::PathBuf;

@@ -1,6 +1,8 @@
 //! Counters where nobody configured a place for them: of every process, readable by its user only,
 //! and gone with it.
 
+#![allow(unsafe_code, reason = "system calls")]
+
 use std::time::{Duration, Instant};
 
 use lockstep_engine::{ProcessStats, read_default_stats};

@@ -1,6 +1,8 @@
 //! Clients: those that shake hands as they should, verifying the certificate and the server's
 //! signature, and those that do not.
 
+#![allow(unsafe_code, reason = "system calls")]
+
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;

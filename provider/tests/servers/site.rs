@@ -4,6 +4,8 @@
 //! The word behind a block's language says what it is: the name of the file to write, or, in blocks
 //! of the shell, when to run it (`prepare`, `start`, `check`, `reload`, `upgrade`, `stop`).
 
+#![allow(unsafe_code, reason = "system calls")]
+
 use std::fs::{self, Permissions};
 use std::net::TcpStream;
 use std::os::unix::fs::{PermissionsExt, chown};
