@@ -12,6 +12,7 @@ mod arena;
 pub mod backend;
 pub mod curve25519;
 pub mod fault;
+#[cfg(feature = "internals")]
 #[allow(unsafe_code, reason = "assembly that takes a known time")]
 pub mod gauge;
 mod layout;

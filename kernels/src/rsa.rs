@@ -12,6 +12,7 @@ mod verify;
 
 pub use blinding::Blinding;
 pub use key::{Components, PrivateKey, PublicKey, Unsupported};
+#[cfg(feature = "internals")]
 pub use private::bench;
 pub use private::{BATCH, JobError, PrivateJob, Scratch, private_batch};
 pub use size::Size;

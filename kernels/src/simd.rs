@@ -22,6 +22,7 @@ pub(crate) mod avx2;
 pub(crate) mod avx512ifma;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx512ifma256;
+#[cfg(feature = "internals")]
 pub(crate) mod counting;
 #[cfg(target_arch = "x86_64")]
 mod ifma;

@@ -8,6 +8,7 @@
 //! 4. s = y/r mod n, fully reduced, as bytes;
 //! 5. s^e mod n = c, from the bytes and an independent copy of c (`verify.rs`).
 
+#[cfg(feature = "internals")]
 pub mod bench;
 
 use core::fmt;
