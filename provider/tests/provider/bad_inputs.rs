@@ -144,8 +144,8 @@ fn try_key(
         operation: Operation::Raw,
         input: input.clone(),
     });
-    let (_, stock) = jobs.run(&place, 1, false);
-    let (ours, answers) = jobs.run(&place, 1, true);
+    let (_, stock) = jobs.answer_all(&place, 1, false);
+    let (ours, answers) = jobs.answer_all(&place, 1, true);
     let counters = ours.try_counters();
     let count = |of: &dyn Fn(&crate::common::Counters) -> u64| counters.as_ref().map_or(0, of);
     let (operations, fallbacks) = (count(&|c| c.operations()), count(&|c| c.fallbacks()));
@@ -364,8 +364,8 @@ fn mgf1(seed: &[u8], length: usize) -> Vec<u8> {
 #[track_caller]
 fn check_jobs(jobs: &mut Jobs, what: &str, shape: &str, operations: u64) {
     let place = Place::new();
-    let (_, stock) = jobs.run(&place, 1, false);
-    let (ours, answers) = jobs.run(&place, 8, true);
+    let (_, stock) = jobs.answer_all(&place, 1, false);
+    let (ours, answers) = jobs.answer_all(&place, 8, true);
     for (index, (ours, stock)) in answers.iter().zip(&stock).enumerate() {
         assert_eq!(
             ours, stock,

@@ -4,12 +4,12 @@
 use crate::common::{Finished, Place, dist};
 
 /// Runs a way of `programs/contexts.c`.
-fn run(place: &Place, way: &str) -> Finished {
-    run_with(place, way, "rsa2048")
+fn take_way(place: &Place, way: &str) -> Finished {
+    take_way_with(place, way, "rsa2048")
 }
 
 /// The same with another key.
-fn run_with(place: &Place, way: &str, key: &str) -> Finished {
+fn take_way_with(place: &Place, way: &str, key: &str) -> Finished {
     let program = place.compile("contexts");
     let key = place.key(key);
     let directory = dist();
@@ -22,17 +22,17 @@ fn run_with(place: &Place, way: &str, key: &str) -> Finished {
 
 #[test]
 fn two_library_contexts_share_the_engine() {
-    run(&Place::new(), "two").on_lanes("rsa2048", 40);
+    take_way(&Place::new(), "two").on_lanes("rsa2048", 40);
 }
 
 #[test]
 fn a_context_is_freed_while_another_signs() {
-    run(&Place::new(), "free-one").on_lanes("rsa2048", 60);
+    take_way(&Place::new(), "free-one").on_lanes("rsa2048", 60);
 }
 
 #[test]
 fn unloaded_and_loaded_again() {
-    run(&Place::new(), "reload").on_lanes("rsa2048", 50);
+    take_way(&Place::new(), "reload").on_lanes("rsa2048", 50);
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn the_curves_too() {
     ] {
         let place = Place::new();
         for (way, times) in [("two", 40), ("free-one", 60), ("reload", 50)] {
-            let finished = run_with(&place, way, key);
+            let finished = take_way_with(&place, way, key);
             let counters = finished.counters();
             assert_eq!(
                 counters.shapes(),
@@ -55,26 +55,26 @@ fn the_curves_too() {
             assert_eq!(counters.fallbacks(), 0, "{way} {finished}");
         }
         for way in ["leave", "leave-at-once"] {
-            let counters = run_with(&place, way, key).counters();
+            let counters = take_way_with(&place, way, key).counters();
             assert!(
                 counters.of(sign) > 0 && counters.fallbacks() == 0,
                 "{counters:?}"
             );
         }
     }
-    run_with(&Place::new(), "unload-first", "p256");
+    take_way_with(&Place::new(), "unload-first", "p256");
 }
 
 #[test]
 fn unloaded_while_a_key_and_an_operation_are_alive() {
-    run(&Place::new(), "unload-first").on_lanes("rsa2048", 3);
+    take_way(&Place::new(), "unload-first").on_lanes("rsa2048", 3);
 }
 
 #[test]
 fn exit_without_any_cleanup() {
     // The counters are written for each of the few signatures; nobody takes anything down.
     for way in ["leave", "leave-at-once"] {
-        let counters = run(&Place::new(), way).counters();
+        let counters = take_way(&Place::new(), way).counters();
         assert!(
             counters.of("rsa2048") > 0 && counters.fallbacks() == 0,
             "{counters:?}"
@@ -84,33 +84,33 @@ fn exit_without_any_cleanup() {
 
 #[test]
 fn parameters_tell_version_status_and_counters() {
-    run(&Place::new(), "parameters").on_lanes("rsa2048", 3);
+    take_way(&Place::new(), "parameters").on_lanes("rsa2048", 3);
 }
 
 #[test]
 fn unsuitable_parameters_are_refused() {
-    let counters = run(&Place::new(), "unsuitable").try_counters();
+    let counters = take_way(&Place::new(), "unsuitable").try_counters();
     assert!(counters.is_none_or(|c| c.operations() == 0));
 }
 
 #[test]
 fn operations_are_duplicated_midway() {
-    run(&Place::new(), "duplicate").on_lanes("rsa2048", 8);
+    take_way(&Place::new(), "duplicate").on_lanes("rsa2048", 8);
 }
 
 #[test]
 fn keys_are_duplicated_and_freed_in_any_order() {
-    run(&Place::new(), "keys").on_lanes("rsa2048", 6);
+    take_way(&Place::new(), "keys").on_lanes("rsa2048", 6);
 }
 
 #[test]
 fn size_queries_and_short_buffers() {
-    run(&Place::new(), "buffers").on_lanes("rsa2048", 2);
+    take_way(&Place::new(), "buffers").on_lanes("rsa2048", 2);
 }
 
 #[test]
 fn property_queries_by_name_find_the_module() {
-    run(&Place::new(), "properties").on_lanes("rsa2048", 3);
+    take_way(&Place::new(), "properties").on_lanes("rsa2048", 3);
 }
 
 /// The ways of `programs/reimport.c`; each use of an object is a signature and a decryption.

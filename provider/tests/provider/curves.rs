@@ -354,8 +354,8 @@ fn no_two_processes_get_the_same_key() {
 #[track_caller]
 fn as_stock(jobs: &mut Jobs, shape: &str, operations: u64, reasons: &[(&str, u64)]) {
     let place = Place::new();
-    let (_, stock) = jobs.run(&place, 1, false);
-    let (ours, answers) = jobs.run(&place, 8, true);
+    let (_, stock) = jobs.answer_all(&place, 1, false);
+    let (ours, answers) = jobs.answer_all(&place, 8, true);
     for (index, (ours, stock)) in answers.iter().zip(&stock).enumerate() {
         assert_eq!(ours, stock, "number {index}: {:x?}", jobs.jobs[index]);
     }
@@ -625,8 +625,8 @@ fn odd_ecdsa_signatures() {
             });
         }
         let place = Place::new();
-        let (_, stock) = jobs.run(&place, 1, false);
-        let (ours, answers) = jobs.run(&place, 8, true);
+        let (_, stock) = jobs.answer_all(&place, 1, false);
+        let (ours, answers) = jobs.answer_all(&place, 8, true);
         assert_eq!(answers, stock, "{ours}");
         let right = answers.iter().filter(|a| **a == Some(vec![1])).count();
         assert_eq!(right, 1, "{ours}");

@@ -67,7 +67,7 @@ fn no_fault_gets_out_of_a_batch_and_the_neighbours_are_spared() {
     for number in 0..240 {
         jobs.sign(number % 3, format!("message {number}").as_bytes());
     }
-    let (_, expected) = jobs.run(&place, 8, false);
+    let (_, expected) = jobs.answer_all(&place, 8, false);
     for (point, request) in Point::ALL.into_iter().zip([0, 1, 2].into_iter().cycle()) {
         let fault = format!("{point:?}:{request}:1:5:20");
         let process = jobs

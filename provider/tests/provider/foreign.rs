@@ -4,7 +4,7 @@
 use crate::common::{Finished, Place, dist};
 
 /// Runs a way of `programs/foreign.c`.
-fn run(place: &Place, way: &str, key: &str) -> Finished {
+fn take_way(place: &Place, way: &str, key: &str) -> Finished {
     let program = place.compile("foreign");
     let arguments = format!("{way} {} {}", place.key(key), dist().display());
     place
@@ -72,26 +72,26 @@ fn digests_that_nobody_has_fail_as_they_do_without_the_module() {
 
 #[test]
 fn property_queries_hold_for_digests() {
-    run(&Place::new(), "queries", "rsa2048").on_lanes("rsa2048", 4);
-    run(&Place::new(), "queries", "p256").on_lanes("p256-sign", 4);
+    take_way(&Place::new(), "queries", "rsa2048").on_lanes("rsa2048", 4);
+    take_way(&Place::new(), "queries", "p256").on_lanes("p256-sign", 4);
 }
 
 #[test]
 fn decryption_takes_digests_of_other_providers() {
-    run(&Place::new(), "decrypt", "rsa2048").on_lanes("rsa2048", 1);
+    take_way(&Place::new(), "decrypt", "rsa2048").on_lanes("rsa2048", 1);
 }
 
 #[test]
 fn random_numbers_of_stock_code_come_from_the_application() {
-    run(&Place::new(), "salt", "rsa2048").on_lanes("rsa2048", 4);
+    take_way(&Place::new(), "salt", "rsa2048").on_lanes("rsa2048", 4);
 }
 
 #[test]
 fn a_default_provider_that_is_given_up_stays_away() {
-    run(&Place::new(), "given-up", "rsa2048").on_lanes("rsa2048", 2);
+    take_way(&Place::new(), "given-up", "rsa2048").on_lanes("rsa2048", 2);
 }
 
 #[test]
 fn library_contexts_come_and_go() {
-    run(&Place::new(), "often", "rsa2048").on_lanes("rsa2048", 1);
+    take_way(&Place::new(), "often", "rsa2048").on_lanes("rsa2048", 1);
 }

@@ -25,7 +25,7 @@ fn statically_linked(place: &Place, output: &str, options: &[&str]) -> Option<Pa
 }
 
 /// Runs the program with the module in its configuration.
-fn run(place: &Place, program: &Path) -> Finished {
+fn execute(place: &Place, program: &Path) -> Finished {
     let key = place.key("rsa2048");
     let arguments = format!("{key} {}", dist().display());
     place.program(program, &arguments).with_lockstep().succeed()
@@ -54,7 +54,7 @@ fn a_program_with_its_own_openssl_keeps_it() {
         let Some(program) = statically_linked(&place, name, options) else {
             return;
         };
-        let finished = run(&place, &program);
+        let finished = execute(&place, &program);
         let program = program.canonicalize().expect("the program is there");
         let program = program.to_str().expect("a path in UTF-8");
         let first = if name == "closed" {
@@ -78,7 +78,7 @@ fn a_program_whose_own_openssl_is_all_there_is_works_on_lanes() {
     let options = ["-fno-pie", "-no-pie", "-DTAKE_ADDRESS", "-lcrypto"];
     let fixed = place.compile_with("own_openssl", "fixed", &options);
     for program in [program, shared, fixed] {
-        let finished = run(&place, &program);
+        let finished = execute(&place, &program);
         assert!(!finished.text().contains("refused"), "{finished}");
         assert!(finished.counters().of("rsa2048") > 0, "{finished}");
     }

@@ -40,7 +40,12 @@ fn done(finished: &Finished) -> Option<Done> {
     Some(lines.collect())
 }
 
-fn run(place: &Place, when: &str, denied: i32, own: &str) -> Option<(Done, Counters, String)> {
+fn sign_while_denied(
+    place: &Place,
+    when: &str,
+    denied: i32,
+    own: &str,
+) -> Option<(Done, Counters, String)> {
     let finished = process(place, when, denied, own).with_lockstep().succeed();
     let context = finished.to_string();
     Some((done(&finished)?, finished.counters(), context))
@@ -50,7 +55,8 @@ fn run(place: &Place, when: &str, denied: i32, own: &str) -> Option<(Done, Count
 fn lanes_need_no_randomness_of_the_application() {
     let place = Place::new();
     for when in ["cold", "warm"] {
-        let (done, counters, context) = run(&place, when, 0, "fails").expect("no filter");
+        let (done, counters, context) =
+            sign_while_denied(&place, when, 0, "fails").expect("no filter");
         for name in RANDOM {
             // The salt is drawn by OpenSSL's code.
             let expected = if name == "pss" { 0 } else { EACH };
@@ -68,7 +74,8 @@ fn without_the_systems_randomness_openssl_serves_with_the_applications() {
     let place = Place::new();
     for when in ["cold", "warm"] {
         for error in ERRORS {
-            let Some((done, counters, context)) = run(&place, when, error, "works") else {
+            let Some((done, counters, context)) = sign_while_denied(&place, when, error, "works")
+            else {
                 return;
             };
             for name in RANDOM.iter().chain(&["ed25519"]) {
@@ -86,7 +93,8 @@ fn without_the_systems_randomness_openssl_serves_with_the_applications() {
 fn without_any_randomness_there_are_errors() {
     let place = Place::new();
     for error in ERRORS {
-        let Some((cold, counters, context)) = run(&place, "cold", error, "fails") else {
+        let Some((cold, counters, context)) = sign_while_denied(&place, "cold", error, "fails")
+        else {
             return;
         };
         // An RSA operation without randomness would be one without blinding.
@@ -102,7 +110,8 @@ fn without_any_randomness_there_are_errors() {
         }
         // What was drawn before lasts for a while: key pairs of the pool, and blinding, of which
         // there is the more the more threads met.
-        let (warm, _, context) = run(&place, "warm", error, "fails").expect("filters are allowed");
+        let (warm, _, context) =
+            sign_while_denied(&place, "warm", error, "fails").expect("filters are allowed");
         for name in ["ecdsa", "pss"] {
             assert_eq!(warm[name], 0, "{name}: {context}");
         }
@@ -143,7 +152,7 @@ fn a_configured_generator_may_fail() {
 fn ignored_failures_are_noticed() {
     let Some(faulty) = faulty() else { return };
     let place = Place::of(&faulty, &[]);
-    if run(&place, "cold", libc::EPERM, "works").is_none() {
+    if sign_while_denied(&place, "cold", libc::EPERM, "works").is_none() {
         return;
     }
     let planted = process(&place, "cold", libc::EPERM, "works").with_lockstep();

@@ -42,7 +42,7 @@ impl Log {
     }
 
     /// Runs a process with this log.
-    fn run(&self, process: Process<'_>) -> Finished {
+    fn finish(&self, process: Process<'_>) -> Finished {
         process.env("LOCKSTEP_SYSLOG", &self.path).run()
     }
 }
@@ -107,7 +107,7 @@ fn without_the_right_to_a_socket_there_is_no_line() {
     for (call, expected) in [(0, 1), (libc::SYS_socket, 0), (libc::SYS_sendto, 0)] {
         let arguments = format!("deny {key} {call}");
         let process = place.program(&program, &arguments).with_lockstep();
-        let finished = log.run(process.env("LOCKSTEP_FAULT", FAULT));
+        let finished = log.finish(process.env("LOCKSTEP_FAULT", FAULT));
         assert!(finished.status.success(), "{call}: {finished}");
         if finished.text().starts_with("skipped") {
             println!("{}", finished.text());
@@ -126,7 +126,7 @@ fn bounds_of_jobs_that_are_near_are_one_line() {
     let arguments = format!("fd {} 32 4", place.key("rsa2048"));
     for (most, expected) in [("1000", 0), ("32", 1)] {
         let process = place.program(&program, &arguments).with_lockstep();
-        let finished = log.run(process.env("LOCKSTEP_MAX_ASYNC", most));
+        let finished = log.finish(process.env("LOCKSTEP_MAX_ASYNC", most));
         assert!(finished.status.success(), "{finished}");
         assert_eq!(finished.counters().async_submitted, 128, "{finished}");
         let lines = log.lines();
@@ -146,7 +146,7 @@ fn bounds_of_jobs_that_are_near_are_one_line() {
     let certificate = certificate(&place, "rsa2048");
     let arguments = format!("fd {} {certificate} 19", place.key("rsa2048"));
     let process = place.program(&program, &arguments).with_lockstep();
-    let finished = log.run(process.env("LOCKSTEP_MAX_LOST", "20"));
+    let finished = log.finish(process.env("LOCKSTEP_MAX_LOST", "20"));
     assert!(finished.status.success(), "{finished}");
     assert_eq!(finished.counters().lost, 19, "{finished}");
     let lines = log.lines();

@@ -23,8 +23,8 @@ fn sixteen_threads_share_batches_and_every_signature_is_right() {
             format!("message {number}").as_bytes(),
         );
     }
-    let (_, expected) = jobs.run(&place, THREADS, false);
-    let (ours, answers) = jobs.run(&place, THREADS, true);
+    let (_, expected) = jobs.answer_all(&place, THREADS, false);
+    let (ours, answers) = jobs.answer_all(&place, THREADS, true);
     assert!(
         expected.iter().all(Option::is_some) && answers == expected,
         "{ours}"

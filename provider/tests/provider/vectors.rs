@@ -54,9 +54,9 @@ impl Set {
 
     /// Runs all vectors on stock and on lanes. Lanes must answer as stock does; where stock itself
     /// differs from a vector, that is counted in the result.
-    pub fn run(mut self) -> Report {
+    pub fn compare(mut self) -> Report {
         let place = Place::new();
-        let (_, stock) = self.jobs.run(&place, 2, false);
+        let (_, stock) = self.jobs.answer_all(&place, 2, false);
         let differing = (0..stock.len())
             .filter(|&index| !self.demands[index].is_met_by(&stock[index]))
             .map(|index| self.names[index].clone())
@@ -69,7 +69,7 @@ impl Set {
             order.extend(round);
         }
         self.jobs.order = order.clone();
-        let (ours, answers) = self.jobs.run(&place, THREADS, true);
+        let (ours, answers) = self.jobs.answer_all(&place, THREADS, true);
         assert_eq!(answers.len(), order.len(), "{ours}");
         for (index, answer) in order.into_iter().zip(answers) {
             assert_eq!(
@@ -172,7 +172,7 @@ fn wycheproof_oaep_decryption() {
             }
         }
     }
-    let report = set.run();
+    let report = set.compare();
     report.print("OAEP decryption");
     assert!(report.vectors > 1000 && small > 0);
     assert!(report.differing.is_empty(), "{:?}", report.differing);
@@ -214,7 +214,7 @@ fn wycheproof_pkcs1_decryption() {
             }
         }
     }
-    let report = set.run();
+    let report = set.compare();
     report.print("PKCS#1 decryption");
     assert!(report.vectors > 150);
     // A stock OpenSSL with implicit rejection answers bad padding with made-up plaintexts.
@@ -296,7 +296,7 @@ fn wycheproof_signature_verification() {
         input: b"present".to_vec(),
     };
     set.add("signature".into(), job, Demand::Anything);
-    let report = set.run();
+    let report = set.compare();
     report.print("signature verification");
     assert!(report.vectors > 5000);
     assert!(report.differing.is_empty(), "{:?}", report.differing);
@@ -325,7 +325,7 @@ fn wycheproof_keys_sign_as_with_stock() {
             }
         }
     }
-    let report = set.run();
+    let report = set.compare();
     report.print("signatures with the OAEP keys");
     assert_shapes_met(
         &report.counters,
@@ -384,7 +384,7 @@ fn examples_of_pkcs1() {
         };
         set.add(format!("{kind} {name}"), job, Demand::Exactly(demand));
     }
-    let report = set.run();
+    let report = set.compare();
     report.print("PKCS#1 examples");
     assert!(report.differing.is_empty(), "{:?}", report.differing);
     assert_eq!(report.counters.operations(), lanes, "{:?}", report.counters);

@@ -160,7 +160,12 @@ impl Jobs {
     }
 
     /// Does the jobs and returns their answers in the order in which they were given.
-    pub fn run(&self, place: &Place, threads: usize, on_lanes: bool) -> (Finished, Vec<Answer>) {
+    pub fn answer_all(
+        &self,
+        place: &Place,
+        threads: usize,
+        on_lanes: bool,
+    ) -> (Finished, Vec<Answer>) {
         let process = self.process(place, threads).limit(120);
         let finished = if on_lanes {
             process.with_lockstep()

@@ -8,7 +8,7 @@ fn follow(name: &'static str, shapes: &[&str]) {
     let Some(site) = Site::start(name) else {
         return;
     };
-    let shown = site.run("check");
+    let shown = site.perform("check");
     for shape in shapes {
         assert!(
             site.on_lanes(shape) > 0,
@@ -33,7 +33,7 @@ fn follow(name: &'static str, shapes: &[&str]) {
         if occasion == "upgrade" && name != "nginx" {
             continue;
         }
-        site.run(occasion);
+        site.perform(occasion);
         let load = Load::start(&Client::of(&site), 8);
         std::thread::sleep(std::time::Duration::from_millis(600));
         load.flawless_but_for(&site, site.tolerated());

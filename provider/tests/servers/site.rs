@@ -54,7 +54,7 @@ impl Site {
     pub fn start_changed(name: &'static str, change: impl FnOnce(&mut Site)) -> Option<Site> {
         let mut site = Site::prepare(name)?;
         change(&mut site);
-        site.run("start");
+        site.perform("start");
         site.wait_until_open();
         Some(site)
     }
@@ -111,7 +111,7 @@ impl Site {
         for block in site.blocks.iter().filter(|block| block.language != "sh") {
             site.write(&block.what, &block.text);
         }
-        site.run("prepare");
+        site.perform("prepare");
         let deadline = Instant::now() + PATIENCE;
         while TcpStream::connect(("127.0.0.1", site.port())).is_ok() {
             assert!(Instant::now() < deadline, "the recipe's port is in use");
@@ -152,7 +152,7 @@ impl Site {
     }
 
     /// Runs the blocks of the shell for an occasion, and returns what they print.
-    pub fn run(&self, occasion: &str) -> String {
+    pub fn perform(&self, occasion: &str) -> String {
         let mut printed = String::new();
         let mut found = false;
         for block in &self.blocks {
@@ -316,7 +316,7 @@ impl Drop for Site {
                 .unwrap_or_default(),
         );
         if !std::thread::panicking() {
-            self.run("stop");
+            self.perform("stop");
             let deadline = Instant::now() + Duration::from_secs(5);
             while processes.iter().any(|&pid| is_running(pid)) && Instant::now() < deadline {
                 sleep(Duration::from_millis(20));

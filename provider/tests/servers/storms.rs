@@ -188,11 +188,11 @@ fn servers_reload_under_load() {
         let before = site.workers();
         unnoticed_but_for(&site, site.tolerated(), |_| {
             for _ in 0..3 {
-                site.run("reload");
+                site.perform("reload");
                 sleep(Duration::from_millis(400));
             }
             if server == "nginx" {
-                site.run("upgrade");
+                site.perform("upgrade");
             }
         });
         let after = site.workers();
@@ -215,7 +215,7 @@ fn keys_are_replaced_under_load() {
         let both = [&*site.path("old.crt"), &*site.path("new.crt")];
         let load = Load::start(&Client::trusting(&site, &both), CLIENTS);
         site.shell("cat new.crt new.key > new.pem; mv new.key site.key; mv new.pem site.pem; cp new.crt site.crt");
-        site.run("reload");
+        site.perform("reload");
         // From some moment on, all get the new certificate.
         let new = Client::trusting(&site, &[&site.path("new.crt")]);
         let mut in_a_row = 0;
@@ -283,7 +283,7 @@ fn servers_that_end_when_killed_start_again() {
         signal(killed, libc::SIGKILL);
         wait_for("end", || !is_running(master));
         load.stop();
-        site.run("start");
+        site.perform("start");
         site.wait_until_open();
         if !with_lockstep {
             continue;
