@@ -55,7 +55,7 @@
 //! # Squares
 //!
 //! A square needs each mixed product twice. Rows are multiplied by 2a, carried from limb to limb
-//! once before the start; see [`Square`].
+//! once before the start; see [`Square`](reduction::Square).
 //!
 //! Source of the method: S. Gueron, V. Krasnov, "Software implementation of modular exponentiation,
 //! using advanced vector instructions architectures" (2012) for the almost-Montgomery form; B.

@@ -57,7 +57,7 @@ impl<S: Simd> Factors<S> for Product<'_, S> {
 /// `doubled` is 2a in limbs of 52 bits. Multiplied by limb i of a it stands for both mixed products
 /// with the limbs above. Only what limb i itself carries into limb i + 1 of 2a must not meet limb i
 /// again: blocks on the diagonal leave it out, or subtract it where another block has to add it.
-struct Square<'a, S: Simd> {
+pub(super) struct Square<'a, S: Simd> {
     a: &'a [Block<S>],
     doubled: &'a mut [Block<S>],
 }
