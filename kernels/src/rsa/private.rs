@@ -58,7 +58,7 @@ impl fmt::Debug for PrivateJob<'_> {
 /// Why a request got no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum JobError {
-    /// The result did not pass the check against key and input: a fault, or a key that is no key.
+    /// The result did not pass the check against key and input: a fault, or an inconsistent key.
     CheckFailed,
     /// The input is not below the modulus.
     InputTooLarge,
@@ -234,7 +234,7 @@ fn set_results<'a>(
 
 /// The numbers of a batch with one request per lane.
 pub(crate) struct Wide<'a, W: Simd, const N: usize, const M: usize> {
-    /// Requests with an input that is none, and why; their lanes work on zero.
+    /// Why an input is invalid, where it is; its lane works on zero.
     refused: [Option<JobError>; BATCH],
     n: &'a mut [W::Limb; M],
     k0: &'a mut W::Limb,
@@ -359,7 +359,7 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
     }
 }
 
-/// Whether the input is none for this key.
+/// Why the input is invalid for this key, if it is.
 #[inline(never)]
 fn refuse(input: &[u8], key: &PublicKey) -> Option<JobError> {
     if input.len() != key.size().bytes() {
