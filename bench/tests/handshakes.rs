@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use common::{bench, has_lanes, run};
 
-/// `lockstep-bench handshakes` with these arguments and the module; `None` where there is nothing to
-/// test.
+/// `lockstep-bench handshakes` with these arguments and the module; `None` where there is nothing
+/// to test.
 fn handshakes(arguments: &str) -> Option<Command> {
     let Some(dist) = std::env::var_os("LOCKSTEP_DIST").map(PathBuf::from) else {
         eprintln!("skipped: LOCKSTEP_DIST names no module");

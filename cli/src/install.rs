@@ -45,7 +45,7 @@ struct Server {
     files: &'static [(&'static str, &'static str)],
     /// What brings the change into effect.
     then: &'static str,
-    /// What no file of ours can do.
+    /// What no file of Lockstep's can do.
     also: Option<&'static str>,
     /// What lets worker threads start where the server does not.
     threads: Option<&'static str>,
@@ -238,7 +238,7 @@ impl Change {
             Change::Write { path, text } => {
                 let directory = path.parent().unwrap_or(Path::new("/"));
                 fs::create_dir_all(directory)?;
-                // In one step: a server that reads it meanwhile shall not find half a file.
+                // In one step: a server that reads it meanwhile must not find half a file.
                 let fresh = path.with_extension("lockstep-new");
                 fs::write(&fresh, text)?;
                 fs::rename(&fresh, path)

@@ -149,7 +149,7 @@ impl Probe {
 }
 
 impl Unaccelerated {
-    /// Of a line of the provider's parameter: the operation, a colon, and the reason.
+    /// From a line of the provider's parameter: the operation, a colon, and the reason.
     fn new(line: &str) -> Unaccelerated {
         let (operation, reason) = line.split_once(": ").unwrap_or((line, "no reason given"));
         Unaccelerated {

@@ -152,7 +152,7 @@ fn doctor_says_what_is_wrong_with_the_module() {
     let library = fs::read(compile_library(&place)).unwrap();
     let mut foreign = library.clone();
     foreign[18] = 183;
-    // Of glibc's own words the whole library in the wrong place has to show.
+    // The error names the whole library in the wrong place, in glibc's own words.
     for (bytes, check, said) in [
         (&b""[..], "module", "is empty"),
         (b"not a module\n", "module", "is not a shared library"),

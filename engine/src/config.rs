@@ -37,8 +37,8 @@ pub struct Config {
     /// How many key pairs of a kind are made at a time, the rest kept for later callers. Default:
     /// 16; 0 makes every pair for its caller.
     pub key_pool: usize,
-    /// One pass of ECDSA or Ed25519 signatures in so many is checked before it leaves, on average.
-    /// Default: 64; 1 checks all, which takes six to eight times as long.
+    /// On average one in every N passes of ECDSA or Ed25519 signatures is verified before it is
+    /// returned. Default: 64; 1 verifies all, which takes six to eight times as long.
     pub check_every: u32,
     /// Where to publish the counters. Default: nowhere; what the module reads of `openssl.cnf`
     /// starts from [`StatsDir::Auto`].
@@ -195,7 +195,7 @@ impl Setting {
             name: "lone",
             default: "auto",
             values: "`auto`, `lanes` or `stock`",
-            meaning: "Who serves a request that is alone: with `auto` whoever was measured faster, with \
+            meaning: "Who serves a request that is alone: with `auto` what was measured faster, with \
                       `lanes` always the lanes (also those that OpenSSL would serve faster however many), \
                       with `stock` always OpenSSL's own code.",
             set: |config, setting, value| {
@@ -237,8 +237,8 @@ impl Setting {
             name: "check_every",
             default: "64",
             values: "1 to 1048576",
-            meaning: "One pass of ECDSA or Ed25519 signatures in so many is checked before it leaves, on \
-                      average; 1 checks all. RSA signatures are always checked, all of them.",
+            meaning: "On average one in every N passes of ECDSA or Ed25519 signatures is verified before it is \
+                      returned; 1 verifies all of them. RSA signatures are always verified, all of them.",
             set: |config, setting, value| {
                 config.check_every = setting.number(value, 1, 1 << 20)?;
                 Ok(())
@@ -435,7 +435,7 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// A key that is no setting: names the one that was probably meant, or else all.
+    /// An unknown setting: names the one that was probably meant, or else all.
     pub fn unknown(key: &str) -> ConfigError {
         let names = Setting::ALL.iter().map(|setting| setting.name);
         let problem = match names.clone().min_by_key(|name| distance(key, name)) {

@@ -121,7 +121,7 @@ fallbacks! {
     CheckFailed "check_failed" "the result did not pass its check",
     QueueFull "queue_full" "too many submitted requests were not yet taken",
     NoWorkers "no_workers" "no worker thread could be started",
-    NoStack "no_stack" "the thread's stack has no room for a kernel, nor memory",
+    NoStack "no_stack" "the thread's stack is too small for a kernel, and no other stack could be allocated",
     NoMemory "no_memory" "the system had too little memory",
     NoBackend "no_backend" "there are no usable vector lanes",
     SlowLanes "slow_lanes" "stock OpenSSL is faster than this machine's lanes",

@@ -29,7 +29,7 @@ mod planted {
 
     use super::Defect;
 
-    /// One in so many is lost: a program that begins well must be caught too.
+    /// One in every `EVERY` is lost: a program that begins well must be caught too.
     const EVERY: usize = 16;
 
     static DEFECT: AtomicU8 = AtomicU8::new(0);

@@ -10,8 +10,9 @@
 //!
 //! What keeps every request moving:
 //!
-//! - A waiting request needs a leader or a running batch of its shape ([`Policy::starts`](crate::policy::Policy::starts)). Each
-//!   change that could free one ends in [`Queue::hand_on`], under the same lock.
+//! - A waiting request needs a leader or a running batch of its shape
+//!   ([`Policy::starts`](crate::policy::Policy::starts)). Each change that could free one ends in
+//!   [`Queue::hand_on`], under the same lock.
 //! - A thread that is made leader gets its own request back, out of the queue, so no other leader
 //!   can serve it in between and its slot is always used or handed on.
 //! - Between shapes, the one with the oldest request goes first.

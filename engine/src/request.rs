@@ -22,7 +22,7 @@ pub enum Request {
     EcdsaSign {
         /// The key, shared with other requests.
         key: Arc<EcKey>,
-        /// Of any length; of a longer one the bytes that a scalar has count.
+        /// Any length; a longer one counts up to as many bytes as a scalar has.
         digest: Bytes,
     },
     /// Checks an ECDSA signature: [`Response::Verified`].
@@ -89,8 +89,8 @@ impl Request {
 }
 
 impl Drop for Request {
-    /// Wipes digests, messages and RSA's input; keys and secrets do it themselves. Of [`Bytes`] in
-    /// place this is the engine's own copy: what a caller moved from is the caller's.
+    /// Wipes digests, messages and RSA's input; keys and secrets do it themselves. With [`Bytes`]
+    /// in place, this wipes the engine's own copy; a caller wipes what it moved from.
     fn drop(&mut self) {
         match self {
             Request::RsaPrivate { input, .. } => wipe(input),

@@ -114,7 +114,8 @@ impl Shape {
         }
     }
 
-    /// The key of this shape in the metrics. For the curves `lockstep-bench speed` has the same names.
+    /// The key of this shape in the metrics. For the curves `lockstep-bench speed` has the same
+    /// names.
     pub const fn name(self) -> &'static str {
         const NAMES: [&str; Shape::ALL.len()] = [
             "rsa1024",

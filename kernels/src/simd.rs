@@ -294,8 +294,8 @@ pub(crate) fn align_stack() {
     opaque(&line);
 }
 
-/// `enter!(s, body)`: what `body` gives, computed with the instruction set of the lanes `s` switched
-/// on; see [`Simd::enter`].
+/// `enter!(s, body)`: what `body` gives, computed with the instruction set of the lanes `s`
+/// switched on; see [`Simd::enter`].
 ///
 /// `enter!(s, [a, b], body)` moves the variables a and b into `body`. A long body that works on a
 /// `&mut` from outside must be written so: it can then run only once, and is called directly. See

@@ -126,8 +126,8 @@ fn fill(file: &OwnedFd, bytes: u64, words: usize) -> Result<Mapped, Refused> {
 /// number that `statfs` gives.
 ///
 /// Left out are file systems that write a changed block to another place, which may be missing when
-/// the disk is full (Btrfs, ZFS), and those of a network or of another process. Of overlayfs the
-/// upper layer decides, which cannot be seen; it is ext4 or XFS almost everywhere.
+/// the disk is full (Btrfs, ZFS), and those of a network or of another process. With
+/// overlayfs the upper layer decides, which cannot be seen; it is ext4 or XFS almost everywhere.
 fn is_reliable(kind: u64) -> bool {
     const TMPFS: u64 = 0x0102_1994;
     const EXT: u64 = 0xEF53;

@@ -249,7 +249,7 @@ fn this_thread() -> u64 {
 /// Starts a worker with all signals blocked: it inherits that, so the server's signals stay with
 /// the server's threads.
 pub fn start_thread(start: &mut dyn FnMut()) {
-    // SAFETY: plain calls on signal sets of ours; the mask of this thread is put back.
+    // SAFETY: plain calls on the module's signal sets; the mask of this thread is put back.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         let mut before: libc::sigset_t = std::mem::zeroed();

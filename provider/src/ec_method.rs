@@ -231,7 +231,7 @@ unsafe fn decoded_form(
     }
 }
 
-/// A number of ours, wiped at the end.
+/// A number that the module makes, wiped at the end.
 struct Number(*mut Bignum);
 
 impl Number {
@@ -394,7 +394,7 @@ unsafe extern "C" fn set_public(key: *mut ffi::EcKey, _public: *const EcPoint) -
     unsafe { changed(key) }
 }
 
-/// Gives `key` an empty state. Without memory for it the key goes to stock.
+/// Gives `key` an empty state. Without memory for it the key falls back to OpenSSL.
 ///
 /// # Safety
 /// `key` is valid and in nobody else's use.

@@ -1,4 +1,4 @@
-//! Ed25519 signatures: contexts of ours around the stock signature.
+//! Ed25519 signatures: the module's contexts around the stock signature.
 //!
 //! The stock context takes the key as usual, and ours notes its bytes. Plain Ed25519 in one call
 //! asks the engine; a question for the length, a buffer too short, parameters (contexts,
@@ -37,7 +37,7 @@ enum Key {
 
 type Context = crate::wrapped::Context<Key>;
 
-/// All functions that the stock table may have, with contexts of ours.
+/// All functions that the stock table may have, with the module's contexts.
 pub fn wrappers() -> [Dispatch; 18] {
     [
         Newctx::entry(newctx),

@@ -114,7 +114,7 @@ pub fn wrappers_for<T: Generated>(stock: &[Dispatch]) -> Result<[Dispatch; 8], S
     }
 }
 
-/// The functions with contexts of ours. The stock table has at most these.
+/// The functions with the module's contexts. The stock table has at most these.
 fn wrappers<T: Generated>() -> [Dispatch; 8] {
     [
         GenInit::entry(init::<T>),

@@ -1,6 +1,6 @@
 //! The tables we offer: the default provider's, with a few functions wrapped.
 //!
-//! Of RSA, RSA-PSS and EC the functions that make keys differ from stock ([`keymgmt`],
+//! For RSA, RSA-PSS and EC, the functions that make keys differ from stock ([`keymgmt`],
 //! [`generation`]): each leaves behind a stock object with our method. The constructor of signature
 //! contexts takes clauses that name us out of the caller's property query. Everything else, every
 //! RSA and ECDSA signature function included, is the stock function itself, called by libcrypto

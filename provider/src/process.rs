@@ -77,7 +77,7 @@ fn page() -> Option<&'static Page> {
     unsafe { PAGE.load(Ordering::Acquire).as_ref() }
 }
 
-/// Installs our handlers of fork and exit. Of two threads that come at the same time both do, which
+/// Installs our handlers of fork and exit. Two threads that come at the same time both do, which
 /// does no harm. False without memory for it.
 fn install_handlers() -> bool {
     static INSTALLED: AtomicBool = AtomicBool::new(false);

@@ -278,7 +278,7 @@ pub fn method() -> Option<&'static Method> {
 
 impl Method {
     fn new() -> Option<Method> {
-        // SAFETY: public RSA_METHOD functions on a table of ours, which lives as long as the
+        // SAFETY: public RSA_METHOD functions on the module's table, which lives as long as the
         // process; the getters read the stock table.
         unsafe {
             let stock = ffi::RSA_PKCS1_OpenSSL();
@@ -305,7 +305,7 @@ impl Method {
     }
 }
 
-/// The state of `rsa`, if it is one of ours.
+/// The state of `rsa`, if it is one of the module's.
 ///
 /// # Safety
 /// `rsa` is valid, and outlives the use of the result.

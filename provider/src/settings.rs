@@ -24,8 +24,8 @@ pub fn read(core: &Core) -> Result<Config, ConfigError> {
     Config::from_pairs(settings)
 }
 
-/// A key of the section with this module and these settings that is no setting; None also if there
-/// is no such section in the default file.
+/// A key of the section with this module and these settings that is not a setting; None also if
+/// there is no such section in the default file.
 fn unknown_key(module: &str, settings: &[Line]) -> Option<String> {
     let sections = File::default()?.sections();
     let is_ours = |section: &&Vec<Line>| {
@@ -64,8 +64,8 @@ struct File(*mut Conf);
 
 impl File {
     fn default() -> Option<File> {
-        // SAFETY: constructors, and a load that reads a C string of ours to free; parsing runs no
-        // modules. The errors are taken off the queue, which is the program's.
+        // SAFETY: constructors, and a load that reads a C string of the module to free; parsing
+        // runs no modules. The errors are taken off the queue, which is the program's.
         unsafe {
             let path = ffi::CONF_get1_default_config_file();
             if path.is_null() {

@@ -149,7 +149,7 @@ mod platform {
     /// A mapping with a guard page at its low end.
     struct Stack(*mut c_void);
 
-    // SAFETY: plain memory that belongs to whoever has the value.
+    // SAFETY: plain memory that belongs to the owner of the value.
     unsafe impl Send for Stack {}
 
     /// Unused stacks. Only ever tried: in a forked child it may be locked for ever.

@@ -1,4 +1,4 @@
-//! OpenSSL's own default provider, loaded in a library context of ours.
+//! OpenSSL's own default provider, loaded in the module's own library context.
 //!
 //! A private context keeps us out of the application's property settings (a child context would
 //! mirror them, and would send our own requests back to us). It is made once per process and

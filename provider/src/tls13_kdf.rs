@@ -36,13 +36,13 @@ struct Context {
 enum State {
     /// Nothing was set yet.
     Fresh,
-    /// Of what was set, the stock context knows nothing: it is all in `inputs`.
+    /// the stock context knows nothing of what was set: it is all in `inputs`.
     Ours,
     /// The stock context knows all.
     Stock,
 }
 
-/// All functions that the stock table may have, with contexts of ours.
+/// All functions that the stock table may have, with the module's contexts.
 pub fn wrappers() -> [Dispatch; 9] {
     [
         Newctx::entry(newctx),
@@ -87,7 +87,7 @@ impl Context {
     /// refuses.
     ///
     /// # Safety
-    /// `ctx` is NULL or a context of ours that nobody else uses now.
+    /// `ctx` is NULL or a context of the module that nobody else uses now.
     unsafe fn told(ctx: *mut c_void) -> *mut c_void {
         // SAFETY: by contract; the stock context lives as long as ours.
         unsafe {

@@ -1,4 +1,4 @@
-//! Operation contexts of ours around stock ones, for keys that have no method.
+//! The module's operation contexts around stock ones, for keys that have no method.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::null_mut;

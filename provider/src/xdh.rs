@@ -1,4 +1,4 @@
-//! X25519 agreements: contexts of ours around the stock key exchange.
+//! X25519 agreements: the module's contexts around the stock key exchange.
 //!
 //! The stock context takes the keys as usual, and ours notes which they are. Deriving reads their
 //! bytes, as stock does: a program may have changed a key by then. It asks the engine; a question
@@ -30,7 +30,7 @@ struct Keys {
 
 type Context = crate::wrapped::Context<Keys>;
 
-/// All functions that the stock table may have, with contexts of ours.
+/// All functions that the stock table may have, with the module's contexts.
 pub fn wrappers() -> [Dispatch; 10] {
     [
         Newctx::entry(newctx),

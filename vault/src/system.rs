@@ -55,7 +55,7 @@ pub(crate) unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
 /// Keeps a mapping out of the swap, page by page when they are first used; whether that is done.
 ///
 /// Half of the process's limit is left to the program, whose own locks must not fail because of
-/// ours.
+/// this one.
 pub(crate) fn lock(start: NonNull<u8>, bytes: usize) -> bool {
     let locked = LOCKED.fetch_add(bytes, Ordering::Relaxed) + bytes;
     let allowed = limit().is_some_and(|limit| locked as u64 <= limit / 2);

@@ -200,7 +200,7 @@ const CODE_SIZES: &[(&str, &[&str], u64)] = &[
     ("the NIST curves", &["nist", "P256", "P384"], 640 * 1024),
 ];
 
-/// Part of the demangled name of every function of ours.
+/// Part of the demangled name of every function of the kernels.
 const OURS: &str = "lockstep_kernels";
 
 /// Instructions whose time or address depends on their operands, by the start of their names.
@@ -284,7 +284,7 @@ fn judge(functions: &[Function]) -> Outcome<String> {
             if FORBIDDEN.iter().any(|start| mnemonic.starts_with(start)) {
                 broken.push(format!("{name}: {mnemonic} {operands}"));
             }
-            // Of the function itself: lanes are also in the parameters of ours.
+            // The function itself: lanes are also among the parameters of the kernels' functions.
             if mnemonic == "call" && operands.contains(" <core::core_arch") {
                 broken.push(format!("{name}: an intrinsic was not inlined: {operands}"));
             }

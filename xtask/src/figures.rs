@@ -2,8 +2,8 @@
 //! records in docs/benchmarks/record, so that nobody types one.
 //!
 //! A record is a directory DATE-CPU with what `--json` printed, unedited: `speed.json`,
-//! `handshakes.json` (an array with a document for each run), and `run.json`, which says where, when
-//! and of which commit. The newest record of each CPU counts.
+//! `handshakes.json` (an array with a document for each run), and `run.json`, which says where,
+//! when and of which commit. The newest record of each CPU counts.
 
 mod measure;
 mod record;

@@ -16,6 +16,7 @@ mod layers;
 mod miri;
 mod nightly;
 mod openssl_tests;
+mod prose;
 mod record;
 mod setup;
 mod syscalls;
@@ -43,6 +44,7 @@ Commands:
                        release build: dist/lockstep.so, dist/lockstep, dist/openssl.cnf, and with
                        --bench the program that measures, dist/lockstep-bench
   test [CHECK...]      every check there is, or only those named
+                       (--quick: format, lints, unit tests, vectors and one server, for daily work)
   nightly [--hours N] [CHECK...]
                        the long checks, for an hour or N in all; they go on where they stopped
                        (--record: copy their record to docs/trust and render docs/trust.md)

@@ -136,7 +136,7 @@ impl NoServices {
 
     fn declare() -> Outcome<NoServices> {
         let script = Path::new(NoServices::SCRIPT);
-        // One of ours that is there was left by a setup that was interrupted.
+        // A script of this tool that is there was left by a setup that was interrupted.
         let ours = !script.exists()
             || fs::read_to_string(script).is_ok_and(|text| text == NoServices::TEXT);
         if ours {

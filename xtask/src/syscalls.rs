@@ -183,7 +183,7 @@ const OF_ONE_THREAD: [&str; 2] = ["load", "requests"];
 /// Reads what strace wrote.
 fn read_trace(log: &str) -> Calls {
     let mut calls = Calls::new();
-    // Of all that comes before, nothing is the module's.
+    // Nothing that comes before is the module's.
     let (mut stage, mut marker) = (String::new(), "");
     for line in log.lines() {
         let (thread, line) = line.split_once(' ').unwrap_or_default();

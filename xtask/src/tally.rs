@@ -114,7 +114,7 @@ mod tests {
     fn counts_are_read_from_closing_lines() {
         let output = "test engine::works ... ok
 test result: FAILED. 31 passed; 2 failed; 4 ignored; 0 measured; 0 filtered out; finished in 0.52s
-2 passed; nothing of ours
+2 passed; nothing else
 test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 36 filtered out; finished in 0.02s";
         let count = counts(output);
         assert_eq!((count.passed, count.failed, count.skipped), (32, 2, 4));

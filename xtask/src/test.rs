@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use crate::command::{Failure, Outcome, cannot_run, cargo, quietly, target_directory};
 use crate::dist::Flavour;
-use crate::tally::{Count, count, counts};
+use crate::tally::{Count, count, counts, passed_and_failed};
 use crate::work::Ran;
-use crate::{disassembly, dist, fuzz, layers, openssl_tests, setup, tlsfuzzer};
+use crate::{disassembly, dist, fuzz, layers, openssl_tests, prose, setup, tlsfuzzer};
 
 /// A check, and how to run it.
 type Check = (&'static str, fn() -> Outcome<Count>);
@@ -29,6 +29,7 @@ const CHECKS: &[Check] = &[
         ])
     }),
     ("deny", deny),
+    ("prose", || prose::check().map(|_| Count::PASSED)),
     ("layers", || layers::check().map(|_| Count::PASSED)),
     ("dist", || dist::build().map(|_| Count::PASSED)),
     ("disassembly", || {
@@ -46,17 +47,35 @@ const CHECKS: &[Check] = &[
     ("soak", soak),
 ];
 
+/// What `--quick` runs, for daily work: under three minutes where nothing has to be built.
+const QUICK: &[Check] = &[
+    CHECKS[0],
+    CHECKS[1],
+    CHECKS[3],
+    CHECKS[4],
+    ("units", || tests_of(&["--lib", "--bins"], "")),
+    ("vectors", || tests_of(&["--test", "provider"], "vectors::")),
+    ("server", || {
+        tests_of(&["--test", "servers"], "haproxy_signs_on_lanes")
+    }),
+];
+
 /// Begins beside `dist`, which leaves a CPU idle for a minute, and is told in its turn: it has a
 /// build of its own.
 const AHEAD: Check = ("loom", loom);
 
-/// Runs all checks, or those named; fails if one of them does, after running the others too.
+/// Runs all checks, or those named, or the quick ones; fails if one of them does, after running the
+/// others too.
 pub fn run(names: &[&str]) -> Outcome {
+    let (checks, names) = match names {
+        ["--quick", names @ ..] => (QUICK, names),
+        names => (CHECKS, names),
+    };
     if let ["--list"] = names {
-        CHECKS.iter().for_each(|(name, _)| println!("{name}"));
+        checks.iter().for_each(|(name, _)| println!("{name}"));
         return Ok(());
     }
-    let known = |name: &&str| CHECKS.iter().any(|(check, _)| check == name);
+    let known = |name: &&str| checks.iter().any(|(check, _)| check == name);
     if let Some(unknown) = names.iter().find(|name| !known(name)) {
         return Err(Failure::new(format!("there is no check `{unknown}`"))
             .remedy("cargo xtask test --list"));
@@ -66,7 +85,7 @@ pub fn run(names: &[&str]) -> Outcome {
     let mut failed = Vec::new();
     let wanted = |name: &str| names.is_empty() || names.contains(&name);
     let mut ahead = None;
-    for (name, check) in CHECKS.iter().filter(|(name, _)| wanted(name)) {
+    for (name, check) in checks.iter().filter(|(name, _)| wanted(name)) {
         println!("{name} …");
         let start = Instant::now();
         if *name == "dist" && wanted(AHEAD.0) {
@@ -146,6 +165,21 @@ fn tests() -> Outcome<Count> {
         .env("LOCKSTEP_DIST", release.directory)
         .env("LOCKSTEP_FAULT_DIST", faulty.directory);
     count(&mut command)
+}
+
+/// Some tests of the workspace, with `dist/`. The whole workspace is named, because features of
+/// other packages would have the kernels built once more otherwise.
+fn tests_of(targets: &[&str], filter: &str) -> Outcome<Count> {
+    let release = dist::build()?;
+    let mut command = cargo(["test", "--workspace", "--no-fail-fast", "--locked"]);
+    command.args(targets).arg(filter);
+    command.env("LOCKSTEP_DIST", release.directory);
+    let (passed, failed) = passed_and_failed(&mut command)?;
+    Ok(Count {
+        passed,
+        failed,
+        skipped: 0,
+    })
 }
 
 /// Defects that are planted in the module with fault points: the check of the machine code finds
@@ -311,5 +345,19 @@ pub fn soak_for(seconds: u64) -> Outcome<Option<()>> {
         Some(0) => Ok(Some(())),
         Some(77) => Ok(None),
         _ => Err(Failure::new("a server did not stand the load, see above")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_quick_checks_are_those_that_are_meant() {
+        let names: Vec<&str> = QUICK.iter().map(|(name, _)| *name).collect();
+        let all = [
+            "format", "clippy", "prose", "layers", "units", "vectors", "server",
+        ];
+        assert_eq!(names, all);
     }
 }

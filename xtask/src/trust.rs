@@ -133,7 +133,7 @@ pub fn render(record: &Record) -> String {
         );
     }
     page += "\n## The record\n\nCases and hours are sums over all runs; a fuzzer's hours are CPU \
-             time. Findings are those of the commit that is named.\n\n";
+             time. Findings are those of\nthe commit that is named.\n\n";
     page += "| check | what it does | cases | findings | hours | last run | CPU | commit |\n";
     page += "|---|---|---|---|---|---|---|---|\n";
     for check in CHECKS {

@@ -52,7 +52,7 @@ pub struct Clients {
     /// Offers a session where there is one.
     resuming: Arc<ClientConfig>,
     host: ServerName<'static>,
-    /// The share of handshakes that shall resume a session.
+    /// The share of handshakes that are to resume a session.
     resumption: f64,
     cpus: Vec<usize>,
 }
@@ -376,7 +376,7 @@ impl Connection {
                 Ok(_) => {
                     moved = true;
                     if let Err(error) = self.tls.process_new_packets() {
-                        // The server shall learn why. It matters no more whether it does.
+                        // Tells the server why. Whether it learns it matters no more.
                         let _ = self.tls.write_tls(&mut self.socket);
                         return Err(format!("{error}, while {}", self.phase.doing()));
                     }

@@ -93,7 +93,7 @@ fn of_threads(pid: u32) -> Duration {
     Duration::from_nanos(nanoseconds.sum())
 }
 
-/// Whether a child of ours has not ended.
+/// Whether a child of this process has not ended.
 pub fn is_running(child: u32) -> bool {
     let entry = Entry::read(Path::new(&format!("/proc/{child}")));
     entry.is_some_and(|entry| !entry.has_ended)

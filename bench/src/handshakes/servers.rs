@@ -66,7 +66,7 @@ pub trait Server: Sync {
     }
 }
 
-/// What a server shall be like.
+/// What a server is to be like.
 pub struct Setup<'a> {
     /// A directory of its own.
     pub directory: PathBuf,

@@ -1,4 +1,5 @@
-//! `lockstep-bench speed --cycles`: where the cycles of a private operation go, function by function.
+//! `lockstep-bench speed --cycles`: where the cycles of a private operation go, function by
+//! function.
 
 use std::fmt::Write as _;
 use std::time::Duration;

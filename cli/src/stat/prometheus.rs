@@ -46,7 +46,7 @@ pub fn exposition(processes: &[ProcessStats]) -> String {
         "The longest time that a request spent in the queue.",
         |s| s.wait_max_ns,
     );
-    // Of batches the last count stands for all larger ones, so it has no bound of its own.
+    // The last count of batches stands for all larger ones, so it has no bound of its own.
     out.histogram(
         "batch_requests",
         "Requests in a batch.",

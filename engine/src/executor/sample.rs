@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use super::random::random;
 
-/// Chooses passes at random, one in so many on average.
+/// Chooses passes at random, one in every N on average.
 pub(super) struct Sample {
     /// The passes from one choice to the next are from one to twice the average.
     most: u32,

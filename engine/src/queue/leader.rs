@@ -1,5 +1,5 @@
-//! Leading: a thread that has a slot takes a batch, runs it, delivers the answers, and hands the slot
-//! on.
+//! Leading: a thread that has a slot takes a batch, runs it, delivers the answers, and hands the
+//! slot on.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;

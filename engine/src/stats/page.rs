@@ -240,7 +240,7 @@ impl Page {
         }
         (0..MOST).find(|&slot| {
             let words = self.owner(slot);
-            // Of all who would take it, the one that finds it valid does.
+            // Several may want to take it; the one that finds it valid does.
             self.has_ended(slot) && words[owner::VALID].swap(0, Ordering::AcqRel) == 1 && {
                 words[owner::PID].store(u64::from(process::id()), Ordering::Release);
                 self.begin(slot)

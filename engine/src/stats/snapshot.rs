@@ -133,8 +133,8 @@ impl Snapshot {
         });
     }
 
-    /// What the same process, or the same processes, counted since an earlier look at them. Of what
-    /// is no sum, as the longest wait and the open jobs, it is the later value.
+    /// What the same process, or the same processes, counted since an earlier look at them. What
+    /// is not a sum, as the longest wait and the open jobs, keeps the later value.
     pub fn since(mut self, earlier: &Snapshot) -> Snapshot {
         self.combine(earlier, |key, own, their| match key {
             "pid" | "started" | "slots" | "wait_max_ns" | "paused" | "max_async" | "max_lost" => {
@@ -296,7 +296,7 @@ pub(super) fn layout() -> u64 {
     hash
 }
 
-/// What follows `key` of `group` in a document of ours, where all groups come last.
+/// What follows `key` of `group` in a document of counters, where all groups come last.
 fn value<'a>(document: &'a str, group: &str, key: &str) -> Option<&'a str> {
     let scope = match group {
         "" => document,

@@ -1,7 +1,7 @@
 //! Odd scalars, their digits, and their parts.
 //!
-//! M. Joye, M. Tunstall, "Exponent recoding and regular exponentiation algorithms" (2009): with Kᵢ =
-//! ⌊k/2^(w·i)⌋ | 1, the digit dᵢ = (Kᵢ mod 2^(w+1)) − 2^w leaves (Kᵢ − dᵢ)/2^w = Kᵢ₊₁; so each
+//! M. Joye, M. Tunstall, "Exponent recoding and regular exponentiation algorithms" (2009): with Kᵢ
+//! = ⌊k/2^(w·i)⌋ | 1, the digit dᵢ = (Kᵢ mod 2^(w+1)) − 2^w leaves (Kᵢ − dᵢ)/2^w = Kᵢ₊₁; so each
 //! digit depends on w + 1 bits of k alone, of which the lowest does not matter: bit w of them is
 //! the sign, the w − 1 below are the index (|dᵢ| − 1)/2, complemented where dᵢ is negative.
 

@@ -125,7 +125,7 @@ impl<'a, const BYTES: usize> KeypairJob<'a, BYTES> {
 pub struct SignJob<'a, const BYTES: usize> {
     /// d.
     pub key: &'a SecretKey<BYTES>,
-    /// Of any length; of a longer one the first `BYTES` bytes count.
+    /// Any length; the first `BYTES` bytes of a longer one count.
     pub digest: &'a [u8],
     /// Used once and never told: see [`nonce`](super::nonce).
     pub nonce: &'a Wide,

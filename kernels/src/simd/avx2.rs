@@ -10,7 +10,8 @@ use core::arch::x86_64::*;
 use super::Simd;
 use crate::taint::whole;
 
-/// Proof that the CPU and the operating system offer AVX2; lanes with limbs of `BITS` bits, 26 or 52.
+/// Proof that the CPU and the operating system offer AVX2; lanes with limbs of `BITS` bits, 26 or
+/// 52.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Avx2<const BITS: u32 = 26>(());
 

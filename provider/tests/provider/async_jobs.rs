@@ -355,7 +355,7 @@ fn jobs_of_curves_lead_themselves() {
             assert_eq!(counters.async_submitted, JOBS * ROUNDS, "{finished}");
             assert_eq!(counters.fallbacks(), 0, "{finished} {counters:?}");
             if way == "fd" {
-                // Whoever is resumed first finds all others there. No time plays a part.
+                // The job that is resumed first finds all others there. No time plays a part.
                 let batches = ROUNDS + JOBS * ROUNDS;
                 assert_eq!(counters.batches, batches, "{finished} {counters:?}");
             }

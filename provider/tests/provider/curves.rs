@@ -376,7 +376,7 @@ fn odd_x25519_keys_and_peers() {
         bytes.reverse();
         bytes
     };
-    // Of order 1, 2, 4 and 8 (the last two), and forms that are not reduced.
+    // Points of order 1, 2, 4 and 8 (the last two), and forms that are not reduced.
     let eighth = [
         "e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800",
         "5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157",

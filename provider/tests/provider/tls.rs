@@ -302,7 +302,7 @@ fn keys_and_groups_without_lanes_behave_as_without_the_module() {
         }
         let counters = ours.running.counters();
         assert!(counters.is_none_or(|c| c.operations() == 0 && c.fallbacks() == 0));
-        // That the module was there shows the same server's way with a group of ours.
+        // That the module was there shows the same server's way with a group that it accelerates.
         ours.connect(&EPHEMERAL, "-tls1_3 -groups X25519");
     }
 }

@@ -53,7 +53,7 @@ impl Site {
         let library = self.path("ledger.so");
         // The compiler knows what malloc does, and must not use that here.
         compile(&source, &library, &["-shared", "-fPIC", "-fno-builtin"]);
-        // By whoever runs the server.
+        // By the user that runs the server.
         self.shell("mkdir ledger");
         self.set("LEDGER", self.path("ledger"));
         self.set("LD_PRELOAD", library);

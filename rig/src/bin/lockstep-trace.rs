@@ -530,7 +530,7 @@ impl Bench {
         })
     }
 
-    /// The secret of one run. Of two in turn, keys differ, or only the randomness.
+    /// The secret of one run. Between two in turn the keys differ, or only the randomness.
     fn secret(
         &mut self,
         operation: &Operation,
