@@ -13,6 +13,7 @@ mod figures;
 mod fuzz;
 mod keys;
 mod layers;
+mod links;
 mod miri;
 mod nightly;
 mod openssl_tests;
@@ -44,7 +45,7 @@ Commands:
                        release build: dist/lockstep.so, dist/lockstep, dist/openssl.cnf, and with
                        --bench the program that measures, dist/lockstep-bench
   test [CHECK...]      every check there is, or only those named
-                       (--quick: format, lints, unit tests, vectors and one server, for daily work)
+                       (--quick: format, lints, prose, unit tests, vectors and one server, for daily work)
   nightly [--hours N] [CHECK...]
                        the long checks, for an hour or N in all; they go on where they stopped
                        (--record: copy their record to docs/trust and render docs/trust.md)

@@ -8,7 +8,7 @@ use crate::command::{Failure, Outcome, cannot_run, cargo, quietly, target_direct
 use crate::dist::Flavour;
 use crate::tally::{Count, count, counts, passed_and_failed};
 use crate::work::Ran;
-use crate::{disassembly, dist, fuzz, layers, openssl_tests, prose, setup, tlsfuzzer};
+use crate::{disassembly, dist, fuzz, layers, links, openssl_tests, prose, setup, tlsfuzzer};
 
 /// A check, and how to run it.
 type Check = (&'static str, fn() -> Outcome<Count>);
@@ -29,6 +29,7 @@ const CHECKS: &[Check] = &[
         ])
     }),
     ("deny", deny),
+    ("links", || links::check().map(|_| Count::PASSED)),
     ("prose", || prose::check().map(|_| Count::PASSED)),
     ("layers", || layers::check().map(|_| Count::PASSED)),
     ("dist", || dist::build().map(|_| Count::PASSED)),
@@ -53,6 +54,7 @@ const QUICK: &[Check] = &[
     CHECKS[1],
     CHECKS[3],
     CHECKS[4],
+    CHECKS[5],
     ("units", || tests_of(&["--lib", "--bins"], "")),
     ("vectors", || tests_of(&["--test", "provider"], "vectors::")),
     ("server", || {
@@ -356,7 +358,7 @@ mod tests {
     fn the_quick_checks_are_those_that_are_meant() {
         let names: Vec<&str> = QUICK.iter().map(|(name, _)| *name).collect();
         let all = [
-            "format", "clippy", "prose", "layers", "units", "vectors", "server",
+            "format", "clippy", "links", "prose", "layers", "units", "vectors", "server",
         ];
         assert_eq!(names, all);
     }

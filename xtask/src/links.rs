@@ -1,0 +1,124 @@
+//! Links of Markdown to files and headings of the repository: each leads somewhere.
+
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+use std::process::Command;
+
+use crate::command::{Failure, Outcome, on, quietly, root};
+
+/// Checks every page; returns how many links there are.
+pub fn check() -> Outcome<usize> {
+    let mut list = Command::new("git");
+    list.arg("-C")
+        .arg(root())
+        .args(["ls-files", "-co", "--exclude-standard", "--", "*.md"]);
+    let list = quietly(&mut list)?;
+    let (mut links, mut broken) = (0, Vec::new());
+    for name in list.lines() {
+        let path = root().join(name);
+        if !path.exists() {
+            continue;
+        }
+        let text = fs::read_to_string(&path).map_err(on(&path, "read"))?;
+        for link in links_of(&text) {
+            links += 1;
+            if !leads_somewhere(&path, link)? {
+                broken.push(format!("{name}: {link}"));
+            }
+        }
+    }
+    match broken.is_empty() {
+        true => Ok(links),
+        false => Err(Failure::new(format!(
+            "links that lead nowhere:\n{}",
+            broken.join("\n")
+        ))),
+    }
+}
+
+/// Where the links of a page lead, those to other sites left out.
+fn links_of(text: &str) -> Vec<&str> {
+    text.split("](")
+        .skip(1)
+        .filter_map(|rest| Some(rest.split_once(')')?.0.trim()))
+        .filter(|link| !link.contains("://") && !link.contains(char::is_whitespace))
+        .collect()
+}
+
+fn leads_somewhere(page: &Path, link: &str) -> Outcome<bool> {
+    let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+    let target = match file {
+        "" => page.to_path_buf(),
+        file => resolved(&page.with_file_name("").join(file)),
+    };
+    if !target.exists() {
+        return Ok(false);
+    }
+    if heading.is_empty() || target.extension().is_none_or(|end| end != "md") {
+        return Ok(true);
+    }
+    let text = fs::read_to_string(&target).map_err(on(&target, "read"))?;
+    let has = headings(&text).any(|known| known == heading);
+    Ok(has)
+}
+
+/// A path without `..`, whether or not what is left out exists.
+fn resolved(path: &Path) -> PathBuf {
+    let mut out = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => {
+                out.pop();
+            }
+            part => out.push(part),
+        }
+    }
+    out
+}
+
+/// The names by which headings are linked to.
+fn headings(text: &str) -> impl Iterator<Item = String> {
+    text.lines()
+        .filter(|line| line.starts_with('#'))
+        .map(|line| {
+            line.trim_start_matches('#')
+                .trim()
+                .to_lowercase()
+                .chars()
+                .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'))
+                .map(|c| if c == ' ' { '-' } else { c })
+                .collect()
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_to_other_sites_are_left_out() {
+        let text = "[a](b.md#c), [d](https://example.org/), [e](#f)\n";
+        assert_eq!(links_of(text), ["b.md#c", "#f"]);
+    }
+
+    #[test]
+    fn headings_are_named_as_renderers_name_them() {
+        let text = "# What did *not* pay, and `what` did\ntext\n## C’s – own\n";
+        let names: Vec<String> = headings(text).collect();
+        assert_eq!(names[0], "what-did-not-pay-and-what-did");
+    }
+
+    #[test]
+    fn a_page_leads_to_what_is_there() {
+        let readme = root().join("README.md");
+        for (link, leads) in [
+            ("LICENSE", true),
+            ("docs/../SECURITY.md", true),
+            ("nowhere.md", false),
+            ("#no-such-heading", false),
+            ("#lockstep", true),
+        ] {
+            assert_eq!(leads_somewhere(&readme, link).unwrap(), leads, "{link}");
+        }
+    }
+}
