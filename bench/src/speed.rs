@@ -100,7 +100,7 @@ pub fn run(options: &Options) -> Outcome {
     let engine = Engine::new(config);
     let Some(backend) = engine.backend() else {
         return Err(Failure::new(
-            "no lanes to measure: this CPU has none or LOCKSTEP_BACKEND turns them off",
+            "there are no lanes to measure: this CPU has none, or LOCKSTEP_BACKEND disables them",
         )
         .remedy("lockstep doctor"));
     };
@@ -240,7 +240,9 @@ impl Options {
             cpus,
         };
         if self.cycles && plan.sizes().is_empty() {
-            return Err(Failure::usage("--cycles is there for RSA only"));
+            return Err(Failure::usage(
+                "--cycles measures RSA only; name a size, as in rsa2048",
+            ));
         }
         Ok(plan)
     }

@@ -8,12 +8,13 @@ use lockstep_common::{Effective, Failure, Outcome, beside, out};
 use crate::probe::{About, probe};
 
 const HELP: &str = "\
-Prints an openssl.cnf that loads the module, beside everything that the system's own file has.
+Prints an openssl.cnf that loads the module and keeps everything that the system's own file has.
 
 Usage: lockstep configuration [--module FILE] [--from FILE]
 
-It refuses where lockstep has no place: with FIPS, with properties that its algorithms do not have, or
-where the default provider is not to be used.
+It prints nothing, and says why, where lockstep must not be used: where FIPS is on, where the
+configuration requires a property that lockstep's algorithms do not have, and where it activates other
+providers but not the default one.
 
 Options:
   --module FILE  the module (default: lockstep.so beside this program)
@@ -51,8 +52,10 @@ pub fn main(arguments: lexopt::Parser) -> Outcome {
         return Ok(ExitCode::SUCCESS);
     };
     let module = module.or_else(|| beside("lockstep.so")).ok_or_else(|| {
-        Failure::new("there is no lockstep.so beside this program")
-            .remedy("name the module with --module")
+        Failure::new(
+            "there is no lockstep.so beside this program, so it does not know which module to load",
+        )
+        .remedy("name the module with --module")
     })?;
     let absolute = |path: &Path| {
         std::path::absolute(path)
@@ -69,7 +72,7 @@ pub fn main(arguments: lexopt::Parser) -> Outcome {
     // Some distributions turn FIPS on by other means than a configuration.
     if probe(&system.path, About::Nobody)?.fips {
         return Err(Failure::new(format!(
-            "OpenSSL turns FIPS on with {}. Lockstep is not a FIPS module",
+            "with {}, OpenSSL uses FIPS providers only. Lockstep is not a FIPS provider",
             system.path.display()
         ))
         .remedy("leave this system's programs to OpenSSL's own code"));

@@ -26,13 +26,14 @@ use finding::{Finding, Verdict};
 use trial::Trial;
 
 const HELP: &str = "\
-Says whether programs that use OpenSSL sign on lanes on this machine, and if not, why and what to do.
+Says whether programs that use OpenSSL sign on vector lanes on this machine, and if not, why and what to
+do.
 
 Usage: lockstep doctor [--json]
 
-It looks at the configuration that OPENSSL_CONF names, or else at the openssl.cnf beside this program.
-The exit status is 0 if a signature made by the openssl command came from the lanes and no result of
-a running process has failed its check, and 1 if not.
+It checks the configuration that OPENSSL_CONF names, or the openssl.cnf beside this program. The exit
+status is 0 if the openssl command signed on lanes and no result of a running process has failed its
+check; otherwise it is 1.
 ";
 
 /// Whether `--json` is given; `None` if help is wanted.
@@ -155,9 +156,13 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
         false => say(
             "configuration",
             Verdict::Note,
-            format!("OPENSSL_CONF is not set; looking at {shown}"),
+            format!(
+                "OPENSSL_CONF is not set, so programs that you start here run without lockstep; the \
+                 checks below use {shown}"
+            ),
             Some(format!(
-                "start programs that are to use lanes with OPENSSL_CONF={shown}"
+                "start programs that are to use lanes with OPENSSL_CONF={shown}; for a server: lockstep \
+                 install --server NAME"
             )),
         ),
     };
@@ -184,12 +189,12 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
             "location",
             Verdict::Note,
             format!(
-                "{} is no place for services: {}",
+                "services may not see {}: {}",
                 path.display(),
                 place.consequence()
             ),
             Some(
-                "for services, keep it elsewhere: cargo xtask dist --out /opt/lockstep".to_owned(),
+                "if services are to use it, keep it elsewhere: cargo xtask dist --out /opt/lockstep".to_owned(),
             ),
         );
     }
@@ -201,9 +206,10 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
                 "fips",
                 Verdict::Failed,
                 format!(
-                    "with {shown} OpenSSL uses FIPS providers only, so lockstep serves nothing, as it should"
+                    "with {shown}, OpenSSL uses FIPS providers only. Lockstep is not a FIPS provider, so OpenSSL's \
+                     own code computes everything"
                 ),
-                Some("none is needed where FIPS is wanted".to_owned()),
+                Some("where FIPS is required, none is needed; elsewhere, turn FIPS off in the system's settings".to_owned()),
             );
         }
         Err(failure) => return say("loaded", Verdict::Failed, failure.what, failure.remedy),
@@ -234,14 +240,17 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
         return say(
             "preferred",
             Verdict::Failed,
-            "libcrypto loads the module but did not ask it for an RSA signature".to_owned(),
-            Some(format!("write {shown} anew: lockstep configuration")),
+            "OpenSSL loads the module, but did not ask it for an RSA signature: the configuration does not \
+             prefer lockstep's algorithms".to_owned(),
+            Some(format!(
+                "replace {shown} by what `lockstep configuration` prints"
+            )),
         );
     }
     let _ = say(
         "preferred",
         Verdict::Good,
-        "libcrypto asks lockstep for RSA".to_owned(),
+        "OpenSSL asks lockstep for RSA signatures".to_owned(),
         None,
     );
     let (verdict, what, remedy) = lanes::use_of_lanes(&counters);
@@ -257,7 +266,7 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
     say(
         "lone",
         Verdict::Note,
-        format!("an RSA-2048 request that is alone runs {lone}"),
+        format!("an RSA-2048 request that arrives alone is computed {lone}"),
         None,
     )
 }

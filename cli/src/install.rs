@@ -15,21 +15,23 @@ use lockstep_common::{Configuration, Failure, Outcome, beside, out, outln};
 use crate::places::{Place, hidden};
 
 const HELP: &str = "\
-Has a server of the distribution load the module, by files beside the server's own.
+Has a server of the distribution load the module, by files that the server or systemd reads beside the
+server's own.
 
 Usage: lockstep install --server NAME [OPTIONS]
        lockstep uninstall --server NAME [OPTIONS]
 
-Both say first what they are about to do. They change no file that is not theirs, and start nothing.
+Both print what they are about to do. They write and remove only files of their own, and restart
+nothing: they print the command that brings the change into effect.
 
 Options:
   --server NAME  haproxy, apache, nginx or stunnel
-  --dry-run      only say it
+  --dry-run      print what would be done, and do nothing
   --conf FILE    the openssl.cnf to load (default: the one beside this program)
   --root DIR     do it under this directory instead of /
   --worker-threads
-                 haproxy: say also how its processes may start lockstep's worker threads, and what
-                 guard against intruders that takes away (without them its own threads compute)
+                 haproxy: also print how its processes may start lockstep's worker threads, and which
+                 protection that removes (without them HAProxy's own threads compute)
 ";
 
 /// What to do.
@@ -182,11 +184,11 @@ pub fn main(task: Task, arguments: lexopt::Parser) -> Outcome {
             })?;
         }
     }
-    outln!("then: {}", server.then);
+    outln!("to bring this into effect: {}", server.then);
     let threads = server.threads.filter(|_| threads);
     for also in server.also.into_iter().chain(threads) {
         if task == Task::Install {
-            outln!("and: {also}");
+            outln!("also needed: {also}");
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -330,14 +332,15 @@ fn usable(conf: Option<PathBuf>) -> Result<String, Failure> {
         .or_else(|| beside("openssl.cnf"))
         .and_then(|path| path.canonicalize().ok())
         .ok_or_else(|| {
-            Failure::new("there is no such openssl.cnf").remedy("name one with --conf")
+            Failure::new("there is no openssl.cnf that could be installed")
+                .remedy("name one with --conf, or make one: cargo xtask dist --out /opt/lockstep")
         })?;
     let shown = path.display().to_string();
     if !is_plain(&shown) {
-        return Err(
-            Failure::new(format!("systemd would not take the path {shown} as it is"))
-                .remedy("keep it where the path has only letters, digits and . _ + - /"),
-        );
+        return Err(Failure::new(format!(
+            "systemd reads the path {shown} differently than it is written"
+        ))
+        .remedy("keep it where the path has only letters, digits and . _ + - /"));
     }
     let configuration = Configuration::at(&path, false)?;
     if let Some(refusal) = configuration.effective.refusal() {
@@ -383,11 +386,11 @@ fn usable(conf: Option<PathBuf>) -> Result<String, Failure> {
         // In a directory like /tmp others may make files, but not replace those of root.
         let sticky = about.is_dir() && about.mode() & 0o1000 != 0;
         if (about.uid() != 0 && about.uid() != user) || (others_write && !sticky) {
-            return Err(
-                Failure::new(format!("others can change {}", part.display())).remedy(
-                    "keep it as root only can change it: cargo xtask dist --out /opt/lockstep",
-                ),
-            );
+            return Err(Failure::new(format!(
+                "others can change {}, and with it what the server runs",
+                part.display()
+            ))
+            .remedy("keep it as root only can change it: cargo xtask dist --out /opt/lockstep"));
         }
     }
     Ok(shown)

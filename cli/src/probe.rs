@@ -57,7 +57,7 @@ pub fn probe(path: &Path, about: About<'_>) -> Result<Probe, Failure> {
         .map_err(|error| Failure::new(format!("cannot start this program again: {error}")))?;
     if !output.status.success() {
         return Err(Failure::new(format!(
-            "a program that loads {} ends ({})",
+            "a program that loads {} crashes or exits ({})",
             path.display(),
             output.status
         )));

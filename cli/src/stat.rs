@@ -23,15 +23,15 @@ Shows the counters of processes that have loaded the module. Root sees those of 
 Usage: lockstep stat [OPTIONS]
 
 Options:
-  --watch [SECONDS]  again and again, what happened in between (default: every second)
+  --watch [SECONDS]  rates, again after each interval, until interrupted (default: every second)
   --json             one JSON document: an array with an object for each process
   --prometheus       the text format that Prometheus scrapes
   --total NAME       only the sum of one counter over all processes: operations, batches, passes,
                      fallbacks, failed_checks, async_submitted, lost, unpaused, no_descriptor,
                      pool_hits or derivations, or one kind of operation, as rsa2048 or p256-sign
-  --ended            what ended processes have left, too (see the setting stats_keep)
-  --dir DIR          where they publish them (default: the environment's LOCKSTEP_STATS_DIR, or else
-                     where the module puts them by default)
+  --ended            include processes that have ended (see the setting stats_keep)
+  --dir DIR          where the processes publish their counters (default: LOCKSTEP_STATS_DIR, or the
+                     places that the module uses by default)
 ";
 
 /// What the command line asks for.
@@ -203,12 +203,12 @@ impl Source {
             Some(directory) => {
                 format!("no process publishes counters in {}", directory.display())
             }
-            None => "no process publishes counters; one that has loaded the module does with its \
-                     first operation"
+            None => "no process publishes counters; a process publishes its own from the first \
+                     operation on that it asks of the module"
                 .to_owned(),
         };
         if !found.unreadable.is_empty() {
-            out.push_str("\nthere may be some of other users: root can read them");
+            out.push_str("\nthe processes of other users are shown to root only");
         }
         let left_out = left_out(found);
         if !left_out.is_empty() {
@@ -230,8 +230,8 @@ fn left_out(found: &Published) -> String {
     if found.missed > 0 {
         let _ = writeln!(
             out,
-            "{} more processes are not shown: when they started, the file of their program had no \
-             free place",
+            "{} more processes are not shown: the file of their program had no free place for \
+             counters when they started",
             found.missed
         );
     }

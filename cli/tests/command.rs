@@ -335,7 +335,7 @@ fn doctor_looks_at_the_directory_for_counters_that_the_configuration_names() {
     // The environment goes before it.
     let (verdict, what) = counters("no");
     assert_eq!(verdict, "note", "{what}");
-    assert!(what.contains("LOCKSTEP_STATS_DIR turns them off"), "{what}");
+    assert!(what.contains("LOCKSTEP_STATS_DIR disables"), "{what}");
 
     with("/nonexistent");
     let (verdict, what) = counters("");

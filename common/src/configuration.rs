@@ -25,7 +25,7 @@ impl Configuration {
                 Failure::new(
                     "OPENSSL_CONF is not set and there is no openssl.cnf beside this program",
                 )
-                .remedy("cargo xtask dist, then OPENSSL_CONF=dist/openssl.cnf dist/lockstep doctor")
+                .remedy("name a configuration with OPENSSL_CONF; `cargo xtask dist` makes dist/openssl.cnf")
             })?,
         };
         Configuration::at(&path, in_use)
@@ -52,24 +52,21 @@ impl Configuration {
     pub fn module(&self) -> Result<PathBuf, Failure> {
         let shown = self.path().display();
         let Some(module) = self.provider().and_then(|provider| provider.module) else {
-            return Err(
-                Failure::new(format!("{shown} names no module lockstep.so")).remedy(
-                    match beside("openssl.cnf") {
-                        Some(path) => format!("OPENSSL_CONF={}", path.display()),
-                        None => {
-                            "let OPENSSL_CONF name the openssl.cnf that `cargo xtask dist` writes"
-                                .to_owned()
-                        }
-                    },
-                ),
-            );
+            return Err(Failure::new(format!(
+                "{shown} names no module lockstep.so, so programs that use it run without lockstep"
+            ))
+            .remedy(match beside("openssl.cnf") {
+                Some(path) => format!("use another configuration: OPENSSL_CONF={}", path.display()),
+                None => "let OPENSSL_CONF name the openssl.cnf that `cargo xtask dist` writes"
+                    .to_owned(),
+            }));
         };
         if !module.exists() {
             return Err(Failure::new(format!(
-                "{shown} names {}, which is not there",
+                "{shown} names {}, which is not there, so programs that use it run without lockstep",
                 module.display()
             ))
-            .remedy("cargo xtask dist, or correct `module` in that file"));
+            .remedy("put the module there (cargo xtask dist), or correct `module` in that file"));
         }
         match damage(&module) {
             None => Ok(module),
@@ -78,7 +75,7 @@ impl Configuration {
                 module.display()
             ))
             .remedy(
-                "put the module there anew: cargo xtask dist --out DIR; every user may read it",
+                "put the module there again (cargo xtask dist --out DIR), readable by every user",
             )),
         }
     }

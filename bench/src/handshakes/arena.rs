@@ -92,7 +92,7 @@ impl<'a> Arena<'a> {
                 let (name, side) = (self.options.server.name(), side.name());
                 let why = tally.examples.join("; ");
                 return Err(Failure::new(format!(
-                    "no handshake with {name} ({side}) succeeds: {why}\n{said}"
+                    "no handshake with {name} ({side}) succeeds: {why}. The last that the server said:\n{said}"
                 )));
             }
         }
@@ -110,12 +110,12 @@ impl<'a> Arena<'a> {
             .map(|(reason, _)| reason.description())
             .collect();
         let why = match reasons.is_empty() {
-            true => "it was not asked".to_owned(),
+            true => "OpenSSL did not ask it for anything".to_owned(),
             false => reasons.join("; "),
         };
         let name = self.options.server.name();
         Err(Failure::new(format!(
-            "lockstep did nothing in {name}, which would compare stock with stock: {why}"
+            "lockstep did nothing in {name}, so OpenSSL would be compared with itself: {why}"
         ))
         .remedy("lockstep doctor"))
     }
@@ -186,7 +186,7 @@ impl<'a> Arena<'a> {
         if !server.is_running() {
             let (name, side, said) = (self.options.server.name(), side.name(), server.said());
             return Err(Failure::new(format!(
-                "{name} ({side}) died under load:\n{said}"
+                "{name} ({side}) ended under load. The last that it said:\n{said}"
             )));
         }
         let cpu = server.cpu_time().saturating_sub(cpu);

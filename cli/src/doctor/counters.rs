@@ -61,19 +61,25 @@ pub fn counters(place: &CountersPlace) -> Answer {
             let directory = page.directory();
             page.withdraw();
             let what = format!(
-                "processes that you start publish theirs in {} ({named_by})",
+                "processes that you start publish their counters in {} ({named_by})",
                 directory.display()
             );
             (Verdict::Good, what, None)
         }
         Ok(None) => (
             Verdict::Note,
-            format!("{named_by} turns them off: `lockstep stat` will show nothing"),
+            format!(
+                "{named_by} disables the counters: `lockstep stat` will not show the processes that \
+                 you start"
+            ),
             None,
         ),
         Err(reason) if reason.is_wrong_place() && matches!(place, StatsDir::At(_)) => (
             Verdict::Failed,
-            format!("{named_by} cannot be followed, so the module refuses to load: {reason}"),
+            format!(
+                "the module refuses to load, because the directory that {named_by} names cannot hold \
+                 counters: {reason}"
+            ),
             Some(
                 "create the directory, let the user that starts the server write there, or set \
                  stats_dir to auto or no"
@@ -84,7 +90,7 @@ pub fn counters(place: &CountersPlace) -> Answer {
             Verdict::Note,
             format!("`lockstep stat` will not show the processes that you start: {reason}"),
             Some(
-                "raise the limit, or name a suitable directory in stats_dir; lanes work without"
+                "raise the limit, or name another directory in stats_dir; the lanes work without counters"
                     .to_owned(),
             ),
         ),

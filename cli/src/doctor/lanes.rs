@@ -10,20 +10,20 @@ use crate::warnings::{About, Warning, kibibytes, warnings};
 /// The operations that the module leaves to OpenSSL's own code, one finding for each.
 pub fn operations(unaccelerated: Option<&[Unaccelerated]>) -> Vec<Answer> {
     let Some(unaccelerated) = unaccelerated else {
-        let what = "the module does not tell which operations it accelerates";
-        let remedy = "use the module and the command of one version: cargo xtask dist";
+        let what = "the module does not report which operations it accelerates; it may be of another version";
+        let remedy = "install the module and this command anew, from one version: cargo xtask dist";
         return vec![(Verdict::Note, what.to_owned(), Some(remedy.to_owned()))];
     };
     if unaccelerated.is_empty() {
-        let what = "the module accelerates every operation that it can do";
+        let what = "the module accelerates every operation that it supports";
         return vec![(Verdict::Good, what.to_owned(), None)];
     }
     let finding = |Unaccelerated { operation, reason }: &Unaccelerated| {
         (
             Verdict::Warning,
-            format!("{operation} is not accelerated, and OpenSSL's own code does it: {reason}"),
+            format!("{operation} is not accelerated, so OpenSSL's own code computes it: {reason}"),
             Some(
-                "nothing is wrong, only slower; if the reason is a newer OpenSSL, update lockstep"
+                "nothing is broken, only slower; if the reason is a newer OpenSSL, update lockstep"
                     .to_owned(),
             ),
         )
@@ -43,14 +43,15 @@ pub fn use_of_lanes(counters: &Snapshot) -> Answer {
         1.. => (
             Verdict::Good,
             format!(
-                "the openssl command signed on {} lanes, and the signature is right",
+                "the openssl command signed on {} lanes, and the signature is correct",
                 counters.backend
             ),
             None,
         ),
         0 if counters.fallbacks_for(Fallback::NoBackend) > 0 => (
             Verdict::Failed,
-            "lockstep has no lanes to use; OpenSSL's own code signed".to_owned(),
+            "OpenSSL's own code signed, because there are no lanes or a setting disables them"
+                .to_owned(),
             Some(match Backend::best_hardware() {
                 Some(_) => "unset LOCKSTEP_BACKEND, and remove `backend` from the module's section"
                     .to_owned(),
@@ -60,7 +61,7 @@ pub fn use_of_lanes(counters: &Snapshot) -> Answer {
         0 if counters.fallbacks_for(Fallback::SlowLanes) > 0 => (
             Verdict::Failed,
             format!(
-                "OpenSSL's own code signed; with {} lanes for choice, {SLOWER}",
+                "OpenSSL's own code signed: only {} lanes are enabled, and {SLOWER}",
                 counters.backend
             ),
             Some(
@@ -81,7 +82,7 @@ pub fn memory(counters: &Snapshot) -> Vec<Answer> {
     let mut found: Vec<Answer> = all
         .filter(|warning| warning.about == About::Memory)
         .map(|Warning { what, remedy, .. }| {
-            let what = format!("of a program that you start, {what}");
+            let what = format!("in a program that you start, {what}");
             (Verdict::Warning, what, Some(remedy))
         })
         .collect();

@@ -8,7 +8,7 @@ use super::command::run;
 use super::finding::{Answer, Verdict};
 
 /// What lanes are called that lose.
-pub const SLOWER: &str = "OpenSSL's own code is faster for RSA, and serves all of it";
+pub const SLOWER: &str = "OpenSSL's own code is faster for RSA, and computes all of it";
 
 /// Whether no RSA request goes to these lanes, as OpenSSL's own code is faster.
 pub fn all_rsa_is_slower(backend: Backend) -> bool {
@@ -26,19 +26,20 @@ pub fn instructions() -> Answer {
         Some(backend) if all_rsa_is_slower(backend) => (
             Verdict::Failed,
             format!(
-                "this CPU, or the system on it, runs {} lanes only; {SLOWER}",
+                "this CPU, or its operating system, supports only {} lanes; {SLOWER}",
                 backend.name()
             ),
             faster,
         ),
         Some(backend) => (
             Verdict::Good,
-            format!("this CPU runs {} lanes", backend.name()),
+            format!("this CPU supports {} lanes", backend.name()),
             None,
         ),
         None => (
             Verdict::Failed,
-            "this CPU, or the system on it, has no AVX-512 IFMA; OpenSSL's own code does all work"
+            "this CPU, or its operating system, has no AVX-512 IFMA, so OpenSSL's own code computes \
+             everything"
                 .to_owned(),
             faster,
         ),
@@ -46,7 +47,7 @@ pub fn instructions() -> Answer {
 }
 
 pub fn settings() -> Answer {
-    let unset = Some("unset LOCKSTEP_BACKEND, or correct it".to_owned());
+    let unset = Some("unset LOCKSTEP_BACKEND, or set it to auto".to_owned());
     match Config::default().with_env() {
         Err(error) => (
             Verdict::Failed,
@@ -56,30 +57,34 @@ pub fn settings() -> Answer {
         Ok(config) => match config.backend.resolve() {
             Some(backend) if Some(backend) == Backend::best_hardware() => (
                 Verdict::Good,
-                format!("the environment leaves {} on", backend.name()),
+                format!(
+                    "the environment leaves the {} lanes enabled",
+                    backend.name()
+                ),
                 None,
             ),
             Some(backend) if all_rsa_is_slower(backend) => (
                 Verdict::Note,
                 format!(
-                    "the environment chooses the {} lanes; {SLOWER}",
+                    "LOCKSTEP_BACKEND selects the {} lanes; {SLOWER}",
                     backend.name()
                 ),
                 unset,
             ),
             Some(backend) => (
                 Verdict::Note,
-                format!("the environment chooses the {} lanes", backend.name()),
+                format!("LOCKSTEP_BACKEND selects the {} lanes", backend.name()),
                 unset,
             ),
             None if Backend::best_hardware().is_none() => (
                 Verdict::Note,
-                "there are no lanes to choose".to_owned(),
+                "there are no lanes to select".to_owned(),
                 None,
             ),
             None => (
                 Verdict::Failed,
-                "LOCKSTEP_BACKEND turns the lanes off".to_owned(),
+                "LOCKSTEP_BACKEND disables the lanes: OpenSSL's own code computes everything"
+                    .to_owned(),
                 unset,
             ),
         },
@@ -92,10 +97,10 @@ pub fn unknown_variables() -> Option<Answer> {
     let what = match &names[..] {
         [] => return None,
         [name] => {
-            format!("the environment sets {name}, which is not a setting and changes nothing")
+            format!("the environment sets {name}, which is not a setting and is ignored")
         }
         names => format!(
-            "the environment sets {}, which are not settings and change nothing",
+            "the environment sets {}, which are not settings and are ignored",
             names.join(" and ")
         ),
     };
@@ -124,7 +129,7 @@ pub fn openssl_version() -> Answer {
         ),
         _ => (
             Verdict::Failed,
-            format!("{command} has no providers"),
+            format!("`openssl version` says {command}; lockstep needs OpenSSL 3.0 or later"),
             install,
         ),
     }

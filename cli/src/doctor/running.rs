@@ -74,14 +74,14 @@ pub fn findings(found: &Published) -> Vec<Finding> {
 
 fn no_failed_check(found: &Published) -> Finding {
     let mut what = match found.processes.len() {
-        0 => "no process that runs has used lockstep".to_owned(),
-        1 => "the one process that runs with lockstep has had no failed check".to_owned(),
+        0 => "no running process has used lockstep".to_owned(),
+        1 => "one running process uses lockstep, and no result of it failed its check".to_owned(),
         many => {
-            format!("none of the {many} processes that run with lockstep has had a failed check")
+            format!("{many} running processes use lockstep, and no result of them failed its check")
         }
     };
     if !found.unreadable.is_empty() {
-        what.push_str("; there may be processes of other users, which root can see");
+        what.push_str("; the processes of other users are shown to root only");
     }
     let mut remedy = None;
     if found.other_versions > 0 {

@@ -28,7 +28,7 @@ impl Trial<'_> {
                 "OpenSSL does not load all of {}: {error}",
                 self.0.path().display()
             ))
-            .remedy("correct what it names; programs run without what comes after it")),
+            .remedy("correct what it names; until then programs run without the rest of the file")),
         }
     }
 
@@ -54,7 +54,7 @@ impl Trial<'_> {
         if !about.contains(&"status: active") {
             return Err(self.why_not_loaded());
         }
-        Ok(format!("libcrypto loads it; {}", about.join(", ")))
+        Ok(format!("OpenSSL loads it; {}", about.join(", ")))
     }
 
     /// Why the module is not loaded, in the words of the part that refused.
@@ -92,9 +92,9 @@ impl Trial<'_> {
             Some(error) => Failure::new(format!("OpenSSL does not load the module: {error}"))
                 .remedy("if the module was built elsewhere, build it here: cargo xtask dist"),
             None => Failure::new(
-                "libcrypto did not load lockstep when it read the configuration, but does so now",
+                "OpenSSL did not load lockstep when it read the configuration, but loads it on demand",
             )
-            .remedy("look at the lines before lockstep's in the section of providers"),
+            .remedy("look for a mistake in the lines before lockstep's in the section that `providers` names"),
         }
     }
 
@@ -149,7 +149,8 @@ impl Trial<'_> {
             "dgst -sha256 -verify public.pem -signature signature message",
         ))
         .map_err(|_| {
-            Failure::new("the signature is wrong").remedy("stop using the module, and report this")
+            Failure::new("the signature that the openssl command made with lockstep is wrong")
+                .remedy("stop using the module, and report this")
         })?;
         let found = read_published(&counters).map_err(|e| Failure::new(e.to_string()))?;
         if found.processes.is_empty() && found.other_versions > 0 {
