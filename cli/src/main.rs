@@ -80,7 +80,7 @@ fn moved(command: &str) -> Failure {
         "`lockstep {command}` is a command of another program, lockstep-bench"
     ))
     .remedy(format!(
-        "run `lockstep-bench {command}` with the same options; `cargo xtask dist` puts it beside \
-         this program"
+        "run `lockstep-bench {command}` with the same options; `cargo xtask dist --bench` builds it \
+         and puts it beside this program"
     ))
 }

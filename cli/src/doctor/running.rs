@@ -85,9 +85,12 @@ fn no_failed_check(found: &Published) -> Finding {
     }
     let mut remedy = None;
     if found.other_versions > 0 {
+        let files = match found.other_versions {
+            1 => "1 file of counters is".to_owned(),
+            many => format!("{many} files of counters are"),
+        };
         what.push_str(&format!(
-            "; {} files of counters are of another version of lockstep, and cannot be read",
-            found.other_versions
+            "; {files} of another version of lockstep, and cannot be read"
         ));
         remedy = Some("restart the servers, or use their version of this command".to_owned());
     }
