@@ -1,5 +1,5 @@
 //! When a batch starts, how large it grows, and who runs it. Pure functions; the reasons and the
-//! figures are in `docs/decisions/0002-gathering.md`.
+//! figures are in `docs/lab/gathering.md`.
 
 use lockstep_kernels::backend::Backend;
 use lockstep_kernels::rsa::Size;
@@ -124,7 +124,7 @@ pub enum Lone {
 }
 
 /// Whether stock OpenSSL 3.0 serves one request alone faster than `backend` does. Measured, see
-/// `docs/decisions/0002-gathering.md` for RSA, `docs/lab/curves.md`, and
+/// `docs/lab/gathering.md` for RSA, `docs/lab/curves.md`, and
 /// `docs/lab/avx2.md`.
 pub(crate) fn lone_is_slower(backend: Backend, shape: Shape) -> bool {
     if backend == Backend::PORTABLE {
@@ -152,7 +152,7 @@ pub enum JobsLead {
 }
 
 impl JobsLead {
-    /// Whether workers help with a shape. Measured, see `docs/decisions/0005-jobs-lead.md`.
+    /// Whether workers help with a shape. Measured, see `docs/lab/jobs-lead.md`.
     pub(crate) fn wants_help(self, shape: Shape, slots: usize) -> bool {
         // With one slot another thread would have no CPU of its own.
         self == JobsLead::Auto
