@@ -130,7 +130,7 @@ impl Load {
         let caller = || -> Result<u64, Failure> {
             let mut served = 0;
             while !stop.load(Ordering::Relaxed) {
-                match engine.run(self.subject.request()) {
+                match lockstep_engine::measure::blocking(engine, self.subject.request()) {
                     Ok(_) => {}
                     // The guard inside tells the engine that this thread is busy meanwhile.
                     Err(_guard @ Declined::Lone(_)) => {
@@ -164,7 +164,7 @@ impl Load {
         let start = Instant::now();
         while start.elapsed() < self.time {
             let requests = (0..self.count).map(|_| self.subject.request()).collect();
-            for answer in engine.execute(requests) {
+            for answer in lockstep_engine::measure::batch(engine, requests) {
                 answer.map_err(|declined| unserved(&declined))?;
                 served.all += 1;
             }
@@ -183,7 +183,7 @@ impl Load {
         let (sender, done) = mpsc::channel();
         let submit = |job: usize| {
             let tell = Box::new(Tell(sender.clone(), job));
-            let ticket = engine.submit(self.subject.request(), tell);
+            let ticket = lockstep_engine::measure::submit(engine, self.subject.request(), tell);
             ticket.map_err(|declined| unserved(&declined))
         };
         let mut tickets = (0..self.count)

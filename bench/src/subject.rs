@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use lockstep_common::Failure;
 use lockstep_engine::{
-    Bytes, Curve, EcKey, Ed25519Key, KeyKind, Keypair, Request, Response, RsaKey, Secret, Shape,
-    Size,
+    Bytes, Curve, EcKey, EcdhInput, EcdsaSignInput, EcdsaVerifyInput, Ed25519Key, Ed25519SignInput,
+    Ed25519VerifyInput, KeyKind, Keypair, Request, Response, RsaInput, RsaKey, Secret, Shape, Size,
+    X25519Input,
 };
 use openssl::bn::{BigNum, BigNumContext};
 use openssl::ec::{EcGroup, EcPoint, PointConversionForm};
@@ -142,9 +143,11 @@ impl Subject {
             .signer()
             .and_then(|mut signer| signer.sign().map(<[u8]>::to_vec))
             .map_err(|error| Failure::new(format!("libcrypto cannot sign: {error}")))?;
-        let request = move || Request::RsaPrivate {
-            key: key.clone(),
-            input: input.clone(),
+        let request = move || {
+            Request::RsaPrivate(RsaInput {
+                key: key.clone(),
+                input: input.clone().into(),
+            })
         };
         Ok(Subject {
             request: Box::new(request),
@@ -163,9 +166,11 @@ impl Subject {
         let (key, _) = engine_key(curve, &pkey)?;
         let checker = pkey.clone();
         Ok(Subject {
-            request: Box::new(move || Request::EcdsaSign {
-                key: key.clone(),
-                digest: Bytes::from_slice(digest(curve)),
+            request: Box::new(move || {
+                Request::EcdsaSign(EcdsaSignInput {
+                    key: key.clone(),
+                    digest: Bytes::from_slice(digest(curve)),
+                })
             }),
             stock: Box::new(move || {
                 let mut context = PkeyCtx::new(&pkey)?;
@@ -199,11 +204,13 @@ impl Subject {
         ];
         let signature = signature.concat();
         Ok(Subject {
-            request: Box::new(move || Request::EcdsaVerify {
-                curve,
-                public: public.clone(),
-                digest: digest(curve).to_vec(),
-                signature: signature.clone(),
+            request: Box::new(move || {
+                Request::EcdsaVerify(EcdsaVerifyInput {
+                    curve,
+                    public: public.clone(),
+                    digest: Bytes::from_slice(digest(curve)),
+                    signature: signature.clone(),
+                })
             }),
             stock: Box::new(move || {
                 let mut context = PkeyCtx::new(&pkey)?;
@@ -222,9 +229,11 @@ impl Subject {
         let (key, _) = engine_key(curve, &ours)?;
         let (_, peer) = engine_key(curve, &theirs)?;
         let peer = Bytes::from(peer);
-        let request = move || Request::Ecdh {
-            key: key.clone(),
-            peer: peer.clone(),
+        let request = move || {
+            Request::Ecdh(EcdhInput {
+                key: key.clone(),
+                peer: peer.clone(),
+            })
         };
         Subject::agreement(ours, theirs, request)
     }
@@ -233,9 +242,11 @@ impl Subject {
         let (ours, theirs) = (PKey::generate_x25519()?, PKey::generate_x25519()?);
         let secret = Secret::new(&ours.raw_private_key()?);
         let peer = Bytes::from(theirs.raw_public_key()?);
-        let request = move || Request::X25519 {
-            secret: secret.clone(),
-            peer: peer.clone(),
+        let request = move || {
+            Request::X25519(X25519Input {
+                secret: secret.clone(),
+                peer: peer.clone(),
+            })
         };
         Subject::agreement(ours, theirs, request)
     }
@@ -325,9 +336,11 @@ impl Subject {
             Ed25519Key::new(&pkey.raw_private_key()?).expect("libcrypto's keys are well formed");
         let key = Arc::new(key);
         Ok(Subject {
-            request: Box::new(move || Request::Ed25519Sign {
-                key: key.clone(),
-                message: Bytes::from_slice(&DIGEST),
+            request: Box::new(move || {
+                Request::Ed25519Sign(Ed25519SignInput {
+                    key: key.clone(),
+                    message: Bytes::from_slice(&DIGEST),
+                })
             }),
             stock: Box::new(move || {
                 let mut signer = Signer::new_without_digest(&pkey)?;
@@ -348,10 +361,12 @@ impl Subject {
         let signed = signature.clone();
         let pkey = Arc::new(pkey);
         Ok(Subject {
-            request: Box::new(move || Request::Ed25519Verify {
-                public: public.clone(),
-                message: DIGEST.to_vec(),
-                signature: signed.clone(),
+            request: Box::new(move || {
+                Request::Ed25519Verify(Ed25519VerifyInput {
+                    public: public.clone(),
+                    message: Bytes::from_slice(&DIGEST),
+                    signature: signed.clone(),
+                })
             }),
             stock: Box::new(move || {
                 let (pkey, signature) = (pkey.clone(), signature.clone());

@@ -575,7 +575,7 @@ fn stat_watches_until_nobody_listens() {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut line = || lines.next().unwrap().unwrap();
         assert!(line().contains("stock/s"));
-        engine.count_fallback(Fallback::MultiPrime);
+        engine.count(Fallback::MultiPrime);
         assert!(line().contains(&format!(" {} ", std::process::id())));
         drop(lines);
         assert!(child.wait().unwrap().success());
@@ -599,8 +599,8 @@ fn engine_with_two_fallbacks(name: &str) -> (PathBuf, Engine) {
         stats_dir: StatsDir::At(directory.clone()),
         ..Config::default()
     });
-    engine.count_fallback(Fallback::MultiPrime);
-    engine.count_fallback(Fallback::MultiPrime);
+    engine.count(Fallback::MultiPrime);
+    engine.count(Fallback::MultiPrime);
     (directory, engine)
 }
 
@@ -629,7 +629,7 @@ fn doctor_says_that_a_running_process_had_failed_checks() {
         (code, document["ok"].clone(), found)
     };
     assert_eq!(checks(&directory).2, [Value::Null; 0]);
-    engine.count_fallback(Fallback::CheckFailed);
+    engine.count(Fallback::CheckFailed);
     for variable in [&directory, &scratch("doctor-checks-elsewhere")] {
         let (code, ok, found) = checks(variable);
         assert_eq!((code, ok), (1, Value::Bool(false)), "{found:?}");

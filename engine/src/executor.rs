@@ -3,6 +3,7 @@
 pub(crate) mod cpu;
 mod curve25519;
 mod execute;
+mod group;
 mod nist;
 mod pool;
 mod random;
@@ -39,13 +40,27 @@ pub(crate) trait Executor: Send + Sync + Sized + 'static {
     /// Whether a request that is alone is better served elsewhere.
     fn declines_lone(&self, shape: Self::Shape) -> bool;
 
+    /// Whether an asynchronous job pauses for a request of this shape.
+    fn pauses_for(&self, shape: Self::Shape) -> bool;
+
+    /// Whether a job that leads itself first lets its thread start other jobs.
+    fn gathers(&self, shape: Self::Shape) -> bool;
+
+    /// Whether workers help with what jobs have posted.
+    fn wants_help(&self, shape: Self::Shape) -> bool;
+
     /// The memory of a new slot.
     fn memory(&self) -> Self::Memory;
 
     /// Answers every job; returns how many operations the lanes ran, which is more than there are
     /// jobs where some are made in advance. A job left without an answer is declined as an internal
     /// error.
-    fn run(&self, shape: Self::Shape, memory: &mut Self::Memory, jobs: &mut [Job<Self>]) -> usize;
+    fn execute(
+        &self,
+        shape: Self::Shape,
+        memory: &mut Self::Memory,
+        jobs: &mut [Job<Self>],
+    ) -> usize;
 }
 
 /// One request of a batch, and its answer.

@@ -6,7 +6,8 @@ use lockstep_kernels::curve25519::ed25519;
 use lockstep_kernels::{nist, wipe};
 use lockstep_vault::{Boxed, OnFork, Slice};
 use once_cell::race::OnceBox;
-use smallvec::SmallVec;
+
+use crate::bytes::Bytes;
 
 /// A curve of FIPS 186-5 that the lanes have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,10 +30,6 @@ impl Curve {
         }
     }
 }
-
-/// Bytes that are no secret key. Up to 72 lie in place, without memory of their own: signatures and
-/// points of all curves but P-384 (at most 65 bytes), digests, and short messages.
-pub type Bytes = SmallVec<[u8; 72]>;
 
 /// What a key pair is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -132,7 +129,8 @@ pub struct EcKey {
     material: Material,
 }
 
-enum Material {
+/// A key as the kernels of its curve take it.
+pub(crate) enum Material {
     P256(Pair<32>),
     P384(Pair<48>),
 }
@@ -156,6 +154,10 @@ impl EcKey {
             Curve::P384 => Material::P384(Pair::new(secret, public)?),
         };
         Ok(EcKey { material })
+    }
+
+    pub(crate) fn material(&self) -> &Material {
+        &self.material
     }
 
     /// Its curve.
@@ -191,30 +193,6 @@ impl<const BYTES: usize> Pair<BYTES> {
 
     pub fn secret(&self) -> &nist::SecretKey<BYTES> {
         nist::SecretKey::from_ref(&self.secret)
-    }
-}
-
-/// The key as the kernels of one curve have it.
-pub(crate) trait PairOf<const BYTES: usize> {
-    /// `None` for a key on another curve.
-    fn pair(&self) -> Option<&Pair<BYTES>>;
-}
-
-impl PairOf<32> for EcKey {
-    fn pair(&self) -> Option<&Pair<32>> {
-        match &self.material {
-            Material::P256(pair) => Some(pair),
-            Material::P384(_) => None,
-        }
-    }
-}
-
-impl PairOf<48> for EcKey {
-    fn pair(&self) -> Option<&Pair<48>> {
-        match &self.material {
-            Material::P384(pair) => Some(pair),
-            Material::P256(_) => None,
-        }
     }
 }
 

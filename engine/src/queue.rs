@@ -26,23 +26,23 @@ pub(crate) mod workers;
 #[cfg(all(test, loom))]
 mod models;
 #[cfg(test)]
-mod simple;
+pub(crate) mod simple;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
 use std::time::Instant;
 
-use board::Home;
 use completion::{Booth, Notify, Seat, Ticket, Turn};
 use state::{Answer, Entry, Owner, Queue, Slot};
 
+use crate::caller::ThreadId;
 use crate::declined::Declined;
 use crate::executor::{Executor, Job};
 use crate::stats::counters::Waits;
 use crate::sync::{Arc, lock};
 
 impl<E: Executor> Queue<E> {
-    /// Declines the request that a blocking thread would [`run`](Self::run) now, if that would
+    /// Declines the request that a blocking thread would [`enqueue`](Self::enqueue) now, if that would
     /// decline it as lone: before it is made.
     pub(crate) fn declines_alone(&self, shape: E::Shape) -> Option<Declined> {
         if !self.executor.declines_lone(shape) {
@@ -61,7 +61,7 @@ impl<E: Executor> Queue<E> {
     }
 
     /// Serves the request of a blocking thread: by leading, or by waiting for another leader.
-    pub(crate) fn run(&self, shape: E::Shape, request: E::Request) -> Answer<E> {
+    pub(crate) fn enqueue(&self, shape: E::Shape, request: E::Request) -> Answer<E> {
         let mut state = self.lock();
         let own = state.entry(request, Owner::Leader);
         let line = state.line(shape);
@@ -125,7 +125,7 @@ impl<E: Executor> Queue<E> {
         &self,
         shape: E::Shape,
         request: E::Request,
-        home: Home,
+        home: ThreadId,
     ) -> Result<Ticket<E::Response>, Declined> {
         let pause = self.counters.pause();
         let permit = pause.ok_or_else(|| self.declined(Declined::QueueFull))?;
@@ -188,6 +188,11 @@ impl<E: Executor> Queue<E> {
         drop((ticket, post));
     }
 
+    /// Whether jobs lead what their threads have posted, where nothing needs a worker.
+    pub(crate) fn jobs_lead(&self) -> bool {
+        self.bounds.jobs_lead
+    }
+
     /// Whether one more asynchronous request may be queued, and its job paused.
     pub(crate) fn admits(&self) -> bool {
         self.counters.paused.count() < self.bounds.max_async
@@ -195,7 +200,7 @@ impl<E: Executor> Queue<E> {
     }
 
     /// Runs one batch on the calling thread, past the queue and its slots.
-    pub(crate) fn execute(
+    pub(crate) fn execute_at_once(
         &self,
         shape: E::Shape,
         requests: impl IntoIterator<Item = E::Request>,

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::thread;
 
 use lockstep_engine::{
-    Backend, BackendChoice, Config, Curve, Declined, EcKey, Ed25519Key, Engine, Fallback, KeyKind,
-    Keypair, Lone, Malformed, Notify, Request, Response, RsaKey, Secret, Shape,
+    Backend, BackendChoice, Config, Curve, Declined, EcKey, EcdhInput, EcdsaSignInput,
+    EcdsaVerifyInput, Ed25519Key, Ed25519SignInput, Ed25519VerifyInput, Engine, Fallback, KeyKind,
+    Keypair, Lone, Malformed, Notify, Request, Response, RsaInput, RsaKey, Secret, Shape,
+    X25519Input, measure,
 };
 use lockstep_testkit::hex;
 
@@ -32,7 +34,7 @@ fn engine() -> Engine {
 }
 
 fn one(engine: &Engine, request: Request) -> Result<Response, Declined> {
-    engine.execute(vec![request]).remove(0)
+    measure::batch(engine, vec![request]).remove(0)
 }
 
 fn secret(response: Result<Response, Declined>) -> Vec<u8> {
@@ -73,28 +75,28 @@ const ED25519: [&str; 4] = [
 fn known_answers() {
     let engine = engine();
     // RFC 7748, 5.2.
-    let agreed = Request::X25519 {
+    let agreed = Request::X25519(X25519Input {
         secret: Secret::new(&hex(
             "a546e36bf0527c9d3b16154b82465edd62144c0ac1fc5a18506a2244ba449ac4",
         )),
         peer: hex("e6db6867583030db3594c1a424b15f7c726624ec26b3353b10a903a6d0ab1c4c").into(),
-    };
+    });
     assert_eq!(
         secret(one(&engine, agreed)),
         hex("c3da55379de9c6908e94ea4df28d084f32eccf03491c71f754b4075577a28552")
     );
     let [seed, public, message, signed] = ED25519.map(hex);
-    let sign = Request::Ed25519Sign {
+    let sign = Request::Ed25519Sign(Ed25519SignInput {
         key: Arc::new(Ed25519Key::new(&seed).unwrap()),
         message: message.clone().into(),
-    };
+    });
     assert_eq!(signature(one(&engine, sign)), signed);
     for (flipped, expected) in [(0, true), (1, false)] {
-        let verify = Request::Ed25519Verify {
+        let verify = Request::Ed25519Verify(Ed25519VerifyInput {
             public: public.clone(),
-            message: vec![message[0] ^ flipped],
+            message: vec![message[0] ^ flipped].into(),
             signature: signed.clone(),
-        };
+        });
         assert_eq!(verdict(one(&engine, verify)), expected);
     }
     // RFC 6979, A.2.5: SHA-256 of "sample" signed on P-256.
@@ -113,12 +115,12 @@ fn known_answers() {
     for (flipped, expected) in [(0, true), (0x80, false)] {
         let mut digest = digest.clone();
         digest[31] ^= flipped;
-        let verify = Request::EcdsaVerify {
+        let verify = Request::EcdsaVerify(EcdsaVerifyInput {
             curve: Curve::P256,
             public: public.clone(),
-            digest,
+            digest: digest.into(),
             signature: signed.concat(),
-        };
+        });
         assert_eq!(verdict(one(&engine, verify)), expected);
     }
 }
@@ -131,10 +133,10 @@ fn conversation(curve: Curve, ask: &dyn Fn(Request) -> Result<Response, Declined
     };
     let (ours, theirs) = (pair(), pair());
     let agree = |own: &Keypair, peer: &Keypair| {
-        secret(ask(Request::Ecdh {
+        secret(ask(Request::Ecdh(EcdhInput {
             key: ec_key(curve, own),
             peer: peer.public.clone(),
-        }))
+        })))
     };
     assert_eq!(agree(&ours, &theirs), agree(&theirs, &ours));
     assert_ne!(agree(&ours, &theirs), agree(&ours, &ours));
@@ -142,10 +144,10 @@ fn conversation(curve: Curve, ask: &dyn Fn(Request) -> Result<Response, Declined
     // The point of this key is computed for the check.
     let key = Arc::new(EcKey::new(curve, ours.secret.as_bytes(), None).unwrap());
     let sign = || {
-        signature(ask(Request::EcdsaSign {
+        signature(ask(Request::EcdsaSign(EcdsaSignInput {
             key: key.clone(),
             digest: digest.clone().into(),
-        }))
+        })))
     };
     let (first, second) = (sign(), sign());
     assert_ne!(first, second, "nonces are fresh");
@@ -154,12 +156,12 @@ fn conversation(curve: Curve, ask: &dyn Fn(Request) -> Result<Response, Declined
         (&second, &ours.public, true),
         (&first, &theirs.public, false),
     ] {
-        let verify = Request::EcdsaVerify {
+        let verify = Request::EcdsaVerify(EcdsaVerifyInput {
             curve,
             public: public.to_vec(),
-            digest: digest.clone(),
+            digest: digest.clone().into(),
             signature: signature.clone(),
-        };
+        });
         assert_eq!(verdict(ask(verify)), expected);
     }
 }
@@ -171,24 +173,24 @@ fn conversation_25519(ask: &dyn Fn(Request) -> Result<Response, Declined>) {
     };
     let (ours, theirs) = (pair(), pair());
     let agree = |own: &Keypair, peer: &Keypair| {
-        secret(ask(Request::X25519 {
+        secret(ask(Request::X25519(X25519Input {
             secret: own.secret.clone(),
             peer: peer.public.clone(),
-        }))
+        })))
     };
     assert_eq!(agree(&ours, &theirs), agree(&theirs, &ours));
     let [seed, public, message, signed] = ED25519.map(hex);
-    let sign = Request::Ed25519Sign {
+    let sign = Request::Ed25519Sign(Ed25519SignInput {
         key: Arc::new(Ed25519Key::new(&seed).unwrap()),
         message: message.clone().into(),
-    };
+    });
     let signature = signature(ask(sign));
     assert_eq!(signature, signed);
-    let verify = Request::Ed25519Verify {
+    let verify = Request::Ed25519Verify(Ed25519VerifyInput {
         public,
-        message,
+        message: message.into(),
         signature,
-    };
+    });
     assert!(verdict(ask(verify)));
 }
 
@@ -201,18 +203,18 @@ impl Notify for Silent {
 #[test]
 fn every_shape_blocking_and_submitted_side_by_side() {
     let engine = engine();
-    let blocking = |request| engine.run(request);
-    let submitted = |request| engine.submit(request, Box::new(Silent))?.take();
+    let blocking = |request| measure::blocking(&engine, request);
+    let submitted = |request| measure::submit(&engine, request, Box::new(Silent))?.take();
     let ways: [&(dyn Fn(Request) -> Result<Response, Declined> + Sync); 2] =
         [&blocking, &submitted];
     let rsa = Arc::new(keys::rsa(1024));
     let rsa_request = |key: &Arc<RsaKey>| {
         let mut input = vec![1; key.modulus_bytes()];
         input[0] = 0;
-        Request::RsaPrivate {
+        Request::RsaPrivate(RsaInput {
             key: key.clone(),
-            input,
-        }
+            input: input.into(),
+        })
     };
     thread::scope(|scope| {
         for ask in ways {
@@ -250,22 +252,26 @@ fn a_large_batch_keeps_its_order() {
     let engine = engine();
     for curve in Curve::ALL {
         let pairs: Vec<Keypair> = (0..64)
-            .map(|_| engine.keypair(KeyKind::Nist(curve)).unwrap())
+            .map(|_| measure::keypair(&engine, KeyKind::Nist(curve)).unwrap())
             .collect();
         let digest = |number: usize| vec![number as u8; 20];
-        let sign = |(number, pair)| Request::EcdsaSign {
-            key: ec_key(curve, pair),
-            digest: digest(number).into(),
+        let sign = |(number, pair)| {
+            Request::EcdsaSign(EcdsaSignInput {
+                key: ec_key(curve, pair),
+                digest: digest(number).into(),
+            })
         };
-        let signed = engine.execute(pairs.iter().enumerate().map(sign).collect());
-        let verify = |((number, pair), signed): ((usize, &Keypair), _)| Request::EcdsaVerify {
-            curve,
-            public: pair.public.to_vec(),
-            digest: digest(number),
-            signature: signature(signed),
+        let signed = measure::batch(&engine, pairs.iter().enumerate().map(sign).collect());
+        let verify = |((number, pair), signed): ((usize, &Keypair), _)| {
+            Request::EcdsaVerify(EcdsaVerifyInput {
+                curve,
+                public: pair.public.to_vec(),
+                digest: digest(number).into(),
+                signature: signature(signed),
+            })
         };
         let requests = pairs.iter().enumerate().zip(signed).map(verify).collect();
-        assert!(engine.execute(requests).into_iter().all(verdict));
+        assert!(measure::batch(&engine, requests).into_iter().all(verdict));
     }
 }
 
@@ -279,7 +285,7 @@ fn with_good_neighbours(
     for bad in bad {
         requests.extend([bad, good()]);
     }
-    let mut answers = engine.execute(requests).into_iter();
+    let mut answers = measure::batch(engine, requests).into_iter();
     assert!(answers.next().unwrap().is_ok());
     let mut of_bad = Vec::new();
     while let Some(answer) = answers.next() {
@@ -294,18 +300,20 @@ fn with_good_neighbours(
 fn bad_inputs_harm_nobody_else() {
     let engine = engine();
     for curve in Curve::ALL {
-        let pair = engine.keypair(KeyKind::Nist(curve)).unwrap();
+        let pair = measure::keypair(&engine, KeyKind::Nist(curve)).unwrap();
         let key = ec_key(curve, &pair);
-        let ecdh = |key: &Arc<EcKey>, peer: &[u8]| Request::Ecdh {
-            key: key.clone(),
-            peer: peer.to_vec().into(),
+        let ecdh = |key: &Arc<EcKey>, peer: &[u8]| {
+            Request::Ecdh(EcdhInput {
+                key: key.clone(),
+                peer: peer.to_vec().into(),
+            })
         };
         let good = || ecdh(&key, &pair.public);
-        let mut off_curve = pair.public.clone();
+        let mut off_curve = pair.public.to_vec();
         *off_curve.last_mut().unwrap() ^= 1;
         let mut compressed = pair.public[..=curve.bytes()].to_vec();
         compressed[0] = 2;
-        let mut long = pair.public.clone();
+        let mut long = pair.public.to_vec();
         long.push(0);
         let peers = [&off_curve[..], &compressed, &long, &[0], &[], &[4; 7]];
         let peers = peers.map(|peer| ecdh(&key, peer)).into();
@@ -319,20 +327,24 @@ fn bad_inputs_harm_nobody_else() {
         for answer in with_good_neighbours(&engine, &good, with_bad) {
             assert!(matches!(answer, Err(Declined::BadScalar)), "{answer:?}");
         }
-        let sign = |key: &Arc<EcKey>| Request::EcdsaSign {
-            key: key.clone(),
-            digest: vec![7; 32].into(),
+        let sign = |key: &Arc<EcKey>| {
+            Request::EcdsaSign(EcdsaSignInput {
+                key: key.clone(),
+                digest: vec![7; 32].into(),
+            })
         };
         let with_bad = keys.iter().map(sign).collect();
         for answer in with_good_neighbours(&engine, &|| sign(&key), with_bad) {
             assert!(matches!(answer, Err(Declined::BadScalar)), "{answer:?}");
         }
 
-        let verify = |public: &[u8], signature: &[u8]| Request::EcdsaVerify {
-            curve,
-            public: public.to_vec(),
-            digest: vec![7; 32],
-            signature: signature.to_vec(),
+        let verify = |public: &[u8], signature: &[u8]| {
+            Request::EcdsaVerify(EcdsaVerifyInput {
+                curve,
+                public: public.to_vec(),
+                digest: vec![7; 32].into(),
+                signature: signature.to_vec(),
+            })
         };
         let signed = signature(one(&engine, sign(&key)));
         let good = || verify(&pair.public, &signed);
@@ -364,10 +376,12 @@ fn bad_inputs_harm_nobody_else() {
 #[test]
 fn bad_inputs_of_25519_harm_nobody_else() {
     let engine = engine();
-    let pair = engine.keypair(KeyKind::X25519).unwrap();
-    let agree = |secret: &[u8], peer: &[u8]| Request::X25519 {
-        secret: Secret::new(secret),
-        peer: peer.to_vec().into(),
+    let pair = measure::keypair(&engine, KeyKind::X25519).unwrap();
+    let agree = |secret: &[u8], peer: &[u8]| {
+        Request::X25519(X25519Input {
+            secret: Secret::new(secret),
+            peer: peer.to_vec().into(),
+        })
     };
     let own = pair.secret.as_bytes();
     let good = || agree(own, &pair.public);
@@ -385,10 +399,12 @@ fn bad_inputs_of_25519_harm_nobody_else() {
     }
 
     let [seed, public, message, signed] = ED25519.map(hex);
-    let verify = |public: &[u8], signature: &[u8]| Request::Ed25519Verify {
-        public: public.to_vec(),
-        message: message.clone(),
-        signature: signature.to_vec(),
+    let verify = |public: &[u8], signature: &[u8]| {
+        Request::Ed25519Verify(Ed25519VerifyInput {
+            public: public.to_vec(),
+            message: message.clone().into(),
+            signature: signature.to_vec(),
+        })
     };
     let good = || verify(&public, &signed);
     let wrong = [&signed[1..], &[], &[0xff; 64]].map(|signature| verify(&public, signature));
@@ -409,12 +425,15 @@ fn bad_inputs_of_25519_harm_nobody_else() {
 fn a_signature_that_does_not_fit_its_key_never_leaves() {
     for curve in Curve::ALL {
         let engine = engine();
-        let [ours, theirs] = [0; 2].map(|_| engine.keypair(KeyKind::Nist(curve)).unwrap());
+        let [ours, theirs] =
+            [0; 2].map(|_| measure::keypair(&engine, KeyKind::Nist(curve)).unwrap());
         let contradictory = EcKey::new(curve, ours.secret.as_bytes(), Some(&theirs.public));
         let (contradictory, sound) = (Arc::new(contradictory.unwrap()), ec_key(curve, &ours));
-        let sign = |key: &Arc<EcKey>| Request::EcdsaSign {
-            key: key.clone(),
-            digest: vec![1; 32].into(),
+        let sign = |key: &Arc<EcKey>| {
+            Request::EcdsaSign(EcdsaSignInput {
+                key: key.clone(),
+                digest: vec![1; 32].into(),
+            })
         };
         let wrong = (0..9).map(|_| sign(&contradictory)).collect();
         for answer in with_good_neighbours(&engine, &|| sign(&sound), wrong) {
@@ -431,16 +450,18 @@ fn a_sample_is_checked_and_a_find_has_all_checked() {
         ..config()
     });
     let kind = KeyKind::Nist(Curve::P256);
-    let [ours, theirs] = [0; 2].map(|_| engine.keypair(kind).unwrap());
+    let [ours, theirs] = [0; 2].map(|_| measure::keypair(&engine, kind).unwrap());
     let contradictory = EcKey::new(Curve::P256, ours.secret.as_bytes(), Some(&theirs.public));
     let contradictory = Arc::new(contradictory.unwrap());
-    let sign = || Request::EcdsaSign {
-        key: contradictory.clone(),
-        digest: vec![1; 32].into(),
+    let sign = || {
+        Request::EcdsaSign(EcdsaSignInput {
+            key: contradictory.clone(),
+            digest: vec![1; 32].into(),
+        })
     };
     let mut found = 0;
     for _ in 0..400 {
-        let answers = engine.execute((0..2).map(|_| sign()).collect());
+        let answers = measure::batch(&engine, (0..2).map(|_| sign()).collect());
         let declined = answers.iter().filter(|answer| answer.is_err()).count();
         assert!(declined == 0 || declined == 2, "all of a batch or none");
         found += declined / 2;
@@ -456,7 +477,7 @@ fn the_pool_gives_every_pair_once() {
         let pairs: Vec<Keypair> = thread::scope(|scope| {
             let take = || {
                 (0..50)
-                    .map(|_| engine.keypair(kind).unwrap())
+                    .map(|_| measure::keypair(&engine, kind).unwrap())
                     .collect::<Vec<_>>()
             };
             let takers: Vec<_> = (0..4).map(|_| scope.spawn(take)).collect();
@@ -465,7 +486,7 @@ fn the_pool_gives_every_pair_once() {
                 .flat_map(|taker| taker.join().unwrap())
                 .collect()
         });
-        let publics: BTreeSet<_> = pairs.iter().map(|pair| &pair.public).collect();
+        let publics: BTreeSet<_> = pairs.iter().map(|pair| pair.public.to_vec()).collect();
         let secrets: BTreeSet<_> = pairs.iter().map(|pair| pair.secret.as_bytes()).collect();
         assert_eq!((publics.len(), secrets.len()), (200, 200));
         let counters = engine.metrics();
@@ -486,7 +507,7 @@ fn one_caller_pays_for_one_pass_in_many() {
         ..config()
     });
     for _ in 0..80 {
-        engine.keypair(KeyKind::X25519).unwrap();
+        measure::keypair(&engine, KeyKind::X25519).unwrap();
     }
     let counters = engine.metrics();
     assert_eq!(
@@ -499,15 +520,16 @@ fn one_caller_pays_for_one_pass_in_many() {
 fn submitted_requests_fill_the_pool_too() {
     let engine = engine();
     let kind = KeyKind::Nist(Curve::P384);
-    assert!(engine.pooled_keypair(kind).is_none());
-    let ticket = engine
-        .submit(Request::Keypair(kind), Box::new(Silent))
-        .unwrap();
+    assert!(measure::pooled_keypair(&engine, kind).is_none());
+    let ticket = measure::submit(&engine, Request::Keypair(kind), Box::new(Silent)).unwrap();
     assert!(matches!(ticket.take(), Ok(Response::Keypair(_))));
-    assert!(engine.pooled_keypair(kind).is_some());
+    assert!(measure::pooled_keypair(&engine, kind).is_some());
     engine.wipe_after_fork();
-    assert!(engine.pooled_keypair(kind).is_none());
-    assert!(engine.keypair(kind).is_ok(), "it is filled again");
+    assert!(measure::pooled_keypair(&engine, kind).is_none());
+    assert!(
+        measure::keypair(&engine, kind).is_ok(),
+        "it is filled again"
+    );
 }
 
 #[test]
@@ -517,8 +539,8 @@ fn a_pool_that_is_off_keeps_nothing() {
         ..config()
     });
     for kind in KeyKind::ALL {
-        engine.keypair(kind).unwrap();
-        assert!(engine.pooled_keypair(kind).is_none());
+        measure::keypair(&engine, kind).unwrap();
+        assert!(measure::pooled_keypair(&engine, kind).is_none());
     }
     let counters = engine.metrics();
     assert_eq!(
@@ -534,9 +556,9 @@ fn without_lanes_there_are_no_pairs_either() {
         ..Config::default()
     });
     engine.wipe_after_fork();
-    assert!(engine.pooled_keypair(KeyKind::X25519).is_none());
+    assert!(measure::pooled_keypair(&engine, KeyKind::X25519).is_none());
     assert!(matches!(
-        engine.keypair(KeyKind::X25519),
+        measure::keypair(&engine, KeyKind::X25519),
         Err(Declined::NoBackend)
     ));
 }
@@ -557,13 +579,16 @@ fn lanes_without_nist_curves_leave_them_to_stock_even_if_forced() {
     let nist = Curve::ALL.map(KeyKind::Nist);
     for kind in nist {
         let request = || Request::Keypair(kind);
-        assert!(matches!(engine.run(request()), Err(Declined::NoKernel)));
-        let answers = engine.execute(vec![request(), request()]);
+        assert!(matches!(
+            measure::blocking(&engine, request()),
+            Err(Declined::NoKernel)
+        ));
+        let answers = measure::batch(&engine, vec![request(), request()]);
         for answer in &answers {
             assert!(matches!(answer, Err(Declined::NoKernel)), "{answer:?}");
         }
         assert_eq!(answers.len(), 2);
-        assert!(engine.pooled_keypair(kind).is_none());
+        assert!(measure::pooled_keypair(&engine, kind).is_none());
     }
     for shape in Shape::ALL {
         let reason = shape.is_nist().then_some(Fallback::NoKernel);
@@ -578,7 +603,7 @@ fn lanes_without_nist_curves_leave_them_to_stock_even_if_forced() {
 
 #[test]
 fn secrets_are_not_printed() {
-    let pair = engine().keypair(KeyKind::X25519).unwrap();
+    let pair = measure::keypair(&engine(), KeyKind::X25519).unwrap();
     let text = format!("{:?}", Response::Keypair(pair));
     assert!(text.contains("Secret([redacted])"), "{text}");
     let [seed, ..] = ED25519.map(hex);

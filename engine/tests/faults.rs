@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use lockstep_engine::{
-    Backend, BackendChoice, Bytes, Config, Curve, EcKey, Ed25519Key, Engine, Fallback, Request,
-    Response, RsaKey, Snapshot,
+    Backend, BackendChoice, Bytes, Config, Curve, EcKey, EcdsaSignInput, Ed25519Key,
+    Ed25519SignInput, Engine, Fallback, Request, Response, RsaInput, RsaKey, Snapshot, measure,
 };
 use lockstep_kernels::fault::{self, Fault, Point};
 
@@ -15,10 +15,10 @@ mod keys;
 fn request(key: &Arc<RsaKey>, number: u8) -> Request {
     let mut input = vec![number; key.modulus_bytes()];
     input[0] = 0;
-    Request::RsaPrivate {
+    Request::RsaPrivate(RsaInput {
         key: key.clone(),
-        input,
-    }
+        input: input.into(),
+    })
 }
 
 #[test]
@@ -39,7 +39,12 @@ fn a_fault_declines_one_request_and_is_counted() {
                 limb: 3,
                 bit: 17,
             });
-            let batch = || engine.execute((1..=5).map(|number| request(&key, number)).collect());
+            let batch = || {
+                measure::batch(
+                    &engine,
+                    (1..=5).map(|number| request(&key, number)).collect(),
+                )
+            };
             let answers = batch();
             fault::disarm();
             // Those in the two lanes that changed places, or in one.
@@ -72,16 +77,20 @@ fn a_fault_in_a_curves_signature_never_gets_out() {
     let ec = |curve: Curve| {
         let scalar = vec![5; curve.bytes()];
         let key = Arc::new(EcKey::new(curve, &scalar, None).unwrap());
-        move || Request::EcdsaSign {
-            key: key.clone(),
-            digest: digest(),
+        move || {
+            Request::EcdsaSign(EcdsaSignInput {
+                key: key.clone(),
+                digest: digest(),
+            })
         }
     };
     let (p256, p384) = (ec(Curve::P256), ec(Curve::P384));
     let ed25519 = Arc::new(Ed25519Key::new(&[5; 32]).unwrap());
-    let ed25519 = || Request::Ed25519Sign {
-        key: ed25519.clone(),
-        message: digest(),
+    let ed25519 = || {
+        Request::Ed25519Sign(Ed25519SignInput {
+            key: ed25519.clone(),
+            message: digest(),
+        })
     };
     let kinds: [(&dyn Fn() -> Request, Point); 4] = [
         (&p256, Point::Recombined),
@@ -107,7 +116,7 @@ fn a_fault_in_a_curves_signature_never_gets_out() {
                 limb: 1,
                 bit: 17,
             });
-            let answers = engine.execute((0..12).map(|_| request()).collect());
+            let answers = measure::batch(&engine, (0..12).map(|_| request()).collect());
             fault::disarm();
             for (place, answer) in answers.into_iter().enumerate() {
                 match answer {

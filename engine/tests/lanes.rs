@@ -6,7 +6,7 @@ use std::thread;
 
 use lockstep_engine::{
     Backend, BackendChoice, Config, Declined, Engine, Fallback, JobError, Lone, Notify, Request,
-    Response, RsaKey, Shape, Size,
+    Response, RsaInput, RsaKey, Shape, Size, measure,
 };
 
 #[path = "../testdata/keys.rs"]
@@ -28,10 +28,10 @@ fn request(key: &Arc<RsaKey>, number: u32) -> Request {
     let mut input = vec![0; key.modulus_bytes()];
     input[1..5].copy_from_slice(&number.to_be_bytes());
     input[9] = 1;
-    Request::RsaPrivate {
+    Request::RsaPrivate(RsaInput {
         key: key.clone(),
-        input,
-    }
+        input: input.into(),
+    })
 }
 
 fn bytes(response: Response) -> Vec<u8> {
@@ -49,8 +49,7 @@ fn expected(key: &Arc<RsaKey>, numbers: u32) -> Vec<Vec<u8>> {
         ..Config::default()
     });
     let answer = |number| {
-        oracle
-            .execute(vec![request(key, number)])
+        measure::batch(&oracle, vec![request(key, number)])
             .remove(0)
             .unwrap()
     };
@@ -75,7 +74,10 @@ fn sixteen_threads_fill_the_lanes() {
             let (engine, key, expected) = (&engine, &key, &expected[number as usize]);
             scope.spawn(move || {
                 for _ in 0..40 {
-                    assert_eq!(bytes(engine.run(request(key, number)).unwrap()), *expected);
+                    assert_eq!(
+                        bytes(measure::blocking(engine, request(key, number)).unwrap()),
+                        *expected
+                    );
                 }
             });
         }
@@ -104,13 +106,16 @@ fn jobs_and_threads_of_all_sizes_mix() {
         for (key, expected) in keys.iter().zip(&expected) {
             scope.spawn(move || {
                 for (number, expected) in (0..).zip(expected) {
-                    assert_eq!(bytes(engine.run(request(key, number)).unwrap()), *expected);
+                    assert_eq!(
+                        bytes(measure::blocking(engine, request(key, number)).unwrap()),
+                        *expected
+                    );
                 }
             });
             scope.spawn(move || {
                 let submit = |number| {
                     let bell = Box::new(Bell(rings.clone()));
-                    engine.submit(request(key, number), bell).unwrap()
+                    measure::submit(engine, request(key, number), bell).unwrap()
                 };
                 let tickets: Vec<_> = (0..3).map(submit).collect();
                 for (ticket, expected) in tickets.into_iter().zip(expected) {
@@ -142,18 +147,22 @@ fn a_bad_input_declines_itself_only() {
     let key = Arc::new(keys::rsa(1024));
     let expected = expected(&key, 2);
     let engine = engine(1);
-    let with = |input: Vec<u8>| Request::RsaPrivate {
-        key: key.clone(),
-        input,
+    let with = |input: Vec<u8>| {
+        Request::RsaPrivate(RsaInput {
+            key: key.clone(),
+            input: input.into(),
+        })
     };
-    let mut answers = engine
-        .execute(vec![
+    let mut answers = measure::batch(
+        &engine,
+        vec![
             request(&key, 0),
             with(vec![0xff; 128]),
             with(vec![1; 127]),
             request(&key, 1),
-        ])
-        .into_iter();
+        ],
+    )
+    .into_iter();
     let mut next = || answers.next().unwrap();
     assert_eq!(bytes(next().unwrap()), expected[0]);
     assert!(matches!(
@@ -175,7 +184,10 @@ fn blinding_lasts_beyond_a_pairs_life_and_other_engines() {
     for _ in 0..2 {
         let engine = engine(1);
         for _ in 0..70 {
-            assert_eq!(bytes(engine.run(request(&key, 0)).unwrap()), expected[0]);
+            assert_eq!(
+                bytes(measure::blocking(&engine, request(&key, 0)).unwrap()),
+                expected[0]
+            );
         }
     }
 }
@@ -199,11 +211,11 @@ fn lanes_that_are_slower_than_stock_decline_everything_and_count_it() {
         let bell = Box::new(Bell(Arc::default()));
         assert_eq!(engine.declines_all(key.shape()), Some(Fallback::SlowLanes));
         assert!(matches!(
-            engine.run(request(&key, 0)),
+            measure::blocking(&engine, request(&key, 0)),
             Err(Declined::SlowLanes)
         ));
         assert!(matches!(
-            engine.submit(request(&key, 0), bell),
+            measure::submit(&engine, request(&key, 0), bell),
             Err(Declined::SlowLanes)
         ));
         assert_eq!(engine.metrics().fallbacks_for(Fallback::SlowLanes), 2);
@@ -211,7 +223,7 @@ fn lanes_that_are_slower_than_stock_decline_everything_and_count_it() {
 
     let forced = engine(Lone::Lanes);
     assert_eq!(forced.declines_all(key.shape()), None);
-    let signed = bytes(forced.run(request(&key, 3)).unwrap());
+    let signed = bytes(measure::blocking(&forced, request(&key, 3)).unwrap());
     assert_eq!(signed, expected(&key, 4)[3]);
     assert_eq!(forced.metrics().fallbacks(), 0);
 }
@@ -226,15 +238,15 @@ fn without_lanes_everything_is_declined_and_counted() {
     let bell = Box::new(Bell(Arc::default()));
     assert!(engine.backend().is_none());
     assert!(matches!(
-        engine.run(request(&key, 0)),
+        measure::blocking(&engine, request(&key, 0)),
         Err(Declined::NoBackend)
     ));
     assert!(matches!(
-        engine.submit(request(&key, 0), bell),
+        measure::submit(&engine, request(&key, 0), bell),
         Err(Declined::NoBackend)
     ));
     assert!(matches!(
-        engine.execute(vec![request(&key, 0)])[0],
+        measure::batch(&engine, vec![request(&key, 0)])[0],
         Err(Declined::NoBackend)
     ));
     assert_eq!(engine.metrics().fallbacks_for(Fallback::NoBackend), 3);
@@ -244,7 +256,13 @@ fn without_lanes_everything_is_declined_and_counted() {
 fn dropping_the_engine_answers_every_ticket() {
     let key = Arc::new(keys::rsa(2048));
     let engine = engine(1);
-    let submit = |number| engine.submit(request(&key, number), Box::new(Bell(Arc::default())));
+    let submit = |number| {
+        measure::submit(
+            &engine,
+            request(&key, number),
+            Box::new(Bell(Arc::default())),
+        )
+    };
     let tickets: Vec<_> = (0..40).map(|number| submit(number).unwrap()).collect();
     drop(engine);
     for ticket in tickets {

@@ -1,233 +1,174 @@
-//! OpenSSL async jobs: a request of a job pauses it until a worker has the answer, or one of its
-//! thread's jobs that is resumed leads them all.
+//! OpenSSL async jobs, as the engine's [`Caller`]: how they pause, and what resumes them.
 //!
 //! A job runs on a fibre with a 32 KiB stack, so no kernel ever runs on it, and it may be lost
-//! while it is paused, so nothing that anybody else needs lies on it: see
-//! [`wait_ctx`](crate::wait_ctx). There is a bound for paused jobs and one for lost ones: beyond
-//! them, and without workers, a job blocks its thread instead. The application learns of the end by
-//! its callback if it set one, else by an eventfd, one per wait context.
+//! while it is paused, so nothing that others need lies on it: see [`wait_ctx`](crate::wait_ctx).
+//! The application learns of the end by its callback if it set one, else by an eventfd, one per
+//! wait context. Which jobs pause, and for what, the engine decides in `engine/src/serve.rs`.
 
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use lockstep_engine::operation::{Keygen, Operation};
 use lockstep_engine::{
-    Declined, Engine, Fallback, KeyKind, Keypair, Notify, Request, Response, Shape, Ticket,
-    Unpaused,
+    Caller, Declined, Engine, Fallback, Job, KeyKind, Keypair, Notify, Outcome, Paused, Pending,
+    ThreadId,
 };
 
 use crate::bell::{Bell, Way};
 use crate::ffi::AsyncCallback;
-use crate::wait_ctx::{Pending, WaitCtx};
+use crate::wait_ctx::{WaitCtx, Waiting};
 use crate::{memory, process, stack};
 
-/// Has the engine serve the request of this shape that `make` makes: a job pauses meanwhile,
-/// another caller blocks. None if there is none to be made. What is declined must live until stock
-/// OpenSSL has computed: by it the engine knows that the thread computes outside of a slot.
-pub fn compute(
-    shape: Shape,
-    make: impl FnOnce() -> Option<Request>,
-) -> Option<Result<Response, Declined>> {
+/// Has the engine serve an operation with the input that `input` makes: a job pauses meanwhile,
+/// another caller blocks. What is declined must live until OpenSSL has computed.
+pub fn serve<O: Operation>(
+    operation: O,
+    input: impl FnOnce() -> Option<O::Input>,
+) -> Outcome<O::Output> {
     #[cfg(feature = "fault-injection")]
     crate::fault::race();
     if memory::is_scarce() {
-        return Some(Err(no_memory()));
+        return Outcome::Declined(no_memory());
     }
     let engine = process::engine();
-    let job = Job::current().filter(|_| engine.pauses_for(shape));
-    if job.is_none()
-        && let Some(declined) = engine.declines_alone(shape)
-    {
-        return Some(Err(declined));
-    }
-    Some(serve(engine, job, make()?, When::Resumed))
+    engine.serve(operation, input, &Host { engine })
 }
 
 /// A new key pair, from the pool if it has one.
-pub fn keypair(kind: KeyKind) -> Result<Keypair, Declined> {
-    if memory::is_scarce() {
-        return Err(no_memory());
+pub fn keypair(kind: KeyKind) -> Option<Keypair> {
+    match serve(Keygen(kind), || Some(())) {
+        Outcome::Done(pair) => Some(pair),
+        _ => None,
     }
-    let engine = process::engine();
-    if let Some(pair) = engine.pooled_keypair(kind) {
-        return Ok(pair);
-    }
-    // The pool fills the lanes: nothing is gained by waiting for others.
-    match serve(engine, Job::current(), Request::Keypair(kind), When::AtOnce)? {
-        Response::Keypair(pair) => Ok(pair),
-        _ => Err(Declined::Internal),
-    }
-}
-
-fn serve(
-    engine: &'static Engine,
-    job: Option<Job>,
-    request: Request,
-    when: When,
-) -> Result<Response, Declined> {
-    if let Some(job) = job {
-        if engine.admits_jobs() && !job.wait.is_taken() {
-            let callback = job.wait.callback();
-            if callback.is_none() && engine.jobs_lead() {
-                return job.lead(engine, request, when);
-            }
-            let way = match callback {
-                Some(_) => Way::Callback,
-                None => Way::Descriptor,
-            };
-            if engine.lacks_workers() {
-                engine.count_unpaused(Unpaused::Bound);
-            } else if let Some(bell) = job.wait.bell(way) {
-                return job.submit(engine, request, bell, callback);
-            } else {
-                engine.count_unpaused(Unpaused::Descriptor);
-            }
-        } else {
-            engine.count_unpaused(Unpaused::Bound);
-        }
-        // A job that must not pause, or that nothing could wake, blocks its thread like any other
-        // caller.
-    }
-    stack::with_room(|| engine.run(request)).unwrap_or_else(|| no_stack(engine))
-}
-
-/// The job could not be paused, or it was resumed in another process.
-fn not_paused() -> Declined {
-    process::engine().count_fallback(Fallback::AsyncUnavailable);
-    Declined::ShutDown
 }
 
 /// Nothing is begun, nor an engine made, while memory is scarce.
 fn no_memory() -> Declined {
     if let Some(engine) = process::engine_if_any() {
-        engine.count_fallback(Fallback::NoMemory);
+        engine.count(Fallback::NoMemory);
     }
     Declined::NoMemory
 }
 
-/// There is neither room for kernels nor memory for it.
-fn no_stack<T>(engine: &Engine) -> Result<T, Declined> {
-    engine.count_fallback(Fallback::NoStack);
-    Err(Declined::NoStack)
+/// The calling thread, which may run a job.
+struct Host {
+    engine: &'static Engine,
+}
+
+impl Caller for Host {
+    type Job = AsyncJob;
+
+    fn job(&self) -> Option<AsyncJob> {
+        WaitCtx::current().map(|wait| AsyncJob {
+            wait,
+            engine: self.engine,
+            callback: None,
+        })
+    }
+
+    fn with_room<R>(&self, work: impl FnOnce() -> R) -> Option<R> {
+        stack::with_room(work)
+    }
 }
 
 /// The async job that the calling code runs in.
-struct Job {
+struct AsyncJob {
     wait: WaitCtx,
+    engine: &'static Engine,
+    /// The application's, once the engine has asked for it.
+    callback: Option<Callback>,
 }
 
-/// When a job leads that leads itself.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum When {
-    /// After its thread had time to start other jobs.
-    Resumed,
-    AtOnce,
+/// A job's side of a [`Waker`].
+struct Wake {
+    bell: Arc<Bell>,
+    sent: Arc<AtomicBool>,
 }
 
-impl Job {
-    /// The current job; None outside of jobs.
-    fn current() -> Option<Job> {
-        WaitCtx::current().map(|wait| Job { wait })
+impl Job for AsyncJob {
+    type Wake = Wake;
+
+    fn can_pause(&self) -> bool {
+        !self.wait.is_taken()
     }
 
-    /// Has the application resume this job as soon as it has paused; false if there is no eventfd
-    /// for it.
-    fn signal(&self, engine: &'static Engine) -> bool {
-        self.wait.bell(Way::Descriptor).is_some_and(|bell| {
+    fn has_callback(&mut self) -> bool {
+        self.callback = self.wait.callback();
+        self.callback.is_some()
+    }
+
+    fn thread(&self) -> ThreadId {
+        // SAFETY: plain query.
+        ThreadId(unsafe { libc::pthread_self() })
+    }
+
+    /// The application resumes the job as soon as it sees the signalled descriptor.
+    fn give_way(&self, pending: Pending) -> Paused {
+        let shown = self.wait.bell(Way::Descriptor).is_some_and(|bell| {
             bell.signal();
-            self.wait.show(engine, &bell)
-        })
-    }
-
-    /// Takes [`signal`](Self::signal) back, once the job is resumed.
-    fn drain(&self) {
-        if let Some(bell) = self.wait.kept_bell(Way::Descriptor) {
-            bell.drain();
+            self.wait.show(self.engine, &bell)
+        });
+        if !shown {
+            return Paused::Unwakeable(pending);
         }
-    }
-
-    /// Submits `request` to a worker and pauses the job until it is answered.
-    fn submit(
-        &self,
-        engine: &'static Engine,
-        request: Request,
-        bell: Arc<Bell>,
-        callback: Option<Callback>,
-    ) -> Result<Response, Declined> {
-        let (waker, sent) = Waker::new(&bell, callback);
-        let ticket = engine.submit(request, waker)?;
-        self.answer(engine, ticket, sent, bell)
-    }
-
-    /// Posts `request` and pauses the job as ready to go on: when it is resumed, its thread has
-    /// started other jobs too, and it leads them all as one batch.
-    fn lead(
-        &self,
-        engine: &'static Engine,
-        request: Request,
-        when: When,
-    ) -> Result<Response, Declined> {
-        let mut post = engine.post(request, this_thread())?;
-        if when == When::Resumed {
-            if self.signal(engine) {
-                let pending = Pending::Posted(post);
-                let resumed = self.wait.pause(Way::Descriptor, engine, pending);
-                let Some(Pending::Posted(resumed)) = resumed else {
-                    return Err(not_paused());
-                };
-                post = resumed;
+        let waiting = Waiting {
+            pending,
+            sent: None,
+        };
+        match self.wait.pause(Way::Descriptor, self.engine, waiting) {
+            Some(waiting) => {
                 self.drain();
-            } else {
-                engine.count_unpaused(Unpaused::Descriptor);
+                Paused::Resumed(waiting.pending)
             }
+            None => not_paused(),
         }
-        let post = match post.try_take() {
-            Ok(answer) => return answer,
-            Err(post) => post,
-        };
-        let Some(attended) = stack::with_room(|| engine.attend(post)) else {
-            return no_stack(engine);
-        };
-        attended.unwrap_or_else(|ticket| {
-            // Another thread has the request, and tells us if there is a way to.
-            let Some(bell) = self.wait.bell(Way::Descriptor) else {
-                return ticket.take();
-            };
-            let (waker, sent) = Waker::new(&bell, None);
-            if !ticket.notify_by(waker) {
-                return ticket.take();
-            }
-            self.answer(engine, ticket, sent, bell)
-        })
     }
 
-    /// The answer to `ticket`: pauses the job until the waker that sets `sent` has rung `bell`.
-    fn answer(
-        &self,
-        engine: &'static Engine,
-        mut ticket: Ticket,
-        mut sent: Arc<AtomicBool>,
-        bell: Arc<Bell>,
-    ) -> Result<Response, Declined> {
+    fn waker(&self) -> Option<(Box<dyn Notify>, Wake)> {
+        let way = match self.callback {
+            Some(_) => Way::Callback,
+            None => Way::Descriptor,
+        };
+        let bell = self.wait.bell(way)?;
+        let sent = Arc::new(AtomicBool::new(false));
+        let waker = Waker {
+            bell: Arc::clone(&bell),
+            callback: self.callback,
+            sent: Arc::clone(&sent),
+        };
+        Some((Box::new(waker), Wake { bell, sent }))
+    }
+
+    fn wait(&self, Wake { bell, mut sent }: Wake, mut pending: Pending) -> Paused {
         let way = bell.way();
         let mut bell = Some(bell);
-        // A job can be resumed for other reasons than ours, so look before believing. `sent` rather
-        // than the ticket's state: by then the wake-up is written, and draining cannot miss it.
+        let mut shown = true;
+        // A job can be resumed for other reasons than its waker, so look before believing. `sent`
+        // rather than the ticket's state: by then the wake-up is written, and draining cannot miss
+        // it.
         while !sent.load(Ordering::Acquire) {
             // From here on the context holds the bell. What a lost job holds is never dropped.
-            if bell
-                .take()
-                .is_some_and(|bell| !self.wait.show(engine, &bell))
-            {
-                // Nobody would know when to resume the job: the ticket waits.
+            if let Some(bell) = bell.take() {
+                shown = self.wait.show(self.engine, &bell);
+            }
+            if !shown {
+                // Nothing would tell when to resume the job.
                 break;
             }
-            let pending = Pending::Submitted(ticket, sent);
-            let resumed = self.wait.pause(way, engine, pending);
-            let Some(Pending::Submitted(resumed, told)) = resumed else {
-                return Err(not_paused());
+            let waiting = Waiting {
+                pending,
+                sent: Some(sent),
             };
-            (ticket, sent) = (resumed, told);
+            let resumed = self.wait.pause(way, self.engine, waiting);
+            let Some(Waiting {
+                pending: resumed,
+                sent: Some(flag),
+            }) = resumed
+            else {
+                return not_paused();
+            };
+            (pending, sent) = (resumed, flag);
             if !sent.load(Ordering::Acquire) {
                 // Where pausing is blocked, ASYNC_pause_job returns at once: do not burn the CPU.
                 std::thread::yield_now();
@@ -236,14 +177,26 @@ impl Job {
         if way == Way::Descriptor {
             self.drain();
         }
-        ticket.take()
+        match shown {
+            true => Paused::Resumed(pending),
+            false => Paused::Unwakeable(pending),
+        }
     }
 }
 
-/// What tells the calling thread from all others that run.
-fn this_thread() -> u64 {
-    // SAFETY: plain query.
-    unsafe { libc::pthread_self() }
+impl AsyncJob {
+    /// Takes the signal of the job's descriptor back.
+    fn drain(&self) {
+        if let Some(bell) = self.wait.kept_bell(Way::Descriptor) {
+            bell.drain();
+        }
+    }
+}
+
+/// The job could not be paused, or it was resumed in another process, whose engine counts it.
+fn not_paused() -> Paused {
+    process::engine().count(Fallback::AsyncUnavailable);
+    Paused::Failed
 }
 
 /// Starts a worker with all signals blocked: it inherits that, so the server's signals stay with
@@ -268,20 +221,8 @@ struct Waker {
     bell: Arc<Bell>,
     /// With a [`Bell::Line`].
     callback: Option<Callback>,
+    /// Set when the job was told.
     sent: Arc<AtomicBool>,
-}
-
-impl Waker {
-    /// A waker, and what it sets when it has told the job.
-    fn new(bell: &Arc<Bell>, callback: Option<Callback>) -> (Box<Waker>, Arc<AtomicBool>) {
-        let sent = Arc::new(AtomicBool::new(false));
-        let waker = Waker {
-            bell: Arc::clone(bell),
-            callback,
-            sent: Arc::clone(&sent),
-        };
-        (Box::new(waker), sent)
-    }
 }
 
 // SAFETY: the application gave its callback to be called from other threads

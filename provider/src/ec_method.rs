@@ -9,8 +9,10 @@ use std::ffi::{c_int, c_uchar, c_uint};
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
+use lockstep_engine::operation::{Ecdh, EcdsaSign, EcdsaVerify, Operation};
 use lockstep_engine::{
-    Bytes, Curve, Declined, EcKey, Fallback, KeyKind, Keypair, Request, Response, Secret, Shape,
+    Bytes, Curve, EcKey, EcdhInput, EcdsaSignInput, EcdsaVerifyInput, Fallback, KeyKind, Keypair,
+    Outcome, Secret,
 };
 use once_cell::race::OnceBox;
 use zeroize::Zeroizing;
@@ -129,7 +131,7 @@ unsafe fn private_key(key: *const ffi::EcKey, method: &Method) -> Option<Arc<EcK
                 return None;
             }
             let Some(scalar) = secret(private, curve.bytes()) else {
-                process::engine().count_fallback(Fallback::BadScalar);
+                process::engine().count(Fallback::BadScalar);
                 return None;
             };
             let public = encoded(
@@ -411,7 +413,7 @@ unsafe extern "C" fn keygen(key: *mut ffi::EcKey) -> c_int {
     let Some(method) = method() else { return 0 };
     // SAFETY: libcrypto's argument, which has a group and is in its caller's use alone.
     unsafe {
-        let pooled = curve_of(key).and_then(|curve| async_job::keypair(KeyKind::Nist(curve)).ok());
+        let pooled = curve_of(key).and_then(|curve| async_job::keypair(KeyKind::Nist(curve)));
         match pooled {
             Some(pair) if set(key, &pair).is_some() => 1,
             _ => (method.stock.keygen)(key),
@@ -446,21 +448,23 @@ unsafe fn set(key: *mut ffi::EcKey, pair: &Keypair) -> Option<()> {
     }
 }
 
-/// Has the engine serve a request for `key`, if the lanes have its curve.
+/// Has the engine serve an operation with `key`, if the lanes have its curve.
 ///
 /// # Safety
 /// `key` is valid or NULL.
-unsafe fn computed(
+unsafe fn served<O: Operation>(
     key: *const ffi::EcKey,
-    shape: impl FnOnce(Curve) -> Shape,
-    request: impl FnOnce() -> Option<Request>,
-) -> Option<Result<Response, Declined>> {
+    operation: impl FnOnce(Curve) -> O,
+    input: impl FnOnce() -> Option<O::Input>,
+) -> Outcome<O::Output> {
     if key.is_null() {
-        return None;
+        return Outcome::NotAsked;
     }
     // SAFETY: by contract.
-    let curve = unsafe { curve_of(key) }?;
-    async_job::compute(shape(curve), request)
+    match unsafe { curve_of(key) } {
+        Some(curve) => async_job::serve(operation(curve), input),
+        None => Outcome::NotAsked,
+    }
 }
 
 /// `compute_key`: the x of a shared point.
@@ -474,13 +478,13 @@ unsafe extern "C" fn compute_key(
     // SAFETY: libcrypto's arguments.
     unsafe {
         let request = || {
-            Some(Request::Ecdh {
+            Some(EcdhInput {
                 key: private_key(key, method)?,
                 peer: encoded(ffi::EC_KEY_get0_group(key), peer)?.into(),
             })
         };
-        match computed(key, Shape::Ecdh, request) {
-            Some(Ok(Response::Secret(shared))) => {
+        match served(key, Ecdh, request) {
+            Outcome::Done(shared) => {
                 let shared = shared.as_bytes();
                 // The caller frees it by OPENSSL_clear_free.
                 let copy: *mut c_uchar =
@@ -515,18 +519,18 @@ unsafe extern "C" fn sign(
     // SAFETY: libcrypto's arguments; `output` is NULL or has room for every signature of the key.
     unsafe {
         let asked = if output.is_null() || length.is_null() {
-            None
+            Outcome::NotAsked
         } else {
             let request = || signing(digest, digest_length, inverse, r, key, method);
-            computed(key, Shape::EcdsaSign, request)
+            served(key, EcdsaSign, request)
         };
         let written = match asked {
-            Some(Ok(Response::Signature(signature))) => {
+            Outcome::Done(signature) => {
                 let (form, written) = encoded_signature(&signature);
                 std::ptr::copy_nonoverlapping(form.as_ptr(), output, written);
                 written
             }
-            None => {
+            Outcome::NotAsked => {
                 return (stock.sign)(kind, digest, digest_length, output, length, inverse, r, key);
             }
             _declined => {
@@ -586,14 +590,14 @@ unsafe fn signing(
     r: *const Bignum,
     key: *const ffi::EcKey,
     method: &Method,
-) -> Option<Request> {
+) -> Option<EcdsaSignInput> {
     // A nonce of the caller's own is used by stock.
     if !inverse.is_null() || !r.is_null() {
         return None;
     }
     // SAFETY: by contract.
     unsafe {
-        Some(Request::EcdsaSign {
+        Some(EcdsaSignInput {
             key: private_key(key, method)?,
             digest: Bytes::from_slice(slice(digest, digest_length)?),
         })
@@ -615,10 +619,8 @@ unsafe extern "C" fn sign_sig(
     unsafe {
         let stock = || (method.stock.sign_sig)(digest, digest_length, inverse, r, key);
         let request = || signing(digest, digest_length, inverse, r, key, method);
-        match computed(key, Shape::EcdsaSign, request) {
-            Some(Ok(Response::Signature(signature))) => {
-                signature_of(&signature).unwrap_or(null_mut())
-            }
+        match served(key, EcdsaSign, request) {
+            Outcome::Done(signature) => signature_of(&signature).unwrap_or(null_mut()),
             _declined => stock(),
         }
     }
@@ -651,8 +653,8 @@ unsafe extern "C" fn verify_sig(
     unsafe {
         let stock = || (method.stock.verify_sig)(digest, digest_length, signature, key);
         let request = || verification(digest, digest_length, signature, key);
-        match computed(key, Shape::EcdsaVerify, request) {
-            Some(Ok(Response::Verified(right))) => c_int::from(right),
+        match served(key, EcdsaVerify, request) {
+            Outcome::Done(right) => c_int::from(right),
             _declined => stock(),
         }
     }
@@ -667,7 +669,7 @@ unsafe fn verification(
     digest_length: c_int,
     signature: *const EcdsaSig,
     key: *const ffi::EcKey,
-) -> Option<Request> {
+) -> Option<EcdsaVerifyInput> {
     // SAFETY: by contract; the parts stay owned by their objects and are read at once.
     unsafe {
         if signature.is_null() || key.is_null() {
@@ -684,10 +686,10 @@ unsafe fn verification(
             return None;
         }
         let (r, s) = (bytes(r, curve.bytes())?, bytes(s, curve.bytes())?);
-        Some(Request::EcdsaVerify {
+        Some(EcdsaVerifyInput {
             curve,
             public,
-            digest: slice(digest, digest_length)?.to_vec(),
+            digest: Bytes::from_slice(slice(digest, digest_length)?),
             signature: [&r[..], &s[..]].concat(),
         })
     }

@@ -9,7 +9,9 @@ use std::ffi::{c_char, c_int, c_uchar, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
-use lockstep_engine::{Bytes, Ed25519Key, Request, Response, Shape};
+use lockstep_engine::{
+    Bytes, Ed25519Key, Ed25519SignInput, Ed25519VerifyInput, Outcome, operation,
+};
 
 use crate::ffi::signature::{
     DigestSign, DigestSignInit, DigestVerify, DigestVerifyInit, Dupctx, Freectx, GetCtxParams,
@@ -184,13 +186,13 @@ unsafe extern "C" fn digest_sign(
             return stock.call(ours.stock, signature, length, size, data, data_length);
         };
         let request = || {
-            Some(Request::Ed25519Sign {
+            Some(Ed25519SignInput {
                 key: Arc::clone(key),
                 message: Bytes::from_slice(message),
             })
         };
-        match async_job::compute(Shape::Ed25519Sign, request) {
-            Some(Ok(Response::Signature(bytes))) if bytes.len() == SIGNATURE_BYTES => {
+        match async_job::serve(operation::Ed25519Sign, request) {
+            Outcome::Done(bytes) if bytes.len() == SIGNATURE_BYTES => {
                 std::ptr::copy_nonoverlapping(bytes.as_ptr(), signature, SIGNATURE_BYTES);
                 *length = SIGNATURE_BYTES;
                 1
@@ -220,14 +222,14 @@ unsafe extern "C" fn digest_verify(
             return stock.call(ours.stock, signature, length, data, data_length);
         };
         let request = || {
-            Some(Request::Ed25519Verify {
+            Some(Ed25519VerifyInput {
                 public: public.to_vec(),
-                message: message.to_vec(),
+                message: Bytes::from_slice(message),
                 signature: std::slice::from_raw_parts(signature, length).to_vec(),
             })
         };
-        match async_job::compute(Shape::Ed25519Verify, request) {
-            Some(Ok(Response::Verified(right))) => c_int::from(right),
+        match async_job::serve(operation::Ed25519Verify, request) {
+            Outcome::Done(right) => c_int::from(right),
             _declined => stock.call(ours.stock, signature, length, data, data_length),
         }
     }

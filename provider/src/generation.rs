@@ -60,7 +60,7 @@ impl Generated for X25519 {
     const FILLS_ALWAYS: bool = false;
 
     unsafe fn fill(blank: *mut c_void, functions: &'static KeyFunctions) -> bool {
-        let Ok(Keypair { mut secret, public }) = async_job::keypair(KeyKind::X25519) else {
+        let Some(Keypair { mut secret, public }) = async_job::keypair(KeyKind::X25519) else {
             return false;
         };
         // Stock keeps secrets as they are used, clamped (RFC 7748, 5).

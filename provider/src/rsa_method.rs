@@ -22,7 +22,8 @@ use std::ffi::{c_int, c_uchar};
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
-use lockstep_engine::{Fallback, Request, Response, RsaComponents, RsaKey, Secret};
+use lockstep_engine::operation;
+use lockstep_engine::{Fallback, Outcome, RsaComponents, RsaInput, RsaKey, Secret};
 use once_cell::race::OnceBox;
 use zeroize::Zeroizing;
 
@@ -370,7 +371,7 @@ unsafe fn way<'a>(rsa: *const Rsa, method: &Method) -> Way<'a> {
 /// Counts that stock does an operation.
 fn count(reason: Option<Fallback>) {
     if let Some(reason) = reason {
-        process::engine().count_fallback(reason);
+        process::engine().count(reason);
     }
 }
 
@@ -450,25 +451,25 @@ unsafe fn raw(
 ) -> c_int {
     // SAFETY: by contract.
     let request = || unsafe { request(lanes, length, from) };
-    match async_job::compute(lanes.key.shape(), request) {
-        Some(Ok(Response::Rsa(result))) => {
+    match async_job::serve(operation::RsaPrivate(&lanes.key), request) {
+        Outcome::Done(result) => {
             let result = result.as_bytes();
             // SAFETY: by contract; the check found the result to be as long as the modulus.
             unsafe { to.copy_from_nonoverlapping(result.as_ptr(), result.len()) };
             result.len() as c_int
         }
-        // Lives until stock has computed, as `compute` asks.
+        // Lives until stock has computed, as `serve` asks.
         // SAFETY: by contract; the twin lives as long as the key.
         _declined => unsafe { stock(length, from, to, lanes.twin.rsa, ffi::RSA_NO_PADDING) },
     }
 }
 
-/// The request for a number of `length` bytes; None if the modulus is not greater, or if there are
+/// The input for a number of `length` bytes; None if the modulus is not greater, or if there are
 /// no bytes.
 ///
 /// # Safety
 /// `from` has `length` bytes.
-unsafe fn request(lanes: &Lanes, length: c_int, from: *const c_uchar) -> Option<Request> {
+unsafe fn request(lanes: &Lanes, length: c_int, from: *const c_uchar) -> Option<RsaInput> {
     let given = usize::try_from(length).ok().filter(|&given| given > 0)?;
     let mut input = vec![0; lanes.modulus.len()];
     let start = input.len().checked_sub(given)?;
@@ -478,9 +479,9 @@ unsafe fn request(lanes: &Lanes, length: c_int, from: *const c_uchar) -> Option<
     if input >= lanes.modulus {
         return None;
     }
-    Some(Request::RsaPrivate {
+    Some(RsaInput {
         key: Arc::clone(&lanes.key),
-        input,
+        input: input.into(),
     })
 }
 

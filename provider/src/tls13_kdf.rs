@@ -9,6 +9,7 @@
 use std::ffi::{CStr, c_int, c_uchar, c_uint, c_void};
 use std::ptr::null_mut;
 
+use lockstep_engine::Elsewhere;
 use once_cell::race::OnceBox;
 use sha2::digest::block_api::BlockSizeUser;
 use sha2::digest::{FixedOutputReset, Output};
@@ -194,7 +195,7 @@ unsafe extern "C" fn derive(
             {
                 // The next derivation may come with some parameters only; it is left to stock.
                 ours.state = State::Ours;
-                process::engine().count_derivation();
+                process::engine().count(Elsewhere::Derivation);
                 return 1;
             }
             ours.inputs.clear();

@@ -9,7 +9,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use lockstep_engine::{Claim, Engine, Post, Ticket};
+use lockstep_engine::{Engine, Pending};
 
 use crate::bell::{Bell, Way};
 use crate::ffi::{self, AsyncCallback, AsyncWaitCtx};
@@ -20,11 +20,10 @@ use crate::process;
 pub struct WaitCtx(*mut AsyncWaitCtx);
 
 /// What a paused job waits for.
-pub enum Pending {
-    /// Its turn to serve what its thread has posted.
-    Posted(Post),
-    /// An answer, and the flag that says that the application was told of it.
-    Submitted(Ticket, Arc<AtomicBool>),
+pub struct Waiting {
+    pub pending: Pending,
+    /// Set when the application was told that the job can go on; None while it is told at once.
+    pub sent: Option<Arc<AtomicBool>>,
 }
 
 /// What we keep, from the first pause of a job until the context is freed.
@@ -33,7 +32,7 @@ struct Kept {
     engine: *const Engine,
     bell: Arc<Bell>,
     /// What the paused job waits for.
-    pending: Option<Pending>,
+    waiting: Option<Waiting>,
 }
 
 /// Our keys in every wait context, one for each [`Way`].
@@ -92,7 +91,7 @@ impl WaitCtx {
     pub fn is_taken(mut self) -> bool {
         [Way::Descriptor, Way::Callback]
             .into_iter()
-            .any(|way| self.kept(way).is_some_and(|kept| kept.pending.is_some()))
+            .any(|way| self.kept(way).is_some_and(|kept| kept.waiting.is_some()))
     }
 
     /// The bell of this kind that the context has, or else a new one. None if the system gives no
@@ -122,7 +121,7 @@ impl WaitCtx {
         let kept = Kept {
             engine,
             bell: Arc::clone(bell),
-            pending: None,
+            waiting: None,
         };
         let kept: *mut Kept = Box::into_raw(Box::new(kept));
         // SAFETY: the context takes over the box; `forget` gets it back.
@@ -139,17 +138,17 @@ impl WaitCtx {
     /// Pauses the running job, which [`show`](Self::show) has prepared, and gives back what it
     /// waits for once it is resumed. Nothing that a lost job would keep may lie on its stack
     /// meanwhile. None if it could not be paused, or was resumed in another process.
-    pub fn pause(mut self, way: Way, engine: &'static Engine, pending: Pending) -> Option<Pending> {
-        self.kept(way)?.pending = Some(pending);
+    pub fn pause(mut self, way: Way, engine: &'static Engine, waiting: Waiting) -> Option<Waiting> {
+        self.kept(way)?.waiting = Some(waiting);
         // SAFETY: our callers are in a job, and hold no lock or borrow of thread-local state.
         let paused = unsafe { ffi::ASYNC_pause_job() } == 1;
-        let pending = self.kept(way)?.pending.take()?;
+        let waiting = self.kept(way)?.waiting.take()?;
         if !process::is_current(engine) {
             // The locks of the parent's engine may be held for ever.
-            std::mem::forget(pending);
+            std::mem::forget(waiting);
             return None;
         }
-        paused.then_some(pending)
+        paused.then_some(waiting)
     }
 }
 
@@ -173,10 +172,7 @@ unsafe extern "C" fn forget(
     if let Bell::Line(line) = &*kept.bell {
         line.cut();
     }
-    if let Some(pending) = kept.pending {
-        process::engine().lose(match pending {
-            Pending::Posted(post) => Claim::Posted(post),
-            Pending::Submitted(ticket, _) => Claim::Submitted(ticket),
-        });
+    if let Some(waiting) = kept.waiting {
+        waiting.pending.lost(process::engine());
     }
 }

@@ -8,7 +8,7 @@
 use std::ffi::{c_int, c_uchar, c_void};
 use std::ptr::{NonNull, null, null_mut};
 
-use lockstep_engine::{Bytes, Request, Response, Shape};
+use lockstep_engine::{Bytes, Outcome, X25519Input, operation};
 
 use crate::ffi::keyexch::{
     Derive, Dupctx, Freectx, GetCtxParams, GettableCtxParams, Init, Newctx, SetCtxParams, SetPeer,
@@ -124,13 +124,13 @@ unsafe extern "C" fn derive(
             return stock.call(ours.stock, output, length, size);
         };
         let request = || {
-            Some(Request::X25519 {
+            Some(X25519Input {
                 secret: secret::<X25519>(own.as_ptr())?,
                 peer: Bytes::from_slice(&public::<X25519>(peer.as_ptr())?),
             })
         };
-        match async_job::compute(Shape::X25519, request) {
-            Some(Ok(Response::Secret(shared))) if shared.as_bytes().len() == KEY_BYTES => {
+        match async_job::serve(operation::X25519, request) {
+            Outcome::Done(shared) if shared.as_bytes().len() == KEY_BYTES => {
                 std::ptr::copy_nonoverlapping(shared.as_bytes().as_ptr(), output, KEY_BYTES);
                 *length = KEY_BYTES;
                 1

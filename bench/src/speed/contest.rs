@@ -49,7 +49,7 @@ impl Event {
             lone_is_stock: false,
         };
         event.check()?;
-        let lone = event.engine.run(event.subject.request());
+        let lone = lockstep_engine::measure::blocking(&event.engine, event.subject.request());
         event.lone_is_stock = matches!(lone, Err(Declined::Lone(_) | Declined::SlowLanes));
         Ok(event)
     }
@@ -160,15 +160,17 @@ impl Event {
     fn work(&self, contestant: Contestant, stock: &mut Stock<'_>) -> Result<u64, Failure> {
         match contestant {
             Contestant::Stock => stock().map(|()| 1),
-            Contestant::Lockstep { fill: 1 } => match self.engine.run(self.subject.request()) {
-                Ok(_) => Ok(1),
-                // The guard inside tells the engine that this thread is busy meanwhile.
-                Err(_guard @ (Declined::Lone(_) | Declined::SlowLanes)) => stock().map(|()| 1),
-                Err(declined) => Err(unexpected(&declined)),
-            },
+            Contestant::Lockstep { fill: 1 } => {
+                match lockstep_engine::measure::blocking(&self.engine, self.subject.request()) {
+                    Ok(_) => Ok(1),
+                    // The guard inside tells the engine that this thread is busy meanwhile.
+                    Err(_guard @ (Declined::Lone(_) | Declined::SlowLanes)) => stock().map(|()| 1),
+                    Err(declined) => Err(unexpected(&declined)),
+                }
+            }
             Contestant::Lockstep { fill } => {
                 let requests = (0..fill).map(|_| self.subject.request()).collect();
-                for answer in self.engine.execute(requests) {
+                for answer in lockstep_engine::measure::batch(&self.engine, requests) {
                     answer.map_err(|declined| unexpected(&declined))?;
                 }
                 Ok(fill as u64)
@@ -179,7 +181,7 @@ impl Event {
     /// Both sides must do the same before it is worth measuring how fast.
     fn check(&self) -> Result<(), Failure> {
         let requests = vec![self.subject.request(), self.subject.request()];
-        for answer in self.engine.execute(requests) {
+        for answer in lockstep_engine::measure::batch(&self.engine, requests) {
             let answer = answer.map_err(|declined| unexpected(&declined))?;
             if !self.subject.accepts(&answer)? {
                 return Err(Failure::new(

@@ -1,23 +1,26 @@
 //! The lanes of this machine's CPUs: what a batch on them needs besides its requests.
 
 use lockstep_kernels::backend::Backend;
-use zeroize::Zeroizing;
 
-use super::Job;
 use super::pool::Pool;
 use super::sample::Sample;
+use crate::bytes::Bytes;
 use crate::config::Config;
 use crate::declined::Declined;
 use crate::epoch::Epoch;
 use crate::keys::{KeyKind, Keypair};
-use crate::policy::{self, Lone};
-use crate::request::{Request, Response};
+use crate::policy::{self, JobsLead, Lone};
+use crate::request::Request;
 use crate::shape::Shape;
 
 /// The lanes of this machine's CPUs.
 pub(crate) struct Cpu {
     pub(super) backend: Backend,
     pub(super) lone: Lone,
+    pub(super) jobs_lead: JobsLead,
+    pub(super) pause_to_verify: bool,
+    /// How many batches run at a time.
+    pub(super) slots: usize,
     /// Which passes of ECDSA or Ed25519 signatures are checked.
     sample: Sample,
     pub(super) epoch: Epoch,
@@ -29,6 +32,9 @@ impl Cpu {
         Cpu {
             backend,
             lone: config.lone,
+            jobs_lead: config.jobs_lead,
+            pause_to_verify: config.pause_to_verify,
+            slots: config.slots,
             sample: Sample::new(config.check_every),
             epoch: Epoch::new(),
             pool: Pool::new(config.key_pool),
@@ -61,70 +67,20 @@ pub(crate) struct CpuRequest {
     /// RSA only: the lanes compute with the request's copy of the input and check the result
     /// against this one. A bit that flips in one of them cannot reach the other, so it is always
     /// found.
-    pub check_input: Zeroizing<Vec<u8>>,
+    pub check_input: Bytes,
 }
 
 impl From<Request> for CpuRequest {
     fn from(request: Request) -> CpuRequest {
         let check_input = match &request {
-            Request::RsaPrivate { input, .. } => input.clone(),
-            _ => Vec::new(),
+            Request::RsaPrivate(rsa) => rsa.input.clone(),
+            _ => Bytes::default(),
         };
         CpuRequest {
             request,
-            check_input: Zeroizing::new(check_input),
+            check_input,
         }
     }
-}
-
-pub(super) type Answer = Result<Response, Declined>;
-
-/// What the kernel needs of a batch's requests, and where their answers go.
-pub(super) struct Inputs<'a, I> {
-    pub inputs: Vec<I>,
-    pub answers: Answers<'a>,
-}
-
-/// Where answers go, in the order of the inputs.
-pub(super) struct Answers<'a>(Vec<&'a mut Option<Answer>>);
-
-impl<'a, I> Inputs<'a, I> {
-    /// Reads every request. One that cannot be read has its answer already, and is not among the
-    /// inputs.
-    pub(super) fn read(
-        jobs: &'a mut [Job<Cpu>],
-        read: impl Fn(&'a Request) -> Result<I, Answer>,
-    ) -> Self {
-        let mut inputs = Vec::with_capacity(jobs.len());
-        let mut answers = Vec::with_capacity(jobs.len());
-        for Job { request, answer } in jobs {
-            match read(&request.request) {
-                Ok(input) => {
-                    inputs.push(input);
-                    answers.push(answer);
-                }
-                Err(early) => *answer = Some(early),
-            }
-        }
-        Self {
-            inputs,
-            answers: Answers(answers),
-        }
-    }
-}
-
-impl Answers<'_> {
-    /// Answers the requests that could be read.
-    pub(super) fn give(self, answers: impl IntoIterator<Item = Answer>) {
-        for (place, answer) in self.0.into_iter().zip(answers) {
-            *place = Some(answer);
-        }
-    }
-}
-
-/// The answer to a request of another shape than its batch: there is none.
-pub(super) fn misplaced<I>() -> Result<I, Answer> {
-    Err(Err(Declined::Internal))
 }
 
 impl Cpu {

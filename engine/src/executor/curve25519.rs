@@ -5,12 +5,13 @@ use std::ops::Range;
 use lockstep_kernels::curve25519::ed25519::{self, PublicKey, SecretKey, Signature};
 use lockstep_kernels::curve25519::{Error, x25519};
 
-use super::Job;
-use super::cpu::{Cpu, Inputs, misplaced};
+use super::cpu::Cpu;
+use super::group::Group;
 use super::random::secrets;
+use crate::bytes::Bytes;
 use crate::declined::Declined;
-use crate::keys::{Bytes, Ed25519Key, Keypair, Secret};
-use crate::request::{Request, Response};
+use crate::keys::{Ed25519Key, Keypair, Secret};
+use crate::request::{Ed25519SignInput, Ed25519VerifyInput, X25519Input};
 
 impl From<Error> for Declined {
     fn from(error: Error) -> Declined {
@@ -21,19 +22,32 @@ impl From<Error> for Declined {
     }
 }
 
+/// A secret key, and the peer's public key.
+pub(super) type ToAgree<'a> = (&'a x25519::SecretKey, &'a x25519::PublicKey);
+
+/// Reads the keys of an agreement.
+pub(super) fn read_keys(
+    X25519Input { secret, peer }: &X25519Input,
+) -> Result<ToAgree<'_>, Result<Secret, Declined>> {
+    let secret = secret.as_bytes().try_into();
+    let secret = secret.map_err(|_| Err(Declined::BadScalar))?;
+    let peer = peer[..].try_into().map_err(|_| Err(Declined::BadPoint))?;
+    Ok((x25519::SecretKey::from_ref(secret), peer))
+}
+
+/// Reads a request to check a signature. What is no signature is not right either.
+pub(super) fn read_signature(
+    request: &Ed25519VerifyInput,
+) -> Result<ed25519::VerifyJob<'_>, Result<bool, Declined>> {
+    let public = request.public[..].try_into();
+    let public: &PublicKey = public.map_err(|_| Err(Declined::BadPoint))?;
+    let signature = request.signature[..].try_into();
+    let signature: &Signature = signature.map_err(|_| Ok(false))?;
+    Ok(ed25519::VerifyJob::new(public, &request.message, signature))
+}
+
 impl Cpu {
-    pub(super) fn x25519<'a>(&self, jobs: &'a mut [Job<Cpu>]) {
-        let read = |request: &'a Request| match request {
-            Request::X25519 { secret, peer } => {
-                let secret = secret.as_bytes().try_into();
-                let secret = secret.map_err(|_| Err(Declined::BadScalar))?;
-                let peer = peer[..].try_into();
-                let peer: &x25519::PublicKey = peer.map_err(|_| Err(Declined::BadPoint))?;
-                Ok((x25519::SecretKey::from_ref(secret), peer))
-            }
-            _ => misplaced(),
-        };
-        let Inputs { inputs, answers } = Inputs::read(jobs, read);
+    pub(super) fn x25519(&self, Group { inputs, answers }: Group<'_, ToAgree<'_>, Secret>) {
         let mut lanes: Vec<_> = inputs
             .iter()
             .map(|(secret, peer)| x25519::AgreeJob::new(secret, peer))
@@ -41,7 +55,7 @@ impl Cpu {
         x25519::agree(self.backend, &mut lanes);
         // By reference: what is moved out of a lane is not wiped there.
         answers.give(lanes.iter().map(|lane| match &lane.result {
-            Some(Ok(shared)) => Ok(Response::Secret(Secret::new(shared.as_bytes()))),
+            Some(Ok(shared)) => Ok(Secret::new(shared.as_bytes())),
             Some(Err(error)) => Err((*error).into()),
             None => Err(Declined::Internal),
         }));
@@ -62,17 +76,19 @@ impl Cpu {
         lanes.into_iter().map(pair).collect()
     }
 
-    pub(super) fn ed25519_sign<'a>(&self, jobs: &'a mut [Job<Cpu>]) {
-        let read = |request: &'a Request| match request {
-            Request::Ed25519Sign { key, message } => {
-                Ok(ed25519::SignJob::new(self.prepared(key), message))
-            }
-            _ => misplaced(),
-        };
-        let Inputs {
+    /// A request as its kernel takes it.
+    pub(super) fn to_sign<'a>(
+        &self,
+        Ed25519SignInput { key, message }: &'a Ed25519SignInput,
+    ) -> ed25519::SignJob<'a> {
+        ed25519::SignJob::new(self.prepared(key), message)
+    }
+
+    pub(super) fn ed25519_sign(&self, group: Group<'_, ed25519::SignJob<'_>, Bytes>) {
+        let Group {
             inputs: mut lanes,
             answers,
-        } = Inputs::read(jobs, read);
+        } = group;
         ed25519::sign(self.backend, &mut lanes);
         let verify = |range: Range<usize>| self.ed25519_verdicts(&lanes[range]);
         let good = self.sample(lanes.len(), verify);
@@ -81,9 +97,7 @@ impl Cpu {
                 .iter()
                 .zip(good)
                 .map(|(lane, good)| match lane.result {
-                    Some(Ok(signature)) if good => {
-                        Ok(Response::Signature(Bytes::from_slice(&signature)))
-                    }
+                    Some(Ok(signature)) if good => Ok(Bytes::from_slice(&signature)),
                     Some(Ok(_)) => Err(Declined::CheckFailed),
                     Some(Err(error)) => Err(error.into()),
                     None => Err(Declined::Internal),
@@ -115,29 +129,15 @@ impl Cpu {
             .get_or_init(|| Box::new(SecretKey::from_seed(self.backend, key.seed())))
     }
 
-    pub(super) fn ed25519_verify<'a>(&self, jobs: &'a mut [Job<Cpu>]) {
-        let read = |request: &'a Request| match request {
-            Request::Ed25519Verify {
-                public,
-                message,
-                signature,
-            } => {
-                let public = public[..].try_into();
-                let public: &PublicKey = public.map_err(|_| Err(Declined::BadPoint))?;
-                let signature = signature[..].try_into();
-                let signature: &Signature = signature.map_err(|_| Ok(Response::Verified(false)))?;
-                Ok(ed25519::VerifyJob::new(public, message, signature))
-            }
-            _ => misplaced(),
-        };
-        let Inputs {
+    pub(super) fn ed25519_verify(&self, group: Group<'_, ed25519::VerifyJob<'_>, bool>) {
+        let Group {
             inputs: mut lanes,
             answers,
-        } = Inputs::read(jobs, read);
+        } = group;
         ed25519::verify_vartime(self.backend, &mut lanes);
         answers.give(lanes.into_iter().map(|lane| match lane.result {
-            Some(Ok(())) => Ok(Response::Verified(true)),
-            Some(Err(Error::Signature)) => Ok(Response::Verified(false)),
+            Some(Ok(())) => Ok(true),
+            Some(Err(Error::Signature)) => Ok(false),
             Some(Err(error)) => Err(error.into()),
             None => Err(Declined::Internal),
         }));

@@ -1,13 +1,18 @@
 //! The lanes as an executor: which kernel serves which shape.
 
-use lockstep_kernels::rsa::Scratch;
+use std::iter::repeat_with;
+
+use lockstep_kernels::curve25519::ed25519;
+use lockstep_kernels::rsa::{Scratch, Signature, Verified};
 
 use super::cpu::{Cpu, CpuRequest};
-use super::{Executor, Job, nist};
+use super::group::Group;
+use super::{Executor, Job, curve25519, nist, rsa};
+use crate::bytes::Bytes;
 use crate::declined::Declined;
-use crate::keys::{Curve, KeyKind};
+use crate::keys::{Curve, KeyKind, Keypair, Material, Secret};
 use crate::policy::{self, Lone};
-use crate::request::Response;
+use crate::request::{EcdhInput, EcdsaSignInput, Request, Response};
 use crate::shape::Shape;
 
 /// The most requests of a curve in one batch: so many share an inversion.
@@ -49,54 +54,166 @@ impl Executor for Cpu {
         }
     }
 
+    fn wants_help(&self, shape: Shape) -> bool {
+        self.jobs_lead.wants_help(shape, self.slots)
+    }
+
+    /// Unless a setting wants it, a job does not pause to verify a peer's signature. That is the
+    /// last thing that a server computes for a client, which may close the connection as soon as it
+    /// has sent the signature. Health checks do so, and a job that is paused then is lost. See
+    /// `docs/decisions/0011-cost-of-paused-jobs.md`.
+    fn pauses_for(&self, shape: Shape) -> bool {
+        self.pause_to_verify || !matches!(shape, Shape::EcdsaVerify(_) | Shape::Ed25519Verify)
+    }
+
+    fn gathers(&self, shape: Shape) -> bool {
+        // The pool fills the lanes.
+        !matches!(shape, Shape::Keypair(_))
+    }
+
     fn memory(&self) -> Option<Scratch> {
         None
     }
 
-    fn run(&self, shape: Shape, scratch: &mut Option<Scratch>, jobs: &mut [Job<Cpu>]) -> usize {
-        use Curve::{P256, P384};
-        match shape {
-            Shape::Rsa { .. } => {
-                if scratch.is_none() {
-                    *scratch = Scratch::try_new();
+    fn execute(&self, _: Shape, scratch: &mut Option<Scratch>, jobs: &mut [Job<Cpu>]) -> usize {
+        let groups = Groups::of(self, jobs);
+        let Groups {
+            rsa,
+            p256,
+            p384,
+            keypairs,
+            x25519,
+            ed25519_sign,
+            ed25519_verify,
+            requests,
+        } = groups;
+        if !rsa.is_empty() {
+            if scratch.is_none() {
+                *scratch = Scratch::try_new();
+            }
+            match scratch {
+                Some(scratch) => self.rsa(scratch, rsa),
+                None => rsa.answers.give(repeat_with(|| Err(Declined::NoMemory))),
+            }
+        }
+        self.nist::<nist::P256, 32>(p256);
+        self.nist::<nist::P384, 48>(p384);
+        if !x25519.is_empty() {
+            self.x25519(x25519);
+        }
+        if !ed25519_sign.is_empty() {
+            self.ed25519_sign(ed25519_sign);
+        }
+        if !ed25519_verify.is_empty() {
+            self.ed25519_verify(ed25519_verify);
+        }
+        let mut ran = requests;
+        for (kind, group) in KeyKind::ALL.into_iter().zip(keypairs) {
+            if !group.is_empty() {
+                ran += self.keypairs(kind, group);
+            }
+        }
+        ran
+    }
+}
+
+/// The requests of a batch by operation. The queue makes batches of one shape, so all groups but
+/// one are empty.
+#[derive(Default)]
+struct Groups<'a> {
+    rsa: Group<'a, rsa::ToCompute<'a>, Verified<Signature>>,
+    p256: nist::Groups<'a, 32>,
+    p384: nist::Groups<'a, 48>,
+    /// In the order of [`KeyKind::ALL`].
+    keypairs: [Group<'a, (), Keypair>; KeyKind::ALL.len()],
+    x25519: Group<'a, curve25519::ToAgree<'a>, Secret>,
+    ed25519_sign: Group<'a, ed25519::SignJob<'a>, Bytes>,
+    ed25519_verify: Group<'a, ed25519::VerifyJob<'a>, bool>,
+    /// How many there are but for those for key pairs.
+    requests: usize,
+}
+
+impl<'a> Groups<'a> {
+    fn of(cpu: &Cpu, jobs: &'a mut [Job<Cpu>]) -> Groups<'a> {
+        let mut groups = Groups::default();
+        let most = jobs.len();
+        for Job { request, answer } in jobs {
+            let CpuRequest {
+                request,
+                check_input,
+            } = &*request;
+            groups.requests += usize::from(!matches!(request, Request::Keypair(_)));
+            match request {
+                Request::RsaPrivate(input) => {
+                    let request = rsa::ToCompute::new(input, check_input);
+                    groups.rsa.push(Ok(request), answer, most);
                 }
-                match scratch {
-                    Some(scratch) => self.run_rsa(scratch, jobs),
-                    None => jobs
-                        .iter_mut()
-                        .for_each(|job| job.answer = Some(Err(Declined::NoMemory))),
+                Request::EcdsaSign(EcdsaSignInput { key, digest }) => match key.material() {
+                    Material::P256(pair) => {
+                        groups.p256.sign.push(Ok((pair, digest)), answer, most);
+                    }
+                    Material::P384(pair) => {
+                        groups.p384.sign.push(Ok((pair, digest)), answer, most);
+                    }
+                },
+                Request::EcdsaVerify(input) => match input.curve {
+                    Curve::P256 => {
+                        let input = nist::read_signature(input);
+                        groups.p256.verify.push(input, answer, most);
+                    }
+                    Curve::P384 => {
+                        let input = nist::read_signature(input);
+                        groups.p384.verify.push(input, answer, most);
+                    }
+                },
+                Request::Ecdh(EcdhInput { key, peer }) => match key.material() {
+                    Material::P256(pair) => {
+                        let input = nist::read_peer(pair, peer);
+                        groups.p256.ecdh.push(input, answer, most);
+                    }
+                    Material::P384(pair) => {
+                        let input = nist::read_peer(pair, peer);
+                        groups.p384.ecdh.push(input, answer, most);
+                    }
+                },
+                Request::Keypair(kind) => {
+                    groups.keypairs[kind.index()].push(Ok(()), answer, most);
+                }
+                Request::X25519(input) => {
+                    let input = curve25519::read_keys(input);
+                    groups.x25519.push(input, answer, most);
+                }
+                Request::Ed25519Sign(input) => {
+                    groups
+                        .ed25519_sign
+                        .push(Ok(cpu.to_sign(input)), answer, most);
+                }
+                Request::Ed25519Verify(input) => {
+                    let input = curve25519::read_signature(input);
+                    groups.ed25519_verify.push(input, answer, most);
                 }
             }
-            Shape::EcdsaSign(P256) => self.ecdsa_sign::<nist::P256, 32>(jobs),
-            Shape::EcdsaSign(P384) => self.ecdsa_sign::<nist::P384, 48>(jobs),
-            Shape::EcdsaVerify(P256) => self.ecdsa_verify::<nist::P256, 32>(jobs),
-            Shape::EcdsaVerify(P384) => self.ecdsa_verify::<nist::P384, 48>(jobs),
-            Shape::Ecdh(P256) => self.ecdh::<nist::P256, 32>(jobs),
-            Shape::Ecdh(P384) => self.ecdh::<nist::P384, 48>(jobs),
-            Shape::Keypair(kind) => return self.keypairs(kind, jobs),
-            Shape::X25519 => self.x25519(jobs),
-            Shape::Ed25519Sign => self.ed25519_sign(jobs),
-            Shape::Ed25519Verify => self.ed25519_verify(jobs),
         }
-        jobs.len()
+        groups
     }
 }
 
 impl Cpu {
     /// Makes the key pairs of a batch, and others for the pool; returns how many in all.
-    fn keypairs(&self, kind: KeyKind, jobs: &mut [Job<Cpu>]) -> usize {
-        let count = self.pool.count_to_make(kind, jobs.len());
+    fn keypairs(&self, kind: KeyKind, Group { inputs, answers }: Group<'_, (), Keypair>) -> usize {
+        let count = self.pool.count_to_make(kind, inputs.len());
         let made = match kind {
             KeyKind::X25519 => self.x25519_keypairs(count),
             KeyKind::Nist(Curve::P256) => self.nist_keypairs::<nist::P256, 32>(count),
             KeyKind::Nist(Curve::P384) => self.nist_keypairs::<nist::P384, 48>(count),
         };
         let mut made = made.unwrap_or_default().into_iter();
-        for job in &mut *jobs {
-            let pair = made.next().map(Response::Keypair);
-            job.answer = Some(pair.ok_or(Declined::Randomness));
-        }
-        if count > jobs.len() {
+        answers.give(
+            inputs
+                .iter()
+                .map(|()| made.next().ok_or(Declined::Randomness)),
+        );
+        if count > inputs.len() {
             self.pool.put(kind, self.epoch.here(), made);
         }
         count

@@ -5,16 +5,17 @@ use std::ops::Range;
 use lockstep_kernels::backend::Backend;
 use lockstep_kernels::nist::nonce::{self, HedgedJob};
 use lockstep_kernels::nist::{
-    EcdhJob, Error, KeypairJob, PublicKey, SignJob, Signature, VerifyJob, WIDE_BYTES, Wide, p256,
-    p384,
+    EcdhJob, Error, KeypairJob, PublicKey, SecretKey, SignJob, Signature, VerifyJob, WIDE_BYTES,
+    Wide, p256, p384,
 };
 
-use super::Job;
-use super::cpu::{Answers, Cpu, Inputs, misplaced};
+use super::cpu::Cpu;
+use super::group::{Answers, Group};
 use super::random::{random, secrets};
+use crate::bytes::Bytes;
 use crate::declined::Declined;
-use crate::keys::{Bytes, EcKey, Keypair, Pair, PairOf, Secret};
-use crate::request::{Request, Response};
+use crate::keys::{Keypair, Pair, Secret};
+use crate::request::EcdsaVerifyInput;
 
 /// The kernels of one curve.
 pub(super) trait Kernels<const BYTES: usize> {
@@ -55,23 +56,64 @@ kernels!(P384, p384);
 const ATTEMPTS: usize = 4;
 
 /// A digest to sign, and the key.
-type ToSign<'a, const BYTES: usize> = (&'a Pair<BYTES>, &'a [u8]);
+pub(super) type ToSign<'a, const BYTES: usize> = (&'a Pair<BYTES>, &'a [u8]);
+
+/// A point and a signature to check against it, and the digest.
+type ToVerify<'a, const BYTES: usize> = (PublicKey<BYTES>, &'a [u8], Signature<BYTES>);
+
+/// A secret key, and the peer's point.
+type ToAgree<'a, const BYTES: usize> = (&'a SecretKey<BYTES>, PublicKey<BYTES>);
+
+/// The requests of a batch on one curve.
+#[derive(Default)]
+pub(super) struct Groups<'a, const BYTES: usize> {
+    pub sign: Group<'a, ToSign<'a, BYTES>, Bytes>,
+    pub verify: Group<'a, ToVerify<'a, BYTES>, bool>,
+    pub ecdh: Group<'a, ToAgree<'a, BYTES>, Secret>,
+}
+
+/// Reads a request to check a signature. What is no signature is not right either.
+pub(super) fn read_signature<const BYTES: usize>(
+    request: &EcdsaVerifyInput,
+) -> Result<ToVerify<'_, BYTES>, Result<bool, Declined>> {
+    let public = PublicKey::from_sec1(&request.public).map_err(|_| Err(Declined::BadPoint))?;
+    let parts = request.signature.split_at_checked(BYTES);
+    let part = |part: &[u8]| <[u8; BYTES]>::try_from(part).ok();
+    match parts.map(|(r, s)| (part(r), part(s))) {
+        Some((Some(r), Some(s))) => Ok((public, &request.digest, Signature { r, s })),
+        _ => Err(Ok(false)),
+    }
+}
+
+/// Reads the peer's point.
+pub(super) fn read_peer<'a, const BYTES: usize>(
+    pair: &'a Pair<BYTES>,
+    peer: &[u8],
+) -> Result<ToAgree<'a, BYTES>, Result<Secret, Declined>> {
+    match PublicKey::from_sec1(peer) {
+        Ok(peer) => Ok((pair.secret(), peer)),
+        Err(_) => Err(Err(Declined::BadPoint)),
+    }
+}
 
 impl Cpu {
-    pub(super) fn ecdsa_sign<'a, C: Kernels<BYTES>, const BYTES: usize>(
+    pub(super) fn nist<C: Kernels<BYTES>, const BYTES: usize>(&self, groups: Groups<'_, BYTES>) {
+        let Groups { sign, verify, ecdh } = groups;
+        if !sign.is_empty() {
+            self.ecdsa_sign::<C, BYTES>(sign);
+        }
+        if !verify.is_empty() {
+            self.ecdsa_verify::<C, BYTES>(verify);
+        }
+        if !ecdh.is_empty() {
+            self.ecdh::<C, BYTES>(ecdh);
+        }
+    }
+
+    fn ecdsa_sign<C: Kernels<BYTES>, const BYTES: usize>(
         &self,
-        jobs: &'a mut [Job<Cpu>],
-    ) where
-        EcKey: PairOf<BYTES>,
-    {
-        let read = |request: &'a Request| match request {
-            Request::EcdsaSign { key, digest } => match key.pair() {
-                Some(pair) => Ok((pair, &digest[..])),
-                None => misplaced(),
-            },
-            _ => misplaced(),
-        };
-        let Inputs { inputs, answers } = Inputs::read(jobs, read);
+        Group { inputs, answers }: Group<'_, ToSign<'_, BYTES>, Bytes>,
+    ) {
         let hedged = |inputs: &[&ToSign<'_, BYTES>]| {
             let random = random(inputs.len())?;
             let mut lanes: Vec<_> = inputs
@@ -89,7 +131,7 @@ impl Cpu {
     /// Answers signing requests, after a sample was checked.
     fn give_checked<C: Kernels<BYTES>, const BYTES: usize>(
         &self,
-        answers: Answers<'_>,
+        answers: Answers<'_, Bytes>,
         inputs: &[ToSign<'_, BYTES>],
         signed: Vec<Result<Signature<BYTES>, Declined>>,
     ) {
@@ -122,9 +164,7 @@ impl Cpu {
                 .into_iter()
                 .zip(good)
                 .map(|(signed, good)| match signed {
-                    Ok(Signature { r, s }) if good => Ok(Response::Signature(Bytes::from_slice(
-                        [r, s].as_flattened(),
-                    ))),
+                    Ok(Signature { r, s }) if good => Ok(Bytes::from_slice([r, s].as_flattened())),
                     Ok(_) => Err(Declined::CheckFailed),
                     Err(declined) => Err(declined),
                 }),
@@ -146,56 +186,27 @@ impl Cpu {
         Some(*pair.public.get_or_init(|| Box::new(public)))
     }
 
-    pub(super) fn ecdsa_verify<'a, C: Kernels<BYTES>, const BYTES: usize>(
+    fn ecdsa_verify<C: Kernels<BYTES>, const BYTES: usize>(
         &self,
-        jobs: &'a mut [Job<Cpu>],
+        Group { inputs, answers }: Group<'_, ToVerify<'_, BYTES>, bool>,
     ) {
-        let read = |request: &'a Request| match request {
-            Request::EcdsaVerify {
-                public,
-                digest,
-                signature,
-                ..
-            } => {
-                let public = PublicKey::from_sec1(public).map_err(|_| Err(Declined::BadPoint))?;
-                let parts = signature.split_at_checked(BYTES);
-                let part = |part: &[u8]| <[u8; BYTES]>::try_from(part).ok();
-                match parts.map(|(r, s)| (part(r), part(s))) {
-                    Some((Some(r), Some(s))) => Ok((public, &digest[..], Signature { r, s })),
-                    _ => Err(Ok(Response::Verified(false))),
-                }
-            }
-            _ => misplaced(),
-        };
-        let Inputs { inputs, answers } = Inputs::read(jobs, read);
         let mut lanes: Vec<_> = inputs
             .iter()
             .map(|(public, digest, signature)| VerifyJob::new(public, digest, signature))
             .collect();
         C::verify(self.backend, &mut lanes);
         answers.give(lanes.into_iter().map(|lane| match lane.result {
-            Some(Ok(())) => Ok(Response::Verified(true)),
-            Some(Err(Error::Signature)) => Ok(Response::Verified(false)),
+            Some(Ok(())) => Ok(true),
+            Some(Err(Error::Signature)) => Ok(false),
             Some(Err(error)) => Err(error.into()),
             None => Err(Declined::Internal),
         }));
     }
 
-    pub(super) fn ecdh<'a, C: Kernels<BYTES>, const BYTES: usize>(&self, jobs: &'a mut [Job<Cpu>])
-    where
-        EcKey: PairOf<BYTES>,
-    {
-        let read = |request: &'a Request| match request {
-            Request::Ecdh { key, peer } => match key.pair() {
-                Some(pair) => match PublicKey::from_sec1(peer) {
-                    Ok(peer) => Ok((pair.secret(), peer)),
-                    Err(_) => Err(Err(Declined::BadPoint)),
-                },
-                None => misplaced(),
-            },
-            _ => misplaced(),
-        };
-        let Inputs { inputs, answers } = Inputs::read(jobs, read);
+    fn ecdh<C: Kernels<BYTES>, const BYTES: usize>(
+        &self,
+        Group { inputs, answers }: Group<'_, ToAgree<'_, BYTES>, Secret>,
+    ) {
         let mut lanes: Vec<_> = inputs
             .iter()
             .map(|(secret, peer)| EcdhJob::new(secret, peer))
@@ -203,7 +214,7 @@ impl Cpu {
         C::ecdh(self.backend, &mut lanes);
         // By reference, here and below: what is moved out of a lane is not wiped there.
         answers.give(lanes.iter().map(|lane| match &lane.result {
-            Some(Ok(shared)) => Ok(Response::Secret(Secret::new(shared.as_bytes()))),
+            Some(Ok(shared)) => Ok(Secret::new(shared.as_bytes())),
             Some(Err(error)) => Err((*error).into()),
             None => Err(Declined::Internal),
         }));
@@ -270,11 +281,13 @@ fn sign<'a, C: Kernels<BYTES>, const BYTES: usize>(
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::keys::Curve;
+    use crate::keys::{Curve, EcKey, Material};
 
     fn attempts(usable_from: usize) -> (usize, Vec<Result<Signature<32>, Declined>>) {
         let key = EcKey::new(Curve::P256, &[7; 32], None).unwrap();
-        let pair: &Pair<32> = key.pair().unwrap();
+        let Material::P256(pair) = key.material() else {
+            unreachable!("it was made for this curve")
+        };
         let digests = [[1; 32], [2; 32], [3; 32]];
         let inputs: Vec<ToSign<'_, 32>> = digests.iter().map(|d| (pair, &d[..])).collect();
         let mut attempts = 0;

@@ -104,7 +104,8 @@ impl Pool {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::keys::{Bytes, Curve, Secret};
+    use crate::bytes::Bytes;
+    use crate::keys::{Curve, Secret};
 
     const KIND: KeyKind = KeyKind::Nist(Curve::P256);
 

@@ -2,89 +2,97 @@
 
 use std::sync::Arc;
 
-use lockstep_kernels::rsa::{self, Blinding, JobError, PrivateJob, Scratch};
+use lockstep_kernels::rsa::{
+    self, BATCH, Blinding, JobError, PrivateJob, Scratch, Signature, Verified,
+};
+use smallvec::SmallVec;
 
-use super::Job;
-use super::cpu::{Cpu, CpuRequest};
+use super::cpu::Cpu;
+use super::group::Group;
 use crate::declined::Declined;
-use crate::request::{Request, Response};
+use crate::request::RsaInput;
 use crate::rsa_key::RsaKey;
 
-impl Cpu {
-    /// One RSA batch: blinding pairs out of each key's pool, the kernel, blinding pairs back.
-    pub(super) fn run_rsa(&self, scratch: &mut Scratch, jobs: &mut [Job<Cpu>]) {
-        let mut blindings = self.blindings(jobs);
-        for (job, blinding) in jobs.iter_mut().zip(&blindings) {
-            if blinding.is_none() {
-                job.answer = Some(Err(Declined::Randomness));
-            }
-        }
+/// What the kernel needs of a request.
+pub(super) struct ToCompute<'a> {
+    key: &'a Arc<RsaKey>,
+    input: &'a [u8],
+    check_input: &'a [u8],
+    blinding: Option<Blinding>,
+}
 
-        let mut lanes: Vec<PrivateJob<'_>> = Vec::with_capacity(jobs.len());
-        for (job, blinding) in jobs.iter().zip(&mut blindings) {
-            let Some(blinding) = blinding else { continue };
-            let (key, input) = parts(&job.request);
-            lanes.push(PrivateJob {
-                key: key.private(),
-                input,
-                check_input: &job.request.check_input,
-                blinding,
-                result: None,
-            });
+impl<'a> ToCompute<'a> {
+    pub(super) fn new(RsaInput { key, input }: &'a RsaInput, check_input: &'a [u8]) -> Self {
+        ToCompute {
+            key,
+            input,
+            check_input,
+            blinding: None,
         }
-        if !lanes.is_empty() {
-            rsa::private_batch(self.backend, scratch, &mut lanes);
-        }
-        let mut results = lanes
-            .into_iter()
-            .map(|lane| lane.result)
-            .collect::<Vec<_>>()
-            .into_iter();
-
-        for (job, blinding) in jobs.iter_mut().zip(blindings) {
-            let Some(blinding) = blinding else { continue };
-            let (key, _) = parts(&job.request);
-            job.answer = results.next().flatten().map(|result| match result {
-                Ok(signature) => {
-                    key.return_blinding(self.epoch, blinding);
-                    Ok(Response::Rsa(signature))
-                }
-                // A pair that took part in a fault is not trusted again.
-                Err(JobError::CheckFailed) => Err(Declined::CheckFailed),
-                Err(error) => {
-                    key.return_blinding(self.epoch, blinding);
-                    Err(Declined::Input(error))
-                }
-            });
-        }
-    }
-
-    /// A blinding pair for each job, all of one key at a time: fresh ones are cheaper together.
-    fn blindings(&self, jobs: &[Job<Cpu>]) -> Vec<Option<Blinding>> {
-        let mut blindings: Vec<Option<Blinding>> = Vec::new();
-        blindings.resize_with(jobs.len(), || None);
-        for first in 0..jobs.len() {
-            let key = parts(&jobs[first].request).0;
-            let same = |job: &Job<Cpu>| Arc::ptr_eq(key, parts(&job.request).0);
-            if jobs[..first].iter().any(same) {
-                continue;
-            }
-            let count = jobs[first..].iter().filter(|job| same(job)).count();
-            let mut pairs = key.blindings(self.epoch, count).unwrap_or_default();
-            for (job, blinding) in jobs.iter().zip(&mut blindings).skip(first) {
-                if same(job) {
-                    *blinding = pairs.pop();
-                }
-            }
-        }
-        blindings
     }
 }
 
-/// The key and the input of a request whose shape is RSA's.
-fn parts(request: &CpuRequest) -> (&Arc<RsaKey>, &[u8]) {
-    match &request.request {
-        Request::RsaPrivate { key, input } => (key, input),
-        _ => unreachable!("a batch has requests of its shape"),
+impl Cpu {
+    /// One RSA batch: blinding pairs out of each key's pool, the kernel, blinding pairs back.
+    pub(super) fn rsa(
+        &self,
+        scratch: &mut Scratch,
+        group: Group<'_, ToCompute<'_>, Verified<Signature>>,
+    ) {
+        let Group {
+            mut inputs,
+            answers,
+        } = group;
+        self.take_blindings(&mut inputs);
+        let lanes = inputs.iter_mut().filter_map(|request| {
+            Some(PrivateJob {
+                key: request.key.private(),
+                input: request.input,
+                check_input: request.check_input,
+                blinding: request.blinding.as_mut()?,
+                result: None,
+            })
+        });
+        let mut lanes: Vec<_> = lanes.collect();
+        if !lanes.is_empty() {
+            rsa::private_batch(self.backend, scratch, &mut lanes);
+        }
+        let results: SmallVec<[_; BATCH]> = lanes.into_iter().map(|lane| lane.result).collect();
+        let mut results = results.into_iter();
+        answers.give(inputs.into_iter().map(|ToCompute { key, blinding, .. }| {
+            let blinding = blinding.ok_or(Declined::Randomness)?;
+            match results.next().flatten() {
+                Some(Ok(signature)) => {
+                    key.return_blinding(self.epoch, blinding);
+                    Ok(signature)
+                }
+                // A pair that took part in a fault is not trusted again.
+                Some(Err(JobError::CheckFailed)) => Err(Declined::CheckFailed),
+                Some(Err(error)) => {
+                    key.return_blinding(self.epoch, blinding);
+                    Err(Declined::Input(error))
+                }
+                None => Err(Declined::Internal),
+            }
+        }));
+    }
+
+    /// Gives each request a blinding pair of its key, all of one key at a time: fresh ones are
+    /// cheaper together. Requests for which the system gives no randomness get none.
+    fn take_blindings(&self, requests: &mut [ToCompute<'_>]) {
+        for first in 0..requests.len() {
+            let key = requests[first].key;
+            let same = |request: &ToCompute<'_>| Arc::ptr_eq(key, request.key);
+            if requests[..first].iter().any(same) {
+                continue;
+            }
+            let count = requests[first..].iter().filter(|other| same(other)).count();
+            let mut pairs = key.blindings(self.epoch, count).unwrap_or_default();
+            for request in &mut requests[first..] {
+                if same(request) {
+                    request.blinding = pairs.pop();
+                }
+            }
+        }
     }
 }

@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use super::completion::Booth;
+use crate::caller::ThreadId;
 use crate::executor::Executor;
 use crate::sync::{Arc, Mutex, MutexGuard, lock};
 
@@ -34,12 +35,8 @@ pub(crate) struct Post<E: Executor> {
     /// When its thread posted the first of those that it has posted without another in between: to
     /// read the clock for each would cost a short request more than a percent of its time.
     pub since: Instant,
-    home: Home,
+    home: ThreadId,
 }
-
-/// The thread that a job belongs to, as the engine's caller names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Home(pub u64);
 
 impl<E: Executor> Board<E> {
     pub(crate) fn new() -> Board<E> {
@@ -76,7 +73,7 @@ impl<E: Executor> Column<E> {
         &mut self,
         request: E::Request,
         booth: Arc<Booth<E::Response>>,
-        home: Home,
+        home: ThreadId,
     ) -> bool {
         if self.closed {
             return false;
@@ -137,19 +134,24 @@ impl<E: Executor> Column<E> {
     }
 
     /// The thread whose request `booth` is for, if it is here.
-    pub(crate) fn home_of(&self, booth: &Arc<Booth<E::Response>>) -> Option<Home> {
+    pub(crate) fn home_of(&self, booth: &Arc<Booth<E::Response>>) -> Option<ThreadId> {
         let own = |post: &&Post<E>| Arc::ptr_eq(&post.booth, booth);
         Some(self.posts.iter().find(own)?.home)
     }
 
     /// Whether a thread has posted a full pass.
-    pub(crate) fn has_pass(&self, pass: usize, home: Home) -> bool {
+    pub(crate) fn has_pass(&self, pass: usize, home: ThreadId) -> bool {
         self.posts.iter().filter(|post| post.home == home).count() >= pass
     }
 
     /// Takes a full pass of a thread, if there is one: the newest requests, whose jobs are resumed
     /// last.
-    pub(crate) fn take_pass(&mut self, pass: usize, home: Home, mut taken: impl FnMut(Post<E>)) {
+    pub(crate) fn take_pass(
+        &mut self,
+        pass: usize,
+        home: ThreadId,
+        mut taken: impl FnMut(Post<E>),
+    ) {
         self.posts.retain(|post| !Booth::is_abandoned(&post.booth));
         if !self.has_pass(pass, home) {
             return;

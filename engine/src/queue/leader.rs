@@ -131,7 +131,7 @@ impl<E: Executor> Queue<E> {
         let Slot { memory, jobs, .. } = slot;
         let run = AssertUnwindSafe(|| {
             let memory = memory.get_or_insert_with(|| Box::new(self.executor.memory()));
-            self.executor.run(shape, memory, jobs)
+            self.executor.execute(shape, memory, jobs)
         });
         catch_unwind(run).unwrap_or_else(|_| {
             *memory = None;

@@ -53,10 +53,10 @@ fn threads_that_share_a_slot_all_get_their_answers() {
             .into_iter()
             .map(|number| {
                 let queue = queue.clone();
-                thread::spawn(move || assert_eq!(queue.run(0, number).unwrap(), -number))
+                thread::spawn(move || assert_eq!(queue.enqueue(0, number).unwrap(), -number))
             })
             .collect();
-        assert_eq!(queue.run(0, 3).unwrap(), -3);
+        assert_eq!(queue.enqueue(0, 3).unwrap(), -3);
         for other in others {
             other.join().unwrap();
         }
@@ -71,11 +71,11 @@ fn shapes_that_share_a_slot_do_not_starve() {
         let other = {
             let queue = queue.clone();
             thread::spawn(move || {
-                assert_eq!(queue.run(1, 1).unwrap(), -2);
-                assert_eq!(queue.run(1, 2).unwrap(), -3);
+                assert_eq!(queue.enqueue(1, 1).unwrap(), -2);
+                assert_eq!(queue.enqueue(1, 2).unwrap(), -3);
             })
         };
-        assert_eq!(queue.run(0, 3).unwrap(), -3);
+        assert_eq!(queue.enqueue(0, 3).unwrap(), -3);
         other.join().unwrap();
         assert_at_rest(&queue, 1);
     });
@@ -85,7 +85,7 @@ fn shapes_that_share_a_slot_do_not_starve() {
 fn a_declined_leader_hands_its_slot_on() {
     explore(|| {
         let queue = queue(Simple::declining(), 1, 8);
-        let ask = |queue: &Queue<Simple>, number| match queue.run(0, number) {
+        let ask = |queue: &Queue<Simple>, number| match queue.enqueue(0, number) {
             Ok(answer) => assert_eq!(answer, -number),
             Err(declined) => assert_eq!(declined.fallback(), Fallback::Lone),
         };
@@ -108,7 +108,7 @@ fn a_job_and_a_thread_share_a_slot() {
         let queue = queue(Simple::default(), 1, 8);
         let other = {
             let queue = queue.clone();
-            thread::spawn(move || assert_eq!(queue.run(0, 1).unwrap(), -1))
+            thread::spawn(move || assert_eq!(queue.enqueue(0, 1).unwrap(), -1))
         };
         let bell = Bell::default();
         let ticket = Queue::submit(&queue, 0, 2, bell.boxed()).unwrap();
@@ -143,7 +143,7 @@ fn two_slots_serve_threads_and_workers() {
         let queue = queue(Simple::default(), 2, 8);
         let other = {
             let queue = queue.clone();
-            thread::spawn(move || assert_eq!(queue.run(0, 1).unwrap(), -1))
+            thread::spawn(move || assert_eq!(queue.enqueue(0, 1).unwrap(), -1))
         };
         let bell = Bell::default();
         let ticket = Queue::submit(&queue, 0, 2, bell.boxed()).unwrap();
@@ -185,7 +185,7 @@ fn closing_races_with_a_job() {
 
 /// What a job does with a posted request, as the provider does it.
 fn attend(queue: &Arc<Queue<Simple>>, shape: usize, number: i64, home: u64) -> Answer<Simple> {
-    let ticket = queue.post(shape, number, Home(home)).unwrap();
+    let ticket = queue.post(shape, number, ThreadId(home)).unwrap();
     Queue::attend(queue, shape, ticket, false).unwrap_or_else(|ticket| {
         let bell = Bell::default();
         ticket.notify_by(bell.boxed());
@@ -200,7 +200,7 @@ fn jobs_of_two_threads_lead_or_are_served() {
         let other = {
             let queue = queue.clone();
             thread::spawn(move || {
-                let first = queue.post(0, 1, Home(1)).unwrap();
+                let first = queue.post(0, 1, ThreadId(1)).unwrap();
                 assert_eq!(attend(&queue, 0, 2, 1).unwrap(), -2);
                 assert_eq!(
                     first.take().unwrap(),
@@ -220,7 +220,9 @@ fn jobs_of_two_threads_lead_or_are_served() {
 fn a_worker_that_helps_serves_each_request_once() {
     explore(|| {
         let queue = queue(Simple::default(), 2, 8);
-        let posts: Vec<_> = (0..8).map(|n| queue.post(0, n, Home(1)).unwrap()).collect();
+        let posts: Vec<_> = (0..8)
+            .map(|n| queue.post(0, n, ThreadId(1)).unwrap())
+            .collect();
         for (ticket, number) in posts.into_iter().zip(0..) {
             let answer = Queue::attend(&queue, 0, ticket, true);
             let answer = answer.unwrap_or_else(|ticket| {
@@ -239,7 +241,7 @@ fn a_worker_that_helps_serves_each_request_once() {
 fn a_job_that_asks_is_told_once_or_finds_its_answer() {
     explore(|| {
         let queue = queue(Simple::default(), 1, 8);
-        let ticket = queue.post(0, 1, Home(1)).unwrap();
+        let ticket = queue.post(0, 1, ThreadId(1)).unwrap();
         let other = {
             let queue = queue.clone();
             thread::spawn(move || assert_eq!(attend(&queue, 0, 2, 2).unwrap(), -2))
@@ -266,7 +268,7 @@ fn abandoning_races_with_a_leader() {
         let queue = queue(Simple::default(), 1, 8);
         let other = {
             let queue = queue.clone();
-            thread::spawn(move || drop(queue.post(0, 1, Home(1)).unwrap()))
+            thread::spawn(move || drop(queue.post(0, 1, ThreadId(1)).unwrap()))
         };
         assert_eq!(attend(&queue, 0, 2, 2).unwrap(), -2);
         other.join().unwrap();
@@ -280,7 +282,7 @@ fn losing_a_job_races_with_a_leader() {
     explore(|| {
         let queue = queue(Simple::default(), 1, 8);
         // Posted by the thread that leads, or by another one, whose request fills its pass.
-        let lost = [1, 2].map(|home| queue.post(0, 1, Home(home)).unwrap());
+        let lost = [1, 2].map(|home| queue.post(0, 1, ThreadId(home)).unwrap());
         let other = {
             let queue = queue.clone();
             thread::spawn(move || lost.into_iter().for_each(|lost| queue.abandon(0, lost)))
@@ -297,7 +299,9 @@ fn losing_a_job_races_with_a_leader() {
 fn losing_a_job_races_with_a_worker_that_helps() {
     explore(|| {
         let queue = queue(Simple::default(), 2, 8);
-        let mut posts: Vec<_> = (0..8).map(|n| queue.post(0, n, Home(1)).unwrap()).collect();
+        let mut posts: Vec<_> = (0..8)
+            .map(|n| queue.post(0, n, ThreadId(1)).unwrap())
+            .collect();
         let (leader, last) = (posts.remove(0), posts.pop().unwrap());
         let _ = Queue::attend(&queue, 0, leader, true);
         queue.abandon(0, last);
@@ -330,7 +334,7 @@ fn losing_a_submitted_job_races_with_a_worker() {
 fn losing_a_job_races_with_closing() {
     explore(|| {
         let queue = queue(Simple::default(), 1, 8);
-        let lost = queue.post(0, 1, Home(1)).unwrap();
+        let lost = queue.post(0, 1, ThreadId(1)).unwrap();
         let other = {
             let queue = queue.clone();
             thread::spawn(move || queue.abandon(0, lost))
@@ -349,7 +353,7 @@ fn closing_races_with_a_posted_request() {
         let other = {
             let queue = queue.clone();
             thread::spawn(move || {
-                let answer = match queue.post(0, 1, Home(1)) {
+                let answer = match queue.post(0, 1, ThreadId(1)) {
                     Ok(ticket) => Queue::attend(&queue, 0, ticket, false)
                         .unwrap_or_else(|ticket| ticket.take()),
                     Err(declined) => Err(declined),

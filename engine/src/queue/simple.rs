@@ -12,6 +12,8 @@ use crate::stats::counters::Counters;
 use crate::sync::Arc;
 
 pub(crate) const PANIC: i64 = i64::MAX;
+/// The shape for which jobs lead at once.
+pub(crate) const AT_ONCE: usize = 2;
 
 #[derive(Default)]
 pub(crate) struct Simple {
@@ -57,9 +59,21 @@ impl Executor for Simple {
         self.declines_lone
     }
 
+    fn pauses_for(&self, _: usize) -> bool {
+        true
+    }
+
+    fn gathers(&self, shape: usize) -> bool {
+        shape != AT_ONCE
+    }
+
+    fn wants_help(&self, _: usize) -> bool {
+        false
+    }
+
     fn memory(&self) {}
 
-    fn run(&self, shape: usize, (): &mut (), jobs: &mut [Job<Simple>]) -> usize {
+    fn execute(&self, shape: usize, (): &mut (), jobs: &mut [Job<Simple>]) -> usize {
         assert!((1..=8).contains(&jobs.len()));
         self.log.lock().unwrap().push(shape);
         self.inside.fetch_add(1, Ordering::SeqCst);
@@ -104,16 +118,18 @@ impl Gate {
 }
 
 pub(crate) fn queue(executor: Simple, slots: usize, max_async: usize) -> Arc<Queue<Simple>> {
+    let bounds = Bounds {
+        jobs_lead: true,
+        max_async,
+        max_lost: 4,
+    };
+    queue_with(executor, slots, bounds)
+}
+
+pub(crate) fn queue_with(executor: Simple, slots: usize, bounds: Bounds) -> Arc<Queue<Simple>> {
     let counters = Counters::new("simple", slots, None);
-    Arc::new(Queue::new(
-        executor,
-        Policy { slots, yields: 2 },
-        Bounds {
-            max_async,
-            max_lost: 4,
-        },
-        counters,
-    ))
+    let policy = Policy { slots, yields: 2 };
+    Arc::new(Queue::new(executor, policy, bounds, counters))
 }
 
 /// Counts how often it is notified.

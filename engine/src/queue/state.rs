@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
-use super::board::{Board, Home, Post};
+use super::board::{Board, Post};
 use super::completion::{Booth, Seat};
+use crate::caller::ThreadId;
 use crate::declined::{Declined, StockGuard};
 use crate::executor::{Executor, Job};
 use crate::permit::Permits;
@@ -44,6 +45,8 @@ pub(crate) struct Queue<E: Executor> {
 /// What asynchronous jobs may cost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
+    /// Whether jobs lead what their threads have posted.
+    pub jobs_lead: bool,
     /// How many may be paused at a time.
     pub max_async: usize,
     /// How many may be lost in all.
@@ -107,7 +110,7 @@ pub(super) enum Assignment<E: Executor> {
     /// A batch of the queue.
     Lead(Lead<E>),
     /// Passes that a thread has posted.
-    Help(E::Shape, Home, Slot<E>),
+    Help(E::Shape, ThreadId, Slot<E>),
 }
 
 /// Starts a thread by calling what it is given. Around that call, the engine's owner can arrange

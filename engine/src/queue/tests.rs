@@ -50,7 +50,7 @@ fn assert_at_rest(queue: &Queue<Simple>, slots: usize) {
 fn a_lone_request_runs_at_once_without_a_yield() {
     let queue = queue(Simple::default(), 2, 8);
     for number in 0..50 {
-        assert_eq!(queue.run(1, number).unwrap(), -number - 1);
+        assert_eq!(queue.enqueue(1, number).unwrap(), -number - 1);
     }
     let counters = queue.counters.snapshot();
     assert_eq!(
@@ -71,7 +71,7 @@ fn two_threads_run_in_parallel_on_two_slots() {
     thread::scope(|scope| {
         for number in [1, 2] {
             let queue = &queue;
-            scope.spawn(move || assert_eq!(queue.run(0, number).unwrap(), -number));
+            scope.spawn(move || assert_eq!(queue.enqueue(0, number).unwrap(), -number));
         }
         until(|| queue.executor.inside.load(Ordering::SeqCst) == 2);
         queue.executor.gate.open();
@@ -86,7 +86,7 @@ fn requests_gather_behind_a_running_batch() {
     thread::scope(|scope| {
         let ask = |number: i64| {
             let queue = &queue;
-            scope.spawn(move || assert_eq!(queue.run(0, number).unwrap(), -number));
+            scope.spawn(move || assert_eq!(queue.enqueue(0, number).unwrap(), -number));
         };
         ask(0);
         until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
@@ -108,7 +108,7 @@ fn the_oldest_shape_goes_first() {
     thread::scope(|scope| {
         let ask = |shape: usize| {
             let queue = &queue;
-            scope.spawn(move || queue.run(shape, 0).unwrap());
+            scope.spawn(move || queue.enqueue(shape, 0).unwrap());
         };
         ask(0);
         until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
@@ -129,8 +129,8 @@ fn the_oldest_shape_goes_first() {
 #[test]
 fn a_declined_lone_request_holds_no_slot() {
     let queue = queue(Simple::declining(), 1, 8);
-    let first = queue.run(0, 1).unwrap_err();
-    let second = queue.run(0, 2).unwrap_err();
+    let first = queue.enqueue(0, 1).unwrap_err();
+    let second = queue.enqueue(0, 2).unwrap_err();
     assert_eq!([first.fallback(), second.fallback()], [Fallback::Lone; 2]);
     assert_eq!(queue.elsewhere.count(), 2);
     drop((first, second));
@@ -154,7 +154,7 @@ fn what_would_be_alone_is_declined_before_it_is_made() {
     // A batch that had company makes the next expect some; one that ran alone ends that.
     queue.lock().line(0).view.last = 2;
     assert!(queue.declines_alone(0).is_none());
-    assert_eq!(queue.run(0, 1).unwrap_err().fallback(), Fallback::Lone);
+    assert_eq!(queue.enqueue(0, 1).unwrap_err().fallback(), Fallback::Lone);
     assert!(queue.declines_alone(0).is_some());
     assert_eq!(queue.lock().line(0).view.last, 1);
 
@@ -294,7 +294,7 @@ fn a_panic_strands_nobody() {
     thread::scope(|scope| {
         let ask = |number: i64| {
             let queue = &queue;
-            scope.spawn(move || queue.run(0, number))
+            scope.spawn(move || queue.enqueue(0, number))
         };
         let first = ask(1);
         until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
@@ -328,7 +328,7 @@ fn a_panic_strands_nobody() {
 #[test]
 fn a_panic_leaves_earlier_answers_of_its_batch() {
     let queue = queue(Simple::default(), 1, 8);
-    let answers = queue.execute(0, [1, 2, PANIC, 4]);
+    let answers = queue.execute_at_once(0, [1, 2, PANIC, 4]);
     assert_eq!(answers[1].as_ref().unwrap(), &-2);
     assert_eq!(
         answers[2].as_ref().unwrap_err().fallback(),
@@ -352,7 +352,7 @@ fn attend(
 #[test]
 fn the_first_job_that_comes_back_leads_all_of_its_thread() {
     let queue = queue(Simple::default(), 1, 64);
-    let post = |number, home| queue.post(1, number, Home(home)).unwrap();
+    let post = |number, home| queue.post(1, number, ThreadId(home)).unwrap();
     let here: Vec<_> = (0..6).map(|number| post(number, 1)).collect();
     let there: Vec<_> = (10..16).map(|number| post(number, 2)).collect();
     let (mut here, mut there) = (here.into_iter(), there.into_iter());
@@ -390,7 +390,7 @@ fn the_first_job_that_comes_back_leads_all_of_its_thread() {
 fn a_batch_of_posted_requests_is_bounded() {
     let queue = queue(Simple::default(), 1, 64);
     let mut tickets: Vec<_> = (0..20)
-        .map(|number| queue.post(0, number, Home(1)).unwrap())
+        .map(|number| queue.post(0, number, ThreadId(1)).unwrap())
         .collect();
     // The last one leads: itself, and the seven oldest.
     let last = tickets.pop().unwrap();
@@ -409,8 +409,8 @@ fn a_posted_request_that_is_taken_has_its_job_told() {
     queue.executor.gate.close();
     let bell = Bell::default();
     let (one, two) = (
-        queue.post(0, 1, Home(1)).unwrap(),
-        queue.post(0, 2, Home(2)).unwrap(),
+        queue.post(0, 1, ThreadId(1)).unwrap(),
+        queue.post(0, 2, ThreadId(2)).unwrap(),
     );
     thread::scope(|scope| {
         scope.spawn(|| assert_eq!(attend(&queue, 0, one).ok().unwrap().unwrap(), -1));
@@ -428,10 +428,12 @@ fn a_posted_request_that_is_taken_has_its_job_told() {
 #[test]
 fn a_worker_helps_with_full_passes() {
     let queue = queue(Simple::default(), 2, 64);
-    let post = |number| queue.post(0, number, Home(1)).unwrap();
+    let post = |number| queue.post(0, number, ThreadId(1)).unwrap();
     let mut tickets: VecDeque<_> = (0..11).map(post).collect();
     // Another thread's, which that leads itself.
-    let others: Vec<_> = (0..8).map(|n| queue.post(0, n, Home(2)).unwrap()).collect();
+    let others: Vec<_> = (0..8)
+        .map(|n| queue.post(0, n, ThreadId(2)).unwrap())
+        .collect();
     queue.executor.gate.close();
     let first = tickets.pop_front().unwrap();
     thread::scope(|scope| {
@@ -459,12 +461,12 @@ fn a_worker_helps_with_full_passes() {
 #[test]
 fn nobody_helps_where_no_cpu_is_free() {
     let queue = queue(Simple::default(), 2, 64);
-    let post = |number| queue.post(0, number, Home(1)).unwrap();
+    let post = |number| queue.post(0, number, ThreadId(1)).unwrap();
     let mut tickets: VecDeque<_> = (0..16).map(post).collect();
     queue.executor.gate.close();
     let first = tickets.pop_front().unwrap();
     thread::scope(|scope| {
-        scope.spawn(|| assert_eq!(queue.run(1, 1).unwrap(), -2));
+        scope.spawn(|| assert_eq!(queue.enqueue(1, 1).unwrap(), -2));
         until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
         scope.spawn(|| {
             let answer = Queue::attend(&queue, 0, first, true);
@@ -481,7 +483,7 @@ fn nobody_helps_where_no_cpu_is_free() {
 fn a_lone_posted_request_may_be_declined_and_abandoned_ones_are_skipped() {
     let executor = Simple::declining();
     let queue = queue(executor, 1, 2);
-    let post = |number| queue.post(0, number, Home(1));
+    let post = |number| queue.post(0, number, ThreadId(1));
     drop(post(1).unwrap());
     let ticket = post(2).unwrap();
     assert_eq!(post(3).err().unwrap().fallback(), Fallback::QueueFull);
@@ -499,8 +501,8 @@ fn a_lone_posted_request_may_be_declined_and_abandoned_ones_are_skipped() {
 fn the_request_of_a_lost_job_leaves_the_board_at_once() {
     let queue = queue(Simple::default(), 1, 2);
     let before = Instant::now();
-    let lost = queue.post(0, 1, Home(1)).unwrap();
-    let kept = queue.post(0, 2, Home(1)).unwrap();
+    let lost = queue.post(0, 1, ThreadId(1)).unwrap();
+    let kept = queue.post(0, 2, ThreadId(1)).unwrap();
     assert_eq!(queue.counters.paused.count(), 2);
     queue.abandon(0, lost);
     assert_eq!(
@@ -514,7 +516,7 @@ fn the_request_of_a_lost_job_leaves_the_board_at_once() {
     );
     // How long they were there does not count, nor for what comes after them.
     let after = Instant::now();
-    let ticket = queue.post(0, 3, Home(1)).unwrap();
+    let ticket = queue.post(0, 3, ThreadId(1)).unwrap();
     let mut since = before;
     queue
         .board
@@ -530,8 +532,8 @@ fn a_lost_job_gives_its_permit_back_when_its_batch_ends() {
     let queue = queue(Simple::default(), 1, 8);
     queue.executor.gate.close();
     thread::scope(|scope| {
-        let lost = queue.post(0, 1, Home(1)).unwrap();
-        let leader = queue.post(0, 2, Home(1)).unwrap();
+        let lost = queue.post(0, 1, ThreadId(1)).unwrap();
+        let leader = queue.post(0, 2, ThreadId(1)).unwrap();
         let queue = &queue;
         scope.spawn(move || {
             let answer = Queue::attend(queue, 0, leader, false);
@@ -562,11 +564,11 @@ fn too_many_lost_jobs_end_all_pauses() {
 #[test]
 fn shutting_down_declines_what_was_posted_and_what_comes_later() {
     let queue = queue(Simple::default(), 1, 8);
-    let ticket = queue.post(0, 1, Home(1)).unwrap();
+    let ticket = queue.post(0, 1, ThreadId(1)).unwrap();
     workers::stop(&queue);
     let declined = attend(&queue, 0, ticket).ok().unwrap().unwrap_err();
     assert_eq!(declined.fallback(), Fallback::ShutDown);
-    let declined = queue.post(0, 1, Home(1)).err().unwrap();
+    let declined = queue.post(0, 1, ThreadId(1)).err().unwrap();
     assert_eq!(declined.fallback(), Fallback::ShutDown);
     assert_at_rest(&queue, 1);
 }
@@ -635,12 +637,12 @@ fn visit(queue: &Arc<Queue<Simple>>, seed: u64) -> u64 {
         match next(8) {
             0..4 => check(match queue.declines_alone(shape) {
                 Some(declined) => Err(declined),
-                None => queue.run(shape, number),
+                None => queue.enqueue(shape, number),
             }),
             4 => {
                 // Jobs of this thread, and with luck one that another thread takes along.
                 let posts: Vec<_> = (0..=next(12))
-                    .map_while(|_| queue.post(shape, number, Home(seed)).ok())
+                    .map_while(|_| queue.post(shape, number, ThreadId(seed)).ok())
                     .collect();
                 asked += posts.len() as u64;
                 for ticket in posts {

@@ -6,8 +6,8 @@
 
 use std::sync::atomic::Ordering;
 
-use super::board::Home;
 use super::state::{Assignment, Guard, Owner, Queue, Slot};
+use crate::caller::ThreadId;
 use crate::declined::Declined;
 use crate::executor::Executor;
 use crate::stats::counters::Waits;
@@ -22,7 +22,7 @@ pub const STACK_BYTES: usize = ROOM_BYTES + 64 * 1024;
 
 impl<E: Executor> Queue<E> {
     /// Has a worker serve what a thread has posted, if there is a CPU for it.
-    pub(super) fn call_help(this: &Arc<Self>, shape: E::Shape, home: Home) {
+    pub(super) fn call_help(this: &Arc<Self>, shape: E::Shape, home: ThreadId) {
         let mut state = this.lock();
         if state.closed || this.is_crowded(&state, 1) {
             return;
@@ -45,7 +45,7 @@ impl<E: Executor> Queue<E> {
 
     /// A worker's part in serving what a thread has posted: full passes, as long as nothing else
     /// needs its CPU.
-    fn help(&self, shape: E::Shape, home: Home, mut slot: Slot<E>) {
+    fn help(&self, shape: E::Shape, home: ThreadId, mut slot: Slot<E>) {
         let pass = self.executor.pass(shape);
         let state = loop {
             let mut waits = Waits::default();

@@ -196,7 +196,7 @@ impl Snapshot {
     }
 
     /// Whether anything was counted at all.
-    pub(super) fn has_counted(&self) -> bool {
+    pub(crate) fn has_counted(&self) -> bool {
         let mut counted = false;
         self.clone().fields(|_, key, field| {
             let settings = ["pid", "started", "slots", "max_async", "max_lost"];

@@ -1,0 +1,47 @@
+//! Bytes that are no keys, but not for everybody to see either.
+
+use std::fmt;
+use std::ops::Deref;
+
+use lockstep_kernels::wipe;
+use smallvec::SmallVec;
+
+/// Bytes of a request or a response, wiped when they are dropped and never printed. Up to 72 lie in
+/// place, without memory of their own: signatures and points of all curves but P-384 (at most 65
+/// bytes), digests, and short messages. When they are moved, the bytes that lay in place before are
+/// not wiped.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Bytes(SmallVec<[u8; 72]>);
+
+impl Bytes {
+    /// A copy; the caller wipes its own.
+    pub fn from_slice(bytes: &[u8]) -> Bytes {
+        Bytes(SmallVec::from_slice(bytes))
+    }
+}
+
+impl From<Vec<u8>> for Bytes {
+    fn from(bytes: Vec<u8>) -> Bytes {
+        Bytes(SmallVec::from_vec(bytes))
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Bytes {
+    fn drop(&mut self) {
+        wipe(&mut self.0);
+    }
+}
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Bytes([{} bytes])", self.0.len())
+    }
+}

@@ -1,0 +1,119 @@
+//! What the engine asks of those who call it: whether an asynchronous job calls, how that pauses,
+//! and where kernels find room on the stack.
+
+use crate::queue::completion::{Notify, Ticket};
+use crate::request::Response;
+use crate::shape::Shape;
+
+/// A thread that asks for an operation.
+pub trait Caller<P = Pending> {
+    /// The asynchronous jobs that may call.
+    type Job: Job<P>;
+
+    /// The asynchronous job that the calling code runs in, if it runs in one.
+    fn job(&self) -> Option<Self::Job>;
+
+    /// Calls `work`, which needs [`ROOM_BYTES`](crate::ROOM_BYTES) of the stack, on this thread.
+    /// None, without a call, if there is no stack with so much room.
+    fn with_room<R>(&self, work: impl FnOnce() -> R) -> Option<R>;
+}
+
+/// An asynchronous job: its thread can set it aside, and resumes it when it is woken.
+///
+/// A paused job may be lost, and then nothing on its stack is ever dropped. So a job keeps what it
+/// waits for where it goes with the connection, and calls [`Pending::lost`] there.
+pub trait Job<P = Pending> {
+    /// The job's side of a waker.
+    type Wake;
+
+    /// Whether the job may be paused. It may not while another job is paused for the same
+    /// connection.
+    fn can_pause(&self) -> bool;
+
+    /// Whether the application wants to be called when the job can go on. Otherwise it waits for a
+    /// file descriptor.
+    fn has_callback(&mut self) -> bool;
+
+    /// The thread that runs the job.
+    fn thread(&self) -> ThreadId;
+
+    /// Pauses the job as one that can go on at once, so that its thread starts other jobs first.
+    fn give_way(&self, pending: P) -> Paused<P>;
+
+    /// What wakes the job, for another thread, and the job's side of it. None if the system gives
+    /// no file descriptor.
+    fn waker(&self) -> Option<(Box<dyn Notify>, Self::Wake)>;
+
+    /// Pauses the job until its waker was called.
+    fn wait(&self, wake: Self::Wake, pending: P) -> Paused<P>;
+}
+
+/// How a pause ended.
+pub enum Paused<P = Pending> {
+    /// The job goes on, and gets back what it waited for.
+    Resumed(P),
+    /// The job did not pause, for nothing could wake it.
+    Unwakeable(P),
+    /// The job could not be paused, or it goes on in another process. The engine that it called may
+    /// be the parent's then, so the caller counts this.
+    Failed,
+}
+
+/// A thread, told from all others that run. (A thread-local variable could not be had without
+/// memory.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadId(pub u64);
+
+/// What a paused job waits for: the answer to one request. Dropping it abandons the request.
+pub struct Pending<S = Shape, T = Response> {
+    pub(crate) ticket: Ticket<T>,
+    /// The shape of a request that the job's own thread serves when it resumes the job.
+    pub(crate) posted: Option<S>,
+}
+
+/// A thread that may block, and whose stack has room for a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Thread;
+
+/// The job of a thread that runs none.
+pub enum NoJob {}
+
+impl<P> Caller<P> for Thread {
+    type Job = NoJob;
+
+    fn job(&self) -> Option<NoJob> {
+        None
+    }
+
+    fn with_room<R>(&self, work: impl FnOnce() -> R) -> Option<R> {
+        Some(work())
+    }
+}
+
+impl<P> Job<P> for NoJob {
+    type Wake = NoJob;
+
+    fn can_pause(&self) -> bool {
+        match *self {}
+    }
+
+    fn has_callback(&mut self) -> bool {
+        match *self {}
+    }
+
+    fn thread(&self) -> ThreadId {
+        match *self {}
+    }
+
+    fn give_way(&self, _: P) -> Paused<P> {
+        match *self {}
+    }
+
+    fn waker(&self) -> Option<(Box<dyn Notify>, NoJob)> {
+        match *self {}
+    }
+
+    fn wait(&self, _: NoJob, _: P) -> Paused<P> {
+        match *self {}
+    }
+}

@@ -1,0 +1,202 @@
+//! The engine: a queue on the lanes of this machine, with its workers and its counters.
+
+use std::process;
+
+use lockstep_kernels::backend::Backend;
+
+use crate::caller::Pending;
+use crate::config::Config;
+use crate::declined::{Declined, Fallback};
+use crate::executor::cpu::Cpu;
+use crate::keys::{KeyKind, Keypair};
+use crate::policy::{JobsLead, Policy};
+use crate::queue::state::{Bounds, Queue, StartThread};
+use crate::queue::workers;
+use crate::shape::Shape;
+use crate::stats::counters::Counters;
+use crate::stats::{Page, Snapshot};
+use crate::sync::Arc;
+
+/// A queue with its slots, its workers and its counters.
+///
+/// Making one is cheap and starts no thread. It belongs to the process that made it: after a fork,
+/// the child makes its own and forgets this one, whose locks may be held by threads that the child
+/// does not have. Dropping it in the child does nothing.
+pub struct Engine {
+    inner: Inner,
+    pid: u32,
+    /// The file of the counters, if this engine made one of its own.
+    page: Option<Page>,
+}
+
+enum Inner {
+    Lanes {
+        queue: Arc<Queue<Cpu>>,
+        backend: Backend,
+    },
+    /// No lanes: everything is declined and counted.
+    Off(Box<Counters>),
+}
+
+impl Engine {
+    /// An engine as configured, with a file of counters of its own.
+    pub fn new(config: Config) -> Engine {
+        let page = Page::create(&config.stats_dir, config.stats_keep);
+        let page = page.ok().flatten();
+        let mut engine = Engine::with_start(config, page.as_ref(), |start| start());
+        engine.page = page;
+        engine
+    }
+
+    /// An engine that counts in the slot that this process has in `page`, and whose worker threads
+    /// are started in this way.
+    pub fn with_start(config: Config, page: Option<&Page>, start_thread: StartThread) -> Engine {
+        let config = config.with_cpus();
+        let slots = config.slots;
+        let backend = config.backend.resolve();
+        let name = backend.map_or("none", Backend::name);
+        let counters = Counters::new(name, slots, page).warning(config.syslog.clone());
+        let inner = match backend {
+            Some(backend) => {
+                let policy = Policy {
+                    slots,
+                    yields: config.gather,
+                };
+                let bounds = Bounds {
+                    jobs_lead: config.jobs_lead != JobsLead::No,
+                    max_async: config.max_async,
+                    max_lost: config.max_lost,
+                };
+                let executor = Cpu::new(backend, &config);
+                let mut queue = Queue::new(executor, policy, bounds, counters);
+                queue.start_thread = start_thread;
+                Inner::Lanes {
+                    queue: Arc::new(queue),
+                    backend,
+                }
+            }
+            None => Inner::Off(Box::new(counters)),
+        };
+        Engine {
+            inner,
+            pid: process::id(),
+            page: None,
+        }
+    }
+
+    /// The lanes in use; `None` if every request is declined.
+    pub fn backend(&self) -> Option<Backend> {
+        match self.inner {
+            Inner::Lanes { backend, .. } => Some(backend),
+            Inner::Off(_) => None,
+        }
+    }
+
+    /// Takes a key pair of the pool, if that has one. It computes nothing, so it may run on any
+    /// stack.
+    pub(crate) fn pooled_keypair(&self, kind: KeyKind) -> Option<Keypair> {
+        let queue = self.queue()?;
+        let pair = queue.executor.pooled(kind)?;
+        queue.counters.pool_hit(Shape::Keypair(kind).index());
+        Some(pair)
+    }
+
+    /// Wipes the key pairs of the pool, in a forked child that will not use this engine any more.
+    /// It waits for no lock and neither allocates nor frees memory, so it may run in a handler of
+    /// `pthread_atfork`. Forgetting this loses no safety: a pool gives nothing to another process
+    /// than the one that filled it.
+    pub fn wipe_after_fork(&self) {
+        if let Some(queue) = self.queue() {
+            queue.executor.pool.wipe();
+        }
+    }
+
+    /// The counters now.
+    pub fn metrics(&self) -> Snapshot {
+        self.counters().snapshot()
+    }
+
+    /// Counts something that the caller did without asking.
+    pub fn count(&self, done: impl Into<Elsewhere>) {
+        match done.into() {
+            Elsewhere::Fallback(reason) => self.counters().fallback(reason),
+            Elsewhere::Derivation => self.counters().derived(),
+        }
+    }
+
+    /// Why requests of this shape are declined whatever else there is to do, if they are; for keys
+    /// that then need not be prepared. Nothing is counted.
+    pub fn declines_all(&self, shape: Shape) -> Option<Fallback> {
+        self.lanes_for(shape)
+            .err()
+            .map(|declined| declined.fallback())
+    }
+
+    pub(crate) fn lanes_for(&self, shape: Shape) -> Result<&Arc<Queue<Cpu>>, Declined> {
+        let queue = self.queue().ok_or(Declined::NoBackend)?;
+        match queue.executor.declines_all(shape) {
+            Some(declined) => Err(declined),
+            None => Ok(queue),
+        }
+    }
+
+    pub(crate) fn queue(&self) -> Option<&Arc<Queue<Cpu>>> {
+        match &self.inner {
+            Inner::Lanes { queue, .. } => Some(queue),
+            Inner::Off(_) => None,
+        }
+    }
+
+    /// Counts a reason and passes it on.
+    pub(crate) fn declined(&self, declined: Declined) -> Declined {
+        self.count(declined.fallback());
+        declined
+    }
+
+    /// Gives up what a lost job waited for, and counts the job.
+    pub(crate) fn give_up(&self, pending: Pending) {
+        if let (Some(shape), Some(queue)) = (pending.posted, self.queue()) {
+            queue.abandon(shape, pending.ticket);
+        }
+        self.counters().lost();
+    }
+
+    fn counters(&self) -> &Counters {
+        match &self.inner {
+            Inner::Lanes { queue, .. } => &queue.counters,
+            Inner::Off(counters) => counters,
+        }
+    }
+}
+
+/// What a caller did without asking the engine, for [`Engine::count`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Elsewhere {
+    /// OpenSSL served a request or has a key that was not offered to the engine: a key that no lane
+    /// can serve, a job that could not pause. What the engine declines, it counts itself.
+    Fallback(Fallback),
+    /// A key derivation of TLS 1.3, which the caller did itself.
+    Derivation,
+}
+
+impl From<Fallback> for Elsewhere {
+    fn from(reason: Fallback) -> Elsewhere {
+        Elsewhere::Fallback(reason)
+    }
+}
+
+impl Drop for Engine {
+    /// Declines what waits, waits for the workers, and removes the published counters; in a forked
+    /// child nothing of this.
+    fn drop(&mut self) {
+        if self.pid != process::id() {
+            return;
+        }
+        if let Inner::Lanes { queue, .. } = &self.inner {
+            workers::stop(queue);
+        }
+        if let Some(page) = &self.page {
+            page.withdraw();
+        }
+    }
+}

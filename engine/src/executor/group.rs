@@ -1,0 +1,71 @@
+//! The requests of one operation in a batch: what its kernel needs of each, and where the answers
+//! go.
+
+use std::marker::PhantomData;
+
+use crate::declined::Declined;
+use crate::request::Response;
+
+/// The answer to a request.
+pub(super) type Answer = Result<Response, Declined>;
+
+/// Requests of one operation, as inputs `I` of its kernel with outputs `O`.
+pub(super) struct Group<'a, I, O> {
+    pub inputs: Vec<I>,
+    /// In the order of the inputs.
+    pub answers: Answers<'a, O>,
+}
+
+/// Where the answers to the requests of a group go.
+pub(super) struct Answers<'a, O> {
+    places: Vec<&'a mut Option<Answer>>,
+    output: PhantomData<fn(O)>,
+}
+
+impl<I, O> Default for Group<'_, I, O> {
+    fn default() -> Self {
+        Group {
+            inputs: Vec::new(),
+            answers: Answers {
+                places: Vec::new(),
+                output: PhantomData,
+            },
+        }
+    }
+}
+
+impl<'a, I, O: Into<Response>> Group<'a, I, O> {
+    /// Adds a request, one of `most` at most. If it cannot be read, `input` is its answer, and
+    /// it is not among the inputs.
+    pub(super) fn push(
+        &mut self,
+        input: Result<I, Result<O, Declined>>,
+        answer: &'a mut Option<Answer>,
+        most: usize,
+    ) {
+        match input {
+            Ok(input) => {
+                if self.inputs.is_empty() {
+                    self.inputs.reserve_exact(most);
+                    self.answers.places.reserve_exact(most);
+                }
+                self.inputs.push(input);
+                self.answers.places.push(answer);
+            }
+            Err(early) => *answer = Some(early.map(O::into)),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.inputs.is_empty()
+    }
+}
+
+impl<O: Into<Response>> Answers<'_, O> {
+    /// Answers the requests, in the order of the inputs.
+    pub(super) fn give(self, answers: impl IntoIterator<Item = Result<O, Declined>>) {
+        for (place, answer) in self.places.into_iter().zip(answers) {
+            *place = Some(answer.map(O::into));
+        }
+    }
+}

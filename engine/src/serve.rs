@@ -1,0 +1,195 @@
+//! The way in: who serves an operation, and on which thread.
+//!
+//! | the caller | the operation |
+//! |---|---|
+//! | any | is a key pair that the pool has |
+//! | is a thread that blocks, or a job that must not pause | is declined if it would run alone and OpenSSL is faster, else joins the [queue](crate::queue) |
+//! | is a job | is posted; the job pauses, and leads what its thread has posted when it is resumed |
+//! | is a job with a callback, or jobs do not lead | is submitted to a worker; the job pauses until the worker has served it |
+
+use crate::caller::{Caller, Job, Paused, Pending};
+use crate::declined::Declined;
+use crate::engine::Engine;
+use crate::executor::Executor;
+use crate::executor::cpu::CpuRequest;
+use crate::operation::Operation;
+use crate::queue::completion::Ticket;
+use crate::queue::state::{Answer, Queue};
+use crate::request::Response;
+use crate::shape::Shape;
+use crate::stats::counters::Unpaused;
+use crate::sync::Arc;
+
+#[cfg(test)]
+mod fake;
+#[cfg(all(test, loom))]
+mod models;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+/// How the engine has dealt with an operation.
+#[derive(Debug)]
+pub enum Outcome<T> {
+    /// The lanes have served it.
+    Done(T),
+    /// The lanes did not serve it. The reason is counted, and OpenSSL serves it instead. Keep the
+    /// reason until that has computed: by it the engine knows that the thread is busy.
+    Declined(Declined),
+    /// The operation has no input that lanes can take, so nothing was asked or counted.
+    NotAsked,
+}
+
+impl Engine {
+    /// Serves an operation. `input` makes its input, which takes time, and is not called if the
+    /// operation is served or declined without.
+    pub fn serve<O: Operation>(
+        &self,
+        operation: O,
+        input: impl FnOnce() -> Option<O::Input>,
+        caller: &impl Caller,
+    ) -> Outcome<O::Output> {
+        let shape = operation.shape();
+        if let Shape::Keypair(kind) = shape
+            && let Some(pair) = self.pooled_keypair(kind)
+        {
+            return outcome::<O>(Ok(Response::Keypair(pair)));
+        }
+        let lanes = self.lanes_for(shape);
+        let pauses = match &lanes {
+            Ok(queue) => queue.executor.pauses_for(shape),
+            Err(_) => false,
+        };
+        let job = caller.job().filter(|_| pauses);
+        if job.is_none()
+            && let Ok(queue) = &lanes
+            && let Some(declined) = queue.declines_alone(shape)
+        {
+            return Outcome::Declined(declined);
+        }
+        let Some(input) = input() else {
+            return Outcome::NotAsked;
+        };
+        let queue = match lanes {
+            Ok(queue) => queue,
+            Err(reason) => return Outcome::Declined(self.declined(reason)),
+        };
+        let request = CpuRequest::from(operation.request(input));
+        outcome::<O>(match job {
+            Some(job) => serve_job(queue, caller, job, shape, request),
+            None => serve_thread(queue, caller, shape, request),
+        })
+    }
+}
+
+fn outcome<O: Operation>(answer: Result<Response, Declined>) -> Outcome<O::Output> {
+    match answer.map(O::output) {
+        Ok(Some(output)) => Outcome::Done(output),
+        Ok(None) => Outcome::Declined(Declined::Internal),
+        Err(declined) => Outcome::Declined(declined),
+    }
+}
+
+impl Pending {
+    /// Gives up what a lost job waited for, and counts the job. No thread will resume it.
+    pub fn lost(self, engine: &Engine) {
+        engine.give_up(self);
+    }
+}
+
+/// What a paused job of this executor waits for.
+type PendingOf<E> = Pending<<E as Executor>::Shape, <E as Executor>::Response>;
+
+/// Serves the request of a thread that blocks.
+fn serve_thread<E: Executor, C: Caller<PendingOf<E>>>(
+    queue: &Queue<E>,
+    caller: &C,
+    shape: E::Shape,
+    request: E::Request,
+) -> Answer<E> {
+    let served = caller.with_room(|| queue.enqueue(shape, request));
+    served.unwrap_or_else(|| Err(queue.declined(Declined::NoStack)))
+}
+
+/// Serves the request of an asynchronous job, which pauses if it may and something can wake it.
+fn serve_job<E: Executor, C: Caller<PendingOf<E>>>(
+    queue: &Arc<Queue<E>>,
+    caller: &C,
+    mut job: C::Job,
+    shape: E::Shape,
+    request: E::Request,
+) -> Answer<E> {
+    if !queue.admits() || !job.can_pause() {
+        queue.counters.unpaused(Unpaused::Bound);
+    } else if !job.has_callback() && queue.jobs_lead() {
+        return post_and_lead(queue, caller, &job, shape, request);
+    } else if queue.lacks_workers() {
+        queue.counters.unpaused(Unpaused::Bound);
+    } else if let Some((waker, wake)) = job.waker() {
+        let ticket = Queue::submit(queue, shape, request, waker)?;
+        return wait(&job, wake, ticket);
+    } else {
+        queue.counters.unpaused(Unpaused::Descriptor);
+    }
+    // A job that must not pause, or that nothing could wake, blocks its thread.
+    serve_thread(queue, caller, shape, request)
+}
+
+/// Posts the request, and pauses the job while its thread starts others. The first of them that is
+/// resumed serves what all have posted.
+fn post_and_lead<E: Executor, C: Caller<PendingOf<E>>>(
+    queue: &Arc<Queue<E>>,
+    caller: &C,
+    job: &C::Job,
+    shape: E::Shape,
+    request: E::Request,
+) -> Answer<E> {
+    let mut ticket = queue.post(shape, request, job.thread())?;
+    if queue.executor.gathers(shape) {
+        let posted = Some(shape);
+        ticket = match job.give_way(Pending { ticket, posted }) {
+            Paused::Resumed(pending) => pending.ticket,
+            Paused::Unwakeable(pending) => {
+                queue.counters.unpaused(Unpaused::Descriptor);
+                pending.ticket
+            }
+            Paused::Failed => return Err(Declined::ShutDown),
+        };
+    }
+    let ticket = match ticket.try_take() {
+        Ok(answer) => return answer,
+        Err(ticket) => ticket,
+    };
+    let help = queue.executor.wants_help(shape);
+    match caller.with_room(|| Queue::attend(queue, shape, ticket, help)) {
+        Some(Ok(answer)) => answer,
+        Some(Err(ticket)) => wait_for_another(job, ticket),
+        None => Err(queue.declined(Declined::NoStack)),
+    }
+}
+
+/// The answer to a posted request that another thread serves.
+fn wait_for_another<S, T, J: Job<Pending<S, T>>>(
+    job: &J,
+    ticket: Ticket<T>,
+) -> Result<T, Declined> {
+    let Some((waker, wake)) = job.waker() else {
+        return ticket.take();
+    };
+    match ticket.notify_by(waker) {
+        true => wait(job, wake, ticket),
+        false => ticket.take(),
+    }
+}
+
+/// Pauses the job until another thread has the answer.
+fn wait<S, T, J: Job<Pending<S, T>>>(
+    job: &J,
+    wake: J::Wake,
+    ticket: Ticket<T>,
+) -> Result<T, Declined> {
+    let posted = None;
+    match job.wait(wake, Pending { ticket, posted }) {
+        Paused::Resumed(pending) | Paused::Unwakeable(pending) => pending.ticket.take(),
+        Paused::Failed => Err(Declined::ShutDown),
+    }
+}

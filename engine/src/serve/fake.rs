@@ -1,0 +1,113 @@
+//! A caller for tests: it does as it is told.
+
+use crate::caller::{Caller, Job, Paused, Pending, ThreadId};
+use crate::queue::completion::Notify;
+use crate::queue::simple::Bell;
+
+/// How a pause ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Resumed,
+    Unwakeable,
+    Failed,
+}
+
+/// A thread, with the job that it runs.
+#[derive(Clone)]
+pub(super) struct Fake {
+    pub is_job: bool,
+    pub has_room: bool,
+    pub can_pause: bool,
+    pub has_callback: bool,
+    /// Whether there is a waker for it.
+    pub wakeable: bool,
+    pub gives_way: End,
+    pub waits: End,
+    pub thread: u64,
+    /// What happens while the job has given way.
+    pub meanwhile: fn(),
+    /// Called when the job is to go on; a wait ends after this many rings.
+    pub bell: Bell,
+    pub rings: usize,
+}
+
+impl Fake {
+    /// A blocking thread.
+    pub(super) fn thread() -> Fake {
+        Fake {
+            is_job: false,
+            has_room: true,
+            can_pause: true,
+            has_callback: false,
+            wakeable: true,
+            gives_way: End::Resumed,
+            waits: End::Resumed,
+            thread: 1,
+            meanwhile: || {},
+            bell: Bell::default(),
+            rings: 0,
+        }
+    }
+
+    /// A job.
+    pub(super) fn job() -> Fake {
+        Fake {
+            is_job: true,
+            ..Fake::thread()
+        }
+    }
+
+    fn paused<P>(end: End, pending: P) -> Paused<P> {
+        match end {
+            End::Resumed => Paused::Resumed(pending),
+            End::Unwakeable => Paused::Unwakeable(pending),
+            End::Failed => Paused::Failed,
+        }
+    }
+}
+
+impl<S, T> Caller<Pending<S, T>> for Fake {
+    type Job = Fake;
+
+    fn job(&self) -> Option<Fake> {
+        self.is_job.then(|| self.clone())
+    }
+
+    fn with_room<R>(&self, work: impl FnOnce() -> R) -> Option<R> {
+        self.has_room.then(work)
+    }
+}
+
+impl<S, T> Job<Pending<S, T>> for Fake {
+    type Wake = ();
+
+    fn can_pause(&self) -> bool {
+        self.can_pause
+    }
+
+    fn has_callback(&mut self) -> bool {
+        self.has_callback
+    }
+
+    fn thread(&self) -> ThreadId {
+        ThreadId(self.thread)
+    }
+
+    fn give_way(&self, pending: Pending<S, T>) -> Paused<Pending<S, T>> {
+        assert!(pending.posted.is_some(), "its own thread serves it");
+        (self.meanwhile)();
+        Fake::paused(self.gives_way, pending)
+    }
+
+    fn waker(&self) -> Option<(Box<dyn Notify>, ())> {
+        self.wakeable.then(|| (self.bell.boxed(), ()))
+    }
+
+    fn wait(&self, (): (), pending: Pending<S, T>) -> Paused<Pending<S, T>> {
+        assert!(pending.posted.is_none(), "another thread serves it");
+        while self.bell.rings() < self.rings {
+            std::thread::yield_now();
+        }
+        Fake::paused(self.waits, pending)
+    }
+}

@@ -1,0 +1,311 @@
+//! Every route of an operation.
+
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use super::fake::{End, Fake};
+use super::*;
+use crate::caller::ThreadId;
+use crate::config::{BackendChoice, Config};
+use crate::declined::Fallback;
+use crate::keys::{Ed25519Key, KeyKind};
+use crate::operation::{Ed25519Sign, Ed25519Verify, Keygen};
+use crate::policy::Lone;
+use crate::queue::simple::{AT_ONCE, Simple, queue, queue_with};
+use crate::queue::state::Bounds;
+use crate::queue::workers;
+use crate::request::{Ed25519SignInput, Ed25519VerifyInput};
+use lockstep_kernels::backend::Backend;
+
+/// Serves the number of a job; a right answer is its negative.
+fn ask(queue: &Arc<Queue<Simple>>, fake: &Fake, number: i64) -> Answer<Simple> {
+    let shape = 0;
+    match Caller::<PendingOf<Simple>>::job(fake) {
+        Some(job) => serve_job(queue, fake, job, shape, number),
+        None => serve_thread(queue, fake, shape, number),
+    }
+}
+
+fn reason(answer: Answer<Simple>) -> Fallback {
+    answer.unwrap_err().fallback()
+}
+
+/// Whether a worker has served anything.
+fn has_worker(queue: &Queue<Simple>) -> bool {
+    !queue.lock().workers.wanted()
+}
+
+#[test]
+fn a_thread_leads() {
+    let queue = queue(Simple::default(), 1, 8);
+    assert_eq!(ask(&queue, &Fake::thread(), 3).unwrap(), -3);
+    let counters = queue.counters.snapshot();
+    assert_eq!((counters.batches, counters.async_submitted), (1, 0));
+}
+
+#[test]
+fn without_room_on_the_stack_the_request_is_declined() {
+    let queue = queue(Simple::default(), 1, 8);
+    for mut fake in [Fake::thread(), Fake::job()] {
+        fake.has_room = false;
+        assert_eq!(reason(ask(&queue, &fake, 3)), Fallback::NoStack);
+    }
+    let counters = queue.counters.snapshot();
+    assert_eq!(counters.fallbacks_for(Fallback::NoStack), 2);
+}
+
+#[test]
+fn a_job_posts_gives_way_and_leads_what_its_thread_has_posted() {
+    let queue = queue(Simple::default(), 1, 8);
+    let earlier = queue.post(0, 1, ThreadId(1)).unwrap();
+    assert_eq!(ask(&queue, &Fake::job(), 2).unwrap(), -2);
+    assert_eq!(earlier.try_take().ok().unwrap().unwrap(), -1);
+    let counters = queue.counters.snapshot();
+    assert_eq!((counters.batches, counters.async_submitted), (1, 2));
+    assert!(!has_worker(&queue));
+}
+
+#[test]
+fn a_job_that_is_alone_may_be_declined_after_it_gave_way() {
+    let queue = queue(Simple::declining(), 1, 8);
+    assert_eq!(reason(ask(&queue, &Fake::job(), 2)), Fallback::Lone);
+}
+
+#[test]
+fn a_job_leads_at_once_where_nothing_is_gained_by_waiting() {
+    let queue = queue(Simple::default(), 1, 8);
+    let mut fake = Fake::job();
+    fake.meanwhile = || panic!("it gave way");
+    let answer = serve_job(&queue, &fake, fake.clone(), AT_ONCE, 3);
+    assert_eq!(answer.unwrap(), -3 - AT_ONCE as i64);
+}
+
+#[test]
+fn a_job_that_nothing_can_resume_leads_without_a_pause() {
+    let queue = queue(Simple::default(), 1, 8);
+    let mut fake = Fake::job();
+    fake.gives_way = End::Unwakeable;
+    assert_eq!(ask(&queue, &fake, 3).unwrap(), -3);
+    let counters = queue.counters.snapshot();
+    assert_eq!((counters.unpaused, counters.no_descriptor), (1, 1));
+}
+
+#[test]
+fn a_pause_that_fails_ends_the_request() {
+    let queue = queue(Simple::default(), 1, 8);
+    let mut fake = Fake::job();
+    fake.gives_way = End::Failed;
+    assert_eq!(reason(ask(&queue, &fake, 3)), Fallback::ShutDown);
+    fake.has_callback = true;
+    fake.waits = End::Failed;
+    assert_eq!(reason(ask(&queue, &fake, 3)), Fallback::ShutDown);
+    let counters = queue.counters.snapshot();
+    assert_eq!(counters.fallbacks(), 0, "the caller counts it");
+    workers::stop(&queue);
+    assert_eq!(queue.counters.paused.count(), 0);
+}
+
+/// A job whose request another thread has taken when it is resumed.
+fn served_elsewhere(wakeable: bool) {
+    let queue = queue(Simple::default(), 1, 8);
+    queue.executor.gate.close();
+    let mut fake = Fake::job();
+    (fake.wakeable, fake.rings) = (wakeable, 1);
+    thread::scope(|scope| {
+        // Another thread's job takes the request along, to fill its pass.
+        let ticket = queue.post(0, 1, ThreadId(1)).unwrap();
+        scope.spawn(|| {
+            let other = queue.post(0, 2, ThreadId(2)).unwrap();
+            assert_eq!(
+                Queue::attend(&queue, 0, other, false)
+                    .ok()
+                    .unwrap()
+                    .unwrap(),
+                -2
+            );
+        });
+        while queue.executor.inside.load(Ordering::SeqCst) == 0 {
+            thread::yield_now();
+        }
+        let ticket = Queue::attend(&queue, 0, ticket, false).expect_err("it runs elsewhere");
+        scope.spawn(|| {
+            thread::sleep(std::time::Duration::from_millis(20));
+            queue.executor.gate.open();
+        });
+        assert_eq!(wait_for_another::<usize, _, _>(&fake, ticket).unwrap(), -1);
+    });
+    assert_eq!(fake.bell.rings(), usize::from(wakeable));
+}
+
+#[test]
+fn a_job_waits_for_the_thread_that_has_its_request() {
+    served_elsewhere(true);
+    served_elsewhere(false);
+}
+
+#[test]
+fn a_job_with_a_callback_is_served_by_a_worker() {
+    let queue = queue(Simple::default(), 1, 8);
+    let mut fake = Fake::job();
+    (fake.has_callback, fake.rings) = (true, 1);
+    fake.meanwhile = || panic!("it gave way");
+    assert_eq!(ask(&queue, &fake, 3).unwrap(), -3);
+    assert_eq!(fake.bell.rings(), 1);
+    assert!(has_worker(&queue));
+    workers::stop(&queue);
+}
+
+#[test]
+fn jobs_that_do_not_lead_are_served_by_a_worker() {
+    let bounds = Bounds {
+        jobs_lead: false,
+        max_async: 8,
+        max_lost: 4,
+    };
+    let queue = queue_with(Simple::default(), 1, bounds);
+    let mut fake = Fake::job();
+    fake.rings = 1;
+    assert_eq!(ask(&queue, &fake, 3).unwrap(), -3);
+    assert!(has_worker(&queue));
+    workers::stop(&queue);
+}
+
+#[test]
+fn a_job_that_is_resumed_early_still_gets_its_answer() {
+    let queue = queue(Simple::default(), 1, 8);
+    for waits in [End::Resumed, End::Unwakeable] {
+        let mut fake = Fake::job();
+        (fake.has_callback, fake.waits) = (true, waits);
+        assert_eq!(ask(&queue, &fake, 3).unwrap(), -3);
+    }
+    workers::stop(&queue);
+}
+
+#[test]
+fn a_job_blocks_its_thread_where_it_must_not_pause() {
+    let queue = queue(Simple::default(), 1, 8);
+    let mut fake = Fake::job();
+    fake.can_pause = false;
+    assert_eq!(ask(&queue, &fake, 3).unwrap(), -3);
+    let counters = queue.counters.snapshot();
+    assert_eq!((counters.unpaused, counters.no_descriptor), (1, 0));
+    // Without a waker for a job that workers would serve.
+    fake = Fake::job();
+    (fake.has_callback, fake.wakeable) = (true, false);
+    assert_eq!(ask(&queue, &fake, 3).unwrap(), -3);
+    let counters = queue.counters.snapshot();
+    assert_eq!((counters.unpaused, counters.no_descriptor), (2, 1));
+    // Beyond the bound of lost jobs.
+    (0..4).for_each(|_| queue.counters.lost());
+    assert_eq!(ask(&queue, &Fake::job(), 3).unwrap(), -3);
+    let counters = queue.counters.snapshot();
+    assert_eq!((counters.unpaused, counters.async_submitted), (3, 0));
+    assert!(!has_worker(&queue));
+}
+
+#[test]
+fn without_workers_jobs_block_for_a_second() {
+    let mut queue = queue(Simple::default(), 1, 8);
+    Arc::get_mut(&mut queue).unwrap().start_thread = |_| {};
+    let mut fake = Fake::job();
+    fake.has_callback = true;
+    assert_eq!(reason(ask(&queue, &fake, 3)), Fallback::NoWorkers);
+    assert_eq!(ask(&queue, &fake, 3).unwrap(), -3);
+    let counters = queue.counters.snapshot();
+    assert_eq!((counters.unpaused, counters.no_descriptor), (1, 0));
+}
+
+/// An engine on portable lanes, with these settings.
+fn engine(change: impl FnOnce(&mut Config)) -> Engine {
+    let mut config = Config {
+        backend: BackendChoice::Named(Backend::PORTABLE),
+        slots: 1,
+        ..Config::default()
+    };
+    change(&mut config);
+    Engine::new(config)
+}
+
+fn key() -> Ed25519SignInput {
+    Ed25519SignInput {
+        key: Arc::new(Ed25519Key::new(&[7; 32]).unwrap()),
+        message: vec![1, 2, 3].into(),
+    }
+}
+
+#[test]
+fn what_would_run_alone_is_declined_before_its_input_is_made() {
+    let engine = engine(|config| config.lone = Lone::Stock);
+    let input = || panic!("it was made");
+    let outcome = engine.serve(Ed25519Sign, input, &Fake::thread());
+    assert!(matches!(outcome, Outcome::Declined(Declined::Lone(_))));
+    assert_eq!(engine.metrics().fallbacks_for(Fallback::Lone), 1);
+}
+
+#[test]
+fn an_input_that_cannot_be_made_asks_nothing() {
+    let engine = engine(|_| {});
+    for fake in [Fake::thread(), Fake::job()] {
+        let outcome = engine.serve(Ed25519Sign, || None, &fake);
+        assert!(matches!(outcome, Outcome::NotAsked));
+    }
+    assert!(!engine.metrics().has_counted());
+}
+
+#[test]
+fn a_pooled_key_pair_needs_neither_pause_nor_room() {
+    let engine = engine(|_| {});
+    let kind = KeyKind::X25519;
+    let first = engine.serve(Keygen(kind), || Some(()), &Fake::job());
+    let Outcome::Done(first) = first else {
+        panic!("{first:?}")
+    };
+    let mut fake = Fake::job();
+    (fake.has_room, fake.can_pause) = (false, false);
+    let input = || panic!("it was made");
+    match engine.serve(Keygen(kind), input, &fake) {
+        Outcome::Done(second) => assert_ne!(first.public, second.public),
+        other => panic!("{other:?}"),
+    }
+    let counters = engine.metrics();
+    assert_eq!((counters.pool_hits, counters.unpaused), (1, 0));
+}
+
+#[test]
+fn a_job_does_not_pause_to_verify_unless_it_is_told_to() {
+    for pause_to_verify in [false, true] {
+        let engine = engine(|config| config.pause_to_verify = pause_to_verify);
+        let input = Ed25519VerifyInput {
+            public: vec![1; 32],
+            message: vec![2].into(),
+            signature: vec![3; 64],
+        };
+        let outcome = engine.serve(Ed25519Verify, || Some(input), &Fake::job());
+        assert!(!matches!(outcome, Outcome::Done(true)));
+        let submitted = engine.metrics().async_submitted;
+        assert_eq!(submitted, u64::from(pause_to_verify));
+    }
+}
+
+#[test]
+fn without_lanes_the_reason_is_counted_once() {
+    let engine = engine(|config| config.backend = BackendChoice::None);
+    for fake in [Fake::thread(), Fake::job()] {
+        let outcome = engine.serve(Ed25519Sign, || Some(key()), &fake);
+        assert!(matches!(outcome, Outcome::Declined(Declined::NoBackend)));
+    }
+    assert_eq!(engine.metrics().fallbacks(), 2);
+}
+
+#[test]
+fn a_lost_job_is_counted_and_its_request_leaves() {
+    let engine = engine(|_| {});
+    let queue = engine.queue().unwrap();
+    let shape = Shape::Ed25519Sign;
+    let request = CpuRequest::from(Ed25519Sign.request(key()));
+    let ticket = queue.post(shape, request, ThreadId(1)).unwrap();
+    let posted = Some(shape);
+    Pending { ticket, posted }.lost(&engine);
+    let counters = engine.metrics();
+    assert_eq!((counters.lost, counters.paused), (1, 0));
+}
