@@ -1,7 +1,7 @@
 //! The one queue: group commit without timers.
 //!
 //! Every request has a shape, and a batch takes requests of one shape. As many batches run at a
-//! time as there are *slots*, one for each CPU; those of the [board], which jobs lead
+//! time as there are *slots*, one for each CPU; those of the [job queue](job_queue), which jobs lead
 //! themselves, take none. A thread that arrives while a slot is free leads: it takes what waits of
 //! its shape, runs it, and delivers the answers. Requests that arrive meanwhile gather. A leader
 //! that has delivered gives its slot back, and a thread that gives back a slot hands it on: to a
@@ -17,8 +17,8 @@
 //!   can serve it in between and its slot is always used or handed on.
 //! - Between shapes, the one with the oldest request goes first.
 
-pub(crate) mod board;
 pub(crate) mod completion;
+pub(crate) mod job_queue;
 mod leader;
 pub(crate) mod state;
 pub(crate) mod workers;
@@ -32,7 +32,7 @@ mod tests;
 
 use std::time::Instant;
 
-use completion::{Booth, Notify, Seat, Ticket, Turn};
+use completion::{Completion, Notify, Ticket, Turn, Waiter};
 use state::{Answer, Entry, Owner, Queue, Slot};
 
 use crate::caller::ThreadId;
@@ -74,17 +74,17 @@ impl<E: Executor> Queue<E> {
                 .lead(state, lead)
                 .expect("the leader brought a request");
         }
-        let seat = Seat::new();
+        let waiter = Waiter::new();
         state.push(
             shape,
             Entry {
-                owner: Owner::Thread(seat.clone()),
+                owner: Owner::Thread(waiter.clone()),
                 since: Some(Instant::now()),
                 ..own
             },
         );
         self.hand_on(state, false);
-        match seat.wait() {
+        match waiter.wait() {
             Turn::Answer(answer) => answer,
             Turn::Lead(lead) => self
                 .lead(self.lock(), lead)
@@ -107,8 +107,8 @@ impl<E: Executor> Queue<E> {
                 .ok_or_else(|| this.declined(Declined::NoWorkers))?;
         }
         this.counters.submitted();
-        let (ticket, booth) = Booth::open(Some(notify), permit);
-        let entry = state.entry(request, Owner::Job(booth));
+        let (ticket, completion) = Completion::open(Some(notify), permit);
+        let entry = state.entry(request, Owner::Job(completion));
         state.push(
             shape,
             Entry {
@@ -125,13 +125,13 @@ impl<E: Executor> Queue<E> {
         &self,
         shape: E::Shape,
         request: E::Request,
-        home: ThreadId,
+        thread: ThreadId,
     ) -> Result<Ticket<E::Response>, Declined> {
         let pause = self.counters.pause();
         let permit = pause.ok_or_else(|| self.declined(Declined::QueueFull))?;
         self.counters.submitted();
-        let (ticket, booth) = Booth::open(None, permit);
-        if self.board.column(shape).post(request, booth, home) {
+        let (ticket, completion) = Completion::open(None, permit);
+        if self.job_queue.of(shape).post(request, completion, thread) {
             Ok(ticket)
         } else {
             Err(self.declined(Declined::ShutDown))
@@ -156,12 +156,12 @@ impl<E: Executor> Queue<E> {
         } else {
             this.executor.batch(shape)
         };
-        let mut column = this.board.column(shape);
-        let home = column.home_of(ticket.booth());
+        let mut posted = this.job_queue.of(shape);
+        let thread = posted.thread_of(ticket.completion());
         let mut waits = Waits::default();
-        column.take(ticket.booth(), pass, most, slot.fill(&mut waits));
-        let helped = home.filter(|&home| help && column.has_pass(pass, home));
-        drop(column);
+        posted.take(ticket.completion(), pass, most, slot.fill(&mut waits));
+        let helped = thread.filter(|&thread| help && posted.has_pass(pass, thread));
+        drop(posted);
         match slot.jobs.len() {
             0 => {}
             1 if this.executor.declines_lone(shape) => {
@@ -170,8 +170,8 @@ impl<E: Executor> Queue<E> {
             }
             _ => {
                 let _attending = this.attending.take();
-                if let Some(home) = helped {
-                    Self::call_help(this, shape, home);
+                if let Some(thread) = helped {
+                    Self::call_help(this, shape, thread);
                 }
                 this.run_and_deliver(shape, &mut slot, waits);
             }
@@ -183,8 +183,8 @@ impl<E: Executor> Queue<E> {
     /// Takes the posted request of a lost job back. If a batch has it already, the answer is
     /// dropped when it comes. Either way the permit is given back then.
     pub(crate) fn abandon(&self, shape: E::Shape, ticket: Ticket<E::Response>) {
-        let post = self.board.column(shape).remove(ticket.booth());
-        // Both hold the booth, and with it the permit.
+        let post = self.job_queue.of(shape).remove(ticket.completion());
+        // Both hold the completion, and with it the permit.
         drop((ticket, post));
     }
 

@@ -1,6 +1,6 @@
 //! How an answer finds the one who asked.
 //!
-//! A blocking thread sits in a [`Seat`] until it gets its answer or is asked to lead. An
+//! A blocking thread sits in a [`Waiter`] until it gets its answer or is asked to lead. An
 //! asynchronous job holds a [`Ticket`] and is told by its [`Notify`] when the answer is there.
 
 use crate::declined::Declined;
@@ -24,23 +24,23 @@ pub trait Notify: Send {
 /// Dropping it abandons the request: it is skipped if no batch has taken it yet, and its answer is
 /// wiped otherwise. Either way nobody is notified any more, save by a call already under way.
 pub struct Ticket<T = Response> {
-    booth: Arc<Booth<T>>,
+    completion: Arc<Completion<T>>,
     taken: bool,
 }
 
 impl<T> Ticket<T> {
     /// Whether [`take`](Self::take) would return at once.
     pub fn is_done(&self) -> bool {
-        matches!(lock(&self.booth.claim).stage, Stage::Done(_))
+        matches!(lock(&self.completion.state).phase, Phase::Done(_))
     }
 
     /// Has `notify` called when a posted request is done; false, and no call, if it is done
     /// already.
     pub fn notify_by(&self, notify: Box<dyn Notify>) -> bool {
-        let mut claim = lock(&self.booth.claim);
-        let waits = claim.stage.is_open();
+        let mut state = lock(&self.completion.state);
+        let waits = state.phase.is_open();
         if waits {
-            claim.stage = Stage::Open(Some(notify));
+            state.phase = Phase::Open(Some(notify));
         }
         waits
     }
@@ -48,20 +48,20 @@ impl<T> Ticket<T> {
     /// The answer; waits for it if it is not there yet. That of a posted request comes only when
     /// somebody attends to it.
     pub fn take(mut self) -> Result<T, Declined> {
-        let mut claim = lock(&self.booth.claim);
-        if claim.stage.is_open() {
-            claim.asleep = true;
-            claim = wait_while(&self.booth.done, claim, |claim| claim.stage.is_open());
+        let mut state = lock(&self.completion.state);
+        if state.phase.is_open() {
+            state.asleep = true;
+            state = wait_while(&self.completion.done, state, |state| state.phase.is_open());
         }
-        let answer = claim.answer();
-        drop(claim);
+        let answer = state.answer();
+        drop(state);
         self.taken = true;
         answer.unwrap_or(Err(Declined::Internal))
     }
 
     /// The answer, if it is there already.
     pub fn try_take(mut self) -> Result<Result<T, Declined>, Self> {
-        let answer = lock(&self.booth.claim).answer();
+        let answer = lock(&self.completion.state).answer();
         match answer {
             Some(answer) => {
                 self.taken = true;
@@ -71,8 +71,8 @@ impl<T> Ticket<T> {
         }
     }
 
-    pub(crate) fn booth(&self) -> &Arc<Booth<T>> {
-        &self.booth
+    pub(crate) fn completion(&self) -> &Arc<Completion<T>> {
+        &self.completion
     }
 }
 
@@ -81,46 +81,46 @@ impl<T> Drop for Ticket<T> {
         if self.taken {
             return;
         }
-        let mut claim = lock(&self.booth.claim);
-        let stage = std::mem::replace(&mut claim.stage, Stage::Closed);
+        let mut state = lock(&self.completion.state);
+        let phase = std::mem::replace(&mut state.phase, Phase::Closed);
         // A request that is still in the engine keeps its permit, so that abandoned requests cannot
         // pile up beyond the bound.
-        if matches!(stage, Stage::Done(_)) {
-            claim.permit = None;
+        if matches!(phase, Phase::Done(_)) {
+            state.permit = None;
         }
-        drop(claim);
-        drop(stage);
+        drop(state);
+        drop(phase);
     }
 }
 
 /// The engine's side of a [`Ticket`].
-pub(crate) struct Booth<T> {
-    claim: Mutex<Claim<T>>,
+pub(crate) struct Completion<T> {
+    state: Mutex<CompletionState<T>>,
     done: Condvar,
 }
 
-struct Claim<T> {
-    stage: Stage<T>,
+struct CompletionState<T> {
+    phase: Phase<T>,
     permit: Option<Permit>,
     /// Whether the caller sleeps until it is done.
     asleep: bool,
 }
 
-impl<T> Claim<T> {
+impl<T> CompletionState<T> {
     /// Takes the answer, if it is there.
     fn answer(&mut self) -> Option<Result<T, Declined>> {
-        if !matches!(self.stage, Stage::Done(_)) {
+        if !matches!(self.phase, Phase::Done(_)) {
             return None;
         }
         self.permit = None;
-        match std::mem::replace(&mut self.stage, Stage::Closed) {
-            Stage::Done(answer) => Some(answer),
-            Stage::Open(_) | Stage::Closed => None,
+        match std::mem::replace(&mut self.phase, Phase::Closed) {
+            Phase::Done(answer) => Some(answer),
+            Phase::Open(_) | Phase::Closed => None,
         }
     }
 }
 
-enum Stage<T> {
+enum Phase<T> {
     /// There is no answer yet. Without a notice the caller comes back by itself.
     Open(Option<Box<dyn Notify>>),
     Done(Result<T, Declined>),
@@ -128,57 +128,57 @@ enum Stage<T> {
     Closed,
 }
 
-impl<T> Stage<T> {
+impl<T> Phase<T> {
     /// Whether there is no answer yet, and somebody wants it.
     fn is_open(&self) -> bool {
-        matches!(self, Stage::Open(_))
+        matches!(self, Phase::Open(_))
     }
 }
 
-impl<T> Booth<T> {
-    /// A new pair of claim and counter; without `notify` nobody is told.
+impl<T> Completion<T> {
+    /// A new pair of state and counter; without `notify` nobody is told.
     pub(crate) fn open(
         notify: Option<Box<dyn Notify>>,
         permit: Permit,
-    ) -> (Ticket<T>, Arc<Booth<T>>) {
-        let claim = Claim {
-            stage: Stage::Open(notify),
+    ) -> (Ticket<T>, Arc<Completion<T>>) {
+        let state = CompletionState {
+            phase: Phase::Open(notify),
             permit: Some(permit),
             asleep: false,
         };
-        let booth = Arc::new(Booth {
-            claim: Mutex::new(claim),
+        let completion = Arc::new(Completion {
+            state: Mutex::new(state),
             done: Condvar::new(),
         });
         (
             Ticket {
-                booth: booth.clone(),
+                completion: completion.clone(),
                 taken: false,
             },
-            booth,
+            completion,
         )
     }
 
-    /// Whether the caller has dropped the ticket: the engine's is the last reference to the booth,
+    /// Whether the caller has dropped the ticket: the engine's is the last reference to the completion,
     /// and so to the permit.
-    pub(crate) fn is_abandoned(booth: &Arc<Self>) -> bool {
-        Arc::strong_count(booth) == 1
+    pub(crate) fn is_abandoned(completion: &Arc<Self>) -> bool {
+        Arc::strong_count(completion) == 1
     }
 
     /// Delivers the answer, then notifies; an abandoned answer is dropped.
     pub(crate) fn deliver(&self, answer: Result<T, Declined>) {
-        let early = is_planted(Defect::EarlyLook).then(|| lock(&self.claim).asleep);
-        let mut claim = lock(&self.claim);
-        let notify = match &mut claim.stage {
-            Stage::Open(notify) => notify.take(),
-            Stage::Done(_) | Stage::Closed => {
-                claim.permit = None;
+        let early = is_planted(Defect::EarlyLook).then(|| lock(&self.state).asleep);
+        let mut state = lock(&self.state);
+        let notify = match &mut state.phase {
+            Phase::Open(notify) => notify.take(),
+            Phase::Done(_) | Phase::Closed => {
+                state.permit = None;
                 return;
             }
         };
-        claim.stage = Stage::Done(answer);
-        let asleep = early.unwrap_or(claim.asleep);
-        drop(claim);
+        state.phase = Phase::Done(answer);
+        let asleep = early.unwrap_or(state.asleep);
+        drop(state);
         if asleep {
             self.done.notify_all();
         }
@@ -191,12 +191,12 @@ impl<T> Booth<T> {
 }
 
 /// Where a blocking thread waits: for its answer `T`, or to be made leader with `L`.
-pub(crate) struct Seat<T, L> {
+pub(crate) struct Waiter<T, L> {
     turn: Mutex<Option<Turn<T, L>>>,
-    called: Condvar,
+    woken: Condvar,
 }
 
-/// What a seated thread is woken for.
+/// What a waiting thread is woken for.
 pub(crate) enum Turn<T, L> {
     /// Somebody ran its request.
     Answer(Result<T, Declined>),
@@ -204,25 +204,25 @@ pub(crate) enum Turn<T, L> {
     Lead(L),
 }
 
-impl<T, L> Seat<T, L> {
-    pub(crate) fn new() -> Arc<Seat<T, L>> {
-        Arc::new(Seat {
+impl<T, L> Waiter<T, L> {
+    pub(crate) fn new() -> Arc<Waiter<T, L>> {
+        Arc::new(Waiter {
             turn: Mutex::new(None),
-            called: Condvar::new(),
+            woken: Condvar::new(),
         })
     }
 
-    /// Gives the seated thread its turn. Called once for each seat.
-    pub(crate) fn call(&self, turn: Turn<T, L>) {
+    /// Wakes the thread for its turn. Called once for each waiter.
+    pub(crate) fn wake(&self, turn: Turn<T, L>) {
         *lock(&self.turn) = Some(turn);
         if !is_lost(Defect::LostThread) {
-            self.called.notify_one();
+            self.woken.notify_one();
         }
     }
 
     /// Sleeps until called.
     pub(crate) fn wait(&self) -> Turn<T, L> {
-        let mut turn = wait_while(&self.called, lock(&self.turn), |turn| turn.is_none());
+        let mut turn = wait_while(&self.woken, lock(&self.turn), |turn| turn.is_none());
         turn.take().expect("wait_while saw a turn")
     }
 }

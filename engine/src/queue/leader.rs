@@ -4,7 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-use super::completion::{Booth, Seat, Turn};
+use super::completion::{Completion, Turn, Waiter};
 use super::state::{Answer, Assignment, Entry, Guard, Lead, Owner, Queue, Slot, State};
 use crate::declined::Declined;
 use crate::executor::{Executor, Job};
@@ -99,7 +99,7 @@ impl<E: Executor> Queue<E> {
                 break;
             };
             match &entry.owner {
-                Owner::Job(booth) if Booth::is_abandoned(booth) => {}
+                Owner::Job(completion) if Completion::is_abandoned(completion) => {}
                 _ => {
                     if let Some(since) = entry.since {
                         waits.add(now - since);
@@ -168,8 +168,8 @@ impl<E: Executor> Queue<E> {
     pub(super) fn deliver(&self, owner: Owner<E>, answer: Answer<E>) {
         match owner {
             Owner::Leader => unreachable!("a leader delivers to itself"),
-            Owner::Thread(seat) => seat.call(Turn::Answer(answer)),
-            Owner::Job(booth) => booth.deliver(answer),
+            Owner::Thread(waiter) => waiter.wake(Turn::Answer(answer)),
+            Owner::Job(completion) => completion.deliver(answer),
         }
     }
 
@@ -191,9 +191,9 @@ impl<E: Executor> Queue<E> {
                 Call::Worker if worker_comes => worker_comes = false,
                 Call::Worker if is_lost(Defect::LostWorker) => {}
                 Call::Worker => self.assignment.notify_one(),
-                Call::Thread(seat, lead) => {
+                Call::Thread(waiter, lead) => {
                     drop(state);
-                    seat.call(Turn::Lead(lead));
+                    waiter.wake(Turn::Lead(lead));
                     state = self.lock();
                 }
             }
@@ -214,9 +214,9 @@ impl<E: Executor> Queue<E> {
             .min_by_key(|line| line.waiting.front().map(|entry| entry.arrival))?;
         let shape = line.shape;
         match state.line(shape).pop_thread() {
-            Some((seat, own)) => {
+            Some((waiter, own)) => {
                 let lead = state.lead(shape, Some(own));
-                Some(Call::Thread(seat, lead))
+                Some(Call::Thread(waiter, lead))
             }
             None => {
                 state.workers.idle -= 1;
@@ -230,6 +230,6 @@ impl<E: Executor> Queue<E> {
 
 /// Whom a slot was given to.
 enum Call<E: Executor> {
-    Thread(Arc<Seat<E::Response, Lead<E>>>, Lead<E>),
+    Thread(Arc<Waiter<E::Response, Lead<E>>>, Lead<E>),
     Worker,
 }

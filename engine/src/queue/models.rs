@@ -184,8 +184,8 @@ fn closing_races_with_a_job() {
 }
 
 /// What a job does with a posted request, as the provider does it.
-fn attend(queue: &Arc<Queue<Simple>>, shape: usize, number: i64, home: u64) -> Answer<Simple> {
-    let ticket = queue.post(shape, number, ThreadId(home)).unwrap();
+fn attend(queue: &Arc<Queue<Simple>>, shape: usize, number: i64, thread: u64) -> Answer<Simple> {
+    let ticket = queue.post(shape, number, ThreadId(thread)).unwrap();
     Queue::attend(queue, shape, ticket, false).unwrap_or_else(|ticket| {
         let bell = Bell::default();
         ticket.notify_by(bell.boxed());
@@ -282,7 +282,7 @@ fn losing_a_job_races_with_a_leader() {
     explore(|| {
         let queue = queue(Simple::default(), 1, 8);
         // Posted by the thread that leads, or by another one, whose request fills its pass.
-        let lost = [1, 2].map(|home| queue.post(0, 1, ThreadId(home)).unwrap());
+        let lost = [1, 2].map(|thread| queue.post(0, 1, ThreadId(thread)).unwrap());
         let other = {
             let queue = queue.clone();
             thread::spawn(move || lost.into_iter().for_each(|lost| queue.abandon(0, lost)))
@@ -291,7 +291,7 @@ fn losing_a_job_races_with_a_leader() {
         other.join().unwrap();
         // Without another leader.
         assert_eq!(queue.counters.paused.count(), 0);
-        assert_eq!(queue.board.column(0).len(), 0);
+        assert_eq!(queue.job_queue.of(0).len(), 0);
     });
 }
 

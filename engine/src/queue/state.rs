@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
-use super::board::{Board, Post};
-use super::completion::{Booth, Seat};
+use super::completion::{Completion, Waiter};
+use super::job_queue::{JobQueue, PostedRequest};
 use crate::caller::ThreadId;
 use crate::declined::{Declined, StockGuard};
 use crate::executor::{Executor, Job};
@@ -32,10 +32,10 @@ pub(crate) struct Queue<E: Executor> {
     pub(super) state: Mutex<State<E>>,
     /// Idle workers sleep here.
     pub(super) assignment: Condvar,
-    pub(super) board: Board<E>,
+    pub(super) job_queue: JobQueue<E>,
     /// For batches without one of the slots; kept for their capacity.
     pub(super) spare: Mutex<Vec<Slot<E>>>,
-    /// Threads that serve batches of the board for jobs of theirs: they take a CPU each, but no
+    /// Threads that serve batches of the job queue for their own jobs: they take a CPU each, but no
     /// slot.
     pub(super) attending: Permits,
     /// Threads that compute with stock OpenSSL after `Declined::Lone`.
@@ -86,8 +86,8 @@ pub(super) struct Entry<E: Executor> {
 pub(super) enum Owner<E: Executor> {
     /// The leader of the batch itself.
     Leader,
-    Thread(Arc<Seat<E::Response, Lead<E>>>),
-    Job(Arc<Booth<E::Response>>),
+    Thread(Arc<Waiter<E::Response, Lead<E>>>),
+    Job(Arc<Completion<E::Response>>),
 }
 
 /// The right to run one batch at a time, with the memory for it.
@@ -178,7 +178,7 @@ impl<E: Executor> Queue<E> {
             refused: AtomicU64::new(0),
             start_thread: |start| start(),
             assignment: Condvar::new(),
-            board: Board::new(),
+            job_queue: JobQueue::new(),
             spare: Mutex::default(),
             attending: Permits::default(),
             elsewhere: Permits::default(),
@@ -254,9 +254,9 @@ impl<E: Executor> Line<E> {
         Some(entry)
     }
 
-    /// The oldest request whose thread is blocked, now as a leader's own, and the thread's seat.
+    /// The oldest request whose thread is blocked, now as a leader's own, and the thread's waiter.
     #[expect(clippy::type_complexity, reason = "a pair that is taken apart at once")]
-    pub(super) fn pop_thread(&mut self) -> Option<(Arc<Seat<E::Response, Lead<E>>>, Entry<E>)> {
+    pub(super) fn pop_thread(&mut self) -> Option<(Arc<Waiter<E::Response, Lead<E>>>, Entry<E>)> {
         let place = self
             .waiting
             .iter()
@@ -264,8 +264,8 @@ impl<E: Executor> Line<E> {
         let entry = self.waiting.remove(place)?;
         self.view.threads -= 1;
         match entry.owner {
-            Owner::Thread(seat) => Some((
-                seat,
+            Owner::Thread(waiter) => Some((
+                waiter,
                 Entry {
                     owner: Owner::Leader,
                     ..entry
@@ -293,12 +293,12 @@ impl<E: Executor> Slot<E> {
         self.owners.push(owner);
     }
 
-    /// Takes in what comes from the board, and adds to `waits` how long it was there.
-    pub(super) fn fill(&mut self, waits: &mut Waits) -> impl FnMut(Post<E>) {
+    /// Takes in what comes from the job queue, and adds to `waits` how long it was there.
+    pub(super) fn fill(&mut self, waits: &mut Waits) -> impl FnMut(PostedRequest<E>) {
         let now = Instant::now();
         move |post| {
             waits.add(now - post.since);
-            self.push(post.request, Owner::Job(post.booth));
+            self.push(post.request, Owner::Job(post.completion));
         }
     }
 

@@ -352,7 +352,7 @@ fn attend(
 #[test]
 fn the_first_job_that_comes_back_leads_all_of_its_thread() {
     let queue = queue(Simple::default(), 1, 64);
-    let post = |number, home| queue.post(1, number, ThreadId(home)).unwrap();
+    let post = |number, thread| queue.post(1, number, ThreadId(thread)).unwrap();
     let here: Vec<_> = (0..6).map(|number| post(number, 1)).collect();
     let there: Vec<_> = (10..16).map(|number| post(number, 2)).collect();
     let (mut here, mut there) = (here.into_iter(), there.into_iter());
@@ -378,7 +378,7 @@ fn the_first_job_that_comes_back_leads_all_of_its_thread() {
     assert!(!rest.is_done(), "a further pass is its own thread's");
     assert_eq!(attend(&queue, 1, rest).ok().unwrap().unwrap(), -13);
     assert!(there.all(|ticket| ticket.is_done()));
-    assert_eq!(queue.board.column(1).len(), 0);
+    assert_eq!(queue.job_queue.of(1).len(), 0);
     assert_at_rest(&queue, 1);
     assert!(
         queue.lock().workers.wanted(),
@@ -396,7 +396,7 @@ fn a_batch_of_posted_requests_is_bounded() {
     let last = tickets.pop().unwrap();
     assert_eq!(attend(&queue, 0, last).ok().unwrap().unwrap(), -19);
     let done = tickets.iter().take_while(|ticket| ticket.is_done()).count();
-    assert_eq!((done, queue.board.column(0).len()), (7, 12));
+    assert_eq!((done, queue.job_queue.of(0).len()), (7, 12));
     for (ticket, number) in tickets.into_iter().zip(0..) {
         assert_eq!(attend(&queue, 0, ticket).ok().unwrap().unwrap(), -number);
     }
@@ -443,7 +443,7 @@ fn a_worker_helps_with_full_passes() {
         });
         until(|| queue.executor.inside.load(Ordering::SeqCst) == 2);
         assert_eq!(
-            queue.board.column(0).len(),
+            queue.job_queue.of(0).len(),
             3 + 8,
             "no full pass of its own"
         );
@@ -476,7 +476,7 @@ fn nobody_helps_where_no_cpu_is_free() {
         assert!(queue.lock().workers.wanted(), "no worker was started");
         queue.executor.gate.open();
     });
-    assert_eq!(queue.board.column(0).len(), 12);
+    assert_eq!(queue.job_queue.of(0).len(), 12);
 }
 
 #[test]
@@ -498,7 +498,7 @@ fn a_lone_posted_request_may_be_declined_and_abandoned_ones_are_skipped() {
 }
 
 #[test]
-fn the_request_of_a_lost_job_leaves_the_board_at_once() {
+fn the_request_of_a_lost_job_leaves_the_job_queue_at_once() {
     let queue = queue(Simple::default(), 1, 2);
     let before = Instant::now();
     let lost = queue.post(0, 1, ThreadId(1)).unwrap();
@@ -506,12 +506,12 @@ fn the_request_of_a_lost_job_leaves_the_board_at_once() {
     assert_eq!(queue.counters.paused.count(), 2);
     queue.abandon(0, lost);
     assert_eq!(
-        (queue.board.column(0).len(), queue.counters.paused.count()),
+        (queue.job_queue.of(0).len(), queue.counters.paused.count()),
         (1, 1)
     );
     queue.abandon(0, kept);
     assert_eq!(
-        (queue.board.column(0).len(), queue.counters.paused.count()),
+        (queue.job_queue.of(0).len(), queue.counters.paused.count()),
         (0, 0)
     );
     // How long they were there does not count, nor for what comes after them.
@@ -519,9 +519,9 @@ fn the_request_of_a_lost_job_leaves_the_board_at_once() {
     let ticket = queue.post(0, 3, ThreadId(1)).unwrap();
     let mut since = before;
     queue
-        .board
-        .column(0)
-        .take(ticket.booth(), 4, 8, |post| since = post.since);
+        .job_queue
+        .of(0)
+        .take(ticket.completion(), 4, 8, |post| since = post.since);
     assert!(since >= after);
     let counters = queue.counters.snapshot();
     assert_eq!((counters.wait_total_ns, counters.batches), (0, 0));

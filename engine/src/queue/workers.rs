@@ -22,7 +22,7 @@ pub const STACK_BYTES: usize = ROOM_BYTES + 64 * 1024;
 
 impl<E: Executor> Queue<E> {
     /// Has a worker serve what a thread has posted, if there is a CPU for it.
-    pub(super) fn call_help(this: &Arc<Self>, shape: E::Shape, home: ThreadId) {
+    pub(super) fn call_help(this: &Arc<Self>, shape: E::Shape, thread: ThreadId) {
         let mut state = this.lock();
         if state.closed || this.is_crowded(&state, 1) {
             return;
@@ -37,7 +37,7 @@ impl<E: Executor> Queue<E> {
             && let Some(slot) = state.free.pop()
         {
             state.workers.idle -= 1;
-            let help = Assignment::Help(shape, home, slot);
+            let help = Assignment::Help(shape, thread, slot);
             state.assigned.push_back(help);
             this.assignment.notify_one();
         }
@@ -45,13 +45,13 @@ impl<E: Executor> Queue<E> {
 
     /// A worker's part in serving what a thread has posted: full passes, as long as nothing else
     /// needs its CPU.
-    fn help(&self, shape: E::Shape, home: ThreadId, mut slot: Slot<E>) {
+    fn help(&self, shape: E::Shape, thread: ThreadId, mut slot: Slot<E>) {
         let pass = self.executor.pass(shape);
         let state = loop {
             let mut waits = Waits::default();
-            let mut column = self.board.column(shape);
-            column.take_pass(pass, home, slot.fill(&mut waits));
-            drop(column);
+            let mut posted = self.job_queue.of(shape);
+            posted.take_pass(pass, thread, slot.fill(&mut waits));
+            drop(posted);
             if slot.jobs.is_empty() {
                 break self.lock();
             }
@@ -119,16 +119,16 @@ impl<E: Executor> Queue<E> {
                 Some(Assignment::Lead(lead)) => {
                     self.lead(state, lead);
                 }
-                Some(Assignment::Help(shape, home, slot)) => {
+                Some(Assignment::Help(shape, thread, slot)) => {
                     drop(state);
-                    self.help(shape, home, slot);
+                    self.help(shape, thread, slot);
                 }
                 None => return,
             }
         }
     }
 
-    /// Declines all that waits and sends the workers home.
+    /// Declines all that waits and sends the workers thread.
     fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
@@ -139,10 +139,10 @@ impl<E: Executor> Queue<E> {
         drop(state);
         self.assignment.notify_all();
         left.extend(
-            self.board
+            self.job_queue
                 .close()
                 .into_iter()
-                .map(|post| Owner::Job(post.booth)),
+                .map(|post| Owner::Job(post.completion)),
         );
         for owner in left {
             self.deliver(owner, Err(self.declined(Declined::ShutDown)));

@@ -6,118 +6,118 @@
 //! until its job comes back, or until a job of another thread takes it along to fill a pass.
 //!
 //! Every job comes back for its request, so nothing here needs a leader from elsewhere, a slot or
-//! an order among shapes. Workers may help ([`Column::take_pass`]), where a pass takes long enough
+//! an order among shapes. Workers may help ([`ShapeQueue::take_pass`]), where a pass takes long enough
 //! to be worth it.
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::completion::Booth;
+use super::completion::Completion;
 use crate::caller::ThreadId;
 use crate::executor::Executor;
 use crate::sync::{Arc, Mutex, MutexGuard, lock};
 
 /// The posted requests of all shapes.
-pub(crate) struct Board<E: Executor> {
-    columns: Vec<Mutex<Column<E>>>,
+pub(crate) struct JobQueue<E: Executor> {
+    shapes: Vec<Mutex<ShapeQueue<E>>>,
 }
 
 /// The posted requests of one shape, the oldest first.
-pub(crate) struct Column<E: Executor> {
-    posts: VecDeque<Post<E>>,
+pub(crate) struct ShapeQueue<E: Executor> {
+    posts: VecDeque<PostedRequest<E>>,
     closed: bool,
 }
 
 /// One request, and where its answer goes.
-pub(crate) struct Post<E: Executor> {
+pub(crate) struct PostedRequest<E: Executor> {
     pub request: E::Request,
-    pub booth: Arc<Booth<E::Response>>,
+    pub completion: Arc<Completion<E::Response>>,
     /// When its thread posted the first of those that it has posted without another in between: to
     /// read the clock for each would cost a short request more than a percent of its time.
     pub since: Instant,
-    home: ThreadId,
+    thread: ThreadId,
 }
 
-impl<E: Executor> Board<E> {
-    pub(crate) fn new() -> Board<E> {
-        let column = |_| {
-            Mutex::new(Column {
+impl<E: Executor> JobQueue<E> {
+    pub(crate) fn new() -> JobQueue<E> {
+        let posted = |_| {
+            Mutex::new(ShapeQueue {
                 posts: VecDeque::new(),
                 closed: false,
             })
         };
-        Board {
-            columns: E::SHAPES.iter().map(column).collect(),
+        JobQueue {
+            shapes: E::SHAPES.iter().map(posted).collect(),
         }
     }
 
-    pub(crate) fn column(&self, shape: E::Shape) -> MutexGuard<'_, Column<E>> {
-        lock(&self.columns[E::index(shape)])
+    pub(crate) fn of(&self, shape: E::Shape) -> MutexGuard<'_, ShapeQueue<E>> {
+        lock(&self.shapes[E::index(shape)])
     }
 
     /// Takes everything, and nothing more from now on.
-    pub(crate) fn close(&self) -> Vec<Post<E>> {
+    pub(crate) fn close(&self) -> Vec<PostedRequest<E>> {
         let mut left = Vec::new();
-        for column in &self.columns {
-            let mut column = lock(column);
-            column.closed = true;
-            left.extend(column.posts.drain(..));
+        for posted in &self.shapes {
+            let mut posted = lock(posted);
+            posted.closed = true;
+            left.extend(posted.posts.drain(..));
         }
         left
     }
 }
 
-impl<E: Executor> Column<E> {
-    /// Adds a request; false, and nothing more, once the board is closed.
+impl<E: Executor> ShapeQueue<E> {
+    /// Adds a request; false, and nothing more, once the queue is closed.
     pub(crate) fn post(
         &mut self,
         request: E::Request,
-        booth: Arc<Booth<E::Response>>,
-        home: ThreadId,
+        completion: Arc<Completion<E::Response>>,
+        thread: ThreadId,
     ) -> bool {
         if self.closed {
             return false;
         }
         let since = match self.posts.back() {
-            Some(last) if last.home == home => last.since,
+            Some(last) if last.thread == thread => last.since,
             _ => Instant::now(),
         };
-        self.posts.push_back(Post {
+        self.posts.push_back(PostedRequest {
             request,
-            booth,
+            completion,
             since,
-            home,
+            thread,
         });
         true
     }
 
-    /// Takes the request of `booth` and with it the others of its thread, the oldest first, at most
+    /// Takes the request of `completion` and with it the others of its thread, the oldest first, at most
     /// `most` in all. What is left of the last pass is filled with those of other threads: they
     /// would cost their threads a pass, and cost this one nothing. Takes nothing if the request is
     /// not here.
     pub(crate) fn take(
         &mut self,
-        booth: &Arc<Booth<E::Response>>,
+        completion: &Arc<Completion<E::Response>>,
         pass: usize,
         most: usize,
-        mut taken: impl FnMut(Post<E>),
+        mut taken: impl FnMut(PostedRequest<E>),
     ) {
-        let Some(own) = self.remove(booth) else {
+        let Some(own) = self.remove(completion) else {
             return;
         };
-        let home = own.home;
+        let thread = own.thread;
         taken(own);
         let mut count = 1;
-        for at_home in [true, false] {
+        for own_thread in [true, false] {
             let mut place = 0;
             while place < self.posts.len()
                 && count < most
-                && (at_home || !count.is_multiple_of(pass))
+                && (own_thread || !count.is_multiple_of(pass))
             {
-                if at_home && self.posts[place].home != home {
+                if own_thread && self.posts[place].thread != thread {
                     place += 1;
                 } else if let Some(post) = self.posts.remove(place)
-                    && !Booth::is_abandoned(&post.booth)
+                    && !Completion::is_abandoned(&post.completion)
                 {
                     taken(post);
                     count += 1;
@@ -126,22 +126,29 @@ impl<E: Executor> Column<E> {
         }
     }
 
-    /// Takes the request of `booth` back, if it is here.
-    pub(crate) fn remove(&mut self, booth: &Arc<Booth<E::Response>>) -> Option<Post<E>> {
-        let own = |post: &Post<E>| Arc::ptr_eq(&post.booth, booth);
+    /// Takes the request of `completion` back, if it is here.
+    pub(crate) fn remove(
+        &mut self,
+        completion: &Arc<Completion<E::Response>>,
+    ) -> Option<PostedRequest<E>> {
+        let own = |post: &PostedRequest<E>| Arc::ptr_eq(&post.completion, completion);
         let place = self.posts.iter().position(own)?;
         self.posts.remove(place)
     }
 
-    /// The thread whose request `booth` is for, if it is here.
-    pub(crate) fn home_of(&self, booth: &Arc<Booth<E::Response>>) -> Option<ThreadId> {
-        let own = |post: &&Post<E>| Arc::ptr_eq(&post.booth, booth);
-        Some(self.posts.iter().find(own)?.home)
+    /// The thread whose request `completion` is for, if it is here.
+    pub(crate) fn thread_of(&self, completion: &Arc<Completion<E::Response>>) -> Option<ThreadId> {
+        let own = |post: &&PostedRequest<E>| Arc::ptr_eq(&post.completion, completion);
+        Some(self.posts.iter().find(own)?.thread)
     }
 
     /// Whether a thread has posted a full pass.
-    pub(crate) fn has_pass(&self, pass: usize, home: ThreadId) -> bool {
-        self.posts.iter().filter(|post| post.home == home).count() >= pass
+    pub(crate) fn has_pass(&self, pass: usize, thread: ThreadId) -> bool {
+        self.posts
+            .iter()
+            .filter(|post| post.thread == thread)
+            .count()
+            >= pass
     }
 
     /// Takes a full pass of a thread, if there is one: the newest requests, whose jobs are resumed
@@ -149,18 +156,19 @@ impl<E: Executor> Column<E> {
     pub(crate) fn take_pass(
         &mut self,
         pass: usize,
-        home: ThreadId,
-        mut taken: impl FnMut(Post<E>),
+        thread: ThreadId,
+        mut taken: impl FnMut(PostedRequest<E>),
     ) {
-        self.posts.retain(|post| !Booth::is_abandoned(&post.booth));
-        if !self.has_pass(pass, home) {
+        self.posts
+            .retain(|post| !Completion::is_abandoned(&post.completion));
+        if !self.has_pass(pass, thread) {
             return;
         }
         let mut place = self.posts.len();
         for _ in 0..pass {
             while place > 0 {
                 place -= 1;
-                if self.posts[place].home == home {
+                if self.posts[place].thread == thread {
                     break;
                 }
             }
