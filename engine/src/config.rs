@@ -20,25 +20,29 @@ pub struct Config {
     /// How many batches may run at a time. Default: 0, which stands for the CPUs that this process
     /// may use; [`with_cpus`](Self::with_cpus) counts them.
     pub slots: usize,
-    /// How many submitted requests may be open; more are declined. Default: 1024.
+    /// How many asynchronous jobs may be paused at a time; beyond that number a job blocks its
+    /// thread. Default: 1024.
     pub max_async: usize,
-    /// How many asynchronous jobs may be lost; then no further one is paused. Default: 16384.
+    /// How many asynchronous jobs may be lost; after that no job is paused. Default: 16384.
     pub max_lost: usize,
-    /// Which requests of asynchronous jobs the jobs' own threads serve. Default: all, and workers
-    /// help with those that take long.
+    /// Which requests of asynchronous jobs the jobs' own threads serve, where the application has
+    /// set no callback. Default: all; workers help with RSA and with ECDH on P-384, if there is more
+    /// than one slot.
     pub jobs_lead: JobsLead,
     /// Whether an asynchronous job pauses to verify a signature. Default: no.
     pub pause_to_verify: bool,
-    /// Whether requests that are alone go to stock OpenSSL. Default: where it was measured faster.
+    /// Whether OpenSSL's own implementation serves requests that are alone. Default: where it was
+    /// measured to be faster.
     pub lone: Lone,
-    /// How often a leader that expects more requests may yield its CPU. Default: 16; 0 turns
-    /// gathering off.
+    /// How often a leader that expects more requests may yield its CPU. Default: 16; 0 disables
+    /// gathering.
     pub gather: u32,
     /// How many key pairs of a kind are made at a time, the rest kept for later callers. Default:
     /// 16; 0 makes every pair for its caller.
     pub key_pool: usize,
     /// On average one in every N passes of ECDSA or Ed25519 signatures is verified before it is
-    /// returned. Default: 64; 1 verifies all, which takes six to eight times as long.
+    /// returned. Default: 64; 1 verifies all. Then an ECDSA signature takes six to eight times as long,
+    /// and an Ed25519 signature two and a half times (`docs/decisions/0003-checking-signatures.md`).
     pub check_every: u32,
     /// Where to publish the counters. Default: nowhere; what the module reads of `openssl.cnf`
     /// starts from [`StatsDir::Auto`].
@@ -163,7 +167,7 @@ impl Setting {
             values: "`auto`, `yes` or `no`",
             meaning: "Which requests of async jobs the event loop's own thread serves: with `auto` all, and workers \
                       help with full passes of RSA and of ECDH on P-384; with `yes` all, without help; with `no` \
-                      none, but workers do.",
+                      none, but workers do. Workers always serve jobs for which the program has set a callback.",
             set: |config, setting, value| {
                 config.jobs_lead = match value {
                     "auto" => JobsLead::Auto,

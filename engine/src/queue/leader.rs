@@ -156,21 +156,20 @@ impl<E: Executor> Queue<E> {
         let mut own = None;
         for (job, owner) in slot.jobs.iter_mut().zip(slot.owners.drain(..)) {
             let answer = job.answer.take().unwrap_or(Err(Declined::Internal));
-            match owner {
-                Owner::Leader => own = Some(answer),
-                owner => self.deliver(owner, answer),
-            }
+            own = self.deliver(owner, answer).or(own);
         }
         slot.jobs.clear();
         own
     }
 
-    pub(super) fn deliver(&self, owner: Owner<E>, answer: Answer<E>) {
+    /// Gives an owner its answer; returns that of the leader, which delivers to itself.
+    pub(super) fn deliver(&self, owner: Owner<E>, answer: Answer<E>) -> Option<Answer<E>> {
         match owner {
-            Owner::Leader => unreachable!("a leader delivers to itself"),
+            Owner::Leader => return Some(answer),
             Owner::Thread(waiter) => waiter.wake(Turn::Answer(answer)),
             Owner::Job(completion) => completion.deliver(answer),
         }
+        None
     }
 
     pub(super) fn give_back<'a>(&'a self, mut state: Guard<'a, E>, slot: Slot<E>, worker: bool) {

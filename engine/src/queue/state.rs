@@ -257,21 +257,13 @@ impl<E: Executor> Line<E> {
     /// The oldest request whose thread is blocked, now as a leader's own, and the thread's waiter.
     #[expect(clippy::type_complexity, reason = "a pair that is taken apart at once")]
     pub(super) fn pop_thread(&mut self) -> Option<(Arc<Waiter<E::Response, Lead<E>>>, Entry<E>)> {
-        let place = self
-            .waiting
-            .iter()
-            .position(|entry| matches!(entry.owner, Owner::Thread(_)))?;
-        let entry = self.waiting.remove(place)?;
+        let is_thread = |entry: &Entry<E>| matches!(entry.owner, Owner::Thread(_));
+        let place = self.waiting.iter().position(is_thread)?;
+        let mut entry = self.waiting.remove(place)?;
         self.view.threads -= 1;
-        match entry.owner {
-            Owner::Thread(waiter) => Some((
-                waiter,
-                Entry {
-                    owner: Owner::Leader,
-                    ..entry
-                },
-            )),
-            _ => unreachable!("position found a thread"),
+        match std::mem::replace(&mut entry.owner, Owner::Leader) {
+            Owner::Thread(waiter) => Some((waiter, entry)),
+            Owner::Leader | Owner::Job(_) => None,
         }
     }
 }

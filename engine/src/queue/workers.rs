@@ -145,7 +145,8 @@ impl<E: Executor> Queue<E> {
                 .map(|post| Owner::Job(post.completion)),
         );
         for owner in left {
-            self.deliver(owner, Err(self.declined(Declined::ShutDown)));
+            // No leader's own request is left: it is no longer in the queue.
+            drop(self.deliver(owner, Err(self.declined(Declined::ShutDown))));
         }
     }
 }
