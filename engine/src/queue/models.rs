@@ -7,9 +7,11 @@ use loom::thread;
 
 use super::simple::{Bell, Simple, queue};
 use super::*;
+use crate::caller::ThreadId;
 use crate::declined::Fallback;
 use crate::fault::{Defect, plant};
 use crate::policy::View;
+use crate::sync::Arc;
 
 /// All interleavings with up to three preemptions: enough for every known bug of such protocols.
 fn explore(model: impl Fn() + Sync + Send + 'static) {

@@ -5,10 +5,13 @@ use std::sync::Barrier;
 use std::sync::atomic::Ordering;
 use std::thread;
 
+use super::completion::Ticket;
 use super::simple::{Bell, PANIC, Simple, queue};
 use super::*;
+use crate::caller::ThreadId;
 use crate::declined::Fallback;
 use crate::policy::View;
+use crate::sync::Arc;
 
 /// Waits until something is so; the test hangs where it never is.
 fn until(mut so: impl FnMut() -> bool) {

@@ -1,0 +1,120 @@
+//! What the queue does for asynchronous jobs.
+
+use std::time::Instant;
+
+use super::completion::{Completion, Notify, Ticket};
+use super::state::{Answer, Entry, Owner, Queue, Slot};
+use crate::caller::ThreadId;
+use crate::declined::Declined;
+use crate::executor::Executor;
+use crate::stats::counters::Waits;
+use crate::sync::{Arc, lock};
+
+impl<E: Executor> Queue<E> {
+    /// Queues the request of an asynchronous job; a worker or another thread's batch serves it.
+    pub(crate) fn submit(
+        this: &Arc<Self>,
+        shape: E::Shape,
+        request: E::Request,
+        notify: Box<dyn Notify>,
+    ) -> Result<Ticket<E::Response>, Declined> {
+        let pause = this.counters.pause();
+        let permit = pause.ok_or_else(|| this.declined(Declined::QueueFull))?;
+        let mut state = this.lock();
+        if state.workers.wanted() {
+            state = Self::start_worker(this, state)
+                .ok_or_else(|| this.declined(Declined::NoWorkers))?;
+        }
+        this.counters.submitted();
+        let (ticket, completion) = Completion::open(Some(notify), permit);
+        let entry = state.entry(request, Owner::Job(completion));
+        state.push(
+            shape,
+            Entry {
+                since: Some(Instant::now()),
+                ..entry
+            },
+        );
+        this.hand_on(state, false);
+        Ok(ticket)
+    }
+
+    /// Posts the request of an asynchronous job, which [`attend`](Self::attend)s to it later.
+    pub(crate) fn post(
+        &self,
+        shape: E::Shape,
+        request: E::Request,
+        thread: ThreadId,
+    ) -> Result<Ticket<E::Response>, Declined> {
+        let pause = self.counters.pause();
+        let permit = pause.ok_or_else(|| self.declined(Declined::QueueFull))?;
+        self.counters.submitted();
+        let (ticket, completion) = Completion::open(None, permit);
+        if self.job_queue.of(shape).post(request, completion, thread) {
+            Ok(ticket)
+        } else {
+            Err(self.declined(Declined::ShutDown))
+        }
+    }
+
+    /// Serves a posted request on the calling thread, with others that were posted; with `help`, a
+    /// worker serves further passes meanwhile. Gives the ticket back if another thread has taken
+    /// the request and is about to deliver.
+    pub(crate) fn attend(
+        this: &Arc<Self>,
+        shape: E::Shape,
+        ticket: Ticket<E::Response>,
+        help: bool,
+    ) -> Result<Answer<E>, Ticket<E::Response>> {
+        let mut slot = lock(&this.spare).pop().unwrap_or_else(Slot::new);
+        let pass = this.executor.pass(shape);
+        // With a worker beside it, a pass at a time: so neither runs out of requests while the
+        // other has many.
+        let most = if help {
+            pass
+        } else {
+            this.executor.batch(shape)
+        };
+        let mut posted = this.job_queue.of(shape);
+        let thread = posted.thread_of(ticket.completion());
+        let mut waits = Waits::default();
+        posted.take(ticket.completion(), pass, most, slot.fill(&mut waits));
+        let helped = thread.filter(|&thread| help && posted.has_pass(pass, thread));
+        drop(posted);
+        match slot.jobs.len() {
+            0 => {}
+            1 if this.executor.declines_lone(shape) => {
+                slot.jobs[0].answer = Some(Err(this.declined(Declined::Lone(this.guard()))));
+                this.deliver_all(&mut slot);
+            }
+            _ => {
+                let _attending = this.attending.take();
+                if let Some(thread) = helped {
+                    Self::call_help(this, shape, thread);
+                }
+                this.run_and_deliver(shape, &mut slot, waits);
+            }
+        }
+        lock(&this.spare).push(slot);
+        ticket.try_take()
+    }
+
+    /// Takes the posted request of a lost job back. If a batch has it already, the answer is
+    /// dropped when it comes. Either way the permit is given back then.
+    pub(crate) fn abandon(&self, shape: E::Shape, ticket: Ticket<E::Response>) {
+        let post = self.job_queue.of(shape).remove(ticket.completion());
+        // Both hold the completion, and with it the permit.
+        drop((ticket, post));
+    }
+
+    /// Whether jobs lead what their threads have posted, where nothing needs a worker.
+    pub(crate) fn jobs_lead(&self) -> bool {
+        self.bounds.jobs_lead
+    }
+
+    /// Whether one more asynchronous request may be queued, and its job paused.
+    pub(crate) fn admits(&self) -> bool {
+        self.counters.paused.count() < self.bounds.max_async
+            && self.counters.lost_so_far() < self.bounds.max_lost as u64
+    }
+}
