@@ -26,8 +26,8 @@ pub struct Config {
     /// How many asynchronous jobs may be lost; after that no job is paused. Default: 16384.
     pub max_lost: usize,
     /// Which requests of asynchronous jobs the jobs' own threads serve, where the application has
-    /// set no callback. Default: all; workers help with RSA and with ECDH on P-384, if there is more
-    /// than one slot.
+    /// set no callback. Default: all; workers help with RSA and with ECDH on P-384, if there is
+    /// more than one slot.
     pub jobs_lead: JobsLead,
     /// Whether an asynchronous job pauses to verify a signature. Default: no.
     pub pause_to_verify: bool,
@@ -41,8 +41,9 @@ pub struct Config {
     /// 16; 0 makes every pair for its caller.
     pub key_pool: usize,
     /// On average one in every N passes of ECDSA or Ed25519 signatures is verified before it is
-    /// returned. Default: 64; 1 verifies all. Then an ECDSA signature takes six to eight times as long,
-    /// and an Ed25519 signature two and a half times (`docs/decisions/0003-checking-signatures.md`).
+    /// returned. Default: 64; 1 verifies all. Then an ECDSA signature takes six to eight times as
+    /// long, and an Ed25519 signature two and a half times. See
+    /// `docs/decisions/0003-checking-signatures.md`.
     pub check_every: u32,
     /// Where to publish the counters. Default: nowhere; what the module reads of `openssl.cnf`
     /// starts from [`StatsDir::Auto`].

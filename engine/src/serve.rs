@@ -1,11 +1,11 @@
 //! The way in: who serves an operation, and on which thread.
 //!
-//! | the caller | the operation |
-//! |---|---|
-//! | any | is a key pair that the pool has |
-//! | is a thread that blocks, or a job that must not pause | is declined if it would run alone and OpenSSL is faster, else joins the [queue](crate::queue) |
-//! | is a job | is posted; the job pauses, and leads what its thread has posted when it is resumed |
-//! | is a job with a callback, or jobs do not lead | is submitted to a worker; the job pauses until the worker has served it |
+//! - A key pair comes from the pool, if that has one.
+//! - For a thread that blocks, and for a job that must not pause, an operation that would run alone
+//!   is declined where OpenSSL is faster. Otherwise the thread joins the [queue](crate::queue).
+//! - A job posts its request and pauses. When it is resumed, it leads what its thread has posted.
+//! - A job with a callback submits its request to a worker and pauses until the worker has served
+//!   it. So do all jobs where jobs do not lead.
 
 use crate::caller::{Caller, Job, Paused, Pending};
 use crate::declined::Declined;

@@ -136,7 +136,7 @@ impl<T> Phase<T> {
 }
 
 impl<T> Completion<T> {
-    /// A new pair of state and counter; without `notify` nobody is told.
+    /// A ticket with its completion; without `notify` the caller comes back by itself.
     pub(crate) fn open(
         notify: Option<Box<dyn Notify>>,
         permit: Permit,
@@ -159,8 +159,8 @@ impl<T> Completion<T> {
         )
     }
 
-    /// Whether the caller has dropped the ticket: the engine's is the last reference to the completion,
-    /// and so to the permit.
+    /// Whether the caller has dropped the ticket: the engine's is the last reference to the
+    /// completion, and so to the permit.
     pub(crate) fn is_abandoned(completion: &Arc<Self>) -> bool {
         Arc::strong_count(completion) == 1
     }

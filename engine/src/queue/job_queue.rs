@@ -1,4 +1,4 @@
-//! Where jobs gather whose own threads lead.
+//! The requests of jobs whose own threads lead.
 //!
 //! An event loop starts one asynchronous job after the other and then resumes them. So the job that
 //! is resumed first finds the requests of the others here, and runs them as one batch: no worker is
@@ -6,8 +6,8 @@
 //! until its job comes back, or until a job of another thread takes it along to fill a pass.
 //!
 //! Every job comes back for its request, so nothing here needs a leader from elsewhere, a slot or
-//! an order among shapes. Workers may help ([`ShapeQueue::take_pass`]), where a pass takes long enough
-//! to be worth it.
+//! an order among shapes. Workers may help ([`ShapeQueue::take_pass`]), where a pass takes long
+//! enough to be worth it.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -91,10 +91,10 @@ impl<E: Executor> ShapeQueue<E> {
         true
     }
 
-    /// Takes the request of `completion` and with it the others of its thread, the oldest first, at most
-    /// `most` in all. What is left of the last pass is filled with those of other threads: they
-    /// would cost their threads a pass, and cost this one nothing. Takes nothing if the request is
-    /// not here.
+    /// Takes the request of `completion` and with it the others of its thread, the oldest first, at
+    /// most `most` in all. What is left of the last pass is filled with those of other threads:
+    /// they would cost their threads a pass, and cost this one nothing. Takes nothing if the
+    /// request is not here.
     pub(crate) fn take(
         &mut self,
         completion: &Arc<Completion<E::Response>>,
