@@ -1,5 +1,5 @@
-//! When a batch starts, how large it grows, and who runs it. Pure functions; the reasons and the
-//! figures are in `docs/lab/gathering.md`.
+//! When a batch starts, how large it grows, and who runs it. Pure functions. The reasons are in
+//! `docs/decisions/0002-gathering.md`, the figures in `docs/lab/gathering.md`.
 
 use lockstep_kernels::backend::Backend;
 use lockstep_kernels::rsa::Size;
