@@ -2,10 +2,10 @@
 //!
 //! Every request has a shape, and a batch takes requests of one shape. As many batches run at a
 //! time as there are *slots*, one for each CPU; those of the [job queue](job_queue), which jobs
-//! lead themselves, take none. A thread that arrives while a slot is free leads: it takes what waits of
-//! its shape, runs it, and delivers the answers. Requests that arrive meanwhile gather. A leader
-//! that has delivered gives its slot back, and a thread that gives back a slot hands it on: to a
-//! blocked thread, which wakes up as the next leader, or to a worker where only asynchronous
+//! lead themselves, take none. A thread that arrives while a slot is free leads: it takes what
+//! waits of its shape, runs it, and delivers the answers. Requests that arrive meanwhile gather. A
+//! leader that has delivered gives its slot back, and a thread that gives back a slot hands it on:
+//! to a blocked thread, which wakes up as the next leader, or to a worker where only asynchronous
 //! requests wait.
 //!
 //! What keeps every request moving:

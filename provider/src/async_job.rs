@@ -199,20 +199,6 @@ fn not_paused() -> Paused {
     Paused::Failed
 }
 
-/// Starts a worker with all signals blocked: it inherits that, so the server's signals stay with
-/// the server's threads.
-pub fn start_thread(start: &mut dyn FnMut()) {
-    // SAFETY: plain calls on the module's signal sets; the mask of this thread is put back.
-    unsafe {
-        let mut all: libc::sigset_t = std::mem::zeroed();
-        let mut before: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-        start();
-        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
-    }
-}
-
 /// The application's own way to be told of a job: its function, and what to call it with.
 type Callback = (AsyncCallback, *mut c_void);
 

@@ -8,7 +8,7 @@ use lockstep_engine::{BackendChoice, Config, ConfigError, Engine, Page, StatsDir
 use once_cell::race::OnceBox;
 
 use crate::counted::Counted;
-use crate::{async_job, stack};
+use crate::stack;
 
 /// The engine of this process. Its owners are the provider instances alive, one per library context
 /// that loaded us.
@@ -115,12 +115,26 @@ pub fn engine() -> &'static Engine {
         Engine::with_start(
             CONFIG.get().cloned().unwrap_or_default(),
             page(),
-            async_job::start_thread,
+            start_thread,
         )
     };
     // SAFETY: keys and operation contexts hold references to the provider, and so does the program
     // that loads it: an instance is alive as long as any of our functions runs.
     unsafe { ENGINE.get(make) }
+}
+
+/// Starts a worker with all signals blocked: it inherits that, so the server's signals stay with
+/// the server's threads.
+fn start_thread(start: &mut dyn FnMut()) {
+    // SAFETY: plain calls on the module's signal sets; the mask of this thread is put back.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        start();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+    }
 }
 
 /// The engine of this process, if it has one already.
