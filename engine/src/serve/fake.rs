@@ -8,6 +8,10 @@ use crate::queue::simple::Bell;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Resumed,
+    #[cfg_attr(
+        loom,
+        expect(dead_code, reason = "it makes no interleaving of its own")
+    )]
     Unwakeable,
     Failed,
 }
