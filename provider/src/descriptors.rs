@@ -10,6 +10,9 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, Ordering};
 
+use rustix::event::EventfdFlags;
+use rustix::process::{Resource, getrlimit};
+
 /// A new eventfd, or None if the module must do without.
 pub fn eventfd() -> Option<OwnedFd> {
     let fresh = open();
@@ -23,11 +26,7 @@ pub fn eventfd() -> Option<OwnedFd> {
 
 /// A new eventfd, whatever its number.
 pub fn open() -> Option<OwnedFd> {
-    // SAFETY: plain system call; the descriptor is ours.
-    unsafe {
-        let fd = libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC);
-        (fd >= 0).then(|| OwnedFd::from_raw_fd(fd))
-    }
+    rustix::event::eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).ok()
 }
 
 /// Whether a number is in the lower half of those that the process may have. The kernel gives the
@@ -48,15 +47,7 @@ fn is_low(fd: c_int) -> bool {
 
 /// How many descriptors the process may have.
 fn soft_limit() -> u64 {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: plain system call that writes to `limit`.
-    match unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } {
-        0 => limit.rlim_cur,
-        _ => u64::MAX,
-    }
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
 /// Whether the program is HAProxy, by the symbol of its table.
@@ -163,7 +154,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
-    use std::collections::BTreeSet;
+    use std::collections::BTreeMap;
 
     use super::*;
 
@@ -171,15 +162,15 @@ mod tests {
     /// for a descriptor.
     struct Server {
         table: Table,
-        sockets: RefCell<BTreeSet<c_int>>,
+        sockets: RefCell<BTreeMap<c_int, OwnedFd>>,
         kept: Vec<OwnedFd>,
     }
 
     impl Server {
         fn connect(&mut self) -> Option<c_int> {
-            // SAFETY: plain system call.
-            let socket = unsafe { libc::dup(2) };
-            self.sockets.borrow_mut().insert(socket);
+            let socket = rustix::io::dup(std::io::stderr()).expect("a descriptor");
+            let number = socket.as_raw_fd();
+            self.sockets.borrow_mut().insert(number, socket);
             self.job()
         }
 
@@ -187,20 +178,11 @@ mod tests {
             let sockets = &self.sockets;
             let fd = self
                 .table
-                .take(open(), |fd| sockets.borrow().contains(&fd))?;
+                .take(open(), |fd| sockets.borrow().contains_key(&fd))?;
             let number = fd.as_raw_fd();
             self.kept.push(fd);
-            assert!(sockets.borrow().iter().any(|&socket| socket > number));
+            assert!(sockets.borrow().keys().any(|&socket| socket > number));
             Some(number)
-        }
-    }
-
-    impl Drop for Server {
-        fn drop(&mut self) {
-            for &socket in self.sockets.borrow().iter() {
-                // SAFETY: ours, from `connect`.
-                unsafe { libc::close(socket) };
-            }
         }
     }
 

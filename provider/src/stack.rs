@@ -26,6 +26,10 @@ mod platform {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use lockstep_engine::{ROOM_BYTES, STACK_BYTES};
+    use rustix::mm::{
+        Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap,
+    };
+    use rustix::process::{Resource, getrlimit};
 
     /// Below every stack: running over its end must not go unnoticed.
     const GUARD_BYTES: usize = 4096;
@@ -117,16 +121,8 @@ mod platform {
     /// limit on address space may refuse that: then the program is ended. A mapping can be asked
     /// for.
     fn may_fail_to_grow() -> bool {
-        // SAFETY: plain queries; the limit is written before it is read.
-        unsafe {
-            let mut limit = libc::rlimit {
-                rlim_cur: libc::RLIM_INFINITY,
-                rlim_max: libc::RLIM_INFINITY,
-            };
-            libc::gettid() == libc::getpid()
-                && libc::getrlimit(libc::RLIMIT_AS, &mut limit) == 0
-                && limit.rlim_cur != libc::RLIM_INFINITY
-        }
+        rustix::thread::gettid() == rustix::process::getpid()
+            && getrlimit(Resource::As).current.is_some()
     }
 
     /// Where the stack of the calling thread begins and ends.
@@ -182,7 +178,7 @@ mod platform {
             }
             // Not under the lock, which others would miss. SAFETY: the mapping is ours and nobody
             // runs on it; its pages are zero when next touched.
-            let emptied = unsafe { libc::madvise(self.0, STACK_BYTES, libc::MADV_DONTNEED) } == 0;
+            let emptied = unsafe { madvise(self.0, STACK_BYTES, Advice::LinuxDontNeed) }.is_ok();
             if emptied
                 && let Ok(mut unused) = UNUSED.try_lock()
                 && unused.cold.len() < KEPT - WARM
@@ -192,18 +188,14 @@ mod platform {
         }
 
         fn map() -> Option<Stack> {
-            let access = libc::PROT_READ | libc::PROT_WRITE;
-            let kind =
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK;
-            // SAFETY: a new mapping, at an address of the kernel's choice.
-            let base = unsafe { libc::mmap(null_mut(), STACK_BYTES, access, kind, -1, 0) };
-            if base == libc::MAP_FAILED {
-                return None;
+            let access = ProtFlags::READ | ProtFlags::WRITE;
+            let kind = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::STACK;
+            // SAFETY: a new mapping, at an address of the kernel's choice, and its first page.
+            unsafe {
+                let stack = Stack(mmap_anonymous(null_mut(), STACK_BYTES, access, kind).ok()?);
+                mprotect(stack.0, GUARD_BYTES, MprotectFlags::empty()).ok()?;
+                Some(stack)
             }
-            let stack = Stack(base);
-            // SAFETY: the first page of the mapping.
-            let guarded = unsafe { libc::mprotect(base, GUARD_BYTES, libc::PROT_NONE) } == 0;
-            guarded.then_some(stack)
         }
 
         /// Calls `work` on this stack.
@@ -220,7 +212,7 @@ mod platform {
     impl Drop for Stack {
         fn drop(&mut self) {
             // SAFETY: the mapping is ours and nobody runs on it.
-            unsafe { libc::munmap(self.0, STACK_BYTES) };
+            let _ = unsafe { munmap(self.0, STACK_BYTES) };
         }
     }
 
@@ -239,7 +231,7 @@ mod platform {
                 "xchg rsp, r12",
                 "call {run}",
                 "mov rsp, r12",
-                run = in(reg) run::<W, R> as unsafe extern "C" fn(*mut Errand<W, R>),
+                run = in(reg) run::<W, R> as extern "C" fn(&mut Errand<W, R>),
                 in("rdi") std::ptr::from_mut(errand),
                 inout("r12") top => _,
                 clobber_abi("C"),
@@ -247,11 +239,7 @@ mod platform {
         }
     }
 
-    /// # Safety
-    /// `errand` is valid and in nobody else's use.
-    unsafe extern "C" fn run<W: FnOnce() -> R, R>(errand: *mut Errand<W, R>) {
-        // SAFETY: by contract.
-        let errand = unsafe { &mut *errand };
+    extern "C" fn run<W: FnOnce() -> R, R>(errand: &mut Errand<W, R>) {
         errand.result = errand.work.take().map(|work| work());
     }
 }
