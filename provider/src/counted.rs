@@ -133,23 +133,25 @@ mod tests {
 
     use super::*;
 
+    /// The value, for a thread that is an owner as long as it uses it.
+    fn get<'a, T>(counted: &Counted<T>, make: impl FnOnce() -> T) -> &'a T {
+        // SAFETY: the tests call it so.
+        unsafe { counted.get(make) }
+    }
+
     #[test]
     fn the_last_owner_gets_the_value() {
         let counted = Counted::new();
         assert!(counted.leave().is_none(), "nobody is there");
         assert!(counted.enter() && counted.enter());
-        // SAFETY: this thread is an owner.
-        unsafe {
-            assert_eq!(*counted.get(|| 7), 7);
-            assert_eq!(*counted.get(|| 8), 7);
-        }
+        assert_eq!(*get(&counted, || 7), 7);
+        assert_eq!(*get(&counted, || 8), 7);
         assert!(counted.leave().is_none());
         assert_eq!(counted.leave(), Some(Box::new(7)));
         assert!(counted.current().is_null());
         // The next owner makes a new one.
         assert!(counted.enter());
-        // SAFETY: as above.
-        assert_eq!(unsafe { *counted.get(|| 9) }, 9);
+        assert_eq!(*get(&counted, || 9), 9);
         assert_eq!(counted.leave(), Some(Box::new(9)));
     }
 
@@ -157,12 +159,10 @@ mod tests {
     fn what_is_forgotten_is_made_anew() {
         let counted = Counted::new();
         assert!(counted.enter() && counted.enter());
-        // SAFETY: this thread is an owner.
-        let parents = unsafe { counted.get(|| 1) };
+        let parents = get(&counted, || 1);
         let forgotten = counted.forget();
         assert!(std::ptr::eq(forgotten, parents));
-        // SAFETY: as above.
-        assert_eq!(unsafe { *counted.get(|| 2) }, 2);
+        assert_eq!(*get(&counted, || 2), 2);
         assert!(counted.leave().is_none());
         assert_eq!(counted.leave(), Some(Box::new(2)));
         // SAFETY: `get` made it, and only the forgetting is over.
@@ -174,8 +174,7 @@ mod tests {
         let counted = Counted::<u8>::new();
         assert!((0..MOST).all(|_| counted.enter()));
         assert!(!counted.enter());
-        // SAFETY: this thread is an owner.
-        assert_eq!(unsafe { *counted.get(|| 5) }, 5);
+        assert_eq!(*get(&counted, || 5), 5);
         assert!((1..MOST).all(|_| counted.leave().is_none()));
         assert_eq!(counted.leave(), Some(Box::new(5)));
     }
@@ -213,8 +212,7 @@ mod tests {
         let counted = Counted::new();
         let found = storm(2_000_000, || {
             assert!(counted.enter());
-            // SAFETY: this thread is an owner until it leaves.
-            let value = unsafe { counted.get(|| Value(AtomicBool::new(false))) };
+            let value = get(&counted, || Value(AtomicBool::new(false)));
             let gone = black_box(value).0.load(Ordering::SeqCst);
             drop(counted.leave());
             gone

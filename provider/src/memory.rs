@@ -261,6 +261,12 @@ mod tests {
         Layout::from_size_align(size, 16).unwrap()
     }
 
+    /// The bytes of a block that a test has.
+    fn bytes<'a>(block: *mut u8, size: usize) -> &'a mut [u8] {
+        // SAFETY: the tests call it with blocks of at least this size, one at a time.
+        unsafe { std::slice::from_raw_parts_mut(block, size) }
+    }
+
     /// One after the other: they share the reserve, and expect to find it whole.
     #[test]
     fn the_reserve_serves_until_it_is_used_up_and_is_whole_again() {
@@ -274,8 +280,7 @@ mod tests {
                     break;
                 }
                 assert!(RESERVE.contains(block) && block.addr().is_multiple_of(UNIT));
-                // SAFETY: as many bytes were asked for.
-                unsafe { block.write_bytes(blocks.len() as u8, size) };
+                bytes(block, size).fill(blocks.len() as u8);
                 blocks.push(block);
             }
             let room = size.div_ceil(UNIT) * UNIT;
@@ -287,12 +292,10 @@ mod tests {
             assert_eq!(blocks.len(), BYTES / room, "{size}");
             assert!(is_scarce());
             for (number, block) in blocks.iter().enumerate() {
+                let bytes = bytes(*block, size);
+                assert!(bytes.iter().all(|&byte| byte == number as u8));
                 // SAFETY: taken above, for this layout.
-                unsafe {
-                    let bytes = std::slice::from_raw_parts(*block, size);
-                    assert!(bytes.iter().all(|&byte| byte == number as u8));
-                    RESERVE.give_back(*block, layout);
-                }
+                unsafe { RESERVE.give_back(*block, layout) };
             }
             assert_eq!(RESERVE.count.load(Ordering::Relaxed), 0);
             assert!(
@@ -304,13 +307,13 @@ mod tests {
             assert!(!is_scarce(), "the system has memory");
         }
         // What grows moves out of the reserve.
+        let block = RESERVE.take(layout(100));
+        bytes(block, 100).fill(7);
         // SAFETY: layouts as taken.
         unsafe {
-            let block = RESERVE.take(layout(100));
-            block.write_bytes(7, 100);
             let moved = WithReserve.realloc(block, layout(100), 300);
             assert!(!RESERVE.contains(moved));
-            assert!((0..100).all(|i| moved.add(i).read() == 7));
+            assert!(bytes(moved, 100).iter().all(|&byte| byte == 7));
             WithReserve.dealloc(moved, layout(300));
         }
         assert_eq!(RESERVE.count.load(Ordering::Relaxed), 0);
