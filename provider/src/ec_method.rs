@@ -1,287 +1,80 @@
 //! The `EC_KEY_METHOD` that moves P-256 and P-384 onto lanes.
 //!
-//! The stock functions decode, check and encode, and call ours for the arithmetic: a new key pair,
-//! the x of a shared point, r and s of a signature, and the check of r and s. What the engine
-//! declines, and every other curve, goes to the functions of the stock method, on the same object:
+//! OpenSSL's own functions decode, check and encode, and call ours for the arithmetic: a new key
+//! pair, the x of a shared point, a signature, and the check of r and s. What the engine declines,
+//! and every other curve, is left to the functions of OpenSSL's own method, on the same object:
 //! they ask only its group for arithmetic, so no twin as for RSA is needed.
 
+mod der;
+mod point;
+
 use std::ffi::{c_int, c_uchar, c_uint};
-use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
 use lockstep_engine::operation::{Ecdh, EcdsaSign, EcdsaVerify, Operation};
 use lockstep_engine::{
-    Bytes, Curve, EcKey, EcdhInput, EcdsaSignInput, EcdsaVerifyInput, Fallback, KeyKind, Keypair,
-    Outcome, Secret,
+    Bytes as Copied, Curve, EcKey, EcdhInput, EcdsaSignInput, EcdsaVerifyInput, Fallback, KeyKind,
+    Keypair, Outcome,
 };
 use once_cell::race::OnceBox;
-use zeroize::Zeroizing;
 
+use crate::ex_data::Attached;
 use crate::ffi::{
-    self, Bignum, EcComputeKey, EcGroup, EcKeyMethod, EcKeygen, EcPoint, EcSign, EcSignSetup,
-    EcSignSig, EcVerify, EcVerifySig, EcdsaSig, select,
+    self, Argument, Bignum, Bytes, EcComputeKey, EcGroup, EcKeyMethod, EcKeygen, EcPoint, EcSign,
+    EcSignSetup, EcSignSig, EcVerify, EcVerifySig, EcdsaSig, KeyData, Output, OwnedKey,
+    Passed as _, Place, Subject as _, guarded, select,
 };
-use crate::{async_job, ex_data, memory, process};
+use crate::keymgmt::Adoptable;
+use crate::number;
+use crate::stock::families::EcKeys;
+use crate::{async_job, memory, process};
 
-/// Public keys too: they verify.
-pub const ADOPTED_WITH: c_int = select::KEYPAIR | select::DOMAIN_PARAMETERS;
+use point::{curve_of, decoded, encoded};
 
-/// Gives `key` our method if the lanes have its curve; whether they do.
-///
-/// A key with explicit parameters keeps stock arithmetic, as does one with a method of another's.
-///
-/// # Safety
-/// `key` is a stock EC_KEY that nobody else uses.
-pub unsafe fn adopt(key: *mut ffi::EcKey) -> bool {
-    let Some(method) = method() else { return false };
-    // SAFETY: by contract.
-    unsafe {
-        if curve_of(key).is_none() {
-            return false;
-        }
-        let current = ffi::EC_KEY_get_method(key);
-        // A duplicate has our method already, but no state.
-        let known = [method.table, method.stock.table].contains(&current);
-        if !known || !renew(key, method.index) {
-            return false;
-        }
-        current == method.table || ffi::EC_KEY_set_method(key, method.table) == 1
-    }
-}
+impl Adoptable for EcKeys {
+    /// Public keys too: they verify.
+    const ADOPTED_WITH: c_int = select::KEYPAIR | select::DOMAIN_PARAMETERS;
+    const IN_PLACE: bool = true;
 
-/// The curve of a key, if the lanes have it.
-///
-/// # Safety
-/// `key` is valid.
-unsafe fn curve_of(key: *const ffi::EcKey) -> Option<Curve> {
-    // SAFETY: by contract; the group belongs to the key.
-    unsafe {
-        let group = ffi::EC_KEY_get0_group(key);
-        if group.is_null() || ffi::EC_GROUP_get_asn1_flag(group) & ffi::NAMED_CURVE == 0 {
-            return None;
-        }
-        match ffi::EC_GROUP_get_curve_name(group) {
-            ffi::NID_P256 => Some(Curve::P256),
-            ffi::NID_P384 => Some(Curve::P384),
-            _ => None,
+    fn adopt(key: &KeyData<EcKeys>) {
+        if let Some(method) = method() {
+            method.adopt(object(key));
         }
     }
 }
 
-/// What we keep with an EC_KEY, in its ex_data: the key for the engine, made at its first use.
+/// Makes a key pair for a blank object, by our method or OpenSSL's own; false if that fails.
+pub fn generate(blank: &OwnedKey<EcKeys>) -> bool {
+    EcKeys::adopt(blank);
+    ffi::EC_KEY_generate_key(object(blank)) == 1
+}
+
+/// The EC_KEY that key data are.
+#[allow(clippy::mut_from_ref)]
+fn object(key: &KeyData<EcKeys>) -> &mut ffi::EcKey {
+    // SAFETY: the default provider's EC key data is an EC_KEY. To those who hold the reference it
+    // has no bytes, and who makes or fills one has it alone.
+    unsafe { &mut *key.into_subject().cast() }
+}
+
+/// The group of a key, and its curve, if the lanes have it.
+///
+/// A key with explicit parameters keeps OpenSSL's arithmetic.
+fn group_of(key: &ffi::EcKey) -> Option<(&EcGroup, Curve)> {
+    let group = ffi::EC_KEY_get0_group(key)?;
+    let is_named = ffi::EC_GROUP_get_asn1_flag(group) & ffi::NAMED_CURVE != 0;
+    Some((group, curve_of(group).filter(|_| is_named)?))
+}
+
+/// What we keep with an EC_KEY: the key for the engine, made at its first use.
 #[derive(Default)]
 struct State {
     key: OnceBox<Option<Arc<EcKey>>>,
 }
 
-/// Gives `key` an empty state; false if that fails.
-///
-/// # Safety
-/// `key` is valid and in nobody else's use.
-unsafe fn renew(key: *mut ffi::EcKey, index: c_int) -> bool {
-    // SAFETY: by contract; the box belongs to the slot from here on, or is freed again.
-    unsafe {
-        let current = ffi::EC_KEY_get_ex_data(key, index).cast::<State>();
-        if current
-            .as_ref()
-            .is_some_and(|state| state.key.get().is_none())
-        {
-            return true;
-        }
-        release(key, index);
-        if memory::is_scarce() {
-            return false;
-        }
-        let state = Box::into_raw(Box::new(State::default()));
-        let kept = ffi::EC_KEY_set_ex_data(key, index, state.cast()) == 1;
-        if !kept {
-            drop(Box::from_raw(state));
-        }
-        kept
-    }
-}
-
-/// Frees the state of `key`, if it has one.
-///
-/// # Safety
-/// `key` is valid and in nobody else's use.
-unsafe fn release(key: *mut ffi::EcKey, index: c_int) {
-    // SAFETY: the slot holds NULL or a box made by `renew`; it is cleared before the box is freed.
-    unsafe {
-        let state = ffi::EC_KEY_get_ex_data(key, index).cast::<State>();
-        if !state.is_null() {
-            ffi::EC_KEY_set_ex_data(key, index, null_mut());
-            drop(Box::from_raw(state));
-        }
-    }
-}
-
-/// The private key for the engine; None if `key` has none that lanes can serve.
-///
-/// # Safety
-/// `key` is valid.
-unsafe fn private_key(key: *const ffi::EcKey, method: &Method) -> Option<Arc<EcKey>> {
-    // SAFETY: by contract; the state lives as long as the key's parts do not change.
-    unsafe {
-        let state = ffi::EC_KEY_get_ex_data(key, method.index).cast::<State>();
-        let made = || {
-            let curve = curve_of(key)?;
-            let private = ffi::EC_KEY_get0_private_key(key);
-            if private.is_null() {
-                return None;
-            }
-            let Some(scalar) = secret(private, curve.bytes()) else {
-                process::engine().count(Fallback::BadScalar);
-                return None;
-            };
-            let public = encoded(
-                ffi::EC_KEY_get0_group(key),
-                ffi::EC_KEY_get0_public_key(key),
-            );
-            EcKey::new(curve, scalar.as_bytes(), public.as_deref())
-                .ok()
-                .map(Arc::new)
-        };
-        let key = &state.as_ref()?.key;
-        key.get_or_init(|| Box::new(made())).clone()
-    }
-}
-
-/// A secret number that is not negative, as big-endian bytes of this length; None if it is longer.
-///
-/// # Safety
-/// `number` is valid.
-unsafe fn secret(number: *const Bignum, length: usize) -> Option<Secret> {
-    // SAFETY: by contract.
-    Secret::filled(length, |bytes| unsafe { write(number, bytes) })
-}
-
-/// A number that is not negative, as big-endian bytes of this length; None if it is longer.
-///
-/// # Safety
-/// `number` is valid.
-unsafe fn bytes(number: *const Bignum, length: usize) -> Option<Vec<u8>> {
-    let mut bytes = vec![0u8; length];
-    // SAFETY: by contract.
-    unsafe { write(number, &mut bytes) }.then_some(bytes)
-}
-
-/// Fills `bytes` with a number, big-endian; false if it is negative or longer.
-///
-/// # Safety
-/// `number` is valid.
-unsafe fn write(number: *const Bignum, bytes: &mut [u8]) -> bool {
-    c_int::try_from(bytes.len()).is_ok_and(|size| {
-        // SAFETY: `bytes` has room for `size` bytes.
-        unsafe {
-            ffi::BN_is_negative(number) == 0
-                && ffi::BN_bn2binpad(number, bytes.as_mut_ptr(), size) == size
-        }
-    })
-}
-
-/// The uncompressed form of a point; None for NULL, infinity, or a point of another curve.
-///
-/// # Safety
-/// The pointers are valid or NULL.
-unsafe fn encoded(group: *const EcGroup, point: *const EcPoint) -> Option<Vec<u8>> {
-    // SAFETY: by contract.
-    unsafe {
-        if group.is_null() || point.is_null() {
-            return None;
-        }
-        let length = match ffi::EC_GROUP_get_curve_name(group) {
-            ffi::NID_P256 => Curve::P256.bytes(),
-            ffi::NID_P384 => Curve::P384.bytes(),
-            _ => return None,
-        };
-        if let Some(form) = decoded_form(group, point, length) {
-            return Some(form);
-        }
-        let mut form = vec![0; 1 + 2 * length];
-        let written = ffi::EC_POINT_point2oct(
-            group,
-            point,
-            ffi::POINT_UNCOMPRESSED,
-            form.as_mut_ptr(),
-            form.len(),
-            null_mut(),
-        );
-        (written == form.len()).then_some(form)
-    }
-}
-
-/// The uncompressed form of a point with z = 1, as all have that were decoded. To ask in the usual
-/// way costs an inversion, and that a tenth of an exchange.
-///
-/// # Safety
-/// The pointers are valid.
-unsafe fn decoded_form(
-    group: *const EcGroup,
-    point: *const EcPoint,
-    length: usize,
-) -> Option<Vec<u8>> {
-    // SAFETY: by contract.
-    unsafe {
-        let (x, y, z) = (Number::new()?, Number::new()?, Number::new()?);
-        let told =
-            ffi::EC_POINT_get_Jprojective_coordinates_GFp(group, point, x.0, y.0, z.0, null_mut());
-        if told != 1 || ffi::BN_is_one(z.0) != 1 {
-            return None;
-        }
-        Some([&[4][..], &bytes(x.0, length)?, &bytes(y.0, length)?].concat())
-    }
-}
-
-/// A number that the module makes, wiped at the end.
-struct Number(*mut Bignum);
-
-impl Number {
-    fn new() -> Option<Number> {
-        // SAFETY: plain constructor.
-        let number = unsafe { ffi::BN_new() };
-        (!number.is_null()).then_some(Number(number))
-    }
-
-    fn from_bytes(bytes: &[u8]) -> Option<Number> {
-        let length = c_int::try_from(bytes.len()).ok()?;
-        // SAFETY: as many bytes as said; NULL asks for a new number.
-        let number = unsafe { ffi::BN_bin2bn(bytes.as_ptr(), length, null_mut()) };
-        (!number.is_null()).then_some(Number(number))
-    }
-
-    /// The number of these bytes, whose leading zero bytes are secret.
-    ///
-    /// `BN_bin2bn` counts and skips them one by one. So it gets a one in front, which is then
-    /// cleared: what libcrypto still counts are whole words of zeros, one number in 2^64.
-    fn from_secret(bytes: &[u8]) -> Option<Number> {
-        let mut longer = Zeroizing::new(Vec::with_capacity(1 + bytes.len()));
-        longer.push(1);
-        longer.extend_from_slice(bytes);
-        let number = Number::from_bytes(&longer)?;
-        let front = c_int::try_from(8 * bytes.len()).ok()?;
-        // SAFETY: the number is ours.
-        (unsafe { ffi::BN_clear_bit(number.0, front) } == 1).then_some(number)
-    }
-
-    /// Gives the number away.
-    fn into_raw(self) -> *mut Bignum {
-        let number = self.0;
-        std::mem::forget(self);
-        number
-    }
-}
-
-impl Drop for Number {
-    fn drop(&mut self) {
-        // SAFETY: the number is ours.
-        unsafe { ffi::BN_clear_free(self.0) }
-    }
-}
-
-/// The functions of the stock method.
+/// The functions of OpenSSL's own method.
 struct Stock {
-    table: *const EcKeyMethod,
+    table: &'static EcKeyMethod,
     keygen: EcKeygen,
     compute_key: EcComputeKey,
     sign: EcSign,
@@ -291,10 +84,10 @@ struct Stock {
     verify_sig: EcVerifySig,
 }
 
-/// Our method, what it falls back on, and the ex_data slot of [`State`].
+/// Our method, what it falls back on, and where the states are.
 pub struct Method {
-    table: *const EcKeyMethod,
-    index: c_int,
+    table: &'static EcKeyMethod,
+    states: Attached<ffi::EcKey, State>,
     stock: Stock,
 }
 
@@ -311,18 +104,14 @@ pub fn method() -> Option<&'static Method> {
 
 impl Stock {
     fn new() -> Option<Stock> {
+        let table = ffi::EC_KEY_OpenSSL();
         let (mut keygen, mut compute_key) = (None, None);
         let (mut sign, mut sign_setup, mut sign_sig) = (None, None, None);
         let (mut verify, mut verify_sig) = (None, None);
-        // SAFETY: getters of the stock table, which is static.
-        let table = unsafe {
-            let table = ffi::EC_KEY_OpenSSL();
-            ffi::EC_KEY_METHOD_get_keygen(table, &mut keygen);
-            ffi::EC_KEY_METHOD_get_compute_key(table, &mut compute_key);
-            ffi::EC_KEY_METHOD_get_sign(table, &mut sign, &mut sign_setup, &mut sign_sig);
-            ffi::EC_KEY_METHOD_get_verify(table, &mut verify, &mut verify_sig);
-            table
-        };
+        ffi::EC_KEY_METHOD_get_keygen(table, &mut keygen);
+        ffi::EC_KEY_METHOD_get_compute_key(table, &mut compute_key);
+        ffi::EC_KEY_METHOD_get_sign(table, &mut sign, &mut sign_setup, &mut sign_sig);
+        ffi::EC_KEY_METHOD_get_verify(table, &mut verify, &mut verify_sig);
         Some(Stock {
             table,
             keygen: keygen?,
@@ -339,305 +128,282 @@ impl Stock {
 impl Method {
     fn new() -> Option<Method> {
         let stock = Stock::new()?;
-        // SAFETY: public EC_KEY_METHOD functions on a table that this module made, which lives as
-        // long as the process.
-        unsafe {
-            let table = ffi::EC_KEY_METHOD_new(stock.table);
-            let index = ex_data::slot(ffi::EX_INDEX_EC_KEY)?;
-            if table.is_null() {
-                return None;
-            }
-            ffi::EC_KEY_METHOD_set_init(
-                table,
-                None,
-                Some(finish),
-                // With a function for it, stock refuses to copy parts of a key.
-                None,
-                Some(set_group),
-                Some(set_private),
-                Some(set_public),
-            );
-            ffi::EC_KEY_METHOD_set_keygen(table, Some(keygen));
-            ffi::EC_KEY_METHOD_set_compute_key(table, Some(compute_key));
-            ffi::EC_KEY_METHOD_set_sign(table, Some(sign), Some(stock.sign_setup), Some(sign_sig));
-            ffi::EC_KEY_METHOD_set_verify(table, Some(stock.verify), Some(verify_sig));
-            Some(Method {
-                table,
-                index,
-                stock,
-            })
+        let table = ffi::EC_KEY_METHOD_new(stock.table)?;
+        ffi::EC_KEY_METHOD_set_init(
+            table,
+            None,
+            Some(finish),
+            // With a function for it, OpenSSL refuses to copy parts of a key.
+            None,
+            Some(set_group),
+            Some(set_private),
+            Some(set_public),
+        );
+        ffi::EC_KEY_METHOD_set_keygen(table, Some(keygen));
+        ffi::EC_KEY_METHOD_set_compute_key(table, Some(compute_key));
+        // OpenSSL's `sign_sig` serves `sign`, where that is left to OpenSSL, and nonces that
+        // OpenSSL 3.2 has made from the digest.
+        let (setup, sign_sig) = (Some(stock.sign_setup), Some(stock.sign_sig));
+        ffi::EC_KEY_METHOD_set_sign(table, Some(sign), setup, sign_sig);
+        ffi::EC_KEY_METHOD_set_verify(table, Some(stock.verify), Some(verify_sig));
+        Some(Method {
+            table,
+            states: Attached::new()?,
+            stock,
+        })
+    }
+
+    /// Gives `key`, which nobody else uses, our method if the lanes have its curve. One with a
+    /// method of another's keeps that.
+    fn adopt(&self, key: &mut ffi::EcKey) {
+        if group_of(key).is_none() {
+            return;
         }
+        let current = ffi::EC_KEY_get_method(key);
+        // A duplicate has our method already, but no state.
+        let has_ours = current == std::ptr::from_ref(self.table);
+        let is_known = has_ours || current == std::ptr::from_ref(self.stock.table);
+        if is_known && self.renew(key) && !has_ours {
+            ffi::EC_KEY_set_method(key, self.table);
+        }
+    }
+
+    /// Gives `key`, which nobody else uses, an empty state; false if that fails.
+    fn renew(&self, key: &mut ffi::EcKey) -> bool {
+        let current = self.states.get(key);
+        if current.is_some_and(|state| state.key.get().is_none()) {
+            return true;
+        }
+        self.states.remove(key);
+        !memory::is_scarce() && self.states.put(key, State::default())
+    }
+
+    /// The private key for the engine; None if `key` has none that lanes can serve. It lives until
+    /// a part of the key changes.
+    fn private_key(&self, key: &ffi::EcKey) -> Option<Arc<EcKey>> {
+        let made = || {
+            let (group, curve) = group_of(key)?;
+            let private = ffi::EC_KEY_get0_private_key(key)?;
+            let Some(scalar) = number::secret(private, curve.bytes()) else {
+                process::engine().count(Fallback::BadScalar);
+                return None;
+            };
+            let public = ffi::EC_KEY_get0_public_key(key).and_then(|point| encoded(group, point));
+            EcKey::new(curve, scalar.as_bytes(), public.as_deref())
+                .ok()
+                .map(Arc::new)
+        };
+        let state = self.states.get(key)?;
+        state.key.get_or_init(|| Box::new(made())).clone()
     }
 }
 
 /// `finish`: called when the object is freed or given another method.
-unsafe extern "C" fn finish(key: *mut ffi::EcKey) {
-    if let Some(method) = method() {
-        // SAFETY: OpenSSL calls this once, on the object's end.
-        unsafe { release(key, method.index) }
-    }
+extern "C" fn finish(key: &mut ffi::EcKey) {
+    guarded(|| method().map_or((), |method| method.states.remove(key)));
 }
 
 /// `set_group`: a change of the key ends its state.
-unsafe extern "C" fn set_group(key: *mut ffi::EcKey, _group: *const EcGroup) -> c_int {
-    // SAFETY: who changes a key may not share it.
-    unsafe { changed(key) }
+extern "C" fn set_group(key: &mut ffi::EcKey, _group: Option<&EcGroup>) -> c_int {
+    guarded(|| changed(key))
 }
 
 /// `set_private`
-unsafe extern "C" fn set_private(key: *mut ffi::EcKey, _private: *const Bignum) -> c_int {
-    // SAFETY: as above.
-    unsafe { changed(key) }
+extern "C" fn set_private(key: &mut ffi::EcKey, _private: Option<&Bignum>) -> c_int {
+    guarded(|| changed(key))
 }
 
 /// `set_public`
-unsafe extern "C" fn set_public(key: *mut ffi::EcKey, _public: *const EcPoint) -> c_int {
-    // SAFETY: as above.
-    unsafe { changed(key) }
+extern "C" fn set_public(key: &mut ffi::EcKey, _public: Option<&EcPoint>) -> c_int {
+    guarded(|| changed(key))
 }
 
-/// Gives `key` an empty state. Without memory for it the key falls back to OpenSSL.
-///
-/// # Safety
-/// `key` is valid and in nobody else's use.
-unsafe fn changed(key: *mut ffi::EcKey) -> c_int {
+/// Gives `key` an empty state. Without memory for it the key is left to OpenSSL. Who changes a key
+/// may not share it.
+fn changed(key: &mut ffi::EcKey) -> c_int {
     if let Some(method) = method() {
-        // SAFETY: by contract.
-        unsafe { renew(key, method.index) };
+        method.renew(key);
     }
     1
 }
 
 /// `keygen`: a key pair of the pool.
-unsafe extern "C" fn keygen(key: *mut ffi::EcKey) -> c_int {
-    let Some(method) = method() else { return 0 };
-    // SAFETY: libcrypto's argument, which has a group and is in its caller's use alone.
-    unsafe {
-        let pooled = curve_of(key).and_then(|curve| async_job::keypair(KeyKind::Nist(curve)));
+extern "C" fn keygen(key: &mut ffi::EcKey) -> c_int {
+    guarded(|| {
+        let Some(method) = method() else { return 0 };
+        let pooled = group_of(key).and_then(|(_, curve)| async_job::keypair(KeyKind::Nist(curve)));
         match pooled {
             Some(pair) if set(key, &pair).is_some() => 1,
             _ => (method.stock.keygen)(key),
         }
-    }
+    })
 }
 
-/// Puts a key pair into `key`.
-///
-/// # Safety
-/// `key` is valid, on the curve of `pair`, and in nobody else's use.
-unsafe fn set(key: *mut ffi::EcKey, pair: &Keypair) -> Option<()> {
-    let secret = Number::from_secret(pair.secret.as_bytes())?;
-    // SAFETY: by contract; the key copies both parts.
-    unsafe {
-        let group = ffi::EC_KEY_get0_group(key);
-        let point = ffi::EC_POINT_new(group);
-        if point.is_null() {
-            return None;
-        }
-        let set = ffi::EC_POINT_oct2point(
-            group,
-            point,
-            pair.public.as_ptr(),
-            pair.public.len(),
-            null_mut(),
-        ) == 1
-            && ffi::EC_KEY_set_private_key(key, secret.0) == 1
-            && ffi::EC_KEY_set_public_key(key, point) == 1;
-        ffi::EC_POINT_free(point);
-        set.then_some(())
-    }
+/// Puts a key pair into `key`, which is on its curve and copies both parts.
+fn set(key: &mut ffi::EcKey, pair: &Keypair) -> Option<()> {
+    let secret = number::from_secret(pair.secret.as_bytes())?;
+    let point = decoded(ffi::EC_KEY_get0_group(key)?, &pair.public)?;
+    let set = ffi::EC_KEY_set_private_key(key, &secret) == 1
+        && ffi::EC_KEY_set_public_key(key, &point) == 1;
+    set.then_some(())
 }
 
 /// Has the engine serve an operation with `key`, if the lanes have its curve.
-///
-/// # Safety
-/// `key` is valid or NULL.
-unsafe fn served<O: Operation>(
-    key: *const ffi::EcKey,
+fn served<O: Operation>(
+    key: &ffi::EcKey,
     operation: impl FnOnce(Curve) -> O,
-    input: impl FnOnce() -> Option<O::Input>,
+    input: impl FnOnce(&EcGroup, Curve) -> Option<O::Input>,
 ) -> Outcome<O::Output> {
-    if key.is_null() {
-        return Outcome::NotAsked;
-    }
-    // SAFETY: by contract.
-    match unsafe { curve_of(key) } {
-        Some(curve) => async_job::serve(operation(curve), input),
+    match group_of(key) {
+        Some((group, curve)) => async_job::serve(operation(curve), || input(group, curve)),
         None => Outcome::NotAsked,
     }
 }
 
 /// `compute_key`: the x of a shared point.
-unsafe extern "C" fn compute_key(
-    secret: *mut *mut c_uchar,
-    length: *mut usize,
-    peer: *const EcPoint,
-    key: *const ffi::EcKey,
+extern "C" fn compute_key(
+    secret: &mut *mut c_uchar,
+    length: &mut usize,
+    peer: Option<&EcPoint>,
+    key: &ffi::EcKey,
 ) -> c_int {
-    let Some(method) = method() else { return 0 };
-    // SAFETY: libcrypto's arguments.
-    unsafe {
-        let request = || {
+    guarded(|| {
+        let Some(method) = method() else { return 0 };
+        let request = |group: &EcGroup, _| {
             Some(EcdhInput {
-                key: private_key(key, method)?,
-                peer: encoded(ffi::EC_KEY_get0_group(key), peer)?.into(),
+                key: method.private_key(key)?,
+                peer: encoded(group, peer?)?.into(),
             })
         };
         match served(key, Ecdh, request) {
-            Outcome::Done(shared) => {
-                let shared = shared.as_bytes();
-                // The caller frees it by OPENSSL_clear_free.
-                let copy: *mut c_uchar =
-                    ffi::CRYPTO_malloc(shared.len(), c"lockstep".as_ptr(), 0).cast();
-                if copy.is_null() {
-                    return 0;
+            Outcome::Done(shared) => match allocated(shared.as_bytes()) {
+                Some(copy) => {
+                    (*secret, *length) = (copy, shared.as_bytes().len());
+                    1
                 }
-                std::ptr::copy_nonoverlapping(shared.as_ptr(), copy, shared.len());
-                *secret = copy;
-                *length = shared.len();
-                1
-            }
+                None => 0,
+            },
             _declined => (method.stock.compute_key)(secret, length, peer, key),
         }
+    })
+}
+
+/// A copy in libcrypto's memory, which the caller frees by OPENSSL_clear_free.
+fn allocated(bytes: &[u8]) -> Option<*mut c_uchar> {
+    // SAFETY: fresh memory of this size.
+    unsafe {
+        let copy: *mut c_uchar = ffi::CRYPTO_malloc(bytes.len(), c"lockstep".as_ptr(), 0).cast();
+        if copy.is_null() {
+            return None;
+        }
+        copy.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+        Some(copy)
     }
 }
 
-/// `sign`: r and s as DER. Stock's would make numbers of them in between, which costs half as much
-/// as to sign.
+/// `sign`: r and s as DER. OpenSSL's own would make numbers of them in between, which costs half as
+/// much as to sign.
 unsafe extern "C" fn sign(
     kind: c_int,
     digest: *const c_uchar,
     digest_length: c_int,
     output: *mut c_uchar,
     length: *mut c_uint,
-    inverse: *const Bignum,
-    r: *const Bignum,
-    key: *mut ffi::EcKey,
+    inverse: Option<&Bignum>,
+    r: Option<&Bignum>,
+    key: &mut ffi::EcKey,
 ) -> c_int {
-    let Some(method) = method() else { return 0 };
-    let stock = &method.stock;
-    // SAFETY: libcrypto's arguments; `output` is NULL or has room for every signature of the key.
-    unsafe {
-        let asked = if output.is_null() || length.is_null() {
-            Outcome::NotAsked
-        } else {
-            let request = || signing(digest, digest_length, inverse, r, key, method);
-            served(key, EcdsaSign, request)
+    // SAFETY: libcrypto's arguments: the digest has as many bytes, and there are places for the
+    // signature and for its length, or NULL.
+    let call = unsafe {
+        Signing {
+            kind,
+            digest: Bytes::from_raw((digest, digest_length)),
+            output: Output::from_raw((output,)),
+            length: Place::from_raw((length,)),
+            inverse,
+            r,
+        }
+    };
+    guarded(|| method().map_or(0, |method| call.serve(key, method)))
+}
+
+/// What `sign` is called with.
+struct Signing<'a> {
+    kind: c_int,
+    digest: Bytes<'a>,
+    output: Output<'a>,
+    length: Place<'a, c_uint>,
+    inverse: Option<&'a Bignum>,
+    r: Option<&'a Bignum>,
+}
+
+impl Signing<'_> {
+    fn serve(&self, key: &mut ffi::EcKey, method: &Method) -> c_int {
+        let asked = match self.output.is_null() || self.length.is_null() {
+            true => Outcome::NotAsked,
+            false => served(key, EcdsaSign, |_, _| self.request(key, method)),
         };
         let written = match asked {
             Outcome::Done(signature) => {
-                let (form, written) = encoded_signature(&signature);
-                std::ptr::copy_nonoverlapping(form.as_ptr(), output, written);
-                written
-            }
-            Outcome::NotAsked => {
-                return (stock.sign)(kind, digest, digest_length, output, length, inverse, r, key);
-            }
-            _declined => {
-                let signature = (stock.sign_sig)(digest, digest_length, inverse, r, key);
-                if signature.is_null() {
-                    *length = 0;
-                    return 0;
+                let (form, written) = der::encoded(&signature);
+                // SAFETY: the output has room for every signature of the key.
+                let room = unsafe { self.output.with_size(written) };
+                if room.write(&form[..written]) {
+                    written
+                } else {
+                    0
                 }
-                let mut end = output;
-                let written = ffi::i2d_ECDSA_SIG(signature, &mut end);
-                ffi::ECDSA_SIG_free(signature);
-                usize::try_from(written).unwrap_or(0)
             }
+            Outcome::NotAsked => return self.pass(key, &method.stock),
+            _declined => self.signed(key, &method.stock),
         };
-        *length = c_uint::try_from(written).unwrap_or(0);
+        self.length.put(c_uint::try_from(written).unwrap_or(0));
         c_int::from(written > 0)
     }
-}
 
-/// The longest signature on P-384: a sequence of two numbers, each with a head and a zero before
-/// it.
-const ENCODED_BYTES: usize = 2 + 2 * (2 + 1 + Curve::P384.bytes());
-
-/// r ‖ s as DER: SEQUENCE { INTEGER r, INTEGER s }, and its length.
-fn encoded_signature(signature: &[u8]) -> ([u8; ENCODED_BYTES], usize) {
-    const SEQUENCE: u8 = 0x30;
-    const INTEGER: u8 = 2;
-    let mut form = [0; ENCODED_BYTES];
-    let mut end = 2;
-    let mut push = |bytes: &[u8]| {
-        form[end..end + bytes.len()].copy_from_slice(bytes);
-        end += bytes.len();
-    };
-    let (r, s) = signature.split_at(signature.len() / 2);
-    for number in [r, s] {
-        // As short as it can be, and with a zero where it would look negative.
-        let zeros = number.iter().take_while(|&&byte| byte == 0).count();
-        let digits = &number[zeros.min(number.len() - 1)..];
-        let sign = &[0][..usize::from(digits[0] >> 7)];
-        // Below 128, and so is the sum: a length of one byte.
-        push(&[INTEGER, (sign.len() + digits.len()) as u8]);
-        push(sign);
-        push(digits);
-    }
-    form[..2].copy_from_slice(&[SEQUENCE, (end - 2) as u8]);
-    (form, end)
-}
-
-/// The request for a signature; None for what only stock can sign.
-///
-/// # Safety
-/// The pointers are valid or NULL.
-unsafe fn signing(
-    digest: *const c_uchar,
-    digest_length: c_int,
-    inverse: *const Bignum,
-    r: *const Bignum,
-    key: *const ffi::EcKey,
-    method: &Method,
-) -> Option<EcdsaSignInput> {
-    // A nonce of the caller's own is used by stock.
-    if !inverse.is_null() || !r.is_null() {
-        return None;
-    }
-    // SAFETY: by contract.
-    unsafe {
-        Some(EcdsaSignInput {
-            key: private_key(key, method)?,
-            digest: Bytes::from_slice(slice(digest, digest_length)?),
-        })
-    }
-}
-
-/// `sign_sig`: r and s.
-unsafe extern "C" fn sign_sig(
-    digest: *const c_uchar,
-    digest_length: c_int,
-    inverse: *const Bignum,
-    r: *const Bignum,
-    key: *mut ffi::EcKey,
-) -> *mut EcdsaSig {
-    let Some(method) = method() else {
-        return null_mut();
-    };
-    // SAFETY: libcrypto's arguments.
-    unsafe {
-        let stock = || (method.stock.sign_sig)(digest, digest_length, inverse, r, key);
-        let request = || signing(digest, digest_length, inverse, r, key, method);
-        match served(key, EcdsaSign, request) {
-            Outcome::Done(signature) => signature_of(&signature).unwrap_or(null_mut()),
-            _declined => stock(),
-        }
-    }
-}
-
-/// r ‖ s as OpenSSL has it.
-fn signature_of(bytes: &[u8]) -> Option<*mut EcdsaSig> {
-    let (r, s) = bytes.split_at(bytes.len() / 2);
-    let (r, s) = (Number::from_bytes(r)?, Number::from_bytes(s)?);
-    // SAFETY: `ECDSA_SIG_set0` takes over both numbers, and fails only for NULL.
-    unsafe {
-        let signature = ffi::ECDSA_SIG_new();
-        if signature.is_null() {
+    /// The request for a signature; None for what only OpenSSL can sign: it uses a nonce of the
+    /// caller's own.
+    fn request(&self, key: &ffi::EcKey, method: &Method) -> Option<EcdsaSignInput> {
+        if self.inverse.is_some() || self.r.is_some() || self.digest.is_null() {
             return None;
         }
-        ffi::ECDSA_SIG_set0(signature, r.into_raw(), s.into_raw());
-        Some(signature)
+        Some(EcdsaSignInput {
+            key: method.private_key(key)?,
+            digest: self.digest.read(Copied::from_slice)?,
+        })
+    }
+
+    /// Has OpenSSL's own function do all.
+    fn pass(&self, key: &mut ffi::EcKey, stock: &Stock) -> c_int {
+        let (digest, size) = self.digest.into_raw();
+        let (output, length) = (self.output.as_ptr(), self.length.as_ptr());
+        // SAFETY: libcrypto's arguments, passed on.
+        unsafe {
+            (stock.sign)(
+                self.kind,
+                digest,
+                size,
+                output,
+                length,
+                self.inverse,
+                self.r,
+                key,
+            )
+        }
+    }
+
+    /// Has OpenSSL sign what the engine has declined; how many bytes there are then, or 0.
+    fn signed(&self, key: &mut ffi::EcKey, stock: &Stock) -> usize {
+        let (digest, size) = self.digest.into_raw();
+        let mut end = self.output.as_ptr();
+        // SAFETY: libcrypto's arguments, passed on; the output has room for every signature of the
+        // key.
+        let written = unsafe {
+            let signature = (stock.sign_sig)(digest, size, self.inverse, self.r, key);
+            signature.map_or(0, |signature| ffi::i2d_ECDSA_SIG(&signature, &mut end))
+        };
+        usize::try_from(written).unwrap_or(0)
     }
 }
 
@@ -645,91 +411,51 @@ fn signature_of(bytes: &[u8]) -> Option<*mut EcdsaSig> {
 unsafe extern "C" fn verify_sig(
     digest: *const c_uchar,
     digest_length: c_int,
-    signature: *const EcdsaSig,
-    key: *mut ffi::EcKey,
+    signature: Option<&EcdsaSig>,
+    key: &mut ffi::EcKey,
 ) -> c_int {
-    let Some(method) = method() else { return -1 };
-    // SAFETY: libcrypto's arguments.
-    unsafe {
-        let stock = || (method.stock.verify_sig)(digest, digest_length, signature, key);
-        let request = || verification(digest, digest_length, signature, key);
-        match served(key, EcdsaVerify, request) {
-            Outcome::Done(right) => c_int::from(right),
-            _declined => stock(),
+    // SAFETY: libcrypto's arguments: the digest has as many bytes.
+    let digest: Bytes<'_> = unsafe { Argument::from_raw((digest, digest_length)) };
+    guarded(|| Some(verified(digest, signature, key, method()?)))
+}
+
+fn verified(
+    digest: Bytes<'_>,
+    signature: Option<&EcdsaSig>,
+    key: &mut ffi::EcKey,
+    method: &Method,
+) -> c_int {
+    let request = |group: &EcGroup, curve| verification(digest, signature?, key, group, curve);
+    match served(key, EcdsaVerify, request) {
+        Outcome::Done(right) => c_int::from(right),
+        _declined => {
+            let (digest, length) = digest.into_raw();
+            // SAFETY: libcrypto's arguments, passed on.
+            unsafe { (method.stock.verify_sig)(digest, length, signature, key) }
         }
     }
 }
 
-/// The request for a verification; None for what stock must say no to, with its errors.
-///
-/// # Safety
-/// The pointers are valid or NULL.
-unsafe fn verification(
-    digest: *const c_uchar,
-    digest_length: c_int,
-    signature: *const EcdsaSig,
-    key: *const ffi::EcKey,
+/// The request for a verification; None for what OpenSSL must say no to, with its errors.
+fn verification(
+    digest: Bytes<'_>,
+    signature: &EcdsaSig,
+    key: &ffi::EcKey,
+    group: &EcGroup,
+    curve: Curve,
 ) -> Option<EcdsaVerifyInput> {
-    // SAFETY: by contract; the parts stay owned by their objects and are read at once.
-    unsafe {
-        if signature.is_null() || key.is_null() {
-            return None;
-        }
-        let curve = curve_of(key)?;
-        let public = encoded(
-            ffi::EC_KEY_get0_group(key),
-            ffi::EC_KEY_get0_public_key(key),
-        )?;
-        let (mut r, mut s) = (null(), null());
-        ffi::ECDSA_SIG_get0(signature, &mut r, &mut s);
-        if r.is_null() || s.is_null() {
-            return None;
-        }
-        let (r, s) = (bytes(r, curve.bytes())?, bytes(s, curve.bytes())?);
-        Some(EcdsaVerifyInput {
-            curve,
-            public,
-            digest: Bytes::from_slice(slice(digest, digest_length)?),
-            signature: [&r[..], &s[..]].concat(),
-        })
+    let public = encoded(group, ffi::EC_KEY_get0_public_key(key)?)?;
+    let (mut r, mut s) = (None, None);
+    ffi::ECDSA_SIG_get0(signature, &mut r, &mut s);
+    let r = number::bytes(r?, curve.bytes())?;
+    let s = number::bytes(s?, curve.bytes())?;
+    if digest.is_null() {
+        return None;
     }
-}
-
-/// C's pointer and length; None for what is no slice.
-///
-/// # Safety
-/// `start` is NULL or points to `length` bytes that outlive the result.
-unsafe fn slice<'a>(start: *const c_uchar, length: c_int) -> Option<&'a [u8]> {
-    let length = usize::try_from(length).ok()?;
-    // SAFETY: by contract.
-    (!start.is_null()).then(|| unsafe { std::slice::from_raw_parts(start, length) })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn encoded(r: &[u8], s: &[u8]) -> Vec<u8> {
-        let (form, length) = encoded_signature(&[r, s].concat());
-        form[..length].to_vec()
-    }
-
-    #[test]
-    fn numbers_are_short_and_positive() {
-        assert_eq!(
-            encoded(&[0, 0, 5], &[0, 0x80, 1]),
-            [0x30, 8, 2, 1, 5, 2, 3, 0, 0x80, 1]
-        );
-        assert_eq!(
-            encoded(&[0; 3], &[0x7f, 0, 0]),
-            [0x30, 8, 2, 1, 0, 2, 3, 0x7f, 0, 0]
-        );
-    }
-
-    #[test]
-    fn the_longest_signature_fits() {
-        let form = encoded(&[0xff; 48], &[0xff; 48]);
-        assert_eq!(form.len(), ENCODED_BYTES);
-        assert_eq!(form[..5], [0x30, 102, 2, 49, 0]);
-    }
+    Some(EcdsaVerifyInput {
+        curve,
+        public,
+        digest: digest.read(Copied::from_slice)?,
+        signature: [&r[..], &s[..]].concat(),
+    })
 }

@@ -18,12 +18,12 @@ use crate::ffi::provider::{
     DeregisterChildCb, ProviderFree, ProviderGet0Dispatch, ProviderGet0ProviderCtx, ProviderUpRef,
     RegisterChildCb,
 };
-use crate::ffi::{CoreHandle, Dispatch};
+use crate::ffi::{CoreHandle, Dispatch, ProvCtx};
 use crate::loader::Core;
 use crate::stock::Stock;
 
 /// The provider context for a new instance. It is to be given back by [`end`].
-pub fn begin(core: &Core, stock: &Stock) -> *mut c_void {
+pub fn begin(core: &Core, stock: &Stock) -> ProvCtx {
     let Some(found) = application_default(core, stock) else {
         return stock.provctx();
     };
@@ -32,23 +32,19 @@ pub fn begin(core: &Core, stock: &Stock) -> *mut c_void {
 }
 
 /// Ends an instance with this context.
-pub fn end(context: *mut c_void) {
-    let mut slot = SLOTS.load(Ordering::Acquire);
-    // SAFETY: slots are never freed.
-    while let Some(current) = unsafe { slot.as_ref() } {
-        if let Some(held) = current.take(context) {
-            // SAFETY: see `Slot::take`.
-            unsafe { current.free.call(held, 0) };
-            return;
-        }
-        slot = current.next;
+pub fn end(context: ProvCtx) {
+    let context = context.as_ptr();
+    let held = slots().find_map(|slot| Some((slot.take(context)?, slot.free)));
+    if let Some((held, free)) = held {
+        // SAFETY: see `Slot::take`.
+        unsafe { free.call(held, 0) };
     }
 }
 
 /// The application's default provider, with a reference to it.
 struct Found {
     handle: *mut CoreHandle,
-    context: *mut c_void,
+    context: ProvCtx,
     free: ProviderFree,
 }
 
@@ -127,7 +123,7 @@ fn application_default(core: &Core, stock: &Stock) -> Option<Found> {
         }
         Some(Found {
             handle,
-            context,
+            context: ProvCtx::new(context),
             free,
         })
     }
@@ -147,34 +143,38 @@ struct Slot {
 /// there were instances at a time.
 static SLOTS: AtomicPtr<Slot> = AtomicPtr::new(null_mut());
 
+/// All slots there are now.
+fn slots() -> impl Iterator<Item = &'static Slot> {
+    // SAFETY: NULL, or a slot. Slots are never freed.
+    let slot = |slot: *mut Slot| unsafe { slot.as_ref::<'static>() };
+    let first = slot(SLOTS.load(Ordering::Acquire));
+    std::iter::successors(first, move |current| slot(current.next))
+}
+
 impl Found {
     /// Keeps the reference until [`end`].
     fn note(&self) {
-        let mut slot = SLOTS.load(Ordering::Acquire);
-        // SAFETY: slots are never freed.
-        while let Some(current) = unsafe { slot.as_ref() } {
-            let taken = current.handle.compare_exchange(
+        for slot in slots() {
+            let taken = slot.handle.compare_exchange(
                 null_mut(),
                 self.handle,
                 Ordering::AcqRel,
                 Ordering::Relaxed,
             );
             if taken.is_ok() {
-                current.context.store(self.context, Ordering::Release);
+                slot.context.store(self.context.as_ptr(), Ordering::Release);
                 return;
             }
-            slot = current.next;
         }
-        let fresh = Box::into_raw(Box::new(Slot {
+        let fresh = Box::leak(Box::new(Slot {
             handle: AtomicPtr::new(self.handle),
-            context: AtomicPtr::new(self.context),
+            context: AtomicPtr::new(self.context.as_ptr()),
             free: self.free,
             next: null_mut(),
         }));
         let mut head = SLOTS.load(Ordering::Acquire);
         loop {
-            // SAFETY: not shared yet.
-            unsafe { (*fresh).next = head };
+            fresh.next = head;
             match SLOTS.compare_exchange_weak(head, fresh, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return,
                 Err(now) => head = now,

@@ -5,9 +5,10 @@
 //! object, whose `RSA_METHOD` or `EC_KEY_METHOD` hands it to the engine. Padding, digests,
 //! parameters, encodings and errors are OpenSSL's own code, of the version that is installed.
 //! X25519 and Ed25519 keys have no method: there the exchange and the signature are [`wrapped`].
-//! And TLS 1.3's key derivation ([`tls13_kdf`]) is done here, as stock spends more on its look-ups
-//! than on hashing.
+//! And TLS 1.3's key derivation ([`tls13_kdf`]) is done here, as OpenSSL spends more on its
+//! look-ups than on hashing.
 //!
+//! [`ffi`] has OpenSSL's C interface, and the shims by which C calls the module's safe functions.
 //! [`loader`] makes sure that the libcrypto that loads us is the one that we call. The way of a
 //! signature, in files: [`stock`] finds the default provider's tables, [`instance`] the default
 //! provider of the application, whose context they work with; [`overlay`] offers them, with the
@@ -35,9 +36,11 @@ mod instance;
 mod keymgmt;
 mod loader;
 mod memory;
+mod number;
 mod overlay;
 mod params;
 mod process;
+mod query;
 mod rsa_method;
 mod settings;
 mod stack;
@@ -49,7 +52,7 @@ mod xdh;
 
 use std::ffi::{c_int, c_void};
 
-use ffi::{CoreHandle, Dispatch, provider};
+use ffi::{CoreHandle, Dispatch, ProvCtx, provider};
 use loader::Core;
 
 /// Entry point of the module, called by libcrypto once per library context that loads it.
@@ -63,18 +66,15 @@ use loader::Core;
 pub unsafe extern "C" fn OSSL_provider_init(
     handle: *const CoreHandle,
     input: *const Dispatch,
-    output: *mut *const Dispatch,
-    provctx: *mut *mut c_void,
+    output: &mut *const Dispatch,
+    provctx: &mut *mut c_void,
 ) -> c_int {
     // SAFETY: libcrypto's arguments, used during this call.
     let core = unsafe { Core::new(handle, input) };
     match start(&core) {
         Ok(context) => {
-            // SAFETY: both are valid for writes (provider-base(7)).
-            unsafe {
-                *output = PROVIDER.0.as_ptr();
-                *provctx = context;
-            }
+            *output = PROVIDER.0.as_ptr();
+            *provctx = context.as_ptr();
             1
         }
         Err(reason) => {
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn OSSL_provider_init(
 }
 
 /// Starts one more provider instance; returns its context, or why it cannot be.
-fn start(core: &Core) -> Result<*mut c_void, String> {
+fn start(core: &Core) -> Result<ProvCtx, String> {
     // Before anything of libcrypto is called.
     core.insist_on_one_libcrypto()?;
     process::attach(settings::read(core))?;
@@ -114,13 +114,13 @@ static PROVIDER: Table<6> = Table([
     provider::Teardown::entry(teardown),
     provider::GettableParams::entry(params::gettable),
     provider::GetParams::entry(params::get),
-    provider::QueryOperation::entry(overlay::query),
+    provider::QueryOperation::entry(overlay::query_operation),
     provider::GetCapabilities::entry(overlay::capabilities),
     Dispatch::END,
 ]);
 
 /// `OSSL_FUNC_provider_teardown`
-unsafe extern "C" fn teardown(provctx: *mut c_void) {
+fn teardown(provctx: ProvCtx) {
     process::detach();
     instance::end(provctx);
 }

@@ -12,7 +12,7 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::ptr::null;
 
-use crate::ffi::{self, CoreHandle, Dispatch, Param, provider};
+use crate::ffi::{self, CoreHandle, Dispatch, List, provider};
 use crate::stock;
 
 /// libcrypto's side of this provider instance.
@@ -29,7 +29,7 @@ impl Core {
         Core {
             handle,
             // SAFETY: by contract; the core's table ends with id 0 (core_dispatch.h).
-            table: unsafe { stock::entries_of(input) },
+            table: unsafe { stock::until(input, Dispatch::is_end) },
         }
     }
 
@@ -48,21 +48,13 @@ impl Core {
         let get_params = provider::CoreGetParams::of(&self.table)?;
         let name = CString::new(key).ok()?;
         let mut value: *const c_char = null();
-        let mut params = [
-            Param {
-                key: name.as_ptr(),
-                data_type: ffi::PARAM_UTF8_PTR,
-                data: (&raw mut value).cast(),
-                data_size: 0,
-                return_size: 0,
-            },
-            Param::END,
-        ];
-        // SAFETY: the handle is the core's own. A request for one string pointer, which libcrypto
-        // keeps alive with the provider.
+        let mut wanted = List::<2>::new().text_wanted(&name, &mut value);
+        let params = wanted.as_params_mut().into_ptr();
+        // SAFETY: the handle is the core's own. libcrypto answers with a string that it keeps alive
+        // with the provider.
         unsafe {
-            let told = get_params.call(self.handle, params.as_mut_ptr()) == 1 && !value.is_null();
-            told.then(|| text(value))
+            let answered = get_params.call(self.handle, params) == 1 && !value.is_null();
+            answered.then(|| text(CStr::from_ptr(value)))
         }
     }
 
@@ -155,7 +147,7 @@ impl Core {
         // SAFETY: a static C string, or NULL for a request that is not known.
         let ours = unsafe {
             let version = ffi::OpenSSL_version(ffi::VERSION_STRING);
-            (!version.is_null()).then(|| text(version))
+            (!version.is_null()).then(|| text(CStr::from_ptr(version)))
         };
         if ours.is_some() && ours == theirs {
             return Ok(());
@@ -244,7 +236,7 @@ fn mapped_files() -> Vec<MappedFile> {
             files.push(MappedFile {
                 path: match about.dlpi_name.is_null() {
                     true => String::new(),
-                    false => text(about.dlpi_name),
+                    false => text(CStr::from_ptr(about.dlpi_name)),
                 },
                 parts: parts.collect(),
             });
@@ -258,12 +250,6 @@ fn mapped_files() -> Vec<MappedFile> {
 }
 
 /// A copy of a C string.
-///
-/// # Safety
-/// `text` is a C string.
-pub unsafe fn text(text: *const c_char) -> String {
-    // SAFETY: by contract.
-    unsafe { CStr::from_ptr(text) }
-        .to_string_lossy()
-        .into_owned()
+pub fn text(text: &CStr) -> String {
+    text.to_string_lossy().into_owned()
 }

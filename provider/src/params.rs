@@ -5,13 +5,12 @@
 //! stays with the default provider, its name, a colon and the reason; empty where there is none),
 //! and for the counters listed in `COUNTERS` (64-bit unsigned integers).
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::ptr::null_mut;
+use std::ffi::{CStr, CString, c_int};
 
 use lockstep_engine::Snapshot;
 use once_cell::race::OnceBox;
 
-use crate::ffi::{self, Param};
+use crate::ffi::{List, PARAM_UNSIGNED_INTEGER, PARAM_UTF8_PTR, Params, ParamsMut, ProvCtx, name};
 use crate::{overlay, process};
 
 /// The name of a parameter that tells a counter, and where it comes from.
@@ -35,10 +34,10 @@ fn strings() -> &'static [(&'static CStr, CString)] {
             .map_or("none", |backend| backend.name());
         let unaccelerated = overlay::unaccelerated();
         let strings = [
-            (c"name", "Lockstep"),
-            (c"version", env!("CARGO_PKG_VERSION")),
+            (name::PROV_PARAM_NAME, "Lockstep"),
+            (name::PROV_PARAM_VERSION, env!("CARGO_PKG_VERSION")),
             (
-                c"buildinfo",
+                name::PROV_PARAM_BUILDINFO,
                 concat!("lockstep ", env!("CARGO_PKG_VERSION")),
             ),
             (c"backend", backend),
@@ -51,121 +50,49 @@ fn strings() -> &'static [(&'static CStr, CString)] {
     })
 }
 
+/// How many parameters there may be, and the end.
+const ROOM: usize = 16;
+
 /// `OSSL_FUNC_provider_gettable_params`
-pub unsafe extern "C" fn gettable(_provctx: *mut c_void) -> *const Param {
-    struct Description(Vec<Param>);
-    // SAFETY: immutable once made; keys are static.
-    unsafe impl Send for Description {}
-    // SAFETY: as above.
-    unsafe impl Sync for Description {}
-    static DESCRIPTION: OnceBox<Description> = OnceBox::new();
-    let describe = |key: &'static CStr, data_type, data_size| Param {
-        key: key.as_ptr(),
-        data_type,
-        data: null_mut(),
-        data_size,
-        return_size: 0,
+pub fn gettable(_provctx: ProvCtx) -> Params<'static> {
+    static DESCRIPTION: OnceBox<List<'static, ROOM>> = OnceBox::new();
+    let describe = || {
+        let mut list = List::new();
+        for (key, _) in strings() {
+            list = list.described(key, PARAM_UTF8_PTR, 0);
+        }
+        list = list.described(
+            name::PROV_PARAM_STATUS,
+            PARAM_UNSIGNED_INTEGER,
+            size_of::<c_int>(),
+        );
+        for (key, _) in COUNTERS {
+            list = list.described(key, PARAM_UNSIGNED_INTEGER, size_of::<u64>());
+        }
+        Box::new(list)
     };
-    DESCRIPTION
-        .get_or_init(|| {
-            let mut params: Vec<Param> = strings()
-                .iter()
-                .map(|(key, _)| describe(key, ffi::PARAM_UTF8_PTR, 0))
-                .collect();
-            params.push(describe(
-                c"status",
-                ffi::PARAM_UNSIGNED_INTEGER,
-                size_of::<c_int>(),
-            ));
-            params.extend(
-                COUNTERS
-                    .iter()
-                    .map(|(key, _)| describe(key, ffi::PARAM_UNSIGNED_INTEGER, size_of::<u64>())),
-            );
-            params.push(Param::END);
-            Box::new(Description(params))
-        })
-        .0
-        .as_ptr()
+    DESCRIPTION.get_or_init(describe).as_params()
 }
 
 /// `OSSL_FUNC_provider_get_params`
 ///
 /// Returns 0 if a known parameter was asked for with an unsuitable type or size; unknown ones are
 /// left untouched.
-pub unsafe extern "C" fn get(_provctx: *mut c_void, mut params: *mut Param) -> c_int {
+pub fn get(_provctx: ProvCtx, mut params: ParamsMut<'_>) -> c_int {
     let snapshot = process::engine().metrics();
     if params.is_null() {
         return 0;
     }
-    loop {
-        // SAFETY: the caller's array ends with a NULL key, where we stop.
-        let param = unsafe { &mut *params };
-        if param.key.is_null() {
-            return 1;
+    let all_fit = params.iter_mut().all(|mut question| {
+        let name = question.name();
+        let text = strings().iter().find(|(key, _)| *key == name);
+        let counter = COUNTERS.iter().find(|(key, _)| *key == name);
+        let is_status = name == name::PROV_PARAM_STATUS;
+        match (text, counter) {
+            (Some((_, text)), _) => question.answer_text(text),
+            (_, Some((_, counter))) => question.answer_number(counter(&snapshot)),
+            _ => !is_status || question.answer_number(1),
         }
-        // SAFETY: keys are C strings.
-        let key = unsafe { CStr::from_ptr(param.key) };
-        let answered = if let Some((_, value)) = strings().iter().find(|(name, _)| *name == key) {
-            // SAFETY: a parameter of the caller; the string lives as long as the process.
-            unsafe { set_string(param, value) }
-        } else if key == c"status" {
-            // SAFETY: a parameter of the caller.
-            unsafe { set_unsigned(param, 1) }
-        } else if let Some((_, counter)) = COUNTERS.iter().find(|(name, _)| *name == key) {
-            // SAFETY: a parameter of the caller.
-            unsafe { set_unsigned(param, counter(&snapshot)) }
-        } else {
-            true
-        };
-        if !answered {
-            return 0;
-        }
-        // SAFETY: the end has not been reached.
-        params = unsafe { params.add(1) };
-    }
-}
-
-/// # Safety
-/// `param` describes writable memory of its type, or NULL.
-unsafe fn set_string(param: &mut Param, value: &'static CStr) -> bool {
-    param.return_size = value.to_bytes().len();
-    if param.data.is_null() {
-        return true;
-    }
-    if param.data_type != ffi::PARAM_UTF8_PTR {
-        return false;
-    }
-    // SAFETY: a UTF8_PTR parameter points to a pointer.
-    unsafe { *param.data.cast::<*const c_char>() = value.as_ptr() };
-    true
-}
-
-/// # Safety
-/// `param` describes writable memory of its type, or NULL.
-unsafe fn set_unsigned(param: &mut Param, value: u64) -> bool {
-    // `status` has been asked for as a signed integer too (OSSL_PARAM_construct_int).
-    if !matches!(
-        param.data_type,
-        ffi::PARAM_UNSIGNED_INTEGER | ffi::PARAM_INTEGER
-    ) {
-        return false;
-    }
-    if param.data.is_null() {
-        param.return_size = size_of::<u64>();
-        return true;
-    }
-    param.return_size = param.data_size;
-    // SAFETY (both): as many bytes as the parameter says it has.
-    match param.data_size {
-        4 => match u32::try_from(value) {
-            // SAFETY: see above.
-            Ok(value) => unsafe { param.data.cast::<u32>().write_unaligned(value) },
-            Err(_) => return false,
-        },
-        // SAFETY: see above.
-        8 => unsafe { param.data.cast::<u64>().write_unaligned(value) },
-        _ => return false,
-    }
-    true
+    });
+    c_int::from(all_fit)
 }

@@ -1,8 +1,7 @@
 //! The engine of this process: made on first use, made anew in a forked child, and stopped when the
 //! last provider instance goes.
 
-use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use lockstep_engine::{BackendChoice, Config, ConfigError, Engine, Page, StatsDir};
 use once_cell::race::OnceBox;
@@ -14,7 +13,7 @@ use crate::stack;
 /// that loaded us.
 static ENGINE: Counted<Engine> = Counted::new();
 /// The file of the counters, made at the first loading and never freed: forked children inherit it.
-static PAGE: AtomicPtr<Page> = AtomicPtr::new(null_mut());
+static PAGE: OnceBox<Page> = OnceBox::new();
 static CONFIG: OnceBox<Config> = OnceBox::new();
 
 /// Counts one more provider instance. The first configuration of a process holds for all of it.
@@ -61,20 +60,15 @@ fn publish(config: &Config) -> Result<(), String> {
         }
         Ok(None) | Err(_) => return Ok(()),
     };
-    let made = Box::into_raw(Box::new(page));
-    if PAGE
-        .compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Acquire)
-        .is_err()
-    {
-        // SAFETY: `made` lost the race and was never shared.
-        unsafe { Box::from_raw(made) }.withdraw();
+    if let Err(other) = PAGE.set(Box::new(page)) {
+        // Another thread was first; this one was never shared.
+        other.withdraw();
     }
     Ok(())
 }
 
 fn page() -> Option<&'static Page> {
-    // SAFETY: NULL, or a page that is never freed.
-    unsafe { PAGE.load(Ordering::Acquire).as_ref() }
+    PAGE.get()
 }
 
 /// Installs our handlers of fork and exit. Two threads that come at the same time both do, which

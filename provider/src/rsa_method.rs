@@ -19,7 +19,6 @@
 //! that the engine declines is recomputed on the twin, with stock blinding and stock checks.
 
 use std::ffi::{c_int, c_uchar};
-use std::ptr::{null, null_mut};
 use std::sync::Arc;
 
 use lockstep_engine::operation;
@@ -27,64 +26,88 @@ use lockstep_engine::{Fallback, Outcome, RsaComponents, RsaInput, RsaKey, Secret
 use once_cell::race::OnceBox;
 use zeroize::Zeroizing;
 
-use crate::ffi::{self, Bignum, BnCtx, Rsa, RsaFinish, RsaMethod, RsaModExp, RsaPrivate, select};
-use crate::keymgmt::KeyFunctions;
-use crate::{async_job, ex_data, memory, process};
+use crate::ex_data::Attached;
+use crate::ffi::{
+    self, Argument, Bignum, BnCtx, Bytes, Functions, KeyData, Output, OwnedKey, Passed as _, Rsa,
+    RsaFinish, RsaMethod, RsaModExp, RsaPrivate, Subject as _, guarded, in_place, select,
+};
+use crate::keymgmt::{self, Adoptable};
+use crate::number::{self, length};
+use crate::stock::families::{RsaKeys, RsaPssKeys};
+use crate::{async_job, memory, process};
 
-/// Only private keys compute on lanes; but a new public part makes another key of one.
-pub const ADOPTED_WITH: c_int = select::KEYPAIR;
+/// A key type whose key data are RSA objects.
+trait RsaObjects: Functions + Sized {
+    fn twin(key: OwnedKey<Self>) -> Twin;
+}
 
-/// Gives `rsa` our method, with which it stays OpenSSL's own in all it does until it is
-/// [adopted](adopt).
-///
-/// # Safety
-/// `rsa` is a stock RSA object that nothing has computed with yet: `RSA_set_method` frees what a
-/// computation leaves in the object, but the object keeps pointing there.
-pub unsafe fn prepare(rsa: *mut Rsa) {
-    if let Some(method) = method() {
-        // SAFETY: by contract.
-        unsafe { ffi::RSA_set_method(rsa, method.table) };
+impl RsaObjects for RsaKeys {
+    fn twin(key: OwnedKey<RsaKeys>) -> Twin {
+        Twin::Plain(key)
     }
 }
 
-/// Prepares the key of a [prepared](prepare) object for the lanes, again if its parts have changed.
-///
-/// A key that the lanes cannot take keeps stock arithmetic; its uses are counted with the reason.
-/// An object without a private key is left alone.
-///
-/// # Safety
-/// `rsa` is a stock RSA object of the type of `functions` that nobody else uses.
-pub unsafe fn adopt(rsa: *mut Rsa, functions: &'static KeyFunctions) {
-    let Some(method) = method() else { return };
-    // SAFETY: by contract.
-    unsafe {
-        if ffi::RSA_get_method(rsa) != method.table {
+impl RsaObjects for RsaPssKeys {
+    fn twin(key: OwnedKey<RsaPssKeys>) -> Twin {
+        Twin::Pss(key)
+    }
+}
+
+impl<K: RsaObjects> Adoptable for K {
+    /// Only private keys compute on lanes; but a new public part makes another key of one.
+    const ADOPTED_WITH: c_int = select::KEYPAIR;
+    const IN_PLACE: bool = false;
+
+    /// Gives an object our method, with which it stays OpenSSL's own in all it does until it is
+    /// adopted.
+    fn prepare(key: &OwnedKey<K>) {
+        if let Some(method) = method() {
+            // SAFETY: nothing has computed with the object yet. Later it would do harm:
+            // `RSA_set_method` frees what a computation leaves in the object, but the object keeps
+            // pointing there.
+            unsafe { ffi::RSA_set_method(object(&**key), method.table) };
+        }
+    }
+
+    /// Prepares the key of an object with our method for the lanes, again if its parts have
+    /// changed.
+    ///
+    /// A key that the lanes cannot take keeps OpenSSL's arithmetic; its uses are counted with the
+    /// reason. An object without a private key is left alone.
+    fn adopt(key: &KeyData<K>) {
+        let Some(method) = method() else { return };
+        let rsa = object(key);
+        if ffi::RSA_get_method(rsa) != std::ptr::from_ref(method.table) {
             return;
         }
-        // From here on stock computes, with its blinding, whatever fails below.
+        // From here on OpenSSL computes, with its blinding, whatever fails below.
         ffi::RSA_clear_flags(rsa, ffi::RSA_FLAG_NO_BLINDING);
-        release(rsa, method.index);
+        method.states.remove(rsa);
         if memory::is_scarce() {
             return;
         }
-        let Some(state) = State::new(rsa, functions) else {
-            return;
-        };
+        let Some(state) = State::new(key) else { return };
         // What has been made of the last memory there was is given back.
         if memory::is_scarce() {
             return;
         }
         let on_lanes = state.lanes.is_ok();
-        let state = Box::into_raw(Box::new(state));
-        if ffi::RSA_set_ex_data(rsa, method.index, state.cast()) != 1 {
-            drop(Box::from_raw(state));
-        } else if on_lanes {
+        if method.states.put(rsa, state) && on_lanes {
             ffi::RSA_set_flags(rsa, ffi::RSA_FLAG_NO_BLINDING);
         }
     }
 }
 
-/// What we keep with an RSA object, in its ex_data.
+/// The RSA object that key data are.
+#[allow(clippy::mut_from_ref)]
+fn object<K: RsaObjects>(key: &KeyData<K>) -> &mut Rsa {
+    // SAFETY: the default provider's key data of RSA and RSA-PSS are RSA objects. To those who hold
+    // the reference an object has no bytes, and libcrypto locks within it; who makes or fills one
+    // has it alone.
+    unsafe { &mut *key.into_subject().cast() }
+}
+
+/// What we keep with an RSA object.
 struct State {
     lanes: Result<Lanes, Fallback>,
 }
@@ -98,19 +121,13 @@ struct Lanes {
 }
 
 impl State {
-    /// The state for `rsa`; None when it holds no private key.
-    ///
-    /// # Safety
-    /// As [`adopt`].
-    unsafe fn new(rsa: *mut Rsa, functions: &'static KeyFunctions) -> Option<State> {
-        let (mut n, mut e, mut d) = (null(), null(), null());
-        // SAFETY: `rsa` is valid; the parts stay owned by it and are read at once.
-        unsafe { ffi::RSA_get0_key(rsa, &mut n, &mut e, &mut d) };
-        if d.is_null() || n.is_null() {
-            return None;
-        }
-        // SAFETY: as above.
-        let lanes = unsafe { components(rsa, n, e) }.and_then(|components| {
+    /// The state for a key; None when it holds no private key.
+    fn new<K: RsaObjects>(key: &KeyData<K>) -> Option<State> {
+        let rsa = object(key);
+        let (mut n, mut e, mut d) = (None, None, None);
+        ffi::RSA_get0_key(rsa, &mut n, &mut e, &mut d);
+        let (n, _) = (n?, d?);
+        let lanes = components(rsa, n, e).and_then(|components| {
             if process::engine().backend().is_none() {
                 return Err(Fallback::NoBackend);
             }
@@ -119,47 +136,31 @@ impl State {
             if let Some(reason) = declined {
                 return Err(reason);
             }
-            let key = RsaKey::new(&components.borrow()).map_err(Fallback::from)?;
-            // SAFETY: `rsa` is valid key data of this type.
-            let twin = unsafe { Twin::of(rsa, functions) }.ok_or(Fallback::Internal)?;
+            let on_lanes = RsaKey::new(&components.borrow()).map_err(Fallback::from)?;
+            let twin = keymgmt::copy(key, select::ALL).ok_or(Fallback::Internal)?;
             Ok(Lanes {
-                key: Arc::new(key),
+                key: Arc::new(on_lanes),
                 modulus: components.n,
-                twin,
+                twin: K::twin(twin),
             })
         });
         Some(State { lanes })
     }
 }
 
-/// A plain stock copy of a key, for what the lanes decline.
-struct Twin {
-    rsa: *mut Rsa,
-    functions: &'static KeyFunctions,
+/// A plain copy of a key with OpenSSL's own method, for what the lanes decline.
+enum Twin {
+    Plain(OwnedKey<RsaKeys>),
+    Pss(OwnedKey<RsaPssKeys>),
 }
-
-// SAFETY: RSA objects may be used from any thread (OpenSSL locks inside).
-unsafe impl Send for Twin {}
-// SAFETY: as above.
-unsafe impl Sync for Twin {}
 
 impl Twin {
-    /// # Safety
-    /// `rsa` is valid key data of the type of `functions`.
-    unsafe fn of(rsa: *const Rsa, functions: &'static KeyFunctions) -> Option<Twin> {
-        // SAFETY: by contract.
-        let twin = unsafe { functions.copy(rsa.cast(), select::ALL) };
-        (!twin.is_null()).then_some(Twin {
-            rsa: twin.cast(),
-            functions,
-        })
-    }
-}
-
-impl Drop for Twin {
-    fn drop(&mut self) {
-        // SAFETY: the twin belongs to us alone.
-        unsafe { self.functions.free(self.rsa.cast()) }
+    #[allow(clippy::mut_from_ref)]
+    fn rsa(&self) -> &mut Rsa {
+        match self {
+            Twin::Plain(key) => object(&**key),
+            Twin::Pss(key) => object(&**key),
+        }
     }
 }
 
@@ -189,77 +190,37 @@ impl OwnedComponents {
     }
 }
 
-/// The parts of `rsa`, or the reason why it is no two-prime CRT key.
-///
-/// # Safety
-/// `rsa` is valid, and `n` and `e` are its parts.
-unsafe fn components(
-    rsa: *const Rsa,
-    n: *const Bignum,
-    e: *const Bignum,
-) -> Result<OwnedComponents, Fallback> {
-    let (mut p, mut q) = (null(), null());
-    let (mut dp, mut dq, mut qinv) = (null(), null(), null());
-    // SAFETY: `rsa` is valid; the parts stay owned by it and are read at once.
-    unsafe {
-        if ffi::RSA_get_multi_prime_extra_count(rsa) > 0 {
-            return Err(Fallback::MultiPrime);
-        }
-        ffi::RSA_get0_factors(rsa, &mut p, &mut q);
-        ffi::RSA_get0_crt_params(rsa, &mut dp, &mut dq, &mut qinv);
-        if e.is_null() {
-            return Err(Fallback::MissingExponent);
-        }
-        if [p, q, dp, dq, qinv].iter().any(|part| part.is_null()) {
-            return Err(Fallback::MissingCrt);
-        }
-        let secret = |part| secret(part).ok_or(Fallback::Inconsistent);
-        Ok(OwnedComponents {
-            n: bytes(n),
-            e: bytes(e),
-            p: secret(p)?,
-            q: secret(q)?,
-            dp: secret(dp)?,
-            dq: secret(dq)?,
-            qinv: secret(qinv)?,
-        })
+/// The parts of `rsa`, two of which are `n` and `e`, or the reason why it is not a two-prime CRT
+/// key.
+fn components(rsa: &Rsa, n: &Bignum, e: Option<&Bignum>) -> Result<OwnedComponents, Fallback> {
+    if ffi::RSA_get_multi_prime_extra_count(rsa) > 0 {
+        return Err(Fallback::MultiPrime);
     }
+    let (mut p, mut q) = (None, None);
+    let (mut dp, mut dq, mut qinv) = (None, None, None);
+    ffi::RSA_get0_factors(rsa, &mut p, &mut q);
+    ffi::RSA_get0_crt_params(rsa, &mut dp, &mut dq, &mut qinv);
+    let e = e.ok_or(Fallback::MissingExponent)?;
+    let (Some(p), Some(q), Some(dp), Some(dq), Some(qinv)) = (p, q, dp, dq, qinv) else {
+        return Err(Fallback::MissingCrt);
+    };
+    let bytes = |part| number::bytes(part, length(part)).ok_or(Fallback::Inconsistent);
+    let secret = |part| number::secret(part, length(part)).ok_or(Fallback::Inconsistent);
+    Ok(OwnedComponents {
+        n: bytes(n)?,
+        e: bytes(e)?,
+        p: secret(p)?,
+        q: secret(q)?,
+        dp: secret(dp)?,
+        dq: secret(dq)?,
+        qinv: secret(qinv)?,
+    })
 }
 
-/// `number` as big-endian bytes without leading zeros.
-///
-/// # Safety
-/// `number` is valid and not negative.
-unsafe fn bytes(number: *const Bignum) -> Vec<u8> {
-    // SAFETY: by contract.
-    unsafe {
-        let length = (ffi::BN_num_bits(number) + 7) / 8;
-        let mut bytes = vec![0u8; length as usize];
-        ffi::BN_bn2binpad(number, bytes.as_mut_ptr(), length);
-        bytes
-    }
-}
-
-/// A secret part of a key, as [`bytes`], in memory for keys; None if it is longer than a number can
-/// be here.
-///
-/// # Safety
-/// `number` is valid and not negative.
-unsafe fn secret(number: *const Bignum) -> Option<Secret> {
-    // SAFETY: by contract; the bytes have room for `length`.
-    unsafe {
-        let length = (ffi::BN_num_bits(number) + 7) / 8;
-        let size = usize::try_from(length).ok()?;
-        Secret::filled(size, |bytes| {
-            ffi::BN_bn2binpad(number, bytes.as_mut_ptr(), length) == length
-        })
-    }
-}
-
-/// Our method, the stock functions it falls back on, and the ex_data slot of [`State`].
+/// Our method, OpenSSL's own functions that it falls back on, and where the states are.
 pub struct Method {
-    table: *const RsaMethod,
-    index: c_int,
+    table: &'static RsaMethod,
+    states: Attached<Rsa, State>,
     stock_mod_exp: RsaModExp,
     stock_private_encrypt: RsaPrivate,
     stock_private_decrypt: RsaPrivate,
@@ -279,84 +240,50 @@ pub fn method() -> Option<&'static Method> {
 
 impl Method {
     fn new() -> Option<Method> {
-        // SAFETY: public RSA_METHOD functions on the module's table, which lives as long as the
-        // process; the getters read the stock table.
-        unsafe {
-            let stock = ffi::RSA_PKCS1_OpenSSL();
-            let table = ffi::RSA_meth_dup(stock);
-            let index = ex_data::slot(ffi::EX_INDEX_RSA)?;
-            if table.is_null() {
-                return None;
-            }
-            let method = Method {
-                table,
-                index,
-                stock_mod_exp: ffi::RSA_meth_get_mod_exp(stock)?,
-                stock_private_encrypt: ffi::RSA_meth_get_priv_enc(stock)?,
-                stock_private_decrypt: ffi::RSA_meth_get_priv_dec(stock)?,
-                stock_finish: ffi::RSA_meth_get_finish(stock)?,
-            };
-            let set = ffi::RSA_meth_set1_name(table, c"Lockstep RSA".as_ptr()) == 1
-                && ffi::RSA_meth_set_mod_exp(table, mod_exp) == 1
-                && ffi::RSA_meth_set_priv_enc(table, private_encrypt) == 1
-                && ffi::RSA_meth_set_priv_dec(table, private_decrypt) == 1
-                && ffi::RSA_meth_set_finish(table, finish) == 1;
-            set.then_some(method)
-        }
-    }
-}
-
-/// The state of `rsa`, if it is one of the module's.
-///
-/// # Safety
-/// `rsa` is valid, and outlives the use of the result.
-unsafe fn state<'a>(rsa: *const Rsa, index: c_int) -> Option<&'a State> {
-    // SAFETY: the slot holds NULL or a `State` boxed by `adopt`, freed only with `rsa`.
-    unsafe { ffi::RSA_get_ex_data(rsa, index).cast::<State>().as_ref() }
-}
-
-/// Frees the state of `rsa`, if it has one.
-///
-/// # Safety
-/// `rsa` is valid and in nobody else's use.
-unsafe fn release(rsa: *mut Rsa, index: c_int) {
-    // SAFETY: as for `state`; the slot is cleared before the box is freed.
-    unsafe {
-        let state = ffi::RSA_get_ex_data(rsa, index).cast::<State>();
-        if !state.is_null() {
-            ffi::RSA_set_ex_data(rsa, index, null_mut());
-            drop(Box::from_raw(state));
-        }
+        let stock = ffi::RSA_PKCS1_OpenSSL();
+        let table = ffi::RSA_meth_dup(stock)?;
+        // SAFETY: a C string, of which the table takes a copy.
+        let named = unsafe { ffi::RSA_meth_set1_name(table, c"Lockstep RSA".as_ptr()) == 1 };
+        let set = named
+            && ffi::RSA_meth_set_mod_exp(table, mod_exp) == 1
+            && ffi::RSA_meth_set_priv_enc(table, private_encrypt) == 1
+            && ffi::RSA_meth_set_priv_dec(table, private_decrypt) == 1
+            && ffi::RSA_meth_set_finish(table, finish) == 1;
+        let method = Method {
+            table,
+            states: Attached::new()?,
+            stock_mod_exp: ffi::RSA_meth_get_mod_exp(stock)?,
+            stock_private_encrypt: ffi::RSA_meth_get_priv_enc(stock)?,
+            stock_private_decrypt: ffi::RSA_meth_get_priv_dec(stock)?,
+            stock_finish: ffi::RSA_meth_get_finish(stock)?,
+        };
+        set.then_some(method)
     }
 }
 
 /// `finish` of our method: called when the object is freed.
-unsafe extern "C" fn finish(rsa: *mut Rsa) -> c_int {
-    let Some(method) = method() else { return 0 };
-    // SAFETY: OpenSSL calls this once, on the object's end.
-    unsafe {
-        release(rsa, method.index);
-        (method.stock_finish)(rsa)
-    }
+extern "C" fn finish(rsa: &mut Rsa) -> c_int {
+    guarded(|| {
+        method().map_or(0, |method| {
+            method.states.remove(rsa);
+            (method.stock_finish)(rsa)
+        })
+    })
 }
 
 /// Who does a private operation.
 enum Way<'a> {
     Lanes(&'a Lanes),
-    /// Stock, for this reason if the object holds a private key that the lanes cannot take.
+    /// OpenSSL, for this reason if the object holds a private key that the lanes cannot take.
     Stock(Option<Fallback>),
-    /// Nobody: stock would compute without blinding.
+    /// Nobody: OpenSSL would compute without blinding.
     Refused,
 }
 
-/// The way for `rsa`.
-///
-/// # Safety
-/// `rsa` is valid, and outlives the use of the result.
-unsafe fn way<'a>(rsa: *const Rsa, method: &Method) -> Way<'a> {
-    // SAFETY: by contract.
-    unsafe {
-        let reason = match state(rsa, method.index) {
+impl Method {
+    /// The way for `rsa`.
+    fn way<'a>(&self, rsa: &'a Rsa) -> Way<'a> {
+        let reason = match self.states.get(rsa) {
             Some(State { lanes: Ok(lanes) }) => return Way::Lanes(lanes),
             Some(State { lanes: Err(reason) }) => Some(*reason),
             None => None,
@@ -368,7 +295,7 @@ unsafe fn way<'a>(rsa: *const Rsa, method: &Method) -> Way<'a> {
     }
 }
 
-/// Counts that stock does an operation.
+/// Counts that OpenSSL does an operation.
 fn count(reason: Option<Fallback>) {
     if let Some(reason) = reason {
         process::engine().count(reason);
@@ -380,101 +307,128 @@ unsafe extern "C" fn private_encrypt(
     length: c_int,
     from: *const c_uchar,
     to: *mut c_uchar,
-    rsa: *mut Rsa,
+    rsa: &mut Rsa,
     padding: c_int,
 ) -> c_int {
-    let Some(method) = method() else { return -1 };
-    // SAFETY: libcrypto's arguments, passed on.
-    unsafe {
-        match way(rsa, method) {
-            Way::Lanes(lanes)
-                if padding == ffi::RSA_NO_PADDING
-                    && usize::try_from(length) == Ok(lanes.modulus.len()) =>
-            {
-                return raw(lanes, ffi::RSA_private_encrypt, length, from, to);
-            }
-            // The stock function pads and calls `mod_exp`, or refuses the length.
-            Way::Lanes(_) => {}
-            Way::Stock(reason) => count(reason),
-            Way::Refused => return -1,
-        }
-        (method.stock_private_encrypt)(length, from, to, rsa, padding)
-    }
+    // SAFETY: libcrypto's arguments: `length` bytes, and room for as many as the modulus has.
+    let (input, output) = unsafe { (Bytes::from_raw((length, from)), Output::from_raw((to,))) };
+    guarded(|| encrypted(input, output, rsa, padding))
 }
 
-/// `rsa_priv_dec`: decrypts. The stock function never sees a key that has lanes, only its twin.
+fn encrypted(input: Bytes<'_>, output: Output<'_>, rsa: &mut Rsa, padding: c_int) -> Option<c_int> {
+    let method = method()?;
+    match method.way(rsa) {
+        Way::Lanes(lanes)
+            if padding == ffi::RSA_NO_PADDING && input.len() == lanes.modulus.len() =>
+        {
+            return Some(raw(lanes, ffi::RSA_private_encrypt, input, output));
+        }
+        // OpenSSL's function pads and calls `mod_exp`, or refuses the length.
+        Way::Lanes(_) => {}
+        Way::Stock(reason) => count(reason),
+        Way::Refused => return None,
+    }
+    Some(call(
+        method.stock_private_encrypt,
+        input,
+        output,
+        rsa,
+        padding,
+    ))
+}
+
+/// `rsa_priv_dec`: decrypts.
 unsafe extern "C" fn private_decrypt(
     length: c_int,
     from: *const c_uchar,
     to: *mut c_uchar,
-    rsa: *mut Rsa,
+    rsa: &mut Rsa,
     padding: c_int,
 ) -> c_int {
-    let Some(method) = method() else { return -1 };
-    // SAFETY: libcrypto's arguments, passed on.
-    unsafe {
-        match way(rsa, method) {
-            Way::Lanes(lanes) if padding == ffi::RSA_NO_PADDING => {
-                let length = raw(lanes, ffi::RSA_private_decrypt, length, from, to);
-                #[cfg(feature = "fault-injection")]
-                if length > 0 && crate::fault::planted("padding-byte") {
-                    *to.add(1) ^= 1;
-                }
-                length
+    // SAFETY: as for `private_encrypt`.
+    let (input, output) = unsafe { (Bytes::from_raw((length, from)), Output::from_raw((to,))) };
+    guarded(|| decrypted(input, output, rsa, padding))
+}
+
+/// OpenSSL's own function never sees a key that has lanes, only its twin.
+fn decrypted(input: Bytes<'_>, output: Output<'_>, rsa: &mut Rsa, padding: c_int) -> Option<c_int> {
+    let method = method()?;
+    match method.way(rsa) {
+        Way::Lanes(lanes) if padding == ffi::RSA_NO_PADDING => {
+            #[cfg(feature = "fault-injection")]
+            let to = output.as_ptr();
+            let length = raw(lanes, ffi::RSA_private_decrypt, input, output);
+            #[cfg(feature = "fault-injection")]
+            if length > 0 && crate::fault::planted("padding-byte") {
+                // SAFETY: as many bytes as the modulus has were written.
+                unsafe { *to.add(1) ^= 1 };
             }
-            Way::Lanes(lanes) => {
-                count(Some(Fallback::Pkcs1Decryption));
-                ffi::RSA_private_decrypt(length, from, to, lanes.twin.rsa, padding)
-            }
-            Way::Stock(reason) => {
-                count(reason);
-                (method.stock_private_decrypt)(length, from, to, rsa, padding)
-            }
-            Way::Refused => -1,
+            Some(length)
         }
+        Way::Lanes(lanes) => {
+            count(Some(Fallback::Pkcs1Decryption));
+            let twin = lanes.twin.rsa();
+            Some(call(ffi::RSA_private_decrypt, input, output, twin, padding))
+        }
+        Way::Stock(reason) => {
+            count(reason);
+            Some(call(
+                method.stock_private_decrypt,
+                input,
+                output,
+                rsa,
+                padding,
+            ))
+        }
+        Way::Refused => None,
     }
+}
+
+/// Calls a function of OpenSSL's with what we were given.
+fn call(
+    stock: RsaPrivate,
+    input: Bytes<'_>,
+    output: Output<'_>,
+    rsa: &mut Rsa,
+    padding: c_int,
+) -> c_int {
+    let (from, length) = input.into_raw();
+    // SAFETY: the input has `length` bytes. The output has room for as many as the modulus of the
+    // key has, which is that of the caller's key, or that of its twin.
+    unsafe { stock(length, from, output.as_ptr(), rsa, padding) }
 }
 
 /// input^d mod n from bytes to bytes, on lanes; or by `stock` on the twin if the engine declines.
 /// Returns what `stock` returns: the length of the modulus, always, or -1 with OpenSSL's error set.
 ///
 /// Nothing here branches on the bytes of the result, or computes an address from them.
-///
-/// # Safety
-/// `from` has `length` bytes, and `to` has room for as many as the modulus has. They may overlap.
-unsafe fn raw(
-    lanes: &Lanes,
-    stock: RsaPrivate,
-    length: c_int,
-    from: *const c_uchar,
-    to: *mut c_uchar,
-) -> c_int {
-    // SAFETY: by contract.
-    let request = || unsafe { request(lanes, length, from) };
+fn raw(lanes: &Lanes, stock: RsaPrivate, input: Bytes<'_>, output: Output<'_>) -> c_int {
+    let request = || request(lanes, input);
     match async_job::serve(operation::RsaPrivate(&lanes.key), request) {
         Outcome::Done(result) => {
             let result = result.as_bytes();
-            // SAFETY: by contract; the check found the result to be as long as the modulus.
-            unsafe { to.copy_from_nonoverlapping(result.as_ptr(), result.len()) };
-            result.len() as c_int
+            // SAFETY: there is room for as many bytes as the modulus has.
+            let room = unsafe { output.with_size(lanes.modulus.len()) };
+            // The check found the result to have as many.
+            if room.write(result) {
+                result.len() as c_int
+            } else {
+                -1
+            }
         }
-        // Lives until stock has computed, as `serve` asks.
-        // SAFETY: by contract; the twin lives as long as the key.
-        _declined => unsafe { stock(length, from, to, lanes.twin.rsa, ffi::RSA_NO_PADDING) },
+        // Lives until OpenSSL has computed, as `serve` asks.
+        _declined => call(stock, input, output, lanes.twin.rsa(), ffi::RSA_NO_PADDING),
     }
 }
 
-/// The input for a number of `length` bytes; None if the modulus is not greater, or if there are
-/// no bytes.
-///
-/// # Safety
-/// `from` has `length` bytes.
-unsafe fn request(lanes: &Lanes, length: c_int, from: *const c_uchar) -> Option<RsaInput> {
-    let given = usize::try_from(length).ok().filter(|&given| given > 0)?;
+/// The input for a number; None if the modulus is not greater, or if there are no bytes.
+fn request(lanes: &Lanes, number: Bytes<'_>) -> Option<RsaInput> {
+    let start = lanes.modulus.len().checked_sub(number.len())?;
+    if number.len() == 0 {
+        return None;
+    }
     let mut input = vec![0; lanes.modulus.len()];
-    let start = input.len().checked_sub(given)?;
-    // SAFETY: by contract.
-    input[start..].copy_from_slice(unsafe { std::slice::from_raw_parts(from, given) });
+    number.read(|bytes| input[start..].copy_from_slice(bytes))?;
     // Both are public.
     if input >= lanes.modulus {
         return None;
@@ -486,32 +440,29 @@ unsafe fn request(lanes: &Lanes, length: c_int, from: *const c_uchar) -> Option<
 }
 
 /// `rsa_mod_exp`: r0 = input^d mod n, on lanes. Of a key that has lanes, only signatures come here:
-/// see [`private_decrypt`].
+/// see [`decrypted`].
 ///
 /// `input` is below n (the caller has checked). Returns 1, or 0 with OpenSSL's error set.
-unsafe extern "C" fn mod_exp(
-    r0: *mut Bignum,
-    input: *const Bignum,
-    rsa: *mut Rsa,
-    ctx: *mut BnCtx,
+extern "C" fn mod_exp(
+    r0: &mut Bignum,
+    input: &Bignum,
+    rsa: &mut Rsa,
+    ctx: Option<&mut BnCtx>,
 ) -> c_int {
-    let Some(method) = method() else { return 0 };
-    // SAFETY: the object is in use by our caller, who holds a reference.
-    let lanes = match unsafe { way(rsa, method) } {
-        Way::Lanes(lanes) => lanes,
-        // SAFETY: libcrypto's arguments; the caller has blinded the input.
-        Way::Stock(_) => return unsafe { (method.stock_mod_exp)(r0, input, rsa, ctx) },
-        Way::Refused => return 0,
-    };
-    let mut bytes = Zeroizing::new(vec![0u8; lanes.modulus.len()]);
-    let length = bytes.len() as c_int;
-    let at = bytes.as_mut_ptr();
-    // SAFETY: `bytes` has room for `length` bytes, as the modulus has, and `input` is below the
-    // modulus; `r0` is the caller's output number.
-    unsafe {
-        let computed = ffi::BN_bn2binpad(input, at, length) == length
-            && raw(lanes, ffi::RSA_private_encrypt, length, at, at) == length
-            && !ffi::BN_bin2bn(at, length, r0).is_null();
-        c_int::from(computed)
-    }
+    guarded(|| {
+        let Some(method) = method() else { return 0 };
+        let lanes = match method.way(rsa) {
+            Way::Lanes(lanes) => lanes,
+            // The caller has blinded the input.
+            Way::Stock(_) => return (method.stock_mod_exp)(r0, input, rsa, ctx),
+            Way::Refused => return 0,
+        };
+        let mut bytes = Zeroizing::new(vec![0u8; lanes.modulus.len()]);
+        if !number::write(input, &mut bytes) {
+            return 0;
+        }
+        let (from, to) = in_place(&mut bytes);
+        let length = raw(lanes, ffi::RSA_private_encrypt, from, to);
+        c_int::from(usize::try_from(length) == Ok(bytes.len()) && number::read(&bytes, r0))
+    })
 }

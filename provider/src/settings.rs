@@ -5,18 +5,17 @@
 //! of their own, and the names from a second reading of the default file, by OpenSSL's own parser.
 //! The section there is ours if it names the same module and the same values.
 
-use std::ffi::{c_char, c_long};
-use std::ptr::null_mut;
+use std::ffi::{CStr, c_char, c_void};
 
 use lockstep_engine::{Config, ConfigError, Setting};
 
-use crate::ffi::{self, Conf, ConfValue, Stack};
+use crate::ffi::{self, Conf, ConfValue, Owned, Stack};
 use crate::loader::{Core, text};
 
 /// Reads the settings in the provider's section of the configuration.
 pub fn read(core: &Core) -> Result<Config, ConfigError> {
-    let told = |key: &'static str| Some((key.to_owned(), core.param(key)?));
-    let settings: Vec<_> = Setting::ALL.iter().filter_map(|s| told(s.name)).collect();
+    let line = |key: &'static str| Some((key.to_owned(), core.param(key)?));
+    let settings: Vec<_> = Setting::ALL.iter().filter_map(|s| line(s.name)).collect();
     let module = core.param("module");
     if let Some(key) = module.and_then(|module| unknown_key(&module, &settings)) {
         return Err(ConfigError::unknown(&key));
@@ -60,68 +59,55 @@ fn is_openssls(key: &str) -> bool {
 type Line = (String, String);
 
 /// The configuration file that programs load by default.
-struct File(*mut Conf);
+struct File(Owned<Conf>);
 
 impl File {
     fn default() -> Option<File> {
-        // SAFETY: constructors, and a load that reads a C string of the module to free; parsing
-        // runs no modules. The errors are taken off the queue, which is the program's.
+        // SAFETY: NULL, or a C string to free. Parsing it runs no modules. The errors are
+        // taken off the queue, which is the program's.
         unsafe {
             let path = ffi::CONF_get1_default_config_file();
             if path.is_null() {
                 return None;
             }
             ffi::ERR_set_mark();
-            let file = File(ffi::NCONF_new(null_mut()));
-            let mut line: c_long = 0;
-            let loaded = !file.0.is_null() && ffi::NCONF_load(file.0, path, &mut line) == 1;
+            let file = ffi::NCONF_new(None).and_then(|mut file| {
+                let loaded = ffi::NCONF_load(&mut file, path, &mut 0) == 1;
+                loaded.then_some(File(file))
+            });
             ffi::ERR_pop_to_mark();
             ffi::CRYPTO_free(path.cast(), c"".as_ptr(), 0);
-            loaded.then_some(file)
+            file
         }
     }
 
     /// Its sections, each with its lines.
     fn sections(&self) -> Vec<Vec<Line>> {
-        // SAFETY: a list of names that belong to the file; the list itself is ours.
-        let (names, owned) = unsafe {
-            let names = ffi::NCONF_get_section_names(self.0);
-            (elements(names), names)
-        };
-        let lines = |section: *mut c_char| {
-            // SAFETY: one of the file's own names; what is found belongs to the file.
-            let values = unsafe { elements(ffi::NCONF_get_section(self.0, section)) };
-            let line = |value: *mut ConfValue| {
-                // SAFETY: a line of the file has a name and a value.
-                unsafe { (text((*value).name), text((*value).value)) }
-            };
-            values.into_iter().map(line).collect()
-        };
-        let sections = names.into_iter().map(lines).collect();
-        // SAFETY: NULL, or the list from above.
-        unsafe { ffi::OPENSSL_sk_free(owned) };
-        sections
+        let names = ffi::NCONF_get_section_names(&self.0);
+        let names = names.as_deref().map(elements).into_iter().flatten();
+        names.map(|name| self.lines(name.cast())).collect()
+    }
+
+    fn lines(&self, section: *mut c_char) -> Vec<Line> {
+        // SAFETY: one of the file's own names, a C string. What is found belongs to the file; its
+        // lines have names and values, which are C strings.
+        unsafe {
+            let lines = ffi::NCONF_get_section(&self.0, section).map(elements);
+            let lines = lines.into_iter().flatten();
+            lines
+                .map(|line| &*line.cast::<ConfValue>())
+                .map(|line| {
+                    (
+                        text(CStr::from_ptr(line.name)),
+                        text(CStr::from_ptr(line.value)),
+                    )
+                })
+                .collect()
+        }
     }
 }
 
-impl Drop for File {
-    fn drop(&mut self) {
-        // SAFETY: NULL, or ours; nothing of it is in use any more.
-        unsafe { ffi::NCONF_free(self.0) };
-    }
-}
-
-/// # Safety
-/// `stack` is NULL or a stack of `T`.
-unsafe fn elements<T>(stack: *const Stack) -> Vec<*mut T> {
-    if stack.is_null() {
-        return Vec::new();
-    }
-    // SAFETY: by contract, and with indices that it has.
-    unsafe {
-        let count = ffi::OPENSSL_sk_num(stack);
-        (0..count)
-            .map(|index| ffi::OPENSSL_sk_value(stack, index).cast())
-            .collect()
-    }
+/// The elements of a stack.
+fn elements(stack: &Stack) -> impl Iterator<Item = *mut c_void> {
+    (0..ffi::OPENSSL_sk_num(stack)).map(|index| ffi::OPENSSL_sk_value(stack, index))
 }

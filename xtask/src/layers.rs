@@ -298,31 +298,15 @@ fn check_lint(directory: &Path, broken: &mut Vec<String>) -> Outcome {
     Ok(())
 }
 
-/// Crates whose circles are not mended yet.
-const CIRCLES_TOLERATED: &[&str] = &["provider"];
-
 fn check_circles(layer: &Layer, broken: &mut Vec<String>) -> Outcome {
     let circles = circles::circles(&root().join(layer.name))?;
-    match CIRCLES_TOLERATED.contains(&layer.name) {
-        true if circles.is_empty() => broken.push(format!(
-            "{} has no circle any more: take it out of CIRCLES_TOLERATED",
-            layer.name
-        )),
-        true => circles.iter().for_each(|files| {
-            println!(
-                "layers: {}: tolerated circle: {}",
-                layer.name,
-                files.join(" ")
-            );
-        }),
-        false => broken.extend(circles.iter().map(|files| {
-            format!(
-                "{}: these files import each other: {}",
-                layer.name,
-                files.join(" ")
-            )
-        })),
-    }
+    broken.extend(circles.iter().map(|files| {
+        format!(
+            "{}: these files import each other: {}",
+            layer.name,
+            files.join(" ")
+        )
+    }));
     Ok(())
 }
 

@@ -1,52 +1,151 @@
 //! The functions of dispatch tables, by operation.
+//!
+//! Each is a type that ties its number to its C type, and its C type to a safe one. `entry` makes
+//! an entry of the module's tables from a safe function, `pass` calls OpenSSL's own function with
+//! what such a function was given.
+
+// Of the macro's text: it has all results, and gives all functions a lifetime.
+#![allow(clippy::unused_unit, clippy::extra_unused_lifetimes)]
 
 use std::ffi::{c_char, c_int, c_uchar, c_void};
 
-use super::types::*;
+use super::arguments::{Bytes, OutBuf, Place, Progress, Receiver, Room, Text};
+use super::convert::{Absent, Answer, Argument, Passed, guarded, the_function};
+use super::objects::{Ctx, Functions, KeyData, OwnedKey, ProvCtx, StockCtx, Subject};
+use super::params::{Params, ParamsMut};
+use super::types::{
+    Algorithm, Callback, CoreHandle, Dispatch, Function, Param, PropertiesCallback,
+    ProviderCallback, VaList,
+};
 
-/// Declares functions of dispatch tables, each a type that ties its id to its C type.
+/// Declares functions of dispatch tables.
+///
+/// `Name[C][K][P] = 1: fn(first; others) -> raw as ours, theirs`. Each argument is a safe type, and
+/// in parentheses the arguments of C that it is made of. `ours` is what a handler returns, `theirs`
+/// what `pass` returns; without it there is no `pass`. `C` is a type of a handler's, `K` an
+/// algorithm that a handler knows, `P` one that `pass` knows. Without safe types there is only
+/// `call`.
 macro_rules! dispatched {
-    ($($(#[$doc:meta])* $name:ident = $id:literal: fn($($arg:ident: $type:ty),*) $(-> $result:ty)?;)*) => {$(
-        $(#[$doc])*
-        #[derive(Clone, Copy)]
-        pub struct $name(unsafe extern "C" fn($($arg: $type),*) $(-> $result)?);
+    ($($(#[$doc:meta])* $name:ident $([$($own:ident)?] [$($kept:ident)?] [$($passed:ident)?])? = $id:literal: fn $arguments:tt -> $raw:ty $(as $ours:ty $(, $theirs:ty)?)?;)*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Copy)]
+            pub struct $name(dispatched!(@type $arguments $raw));
 
-        #[allow(dead_code)]
-        impl $name {
-            pub const ID: c_int = $id;
+            #[allow(dead_code)]
+            impl $name {
+                pub const ID: c_int = $id;
 
-            /// This function of a table of its operation, if the table has it.
-            pub fn of(table: &[Dispatch]) -> Option<Self> {
-                let function = table.iter().find(|entry| entry.id == Self::ID)?.function?;
-                // SAFETY: in a table of its operation the function with this id has this type
-                // (core_dispatch.h).
-                Some(Self(unsafe {
-                    std::mem::transmute::<Function, unsafe extern "C" fn($($type),*) $(-> $result)?>(function)
-                }))
-            }
-
-            /// An entry of a dispatch table.
-            pub const fn entry(function: unsafe extern "C" fn($($type),*) $(-> $result)?) -> Dispatch {
-                Dispatch {
-                    id: Self::ID,
-                    // SAFETY: OSSL_DISPATCH stores functions of all types as `Function`, and
-                    // libcrypto casts each back to the type that belongs to its id.
-                    function: Some(unsafe {
-                        std::mem::transmute::<unsafe extern "C" fn($($type),*) $(-> $result)?, Function>(function)
-                    }),
+                /// This function of a table of its operation, if the table has it.
+                pub fn of(table: &[Dispatch]) -> Option<Self> {
+                    let function = table.iter().find(|entry| entry.id == Self::ID)?.function?;
+                    // SAFETY: in a table of its operation the function with this number has this
+                    // type (core_dispatch.h; a test compares both).
+                    Some(Self(unsafe { std::mem::transmute::<Function, dispatched!(@type $arguments $raw)>(function) }))
                 }
             }
 
-            /// Calls it.
-            ///
+            dispatched! { @call $name $arguments $raw }
+            $(
+                dispatched! { @entry $name [$($own)?] [$($kept)?] $arguments $raw, $ours }
+                dispatched! { @pass $name [$($passed)?] $arguments $raw $(, $theirs)? }
+            )?
+        )*
+
+        /// The number and the C type of each function, as text.
+        #[cfg(test)]
+        pub const ALL: &[(&str, c_int, &[&str], &str)] = &[$((
+            stringify!($name),
+            $id,
+            dispatched!(@text $arguments),
+            stringify!($raw),
+        )),*];
+    };
+
+    (@type ($($arg:ident: $type:ty),*) $raw:ty) => {
+        unsafe extern "C" fn($($type),*) -> $raw
+    };
+    (@type ($($safe:ty = ($($arg:ident: $type:ty),*));*) $raw:ty) => {
+        unsafe extern "C" fn($($($type),*),*) -> $raw
+    };
+
+    (@text ($($arg:ident: $type:ty),*)) => { &[$(stringify!($type)),*] };
+    (@text ($($safe:ty = ($($arg:ident: $type:ty),*));*)) => { &[$($(stringify!($type)),*),*] };
+
+    (@call $name:ident ($($arg:ident: $type:ty),*) $raw:ty) => {
+        #[allow(dead_code)]
+        impl $name {
             /// # Safety
             /// The arguments are as provider-base(7), or the page of the operation, demands.
-            pub unsafe fn call(self, $($arg: $type),*) $(-> $result)? {
+            pub unsafe fn call(self, $($arg: $type),*) -> $raw {
                 // SAFETY: by contract.
                 unsafe { (self.0)($($arg),*) }
             }
         }
-    )*};
+    };
+    (@call $name:ident ($($safe:ty = ($($arg:ident: $type:ty),*));*) $raw:ty) => {
+        dispatched! { @call $name ($($($arg: $type),*),*) $raw }
+    };
+
+    (@entry $name:ident [$($own:ident)?] [$($kept:ident)?] ($($safe:ty = ($($arg:ident: $type:ty),*));*) $raw:ty, $ours:ty) => {
+        #[allow(dead_code)]
+        impl $name {
+            /// An entry of a dispatch table: the shim by which C calls `handler`.
+            pub const fn entry<$($own,)? $($kept,)? F>(handler: F) -> Dispatch
+            where
+                $($own: 'static,)?
+                $($kept: Functions,)?
+                F: for<'a> Fn($($safe),*) -> $ours + Copy + 'static,
+                for<'a> $ours: Answer<$raw>,
+            {
+                unsafe extern "C" fn shim<$($own,)? $($kept,)? F>($($($arg: $type),*),*) -> $raw
+                where
+                    $($own: 'static,)?
+                    $($kept: Functions,)?
+                    F: for<'a> Fn($($safe),*) -> $ours + Copy + 'static,
+                    for<'a> $ours: Answer<$raw>,
+                {
+                    // SAFETY: libcrypto's arguments, which are as provider-base(7) and the page of
+                    // the operation demand until the function returns; a context or a key is one
+                    // that this table has made. `entry` was given the handler.
+                    guarded(|| unsafe {
+                        let handler = the_function::<F>();
+                        handler($(Argument::<($($type,)*)>::from_raw(($($arg,)*))),*)
+                    })
+                }
+                let _ = handler;
+                let function: dispatched!(@type ($($($arg: $type),*),*) $raw) = shim::<$($own,)? $($kept,)? F>;
+                Dispatch {
+                    id: Self::ID,
+                    // SAFETY: OSSL_DISPATCH stores functions of all types as `Function`, and
+                    // libcrypto casts each back to the type that belongs to its number.
+                    function: Some(unsafe {
+                        std::mem::transmute::<dispatched!(@type ($($($arg: $type),*),*) $raw), Function>(function)
+                    }),
+                }
+            }
+        }
+    };
+
+    (@pass $name:ident [$($passed:ident)?] ($subject:ty = ($first:ident: $firsts:ty) $(; $safe:ty = ($($arg:ident: $type:ty),*))*) $raw:ty, $theirs:ty) => {
+        #[allow(dead_code)]
+        impl $name {
+            /// Calls OpenSSL's own function.
+            pub fn pass<'a, T: Functions $(, $passed: Functions)?>(subject: impl Subject<T> $(, dispatched!(@first $($arg)*): $safe)*) -> $theirs {
+                let Some(Self(function)) = Self::of(T::table()) else {
+                    return <$theirs as Absent>::ABSENT;
+                };
+                $(let ($($arg,)*): ($($type,)*) = dispatched!(@first $($arg)*).into_raw();)*
+                // SAFETY: what the function works on is of its own table, and the types of the
+                // other arguments say that they are as its page demands.
+                unsafe {
+                    <$theirs as Argument<($raw,)>>::from_raw((function(subject.into_subject() as $firsts $($(, $arg)*)*),))
+                }
+            }
+        }
+    };
+    (@pass $name:ident [] $arguments:tt $raw:ty) => {};
+    (@first $first:ident $($rest:ident)*) => { $first };
 }
 
 /// The provider's own functions, and those it is given (`OSSL_FUNC_PROVIDER_*`,
@@ -55,20 +154,49 @@ pub mod provider {
     use super::*;
     dispatched! {
         CoreGetParams = 2: fn(handle: *const CoreHandle, params: *mut Param) -> c_int;
-        CoreNewError = 5: fn(handle: *const CoreHandle);
-        CoreSetErrorDebug = 6: fn(handle: *const CoreHandle, file: *const c_char, line: c_int, function: *const c_char);
-        CoreVsetError = 7: fn(handle: *const CoreHandle, reason: u32, format: *const c_char, arguments: *mut c_void);
-        RegisterChildCb = 105: fn(handle: *const CoreHandle, create: ProviderCallback, remove: ProviderCallback, properties: PropertiesCallback, data: *mut c_void) -> c_int;
-        DeregisterChildCb = 106: fn(handle: *const CoreHandle);
+        CoreNewError = 5: fn(handle: *const CoreHandle) -> ();
+        CoreSetErrorDebug = 6: fn(
+            handle: *const CoreHandle,
+            file: *const c_char,
+            line: c_int,
+            function: *const c_char
+        ) -> ();
+        CoreVsetError = 7: fn(
+            handle: *const CoreHandle,
+            reason: u32,
+            format: *const c_char,
+            arguments: VaList
+        ) -> ();
+        RegisterChildCb = 105: fn(
+            handle: *const CoreHandle,
+            create: ProviderCallback,
+            remove: ProviderCallback,
+            properties: PropertiesCallback,
+            data: *mut c_void
+        ) -> c_int;
+        DeregisterChildCb = 106: fn(handle: *const CoreHandle) -> ();
         ProviderGet0ProviderCtx = 108: fn(provider: *const CoreHandle) -> *mut c_void;
         ProviderGet0Dispatch = 109: fn(provider: *const CoreHandle) -> *const Dispatch;
         ProviderUpRef = 110: fn(provider: *const CoreHandle, activate: c_int) -> c_int;
         ProviderFree = 111: fn(provider: *const CoreHandle, deactivate: c_int) -> c_int;
-        Teardown = 1024: fn(provctx: *mut c_void);
-        GettableParams = 1025: fn(provctx: *mut c_void) -> *const Param;
-        GetParams = 1026: fn(provctx: *mut c_void, params: *mut Param) -> c_int;
-        QueryOperation = 1027: fn(provctx: *mut c_void, operation: c_int, no_cache: *mut c_int) -> *const Algorithm;
-        GetCapabilities = 1030: fn(provctx: *mut c_void, capability: *const c_char, callback: Callback, arg: *mut c_void) -> c_int;
+        Teardown[][][] = 1024: fn(ProvCtx = (provctx: *mut c_void)) -> () as ();
+        GettableParams[][][] = 1025: fn(
+            ProvCtx = (provctx: *mut c_void)
+        ) -> *const Param as Params<'static>;
+        GetParams[][][] = 1026: fn(
+            ProvCtx = (provctx: *mut c_void);
+            ParamsMut<'a> = (params: *mut Param)
+        ) -> c_int as c_int;
+        QueryOperation[][][] = 1027: fn(
+            ProvCtx = (provctx: *mut c_void);
+            c_int = (operation: c_int);
+            Place<'a, c_int> = (no_cache: *mut c_int)
+        ) -> *const Algorithm as *const Algorithm;
+        GetCapabilities[][][] = 1030: fn(
+            ProvCtx = (provctx: *mut c_void);
+            Text<'a> = (capability: *const c_char);
+            Receiver<'a> = (callback: Callback, arg: *mut c_void)
+        ) -> c_int as c_int;
     }
 }
 
@@ -76,21 +204,61 @@ pub mod provider {
 pub mod keymgmt {
     use super::*;
     dispatched! {
-        New = 1: fn(provctx: *mut c_void) -> *mut c_void;
-        GenInit = 2: fn(provctx: *mut c_void, selection: c_int, params: *const Param) -> *mut c_void;
-        GenSetTemplate = 3: fn(genctx: *mut c_void, template: *mut c_void) -> c_int;
-        GenSetParams = 4: fn(genctx: *mut c_void, params: *const Param) -> c_int;
-        GenSettableParams = 5: fn(genctx: *mut c_void, provctx: *mut c_void) -> *const Param;
-        Gen = 6: fn(genctx: *mut c_void, callback: Option<Callback>, arg: *mut c_void) -> *mut c_void;
-        GenCleanup = 7: fn(genctx: *mut c_void);
-        Load = 8: fn(reference: *const c_void, size: usize) -> *mut c_void;
-        Free = 10: fn(keydata: *mut c_void);
-        GetParams = 11: fn(keydata: *mut c_void, params: *mut Param) -> c_int;
-        GenGetParams = 15: fn(genctx: *mut c_void, params: *mut Param) -> c_int;
-        GenGettableParams = 16: fn(genctx: *mut c_void, provctx: *mut c_void) -> *const Param;
-        Import = 40: fn(keydata: *mut c_void, selection: c_int, params: *const Param) -> c_int;
-        Export = 42: fn(keydata: *mut c_void, selection: c_int, callback: Callback, arg: *mut c_void) -> c_int;
-        Dup = 44: fn(keydata: *const c_void, selection: c_int) -> *mut c_void;
+        New[][K][] = 1: fn(
+            ProvCtx = (provctx: *mut c_void)
+        ) -> *mut c_void as Option<OwnedKey<K>>, Option<OwnedKey<T>>;
+        GenInit[C][][] = 2: fn(
+            ProvCtx = (provctx: *mut c_void);
+            c_int = (selection: c_int);
+            Params<'a> = (params: *const Param)
+        ) -> *mut c_void as Option<Box<C>>, Option<StockCtx<T>>;
+        GenSetTemplate[C][K][K] = 3: fn(
+            Ctx<'a, C> = (genctx: *mut c_void);
+            Option<&'a KeyData<K>> = (template: *mut c_void)
+        ) -> c_int as c_int, c_int;
+        GenSetParams[C][][] = 4: fn(
+            Ctx<'a, C> = (genctx: *mut c_void);
+            Params<'a> = (params: *const Param)
+        ) -> c_int as c_int, c_int;
+        GenSettableParams[C][][] = 5: fn(
+            Ctx<'a, C> = (genctx: *mut c_void);
+            ProvCtx = (provctx: *mut c_void)
+        ) -> *const Param as Params<'a>, Params<'a>;
+        Gen[C][K][] = 6: fn(
+            Ctx<'a, C> = (genctx: *mut c_void);
+            Progress<'a> = (callback: Option<Callback>, arg: *mut c_void)
+        ) -> *mut c_void as Option<OwnedKey<K>>, Option<OwnedKey<T>>;
+        GenCleanup[C][][] = 7: fn(Option<Box<C>> = (genctx: *mut c_void)) -> () as ();
+        Load[][K][] = 8: fn(
+            Bytes<'a> = (reference: *const c_void, size: usize)
+        ) -> *mut c_void as Option<OwnedKey<K>>;
+        Free[][K][] = 10: fn(Option<OwnedKey<K>> = (keydata: *mut c_void)) -> () as ();
+        GetParams[][K][] = 11: fn(
+            Option<&'a KeyData<K>> = (keydata: *mut c_void);
+            ParamsMut<'a> = (params: *mut Param)
+        ) -> c_int as c_int, c_int;
+        GenGetParams[C][][] = 15: fn(
+            Ctx<'a, C> = (genctx: *mut c_void);
+            ParamsMut<'a> = (params: *mut Param)
+        ) -> c_int as c_int, c_int;
+        GenGettableParams[C][][] = 16: fn(
+            Ctx<'a, C> = (genctx: *mut c_void);
+            ProvCtx = (provctx: *mut c_void)
+        ) -> *const Param as Params<'a>, Params<'a>;
+        Import[][K][] = 40: fn(
+            Option<&'a KeyData<K>> = (keydata: *mut c_void);
+            c_int = (selection: c_int);
+            Params<'a> = (params: *const Param)
+        ) -> c_int as c_int, c_int;
+        Export[][K][] = 42: fn(
+            Option<&'a KeyData<K>> = (keydata: *mut c_void);
+            c_int = (selection: c_int);
+            Receiver<'a> = (callback: Callback, arg: *mut c_void)
+        ) -> c_int as c_int, c_int;
+        Dup[][K][] = 44: fn(
+            Option<&'a KeyData<K>> = (keydata: *const c_void);
+            c_int = (selection: c_int)
+        ) -> *mut c_void as Option<OwnedKey<K>>, Option<OwnedKey<T>>;
     }
 }
 
@@ -98,15 +266,35 @@ pub mod keymgmt {
 pub mod kdf {
     use super::*;
     dispatched! {
-        Newctx = 1: fn(provctx: *mut c_void) -> *mut c_void;
-        Dupctx = 2: fn(ctx: *mut c_void) -> *mut c_void;
-        Freectx = 3: fn(ctx: *mut c_void);
-        Reset = 4: fn(ctx: *mut c_void);
-        Derive = 5: fn(ctx: *mut c_void, key: *mut c_uchar, length: usize, params: *const Param) -> c_int;
-        GettableCtxParams = 7: fn(ctx: *mut c_void, provctx: *mut c_void) -> *const Param;
-        SettableCtxParams = 8: fn(ctx: *mut c_void, provctx: *mut c_void) -> *const Param;
-        GetCtxParams = 10: fn(ctx: *mut c_void, params: *mut Param) -> c_int;
-        SetCtxParams = 11: fn(ctx: *mut c_void, params: *const Param) -> c_int;
+        Newctx[C][][] = 1: fn(
+            ProvCtx = (provctx: *mut c_void)
+        ) -> *mut c_void as Option<Box<C>>, Option<StockCtx<T>>;
+        Dupctx[C][][] = 2: fn(
+            Ctx<'a, C> = (ctx: *mut c_void)
+        ) -> *mut c_void as Option<Box<C>>, Option<StockCtx<T>>;
+        Freectx[C][][] = 3: fn(Option<Box<C>> = (ctx: *mut c_void)) -> () as ();
+        Reset[C][][] = 4: fn(Ctx<'a, C> = (ctx: *mut c_void)) -> () as (), ();
+        Derive[C][][] = 5: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            Room<'a> = (key: *mut c_uchar, length: usize);
+            Params<'a> = (params: *const Param)
+        ) -> c_int as c_int, c_int;
+        GettableCtxParams[C][][] = 7: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            ProvCtx = (provctx: *mut c_void)
+        ) -> *const Param as Params<'a>, Params<'a>;
+        SettableCtxParams[C][][] = 8: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            ProvCtx = (provctx: *mut c_void)
+        ) -> *const Param as Params<'a>, Params<'a>;
+        GetCtxParams[C][][] = 10: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            ParamsMut<'a> = (params: *mut Param)
+        ) -> c_int as c_int, c_int;
+        SetCtxParams[C][][] = 11: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            Params<'a> = (params: *const Param)
+        ) -> c_int as c_int, c_int;
     }
 }
 
@@ -114,16 +302,42 @@ pub mod kdf {
 pub mod keyexch {
     use super::*;
     dispatched! {
-        Newctx = 1: fn(provctx: *mut c_void) -> *mut c_void;
-        Init = 2: fn(ctx: *mut c_void, key: *mut c_void, params: *const Param) -> c_int;
-        Derive = 3: fn(ctx: *mut c_void, secret: *mut c_uchar, length: *mut usize, size: usize) -> c_int;
-        SetPeer = 4: fn(ctx: *mut c_void, key: *mut c_void) -> c_int;
-        Freectx = 5: fn(ctx: *mut c_void);
-        Dupctx = 6: fn(ctx: *mut c_void) -> *mut c_void;
-        SetCtxParams = 7: fn(ctx: *mut c_void, params: *const Param) -> c_int;
-        SettableCtxParams = 8: fn(ctx: *mut c_void, provctx: *mut c_void) -> *const Param;
-        GetCtxParams = 9: fn(ctx: *mut c_void, params: *mut Param) -> c_int;
-        GettableCtxParams = 10: fn(ctx: *mut c_void, provctx: *mut c_void) -> *const Param;
+        Newctx[C][][] = 1: fn(
+            ProvCtx = (provctx: *mut c_void)
+        ) -> *mut c_void as Option<Box<C>>, Option<StockCtx<T>>;
+        Init[C][K][K] = 2: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            Option<&'a KeyData<K>> = (key: *mut c_void);
+            Params<'a> = (params: *const Param)
+        ) -> c_int as c_int, c_int;
+        Derive[C][][] = 3: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            OutBuf<'a> = (secret: *mut c_uchar, length: *mut usize, size: usize)
+        ) -> c_int as c_int, c_int;
+        SetPeer[C][K][K] = 4: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            Option<&'a KeyData<K>> = (key: *mut c_void)
+        ) -> c_int as c_int, c_int;
+        Freectx[C][][] = 5: fn(Option<Box<C>> = (ctx: *mut c_void)) -> () as ();
+        Dupctx[C][][] = 6: fn(
+            Ctx<'a, C> = (ctx: *mut c_void)
+        ) -> *mut c_void as Option<Box<C>>, Option<StockCtx<T>>;
+        SetCtxParams[C][][] = 7: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            Params<'a> = (params: *const Param)
+        ) -> c_int as c_int, c_int;
+        SettableCtxParams[C][][] = 8: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            ProvCtx = (provctx: *mut c_void)
+        ) -> *const Param as Params<'a>, Params<'a>;
+        GetCtxParams[C][][] = 9: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            ParamsMut<'a> = (params: *mut Param)
+        ) -> c_int as c_int, c_int;
+        GettableCtxParams[C][][] = 10: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            ProvCtx = (provctx: *mut c_void)
+        ) -> *const Param as Params<'a>, Params<'a>;
     }
 }
 
@@ -131,23 +345,82 @@ pub mod keyexch {
 pub mod signature {
     use super::*;
     dispatched! {
-        Newctx = 1: fn(provctx: *mut c_void, propq: *const c_char) -> *mut c_void;
-        SignInit = 2: fn(ctx: *mut c_void, key: *mut c_void, params: *const Param) -> c_int;
-        Sign = 3: fn(ctx: *mut c_void, signature: *mut c_uchar, length: *mut usize, size: usize, data: *const c_uchar, data_length: usize) -> c_int;
-        VerifyInit = 4: fn(ctx: *mut c_void, key: *mut c_void, params: *const Param) -> c_int;
-        Verify = 5: fn(ctx: *mut c_void, signature: *const c_uchar, length: usize, data: *const c_uchar, data_length: usize) -> c_int;
-        DigestSignInit = 8: fn(ctx: *mut c_void, digest: *const c_char, key: *mut c_void, params: *const Param) -> c_int;
-        DigestSign = 11: fn(ctx: *mut c_void, signature: *mut c_uchar, length: *mut usize, size: usize, data: *const c_uchar, data_length: usize) -> c_int;
-        DigestVerifyInit = 12: fn(ctx: *mut c_void, digest: *const c_char, key: *mut c_void, params: *const Param) -> c_int;
-        DigestVerify = 15: fn(ctx: *mut c_void, signature: *const c_uchar, length: usize, data: *const c_uchar, data_length: usize) -> c_int;
-        Freectx = 16: fn(ctx: *mut c_void);
-        Dupctx = 17: fn(ctx: *mut c_void) -> *mut c_void;
-        GetCtxParams = 18: fn(ctx: *mut c_void, params: *mut Param) -> c_int;
-        GettableCtxParams = 19: fn(ctx: *mut c_void, provctx: *mut c_void) -> *const Param;
-        SetCtxParams = 20: fn(ctx: *mut c_void, params: *const Param) -> c_int;
-        SettableCtxParams = 21: fn(ctx: *mut c_void, provctx: *mut c_void) -> *const Param;
-        QueryKeyTypes = 26: fn() -> *const *const c_char;
-        SignMessageInit = 27: fn(ctx: *mut c_void, key: *mut c_void, params: *const Param) -> c_int;
-        VerifyMessageInit = 30: fn(ctx: *mut c_void, key: *mut c_void, params: *const Param) -> c_int;
+        Newctx[C][][] = 1: fn(
+            ProvCtx = (provctx: *mut c_void);
+            Text<'a> = (propq: *const c_char)
+        ) -> *mut c_void as C, Option<StockCtx<T>>;
+        SignInit[C][K][K] = 2: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            Option<&'a KeyData<K>> = (key: *mut c_void);
+            Params<'a> = (params: *const Param)
+        ) -> c_int as c_int, c_int;
+        Sign[C][][] = 3: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            OutBuf<'a> = (signature: *mut c_uchar, length: *mut usize, size: usize);
+            Bytes<'a> = (data: *const c_uchar, data_length: usize)
+        ) -> c_int as c_int, c_int;
+        VerifyInit[C][K][K] = 4: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            Option<&'a KeyData<K>> = (key: *mut c_void);
+            Params<'a> = (params: *const Param)
+        ) -> c_int as c_int, c_int;
+        Verify[C][][] = 5: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            Bytes<'a> = (signature: *const c_uchar, length: usize);
+            Bytes<'a> = (data: *const c_uchar, data_length: usize)
+        ) -> c_int as c_int, c_int;
+        DigestSignInit[C][K][K] = 8: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            Text<'a> = (digest: *const c_char);
+            Option<&'a KeyData<K>> = (key: *mut c_void);
+            Params<'a> = (params: *const Param)
+        ) -> c_int as c_int, c_int;
+        DigestSign[C][][] = 11: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            OutBuf<'a> = (signature: *mut c_uchar, length: *mut usize, size: usize);
+            Bytes<'a> = (data: *const c_uchar, data_length: usize)
+        ) -> c_int as c_int, c_int;
+        DigestVerifyInit[C][K][K] = 12: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            Text<'a> = (digest: *const c_char);
+            Option<&'a KeyData<K>> = (key: *mut c_void);
+            Params<'a> = (params: *const Param)
+        ) -> c_int as c_int, c_int;
+        DigestVerify[C][][] = 15: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            Bytes<'a> = (signature: *const c_uchar, length: usize);
+            Bytes<'a> = (data: *const c_uchar, data_length: usize)
+        ) -> c_int as c_int, c_int;
+        Freectx[C][][] = 16: fn(Option<Box<C>> = (ctx: *mut c_void)) -> () as ();
+        Dupctx[C][][] = 17: fn(
+            Ctx<'a, C> = (ctx: *mut c_void)
+        ) -> *mut c_void as Option<Box<C>>, Option<StockCtx<T>>;
+        GetCtxParams[C][][] = 18: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            ParamsMut<'a> = (params: *mut Param)
+        ) -> c_int as c_int, c_int;
+        GettableCtxParams[C][][] = 19: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            ProvCtx = (provctx: *mut c_void)
+        ) -> *const Param as Params<'a>, Params<'a>;
+        SetCtxParams[C][][] = 20: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            Params<'a> = (params: *const Param)
+        ) -> c_int as c_int, c_int;
+        SettableCtxParams[C][][] = 21: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            ProvCtx = (provctx: *mut c_void)
+        ) -> *const Param as Params<'a>, Params<'a>;
+        QueryKeyTypes[][][] = 26: fn() -> *mut *const c_char as *mut *const c_char;
+        SignMessageInit[C][K][K] = 27: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            Option<&'a KeyData<K>> = (key: *mut c_void);
+            Params<'a> = (params: *const Param)
+        ) -> c_int as c_int, c_int;
+        VerifyMessageInit[C][K][K] = 30: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            Option<&'a KeyData<K>> = (key: *mut c_void);
+            Params<'a> = (params: *const Param)
+        ) -> c_int as c_int, c_int;
     }
 }

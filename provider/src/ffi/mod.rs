@@ -2,11 +2,24 @@
 //!
 //! Identifiers and struct layouts are those of `openssl/core.h`, `openssl/core_dispatch.h`,
 //! `openssl/rsa.h`, `openssl/ec.h` and `openssl/async.h`; they are ABI-stable from OpenSSL 3.0 on.
+//! A test has the C compiler compare them with the headers.
 
+mod arguments;
+mod convert;
 mod dispatch;
+#[cfg(test)]
+mod headers;
+mod objects;
+mod owned;
+mod params;
 mod symbols;
 mod types;
 
+pub use arguments::*;
+pub use convert::*;
 pub use dispatch::*;
+pub use objects::*;
+pub use owned::*;
+pub use params::*;
 pub use symbols::*;
 pub use types::*;

@@ -1,13 +1,21 @@
 //! Types, numbers and function types of OpenSSL's headers.
 
+use std::cell::UnsafeCell;
 use std::ffi::{c_char, c_int, c_long, c_uchar, c_uint, c_void};
+use std::marker::{PhantomData, PhantomPinned};
 
-/// Declares C types that are only ever handled by pointer.
+use super::owned::Owned;
+
+/// Declares C types that are only ever handled by pointer or reference. Here they have no bytes, so
+/// a reference says that there is such an object, and nothing of what is in it.
 macro_rules! opaque {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(
         $(#[$doc])*
         #[repr(C)]
-        pub struct $name { _private: [u8; 0] }
+        pub struct $name {
+            _private: UnsafeCell<[u8; 0]>,
+            _marker: PhantomData<(*mut u8, PhantomPinned)>,
+        }
     )*};
 }
 
@@ -18,6 +26,8 @@ opaque! {
     LibCtx;
     /// `CONF`: a parsed configuration file.
     Conf;
+    /// `CONF_METHOD`
+    ConfMethod;
     /// `OPENSSL_STACK`
     Stack;
     /// `OSSL_PROVIDER`
@@ -64,6 +74,10 @@ impl Dispatch {
         id: 0,
         function: None,
     };
+
+    pub fn is_end(&self) -> bool {
+        self.id == 0
+    }
 }
 
 /// `OSSL_ALGORITHM`: one implementation in a table that ends with NULL names.
@@ -106,19 +120,6 @@ impl Param {
     };
 }
 
-/// `OSSL_PARAM_INTEGER`
-pub const PARAM_INTEGER: c_uint = 1;
-/// `OSSL_PARAM_UTF8_STRING`
-pub const PARAM_UTF8_STRING: c_uint = 4;
-/// `OSSL_PARAM_OCTET_STRING`
-pub const PARAM_OCTET_STRING: c_uint = 5;
-/// `OSSL_PARAM_UNMODIFIED`: the size of what was not returned.
-pub const PARAM_UNMODIFIED: usize = usize::MAX;
-/// `OSSL_PARAM_UNSIGNED_INTEGER`
-pub const PARAM_UNSIGNED_INTEGER: c_uint = 2;
-/// `OSSL_PARAM_UTF8_PTR`
-pub const PARAM_UTF8_PTR: c_uint = 6;
-
 /// Operation ids (`OSSL_OP_*`).
 pub mod operation {
     use std::ffi::c_int;
@@ -145,6 +146,9 @@ pub mod select {
     pub const ALL: c_int = 0x87;
 }
 
+/// `va_list` as an argument.
+pub type VaList = *mut c_void;
+
 /// `OSSL_CALLBACK`
 pub type Callback = unsafe extern "C" fn(params: *const Param, arg: *mut c_void) -> c_int;
 
@@ -156,18 +160,17 @@ pub type PropertiesCallback =
     unsafe extern "C" fn(query: *const c_char, data: *mut c_void) -> c_int;
 
 /// `rsa_mod_exp` of an `RSA_METHOD`: r0 = i^d mod n by the CRT.
-pub type RsaModExp =
-    unsafe extern "C" fn(*mut Bignum, *const Bignum, *mut Rsa, *mut BnCtx) -> c_int;
+pub type RsaModExp = extern "C" fn(&mut Bignum, &Bignum, &mut Rsa, Option<&mut BnCtx>) -> c_int;
 /// `rsa_priv_enc` and `rsa_priv_dec` of an `RSA_METHOD`.
 pub type RsaPrivate =
-    unsafe extern "C" fn(c_int, *const c_uchar, *mut c_uchar, *mut Rsa, c_int) -> c_int;
+    unsafe extern "C" fn(c_int, *const c_uchar, *mut c_uchar, &mut Rsa, c_int) -> c_int;
 /// `finish` of an `RSA_METHOD`.
-pub type RsaFinish = unsafe extern "C" fn(*mut Rsa) -> c_int;
+pub type RsaFinish = extern "C" fn(&mut Rsa) -> c_int;
 /// `keygen` of an `EC_KEY_METHOD`.
-pub type EcKeygen = unsafe extern "C" fn(*mut EcKey) -> c_int;
+pub type EcKeygen = extern "C" fn(&mut EcKey) -> c_int;
 /// `compute_key` of an `EC_KEY_METHOD`: allocates the x of a shared point.
 pub type EcComputeKey =
-    unsafe extern "C" fn(*mut *mut c_uchar, *mut usize, *const EcPoint, *const EcKey) -> c_int;
+    extern "C" fn(&mut *mut c_uchar, &mut usize, Option<&EcPoint>, &EcKey) -> c_int;
 /// `sign` of an `EC_KEY_METHOD`: a signature as DER.
 pub type EcSign = unsafe extern "C" fn(
     c_int,
@@ -175,9 +178,9 @@ pub type EcSign = unsafe extern "C" fn(
     c_int,
     *mut c_uchar,
     *mut c_uint,
-    *const Bignum,
-    *const Bignum,
-    *mut EcKey,
+    Option<&Bignum>,
+    Option<&Bignum>,
+    &mut EcKey,
 ) -> c_int;
 /// `sign_setup` of an `EC_KEY_METHOD`: makes a nonce ahead.
 pub type EcSignSetup =
@@ -186,33 +189,37 @@ pub type EcSignSetup =
 pub type EcSignSig = unsafe extern "C" fn(
     *const c_uchar,
     c_int,
-    *const Bignum,
-    *const Bignum,
-    *mut EcKey,
-) -> *mut EcdsaSig;
+    Option<&Bignum>,
+    Option<&Bignum>,
+    &mut EcKey,
+) -> Option<Owned<EcdsaSig>>;
 /// `verify` of an `EC_KEY_METHOD`: decodes for `verify_sig`.
 pub type EcVerify =
     unsafe extern "C" fn(c_int, *const c_uchar, c_int, *const c_uchar, c_int, *mut EcKey) -> c_int;
 /// `verify_sig` of an `EC_KEY_METHOD`: 1 right, 0 wrong, -1 error.
 pub type EcVerifySig =
-    unsafe extern "C" fn(*const c_uchar, c_int, *const EcdsaSig, *mut EcKey) -> c_int;
+    unsafe extern "C" fn(*const c_uchar, c_int, Option<&EcdsaSig>, &mut EcKey) -> c_int;
 /// `init` of an `EC_KEY_METHOD`.
-pub type EcInit = unsafe extern "C" fn(*mut EcKey) -> c_int;
+pub type EcInit = extern "C" fn(&mut EcKey) -> c_int;
 /// `finish` of an `EC_KEY_METHOD`.
-pub type EcFinish = unsafe extern "C" fn(*mut EcKey);
+pub type EcFinish = extern "C" fn(&mut EcKey);
 /// `copy` of an `EC_KEY_METHOD`.
-pub type EcCopy = unsafe extern "C" fn(*mut EcKey, *const EcKey) -> c_int;
+pub type EcCopy = extern "C" fn(&mut EcKey, &EcKey) -> c_int;
 /// `set_group` of an `EC_KEY_METHOD`.
-pub type EcSetGroup = unsafe extern "C" fn(*mut EcKey, *const EcGroup) -> c_int;
+pub type EcSetGroup = extern "C" fn(&mut EcKey, Option<&EcGroup>) -> c_int;
 /// `set_private` of an `EC_KEY_METHOD`.
-pub type EcSetPrivate = unsafe extern "C" fn(*mut EcKey, *const Bignum) -> c_int;
+pub type EcSetPrivate = extern "C" fn(&mut EcKey, Option<&Bignum>) -> c_int;
 /// `set_public` of an `EC_KEY_METHOD`.
-pub type EcSetPublic = unsafe extern "C" fn(*mut EcKey, *const EcPoint) -> c_int;
+pub type EcSetPublic = extern "C" fn(&mut EcKey, Option<&EcPoint>) -> c_int;
+/// `CRYPTO_EX_new`
+pub type ExNew = Function;
+/// `CRYPTO_EX_free`
+pub type ExFree = Function;
 /// `CRYPTO_EX_dup`
-pub type ExDup = unsafe extern "C" fn(
-    to: *mut CryptoExData,
-    from: *const CryptoExData,
-    from_d: *mut *mut c_void,
+pub type ExDup = extern "C" fn(
+    to: Option<&mut CryptoExData>,
+    from: Option<&CryptoExData>,
+    from_d: &mut *mut c_void,
     index: c_int,
     argl: c_long,
     argp: *mut c_void,
@@ -245,8 +252,10 @@ pub const NID_P256: c_int = 415;
 pub const NID_P384: c_int = 715;
 /// `OPENSSL_EC_NAMED_CURVE`
 pub const NAMED_CURVE: c_int = 1;
+/// `point_conversion_form_t`
+pub type PointForm = c_uint;
 /// `POINT_CONVERSION_UNCOMPRESSED`
-pub const POINT_UNCOMPRESSED: c_int = 4;
+pub const POINT_UNCOMPRESSED: PointForm = 4;
 /// `ASYNC_STATUS_OK`
 pub const ASYNC_STATUS_OK: c_int = 2;
 

@@ -1,0 +1,95 @@
+//! From the arguments of C to safe types and back.
+
+use std::ffi::{c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::{NonNull, null, null_mut};
+
+use super::types::Algorithm;
+
+/// What stands for arguments of C in a safe function.
+pub trait Argument<Raw> {
+    /// # Safety
+    /// The arguments are as provider-base(7), the page of the operation or that of the method
+    /// demands, and stay so while the result is used.
+    unsafe fn from_raw(raw: Raw) -> Self;
+}
+
+/// What can be passed to a function of C.
+pub trait Passed<Raw> {
+    fn into_raw(self) -> Raw;
+}
+
+/// What a safe function returns to C.
+pub trait Answer<Raw> {
+    /// What a function says that could not do its work.
+    const FAILED: Raw;
+
+    fn into_answer(self) -> Raw;
+}
+
+/// What is said of a function that a table lacks.
+pub trait Absent {
+    const ABSENT: Self;
+}
+
+/// Calls a handler for C. No panic leaves it: in a build that unwinds, the answer is that of a
+/// failure; the release ends the process where a panic begins.
+pub fn guarded<Raw, A: Answer<Raw>>(handler: impl FnOnce() -> A) -> Raw {
+    catch_unwind(AssertUnwindSafe(handler)).map_or(A::FAILED, A::into_answer)
+}
+
+/// The one value of a function's own type, which has no size.
+///
+/// # Safety
+/// There is such a value.
+pub unsafe fn the_function<F: Copy>() -> F {
+    const { assert!(size_of::<F>() == 0, "a function, not a pointer to one") };
+    // SAFETY: nothing is read of a type without a size, and by contract it has a value, which may
+    // be copied.
+    unsafe { NonNull::<F>::dangling().read() }
+}
+
+/// Types that C and we have in common.
+macro_rules! plain {
+    ($($type:ty, $failed:expr;)*) => {$(
+        impl Argument<($type,)> for $type {
+            unsafe fn from_raw((value,): ($type,)) -> $type {
+                value
+            }
+        }
+
+        impl Passed<($type,)> for $type {
+            fn into_raw(self) -> ($type,) {
+                (self,)
+            }
+        }
+
+        impl Answer<$type> for $type {
+            const FAILED: $type = $failed;
+
+            fn into_answer(self) -> $type {
+                self
+            }
+        }
+
+        impl Absent for $type {
+            const ABSENT: $type = $failed;
+        }
+    )*};
+}
+
+plain! {
+    c_int, 0;
+    (), ();
+    *mut *const c_char, null_mut();
+    *const Algorithm, null();
+}
+
+/// A length or a verdict; without one, C is told -1.
+impl Answer<c_int> for Option<c_int> {
+    const FAILED: c_int = -1;
+
+    fn into_answer(self) -> c_int {
+        self.unwrap_or(Self::FAILED)
+    }
+}

@@ -1,0 +1,411 @@
+//! `OSSL_PARAM`: the one reader and the one builder of parameters.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::marker::PhantomData;
+use std::ptr::{null, null_mut};
+
+use super::convert::{Absent, Answer, Argument, Passed};
+use super::types::Param;
+
+/// `OSSL_PARAM_INTEGER`
+pub const PARAM_INTEGER: c_uint = 1;
+/// `OSSL_PARAM_UNSIGNED_INTEGER`
+pub const PARAM_UNSIGNED_INTEGER: c_uint = 2;
+/// `OSSL_PARAM_UTF8_STRING`
+pub const PARAM_UTF8_STRING: c_uint = 4;
+/// `OSSL_PARAM_OCTET_STRING`
+pub const PARAM_OCTET_STRING: c_uint = 5;
+/// `OSSL_PARAM_UTF8_PTR`
+pub const PARAM_UTF8_PTR: c_uint = 6;
+/// `OSSL_PARAM_UNMODIFIED`: the size of what was not returned.
+pub const PARAM_UNMODIFIED: usize = usize::MAX;
+
+/// Names of parameters (`core_names.h`).
+pub mod name {
+    use std::ffi::CStr;
+
+    /// Declares names, and lists them beside those of the header.
+    macro_rules! names {
+        ($($name:ident = $text:literal;)*) => {
+            $(pub const $name: &CStr = $text;)*
+
+            #[cfg(test)]
+            pub const ALL: &[(&str, &CStr)] = &[$((stringify!($name), $name)),*];
+        };
+    }
+
+    names! {
+        CAPABILITY_TLS_GROUP_ALG = c"tls-group-alg";
+        KDF_PARAM_DATA = c"data";
+        KDF_PARAM_DIGEST = c"digest";
+        KDF_PARAM_KEY = c"key";
+        KDF_PARAM_LABEL = c"label";
+        KDF_PARAM_MODE = c"mode";
+        KDF_PARAM_PREFIX = c"prefix";
+        KDF_PARAM_SALT = c"salt";
+        PKEY_PARAM_DHKEM_IKM = c"dhkem-ikm";
+        PKEY_PARAM_PRIV_KEY = c"priv";
+        PKEY_PARAM_PUB_KEY = c"pub";
+        PROV_PARAM_BUILDINFO = c"buildinfo";
+        PROV_PARAM_NAME = c"name";
+        PROV_PARAM_STATUS = c"status";
+        PROV_PARAM_VERSION = c"version";
+    }
+}
+
+/// Parameters to read: an array that ends with a NULL key, or no array. While it is used, the array
+/// and what it describes can be read, and nobody changes them.
+#[derive(Clone, Copy)]
+pub struct Params<'a> {
+    first: *const Param,
+    lifetime: PhantomData<&'a Param>,
+}
+
+impl<'a> Params<'a> {
+    /// No array.
+    pub const NONE: Params<'static> = Params {
+        first: null(),
+        lifetime: PhantomData,
+    };
+
+    /// For a function of C.
+    pub fn as_ptr(self) -> *const Param {
+        self.first
+    }
+
+    /// Whether there is no array.
+    pub fn is_null(self) -> bool {
+        self.first.is_null()
+    }
+
+    pub fn is_empty(self) -> bool {
+        self.iter().next().is_none()
+    }
+
+    pub fn get(self, name: &CStr) -> Option<Value<'a>> {
+        self.iter().find(|value| value.name() == name)
+    }
+
+    pub fn iter(self) -> impl Iterator<Item = Value<'a>> {
+        let mut next = self.first;
+        std::iter::from_fn(move || {
+            // SAFETY: NULL, or an entry of the array: the end, where we stop, is not passed.
+            let param = unsafe { next.as_ref::<'a>() }.filter(|param| !param.key.is_null())?;
+            next = next.wrapping_add(1);
+            Some(Value(param))
+        })
+    }
+}
+
+impl Argument<(*const Param,)> for Params<'_> {
+    unsafe fn from_raw((first,): (*const Param,)) -> Self {
+        Params {
+            first,
+            lifetime: PhantomData,
+        }
+    }
+}
+
+impl Passed<(*const Param,)> for Params<'_> {
+    fn into_raw(self) -> (*const Param,) {
+        (self.as_ptr(),)
+    }
+}
+
+impl Answer<*const Param> for Params<'_> {
+    const FAILED: *const Param = null();
+
+    fn into_answer(self) -> *const Param {
+        self.as_ptr()
+    }
+}
+
+impl Absent for Params<'_> {
+    const ABSENT: Self = Params::NONE;
+}
+
+impl Argument<(*mut Param,)> for ParamsMut<'_> {
+    unsafe fn from_raw((first,): (*mut Param,)) -> Self {
+        ParamsMut {
+            first,
+            lifetime: PhantomData,
+        }
+    }
+}
+
+impl Passed<(*mut Param,)> for ParamsMut<'_> {
+    fn into_raw(self) -> (*mut Param,) {
+        (self.into_ptr(),)
+    }
+}
+
+/// A parameter to read.
+#[derive(Clone, Copy)]
+pub struct Value<'a>(&'a Param);
+
+impl<'a> Value<'a> {
+    pub fn name(self) -> &'a CStr {
+        // SAFETY: every key before the end is a C string (OSSL_PARAM(3)), and lives as the array.
+        unsafe { CStr::from_ptr(self.0.key) }
+    }
+
+    /// An octet string; None for another type, or without a value.
+    pub fn octets(self) -> Option<&'a [u8]> {
+        self.bytes_of(PARAM_OCTET_STRING)
+    }
+
+    /// All bytes of a UTF-8 string, with those behind a zero byte; None for another type, or
+    /// without a value.
+    pub fn utf8(self) -> Option<&'a [u8]> {
+        self.bytes_of(PARAM_UTF8_STRING)
+    }
+
+    /// An `int`; None for another type or size, or without a value.
+    pub fn int(self) -> Option<c_int> {
+        let bytes = self.bytes_of(PARAM_INTEGER)?;
+        Some(c_int::from_ne_bytes(bytes.try_into().ok()?))
+    }
+
+    fn bytes_of(self, data_type: c_uint) -> Option<&'a [u8]> {
+        let is_it = self.0.data_type == data_type && !self.0.data.is_null();
+        is_it.then(|| {
+            // SAFETY: the parameter describes as many readable bytes, which live as the array.
+            unsafe { std::slice::from_raw_parts(self.0.data.cast(), self.0.data_size) }
+        })
+    }
+}
+
+/// Parameters that a caller wants to know: an array that ends with a NULL key, or no array. While
+/// it is used, the array and what it describes can be written, and nobody else uses them.
+pub struct ParamsMut<'a> {
+    first: *mut Param,
+    lifetime: PhantomData<&'a mut Param>,
+}
+
+impl<'a> ParamsMut<'a> {
+    /// For a function of C.
+    pub fn into_ptr(self) -> *mut Param {
+        self.first
+    }
+
+    pub fn is_null(&self) -> bool {
+        self.first.is_null()
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = Question<'_>> {
+        let mut next = self.first;
+        std::iter::from_fn(move || {
+            // SAFETY: NULL, or an entry of the array: the end, where we stop, is not passed. Each
+            // entry is lent once.
+            let param = unsafe { next.as_mut() }.filter(|param| !param.key.is_null())?;
+            next = next.wrapping_add(1);
+            Some(Question(param))
+        })
+    }
+}
+
+/// A parameter that a caller wants to know.
+pub struct Question<'a>(&'a mut Param);
+
+impl Question<'_> {
+    pub fn name(&self) -> &CStr {
+        Value(self.0).name()
+    }
+
+    /// Answers with a string; false for a parameter of another type.
+    pub fn answer_text(&mut self, text: &'static CStr) -> bool {
+        let param = &mut *self.0;
+        param.return_size = text.to_bytes().len();
+        if param.data.is_null() {
+            return true;
+        }
+        if param.data_type != PARAM_UTF8_PTR {
+            return false;
+        }
+        // SAFETY: a UTF8_PTR parameter with a value points to a pointer.
+        unsafe { *param.data.cast::<*const c_char>() = text.as_ptr() };
+        true
+    }
+
+    /// Answers with a number; false for a parameter of another type or size.
+    pub fn answer_number(&mut self, number: u64) -> bool {
+        let param = &mut *self.0;
+        // `status` has been asked for as a signed integer too (OSSL_PARAM_construct_int).
+        if !matches!(param.data_type, PARAM_UNSIGNED_INTEGER | PARAM_INTEGER) {
+            return false;
+        }
+        if param.data.is_null() {
+            param.return_size = size_of::<u64>();
+            return true;
+        }
+        param.return_size = param.data_size;
+        let bytes = number.to_ne_bytes();
+        let bytes = match param.data_size {
+            8 => &bytes[..],
+            4 => match u32::try_from(number) {
+                Ok(number) => &number.to_ne_bytes()[..],
+                Err(_) => return false,
+            },
+            _ => return false,
+        };
+        // SAFETY: the parameter has room for as many bytes as it says, and these are as many.
+        unsafe { (param.data.cast::<u8>()).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        true
+    }
+}
+
+/// Parameters that the module passes: at most `N` less one, and the end. They borrow what they
+/// describe.
+pub struct List<'a, const N: usize> {
+    params: [Param; N],
+    count: usize,
+    lifetime: PhantomData<&'a mut [u8]>,
+}
+
+// SAFETY: a shared list is only read, and so is what it describes: to have it written, the list
+// must be borrowed exclusively.
+unsafe impl<const N: usize> Send for List<'_, N> {}
+// SAFETY: as above.
+unsafe impl<const N: usize> Sync for List<'_, N> {}
+
+impl<'a, const N: usize> List<'a, N> {
+    pub const fn new() -> List<'a, N> {
+        List {
+            params: [Param::END; N],
+            count: 0,
+            lifetime: PhantomData,
+        }
+    }
+
+    pub fn octets(self, name: &'a CStr, bytes: &'a [u8]) -> List<'a, N> {
+        let data = bytes.as_ptr().cast_mut().cast();
+        self.with(name, PARAM_OCTET_STRING, data, bytes.len())
+    }
+
+    /// An octet string to be filled.
+    pub fn room(self, name: &'a CStr, bytes: &'a mut [u8]) -> List<'a, N> {
+        let data = bytes.as_mut_ptr().cast();
+        self.with(name, PARAM_OCTET_STRING, data, bytes.len())
+    }
+
+    pub fn utf8(self, name: &'a CStr, text: &'a CStr) -> List<'a, N> {
+        let data = text.as_ptr().cast_mut().cast();
+        self.with(name, PARAM_UTF8_STRING, data, text.count_bytes())
+    }
+
+    pub fn int(self, name: &'a CStr, number: &'a c_int) -> List<'a, N> {
+        let data = std::ptr::from_ref(number).cast_mut().cast();
+        self.with(name, PARAM_INTEGER, data, size_of::<c_int>())
+    }
+
+    /// A pointer to a string, to be filled.
+    pub fn text_wanted(self, name: &'a CStr, text: &'a mut *const c_char) -> List<'a, N> {
+        let data = std::ptr::from_mut(text).cast();
+        self.with(name, PARAM_UTF8_PTR, data, 0)
+    }
+
+    /// A parameter without a value: that there is one of this type and size.
+    pub fn described(self, name: &'a CStr, data_type: c_uint, size: usize) -> List<'a, N> {
+        self.with(name, data_type, null_mut(), size)
+    }
+
+    pub fn as_params(&self) -> Params<'_> {
+        // The last entry is an end, and the rest describes what the list borrows.
+        Params {
+            first: self.params.as_ptr(),
+            lifetime: PhantomData,
+        }
+    }
+
+    pub fn as_params_mut(&mut self) -> ParamsMut<'_> {
+        // As above. What a question describes is borrowed exclusively; nobody asks about anything
+        // else.
+        ParamsMut {
+            first: self.params.as_mut_ptr(),
+            lifetime: PhantomData,
+        }
+    }
+
+    /// How many bytes the answer to the parameter at this place has; [`PARAM_UNMODIFIED`] without
+    /// one.
+    pub fn returned(&self, place: usize) -> usize {
+        self.params[place].return_size
+    }
+
+    fn with(mut self, name: &CStr, data_type: c_uint, data: *mut c_void, size: usize) -> Self {
+        debug_assert!(self.count + 1 < N, "a list of {N} has room for one less");
+        if self.count + 1 < N {
+            self.params[self.count] = Param {
+                key: name.as_ptr(),
+                data_type,
+                data,
+                data_size: size,
+                return_size: PARAM_UNMODIFIED,
+            };
+            self.count += 1;
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_built_is_read() {
+        let number = -7;
+        let list = List::<4>::new()
+            .octets(c"a", b"xyz")
+            .utf8(c"b", c"text")
+            .int(c"c", &number);
+        let params = list.as_params();
+        let names: Vec<&CStr> = params.iter().map(Value::name).collect();
+        assert_eq!(names, [c"a", c"b", c"c"]);
+        let get = |name| params.get(name).unwrap();
+        assert_eq!(get(c"a").octets(), Some(&b"xyz"[..]));
+        assert_eq!(get(c"b").utf8(), Some(&b"text"[..]));
+        assert_eq!(get(c"c").int(), Some(-7));
+        // No other type than its own.
+        assert_eq!((get(c"a").utf8(), get(c"a").int()), (None, None));
+        assert!(get(c"b").octets().is_none() && params.get(c"d").is_none());
+        assert!(Params::NONE.is_empty() && List::<1>::new().as_params().is_empty());
+    }
+
+    static HELLO: &CStr = c"hello";
+
+    #[test]
+    fn an_answer_fits_its_question() {
+        let (mut text, mut bytes) = (null(), [0; 2]);
+        let mut list = List::<3>::new()
+            .text_wanted(c"text", &mut text)
+            .room(c"bytes", &mut bytes);
+        let mut questions = list.as_params_mut();
+        let answered: Vec<bool> = questions
+            .iter_mut()
+            .map(|mut question| question.answer_text(HELLO))
+            .collect();
+        assert_eq!(answered, [true, false]);
+        assert_eq!(list.returned(0), 5);
+        assert_eq!(text, HELLO.as_ptr());
+
+        for (size, number, fits) in [
+            (4, 5, true),
+            (8, 1 << 40, true),
+            (4, 1 << 40, false),
+            (2, 5, false),
+        ] {
+            let mut bytes = [0u8; 8];
+            let mut param = Param {
+                key: c"number".as_ptr(),
+                data_type: PARAM_UNSIGNED_INTEGER,
+                data: bytes.as_mut_ptr().cast(),
+                data_size: size,
+                return_size: PARAM_UNMODIFIED,
+            };
+            assert_eq!(Question(&mut param).answer_number(number), fits);
+            let written = if fits { number } else { 0 };
+            assert_eq!(u64::from_le_bytes(bytes), written);
+        }
+    }
+}

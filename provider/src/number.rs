@@ -1,0 +1,56 @@
+//! Numbers of libcrypto. Those that belong to us are wiped when they are freed.
+
+use std::ffi::c_int;
+
+use lockstep_engine::Secret;
+use zeroize::Zeroizing;
+
+use crate::ffi::{self, Bignum, Owned};
+
+/// How many bytes a number has without leading zeros.
+pub fn length(number: &Bignum) -> usize {
+    usize::try_from((ffi::BN_num_bits(number) + 7) / 8).unwrap_or(0)
+}
+
+/// A secret number that is not negative, as big-endian bytes of this length, in memory for keys;
+/// None if it is longer.
+pub fn secret(number: &Bignum, length: usize) -> Option<Secret> {
+    Secret::filled(length, |bytes| write(number, bytes))
+}
+
+/// A number that is not negative, as big-endian bytes of this length; None if it is longer.
+pub fn bytes(number: &Bignum, length: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec![0u8; length];
+    write(number, &mut bytes).then_some(bytes)
+}
+
+/// Fills `bytes` with a number, big-endian; false if it is negative or longer.
+pub fn write(number: &Bignum, bytes: &mut [u8]) -> bool {
+    c_int::try_from(bytes.len()).is_ok_and(|size| {
+        // SAFETY: `bytes` has room for `size` bytes.
+        ffi::BN_is_negative(number) == 0
+            && unsafe { ffi::BN_bn2binpad(number, bytes.as_mut_ptr(), size) } == size
+    })
+}
+
+/// Sets a number to big-endian bytes; false without memory for it.
+pub fn read(bytes: &[u8], number: &mut Bignum) -> bool {
+    c_int::try_from(bytes.len()).is_ok_and(|size| {
+        // SAFETY: as many bytes as said.
+        unsafe { !ffi::BN_bin2bn(bytes.as_ptr(), size, Some(number)).is_null() }
+    })
+}
+
+/// The number of these bytes, whose leading zero bytes are secret.
+///
+/// `BN_bin2bn` counts and skips them one by one. So it gets a one in front, which is then cleared:
+/// what libcrypto still counts are whole words of zeros, one number in 2^64.
+pub fn from_secret(bytes: &[u8]) -> Option<Owned<Bignum>> {
+    let mut longer = Zeroizing::new(Vec::with_capacity(1 + bytes.len()));
+    longer.push(1);
+    longer.extend_from_slice(bytes);
+    let mut number = ffi::BN_new()?;
+    let front = c_int::try_from(8 * bytes.len()).ok()?;
+    let set = read(&longer, &mut number) && ffi::BN_clear_bit(&mut number, front) == 1;
+    set.then_some(number)
+}

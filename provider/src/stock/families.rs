@@ -1,0 +1,152 @@
+//! OpenSSL's own implementations of what we offer, looked up once.
+//!
+//! Each algorithm is a type: contexts and keys carry it ([`Functions`]), and with it comes the
+//! table of its functions.
+
+use std::ffi::{CStr, c_int};
+
+use once_cell::race::OnceBox;
+
+use crate::ffi::{
+    Algorithm, Dispatch, Functions, ProvCtx, kdf, keyexch, keymgmt, operation, signature,
+};
+use crate::stock::{self, Stock};
+
+/// An algorithm of the default provider.
+pub struct Found {
+    /// As the default provider offers it.
+    pub algorithm: Algorithm,
+    /// Its functions, without the end of the table.
+    pub functions: Vec<Dispatch>,
+}
+
+/// Finds an algorithm by its operation and name.
+pub type Find<'a> = dyn Fn(c_int, &CStr) -> Option<Algorithm> + 'a;
+
+/// All algorithms that we look for.
+pub struct Families {
+    provctx: ProvCtx,
+    found: [Option<Found>; COUNT],
+}
+
+// SAFETY: all pointers are to static data and functions of the default provider, which is never
+// unloaded and may be called from any thread.
+unsafe impl Send for Families {}
+// SAFETY: as above.
+unsafe impl Sync for Families {}
+
+/// Those of the process's stock provider; None if it cannot be loaded.
+pub fn families() -> Option<&'static Families> {
+    static FAMILIES: OnceBox<Option<Families>> = OnceBox::new();
+    let made = || {
+        let stock = stock::stock()?;
+        let find = |operation, name: &CStr| stock.algorithm(operation, name);
+        Some(Families::new(stock, &find))
+    };
+    FAMILIES.get_or_init(|| Box::new(made())).as_ref()
+}
+
+impl Families {
+    pub fn new(stock: &Stock, find: &Find<'_>) -> Families {
+        let found = ALL.map(|(operation, name)| {
+            let algorithm = find(operation, name)?;
+            let functions = stock::entries(&algorithm);
+            let has = |id| functions.iter().any(|entry| entry.id == id);
+            let is_complete = operation != operation::KEYMGMT || KEY_FUNCTIONS.into_iter().all(has);
+            is_complete.then_some(Found {
+                algorithm,
+                functions,
+            })
+        });
+        Families {
+            provctx: stock.provctx(),
+            found,
+        }
+    }
+
+    /// The default provider's own context. Keys made with it are of the private library context:
+    /// they draw from that context's random generator.
+    pub fn provctx(&self) -> ProvCtx {
+        self.provctx
+    }
+
+    /// An algorithm, unless the default provider lacks it.
+    pub fn get<A: Named>(&self) -> Option<&Found> {
+        self.found[A::INDEX].as_ref()
+    }
+}
+
+/// An algorithm with a name in the default provider.
+pub trait Named: Functions {
+    /// One of its names.
+    const NAME: &'static CStr;
+    /// Its place in [`Families`].
+    const INDEX: usize;
+}
+
+/// What key management must have: the module makes, fills, reads and frees keys.
+const KEY_FUNCTIONS: [c_int; 5] = [
+    keymgmt::New::ID,
+    keymgmt::Free::ID,
+    keymgmt::Import::ID,
+    keymgmt::Export::ID,
+    keymgmt::GetParams::ID,
+];
+
+/// Declares the algorithms, each as a type that stands for it at compile time.
+macro_rules! algorithms {
+    ($($(#[$doc:meta])* $name:ident $operation:ident $text:literal, $free:expr, $free_key:expr;)*) => {
+        #[derive(Clone, Copy)]
+        enum Index { $($name),* }
+
+        const ALL: [(c_int, &CStr); COUNT] = [$((operation::$operation, $text)),*];
+        const COUNT: usize = [$(Index::$name),*].len();
+
+        $(
+            $(#[$doc])*
+            pub struct $name;
+
+            impl Named for $name {
+                const NAME: &'static CStr = $text;
+                const INDEX: usize = Index::$name as usize;
+            }
+
+            impl Functions for $name {
+                const FREE_CONTEXT: c_int = $free;
+                const FREE_KEY: c_int = $free_key;
+
+                fn table() -> &'static [Dispatch] {
+                    let found = families().and_then(|families| families.get::<$name>());
+                    found.map_or(&[], |found| &found.functions)
+                }
+            }
+        )*
+    };
+}
+
+algorithms! {
+    /// Keys of RSA.
+    RsaKeys KEYMGMT c"RSA", keymgmt::GenCleanup::ID, keymgmt::Free::ID;
+    /// Keys of RSA-PSS, which is a type of its own.
+    RsaPssKeys KEYMGMT c"RSA-PSS", keymgmt::GenCleanup::ID, keymgmt::Free::ID;
+    /// Keys on all curves of `EC_KEY`.
+    EcKeys KEYMGMT c"EC", keymgmt::GenCleanup::ID, keymgmt::Free::ID;
+    /// Keys of X25519.
+    X25519Keys KEYMGMT c"X25519", keymgmt::GenCleanup::ID, keymgmt::Free::ID;
+    /// Keys of Ed25519.
+    Ed25519Keys KEYMGMT c"ED25519", keymgmt::GenCleanup::ID, keymgmt::Free::ID;
+    /// Signatures of RSA and RSA-PSS.
+    RsaSignature SIGNATURE c"RSA", signature::Freectx::ID, 0;
+    /// ECDSA.
+    Ecdsa SIGNATURE c"ECDSA", signature::Freectx::ID, 0;
+    /// Signatures of Ed25519.
+    Ed25519Signature SIGNATURE c"ED25519", signature::Freectx::ID, 0;
+    /// ECDH.
+    Ecdh KEYEXCH c"ECDH", keyexch::Freectx::ID, 0;
+    /// Agreements of X25519.
+    X25519Exchange KEYEXCH c"X25519", keyexch::Freectx::ID, 0;
+    /// Encryption with RSA. No context of it passes through our hands.
+    RsaCipher ASYM_CIPHER c"RSA", 0, 0;
+    /// Key derivation for TLS 1.3.
+    Tls13Kdf KDF c"TLS13-KDF", kdf::Freectx::ID, 0;
+}

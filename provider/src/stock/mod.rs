@@ -1,0 +1,115 @@
+//! OpenSSL's own default provider, loaded in the module's own library context.
+//!
+//! A private context keeps us out of the application's property settings (a child context would
+//! mirror them, and would send our own requests back to us). It is made once per process and
+//! never freed: objects of it may outlive every one of our provider instances, and `libcrypto`
+//! at exit does not ask for it. What runs in it, and what in the application's, is for
+//! [`instance`](crate::instance) to say.
+
+pub mod families;
+
+use std::ffi::{CStr, c_int};
+
+use once_cell::race::OnceBox;
+
+use crate::ffi::{
+    self, Algorithm, Dispatch, LibCtx, Owned, Passed as _, ProvCtx, Provider, Receiver,
+};
+
+/// The default provider and what it offers. Only one that lost the race to be the process's is
+/// dropped: first the provider, then its library context.
+pub struct Stock {
+    provider: Owned<Provider>,
+    _libctx: Owned<LibCtx>,
+    provctx: ProvCtx,
+}
+
+// SAFETY: the provider and its context are never freed, and OpenSSL's provider functions may be
+// called from any thread.
+unsafe impl Send for Stock {}
+// SAFETY: as above.
+unsafe impl Sync for Stock {}
+
+/// The process's stock provider; None if it cannot be loaded.
+pub fn stock() -> Option<&'static Stock> {
+    static STOCK: OnceBox<Option<Stock>> = OnceBox::new();
+    STOCK.get_or_init(|| Box::new(Stock::load())).as_ref()
+}
+
+impl Stock {
+    fn load() -> Option<Stock> {
+        let mut libctx = ffi::OSSL_LIB_CTX_new()?;
+        // SAFETY: a C string.
+        let provider = unsafe { ffi::OSSL_PROVIDER_load(&mut libctx, c"default".as_ptr()) }?;
+        let provctx = ffi::OSSL_PROVIDER_get0_provider_ctx(&provider);
+        if provctx.is_null() {
+            return None;
+        }
+        Some(Stock {
+            // SAFETY: the provider's own, which stays as long as the provider is loaded.
+            provctx: unsafe { ProvCtx::new(provctx) },
+            provider,
+            _libctx: libctx,
+        })
+    }
+
+    /// The default provider's own context (`PROV_CTX`).
+    pub fn provctx(&self) -> ProvCtx {
+        self.provctx
+    }
+
+    /// The default provider's own functions, which tell it from others.
+    pub fn dispatch(&self) -> *const Dispatch {
+        ffi::OSSL_PROVIDER_get0_dispatch(&self.provider)
+    }
+
+    /// Passes what the default provider has of a capability on to `receiver`.
+    pub fn capabilities(&self, capability: &CStr, receiver: Receiver<'_>) -> c_int {
+        let (callback, arg) = receiver.into_raw();
+        let capability = capability.as_ptr();
+        // SAFETY: a C string; the callback and its argument belong together.
+        unsafe { ffi::OSSL_PROVIDER_get_capabilities(&self.provider, capability, callback, arg) }
+    }
+
+    /// OpenSSL's own implementation of `name` (one of its names, exactly spelt) for `operation`.
+    pub fn algorithm(&self, operation: c_int, name: &CStr) -> Option<Algorithm> {
+        let first = ffi::OSSL_PROVIDER_query_operation(&self.provider, operation, &mut 0);
+        // SAFETY: NULL, or a static array ended by NULL names.
+        let algorithms = unsafe { until(first, |end: &Algorithm| end.names.is_null()) };
+        algorithms
+            .into_iter()
+            .find(|algorithm| has_name(algorithm, name))
+    }
+}
+
+/// Whether one of the names of an algorithm is this.
+fn has_name(algorithm: &Algorithm, name: &CStr) -> bool {
+    let mut names = names(algorithm).to_bytes().split(|&byte| byte == b':');
+    names.any(|found| found == name.to_bytes())
+}
+
+/// The names of an algorithm, with colons between.
+pub fn names(algorithm: &Algorithm) -> &'static CStr {
+    // SAFETY: static C strings (provider-base(7)).
+    unsafe { CStr::from_ptr(algorithm.names) }
+}
+
+/// The entries of an algorithm's dispatch table, without its end.
+pub fn entries(algorithm: &Algorithm) -> Vec<Dispatch> {
+    // SAFETY: dispatch tables of algorithms are static and end with id 0.
+    unsafe { until(algorithm.implementation, Dispatch::is_end) }
+}
+
+/// The elements of an array before its end; none for NULL.
+///
+/// # Safety
+/// `next` is NULL or points to an array with an element that is the end.
+pub unsafe fn until<T: Copy>(mut next: *const T, is_end: impl Fn(&T) -> bool) -> Vec<T> {
+    let mut found = Vec::new();
+    // SAFETY: not beyond the end by contract, where we stop.
+    while let Some(element) = unsafe { next.as_ref() }.filter(|element| !is_end(element)) {
+        found.push(*element);
+        next = next.wrapping_add(1);
+    }
+    found
+}
