@@ -208,7 +208,7 @@ impl Subject {
                 Request::EcdsaVerify(EcdsaVerifyInput {
                     curve,
                     public: public.clone(),
-                    digest: Bytes::from_slice(digest(curve)),
+                    digest: digest(curve).to_vec().into(),
                     signature: signature.clone(),
                 })
             }),
@@ -364,7 +364,7 @@ impl Subject {
             request: Box::new(move || {
                 Request::Ed25519Verify(Ed25519VerifyInput {
                     public: public.clone(),
-                    message: Bytes::from_slice(&DIGEST),
+                    message: DIGEST.to_vec().into(),
                     signature: signed.clone(),
                 })
             }),

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use lockstep_kernels::rsa::{Signature, Verified};
+use zeroize::Zeroizing;
 
 use crate::bytes::Bytes;
 use crate::keys::{Curve, EcKey, Ed25519Key, KeyKind, Keypair, Secret};
@@ -56,7 +57,7 @@ pub struct EcdsaVerifyInput {
     /// The point, uncompressed as in SEC 1: 04 ‖ x ‖ y.
     pub public: Vec<u8>,
     /// As for signing.
-    pub digest: Bytes,
+    pub digest: Zeroizing<Vec<u8>>,
     /// r ‖ s, big-endian, each as long as a scalar.
     pub signature: Vec<u8>,
 }
@@ -90,7 +91,7 @@ pub struct Ed25519VerifyInput {
     /// 32 bytes.
     pub public: Vec<u8>,
     /// As for signing.
-    pub message: Bytes,
+    pub message: Zeroizing<Vec<u8>>,
     /// R ‖ S, 64 bytes.
     pub signature: Vec<u8>,
 }

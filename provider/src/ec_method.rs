@@ -455,7 +455,7 @@ fn verification(
     Some(EcdsaVerifyInput {
         curve,
         public,
-        digest: digest.read(Copied::from_slice)?,
+        digest: digest.read(<[u8]>::to_vec)?.into(),
         signature: [&r[..], &s[..]].concat(),
     })
 }

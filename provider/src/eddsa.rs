@@ -174,7 +174,7 @@ fn digest_verify(ctx: Ctx<'_, Context>, signature: Bytes<'_>, data: Bytes<'_>) -
     let request = || {
         Some(Ed25519VerifyInput {
             public: public.to_vec(),
-            message: data.read(Message::from_slice)?,
+            message: data.read(<[u8]>::to_vec)?.into(),
             signature: signature.read(<[u8]>::to_vec)?,
         })
     };

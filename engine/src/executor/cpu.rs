@@ -1,10 +1,10 @@
 //! The lanes of this machine's CPUs: what a batch on them needs besides its requests.
 
 use lockstep_kernels::backend::Backend;
+use zeroize::Zeroizing;
 
 use super::pool::Pool;
 use super::sample::Sample;
-use crate::bytes::Bytes;
 use crate::config::Config;
 use crate::declined::Declined;
 use crate::epoch::Epoch;
@@ -67,18 +67,18 @@ pub(crate) struct CpuRequest {
     /// RSA only: the lanes compute with the request's copy of the input and check the result
     /// against this one. A bit that flips in one of them cannot reach the other, so it is always
     /// found.
-    pub check_input: Bytes,
+    pub check_input: Zeroizing<Vec<u8>>,
 }
 
 impl From<Request> for CpuRequest {
     fn from(request: Request) -> CpuRequest {
         let check_input = match &request {
-            Request::RsaPrivate(rsa) => rsa.input.clone(),
-            _ => Bytes::default(),
+            Request::RsaPrivate(rsa) => rsa.input.to_vec(),
+            _ => Vec::new(),
         };
         CpuRequest {
             request,
-            check_input,
+            check_input: Zeroizing::new(check_input),
         }
     }
 }
