@@ -1,7 +1,7 @@
 //! The tables we offer: the default provider's, with a few functions wrapped.
 //!
 //! For RSA, RSA-PSS and EC, the functions that make keys differ from OpenSSL's own
-//! ([`keymgmt`](crate::keymgmt), [`generation`]): each leaves behind an object with our method. The
+//! ([`keymgmt`], [`generation`]): each leaves behind an object with our method. The
 //! constructor of signature contexts takes clauses that name us out of the caller's property query.
 //! Everything else, every RSA and ECDSA signature function included, is OpenSSL's own function,
 //! called by libcrypto directly. X25519 exchanges ([`xdh`]), Ed25519 signatures ([`eddsa`]) and TLS

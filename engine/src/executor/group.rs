@@ -3,6 +3,9 @@
 
 use std::marker::PhantomData;
 
+use lockstep_kernels::rsa::BATCH;
+use smallvec::SmallVec;
+
 use crate::declined::Declined;
 use crate::request::Response;
 
@@ -18,7 +21,9 @@ pub(super) struct Group<'a, I, O> {
 
 /// Where the answers to the requests of a group go.
 pub(super) struct Answers<'a, O> {
-    places: Vec<&'a mut Option<Answer>>,
+    /// Of an RSA batch they need no memory: what the allocator returns can depend on what libcrypto
+    /// has freed while it prepared a key.
+    places: SmallVec<[&'a mut Option<Answer>; BATCH]>,
     output: PhantomData<fn(O)>,
 }
 
@@ -27,7 +32,7 @@ impl<I, O> Default for Group<'_, I, O> {
         Group {
             inputs: Vec::new(),
             answers: Answers {
-                places: Vec::new(),
+                places: SmallVec::new(),
                 output: PhantomData,
             },
         }

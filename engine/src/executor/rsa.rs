@@ -44,7 +44,8 @@ impl Cpu {
             answers,
         } = group;
         self.take_blindings(&mut inputs);
-        let lanes = inputs.iter_mut().filter_map(|request| {
+        let mut lanes = Vec::with_capacity(inputs.len());
+        lanes.extend(inputs.iter_mut().filter_map(|request| {
             Some(PrivateJob {
                 key: request.key.private(),
                 input: request.input,
@@ -52,8 +53,7 @@ impl Cpu {
                 blinding: request.blinding.as_mut()?,
                 result: None,
             })
-        });
-        let mut lanes: Vec<_> = lanes.collect();
+        }));
         if !lanes.is_empty() {
             rsa::private_batch(self.backend, scratch, &mut lanes);
         }
