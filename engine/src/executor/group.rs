@@ -21,8 +21,8 @@ pub(super) struct Group<'a, I, O> {
 
 /// Where the answers to the requests of a group go.
 pub(super) struct Answers<'a, O> {
-    /// Of an RSA batch they need no memory: what the allocator returns can depend on what libcrypto
-    /// has freed while it prepared a key.
+    /// An RSA batch needs no memory for them: what the allocator returns can depend on what
+    /// libcrypto has freed while it prepared a key.
     places: SmallVec<[&'a mut Option<Answer>; BATCH]>,
     output: PhantomData<fn(O)>,
 }
