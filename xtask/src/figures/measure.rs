@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -28,7 +30,7 @@ pub fn measure(extent: Extent) -> Outcome {
     let machine = Machine::here()?;
     let built = dist::build()?.add_benchmarks()?;
     let program = built.benchmarks();
-    let load = load_average()?;
+    let load = busy_cpus()?;
     let (slice, turn, keys) = match extent {
         Extent::Full => ("0.5", "1", KEYS),
         Extent::Short => ("0.05", "0.3", &["rsa2048", "rsa4096", "p256"][..]),
@@ -96,12 +98,40 @@ fn store(directory: &Path, name: &str, text: &str) -> Outcome {
     Ok(())
 }
 
-/// Of the last minute, before anything is measured.
-fn load_average() -> Outcome<f64> {
-    let path = Path::new("/proc/loadavg");
-    let text = fs::read_to_string(path).map_err(on(path, "read"))?;
-    text.split(' ')
-        .next()
-        .and_then(|first| first.parse().ok())
-        .ok_or_else(|| Failure::new("/proc/loadavg is unreadable"))
+/// How many CPUs are busy, over two seconds. (The load average would still hold what has ended.)
+fn busy_cpus() -> Outcome<f64> {
+    let path = Path::new("/proc/stat");
+    let now = || -> Outcome<f64> {
+        let text = fs::read_to_string(path).map_err(on(path, "read"))?;
+        busy_seconds(&text).ok_or_else(|| Failure::new("/proc/stat is unreadable"))
+    };
+    let (before, start) = (now()?, Instant::now());
+    thread::sleep(Duration::from_secs(2));
+    Ok((now()? - before) / start.elapsed().as_secs_f64())
+}
+
+/// What all CPUs have worked, by the first line of `/proc/stat`: user, nice, system, idle, waiting,
+/// interrupts and what other guests took, in hundredths of a second.
+fn busy_seconds(stat: &str) -> Option<f64> {
+    let first = stat.lines().next()?.strip_prefix("cpu ")?;
+    let ticks: Vec<f64> = first
+        .split_whitespace()
+        .map_while(|field| field.parse().ok())
+        .collect();
+    let [user, nice, system, _, _, interrupts @ ..] = ticks.as_slice() else {
+        return None;
+    };
+    Some((user + nice + system + interrupts.iter().take(3).sum::<f64>()) / 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_that_is_not_idle_is_read() {
+        let stat = "cpu  100 20 30 5000 400 1 2 3 77 0\ncpu0 50 10 15 2500 200 0 1 2 0 0\n";
+        assert_eq!(busy_seconds(stat), Some(1.56));
+        assert_eq!(busy_seconds("intr 1 2 3\n"), None);
+    }
 }
