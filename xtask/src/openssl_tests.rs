@@ -5,9 +5,11 @@
 //! them call; those that need none run with the installed libcrypto too.
 //!
 //! A test that ends otherwise with the module is a finding, and so is a program in which no lane
-//! ran, unless [`WITHOUT_LANES`] says why not. A defect that the module with fault points plants
-//! must be found first.
+//! ran, unless [`programs`] says why not. A defect that the module with fault points plants must be
+//! found first.
 
+mod outcome;
+mod programs;
 mod source;
 
 use std::fs::{self, File};
@@ -19,132 +21,16 @@ use std::time::{Duration, Instant};
 use crate::command::{Failure, Outcome, cannot_run, on, quietly, target_directory};
 use crate::dist::{self, Dist, Flavour};
 use crate::work::{Ran, Share, Work};
+use outcome::{Ended, differences, read_tests};
+use programs::{Argument, Context, Environment, Run, needs_lanes, runs};
 use source::Build;
 
 /// A program may take this long; then it is ended, which is a difference.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// How a program comes to its configuration.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Configured {
-    /// By the argument `{configuration}`, for a library context of its own.
-    Argument,
-    /// By `OPENSSL_CONF`.
-    Environment,
-    /// By a variable that [`source`] has the program read, for a library context of its own.
-    Context,
-}
-use Configured::{Argument, Context, Environment};
-
-/// A program, its arguments, and how it is configured. `{test}` is OpenSSL's directory of tests,
-/// `{scratch}` a file.
-const PROGRAMS: &[(&str, Configured)] = &[
-    ("evp_extra_test", Environment),
-    ("evp_extra_test -context", Context),
-    ("evp_extra_test2", Environment),
-    ("evp_libctx_test -config {configuration}", Argument),
-    (
-        "evp_pkey_provided_test {test}/recipes/30-test_evp_pkey_provided",
-        Environment,
-    ),
-    ("provider_pkey_test", Environment),
-    (
-        "endecode_test -rsa {test}/certs/ee-key.pem -pss {test}/certs/ca-pss-key.pem -context \
-         -config {configuration} -provider default",
-        Argument,
-    ),
-    ("rsa_test", Environment),
-    ("rsa_mp_test", Environment),
-    ("rsa_sp800_56b_test", Environment),
-    ("ectest", Environment),
-    ("ec_internal_test", Environment),
-    ("ecdsatest", Environment),
-    ("ecstresstest -num 2000", Environment),
-    ("asynctest", Environment),
-    (
-        "asynciotest {test}/../apps/server.pem {test}/../apps/server.pem",
-        Environment,
-    ),
-    (
-        "threadstest -config {configuration} {test}/recipes/90-test_threads_data",
-        Argument,
-    ),
-    (
-        "dtlstest {test}/certs/servercert.pem {test}/certs/serverkey.pem",
-        Environment,
-    ),
-    (
-        "sslcorrupttest {test}/certs/servercert.pem {test}/certs/serverkey.pem",
-        Environment,
-    ),
-    (
-        "tls13ccstest {test}/certs/servercert.pem {test}/certs/serverkey.pem",
-        Environment,
-    ),
-    (
-        "sslapitest {test}/certs {test}/recipes/90-test_sslapi_data/passwd.txt {scratch} default \
-         {configuration} {test}/recipes/90-test_sslapi_data/dhparams.pem",
-        Argument,
-    ),
-];
-
-/// Why no lane works in the runs whose names start like this.
-const WITHOUT_LANES: &[(&str, &str)] = &[
-    ("evp_test evpciph_", "no key pairs"),
-    ("evp_test evpencod", "no key pairs"),
-    ("evp_test evpkdf_hkdf", "no key pairs"),
-    ("evp_test evpkdf_krb5", "no key pairs"),
-    ("evp_test evpkdf_pbkdf", "no key pairs"),
-    ("evp_test evpkdf_s", "no key pairs"),
-    ("evp_test evpkdf_tls1_", "no key pairs"),
-    ("evp_test evpkdf_tls11", "no key pairs"),
-    ("evp_test evpkdf_tls12", "no key pairs"),
-    ("evp_test evpkdf_x", "no key pairs"),
-    ("evp_test evpmac_", "no key pairs"),
-    ("evp_test evpmd_", "no key pairs"),
-    ("evp_test evppbe_", "no key pairs"),
-    ("evp_test evprand", "no key pairs"),
-    ("evp_test evppkey_brainpool", "curves without lanes"),
-    ("evp_test evppkey_dh", "no lanes for Diffie-Hellman"),
-    ("evp_test evppkey_dsa", "no lanes for DSA"),
-    ("evp_test evppkey_ffdhe", "no lanes for Diffie-Hellman"),
-    ("evp_test evppkey_kdf_", "no key pairs"),
-    ("evp_test evppkey_mismatch", "keys are compared, not used"),
-    ("evp_test evppkey_sm2", "no lanes for SM2"),
-    ("evp_extra_test2", "keys are read and written, not used"),
-    ("evp_libctx_test", "no lanes for key encapsulation"),
-    ("provider_pkey_test", "providers of its own"),
-    ("rsa_test", "RSA below the providers"),
-    ("rsa_mp_test", "RSA below the providers"),
-    ("rsa_sp800_56b_test", "RSA below the providers"),
-    ("ec_internal_test", "curves below the providers"),
-    ("ecstresstest", "curves below the providers"),
-    ("asynctest", "jobs without keys"),
-    ("ssl_test 29-", "needs SCTP, which this build lacks"),
-];
-
-/// Runs that only use NIST's curves, for which AVX2 has no lanes.
-const NIST_CURVES: &[&str] = &[
-    "evp_test evppkey_ecc",
-    "evp_test evppkey_ecdh",
-    "evp_test evppkey_ecdsa",
-    "evp_test evppkey_kas",
-    "evp_pkey_provided_test",
-    "endecode_test",
-    "ectest",
-    "ecdsatest",
-];
-
-/// Whether lanes must work in this run.
-fn needs_lanes(run: &str, backend: &str) -> bool {
-    !(WITHOUT_LANES
-        .iter()
-        .any(|(start, _)| run.starts_with(start))
-        || backend == "avx2" && NIST_CURVES.iter().any(|start| run.starts_with(start)))
-}
-
 /// Starts of the runs of the short form.
 const QUICK: &str = "evp_test evppkey_";
+
 /// A defect that the module with fault points plants, and the tests that must find it.
 const PLANTED: (&str, &str) = ("padding-byte", "evp_test evppkey_rsa_common.txt");
 
@@ -164,86 +50,6 @@ impl Libraries {
             Libraries::Installed => "installed",
         }
     }
-}
-
-/// One way to run a program.
-#[derive(Clone)]
-struct Run {
-    /// What it is called in reports.
-    name: String,
-    program: String,
-    arguments: Vec<String>,
-    configured: Configured,
-    /// The configuration in OpenSSL's directory of tests that it begins with.
-    configuration: &'static str,
-}
-
-/// All that is run, in order.
-fn runs(build: &Build) -> Outcome<Vec<Run>> {
-    let test = build.directory.join("test");
-    let mut runs = Vec::new();
-    for file in listed(&test.join("recipes/30-test_evp_data"), ".txt")? {
-        runs.push(Run {
-            name: format!("evp_test {file}"),
-            program: "evp_test".to_owned(),
-            arguments: [
-                "-config",
-                "{configuration}",
-                &format!("{{test}}/recipes/30-test_evp_data/{file}"),
-            ]
-            .map(str::to_owned)
-            .to_vec(),
-            configured: Argument,
-            configuration: "default-and-legacy.cnf",
-        });
-    }
-    for &(words, configured) in PROGRAMS {
-        let mut words = words.split_whitespace().map(str::to_owned);
-        let program = words.next().unwrap_or_default();
-        let name = match configured {
-            Context => format!("{program} -context"),
-            _ => program.clone(),
-        };
-        runs.push(Run {
-            name,
-            program,
-            arguments: words.collect(),
-            configured,
-            configuration: "default.cnf",
-        });
-    }
-    for file in listed(&test.join("ssl-tests"), ".cnf")? {
-        runs.push(Run {
-            name: format!("ssl_test {file}"),
-            program: "ssl_test".to_owned(),
-            arguments: vec![format!("{{test}}/ssl-tests/{file}"), "none".to_owned()],
-            configured: Environment,
-            configuration: "default.cnf",
-        });
-    }
-    Ok(runs)
-}
-
-fn listed(directory: &Path, ending: &str) -> Outcome<Vec<String>> {
-    let mut names: Vec<String> = fs::read_dir(directory)
-        .map_err(on(directory, "read"))?
-        .flatten()
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .filter(|name| name.ends_with(ending))
-        .collect();
-    names.sort();
-    Ok(names)
-}
-
-/// What a program said and did.
-#[derive(Default)]
-struct Ended {
-    /// Every test in order, as `ok 3 - name`, and the counts that `evp_test` gives of its own.
-    tests: Vec<String>,
-    cases: u64,
-    status: String,
-    /// Operations on lanes, and key derivations by the module.
-    accelerated: u64,
 }
 
 /// The module that is loaded, and on which lanes it computes.
@@ -460,58 +266,6 @@ fn finish(command: &mut Command) -> Outcome<Option<ExitStatus>> {
     }
 }
 
-/// The tests in the output of a program. They stand on lines of their own, indented by depth; an
-/// older program says `PASS` alone. `evp_test` counts what a file holds on its standard error.
-fn read_tests(stdout: &str, stderr: &str) -> Ended {
-    let is_test = |line: &&str| {
-        let line = line.trim_start();
-        line.starts_with("ok ") || line.starts_with("not ok ") || line == "PASS"
-    };
-    let mut tests: Vec<String> = stdout
-        .lines()
-        .filter(is_test)
-        .map(|line| line.trim_end().to_owned())
-        .collect();
-    let mut cases = tests.len() as u64;
-    for line in stderr.lines() {
-        let line = line.trim_start_matches([' ', '#']);
-        // `Completed 77 tests with 0 errors and 0 skipped`
-        let count = line
-            .strip_prefix("Completed ")
-            .and_then(|rest| rest.split(' ').next()?.parse::<u64>().ok());
-        if let Some(count) = count {
-            cases += count;
-            tests.push(line.to_owned());
-        }
-    }
-    Ended {
-        tests,
-        cases,
-        ..Ended::default()
-    }
-}
-
-/// What differs between a run without the module and one with it, in words.
-fn differences(stock: &Ended, with: &Ended) -> Vec<String> {
-    const MOST: usize = 10;
-    let mut found = Vec::new();
-    if stock.status != with.status {
-        found.push(format!(
-            "the program ends with {}, without the module with {}",
-            with.status, stock.status
-        ));
-    }
-    for index in 0..stock.tests.len().max(with.tests.len()) {
-        let of = |ended: &Ended| ended.tests.get(index).cloned().unwrap_or_default();
-        let (stock, with) = (of(stock), of(with));
-        if stock != with {
-            found.push(format!("{with:?}, without the module {stock:?}"));
-        }
-    }
-    found.truncate(MOST);
-    found
-}
-
 /// The sums of all runs.
 #[derive(Default)]
 struct Tally {
@@ -604,43 +358,5 @@ pub fn quick() -> Outcome<Ran> {
         _ => Err(Failure::new(
             "OpenSSL's tests end otherwise with the module, see above",
         )),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const STDOUT: &str = "1..2
-    # Subtest: many
-    1..2
-    ok 1 - iteration 1
-    not ok 2 - iteration 2
-    # OPENSSL_TEST_RAND_ORDER=1795371940
-not ok 1 - many
-ok 2 - one # skipped
-";
-    const STDERR: &str = "    # INFO:  @ test/testutil/stanza.c:32
-    # Completed 77 tests with 1 errors and 2 skipped
-";
-
-    #[test]
-    fn tests_are_read_and_compared() {
-        let mut stock = read_tests(STDOUT, STDERR);
-        stock.status = "exit status: 1".to_owned();
-        assert_eq!(stock.cases, 4 + 77);
-        let mut with = read_tests(
-            &STDOUT.replace("=1795371940", "=1795371941"),
-            &STDERR.replace("77 tests with 1", "77 tests with 2"),
-        );
-        with.status = "signal: 11".to_owned();
-        let found = differences(&stock, &with);
-        assert_eq!(found.len(), 2, "{found:?}");
-        assert!(found[0].contains("signal: 11"));
-        assert!(found[1].contains("2 errors"));
-        // The rest is missing.
-        let cut = read_tests(STDOUT.split_once("not ok 1").unwrap().0, "");
-        assert_eq!(differences(&stock, &cut).len(), 4);
-        assert!(differences(&stock, &stock).is_empty());
     }
 }
