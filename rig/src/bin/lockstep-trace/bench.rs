@@ -1,343 +1,31 @@
-//! `lockstep-trace`: no instruction and no data address of the release module depends on a secret.
-//!
-//! Runs `rig/programs/trace.c` with different secrets, once as the reference and then to compare;
-//! see [`lockstep_rig`]. It finds its own planted defects first: a check that misses them fails.
+//! Runs of an operation with different secrets, and what differs between them.
 
 use std::collections::HashMap;
-use std::env;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
-use lockstep_rig::trace::{self, Allowed, Failed, Look, Program, Ran, Secret, Translations};
+use lockstep_rig::trace::{self, Failed, Look, Program, Ran, Secret, Translations};
 use lockstep_rig::translate::LOG_SIZE;
 
-const HELP: &str = "\
-Compares what the module executes for different secrets, instruction by instruction.
-
-Usage: lockstep-trace [OPTION...] [OPERATION...]
-
-  --list           the operations
-  --quick          the short form: fewer operations, smaller keys, four secrets each
-  --pairs N        secrets to compare with the first, for each operation (default: 32)
-  --backend NAME   only on these lanes
-  --dist DIR       the module and openssl.cnf to look at (default: LOCKSTEP_DIST, or dist/)
-  --keep-going     do not stop an operation at its first difference
-
-In NIGHTLY_SECONDS, NIGHTLY_NEXT and NIGHTLY_DIRECTORY it finds its share of a nightly run.
-";
+use crate::operations::{Operation, What};
+use crate::settings::Settings;
 
 /// Leading zero bytes of plaintexts.
 const ZEROS: [usize; 7] = [0, 1, 2, 8, 9, 16, 100];
 
-/// What is done with which secrets.
-#[derive(Clone, Copy)]
-enum What {
-    /// The padding, and the bits of the modulus; the plaintext is the secret.
-    Decrypt(&'static str, usize),
-    /// The bits of the modulus; the key is the secret, and the randomness that blinds it.
-    RsaSign(usize),
-    /// The curve.
-    Ecdsa(&'static str),
-    /// The curve.
-    Ecdh(&'static str),
-    X25519,
-    Ed25519,
-    /// Algorithm and curve; the randomness is the secret.
-    Generate(&'static str, &'static str),
-    /// `extract` or `expand`; the key and the salt are the secret.
-    Derive(&'static str),
-}
-
-/// An operation, as it is traced.
-struct Operation {
-    name: &'static str,
-    what: What,
-    /// Whether the first use of the key is traced, in which it is imported and prepared.
-    first: bool,
-    /// Part of the short form?
-    quick: bool,
-    /// A part of the name of a function that must have run, so that the trace shows something.
-    through: &'static str,
-}
-
-const LANES: &str = "lockstep_kernels";
-
-const fn operation(name: &'static str, what: What, first: bool, quick: bool) -> Operation {
-    Operation {
-        name,
-        what,
-        first,
-        quick,
-        through: match what {
-            What::Derive(_) => "tls13_kdf",
-            What::Decrypt(padding, _) if padding.len() == 5 => "lockstep",
-            _ => LANES,
-        },
-    }
-}
-
-const OPERATIONS: &[Operation] = &[
-    operation("rsa-1024-none", What::Decrypt("none", 1024), false, true),
-    operation("rsa-1024-tls", What::Decrypt("tls", 1024), false, true),
-    operation("rsa-1024-oaep", What::Decrypt("oaep", 1024), false, true),
-    operation("rsa-1024-pkcs1", What::Decrypt("pkcs1", 1024), false, true),
-    operation("rsa-2048-none", What::Decrypt("none", 2048), false, true),
-    operation("rsa-2048-tls", What::Decrypt("tls", 2048), false, true),
-    operation("rsa-2048-oaep", What::Decrypt("oaep", 2048), false, true),
-    operation("rsa-2048-pkcs1", What::Decrypt("pkcs1", 2048), false, true),
-    operation("rsa-1024-sign", What::RsaSign(1024), false, true),
-    operation("rsa-1024-first", What::RsaSign(1024), true, true),
-    operation("rsa-2048-first", What::RsaSign(2048), true, true),
-    operation("rsa-3072-first", What::RsaSign(3072), true, false),
-    operation("rsa-4096-first", What::RsaSign(4096), true, false),
-    operation("p256-ecdsa", What::Ecdsa("P-256"), false, true),
-    operation("p256-ecdsa-first", What::Ecdsa("P-256"), true, true),
-    operation("p384-ecdsa-first", What::Ecdsa("P-384"), true, true),
-    operation("p256-ecdh", What::Ecdh("P-256"), false, true),
-    operation("p256-ecdh-first", What::Ecdh("P-256"), true, true),
-    operation("p384-ecdh-first", What::Ecdh("P-384"), true, true),
-    operation("x25519", What::X25519, false, true),
-    operation("x25519-first", What::X25519, true, true),
-    operation("ed25519", What::Ed25519, false, true),
-    operation("ed25519-first", What::Ed25519, true, true),
-    operation("x25519-generate", What::Generate("X25519", ""), false, true),
-    operation("p256-generate", What::Generate("EC", "P-256"), false, true),
-    operation("p384-generate", What::Generate("EC", "P-384"), false, true),
-    operation("derive-extract", What::Derive("extract"), false, true),
-    operation("derive-expand", What::Derive("expand"), false, true),
-];
-
-/// The only calls in which two runs of an operation may differ.
-const OF_THE_PUBLIC_MODULUS: &[Allowed] = &[
-    Allowed {
-        caller: "libcrypto.so",
-        callee: "BN_MONT_CTX_set_locked",
-        reason: "OpenSSL prepares the modulus n, which is public, at the first use of a key",
-    },
-    Allowed {
-        caller: "libcrypto.so",
-        callee: "BN_CTX_free",
-        reason: "the numbers that the former call has used lie where its way through n left them",
-    },
-];
-const OF_OPENSSL: &[Allowed] = &[Allowed {
-    caller: "libcrypto.so",
-    callee: "lockstep::rsa_method::private_decrypt",
-    reason: "PKCS#1 v1.5 decryption is OpenSSL's own, blinded by it",
-}];
-
-impl Operation {
-    /// AVX2 has no kernels of the NIST curves. RSA-4096 takes a thousand million instructions on
-    /// the portable lanes, whose records would fill the memory.
-    fn runs_on(&self, backend: &str) -> bool {
-        match self.what {
-            What::Ecdsa(_) | What::Ecdh(_) | What::Generate("EC", _) => backend != "avx2",
-            What::RsaSign(3072..) => backend != "portable",
-            _ => true,
-        }
-    }
-
-    fn allowed(&self) -> &'static [Allowed] {
-        match self.what {
-            What::RsaSign(_) if self.first => OF_THE_PUBLIC_MODULUS,
-            What::Decrypt("pkcs1", _) => OF_OPENSSL,
-            _ => &[],
-        }
-    }
-}
-
-/// The lanes that this CPU has, the best first.
-fn backends() -> Vec<&'static str> {
-    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let has = |flag: &str| cpu.split_whitespace().any(|word| word == flag);
-    let mut found = Vec::new();
-    if has("avx512ifma") {
-        found.extend(["avx512ifma", "avx512ifma256"]);
-    }
-    found.extend(has("avx2").then_some("avx2"));
-    found.push("portable");
-    found
-}
-
-fn main() -> ExitCode {
-    match run() {
-        Ok(0) => ExitCode::SUCCESS,
-        Err(what) if what.contains("not permitted") => {
-            println!("nightly: skipped processes may not be traced here: {what}");
-            ExitCode::from(77)
-        }
-        Ok(_) => ExitCode::FAILURE,
-        Err(what) => {
-            eprintln!("lockstep-trace: {what}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// What the command line and the environment ask for.
-struct Settings {
-    quick: bool,
-    keep_going: bool,
-    pairs: usize,
-    backend: Option<String>,
-    dist: PathBuf,
-    names: Vec<String>,
-    deadline: Option<Instant>,
-    next: u64,
-    directory: PathBuf,
-}
-
-fn settings() -> Result<Option<Settings>, String> {
-    let rig = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let number = |name: &str| {
-        env::var(name)
-            .ok()
-            .and_then(|value| value.parse::<u64>().ok())
-    };
-    let seconds = number("NIGHTLY_SECONDS").map(Duration::from_secs);
-    let mut settings = Settings {
-        quick: false,
-        keep_going: false,
-        pairs: 0,
-        backend: None,
-        dist: env::var_os("LOCKSTEP_DIST").map_or_else(|| rig.join("../dist"), PathBuf::from),
-        names: Vec::new(),
-        deadline: seconds.map(|seconds| Instant::now() + seconds),
-        next: number("NIGHTLY_NEXT").unwrap_or(0),
-        directory: env::var_os("NIGHTLY_DIRECTORY")
-            .map_or_else(|| rig.join("../target/rig"), PathBuf::from),
-    };
-    let mut arguments = env::args().skip(1);
-    while let Some(argument) = arguments.next() {
-        let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
-        match argument.as_str() {
-            "--help" | "-h" => {
-                print!("{HELP}");
-                return Ok(None);
-            }
-            "--list" => {
-                OPERATIONS
-                    .iter()
-                    .for_each(|operation| println!("{}", operation.name));
-                return Ok(None);
-            }
-            "--quick" => settings.quick = true,
-            "--keep-going" => settings.keep_going = true,
-            "--backend" => settings.backend = Some(value()?),
-            "--dist" => settings.dist = value()?.into(),
-            "--pairs" => {
-                let pairs = value()?;
-                settings.pairs = pairs.parse().map_err(|_| format!("{pairs} is no number"))?;
-            }
-            name if OPERATIONS.iter().any(|operation| operation.name == name) => {
-                settings.names.push(argument);
-            }
-            _ => return Err(format!("there is no operation {argument}; see --list")),
-        }
-    }
-    if settings.pairs == 0 {
-        settings.pairs = if settings.quick { 4 } else { 32 };
-    }
-    let on = |path: &Path| format!("cannot find {}: run `cargo xtask dist`", path.display());
-    settings.dist = settings
-        .dist
-        .canonicalize()
-        .map_err(|_| on(&settings.dist))?;
-    Ok(Some(settings))
-}
-
-fn run() -> Result<u64, String> {
-    let Some(settings) = settings()? else {
-        return Ok(0);
-    };
-    let mut bench = Bench::new(&settings)?;
-    bench.find_planted()?;
-    let units = units(&settings);
-    if units.is_empty() {
-        return Err("this CPU does not have these lanes".to_owned());
-    }
-    let (mut cases, mut findings, mut next) = (0, 0, settings.next);
-    let mut broken = 0;
-    for turn in 0..units.len() as u64 {
-        if settings
-            .deadline
-            .is_some_and(|deadline| Instant::now() >= deadline)
-        {
-            break;
-        }
-        let (operation, backend) = units[((settings.next + turn) % units.len() as u64) as usize];
-        let start = Instant::now();
-        let name = format!("{} {}", operation.name, backend);
-        let (verdict, compared) = match bench.compare(operation, backend, &settings) {
-            Ok(Compared {
-                steps,
-                compared,
-                different,
-                allowed,
-            }) => {
-                findings += different;
-                let verdict = match (different, allowed) {
-                    (0, 0) => "equal".to_owned(),
-                    (0, _) => format!("equal but in {allowed} calls that may differ"),
-                    _ => "DIFFERENT".to_owned(),
-                };
-                (
-                    format!("{steps} instructions, {compared} compared, {verdict}"),
-                    compared,
-                )
-            }
-            Err(what) => {
-                broken += 1;
-                (format!("BROKEN: {what}"), 0)
-            }
-        };
-        cases += compared;
-        next += 1;
-        println!(
-            "trace: {name}: {verdict} ({:.1} s)",
-            start.elapsed().as_secs_f64()
-        );
-    }
-    findings += broken;
-    println!("nightly: cases {cases} findings {findings} next {next} note secrets compared");
-    Ok(findings)
-}
-
-/// What is to be done, in order: all operations on the CPU's best lanes first.
-fn units(settings: &Settings) -> Vec<(&'static Operation, &'static str)> {
-    let wanted = |operation: &&Operation| match settings.names.is_empty() {
-        true => operation.quick || !settings.quick,
-        false => settings.names.iter().any(|name| name == operation.name),
-    };
-    let operations = || OPERATIONS.iter().filter(wanted);
-    let mut backends = backends();
-    match (&settings.backend, settings.quick) {
-        (Some(name), _) => backends.retain(|backend| backend == name),
-        (None, true) => backends.truncate(1),
-        (None, false) => {}
-    }
-    let on = |backend| {
-        operations()
-            .filter(move |operation| operation.runs_on(backend))
-            .map(move |operation| (operation, backend))
-    };
-    backends.into_iter().flat_map(on).collect()
-}
-
 /// What came of an operation.
-struct Compared {
+pub struct Compared {
     /// Instructions of the first run.
-    steps: usize,
-    compared: u64,
-    different: u64,
+    pub steps: usize,
+    pub compared: u64,
+    pub different: u64,
     /// Calls in which two runs differ, and may.
-    allowed: usize,
+    pub allowed: usize,
 }
 
 /// The compiled program, and key material for it.
-struct Bench {
+pub struct Bench {
     program: PathBuf,
     directory: PathBuf,
     log: PathBuf,
@@ -349,7 +37,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(settings: &Settings) -> Result<Bench, String> {
+    pub fn new(settings: &Settings) -> Result<Bench, String> {
         let directory = settings.directory.clone();
         std::fs::create_dir_all(&directory)
             .map_err(|error| format!("cannot create {}: {error}", directory.display()))?;
@@ -387,7 +75,7 @@ impl Bench {
     }
 
     /// Fails unless a branch and an index on a secret are found, and nothing is where nothing is.
-    fn find_planted(&mut self) -> Result<(), String> {
+    pub fn find_planted(&mut self) -> Result<(), String> {
         for (what, must_differ) in [("branch", true), ("index", true), ("nothing", false)] {
             let program = self.traced(&["planted", what], "none");
             let secret = |bytes: u8| Secret {
@@ -415,7 +103,7 @@ impl Bench {
         Ok(())
     }
 
-    fn compare(
+    pub fn compare(
         &mut self,
         operation: &Operation,
         backend: &str,

@@ -1,0 +1,108 @@
+//! `lockstep-trace`: no instruction and no data address of the release module depends on a secret.
+//!
+//! Runs `rig/programs/trace.c` with different secrets, once as the reference and then to compare;
+//! see [`lockstep_rig`]. It finds its own planted defects first: a check that misses them fails.
+
+mod bench;
+mod operations;
+mod settings;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use bench::{Bench, Compared};
+use operations::{OPERATIONS, Operation, backends};
+use settings::{Settings, settings};
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(0) => ExitCode::SUCCESS,
+        Err(what) if what.contains("not permitted") => {
+            println!("nightly: skipped processes may not be traced here: {what}");
+            ExitCode::from(77)
+        }
+        Ok(_) => ExitCode::FAILURE,
+        Err(what) => {
+            eprintln!("lockstep-trace: {what}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<u64, String> {
+    let Some(settings) = settings()? else {
+        return Ok(0);
+    };
+    let mut bench = Bench::new(&settings)?;
+    bench.find_planted()?;
+    let units = units(&settings);
+    if units.is_empty() {
+        return Err("this CPU does not have these lanes".to_owned());
+    }
+    let (mut cases, mut findings, mut next) = (0, 0, settings.next);
+    let mut broken = 0;
+    for turn in 0..units.len() as u64 {
+        if settings
+            .deadline
+            .is_some_and(|deadline| Instant::now() >= deadline)
+        {
+            break;
+        }
+        let (operation, backend) = units[((settings.next + turn) % units.len() as u64) as usize];
+        let start = Instant::now();
+        let name = format!("{} {}", operation.name, backend);
+        let (verdict, compared) = match bench.compare(operation, backend, &settings) {
+            Ok(Compared {
+                steps,
+                compared,
+                different,
+                allowed,
+            }) => {
+                findings += different;
+                let verdict = match (different, allowed) {
+                    (0, 0) => "equal".to_owned(),
+                    (0, _) => format!("equal but in {allowed} calls that may differ"),
+                    _ => "DIFFERENT".to_owned(),
+                };
+                (
+                    format!("{steps} instructions, {compared} compared, {verdict}"),
+                    compared,
+                )
+            }
+            Err(what) => {
+                broken += 1;
+                (format!("BROKEN: {what}"), 0)
+            }
+        };
+        cases += compared;
+        next += 1;
+        println!(
+            "trace: {name}: {verdict} ({:.1} s)",
+            start.elapsed().as_secs_f64()
+        );
+    }
+    findings += broken;
+    println!("nightly: cases {cases} findings {findings} next {next} note secrets compared");
+    Ok(findings)
+}
+
+/// What is to be done, in order: all operations on the CPU's best lanes first.
+fn units(settings: &Settings) -> Vec<(&'static Operation, &'static str)> {
+    let wanted = |operation: &&Operation| match settings.names.is_empty() {
+        true => operation.quick || !settings.quick,
+        false => settings.names.iter().any(|name| name == operation.name),
+    };
+    let operations = || OPERATIONS.iter().filter(wanted);
+    let mut backends = backends();
+    match (&settings.backend, settings.quick) {
+        (Some(name), _) => backends.retain(|backend| backend == name),
+        (None, true) => backends.truncate(1),
+        (None, false) => {}
+    }
+    let on = |backend| {
+        operations()
+            .filter(move |operation| operation.runs_on(backend))
+            .map(move |operation| (operation, backend))
+    };
+    backends.into_iter().flat_map(on).collect()
+}

@@ -1,0 +1,133 @@
+//! The operations that are traced, and in which calls two runs of one may differ.
+
+use lockstep_rig::trace::Allowed;
+
+/// What is done with which secrets.
+#[derive(Clone, Copy)]
+pub enum What {
+    /// The padding, and the bits of the modulus; the plaintext is the secret.
+    Decrypt(&'static str, usize),
+    /// The bits of the modulus; the key is the secret, and the randomness that blinds it.
+    RsaSign(usize),
+    /// The curve.
+    Ecdsa(&'static str),
+    /// The curve.
+    Ecdh(&'static str),
+    X25519,
+    Ed25519,
+    /// Algorithm and curve; the randomness is the secret.
+    Generate(&'static str, &'static str),
+    /// `extract` or `expand`; the key and the salt are the secret.
+    Derive(&'static str),
+}
+
+/// An operation, as it is traced.
+pub struct Operation {
+    pub name: &'static str,
+    pub what: What,
+    /// Whether the first use of the key is traced, in which it is imported and prepared.
+    pub first: bool,
+    /// Part of the short form?
+    pub quick: bool,
+    /// A part of the name of a function that must have run, so that the trace shows something.
+    pub through: &'static str,
+}
+
+const LANES: &str = "lockstep_kernels";
+
+const fn operation(name: &'static str, what: What, first: bool, quick: bool) -> Operation {
+    Operation {
+        name,
+        what,
+        first,
+        quick,
+        through: match what {
+            What::Derive(_) => "tls13_kdf",
+            What::Decrypt(padding, _) if padding.len() == 5 => "lockstep",
+            _ => LANES,
+        },
+    }
+}
+
+pub const OPERATIONS: &[Operation] = &[
+    operation("rsa-1024-none", What::Decrypt("none", 1024), false, true),
+    operation("rsa-1024-tls", What::Decrypt("tls", 1024), false, true),
+    operation("rsa-1024-oaep", What::Decrypt("oaep", 1024), false, true),
+    operation("rsa-1024-pkcs1", What::Decrypt("pkcs1", 1024), false, true),
+    operation("rsa-2048-none", What::Decrypt("none", 2048), false, true),
+    operation("rsa-2048-tls", What::Decrypt("tls", 2048), false, true),
+    operation("rsa-2048-oaep", What::Decrypt("oaep", 2048), false, true),
+    operation("rsa-2048-pkcs1", What::Decrypt("pkcs1", 2048), false, true),
+    operation("rsa-1024-sign", What::RsaSign(1024), false, true),
+    operation("rsa-1024-first", What::RsaSign(1024), true, true),
+    operation("rsa-2048-first", What::RsaSign(2048), true, true),
+    operation("rsa-3072-first", What::RsaSign(3072), true, false),
+    operation("rsa-4096-first", What::RsaSign(4096), true, false),
+    operation("p256-ecdsa", What::Ecdsa("P-256"), false, true),
+    operation("p256-ecdsa-first", What::Ecdsa("P-256"), true, true),
+    operation("p384-ecdsa-first", What::Ecdsa("P-384"), true, true),
+    operation("p256-ecdh", What::Ecdh("P-256"), false, true),
+    operation("p256-ecdh-first", What::Ecdh("P-256"), true, true),
+    operation("p384-ecdh-first", What::Ecdh("P-384"), true, true),
+    operation("x25519", What::X25519, false, true),
+    operation("x25519-first", What::X25519, true, true),
+    operation("ed25519", What::Ed25519, false, true),
+    operation("ed25519-first", What::Ed25519, true, true),
+    operation("x25519-generate", What::Generate("X25519", ""), false, true),
+    operation("p256-generate", What::Generate("EC", "P-256"), false, true),
+    operation("p384-generate", What::Generate("EC", "P-384"), false, true),
+    operation("derive-extract", What::Derive("extract"), false, true),
+    operation("derive-expand", What::Derive("expand"), false, true),
+];
+
+/// The only calls in which two runs of an operation may differ.
+const OF_THE_PUBLIC_MODULUS: &[Allowed] = &[
+    Allowed {
+        caller: "libcrypto.so",
+        callee: "BN_MONT_CTX_set_locked",
+        reason: "OpenSSL prepares the modulus n, which is public, at the first use of a key",
+    },
+    Allowed {
+        caller: "libcrypto.so",
+        callee: "BN_CTX_free",
+        reason: "the numbers that the former call has used lie where its way through n left them",
+    },
+];
+const OF_OPENSSL: &[Allowed] = &[Allowed {
+    caller: "libcrypto.so",
+    callee: "lockstep::rsa_method::private_decrypt",
+    reason: "PKCS#1 v1.5 decryption is OpenSSL's own, blinded by it",
+}];
+
+impl Operation {
+    /// AVX2 has no kernels of the NIST curves. RSA-4096 takes a thousand million instructions on
+    /// the portable lanes, whose records would fill the memory.
+    pub fn runs_on(&self, backend: &str) -> bool {
+        match self.what {
+            What::Ecdsa(_) | What::Ecdh(_) | What::Generate("EC", _) => backend != "avx2",
+            What::RsaSign(3072..) => backend != "portable",
+            _ => true,
+        }
+    }
+
+    pub fn allowed(&self) -> &'static [Allowed] {
+        match self.what {
+            What::RsaSign(_) if self.first => OF_THE_PUBLIC_MODULUS,
+            What::Decrypt("pkcs1", _) => OF_OPENSSL,
+            _ => &[],
+        }
+    }
+}
+
+/// The lanes that this CPU has, the best first.
+pub fn backends() -> Vec<&'static str> {
+    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let has = |flag: &str| cpu.split_whitespace().any(|word| word == flag);
+    let mut found = Vec::new();
+    if has("avx512ifma") {
+        found.extend(["avx512ifma", "avx512ifma256"]);
+    }
+    found.extend(has("avx2").then_some("avx2"));
+    found.push("portable");
+    found
+}

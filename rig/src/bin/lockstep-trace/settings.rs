@@ -1,0 +1,94 @@
+//! The command line, and what a nightly run asks for.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::operations::OPERATIONS;
+
+const HELP: &str = "\
+Compares what the module executes for different secrets, instruction by instruction.
+
+Usage: lockstep-trace [OPTION...] [OPERATION...]
+
+  --list           the operations
+  --quick          the short form: fewer operations, smaller keys, four secrets each
+  --pairs N        secrets to compare with the first, for each operation (default: 32)
+  --backend NAME   only on these lanes
+  --dist DIR       the module and openssl.cnf to look at (default: LOCKSTEP_DIST, or dist/)
+  --keep-going     do not stop an operation at its first difference
+
+In NIGHTLY_SECONDS, NIGHTLY_NEXT and NIGHTLY_DIRECTORY it finds its share of a nightly run.
+";
+
+/// What the command line and the environment ask for.
+pub struct Settings {
+    pub quick: bool,
+    pub keep_going: bool,
+    pub pairs: usize,
+    pub backend: Option<String>,
+    pub dist: PathBuf,
+    pub names: Vec<String>,
+    pub deadline: Option<Instant>,
+    pub next: u64,
+    pub directory: PathBuf,
+}
+
+pub fn settings() -> Result<Option<Settings>, String> {
+    let rig = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let number = |name: &str| {
+        env::var(name)
+            .ok()
+            .and_then(|value| value.parse::<u64>().ok())
+    };
+    let seconds = number("NIGHTLY_SECONDS").map(Duration::from_secs);
+    let mut settings = Settings {
+        quick: false,
+        keep_going: false,
+        pairs: 0,
+        backend: None,
+        dist: env::var_os("LOCKSTEP_DIST").map_or_else(|| rig.join("../dist"), PathBuf::from),
+        names: Vec::new(),
+        deadline: seconds.map(|seconds| Instant::now() + seconds),
+        next: number("NIGHTLY_NEXT").unwrap_or(0),
+        directory: env::var_os("NIGHTLY_DIRECTORY")
+            .map_or_else(|| rig.join("../target/rig"), PathBuf::from),
+    };
+    let mut arguments = env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
+        match argument.as_str() {
+            "--help" | "-h" => {
+                print!("{HELP}");
+                return Ok(None);
+            }
+            "--list" => {
+                OPERATIONS
+                    .iter()
+                    .for_each(|operation| println!("{}", operation.name));
+                return Ok(None);
+            }
+            "--quick" => settings.quick = true,
+            "--keep-going" => settings.keep_going = true,
+            "--backend" => settings.backend = Some(value()?),
+            "--dist" => settings.dist = value()?.into(),
+            "--pairs" => {
+                let pairs = value()?;
+                settings.pairs = pairs.parse().map_err(|_| format!("{pairs} is no number"))?;
+            }
+            name if OPERATIONS.iter().any(|operation| operation.name == name) => {
+                settings.names.push(argument);
+            }
+            _ => return Err(format!("there is no operation {argument}; see --list")),
+        }
+    }
+    if settings.pairs == 0 {
+        settings.pairs = if settings.quick { 4 } else { 32 };
+    }
+    let on = |path: &Path| format!("cannot find {}: run `cargo xtask dist`", path.display());
+    settings.dist = settings
+        .dist
+        .canonicalize()
+        .map_err(|_| on(&settings.dist))?;
+    Ok(Some(settings))
+}
