@@ -109,7 +109,16 @@ fn in_markdown(text: &str) -> Vec<Finding> {
     let whole: Vec<&str> = text.lines().collect();
     let mut found = too_long(&lines, &whole);
     found.extend(phrases(&lines));
+    found.extend(conflicts(&lines));
     found
+}
+
+/// What a merge has left to be decided. The compiler finds it in sources.
+fn conflicts(lines: &[Line]) -> impl Iterator<Item = Finding> {
+    lines
+        .iter()
+        .filter(|(_, text)| text.starts_with("<<<<<<< ") || text.starts_with(">>>>>>> "))
+        .map(|(number, _)| (*number, "a conflict of a merge: decide it".to_owned()))
 }
 
 fn in_rust(source: &str) -> Vec<Finding> {
@@ -383,6 +392,12 @@ mod tests {
         );
         assert_eq!(lines(in_rust(&deep)), [1, 2]);
         assert_eq!(lines(in_rust(&format!("let a = \"{long}\";"))), NONE);
+    }
+
+    #[test]
+    fn conflicts_of_merges_are_found() {
+        let text = "one\n<<<<<<< HEAD\ntwo\n=======\nthree\n>>>>>>> 1 (Four)\n";
+        assert_eq!(lines(in_markdown(text)), [2, 6]);
     }
 
     #[test]
