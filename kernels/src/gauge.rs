@@ -41,8 +41,8 @@ pub fn dependent_multiplies(rounds: u64) -> u64 {
 /// [`dependent_multiplies`], with multiplies of eight lanes beside them, or `None` on a CPU without
 /// those.
 ///
-/// A core may run at a lower clock while its 512-bit units are busy: by 7 % where this was written.
-/// The lanes' cycles are those of that clock.
+/// A core may run at a lower clock while its 512-bit units are busy. The lanes' cycles are those of
+/// that clock.
 #[inline(never)]
 pub fn dependent_multiplies_beside_lanes(rounds: u64) -> Option<u64> {
     debug_assert!(rounds > 0);
