@@ -44,15 +44,13 @@ impl EventFd {
 
     /// Makes it readable.
     pub fn signal(&self) {
-        let one = 1u64.to_ne_bytes();
-        // SAFETY: eight readable bytes. It can fail only when the counter is full: readable anyway.
-        unsafe { libc::write(self.number(), one.as_ptr().cast(), one.len()) };
+        // It can fail only when the counter is full: readable anyway.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
     /// Makes it unreadable.
     pub fn drain(&self) {
-        let mut count = [0u8; 8];
-        // SAFETY: eight writable bytes. An empty counter reads as EAGAIN, which is fine.
-        unsafe { libc::read(self.number(), count.as_mut_ptr().cast(), count.len()) };
+        // An empty counter reads as EAGAIN, which is fine.
+        let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
     }
 }
