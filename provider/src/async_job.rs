@@ -18,7 +18,7 @@ use lockstep_engine::{
 use crate::bell::{Bell, Way};
 use crate::ffi::AsyncCallback;
 use crate::wait_ctx::{WaitCtx, Waiting};
-use crate::{memory, process, stack};
+use crate::{c_library, memory, process, stack};
 
 /// Has the engine serve an operation with the input that `input` makes: a job pauses meanwhile,
 /// another caller blocks. What is declined must live until OpenSSL has computed.
@@ -99,8 +99,7 @@ impl Job for AsyncJob {
     }
 
     fn thread(&self) -> ThreadId {
-        // SAFETY: plain query.
-        ThreadId(unsafe { libc::pthread_self() })
+        ThreadId(c_library::pthread_self())
     }
 
     /// The application resumes the job as soon as it sees the signalled descriptor.

@@ -22,6 +22,7 @@
 
 mod async_job;
 mod bell;
+mod c_library;
 mod counted;
 mod descriptors;
 mod ec_method;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use lockstep_engine::{BackendChoice, Config, ConfigError, Engine, Page, StatsDir};
 use once_cell::race::OnceBox;
 
+use crate::c_library::{SignalSet, getauxval, pthread_sigmask, sigfillset};
 use crate::counted::Counted;
 use crate::stack;
 
@@ -91,8 +92,7 @@ fn install_handlers() -> bool {
 
 /// Whether the program runs with more rights than its user: then the environment does not count.
 fn privileged() -> bool {
-    // SAFETY: plain query.
-    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+    getauxval(libc::AT_SECURE) != 0
 }
 
 /// Counts one provider instance less; the last one stops the engine and its workers.
@@ -120,15 +120,11 @@ pub fn engine() -> &'static Engine {
 /// Starts a worker with all signals blocked: it inherits that, so the server's signals stay with
 /// the server's threads.
 fn start_thread(start: &mut dyn FnMut()) {
-    // SAFETY: plain calls on the module's signal sets; the mask of this thread is put back.
-    unsafe {
-        let mut all: libc::sigset_t = std::mem::zeroed();
-        let mut before: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-        start();
-        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
-    }
+    let (mut all, mut before) = (SignalSet::empty(), SignalSet::empty());
+    sigfillset(&mut all);
+    pthread_sigmask(libc::SIG_SETMASK, Some(&all), Some(&mut before));
+    start();
+    pthread_sigmask(libc::SIG_SETMASK, Some(&before), None);
 }
 
 /// The engine of this process, if it has one already.

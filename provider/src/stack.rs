@@ -23,13 +23,15 @@ mod platform {
     use std::ffi::c_void;
     use std::ptr::null_mut;
     use std::sync::Mutex;
-    use std::sync::atomic::{AtomicU32, Ordering};
 
     use lockstep_engine::{ROOM_BYTES, STACK_BYTES};
+    use once_cell::race::OnceBox;
     use rustix::mm::{
         Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap,
     };
     use rustix::process::{Resource, getrlimit};
+
+    use crate::c_library::ThreadKey;
 
     /// Below every stack: running over its end must not go unnoticed.
     const GUARD_BYTES: usize = 4096;
@@ -67,50 +69,30 @@ mod platform {
         here < high && here.saturating_sub(low) >= ROOM_BYTES
     }
 
-    /// Under these a thread notes the bounds of its stack. A thread-local variable of a module that
-    /// a program loads late is allocated when a thread first uses it, and the program is ended if
-    /// there is no memory for it. The C library has values of the first keys in every thread's own
-    /// memory.
-    static KEYS: [AtomicU32; 2] = [const { AtomicU32::new(NO_KEY) }; 2];
-    const NO_KEY: u32 = u32::MAX;
+    /// Under these a thread notes the bounds of its stack.
+    static KEYS: OnceBox<[ThreadKey; 2]> = OnceBox::new();
 
-    /// Makes the keys, once; without them every call finds out the bounds anew.
+    /// Makes the keys; without them every call finds out the bounds anew. Of two threads that come
+    /// at the same time both may make them, and the keys of one are not used.
     pub fn prepare() {
-        for place in &KEYS {
-            let mut key = NO_KEY;
-            // SAFETY: this function made the key, and no other thread has seen it.
-            unsafe {
-                if place.load(Ordering::Acquire) == NO_KEY
-                    && libc::pthread_key_create(&mut key, None) == 0
-                    && place
-                        .compare_exchange(NO_KEY, key, Ordering::AcqRel, Ordering::Acquire)
-                        .is_err()
-                {
-                    libc::pthread_key_delete(key);
-                }
-            }
+        if KEYS.get().is_none()
+            && let (Some(low), Some(high)) = (ThreadKey::new(), ThreadKey::new())
+        {
+            let _ = KEYS.set(Box::new([low, high]));
         }
     }
 
     /// The bounds that the calling thread has noted.
     fn noted() -> Option<(usize, usize)> {
-        let [low, high] = KEYS.each_ref().map(|key| {
-            let key = key.load(Ordering::Acquire);
-            // SAFETY: a key that is never deleted.
-            (key != NO_KEY).then(|| unsafe { libc::pthread_getspecific(key) }.addr())
-        });
+        let [low, high] = KEYS.get()?.map(ThreadKey::get);
         // A thread without a note has zeros.
-        Some((low?, high?)).filter(|(_, high)| *high != 0)
+        (high != 0).then_some((low, high))
     }
 
     fn note((low, high): (usize, usize)) {
-        for (key, bound) in KEYS.iter().zip([low, high]) {
-            let key = key.load(Ordering::Acquire);
-            if key != NO_KEY {
-                // SAFETY: as above; the value is only compared. Without memory for it there is no
-                // note.
-                unsafe { libc::pthread_setspecific(key, std::ptr::without_provenance(bound)) };
-            }
+        if let Some(keys) = KEYS.get() {
+            keys[0].set(low);
+            keys[1].set(high);
         }
     }
 

@@ -1,0 +1,68 @@
+//! Functions of the C library, with types that make them safe: there is no value of these types
+//! that one of the functions must not be called with.
+
+use std::ffi::{c_int, c_ulong, c_void};
+
+/// `sigset_t`: a bit for each signal.
+#[repr(C)]
+pub struct SignalSet([c_ulong; 1024 / c_ulong::BITS as usize]);
+
+const _: () = assert!(size_of::<SignalSet>() == size_of::<libc::sigset_t>());
+const _: () = assert!(align_of::<SignalSet>() == align_of::<libc::sigset_t>());
+
+impl SignalSet {
+    /// No signal.
+    pub const fn empty() -> SignalSet {
+        SignalSet([0; _])
+    }
+}
+
+/// The key of a word that each thread has for itself. It is never deleted.
+///
+/// A thread-local variable of a module that a program loads late is allocated when a thread first
+/// uses it, and the program is ended if there is no memory for it. The C library has the words of
+/// the first keys in every thread's own memory.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct ThreadKey(libc::pthread_key_t);
+
+impl ThreadKey {
+    /// None if the process has used up its keys.
+    pub fn new() -> Option<ThreadKey> {
+        let mut key = ThreadKey(0);
+        (pthread_key_create(&mut key, None) == 0).then_some(key)
+    }
+
+    /// The calling thread's word; 0 before it is set.
+    pub fn get(self) -> usize {
+        pthread_getspecific(self).addr()
+    }
+
+    /// Sets the calling thread's word, unless there is no memory for it.
+    pub fn set(self, word: usize) {
+        pthread_setspecific(self, std::ptr::without_provenance(word));
+    }
+}
+
+// SAFETY: these are the types of the C library's headers, but for two. A set of signals is an array
+// of integers: any bits are one. A key comes from `pthread_key_create` and is never deleted, so
+// every key is valid; its words are numbers, and a destructor, a safe function, may be called with
+// any.
+unsafe extern "C" {
+    /// The calling thread, by a number that no other thread has meanwhile.
+    pub safe fn pthread_self() -> libc::pthread_t;
+    /// What the kernel told the program of this kind (`AT_…`), or 0.
+    pub safe fn getauxval(kind: c_ulong) -> c_ulong;
+    pub safe fn sigfillset(set: &mut SignalSet) -> c_int;
+    pub safe fn pthread_sigmask(
+        how: c_int,
+        set: Option<&SignalSet>,
+        before: Option<&mut SignalSet>,
+    ) -> c_int;
+    safe fn pthread_key_create(
+        key: &mut ThreadKey,
+        destructor: Option<extern "C" fn(*mut c_void)>,
+    ) -> c_int;
+    safe fn pthread_getspecific(key: ThreadKey) -> *mut c_void;
+    safe fn pthread_setspecific(key: ThreadKey, word: *const c_void) -> c_int;
+}
