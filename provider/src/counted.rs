@@ -66,21 +66,41 @@ impl<T> Counted<T> {
             }),
         })?;
         let last = before.owners == 1 && !before.value.is_null();
-        // SAFETY: made by `get` from a box. It is not in the word any more, and all who found it
+        // SAFETY: made by `put` from a box. It is not in the word any more, and all who found it
         // there were owners and have left.
         last.then(|| unsafe { Box::from_raw(before.value) })
     }
 
-    /// The value, which is made if there is none.
+    /// What owners can do, for a caller that is one.
     ///
     /// # Safety
-    /// The caller is an owner for as long as it uses the result, or nobody leaves meanwhile.
-    pub unsafe fn get<'a>(&self, make: impl FnOnce() -> T) -> &'a T {
-        // SAFETY: by contract nobody frees what is there.
-        if let Some(value) = unsafe { self.current().as_ref() } {
-            return value;
-        }
-        let made = Box::into_raw(Box::new(make()));
+    /// An owner is counted, and does not leave, for as long as the result or what it gives is used.
+    pub unsafe fn owner(&self) -> Owner<'_, T> {
+        Owner(self)
+    }
+
+    /// Where the value lies, or NULL.
+    pub fn address(&self) -> *const T {
+        State::read(self.0.load(Ordering::Acquire)).value
+    }
+
+    /// Takes the value out, though others may use it, and leaves it to them: it is never freed. The
+    /// owners stay owners, and will make a new one.
+    pub fn forget(&self) -> Option<&'static T>
+    where
+        T: 'static,
+    {
+        let before = self.update(|state| {
+            let value = null_mut();
+            Some(State { value, ..state })
+        })?;
+        // SAFETY: NULL, or made by `put`; only who finds it in the word frees it.
+        unsafe { before.value.as_ref() }
+    }
+
+    /// Has the word hold a value, unless another owner was faster.
+    fn put(&self, value: T) {
+        let made = Box::into_raw(Box::new(value));
         assert!(made.addr() >> ADDRESS_BITS == 0, "an address of Linux");
         let put = self.update(|state| {
             state.value.is_null().then_some(State {
@@ -88,29 +108,10 @@ impl<T> Counted<T> {
                 ..state
             })
         });
-        if put.is_some() {
-            // SAFETY: as above.
-            return unsafe { &*made };
+        if put.is_none() {
+            // SAFETY: the box was shared with nobody.
+            drop(unsafe { Box::from_raw(made) });
         }
-        // SAFETY: the box was shared with nobody.
-        drop(unsafe { Box::from_raw(made) });
-        // SAFETY: as above; another owner has put a value there.
-        unsafe { &*self.current() }
-    }
-
-    /// The value, or NULL.
-    pub fn current(&self) -> *mut T {
-        State::read(self.0.load(Ordering::Acquire)).value
-    }
-
-    /// Takes the value out, though others may use it. The owners stay owners, and will make a new
-    /// one.
-    pub fn forget(&self) -> *mut T {
-        let before = self.update(|state| {
-            let value = null_mut();
-            Some(State { value, ..state })
-        });
-        before.map_or(null_mut(), |state| state.value)
     }
 
     /// Changes the state in one step; returns the state before, or None if `change` wants none.
@@ -124,6 +125,28 @@ impl<T> Counted<T> {
     }
 }
 
+/// One of the owners.
+pub struct Owner<'a, T>(&'a Counted<T>);
+
+impl<'a, T> Owner<'a, T> {
+    /// The value, if there is one.
+    pub fn current(&self) -> Option<&'a T> {
+        // SAFETY: NULL, or made by `put`; it is freed when the last owner leaves, and one does not
+        // before 'a ends.
+        unsafe { self.0.address().as_ref() }
+    }
+
+    /// The value, which is made if there is none.
+    pub fn get(&self, make: impl Fn() -> T) -> &'a T {
+        loop {
+            if let Some(value) = self.current() {
+                return value;
+            }
+            self.0.put(make());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::hint::black_box;
@@ -134,9 +157,9 @@ mod tests {
     use super::*;
 
     /// The value, for a thread that is an owner as long as it uses it.
-    fn get<'a, T>(counted: &Counted<T>, make: impl FnOnce() -> T) -> &'a T {
+    fn get<T>(counted: &Counted<T>, make: impl Fn() -> T) -> &T {
         // SAFETY: the tests call it so.
-        unsafe { counted.get(make) }
+        unsafe { counted.owner() }.get(make)
     }
 
     #[test]
@@ -148,7 +171,7 @@ mod tests {
         assert_eq!(*get(&counted, || 8), 7);
         assert!(counted.leave().is_none());
         assert_eq!(counted.leave(), Some(Box::new(7)));
-        assert!(counted.current().is_null());
+        assert!(counted.address().is_null());
         // The next owner makes a new one.
         assert!(counted.enter());
         assert_eq!(*get(&counted, || 9), 9);
@@ -160,13 +183,12 @@ mod tests {
         let counted = Counted::new();
         assert!(counted.enter() && counted.enter());
         let parents = get(&counted, || 1);
-        let forgotten = counted.forget();
+        let forgotten = counted.forget().expect("the value");
         assert!(std::ptr::eq(forgotten, parents));
         assert_eq!(*get(&counted, || 2), 2);
         assert!(counted.leave().is_none());
         assert_eq!(counted.leave(), Some(Box::new(2)));
-        // SAFETY: `get` made it, and only the forgetting is over.
-        drop(unsafe { Box::from_raw(forgotten) });
+        assert_eq!(*parents, 1, "it is never freed");
     }
 
     #[test]
@@ -218,7 +240,7 @@ mod tests {
             gone
         });
         assert!(!found);
-        assert!(counted.current().is_null(), "the last owner takes it out");
+        assert!(counted.address().is_null(), "the last owner takes it out");
     }
 
     /// The planted defect: owners in one word and the value in another. The same storm must find

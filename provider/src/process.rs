@@ -7,7 +7,7 @@ use lockstep_engine::{BackendChoice, Config, ConfigError, Engine, Page, StatsDir
 use once_cell::race::OnceBox;
 
 use crate::c_library::{SignalSet, getauxval, pthread_sigmask, sigfillset};
-use crate::counted::Counted;
+use crate::counted::{Counted, Owner};
 use crate::stack;
 
 /// The engine of this process. Its owners are the provider instances alive, one per library context
@@ -112,9 +112,14 @@ pub fn engine() -> &'static Engine {
             start_thread,
         )
     };
+    owner().get(make)
+}
+
+/// What calls our functions, as an owner of the engine.
+fn owner() -> Owner<'static, Engine> {
     // SAFETY: keys and operation contexts hold references to the provider, and so does the program
     // that loads it: an instance is alive as long as any of our functions runs.
-    unsafe { ENGINE.get(make) }
+    unsafe { ENGINE.owner() }
 }
 
 /// Starts a worker with all signals blocked: it inherits that, so the server's signals stay with
@@ -129,8 +134,7 @@ fn start_thread(start: &mut dyn FnMut()) {
 
 /// The engine of this process, if it has one already.
 pub fn engine_if_any() -> Option<&'static Engine> {
-    // SAFETY: NULL, or the engine, which lives as long as any of our functions runs: see `engine`.
-    unsafe { ENGINE.current().as_ref() }
+    owner().current()
 }
 
 /// Whether the settings leave anything to this module.
@@ -143,7 +147,7 @@ pub fn computes() -> bool {
 /// Whether `engine` is still the one of this process: not in a forked child of the one that asked
 /// for it.
 pub fn is_current(engine: *const Engine) -> bool {
-    std::ptr::eq(ENGINE.current(), engine)
+    std::ptr::eq(ENGINE.address(), engine)
 }
 
 /// At exit: nothing is left of the counters, unless they are to be kept.
@@ -164,8 +168,7 @@ extern "C" fn announce_fork() {
 /// may be held for ever. The next use makes a new one. Its key pairs and its counters are the
 /// parent's to use.
 extern "C" fn forget_engine() {
-    // SAFETY: NULL, or the parent's engine, which nobody frees here.
-    if let Some(engine) = unsafe { ENGINE.forget().as_ref() } {
+    if let Some(engine) = ENGINE.forget() {
         engine.wipe_after_fork();
     }
     if let Some(page) = page() {
