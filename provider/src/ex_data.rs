@@ -37,11 +37,7 @@ pub struct Attached<O, T> {
 impl<O: Object, T> Attached<O, T> {
     /// A new slot; None without memory for it.
     pub fn new() -> Option<Attached<O, T>> {
-        // SAFETY: a plain request; the function outlives the slot, since the module is never
-        // unmapped.
-        let index = unsafe {
-            ffi::CRYPTO_get_ex_new_index(O::CLASS, 0, null_mut(), None, Some(no_dup), None)
-        };
+        let index = ffi::CRYPTO_get_ex_new_index(O::CLASS, 0, null_mut(), None, Some(no_dup), None);
         (index >= 0).then_some(Attached {
             index,
             values: PhantomData,
@@ -50,35 +46,37 @@ impl<O: Object, T> Attached<O, T> {
 
     /// The value of an object, if it has one.
     pub fn get<'a>(&self, object: &'a O) -> Option<&'a T> {
-        // SAFETY: nobody else knows the slot: it holds NULL or a box that `put` has made, which
-        // stays as long as nobody has the object exclusively.
+        // SAFETY: nobody else knows the slot: it holds NULL or a box that `replace` has put there,
+        // which stays as long as nobody has the object exclusively.
         unsafe { O::GET(object, self.index).cast::<T>().as_ref() }
     }
 
     /// Gives an object this value instead of any that it has; false without memory for it.
     pub fn put(&self, object: &mut O, value: T) -> bool {
-        self.remove(object);
-        let value = Box::into_raw(Box::new(value));
-        // SAFETY: the slot is ours, and empty; the box belongs to it, or is freed again.
-        unsafe {
-            let kept = O::SET(object, self.index, value.cast()) == 1;
-            if !kept {
-                drop(Box::from_raw(value));
-            }
-            kept
-        }
+        self.replace(object, Some(Box::new(value)))
     }
 
     /// Frees the value of an object, if it has one.
     pub fn remove(&self, object: &mut O) {
-        let value = O::GET(object, self.index).cast::<T>();
-        if !value.is_null() {
-            // SAFETY: as for `get`; the slot is cleared before the box is freed, and nobody else
-            // has the object.
-            unsafe {
-                O::SET(object, self.index, null_mut());
-                drop(Box::from_raw(value));
+        if self.get(object).is_some() {
+            self.replace(object, None);
+        }
+    }
+
+    /// Has the slot hold this value, and frees the one before; false without memory for it, which
+    /// an empty slot may need.
+    fn replace(&self, object: &mut O, value: Option<Box<T>>) -> bool {
+        let before = O::GET(object, self.index);
+        let value = value.map_or(null_mut(), Box::into_raw).cast();
+        // SAFETY: the slot is ours, and the box that is not in it belongs to nobody else: the
+        // object is borrowed exclusively.
+        unsafe {
+            let kept = O::SET(object, self.index, value) == 1;
+            let rest = if kept { before } else { value };
+            if !rest.is_null() {
+                drop(Box::from_raw(rest.cast::<T>()));
             }
+            kept
         }
     }
 }

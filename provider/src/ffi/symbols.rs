@@ -123,7 +123,7 @@ imported! {
         rsa: &mut Rsa,
         padding: c_int,
     ) -> c_int;
-    pub unsafe fn CRYPTO_get_ex_new_index(
+    pub safe fn CRYPTO_get_ex_new_index(
         class: c_int,
         argl: c_long,
         argp: *mut c_void,

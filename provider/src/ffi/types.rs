@@ -212,9 +212,16 @@ pub type EcSetPrivate = extern "C" fn(&mut EcKey, Option<&Bignum>) -> c_int;
 /// `set_public` of an `EC_KEY_METHOD`.
 pub type EcSetPublic = extern "C" fn(&mut EcKey, Option<&EcPoint>) -> c_int;
 /// `CRYPTO_EX_new`
-pub type ExNew = Function;
+pub type ExNew = extern "C" fn(
+    parent: *mut c_void,
+    value: *mut c_void,
+    ad: Option<&mut CryptoExData>,
+    index: c_int,
+    argl: c_long,
+    argp: *mut c_void,
+);
 /// `CRYPTO_EX_free`
-pub type ExFree = Function;
+pub type ExFree = ExNew;
 /// `CRYPTO_EX_dup`
 pub type ExDup = extern "C" fn(
     to: Option<&mut CryptoExData>,
