@@ -22,9 +22,8 @@
 //! always allocate. What its parent's other threads had of the reserve stays in use in the child.
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::UnsafeCell;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 /// The size of the reserve.
 pub const BYTES: usize = 4 << 20;
@@ -39,21 +38,25 @@ const PROBE: usize = 64 * 1024;
 /// The reserve. Its pages are zero and shared until they are written.
 #[repr(C, align(4096))]
 struct Reserve {
-    bytes: UnsafeCell<[u8; BYTES]>,
-    /// Which units of each page are in use.
+    /// The bytes of a block belong to the owner of its units.
+    bytes: [AtomicU8; BYTES],
+    units: Units,
+}
+
+/// Which units of the reserve are in use.
+struct Units {
+    /// By page.
     used: [AtomicU64; PAGES],
-    /// How many units are in use.
+    /// How many there are.
     count: AtomicUsize,
 }
 
-// SAFETY: `bytes` is divided among blocks by atomic operations on `used`; each belongs to one
-// owner.
-unsafe impl Sync for Reserve {}
-
 static RESERVE: Reserve = Reserve {
-    bytes: UnsafeCell::new([0; BYTES]),
-    used: [const { AtomicU64::new(0) }; PAGES],
-    count: AtomicUsize::new(0),
+    bytes: [const { AtomicU8::new(0) }; BYTES],
+    units: Units {
+        used: [const { AtomicU64::new(0) }; PAGES],
+        count: AtomicUsize::new(0),
+    },
 };
 
 #[global_allocator]
@@ -69,13 +72,13 @@ pub fn is_scarce() -> bool {
 /// Whether half of the reserve is in use, so that not even contexts, which are small, may draw on
 /// it.
 pub fn is_nearly_gone() -> bool {
-    RESERVE.count.load(Ordering::Relaxed) > BYTES / UNIT / 2
+    RESERVE.units.count.load(Ordering::Relaxed) > BYTES / UNIT / 2
 }
 
 /// Lowers the flag if there is memory again; whether there is.
 #[cold]
 fn recovers() -> bool {
-    if RESERVE.count.load(Ordering::Relaxed) > BYTES / UNIT / 4 {
+    if RESERVE.units.count.load(Ordering::Relaxed) > BYTES / UNIT / 4 {
         return false;
     }
     let Ok(layout) = Layout::from_size_align(PROBE, UNIT) else {
@@ -94,10 +97,6 @@ fn recovers() -> bool {
 }
 
 impl Reserve {
-    fn contains(&self, block: *mut u8) -> bool {
-        block.addr().wrapping_sub(self.bytes.get().addr()) < BYTES
-    }
-
     /// A block, of any content; NULL if there is no room.
     #[cold]
     fn take(&self, layout: Layout) -> *mut u8 {
@@ -105,16 +104,35 @@ impl Reserve {
         if layout.align() > UNIT {
             return null_mut();
         }
-        let units = layout.size().div_ceil(UNIT);
+        let Some(first) = self.units.take(units_of(layout)) else {
+            return null_mut();
+        };
+        // Atomic bytes may be written behind a shared reference.
+        let start = self.bytes.as_ptr().cast_mut().cast::<u8>();
+        start.wrapping_add(first * UNIT)
+    }
+
+    /// The first unit of a block, if it is one of the reserve.
+    fn first_of(&self, block: *mut u8) -> Option<usize> {
+        let offset = block.addr().wrapping_sub(self.bytes.as_ptr().addr());
+        (offset < BYTES).then_some(offset / UNIT)
+    }
+}
+
+/// How many units a block takes.
+fn units_of(layout: Layout) -> usize {
+    layout.size().div_ceil(UNIT)
+}
+
+impl Units {
+    /// The first of so many units in a row, if there are.
+    fn take(&self, units: usize) -> Option<usize> {
         let first = match units {
             1..=64 => self.take_within_page(units),
             _ => self.take_pages(units.div_ceil(64)),
-        };
-        let Some(first) = first else {
-            return null_mut();
-        };
+        }?;
         self.count.fetch_add(units, Ordering::Relaxed);
-        self.bytes.get().cast::<u8>().wrapping_add(first * UNIT)
+        Some(first)
     }
 
     /// The first of so many units of one page.
@@ -171,14 +189,9 @@ impl Reserve {
         }
     }
 
-    /// Takes a block back.
-    ///
-    /// # Safety
-    /// [`take`](Self::take) gave it for this layout, and nobody uses it.
+    /// Takes back what [`take`](Self::take) gave.
     #[cold]
-    unsafe fn give_back(&self, block: *mut u8, layout: Layout) {
-        let first = (block.addr() - self.bytes.get().addr()) / UNIT;
-        let units = layout.size().div_ceil(UNIT);
+    fn give_back(&self, first: usize, units: usize) {
         let page = first / 64;
         match units {
             1..=64 => {
@@ -222,13 +235,10 @@ unsafe impl GlobalAlloc for WithReserve {
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: by contract; a block in the reserve came from there.
-        unsafe {
-            if RESERVE.contains(block) {
-                RESERVE.give_back(block, layout);
-            } else {
-                System.dealloc(block, layout);
-            }
+        match RESERVE.first_of(block) {
+            Some(first) => RESERVE.units.give_back(first, units_of(layout)),
+            // SAFETY: by contract; what is not the reserve's came from the system.
+            None => unsafe { System.dealloc(block, layout) },
         }
     }
 
@@ -236,7 +246,7 @@ unsafe impl GlobalAlloc for WithReserve {
         // SAFETY: by contract; the new block is another one, and both have the bytes that are
         // copied.
         unsafe {
-            if !RESERVE.contains(block) {
+            if RESERVE.first_of(block).is_none() {
                 let moved = System.realloc(block, layout, size);
                 if !moved.is_null() {
                     return moved;
@@ -261,10 +271,15 @@ mod tests {
         Layout::from_size_align(size, 16).unwrap()
     }
 
-    /// The bytes of a block that a test has.
-    fn bytes<'a>(block: *mut u8, size: usize) -> &'a mut [u8] {
-        // SAFETY: the tests call it with blocks of at least this size, one at a time.
-        unsafe { std::slice::from_raw_parts_mut(block, size) }
+    /// The bytes of a block of the reserve.
+    fn bytes(block: *mut u8, size: usize) -> &'static [AtomicU8] {
+        let first = RESERVE.first_of(block).expect("a block of the reserve");
+        &RESERVE.bytes[first * UNIT..][..size]
+    }
+
+    fn fill(block: *mut u8, size: usize, value: u8) {
+        let bytes = bytes(block, size).iter();
+        bytes.for_each(|byte| byte.store(value, Ordering::Relaxed));
     }
 
     /// One after the other: they share the reserve, and expect to find it whole.
@@ -279,8 +294,8 @@ mod tests {
                 if block.is_null() {
                     break;
                 }
-                assert!(RESERVE.contains(block) && block.addr().is_multiple_of(UNIT));
-                bytes(block, size).fill(blocks.len() as u8);
+                assert!(block.addr().is_multiple_of(UNIT));
+                fill(block, size, blocks.len() as u8);
                 blocks.push(block);
             }
             let room = size.div_ceil(UNIT) * UNIT;
@@ -292,14 +307,15 @@ mod tests {
             assert_eq!(blocks.len(), BYTES / room, "{size}");
             assert!(is_scarce());
             for (number, block) in blocks.iter().enumerate() {
-                let bytes = bytes(*block, size);
-                assert!(bytes.iter().all(|&byte| byte == number as u8));
-                // SAFETY: taken above, for this layout.
-                unsafe { RESERVE.give_back(*block, layout) };
+                let mut bytes = bytes(*block, size).iter();
+                assert!(bytes.all(|byte| byte.load(Ordering::Relaxed) == number as u8));
+                let first = RESERVE.first_of(*block).expect("it is the reserve's");
+                RESERVE.units.give_back(first, units_of(layout));
             }
-            assert_eq!(RESERVE.count.load(Ordering::Relaxed), 0);
+            assert_eq!(RESERVE.units.count.load(Ordering::Relaxed), 0);
             assert!(
                 RESERVE
+                    .units
                     .used
                     .iter()
                     .all(|word| word.load(Ordering::Relaxed) == 0)
@@ -308,14 +324,14 @@ mod tests {
         }
         // What grows moves out of the reserve.
         let block = RESERVE.take(layout(100));
-        bytes(block, 100).fill(7);
-        // SAFETY: layouts as taken.
+        fill(block, 100, 7);
+        // SAFETY: layouts as taken; the bytes have been moved.
         unsafe {
             let moved = WithReserve.realloc(block, layout(100), 300);
-            assert!(!RESERVE.contains(moved));
-            assert!(bytes(moved, 100).iter().all(|&byte| byte == 7));
+            assert!(RESERVE.first_of(moved).is_none());
+            assert_eq!(std::slice::from_raw_parts(moved, 100), [7; 100]);
             WithReserve.dealloc(moved, layout(300));
         }
-        assert_eq!(RESERVE.count.load(Ordering::Relaxed), 0);
+        assert_eq!(RESERVE.units.count.load(Ordering::Relaxed), 0);
     }
 }
