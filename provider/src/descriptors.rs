@@ -7,7 +7,8 @@
 //! it thinks it needs: it aborts then. See `docs/decisions/0011-cost-of-paused-jobs.md`.
 
 use std::ffi::{c_int, c_void};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, Ordering};
 
 use rustix::event::EventfdFlags;
@@ -93,7 +94,8 @@ struct Table {
     safe: AtomicI32,
     /// The highest socket that was seen last.
     candidate: AtomicI32,
-    reserve: [AtomicI32; RESERVE],
+    /// Each only ever tried: in a forked child one may be locked for ever.
+    reserve: [Mutex<Option<OwnedFd>>; RESERVE],
 }
 
 /// So many descriptors may wait, and so far around a new number sockets are looked for.
@@ -106,7 +108,7 @@ impl Table {
         Table {
             safe: AtomicI32::new(-1),
             candidate: AtomicI32::new(-1),
-            reserve: [const { AtomicI32::new(-1) }; RESERVE],
+            reserve: [const { Mutex::new(None) }; RESERVE],
         }
     }
 
@@ -129,23 +131,17 @@ impl Table {
         if number <= safe {
             return Some(fresh);
         }
-        let waited = self.reserve.iter().find_map(|place| {
-            let waiting = place.load(Ordering::Relaxed);
-            let is_ours = (0..=safe).contains(&waiting)
-                && place
-                    .compare_exchange(waiting, -1, Ordering::AcqRel, Ordering::Relaxed)
-                    .is_ok();
-            // SAFETY: the place held it, and the thread that empties the place owns it.
-            is_ours.then(|| unsafe { OwnedFd::from_raw_fd(waiting) })
+        let mut places = self.reserve.iter();
+        let waited = places.find_map(|place| {
+            let mut place = place.try_lock().ok()?;
+            place.take_if(|waiting| waiting.as_raw_fd() <= safe)
         });
-        let kept = self.reserve.iter().any(|place| {
-            place
-                .compare_exchange(-1, number, Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok()
+        let room = self.reserve.iter().find_map(|place| {
+            let place = place.try_lock().ok()?;
+            place.is_none().then_some(place)
         });
-        if kept {
-            // The place owns it now.
-            std::mem::forget(fresh);
+        if let Some(mut room) = room {
+            *room = Some(fresh);
         }
         waited
     }
