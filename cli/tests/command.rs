@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use lockstep_engine::{Config, Engine, Fallback, StatsDir};
+use lockstep_testkit::{assert_helps, assert_refused};
 use serde_json::Value;
 
 use common::{has_lanes, lockstep, run};
@@ -38,7 +39,7 @@ fn scratch(name: &str) -> PathBuf {
 
 #[test]
 fn wrong_arguments_are_refused_with_what_is_right() {
-    for (arguments, said) in [
+    for (arguments, reason) in [
         (&["frob"][..], "unknown command"),
         (&["--frob"], "--frob"),
         (&["speed", "rsa2048"], "lockstep-bench speed"),
@@ -46,13 +47,7 @@ fn wrong_arguments_are_refused_with_what_is_right() {
         (&["doctor", "twice"], "twice"),
         (&["stat", "--dir", ".", "--total", "frobs"], "operations"),
     ] {
-        let (code, stdout, stderr) = run(&mut lockstep(arguments));
-        assert_eq!(code, 2, "{arguments:?}: {stderr}");
-        assert!(
-            stderr.contains(said) && stderr.contains("remedy: "),
-            "{arguments:?}: {stderr}"
-        );
-        assert_eq!(stdout, "", "{arguments:?}");
+        assert_refused(&mut lockstep(arguments), reason);
     }
 }
 
@@ -68,9 +63,7 @@ fn help_is_on_standard_output() {
         &["install", "--help"],
         &["uninstall", "--help"],
     ] {
-        let (code, stdout, stderr) = run(&mut lockstep(arguments));
-        assert_eq!((code, stderr.as_str()), (0, ""), "{arguments:?}");
-        assert!(stdout.contains("Usage: lockstep"), "{arguments:?}");
+        assert_helps(&mut lockstep(arguments), "Usage: lockstep");
     }
 }
 

@@ -2,13 +2,15 @@
 
 use std::process::Command;
 
-#[path = "../../../common/testing.rs"]
-mod testing;
-
-#[allow(unused_imports, reason = "not every test asks for lanes")]
-pub use testing::{has_lanes, run};
+pub use lockstep_testkit::run;
 
 /// The command with these arguments, in an environment without settings.
 pub fn lockstep(arguments: &[&str]) -> Command {
-    testing::command(env!("CARGO_BIN_EXE_lockstep"), arguments)
+    lockstep_testkit::command(env!("CARGO_BIN_EXE_lockstep"), arguments)
+}
+
+/// Whether RSA runs on lanes here.
+pub fn has_lanes() -> bool {
+    let best = lockstep_engine::Backend::best_hardware();
+    best.is_some_and(|backend| !backend.is_avx2())
 }

@@ -1,0 +1,59 @@
+//! Programs of this workspace, run as their users run them.
+
+use std::process::{Command, Output};
+
+/// A program with these arguments, in an environment without settings.
+pub fn command(program: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments);
+    for (name, _) in std::env::vars_os() {
+        let name = name.to_string_lossy().into_owned();
+        if name.starts_with("LOCKSTEP_") || name == "OPENSSL_CONF" {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// Runs a program; returns its status, standard output and standard error.
+///
+/// # Panics
+///
+/// If it cannot be run, is ended by a signal, or prints what is not UTF-8.
+pub fn run(command: &mut Command) -> (i32, String, String) {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command.output().expect("a program that runs");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    let code = status.code().expect("a status");
+    (code, text(stdout), text(stderr))
+}
+
+/// The program refuses its arguments: it names what is wrong with `reason` in the message, and a
+/// remedy, on standard error alone.
+///
+/// # Panics
+///
+/// If it does not.
+pub fn assert_refused(command: &mut Command, reason: &str) {
+    let (code, stdout, stderr) = run(command);
+    assert_eq!(code, 2, "{command:?}: {stderr}");
+    assert!(
+        stderr.contains(reason) && stderr.contains("remedy: "),
+        "{command:?}: {stderr}"
+    );
+    assert_eq!(stdout, "", "{command:?}");
+}
+
+/// The program prints its help, which contains `usage`, on standard output alone.
+///
+/// # Panics
+///
+/// If it does not.
+pub fn assert_helps(command: &mut Command, usage: &str) {
+    let (code, stdout, stderr) = run(command);
+    assert_eq!((code, stderr.as_str()), (0, ""), "{command:?}");
+    assert!(stdout.contains(usage), "{command:?}");
+}
