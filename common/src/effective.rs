@@ -10,9 +10,6 @@ use lockstep_conf::{File, Line};
 
 use crate::failure::Failure;
 
-/// What has OpenSSL prefer lockstep's algorithms, and leave keys to the provider that made them.
-pub const PREFERENCE: &str = "?lockstep.fast=yes,?lockstep.keys!=yes";
-
 /// The configuration that a file holds, with the files that it includes.
 pub struct Effective {
     /// The file.
@@ -250,82 +247,6 @@ impl Effective {
             ),
         )
     }
-
-    /// The text of a configuration that is this one, with the module added.
-    pub fn with_module(&self, module: &Path) -> Result<String, Failure> {
-        let shown = self.path.display();
-        if let Some(refusal) = self.refusal() {
-            return Err(refusal);
-        }
-        let providers = self.providers();
-        if let Some(there) = providers.iter().find(|provider| provider.is_lockstep()) {
-            return Err(Failure::new(format!(
-                "{shown} loads lockstep already, by its section [{}]",
-                there.section
-            ))
-            .remedy("name the configuration that lockstep is to be added to with --from"));
-        }
-        let init = self.init().unwrap_or("lockstep_init");
-        // Once a provider is activated, OpenSSL does not activate the default one by itself any
-        // more.
-        let default = match providers.iter().find(|provider| provider.name == "default") {
-            Some(theirs) if theirs.active => String::new(),
-            Some(theirs) => format!("\n[{}]\nactivate = 1\n", theirs.section),
-            None => "\n[lockstep_default]\nactivate = 1\n".to_owned(),
-        };
-        let listed = match providers.iter().any(|provider| provider.name == "default") {
-            true => "",
-            false => "default = lockstep_default\n",
-        };
-        let module = quoted(&module.display().to_string())?;
-        let include = match self.path.exists() {
-            true => format!(".include = {}\n", quoted(&self.path.display().to_string())?),
-            false => String::new(),
-        };
-        let properties = |query: &str| {
-            format!(
-                "[{init}]
-alg_section.lockstep = lockstep_properties
-
-# Prefer what lockstep does on lanes, but leave keys to the provider that made them.
-[lockstep_properties]
-default_properties = {query}
-
-"
-            )
-        };
-        // Before what the system has, so that it adds to this or replaces it, should it ever have
-        // some. After it, where the system's own line would replace this.
-        let (before, after) = match self.query() {
-            None => (properties(PREFERENCE), String::new()),
-            Some(Properties { section, line }) => {
-                let query = match is_word(section) {
-                    true => format!("${{{section}::{}}},{PREFERENCE}", line.name),
-                    false => quoted(&format!("{},{PREFERENCE}", line.value))?,
-                };
-                (String::new(), properties(&query))
-            }
-        };
-        Ok(format!(
-            "# Written by `lockstep configuration`: {shown} with lockstep loaded.
-# Use it with OPENSSL_CONF=<this file>. Paths are absolute.
-openssl_conf = {init}
-
-{before}[default]
-{include}
-{after}# Beside the providers of that file, and after them.
-[{init}]
-providers.lockstep = lockstep_providers
-
-[lockstep_providers]
-{listed}lockstep = lockstep_module
-{default}
-[lockstep_module]
-module = {module}
-activate = 1
-"
-        ))
-    }
 }
 
 /// A part of a property query.
@@ -429,13 +350,8 @@ fn behind_dot(name: &str) -> &str {
     name.split_once('.').map_or(name, |(_, name)| name)
 }
 
-/// Whether a variable can refer to a section of this name.
-fn is_word(name: &str) -> bool {
-    name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-}
-
 /// A value as it must be written for libcrypto to read it as it is.
-fn quoted(value: &str) -> Result<String, Failure> {
+pub fn quoted(value: &str) -> Result<String, Failure> {
     if value.chars().any(char::is_control) {
         return Err(Failure::new(format!(
             "a configuration cannot hold {value:?}: it has control characters"
@@ -470,7 +386,7 @@ mod tests {
             ("x='a,b',?y=z", Some("x='a,b'")),
             ("version=3", Some("version=3")),
             ("version!=3", Some("version!=3")),
-            (PREFERENCE, None),
+            ("?lockstep.fast=yes,?lockstep.keys!=yes", None),
         ] {
             let clauses = Clause::all(query);
             let found = clauses.iter().find(|clause| !clause.is_met());

@@ -10,7 +10,7 @@ mod output;
 mod scratch;
 
 pub use configuration::{Configuration, beside};
-pub use effective::{Effective, PREFERENCE, Properties, Provider};
+pub use effective::{Effective, Properties, Provider, quoted};
 pub use failure::{Failure, Outcome, conclude};
 pub use output::write;
 pub use scratch::Scratch;
