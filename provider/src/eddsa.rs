@@ -87,12 +87,12 @@ fn query_key_types() -> *mut *const c_char {
 }
 
 /// `OSSL_FUNC_signature_newctx`: with the property query as for the other signatures.
-fn newctx(provctx: ProvCtx, query: Text<'_>) -> Option<Box<Context>> {
+fn newctx(provctx: ProvCtx, query: Option<Text<'_>>) -> Option<Box<Context>> {
     if memory::is_nearly_gone() {
         return None;
     }
-    let query = query::for_others(query);
-    Newctx::pass(provctx, query.as_deref()).map(Context::new)
+    let query = query::for_others(query.map(Text::to_cstr));
+    Newctx::pass(provctx, query.as_deref().map(Text::new)).map(Context::new)
 }
 
 /// The private key for the engine.
@@ -104,7 +104,7 @@ fn signing(key: &KeyData<Ed25519Keys>) -> Option<Key> {
 /// `OSSL_FUNC_signature_digest_sign_init`
 fn digest_sign_init(
     ctx: Ctx<'_, Context>,
-    digest: Text<'_>,
+    digest: Option<Text<'_>>,
     key: Option<&KeyData<Ed25519Keys>>,
     params: Params<'_>,
 ) -> c_int {
@@ -124,7 +124,7 @@ fn digest_sign_init(
 /// `OSSL_FUNC_signature_digest_verify_init`
 fn digest_verify_init(
     ctx: Ctx<'_, Context>,
-    digest: Text<'_>,
+    digest: Option<Text<'_>>,
     key: Option<&KeyData<Ed25519Keys>>,
     params: Params<'_>,
 ) -> c_int {

@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_int};
 use crate::ffi::keymgmt::{Dup, Export, Gen, GetParams, Import, Load, New};
 use crate::ffi::{
     Argument, Bytes, Dispatch, Functions, KeyData, List, OwnedKey, Params, Passed as _, Progress,
-    ProvCtx, Receiver, StockContext, select,
+    ProvCtx, Receiver, StockContext, Terminated, select,
 };
 use crate::stock::families;
 
@@ -46,14 +46,14 @@ pub fn read<K: Functions>(key: &KeyData<K>, name: &CStr, bytes: &mut [u8]) -> bo
 
 /// A dispatch table in which `replaced` stands for OpenSSL's own functions with the same ids. Ids
 /// that its table lacks are not added.
-pub fn overlaid(stock: &[Dispatch], replaced: &[Dispatch]) -> *const Dispatch {
+pub fn overlaid(stock: &[Dispatch], replaced: &[Dispatch]) -> Terminated<'static, Dispatch> {
     let ours = |entry: &Dispatch| replaced.iter().find(|ours| ours.id == entry.id).copied();
     let mut table: Vec<Dispatch> = stock
         .iter()
         .map(|entry| ours(entry).unwrap_or(*entry))
         .collect();
     table.push(Dispatch::END);
-    Vec::leak(table).as_ptr()
+    Terminated::new(Vec::leak(table))
 }
 
 /// Says that an operation stays with the default provider for a function in its table.

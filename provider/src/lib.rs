@@ -53,7 +53,7 @@ mod xdh;
 
 use std::ffi::{c_int, c_void};
 
-use ffi::{CoreHandle, Dispatch, ProvCtx, provider};
+use ffi::{CoreHandle, Dispatch, ProvCtx, Terminated, provider};
 use loader::Core;
 
 /// Entry point of the module, called by libcrypto once per library context that loads it.
@@ -66,7 +66,7 @@ use loader::Core;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn OSSL_provider_init(
     handle: *const CoreHandle,
-    input: *const Dispatch,
+    input: Terminated<'_, Dispatch>,
     output: &mut *const Dispatch,
     provctx: &mut *mut c_void,
 ) -> c_int {
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn OSSL_provider_init(
     let core = unsafe { Core::new(handle, input) };
     match start(&core) {
         Ok(context) => {
-            *output = PROVIDER.0.as_ptr();
+            *output = PROVIDER.as_ptr();
             *provctx = context.as_ptr();
             1
         }
@@ -105,20 +105,14 @@ fn start(core: &Core) -> Result<ProvCtx, String> {
     }
 }
 
-/// A dispatch table in static memory.
-struct Table<const N: usize>([Dispatch; N]);
-
-// SAFETY: the table is never written and function pointers may be called from any thread.
-unsafe impl<const N: usize> Sync for Table<N> {}
-
-static PROVIDER: Table<6> = Table([
+static PROVIDER: [Dispatch; 6] = [
     provider::Teardown::entry(teardown),
     provider::GettableParams::entry(params::gettable),
     provider::GetParams::entry(params::get),
     provider::QueryOperation::entry(overlay::query_operation),
     provider::GetCapabilities::entry(overlay::capabilities),
     Dispatch::END,
-]);
+];
 
 /// `OSSL_FUNC_provider_teardown`
 fn teardown(provctx: ProvCtx) {

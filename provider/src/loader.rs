@@ -12,8 +12,7 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::ptr::null;
 
-use crate::ffi::{self, CoreHandle, Dispatch, List, provider};
-use crate::stock;
+use crate::ffi::{self, CoreHandle, Dispatch, List, Passed as _, Terminated, provider};
 
 /// libcrypto's side of this provider instance.
 pub struct Core {
@@ -25,11 +24,10 @@ impl Core {
     /// # Safety
     /// `handle` and `input` are what libcrypto passed to `OSSL_provider_init`, and the result is
     /// not used after that call.
-    pub unsafe fn new(handle: *const CoreHandle, input: *const Dispatch) -> Core {
+    pub unsafe fn new(handle: *const CoreHandle, input: Terminated<'_, Dispatch>) -> Core {
         Core {
             handle,
-            // SAFETY: by contract; the core's table ends with id 0 (core_dispatch.h).
-            table: unsafe { stock::until(input, Dispatch::is_end) },
+            table: input.iter().copied().collect(),
         }
     }
 
@@ -49,7 +47,7 @@ impl Core {
         let name = CString::new(key).ok()?;
         let mut value: *const c_char = null();
         let mut wanted = List::<2>::new().text_wanted(&name, &mut value);
-        let params = wanted.as_params_mut().into_ptr();
+        let params = wanted.as_params_mut().into_raw().0;
         // SAFETY: the handle is the core's own. libcrypto answers with a string that it keeps alive
         // with the provider.
         unsafe {

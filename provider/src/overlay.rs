@@ -8,13 +8,12 @@
 //! 1.3's key derivation ([`tls13_kdf`]) have the module's contexts around OpenSSL's own.
 
 use std::ffi::{CStr, c_int};
-use std::ptr::null;
 
 use once_cell::race::OnceBox;
 
 use crate::ffi::{
-    Algorithm, Dispatch, Params, Place, ProvCtx, Receiver, StockCtx, Text, name, operation,
-    signature,
+    Algorithm, Dispatch, Params, Place, ProvCtx, Receiver, StockCtx, Terminated, Text, name,
+    operation, signature,
 };
 use crate::generation::{self, Generated};
 use crate::keymgmt::{self, Adoptable, overlaid};
@@ -36,19 +35,19 @@ pub fn query_operation(
     _provctx: ProvCtx,
     operation_id: c_int,
     no_cache: Place<'_, c_int>,
-) -> *const Algorithm {
+) -> Terminated<'static, Algorithm> {
     no_cache.put(0);
     let Some(tables) = tables() else {
-        return null();
+        return Terminated::NONE;
     };
-    match operation_id {
-        operation::KDF => tables.kdf.as_ptr(),
-        operation::KEYMGMT => tables.keymgmt.as_ptr(),
-        operation::KEYEXCH => tables.keyexch.as_ptr(),
-        operation::SIGNATURE => tables.signature.as_ptr(),
-        operation::ASYM_CIPHER => tables.asym_cipher.as_ptr(),
-        _ => null(),
-    }
+    Terminated::new(match operation_id {
+        operation::KDF => &tables.kdf,
+        operation::KEYMGMT => &tables.keymgmt,
+        operation::KEYEXCH => &tables.keyexch,
+        operation::SIGNATURE => &tables.signature,
+        operation::ASYM_CIPHER => &tables.asym_cipher,
+        _ => return Terminated::NONE,
+    })
 }
 
 /// `OSSL_FUNC_provider_get_capabilities`: the default provider's TLS groups on keys that we
@@ -56,11 +55,15 @@ pub fn query_operation(
 ///
 /// libssl takes a group only from the provider whose key management it finds for it, so the module
 /// must offer every group on EC and X25519 keys, with or without lanes.
-pub fn capabilities(_provctx: ProvCtx, capability: Text<'_>, receiver: Receiver<'_>) -> c_int {
+pub fn capabilities(
+    _provctx: ProvCtx,
+    capability: Option<Text<'_>>,
+    receiver: Receiver<'_>,
+) -> c_int {
     let (Some(stock), Some(tables)) = (stock(), tables()) else {
         return 0;
     };
-    if capability != Some(c"TLS-GROUP") {
+    if capability.map(Text::to_cstr) != Some(c"TLS-GROUP") {
         return 0;
     }
     let mut filter = |params: Params<'_>| {
@@ -90,12 +93,6 @@ struct Tables {
     /// Operations that stay with the default provider, and why.
     unaccelerated: Vec<(&'static str, String)>,
 }
-
-// SAFETY: the tables are immutable, live as long as the process and hold pointers to static data
-// and functions only.
-unsafe impl Send for Tables {}
-// SAFETY: as above.
-unsafe impl Sync for Tables {}
 
 /// Makes what the process keeps of tables and methods. The first loading does this, so that no two
 /// threads meet in it later.
@@ -255,7 +252,7 @@ impl Tables {
 /// An algorithm of the default provider as it is, but preferred.
 fn preferred(found: &Found) -> Algorithm {
     Algorithm {
-        properties: FAST.as_ptr(),
+        properties: Some(Text::new(FAST)),
         ..found.algorithm
     }
 }
@@ -263,7 +260,7 @@ fn preferred(found: &Found) -> Algorithm {
 /// An algorithm with these functions in place of OpenSSL's own.
 fn offered(found: &Found, replaced: &[Dispatch], properties: &'static CStr) -> Algorithm {
     Algorithm {
-        properties: properties.as_ptr(),
+        properties: Some(Text::new(properties)),
         implementation: overlaid(&found.functions, replaced),
         ..found.algorithm
     }
@@ -285,7 +282,7 @@ fn wrapped(
     stock: &[Dispatch],
     ours: &[Dispatch],
     left_out: &[c_int],
-) -> Result<*const Dispatch, String> {
+) -> Result<Terminated<'static, Dispatch>, String> {
     let known: Vec<Dispatch> = stock
         .iter()
         .copied()
@@ -306,8 +303,9 @@ fn with_our_constructor<S: Named>(found: &Found) -> Algorithm {
 
 /// `OSSL_FUNC_signature_newctx`: OpenSSL's own, with what the caller's property query asks of
 /// others than us. OpenSSL looks for digests with it, and copies it.
-fn new_signature<S: Named>(provctx: ProvCtx, query: Text<'_>) -> Option<StockCtx<S>> {
-    signature::Newctx::pass(provctx, query::for_others(query).as_deref())
+fn new_signature<S: Named>(provctx: ProvCtx, query: Option<Text<'_>>) -> Option<StockCtx<S>> {
+    let query = query::for_others(query.map(Text::to_cstr));
+    signature::Newctx::pass(provctx, query.as_deref().map(Text::new))
 }
 
 #[cfg(test)]
@@ -324,7 +322,7 @@ mod tests {
                 let mut table = stock::entries(&algorithm);
                 table.push(Dispatch { id, ..table[0] });
                 table.push(Dispatch::END);
-                algorithm.implementation = Vec::leak(table).as_ptr();
+                algorithm.implementation = Terminated::new(Vec::leak(table));
             }
             Some(algorithm)
         };
@@ -335,10 +333,10 @@ mod tests {
     fn offered(algorithms: &[Algorithm]) -> Vec<(String, bool)> {
         let ours = algorithms
             .iter()
-            .filter(|algorithm| !algorithm.names.is_null());
+            .filter(|algorithm| algorithm.names.is_some());
         ours.map(|algorithm| {
             let names = stock::names(algorithm);
-            let is_preferred = std::ptr::eq(algorithm.properties, FAST.as_ptr());
+            let is_preferred = algorithm.properties.map(Text::to_cstr) == Some(FAST);
             let name = names.to_string_lossy();
             let name = name.split(':').next().unwrap_or_default().to_owned();
             (name, is_preferred)
@@ -417,7 +415,7 @@ mod tests {
                 let tables = with_function(algorithm, id);
                 let offered = [&tables.keyexch, &tables.kdf].into_iter().flatten();
                 assert!(tables.unaccelerated.len() <= usize::from(!tls13_kdf::is_fast()));
-                for offered in offered.filter(|offered| !offered.names.is_null()) {
+                for offered in offered.filter(|offered| offered.names.is_some()) {
                     let table = stock::entries(offered);
                     let names = stock::names(offered);
                     let is_it = names.to_bytes().starts_with(algorithm.1.to_bytes());

@@ -83,7 +83,7 @@ pub fn get(_provctx: ProvCtx, mut params: ParamsMut<'_>) -> c_int {
     if params.is_null() {
         return 0;
     }
-    let all_fit = params.iter_mut().all(|mut question| {
+    let all_fit = params.questions().all(|mut question| {
         let name = question.name();
         let text = strings().iter().find(|(key, _)| *key == name);
         let counter = COUNTERS.iter().find(|(key, _)| *key == name);

@@ -29,7 +29,7 @@ use zeroize::Zeroizing;
 use crate::ex_data::Attached;
 use crate::ffi::{
     self, Argument, Bignum, BnCtx, Bytes, Functions, KeyData, Output, OwnedKey, Passed as _, Rsa,
-    RsaFinish, RsaMethod, RsaModExp, RsaPrivate, Subject as _, guarded, in_place, select,
+    RsaFinish, RsaMethod, RsaModExp, RsaPrivate, Subject as _, Text, guarded, in_place, select,
 };
 use crate::keymgmt::{self, Adoptable};
 use crate::number::{self, length};
@@ -242,9 +242,7 @@ impl Method {
     fn new() -> Option<Method> {
         let stock = ffi::RSA_PKCS1_OpenSSL();
         let table = ffi::RSA_meth_dup(stock)?;
-        // SAFETY: a C string, of which the table takes a copy.
-        let named = unsafe { ffi::RSA_meth_set1_name(table, c"Lockstep RSA".as_ptr()) == 1 };
-        let set = named
+        let set = ffi::RSA_meth_set1_name(table, Text::new(c"Lockstep RSA")) == 1
             && ffi::RSA_meth_set_mod_exp(table, mod_exp) == 1
             && ffi::RSA_meth_set_priv_enc(table, private_encrypt) == 1
             && ffi::RSA_meth_set_priv_dec(table, private_decrypt) == 1

@@ -4,29 +4,12 @@
 //! entered; a [`Passed`] becomes those arguments again, for a function of OpenSSL's own
 //! implementation.
 
-use std::ffi::{CStr, c_char, c_int, c_uchar, c_void};
+use std::ffi::{c_int, c_uchar, c_void};
 use std::marker::PhantomData;
-use std::ptr::null;
 
 use super::convert::{Argument, Passed, guarded};
 use super::params::Params;
 use super::types::{Callback, Param};
-
-/// A string of C, if there is one.
-pub type Text<'a> = Option<&'a CStr>;
-
-impl Argument<(*const c_char,)> for Text<'_> {
-    unsafe fn from_raw((text,): (*const c_char,)) -> Self {
-        // SAFETY: NULL or a C string by contract.
-        (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
-    }
-}
-
-impl Passed<(*const c_char,)> for Text<'_> {
-    fn into_raw(self) -> (*const c_char,) {
-        (self.map_or(null(), CStr::as_ptr),)
-    }
-}
 
 /// Bytes to read. They may lie where the output goes, so they are copied before that is written.
 #[derive(Clone, Copy)]

@@ -2,9 +2,7 @@
 
 use std::ffi::{c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::ptr::{NonNull, null, null_mut};
-
-use super::types::Algorithm;
+use std::ptr::{NonNull, null_mut};
 
 /// What stands for arguments of C in a safe function.
 pub trait Argument<Raw> {
@@ -82,7 +80,6 @@ plain! {
     c_int, 0;
     (), ();
     *mut *const c_char, null_mut();
-    *const Algorithm, null();
 }
 
 /// A length or a verdict; without one, C is told -1.

@@ -9,10 +9,11 @@
 
 use std::ffi::{c_char, c_int, c_uchar, c_void};
 
-use super::arguments::{Bytes, OutBuf, Place, Progress, Receiver, Room, Text};
+use super::arguments::{Bytes, OutBuf, Place, Progress, Receiver, Room};
 use super::convert::{Absent, Answer, Argument, Passed, guarded, the_function};
 use super::objects::{Ctx, Functions, KeyData, OwnedKey, ProvCtx, StockCtx, Subject};
 use super::params::{Params, ParamsMut};
+use super::pointers::{Terminated, Text};
 use super::types::{
     Algorithm, Callback, CoreHandle, Dispatch, Function, Param, PropertiesCallback,
     ProviderCallback, VaList,
@@ -191,10 +192,10 @@ pub mod provider {
             ProvCtx = (provctx: *mut c_void);
             c_int = (operation: c_int);
             Place<'a, c_int> = (no_cache: *mut c_int)
-        ) -> *const Algorithm as *const Algorithm;
+        ) -> *const Algorithm as Terminated<'static, Algorithm>;
         GetCapabilities[][][] = 1030: fn(
             ProvCtx = (provctx: *mut c_void);
-            Text<'a> = (capability: *const c_char);
+            Option<Text<'a>> = (capability: *const c_char);
             Receiver<'a> = (callback: Callback, arg: *mut c_void)
         ) -> c_int as c_int;
     }
@@ -347,7 +348,7 @@ pub mod signature {
     dispatched! {
         Newctx[C][][] = 1: fn(
             ProvCtx = (provctx: *mut c_void);
-            Text<'a> = (propq: *const c_char)
+            Option<Text<'a>> = (propq: *const c_char)
         ) -> *mut c_void as C, Option<StockCtx<T>>;
         SignInit[C][K][K] = 2: fn(
             Ctx<'a, C> = (ctx: *mut c_void);
@@ -371,7 +372,7 @@ pub mod signature {
         ) -> c_int as c_int, c_int;
         DigestSignInit[C][K][K] = 8: fn(
             Ctx<'a, C> = (ctx: *mut c_void);
-            Text<'a> = (digest: *const c_char);
+            Option<Text<'a>> = (digest: *const c_char);
             Option<&'a KeyData<K>> = (key: *mut c_void);
             Params<'a> = (params: *const Param)
         ) -> c_int as c_int, c_int;
@@ -382,7 +383,7 @@ pub mod signature {
         ) -> c_int as c_int, c_int;
         DigestVerifyInit[C][K][K] = 12: fn(
             Ctx<'a, C> = (ctx: *mut c_void);
-            Text<'a> = (digest: *const c_char);
+            Option<Text<'a>> = (digest: *const c_char);
             Option<&'a KeyData<K>> = (key: *mut c_void);
             Params<'a> = (params: *const Param)
         ) -> c_int as c_int, c_int;

@@ -58,6 +58,7 @@ const TYPES_OF_C: &[(&str, &str)] = &[
     ("Rsa", "RSA"),
     ("RsaMethod", "RSA_METHOD"),
     ("Stack", "OPENSSL_STACK"),
+    ("Text", "char const *"),
 ];
 
 /// A Rust type in C.
@@ -68,6 +69,9 @@ fn c_type(ours: &str) -> String {
     }
     if let Some(inner) = ours.strip_prefix("Owned<") {
         return c_type(inner.strip_suffix('>').expect("a type")) + " *";
+    }
+    if let Some(element) = ours.strip_prefix("Terminated<'static, ") {
+        return c_type(element.strip_suffix('>').expect("a type")) + " const *";
     }
     if let Some(referenced) = ours.strip_prefix('&') {
         let referenced = referenced.trim_start();
@@ -86,7 +90,8 @@ fn c_type(ours: &str) -> String {
     if let Some(inner) = ours.strip_prefix("*mut ") {
         return c_type(inner) + " *";
     }
-    match TYPES_OF_C.iter().find(|(name, _)| *name == ours) {
+    let unbound = ours.split_once('<').map_or(ours, |(name, _)| name);
+    match TYPES_OF_C.iter().find(|(name, _)| *name == unbound) {
         Some((_, in_c)) => (*in_c).to_owned(),
         // A type of functions: see `function_types`.
         None => format!("{ours} *"),

@@ -12,6 +12,7 @@ mod headers;
 mod objects;
 mod owned;
 mod params;
+mod pointers;
 mod symbols;
 mod types;
 
@@ -21,5 +22,6 @@ pub use dispatch::*;
 pub use objects::*;
 pub use owned::*;
 pub use params::*;
+pub use pointers::*;
 pub use symbols::*;
 pub use types::*;

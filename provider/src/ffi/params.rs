@@ -1,10 +1,11 @@
 //! `OSSL_PARAM`: the one reader and the one builder of parameters.
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::marker::PhantomData;
-use std::ptr::{null, null_mut};
+use std::ptr::null_mut;
 
-use super::convert::{Absent, Answer, Argument, Passed};
+use super::pointers::{Terminated, TerminatedMut};
 use super::types::Param;
 
 /// `OSSL_PARAM_INTEGER`
@@ -53,89 +54,31 @@ pub mod name {
     }
 }
 
-/// Parameters to read: an array that ends with a NULL key, or no array. While it is used, the array
-/// and what it describes can be read, and nobody changes them.
-#[derive(Clone, Copy)]
-pub struct Params<'a> {
-    first: *const Param,
-    lifetime: PhantomData<&'a Param>,
-}
+/// Parameters to read. While they are used, the array and what it describes can be read, and nobody
+/// changes them.
+pub type Params<'a> = Terminated<'a, Param>;
+
+/// Parameters that a caller wants to know. While they are used, the array and what it describes can
+/// be written, and nobody else uses them.
+pub type ParamsMut<'a> = TerminatedMut<'a, Param>;
 
 impl<'a> Params<'a> {
-    /// No array.
-    pub const NONE: Params<'static> = Params {
-        first: null(),
-        lifetime: PhantomData,
-    };
-
-    /// For a function of C.
-    pub fn as_ptr(self) -> *const Param {
-        self.first
-    }
-
-    /// Whether there is no array.
-    pub fn is_null(self) -> bool {
-        self.first.is_null()
-    }
-
     pub fn is_empty(self) -> bool {
-        self.iter().next().is_none()
+        self.values().next().is_none()
     }
 
     pub fn get(self, name: &CStr) -> Option<Value<'a>> {
-        self.iter().find(|value| value.name() == name)
+        self.values().find(|value| value.name() == name)
     }
 
-    pub fn iter(self) -> impl Iterator<Item = Value<'a>> {
-        let mut next = self.first;
-        std::iter::from_fn(move || {
-            // SAFETY: NULL, or an entry of the array: the end, where we stop, is not passed.
-            let param = unsafe { next.as_ref::<'a>() }.filter(|param| !param.key.is_null())?;
-            next = next.wrapping_add(1);
-            Some(Value(param))
-        })
+    pub fn values(self) -> impl Iterator<Item = Value<'a>> {
+        self.iter().map(Value)
     }
 }
 
-impl Argument<(*const Param,)> for Params<'_> {
-    unsafe fn from_raw((first,): (*const Param,)) -> Self {
-        Params {
-            first,
-            lifetime: PhantomData,
-        }
-    }
-}
-
-impl Passed<(*const Param,)> for Params<'_> {
-    fn into_raw(self) -> (*const Param,) {
-        (self.as_ptr(),)
-    }
-}
-
-impl Answer<*const Param> for Params<'_> {
-    const FAILED: *const Param = null();
-
-    fn into_answer(self) -> *const Param {
-        self.as_ptr()
-    }
-}
-
-impl Absent for Params<'_> {
-    const ABSENT: Self = Params::NONE;
-}
-
-impl Argument<(*mut Param,)> for ParamsMut<'_> {
-    unsafe fn from_raw((first,): (*mut Param,)) -> Self {
-        ParamsMut {
-            first,
-            lifetime: PhantomData,
-        }
-    }
-}
-
-impl Passed<(*mut Param,)> for ParamsMut<'_> {
-    fn into_raw(self) -> (*mut Param,) {
-        (self.into_ptr(),)
+impl ParamsMut<'_> {
+    pub fn questions(&mut self) -> impl Iterator<Item = Question<'_>> {
+        self.iter().map(Question)
     }
 }
 
@@ -175,37 +118,8 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Parameters that a caller wants to know: an array that ends with a NULL key, or no array. While
-/// it is used, the array and what it describes can be written, and nobody else uses them.
-pub struct ParamsMut<'a> {
-    first: *mut Param,
-    lifetime: PhantomData<&'a mut Param>,
-}
-
-impl<'a> ParamsMut<'a> {
-    /// For a function of C.
-    pub fn into_ptr(self) -> *mut Param {
-        self.first
-    }
-
-    pub fn is_null(&self) -> bool {
-        self.first.is_null()
-    }
-
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = Question<'_>> {
-        let mut next = self.first;
-        std::iter::from_fn(move || {
-            // SAFETY: NULL, or an entry of the array: the end, where we stop, is not passed. Each
-            // entry is lent once.
-            let param = unsafe { next.as_mut() }.filter(|param| !param.key.is_null())?;
-            next = next.wrapping_add(1);
-            Some(Question(param))
-        })
-    }
-}
-
 /// A parameter that a caller wants to know.
-pub struct Question<'a>(&'a mut Param);
+pub struct Question<'a>(&'a Param);
 
 impl Question<'_> {
     pub fn name(&self) -> &CStr {
@@ -214,43 +128,44 @@ impl Question<'_> {
 
     /// Answers with a string; false for a parameter of another type.
     pub fn answer_text(&mut self, text: &'static CStr) -> bool {
-        let param = &mut *self.0;
-        param.return_size = text.to_bytes().len();
-        if param.data.is_null() {
+        self.0.return_size.set(text.to_bytes().len());
+        if self.0.data.is_null() {
             return true;
         }
-        if param.data_type != PARAM_UTF8_PTR {
-            return false;
-        }
-        // SAFETY: a UTF8_PTR parameter with a value points to a pointer.
-        unsafe { *param.data.cast::<*const c_char>() = text.as_ptr() };
-        true
+        self.0.data_type == PARAM_UTF8_PTR && self.put(text.as_ptr())
     }
 
     /// Answers with a number; false for a parameter of another type or size.
     pub fn answer_number(&mut self, number: u64) -> bool {
-        let param = &mut *self.0;
+        let param = self.0;
         // `status` has been asked for as a signed integer too (OSSL_PARAM_construct_int).
         if !matches!(param.data_type, PARAM_UNSIGNED_INTEGER | PARAM_INTEGER) {
             return false;
         }
         if param.data.is_null() {
-            param.return_size = size_of::<u64>();
+            param.return_size.set(size_of::<u64>());
             return true;
         }
-        param.return_size = param.data_size;
-        let bytes = number.to_ne_bytes();
-        let bytes = match param.data_size {
-            8 => &bytes[..],
-            4 => match u32::try_from(number) {
-                Ok(number) => &number.to_ne_bytes()[..],
-                Err(_) => return false,
-            },
-            _ => return false,
+        param.return_size.set(param.data_size);
+        match param.data_size {
+            8 => self.put(number),
+            4 => u32::try_from(number).is_ok_and(|number| self.put(number)),
+            _ => false,
+        }
+    }
+
+    /// Writes the answer to where the caller wants it; false if there is no room for it.
+    fn put<T: Copy>(&mut self, answer: T) -> bool {
+        let room = match self.0.data_type {
+            PARAM_UTF8_PTR => size_of::<*const c_char>(),
+            _ => self.0.data_size,
         };
-        // SAFETY: the parameter has room for as many bytes as it says, and these are as many.
-        unsafe { (param.data.cast::<u8>()).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-        true
+        let fits = !self.0.data.is_null() && size_of::<T>() <= room;
+        if fits {
+            // SAFETY: the parameter has room for as many bytes (OSSL_PARAM(3)).
+            unsafe { self.0.data.cast::<T>().write_unaligned(answer) };
+        }
+        fits
     }
 }
 
@@ -271,7 +186,7 @@ unsafe impl<const N: usize> Sync for List<'_, N> {}
 impl<'a, const N: usize> List<'a, N> {
     pub const fn new() -> List<'a, N> {
         List {
-            params: [Param::END; N],
+            params: [const { Param::end() }; N],
             count: 0,
             lifetime: PhantomData,
         }
@@ -310,26 +225,20 @@ impl<'a, const N: usize> List<'a, N> {
     }
 
     pub fn as_params(&self) -> Params<'_> {
-        // The last entry is an end, and the rest describes what the list borrows.
-        Params {
-            first: self.params.as_ptr(),
-            lifetime: PhantomData,
-        }
+        // The entries before the end describe what the list borrows.
+        Params::new(&self.params)
     }
 
     pub fn as_params_mut(&mut self) -> ParamsMut<'_> {
         // As above. What a question describes is borrowed exclusively; nobody asks about anything
         // else.
-        ParamsMut {
-            first: self.params.as_mut_ptr(),
-            lifetime: PhantomData,
-        }
+        ParamsMut::new(&mut self.params)
     }
 
     /// How many bytes the answer to the parameter at this place has; [`PARAM_UNMODIFIED`] without
     /// one.
     pub fn returned(&self, place: usize) -> usize {
-        self.params[place].return_size
+        self.params[place].return_size.get()
     }
 
     fn with(mut self, name: &CStr, data_type: c_uint, data: *mut c_void, size: usize) -> Self {
@@ -340,7 +249,7 @@ impl<'a, const N: usize> List<'a, N> {
                 data_type,
                 data,
                 data_size: size,
-                return_size: PARAM_UNMODIFIED,
+                return_size: Cell::new(PARAM_UNMODIFIED),
             };
             self.count += 1;
         }
@@ -350,6 +259,8 @@ impl<'a, const N: usize> List<'a, N> {
 
 #[cfg(test)]
 mod tests {
+    use std::ptr::null;
+
     use super::*;
 
     #[test]
@@ -360,7 +271,7 @@ mod tests {
             .utf8(c"b", c"text")
             .int(c"c", &number);
         let params = list.as_params();
-        let names: Vec<&CStr> = params.iter().map(Value::name).collect();
+        let names: Vec<&CStr> = params.values().map(Value::name).collect();
         assert_eq!(names, [c"a", c"b", c"c"]);
         let get = |name| params.get(name).unwrap();
         assert_eq!(get(c"a").octets(), Some(&b"xyz"[..]));
@@ -382,7 +293,7 @@ mod tests {
             .room(c"bytes", &mut bytes);
         let mut questions = list.as_params_mut();
         let answered: Vec<bool> = questions
-            .iter_mut()
+            .questions()
             .map(|mut question| question.answer_text(HELLO))
             .collect();
         assert_eq!(answered, [true, false]);
@@ -396,14 +307,14 @@ mod tests {
             (2, 5, false),
         ] {
             let mut bytes = [0u8; 8];
-            let mut param = Param {
+            let param = Param {
                 key: c"number".as_ptr(),
                 data_type: PARAM_UNSIGNED_INTEGER,
                 data: bytes.as_mut_ptr().cast(),
                 data_size: size,
-                return_size: PARAM_UNMODIFIED,
+                return_size: Cell::new(PARAM_UNMODIFIED),
             };
-            assert_eq!(Question(&mut param).answer_number(number), fits);
+            assert_eq!(Question(&param).answer_number(number), fits);
             let written = if fits { number } else { 0 };
             assert_eq!(u64::from_le_bytes(bytes), written);
         }

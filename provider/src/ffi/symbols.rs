@@ -3,6 +3,7 @@
 use std::ffi::{c_char, c_int, c_long, c_uchar, c_void};
 
 use super::owned::{Freed, Owned};
+use super::pointers::{Terminated, Text};
 use super::types::*;
 
 /// Declares functions of libcrypto, and lists them with the addresses that they are bound to.
@@ -32,7 +33,7 @@ imported! {
     pub unsafe fn OSSL_LIB_CTX_free(ctx: *mut LibCtx);
     pub unsafe fn OSSL_PROVIDER_load(
         ctx: &mut LibCtx,
-        name: *const c_char,
+        name: Text<'_>,
     ) -> Option<Owned<Provider>>;
     pub unsafe fn OSSL_PROVIDER_unload(provider: *mut Provider) -> c_int;
     pub safe fn OSSL_PROVIDER_get0_provider_ctx(provider: &Provider) -> *mut c_void;
@@ -41,10 +42,10 @@ imported! {
         provider: &Provider,
         operation: c_int,
         no_cache: &mut c_int,
-    ) -> *const Algorithm;
+    ) -> Terminated<'static, Algorithm>;
     pub unsafe fn OSSL_PROVIDER_get_capabilities(
         provider: &Provider,
-        capability: *const c_char,
+        capability: Text<'_>,
         callback: Callback,
         arg: *mut c_void,
     ) -> c_int;
@@ -75,7 +76,7 @@ imported! {
 
     pub safe fn RSA_PKCS1_OpenSSL() -> &'static RsaMethod;
     pub safe fn RSA_meth_dup(method: &RsaMethod) -> Option<&'static mut RsaMethod>;
-    pub unsafe fn RSA_meth_set1_name(method: &mut RsaMethod, name: *const c_char) -> c_int;
+    pub safe fn RSA_meth_set1_name(method: &mut RsaMethod, name: Text<'_>) -> c_int;
     pub safe fn RSA_meth_get_mod_exp(method: &RsaMethod) -> Option<RsaModExp>;
     pub safe fn RSA_meth_set_mod_exp(method: &mut RsaMethod, f: RsaModExp) -> c_int;
     pub safe fn RSA_meth_get_priv_enc(method: &RsaMethod) -> Option<RsaPrivate>;

@@ -1,10 +1,11 @@
 //! Types, numbers and function types of OpenSSL's headers.
 
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
 use std::ffi::{c_char, c_int, c_long, c_uchar, c_uint, c_void};
 use std::marker::{PhantomData, PhantomPinned};
 
 use super::owned::Owned;
+use super::pointers::{Terminated, Terminator, Text};
 
 /// Declares C types that are only ever handled by pointer or reference. Here they have no bytes, so
 /// a reference says that there is such an object, and nothing of what is in it.
@@ -74,50 +75,67 @@ impl Dispatch {
         id: 0,
         function: None,
     };
+}
 
-    pub fn is_end(&self) -> bool {
+impl Terminator for Dispatch {
+    fn is_end(&self) -> bool {
         self.id == 0
     }
 }
 
-/// `OSSL_ALGORITHM`: one implementation in a table that ends with NULL names.
+/// `OSSL_ALGORITHM`: one implementation in a table that ends with NULL names. Those of the default
+/// provider, as ours, stay as long as the process.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Algorithm {
-    pub names: *const c_char,
-    pub properties: *const c_char,
-    pub implementation: *const Dispatch,
-    pub description: *const c_char,
+    pub names: Option<Text<'static>>,
+    pub properties: Option<Text<'static>>,
+    pub implementation: Terminated<'static, Dispatch>,
+    pub description: Option<Text<'static>>,
 }
 
 impl Algorithm {
     pub const END: Algorithm = Algorithm {
-        names: std::ptr::null(),
-        properties: std::ptr::null(),
-        implementation: std::ptr::null(),
-        description: std::ptr::null(),
+        names: None,
+        properties: None,
+        implementation: Terminated::NONE,
+        description: None,
     };
+}
+
+impl Terminator for Algorithm {
+    fn is_end(&self) -> bool {
+        self.names.is_none()
+    }
 }
 
 /// `OSSL_PARAM`: one named value of an array that ends with a NULL key.
 #[repr(C)]
-#[derive(Clone, Copy)]
 pub struct Param {
     pub key: *const c_char,
     pub data_type: c_uint,
     pub data: *mut c_void,
     pub data_size: usize,
-    pub return_size: usize,
+    /// Set by those who answer.
+    pub return_size: Cell<usize>,
 }
 
 impl Param {
-    pub const END: Param = Param {
-        key: std::ptr::null(),
-        data_type: 0,
-        data: std::ptr::null_mut(),
-        data_size: 0,
-        return_size: 0,
-    };
+    pub const fn end() -> Param {
+        Param {
+            key: std::ptr::null(),
+            data_type: 0,
+            data: std::ptr::null_mut(),
+            data_size: 0,
+            return_size: Cell::new(0),
+        }
+    }
+}
+
+impl Terminator for Param {
+    fn is_end(&self) -> bool {
+        self.key.is_null()
+    }
 }
 
 /// Operation ids (`OSSL_OP_*`).

@@ -13,7 +13,7 @@ use std::ffi::{CStr, c_int};
 use once_cell::race::OnceBox;
 
 use crate::ffi::{
-    self, Algorithm, Dispatch, LibCtx, Owned, Passed as _, ProvCtx, Provider, Receiver,
+    self, Algorithm, Dispatch, LibCtx, Owned, Passed as _, ProvCtx, Provider, Receiver, Text,
 };
 
 /// The default provider and what it offers. Only one that lost the race to be the process's is
@@ -39,8 +39,8 @@ pub fn stock() -> Option<&'static Stock> {
 impl Stock {
     fn load() -> Option<Stock> {
         let mut libctx = ffi::OSSL_LIB_CTX_new()?;
-        // SAFETY: a C string.
-        let provider = unsafe { ffi::OSSL_PROVIDER_load(&mut libctx, c"default".as_ptr()) }?;
+        // SAFETY: the default provider is part of libcrypto, and `Stock` drops it before its context.
+        let provider = unsafe { ffi::OSSL_PROVIDER_load(&mut libctx, Text::new(c"default")) }?;
         let provctx = ffi::OSSL_PROVIDER_get0_provider_ctx(&provider);
         if provctx.is_null() {
             return None;
@@ -66,19 +66,17 @@ impl Stock {
     /// Passes what the default provider has of a capability on to `receiver`.
     pub fn capabilities(&self, capability: &CStr, receiver: Receiver<'_>) -> c_int {
         let (callback, arg) = receiver.into_raw();
-        let capability = capability.as_ptr();
-        // SAFETY: a C string; the callback and its argument belong together.
+        let capability = Text::new(capability);
+        // SAFETY: the callback and its argument belong together.
         unsafe { ffi::OSSL_PROVIDER_get_capabilities(&self.provider, capability, callback, arg) }
     }
 
     /// OpenSSL's own implementation of `name` (one of its names, exactly spelt) for `operation`.
     pub fn algorithm(&self, operation: c_int, name: &CStr) -> Option<Algorithm> {
-        let first = ffi::OSSL_PROVIDER_query_operation(&self.provider, operation, &mut 0);
-        // SAFETY: NULL, or a static array ended by NULL names.
-        let algorithms = unsafe { until(first, |end: &Algorithm| end.names.is_null()) };
-        algorithms
-            .into_iter()
+        ffi::OSSL_PROVIDER_query_operation(&self.provider, operation, &mut 0)
+            .iter()
             .find(|algorithm| has_name(algorithm, name))
+            .copied()
     }
 }
 
@@ -90,26 +88,10 @@ fn has_name(algorithm: &Algorithm, name: &CStr) -> bool {
 
 /// The names of an algorithm, with colons between.
 pub fn names(algorithm: &Algorithm) -> &'static CStr {
-    // SAFETY: static C strings (provider-base(7)).
-    unsafe { CStr::from_ptr(algorithm.names) }
+    algorithm.names.map_or(c"", Text::to_cstr)
 }
 
 /// The entries of an algorithm's dispatch table, without its end.
 pub fn entries(algorithm: &Algorithm) -> Vec<Dispatch> {
-    // SAFETY: dispatch tables of algorithms are static and end with id 0.
-    unsafe { until(algorithm.implementation, Dispatch::is_end) }
-}
-
-/// The elements of an array before its end; none for NULL.
-///
-/// # Safety
-/// `next` is NULL or points to an array with an element that is the end.
-pub unsafe fn until<T: Copy>(mut next: *const T, is_end: impl Fn(&T) -> bool) -> Vec<T> {
-    let mut found = Vec::new();
-    // SAFETY: not beyond the end by contract, where we stop.
-    while let Some(element) = unsafe { next.as_ref() }.filter(|element| !is_end(element)) {
-        found.push(*element);
-        next = next.wrapping_add(1);
-    }
-    found
+    algorithm.implementation.iter().copied().collect()
 }

@@ -131,7 +131,7 @@ impl Inputs {
 
     /// Takes parameters as libssl gives them; false for any other.
     pub fn read(&mut self, params: Params<'_>) -> bool {
-        !params.is_null() && params.iter().all(|param| self.take(param))
+        !params.is_null() && params.values().all(|param| self.take(param))
     }
 
     fn take(&mut self, param: Value<'_>) -> bool {
