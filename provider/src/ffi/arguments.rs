@@ -7,7 +7,7 @@
 use std::ffi::{c_int, c_uchar, c_void};
 use std::marker::PhantomData;
 
-use super::convert::{Argument, Passed, guarded};
+use super::convert::{Argument, Passed, Pointer, guarded};
 use super::params::Params;
 use super::types::{Callback, Param};
 
@@ -192,13 +192,8 @@ impl Passed<(*mut c_uchar, usize)> for Room<'_> {
     }
 }
 
-impl<T: Copy> Argument<(*mut T,)> for Place<'_, T> {
-    unsafe fn from_raw((place,): (*mut T,)) -> Self {
-        Place(place, PhantomData)
-    }
-}
-
 /// A place for an output whose greatest length follows from the key.
+#[repr(transparent)]
 pub struct Output<'a>(*mut c_uchar, PhantomData<&'a mut [u8]>);
 
 impl Output<'_> {
@@ -223,11 +218,8 @@ impl Output<'_> {
     }
 }
 
-impl Argument<(*mut c_uchar,)> for Output<'_> {
-    unsafe fn from_raw((start,): (*mut c_uchar,)) -> Self {
-        Output(start, PhantomData)
-    }
-}
+// SAFETY: a place with as much room as the key demands, or NULL.
+unsafe impl Pointer<*mut c_uchar> for Output<'_> {}
 
 /// The same bytes as an input and as the place for an output of their length.
 pub fn in_place(bytes: &mut [u8]) -> (Bytes<'_>, Output<'_>) {
@@ -241,7 +233,11 @@ pub fn in_place(bytes: &mut [u8]) -> (Bytes<'_>, Output<'_>) {
 }
 
 /// Where a value goes that C wants, if it does.
+#[repr(transparent)]
 pub struct Place<'a, T>(*mut T, PhantomData<&'a mut T>);
+
+// SAFETY: a place for a value, or NULL.
+unsafe impl<T> Pointer<*mut T> for Place<'_, T> {}
 
 impl<T: Copy> Place<'_, T> {
     pub fn is_null(&self) -> bool {
@@ -250,7 +246,7 @@ impl<T: Copy> Place<'_, T> {
 
     pub fn put(&self, value: T) {
         if !self.0.is_null() {
-            // SAFETY: a place for a value by contract of `from_raw`.
+            // SAFETY: a place for a value by contract of `Pointer`.
             unsafe { *self.0 = value };
         }
     }

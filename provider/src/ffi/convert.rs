@@ -12,6 +12,21 @@ pub trait Argument<Raw> {
     unsafe fn from_raw(raw: Raw) -> Self;
 }
 
+/// A type with the bits of a pointer of C; most are an `Option` in which NULL is None.
+///
+/// # Safety
+/// The type has the layout of `Raw`, and in the place of an argument of this type C passes nothing
+/// but its values.
+pub unsafe trait Pointer<Raw> {}
+
+impl<Raw, P: Pointer<Raw>> Argument<(Raw,)> for P {
+    unsafe fn from_raw((raw,): (Raw,)) -> P {
+        const { assert!(size_of::<P>() == size_of::<Raw>()) };
+        // SAFETY: a value of the type by contract of `Pointer`; it lives as that of `Argument` says.
+        unsafe { std::mem::transmute_copy::<Raw, P>(&raw) }
+    }
+}
+
 /// What can be passed to a function of C.
 pub trait Passed<Raw> {
     fn into_raw(self) -> Raw;

@@ -5,13 +5,15 @@
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::marker::{PhantomData, PhantomPinned};
-use std::ops::Deref;
-use std::ptr::{NonNull, null_mut};
+use std::mem::ManuallyDrop;
+use std::ptr::null_mut;
 
-use super::convert::{Absent, Answer, Argument, Passed};
+use super::convert::{Absent, Answer, Passed, Pointer};
+use super::owned::{Freed, Owned};
 use super::types::{Dispatch, Function};
 
 /// The context of a default provider (`PROV_CTX`), which is also that of our instances.
+#[repr(transparent)]
 #[derive(Clone, Copy)]
 pub struct ProvCtx(*mut c_void);
 
@@ -28,11 +30,8 @@ impl ProvCtx {
     }
 }
 
-impl Argument<(*mut c_void,)> for ProvCtx {
-    unsafe fn from_raw((context,): (*mut c_void,)) -> Self {
-        ProvCtx(context)
-    }
-}
+// SAFETY: what the module returned when it was loaded.
+unsafe impl Pointer<*mut c_void> for ProvCtx {}
 
 impl Passed<(*mut c_void,)> for ProvCtx {
     fn into_raw(self) -> (*mut c_void,) {
@@ -44,20 +43,11 @@ impl Passed<(*mut c_void,)> for ProvCtx {
 /// to one thread at a time. libcrypto asks some questions without one.
 pub type Ctx<'a, C> = Option<&'a mut C>;
 
-impl<C> Argument<(*mut c_void,)> for Ctx<'_, C> {
-    unsafe fn from_raw((context,): (*mut c_void,)) -> Self {
-        // SAFETY: NULL, or by contract what the constructor of the same table returned.
-        unsafe { context.cast::<C>().as_mut() }
-    }
-}
+// SAFETY: what the constructor of the same table returned, or NULL.
+unsafe impl<C> Pointer<*mut c_void> for Ctx<'_, C> {}
 
-/// A context of the module that libcrypto gives back.
-impl<C> Argument<(*mut c_void,)> for Option<Box<C>> {
-    unsafe fn from_raw((context,): (*mut c_void,)) -> Self {
-        // SAFETY: NULL, or by contract the box below, which libcrypto does not use any more.
-        (!context.is_null()).then(|| unsafe { Box::from_raw(context.cast()) })
-    }
-}
+// SAFETY: a context that libcrypto gives back: the box below, or NULL.
+unsafe impl<C> Pointer<*mut c_void> for Option<Box<C>> {}
 
 /// A new context of the module.
 impl<C> Answer<*mut c_void> for Option<Box<C>> {
@@ -94,89 +84,75 @@ pub struct KeyData<T> {
 }
 
 /// A context of OpenSSL's that belongs to us.
-pub struct StockCtx<T: Functions>(NonNull<StockContext<T>>);
+pub type StockCtx<T> = Owned<StockContext<T>>;
 
 /// A key of OpenSSL's that belongs to us.
-pub struct OwnedKey<T: Functions>(NonNull<KeyData<T>>);
+pub type OwnedKey<T> = Owned<KeyData<T>>;
 
 // SAFETY: key data may be used and freed by any thread: EVP_PKEYs hold it.
 unsafe impl<T: Functions> Send for OwnedKey<T> {}
 // SAFETY: as above; the functions that change a key want more than a shared reference.
 unsafe impl<T: Functions> Sync for OwnedKey<T> {}
 
-/// Has OpenSSL's own function with this number free an object.
-///
-/// # Safety
-/// The function frees what it is given, the object is of its kind, and nobody uses it any more.
-unsafe fn free(table: &[Dispatch], id: c_int, object: *mut c_void) {
-    let entry = table.iter().find(|entry| entry.id == id);
+impl<T: Functions> Freed for StockContext<T> {
+    const FREE: unsafe extern "C" fn(*mut Self) = free::<T, Self>;
+}
+
+impl<T: Functions> Freed for KeyData<T> {
+    const FREE: unsafe extern "C" fn(*mut Self) = free::<T, Self>;
+}
+
+/// What a function in the table of `T` frees.
+trait FreedBy<T: Functions> {
+    /// The number of the function.
+    const ID: c_int;
+}
+
+impl<T: Functions> FreedBy<T> for StockContext<T> {
+    const ID: c_int = T::FREE_CONTEXT;
+}
+
+impl<T: Functions> FreedBy<T> for KeyData<T> {
+    const ID: c_int = T::FREE_KEY;
+}
+
+/// Has OpenSSL's own function free an object that nobody uses any more.
+unsafe extern "C" fn free<T: Functions, O: FreedBy<T>>(object: *mut O) {
+    let entry = T::table().iter().find(|entry| entry.id == O::ID);
     if let Some(function) = entry.and_then(|entry| entry.function) {
-        // SAFETY: all functions that free contexts and keys have this type (core_dispatch.h); the
-        // rest is by contract.
+        // SAFETY: all functions that free contexts and keys have this type (core_dispatch.h). The
+        // object was made by a function of the same table; nobody uses it any more by contract.
         unsafe {
-            let function: unsafe extern "C" fn(*mut c_void) =
+            let function: unsafe extern "C" fn(*mut O) =
                 std::mem::transmute::<Function, _>(function);
             function(object);
         }
     }
 }
 
-macro_rules! owned {
-    ($owned:ident of $object:ident, $id:ident) => {
-        impl<T: Functions> Deref for $owned<T> {
-            type Target = $object<T>;
+// SAFETY: an object that becomes ours, or NULL.
+unsafe impl<T: Freed> Pointer<*mut c_void> for Option<Owned<T>> {}
 
-            fn deref(&self) -> &$object<T> {
-                // SAFETY: ours until it is dropped.
-                unsafe { self.0.as_ref() }
-            }
-        }
+/// An object that libcrypto takes over.
+impl<T: Freed> Answer<*mut c_void> for Option<Owned<T>> {
+    const FAILED: *mut c_void = null_mut();
 
-        impl<T: Functions> Drop for $owned<T> {
-            fn drop(&mut self) {
-                // SAFETY: made by a function of the same table, and ours.
-                unsafe { free(T::table(), T::$id, self.0.as_ptr().cast()) }
-            }
-        }
-
-        impl<T: Functions> Argument<(*mut c_void,)> for Option<$owned<T>> {
-            unsafe fn from_raw((object,): (*mut c_void,)) -> Self {
-                NonNull::new(object.cast()).map($owned)
-            }
-        }
-
-        /// An object that libcrypto takes over.
-        impl<T: Functions> Answer<*mut c_void> for Option<$owned<T>> {
-            const FAILED: *mut c_void = null_mut();
-
-            fn into_answer(self) -> *mut c_void {
-                let object = self.map(std::mem::ManuallyDrop::new);
-                object.map_or(null_mut(), |object| object.0.as_ptr().cast())
-            }
-        }
-
-        impl<T: Functions> Absent for Option<$owned<T>> {
-            const ABSENT: Self = None;
-        }
-    };
+    fn into_answer(self) -> *mut c_void {
+        let object = self.map(ManuallyDrop::new);
+        object.map_or(null_mut(), |mut object| {
+            std::ptr::from_mut(&mut **object).cast()
+        })
+    }
 }
 
-owned! { StockCtx of StockContext, FREE_CONTEXT }
-owned! { OwnedKey of KeyData, FREE_KEY }
-
-/// C says of some keys that they are not changed.
-macro_rules! keys {
-    ($($pointer:ty),*) => {$(
-        impl<K> Argument<($pointer,)> for Option<&KeyData<K>> {
-            unsafe fn from_raw((key,): ($pointer,)) -> Self {
-                // SAFETY: NULL, or valid key data by contract.
-                unsafe { key.cast::<KeyData<K>>().as_ref() }
-            }
-        }
-    )*};
+impl<T: Freed> Absent for Option<Owned<T>> {
+    const ABSENT: Self = None;
 }
 
-keys! { *mut c_void, *const c_void }
+// SAFETY: valid key data, or NULL.
+unsafe impl<K> Pointer<*mut c_void> for Option<&KeyData<K>> {}
+// SAFETY: as above. C says of some keys that they are not changed.
+unsafe impl<K> Pointer<*const c_void> for Option<&KeyData<K>> {}
 
 impl<K> Passed<(*mut c_void,)> for Option<&KeyData<K>> {
     fn into_raw(self) -> (*mut c_void,) {

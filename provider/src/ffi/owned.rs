@@ -1,14 +1,16 @@
 //! Objects of libcrypto that belong to us.
 
 use std::ops::{Deref, DerefMut};
-use std::ptr::NonNull;
 
 /// An object that libcrypto has made for us, and that it frees when this is dropped.
+///
+/// The reference is the only one there is. It may outlive the object for a moment, in `drop`: to
+/// those who hold references, objects of libcrypto have no bytes.
 #[repr(transparent)]
-pub struct Owned<T: Freed>(NonNull<T>);
+pub struct Owned<T: Freed>(pub(super) &'static mut T);
 
 /// What libcrypto frees.
-pub trait Freed {
+pub trait Freed: 'static {
     /// Frees an object that nobody uses any more.
     const FREE: unsafe extern "C" fn(*mut Self);
 }
@@ -17,21 +19,20 @@ impl<T: Freed> Deref for Owned<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: ours until it is dropped.
-        unsafe { self.0.as_ref() }
+        self.0
     }
 }
 
 impl<T: Freed> DerefMut for Owned<T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as above.
-        unsafe { self.0.as_mut() }
+        self.0
     }
 }
 
 impl<T: Freed> Drop for Owned<T> {
     fn drop(&mut self) {
+        const { assert!(size_of::<T>() == 0, "an object of libcrypto") };
         // SAFETY: ours, and dropped once.
-        unsafe { T::FREE(self.0.as_ptr()) }
+        unsafe { T::FREE(self.0) }
     }
 }

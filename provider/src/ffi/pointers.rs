@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char};
 use std::marker::PhantomData;
 use std::ptr::{NonNull, null};
 
-use super::convert::{Absent, Answer, Argument, Passed};
+use super::convert::{Absent, Answer, Passed, Pointer};
 
 /// A C string as C passes it: the place of its first character.
 #[repr(transparent)]
@@ -27,11 +27,8 @@ impl<'a> Text<'a> {
     }
 }
 
-impl Argument<(*const c_char,)> for Option<Text<'_>> {
-    unsafe fn from_raw((start,): (*const c_char,)) -> Self {
-        NonNull::new(start.cast_mut()).map(|start| Text(start, PhantomData))
-    }
-}
+// SAFETY: a C string, or NULL.
+unsafe impl Pointer<*const c_char> for Option<Text<'_>> {}
 
 impl Passed<(*const c_char,)> for Option<Text<'_>> {
     fn into_raw(self) -> (*const c_char,) {
@@ -96,11 +93,8 @@ impl<'a, T: Terminator> Terminated<'a, T> {
     }
 }
 
-impl<T> Argument<(*const T,)> for Terminated<'_, T> {
-    unsafe fn from_raw((first,): (*const T,)) -> Self {
-        Terminated(first, PhantomData)
-    }
-}
+// SAFETY: such an array, or NULL.
+unsafe impl<T> Pointer<*const T> for Terminated<'_, T> {}
 
 impl<T> Passed<(*const T,)> for Terminated<'_, T> {
     fn into_raw(self) -> (*const T,) {
@@ -121,6 +115,7 @@ impl<T> Absent for Terminated<'_, T> {
 }
 
 /// Such an array, or none, whose elements are answered in place. Nobody else uses them.
+#[repr(transparent)]
 pub struct TerminatedMut<'a, T>(Terminated<'a, T>);
 
 impl<'a, T> TerminatedMut<'a, T> {
@@ -146,11 +141,8 @@ impl<'a, T: Terminator> TerminatedMut<'a, T> {
     }
 }
 
-impl<T> Argument<(*mut T,)> for TerminatedMut<'_, T> {
-    unsafe fn from_raw((first,): (*mut T,)) -> Self {
-        TerminatedMut(Terminated(first, PhantomData))
-    }
-}
+// SAFETY: such an array, or NULL.
+unsafe impl<T> Pointer<*mut T> for TerminatedMut<'_, T> {}
 
 impl<T> Passed<(*mut T,)> for TerminatedMut<'_, T> {
     fn into_raw(self) -> (*mut T,) {

@@ -109,15 +109,15 @@ impl Terminator for Algorithm {
     }
 }
 
-/// `OSSL_PARAM`: one named value of an array that ends with a NULL key.
+/// `OSSL_PARAM`: one named value of an array that ends with a NULL key. What it points to is there.
 #[repr(C)]
 pub struct Param {
-    pub key: *const c_char,
-    pub data_type: c_uint,
-    pub data: *mut c_void,
-    pub data_size: usize,
+    pub(super) key: *const c_char,
+    pub(super) data_type: c_uint,
+    pub(super) data: *mut c_void,
+    pub(super) data_size: usize,
     /// Set by those who answer.
-    pub return_size: Cell<usize>,
+    pub(super) return_size: Cell<usize>,
 }
 
 impl Param {
