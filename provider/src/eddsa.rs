@@ -17,9 +17,7 @@ use crate::ffi::signature::{
     GettableCtxParams, Newctx, QueryKeyTypes, SetCtxParams, SettableCtxParams, Sign, SignInit,
     SignMessageInit, Verify, VerifyInit, VerifyMessageInit,
 };
-use crate::ffi::{
-    Bytes, Ctx, Dispatch, Functions as _, KeyData, OutBuf, Params, ParamsMut, ProvCtx, Text,
-};
+use crate::ffi::{Bytes, Ctx, Dispatch, KeyData, OutBuf, Params, ParamsMut, ProvCtx, Text};
 use crate::stock::families::{Ed25519Keys, Ed25519Signature};
 use crate::wrapped::{self, KEY_BYTES, passed_on, public, secret};
 use crate::{async_job, memory, query};
@@ -81,9 +79,7 @@ passed_on! {
 
 /// `OSSL_FUNC_signature_query_key_types` (OpenSSL 3.5)
 fn query_key_types() -> *mut *const c_char {
-    let stock = QueryKeyTypes::of(Ed25519Signature::table());
-    // SAFETY: no arguments.
-    stock.map_or(std::ptr::null_mut(), |stock| unsafe { stock.call() })
+    QueryKeyTypes::pass::<Ed25519Signature>()
 }
 
 /// `OSSL_FUNC_signature_newctx`: with the property query as for the other signatures.

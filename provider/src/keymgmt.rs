@@ -7,8 +7,8 @@ use std::ffi::{CStr, c_int};
 
 use crate::ffi::keymgmt::{Dup, Export, Gen, GetParams, Import, Load, New};
 use crate::ffi::{
-    Argument, Bytes, Dispatch, Functions, KeyData, List, OwnedKey, Params, Passed as _, Progress,
-    ProvCtx, Receiver, StockContext, Terminated, select,
+    Bytes, Dispatch, Functions, KeyData, List, OwnedKey, Params, Progress, ProvCtx, Receiver,
+    StockContext, Terminated, select,
 };
 use crate::stock::families;
 
@@ -107,10 +107,7 @@ fn generate<K: Adoptable>(
 
 /// `OSSL_FUNC_keymgmt_load`
 fn load<K: Adoptable>(reference: Bytes<'_>) -> Option<OwnedKey<K>> {
-    let load = Load::of(K::table())?;
-    let (reference, size) = reference.into_raw();
-    // SAFETY: libcrypto's arguments, passed on. The key is ours.
-    take_over(unsafe { Argument::from_raw((load.call(reference, size),)) })
+    take_over(Load::pass::<K>(reference))
 }
 
 /// `OSSL_FUNC_keymgmt_dup`: where objects cannot be adopted in place, by export and import, because

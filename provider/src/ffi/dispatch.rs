@@ -24,7 +24,7 @@ use super::types::{
 /// `Name[C][K][P] = 1: fn(first; others) -> raw as ours, theirs`. Each argument is a safe type, and
 /// in parentheses the arguments of C that it is made of. `ours` is what a handler returns, `theirs`
 /// what `pass` returns; without it there is no `pass`. `C` is a type of a handler's, `K` an
-/// algorithm that a handler knows, `P` one that `pass` knows. Without safe types there is only
+/// algorithm that a handler knows, `P` one that `pass` knows, and `T` is that of the function. Without safe types there is only
 /// `call`.
 macro_rules! dispatched {
     ($($(#[$doc:meta])* $name:ident $([$($own:ident)?] [$($kept:ident)?] [$($passed:ident)?])? = $id:literal: fn $arguments:tt -> $raw:ty $(as $ours:ty $(, $theirs:ty)?)?;)*) => {
@@ -133,19 +133,32 @@ macro_rules! dispatched {
         impl $name {
             /// Calls OpenSSL's own function.
             pub fn pass<'a, T: Functions $(, $passed: Functions)?>(subject: impl Subject<T> $(, dispatched!(@first $($arg)*): $safe)*) -> $theirs {
-                let Some(Self(function)) = Self::of(T::table()) else {
-                    return <$theirs as Absent>::ABSENT;
-                };
-                $(let ($($arg,)*): ($($type,)*) = dispatched!(@first $($arg)*).into_raw();)*
-                // SAFETY: what the function works on is of its own table, and the types of the
-                // other arguments say that they are as its page demands.
-                unsafe {
-                    <$theirs as Argument<($raw,)>>::from_raw((function(subject.into_subject() as $firsts $($(, $arg)*)*),))
-                }
+                let $first = subject.into_subject() as $firsts;
+                dispatched! { @own T [$first] ($($safe = ($($arg: $type),*));*) $raw, $theirs }
+            }
+        }
+    };
+    // A function that works on no object.
+    (@pass $name:ident [] ($($safe:ty = ($($arg:ident: $type:ty),*));*) $raw:ty, $theirs:ty) => {
+        #[allow(dead_code)]
+        impl $name {
+            /// Calls the function of OpenSSL's own implementation of `T`.
+            pub fn pass<T: Functions>($(dispatched!(@first $($arg)*): $safe),*) -> $theirs {
+                dispatched! { @own T [] ($($safe = ($($arg: $type),*));*) $raw, $theirs }
             }
         }
     };
     (@pass $name:ident [] $arguments:tt $raw:ty) => {};
+
+    (@own $of:ident [$($first:ident)?] ($($safe:ty = ($($arg:ident: $type:ty),*));*) $raw:ty, $theirs:ty) => {{
+        let Some(Self(function)) = Self::of($of::table()) else {
+            return <$theirs as Absent>::ABSENT;
+        };
+        $(let ($($arg,)*): ($($type,)*) = dispatched!(@first $($arg)*).into_raw();)*
+        // SAFETY: what the function works on is of its own table, and the types of the other
+        // arguments say that they are as its page demands.
+        unsafe { <$theirs as Argument<($raw,)>>::from_raw((function($($first,)? $($($arg),*),*),)) }
+    }};
     (@first $first:ident $($rest:ident)*) => { $first };
 }
 
@@ -231,8 +244,8 @@ pub mod keymgmt {
         ) -> *mut c_void as Option<OwnedKey<K>>, Option<OwnedKey<T>>;
         GenCleanup[C][][] = 7: fn(Option<Box<C>> = (genctx: *mut c_void)) -> () as ();
         Load[][K][] = 8: fn(
-            Bytes<'a> = (reference: *const c_void, size: usize)
-        ) -> *mut c_void as Option<OwnedKey<K>>;
+            Bytes<'_> = (reference: *const c_void, size: usize)
+        ) -> *mut c_void as Option<OwnedKey<K>>, Option<OwnedKey<T>>;
         Free[][K][] = 10: fn(Option<OwnedKey<K>> = (keydata: *mut c_void)) -> () as ();
         GetParams[][K][] = 11: fn(
             Option<&'a KeyData<K>> = (keydata: *mut c_void);
@@ -412,7 +425,7 @@ pub mod signature {
             Ctx<'a, C> = (ctx: *mut c_void);
             ProvCtx = (provctx: *mut c_void)
         ) -> *const Param as Params<'a>, Params<'a>;
-        QueryKeyTypes[][][] = 26: fn() -> *mut *const c_char as *mut *const c_char;
+        QueryKeyTypes[][][] = 26: fn() -> *mut *const c_char as *mut *const c_char, *mut *const c_char;
         SignMessageInit[C][K][K] = 27: fn(
             Ctx<'a, C> = (ctx: *mut c_void);
             Option<&'a KeyData<K>> = (key: *mut c_void);
