@@ -19,10 +19,11 @@ use lockstep_engine::{
 use once_cell::race::OnceBox;
 
 use crate::ex_data::Attached;
+use crate::ffi::method::{ec_sign, ec_verify_sig};
 use crate::ffi::{
-    self, Argument, Bignum, Bytes, EcComputeKey, EcGroup, EcKeyMethod, EcKeygen, EcPoint, EcSign,
-    EcSignSetup, EcSignSig, EcVerify, EcVerifySig, EcdsaSig, KeyData, Output, OwnedKey,
-    Passed as _, Place, Subject as _, guarded, select,
+    self, Bignum, Bytes, EcComputeKey, EcGroup, EcKeyMethod, EcKeygen, EcPoint, EcSign,
+    EcSignSetup, EcSignSig, EcVerify, EcVerifySig, EcdsaSig, KeyData, Nonce, Output, OwnedKey,
+    Passed as _, Place, guarded, select,
 };
 use crate::keymgmt::Adoptable;
 use crate::number;
@@ -38,7 +39,7 @@ impl Adoptable for EcKeys {
 
     fn adopt(key: &KeyData<EcKeys>) {
         if let Some(method) = method() {
-            method.adopt(object(key));
+            method.adopt(key.object());
         }
     }
 }
@@ -46,15 +47,7 @@ impl Adoptable for EcKeys {
 /// Makes a key pair for a blank object, by our method or OpenSSL's own; false if that fails.
 pub fn generate(blank: &OwnedKey<EcKeys>) -> bool {
     EcKeys::adopt(blank);
-    ffi::EC_KEY_generate_key(object(blank)) == 1
-}
-
-/// The EC_KEY that key data are.
-#[allow(clippy::mut_from_ref)]
-fn object(key: &KeyData<EcKeys>) -> &mut ffi::EcKey {
-    // SAFETY: the default provider's EC key data is an EC_KEY. To those who hold the reference it
-    // has no bytes, and who makes or fills one has it alone.
-    unsafe { &mut *key.into_subject().cast() }
+    ffi::EC_KEY_generate_key(blank.object()) == 1
 }
 
 /// The group of a key, and its curve, if the lanes have it.
@@ -144,7 +137,8 @@ impl Method {
         // OpenSSL's `sign_sig` serves `sign`, where that is left to OpenSSL, and nonces that
         // OpenSSL 3.2 has made from the digest.
         let (setup, sign_sig) = (Some(stock.sign_setup), Some(stock.sign_sig));
-        ffi::EC_KEY_METHOD_set_sign(table, Some(sign), setup, sign_sig);
+        ffi::EC_KEY_METHOD_set_sign(table, Some(ec_sign(sign)), setup, sign_sig);
+        let verify_sig = ec_verify_sig(verify_sig);
         ffi::EC_KEY_METHOD_set_verify(table, Some(stock.verify), Some(verify_sig));
         Some(Method {
             table,
@@ -302,30 +296,23 @@ fn allocated(bytes: &[u8]) -> Option<*mut c_uchar> {
 }
 
 /// `sign`: r and s as DER. OpenSSL's own would make numbers of them in between, which costs half as
-/// much as to sign.
-unsafe extern "C" fn sign(
+/// much as to sign. There is room for every signature of the key.
+fn sign(
     kind: c_int,
-    digest: *const c_uchar,
-    digest_length: c_int,
-    output: *mut c_uchar,
-    length: *mut c_uint,
-    inverse: Option<&Bignum>,
-    r: Option<&Bignum>,
+    digest: Bytes<'_>,
+    output: Output<'_>,
+    length: Place<'_, c_uint>,
+    nonce: Nonce<'_>,
     key: &mut ffi::EcKey,
 ) -> c_int {
-    // SAFETY: libcrypto's arguments: the digest has as many bytes, and there are places for the
-    // signature and for its length, or NULL.
-    let call = unsafe {
-        Signing {
-            kind,
-            digest: Bytes::from_raw((digest, digest_length)),
-            output: Output::from_raw((output,)),
-            length: Place::from_raw((length,)),
-            inverse,
-            r,
-        }
+    let call = Signing {
+        kind,
+        digest,
+        output,
+        length,
+        nonce,
     };
-    guarded(|| method().map_or(0, |method| call.serve(key, method)))
+    method().map_or(0, |method| call.serve(key, method))
 }
 
 /// What `sign` is called with.
@@ -334,8 +321,7 @@ struct Signing<'a> {
     digest: Bytes<'a>,
     output: Output<'a>,
     length: Place<'a, c_uint>,
-    inverse: Option<&'a Bignum>,
-    r: Option<&'a Bignum>,
+    nonce: Nonce<'a>,
 }
 
 impl Signing<'_> {
@@ -344,28 +330,23 @@ impl Signing<'_> {
             true => Outcome::NotAsked,
             false => served(key, EcdsaSign, |_, _| self.request(key, method)),
         };
-        let written = match asked {
+        match asked {
             Outcome::Done(signature) => {
                 let (form, written) = der::encoded(&signature);
                 // SAFETY: the output has room for every signature of the key.
                 let room = unsafe { self.output.with_size(written) };
-                if room.write(&form[..written]) {
-                    written
-                } else {
-                    0
-                }
+                self.length.put(written as c_uint);
+                c_int::from(room.write(&form[..written]))
             }
-            Outcome::NotAsked => return self.pass(key, &method.stock),
-            _declined => self.signed(key, &method.stock),
-        };
-        self.length.put(c_uint::try_from(written).unwrap_or(0));
-        c_int::from(written > 0)
+            // Lives until OpenSSL has computed, as `serve` asks.
+            _declined => self.pass(key, &method.stock),
+        }
     }
 
     /// The request for a signature; None for what only OpenSSL can sign: it uses a nonce of the
     /// caller's own.
     fn request(&self, key: &ffi::EcKey, method: &Method) -> Option<EcdsaSignInput> {
-        if self.inverse.is_some() || self.r.is_some() || self.digest.is_null() {
+        if self.nonce.inverse.is_some() || self.nonce.r.is_some() || self.digest.is_null() {
             return None;
         }
         Some(EcdsaSignInput {
@@ -374,64 +355,30 @@ impl Signing<'_> {
         })
     }
 
-    /// Has OpenSSL's own function do all.
+    /// Has OpenSSL's own function sign.
     fn pass(&self, key: &mut ffi::EcKey, stock: &Stock) -> c_int {
         let (digest, size) = self.digest.into_raw();
         let (output, length) = (self.output.as_ptr(), self.length.as_ptr());
+        let Nonce { inverse, r } = self.nonce;
         // SAFETY: libcrypto's arguments, passed on.
-        unsafe {
-            (stock.sign)(
-                self.kind,
-                digest,
-                size,
-                output,
-                length,
-                self.inverse,
-                self.r,
-                key,
-            )
-        }
-    }
-
-    /// Has OpenSSL sign what the engine has declined; how many bytes there are then, or 0.
-    fn signed(&self, key: &mut ffi::EcKey, stock: &Stock) -> usize {
-        let (digest, size) = self.digest.into_raw();
-        let mut end = self.output.as_ptr();
-        // SAFETY: libcrypto's arguments, passed on; the output has room for every signature of the
-        // key.
-        let written = unsafe {
-            let signature = (stock.sign_sig)(digest, size, self.inverse, self.r, key);
-            signature.map_or(0, |signature| ffi::i2d_ECDSA_SIG(&signature, &mut end))
-        };
-        usize::try_from(written).unwrap_or(0)
+        unsafe { (stock.sign)(self.kind, digest, size, output, length, inverse, r, key) }
     }
 }
 
 /// `verify_sig`: 1 right, 0 wrong, -1 error.
-unsafe extern "C" fn verify_sig(
-    digest: *const c_uchar,
-    digest_length: c_int,
-    signature: Option<&EcdsaSig>,
-    key: &mut ffi::EcKey,
-) -> c_int {
-    // SAFETY: libcrypto's arguments: the digest has as many bytes.
-    let digest: Bytes<'_> = unsafe { Argument::from_raw((digest, digest_length)) };
-    guarded(|| Some(verified(digest, signature, key, method()?)))
-}
-
-fn verified(
+fn verify_sig(
     digest: Bytes<'_>,
     signature: Option<&EcdsaSig>,
     key: &mut ffi::EcKey,
-    method: &Method,
-) -> c_int {
+) -> Option<c_int> {
+    let method = method()?;
     let request = |group: &EcGroup, curve| verification(digest, signature?, key, group, curve);
     match served(key, EcdsaVerify, request) {
-        Outcome::Done(right) => c_int::from(right),
+        Outcome::Done(right) => Some(c_int::from(right)),
         _declined => {
             let (digest, length) = digest.into_raw();
             // SAFETY: libcrypto's arguments, passed on.
-            unsafe { (method.stock.verify_sig)(digest, length, signature, key) }
+            Some(unsafe { (method.stock.verify_sig)(digest, length, signature, key) })
         }
     }
 }

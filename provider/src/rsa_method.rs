@@ -18,7 +18,7 @@
 //! Each key we compute on has a *twin*: a second, plain stock object with the same key. A request
 //! that the engine declines is recomputed on the twin, with stock blinding and stock checks.
 
-use std::ffi::{c_int, c_uchar};
+use std::ffi::c_int;
 use std::sync::Arc;
 
 use lockstep_engine::operation;
@@ -28,8 +28,8 @@ use zeroize::Zeroizing;
 
 use crate::ex_data::Attached;
 use crate::ffi::{
-    self, Argument, Bignum, BnCtx, Bytes, Functions, KeyData, Output, OwnedKey, Passed as _, Rsa,
-    RsaFinish, RsaMethod, RsaModExp, RsaPrivate, Subject as _, Text, guarded, in_place, select,
+    self, Bignum, BnCtx, Bytes, KeyData, KeyObjects, Output, OwnedKey, Passed as _, Rsa, RsaFinish,
+    RsaMethod, RsaModExp, RsaPrivate, Text, guarded, in_place, method::rsa_private, select,
 };
 use crate::keymgmt::{self, Adoptable};
 use crate::number::{self, length};
@@ -37,7 +37,7 @@ use crate::stock::families::{RsaKeys, RsaPssKeys};
 use crate::{async_job, memory, process};
 
 /// A key type whose key data are RSA objects.
-trait RsaObjects: Functions + Sized {
+trait RsaObjects: KeyObjects<Object = Rsa> + Sized {
     fn twin(key: OwnedKey<Self>) -> Twin;
 }
 
@@ -65,7 +65,7 @@ impl<K: RsaObjects> Adoptable for K {
             // SAFETY: nothing has computed with the object yet. Later it would do harm:
             // `RSA_set_method` frees what a computation leaves in the object, but the object keeps
             // pointing there.
-            unsafe { ffi::RSA_set_method(object(&**key), method.table) };
+            unsafe { ffi::RSA_set_method(key.object(), method.table) };
         }
     }
 
@@ -76,7 +76,7 @@ impl<K: RsaObjects> Adoptable for K {
     /// reason. An object without a private key is left alone.
     fn adopt(key: &KeyData<K>) {
         let Some(method) = method() else { return };
-        let rsa = object(key);
+        let rsa = key.object();
         if ffi::RSA_get_method(rsa) != std::ptr::from_ref(method.table) {
             return;
         }
@@ -98,15 +98,6 @@ impl<K: RsaObjects> Adoptable for K {
     }
 }
 
-/// The RSA object that key data are.
-#[allow(clippy::mut_from_ref)]
-fn object<K: RsaObjects>(key: &KeyData<K>) -> &mut Rsa {
-    // SAFETY: the default provider's key data of RSA and RSA-PSS are RSA objects. To those who hold
-    // the reference an object has no bytes, and libcrypto locks within it; who makes or fills one
-    // has it alone.
-    unsafe { &mut *key.into_subject().cast() }
-}
-
 /// What we keep with an RSA object.
 struct State {
     lanes: Result<Lanes, Fallback>,
@@ -123,7 +114,7 @@ struct Lanes {
 impl State {
     /// The state for a key; None when it holds no private key.
     fn new<K: RsaObjects>(key: &KeyData<K>) -> Option<State> {
-        let rsa = object(key);
+        let rsa = key.object();
         let (mut n, mut e, mut d) = (None, None, None);
         ffi::RSA_get0_key(rsa, &mut n, &mut e, &mut d);
         let (n, _) = (n?, d?);
@@ -158,8 +149,8 @@ impl Twin {
     #[allow(clippy::mut_from_ref)]
     fn rsa(&self) -> &mut Rsa {
         match self {
-            Twin::Plain(key) => object(&**key),
-            Twin::Pss(key) => object(&**key),
+            Twin::Plain(key) => key.object(),
+            Twin::Pss(key) => key.object(),
         }
     }
 }
@@ -244,8 +235,8 @@ impl Method {
         let table = ffi::RSA_meth_dup(stock)?;
         let set = ffi::RSA_meth_set1_name(table, Text::new(c"Lockstep RSA")) == 1
             && ffi::RSA_meth_set_mod_exp(table, mod_exp) == 1
-            && ffi::RSA_meth_set_priv_enc(table, private_encrypt) == 1
-            && ffi::RSA_meth_set_priv_dec(table, private_decrypt) == 1
+            && ffi::RSA_meth_set_priv_enc(table, rsa_private(private_encrypt)) == 1
+            && ffi::RSA_meth_set_priv_dec(table, rsa_private(private_decrypt)) == 1
             && ffi::RSA_meth_set_finish(table, finish) == 1;
         let method = Method {
             table,
@@ -300,20 +291,13 @@ fn count(reason: Option<Fallback>) {
     }
 }
 
-/// `rsa_priv_enc`: signs.
-unsafe extern "C" fn private_encrypt(
-    length: c_int,
-    from: *const c_uchar,
-    to: *mut c_uchar,
+/// `rsa_priv_enc`: signs. There is room for as many bytes as the modulus has.
+fn private_encrypt(
+    input: Bytes<'_>,
+    output: Output<'_>,
     rsa: &mut Rsa,
     padding: c_int,
-) -> c_int {
-    // SAFETY: libcrypto's arguments: `length` bytes, and room for as many as the modulus has.
-    let (input, output) = unsafe { (Bytes::from_raw((length, from)), Output::from_raw((to,))) };
-    guarded(|| encrypted(input, output, rsa, padding))
-}
-
-fn encrypted(input: Bytes<'_>, output: Output<'_>, rsa: &mut Rsa, padding: c_int) -> Option<c_int> {
+) -> Option<c_int> {
     let method = method()?;
     match method.way(rsa) {
         Way::Lanes(lanes)
@@ -335,21 +319,15 @@ fn encrypted(input: Bytes<'_>, output: Output<'_>, rsa: &mut Rsa, padding: c_int
     ))
 }
 
-/// `rsa_priv_dec`: decrypts.
-unsafe extern "C" fn private_decrypt(
-    length: c_int,
-    from: *const c_uchar,
-    to: *mut c_uchar,
+/// `rsa_priv_dec`: decrypts. Without padding there is room for as many bytes as the modulus has.
+///
+/// OpenSSL's own function never sees a key that has lanes, only its twin.
+fn private_decrypt(
+    input: Bytes<'_>,
+    output: Output<'_>,
     rsa: &mut Rsa,
     padding: c_int,
-) -> c_int {
-    // SAFETY: as for `private_encrypt`.
-    let (input, output) = unsafe { (Bytes::from_raw((length, from)), Output::from_raw((to,))) };
-    guarded(|| decrypted(input, output, rsa, padding))
-}
-
-/// OpenSSL's own function never sees a key that has lanes, only its twin.
-fn decrypted(input: Bytes<'_>, output: Output<'_>, rsa: &mut Rsa, padding: c_int) -> Option<c_int> {
+) -> Option<c_int> {
     let method = method()?;
     match method.way(rsa) {
         Way::Lanes(lanes) if padding == ffi::RSA_NO_PADDING => {
@@ -391,8 +369,8 @@ fn call(
     padding: c_int,
 ) -> c_int {
     let (from, length) = input.into_raw();
-    // SAFETY: the input has `length` bytes. The output has room for as many as the modulus of the
-    // key has, which is that of the caller's key, or that of its twin.
+    // SAFETY: the input has `length` bytes. The output has the room that this key and this padding
+    // demand: the key is the caller's own, or its twin.
     unsafe { stock(length, from, output.as_ptr(), rsa, padding) }
 }
 
@@ -405,7 +383,7 @@ fn raw(lanes: &Lanes, stock: RsaPrivate, input: Bytes<'_>, output: Output<'_>) -
     match async_job::serve(operation::RsaPrivate(&lanes.key), request) {
         Outcome::Done(result) => {
             let result = result.as_bytes();
-            // SAFETY: there is room for as many bytes as the modulus has.
+            // SAFETY: without padding there is room for as many bytes as the modulus has.
             let room = unsafe { output.with_size(lanes.modulus.len()) };
             // The check found the result to have as many.
             if room.write(result) {
@@ -438,7 +416,7 @@ fn request(lanes: &Lanes, number: Bytes<'_>) -> Option<RsaInput> {
 }
 
 /// `rsa_mod_exp`: r0 = input^d mod n, on lanes. Of a key that has lanes, only signatures come here:
-/// see [`decrypted`].
+/// see [`private_decrypt`].
 ///
 /// `input` is below n (the caller has checked). Returns 1, or 0 with OpenSSL's error set.
 extern "C" fn mod_exp(

@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 
 use super::convert::{Argument, Passed, Pointer, guarded};
 use super::params::Params;
-use super::types::{Callback, Param};
+use super::types::{Bignum, Callback, Param};
 
 /// Bytes to read. They may lie where the output goes, so they are copied before that is written.
 #[derive(Clone, Copy)]
@@ -220,6 +220,19 @@ impl Output<'_> {
 
 // SAFETY: a place with as much room as the key demands, or NULL.
 unsafe impl Pointer<*mut c_uchar> for Output<'_> {}
+
+/// A nonce that the caller of a signature has made: the inverse of k, and r.
+#[derive(Clone, Copy)]
+pub struct Nonce<'a> {
+    pub inverse: Option<&'a Bignum>,
+    pub r: Option<&'a Bignum>,
+}
+
+impl<'a> Argument<(Option<&'a Bignum>, Option<&'a Bignum>)> for Nonce<'a> {
+    unsafe fn from_raw((inverse, r): (Option<&'a Bignum>, Option<&'a Bignum>)) -> Self {
+        Nonce { inverse, r }
+    }
+}
 
 /// The same bytes as an input and as the place for an output of their length.
 pub fn in_place(bytes: &mut [u8]) -> (Bytes<'_>, Output<'_>) {

@@ -27,6 +27,11 @@ impl<Raw, P: Pointer<Raw>> Argument<(Raw,)> for P {
     }
 }
 
+// SAFETY: C passes an object.
+unsafe impl<'a, T> Pointer<&'a mut T> for &'a mut T {}
+// SAFETY: C passes an object, or NULL.
+unsafe impl<'a, T> Pointer<Option<&'a T>> for Option<&'a T> {}
+
 /// What can be passed to a function of C.
 pub trait Passed<Raw> {
     fn into_raw(self) -> Raw;

@@ -7,16 +7,16 @@
 // Of the macro's text: it has all results, and gives all functions a lifetime.
 #![allow(clippy::unused_unit, clippy::extra_unused_lifetimes)]
 
-use std::ffi::{c_char, c_int, c_uchar, c_void};
+use std::ffi::{c_char, c_int, c_uchar, c_uint, c_void};
 
-use super::arguments::{Bytes, OutBuf, Place, Progress, Receiver, Room};
+use super::arguments::{Bytes, Nonce, OutBuf, Output, Place, Progress, Receiver, Room};
 use super::convert::{Absent, Answer, Argument, Passed, guarded, the_function};
 use super::objects::{Ctx, Functions, KeyData, OwnedKey, ProvCtx, StockCtx, Subject};
 use super::params::{Params, ParamsMut};
 use super::pointers::{Terminated, Text};
 use super::types::{
-    Algorithm, Callback, CoreHandle, Dispatch, Function, Param, PropertiesCallback,
-    ProviderCallback, VaList,
+    Algorithm, Bignum, Callback, CoreHandle, Dispatch, EcKey, EcSign, EcVerifySig, EcdsaSig,
+    Function, Param, PropertiesCallback, ProviderCallback, Rsa, RsaPrivate, VaList,
 };
 
 /// Declares functions of dispatch tables.
@@ -88,6 +88,26 @@ macro_rules! dispatched {
         dispatched! { @call $name ($($($arg: $type),*),*) $raw }
     };
 
+    // The function by which C calls a handler of type `F`.
+    (@shim [$($own:ident)?] [$($kept:ident)?] ($($safe:ty = ($($arg:ident: $type:ty),*));*) $raw:ty, $ours:ty) => {{
+        unsafe extern "C" fn shim<$($own,)? $($kept,)? F>($($($arg: $type),*),*) -> $raw
+        where
+            $($own: 'static,)?
+            $($kept: Functions,)?
+            F: for<'a> Fn($($safe),*) -> $ours + Copy + 'static,
+            for<'a> $ours: Answer<$raw>,
+        {
+            // SAFETY: libcrypto's arguments, which are as provider-base(7), the page of the
+            // operation or that of the method demands until the function returns; a context or a
+            // key is one that this table has made. Who names the shim has a handler.
+            guarded(|| unsafe {
+                let handler = the_function::<F>();
+                handler($(Argument::<($($type,)*)>::from_raw(($($arg,)*))),*)
+            })
+        }
+        shim::<$($own,)? $($kept,)? F>
+    }};
+
     (@entry $name:ident [$($own:ident)?] [$($kept:ident)?] ($($safe:ty = ($($arg:ident: $type:ty),*));*) $raw:ty, $ours:ty) => {
         #[allow(dead_code)]
         impl $name {
@@ -99,23 +119,8 @@ macro_rules! dispatched {
                 F: for<'a> Fn($($safe),*) -> $ours + Copy + 'static,
                 for<'a> $ours: Answer<$raw>,
             {
-                unsafe extern "C" fn shim<$($own,)? $($kept,)? F>($($($arg: $type),*),*) -> $raw
-                where
-                    $($own: 'static,)?
-                    $($kept: Functions,)?
-                    F: for<'a> Fn($($safe),*) -> $ours + Copy + 'static,
-                    for<'a> $ours: Answer<$raw>,
-                {
-                    // SAFETY: libcrypto's arguments, which are as provider-base(7) and the page of
-                    // the operation demand until the function returns; a context or a key is one
-                    // that this table has made. `entry` was given the handler.
-                    guarded(|| unsafe {
-                        let handler = the_function::<F>();
-                        handler($(Argument::<($($type,)*)>::from_raw(($($arg,)*))),*)
-                    })
-                }
                 let _ = handler;
-                let function: dispatched!(@type ($($($arg: $type),*),*) $raw) = shim::<$($own,)? $($kept,)? F>;
+                let function: dispatched!(@type ($($($arg: $type),*),*) $raw) = dispatched!(@shim [$($own)?] [$($kept)?] ($($safe = ($($arg: $type),*));*) $raw, $ours);
                 Dispatch {
                     id: Self::ID,
                     // SAFETY: OSSL_DISPATCH stores functions of all types as `Function`, and
@@ -160,6 +165,52 @@ macro_rules! dispatched {
         unsafe { <$theirs as Argument<($raw,)>>::from_raw((function($($first,)? $($($arg),*),*),)) }
     }};
     (@first $first:ident $($rest:ident)*) => { $first };
+}
+
+/// Declares how C calls safe functions as those of a method: with arguments as in dispatch tables.
+macro_rules! methods {
+    ($($(#[$doc:meta])* $name:ident: $function:ty = fn $arguments:tt -> $raw:ty as $ours:ty;)*) => {
+        $(methods! { @shim [$(#[$doc])*] $name $function, $arguments $raw, $ours })*
+    };
+    (@shim [$(#[$doc:meta])*] $name:ident $function:ty, ($($safe:ty = ($($arg:ident: $type:ty),*));*) $raw:ty, $ours:ty) => {
+        $(#[$doc])*
+        pub fn $name<F>(handler: F) -> $function
+        where
+            F: for<'a> Fn($($safe),*) -> $ours + Copy + 'static,
+        {
+            let _ = handler;
+            dispatched!(@shim [] [] ($($safe = ($($arg: $type),*));*) $raw, $ours)
+        }
+    };
+}
+
+/// The functions of key methods that C passes bytes to.
+pub mod method {
+    use super::*;
+    methods! {
+        /// `rsa_priv_enc` or `rsa_priv_dec` of an `RSA_METHOD`.
+        rsa_private: RsaPrivate = fn(
+            Bytes<'a> = (length: c_int, from: *const c_uchar);
+            Output<'a> = (to: *mut c_uchar);
+            &'a mut Rsa = (rsa: &mut Rsa);
+            c_int = (padding: c_int)
+        ) -> c_int as Option<c_int>;
+        /// `sign` of an `EC_KEY_METHOD`.
+        ec_sign: EcSign = fn(
+            c_int = (kind: c_int);
+            Bytes<'a> = (digest: *const c_uchar, digest_length: c_int);
+            Output<'a> = (output: *mut c_uchar);
+            Place<'a, c_uint> = (length: *mut c_uint);
+            Nonce<'a> = (inverse: Option<&Bignum>, r: Option<&Bignum>);
+            &'a mut EcKey = (key: &mut EcKey)
+        ) -> c_int as c_int;
+        /// `verify_sig` of an `EC_KEY_METHOD`.
+        ec_verify_sig: EcVerifySig = fn(
+            Bytes<'a> = (digest: *const c_uchar, digest_length: c_int);
+            Option<&'a EcdsaSig> = (signature: Option<&EcdsaSig>);
+            &'a mut EcKey = (key: &mut EcKey)
+        ) -> c_int as Option<c_int>;
+    }
 }
 
 /// The provider's own functions, and those it is given (`OSSL_FUNC_PROVIDER_*`,

@@ -83,6 +83,25 @@ pub struct KeyData<T> {
     algorithm: PhantomData<(*mut T, PhantomPinned)>,
 }
 
+/// An algorithm whose key data are objects that libcrypto has functions for.
+///
+/// # Safety
+/// The default provider's key data of this algorithm are such objects.
+pub unsafe trait KeyObjects: Functions {
+    type Object;
+}
+
+impl<K: KeyObjects> KeyData<K> {
+    /// The object that key data are.
+    #[allow(clippy::mut_from_ref)]
+    pub fn object(&self) -> &mut K::Object {
+        const { assert!(size_of::<K::Object>() == 0, "an object of libcrypto") };
+        // SAFETY: such an object by contract of `KeyObjects`. To those who hold the reference it has
+        // no bytes, and libcrypto locks within it; who makes or fills one has it alone.
+        unsafe { &mut *self.into_subject().cast() }
+    }
+}
+
 /// A context of OpenSSL's that belongs to us.
 pub type StockCtx<T> = Owned<StockContext<T>>;
 

@@ -8,7 +8,8 @@ use std::ffi::{CStr, c_int};
 use once_cell::race::OnceBox;
 
 use crate::ffi::{
-    Algorithm, Dispatch, Functions, ProvCtx, kdf, keyexch, keymgmt, operation, signature,
+    Algorithm, Dispatch, EcKey, Functions, KeyObjects, ProvCtx, Rsa, kdf, keyexch, keymgmt,
+    operation, signature,
 };
 use crate::stock::{self, Stock};
 
@@ -149,4 +150,19 @@ algorithms! {
     RsaCipher ASYM_CIPHER c"RSA", 0, 0;
     /// Key derivation for TLS 1.3.
     Tls13Kdf KDF c"TLS13-KDF", kdf::Freectx::ID, 0;
+}
+
+// SAFETY: key data of RSA are RSA objects.
+unsafe impl KeyObjects for RsaKeys {
+    type Object = Rsa;
+}
+
+// SAFETY: key data of RSA-PSS are RSA objects.
+unsafe impl KeyObjects for RsaPssKeys {
+    type Object = Rsa;
+}
+
+// SAFETY: key data of all curves of `EC_KEY` are such.
+unsafe impl KeyObjects for EcKeys {
+    type Object = EcKey;
 }
