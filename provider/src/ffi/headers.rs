@@ -35,7 +35,6 @@ const TYPES_OF_C: &[(&str, &str)] = &[
     ("u32", "uint32_t"),
     ("usize", "size_t"),
     ("VaList", "va_list"),
-    ("PointForm", "point_conversion_form_t"),
     ("Algorithm", "OSSL_ALGORITHM"),
     ("AsyncJob", "ASYNC_JOB"),
     ("AsyncWaitCtx", "ASYNC_WAIT_CTX"),
@@ -262,7 +261,6 @@ fn constants(c: &mut String) {
         NID_P256 => "NID_X9_62_prime256v1",
         NID_P384 => "NID_secp384r1",
         NAMED_CURVE => "OPENSSL_EC_NAMED_CURVE",
-        POINT_UNCOMPRESSED => "POINT_CONVERSION_UNCOMPRESSED",
         ASYNC_STATUS_OK => "ASYNC_STATUS_OK",
     }
     for (name, text) in name::ALL {

@@ -68,6 +68,7 @@ imported! {
     pub safe fn BN_new() -> Option<Owned<Bignum>>;
     pub unsafe fn BN_clear_free(a: *mut Bignum);
     pub safe fn BN_is_one(a: &Bignum) -> c_int;
+    pub safe fn BN_is_zero(a: &Bignum) -> c_int;
     pub safe fn BN_is_negative(a: &Bignum) -> c_int;
     pub safe fn BN_num_bits(a: &Bignum) -> c_int;
     pub unsafe fn BN_bn2binpad(a: &Bignum, to: *mut c_uchar, len: c_int) -> c_int;
@@ -190,21 +191,20 @@ imported! {
     pub safe fn EC_GROUP_get_asn1_flag(group: &EcGroup) -> c_int;
     pub safe fn EC_POINT_new(group: &EcGroup) -> Option<Owned<EcPoint>>;
     pub unsafe fn EC_POINT_free(point: *mut EcPoint);
-    pub unsafe fn EC_POINT_oct2point(
+    pub safe fn EC_POINT_set_affine_coordinates(
         group: &EcGroup,
         point: &mut EcPoint,
-        bytes: *const c_uchar,
-        length: usize,
+        x: &Bignum,
+        y: &Bignum,
         ctx: Option<&mut BnCtx>,
     ) -> c_int;
-    pub unsafe fn EC_POINT_point2oct(
+    pub safe fn EC_POINT_get_affine_coordinates(
         group: &EcGroup,
         point: &EcPoint,
-        form: PointForm,
-        bytes: *mut c_uchar,
-        length: usize,
+        x: &mut Bignum,
+        y: &mut Bignum,
         ctx: Option<&mut BnCtx>,
-    ) -> usize;
+    ) -> c_int;
     pub safe fn EC_POINT_get_Jprojective_coordinates_GFp(
         group: &EcGroup,
         point: &EcPoint,
@@ -214,7 +214,6 @@ imported! {
         ctx: Option<&mut BnCtx>,
     ) -> c_int;
     pub unsafe fn ECDSA_SIG_free(signature: *mut EcdsaSig);
-    pub unsafe fn i2d_ECDSA_SIG(signature: &EcdsaSig, output: *mut *mut c_uchar) -> c_int;
     pub safe fn ECDSA_SIG_get0<'a>(
         signature: &'a EcdsaSig,
         r: &mut Option<&'a Bignum>,

@@ -277,10 +277,6 @@ pub const NID_P256: c_int = 415;
 pub const NID_P384: c_int = 715;
 /// `OPENSSL_EC_NAMED_CURVE`
 pub const NAMED_CURVE: c_int = 1;
-/// `point_conversion_form_t`
-pub type PointForm = c_uint;
-/// `POINT_CONVERSION_UNCOMPRESSED`
-pub const POINT_UNCOMPRESSED: PointForm = 4;
 /// `ASYNC_STATUS_OK`
 pub const ASYNC_STATUS_OK: c_int = 2;
 
