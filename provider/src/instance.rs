@@ -14,6 +14,8 @@ use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use once_cell::race::OnceBox;
+
 use crate::ffi::provider::{
     DeregisterChildCb, ProviderFree, ProviderGet0Dispatch, ProviderGet0ProviderCtx, ProviderUpRef,
     RegisterChildCb,
@@ -27,25 +29,66 @@ pub fn begin(core: &Core, stock: &Stock) -> ProvCtx {
     let Some(found) = application_default(core, stock) else {
         return stock.provctx();
     };
+    let context = found.context;
     found.note();
-    found.context
+    context
 }
 
 /// Ends an instance with this context.
 pub fn end(context: ProvCtx) {
-    let context = context.as_ptr();
-    let held = slots().find_map(|slot| Some((slot.take(context)?, slot.free)));
-    if let Some((held, free)) = held {
-        // SAFETY: see `Slot::take`.
-        unsafe { free.call(held, 0) };
+    drop(slots().find_map(|slot| slot.take(context.as_ptr())));
+}
+
+/// A reference to a provider, given back when it is dropped.
+struct Reference {
+    handle: *mut CoreHandle,
+    free: ProviderFree,
+}
+
+impl Drop for Reference {
+    fn drop(&mut self) {
+        // SAFETY: the core counted the reference for us, and it is dropped once.
+        unsafe { self.free.call(self.handle, 0) };
+    }
+}
+
+/// A place for a reference.
+struct Place {
+    /// NULL without one.
+    handle: AtomicPtr<CoreHandle>,
+    free: ProviderFree,
+}
+
+impl Place {
+    fn new(free: ProviderFree) -> Place {
+        Place {
+            handle: AtomicPtr::new(null_mut()),
+            free,
+        }
+    }
+
+    /// Keeps a reference, or returns it if there is one already.
+    fn put(&self, reference: Reference) -> Result<(), Reference> {
+        let (ours, kept) = (reference.handle, &self.handle);
+        let put = kept.compare_exchange(null_mut(), ours, Ordering::AcqRel, Ordering::Acquire);
+        if put.is_err() {
+            return Err(reference);
+        }
+        std::mem::forget(reference);
+        Ok(())
+    }
+
+    fn take(&self) -> Option<Reference> {
+        let handle = self.handle.swap(null_mut(), Ordering::AcqRel);
+        let free = self.free;
+        (!handle.is_null()).then(|| Reference { handle, free })
     }
 }
 
 /// The application's default provider, with a reference to it.
 struct Found {
-    handle: *mut CoreHandle,
+    reference: Reference,
     context: ProvCtx,
-    free: ProviderFree,
 }
 
 /// The default provider of the library context that loads us, if it is active and is the same
@@ -56,29 +99,25 @@ fn application_default(core: &Core, stock: &Stock) -> Option<Found> {
         dispatch: *const Dispatch,
         get_dispatch: ProviderGet0Dispatch,
         up_ref: ProviderUpRef,
-        free: ProviderFree,
-        found: AtomicPtr<CoreHandle>,
+        found: Place,
     }
     /// Called for each active provider, under locks of libcrypto: nothing here waits or allocates.
     unsafe extern "C" fn visit(provider: *const CoreHandle, search: *mut c_void) -> c_int {
         // SAFETY: the `Search` below, alive until the callbacks are deregistered; other threads may
         // be here too. The functions are the core's, called with its handle.
-        unsafe {
+        let (search, is_held) = unsafe {
             let search = &*search.cast::<Search>();
             let is_default = search.get_dispatch.call(provider) == search.dispatch;
             // It returns the number of references.
-            if is_default && search.up_ref.call(provider, 0) > 0 {
-                let handle = provider.cast_mut();
-                let first = search.found.compare_exchange(
-                    null_mut(),
-                    handle,
-                    Ordering::AcqRel,
-                    Ordering::Acquire,
-                );
-                if first.is_err() {
-                    search.free.call(provider, 0);
-                }
-            }
+            (search, is_default && search.up_ref.call(provider, 0) > 0)
+        };
+        if is_held {
+            let reference = Reference {
+                handle: provider.cast_mut(),
+                free: search.found.free,
+            };
+            // That of another thread is there already.
+            drop(search.found.put(reference));
         }
         1
     }
@@ -91,106 +130,83 @@ fn application_default(core: &Core, stock: &Stock) -> Option<Found> {
     let register = RegisterChildCb::of(core.table())?;
     let deregister = DeregisterChildCb::of(core.table())?;
     let get_context = ProviderGet0ProviderCtx::of(core.table())?;
-    let free = ProviderFree::of(core.table())?;
     let search = Search {
         dispatch: stock.dispatch(),
         get_dispatch: ProviderGet0Dispatch::of(core.table())?,
         up_ref: ProviderUpRef::of(core.table())?,
-        free,
-        found: AtomicPtr::new(null_mut()),
+        found: Place::new(ProviderFree::of(core.table())?),
     };
     // These are the callbacks by which a provider learns of the others (provider-base(7)). Unlike
     // `OSSL_PROVIDER_load`, they do not have libcrypto read its configuration, which it may be
     // doing. What the registration returns, differs; the deregistration does no harm where there is
     // none. SAFETY: the core's functions with our own handle. No callback runs after the
     // deregistration, which waits for those that run.
-    let handle = unsafe {
+    unsafe {
         let data = (&raw const search).cast_mut().cast();
         register.call(core.handle(), visit, leave, properties, data);
         deregister.call(core.handle());
-        search.found.load(Ordering::Acquire)
+    }
+    let reference = search.found.take()?;
+    // SAFETY: a default provider, which stays as long as the reference is held.
+    let context = unsafe {
+        let context = get_context.call(reference.handle);
+        (!context.is_null()).then(|| ProvCtx::new(context))?
     };
-    if handle.is_null() {
-        return None;
-    }
-    // SAFETY: a reference to this provider is held; it is given back if the provider has no
-    // context.
-    unsafe {
-        let context = get_context.call(handle);
-        if context.is_null() {
-            free.call(handle, 0);
-            return None;
-        }
-        Some(Found {
-            handle,
-            context: ProvCtx::new(context),
-            free,
-        })
-    }
+    Some(Found { reference, context })
 }
 
 /// A reference to a default provider, or room for one.
 struct Slot {
-    /// NULL in a free slot.
-    handle: AtomicPtr<CoreHandle>,
+    reference: Place,
     /// NULL in a free slot, and while a slot is taken or freed.
     context: AtomicPtr<c_void>,
-    free: ProviderFree,
-    next: *mut Slot,
+    next: OnceBox<Slot>,
 }
 
 /// All slots, as a list. Slots are used again and never freed, so there are at most as many as
 /// there were instances at a time.
-static SLOTS: AtomicPtr<Slot> = AtomicPtr::new(null_mut());
+static SLOTS: OnceBox<Slot> = OnceBox::new();
 
 /// All slots there are now.
 fn slots() -> impl Iterator<Item = &'static Slot> {
-    // SAFETY: NULL, or a slot. Slots are never freed.
-    let slot = |slot: *mut Slot| unsafe { slot.as_ref::<'static>() };
-    let first = slot(SLOTS.load(Ordering::Acquire));
-    std::iter::successors(first, move |current| slot(current.next))
+    std::iter::successors(SLOTS.get(), |slot| slot.next.get())
 }
 
 impl Found {
-    /// Keeps the reference until [`end`].
-    fn note(&self) {
-        for slot in slots() {
-            let taken = slot.handle.compare_exchange(
-                null_mut(),
-                self.handle,
-                Ordering::AcqRel,
-                Ordering::Relaxed,
-            );
-            if taken.is_ok() {
-                slot.context.store(self.context.as_ptr(), Ordering::Release);
-                return;
-            }
-        }
-        let fresh = Box::leak(Box::new(Slot {
-            handle: AtomicPtr::new(self.handle),
-            context: AtomicPtr::new(self.context.as_ptr()),
-            free: self.free,
-            next: null_mut(),
-        }));
-        let mut head = SLOTS.load(Ordering::Acquire);
+    /// Keeps the reference until [`end`], in the first slot that is free.
+    fn note(self) {
+        let Found {
+            mut reference,
+            context,
+        } = self;
+        let mut place = &SLOTS;
         loop {
-            fresh.next = head;
-            match SLOTS.compare_exchange_weak(head, fresh, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return,
-                Err(now) => head = now,
+            let slot = place.get_or_init(|| Slot::new(reference.free));
+            match slot.reference.put(reference) {
+                Ok(()) => return slot.context.store(context.as_ptr(), Ordering::Release),
+                Err(returned) => reference = returned,
             }
+            place = &slot.next;
         }
     }
 }
 
 impl Slot {
+    fn new(free: ProviderFree) -> Box<Slot> {
+        Box::new(Slot {
+            reference: Place::new(free),
+            context: AtomicPtr::new(null_mut()),
+            next: OnceBox::new(),
+        })
+    }
+
     /// The reference in this slot, which is the caller's from now on, if it is one to a provider
     /// with this context.
-    fn take(&self, context: *mut c_void) -> Option<*mut CoreHandle> {
-        // While a slot has a context, it has the handle that belongs to it.
+    fn take(&self, context: *mut c_void) -> Option<Reference> {
+        // While a slot has a context, it has the reference that belongs to it.
         self.context
             .compare_exchange(context, null_mut(), Ordering::AcqRel, Ordering::Relaxed)
             .ok()?;
-        Some(self.handle.swap(null_mut(), Ordering::AcqRel))
+        self.reference.take()
     }
 }
