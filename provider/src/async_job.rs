@@ -32,7 +32,7 @@ pub fn serve<O: Operation>(
         return Outcome::Declined(no_memory());
     }
     let engine = process::engine();
-    engine.serve(operation, input, &Host { engine })
+    WaitCtx::with_current(|wait| engine.serve(operation, input, &Host { engine, wait }))
 }
 
 /// A new key pair, from the pool if it has one.
@@ -52,15 +52,17 @@ fn no_memory() -> Declined {
 }
 
 /// The calling thread, which may run a job.
-struct Host {
+struct Host<'a> {
     engine: &'static Engine,
+    /// That of the job, if one runs.
+    wait: Option<WaitCtx<'a>>,
 }
 
-impl Caller for Host {
-    type Job = AsyncJob;
+impl<'a> Caller for Host<'a> {
+    type Job = AsyncJob<'a>;
 
-    fn job(&self) -> Option<AsyncJob> {
-        WaitCtx::current().map(|wait| AsyncJob {
+    fn job(&self) -> Option<AsyncJob<'a>> {
+        self.wait.map(|wait| AsyncJob {
             wait,
             engine: self.engine,
             callback: None,
@@ -73,8 +75,8 @@ impl Caller for Host {
 }
 
 /// The async job that the calling code runs in.
-struct AsyncJob {
-    wait: WaitCtx,
+struct AsyncJob<'a> {
+    wait: WaitCtx<'a>,
     engine: &'static Engine,
     /// The application's, once the engine has asked for it.
     callback: Option<Callback>,
@@ -86,7 +88,7 @@ struct Wake {
     sent: Arc<AtomicBool>,
 }
 
-impl Job for AsyncJob {
+impl Job for AsyncJob<'_> {
     type Wake = Wake;
 
     fn can_pause(&self) -> bool {
@@ -183,7 +185,7 @@ impl Job for AsyncJob {
     }
 }
 
-impl AsyncJob {
+impl AsyncJob<'_> {
     /// Takes the signal of the job's descriptor back.
     fn drain(&self) {
         if let Some(bell) = self.wait.kept_bell(Way::Descriptor) {

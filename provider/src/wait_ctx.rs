@@ -12,12 +12,12 @@ use std::sync::atomic::AtomicBool;
 use lockstep_engine::{Engine, Pending};
 
 use crate::bell::{Bell, Way};
-use crate::ffi::{self, AsyncCallback, AsyncWaitCtx};
+use crate::ffi::{self, AsyncCallback, AsyncWaitCtx, WaitFdCleanup};
 use crate::process;
 
 /// The wait context of the running job.
 #[derive(Clone, Copy)]
-pub struct WaitCtx(*mut AsyncWaitCtx);
+pub struct WaitCtx<'a>(&'a AsyncWaitCtx);
 
 /// What a paused job waits for.
 pub struct Waiting {
@@ -42,28 +42,22 @@ fn key(way: Way) -> *const c_void {
     (&raw const KEYS[way as usize]).cast()
 }
 
-impl WaitCtx {
-    /// The context of the running job; None outside of jobs.
-    pub fn current() -> Option<WaitCtx> {
-        // SAFETY: no preconditions; NULL outside of a job.
-        let job = unsafe { ffi::ASYNC_get_current_job() };
-        if job.is_null() {
-            return None;
-        }
-        // SAFETY: `job` is the running job.
-        let wait = unsafe { ffi::ASYNC_get_wait_ctx(job) };
-        (!wait.is_null()).then_some(WaitCtx(wait))
+impl WaitCtx<'_> {
+    /// Calls `work` with the context of the running job; with None outside of jobs.
+    pub fn with_current<R>(work: impl FnOnce(Option<WaitCtx<'_>>) -> R) -> R {
+        // SAFETY: NULL, or the job that runs this code. It has its context until it ends.
+        let job = unsafe { ffi::ASYNC_get_current_job().as_ref() };
+        let wait = job.and_then(|job| ffi::ASYNC_get_wait_ctx(job));
+        work(wait.map(WaitCtx))
     }
 
     /// The application's callback with its argument, if it has set one.
     pub fn callback(self) -> Option<(AsyncCallback, *mut c_void)> {
         let mut callback = None;
         let mut arg = null_mut();
-        // SAFETY: the context belongs to the running job.
-        let found = unsafe { ffi::ASYNC_WAIT_CTX_get_callback(self.0, &mut callback, &mut arg) };
+        let found = ffi::ASYNC_WAIT_CTX_get_callback(self.0, &mut callback, &mut arg);
         let function = callback.filter(|_| found == 1)?;
-        // SAFETY: as above.
-        unsafe { ffi::ASYNC_WAIT_CTX_set_status(self.0, ffi::ASYNC_STATUS_OK) };
+        ffi::ASYNC_WAIT_CTX_set_status(self.0, ffi::ASYNC_STATUS_OK);
         Some((function, arg))
     }
 
@@ -71,19 +65,19 @@ impl WaitCtx {
     fn kept(&mut self, way: Way) -> Option<&mut Kept> {
         let mut fd = -1;
         let mut data = null_mut();
-        // SAFETY: the context belongs to the running job. Under our key lies the box that `show`
-        // has stored. The context gives it back when it is freed, which nobody does under a running
-        // job, and only the thread that runs the job uses it.
-        let kept = unsafe {
-            let found = ffi::ASYNC_WAIT_CTX_get_fd(self.0, key(way), &mut fd, &mut data) == 1;
-            found.then(|| &mut *data.cast::<Kept>())?
-        };
+        if ffi::ASYNC_WAIT_CTX_get_fd(self.0, key(way), &mut fd, &mut data) != 1 {
+            return None;
+        }
+        // SAFETY: under our key lies the box that `show` has stored. The context gives it back when
+        // it is freed, which nobody does under a running job, and only the thread that runs the job
+        // uses it.
+        let kept = unsafe { &mut *data.cast::<Kept>() };
         if process::is_current(kept.engine) {
             return Some(kept);
         }
         // The parent's, which its threads ring: the child must not use it, nor free it. See
-        // `forget`. SAFETY: the context belongs to the running job.
-        unsafe { ffi::ASYNC_WAIT_CTX_clear_fd(self.0, key(way)) };
+        // `forget`.
+        ffi::ASYNC_WAIT_CTX_clear_fd(self.0, key(way));
         None
     }
 
@@ -124,15 +118,16 @@ impl WaitCtx {
             waiting: None,
         };
         let kept: *mut Kept = Box::into_raw(Box::new(kept));
-        // SAFETY: the context takes over the box; `forget` gets it back.
-        let set = unsafe {
-            ffi::ASYNC_WAIT_CTX_set_wait_fd(self.0, key(way), fd, kept.cast(), Some(forget))
-        };
-        if set != 1 {
-            // SAFETY: the context did not take the box.
-            drop(unsafe { Box::from_raw(kept) });
+        // SAFETY: the context takes over the box, which `forget` gets back. Otherwise it stays ours.
+        unsafe {
+            let forget = Some(forget as WaitFdCleanup);
+            let is_set =
+                ffi::ASYNC_WAIT_CTX_set_wait_fd(self.0, key(way), fd, kept.cast(), forget) == 1;
+            if !is_set {
+                drop(Box::from_raw(kept));
+            }
+            is_set
         }
-        set == 1
     }
 
     /// Pauses the running job, which [`show`](Self::show) has prepared, and gives back what it

@@ -23,6 +23,10 @@ const NEWER: &[&str] = &[
 /// stack.
 const OF_STACKS: &[&str] = &["NCONF_get_section", "NCONF_get_section_names"];
 
+/// Objects that libcrypto changes behind a shared reference: only the thread that runs a job has
+/// one.
+const CHANGED_BEHIND: &[&str] = &["AsyncJob", "AsyncWaitCtx"];
+
 /// Simple types in C.
 const TYPES_OF_C: &[(&str, &str)] = &[
     ("()", "void"),
@@ -80,6 +84,7 @@ fn c_type(ours: &str) -> String {
         };
         return match referenced.strip_prefix("mut ") {
             Some(inner) => c_type(inner) + " *",
+            None if CHANGED_BEHIND.contains(&referenced) => c_type(referenced) + " *",
             None => c_type(referenced) + " const *",
         };
     }

@@ -220,29 +220,30 @@ imported! {
         s: &mut Option<&'a Bignum>,
     );
 
-    pub unsafe fn ASYNC_get_current_job() -> *mut AsyncJob;
-    pub unsafe fn ASYNC_get_wait_ctx(job: *mut AsyncJob) -> *mut AsyncWaitCtx;
+    pub safe fn ASYNC_get_current_job() -> *mut AsyncJob;
+    pub safe fn ASYNC_get_wait_ctx(job: &AsyncJob) -> Option<&AsyncWaitCtx>;
     pub unsafe fn ASYNC_pause_job() -> c_int;
-    pub unsafe fn ASYNC_WAIT_CTX_get_fd(
-        ctx: *mut AsyncWaitCtx,
+    // What a key points to is never read.
+    pub safe fn ASYNC_WAIT_CTX_get_fd(
+        ctx: &AsyncWaitCtx,
         key: *const c_void,
-        fd: *mut c_int,
-        data: *mut *mut c_void,
+        fd: &mut c_int,
+        data: &mut *mut c_void,
     ) -> c_int;
     pub unsafe fn ASYNC_WAIT_CTX_set_wait_fd(
-        ctx: *mut AsyncWaitCtx,
+        ctx: &AsyncWaitCtx,
         key: *const c_void,
         fd: c_int,
         data: *mut c_void,
         cleanup: Option<WaitFdCleanup>,
     ) -> c_int;
-    pub unsafe fn ASYNC_WAIT_CTX_clear_fd(ctx: *mut AsyncWaitCtx, key: *const c_void) -> c_int;
-    pub unsafe fn ASYNC_WAIT_CTX_get_callback(
-        ctx: *mut AsyncWaitCtx,
-        callback: *mut Option<AsyncCallback>,
-        arg: *mut *mut c_void,
+    pub safe fn ASYNC_WAIT_CTX_clear_fd(ctx: &AsyncWaitCtx, key: *const c_void) -> c_int;
+    pub safe fn ASYNC_WAIT_CTX_get_callback(
+        ctx: &AsyncWaitCtx,
+        callback: &mut Option<AsyncCallback>,
+        arg: &mut *mut c_void,
     ) -> c_int;
-    pub unsafe fn ASYNC_WAIT_CTX_set_status(ctx: *mut AsyncWaitCtx, status: c_int) -> c_int;
+    pub safe fn ASYNC_WAIT_CTX_set_status(ctx: &AsyncWaitCtx, status: c_int) -> c_int;
 }
 
 /// Declares what is freed by which function.
