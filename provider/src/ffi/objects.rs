@@ -114,10 +114,12 @@ unsafe impl<T: Functions> Send for OwnedKey<T> {}
 unsafe impl<T: Functions> Sync for OwnedKey<T> {}
 
 impl<T: Functions> Freed for StockContext<T> {
+    type Returned = ();
     const FREE: unsafe extern "C" fn(*mut Self) = free::<T, Self>;
 }
 
 impl<T: Functions> Freed for KeyData<T> {
+    type Returned = ();
     const FREE: unsafe extern "C" fn(*mut Self) = free::<T, Self>;
 }
 

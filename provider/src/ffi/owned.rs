@@ -11,8 +11,10 @@ pub struct Owned<T: Freed>(pub(super) &'static mut T);
 
 /// What libcrypto frees.
 pub trait Freed: 'static {
+    /// What the function below returns. It is not looked at.
+    type Returned;
     /// Frees an object that nobody uses any more.
-    const FREE: unsafe extern "C" fn(*mut Self);
+    const FREE: unsafe extern "C" fn(*mut Self) -> Self::Returned;
 }
 
 impl<T: Freed> Deref for Owned<T> {
@@ -33,6 +35,6 @@ impl<T: Freed> Drop for Owned<T> {
     fn drop(&mut self) {
         const { assert!(size_of::<T>() == 0, "an object of libcrypto") };
         // SAFETY: ours, and dropped once.
-        unsafe { T::FREE(self.0) }
+        unsafe { T::FREE(self.0) };
     }
 }

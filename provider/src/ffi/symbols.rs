@@ -248,24 +248,20 @@ imported! {
 
 /// Declares what is freed by which function.
 macro_rules! freed {
-    ($($object:ident by $free:ident;)*) => {
+    ($($object:ident by $free:ident -> $returned:ty;)*) => {
         $(impl Freed for $object {
-            const FREE: unsafe extern "C" fn(*mut $object) = $free;
+            type Returned = $returned;
+            const FREE: unsafe extern "C" fn(*mut $object) -> $returned = $free;
         })*
     };
 }
 
 freed! {
-    Bignum by BN_clear_free;
-    Conf by NCONF_free;
-    EcPoint by EC_POINT_free;
-    EcdsaSig by ECDSA_SIG_free;
-    LibCtx by OSSL_LIB_CTX_free;
-    Provider by unload;
-    Stack by OPENSSL_sk_free;
-}
-
-unsafe extern "C" fn unload(provider: *mut Provider) {
-    // SAFETY: by contract of `Freed`.
-    unsafe { OSSL_PROVIDER_unload(provider) };
+    Bignum by BN_clear_free -> ();
+    Conf by NCONF_free -> ();
+    EcPoint by EC_POINT_free -> ();
+    EcdsaSig by ECDSA_SIG_free -> ();
+    LibCtx by OSSL_LIB_CTX_free -> ();
+    Provider by OSSL_PROVIDER_unload -> c_int;
+    Stack by OPENSSL_sk_free -> ();
 }
