@@ -118,7 +118,7 @@ impl WaitCtx<'_> {
             waiting: None,
         };
         let kept: *mut Kept = Box::into_raw(Box::new(kept));
-        // SAFETY: the context takes over the box, which `forget` gets back. Otherwise it stays ours.
+        // SAFETY: the context takes over the box, and `forget` gets it back; or it stays ours.
         unsafe {
             let forget = Some(forget as WaitFdCleanup);
             let is_set =

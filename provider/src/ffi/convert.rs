@@ -22,7 +22,7 @@ pub unsafe trait Pointer<Raw> {}
 impl<Raw, P: Pointer<Raw>> Argument<(Raw,)> for P {
     unsafe fn from_raw((raw,): (Raw,)) -> P {
         const { assert!(size_of::<P>() == size_of::<Raw>()) };
-        // SAFETY: a value of the type by contract of `Pointer`; it lives as that of `Argument` says.
+        // SAFETY: a value of the type by contract of `Pointer`, for as long as `Argument` says.
         unsafe { std::mem::transmute_copy::<Raw, P>(&raw) }
     }
 }

@@ -24,8 +24,8 @@ use super::types::{
 /// `Name[C][K][P] = 1: fn(first; others) -> raw as ours, theirs`. Each argument is a safe type, and
 /// in parentheses the arguments of C that it is made of. `ours` is what a handler returns, `theirs`
 /// what `pass` returns; without it there is no `pass`. `C` is a type of a handler's, `K` an
-/// algorithm that a handler knows, `P` one that `pass` knows, and `T` is that of the function. Without safe types there is only
-/// `call`.
+/// algorithm that a handler knows, `P` one that `pass` knows; `T` is the algorithm whose function
+/// `pass` calls. Without safe types there is only `call`.
 macro_rules! dispatched {
     ($($(#[$doc:meta])* $name:ident $([$($own:ident)?] [$($kept:ident)?] [$($passed:ident)?])? = $id:literal: fn $arguments:tt -> $raw:ty $(as $ours:ty $(, $theirs:ty)?)?;)*) => {
         $(
@@ -99,7 +99,7 @@ macro_rules! dispatched {
         {
             // SAFETY: libcrypto's arguments, which are as provider-base(7), the page of the
             // operation or that of the method demands until the function returns; a context or a
-            // key is one that this table has made. Who names the shim has a handler.
+            // key is one that this table has made. A handler was given where the shim was named.
             guarded(|| unsafe {
                 let handler = the_function::<F>();
                 handler($(Argument::<($($type,)*)>::from_raw(($($arg,)*))),*)

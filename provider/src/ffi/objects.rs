@@ -96,8 +96,8 @@ impl<K: KeyObjects> KeyData<K> {
     #[allow(clippy::mut_from_ref)]
     pub fn object(&self) -> &mut K::Object {
         const { assert!(size_of::<K::Object>() == 0, "an object of libcrypto") };
-        // SAFETY: such an object by contract of `KeyObjects`. To those who hold the reference it has
-        // no bytes, and libcrypto locks within it; who makes or fills one has it alone.
+        // SAFETY: such an object by contract of `KeyObjects`. To those who hold the reference it
+        // has no bytes, and libcrypto locks within it; who makes or fills one has it alone.
         unsafe { &mut *self.into_subject().cast() }
     }
 }

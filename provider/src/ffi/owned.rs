@@ -11,7 +11,7 @@ pub struct Owned<T: Freed>(pub(super) &'static mut T);
 
 /// What libcrypto frees.
 pub trait Freed: 'static {
-    /// What the function below returns. It is not looked at.
+    /// The type of what the function returns, which nobody looks at.
     type Returned;
     /// Frees an object that nobody uses any more.
     const FREE: unsafe extern "C" fn(*mut Self) -> Self::Returned;

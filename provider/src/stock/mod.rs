@@ -39,7 +39,8 @@ pub fn stock() -> Option<&'static Stock> {
 impl Stock {
     fn load() -> Option<Stock> {
         let mut libctx = ffi::OSSL_LIB_CTX_new()?;
-        // SAFETY: the default provider is part of libcrypto, and `Stock` drops it before its context.
+        // SAFETY: the default provider is part of libcrypto, so its tables are never unmapped; it
+        // is dropped before its library context.
         let provider = unsafe { ffi::OSSL_PROVIDER_load(&mut libctx, Text::new(c"default")) }?;
         let provctx = ffi::OSSL_PROVIDER_get0_provider_ctx(&provider);
         if provctx.is_null() {
