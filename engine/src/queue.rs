@@ -25,6 +25,8 @@ pub(crate) mod state;
 pub(crate) mod workers;
 
 #[cfg(all(test, loom))]
+pub(crate) mod exploration;
+#[cfg(all(test, loom))]
 mod models;
 #[cfg(test)]
 pub(crate) mod simple;

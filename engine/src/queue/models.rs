@@ -2,9 +2,7 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p lockstep-engine --lib models`
 
-use loom::model::Builder;
-use loom::thread;
-
+use super::exploration::{beside, explore};
 use super::simple::{Bell, Simple, queue};
 use super::*;
 use crate::caller::ThreadId;
@@ -12,13 +10,6 @@ use crate::declined::Fallback;
 use crate::fault::{Defect, plant};
 use crate::policy::View;
 use crate::sync::Arc;
-
-/// All interleavings with up to three preemptions: enough for every known bug of such protocols.
-fn explore(model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(model);
-}
 
 fn assert_at_rest(queue: &Queue<Simple>, slots: usize) {
     let state = queue.lock();
@@ -54,8 +45,9 @@ fn threads_that_share_a_slot_all_get_their_answers() {
         let others: Vec<_> = [1, 2]
             .into_iter()
             .map(|number| {
-                let queue = queue.clone();
-                thread::spawn(move || assert_eq!(queue.enqueue(0, number).unwrap(), -number))
+                beside(&queue, move |queue| {
+                    assert_eq!(queue.enqueue(0, number).unwrap(), -number)
+                })
             })
             .collect();
         assert_eq!(queue.enqueue(0, 3).unwrap(), -3);
@@ -70,13 +62,10 @@ fn threads_that_share_a_slot_all_get_their_answers() {
 fn shapes_that_share_a_slot_do_not_starve() {
     explore(|| {
         let queue = queue(Simple::default(), 1, 8);
-        let other = {
-            let queue = queue.clone();
-            thread::spawn(move || {
-                assert_eq!(queue.enqueue(1, 1).unwrap(), -2);
-                assert_eq!(queue.enqueue(1, 2).unwrap(), -3);
-            })
-        };
+        let other = beside(&queue, |queue| {
+            assert_eq!(queue.enqueue(1, 1).unwrap(), -2);
+            assert_eq!(queue.enqueue(1, 2).unwrap(), -3);
+        });
         assert_eq!(queue.enqueue(0, 3).unwrap(), -3);
         other.join().unwrap();
         assert_at_rest(&queue, 1);
@@ -91,10 +80,7 @@ fn a_declined_leader_hands_its_slot_on() {
             Ok(answer) => assert_eq!(answer, -number),
             Err(declined) => assert_eq!(declined.fallback(), Fallback::Lone),
         };
-        let other = {
-            let queue = queue.clone();
-            thread::spawn(move || ask(&queue, 1))
-        };
+        let other = beside(&queue, move |queue| ask(&queue, 1));
         match queue.declines_alone(0) {
             Some(declined) => assert_eq!(declined.fallback(), Fallback::Lone),
             None => ask(&queue, 2),
@@ -108,10 +94,9 @@ fn a_declined_leader_hands_its_slot_on() {
 fn a_job_and_a_thread_share_a_slot() {
     explore(|| {
         let queue = queue(Simple::default(), 1, 8);
-        let other = {
-            let queue = queue.clone();
-            thread::spawn(move || assert_eq!(queue.enqueue(0, 1).unwrap(), -1))
-        };
+        let other = beside(&queue, move |queue| {
+            assert_eq!(queue.enqueue(0, 1).unwrap(), -1)
+        });
         let bell = Bell::default();
         let ticket = Queue::submit(&queue, 0, 2, bell.boxed()).unwrap();
         assert_eq!(ticket.take().unwrap(), -2);
@@ -143,10 +128,9 @@ fn a_worker_serves_job_after_job() {
 fn two_slots_serve_threads_and_workers() {
     explore(|| {
         let queue = queue(Simple::default(), 2, 8);
-        let other = {
-            let queue = queue.clone();
-            thread::spawn(move || assert_eq!(queue.enqueue(0, 1).unwrap(), -1))
-        };
+        let other = beside(&queue, move |queue| {
+            assert_eq!(queue.enqueue(0, 1).unwrap(), -1)
+        });
         let bell = Bell::default();
         let ticket = Queue::submit(&queue, 0, 2, bell.boxed()).unwrap();
         assert_eq!(ticket.take().unwrap(), -2);
@@ -199,18 +183,15 @@ fn attend(queue: &Arc<Queue<Simple>>, shape: usize, number: i64, thread: u64) ->
 fn jobs_of_two_threads_lead_or_are_served() {
     explore(|| {
         let queue = queue(Simple::default(), 1, 8);
-        let other = {
-            let queue = queue.clone();
-            thread::spawn(move || {
-                let first = queue.post(0, 1, ThreadId(1)).unwrap();
-                assert_eq!(attend(&queue, 0, 2, 1).unwrap(), -2);
-                assert_eq!(
-                    first.take().unwrap(),
-                    -1,
-                    "the second has led the first too"
-                );
-            })
-        };
+        let other = beside(&queue, move |queue| {
+            let first = queue.post(0, 1, ThreadId(1)).unwrap();
+            assert_eq!(attend(&queue, 0, 2, 1).unwrap(), -2);
+            assert_eq!(
+                first.take().unwrap(),
+                -1,
+                "the second has led the first too"
+            );
+        });
         assert_eq!(attend(&queue, 0, 3, 2).unwrap(), -3);
         other.join().unwrap();
         assert_eq!(queue.counters.paused.count(), 0);
@@ -244,10 +225,9 @@ fn a_job_that_asks_is_told_once_or_finds_its_answer() {
     explore(|| {
         let queue = queue(Simple::default(), 1, 8);
         let ticket = queue.post(0, 1, ThreadId(1)).unwrap();
-        let other = {
-            let queue = queue.clone();
-            thread::spawn(move || assert_eq!(attend(&queue, 0, 2, 2).unwrap(), -2))
-        };
+        let other = beside(&queue, move |queue| {
+            assert_eq!(attend(&queue, 0, 2, 2).unwrap(), -2)
+        });
         let bell = Bell::default();
         match Queue::attend(&queue, 0, ticket, false) {
             Ok(answer) => assert_eq!(answer.unwrap(), -1),
@@ -268,10 +248,9 @@ fn a_job_that_asks_is_told_once_or_finds_its_answer() {
 fn abandoning_races_with_a_leader() {
     explore(|| {
         let queue = queue(Simple::default(), 1, 8);
-        let other = {
-            let queue = queue.clone();
-            thread::spawn(move || drop(queue.post(0, 1, ThreadId(1)).unwrap()))
-        };
+        let other = beside(&queue, move |queue| {
+            drop(queue.post(0, 1, ThreadId(1)).unwrap())
+        });
         assert_eq!(attend(&queue, 0, 2, 2).unwrap(), -2);
         other.join().unwrap();
         assert_eq!(attend(&queue, 0, 3, 1).unwrap(), -3);
@@ -285,10 +264,9 @@ fn losing_a_job_races_with_a_leader() {
         let queue = queue(Simple::default(), 1, 8);
         // Posted by the thread that leads, or by another one, whose request fills its pass.
         let lost = [1, 2].map(|thread| queue.post(0, 1, ThreadId(thread)).unwrap());
-        let other = {
-            let queue = queue.clone();
-            thread::spawn(move || lost.into_iter().for_each(|lost| queue.abandon(0, lost)))
-        };
+        let other = beside(&queue, move |queue| {
+            lost.into_iter().for_each(|lost| queue.abandon(0, lost))
+        });
         assert_eq!(attend(&queue, 0, 2, 2).unwrap(), -2);
         other.join().unwrap();
         // Without another leader.
@@ -337,10 +315,7 @@ fn losing_a_job_races_with_closing() {
     explore(|| {
         let queue = queue(Simple::default(), 1, 8);
         let lost = queue.post(0, 1, ThreadId(1)).unwrap();
-        let other = {
-            let queue = queue.clone();
-            thread::spawn(move || queue.abandon(0, lost))
-        };
+        let other = beside(&queue, move |queue| queue.abandon(0, lost));
         workers::stop(&queue);
         other.join().unwrap();
         assert_eq!(queue.counters.paused.count(), 0);
@@ -352,20 +327,18 @@ fn losing_a_job_races_with_closing() {
 fn closing_races_with_a_posted_request() {
     explore(|| {
         let queue = queue(Simple::default(), 1, 8);
-        let other = {
-            let queue = queue.clone();
-            thread::spawn(move || {
-                let answer = match queue.post(0, 1, ThreadId(1)) {
-                    Ok(ticket) => Queue::attend(&queue, 0, ticket, false)
-                        .unwrap_or_else(|ticket| ticket.take()),
-                    Err(declined) => Err(declined),
-                };
-                match answer {
-                    Ok(answer) => assert_eq!(answer, -1),
-                    Err(declined) => assert_eq!(declined.fallback(), Fallback::ShutDown),
+        let other = beside(&queue, move |queue| {
+            let answer = match queue.post(0, 1, ThreadId(1)) {
+                Ok(ticket) => {
+                    Queue::attend(&queue, 0, ticket, false).unwrap_or_else(|ticket| ticket.take())
                 }
-            })
-        };
+                Err(declined) => Err(declined),
+            };
+            match answer {
+                Ok(answer) => assert_eq!(answer, -1),
+                Err(declined) => assert_eq!(declined.fallback(), Fallback::ShutDown),
+            }
+        });
         workers::stop(&queue);
         other.join().unwrap();
         assert_eq!(queue.counters.paused.count(), 0);

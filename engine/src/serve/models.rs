@@ -1,20 +1,11 @@
 //! The routes of jobs, in every interleaving that loom finds.
 
-use loom::model::Builder;
-use loom::thread;
-
 use super::fake::{End, Fake};
 use super::*;
 use crate::declined::Fallback;
+use crate::queue::exploration::{beside, explore};
 use crate::queue::simple::{Simple, queue};
 use crate::queue::workers;
-
-/// All interleavings with up to three preemptions.
-fn explore(model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(model);
-}
 
 fn job(queue: &Arc<Queue<Simple>>, fake: &Fake, number: i64) -> Answer<Simple> {
     serve_job(queue, fake, fake.clone(), 0, number)
@@ -24,12 +15,9 @@ fn job(queue: &Arc<Queue<Simple>>, fake: &Fake, number: i64) -> Answer<Simple> {
 fn a_job_that_leads_and_a_thread_get_their_answers() {
     explore(|| {
         let queue = queue(Simple::default(), 1, 8);
-        let other = {
-            let queue = queue.clone();
-            thread::spawn(move || {
-                assert_eq!(serve_thread(&queue, &Fake::thread(), 0, 1).unwrap(), -1);
-            })
-        };
+        let other = beside(&queue, move |queue| {
+            assert_eq!(serve_thread(&queue, &Fake::thread(), 0, 1).unwrap(), -1);
+        });
         assert_eq!(job(&queue, &Fake::job(), 2).unwrap(), -2);
         other.join().unwrap();
         assert_eq!(queue.counters.paused.count(), 0);
@@ -40,14 +28,11 @@ fn a_job_that_leads_and_a_thread_get_their_answers() {
 fn jobs_of_two_threads_get_their_answers_though_resumed_early() {
     explore(|| {
         let queue = queue(Simple::default(), 1, 8);
-        let other = {
-            let queue = queue.clone();
-            thread::spawn(move || {
-                let mut fake = Fake::job();
-                fake.thread = 2;
-                assert_eq!(job(&queue, &fake, 1).unwrap(), -1);
-            })
-        };
+        let other = beside(&queue, move |queue| {
+            let mut fake = Fake::job();
+            fake.thread = 2;
+            assert_eq!(job(&queue, &fake, 1).unwrap(), -1);
+        });
         assert_eq!(job(&queue, &Fake::job(), 2).unwrap(), -2);
         other.join().unwrap();
         assert_eq!(queue.counters.paused.count(), 0);
@@ -71,15 +56,12 @@ fn a_job_that_a_worker_serves_gets_its_answer() {
 fn a_job_that_is_lost_leaves_nothing() {
     explore(|| {
         let queue = queue(Simple::default(), 1, 8);
-        let other = {
-            let queue = queue.clone();
-            thread::spawn(move || {
-                let mut fake = Fake::job();
-                (fake.gives_way, fake.thread) = (End::Failed, 2);
-                let declined = job(&queue, &fake, 1).unwrap_err();
-                assert_eq!(declined.fallback(), Fallback::ShutDown);
-            })
-        };
+        let other = beside(&queue, move |queue| {
+            let mut fake = Fake::job();
+            (fake.gives_way, fake.thread) = (End::Failed, 2);
+            let declined = job(&queue, &fake, 1).unwrap_err();
+            assert_eq!(declined.fallback(), Fallback::ShutDown);
+        });
         assert_eq!(job(&queue, &Fake::job(), 2).unwrap(), -2);
         other.join().unwrap();
         // The next leader passes what was given up.
