@@ -35,6 +35,28 @@ fn results_of(
         .collect()
 }
 
+/// Runs inputs as one batch, and compares each result with num-bigint's.
+fn assert_right(
+    backend: Backend,
+    scratch: &mut Scratch,
+    random: &mut Random,
+    requests: &[(&TestKey, Vec<u8>, Vec<u8>)],
+) {
+    let results = results_of(backend, scratch, random, requests);
+    for ((key, input, _), result) in requests.iter().zip(results) {
+        let (fill, name) = (requests.len(), &key.name);
+        assert_eq!(result, Ok(key.private(input)), "{backend:?} {fill} {name}");
+    }
+}
+
+/// The sizes to test on these lanes: the portable ones are slow.
+fn sizes(backend: Backend) -> &'static [Size] {
+    match backend == Backend::PORTABLE {
+        true => &Size::ALL[..1],
+        false => &Size::ALL,
+    }
+}
+
 #[test]
 fn every_fill_with_mixed_keys() {
     let mut scratch = Scratch::new();
@@ -53,16 +75,7 @@ fn every_fill_with_mixed_keys() {
                         (key, input.clone(), input)
                     })
                     .collect();
-                let results = results_of(backend, &mut scratch, &mut random, &requests);
-                for ((key, input, _), result) in requests.iter().zip(results) {
-                    let expected = key.private(input);
-                    assert_eq!(
-                        result,
-                        Ok(expected),
-                        "{backend:?} {size:?} {fill} {}",
-                        key.name
-                    );
-                }
+                assert_right(backend, &mut scratch, &mut random, &requests);
             }
         }
     }
@@ -73,12 +86,7 @@ fn edge_inputs_in_every_lane() {
     let mut scratch = Scratch::new();
     let mut random = Random(2);
     for backend in Backend::available() {
-        let sizes: &[Size] = if backend == Backend::PORTABLE {
-            &Size::ALL[..1]
-        } else {
-            &Size::ALL
-        };
-        for &size in sizes {
+        for &size in sizes(backend) {
             let keys = keys(size);
             for (turn, key) in keys.iter().enumerate() {
                 let [p, q] = [2, 3].map(|i| BigUint::from_bytes_be(&key.parts[i]));
@@ -100,15 +108,7 @@ fn edge_inputs_in_every_lane() {
                     .map(|edge| (key, key.bytes(edge), key.bytes(edge)))
                     .collect();
                 requests.rotate_left(turn % 8);
-                let results = results_of(backend, &mut scratch, &mut random, &requests);
-                for ((key, input, _), result) in requests.iter().zip(results) {
-                    assert_eq!(
-                        result,
-                        Ok(key.private(input)),
-                        "{backend:?} {size:?} {}",
-                        key.name
-                    );
-                }
+                assert_right(backend, &mut scratch, &mut random, &requests);
             }
         }
     }
@@ -119,12 +119,7 @@ fn bad_requests_leave_their_neighbours_alone() {
     let mut scratch = Scratch::new();
     let mut random = Random(3);
     for backend in Backend::available() {
-        let sizes: &[Size] = if backend == Backend::PORTABLE {
-            &Size::ALL[..1]
-        } else {
-            &Size::ALL
-        };
-        for &size in sizes {
+        for &size in sizes(backend) {
             let keys = keys(size);
             for bad in 0..8 {
                 let mut requests: Vec<_> = (0..8)
