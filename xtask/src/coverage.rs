@@ -138,18 +138,7 @@ impl Place {
             fs::remove_dir_all(&directory).map_err(on(&directory, "remove"))?;
         }
         fs::create_dir_all(&counters).map_err(on(&counters, "create"))?;
-        let mut build = cargo([
-            "rustc",
-            "--release",
-            "--locked",
-            "--package",
-            "lockstep-provider",
-            "--lib",
-            "--features",
-            "fault-injection",
-        ]);
-        build.arg("--target-dir").arg(dist::fault_target());
-        quietly(dist::soon_built(build.arg("--").args(FLAGS)))?;
+        quietly(dist::fault_module().arg("--").args(FLAGS))?;
         let place = Place {
             directory,
             counters,

@@ -127,6 +127,23 @@ pub fn soon_built(build: &mut Command) -> &mut Command {
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
 }
 
+/// Builds the module with fault points, in little time; the caller adds flags of cargo and, behind
+/// `--`, of the compiler.
+pub fn fault_module() -> Command {
+    let mut build = cargo([
+        "rustc",
+        "--release",
+        "--locked",
+        "--package",
+        "lockstep-provider",
+        "--lib",
+        "--features",
+        "fault-injection",
+    ]);
+    soon_built(build.arg("--target-dir").arg(fault_target()));
+    build
+}
+
 /// Where cargo leaves what is built with fault points: never beside a release.
 pub fn fault_target() -> PathBuf {
     target_directory().join("fault-injection")

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::command::{Failure, Outcome, cannot_run, cargo, on, quietly, root, target_directory};
+use crate::command::{Failure, Outcome, cannot_run, on, quietly, root, target_directory};
 use crate::dist;
 use crate::work::{Ran, Share, Work};
 
@@ -92,31 +92,19 @@ fn build(watch: Watch) -> Outcome<Fuzzer> {
         flags.extend(ADDRESSES);
     }
     let quoted: Vec<String> = flags.iter().map(|flag| format!("{flag:?}")).collect();
-    let mut build = cargo([
-        "rustc",
-        "--release",
-        "--locked",
-        "--package",
-        "lockstep-provider",
-        "--lib",
-        "--features",
-        "fault-injection",
-        // Flags for one crate only are not stable yet; no release depends on them.
-        "-Zprofile-rustflags",
-        "--config",
-    ]);
+    let mut build = dist::fault_module();
+    // Flags for one crate only are not stable yet; no release depends on them.
     build
+        .args(["-Zprofile-rustflags", "--config"])
         .arg(format!(
             "profile.release.package.lockstep-engine.rustflags=[{}]",
             quoted.join(",")
         ))
-        .arg("--target-dir")
-        .arg(dist::fault_target())
         .env("RUSTC_BOOTSTRAP", "1")
         // To the provider itself, and not to its build script.
         .arg("--")
         .args(&flags);
-    quietly(dist::soon_built(&mut build))?;
+    quietly(&mut build)?;
 
     let directory = target_directory().join("fuzz").join(watch.name());
     let (modules, findings) = (directory.join("modules"), directory.join("findings"));
