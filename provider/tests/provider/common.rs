@@ -128,6 +128,12 @@ impl Place {
         file
     }
 
+    /// Makes a certificate for a name, signed with its own key by OpenSSL without the module.
+    pub fn self_signed(&self, key: &str, name: &str, file: &str) {
+        let command = format!("req -x509 -new -key {key} -days 2 -subj /CN={name} -out {file}");
+        self.stock(&command).succeed();
+    }
+
     /// The `openssl` command with the module loaded. The words of `command` are separated by
     /// blanks.
     pub fn lockstep(&self, command: &str) -> Process<'_> {

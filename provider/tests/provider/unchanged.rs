@@ -173,11 +173,7 @@ fn certificates_are_requested_signed_and_verified() {
 fn cms_and_smime_sign_and_decrypt() {
     let place = loaded();
     let key = place.key("rsa2048");
-    place
-        .stock(&format!(
-            "req -x509 -new -key {key} -days 2 -subj /CN=x -out x.crt"
-        ))
-        .succeed();
+    place.self_signed(&key, "x", "x.crt");
     place.write("data", b"attack at dawn\r\n");
     let on_lanes = |command: &str| {
         place.lockstep(command).succeed().on_lanes("rsa2048", 1);
@@ -255,11 +251,7 @@ fn cms_refuses_x25519_with_the_same_reason() {
 fn pkcs12_files_open_on_either_side() {
     let place = loaded();
     let key = place.key("rsa2048");
-    place
-        .stock(&format!(
-            "req -x509 -new -key {key} -days 2 -subj /CN=x -out x.crt"
-        ))
-        .succeed();
+    place.self_signed(&key, "x", "x.crt");
     let export = format!("pkcs12 -export -inkey {key} -in x.crt -passout pass:x -out x.p12");
     place.lockstep(&export).succeed();
     same(&place, "pkcs12 -in x.p12 -passin pass:x -noenc");
