@@ -132,7 +132,7 @@ impl Load {
             while !stop.load(Ordering::Relaxed) {
                 match lockstep_engine::measure::blocking(engine, self.subject.request()) {
                     Ok(_) => {}
-                    // The guard inside tells the engine that this thread is busy meanwhile.
+                    // While its guard lives, the engine counts this thread as busy.
                     Err(_guard @ Declined::Lone(_)) => {
                         burn(self.stock);
                         lone.fetch_add(1, Ordering::Relaxed);
@@ -173,8 +173,8 @@ impl Load {
     }
 
     fn jobs(&self, engine: &Engine) -> Result<Served, Failure> {
-        struct Tell(mpsc::Sender<usize>, usize);
-        impl Notify for Tell {
+        struct Done(mpsc::Sender<usize>, usize);
+        impl Notify for Done {
             fn notify(&self) {
                 // The receiver is gone when the time is up.
                 let _ = self.0.send(self.1);
@@ -182,8 +182,8 @@ impl Load {
         }
         let (sender, done) = mpsc::channel();
         let submit = |job: usize| {
-            let tell = Box::new(Tell(sender.clone(), job));
-            let ticket = lockstep_engine::measure::submit(engine, self.subject.request(), tell);
+            let notify = Box::new(Done(sender.clone(), job));
+            let ticket = lockstep_engine::measure::submit(engine, self.subject.request(), notify);
             ticket.map_err(|declined| unserved(&declined))
         };
         let mut tickets = (0..self.count)
@@ -193,7 +193,7 @@ impl Load {
         let start = Instant::now();
         while start.elapsed() < self.time {
             let job = done.recv().expect("this thread holds a sender");
-            let ticket = tickets[job].take().expect("each job is told once");
+            let ticket = tickets[job].take().expect("each job is notified once");
             ticket.take().map_err(|declined| unserved(&declined))?;
             served.all += 1;
             burn(self.think);

@@ -1,7 +1,7 @@
 //! Measuring on a core that others use too: short slices of work between gauges.
 //!
-//! Before and after each slice a chain of dependent multiplies tells the clock, and a run of
-//! independent additions tells whether the sibling thread of the core was busy. A slice counts if
+//! Before and after each slice a chain of dependent multiplies measures the clock, and a run of
+//! independent additions shows whether the sibling thread of the core was busy. A slice counts if
 //! the core was quiet on both sides and the system gave the thread no less time than passed; the
 //! figure is the median of those that count. So a neighbour costs slices, not accuracy.
 //!

@@ -74,8 +74,8 @@ fn readers_that_have_gone_are_no_failure() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let output = bench(&["speed", "--help"]).stdout(writer).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!said.contains("panicked"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!stderr.contains("panicked"), "{stderr}");
     assert_eq!(output.status.code(), Some(0));
 }
 
@@ -90,8 +90,8 @@ fn fill_and_kernels_measure() {
     };
     if has_lanes() {
         for callers in ["threads 2", "jobs 8", "batch 8"] {
-            let told = fill(&format!("fill {callers} --seconds 0.05 stats_dir=no"));
-            assert!(told.contains(" op/s, "), "{told}");
+            let stdout = fill(&format!("fill {callers} --seconds 0.05 stats_dir=no"));
+            assert!(stdout.contains(" op/s, "), "{stdout}");
         }
     }
     for (arguments, row) in [
@@ -99,9 +99,9 @@ fn fill_and_kernels_measure() {
         ("curve25519", "Ed25519 check"),
         ("nist", "ecdh"),
     ] {
-        let told = fill(&format!("kernels {arguments} --seconds 0.001"));
-        assert!(told.contains("cycles for one operation"), "{told}");
-        assert!(told.lines().any(|line| line.starts_with(row)), "{told}");
+        let stdout = fill(&format!("kernels {arguments} --seconds 0.001"));
+        assert!(stdout.contains("cycles for one operation"), "{stdout}");
+        assert!(stdout.lines().any(|line| line.starts_with(row)), "{stdout}");
     }
 }
 

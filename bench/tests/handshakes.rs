@@ -181,12 +181,12 @@ fn the_report_needs_nothing_but_itself() {
     command.arg("--html").arg(&html).arg("--json").arg(&json);
     let (code, stdout, stderr) = run(&mut command);
     assert_eq!(code, 0, "{stderr}");
-    for said in [
+    for expected in [
         "CPU s/1000",
         "x stock",
         "The main figure is server CPU time",
     ] {
-        assert!(stdout.contains(said), "{stdout}");
+        assert!(stdout.contains(expected), "{stdout}");
     }
     let document: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
     check(&document, 4);
@@ -224,11 +224,11 @@ fn open_files_are_no_obstacle_but_for_a_hard_limit() {
     assert_eq!(document["warm_up"], 0.025, "a quarter of the turn");
     let (code, _, stderr) = limited("-n 60");
     assert_eq!(code, 1, "{stderr}");
-    for said in [
+    for expected in [
         "80 clients need 224 open files",
         "remedy: lower --concurrency",
     ] {
-        assert!(stderr.contains(said), "{stderr}");
+        assert!(stderr.contains(expected), "{stderr}");
     }
 }
 

@@ -86,15 +86,15 @@ pub fn main(arguments: lexopt::Parser) -> Outcome {
 
 /// The configuration that OpenSSL reads when none is named.
 fn system_configuration() -> Result<PathBuf, Failure> {
-    let told = openssl::version::dir();
-    let directory = told
+    let reported = openssl::version::dir();
+    let directory = reported
         .strip_prefix("OPENSSLDIR: \"")
         .and_then(|directory| directory.strip_suffix('"'));
     directory
         .map(|directory| Path::new(directory).join("openssl.cnf"))
         .ok_or_else(|| {
             Failure::new(format!(
-                "libcrypto names no directory for its configuration: {told}"
+                "libcrypto names no directory for its configuration: {reported}"
             ))
             .remedy("name the configuration with --from")
         })

@@ -17,7 +17,7 @@ pub struct Probe {
     /// Whether OpenSSL takes algorithms from FIPS providers only.
     pub fips: bool,
     /// Operations that the provider leaves to the default provider, each with the reason; `None` if
-    /// it is not active, or does not tell.
+    /// it is not active, or does not report them.
     pub unaccelerated: Option<Vec<Unaccelerated>>,
 }
 
@@ -32,7 +32,7 @@ pub struct Unaccelerated {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum About<'a> {
     Nobody,
-    /// What this provider tells of itself, if the configuration activates it.
+    /// What this provider reports, if the configuration activates it.
     Provider(&'a str),
     /// Why this provider cannot be activated, which is tried then.
     Activation(&'a str),
@@ -101,14 +101,14 @@ pub fn main(arguments: lexopt::Parser) -> Outcome {
         Some("activation") => context.activate(&name).err(),
         _ => None,
     });
-    let told = match question.as_deref() {
+    let reported = match question.as_deref() {
         Some("provider") => context.provider_text(&name, "lockstep-unaccelerated"),
         _ => None,
     };
     let probe = Probe {
         errors: error.map(|error| error.messages).unwrap_or_default(),
         fips: context.is_fips_enabled(),
-        unaccelerated: told.map(|told| told.lines().map(Unaccelerated::new).collect()),
+        unaccelerated: reported.map(|text| text.lines().map(Unaccelerated::new).collect()),
     };
     out!("{}", probe.to_text());
     Ok(ExitCode::SUCCESS)
@@ -122,7 +122,7 @@ impl Probe {
             text.push_str(&format!("error {}\n", error.replace('\n', " ")));
         }
         if let Some(operations) = &self.unaccelerated {
-            text.push_str("told all\n");
+            text.push_str("reported all\n");
             for Unaccelerated { operation, reason } in operations {
                 text.push_str(&format!("unaccelerated {operation}: {reason}\n"));
             }
@@ -136,7 +136,7 @@ impl Probe {
             match line.split_once(' ') {
                 Some(("fips", value)) => probe.fips = value == "true",
                 Some(("error", error)) => probe.errors.push(error.to_owned()),
-                Some(("told", _)) => probe.unaccelerated = Some(Vec::new()),
+                Some(("reported", _)) => probe.unaccelerated = Some(Vec::new()),
                 Some(("unaccelerated", line)) => {
                     let operations = probe.unaccelerated.get_or_insert_default();
                     operations.push(Unaccelerated::new(line));

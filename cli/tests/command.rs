@@ -73,10 +73,10 @@ fn readers_that_have_gone_are_no_failure() {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let output = lockstep(arguments).stdout(writer).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
+        let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(
-            !said.contains("panicked") && output.status.code() != Some(101),
-            "{said}"
+            !stderr.contains("panicked") && output.status.code() != Some(101),
+            "{stderr}"
         );
     }
 }
@@ -113,7 +113,7 @@ fn doctor_names_variables_that_are_no_settings() {
         command.envs(variables.iter().copied());
         serde_json::from_str(&run(&mut command).1).unwrap()
     };
-    // Whatever else is to be said about the settings.
+    // Whatever else doctor finds about the settings.
     for backend in ["auto", "none", "portable"] {
         let document = doctor(&[
             ("LOCKSTEP_BACKEND", backend),
@@ -136,7 +136,7 @@ fn doctor_names_variables_that_are_no_settings() {
     assert!(!findings.contains("environment\""), "{findings}");
 }
 
-/// What stands at the place of the module, and what has to be said about it.
+/// What stands at the place of the module, and what doctor must report.
 #[test]
 fn doctor_says_what_is_wrong_with_the_module() {
     let place = scratch("doctor-damaged");
@@ -146,7 +146,7 @@ fn doctor_says_what_is_wrong_with_the_module() {
     let mut foreign = library.clone();
     foreign[18] = 183;
     // The error names the whole library in the wrong place, in glibc's own words.
-    for (bytes, check, said) in [
+    for (bytes, check, expected) in [
         (&b""[..], "module", "is empty"),
         (b"not a module\n", "module", "is not a shared library"),
         (&library[..library.len() / 2], "module", "is cut off: "),
@@ -159,7 +159,7 @@ fn doctor_says_what_is_wrong_with_the_module() {
     ] {
         fs::write(&module, bytes).unwrap();
         fs::write(&configuration, loading(module.to_str().unwrap())).unwrap();
-        expect(&configuration, check, &[said]);
+        expect(&configuration, check, &[expected]);
     }
     // A library that it needs is not there: only the loader sees that.
     fs::write(&module, fs::read(compile_needy_library(&place)).unwrap()).unwrap();
@@ -188,7 +188,7 @@ fn doctor_says_what_is_wrong_with_the_configuration() {
     let place = scratch("doctor-mistakes");
     let configuration = place.join("openssl.cnf");
     let good = loading("/nowhere/lockstep.so");
-    for (text, check, said) in [
+    for (text, check, expected) in [
         (good.replace("[init]", "[init"), "configuration", "line 2"),
         (
             good.replace("providers = p", "providers p"),
@@ -204,12 +204,16 @@ fn doctor_says_what_is_wrong_with_the_configuration() {
         fs::create_dir_all(place.join("more")).unwrap();
         fs::write(place.join("more/x.cnf"), "no equals sign\n").unwrap();
         fs::write(&configuration, text).unwrap();
-        expect(&configuration, check, &["cannot read", "openssl.cnf", said]);
+        expect(
+            &configuration,
+            check,
+            &["cannot read", "openssl.cnf", expected],
+        );
     }
     // What the parser takes and libcrypto then does not: no such section.
     let library = compile_library(&place);
     let good = loading(library.to_str().unwrap());
-    for (text, check, said) in [
+    for (text, check, expected) in [
         (
             good.replace("[p]", "[p]\nx = none"),
             "loaded",
@@ -222,9 +226,9 @@ fn doctor_says_what_is_wrong_with_the_configuration() {
         ),
     ] {
         fs::write(&configuration, text).unwrap();
-        expect(&configuration, check, &[said, "openssl.cnf"]);
+        expect(&configuration, check, &[expected, "openssl.cnf"]);
     }
-    // A file to include that is not there is none to OpenSSL either: what it would have said is
+    // A file to include that is not there is none to OpenSSL either: what it would have reported is
     // missing.
     let included = format!(
         "openssl_conf = init\n.include = {}/none.cnf\n",
@@ -380,7 +384,7 @@ fn compile_source(place: &Path, name: &str, text: &str, options: &[&str]) -> Pat
 
 /// Has doctor look at a configuration and find this check failed.
 #[track_caller]
-fn expect(configuration: &Path, check: &str, said: &[&str]) {
+fn expect(configuration: &Path, check: &str, expected: &[&str]) {
     let (code, stdout, stderr) =
         run(lockstep(&["doctor", "--json"]).env("OPENSSL_CONF", configuration));
     assert_eq!(code, 1, "{stderr}");
@@ -392,8 +396,8 @@ fn expect(configuration: &Path, check: &str, said: &[&str]) {
     let failed = failed.unwrap_or_else(|| panic!("{check} did not fail: {stdout}"));
     let what = failed["what"].as_str().unwrap();
     assert!(
-        said.iter().all(|part| what.contains(part)),
-        "not {said:?}: {what}"
+        expected.iter().all(|part| what.contains(part)),
+        "not {expected:?}: {what}"
     );
     assert!(failed["remedy"].is_string(), "{failed}");
 }
@@ -457,7 +461,7 @@ fn doctor_says_that_stock_is_faster_than_the_lanes() {
         "instructions"
     };
     let mut checks = vec![about];
-    // With what `cargo xtask dist` has built the signature itself tells.
+    // With what `cargo xtask dist` has built doctor knows it from its signature.
     checks.extend(dist.map(|_| "used"));
     for check in checks {
         let what = finding(&document, check)["what"].as_str().unwrap();

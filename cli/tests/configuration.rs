@@ -41,7 +41,7 @@ impl Place {
     }
 }
 
-/// Configurations in which lockstep has no place, with what has to be said about each.
+/// Configurations in which lockstep has no place, with what must be reported about each.
 const REFUSED: &[(&str, &str, &[&str])] = &[
     (
         "fips-mode-in-an-included-file",

@@ -105,8 +105,8 @@ fn what_is_installed_is_announced_and_removed_without_a_trace() {
 
         let (code, dry, _) = place.run("install", server, &["--dry-run"]);
         assert_eq!((code, place.tree()), (0, before.clone()), "{dry}");
-        let (code, said, stderr) = place.run("install", server, &[]);
-        assert_eq!((code, &said), (0, &dry), "{stderr}");
+        let (code, stdout, stderr) = place.run("install", server, &[]);
+        assert_eq!((code, &stdout), (0, &dry), "{stderr}");
         let installed = place.tree();
         let fresh: Vec<_> = installed
             .iter()
@@ -117,13 +117,13 @@ fn what_is_installed_is_announced_and_removed_without_a_trace() {
         for (path, text) in fresh {
             let Some(text) = text else { continue };
             assert!(
-                said.contains(&format!("write {}", place.root.join(path).display())),
-                "{said}"
+                stdout.contains(&format!("write {}", place.root.join(path).display())),
+                "{stdout}"
             );
             assert!(
                 text.lines()
-                    .all(|line| said.contains(&format!("    {line}\n"))),
-                "{said}"
+                    .all(|line| stdout.contains(&format!("    {line}\n"))),
+                "{stdout}"
             );
             names_the_configuration |= text.contains(&format!(
                 "Environment=OPENSSL_CONF={}\n",
@@ -132,18 +132,18 @@ fn what_is_installed_is_announced_and_removed_without_a_trace() {
         }
         assert!(names_the_configuration);
 
-        let (code, said, _) = place.run("install", server, &[]);
+        let (code, stdout, _) = place.run("install", server, &[]);
         assert_eq!((code, place.tree()), (0, installed.clone()));
-        assert!(said.ends_with("nothing to do\n"), "{said}");
+        assert!(stdout.ends_with("nothing to do\n"), "{stdout}");
 
         let (_, dry, _) = place.run("uninstall", server, &["--dry-run"]);
         assert_eq!(place.tree(), installed);
-        let (code, said, stderr) = place.run("uninstall", server, &[]);
-        assert_eq!((code, &said), (0, &dry), "{stderr}");
+        let (code, stdout, stderr) = place.run("uninstall", server, &[]);
+        assert_eq!((code, &stdout), (0, &dry), "{stderr}");
         assert_eq!(place.tree(), before);
-        let (code, said, _) = place.run("uninstall", server, &[]);
+        let (code, stdout, _) = place.run("uninstall", server, &[]);
         assert_eq!(code, 0);
-        assert!(said.ends_with("nothing to do\n"), "{said}");
+        assert!(stdout.ends_with("nothing to do\n"), "{stdout}");
     }
 }
 
@@ -153,9 +153,12 @@ fn another_configuration_replaces_the_first() {
     place.run("install", "nginx", &[]);
     let other = Place::new("other");
     let other = other.conf.to_str().unwrap();
-    let (code, said, stderr) = place.run("install", "nginx", &["--conf", other]);
+    let (code, stdout, stderr) = place.run("install", "nginx", &["--conf", other]);
     assert_eq!(code, 0, "{stderr}");
-    assert!(said.contains("write ") && said.contains("keep "), "{said}");
+    assert!(
+        stdout.contains("write ") && stdout.contains("keep "),
+        "{stdout}"
+    );
     let unit = place
         .root
         .join("etc/systemd/system/nginx.service.d/lockstep.conf");
@@ -183,8 +186,8 @@ fn files_of_others_are_left_alone_and_nothing_is_done() {
         change(&path);
         let before = place.tree();
         for task in ["install", "uninstall"] {
-            let (code, said, stderr) = place.run(task, "nginx", &[]);
-            assert_eq!((code, said.as_str()), (1, ""), "{stderr}");
+            let (code, stdout, stderr) = place.run(task, "nginx", &[]);
+            assert_eq!((code, stdout.as_str()), (1, ""), "{stderr}");
             assert!(stderr.contains("99-lockstep.conf is not as"), "{stderr}");
             assert!(stderr.contains("remedy:"), "{stderr}");
             assert_eq!(place.tree(), before);
@@ -226,8 +229,8 @@ fn a_module_that_services_do_not_see_is_refused() {
         .map(|above| Place::at(Path::new(above), "hidden"))
         .collect();
     for place in &places {
-        let (code, said, stderr) = place.run("install", "nginx", &["--dry-run"]);
-        assert_eq!((code, said.as_str()), (1, ""), "{stderr}");
+        let (code, stdout, stderr) = place.run("install", "nginx", &["--dry-run"]);
+        assert_eq!((code, stdout.as_str()), (1, ""), "{stderr}");
         assert!(stderr.contains("PrivateTmp"), "{stderr}");
         assert!(stderr.contains("remedy: keep it elsewhere"), "{stderr}");
     }
@@ -259,14 +262,14 @@ fn a_module_in_a_home_directory_is_warned_about() {
         return;
     };
     let place = Place::at(&home, "home");
-    let (code, said, stderr) = place.run("install", "nginx", &["--dry-run"]);
+    let (code, stdout, stderr) = place.run("install", "nginx", &["--dry-run"]);
     assert!(
         stderr.contains("warning: ") && stderr.contains("ProtectHome"),
         "{stderr}"
     );
     // Others may be able to write above it.
     assert!(
-        code == 0 && said.contains("write ") || stderr.contains("others can change"),
+        code == 0 && stdout.contains("write ") || stderr.contains("others can change"),
         "{stderr}"
     );
 }
@@ -279,8 +282,8 @@ fn a_system_with_fips_is_refused() {
     fs::write(&included, "[evp]\nfips_mode = yes\n").unwrap();
     let more = format!("alg_section = evp\n.include = {}", included.display());
     fs::write(&place.conf, loading(&module, &more)).unwrap();
-    let (code, said, stderr) = place.run("install", "haproxy", &[]);
-    assert_eq!((code, said.as_str()), (1, ""));
+    let (code, stdout, stderr) = place.run("install", "haproxy", &[]);
+    assert_eq!((code, stdout.as_str()), (1, ""));
     assert!(stderr.contains("openssl.cnf turns FIPS on"), "{stderr}");
     assert!(
         stderr.contains("`fips_mode = yes` in its section [evp]"),
@@ -291,19 +294,19 @@ fn a_system_with_fips_is_refused() {
 #[test]
 fn what_takes_a_guard_away_is_said_only_when_asked_for() {
     let place = Place::new("threads");
-    let (code, said, stderr) = place.run("install", "haproxy", &["--dry-run"]);
+    let (code, stdout, stderr) = place.run("install", "haproxy", &["--dry-run"]);
     assert_eq!(code, 0, "{stderr}");
-    assert!(said.contains("ssl-mode-async"), "{said}");
-    assert!(!said.contains("insecure"), "{said}");
-    let (code, said, _) = place.run("install", "haproxy", &["--dry-run", "--worker-threads"]);
+    assert!(stdout.contains("ssl-mode-async"), "{stdout}");
+    assert!(!stdout.contains("insecure"), "{stdout}");
+    let (code, stdout, _) = place.run("install", "haproxy", &["--dry-run", "--worker-threads"]);
     assert_eq!(code, 0);
     assert!(
-        said.contains("ssl-mode-async") && said.contains("insecure-fork-wanted"),
-        "{said}"
+        stdout.contains("ssl-mode-async") && stdout.contains("insecure-fork-wanted"),
+        "{stdout}"
     );
     assert!(
-        said.contains("a few percent") && said.contains("taken over"),
-        "{said}"
+        stdout.contains("a few percent") && stdout.contains("taken over"),
+        "{stdout}"
     );
     let (code, _, stderr) = place.run("install", "nginx", &["--dry-run", "--worker-threads"]);
     assert_eq!(code, 2);

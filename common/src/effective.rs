@@ -144,8 +144,8 @@ impl Effective {
         lines.pop()
     }
 
-    /// The sections that the lines for a kind of module name. What stands behind the last dot of
-    /// such a line's name tells it from others for the same kind.
+    /// The sections that the lines for a kind of module name. The text behind the last dot of such
+    /// a name distinguishes lines for the same kind.
     fn modules<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a str> {
         let lines = self.init().into_iter().flat_map(|init| self.lines(init));
         lines

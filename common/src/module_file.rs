@@ -10,7 +10,7 @@ const HEADER: usize = 64;
 /// `EM_X86_64`
 const X86_64: u16 = 62;
 
-/// Why this file cannot be loaded as a module, as far as its own header tells.
+/// Why this file cannot be loaded as a module, as far as its own header shows.
 pub fn damage(path: &Path) -> Option<String> {
     match examine(path) {
         Ok(damage) => damage,
@@ -70,8 +70,8 @@ mod tests {
             let path = place.join("module");
             fs::write(&path, bytes).unwrap();
             let found = damage(&path);
-            let told = |part| found.as_ref().is_some_and(|found| found.contains(part));
-            assert!(expected.map_or(found.is_none(), told), "{found:?}");
+            let matches = |part| found.as_ref().is_some_and(|found| found.contains(part));
+            assert!(expected.map_or(found.is_none(), matches), "{found:?}");
         }
         assert!(damage(&place).unwrap().contains("Is a directory"));
         assert!(

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// `purpose` tells it from those that other commands make.
+    /// `purpose` distinguishes it from those that other commands make.
     pub fn new(purpose: &str) -> Result<Scratch, Failure> {
         let name = format!("lockstep-{purpose}-{}", std::process::id());
         let path = std::env::temp_dir().join(name);

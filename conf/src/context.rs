@@ -98,8 +98,8 @@ impl Context {
             if provider.is_null() {
                 return None;
             }
-            let told = ffi::OSSL_PROVIDER_get_params(provider, params.as_mut_ptr()) == 1;
-            let text = (told && !value.is_null())
+            let answered = ffi::OSSL_PROVIDER_get_params(provider, params.as_mut_ptr()) == 1;
+            let text = (answered && !value.is_null())
                 .then(|| CStr::from_ptr(value).to_string_lossy().into_owned());
             ffi::OSSL_PROVIDER_unload(provider);
             text

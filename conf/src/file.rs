@@ -78,7 +78,12 @@ impl Parsed {
             }
             _ => {
                 let mut error = Error::take();
-                if line > 0 && !error.messages.iter().any(|said| said.contains("line ")) {
+                if line > 0
+                    && !error
+                        .messages
+                        .iter()
+                        .any(|message| message.contains("line "))
+                {
                     error.messages.push(format!("in line {line}"));
                 }
                 Err(error)

@@ -59,7 +59,7 @@ pub enum Paused<P = Pending> {
     Failed,
 }
 
-/// A thread, told from all others that run. (A thread-local variable could not be had without
+/// A thread, distinct from all others that run. (A thread-local variable could not be had without
 /// memory.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadId(pub u64);

@@ -142,7 +142,7 @@ pub(crate) fn lone_is_slower(backend: Backend, shape: Shape) -> bool {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JobsLead {
     /// All; workers help with those that take longer than to hand a batch to another thread and to
-    /// be told of its end.
+    /// be notified of its end.
     #[default]
     Auto,
     /// All, and workers none.

@@ -6,7 +6,7 @@
 //! log that is stuck. Here the socket lives for one datagram, is never connected, and never blocks.
 //! The datagram has no time, since local time would need files; the log adds its own.
 //!
-//! Where nothing listens, as in most chroots, nothing happens: the counters tell the same.
+//! Where nothing listens, as in most chroots, nothing happens: the counters show the same.
 //!
 //! There is one line for each [`Event`] per process and hour at most. Nothing here waits for a lock
 //! or allocates memory, so it may run on any stack and in a forked child.

@@ -2,7 +2,7 @@
 //!
 //! A core's clock moves and, on most machines, another thread shares its execution units unseen.
 //! Each gauge does a known amount of work; divided by the time that it took (the caller's business)
-//! this tells the clock, whether the core is shared, and how many vector multiplies it can start.
+//! this gives the clock, whether the core is shared, and how many vector multiplies it can start.
 //!
 //! The figures rest on three facts: a 64-bit `imul` has a latency of 3 cycles on every x86-64 core
 //! with AVX-512, additions of a constant to different registers are limited only by the width of

@@ -233,7 +233,7 @@ fn strike_limbs(
             let (mut limb, mut limbs) = (0, 1);
             while limb < limbs {
                 let is_due = case >= first && case % step == 0;
-                // The first case of a number tells how many limbs it has.
+                // The first case of a number counts its limbs.
                 if is_due || limb == 0 {
                     let fault = Fault {
                         point,

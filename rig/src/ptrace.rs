@@ -27,7 +27,7 @@ pub enum Stop {
     Killed(i32),
 }
 
-/// A process that stops when it is told to.
+/// A process that stops at every step that is asked for.
 pub struct Tracee {
     child: Child,
     pid: i32,

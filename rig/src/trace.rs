@@ -172,7 +172,7 @@ pub fn run(
     Ok(ran)
 }
 
-/// Adds what a program said that has ended without a word on its steps.
+/// Adds the standard error of a program that ended before it reported its steps.
 fn explain(failed: Failed, tracee: &mut Tracee, stderr: &mut impl io::Read) -> Failed {
     match failed {
         Failed::Broken(what) => {

@@ -8,7 +8,7 @@ use std::io;
 
 use crate::ptrace::{Registers, Stop, Tracee};
 
-/// The process id that a program is told.
+/// The process id that `getpid` returns to a program.
 const PID: u64 = 4242;
 
 /// The answers of one run.

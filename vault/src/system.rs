@@ -13,8 +13,8 @@ pub enum OnFork {
     /// What the parent left there: for keys that a server prepares before it forks its workers.
     Keep,
     /// Zeros (`MADV_WIPEONFORK`, Linux 4.14): for what two processes must not both use. Who takes
-    /// such a block must not use it in a child: nothing there tells zeros from a secret. Blocks on
-    /// the heap are not wiped.
+    /// such a block must not use it in a child: zeros there look like a secret. Blocks on the heap
+    /// are not wiped.
     Wipe,
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn lock(start: NonNull<u8>, bytes: usize) -> bool {
     done
 }
 
-/// How much this process may lock; None if the system does not tell.
+/// How much this process may lock; None if the system does not report it.
 fn limit() -> Option<u64> {
     // In any case a value: a filter of system calls may make the call fail.
     let mut limit = libc::rlimit {
@@ -77,8 +77,8 @@ fn limit() -> Option<u64> {
         rlim_max: 0,
     };
     // SAFETY: fills the structure.
-    let told = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) } == 0;
-    told.then_some(limit.rlim_cur)
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) } == 0;
+    known.then_some(limit.rlim_cur)
 }
 
 /// Counts memory that is not locked any more.

@@ -17,8 +17,8 @@ pub type Outcome<T = ()> = Result<T, Failure>;
 pub struct Failure {
     what: String,
     remedy: Option<String>,
-    /// Whether the reader has been told already.
-    pub told: bool,
+    /// Whether it has been printed already.
+    pub printed: bool,
 }
 
 impl Failure {
@@ -26,14 +26,14 @@ impl Failure {
         Failure {
             what: what.into(),
             remedy: None,
-            told: false,
+            printed: false,
         }
     }
 
-    /// Tells it now, so that other lines can close the output.
-    pub fn tell(mut self) -> Failure {
+    /// Prints it now, so that other lines can close the output.
+    pub fn print(mut self) -> Failure {
         println!("{self}");
-        self.told = true;
+        self.printed = true;
         self
     }
 
@@ -113,15 +113,15 @@ pub fn quietly(command: &mut Command) -> Outcome<String> {
     )))
 }
 
-/// Runs a command for so long at most, its output going to the file `said`. Returns how it ended,
-/// or `None` if it had to be killed, and what it said.
+/// Runs a command for so long at most, its output going to a file. Returns how it ended, or `None`
+/// if it had to be killed, and its output.
 pub fn within(
     limit: Duration,
-    said: &Path,
+    file: &Path,
     command: &mut Command,
 ) -> Outcome<(Option<ExitStatus>, String)> {
-    let output = File::create(said).map_err(on(said, "create"))?;
-    let errors = output.try_clone().map_err(on(said, "open"))?;
+    let output = File::create(file).map_err(on(file, "create"))?;
+    let errors = output.try_clone().map_err(on(file, "open"))?;
     command.stdin(Stdio::null()).stdout(output).stderr(errors);
     let mut child = command
         .spawn()
@@ -141,7 +141,7 @@ pub fn within(
             None => thread::sleep(Duration::from_millis(5)),
         }
     };
-    let text = fs::read(said).map_err(on(said, "read"))?;
+    let text = fs::read(file).map_err(on(file, "read"))?;
     Ok((status, String::from_utf8_lossy(&text).into_owned()))
 }
 

@@ -55,7 +55,7 @@ impl Tools {
         let about = rustc(&["-vV"])?;
         let after = |name: &str| about.lines().find_map(|line| line.strip_prefix(name));
         let (Some(llvm), Some(host)) = (after("LLVM version: "), after("host: ")) else {
-            return Err(Failure::new("rustc does not tell its version of LLVM"));
+            return Err(Failure::new("rustc does not report its version of LLVM"));
         };
         let llvm = llvm.split('.').next().unwrap_or(llvm);
         let own = Path::new(rustc(&["--print", "sysroot"])?.trim())

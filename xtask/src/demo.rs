@@ -2,8 +2,7 @@
 //!
 //! Two keys, two servers each (`openssl s_server`, stock and with `OPENSSL_CONF=dist/openssl.cnf`),
 //! clients of TLS 1.2 and 1.3 at once (`openssl s_client`), which verify the certificate and with
-//! it the server's signature. Which code signed is not for the clients to see: the counters tell
-//! it.
+//! it the server's signature. The clients cannot see which code signed: the counters show it.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -121,10 +120,12 @@ fn judge(signatures: u64, on_lanes: bool) -> Outcome {
 fn lane_signatures(dist: &Dist, identity: &Identity, counters: &Path) -> Outcome<u64> {
     let kind = identity.name.replace('-', "").to_lowercase();
     let mut stat = Command::new(dist.command());
-    let told = quietly(stat.args(["stat", "--total", &kind, "--dir"]).arg(counters))?;
-    told.trim()
-        .parse()
-        .map_err(|_| Failure::new(format!("`lockstep stat` said {told:?}, which is no number")))
+    let text = quietly(stat.args(["stat", "--total", &kind, "--dir"]).arg(counters))?;
+    text.trim().parse().map_err(|_| {
+        Failure::new(format!(
+            "`lockstep stat` printed {text:?}, which is no number"
+        ))
+    })
 }
 
 /// A key and its certificate.
@@ -211,14 +212,14 @@ impl Server {
     fn wait_until_ready(&mut self, log: &Path) -> Outcome {
         let start = Instant::now();
         loop {
-            let said = fs::read_to_string(log).unwrap_or_default();
-            if said.contains("ACCEPT") {
+            let log = fs::read_to_string(log).unwrap_or_default();
+            if log.contains("ACCEPT") {
                 return Ok(());
             }
             let ended = self.child.try_wait().ok().flatten().is_some();
             if ended || start.elapsed() > PATIENCE {
                 return Err(Failure::new(format!(
-                    "openssl s_server did not start:\n{said}"
+                    "openssl s_server did not start:\n{log}"
                 )));
             }
             sleep(Duration::from_millis(20));
@@ -289,21 +290,21 @@ impl Client {
                 None => sleep(Duration::from_millis(5)),
             }
         };
-        let said = fs::read_to_string(&self.log).unwrap_or_default();
+        let log = fs::read_to_string(&self.log).unwrap_or_default();
         let protocol = match self.version {
             "-tls1_2" => "TLSv1.2",
             _ => "TLSv1.3",
         };
         let content = ["Verification: OK", "Signature type: RSA-PSS", protocol];
-        match status.success() && content.iter().all(|line| said.contains(line)) {
+        match status.success() && content.iter().all(|line| log.contains(line)) {
             true => Ok(()),
             false => Err(self.failure("was not content")),
         }
     }
 
     fn failure(&self, what: &str) -> Failure {
-        let said = fs::read_to_string(&self.log).unwrap_or_default();
-        Failure::new(format!("openssl s_client {} {what}:\n{said}", self.version))
+        let log = fs::read_to_string(&self.log).unwrap_or_default();
+        Failure::new(format!("openssl s_client {} {what}:\n{log}", self.version))
     }
 }
 

@@ -566,11 +566,11 @@ mod tests {
             };
             assert!(judged("Avx512Ifma", left).is_ok(), "{family}");
             let broken = judged("Avx512Ifma", left + 1).unwrap_err();
-            let told = format!(
+            let expected = format!(
                 "the kernels of {family} take {} bytes of code, {allowed} are allowed",
                 allowed + 1
             );
-            assert!(broken.contains(&told), "{broken}");
+            assert!(broken.contains(&expected), "{broken}");
             assert!(
                 judged("Portable", allowed + 1).is_ok(),
                 "{family}: the oracle"

@@ -240,10 +240,10 @@ impl Fuzzer {
             line.and_then(number).unwrap_or(0)
         };
         let tail = || -> String {
-            let told = |line: &&str| {
+            let is_shown = |line: &&str| {
                 !line.contains("NEW") && !line.contains("REDUCE") && !line.starts_with("INFO")
             };
-            let lines: Vec<&str> = text.lines().filter(told).take(60).collect();
+            let lines: Vec<&str> = text.lines().filter(is_shown).take(60).collect();
             lines.join("\n")
         };
         Ok(Ended {

@@ -69,7 +69,7 @@ fn main() -> ExitCode {
     match dispatch(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            if !failure.told {
+            if !failure.printed {
                 eprintln!("xtask: {failure}");
             }
             ExitCode::FAILURE

@@ -220,7 +220,7 @@ pub fn run(arguments: &[&str]) -> Outcome {
         .collect();
     match bad.is_empty() {
         true => Ok(()),
-        false => Err(Failure::new(format!("findings: {}", bad.join(", "))).tell()),
+        false => Err(Failure::new(format!("findings: {}", bad.join(", "))).print()),
     }
 }
 

@@ -1,4 +1,5 @@
-//! `cargo xtask test prose`: the rules of CONTRIBUTING for prose, as far as a pattern can tell.
+//! `cargo xtask test prose`: the rules of CONTRIBUTING for prose, as far as a pattern can check
+//! them.
 //!
 //! It reads comments and string literals of Rust, and Markdown. Code spans and code blocks are left
 //! out.

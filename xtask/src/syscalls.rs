@@ -209,18 +209,18 @@ fn read_trace(log: &str) -> Calls {
 
 /// The calls that are made more often with the module, as `STAGE: CALL`, and that the table does
 /// not name for the stage.
-fn untold(table: &Table, stock: &Calls, ours: &Calls) -> Vec<String> {
-    let mut untold = Vec::new();
+fn unlisted(table: &Table, stock: &Calls, ours: &Calls) -> Vec<String> {
+    let mut unlisted = Vec::new();
     for (stage, rows) in STAGES {
-        let told: BTreeSet<&String> = rows.iter().flat_map(|row| &table[*row]).collect();
+        let listed: BTreeSet<&String> = rows.iter().flat_map(|row| &table[*row]).collect();
         for (call, count) in ours.get(*stage).into_iter().flatten() {
             let before = stock.get(*stage).and_then(|stage| stage.get(call));
-            if count > before.unwrap_or(&0) && !told.contains(call) {
-                untold.push(format!("{stage}: {call}"));
+            if count > before.unwrap_or(&0) && !listed.contains(call) {
+                unlisted.push(format!("{stage}: {call}"));
             }
         }
     }
-    untold
+    unlisted
 }
 
 /// How a run ended.
@@ -302,13 +302,13 @@ impl Program {
         work.cases += 1;
         // The check must see what it is about.
         let empty = table.keys().map(|row| (row.clone(), BTreeSet::new()));
-        let added = untold(&empty.collect(), &stock, &ours);
+        let added = unlisted(&empty.collect(), &stock, &ours);
         if !added.contains(&"load: mlock2".to_owned()) {
             return Err(Failure::new(format!(
                 "strace does not show what the module adds, only {added:?}"
             )));
         }
-        for call in untold(table, &stock, &ours) {
+        for call in unlisted(table, &stock, &ours) {
             println!("{call} is added by the module, and is not in the table of {PAGE}");
             work.findings += 1;
         }
@@ -382,7 +382,7 @@ impl Program {
 
     fn end(&self, with_module: bool, arguments: [&str; 3]) -> Outcome<End> {
         let mut command = self.command(&[], with_module, arguments);
-        let (status, text) = within(LIMIT, &self.directory.join("said"), &mut command)?;
+        let (status, text) = within(LIMIT, &self.directory.join("output"), &mut command)?;
         let Some(status) = status else {
             return Ok(End::Wrong("it hangs".to_owned()));
         };
@@ -428,7 +428,7 @@ mod tests {
              8 fcntl(0x1, 2, 3 <unfinished ...>\n7 getdents64(3, 0x5, 6) = 0\n\
              7 futex(0x1, 2, 3) = 0\n",
         );
-        let found = untold(&table, &stock, &ours);
+        let found = unlisted(&table, &stock, &ours);
         assert_eq!(found, ["load: fcntl", "requests: getdents64"]);
     }
 }

@@ -138,22 +138,22 @@ fn run(program: &Path, backend: &str, largest: usize) -> Outcome<Found> {
         .output()
         .map_err(|error| Failure::new(format!("cannot run {}: {error}", program.display())))?;
     if !output.status.success() {
-        let told = String::from_utf8_lossy(&output.stderr);
-        let last: Vec<&str> = told.lines().rev().take(20).collect();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let last: Vec<&str> = stderr.lines().rev().take(20).collect();
         return Err(Failure::new(format!(
             "the taint check of {backend} ended with {}: {last:#?}",
             output.status
         )));
     }
     if output.stderr.is_empty() {
-        // It says on stdout that there are no such lanes.
+        // It prints on stdout that there are no such lanes.
         return Ok(Found::default());
     }
     let log = Log::read(&String::from_utf8_lossy(&output.stderr));
     log.judge(|place| name_of(program, place))
 }
 
-/// What the program and the sanitizer said.
+/// What the program and the sanitizer reported.
 #[derive(Debug, Default)]
 struct Log {
     /// By operation, in order: the places that were reported, and what the program itself missed.
@@ -236,14 +236,14 @@ fn offset(frame: &str) -> String {
 
 /// The functions at a place of the program, innermost first.
 fn name_of(program: &Path, place: &str) -> String {
-    let told = quietly(
+    let output = quietly(
         Command::new("addr2line")
             .args(["-f", "-i", "-C", "-s", "-e"])
             .arg(program)
             .arg(place),
     );
-    let told = told.unwrap_or_default();
-    let lines: Vec<&str> = told.lines().collect();
+    let output = output.unwrap_or_default();
+    let lines: Vec<&str> = output.lines().collect();
     let frames: Vec<String> = lines
         .chunks(2)
         .map(|pair| format!("{} ({})", pair[0], pair.get(1).unwrap_or(&"")))
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn each_defect_is_a_finding() {
-        for (from, to, told) in [
+        for (from, to, expected) in [
             (
                 "@ planted divide_by_secret\n",
                 "@ portable\n",
@@ -308,7 +308,7 @@ mod tests {
         ] {
             let found = judge(&good().replacen(from, to, 1)).unwrap();
             assert!(
-                found.findings[0].contains(told) || found.findings[1].contains(told),
+                found.findings[0].contains(expected) || found.findings[1].contains(expected),
                 "{found:?}"
             );
         }

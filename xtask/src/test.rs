@@ -62,8 +62,8 @@ const QUICK: &[Check] = &[
     }),
 ];
 
-/// Begins beside `dist`, which leaves a CPU idle for a minute, and is told in its turn: it has a
-/// build of its own.
+/// Begins beside `dist`, which leaves a CPU idle for a minute, and is reported in its turn: it has
+/// a build of its own.
 const AHEAD: Check = ("loom", loom);
 
 /// Runs all checks, or those named, or the quick ones; fails if one of them does, after running the
@@ -118,7 +118,7 @@ pub fn run(names: &[&str]) -> Outcome {
     }
     let outcome = match failed.is_empty() {
         true => Ok(()),
-        false => Err(Failure::new(format!("failed: {}", failed.join(", "))).tell()),
+        false => Err(Failure::new(format!("failed: {}", failed.join(", "))).print()),
     };
     println!(
         "{} passed, {} failed, {} skipped",
@@ -267,7 +267,7 @@ fn of_one(ran: Ran) -> Count {
     }
 }
 
-/// The models of lost wake-ups, and by which words loom tells what it found.
+/// The models of lost wake-ups, and the words by which loom reports each.
 const LOST_WAKE_UPS: &[(&str, &str)] = &[
     ("a_thread_is_not_woken", "deadlock"),
     ("a_worker_is_not_woken", "deadlock"),
@@ -300,11 +300,11 @@ fn loom() -> Outcome<Count> {
     if counts(&quietly(&mut models(&["models"]))?).passed == 0 {
         return Err(Failure::new("no model ran"));
     }
-    for (defect, told) in LOST_WAKE_UPS {
+    for (defect, report) in LOST_WAKE_UPS {
         let name = format!("queue::models::planted::{defect}");
         let mut command = models(&["--", "--ignored", "--exact", &name, "--nocapture"]);
         match quietly(&mut command) {
-            Err(failure) if failure.to_string().contains(told) => {}
+            Err(failure) if failure.to_string().contains(report) => {}
             Err(failure) => return Err(failure),
             Ok(_) => {
                 let missed = format!("the models do not find the planted defect `{defect}`");

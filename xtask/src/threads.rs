@@ -94,8 +94,8 @@ pub fn night(share: &Share) -> Outcome<Ran> {
 
 /// The libraries of a toolchain that has the sources of the standard library.
 fn libraries() -> Option<PathBuf> {
-    let told = quietly(&mut nightly("rustc", &["--print", "target-libdir"])).ok()?;
-    let libraries = PathBuf::from(told.trim());
+    let directory = quietly(&mut nightly("rustc", &["--print", "target-libdir"])).ok()?;
+    let libraries = PathBuf::from(directory.trim());
     let runtime = libraries.join("librustc-nightly_rt.tsan.a");
     let sources = libraries.join("../../src/rust/library/std");
     let there = cfg!(all(target_arch = "x86_64", target_os = "linux"))
@@ -227,16 +227,16 @@ impl Program {
         if let Some(planted) = planted {
             command.env("LOCKSTEP_PLANT", planted);
         }
-        let (status, said) = within(time + SPARE, &self.directory.join("said"), &mut command)?;
+        let (status, output) = within(time + SPARE, &self.directory.join("output"), &mut command)?;
         let number = |name: &str| {
-            let value = said.lines().find_map(|line| line.strip_prefix(name));
+            let value = output.lines().find_map(|line| line.strip_prefix(name));
             value
                 .and_then(|value| value.trim().parse().ok())
                 .unwrap_or(0)
         };
         let finding = || {
             let how = status.map_or("it hangs".to_owned(), |status| status.to_string());
-            let lines: Vec<&str> = said.lines().take(60).collect();
+            let lines: Vec<&str> = output.lines().take(60).collect();
             format!("{settings:?}: {how}\n{}", lines.join("\n"))
         };
         Ok(Ended {

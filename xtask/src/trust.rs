@@ -106,7 +106,7 @@ const INTRODUCTION: &str = "\
 <!-- Rendered by `cargo xtask trust`; the claims are in xtask/src/trust.rs. -->
 
 Each row is a claim, the checks that show it, and what these checks do not cover. Checks in code
-type belong to `cargo xtask nightly`, which runs them for as long as it is told and keeps a record;
+type belong to `cargo xtask nightly`, which runs them for as long as it is given and keeps a record;
 the second table is that record. Most of them also run in a short form in `cargo xtask test`, before
 each change. [SECURITY.md](../SECURITY.md) says what is protected, and against whom.
 

@@ -88,11 +88,11 @@ impl<'a> Arena<'a> {
             };
             let tally = self.clients.run(load)?;
             if tally.count() == 0 {
-                let said = self.server(side).said();
+                let output = self.server(side).last_output();
                 let (name, side) = (self.options.server.name(), side.name());
                 let why = tally.examples.join("; ");
                 return Err(Failure::new(format!(
-                    "no handshake with {name} ({side}) succeeds: {why}. The last that the server said:\n{said}"
+                    "no handshake with {name} ({side}) succeeds: {why}. The last output of the server:\n{output}"
                 )));
             }
         }
@@ -184,9 +184,10 @@ impl<'a> Arena<'a> {
         let (cpu, counters) = (server.cpu_time(), self.counters(side)?);
         let tally = self.clients.run(load)?;
         if !server.is_running() {
-            let (name, side, said) = (self.options.server.name(), side.name(), server.said());
+            let (name, side) = (self.options.server.name(), side.name());
+            let output = server.last_output();
             return Err(Failure::new(format!(
-                "{name} ({side}) ended under load. The last that it said:\n{said}"
+                "{name} ({side}) ended under load. Its last output:\n{output}"
             )));
         }
         let cpu = server.cpu_time().saturating_sub(cpu);

@@ -48,7 +48,7 @@ pub struct Options {
         allow_negative_numbers = true
     )]
     pub resumption: f64,
-    /// Also fetch a page of this size, as in 230K, and tell the handshake's share of the server's
+    /// Also fetch a page of this size, as in 230K, and report the handshake's share of the server's
     /// CPU time; K is 1024 bytes and M 1024 K
     #[arg(long = "transfer", value_name = "SIZE", value_parser = size)]
     pub page: Option<u64>,

@@ -314,7 +314,7 @@ impl Server for Nginx {
         );
         let version = setup.version.of_servers();
         let curve = setup.group.of_openssl();
-        // Its master may be root, and then its workers are somebody else unless told.
+        // Its master may be root, and then its workers are another user unless configured.
         let user = match geteuid().is_root() {
             true => "user root;\n",
             false => "",
@@ -472,7 +472,7 @@ impl Running {
             if ended || start.elapsed() > PATIENCE {
                 return Err(Failure::new(format!(
                     "{name} did not start: {}",
-                    self.said()
+                    self.last_output()
                 )));
             }
             sleep(Duration::from_millis(10));
@@ -480,13 +480,13 @@ impl Running {
         Ok(())
     }
 
-    /// The last of what the server said on standard output and error, and in its log.
-    pub fn said(&self) -> String {
+    /// The last lines of what the server wrote to standard output and error, and to its log.
+    pub fn last_output(&self) -> String {
         let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
         let text = read(&self.log) + &read(&self.log.with_file_name("error.log"));
         let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
         match lines.as_slice() {
-            [] => "it said nothing".to_owned(),
+            [] => "it printed nothing".to_owned(),
             lines => lines[lines.len().saturating_sub(6)..].join("\n"),
         }
     }

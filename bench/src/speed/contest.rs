@@ -62,7 +62,7 @@ impl Event {
     /// Lets the contestants work in turn until the time is over, a thread on each of `cpus`, the
     /// calling one on the first; returns a figure for each.
     ///
-    /// `progress` is told the share of the time that has passed.
+    /// `progress` gets the share of the time that has passed.
     pub fn compete(
         &self,
         contestants: &[Contestant],
@@ -163,7 +163,7 @@ impl Event {
             Contestant::Lockstep { fill: 1 } => {
                 match lockstep_engine::measure::blocking(&self.engine, self.subject.request()) {
                     Ok(_) => Ok(1),
-                    // The guard inside tells the engine that this thread is busy meanwhile.
+                    // While its guard lives, the engine counts this thread as busy.
                     Err(_guard @ (Declined::Lone(_) | Declined::SlowLanes)) => stock().map(|()| 1),
                     Err(declined) => Err(unexpected(&declined)),
                 }

@@ -16,7 +16,7 @@ pub struct CountersPlace {
 
 impl CountersPlace {
     /// Where processes that are started here publish theirs, and then where others may do so. The
-    /// environment goes before the configuration. What is wrong with either is said elsewhere.
+    /// environment goes before the configuration. Another check reports what is wrong with either.
     pub fn all(configuration: Option<&Configuration>) -> Vec<CountersPlace> {
         let parsed = |value: &str, named_by: String| {
             let pair = ("stats_dir".to_owned(), value.to_owned());

@@ -1,4 +1,4 @@
-//! What the module told about itself, and what it counted while a program signed.
+//! What the module reports about itself, and what it counted while a program signed.
 
 use lockstep_engine::{Backend, Fallback, Snapshot};
 

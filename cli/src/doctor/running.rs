@@ -14,7 +14,7 @@ const MOST: usize = 10;
 /// What processes publish in the default places and in these directories.
 pub fn published<'a>(directories: impl IntoIterator<Item = &'a Path>) -> Published {
     let mut found = read_default_stats();
-    // What is wrong with a directory is said elsewhere.
+    // Another check reports what is wrong with a directory.
     for more in directories
         .into_iter()
         .filter_map(|d| read_published(d).ok())

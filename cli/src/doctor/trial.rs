@@ -37,16 +37,16 @@ impl Trial<'_> {
         let listing = run(self.openssl().args(["list", "-providers"])).map_err(|f| {
             f.remedy("if the module was built elsewhere, build it here: cargo xtask dist")
         })?;
-        // One provider after the other: its name indented by two, what it says by four.
+        // One provider after the other: its name is indented by two, its status by four.
         let name = self
             .0
             .provider()
             .map(|provider| format!("  {}", provider.name));
-        let mut said = listing
+        let mut lines = listing
             .lines()
             .skip_while(|line| Some(line.trim_end()) != name.as_deref())
             .skip(1);
-        let mut about = said
+        let mut about = lines
             .by_ref()
             .take_while(|line| line.starts_with("    "))
             .map(str::trim);

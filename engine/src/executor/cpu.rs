@@ -85,7 +85,7 @@ impl From<Request> for CpuRequest {
 
 impl Cpu {
     /// Checks a sample of signatures, by passes, and all of them once one is found wrong. `check`
-    /// tells which of the signatures in a range are good. Returns for every signature whether it
+    /// returns which of the signatures in a range are good. Returns for every signature whether it
     /// may leave.
     pub(super) fn sample(
         &self,

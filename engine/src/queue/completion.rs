@@ -1,7 +1,7 @@
 //! How an answer finds the one who asked.
 //!
 //! A blocking thread sits in a [`Waiter`] until it gets its answer or is asked to lead. An
-//! asynchronous job holds a [`Ticket`] and is told by its [`Notify`] when the answer is there.
+//! asynchronous job holds a [`Ticket`] and is notified by its [`Notify`] when the answer is there.
 
 use crate::declined::Declined;
 use crate::fault::{Defect, is_lost, is_planted};

@@ -1,4 +1,4 @@
-//! A caller for tests: it does as it is told.
+//! A caller for tests: its fields are what it does.
 
 use crate::caller::{Caller, Job, Paused, Pending, ThreadId};
 use crate::queue::completion::Notify;

@@ -51,7 +51,7 @@ pub(super) mod owner {
     pub const VALID: usize = 1;
     /// When the process took the slot, in clock ticks since boot.
     pub const STARTED: usize = 2;
-    /// The inode of its PID namespace; zero if it could not be told.
+    /// The inode of its PID namespace; zero if it was unknown.
     pub const NAMESPACE: usize = 3;
     pub const WORDS: usize = 4;
 }
@@ -65,7 +65,7 @@ pub(super) const WORDS: usize = SLOTS + MOST * SLOT_WORDS;
 
 pub(super) const SHAPES: usize = Shape::ALL.len();
 pub(super) const REASONS: usize = Fallback::ALL.len();
-/// The most requests in a batch or a pass that the histograms tell apart.
+/// The most requests in a batch or a pass that the histograms distinguish.
 pub(super) const FILLS: usize = 8;
 
 /// The places of the counters in a slot. What is added gets a place of its own before

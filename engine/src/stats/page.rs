@@ -36,7 +36,7 @@ pub struct Page {
     maker: u32,
     /// The slot of this process, counted from one; zero if it has none.
     own: AtomicUsize,
-    /// This process's PID namespace; zero if it cannot be told.
+    /// This process's PID namespace; zero if it is unknown.
     namespace: AtomicU64,
 }
 

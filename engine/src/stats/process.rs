@@ -9,9 +9,9 @@ use rustix::time::{ClockId, clock_gettime};
 /// under the number that it has itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Realm {
-    /// The start of this system, as a number of 128 bits; zero if it cannot be told.
+    /// The start of this system, as a number of 128 bits; zero if it is unknown.
     pub(super) boot: [u64; 2],
-    /// The PID namespace, by its inode; zero if it cannot be told.
+    /// The PID namespace, by its inode; zero if it is unknown.
     pub(super) namespace: u64,
 }
 
@@ -37,9 +37,8 @@ fn boot() -> Option<[u64; 2]> {
     Some([(number >> 64) as u64, number as u64])
 }
 
-/// The inode of this process's PID namespace; zero if it cannot be told. The kernel gives the
-/// number of a namespace that has ended to a later one. All processes of the former have ended
-/// then.
+/// The inode of this process's PID namespace; zero if it is unknown. The kernel gives the number of
+/// a namespace that has ended to a later one. All processes of the former have ended then.
 pub(super) fn namespace() -> u64 {
     rustix::fs::stat("/proc/self/ns/pid").map_or(0, |about| about.st_ino)
 }
@@ -76,8 +75,8 @@ pub(super) fn name_of(pid: u32) -> Option<String> {
     Some(name.trim_end_matches('\n').to_owned())
 }
 
-/// Whether a file of this user can be that of this process: users do not get to tell the counters
-/// of each other's processes.
+/// Whether a file of this user can be that of this process: a user cannot publish counters in the
+/// name of another's process.
 pub(super) fn belongs_to(pid: u32, user: u32) -> bool {
     let mut buffer = [0; 4096];
     let status = read(&format!("/proc/{pid}/status"), &mut buffer).unwrap_or_default();
@@ -86,7 +85,7 @@ pub(super) fn belongs_to(pid: u32, user: u32) -> bool {
     user == 0 || users.any(|its| its.parse() == Ok(user))
 }
 
-/// The time, as `/proc` tells it of the start of processes. No system call: the kernel gives the
+/// The time, as `/proc` counts it for the start of processes. No system call: the kernel gives the
 /// time in memory.
 pub(super) fn ticks_since_boot() -> u64 {
     let now = clock_gettime(ClockId::Boottime);

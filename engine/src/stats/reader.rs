@@ -33,16 +33,16 @@ const MAKING: Duration = Duration::from_secs(60);
 pub struct ProcessStats {
     /// The process, as it is called in its own PID namespace.
     pub pid: u32,
-    /// What the kernel calls it; `None` if it has ended, or that cannot be told.
+    /// What the kernel calls it; `None` if it has ended, or that is unknown.
     pub name: Option<String>,
     /// The user whose file it is: the one that loaded the module, who may have become another
     /// since.
     pub user: u32,
     /// Whether it still runs; what a killed process left behind stays in the directory. False if
-    /// that cannot be told.
+    /// that is unknown.
     pub alive: bool,
     /// The PID namespace of the process, if that is not the reader's, by its inode (zero if it is
-    /// unknown). Whether such a process runs cannot be told.
+    /// unknown). Whether such a process runs is unknown.
     pub elsewhere: Option<u64>,
     /// Its counters.
     pub snapshot: Snapshot,

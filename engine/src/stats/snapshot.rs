@@ -38,8 +38,8 @@ pub struct Snapshot {
     pub backend: String,
     /// The process.
     pub pid: u64,
-    /// When it took its place in the file, in clock ticks since boot: tells it from a later process
-    /// with the same pid. Zero if it publishes nothing.
+    /// When it took its place in the file, in clock ticks since boot: a later process with the same
+    /// pid has another. Zero if it publishes nothing.
     pub started: u64,
     /// Batches that may run at a time.
     pub slots: u64,

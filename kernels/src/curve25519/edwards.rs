@@ -115,7 +115,7 @@ impl<S: Simd> Point<S> {
         )
     }
 
-    /// Leaves nothing of these points in memory: a Z tells something about a scalar.
+    /// Leaves nothing of these points in memory: a Z reveals something about a scalar.
     #[inline(never)]
     pub(super) fn wipe(s: S, points: &mut [Self]) {
         points.fill(Self::neutral(s));

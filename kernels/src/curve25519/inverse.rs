@@ -6,7 +6,7 @@
 //! their numbers into one product, which is inverted here.
 //!
 //! Numbers have five signed limbs of 62 bits; all but the top one are below 2^62 and not negative,
-//! unless said otherwise.
+//! unless stated otherwise.
 
 use crate::simd::opaque_word;
 use crate::taint::whole;

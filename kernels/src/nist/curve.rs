@@ -70,7 +70,7 @@ impl Modulus<5> for P256Field {
         *t.column(i + 5) = s.mul_hi(*t.column(i + 5), m, top);
     }
 
-    /// With h = ⌊a/2^256⌋ as far as the top column tells, a − h·p = (a mod 2^256) + h·(2^224 −
+    /// With h = ⌊a/2^256⌋ as far as the top column shows, a − h·p = (a mod 2^256) + h·(2^224 −
     /// 2^192 − 2^96 + 1) < 2^256 + 2^228. Columns 1 and 3 have lent 2^60, so they stay positive.
     #[inline(always)]
     fn weak<S: Simd>(s: S, a: Loose<S::Limb, 5>) -> Tight<S::Limb, 5> {

@@ -160,7 +160,7 @@ fn mul_base_in_parts<S: Simd, C: Curve<N>, const N: usize>(
             }
         }
     }
-    // Short sums, of which each would tell its digits.
+    // Short sums, of which each would reveal its digits.
     before.wipe();
     entry.wipe();
     looked_up.wipe();

@@ -127,7 +127,7 @@ pub struct SignJob<'a, const BYTES: usize> {
     pub key: &'a SecretKey<BYTES>,
     /// Any length; the first `BYTES` bytes of a longer one count.
     pub digest: &'a [u8],
-    /// Used once and never told: see [`nonce`](super::nonce).
+    /// Used once and never disclosed: see [`nonce`](super::nonce).
     pub nonce: &'a Wide,
     /// Left here by `ecdsa_sign`.
     pub result: Option<Result<Signature<BYTES>, Error>>,

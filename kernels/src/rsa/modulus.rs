@@ -116,6 +116,6 @@ pub(crate) fn equal(a: &[u64], b: &[u64]) -> u64 {
         return 0;
     }
     let bits = a.iter().zip(b).fold(0, |bits, (a, b)| bits | (a ^ b));
-    // The top bit of x | −x tells whether x is zero, without a comparison.
+    // The top bit of x | −x shows whether x is zero, without a comparison.
     opaque_word(1 ^ (bits | bits.wrapping_neg()) >> 63)
 }

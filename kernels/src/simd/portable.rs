@@ -156,7 +156,7 @@ impl<const L: usize, const BITS: u32> Simd for Portable<L, BITS> {
     fn any_bit(self, a: Limbs<L>, bits: Limbs<L>) -> Limbs<L> {
         mask(|l| {
             let x = a.0[l] & bits.0[l];
-            // The top bit of x | −x tells whether x is zero, without a comparison.
+            // The top bit of x | −x shows whether x is zero, without a comparison.
             (((x | x.wrapping_neg()) as i64) >> 63) as u64
         })
     }
@@ -186,7 +186,7 @@ impl<const L: usize, const BITS: u32> Simd for Portable<L, BITS> {
     #[inline(always)]
     fn look_up_16(self, table: &[u64; 16], index: Limbs<L>) -> Limbs<L> {
         (0..).zip(table).fold(Limbs([0; L]), |picked, (i, &word)| {
-            // The top bit of x − 1 tells whether x < 16 is zero.
+            // The top bit of x − 1 shows whether x < 16 is zero.
             let hit: Limbs<L> =
                 mask(|l| ((((index.0[l] & 15) ^ i).wrapping_sub(1) as i64) >> 63) as u64);
             per_lane(|l| picked.0[l] | (word & hit.0[l]))

@@ -29,7 +29,7 @@ pub fn nist_backends() -> Vec<Backend> {
 /// Runs `batch` so that every one of `cases` meets every lane at every fill, in the company of its
 /// neighbours in the list. `batch` gets the cases and asserts their results.
 pub fn every_lane_and_fill<T>(backend: Backend, cases: &[T], batch: impl Fn(&[&T])) {
-    // The portable backend has one lane: one fill tells as much as all.
+    // The portable backend has one lane: one fill shows as much as all.
     let fills: &[usize] = if backend == Backend::PORTABLE {
         &[3]
     } else {

@@ -225,7 +225,7 @@ impl<'a> Process<'a> {
         self.command
             .env("LOCKSTEP_STATS_DIR", &self.statistics)
             .env("LOCKSTEP_STATS_KEEP", "yes")
-            // Faults on purpose are nothing to tell this machine's administrator.
+            // Planted faults must not reach this machine's system log.
             .env("LOCKSTEP_SYSLOG", "no")
             .env("LOCKSTEP_LONE", "lanes");
         if !has_ifma() {

@@ -156,11 +156,11 @@ fn no_decrypted_message_becomes_a_number_of_libcrypto() {
             .succeed();
         let counters = finished.counters();
         assert_eq!(counters.of("rsa2048") + counters.fallbacks(), 1);
-        let said = finished.stderr.lines().find_map(|line| {
+        let count = finished.stderr.lines().find_map(|line| {
             let number = line.strip_prefix("numbers made of bytes: ")?;
             number.parse().ok()
         });
-        said.unwrap_or_else(|| panic!("{finished}"))
+        count.unwrap_or_else(|| panic!("{finished}"))
     };
     for (options, message) in [(none, "block"), (oaep, "message"), ("", "message")] {
         place

@@ -158,13 +158,13 @@ fn first_uses(generations: u32, limit: u64) -> (u32, u32) {
 fn expect_family(way: &str, processes: usize, signers: usize) {
     let (finished, family) = family(way);
     let signed: Vec<&Counters> = family.values().filter(|c| c.operations() > 0).collect();
-    let told = finished
+    let reported = finished
         .text()
         .lines()
         .filter(|line| line.starts_with("process "))
         .count();
     assert_eq!(
-        (told, signed.len()),
+        (reported, signed.len()),
         (processes, signers),
         "{finished} {family:?}"
     );

@@ -13,7 +13,7 @@ fn without_the_instructions_stock_computes_and_the_doctor_says_so() {
     place.write("data", b"data");
     let sign = format!("dgst -sha256 -sign {key} data");
     let expected = place.stock(&sign).succeed().stdout;
-    for (hidden, backend, reason, said) in [
+    for (hidden, backend, reason, expected_finding) in [
         ("ifma", "avx2", "slow_lanes", "runs avx2 lanes only"),
         ("avx2", "none", "no_backend", "has no AVX-512 IFMA"),
         ("xsave", "none", "no_backend", "has no AVX-512 IFMA"),
@@ -49,7 +49,10 @@ fn without_the_instructions_stock_computes_and_the_doctor_says_so() {
         if !lacks {
             assert_eq!(counters.fallback(reason), 1, "{hidden}: {counters:?}");
             let doctor = without(dist().join("lockstep"), "doctor").fail();
-            assert!(doctor.text().contains(said), "{hidden}: {doctor}");
+            assert!(
+                doctor.text().contains(expected_finding),
+                "{hidden}: {doctor}"
+            );
         }
     }
     if has_ifma() {

@@ -234,7 +234,7 @@ fn count(core: &[u8], forms: &[Form]) -> Vec<usize> {
     for (index, form) in forms.iter().enumerate() {
         by_start.entry(word(&form.piece)).or_default().push(index);
     }
-    // Most words are none of these: one bit for each of their last 16 bits tells.
+    // Most words are none of these: a table of their last 16 bits shows it.
     let mut may_be = vec![false; 1 << 16];
     for start in by_start.keys() {
         may_be[*start as usize & 0xffff] = true;

@@ -33,13 +33,13 @@ fn execute(place: &Place, program: &Path) -> Finished {
 
 /// The module is not in the program, and its error queue says why.
 #[track_caller]
-fn assert_refused(finished: &Finished, said: &[&str]) {
+fn assert_refused(finished: &Finished, expected: &[&str]) {
     let text = finished.text();
     assert!(!text.contains("loaded"), "loaded: {finished}");
     let reason = text.lines().find(|line| line.contains("lockstep: "));
     let reason = reason.unwrap_or_else(|| panic!("no reason: {finished}"));
-    for said in said {
-        assert!(reason.contains(said), "{said}: {reason}");
+    for part in expected {
+        assert!(reason.contains(part), "{part}: {reason}");
     }
     assert!(!finished.stderr.contains("lockstep"), "{finished}");
     assert!(finished.try_counters().is_none(), "{finished}");
@@ -114,9 +114,11 @@ fn a_second_libcrypto_is_refused() {
 
 /// The libcrypto that the module is linked to.
 fn libcrypto() -> Option<PathBuf> {
-    let told = Command::new("ldd").arg(dist().join("lockstep.so")).output();
-    let told = String::from_utf8(told.ok()?.stdout).ok()?;
-    let line = told.lines().find(|line| line.contains("libcrypto.so.3"))?;
+    let output = Command::new("ldd").arg(dist().join("lockstep.so")).output();
+    let output = String::from_utf8(output.ok()?.stdout).ok()?;
+    let line = output
+        .lines()
+        .find(|line| line.contains("libcrypto.so.3"))?;
     let path = line.split("=>").nth(1)?.split_whitespace().next()?;
     fs::canonicalize(path).ok()
 }

@@ -320,10 +320,10 @@ fn no_group_is_lost() {
     assert_eq!(ours, stock);
 }
 
-/// What a client tells about the handshake.
+/// What a client prints about the handshake.
 fn negotiated(client: &Finished) -> Vec<String> {
     assert!(client.status.success(), "{client}");
-    let told = [
+    let starts = [
         "Peer signing digest",
         "Peer signature type",
         "Server Temp Key",
@@ -332,7 +332,7 @@ fn negotiated(client: &Finished) -> Vec<String> {
     let text = client.text();
     let lines = text
         .lines()
-        .filter(|line| told.iter().any(|start| line.starts_with(start)));
+        .filter(|line| starts.iter().any(|start| line.starts_with(start)));
     lines.map(str::to_owned).collect()
 }
 

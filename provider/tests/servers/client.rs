@@ -150,7 +150,7 @@ impl Write for Recorder {
     }
 }
 
-/// Clients that shake hands one after the other until they are told to stop.
+/// Clients that shake hands one after the other until they are stopped.
 pub struct Load {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,

@@ -340,8 +340,8 @@ fn servers_run_out_of_descriptors() {
     }
 }
 
-/// HAProxy forbids itself new threads, unless it is told otherwise: then no worker can start. Jobs
-/// that lead need none, and others block its threads. The recipe leaves it at that.
+/// HAProxy forbids itself new threads, unless it is configured otherwise: then no worker can start.
+/// Jobs that lead need none, and others block its threads. The recipe leaves it at that.
 #[test]
 fn haproxy_uses_lanes_whether_it_forbids_threads_or_not() {
     for (forbids, jobs_lead, misses_workers) in [

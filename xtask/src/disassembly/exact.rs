@@ -270,19 +270,19 @@ pub fn explain(module: &Path, part: &str) -> Outcome<String> {
             continue;
         }
         let _ = writeln!(text, "{name}: {}", Counts::of(&function));
-        let mut told = 0;
+        let mut shown = 0;
         for (at, (mnemonic, operands)) in function.instructions.iter().enumerate() {
             let Some(kind) = kind(mnemonic, operands) else {
                 continue;
             };
-            let first = at.saturating_sub(BEFORE).max(told);
+            let first = at.saturating_sub(BEFORE).max(shown);
             let _ = writeln!(text, "  {}:", KINDS[kind].trim_end_matches('s'));
             for i in first..=at {
                 let (mnemonic, operands) = &function.instructions[i];
                 let address = function.addresses[i];
                 let _ = writeln!(text, "    {address:x}: {mnemonic} {operands}");
             }
-            told = at + 1;
+            shown = at + 1;
         }
     }
     match text.is_empty() {
@@ -333,7 +333,7 @@ mod tests {
         let list = List::read(&text).unwrap();
         assert_eq!(list.compiler, "rustc 1");
         assert_eq!(list.differences(&module), Vec::<String>::new());
-        for (from, to, told) in [
+        for (from, to, expected) in [
             ("dec    rcx", "jb     1000 <x>", "rsa::f <10>: 1 jumps"),
             ("lea    ", "mov    ", "rsa::f <10>: 1 jumps"),
             (
@@ -351,7 +351,7 @@ mod tests {
         ] {
             let changed = counted(&parse(&LISTING.replacen(from, to, 1)));
             let found = list.differences(&changed).join("\n");
-            assert!(found.contains(told), "{to}: {found}");
+            assert!(found.contains(expected), "{to}: {found}");
         }
         let unknown = List::write("rustc 1", &module, &BTreeMap::new());
         let found = List::read(&unknown).unwrap().differences(&module);

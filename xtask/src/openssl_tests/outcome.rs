@@ -1,6 +1,6 @@
 //! What came of a program of OpenSSL's tests, and what differs between two runs of it.
 
-/// What a program said and did.
+/// What a program reported and did.
 #[derive(Default)]
 pub struct Ended {
     /// Every test in order, as `ok 3 - name`, and the counts that `evp_test` gives of its own.

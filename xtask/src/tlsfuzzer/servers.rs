@@ -160,18 +160,18 @@ impl Server {
     pub fn counter(&self, dist: &Dist, name: &str) -> Outcome<u64> {
         let mut stat = Command::new(dist.command());
         stat.args(["stat", "--ended", "--total", name, "--dir"]);
-        let told = quietly(stat.arg(&self.counters))?;
-        told.trim()
+        let text = quietly(stat.arg(&self.counters))?;
+        text.trim()
             .parse()
-            .map_err(|_| Failure::new(format!("`lockstep stat` said {told:?}")))
+            .map_err(|_| Failure::new(format!("`lockstep stat` printed {text:?}")))
     }
 
     fn wait_until_open(&mut self) -> Outcome {
         let start = Instant::now();
         while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
             if self.has_ended() || start.elapsed() > PATIENCE {
-                let said = fs::read_to_string(&self.log).unwrap_or_default();
-                return Err(Failure::new(format!("a server did not start:\n{said}")));
+                let log = fs::read_to_string(&self.log).unwrap_or_default();
+                return Err(Failure::new(format!("a server did not start:\n{log}")));
             }
             sleep(Duration::from_millis(20));
         }

@@ -106,7 +106,7 @@ impl Run {
         line.chars().map(plain).take(120).collect()
     }
 
-    /// How many conversations at most; `None` for a script that cannot be told.
+    /// How many conversations at most; `None` for a script that takes no `-n`.
     pub fn most(&self) -> Option<&str> {
         let mut words = self.arguments.iter().skip_while(|word| *word != "-n");
         match words.nth(1).map(String::as_str) {

@@ -84,10 +84,10 @@ impl Bench {
             };
             let reference = self
                 .trace(&program, &secret(2), Look::Survey)
-                .map_err(tell)?;
+                .map_err(describe)?;
             let other = self
                 .trace(&program, &secret(3), Look::Record)
-                .map_err(tell)?;
+                .map_err(describe)?;
             let other = self
                 .translations
                 .compare(&reference.trace, &other.trace, &[]);
@@ -113,7 +113,9 @@ impl Bench {
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let program = self.traced(&arguments, backend);
         let first = self.secret(operation, &program, 0)?;
-        let reference = self.trace(&program, &first, Look::Survey).map_err(tell)?;
+        let reference = self
+            .trace(&program, &first, Look::Survey)
+            .map_err(describe)?;
         if !reference
             .functions
             .iter()
@@ -277,7 +279,7 @@ impl Bench {
                 input: input.clone(),
                 seed: self.word(),
             };
-            let ran = self.trace(program, &secret, Look::Away).map_err(tell)?;
+            let ran = self.trace(program, &secret, Look::Away).map_err(describe)?;
             // SEQUENCE, length, INTEGER, length of r, r, INTEGER, length of s.
             let lengths = (ran.output.get(3), ran.output.get(5 + size));
             // A zero in front stands for a number that is shorter by a byte.
@@ -290,7 +292,8 @@ impl Bench {
     }
 
     /// A ciphertext of a plaintext that begins with zero bytes, or not. The ciphertext and the
-    /// modulus are public, and are compared from their first bytes on: the first tells them apart.
+    /// modulus are public, and are compared from their first bytes on: they differ in their first
+    /// bytes.
     fn ciphertext(&mut self, bits: usize, number: usize) -> Result<Vec<u8>, String> {
         let path = self.key_file(bits)?.display().to_string();
         let modulus = self.key("make-rsa", &bits.to_string(), 0)?[0];
@@ -378,7 +381,7 @@ impl Drop for Bench {
     }
 }
 
-fn tell(failed: Failed) -> String {
+fn describe(failed: Failed) -> String {
     match failed {
         Failed::Broken(what) => what,
         Failed::Differs(difference) => difference.what,
