@@ -34,7 +34,7 @@ pub struct Options {
     /// Microseconds of work that each caller has between two requests
     #[arg(long, value_name = "US", default_value = "0")]
     think: u64,
-    /// Microseconds that stock OpenSSL takes for a request that the engine declines as a lone one
+    /// Microseconds that OpenSSL alone takes for a request that the engine declines as a lone one
     #[arg(long, value_name = "US", default_value = "275")]
     stock: u64,
 }

@@ -1,4 +1,5 @@
-//! `lockstep-bench handshakes`: real TLS servers under load, stock and with lockstep, side by side.
+//! `lockstep-bench handshakes`: real TLS servers under load, with OpenSSL alone and with lockstep,
+//! side by side.
 //!
 //! Both servers run all the time, each its own process on its own port, and are put under load in
 //! turn; the one that is not has nothing to do. The [clients](client) are part of this program, on

@@ -1,4 +1,4 @@
-//! `lockstep-bench speed`: stock libcrypto and lockstep, side by side on this machine.
+//! `lockstep-bench speed`: OpenSSL alone and lockstep, side by side on this machine.
 
 mod contest;
 mod cycles;
@@ -22,7 +22,7 @@ use cycles::Profile;
 use limit::{Limit, Rates};
 use report::{Machine, Report, Row};
 
-/// Compares stock libcrypto and lockstep on this machine, in interleaved rounds.
+/// Compares OpenSSL alone and lockstep on this machine, in interleaved rounds.
 #[derive(Args)]
 #[command(after_help = NOTES)]
 pub struct Options {

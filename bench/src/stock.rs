@@ -1,4 +1,5 @@
-//! Stock libcrypto: the keys that are measured with, and the implementation to compare with.
+//! OpenSSL's own implementation: the keys that are measured with, and what lockstep is compared
+//! with.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;

@@ -78,7 +78,7 @@ impl Operation {
 /// The most requests that a batch of any operation takes.
 pub const MOST: usize = 64;
 
-/// Stock libcrypto doing the operation once, for one thread.
+/// OpenSSL alone doing the operation once, for one thread.
 pub type Stock<'a> = Box<dyn FnMut() -> Result<(), Failure> + 'a>;
 
 /// One operation with keys that both sides have.

@@ -7,12 +7,12 @@ use lockstep_kernels::rsa::{JobError, Unsupported};
 
 use crate::permit::Permit;
 
-/// Why the lanes did not serve a request. The engine has counted it already; the caller asks stock
-/// OpenSSL instead.
+/// Why the lanes did not serve a request. The engine has counted it already; the caller asks
+/// OpenSSL's own implementation instead.
 #[derive(Debug)]
 pub enum Declined {
-    /// The request is alone and stock OpenSSL is faster for it. Keep the guard alive while stock
-    /// OpenSSL computes.
+    /// The request is alone and OpenSSL's own implementation is faster for it. Keep the guard alive
+    /// while it computes.
     Lone(StockGuard),
     /// The result did not pass its check. It was discarded.
     CheckFailed,
@@ -26,7 +26,8 @@ pub enum Declined {
     NoMemory,
     /// This machine has no usable lanes, or the configuration turns them off.
     NoBackend,
-    /// Stock OpenSSL is faster than the lanes of this machine, however many requests there are.
+    /// OpenSSL's own implementation is faster than the lanes of this machine, however many requests
+    /// there are.
     SlowLanes,
     /// The lanes of this machine have no kernels for such a request.
     NoKernel,
@@ -75,9 +76,9 @@ impl fmt::Display for Declined {
 
 impl std::error::Error for Declined {}
 
-/// Counts a thread that computes with stock OpenSSL outside of the engine's slots.
+/// Counts a thread that computes with OpenSSL's own implementation outside of the engine's slots.
 ///
-/// Threads that are all handed to stock would never meet in the queue, however many they are. While
+/// Threads that all compute with it would never meet in the queue, however many they are. While
 /// this guard lives, the engine knows that its thread keeps a CPU busy, and gathers requests once
 /// there are more such threads than CPUs.
 #[derive(Debug)]
@@ -93,7 +94,7 @@ impl StockGuard {
 
 macro_rules! fallbacks {
     ($($variant:ident $name:literal $description:literal,)*) => {
-        /// Why a request or a key went to stock OpenSSL.
+        /// Why a request or a key went to OpenSSL's own implementation.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Fallback {
             $(#[doc = $description] $variant,)*

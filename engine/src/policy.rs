@@ -24,7 +24,7 @@ pub(crate) struct View {
     pub in_batches: usize,
     /// Requests in the batch that was taken last.
     pub last: usize,
-    /// Threads that compute with stock OpenSSL outside of the slots.
+    /// Threads that compute with OpenSSL's own implementation outside of the slots.
     pub elsewhere: usize,
     /// Requests that fill a pass of the lanes.
     pub pass: usize,
@@ -111,21 +111,20 @@ impl Policy {
     }
 }
 
-/// Whether lone requests go to stock OpenSSL.
+/// Whether lone requests go to OpenSSL's own implementation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Lone {
-    /// Where stock OpenSSL was measured to be faster.
+    /// Where OpenSSL's own implementation was measured to be faster.
     #[default]
     Auto,
-    /// Never; nor do any others where stock OpenSSL is faster than full lanes.
+    /// Never; nor do any others where OpenSSL's own implementation is faster than full lanes.
     Lanes,
     /// Always.
     Stock,
 }
 
-/// Whether stock OpenSSL 3.0 serves one request alone faster than `backend` does. Measured, see
-/// `docs/lab/gathering.md` for RSA, `docs/lab/curves.md`, and
-/// `docs/lab/avx2.md`.
+/// Whether OpenSSL 3.0's own implementation serves one request alone faster than `backend` does.
+/// Measured, see `docs/lab/gathering.md` for RSA, `docs/lab/curves.md`, and `docs/lab/avx2.md`.
 pub(crate) fn lone_is_slower(backend: Backend, shape: Shape) -> bool {
     if backend == Backend::PORTABLE {
         // Only who asks for it by name gets it.
@@ -165,8 +164,8 @@ impl JobsLead {
     }
 }
 
-/// Whether stock OpenSSL serves requests faster one by one than `backend` does all lanes full: then
-/// it gets all of them. Measured, see `docs/lab/avx2.md`.
+/// Whether OpenSSL's own implementation serves requests faster one by one than `backend` does all
+/// lanes full: then it gets all of them. Measured, see `docs/lab/avx2.md`.
 pub fn lanes_are_slower(backend: Backend, shape: Shape) -> bool {
     shape.is_rsa() && backend.is_avx2()
 }

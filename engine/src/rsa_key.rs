@@ -31,7 +31,8 @@ struct Pair {
 }
 
 impl RsaKey {
-    /// Prepares a key. An error says why no lane can serve it; it stays with stock OpenSSL then.
+    /// Prepares a key. An error says why no lane can serve it; OpenSSL's own implementation keeps
+    /// it then.
     pub fn new(components: &Components<'_>) -> Result<RsaKey, Unsupported> {
         let private = PrivateKey::new(components)?;
         let wide_exponent = private.public().exponent_bits() > USUAL_EXPONENT_BITS;

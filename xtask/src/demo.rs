@@ -1,8 +1,9 @@
 //! `cargo xtask demo`: the same certificate on real TLS servers, without lanes and with them.
 //!
-//! Two keys, two servers each (`openssl s_server`, stock and with `OPENSSL_CONF=dist/openssl.cnf`),
-//! clients of TLS 1.2 and 1.3 at once (`openssl s_client`), which verify the certificate and with
-//! it the server's signature. The clients cannot see which code signed: the counters show it.
+//! Two keys, two servers each (`openssl s_server`, by itself and with
+//! `OPENSSL_CONF=dist/openssl.cnf`), clients of TLS 1.2 and 1.3 at once (`openssl s_client`), which
+//! verify the certificate and with it the server's signature. The clients cannot see which code
+//! signed: the counters show it.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

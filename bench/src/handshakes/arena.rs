@@ -99,7 +99,7 @@ impl<'a> Arena<'a> {
         self.insist_on_lanes(self.counters(Side::Lockstep)?.as_ref())
     }
 
-    /// Refuses to compare stock with stock.
+    /// Refuses to compare OpenSSL with itself.
     fn insist_on_lanes(&self, counters: Option<&Counters>) -> Result<(), Failure> {
         if counters.is_some_and(|counters| counters.operations() > 0) {
             return Ok(());

@@ -59,7 +59,8 @@ impl Counters {
         (self.all.passes > 0).then(|| self.all.average_fill())
     }
 
-    /// Requests and keys that went to stock OpenSSL, with the reason, those without any left out.
+    /// Requests and keys that were left to OpenSSL's own implementation, with the reason, those
+    /// without any left out.
     pub fn fallbacks(&self) -> impl Iterator<Item = (Fallback, u64)> {
         let all = Fallback::ALL.iter().copied().zip(self.all.by_reason);
         all.filter(|(_, count)| *count > 0)

@@ -124,15 +124,16 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// The server's CPU time for each, lockstep over stock: of each round, and of these the median.
+    /// The server's CPU time for each, lockstep over OpenSSL alone: of each round, and of these the
+    /// median.
     pub fn cpu_ratio(&self) -> f64 {
         let ratios = self.stock.rounds.iter().zip(&self.lockstep.rounds);
         let ratios = ratios.map(|(stock, lockstep)| lockstep.cost() / stock.cost());
         quantile(&mut ratios.collect::<Vec<_>>(), 0.5)
     }
 
-    /// A latency, lockstep over stock; NaN where only one of them has others than those of the
-    /// warm-up.
+    /// A latency, lockstep over OpenSSL alone; NaN where only one of them has others than those of
+    /// the warm-up.
     pub fn latency_ratio(&self, share: f64) -> f64 {
         match self.lockstep.has_latencies() == self.stock.has_latencies() {
             true => self.lockstep.latency(share) / self.stock.latency(share),

@@ -14,7 +14,7 @@ use super::servers::{self, Server};
 /// How long the load warms up if nothing else is asked for, and turns are long enough.
 const LONGEST_WARM_UP: Duration = Duration::from_millis(250);
 
-/// Puts a TLS server under load, stock and with lockstep in turn, and compares them.
+/// Puts a TLS server under load, with OpenSSL alone and with lockstep in turn, and compares them.
 #[derive(Args)]
 #[command(after_help = NOTES)]
 pub struct Options {

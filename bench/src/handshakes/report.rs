@@ -81,7 +81,7 @@ impl Report {
             .max_by_key(|level| level.concurrency)
     }
 
-    /// Server CPU per handshake, lockstep over stock, with the most clients.
+    /// Server CPU per handshake, lockstep over OpenSSL alone, with the most clients.
     pub fn cpu_ratio(&self) -> Option<f64> {
         self.busiest().map(|level| level.handshakes.cpu_ratio())
     }
@@ -249,7 +249,7 @@ impl Row<'_> {
         self.figures.counters()?.fill()
     }
 
-    /// Lockstep over stock.
+    /// Lockstep over OpenSSL alone.
     pub fn cpu_ratio(&self) -> Option<f64> {
         (self.side == Side::Lockstep).then(|| self.pair.cpu_ratio())
     }
@@ -335,7 +335,7 @@ struct Document<'a> {
     rows: Vec<RowDocument>,
 }
 
-/// Lockstep over stock, with so many clients.
+/// Lockstep over OpenSSL alone, with so many clients.
 #[derive(Serialize)]
 struct RatiosDocument {
     concurrency: usize,

@@ -158,7 +158,7 @@ impl Server for Embedded {
     }
 }
 
-/// HAProxy. With lockstep its handshakes are async jobs; stock, as it has them by default.
+/// HAProxy. With lockstep its handshakes are async jobs; with OpenSSL alone it has its defaults.
 struct Haproxy;
 
 impl Server for Haproxy {
@@ -418,7 +418,7 @@ pub struct Running {
 
 impl Running {
     /// Starts a server on these CPUs, and waits until it accepts connections. `configuration` is
-    /// what `OPENSSL_CONF` is to name; without one the server is stock.
+    /// what `OPENSSL_CONF` is to name; without one the server has OpenSSL alone.
     pub fn start(
         server: &dyn Server,
         setup: &Setup<'_>,

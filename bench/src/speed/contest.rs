@@ -32,11 +32,11 @@ impl Contestant {
     }
 }
 
-/// One operation, and the engine that all contestants but stock work with.
+/// One operation, and the engine that all contestants but OpenSSL alone work with.
 pub struct Event {
     engine: Arc<Engine>,
     subject: Subject,
-    /// Whether the engine's policy gives a lone request to stock libcrypto.
+    /// Whether the engine's policy leaves a lone request to OpenSSL's own implementation.
     lone_is_stock: bool,
 }
 
@@ -54,7 +54,7 @@ impl Event {
         Ok(event)
     }
 
-    /// Whether this contestant's requests end up at stock libcrypto.
+    /// Whether this contestant's requests are served by OpenSSL's own implementation.
     pub fn is_by_stock(&self, contestant: Contestant) -> bool {
         contestant == Contestant::Lockstep { fill: 1 } && self.lone_is_stock
     }

@@ -53,7 +53,7 @@ impl Machine {
 pub struct Row {
     pub op: String,
     pub contestant: Contestant,
-    /// Lockstep's policy gave the request to stock libcrypto.
+    /// Lockstep's policy left the request to OpenSSL's own implementation.
     pub by_stock: bool,
     pub threads: usize,
     pub figure: Figure,
@@ -100,7 +100,7 @@ impl Report {
         }
     }
 
-    /// For reading. Ratios compare with stock on as many threads.
+    /// For reading. Ratios compare with OpenSSL on as many threads.
     pub fn to_table(&self) -> String {
         let mut out = String::new();
         // Writing to a String cannot fail, here and below.
@@ -150,7 +150,7 @@ Where fewer than three slices were quiet, others kept the core busy: the figure 
         out
     }
 
-    /// How many times as fast as stock.
+    /// How many times as fast as OpenSSL alone.
     fn ratio(&self, row: &Row) -> Option<f64> {
         let is_its_stock = |other: &&Row| {
             other.contestant == Contestant::Stock

@@ -96,7 +96,7 @@ pub fn memory(counters: &Snapshot) -> Vec<Answer> {
     found
 }
 
-/// Why requests went to stock OpenSSL.
+/// Why requests went to OpenSSL's own implementation.
 pub fn reasons(counters: &Snapshot) -> String {
     let reasons: Vec<&str> = Fallback::ALL
         .iter()

@@ -41,7 +41,7 @@ impl Cpu {
         }
     }
 
-    /// Why stock OpenSSL serves all requests of a shape, if it does.
+    /// Why OpenSSL's own implementation serves all requests of a shape, if it does.
     pub(crate) fn declines_all(&self, shape: Shape) -> Option<Declined> {
         if !self.has_kernel(shape) {
             return Some(Declined::NoKernel);

@@ -38,7 +38,7 @@ pub(crate) struct Queue<E: Executor> {
     /// Threads that serve batches of the job queue for their own jobs: they take a CPU each, but no
     /// slot.
     pub(super) attending: Permits,
-    /// Threads that compute with stock OpenSSL after `Declined::Lone`.
+    /// Threads that compute with OpenSSL's own implementation after `Declined::Lone`.
     pub(super) elsewhere: Permits,
 }
 
@@ -204,7 +204,7 @@ impl<E: Executor> Queue<E> {
         declined
     }
 
-    /// Counts this thread as one that computes with stock OpenSSL.
+    /// Counts this thread as one that computes with OpenSSL's own implementation.
     pub(super) fn guard(&self) -> StockGuard {
         StockGuard::new(self.elsewhere.take())
     }

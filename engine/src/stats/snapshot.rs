@@ -20,7 +20,7 @@
 //! | `no_descriptor` | those of them for which there was no file descriptor |
 //! | `max_async`, `max_lost` | the bounds of `paused` and `lost`, as configured |
 //! | `key_memory`, `key_memory_locked`, `key_memory_heap` | bytes of the process's memory for keys when a request was last counted, how many of them are locked, and bytes on the heap for want of such memory; see [`lockstep_vault::Usage`] |
-//! | `fallbacks.REASON` | requests and keys that went to stock OpenSSL, by [`Fallback::name`] |
+//! | `fallbacks.REASON` | requests and keys that went to OpenSSL's own implementation, by [`Fallback::name`] |
 //! | `failed_checks` | results that did not pass their check; equals `fallbacks.check_failed` |
 
 use std::fmt::Write as _;
@@ -85,7 +85,8 @@ pub struct Snapshot {
     pub key_memory_locked: u64,
     /// Bytes of keys on the heap, for want of such memory.
     pub key_memory_heap: u64,
-    /// Requests and keys that went to stock OpenSSL, in the order of [`Fallback::ALL`].
+    /// Requests and keys that went to OpenSSL's own implementation, in the order of
+    /// [`Fallback::ALL`].
     pub by_reason: [u64; REASONS],
     /// Results that did not pass their check.
     pub failed_checks: u64,
@@ -97,7 +98,7 @@ impl Snapshot {
         self.by_shape.iter().sum()
     }
 
-    /// Requests and keys that went to stock OpenSSL.
+    /// Requests and keys that went to OpenSSL's own implementation.
     pub fn fallbacks(&self) -> u64 {
         self.by_reason.iter().sum()
     }
@@ -107,7 +108,7 @@ impl Snapshot {
         self.by_shape[shape.index()]
     }
 
-    /// Requests or keys that went to stock OpenSSL for one reason.
+    /// Requests or keys that went to OpenSSL's own implementation for one reason.
     pub fn fallbacks_for(&self, reason: Fallback) -> u64 {
         self.by_reason[reason as usize]
     }

@@ -35,7 +35,7 @@ impl fmt::Debug for Components<'_> {
     }
 }
 
-/// Why a key has no place on the lanes. The stock implementation may still accept it.
+/// Why a key has no place on the lanes. OpenSSL's own implementation may still accept it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unsupported {
     /// The modulus is not of 1024, 2048, 3072 or 4096 bits.

@@ -190,7 +190,7 @@ fn jobs_may_be_abandoned() {
                 .with_lockstep()
                 .succeed();
             let counters = finished.counters();
-            // Stock OpenSSL never pauses a job. On a busy machine some are answered before they
+            // OpenSSL alone never pauses a job. On a busy machine some are answered before they
             // could.
             let text = finished.text();
             let pauses = text.lines().find_map(|line| line.strip_suffix(" pauses"));

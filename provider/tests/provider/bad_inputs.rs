@@ -1,5 +1,5 @@
-//! Keys, data and paddings that are odd, malformed or hostile: each gets the result of stock
-//! OpenSSL or a clear error, and none a wrong signature.
+//! Keys, data and paddings that are odd, malformed or hostile: each gets the result of OpenSSL
+//! alone or a clear error, and none a wrong signature.
 
 use openssl::bn::BigNum;
 use openssl::hash::{MessageDigest, hash};
@@ -10,7 +10,7 @@ use crate::keys::{
 };
 use crate::worker::{Answer, Job, Jobs, Operation};
 
-/// What must come of a private operation with a key. In every case stock says the same.
+/// What must come of a private operation with a key. In every case OpenSSL alone does the same.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Outcome {
     /// The right signature.
@@ -26,9 +26,9 @@ enum Outcome {
 enum Way {
     /// Lanes did it, as this shape.
     Lanes(&'static str),
-    /// Lanes tried, saw that the result was wrong, and stock computed.
+    /// Lanes tried, saw that the result was wrong, and OpenSSL computed.
     Rescued(&'static str),
-    /// The key went to stock for this reason.
+    /// The key was left to OpenSSL for this reason.
     Stock(&'static str),
 }
 
@@ -75,7 +75,7 @@ fn odd_keys() {
         ("e = 65537 + phi(n) < n", changed(&|k| k.e = copy(&beyond_n)), Right, Lanes("rsa2048_wide_exponent")),
         ("wrong iqmp", changed(&|k| k.qinv = plus(&k.qinv, 1)), Right, Stock("inconsistent")),
         ("iqmp = 0", changed(&|k| k.qinv = number(0)), Right, Stock("inconsistent")),
-        // No wider than p: beyond that, stock OpenSSL fails or not, by the top bits of a random
+        // No wider than p: beyond that, OpenSSL alone fails or not, by the top bits of a random
         // key.
         ("iqmp > p", changed(&|k| k.qinv = plus(&k.p, 1)), Right, Stock("inconsistent")),
         ("wrong dp", changed(&|k| k.dp = minus_one(&k.dp)), Right, Rescued("rsa2048")),
@@ -127,7 +127,8 @@ fn odd_keys() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// One raw private operation with a key, on lanes and on stock; says what is not as expected.
+/// One raw private operation with a key, on lanes and by OpenSSL alone; returns what is not as
+/// expected.
 fn try_key(
     name: &str,
     mut jobs: Jobs,
@@ -323,7 +324,7 @@ fn odd_paddings() {
             *unmarked.last_mut().expect("not empty") = 0;
             add(&oaep(&unmarked, 0), operation());
         }
-        // Stock OpenSSL's code does all of PKCS#1 v1.5.
+        // OpenSSL's own code does all of PKCS#1 v1.5.
         let oaep = jobs.jobs.iter().filter(|job| !job.is_pkcs1_decryption());
         let on_lanes = oaep.count() as u64;
         check_jobs(
@@ -360,7 +361,8 @@ fn mgf1(seed: &[u8], length: usize) -> Vec<u8> {
     (0..).flat_map(block).take(length).collect()
 }
 
-/// Runs jobs on stock and, by many threads, on lanes: equal answers, and this many operations.
+/// Runs jobs by OpenSSL alone and, by many threads, on lanes: equal answers, and this many
+/// operations.
 #[track_caller]
 fn check_jobs(jobs: &mut Jobs, what: &str, shape: &str, operations: u64) {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! The `openssl` command signs and decrypts on lanes, with the results of stock OpenSSL.
+//! The `openssl` command signs and decrypts on lanes, with the results of OpenSSL alone.
 
 use crate::common::Place;
 
@@ -136,7 +136,8 @@ fn pkeyutl_decrypts_what_stock_encrypts() {
     }
 }
 
-/// Runs a command that makes one private operation, on lanes and on stock; their output is equal.
+/// Runs a command that makes one private operation, on lanes and by OpenSSL alone; their output is
+/// equal.
 #[track_caller]
 fn same_as_stock(place: &Place, bits: usize, command: &str) {
     let ours = place.lockstep(command).succeed();

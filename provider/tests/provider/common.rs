@@ -89,7 +89,7 @@ impl Place {
         place
     }
 
-    /// A fresh directory for stock OpenSSL alone.
+    /// A fresh directory for OpenSSL alone.
     fn bare() -> Place {
         static PLACES: AtomicUsize = AtomicUsize::new(0);
         let number = PLACES.fetch_add(1, Ordering::Relaxed);
@@ -543,13 +543,13 @@ impl Counters {
         self.operations_of(shape.expect("the name of a shape"))
     }
 
-    /// Requests and keys that went to stock OpenSSL for this reason.
+    /// Requests and keys that were left to OpenSSL for this reason.
     pub fn fallback(&self, reason: &str) -> u64 {
         let reason = Fallback::ALL.iter().find(|known| known.name() == reason);
         self.fallbacks_for(*reason.expect("the name of a reason"))
     }
 
-    /// The reasons for which stock OpenSSL computed.
+    /// The reasons for which OpenSSL computed.
     pub fn reasons(&self) -> Vec<(&'static str, u64)> {
         let all = Fallback::ALL
             .iter()
@@ -629,7 +629,7 @@ fn published(statistics: &Path) -> Vec<(u32, Snapshot)> {
 
 /// The path of a private key; its public key is beside it as `NAME.pub.pem`.
 ///
-/// Keys are made by stock OpenSSL when first asked for, and kept between runs of the tests.
+/// Keys are made by OpenSSL alone when first asked for, and kept between runs of the tests.
 pub fn key(name: &str) -> PathBuf {
     static MAKING: Mutex<()> = Mutex::new(());
     let _one_at_a_time = MAKING

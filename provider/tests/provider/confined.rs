@@ -1,5 +1,5 @@
 //! Processes that are confined: by another root directory, limits of file sizes, filters of system
-//! calls and PID namespaces. What works with stock OpenSSL works there.
+//! calls and PID namespaces. What works with OpenSSL alone works there.
 
 #![allow(unsafe_code, reason = "system calls")]
 

@@ -80,8 +80,8 @@ fn wycheproof_ecdh() {
     let report = set.compare();
     report.print("ECDH");
     assert!(report.vectors > 1500);
-    // On either curve, stock takes two keys with explicit parameters that are not quite those of
-    // the curve.
+    // On either curve, OpenSSL alone takes two keys with explicit parameters that are not quite
+    // those of the curve.
     assert_eq!(report.differing.len(), 4, "{:?}", report.differing);
     assert_shapes_met(&report.counters, &["p256-ecdh", "p384-ecdh"]);
     assert_eq!(report.counters.fallbacks(), 0, "{:?}", report.counters);
@@ -108,7 +108,7 @@ fn wycheproof_x25519() {
     assert!(report.vectors > 500);
     assert!(report.differing.is_empty(), "{:?}", report.differing);
     assert_shapes_met(&report.counters, &["x25519"]);
-    // Peers of small order are refused, by the lanes and then by stock.
+    // Peers of small order are refused, by the lanes and then by OpenSSL.
     let refused = report.counters.fallback("bad_point");
     assert!(refused > 0, "{:?}", report.counters);
     assert_eq!(

@@ -345,8 +345,8 @@ fn no_two_processes_get_the_same_key() {
     }
 }
 
-/// Runs jobs on stock and, by many threads, on lanes: equal answers, this many operations, and
-/// these reasons to ask stock after all.
+/// Runs jobs by OpenSSL alone and, by many threads, on lanes: equal answers, this many operations,
+/// and these reasons to ask OpenSSL after all.
 #[track_caller]
 fn as_stock(jobs: &mut Jobs, shape: &str, operations: u64, reasons: &[(&str, u64)]) {
     let place = Place::new();
@@ -538,7 +538,7 @@ fn odd_ec_keys_and_peers() {
         for scalar in &scalars {
             jobs.keys.push(curve.private(&curve.padded(scalar)));
         }
-        // Out of range: the lanes refuse those that stock lets in.
+        // Out of range: the lanes refuse those that OpenSSL lets in.
         for scalar in [number(0), copy(order), sum(order, &number(1))] {
             jobs.keys.push(curve.private(&curve.padded(&scalar)));
         }

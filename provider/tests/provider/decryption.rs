@@ -1,4 +1,4 @@
-//! RSA decryption: the results of stock OpenSSL for messages that start with zero bytes, and where
+//! RSA decryption: the results of OpenSSL alone for messages that start with zero bytes, and where
 //! the bytes of a decrypted message must not go.
 
 use crate::common::{Counters, Place, key};
@@ -20,7 +20,7 @@ fn messages(length: usize) -> impl Iterator<Item = Vec<u8>> {
     })
 }
 
-/// Decrypts with stock and with lanes: the results are equal. Returns them, one for each
+/// Decrypts with OpenSSL alone and with lanes: the results are equal. Returns them, one for each
 /// ciphertext, and the counters with lanes.
 #[track_caller]
 fn decrypted(name: &str, mode: &str, ciphertexts: &[Vec<u8>]) -> (Vec<String>, Counters) {

@@ -1,6 +1,6 @@
 //! Faults in the lanes (a module built with the feature `fault-injection`): the signature that
-//! leaves is right all the same, stock OpenSSL has computed it, and the counters say so. And
-//! wake-ups that are lost on purpose, which the tests of threads and jobs must notice.
+//! leaves is right all the same, OpenSSL has computed it, and the counters say so. And wake-ups
+//! that are lost on purpose, which the tests of threads and jobs must notice.
 
 use std::path::PathBuf;
 use std::thread;

@@ -59,8 +59,7 @@ fn jobs_are_resumed_on_both_sides_of_a_fork() {
     let (finished, family) = family_of("resumed", "p256");
     assert_eq!(family.len(), 2, "{finished} {family:?}");
     for (pid, counters) in &family {
-        // What the parent has posted, stock OpenSSL signs in the child: none of it is on both
-        // lanes.
+        // What the parent has posted, OpenSSL signs in the child: none of it is on both lanes.
         let signed = if *pid == finished.pid { 12 } else { 0 };
         assert_eq!(counters.of("p256-sign"), signed, "{finished} {counters:?}");
         assert_eq!(counters.of("p256-verify"), 12, "{finished} {counters:?}");
@@ -73,7 +72,7 @@ fn jobs_that_workers_serve_are_resumed_on_both_sides_of_a_fork() {
     let (finished, family) = family_in(&place, "resumed", "rsa2048");
     assert_eq!(family.len(), 2, "{finished} {family:?}");
     for (pid, counters) in &family {
-        // The child has no workers, and stock OpenSSL signs there.
+        // The child has no workers, and OpenSSL signs there.
         let is_child = *pid != finished.pid;
         let unavailable = counters.fallbacks_for(Fallback::AsyncUnavailable);
         assert_eq!(unavailable > 0, is_child, "{finished} {counters:?}");

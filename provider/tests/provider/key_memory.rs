@@ -207,7 +207,7 @@ fn forms(place: &Place) -> Vec<Form> {
             let scalar = ec.private_key().to_vec_padded(bytes).expect("a scalar");
             forms.extend(forms_of(name, &scalar));
         } else {
-            // Stock keeps the seed as it is.
+            // OpenSSL keeps the seed as it is.
             let seed = key.raw_private_key().expect("a seed");
             forms.push(form(format!("{name} seed"), true, &seed));
             let hash = openssl::sha::sha512(&seed);

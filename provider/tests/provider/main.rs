@@ -1,6 +1,6 @@
 //! The provider from outside: real programs, with the module loaded as users load it.
 //!
-//! Whatever passes here with the wrong provider proves nothing, since the stock provider answers
+//! Whatever passes here with the wrong provider proves nothing, since the default provider answers
 //! everything correctly. So every test reads the counters that the processes it started have left,
 //! and expects of them how many operations ran on lanes, or why they did not.
 //!

@@ -6,7 +6,7 @@ use crate::common::{Finished, Place};
 /// keeps.
 const AT_ONCE: u64 = 64;
 
-/// More anonymous memory than with stock OpenSSL, in KiB: that of the engine with two slots, its
+/// More anonymous memory than with OpenSSL alone, in KiB: that of the engine with two slots, its
 /// workers, kept stacks and keys, and what loading the module takes.
 const MOST: i64 = 2048;
 

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 
 use crate::common::{Finished, Place, Running, Shapes};
 
-/// A certificate for 127.0.0.1, signed with its own key by stock OpenSSL.
+/// A certificate for 127.0.0.1, signed with its own key by OpenSSL alone.
 pub fn certificate(place: &Place, key: &str) -> String {
     let pem = place.key(key);
     let file = format!("{key}.crt");
@@ -218,7 +218,7 @@ fn clients_with_certificates_sign_too() {
 }
 
 /// A certificate's key with the shapes of signing and of verifying; a group with those of
-/// generating and of agreeing. Verification with RSA is stock's.
+/// generating and of agreeing. Verification with RSA is OpenSSL's own.
 type OnLanes = (
     &'static str,
     &'static [&'static str],

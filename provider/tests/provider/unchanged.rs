@@ -50,7 +50,7 @@ fn keys_are_generated_and_checked() {
     ] {
         place.remove("new.pem");
         place.lockstep(command).succeed();
-        // Stock takes the key, with all its parts, and so do we.
+        // OpenSSL alone takes the key, with all its parts, and so does the module.
         let check = "pkey -in new.pem -check -noout";
         let [ours, stock] = [
             place.lockstep(check).succeed(),
@@ -124,7 +124,7 @@ fn keys_are_converted_as_without() {
     ] {
         same(&place, &format!("rsa -in {rsa} {options}"));
     }
-    // Encrypted: ours opens what stock wrote, and the other way round.
+    // Encrypted: the module opens what OpenSSL alone wrote, and the other way round.
     for (writer, reader) in [(true, false), (false, true)] {
         let run = |on_lanes, command: &str| match on_lanes {
             true => place.lockstep(command).succeed(),
@@ -178,7 +178,7 @@ fn cms_and_smime_sign_and_decrypt() {
     let on_lanes = |command: &str| {
         place.lockstep(command).succeed().on_lanes("rsa2048", 1);
     };
-    // Stock OpenSSL's code opens what has PKCS#1 v1.5 padding.
+    // OpenSSL's own code opens what has PKCS#1 v1.5 padding.
     let by_stock = |command: &str| {
         let counters = place.lockstep(command).succeed().counters();
         assert_eq!(counters.reasons(), [("pkcs1_decryption", 1)]);

@@ -52,8 +52,8 @@ impl Set {
         self.names.push(name);
     }
 
-    /// Runs all vectors on stock and on lanes. Lanes must answer as stock does; where stock itself
-    /// differs from a vector, that is counted in the result.
+    /// Runs all vectors by OpenSSL alone and on lanes. Lanes must answer as OpenSSL does; where
+    /// OpenSSL differs from a vector, that is counted in the result.
     pub fn compare(mut self) -> Report {
         let place = Place::new();
         let (_, stock) = self.jobs.answer_all(&place, 2, false);
@@ -108,7 +108,7 @@ impl Demand {
 pub struct Report {
     pub vectors: usize,
     pub counters: Counters,
-    /// The vectors that stock OpenSSL itself answers differently.
+    /// The vectors that OpenSSL alone answers differently.
     pub differing: Vec<String>,
 }
 
@@ -217,7 +217,7 @@ fn wycheproof_pkcs1_decryption() {
     let report = set.compare();
     report.print("PKCS#1 decryption");
     assert!(report.vectors > 150);
-    // A stock OpenSSL with implicit rejection answers bad padding with made-up plaintexts.
+    // An OpenSSL with implicit rejection answers bad padding with made-up plaintexts.
     assert!(
         report.differing.len() <= report.vectors / 2,
         "{:?}",
@@ -227,8 +227,8 @@ fn wycheproof_pkcs1_decryption() {
     assert_eq!(report.counters.reasons(), [("pkcs1_decryption", times)]);
 }
 
-/// The published vectors for signatures are for verification, which is stock's on either side; the
-/// module must not disturb it. That the provider is there shows one signature.
+/// The published vectors for signatures are for verification, which is OpenSSL's own on either
+/// side; the module must not disturb it. That the provider is there shows one signature.
 #[test]
 fn wycheproof_signature_verification() {
     let mut set = Set::default();

@@ -1,7 +1,7 @@
 //! A multithreaded libcrypto program: this test executable, started again as a child.
 //!
 //! It reads jobs from a file, does them on many threads at once, and writes their results. Whether
-//! lanes or stock OpenSSL compute is up to the configuration it is started with.
+//! lanes or OpenSSL compute is up to the configuration it is started with.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -59,7 +59,7 @@ impl Site {
         Some(site)
     }
 
-    /// Leaves the module away: the same server on stock OpenSSL.
+    /// Leaves the module away: the same server on OpenSSL alone.
     pub fn use_stock(&mut self) {
         self.with_lockstep = false;
     }

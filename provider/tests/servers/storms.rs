@@ -264,8 +264,8 @@ fn a_worker_is_killed() {
     }
 }
 
-/// HAProxy's master ends with a worker that was killed, as stunnel is its only process: with stock
-/// OpenSSL just the same. Their supervisor starts them anew.
+/// HAProxy's master ends with a worker that was killed, as stunnel is its only process: with
+/// OpenSSL alone just the same. Their supervisor starts them anew.
 #[test]
 fn servers_that_end_when_killed_start_again() {
     for (server, with_lockstep) in [("haproxy", true), ("haproxy", false), ("stunnel", true)] {

@@ -51,7 +51,7 @@ pub struct Handshakes {
     pub lockstep: f64,
     /// Of both, by turns that follow each other.
     pub ratio: f64,
-    /// Lockstep's latency over stock's, where enough handshakes were timed.
+    /// Lockstep's latency over OpenSSL's, where enough handshakes were timed.
     pub p50: Option<f64>,
     pub p99: Option<f64>,
     pub fill: Option<f64>,
