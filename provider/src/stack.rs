@@ -72,8 +72,8 @@ mod platform {
     /// Under these a thread notes the bounds of its stack.
     static KEYS: OnceBox<[ThreadKey; 2]> = OnceBox::new();
 
-    /// Makes the keys; without them every call finds out the bounds anew. Of two threads that come
-    /// at the same time both may make them, and the keys of one are not used.
+    /// Makes the keys; without them every call finds out the bounds anew. If two threads come
+    /// at the same time, both may make them, and the keys of one are not used.
     pub fn prepare() {
         if KEYS.get().is_none()
             && let (Some(low), Some(high)) = (ThreadKey::new(), ThreadKey::new())
