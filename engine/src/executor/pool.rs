@@ -11,23 +11,23 @@ use crate::keys::{KeyKind, Keypair};
 
 /// Parts of the pool with a lock of their own, so that threads seldom meet. A lock is tried, never
 /// waited for: one that was held when the process forked is lost to the child, no more.
-const SHELVES: usize = 4;
+const SHARDS: usize = 4;
 
-/// The bounded stock of key pairs of every kind.
+/// Key pairs of every kind that were made in advance, up to a bound.
 pub(crate) struct Pool {
-    /// How many pairs are made at a time, and kept on a shelf at most. Zero: there is no pool.
+    /// How many pairs are made at a time, and kept in a shard at most. Zero: there is no pool.
     fill: usize,
-    kinds: [[Mutex<Shelf>; SHELVES]; KeyKind::ALL.len()],
+    kinds: [[Mutex<Shard>; SHARDS]; KeyKind::ALL.len()],
 }
 
 #[derive(Default)]
-struct Shelf {
+struct Shard {
     /// Who made the pairs.
     epoch: Option<Epoch>,
     pairs: Vec<Keypair>,
 }
 
-impl Shelf {
+impl Shard {
     /// Wipes what another process may use too.
     fn belong_to(&mut self, epoch: Epoch) {
         if self.epoch != Some(epoch) {
@@ -47,15 +47,15 @@ impl Pool {
 
     /// A pair that nobody else gets.
     pub(crate) fn take(&self, kind: KeyKind, epoch: Epoch) -> Option<Keypair> {
-        self.shelves(kind).find_map(|mut shelf| {
-            shelf.belong_to(epoch);
-            shelf.pairs.pop()
+        self.shards(kind).find_map(|mut shard| {
+            shard.belong_to(epoch);
+            shard.pairs.pop()
         })
     }
 
     /// How many pairs to make for `requests` of them: a fill for the pool where it has room.
     pub(crate) fn count_to_make(&self, kind: KeyKind, requests: usize) -> usize {
-        let has_room = self.shelves(kind).any(|shelf| shelf.pairs.is_empty());
+        let has_room = self.shards(kind).any(|shard| shard.pairs.is_empty());
         if has_room {
             requests.max(self.fill)
         } else {
@@ -71,30 +71,30 @@ impl Pool {
         pairs: impl IntoIterator<Item = Keypair>,
     ) {
         let mut pairs = pairs.into_iter();
-        for mut shelf in self.shelves(kind) {
-            shelf.belong_to(epoch);
-            let room = self.fill.saturating_sub(shelf.pairs.len());
-            shelf.pairs.extend(pairs.by_ref().take(room));
+        for mut shard in self.shards(kind) {
+            shard.belong_to(epoch);
+            let room = self.fill.saturating_sub(shard.pairs.len());
+            shard.pairs.extend(pairs.by_ref().take(room));
         }
     }
 
     /// Wipes everything, in whatever state: allocates and frees nothing and waits for no lock.
     pub(crate) fn wipe(&self) {
-        for shelf in KeyKind::ALL.into_iter().flat_map(|kind| self.shelves(kind)) {
-            let mut shelf = shelf;
-            for pair in &mut shelf.pairs {
+        for shard in KeyKind::ALL.into_iter().flat_map(|kind| self.shards(kind)) {
+            let mut shard = shard;
+            for pair in &mut shard.pairs {
                 pair.secret.wipe();
             }
-            std::mem::forget(std::mem::take(&mut shelf.pairs));
+            std::mem::forget(std::mem::take(&mut shard.pairs));
         }
     }
 
-    /// The shelves of a kind that nobody holds just now.
-    fn shelves(&self, kind: KeyKind) -> impl Iterator<Item = std::sync::MutexGuard<'_, Shelf>> {
-        let shelves = &self.kinds[kind.index()];
-        shelves.iter().filter_map(|shelf| match shelf.try_lock() {
-            Ok(shelf) => Some(shelf),
-            // A pair is on a shelf or it is not: no panic can leave one half-way.
+    /// The shards of a kind that nobody holds just now.
+    fn shards(&self, kind: KeyKind) -> impl Iterator<Item = std::sync::MutexGuard<'_, Shard>> {
+        let shards = &self.kinds[kind.index()];
+        shards.iter().filter_map(|shard| match shard.try_lock() {
+            Ok(shard) => Some(shard),
+            // A pair is in a shard or it is not: no panic can leave one half-way.
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         })
@@ -155,7 +155,7 @@ mod tests {
         pool.put(KIND, epoch, pairs(0..100));
         assert_eq!(pool.count_to_make(KIND, 1), 1, "it is full");
         assert_eq!(pool.count_to_make(KeyKind::X25519, 1), 4);
-        assert_eq!(take_all(&pool, epoch).len(), 4 * SHELVES);
+        assert_eq!(take_all(&pool, epoch).len(), 4 * SHARDS);
     }
 
     #[test]
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shelf_that_somebody_holds_is_passed_over() {
+    fn a_shard_that_somebody_holds_is_passed_over() {
         let (pool, epoch) = (Pool::new(4), Epoch::new());
         let held = pool.kinds[KIND.index()][0].lock().unwrap();
         pool.put(KIND, epoch, pairs(0..5));
