@@ -1,4 +1,4 @@
-//! Bytes that are no keys, but not for everybody to see either.
+//! Bytes that are not keys, but must not be disclosed either.
 
 use std::fmt;
 use std::ops::Deref;

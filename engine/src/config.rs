@@ -391,7 +391,7 @@ impl Config {
         Ok(self)
     }
 
-    /// Variables of the environment that look like settings and are none, in alphabetical order: a
+    /// Variables of the environment that look like settings but are not, in alphabetical order: a
     /// misspelt one would change nothing.
     pub fn unknown_environment() -> Vec<String> {
         let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());

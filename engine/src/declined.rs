@@ -35,9 +35,9 @@ pub enum Declined {
     Randomness,
     /// The input does not fit the RSA key.
     Input(JobError),
-    /// The secret key is out of range, or not as long as its curve has it.
+    /// The secret key is out of range, or has the wrong length for its curve.
     BadScalar,
-    /// The public key, or the peer's, is no point of its curve, or (X25519) one of small order.
+    /// The public key, or the peer's, is not a point of its curve, or (X25519) one of small order.
     BadPoint,
     /// The engine was dropped before the request ran.
     ShutDown,

@@ -103,8 +103,8 @@ impl Engine {
 
     /// Wipes the key pairs of the pool, in a forked child that will not use this engine any more.
     /// It waits for no lock and neither allocates nor frees memory, so it may run in a handler of
-    /// `pthread_atfork`. Forgetting this loses no safety: a pool gives nothing to another process
-    /// than the one that filled it.
+    /// `pthread_atfork`. A child that does not call it is safe too: a pool gives a pair only to the
+    /// process that made it.
     pub fn wipe_after_fork(&self) {
         if let Some(queue) = self.queue() {
             queue.executor.pool.wipe();
@@ -187,7 +187,7 @@ impl From<Fallback> for Elsewhere {
 
 impl Drop for Engine {
     /// Declines what waits, waits for the workers, and removes the published counters; in a forked
-    /// child nothing of this.
+    /// child it does nothing.
     fn drop(&mut self) {
         if self.pid != process::id() {
             return;

@@ -1,10 +1,10 @@
-//! To which engine and which process state belongs that must not be used twice.
+//! The engine and the process that own state which must not be used twice.
 
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The engine and process that blinding state and key pairs in advance belong to. A forked child
-/// makes an engine of its own, so it never uses state that its parent uses too.
+/// The engine and process that blinding state and key pairs made in advance belong to. A forked
+/// child makes an engine of its own, so it never uses state that its parent uses too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Epoch {
     pid: u32,

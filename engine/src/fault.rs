@@ -1,7 +1,7 @@
 //! Defects on purpose: for tests only, which must notice each of them.
 //!
-//! They exist with the feature `fault-injection` and in the models of loom. Anywhere else there
-//! are none, and the compiler removes the questions.
+//! They exist with the feature `fault-injection` and in the models of loom. Anywhere else there are
+//! none, and the compiler removes the code that asks for them.
 
 /// A defect of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub enum Defect {
     LostWorker,
     /// An asynchronous job does not learn that it has an answer.
     LostJob,
-    /// The owner of a ticket may fall asleep between the look whether it sleeps and its answer.
+    /// The owner of a ticket may fall asleep between the check whether it sleeps and its answer.
     EarlyLook,
     /// Failed randomness is taken for randomness.
     IgnoredRandomness,

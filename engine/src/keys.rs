@@ -74,7 +74,7 @@ impl Secret {
         Secret(Slice::copy_of(bytes, OnFork::Wipe))
     }
 
-    /// `count` zero bytes, for `fill` to write; None if it says false.
+    /// `count` zero bytes, for `fill` to write; `None` if that returns false.
     pub fn filled(count: usize, fill: impl FnOnce(&mut [u8]) -> bool) -> Option<Secret> {
         let mut bytes = Slice::zeroed(count, OnFork::Keep);
         fill(&mut bytes).then_some(Secret(bytes))
@@ -142,7 +142,7 @@ pub(crate) struct Pair<const BYTES: usize> {
 }
 
 impl EcKey {
-    /// Takes a copy of a scalar: big-endian, exactly as long as the curve has it. Its point
+    /// Takes a copy of a scalar: big-endian, of exactly the length of its curve. Its point
     /// (uncompressed as in SEC 1) may be given, and is computed when needed if it is not;
     /// signatures are checked against it.
     ///

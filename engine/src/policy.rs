@@ -127,7 +127,7 @@ pub enum Lone {
 /// Measured, see `docs/lab/gathering.md` for RSA, `docs/lab/curves.md`, and `docs/lab/avx2.md`.
 pub(crate) fn lone_is_slower(backend: Backend, shape: Shape) -> bool {
     if backend == Backend::PORTABLE {
-        // Only who asks for it by name gets it.
+        // It is in use only if the configuration names it.
         return false;
     }
     match shape {

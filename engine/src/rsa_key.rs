@@ -20,8 +20,8 @@ const USUAL_EXPONENT_BITS: usize = 64;
 pub struct RsaKey {
     private: PrivateKey,
     shape: Shape,
-    /// Each place is only ever tried, never waited for: a place whose lock was held when the
-    /// process forked is lost to the child, no more.
+    /// Each place is only ever tried, never waited for: a lock that was held when the process
+    /// forked costs the child that place.
     pairs: [Mutex<Option<Pair>>; PAIRS],
 }
 
@@ -105,7 +105,7 @@ impl RsaKey {
         Some(blindings)
     }
 
-    /// Gives a pair back for the next request, unless it has served its time.
+    /// Gives a pair back for the next request, unless it has been used as often as it may.
     pub(crate) fn return_blinding(&self, epoch: Epoch, blinding: Blinding) {
         if blinding.needs_refresh() {
             return;
@@ -124,7 +124,7 @@ impl RsaKey {
     fn new_blindings(&self, count: usize) -> Option<Vec<Blinding>> {
         let bytes = count * Blinding::random_bytes(self.size());
         let mut random = Zeroizing::new(vec![0; bytes]);
-        // The few values without an inverse are tried again.
+        // A value without an inverse, which is rare, is replaced.
         for _ in 0..4 {
             getrandom::fill(&mut random).ok()?;
             if let Some(blindings) = Blinding::several(self.public(), &random, count) {

@@ -23,7 +23,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sleeps on `condition` for as long as `asleep` says so.
+/// Sleeps on `condition` while `asleep` returns true.
 pub(crate) fn wait_while<'a, T>(
     condition: &Condvar,
     mut guard: MutexGuard<'a, T>,

@@ -1,10 +1,10 @@
 //! Warnings to the system's log: rare lines for administrators who look at nothing else.
 //!
 //! A line is a datagram to the log's socket, in the form in which `syslog` of the C library sends
-//! it. That function is not used, because its state belongs to the program: a first call by us
-//! would open the program's log under the wrong name, would keep a descriptor, and could wait for a
-//! log that is stuck. Here the socket lives for one datagram, is never connected, and never blocks.
-//! The datagram has no time, since local time would need files; the log adds its own.
+//! it. That function is not used, because its state belongs to the program: a first call by the
+//! engine would open the program's log under the wrong name, would keep a descriptor, and could
+//! wait for a log that is stuck. Here the socket lives for one datagram, is never connected, and
+//! never blocks. The datagram has no time, since local time would need files; the log adds its own.
 //!
 //! Where nothing listens, as in most chroots, nothing happens: the counters show the same.
 //!
@@ -172,7 +172,7 @@ fn taken(pid: u32, second: u32) -> u64 {
     u64::from(pid) << 32 | u64::from(second)
 }
 
-/// Since the machine started. No system call.
+/// Seconds since the machine started, without a system call.
 fn seconds() -> u32 {
     clock_gettime(ClockId::Monotonic).tv_sec as u32
 }

@@ -35,7 +35,7 @@ pub(super) fn read_keys(
     Ok((x25519::SecretKey::from_ref(secret), peer))
 }
 
-/// Reads a request to check a signature. What is no signature is not right either.
+/// Reads a request to check a signature. Bytes that are not a signature do not verify.
 pub(super) fn read_signature(
     request: &Ed25519VerifyInput,
 ) -> Result<ed25519::VerifyJob<'_>, Result<bool, Declined>> {
@@ -123,7 +123,7 @@ impl Cpu {
             .collect()
     }
 
-    /// The key as the kernel has it, computed once.
+    /// The key as the kernel takes it, computed once.
     fn prepared<'a>(&self, key: &'a Ed25519Key) -> &'a SecretKey {
         key.prepared
             .get_or_init(|| Box::new(SecretKey::from_seed(self.backend, key.seed())))

@@ -52,7 +52,7 @@ macro_rules! kernels {
 kernels!(P256, p256);
 kernels!(P384, p384);
 
-/// How often a nonce that cannot be used is replaced. One in 2^255 cannot.
+/// How often an unusable nonce is replaced at most. One in 2^255 is unusable.
 const ATTEMPTS: usize = 4;
 
 /// A digest to sign, and the key.
@@ -72,7 +72,7 @@ pub(super) struct Groups<'a, const BYTES: usize> {
     pub ecdh: Group<'a, ToAgree<'a, BYTES>, Secret>,
 }
 
-/// Reads a request to check a signature. What is no signature is not right either.
+/// Reads a request to check a signature. Bytes that are not a signature do not verify.
 pub(super) fn read_signature<const BYTES: usize>(
     request: &EcdsaVerifyInput,
 ) -> Result<ToVerify<'_, BYTES>, Result<bool, Declined>> {
@@ -171,7 +171,7 @@ impl Cpu {
         );
     }
 
-    /// The point of a key: as given, or computed once. `None` where the scalar is none.
+    /// The point of a key: as given, or computed once. `None` if the scalar is invalid.
     fn public_of<C: Kernels<BYTES>, const BYTES: usize>(
         &self,
         pair: &Pair<BYTES>,
@@ -240,8 +240,8 @@ impl Cpu {
     }
 }
 
-/// Signs, with nonces from `nonces`, which says `None` if it has no randomness. Those that turn out
-/// not to be usable are replaced.
+/// Signs, with nonces from `nonces`, which returns `None` if it has no randomness. Unusable nonces
+/// are replaced.
 fn sign<'a, C: Kernels<BYTES>, const BYTES: usize>(
     backend: Backend,
     inputs: &[ToSign<'a, BYTES>],

@@ -9,8 +9,8 @@ use std::sync::{Mutex, TryLockError};
 use crate::epoch::Epoch;
 use crate::keys::{KeyKind, Keypair};
 
-/// Parts of the pool with a lock of their own, so that threads seldom meet. A lock is tried, never
-/// waited for: one that was held when the process forked is lost to the child, no more.
+/// Parts of the pool with a lock of their own, so that threads seldom meet. Locks are only tried,
+/// never waited for: a lock that was held when the process forked costs the child that part.
 const SHARDS: usize = 4;
 
 /// Key pairs of every kind that were made in advance, up to a bound.

@@ -1,11 +1,10 @@
 //! The randomness of a batch.
 //!
-//! What will be a secret key comes from the system, straight to its place. What only makes secrets
-//! hard to guess twice, as the hedges of nonces do, is more than a batch needs from there: the
-//! system is asked for a seed of 256 bits, and ChaCha20 (RFC 8439) makes the rest of it, at a fifth
-//! of the price. No generator outlives the call, so there is no state that a forked child could
-//! share or that would have to be seeded anew. But copies of the seed may stay on the stack, which
-//! no crate wipes.
+//! Secret keys are drawn from the system, directly into their memory. Randomness that only hedges,
+//! as that of nonces does, is expanded by ChaCha20 (RFC 8439) from a seed of 256 bits that the
+//! system gives, which takes a fifth of the time. No generator outlives the call, so no state could
+//! be shared with a forked child or would have to be seeded again. But copies of the seed may stay
+//! on the stack, which no crate wipes.
 
 use std::ops::Deref;
 

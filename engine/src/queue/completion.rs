@@ -1,4 +1,4 @@
-//! How an answer finds the one who asked.
+//! How an answer reaches its caller.
 //!
 //! A blocking thread sits in a [`Waiter`] until it gets its answer or is asked to lead. An
 //! asynchronous job holds a [`Ticket`] and is notified by its [`Notify`] when the answer is there.
@@ -9,7 +9,7 @@ use crate::permit::Permit;
 use crate::request::Response;
 use crate::sync::{Arc, Condvar, Mutex, lock, wait_while};
 
-/// Tells an asynchronous caller that its ticket is done.
+/// Notifies an asynchronous caller that its ticket is done.
 ///
 /// The engine calls this once, from another thread, after the answer can be taken. It may still be
 /// running when the caller, who saw `is_done`, drops the ticket; so it must own whatever it writes

@@ -32,8 +32,8 @@ pub(crate) struct ShapeQueue<E: Executor> {
 pub(crate) struct PostedRequest<E: Executor> {
     pub request: E::Request,
     pub completion: Arc<Completion<E::Response>>,
-    /// When its thread posted the first of those that it has posted without another in between: to
-    /// read the clock for each would cost a short request more than a percent of its time.
+    /// When its thread posted the first of the requests that it has posted in a row. Reading the
+    /// clock for each would cost a short request more than a percent of its time.
     pub since: Instant,
     thread: ThreadId,
 }
@@ -55,7 +55,7 @@ impl<E: Executor> JobQueue<E> {
         lock(&self.shapes[E::index(shape)])
     }
 
-    /// Takes everything, and nothing more from now on.
+    /// Takes everything out, and closes the queue.
     pub(crate) fn close(&self) -> Vec<PostedRequest<E>> {
         let mut left = Vec::new();
         for posted in &self.shapes {
@@ -68,7 +68,7 @@ impl<E: Executor> JobQueue<E> {
 }
 
 impl<E: Executor> ShapeQueue<E> {
-    /// Adds a request; false, and nothing more, once the queue is closed.
+    /// Adds a request; does nothing and returns false once the queue is closed.
     pub(crate) fn post(
         &mut self,
         request: E::Request,

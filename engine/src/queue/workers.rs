@@ -13,8 +13,8 @@ use crate::executor::Executor;
 use crate::stats::counters::Waits;
 use crate::sync::{Arc, thread, wait_while};
 
-/// What a batch may take of the stack, the making of a table on first use and a build without
-/// optimisation included.
+/// The stack that a batch may use, also where it makes a table on first use, and in a build without
+/// optimisation.
 pub const ROOM_BYTES: usize = 448 * 1024;
 
 /// A stack with such room, as the workers have it.
@@ -65,7 +65,7 @@ impl<E: Executor> Queue<E> {
         self.give_back(state, slot, true);
     }
 
-    /// Whether a worker was missed within the last second.
+    /// Whether a worker could not be started within the last second.
     pub(crate) fn lacks_workers(&self) -> bool {
         let refused = self.refused.load(Ordering::Relaxed);
         refused != 0 && self.milliseconds() <= refused + 1000
@@ -128,7 +128,7 @@ impl<E: Executor> Queue<E> {
         }
     }
 
-    /// Declines all that waits and sends the workers thread.
+    /// Declines all that waits, and has the workers end.
     fn close(&self) {
         let mut state = self.lock();
         state.closed = true;

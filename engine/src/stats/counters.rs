@@ -28,7 +28,7 @@ pub(crate) struct Counters {
     words: Words,
     started: u64,
     pub(crate) paused: Permits,
-    /// The counter of lost jobs, where no other process can change it: there is a bound.
+    /// The counter of lost jobs, in memory that no other process can change: a bound depends on it.
     lost: AtomicU64,
     /// The bounds of paused and of lost jobs; zero without jobs.
     bounds: [u64; 2],

@@ -115,9 +115,8 @@ impl Page {
                 .collect(),
         };
         let realm = Realm::here();
-        // A server that reloads by `exec` goes on under its number; what it had then is nobody's
-        // now.
-        // The time is taken first, so that it is before that of another thread which is here too.
+        // A server that reloads by `exec` keeps its number, but not the slot that it had then. The
+        // time is taken first, so that it is before that of another thread which is here too.
         static MADE: AtomicBool = AtomicBool::new(false);
         let now = ticks_since_boot();
         let first = !MADE.swap(true, Ordering::AcqRel);
@@ -248,7 +247,7 @@ impl Page {
         })
     }
 
-    /// Sets the counters of a slot to zero that this process has just taken. Returns true.
+    /// Sets the counters of a slot that this process has just taken to zero. Returns true.
     fn begin(&self, slot: usize) -> bool {
         for word in self.slot(slot) {
             word.store(0, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What the system knows of processes: whether one runs still, what it is called, whose it is.
+//! What the system knows of a process: whether it still runs, its name, its user.
 
 use std::io;
 
@@ -43,8 +43,8 @@ pub(super) fn namespace() -> u64 {
     rustix::fs::stat("/proc/self/ns/pid").map_or(0, |about| about.st_ino)
 }
 
-/// Whether the process with this number that ran at some moment, in clock ticks since boot, runs
-/// still. Another process with that number has started later. Judges in the PID namespace of the
+/// Whether the process with this number that ran at some moment, in clock ticks since boot, still
+/// runs. Another process with that number has started later. Judges in the PID namespace of the
 /// caller.
 pub(super) fn is_alive(pid: u32, at: u64) -> bool {
     start_of(pid).is_some_and(|start| start <= at)
@@ -57,7 +57,7 @@ fn start_of(pid: u32) -> Option<u64> {
     start_in(read(&format!("/proc/{pid}/stat"), &mut buffer)?)
 }
 
-/// The same of what `/proc/PID/stat` holds.
+/// The same, from the text of `/proc/PID/stat`.
 fn start_in(stat: &str) -> Option<u64> {
     // The second field, in parentheses, may hold anything; the third is the state of the first
     // thread, the 20th the number of threads, the 22nd the start.

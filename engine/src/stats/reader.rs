@@ -1,7 +1,7 @@
 //! Reading the counters of other processes, which are not trusted.
 //!
-//! Root reads the files of all users. So files are read, never mapped; only such as have the name,
-//! the length and the header of this version; and there are bounds for how many.
+//! Root reads the files of all users. So files are read, never mapped. Only files with the name,
+//! the length and the header of this version are read, up to a bound.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -193,7 +193,7 @@ struct Contents {
 
 /// Why a file was not read.
 enum Unread {
-    /// It is no file of counters, or gone.
+    /// It is not a file of counters, or is gone.
     Foreign,
     /// It has no header yet; it was changed then.
     Unfinished(Option<SystemTime>),
@@ -305,7 +305,7 @@ fn changed(about: &Stat) -> Option<SystemTime> {
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
 }
 
-/// Reads words of a file; `None` if it has not so many.
+/// Reads words of a file; `None` if it is shorter.
 fn read(file: &OwnedFd, at: usize, count: usize) -> Option<Vec<u64>> {
     let mut bytes = vec![0; count * 8];
     let mut read = 0;

@@ -147,7 +147,8 @@ impl Snapshot {
         self
     }
 
-    /// Each number becomes what `combine` makes of its key, itself and that of `other`.
+    /// Replaces each number by what `combine` makes of its key, of it, and of its counterpart in
+    /// `other`.
     fn combine(&mut self, other: &Snapshot, combine: impl Fn(&str, u64, u64) -> u64) {
         let mut theirs = Vec::new();
         other.clone().fields(|_, _, field| theirs.push(*field));
