@@ -641,7 +641,7 @@ fn doctor_says_that_a_running_process_had_failed_checks() {
                 .contains("machine check")
         );
     }
-    // Not on a terminal there are no colours.
+    // There are no colours where the output is not a terminal.
     let mut command = lockstep(&["doctor"]);
     let (code, stdout, _) = run(command.env("LOCKSTEP_STATS_DIR", &directory));
     assert_eq!(code, 1, "{stdout}");

@@ -103,7 +103,7 @@ impl Effective {
         provider
     }
 
-    /// The value of a setting in a provider's section; of several the last, as the provider gets
+    /// The value of a setting in a provider's section; the last of several, as the provider gets
     /// it.
     pub fn setting(&self, provider: &Provider, name: &str) -> Option<&str> {
         let mut lines = self.lines(&provider.section).rev();
@@ -113,8 +113,8 @@ impl Effective {
 
     /// The text of a configuration with this provider's settings alone, which does not activate it.
     ///
-    /// libcrypto says nothing about a provider that a configuration cannot activate; about one that
-    /// is activated afterwards it does.
+    /// libcrypto reports no error of a provider that a configuration cannot activate, but it does
+    /// of one that is activated afterwards.
     pub fn inactive(&self, provider: &Provider) -> Result<String, Failure> {
         let mut text = format!(
             "openssl_conf = init\n[init]\nproviders = providers\n[providers]\n{} = provider\n[provider]\n",

@@ -46,7 +46,7 @@ impl Context {
     /// Activates a provider that the configuration names and does not activate, or one beside it.
     ///
     /// # Errors
-    /// What libcrypto says where that fails. It says nothing about a provider that the
+    /// The errors of libcrypto where that fails. It reports none about a provider that the
     /// configuration is to activate.
     pub fn activate(&self, provider: &str) -> Result<(), Error> {
         let name = CString::new(provider).map_err(|_| Error::new("the name holds a zero byte"))?;

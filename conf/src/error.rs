@@ -1,4 +1,4 @@
-//! What libcrypto says when something fails.
+//! What libcrypto reports when something fails.
 
 use std::ffi::c_ulong;
 use std::{fmt, io};

@@ -29,7 +29,7 @@ impl File {
     ///
     /// # Errors
     /// Where the file cannot be read, or is not a configuration. An included file that is not there
-    /// is no error (config(5)).
+    /// is not an error (config(5)).
     pub fn read(path: &Path) -> Result<File, Error> {
         let name = CString::new(path.as_os_str().as_bytes())
             .map_err(|_| Error::new("the path holds a zero byte"))?;

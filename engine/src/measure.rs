@@ -50,7 +50,7 @@ pub fn submit(
 ///
 /// # Panics
 ///
-/// If the requests differ in shape, or are none or more than a batch takes.
+/// If there are none, more than a batch takes, or some of different shapes.
 pub fn batch(engine: &Engine, requests: Vec<Request>) -> Vec<Result<Response, Declined>> {
     let shape = requests.first().expect("a batch has a request").shape();
     let queue = match engine.queue() {

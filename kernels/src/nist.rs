@@ -71,7 +71,7 @@ macro_rules! curve_module {
 
             /// Checks signatures (FIPS 186-5, 6.4.2). All operands are taken to be public.
             ///
-            /// [`Error::Point`](super::Error::Point) where the key is no point,
+            /// [`Error::Point`](super::Error::Point) where the key is not a point,
             /// [`Error::Signature`](super::Error::Signature) where the signature is wrong.
             pub fn ecdsa_verify_vartime(backend: Backend, jobs: &mut [VerifyJob<'_>]) {
                 dispatch!(backend, jobs, batch::verify::<_, $curve, $limbs, $bytes>);
@@ -80,7 +80,7 @@ macro_rules! curve_module {
             /// Agrees on secrets (SP 800-56A, 5.7.1.2): the x of d·Q.
             ///
             /// [`Error::Scalar`](super::Error::Scalar) where the key is not in 1..n,
-            /// [`Error::Point`](super::Error::Point) where the peer's key is no point.
+            /// [`Error::Point`](super::Error::Point) where the peer's key is not a point.
             pub fn ecdh(backend: Backend, jobs: &mut [EcdhJob<'_>]) {
                 dispatch!(
                     backend,

@@ -21,7 +21,7 @@ use crate::wait_ctx::{WaitCtx, Waiting};
 use crate::{c_library, memory, process, stack};
 
 /// Has the engine serve an operation with the input that `input` makes: a job pauses meanwhile,
-/// another caller blocks. What is declined must live until OpenSSL has computed.
+/// another caller blocks. The caller keeps what is declined until OpenSSL has computed.
 pub fn serve<O: Operation>(
     operation: O,
     input: impl FnOnce() -> Option<O::Input>,
@@ -43,7 +43,7 @@ pub fn keypair(kind: KeyKind) -> Option<Keypair> {
     }
 }
 
-/// Nothing is begun, nor an engine made, while memory is scarce.
+/// While memory is scarce, no request begins and no engine is made.
 fn no_memory() -> Declined {
     if let Some(engine) = process::engine_if_any() {
         engine.count(Fallback::NoMemory);
@@ -145,16 +145,16 @@ impl Job for AsyncJob<'_> {
         let way = bell.way();
         let mut bell = Some(bell);
         let mut shown = true;
-        // A job can be resumed for other reasons than its waker, so look before believing. `sent`
-        // rather than the ticket's state: by then the wake-up is written, and draining cannot miss
-        // it.
+        // A job can be resumed for other reasons than its waker, so this checks. It checks `sent`
+        // rather than the ticket's state: once that is set, the wake-up is written, and draining
+        // cannot miss it.
         while !sent.load(Ordering::Acquire) {
             // From here on the context holds the bell. What a lost job holds is never dropped.
             if let Some(bell) = bell.take() {
                 shown = self.wait.show(self.engine, &bell);
             }
             if !shown {
-                // Nothing would tell when to resume the job.
+                // Nothing would have the job resumed.
                 break;
             }
             let waiting = Waiting {
@@ -186,7 +186,7 @@ impl Job for AsyncJob<'_> {
 }
 
 impl AsyncJob<'_> {
-    /// Takes the signal of the job's descriptor back.
+    /// Makes the job's descriptor unreadable again.
     fn drain(&self) {
         if let Some(bell) = self.wait.kept_bell(Way::Descriptor) {
             bell.drain();
@@ -200,7 +200,7 @@ fn not_paused() -> Paused {
     Paused::Failed
 }
 
-/// The application's own way to be told of a job: its function, and what to call it with.
+/// The application's callback for a job: the function, and its argument.
 type Callback = (AsyncCallback, *mut c_void);
 
 /// What another thread holds to wake a job.
@@ -208,7 +208,7 @@ struct Waker {
     bell: Arc<Bell>,
     /// With a [`Bell::Line`].
     callback: Option<Callback>,
-    /// Set when the job was told.
+    /// Set when the job was notified.
     sent: Arc<AtomicBool>,
 }
 

@@ -1,9 +1,9 @@
 //! How another thread has an application resume a job.
 //!
-//! The wait context shares its bell with those who ring, which may be after its end: the memory and
-//! the descriptor stay for as long as either has the bell. A callback's argument does not: libssl
-//! passes the connection, which is freed with the context. So callbacks are called through a
-//! [`Line`], which the end of the context cuts.
+//! The wait context shares its bell with other threads, which may ring it after the context's end.
+//! The memory and the descriptor stay for as long as either has the bell. A callback's argument
+//! does not: libssl passes the connection, which is freed with the context. So callbacks are called
+//! through a [`Line`], which the end of the context cuts.
 
 use std::ffi::c_int;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ pub enum Way {
     Callback,
 }
 
-/// What a wait context and those who ring share.
+/// What a wait context shares with the threads that ring.
 pub enum Bell {
     /// A descriptor that the application waits for.
     Event(EventFd),
@@ -46,8 +46,8 @@ impl Bell {
         }
     }
 
-    /// The descriptor for the wait context to show. libcrypto tells nobody but the owner of a
-    /// descriptor that a context ends, so there is one for callbacks, too: it is never readable.
+    /// The descriptor for the wait context to show. libcrypto notifies only the owner of a
+    /// descriptor when a context ends, so there is one for callbacks, too: it is never readable.
     pub fn shown(&self) -> Option<c_int> {
         match self {
             Bell::Event(event) => Some(event.number()),
@@ -89,7 +89,7 @@ pub struct Line {
 #[derive(Default)]
 struct Calls {
     is_cut: bool,
-    /// The threads that are in a call, each as often as it is.
+    /// The threads that are in a call, once for each call.
     callers: Vec<ThreadId>,
 }
 

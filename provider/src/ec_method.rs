@@ -383,7 +383,7 @@ fn verify_sig(
     }
 }
 
-/// The request for a verification; None for what OpenSSL must say no to, with its errors.
+/// The request for a verification; None for what OpenSSL must refuse, with its errors.
 fn verification(
     digest: Bytes<'_>,
     signature: &EcdsaSig,

@@ -1,8 +1,8 @@
 //! Generation of EC and X25519 keys, from the engine's pool of key pairs.
 //!
 //! The module's generation context holds two of OpenSSL's own: one as asked for, and one that makes
-//! a *blank*, an object with all that was asked for but the key pair. Into the blank goes a pair of
-//! the pool. Where there is none, or the pair must follow from a given secret, the other one
+//! a *blank*, an object with all that was asked for but the key pair. A pair of the pool goes into
+//! the blank. Where there is none, or the pair must follow from a given secret, the other one
 //! generates. If that cannot happen, there is no other one: to set up a curve costs more than a
 //! pair of the pool.
 
@@ -152,7 +152,7 @@ impl<K: Functions> Generation<K> {
             .filter_map(Option::as_deref)
     }
 
-    /// Calls a function on each; 1 if it is content with all.
+    /// Calls a function on each; 1 if it succeeds with all.
     fn each(&self, call: impl Fn(&StockContext<K>) -> c_int) -> c_int {
         c_int::from(self.contexts().all(|stock| call(stock) == 1))
     }

@@ -138,7 +138,7 @@ fn application_default(core: &Core, stock: &Stock) -> Option<Found> {
     };
     // These are the callbacks by which a provider learns of the others (provider-base(7)). Unlike
     // `OSSL_PROVIDER_load`, they do not have libcrypto read its configuration, which it may be
-    // doing. What the registration returns, differs; the deregistration does no harm where there is
+    // doing. What the registration returns differs; the deregistration does no harm where there is
     // none. SAFETY: the core's functions with our own handle. No callback runs after the
     // deregistration, which waits for those that run.
     unsafe {

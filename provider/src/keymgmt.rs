@@ -12,7 +12,7 @@ use crate::ffi::{
 };
 use crate::stock::families;
 
-/// A key type whose key objects can be told to compute on lanes.
+/// A key type whose key objects can be made to compute on lanes.
 pub trait Adoptable: Functions + Sized {
     /// An object is adopted when one of these parts was put into it.
     const ADOPTED_WITH: c_int;
@@ -24,7 +24,7 @@ pub trait Adoptable: Functions + Sized {
     /// Prepares an object that [`New`] has just made, if that must be before its first use.
     fn prepare(_key: &OwnedKey<Self>) {}
 
-    /// Lets an object compute on lanes, if they can serve it. Once more whenever it was filled
+    /// Lets an object compute on lanes, if they can serve it. Called again whenever it was filled
     /// again. Nobody else uses it, since it is being made or filled.
     fn adopt(key: &KeyData<Self>);
 }
@@ -37,7 +37,7 @@ pub fn copy<K: Functions>(from: &KeyData<K>, selection: c_int) -> Option<OwnedKe
     (copied == 1).then_some(copy)
 }
 
-/// Reads an octet string of a key that fills `bytes` exactly; false if the key has none such.
+/// Reads an octet string of a key that fills `bytes` exactly; false if the key has no such string.
 pub fn read<K: Functions>(key: &KeyData<K>, name: &CStr, bytes: &mut [u8]) -> bool {
     let count = bytes.len();
     let mut wanted = List::<2>::new().room(name, bytes);

@@ -1,4 +1,4 @@
-//! The provider's parameters: what it tells.
+//! The parameters that the provider reports.
 //!
 //! Beside the usual `name`, `version`, `buildinfo` and `status`, `OSSL_PROVIDER_get_params` answers
 //! for `backend` (a string), for `lockstep-unaccelerated` (a string: a line for each operation that
@@ -13,7 +13,7 @@ use once_cell::race::OnceBox;
 use crate::ffi::{List, PARAM_UNSIGNED_INTEGER, PARAM_UTF8_PTR, Params, ParamsMut, ProvCtx, name};
 use crate::{overlay, process};
 
-/// The name of a parameter that tells a counter, and where it comes from.
+/// The name of a parameter that reports a counter, and where it comes from.
 type Counter = (&'static CStr, fn(&Snapshot) -> u64);
 
 const COUNTERS: &[Counter] = &[

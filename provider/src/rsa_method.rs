@@ -1,22 +1,25 @@
-//! The `RSA_METHOD` that moves the private exponentiation of a stock `RSA` object onto lanes.
+//! The `RSA_METHOD` that moves the private exponentiation of the default provider's `RSA` objects
+//! onto lanes.
 //!
 //! **Without padding**, for decryption and for signatures alike, an operation goes [from bytes to
 //! bytes](raw). OAEP, the premaster secret of TLS, RSASVE and PSS come that way: libcrypto's
-//! provider pads and unpads around it. A decrypted message must never become a number of
-//! libcrypto: unless a number is marked as secret, its length in words and bytes is found by
-//! branches, and that tells an attacker who measures time how many zero bytes the message starts
-//! with (CVE-2022-4304).
+//! provider pads and unpads around it. A decrypted message must never become a number of libcrypto:
+//! unless a number is marked as secret, its length in words and bytes is found by branches, and
+//! that shows an attacker who measures time how many zero bytes the message starts with
+//! (CVE-2022-4304).
 //!
 //! **Decryption with PKCS#1 v1.5 padding** is OpenSSL's own from the blinding to the last byte,
 //! because only OpenSSL's own code hides there whether the padding was right. It is counted.
 //!
-//! **Signatures with padding** are padded by the stock function, which then calls our [`mod_exp`].
-//! Only they reach it: their results are public. Blinding is switched off in the stock function
-//! (`RSA_FLAG_NO_BLINDING`): the lanes blind every request with a pair of its own, and stock
-//! blinding state, kept per thread, would be torn by async jobs that interleave on one thread.
+//! **Signatures with padding** are padded by OpenSSL's own function, which then calls our
+//! [`mod_exp`]. Only they reach it: their results are public. Blinding is switched off in OpenSSL's
+//! own function (`RSA_FLAG_NO_BLINDING`): the lanes blind every request with a pair of its own, and
+//! OpenSSL's blinding state, kept per thread, would be torn by async jobs that interleave on one
+//! thread.
 //!
-//! Each key we compute on has a *twin*: a second, plain stock object with the same key. A request
-//! that the engine declines is recomputed on the twin, with stock blinding and stock checks.
+//! Each key we compute on has a *twin*: a second object with the same key and OpenSSL's own method.
+//! A request that the engine declines is recomputed on the twin, with OpenSSL's blinding and
+//! checks.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -58,7 +61,7 @@ impl<K: RsaObjects> Adoptable for K {
     const ADOPTED_WITH: c_int = select::KEYPAIR;
     const IN_PLACE: bool = false;
 
-    /// Gives an object our method, with which it stays OpenSSL's own in all it does until it is
+    /// Gives an object our method, with which it does everything as OpenSSL does until it is
     /// adopted.
     fn prepare(key: &OwnedKey<K>) {
         if let Some(method) = method() {
@@ -87,7 +90,7 @@ impl<K: RsaObjects> Adoptable for K {
             return;
         }
         let Some(state) = State::new(key) else { return };
-        // What has been made of the last memory there was is given back.
+        // Gives back what was made with the last memory.
         if memory::is_scarce() {
             return;
         }
@@ -415,8 +418,8 @@ fn request(lanes: &Lanes, number: Bytes<'_>) -> Option<RsaInput> {
     })
 }
 
-/// `rsa_mod_exp`: r0 = input^d mod n, on lanes. Of a key that has lanes, only signatures come here:
-/// see [`private_decrypt`].
+/// `rsa_mod_exp`: r0 = input^d mod n, on lanes. With a key that has lanes, only signatures come
+/// here: see [`private_decrypt`].
 ///
 /// `input` is below n (the caller has checked). Returns 1, or 0 with OpenSSL's error set.
 extern "C" fn mod_exp(

@@ -35,10 +35,10 @@ mod platform {
 
     /// Below every stack: running over its end must not go unnoticed.
     const GUARD_BYTES: usize = 4096;
-    /// How many unused stacks are kept,
+    /// How many unused stacks are kept.
     const KEPT: usize = 64;
-    /// and how many of them with their memory: it is some 30 to 100 KiB each, and all that a
-    /// process at rest has of them.
+    /// How many of them keep their memory, some 30 to 100 KiB each: all that an idle process has of
+    /// them.
     const WARM: usize = 8;
 
     pub fn with_room<R>(work: impl FnOnce() -> R) -> Option<R> {
@@ -203,7 +203,7 @@ mod platform {
         result: Option<R>,
     }
 
-    /// Does the errand with the stack pointer at `top`, the 16-aligned upper end of a stack.
+    /// Makes the call with the stack pointer at `top`, the 16-aligned upper end of a stack.
     fn call_on<W: FnOnce() -> R, R>(top: *mut c_void, errand: &mut Errand<W, R>) {
         // SAFETY: the stack has room and nobody runs on it. `run` is called by its own convention,
         // whose registers are declared as changed, but for r12: that is kept by it, and holds our

@@ -22,7 +22,7 @@ pub struct WaitCtx<'a>(&'a AsyncWaitCtx);
 /// What a paused job waits for.
 pub struct Waiting {
     pub pending: Pending,
-    /// Set when the application was told that the job can go on; None while it is told at once.
+    /// Set when the application was notified that the job can go on; None if that happens at once.
     pub sent: Option<Arc<AtomicBool>>,
 }
 

@@ -275,7 +275,7 @@ mod tests {
         Log::read(log).judge(str::to_owned)
     }
 
-    /// The check is no member of the workspace, so that nothing else would say.
+    /// The check is not a member of the workspace, so nothing else would find this.
     #[test]
     fn the_lock_file_is_up_to_date() {
         let mut metadata = cargo(["metadata", "--locked", "--offline", "--format-version=1"]);

@@ -275,8 +275,8 @@ const LOST_WAKE_UPS: &[(&str, &str)] = &[
     ("a_look_before_the_lock", "deadlock"),
 ];
 
-/// The queue's models under every interleaving of their threads. They are one check: how many
-/// models there are is no measure. Lost wake-ups that are planted must be found.
+/// The queue's models under every interleaving of their threads. They are one check: the number of
+/// models is not a measure. Lost wake-ups that are planted must be found.
 fn loom() -> Outcome<Count> {
     let models = |arguments: &[&str]| {
         let mut command = cargo([

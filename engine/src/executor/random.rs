@@ -25,7 +25,7 @@ pub(super) fn secrets<const BYTES: usize>(count: usize) -> Option<Random<BYTES>>
     Some(secrets)
 }
 
-/// `count` pieces of randomness that are no secrets themselves; `None` if the system gives none.
+/// `count` pieces of randomness that are not secret themselves; `None` if the system gives none.
 pub(super) fn random<const BYTES: usize>(count: usize) -> Option<Random<BYTES>> {
     if BYTES * count <= SEED_BYTES {
         return secrets(count);

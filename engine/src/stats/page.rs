@@ -83,7 +83,7 @@ impl fmt::Display for Unpublished {
 
 impl Unpublished {
     /// Whether the place itself is wrong, so that no process of this user can publish there: it
-    /// does not exist, is no directory, or cannot be written to. Limits, filters of system calls
+    /// does not exist, is not a directory, or cannot be written to. Limits, filters of system calls
     /// and full file systems are no such reasons: they hold for this process, or now.
     pub fn is_wrong_place(&self) -> bool {
         use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem};

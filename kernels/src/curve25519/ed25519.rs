@@ -191,7 +191,8 @@ pub fn sign(backend: Backend, jobs: &mut [SignJob<'_>]) {
 /// a signature must be below L, its first half must be the canonical encoding of the point, while
 /// the y-coordinate of a public key need not be below p.
 ///
-/// [`Error::Point`] where the key is no point, [`Error::Signature`] where the signature is wrong.
+/// [`Error::Point`] where the key is not a point, [`Error::Signature`] where the signature is
+/// wrong.
 pub fn verify_vartime(backend: Backend, jobs: &mut [VerifyJob<'_>]) {
     dispatch_25519!(backend, jobs, verify_in_lanes);
 }

@@ -2,7 +2,7 @@
 //!
 //! Extended coordinates X : Y : Z : T with x = X/Z, y = Y/Z, x·y = T/Z. The formulas are those of
 //! H. Hisil, K. Wong, G. Carter and E. Dawson, "Twisted Edwards curves revisited" (ASIACRYPT 2008),
-//! with a = −1. Since −1 is a square and d is none they are complete: no pair of points of the
+//! with a = −1. Since −1 is a square and d is not, they are complete: no pair of points of the
 //! curve is an exception, so there is nothing to branch on.
 
 use super::batch_inverse::powers_for_root;

@@ -408,7 +408,7 @@ fn or_one<S: Simd, const N: usize>(
     (k, s.select(bad, s.splat(1), s.zero()))
 }
 
-/// The point in Montgomery form, with G where it is none of the curve; and a flag that is not zero
+/// The point in Montgomery form, with G where it is not on the curve; and a flag that is not zero
 /// there.
 ///
 /// Its coordinates must be below p and y² = x³ − 3x + b. The order is prime, so nothing else is to

@@ -38,7 +38,7 @@ ifma_lanes! {
 
         #[inline(always)]
         fn look_up_16(self, table: &[u64; 16], index: __m512i) -> __m512i {
-            // A permutation reads registers: its index is no address.
+            // A permutation reads registers: its index is not an address.
             let source = index;
             let index = disclosed(index);
             // SAFETY: `self` proves the features; the loads cover the 16 words of the table.

@@ -33,7 +33,7 @@ ifma_lanes! {
 
         #[inline(always)]
         fn look_up_16(self, table: &[u64; 16], index: __m256i) -> __m256i {
-            // A permutation reads registers: its index is no address.
+            // A permutation reads registers: its index is not an address.
             let source = index;
             let index = disclosed(index);
             let at = table.as_ptr().cast::<__m256i>();

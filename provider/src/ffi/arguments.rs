@@ -15,7 +15,7 @@ use super::types::{Bignum, Callback, Param};
 #[derive(Clone, Copy)]
 pub struct Bytes<'a> {
     start: *const c_uchar,
-    /// For a negative length, one that no slice has.
+    /// The length that stands for a negative one; no slice has it.
     length: usize,
     lifetime: PhantomData<&'a [u8]>,
 }
@@ -245,7 +245,7 @@ pub fn in_place(bytes: &mut [u8]) -> (Bytes<'_>, Output<'_>) {
     (input, Output(start, PhantomData))
 }
 
-/// Where a value goes that C wants, if it does.
+/// Where a value goes, if C wants it.
 #[repr(transparent)]
 pub struct Place<'a, T>(*mut T, PhantomData<&'a mut T>);
 
@@ -317,7 +317,7 @@ impl Passed<(Callback, *mut c_void)> for Receiver<'_> {
     }
 }
 
-/// A function that wants to hear of the progress of a generation, if there is one.
+/// A callback for the progress of a generation, if there is one.
 #[derive(Clone, Copy)]
 pub struct Progress<'a>(Option<Callback>, *mut c_void, PhantomData<&'a mut c_void>);
 

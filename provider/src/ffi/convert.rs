@@ -39,13 +39,13 @@ pub trait Passed<Raw> {
 
 /// What a safe function returns to C.
 pub trait Answer<Raw> {
-    /// What a function says that could not do its work.
+    /// What a function returns that could not do its work.
     const FAILED: Raw;
 
     fn into_answer(self) -> Raw;
 }
 
-/// What is said of a function that a table lacks.
+/// The message about a function that a table lacks.
 pub trait Absent {
     const ABSENT: Self;
 }
@@ -102,7 +102,7 @@ plain! {
     *mut *const c_char, null_mut();
 }
 
-/// A length or a verdict; without one, C is told -1.
+/// A length or a verdict; without one, C gets -1.
 impl Answer<c_int> for Option<c_int> {
     const FAILED: c_int = -1;
 

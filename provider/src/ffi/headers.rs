@@ -1,7 +1,7 @@
 //! Compares everything in [`ffi`](super) with the headers of the OpenSSL that is installed.
 //!
-//! From the declarations here a C file of static assertions is made, and the C compiler says
-//! whether the headers agree: on numbers, names, layouts, and the types of all functions.
+//! It makes a C file of static assertions from the declarations here, and the C compiler checks
+//! whether the headers agree on numbers, names, layouts, and the types of all functions.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -300,7 +300,7 @@ fn assertions() -> String {
     c
 }
 
-/// Whether the C compiler accepts this, and what it says. None without a compiler.
+/// Whether the C compiler accepts this, and what it prints. None without a compiler.
 fn accepted(c: &str) -> Option<(bool, String)> {
     let mut compiler = Command::new("cc")
         .args(["-std=gnu11", "-fsyntax-only", "-x", "c", "-"])

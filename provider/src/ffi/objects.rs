@@ -198,7 +198,7 @@ impl<T> Subject<T> for &StockContext<T> {
     }
 }
 
-/// For functions that tell what can be set, with a context or without.
+/// For functions that return what can be set, with a context or without.
 impl<T> Subject<T> for Option<&StockContext<T>> {
     fn into_subject(self) -> *mut c_void {
         self.map_or(null_mut(), Subject::into_subject)

@@ -36,7 +36,7 @@ unsafe impl Send for Families {}
 // SAFETY: as above.
 unsafe impl Sync for Families {}
 
-/// Those of the process's stock provider; None if it cannot be loaded.
+/// Those of the module's own default provider; None if it cannot be loaded.
 pub fn families() -> Option<&'static Families> {
     static FAMILIES: OnceBox<Option<Families>> = OnceBox::new();
     let made = || {

@@ -1,10 +1,10 @@
 //! OpenSSL's own default provider, loaded in the module's own library context.
 //!
 //! A private context keeps us out of the application's property settings (a child context would
-//! mirror them, and would send our own requests back to us). It is made once per process and
-//! never freed: objects of it may outlive every one of our provider instances, and `libcrypto`
-//! at exit does not ask for it. What runs in it, and what in the application's, is for
-//! [`instance`](crate::instance) to say.
+//! mirror them, and would send our own requests back to us). It is made once per process and never
+//! freed: objects of it may outlive every one of our provider instances, and `libcrypto` does not
+//! need it freed at exit. [`instance`](crate::instance) decides what runs in it, and what in the
+//! application's.
 
 pub mod families;
 
@@ -30,7 +30,7 @@ unsafe impl Send for Stock {}
 // SAFETY: as above.
 unsafe impl Sync for Stock {}
 
-/// The process's stock provider; None if it cannot be loaded.
+/// The module's own default provider; None if it cannot be loaded.
 pub fn stock() -> Option<&'static Stock> {
     static STOCK: OnceBox<Option<Stock>> = OnceBox::new();
     STOCK.get_or_init(|| Box::new(Stock::load())).as_ref()
@@ -59,7 +59,7 @@ impl Stock {
         self.provctx
     }
 
-    /// The default provider's own functions, which tell it from others.
+    /// The default provider's own functions, by which it is recognised.
     pub fn dispatch(&self) -> *const Dispatch {
         ffi::OSSL_PROVIDER_get0_dispatch(&self.provider)
     }

@@ -10,7 +10,7 @@ pub trait Hasher: Digest + BlockSizeUser + FixedOutputReset {}
 
 impl<H: Digest + BlockSizeUser + FixedOutputReset> Hasher for H {}
 
-/// What is the same in all handshakes without a key from before (RFC 8448, 3, has it for SHA-256).
+/// What is the same in all handshakes without a pre-shared key (RFC 8448, 3, has it for SHA-256).
 pub struct Known<const N: usize> {
     /// The digest of no messages.
     pub no_messages: [u8; N],
@@ -37,8 +37,8 @@ impl<const N: usize> Known<N> {
         known
     }
 
-    /// Whether [`derived`](Self::derived) is what comes of this secret, which may be another one:
-    /// so in constant time.
+    /// Whether [`derived`](Self::derived) is derived from this secret. The comparison is in
+    /// constant time, because it may be another one.
     pub fn derives(&self, early: &[u8], prefix: &[u8], label: &[u8]) -> bool {
         let difference = early
             .iter()
@@ -78,7 +78,7 @@ pub fn authenticate<H: Hasher>(key: &[u8], parts: &[&[u8]], out: &mut [u8]) {
     parts
         .iter()
         .for_each(|part| Digest::update(&mut hash, part));
-    // In place: what is moved stays where it was.
+    // In place: a move would leave a copy behind.
     let mut digest = Output::<H>::default();
     Digest::finalize_into_reset(&mut hash, &mut digest);
     block.iter_mut().for_each(|byte| *byte ^= INNER ^ OUTER);

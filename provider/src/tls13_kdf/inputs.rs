@@ -40,8 +40,8 @@ impl Hash {
     }
 }
 
-/// A parameter's bytes; none if it was not given. OpenSSL has its own view of empty ones, which are
-/// not taken.
+/// A parameter's bytes; none if it was not given. OpenSSL treats empty ones in its own way, so they
+/// are not taken.
 struct Kept {
     bytes: [u8; Kept::ROOM],
     length: usize,
@@ -60,8 +60,8 @@ impl Kept {
         &self.bytes[..self.length]
     }
 
-    /// Copies the bytes of a parameter, of which there are none yet; false if they are none for
-    /// this.
+    /// Copies the bytes of a parameter, if there were none before; false if they are empty, missing
+    /// or too long.
     fn take(&mut self, from: Option<&[u8]>) -> bool {
         let Some(from) = from.filter(|from| self.length == 0 && !from.is_empty()) else {
             return false;
@@ -199,7 +199,7 @@ impl Inputs {
     fn derive_with<H: Hasher, const N: usize>(&self, known: &Known<N>, out: &mut [u8]) -> bool {
         let [prefix, label] = [self.prefix.as_slice(), self.label.as_slice()];
         let data = self.data.as_slice();
-        // More than libssl asks for, and less than stock has room for.
+        // More than libssl asks for, and less than OpenSSL has room for.
         if prefix.is_empty()
             || label.is_empty()
             || prefix.len() + label.len() > 249
