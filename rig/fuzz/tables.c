@@ -62,11 +62,11 @@ static uint8_t u8(void) {
     return next_byte < last_byte ? *next_byte++ : 0;
 }
 
-/* `FUZZ_TELL` tells every step of an input: what it did, and what the worlds answered. */
-static int telling;
-#define TELL(...)                                                                                  \
+/* `FUZZ_LOG` prints every step of an input: what it did, and what the worlds answered. */
+static int logging;
+#define LOG(...)                                                                                   \
     do {                                                                                           \
-        if (telling) fprintf(stderr, __VA_ARGS__);                                                 \
+        if (logging) fprintf(stderr, __VA_ARGS__);                                                 \
     } while (0)
 
 /* Below `n`. */
@@ -252,7 +252,7 @@ static void free_operation(struct operation *operation) {
 }
 
 static void agree(const char *what, int ours, int stock) {
-    TELL("  %s: ours %d, stock %d\n", what, ours, stock);
+    LOG("  %s: ours %d, stock %d\n", what, ours, stock);
     if ((ours > 0) != (stock > 0)) FINDING("%s: ours %d, stock %d", what, ours, stock);
     ERR_clear_error();
 }
@@ -341,14 +341,14 @@ static OSSL_PARAM *damaged(const struct source *source, OSSL_PARAM *to, size_t r
 /* ---- operations on keys ---- */
 
 static void tell_params(const OSSL_PARAM *params) {
-    for (; telling && params && params->key; params++) {
-        TELL("  %s, type %u:", params->key, params->data_type);
+    for (; logging && params && params->key; params++) {
+        LOG("  %s, type %u:", params->key, params->data_type);
         if (params->data_type == OSSL_PARAM_UTF8_STRING)
-            TELL(" %s", (const char *)params->data);
+            LOG(" %s", (const char *)params->data);
         else
             for (size_t i = 0; i < params->data_size && i < 64; i++)
-                TELL(" %02x", ((const uint8_t *)params->data)[i]);
-        TELL("\n");
+                LOG(" %02x", ((const uint8_t *)params->data)[i]);
+        LOG("\n");
     }
 }
 
@@ -426,7 +426,7 @@ static void import_key(int again) {
     for (int w = 0; w < WORLDS; w++)
         value[w] = CALL(keymgmt[key->type].table[w], OSSL_FUNC_KEYMGMT_IMPORT,
                         OSSL_FUNC_keymgmt_import_fn *)(key->data[w], selection, used);
-    TELL("  %s into key %d%s, selection %#x\n", source->file, (int)(key - keys),
+    LOG("  %s into key %d%s, selection %#x\n", source->file, (int)(key - keys),
          used == source->params ? "" : ", damaged", selection);
     tell_params(used == source->params ? NULL : used);
     agree("import", value[OURS], value[STOCK]);
@@ -678,7 +678,7 @@ static void duplicate_operation(void) {
 }
 
 static void tell_operation(const struct operation *operation) {
-    TELL("  operation %d, %s, mode %d, %d recorded, lost %d\n", (int)(operation - operations),
+    LOG("  operation %d, %s, mode %d, %d recorded, lost %d\n", (int)(operation - operations),
          operation->algorithm ? operation->algorithm->name : "none", operation->mode,
          operation->recorded_count, operation->lost_record);
 }
@@ -830,7 +830,7 @@ static void initialise(void) {
         operation->size = size_of(key);
     }
     tell_operation(operation);
-    TELL("  initialised for mode %d with key %d, digest %s\n", mode, key ? (int)(key - keys) : -1,
+    LOG("  initialised for mode %d with key %d, digest %s\n", mode, key ? (int)(key - keys) : -1,
          digest ? digest : "none");
     tell_params(params);
     if (key) key->touched = 1;
@@ -906,7 +906,7 @@ static int repeats(const struct work *first) {
     int same = work(&again) > 0 && again.length == first->length &&
                memcmp(again.to, first->out, first->length) == 0;
     free(again.to);
-    TELL("  stock's result once more: %s\n", same ? "the same" : "another");
+    LOG("  stock's result once more: %s\n", same ? "the same" : "another");
     return same;
 }
 
@@ -982,7 +982,7 @@ static void produce(void) {
     unsigned shape = pick(8);
     size_t size = shape == 0 ? u8() : sizeof w->out;
     tell_operation(operation);
-    TELL("  %zu bytes in, room for %zu\n", in_length, shape == 1 ? 0 : size);
+    LOG("  %zu bytes in, room for %zu\n", in_length, shape == 1 ? 0 : size);
     for (int i = 0; i < WORLDS; i++) {
         memset(&w[i], 0, sizeof w[i]);
         w[i].id = id;
@@ -1286,7 +1286,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
         NEED(worlds[w].libctx = OSSL_LIB_CTX_new());
         NEED(worlds[w].provider = OSSL_PROVIDER_load(worlds[w].libctx, "default"));
     }
-    /* Without a directory both worlds are stock: tells whether a crash is libcrypto's own. */
+    /* Without a directory neither world has the module: a crash is then libcrypto's own. */
     if (getenv("FUZZ_MODULES")) {
         NEED(OSSL_PROVIDER_set_default_search_path(worlds[OURS].libctx, getenv("FUZZ_MODULES")) ==
              1);
@@ -1305,7 +1305,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
     NEED(rsa_signature.table[OURS] && keymgmt[RSA_KEYS].table[OURS]);
     ASYNC_init_thread(8, 0);
     atexit(count_operations);
-    telling = getenv("FUZZ_TELL") != NULL;
+    logging = getenv("FUZZ_LOG") != NULL;
 #ifndef SANITIZED
     handle_signals();
 #endif
@@ -1328,7 +1328,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
 #endif
     for (int done = 0; next_byte < last_byte && done < 64; done++) {
         unsigned step = pick(20);
-        TELL("step %s\n", steps[step]);
+        LOG("step %s\n", steps[step]);
         switch (step) {
         case 0:
         case 1: import_key(0); break;

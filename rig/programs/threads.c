@@ -8,7 +8,7 @@
  * 4 if no thread gets on for a long time, and with 1 after a wrong result.
  *
  * ThreadSanitizer does not know the stacks between which libcrypto switches for its jobs. So the
- * functions with which libcrypto switches are our own here: they tell it. */
+ * functions with which libcrypto switches are our own here: they report each switch to it. */
 #define _GNU_SOURCE
 #include "operations.h"
 #include <dlfcn.h>

@@ -96,8 +96,8 @@ NO_VECTORS static void stop(const char *why, long length) {
 }
 #define STOP(why) stop(why "\n", sizeof why)
 
-/* Tells lockstep-trace something, and waits until it has been dealt with. */
-NO_VECTORS static void tell(uint64_t kind, uint64_t value) {
+/* Sends a message to lockstep-trace, and waits until it is answered. */
+NO_VECTORS static void report(uint64_t kind, uint64_t value) {
     uint64_t message[2] = {kind, value};
     unsigned char answer;
     if (call(SYS_write, 1, (long)message, sizeof message, 0, 0, 0) != sizeof message ||
@@ -106,7 +106,7 @@ NO_VECTORS static void tell(uint64_t kind, uint64_t value) {
 }
 
 NO_VECTORS static void hand_over(uint64_t kind) {
-    tell(kind, state.log - LOG);
+    report(kind, state.log - LOG);
     state.log = LOG;
 }
 
@@ -115,7 +115,7 @@ NO_VECTORS static void resolve(void) {
     if (state.log > state.limit)
         hand_over('S');
     else
-        tell('T', state.next);
+        report('T', state.next);
 }
 
 NO_VECTORS static uint64_t random_word(void) {

@@ -105,7 +105,7 @@ int main(int argc, char **argv) {
     if (strcmp(way, "exec") == 0 && atoi(argv[3]) > 0) {
         char left[16];
         snprintf(left, sizeof left, "%d", atoi(argv[3]) - 1);
-        /* Starts are told apart by the clock of the kernel, which ticks every 10 ms. */
+        /* Starts are distinguished by the kernel's clock, which ticks every 10 ms. */
         usleep(25000);
         execl("/proc/self/exe", argv[0], way, argv[2], left, NULL);
         CHECK(0);

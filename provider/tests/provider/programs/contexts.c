@@ -147,7 +147,7 @@ static void unsuitable(void) {
     CHECK(OSSL_PROVIDER_get_params(c.lockstep, as_number) == 0 && value == 77);
     OSSL_PARAM as_real[] = {{"lockstep-operations", OSSL_PARAM_REAL, &value, 8, 0}, OSSL_PARAM_END};
     CHECK(OSSL_PROVIDER_get_params(c.lockstep, as_real) == 0 && value == 77);
-    /* Without a buffer the size is told. */
+    /* Without a buffer the size is returned. */
     OSSL_PARAM size[] = {{"lockstep-operations", OSSL_PARAM_UNSIGNED_INTEGER, NULL, 0, 0}, OSSL_PARAM_END};
     CHECK(OSSL_PROVIDER_get_params(c.lockstep, size) == 1 && size[0].return_size == 8);
     OSSL_PARAM length[] = {{"version", OSSL_PARAM_UTF8_PTR, NULL, 0, 0}, OSSL_PARAM_END};

@@ -29,7 +29,7 @@ int main(void) {
     SSL_CTX *ctx = SSL_CTX_new(TLS_method());
     CHECK(ctx);
     for (int i = 0; i < count; i++) {
-        /* Told by two providers, used from one. */
+        /* Advertised by two providers, used from one. */
         if (i > 0 && strcmp(names[i], names[i - 1]) == 0)
             continue;
         printf("%s %d\n", names[i], (int)SSL_CTX_set1_groups_list(ctx, names[i]));

@@ -76,7 +76,7 @@ static EVP_PKEY *rsa, *ec, *ed;
 static unsigned char sealed[512];
 static size_t sealed_length;
 
-/* What must never occur twice: the first half of an ECDSA signature, which tells the nonce, and
+/* What must never occur twice: the first half of an ECDSA signature, which reveals the nonce, and
  * public keys. */
 static unsigned char once[MOST][32];
 static atomic_int count_of_once;

@@ -45,8 +45,8 @@ static EVP_PKEY_CTX *started(EVP_PKEY *key, int init(EVP_PKEY_CTX *), int paddin
     return ctx;
 }
 
-/* Encrypts, decrypts and raises to the private exponent, with the output in place of the input if
- * told so. */
+/* Encrypts, decrypts and raises to the private exponent, with the output in place of the input
+ * if `in_place`. */
 static void decrypt(EVP_PKEY *key, size_t offset, int in_place) {
     unsigned char sealed[512];
     size_t size = EVP_PKEY_get_size(key), length = sizeof sealed;
