@@ -219,7 +219,7 @@ impl Source {
     }
 }
 
-/// By what two engines are of the same process.
+/// What identifies the process of an engine.
 fn key(process: &ProcessStats) -> (u32, Option<u64>, bool) {
     (process.pid, process.elsewhere, process.alive)
 }

@@ -1,4 +1,4 @@
-//! What the counters of a process say that needs attention.
+//! What in the counters of a process needs attention.
 
 use lockstep_engine::Snapshot;
 

@@ -157,7 +157,7 @@ mod armed {
             .or_else(|| *EVERYWHERE.lock().expect("no panic under the lock"))
     }
 
-    /// Tells which request of the batch is in the first lane from now on.
+    /// Notes which request of the batch is in the first lane from now on.
     pub(crate) fn begin_chunk(first: usize) {
         CHUNK.set(first);
         MXCSR.set(crate::simd::steady::read());

@@ -454,7 +454,7 @@ impl Translations {
         Some(at)
     }
 
-    /// Tells where two runs differ: in this word of the reference.
+    /// Describes where two runs differ: in this word of the reference.
     fn differs(&self, way: &Way, reference: &[u64], at: usize, word: Option<u64>) -> Failed {
         let name = |word: Option<u64>| word.map_or("the end".to_owned(), |at| self.name(at));
         let record = reference.get(way.record..).unwrap_or_default();

@@ -46,11 +46,11 @@ zeroable!(u8 u16 u32 u64);
 // SAFETY: all of its elements may be zero.
 unsafe impl<T: Zeroable, const N: usize> Zeroable for [T; N] {}
 
-/// The first region's size in pages; each further one has twice as many as the one before it,
+/// The first region's size in pages. Each further one has twice as many as the one before it.
 const FIRST_PAGES: usize = 4;
-/// but this many at most,
+/// The size of the largest regions.
 const MOST_PAGES: usize = 1024;
-/// and this is the most regions of each kind: half a gigabyte.
+/// The most regions of each kind: half a gigabyte.
 const REGIONS: usize = 128;
 
 /// The regions of one kind, in the order of their making.

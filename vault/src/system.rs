@@ -12,9 +12,9 @@ use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags};
 pub enum OnFork {
     /// What the parent left there: for keys that a server prepares before it forks its workers.
     Keep,
-    /// Zeros (`MADV_WIPEONFORK`, Linux 4.14): for what two processes must not both use. Who takes
-    /// such a block must not use it in a child: zeros there look like a secret. Blocks on the heap
-    /// are not wiped.
+    /// Zeros (`MADV_WIPEONFORK`, Linux 4.14): for what two processes must not both use. A caller
+    /// that takes such a block must not use it in a child: zeros there look like a secret. Blocks
+    /// on the heap are not wiped.
     Wipe,
 }
 

@@ -59,7 +59,7 @@ struct Lanes {
     multiply: &'static str,
     /// Functions of RSA that must be there, `#` for the lanes.
     entries: &'static [&'static str],
-    /// Whether they have the functions of [`WRITTEN_OUT`],
+    /// Whether they have the functions of [`WRITTEN_OUT`].
     written_out: bool,
     /// The curves that they have functions of.
     curves: &'static [&'static [Curve]],

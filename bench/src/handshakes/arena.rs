@@ -27,7 +27,7 @@ pub struct Arena<'a> {
 }
 
 impl<'a> Arena<'a> {
-    /// Starts everything, and sees to it that lockstep is where it should be.
+    /// Starts everything, and checks that lockstep serves the one server and not the other.
     pub fn new(
         options: &'a Options,
         configuration: &Path,
@@ -147,7 +147,8 @@ impl<'a> Arena<'a> {
             transactions: self.options.page.map(|_| Pair::default()),
         };
         for number in 0..self.options.rounds {
-            // Who begins has the clock of what was before: they take turns at that, too.
+            // The side that begins runs at the clock that the load before has left: the sides take
+            // turns at beginning, too.
             let mut sides = [Side::Stock, Side::Lockstep];
             sides.rotate_left(number % 2);
             for (page, pair) in [

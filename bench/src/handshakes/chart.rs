@@ -1,4 +1,4 @@
-//! Where everything is in a plot: the template draws it there.
+//! The layout of a plot: the template draws what is placed here.
 
 use serde::Serialize;
 

@@ -33,13 +33,13 @@ use super::origin::PATH;
 use super::parameters::{Group, Version};
 use crate::measure::keep_to;
 
-/// After so long without an end a connection has failed.
+/// A connection that takes longer has failed.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// So many failures end a load: there is nothing left to measure.
+/// This many failures end a load: there is nothing left to measure.
 const TOO_MANY: u64 = 1000;
 
-/// So many of the failures are kept in words.
+/// How many of the failures are kept in words.
 const EXAMPLES: usize = 3;
 
 /// How many tickets are kept; each serves once.
@@ -376,7 +376,8 @@ impl Connection {
                 Ok(_) => {
                     moved = true;
                     if let Err(error) = self.tls.process_new_packets() {
-                        // Tells the server why. Whether it learns it matters no more.
+                        // Sends the reason to the server. Whether it arrives does not matter any
+                        // more.
                         let _ = self.tls.write_tls(&mut self.socket);
                         return Err(format!("{error}, while {}", self.phase.doing()));
                     }

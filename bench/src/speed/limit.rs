@@ -158,7 +158,8 @@ pub fn explain(sizes: &[Size], rates: &Rates) -> String {
 mod tests {
     use super::*;
 
-    /// The figures that the project has as its marks, for a core with two multiplies per cycle.
+    /// The figures that the project publishes as its goals, for a core with two multiplies per
+    /// cycle.
     #[test]
     fn the_model_gives_the_published_figures() {
         let rates = Rates {

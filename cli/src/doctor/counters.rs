@@ -10,7 +10,7 @@ use super::finding::{Answer, Verdict};
 /// Where processes publish their counters.
 pub struct CountersPlace {
     place: StatsDir,
-    /// What says so.
+    /// What names it.
     named_by: String,
 }
 

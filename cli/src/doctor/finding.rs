@@ -1,4 +1,4 @@
-//! What doctor says about one question.
+//! What doctor reports about one question.
 
 use lockstep_common::outln;
 use serde::Serialize;

@@ -7,7 +7,7 @@ use lockstep_engine::{Backend, Config, Shape, lanes_are_slower};
 use super::command::run;
 use super::finding::{Answer, Verdict};
 
-/// What lanes are called that lose.
+/// What doctor prints about lanes that serve no RSA request.
 pub const SLOWER: &str = "OpenSSL's own code is faster for RSA, and computes all of it";
 
 /// Whether no RSA request goes to these lanes, as OpenSSL's own code is faster.

@@ -32,7 +32,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Has libcrypto load the module; returns what it says of itself.
+    /// Has libcrypto load the module; returns the status that the module reports.
     pub fn load(&self) -> Result<String, Failure> {
         let listing = run(self.openssl().args(["list", "-providers"])).map_err(|f| {
             f.remedy("if the module was built elsewhere, build it here: cargo xtask dist")
@@ -98,7 +98,7 @@ impl Trial<'_> {
         }
     }
 
-    /// What libcrypto says when it activates the provider by itself.
+    /// What libcrypto reports when it activates the provider by itself.
     fn activate(&self, provider: &Provider) -> Result<Vec<String>, Failure> {
         let scratch = Scratch::new("doctor-load")?;
         let path = scratch.path().join("openssl.cnf");

@@ -1,4 +1,4 @@
-//! What objdump says of a module, as functions and their instructions.
+//! What objdump prints about a module, as functions and their instructions.
 
 use std::path::Path;
 use std::process::Command;

@@ -74,7 +74,7 @@ impl Bench {
         })
     }
 
-    /// Fails unless a branch and an index on a secret are found, and nothing is where nothing is.
+    /// Fails unless a branch and an index on a secret are found, and no difference without either.
     pub fn find_planted(&mut self) -> Result<(), String> {
         for (what, must_differ) in [("branch", true), ("index", true), ("nothing", false)] {
             let program = self.traced(&["planted", what], "none");
@@ -292,8 +292,7 @@ impl Bench {
     }
 
     /// A ciphertext of a plaintext that begins with zero bytes, or not. The ciphertext and the
-    /// modulus are public, and are compared from their first bytes on: they differ in their first
-    /// bytes.
+    /// modulus are public, and libcrypto compares them from their first bytes on: these decide it.
     fn ciphertext(&mut self, bits: usize, number: usize) -> Result<Vec<u8>, String> {
         let path = self.key_file(bits)?.display().to_string();
         let modulus = self.key("make-rsa", &bits.to_string(), 0)?[0];
