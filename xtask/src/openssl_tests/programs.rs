@@ -13,7 +13,8 @@ pub enum Configured {
     Argument,
     /// By `OPENSSL_CONF`.
     Environment,
-    /// By a variable that [`source`] has the program read, for a library context of its own.
+    /// By a variable that [`source`](super::source) has the program read, for a library context of
+    /// its own.
     Context,
 }
 pub use Configured::{Argument, Context, Environment};
