@@ -8,14 +8,15 @@
 //! And TLS 1.3's key derivation ([`tls13_kdf`]) is done here, as OpenSSL spends more on its
 //! look-ups than on hashing.
 //!
-//! [`ffi`] has OpenSSL's C interface, and the shims by which C calls the module's safe functions.
-//! [`loader`] makes sure that the libcrypto that loads us is the one that we call. The way of a
-//! signature, in files: [`stock`] finds the default provider's tables, [`instance`] the default
-//! provider of the application, whose context they work with; [`overlay`] offers them, with the
-//! functions wrapped that make keys ([`keymgmt`], [`generation`]); [`rsa_method`], [`ec_method`],
-//! [`xdh`] and [`eddsa`] take the arithmetic, [`async_job`] pauses an async job instead of blocking
-//! its thread (what it waits for lies in its [`wait_ctx`]), [`stack`] finds room for a thread that
-//! has little, [`settings`] reads `openssl.cnf`, and [`process`] owns the engine of this process.
+//! [`ffi`] has OpenSSL's C interface, and the shims by which C calls the module's safe functions;
+//! [`c_library`] has functions of the C library. [`loader`] makes sure, by the files that are
+//! [`mapped`], that the libcrypto that loads us is the one that we call. The way of a signature, in
+//! files: [`stock`] finds the default provider's tables, [`instance`] the default provider of the
+//! application, whose context they work with; [`overlay`] offers them, with the functions wrapped
+//! that make keys ([`keymgmt`], [`generation`]); [`rsa_method`], [`ec_method`], [`xdh`] and
+//! [`eddsa`] take the arithmetic, [`async_job`] pauses an async job instead of blocking its thread
+//! (what it waits for lies in its [`wait_ctx`]), [`stack`] finds room for a thread that has little,
+//! [`settings`] reads `openssl.cnf`, and [`process`] owns the engine of this process.
 //! `docs/decisions/0001-overlay.md` and `0004-curves.md` say why.
 
 #![allow(unsafe_code, reason = "calls of libcrypto, and calls by it")]
@@ -36,6 +37,7 @@ mod generation;
 mod instance;
 mod keymgmt;
 mod loader;
+mod mapped;
 mod memory;
 mod number;
 mod overlay;
