@@ -7,10 +7,9 @@
 //! wrong OpenSSL, without the protections of the program's own. So the module refuses to load
 //! there.
 
-use std::ffi::{CStr, CString, c_char, c_int};
-use std::ptr::null;
+use std::ffi::{CString, c_int};
 
-use crate::ffi::{self, CoreHandle, Dispatch, List, Passed as _, Terminated, provider};
+use crate::ffi::{self, CoreHandle, Dispatch, List, Passed as _, Terminated, Text, provider};
 use crate::mapped::{MappedFile, file_with, is_stub, mapped_files};
 
 /// libcrypto's side of this provider instance.
@@ -44,15 +43,13 @@ impl Core {
     pub fn param(&self, key: &str) -> Option<String> {
         let get_params = provider::CoreGetParams::of(&self.table)?;
         let name = CString::new(key).ok()?;
-        let mut value: *const c_char = null();
+        let mut value: Option<Text<'_>> = None;
         let mut wanted = List::<2>::new().text_wanted(&name, &mut value);
         let params = wanted.as_params_mut().into_raw().0;
         // SAFETY: the handle is the core's own. libcrypto answers with a string that it keeps alive
         // with the provider.
-        unsafe {
-            let answered = get_params.call(self.handle, params) == 1 && !value.is_null();
-            answered.then(|| text(CStr::from_ptr(value)))
-        }
+        let answered = unsafe { get_params.call(self.handle, params) } == 1;
+        value.filter(|_| answered).map(Text::to_text)
     }
 
     /// Puts a reason why the module does not load into the error queue of the libcrypto that loads
@@ -141,11 +138,7 @@ impl Core {
     /// Succeeds if the libcrypto that loads us and the one that we call are of one version.
     fn insist_on_one_version(&self) -> Result<(), String> {
         let theirs = self.param("openssl-version");
-        // SAFETY: a static C string, or NULL for a request that is not known.
-        let ours = unsafe {
-            let version = ffi::OpenSSL_version(ffi::VERSION_STRING);
-            (!version.is_null()).then(|| text(CStr::from_ptr(version)))
-        };
+        let ours = ffi::OpenSSL_version(ffi::VERSION_STRING).map(Text::to_text);
         if ours.is_some() && ours == theirs {
             return Ok(());
         }
@@ -157,9 +150,4 @@ impl Core {
             shown(ours)
         ))
     }
-}
-
-/// A copy of a C string.
-pub fn text(text: &CStr) -> String {
-    text.to_string_lossy().into_owned()
 }

@@ -1,10 +1,12 @@
 //! The program and its libraries, as the dynamic linker has mapped them: which of them an address
 //! lies in.
 
-use std::ffi::{CStr, c_int, c_void};
-use std::mem::MaybeUninit;
+use std::ffi::{c_int, c_void};
+use std::mem::{MaybeUninit, offset_of};
 use std::ops::Range;
 use std::ptr::null;
+
+use crate::ffi::Text;
 
 /// A program or library that the dynamic linker has mapped.
 pub struct MappedFile {
@@ -30,37 +32,12 @@ impl MappedFile {
 /// `dladdr` would tell the same, but it searches all symbols of a file for each address: 2 ms for
 /// ours, where this takes a few microseconds.
 pub fn mapped_files() -> Vec<MappedFile> {
-    unsafe extern "C" fn note(
-        about: *mut libc::dl_phdr_info,
-        _size: usize,
-        files: *mut c_void,
-    ) -> c_int {
-        // SAFETY: the dynamic linker describes a file, whose program headers are mapped; `files` is
-        // the list below.
-        unsafe {
-            let (about, files) = (&*about, &mut *files.cast::<Vec<MappedFile>>());
-            let headers = (0..usize::from(about.dlpi_phnum)).map(|at| &*about.dlpi_phdr.add(at));
-            let parts = headers
-                .filter(|header| header.p_type == libc::PT_LOAD)
-                .map(|header| {
-                    let start = (about.dlpi_addr as usize).wrapping_add(header.p_vaddr as usize);
-                    start..start.wrapping_add(header.p_memsz as usize)
-                });
-            files.push(MappedFile {
-                path: match about.dlpi_name.is_null() {
-                    true => String::new(),
-                    false => CStr::from_ptr(about.dlpi_name)
-                        .to_string_lossy()
-                        .into_owned(),
-                },
-                parts: parts.collect(),
-            });
-        }
+    extern "C" fn note(about: &About, _size: usize, files: &mut Vec<MappedFile>) -> c_int {
+        files.push(about.file());
         0
     }
-    let mut files: Vec<MappedFile> = Vec::new();
-    // SAFETY: the function has the type that is called, and gets the list during the call only.
-    unsafe { libc::dl_iterate_phdr(Some(note), (&raw mut files).cast()) };
+    let mut files = Vec::new();
+    dl_iterate_phdr(note, &mut files);
     files
 }
 
@@ -94,5 +71,51 @@ pub fn is_stub(address: *const c_void) -> bool {
             && symbol
                 .as_ref()
                 .is_some_and(|symbol| symbol.st_shndx == UNDEFINED)
+    }
+}
+
+/// What the dynamic linker tells about a file: the beginning of `struct dl_phdr_info`. No one else
+/// makes such values.
+#[repr(C)]
+struct About<'a> {
+    /// What is added to the addresses in the file.
+    base: usize,
+    name: Option<Text<'a>>,
+    headers: *const libc::Elf64_Phdr,
+    count: u16,
+}
+
+const _: () = {
+    assert!(offset_of!(About, base) == offset_of!(libc::dl_phdr_info, dlpi_addr));
+    assert!(offset_of!(About, name) == offset_of!(libc::dl_phdr_info, dlpi_name));
+    assert!(offset_of!(About, headers) == offset_of!(libc::dl_phdr_info, dlpi_phdr));
+    assert!(offset_of!(About, count) == offset_of!(libc::dl_phdr_info, dlpi_phnum));
+};
+
+// SAFETY: the dynamic linker calls the function with what it tells about each file and with the
+// second argument, while the call lasts.
+#[allow(improper_ctypes, reason = "the list is only passed on")]
+unsafe extern "C" {
+    safe fn dl_iterate_phdr(
+        note: extern "C" fn(&About, usize, &mut Vec<MappedFile>) -> c_int,
+        files: &mut Vec<MappedFile>,
+    ) -> c_int;
+}
+
+impl About<'_> {
+    fn file(&self) -> MappedFile {
+        // SAFETY: a file has so many program headers, which are mapped.
+        let header = |at| unsafe { &*self.headers.add(at) };
+        let headers = (0..usize::from(self.count)).map(header);
+        let parts = headers
+            .filter(|header| header.p_type == libc::PT_LOAD)
+            .map(|header| {
+                let start = self.base.wrapping_add(header.p_vaddr as usize);
+                start..start.wrapping_add(header.p_memsz as usize)
+            });
+        MappedFile {
+            path: self.name.map(Text::to_text).unwrap_or_default(),
+            parts: parts.collect(),
+        }
     }
 }

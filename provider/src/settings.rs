@@ -5,12 +5,12 @@
 //! of their own, and the names from a second reading of the default file, by OpenSSL's own parser.
 //! The section there is ours if it names the same module and the same values.
 
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{c_char, c_void};
 
 use lockstep_engine::{Config, ConfigError, Setting};
 
-use crate::ffi::{self, Conf, ConfValue, Owned, Stack};
-use crate::loader::{Core, text};
+use crate::ffi::{self, Conf, ConfValue, Owned, Stack, Text};
+use crate::loader::Core;
 
 /// Reads the settings in the provider's section of the configuration.
 pub fn read(core: &Core) -> Result<Config, ConfigError> {
@@ -89,19 +89,14 @@ impl File {
     }
 
     fn lines(&self, section: *mut c_char) -> Vec<Line> {
-        // SAFETY: one of the file's own names, a C string. What is found belongs to the file; its
-        // lines have names and values, which are C strings.
+        let text = |text: Option<Text<'_>>| text.map(Text::to_text).unwrap_or_default();
+        // SAFETY: one of the file's own names, a C string. What is found belongs to the file.
         unsafe {
             let lines = ffi::NCONF_get_section(&self.0, section).map(elements);
             let lines = lines.into_iter().flatten();
             lines
                 .map(|line| &*line.cast::<ConfValue>())
-                .map(|line| {
-                    (
-                        text(CStr::from_ptr(line.name)),
-                        text(CStr::from_ptr(line.value)),
-                    )
-                })
+                .map(|line| (text(line.name), text(line.value)))
                 .collect()
         }
     }

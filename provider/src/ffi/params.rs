@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 
-use super::pointers::{Terminated, TerminatedMut};
+use super::pointers::{Terminated, TerminatedMut, Text};
 use super::types::Param;
 
 /// `OSSL_PARAM_INTEGER`
@@ -214,7 +214,7 @@ impl<'a, const N: usize> List<'a, N> {
     }
 
     /// A pointer to a string, to be filled.
-    pub fn text_wanted(self, name: &'a CStr, text: &'a mut *const c_char) -> List<'a, N> {
+    pub fn text_wanted(self, name: &'a CStr, text: &'a mut Option<Text<'_>>) -> List<'a, N> {
         let data = std::ptr::from_mut(text).cast();
         self.with(name, PARAM_UTF8_PTR, data, 0)
     }
@@ -259,8 +259,6 @@ impl<'a, const N: usize> List<'a, N> {
 
 #[cfg(test)]
 mod tests {
-    use std::ptr::null;
-
     use super::*;
 
     #[test]
@@ -287,7 +285,7 @@ mod tests {
 
     #[test]
     fn an_answer_fits_its_question() {
-        let (mut text, mut bytes) = (null(), [0; 2]);
+        let (mut text, mut bytes) = (None, [0; 2]);
         let mut list = List::<3>::new()
             .text_wanted(c"text", &mut text)
             .room(c"bytes", &mut bytes);
@@ -298,7 +296,7 @@ mod tests {
             .collect();
         assert_eq!(answered, [true, false]);
         assert_eq!(list.returned(0), 5);
-        assert_eq!(text, HELLO.as_ptr());
+        assert_eq!(text.map(Text::to_cstr), Some(HELLO));
 
         for (size, number, fits) in [
             (4, 5, true),

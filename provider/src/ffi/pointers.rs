@@ -25,6 +25,11 @@ impl<'a> Text<'a> {
         // SAFETY: the string of `new`, or one that C gave for as long as the type says.
         unsafe { CStr::from_ptr(self.0.as_ptr()) }
     }
+
+    /// A copy; what is no UTF-8 in it becomes U+FFFD.
+    pub fn to_text(self) -> String {
+        self.to_cstr().to_string_lossy().into_owned()
+    }
 }
 
 // SAFETY: a C string, or NULL.

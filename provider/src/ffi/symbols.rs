@@ -50,7 +50,7 @@ imported! {
         arg: *mut c_void,
     ) -> c_int;
 
-    pub safe fn OpenSSL_version(which: c_int) -> *const c_char;
+    pub safe fn OpenSSL_version(which: c_int) -> Option<Text<'static>>;
     pub safe fn ERR_set_mark() -> c_int;
     pub safe fn ERR_pop_to_mark() -> c_int;
     pub safe fn CONF_get1_default_config_file() -> *mut c_char;

@@ -282,8 +282,8 @@ pub const ASYNC_STATUS_OK: c_int = 2;
 
 /// `CONF_VALUE`: one line of a configuration file.
 #[repr(C)]
-pub struct ConfValue {
-    pub section: *const c_char,
-    pub name: *const c_char,
-    pub value: *const c_char,
+pub struct ConfValue<'a> {
+    pub section: Option<Text<'a>>,
+    pub name: Option<Text<'a>>,
+    pub value: Option<Text<'a>>,
 }
