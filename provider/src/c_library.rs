@@ -3,6 +3,8 @@
 
 use std::ffi::{c_int, c_ulong, c_void};
 
+use crate::ffi::Text;
+
 /// `sigset_t`: a bit for each signal.
 #[repr(C)]
 pub struct SignalSet([c_ulong; 1024 / c_ulong::BITS as usize]);
@@ -44,10 +46,19 @@ impl ThreadKey {
     }
 }
 
-// SAFETY: these are the types of the C library's headers, but for two. A set of signals is an array
-// of integers: any bits are one. A key comes from `pthread_key_create` and is never deleted, so
-// every key is valid; its words are numbers, and a destructor, a safe function, may be called with
-// any.
+/// Where a symbol is looked for.
+#[repr(transparent)]
+pub struct Scope(*mut c_void);
+
+impl Scope {
+    /// Among the symbols of the program and its libraries.
+    pub const DEFAULT: Scope = Scope(libc::RTLD_DEFAULT);
+}
+
+// SAFETY: each type is that of the C library's headers, or has only values that are valid. A set of
+// signals is an array of integers: any bits are one. A key comes from `pthread_key_create` and is
+// never deleted; its words are numbers, and a destructor, a safe function, may be called with any.
+// There is one scope of symbols, and a text is a C string.
 unsafe extern "C" {
     /// The calling thread, by a number that no other thread has meanwhile.
     pub safe fn pthread_self() -> libc::pthread_t;
@@ -59,6 +70,7 @@ unsafe extern "C" {
         set: Option<&SignalSet>,
         before: Option<&mut SignalSet>,
     ) -> c_int;
+    pub safe fn dlsym(scope: Scope, name: Text<'_>) -> *mut c_void;
     safe fn pthread_key_create(
         key: &mut ThreadKey,
         destructor: Option<extern "C" fn(*mut c_void)>,

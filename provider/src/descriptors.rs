@@ -6,13 +6,16 @@
 //! that HAProxy gets to see a number beyond its table of descriptors, which has as many places as
 //! it thinks it needs: it aborts then. See `docs/decisions/0011-cost-of-paused-jobs.md`.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, Ordering};
 
 use rustix::event::EventfdFlags;
 use rustix::process::{Resource, getrlimit};
+
+use crate::c_library::{Scope, dlsym};
+use crate::ffi::Text;
 
 /// A new eventfd, or None if the module must do without.
 pub fn eventfd() -> Option<OwnedFd> {
@@ -59,9 +62,7 @@ fn has_table() -> bool {
     static KNOWN: AtomicU8 = AtomicU8::new(UNKNOWN);
     match KNOWN.load(Ordering::Relaxed) {
         UNKNOWN => {
-            // SAFETY: a look-up among the symbols of the program.
-            let symbol: *mut c_void = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"fdtab".as_ptr()) };
-            let found = !symbol.is_null();
+            let found = !dlsym(Scope::DEFAULT, Text::new(c"fdtab")).is_null();
             KNOWN.store(if found { YES } else { NO }, Ordering::Relaxed);
             found
         }
