@@ -112,10 +112,20 @@ impl Reserve {
         start.wrapping_add(first * UNIT)
     }
 
-    /// The first unit of a block, if it is one of the reserve.
-    fn first_of(&self, block: *mut u8) -> Option<usize> {
-        let offset = block.addr().wrapping_sub(self.bytes.as_ptr().addr());
-        (offset < BYTES).then_some(offset / UNIT)
+    fn contains(&self, block: *mut u8) -> bool {
+        self.offset(block) < BYTES
+    }
+
+    /// Where a block lies in the reserve.
+    fn offset(&self, block: *mut u8) -> usize {
+        block.addr().wrapping_sub(self.bytes.as_ptr().addr())
+    }
+
+    /// Takes a block back.
+    #[cold]
+    fn give_back(&self, block: *mut u8, layout: Layout) {
+        let first = self.offset(block) / UNIT;
+        self.units.give_back(first, units_of(layout));
     }
 }
 
@@ -190,7 +200,6 @@ impl Units {
     }
 
     /// Takes back what [`take`](Self::take) gave.
-    #[cold]
     fn give_back(&self, first: usize, units: usize) {
         let page = first / 64;
         match units {
@@ -235,10 +244,11 @@ unsafe impl GlobalAlloc for WithReserve {
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        match RESERVE.first_of(block) {
-            Some(first) => RESERVE.units.give_back(first, units_of(layout)),
+        if RESERVE.contains(block) {
+            RESERVE.give_back(block, layout);
+        } else {
             // SAFETY: by contract; what is not the reserve's came from the system.
-            None => unsafe { System.dealloc(block, layout) },
+            unsafe { System.dealloc(block, layout) };
         }
     }
 
@@ -246,7 +256,7 @@ unsafe impl GlobalAlloc for WithReserve {
         // SAFETY: by contract; the new block is another one, and both have the bytes that are
         // copied.
         unsafe {
-            if RESERVE.first_of(block).is_none() {
+            if !RESERVE.contains(block) {
                 let moved = System.realloc(block, layout, size);
                 if !moved.is_null() {
                     return moved;
@@ -273,8 +283,7 @@ mod tests {
 
     /// The bytes of a block of the reserve.
     fn bytes(block: *mut u8, size: usize) -> &'static [AtomicU8] {
-        let first = RESERVE.first_of(block).expect("a block of the reserve");
-        &RESERVE.bytes[first * UNIT..][..size]
+        &RESERVE.bytes[RESERVE.offset(block)..][..size]
     }
 
     fn fill(block: *mut u8, size: usize, value: u8) {
@@ -309,8 +318,7 @@ mod tests {
             for (number, block) in blocks.iter().enumerate() {
                 let mut bytes = bytes(*block, size).iter();
                 assert!(bytes.all(|byte| byte.load(Ordering::Relaxed) == number as u8));
-                let first = RESERVE.first_of(*block).expect("it is the reserve's");
-                RESERVE.units.give_back(first, units_of(layout));
+                RESERVE.give_back(*block, layout);
             }
             assert_eq!(RESERVE.units.count.load(Ordering::Relaxed), 0);
             assert!(
@@ -328,7 +336,7 @@ mod tests {
         // SAFETY: layouts as taken; the bytes have been moved.
         unsafe {
             let moved = WithReserve.realloc(block, layout(100), 300);
-            assert!(RESERVE.first_of(moved).is_none());
+            assert!(!RESERVE.contains(moved));
             assert_eq!(std::slice::from_raw_parts(moved, 100), [7; 100]);
             WithReserve.dealloc(moved, layout(300));
         }
