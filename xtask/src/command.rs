@@ -83,6 +83,17 @@ pub fn cargo<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
     command
 }
 
+/// A cargo command on the whole workspace as its tests are built: with fault points in kernels and
+/// engine.
+///
+/// Cargo builds the kernels once more for any other choice of packages or features, which takes
+/// longer than most tests.
+pub fn cargo_workspace(subcommand: &str) -> Command {
+    let mut command = cargo([subcommand, "--workspace", "--locked", "--features"]);
+    command.arg("lockstep-kernels/fault-injection,lockstep-engine/fault-injection");
+    command
+}
+
 /// `openssl` with these words as arguments and with the system's own configuration.
 pub fn openssl(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
     let mut command = Command::new("openssl");

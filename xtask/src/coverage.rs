@@ -11,7 +11,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::command::{Failure, Outcome, cannot_run, cargo, on, quietly, root, target_directory};
+use crate::command::{
+    Failure, Outcome, cannot_run, cargo, cargo_workspace, on, quietly, root, target_directory,
+};
 use crate::work::{Ran, Work};
 use crate::{dist, fuzz, tally};
 
@@ -204,7 +206,7 @@ fn count() -> Outcome<Result<Counted, String>> {
         loaded.ran, replayed.ran
     );
     place.open()?;
-    let mut tests = cargo(["test", "--package", "lockstep-provider", "--locked"]);
+    let mut tests = cargo_workspace("test");
     tests
         .args(["--test", "provider", "--test", "servers", "--no-fail-fast"])
         .env("LOCKSTEP_DIST", &dist)

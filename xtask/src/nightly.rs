@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::command::{Failure, Outcome, cargo, target_directory};
+use crate::command::{Failure, Outcome, cargo_workspace, target_directory};
 use crate::record::{self, Record};
 use crate::work::{self, Ran, Share, Work};
 use crate::{
@@ -340,20 +340,10 @@ fn taint_all(_: &Share) -> Outcome<Ran> {
 
 /// The ignored test of `kernels/tests/faults.rs`, which says what it did.
 fn limbs(share: &Share) -> Outcome<Ran> {
-    let mut command = cargo([
-        "test",
-        "--package",
-        "lockstep-kernels",
-        "--test",
-        "faults",
-        "--features",
-        "fault-injection",
-        "--locked",
-    ]);
+    let mut command = cargo_workspace("test");
     command
-        .arg("--target-dir")
-        .arg(dist::fault_target())
-        .args(["--", "--ignored", "--exact", "every_fault_in_every_limb"])
+        .args(["--test", "faults", "--"])
+        .args(["--ignored", "--exact", "every_fault_in_every_limb"])
         .args(["--nocapture", "--test-threads=1"]);
     work::program(&mut command, share)
 }
@@ -366,19 +356,11 @@ fn miri_units(_: &Share) -> Outcome<Ran> {
 /// `programs/first_use.c` of the provider's tests, again and again.
 fn forks(share: &Share) -> Outcome<Ran> {
     dist::build()?;
-    let mut command = cargo([
-        "test",
-        "--package",
-        "lockstep-provider",
-        "--test",
-        "provider",
-        "--locked",
-        "--",
-        "--ignored",
-        "--exact",
-        "--nocapture",
-        "fork::fork_during_first_uses_for_long",
-    ]);
+    let mut command = cargo_workspace("test");
+    command
+        .args(["--test", "provider", "--"])
+        .args(["--ignored", "--exact", "--nocapture"])
+        .arg("fork::fork_during_first_uses_for_long");
     work::program(&mut command, share)
 }
 
@@ -390,26 +372,26 @@ fn trace(share: &Share) -> Outcome<Ran> {
 
 /// The ignored tests of the kernels: the RFC's million iterations of X25519 and the like.
 fn kernels_long(_: &Share) -> Outcome<Ran> {
-    ignored(&["--package", "lockstep-kernels", "--tests"], "")
+    ignored("curve25519", "")
 }
 
 /// The provider's test in which every allocation fails in turn.
 fn allocations(_: &Share) -> Outcome<Ran> {
     dist::build()?;
-    ignored(
-        &["--package", "lockstep-provider", "--test", "provider"],
-        "allocations::",
-    )
+    ignored("provider", "allocations::")
 }
 
-/// The ignored tests of `targets` whose names contain `name`, each of which is a case.
-fn ignored(targets: &[&str], name: &str) -> Outcome<Ran> {
-    let mut command = cargo(["test", "--locked", "--no-fail-fast"]);
-    command.args(targets).args(["--", "--ignored", name]);
+/// The ignored tests of the test program `target` whose names contain `name`, each of which is a
+/// case.
+fn ignored(target: &str, name: &str) -> Outcome<Ran> {
+    let mut command = cargo_workspace("test");
+    command
+        .args(["--no-fail-fast", "--test", target, "--"])
+        .args(["--ignored", name]);
     let (passed, failed) = tally::passed_and_failed(&mut command)?;
     if passed + failed == 0 {
         return Err(Failure::new(format!(
-            "no long test of {targets:?} has {name:?} in its name"
+            "no long test of {target} has {name:?} in its name"
         )));
     }
     Ok(Ran::Worked(Work {

@@ -4,7 +4,9 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::command::{Failure, Outcome, cannot_run, cargo, quietly, target_directory};
+use crate::command::{
+    Failure, Outcome, cannot_run, cargo, cargo_workspace, quietly, target_directory,
+};
 use crate::dist::Flavour;
 use crate::tally::{Count, count, counts, passed_and_failed};
 use crate::work::Ran;
@@ -41,7 +43,6 @@ const CHECKS: &[Check] = &[
     ("tests", tests),
     ("planted", planted),
     ("openssl-tests", openssl_tests),
-    ("faults", faults),
     ("fuzz", fuzz),
     ("tlsfuzzer", tlsfuzzer),
     AHEAD,
@@ -162,19 +163,19 @@ fn tests() -> Outcome<Count> {
     let release = dist::build()?;
     let faulty = target_directory().join("dist-faults");
     let faulty = dist::build_into(&faulty, Flavour::FaultInjection)?;
-    let mut command = cargo(["test", "--workspace", "--no-fail-fast", "--locked"]);
+    let mut command = cargo_workspace("test");
     command
+        .arg("--no-fail-fast")
         .env("LOCKSTEP_DIST", release.directory)
         .env("LOCKSTEP_FAULT_DIST", faulty.directory);
     count(&mut command)
 }
 
-/// Some tests of the workspace, with `dist/`. The whole workspace is named, because features of
-/// other packages would have the kernels built once more otherwise.
+/// Some tests of the workspace, with `dist/`.
 fn tests_of(targets: &[&str], filter: &str) -> Outcome<Count> {
     let release = dist::build()?;
-    let mut command = cargo(["test", "--workspace", "--no-fail-fast", "--locked"]);
-    command.args(targets).arg(filter);
+    let mut command = cargo_workspace("test");
+    command.arg("--no-fail-fast").args(targets).arg(filter);
     command.env("LOCKSTEP_DIST", release.directory);
     let (passed, failed) = passed_and_failed(&mut command)?;
     Ok(Count {
@@ -219,26 +220,6 @@ fn trace() -> Outcome<Count> {
             "what the module executes depends on a secret, see above",
         )),
     }
-}
-
-/// Kernels and engine with faults injected into the lanes.
-fn faults() -> Outcome<Count> {
-    let mut command = cargo([
-        "test",
-        "--package",
-        "lockstep-kernels",
-        "--package",
-        "lockstep-engine",
-        "--test",
-        "faults",
-        "--test",
-        "curve25519",
-        "--features",
-        "lockstep-kernels/fault-injection,lockstep-engine/fault-injection",
-        "--no-fail-fast",
-        "--locked",
-    ]);
-    count(command.arg("--target-dir").arg(dist::fault_target()))
 }
 
 /// The kept inputs of the fuzzer, and new ones for half a minute, under AddressSanitizer.
@@ -326,16 +307,7 @@ fn soak() -> Outcome<Count> {
 /// Servers of the distribution under steady load; `None` if none is installed.
 pub fn soak_for(seconds: u64) -> Outcome<Option<()>> {
     let dist = dist::build()?;
-    // As `tests` has built it: for this package alone, the kernels would be built once more.
-    quietly(&mut cargo([
-        "build",
-        "--profile",
-        "test",
-        "--workspace",
-        "--example",
-        "soak",
-        "--locked",
-    ]))?;
+    quietly(cargo_workspace("build").args(["--profile", "test", "--example", "soak"]))?;
     let mut command = Command::new(target_directory().join("debug/examples/soak"));
     command.arg(seconds.to_string());
     command.env("LOCKSTEP_DIST", dist.directory);

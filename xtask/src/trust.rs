@@ -36,7 +36,7 @@ const CLAIMS: &[Claim] = &[
         claim: "No RSA result leaves without its check",
         checks: &["limbs"],
         also: "the type of a result says that it is checked; faults are injected into the lanes by \
-               `cargo xtask test faults`",
+               `cargo xtask test tests`",
         gap: "A fault in code after the check, or in OpenSSL's own code. Signatures on curves are \
               checked by sample.",
     },
