@@ -2,11 +2,11 @@
 
 use core::fmt;
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(vectors)]
 use crate::simd::avx2::Avx2;
-#[cfg(target_arch = "x86_64")]
+#[cfg(vectors)]
 use crate::simd::avx512ifma::Avx512Ifma;
-#[cfg(target_arch = "x86_64")]
+#[cfg(vectors)]
 use crate::simd::avx512ifma256::Avx512Ifma256;
 use crate::simd::portable::Portable;
 
@@ -18,19 +18,19 @@ pub struct Backend(Kind);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     /// Eight lanes, and four for small batches and remainders.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(vectors)]
     Avx512Ifma {
         wide: Avx512Ifma,
         narrow: Avx512Ifma256,
     },
     /// Four lanes; RSA uses eight for what is not an exponentiation with the private key.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(vectors)]
     Avx512Ifma256 {
         wide: Avx512Ifma,
         narrow: Avx512Ifma256,
     },
     /// Four lanes: RSA, X25519 and Ed25519 only.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(vectors)]
     Avx2(Avx2),
     /// Eight lanes in plain Rust.
     Portable(Portable<8>),
@@ -43,12 +43,12 @@ impl Backend {
     /// All that this CPU can use, the fastest first, the portable one last.
     pub fn available() -> Vec<Backend> {
         let mut backends = Vec::new();
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(vectors)]
         if let (Some(wide), Some(narrow)) = (Avx512Ifma::detect(), Avx512Ifma256::detect()) {
             backends.push(Backend(Kind::Avx512Ifma { wide, narrow }));
             backends.push(Backend(Kind::Avx512Ifma256 { wide, narrow }));
         }
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(vectors)]
         if let Some(lanes) = Avx2::detect() {
             backends.push(Backend(Kind::Avx2(lanes)));
         }
@@ -76,11 +76,11 @@ impl Backend {
     /// Its name.
     pub fn name(self) -> &'static str {
         match self.0 {
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(vectors)]
             Kind::Avx512Ifma { .. } => "avx512ifma",
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(vectors)]
             Kind::Avx512Ifma256 { .. } => "avx512ifma256",
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(vectors)]
             Kind::Avx2(_) => "avx2",
             Kind::Portable(_) => "portable",
         }
@@ -89,7 +89,7 @@ impl Backend {
     /// Whether these are AVX2 lanes, which have no multiply for long limbs.
     pub fn is_avx2(self) -> bool {
         match self.0 {
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(vectors)]
             Kind::Avx2(_) => true,
             _ => false,
         }
@@ -105,7 +105,7 @@ impl Backend {
     /// Lanes of a full pass. An RSA request takes two.
     pub fn lanes(self) -> usize {
         match self.0 {
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(vectors)]
             Kind::Avx512Ifma256 { .. } | Kind::Avx2(_) => 4,
             _ => 8,
         }
@@ -119,7 +119,7 @@ impl Backend {
     /// the remainder of a larger batch (`narrow`).
     pub(crate) fn kind(self, requests: usize) -> Kind {
         match self.0 {
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(vectors)]
             Kind::Avx512Ifma { wide, narrow } if requests <= 2 => {
                 Kind::Avx512Ifma256 { wide, narrow }
             }
@@ -137,9 +137,9 @@ macro_rules! dispatch {
     ($backend:expr, $jobs:expr, $function:expr) => {{
         let _steady = $crate::simd::steady::Steady::new();
         match $backend.kind($jobs.len().div_ceil(2)) {
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(vectors)]
             $crate::backend::Kind::Avx512Ifma { wide, .. } => $function(wide, $jobs),
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(vectors)]
             $crate::backend::Kind::Avx512Ifma256 { narrow, .. } => $function(narrow, $jobs),
             // AVX2 lanes have no curves but those of `dispatch_25519`. Without vectors, lanes side
             // by side gain nothing and make the code eight times as long.
@@ -154,7 +154,7 @@ macro_rules! dispatch_25519 {
     ($backend:expr, $jobs:expr, $function:expr) => {{
         let _steady = $crate::simd::steady::Steady::new();
         match $backend.kind($jobs.len().div_ceil(2)) {
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(vectors)]
             $crate::backend::Kind::Avx2(lanes) => $function(lanes.long(), $jobs),
             _ => $crate::backend::dispatch!($backend, $jobs, $function),
         }

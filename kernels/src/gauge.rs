@@ -20,7 +20,7 @@ const MULTIPLY_LATENCY: u64 = 3;
 #[inline(never)]
 pub fn dependent_multiplies(rounds: u64) -> u64 {
     debug_assert!(rounds > 0);
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[cfg(all(vectors, not(miri)))]
     // SAFETY: the assembly only writes the registers that it names.
     unsafe {
         core::arch::asm!(
@@ -46,7 +46,7 @@ pub fn dependent_multiplies(rounds: u64) -> u64 {
 #[inline(never)]
 pub fn dependent_multiplies_beside_lanes(rounds: u64) -> Option<u64> {
     debug_assert!(rounds > 0);
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[cfg(all(vectors, not(miri)))]
     {
         crate::simd::avx512ifma::Avx512Ifma::detect()?;
         // SAFETY: the CPU has the instructions, as just checked. The assembly writes no memory, and
@@ -79,7 +79,7 @@ pub fn dependent_multiplies_beside_lanes(rounds: u64) -> Option<u64> {
         }
         Some(rounds * UNROLL * MULTIPLY_LATENCY)
     }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    #[cfg(not(all(vectors, not(miri))))]
     None
 }
 
@@ -90,7 +90,7 @@ pub fn dependent_multiplies_beside_lanes(rounds: u64) -> Option<u64> {
 #[inline(never)]
 pub fn independent_adds(rounds: u64) -> u64 {
     debug_assert!(rounds > 0);
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[cfg(all(vectors, not(miri)))]
     // SAFETY: the assembly only writes the registers that it names.
     unsafe {
         core::arch::asm!(
@@ -119,7 +119,7 @@ pub fn independent_adds(rounds: u64) -> u64 {
 #[inline(never)]
 pub fn lane_multiplies(rounds: u64) -> Option<u64> {
     debug_assert!(rounds > 0);
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[cfg(all(vectors, not(miri)))]
     {
         if !(is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512ifma")) {
             return None;
@@ -151,6 +151,6 @@ pub fn lane_multiplies(rounds: u64) -> Option<u64> {
         }
         Some(rounds * UNROLL)
     }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    #[cfg(not(all(vectors, not(miri))))]
     None
 }

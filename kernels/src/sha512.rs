@@ -291,11 +291,11 @@ mod tests {
         check(Portable::<8>);
         for backend in Backend::available() {
             match backend.kind(usize::MAX) {
-                #[cfg(target_arch = "x86_64")]
+                #[cfg(vectors)]
                 Kind::Avx512Ifma { wide, .. } => check(wide),
-                #[cfg(target_arch = "x86_64")]
+                #[cfg(vectors)]
                 Kind::Avx512Ifma256 { narrow, .. } => check(narrow),
-                #[cfg(target_arch = "x86_64")]
+                #[cfg(vectors)]
                 Kind::Avx2(lanes) => check(lanes),
                 Kind::Portable(_) => {}
             }

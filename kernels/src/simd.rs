@@ -16,15 +16,15 @@
 //! through a shim, which the compiler inlines only when it is short. A closure that moves something
 //! out of what it has captured is called directly: `enter!(s, [out], …)` for an `out` of `&mut`.
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(vectors)]
 pub(crate) mod avx2;
-#[cfg(target_arch = "x86_64")]
+#[cfg(vectors)]
 pub(crate) mod avx512ifma;
-#[cfg(target_arch = "x86_64")]
+#[cfg(vectors)]
 pub(crate) mod avx512ifma256;
 #[cfg(feature = "internals")]
 pub(crate) mod counting;
-#[cfg(target_arch = "x86_64")]
+#[cfg(vectors)]
 mod ifma;
 pub(crate) mod portable;
 pub(crate) mod steady;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::command::{
-    Failure, Outcome, cannot_run, cargo, cargo_workspace, on, quietly, root, target_directory,
+    Failure, Outcome, cannot_run, cargo_workspace, on, quietly, root, target_directory,
 };
 use crate::work::{Ran, Work};
 use crate::{dist, fuzz, tally};

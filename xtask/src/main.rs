@@ -54,7 +54,7 @@ Commands:
   lint-asm [MODULE]    check the machine code of the kernels (default: dist/lockstep.so);
                        --explain NAME shows the jumps of functions, --record lists them anew
   coverage             the provider's lines that its tests and the fuzzer's kept inputs run
-  taint [--all]        follow secrets through the kernels: best lanes and RSA-1024, or everything
+  taint [--all]        follow secrets through the kernels: portable and RSA-1024, or everything
   trust                render docs/trust.md from docs/trust/record.json
   figures              render the figures of README.md and docs/benchmarks from the records there
                        (--measure: make a record of this machine first; --short: in a minute)
@@ -123,8 +123,8 @@ fn dispatch(arguments: &[&str]) -> Outcome {
         ["layers"] => layers::check().map(|report| print!("{report}")),
         ["lint-asm"] => disassembly::check(&dist::module()).map(|report| print!("{report}")),
         ["coverage"] => coverage::run_and_tell(),
-        ["taint"] => taint::run_and_tell(taint::QUICK),
-        ["taint", "--all"] => taint::run_and_tell(taint::ALL),
+        ["taint"] => taint::run_and_print(taint::QUICK),
+        ["taint", "--all"] => taint::run_and_print(taint::ALL),
         ["lint-asm", "--record"] => {
             disassembly::exact::record(&dist::module()).map(|report| print!("{report}"))
         }

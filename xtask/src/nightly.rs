@@ -53,7 +53,7 @@ pub const CHECKS: &[Check] = &[
         weight: 1,
         least: minutes(8),
         most: minutes(20),
-        run: taint_all,
+        run: |_| taint::run(taint::ALL),
     },
     Check {
         name: "limbs",
@@ -319,23 +319,6 @@ fn hours(value: Option<&str>) -> Outcome<Duration> {
             Failure::new("--hours needs a number of hours, for example 0.5")
                 .remedy("cargo xtask nightly --hours 0.5")
         })
-}
-
-/// All lanes and sizes; see [`taint`].
-fn taint_all(_: &Share) -> Outcome<Ran> {
-    let mut work = Work::default();
-    if let Some(reason) = taint::missing() {
-        return Ok(Ran::Skipped(reason));
-    }
-    let found = taint::check(taint::ALL)?;
-    work.cases = found.operations;
-    work.findings = found.findings.len() as u64;
-    found
-        .findings
-        .iter()
-        .for_each(|finding| println!("{finding}"));
-    work.note = "operations; planted defects were found".to_owned();
-    Ok(Ran::Worked(work))
 }
 
 /// The ignored test of `kernels/tests/faults.rs`, which says what it did.

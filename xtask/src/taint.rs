@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::command::{Failure, Outcome, cargo, quietly, root, target_directory};
+use crate::work::{Ran, Work};
 
 /// Flags of the compiler: the sanitizer, reports that do not end the program; only what is marked
 /// counts, and only where it is used, not where it is handed to a function.
@@ -31,25 +32,33 @@ const PLANTED: &[&str] = &[
     "compare_secret",
 ];
 
-/// How much to run.
+/// How much to build and to run.
 #[derive(Clone, Copy)]
 pub struct Extent {
-    /// Names of lanes.
+    /// Names of backends.
     pub backends: &'static [&'static str],
     /// RSA up to so many bits.
     pub largest: usize,
+    /// One more flag of the compiler.
+    flag: &'static str,
+    /// Where it is built.
+    directory: &'static str,
 }
 
-/// Some seconds, after the build: the lanes that servers have, and those of a machine without them.
+/// What all backends have in common, in less than a minute; `trace` has the others' machine code.
 pub const QUICK: Extent = Extent {
-    backends: &["avx512ifma", "portable"],
+    backends: &["portable"],
     largest: 1024,
+    flag: "--cfg portable",
+    directory: "taint-portable",
 };
 
 /// Everything.
 pub const ALL: Extent = Extent {
     backends: &["avx512ifma", "avx512ifma256", "avx2", "portable"],
     largest: 4096,
+    flag: "",
+    directory: "taint",
 };
 
 /// What a run found.
@@ -62,7 +71,7 @@ pub struct Found {
 }
 
 /// Why the check cannot run on this machine, if it cannot.
-pub fn missing() -> Option<String> {
+fn missing() -> Option<String> {
     let runtime = quietly(Command::new("rustc").args(["--print", "target-libdir"]))
         .ok()
         .and_then(|directory| std::fs::read_dir(directory.trim()).ok())
@@ -78,11 +87,11 @@ pub fn missing() -> Option<String> {
 }
 
 /// Builds the program and runs it.
-pub fn check(extent: Extent) -> Outcome<Found> {
-    let program = build()?;
+fn check(extent: Extent) -> Outcome<Found> {
+    let program = build(extent)?;
     let mut all = Found::default();
     for backend in extent.backends {
-        let found = run(&program, backend, extent.largest)?;
+        let found = follow(&program, backend, extent.largest)?;
         all.operations += found.operations;
         all.findings.extend(found.findings);
     }
@@ -92,34 +101,53 @@ pub fn check(extent: Extent) -> Outcome<Found> {
     }
 }
 
-/// [`check`], as a command.
-pub fn run_and_tell(extent: Extent) -> Outcome {
+/// [`check`] where this machine can run it; prints the findings.
+pub fn run(extent: Extent) -> Outcome<Ran> {
     if let Some(reason) = missing() {
-        println!("taint: skipped: {reason}");
-        return Ok(());
+        return Ok(Ran::Skipped(reason));
     }
     let found = check(extent)?;
-    println!(
-        "taint: {} operations followed, {} findings",
-        found.operations,
-        found.findings.len()
-    );
-    match found.findings.is_empty() {
-        true => Ok(()),
-        false => Err(Failure::new(found.findings.join("\n"))),
+    for finding in &found.findings {
+        println!("{finding}");
+    }
+    Ok(Ran::Worked(Work {
+        cases: found.operations,
+        findings: found.findings.len() as u64,
+        note: "operations; planted defects were found".to_owned(),
+        ..Work::default()
+    }))
+}
+
+/// [`run`], which fails by a finding.
+pub fn find_none(extent: Extent) -> Outcome<Ran> {
+    let ran = run(extent)?;
+    match &ran {
+        Ran::Worked(work) if work.findings > 0 => {
+            Err(Failure::new("something depends on a secret, see above"))
+        }
+        _ => Ok(ran),
     }
 }
 
+/// [`find_none`], as a command.
+pub fn run_and_print(extent: Extent) -> Outcome {
+    match find_none(extent)? {
+        Ran::Worked(work) => println!("taint: {} operations followed", work.cases),
+        Ran::Skipped(reason) => println!("taint: skipped: {reason}"),
+    }
+    Ok(())
+}
+
 /// Builds the program.
-fn build() -> Outcome<PathBuf> {
-    let directory = target_directory().join("taint");
+fn build(extent: Extent) -> Outcome<PathBuf> {
+    let directory = target_directory().join(extent.directory);
     let mut command = cargo(["build", "--release", "--locked", "--target", TARGET]);
     command
         .current_dir(root().join("rig/taint"))
         .arg("--target-dir")
         .arg(&directory)
         .env("RUSTC_BOOTSTRAP", "1")
-        .env("RUSTFLAGS", FLAGS);
+        .env("RUSTFLAGS", format!("{FLAGS} {}", extent.flag));
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("CARGO_PROFILE_") {
             command.env_remove(name);
@@ -129,8 +157,8 @@ fn build() -> Outcome<PathBuf> {
     Ok(directory.join(TARGET).join("release/lockstep-taint"))
 }
 
-/// Runs the program on some lanes.
-fn run(program: &Path, backend: &str, largest: usize) -> Outcome<Found> {
+/// Runs the program on the lanes of a backend.
+fn follow(program: &Path, backend: &str, largest: usize) -> Outcome<Found> {
     let output = Command::new(program)
         .args([backend, &largest.to_string()])
         .env("MSAN_OPTIONS", OPTIONS)

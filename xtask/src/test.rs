@@ -10,7 +10,9 @@ use crate::command::{
 use crate::dist::Flavour;
 use crate::tally::{Count, count, counts, passed_and_failed};
 use crate::work::Ran;
-use crate::{disassembly, dist, fuzz, layers, links, openssl_tests, prose, setup, tlsfuzzer};
+use crate::{
+    disassembly, dist, fuzz, layers, links, openssl_tests, prose, setup, taint, tlsfuzzer,
+};
 
 /// A check, and how to run it.
 type Check = (&'static str, fn() -> Outcome<Count>);
@@ -39,6 +41,7 @@ const CHECKS: &[Check] = &[
         disassembly::check(&dist::module()).map(|_| Count::PASSED)
     }),
     ("trace", trace),
+    ("taint", taint),
     ("documentation", documentation),
     ("tests", tests),
     ("planted", planted),
@@ -220,6 +223,11 @@ fn trace() -> Outcome<Count> {
             "what the module executes depends on a secret, see above",
         )),
     }
+}
+
+/// Operations on the portable backend, followed by MemorySanitizer.
+fn taint() -> Outcome<Count> {
+    taint::find_none(taint::QUICK).map(of_one)
 }
 
 /// The kept inputs of the fuzzer, and new ones for half a minute, under AddressSanitizer.

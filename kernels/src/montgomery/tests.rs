@@ -105,7 +105,7 @@ fn lanes_agree<const N: usize, const TWICE: usize>(bits: usize) {
         let cases = cases(&mut random, bits, 4);
         let split = check::<_, N>(Portable::<4>, &cases);
         let whole = check::<_, TWICE>(Portable::<4, 26>, &cases);
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(vectors)]
         {
             if let Some(s) = crate::simd::avx512ifma256::Avx512Ifma256::detect() {
                 assert!(compute::<_, N>(s, &cases) == split, "avx512ifma256");
@@ -114,7 +114,7 @@ fn lanes_agree<const N: usize, const TWICE: usize>(bits: usize) {
                 assert!(compute::<_, TWICE>(s, &cases) == whole, "avx2");
             }
         }
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(not(vectors))]
         let _ = (split, whole);
     }
 }
@@ -138,7 +138,7 @@ fn a_sixteen_way_look_up_finds_each_word() {
         }
     }
     look_up(Portable::<4, 26>);
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(vectors)]
     if let Some(s) = crate::simd::avx2::Avx2::detect() {
         look_up(s);
     }

@@ -119,11 +119,11 @@ fn backends_agree<M: Modulus<N>, const N: usize>(bound: u64) {
     let expected = compute::<_, M, N>(Portable::<1>, &pairs);
     for backend in Backend::available() {
         let computed = match backend.kind(8) {
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(vectors)]
             Kind::Avx512Ifma { wide, .. } => compute::<_, M, N>(wide, &pairs),
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(vectors)]
             Kind::Avx512Ifma256 { narrow, .. } => compute::<_, M, N>(narrow, &pairs),
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(vectors)]
             Kind::Avx2(_) => continue,
             Kind::Portable(portable) => compute::<_, M, N>(portable, &pairs),
         };

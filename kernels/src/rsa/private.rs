@@ -133,18 +133,18 @@ pub fn private_batch(backend: Backend, scratch: &mut Scratch, jobs: &mut [Privat
     );
     let _steady = Steady::new();
     match backend.kind(jobs.len()) {
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(vectors)]
         Kind::Avx512Ifma { wide, narrow } => {
             for_size!(
                 size,
                 batch::<_, _>(wide, narrow, BATCH, size, scratch, jobs)
             );
         }
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(vectors)]
         Kind::Avx512Ifma256 { wide, narrow } => {
             for_size!(size, batch::<_, _>(wide, narrow, 2, size, scratch, jobs));
         }
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(vectors)]
         Kind::Avx2(s) => for_size!(26: size, batch::<_, _>(s, s, BATCH, size, scratch, jobs)),
         Kind::Portable(s) => for_size!(size, batch::<_, _>(s, s, BATCH, size, scratch, jobs)),
     }

@@ -5,7 +5,7 @@ use num_bigint::BigUint;
 use super::constants::MODULUS;
 use super::*;
 use crate::curve25519::batch_inverse::invert_all;
-#[cfg(target_arch = "x86_64")]
+#[cfg(vectors)]
 use crate::simd::{avx2::Avx2, avx512ifma::Avx512Ifma, avx512ifma256::Avx512Ifma256};
 use crate::simd::{enter, portable::Portable, words_mut};
 
@@ -90,11 +90,11 @@ fn results<S: Simd>(s: S, a: [u64; LIMBS], b: [u64; LIMBS]) -> Vec<[u64; LIMBS]>
 
 #[test]
 fn every_backend_agrees_limb_for_limb_with_the_portable_one() {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(vectors)]
     let Some((wide, narrow)) = Avx512Ifma::detect().zip(Avx512Ifma256::detect()) else {
         return eprintln!("skipped: this CPU has no AVX-512 IFMA");
     };
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(vectors)]
     for (a, b) in operands().into_iter().zip(operands().into_iter().rev()) {
         let oracle = results(Portable::<1>, a, b);
         assert_eq!(results(wide, a, b), oracle);
@@ -109,7 +109,7 @@ fn the_portable_backend_agrees_with_an_independent_library() {
 
 /// Their limbs are others, as products of halves are carried otherwise.
 #[test]
-#[cfg(target_arch = "x86_64")]
+#[cfg(vectors)]
 fn products_of_halves_agree_with_an_independent_library() {
     match Avx2::detect() {
         Some(lanes) => compare(lanes.long()),

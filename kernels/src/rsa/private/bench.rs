@@ -100,15 +100,15 @@ pub fn measure(
     assert!(jobs.iter().all(|job| job.key.size() == size), "one size");
     let memory = &mut scratch.memory;
     match backend.kind(jobs.len()) {
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(vectors)]
         Kind::Avx512Ifma { wide, .. } => {
             for_size!(size, on_lanes::<_>(wide, memory, jobs, step, watch))
         }
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(vectors)]
         Kind::Avx512Ifma256 { narrow: s, .. } => {
             for_size!(size, on_lanes::<_>(s, memory, jobs, step, watch))
         }
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(vectors)]
         Kind::Avx2(s) => for_size!(26: size, on_lanes::<_>(s, memory, jobs, step, watch)),
         Kind::Portable(s) => for_size!(size, on_lanes::<_>(s, memory, jobs, step, watch)),
     }
