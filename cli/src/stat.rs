@@ -92,10 +92,10 @@ pub fn main(arguments: lexopt::Parser) -> Outcome {
         watch,
     } = options;
     match (watch, form) {
-        (None, form) => say(&once(&source, &form.unwrap_or(Form::Text))?),
+        (None, form) => print(&once(&source, &form.unwrap_or(Form::Text))?),
         (Some(interval), None) => return watch_rates(&source, interval),
         (Some(interval), Some(form)) => loop {
-            if !say(&once(&source, &form)?) {
+            if !print(&once(&source, &form)?) {
                 break false;
             }
             thread::sleep(interval);
@@ -129,7 +129,7 @@ fn interval(arguments: &mut lexopt::Parser) -> Result<Duration, String> {
 }
 
 /// Writes to the standard output; false if nobody reads it any more.
-fn say(text: &str) -> bool {
+fn print(text: &str) -> bool {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).is_ok() && out.flush().is_ok()
 }
@@ -429,7 +429,7 @@ fn watch_rates(source: &Source, interval: Duration) -> Outcome {
             false => table,
         };
         before = found.processes;
-        if !say(&format!("{clear}{table}")) {
+        if !print(&format!("{clear}{table}")) {
             return Ok(ExitCode::SUCCESS);
         }
     }

@@ -82,7 +82,7 @@ fn text(arguments: fmt::Arguments<'_>) -> String {
 }
 
 /// A line for xtask.
-fn say(start: &str, line: &str) {
+fn print(start: &str, line: &str) {
     let mut bytes = Vec::with_capacity(start.len() + line.len() + 1);
     bytes.extend_from_slice(start.as_bytes());
     bytes.extend_from_slice(line.as_bytes());
@@ -92,13 +92,13 @@ fn say(start: &str, line: &str) {
 
 /// Says what is on.
 fn begin(operation: &str) {
-    say("@ ", operation);
+    print("@ ", operation);
 }
 
 /// Says so if what an operation made does not depend on its secret.
 fn check_mark(what: &str, bytes: &[u8]) {
     if !is_marked(bytes) {
-        say("! the secret was lost on the way, it is not marked: ", what);
+        print("! the secret was lost on the way, it is not marked: ", what);
     }
 }
 
