@@ -5,7 +5,6 @@
 //! turn; the one that is not has nothing to do. The [clients](client) are part of this program, on
 //! CPUs of their own.
 
-mod arena;
 mod chart;
 mod client;
 mod cores;
@@ -20,6 +19,7 @@ mod parameters;
 mod processes;
 mod report;
 mod servers;
+mod test_bed;
 
 use std::fs;
 use std::path::Path;
@@ -29,9 +29,9 @@ use lockstep_common::{Configuration, Failure, Outcome, Scratch, out, outln};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::measure::keep_to;
-use arena::Arena;
 use cores::Division;
 use report::Report;
+use test_bed::TestBed;
 
 pub use embedded::{COMMAND as SERVER, Options as ServerOptions, main as serve};
 pub use options::Options;
@@ -50,12 +50,12 @@ pub fn run(options: &Options) -> Outcome {
     let division = Division::of_this_process();
     keep_to(&division.clients);
     let scratch = Scratch::new("handshakes")?;
-    let arena = Arena::new(options, &configuration, &division, scratch.path())?;
+    let test_bed = TestBed::new(options, &configuration, &division, scratch.path())?;
     let mut levels = Vec::new();
     for &concurrency in &options.concurrency {
-        levels.push(arena.measure(concurrency)?);
+        levels.push(test_bed.measure(concurrency)?);
     }
-    drop(arena);
+    drop(test_bed);
 
     let report = Report::new(options, &division, levels);
     match &options.json {

@@ -1,6 +1,6 @@
 //! `lockstep-bench speed`: OpenSSL alone and lockstep, side by side on this machine.
 
-mod contest;
+mod comparison;
 mod cycles;
 mod limit;
 mod report;
@@ -17,7 +17,7 @@ use lockstep_engine::{Backend, Config, Engine, Size};
 use crate::progress::Progress;
 use crate::subject::{MOST, Operation};
 use crate::{json, measure, stock};
-use contest::{Contestant, Event};
+use comparison::{Candidate, Comparison};
 use cycles::Profile;
 use limit::{Limit, Rates};
 use report::{Machine, Report, Row};
@@ -176,29 +176,30 @@ fn rows_of(
     let argument = operation.argument();
     let mut progress = Progress::new(&argument);
     progress.show("making a key");
-    let event = Event::new(engine.clone(), operation)?;
-    let contestants: Vec<Contestant> = std::iter::once(Contestant::Stock)
+    let comparison = Comparison::new(engine.clone(), operation)?;
+    let candidates: Vec<Candidate> = std::iter::once(Candidate::Stock)
         .chain(
             plan.fills
                 .iter()
                 .filter(|&&fill| fill <= operation.most())
-                .map(|&fill| Contestant::Lockstep { fill }),
+                .map(|&fill| Candidate::Lockstep { fill }),
         )
         .collect();
     let mut rows = Vec::new();
     for &threads in &plan.threads {
-        let budget = plan.time * contestants.len() as u32;
-        let figures = event.compete(&contestants, &plan.cpus[..threads], budget, |done| {
-            progress.show(&format!("{threads} thread(s), {:.0} %", done * 100.0));
-        })?;
+        let budget = plan.time * candidates.len() as u32;
+        let figures =
+            comparison.measure_all(&candidates, &plan.cpus[..threads], budget, |done| {
+                progress.show(&format!("{threads} thread(s), {:.0} %", done * 100.0));
+            })?;
         rows.extend(
-            contestants
+            candidates
                 .iter()
                 .zip(figures)
-                .map(|(&contestant, figure)| Row {
+                .map(|(&candidate, figure)| Row {
                     op: operation.name(),
-                    contestant,
-                    by_stock: event.is_by_stock(contestant),
+                    candidate,
+                    by_stock: comparison.is_by_stock(candidate),
                     threads,
                     figure,
                     limit_cycles,

@@ -129,14 +129,11 @@ fn speed_writes_the_document_that_the_design_describes() {
     let document: Value = serde_json::from_str(&stdout).unwrap();
     assert!(document["machine"]["cpus"].as_u64().unwrap() >= 1);
     let rows = document["rows"].as_array().unwrap();
-    let contestants: Vec<_> = rows
+    let candidates: Vec<_> = rows
         .iter()
         .map(|row| (row["impl"].as_str().unwrap(), row["fill"].as_u64().unwrap()))
         .collect();
-    assert_eq!(
-        contestants,
-        [("stock", 1), ("lockstep", 1), ("lockstep", 8)]
-    );
+    assert_eq!(candidates, [("stock", 1), ("lockstep", 1), ("lockstep", 8)]);
     for row in rows {
         assert_eq!(row["op"], "rsa1024-sign");
         assert_eq!(row["threads"], 1);

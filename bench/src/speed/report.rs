@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use lockstep_engine::Backend;
 use serde::Serialize;
 
-use super::contest::Contestant;
+use super::comparison::Candidate;
 use super::limit::Rates;
 use crate::format::{cpu_model, cycles, thousands};
 use crate::json::Decimal;
@@ -52,7 +52,7 @@ impl Machine {
 /// One figure, and what it is of.
 pub struct Row {
     pub op: String,
-    pub contestant: Contestant,
+    pub candidate: Candidate,
     /// Lockstep's policy left the request to OpenSSL's own implementation.
     pub by_stock: bool,
     pub threads: usize,
@@ -63,9 +63,9 @@ pub struct Row {
 
 impl Row {
     fn fill(&self) -> usize {
-        match self.contestant {
-            Contestant::Stock => 1,
-            Contestant::Lockstep { fill } => fill,
+        match self.candidate {
+            Candidate::Stock => 1,
+            Candidate::Lockstep { fill } => fill,
         }
     }
 }
@@ -81,9 +81,9 @@ impl Report {
     pub fn document(&self) -> Document<'_> {
         let rows = self.rows.iter().map(|row| RowDocument {
             op: &row.op,
-            implementation: match row.contestant {
-                Contestant::Stock => "stock",
-                Contestant::Lockstep { .. } => "lockstep",
+            implementation: match row.candidate {
+                Candidate::Stock => "stock",
+                Candidate::Lockstep { .. } => "lockstep",
             },
             fill: row.fill(),
             threads: row.threads,
@@ -153,7 +153,7 @@ Where fewer than three slices were quiet, others kept the core busy: the figure 
     /// How many times as fast as OpenSSL alone.
     fn ratio(&self, row: &Row) -> Option<f64> {
         let is_its_stock = |other: &&Row| {
-            other.contestant == Contestant::Stock
+            other.candidate == Candidate::Stock
                 && other.op == row.op
                 && other.threads == row.threads
         };
@@ -186,16 +186,16 @@ struct RowDocument<'a> {
 
 /// How close to the limit; only full lanes can reach it.
 fn of_limit(row: &Row) -> Option<f64> {
-    let full = matches!(row.contestant, Contestant::Lockstep { fill } if fill % 4 == 0);
+    let full = matches!(row.candidate, Candidate::Lockstep { fill } if fill % 4 == 0);
     row.limit_cycles
         .filter(|_| full)
         .map(|limit| limit / row.figure.cycles_per_op)
 }
 
 fn label(row: &Row) -> String {
-    match row.contestant {
-        Contestant::Stock => "stock".to_owned(),
-        Contestant::Lockstep { fill: 1 } if row.by_stock => "lockstep 1 (by stock)".to_owned(),
-        Contestant::Lockstep { fill } => format!("lockstep {fill} at once"),
+    match row.candidate {
+        Candidate::Stock => "stock".to_owned(),
+        Candidate::Lockstep { fill: 1 } if row.by_stock => "lockstep 1 (by stock)".to_owned(),
+        Candidate::Lockstep { fill } => format!("lockstep {fill} at once"),
     }
 }

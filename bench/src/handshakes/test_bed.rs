@@ -1,4 +1,4 @@
-//! Both servers and the clients, and who works when.
+//! Both servers and the clients, and which of them work when.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -19,21 +19,21 @@ use super::servers::{self, Running, Setup};
 use crate::progress::Progress;
 
 /// Both servers, and the clients.
-pub struct Arena<'a> {
+pub struct TestBed<'a> {
     options: &'a Options,
     clients: Clients,
     stock: Running,
     lockstep: Running,
 }
 
-impl<'a> Arena<'a> {
+impl<'a> TestBed<'a> {
     /// Starts everything, and checks that lockstep serves the one server and not the other.
     pub fn new(
         options: &'a Options,
         configuration: &Path,
         division: &Division,
         scratch: &Path,
-    ) -> Result<Arena<'a>, Failure> {
+    ) -> Result<TestBed<'a>, Failure> {
         let identity = Identity::make(options.key, scratch)?;
         // Apache's workers have no right to look into a directory of root's.
         fs::set_permissions(scratch, fs::Permissions::from_mode(0o711))
@@ -60,7 +60,7 @@ impl<'a> Arena<'a> {
             let cpus = (division.server.as_slice(), division.clients.as_slice());
             Running::start(options.server, &setup, configuration, cpus)
         };
-        let arena = Arena {
+        let test_bed = TestBed {
             options,
             clients: Clients::new(
                 &identity.authority,
@@ -72,8 +72,8 @@ impl<'a> Arena<'a> {
             stock: start(Side::Stock, None)?,
             lockstep: start(Side::Lockstep, Some(configuration))?,
         };
-        arena.warm_up(most)?;
-        Ok(arena)
+        test_bed.warm_up(most)?;
+        Ok(test_bed)
     }
 
     /// Lets each server do a few handshakes: none may fail, and lockstep must have been asked.

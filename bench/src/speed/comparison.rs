@@ -1,4 +1,4 @@
-//! Contestants in interleaved rounds, on one thread or on several at once.
+//! One operation by several candidates in interleaved rounds, on one thread or on several at once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
@@ -13,59 +13,60 @@ use crate::subject::{Operation, Stock, Subject};
 /// Rounds at least, however short the time.
 const ROUNDS: usize = 3;
 
-/// Who works.
+/// An implementation, and how many requests it gets at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Contestant {
+pub enum Candidate {
     /// libcrypto's default provider, one operation after the other.
     Stock,
-    /// The engine, so many requests at a time.
+    /// The engine, with `fill` requests at a time.
     Lockstep { fill: usize },
 }
 
-impl Contestant {
+impl Candidate {
     /// What its work keeps busy.
     fn units(self) -> Units {
         match self {
-            Contestant::Stock => Units::Scalar,
-            Contestant::Lockstep { .. } => Units::Lanes,
+            Candidate::Stock => Units::Scalar,
+            Candidate::Lockstep { .. } => Units::Lanes,
         }
     }
 }
 
-/// One operation, and the engine that all contestants but OpenSSL alone work with.
-pub struct Event {
+/// One operation, and the engine that all candidates but OpenSSL alone work with.
+pub struct Comparison {
     engine: Arc<Engine>,
     subject: Subject,
     /// Whether the engine's policy leaves a lone request to OpenSSL's own implementation.
     lone_is_stock: bool,
 }
 
-impl Event {
+impl Comparison {
     /// Makes keys and checks that both sides do the same with them.
-    pub fn new(engine: Arc<Engine>, operation: Operation) -> Result<Event, Failure> {
-        let mut event = Event {
+    pub fn new(engine: Arc<Engine>, operation: Operation) -> Result<Comparison, Failure> {
+        let mut comparison = Comparison {
             engine,
             subject: Subject::new(operation)?,
             lone_is_stock: false,
         };
-        event.check()?;
-        let lone = lockstep_engine::measure::blocking(&event.engine, event.subject.request());
-        event.lone_is_stock = matches!(lone, Err(Declined::Lone(_) | Declined::SlowLanes));
-        Ok(event)
+        comparison.check()?;
+        let lone =
+            lockstep_engine::measure::blocking(&comparison.engine, comparison.subject.request());
+        comparison.lone_is_stock = matches!(lone, Err(Declined::Lone(_) | Declined::SlowLanes));
+        Ok(comparison)
     }
 
-    /// Whether this contestant's requests are served by OpenSSL's own implementation.
-    pub fn is_by_stock(&self, contestant: Contestant) -> bool {
-        contestant == Contestant::Lockstep { fill: 1 } && self.lone_is_stock
+    /// Whether this candidate's requests are served by OpenSSL's own implementation.
+    pub fn is_by_stock(&self, candidate: Candidate) -> bool {
+        candidate == Candidate::Lockstep { fill: 1 } && self.lone_is_stock
     }
 
-    /// Lets the contestants work in turn until the time is over, a thread on each of `cpus`, the
+    /// Lets the candidates work in turn until the time is over, a thread on each of `cpus`, the
     /// calling one on the first; returns a figure for each.
     ///
     /// `progress` gets the share of the time that has passed.
-    pub fn compete(
+    pub fn measure_all(
         &self,
-        contestants: &[Contestant],
+        candidates: &[Candidate],
         cpus: &[usize],
         time: Duration,
         mut progress: impl FnMut(f64),
@@ -82,12 +83,12 @@ impl Event {
                     let (together, over) = (&together, &over);
                     scope.spawn(move || {
                         measure::keep_to(&[cpu]);
-                        self.take_part(contestants, together, over, |_| {})
+                        self.measure_rounds(candidates, together, over, |_| {})
                     })
                 })
                 .collect();
             measure::keep_to(&cpus[..1]);
-            per_thread.push(self.take_part(contestants, &together, &over, |round| {
+            per_thread.push(self.measure_rounds(candidates, &together, &over, |round| {
                 let share = start.elapsed().as_secs_f64() / time.as_secs_f64();
                 progress(share.min(1.0));
                 over.store(share >= 1.0 && round >= ROUNDS, Ordering::Release);
@@ -101,30 +102,30 @@ impl Event {
         let per_thread = per_thread
             .into_iter()
             .collect::<Result<Vec<_>, Failure>>()?;
-        Ok((0..contestants.len())
-            .map(|contestant| {
+        Ok((0..candidates.len())
+            .map(|candidate| {
                 let of_each: Vec<&[Slice]> = per_thread
                     .iter()
-                    .map(|slices| slices[contestant].as_slice())
+                    .map(|slices| slices[candidate].as_slice())
                     .collect();
                 Figure::of(&joined(&of_each))
             })
             .collect())
     }
 
-    /// One thread's part. All threads work for the same contestant at the same time. `after_round`
+    /// One thread's part. All threads work for the same candidate at the same time. `after_round`
     /// runs before all read whether it is over; one thread decides it there.
     ///
-    /// A thread whose contestant fails still takes part in the rounds, or the others would wait for
+    /// A thread whose candidate fails still takes part in the rounds, or the others would wait for
     /// it.
-    fn take_part(
+    fn measure_rounds(
         &self,
-        contestants: &[Contestant],
+        candidates: &[Candidate],
         together: &Barrier,
         over: &AtomicBool,
         mut after_round: impl FnMut(usize),
     ) -> Result<Vec<Vec<Slice>>, Failure> {
-        let mut slices = vec![Vec::new(); contestants.len()];
+        let mut slices = vec![Vec::new(); candidates.len()];
         let mut failure = None;
         let mut stock = self
             .subject
@@ -134,11 +135,11 @@ impl Event {
         together.wait();
         let quiet = Quiet::calibrate();
         for round in 1.. {
-            for (slices, &contestant) in slices.iter_mut().zip(contestants) {
+            for (slices, &candidate) in slices.iter_mut().zip(candidates) {
                 together.wait();
                 let Some(stock) = &mut stock else { continue };
-                slices.push(measure::slice(quiet, contestant.units(), || {
-                    self.work(contestant, stock).unwrap_or_else(|error| {
+                slices.push(measure::slice(quiet, candidate.units(), || {
+                    self.work(candidate, stock).unwrap_or_else(|error| {
                         failure = Some(error);
                         1
                     })
@@ -156,11 +157,11 @@ impl Event {
         }
     }
 
-    /// The least a contestant can do; returns how many operations that is.
-    fn work(&self, contestant: Contestant, stock: &mut Stock<'_>) -> Result<u64, Failure> {
-        match contestant {
-            Contestant::Stock => stock().map(|()| 1),
-            Contestant::Lockstep { fill: 1 } => {
+    /// The least a candidate can do; returns how many operations that is.
+    fn work(&self, candidate: Candidate, stock: &mut Stock<'_>) -> Result<u64, Failure> {
+        match candidate {
+            Candidate::Stock => stock().map(|()| 1),
+            Candidate::Lockstep { fill: 1 } => {
                 match lockstep_engine::measure::blocking(&self.engine, self.subject.request()) {
                     Ok(_) => Ok(1),
                     // While its guard lives, the engine counts this thread as busy.
@@ -168,7 +169,7 @@ impl Event {
                     Err(declined) => Err(unexpected(&declined)),
                 }
             }
-            Contestant::Lockstep { fill } => {
+            Candidate::Lockstep { fill } => {
                 let requests = (0..fill).map(|_| self.subject.request()).collect();
                 for answer in lockstep_engine::measure::batch(&self.engine, requests) {
                     answer.map_err(|declined| unexpected(&declined))?;
