@@ -60,9 +60,9 @@ impl Scope {
 // never deleted; its words are numbers, and a destructor, a safe function, may be called with any.
 // There is one scope of symbols, and a text is a C string.
 unsafe extern "C" {
-    /// The calling thread, by a number that no other thread has meanwhile.
+    /// The calling thread, by a number that no other living thread has.
     pub safe fn pthread_self() -> libc::pthread_t;
-    /// What the kernel told the program of this kind (`AT_…`), or 0.
+    /// The value of this kind (`AT_…`) that the kernel passed to the program, or 0.
     pub safe fn getauxval(kind: c_ulong) -> c_ulong;
     pub safe fn sigfillset(set: &mut SignalSet) -> c_int;
     pub safe fn pthread_sigmask(

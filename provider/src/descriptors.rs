@@ -34,7 +34,7 @@ pub fn open() -> Option<OwnedFd> {
 }
 
 /// Whether a number is in the lower half of those that the process may have. The kernel gives the
-/// lowest number that is free, so it tells how full the table is.
+/// lowest number that is free, so it shows how full the table is.
 fn is_low(fd: c_int) -> bool {
     static HALF: AtomicU64 = AtomicU64::new(0);
     static CALLS: AtomicU64 = AtomicU64::new(0);
@@ -85,7 +85,7 @@ fn is_socket(fd: c_int) -> bool {
     }
 }
 
-/// The numbers that HAProxy's table has for sure.
+/// The numbers that HAProxy's table certainly has.
 ///
 /// HAProxy keeps no socket whose number is beyond the table, so a number is safe once a socket of a
 /// higher number has been seen at two different times (once is not enough: HAProxy accepts such a
@@ -99,7 +99,7 @@ struct Table {
     reserve: [Mutex<Option<OwnedFd>>; RESERVE],
 }
 
-/// So many descriptors may wait, and so far around a new number sockets are looked for.
+/// How many descriptors may wait, and how far around a new number sockets are looked for.
 const RESERVE: usize = 8;
 
 static TABLE: Table = Table::new();

@@ -1,5 +1,5 @@
-//! The libcrypto that loads the module: what we ask it, what we tell it, and whether it is the one
-//! that our own calls reach.
+//! The libcrypto that loads the module: what the module asks it and reports to it, and whether it
+//! is the one that the module's own calls reach.
 //!
 //! A program can carry an OpenSSL of its own, linked statically or from another file. When that one
 //! loads the module, the dynamic linker binds our calls to whichever libcrypto it finds, usually
@@ -105,7 +105,7 @@ impl Core {
             }
             let address = entry.function.map_or(0, |function| function as usize);
             let file = file_with(&files, address)
-                .ok_or("it cannot be told which OpenSSL loads lockstep, so it does not load")?;
+                .ok_or("it is unknown which OpenSSL loads lockstep, so lockstep does not load")?;
             match loader {
                 Some(loader) if !std::ptr::eq(loader, file) => {
                     return Err(format!(

@@ -29,8 +29,8 @@ impl MappedFile {
 
 /// All files that are mapped now.
 ///
-/// `dladdr` would tell the same, but it searches all symbols of a file for each address: 2 ms for
-/// ours, where this takes a few microseconds.
+/// `dladdr` would give the same, but it searches all symbols of a file for each address, which
+/// takes milliseconds instead of microseconds.
 pub fn mapped_files() -> Vec<MappedFile> {
     extern "C" fn note(about: &About, _size: usize, files: &mut Vec<MappedFile>) -> c_int {
         files.push(about.file());
@@ -74,8 +74,8 @@ pub fn is_stub(address: *const c_void) -> bool {
     }
 }
 
-/// What the dynamic linker tells about a file: the beginning of `struct dl_phdr_info`. No one else
-/// makes such values.
+/// What the dynamic linker reports about a file: the beginning of `struct dl_phdr_info`. No one
+/// else makes such values.
 #[repr(C)]
 struct About<'a> {
     /// What is added to the addresses in the file.

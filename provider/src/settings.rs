@@ -1,9 +1,9 @@
 //! Our settings in `openssl.cnf`.
 //!
-//! The core answers for a key of the provider's section that one asks for, and does not list the
-//! section's keys. So the values come from the core, which holds also for programs that load a file
-//! of their own, and the names from a second reading of the default file, by OpenSSL's own parser.
-//! The section there is ours if it names the same module and the same values.
+//! The core returns the value of a key of the provider's section, and does not list the section's
+//! keys. So the values come from the core, which holds also for programs that load a file of their
+//! own, and the names from a second reading of the default file, by OpenSSL's own parser. The
+//! section there is ours if it names the same module and the same values.
 
 use std::ffi::{c_char, c_void};
 
@@ -39,7 +39,8 @@ fn unknown_key(module: &str, settings: &[Line]) -> Option<String> {
         keys.find(|key| !is_setting(key) && !is_openssls(key))
             .cloned()
     };
-    // Two sections may look alike; without knowing which is meant, the benefit of the doubt.
+    // Two sections may look alike. Which one is meant is unknown, so a key is reported only if each
+    // has a wrong one.
     let ours: Vec<_> = sections.iter().filter(is_ours).map(unknown).collect();
     ours.into_iter().collect::<Option<Vec<_>>>()?.pop()
 }

@@ -26,7 +26,7 @@ impl<'a> Text<'a> {
         unsafe { CStr::from_ptr(self.0.as_ptr()) }
     }
 
-    /// A copy; what is no UTF-8 in it becomes U+FFFD.
+    /// A copy; bytes that are not UTF-8 become U+FFFD.
     pub fn to_text(self) -> String {
         self.to_cstr().to_string_lossy().into_owned()
     }
