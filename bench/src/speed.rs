@@ -64,10 +64,10 @@ Operations:
   x25519, x25519-keygen, ed25519-sign, ed25519-verify
   p256-sign, p256-verify, p256-ecdh, p256-keygen, and the same of p384
 
-A request that is alone (fill 1) takes the way that the policy gives a lone request: stock libcrypto
-serves it where that is faster, and a key pair comes from the pool. Time is taken in slices of 4 ms
-between gauges of the clock and of the sibling thread; slices in which the core was shared do not
-count. LOCKSTEP_BACKEND chooses the lanes.";
+A request that is alone (fill 1) takes the way that the policy gives a lone request: OpenSSL's own
+implementation serves it where that is faster, and a key pair comes from the pool. Time is taken in
+slices of 4 ms between gauges of the clock and of the sibling thread; slices in which the core was
+shared do not count. LOCKSTEP_BACKEND chooses the lanes.";
 
 /// What one name on the command line stands for.
 #[derive(Clone)]

@@ -118,14 +118,14 @@ macro_rules! fallbacks {
 }
 
 fallbacks! {
-    Lone "lone" "the request was alone, where stock OpenSSL is faster",
+    Lone "lone" "the request was alone, and OpenSSL's own code is faster for one",
     CheckFailed "check_failed" "the result did not pass its check",
     QueueFull "queue_full" "too many submitted requests were not yet taken",
     NoWorkers "no_workers" "no worker thread could be started",
     NoStack "no_stack" "the thread's stack is too small for a kernel, and no other stack could be allocated",
     NoMemory "no_memory" "the system had too little memory",
     NoBackend "no_backend" "there are no usable vector lanes",
-    SlowLanes "slow_lanes" "stock OpenSSL is faster than this machine's lanes",
+    SlowLanes "slow_lanes" "OpenSSL's own code is faster than this machine's lanes",
     NoKernel "no_kernel" "this machine's lanes cannot do it",
     Randomness "randomness" "the system gave no usable randomness",
     Input "input" "the input did not fit the key",

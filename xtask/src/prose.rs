@@ -31,6 +31,14 @@ const BANNED: &[(&str, &str)] = &[
     ("in so many", "write `one in every N`"),
     ("goes to stock", "write `falls back to OpenSSL`"),
     (
+        "stock openssl",
+        "write `OpenSSL's own implementation` or `OpenSSL alone`",
+    ),
+    (
+        "stock libcrypto",
+        "write `OpenSSL's own implementation` or `OpenSSL alone`",
+    ),
+    (
         "keeps the module out",
         "write `prevents the module from loading`",
     ),

@@ -59,7 +59,9 @@ fn handshakes_derive_their_keys_here() {
 fn is_fast() -> bool {
     let fast = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("sha");
     if !fast {
-        eprintln!("skipped: this CPU lacks AVX2 or SHA-NI, and keys are derived by stock OpenSSL");
+        eprintln!(
+            "skipped: this CPU lacks AVX2 or SHA-NI, and keys are derived by OpenSSL's own code"
+        );
     }
     fast
 }

@@ -34,9 +34,9 @@ fn an_engine_at_rest_keeps_at_most_two_mib() {
         assert_eq!(counters.of(shape), 3 * AT_ONCE, "{shape}: {counters:?}");
     }
     let more = kib(&ours) - stock;
-    println!("at rest: {more} KiB more than the {stock} KiB with stock OpenSSL");
+    println!("at rest: {more} KiB more than the {stock} KiB with OpenSSL alone");
     assert!(
         more <= MOST,
-        "{more} KiB more than the {stock} KiB with stock OpenSSL"
+        "{more} KiB more than the {stock} KiB with OpenSSL alone"
     );
 }
