@@ -56,9 +56,9 @@ fn expected(key: &Arc<RsaKey>, numbers: u32) -> Vec<Vec<u8>> {
     (0..numbers).map(|number| bytes(answer(number))).collect()
 }
 
-struct Bell(Arc<AtomicUsize>);
+struct WakeUps(Arc<AtomicUsize>);
 
-impl Notify for Bell {
+impl Notify for WakeUps {
     fn notify(&self) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
@@ -100,9 +100,9 @@ fn jobs_and_threads_of_all_sizes_mix() {
     let engine = engine(2);
     let keys = [1024, 2048, 3072, 4096].map(|bits| Arc::new(keys::rsa(bits)));
     let expected = keys.each_ref().map(|key| expected(key, 3));
-    let rings = Arc::new(AtomicUsize::new(0));
+    let wake_ups = Arc::new(AtomicUsize::new(0));
     thread::scope(|scope| {
-        let (engine, rings) = (&engine, &rings);
+        let (engine, wake_ups) = (&engine, &wake_ups);
         for (key, expected) in keys.iter().zip(&expected) {
             scope.spawn(move || {
                 for (number, expected) in (0..).zip(expected) {
@@ -114,8 +114,8 @@ fn jobs_and_threads_of_all_sizes_mix() {
             });
             scope.spawn(move || {
                 let submit = |number| {
-                    let bell = Box::new(Bell(rings.clone()));
-                    measure::submit(engine, request(key, number), bell).unwrap()
+                    let wake_ups = Box::new(WakeUps(wake_ups.clone()));
+                    measure::submit(engine, request(key, number), wake_ups).unwrap()
                 };
                 let tickets: Vec<_> = (0..3).map(submit).collect();
                 for (ticket, expected) in tickets.into_iter().zip(expected) {
@@ -139,7 +139,7 @@ fn jobs_and_threads_of_all_sizes_mix() {
     };
     assert_eq!(counters.operations_of(large), 6);
     drop(engine);
-    assert_eq!(rings.load(Ordering::SeqCst), 12);
+    assert_eq!(wake_ups.load(Ordering::SeqCst), 12);
 }
 
 #[test]
@@ -208,14 +208,14 @@ fn lanes_that_are_slower_than_stock_decline_everything_and_count_it() {
     let key = Arc::new(keys::rsa(2048));
     for lone in [Lone::Auto, Lone::Stock] {
         let engine = engine(lone);
-        let bell = Box::new(Bell(Arc::default()));
+        let wake_ups = Box::new(WakeUps(Arc::default()));
         assert_eq!(engine.declines_all(key.shape()), Some(Fallback::SlowLanes));
         assert!(matches!(
             measure::blocking(&engine, request(&key, 0)),
             Err(Declined::SlowLanes)
         ));
         assert!(matches!(
-            measure::submit(&engine, request(&key, 0), bell),
+            measure::submit(&engine, request(&key, 0), wake_ups),
             Err(Declined::SlowLanes)
         ));
         assert_eq!(engine.metrics().fallbacks_for(Fallback::SlowLanes), 2);
@@ -235,14 +235,14 @@ fn without_lanes_everything_is_declined_and_counted() {
         ..Config::default()
     });
     let key = Arc::new(keys::rsa(1024));
-    let bell = Box::new(Bell(Arc::default()));
+    let wake_ups = Box::new(WakeUps(Arc::default()));
     assert!(engine.backend().is_none());
     assert!(matches!(
         measure::blocking(&engine, request(&key, 0)),
         Err(Declined::NoBackend)
     ));
     assert!(matches!(
-        measure::submit(&engine, request(&key, 0), bell),
+        measure::submit(&engine, request(&key, 0), wake_ups),
         Err(Declined::NoBackend)
     ));
     assert!(matches!(
@@ -260,7 +260,7 @@ fn dropping_the_engine_answers_every_ticket() {
         measure::submit(
             &engine,
             request(&key, number),
-            Box::new(Bell(Arc::default())),
+            Box::new(WakeUps(Arc::default())),
         )
     };
     let tickets: Vec<_> = (0..40).map(|number| submit(number).unwrap()).collect();

@@ -15,8 +15,8 @@ use lockstep_engine::{
     ThreadId,
 };
 
-use crate::bell::{Bell, Way};
 use crate::ffi::AsyncCallback;
+use crate::notifier::{Kind, Notifier};
 use crate::wait_ctx::{WaitCtx, Waiting};
 use crate::{c_library, memory, process, stack};
 
@@ -84,7 +84,7 @@ struct AsyncJob<'a> {
 
 /// A job's side of a [`Waker`].
 struct Wake {
-    bell: Arc<Bell>,
+    notifier: Arc<Notifier>,
     sent: Arc<AtomicBool>,
 }
 
@@ -106,10 +106,13 @@ impl Job for AsyncJob<'_> {
 
     /// The application resumes the job as soon as it sees the signalled descriptor.
     fn give_way(&self, pending: Pending) -> Paused {
-        let shown = self.wait.bell(Way::Descriptor).is_some_and(|bell| {
-            bell.signal();
-            self.wait.show(self.engine, &bell)
-        });
+        let shown = self
+            .wait
+            .notifier(Kind::Descriptor)
+            .is_some_and(|notifier| {
+                notifier.signal();
+                self.wait.show(self.engine, &notifier)
+            });
         if !shown {
             return Paused::Unwakeable(pending);
         }
@@ -117,7 +120,7 @@ impl Job for AsyncJob<'_> {
             pending,
             sent: None,
         };
-        match self.wait.pause(Way::Descriptor, self.engine, waiting) {
+        match self.wait.pause(Kind::Descriptor, self.engine, waiting) {
             Some(waiting) => {
                 self.drain();
                 Paused::Resumed(waiting.pending)
@@ -127,31 +130,31 @@ impl Job for AsyncJob<'_> {
     }
 
     fn waker(&self) -> Option<(Box<dyn Notify>, Wake)> {
-        let way = match self.callback {
-            Some(_) => Way::Callback,
-            None => Way::Descriptor,
+        let kind = match self.callback {
+            Some(_) => Kind::Callback,
+            None => Kind::Descriptor,
         };
-        let bell = self.wait.bell(way)?;
+        let notifier = self.wait.notifier(kind)?;
         let sent = Arc::new(AtomicBool::new(false));
         let waker = Waker {
-            bell: Arc::clone(&bell),
+            notifier: Arc::clone(&notifier),
             callback: self.callback,
             sent: Arc::clone(&sent),
         };
-        Some((Box::new(waker), Wake { bell, sent }))
+        Some((Box::new(waker), Wake { notifier, sent }))
     }
 
-    fn wait(&self, Wake { bell, mut sent }: Wake, mut pending: Pending) -> Paused {
-        let way = bell.way();
-        let mut bell = Some(bell);
+    fn wait(&self, Wake { notifier, mut sent }: Wake, mut pending: Pending) -> Paused {
+        let kind = notifier.kind();
+        let mut notifier = Some(notifier);
         let mut shown = true;
         // A job can be resumed for other reasons than its waker, so this checks. It checks `sent`
         // rather than the ticket's state: once that is set, the wake-up is written, and draining
         // cannot miss it.
         while !sent.load(Ordering::Acquire) {
-            // From here on the context holds the bell. What a lost job holds is never dropped.
-            if let Some(bell) = bell.take() {
-                shown = self.wait.show(self.engine, &bell);
+            // From here on the context holds the notifier. What a lost job holds is never dropped.
+            if let Some(notifier) = notifier.take() {
+                shown = self.wait.show(self.engine, &notifier);
             }
             if !shown {
                 // Nothing would have the job resumed.
@@ -161,7 +164,7 @@ impl Job for AsyncJob<'_> {
                 pending,
                 sent: Some(sent),
             };
-            let resumed = self.wait.pause(way, self.engine, waiting);
+            let resumed = self.wait.pause(kind, self.engine, waiting);
             let Some(Waiting {
                 pending: resumed,
                 sent: Some(flag),
@@ -175,7 +178,7 @@ impl Job for AsyncJob<'_> {
                 std::thread::yield_now();
             }
         }
-        if way == Way::Descriptor {
+        if kind == Kind::Descriptor {
             self.drain();
         }
         match shown {
@@ -188,8 +191,8 @@ impl Job for AsyncJob<'_> {
 impl AsyncJob<'_> {
     /// Makes the job's descriptor unreadable again.
     fn drain(&self) {
-        if let Some(bell) = self.wait.kept_bell(Way::Descriptor) {
-            bell.drain();
+        if let Some(notifier) = self.wait.kept_notifier(Kind::Descriptor) {
+            notifier.drain();
         }
     }
 }
@@ -205,8 +208,8 @@ type Callback = (AsyncCallback, *mut c_void);
 
 /// What another thread holds to wake a job.
 struct Waker {
-    bell: Arc<Bell>,
-    /// With a [`Bell::Line`].
+    notifier: Arc<Notifier>,
+    /// With a [`Notifier::Callback`].
     callback: Option<Callback>,
     /// Set when the job was notified.
     sent: Arc<AtomicBool>,
@@ -218,17 +221,17 @@ unsafe impl Send for Waker {}
 
 impl Notify for Waker {
     fn notify(&self) {
-        match (&*self.bell, self.callback) {
-            (Bell::Line(line), Some((function, arg))) => line.call(|| {
+        match (&*self.notifier, self.callback) {
+            (Notifier::Callback(gate), Some((function, arg))) => gate.call(|| {
                 // The callback may have the job resumed at once, by another thread: it must find
                 // `sent`.
                 self.sent.store(true, Ordering::Release);
-                // SAFETY: the application's callback with its own argument. The line is not cut, so
+                // SAFETY: the application's callback with its own argument. The gate is open, so
                 // the wait context that they belong to exists until the callback returns.
                 unsafe { function(arg) };
             }),
-            (bell, _) => {
-                bell.signal();
+            (notifier, _) => {
+                notifier.signal();
                 self.sent.store(true, Ordering::Release);
             }
         }

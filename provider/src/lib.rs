@@ -22,7 +22,6 @@
 #![allow(unsafe_code, reason = "calls of libcrypto, and calls by it")]
 
 mod async_job;
-mod bell;
 mod c_library;
 mod counted;
 mod descriptors;
@@ -39,6 +38,7 @@ mod keymgmt;
 mod loader;
 mod mapped;
 mod memory;
+mod notifier;
 mod number;
 mod overlay;
 mod params;

@@ -264,7 +264,7 @@ extern "C" fn finish(rsa: &mut Rsa) -> c_int {
 }
 
 /// Who does a private operation.
-enum Way<'a> {
+enum Route<'a> {
     Lanes(&'a Lanes),
     /// OpenSSL, for this reason if the object holds a private key that the lanes cannot take.
     Stock(Option<Fallback>),
@@ -273,16 +273,16 @@ enum Way<'a> {
 }
 
 impl Method {
-    /// The way for `rsa`.
-    fn way<'a>(&self, rsa: &'a Rsa) -> Way<'a> {
+    /// The route for `rsa`.
+    fn route<'a>(&self, rsa: &'a Rsa) -> Route<'a> {
         let reason = match self.states.get(rsa) {
-            Some(State { lanes: Ok(lanes) }) => return Way::Lanes(lanes),
+            Some(State { lanes: Ok(lanes) }) => return Route::Lanes(lanes),
             Some(State { lanes: Err(reason) }) => Some(*reason),
             None => None,
         };
         match ffi::RSA_test_flags(rsa, ffi::RSA_FLAG_NO_BLINDING) {
-            0 => Way::Stock(reason),
-            _ => Way::Refused,
+            0 => Route::Stock(reason),
+            _ => Route::Refused,
         }
     }
 }
@@ -302,16 +302,16 @@ fn private_encrypt(
     padding: c_int,
 ) -> Option<c_int> {
     let method = method()?;
-    match method.way(rsa) {
-        Way::Lanes(lanes)
+    match method.route(rsa) {
+        Route::Lanes(lanes)
             if padding == ffi::RSA_NO_PADDING && input.len() == lanes.modulus.len() =>
         {
             return Some(raw(lanes, ffi::RSA_private_encrypt, input, output));
         }
         // OpenSSL's function pads and calls `mod_exp`, or refuses the length.
-        Way::Lanes(_) => {}
-        Way::Stock(reason) => count(reason),
-        Way::Refused => return None,
+        Route::Lanes(_) => {}
+        Route::Stock(reason) => count(reason),
+        Route::Refused => return None,
     }
     Some(call(
         method.stock_private_encrypt,
@@ -332,8 +332,8 @@ fn private_decrypt(
     padding: c_int,
 ) -> Option<c_int> {
     let method = method()?;
-    match method.way(rsa) {
-        Way::Lanes(lanes) if padding == ffi::RSA_NO_PADDING => {
+    match method.route(rsa) {
+        Route::Lanes(lanes) if padding == ffi::RSA_NO_PADDING => {
             #[cfg(feature = "fault-injection")]
             let to = output.as_ptr();
             let length = raw(lanes, ffi::RSA_private_decrypt, input, output);
@@ -344,12 +344,12 @@ fn private_decrypt(
             }
             Some(length)
         }
-        Way::Lanes(lanes) => {
+        Route::Lanes(lanes) => {
             count(Some(Fallback::Pkcs1Decryption));
             let twin = lanes.twin.rsa();
             Some(call(ffi::RSA_private_decrypt, input, output, twin, padding))
         }
-        Way::Stock(reason) => {
+        Route::Stock(reason) => {
             count(reason);
             Some(call(
                 method.stock_private_decrypt,
@@ -359,7 +359,7 @@ fn private_decrypt(
                 padding,
             ))
         }
-        Way::Refused => None,
+        Route::Refused => None,
     }
 }
 
@@ -430,11 +430,11 @@ extern "C" fn mod_exp(
 ) -> c_int {
     guarded(|| {
         let Some(method) = method() else { return 0 };
-        let lanes = match method.way(rsa) {
-            Way::Lanes(lanes) => lanes,
+        let lanes = match method.route(rsa) {
+            Route::Lanes(lanes) => lanes,
             // The caller has blinded the input.
-            Way::Stock(_) => return (method.stock_mod_exp)(r0, input, rsa, ctx),
-            Way::Refused => return 0,
+            Route::Stock(_) => return (method.stock_mod_exp)(r0, input, rsa, ctx),
+            Route::Refused => return 0,
         };
         let mut bytes = Zeroizing::new(vec![0u8; lanes.modulus.len()]);
         if !number::write(input, &mut bytes) {

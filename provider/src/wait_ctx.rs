@@ -11,8 +11,8 @@ use std::sync::atomic::AtomicBool;
 
 use lockstep_engine::{Engine, Pending};
 
-use crate::bell::{Bell, Way};
 use crate::ffi::{self, AsyncCallback, AsyncWaitCtx, WaitFdCleanup};
+use crate::notifier::{Kind, Notifier};
 use crate::process;
 
 /// The wait context of the running job.
@@ -30,16 +30,16 @@ pub struct Waiting {
 struct Kept {
     /// The engine of the process that made it. A forked child has another one, or none.
     engine: *const Engine,
-    bell: Arc<Bell>,
+    notifier: Arc<Notifier>,
     /// What the paused job waits for.
     waiting: Option<Waiting>,
 }
 
-/// Our keys in every wait context, one for each [`Way`].
+/// Our keys in every wait context, one for each [`Kind`].
 static KEYS: [u8; 2] = [0; 2];
 
-fn key(way: Way) -> *const c_void {
-    (&raw const KEYS[way as usize]).cast()
+fn key(kind: Kind) -> *const c_void {
+    (&raw const KEYS[kind as usize]).cast()
 }
 
 impl WaitCtx<'_> {
@@ -62,10 +62,10 @@ impl WaitCtx<'_> {
     }
 
     /// What we keep in the context; None before the first pause in this process.
-    fn kept(&mut self, way: Way) -> Option<&mut Kept> {
+    fn kept(&mut self, kind: Kind) -> Option<&mut Kept> {
         let mut fd = -1;
         let mut data = null_mut();
-        if ffi::ASYNC_WAIT_CTX_get_fd(self.0, key(way), &mut fd, &mut data) != 1 {
+        if ffi::ASYNC_WAIT_CTX_get_fd(self.0, key(kind), &mut fd, &mut data) != 1 {
             return None;
         }
         // SAFETY: under our key lies the box that `show` has stored. The context gives it back when
@@ -75,46 +75,46 @@ impl WaitCtx<'_> {
         if process::is_current(kept.engine) {
             return Some(kept);
         }
-        // The parent's, which its threads ring: the child must not use it, nor free it. See
+        // The parent's, which its threads use: the child must not use it, nor free it. See
         // `forget`.
-        ffi::ASYNC_WAIT_CTX_clear_fd(self.0, key(way));
+        ffi::ASYNC_WAIT_CTX_clear_fd(self.0, key(kind));
         None
     }
 
     /// Whether another job is paused with this context; then this one must not be.
     pub fn is_taken(mut self) -> bool {
-        [Way::Descriptor, Way::Callback]
+        [Kind::Descriptor, Kind::Callback]
             .into_iter()
-            .any(|way| self.kept(way).is_some_and(|kept| kept.waiting.is_some()))
+            .any(|kind| self.kept(kind).is_some_and(|kept| kept.waiting.is_some()))
     }
 
-    /// The bell of this kind that the context has, or else a new one. None if the system gives no
-    /// descriptor.
-    pub fn bell(self, way: Way) -> Option<Arc<Bell>> {
-        self.kept_bell(way).or_else(|| Bell::new(way))
+    /// The notifier of this kind that the context has, or else a new one. None if the system gives
+    /// no descriptor.
+    pub fn notifier(self, kind: Kind) -> Option<Arc<Notifier>> {
+        self.kept_notifier(kind).or_else(|| Notifier::new(kind))
     }
 
-    /// The bell of this kind that the context has.
-    pub fn kept_bell(mut self, way: Way) -> Option<Arc<Bell>> {
-        self.kept(way).map(|kept| Arc::clone(&kept.bell))
+    /// The notifier of this kind that the context has.
+    pub fn kept_notifier(mut self, kind: Kind) -> Option<Arc<Notifier>> {
+        self.kept(kind).map(|kept| Arc::clone(&kept.notifier))
     }
 
-    /// Has the context keep a bell and show its descriptor to the application, until the context is
-    /// freed. Only a job that is about to pause does: HAProxy takes down, at the end of a
-    /// connection, every descriptor that the context has, and aborts over one that no pause made it
-    /// aware of. A bell that the context has stays as it is. False if there is no memory, or no
-    /// descriptor.
-    pub fn show(mut self, engine: &'static Engine, bell: &Arc<Bell>) -> bool {
-        let way = bell.way();
-        if self.kept(way).is_some() {
+    /// Has the context keep a notifier and show its descriptor to the application, until the
+    /// context is freed. Only a job that is about to pause does: HAProxy takes down, at the end of
+    /// a connection, every descriptor that the context has, and aborts over one that no pause made
+    /// it aware of. A notifier that the context has stays as it is. False if there is no memory, or
+    /// no descriptor.
+    pub fn show(mut self, engine: &'static Engine, notifier: &Arc<Notifier>) -> bool {
+        let kind = notifier.kind();
+        if self.kept(kind).is_some() {
             return true;
         }
-        let Some(fd) = bell.shown() else {
+        let Some(fd) = notifier.shown() else {
             return false;
         };
         let kept = Kept {
             engine,
-            bell: Arc::clone(bell),
+            notifier: Arc::clone(notifier),
             waiting: None,
         };
         let kept: *mut Kept = Box::into_raw(Box::new(kept));
@@ -122,7 +122,7 @@ impl WaitCtx<'_> {
         unsafe {
             let forget = Some(forget as WaitFdCleanup);
             let is_set =
-                ffi::ASYNC_WAIT_CTX_set_wait_fd(self.0, key(way), fd, kept.cast(), forget) == 1;
+                ffi::ASYNC_WAIT_CTX_set_wait_fd(self.0, key(kind), fd, kept.cast(), forget) == 1;
             if !is_set {
                 drop(Box::from_raw(kept));
             }
@@ -133,11 +133,16 @@ impl WaitCtx<'_> {
     /// Pauses the running job, which [`show`](Self::show) has prepared, and gives back what it
     /// waits for once it is resumed. Nothing that a lost job would keep may lie on its stack
     /// meanwhile. None if it could not be paused, or was resumed in another process.
-    pub fn pause(mut self, way: Way, engine: &'static Engine, waiting: Waiting) -> Option<Waiting> {
-        self.kept(way)?.waiting = Some(waiting);
+    pub fn pause(
+        mut self,
+        kind: Kind,
+        engine: &'static Engine,
+        waiting: Waiting,
+    ) -> Option<Waiting> {
+        self.kept(kind)?.waiting = Some(waiting);
         // SAFETY: our callers are in a job, and hold no lock or borrow of thread-local state.
         let paused = unsafe { ffi::ASYNC_pause_job() } == 1;
-        let waiting = self.kept(way)?.waiting.take()?;
+        let waiting = self.kept(kind)?.waiting.take()?;
         if !process::is_current(engine) {
             // The locks of the parent's engine may be held for ever.
             std::mem::forget(waiting);
@@ -159,13 +164,13 @@ unsafe extern "C" fn forget(
     // SAFETY: `data` is the box that `show` stored, given back once.
     let kept = unsafe { Box::from_raw(data.cast::<Kept>()) };
     if !process::is_current(kept.engine) {
-        // In a forked child the locks of the parent's engine, and of its bells, may be held for
-        // ever. Without an engine nobody rings any more.
+        // In a forked child the locks of the parent's engine, and of its notifiers, may be held for
+        // ever. Without an engine nobody is notified any more.
         std::mem::forget(kept);
         return;
     }
-    if let Bell::Line(line) = &*kept.bell {
-        line.cut();
+    if let Notifier::Callback(gate) = &*kept.notifier {
+        gate.close();
     }
     if let Some(waiting) = kept.waiting {
         waiting.pending.lost(process::engine());

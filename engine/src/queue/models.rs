@@ -3,7 +3,7 @@
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p lockstep-engine --lib models`
 
 use super::exploration::{beside, explore};
-use super::simple::{Bell, Simple, queue};
+use super::simple::{Simple, WakeUps, queue};
 use super::*;
 use crate::caller::ThreadId;
 use crate::declined::Fallback;
@@ -97,12 +97,12 @@ fn a_job_and_a_thread_share_a_slot() {
         let other = beside(&queue, move |queue| {
             assert_eq!(queue.enqueue(0, 1).unwrap(), -1)
         });
-        let bell = Bell::default();
-        let ticket = Queue::submit(&queue, 0, 2, bell.boxed()).unwrap();
+        let wake_ups = WakeUps::default();
+        let ticket = Queue::submit(&queue, 0, 2, wake_ups.boxed()).unwrap();
         assert_eq!(ticket.take().unwrap(), -2);
         other.join().unwrap();
         workers::stop(&queue);
-        assert_eq!(bell.rings(), 1, "wake-ups of the job");
+        assert_eq!(wake_ups.count(), 1, "wake-ups of the job");
         assert_at_rest(&queue, 1);
     });
 }
@@ -111,15 +111,15 @@ fn a_job_and_a_thread_share_a_slot() {
 fn a_worker_serves_job_after_job() {
     explore(|| {
         let queue = queue(Simple::default(), 1, 8);
-        let bell = Bell::default();
-        let first = Queue::submit(&queue, 0, 1, bell.boxed()).unwrap();
-        let second = Queue::submit(&queue, 1, 2, bell.boxed()).unwrap();
+        let wake_ups = WakeUps::default();
+        let first = Queue::submit(&queue, 0, 1, wake_ups.boxed()).unwrap();
+        let second = Queue::submit(&queue, 1, 2, wake_ups.boxed()).unwrap();
         assert_eq!(first.take().unwrap(), -1);
-        let third = Queue::submit(&queue, 0, 3, bell.boxed()).unwrap();
+        let third = Queue::submit(&queue, 0, 3, wake_ups.boxed()).unwrap();
         assert_eq!(second.take().unwrap(), -3);
         assert_eq!(third.take().unwrap(), -3);
         workers::stop(&queue);
-        assert_eq!(bell.rings(), 3);
+        assert_eq!(wake_ups.count(), 3);
         assert_at_rest(&queue, 1);
     });
 }
@@ -131,8 +131,8 @@ fn two_slots_serve_threads_and_workers() {
         let other = beside(&queue, move |queue| {
             assert_eq!(queue.enqueue(0, 1).unwrap(), -1)
         });
-        let bell = Bell::default();
-        let ticket = Queue::submit(&queue, 0, 2, bell.boxed()).unwrap();
+        let wake_ups = WakeUps::default();
+        let ticket = Queue::submit(&queue, 0, 2, wake_ups.boxed()).unwrap();
         assert_eq!(ticket.take().unwrap(), -2);
         other.join().unwrap();
         workers::stop(&queue);
@@ -144,10 +144,10 @@ fn two_slots_serve_threads_and_workers() {
 fn abandoning_races_with_delivery() {
     explore(|| {
         let queue = queue(Simple::default(), 1, 8);
-        let bell = Bell::default();
-        drop(Queue::submit(&queue, 0, 1, bell.boxed()).unwrap());
+        let wake_ups = WakeUps::default();
+        drop(Queue::submit(&queue, 0, 1, wake_ups.boxed()).unwrap());
         workers::stop(&queue);
-        assert!(bell.rings() <= 1);
+        assert!(wake_ups.count() <= 1);
         assert_eq!(queue.counters.paused.count(), 0);
         assert_at_rest(&queue, 1);
     });
@@ -157,14 +157,14 @@ fn abandoning_races_with_delivery() {
 fn closing_races_with_a_job() {
     explore(|| {
         let queue = queue(Simple::default(), 1, 8);
-        let bell = Bell::default();
-        let ticket = Queue::submit(&queue, 0, 1, bell.boxed()).unwrap();
+        let wake_ups = WakeUps::default();
+        let ticket = Queue::submit(&queue, 0, 1, wake_ups.boxed()).unwrap();
         workers::stop(&queue);
         match ticket.take() {
             Ok(answer) => assert_eq!(answer, -1),
             Err(declined) => assert_eq!(declined.fallback(), Fallback::ShutDown),
         }
-        assert_eq!(bell.rings(), 1);
+        assert_eq!(wake_ups.count(), 1);
         assert_at_rest(&queue, 1);
     });
 }
@@ -173,8 +173,8 @@ fn closing_races_with_a_job() {
 fn attend(queue: &Arc<Queue<Simple>>, shape: usize, number: i64, thread: u64) -> Answer<Simple> {
     let ticket = queue.post(shape, number, ThreadId(thread)).unwrap();
     Queue::attend(queue, shape, ticket, false).unwrap_or_else(|ticket| {
-        let bell = Bell::default();
-        ticket.notify_by(bell.boxed());
+        let wake_ups = WakeUps::default();
+        ticket.notify_by(wake_ups.boxed());
         ticket.take()
     })
 }
@@ -209,7 +209,7 @@ fn a_worker_that_helps_serves_each_request_once() {
         for (ticket, number) in posts.into_iter().zip(0..) {
             let answer = Queue::attend(&queue, 0, ticket, true);
             let answer = answer.unwrap_or_else(|ticket| {
-                ticket.notify_by(Bell::default().boxed());
+                ticket.notify_by(WakeUps::default().boxed());
                 ticket.take()
             });
             assert_eq!(answer.unwrap(), -number);
@@ -228,19 +228,19 @@ fn a_job_that_asks_is_told_once_or_finds_its_answer() {
         let other = beside(&queue, move |queue| {
             assert_eq!(attend(&queue, 0, 2, 2).unwrap(), -2)
         });
-        let bell = Bell::default();
+        let wake_ups = WakeUps::default();
         match Queue::attend(&queue, 0, ticket, false) {
             Ok(answer) => assert_eq!(answer.unwrap(), -1),
             Err(ticket) => {
-                let asked = ticket.notify_by(bell.boxed());
+                let asked = ticket.notify_by(wake_ups.boxed());
                 other.join().unwrap();
-                assert_eq!(bell.rings(), usize::from(asked));
+                assert_eq!(wake_ups.count(), usize::from(asked));
                 assert_eq!(ticket.try_take().ok().unwrap().unwrap(), -1);
                 return;
             }
         }
         other.join().unwrap();
-        assert_eq!(bell.rings(), 0);
+        assert_eq!(wake_ups.count(), 0);
     });
 }
 
@@ -298,13 +298,13 @@ fn losing_a_job_races_with_a_worker_that_helps() {
 fn losing_a_submitted_job_races_with_a_worker() {
     explore(|| {
         let queue = queue(Simple::default(), 1, 8);
-        let bell = Bell::default();
-        let lost = Queue::submit(&queue, 0, 1, bell.boxed()).unwrap();
-        let kept = Queue::submit(&queue, 0, 2, bell.boxed()).unwrap();
+        let wake_ups = WakeUps::default();
+        let lost = Queue::submit(&queue, 0, 1, wake_ups.boxed()).unwrap();
+        let kept = Queue::submit(&queue, 0, 2, wake_ups.boxed()).unwrap();
         drop(lost);
         assert_eq!(kept.take().unwrap(), -2);
         workers::stop(&queue);
-        assert!((1..=2).contains(&bell.rings()));
+        assert!((1..=2).contains(&wake_ups.count()));
         assert_eq!(queue.counters.paused.count(), 0);
         assert_at_rest(&queue, 1);
     });

@@ -134,19 +134,19 @@ pub(crate) fn queue_with(executor: Simple, slots: usize, bounds: Bounds) -> Arc<
 
 /// Counts how often it is notified.
 #[derive(Clone, Default)]
-pub(crate) struct Bell(pub std::sync::Arc<AtomicUsize>);
+pub(crate) struct WakeUps(pub std::sync::Arc<AtomicUsize>);
 
-impl Bell {
+impl WakeUps {
     pub(crate) fn boxed(&self) -> Box<dyn Notify> {
         Box::new(self.clone())
     }
 
-    pub(crate) fn rings(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.0.load(Ordering::SeqCst)
     }
 }
 
-impl Notify for Bell {
+impl Notify for WakeUps {
     fn notify(&self) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 
 use super::completion::Ticket;
-use super::simple::{Bell, PANIC, Simple, queue};
+use super::simple::{PANIC, Simple, WakeUps, queue};
 use super::*;
 use crate::caller::ThreadId;
 use crate::declined::Fallback;
@@ -170,7 +170,7 @@ fn what_would_be_alone_is_declined_before_it_is_made() {
 fn nobody_is_alone_while_all_slots_are_busy() {
     let queue = queue(Simple::declining(), 1, 8);
     queue.executor.gate.close();
-    let ticket = Queue::submit(&queue, 0, 5, Bell::default().boxed()).unwrap();
+    let ticket = Queue::submit(&queue, 0, 5, WakeUps::default().boxed()).unwrap();
     until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
     assert!(queue.declines_alone(1).is_none());
     queue.executor.gate.open();
@@ -182,10 +182,10 @@ fn nobody_is_alone_while_all_slots_are_busy() {
 #[test]
 fn workers_never_decline_a_lone_job() {
     let queue = queue(Simple::declining(), 1, 8);
-    let bell = Bell::default();
-    let ticket = Queue::submit(&queue, 0, 5, bell.boxed()).unwrap();
+    let wake_ups = WakeUps::default();
+    let ticket = Queue::submit(&queue, 0, 5, wake_ups.boxed()).unwrap();
     assert_eq!(ticket.take().unwrap(), -5);
-    until(|| bell.rings() == 1);
+    until(|| wake_ups.count() == 1);
     workers::stop(&queue);
     assert_at_rest(&queue, 1);
 }
@@ -194,8 +194,8 @@ fn workers_never_decline_a_lone_job() {
 fn a_full_pass_of_jobs_takes_a_second_slot() {
     let queue = queue(Simple::default(), 2, 64);
     queue.executor.gate.close();
-    let bell = Bell::default();
-    let submit = |number| Queue::submit(&queue, 0, number, bell.boxed()).unwrap();
+    let wake_ups = WakeUps::default();
+    let submit = |number| Queue::submit(&queue, 0, number, wake_ups.boxed()).unwrap();
     let mut tickets = vec![submit(1)];
     let inside = || queue.executor.inside.load(Ordering::SeqCst);
     until(|| inside() == 1);
@@ -211,7 +211,7 @@ fn a_full_pass_of_jobs_takes_a_second_slot() {
     for (ticket, number) in tickets.into_iter().zip(1..) {
         assert_eq!(ticket.take().unwrap(), -number);
     }
-    until(|| bell.rings() == 5);
+    until(|| wake_ups.count() == 5);
     workers::stop(&queue);
     assert_eq!(
         queue.counters.snapshot().batch_fill,
@@ -224,8 +224,8 @@ fn a_full_pass_of_jobs_takes_a_second_slot() {
 fn the_bound_declines_and_recovers() {
     let queue = queue(Simple::default(), 1, 2);
     queue.executor.gate.close();
-    let bell = Bell::default();
-    let submit = |number| Queue::submit(&queue, 0, number, bell.boxed());
+    let wake_ups = WakeUps::default();
+    let submit = |number| Queue::submit(&queue, 0, number, wake_ups.boxed());
     let (one, two) = (submit(1).unwrap(), submit(2).unwrap());
     assert_eq!(submit(3).err().unwrap().fallback(), Fallback::QueueFull);
     drop(one);
@@ -249,18 +249,18 @@ fn the_bound_declines_and_recovers() {
 fn abandoned_jobs_are_skipped_in_silence() {
     let queue = queue(Simple::default(), 1, 64);
     queue.executor.gate.close();
-    let (bell, silent) = (Bell::default(), Bell::default());
+    let (wake_ups, silent) = (WakeUps::default(), WakeUps::default());
     let running = Queue::submit(&queue, 0, 1, silent.boxed()).unwrap();
     until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
     for number in 0..20 {
         drop(Queue::submit(&queue, 0, number, silent.boxed()).unwrap());
     }
-    let kept = Queue::submit(&queue, 0, 2, bell.boxed()).unwrap();
+    let kept = Queue::submit(&queue, 0, 2, wake_ups.boxed()).unwrap();
     drop(running);
     queue.executor.gate.open();
     assert_eq!(kept.take().unwrap(), -2);
     workers::stop(&queue);
-    assert_eq!((bell.rings(), silent.rings()), (1, 0));
+    assert_eq!((wake_ups.count(), silent.count()), (1, 0));
     assert_eq!(
         queue.counters.snapshot().operations(),
         2,
@@ -273,8 +273,8 @@ fn abandoned_jobs_are_skipped_in_silence() {
 fn shutting_down_declines_what_waits_and_finishes_what_runs() {
     let queue = queue(Simple::default(), 1, 64);
     queue.executor.gate.close();
-    let bell = Bell::default();
-    let submit = |number| Queue::submit(&queue, 1, number, bell.boxed()).unwrap();
+    let wake_ups = WakeUps::default();
+    let submit = |number| Queue::submit(&queue, 1, number, wake_ups.boxed()).unwrap();
     let running = submit(7);
     until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
     let waiting: Vec<_> = (0..10).map(submit).collect();
@@ -286,7 +286,7 @@ fn shutting_down_declines_what_waits_and_finishes_what_runs() {
         queue.executor.gate.open();
     });
     assert_eq!(running.take().unwrap(), -8);
-    assert_eq!(bell.rings(), 11);
+    assert_eq!(wake_ups.count(), 11);
     assert_at_rest(&queue, 1);
 }
 
@@ -310,11 +310,11 @@ fn a_panic_strands_nobody() {
             assert_eq!(declined.fallback(), Fallback::Internal);
         }
     });
-    let bell = Bell::default();
-    let job = Queue::submit(&queue, 0, PANIC, bell.boxed()).unwrap();
+    let wake_ups = WakeUps::default();
+    let job = Queue::submit(&queue, 0, PANIC, wake_ups.boxed()).unwrap();
     assert_eq!(job.take().unwrap_err().fallback(), Fallback::Internal);
     assert_eq!(
-        Queue::submit(&queue, 0, 3, bell.boxed())
+        Queue::submit(&queue, 0, 3, wake_ups.boxed())
             .unwrap()
             .take()
             .unwrap(),
@@ -410,7 +410,7 @@ fn a_batch_of_posted_requests_is_bounded() {
 fn a_posted_request_that_is_taken_has_its_job_told() {
     let queue = queue(Simple::default(), 1, 64);
     queue.executor.gate.close();
-    let bell = Bell::default();
+    let wake_ups = WakeUps::default();
     let (one, two) = (
         queue.post(0, 1, ThreadId(1)).unwrap(),
         queue.post(0, 2, ThreadId(2)).unwrap(),
@@ -419,10 +419,10 @@ fn a_posted_request_that_is_taken_has_its_job_told() {
         scope.spawn(|| assert_eq!(attend(&queue, 0, one).ok().unwrap().unwrap(), -1));
         until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
         let two = attend(&queue, 0, two).expect_err("it runs elsewhere");
-        assert!(two.notify_by(bell.boxed()));
-        assert_eq!(bell.rings(), 0);
+        assert!(two.notify_by(wake_ups.boxed()));
+        assert_eq!(wake_ups.count(), 0);
         queue.executor.gate.open();
-        until(|| bell.rings() == 1);
+        until(|| wake_ups.count() == 1);
         assert_eq!(two.try_take().ok().unwrap().unwrap(), -2);
     });
     assert_at_rest(&queue, 1);
@@ -626,7 +626,7 @@ fn visit(queue: &Arc<Queue<Simple>>, seed: u64) -> u64 {
         random ^= random << 17;
         random % below
     };
-    let bell = Bell::default();
+    let wake_ups = WakeUps::default();
     let (mut tickets, mut asked, mut kept) = (VecDeque::new(), 0, 0_u64);
     for round in 0..2000 {
         let number = (seed * 100_000 + round) as i64;
@@ -651,18 +651,23 @@ fn visit(queue: &Arc<Queue<Simple>>, seed: u64) -> u64 {
                 for ticket in posts {
                     let answer = Queue::attend(queue, shape, ticket, next(2) == 0);
                     check(answer.unwrap_or_else(|ticket| {
-                        kept += u64::from(ticket.notify_by(bell.boxed()));
+                        kept += u64::from(ticket.notify_by(wake_ups.boxed()));
                         ticket.take()
                     }));
                 }
             }
             5..7 => {
-                if let Ok(ticket) = Queue::submit(queue, shape, number, bell.boxed()) {
+                if let Ok(ticket) = Queue::submit(queue, shape, number, wake_ups.boxed()) {
                     tickets.push_back((ticket, check));
                     kept += 1;
                 }
             }
-            _ => drop(Queue::submit(queue, shape, number, Bell::default().boxed())),
+            _ => drop(Queue::submit(
+                queue,
+                shape,
+                number,
+                WakeUps::default().boxed(),
+            )),
         }
         if next(4) == 0 {
             thread::yield_now();
@@ -675,6 +680,6 @@ fn visit(queue: &Arc<Queue<Simple>>, seed: u64) -> u64 {
     for (ticket, check) in tickets {
         check(ticket.take());
     }
-    until(|| bell.rings() as u64 == kept);
+    until(|| wake_ups.count() as u64 == kept);
     asked
 }

@@ -2,7 +2,7 @@
 
 use crate::caller::{Caller, Job, Paused, Pending, ThreadId};
 use crate::queue::completion::Notify;
-use crate::queue::simple::Bell;
+use crate::queue::simple::WakeUps;
 
 /// How a pause ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,9 +30,9 @@ pub(super) struct Fake {
     pub thread: u64,
     /// What happens while the job has given way.
     pub meanwhile: fn(),
-    /// Called when the job is to go on; a wait ends after this many rings.
-    pub bell: Bell,
-    pub rings: usize,
+    /// Called when the job is to go on; a wait ends after so many wake-ups.
+    pub wake_ups: WakeUps,
+    pub awaited: usize,
 }
 
 impl Fake {
@@ -48,8 +48,8 @@ impl Fake {
             waits: End::Resumed,
             thread: 1,
             meanwhile: || {},
-            bell: Bell::default(),
-            rings: 0,
+            wake_ups: WakeUps::default(),
+            awaited: 0,
         }
     }
 
@@ -104,12 +104,12 @@ impl<S, T> Job<Pending<S, T>> for Fake {
     }
 
     fn waker(&self) -> Option<(Box<dyn Notify>, ())> {
-        self.wakeable.then(|| (self.bell.boxed(), ()))
+        self.wakeable.then(|| (self.wake_ups.boxed(), ()))
     }
 
     fn wait(&self, (): (), pending: Pending<S, T>) -> Paused<Pending<S, T>> {
         assert!(pending.posted.is_none(), "another thread serves it");
-        while self.bell.rings() < self.rings {
+        while self.wake_ups.count() < self.awaited {
             std::thread::yield_now();
         }
         Fake::paused(self.waits, pending)

@@ -47,7 +47,7 @@ fn a_job_that_a_worker_serves_gets_its_answer() {
         fake.has_callback = true;
         assert_eq!(job(&queue, &fake, 2).unwrap(), -2);
         workers::stop(&queue);
-        assert_eq!(fake.bell.rings(), 1);
+        assert_eq!(fake.wake_ups.count(), 1);
         assert_eq!(queue.counters.paused.count(), 0);
     });
 }

@@ -110,7 +110,7 @@ fn served_elsewhere(wakeable: bool) {
     let queue = queue(Simple::default(), 1, 8);
     queue.executor.gate.close();
     let mut fake = Fake::job();
-    (fake.wakeable, fake.rings) = (wakeable, 1);
+    (fake.wakeable, fake.awaited) = (wakeable, 1);
     thread::scope(|scope| {
         // Another thread's job takes the request along, to fill its pass.
         let ticket = queue.post(0, 1, ThreadId(1)).unwrap();
@@ -134,7 +134,7 @@ fn served_elsewhere(wakeable: bool) {
         });
         assert_eq!(wait_for_another::<usize, _, _>(&fake, ticket).unwrap(), -1);
     });
-    assert_eq!(fake.bell.rings(), usize::from(wakeable));
+    assert_eq!(fake.wake_ups.count(), usize::from(wakeable));
 }
 
 #[test]
@@ -147,10 +147,10 @@ fn a_job_waits_for_the_thread_that_has_its_request() {
 fn a_job_with_a_callback_is_served_by_a_worker() {
     let queue = queue(Simple::default(), 1, 8);
     let mut fake = Fake::job();
-    (fake.has_callback, fake.rings) = (true, 1);
+    (fake.has_callback, fake.awaited) = (true, 1);
     fake.meanwhile = || panic!("it gave way");
     assert_eq!(ask(&queue, &fake, 3).unwrap(), -3);
-    assert_eq!(fake.bell.rings(), 1);
+    assert_eq!(fake.wake_ups.count(), 1);
     assert!(has_worker(&queue));
     workers::stop(&queue);
 }
@@ -164,7 +164,7 @@ fn jobs_that_do_not_lead_are_served_by_a_worker() {
     };
     let queue = queue_with(Simple::default(), 1, bounds);
     let mut fake = Fake::job();
-    fake.rings = 1;
+    fake.awaited = 1;
     assert_eq!(ask(&queue, &fake, 3).unwrap(), -3);
     assert!(has_worker(&queue));
     workers::stop(&queue);
