@@ -16,7 +16,7 @@ use crate::record::Machine;
 /// How much is measured.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
-    /// All servers and keys: some seven minutes.
+    /// All servers and keys: some nine minutes.
     Full,
     /// Enough to try the machinery, in one minute.
     Short,
@@ -70,7 +70,7 @@ pub fn measure(extent: Extent) -> Outcome {
                 "--seconds",
                 turn,
                 "--rounds",
-                "3",
+                "7",
                 "--json",
             ])?);
         }
