@@ -16,7 +16,11 @@ use crate::command::{Failure, Outcome, on, quietly, root, succeeds, target_direc
 use crate::work::{Ran, Share, Work};
 use crate::{dist, keys, tally};
 
-const FLAGS: &str = "-Csymbol-mangling-version=v0 -Zsanitizer=thread -Cdebug-assertions=on";
+/// rustix calls the C library here. Otherwise it makes the system calls itself, and ThreadSanitizer
+/// does not see them. A thread may map a stack for the kernels where another has just unmapped one,
+/// and ThreadSanitizer would take their accesses for a race.
+const FLAGS: &str = "-Csymbol-mangling-version=v0 -Zsanitizer=thread -Cdebug-assertions=on \
+                     --cfg rustix_use_libc";
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Lost jobs are threads' stacks that leak, as in a server.
