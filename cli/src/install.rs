@@ -70,7 +70,8 @@ const SERVERS: &[Server] = &[
         threads: Some(
             "haproxy.cfg needs the line insecure-fork-wanted there too, so that its processes may start \
              lockstep's worker threads. HAProxy then no longer stops code that has taken over one of its \
-             processes from starting programs. The gain is a few percent with RSA keys, and none with others",
+             processes from starting programs. The gain is a few percent with RSA keys, and none \
+             with others",
         ),
     },
     Server {

@@ -150,8 +150,8 @@ fn benchmarks(records: &[Record]) -> String {
         if record.was_busy() {
             out += "\n";
             out += &wrapped(&format!(
-                "**Other programs kept the machine busy** ({:.1} of {} CPUs): these figures are low, \
-                 and their ratios rough.",
+                "**Other programs kept the machine busy** ({:.1} of {} CPUs): these figures are \
+                 low, and their ratios rough.",
                 record.load, record.cpus
             ));
         }

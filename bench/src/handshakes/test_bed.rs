@@ -92,7 +92,8 @@ impl<'a> TestBed<'a> {
                 let (name, side) = (self.options.server.name(), side.name());
                 let why = tally.examples.join("; ");
                 return Err(Failure::new(format!(
-                    "no handshake with {name} ({side}) succeeds: {why}. The last output of the server:\n{output}"
+                    "no handshake with {name} ({side}) succeeds: {why}. The last output of the \
+                     server:\n{output}"
                 )));
             }
         }

@@ -27,7 +27,11 @@ use super::types::{
 /// algorithm that a handler knows, `P` one that `pass` knows; `T` is the algorithm whose function
 /// `pass` calls. Without safe types there is only `call`.
 macro_rules! dispatched {
-    ($($(#[$doc:meta])* $name:ident $([$($own:ident)?] [$($kept:ident)?] [$($passed:ident)?])? = $id:literal: fn $arguments:tt -> $raw:ty $(as $ours:ty $(, $theirs:ty)?)?;)*) => {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident $([$($own:ident)?] [$($kept:ident)?] [$($passed:ident)?])? =
+            $id:literal: fn $arguments:tt -> $raw:ty $(as $ours:ty $(, $theirs:ty)?)?;
+    )*) => {
         $(
             $(#[$doc])*
             #[derive(Clone, Copy)]
@@ -42,7 +46,12 @@ macro_rules! dispatched {
                     let function = table.iter().find(|entry| entry.id == Self::ID)?.function?;
                     // SAFETY: in a table of its operation the function with this number has this
                     // type (core_dispatch.h; a test compares both).
-                    Some(Self(unsafe { std::mem::transmute::<Function, dispatched!(@type $arguments $raw)>(function) }))
+                    Some(Self(unsafe {
+                        std::mem::transmute::<
+                            Function,
+                            dispatched!(@type $arguments $raw),
+                        >(function)
+                    }))
                 }
             }
 
@@ -89,7 +98,10 @@ macro_rules! dispatched {
     };
 
     // The function by which C calls a handler of type `F`.
-    (@shim [$($own:ident)?] [$($kept:ident)?] ($($safe:ty = ($($arg:ident: $type:ty),*));*) $raw:ty, $ours:ty) => {{
+    (
+        @shim [$($own:ident)?] [$($kept:ident)?]
+        ($($safe:ty = ($($arg:ident: $type:ty),*));*) $raw:ty, $ours:ty
+    ) => {{
         unsafe extern "C" fn shim<$($own,)? $($kept,)? F>($($($arg: $type),*),*) -> $raw
         where
             $($own: 'static,)?
@@ -108,7 +120,10 @@ macro_rules! dispatched {
         shim::<$($own,)? $($kept,)? F>
     }};
 
-    (@entry $name:ident [$($own:ident)?] [$($kept:ident)?] ($($safe:ty = ($($arg:ident: $type:ty),*));*) $raw:ty, $ours:ty) => {
+    (
+        @entry $name:ident [$($own:ident)?] [$($kept:ident)?]
+        ($($safe:ty = ($($arg:ident: $type:ty),*));*) $raw:ty, $ours:ty
+    ) => {
         #[allow(dead_code)]
         impl $name {
             /// An entry of a dispatch table: the shim by which C calls `handler`.
@@ -120,24 +135,38 @@ macro_rules! dispatched {
                 for<'a> $ours: Answer<$raw>,
             {
                 let _ = handler;
-                let function: dispatched!(@type ($($($arg: $type),*),*) $raw) = dispatched!(@shim [$($own)?] [$($kept)?] ($($safe = ($($arg: $type),*));*) $raw, $ours);
+                let function: dispatched!(@type ($($($arg: $type),*),*) $raw) = dispatched!(
+                    @shim [$($own)?] [$($kept)?] ($($safe = ($($arg: $type),*));*) $raw, $ours
+                );
                 Dispatch {
                     id: Self::ID,
                     // SAFETY: OSSL_DISPATCH stores functions of all types as `Function`, and
                     // libcrypto casts each back to the type that belongs to its number.
                     function: Some(unsafe {
-                        std::mem::transmute::<dispatched!(@type ($($($arg: $type),*),*) $raw), Function>(function)
+                        std::mem::transmute::<
+                            dispatched!(@type ($($($arg: $type),*),*) $raw),
+                            Function,
+                        >(function)
                     }),
                 }
             }
         }
     };
 
-    (@pass $name:ident [$($passed:ident)?] ($subject:ty = ($first:ident: $firsts:ty) $(; $safe:ty = ($($arg:ident: $type:ty),*))*) $raw:ty, $theirs:ty) => {
+    (
+        @pass $name:ident [$($passed:ident)?]
+        (
+            $subject:ty = ($first:ident: $firsts:ty)
+            $(; $safe:ty = ($($arg:ident: $type:ty),*))*
+        ) $raw:ty, $theirs:ty
+    ) => {
         #[allow(dead_code)]
         impl $name {
             /// Calls OpenSSL's own function.
-            pub fn pass<'a, T: Functions $(, $passed: Functions)?>(subject: impl Subject<T> $(, dispatched!(@first $($arg)*): $safe)*) -> $theirs {
+            pub fn pass<'a, T: Functions $(, $passed: Functions)?>(
+                subject: impl Subject<T>
+                $(, dispatched!(@first $($arg)*): $safe)*
+            ) -> $theirs {
                 let $first = subject.into_subject() as $firsts;
                 dispatched! { @own T [$first] ($($safe = ($($arg: $type),*));*) $raw, $theirs }
             }
@@ -155,7 +184,10 @@ macro_rules! dispatched {
     };
     (@pass $name:ident [] $arguments:tt $raw:ty) => {};
 
-    (@own $of:ident [$($first:ident)?] ($($safe:ty = ($($arg:ident: $type:ty),*));*) $raw:ty, $theirs:ty) => {{
+    (
+        @own $of:ident [$($first:ident)?]
+        ($($safe:ty = ($($arg:ident: $type:ty),*));*) $raw:ty, $theirs:ty
+    ) => {{
         let Some(Self(function)) = Self::of($of::table()) else {
             return <$theirs as Absent>::ABSENT;
         };
@@ -172,7 +204,10 @@ macro_rules! methods {
     ($($(#[$doc:meta])* $name:ident: $function:ty = fn $arguments:tt -> $raw:ty as $ours:ty;)*) => {
         $(methods! { @shim [$(#[$doc])*] $name $function, $arguments $raw, $ours })*
     };
-    (@shim [$(#[$doc:meta])*] $name:ident $function:ty, ($($safe:ty = ($($arg:ident: $type:ty),*));*) $raw:ty, $ours:ty) => {
+    (
+        @shim [$(#[$doc:meta])*] $name:ident $function:ty,
+        ($($safe:ty = ($($arg:ident: $type:ty),*));*) $raw:ty, $ours:ty
+    ) => {
         $(#[$doc])*
         pub fn $name<F>(handler: F) -> $function
         where
@@ -476,7 +511,8 @@ pub mod signature {
             Ctx<'a, C> = (ctx: *mut c_void);
             ProvCtx = (provctx: *mut c_void)
         ) -> *const Param as Params<'a>, Params<'a>;
-        QueryKeyTypes[][][] = 26: fn() -> *mut *const c_char as *mut *const c_char, *mut *const c_char;
+        QueryKeyTypes[][][] = 26:
+            fn() -> *mut *const c_char as *mut *const c_char, *mut *const c_char;
         SignMessageInit[C][K][K] = 27: fn(
             Ctx<'a, C> = (ctx: *mut c_void);
             Option<&'a KeyData<K>> = (key: *mut c_void);
