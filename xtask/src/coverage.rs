@@ -273,7 +273,7 @@ pub fn check() -> Outcome<Ran> {
 }
 
 /// [`check`], as a command.
-pub fn run_and_tell() -> Outcome {
+pub fn run_and_print() -> Outcome {
     match check()? {
         Ran::Skipped(missing) => {
             println!("coverage: skipped: {missing}");

@@ -122,7 +122,7 @@ fn dispatch(arguments: &[&str]) -> Outcome {
         ["demo"] => demo::run(),
         ["layers"] => layers::check().map(|report| print!("{report}")),
         ["lint-asm"] => disassembly::check(&dist::module()).map(|report| print!("{report}")),
-        ["coverage"] => coverage::run_and_tell(),
+        ["coverage"] => coverage::run_and_print(),
         ["taint"] => taint::run_and_print(taint::QUICK),
         ["taint", "--all"] => taint::run_and_print(taint::ALL),
         ["lint-asm", "--record"] => {
