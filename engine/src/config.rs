@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::thread;
 
 use lockstep_kernels::backend::Backend;
+use lockstep_kernels::rsa::Schedule;
 
 use crate::policy::{JobsLead, Lone};
 use crate::stats::StatsDir;
@@ -17,6 +18,8 @@ use crate::syslog::{self, Syslog};
 pub struct Config {
     /// Which lanes compute.
     pub backend: BackendChoice,
+    /// The schedule of RSA on lanes that have several. Default: none; a race chooses.
+    pub rsa_schedule: Option<Schedule>,
     /// How many batches may run at a time. Default: 0, which stands for the CPUs that this process
     /// may use; [`with_cpus`](Self::with_cpus) counts them.
     pub slots: usize,
@@ -82,6 +85,7 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             backend: BackendChoice::Auto,
+            rsa_schedule: None,
             slots: 0,
             max_async: 1024,
             max_lost: 16384,
@@ -124,6 +128,24 @@ impl Setting {
                       leaves everything to OpenSSL (key derivation too), and `portable` is slow: for tests.",
             set: |config, _, value| {
                 config.backend = backend(value)?;
+                Ok(())
+            },
+        },
+        Setting {
+            name: "rsa_schedule",
+            default: "auto",
+            values: "`auto`, `beside`, `after` or `after-turns`",
+            meaning: "In which order `avx512ifma` lanes do the work of RSA-1024 and RSA-2048. CPUs differ in which \
+                      is the fastest; with `auto` the first batch of a size tries them for 0.3 ms and the process \
+                      keeps the fastest.",
+            set: |config, setting, value| {
+                config.rsa_schedule = match (value, Schedule::from_name(value)) {
+                    ("auto", _) => None,
+                    (_, Some(schedule)) => Some(schedule),
+                    (_, None) => {
+                        return Err(setting.refuses(value, "auto, beside, after or after-turns"));
+                    }
+                };
                 Ok(())
             },
         },
@@ -346,6 +368,13 @@ impl Setting {
 }
 
 impl Config {
+    /// The lanes that compute on this CPU, if any do.
+    pub(crate) fn lanes(&self) -> Option<Backend> {
+        let backend = self.backend.resolve()?;
+        let schedule = self.rsa_schedule;
+        Some(schedule.map_or(backend, |schedule| backend.pinned(schedule)))
+    }
+
     /// Counts the CPUs that this process may use, if that is the number of slots. It takes some
     /// twenty system calls, so the module does it when it is loaded.
     pub fn with_cpus(mut self) -> Config {
@@ -541,7 +570,8 @@ mod tests {
             "lockstep: slot is not a setting; is slots meant?"
         );
         assert!(
-            error("threads", "3").contains("threads is not a setting; there are backend, slots,")
+            error("threads", "3")
+                .contains("threads is not a setting; there are backend, rsa_schedule,")
         );
         assert!(error("stats_dir", "here").contains("auto, no or an absolute path"));
         assert_eq!(
@@ -552,6 +582,7 @@ mod tests {
             error("lone", "maybe"),
             "lockstep: lone is 'maybe', but must be auto, lanes or stock"
         );
+        assert!(error("rsa_schedule", "before").contains("'before', but must be auto, beside"));
         assert!(error("backend", "mmx").contains("'mmx', but must be auto, none or one that this"));
         assert!(error("max_async", "-1").contains("'-1'"));
         assert!(error("key_pool", "65").contains("from 0 to 64"));

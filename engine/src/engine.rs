@@ -53,9 +53,11 @@ impl Engine {
     pub fn with_start(config: Config, page: Option<&Page>, start_thread: StartThread) -> Engine {
         let config = config.with_cpus();
         let slots = config.slots;
-        let backend = config.backend.resolve();
+        let backend = config.lanes();
         let name = backend.map_or("none", Backend::name);
-        let counters = Counters::new(name, slots, page).warning(config.syslog.clone());
+        let counters = Counters::new(name, slots, page)
+            .warning(config.syslog.clone())
+            .pinned(backend.and_then(Backend::schedule));
         let inner = match backend {
             Some(backend) => {
                 let policy = Policy {

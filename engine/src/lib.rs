@@ -40,7 +40,9 @@ pub use engine::{Elsewhere, Engine};
 pub use fault::{Defect, plant};
 pub use keys::{Curve, EcKey, Ed25519Key, KeyKind, Keypair, Malformed, Secret};
 pub use lockstep_kernels::backend::Backend;
-pub use lockstep_kernels::rsa::{Components as RsaComponents, JobError, Size, Unsupported};
+pub use lockstep_kernels::rsa::{
+    Components as RsaComponents, JobError, Schedule, Size, Unsupported,
+};
 pub use policy::{JobsLead, Lone, lanes_are_slower};
 pub use queue::completion::{Notify, Ticket};
 pub use queue::state::StartThread;

@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use crate::rsa::Schedule;
 #[cfg(vectors)]
 use crate::simd::avx2::Avx2;
 #[cfg(vectors)]
@@ -17,17 +18,20 @@ pub struct Backend(Kind);
 /// The lanes behind a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
-    /// Eight lanes, and four for small batches and remainders.
+    /// Eight lanes, and four for small batches and remainders; the schedule of RSA, if a race is
+    /// not to choose it.
     #[cfg(vectors)]
     Avx512Ifma {
         wide: Avx512Ifma,
         narrow: Avx512Ifma256,
+        schedule: Option<Schedule>,
     },
     /// Four lanes; RSA uses eight for what is not an exponentiation with the private key.
     #[cfg(vectors)]
     Avx512Ifma256 {
         wide: Avx512Ifma,
         narrow: Avx512Ifma256,
+        schedule: Option<Schedule>,
     },
     /// Four lanes: RSA, X25519 and Ed25519 only.
     #[cfg(vectors)]
@@ -45,8 +49,17 @@ impl Backend {
         let mut backends = Vec::new();
         #[cfg(vectors)]
         if let (Some(wide), Some(narrow)) = (Avx512Ifma::detect(), Avx512Ifma256::detect()) {
-            backends.push(Backend(Kind::Avx512Ifma { wide, narrow }));
-            backends.push(Backend(Kind::Avx512Ifma256 { wide, narrow }));
+            let schedule = None;
+            backends.push(Backend(Kind::Avx512Ifma {
+                wide,
+                narrow,
+                schedule,
+            }));
+            backends.push(Backend(Kind::Avx512Ifma256 {
+                wide,
+                narrow,
+                schedule,
+            }));
         }
         #[cfg(vectors)]
         if let Some(lanes) = Avx2::detect() {
@@ -86,6 +99,36 @@ impl Backend {
         }
     }
 
+    /// These lanes with the schedule of RSA as given, where a race would choose one of several.
+    pub fn pinned(mut self, to: Schedule) -> Backend {
+        match &mut self.0 {
+            #[cfg(vectors)]
+            Kind::Avx512Ifma { schedule, .. } | Kind::Avx512Ifma256 { schedule, .. } => {
+                *schedule = Some(to);
+            }
+            _ => {
+                let _ = to;
+            }
+        }
+        self
+    }
+
+    /// The schedule that RSA is [pinned](Self::pinned) to.
+    pub fn schedule(self) -> Option<Schedule> {
+        match self.0 {
+            #[cfg(vectors)]
+            Kind::Avx512Ifma { schedule, .. } | Kind::Avx512Ifma256 { schedule, .. } => schedule,
+            _ => None,
+        }
+    }
+
+    /// These lanes, pinned to each schedule in turn; themselves if they have one only.
+    pub fn each_schedule(self) -> Vec<Backend> {
+        let mut pinned: Vec<_> = Schedule::ALL.map(|schedule| self.pinned(schedule)).into();
+        pinned.dedup();
+        pinned
+    }
+
     /// Whether these are AVX2 lanes, which have no multiply for long limbs.
     pub fn is_avx2(self) -> bool {
         match self.0 {
@@ -120,9 +163,15 @@ impl Backend {
     pub(crate) fn kind(self, requests: usize) -> Kind {
         match self.0 {
             #[cfg(vectors)]
-            Kind::Avx512Ifma { wide, narrow } if requests <= 2 => {
-                Kind::Avx512Ifma256 { wide, narrow }
-            }
+            Kind::Avx512Ifma {
+                wide,
+                narrow,
+                schedule,
+            } if requests <= 2 => Kind::Avx512Ifma256 {
+                wide,
+                narrow,
+                schedule,
+            },
             kind => {
                 let _ = requests;
                 kind
@@ -164,6 +213,10 @@ pub(crate) use dispatch_25519;
 
 impl fmt::Debug for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Backend({})", self.name())
+        let name = self.name();
+        match self.schedule() {
+            Some(schedule) => write!(f, "Backend({name}, {})", schedule.name()),
+            None => write!(f, "Backend({name})"),
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! Public-key arithmetic in lockstep on vector lanes.
 //!
 //! This crate owns no thread and no randomness, and no memory but tables, prepared keys and the
-//! working memory of a batch; the latter two lie in `lockstep-vault`. It knows nothing of OpenSSL.
+//! working memory of a batch; the latter two lie in `lockstep-vault`. It looks at a clock for one
+//! purpose, the race of RSA's schedules. It knows nothing of OpenSSL.
 //! It is the only one with SIMD code. Algorithms are written once over a small lane trait; the
 //! exported functions are concrete, so that no other crate's compiler flags can change the code.
 
@@ -15,12 +16,14 @@ pub mod fault;
 #[cfg(feature = "internals")]
 #[allow(unsafe_code, reason = "assembly that takes a known time")]
 pub mod gauge;
+pub mod hmac;
 mod layout;
 mod modexp;
 mod modular;
 mod montgomery;
 pub mod nacl;
 pub mod nist;
+mod order;
 pub mod rsa;
 mod secret;
 mod sha512;

@@ -41,7 +41,7 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
     /// Words of 64 bits of a number below n.
     pub(crate) const WORDS: usize = N * S::LIMB_BITS as usize / 64;
 
-    /// How many exponentiations should take turns: see [`exponentiate`](Self::exponentiate). Longer
+    /// How many exponentiations may take turns: see [`exponentiate`](Self::exponentiate). Longer
     /// operations keep the multipliers busy by themselves, and of longer numbers two tables do not
     /// fit into the first-level cache.
     pub(crate) const PASSES: usize = if N * S::LIMB_BITS as usize <= BLOCK * 52 {
@@ -94,7 +94,7 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
     }
 
     /// power = power^(2^`WINDOW`) · base^digit for the exponents' digit `digit`.
-    fn step(powers: &mut [Self], s: S, digit: usize) {
+    pub(crate) fn step(powers: &mut [Self], s: S, digit: usize) {
         for _ in 0..WINDOW {
             for p in &mut *powers {
                 square(s, p.spare, p.doubled, p.power, Modulus::new(p.n, p.k0));
@@ -111,7 +111,7 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
     }
 
     /// Fills the tables.
-    fn fill_tables(powers: &mut [Self], s: S) {
+    pub(crate) fn fill_tables(powers: &mut [Self], s: S) {
         for p in &mut *powers {
             p.power.copy_from_slice(p.one);
             p.store_entry(s, 0);

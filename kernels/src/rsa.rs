@@ -7,6 +7,9 @@ mod blinding;
 mod key;
 mod modulus;
 mod private;
+#[cfg(vectors)]
+mod race;
+mod schedule;
 mod size;
 mod verify;
 
@@ -15,5 +18,6 @@ pub use key::{Components, PrivateKey, PublicKey, Unsupported};
 #[cfg(feature = "internals")]
 pub use private::bench;
 pub use private::{BATCH, JobError, PrivateJob, Scratch, private_batch};
+pub use schedule::Schedule;
 pub use size::Size;
 pub use verify::{Signature, Verified};

@@ -26,8 +26,12 @@ pub(crate) mod avx512ifma256;
 pub(crate) mod counting;
 #[cfg(vectors)]
 mod ifma;
+#[cfg(vectors)]
+pub(crate) mod pairs;
 pub(crate) mod portable;
 pub(crate) mod steady;
+
+use crate::order::Order;
 
 /// Types that are nothing but bits: every bit pattern is a value and there is no padding.
 ///
@@ -46,6 +50,8 @@ pub(crate) trait Simd: Copy + 'static {
     type Limb: Plain;
     /// One bit of every lane.
     type Mask: Copy;
+    /// In which order multiplications that are written out do their work.
+    type Order: Order;
 
     /// Number of lanes.
     const LANES: usize;

@@ -8,7 +8,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Random, TestKey, below, keys};
+use common::{Random, TestKey, below, keys, schedules};
 use lockstep_kernels::backend::Backend;
 use lockstep_kernels::fault::{
     Fault, Point, arm, disarm, limbs_at_last_strike, mxcsr_of_last_chunk, skip_checks, strikes,
@@ -155,7 +155,7 @@ fn next_lane(backend: Backend, request: usize, fill: usize) -> usize {
 fn a_fault_fails_its_request_and_no_other() {
     // A fault is of the thread that arms it.
     std::thread::scope(|scope| {
-        for backend in Backend::available() {
+        for backend in schedules() {
             scope.spawn(move || strike_all(backend));
         }
     });
@@ -179,7 +179,7 @@ fn strike_all(backend: Backend) {
 fn batches_run_with_all_flags_of_the_control_register_set() {
     let keys = keys(Size::Rsa1024);
     let mut scratch = Scratch::new();
-    for backend in Backend::available() {
+    for backend in schedules() {
         for fill in [1, 8] {
             let mut batch = Batch::new(&keys, fill, &mut Random(9));
             batch.compute(backend, &mut scratch);
@@ -295,7 +295,7 @@ fn in_seconds(seconds: u64) -> Instant {
 #[test]
 fn no_fault_in_any_limb_lets_a_wrong_result_out() {
     std::thread::scope(|scope| {
-        for backend in Backend::available() {
+        for backend in schedules() {
             scope.spawn(move || {
                 let step = if backend == Backend::PORTABLE {
                     397
@@ -316,7 +316,7 @@ fn no_fault_in_any_limb_lets_a_wrong_result_out() {
 /// The same without the check of results: wrong ones leave, and are found.
 #[test]
 fn without_the_check_wrong_results_are_found() {
-    for backend in Backend::available() {
+    for backend in schedules() {
         let step = if backend == Backend::PORTABLE {
             997
         } else {
@@ -352,7 +352,7 @@ fn every_fault_in_every_limb() {
     const CASES: u64 = 1 << 32;
     let end = in_seconds(setting("NIGHTLY_SECONDS").max(10));
     let mut next = setting("NIGHTLY_NEXT");
-    let rounds: Vec<(Backend, Size)> = Backend::available()
+    let rounds: Vec<(Backend, Size)> = schedules()
         .into_iter()
         .flat_map(|backend| Size::ALL.map(|size| (backend, size)))
         .collect();
@@ -386,7 +386,7 @@ fn every_fault_in_every_limb() {
 fn a_fault_in_a_blinding_pair_spoils_its_later_uses() {
     let keys = keys(Size::Rsa1024);
     let mut scratch = Scratch::new();
-    for backend in Backend::available() {
+    for backend in schedules() {
         for point in [Point::Blind, Point::Unblind] {
             let mut batch = Batch::new(&keys, 3, &mut Random(5));
             arm(Fault {

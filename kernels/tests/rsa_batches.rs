@@ -2,9 +2,9 @@
 
 mod common;
 
-use common::{Random, TestKey, below, keys};
+use common::{Random, TestKey, below, keys, schedules};
 use lockstep_kernels::backend::Backend;
-use lockstep_kernels::rsa::{JobError, PrivateJob, Scratch, Size, private_batch};
+use lockstep_kernels::rsa::{JobError, PrivateJob, Schedule, Scratch, Size, private_batch};
 use num_bigint::BigUint;
 
 /// Runs inputs under their keys as one batch.
@@ -61,7 +61,7 @@ fn sizes(backend: Backend) -> &'static [Size] {
 fn every_fill_with_mixed_keys() {
     let mut scratch = Scratch::new();
     let mut random = Random(1);
-    for backend in Backend::available() {
+    for backend in schedules() {
         for size in Size::ALL {
             let keys = keys(size);
             for fill in 1..=8 {
@@ -85,7 +85,7 @@ fn every_fill_with_mixed_keys() {
 fn edge_inputs_in_every_lane() {
     let mut scratch = Scratch::new();
     let mut random = Random(2);
-    for backend in Backend::available() {
+    for backend in schedules() {
         for &size in sizes(backend) {
             let keys = keys(size);
             for (turn, key) in keys.iter().enumerate() {
@@ -118,7 +118,7 @@ fn edge_inputs_in_every_lane() {
 fn bad_requests_leave_their_neighbours_alone() {
     let mut scratch = Scratch::new();
     let mut random = Random(3);
-    for backend in Backend::available() {
+    for backend in schedules() {
         for &size in sizes(backend) {
             let keys = keys(size);
             for bad in 0..8 {
@@ -186,6 +186,40 @@ fn blinding_changes_with_every_use_and_keeps_working() {
         assert_eq!(blinding.uses(), uses);
     }
     assert_eq!(uses, lockstep_kernels::rsa::Blinding::MAX_USES);
+}
+
+#[test]
+fn threads_that_race_at_once_choose_one_schedule() {
+    let size = Size::Rsa2048;
+    let keys = keys(size);
+    let run = |seed| {
+        let mut random = Random(seed);
+        let requests: Vec<_> = (0..8)
+            .map(|i| {
+                let key = &keys[i % keys.len()];
+                let input = key.bytes(&below(&mut random, &key.n));
+                (key, input.clone(), input)
+            })
+            .collect();
+        // Not pinned.
+        let backend = Backend::available()[0];
+        assert_right(backend, &mut Scratch::new(), &mut random, &requests);
+        Schedule::chosen(size)
+    };
+    let chosen = std::thread::scope(|scope| {
+        let run = &run;
+        let threads: Vec<_> = (5..9).map(|seed| scope.spawn(move || run(seed))).collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect::<Vec<_>>()
+    });
+    let races = Backend::available()[0].each_schedule().len() > 1;
+    for schedule in chosen {
+        assert_eq!(schedule, Schedule::chosen(size), "it stays");
+        assert_eq!(schedule.is_some(), races);
+        assert!(schedule.is_none_or(|one| Schedule::of(size).contains(&one)));
+    }
 }
 
 #[test]

@@ -178,8 +178,7 @@ fn heap_layout(bytes: usize) -> Option<Layout> {
 unsafe fn give_back(block: NonNull<u8>, bytes: usize, origin: Origin) {
     // SAFETY: the block is the caller's, and its bytes may be anything by now.
     unsafe {
-        block.write_bytes(0, bytes);
-        zeroize::optimization_barrier(core::slice::from_raw_parts(block.as_ptr(), bytes));
+        wipe(block, bytes);
         match origin {
             Origin::Region(region) => region.give_back(block, bytes.div_ceil(UNIT)),
             Origin::Mapping => system::unmap(block, bytes),
@@ -190,6 +189,18 @@ unsafe fn give_back(block: NonNull<u8>, bytes: usize, origin: Origin) {
                 HEAP.fetch_sub(bytes, Ordering::Relaxed);
             }
         }
+    }
+}
+
+/// Overwrites bytes with zeros; the optimiser may not leave this out.
+///
+/// # Safety
+/// They are the caller's alone, and may be zero.
+unsafe fn wipe(start: NonNull<u8>, bytes: usize) {
+    // SAFETY: by contract.
+    unsafe {
+        start.write_bytes(0, bytes);
+        zeroize::optimization_barrier(core::slice::from_raw_parts(start.as_ptr(), bytes));
     }
 }
 
@@ -289,6 +300,17 @@ impl<T: Zeroable + Copy> Boxed<T> {
     /// All bytes zero. Without memory the process ends, as for every collection.
     pub fn zeroed(on_fork: OnFork) -> Self {
         Self(Slice::zeroed(1, on_fork))
+    }
+
+    /// All bytes zero; None without memory.
+    pub fn try_zeroed(on_fork: OnFork) -> Option<Self> {
+        Slice::try_zeroed(1, on_fork).map(Self)
+    }
+
+    /// Has all bytes zero again.
+    pub fn wipe(&mut self) {
+        // SAFETY: all bytes of the value, which may be zero.
+        unsafe { wipe(self.0.start.cast(), size_of::<T>()) };
     }
 
     /// A copy of a value, whose owner wipes it.
@@ -412,6 +434,9 @@ mod tests {
     #[test]
     fn a_value_is_filled_in_place() {
         let mut value = Boxed::<[u8; 40]>::zeroed(OnFork::Keep);
+        assert_eq!(*value, [0; 40]);
+        value[39] = 1;
+        value.wipe();
         assert_eq!(*value, [0; 40]);
         value[39] = 1;
         assert_eq!(value.clone()[..], Boxed::copy_of(&*value, OnFork::Wipe)[..]);

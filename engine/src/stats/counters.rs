@@ -7,7 +7,9 @@ use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::layout::{FILLS, SLOT_WORDS, Slot, counter, words_of};
+use lockstep_kernels::rsa::Schedule;
+
+use super::layout::{FILLS, RSA_SIZES, SLOT_WORDS, Slot, counter, words_of};
 use super::page::Page;
 use super::snapshot::Snapshot;
 use crate::declined::Fallback;
@@ -33,6 +35,8 @@ pub(crate) struct Counters {
     /// The bounds of paused and of lost jobs; zero without jobs.
     bounds: [u64; 2],
     log: Log,
+    /// The schedule of RSA, if a setting names it.
+    pinned: Option<Schedule>,
 }
 
 /// Where they are.
@@ -61,6 +65,7 @@ impl Counters {
             lost: AtomicU64::new(0),
             bounds: [0; 2],
             log: Log::new(Syslog::Off),
+            pinned: None,
         };
         let backend: [u64; counter::BACKEND_WORDS] = words_of(backend);
         for (at, word) in (counter::BACKEND..).zip(backend) {
@@ -75,6 +80,11 @@ impl Counters {
     pub(crate) fn warning(self, to: Syslog) -> Counters {
         let log = Log::new(to);
         Counters { log, ..self }
+    }
+
+    /// These counters, of an engine whose lanes have this schedule of RSA.
+    pub(crate) fn pinned(self, pinned: Option<Schedule>) -> Counters {
+        Counters { pinned, ..self }
     }
 
     /// Notes the bounds of asynchronous jobs, for readers too.
@@ -119,6 +129,7 @@ impl Counters {
         count_fill(words, counter::PASS_FILL, rest, u64::from(rest > 0));
         self.note_paused();
         self.note_key_memory();
+        self.note_schedules();
     }
 
     /// A key pair that was there in advance.
@@ -198,11 +209,24 @@ impl Counters {
             (counter::KEY_MEMORY_LOCKED, usage.locked),
             (counter::KEY_MEMORY_HEAP, usage.heap),
         ] {
-            let (word, bytes) = (&self.words()[place], bytes as u64);
-            // It rarely changes: a load costs less than a store that other CPUs must see.
-            if word.load(Ordering::Relaxed) != bytes {
-                word.store(bytes, Ordering::Relaxed);
+            self.note(place, bytes as u64);
+        }
+    }
+
+    /// Lets readers see which schedules RSA has.
+    fn note_schedules(&self) {
+        for (place, size) in (counter::SCHEDULES..).zip(RSA_SIZES) {
+            if let Some(schedule) = self.pinned.or_else(|| Schedule::chosen(size)) {
+                self.note(place, schedule as u64 + 1);
             }
+        }
+    }
+
+    /// Stores what rarely changes: a load costs less than a store that other CPUs must see.
+    fn note(&self, place: usize, value: u64) {
+        let word = &self.words()[place];
+        if word.load(Ordering::Relaxed) != value {
+            word.store(value, Ordering::Relaxed);
         }
     }
 

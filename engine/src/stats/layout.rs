@@ -10,6 +10,8 @@
 
 use std::sync::atomic::AtomicU64;
 
+use lockstep_kernels::rsa::Size;
+
 use crate::declined::Fallback;
 use crate::shape::Shape;
 
@@ -65,13 +67,15 @@ pub(super) const WORDS: usize = SLOTS + MOST * SLOT_WORDS;
 
 pub(super) const SHAPES: usize = Shape::ALL.len();
 pub(super) const REASONS: usize = Fallback::ALL.len();
+/// The sizes of RSA that have more than one schedule.
+pub(super) const RSA_SIZES: [Size; 2] = [Size::Rsa1024, Size::Rsa2048];
 /// The most requests in a batch or a pass that the histograms distinguish.
 pub(super) const FILLS: usize = 8;
 
 /// The places of the counters in a slot. What is added gets a place of its own before
 /// [`END`](counter::END).
 pub(super) mod counter {
-    use super::{FILLS, REASONS, SHAPES, SLOT_WORDS};
+    use super::{FILLS, REASONS, RSA_SIZES, SHAPES, SLOT_WORDS};
 
     /// Two words of text.
     pub const BACKEND: usize = 0;
@@ -94,8 +98,11 @@ pub(super) mod counter {
     pub const KEY_MEMORY: usize = MAX_LOST + 1;
     pub const KEY_MEMORY_LOCKED: usize = KEY_MEMORY + 1;
     pub const KEY_MEMORY_HEAP: usize = KEY_MEMORY_LOCKED + 1;
+    /// In the order of [`RSA_SIZES`]: zero, or one more than the place of a
+    /// schedule in `Schedule::ALL`.
+    pub const SCHEDULES: usize = KEY_MEMORY_HEAP + 1;
     /// In the order of `Shape::ALL`.
-    pub const BY_SHAPE: usize = KEY_MEMORY_HEAP + 1;
+    pub const BY_SHAPE: usize = SCHEDULES + RSA_SIZES.len();
     pub const BATCH_FILL: usize = BY_SHAPE + SHAPES;
     pub const PASS_FILL: usize = BATCH_FILL + FILLS;
     /// In the order of `Fallback::ALL`.

@@ -21,7 +21,9 @@ use rustix::io::Errno;
 use rustix::process::{Pid, getppid, test_kill_process};
 
 use super::directory::{self, Place, StatsDir};
-use super::layout::{MAGIC, MOST, OWNERS, SLOT_WORDS, SLOTS, Slot, WORDS, header, owner, words_of};
+use super::layout::{
+    MAGIC, MOST, OWNERS, SLOT_WORDS, SLOTS, Slot, WORDS, header, is_name, owner, words_of,
+};
 use super::process::{Realm, namespace, ticks_since_boot};
 use super::{reader, snapshot};
 
@@ -101,6 +103,14 @@ impl Unpublished {
 }
 
 impl Page {
+    /// The length of the file.
+    pub const BYTES: u64 = (WORDS * 8) as u64;
+
+    /// Whether a file of counters may have this name.
+    pub fn is_file_name(name: &str) -> bool {
+        is_name(name)
+    }
+
     /// Makes the file, with a slot for this process. `None` if there is to be none.
     ///
     /// The default places are tidied first: files whose processes have all ended go.

@@ -20,12 +20,15 @@
 //! | `no_descriptor` | those of them for which there was no file descriptor |
 //! | `max_async`, `max_lost` | the bounds of `paused` and `lost`, as configured |
 //! | `key_memory`, `key_memory_locked`, `key_memory_heap` | bytes of the process's memory for keys when a request was last counted, how many of them are locked, and bytes on the heap for want of such memory; see [`lockstep_vault::Usage`] |
+//! | `schedule_rsa1024`, `schedule_rsa2048` | the [`Schedule`] of a size: its place in [`Schedule::ALL`], counted from one; 0 before the first batch |
 //! | `fallbacks.REASON` | requests and keys that went to OpenSSL's own implementation, by [`Fallback::name`] |
 //! | `failed_checks` | results that did not pass their check; equals `fallbacks.check_failed` |
 
 use std::fmt::Write as _;
 
-use super::layout::{FILLS, REASONS, SHAPES, SLOT_WORDS, counter, text_of};
+use lockstep_kernels::rsa::{Schedule, Size};
+
+use super::layout::{FILLS, REASONS, RSA_SIZES, SHAPES, SLOT_WORDS, counter, text_of};
 use crate::declined::Fallback;
 use crate::shape::Shape;
 
@@ -85,6 +88,9 @@ pub struct Snapshot {
     pub key_memory_locked: u64,
     /// Bytes of keys on the heap, for want of such memory.
     pub key_memory_heap: u64,
+    /// The schedules of RSA in use, as the file of counters has them: see
+    /// [`schedules`](Self::schedules).
+    pub schedule_of: [u64; RSA_SIZES.len()],
     /// Requests and keys that went to OpenSSL's own implementation, in the order of
     /// [`Fallback::ALL`].
     pub by_reason: [u64; REASONS],
@@ -113,6 +119,13 @@ impl Snapshot {
         self.by_reason[reason as usize]
     }
 
+    /// The schedule of RSA of each size that has several and has been used.
+    pub fn schedules(&self) -> impl Iterator<Item = (Size, Schedule)> {
+        let named = |number: u64| Schedule::ALL.get(usize::try_from(number).ok()?.checked_sub(1)?);
+        let all = RSA_SIZES.into_iter().zip(self.schedule_of);
+        all.filter_map(move |(size, number)| Some((size, *named(number)?)))
+    }
+
     /// Requests per pass on average; zero before the first.
     pub fn average_fill(&self) -> f64 {
         self.filled() as f64 / self.passes.max(1) as f64
@@ -130,6 +143,7 @@ impl Snapshot {
             "pid" | "started" => own,
             "slots" | "wait_max_ns" | "max_async" | "max_lost" => their.max(own),
             "key_memory" | "key_memory_locked" | "key_memory_heap" => their.max(own),
+            "schedule_rsa1024" | "schedule_rsa2048" => their.max(own),
             _ => own.saturating_add(their),
         });
     }
@@ -142,6 +156,7 @@ impl Snapshot {
                 own
             }
             "key_memory" | "key_memory_locked" | "key_memory_heap" => own,
+            "schedule_rsa1024" | "schedule_rsa2048" => own,
             _ => own.saturating_sub(their),
         });
         self
@@ -192,6 +207,7 @@ impl Snapshot {
             key_memory: words[counter::KEY_MEMORY],
             key_memory_locked: words[counter::KEY_MEMORY_LOCKED],
             key_memory_heap: words[counter::KEY_MEMORY_HEAP],
+            schedule_of: part(words, counter::SCHEDULES),
             failed_checks: by_reason[Fallback::CheckFailed as usize],
             by_reason,
         })
@@ -202,7 +218,8 @@ impl Snapshot {
         let mut counted = false;
         self.clone().fields(|_, key, field| {
             let settings = ["pid", "started", "slots", "max_async", "max_lost"];
-            let is_count = !settings.contains(&key) && !key.starts_with("key_memory");
+            let is_state = key.starts_with("key_memory") || key.starts_with("schedule");
+            let is_count = !settings.contains(&key) && !is_state;
             counted |= *field != 0 && is_count;
         });
         counted
@@ -247,6 +264,7 @@ impl Snapshot {
 
     /// Visits every number with its group and key, in the order of the document.
     fn fields(&mut self, mut visit: impl FnMut(&'static str, &'static str, &mut u64)) {
+        const SCHEDULES: [&str; RSA_SIZES.len()] = ["schedule_rsa1024", "schedule_rsa2048"];
         const COUNTS: [&str; FILLS] = ["1", "2", "3", "4", "5", "6", "7", "8"];
         visit("", "pid", &mut self.pid);
         visit("", "started", &mut self.started);
@@ -269,6 +287,9 @@ impl Snapshot {
         visit("", "key_memory", &mut self.key_memory);
         visit("", "key_memory_locked", &mut self.key_memory_locked);
         visit("", "key_memory_heap", &mut self.key_memory_heap);
+        for (key, field) in SCHEDULES.iter().zip(&mut self.schedule_of) {
+            visit("", key, field);
+        }
         visit("", "failed_checks", &mut self.failed_checks);
         for (shape, field) in Shape::ALL.iter().zip(&mut self.by_shape) {
             visit("operations", shape.name(), field);

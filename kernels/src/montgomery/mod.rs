@@ -32,14 +32,16 @@
 //! it, and when a column of blocks is complete its lower half retires: into limbs of m, later into
 //! the result.
 //!
-//! Four details matter as much, each measured (docs/lab/rsa-intel.md, rsa-zen5.md):
+//! Five details matter as much, each measured (docs/lab/rsa-intel.md, rsa-zen5.md, rsa-zen4.md):
 //!
 //! * all low halves of a row come before its high halves, so that no multiply stands next to one
 //!   whose sum it waits for: waiting instructions would fill the scheduler;
-//! * the next limb of m comes before the bulk of the row that the last one allows, and where code
-//!   is written out a reduction has the last product of its column beside it, row by row: a limb of
-//!   m waits for the one before it for half as long as their rows take, and other work fills that
-//!   time;
+//! * the next limb of m comes before the bulk of the row that the last one allows;
+//! * where code is written out and the lanes' [`Order`](crate::order::Order) says so, a reduction
+//!   has the last product of its column beside it, row by row: a limb of m waits for the one before
+//!   it for half as long as their rows take, and other work fills that time. Its multiplies then
+//!   read n from memory, which some cores do at no cost and others do not: those have the reduction
+//!   after the product;
 //! * a lower column starts at 2^52 − 1 rather than at zero. Reduction makes its low 52 bits vanish
 //!   and carries ⌈sum/2^52⌉; with this start that is a mere shift, and the lowest product of each
 //!   row of m·n need not be computed. m itself corrects for it: −(sum+1)/n = sum'·k0 + k0.

@@ -2,6 +2,7 @@
 
 use super::limbs::{BLOCK, Block, blocks, blocks_mut, mask_limbs};
 use super::window::Window;
+use crate::order::Order;
 use crate::simd::{Simd, enter, opaque};
 use crate::unroll::unroll;
 
@@ -131,7 +132,7 @@ impl<S: Simd, F: Factors<S>> Reduction<'_, S, F> {
 
     /// [`lower`](Self::lower), with the last product beside the reduction.
     #[inline(always)]
-    fn lower_written_out(&mut self, s: S, count: usize, k: usize) {
+    fn lower_beside(&mut self, s: S, count: usize, k: usize) {
         let window = &mut self.window;
         let by = (&self.n[0], self.k0);
         self.factors.prepare(s, k);
@@ -147,6 +148,16 @@ impl<S: Simd, F: Factors<S>> Reduction<'_, S, F> {
             }
         }
         window.advance(start(s, count, k + 2));
+    }
+
+    /// [`lower`](Self::lower) in the lanes' order of work.
+    #[inline(always)]
+    fn lower_written_out(&mut self, s: S, count: usize, k: usize) {
+        if S::Order::BESIDE {
+            self.lower_beside(s, count, k);
+        } else {
+            self.lower(s, count, k);
+        }
     }
 
     /// Column `k` ≥ `count`.

@@ -42,7 +42,7 @@ fn cases(random: &mut Random, bits: usize, count: usize) -> Vec<Case> {
         .collect()
 }
 
-/// The limbs of a·b/R mod n, of a²/R mod n and of a·b + b, of four lanes.
+/// The limbs of a·b/R mod n, of a²/R mod n and of a·b + b, lane by lane.
 fn compute<S: Simd, const N: usize>(s: S, cases: &[Case]) -> [Vec<u64>; 3] {
     let mut numbers = [[s.zero(); N]; 3];
     let mut k0 = s.zero();
@@ -102,20 +102,27 @@ fn check<S: Simd, const N: usize>(s: S, cases: &[Case]) -> [Vec<u64>; 3] {
 fn lanes_agree<const N: usize, const TWICE: usize>(bits: usize) {
     let mut random = Random(bits as u64);
     for _ in 0..20 {
-        let cases = cases(&mut random, bits, 4);
-        let split = check::<_, N>(Portable::<4>, &cases);
-        let whole = check::<_, TWICE>(Portable::<4, 26>, &cases);
+        let eight = cases(&mut random, bits, 8);
+        let wide = check::<_, N>(Portable::<8>, &eight);
+        let cases = &eight[..4];
+        let split = check::<_, N>(Portable::<4>, cases);
+        let whole = check::<_, TWICE>(Portable::<4, 26>, cases);
         #[cfg(vectors)]
         {
+            if let Some(s) = crate::simd::avx512ifma::Avx512Ifma::detect() {
+                assert!(compute::<_, N>(s, &eight) == wide, "beside");
+                let s = s.reducing_after();
+                assert!(compute::<_, N>(s, &eight) == wide, "after");
+            }
             if let Some(s) = crate::simd::avx512ifma256::Avx512Ifma256::detect() {
-                assert!(compute::<_, N>(s, &cases) == split, "avx512ifma256");
+                assert!(compute::<_, N>(s, cases) == split, "avx512ifma256");
             }
             if let Some(s) = crate::simd::avx2::Avx2::detect() {
-                assert!(compute::<_, TWICE>(s, &cases) == whole, "avx2");
+                assert!(compute::<_, TWICE>(s, cases) == whole, "avx2");
             }
         }
         #[cfg(not(vectors))]
-        let _ = (split, whole);
+        let _ = (wide, split, whole);
     }
 }
 

@@ -1,6 +1,7 @@
 //! The sums of the columns that a block of products touches, and how they are formed and retired.
 
 use super::limbs::{BLOCK, Block};
+use crate::order::Order;
 use crate::simd::{Simd, enter, inlined, opaque};
 use crate::unroll::unroll;
 
@@ -95,7 +96,13 @@ impl<S: Simd> Window<S> {
 
     #[inline(always)]
     fn add_square_here(&mut self, s: S, a: &Block<S>, doubled: &Block<S>) {
-        let (a, doubled) = (opaque(a), *doubled);
+        // Beside a reduction 2a stays in registers on its way from doubling to squaring.
+        let doubled = *if S::Order::BESIDE {
+            doubled
+        } else {
+            opaque(doubled)
+        };
+        let a = opaque(a);
         unroll!(S, row => {
             self.add_square_row(s, row, a, &doubled);
         });

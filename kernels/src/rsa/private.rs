@@ -15,6 +15,11 @@ use core::fmt;
 
 use super::blinding::Blinding;
 use super::key::{Half, PrivateKey, PublicKey};
+#[cfg(vectors)]
+use super::race;
+use super::schedule::Schedule;
+#[cfg(vectors)]
+use super::size::for_schedule;
 use super::size::{Size, for_size};
 use super::verify::{self, Claim, Signature, Verified};
 use crate::arena::{Arena, Memory};
@@ -132,30 +137,47 @@ pub fn private_batch(backend: Backend, scratch: &mut Scratch, jobs: &mut [Privat
         "a batch is of one size"
     );
     let _steady = Steady::new();
-    match backend.kind(jobs.len()) {
+    let kind = backend.kind(jobs.len());
+    let only = Schedule::default();
+    match kind {
         #[cfg(vectors)]
-        Kind::Avx512Ifma { wide, narrow } => {
-            for_size!(
+        Kind::Avx512Ifma {
+            wide,
+            narrow,
+            schedule,
+        }
+        | Kind::Avx512Ifma256 {
+            wide,
+            narrow,
+            schedule,
+        } => {
+            let schedule =
+                schedule.unwrap_or_else(|| race::fastest(wide, size, &mut scratch.memory));
+            let at_once = match kind {
+                Kind::Avx512Ifma { .. } => BATCH,
+                _ => 2,
+            };
+            for_schedule!(
+                schedule,
+                wide,
                 size,
-                batch::<_, _>(wide, narrow, BATCH, size, scratch, jobs)
+                batch::<_, _>(wide, narrow, at_once, schedule, size, scratch, jobs)
             );
         }
         #[cfg(vectors)]
-        Kind::Avx512Ifma256 { wide, narrow } => {
-            for_size!(size, batch::<_, _>(wide, narrow, 2, size, scratch, jobs));
-        }
-        #[cfg(vectors)]
-        Kind::Avx2(s) => for_size!(26: size, batch::<_, _>(s, s, BATCH, size, scratch, jobs)),
-        Kind::Portable(s) => for_size!(size, batch::<_, _>(s, s, BATCH, size, scratch, jobs)),
+        Kind::Avx2(s) => for_size!(26: size, batch::<_, _>(s, s, BATCH, only, size, scratch, jobs)),
+        Kind::Portable(s) => for_size!(size, batch::<_, _>(s, s, BATCH, only, size, scratch, jobs)),
     }
 }
 
 /// A batch on lanes `w`, `at_once` requests at a time; half exponentiations that fit into the lanes
 /// `h` run there.
+#[inline(never)]
 fn batch<W: Simd, H: Simd, const N: usize, const M: usize>(
     w: W,
     h: H,
     at_once: usize,
+    schedule: Schedule,
     size: Size,
     scratch: &mut Scratch,
     jobs: &mut [PrivateJob<'_>],
@@ -175,9 +197,9 @@ fn batch<W: Simd, H: Simd, const N: usize, const M: usize>(
         while first < chunk.len() {
             let left = chunk.len() - first;
             first += if left <= H::LANES / 2 {
-                half_passes::<W, H, N, M>(h, size, arena.rest(), &mut wide, chunk, first)
+                half_passes::<W, H, N, M>(h, schedule, size, arena.rest(), &mut wide, chunk, first)
             } else {
-                half_passes::<W, W, N, M>(w, size, arena.rest(), &mut wide, chunk, first)
+                half_passes::<W, W, N, M>(w, schedule, size, arena.rest(), &mut wide, chunk, first)
             };
         }
 
@@ -373,6 +395,7 @@ fn refuse(input: &[u8], key: &PublicKey) -> Option<JobError> {
 #[inline(never)]
 fn half_passes<W: Simd, S: Simd, const N: usize, const M: usize>(
     s: S,
+    schedule: Schedule,
     size: Size,
     mut arena: Arena<'_>,
     wide: &mut Wide<'_, W, N, M>,
@@ -384,9 +407,8 @@ fn half_passes<W: Simd, S: Simd, const N: usize, const M: usize>(
     let out: &mut [S::Limb; N] = arena.array();
     let r2: &mut [S::Limb; N] = arena.array();
     let r3: &mut [S::Limb; N] = arena.array();
-    let passes = (jobs.len() - first)
-        .div_ceil(served)
-        .min(Power::<S, N>::PASSES);
+    let at_once = schedule.at_once(Power::<S, N>::PASSES);
+    let passes = (jobs.len() - first).div_ceil(served).min(at_once);
     let mut powers: Vec<_> = (0..passes)
         .map(|pass| {
             let first = first + pass * served;

@@ -92,6 +92,30 @@ macro_rules! for_size {
 }
 pub(crate) use for_size;
 
+/// [`for_size`], on the lanes `$wide` in the order of work of `$schedule`: where numbers of a size
+/// have one order only, these lanes as they are.
+#[cfg(vectors)]
+macro_rules! for_schedule {
+    (
+        $schedule:expr, $wide:ident, $size:expr,
+        $function:ident::<$($kind:ty),*>($($argument:expr),* $(,)?)
+    ) => {
+        match $size {
+            $crate::rsa::size::Size::Rsa1024 if $schedule.reduces_after() => {
+                let $wide = $wide.reducing_after();
+                $function::<$($kind,)* 10, 20>($($argument),*)
+            }
+            $crate::rsa::size::Size::Rsa2048 if $schedule.reduces_after() => {
+                let $wide = $wide.reducing_after();
+                $function::<$($kind,)* 20, 40>($($argument),*)
+            }
+            size => $crate::rsa::size::for_size!(size, $function::<$($kind),*>($($argument),*)),
+        }
+    };
+}
+#[cfg(vectors)]
+pub(crate) use for_schedule;
+
 const _: () = {
     let mut i = 0;
     while i < Size::ALL.len() {

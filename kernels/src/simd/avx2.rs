@@ -8,6 +8,7 @@
 use core::arch::x86_64::*;
 
 use super::Simd;
+use crate::order::Beside;
 use crate::taint::whole;
 
 /// Proof that the CPU and the operating system offer AVX2; lanes with limbs of `BITS` bits, 26 or
@@ -60,6 +61,7 @@ impl<const BITS: u32> Simd for Avx2<BITS> {
     type Limb = __m256i;
     /// All ones in the chosen lanes, zero in the others.
     type Mask = __m256i;
+    type Order = Beside;
 
     const LANES: usize = 4;
     const LIMB_BITS: u32 = BITS;
@@ -248,7 +250,7 @@ impl<const BITS: u32> Simd for Avx2<BITS> {
 /// The same, in a register.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn optimisation_barrier(sum: __m256i) -> __m256i {
+pub(super) fn optimisation_barrier(sum: __m256i) -> __m256i {
     #[cfg(not(any(miri, ct_msan)))]
     {
         let mut sum = sum;

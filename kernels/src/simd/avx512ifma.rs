@@ -1,9 +1,11 @@
 //! Eight lanes in 512-bit registers: AVX-512 F, DQ, VL and IFMA.
 
 use core::arch::x86_64::*;
+use core::marker::PhantomData;
 
 use super::ifma::ifma_lanes;
 use super::{Plain, Simd};
+use crate::order::{After, Beside, Order};
 use crate::taint::{derived, disclosed, whole};
 
 ifma_lanes! {
@@ -49,6 +51,13 @@ ifma_lanes! {
             };
             derived(picked, source)
         }
+    }
+}
+
+impl Avx512Ifma {
+    /// The same lanes in the other order of work.
+    pub(crate) fn reducing_after(self) -> Avx512Ifma<After> {
+        Avx512Ifma(PhantomData)
     }
 }
 

@@ -4,9 +4,12 @@
 //! these four lanes as for eight, which is what a batch of one or two requests wants.
 
 use core::arch::x86_64::*;
+use core::marker::PhantomData;
 
+use super::avx2::optimisation_barrier;
 use super::ifma::ifma_lanes;
 use super::{Plain, Simd};
+use crate::order::{Beside, Order};
 use crate::taint::{derived, disclosed, whole};
 
 ifma_lanes! {
@@ -29,6 +32,12 @@ ifma_lanes! {
             cmpeq_mask: _mm256_cmpeq_epi64_mask,
             mask_blend: _mm256_mask_blend_epi64,
             mask_ternarylogic: _mm256_mask_ternarylogic_epi64,
+        }
+
+        #[inline(always)]
+        fn optimisation_barrier(self, sum: __m256i) -> __m256i {
+            // SAFETY: `self` proves the feature, which AVX-512 includes.
+            unsafe { optimisation_barrier(sum) }
         }
 
         #[inline(always)]

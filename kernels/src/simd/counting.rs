@@ -4,6 +4,7 @@ use core::cell::Cell;
 
 use super::Simd;
 use super::portable::{Limbs, Portable};
+use crate::order::Beside;
 
 /// Vector micro-operations by the ports that an Intel core with two 512-bit units has for them.
 /// Loads, stores and copies between registers take no port of these.
@@ -72,6 +73,7 @@ macro_rules! counted {
 impl Simd for Counting {
     type Limb = Lanes;
     type Mask = Lanes;
+    type Order = Beside;
 
     const LANES: usize = 8;
     const INLINE: bool = false;

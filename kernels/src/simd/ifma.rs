@@ -27,9 +27,10 @@ macro_rules! ifma_lanes {
             $($own:tt)*
         }
     ) => {
-        /// Proof that the CPU and the operating system offer AVX-512 IFMA.
+        /// Proof that the CPU and the operating system offer AVX-512 IFMA; lanes that work in the
+        /// order `O`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub(crate) struct $name(());
+        pub(crate) struct $name<O = Beside>(PhantomData<O>);
 
         impl $name {
             /// The proof, where it can be given.
@@ -39,16 +40,17 @@ macro_rules! ifma_lanes {
                     && is_x86_feature_detected!("avx512vl")
                     && is_x86_feature_detected!("avx512ifma")
                     && is_x86_feature_detected!("bmi2"))
-                .then_some(Self(()))
+                .then_some(Self(PhantomData))
             }
         }
 
         // SAFETY: the vector is plain bits without padding, aligned to its length, 64 at most.
         unsafe impl Plain for $vector {}
 
-        impl Simd for $name {
+        impl<O: Order> Simd for $name<O> {
             type Limb = $vector;
             type Mask = __mmask8;
+            type Order = O;
 
             const LANES: usize = size_of::<$vector>() / 8;
 

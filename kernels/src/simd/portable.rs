@@ -2,6 +2,7 @@
 //! the arithmetic that prepares keys.
 
 use super::{Plain, Simd, opaque_words};
+use crate::order::Beside;
 use crate::taint::whole;
 
 /// `L` lanes of limbs of `BITS` bits in ordinary registers; needs no proof. 52 bits are the oracle
@@ -46,6 +47,7 @@ impl<const L: usize, const BITS: u32> Simd for Portable<L, BITS> {
     type Limb = Limbs<L>;
     /// All ones in the chosen lanes, zero in the others.
     type Mask = Limbs<L>;
+    type Order = Beside;
 
     const LANES: usize = L;
     const LIMB_BITS: u32 = BITS;

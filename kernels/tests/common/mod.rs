@@ -2,10 +2,17 @@
 
 #![allow(dead_code, reason = "each test uses its part")]
 
+use lockstep_kernels::backend::Backend;
 use lockstep_kernels::rsa::{Blinding, Components, PrivateKey, Size};
 use num_bigint::BigUint;
 
 pub use lockstep_testkit::Random;
+
+/// All backends of this CPU, pinned to each of their schedules.
+pub fn schedules() -> Vec<Backend> {
+    let all = Backend::available().into_iter();
+    all.flat_map(Backend::each_schedule).collect()
+}
 
 /// A key as numbers and as prepared for lanes.
 pub struct TestKey {

@@ -18,6 +18,7 @@ use std::io::Write;
 use lockstep_kernels::backend::Backend;
 use lockstep_kernels::curve25519::{ed25519, x25519};
 use lockstep_kernels::fault::planted;
+use lockstep_kernels::hmac::{Hash, Keyed, TAG_BYTES};
 use lockstep_kernels::nist::nonce::{HedgedJob, hedged, hedged_batch};
 use lockstep_kernels::nist::{Wide, p256, p384};
 use lockstep_kernels::rsa::{Blinding, Components, PrivateJob, PrivateKey, Scratch, Size};
@@ -145,8 +146,11 @@ fn main() {
     // Tables are made at their first use, from public numbers; before any secret is there.
     curves(backend, &[1], false);
     curves(backend, &[1, 3, 2 * backend.lanes() + 1], true);
+    authentication(backend);
     for size in Size::ALL.into_iter().filter(|size| size.bits() <= largest) {
-        rsa_private(backend, size);
+        for backend in backend.each_schedule() {
+            rsa_private(backend, size);
+        }
     }
     begin("end");
 }
@@ -344,6 +348,30 @@ macro_rules! nist_curve {
 }
 use nist_curve;
 
+/// The states of a secret key, and tags of one message and of several.
+fn authentication(backend: Backend) {
+    let mut random = Random(9);
+    for hash in [Hash::Sha256, Hash::Sha384] {
+        let about = |what: &str| {
+            begin(&text(format_args!("{} HMAC {hash:?} {what}", backend.name())));
+        };
+        about("key");
+        let key = random.secret::<TAG_BYTES>();
+        let mut keyed = Keyed::default();
+        hash.key(backend, &key[..hash.tag_bytes()], &mut keyed);
+        about("one message");
+        let mut tags = [[0; TAG_BYTES]];
+        hash.authenticate(backend, &keyed, [b"message"], &mut tags);
+        expect_marked(tags.as_flattened());
+        about("several messages");
+        let secret = random.secret::<200>();
+        let mut tags = [[0; TAG_BYTES]; 3];
+        hash.authenticate(backend, &keyed, [&secret; 3], &mut tags);
+        expect_marked(tags.as_flattened());
+        wipe(keyed.as_flattened_mut());
+    }
+}
+
 /// The first key of a size: n, e, p, q, dp, dq, qinv.
 fn parts(size: Size) -> [Vec<u8>; 7] {
     let line = include_str!("../../../testkit/src/rsa_keys.txt")
@@ -364,8 +392,7 @@ fn parts(size: Size) -> [Vec<u8>; 7] {
 fn rsa_private(backend: Backend, size: Size) {
     let about = |what: &str| {
         begin(&text(format_args!(
-            "{} RSA-{} {what}",
-            backend.name(),
+            "{backend:?} RSA-{} {what}",
             size.bits()
         )))
     };

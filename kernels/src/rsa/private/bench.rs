@@ -9,6 +9,11 @@ use crate::backend::{Backend, Kind};
 use crate::layout::bytes_from_lane;
 use crate::modexp::{Power, WINDOW};
 use crate::montgomery::{Modulus, multiply, square};
+#[cfg(vectors)]
+use crate::rsa::race;
+use crate::rsa::schedule::Schedule;
+#[cfg(vectors)]
+use crate::rsa::size::for_schedule;
 use crate::rsa::size::{Size, for_size};
 use crate::simd::Simd;
 pub use crate::simd::counting::MicroOperations;
@@ -99,18 +104,25 @@ pub fn measure(
     let size = jobs[0].key.size();
     assert!(jobs.iter().all(|job| job.key.size() == size), "one size");
     let memory = &mut scratch.memory;
+    let only = Schedule::default();
     match backend.kind(jobs.len()) {
         #[cfg(vectors)]
-        Kind::Avx512Ifma { wide, .. } => {
-            for_size!(size, on_lanes::<_>(wide, memory, jobs, step, watch))
+        Kind::Avx512Ifma { wide, schedule, .. } => {
+            let schedule = schedule.unwrap_or_else(|| race::fastest(wide, size, memory));
+            for_schedule!(
+                schedule,
+                wide,
+                size,
+                on_lanes::<_>(wide, schedule, memory, jobs, step, watch)
+            )
         }
         #[cfg(vectors)]
         Kind::Avx512Ifma256 { narrow: s, .. } => {
-            for_size!(size, on_lanes::<_>(s, memory, jobs, step, watch))
+            for_size!(size, on_lanes::<_>(s, only, memory, jobs, step, watch))
         }
         #[cfg(vectors)]
-        Kind::Avx2(s) => for_size!(26: size, on_lanes::<_>(s, memory, jobs, step, watch)),
-        Kind::Portable(s) => for_size!(size, on_lanes::<_>(s, memory, jobs, step, watch)),
+        Kind::Avx2(s) => for_size!(26: size, on_lanes::<_>(s, only, memory, jobs, step, watch)),
+        Kind::Portable(s) => for_size!(size, on_lanes::<_>(s, only, memory, jobs, step, watch)),
     }
     scratch.memory.wipe(usize::MAX);
 }
@@ -132,13 +144,17 @@ pub fn count(scratch: &mut Scratch, jobs: &mut [PrivateJob<'_>], step: Step) -> 
         work();
         counts = counting::take();
     };
-    for_size!(size, on_lanes::<_>(Counting, memory, jobs, step, watch));
+    for_size!(
+        size,
+        on_lanes::<_>(Counting, Schedule::default(), memory, jobs, step, watch)
+    );
     scratch.memory.wipe(usize::MAX);
     counts
 }
 
 fn on_lanes<W: Simd, const N: usize, const M: usize>(
     w: W,
+    schedule: Schedule,
     memory: &mut Memory,
     jobs: &mut [PrivateJob<'_>],
     step: Step,
@@ -164,7 +180,9 @@ fn on_lanes<W: Simd, const N: usize, const M: usize>(
         Step::Exponentiate => watch(&mut || {
             let mut first = 0;
             while first < jobs.len() {
-                first += half_passes::<W, W, N, M>(w, size, arena.rest(), &mut wide, jobs, first);
+                let arena = arena.rest();
+                first +=
+                    half_passes::<W, W, N, M>(w, schedule, size, arena, &mut wide, jobs, first);
             }
         }),
         Step::Recombine => watch(&mut || wide.recombine(w)),
