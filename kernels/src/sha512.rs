@@ -1,15 +1,24 @@
-//! SHA-512 (FIPS 180-4) of several messages at once, one in each lane.
+//! SHA-512 (FIPS 180-4) of several messages at once, one in each lane, and its [compression
+//! function](single) for one message.
 
+pub(crate) mod constants;
+#[cfg(vectors)]
+mod single;
+
+use sha2::block_api::compress512;
 use sha2::{Digest, Sha512};
 
+use crate::backend::Backend;
+#[cfg(vectors)]
+use crate::backend::Kind;
 use crate::secret::wipe;
+#[cfg(vectors)]
+use crate::simd::pairs::Pairs;
 use crate::simd::{CHOOSE, Simd, enter, inlined, words, words_mut};
 use crate::unroll::unrolled;
+pub(crate) use constants::{BLOCK_BYTES, Words};
+use constants::{INITIAL, ROUND};
 
-/// A digest as big-endian words.
-pub(crate) type Words = [u64; 8];
-/// Bytes of a block.
-const BLOCK_BYTES: usize = 128;
 /// Bytes after a message: a bit, and its length in bits.
 const TRAILER_BYTES: usize = 1 + 16;
 
@@ -58,6 +67,66 @@ pub(crate) fn hash_to_lanes<S: Simd>(s: S, messages: &[Message<'_>]) -> [S::Limb
 
 fn length(message: &Message<'_>) -> usize {
     message.iter().map(|piece| piece.len()).sum()
+}
+
+/// Whether [`compress_each`] takes less time for three or four states than one at a time.
+pub(crate) fn has_lanes(backend: Backend) -> bool {
+    backend != Backend::PORTABLE
+}
+
+/// The compression function of each state with its block. Two or more are worth lanes, where there
+/// are vectors.
+pub(crate) fn compress_each(backend: Backend, states: &mut [Words], blocks: &[[u8; BLOCK_BYTES]]) {
+    match backend.kind(1) {
+        #[cfg(vectors)]
+        Kind::Avx512Ifma256 { narrow, .. } if states.len() > 1 => {
+            compress_in_lanes(narrow, states, blocks);
+        }
+        #[cfg(vectors)]
+        Kind::Avx2(lanes) if states.len() > 1 => compress_in_lanes(lanes, states, blocks),
+        _ => {
+            for (state, block) in states.iter_mut().zip(blocks) {
+                compress_one(state, block);
+            }
+        }
+    }
+}
+
+/// The compression function of one state, without lanes.
+fn compress_one(state: &mut Words, block: &[u8; BLOCK_BYTES]) {
+    #[cfg(vectors)]
+    if let Some(pairs) = Pairs::detect() {
+        return single::compress(pairs, state, block);
+    }
+    compress512(state, core::slice::from_ref(block));
+}
+
+/// [`compress_each`], in passes of all lanes.
+#[cfg(vectors)]
+fn compress_in_lanes<S: Simd>(s: S, states: &mut [Words], blocks: &[[u8; BLOCK_BYTES]]) {
+    let mut lanes = [s.zero(); 8];
+    let mut schedule = [s.zero(); 16];
+    for (states, blocks) in states.chunks_mut(S::LANES).zip(blocks.chunks(S::LANES)) {
+        let mut busy = s.zero();
+        for (lane, (state, block)) in states.iter().zip(blocks).enumerate() {
+            words_mut(core::slice::from_mut(&mut busy))[lane] = 1;
+            for (to, word) in words_mut(&mut lanes).chunks_exact_mut(S::LANES).zip(state) {
+                to[lane] = *word;
+            }
+            let to = words_mut(&mut schedule).chunks_exact_mut(S::LANES);
+            for (to, word) in to.zip(block.as_chunks().0) {
+                to[lane] = u64::from_be_bytes(*word);
+            }
+        }
+        compress(s, &mut lanes, &mut schedule, busy);
+        for (lane, state) in states.iter_mut().enumerate() {
+            for (word, from) in state.iter_mut().zip(words(&lanes).chunks_exact(S::LANES)) {
+                *word = from[lane];
+            }
+        }
+    }
+    wipe(words_mut(&mut lanes));
+    wipe(words_mut(&mut schedule));
 }
 
 /// [`hash_to_lanes`], all lanes at once; `longest` is the number of blocks of the longest message.
@@ -163,8 +232,10 @@ fn round<S: Simd>(s: S, v: &mut [S::Limb; 8], j: usize, word: S::Limb, constant:
         s.rotate_right::<34>(a),
         s.rotate_right::<39>(a),
     );
-    let input = s.add(s.add(v[at(7)], word), s.splat(constant));
-    let t1 = s.add(s.add(input, s.ternary::<CHOOSE>(e, f, g)), sum_1);
+    // What was known last is added last: e of the next round waits for it.
+    let input = s.optimisation_barrier(s.add(s.add(v[at(7)], word), s.splat(constant)));
+    let input = s.optimisation_barrier(s.add(input, s.ternary::<CHOOSE>(e, f, g)));
+    let t1 = s.add(input, sum_1);
     let t2 = s.add(sum_0, s.ternary::<MAJORITY>(a, b, c));
     v[at(3)] = s.add(v[at(3)], t1);
     v[at(7)] = s.add(t1, t2);
@@ -195,70 +266,10 @@ fn xor_3<S: Simd>(s: S, a: S::Limb, b: S::Limb, c: S::Limb) -> S::Limb {
     s.ternary::<0x96>(a, b, c)
 }
 
-/// Square roots of the first 8 primes (section 5.3.5).
-const INITIAL: [u64; 8] = fractions_of_roots::<2, 8>();
-/// Cube roots of the first 80 primes (section 4.2.3).
-const ROUND: [u64; 80] = fractions_of_roots::<3, 80>();
-
-/// The first 64 bits of the fractional parts of the `DEGREE`th roots of the first primes.
-const fn fractions_of_roots<const DEGREE: usize, const COUNT: usize>() -> [u64; COUNT] {
-    let mut fractions = [0; COUNT];
-    let (mut count, mut candidate) = (0, 2);
-    while count < COUNT {
-        let mut divisor = 2;
-        while candidate % divisor != 0 {
-            divisor += 1;
-        }
-        if divisor == candidate {
-            fractions[count] = fraction_of_root(candidate, DEGREE);
-            count += 1;
-        }
-        candidate += 1;
-    }
-    fractions
-}
-
-/// ⌊p^(1/degree)·2^64⌋ mod 2^64: the largest x with x^degree < p·2^(64·degree), bit by bit.
-const fn fraction_of_root(p: u64, degree: usize) -> u64 {
-    let mut x: u128 = 0;
-    let mut bit = 67;
-    while bit > 0 {
-        bit -= 1;
-        let candidate = x | 1 << bit;
-        let power = power(candidate, degree);
-        if power[degree] < p && power[degree + 1] == 0 {
-            x = candidate;
-        }
-    }
-    x as u64
-}
-
-/// x^degree for x below 2^67 and a degree of at most 3.
-const fn power(x: u128, degree: usize) -> [u64; 5] {
-    let mut power = [1, 0, 0, 0, 0];
-    let mut k = 0;
-    while k < degree {
-        let mut product = [0; 5];
-        let (mut i, mut low_carry, mut high_carry) = (0, 0, 0);
-        while i < 5 {
-            // Word i of the power times the low word, and word i − 1 times the few bits above.
-            let below = if i > 0 { power[i - 1] } else { 0 };
-            let low = power[i] as u128 * (x as u64 as u128) + low_carry;
-            let high = below as u128 * (x >> 64) + high_carry;
-            let sum = (low as u64 as u128) + (high as u64 as u128);
-            product[i] = sum as u64;
-            low_carry = (low >> 64) + (sum >> 64);
-            high_carry = high >> 64;
-            i += 1;
-        }
-        power = product;
-        k += 1;
-    }
-    power
-}
-
 #[cfg(test)]
 mod tests {
+    use lockstep_testkit::Random;
+
     use super::*;
     use crate::backend::{Backend, Kind};
     use crate::simd::portable::Portable;
@@ -281,6 +292,29 @@ mod tests {
                 for (digest, message) in digests.iter().zip(&messages) {
                     let bytes = digest.map(u64::to_be_bytes);
                     assert_eq!(bytes.as_flattened(), &Sha512::digest(message.concat())[..]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn states_are_those_of_an_independent_crate() {
+        let mut random = Random(512);
+        let backends = Backend::available();
+        for count in [1, 2, 3, 4, 5, 9] {
+            for _ in 0..if cfg!(miri) { 3 } else { 3_000 } {
+                let states: Vec<Words> = (0..count)
+                    .map(|_| core::array::from_fn(|_| random.word()))
+                    .collect();
+                let blocks: Vec<[u8; BLOCK_BYTES]> = (0..count).map(|_| random.bytes()).collect();
+                let mut expected = states.clone();
+                for (state, block) in expected.iter_mut().zip(&blocks) {
+                    compress512(state, &[*block]);
+                }
+                for &backend in &backends {
+                    let mut states = states.clone();
+                    compress_each(backend, &mut states, &blocks);
+                    assert_eq!(states, expected, "{backend:?}");
                 }
             }
         }

@@ -8,11 +8,14 @@
 
 mod hkdf;
 mod inputs;
+mod kept;
 
 use std::ffi::c_int;
 
 use lockstep_engine::Elsewhere;
-use zeroize::Zeroizing;
+use lockstep_kernels::backend::Backend;
+use lockstep_kernels::hmac::TAG_BYTES;
+use lockstep_kernels::wipe;
 
 use crate::ffi::kdf::{
     Derive, Dupctx, Freectx, GetCtxParams, GettableCtxParams, Newctx, Reset, SetCtxParams,
@@ -22,7 +25,7 @@ use crate::ffi::{Ctx, Dispatch, Params, ParamsMut, ProvCtx, Room, StockContext, 
 use crate::stock::families::Tls13Kdf;
 use crate::{memory, process};
 
-use inputs::{Inputs, LONGEST};
+use inputs::Inputs;
 
 /// What we derived from ourselves, and a context of OpenSSL's once that is needed.
 struct Context {
@@ -77,6 +80,20 @@ impl Context {
         })
     }
 
+    /// Notes the parameters and derives `out` from them; false if that is left to OpenSSL.
+    fn derive(&mut self, params: Params<'_>, out: &mut [u8]) -> bool {
+        if !self.inputs.read(params) {
+            return false;
+        }
+        let engine = process::engine();
+        let backend = engine.backend().unwrap_or(Backend::PORTABLE);
+        let derived = self.inputs.derive(backend, out);
+        if derived {
+            engine.count(Elsewhere::Derivation);
+        }
+        derived
+    }
+
     /// OpenSSL's context, which from now on knows all; None if it refuses.
     fn handed_over(&mut self) -> Option<&StockContext<Tls13Kdf>> {
         if self.stock.is_none() {
@@ -128,15 +145,17 @@ fn reset(ctx: Ctx<'_, Context>) {
 fn derive(ctx: Ctx<'_, Context>, out: Room<'_>, params: Params<'_>) -> c_int {
     let Some(ours) = ctx else { return 0 };
     if ours.state == State::Fresh
-        && let Some(size @ ..=LONGEST) = out.size()
+        && let Some(size @ ..=TAG_BYTES) = out.size()
     {
-        let mut derived = Zeroizing::new([0; LONGEST]);
+        let mut derived = [0; TAG_BYTES];
+        let derived = &mut derived[..size];
         // The output may lie where the inputs do: they are copied, and only then is it written.
-        if ours.inputs.read(params) && ours.inputs.derive(&mut derived[..size]) {
+        if ours.derive(params, derived) {
             // The next derivation may come with some parameters only; it is left to OpenSSL.
             ours.state = State::Ours;
-            process::engine().count(Elsewhere::Derivation);
-            return c_int::from(out.write(&derived[..size]));
+            let written = out.write(derived);
+            wipe(derived);
+            return c_int::from(written);
         }
         ours.inputs.clear();
     }

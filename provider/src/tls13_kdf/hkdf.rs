@@ -1,90 +1,210 @@
 //! HKDF as TLS 1.3 uses it (RFC 8446, 7.1).
 
-use sha2::Digest;
-use sha2::digest::block_api::BlockSizeUser;
-use sha2::digest::{FixedOutputReset, Output};
-use zeroize::{Zeroize as _, Zeroizing};
+use lockstep_kernels::backend::Backend;
+use lockstep_kernels::hmac::{Hash, Keyed, TAG_BYTES, Tag};
+use lockstep_kernels::wipe;
 
-/// What HMAC needs of a digest; the two here wipe their state when they are dropped.
-pub trait Hasher: Digest + BlockSizeUser + FixedOutputReset {}
+use super::kept::{EXPANSIONS, Kept, is_equal};
 
-impl<H: Digest + BlockSizeUser + FixedOutputReset> Hasher for H {}
+const PREFIX: &[u8] = b"tls13 ";
+const DERIVED: &[u8] = b"derived";
+const RESUMPTION: &[u8] = b"resumption";
 
-/// What is the same in all handshakes without a pre-shared key (RFC 8448, 3, has it for SHA-256).
-pub struct Known<const N: usize> {
-    /// The digest of no messages.
-    pub no_messages: [u8; N],
-    /// The early secret.
-    pub early: [u8; N],
-    /// What the handshake secret is extracted with.
-    pub derived: [u8; N],
+/// The most bytes of a prefix and a label.
+pub const LONGEST_LABEL: usize = 144;
+/// The most bytes of data.
+pub const LONGEST_DATA: usize = 64;
+
+/// The expansions of a traffic secret with SHA-384, which are asked for in this order: labels, and
+/// lengths in bytes.
+const TRAFFIC: [(&[u8], usize); EXPANSIONS] = [(b"key", 32), (b"iv", 12), (b"finished", TAG_BYTES)];
+
+/// Prefix, label and data of an expansion.
+pub type Texts<'a> = [&'a [u8]; 3];
+
+/// HKDF with a hash function, computed on these lanes.
+#[derive(Clone, Copy)]
+pub struct Hkdf {
+    pub hash: Hash,
+    pub backend: Backend,
 }
 
-impl<const N: usize> Known<N> {
-    const PREFIX: &[u8] = b"tls13 ";
-    const LABEL: &[u8] = b"derived";
+/// What is the same in all handshakes without a pre-shared key (RFC 8448, 3, has it for SHA-256).
+pub struct Known {
+    /// The digest of no messages.
+    no_messages: Tag,
+    /// The early secret.
+    early: Tag,
+    /// What is derived from it, as the key of the next extraction.
+    derived: Keyed,
+}
 
-    pub fn new<H: Hasher>() -> Known<N> {
+impl Hkdf {
+    pub fn known(self) -> Known {
         let mut known = Known {
-            no_messages: [0; N],
-            early: [0; N],
-            derived: [0; N],
+            no_messages: self.hash.digest_of_nothing(),
+            early: [0; TAG_BYTES],
+            derived: Keyed::default(),
         };
-        known.no_messages.copy_from_slice(&H::digest(b""));
-        authenticate::<H>(&[0; N], &[&[0; N]], &mut known.early);
-        let parts = [Self::PREFIX, Self::LABEL, &known.no_messages];
-        expand::<H>(&known.early, parts, &mut known.derived);
+        let mut keyed = Keyed::default();
+        let zeros = self.digest(&[0; TAG_BYTES]);
+        self.hash.key(self.backend, zeros, &mut keyed);
+        self.authenticate(&keyed, zeros, &mut known.early);
+        let info = Info::new(
+            zeros.len(),
+            [PREFIX, DERIVED, self.digest(&known.no_messages)],
+        );
+        self.hash
+            .key(self.backend, self.digest(&known.early), &mut keyed);
+        let mut derived = [0; TAG_BYTES];
+        self.authenticate(&keyed, info.as_slice(), &mut derived[..zeros.len()]);
+        self.hash
+            .key(self.backend, self.digest(&derived), &mut known.derived);
         known
     }
 
-    /// Whether [`derived`](Self::derived) is derived from this secret. The comparison is in
-    /// constant time, because it may be another one.
-    pub fn derives(&self, early: &[u8], prefix: &[u8], label: &[u8]) -> bool {
-        let difference = early
-            .iter()
-            .zip(&self.early)
-            .fold(0, |all, (a, b)| all | (a ^ b));
-        difference == 0 && prefix == Self::PREFIX && label == Self::LABEL
+    /// HKDF-Expand-Label, for no more bytes than the digest has, and texts no longer than
+    /// [`LONGEST_LABEL`] and [`LONGEST_DATA`].
+    pub fn expand(self, kept: &mut Kept, secret: &[u8], texts: Texts<'_>, out: &mut [u8]) {
+        if self.expand_traffic(kept, secret, texts, out) {
+            return;
+        }
+        kept.traffic.clear();
+        let keyed = match kept.keyed.of(secret) {
+            Some(keyed) => keyed,
+            None => {
+                let keyed = kept.keyed.replace(secret);
+                self.hash.key(self.backend, secret, keyed);
+                keyed
+            }
+        };
+        self.authenticate(keyed, Info::new(out.len(), texts).as_slice(), out);
+        // A handshake asks for this last.
+        if texts[1] == RESUMPTION {
+            kept.keyed.clear();
+        }
+    }
+
+    /// One of the expansions of a traffic secret. The first one computes all, where that takes
+    /// hardly longer, and the others find what they ask for; otherwise false.
+    fn expand_traffic(
+        self,
+        kept: &mut Kept,
+        secret: &[u8],
+        texts: Texts<'_>,
+        out: &mut [u8],
+    ) -> bool {
+        const INFOS: [Info; EXPANSIONS] = [
+            Info::new(TRAFFIC[0].1, [PREFIX, TRAFFIC[0].0, &[]]),
+            Info::new(TRAFFIC[1].1, [PREFIX, TRAFFIC[1].0, &[]]),
+            Info::new(TRAFFIC[2].1, [PREFIX, TRAFFIC[2].0, &[]]),
+        ];
+        let is_it =
+            |&(label, bytes): &(&[u8], usize)| bytes == out.len() && texts == [PREFIX, label, &[]];
+        let Some(place) = TRAFFIC.iter().position(is_it) else {
+            return false;
+        };
+        if !self.hash.is_faster_together(self.backend) {
+            return false;
+        }
+        if place == 0 {
+            let mut keyed = Keyed::default();
+            self.hash.key(self.backend, secret, &mut keyed);
+            let tags = kept.traffic.replace(secret);
+            let messages = INFOS.each_ref().map(Info::as_slice);
+            self.hash.authenticate(self.backend, &keyed, messages, tags);
+            wipe(keyed.as_flattened_mut());
+        }
+        let Some(tags) = kept.traffic.of(secret) else {
+            return false;
+        };
+        out.copy_from_slice(&tags[place][..out.len()]);
+        // The key is never asked for here again, and nothing is expected after the last one.
+        match place {
+            0 => wipe(&mut tags[0]),
+            _ if place == EXPANSIONS - 1 => kept.traffic.clear(),
+            _ => {}
+        }
+        true
+    }
+
+    /// HKDF-Extract of a secret, with a salt from the secret before; either may be empty.
+    pub fn extract(
+        self,
+        known: &Known,
+        kept: &mut Kept,
+        [before, secret]: [&[u8]; 2],
+        [prefix, label]: [&[u8]; 2],
+        out: &mut [u8],
+    ) {
+        let zeros = self.digest(&[0; TAG_BYTES]);
+        if before.is_empty() && secret.is_empty() {
+            return out.copy_from_slice(self.digest(&known.early));
+        }
+        let mut keyed = Keyed::default();
+        if before.is_empty() {
+            self.hash.key(self.backend, zeros, &mut keyed);
+        } else if is_equal(before, &known.early) && [prefix, label] == [PREFIX, DERIVED] {
+            keyed = known.derived;
+        } else {
+            // RFC 8446, 7.1: derived from what the last stage left, with no messages.
+            let mut salt = [0; TAG_BYTES];
+            let salt = &mut salt[..zeros.len()];
+            let texts = [prefix, label, self.digest(&known.no_messages)];
+            self.expand(kept, before, texts, salt);
+            self.hash.key(self.backend, salt, &mut keyed);
+            wipe(salt);
+        }
+        let secret = if secret.is_empty() { zeros } else { secret };
+        self.authenticate(&keyed, secret, out);
+        wipe(keyed.as_flattened_mut());
+    }
+
+    /// The first bytes of a tag.
+    fn authenticate(self, keyed: &Keyed, message: &[u8], out: &mut [u8]) {
+        let mut tags = [[0; TAG_BYTES]];
+        self.hash
+            .authenticate(self.backend, keyed, [message], &mut tags);
+        out.copy_from_slice(&tags[0][..out.len()]);
+        wipe(tags.as_flattened_mut());
+    }
+
+    /// As many bytes as the digest has.
+    fn digest(self, tag: &Tag) -> &[u8] {
+        &tag[..self.hash.tag_bytes()]
     }
 }
 
-/// HKDF-Expand-Label of RFC 8446, 7.1, for no more bytes than the digest has, and texts whose
-/// lengths fit a byte.
-pub fn expand<H: Hasher>(secret: &[u8], [prefix, label, data]: [&[u8]; 3], out: &mut [u8]) {
-    let parts: [&[u8]; 7] = [
-        &(out.len() as u16).to_be_bytes(),
-        &[(prefix.len() + label.len()) as u8],
-        prefix,
-        label,
-        &[data.len() as u8],
-        data,
-        // HKDF-Expand numbers its blocks from one.
-        &[1],
-    ];
-    authenticate::<H>(secret, &parts, out);
+/// The structure HkdfLabel, and the number of the only block of HKDF-Expand.
+struct Info {
+    bytes: [u8; 2 + 1 + LONGEST_LABEL + 1 + LONGEST_DATA + 1],
+    length: usize,
 }
 
-/// The first bytes of HMAC(key, the parts in a row), RFC 2104, for a key no longer than a block.
-/// All that depends on the key is wiped.
-pub fn authenticate<H: Hasher>(key: &[u8], parts: &[&[u8]], out: &mut [u8]) {
-    const INNER: u8 = 0x36;
-    const OUTER: u8 = 0x5c;
-    let mut block = Zeroizing::new([0; 128]);
-    let block = &mut block[..H::block_size()];
-    block[..key.len()].copy_from_slice(key);
-    block.iter_mut().for_each(|byte| *byte ^= INNER);
-    let mut hash = H::new();
-    Digest::update(&mut hash, &block);
-    parts
-        .iter()
-        .for_each(|part| Digest::update(&mut hash, part));
-    // In place: a move would leave a copy behind.
-    let mut digest = Output::<H>::default();
-    Digest::finalize_into_reset(&mut hash, &mut digest);
-    block.iter_mut().for_each(|byte| *byte ^= INNER ^ OUTER);
-    Digest::update(&mut hash, &block);
-    Digest::update(&mut hash, &digest);
-    Digest::finalize_into_reset(&mut hash, &mut digest);
-    out.copy_from_slice(&digest[..out.len()]);
-    digest.as_mut_slice().zeroize();
+impl Info {
+    /// For an expansion to `size` bytes.
+    const fn new(size: usize, [prefix, label, data]: Texts<'_>) -> Info {
+        let mut info = Info {
+            bytes: [0; _],
+            length: 0,
+        };
+        info.push(&(size as u16).to_be_bytes());
+        info.push(&[(prefix.len() + label.len()) as u8]);
+        info.push(prefix);
+        info.push(label);
+        info.push(&[data.len() as u8]);
+        info.push(data);
+        info.push(&[1]);
+        info
+    }
+
+    const fn push(&mut self, bytes: &[u8]) {
+        let (_, rest) = self.bytes.split_at_mut(self.length);
+        rest.split_at_mut(bytes.len()).0.copy_from_slice(bytes);
+        self.length += bytes.len();
+    }
+
+    fn as_slice(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
 }

@@ -2,93 +2,64 @@
 
 use std::ffi::{CStr, c_int};
 
+use lockstep_kernels::backend::Backend;
+use lockstep_kernels::hmac::Hash;
+use lockstep_kernels::wipe;
 use once_cell::race::OnceBox;
-use sha2::{Sha256, Sha384};
-use zeroize::{Zeroize as _, Zeroizing};
 
-use super::hkdf::{Hasher, Known, authenticate, expand};
+use super::hkdf::{Hkdf, Known, LONGEST_DATA, LONGEST_LABEL};
+use super::kept::Kept;
 use crate::ffi::{List, Params, Value, hkdf_mode, name};
 
-/// The digests of TLS 1.3's cipher suites.
-#[derive(Clone, Copy, PartialEq)]
-enum Hash {
-    Sha256,
-    Sha384,
-}
-
-impl Hash {
-    /// By the names that the default provider has for them.
-    fn named(name: &[u8]) -> Option<Hash> {
-        let is = |known: &[&str]| {
-            let mut known = known.iter();
-            known.any(|known| known.as_bytes().eq_ignore_ascii_case(name))
-        };
-        if is(&["SHA2-256", "SHA256", "SHA-256"]) {
-            Some(Hash::Sha256)
-        } else if is(&["SHA2-384", "SHA384", "SHA-384"]) {
-            Some(Hash::Sha384)
-        } else {
-            None
-        }
-    }
-
-    fn name(self) -> &'static CStr {
-        match self {
-            Hash::Sha256 => c"SHA2-256",
-            Hash::Sha384 => c"SHA2-384",
-        }
+/// A hash function of TLS 1.3's cipher suites, by the names that the default provider has for it.
+fn hash_named(name: &[u8]) -> Option<Hash> {
+    let is = |known: &[&[u8]]| known.iter().any(|known| known.eq_ignore_ascii_case(name));
+    match name {
+        // As libssl writes them.
+        b"SHA2-256" => Some(Hash::Sha256),
+        b"SHA2-384" => Some(Hash::Sha384),
+        _ if is(&[b"SHA2-256", b"SHA256", b"SHA-256"]) => Some(Hash::Sha256),
+        _ if is(&[b"SHA2-384", b"SHA384", b"SHA-384"]) => Some(Hash::Sha384),
+        _ => None,
     }
 }
 
-/// A parameter's bytes; none if it was not given. OpenSSL treats empty ones in its own way, so they
-/// are not taken.
-struct Kept {
-    bytes: [u8; Kept::ROOM],
-    length: usize,
-}
-
-impl Kept {
-    /// For the secret of every key exchange on a curve, alone or in a pair.
-    const ROOM: usize = 136;
-
-    const EMPTY: Kept = Kept {
-        bytes: [0; Kept::ROOM],
-        length: 0,
-    };
-
-    fn as_slice(&self) -> &[u8] {
-        &self.bytes[..self.length]
-    }
-
-    /// Copies the bytes of a parameter, if there were none before; false if they are empty, missing
-    /// or too long.
-    fn take(&mut self, from: Option<&[u8]>) -> bool {
-        let Some(from) = from.filter(|from| self.length == 0 && !from.is_empty()) else {
-            return false;
-        };
-        let to = self.bytes.get_mut(..from.len());
-        to.is_some_and(|to| {
-            to.copy_from_slice(from);
-            self.length = from.len();
-            true
-        })
-    }
-
-    fn clear(&mut self) {
-        self.bytes[..self.length].zeroize();
-        self.length = 0;
+fn name_of(hash: Hash) -> &'static CStr {
+    match hash {
+        Hash::Sha256 => c"SHA2-256",
+        Hash::Sha384 => c"SHA2-384",
     }
 }
+
+/// The parameters that are texts, by their names.
+const TEXTS: [&CStr; 5] = [
+    name::KDF_PARAM_KEY,
+    name::KDF_PARAM_SALT,
+    name::KDF_PARAM_PREFIX,
+    name::KDF_PARAM_LABEL,
+    name::KDF_PARAM_DATA,
+];
+const KEY: usize = 0;
+const SALT: usize = 1;
+const PREFIX: usize = 2;
+const LABEL: usize = 3;
+const DATA: usize = 4;
+
+/// The longest text: room for the secret of every key exchange on a curve, alone or in a pair.
+const LONGEST: usize = 136;
+/// Room for all texts of a derivation that libssl asks for.
+const ROOM: usize = 256;
 
 /// The parameters of one derivation.
 pub struct Inputs {
     mode: Option<c_int>,
     hash: Option<Hash>,
-    key: Kept,
-    salt: Kept,
-    prefix: Kept,
-    label: Kept,
-    data: Kept,
+    /// The texts that were given, in a row.
+    bytes: [u8; ROOM],
+    used: usize,
+    /// Where each text begins and ends. One that was not given is empty; OpenSSL treats empty ones
+    /// in its own way, so they are not taken.
+    texts: [(usize, usize); TEXTS.len()],
 }
 
 impl Drop for Inputs {
@@ -97,36 +68,22 @@ impl Drop for Inputs {
     }
 }
 
-/// The longest digest's bytes.
-pub const LONGEST: usize = 48;
-
-/// How many parameters that is, and the end.
-const PARAMS: usize = 7 + 1;
+/// How many parameters there are, and the end.
+const PARAMS: usize = 2 + TEXTS.len() + 1;
 
 impl Inputs {
     pub const EMPTY: Inputs = Inputs {
         mode: None,
         hash: None,
-        key: Kept::EMPTY,
-        salt: Kept::EMPTY,
-        prefix: Kept::EMPTY,
-        label: Kept::EMPTY,
-        data: Kept::EMPTY,
+        bytes: [0; ROOM],
+        used: 0,
+        texts: [(0, 0); TEXTS.len()],
     };
 
     pub fn clear(&mut self) {
         (self.mode, self.hash) = (None, None);
-        let Inputs {
-            key,
-            salt,
-            prefix,
-            label,
-            data,
-            ..
-        } = self;
-        for bytes in [key, salt, prefix, label, data] {
-            bytes.clear();
-        }
+        wipe(&mut self.bytes[..self.used]);
+        (self.used, self.texts) = (0, [(0, 0); TEXTS.len()]);
     }
 
     /// Takes parameters as libssl gives them; false for any other.
@@ -136,24 +93,39 @@ impl Inputs {
 
     fn take(&mut self, param: Value<'_>) -> bool {
         let name = param.name();
+        if let Some(place) = TEXTS.iter().position(|known| *known == name) {
+            return self.take_text(place, param.octets());
+        }
         if name == name::KDF_PARAM_MODE {
             return param
                 .int()
                 .is_some_and(|mode| self.mode.replace(mode).is_none());
         }
-        if name == name::KDF_PARAM_DIGEST {
-            let hash = param.utf8().and_then(Hash::named);
-            return hash.is_some_and(|hash| self.hash.replace(hash).is_none());
-        }
-        let mut texts = [
-            (name::KDF_PARAM_KEY, &mut self.key),
-            (name::KDF_PARAM_SALT, &mut self.salt),
-            (name::KDF_PARAM_PREFIX, &mut self.prefix),
-            (name::KDF_PARAM_LABEL, &mut self.label),
-            (name::KDF_PARAM_DATA, &mut self.data),
-        ];
-        let text = texts.iter_mut().find(|(known, _)| *known == name);
-        text.is_some_and(|(_, text)| text.take(param.octets()))
+        let hash = match name == name::KDF_PARAM_DIGEST {
+            true => param.utf8().and_then(hash_named),
+            false => None,
+        };
+        hash.is_some_and(|hash| self.hash.replace(hash).is_none())
+    }
+
+    /// Copies a text, if there was none before; false if it is empty, missing or too long.
+    fn take_text(&mut self, place: usize, from: Option<&[u8]>) -> bool {
+        let is_new = self.text(place).is_empty();
+        let Some(from) = from.filter(|from| is_new && (1..=LONGEST).contains(&from.len())) else {
+            return false;
+        };
+        let (start, end) = (self.used, self.used + from.len());
+        let to = self.bytes.get_mut(start..end);
+        to.is_some_and(|to| {
+            to.copy_from_slice(from);
+            (self.used, self.texts[place]) = (end, (start, end));
+            true
+        })
+    }
+
+    fn text(&self, place: usize) -> &[u8] {
+        let (start, end) = self.texts[place];
+        &self.bytes[start..end]
     }
 
     /// The same as parameters, for OpenSSL.
@@ -162,80 +134,47 @@ impl Inputs {
         if let (Some(mode), Some(hash)) = (&self.mode, self.hash) {
             list = list
                 .int(name::KDF_PARAM_MODE, mode)
-                .utf8(name::KDF_PARAM_DIGEST, hash.name());
+                .utf8(name::KDF_PARAM_DIGEST, name_of(hash));
         }
-        for (name, text) in [
-            (name::KDF_PARAM_KEY, &self.key),
-            (name::KDF_PARAM_SALT, &self.salt),
-            (name::KDF_PARAM_PREFIX, &self.prefix),
-            (name::KDF_PARAM_LABEL, &self.label),
-            (name::KDF_PARAM_DATA, &self.data),
-        ] {
-            if text.length != 0 {
-                list = list.octets(name, text.as_slice());
+        for (place, name) in TEXTS.into_iter().enumerate() {
+            if !self.text(place).is_empty() {
+                list = list.octets(name, self.text(place));
             }
         }
         list
     }
 
-    /// Fills `out`. False, and `out` untouched, for what libssl would not ask for.
-    pub fn derive(&self, out: &mut [u8]) -> bool {
-        match self.hash {
-            Some(Hash::Sha256) if is_x86_feature_detected!("sha") => {
-                static KNOWN: OnceBox<Known<32>> = OnceBox::new();
-                let known = KNOWN.get_or_init(|| Box::new(Known::new::<Sha256>()));
-                self.derive_with::<Sha256, _>(known, out)
-            }
-            Some(Hash::Sha384) => {
-                static KNOWN: OnceBox<Known<48>> = OnceBox::new();
-                let known = KNOWN.get_or_init(|| Box::new(Known::new::<Sha384>()));
-                self.derive_with::<Sha384, _>(known, out)
-            }
-            _ => false,
-        }
-    }
-
-    /// `N` is the digest's length.
-    fn derive_with<H: Hasher, const N: usize>(&self, known: &Known<N>, out: &mut [u8]) -> bool {
-        let [prefix, label] = [self.prefix.as_slice(), self.label.as_slice()];
-        let data = self.data.as_slice();
+    /// Fills `out`. False, and `out` untouched, for what libssl would not ask for, and where there
+    /// is no memory for what is kept.
+    pub fn derive(&self, backend: Backend, out: &mut [u8]) -> bool {
+        static KNOWN: [OnceBox<Known>; 2] = [OnceBox::new(), OnceBox::new()];
+        let [key, salt, prefix, label, data] =
+            [KEY, SALT, PREFIX, LABEL, DATA].map(|place| self.text(place));
+        let Some(hash) = self.hash else { return false };
+        let (size, hkdf) = (hash.tag_bytes(), Hkdf { hash, backend });
         // More than libssl asks for, and less than OpenSSL has room for.
         if prefix.is_empty()
             || label.is_empty()
-            || prefix.len() + label.len() > 249
-            || data.len() > 64
+            || prefix.len() + label.len() > LONGEST_LABEL
+            || data.len() > LONGEST_DATA
+            || hash == Hash::Sha256 && !is_x86_feature_detected!("sha")
         {
             return false;
         }
-        match self.mode {
+        let derived = match self.mode {
             Some(hkdf_mode::EXPAND_ONLY)
-                if self.key.length == N && (1..=N).contains(&out.len()) =>
+                if key.len() == size && (1..=size).contains(&out.len()) =>
             {
-                expand::<H>(self.key.as_slice(), [prefix, label, data], out);
-                true
+                Kept::with(|kept| hkdf.expand(kept, key, [prefix, label, data], out))
             }
             Some(hkdf_mode::EXTRACT_ONLY)
-                if out.len() == N && [0, N].contains(&self.salt.length) =>
+                if out.len() == size && [0, size].contains(&salt.len()) =>
             {
-                let mut salt = Zeroizing::new([0; N]);
-                match (self.salt.as_slice(), self.key.as_slice()) {
-                    ([], []) => {
-                        out.copy_from_slice(&known.early);
-                        return true;
-                    }
-                    ([], _) => {}
-                    (early, _) if known.derives(early, prefix, label) => *salt = known.derived,
-                    // RFC 8446, 7.1: derived from what the last stage left, with no messages.
-                    (last, _) => expand::<H>(last, [prefix, label, &known.no_messages], &mut *salt),
-                }
-                let secret = match self.key.as_slice() {
-                    [] => &[0; N],
-                    secret => secret,
-                };
-                authenticate::<H>(&*salt, &[secret], out);
-                true
+                let known = KNOWN[hash as usize].get_or_init(|| Box::new(hkdf.known()));
+                Kept::with(|kept| hkdf.extract(known, kept, [salt, key], [prefix, label], out))
             }
-            _ => false,
-        }
+            _ => None,
+        };
+        derived.is_some()
     }
 }

@@ -25,6 +25,42 @@ fn derivations_of_all_kinds_are_stocks() {
     }
 }
 
+/// Runs a mode of `programs/handshake_keys.c` with the module and without it.
+fn handshake_keys(mode: &str) {
+    let place = Place::new();
+    let program = place.compile("handshake_keys");
+    let ours = place.program(&program, mode).with_lockstep().succeed();
+    let stock = place.program(&program, mode).succeed();
+    assert_eq!(ours.text(), stock.text(), "{mode}");
+    let counted = ours.text();
+    let counted = counted.trim_end().rsplit(' ').next();
+    let counted: u64 = counted.expect("a line").parse().expect("a number");
+    assert!(counted > 100);
+    if is_fast() {
+        assert_eq!(ours.counters().derivations, counted, "{mode}");
+    }
+}
+
+#[test]
+fn the_keys_of_whole_handshakes_are_stocks() {
+    handshake_keys("sequence");
+}
+
+#[test]
+fn what_is_kept_of_a_secret_is_of_no_other() {
+    handshake_keys("neighbours");
+}
+
+#[test]
+fn threads_with_the_same_secrets_keep_their_own() {
+    handshake_keys("threads");
+}
+
+#[test]
+fn a_child_derives_on_where_its_parent_was() {
+    handshake_keys("fork");
+}
+
 #[test]
 fn nothing_is_derived_here_without_lanes() {
     let place = Place::new();

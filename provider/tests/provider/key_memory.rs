@@ -255,8 +255,14 @@ fn count(core: &[u8], forms: &[Form]) -> Vec<usize> {
 
 /// The core dump of a process; None where there is no gcore or it may not.
 fn core_of(place: &Place, pid: u32) -> Option<Vec<u8>> {
+    memory_of(place, pid, &[])
+}
+
+/// What `gcore` writes of the memory of a process.
+fn memory_of(place: &Place, pid: u32, options: &[&str]) -> Option<Vec<u8>> {
     let prefix = place.path("core");
     let output = Command::new("gcore")
+        .args(options)
         .arg("-o")
         .arg(&prefix)
         .arg(pid.to_string())
@@ -314,4 +320,52 @@ fn no_core_dump_of_a_worker_holds_a_key_in_a_form_that_only_we_have() {
         ours.0[index.expect("a form")]
     };
     assert!(found("rsa2048 p, little-endian") > 0 && found("ed25519 seed") > 0);
+}
+
+#[test]
+fn no_core_dump_holds_a_secret_that_a_thread_keeps_between_derivations() {
+    let place = Place::new();
+    let program = place.compile("handshake_keys");
+    let mut found = Vec::new();
+    for on_lanes in [false, true] {
+        let process = place.program(&program, "dump").silent_input();
+        let process = match on_lanes {
+            true => process.with_lockstep(),
+            false => process,
+        };
+        let mut running = process.start();
+        let text = running.wait_for("ready", |text| {
+            text.contains("ready").then(|| text.to_owned())
+        });
+        let forms: Vec<Form> = text
+            .lines()
+            .filter_map(|line| line.rsplit_once(' '))
+            .map(|(name, masked)| {
+                let secret: Vec<u8> = hex(masked).iter().map(|byte| byte ^ MASK).collect();
+                form(name.to_owned(), true, &secret)
+            })
+            .collect();
+        assert_eq!(forms.len(), 6, "{text}");
+        let dump = core_of(&place, running.pid());
+        let all = memory_of(&place, running.pid(), &["-a"]);
+        let (Some(dump), Some(all)) = (dump, all) else {
+            return;
+        };
+        found.push(count(&dump, &forms));
+        if on_lanes
+            && running
+                .counters()
+                .is_some_and(|counters| counters.derivations > 0)
+        {
+            let all = count(&all, &forms);
+            let of = |name: &str| forms.iter().position(|form| form.name == name);
+            for name in ["master", "c ap"] {
+                assert!(all[of(name).expect(name)] > 0, "it keeps {name}: {all:?}");
+            }
+        }
+        running.close_input();
+    }
+    for (ours, stock) in found[1].iter().zip(&found[0]) {
+        assert!(ours <= stock, "in the core dump: {found:?}");
+    }
 }

@@ -1,0 +1,273 @@
+//! HMAC with SHA-256 and SHA-384 (RFC 2104), in two steps: a key becomes two states, and tags come
+//! of the states.
+//!
+//! So a caller who needs several tags of one key hashes the key once. With SHA-384, both states of
+//! a key and the tags of several messages are computed side by side, in lanes.
+
+use sha2::block_api::compress256;
+use sha2::{Digest, Sha256, Sha384};
+
+use crate::backend::Backend;
+use crate::secret::wipe;
+use crate::sha512;
+use crate::sha512::constants::{BLOCK_BYTES, INITIAL, INITIAL_384};
+
+/// A hash function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hash {
+    /// SHA-256.
+    Sha256,
+    /// SHA-384.
+    Sha384,
+}
+
+/// What a hash function has made of some blocks, in words; those of SHA-256 have 32 bits.
+pub type State = [u64; 8];
+
+/// The states of HMAC's inner and outer hash behind the block that the key fills. They stand for
+/// the key, so their owner wipes them.
+pub type Keyed = [State; 2];
+
+/// Bytes of the longest tag.
+pub const TAG_BYTES: usize = 48;
+
+/// A tag; one of SHA-256 is shorter, and the bytes behind it are zero.
+pub type Tag = [u8; TAG_BYTES];
+
+/// A block; one of SHA-256 is its first half.
+type Block = [u8; BLOCK_BYTES];
+
+impl Hash {
+    /// Bytes of a tag.
+    pub const fn tag_bytes(self) -> usize {
+        match self {
+            Hash::Sha256 => 32,
+            Hash::Sha384 => TAG_BYTES,
+        }
+    }
+
+    const fn block_bytes(self) -> usize {
+        match self {
+            Hash::Sha256 => BLOCK_BYTES / 2,
+            Hash::Sha384 => BLOCK_BYTES,
+        }
+    }
+
+    /// Whether several tags of one key take less time together than one after the other.
+    pub fn is_faster_together(self, backend: Backend) -> bool {
+        self == Hash::Sha384 && sha512::has_lanes(backend)
+    }
+
+    /// The digest of an empty message.
+    pub fn digest_of_nothing(self) -> Tag {
+        let mut digest = [0; TAG_BYTES];
+        match self {
+            Hash::Sha256 => digest[..32].copy_from_slice(&Sha256::digest(b"")),
+            Hash::Sha384 => digest.copy_from_slice(&Sha384::digest(b"")),
+        }
+        digest
+    }
+
+    /// Has `keyed` be the states of a key, which is no longer than a block.
+    pub fn key(self, backend: Backend, key: &[u8], keyed: &mut Keyed) {
+        debug_assert!(key.len() <= self.block_bytes());
+        let mut blocks = [0x36, 0x5c].map(|pad| [pad; BLOCK_BYTES]);
+        for block in &mut blocks {
+            for (byte, key) in block.iter_mut().zip(key) {
+                *byte ^= key;
+            }
+        }
+        *keyed = [self.initial(); 2];
+        self.compress(backend, keyed, &blocks);
+        wipe(blocks.as_flattened_mut());
+    }
+
+    /// The tag of each message; all fill the same number of blocks.
+    pub fn authenticate<const COUNT: usize>(
+        self,
+        backend: Backend,
+        [inner, outer]: &Keyed,
+        messages: [&[u8]; COUNT],
+        tags: &mut [Tag; COUNT],
+    ) {
+        self.digest(backend, inner, messages, tags);
+        let mut digests = *tags;
+        let messages = digests.each_ref().map(|digest| &digest[..self.tag_bytes()]);
+        self.digest(backend, outer, messages, tags);
+        wipe(digests.as_flattened_mut());
+    }
+
+    /// The digests of a block of the key, which `keyed` has, with each of the messages.
+    fn digest<const COUNT: usize>(
+        self,
+        backend: Backend,
+        keyed: &State,
+        messages: [&[u8]; COUNT],
+        digests: &mut [Tag; COUNT],
+    ) {
+        let mut states = [*keyed; COUNT];
+        let mut blocks = [[0; BLOCK_BYTES]; COUNT];
+        let count = |message: &[u8]| (message.len() + self.trailer()).div_ceil(self.block_bytes());
+        debug_assert!(
+            messages
+                .iter()
+                .all(|message| count(message) == count(messages[0]))
+        );
+        for number in 0..count(messages[0]) {
+            for (block, message) in blocks.iter_mut().zip(messages) {
+                self.fill(block, message, number);
+            }
+            self.compress(backend, &mut states, &blocks);
+        }
+        for (digest, state) in digests.iter_mut().zip(&states) {
+            self.write(state, digest);
+        }
+        wipe(blocks.as_flattened_mut());
+        wipe(states.as_flattened_mut());
+    }
+
+    /// Bytes that end a message: a bit, and the length in bits (FIPS 180-4, 5.1).
+    const fn trailer(self) -> usize {
+        1 + self.block_bytes() / 8
+    }
+
+    /// Writes block `number` of a message that follows a block of the key, with its padding.
+    fn fill(self, block: &mut Block, message: &[u8], number: usize) {
+        let size = self.block_bytes();
+        let rest = message.get(number * size..).unwrap_or_default();
+        let (block, count) = (&mut block[..size], rest.len().min(size));
+        block[..count].copy_from_slice(&rest[..count]);
+        block[count..].fill(0);
+        // The bit follows the last byte, which may lie in the block before.
+        if count < size && number * size <= message.len() {
+            block[count] = 0x80;
+        }
+        if rest.len() + self.trailer() <= size {
+            let bits = 8 * (size + message.len()) as u64;
+            block[size - 8..].copy_from_slice(&bits.to_be_bytes());
+        }
+    }
+
+    fn initial(self) -> State {
+        match self {
+            // The same square roots as SHA-512's, with fewer bits (5.3.3).
+            Hash::Sha256 => INITIAL.map(|word| word >> 32),
+            Hash::Sha384 => INITIAL_384,
+        }
+    }
+
+    /// The compression function of each state with its block.
+    fn compress(self, backend: Backend, states: &mut [State], blocks: &[Block]) {
+        if self == Hash::Sha384 {
+            return sha512::compress_each(backend, states, blocks);
+        }
+        for (state, block) in states.iter_mut().zip(blocks) {
+            let mut words = state.map(|word| word as u32);
+            compress256(&mut words, &block.as_chunks().0[..1]);
+            *state = words.map(u64::from);
+            wipe(&mut words);
+        }
+    }
+
+    fn write(self, state: &State, digest: &mut Tag) {
+        if self == Hash::Sha384 {
+            for (bytes, word) in digest.as_chunks_mut().0.iter_mut().zip(state) {
+                *bytes = word.to_be_bytes();
+            }
+        } else {
+            for (bytes, word) in digest.as_chunks_mut().0.iter_mut().zip(state) {
+                *bytes = (*word as u32).to_be_bytes();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lockstep_testkit::{Random, hex};
+
+    use super::*;
+
+    const BOTH: [Hash; 2] = [Hash::Sha256, Hash::Sha384];
+
+    /// By the definition of RFC 2104, with an independent hash function.
+    fn expected<D: Digest>(block: usize, key: &[u8], message: &[u8]) -> Vec<u8> {
+        let padded = |pad: u8| -> Vec<u8> {
+            let key = key.iter().copied().chain([0; 128]).take(block);
+            key.map(|byte| byte ^ pad).collect()
+        };
+        let inner = D::new().chain_update(padded(0x36)).chain_update(message);
+        let outer = D::new()
+            .chain_update(padded(0x5c))
+            .chain_update(inner.finalize());
+        outer.finalize().to_vec()
+    }
+
+    fn tag(hash: Hash, key: &[u8], message: &[u8]) -> Vec<u8> {
+        let mut tags = Vec::new();
+        for backend in Backend::available() {
+            let mut keyed = Keyed::default();
+            hash.key(backend, key, &mut keyed);
+            let mut all = [[0; TAG_BYTES]; 3];
+            hash.authenticate(backend, &keyed, [message; 3], &mut all);
+            let mut alone = [[0; TAG_BYTES]];
+            hash.authenticate(backend, &keyed, [message], &mut alone);
+            assert_eq!(all, [alone[0]; 3], "{backend:?}");
+            tags.push(alone[0]);
+        }
+        assert!(tags.iter().all(|tag| *tag == tags[0]), "backends differ");
+        let (tag, rest) = tags[0].split_at(hash.tag_bytes());
+        assert!(rest.iter().all(|&byte| byte == 0));
+        tag.to_vec()
+    }
+
+    #[test]
+    fn tags_are_those_of_rfc_4231() {
+        let data = hex("4869205468657265");
+        let [short, long] = BOTH.map(|hash| tag(hash, &[0x0b; 20], &data));
+        assert_eq!(
+            short,
+            hex("b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7")
+        );
+        assert_eq!(
+            long,
+            hex(
+                "afd03944d84895626b0825f4ab46907f15f9dadbe4101ec682aa034c7cebc59c\
+                 faea9ea9076ede7f4af152e8b2fa9cb6"
+            )
+        );
+    }
+
+    #[test]
+    fn tags_of_all_lengths_are_those_of_an_independent_hash_function() {
+        let mut random = Random(7);
+        for length in (0..300).step_by(if cfg!(miri) { 61 } else { 1 }) {
+            let (key, message) = (random.vec(length % 65), random.vec(length));
+            let [short, long] = BOTH.map(|hash| tag(hash, &key, &message));
+            assert_eq!(short, expected::<Sha256>(64, &key, &message), "{length}");
+            assert_eq!(long, expected::<Sha384>(128, &key, &message), "{length}");
+        }
+    }
+
+    #[test]
+    fn messages_side_by_side_stay_apart() {
+        let mut random = Random(8);
+        let messages: [[u8; 70]; 5] = std::array::from_fn(|_| random.bytes());
+        for backend in Backend::available() {
+            let mut keyed = Keyed::default();
+            Hash::Sha384.key(backend, b"key", &mut keyed);
+            let mut tags = [[0; TAG_BYTES]; 5];
+            let texts = messages.each_ref().map(|message| &message[..]);
+            Hash::Sha384.authenticate(backend, &keyed, texts, &mut tags);
+            for (tag, message) in tags.iter().zip(&messages) {
+                assert_eq!(tag[..], expected::<Sha384>(128, b"key", message));
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_has_a_digest() {
+        assert_eq!(Hash::Sha256.digest_of_nothing()[..4], hex("e3b0c442"));
+        assert_eq!(Hash::Sha384.digest_of_nothing()[..4], hex("38b060a7"));
+    }
+}
