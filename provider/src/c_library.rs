@@ -1,7 +1,8 @@
 //! Functions of the C library, with types that make them safe: there is no value of these types
 //! that one of the functions must not be called with.
 
-use std::ffi::{c_int, c_ulong, c_void};
+use std::ffi::{CStr, c_int, c_ulong, c_void};
+use std::ptr::null;
 
 use crate::ffi::Text;
 
@@ -47,18 +48,29 @@ impl ThreadKey {
 }
 
 /// Where a symbol is looked for.
+#[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Scope(*mut c_void);
 
 impl Scope {
     /// Among the symbols of the program and its libraries.
     pub const DEFAULT: Scope = Scope(libc::RTLD_DEFAULT);
+
+    /// In a library that is loaded, and in those that it needs; it stays loaded from now on. In the
+    /// program and its libraries, if there is no name.
+    pub fn of_loaded(library: Option<&CStr>) -> Option<Scope> {
+        let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
+        let name = library.map_or(null(), CStr::as_ptr);
+        // SAFETY: a C string, or NULL. Nothing is loaded, so no code of a library runs.
+        let handle = unsafe { libc::dlopen(name, flags) };
+        (!handle.is_null()).then_some(Scope(handle))
+    }
 }
 
 // SAFETY: each type is that of the C library's headers, or has only values that are valid. A set of
 // signals is an array of integers: any bits are one. A key comes from `pthread_key_create` and is
 // never deleted; its words are numbers, and a destructor, a safe function, may be called with any.
-// There is one scope of symbols, and a text is a C string.
+// A scope of symbols comes from the linker and is never closed, and a text is a C string.
 unsafe extern "C" {
     /// The calling thread, by a number that no other living thread has.
     pub safe fn pthread_self() -> libc::pthread_t;

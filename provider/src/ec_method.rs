@@ -97,7 +97,7 @@ pub fn method() -> Option<&'static Method> {
 
 impl Stock {
     fn new() -> Option<Stock> {
-        let table = ffi::EC_KEY_OpenSSL();
+        let table = ffi::EC_KEY_OpenSSL()?;
         let (mut keygen, mut compute_key) = (None, None);
         let (mut sign, mut sign_setup, mut sign_sig) = (None, None, None);
         let (mut verify, mut verify_sig) = (None, None);

@@ -2,7 +2,7 @@
 //!
 //! OpenSSL's context takes the key as usual, and ours notes its bytes. Plain Ed25519 in one call
 //! asks the engine; a question for the length, a buffer too short, parameters (contexts,
-//! prehashing), the functions of OpenSSL 3.4 and what is declined are left to OpenSSL's own
+//! prehashing), a digest that the caller has made and what is declined are left to OpenSSL's own
 //! function, with its own context.
 
 use std::ffi::{c_char, c_int};
@@ -17,7 +17,10 @@ use crate::ffi::signature::{
     GettableCtxParams, Newctx, QueryKeyTypes, SetCtxParams, SettableCtxParams, Sign, SignInit,
     SignMessageInit, Verify, VerifyInit, VerifyMessageInit,
 };
-use crate::ffi::{Bytes, Ctx, Dispatch, KeyData, OutBuf, Params, ParamsMut, ProvCtx, Text};
+use crate::ffi::{
+    Bytes, Ctx, Dispatch, KeyData, OutBuf, Params, ParamsMut, ProvCtx, StockContext, Text, Value,
+    name,
+};
 use crate::stock::families::{Ed25519Keys, Ed25519Signature};
 use crate::wrapped::{self, KEY_BYTES, passed_on, public, secret};
 use crate::{async_job, memory, query};
@@ -66,15 +69,11 @@ passed_on! { frees Context; Dupctx }
 passed_on! {
     Context;
     changes sign_init = SignInit(key: Option<&KeyData<Ed25519Keys>>, params: Params<'_>);
-    keeps sign = Sign(signature: OutBuf<'_>, data: Bytes<'_>);
     changes verify_init = VerifyInit(key: Option<&KeyData<Ed25519Keys>>, params: Params<'_>);
-    keeps verify = Verify(signature: Bytes<'_>, data: Bytes<'_>);
     keeps get_ctx_params = GetCtxParams(params: ParamsMut<'_>);
     asks gettable_ctx_params = GettableCtxParams(provctx: ProvCtx);
     changes set_ctx_params = SetCtxParams(params: Params<'_>);
     asks settable_ctx_params = SettableCtxParams(provctx: ProvCtx);
-    changes sign_message_init = SignMessageInit(key: Option<&KeyData<Ed25519Keys>>, params: Params<'_>);
-    changes verify_message_init = VerifyMessageInit(key: Option<&KeyData<Ed25519Keys>>, params: Params<'_>);
 }
 
 /// `OSSL_FUNC_signature_query_key_types` (OpenSSL 3.5)
@@ -97,6 +96,30 @@ fn signing(key: &KeyData<Ed25519Keys>) -> Option<Key> {
     Some(Key::Sign(Arc::new(Ed25519Key::new(seed.as_bytes()).ok()?)))
 }
 
+/// The public key for the engine.
+fn verifying(key: &KeyData<Ed25519Keys>) -> Option<Key> {
+    public(key).map(Key::Verify)
+}
+
+/// Begins operations by OpenSSL's own function `init`, and notes the key where they are plain
+/// Ed25519. Without a key it is the last one again.
+fn begin(
+    ours: &mut Context,
+    key: Option<&KeyData<Ed25519Keys>>,
+    params: Params<'_>,
+    note: fn(&KeyData<Ed25519Keys>) -> Option<Key>,
+    init: impl FnOnce(&StockContext<Ed25519Signature>) -> c_int,
+) -> c_int {
+    let last = std::mem::take(&mut ours.notes);
+    let done = init(&ours.stock);
+    // libssl 4.0 passes this one, which changes nothing.
+    let changes = |value: Value<'_>| value.name() != name::SIGNATURE_PARAM_TLS_VERSION;
+    if done == 1 && !params.values().any(changes) {
+        ours.notes = key.map_or(last, |key| note(key).unwrap_or_default());
+    }
+    done
+}
+
 /// `OSSL_FUNC_signature_digest_sign_init`
 fn digest_sign_init(
     ctx: Ctx<'_, Context>,
@@ -104,17 +127,8 @@ fn digest_sign_init(
     key: Option<&KeyData<Ed25519Keys>>,
     params: Params<'_>,
 ) -> c_int {
-    let Some(ours) = ctx else { return 0 };
-    let noted = std::mem::take(&mut ours.notes);
-    let done = DigestSignInit::pass(&*ours.stock, digest, key, params);
-    if done == 1 && params.is_empty() {
-        ours.notes = match (noted, key) {
-            // Without a key it is the last one again.
-            (Key::Sign(last), None) => Key::Sign(last),
-            _ => key.and_then(signing).unwrap_or_default(),
-        };
-    }
-    done
+    let init = |stock: &_| DigestSignInit::pass(stock, digest, key, params);
+    ctx.map_or(0, |ours| begin(ours, key, params, signing, init))
 }
 
 /// `OSSL_FUNC_signature_digest_verify_init`
@@ -124,28 +138,58 @@ fn digest_verify_init(
     key: Option<&KeyData<Ed25519Keys>>,
     params: Params<'_>,
 ) -> c_int {
-    let Some(ours) = ctx else { return 0 };
-    let noted = std::mem::take(&mut ours.notes);
-    let done = DigestVerifyInit::pass(&*ours.stock, digest, key, params);
-    if done == 1 && params.is_empty() {
-        ours.notes = match (noted, key) {
-            (Key::Verify(last), None) => Key::Verify(last),
-            _ => key.and_then(public).map_or(Key::Stock, Key::Verify),
-        };
-    }
-    done
+    let init = |stock: &_| DigestVerifyInit::pass(stock, digest, key, params);
+    ctx.map_or(0, |ours| begin(ours, key, params, verifying, init))
+}
+
+/// `OSSL_FUNC_signature_sign_message_init` (OpenSSL 3.4)
+fn sign_message_init(
+    ctx: Ctx<'_, Context>,
+    key: Option<&KeyData<Ed25519Keys>>,
+    params: Params<'_>,
+) -> c_int {
+    let init = |stock: &_| SignMessageInit::pass(stock, key, params);
+    ctx.map_or(0, |ours| begin(ours, key, params, signing, init))
+}
+
+/// `OSSL_FUNC_signature_verify_message_init` (OpenSSL 3.4)
+fn verify_message_init(
+    ctx: Ctx<'_, Context>,
+    key: Option<&KeyData<Ed25519Keys>>,
+    params: Params<'_>,
+) -> c_int {
+    let init = |stock: &_| VerifyMessageInit::pass(stock, key, params);
+    ctx.map_or(0, |ours| begin(ours, key, params, verifying, init))
 }
 
 /// `OSSL_FUNC_signature_digest_sign`
 fn digest_sign(ctx: Ctx<'_, Context>, signature: OutBuf<'_>, data: Bytes<'_>) -> c_int {
-    let Some(ours) = ctx else { return 0 };
-    #[cfg(feature = "fault-injection")]
-    let signature = match crate::fault::planted("short-buffer") {
-        true => signature.overstated(SIGNATURE_BYTES),
-        false => signature,
-    };
-    let (Key::Sign(key), true) = (&ours.notes, signature.holds(SIGNATURE_BYTES)) else {
-        return DigestSign::pass(&*ours.stock, signature, data);
+    ctx.map_or(0, |ours| {
+        #[cfg(feature = "fault-injection")]
+        let signature = match crate::fault::planted("short-buffer") {
+            true => signature.overstated(SIGNATURE_BYTES),
+            false => signature,
+        };
+        match signed(&ours.notes, &signature, data) {
+            Outcome::Done(bytes) => c_int::from(signature.write(&bytes)),
+            _declined => DigestSign::pass(&*ours.stock, signature, data),
+        }
+    })
+}
+
+/// `OSSL_FUNC_signature_sign`: the data are the message where [`sign_message_init`] has begun, and
+/// a digest of it elsewhere.
+fn sign(ctx: Ctx<'_, Context>, signature: OutBuf<'_>, data: Bytes<'_>) -> c_int {
+    ctx.map_or(0, |ours| match signed(&ours.notes, &signature, data) {
+        Outcome::Done(bytes) => c_int::from(signature.write(&bytes)),
+        _declined => Sign::pass(&*ours.stock, signature, data),
+    })
+}
+
+/// The engine's signature, if there is room for one.
+fn signed(key: &Key, room: &OutBuf<'_>, data: Bytes<'_>) -> Outcome<Message> {
+    let (Key::Sign(key), true) = (key, room.holds(SIGNATURE_BYTES)) else {
+        return Outcome::NotAsked;
     };
     let request = || {
         Some(Ed25519SignInput {
@@ -153,19 +197,29 @@ fn digest_sign(ctx: Ctx<'_, Context>, signature: OutBuf<'_>, data: Bytes<'_>) ->
             message: data.read(Message::from_slice)?,
         })
     };
-    match async_job::serve(operation::Ed25519Sign, request) {
-        Outcome::Done(bytes) if bytes.len() == SIGNATURE_BYTES => {
-            c_int::from(signature.write(&bytes))
-        }
-        _declined => DigestSign::pass(&*ours.stock, signature, data),
-    }
+    async_job::serve(operation::Ed25519Sign, request)
 }
 
 /// `OSSL_FUNC_signature_digest_verify`
 fn digest_verify(ctx: Ctx<'_, Context>, signature: Bytes<'_>, data: Bytes<'_>) -> c_int {
-    let Some(ours) = ctx else { return 0 };
-    let (Key::Verify(public), SIGNATURE_BYTES) = (&ours.notes, signature.len()) else {
-        return DigestVerify::pass(&*ours.stock, signature, data);
+    ctx.map_or(0, |ours| match verified(&ours.notes, signature, data) {
+        Outcome::Done(right) => c_int::from(right),
+        _declined => DigestVerify::pass(&*ours.stock, signature, data),
+    })
+}
+
+/// `OSSL_FUNC_signature_verify`: as [`sign`].
+fn verify(ctx: Ctx<'_, Context>, signature: Bytes<'_>, data: Bytes<'_>) -> c_int {
+    ctx.map_or(0, |ours| match verified(&ours.notes, signature, data) {
+        Outcome::Done(right) => c_int::from(right),
+        _declined => Verify::pass(&*ours.stock, signature, data),
+    })
+}
+
+/// Whether the engine finds a signature right.
+fn verified(key: &Key, signature: Bytes<'_>, data: Bytes<'_>) -> Outcome<bool> {
+    let (Key::Verify(public), SIGNATURE_BYTES) = (key, signature.len()) else {
+        return Outcome::NotAsked;
     };
     let request = || {
         Some(Ed25519VerifyInput {
@@ -174,8 +228,5 @@ fn digest_verify(ctx: Ctx<'_, Context>, signature: Bytes<'_>, data: Bytes<'_>) -
             signature: signature.read(<[u8]>::to_vec)?,
         })
     };
-    match async_job::serve(operation::Ed25519Verify, request) {
-        Outcome::Done(right) => c_int::from(right),
-        _declined => DigestVerify::pass(&*ours.stock, signature, data),
-    }
+    async_job::serve(operation::Ed25519Verify, request)
 }

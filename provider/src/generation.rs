@@ -82,8 +82,8 @@ struct Generation<K: Functions> {
 }
 
 /// The numbers of the functions of key management that do not take a generation context, or are
-/// among [`wrappers`] (core_dispatch.h of OpenSSL 3.0 to 3.6).
-const KNOWN: &[RangeInclusive<c_int>] = &[1..=8, 10..=16, 20..=23, 40..=46];
+/// among [`wrappers`] (core_dispatch.h of OpenSSL 3.0 to 4.0).
+const KNOWN: &[RangeInclusive<c_int>] = &[1..=8, 10..=17, 20..=23, 40..=46];
 
 /// The functions with wrapped contexts; an error if OpenSSL's table has a function unknown here,
 /// which may be called with our context.

@@ -5,7 +5,7 @@
 
 use std::ffi::{CStr, c_int};
 
-use crate::ffi::keymgmt::{Dup, Export, Gen, GetParams, Import, Load, New};
+use crate::ffi::keymgmt::{Dup, Export, Gen, GetParams, Import, Load, New, NewEx};
 use crate::ffi::{
     Bytes, Dispatch, Functions, KeyData, List, OwnedKey, Params, Progress, ProvCtx, Receiver,
     StockContext, Terminated, select,
@@ -70,9 +70,10 @@ pub fn generator<K: Adoptable>() -> Dispatch {
 }
 
 /// The wrappers of the functions that make key data in other ways.
-pub fn wrappers<K: Adoptable>() -> [Dispatch; 4] {
+pub fn wrappers<K: Adoptable>() -> [Dispatch; 5] {
     [
         New::entry(new::<K>),
+        NewEx::entry(new_ex::<K>),
         Import::entry(import::<K>),
         Load::entry(load::<K>),
         Dup::entry(duplicate::<K>),
@@ -84,6 +85,17 @@ pub fn wrappers<K: Adoptable>() -> [Dispatch; 4] {
 fn new<K: Adoptable>(provctx: ProvCtx) -> Option<OwnedKey<K>> {
     let key = New::pass(provctx)?;
     K::prepare(&key);
+    Some(key)
+}
+
+/// `OSSL_FUNC_keymgmt_new_ex` (OpenSSL 4.0): parameters can name an object that the program has
+/// made and may have used already; libcrypto passes such to its own default provider only. That one
+/// stays as it is.
+fn new_ex<K: Adoptable>(provctx: ProvCtx, params: Params<'_>) -> Option<OwnedKey<K>> {
+    let key = NewEx::pass(provctx, params)?;
+    if params.is_empty() {
+        K::prepare(&key);
+    }
     Some(key)
 }
 

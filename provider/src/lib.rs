@@ -9,9 +9,9 @@
 //! look-ups than on hashing.
 //!
 //! [`ffi`] has OpenSSL's C interface, and the shims by which C calls the module's safe functions;
-//! [`c_library`] has functions of the C library. [`loader`] makes sure, by the files that are
-//! [`mapped`], that the libcrypto that loads us is the one that we call. The way of a signature, in
-//! files: [`stock`] finds the default provider's tables, [`instance`] the default provider of the
+//! [`c_library`] has functions of the C library. [`loader`] binds our calls to the libcrypto that
+//! loads us, which it finds among the files that are [`mapped`]. The way of a signature, in files:
+//! [`stock`] finds the default provider's tables, [`instance`] the default provider of the
 //! application, whose context they work with; [`overlay`] offers them, with the functions wrapped
 //! that make keys ([`keymgmt`], [`generation`]); [`rsa_method`], [`ec_method`], [`xdh`] and
 //! [`eddsa`] take the arithmetic, [`async_job`] pauses an async job instead of blocking its thread
@@ -90,11 +90,11 @@ pub unsafe extern "C" fn OSSL_provider_init(
 /// Starts one more provider instance; returns its context, or why it cannot be.
 fn start(core: &Core) -> Result<ProvCtx, String> {
     // Before anything of libcrypto is called.
-    core.insist_on_one_libcrypto()?;
+    core.bind()?;
     process::attach(settings::read(core))?;
     match stock::stock() {
         Some(stock) => {
-            overlay::prepare();
+            overlay::prepare(core.param("openssl-version"));
             Ok(instance::begin(core, stock))
         }
         None => {

@@ -1,16 +1,21 @@
-//! The libcrypto that loads the module: what the module asks it and reports to it, and whether it
-//! is the one that the module's own calls reach.
+//! The libcrypto that loads the module: what the module asks it and reports to it, and how the
+//! module's own calls reach it, and no other.
 //!
-//! A program can carry an OpenSSL of its own, linked statically or from another file. When that one
-//! loads the module, the dynamic linker binds our calls to whichever libcrypto it finds, usually
-//! the system's, and pulls that one into the program. The program's keys would then be used by the
-//! wrong OpenSSL, without the protections of the program's own. So the module refuses to load
-//! there.
+//! The module is linked to no libcrypto. The linker would bind it to one by its file name, which is
+//! the wrong one where a program carries an OpenSSL of its own, or has that of another major
+//! version: the program's keys would then be used without the protections of its own OpenSSL. So
+//! the module looks into the file that loads it, whatever its name, and binds its calls to the
+//! functions there. Where they are not to be found, it refuses to load.
 
 use std::ffi::{CString, c_int};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::ffi::{self, CoreHandle, Dispatch, List, Passed as _, Terminated, Text, provider};
-use crate::mapped::{MappedFile, file_with, is_stub, mapped_files};
+use crate::c_library::dlsym;
+use crate::ffi::{
+    self, Addresses, CoreHandle, Dispatch, Group, List, Passed as _, Terminated, Text, provider,
+};
+use crate::mapped::{MappedFile, file_with, mapped_files};
 
 /// libcrypto's side of this provider instance.
 pub struct Core {
@@ -93,18 +98,68 @@ impl Core {
         }
     }
 
-    /// Succeeds if every function of libcrypto that we call is one of the libcrypto that loads us.
+    /// Binds the functions of libcrypto that the module calls to those of the libcrypto that loads
+    /// it.
     ///
-    /// The error says which is not. Nothing of another libcrypto is called to find out.
-    pub fn insist_on_one_libcrypto(&self) -> Result<(), String> {
+    /// The error says why that cannot be. No libcrypto is called to find out.
+    pub fn bind(&self) -> Result<(), String> {
         let files = mapped_files();
+        let loader = self.file(&files)?;
+        let shown = loader.shown();
+        let symbols = loader.symbols().ok_or_else(|| {
+            format!("the dynamic linker does not find {shown} again, so lockstep does not load")
+        })?;
+        let addresses = Addresses::find(|name| {
+            let Some(address) = NonNull::new(dlsym(symbols, Text::new(name))) else {
+                return Ok(None);
+            };
+            let found = file_with(&files, address.addr().get());
+            if found.is_some_and(|found| std::ptr::eq(found, loader)) {
+                return Ok(Some(address));
+            }
+            Err(format!(
+                "this program uses the OpenSSL in {shown}, but its function {} is found in {}; \
+                 lockstep works with one OpenSSL only and does not load, so the program goes on \
+                 with its own OpenSSL",
+                name.to_string_lossy(),
+                found.map_or("another place".to_owned(), MappedFile::shown)
+            ))
+        })?;
+        if let Some(name) = addresses.lacks(Group::Basis) {
+            return Err(format!(
+                "the OpenSSL in {shown} does not export its function {name}, which lockstep needs; \
+                 so lockstep does not load, and the program goes on without it"
+            ));
+        }
+        /// Where the file starts that the functions are bound to; 0 before.
+        static BOUND: AtomicUsize = AtomicUsize::new(0);
+        let (start, order) = (loader.start(), Ordering::Relaxed);
+        match BOUND.compare_exchange(0, start, order, order) {
+            Err(other) if other != start => {
+                let other = file_with(&files, other);
+                return Err(format!(
+                    "lockstep works with one OpenSSL in a process, and here that is the one in {}; \
+                     so it does not load for the one in {shown}",
+                    other.map_or("another place".to_owned(), MappedFile::shown)
+                ));
+            }
+            // The first time, or again: another thread may not be done yet.
+            _ => {}
+        }
+        // SAFETY: they are functions of this file only, which stays mapped.
+        unsafe { addresses.bind() };
+        Ok(())
+    }
+
+    /// The file that the core's functions lie in.
+    fn file<'a>(&self, files: &'a [MappedFile]) -> Result<&'a MappedFile, String> {
         let mut loader: Option<&MappedFile> = None;
         for entry in &self.table {
             if !ffi::CORE_FUNCTIONS.contains(&entry.id) {
                 continue;
             }
             let address = entry.function.map_or(0, |function| function as usize);
-            let file = file_with(&files, address)
+            let file = file_with(files, address)
                 .ok_or("it is unknown which OpenSSL loads lockstep, so lockstep does not load")?;
             match loader {
                 Some(loader) if !std::ptr::eq(loader, file) => {
@@ -118,36 +173,6 @@ impl Core {
                 _ => loader = Some(file),
             }
         }
-        let loader = loader.ok_or("OpenSSL passes no functions to lockstep")?;
-        for (name, address) in ffi::IMPORTS {
-            let found = file_with(&files, address() as usize);
-            let same = found.is_some_and(|found| std::ptr::eq(found, loader));
-            if !same && !is_stub(address()) {
-                return Err(format!(
-                    "this program uses the OpenSSL in {}, but lockstep was linked to {name} in {}; \
-                     lockstep works with one OpenSSL only and does not load, so the program goes on \
-                     with its own OpenSSL",
-                    loader.shown(),
-                    found.map_or("another place".to_owned(), MappedFile::shown)
-                ));
-            }
-        }
-        self.insist_on_one_version()
-    }
-
-    /// Succeeds if the libcrypto that loads us and the one that we call are of one version.
-    fn insist_on_one_version(&self) -> Result<(), String> {
-        let theirs = self.param("openssl-version");
-        let ours = ffi::OpenSSL_version(ffi::VERSION_STRING).map(Text::to_text);
-        if ours.is_some() && ours == theirs {
-            return Ok(());
-        }
-        let shown = |version: Option<String>| version.unwrap_or_else(|| "unknown".to_owned());
-        Err(format!(
-            "this program uses OpenSSL {}, but lockstep was linked to OpenSSL {}; lockstep works \
-             with one OpenSSL only and does not load",
-            shown(theirs),
-            shown(ours)
-        ))
+        loader.ok_or_else(|| "OpenSSL passes no functions to lockstep".to_owned())
     }
 }

@@ -1,11 +1,11 @@
 //! The program and its libraries, as the dynamic linker has mapped them: which of them an address
 //! lies in.
 
-use std::ffi::{c_int, c_void};
-use std::mem::{MaybeUninit, offset_of};
+use std::ffi::{CString, c_int};
+use std::mem::offset_of;
 use std::ops::Range;
-use std::ptr::null;
 
+use crate::c_library::Scope;
 use crate::ffi::Text;
 
 /// A program or library that the dynamic linker has mapped.
@@ -24,6 +24,17 @@ impl MappedFile {
         }
         let program = std::env::current_exe();
         program.map_or("the program".to_owned(), |path| path.display().to_string())
+    }
+
+    /// Where it begins: no other file does there.
+    pub fn start(&self) -> usize {
+        self.parts.first().map_or(0, |part| part.start)
+    }
+
+    /// The symbols in it and in the libraries that it needs. It stays mapped from now on.
+    pub fn symbols(&self) -> Option<Scope> {
+        let name = CString::new(self.path.as_str()).ok()?;
+        Scope::of_loaded((!name.is_empty()).then_some(&name))
     }
 }
 
@@ -45,33 +56,6 @@ pub fn mapped_files() -> Vec<MappedFile> {
 pub fn file_with(files: &[MappedFile], address: usize) -> Option<&MappedFile> {
     let lies_in = |file: &&MappedFile| file.parts.iter().any(|part| part.contains(&address));
     files.iter().find(lies_in)
-}
-
-/// Whether there is no function at this address, but the way to one that the linker has put into a
-/// program at a fixed address, for a function that the program itself takes the address of. It
-/// stands for the function in all files, so that all see one address. It leads to the function that
-/// everybody else finds.
-pub fn is_stub(address: *const c_void) -> bool {
-    /// `RTLD_DL_SYMENT`: asks for the entry of the symbol table.
-    const SYMBOL: c_int = 1;
-    /// `SHN_UNDEF`: the file only uses the symbol.
-    const UNDEFINED: u16 = 0;
-    let mut about = MaybeUninit::<libc::Dl_info>::zeroed();
-    let mut symbol: *const libc::Elf64_Sym = null();
-    // SAFETY: both are written to; `symbol` gets NULL or an entry of a mapped file.
-    unsafe {
-        let found = libc::dladdr1(
-            address,
-            about.as_mut_ptr(),
-            (&raw mut symbol).cast(),
-            SYMBOL,
-        );
-        found != 0
-            && about.assume_init().dli_saddr.cast_const() == address
-            && symbol
-                .as_ref()
-                .is_some_and(|symbol| symbol.st_shndx == UNDEFINED)
-    }
 }
 
 /// What the dynamic linker reports about a file: the beginning of `struct dl_phdr_info`. No one

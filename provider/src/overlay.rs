@@ -7,12 +7,13 @@
 //! called by libcrypto directly. X25519 exchanges ([`xdh`]), Ed25519 signatures ([`eddsa`]) and TLS
 //! 1.3's key derivation ([`tls13_kdf`]) have the module's contexts around OpenSSL's own.
 
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, CString, c_int};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use once_cell::race::OnceBox;
 
 use crate::ffi::{
-    Algorithm, Dispatch, Params, Place, ProvCtx, Receiver, StockCtx, Terminated, Text, name,
+    Algorithm, Dispatch, Group, Params, Place, ProvCtx, Receiver, StockCtx, Terminated, Text, name,
     operation, signature,
 };
 use crate::generation::{self, Generated};
@@ -21,7 +22,7 @@ use crate::stock::families::{
     EcKeys, Ecdh, Ecdsa, Ed25519Keys, Ed25519Signature, Families, Found, Named, RsaCipher, RsaKeys,
     RsaPssKeys, RsaSignature, Tls13Kdf, X25519Exchange, X25519Keys, families,
 };
-use crate::stock::stock;
+use crate::stock::{has_name, stock};
 use crate::{ec_method, eddsa, process, query, rsa_method, tls13_kdf, xdh};
 
 /// Marks what we want preferred; `dist/openssl.cnf` asks for it.
@@ -46,17 +47,22 @@ pub fn query_operation(
         operation::KEYEXCH => &tables.keyexch,
         operation::SIGNATURE => &tables.signature,
         operation::ASYM_CIPHER => &tables.asym_cipher,
+        operation::ENCODER => &tables.encoder,
         _ => return Terminated::NONE,
     })
 }
 
+/// Whether libssl takes a group from any provider (OpenSSL 3.5).
+static TAKES_ANY: AtomicBool = AtomicBool::new(false);
+
 /// `OSSL_FUNC_provider_get_capabilities`: the default provider's TLS groups on keys that we
 /// generate.
 ///
-/// libssl takes a group only from the provider whose key management it finds for it, so the module
-/// must offer every group on EC and X25519 keys, with or without lanes.
+/// Before OpenSSL 3.5 libssl takes a group only from the provider whose key management it finds for
+/// it, so the module must offer every group on EC and X25519 keys, with or without lanes. Later it
+/// takes the application's default provider's groups with our keys, and would list ours as well.
 pub fn capabilities(
-    _provctx: ProvCtx,
+    provctx: ProvCtx,
     capability: Option<Text<'_>>,
     receiver: Receiver<'_>,
 ) -> c_int {
@@ -65,6 +71,10 @@ pub fn capabilities(
     };
     if capability.map(Text::to_cstr) != Some(c"TLS-GROUP") {
         return 0;
+    }
+    let is_applications = provctx.as_ptr() != stock.provctx().as_ptr();
+    if is_applications && TAKES_ANY.load(Ordering::Relaxed) {
+        return 1;
     }
     let mut filter = |params: Params<'_>| {
         let algorithm = params.get(name::CAPABILITY_TLS_GROUP_ALG);
@@ -88,18 +98,29 @@ struct Tables {
     keyexch: Vec<Algorithm>,
     signature: Vec<Algorithm>,
     asym_cipher: Vec<Algorithm>,
+    encoder: Vec<Algorithm>,
     /// The key types that we generate and that TLS has groups on.
     generated: Vec<&'static CStr>,
     /// Operations that stay with the default provider, and why.
     unaccelerated: Vec<(&'static str, String)>,
 }
 
-/// Makes what the process keeps of tables and methods. The first loading does this, so that no two
-/// threads meet in it later.
-pub fn prepare() {
+/// Makes what the process keeps of tables and methods, for an OpenSSL of this version. The first
+/// loading does this, so that no two threads meet in it later.
+pub fn prepare(version: Option<String>) {
+    let takes_any = version.is_some_and(|version| is_since(&version, [3, 5]));
+    TAKES_ANY.store(takes_any, Ordering::Relaxed);
     let _ = tables();
     let _ = rsa_method::method();
     let _ = ec_method::method();
+}
+
+/// Whether a version, as 3.5.1, is this one or later.
+fn is_since(version: &str, first: [u32; 2]) -> bool {
+    let numbers = version
+        .split('.')
+        .map_while(|part| part.parse::<u32>().ok());
+    numbers.take(2).ge(first)
 }
 
 fn tables() -> Option<&'static Tables> {
@@ -130,6 +151,14 @@ fn found<A: Named>(families: &Families) -> Result<&Found, &'static str> {
     families.get::<A>().ok_or(ABSENT)
 }
 
+/// An error where libcrypto lacks functions that an operation needs.
+fn needs(group: Group) -> Result<(), String> {
+    match group.lacks() {
+        Some(name) => Err(format!("this OpenSSL does not export the function {name}")),
+        None => Ok(()),
+    }
+}
+
 impl Tables {
     /// What the default provider lacks, or what we cannot wrap, is left out and noted.
     fn new(families: &Families) -> Tables {
@@ -140,6 +169,7 @@ impl Tables {
             ("X25519", tables.add_x25519(families)),
             ("Ed25519", tables.add_ed25519(families)),
             ("TLS 1.3 key derivation", tables.add_tls13_kdf(families)),
+            ("work in async jobs", needs(Group::Async)),
         ] {
             if let Err(reason) = added {
                 tables.unaccelerated.push((operation, reason));
@@ -151,6 +181,7 @@ impl Tables {
             &mut tables.keyexch,
             &mut tables.signature,
             &mut tables.asym_cipher,
+            &mut tables.encoder,
         ] {
             algorithms.push(Algorithm::END);
         }
@@ -158,6 +189,7 @@ impl Tables {
     }
 
     fn add_rsa(&mut self, families: &Families) -> Result<(), String> {
+        needs(Group::Rsa)?;
         let signature = found::<RsaSignature>(families)?;
         let asym_cipher = found::<RsaCipher>(families)?;
         let rsa = found::<RsaKeys>(families)?;
@@ -165,23 +197,46 @@ impl Tables {
         let rsa = offered(rsa, &rsa_wrappers::<RsaKeys>(), KEYS);
         let rsa_pss = offered(rsa_pss, &rsa_wrappers::<RsaPssKeys>(), KEYS);
         self.keymgmt.extend([rsa, rsa_pss]);
-        self.signature
-            .push(with_our_constructor::<RsaSignature>(signature));
+        self.add_signatures::<RsaSignature>(signature);
         self.asym_cipher.push(preferred(asym_cipher));
         Ok(())
     }
 
     fn add_ec(&mut self, families: &Families) -> Result<(), String> {
+        needs(Group::Ec)?;
         let signature = found::<Ecdsa>(families)?;
         let keyexch = found::<Ecdh>(families)?;
         let keys = found::<EcKeys>(families)?;
         let without = [keymgmt::generator::<EcKeys>()];
         let replaced = keymgmt::wrappers::<EcKeys>().to_vec();
         self.add_keymgmt::<EcKeys>("EC key generation", keys, replaced, &without);
-        self.signature
-            .push(with_our_constructor::<Ecdsa>(signature));
+        self.add_signatures::<Ecdsa>(signature);
         self.keyexch.push(preferred(keyexch));
+        self.add_encoders(EcKeys::NAME);
         Ok(())
+    }
+
+    /// Adds a signature with our constructor, and those that differ from it by a digest that they
+    /// name, as RSA-SHA256 (OpenSSL 3.4). OpenSSL's own constructor is one for all of them.
+    fn add_signatures<S: Named>(&mut self, signature: &Found) {
+        self.signature.push(with_our_constructor::<S>(signature));
+        let constructor = |found: &Found| {
+            let function = found.function(signature::Newctx::ID);
+            function.map(|function| function as usize)
+        };
+        let others = all_of(operation::SIGNATURE)
+            .filter(|algorithm| !has_name(algorithm, S::NAME))
+            .map(Found::new);
+        let kin = others.filter(|found| constructor(found) == constructor(signature));
+        self.signature
+            .extend(kin.map(|found| with_our_constructor::<S>(&found)));
+    }
+
+    /// Adds OpenSSL's own encoders of keys as ours. To an encoder of another provider libcrypto
+    /// exports a key, and OpenSSL imports no EC key on the curve SM2.
+    fn add_encoders(&mut self, keys: &CStr) {
+        let encoders = all_of(operation::ENCODER).filter(|algorithm| has_name(algorithm, keys));
+        self.encoder.extend(encoders.filter_map(as_ours));
     }
 
     fn add_x25519(&mut self, families: &Families) -> Result<(), String> {
@@ -249,6 +304,23 @@ impl Tables {
     }
 }
 
+/// All that the default provider has for an operation.
+fn all_of(operation: c_int) -> impl Iterator<Item = &'static Algorithm> {
+    let stock = stock().into_iter();
+    stock.flat_map(move |stock| stock.algorithms(operation))
+}
+
+/// An algorithm of the default provider as it is, with our name in its properties.
+fn as_ours(algorithm: &Algorithm) -> Option<Algorithm> {
+    let properties = algorithm.properties?.to_text();
+    let rest = properties.strip_prefix("provider=default")?;
+    let properties = CString::new(format!("provider=lockstep{rest}")).ok()?;
+    Some(Algorithm {
+        properties: Some(Text::new(Box::leak(properties.into_boxed_c_str()))),
+        ..*algorithm
+    })
+}
+
 /// An algorithm of the default provider as it is, but preferred.
 fn preferred(found: &Found) -> Algorithm {
     Algorithm {
@@ -311,7 +383,7 @@ fn new_signature<S: Named>(provctx: ProvCtx, query: Option<Text<'_>>) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stock;
+    use crate::{ffi, stock};
 
     /// The tables, where OpenSSL's table of an algorithm has one more function.
     fn with_function(of: (c_int, &CStr), id: c_int) -> Tables {
@@ -342,6 +414,16 @@ mod tests {
             (name, is_preferred)
         })
         .collect()
+    }
+
+    #[test]
+    fn versions_are_compared_by_their_numbers() {
+        for since in ["3.5.0", "3.5.7-dev", "3.10.0", "4.0.3", "10.1.0"] {
+            assert!(is_since(since, [3, 5]), "{since}");
+        }
+        for before in ["3.0.19", "3.4.4", "1.1.1w", "", "unknown"] {
+            assert!(!is_since(before, [3, 5]), "{before}");
+        }
     }
 
     #[test]
@@ -403,6 +485,22 @@ mod tests {
                 .all(|(_, reason)| !reason.contains("99"))
         );
         assert!(has(&tables.keymgmt, "RSA", false));
+    }
+
+    /// By which OpenSSL 4.0 makes key data.
+    #[test]
+    fn the_second_constructor_of_keys_is_ours() {
+        let id = ffi::keymgmt::NewEx::ID;
+        let tables = with_function((operation::KEYMGMT, RsaKeys::NAME), id);
+        let is_ours = |algorithm: &Algorithm| {
+            let offered = Found::new(algorithm).function(id);
+            let stock = families().and_then(|families| families.get::<RsaKeys>());
+            let stock = stock.and_then(|stock| stock.function(ffi::keymgmt::New::ID));
+            offered.map(|ours| ours as usize) != stock.map(|stock| stock as usize)
+        };
+        assert!(tables.keymgmt.first().is_some_and(is_ours));
+        let tables = with_function((operation::KEYMGMT, EcKeys::NAME), id);
+        assert_eq!(tables.generated, [EcKeys::NAME, X25519Keys::NAME]);
     }
 
     #[test]

@@ -234,7 +234,7 @@ pub fn method() -> Option<&'static Method> {
 
 impl Method {
     fn new() -> Option<Method> {
-        let stock = ffi::RSA_PKCS1_OpenSSL();
+        let stock = ffi::RSA_PKCS1_OpenSSL()?;
         let table = ffi::RSA_meth_dup(stock)?;
         let set = ffi::RSA_meth_set1_name(table, Text::new(c"Lockstep RSA")) == 1
             && ffi::RSA_meth_set_mod_exp(table, mod_exp) == 1

@@ -499,30 +499,33 @@ static void generate(const char *algorithm, const char *curve) {
 }
 
 /* As libssl does it: a context for each derivation. */
-static void derive_once(EVP_KDF *kdf, int mode, unsigned char *key) {
+static void derive_once(EVP_KDF *kdf, const char *what, unsigned char *secret) {
+    int extract = strncmp(what, "extract", 7) == 0, is_long = strstr(what, "384") != NULL;
+    int mode = extract ? EVP_KDF_HKDF_MODE_EXTRACT_ONLY : EVP_KDF_HKDF_MODE_EXPAND_ONLY;
+    int traffic = strncmp(what, "traffic", 7) == 0, size = is_long ? 48 : 32;
     EVP_KDF_CTX *ctx = EVP_KDF_CTX_new(kdf);
-    char digest[] = "SHA256", label[] = "key";
-    OSSL_PARAM params[] = {
-        OSSL_PARAM_construct_int("mode", &mode),
-        OSSL_PARAM_construct_utf8_string("digest", digest, 0),
-        OSSL_PARAM_construct_octet_string("key", key, 32),
-        OSSL_PARAM_construct_octet_string("prefix", "tls13 ", 6),
-        OSSL_PARAM_construct_octet_string("label", label, 3),
-        mode == EVP_KDF_HKDF_MODE_EXPAND_ONLY ? OSSL_PARAM_construct_octet_string("data", file, 32)
-                                              : OSSL_PARAM_construct_octet_string("salt", input + 32, 32),
-        OSSL_PARAM_construct_end()};
-    length = 32;
+    OSSL_PARAM params[8], *p = params;
+    *p++ = OSSL_PARAM_construct_int("mode", &mode);
+    *p++ = OSSL_PARAM_construct_utf8_string("digest", is_long ? "SHA2-384" : "SHA256", 0);
+    *p++ = OSSL_PARAM_construct_octet_string("key", secret, size);
+    *p++ = OSSL_PARAM_construct_octet_string("prefix", "tls13 ", 6);
+    *p++ = OSSL_PARAM_construct_octet_string("label", "key", 3);
+    if (extract)
+        *p++ = OSSL_PARAM_construct_octet_string("salt", secret + size, size);
+    else if (!traffic)
+        *p++ = OSSL_PARAM_construct_octet_string("data", file, size);
+    *p = OSSL_PARAM_construct_end();
+    length = extract ? size : 32;
     CHECK(ctx && EVP_KDF_derive(ctx, output, length, params) == 1);
     EVP_KDF_CTX_free(ctx);
 }
 
-static void derive(const char *mode) {
-    int which = is(mode, "expand") ? EVP_KDF_HKDF_MODE_EXPAND_ONLY : EVP_KDF_HKDF_MODE_EXTRACT_ONLY;
+static void derive(const char *what) {
     EVP_KDF *kdf = EVP_KDF_fetch(NULL, "TLS13-KDF", NULL);
     CHECK(kdf);
-    derive_once(kdf, which, file);
+    derive_once(kdf, what, file);
     begin();
-    derive_once(kdf, which, input);
+    derive_once(kdf, what, input);
     end();
     print(output, length);
 }

@@ -13,5 +13,5 @@ mod random;
 pub use directory::TempDir;
 pub use hex::{hex, hex_array, to_hex};
 pub use keys::{RsaParts, rsa_keys};
-pub use program::{assert_helps, assert_refused, command, run};
+pub use program::{assert_helps, assert_refused, command, copy_program, run};
 pub use random::Random;

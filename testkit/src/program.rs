@@ -1,5 +1,6 @@
 //! Programs of this workspace, run as their users run them.
 
+use std::path::Path;
 use std::process::{Command, Output};
 
 /// A program with these arguments, in an environment without settings.
@@ -56,4 +57,14 @@ pub fn assert_helps(command: &mut Command, usage: &str) {
     let (code, stdout, stderr) = run(command);
     assert_eq!((code, stderr.as_str()), (0, ""), "{command:?}");
     assert!(stdout.contains(usage), "{command:?}");
+}
+
+/// Copies a program that is to be run, by another process.
+///
+/// If this one wrote the copy, a child that another thread of the tests starts meanwhile would have
+/// it open for writing too, until it runs something else, and nobody could run the copy.
+pub fn copy_program(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg(from).arg(to).status();
+    let copied = copied.expect("cp");
+    assert!(copied.success(), "cp {} {}", from.display(), to.display());
 }

@@ -307,6 +307,10 @@ pub mod keymgmt {
         New[][K][] = 1: fn(
             ProvCtx = (provctx: *mut c_void)
         ) -> *mut c_void as Option<OwnedKey<K>>, Option<OwnedKey<T>>;
+        NewEx[][K][] = 17: fn(
+            ProvCtx = (provctx: *mut c_void);
+            Params<'a> = (params: *const Param)
+        ) -> *mut c_void as Option<OwnedKey<K>>, Option<OwnedKey<T>>;
         GenInit[C][][] = 2: fn(
             ProvCtx = (provctx: *mut c_void);
             c_int = (selection: c_int);

@@ -51,6 +51,7 @@ pub mod name {
         PROV_PARAM_NAME = c"name";
         PROV_PARAM_STATUS = c"status";
         PROV_PARAM_VERSION = c"version";
+        SIGNATURE_PARAM_TLS_VERSION = c"tls-version";
     }
 }
 

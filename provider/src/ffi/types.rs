@@ -146,6 +146,7 @@ pub mod operation {
     pub const KEYEXCH: c_int = 11;
     pub const SIGNATURE: c_int = 12;
     pub const ASYM_CIPHER: c_int = 13;
+    pub const ENCODER: c_int = 20;
 }
 
 /// Modes of HKDF (`EVP_KDF_HKDF_MODE_*`).
@@ -258,8 +259,6 @@ pub type WaitFdCleanup =
 /// The numbers of the functions that belong to the core itself. Those above are functions of the
 /// library at large, which a program may have replaced.
 pub const CORE_FUNCTIONS: std::ops::RangeInclusive<c_int> = 1..=12;
-/// `OPENSSL_VERSION_STRING`: has `OpenSSL_version` return a version as the core returns its own.
-pub const VERSION_STRING: c_int = 6;
 /// `ERR_PACK(ERR_LIB_PROV, 0, ERR_R_INIT_FAIL)`
 pub const INIT_FAIL: u32 = 57 << 23 | 3 << 18 | 261;
 

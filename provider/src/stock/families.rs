@@ -8,8 +8,8 @@ use std::ffi::{CStr, c_int};
 use once_cell::race::OnceBox;
 
 use crate::ffi::{
-    Algorithm, Dispatch, EcKey, Functions, KeyObjects, ProvCtx, Rsa, kdf, keyexch, keymgmt,
-    operation, signature,
+    Algorithm, Dispatch, EcKey, Function, Functions, KeyObjects, ProvCtx, Rsa, kdf, keyexch,
+    keymgmt, operation, signature,
 };
 use crate::stock::{self, Stock};
 
@@ -19,6 +19,21 @@ pub struct Found {
     pub algorithm: Algorithm,
     /// Its functions, without the end of the table.
     pub functions: Vec<Dispatch>,
+}
+
+impl Found {
+    pub fn new(algorithm: &Algorithm) -> Found {
+        Found {
+            algorithm: *algorithm,
+            functions: stock::entries(algorithm),
+        }
+    }
+
+    /// The function with this number.
+    pub fn function(&self, id: c_int) -> Option<Function> {
+        let mut functions = self.functions.iter();
+        functions.find(|entry| entry.id == id)?.function
+    }
 }
 
 /// Finds an algorithm by its operation and name.
@@ -50,14 +65,10 @@ pub fn families() -> Option<&'static Families> {
 impl Families {
     pub fn new(stock: &Stock, find: &Find<'_>) -> Families {
         let found = ALL.map(|(operation, name)| {
-            let algorithm = find(operation, name)?;
-            let functions = stock::entries(&algorithm);
-            let has = |id| functions.iter().any(|entry| entry.id == id);
+            let found = Found::new(&find(operation, name)?);
+            let has = |id| found.function(id).is_some();
             let is_complete = operation != operation::KEYMGMT || KEY_FUNCTIONS.into_iter().all(has);
-            is_complete.then_some(Found {
-                algorithm,
-                functions,
-            })
+            is_complete.then_some(found)
         });
         Families {
             provctx: stock.provctx(),

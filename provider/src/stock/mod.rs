@@ -72,17 +72,22 @@ impl Stock {
         unsafe { ffi::OSSL_PROVIDER_get_capabilities(&self.provider, capability, callback, arg) }
     }
 
+    /// All that OpenSSL's default provider has for an operation.
+    pub fn algorithms(&self, operation: c_int) -> impl Iterator<Item = &'static Algorithm> {
+        ffi::OSSL_PROVIDER_query_operation(&self.provider, operation, &mut 0).iter()
+    }
+
     /// OpenSSL's own implementation of `name` (one of its names, exactly spelt) for `operation`.
     pub fn algorithm(&self, operation: c_int, name: &CStr) -> Option<Algorithm> {
-        ffi::OSSL_PROVIDER_query_operation(&self.provider, operation, &mut 0)
-            .iter()
+        let mut algorithms = self.algorithms(operation);
+        algorithms
             .find(|algorithm| has_name(algorithm, name))
             .copied()
     }
 }
 
 /// Whether one of the names of an algorithm is this.
-fn has_name(algorithm: &Algorithm, name: &CStr) -> bool {
+pub fn has_name(algorithm: &Algorithm, name: &CStr) -> bool {
     let mut names = names(algorithm).to_bytes().split(|&byte| byte == b':');
     names.any(|found| found == name.to_bytes())
 }

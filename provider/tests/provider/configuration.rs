@@ -175,7 +175,7 @@ fn names_that_are_no_settings_keep_the_module_out_too() {
         &place,
         |process| process,
         "threads",
-        "there are backend, slots,",
+        "there are backend, rsa_schedule,",
     );
 }
 

@@ -37,3 +37,4 @@ mod threads;
 mod tls;
 mod unchanged;
 mod vectors;
+mod versions;

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use openssl::ssl::{
     ErrorCode, HandshakeError, SslConnector, SslMethod, SslSessionCacheMode, SslStream, SslVersion,
@@ -150,6 +150,16 @@ impl Write for Recorder {
     }
 }
 
+/// Waits until the condition holds.
+#[track_caller]
+pub fn wait_for(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !condition() {
+        assert!(Instant::now() < deadline, "no {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// Clients that shake hands one after the other until they are stopped.
 pub struct Load {
     shared: Arc<Shared>,
@@ -195,6 +205,13 @@ impl Load {
     /// Handshakes so far.
     pub fn done(&self) -> u64 {
         self.shared.done.load(Ordering::Relaxed)
+    }
+
+    /// Waits for so many more handshakes.
+    #[track_caller]
+    pub fn shake_hands(&self, handshakes: u64) {
+        let until = self.done() + handshakes;
+        wait_for("handshakes", || self.done() >= until);
     }
 
     /// Ends the load; returns the number of handshakes, and what failed.

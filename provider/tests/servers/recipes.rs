@@ -42,7 +42,7 @@ fn follow(name: &'static str, shapes: &[&str]) {
         }
         site.perform(occasion);
         let load = Load::start(&Client::of(&site), 8);
-        std::thread::sleep(std::time::Duration::from_millis(600));
+        load.shake_hands(100);
         load.flawless_but_for(&site, site.tolerated());
         assert!(
             site.on_lanes("x25519-keygen") > 0,

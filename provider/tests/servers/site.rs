@@ -17,7 +17,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use lockstep_engine::{ProcessStats, Shape, Snapshot, read_stats};
-use lockstep_testkit::TempDir;
+use lockstep_testkit::{TempDir, copy_program};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -76,6 +76,15 @@ impl Site {
         self.write(file, &text.replace(from, to));
     }
 
+    /// Changes what the recipe runs on an occasion.
+    pub fn rewrite(&mut self, occasion: &str, from: &str, to: &str) {
+        let blocks = self.blocks.iter_mut();
+        let mut of_occasion = blocks.filter(|block| block.what == occasion);
+        let block = of_occasion.next().expect("a block of the recipe");
+        assert!(block.text.contains(from), "{}", block.text);
+        block.text = block.text.replace(from, to);
+    }
+
     /// A directory with the files of the recipe.
     fn prepare(name: &'static str) -> Option<Site> {
         let program = match name {
@@ -129,7 +138,7 @@ impl Site {
         let dist = dist.canonicalize().expect("`cargo xtask dist` first");
         let installed = self.path("lockstep");
         for file in ["lockstep.so", "lockstep"] {
-            fs::copy(dist.join(file), installed.join(file)).expect("`cargo xtask dist` first");
+            copy_program(&dist.join(file), &installed.join(file));
         }
         let text = fs::read_to_string(dist.join("openssl.cnf")).expect("openssl.cnf");
         let (from, to) = (dist.join("lockstep.so"), installed.join("lockstep.so"));
@@ -235,17 +244,22 @@ impl Site {
             .ok()
     }
 
-    /// The processes that serve: the children of the master, or itself.
-    pub fn workers(&self) -> Vec<u32> {
+    /// The same, once it has written it down.
+    pub fn running_master(&self) -> u32 {
         let deadline = Instant::now() + PATIENCE;
-        let master = loop {
+        loop {
             // A server that reloads writes it anew.
             match self.master() {
-                Some(master) => break master,
+                Some(master) => return master,
                 None => assert!(Instant::now() < deadline, "ended: {}", self.logs()),
             }
             sleep(Duration::from_millis(10));
-        };
+        }
+    }
+
+    /// The processes that serve: the children of the master, or itself.
+    pub fn workers(&self) -> Vec<u32> {
+        let master = self.running_master();
         // stunnel's children are the programs that it runs for its clients.
         match self.name {
             "stunnel" => vec![master],
@@ -349,7 +363,7 @@ fn blocks(document: &str) -> Vec<Block> {
 }
 
 /// Where Debian has its servers, beside the usual.
-fn path() -> String {
+pub fn path() -> String {
     let usual = std::env::var("PATH").unwrap_or_default();
     format!("{usual}:/usr/sbin:/usr/bin:/sbin:/bin")
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use lockstep_engine::Fallback;
 
-use crate::client::{Client, Load};
+use crate::client::{Client, Load, wait_for};
 use crate::ledger::Account;
 use crate::site::{Site, is_running, signal};
 
@@ -33,18 +33,9 @@ fn unnoticed_but_for(site: &Site, words: &[&str], storm: impl FnOnce(&Client)) {
     let load = Load::start(&client, CLIENTS);
     storm(&client);
     // And afterwards.
-    let until = load.done() + 100;
-    wait_for("handshakes afterwards", || load.done() >= until);
+    load.shake_hands(100);
     load.flawless_but_for(site, words);
     assert_eq!(site.counters().failed_checks, 0);
-}
-
-fn wait_for(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !condition() {
-        assert!(Instant::now() < deadline, "no {what}");
-        sleep(Duration::from_millis(5));
-    }
 }
 
 /// Calls `act` so often, from several threads.
@@ -244,21 +235,20 @@ fn a_worker_is_killed() {
             continue;
         };
         let load = Load::start(&Client::of(&site), CLIENTS);
-        wait_for("handshakes", || load.done() > 50);
+        load.shake_hands(50);
         let killed = site.workers()[0];
         signal(killed, libc::SIGKILL);
         wait_for("new worker", || {
             site.workers().iter().any(|&pid| pid != killed)
         });
-        let until = load.done() + 100;
-        wait_for("handshakes afterwards", || load.done() >= until);
+        load.shake_hands(100);
         // Only connections that the killed process had can have failed.
         let (_, failures) = load.stop();
         assert!(failures.len() <= 2 * CLIENTS, "{server}: {failures:?}");
         let left = site.stats().into_iter().find(|stats| stats.pid == killed);
         assert!(!left.expect("what it had published").alive);
         let load = Load::start(&Client::of(&site), CLIENTS);
-        sleep(Duration::from_millis(300));
+        load.shake_hands(100);
         load.flawless(&site);
         assert!(site.on_lanes("x25519-keygen") > 0, "{}", site.logs());
     }
@@ -278,7 +268,7 @@ fn servers_that_end_when_killed_start_again() {
             continue;
         };
         let load = Load::start(&Client::of(&site), CLIENTS);
-        wait_for("handshakes", || load.done() > 50);
+        load.shake_hands(50);
         let (master, killed) = (site.master().expect("it runs"), site.workers()[0]);
         signal(killed, libc::SIGKILL);
         wait_for("end", || !is_running(master));

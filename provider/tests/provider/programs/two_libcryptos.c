@@ -1,5 +1,5 @@
-/* A program that opens a libcrypto by its path, as Python's ssl module does, and has it load the
- * module. Usage: two_libcryptos LIBCRYPTO DIRECTORY (where lockstep.so is) */
+/* A program that opens libcryptos by their paths, as Python's ssl module does, and has each load the
+ * module. Usage: two_libcryptos DIRECTORY (where lockstep.so is) LIBCRYPTO... */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,18 +20,22 @@ int OSSL_PROVIDER_set_default_search_path(void *libctx, const char *path);
 void *OSSL_PROVIDER_load(void *libctx, const char *name);
 void ERR_print_errors_fp(FILE *file);
 
-int main(int argc, char **argv) {
-    if (argc != 3)
-        return 1;
-    void *library = must(dlopen(argv[1], RTLD_NOW | RTLD_LOCAL), argv[1]);
+/* Whether the module loads into a library. */
+static void load(const char *path, const char *directory) {
+    void *library = must(dlopen(path, RTLD_NOW | RTLD_LOCAL), path);
     TAKE(OSSL_LIB_CTX_new);
     TAKE(OSSL_PROVIDER_set_default_search_path);
     TAKE(OSSL_PROVIDER_load);
     TAKE(ERR_print_errors_fp);
     void *libctx = must(OSSL_LIB_CTX_new_(), "context");
-    if (OSSL_PROVIDER_set_default_search_path_(libctx, argv[2]) != 1)
-        return 1;
+    if (OSSL_PROVIDER_set_default_search_path_(libctx, directory) != 1)
+        exit(1);
     printf("%s\n", OSSL_PROVIDER_load_(libctx, "lockstep") ? "loaded" : "refused");
     ERR_print_errors_fp_(stdout);
+}
+
+int main(int argc, char **argv) {
+    for (int i = 2; i < argc; i++)
+        load(argv[i], argv[1]);
     return 0;
 }

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use lockstep_rig::trace::{self, Failed, Look, Program, Ran, Secret, Translations};
 use lockstep_rig::translate::LOG_SIZE;
 
-use crate::operations::{Operation, What};
+use crate::operations::{Lanes, Operation, What};
 use crate::settings::Settings;
 
 /// Leading zero bytes of plaintexts.
@@ -77,7 +77,7 @@ impl Bench {
     /// Fails unless a branch and an index on a secret are found, and no difference without either.
     pub fn find_planted(&mut self) -> Result<(), String> {
         for (what, must_differ) in [("branch", true), ("index", true), ("nothing", false)] {
-            let program = self.traced(&["planted", what], "none");
+            let program = self.traced(&["planted", what], ("none", "auto"));
             let secret = |bytes: u8| Secret {
                 input: vec![bytes; 16],
                 seed: 1,
@@ -106,12 +106,12 @@ impl Bench {
     pub fn compare(
         &mut self,
         operation: &Operation,
-        backend: &str,
+        lanes: Lanes,
         settings: &Settings,
     ) -> Result<Compared, String> {
         let arguments = self.arguments(operation)?;
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let program = self.traced(&arguments, backend);
+        let program = self.traced(&arguments, lanes);
         let first = self.secret(operation, &program, 0)?;
         let reference = self
             .trace(&program, &first, Look::Survey)
@@ -165,7 +165,7 @@ impl Bench {
     }
 
     /// The program under the tracer.
-    fn traced(&self, arguments: &[&str], backend: &str) -> Program {
+    fn traced(&self, arguments: &[&str], (backend, schedule): Lanes) -> Program {
         let environment = [
             (
                 "OPENSSL_CONF",
@@ -178,6 +178,8 @@ impl Bench {
             ("LOCKSTEP_KEY_POOL", "0".to_owned()),
             ("LOCKSTEP_CHECK_EVERY", "1".to_owned()),
             ("LOCKSTEP_BACKEND", backend.to_owned()),
+            // A race would not go twice the same way.
+            ("LOCKSTEP_RSA_SCHEDULE", schedule.to_owned()),
         ];
         Program {
             // It loads the program where it loads libraries: near the cache of translations.
@@ -263,7 +265,7 @@ impl Bench {
                     seed: 1 + number as u64,
                 });
             }
-            What::Derive(_) => self.bytes(64),
+            What::Derive(_) => self.bytes(96),
         };
         Ok(Secret { input, seed })
     }

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use bench::{Bench, Compared};
-use operations::{OPERATIONS, Operation, backends};
+use operations::{Lanes, OPERATIONS, Operation, backends};
 use settings::{Settings, settings};
 
 fn main() -> ExitCode {
@@ -48,10 +48,10 @@ fn run() -> Result<u64, String> {
         {
             break;
         }
-        let (operation, backend) = units[((settings.next + turn) % units.len() as u64) as usize];
+        let (operation, lanes) = units[((settings.next + turn) % units.len() as u64) as usize];
         let start = Instant::now();
-        let name = format!("{} {}", operation.name, backend);
-        let (verdict, compared) = match bench.compare(operation, backend, &settings) {
+        let name = format!("{} {} {}", operation.name, lanes.0, lanes.1);
+        let (verdict, compared) = match bench.compare(operation, lanes, &settings) {
             Ok(Compared {
                 steps,
                 compared,
@@ -87,7 +87,7 @@ fn run() -> Result<u64, String> {
 }
 
 /// What is to be done, in order: all operations on the CPU's best lanes first.
-fn units(settings: &Settings) -> Vec<(&'static Operation, &'static str)> {
+fn units(settings: &Settings) -> Vec<(&'static Operation, Lanes)> {
     let wanted = |operation: &&Operation| match settings.names.is_empty() {
         true => operation.quick || !settings.quick,
         false => settings.names.iter().any(|name| name == operation.name),
@@ -102,7 +102,16 @@ fn units(settings: &Settings) -> Vec<(&'static Operation, &'static str)> {
     let on = |backend| {
         operations()
             .filter(move |operation| operation.runs_on(backend))
-            .map(move |operation| (operation, backend))
+            .flat_map(move |operation| {
+                let schedules = operation.schedules(backend).iter().copied();
+                let wanted = |schedule: &&str| {
+                    let only = settings.schedule.as_deref();
+                    only.is_none_or(|only| only == *schedule)
+                };
+                schedules
+                    .filter(wanted)
+                    .map(move |schedule| (operation, (backend, schedule)))
+            })
     };
     backends.into_iter().flat_map(on).collect()
 }

@@ -17,9 +17,12 @@ pub enum What {
     Ed25519,
     /// Algorithm and curve; the randomness is the secret.
     Generate(&'static str, &'static str),
-    /// `extract` or `expand`; the key and the salt are the secret.
+    /// `extract`, `expand` or `traffic`, with the digest; the key and the salt are the secret.
     Derive(&'static str),
 }
+
+/// A backend and RSA's schedule, as the settings name them.
+pub type Lanes = (&'static str, &'static str);
 
 /// An operation, as it is traced.
 pub struct Operation {
@@ -78,6 +81,19 @@ pub const OPERATIONS: &[Operation] = &[
     operation("p384-generate", What::Generate("EC", "P-384"), false, true),
     operation("derive-extract", What::Derive("extract"), false, true),
     operation("derive-expand", What::Derive("expand"), false, true),
+    operation(
+        "derive-extract-384",
+        What::Derive("extract-384"),
+        false,
+        true,
+    ),
+    operation("derive-expand-384", What::Derive("expand-384"), false, true),
+    operation(
+        "derive-traffic-384",
+        What::Derive("traffic-384"),
+        false,
+        true,
+    ),
 ];
 
 /// The only calls in which two runs of an operation may differ.
@@ -107,6 +123,18 @@ impl Operation {
             What::Ecdsa(_) | What::Ecdh(_) | What::Generate("EC", _) => backend != "avx2",
             What::RsaSign(3072..) => backend != "portable",
             _ => true,
+        }
+    }
+
+    /// The schedules to trace on these lanes. A pass that is alone takes no turns.
+    pub fn schedules(&self, backend: &str) -> &'static [&'static str] {
+        match self.what {
+            What::Decrypt("none", 1024 | 2048) | What::RsaSign(1024 | 2048)
+                if backend.starts_with("avx512ifma") =>
+            {
+                &["beside", "after"]
+            }
+            _ => &["beside"],
         }
     }
 

@@ -15,6 +15,7 @@ Usage: lockstep-trace [OPTION...] [OPERATION...]
   --quick          the short form: fewer operations, smaller keys, four secrets each
   --pairs N        secrets to compare with the first, for each operation (default: 32)
   --backend NAME   only on these lanes
+  --schedule NAME  only with this schedule of RSA
   --dist DIR       the module and openssl.cnf to look at (default: LOCKSTEP_DIST, or dist/)
   --keep-going     do not stop an operation at its first difference
 
@@ -27,6 +28,7 @@ pub struct Settings {
     pub keep_going: bool,
     pub pairs: usize,
     pub backend: Option<String>,
+    pub schedule: Option<String>,
     pub dist: PathBuf,
     pub names: Vec<String>,
     pub deadline: Option<Instant>,
@@ -47,6 +49,7 @@ pub fn settings() -> Result<Option<Settings>, String> {
         keep_going: false,
         pairs: 0,
         backend: None,
+        schedule: None,
         dist: env::var_os("LOCKSTEP_DIST").map_or_else(|| rig.join("../dist"), PathBuf::from),
         names: Vec::new(),
         deadline: seconds.map(|seconds| Instant::now() + seconds),
@@ -71,6 +74,7 @@ pub fn settings() -> Result<Option<Settings>, String> {
             "--quick" => settings.quick = true,
             "--keep-going" => settings.keep_going = true,
             "--backend" => settings.backend = Some(value()?),
+            "--schedule" => settings.schedule = Some(value()?),
             "--dist" => settings.dist = value()?.into(),
             "--pairs" => {
                 let pairs = value()?;
