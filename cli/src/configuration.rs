@@ -3,89 +3,72 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use lockstep_common::{Effective, Failure, Outcome, Properties, beside, out, quoted};
+use clap::Args;
+use lockstep_common::{Effective, Failure, Outcome, Properties, out, own_module, quoted};
 
+use crate::made::made;
 use crate::probe::{About, probe};
 
-const HELP: &str = "\
-Prints an openssl.cnf that loads the module and keeps everything that the system's own file has.
-
-Usage: lockstep configuration [--module FILE] [--from FILE]
-
-It prints nothing, and says why, where lockstep must not be used: where FIPS is on, where the
-configuration requires a property that lockstep's algorithms do not have, and where it activates other
-providers but not the default one.
-
-Options:
-  --module FILE  the module (default: lockstep.so beside this program)
-  --from FILE    the configuration to add it to (default: the one that OpenSSL reads by itself)
-";
-
-/// What has OpenSSL prefer lockstep's algorithms, and leave keys to the provider that made them.
-const PREFERENCE: &str = "?lockstep.fast=yes,?lockstep.keys!=yes";
-
-/// What the command line asks for.
-#[derive(Default)]
-struct Options {
+/// Prints an openssl.cnf that loads the module and keeps all that the system's own file has
+#[derive(Args)]
+#[command(after_help = NOTES)]
+pub struct Options {
+    /// The module [default: lockstep.so beside this program, or the package's]
+    #[arg(long, value_name = "FILE")]
     module: Option<PathBuf>,
+    /// The configuration to add it to [default: the one that OpenSSL reads by itself]
+    #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
 }
 
-impl Options {
-    /// `None` if help is wanted.
-    fn parse(mut arguments: lexopt::Parser) -> Result<Option<Options>, lexopt::Error> {
-        use lexopt::prelude::*;
-        let mut options = Options::default();
-        while let Some(argument) = arguments.next()? {
-            match argument {
-                Long("module") => options.module = Some(arguments.value()?.into()),
-                Long("from") => options.from = Some(arguments.value()?.into()),
-                Short('h') | Long("help") => return Ok(None),
-                other => return Err(other.unexpected()),
-            }
-        }
-        Ok(Some(options))
-    }
-}
+const NOTES: &str = "\
+It prints nothing, and says why, where lockstep must not be used: where FIPS is on, where the
+configuration requires a property that lockstep's algorithms do not have, and where it activates
+other providers but not the default one.";
 
-/// Runs the command with the arguments behind its name.
-pub fn main(arguments: lexopt::Parser) -> Outcome {
-    let Some(Options { module, from }) = Options::parse(arguments).map_err(Failure::usage)? else {
-        out!("{HELP}");
-        return Ok(ExitCode::SUCCESS);
-    };
-    let module = module.or_else(|| beside("lockstep.so")).ok_or_else(|| {
-        Failure::new(
-            "there is no lockstep.so beside this program, so it does not know which module to load",
-        )
-        .remedy("name the module with --module")
-    })?;
-    let absolute = |path: &Path| {
+/// What has OpenSSL prefer lockstep's algorithms, and leave keys to the provider that made them.
+pub const PREFERENCE: &str = "?lockstep.fast=yes,?lockstep.keys!=yes";
+
+/// Runs the command.
+pub fn run(options: &Options) -> Outcome {
+    let absolute = |path: &PathBuf| {
         std::path::absolute(path)
             .map_err(|error| Failure::new(format!("cannot find {}: {error}", path.display())))
     };
-    let system = match from {
-        Some(from) => Effective::read(&absolute(&from)?)?,
-        None => match system_configuration()? {
-            path if path.exists() => Effective::read(&path)?,
-            path => Effective::none(path),
-        },
+    let module = options.module.as_ref().map_or_else(own_module, absolute)?;
+    let from = options.from.as_ref().map(absolute).transpose()?;
+    out!(
+        "{}",
+        configuration(&module, from.as_deref(), Path::new("/"))?
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The text of a configuration that loads this module, made from the one at `from` or else from the
+/// one that OpenSSL reads by itself. Both are under `root`.
+pub fn configuration(module: &Path, from: Option<&Path>, root: &Path) -> Result<String, Failure> {
+    let path = from.map_or_else(system_configuration, |from| Ok(from.to_owned()))?;
+    let file = root.join(path.strip_prefix("/").unwrap_or(&path));
+    let is_there = from.is_some() || file.exists();
+    let mut system = match is_there {
+        true => Effective::read(&file)?,
+        false => Effective::none(file.clone()),
     };
-    let text = with_module(&system, &absolute(&module)?)?;
+    system.path = path;
+    let text = with_module(&system, is_there, module)?;
     // Some distributions turn FIPS on by other means than a configuration.
-    if probe(&system.path, About::Nobody)?.fips {
+    if probe(&file, About::Nobody)?.fips {
         return Err(Failure::new(format!(
             "with {}, OpenSSL uses FIPS providers only. Lockstep is not a FIPS provider",
             system.path.display()
         ))
         .remedy("leave this system's programs to OpenSSL's own code"));
     }
-    out!("{text}");
-    Ok(ExitCode::SUCCESS)
+    Ok(text)
 }
 
 /// The configuration that OpenSSL reads when none is named.
-fn system_configuration() -> Result<PathBuf, Failure> {
+pub fn system_configuration() -> Result<PathBuf, Failure> {
     let reported = openssl::version::dir();
     let directory = reported
         .strip_prefix("OPENSSLDIR: \"")
@@ -100,8 +83,8 @@ fn system_configuration() -> Result<PathBuf, Failure> {
         })
 }
 
-/// The text of a configuration that is the system's, with the module added.
-fn with_module(system: &Effective, module: &Path) -> Result<String, Failure> {
+/// The text of a configuration that is the system's, if that is there, with the module added.
+fn with_module(system: &Effective, is_there: bool, module: &Path) -> Result<String, Failure> {
     let shown = system.path.display();
     if let Some(refusal) = system.refusal() {
         return Err(refusal);
@@ -126,7 +109,7 @@ fn with_module(system: &Effective, module: &Path) -> Result<String, Failure> {
         false => "default = lockstep_default\n",
     };
     let module = quoted(&module.display().to_string())?;
-    let include = match system.path.exists() {
+    let include = match is_there {
         true => format!(
             ".include = {}\n",
             quoted(&system.path.display().to_string())?
@@ -157,10 +140,8 @@ default_properties = {query}
             (String::new(), properties(&query))
         }
     };
-    Ok(format!(
-        "# Written by `lockstep configuration`: {shown} with lockstep loaded.
-# Use it with OPENSSL_CONF=<this file>. Paths are absolute.
-openssl_conf = {init}
+    let body = format!(
+        "openssl_conf = {init}
 
 {before}[default]
 {include}
@@ -175,7 +156,8 @@ providers.lockstep = lockstep_providers
 module = {module}
 activate = 1
 "
-    ))
+    );
+    Ok(made(&system.path, &body))
 }
 
 /// Whether a variable can refer to a section of this name.

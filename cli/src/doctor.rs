@@ -6,17 +6,20 @@
 //! Then it looks at the counters.
 
 mod command;
+mod comparison;
 mod counters;
 mod finding;
 mod lanes;
 mod machine;
 mod running;
+mod service;
 mod trial;
 
 use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 
-use lockstep_common::{Configuration, Failure, Outcome, out, outln};
+use clap::Args;
+use lockstep_common::{Configuration, Failure, Outcome, outln};
 use lockstep_engine::Fallback;
 use serde::Serialize;
 
@@ -25,30 +28,25 @@ use counters::CountersPlace;
 use finding::{Finding, Verdict};
 use trial::Trial;
 
-const HELP: &str = "\
-Says whether programs that use OpenSSL sign on vector lanes on this machine, and if not, why and what to
-do.
-
-Usage: lockstep doctor [--json]
-
-It checks the configuration that OPENSSL_CONF names, or the openssl.cnf beside this program. The exit
-status is 0 if the openssl command signed on lanes and no result of a running process has failed its
-check; otherwise it is 1.
-";
-
-/// Whether `--json` is given; `None` if help is wanted.
-fn parse(mut arguments: lexopt::Parser) -> Result<Option<bool>, lexopt::Error> {
-    use lexopt::prelude::*;
-    let mut json = false;
-    while let Some(argument) = arguments.next()? {
-        match argument {
-            Long("json") => json = true,
-            Short('h') | Long("help") => return Ok(None),
-            other => return Err(other.unexpected()),
-        }
-    }
-    Ok(Some(json))
+/// Says whether programs that use OpenSSL sign on vector lanes, and if not, why and what to do
+#[derive(Args)]
+#[command(after_help = NOTES)]
+pub struct Options {
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    service: service::ServiceOptions,
 }
+
+const NOTES: &str = "\
+It checks the configuration that OPENSSL_CONF names, or else the openssl.cnf beside this program, or
+else /etc/lockstep/openssl.cnf. The exit status is 0 if the openssl command signed on lanes and no
+result of a running process has failed its check; otherwise it is 1.
+
+With --service or --pid, and as root, it looks at a service as it runs: its unit, environment, files
+and libraries. It makes some hundred handshakes with it, and says which of them landed on lanes. The
+exit status is 1 if something prevents that.";
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -57,17 +55,16 @@ struct Document<'a> {
     findings: &'a [Finding],
 }
 
-/// Runs the command with the arguments behind its name.
-pub fn main(arguments: lexopt::Parser) -> Outcome {
-    let Some(json) = parse(arguments).map_err(Failure::usage)? else {
-        out!("{HELP}");
-        return Ok(ExitCode::SUCCESS);
+/// Runs the command.
+pub fn run(options: &Options) -> Outcome {
+    let findings = &match options.service.wanted() {
+        Some(wanted) => service::examine(&wanted, &options.service),
+        None => examine(),
     };
-    let findings = &examine();
     let ok = findings
         .iter()
         .all(|finding| finding.verdict != Verdict::Failed);
-    if json {
+    if options.json {
         let document = serde_json::to_string(&Document { ok, findings });
         outln!(
             "{}",
@@ -167,6 +164,9 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
         ),
     };
 
+    if let Some((check, (verdict, what, remedy))) = comparison::outdated(&configuration) {
+        let _ = say(check, verdict, what, remedy);
+    }
     if let Some(refusal) = configuration.effective.refusal() {
         return say("policy", Verdict::Failed, refusal.what, refusal.remedy);
     }
@@ -218,6 +218,9 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
         Ok(version) => say("loaded", Verdict::Good, version, None)?,
         Err(failure) => return say("loaded", Verdict::Failed, failure.what, failure.remedy),
     }
+    if let Some((check, (verdict, what, remedy))) = comparison::kept(&configuration) {
+        let _ = say(check, verdict, what, remedy);
+    }
     for (verdict, what, remedy) in lanes::operations(probe.unaccelerated.as_deref()) {
         let _ = say("operations", verdict, what, remedy);
     }
@@ -255,6 +258,9 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
     );
     let (verdict, what, remedy) = lanes::use_of_lanes(&counters);
     say("used", verdict, what, remedy)?;
+    if let Some((verdict, what, remedy)) = lanes::schedules(&counters) {
+        let _ = say("schedule", verdict, what, remedy);
+    }
     for (verdict, what, remedy) in lanes::memory(&counters) {
         let _ = say("memory", verdict, what, remedy);
     }

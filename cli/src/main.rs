@@ -5,82 +5,62 @@
 mod configuration;
 mod doctor;
 mod install;
+mod made;
 mod places;
 mod probe;
 mod stat;
+mod unit;
 mod warnings;
 
 use std::process::ExitCode;
 
-use lockstep_common::{Failure, Outcome, conclude, out, outln};
+use clap::{Parser, Subcommand};
+use lockstep_common::{Documents, Outcome, arguments, conclude};
 
-const HELP: &str = "\
-Looks after a server that runs its public-key operations on vector lanes, through OpenSSL.
+/// Looks after a server that runs its public-key operations on vector lanes, through OpenSSL.
+#[derive(Parser)]
+#[command(
+    name = NAME, version, arg_required_else_help = true, args_override_self = true,
+    after_help = NOTES
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
 
-Usage: lockstep <COMMAND> [OPTIONS]
+const NAME: &str = "lockstep";
 
-Commands:
-  doctor         say whether programs that use OpenSSL sign on lanes, and if not, why
-  stat           show the counters of running processes
-  configuration  print an openssl.cnf that loads the module, made from the system's own
-  install        have a server of the distribution load the module
-  uninstall      undo install
-  help           this text; `lockstep <COMMAND> --help` explains the options of a command
+const NOTES: &str = "\
+lockstep-bench measures: the lanes of this machine, and TLS servers with and without them.";
 
-Options:
-  -V, --version  print the version
-
-`lockstep-bench` measures: the lanes of this machine, and TLS servers with and without them.
-";
-
-/// Commands that `lockstep-bench` has.
-const MEASURING: [&str; 2] = ["speed", "handshakes"];
+#[derive(Subcommand)]
+enum Command {
+    Doctor(doctor::Options),
+    Stat(stat::Options),
+    Configuration(configuration::Options),
+    Install(install::InstallOptions),
+    Uninstall(install::UninstallOptions),
+    #[command(name = probe::COMMAND, hide = true)]
+    Probe(probe::Options),
+    #[command(name = Documents::COMMAND, hide = true)]
+    Documents(Documents),
+}
 
 fn main() -> ExitCode {
-    conclude("lockstep", dispatch())
+    conclude(NAME, run())
 }
 
-fn dispatch() -> Outcome {
-    use lexopt::prelude::*;
-    let mut arguments = lexopt::Parser::from_env();
-    match arguments.next().map_err(Failure::usage)? {
-        None | Some(Short('h') | Long("help")) => {
-            out!("{HELP}");
-            Ok(ExitCode::SUCCESS)
-        }
-        Some(Short('V') | Long("version")) => {
-            outln!("lockstep {}", env!("CARGO_PKG_VERSION"));
-            Ok(ExitCode::SUCCESS)
-        }
-        Some(Value(command)) => match command.to_str() {
-            Some("doctor") => doctor::main(arguments),
-            Some("stat") => stat::main(arguments),
-            Some("configuration") => configuration::main(arguments),
-            // Started by `configuration` and `doctor`.
-            Some(probe::COMMAND) => probe::main(arguments),
-            Some("install") => install::main(install::Task::Install, arguments),
-            Some("uninstall") => install::main(install::Task::Uninstall, arguments),
-            Some("help") => {
-                out!("{HELP}");
-                Ok(ExitCode::SUCCESS)
-            }
-            Some(command) if MEASURING.contains(&command) => Err(moved(command)),
-            _ => Err(Failure::usage(format!(
-                "unknown command {}",
-                command.display()
-            ))),
-        },
-        Some(other) => Err(Failure::usage(other.unexpected())),
+fn run() -> Outcome {
+    let Some(Arguments { command }) = arguments()? else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    match command {
+        Command::Doctor(options) => doctor::run(&options),
+        Command::Stat(options) => stat::run(options),
+        Command::Configuration(options) => configuration::run(&options),
+        Command::Install(options) => install::install(&options),
+        Command::Uninstall(options) => install::uninstall(&options),
+        Command::Probe(options) => probe::run(&options),
+        Command::Documents(documents) => documents.write::<Arguments>(),
     }
-}
-
-/// The command is in the other program.
-fn moved(command: &str) -> Failure {
-    Failure::usage(format!(
-        "`lockstep {command}` is a command of another program, lockstep-bench"
-    ))
-    .remedy(format!(
-        "run `lockstep-bench {command}` with the same options; `cargo xtask dist --bench` builds it \
-         and puts it beside this program"
-    ))
 }

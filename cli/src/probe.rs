@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
+use clap::Args;
 use lockstep_common::{Failure, Outcome, out};
 use lockstep_conf::Context;
 
@@ -66,43 +67,29 @@ pub fn probe(path: &Path, about: About<'_>) -> Result<Probe, Failure> {
 }
 
 /// What the parent asks the child.
-struct Arguments {
+#[derive(Args)]
+pub struct Options {
     path: PathBuf,
     question: Option<String>,
     /// The provider that the question is about.
+    #[arg(default_value = "")]
     name: String,
 }
 
-impl Arguments {
-    fn parse(mut arguments: lexopt::Parser) -> Result<Arguments, lexopt::Error> {
-        use lexopt::prelude::*;
-        let path = arguments.value()?.into();
-        let mut next = || match arguments.next()? {
-            Some(Value(text)) => Ok(Some(text.string()?)),
-            _ => Ok::<_, lexopt::Error>(None),
-        };
-        Ok(Arguments {
-            path,
-            question: next()?,
-            name: next()?.unwrap_or_default(),
-        })
-    }
-}
-
 /// Runs in the child.
-pub fn main(arguments: lexopt::Parser) -> Outcome {
-    let Arguments {
+pub fn run(options: &Options) -> Outcome {
+    let Options {
         path,
         question,
         name,
-    } = Arguments::parse(arguments).map_err(Failure::usage)?;
-    let (context, error) = Context::load(&path).map_err(|error| Failure::new(error.to_string()))?;
+    } = options;
+    let (context, error) = Context::load(path).map_err(|error| Failure::new(error.to_string()))?;
     let error = error.or_else(|| match question.as_deref() {
-        Some("activation") => context.activate(&name).err(),
+        Some("activation") => context.activate(name).err(),
         _ => None,
     });
     let reported = match question.as_deref() {
-        Some("provider") => context.provider_text(&name, "lockstep-unaccelerated"),
+        Some("provider") => context.provider_text(name, "lockstep-unaccelerated"),
         _ => None,
     };
     let probe = Probe {

@@ -9,123 +9,97 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use lockstep_engine::{
     Fallback, ProcessStats, Published, Shape, Snapshot, read_default_stats, read_published,
 };
 
-use lockstep_common::{Failure, Outcome, out};
+use lockstep_common::{Failure, Outcome};
 
 use crate::warnings::{Warning, kibibytes, warnings};
 
-const HELP: &str = "\
-Shows the counters of processes that have loaded the module. Root sees those of all users.
-
-Usage: lockstep stat [OPTIONS]
-
-Options:
-  --watch [SECONDS]  rates, again after each interval, until interrupted (default: every second)
-  --json             one JSON document: an array with an object for each process
-  --prometheus       the text format that Prometheus scrapes
-  --total NAME       only the sum of one counter over all processes: operations, batches, passes,
-                     fallbacks, failed_checks, async_submitted, lost, unpaused, no_descriptor,
-                     pool_hits or derivations, or one kind of operation, as rsa2048 or p256-sign
-  --ended            include processes that have ended (see the setting stats_keep)
-  --dir DIR          where the processes publish their counters (default: LOCKSTEP_STATS_DIR, or the
-                     places that the module uses by default)
-";
-
-/// What the command line asks for.
-struct Options {
-    source: Source,
-    form: Option<Form>,
+/// Shows the counters of processes that have loaded the module; root sees those of all users
+#[derive(Args)]
+pub struct Options {
+    /// Rates, again after each interval, until interrupted [default: every second]
+    #[arg(
+        long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1",
+        value_parser = interval
+    )]
     watch: Option<Duration>,
+    #[command(flatten)]
+    form: Form,
+    #[command(flatten)]
+    source: Source,
 }
 
-impl Options {
-    /// `None` if help is wanted.
-    fn parse(mut arguments: lexopt::Parser) -> Result<Option<Options>, lexopt::Error> {
-        use lexopt::prelude::*;
-        let mut source = Source::from_environment();
-        let mut form = None;
-        let mut watch = None;
-        while let Some(argument) = arguments.next()? {
-            let wanted = match argument {
-                Long("dir") => {
-                    source.directory = Some(arguments.value()?.into());
-                    continue;
-                }
-                Long("ended") => {
-                    source.ended = true;
-                    continue;
-                }
-                Long("watch") => {
-                    watch = Some(interval(&mut arguments)?);
-                    continue;
-                }
-                Long("json") => Form::Json,
-                Long("prometheus") => Form::Prometheus,
-                Long("total") => Form::Total(Total::called(&arguments.value()?.string()?)?),
-                Short('h') | Long("help") => return Ok(None),
-                other => return Err(other.unexpected()),
-            };
-            if form.replace(wanted).is_some() {
-                return Err("--json, --prometheus and --total exclude each other".into());
-            }
-        }
-        Ok(Some(Options {
-            source,
-            form,
-            watch,
-        }))
+/// In what form the counters are shown.
+#[derive(Args)]
+#[group(multiple = false)]
+struct Form {
+    /// One JSON document: an array with an object for each process
+    #[arg(long)]
+    json: bool,
+    /// The text format that Prometheus scrapes
+    #[arg(long)]
+    prometheus: bool,
+    /// Only the sum of one counter over all processes: operations, batches, passes, fallbacks,
+    /// failed_checks, async_submitted, lost, unpaused, no_descriptor, pool_hits or derivations, or
+    /// one kind of operation, as rsa2048 or p256-sign
+    #[arg(long, value_name = "NAME", value_parser = Total::called)]
+    total: Option<Total>,
+}
+
+impl Form {
+    fn is_text(&self) -> bool {
+        !self.json && !self.prometheus && self.total.is_none()
     }
 }
 
-/// Runs the command with the arguments behind its name.
-pub fn main(arguments: lexopt::Parser) -> Outcome {
-    let Some(options) = Options::parse(arguments).map_err(Failure::usage)? else {
-        out!("{HELP}");
-        return Ok(ExitCode::SUCCESS);
-    };
+/// Where counters are read.
+#[derive(Args)]
+struct Source {
+    /// Include processes that have ended (see the setting stats_keep)
+    #[arg(long)]
+    ended: bool,
+    /// Where the processes publish their counters [default: LOCKSTEP_STATS_DIR, or the places that
+    /// the module uses by default]
+    #[arg(long = "dir", value_name = "DIR")]
+    directory: Option<PathBuf>,
+}
+
+/// Runs the command.
+pub fn run(options: Options) -> Outcome {
     let Options {
-        source,
-        form,
         watch,
+        form,
+        mut source,
     } = options;
-    match (watch, form) {
-        (None, form) => print(&once(&source, &form.unwrap_or(Form::Text))?),
-        (Some(interval), None) => return watch_rates(&source, interval),
-        (Some(interval), Some(form)) => loop {
-            if !print(&once(&source, &form)?) {
-                break false;
+    source.directory = source.directory.or_else(|| {
+        let named = std::env::var_os("LOCKSTEP_STATS_DIR").map(PathBuf::from);
+        named.filter(|directory| directory.is_absolute())
+    });
+    match watch {
+        None => {
+            print(&once(&source, &form)?);
+        }
+        Some(interval) if form.is_text() => return watch_rates(&source, interval),
+        Some(interval) => {
+            while print(&once(&source, &form)?) {
+                thread::sleep(interval);
             }
-            thread::sleep(interval);
-        },
-    };
+        }
+    }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The seconds behind `--watch`, if there are any.
-fn interval(arguments: &mut lexopt::Parser) -> Result<Duration, String> {
-    let seconds = match arguments.optional_value() {
-        Some(value) => Some(value),
-        None => arguments.try_raw_args().and_then(|mut rest| {
-            let number = |word: &std::ffi::OsStr| word.to_str()?.parse::<f64>().ok();
-            rest.next_if(|word| number(word).is_some())
-        }),
-    };
-    let Some(seconds) = seconds else {
-        return Ok(Duration::from_secs(1));
-    };
-    let number = seconds.to_str().and_then(|seconds| seconds.parse().ok());
-    match number {
-        Some(seconds) if (0.05..=86400.0).contains(&seconds) => {
-            Ok(Duration::from_secs_f64(seconds))
-        }
-        _ => Err(format!(
-            "--watch takes 0.05 to 86400 seconds, not {}",
-            seconds.display()
-        )),
-    }
+/// The seconds behind `--watch`.
+fn interval(seconds: &str) -> Result<Duration, String> {
+    let number = seconds.parse().ok();
+    number
+        .filter(|seconds| (0.05..=86400.0).contains(seconds))
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| "it takes 0.05 to 86400 seconds".to_owned())
 }
 
 /// Writes to the standard output; false if nobody reads it any more.
@@ -134,47 +108,25 @@ fn print(text: &str) -> bool {
     out.write_all(text.as_bytes()).is_ok() && out.flush().is_ok()
 }
 
-/// In what form the counters are shown.
-enum Form {
-    Text,
-    Json,
-    Prometheus,
-    Total(Total),
-}
-
 fn once(source: &Source, form: &Form) -> Result<String, Failure> {
     let found = source.read()?;
     let processes = &found.processes;
-    Ok(match form {
-        Form::Total(total) => {
-            let counts = processes.iter().map(|p| total.of(&p.snapshot));
-            format!("{}\n", counts.fold(0, u64::saturating_add))
-        }
-        Form::Json => {
-            let all: Vec<String> = processes.iter().map(document).collect();
-            format!("[{}]\n", all.join(","))
-        }
-        Form::Prometheus => prometheus::exposition(processes),
-        Form::Text if processes.is_empty() => format!("{}\n", source.nothing(&found)),
-        Form::Text => processes.iter().map(describe).collect::<String>() + &left_out(&found),
+    Ok(if let Some(total) = &form.total {
+        let counts = processes.iter().map(|p| total.of(&p.snapshot));
+        format!("{}\n", counts.fold(0, u64::saturating_add))
+    } else if form.json {
+        let all: Vec<String> = processes.iter().map(document).collect();
+        format!("[{}]\n", all.join(","))
+    } else if form.prometheus {
+        prometheus::exposition(processes)
+    } else if processes.is_empty() {
+        format!("{}\n", source.nothing(&found))
+    } else {
+        processes.iter().map(describe).collect::<String>() + &left_out(&found)
     })
 }
 
-/// Where counters are read.
-struct Source {
-    directory: Option<PathBuf>,
-    ended: bool,
-}
-
 impl Source {
-    fn from_environment() -> Source {
-        let named = std::env::var_os("LOCKSTEP_STATS_DIR").map(PathBuf::from);
-        Source {
-            directory: named.filter(|directory| directory.is_absolute()),
-            ended: false,
-        }
-    }
-
     /// The processes, one entry for each.
     fn read(&self) -> Result<Published, Failure> {
         let mut found = match &self.directory {
@@ -250,6 +202,7 @@ fn left_out(found: &Published) -> String {
 }
 
 /// What `--total NAME` sums up.
+#[derive(Clone)]
 enum Total {
     /// One of [`COUNTERS`].
     Counter(fn(&Snapshot) -> u64),
@@ -378,6 +331,10 @@ fn describe(process: &ProcessStats) -> String {
             kibibytes(snapshot.key_memory_locked)
         );
     }
+    let schedules = schedules(snapshot);
+    if !schedules.is_empty() {
+        let _ = writeln!(out, "  schedules of RSA: {schedules}");
+    }
     for warning in warnings(snapshot) {
         let Warning { what, remedy, .. } = warning;
         let _ = writeln!(out, "  warning: {what}. Remedy: {remedy}");
@@ -390,6 +347,13 @@ fn describe(process: &ProcessStats) -> String {
     }
     let _ = writeln!(out, "  failed checks {:>23}", snapshot.failed_checks);
     out
+}
+
+/// The schedules of RSA by the size of the key; empty before the first batch, and on lanes without.
+pub fn schedules(snapshot: &Snapshot) -> String {
+    let all = snapshot.schedules();
+    let named = all.map(|(size, schedule)| format!("{} for {} bits", schedule.name(), size.bits()));
+    named.collect::<Vec<_>>().join(", ")
 }
 
 /// What a process is called, fit for a terminal: programs name themselves.

@@ -40,10 +40,8 @@ fn scratch(name: &str) -> PathBuf {
 #[test]
 fn wrong_arguments_are_refused_with_what_is_right() {
     for (arguments, reason) in [
-        (&["frob"][..], "unknown command"),
+        (&["frob"][..], "unrecognized subcommand"),
         (&["--frob"], "--frob"),
-        (&["speed", "rsa2048"], "lockstep-bench speed"),
-        (&["handshakes", "--help"], "lockstep-bench handshakes"),
         (&["doctor", "twice"], "twice"),
         (&["stat", "--dir", ".", "--total", "frobs"], "operations"),
     ] {
@@ -65,6 +63,27 @@ fn help_is_on_standard_output() {
     ] {
         assert_helps(&mut lockstep(arguments), "Usage: lockstep");
     }
+}
+
+#[test]
+fn man_pages_and_completions_have_what_the_help_has() {
+    let place = scratch("documents");
+    let (code, _, stderr) = run(&mut lockstep(&["documents", place.to_str().unwrap()]));
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    let text = |name: &str| fs::read_to_string(place.join(name)).unwrap();
+    for command in ["doctor", "stat", "configuration", "install", "uninstall"] {
+        let page = text(&format!("lockstep-{command}.1"));
+        assert!(page.contains(".SH OPTIONS"), "{page}");
+        for completions in ["lockstep.bash", "_lockstep", "lockstep.fish"] {
+            let text = text(completions);
+            assert!(text.contains(command), "{completions}");
+            assert!(!text.contains("probe"), "{completions}");
+        }
+    }
+    assert!(text("lockstep-stat.1").contains("Prometheus"));
+    assert!(text("lockstep.1").contains("lockstep\\-bench measures"));
+    let pages = fs::read_dir(&place).unwrap().count();
+    assert_eq!(pages, 1 + 5 + 3, "the program, its commands, three shells");
 }
 
 #[test]
@@ -586,7 +605,7 @@ fn stat_watches_until_nobody_listens() {
 fn stat_takes_one_form_at_a_time() {
     let (code, _, stderr) = run(&mut lockstep(&["stat", "--json", "--prometheus"]));
     assert_eq!(code, 2);
-    assert!(stderr.contains("exclude each other"), "{stderr}");
+    assert!(stderr.contains("cannot be used with"), "{stderr}");
 }
 
 /// A directory with the counters of an engine of this process, and the engine.
@@ -870,4 +889,97 @@ fn stat_looks_at_so_much_and_no_more() {
     assert!(stdout.contains("there is more than is shown"), "{stdout}");
     drop(engine);
     fs::remove_dir_all(&directory).unwrap();
+}
+
+/// A service that does not run, described by files alone.
+#[test]
+fn doctor_says_how_a_service_that_does_not_run_would_start() {
+    let root = scratch("doctor-service");
+    let write = |path: &str, text: &str| {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    let doctor = || {
+        let arguments = [
+            "doctor",
+            "--json",
+            "--service",
+            "lockstep-nonesuch",
+            "--root",
+        ];
+        let (code, stdout, _) = run(lockstep(&arguments).arg(&root));
+        assert_eq!(code, 1, "{stdout}");
+        serde_json::from_str::<Value>(&stdout).unwrap()
+    };
+    let what = |document: &Value, check: &str| {
+        let found = finding(document, check);
+        (
+            found["verdict"].as_str().unwrap().to_owned(),
+            found["what"].as_str().unwrap().to_owned(),
+        )
+    };
+    let document = doctor();
+    let (verdict, text) = what(&document, "process");
+    assert_eq!(verdict, "failed");
+    assert!(
+        text.contains("no process of lockstep-nonesuch runs"),
+        "{text}"
+    );
+    let (verdict, text) = what(&document, "environment");
+    assert_eq!(verdict, "failed");
+    assert!(text.contains("runs without OPENSSL_CONF"), "{text}");
+
+    // Its unit names a configuration, whose module is for another CPU; its own file names a group
+    // that there is not.
+    write(
+        "usr/lib/systemd/system/lockstep-nonesuch.service",
+        "[Service]\nExecStart=/bin/nonesuch\n",
+    );
+    write(
+        "etc/systemd/system/lockstep-nonesuch.service.d/lockstep.conf",
+        "[Service]\nEnvironment=OPENSSL_CONF=/opt/lockstep/openssl.cnf\n",
+    );
+    let (verdict, text) = what(&doctor(), "configuration");
+    assert_eq!(verdict, "failed");
+    assert!(
+        text.contains("looks for /opt/lockstep/openssl.cnf, which is not there"),
+        "{text}"
+    );
+    write(
+        "opt/lockstep/openssl.cnf",
+        &loading("/opt/lockstep/lockstep.so"),
+    );
+    write(
+        "etc/lockstep-nonesuch/site.conf",
+        "bind :443 ssl curves X25519:nonesuch\n",
+    );
+    write(
+        "opt/lockstep/lockstep.so",
+        &format!("\x7fELF\x02\x01{}", "\0".repeat(90)),
+    );
+    let document = doctor();
+    let (_, text) = what(&document, "unit");
+    assert!(
+        text.contains("lockstep-nonesuch.service.d/lockstep.conf"),
+        "{text}"
+    );
+    let (verdict, text) = what(&document, "module");
+    assert_eq!(verdict, "failed");
+    assert!(text.contains("/opt/lockstep/lockstep.so") && text.contains("another kind of CPU"));
+    let (verdict, text) = what(&document, "groups");
+    assert_eq!(verdict, "warning");
+    assert!(text.contains("`nonesuch` of `curves` in "), "{text}");
+}
+
+#[test]
+fn doctor_looks_at_one_service() {
+    assert_refused(
+        &mut lockstep(&["doctor", "--pid", "1", "--service", "nginx"]),
+        "cannot be used with",
+    );
+    assert_refused(&mut lockstep(&["doctor", "--pid", "x"]), "--pid");
+    let (code, stdout, _) = run(&mut lockstep(&["doctor", "--pid", "4194999"]));
+    assert_eq!(code, 1);
+    assert!(stdout.contains("there is no process 4194999"), "{stdout}");
 }

@@ -214,9 +214,15 @@ fn what_the_system_has_stays_in_force_beside_lockstep() {
             true => "used",
             false => "preferred",
         };
-        let asked = findings.iter().find(|finding| finding["check"] == check);
-        let verdict = asked.map(|finding| finding["verdict"].as_str().unwrap());
-        assert_eq!(verdict, Some("ok"), "{name}: {document}");
+        for check in [check, "kept"] {
+            let asked = findings.iter().find(|finding| finding["check"] == check);
+            let verdict = asked.map(|finding| finding["verdict"].as_str().unwrap());
+            assert_eq!(verdict, Some("ok"), "{name}: {document}");
+        }
+        let is_outdated = findings
+            .iter()
+            .any(|finding| finding["check"] == "outdated");
+        assert!(!is_outdated, "{name}: {document}");
     }
 }
 
@@ -254,4 +260,48 @@ fn properties_that_the_system_requires_later_are_required() {
         place.write("system.cnf", &with(later));
         assert!(!digest().status.success(), "{name}: {text}");
     }
+}
+
+/// As a configuration that was made on another host, or long ago.
+#[test]
+fn doctor_says_what_a_configuration_has_lost() {
+    let Some(module) = module() else { return };
+    let place = Place::new("lost");
+    let system = "openssl_conf = init\n[init]\nproviders = p\nssl_conf = ssl\n[ssl]\n\
+                  system_default = policy\n[policy]\nMinProtocol = TLSv1.3\n[p]\ndefault = d\n\
+                  legacy = l\n[d]\nactivate = 1\n[l]\nactivate = 1\n";
+    place.write("system.cnf", system);
+    let (code, text, stderr) = place.configure(&module);
+    assert_eq!(code, 0, "{stderr}");
+    let found = |text: &str, check: &str| {
+        let path = place.write("openssl.cnf", text);
+        let mut doctor = lockstep(&["doctor", "--json"]);
+        let (_, document, _) = run(doctor.env("OPENSSL_CONF", path));
+        let document: Value = serde_json::from_str(&document).unwrap();
+        let mut findings = document["findings"].as_array().unwrap().iter();
+        let found = findings.find(|finding| finding["check"] == check);
+        found.map(|finding| {
+            (
+                finding["verdict"].clone(),
+                finding["what"].as_str().unwrap().to_owned(),
+            )
+        })
+    };
+    assert_eq!(found(&text, "outdated"), None);
+    // Without the line that brings what the system has.
+    let lines = text.lines().filter(|line| !line.starts_with(".include"));
+    let mut without: String = lines.map(|line| format!("{line}\n")).collect();
+    without.push_str(
+        "[lockstep_providers]\ndefault = lockstep_default\n[lockstep_default]\nactivate = 1\n",
+    );
+    let (verdict, what) = found(&without, "kept").unwrap();
+    assert_eq!(verdict, "warning");
+    for lost in ["the provider legacy", "MinProtocol = TLSv1.3", "system.cnf"] {
+        assert!(what.contains(lost), "{what}");
+    }
+    // The system begins elsewhere, with nothing of lockstep.
+    place.write("system.cnf", "openssl_conf = other\n[other]\n");
+    let (verdict, what) = found(&text, "outdated").unwrap();
+    assert_eq!(verdict, "warning");
+    assert!(what.contains("has changed since"), "{what}");
 }

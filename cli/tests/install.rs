@@ -6,6 +6,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use lockstep_testkit::copy_program;
+
 const SERVERS: [&str; 4] = ["haproxy", "apache", "nginx", "stunnel"];
 
 /// A root and a distribution of one test.
@@ -163,6 +165,196 @@ fn another_configuration_replaces_the_first() {
         .root
         .join("etc/systemd/system/nginx.service.d/lockstep.conf");
     assert!(fs::read_to_string(unit).unwrap().contains(other));
+}
+
+/// The program in a place of its own, without an openssl.cnf, and its module where packages put it.
+fn packaged(place: &Place, program: &str, module: &str) -> impl Fn(&[&str]) -> (i32, String) {
+    let prefix = place.conf.with_file_name("prefix");
+    let (program, module) = (prefix.join(program), prefix.join(module));
+    for file in [&program, &module] {
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+    }
+    copy_program(Path::new(env!("CARGO_BIN_EXE_lockstep")), &program);
+    fs::copy(place.conf.with_file_name("lockstep.so"), module).unwrap();
+    let root = place.root.clone();
+    move |arguments| {
+        let mut command = Command::new(&program);
+        let output = command.args(arguments).arg("--root").arg(&root).output();
+        let output = output.unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8(text).unwrap();
+        (output.status.code().unwrap(), text)
+    }
+}
+
+#[test]
+fn where_there_is_no_configuration_one_is_made_and_goes_with_the_last_server() {
+    for (index, (program, module)) in [
+        ("lockstep", "lockstep.so"),
+        ("bin/lockstep", "lib64/ossl-modules/lockstep.so"),
+        (
+            "bin/lockstep",
+            "lib/x86_64-linux-gnu/ossl-modules/lockstep.so",
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let place = Place::new(&format!("made-{index}"));
+        fs::create_dir_all(place.root.join("etc/systemd/system")).unwrap();
+        fs::create_dir_all(place.root.join("etc/nginx/modules-enabled")).unwrap();
+        let before = place.tree();
+        let lockstep = packaged(&place, program, module);
+
+        let (code, text) = lockstep(&["install", "--server", "haproxy"]);
+        assert_eq!(code, 0, "{text}");
+        let conf = place.root.join("etc/lockstep/openssl.cnf");
+        let made = fs::read_to_string(&conf).unwrap();
+        assert!(made.contains(&format!("prefix/{module}")), "{made}");
+        let unit = "etc/systemd/system/haproxy.service.d/lockstep.conf";
+        let unit = fs::read_to_string(place.root.join(unit)).unwrap();
+        assert!(unit.ends_with("=OPENSSL_CONF=/etc/lockstep/openssl.cnf\n"));
+
+        let (code, text) = lockstep(&["install", "--server", "nginx"]);
+        assert_eq!(code, 0, "{text}");
+        assert!(text.contains(&format!("keep {}", conf.display())), "{text}");
+        let (code, text) = lockstep(&["uninstall", "--server", "haproxy"]);
+        assert_eq!((code, conf.exists()), (0, true), "{text}");
+        let (code, text) = lockstep(&["uninstall"]);
+        assert_eq!((code, place.tree()), (0, before), "{text}");
+        assert!(text.contains("restart nginx") && !text.contains("haproxy"));
+    }
+}
+
+#[test]
+fn settings_in_the_configuration_that_was_made_stay() {
+    let place = Place::new("settings");
+    let lockstep = packaged(&place, "lockstep", "lockstep.so");
+    lockstep(&["install", "--server", "haproxy"]);
+    let conf = place.root.join("etc/lockstep/openssl.cnf");
+    let changed = fs::read_to_string(&conf).unwrap() + "slots = 2\n";
+    fs::write(&conf, &changed).unwrap();
+    let (_, text) = lockstep(&["install", "--server", "haproxy"]);
+    assert!(text.ends_with("nothing to do\n"), "{text}");
+    let (code, text) = lockstep(&["uninstall"]);
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains(&format!("keep {}", conf.display())), "{text}");
+    assert_eq!(fs::read_to_string(&conf).unwrap(), changed);
+}
+
+/// Where OpenSSL has its configuration, under a root.
+fn system_configuration(root: &Path) -> PathBuf {
+    let output = Command::new("openssl")
+        .args(["version", "-d"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let directory = text.split('"').nth(1).unwrap();
+    root.join(directory.trim_start_matches('/'))
+        .join("openssl.cnf")
+}
+
+/// Writes a file and the directories above it.
+fn write(path: &Path, text: &str) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+const POLICY: &str = "openssl_conf = init\n[init]\nssl_conf = ssl\n[ssl]\nsystem_default = policy\n\
+                      [policy]\nMinProtocol = TLSv1.2\n";
+
+#[test]
+fn the_configuration_is_made_anew_and_its_settings_stay() {
+    let place = Place::new("anew");
+    let lockstep = packaged(&place, "lockstep", "lockstep.so");
+    let system = system_configuration(&place.root);
+    write(&system, POLICY);
+    let install = || lockstep(&["install", "--server", "haproxy"]);
+    let (code, text) = install();
+    assert_eq!(code, 0, "{text}");
+    let conf = place.root.join("etc/lockstep/openssl.cnf");
+    let read = || fs::read_to_string(&conf).unwrap();
+    let named = system.strip_prefix(&place.root).unwrap();
+    let include = format!(".include = /{}\n", named.display());
+    assert!(read().contains(&include), "{}", read());
+
+    fs::write(&conf, read() + "slots = 2\n").unwrap();
+    write(
+        &system,
+        &format!("{POLICY}[init]\nalg_section = evp\n[evp]\ndefault_properties = ?a=b\n"),
+    );
+    let (code, text) = install();
+    assert_eq!(code, 0, "{text}");
+    assert!(
+        text.contains(&format!("write {}", conf.display())),
+        "{text}"
+    );
+    assert!(
+        read().contains("${evp::default_properties},?lockstep"),
+        "{}",
+        read()
+    );
+    assert!(read().ends_with("\nslots = 2\n"), "{}", read());
+    let (_, text) = install();
+    assert!(text.ends_with("nothing to do\n"), "{text}");
+
+    // What somebody has changed is theirs.
+    let changed = loading(&place.conf.with_file_name("lockstep.so"), "");
+    fs::write(&conf, &changed).unwrap();
+    write(&system, POLICY);
+    let (code, text) = install();
+    assert_eq!((code, read()), (0, changed.clone()), "{text}");
+    let (code, text) = lockstep(&["uninstall"]);
+    assert_eq!((code, read()), (0, changed), "{text}");
+}
+
+#[test]
+fn a_service_keeps_the_configuration_of_its_own() {
+    let place = Place::new("own");
+    let lockstep = packaged(&place, "lockstep", "lockstep.so");
+    let own = place.root.join("etc/haproxy/openssl.cnf");
+    write(&own, POLICY);
+    let unit = place.root.join("usr/lib/systemd/system/haproxy.service");
+    write(
+        &unit,
+        "[Service]\nEnvironment=OPENSSL_CONF=/etc/haproxy/openssl.cnf\n",
+    );
+    fs::create_dir_all(place.root.join("etc/systemd/system")).unwrap();
+    let before = place.tree();
+    for _ in 0..2 {
+        let (code, text) = lockstep(&["install", "--server", "haproxy"]);
+        assert_eq!(code, 0, "{text}");
+    }
+    let tree = place.tree();
+    let text = |path: &str| tree[Path::new(path)].as_ref().unwrap();
+    let made = text("etc/lockstep/haproxy.cnf");
+    assert!(
+        made.contains(".include = /etc/haproxy/openssl.cnf\n"),
+        "{made}"
+    );
+    let drop_in = text("etc/systemd/system/haproxy.service.d/lockstep.conf");
+    assert!(
+        drop_in.ends_with("=OPENSSL_CONF=/etc/lockstep/haproxy.cnf\n"),
+        "{drop_in}"
+    );
+    assert!(!tree.contains_key(Path::new("etc/lockstep/openssl.cnf")));
+    let (code, text) = lockstep(&["uninstall", "--server", "haproxy"]);
+    assert_eq!((code, place.tree()), (0, before), "{text}");
+}
+
+#[test]
+fn a_host_with_fips_gets_no_configuration() {
+    let place = Place::new("host-fips");
+    let lockstep = packaged(&place, "lockstep", "lockstep.so");
+    let fips = "openssl_conf = init\n[init]\nalg_section = evp\n[evp]\nfips_mode = yes\n";
+    write(&system_configuration(&place.root), fips);
+    let before = place.tree();
+    let (code, text) = lockstep(&["install", "--server", "haproxy"]);
+    assert_eq!((code, place.tree()), (1, before), "{text}");
+    assert!(
+        text.contains("turns FIPS on") && text.contains("remedy: "),
+        "{text}"
+    );
 }
 
 #[test]

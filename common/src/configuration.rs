@@ -15,17 +15,19 @@ pub struct Configuration {
 }
 
 impl Configuration {
-    /// The one that the environment names, or else the one beside this program.
+    /// The one that the environment names, or else the one beside this program, or else the one
+    /// that `lockstep install` has made.
     pub fn find() -> Result<Configuration, Failure> {
         let named = std::env::var_os("OPENSSL_CONF").map(PathBuf::from);
         let in_use = named.is_some();
         let path = match named {
             Some(path) => path,
-            None => beside("openssl.cnf").ok_or_else(|| {
-                Failure::new(
-                    "OPENSSL_CONF is not set and there is no openssl.cnf beside this program",
-                )
-                .remedy("name a configuration with OPENSSL_CONF; `cargo xtask dist` makes dist/openssl.cnf")
+            None => beside("openssl.cnf").or_else(installed).ok_or_else(|| {
+                Failure::new(format!(
+                    "OPENSSL_CONF is not set, and there is no openssl.cnf beside this program and \
+                     no /{INSTALLED}"
+                ))
+                .remedy("`lockstep install` makes one; or name a configuration with OPENSSL_CONF")
             })?,
         };
         Configuration::at(&path, in_use)
@@ -55,9 +57,10 @@ impl Configuration {
             return Err(Failure::new(format!(
                 "{shown} names no module lockstep.so, so programs that use it run without lockstep"
             ))
-            .remedy(match beside("openssl.cnf") {
+            .remedy(match beside("openssl.cnf").or_else(installed) {
                 Some(path) => format!("use another configuration: OPENSSL_CONF={}", path.display()),
-                None => "let OPENSSL_CONF name the openssl.cnf that `cargo xtask dist` writes"
+                None => "let OPENSSL_CONF name the openssl.cnf that `cargo xtask dist` writes, or \
+                         the one that `lockstep install` makes"
                     .to_owned(),
             }));
         };
@@ -79,6 +82,33 @@ impl Configuration {
             )),
         }
     }
+}
+
+/// The configuration that `lockstep install` makes where there is none beside the program: this
+/// path under the root.
+pub const INSTALLED: &str = "etc/lockstep/openssl.cnf";
+
+fn installed() -> Option<PathBuf> {
+    let path = Path::new("/").join(INSTALLED);
+    path.is_file().then_some(path)
+}
+
+/// The module that belongs to this program: beside it, or where packages put it.
+pub fn own_module() -> Result<PathBuf, Failure> {
+    const PLACES: [&str; 2] = [
+        "../lib/x86_64-linux-gnu/ossl-modules/lockstep.so",
+        "../lib64/ossl-modules/lockstep.so",
+    ];
+    let found = beside("lockstep.so").or_else(|| PLACES.into_iter().find_map(beside));
+    found
+        .and_then(|path| path.canonicalize().ok())
+        .ok_or_else(|| {
+            Failure::new(
+            "there is no lockstep.so beside this program nor where packages put it, so it does not \
+             know which module to load",
+        )
+        .remedy("name the module with --module")
+        })
 }
 
 /// A file in the directory of this program.

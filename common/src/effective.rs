@@ -144,6 +144,15 @@ impl Effective {
         lines.pop()
     }
 
+    /// The lines about TLS that hold for all programs, in the order in which libssl takes them.
+    pub fn tls_policy(&self) -> Vec<&Line> {
+        let named = self
+            .modules("ssl_conf")
+            .flat_map(|section| self.lines(section))
+            .filter(|line| line.name == "system_default");
+        named.flat_map(|line| self.lines(&line.value)).collect()
+    }
+
     /// The sections that the lines for a kind of module name. The text behind the last dot of such
     /// a name distinguishes lines for the same kind.
     fn modules<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a str> {

@@ -1,7 +1,9 @@
-//! What the programs `lockstep` and `lockstep-bench` share: failures with their remedies, standard
-//! output, directories for a moment, and the `openssl.cnf` that loads the module.
+//! What the programs `lockstep` and `lockstep-bench` share: the command line, failures with their
+//! remedies, standard output, directories for a moment, and the `openssl.cnf` that loads the
+//! module.
 #![forbid(unsafe_code)]
 
+mod arguments;
 mod configuration;
 mod effective;
 mod failure;
@@ -9,8 +11,10 @@ mod module_file;
 mod output;
 mod scratch;
 
-pub use configuration::{Configuration, beside};
+pub use arguments::{Documents, arguments};
+pub use configuration::{Configuration, INSTALLED, beside, own_module};
 pub use effective::{Effective, Properties, Provider, quoted};
 pub use failure::{Failure, Outcome, conclude};
+pub use module_file::damage;
 pub use output::write;
 pub use scratch::Scratch;

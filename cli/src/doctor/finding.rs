@@ -39,6 +39,15 @@ pub struct Finding {
 }
 
 impl Finding {
+    pub fn new((check, (verdict, what, remedy)): Named) -> Finding {
+        Finding {
+            check,
+            verdict,
+            what,
+            remedy,
+        }
+    }
+
     pub fn print(&self, coloured: bool) {
         let mark = self.verdict.mark(coloured);
         outln!("{mark} {:<13} {}", self.check, self.what);
@@ -50,6 +59,9 @@ impl Finding {
 
 /// Verdict, what, remedy.
 pub type Answer = (Verdict, String, Option<String>);
+
+/// The name of a check with its answer.
+pub type Named = (&'static str, Answer);
 
 #[cfg(test)]
 mod tests {

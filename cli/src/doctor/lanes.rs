@@ -5,6 +5,7 @@ use lockstep_engine::{Backend, Fallback, Snapshot};
 use super::finding::{Answer, Verdict};
 use super::machine::SLOWER;
 use crate::probe::Unaccelerated;
+use crate::stat;
 use crate::warnings::{About, Warning, kibibytes, warnings};
 
 /// The operations that the module leaves to OpenSSL's own code, one finding for each.
@@ -74,6 +75,13 @@ pub fn use_of_lanes(counters: &Snapshot) -> Answer {
             Some("please report this with the output of `lockstep doctor --json`".to_owned()),
         ),
     }
+}
+
+/// Which schedule RSA has here.
+pub fn schedules(counters: &Snapshot) -> Option<Answer> {
+    let schedules = stat::schedules(counters);
+    let what = format!("the schedule of RSA on this CPU is {schedules} (see rsa_schedule)");
+    (!schedules.is_empty()).then_some((Verdict::Note, what, None))
 }
 
 /// Whether the memory for keys of a process that is started here is protected.

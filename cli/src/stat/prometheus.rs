@@ -31,6 +31,20 @@ pub fn exposition(processes: &[ProcessStats]) -> String {
             }
         },
     );
+    out.family(
+        "rsa_schedule",
+        "gauge",
+        "The schedule of RSA that was chosen, by the size of the key.",
+        |sample, s| {
+            for (size, schedule) in s.schedules() {
+                let labels = [
+                    ("bits", &*size.bits().to_string()),
+                    ("schedule", schedule.name()),
+                ];
+                sample(&labels, 1);
+            }
+        },
+    );
     for (name, kind, help, value) in PLAIN {
         out.family(name, kind, help, |sample, s| sample(&[], value(s)));
     }

@@ -1,0 +1,387 @@
+//! `lockstep doctor --service` and `--pid`: whether a service that runs signs on lanes, and if not,
+//! why.
+//!
+//! It asks in the order in which a service comes to the lanes: the process, its environment, the
+//! files as it sees them, the libraries that it has mapped, its counters. Then it makes handshakes
+//! with it and looks at what they moved. A service that has loaded the module is not asked how.
+
+mod cause;
+mod groups;
+mod handshake;
+mod judge;
+mod libraries;
+mod mapped;
+mod process;
+mod reach;
+mod served;
+mod sockets;
+mod subject;
+mod tally;
+mod view;
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use lockstep_common::Configuration;
+use lockstep_engine::{Backend, Config, Setting};
+
+use super::comparison;
+use super::finding::{Answer, Finding, Named, Verdict};
+use super::trial::Trial;
+use crate::install::units;
+use libraries::{libcrypto, loaded};
+use mapped::Mapped;
+use process::{Environment, Process, Processes};
+use served::Served;
+use subject::Subject;
+pub use subject::Wanted;
+use tally::Tally;
+use view::View;
+
+/// What to look at.
+#[derive(Args)]
+pub struct ServiceOptions {
+    /// Look at a service that runs: haproxy, apache, nginx, stunnel, or one of another name
+    #[arg(long, value_name = "NAME")]
+    service: Option<String>,
+    /// Look at a process and those that it has started
+    #[arg(long, value_name = "N", conflicts_with = "service")]
+    pid: Option<u32>,
+    /// Where the service serves TLS [default: where it listens on the loopback interface]
+    #[arg(long, value_name = "HOST:PORT")]
+    connect: Option<String>,
+    /// The name that clients ask the service for (SNI) [default: none]
+    #[arg(long, value_name = "NAME")]
+    servername: Option<String>,
+    /// Look for units under this directory instead of /
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    root: PathBuf,
+}
+
+impl ServiceOptions {
+    /// Which service to look at, if any.
+    pub fn wanted(&self) -> Option<Wanted> {
+        let service = |name: &String| Wanted::Service {
+            units: units(name),
+            name: name.clone(),
+        };
+        self.pid
+            .map(Wanted::Process)
+            .or_else(|| self.service.as_ref().map(service))
+    }
+}
+
+/// Asks one question after the other, as far as the answers allow.
+pub fn examine(wanted: &Wanted, options: &ServiceOptions) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut say = |named: Named| {
+        let finding = Finding::new(named);
+        let verdict = finding.verdict;
+        findings.push(finding);
+        (verdict != Verdict::Failed).then_some(())
+    };
+    // `None` ends the questions: the next one would make no sense.
+    let _ = ask(wanted, options, &mut say);
+    findings
+}
+
+/// Takes a finding; `None` if it is a failure.
+type Say<'a> = dyn FnMut(Named) -> Option<()> + 'a;
+
+fn ask(wanted: &Wanted, options: &ServiceOptions, say: &mut Say<'_>) -> Option<()> {
+    let directory = PathBuf::from("/proc");
+    let subject = match wanted.find(&Processes { directory }, &options.root) {
+        Ok(subject) => subject,
+        Err(failure) => return say(("process", (Verdict::Failed, failure.what, failure.remedy))),
+    };
+    let runs = say(("process", process(&subject)));
+    if let Some(unit) = &subject.unit {
+        let files: Vec<String> = unit
+            .files
+            .iter()
+            .map(|file| file.display().to_string())
+            .collect();
+        let what = format!("{} is described by {}", unit.name, files.join(", "));
+        let _ = say(("unit", (Verdict::Note, what, None)));
+    }
+    let environment = subject
+        .main()
+        .map_or(Ok(Environment::Overwritten), Process::environment);
+    let (mapped, environment) = match (subject.mapped(), environment) {
+        (Ok(mapped), Ok(environment)) => (mapped, environment),
+        (Err(error), _) | (_, Err(error)) => {
+            let what = format!("cannot look at {}: {error}", subject.shown());
+            let remedy = "run this as root".to_owned();
+            return say(("process", (Verdict::Failed, what, Some(remedy))));
+        }
+    };
+    let service = Service {
+        view: subject.view(&options.root),
+        subject: &subject,
+        environment,
+        mapped,
+    };
+    let configuration = service.loading(runs.is_some(), say)?;
+    runs?;
+    service.working(configuration.as_ref(), options, say)
+}
+
+fn process(subject: &Subject) -> Answer {
+    let Some(main) = subject.main() else {
+        let what = format!("no process of {} runs", subject.name);
+        let remedy = "start it; what follows is about the way in which it would start";
+        return (Verdict::Failed, what, Some(remedy.to_owned()));
+    };
+    let program = main.program().unwrap_or_default();
+    let others = match subject.processes.len() - 1 {
+        0 => String::new(),
+        1 => ", with 1 more process".to_owned(),
+        many => format!(", with {many} more processes"),
+    };
+    let what = format!("{} runs {}{others}", subject.shown(), program.display());
+    (Verdict::Good, what, None)
+}
+
+/// A service, and what was read of it.
+struct Service<'a> {
+    subject: &'a Subject,
+    view: View,
+    environment: Environment,
+    /// The files that each process has mapped.
+    mapped: Vec<(&'a Process, Vec<Mapped>)>,
+}
+
+impl Service<'_> {
+    /// How it has come to load the module, or why it has not. Returns its configuration, if that is
+    /// known.
+    fn loading(&self, runs: bool, say: &mut Say<'_>) -> Option<Option<Configuration>> {
+        let found = cause::configuration(self.subject, &self.environment)
+            .and_then(|path| cause::module(self.subject, &self.view, &path));
+        let modules = self.files(Mapped::is_module);
+        let serving: Vec<u32> = self.subject.serving().iter().map(|p| p.pid).collect();
+        let has_it = |(process, files): &(&Process, Vec<Mapped>)| {
+            !serving.contains(&process.pid) || files.iter().any(Mapped::is_module)
+        };
+        let is_loaded = runs && !modules.is_empty() && self.mapped.iter().all(has_it);
+        self.groups(
+            found.as_ref().ok().map(|(configuration, _)| configuration),
+            say,
+        );
+        let configuration = match found {
+            Ok((configuration, module)) => {
+                let path = configuration.path().display();
+                let what = format!("OPENSSL_CONF={path}, which names {}", module.display());
+                say(("configuration", (Verdict::Good, what, None)))?;
+                if self.sees_our_files(&configuration) {
+                    let compared = [comparison::outdated, comparison::kept];
+                    let findings = compared.iter().filter_map(|of| of(&configuration));
+                    findings.for_each(|named| {
+                        let _ = say(named);
+                    });
+                }
+                Some(configuration)
+            }
+            Err(_) if is_loaded => None,
+            Err(named) => {
+                say(named)?;
+                None
+            }
+        };
+        if let Some(named) = self.settings(configuration.as_ref()) {
+            say(named)?;
+        }
+        if is_loaded {
+            say(("loaded", loaded(&modules, &self.subject.restart())))?;
+        } else if let Some(configuration) = configuration.as_ref().filter(|_| runs) {
+            return say(self.not_loaded(configuration)).map(|()| None);
+        }
+        Some(configuration)
+    }
+
+    /// Whether a configuration is the same file for the service and for this program.
+    fn sees_our_files(&self, configuration: &Configuration) -> bool {
+        self.view.at(configuration.path()) == configuration.path()
+    }
+
+    /// The files of a kind that its processes have mapped.
+    fn files(&self, is_wanted: impl Fn(&Mapped) -> bool) -> Vec<Mapped> {
+        let mut found: Vec<Mapped> = Vec::new();
+        for file in self.mapped.iter().flat_map(|(_, files)| files) {
+            if is_wanted(file) && !found.contains(file) {
+                found.push(file.clone());
+            }
+        }
+        found
+    }
+
+    /// Lists of groups that OpenSSL refuses.
+    fn groups(&self, configuration: Option<&Configuration>, say: &mut Say<'_>) {
+        let above = self.view.at(Path::new("/etc"));
+        let directories = self.subject.directories.iter().map(|name| above.join(name));
+        let files = groups::files_of_server(&self.subject.named_files(), directories.collect());
+        let policy = configuration.map(|known| groups::of_policy(&known.effective));
+        let lists = policy
+            .into_iter()
+            .flatten()
+            .chain(groups::of_server(&files));
+        let path = configuration.map_or(Path::new("/dev/null"), Configuration::path);
+        for groups::GroupList { list, place } in lists {
+            let Some(unknown) = groups::unknown(&list, &self.view.at(path)) else {
+                continue;
+            };
+            let what = format!(
+                "OpenSSL does not know the group `{unknown}` of {place}, and refuses the whole \
+                 list: the server does not start, or serves other groups"
+            );
+            let remedy = "correct the name there, or remove it";
+            let _ = say(("groups", (Verdict::Warning, what, Some(remedy.to_owned()))));
+        }
+    }
+
+    /// What is wrong with the module's settings: with any of it the module does not load.
+    fn settings(&self, configuration: Option<&Configuration>) -> Option<Named> {
+        let known = Setting::ALL.iter().map(|setting| setting.name);
+        let set = known.filter_map(|name| {
+            let (value, named_by) = self.setting(configuration, name)?;
+            Some((name.to_owned(), value, named_by))
+        });
+        set.into_iter().find_map(|(name, value, named_by)| {
+            let error = Config::from_pairs([(name, value)]).err()?;
+            let remedy = format!("correct it, then {}", self.subject.restart());
+            let what = format!("{named_by}: {error}");
+            Some(("settings", (Verdict::Failed, what, Some(remedy))))
+        })
+    }
+
+    fn setting(&self, of: Option<&Configuration>, name: &str) -> Option<(String, String)> {
+        self.subject.setting(&self.environment, of, name)
+    }
+
+    /// Why the module is not loaded, where its configuration and its file are in order.
+    fn not_loaded(&self, configuration: &Configuration) -> Named {
+        let libraries = self.files(Mapped::is_libcrypto);
+        if libraries.len() != 1 {
+            return ("libcrypto", self.libcrypto(&libraries, Verdict::Failed));
+        }
+        let trial = Trial(configuration);
+        let tried = || trial.probe().and_then(|_| trial.load());
+        let is_ours = self.sees_our_files(configuration);
+        if let Some(failure) = is_ours.then(tried).and_then(Result::err) {
+            return ("loaded", (Verdict::Failed, failure.what, failure.remedy));
+        }
+        let name = self.subject.shown();
+        match self.is_filtered() {
+            true => (
+                "seccomp",
+                (
+                    Verdict::Failed,
+                    format!(
+                        "{name} has not loaded the module, other programs do: its filter of system \
+                         calls (seccomp) may deny what is needed to load it"
+                    ),
+                    Some("docs/user/settings.md lists the system calls of the module".to_owned()),
+                ),
+            ),
+            false => (
+                "loaded",
+                (
+                    Verdict::Failed,
+                    format!(
+                        "{name} has not loaded the module, other programs do: it may have been \
+                         started before the module was there"
+                    ),
+                    Some(self.subject.restart()),
+                ),
+            ),
+        }
+    }
+
+    fn is_filtered(&self) -> bool {
+        let mut processes = self.subject.processes.iter();
+        processes.any(|process| process.status.is_filtered)
+    }
+
+    /// Whether lanes compute what clients ask of it.
+    fn working(
+        &self,
+        configuration: Option<&Configuration>,
+        options: &ServiceOptions,
+        say: &mut Say<'_>,
+    ) -> Option<()> {
+        let libraries = self.files(Mapped::is_libcrypto);
+        if libraries.len() == 1 {
+            let _ = say(("libcrypto", self.libcrypto(&libraries, Verdict::Good)));
+        }
+        let backend = self.setting(configuration, "backend");
+        say(judge::backend(backend, Backend::best_hardware()))?;
+        let tally = self.tally(configuration, say);
+        let (connect, name) = (options.connect.as_deref(), options.servername.as_deref());
+        let client = match reach::client(self.subject, connect, name) {
+            Ok(client) => client,
+            Err(named) => return say(named),
+        };
+        let served = Served::try_all(&client, tally.as_ref());
+        for named in served.findings(&client) {
+            let _ = say(named);
+        }
+        let judged = match &tally {
+            Some(_) => served.judged(self.is_filtered()),
+            None => Vec::new(),
+        };
+        if libraries.len() != 1 {
+            let is_good = |(_, (verdict, ..)): &Named| *verdict == Verdict::Good;
+            let verdict = match judged.first().is_some_and(is_good) {
+                true => Verdict::Warning,
+                false => Verdict::Failed,
+            };
+            say(("libcrypto", self.libcrypto(&libraries, verdict)))?;
+        }
+        judged.into_iter().try_for_each(say)
+    }
+
+    /// Its counters, if they can be read, and what they say of the time until now.
+    fn tally(&self, configuration: Option<&Configuration>, say: &mut Say<'_>) -> Option<Tally> {
+        let files = self.mapped.iter();
+        let files = files.map(|(process, files)| (*process, &files[..]));
+        let Some(tally) = Tally::of(files, &self.view) else {
+            let _ = say(self.uncounted(configuration));
+            return None;
+        };
+        let before = match tally.read() {
+            Ok(before) => before,
+            Err(why) => {
+                let _ = say(judge::unread(why));
+                return None;
+            }
+        };
+        let shown: Vec<_> = tally
+            .directories()
+            .map(|path| path.display().to_string())
+            .collect();
+        let what = format!("it publishes its counters in {}", shown.join(", "));
+        let _ = say(("counters", (Verdict::Good, what, None)));
+        if let Some(named) = judge::history(&before) {
+            let _ = say(named);
+        }
+        Some(tally)
+    }
+
+    /// Why it publishes no counters.
+    fn uncounted(&self, configuration: Option<&Configuration>) -> Named {
+        let limits = self
+            .subject
+            .processes
+            .iter()
+            .filter_map(Process::file_size_limit);
+        judge::uncounted(
+            &self.subject.shown(),
+            self.setting(configuration, "stats_dir"),
+            limits.min(),
+            self.is_filtered(),
+        )
+    }
+
+    fn libcrypto(&self, libraries: &[Mapped], verdict: Verdict) -> Answer {
+        libcrypto(libraries, verdict, &self.subject.restart())
+    }
+}

@@ -1,0 +1,267 @@
+//! Why a service has not loaded the module.
+
+use std::path::{Path, PathBuf};
+
+use lockstep_common::{Configuration, Effective, Failure, damage};
+use rustix::fs::getxattr;
+
+use super::process::{Environment, Process};
+use super::subject::Subject;
+use super::view::View;
+use crate::doctor::finding::{Named, Verdict};
+use crate::places::hidden;
+
+fn failed(check: &'static str, what: String, remedy: impl Into<String>) -> Named {
+    (check, (Verdict::Failed, what, Some(remedy.into())))
+}
+
+/// Which configuration the service reads; the error says why it reads none that loads the module.
+pub fn configuration(subject: &Subject, environment: &Environment) -> Result<PathBuf, Named> {
+    let of_unit = subject
+        .unit
+        .as_ref()
+        .and_then(|unit| unit.variable("OPENSSL_CONF"));
+    let Some(main) = subject.main() else {
+        return of_unit.map(PathBuf::from).ok_or_else(|| missing(subject));
+    };
+    let of_process = match environment {
+        Environment::Known(_) => environment.get("OPENSSL_CONF"),
+        // What it was started with is what its unit says, as far as can be known.
+        Environment::Overwritten => of_unit.as_deref(),
+    };
+    let path = match (of_process, of_unit.as_deref()) {
+        (Some(path), _) => PathBuf::from(path),
+        (None, Some(path)) => {
+            return Err(failed(
+                "environment",
+                format!(
+                    "{} runs without OPENSSL_CONF, which its unit sets to {path}: it was started \
+                     before the unit had this setting",
+                    subject.shown()
+                ),
+                subject.restart(),
+            ));
+        }
+        (None, None) => return Err(missing(subject)),
+    };
+    match main.is_secure() {
+        true => Err(stripped(subject, main)),
+        false => Ok(path),
+    }
+}
+
+fn missing(subject: &Subject) -> Named {
+    failed(
+        "environment",
+        format!(
+            "{} runs without OPENSSL_CONF, so it reads the system's configuration, which does not \
+             load lockstep",
+            subject.shown()
+        ),
+        format!(
+            "lockstep install --server {}, then restart it",
+            subject.name
+        ),
+    )
+}
+
+/// The system has OpenSSL ignore the environment.
+fn stripped(subject: &Subject, process: &Process) -> Named {
+    let program = process.program().unwrap_or_default();
+    let file = process.about("exe");
+    let capabilities = getxattr(&file, "security.capability", &mut [0_u8; 64]);
+    let (why, remedy) = match capabilities {
+        Ok(_) => (
+            "has file capabilities",
+            format!(
+                "take them from the file (setcap -r {}), and have its unit grant them: \
+                 AmbientCapabilities=",
+                program.display()
+            ),
+        ),
+        Err(_) => (
+            "is set-user-ID or set-group-ID",
+            "start it by its unit as the user that it is to run as".to_owned(),
+        ),
+    };
+    failed(
+        "privileges",
+        format!(
+            "{}: its program {} {why}. OpenSSL ignores the environment of such a program, and with \
+             it OPENSSL_CONF",
+            subject.shown(),
+            program.display()
+        ),
+        remedy,
+    )
+}
+
+/// Reads the configuration as the service sees it. The error says what is wrong with it, or with
+/// the module that it names.
+pub fn module(
+    subject: &Subject,
+    view: &View,
+    path: &Path,
+) -> Result<(Configuration, PathBuf), Named> {
+    let seen = view.at(path);
+    if !seen.exists() {
+        return Err(absent(subject, view, path, "configuration"));
+    }
+    let mut effective = Effective::read(&seen).map_err(|failure| {
+        let Failure { what, remedy, .. } = failure;
+        ("configuration", (Verdict::Failed, what, remedy))
+    })?;
+    effective.path = path.to_owned();
+    let configuration = Configuration {
+        effective,
+        in_use: true,
+    };
+    if let Some(refusal) = configuration.effective.refusal() {
+        return Err(("policy", (Verdict::Failed, refusal.what, refusal.remedy)));
+    }
+    let shown = path.display();
+    let Some(module) = configuration
+        .provider()
+        .and_then(|provider| provider.module)
+    else {
+        return Err(failed(
+            "configuration",
+            format!(
+                "{} reads {shown}, which names no module lockstep.so",
+                subject.shown()
+            ),
+            format!(
+                "lockstep install --server {}, then restart it",
+                subject.name
+            ),
+        ));
+    };
+    let seen = view.at(&module);
+    if !seen.exists() {
+        return Err(absent(subject, view, &module, "module"));
+    }
+    if let Some(damage) = damage(&seen) {
+        return Err(failed(
+            "module",
+            format!("{}, which {shown} names, {damage}", module.display()),
+            format!(
+                "put the module of this machine there again, then {}",
+                subject.restart()
+            ),
+        ));
+    }
+    Ok((configuration, module))
+}
+
+/// A file is not where the service looks for it.
+fn absent(subject: &Subject, view: &View, path: &Path, check: &'static str) -> Named {
+    let shown = path.display();
+    let Some(mount) = view.hides(path) else {
+        return failed(
+            check,
+            format!("{} looks for {shown}, which is not there", subject.shown()),
+            format!(
+                "lockstep install --server {}, then restart it",
+                subject.name
+            ),
+        );
+    };
+    let settings = subject
+        .unit
+        .as_ref()
+        .map(|unit| unit.hiding())
+        .unwrap_or_default();
+    let why = match (&settings[..], hidden([path])) {
+        ([_, ..], _) => format!("its unit sets {}", settings.join(" and ")),
+        ([], Some((_, place))) => place.consequence().to_owned(),
+        ([], None) => "as a unit's PrivateTmp or a container has it".to_owned(),
+    };
+    failed(
+        "namespace",
+        format!(
+            "{} does not see {shown}: it has a mount namespace of its own, with another directory \
+             in place of {} ({why})",
+            subject.shown(),
+            mount.display()
+        ),
+        "keep the configuration and the module where the service sees them, as in /opt/lockstep, \
+         and name that configuration: lockstep install --conf /opt/lockstep/openssl.cnf",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::super::process::Processes;
+    use super::super::subject::Wanted;
+    use super::*;
+
+    /// What keeps a service from its configuration, by its environment and auxiliary vector, under
+    /// a root with its unit.
+    fn cause(environment: &[u8], is_secure: bool, root: &Path) -> Result<PathBuf, Named> {
+        let place = lockstep_testkit::TempDir::new("cause");
+        let about = place.join("7");
+        fs::create_dir_all(&about).unwrap();
+        let status = "Name:\thaproxy\nPid:\t7\nPPid:\t1\nUid:\t0\t0\t0\t0\n";
+        fs::write(about.join("status"), status).unwrap();
+        fs::write(about.join("environ"), environment).unwrap();
+        let vector = [23, u64::from(is_secure), 0, 0]
+            .map(u64::to_ne_bytes)
+            .concat();
+        fs::write(about.join("auxv"), vector).unwrap();
+        let wanted = Wanted::Service {
+            name: "haproxy".to_owned(),
+            units: vec!["haproxy.service".to_owned()],
+        };
+        let directory = place.to_path_buf();
+        let subject = wanted.find(&Processes { directory }, root).unwrap();
+        let environment = subject.main().unwrap().environment().unwrap();
+        configuration(&subject, &environment)
+    }
+
+    #[test]
+    fn what_keeps_a_service_from_its_configuration_is_named() {
+        let root = lockstep_testkit::TempDir::new("cause-root");
+        let what = |environment: &[u8], is_secure| {
+            let (check, (verdict, what, remedy)) =
+                cause(environment, is_secure, &root).unwrap_err();
+            assert!(verdict == Verdict::Failed && remedy.is_some(), "{what}");
+            (check, what)
+        };
+        let (check, text) = what(b"A=b\0", false);
+        assert!(
+            check == "environment" && text.contains("reads the system's"),
+            "{text}"
+        );
+        let set = b"OPENSSL_CONF=/x/openssl.cnf\0";
+        let (check, text) = what(set, true);
+        assert!(
+            check == "privileges" && text.contains("is set-user-ID"),
+            "{text}"
+        );
+        assert_eq!(
+            cause(set, false, &root).unwrap(),
+            Path::new("/x/openssl.cnf")
+        );
+
+        let drop_in = root.join("etc/systemd/system/haproxy.service.d");
+        fs::create_dir_all(&drop_in).unwrap();
+        let unit = "[Service]\nEnvironment=OPENSSL_CONF=/y/openssl.cnf\n";
+        fs::write(drop_in.join("lockstep.conf"), unit).unwrap();
+        let (check, text) = what(b"A=b\0", false);
+        assert!(
+            check == "environment" && text.contains("was started before"),
+            "{text}"
+        );
+        // nginx has written over its own.
+        assert_eq!(
+            cause(&[0; 9], false, &root).unwrap(),
+            Path::new("/y/openssl.cnf")
+        );
+        assert_eq!(
+            cause(set, false, &root).unwrap(),
+            Path::new("/x/openssl.cnf")
+        );
+    }
+}

@@ -1,0 +1,255 @@
+//! Handshakes with a running service, made by the `openssl` command: this program has no TLS
+//! library.
+
+use std::fs;
+use std::io::Read as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lockstep_common::{Failure, Scratch};
+
+/// How long a handshake may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long clients may take that shake hands for a second.
+const PATIENCE_WITH_CLIENTS: Duration = Duration::from_secs(20);
+/// How many clients shake hands at a time, so that requests can meet.
+pub const CLIENTS: usize = 8;
+
+/// Kinds of certificates, with the signatures that only such a certificate's key can make.
+pub const CERTIFICATES: [(&str, &str); 3] = [
+    ("RSA", "rsa_pss_rsae_sha256:rsa_pkcs1_sha256"),
+    (
+        "ECDSA",
+        "ecdsa_secp256r1_sha256:ecdsa_secp384r1_sha384:ecdsa_secp521r1_sha512",
+    ),
+    ("Ed25519", "ed25519"),
+];
+
+/// A client of one service.
+pub struct Client {
+    scratch: Scratch,
+    address: String,
+    /// The name that it asks for (SNI).
+    name: Option<String>,
+}
+
+/// What a handshake has agreed on.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Session {
+    /// The protocol and its cipher suite.
+    pub suite: String,
+    /// The size of the key in the server's certificate, in bits.
+    pub bits: Option<u32>,
+}
+
+/// What the client offers; `None` stands for what the `openssl` command offers by itself.
+#[derive(Clone, Copy, Default)]
+pub struct Offer<'a> {
+    pub groups: Option<&'a str>,
+    pub signatures: Option<&'a str>,
+}
+
+impl Client {
+    /// A client of the service at `HOST:PORT` that asks for this name.
+    pub fn new(address: impl Into<String>, name: Option<&str>) -> Result<Client, Failure> {
+        Ok(Client {
+            scratch: Scratch::new("doctor-client")?,
+            address: address.into(),
+            name: name.map(str::to_owned),
+        })
+    }
+
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// One handshake. The failure has what the `openssl` command reports.
+    pub fn handshake(&self, offer: Offer<'_>) -> Result<Session, Failure> {
+        Client::session(self.start_handshake(offer)?)
+    }
+
+    fn start_handshake(&self, offer: Offer<'_>) -> Result<Child, Failure> {
+        let mut command = self.command("s_client", offer)?;
+        // A name that the command does not know is an error here. In a configuration it is ignored.
+        for (option, value) in [("-groups", offer.groups), ("-sigalgs", offer.signatures)] {
+            command.args(value.iter().flat_map(|value| [option, *value]));
+        }
+        let name = self.name.iter();
+        command.args(name.flat_map(|name| ["-servername", name]));
+        start(&mut command)
+    }
+
+    fn session(child: Child) -> Result<Session, Failure> {
+        let printed = finish(child, PATIENCE)?;
+        Session::parse(&printed).ok_or_else(|| Failure::new(reason(&printed)))
+    }
+
+    /// Has several clients shake hands for a second; returns how often they did.
+    pub fn many_handshakes(&self, offer: Offer<'_>) -> Result<u64, Failure> {
+        if self.name.is_some() {
+            return self.many_named_handshakes(offer);
+        }
+        let clients = (0..CLIENTS).map(|_| {
+            let mut command = self.command("s_time", offer)?;
+            start(command.args(["-new", "-time", "1"]))
+        });
+        let clients: Vec<Child> = clients.collect::<Result<_, _>>()?;
+        let printed = clients
+            .into_iter()
+            .map(|client| finish(client, PATIENCE_WITH_CLIENTS));
+        printed.map(|printed| Ok(connections(&printed?))).sum()
+    }
+
+    /// The same where `openssl s_time` is of no use, because it asks for no name: a process for
+    /// each handshake.
+    fn many_named_handshakes(&self, offer: Offer<'_>) -> Result<u64, Failure> {
+        let until = Instant::now() + Duration::from_secs(1);
+        let mut made = 0;
+        while Instant::now() < until {
+            let clients = (0..CLIENTS).map(|_| self.start_handshake(offer));
+            let clients: Vec<Child> = clients.collect::<Result<_, _>>()?;
+            let sessions = clients.into_iter().map(Client::session);
+            made += sessions.filter(Result::is_ok).count() as u64;
+        }
+        Ok(made)
+    }
+
+    /// The `openssl` command, without Lockstep, with a configuration that makes this offer.
+    fn command(&self, name: &str, offer: Offer<'_>) -> Result<Command, Failure> {
+        let path: PathBuf = self.scratch.path().join("openssl.cnf");
+        fs::write(&path, configuration(offer))
+            .map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))?;
+        let mut command = Command::new("openssl");
+        command.args([name, "-connect", &self.address]);
+        command.env("OPENSSL_CONF", path);
+        Ok(command)
+    }
+}
+
+/// A configuration in which all connections make an offer.
+fn configuration(offer: Offer<'_>) -> String {
+    let line = |name: &str, value: Option<&str>| match value {
+        Some(value) => format!("{name} = {value}\n"),
+        None => String::new(),
+    };
+    format!(
+        "openssl_conf = init\n[init]\nssl_conf = ssl\n[ssl]\nsystem_default = policy\n[policy]\n\
+         CipherString = DEFAULT:@SECLEVEL=1\n{}{}",
+        line("Groups", offer.groups),
+        line("SignatureAlgorithms", offer.signatures)
+    )
+}
+
+fn start(command: &mut Command) -> Result<Child, Failure> {
+    let started = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    started.map_err(|error| {
+        Failure::new(format!("cannot run openssl: {error}"))
+            .remedy("install OpenSSL's command (Debian: openssl)")
+    })
+}
+
+/// What a program prints until its end, on both of its outputs.
+fn finish(mut child: Child, patience: Duration) -> Result<String, Failure> {
+    let outputs = (child.stdout.take(), child.stderr.take());
+    let reader = thread::spawn(move || {
+        let mut text = String::new();
+        if let (Some(mut out), Some(mut errors)) = outputs {
+            // What is not text ends it.
+            let _ = out.read_to_string(&mut text);
+            let _ = errors.read_to_string(&mut text);
+        }
+        text
+    });
+    let deadline = Instant::now() + patience;
+    while matches!(child.try_wait(), Ok(None)) {
+        if Instant::now() > deadline {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(Failure::new(format!(
+                "no answer within {} seconds",
+                patience.as_secs()
+            )));
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(reader.join().unwrap_or_default())
+}
+
+impl Session {
+    /// What `openssl s_client` prints of a handshake; `None` if there was none.
+    fn parse(printed: &str) -> Option<Session> {
+        let mut lines = printed.lines();
+        let suite = lines.find_map(|line| line.strip_prefix("New, "))?;
+        let (protocol, cipher) = suite.split_once(", Cipher is ")?;
+        if cipher == "(NONE)" {
+            return None;
+        }
+        let bits = lines.find_map(|line| {
+            let (_, bits) = line.split_once("public key is ")?;
+            bits.strip_suffix(" bit")?.parse().ok()
+        });
+        Some(Session {
+            suite: format!("{protocol}, {cipher}"),
+            bits,
+        })
+    }
+}
+
+/// Why there was no handshake, in libssl's words.
+fn reason(printed: &str) -> String {
+    let mut errors = printed.lines().filter_map(|line| {
+        let mut parts = line.split(":error:").nth(1)?.split(':');
+        parts.nth(3).filter(|reason| !reason.is_empty())
+    });
+    let found = errors.next_back().map(str::to_owned);
+    found.unwrap_or_else(|| "the server closed the connection".to_owned())
+}
+
+/// How many handshakes `openssl s_time` counted.
+fn connections(printed: &str) -> u64 {
+    let counts = printed.lines().filter_map(|line| {
+        let (count, _) = line.split_once(" connections in ")?;
+        count.parse().ok()
+    });
+    counts.max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_openssl_command_prints_is_understood() {
+        let printed = "CONNECTED(00000003)\n---\nNew, TLSv1.3, Cipher is TLS_AES_256_GCM_SHA384\n\
+                       Server public key is 2048 bit\nVerify return code: 18\n";
+        let session = Session::parse(printed).unwrap();
+        assert_eq!(session.suite, "TLSv1.3, TLS_AES_256_GCM_SHA384");
+        assert_eq!(session.bits, Some(2048));
+        let refused = "CONNECTED(00000003)\n\
+             4047:error:0A000410:SSL routines:ssl3_read_bytes:sslv3 alert handshake failure:../ssl/\
+             record/rec_layer_s3.c:1599:SSL alert number 40\nNew, (NONE), Cipher is (NONE)\n";
+        assert_eq!(Session::parse(refused), None);
+        assert_eq!(reason(refused), "sslv3 alert handshake failure");
+        assert_eq!(reason(""), "the server closed the connection");
+        let counted = "\n\n97 connections in 0.08s; 1212.50 connections/user sec, bytes read 0\n\
+                       97 connections in 2 real seconds, 0 bytes read per connection\n";
+        assert_eq!((connections(counted), connections("")), (97, 0));
+    }
+
+    #[test]
+    fn an_offer_holds_for_all_connections() {
+        let offer = Offer {
+            groups: Some("X25519"),
+            signatures: None,
+        };
+        let text = configuration(offer);
+        assert!(text.contains("\nGroups = X25519\n"), "{text}");
+        assert!(!text.contains("SignatureAlgorithms"), "{text}");
+    }
+}

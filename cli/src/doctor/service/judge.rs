@@ -1,0 +1,403 @@
+//! What the counters of a service say about handshakes that were made with it.
+
+use lockstep_engine::{Backend, Fallback, Page, Shape, Snapshot};
+
+use super::tally::Unread;
+use crate::doctor::finding::{Named, Verdict};
+use crate::doctor::lanes::reasons;
+use crate::doctor::machine::{SLOWER, all_rsa_is_slower};
+
+/// A share of nine tenths.
+fn is_most(part: u64, all: u64) -> bool {
+    all > 0 && part * 10 >= all * 9
+}
+
+/// Signatures on lanes.
+pub fn signatures(counters: &Snapshot) -> u64 {
+    let signs = |shape: &Shape| shape.is_rsa() || shape.name().ends_with("-sign");
+    let shapes = Shape::ALL.into_iter().filter(signs);
+    shapes.map(|shape| counters.operations_of(shape)).sum()
+}
+
+/// Operations on lanes for the key exchange in a group.
+pub fn exchanges(counters: &Snapshot, group: &str) -> u64 {
+    let names: &[&str] = match group {
+        "P-256" => &["p256-ecdh", "p256-keygen"],
+        "P-384" => &["p384-ecdh", "p384-keygen"],
+        _ => &["x25519", "x25519-keygen"],
+    };
+    let shapes = Shape::ALL
+        .into_iter()
+        .filter(|shape| names.contains(&shape.name()));
+    shapes.map(|shape| counters.operations_of(shape)).sum()
+}
+
+/// Which lanes the settings leave to the service; `setting` is the value of `backend` and what
+/// names it.
+pub fn backend(setting: Option<(String, String)>, hardware: Option<Backend>) -> Named {
+    let failed = |check, what: String, remedy: &str| {
+        (check, (Verdict::Failed, what, Some(remedy.to_owned())))
+    };
+    let remove = "remove that setting, and restart the service";
+    match (setting, hardware) {
+        (Some((value, named_by)), _) if value == "none" => failed(
+            "settings",
+            format!("{named_by} disables the lanes: OpenSSL's own code computes everything"),
+            remove,
+        ),
+        (_, None) => failed(
+            "instructions",
+            "this CPU, or its operating system, has no AVX-512 IFMA and no AVX2, so OpenSSL's own \
+             code computes everything"
+                .to_owned(),
+            "use a machine with AVX-512 IFMA (Intel Ice Lake or later, AMD Zen 4 or later)",
+        ),
+        (Some((value, named_by)), Some(best)) if value != "auto" && value != best.name() => {
+            match Backend::from_name(&value) {
+                Some(backend) if all_rsa_is_slower(backend) => {
+                    failed("settings", format!("{named_by}: {SLOWER}"), remove)
+                }
+                _ => {
+                    let what = format!("{named_by}, and this CPU supports {}", best.name());
+                    ("settings", (Verdict::Note, what, None))
+                }
+            }
+        }
+        (_, Some(backend)) if all_rsa_is_slower(backend) => failed(
+            "instructions",
+            format!("this CPU supports only {} lanes; {SLOWER}", backend.name()),
+            "use a machine with AVX-512 IFMA (Intel Ice Lake or later, AMD Zen 4 or later)",
+        ),
+        (_, Some(backend)) => {
+            let what = format!("this CPU and the settings give it {} lanes", backend.name());
+            ("instructions", (Verdict::Good, what, None))
+        }
+    }
+}
+
+/// Why a service that has loaded the module publishes no counters. `stats_dir` is the value of that
+/// setting and what names it, `limit` the most bytes that it may write to a file.
+pub fn uncounted(
+    name: &str,
+    stats_dir: Option<(String, String)>,
+    limit: Option<u64>,
+    is_filtered: bool,
+) -> Named {
+    let warning = |check, what: String, remedy: &str| {
+        (check, (Verdict::Warning, what, Some(remedy.to_owned())))
+    };
+    if let Some((_, named_by)) = stats_dir.filter(|(value, _)| value == "no") {
+        let what = format!("{named_by}, so it is unknown whether handshakes land on lanes");
+        return ("counters", (Verdict::Note, what, None));
+    }
+    if let Some(limit) = limit.filter(|limit| *limit < Page::BYTES) {
+        return warning(
+            "counters",
+            format!(
+                "{name} publishes no counters: it may write no file with more than {limit} bytes \
+                 (RLIMIT_FSIZE), and they need {}",
+                Page::BYTES
+            ),
+            "raise the limit (LimitFSIZE= in a unit of systemd); the lanes work without counters",
+        );
+    }
+    match is_filtered {
+        true => warning(
+            "seccomp",
+            format!(
+                "{name} has loaded the module and publishes no counters: its filter of system \
+                 calls (seccomp) denies what is needed to make their file"
+            ),
+            "let the filter allow fallocate, fstatfs and mkdirat (SystemCallFilter= of its unit), \
+             or set stats_dir = no; the lanes work without counters",
+        ),
+        false => warning(
+            "counters",
+            format!("{name} has loaded the module and publishes no counters"),
+            "name a directory on tmpfs, ext4 or XFS in stats_dir, where the user that starts the \
+             server may write",
+        ),
+    }
+}
+
+/// Why its counters cannot be read.
+pub fn unread(why: Unread) -> Named {
+    let (what, remedy) = match why {
+        Unread::OtherVersion => (
+            "its module is of another version than this program, which cannot read its counters",
+            "use the command `lockstep` that was built with the module, or restart the service",
+        ),
+        Unread::Unreadable => ("its counters cannot be read", "run this as root"),
+    };
+    (
+        "counters",
+        (Verdict::Warning, what.to_owned(), Some(remedy.to_owned())),
+    )
+}
+
+/// The service can serve several requests at a time if at least one in every `MET` meets others.
+/// How many do depends on how busy its machine is.
+const MET: u64 = 100;
+
+/// Whether what the service has served until now was alone, for the most part.
+pub fn history(before: &Snapshot) -> Option<Named> {
+    let (alone, signed) = (before.fallbacks_for(Fallback::Lone), signatures(before));
+    is_most(alone, alone + signed).then(|| {
+        let what = format!(
+            "until now, {alone} of {} requests for signatures were alone, and OpenSSL's own code \
+             computed them, because it is faster with one: the service has too few clients at a \
+             time for a gain",
+            alone + signed
+        );
+        let remedy = "none is needed: under load, requests meet and are computed on lanes";
+        ("lone", (Verdict::Note, what, Some(remedy.to_owned())))
+    })
+}
+
+/// What was counted while so many handshakes were made, `clients` at a time.
+pub fn handshakes(counted: &Snapshot, made: u64, clients: usize, is_filtered: bool) -> Vec<Named> {
+    let lanes = use_of_lanes(counted, made, clients, is_filtered);
+    match jobs(counted, made, clients) {
+        // Jobs that do not pause do not meet.
+        Some(jobs) if lanes.0 == "lone" => vec![jobs],
+        jobs => std::iter::once(lanes).chain(jobs).collect(),
+    }
+}
+
+fn use_of_lanes(counted: &Snapshot, made: u64, clients: usize, is_filtered: bool) -> Named {
+    let named = |check, verdict, what: String, remedy: &str| {
+        (check, (verdict, what, Some(remedy.to_owned())))
+    };
+    let signed = signatures(counted);
+    let alone = counted.fallbacks_for(Fallback::Lone);
+    if counted.operations() + counted.fallbacks() == 0 {
+        return named(
+            "used",
+            Verdict::Failed,
+            format!(
+                "it has loaded lockstep, but of {made} handshakes lockstep was asked for nothing: \
+                 another provider or another OpenSSL in the process served them"
+            ),
+            "look at default_properties in its configuration, and at `libcrypto` above",
+        );
+    }
+    if counted.fallbacks_for(Fallback::Randomness) > 0 && is_filtered {
+        return named(
+            "seccomp",
+            Verdict::Failed,
+            "a filter of system calls (seccomp) denies the module getrandom, so OpenSSL's own code \
+             computes"
+                .to_owned(),
+            "let the filter allow getrandom (SystemCallFilter= of its unit)",
+        );
+    }
+    if counted.failed_checks > 0 {
+        return named(
+            "checks",
+            Verdict::Failed,
+            format!("{} results failed their check", counted.failed_checks),
+            "run `lockstep doctor`, which says what to look for",
+        );
+    }
+    if signed > 0 && signed * MET >= alone + signed {
+        let fill = counted.average_fill();
+        let what = format!(
+            "{signed} signatures of {made} handshakes were made on {} lanes, {fill:.1} requests at \
+             a time on average; {alone} were alone",
+            counted.backend
+        );
+        return ("used", (Verdict::Good, what, None));
+    }
+    if alone > 0 {
+        return named(
+            "lone",
+            Verdict::Warning,
+            format!(
+                "with {clients} clients at a time, {alone} of {} requests for signatures were \
+                 alone all the same: the service computes one at a time, and OpenSSL's own code is \
+                 faster with one",
+                alone + signed
+            ),
+            "have it serve several handshakes at a time: in HAProxy, ssl-mode-async in `global`; \
+             an nginx worker cannot",
+        );
+    }
+    named(
+        "used",
+        Verdict::Failed,
+        format!(
+            "OpenSSL's own code made the signatures of {made} handshakes: {}",
+            reasons(counted)
+        ),
+        "docs/user/troubleshooting.md says what each of these reasons means",
+    )
+}
+
+/// Jobs that blocked their thread, if they are more than a few, with the bound that had them do so.
+fn jobs(counted: &Snapshot, made: u64, clients: usize) -> Option<Named> {
+    // Jobs that verify a client's certificate never pause.
+    let verifies = |shape: &Shape| shape.name().ends_with("-verify");
+    let verifications = Shape::ALL.into_iter().filter(verifies);
+    let verified: u64 = verifications
+        .map(|shape| counted.operations_of(shape))
+        .sum();
+    let bounded = counted
+        .unpaused
+        .saturating_sub(counted.no_descriptor + verified);
+    let blocked = |count| format!("{count} async jobs blocked their thread, because");
+    // A few are counted of healthy servers, too.
+    let (what, remedy) = if counted.no_descriptor > 0 && counted.no_descriptor * 2 >= made {
+        (
+            format!(
+                "{} more than half of the file descriptors that the process may have are in use",
+                blocked(counted.no_descriptor)
+            ),
+            "raise its limit (LimitNOFILE in a unit of systemd); for HAProxy see maxpipes in its \
+             recipe",
+        )
+    } else if bounded == 0 || bounded * 10 < made {
+        return None;
+    } else if counted.lost >= counted.max_lost {
+        (
+            format!(
+                "{} max_lost ({}) is reached",
+                blocked(bounded),
+                counted.max_lost
+            ),
+            "restart or reload the server, or raise max_lost",
+        )
+    } else if counted.max_async <= counted.paused.max(clients as u64) {
+        (
+            format!(
+                "{} max_async ({}) is reached: so many others were paused",
+                blocked(bounded),
+                counted.max_async
+            ),
+            "raise max_async in the module's section, or remove it there",
+        )
+    } else {
+        (
+            format!("{} no worker thread could be started", blocked(bounded)),
+            "raise the limit of processes (LimitNPROC in a unit of systemd), or set jobs_lead = yes",
+        )
+    };
+    Some(("jobs", (Verdict::Warning, what, Some(remedy.to_owned()))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counters in which these shapes, by name, and reasons were counted.
+    fn counted(shapes: &[(&str, u64)], reasons: &[(Fallback, u64)]) -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        for (name, count) in shapes {
+            let shape = Shape::ALL.into_iter().find(|shape| shape.name() == *name);
+            snapshot.by_shape[shape.unwrap().index()] = *count;
+        }
+        for (reason, count) in reasons {
+            snapshot.by_reason[*reason as usize] = *count;
+        }
+        snapshot
+    }
+
+    fn of(counted: &Snapshot, is_filtered: bool) -> Vec<(&'static str, Verdict)> {
+        let findings = handshakes(counted, 50, 8, is_filtered).into_iter();
+        findings
+            .map(|(check, (verdict, ..))| (check, verdict))
+            .collect()
+    }
+
+    #[test]
+    fn handshakes_are_judged_by_what_they_moved() {
+        let keys = ("x25519-keygen", 50);
+        let lone = |count| (Fallback::Lone, count);
+        let all = counted(&[("rsa2048", 45), keys], &[lone(5)]);
+        assert_eq!(of(&all, false), [("used", Verdict::Good)]);
+        let alone = counted(&[("rsa2048", 1), keys], &[lone(499)]);
+        assert_eq!(of(&alone, false), [("lone", Verdict::Warning)]);
+        assert_eq!(of(&Snapshot::default(), false), [("used", Verdict::Failed)]);
+        let refused = counted(&[keys], &[(Fallback::KeySize, 50)]);
+        assert_eq!(of(&refused, false), [("used", Verdict::Failed)]);
+        let blind = counted(&[], &[(Fallback::Randomness, 50)]);
+        assert_eq!(of(&blind, true), [("seccomp", Verdict::Failed)]);
+        assert_eq!(of(&blind, false), [("used", Verdict::Failed)]);
+    }
+
+    #[test]
+    fn jobs_that_block_are_named_with_the_bound() {
+        let mut some = counted(&[("p256-sign", 50), ("p256-verify", 5)], &[]);
+        (some.unpaused, some.max_async, some.max_lost) = (20, 1, 100);
+        let what = |snapshot: &Snapshot| jobs(snapshot, 50, 8).map(|(_, (_, what, _))| what);
+        let bounded = what(&some).unwrap();
+        assert!(bounded.starts_with("15 async jobs"), "{bounded}");
+        assert!(bounded.contains("max_async (1) is reached"), "{bounded}");
+        assert_eq!(
+            of(&some, false),
+            [("used", Verdict::Good), ("jobs", Verdict::Warning)]
+        );
+        some.by_shape = Snapshot::default().by_shape;
+        some.by_reason[Fallback::Lone as usize] = 50;
+        assert_eq!(of(&some, false), [("jobs", Verdict::Warning)]);
+        some.max_async = 1024;
+        assert!(what(&some).unwrap().contains("no worker thread"));
+        some.lost = 100;
+        assert!(what(&some).unwrap().contains("max_lost (100) is reached"));
+        (some.unpaused, some.no_descriptor) = (24, 24);
+        assert_eq!(what(&some), None);
+        (some.unpaused, some.no_descriptor) = (25, 25);
+        assert!(what(&some).unwrap().contains("file descriptors"));
+        (some.unpaused, some.no_descriptor) = (4, 4);
+        assert_eq!(what(&some), None);
+    }
+
+    #[test]
+    fn a_cpu_without_lanes_and_a_setting_that_disables_them_are_told_apart() {
+        let set = |value: &str| Some((value.to_owned(), format!("LOCKSTEP_BACKEND={value}")));
+        let (check, (verdict, what, _)) = backend(None, None);
+        assert_eq!((check, verdict), ("instructions", Verdict::Failed));
+        assert!(what.contains("no AVX-512 IFMA"), "{what}");
+        let (check, (verdict, what, _)) = backend(set("none"), None);
+        assert_eq!((check, verdict), ("settings", Verdict::Failed));
+        assert!(what.starts_with("LOCKSTEP_BACKEND=none disables"), "{what}");
+        let Some(best) = Backend::best_hardware() else {
+            return;
+        };
+        let (check, (verdict, ..)) = backend(set("auto"), Some(best));
+        let expected = match all_rsa_is_slower(best) {
+            true => Verdict::Failed,
+            false => Verdict::Good,
+        };
+        assert_eq!((check, verdict), ("instructions", expected));
+    }
+
+    #[test]
+    fn counters_that_are_missing_have_a_cause() {
+        let set = Some(("no".to_owned(), "`stats_dir = no`".to_owned()));
+        let of = |set: Option<(String, String)>, limit, is_filtered| {
+            let (check, (verdict, what, _)) = uncounted("nginx", set, limit, is_filtered);
+            (check, verdict, what)
+        };
+        let (check, verdict, what) = of(set, Some(0), true);
+        assert_eq!((check, verdict), ("counters", Verdict::Note), "{what}");
+        let (check, _, what) = of(None, Some(4096), true);
+        assert!(
+            check == "counters" && what.contains("more than 4096 bytes"),
+            "{what}"
+        );
+        let (check, _, what) = of(None, Some(1 << 30), true);
+        assert!(check == "seccomp" && what.contains("seccomp"), "{what}");
+        assert_eq!(of(None, None, false).0, "counters");
+        assert!(unread(Unread::OtherVersion).1.1.contains("another version"));
+    }
+
+    #[test]
+    fn a_history_of_lone_requests_is_named() {
+        assert!(history(&Snapshot::default()).is_none());
+        assert!(history(&counted(&[("rsa2048", 5)], &[(Fallback::Lone, 5)])).is_none());
+        let quiet = counted(&[("x25519-keygen", 40)], &[(Fallback::Lone, 20)]);
+        let (check, (verdict, what, _)) = history(&quiet).unwrap();
+        assert_eq!((check, verdict), ("lone", Verdict::Note));
+        assert!(what.contains("20 of 20 requests"), "{what}");
+    }
+}

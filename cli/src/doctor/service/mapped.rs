@@ -1,0 +1,110 @@
+//! The files that a process has mapped: which module, which libcrypto, which counters.
+
+use std::path::{Path, PathBuf};
+
+use lockstep_engine::Page;
+
+/// A file that is mapped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapped {
+    /// Where it is or, if it was deleted, where it was.
+    pub path: PathBuf,
+    /// Whether the file of that name is another one by now, or none.
+    pub is_deleted: bool,
+    device: String,
+    inode: u64,
+}
+
+impl Mapped {
+    fn name(&self) -> &str {
+        let name = self.path.file_name().and_then(|name| name.to_str());
+        name.unwrap_or_default()
+    }
+
+    pub fn is_module(&self) -> bool {
+        self.name() == "lockstep.so"
+    }
+
+    /// Whether it is a libcrypto, going by its name.
+    pub fn is_libcrypto(&self) -> bool {
+        self.name().starts_with("libcrypto") && self.name().contains(".so")
+    }
+
+    /// The directory of counters that it lies in, if it holds counters.
+    pub fn counters(&self) -> Option<&Path> {
+        Page::is_file_name(self.name()).then(|| self.path.parent())?
+    }
+
+    /// How it is shown.
+    pub fn shown(&self) -> String {
+        match self.is_deleted {
+            true => format!("{} (replaced or removed since)", self.path.display()),
+            false => self.path.display().to_string(),
+        }
+    }
+}
+
+/// The files of a list of mappings, as `/proc/PID/maps` has it, each of them once.
+pub fn mapped(maps: &str) -> Vec<Mapped> {
+    let mut files: Vec<Mapped> = Vec::new();
+    for file in maps.lines().filter_map(line) {
+        if !files.contains(&file) {
+            files.push(file);
+        }
+    }
+    files
+}
+
+/// Addresses, permissions, offset, device, inode, path.
+fn line(line: &str) -> Option<Mapped> {
+    let mut rest = line;
+    let mut word = || {
+        let (word, behind) = rest.split_once(' ')?;
+        rest = behind.trim_start();
+        Some(word)
+    };
+    let (_, _, _, device) = (word()?, word()?, word()?, word()?);
+    let inode = word()?.parse().ok().filter(|inode| *inode != 0)?;
+    let (path, is_deleted) = match rest.strip_suffix(" (deleted)") {
+        Some(path) => (path, true),
+        None => (rest, false),
+    };
+    Some(Mapped {
+        path: PathBuf::from(path),
+        is_deleted,
+        device: device.to_owned(),
+        inode,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAPS: &str = "\
+55e0-55e1 r--p 00000000 fe:00 131  /usr/sbin/haproxy
+7f00-7f01 r--p 00000000 fe:00 200  /usr/lib/x86_64-linux-gnu/libcrypto.so.3
+7f01-7f02 r-xp 00001000 fe:00 200  /usr/lib/x86_64-linux-gnu/libcrypto.so.3
+7f02-7f03 r-xp 00000000 fe:00 201  /opt/own libs/libcrypto.so.3 (deleted)
+7f03-7f04 r-xp 00000000 fe:00 300  /opt/lockstep/lockstep.so
+7f04-7f05 rw-s 00000000 00:1a 44  /run/lockstep/811-1234-0.counters
+7f05-7f06 rw-p 00000000 00:00 0
+7ffc-7ffd rw-p 00000000 00:00 0  [stack]
+";
+
+    #[test]
+    fn each_file_is_found_once() {
+        let files = mapped(MAPS);
+        assert_eq!(files.len(), 5);
+        let libraries: Vec<_> = files.iter().filter(|file| file.is_libcrypto()).collect();
+        let [system, own] = &libraries[..] else {
+            panic!("{libraries:?}");
+        };
+        assert_eq!(system.shown(), "/usr/lib/x86_64-linux-gnu/libcrypto.so.3");
+        assert!(own.is_deleted);
+        assert_eq!(own.path, Path::new("/opt/own libs/libcrypto.so.3"));
+        assert_eq!(files.iter().filter(|file| file.is_module()).count(), 1);
+        let counters: Vec<_> = files.iter().filter_map(Mapped::counters).collect();
+        assert_eq!(counters, [Path::new("/run/lockstep")]);
+    }
+}

@@ -1,0 +1,256 @@
+//! Processes as `/proc` describes them (proc(5)).
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::mapped::{Mapped, mapped};
+
+/// `AT_SECURE` of the auxiliary vector (getauxval(3)).
+const AT_SECURE: u64 = 23;
+
+/// The processes of this machine.
+pub struct Processes {
+    /// Where they are described: `/proc`, other than in tests.
+    pub directory: PathBuf,
+}
+
+impl Processes {
+    /// The process with this number, if there is one.
+    pub fn get(&self, pid: u32) -> Option<Process> {
+        let directory = self.directory.join(pid.to_string());
+        let status = Status::parse(&fs::read_to_string(directory.join("status")).ok()?)?;
+        Some(Process {
+            pid,
+            directory,
+            status,
+        })
+    }
+
+    /// All that run.
+    pub fn all(&self) -> Vec<Process> {
+        let entries = fs::read_dir(&self.directory)
+            .into_iter()
+            .flatten()
+            .flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let mut all: Vec<Process> = pids.filter_map(|pid| self.get(pid)).collect();
+        all.sort_by_key(|process| process.pid);
+        all
+    }
+}
+
+/// A process.
+pub struct Process {
+    pub pid: u32,
+    pub status: Status,
+    directory: PathBuf,
+}
+
+/// What `/proc/PID/status` says, as far as it matters here.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    pub name: String,
+    pub parent: u32,
+    /// The process as it is called in its own PID namespace.
+    pub inner_pid: u32,
+    pub user: u32,
+    /// Whether a filter of system calls is in force.
+    pub is_filtered: bool,
+    pub is_zombie: bool,
+}
+
+impl Status {
+    fn parse(text: &str) -> Option<Status> {
+        let fields: BTreeMap<&str, &str> = text
+            .lines()
+            .filter_map(|line| line.split_once(':'))
+            .map(|(name, value)| (name, value.trim()))
+            .collect();
+        let word = |name: &str, at: usize| fields.get(name)?.split_whitespace().nth(at);
+        let number = |name: &str, at| word(name, at)?.parse::<u32>().ok();
+        let inner = fields.get("NSpid").and_then(|pids| {
+            let innermost = pids.split_whitespace().last()?;
+            innermost.parse().ok()
+        });
+        Some(Status {
+            name: (*fields.get("Name")?).to_owned(),
+            parent: number("PPid", 0)?,
+            inner_pid: inner.or_else(|| number("Pid", 0))?,
+            // The effective one.
+            user: number("Uid", 1)?,
+            is_filtered: number("Seccomp", 0) == Some(2),
+            is_zombie: word("State", 0) == Some("Z"),
+        })
+    }
+}
+
+/// The environment that a process was started with.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Environment {
+    Known(BTreeMap<String, String>),
+    /// The process has written over it, as nginx does to show a title.
+    Overwritten,
+}
+
+impl Environment {
+    fn parse(bytes: &[u8]) -> Environment {
+        let text = String::from_utf8_lossy(bytes);
+        let variables: BTreeMap<String, String> = text
+            .split('\0')
+            .filter_map(|line| line.split_once('='))
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect();
+        match variables.is_empty() && !bytes.is_empty() {
+            true => Environment::Overwritten,
+            false => Environment::Known(variables),
+        }
+    }
+
+    pub fn get(&self, name: &str) -> Option<&str> {
+        match self {
+            Environment::Known(variables) => variables.get(name).map(String::as_str),
+            Environment::Overwritten => None,
+        }
+    }
+}
+
+impl Process {
+    /// What the kernel says about it under this name.
+    pub fn about(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    pub fn environment(&self) -> io::Result<Environment> {
+        Ok(Environment::parse(&fs::read(self.about("environ"))?))
+    }
+
+    /// Whether its program runs with more privileges than its caller had, so that libraries ignore
+    /// the environment (secure_getenv(3)).
+    pub fn is_secure(&self) -> bool {
+        fs::read(self.about("auxv")).is_ok_and(|vector| is_secure(&vector))
+    }
+
+    pub fn mapped(&self) -> io::Result<Vec<Mapped>> {
+        Ok(mapped(&fs::read_to_string(self.about("maps"))?))
+    }
+
+    /// The most bytes that a file may have that it writes; `None` without a limit.
+    pub fn file_size_limit(&self) -> Option<u64> {
+        file_size_limit(&fs::read_to_string(self.about("limits")).ok()?)
+    }
+
+    /// Its program's file, as the process sees it.
+    pub fn program(&self) -> Option<PathBuf> {
+        fs::read_link(self.about("exe")).ok()
+    }
+
+    /// The words of its command line.
+    pub fn arguments(&self) -> Vec<String> {
+        let text = fs::read(self.about("cmdline")).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        text.split('\0').map(str::to_owned).collect()
+    }
+
+    /// Whether systemd started it for a unit that is called like this.
+    pub fn is_of_unit(&self, is_called: impl Fn(&str) -> bool) -> bool {
+        let groups = fs::read_to_string(self.about("cgroup")).unwrap_or_default();
+        let mut paths = groups.lines().filter_map(|line| line.splitn(3, ':').nth(2));
+        paths.any(|path| path.split('/').any(&is_called))
+    }
+
+    /// Whether this process shares a namespace of this kind (`mnt`, `net`) with the reader.
+    pub fn shares(&self, kind: &str) -> bool {
+        let own = fs::read_link(Path::new("/proc/self/ns").join(kind));
+        let their = fs::read_link(self.about("ns").join(kind));
+        matches!((own, their), (Ok(own), Ok(their)) if own == their)
+    }
+}
+
+fn is_secure(auxiliary_vector: &[u8]) -> bool {
+    let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
+    let mut entries = auxiliary_vector.chunks_exact(16);
+    entries.any(|entry| word(&entry[..8]) == AT_SECURE && word(&entry[8..]) != 0)
+}
+
+fn file_size_limit(limits: &str) -> Option<u64> {
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max file size"));
+    line?.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_is_read() {
+        let text = "Name:\thaproxy\nUmask:\t0022\nState:\tS (sleeping)\nPid:\t812\nPPid:\t811\n\
+                    NSpid:\t812\t7\nUid:\t0\t107\t107\t107\nSeccomp:\t2\n";
+        let status = Status::parse(text).unwrap();
+        let expected = Status {
+            name: "haproxy".into(),
+            parent: 811,
+            inner_pid: 7,
+            user: 107,
+            is_filtered: true,
+            is_zombie: false,
+        };
+        assert_eq!(status, expected);
+        assert_eq!(Status::parse("Name:\tx\n"), None);
+    }
+
+    #[test]
+    fn an_environment_that_was_overwritten_is_told_from_an_empty_one() {
+        let known = Environment::parse(b"A=1\0OPENSSL_CONF=/x=y\0");
+        assert_eq!(known.get("OPENSSL_CONF"), Some("/x=y"));
+        assert_eq!(Environment::parse(b""), Environment::Known(BTreeMap::new()));
+        assert_eq!(Environment::parse(&[0; 64]), Environment::Overwritten);
+    }
+
+    #[test]
+    fn privileges_and_limits_are_read() {
+        let vector = |entries: &[[u64; 2]]| -> Vec<u8> {
+            let words = entries.iter().flatten();
+            words.flat_map(|word| word.to_ne_bytes()).collect()
+        };
+        assert!(is_secure(&vector(&[[6, 4096], [AT_SECURE, 1], [0, 0]])));
+        assert!(!is_secure(&vector(&[
+            [AT_SECURE, 0],
+            [AT_SECURE + 1, 1],
+            [0, 0]
+        ])));
+        let limits = |most| format!("Limit  Soft\nMax file size     {most}     {most}    bytes\n");
+        assert_eq!(file_size_limit(&limits("4096")), Some(4096));
+        assert_eq!(file_size_limit(&limits("unlimited")), None);
+    }
+
+    #[test]
+    fn processes_of_a_unit_are_known_by_their_control_group() {
+        let place = lockstep_testkit::TempDir::new("processes");
+        let write = |pid: &str, name: &str, text: &str| {
+            fs::create_dir_all(place.join(pid)).unwrap();
+            fs::write(place.join(pid).join(name), text).unwrap();
+        };
+        let status = "Name:\tx\nPid:\t9\nPPid:\t1\nUid:\t0\t0\t0\t0\n";
+        write("9", "status", status);
+        write("9", "cgroup", "0::/system.slice/haproxy.service\n");
+        write("10", "status", status);
+        write("10", "cgroup", "0::/system.slice/cron.service\n");
+        write("self", "status", status);
+        let processes = Processes {
+            directory: place.to_path_buf(),
+        };
+        let all = processes.all();
+        let of_unit = |process: &&Process| process.is_of_unit(|unit| unit == "haproxy.service");
+        let pids: Vec<u32> = all
+            .iter()
+            .filter(of_unit)
+            .map(|process| process.pid)
+            .collect();
+        assert_eq!((all.len(), pids), (2, vec![9]));
+        assert!(processes.get(11).is_none());
+    }
+}

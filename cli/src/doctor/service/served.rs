@@ -1,0 +1,141 @@
+//! What a service serves: which certificates and groups, and which of them the lanes compute.
+
+use std::thread;
+use std::time::Duration;
+
+use lockstep_engine::Snapshot;
+
+use super::handshake::{CERTIFICATES, CLIENTS, Client, Offer};
+use super::judge;
+use super::tally::Tally;
+use crate::doctor::finding::{Named, Verdict};
+
+/// Groups whose key exchange the lanes compute, or a part of it.
+const GROUPS: [&str; 4] = ["X25519MLKEM768", "X25519", "P-256", "P-384"];
+
+/// Handshakes with each group. After many requests a process publishes what it counts only with a
+/// request that comes some milliseconds later, and a service may have two processes.
+const TRIES: u64 = 4;
+/// Longer than a process that gets requests keeps back what it has counted.
+const PUBLISHED: Duration = Duration::from_millis(10);
+
+/// What was found by handshakes.
+pub struct Served {
+    certificates: Vec<Tried>,
+    groups: Vec<Tried>,
+}
+
+/// Something that the service serves.
+struct Tried {
+    shown: String,
+    handshakes: u64,
+    /// What its processes counted meanwhile, if that is known.
+    counted: Option<Snapshot>,
+    is_on_lanes: bool,
+}
+
+impl Tried {
+    fn shown(&self) -> String {
+        let by = match (&self.counted, self.is_on_lanes) {
+            (None, _) => "",
+            (_, true) => " on lanes",
+            (_, false) => " by OpenSSL's own code",
+        };
+        format!("{}{by}", self.shown)
+    }
+}
+
+impl Served {
+    /// Tries all kinds of certificates with several clients at a time, then each group.
+    pub fn try_all(client: &Client, tally: Option<&Tally>) -> Served {
+        let certificates = CERTIFICATES.into_iter().filter_map(|(kind, signatures)| {
+            let offer = Offer {
+                signatures: Some(signatures),
+                ..Offer::default()
+            };
+            let session = client.handshake(offer).ok()?;
+            let size = session.bits.map(|bits| format!(" ({bits} bits)"));
+            let shown = format!("{kind}{}", size.unwrap_or_default());
+            let is_on_lanes = |counted: &Snapshot| judge::signatures(counted) > 0;
+            Tried::new(shown, tally, is_on_lanes, || {
+                client.many_handshakes(offer).unwrap_or(0)
+            })
+        });
+        let certificates = certificates.collect();
+        let groups = GROUPS.into_iter().filter_map(|group| {
+            let offer = Offer {
+                groups: Some(group),
+                ..Offer::default()
+            };
+            let is_on_lanes = |counted: &Snapshot| judge::exchanges(counted, group) > 0;
+            Tried::new(group.to_owned(), tally, is_on_lanes, || {
+                let succeeds = |_: &u64| {
+                    let succeeded = client.handshake(offer).is_ok();
+                    thread::sleep(PUBLISHED);
+                    succeeded
+                };
+                let failed = (0..TRIES).find(|handshake| !succeeds(handshake));
+                failed.unwrap_or(TRIES)
+            })
+        });
+        let groups = groups.collect();
+        Served {
+            certificates,
+            groups,
+        }
+    }
+
+    pub fn findings(&self, client: &Client) -> [Named; 2] {
+        let list = |tried: &[Tried]| {
+            let shown: Vec<String> = tried.iter().map(Tried::shown).collect();
+            shown.join(", ")
+        };
+        let handshakes: u64 = self.certificates.iter().map(|tried| tried.handshakes).sum();
+        let certificates = format!(
+            "{handshakes} handshakes at {}, certificates: {}",
+            client.address(),
+            list(&self.certificates)
+        );
+        let groups = format!("key exchange: {}", list(&self.groups));
+        [
+            ("handshakes", (Verdict::Note, certificates, None)),
+            ("exchange", (Verdict::Note, groups, None)),
+        ]
+    }
+
+    /// What the counters say about all the handshakes with several clients at a time.
+    pub fn judged(&self, is_filtered: bool) -> Vec<Named> {
+        let mut sum = Snapshot::default();
+        for counted in self
+            .certificates
+            .iter()
+            .filter_map(|tried| tried.counted.as_ref())
+        {
+            sum.backend.clone_from(&counted.backend);
+            sum.absorb(counted);
+        }
+        let handshakes = self.certificates.iter().map(|tried| tried.handshakes).sum();
+        judge::handshakes(&sum, handshakes, CLIENTS, is_filtered)
+    }
+}
+
+impl Tried {
+    /// Has handshakes made; `None` if there were none.
+    fn new(
+        shown: String,
+        tally: Option<&Tally>,
+        is_on_lanes: impl Fn(&Snapshot) -> bool,
+        make: impl FnOnce() -> u64,
+    ) -> Option<Tried> {
+        let read = || tally.and_then(|tally| tally.read().ok());
+        let before = read();
+        let handshakes = make();
+        let counted = before.and_then(|before| Some(read()?.since(&before)));
+        (handshakes > 0).then(|| Tried {
+            shown,
+            handshakes,
+            is_on_lanes: counted.as_ref().is_some_and(is_on_lanes),
+            counted,
+        })
+    }
+}

@@ -1,0 +1,114 @@
+//! Where processes listen for TCP connections.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use super::process::Process;
+
+/// The state of a socket that listens, in `/proc/net/tcp`.
+const LISTENING: &str = "0A";
+
+/// The sockets that a process has open, by their inodes.
+pub fn open_sockets(process: &Process) -> BTreeSet<u64> {
+    let entries = fs::read_dir(process.about("fd"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let links = entries.filter_map(|entry| fs::read_link(entry.path()).ok());
+    links
+        .filter_map(|link| {
+            let inode = link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?;
+            inode.parse().ok()
+        })
+        .collect()
+}
+
+/// Where the owners of these sockets listen, in the network namespace of this process.
+pub fn listening(process: &Process, sockets: &BTreeSet<u64>) -> BTreeSet<SocketAddr> {
+    let tables = ["net/tcp", "net/tcp6"].map(|table| fs::read_to_string(process.about(table)));
+    let entries = tables.iter().flatten().flat_map(|table| entries(table));
+    entries
+        .filter(|(inode, _)| sockets.contains(inode))
+        .map(|(_, address)| address)
+        .collect()
+}
+
+/// The sockets in a table that listen, with their addresses.
+fn entries(table: &str) -> impl Iterator<Item = (u64, SocketAddr)> {
+    table.lines().skip(1).filter_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let (local, state, inode) = (words.get(1)?, words.get(3)?, words.get(9)?);
+        (*state == LISTENING).then_some((inode.parse().ok()?, address(local)?))
+    })
+}
+
+/// An address as the kernel prints it: words in the byte order of the machine, and a port.
+fn address(text: &str) -> Option<SocketAddr> {
+    let (host, port) = text.split_once(':')?;
+    let words = host.as_bytes().chunks(8).map(|digits| {
+        let digits = digits.first_chunk::<8>()?;
+        let digits = std::str::from_utf8(digits).ok()?;
+        Some(u32::from_str_radix(digits, 16).ok()?.to_ne_bytes())
+    });
+    let bytes = words.collect::<Option<Vec<[u8; 4]>>>()?.concat();
+    let host = match <[u8; 4]>::try_from(&bytes[..]) {
+        Ok(bytes) => IpAddr::V4(Ipv4Addr::from(bytes)),
+        Err(_) => IpAddr::V6(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?)),
+    };
+    Some(SocketAddr::new(host, u16::from_str_radix(port, 16).ok()?))
+}
+
+/// Where to connect to reach a listener over the loopback interface, if that can be.
+pub fn by_loopback(listener: SocketAddr) -> Option<SocketAddr> {
+    let host = match listener.ip() {
+        host if host.is_loopback() => host,
+        IpAddr::V4(host) if host.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(host) if host.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        _ => return None,
+    };
+    Some(SocketAddr::new(host, listener.port()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TCP: &str = "\
+  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:480B 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 777 1 0
+   1: 00000000:01BB 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 778 1 0
+   2: 0100007F:480B 0100007F:C000 01 00000000:00000000 00:00000000 00000000     0        0 779 1 0
+";
+    const TCP6: &str = "\
+  sl  local_address                         remote_address                        st
+   0: 00000000000000000000000001000000:0050 00000000000000000000000000000000:0000 0A 0:0 00:0 0 0 0 780 1
+   1: 000080FE000000000000000001000000:0051 00000000000000000000000000000000:0000 0A 0:0 00:0 0 0 0 781 1
+";
+
+    #[test]
+    fn listeners_are_read_from_the_tables() {
+        let found: Vec<_> = entries(TCP).chain(entries(TCP6)).collect();
+        let shown: Vec<String> = found.iter().map(|(i, at)| format!("{i} {at}")).collect();
+        assert_eq!(
+            shown,
+            [
+                "777 127.0.0.1:18443",
+                "778 0.0.0.0:443",
+                "780 [::1]:80",
+                "781 [fe80::1]:81"
+            ]
+        );
+        let reached = found.into_iter().map(|(_, at)| by_loopback(at));
+        let reached: Vec<_> = reached.map(|at| at.map(|at| at.to_string())).collect();
+        let expected = [
+            Some("127.0.0.1:18443"),
+            Some("127.0.0.1:443"),
+            Some("[::1]:80"),
+            None,
+        ];
+        assert_eq!(reached, expected.map(|at| at.map(str::to_owned)));
+        assert_eq!(address("0100007F"), None);
+        assert_eq!(address("0100:1"), None);
+    }
+}

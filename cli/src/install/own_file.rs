@@ -1,0 +1,107 @@
+//! The configuration that `install` makes on the host: from that of the system or, where the unit
+//! of a service names another one, from that.
+//!
+//! It is made anew whenever `install` runs, because the one that it was made from may have changed.
+//! The settings at its end stay.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use lockstep_common::{Failure, INSTALLED, own_module};
+
+use super::change::Change;
+use super::server::{CONF, SERVERS, Server, UNIT};
+use super::trust::{trusted, usable};
+use crate::configuration::configuration;
+use crate::made::Made;
+use crate::unit::Unit;
+
+/// A configuration of Lockstep's.
+pub struct OwnFile {
+    /// Its path, under the root.
+    path: String,
+    /// What it is made from, if that is not the system's.
+    from: Option<PathBuf>,
+}
+
+impl OwnFile {
+    /// The one for a server.
+    pub fn of(server: &Server, root: &Path) -> OwnFile {
+        let own = |(drop_in, unit): (&str, &str)| {
+            let unit = Unit::read_without(root, unit, Some(&root.join(drop_in)))?;
+            unit.variable("OPENSSL_CONF").map(PathBuf::from)
+        };
+        match server.drop_ins().find_map(own) {
+            Some(from) => OwnFile {
+                path: path_of(server),
+                from: Some(from),
+            },
+            None => OwnFile {
+                path: INSTALLED.to_owned(),
+                from: None,
+            },
+        }
+    }
+
+    /// The path by which the server finds it.
+    pub fn named(&self) -> String {
+        format!("/{}", self.path)
+    }
+
+    /// What brings it up to date.
+    pub fn plan(&self, root: &Path) -> Result<Change, Failure> {
+        let path = root.join(&self.path);
+        let mut settings = String::new();
+        if path.exists() {
+            match made(&path).filter(|made| made.is_intact) {
+                Some(made) => settings = made.settings,
+                // Somebody else's, or changed: it is theirs.
+                None => {
+                    usable(&path)?;
+                    return Ok(Change::Unchanged { path });
+                }
+            }
+        }
+        let module = own_module()?;
+        trusted([module.as_path()])?;
+        let text = configuration(&module, self.from.as_deref(), root)? + &settings;
+        Ok(match fs::read_to_string(&path) {
+            Ok(there) if there == text => Change::Unchanged { path },
+            _ => Change::Write { path, text },
+        })
+    }
+}
+
+/// The configuration for a server with an own one.
+fn path_of(server: &Server) -> String {
+    INSTALLED.replace("openssl", server.name)
+}
+
+fn made(path: &Path) -> Option<Made> {
+    Made::parse(&fs::read_to_string(path).ok()?)
+}
+
+/// What becomes of the configurations that `install` has made, when these servers no longer load
+/// them: each goes with the last of its servers, unless it was changed or has settings.
+pub fn plan_removal(leaving: &[&Server], root: &Path) -> Vec<Change> {
+    let stays = |server: &&Server| leaving.iter().all(|other| other.name != server.name);
+    let staying = || SERVERS.iter().filter(stays).flat_map(Server::drop_ins);
+    let own = leaving.iter().map(|server| path_of(server));
+    let all = own.chain([INSTALLED.to_owned()]);
+    let unused = all.filter(|file| {
+        let line = UNIT.replace(CONF, &format!("/{file}"));
+        let loads = |(drop_in, _): (&str, &str)| {
+            fs::read_to_string(root.join(drop_in)).is_ok_and(|text| text.ends_with(&line))
+        };
+        root.join(file).exists() && !staying().any(loads)
+    });
+    let removal = |file: String| {
+        let path = root.join(file);
+        let is_untouched = |made: Made| made.is_intact && made.settings.trim().is_empty();
+        match made(&path).is_some_and(is_untouched) {
+            true => Change::Remove { path },
+            false => Change::Unchanged { path },
+        }
+    };
+    unused.map(removal).collect()
+}

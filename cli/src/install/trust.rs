@@ -1,0 +1,90 @@
+//! Which files a service can be trusted with: those that it sees, and that only root can change.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use lockstep_common::{Configuration, Failure};
+
+use crate::places::{Place, hidden};
+
+/// Whether systemd takes this path as it stands.
+pub fn is_plain(path: &str) -> bool {
+    path.chars()
+        .all(|c| c.is_ascii_alphanumeric() || "/._+-".contains(c))
+}
+
+/// The absolute path of a configuration that a service can be trusted with.
+pub fn usable(path: &Path) -> Result<String, Failure> {
+    let path = path.canonicalize().map_err(|error| {
+        Failure::new(format!("cannot read {}: {error}", path.display())).remedy(
+            "name another configuration with --conf, or make one: cargo xtask dist --out \
+             /opt/lockstep",
+        )
+    })?;
+    let shown = path.display().to_string();
+    if !is_plain(&shown) {
+        return Err(Failure::new(format!(
+            "systemd reads the path {shown} differently than it is written"
+        ))
+        .remedy("keep it where the path has only letters, digits and . _ + - /"));
+    }
+    let configuration = Configuration::at(&path, false)?;
+    if let Some(refusal) = configuration.effective.refusal() {
+        return Err(refusal);
+    }
+    let module = configuration.module()?;
+    let real = module
+        .canonicalize()
+        .map_err(|error| Failure::new(format!("cannot read {}: {error}", module.display())))?;
+    // Who can change a link on the way chooses the module.
+    if module != real {
+        let (shown, real) = (module.display(), real.display());
+        return Err(
+            Failure::new(format!("{shown} leads through links or is not absolute"))
+                .remedy(format!("name {real} in the configuration")),
+        );
+    }
+    trusted([path.as_path(), &module])?;
+    Ok(shown)
+}
+
+/// Whether services see these files, and only root can change them.
+pub fn trusted<'a>(paths: impl IntoIterator<Item = &'a Path> + Clone) -> Result<(), Failure> {
+    match hidden(paths.clone()) {
+        None => {}
+        Some((path, place @ Place::Temporary)) => {
+            return Err(Failure::new(format!(
+                "{} lies in a directory for temporary files: {}",
+                path.display(),
+                place.consequence()
+            ))
+            .remedy("keep it elsewhere: cargo xtask dist --out /opt/lockstep"));
+        }
+        Some((path, place @ Place::Home)) => {
+            eprintln!(
+                "warning: {} lies in a home directory: {}; /opt/lockstep is a better place",
+                path.display(),
+                place.consequence()
+            );
+        }
+    }
+    // Who can change these files, or put others in their place, is as good as the server's master
+    // process.
+    for part in paths.into_iter().flat_map(Path::ancestors) {
+        let about = fs::metadata(part)
+            .map_err(|error| Failure::new(format!("cannot read {}: {error}", part.display())))?;
+        let user = rustix::process::geteuid().as_raw();
+        let others_write = about.mode() & 0o022 != 0;
+        // In a directory like /tmp others may make files, but not replace those of root.
+        let sticky = about.is_dir() && about.mode() & 0o1000 != 0;
+        if (about.uid() != 0 && about.uid() != user) || (others_write && !sticky) {
+            return Err(Failure::new(format!(
+                "others can change {}, and with it what the server runs",
+                part.display()
+            ))
+            .remedy("keep it as root only can change it: cargo xtask dist --out /opt/lockstep"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,82 @@
+//! The command line of a program, and what else is made from its definition: man pages and
+//! completions.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{Args, Command, Parser};
+use clap_complete::Shell;
+
+use crate::failure::{Failure, Outcome};
+use crate::output::write;
+
+/// Reads this program's command line. `None` if that asks for the help or the version, which this
+/// prints.
+pub fn arguments<A: Parser>() -> Result<Option<A>, Failure> {
+    let error = match A::try_parse() {
+        Ok(arguments) => return Ok(Some(arguments)),
+        Err(error) => error,
+    };
+    let text = error.render().to_string();
+    match error.kind() {
+        ErrorKind::DisplayHelp
+        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+        | ErrorKind::DisplayVersion => {
+            write(format_args!("{text}"));
+            Ok(None)
+        }
+        _ => {
+            // What follows the first paragraph repeats the usage.
+            let what = text.split("\n\n").next().unwrap_or_default();
+            let what = what.strip_prefix("error: ").unwrap_or(what);
+            let program = A::command();
+            let remedy = format!("{} help, or --help behind a command", program.get_name());
+            Err(Failure::usage(what).remedy(remedy))
+        }
+    }
+}
+
+/// Writes the man pages and the completions of this program, for a package.
+#[derive(Args)]
+pub struct Documents {
+    /// The directory to write them to
+    directory: PathBuf,
+}
+
+impl Documents {
+    /// The command that has both programs do it; it is not for users.
+    pub const COMMAND: &str = "documents";
+
+    /// Writes them, one man page for the program and one for each command.
+    pub fn write<A: Parser>(&self) -> Outcome {
+        let write = || {
+            fs::create_dir_all(&self.directory)?;
+            let mut program = visible(&A::command());
+            let name = program.get_name().to_owned();
+            for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+                clap_complete::generate_to(shell, &mut program, &name, &self.directory)?;
+            }
+            clap_mangen::generate_to(program, &self.directory)
+        };
+        write().map_err(|error| {
+            let directory = self.directory.display();
+            Failure::new(format!("cannot write to {directory}: {error}"))
+        })?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// This program without its hidden commands, which completions would offer, and without `help`,
+/// which would have a page for each command.
+fn visible(program: &Command) -> Command {
+    let shown = program.get_subcommands().filter(|it| !it.is_hide_set());
+    Command::new(program.get_name().to_owned())
+        .version(program.get_version().unwrap_or_default().to_owned())
+        .about(program.get_about().cloned().unwrap_or_default())
+        .after_help(program.get_after_help().cloned().unwrap_or_default())
+        .subcommands(shown.cloned())
+        .subcommand_required(true)
+        .disable_help_subcommand(true)
+}
