@@ -2,6 +2,7 @@
 //! without them.
 #![forbid(unsafe_code)]
 
+mod energy;
 mod fill;
 mod format;
 mod handshakes;
@@ -15,9 +16,8 @@ mod subject;
 
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
-use lockstep_common::{Failure, Outcome, conclude, out};
+use lockstep_common::{Documents, Outcome, arguments, conclude};
 
 /// Measures public-key operations on vector lanes, and TLS servers with and without them.
 #[derive(Parser)]
@@ -39,6 +39,8 @@ enum Command {
     /// The server that `handshakes --server embedded` starts.
     #[command(name = handshakes::SERVER, hide = true)]
     Server(handshakes::ServerOptions),
+    #[command(name = Documents::COMMAND, hide = true)]
+    Documents(Documents),
 }
 
 fn main() -> ExitCode {
@@ -46,34 +48,15 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Outcome {
-    let arguments = match Arguments::try_parse() {
-        Ok(arguments) => arguments,
-        Err(error) => return explain(&error),
+    let Some(Arguments { command }) = arguments()? else {
+        return Ok(ExitCode::SUCCESS);
     };
-    match arguments.command {
+    match command {
         Command::Speed(options) => speed::run(&options),
         Command::Handshakes(options) => handshakes::run(&options),
         Command::Fill(options) => fill::run(&options),
         Command::Kernels(kernels) => kernels::run(&kernels),
         Command::Server(options) => handshakes::serve(&options),
-    }
-}
-
-/// Prints what was asked for, or says what is wrong with the command line.
-fn explain(error: &clap::Error) -> Outcome {
-    let text = error.render().to_string();
-    match error.kind() {
-        ErrorKind::DisplayHelp
-        | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
-        | ErrorKind::DisplayVersion => {
-            out!("{text}");
-            Ok(ExitCode::SUCCESS)
-        }
-        _ => {
-            // What follows the first paragraph repeats the usage.
-            let what = text.split("\n\n").next().unwrap_or_default();
-            let what = what.strip_prefix("error: ").unwrap_or(what);
-            Err(Failure::usage(what).remedy(format!("{NAME} help, or --help behind a command")))
-        }
+        Command::Documents(documents) => documents.write::<Arguments>(),
     }
 }

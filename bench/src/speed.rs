@@ -6,6 +6,7 @@ mod limit;
 mod report;
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use clap::Args;
 use lockstep_common::{Failure, Outcome, out, outln};
 use lockstep_engine::{Backend, Config, Engine, Size};
 
+use crate::energy::{self, Meter};
 use crate::progress::Progress;
 use crate::subject::{MOST, Operation};
 use crate::{json, measure, stock};
@@ -53,6 +55,12 @@ pub struct Options {
     /// Explain the model behind "of the limit", with its figures for this machine
     #[arg(long)]
     limit: bool,
+    /// Give operations per joule too, where the kernel counts the energy of the CPUs
+    #[arg(long, conflicts_with = "cycles")]
+    energy: bool,
+    /// Where the kernel's counters of energy are
+    #[arg(long, value_name = "DIR", default_value = energy::DIRECTORY, requires = "energy")]
+    powercap: PathBuf,
     /// Print one JSON document in place of the table
     #[arg(long)]
     json: bool,
@@ -67,7 +75,10 @@ Operations:
 A request that is alone (fill 1) takes the way that the policy gives a lone request: OpenSSL's own
 implementation serves it where that is faster, and a key pair comes from the pool. Time is taken in
 slices of 4 ms between gauges of the clock and of the sibling thread; slices in which the core was
-shared do not count. LOCKSTEP_BACKEND chooses the lanes.";
+shared do not count. LOCKSTEP_BACKEND chooses the lanes.
+
+The energy is that of all CPUs, whatever else runs there, and of all slices. Only root may read the
+kernel's counters, and most virtual machines have none.";
 
 /// What one name on the command line stands for.
 #[derive(Clone)]
@@ -88,6 +99,7 @@ struct Plan {
     time: Duration,
     /// The CPUs that this process may use.
     cpus: Vec<usize>,
+    meter: Option<Meter>,
 }
 
 /// Runs the command.
@@ -188,10 +200,15 @@ fn rows_of(
     let mut rows = Vec::new();
     for &threads in &plan.threads {
         let budget = plan.time * candidates.len() as u32;
-        let figures =
-            comparison.measure_all(&candidates, &plan.cpus[..threads], budget, |done| {
+        let figures = comparison.measure_all(
+            &candidates,
+            &plan.cpus[..threads],
+            budget,
+            plan.meter.as_ref(),
+            |done| {
                 progress.show(&format!("{threads} thread(s), {:.0} %", done * 100.0));
-            })?;
+            },
+        )?;
         rows.extend(
             candidates
                 .iter()
@@ -239,6 +256,7 @@ impl Options {
                 .collect(),
             time: self.seconds,
             cpus,
+            meter: self.meter(),
         };
         if self.cycles && plan.sizes().is_empty() {
             return Err(Failure::usage(
@@ -246,6 +264,18 @@ impl Options {
             ));
         }
         Ok(plan)
+    }
+
+    /// The counters of energy, if they are asked for; says so where there are none.
+    fn meter(&self) -> Option<Meter> {
+        if !self.energy {
+            return None;
+        }
+        Meter::open(&self.powercap)
+            .inspect_err(|reason| {
+                eprintln!("no operations per joule, the energy of the CPUs is not known: {reason}");
+            })
+            .ok()
     }
 }
 

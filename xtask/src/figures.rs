@@ -3,18 +3,26 @@
 //!
 //! A record is a directory DATE-CPU with what `--json` printed, unedited: `speed.json`,
 //! `handshakes.json` (an array with a document for each run), and `run.json`, which says where,
-//! when and of which commit. The newest record of each CPU counts.
+//! when and of which commit. The newest record of each CPU counts. `ledger.json` is what
+//! [`mod@ledger`] found, or what other documents say of a CPU that is not at hand. What a dollar
+//! buys comes from [`prices`].
 
+mod ledger;
 mod measure;
+mod prices;
 mod record;
+mod text;
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 
 use crate::command::{Failure, Outcome, on, root};
+pub use ledger::run as ledger;
 pub use measure::{Extent, measure};
+use prices::Price;
 use record::{Handshakes, Record, Speed};
+use text::{curve_name, operation_name, thousands, wrapped};
 
 /// What README.md shows of servers, besides the run that gains least.
 const SHOWN: &[(&str, &str)] = &[
@@ -51,7 +59,7 @@ fn page() -> PathBuf {
 pub fn write() -> Outcome {
     let records = record::newest()?;
     let path = page();
-    fs::write(&path, benchmarks(&records)).map_err(on(&path, "write"))?;
+    fs::write(&path, benchmarks(&records, &prices::load()?)).map_err(on(&path, "write"))?;
     println!("{}", path.display());
     let path = readme();
     let text = fs::read_to_string(&path).map_err(on(&path, "read"))?;
@@ -75,7 +83,8 @@ fn with_figures(text: &str, records: &[Record]) -> Outcome<String> {
         );
     };
     let figures = records.first().map_or(String::new(), servers);
-    Ok(format!("{before}{BEGIN}{figures}{END}{after}"))
+    let coverage = wrapped(&ledger::coverage()?);
+    Ok(format!("{before}{BEGIN}{figures}\n{coverage}{END}{after}"))
 }
 
 /// The table of README.md: servers, and what a handshake costs them.
@@ -138,7 +147,7 @@ fn in_words(record: &Record) -> Option<String> {
 }
 
 /// The page of all records.
-fn benchmarks(records: &[Record]) -> String {
+fn benchmarks(records: &[Record], prices: &[Price]) -> String {
     let mut out = INTRODUCTION.to_owned();
     for record in records {
         let _ = writeln!(out, "\n## {}\n", record.short_name());
@@ -209,27 +218,9 @@ fn benchmarks(records: &[Record]) -> String {
                 rate(of(64)),
             );
         }
+        out += &prices::section(record, prices);
     }
     out
-}
-
-/// A paragraph in lines of at most 100 columns.
-fn wrapped(text: &str) -> String {
-    let mut out = String::new();
-    let mut columns = 0;
-    for word in text.split_whitespace() {
-        let length = word.chars().count();
-        if columns > 0 && columns + 1 + length > 100 {
-            out.push('\n');
-            columns = 0;
-        } else if columns > 0 {
-            out.push(' ');
-            columns += 1;
-        }
-        out += word;
-        columns += length;
-    }
-    out + "\n"
 }
 
 fn milliseconds(value: f64) -> String {
@@ -254,19 +245,6 @@ fn rate(speed: Option<&Speed>) -> String {
     text
 }
 
-/// As 1,234,567.
-fn thousands(value: f64) -> String {
-    let digits = format!("{value:.0}");
-    let mut out = String::new();
-    for (place, digit) in digits.char_indices() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
 fn server_name(name: &str) -> &str {
     match name {
         "haproxy" => "HAProxy",
@@ -282,30 +260,6 @@ fn key_name(name: &str) -> String {
     }
 }
 
-fn curve_name(name: &str) -> String {
-    name.replace("p256", "P-256")
-        .replace("p384", "P-384")
-        .replace("ed25519", "Ed25519")
-        .replace("x25519", "X25519")
-}
-
-fn operation_name(name: &str) -> String {
-    if let Some(bits) = name
-        .strip_prefix("rsa")
-        .and_then(|rest| rest.strip_suffix("-sign"))
-    {
-        return format!("RSA-{bits} signature");
-    }
-    let named = curve_name(name);
-    match named.split_once('-').map(|_| named.rsplit_once('-')) {
-        Some(Some((curve, "sign"))) => format!("{curve} signature"),
-        Some(Some((curve, "verify"))) => format!("{curve} verification"),
-        Some(Some((curve, "ecdh"))) => format!("{curve} ECDH"),
-        Some(Some((curve, "keygen"))) => format!("{curve} key pair"),
-        _ => format!("{named} agreement"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -316,7 +270,7 @@ mod tests {
         let stale = "is stale: run `cargo xtask figures`";
         let committed = fs::read_to_string(page()).unwrap();
         assert!(
-            committed == benchmarks(&records),
+            committed == benchmarks(&records, &prices::load().unwrap()),
             "{} {stale}",
             page().display()
         );

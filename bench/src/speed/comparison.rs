@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use lockstep_common::Failure;
 use lockstep_engine::{Declined, Engine};
 
+use crate::energy::Meter;
 use crate::measure::{self, Figure, Quiet, Slice, Units};
 use crate::subject::{Operation, Stock, Subject};
 
@@ -63,12 +64,14 @@ impl Comparison {
     /// Lets the candidates work in turn until the time is over, a thread on each of `cpus`, the
     /// calling one on the first; returns a figure for each.
     ///
-    /// `progress` gets the share of the time that has passed.
+    /// With a `meter`, figures have their energy. `progress` gets the share of the time that has
+    /// passed.
     pub fn measure_all(
         &self,
         candidates: &[Candidate],
         cpus: &[usize],
         time: Duration,
+        meter: Option<&Meter>,
         mut progress: impl FnMut(f64),
     ) -> Result<Vec<Figure>, Failure> {
         let threads = cpus.len();
@@ -83,16 +86,18 @@ impl Comparison {
                     let (together, over) = (&together, &over);
                     scope.spawn(move || {
                         measure::keep_to(&[cpu]);
-                        self.measure_rounds(candidates, together, over, |_| {})
+                        self.measure_rounds(candidates, together, over, None, |_| {})
                     })
                 })
                 .collect();
             measure::keep_to(&cpus[..1]);
-            per_thread.push(self.measure_rounds(candidates, &together, &over, |round| {
-                let share = start.elapsed().as_secs_f64() / time.as_secs_f64();
-                progress(share.min(1.0));
-                over.store(share >= 1.0 && round >= ROUNDS, Ordering::Release);
-            }));
+            per_thread.push(
+                self.measure_rounds(candidates, &together, &over, meter, |round| {
+                    let share = start.elapsed().as_secs_f64() / time.as_secs_f64();
+                    progress(share.min(1.0));
+                    over.store(share >= 1.0 && round >= ROUNDS, Ordering::Release);
+                }),
+            );
             per_thread.extend(others.into_iter().map(|other| {
                 other
                     .join()
@@ -123,6 +128,7 @@ impl Comparison {
         candidates: &[Candidate],
         together: &Barrier,
         over: &AtomicBool,
+        meter: Option<&Meter>,
         mut after_round: impl FnMut(usize),
     ) -> Result<Vec<Vec<Slice>>, Failure> {
         let mut slices = vec![Vec::new(); candidates.len()];
@@ -138,7 +144,7 @@ impl Comparison {
             for (slices, &candidate) in slices.iter_mut().zip(candidates) {
                 together.wait();
                 let Some(stock) = &mut stock else { continue };
-                slices.push(measure::slice(quiet, candidate.units(), || {
+                slices.push(measure::slice(quiet, candidate.units(), meter, || {
                     self.work(candidate, stock).unwrap_or_else(|error| {
                         failure = Some(error);
                         1
@@ -198,7 +204,8 @@ fn unexpected(declined: &Declined) -> Failure {
     Failure::new(format!("the lanes declined a request: {declined:?}")).remedy("lockstep doctor")
 }
 
-/// What threads did together: their rates added up, their cycles averaged.
+/// What threads did together: their rates added up, their cycles averaged; the first one has seen
+/// the energy of all.
 fn joined(of_each: &[&[Slice]]) -> Vec<Slice> {
     let rounds = of_each.iter().map(|slices| slices.len()).min().unwrap_or(0);
     (0..rounds)
@@ -210,6 +217,7 @@ fn joined(of_each: &[&[Slice]]) -> Vec<Slice> {
                 .sum::<f64>()
                 / of_each.len() as f64,
             quiet: of_each.iter().all(|slices| slices[round].quiet),
+            watts: of_each.first().and_then(|slices| slices[round].watts),
         })
         .collect()
 }

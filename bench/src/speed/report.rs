@@ -93,6 +93,7 @@ impl Report {
             by_stock: row.by_stock,
             slices_kept: row.figure.kept,
             slices: row.figure.slices,
+            ops_per_joule: row.figure.ops_per_joule.map(Decimal),
         });
         Document {
             machine: &self.machine,
@@ -107,7 +108,7 @@ impl Report {
         let _ = writeln!(
             out,
             "{}\n\n\
-             {:<14} {:>7}  {:<22} {:>10} {:>10} {:>8} {:>9}  {:>12}",
+             {:<14} {:>7}  {:<22} {:>10} {:>10} {:>8} {:>9}  {:>12}{}",
             self.machine.to_line(),
             "operation",
             "threads",
@@ -116,7 +117,11 @@ impl Report {
             "cycles",
             "x stock",
             "of limit",
-            "quiet slices"
+            "quiet slices",
+            match self.has_energy() {
+                true => format!("  {:>10} {:>8}", "per joule", "x stock"),
+                false => String::new(),
+            }
         );
         let mut previous = None;
         for row in &self.rows {
@@ -127,16 +132,19 @@ impl Report {
             previous = Some(group);
             let _ = writeln!(
                 out,
-                "{:<14} {:>7}  {:<22} {:>10} {:>10} {:>8} {:>9}  {:>12}",
+                "{:<14} {:>7}  {:<22} {:>10} {:>10} {:>8} {:>9}  {:>12}{}",
                 row.op,
                 row.threads,
                 label(row),
                 thousands(row.figure.ops_per_s),
                 cycles(row.figure.cycles_per_op),
-                self.ratio(row)
-                    .map_or("-".to_owned(), |ratio| format!("{ratio:.2}")),
+                times(self.ratio(row, |figure| Some(figure.ops_per_s))),
                 of_limit(row).map_or("-".to_owned(), |share| format!("{:.0} %", share * 100.0)),
                 format!("{}/{}", row.figure.kept, row.figure.slices),
+                row.figure.ops_per_joule.map_or(String::new(), |per_joule| {
+                    let ratio = times(self.ratio(row, |figure| figure.ops_per_joule));
+                    format!("  {:>10} {ratio:>8}", thousands(per_joule))
+                }),
             );
         }
         if self.rows.iter().any(|row| !row.figure.is_quiet()) {
@@ -150,15 +158,21 @@ Where fewer than three slices were quiet, others kept the core busy: the figure 
         out
     }
 
-    /// How many times as fast as OpenSSL alone.
-    fn ratio(&self, row: &Row) -> Option<f64> {
+    fn has_energy(&self) -> bool {
+        self.rows
+            .iter()
+            .any(|row| row.figure.ops_per_joule.is_some())
+    }
+
+    /// How many times as much of something as OpenSSL alone.
+    fn ratio(&self, row: &Row, of: impl Fn(&Figure) -> Option<f64>) -> Option<f64> {
         let is_its_stock = |other: &&Row| {
             other.candidate == Candidate::Stock
                 && other.op == row.op
                 && other.threads == row.threads
         };
         let stock = self.rows.iter().find(is_its_stock)?;
-        Some(row.figure.ops_per_s / stock.figure.ops_per_s)
+        Some(of(&row.figure)? / of(&stock.figure)?)
     }
 }
 
@@ -182,6 +196,8 @@ struct RowDocument<'a> {
     by_stock: bool,
     slices_kept: usize,
     slices: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ops_per_joule: Option<Decimal<2>>,
 }
 
 /// How close to the limit; only full lanes can reach it.
@@ -190,6 +206,10 @@ fn of_limit(row: &Row) -> Option<f64> {
     row.limit_cycles
         .filter(|_| full)
         .map(|limit| limit / row.figure.cycles_per_op)
+}
+
+fn times(ratio: Option<f64>) -> String {
+    ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"))
 }
 
 fn label(row: &Row) -> String {

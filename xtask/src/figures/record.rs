@@ -60,14 +60,11 @@ pub struct Handshakes {
 impl Record {
     /// The CPU as people call it.
     pub fn short_name(&self) -> String {
-        KNOWN
-            .iter()
-            .find(|(_, short, _)| *short == self.short())
-            .map_or_else(|| self.cpu.clone(), |(_, _, name)| (*name).to_owned())
+        full_name(self.short()).unwrap_or(&self.cpu).to_owned()
     }
 
     /// The part of the name behind the date.
-    fn short(&self) -> &str {
+    pub fn short(&self) -> &str {
         self.name.get(11..).unwrap_or_default()
     }
 
@@ -140,7 +137,7 @@ impl Record {
 }
 
 impl Speed {
-    fn parse(row: &Value) -> Option<Speed> {
+    pub fn parse(row: &Value) -> Option<Speed> {
         let is_stock = row.get("impl")?.as_str()? == "stock";
         let fill = row.get("fill")?.as_u64()?;
         Some(Speed {
@@ -184,8 +181,8 @@ impl Handshakes {
     }
 }
 
-/// The newest record of each CPU, the newest of all first.
-pub fn newest() -> Outcome<Vec<Record>> {
+/// The names of all records, the newest first.
+pub fn names() -> Outcome<Vec<String>> {
     let path = directory();
     let mut names = Vec::new();
     for entry in fs::read_dir(&path).map_err(on(&path, "list"))? {
@@ -193,6 +190,14 @@ pub fn newest() -> Outcome<Vec<Record>> {
         names.push(entry.file_name().to_string_lossy().into_owned());
     }
     names.sort_unstable_by(|a, b| b.cmp(a));
+    Ok(names)
+}
+
+/// The newest record of each CPU that has figures to show, the newest of all first.
+pub fn newest() -> Outcome<Vec<Record>> {
+    let path = directory();
+    let mut names = names()?;
+    names.retain(|name| path.join(name).join("run.json").exists());
     let mut seen: Vec<String> = Vec::new();
     let mut records = Vec::new();
     for name in names {
@@ -233,6 +238,12 @@ const KNOWN: &[Known] = &[
         "Intel Xeon (Granite Rapids)",
     ),
 ];
+
+/// What people call the CPU with a short name, if that is known.
+pub fn full_name(short: &str) -> Option<&'static str> {
+    let known = KNOWN.iter().find(|(_, known, _)| *known == short)?;
+    Some(known.2)
+}
 
 /// The short name for a CPU like `AMD EPYC, family 25 model 17`.
 pub fn short_name(cpu: &str) -> String {

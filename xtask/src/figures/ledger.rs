@@ -1,0 +1,365 @@
+//! `cargo xtask ledger`: every operation measured beside the same operation at the last record of
+//! this family of CPUs, so that nothing gets slower unseen.
+//!
+//! Both programs run in turn, and of each pair of runs the ratio counts: a machine that is slower
+//! for a while slows both. What comes of it is `ledger.json` in the record's directory, with a hash
+//! of the kernels' sources, by which README.md says on which CPUs today's kernels were measured.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::record::{self, Speed};
+use crate::command::{Failure, Outcome, cargo, loudly, on, quietly, root, target_directory};
+use crate::record::Machine;
+
+/// The name of the file in a record's directory.
+const FILE: &str = "ledger.json";
+
+/// Pairs of runs of each operation.
+const ROUNDS: usize = 5;
+
+/// Time for each figure of a run, in seconds.
+const SECONDS: &str = "0.1";
+
+/// Ratios from here on are worth a line.
+const TOLERANCE: f64 = 0.02;
+
+/// What a record says of where and of what it is.
+struct Entry {
+    /// The short name of the CPU.
+    cpu: String,
+    commit: String,
+    /// A hash of the kernels' sources, where it was noted.
+    kernels: Option<String>,
+}
+
+/// A row: operation, and requests at once.
+type Row = (String, u64);
+
+/// Measures, prints what changed, and makes a record of it.
+pub fn run() -> Outcome {
+    let machine = Machine::here()?;
+    let cpu = record::short_name(&machine.cpu);
+    let base = entries()?
+        .into_iter()
+        .find(|entry| entry.cpu == cpu && entry.commit != machine.commit)
+        .ok_or_else(|| {
+            Failure::new(format!("there is no record of a CPU like this one ({cpu})"))
+                .remedy("make the first one: cargo xtask figures --measure")
+        })?;
+    let before = program_of(&base.commit)?;
+    loudly(&mut cargo([
+        "build",
+        "--release",
+        "--locked",
+        "-p",
+        "lockstep-bench",
+    ]))?;
+    let now = target_directory().join("release/lockstep-bench");
+    println!(
+        "{} beside {} on {}",
+        machine.commit, base.commit, machine.cpu
+    );
+
+    let mut ratios: BTreeMap<Row, Vec<f64>> = BTreeMap::new();
+    let mut rates: BTreeMap<Row, Vec<f64>> = BTreeMap::new();
+    let mut clock = None;
+    // What is new since then has nothing to be compared with.
+    let operations = operations(&before)?;
+    for round in 0..ROUNDS {
+        println!("round {} of {ROUNDS}", round + 1);
+        for operation in &operations {
+            let (new, about) = measure(&now, operation)?;
+            let (old, _) = measure(&before, operation)?;
+            clock = about;
+            for (row, rate) in new {
+                if let Some(old) = old.get(&row) {
+                    ratios.entry(row.clone()).or_default().push(rate / old);
+                    rates.entry(row).or_default().push(rate);
+                }
+            }
+        }
+    }
+    let ratios: Vec<(Row, f64)> = ratios
+        .into_iter()
+        .map(|(row, all)| (row, median(all)))
+        .collect();
+    print!("{}", verdict(&ratios));
+    let rows = ratios.iter().map(|(row, ratio)| {
+        let rate = median(rates.remove(row).unwrap_or_default());
+        let rounded = |value: f64, to: f64| (value * to).round() / to;
+        json!({
+            "op": row.0, "fill": row.1, "ops_per_s": rounded(rate, 10.0),
+            "ratio": rounded(*ratio, 1e4),
+        })
+    });
+    let rows: Vec<Value> = rows.collect();
+    let document = json!({
+        "date": machine.date, "cpu": machine.cpu, "clock_ghz": clock, "commit": machine.commit,
+        "kernels": kernels()?, "beside": base.commit, "rows": rows,
+    });
+    let directory = record::directory().join(format!("{}-{cpu}", machine.date));
+    fs::create_dir_all(&directory).map_err(on(&directory, "create"))?;
+    let path = directory.join(FILE);
+    fs::write(&path, format!("{document:#}\n")).map_err(on(&path, "write"))?;
+    println!("{}", path.display());
+    Ok(())
+}
+
+/// The program that measures, as it was at a commit.
+fn program_of(commit: &str) -> Outcome<PathBuf> {
+    let commit = commit.trim_end_matches('+');
+    let directory = target_directory().join("ledger");
+    let program = directory.join(format!("lockstep-bench-{commit}"));
+    if program.exists() {
+        return Ok(program);
+    }
+    fs::create_dir_all(&directory).map_err(on(&directory, "create"))?;
+    let (tree, built) = (directory.join(commit), directory.join("target"));
+    let git = |arguments: &[&str]| {
+        let mut command = Command::new("git");
+        quietly(command.arg("-C").arg(root()).args(arguments).arg(&tree))
+    };
+    // One that an interrupted run has left would be in the way.
+    let _ = git(&["worktree", "remove", "--force"]);
+    let mut add = Command::new("git");
+    add.arg("-C")
+        .arg(root())
+        .args(["worktree", "add", "--detach"]);
+    quietly(add.arg(&tree).arg(commit))?;
+    let mut build = cargo(["build", "--release", "--locked", "-p", "lockstep-bench"]);
+    let result = loudly(build.arg("--target-dir").arg(&built).current_dir(&tree));
+    git(&["worktree", "remove", "--force"])?;
+    result?;
+    let fresh = built.join("release/lockstep-bench");
+    fs::copy(&fresh, &program).map_err(on(&fresh, "copy"))?;
+    Ok(program)
+}
+
+/// All operations, as the command line names them.
+fn operations(program: &Path) -> Outcome<Vec<String>> {
+    let speed = speed(program, &["all", "--seconds", "0.001", "--fills", "1"])?;
+    let rows = rows_of(&speed).ok_or_else(|| unreadable(program))?;
+    let mut names: Vec<String> = rows.into_iter().map(|row| row.operation).collect();
+    names.dedup();
+    for name in &mut names {
+        if let Some(rsa) = name
+            .strip_suffix("-sign")
+            .filter(|name| name.starts_with("rsa"))
+        {
+            *name = rsa.to_owned();
+        }
+    }
+    Ok(names)
+}
+
+/// Operations a second on lanes, and the clock in GHz.
+fn measure(program: &Path, operation: &str) -> Outcome<(BTreeMap<Row, f64>, Option<f64>)> {
+    let speed = speed(program, &[operation, "--seconds", SECONDS])?;
+    let rows = rows_of(&speed).ok_or_else(|| unreadable(program))?;
+    let on_lanes = rows.into_iter().filter(|row| !row.by_stock);
+    let rates = on_lanes
+        .filter_map(|row| Some(((row.operation, row.fill?), row.per_second)))
+        .collect();
+    let clock = speed.pointer("/machine/clock_ghz").and_then(Value::as_f64);
+    Ok((rates, clock))
+}
+
+fn speed(program: &Path, arguments: &[&str]) -> Outcome<Value> {
+    let mut command = Command::new(program);
+    command
+        .arg("speed")
+        .args(arguments)
+        .args(["--threads", "1", "--json"]);
+    let text = quietly(&mut command)?;
+    serde_json::from_str(&text).map_err(|_| unreadable(program))
+}
+
+fn rows_of(speed: &Value) -> Option<Vec<Speed>> {
+    speed
+        .get("rows")?
+        .as_array()?
+        .iter()
+        .map(Speed::parse)
+        .collect()
+}
+
+fn unreadable(program: &Path) -> Failure {
+    Failure::new(format!(
+        "{} speed --json printed no figures",
+        program.display()
+    ))
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// What got slower, what got faster, and how many rows did neither.
+fn verdict(ratios: &[(Row, f64)]) -> String {
+    let mut out = String::new();
+    let mut same = ratios.len();
+    for (what, is_it) in [
+        (
+            "slower",
+            (|ratio| ratio < 1.0 - TOLERANCE) as fn(f64) -> bool,
+        ),
+        ("faster", |ratio| ratio > 1.0 + TOLERANCE),
+    ] {
+        for ((operation, fill), ratio) in ratios.iter().filter(|(_, ratio)| is_it(*ratio)) {
+            same -= 1;
+            out += &format!("{what}: {operation}, {fill} at once: {ratio:.3}\n");
+        }
+    }
+    out + &format!(
+        "within {:.0} %: {same} of {} rows\n",
+        100.0 * TOLERANCE,
+        ratios.len()
+    )
+}
+
+/// What all records say of themselves, the newest first.
+fn entries() -> Outcome<Vec<Entry>> {
+    let mut entries = Vec::new();
+    for name in record::names()? {
+        let directory = record::directory().join(&name);
+        for file in [FILE, "run.json"] {
+            let path = directory.join(file);
+            if !path.exists() {
+                continue;
+            }
+            let text = fs::read_to_string(&path).map_err(on(&path, "read"))?;
+            let entry = serde_json::from_str(&text).ok().and_then(|about: Value| {
+                let text = |name: &str| Some(about.get(name)?.as_str()?.to_owned());
+                Some(Entry {
+                    cpu: name.get(11..)?.to_owned(),
+                    commit: text("commit")?,
+                    kernels: text("kernels"),
+                })
+            });
+            let broken = || Failure::new(format!("{} names no commit", path.display()));
+            entries.push(entry.ok_or_else(broken)?);
+        }
+    }
+    Ok(entries)
+}
+
+/// On which CPUs the kernels were measured as they are now, and on which before.
+pub fn coverage() -> Outcome<String> {
+    Ok(in_words(&entries()?, &kernels()?))
+}
+
+fn in_words(entries: &[Entry], kernels: &str) -> String {
+    let name = |entry: &Entry| {
+        record::full_name(&entry.cpu)
+            .unwrap_or(&entry.cpu)
+            .to_owned()
+    };
+    let is_today = |entry: &&Entry| entry.kernels.as_deref() == Some(kernels);
+    let seen: BTreeSet<String> = entries.iter().filter(is_today).map(name).collect();
+    let mut unseen: BTreeSet<String> = entries.iter().map(name).collect();
+    unseen.retain(|name| !seen.contains(name));
+    match (listed(&seen, "and"), listed(&unseen, "or")) {
+        (seen, None) => format!(
+            "Today's kernels were measured on {}.",
+            seen.unwrap_or_default()
+        ),
+        (None, Some(unseen)) => format!("Today's kernels were not measured yet on {unseen}."),
+        (Some(seen), Some(unseen)) => {
+            format!("Today's kernels were measured on {seen}, and not yet on {unseen}.")
+        }
+    }
+}
+
+/// As "a, b and c", for the word "and".
+fn listed(names: &BTreeSet<String>, word: &str) -> Option<String> {
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let (last, rest) = names.split_last()?;
+    Some(match rest {
+        [] => (*last).to_owned(),
+        rest => format!("{} {word} {last}", rest.join(", ")),
+    })
+}
+
+/// A hash of the kernels' sources: FNV-1a over all names and contents, in order.
+fn kernels() -> Outcome<String> {
+    let mut files = Vec::new();
+    add_files(&root().join("kernels/src"), &mut files)?;
+    files.sort();
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    for path in files {
+        let content = fs::read(&path).map_err(on(&path, "read"))?;
+        let name = path
+            .strip_prefix(root())
+            .unwrap_or(&path)
+            .to_string_lossy()
+            .into_owned();
+        for byte in name.bytes().chain([0]).chain(content) {
+            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+    Ok(format!("{hash:016x}"))
+}
+
+fn add_files(directory: &Path, files: &mut Vec<PathBuf>) -> Outcome {
+    for entry in fs::read_dir(directory).map_err(on(directory, "list"))? {
+        let path = entry.map_err(on(directory, "list"))?.path();
+        match path.is_dir() {
+            true => add_files(&path, files)?,
+            false => files.push(path),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_changed_is_named_and_the_rest_is_counted() {
+        let row = |name: &str, ratio| ((name.to_owned(), 8), ratio);
+        let ratios = [
+            row("a", 0.97),
+            row("b", 0.985),
+            row("c", 1.5),
+            row("d", 1.0),
+        ];
+        let expected = "slower: a, 8 at once: 0.970\nfaster: c, 8 at once: 1.500\n\
+                        within 2 %: 2 of 4 rows\n";
+        assert_eq!(verdict(&ratios), expected);
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+    }
+
+    #[test]
+    fn cpus_without_todays_kernels_are_named() {
+        let entry = |cpu: &str, kernels: Option<&str>| Entry {
+            cpu: cpu.to_owned(),
+            commit: "c".to_owned(),
+            kernels: kernels.map(str::to_owned),
+        };
+        let all = [
+            entry("zen4", Some("new")),
+            entry("zen5", Some("old")),
+            entry("zen4", None),
+            entry("sapphire-rapids", None),
+        ];
+        assert_eq!(
+            in_words(&all, "new"),
+            "Today's kernels were measured on AMD EPYC (Zen 4), and not yet on AMD EPYC (Zen 5) or \
+             Intel Xeon (Sapphire Rapids)."
+        );
+        assert_eq!(
+            in_words(&all, "newer"),
+            "Today's kernels were not measured yet on AMD EPYC (Zen 4), AMD EPYC (Zen 5) or Intel \
+             Xeon (Sapphire Rapids)."
+        );
+        let only = in_words(&all[..1], "new");
+        assert_eq!(only, "Today's kernels were measured on AMD EPYC (Zen 4).");
+    }
+}
