@@ -61,6 +61,13 @@ pub fn root() -> PathBuf {
     manifest.parent().map(Path::to_path_buf).unwrap_or(manifest)
 }
 
+/// Where cargo keeps the sources of other crates.
+pub fn cargo_home() -> PathBuf {
+    let home = || std::env::var_os("HOME").map(|home| Path::new(&home).join(".cargo"));
+    let named = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    named.or_else(home).unwrap_or_default()
+}
+
 /// Where cargo leaves what it builds.
 pub fn target_directory() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {

@@ -1,11 +1,11 @@
 //! `cargo xtask dist`: the module, the command and the configuration that loads the module.
 
 use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::command::{Outcome, cargo, loudly, on, quietly, root, target_directory};
+use crate::command::{Outcome, cargo, cargo_home, loudly, on, quietly, root, target_directory};
 
 /// What to build.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -39,13 +39,7 @@ impl Dist {
     /// Cargo unites the features of all packages that one command builds, and this package asks for
     /// more of the kernels than the module may have: it has a command of its own.
     pub fn add_benchmarks(self) -> Outcome<Dist> {
-        loudly(&mut cargo([
-            "build",
-            "--release",
-            "--locked",
-            "-p",
-            "lockstep-bench",
-        ]))?;
+        loudly(release().args(["-p", "lockstep-bench"]))?;
         let built = target_directory().join("release/lockstep-bench");
         replace(&built, &self.benchmarks())?;
         Ok(self)
@@ -70,6 +64,20 @@ impl Dist {
     }
 }
 
+/// `cargo build` of a release: the same bytes in whatever directory the workspace stands, and
+/// cargo's own.
+fn release() -> Command {
+    let mut build = cargo(["build", "--release", "--locked"]);
+    let flag = |directory: PathBuf, name| {
+        let flag = format!("--remap-path-prefix={}=/{name}", directory.display());
+        format!("build.rustflags=[{flag:?}]")
+    };
+    // Cargo adds these to the flags of its configuration; RUSTFLAGS would replace those.
+    build.arg("--config").arg(flag(root(), "lockstep"));
+    build.arg("--config").arg(flag(cargo_home(), "cargo"));
+    build
+}
+
 /// The module in `dist/`.
 pub fn module() -> PathBuf {
     root().join("dist/lockstep.so")
@@ -84,17 +92,14 @@ pub fn build() -> Outcome<Dist> {
 pub fn build_into(directory: &Path, flavour: Flavour) -> Outcome<Dist> {
     let directory = &std::path::absolute(directory).map_err(on(directory, "find"))?;
     fs::create_dir_all(directory).map_err(on(directory, "create"))?;
-    let mut build = cargo(["build", "--release", "--locked"]);
-    let artifacts: &[(&str, &str)] = match flavour {
+    let (mut build, artifacts): (_, &[(&str, &str)]) = match flavour {
         Flavour::Release => {
+            let mut build = release();
             build.args(["-p", "lockstep-provider", "-p", "lockstep-cli"]);
-            &[("liblockstep.so", "lockstep.so"), ("lockstep", "lockstep")]
+            let artifacts = &[("liblockstep.so", "lockstep.so"), ("lockstep", "lockstep")];
+            (build, artifacts)
         }
-        Flavour::FaultInjection => {
-            build.args(["-p", "lockstep-provider", "--features", "fault-injection"]);
-            soon_built(build.arg("--target-dir").arg(fault_target()));
-            &[("liblockstep.so", "lockstep.so")]
-        }
+        Flavour::FaultInjection => (fault_module(), &[("liblockstep.so", "lockstep.so")]),
     };
     // Cargo's progress is worth seeing: this takes a minute or two.
     loudly(&mut build)?;
@@ -151,35 +156,98 @@ pub fn fault_target() -> PathBuf {
 
 /// Puts a file in place under a new inode: a running program may have the old one mapped.
 fn replace(from: &Path, to: &Path) -> Outcome {
-    let fresh = to.with_extension("new");
-    fs::copy(from, &fresh).map_err(on(from, "copy"))?;
-    fs::rename(&fresh, to).map_err(on(to, "replace"))
+    in_one_step(to, |fresh| {
+        fs::copy(from, fresh).map(drop).map_err(on(from, "copy"))
+    })
+}
+
+/// Has `make` write a file beside `to`, and renames it: nobody sees a part of it, and it shares its
+/// name with no other process that does the same.
+fn in_one_step(to: &Path, make: impl FnOnce(&Path) -> Outcome) -> Outcome {
+    static MADE: AtomicU64 = AtomicU64::new(0);
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    let mut fresh = to.as_os_str().to_owned();
+    fresh.push(format!(".{}-{number}.new", std::process::id()));
+    let fresh = Path::new(&fresh);
+    let made = make(fresh).and_then(|()| fs::rename(fresh, to).map_err(on(to, "replace")));
+    if made.is_err() {
+        let _ = fs::remove_file(fresh);
+    }
+    made
 }
 
 /// Writes the `openssl.cnf` that loads the module of this directory. The command makes it, as it
 /// reads the system's own file with libcrypto's parser.
 fn configure(directory: &Path) -> Outcome {
-    loudly(&mut cargo([
-        "build",
-        "--quiet",
-        "--release",
-        "--locked",
-        "-p",
-        "lockstep-cli",
-    ]))?;
+    loudly(release().args(["--quiet", "-p", "lockstep-cli"]))?;
     let path = directory.join("openssl.cnf");
-    // No older one stays where this system's configuration leaves lockstep no place.
-    match fs::remove_file(&path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            return Err(on(&path, "remove")(error));
-        }
-        _ => {}
-    }
     let mut print = Command::new(target_directory().join("release/lockstep"));
     print
         .args(["configuration", "--module"])
         .arg(directory.join("lockstep.so"))
         .env_remove("OPENSSL_CONF");
-    let text = quietly(&mut print)?;
-    fs::write(&path, text).map_err(on(&path, "write"))
+    match quietly(&mut print) {
+        Ok(text) => in_one_step(&path, |fresh| {
+            fs::write(fresh, text).map_err(on(fresh, "write"))
+        }),
+        Err(failure) => {
+            // No older one stays where this system's configuration leaves lockstep no place.
+            let _ = fs::remove_file(&path);
+            Err(failure)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::Failure;
+    use std::thread;
+
+    #[test]
+    fn files_put_in_place_at_the_same_time_are_whole_and_where_they_belong() {
+        let directory = std::env::temp_dir().join(format!("lockstep-dist-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        // Names that differ in their endings only, as the module's and the command's do.
+        let files = ["lockstep.so", "lockstep"].map(|name| {
+            let text = name.repeat(100_000);
+            let (from, to) = (
+                directory.join(format!("{name}.built")),
+                directory.join(name),
+            );
+            fs::write(&from, &text).unwrap();
+            fs::write(&to, &text).unwrap();
+            (from, to, text)
+        });
+        thread::scope(|scope| {
+            for (from, to, text) in files.iter().chain(&files) {
+                scope.spawn(move || {
+                    for _ in 0..50 {
+                        replace(from, to).unwrap();
+                        assert!(fs::read_to_string(to).unwrap() == *text);
+                    }
+                });
+            }
+        });
+        let left = fs::read_dir(&directory).unwrap().count();
+        assert_eq!(left, 4, "temporary files are left");
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn what_fails_leaves_the_old_file_and_nothing_beside_it() {
+        let directory = std::env::temp_dir().join(format!("lockstep-fail-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let to = directory.join("lockstep");
+        fs::write(&to, "old").unwrap();
+        assert!(replace(&directory.join("none"), &to).is_err());
+        let half = in_one_step(&to, |fresh| {
+            fs::write(fresh, "half").map_err(on(fresh, "write"))?;
+            Err(Failure::new("no space"))
+        });
+        assert!(half.is_err());
+        assert_eq!(fs::read_to_string(&to).unwrap(), "old");
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
+        fs::remove_dir_all(directory).unwrap();
+    }
 }

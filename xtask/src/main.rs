@@ -13,13 +13,17 @@ mod figures;
 mod fuzz;
 mod keys;
 mod layers;
+mod licences;
 mod links;
 mod miri;
 mod nightly;
 mod openssl_tests;
+mod package;
+mod packages;
 mod prose;
 mod record;
 mod setup;
+mod symbols;
 mod syscalls;
 mod taint;
 mod tally;
@@ -44,6 +48,8 @@ Commands:
   dist [--bench] [--out DIR]
                        release build: dist/lockstep.so, dist/lockstep, dist/openssl.cnf, and with
                        --bench the program that measures, dist/lockstep-bench
+  package              a .deb, an .rpm and a tarball in target/package, of the module, both programs,
+                       man pages and completions
   test [CHECK...]      every check there is, or only those named
                        (--quick: format, lints, prose, unit tests, vectors and one server, for daily work)
   nightly [--hours N] [CHECK...]
@@ -53,11 +59,16 @@ Commands:
   layers               check what the crates may depend on and where `unsafe` may stand
   lint-asm [MODULE]    check the machine code of the kernels (default: dist/lockstep.so);
                        --explain NAME shows the jumps of functions, --record lists them anew
+  symbols [MODULE]     check that the module is linked to no libcrypto, and calls only functions that
+                       every version of OpenSSL has (--record VERSION=FILE...: list those anew, from
+                       each version's util/libcrypto.num)
   coverage             the provider's lines that its tests and the fuzzer's kept inputs run
   taint [--all]        follow secrets through the kernels: portable and RSA-1024, or everything
   trust                render docs/trust.md from docs/trust/record.json
   figures              render the figures of README.md and docs/benchmarks from the records there
                        (--measure: make a record of this machine first; --short: in a minute)
+  ledger               measure every operation beside the last record of this kind of CPU, print
+                       what got slower or faster by more than 2 %, and make a record of it
   help                 this text
 
 `cargo xtask test --list` and `cargo xtask nightly --list` name the checks.
@@ -112,6 +123,10 @@ fn dispatch(arguments: &[&str]) -> Outcome {
         }
         ["setup"] => setup::run(),
         ["dist", arguments @ ..] => distribute(arguments),
+        ["package"] => {
+            setup::ensure()?;
+            package::run()
+        }
         ["test", checks @ ..] => test::run(checks),
         ["nightly", "--record"] => trust::publish(),
         ["nightly", arguments @ ..] => nightly::run(arguments),
@@ -119,9 +134,13 @@ fn dispatch(arguments: &[&str]) -> Outcome {
         ["figures"] => figures::write(),
         ["figures", "--measure"] => measured(figures::Extent::Full),
         ["figures", "--measure", "--short"] => measured(figures::Extent::Short),
+        ["ledger"] => figures::ledger().and_then(|()| figures::write()),
         ["demo"] => demo::run(),
         ["layers"] => layers::check().map(|report| print!("{report}")),
         ["lint-asm"] => disassembly::check(&dist::module()).map(|report| print!("{report}")),
+        ["symbols"] => symbols::check(&dist::module()).map(|report| print!("{report}")),
+        ["symbols", "--record", lists @ ..] => symbols::record(lists),
+        ["symbols", module] => symbols::check(module.as_ref()).map(|report| print!("{report}")),
         ["coverage"] => coverage::run_and_print(),
         ["taint"] => taint::run_and_print(taint::QUICK),
         ["taint", "--all"] => taint::run_and_print(taint::ALL),
@@ -141,7 +160,8 @@ fn dispatch(arguments: &[&str]) -> Outcome {
             disassembly::check(module.as_ref()).map(|report| print!("{report}"))
         }
         [
-            command @ ("setup" | "demo" | "layers" | "lint-asm" | "trust" | "figures"),
+            command @ ("setup" | "package" | "demo" | "layers" | "lint-asm" | "symbols" | "trust"
+            | "figures" | "ledger"),
             ..,
         ] => Err(
             Failure::new(format!("`{command}` does not take these arguments"))

@@ -7,14 +7,17 @@
 //!
 //! A new check is a line in [`CHECKS`]. One that is a program of its own runs by [`work::program`].
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::command::{Failure, Outcome, cargo_workspace, target_directory};
+use crate::command::{
+    Failure, Outcome, cargo_workspace, quietly, root, succeeds, target_directory,
+};
 use crate::record::{self, Record};
 use crate::work::{self, Ran, Share, Work};
 use crate::{
-    coverage, dist, fuzz, miri, openssl_tests, setup, syscalls, taint, tally, test, threads,
-    tlsfuzzer,
+    coverage, dist, fuzz, miri, openssl_tests, packages, setup, syscalls, taint, tally, test,
+    threads, tlsfuzzer,
 };
 
 /// A long check.
@@ -152,12 +155,28 @@ pub const CHECKS: &[Check] = &[
         run: syscalls::night,
     },
     Check {
+        name: "oldest-rust",
+        about: "all sources compiled by the oldest Rust that the manifest allows",
+        weight: 1,
+        least: minutes(5),
+        most: minutes(10),
+        run: oldest_rust,
+    },
+    Check {
         name: "soak",
         about: "TLS servers under steady load, memory and descriptors watched",
         weight: 3,
         least: minutes(2),
         most: minutes(30),
         run: soak,
+    },
+    Check {
+        name: "packages",
+        about: "packages built twice, looked at, and used in chroots of Debian's releases",
+        weight: 2,
+        least: minutes(10),
+        most: minutes(60),
+        run: packages::night,
     },
 ];
 
@@ -380,6 +399,34 @@ fn ignored(target: &str, name: &str) -> Outcome<Ran> {
     Ok(Ran::Worked(Work {
         cases: passed + failed,
         findings: failed,
+        ..Work::default()
+    }))
+}
+
+/// The lints of each test run see the library's functions that are newer, not the language.
+fn oldest_rust(_: &Share) -> Outcome<Ran> {
+    let version = env!("CARGO_PKG_RUST_VERSION");
+    let toolchain = format!("+{version}");
+    if !succeeds("cargo", &[&toolchain, "--version"]) {
+        return Ok(Ran::Skipped(format!(
+            "no Rust {version}: rustup toolchain install {version}"
+        )));
+    }
+    let mut check = Command::new("cargo");
+    check
+        .args([
+            &toolchain,
+            "check",
+            "--workspace",
+            "--all-targets",
+            "--locked",
+        ])
+        .arg("--target-dir")
+        .arg(target_directory().join("oldest-rust"))
+        .current_dir(root());
+    quietly(&mut check)?;
+    Ok(Ran::Worked(Work {
+        cases: 1,
         ..Work::default()
     }))
 }

@@ -62,6 +62,7 @@ const OPTIONAL: &[(&str, &str)] = &[
 
 /// Checks everything, installs what is missing, and says so line by line.
 pub fn run() -> Outcome {
+    ensure_components()?;
     ensure()?;
     for need in NEEDS {
         println!("ok       {}", need.what);
@@ -76,14 +77,19 @@ pub fn run() -> Outcome {
     Ok(())
 }
 
-/// Checks everything and installs what is missing, silent where nothing is.
-pub fn ensure() -> Outcome {
+/// Checks for what the tests need of Rust itself, beyond a compiler.
+pub fn ensure_components() -> Outcome {
     for component in ["fmt", "clippy"] {
         quietly(&mut cargo([component, "--version"])).map_err(|_| {
             Failure::new(format!("`cargo {component}` is missing"))
                 .remedy("rustup component add rustfmt clippy")
         })?;
     }
+    Ok(())
+}
+
+/// Checks for what a build needs and installs what is missing, silent where nothing is.
+pub fn ensure() -> Outcome {
     let missing: Vec<&Need> = NEEDS.iter().filter(|need| !(need.present)()).collect();
     if missing.is_empty() {
         return Ok(());

@@ -11,7 +11,7 @@ use crate::dist::Flavour;
 use crate::tally::{Count, count, counts, passed_and_failed};
 use crate::work::Ran;
 use crate::{
-    disassembly, dist, fuzz, layers, links, openssl_tests, prose, setup, taint, tlsfuzzer,
+    disassembly, dist, fuzz, layers, links, openssl_tests, prose, setup, symbols, taint, tlsfuzzer,
 };
 
 /// A check, and how to run it.
@@ -39,6 +39,9 @@ const CHECKS: &[Check] = &[
     ("dist", || dist::build().map(|_| Count::PASSED)),
     ("disassembly", || {
         disassembly::check(&dist::module()).map(|_| Count::PASSED)
+    }),
+    ("symbols", || {
+        symbols::check(&dist::module()).map(|_| Count::PASSED)
     }),
     ("trace", trace),
     ("taint", taint),
@@ -86,6 +89,7 @@ pub fn run(names: &[&str]) -> Outcome {
         return Err(Failure::new(format!("there is no check `{unknown}`"))
             .remedy("cargo xtask test --list"));
     }
+    setup::ensure_components()?;
     setup::ensure()?;
     let mut total = Count::default();
     let mut failed = Vec::new();

@@ -98,6 +98,14 @@ const CLAIMS: &[Claim] = &[
         also: "the tests of servers in `cargo xtask test`",
         gap: "Load of weeks; servers other than HAProxy, Apache, nginx and stunnel.",
     },
+    Claim {
+        claim: "A package is the same bytes wherever it is built, serves from its installation on, through \
+                an upgrade under load, and leaves nothing when it goes",
+        checks: &["packages"],
+        also: "",
+        gap: "Debian 12 and 13 with HAProxy only, in a chroot without systemd. No test installs the \
+              RPM. Another version of Rust makes other bytes.",
+    },
 ];
 
 const INTRODUCTION: &str = "\

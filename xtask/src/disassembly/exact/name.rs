@@ -11,8 +11,8 @@ const WATCHED: &[&str] = &[
     "chacha20::",
     "sha2::",
     "zeroize::",
-    "lockstep::tls13_kdf::hkdf::authenticate",
-    "lockstep::tls13_kdf::hkdf::expand",
+    "lockstep::tls13_kdf::hkdf::",
+    "lockstep::tls13_kdf::kept::",
 ];
 
 /// A function's name as the list has it, and which instance of it this is.
@@ -125,6 +125,7 @@ fn shortened(name: &str) -> String {
         ("lockstep_kernels::simd::avx2::", ""),
         ("lockstep_kernels::simd::portable::", ""),
         ("lockstep_kernels::nist::curve::", ""),
+        ("lockstep_kernels::order::", ""),
         ("lockstep_kernels::", ""),
         ("core::core_arch::x86::", ""),
         ("crypto_bigint::uint::", ""),

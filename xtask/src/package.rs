@@ -1,0 +1,243 @@
+//! `cargo xtask package`: a .deb, an .rpm and a tarball of one build.
+//!
+//! cargo-deb and cargo-generate-rpm make the packages, by the lists of files in `cli/Cargo.toml`.
+//! This stages what is not in the repository, in the place that those lists name: the module and
+//! the programs without symbols, and what is made from them and from the sources of all crates. It
+//! then looks at what the files need, and at what they tell of the machine that built them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::command::{Failure, Outcome, cargo, cargo_home, on, quietly, root, target_directory};
+use crate::{dist, licences};
+
+/// The files with machine code.
+const BINARIES: [&str; 3] = ["lockstep.so", "lockstep", "lockstep-bench"];
+
+/// The newest versions of symbols that they may need: those of RHEL 9, whose glibc is older than
+/// that of every other distribution with OpenSSL 3, and of the first OpenSSL 3.
+const NEWEST: [(&str, &str); 3] = [("GLIBC_", "2.34"), ("GCC_", "4.2.0"), ("OPENSSL_", "3.0.0")];
+
+/// What `cargo xtask package` makes.
+pub struct Packages {
+    pub deb: PathBuf,
+    pub rpm: PathBuf,
+    pub tarball: PathBuf,
+}
+
+/// What the tools are that are not installed.
+pub fn missing() -> Option<Failure> {
+    let mut tools = ["deb", "generate-rpm"].into_iter();
+    let missing = |tool: &&str| quietly(&mut cargo([*tool, "--version"])).is_err();
+    tools.find(missing).map(|tool| {
+        Failure::new(format!("cargo-{tool} is missing"))
+            .remedy("cargo install --locked cargo-deb cargo-generate-rpm")
+    })
+}
+
+/// Builds all of them into `target/package`. A package of the same version replaces one with a
+/// lower revision.
+pub fn build(revision: u32) -> Outcome<Packages> {
+    if let Some(missing) = missing() {
+        return Err(missing);
+    }
+    let staged = stage()?;
+    let directory = target_directory().join("package");
+    emptied(&directory)?;
+    let version = env!("CARGO_PKG_VERSION");
+    let packages = Packages {
+        deb: directory.join(format!("lockstep_{version}-{revision}_amd64.deb")),
+        rpm: directory.join(format!("lockstep-{version}-{revision}.x86_64.rpm")),
+        tarball: directory.join(format!("lockstep-{version}-x86_64.tar.gz")),
+    };
+    let epoch = commit("%ct")?;
+    let dated = |mut command: Command| {
+        command.env("SOURCE_DATE_EPOCH", &epoch);
+        quietly(&mut command).map(drop)
+    };
+    let mut deb = cargo([
+        "deb",
+        "--package",
+        "lockstep-cli",
+        "--no-build",
+        "--no-strip",
+    ]);
+    deb.args(["--deb-revision", &revision.to_string(), "--output"]);
+    deb.arg(&packages.deb);
+    dated(deb)?;
+    let mut rpm = cargo(["generate-rpm", "--package", "cli", "--set-metadata"]);
+    rpm.arg(format!("release = \"{revision}\"")).arg("--output");
+    rpm.arg(&packages.rpm)
+        .arg("--target-dir")
+        .arg(target_directory());
+    dated(rpm)?;
+    let mut tar = Command::new("tar");
+    tar.args([
+        "--sort=name",
+        "--owner=0",
+        "--group=0",
+        "--numeric-owner",
+        "--mode=go=rX,u+w",
+    ])
+    .arg(format!("--mtime=@{epoch}"))
+    .arg(format!("--transform=s,^\\.,lockstep-{version},"))
+    .args([
+        "--exclude=changelog.Debian.gz",
+        "--use-compress-program=gzip -9n",
+        "--create",
+        "--file",
+    ])
+    .arg(&packages.tarball)
+    .arg("--directory")
+    .args([&staged, Path::new(".")]);
+    dated(tar)?;
+    Ok(packages)
+}
+
+/// Builds all of them and says where they are.
+pub fn run() -> Outcome {
+    let packages = build(1)?;
+    for package in [&packages.deb, &packages.rpm, &packages.tarball] {
+        println!(
+            "{}",
+            package.strip_prefix(root()).unwrap_or(package).display()
+        );
+    }
+    Ok(())
+}
+
+/// Puts everything in place that packages have and the repository has not.
+fn stage() -> Outcome<PathBuf> {
+    let built = dist::build()?.add_benchmarks()?.directory;
+    let staged = target_directory().join("release/package");
+    emptied(&staged)?;
+    for name in BINARIES {
+        let mut strip = Command::new("strip");
+        strip.args(["--strip-unneeded", "--remove-section=.comment", "-o"]);
+        quietly(strip.arg(staged.join(name)).arg(built.join(name)))?;
+        inspect(&staged.join(name))?;
+    }
+    let documents = staged.join("documents");
+    for program in &BINARIES[1..] {
+        let mut command = Command::new(staged.join(program));
+        quietly(command.arg("documents").arg(&documents))?;
+    }
+    let write = |name: &str, text: String| {
+        let path = staged.join(name);
+        fs::write(&path, text).map_err(on(&path, "write"))
+    };
+    write("licences.txt", licences::texts()?)?;
+    write("changelog.Debian", changelog()?)?;
+    for (from, to) in [("LICENSE", "LICENSE"), ("CHANGELOG.md", "changelog")] {
+        let from = root().join(from);
+        fs::copy(&from, staged.join(to)).map_err(on(&from, "copy"))?;
+    }
+    let mut compress = Command::new("gzip");
+    compress.args(["-9", "--no-name"]).args(pages(&documents)?);
+    let changelogs = ["changelog", "changelog.Debian"];
+    compress.args(changelogs.map(|name| staged.join(name)));
+    quietly(&mut compress)?;
+    Ok(staged)
+}
+
+/// The man pages among these documents.
+fn pages(documents: &Path) -> Outcome<Vec<PathBuf>> {
+    let entries = fs::read_dir(documents).map_err(on(documents, "read"))?;
+    let paths = entries.flatten().map(|entry| entry.path());
+    let is_page = |path: &PathBuf| path.extension().is_some_and(|end| end == "1");
+    Ok(paths.filter(is_page).collect())
+}
+
+/// Debian's form of the changelog: a pointer to the file for people.
+fn changelog() -> Outcome<String> {
+    let date = commit("%cD")?;
+    Ok(format!(
+        "lockstep ({}-1) unstable; urgency=medium\n\n  * The changes are in changelog.gz.\n\n \
+         -- Lockstep maintainers <maintainers@lockstep.example>  {date}\n",
+        env!("CARGO_PKG_VERSION")
+    ))
+}
+
+/// A fact of the commit that is built, in a form of `git log`.
+fn commit(form: &str) -> Outcome<String> {
+    let mut log = Command::new("git");
+    log.arg("-C").arg(root()).args(["log", "-1"]);
+    let fact = quietly(log.arg(format!("--format={form}")))?;
+    Ok(fact.trim().to_owned())
+}
+
+/// A directory that is there and empty.
+fn emptied(directory: &Path) -> Outcome {
+    if directory.exists() {
+        fs::remove_dir_all(directory).map_err(on(directory, "remove"))?;
+    }
+    fs::create_dir_all(directory).map_err(on(directory, "create"))
+}
+
+/// Whether a file runs on every system that the packages are for, and is the same wherever it was
+/// built.
+fn inspect(file: &Path) -> Outcome {
+    let shown = file.display();
+    let symbols = quietly(Command::new("objdump").arg("-T").arg(file))?;
+    for (kind, newest) in NEWEST {
+        if let Some(newer) = newer(&symbols, kind, newest) {
+            return Err(Failure::new(format!(
+                "{shown} needs {newer}, which is newer than {newest}"
+            ))
+            .remedy("build on Debian 12, and look at what needs the symbol: objdump -T"));
+        }
+    }
+    let bytes = fs::read(file).map_err(on(file, "read"))?;
+    for directory in [root(), cargo_home()] {
+        let name = directory.into_os_string().into_encoded_bytes();
+        if bytes.windows(name.len()).any(|window| window == name) {
+            let name = String::from_utf8_lossy(&name).into_owned();
+            return Err(Failure::new(format!(
+                "{shown} has the path {name} of this machine"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// A symbol's version of this kind above the newest one, in a listing of objdump.
+fn newer(symbols: &str, kind: &str, newest: &str) -> Option<String> {
+    let number = |version: &str| -> Vec<u32> {
+        let parts = version.split('.');
+        parts.map(|part| part.parse().unwrap_or(u32::MAX)).collect()
+    };
+    let needed = symbols.lines().filter(|line| line.contains("*UND*"));
+    // The version stands before the name.
+    let versions = needed.filter_map(|line| line.split_whitespace().rev().nth(1));
+    versions
+        .map(|version| version.trim_matches(['(', ')']))
+        .find(|version| {
+            version
+                .strip_prefix(kind)
+                .is_some_and(|version| number(version) > number(newest))
+        })
+        .map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn symbols_of_newer_systems_are_found() {
+        let listing = "\
+0000000000000000      DF *UND*\t0000000000000000 (GLIBC_2.34) pthread_create
+0000000000000000      DF *UND*\t0000000000000000 (OPENSSL_3.0.0) OPENSSL_sk_num
+0000000000000000  w   DF *UND*\t0000000000000000 (GLIBC_2.4.1) of_old
+0000000000001000 g    DF .text\t0000000000000000  GLIBC_2.99 ours
+";
+        assert_eq!(newer(listing, "GLIBC_", "2.34"), None);
+        assert_eq!(newer(listing, "OPENSSL_", "3.0.0"), None);
+        assert_eq!(newer(listing, "GLIBC_", "2.33").unwrap(), "GLIBC_2.34");
+        let later = listing.replace("OPENSSL_3.0.0", "OPENSSL_3.2.0");
+        assert_eq!(newer(&later, "OPENSSL_", "3.0.0").unwrap(), "OPENSSL_3.2.0");
+        let private = listing.replace("GLIBC_2.34", "GLIBC_PRIVATE");
+        assert_eq!(newer(&private, "GLIBC_", "2.34").unwrap(), "GLIBC_PRIVATE");
+    }
+}

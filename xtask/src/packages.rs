@@ -1,0 +1,171 @@
+//! `cargo xtask nightly packages`: whether the packages are what `cargo xtask package` promises.
+//!
+//! Two builds in two directories are the same bytes. The linters of both kinds of packages find
+//! nothing. In a chroot of each of Debian's releases, `packaging/check.sh` installs the package,
+//! has HAProxy serve with it, upgrades it under load and purges it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::command::{Failure, Outcome, cargo, loudly, on, quietly, root, succeeds};
+use crate::package::{self, Packages};
+use crate::work::{Ran, Share, Work};
+
+/// Debian's releases with OpenSSL 3: 12 with 3.0, and 13 with 3.5.
+const RELEASES: [&str; 2] = ["bookworm", "trixie"];
+
+/// What a server has beside the base system.
+const INCLUDED: &str = "haproxy,openssl,procps";
+
+/// Where the check finds the packages in its chroot.
+const INSIDE: &str = "tmp/packages";
+
+/// What is for packages of Debian itself does not apply.
+const LINTIAN: [&str; 2] = [
+    "--fail-on=error,warning",
+    "--suppress-tags=initial-upload-closes-no-bugs",
+];
+
+/// All of it.
+pub fn night(share: &Share) -> Outcome<Ran> {
+    if let Some(missing) = package::missing() {
+        return Ok(Ran::Skipped(missing.to_string()));
+    }
+    let later = kept(&package::build(2)?, &share.directory.join("later"))?;
+    let first = kept(&package::build(1)?, &share.directory.join("first"))?;
+    let mut tried = Tried::default();
+    tried.add("lintian", || linted("lintian", &LINTIAN, &first.deb));
+    tried.add("rpmlint", || {
+        let settings = root().join("packaging/rpmlint.toml");
+        let settings = format!("--config={}", settings.display());
+        linted("rpmlint", &["--strict", &settings], &first.rpm)
+    });
+    tried.add("a second build", || same_again(&first, &share.directory));
+    for release in RELEASES {
+        tried.add(release, || {
+            served(release, [&first.deb, &later.deb], &share.directory)
+        });
+    }
+    Ok(Ran::Worked(tried.work))
+}
+
+/// What was tried.
+#[derive(Default)]
+struct Tried {
+    work: Work,
+}
+
+impl Tried {
+    /// Tries one part; `None` of it says why this machine cannot.
+    fn add(&mut self, name: &str, part: impl FnOnce() -> Outcome<Option<String>>) {
+        println!("{name} …");
+        match part() {
+            Ok(None) => self.work.cases += 1,
+            Ok(Some(missing)) => {
+                println!("{name} skipped: {missing}");
+                self.work.note += &format!("without {name}; ");
+            }
+            Err(failure) => {
+                println!("{failure}");
+                self.work.cases += 1;
+                self.work.findings += 1;
+            }
+        }
+    }
+}
+
+/// Copies of packages, which the next build does not replace.
+fn kept(packages: &Packages, directory: &Path) -> Outcome<Packages> {
+    fs::create_dir_all(directory).map_err(on(directory, "create"))?;
+    let keep = |package: &PathBuf| {
+        let copy = directory.join(package.file_name().unwrap_or_default());
+        fs::copy(package, &copy).map_err(on(package, "copy"))?;
+        Ok(copy)
+    };
+    Ok(Packages {
+        deb: keep(&packages.deb)?,
+        rpm: keep(&packages.rpm)?,
+        tarball: keep(&packages.tarball)?,
+    })
+}
+
+fn linted(linter: &str, arguments: &[&str], package: &Path) -> Outcome<Option<String>> {
+    if !succeeds(linter, &["--version"]) {
+        return Ok(Some(format!("apt-get install {linter}")));
+    }
+    quietly(Command::new(linter).args(arguments).arg(package)).map(|_| None)
+}
+
+/// Builds the same commit in another directory, and compares.
+fn same_again(first: &Packages, directory: &Path) -> Outcome<Option<String>> {
+    let git = |arguments: &[&str]| {
+        let mut git = Command::new("git");
+        quietly(git.arg("-C").arg(root()).args(arguments))
+    };
+    if !git(&["status", "--porcelain", "--untracked-files=no"])?.is_empty() {
+        return Ok(Some(
+            "not all is committed, and it builds a commit".to_owned(),
+        ));
+    }
+    let again = directory.join("again");
+    let _ = fs::remove_dir_all(&again);
+    git(&[
+        "clone",
+        "--quiet",
+        "--shared",
+        ".",
+        &again.display().to_string(),
+    ])?;
+    let mut build = cargo(["xtask", "package"]);
+    loudly(build.current_dir(&again).env_remove("CARGO_TARGET_DIR"))?;
+    for package in [&first.deb, &first.rpm, &first.tarball] {
+        let name = package.file_name().unwrap_or_default();
+        let other = again.join("target/package").join(name);
+        let read = |path: &Path| fs::read(path).map_err(on(path, "read"));
+        if read(package)? != read(&other)? {
+            let (package, other) = (package.display(), other.display());
+            return Err(Failure::new(format!("{package} and {other} differ"))
+                .remedy("compare them with diffoscope"));
+        }
+    }
+    Ok(None)
+}
+
+/// Runs `packaging/check.sh` with two packages in a chroot of a release.
+fn served(release: &str, packages: [&Path; 2], directory: &Path) -> Outcome<Option<String>> {
+    let place = directory.join(release);
+    if !place.join("usr/sbin/haproxy").exists() {
+        let _ = fs::remove_dir_all(&place);
+        let mut bootstrap = Command::new("debootstrap");
+        bootstrap.args([
+            "--variant=minbase",
+            &format!("--include={INCLUDED}"),
+            release,
+        ]);
+        if let Err(failure) = quietly(bootstrap.arg(&place)) {
+            let _ = fs::remove_dir_all(&place);
+            return Ok(Some(format!("no chroot of {release}: {failure}")));
+        }
+    }
+    let inside = place.join(INSIDE);
+    fs::create_dir_all(&inside).map_err(on(&inside, "create"))?;
+    let script = root().join("packaging/check.sh");
+    let mut check = Command::new("unshare");
+    check
+        .args(["--mount", "--pid", "--fork", "--kill-child"])
+        .arg(format!("--mount-proc={}", place.join("proc").display()))
+        .arg("chroot")
+        .arg(&place);
+    for file in [script.as_path()].into_iter().chain(packages) {
+        let name = file.file_name().unwrap_or_default();
+        fs::copy(file, inside.join(name)).map_err(on(file, "copy"))?;
+        check.arg(Path::new("/").join(INSIDE).join(name));
+    }
+    let served = quietly(&mut check);
+    if served.is_err() {
+        // What a failed check has left is not to disturb the next.
+        let _ = fs::remove_dir_all(&place);
+    }
+    served.map(|_| None)
+}
