@@ -67,8 +67,9 @@ Commands:
   trust                render docs/trust.md from docs/trust/record.json
   figures              render the figures of README.md and docs/benchmarks from the records there
                        (--measure: make a record of this machine first; --short: in a minute)
-  ledger               measure every operation beside the last record of this kind of CPU, print
-                       what got slower or faster by more than 2 %, and make a record of it
+  ledger [COMMIT]      measure every operation beside the last record of this kind of CPU, or beside
+                       that commit, print what got slower or faster by more than 2 %, and make a
+                       record of it
   help                 this text
 
 `cargo xtask test --list` and `cargo xtask nightly --list` name the checks.
@@ -134,7 +135,10 @@ fn dispatch(arguments: &[&str]) -> Outcome {
         ["figures"] => figures::write(),
         ["figures", "--measure"] => measured(figures::Extent::Full),
         ["figures", "--measure", "--short"] => measured(figures::Extent::Short),
-        ["ledger"] => figures::ledger().and_then(|()| figures::write()),
+        ["ledger"] => figures::ledger(None).and_then(|()| figures::write()),
+        ["ledger", commit] if !commit.starts_with('-') => {
+            figures::ledger(Some(commit)).and_then(|()| figures::write())
+        }
         ["demo"] => demo::run(),
         ["layers"] => layers::check().map(|report| print!("{report}")),
         ["lint-asm"] => disassembly::check(&dist::module()).map(|report| print!("{report}")),

@@ -1,5 +1,5 @@
 //! `cargo xtask ledger`: every operation measured beside the same operation at the last record of
-//! this family of CPUs, so that nothing gets slower unseen.
+//! this family of CPUs, or at the commit that is named, so that nothing gets slower unseen.
 //!
 //! Both programs run in turn, and of each pair of runs the ratio counts: a machine that is slower
 //! for a while slows both. What comes of it is `ledger.json` in the record's directory, with a hash
@@ -41,17 +41,16 @@ struct Entry {
 type Row = (String, u64);
 
 /// Measures, prints what changed, and makes a record of it.
-pub fn run() -> Outcome {
+pub fn run(base: Option<&str>) -> Outcome {
     let machine = Machine::here()?;
     let cpu = record::short_name(&machine.cpu);
-    let base = entries()?
-        .into_iter()
-        .find(|entry| entry.cpu == cpu && entry.commit != machine.commit)
-        .ok_or_else(|| {
-            Failure::new(format!("there is no record of a CPU like this one ({cpu})"))
-                .remedy("make the first one: cargo xtask figures --measure")
-        })?;
-    let before = program_of(&base.commit)?;
+    let base = match base {
+        Some(commit) => commit.to_owned(),
+        None => last_record(&cpu, &machine.commit)?,
+    };
+    let before = program_of(&base).map_err(|failure| {
+        failure.remedy("name a commit that this Rust builds: cargo xtask ledger COMMIT")
+    })?;
     loudly(&mut cargo([
         "build",
         "--release",
@@ -60,10 +59,7 @@ pub fn run() -> Outcome {
         "lockstep-bench",
     ]))?;
     let now = target_directory().join("release/lockstep-bench");
-    println!(
-        "{} beside {} on {}",
-        machine.commit, base.commit, machine.cpu
-    );
+    println!("{} beside {base} on {}", machine.commit, machine.cpu);
 
     let mut ratios: BTreeMap<Row, Vec<f64>> = BTreeMap::new();
     let mut rates: BTreeMap<Row, Vec<f64>> = BTreeMap::new();
@@ -100,7 +96,7 @@ pub fn run() -> Outcome {
     let rows: Vec<Value> = rows.collect();
     let document = json!({
         "date": machine.date, "cpu": machine.cpu, "clock_ghz": clock, "commit": machine.commit,
-        "kernels": kernels()?, "beside": base.commit, "rows": rows,
+        "kernels": kernels()?, "beside": base, "rows": rows,
     });
     let directory = record::directory().join(format!("{}-{cpu}", machine.date));
     fs::create_dir_all(&directory).map_err(on(&directory, "create"))?;
@@ -108,6 +104,17 @@ pub fn run() -> Outcome {
     fs::write(&path, format!("{document:#}\n")).map_err(on(&path, "write"))?;
     println!("{}", path.display());
     Ok(())
+}
+
+/// The commit of the newest record of this kind of CPU that is not of the commit at hand.
+fn last_record(cpu: &str, commit: &str) -> Outcome<String> {
+    let entry = entries()?
+        .into_iter()
+        .find(|entry| entry.cpu == cpu && entry.commit != commit);
+    entry.map(|entry| entry.commit).ok_or_else(|| {
+        Failure::new(format!("there is no record of a CPU like this one ({cpu})"))
+            .remedy("make the first one: cargo xtask figures --measure")
+    })
 }
 
 /// The program that measures, as it was at a commit.
