@@ -22,6 +22,10 @@ const FILE: &str = "ledger.json";
 /// Pairs of runs of each operation.
 const ROUNDS: usize = 5;
 
+/// Further pairs of runs of an operation that seems to have changed: neighbours on the machine may
+/// have slowed one side of most of the first.
+const FURTHER: usize = 12;
+
 /// Time for each figure of a run, in seconds.
 const SECONDS: &str = "0.1";
 
@@ -61,32 +65,24 @@ pub fn run(base: Option<&str>) -> Outcome {
     let now = target_directory().join("release/lockstep-bench");
     println!("{} beside {base} on {}", machine.commit, machine.cpu);
 
-    let mut ratios: BTreeMap<Row, Vec<f64>> = BTreeMap::new();
-    let mut rates: BTreeMap<Row, Vec<f64>> = BTreeMap::new();
-    let mut clock = None;
+    let mut pairs = Pairs::default();
     // What is new since then has nothing to be compared with.
-    let operations = operations(&before)?;
+    let mut operations = operations(&before)?;
     for round in 0..ROUNDS {
         println!("round {} of {ROUNDS}", round + 1);
-        for operation in &operations {
-            let (new, about) = measure(&now, operation)?;
-            let (old, _) = measure(&before, operation)?;
-            clock = about;
-            for (row, rate) in new {
-                if let Some(old) = old.get(&row) {
-                    ratios.entry(row.clone()).or_default().push(rate / old);
-                    rates.entry(row).or_default().push(rate);
-                }
-            }
-        }
+        pairs.add(&now, &before, &operations)?;
     }
-    let ratios: Vec<(Row, f64)> = ratios
-        .into_iter()
-        .map(|(row, all)| (row, median(all)))
-        .collect();
+    operations.retain(|operation| pairs.show_change_of(operation));
+    if !operations.is_empty() {
+        println!("{FURTHER} more of {}", operations.join(", "));
+    }
+    for _ in 0..FURTHER {
+        pairs.add(&now, &before, &operations)?;
+    }
+    let ratios = pairs.ratios();
     print!("{}", verdict(&ratios));
     let rows = ratios.iter().map(|(row, ratio)| {
-        let rate = median(rates.remove(row).unwrap_or_default());
+        let rate = median(pairs.rows[row].iter().map(|(rate, _)| *rate));
         let rounded = |value: f64, to: f64| (value * to).round() / to;
         json!({
             "op": row.0, "fill": row.1, "ops_per_s": rounded(rate, 10.0),
@@ -95,7 +91,7 @@ pub fn run(base: Option<&str>) -> Outcome {
     });
     let rows: Vec<Value> = rows.collect();
     let document = json!({
-        "date": machine.date, "cpu": machine.cpu, "clock_ghz": clock, "commit": machine.commit,
+        "date": machine.date, "cpu": machine.cpu, "clock_ghz": pairs.clock, "commit": machine.commit,
         "kernels": kernels()?, "beside": base, "rows": rows,
     });
     let directory = record::directory().join(format!("{}-{cpu}", machine.date));
@@ -115,6 +111,46 @@ fn last_record(cpu: &str, commit: &str) -> Outcome<String> {
         Failure::new(format!("there is no record of a CPU like this one ({cpu})"))
             .remedy("make the first one: cargo xtask figures --measure")
     })
+}
+
+/// What pairs of runs found.
+#[derive(Default)]
+struct Pairs {
+    /// Operations a second now, and their ratio to those before, of each pair.
+    rows: BTreeMap<Row, Vec<(f64, f64)>>,
+    /// In GHz.
+    clock: Option<f64>,
+}
+
+impl Pairs {
+    /// Runs both programs once with each of the operations.
+    fn add(&mut self, now: &Path, before: &Path, operations: &[String]) -> Outcome {
+        for operation in operations {
+            let (new, clock) = measure(now, operation)?;
+            let (old, _) = measure(before, operation)?;
+            self.clock = clock;
+            for (row, rate) in new {
+                if let Some(old) = old.get(&row) {
+                    self.rows.entry(row).or_default().push((rate, rate / old));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn ratios(&self) -> Vec<(Row, f64)> {
+        let median_of = |pairs: &Vec<(f64, f64)>| median(pairs.iter().map(|(_, ratio)| *ratio));
+        let rows = self.rows.iter();
+        rows.map(|(row, pairs)| (row.clone(), median_of(pairs)))
+            .collect()
+    }
+
+    /// Whether any row of the operation differs by more than is tolerated.
+    fn show_change_of(&self, operation: &str) -> bool {
+        self.ratios().iter().any(|((name, _), ratio)| {
+            command_line_name(name) == operation && (ratio - 1.0).abs() > TOLERANCE
+        })
+    }
 }
 
 /// The program that measures, as it was at a commit.
@@ -151,17 +187,19 @@ fn program_of(commit: &str) -> Outcome<PathBuf> {
 fn operations(program: &Path) -> Outcome<Vec<String>> {
     let speed = speed(program, &["all", "--seconds", "0.001", "--fills", "1"])?;
     let rows = rows_of(&speed).ok_or_else(|| unreadable(program))?;
-    let mut names: Vec<String> = rows.into_iter().map(|row| row.operation).collect();
+    let mut names: Vec<String> = rows
+        .iter()
+        .map(|row| command_line_name(&row.operation).to_owned())
+        .collect();
     names.dedup();
-    for name in &mut names {
-        if let Some(rsa) = name
-            .strip_suffix("-sign")
-            .filter(|name| name.starts_with("rsa"))
-        {
-            *name = rsa.to_owned();
-        }
-    }
     Ok(names)
+}
+
+fn command_line_name(operation: &str) -> &str {
+    match operation.strip_suffix("-sign") {
+        Some(rsa) if rsa.starts_with("rsa") => rsa,
+        _ => operation,
+    }
 }
 
 /// Operations a second on lanes, and the clock in GHz.
@@ -202,7 +240,8 @@ fn unreadable(program: &Path) -> Failure {
     ))
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
