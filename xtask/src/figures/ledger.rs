@@ -379,7 +379,7 @@ mod tests {
         let expected = "slower: a, 8 at once: 0.970\nfaster: c, 8 at once: 1.500\n\
                         within 2 %: 2 of 4 rows\n";
         assert_eq!(verdict(&ratios), expected);
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median([3.0, 1.0, 2.0].into_iter()), 2.0);
     }
 
     #[test]
