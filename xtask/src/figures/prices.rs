@@ -72,8 +72,8 @@ impl Price {
 pub fn section(record: &Record, prices: &[Price]) -> String {
     let mut out = "\n### Operations per dollar\n\n".to_owned();
     out += &wrapped(
-        "The rate on one core × cores × 3600 ÷ the list price of an hour, in dollars; with Lockstep \
-         at the most requests at once.",
+        "Millions of operations: the rate on one core × cores × 3600 ÷ the list price of an hour, in \
+         dollars; with Lockstep at the most requests at once.",
     );
     let mut machines = prices.iter().filter(|price| price.cpu == record.short());
     let mut any = false;
@@ -89,7 +89,7 @@ pub fn section(record: &Record, prices: &[Price]) -> String {
         for operation in record.operations() {
             let bought = |fill| {
                 let per_second = record.speed_of(operation, fill)?.per_second;
-                Some(thousands(price.buys(per_second)))
+                Some(thousands(price.buys(per_second) / 1e6))
             };
             let most = bought(Some(64)).or_else(|| bought(Some(8)));
             // Writing to a String cannot fail.
@@ -132,11 +132,7 @@ mod tests {
         };
         let record = |name: &str| Record {
             name: name.to_owned(),
-            speed: vec![
-                speed(None, 10.0),
-                speed(Some(8), 20.0),
-                speed(Some(64), 30.0),
-            ],
+            speed: vec![speed(None, 1e4), speed(Some(8), 2e4), speed(Some(64), 3e5)],
             ..Record::default()
         };
         let text = section(&record("2026-02-01-zen4"), &prices);
@@ -145,7 +141,7 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains("| X25519 agreement | 144,000 | 432,000 |\n"),
+            text.contains("| X25519 agreement | 144 | 4,320 |\n"),
             "{text}"
         );
         let text = section(&record("2026-02-01-zen5"), &prices);
