@@ -22,7 +22,7 @@ pub use ledger::run as ledger;
 pub use measure::{Extent, measure};
 use prices::Price;
 use record::{Handshakes, Record, Speed};
-use text::{curve_name, operation_name, thousands, wrapped};
+use text::{curve_name, gain, operation_name, thousands, wrapped};
 
 /// What README.md shows of servers, besides the run that gains least.
 const SHOWN: &[(&str, &str)] = &[
@@ -133,16 +133,16 @@ fn servers(record: &Record) -> String {
 
 /// What it brings, in one sentence.
 fn in_words(record: &Record) -> Option<String> {
-    let share = |key| {
+    let gain = |key| {
         let is_it = |run: &&Handshakes| run.server == "haproxy" && run.key == key;
         let run = record.handshakes.iter().find(is_it)?;
-        Some(format!("{:.0} %", 100.0 * run.ratio))
+        Some(gain(run.ratio))
     };
     Some(format!(
-        "With HAProxy, a handshake takes {} of the CPU time that it takes with OpenSSL alone with an \
-         RSA-2048 key, and {} with an RSA-4096 key. ",
-        share("rsa2048")?,
-        share("rsa4096")?
+        "With HAProxy and an RSA-2048 key, Lockstep takes {} CPU per handshake than OpenSSL alone, \
+         and {} with an RSA-4096 key. ",
+        gain("rsa2048")?,
+        gain("rsa4096")?
     ))
 }
 
@@ -165,23 +165,24 @@ fn benchmarks(records: &[Record], prices: &[Price]) -> String {
             ));
         }
         out += "\n### Servers\n\n";
-        out += &wrapped(
-            "CPU time of the server for one handshake. Both p columns are Lockstep's latency over \
-             OpenSSL's.",
-        );
+        out += &wrapped(&format!(
+            "{}The columns are the CPU time of the server for one handshake, what Lockstep changes \
+             in it, and Lockstep's latency over OpenSSL's (p50, p99).",
+            in_words(record).unwrap_or_default()
+        ));
         out += "\n";
-        out += "| server, key | clients | OpenSSL alone | with Lockstep | ratio | p50 | p99 | requests per \
-                pass |\n|---|---|---|---|---|---|---|---|\n";
+        out += "| server, key | clients | OpenSSL alone | with Lockstep | CPU per handshake | p50 | \
+                p99 | requests per pass |\n|---|---|---|---|---|---|---|---|\n";
         for run in &record.handshakes {
             let _ = writeln!(
                 out,
-                "| {}, {} | {} | {} ms | {} ms | {:.2} | {} | {} | {} |",
+                "| {}, {} | {} | {} ms | {} ms | {} | {} | {} | {} |",
                 server_name(&run.server),
                 key_name(&run.key),
                 run.clients,
                 milliseconds(run.stock),
                 milliseconds(run.lockstep),
-                run.ratio,
+                gain(run.ratio),
                 optional(run.p50, 2),
                 optional(run.p99, 2),
                 optional(run.fill, 1),
@@ -290,6 +291,9 @@ mod tests {
         assert_eq!(key_name("p256"), "P-256");
         assert_eq!(thousands(1234567.4), "1,234,567");
         assert_eq!(thousands(312.0), "312");
+        for (ratio, words) in [(0.58, "42 % less"), (1.05, "5 % more"), (0.998, "0 % less")] {
+            assert_eq!(gain(ratio), words);
+        }
     }
 
     #[test]

@@ -32,6 +32,13 @@ pub fn thousands(value: f64) -> String {
     out
 }
 
+/// What a ratio means for the one above the line, as in `42 % less`.
+pub fn gain(ratio: f64) -> String {
+    let percent = ((1.0 - ratio) * 100.0).round();
+    let word = if percent < 0.0 { "more" } else { "less" };
+    format!("{:.0} % {word}", percent.abs())
+}
+
 /// With curves as people write them.
 pub fn curve_name(name: &str) -> String {
     name.replace("p256", "P-256")
