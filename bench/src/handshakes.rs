@@ -13,24 +13,30 @@ mod embedded;
 mod figures;
 mod html;
 mod identity;
+mod loaded;
 mod options;
 mod origin;
 mod parameters;
+mod plot;
 mod processes;
+mod program;
 mod report;
 mod servers;
+mod template;
 mod test_bed;
 
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use lockstep_common::{Configuration, Failure, Outcome, Scratch, out, outln};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::format::{command_line, utc};
 use crate::measure::keep_to;
 use cores::Division;
-use report::Report;
+use report::{Provenance, Report};
 use test_bed::TestBed;
 
 pub use embedded::{COMMAND as SERVER, Options as ServerOptions, main as serve};
@@ -39,7 +45,7 @@ pub use options::Options;
 /// Runs the command.
 pub fn run(options: &Options) -> Outcome {
     options.check()?;
-    options.server.find()?;
+    let program = options.server.find()?;
     let configuration = Configuration::find()?;
     configuration.module()?;
     let configuration = fs::canonicalize(configuration.path())
@@ -50,14 +56,21 @@ pub fn run(options: &Options) -> Outcome {
     let division = Division::of_this_process();
     keep_to(&division.clients);
     let scratch = Scratch::new("handshakes")?;
-    let test_bed = TestBed::new(options, &configuration, &division, scratch.path())?;
+    let test_bed = TestBed::new(options, &program, &configuration, &division, scratch.path())?;
     let mut levels = Vec::new();
     for &concurrency in &options.concurrency {
         levels.push(test_bed.measure(concurrency)?);
     }
+    let provenance = Provenance {
+        date: utc(SystemTime::now()),
+        command: command_line(),
+        server_version: options.server.version(&program),
+        openssl: test_bed.openssl(),
+        clients: test_bed.clients(),
+    };
     drop(test_bed);
 
-    let report = Report::new(options, &division, levels);
+    let report = Report::new(options, &division, provenance, levels);
     match &options.json {
         Some(None) => outln!("{}", report.to_json()?),
         Some(Some(path)) => write(path, &(report.to_json()? + "\n"))?,
@@ -68,6 +81,9 @@ pub fn run(options: &Options) -> Outcome {
     }
     if let Some(path) = &options.html {
         write(path, &html::page(&report)?)?;
+    }
+    if let Some(path) = &options.plot {
+        write(path, &plot::throughput(&report)?)?;
     }
     Ok(match report.failures() {
         0 => ExitCode::SUCCESS,

@@ -28,7 +28,22 @@ fn wrong_arguments_are_refused_with_what_is_right() {
         (&["speed", "--seconds"], "--seconds"),
         (&["handshakes", "--server", "iis"], "haproxy, apache"),
         (&["handshakes", "--key", "rsa1024"], "rsa2048, "),
-        (&["handshakes", "--group", "p521"], "x25519, p256, p384"),
+        (
+            &["handshakes", "--server", "haproxy="],
+            "lacks the path of the program",
+        ),
+        (
+            &["handshakes", "--group", "x25519:p256"],
+            "x25519, p256, p384",
+        ),
+        (
+            &["handshakes", "--group", "x25519mlkem768", "--tls", "1.2"],
+            "--tls 1.3",
+        ),
+        (
+            &["handshakes", "--group", "p521", "--resumption", "0.5"],
+            "keep no sessions",
+        ),
         (&["handshakes", "--tls", "1.1"], "1.2, 1.3"),
         (&["handshakes", "--concurrency", "0"], "from 1 to 1024"),
         (&["handshakes", "--concurrency", "8,"], "from 1 to 1024"),

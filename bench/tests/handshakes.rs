@@ -6,7 +6,8 @@
 mod common;
 
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -172,26 +173,116 @@ fn installed_servers_run_with_lockstep() {
 }
 
 #[test]
+fn a_server_is_taken_from_a_path() {
+    let haproxy = ["/usr/sbin/haproxy", "/usr/local/sbin/haproxy"];
+    let Some(installed) = haproxy.into_iter().find(|path| Path::new(path).exists()) else {
+        eprintln!("skipped: haproxy is not installed");
+        return;
+    };
+    // A name that no search finds.
+    let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("haproxy-of-mine");
+    let _ = fs::remove_file(&program);
+    symlink(installed, &program).unwrap();
+    let arguments = format!(
+        "--server haproxy={} --key p256 --concurrency 8 --seconds 0.2 --rounds 1",
+        program.display()
+    );
+    let Some(mut command) = handshakes(&arguments) else {
+        return;
+    };
+    let document = document(command.env("PATH", "/nowhere"));
+    check(&document, 8);
+    let version = document["server_version"].as_str().unwrap();
+    assert!(version.starts_with("HAProxy version "), "{version}");
+    assert!(
+        document["command"]
+            .as_str()
+            .unwrap()
+            .contains("haproxy-of-mine")
+    );
+}
+
+#[test]
+fn groups_that_rustls_lacks_are_left_to_libssl() {
+    for (version, group, page) in [("1.3", "p521", ""), ("1.2", "x448", "--transfer 40K")] {
+        let arguments = format!(
+            "--key ed25519 --group {group} --tls {version} {page} --concurrency 4 --seconds 0.2 \
+             --rounds 1"
+        );
+        let Some(mut command) = handshakes(&arguments) else {
+            return;
+        };
+        let document = document(&mut command);
+        check(&document, 4);
+        assert_eq!(document["group"], group);
+        assert!(
+            document["clients"]
+                .as_str()
+                .unwrap()
+                .starts_with("OpenSSL "),
+            "{document}"
+        );
+    }
+    let arguments = "--key p256 --group x25519mlkem768 --concurrency 4 --seconds 0.2 --rounds 1";
+    let Some(mut command) = handshakes(arguments) else {
+        return;
+    };
+    let (code, stdout, stderr) = run(command.arg("--json"));
+    if code == 0 {
+        check(&serde_json::from_str(&stdout).unwrap(), 4);
+        return;
+    }
+    for expected in [
+        "OpenSSL 3.",
+        "has no TLS group X25519MLKEM768",
+        "remedy: ",
+        "OpenSSL 3.5",
+    ] {
+        assert!(stderr.contains(expected), "{stderr}");
+    }
+}
+
+#[test]
 fn the_report_needs_nothing_but_itself() {
     let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-    let [html, json] = ["handshakes.html", "handshakes.json"].map(|name| directory.join(name));
+    let names = ["handshakes.html", "handshakes.json", "handshakes.svg"];
+    let [html, json, svg] = names.map(|name| directory.join(name));
     let Some(mut command) = handshakes("--concurrency 1,4 --seconds 0.1 --rounds 1") else {
         return;
     };
     command.arg("--html").arg(&html).arg("--json").arg(&json);
+    command.arg("--plot").arg(&svg);
     let (code, stdout, stderr) = run(&mut command);
     assert_eq!(code, 0, "{stderr}");
     for expected in [
         "CPU s/1000",
         "x stock",
+        " CPU per handshake",
+        ": lockstep-bench handshakes --concurrency 1,4 --seconds 0.1 ",
+        "Plot of the throughput: ",
         "The main figure is server CPU time",
     ] {
         assert!(stdout.contains(expected), "{stdout}");
     }
     let document: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
     check(&document, 4);
+    let version = document["server_version"].as_str().unwrap();
+    assert!(version.starts_with("lockstep-bench "), "{version}");
+    assert!(
+        document["openssl"]
+            .as_str()
+            .unwrap()
+            .starts_with("OpenSSL ")
+    );
+    let plot = fs::read_to_string(&svg).unwrap();
+    assert_eq!(plot.matches("<circle ").count(), 4, "{plot}");
     let page = fs::read_to_string(html).unwrap();
-    assert_eq!(page.matches("<svg ").count(), 2, "{page}");
+    assert_eq!(page.matches("<svg ").count(), 3, "{page}");
+    assert!(page.contains("handshakes.svg</p>"), "{page}");
+    assert!(
+        !page.contains("handshake's share") && page.contains("<th>fill</th>"),
+        "{page}"
+    );
     assert!(page.contains("prefers-color-scheme:dark"));
     for foreign in ["http:", "https:", "src=", "href=", "url(", "@import"] {
         assert!(!page.contains(foreign), "{foreign}");

@@ -1,16 +1,19 @@
-//! The layout of a plot: the template draws what is placed here.
+//! The layout of a plot: the template [`TEMPLATE`] draws what is placed here.
 
+use lockstep_common::Failure;
 use serde::Serialize;
 
 use super::figures::Pair;
 use super::parameters::Side;
+use super::template::render;
+use crate::format::{clients, thousands};
 use crate::json::Decimal;
 
 /// The size of a plot, and the room for labels in it.
-const WIDTH: f64 = 760.0;
-const HEIGHT: f64 = 320.0;
+pub const WIDTH: f64 = 790.0;
+pub const HEIGHT: f64 = 320.0;
 const LEFT: f64 = 70.0;
-const RIGHT: f64 = 160.0;
+const RIGHT: f64 = 190.0;
 const TOP: f64 = 28.0;
 const BOTTOM: f64 = 44.0;
 
@@ -30,6 +33,16 @@ pub struct Chart {
     bars: Vec<Bar>,
     curves: Vec<Curve>,
     legend: Vec<Line>,
+}
+
+/// What draws a chart; colours come from the page or picture that it stands in.
+const TEMPLATE: &str = include_str!("chart.svg");
+
+impl Chart {
+    /// The elements of a picture, without the `svg` around them.
+    pub fn draw(&self) -> Result<String, Failure> {
+        render(TEMPLATE, self)
+    }
 }
 
 /// A line across, with its value.
@@ -103,6 +116,21 @@ struct Axis {
 }
 
 impl Axis {
+    /// From zero to a round value that is not below the highest, with lines across.
+    fn from_zero(highest: f64) -> (Axis, Vec<f64>) {
+        let step = round_step(highest / 4.0);
+        let ticks: Vec<f64> = (0..6)
+            .map(|n| rounded(f64::from(n) * step))
+            .take_while(|tick| *tick < highest + step)
+            .collect();
+        let axis = Axis {
+            low: 0.0,
+            high: ticks.last().copied().unwrap_or(highest).max(highest),
+            logarithmic: false,
+        };
+        (axis, ticks)
+    }
+
     fn down(&self, value: f64) -> f64 {
         let at = |value: f64| match self.logarithmic {
             true => value.log10(),
@@ -116,7 +144,10 @@ impl Axis {
     fn chart(&self, label: &'static str, ticks: &[f64], pairs: &[(usize, &Pair)]) -> Chart {
         let tick = |&tick: &f64| Tick {
             y: Decimal(self.down(tick)),
-            value: tick.to_string(),
+            value: match tick >= 1000.0 {
+                true => thousands(tick),
+                false => tick.to_string(),
+            },
         };
         let clients = |(index, &(count, _)): (usize, &(usize, &Pair))| Clients {
             x: Decimal(across(index, pairs.len())),
@@ -155,41 +186,77 @@ pub fn bars(pairs: &[(usize, &Pair)]) -> Option<Chart> {
     if highest <= 0.0 {
         return None;
     }
-    let step = round_step(highest / 4.0);
-    let ticks: Vec<f64> = (0..6)
-        .map(|n| rounded(f64::from(n) * step))
-        .take_while(|tick| *tick < highest + step)
-        .collect();
-    let axis = Axis {
-        low: 0.0,
-        high: ticks.last().copied().unwrap_or(highest).max(highest),
-        logarithmic: false,
-    };
+    let (axis, ticks) = Axis::from_zero(highest);
     let mut chart = axis.chart("CPU milliseconds per handshake", &ticks, pairs);
     let width = ((WIDTH - LEFT - RIGHT) / pairs.len() as f64 * 0.3).min(48.0);
-    for (index, (clients, pair)) in pairs.iter().enumerate() {
+    for (index, &(count, pair)) in pairs.iter().enumerate() {
         for (place, (side, value)) in milliseconds(pair).into_iter().enumerate() {
             if !value.is_finite() {
                 continue;
             }
             let x = across(index, pairs.len()) + (place as f64 - 1.0) * width;
-            let (y, bottom, side) = (axis.down(value), axis.down(0.0), side.name());
+            let (y, bottom, label) = (axis.down(value), axis.down(0.0), side.label());
             chart.bars.push(Bar {
-                side,
+                side: side.name(),
                 x: Decimal(x),
                 y: Decimal(y),
                 width: Decimal(width - 3.0),
                 height: Decimal(bottom - y),
                 middle: Decimal(x + width / 2.0 - 1.5),
                 value: format!("{value:.2}"),
-                title: format!("{side}, {clients} clients: {value:.4} ms"),
+                title: format!("{label}, {}: {value:.4} ms", clients(count)),
             });
         }
     }
     let sides = [Side::Stock, Side::Lockstep].into_iter().enumerate();
     chart.legend = sides
-        .map(|(number, side)| Line::new(side, side.name().to_owned(), number))
+        .map(|(number, side)| Line::new(side, side.label().to_owned(), number))
         .collect();
+    Some(chart)
+}
+
+/// What is served each second: a line for each side. `None` without figures.
+pub fn throughput(label: &'static str, pairs: &[(usize, &Pair)]) -> Option<Chart> {
+    let per_second = |pair: &Pair, side| match side {
+        Side::Stock => pair.stock.per_second(),
+        Side::Lockstep => pair.lockstep.per_second(),
+    };
+    let sides = [Side::Stock, Side::Lockstep];
+    let highest = pairs
+        .iter()
+        .flat_map(|(_, pair)| sides.map(|side| per_second(pair, side)))
+        .filter(|value| value.is_finite())
+        .fold(0.0, f64::max);
+    if highest <= 0.0 {
+        return None;
+    }
+    let (axis, ticks) = Axis::from_zero(highest);
+    let mut chart = axis.chart(label, &ticks, pairs);
+    for (number, side) in sides.into_iter().enumerate() {
+        let points = pairs
+            .iter()
+            .enumerate()
+            .filter_map(|(index, &(count, pair))| {
+                let value = per_second(pair, side);
+                value.is_finite().then(|| Point {
+                    x: Decimal(across(index, pairs.len())),
+                    y: Decimal(axis.down(value)),
+                    title: format!(
+                        "{}, {}: {} per second",
+                        side.label(),
+                        clients(count),
+                        thousands(value)
+                    ),
+                })
+            });
+        chart.curves.push(Curve {
+            side: side.name(),
+            name: "rate",
+            points: points.collect(),
+        });
+        let text = side.label().to_owned();
+        chart.legend.push(Line::new(side, text, number));
+    }
     Some(chart)
 }
 
@@ -230,12 +297,12 @@ pub fn lines(pairs: &[(usize, &Pair)]) -> Option<Chart> {
         let points = pairs
             .iter()
             .enumerate()
-            .filter_map(|(index, (clients, pair))| {
+            .filter_map(|(index, &(count, pair))| {
                 let value = value(pair, side, share);
                 value.is_finite().then(|| Point {
                     x: Decimal(across(index, pairs.len())),
                     y: Decimal(axis.down(value)),
-                    title: format!("{} {name}, {clients} clients: {value:.3} ms", side.name()),
+                    title: format!("{} {name}, {}: {value:.3} ms", side.label(), clients(count)),
                 })
             });
         chart.curves.push(Curve {
@@ -244,7 +311,7 @@ pub fn lines(pairs: &[(usize, &Pair)]) -> Option<Chart> {
             points: points.collect(),
         });
         let dashes = if name == "p99" { " (dashed)" } else { "" };
-        let text = format!("{} {name}{dashes}", side.name());
+        let text = format!("{} {name}{dashes}", side.label());
         chart.legend.push(Line::new(side, text, number));
     }
     Some(chart)
@@ -268,6 +335,7 @@ fn rounded(value: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::handshakes::figures::Figures;
 
     #[test]
     fn axes_have_round_steps() {
@@ -281,6 +349,46 @@ mod tests {
             assert!((round_step(least) - step).abs() < 1e-9, "{least}");
         }
         assert_eq!(rounded(0.1 + 0.2), 0.3);
+    }
+
+    #[test]
+    fn throughput_has_a_line_for_each_side_from_zero_to_a_round_number() {
+        let pair = |stock: usize, lockstep: usize| {
+            let figures = |handshakes| Figures::of_rounds(&[(0.5, handshakes)]);
+            Pair {
+                stock: figures(stock),
+                lockstep: figures(lockstep),
+            }
+        };
+        let (few, many) = (pair(900, 1000), pair(1000, 1900));
+        let pairs = [(1, &few), (64, &many)];
+        let chart = throughput("handshakes per second", &pairs).unwrap();
+        let values: Vec<&str> = chart.ticks.iter().map(|tick| &*tick.value).collect();
+        assert_eq!(values, ["0", "500", "1,000", "1,500", "2,000"]);
+        let heights = |curve: &Curve| -> Vec<f64> {
+            let heights = curve.points.iter().map(|point| point.y.0);
+            heights.collect()
+        };
+        let room = HEIGHT - TOP - BOTTOM;
+        let at = |value: f64| TOP + room * (1.0 - value / 2000.0);
+        assert_eq!(chart.curves.len(), 2);
+        for (curve, expected) in chart.curves.iter().zip([[900.0, 1000.0], [1000.0, 1900.0]]) {
+            for (height, value) in heights(curve).into_iter().zip(expected) {
+                assert!((height - at(value)).abs() < 1e-9, "{height} for {value}");
+            }
+        }
+        let svg = chart.draw().unwrap();
+        assert_eq!(svg.matches("<circle ").count(), 4, "{svg}");
+        for text in [
+            "handshakes per second",
+            "clients at a time",
+            "OpenSSL alone",
+            "lockstep",
+        ] {
+            assert!(svg.contains(&format!(">{text}</text>")), "{text}: {svg}");
+        }
+        let none = Pair::default();
+        assert!(throughput("nothing", &[(1, &none)]).is_none());
     }
 
     #[test]

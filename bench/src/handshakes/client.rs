@@ -1,16 +1,18 @@
-//! The clients: TLS connections by rustls, as many at a time as asked for, on threads that wait for
-//! events.
+//! The clients: TLS connections, as many at a time as asked for, on threads that wait for events.
+//! They are rustls's, and [libssl's](libssl) where rustls lacks the group.
 //!
 //! A client is in a closed loop: it connects, shakes hands, fetches the page if there is one, says
 //! goodbye, waits until the server has closed, and begins anew. It verifies what any client
 //! verifies: the certificate up to the authority, the name in it, and the server's signature over
 //! the handshake.
 
-use std::collections::VecDeque;
-use std::io::{self, ErrorKind, Read as _, Write as _};
+mod libssl;
+mod over_rustls;
+mod tls;
+
+use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,18 +22,12 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
 use rustix::time::{ClockId, clock_gettime};
-use rustls::client::{
-    ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls13ClientSessionValue,
-};
-use rustls::crypto::ring::{self, kx_group};
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::version::{TLS12, TLS13};
-use rustls::{ClientConfig, ClientConnection, HandshakeKind, NamedGroup, RootCertStore};
 
 use super::identity::HOST;
 use super::origin::PATH;
 use super::parameters::{Group, Version};
 use crate::measure::keep_to;
+use tls::{Library, Pumped, Tls};
 
 /// A connection that takes longer has failed.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -42,16 +38,9 @@ const TOO_MANY: u64 = 1000;
 /// How many of the failures are kept in words.
 const EXAMPLES: usize = 3;
 
-/// How many tickets are kept; each serves once.
-const TICKETS: usize = 1024;
-
 /// What clients are like.
 pub struct Clients {
-    /// Offers no session, but keeps those it gets.
-    full: Arc<ClientConfig>,
-    /// Offers a session where there is one.
-    resuming: Arc<ClientConfig>,
-    host: ServerName<'static>,
+    library: Box<dyn Library>,
     /// The share of handshakes that are to resume a session.
     resumption: f64,
     cpus: Vec<usize>,
@@ -118,50 +107,30 @@ impl Clients {
     pub fn new(
         authority: &[u8],
         version: Version,
-        group: Group,
+        group: &Group,
         resumption: f64,
         cpus: &[usize],
     ) -> Result<Clients, Failure> {
-        let failed = |error: rustls::Error| Failure::new(format!("cannot make clients: {error}"));
-        let mut roots = RootCertStore::empty();
-        roots
-            .add(CertificateDer::from(authority.to_vec()))
-            .map_err(failed)?;
-        let mut provider = ring::default_provider();
-        provider.kx_groups = vec![match group {
-            Group::X25519 => kx_group::X25519,
-            Group::P256 => kx_group::SECP256R1,
-            Group::P384 => kx_group::SECP384R1,
-        }];
-        let versions = match version {
-            Version::Tls12 => &[&TLS12],
-            Version::Tls13 => &[&TLS13],
+        let keeps = resumption > 0.0;
+        let library: Box<dyn Library> = match over_rustls::group(group) {
+            Some(group) => Box::new(over_rustls::Rustls::new(authority, version, group, keeps)?),
+            None => Box::new(libssl::Libssl::new(authority, version, group)?),
         };
-        let mut full = ClientConfig::builder_with_provider(Arc::new(provider))
-            .with_protocol_versions(versions)
-            .map_err(failed)?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let mut resuming = full.clone();
-        let sessions = Arc::<Mutex<Sessions>>::default();
-        let store = |offers| {
-            let sessions = sessions.clone();
-            Resumption::store(Arc::new(Store { sessions, offers }))
-        };
-        full.resumption = if resumption > 0.0 {
-            store(false)
-        } else {
-            Resumption::disabled()
-        };
-        resuming.resumption = store(true);
         Ok(Clients {
-            full: full.into(),
-            resuming: resuming.into(),
-            host: ServerName::try_from(HOST)
-                .map_err(|error| Failure::new(format!("{HOST} is no name: {error}")))?,
+            library,
             resumption,
             cpus: cpus.to_vec(),
         })
+    }
+
+    /// Whether clients with this group can resume sessions.
+    pub fn can_resume(group: &Group) -> bool {
+        over_rustls::group(group).is_some()
+    }
+
+    /// The name of what makes the connections.
+    pub fn library(&self) -> String {
+        self.library.name()
     }
 
     /// Puts a server under load.
@@ -274,14 +243,11 @@ impl Driver<'_> {
         self.begun += 1;
         let offers = (self.offered as f64) < self.clients.resumption * self.begun as f64;
         self.offered += u64::from(offers);
-        let config = match offers {
-            true => &self.clients.resuming,
-            false => &self.clients.full,
-        };
-        let connection = Connection::open(self.load.address, config, &self.clients.host)?;
+        let library = &*self.clients.library;
+        let connection = Connection::open(self.load.address, library, offers)?;
         epoll::add(
             &self.epoll,
-            &connection.socket,
+            connection.tls.socket(),
             epoll::EventData::new_u64(slot as u64),
             epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET,
         )?;
@@ -320,8 +286,7 @@ impl Phase {
 }
 
 struct Connection {
-    socket: TcpStream,
-    tls: ClientConnection,
+    tls: Box<dyn Tls>,
     begun: Instant,
     phase: Phase,
     page: Page,
@@ -330,13 +295,8 @@ struct Connection {
 }
 
 impl Connection {
-    fn open(
-        address: SocketAddr,
-        config: &Arc<ClientConfig>,
-        host: &ServerName<'static>,
-    ) -> io::Result<Connection> {
+    fn open(address: SocketAddr, library: &dyn Library, offers: bool) -> io::Result<Connection> {
         let begun = Instant::now();
-        let tls = ClientConnection::new(config.clone(), host.clone()).map_err(io::Error::other)?;
         let socket = socket_with(
             AddressFamily::INET,
             SocketType::STREAM,
@@ -350,8 +310,7 @@ impl Connection {
         let socket = TcpStream::from(socket);
         socket.set_nodelay(true)?;
         Ok(Connection {
-            socket,
-            tls,
+            tls: library.open(socket, offers)?,
             begun,
             phase: Phase::Handshake,
             page: Page::default(),
@@ -363,31 +322,11 @@ impl Connection {
     /// Does what can be done without waiting; says whether all is done, or why it failed.
     fn advance(&mut self, page: Option<u64>) -> Result<bool, String> {
         loop {
-            let mut moved = false;
-            while self.tls.wants_write() {
-                match self.tls.write_tls(&mut self.socket) {
-                    Ok(_) => moved = true,
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                    Err(error) => return self.ended(&error.to_string()),
-                }
-            }
-            match self.tls.read_tls(&mut self.socket) {
-                Ok(0) => return self.ended("the server closed"),
-                Ok(_) => {
-                    moved = true;
-                    if let Err(error) = self.tls.process_new_packets() {
-                        // Sends the reason to the server. Whether it arrives does not matter any
-                        // more.
-                        let _ = self.tls.write_tls(&mut self.socket);
-                        return Err(format!("{error}, while {}", self.phase.doing()));
-                    }
-                    self.proceed(page)?;
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                Err(error) => return self.ended(&error.to_string()),
-            }
-            if !moved {
-                return Ok(false);
+            match self.tls.pump() {
+                Ok(Pumped::Nothing) => return Ok(false),
+                Ok(Pumped::Something) => self.proceed(page)?,
+                Ok(Pumped::Closed(why)) => return self.ended(&why),
+                Err(error) => return Err(format!("{error}, while {}", self.phase.doing())),
             }
         }
     }
@@ -403,22 +342,19 @@ impl Connection {
     /// Looks at what has come.
     fn proceed(&mut self, page: Option<u64>) -> Result<(), String> {
         if self.phase == Phase::Handshake && !self.tls.is_handshaking() {
-            self.resumed = self.tls.handshake_kind() == Some(HandshakeKind::Resumed);
+            self.resumed = self.tls.is_resumed();
             match page {
                 Some(_) => {
                     self.phase = Phase::Page;
                     let request =
                         format!("GET {PATH} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n");
-                    self.tls
-                        .writer()
-                        .write_all(request.as_bytes())
-                        .map_err(|error| error.to_string())?;
+                    self.tls.write(request.as_bytes())?;
                 }
                 None => self.say_goodbye(),
             }
         }
         let mut bytes = [0; 16 << 10];
-        while let Ok(count @ 1..) = self.tls.reader().read(&mut bytes) {
+        while let count @ 1.. = self.tls.read(&mut bytes) {
             // Whatever a server says to one that leaves without a request.
             if self.phase == Phase::Page {
                 self.page.take(&bytes[..count])?;
@@ -435,7 +371,7 @@ impl Connection {
     fn say_goodbye(&mut self) {
         self.latency = Some(self.begun.elapsed());
         self.phase = Phase::Goodbye;
-        self.tls.send_close_notify();
+        self.tls.say_goodbye();
     }
 }
 
@@ -475,62 +411,6 @@ impl Page {
         match self.body {
             Some(more) if more > length => Err(format!("the page has {more} bytes and more")),
             body => Ok(body == Some(length)),
-        }
-    }
-}
-
-/// The sessions of all clients.
-#[derive(Debug, Default)]
-struct Sessions {
-    tls12: Option<Tls12ClientSessionValue>,
-    tls13: VecDeque<Tls13ClientSessionValue>,
-}
-
-/// How a client sees them.
-#[derive(Debug)]
-struct Store {
-    sessions: Arc<Mutex<Sessions>>,
-    offers: bool,
-}
-
-impl Store {
-    fn with<R>(&self, use_them: impl FnOnce(&mut Sessions) -> R) -> R {
-        use_them(&mut self.sessions.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl ClientSessionStore for Store {
-    // There is only one group to choose.
-    fn set_kx_hint(&self, _: ServerName<'static>, _: NamedGroup) {}
-
-    fn kx_hint(&self, _: &ServerName<'_>) -> Option<NamedGroup> {
-        None
-    }
-
-    fn set_tls12_session(&self, _: ServerName<'static>, value: Tls12ClientSessionValue) {
-        self.with(|sessions| sessions.tls12 = Some(value));
-    }
-
-    fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
-        self.with(|sessions| sessions.tls12.clone())
-            .filter(|_| self.offers)
-    }
-
-    fn remove_tls12_session(&self, _: &ServerName<'static>) {
-        self.with(|sessions| sessions.tls12 = None);
-    }
-
-    fn insert_tls13_ticket(&self, _: ServerName<'static>, value: Tls13ClientSessionValue) {
-        self.with(|sessions| {
-            sessions.tls13.truncate(TICKETS - 1);
-            sessions.tls13.push_front(value);
-        });
-    }
-
-    fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
-        match self.offers {
-            true => self.with(|sessions| sessions.tls13.pop_front()),
-            false => None,
         }
     }
 }

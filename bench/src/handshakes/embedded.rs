@@ -66,7 +66,7 @@ pub fn arguments(
     threads: usize,
     page: u64,
     version: Version,
-    group: Group,
+    group: &Group,
 ) -> [String; 6] {
     [
         COMMAND.to_owned(),
@@ -74,12 +74,12 @@ pub fn arguments(
         threads.to_string(),
         page.to_string(),
         version.name().to_owned(),
-        group.name().to_owned(),
+        group.of_openssl().to_owned(),
     ]
 }
 
 fn context(options: &Options) -> Result<SslContext, ErrorStack> {
-    let Options { version, group, .. } = *options;
+    let Options { version, group, .. } = options;
     let mut builder = SslContext::builder(SslMethod::tls_server())?;
     builder.set_min_proto_version(Some(version.of_libssl()))?;
     builder.set_max_proto_version(Some(version.of_libssl()))?;

@@ -161,31 +161,34 @@ impl Level {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn round(milliseconds: u64, handshakes: usize) -> Round {
-        Round {
+impl Figures {
+    /// Rounds of a second: CPU seconds of the server, and handshakes that took 1, 2, 3 and more ms.
+    pub fn of_rounds(rounds: &[(f64, usize)]) -> Figures {
+        let round = |&(cpu, handshakes): &(f64, usize)| Round {
             tally: Tally {
                 latencies: (1..=handshakes as u64).map(Duration::from_millis).collect(),
                 elapsed: Duration::from_secs(1),
                 ..Tally::default()
             },
-            cpu: Duration::from_millis(milliseconds),
+            cpu: Duration::from_secs_f64(cpu),
             counters: None,
+        };
+        Figures {
+            rounds: rounds.iter().map(round).collect(),
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
 
     #[test]
     fn ratios_compare_rounds_that_ran_side_by_side() {
         // The machine was half as fast in the second round.
         let pair = Pair {
-            stock: Figures {
-                rounds: vec![round(100, 100), round(200, 100), round(100, 100)],
-            },
-            lockstep: Figures {
-                rounds: vec![round(50, 100), round(100, 100), round(60, 100)],
-            },
+            stock: Figures::of_rounds(&[(0.1, 100), (0.2, 100), (0.1, 100)]),
+            lockstep: Figures::of_rounds(&[(0.05, 100), (0.1, 100), (0.06, 100)]),
         };
         assert_eq!(pair.cpu_ratio(), 0.5);
         assert_eq!(pair.stock.cost(), 0.001);
@@ -197,9 +200,8 @@ mod tests {
 
     #[test]
     fn handshakes_of_the_warm_up_count_but_do_not_wait() {
-        let mut all = round(100, 8);
-        all.tally.early_latencies = vec![Duration::from_secs(1); 2];
-        let mut figures = Figures { rounds: vec![all] };
+        let mut figures = Figures::of_rounds(&[(0.1, 8)]);
+        figures.rounds[0].tally.early_latencies = vec![Duration::from_secs(1); 2];
         assert_eq!((figures.count(), figures.latency(1.0)), (10, 0.008));
         figures.rounds[0].tally.latencies.clear();
         assert_eq!((figures.count(), figures.latency(0.5)), (2, 1.0));

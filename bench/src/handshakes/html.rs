@@ -1,57 +1,57 @@
 //! The report as one HTML file: figures, plots, and nothing that would have to be fetched.
 
 use lockstep_common::Failure;
-use minijinja::Environment;
-use minijinja::value::Serde;
 use serde::Serialize;
 
 use super::chart::{self, Chart};
 use super::figures::{Level, Pair};
-use super::report::{MAIN_FIGURE, Report};
+use super::report::{Column, Headline, MAIN_FIGURE, Report, Row};
+use super::template::render;
 use crate::format::thousands;
+use crate::json::Decimal;
 
 /// What the page shows.
 #[derive(Serialize)]
 struct Page<'a> {
     title: String,
-    place: String,
-    summary: Option<Summary>,
+    headline: Option<Headline>,
+    failures: u64,
+    provenance: Vec<String>,
     main_figure: &'static str,
     caveat: Option<&'static str>,
+    width: Decimal<0>,
+    height: Decimal<0>,
     sections: Vec<Section>,
-    heads: [&'static str; 12],
+    heads: Vec<&'static str>,
     rows: Vec<Vec<String>>,
+    plot: Option<String>,
     examples: Vec<&'a str>,
-}
-
-/// The main figure.
-#[derive(Serialize)]
-struct Summary {
-    ratio: String,
-    clients: usize,
-    failures: u64,
 }
 
 /// A heading with a plot below it.
 #[derive(Serialize)]
 struct Section {
     heading: String,
-    chart: Option<Chart>,
+    drawing: Option<String>,
 }
 
 impl Section {
-    fn new(heading: impl Into<String>, chart: Option<Chart>) -> Section {
-        let heading = heading.into();
-        Section { heading, chart }
+    fn new(heading: impl Into<String>, chart: Option<Chart>) -> Result<Section, Failure> {
+        Ok(Section {
+            heading: heading.into(),
+            drawing: chart.map(|chart| chart.draw()).transpose()?,
+        })
     }
 }
 
 /// The whole page.
 pub fn page(report: &Report) -> Result<String, Failure> {
     let handshakes = pairs(report, |level| Some(&level.handshakes));
+    let rate = chart::throughput("handshakes per second", &handshakes);
     let mut sections = vec![
-        Section::new("Server CPU time per handshake", chart::bars(&handshakes)),
-        Section::new("Latency against load", chart::lines(&handshakes)),
+        Section::new("Server CPU time per handshake", chart::bars(&handshakes))?,
+        Section::new("Throughput against load", rate)?,
+        Section::new("Latency against load", chart::lines(&handshakes))?,
     ];
     let transactions = pairs(report, |level| level.transactions.as_ref());
     if let (false, Some(page)) = (transactions.is_empty(), report.page) {
@@ -59,90 +59,55 @@ pub fn page(report: &Report) -> Result<String, Failure> {
             "Server CPU time with a page of {} bytes",
             thousands(page as f64)
         );
+        let rate = chart::throughput("pages per second", &transactions);
         let latency = chart::lines(&transactions);
-        sections.push(Section::new(heading, chart::bars(&transactions)));
-        sections.push(Section::new("Latency with the page", latency));
+        sections.extend([
+            Section::new(heading, chart::bars(&transactions))?,
+            Section::new("Throughput with the page", rate)?,
+            Section::new("Latency with the page", latency)?,
+        ]);
     }
-    let ratio = report.cpu_ratio().zip(report.busiest());
-    render(&Page {
+    let columns = report.columns();
+    let heads = columns.iter().map(|column| column.head);
+    let page = Page {
         title: report.title(),
-        place: report.place(),
-        summary: ratio.map(|(ratio, busiest)| Summary {
-            ratio: format!("{ratio:.2}"),
-            clients: busiest.concurrency,
-            failures: report.failures(),
-        }),
+        headline: report.headline(),
+        failures: report.failures(),
+        provenance: report.provenance(),
         main_figure: MAIN_FIGURE,
         caveat: report.caveat,
+        width: Decimal(chart::WIDTH),
+        height: Decimal(chart::HEIGHT),
         sections,
-        heads: [
-            "clients",
-            "server",
-            "per s",
-            "CPU s/1000",
-            "× stock",
-            "p50 ms",
-            "p90 ms",
-            "p99 ms",
-            "failures",
-            "signed on lanes",
-            "fill",
-            "handshake's share",
-        ],
-        rows: rows(report),
+        heads: ["clients", "server"].into_iter().chain(heads).collect(),
+        rows: report.rows().map(|row| cells(&row, &columns)).collect(),
+        plot: report.plot.as_ref().map(|path| path.display().to_string()),
         examples: report.examples(),
-    })
+    };
+    render(include_str!("report.html"), &page)
 }
 
-fn render(page: &Page<'_>) -> Result<String, Failure> {
-    let failed =
-        |error: minijinja::Error| Failure::new(format!("cannot write the report: {error:#}"));
-    let mut templates = Environment::new();
-    // The ending of the name has the engine escape what goes into the page.
-    let name = "report.html";
-    templates
-        .add_template(name, include_str!("report.html"))
-        .map_err(failed)?;
-    let template = templates.get_template(name).map_err(failed)?;
-    template.render(Serde(page)).map_err(failed)
-}
-
-fn pairs<'a>(
+/// The pairs that are chosen of each level, by their numbers of clients.
+pub fn pairs<'a>(
     report: &'a Report,
     choose: impl Fn(&'a Level) -> Option<&'a Pair>,
 ) -> Vec<(usize, &'a Pair)> {
     let levels = report.levels.iter();
-    levels
+    let mut pairs: Vec<_> = levels
         .filter_map(|level| Some((level.concurrency, choose(level)?)))
-        .collect()
+        .collect();
+    pairs.sort_by_key(|(clients, _)| *clients);
+    pairs
 }
 
-fn rows(report: &Report) -> Vec<Vec<String>> {
-    let rows = report.rows().map(|row| {
-        let or_dash = |text: Option<String>| text.unwrap_or("–".to_owned());
-        let percent = |share: f64| format!("{:.0} %", share * 100.0);
-        let latency = |share| format!("{:.2}", row.figures.latency(share) * 1e3);
-        let with_page = if row.is_transaction {
-            ", with page"
-        } else {
-            ""
-        };
-        vec![
-            row.concurrency.to_string(),
-            format!("{}{with_page}", row.side.name()),
-            thousands(row.figures.per_second()),
-            format!("{:.4}", row.figures.cost() * 1e3),
-            or_dash(row.cpu_ratio().map(|ratio| format!("{ratio:.2}"))),
-            latency(0.5),
-            latency(0.9),
-            latency(0.99),
-            row.figures.failures().to_string(),
-            or_dash(row.on_lanes().map(percent)),
-            or_dash(row.fill().map(|fill| format!("{fill:.2}"))),
-            or_dash(row.handshake_share.map(percent)),
-        ]
-    });
-    rows.collect()
+fn cells(row: &Row<'_>, columns: &[&Column]) -> Vec<String> {
+    let figures = columns
+        .iter()
+        .map(|column| (column.cell)(row).unwrap_or("–".to_owned()));
+    [row.concurrency.to_string(), row.label()]
+        .into_iter()
+        .chain(figures)
+        .collect()
 }
 
 #[cfg(test)]
@@ -153,16 +118,20 @@ mod tests {
     fn what_goes_into_the_page_is_escaped() {
         let page = Page {
             title: "<a & \"b\">".to_owned(),
-            place: String::new(),
-            summary: None,
+            headline: None,
+            failures: 0,
+            provenance: Vec::new(),
             main_figure: MAIN_FIGURE,
             caveat: None,
-            sections: vec![Section::new("Nothing", None)],
-            heads: [""; 12],
+            width: Decimal(1.0),
+            height: Decimal(1.0),
+            sections: vec![Section::new("Nothing", None).unwrap()],
+            heads: Vec::new(),
             rows: Vec::new(),
+            plot: None,
             examples: vec!["</body>"],
         };
-        let page = render(&page).unwrap();
+        let page = render(include_str!("report.html"), &page).unwrap();
         assert!(
             page.contains("<h1>&lt;a &amp; &quot;b&quot;&gt;</h1>"),
             "{page}"

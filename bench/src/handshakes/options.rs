@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use lockstep_common::Failure;
 
+use super::client::Clients;
 use super::identity::Kind;
 use super::parameters::{Group, Version};
-use super::servers::{self, Server};
+use super::program::Program;
 
 /// How long the load warms up if nothing else is asked for, and turns are long enough.
 const LONGEST_WARM_UP: Duration = Duration::from_millis(250);
@@ -18,15 +18,17 @@ const LONGEST_WARM_UP: Duration = Duration::from_millis(250);
 #[derive(Args)]
 #[command(after_help = NOTES)]
 pub struct Options {
-    /// The server: embedded runs threads over libssl in this program; the others are the
-    /// distribution's
-    #[arg(long, value_name = "NAME", default_value = "embedded", value_parser = server_names())]
-    pub server: &'static dyn Server,
+    /// The server: embedded (threads over libssl in this program), haproxy, apache, nginx or
+    /// stunnel. That is the installed one, or with a path any other:
+    /// haproxy=/opt/haproxy-3.2/sbin/haproxy
+    #[arg(long, value_name = "NAME[=PATH]", default_value = "embedded")]
+    pub server: Program,
     /// The kind of the server's key
     #[arg(long, value_name = "KIND", value_enum, default_value = "rsa2048")]
     pub key: Kind,
-    /// The group of the key agreement
-    #[arg(long, value_name = "NAME", value_enum, default_value = "x25519")]
+    /// The group of the key agreement: x25519, p256, p384, or any other by the name that OpenSSL
+    /// has for it, as x25519mlkem768 (OpenSSL 3.5 or later)
+    #[arg(long, value_name = "NAME", default_value = "x25519")]
     pub group: Group,
     /// The version of TLS
     #[arg(
@@ -71,6 +73,9 @@ pub struct Options {
     /// Write a report with plots, in one file
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+    /// Plot handshakes per second over the number of clients, as an SVG picture
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
 }
 
 const NOTES: &str = "\
@@ -90,22 +95,22 @@ impl Options {
 
     /// Whether the options go together.
     pub fn check(&self) -> Result<(), Failure> {
-        match self.warm_up() < self.turn {
-            true => Ok(()),
-            false => Err(Failure::usage(
+        if self.warm_up() >= self.turn {
+            return Err(Failure::usage(
                 "--warm-up takes less than the --seconds of a turn",
-            )),
+            ));
         }
+        let group = self.group.name();
+        if self.group.encapsulates() && self.version == Version::Tls12 {
+            let what = format!("TLS 1.2 has no group {group}");
+            return Err(Failure::usage(what).remedy("--tls 1.3, or --group x25519"));
+        }
+        if self.resumption > 0.0 && !Clients::can_resume(&self.group) {
+            let what = format!("the clients for the group {group} keep no sessions to resume");
+            return Err(Failure::usage(what).remedy("--resumption with x25519, p256 or p384"));
+        }
+        Ok(())
     }
-}
-
-fn server_names() -> impl clap::builder::TypedValueParser<Value = &'static dyn Server> {
-    PossibleValuesParser::new(servers::ALL.map(|server| server.name())).map(|name| {
-        let known = servers::ALL
-            .into_iter()
-            .find(|server| server.name() == name);
-        known.expect("the parser takes only names of servers")
-    })
 }
 
 fn clients(text: &str) -> Result<usize, String> {

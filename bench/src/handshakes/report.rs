@@ -1,6 +1,7 @@
 //! The figures, as a table and as JSON.
 
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use lockstep_common::Failure;
@@ -12,7 +13,7 @@ use super::counters::Counters;
 use super::figures::{Figures, Level, Pair};
 use super::options::Options;
 use super::parameters::Side;
-use crate::format::{cpu_model, thousands};
+use crate::format::{clients, cpu_model, thousands};
 use crate::json::{self, Decimal};
 
 /// What to know when reading the figures.
@@ -20,11 +21,29 @@ pub const MAIN_FIGURE: &str = "The main figure is server CPU time per handshake:
     disturb each other's throughput and latency less when they are pinned apart, but they still share \
     memory, caches and the clients' speed.";
 
+/// When, by what and of what a report was made.
+#[derive(Serialize)]
+pub struct Provenance {
+    pub date: String,
+    /// The whole command line.
+    pub command: String,
+    /// What the server says of itself.
+    pub server_version: Option<String>,
+    /// Of the server, if it was found there.
+    pub openssl: Option<String>,
+    /// What made the clients' connections.
+    pub clients: String,
+}
+
+/// This program, with its version.
+const PROGRAM: &str = concat!("lockstep-bench ", env!("CARGO_PKG_VERSION"));
+
 /// All that one run found out.
 pub struct Report {
+    pub provenance: Provenance,
     pub server: &'static str,
     pub key: &'static str,
-    pub group: &'static str,
+    pub group: String,
     pub version: &'static str,
     pub resumption: f64,
     pub page: Option<u64>,
@@ -34,6 +53,8 @@ pub struct Report {
     pub server_cpus: Vec<usize>,
     pub client_cpus: Vec<usize>,
     pub caveat: Option<&'static str>,
+    /// Where the throughput is plotted.
+    pub plot: Option<PathBuf>,
     pub levels: Vec<Level>,
 }
 
@@ -50,11 +71,17 @@ pub struct Row<'a> {
 }
 
 impl Report {
-    pub fn new(options: &Options, division: &Division, levels: Vec<Level>) -> Report {
+    pub fn new(
+        options: &Options,
+        division: &Division,
+        provenance: Provenance,
+        levels: Vec<Level>,
+    ) -> Report {
         Report {
-            server: options.server.name(),
+            provenance,
+            server: options.server.server.name(),
             key: options.key.name(),
-            group: options.group.name(),
+            group: options.group.name().to_owned(),
             version: options.version.name(),
             resumption: options.resumption,
             page: options.page,
@@ -64,6 +91,7 @@ impl Report {
             server_cpus: division.server.clone(),
             client_cpus: division.clients.clone(),
             caveat: division.caveat,
+            plot: options.plot.clone(),
             levels,
         }
     }
@@ -122,15 +150,40 @@ impl Report {
         title
     }
 
-    /// Where it was measured, in one line.
-    pub fn place(&self) -> String {
-        format!(
-            "{}; server on CPU {}, clients on CPU {}; stock: {}",
-            self.cpu,
-            list(&self.server_cpus),
-            list(&self.client_cpus),
-            openssl::version::version()
-        )
+    /// The main figure in words; `None` if no handshake succeeded.
+    pub fn headline(&self) -> Option<Headline> {
+        let level = self.busiest()?;
+        let pair = &level.handshakes;
+        let milliseconds = |figures: &Figures| format!("{:.4} ms", figures.cost() * 1e3);
+        Some(Headline {
+            gain: gain(pair.cpu_ratio())?,
+            detail: format!(
+                "{} at a time: {} with lockstep, {} with OpenSSL alone",
+                clients(level.concurrency),
+                milliseconds(&pair.lockstep),
+                milliseconds(&pair.stock)
+            ),
+        })
+    }
+
+    /// Where, when and by what it was measured, a line each.
+    pub fn provenance(&self) -> Vec<String> {
+        let provenance = &self.provenance;
+        let version = provenance.server_version.as_deref().unwrap_or(self.server);
+        vec![
+            match &provenance.openssl {
+                Some(openssl) => format!("{version}, on {openssl}"),
+                None => version.to_owned(),
+            },
+            format!(
+                "{}; server on CPU {}, clients ({}) on CPU {}",
+                self.cpu,
+                list(&self.server_cpus),
+                provenance.clients,
+                list(&self.client_cpus),
+            ),
+            format!("{}, {PROGRAM}: {}", provenance.date, provenance.command),
+        ]
     }
 
     /// One document: what was measured, `cpu_ratio`, `failures`, and `rows` with an object for each
@@ -147,12 +200,16 @@ impl Report {
             }
         });
         json::text(&Document {
+            headline: self.headline().map(|headline| headline.gain),
+            program: PROGRAM,
+            provenance: &self.provenance,
+            plot: self.plot.as_deref(),
             cpu_ratio: self.cpu_ratio().map(Decimal),
             cpu_ratio_concurrency: self.busiest().map_or(0, |level| level.concurrency),
             failures: self.failures(),
             server: self.server,
             key: self.key,
-            group: self.group,
+            group: &self.group,
             tls: self.version,
             resumption: self.resumption,
             transfer: self.page,
@@ -162,7 +219,6 @@ impl Report {
             server_cpus: &self.server_cpus,
             client_cpus: &self.client_cpus,
             caveat: self.caveat,
-            openssl: openssl::version::version(),
             ratios: ratios.collect(),
             rows: self.rows().map(|row| row.document()).collect(),
         })
@@ -172,23 +228,20 @@ impl Report {
     pub fn to_table(&self) -> String {
         let mut out = String::new();
         // Writing to a String cannot fail, here and below.
-        let _ = writeln!(
-            out,
-            "{}\n{}\n\n{:>7}  {:<22} {:>9} {:>12} {:>8} {:>9} {:>9} {:>9} {:>9} {:>9} {:>6}",
-            self.title(),
-            self.place(),
-            "clients",
-            "",
-            "per s",
-            "CPU s/1000",
-            "x stock",
-            "p50 ms",
-            "p90 ms",
-            "p99 ms",
-            "failures",
-            "on lanes",
-            "fill",
-        );
+        let _ = writeln!(out, "{}", self.title());
+        if let Some(Headline { gain, detail }) = self.headline() {
+            let _ = writeln!(out, "{gain} ({detail})");
+        }
+        out.push('\n');
+        for line in self.provenance() {
+            let _ = writeln!(out, "{line}");
+        }
+        let columns = self.columns();
+        let _ = write!(out, "\n{:>7}  {:<22}", "clients", "");
+        for column in &columns {
+            let _ = write!(out, " {:>width$}", column.head, width = column.width());
+        }
+        out.push('\n');
         let mut previous = None;
         for row in self.rows() {
             let first = previous != Some(row.concurrency);
@@ -200,23 +253,15 @@ impl Report {
                 true => row.concurrency.to_string(),
                 false => String::new(),
             };
-            let _ = writeln!(out, "{clients:>7}  {}", row.to_line());
+            let _ = write!(out, "{clients:>7}  {:<22}", row.label());
+            for column in &columns {
+                let cell = (column.cell)(&row).unwrap_or("-".to_owned());
+                let _ = write!(out, " {cell:>width$}", width = column.width());
+            }
+            out.push('\n');
         }
-        let shares: Vec<String> = self
-            .rows()
-            .filter_map(|row| {
-                let share = row.handshake_share? * 100.0;
-                let (side, clients) = (row.side.name(), row.concurrency);
-                Some(format!("{side} with {clients} clients {share:.0} %"))
-            })
-            .collect();
-        if let (false, Some(page)) = (shares.is_empty(), self.page) {
-            let _ = writeln!(
-                out,
-                "\nThe handshake's share of the server's CPU time for a handshake and a page of {page} \
-                 bytes: {}.",
-                shares.join(", ")
-            );
+        if let Some(path) = &self.plot {
+            let _ = writeln!(out, "\nPlot of the throughput: {}", path.display());
         }
         let _ = writeln!(out, "\n{MAIN_FIGURE}");
         if let Some(caveat) = self.caveat {
@@ -226,6 +271,12 @@ impl Report {
             let _ = writeln!(out, "Failed: {example}");
         }
         out
+    }
+
+    /// The columns of the table in which a row has a figure.
+    pub fn columns(&self) -> Vec<&'static Column> {
+        let has_figure = |column: &&Column| self.rows().any(|row| (column.cell)(&row).is_some());
+        COLUMNS.iter().filter(has_figure).collect()
     }
 
     /// Some of the failures in words, each once.
@@ -254,28 +305,18 @@ impl Row<'_> {
         (self.side == Side::Lockstep).then(|| self.pair.cpu_ratio())
     }
 
-    fn to_line(&self) -> String {
-        let optional = |value: Option<String>| value.unwrap_or("-".to_owned());
-        let milliseconds = |share| format!("{:.2}", self.figures.latency(share) * 1e3);
-        let label = match self.is_transaction {
-            true => format!("{}, with page", self.side.name()),
-            false => self.side.name().to_owned(),
+    /// Whose figures these are.
+    pub fn label(&self) -> String {
+        let with_page = if self.is_transaction {
+            ", with page"
+        } else {
+            ""
         };
-        format!(
-            "{label:<22} {:>9} {:>12} {:>8} {:>9} {:>9} {:>9} {:>9} {:>9} {:>6}",
-            thousands(self.figures.per_second()),
-            format!("{:.4}", self.figures.cost() * 1e3),
-            optional(self.cpu_ratio().map(|ratio| format!("{ratio:.2}"))),
-            milliseconds(0.5),
-            milliseconds(0.9),
-            milliseconds(0.99),
-            self.figures.failures(),
-            optional(
-                self.on_lanes()
-                    .map(|share| format!("{:.0} %", share * 100.0))
-            ),
-            optional(self.fill().map(|fill| format!("{fill:.2}"))),
-        )
+        format!("{}{with_page}", self.side.name())
+    }
+
+    fn milliseconds(&self, share: f64) -> Option<String> {
+        number(self.figures.latency(share) * 1e3, 2)
     }
 
     fn document(&self) -> RowDocument {
@@ -312,15 +353,115 @@ impl Row<'_> {
     }
 }
 
+/// The main figure in words.
+#[derive(Serialize)]
+pub struct Headline {
+    /// As in `44 % less CPU per handshake`.
+    pub gain: String,
+    /// Under which load, and of what.
+    pub detail: String,
+}
+
+/// What lockstep brings, by its CPU time over OpenSSL's; `None` without a ratio.
+fn gain(ratio: f64) -> Option<String> {
+    if !ratio.is_finite() {
+        return None;
+    }
+    let percent = ((1.0 - ratio) * 100.0).round();
+    Some(match percent {
+        0.0 => "as much CPU per handshake as OpenSSL alone".to_owned(),
+        1.0.. => format!("{percent:.0} % less CPU per handshake"),
+        _ => format!("{:.0} % more CPU per handshake", -percent),
+    })
+}
+
+/// A column of the table.
+pub struct Column {
+    pub head: &'static str,
+    /// The figure, if a row has one.
+    pub cell: fn(&Row<'_>) -> Option<String>,
+}
+
+impl Column {
+    fn width(&self) -> usize {
+        self.head.len().max(9)
+    }
+}
+
+const COLUMNS: [Column; 10] = [
+    Column {
+        head: "per s",
+        cell: |row| {
+            Some(row.figures.per_second())
+                .filter(|n| *n > 0.0)
+                .map(thousands)
+        },
+    },
+    Column {
+        head: "CPU s/1000",
+        cell: |row| number(row.figures.cost() * 1e3, 4),
+    },
+    Column {
+        head: "x stock",
+        cell: |row| number(row.cpu_ratio()?, 2),
+    },
+    Column {
+        head: "p50 ms",
+        cell: |row| row.milliseconds(0.5),
+    },
+    Column {
+        head: "p90 ms",
+        cell: |row| row.milliseconds(0.9),
+    },
+    Column {
+        head: "p99 ms",
+        cell: |row| row.milliseconds(0.99),
+    },
+    Column {
+        head: "failures",
+        cell: |row| Some(row.figures.failures().to_string()),
+    },
+    Column {
+        head: "on lanes",
+        cell: |row| row.on_lanes().map(percent),
+    },
+    Column {
+        head: "fill",
+        cell: |row| number(row.fill()?, 2),
+    },
+    Column {
+        head: "handshake's share",
+        cell: |row| {
+            row.handshake_share
+                .filter(|share| share.is_finite())
+                .map(percent)
+        },
+    },
+];
+
+/// A number with so many decimals, if it is one.
+fn number(value: f64, decimals: usize) -> Option<String> {
+    value.is_finite().then(|| format!("{value:.decimals$}"))
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
 /// A report as a JSON document.
 #[derive(Serialize)]
 struct Document<'a> {
+    headline: Option<String>,
+    program: &'static str,
+    #[serde(flatten)]
+    provenance: &'a Provenance,
+    plot: Option<&'a Path>,
     cpu_ratio: Option<Decimal<4>>,
     cpu_ratio_concurrency: usize,
     failures: u64,
     server: &'static str,
     key: &'static str,
-    group: &'static str,
+    group: &'a str,
     tls: &'static str,
     resumption: f64,
     transfer: Option<u64>,
@@ -330,7 +471,6 @@ struct Document<'a> {
     server_cpus: &'a [usize],
     client_cpus: &'a [usize],
     caveat: Option<&'static str>,
-    openssl: &'static str,
     ratios: Vec<RatiosDocument>,
     rows: Vec<RowDocument>,
 }
@@ -384,4 +524,149 @@ fn by_name<S: Serializer>(fallbacks: &[(Fallback, u64)], serializer: S) -> Resul
 fn list(cpus: &[usize]) -> String {
     let cpus: Vec<String> = cpus.iter().map(usize::to_string).collect();
     cpus.join(",")
+}
+
+#[cfg(test)]
+impl Report {
+    /// A run with 1 and with 64 clients, without counters; lockstep took 56 % of the CPU time.
+    pub fn example() -> Report {
+        let level = |concurrency, stock, lockstep| Level {
+            concurrency,
+            handshakes: Pair {
+                stock: Figures::of_rounds(&[(0.5, stock)]),
+                lockstep: Figures::of_rounds(&[(0.28, lockstep)]),
+            },
+            transactions: None,
+        };
+        Report {
+            provenance: Provenance {
+                date: "2026-11-23T08:41:07Z".to_owned(),
+                command: "lockstep-bench handshakes --server haproxy".to_owned(),
+                server_version: Some("HAProxy version 2.6.12".to_owned()),
+                openssl: Some("OpenSSL 3.0.19".to_owned()),
+                clients: "rustls with ring".to_owned(),
+            },
+            server: "haproxy",
+            key: "rsa2048",
+            group: "x25519".to_owned(),
+            version: "1.3",
+            resumption: 0.0,
+            page: None,
+            turn: Duration::from_secs(1),
+            warm_up: Duration::ZERO,
+            cpu: "a CPU".to_owned(),
+            server_cpus: vec![1],
+            client_cpus: vec![0],
+            caveat: None,
+            plot: Some("a.svg".into()),
+            levels: vec![level(1, 500, 500), level(64, 1000, 1000)],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn what_lockstep_brings_is_said_in_words() {
+        for (ratio, words) in [
+            (0.56, Some("44 % less CPU per handshake")),
+            (0.194, Some("81 % less CPU per handshake")),
+            (0.988, Some("1 % less CPU per handshake")),
+            (0.997, Some("as much CPU per handshake as OpenSSL alone")),
+            (1.003, Some("as much CPU per handshake as OpenSSL alone")),
+            (1.05, Some("5 % more CPU per handshake")),
+            (2.0, Some("100 % more CPU per handshake")),
+            (f64::NAN, None),
+            (f64::INFINITY, None),
+        ] {
+            assert_eq!(gain(ratio).as_deref(), words, "{ratio}");
+        }
+    }
+
+    #[test]
+    fn the_table_begins_with_the_headline_and_where_it_is_from() {
+        let table = Report::example().to_table();
+        let lines: Vec<&str> = table.lines().take(6).collect();
+        let headline = "44 % less CPU per handshake (64 clients at a time: 0.2800 ms with \
+                        lockstep, 0.5000 ms with OpenSSL alone)";
+        let made = format!(
+            "2026-11-23T08:41:07Z, lockstep-bench {}: lockstep-bench handshakes --server haproxy",
+            env!("CARGO_PKG_VERSION")
+        );
+        assert_eq!(
+            lines,
+            [
+                "haproxy, rsa2048, x25519, TLS 1.3",
+                headline,
+                "",
+                "HAProxy version 2.6.12, on OpenSSL 3.0.19",
+                "a CPU; server on CPU 1, clients (rustls with ring) on CPU 0",
+                &made,
+            ]
+        );
+        assert!(
+            table.contains("\nPlot of the throughput: a.svg\n"),
+            "{table}"
+        );
+    }
+
+    #[test]
+    fn a_column_without_a_figure_is_left_out() {
+        let heads = |report: &Report| -> Vec<&str> {
+            let columns = report.columns().into_iter();
+            columns.map(|column| column.head).collect()
+        };
+        let mut report = Report::example();
+        let common = [
+            "per s",
+            "CPU s/1000",
+            "x stock",
+            "p50 ms",
+            "p90 ms",
+            "p99 ms",
+            "failures",
+        ];
+        assert_eq!(heads(&report), common);
+        let table = report.to_table();
+        assert!(
+            !table.contains("fill") && !table.contains("on lanes"),
+            "{table}"
+        );
+        report.levels[1].transactions = Some(Pair {
+            stock: Figures::of_rounds(&[(1.0, 1000)]),
+            lockstep: Figures::of_rounds(&[(1.0, 1000)]),
+        });
+        let with_page = [&common[..], &["handshake's share"]].concat();
+        assert_eq!(heads(&report), with_page);
+        assert!(
+            report.to_table().contains("50 %"),
+            "stock: half of its time"
+        );
+        report.levels.clear();
+        assert!(heads(&report).is_empty());
+        assert!(report.headline().is_none());
+    }
+
+    #[test]
+    fn the_document_says_where_it_is_from() {
+        let document: Value = serde_json::from_str(&Report::example().to_json().unwrap()).unwrap();
+        for (name, value) in [
+            ("headline", "44 % less CPU per handshake"),
+            ("date", "2026-11-23T08:41:07Z"),
+            ("command", "lockstep-bench handshakes --server haproxy"),
+            ("server", "haproxy"),
+            ("server_version", "HAProxy version 2.6.12"),
+            ("openssl", "OpenSSL 3.0.19"),
+            ("clients", "rustls with ring"),
+            ("plot", "a.svg"),
+        ] {
+            assert_eq!(document[name], value, "{name}: {document}");
+        }
+        assert_eq!(document["program"], PROGRAM);
+        assert_eq!(document["cpu_ratio"], 0.56);
+    }
 }

@@ -20,7 +20,7 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 use super::identity::Identity;
 use super::parameters::{Group, Side, Version};
-use super::{embedded, origin, processes};
+use super::{embedded, loaded, origin, processes};
 use crate::measure::keep_to;
 
 /// How long a server may take to start, and to end.
@@ -29,51 +29,34 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Every server, in the order of the help.
 pub const ALL: [&dyn Server; 5] = [&Embedded, &Haproxy, &Apache, &Nginx, &Stunnel];
 
-/// A server that can be put under load.
+/// A kind of server that can be put under load.
 pub trait Server: Sync {
     /// As the command line has it.
     fn name(&self) -> &'static str;
 
-    /// What its program may be called, and the Debian package it comes in.
+    /// What its program may be called, and the Debian package it comes in; without a name it is
+    /// this program.
     fn program(&self) -> (&'static [&'static str], &'static str);
+
+    /// What has its program print its version.
+    fn version_option(&self) -> &'static str;
 
     /// Whether pages come from a server behind it.
     fn is_proxy(&self) -> bool;
 
     /// Writes what it needs into its directory; returns the arguments to start it with.
     fn prepare(&self, setup: &Setup<'_>) -> Result<Vec<OsString>, Failure>;
-
-    /// Where the program is.
-    fn find(&self) -> Result<PathBuf, Failure> {
-        let (names, package) = self.program();
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        // Debian keeps servers where only root looks for programs.
-        let directories = std::env::split_paths(&path)
-            .chain(["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from))
-            .collect::<Vec<_>>();
-        names
-            .iter()
-            .flat_map(|name| {
-                directories
-                    .iter()
-                    .map(move |directory| directory.join(name))
-            })
-            .find(|program| program.is_file())
-            .ok_or_else(|| {
-                Failure::new(format!("{} is not installed", self.name()))
-                    .remedy(format!("apt install {package}"))
-            })
-    }
 }
 
 /// What a server is to be like.
 pub struct Setup<'a> {
+    pub program: &'a Path,
     /// A directory of its own.
     pub directory: PathBuf,
     pub port: u16,
     pub identity: &'a Identity,
     pub version: Version,
-    pub group: Group,
+    pub group: &'a Group,
     pub side: Side,
     /// How many CPUs it may use.
     pub cpus: usize,
@@ -130,12 +113,12 @@ impl Server for Embedded {
         (&[], "")
     }
 
-    fn is_proxy(&self) -> bool {
-        false
+    fn version_option(&self) -> &'static str {
+        "--version"
     }
 
-    fn find(&self) -> Result<PathBuf, Failure> {
-        std::env::current_exe().map_err(|error| Failure::new(error.to_string()))
+    fn is_proxy(&self) -> bool {
+        false
     }
 
     fn prepare(&self, setup: &Setup<'_>) -> Result<Vec<OsString>, Failure> {
@@ -148,7 +131,7 @@ impl Server for Embedded {
             identity,
             ..
         } = setup;
-        let arguments = embedded::arguments(*port, *clients, *page, *version, *group);
+        let arguments = embedded::arguments(*port, *clients, *page, *version, group);
         let files = [&identity.certificate, &identity.key].map(OsString::from);
         Ok(arguments
             .map(OsString::from)
@@ -168,6 +151,10 @@ impl Server for Haproxy {
 
     fn program(&self) -> (&'static [&'static str], &'static str) {
         (&["haproxy"], "haproxy")
+    }
+
+    fn version_option(&self) -> &'static str {
+        "-v"
     }
 
     fn is_proxy(&self) -> bool {
@@ -219,20 +206,17 @@ impl Server for Apache {
         (&["apache2", "httpd"], "apache2")
     }
 
+    fn version_option(&self) -> &'static str {
+        "-v"
+    }
+
     fn is_proxy(&self) -> bool {
         false
     }
 
     fn prepare(&self, setup: &Setup<'_>) -> Result<Vec<OsString>, Failure> {
         let mut text = String::new();
-        let modules = ["/usr/lib/apache2/modules", "/usr/lib64/httpd/modules"]
-            .into_iter()
-            .map(Path::new)
-            .find(|modules| modules.is_dir())
-            .ok_or_else(|| {
-                Failure::new("the modules of apache are not where Debian or Fedora have them")
-                    .remedy("apt install apache2")
-            })?;
+        let modules = modules(setup.program)?;
         for module in ["mpm_event", "authz_core", "unixd", "ssl"] {
             let path = modules.join(format!("mod_{module}.so"));
             // Some are part of the program.
@@ -290,6 +274,24 @@ SSLOpenSSLConfCmd Groups {curve}
     }
 }
 
+/// The modules of the same installation of Apache as this program.
+fn modules(program: &Path) -> Result<PathBuf, Failure> {
+    // Debian and Fedora have them below `lib`, Apache's own installation beside `bin`.
+    let prefix = program.parent().and_then(Path::parent);
+    let places = ["lib/apache2/modules", "lib64/httpd/modules", "modules"];
+    prefix
+        .into_iter()
+        .flat_map(|prefix| places.map(|place| prefix.join(place)))
+        .find(|modules| modules.is_dir())
+        .ok_or_else(|| {
+            let program = program.display();
+            Failure::new(format!(
+                "the modules of {program} are not where Apache has them"
+            ))
+            .remedy("apt install apache2, or name the program of a whole installation")
+        })
+}
+
 /// nginx, a worker for each CPU.
 struct Nginx;
 
@@ -300,6 +302,10 @@ impl Server for Nginx {
 
     fn program(&self) -> (&'static [&'static str], &'static str) {
         (&["nginx"], "nginx-light")
+    }
+
+    fn version_option(&self) -> &'static str {
+        "-v"
     }
 
     fn is_proxy(&self) -> bool {
@@ -376,6 +382,10 @@ impl Server for Stunnel {
         (&["stunnel", "stunnel4"], "stunnel4")
     }
 
+    fn version_option(&self) -> &'static str {
+        "-version"
+    }
+
     fn is_proxy(&self) -> bool {
         true
     }
@@ -425,14 +435,13 @@ impl Running {
         configuration: Option<&Path>,
         (server_cpus, own_cpus): (&[usize], &[usize]),
     ) -> Result<Running, Failure> {
-        let program = server.find()?;
         fs::create_dir(&setup.directory).map_err(on(&setup.directory))?;
         let arguments = server.prepare(setup)?;
         let log = setup.at("output.log");
         let output = File::create(&log).map_err(on(&log))?;
         let errors = output.try_clone().map_err(on(&log))?;
 
-        let mut command = ended_with_us(program);
+        let mut command = ended_with_us(setup.program);
         command.args(arguments).current_dir(&setup.directory);
         command.env_remove("OPENSSL_CONF");
         let counters = configuration.map(|_| setup.at("counters"));
@@ -491,6 +500,11 @@ impl Running {
         }
     }
 
+    /// The OpenSSL that it has loaded, in OpenSSL's words.
+    pub fn openssl(&self) -> Option<String> {
+        loaded::openssl(self.child.id())
+    }
+
     /// Whether it has not ended.
     pub fn is_running(&self) -> bool {
         processes::is_running(self.child.id())
@@ -523,7 +537,7 @@ impl Drop for Running {
 }
 
 /// A command that the kernel ends should we be killed before we can end it.
-fn ended_with_us(program: PathBuf) -> Command {
+fn ended_with_us(program: &Path) -> Command {
     const WRAPPER: &str = "/usr/bin/setpriv";
     if !Path::new(WRAPPER).is_file() {
         return Command::new(program);

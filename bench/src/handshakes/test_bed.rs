@@ -16,6 +16,7 @@ use super::options::Options;
 use super::origin;
 use super::parameters::Side;
 use super::servers::{self, Running, Setup};
+use crate::format::clients;
 use crate::progress::Progress;
 
 /// Both servers, and the clients.
@@ -30,27 +31,30 @@ impl<'a> TestBed<'a> {
     /// Starts everything, and checks that lockstep serves the one server and not the other.
     pub fn new(
         options: &'a Options,
+        program: &Path,
         configuration: &Path,
         division: &Division,
         scratch: &Path,
     ) -> Result<TestBed<'a>, Failure> {
+        let server = options.server.server;
         let identity = Identity::make(options.key, scratch)?;
         // Apache's workers have no right to look into a directory of root's.
         fs::set_permissions(scratch, fs::Permissions::from_mode(0o711))
             .map_err(|error| Failure::new(format!("{}: {error}", scratch.display())))?;
         let most = options.concurrency.iter().copied().max().unwrap_or(1);
         let page = options.page.unwrap_or(0);
-        let origin = match options.server.is_proxy() {
+        let origin = match server.is_proxy() {
             true => Some(origin::start(page, most + 8, &division.clients)?),
             false => None,
         };
         let start = |side: Side, configuration: Option<&Path>| {
             let setup = Setup {
+                program,
                 directory: scratch.join(side.name()),
                 port: servers::free_port()?,
                 identity: &identity,
                 version: options.version,
-                group: options.group,
+                group: &options.group,
                 side,
                 cpus: division.server.len(),
                 clients: most,
@@ -58,14 +62,14 @@ impl<'a> TestBed<'a> {
                 origin,
             };
             let cpus = (division.server.as_slice(), division.clients.as_slice());
-            Running::start(options.server, &setup, configuration, cpus)
+            Running::start(server, &setup, configuration, cpus)
         };
         let test_bed = TestBed {
             options,
             clients: Clients::new(
                 &identity.authority,
                 options.version,
-                options.group,
+                &options.group,
                 options.resumption,
                 &division.clients,
             )?,
@@ -74,6 +78,16 @@ impl<'a> TestBed<'a> {
         };
         test_bed.warm_up(most)?;
         Ok(test_bed)
+    }
+
+    /// The OpenSSL of the server that runs without lockstep, in OpenSSL's words.
+    pub fn openssl(&self) -> Option<String> {
+        self.stock.openssl()
+    }
+
+    /// The name of what makes the clients' connections.
+    pub fn clients(&self) -> String {
+        self.clients.library()
     }
 
     /// Lets each server do a few handshakes: none may fail, and lockstep must have been asked.
@@ -89,7 +103,7 @@ impl<'a> TestBed<'a> {
             let tally = self.clients.run(load)?;
             if tally.count() == 0 {
                 let output = self.server(side).last_output();
-                let (name, side) = (self.options.server.name(), side.name());
+                let (name, side) = (self.options.server.server.name(), side.name());
                 let why = tally.examples.join("; ");
                 return Err(Failure::new(format!(
                     "no handshake with {name} ({side}) succeeds: {why}. The last output of the \
@@ -114,7 +128,7 @@ impl<'a> TestBed<'a> {
             true => "OpenSSL did not ask it for anything".to_owned(),
             false => reasons.join("; "),
         };
-        let name = self.options.server.name();
+        let name = self.options.server.server.name();
         Err(Failure::new(format!(
             "lockstep did nothing in {name}, so OpenSSL would be compared with itself: {why}"
         ))
@@ -137,10 +151,7 @@ impl<'a> TestBed<'a> {
 
     /// All rounds with so many clients at a time.
     pub fn measure(&self, concurrency: usize) -> Result<Level, Failure> {
-        let clients = match concurrency {
-            1 => "1 client".to_owned(),
-            many => format!("{many} clients"),
-        };
+        let clients = clients(concurrency);
         let mut progress = Progress::new(&clients);
         let mut level = Level {
             concurrency,
@@ -186,7 +197,7 @@ impl<'a> TestBed<'a> {
         let (cpu, counters) = (server.cpu_time(), self.counters(side)?);
         let tally = self.clients.run(load)?;
         if !server.is_running() {
-            let (name, side) = (self.options.server.name(), side.name());
+            let (name, side) = (self.options.server.server.name(), side.name());
             let output = server.last_output();
             return Err(Failure::new(format!(
                 "{name} ({side}) ended under load. Its last output:\n{output}"

@@ -1,0 +1,215 @@
+//! Clients by rustls with ring: another implementation than the one under test.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lockstep_common::Failure;
+use rustls::client::{
+    ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls13ClientSessionValue,
+};
+use rustls::crypto::SupportedKxGroup;
+use rustls::crypto::ring::{self, kx_group};
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, ClientConnection, HandshakeKind, NamedGroup, RootCertStore};
+
+use super::tls::{Library, Pumped, Tls};
+use crate::handshakes::identity::HOST;
+use crate::handshakes::parameters::{Group, Version};
+
+/// How many tickets are kept; each serves once.
+const TICKETS: usize = 1024;
+
+/// The group as ring has it, if it does.
+pub fn group(group: &Group) -> Option<&'static dyn SupportedKxGroup> {
+    match group.of_openssl() {
+        "X25519" => Some(kx_group::X25519),
+        "P-256" => Some(kx_group::SECP256R1),
+        "P-384" => Some(kx_group::SECP384R1),
+        _ => None,
+    }
+}
+
+/// What all connections have in common.
+pub struct Rustls {
+    /// Offers no session, but keeps those it gets.
+    full: Arc<ClientConfig>,
+    /// Offers a session where there is one.
+    resuming: Arc<ClientConfig>,
+    host: ServerName<'static>,
+}
+
+impl Rustls {
+    /// Clients that trust one authority, given as DER; they may keep sessions.
+    pub fn new(
+        authority: &[u8],
+        version: Version,
+        group: &'static dyn SupportedKxGroup,
+        keeps_sessions: bool,
+    ) -> Result<Rustls, Failure> {
+        let failed = |error: rustls::Error| Failure::new(format!("cannot make clients: {error}"));
+        let mut roots = RootCertStore::empty();
+        roots
+            .add(CertificateDer::from(authority.to_vec()))
+            .map_err(failed)?;
+        let mut provider = ring::default_provider();
+        provider.kx_groups = vec![group];
+        let versions = match version {
+            Version::Tls12 => &[&TLS12],
+            Version::Tls13 => &[&TLS13],
+        };
+        let mut full = ClientConfig::builder_with_provider(Arc::new(provider))
+            .with_protocol_versions(versions)
+            .map_err(failed)?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let mut resuming = full.clone();
+        let sessions = Arc::<Mutex<Sessions>>::default();
+        let store = |offers| {
+            let sessions = sessions.clone();
+            Resumption::store(Arc::new(Store { sessions, offers }))
+        };
+        full.resumption = match keeps_sessions {
+            true => store(false),
+            false => Resumption::disabled(),
+        };
+        resuming.resumption = store(true);
+        Ok(Rustls {
+            full: full.into(),
+            resuming: resuming.into(),
+            host: ServerName::try_from(HOST)
+                .map_err(|error| Failure::new(format!("{HOST} is no name: {error}")))?,
+        })
+    }
+}
+
+impl Library for Rustls {
+    fn open(&self, socket: TcpStream, offers: bool) -> io::Result<Box<dyn Tls>> {
+        let config = match offers {
+            true => &self.resuming,
+            false => &self.full,
+        };
+        let tls = ClientConnection::new(config.clone(), self.host.clone());
+        Ok(Box::new(Connection {
+            tls: tls.map_err(io::Error::other)?,
+            socket,
+        }))
+    }
+
+    fn name(&self) -> String {
+        "rustls with ring".to_owned()
+    }
+}
+
+struct Connection {
+    tls: ClientConnection,
+    socket: TcpStream,
+}
+
+impl Tls for Connection {
+    fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    fn pump(&mut self) -> Result<Pumped, String> {
+        let mut written = false;
+        while self.tls.wants_write() {
+            match self.tls.write_tls(&mut self.socket) {
+                Ok(_) => written = true,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Ok(Pumped::Closed(error.to_string())),
+            }
+        }
+        let read = Pumped::by(self.tls.read_tls(&mut self.socket));
+        match read {
+            Pumped::Nothing if written => return Ok(Pumped::Something),
+            Pumped::Something => {}
+            other => return Ok(other),
+        }
+        if let Err(error) = self.tls.process_new_packets() {
+            // Sends the reason to the server. Whether it arrives does not matter any more.
+            let _ = self.tls.write_tls(&mut self.socket);
+            return Err(error.to_string());
+        }
+        Ok(Pumped::Something)
+    }
+
+    fn is_handshaking(&self) -> bool {
+        self.tls.is_handshaking()
+    }
+
+    fn is_resumed(&self) -> bool {
+        self.tls.handshake_kind() == Some(HandshakeKind::Resumed)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), String> {
+        let written = self.tls.writer().write_all(bytes);
+        written.map_err(|error| error.to_string())
+    }
+
+    fn read(&mut self, bytes: &mut [u8]) -> usize {
+        self.tls.reader().read(bytes).unwrap_or(0)
+    }
+
+    fn say_goodbye(&mut self) {
+        self.tls.send_close_notify();
+    }
+}
+
+/// The sessions of all clients.
+#[derive(Debug, Default)]
+struct Sessions {
+    tls12: Option<Tls12ClientSessionValue>,
+    tls13: VecDeque<Tls13ClientSessionValue>,
+}
+
+/// How a client sees them.
+#[derive(Debug)]
+struct Store {
+    sessions: Arc<Mutex<Sessions>>,
+    offers: bool,
+}
+
+impl Store {
+    fn with<R>(&self, use_them: impl FnOnce(&mut Sessions) -> R) -> R {
+        use_them(&mut self.sessions.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl ClientSessionStore for Store {
+    // There is only one group to choose.
+    fn set_kx_hint(&self, _: ServerName<'static>, _: NamedGroup) {}
+
+    fn kx_hint(&self, _: &ServerName<'_>) -> Option<NamedGroup> {
+        None
+    }
+
+    fn set_tls12_session(&self, _: ServerName<'static>, value: Tls12ClientSessionValue) {
+        self.with(|sessions| sessions.tls12 = Some(value));
+    }
+
+    fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
+        self.with(|sessions| sessions.tls12.clone())
+            .filter(|_| self.offers)
+    }
+
+    fn remove_tls12_session(&self, _: &ServerName<'static>) {
+        self.with(|sessions| sessions.tls12 = None);
+    }
+
+    fn insert_tls13_ticket(&self, _: ServerName<'static>, value: Tls13ClientSessionValue) {
+        self.with(|sessions| {
+            sessions.tls13.truncate(TICKETS - 1);
+            sessions.tls13.push_front(value);
+        });
+    }
+
+    fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
+        match self.offers {
+            true => self.with(|sessions| sessions.tls13.pop_front()),
+            false => None,
+        }
+    }
+}
