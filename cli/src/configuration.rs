@@ -69,18 +69,13 @@ pub fn configuration(module: &Path, from: Option<&Path>, root: &Path) -> Result<
 
 /// The configuration that OpenSSL reads when none is named.
 pub fn system_configuration() -> Result<PathBuf, Failure> {
-    let reported = openssl::version::dir();
-    let directory = reported
-        .strip_prefix("OPENSSLDIR: \"")
-        .and_then(|directory| directory.strip_suffix('"'));
-    directory
-        .map(|directory| Path::new(directory).join("openssl.cnf"))
-        .ok_or_else(|| {
-            Failure::new(format!(
-                "libcrypto names no directory for its configuration: {reported}"
-            ))
-            .remedy("name the configuration with --from")
-        })
+    match lockstep_conf::installed() {
+        Ok(openssl) => Ok(openssl.directory.join("openssl.cnf")),
+        Err(error) => Err(Failure::new(format!(
+            "OpenSSL does not say where its configuration is: {error}"
+        ))
+        .remedy("install OpenSSL 3.0 or later, or name the configuration with --from")),
+    }
 }
 
 /// The text of a configuration that is the system's, if that is there, with the module added.

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use openssl::sha::sha256;
+use sha2::{Digest as _, Sha256};
 
 /// Before and behind the path of the configuration that it was made from.
 const ORIGIN: (&str, &str) = (
@@ -67,7 +67,7 @@ impl Made {
 }
 
 fn checksum(text: &str) -> String {
-    let sum = sha256(text.as_bytes());
+    let sum = Sha256::digest(text);
     sum[..8].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

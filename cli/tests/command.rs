@@ -294,21 +294,24 @@ fn doctor_says_that_fips_is_on_by_other_means() {
     let configuration = place.join("openssl.cnf");
     let library = compile_library(&place);
     fs::write(&configuration, loading(library.to_str().unwrap())).unwrap();
-    let doctor = |preloaded: &[PathBuf]| -> Value {
+    let doctor = |libraries: Option<&Path>| -> Value {
         let mut command = lockstep(&["doctor", "--json"]);
         command.env("OPENSSL_CONF", &configuration);
-        if let [library] = preloaded {
-            command.env("LD_PRELOAD", library);
+        if let Some(libraries) = libraries {
+            command.env("LD_LIBRARY_PATH", libraries);
         }
         let (code, stdout, _) = run(&mut command);
         assert_eq!(code, 1, "{stdout}");
         serde_json::from_str(&stdout).unwrap()
     };
-    let without = doctor(&[]);
+    let without = doctor(None);
     let findings = without["findings"].as_array().unwrap();
     assert!(findings.iter().all(|found| found["check"] != "fips"));
     let source = "int EVP_default_properties_is_fips_enabled(void *context) { return 1; }\n";
-    let document = doctor(&[compile_source(&place, "fips.so", source, &[])]);
+    // The program takes the newest libcrypto; what this one lacks is found in the one it needs.
+    let needs = ["-Wl,--no-as-needed", "-l:libcrypto.so.3"];
+    compile_source(&place, "libcrypto.so.4", source, &needs);
+    let document = doctor(Some(&place));
     let fips = finding(&document, "fips");
     assert_eq!(fips["verdict"], "failed", "{document}");
     let what = fips["what"].as_str().unwrap();

@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use lockstep_conf::{File, Line};
+use lockstep_conf::{File, Line, installed};
 
 use crate::failure::Failure;
 
@@ -346,7 +346,8 @@ impl Clause {
 /// presence alone activates it.
 fn activates(value: &str) -> bool {
     const FALSE: [&str; 8] = ["0", "no", "NO", "false", "FALSE", "off", "OFF", ""];
-    openssl::version::number() < 0x3020_0000 || !FALSE.contains(&value)
+    let presence_counts = installed().is_ok_and(|openssl| openssl.number < 0x3020_0000);
+    presence_counts || !FALSE.contains(&value)
 }
 
 /// What `X509V3_get_value_bool` takes for true.

@@ -1,18 +1,22 @@
 //! A library context with a configuration in force.
 
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CString, c_char};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::ptr::null_mut;
 
 use crate::error::Error;
-use crate::ffi::{self, LibCtx, Param};
+use crate::ffi::{self, LibCtx, Libcrypto, Param, libcrypto, text};
+use crate::queue;
 
 /// A library context with providers and properties as a configuration has them.
 ///
 /// To load a configuration is to run the modules that it names. A module can crash: ask in a
 /// process that may end.
-pub struct Context(*mut LibCtx);
+pub struct Context {
+    libcrypto: &'static Libcrypto,
+    context: *mut LibCtx,
+}
 
 impl Context {
     /// Loads a configuration as programs do that start with it. Returns the context as far as it
@@ -23,24 +27,28 @@ impl Context {
     pub fn load(path: &Path) -> Result<(Context, Option<Error>), Error> {
         let name = CString::new(path.as_os_str().as_bytes())
             .map_err(|_| Error::new("the path holds a zero byte"))?;
-        ffi::start();
+        let libcrypto = libcrypto()?;
         // SAFETY: a constructor.
-        let context = Context(unsafe { ffi::OSSL_LIB_CTX_new() });
-        if context.0.is_null() {
-            return Err(Error::take());
+        let context = unsafe { libcrypto.OSSL_LIB_CTX_new() };
+        if context.is_null() {
+            return Err(queue::take(libcrypto));
         }
         // SAFETY: a fresh context and a C string.
-        let error = match unsafe { ffi::OSSL_LIB_CTX_load_config(context.0, name.as_ptr()) } {
+        let error = match unsafe { libcrypto.OSSL_LIB_CTX_load_config(context, name.as_ptr()) } {
             1 => None,
-            _ => Some(Error::take()),
+            _ => Some(queue::take(libcrypto)),
         };
-        Ok((context, error))
+        Ok((Context { libcrypto, context }, error))
     }
 
     /// Whether algorithms are taken from FIPS providers unless a program asks otherwise.
     pub fn is_fips_enabled(&self) -> bool {
         // SAFETY: `self` owns the context.
-        unsafe { ffi::EVP_default_properties_is_fips_enabled(self.0) == 1 }
+        unsafe {
+            self.libcrypto
+                .EVP_default_properties_is_fips_enabled(self.context)
+                == 1
+        }
     }
 
     /// Activates a provider that the configuration names and does not activate, or one beside it.
@@ -50,11 +58,15 @@ impl Context {
     /// configuration is to activate.
     pub fn activate(&self, provider: &str) -> Result<(), Error> {
         let name = CString::new(provider).map_err(|_| Error::new("the name holds a zero byte"))?;
-        let _ = openssl::error::ErrorStack::get();
         // SAFETY: `self` owns the context; the name is a C string. The provider stays with the
         // context.
-        match unsafe { ffi::OSSL_PROVIDER_load(self.0, name.as_ptr()) }.is_null() {
-            true => Err(Error::take()),
+        let provider = unsafe {
+            self.libcrypto.ERR_clear_error();
+            self.libcrypto
+                .OSSL_PROVIDER_load(self.context, name.as_ptr())
+        };
+        match provider.is_null() {
+            true => Err(queue::take(self.libcrypto)),
             false => Ok(()),
         }
     }
@@ -65,7 +77,11 @@ impl Context {
             return false;
         };
         // SAFETY: `self` owns the context; the name is a C string.
-        unsafe { ffi::OSSL_PROVIDER_available(self.0, name.as_ptr()) == 1 }
+        unsafe {
+            self.libcrypto
+                .OSSL_PROVIDER_available(self.context, name.as_ptr())
+                == 1
+        }
     }
 
     /// A parameter of an active provider that is a text.
@@ -94,14 +110,18 @@ impl Context {
         // SAFETY: the provider is held while it is asked and while its answer is copied; the list
         // of parameters ends with a NULL key, and its one entry takes a pointer to a C string.
         unsafe {
-            let provider = ffi::OSSL_PROVIDER_load(self.0, provider.as_ptr());
+            let provider = self
+                .libcrypto
+                .OSSL_PROVIDER_load(self.context, provider.as_ptr());
             if provider.is_null() {
                 return None;
             }
-            let answered = ffi::OSSL_PROVIDER_get_params(provider, params.as_mut_ptr()) == 1;
-            let text = (answered && !value.is_null())
-                .then(|| CStr::from_ptr(value).to_string_lossy().into_owned());
-            ffi::OSSL_PROVIDER_unload(provider);
+            let answered = self
+                .libcrypto
+                .OSSL_PROVIDER_get_params(provider, params.as_mut_ptr())
+                == 1;
+            let text = text(value).filter(|_| answered);
+            self.libcrypto.OSSL_PROVIDER_unload(provider);
             text
         }
     }
@@ -110,6 +130,6 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         // SAFETY: NULL, or a context that nothing refers to any more.
-        unsafe { ffi::OSSL_LIB_CTX_free(self.0) };
+        unsafe { self.libcrypto.OSSL_LIB_CTX_free(self.context) };
     }
 }

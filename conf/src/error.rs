@@ -1,11 +1,8 @@
-//! What libcrypto reports when something fails.
+//! What went wrong.
 
-use std::ffi::c_ulong;
-use std::{fmt, io};
+use std::fmt;
 
-use openssl::error::ErrorStack;
-
-/// The errors that libcrypto has queued, the first cause first.
+/// The errors that libcrypto has queued, the first cause first, or ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     /// What happened, in libcrypto's words.
@@ -18,35 +15,6 @@ impl Error {
             messages: vec![message.into()],
         }
     }
-
-    /// Takes all errors off the queue of this thread.
-    pub(crate) fn take() -> Error {
-        let stack = ErrorStack::get();
-        let message = |error: &openssl::error::Error| {
-            let reason = match system_error(error.code()) {
-                Some(number) => io::Error::from_raw_os_error(number).to_string(),
-                None => error.reason().unwrap_or("unknown error").to_owned(),
-            };
-            match error.data().map(str::trim) {
-                Some(data) if !data.is_empty() => format!("{reason}: {data}"),
-                _ => reason,
-            }
-        };
-        let mut messages: Vec<String> = stack.errors().iter().map(message).collect();
-        if messages.is_empty() {
-            messages.push("libcrypto gives no reason".to_owned());
-        }
-        Error { messages }
-    }
-}
-
-/// The number of the system's error in an error code, if that is what it holds
-/// (`ERR_SYSTEM_ERROR`).
-fn system_error(code: c_ulong) -> Option<i32> {
-    const SYSTEM_FLAG: c_ulong = 1 << 31;
-    (code & SYSTEM_FLAG != 0)
-        .then(|| i32::try_from(code & (SYSTEM_FLAG - 1)).ok())
-        .flatten()
 }
 
 impl fmt::Display for Error {

@@ -1,10 +1,16 @@
-//! The functions of libcrypto that no crate declares, and the types that they take.
+//! The functions of libcrypto that this crate calls, bound when the first is called, and the types
+//! that they take.
 
-use std::ffi::{c_char, c_int, c_long, c_void};
+use std::ffi::{CStr, c_char, c_int, c_long, c_ulong, c_void};
 use std::ptr::null;
+use std::sync::OnceLock;
 
-// For the library that it links.
-use openssl_sys as _;
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+
+use crate::error::Error;
+
+/// File names of the libraries, the first of which that is installed is taken.
+const NAMES: [&str; 2] = ["libcrypto.so.4", "libcrypto.so.3"];
 
 /// Types that only libcrypto looks into.
 macro_rules! opaque {
@@ -38,34 +44,121 @@ pub struct Param {
 
 /// `OSSL_PARAM_UTF8_PTR`
 pub const PARAM_UTF8_PTR: u32 = 6;
+/// `OPENSSL_VERSION`
+pub const VERSION: c_int = 0;
+/// `OPENSSL_DIR`
+pub const DIRECTORY: c_int = 4;
+/// `ERR_TXT_STRING`
+pub const TEXT: c_int = 2;
 /// `OPENSSL_INIT_NO_LOAD_CONFIG`
-pub const INIT_NO_LOAD_CONFIG: u64 = 0x80;
+const INIT_NO_LOAD_CONFIG: u64 = 0x80;
 
-unsafe extern "C" {
-    pub fn OPENSSL_init_crypto(options: u64, settings: *const c_void) -> c_int;
+/// Declares functions of libcrypto, as methods of [`Libcrypto`].
+macro_rules! functions {
+    ($(fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $result:ty)?;)*) => {
+        /// The functions of the OpenSSL that is installed.
+        #[allow(non_snake_case, reason = "the names in C")]
+        pub struct Libcrypto {
+            $($name: unsafe extern "C" fn($($type),*) $(-> $result)?),*
+        }
 
-    pub fn NCONF_new(method: *mut c_void) -> *mut Conf;
-    pub fn NCONF_free(conf: *mut Conf);
-    pub fn NCONF_load(conf: *mut Conf, file: *const c_char, line: *mut c_long) -> c_int;
-    pub fn NCONF_get_section_names(conf: *const Conf) -> *mut Stack;
-    pub fn NCONF_get_section(conf: *const Conf, section: *const c_char) -> *mut Stack;
-    pub fn OPENSSL_sk_num(stack: *const Stack) -> c_int;
-    pub fn OPENSSL_sk_value(stack: *const Stack, index: c_int) -> *mut c_void;
-    pub fn OPENSSL_sk_free(stack: *mut Stack);
+        #[allow(non_snake_case, reason = "the names in C")]
+        impl Libcrypto {
+            /// # Safety
+            /// `library` is a libcrypto of OpenSSL 3.0 or later, and stays.
+            unsafe fn find(library: &Library) -> Result<Libcrypto, libloading::Error> {
+                Ok(Libcrypto {
+                    // SAFETY: these are the types in OpenSSL's headers.
+                    $($name: unsafe { *library.get(stringify!($name))? }),*
+                })
+            }
 
-    pub fn OSSL_LIB_CTX_new() -> *mut LibCtx;
-    pub fn OSSL_LIB_CTX_free(context: *mut LibCtx);
-    pub fn OSSL_LIB_CTX_load_config(context: *mut LibCtx, file: *const c_char) -> c_int;
-    pub fn EVP_default_properties_is_fips_enabled(context: *mut LibCtx) -> c_int;
-    pub fn OSSL_PROVIDER_available(context: *mut LibCtx, name: *const c_char) -> c_int;
-    pub fn OSSL_PROVIDER_load(context: *mut LibCtx, name: *const c_char) -> *mut Provider;
-    pub fn OSSL_PROVIDER_unload(provider: *mut Provider) -> c_int;
-    pub fn OSSL_PROVIDER_get_params(provider: *const Provider, params: *mut Param) -> c_int;
+            $(
+                pub unsafe fn $name(&self, $($arg: $type),*) $(-> $result)? {
+                    // SAFETY: as the caller promises.
+                    unsafe { (self.$name)($($arg),*) }
+                }
+            )*
+        }
+    };
 }
 
-/// Has libcrypto start without the configuration that the environment names: what is wrong with
-/// that one is what is to be found out.
-pub fn start() {
-    // SAFETY: no settings; it may be called any number of times.
-    unsafe { OPENSSL_init_crypto(INIT_NO_LOAD_CONFIG, null()) };
+functions! {
+    fn OpenSSL_version(what: c_int) -> *const c_char;
+    fn OpenSSL_version_num() -> c_ulong;
+    fn ERR_get_error_all(
+        file: *mut *const c_char,
+        line: *mut c_int,
+        function: *mut *const c_char,
+        data: *mut *const c_char,
+        flags: *mut c_int,
+    ) -> c_ulong;
+    fn ERR_reason_error_string(code: c_ulong) -> *const c_char;
+    fn ERR_clear_error();
+
+    fn OPENSSL_init_crypto(options: u64, settings: *const c_void) -> c_int;
+
+    fn NCONF_new(method: *mut c_void) -> *mut Conf;
+    fn NCONF_free(conf: *mut Conf);
+    fn NCONF_load(conf: *mut Conf, file: *const c_char, line: *mut c_long) -> c_int;
+    fn NCONF_get_section_names(conf: *const Conf) -> *mut Stack;
+    fn NCONF_get_section(conf: *const Conf, section: *const c_char) -> *mut Stack;
+    fn OPENSSL_sk_num(stack: *const Stack) -> c_int;
+    fn OPENSSL_sk_value(stack: *const Stack, index: c_int) -> *mut c_void;
+    fn OPENSSL_sk_free(stack: *mut Stack);
+
+    fn OSSL_LIB_CTX_new() -> *mut LibCtx;
+    fn OSSL_LIB_CTX_free(context: *mut LibCtx);
+    fn OSSL_LIB_CTX_load_config(context: *mut LibCtx, file: *const c_char) -> c_int;
+    fn EVP_default_properties_is_fips_enabled(context: *mut LibCtx) -> c_int;
+    fn OSSL_PROVIDER_available(context: *mut LibCtx, name: *const c_char) -> c_int;
+    fn OSSL_PROVIDER_load(context: *mut LibCtx, name: *const c_char) -> *mut Provider;
+    fn OSSL_PROVIDER_unload(provider: *mut Provider) -> c_int;
+    fn OSSL_PROVIDER_get_params(provider: *const Provider, params: *mut Param) -> c_int;
+}
+
+/// The libcrypto that is installed, started without the configuration that the environment names:
+/// what is wrong with that one is what is to be found out.
+///
+/// # Errors
+/// Where none is installed, or one that lacks a function.
+pub fn libcrypto() -> Result<&'static Libcrypto, Error> {
+    static LIBCRYPTO: OnceLock<Result<Libcrypto, Error>> = OnceLock::new();
+    let found = LIBCRYPTO.get_or_init(|| {
+        let found = load()?;
+        // SAFETY: no settings; it may be called any number of times.
+        unsafe { found.OPENSSL_init_crypto(INIT_NO_LOAD_CONFIG, null()) };
+        Ok(found)
+    });
+    found.as_ref().map_err(Error::clone)
+}
+
+fn load() -> Result<Libcrypto, Error> {
+    let mut reasons = Vec::new();
+    for name in NAMES {
+        // SAFETY: libcrypto prepares nothing when it is loaded.
+        let library = match unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL) } {
+            Ok(library) => library,
+            Err(error) => {
+                reasons.push(error.to_string());
+                continue;
+            }
+        };
+        // SAFETY: a libcrypto by its name, and it stays: it is forgotten here.
+        let found = unsafe { Libcrypto::find(&library) };
+        std::mem::forget(library);
+        return found.map_err(|error| Error::new(format!("{name}: {error}")));
+    }
+    Err(Error { messages: reasons })
+}
+
+/// # Safety
+/// `text` is NULL or a C string.
+pub unsafe fn text(text: *const c_char) -> Option<String> {
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: a C string by contract.
+    let text = unsafe { CStr::from_ptr(text) };
+    Some(text.to_string_lossy().into_owned())
 }

@@ -7,7 +7,8 @@ use std::path::Path;
 use std::ptr::null_mut;
 
 use crate::error::Error;
-use crate::ffi::{self, Conf, ConfValue, Stack};
+use crate::ffi::{Conf, ConfValue, Libcrypto, Stack, libcrypto, text};
+use crate::queue;
 
 /// A setting of a section.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,26 +59,31 @@ impl File {
 }
 
 /// libcrypto's own form of it.
-struct Parsed(*mut Conf);
+struct Parsed {
+    libcrypto: &'static Libcrypto,
+    conf: *mut Conf,
+}
 
 impl Parsed {
     fn read(path: &CStr) -> Result<Parsed, Error> {
-        ffi::start();
+        let libcrypto = libcrypto()?;
         let mut line: c_long = 0;
         // SAFETY: NULL asks for the default method.
-        let parsed = Parsed(unsafe { ffi::NCONF_new(null_mut()) });
-        if parsed.0.is_null() {
-            return Err(Error::take());
+        let conf = unsafe { libcrypto.NCONF_new(null_mut()) };
+        if conf.is_null() {
+            return Err(queue::take(libcrypto));
         }
+        let parsed = Parsed { libcrypto, conf };
         // SAFETY: a fresh configuration, a C string, and a number to write to.
-        match unsafe { ffi::NCONF_load(parsed.0, path.as_ptr(), &mut line) } {
+        match unsafe { libcrypto.NCONF_load(conf, path.as_ptr(), &raw mut line) } {
             1 => {
                 // What the parser tolerates leaves errors on the queue.
-                let _ = openssl::error::ErrorStack::get();
+                // SAFETY: it takes nothing.
+                unsafe { libcrypto.ERR_clear_error() };
                 Ok(parsed)
             }
             _ => {
-                let mut error = Error::take();
+                let mut error = queue::take(libcrypto);
                 if line > 0
                     && !error
                         .messages
@@ -94,59 +100,54 @@ impl Parsed {
     fn sections(&self) -> BTreeMap<String, Vec<Line>> {
         // SAFETY: a loaded configuration. The names belong to it, the list of names to us.
         let (names, list) = unsafe {
-            let list = ffi::NCONF_get_section_names(self.0);
-            (elements::<c_char>(list), list)
+            let list = self.libcrypto.NCONF_get_section_names(self.conf);
+            (self.elements::<c_char>(list), list)
         };
         let sections = names.into_iter().map(|name| {
             // SAFETY: one of the configuration's own names.
-            let (lines, name) = unsafe { (ffi::NCONF_get_section(self.0, name), text(name)) };
+            let (lines, name) = unsafe {
+                let lines = self.libcrypto.NCONF_get_section(self.conf, name);
+                (lines, text(name).unwrap_or_default())
+            };
             // SAFETY: NULL, or a stack of lines that belongs to the configuration.
-            let lines = unsafe { elements::<ConfValue>(lines) };
+            let lines = unsafe { self.elements::<ConfValue>(lines) };
             let line = |line: *mut ConfValue| {
                 // SAFETY: each line of a section has a name and a value.
                 let (name, value) = unsafe { (text((*line).name), text((*line).value)) };
-                Line { name, value }
+                Line {
+                    name: name.unwrap_or_default(),
+                    value: value.unwrap_or_default(),
+                }
             };
             (name, lines.into_iter().map(line).collect())
         });
         let sections = sections.collect();
         // SAFETY: NULL, or the list of names; its elements stay.
-        unsafe { ffi::OPENSSL_sk_free(list) };
+        unsafe { self.libcrypto.OPENSSL_sk_free(list) };
         sections
+    }
+
+    /// # Safety
+    /// `stack` is NULL or a stack of `T`.
+    unsafe fn elements<T>(&self, stack: *const Stack) -> Vec<*mut T> {
+        if stack.is_null() {
+            return Vec::new();
+        }
+        // SAFETY: a stack by contract, and indices that it has.
+        unsafe {
+            let count = self.libcrypto.OPENSSL_sk_num(stack);
+            (0..count)
+                .map(|index| self.libcrypto.OPENSSL_sk_value(stack, index).cast())
+                .collect()
+        }
     }
 }
 
 impl Drop for Parsed {
     fn drop(&mut self) {
-        // SAFETY: NULL, or a configuration that nothing refers to any more.
-        unsafe { ffi::NCONF_free(self.0) };
+        // SAFETY: a configuration that nothing refers to any more.
+        unsafe { self.libcrypto.NCONF_free(self.conf) };
     }
-}
-
-/// # Safety
-/// `stack` is NULL or a stack of `T`.
-unsafe fn elements<T>(stack: *const Stack) -> Vec<*mut T> {
-    if stack.is_null() {
-        return Vec::new();
-    }
-    // SAFETY: a stack by contract, and indices that it has.
-    unsafe {
-        let count = ffi::OPENSSL_sk_num(stack);
-        (0..count)
-            .map(|index| ffi::OPENSSL_sk_value(stack, index).cast())
-            .collect()
-    }
-}
-
-/// # Safety
-/// `text` is NULL or a C string.
-unsafe fn text(text: *const c_char) -> String {
-    if text.is_null() {
-        return String::new();
-    }
-    // SAFETY: a C string by contract.
-    let text = unsafe { CStr::from_ptr(text) };
-    text.to_string_lossy().into_owned()
 }
 
 #[cfg(test)]

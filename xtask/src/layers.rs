@@ -37,8 +37,9 @@ const RANDOMNESS: &[&str] = &[
     "rustix",
 ];
 
-/// An administrator's program has no TLS library of its own.
-const NO_TLS: &[&str] = &["native-tls", "rustls", "ring"];
+/// An administrator's program has no TLS library of its own, and is linked to no OpenSSL: it has to
+/// start with whichever is installed.
+const NO_TLS: &[&str] = &["native-tls", "rustls", "ring", "openssl"];
 
 /// The crate that asks the system for memory: what it depends on may stand below every other crate.
 const VAULT: &str = "lockstep-vault";
@@ -85,7 +86,7 @@ const LAYERS: &[Layer] = &[
     Layer {
         name: "conf",
         ours: &[],
-        forbidden: &["native-tls"],
+        forbidden: NO_TLS,
         unsafe_allowed_by: &["src/lib.rs"],
         unspoken: &[],
     },

@@ -122,11 +122,18 @@ pub fn openssl_version() -> Answer {
         .strip_prefix("OpenSSL ")
         .and_then(|rest| rest.split('.').next()?.parse().ok())
     {
-        Some(3_u32..) => (
-            Verdict::Good,
-            format!("{command}; this program: {}", openssl::version::version()),
-            None,
-        ),
+        Some(3_u32..) => match lockstep_conf::installed() {
+            Ok(openssl) => (
+                Verdict::Good,
+                format!("{command}; this program: {}", openssl.version),
+                None,
+            ),
+            Err(error) => (
+                Verdict::Failed,
+                format!("{command}, but this program finds no libcrypto: {error}"),
+                install,
+            ),
+        },
         _ => (
             Verdict::Failed,
             format!("`openssl version` says {command}; lockstep needs OpenSSL 3.0 or later"),
