@@ -68,6 +68,18 @@ pub fn cargo_home() -> PathBuf {
     named.or_else(home).unwrap_or_default()
 }
 
+/// A directory in the user's cache, made if need be: it outlives the clone.
+pub fn user_cache(name: &str) -> Outcome<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let base = set("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| set("HOME").map(|home| Path::new(&home).join(".cache")))
+        .ok_or_else(|| Failure::new("neither XDG_CACHE_HOME nor HOME is set"))?;
+    let directory = base.join("lockstep").join(name);
+    fs::create_dir_all(&directory).map_err(on(&directory, "create"))?;
+    Ok(directory)
+}
+
 /// Where cargo leaves what it builds.
 pub fn target_directory() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {

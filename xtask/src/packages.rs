@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::chroot::Chroot;
 use crate::command::{Failure, Outcome, cargo, loudly, on, quietly, root, succeeds};
 use crate::package::{self, Packages};
 use crate::work::{Ran, Share, Work};
@@ -134,29 +135,14 @@ fn same_again(first: &Packages, directory: &Path) -> Outcome<Option<String>> {
 
 /// Runs `packaging/check.sh` with two packages in a chroot of a release.
 fn served(release: &str, packages: [&Path; 2], directory: &Path) -> Outcome<Option<String>> {
-    let place = directory.join(release);
-    if !place.join("usr/sbin/haproxy").exists() {
-        let _ = fs::remove_dir_all(&place);
-        let mut bootstrap = Command::new("debootstrap");
-        bootstrap.args([
-            "--variant=minbase",
-            &format!("--include={INCLUDED}"),
-            release,
-        ]);
-        if let Err(failure) = quietly(bootstrap.arg(&place)) {
-            let _ = fs::remove_dir_all(&place);
-            return Ok(Some(format!("no chroot of {release}: {failure}")));
-        }
-    }
-    let inside = place.join(INSIDE);
+    let chroot = match Chroot::of(release, INCLUDED, &directory.join(release))? {
+        Ok(chroot) => chroot,
+        Err(reason) => return Ok(Some(reason)),
+    };
+    let inside = chroot.place.join(INSIDE);
     fs::create_dir_all(&inside).map_err(on(&inside, "create"))?;
     let script = root().join("packaging/check.sh");
-    let mut check = Command::new("unshare");
-    check
-        .args(["--mount", "--pid", "--fork", "--kill-child"])
-        .arg(format!("--mount-proc={}", place.join("proc").display()))
-        .arg("chroot")
-        .arg(&place);
+    let mut check = chroot.command();
     for file in [script.as_path()].into_iter().chain(packages) {
         let name = file.file_name().unwrap_or_default();
         fs::copy(file, inside.join(name)).map_err(on(file, "copy"))?;
@@ -165,7 +151,7 @@ fn served(release: &str, packages: [&Path; 2], directory: &Path) -> Outcome<Opti
     let served = quietly(&mut check);
     if served.is_err() {
         // What a failed check has left is not to disturb the next.
-        let _ = fs::remove_dir_all(&place);
+        let _ = fs::remove_dir_all(&chroot.place);
     }
     served.map(|_| None)
 }

@@ -207,7 +207,7 @@ fn apt_install(packages: &str) -> Outcome {
     loudly(install.args(packages.split(' ')))
 }
 
-fn is_root() -> bool {
+pub fn is_root() -> bool {
     quietly(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0")
 }
 

@@ -10,7 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::available_parallelism;
 
-use crate::command::{Failure, Outcome, on, openssl, quietly, succeeds};
+use crate::command::{Failure, Outcome, on, openssl, quietly, succeeds, user_cache};
+
+/// The directory of sources and builds in the user's cache.
+const CACHE: &str = "openssl-tests";
 
 /// Options of `Configure`. No speed is measured with this build.
 const OPTIONS: &[&str] = &[
@@ -179,7 +182,11 @@ impl std::fmt::Display for Version {
 pub fn at_hand() -> Outcome<Option<Build>> {
     let installed = installed()?;
     let mut found: Vec<Build> = Vec::new();
-    for entry in fs::read_dir(cache()?).into_iter().flatten().flatten() {
+    for entry in fs::read_dir(user_cache(CACHE)?)
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
         let name = entry.file_name().to_string_lossy().into_owned();
         let directory = entry.path();
         let version = name.strip_prefix("openssl-").and_then(Version::parse);
@@ -216,7 +223,7 @@ pub fn prepare() -> Outcome<Result<Build, String>> {
             return Ok(Err(format!(
                 "no sources of OpenSSL {installed} ({failure}): put openssl-{installed}.tar.gz \
                  into {}",
-                cache()?.display()
+                user_cache(CACHE)?.display()
             )));
         }
     };
@@ -240,18 +247,6 @@ fn recipe() -> String {
     format!("{OPTIONS:?}\n{TARGETS:?}\n{EDITS:?}\n{EXPORTS:?}\n")
 }
 
-/// A directory that outlives the clone.
-fn cache() -> Outcome<PathBuf> {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    let base = set("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .or_else(|| set("HOME").map(|home| Path::new(&home).join(".cache")))
-        .ok_or_else(|| Failure::new("neither XDG_CACHE_HOME nor HOME is set"))?;
-    let directory = base.join("lockstep").join("openssl-tests");
-    fs::create_dir_all(&directory).map_err(on(&directory, "create"))?;
-    Ok(directory)
-}
-
 /// The version of the libcrypto that is installed, as its command has it.
 fn installed() -> Outcome<Version> {
     let text = quietly(&mut openssl(["version"]))?;
@@ -262,7 +257,7 @@ fn installed() -> Outcome<Version> {
 
 /// The sources: what somebody has put into the cache, or what apt has fetched and verified.
 fn archive(installed: Version) -> Outcome<(PathBuf, Version)> {
-    let cache = cache()?;
+    let cache = user_cache(CACHE)?;
     let present = |wanted: &dyn Fn(Version) -> bool| {
         fs::read_dir(&cache)
             .into_iter()
@@ -341,7 +336,7 @@ fn fetch(cache: &Path, installed: Version) -> Outcome {
 /// Unpacks, edits, configures and builds.
 fn build(archive: &Path, version: Version) -> Outcome<Build> {
     println!("building the tests of OpenSSL {version} (some minutes, once)");
-    let cache = cache()?;
+    let cache = user_cache(CACHE)?;
     let scratch = cache.join(format!("building-{}", std::process::id()));
     let empty = |directory: &Path| match directory.exists() {
         true => fs::remove_dir_all(directory).map_err(on(directory, "remove")),
