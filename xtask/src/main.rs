@@ -16,6 +16,7 @@ mod keys;
 mod layers;
 mod licences;
 mod links;
+mod matrix;
 mod miri;
 mod nightly;
 mod openssl_tests;
@@ -56,6 +57,9 @@ Commands:
   nightly [--hours N] [CHECK...]
                        the long checks, for an hour or N in all; they go on where they stopped
                        (--record: copy their record to docs/trust and render docs/trust.md)
+  matrix [VERSION...]  what each OpenSSL that people run does without the module and with it, as
+                       docs/user/matrix.md shows it: all of 3.0.2, system, 3.2, trixie, sid and
+                       experimental, or only those named (--render: that page from its record)
   demo                 TLS servers with and without lanes, then a short speed table
   layers               check what the crates may depend on and where `unsafe` may stand
   lint-asm [MODULE]    check the machine code of the kernels (default: dist/lockstep.so);
@@ -139,6 +143,11 @@ fn dispatch(arguments: &[&str]) -> Outcome {
         ["ledger"] => figures::ledger(None).and_then(|()| figures::write()),
         ["ledger", commit] if !commit.starts_with('-') => {
             figures::ledger(Some(commit)).and_then(|()| figures::write())
+        }
+        ["matrix", "--render"] => matrix::write(),
+        ["matrix", versions @ ..] => {
+            setup::ensure()?;
+            matrix::run(versions)
         }
         ["demo"] => demo::run(),
         ["layers"] => layers::check().map(|report| print!("{report}")),

@@ -16,8 +16,8 @@ use crate::command::{
 use crate::record::{self, Record};
 use crate::work::{self, Ran, Share, Work};
 use crate::{
-    coverage, dist, fuzz, miri, openssl_tests, packages, setup, syscalls, taint, tally, test,
-    threads, tlsfuzzer,
+    coverage, dist, fuzz, matrix, miri, openssl_tests, packages, setup, syscalls, taint, tally,
+    test, threads, tlsfuzzer,
 };
 
 /// A long check.
@@ -177,6 +177,14 @@ pub const CHECKS: &[Check] = &[
         least: minutes(10),
         most: minutes(60),
         run: packages::night,
+    },
+    Check {
+        name: "matrix",
+        about: "operations and handshakes with each OpenSSL from 3.0 on, compared with it alone",
+        weight: 2,
+        least: minutes(10),
+        most: minutes(60),
+        run: matrix::night,
     },
 ];
 

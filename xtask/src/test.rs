@@ -11,7 +11,8 @@ use crate::dist::Flavour;
 use crate::tally::{Count, count, counts, passed_and_failed};
 use crate::work::Ran;
 use crate::{
-    disassembly, dist, fuzz, layers, links, openssl_tests, prose, setup, symbols, taint, tlsfuzzer,
+    disassembly, dist, fuzz, layers, links, matrix, openssl_tests, prose, setup, symbols, taint,
+    tlsfuzzer,
 };
 
 /// A check, and how to run it.
@@ -51,6 +52,7 @@ const CHECKS: &[Check] = &[
     ("openssl-tests", openssl_tests),
     ("fuzz", fuzz),
     ("tlsfuzzer", tlsfuzzer),
+    ("matrix", || matrix::quick().map(of_one)),
     AHEAD,
     ("soak", soak),
 ];

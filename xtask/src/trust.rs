@@ -68,6 +68,14 @@ const CLAIMS: &[Claim] = &[
               that call functions below the providers show only that the module leaves them alone.",
     },
     Claim {
+        claim: "Each OpenSSL from 3.0 to 4.0 gives the same results with the module as without it, and \
+                lanes compute them",
+        checks: &["matrix"],
+        also: "`cargo xtask test matrix` tries the system's version; docs/user/matrix.md lists the others",
+        gap: "Versions between those that are tried. Programs other than the `openssl` command and \
+              HAProxy.",
+    },
+    Claim {
         claim: "Threads and jobs do not race, and each is woken for its answer",
         checks: &["threads", "forks"],
         also: "loom tries the interleavings of the queue's models in `cargo xtask test loom`, and must \

@@ -1,0 +1,499 @@
+#!/bin/sh
+# What an OpenSSL does with a configuration: a line `name: result` for each thing that is tried.
+# `cargo xtask matrix` runs it twice in the same root, without the module and with it, and compares.
+#
+# usage: checks.sh PART TRIED PLAIN DIRECTORY
+#   PART       lists, commands, handshakes, async or server
+#   TRIED      the configuration that is tried
+#   PLAIN      a configuration without the module, for the other side
+#   DIRECTORY  for files; must exist
+#
+# OPENSSL names the command, if not `openssl`. A result never depends on keys or on time. What a
+# failed check printed is in DIRECTORY/failures.
+set -u
+export LC_ALL=C
+openssl=${OPENSSL:-openssl}
+part=$1 tried=$2 plain=$3
+cd "$4" || exit 1
+umask 077
+unset OPENSSL_CONF
+
+# The openssl command with the configuration that is tried, and with the plain one.
+tried() { OPENSSL_CONF=$tried timeout 60 "$openssl" "$@"; }
+plain() { OPENSSL_CONF=$plain timeout 60 "$openssl" "$@"; }
+
+# Runs the rest of the arguments, and says under a name whether they passed.
+check() {
+    name=$1
+    shift
+    if "$@" > check.out 2> check.err < /dev/null; then
+        echo "$name: ok"
+    else
+        echo "$name: failed"
+        { echo "$name:" && cat check.err; } >> failures
+    fi
+}
+
+refused() { ! "$@"; }
+
+# --- lists
+
+# What a list holds beside the module's own algorithms.
+listed() {
+    tried list "-$1" > listing 2> listing.err || return
+    grep -v lockstep listing | sed 's/^[[:space:]]*//' | grep . | sort -u |
+        sed "s/^/$1 has /; s/\$/: yes/"
+}
+
+# The same for a list on one line, each name with how often it occurs.
+counted() {
+    tr ':' '\n' | sed 's/^[[:space:]]*//' | grep . | sort | uniq -c |
+        sed "s/^ *\([0-9]*\) \(.*\)\$/$1 has \2: \1/"
+}
+
+lists() {
+    tried list -providers | sed -n 's/^  \([a-z0-9]*\)$/\1/p' | grep -v lockstep |
+        sed 's/^/providers has /; s/$/: yes/'
+    for list in public-key-algorithms public-key-methods key-managers signature-algorithms \
+        key-exchange-algorithms kem-algorithms asymcipher-algorithms kdf-algorithms \
+        digest-algorithms mac-algorithms cipher-algorithms encoders decoders; do
+        listed "$list"
+    done
+    for list in tls-groups all-tls-groups tls-signature-algorithms; do
+        tried list "-$list" > listing 2> listing.err || continue
+        counted "$list" < listing
+        echo "$list in order: $(tr '\n' ' ' < listing)"
+    done
+    # What a client offers, as a server sees it.
+    new_key p256 EC -pkeyopt ec_paramgen_curve:P-256 > key.out 2>&1
+    certificate p256
+    serve plain p256 -www
+    for version in tls1_2 tls1_3; do
+        printf 'GET / HTTP/1.0\r\n\r\n' |
+            tried s_client -connect "127.0.0.1:$port" -$version -ign_eof > client.out 2>&1
+        for names in 'Supported groups' 'Shared groups' 'Signature Algorithms' \
+            'Shared Signature Algorithms'; do
+            sed -n "s/^$names: //p" client.out | head -n 1 > listing
+            counted "$version, $names" < listing
+            echo "$version, $names in order: $(cat listing)"
+        done
+    done
+    unserve
+}
+
+# --- operations of the command
+
+# Makes a key pair with the configuration that is tried: NAME ALGORITHM OPTION...
+new_key() {
+    key=$1 algorithm=$2
+    shift 2
+    tried genpkey -algorithm "$algorithm" "$@" -out "$key.key" &&
+        plain pkey -in "$key.key" -noout -check &&
+        plain pkey -in "$key.key" -pubout -out "$key.pub"
+}
+
+# Reads a key and writes it in each form that OpenSSL alone writes, the same as it does.
+written() {
+    for form in 'pkey -text' 'pkey -text_pub -noout' 'pkey -outform DER' 'pkey -pubout' \
+        'pkey -traditional'; do
+        # shellcheck disable=SC2086
+        plain $form -in "$1.key" > plain.form || continue
+        # shellcheck disable=SC2086
+        tried $form -in "$1.key" > tried.form && cmp tried.form plain.form || return 1
+    done
+    tried pkey -aes-128-cbc -passout pass:word -in "$1.key" -out sealed.key &&
+        plain pkey -passin pass:word -in sealed.key -out plain.form &&
+        tried pkey -in "$1.key" -out tried.form && cmp tried.form plain.form
+}
+
+# Signs with each side and verifies with the other; neither takes a signature of something else:
+# KEY OPTION...
+signed() {
+    key=$1
+    shift
+    tried pkeyutl -sign -rawin -in data -inkey "$key.key" "$@" -out tried.sig &&
+        plain pkeyutl -verify -rawin -in data -pubin -inkey "$key.pub" "$@" -sigfile tried.sig &&
+        plain pkeyutl -sign -rawin -in data -inkey "$key.key" "$@" -out plain.sig &&
+        tried pkeyutl -verify -rawin -in data -pubin -inkey "$key.pub" "$@" -sigfile plain.sig &&
+        tried pkeyutl -verify -rawin -in data -inkey "$key.key" "$@" -sigfile plain.sig &&
+        refused tried pkeyutl -verify -rawin -in other -pubin -inkey "$key.pub" "$@" \
+            -sigfile plain.sig
+}
+
+# The same where one message has one signature.
+signed_alike() {
+    signed "$@" && cmp tried.sig plain.sig
+}
+
+# The same by `dgst`: KEY DIGEST OPTION...
+digested() {
+    key=$1 digest=$2
+    shift 2
+    tried dgst "-$digest" -sign "$key.key" "$@" -out tried.sig data &&
+        plain dgst "-$digest" -verify "$key.pub" "$@" -signature tried.sig data &&
+        plain dgst "-$digest" -sign "$key.key" "$@" -out plain.sig data &&
+        tried dgst "-$digest" -verify "$key.pub" "$@" -signature plain.sig data &&
+        refused tried dgst "-$digest" -verify "$key.pub" "$@" -signature plain.sig other
+}
+
+# An operation on bytes without a digest: KEY OPTION...
+bare() {
+    key=$1
+    shift
+    tried pkeyutl -sign -in digest -inkey "$key.key" "$@" -out tried.sig &&
+        plain pkeyutl -verify -in digest -pubin -inkey "$key.pub" "$@" -sigfile tried.sig &&
+        plain pkeyutl -sign -in digest -inkey "$key.key" "$@" -out plain.sig &&
+        tried pkeyutl -verify -in digest -pubin -inkey "$key.pub" "$@" -sigfile plain.sig
+}
+
+# Encrypts with each side and decrypts with the other: KEY OPTION...
+decrypted() {
+    key=$1
+    shift
+    plain pkeyutl -encrypt -in digest -pubin -inkey "$key.pub" "$@" -out plain.enc &&
+        tried pkeyutl -decrypt -in plain.enc -inkey "$key.key" "$@" -out tried.dec &&
+        cmp digest tried.dec &&
+        tried pkeyutl -encrypt -in digest -pubin -inkey "$key.pub" "$@" -out tried.enc &&
+        plain pkeyutl -decrypt -in tried.enc -inkey "$key.key" "$@" -out plain.dec &&
+        cmp digest plain.dec
+}
+
+# Both sides agree on the same secret: KEY PEER OPTION...
+agreed() {
+    key=$1 peer=$2
+    shift 2
+    tried pkeyutl -derive -inkey "$key.key" -peerkey "$peer.pub" "$@" -out tried.secret &&
+        plain pkeyutl -derive -inkey "$peer.key" -peerkey "$key.pub" "$@" -out plain.secret &&
+        cmp tried.secret plain.secret &&
+        refused cmp tried.secret /dev/null
+}
+
+# A certificate that its own key has signed.
+certified() {
+    tried req -x509 -new -key "$1.key" -subj /CN=localhost -days 30 -out "$1.crt" &&
+        plain verify -CAfile "$1.crt" "$1.crt" &&
+        tried verify -CAfile "$1.crt" "$1.crt" &&
+        tried req -new -key "$1.key" -subj /CN=localhost -out "$1.csr" &&
+        plain req -in "$1.csr" -verify -noout
+}
+
+# A message to the owner of a certificate, and one signed by them.
+mailed() {
+    plain cms -encrypt -in data -outform DER -out plain.cms "$1.crt" &&
+        tried cms -decrypt -in plain.cms -inform DER -inkey "$1.key" -recip "$1.crt" \
+            -binary -out tried.mail &&
+        tried cms -encrypt -in data -outform DER -out tried.cms "$1.crt" &&
+        plain cms -decrypt -in tried.cms -inform DER -inkey "$1.key" -recip "$1.crt" \
+            -binary -out plain.mail &&
+        cmp tried.mail plain.mail &&
+        tried cms -sign -in data -signer "$1.crt" -inkey "$1.key" -nodetach -outform DER \
+            -out signed.cms &&
+        plain cms -verify -in signed.cms -inform DER -CAfile "$1.crt" -purpose any -out plain.mail
+}
+
+bundled() {
+    tried pkcs12 -export -in "$1.crt" -inkey "$1.key" -passout pass:word -out "$1.p12" &&
+        plain pkcs12 -in "$1.p12" -passin pass:word -nodes -out plain.form &&
+        tried pkcs12 -in "$1.p12" -passin pass:word -nodes -out tried.form &&
+        cmp plain.form tried.form
+}
+
+# A key that is damaged is refused.
+damaged() {
+    tried pkey -in "$1.key" -outform DER -out damaged.der &&
+        printf '\377\377\377\377' |
+        dd of=damaged.der bs=1 seek=20 conv=notrunc 2> /dev/null &&
+        refused tried pkey -in damaged.der -inform DER -check -noout
+}
+
+commands() {
+    printf 'a message' > data
+    printf 'another message' > other
+    plain dgst -sha256 -binary -out digest data
+    for bits in 1024 2048 3072 4096; do
+        check "genpkey RSA-$bits" new_key "rsa$bits" RSA -pkeyopt "rsa_keygen_bits:$bits"
+    done
+    check 'genpkey RSA-2048 with exponent 3' new_key rsa3 RSA -pkeyopt rsa_keygen_pubexp:3
+    check 'genpkey RSA-2048 with three primes' new_key rsamp RSA -pkeyopt rsa_keygen_primes:3
+    check 'genpkey RSA-PSS' new_key rsapss RSA-PSS -pkeyopt rsa_keygen_bits:2048
+    check 'genpkey RSA-PSS with SHA-384' new_key rsapss384 RSA-PSS \
+        -pkeyopt rsa_pss_keygen_md:sha384 -pkeyopt rsa_pss_keygen_mgf1_md:sha384 \
+        -pkeyopt rsa_pss_keygen_saltlen:48
+    for curve in P-224 P-256 P-384 P-521 secp256k1 brainpoolP256r1 brainpoolP384r1 sect283k1 SM2
+    do
+        check "genpkey EC $curve" new_key "ec$curve" EC -pkeyopt "ec_paramgen_curve:$curve"
+        check "genpkey EC $curve, again" new_key "peer$curve" EC \
+            -pkeyopt "ec_paramgen_curve:$curve"
+    done
+    check 'genpkey EC P-256 with explicit parameters' new_key explicit EC \
+        -pkeyopt ec_paramgen_curve:P-256 -pkeyopt ec_param_enc:explicit
+    check 'genpkey SM2' new_key sm2 SM2
+    for kind in X25519 X448 ED25519 ED448; do
+        check "genpkey $kind" new_key "$kind" "$kind"
+        check "genpkey $kind, again" new_key "peer$kind" "$kind"
+    done
+    check 'genpkey DH' new_key dh DH -pkeyopt group:ffdhe2048
+    check 'genpkey DH, again' new_key peerdh DH -pkeyopt group:ffdhe2048
+    for kind in ML-DSA-65 ML-KEM-768 SLH-DSA-SHA2-128f; do
+        check "genpkey $kind" new_key "$kind" "$kind"
+    done
+    for key in *.key; do
+        check "${key%.key} in each form" written "${key%.key}"
+    done
+    for key in rsa2048 ecP-256; do
+        check "$key damaged" damaged "$key"
+    done
+
+    for digest in md5 sha1 sha224 sha256 sha384 sha512 sha512-256 sha3-256 sha3-512 ripemd160 \
+        md5-sha1 sm3; do
+        check "RSA-2048 $digest" signed_alike rsa2048 -digest "$digest"
+        check "RSA-2048 PSS $digest" signed rsa2048 -digest "$digest" \
+            -pkeyopt rsa_padding_mode:pss
+        check "P-256 $digest" signed ecP-256 -digest "$digest"
+        check "P-384 $digest" signed ecP-384 -digest "$digest"
+        check "dgst RSA-2048 $digest" digested rsa2048 "$digest"
+        check "dgst P-256 $digest" digested ecP-256 "$digest"
+    done
+    for key in rsa1024 rsa3072 rsa4096 rsa3 rsamp; do
+        check "$key" signed_alike "$key" -digest sha256
+        check "$key PSS" signed "$key" -digest sha256 -pkeyopt rsa_padding_mode:pss
+    done
+    for salt in 0 20 digest max; do
+        check "RSA-2048 PSS, salt $salt" signed rsa2048 -digest sha256 \
+            -pkeyopt rsa_padding_mode:pss -pkeyopt "rsa_pss_saltlen:$salt"
+    done
+    check 'RSA-2048 PSS, MGF1 SHA-1' signed rsa2048 -digest sha256 \
+        -pkeyopt rsa_padding_mode:pss -pkeyopt rsa_mgf1_md:sha1
+    check 'RSA-2048 X9.31' signed rsa2048 -digest sha256 -pkeyopt rsa_padding_mode:x931
+    check 'RSA-PSS' signed rsapss -digest sha256
+    check 'RSA-PSS with SHA-384' signed rsapss384 -digest sha384
+    check 'RSA-PSS with SHA-384, SHA-256 refused' refused \
+        tried pkeyutl -sign -rawin -in data -inkey rsapss384.key -digest sha256 -out tried.sig
+    check 'RSA-2048 of a digest' bare rsa2048 -pkeyopt digest:sha256
+    check 'RSA-2048 of bytes' bare rsa2048
+    check 'RSA-2048 PSS of a digest' bare rsa2048 -pkeyopt digest:sha256 \
+        -pkeyopt rsa_padding_mode:pss
+    check 'P-256 of a digest' bare ecP-256
+    check 'P-384 of a digest' bare ecP-384
+    for key in ecP-224 ecP-521 ecsecp256k1 ecbrainpoolP256r1 ecbrainpoolP384r1 ecsect283k1 \
+        explicit; do
+        check "$key" signed "$key" -digest sha256
+    done
+    check 'SM2' signed sm2 -digest sm3 -pkeyopt distid:1234567812345678
+    check 'SM2 by EC' signed ecSM2 -digest sm3
+    check 'ED25519' signed_alike ED25519
+    check 'ED448' signed_alike ED448
+    check 'ML-DSA-65' signed ML-DSA-65
+
+    for key in rsa1024 rsa2048 rsa3072 rsa4096; do
+        check "$key PKCS1" decrypted "$key"
+        check "$key OAEP" decrypted "$key" -pkeyopt rsa_padding_mode:oaep
+        check "$key OAEP SHA-256" decrypted "$key" -pkeyopt rsa_padding_mode:oaep \
+            -pkeyopt rsa_oaep_md:sha256 -pkeyopt rsa_mgf1_md:sha1 \
+            -pkeyopt rsa_oaep_label:6c6f636b
+    done
+    check 'SM2 decryption' decrypted sm2
+    check 'RSA-2048 OAEP, damaged' refused \
+        tried pkeyutl -decrypt -in tried.sig -inkey rsa2048.key -pkeyopt rsa_padding_mode:oaep
+
+    for curve in P-224 P-256 P-384 P-521 secp256k1 brainpoolP256r1 sect283k1; do
+        check "ECDH $curve" agreed "ec$curve" "peer$curve"
+    done
+    check 'ECDH P-256 with cofactor' agreed ecP-256 peerP-256 -pkeyopt ecdh_cofactor_mode:1
+    check 'ECDH P-256 and P-384' refused tried pkeyutl -derive -inkey ecP-256.key \
+        -peerkey ecP-384.pub -out tried.secret
+    check 'X25519' agreed X25519 peerX25519
+    check 'X448' agreed X448 peerX448
+    check 'DH' agreed dh peerdh
+
+    for key in rsa2048 rsa4096 rsapss ecP-256 ecP-384 ecP-521 ED25519 ED448 ML-DSA-65; do
+        check "certificate $key" certified "$key"
+    done
+    for key in rsa2048 ecP-256 ecP-384; do
+        check "cms $key" mailed "$key"
+        check "pkcs12 $key" bundled "$key"
+    done
+    check 'genrsa' tried genrsa -out genrsa.key 2048
+    check 'ecparam -genkey' tried ecparam -name P-256 -genkey -noout -out ecparam.key
+}
+
+# --- handshakes
+
+certificate() {
+    plain req -x509 -new -key "$1.key" -subj /CN=localhost -days 30 -out "$1.crt" > req.out 2>&1
+}
+
+# Starts a server of a side with a certificate: SIDE KEY OPTION...
+serve() {
+    side=$1 key=$2
+    shift 2
+    : > server.out
+    # `exec` would not find a function, so the configuration is set here.
+    case $side in
+        tried) configuration=$tried ;;
+        *) configuration=$plain ;;
+    esac
+    OPENSSL_CONF=$configuration "$openssl" s_server -accept 127.0.0.1:0 -cert "$key.crt" \
+        -key "$key.key" -CAfile "$key.crt" -verify 1 -verify_quiet "$@" \
+        > server.out 2> server.err < /dev/null &
+    server=$!
+    port=
+    tries=0
+    while [ -z "$port" ] && [ "$tries" -lt 200 ]; do
+        sleep 0.02
+        port=$(sed -n 's/^ACCEPT 127.0.0.1:\([0-9]*\).*/\1/p' server.out | head -n 1)
+        tries=$((tries + 1))
+    done
+}
+
+unserve() {
+    kill "$server" 2> /dev/null
+    wait "$server" 2> /dev/null || :
+}
+
+# A handshake of a client of a side, which sends a certificate of its own, and what came of it:
+# NAME SIDE KEY VERSION GROUP
+handshake() {
+    "$2" s_client -connect "127.0.0.1:$port" -CAfile "$3.crt" -verify_return_error \
+        -cert "$3.crt" -key "$3.key" "-$4" -groups "$5" < /dev/null > client.out 2> client.err
+    status=$?
+    outcome=$(sed -n -e 's/^New, \(TLS.*\)/\1/p' -e 's/^\(Server\|Peer\) Temp Key: //p' \
+        -e 's/^Negotiated TLS1.3 group: //p' -e 's/^Peer signature type: //p' \
+        -e 's/^Peer signing digest: //p' -e 's/^Verification: //p' client.out | tr '\n' ';')
+    if [ "$status" = 0 ] && [ -n "$outcome" ]; then
+        echo "$1: $outcome"
+    else
+        echo "$1: failed"
+        { echo "$1:" && cat client.err server.err; } >> failures
+    fi
+}
+
+handshakes() {
+    {
+        new_key rsa RSA -pkeyopt rsa_keygen_bits:2048
+        new_key rsapss RSA-PSS -pkeyopt rsa_keygen_bits:2048
+        new_key p256 EC -pkeyopt ec_paramgen_curve:P-256
+        new_key p384 EC -pkeyopt ec_paramgen_curve:P-384
+        new_key ed25519 ED25519
+    } > keys.out 2>&1
+    for key in rsa rsapss p256 p384 ed25519; do
+        certificate "$key"
+        for which in server client; do
+            case $which in
+                server) serve tried "$key" -www && other=plain ;;
+                client) serve plain "$key" -www && other=tried ;;
+            esac
+            for version in tls1_2 tls1_3; do
+                for group in X25519 P-256 P-384 X448 ffdhe2048 X25519MLKEM768; do
+                    groups=$group
+                    case "$version $key $group" in
+                        # The hybrid group is for TLS 1.3 only.
+                        tls1_2*MLKEM768) continue ;;
+                        # In TLS 1.2 the curve of the certificate must be among the groups.
+                        'tls1_2 p256 P-256' | 'tls1_2 p384 P-384') ;;
+                        'tls1_2 p256 '*) groups=$group:P-256 ;;
+                        'tls1_2 p384 '*) groups=$group:P-384 ;;
+                    esac
+                    handshake "$which with $key, $version, $group" "$other" "$key" $version "$groups"
+                done
+            done
+            unserve
+        done
+    done
+}
+
+# --- async jobs
+
+# Sixteen jobs at a time, without a word on standard error that is an error.
+in_jobs() {
+    tried speed -elapsed -seconds 1 -async_jobs 16 "$1" 2> speed.err
+    status=$?
+    cat speed.err >&2
+    [ "$status" = 0 ] && ! grep -i -E 'error|failure' speed.err
+}
+
+async() {
+    counters=${LOCKSTEP_STATS_DIR:-$PWD}
+    for algorithm in rsa2048 ecdsap256 ecdhx25519 ed25519; do
+        mkdir -p "$counters/$algorithm"
+        export LOCKSTEP_STATS_DIR="$counters/$algorithm"
+        check "$algorithm" in_jobs "$algorithm"
+    done
+}
+
+# --- a server
+
+# All clients of OpenSSL alone at once, each with some handshakes.
+clients() {
+    pids=
+    for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do
+        plain s_time -connect "127.0.0.1:$port" -new -time 2 -CAfile "$1.crt" -verify 1 "-$2" &
+        pids="$pids $!"
+    done
+    for pid in $pids; do
+        wait "$pid" || return 1
+    done
+}
+
+# A port that nobody listens on now.
+free_port() {
+    serve plain "$1" -www
+    unserve
+}
+
+# The libssl that a program is linked to.
+libssl_of() {
+    ldd "$(command -v "$1")" | sed -n 's/^[[:space:]]*\(libssl[^ ]*\) .*/\1/p' | head -n 1
+}
+
+server() {
+    if ! command -v haproxy > path.out; then
+        echo 'skipped: no HAProxy is installed'
+        return
+    fi
+    if [ "$(libssl_of haproxy)" != "$(libssl_of "$openssl")" ]; then
+        echo "skipped: HAProxy is linked to $(libssl_of haproxy)"
+        return
+    fi
+    {
+        new_key rsa RSA -pkeyopt rsa_keygen_bits:2048
+        new_key p256 EC -pkeyopt ec_paramgen_curve:P-256
+    } > keys.out 2>&1
+    for key in rsa p256; do
+        certificate "$key"
+        cat "$key.crt" "$key.key" > "$key.pem"
+        free_port "$key"
+        cat > haproxy.cfg <<END
+global
+    ssl-mode-async
+    maxconn 200
+    maxpipes 100
+defaults
+    mode http
+    timeout client 10s
+    timeout connect 5s
+    timeout server 10s
+frontend site
+    bind 127.0.0.1:$port ssl crt $PWD/$key.pem
+    http-request return status 200 content-type text/plain string hello
+END
+        OPENSSL_CONF=$tried haproxy -db -f haproxy.cfg > haproxy.out 2>&1 &
+        haproxy=$!
+        sleep 1
+        for version in tls1_2 tls1_3; do
+            check "HAProxy with $key, $version" clients "$key" $version
+        done
+        kill -USR1 "$haproxy" 2> /dev/null
+        sleep 0.5
+        kill "$haproxy" 2> /dev/null
+        wait "$haproxy" 2> /dev/null || :
+    done
+}
+
+case $part in
+    lists | commands | handshakes | async | server) "$part" ;;
+    *)
+        echo "checks.sh: no part $part; there are lists, commands, handshakes, async, server" >&2
+        exit 2
+        ;;
+esac

@@ -1,0 +1,413 @@
+//! `cargo xtask matrix`: what each OpenSSL that people run does with the release module, compared
+//! with what it does alone.
+//!
+//! `rig/matrix/checks.sh` runs in the root of each version (this system, a chroot, a build), once
+//! with that version's own configuration and once with the module added to it. It prints a line for
+//! each thing that it tries, and the two outputs must be the same. The counters of the second run
+//! must show that lanes computed, and that async jobs shared batches.
+//!
+//! The table is kept in docs/user/matrix.json, and docs/user/matrix.md is rendered from it.
+
+mod compare;
+mod record;
+mod roots;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::command::{self, Failure, Outcome, on, quietly, within};
+use crate::dist::{self, Dist};
+use crate::openssl_tests;
+use crate::record::Machine;
+use crate::work::{Ran, Share, Work};
+use compare::{Cell, SCRIPT, compare};
+use record::{Row, Table, VECTORS};
+use roots::{Root, Source};
+
+/// The versions, by the names that the command takes.
+const VERSIONS: &[(&str, Source)] = &[
+    ("3.0.2", Source::Crate("300.0.5")),
+    ("system", Source::System),
+    ("3.2", Source::Crate("300.2.3")),
+    ("trixie", Source::Release("trixie")),
+    ("sid", Source::Release("sid")),
+    ("experimental", Source::Experimental),
+];
+
+/// A part of `checks.sh`, and what the counters must show of it.
+struct Part {
+    name: &'static str,
+    /// Operations that must have run on lanes.
+    lanes: &'static [&'static str],
+    /// Directories below that of the counters, in each of which async jobs must have shared
+    /// batches.
+    batches: &'static [&'static str],
+}
+
+const PARTS: &[Part] = &[
+    Part {
+        name: "lists",
+        lanes: &[],
+        batches: &[],
+    },
+    Part {
+        name: "commands",
+        lanes: &[
+            "rsa1024",
+            "rsa2048",
+            "rsa3072",
+            "rsa4096",
+            "p256-sign",
+            "p256-ecdh",
+            "p384-sign",
+            "p384-ecdh",
+            "x25519",
+            "ed25519-sign",
+        ],
+        batches: &[],
+    },
+    Part {
+        name: "handshakes",
+        lanes: &[
+            "rsa2048",
+            "p256-sign",
+            "p256-ecdh",
+            "p384-sign",
+            "p384-ecdh",
+            "x25519",
+            "x25519-keygen",
+            "ed25519-sign",
+        ],
+        batches: &[],
+    },
+    Part {
+        name: "async",
+        lanes: &[],
+        batches: &["rsa2048", "ecdsap256", "ecdhx25519", "ed25519"],
+    },
+    Part {
+        name: "server",
+        lanes: &["rsa2048", "p256-sign", "x25519"],
+        batches: &["."],
+    },
+];
+
+/// What `cargo xtask test` tries.
+const QUICK: &[&str] = &["lists", "handshakes"];
+
+/// A part may take this long; then it is ended, which is a difference.
+const LIMIT: Duration = Duration::from_secs(900);
+
+/// Files in the directory of a root, beside the script: the configurations without the module and
+/// with it.
+const PLAIN: &str = "plain.cnf";
+const LOADING: &str = "loading.cnf";
+
+/// The directory of counters in that of a part.
+const COUNTERS: &str = "counters";
+
+/// Tries all versions, or those named; prints the table, and keeps it.
+pub fn run(names: &[&str]) -> Outcome {
+    let known = |name: &&str| VERSIONS.iter().any(|(known, _)| known == name);
+    if let Some(unknown) = names.iter().find(|name| !known(name)) {
+        let known: Vec<&str> = VERSIONS.iter().map(|(name, _)| *name).collect();
+        return Err(
+            Failure::new(format!("there is no version `{unknown}`")).remedy(format!(
+                "cargo xtask matrix with any of {}",
+                known.join(", ")
+            )),
+        );
+    }
+    let wanted = |name: &str| names.is_empty() || names.contains(&name);
+    let tried = try_versions(wanted, None)?;
+    let mut table = Table::load(&record::file())?;
+    table.merge(tried.clone());
+    table.store()?;
+    println!("\n{}", tried.text());
+    println!("record: {}", record::file().display());
+    match tried.differences() {
+        0 => Ok(()),
+        _ => Err(Failure::new("the module changes what OpenSSL does, see above").print()),
+    }
+}
+
+/// Renders docs/user/matrix.md.
+pub fn write() -> Outcome {
+    Table::load(&record::file())?.write_page()
+}
+
+/// The nightly check.
+pub fn night(share: &Share) -> Outcome<Ran> {
+    let tried = try_versions(|_| true, Some(Instant::now() + share.time))?;
+    println!("\n{}", tried.text());
+    Ok(Ran::Worked(Work {
+        cases: tried.results(),
+        findings: tried.differences(),
+        note: tried.versions().join(", "),
+        ..Work::default()
+    }))
+}
+
+/// The short form: this system's OpenSSL, and another one if an earlier run has left it.
+pub fn quick() -> Outcome<Ran> {
+    let bench = Bench::new()?;
+    let others = VERSIONS
+        .iter()
+        .rev()
+        .filter(|(_, source)| *source != Source::System);
+    let mut other = None;
+    for &(name, source) in others {
+        other = Root::at_hand(name, source)?.map(|root| (name, source, root));
+        if other.is_some() {
+            break;
+        }
+    }
+    if other.is_none() {
+        println!("no other OpenSSL is at hand: `cargo xtask matrix` makes them, once");
+    }
+    let system = Root::at_hand("system", Source::System)?;
+    let system = system.map(|root| ("system", Source::System, root));
+    let mut tried = Table::default();
+    for (name, source, root) in system.into_iter().chain(other) {
+        let part = |part: &&Part| QUICK.contains(&part.name);
+        tried.add(bench.try_root(name, source, &root, part)?);
+    }
+    match tried.differences() {
+        0 => Ok(Ran::Worked(Work {
+            cases: tried.results(),
+            ..Work::default()
+        })),
+        _ => {
+            println!("{}", tried.text());
+            Err(Failure::new(
+                "the module changes what OpenSSL does, see above",
+            ))
+        }
+    }
+}
+
+/// Tries the versions of these names, until a time if there is one.
+fn try_versions(wanted: impl Fn(&str) -> bool, end: Option<Instant>) -> Outcome<Table> {
+    let bench = Bench::new()?;
+    let mut table = Table::default();
+    for &(name, source) in VERSIONS.iter().filter(|(name, _)| wanted(name)) {
+        if end.is_some_and(|end| Instant::now() > end) {
+            println!("{name} skipped: no time is left");
+            continue;
+        }
+        let root = match Root::prepare(name, source)? {
+            Ok(root) => root,
+            Err(reason) => {
+                println!("{name} skipped: {reason}");
+                continue;
+            }
+        };
+        let mut row = bench.try_root(name, source, &root, |_| true)?;
+        row.cells.push((VECTORS.to_owned(), vectors(source)));
+        table.add(row);
+    }
+    Ok(table)
+}
+
+/// OpenSSL's own vectors of public-key operations.
+fn vectors(source: Source) -> Cell {
+    if source != Source::System {
+        return Cell::Missing("its tests are not built".to_owned());
+    }
+    match openssl_tests::quick() {
+        Ok(Ran::Worked(work)) => Cell::Compared {
+            results: work.cases,
+            differences: Vec::new(),
+        },
+        Ok(Ran::Skipped(reason)) => Cell::Missing(reason),
+        Err(failure) => Cell::Compared {
+            results: 0,
+            differences: vec![failure.to_string()],
+        },
+    }
+}
+
+/// What all versions are tried with.
+struct Bench {
+    release: Dist,
+    machine: Machine,
+    backend: &'static str,
+}
+
+impl Bench {
+    fn new() -> Outcome<Bench> {
+        let flags = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let has = |flag: &str| flags.split_whitespace().any(|word| word == flag);
+        Ok(Bench {
+            release: dist::build()?,
+            machine: Machine::here()?,
+            // Other lanes do not compute all that the counters must show.
+            backend: match has("avx512ifma") && has("avx512vl") {
+                true => "avx512ifma",
+                false => "portable",
+            },
+        })
+    }
+
+    /// Tries some parts with an OpenSSL.
+    fn try_root(
+        &self,
+        name: &str,
+        source: Source,
+        root: &Root,
+        wanted: impl Fn(&&Part) -> bool,
+    ) -> Outcome<Row> {
+        let version = root.version()?;
+        println!("{version} of {} …", source.describe());
+        self.set_up(root)?;
+        let mut cells = Vec::new();
+        for part in PARTS.iter().filter(wanted) {
+            let start = Instant::now();
+            let cell = self.try_part(root, part)?;
+            let seconds = start.elapsed().as_secs_f64();
+            println!(
+                "  {:<12} {} ({seconds:.1} s)",
+                part.name,
+                record::short(&cell)
+            );
+            if let Cell::Compared { differences, .. } = &cell {
+                differences.iter().for_each(|line| println!("    {line}"));
+            }
+            cells.push((part.name.to_owned(), cell));
+        }
+        Ok(Row {
+            name: name.to_owned(),
+            openssl: version,
+            source: source.describe(),
+            date: self.machine.date.clone(),
+            commit: self.machine.commit.clone(),
+            cpu: self.machine.cpu.clone(),
+            cells,
+        })
+    }
+
+    /// Puts the script, the module and both configurations into the directory of a root.
+    fn set_up(&self, root: &Root) -> Outcome {
+        let script = command::root().join("rig/matrix").join(SCRIPT);
+        let module = self.release.directory.join("lockstep.so");
+        let plain = root.directory.join(PLAIN);
+        for (from, to) in [
+            (&script, &root.directory.join(SCRIPT)),
+            (&module, &root.directory.join("lockstep.so")),
+            (&root.configuration(), &plain),
+        ] {
+            fs::copy(from, to).map_err(on(from, "copy"))?;
+        }
+        let mut print = self.release_command();
+        print
+            .args(["configuration", "--module"])
+            .arg(root.directory.join("lockstep.so"))
+            .arg("--from")
+            .arg(&plain);
+        // As the programs in the root see the files.
+        let (outside, inside) = (&root.directory, &root.inside);
+        let text = quietly(&mut print)?.replace(
+            &outside.display().to_string(),
+            &inside.display().to_string(),
+        );
+        let loading = root.directory.join(LOADING);
+        fs::write(&loading, text).map_err(on(&loading, "write"))
+    }
+
+    /// Runs a part without the module and with it, and compares.
+    fn try_part(&self, root: &Root, part: &Part) -> Outcome<Cell> {
+        let stock = self.output(root, part, PLAIN)?;
+        let with = self.output(root, part, LOADING)?;
+        let mut cell = compare(&stock, &with);
+        if let Cell::Compared { differences, .. } = &mut cell {
+            differences.extend(self.unproved(part, &root.directory.join(part.name))?);
+        }
+        Ok(cell)
+    }
+
+    /// What a part prints with a configuration.
+    fn output(&self, root: &Root, part: &Part, configuration: &str) -> Outcome<String> {
+        let below = Path::new(part.name).join(configuration);
+        let counters = Path::new(part.name).join(COUNTERS);
+        for below in [&below, &counters] {
+            let directory = root.directory.join(below);
+            fs::create_dir_all(&directory).map_err(on(&directory, "create"))?;
+        }
+        let mut command = root.command("sh");
+        command
+            .arg(root.inside.join(SCRIPT))
+            .arg(part.name)
+            .args([configuration, PLAIN].map(|name| root.inside.join(name)))
+            .arg(root.inside.join(&below))
+            .env("LOCKSTEP_BACKEND", self.backend)
+            .env("LOCKSTEP_LONE", "lanes")
+            .env("LOCKSTEP_STATS_DIR", root.inside.join(&counters))
+            .env("LOCKSTEP_STATS_KEEP", "yes");
+        let file = root.directory.join(part.name).join("output");
+        let (status, output) = within(LIMIT, &file, &mut command)?;
+        Ok(match status {
+            Some(status) if status.success() => output,
+            Some(status) => format!("{output}{SCRIPT}: {status}\n"),
+            None => format!("{output}{SCRIPT}: ended after {} s\n", LIMIT.as_secs()),
+        })
+    }
+
+    /// What the counters must show of a part, and do not.
+    fn unproved(&self, part: &Part, directory: &Path) -> Outcome<Vec<String>> {
+        let counters = directory.join(COUNTERS);
+        let mut missing = Vec::new();
+        for kind in part.lanes {
+            if self.total(kind, &counters)? == 0 {
+                missing.push(format!("no {kind} ran on lanes"));
+            }
+        }
+        for name in part.batches {
+            let counters = counters.join(name);
+            let (jobs, operations, batches) = (
+                self.total("async_submitted", &counters)?,
+                self.total("operations", &counters)?,
+                self.total("batches", &counters)?,
+            );
+            if jobs == 0 || operations < 2 * batches {
+                missing.push(format!(
+                    "counters of {name}: {operations} operations in {batches} batches, {jobs} of \
+                     async jobs"
+                ));
+            }
+        }
+        let failed = self.total("failed_checks", &counters)?;
+        if failed > 0 {
+            missing.push(format!("{failed} results failed their check"));
+        }
+        Ok(missing)
+    }
+
+    fn total(&self, name: &str, counters: &Path) -> Outcome<u64> {
+        let mut stat = self.release_command();
+        stat.args(["stat", "--ended", "--total", name, "--dir"]);
+        let text = quietly(stat.arg(counters))?;
+        text.trim()
+            .parse()
+            .map_err(|_| Failure::new(format!("`lockstep stat` printed {text:?}")))
+    }
+
+    fn release_command(&self) -> Command {
+        let mut command = Command::new(self.release.command());
+        command.env_remove("OPENSSL_CONF");
+        command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_part_has_its_column() {
+        let parts = PARTS.iter().map(|part| part.name).chain([VECTORS]);
+        assert_eq!(Vec::from_iter(parts), record::COLUMNS);
+        assert!(QUICK.iter().all(|name| record::COLUMNS.contains(name)));
+    }
+}

@@ -1,0 +1,177 @@
+//! What one OpenSSL did without the module and with it, and what differs.
+
+use std::collections::BTreeMap;
+
+/// What came of one check with one OpenSSL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cell {
+    Compared {
+        /// The results that OpenSSL alone gives.
+        results: u64,
+        differences: Vec<String>,
+    },
+    /// It was not tried: why.
+    Missing(String),
+}
+
+/// The name of a line about the script itself, which has one only if it did not come to its end.
+pub const SCRIPT: &str = "checks.sh";
+
+/// The results in the output of `rig/matrix/checks.sh`, by name.
+pub fn results(output: &str) -> BTreeMap<String, String> {
+    let mut results: BTreeMap<String, String> = BTreeMap::new();
+    for line in output.lines() {
+        let (name, result) = line.rsplit_once(": ").unwrap_or((line, ""));
+        match results.get_mut(name) {
+            // A name that stands twice is a difference if it does so on one side only.
+            Some(there) => {
+                there.push_str("; ");
+                there.push_str(result);
+            }
+            None => drop(results.insert(name.to_owned(), result.to_owned())),
+        }
+    }
+    results
+}
+
+/// Compares the output without the module with the one with it.
+pub fn compare(stock: &str, with: &str) -> Cell {
+    if let Some(reason) = stock
+        .lines()
+        .find_map(|line| line.strip_prefix("skipped: "))
+    {
+        return Cell::Missing(reason.to_owned());
+    }
+    let (stock, with) = (results(stock), results(with));
+    let mut differences = Vec::new();
+    for (name, result) in &stock {
+        match with.get(name) {
+            Some(other) if other == result => {}
+            Some(other) => differences.push(format!(
+                "{name}: {}, without the module {}",
+                shown(other),
+                shown(result)
+            )),
+            None => differences.push(format!(
+                "{name}: nothing, without the module {}",
+                shown(result)
+            )),
+        }
+    }
+    let added = with.iter().filter(|(name, _)| !stock.contains_key(*name));
+    differences
+        .extend(added.map(|(name, result)| {
+            format!("{name}: {}, without the module nothing", shown(result))
+        }));
+    if let Some(end) = stock.get(SCRIPT) {
+        differences.push(format!("{SCRIPT} without the module: {end}"));
+    }
+    // Where nothing works without the module, nothing is shown.
+    let failed = stock.values().filter(|result| *result == "failed").count();
+    if 2 * failed >= stock.len() {
+        differences.push(format!(
+            "{failed} of {} checks fail without the module",
+            stock.len()
+        ));
+    }
+    Cell::Compared {
+        results: stock.len() as u64,
+        differences,
+    }
+}
+
+fn shown(result: &str) -> &str {
+    match result {
+        "" => "empty",
+        result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STOCK: &str = "\
+genpkey RSA-2048: ok
+genpkey SM2: failed
+providers has default: yes
+server with rsa, tls1_3, X25519: TLSv1.3, Cipher is TLS_AES_256_GCM_SHA384; X25519, 253 bits
+tls1_3, Supported groups has x25519: 1
+";
+
+    fn differences(with: &str) -> Vec<String> {
+        match compare(STOCK, with) {
+            Cell::Compared {
+                results: 5,
+                differences,
+            } => differences,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_same_output_differs_in_nothing() {
+        assert!(differences(STOCK).is_empty());
+    }
+
+    #[test]
+    fn a_defect_is_found_whatever_it_does_to_a_line() {
+        let planted = [
+            (
+                "RSA-2048: ok",
+                "RSA-2048: failed",
+                "genpkey RSA-2048: failed",
+            ),
+            ("SM2: failed", "SM2: ok", "genpkey SM2: ok, without"),
+            (
+                "providers has default: yes\n",
+                "",
+                "providers has default: nothing",
+            ),
+            (
+                "_SHA384; X25519, 253",
+                "_SHA384; P-256, 256",
+                "P-256, 256 bits, without",
+            ),
+            (
+                "x25519: 1",
+                "x25519: 2",
+                "groups has x25519: 2, without the module 1",
+            ),
+            (
+                "genpkey SM2",
+                "genpkey RSA-2048: ok\ngenpkey SM2",
+                "genpkey RSA-2048: ok; ok, without the module ok",
+            ),
+            (
+                "genpkey SM2",
+                "genpkey SM3: ok\ngenpkey SM2",
+                "genpkey SM3: ok, without the module nothing",
+            ),
+        ];
+        for (from, to, finding) in planted {
+            assert!(STOCK.contains(from), "{from}");
+            let found = differences(&STOCK.replace(from, to));
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert!(found[0].contains(finding), "{found:?}");
+        }
+        assert_eq!(differences("").len(), 5);
+    }
+
+    #[test]
+    fn checks_that_fail_without_the_module_are_findings() {
+        for output in ["", "a: failed\nb: ok\n"] {
+            let Cell::Compared { differences, .. } = compare(output, output) else {
+                panic!("skipped");
+            };
+            assert_eq!(differences.len(), 1, "{output:?}");
+        }
+        let cut = "a: ok\nchecks.sh: exit status 1\n";
+        let Cell::Compared { differences, .. } = compare(cut, cut) else {
+            panic!("skipped");
+        };
+        assert_eq!(differences, ["checks.sh without the module: exit status 1"]);
+        let skipped = compare("skipped: no HAProxy: none\n", "");
+        assert_eq!(skipped, Cell::Missing("no HAProxy: none".to_owned()));
+    }
+}

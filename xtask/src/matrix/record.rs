@@ -1,0 +1,366 @@
+//! The table of versions and checks: its record, its page, and its form for a terminal.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::compare::Cell;
+use crate::command::{Failure, Outcome, on, root};
+
+/// The column of OpenSSL's own vectors.
+pub const VECTORS: &str = "evp_test";
+
+/// The columns: the parts of `rig/matrix/checks.sh`, and the vectors.
+pub const COLUMNS: [&str; 6] = [
+    "lists",
+    "commands",
+    "handshakes",
+    "async",
+    "server",
+    VECTORS,
+];
+
+/// The record in the repository.
+pub fn file() -> PathBuf {
+    root().join("docs/user/matrix.json")
+}
+
+fn page() -> PathBuf {
+    root().join("docs/user/matrix.md")
+}
+
+/// What came of one OpenSSL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// As the command takes it.
+    pub name: String,
+    /// The version that it has.
+    pub openssl: String,
+    pub source: String,
+    pub date: String,
+    pub commit: String,
+    pub cpu: String,
+    /// By the name of the check.
+    pub cells: Vec<(String, Cell)>,
+}
+
+impl Row {
+    fn cell(&self, column: &str) -> Option<&Cell> {
+        let mut cells = self.cells.iter();
+        cells.find(|(name, _)| name == column).map(|(_, cell)| cell)
+    }
+
+    fn parse(value: &Value) -> Option<Row> {
+        let text = |name: &str| Some(value.get(name)?.as_str()?.to_owned());
+        let mut cells = Vec::new();
+        for cell in value.get("cells")?.as_array()? {
+            let name = cell.get("check")?.as_str()?.to_owned();
+            let cell = match cell.get("missing") {
+                Some(reason) => Cell::Missing(reason.as_str()?.to_owned()),
+                None => Cell::Compared {
+                    results: cell.get("results")?.as_u64()?,
+                    differences: cell
+                        .get("differences")?
+                        .as_array()?
+                        .iter()
+                        .map(|line| line.as_str().map(str::to_owned))
+                        .collect::<Option<_>>()?,
+                },
+            };
+            cells.push((name, cell));
+        }
+        Some(Row {
+            name: text("name")?,
+            openssl: text("openssl")?,
+            source: text("source")?,
+            date: text("date")?,
+            commit: text("commit")?,
+            cpu: text("cpu")?,
+            cells,
+        })
+    }
+
+    fn to_json(&self) -> Value {
+        let cells: Vec<Value> = self
+            .cells
+            .iter()
+            .map(|(name, cell)| match cell {
+                Cell::Missing(reason) => json!({ "check": name, "missing": reason }),
+                Cell::Compared {
+                    results,
+                    differences,
+                } => json!({ "check": name, "results": results, "differences": differences }),
+            })
+            .collect();
+        json!({
+            "name": self.name, "openssl": self.openssl, "source": self.source, "date": self.date,
+            "commit": self.commit, "cpu": self.cpu, "cells": cells,
+        })
+    }
+
+    /// The numbers of its version, by which rows are sorted.
+    fn order(&self) -> Vec<u32> {
+        let numbers = self.openssl.split(|c: char| !c.is_ascii_digit());
+        numbers.map_while(|number| number.parse().ok()).collect()
+    }
+}
+
+/// Whether there are differences, in a word.
+pub fn short(cell: &Cell) -> String {
+    match cell {
+        Cell::Missing(_) => "-".to_owned(),
+        Cell::Compared { differences, .. } if differences.is_empty() => "same".to_owned(),
+        Cell::Compared { differences, .. } => differences.len().to_string(),
+    }
+}
+
+/// All versions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Table {
+    rows: Vec<Row>,
+}
+
+impl Table {
+    /// Reads the record; an absent file is an empty one.
+    pub fn load(path: &Path) -> Outcome<Table> {
+        if !path.exists() {
+            return Ok(Table::default());
+        }
+        let text = fs::read_to_string(path).map_err(on(path, "read"))?;
+        Table::parse(&text).ok_or_else(|| {
+            Failure::new(format!("{} is no record of the matrix", path.display()))
+                .remedy("restore it from git")
+        })
+    }
+
+    fn parse(text: &str) -> Option<Table> {
+        let value: Value = serde_json::from_str(text).ok()?;
+        let rows = value.as_array()?.iter().map(Row::parse);
+        Some(Table {
+            rows: rows.collect::<Option<_>>()?,
+        })
+    }
+
+    fn render(&self) -> String {
+        let rows: Vec<Value> = self.rows.iter().map(Row::to_json).collect();
+        format!("{:#}\n", Value::Array(rows))
+    }
+
+    /// Writes the record and the page.
+    pub fn store(&self) -> Outcome {
+        let path = file();
+        fs::write(&path, self.render()).map_err(on(&path, "write"))?;
+        self.write_page()
+    }
+
+    /// Writes the page.
+    pub fn write_page(&self) -> Outcome {
+        let path = page();
+        fs::write(&path, self.page()).map_err(on(&path, "write"))
+    }
+
+    /// Adds a row in the place of one of the same name.
+    pub fn add(&mut self, row: Row) {
+        self.rows.retain(|there| there.name != row.name);
+        self.rows.push(row);
+        self.rows.sort_by_key(Row::order);
+    }
+
+    /// Takes the rows of another table over its own.
+    pub fn merge(&mut self, newer: Table) {
+        newer.rows.into_iter().for_each(|row| self.add(row));
+    }
+
+    fn cells(&self) -> impl Iterator<Item = &Cell> {
+        let rows = self.rows.iter();
+        rows.flat_map(|row| row.cells.iter().map(|(_, cell)| cell))
+    }
+
+    /// How many results were compared.
+    pub fn results(&self) -> u64 {
+        let results = self.cells().map(|cell| match cell {
+            Cell::Compared { results, .. } => *results,
+            Cell::Missing(_) => 0,
+        });
+        results.sum()
+    }
+
+    pub fn differences(&self) -> u64 {
+        let differences = self.cells().map(|cell| match cell {
+            Cell::Compared { differences, .. } => differences.len() as u64,
+            Cell::Missing(_) => 0,
+        });
+        differences.sum()
+    }
+
+    /// The versions of OpenSSL.
+    pub fn versions(&self) -> Vec<&str> {
+        self.rows.iter().map(|row| row.openssl.as_str()).collect()
+    }
+
+    /// The table for a terminal, with the names of differences and of what is missing below it.
+    pub fn text(&self) -> String {
+        let mut out = format!("{:<10} {:<20}", "OpenSSL", "from");
+        // Writing to a String cannot fail, here and below.
+        for column in COLUMNS {
+            let _ = write!(out, " {column:>10}");
+        }
+        for row in &self.rows {
+            let _ = write!(out, "\n{:<10} {:<20}", row.openssl, row.source);
+            for column in COLUMNS {
+                let cell = row.cell(column).map_or_else(|| "-".to_owned(), short);
+                let _ = write!(out, " {cell:>10}");
+            }
+        }
+        out.push('\n');
+        for line in self.notes() {
+            let _ = write!(out, "\n{line}");
+        }
+        out
+    }
+
+    /// The differences, and the reasons for which something was not tried.
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        for row in &self.rows {
+            for (column, cell) in &row.cells {
+                let about = format!("{} of {}, {column}", row.openssl, row.source);
+                match cell {
+                    Cell::Missing(reason) => notes.push(format!("{about}: not tried, {reason}")),
+                    Cell::Compared { differences, .. } => {
+                        notes.extend(differences.iter().map(|line| format!("{about}: {line}")));
+                    }
+                }
+            }
+        }
+        notes
+    }
+
+    fn page(&self) -> String {
+        let mut out = INTRODUCTION.to_owned();
+        let _ = writeln!(out, "\n| OpenSSL | from | {} | run |", COLUMNS.join(" | "));
+        let _ = writeln!(out, "|---|---|{}---|", "---|".repeat(COLUMNS.len()));
+        for row in &self.rows {
+            let _ = write!(out, "| {} | {} |", row.openssl, row.source);
+            for column in COLUMNS {
+                let cell = match row.cell(column) {
+                    None => "-".to_owned(),
+                    Some(cell @ Cell::Compared { results, .. }) => {
+                        format!("{} ({results})", short(cell))
+                    }
+                    Some(cell) => short(cell),
+                };
+                let _ = write!(out, " {cell} |");
+            }
+            let _ = writeln!(out, " {}, {}, {} |", row.date, row.commit, row.cpu);
+        }
+        let notes = self.notes();
+        if !notes.is_empty() {
+            out.push_str("\n## What differs, and what was not tried\n\n| |\n|---|\n");
+            for note in notes {
+                let _ = writeln!(out, "| {} |", note.replace('|', "\\|").replace('\n', " "));
+            }
+        }
+        out
+    }
+}
+
+const INTRODUCTION: &str = "\
+# Versions of OpenSSL
+
+<!-- Rendered by `cargo xtask matrix` from matrix.json. -->
+
+One module was tried with each of these versions, beside the same version without the module. `same`
+means that both gave the same results; the number of results that were compared is in parentheses. A
+number alone in front of it counts the results that differ, and `-` says that something was not
+tried. Both are explained below the table.
+
+| check | what is compared |
+|---|---|
+| lists | providers, algorithms, encoders and TLS groups that `openssl list` names, and what a TLS client offers |
+| commands | keys of all kinds made, written, read, used to sign, verify, decrypt and derive by the `openssl` command, each result checked by OpenSSL alone and the reverse |
+| handshakes | TLS 1.2 and 1.3, servers with the module and clients without it and the reverse, with each kind of certificate and group; protocol, cipher, group and signature must be the same |
+| async | `openssl speed -async_jobs 16` |
+| server | HAProxy with async jobs, under clients |
+| evp_test | OpenSSL's own vectors |
+
+The module's counters must also show that lanes computed in commands, handshakes, jobs and servers,
+and that jobs shared batches in the last two.
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(name: &str, openssl: &str, cells: Vec<(String, Cell)>) -> Row {
+        Row {
+            name: name.to_owned(),
+            openssl: openssl.to_owned(),
+            source: "somewhere".to_owned(),
+            date: "2026-11-23".to_owned(),
+            commit: "1".to_owned(),
+            cpu: "a".to_owned(),
+            cells,
+        }
+    }
+
+    fn table() -> Table {
+        let same = Cell::Compared {
+            results: 3,
+            differences: Vec::new(),
+        };
+        let differs = Cell::Compared {
+            results: 4,
+            differences: vec!["one: a | b".to_owned(), "two".to_owned()],
+        };
+        let missing = Cell::Missing("nothing there".to_owned());
+        let mut table = Table::default();
+        table.add(row("b", "3.5.7", vec![("lists".to_owned(), differs)]));
+        table.add(row(
+            "a",
+            "3.0.19",
+            vec![("lists".to_owned(), same), ("server".to_owned(), missing)],
+        ));
+        table
+    }
+
+    #[test]
+    fn a_record_survives_its_file() {
+        assert_eq!(Table::parse(&table().render()), Some(table()));
+        assert_eq!(Table::parse("[{\"name\": \"a\"}]"), None);
+    }
+
+    #[test]
+    fn rows_are_replaced_by_name_and_sorted_by_version() {
+        let mut all = table();
+        assert_eq!(all.versions(), ["3.0.19", "3.5.7"]);
+        all.add(row("b", "3.0.2", Vec::new()));
+        assert_eq!(all.versions(), ["3.0.2", "3.0.19"]);
+        assert_eq!((table().results(), table().differences()), (7, 2));
+    }
+
+    #[test]
+    fn differences_and_reasons_are_named() {
+        let (text, page) = (table().text(), table().page());
+        for line in ["3.5.7 of somewhere, lists: two", "not tried, nothing there"] {
+            assert!(text.contains(line), "{text}");
+            assert!(page.contains(line), "{page}");
+        }
+        assert!(page.contains("| 3.5.7 | somewhere | 2 (4) | - |"), "{page}");
+        assert!(
+            page.contains("| 3.0.19 | somewhere | same (3) | - |"),
+            "{page}"
+        );
+    }
+
+    #[test]
+    fn the_page_is_what_the_record_renders() {
+        let rendered = Table::load(&file()).unwrap().page();
+        assert!(
+            fs::read_to_string(page()).unwrap() == rendered,
+            "docs/user/matrix.md is stale: run `cargo xtask matrix --render`"
+        );
+    }
+}

@@ -1,0 +1,311 @@
+//! Where the versions of OpenSSL are from, and how a program is run with one.
+//!
+//! Chroots and builds are kept in the user's cache. A chroot is brought up to date when it is
+//! prepared again.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::chroot::Chroot;
+use crate::command::{Failure, Outcome, cargo, on, quietly, succeeds, user_cache};
+use crate::setup;
+
+/// The directory in the user's cache.
+const CACHE: &str = "matrix";
+
+/// What a chroot has beside the base system.
+const INCLUDED: &str = "openssl,ca-certificates,haproxy";
+
+/// Where a chroot has the files of the checks.
+const INSIDE: &str = "lockstep";
+
+/// Where an OpenSSL is from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// This system.
+    System,
+    /// A chroot of a release of Debian.
+    Release(&'static str),
+    /// A chroot of Debian's sid with the OpenSSL of its suite experimental.
+    Experimental,
+    /// A build of the sources in this version of the crate openssl-src.
+    Crate(&'static str),
+}
+
+impl Source {
+    /// In words, for a table.
+    pub fn describe(self) -> String {
+        match self {
+            Source::System => "this system".to_owned(),
+            Source::Release(release) => format!("Debian {release}"),
+            Source::Experimental => "Debian experimental".to_owned(),
+            Source::Crate(_) => "its sources".to_owned(),
+        }
+    }
+}
+
+/// An OpenSSL that is ready to be tried.
+pub struct Root {
+    place: Place,
+    /// For the files of the checks, as this system sees it.
+    pub directory: PathBuf,
+    /// The same directory as the programs see it.
+    pub inside: PathBuf,
+}
+
+enum Place {
+    System,
+    Chroot(Chroot),
+    /// The directory of a build.
+    Built(PathBuf),
+}
+
+impl Root {
+    /// The OpenSSL of a row of this name, made or brought up to date; or why there is none.
+    pub fn prepare(name: &str, source: Source) -> Outcome<Result<Root, String>> {
+        let cache = user_cache(CACHE)?;
+        let place = match source {
+            Source::System => Ok(Place::System),
+            Source::Release(release) => {
+                Chroot::of(release, INCLUDED, &cache.join(release))?.map(Place::Chroot)
+            }
+            Source::Experimental => experimental(&cache)?.map(Place::Chroot),
+            Source::Crate(version) => built(&cache, name, version)?.map(Place::Built),
+        };
+        if let Ok(Place::Chroot(chroot)) = &place {
+            update(chroot);
+        }
+        match place {
+            Ok(place) => Root::at(name, place, &cache).map(Ok),
+            Err(reason) => Ok(Err(reason)),
+        }
+    }
+
+    /// The one that an earlier run has left, if it has.
+    pub fn at_hand(name: &str, source: Source) -> Outcome<Option<Root>> {
+        let cache = user_cache(CACHE)?;
+        let chroot = |release: &str| {
+            let place = cache.join(release);
+            let usable = setup::is_root() && Chroot::is_at(&place);
+            usable.then(|| Place::Chroot(Chroot::at(&place)))
+        };
+        let place = match source {
+            Source::System => Some(Place::System),
+            Source::Release(release) => chroot(release),
+            Source::Experimental => chroot(EXPERIMENTAL),
+            Source::Crate(version) => {
+                let directory = cache.join(name);
+                is_built(&directory, version).then_some(Place::Built(directory))
+            }
+        };
+        place.map(|place| Root::at(name, place, &cache)).transpose()
+    }
+
+    fn at(name: &str, place: Place, cache: &Path) -> Outcome<Root> {
+        let (directory, inside) = match &place {
+            Place::Chroot(chroot) => (chroot.place.join(INSIDE), Path::new("/").join(INSIDE)),
+            _ => {
+                let directory = cache.join("checks").join(name);
+                (directory.clone(), directory)
+            }
+        };
+        let _ = fs::remove_dir_all(&directory);
+        fs::create_dir_all(&directory).map_err(on(&directory, "create"))?;
+        Ok(Root {
+            place,
+            directory,
+            inside,
+        })
+    }
+
+    /// The start of a command there, free of this system's settings; arguments and variables may
+    /// be added.
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = match &self.place {
+            Place::Chroot(chroot) => {
+                let mut command = chroot.command();
+                command.arg(program);
+                command
+            }
+            _ => Command::new(program),
+        };
+        for (name, _) in std::env::vars_os() {
+            let name = name.to_string_lossy().into_owned();
+            if name.starts_with("LOCKSTEP_") || name.starts_with("OPENSSL_") {
+                command.env_remove(name);
+            }
+        }
+        if let Place::Built(directory) = &self.place {
+            command
+                .env("OPENSSL", directory.join("apps/openssl"))
+                .env("LD_LIBRARY_PATH", directory)
+                .env("OPENSSL_MODULES", directory.join("providers"));
+        }
+        command
+    }
+
+    /// The configuration that this OpenSSL has by itself, as this system sees it.
+    pub fn configuration(&self) -> PathBuf {
+        match &self.place {
+            Place::System => PathBuf::from("/etc/ssl/openssl.cnf"),
+            Place::Chroot(chroot) => chroot.place.join("etc/ssl/openssl.cnf"),
+            Place::Built(directory) => directory.join("apps/openssl.cnf"),
+        }
+    }
+
+    /// What the openssl command calls itself.
+    pub fn version(&self) -> Outcome<String> {
+        let mut command = self.command("sh");
+        let text = quietly(command.args(["-c", "\"${OPENSSL:-openssl}\" version"]))?;
+        let version = text
+            .split_whitespace()
+            .nth(1)
+            .filter(|_| text.starts_with("OpenSSL "));
+        version
+            .map(str::to_owned)
+            .ok_or_else(|| Failure::new(format!("no version of OpenSSL can be read in {text:?}")))
+    }
+}
+
+/// The chroot of sid with a newer OpenSSL.
+const EXPERIMENTAL: &str = "experimental";
+
+/// Made of a copy of sid's.
+fn experimental(cache: &Path) -> Outcome<Result<Chroot, String>> {
+    let place = cache.join(EXPERIMENTAL);
+    if Chroot::is_at(&place) {
+        return Ok(Ok(Chroot::at(&place)));
+    }
+    let sid = match Chroot::of("sid", INCLUDED, &cache.join("sid"))? {
+        Ok(sid) => sid,
+        Err(reason) => return Ok(Err(reason)),
+    };
+    let made = sid.copy(&place).and_then(|chroot| {
+        let mut upgrade = chroot.command();
+        upgrade.args([
+            "sh",
+            "-ec",
+            "sed 's/ sid / experimental /' /etc/apt/sources.list \
+             > /etc/apt/sources.list.d/experimental.list
+             apt-get -q -o Acquire::Check-Valid-Until=false update
+             apt-get -q -y -t experimental install openssl",
+        ]);
+        quietly(&mut upgrade).map(|_| chroot)
+    });
+    Ok(made.map_err(|failure| {
+        let _ = fs::remove_dir_all(&place);
+        format!("no OpenSSL of Debian's experimental: {failure}")
+    }))
+}
+
+/// Has a chroot take the newest packages of its release, where they can be had.
+fn update(chroot: &Chroot) {
+    let mut update = chroot.command();
+    update.args([
+        "sh",
+        "-ec",
+        "suite=
+         if [ -e /etc/apt/sources.list.d/experimental.list ]; then suite='-t experimental'; fi
+         apt-get -q -o Acquire::Check-Valid-Until=false update
+         apt-get -q -y $suite install openssl
+         apt-get -q -y install haproxy
+         apt-get clean",
+    ]);
+    if let Err(failure) = quietly(&mut update) {
+        let place = chroot.place.display();
+        println!("{place} stays as it is: {failure}");
+    }
+}
+
+/// Options of `Configure`: no speed is measured with this build.
+const OPTIONS: &[&str] = &[
+    "shared",
+    "no-tests",
+    "enable-ec_nistp_64_gcc_128",
+    "CFLAGS=-O1",
+];
+
+/// It says how a build was made.
+const STAMP: &str = "lockstep-recipe";
+
+fn recipe(version: &str) -> String {
+    format!("{version}\n{OPTIONS:?}\n")
+}
+
+fn is_built(directory: &Path, version: &str) -> bool {
+    fs::read_to_string(directory.join(STAMP)).is_ok_and(|stamp| stamp == recipe(version))
+}
+
+/// A build of the sources in a version of the crate openssl-src.
+fn built(cache: &Path, name: &str, version: &str) -> Outcome<Result<PathBuf, String>> {
+    let directory = cache.join(name);
+    if is_built(&directory, version) {
+        return Ok(Ok(directory));
+    }
+    for tool in ["perl", "make", "cc"] {
+        if !succeeds(tool, &["--version"]) {
+            return Ok(Err(format!(
+                "{tool} is missing: install it (on Debian: apt-get install build-essential)"
+            )));
+        }
+    }
+    let sources = match sources(cache, version) {
+        Ok(sources) => sources,
+        Err(failure) => return Ok(Err(format!("no sources: {failure}"))),
+    };
+    println!("building OpenSSL {name} (some minutes, once)");
+    let scratch = cache.join(format!("building-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&scratch);
+    let mut copy = Command::new("cp");
+    quietly(copy.args(["--recursive", "--"]).args([&sources, &scratch]))?;
+    let run = |program: &str, arguments: &[&str]| {
+        let mut command = Command::new("nice");
+        command.arg(program).args(arguments).current_dir(&scratch);
+        quietly(&mut command).map(drop)
+    };
+    run("perl", &[&["Configure"], OPTIONS].concat())?;
+    run("make", &["-j1", "build_libs", "apps/openssl"])?;
+    let stamp = scratch.join(STAMP);
+    fs::write(&stamp, recipe(version)).map_err(on(&stamp, "write"))?;
+    let _ = fs::remove_dir_all(&directory);
+    fs::rename(&scratch, &directory).map_err(on(&directory, "create"))?;
+    Ok(Ok(directory))
+}
+
+/// Has cargo fetch the crate, and returns the directory of OpenSSL in it.
+fn sources(cache: &Path, version: &str) -> Outcome<PathBuf> {
+    let package = cache.join("sources");
+    let (manifest, library) = (package.join("Cargo.toml"), package.join("src/lib.rs"));
+    let src = package.join("src");
+    fs::create_dir_all(&src).map_err(on(&src, "create"))?;
+    fs::write(&library, "").map_err(on(&library, "write"))?;
+    let text = format!(
+        "[package]\nname = \"sources\"\nversion = \"0.0.0\"\nedition = \"2021\"\n\n\
+         [dependencies]\nopenssl-src = \"={version}\"\n\n[workspace]\n"
+    );
+    fs::write(&manifest, text).map_err(on(&manifest, "write"))?;
+    let _ = fs::remove_file(package.join("Cargo.lock"));
+    quietly(cargo(["fetch", "--manifest-path"]).arg(&manifest))?;
+    let mut metadata = cargo(["metadata", "--format-version=1", "--offline"]);
+    let text = quietly(metadata.arg("--manifest-path").arg(&manifest))?;
+    let found: Option<PathBuf> = serde_json::from_str(&text).ok().and_then(|value: Value| {
+        let packages = value.get("packages")?.as_array()?;
+        let named = |package: &&Value| {
+            package
+                .get("name")
+                .is_some_and(|name| name == "openssl-src")
+        };
+        let path = packages
+            .iter()
+            .find(named)?
+            .get("manifest_path")?
+            .as_str()?;
+        Some(Path::new(path).parent()?.join("openssl"))
+    });
+    found
+        .filter(|directory| directory.exists())
+        .ok_or_else(|| Failure::new(format!("openssl-src {version} has no directory openssl")))
+}
