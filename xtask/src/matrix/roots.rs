@@ -228,11 +228,14 @@ const OPTIONS: &[&str] = &[
     "CFLAGS=-O1",
 ];
 
+/// What is built: without the static libraries.
+const TARGETS: &[&str] = &["libcrypto.so", "libssl.so", "apps/openssl"];
+
 /// It says how a build was made.
 const STAMP: &str = "lockstep-recipe";
 
 fn recipe(version: &str) -> String {
-    format!("{version}\n{OPTIONS:?}\n")
+    format!("{version}\n{OPTIONS:?}\n{TARGETS:?}\n")
 }
 
 fn is_built(directory: &Path, version: &str) -> bool {
@@ -267,7 +270,8 @@ fn built(cache: &Path, name: &str, version: &str) -> Outcome<Result<PathBuf, Str
         quietly(&mut command).map(drop)
     };
     run("perl", &[&["Configure"], OPTIONS].concat())?;
-    run("make", &["-j1", "build_libs", "apps/openssl"])?;
+    run("make", &["-j1", "build_generated"])?;
+    run("make", &[&["-j1"], TARGETS].concat())?;
     let stamp = scratch.join(STAMP);
     fs::write(&stamp, recipe(version)).map_err(on(&stamp, "write"))?;
     let _ = fs::remove_dir_all(&directory);
