@@ -79,12 +79,12 @@ pub struct Options {
 }
 
 const NOTES: &str = "\
-The main figure is the CPU time that the server needs for a handshake, the kernel's part included: it
-is the same whatever else the machine does. Clients and server are kept on different CPUs. Each
-handshake is a full one unless --resumption says otherwise, on a connection of its own; its latency is
-the time from connecting to its end. The configuration that loads lockstep is the one that OPENSSL_CONF
-names, or else the openssl.cnf beside this program, or else /etc/lockstep/openssl.cnf. The exit
-status is 1 if a handshake failed.";
+The main figure is the CPU time that the server needs for a handshake, the kernel's part included: \
+it is the same whatever else the machine does. Clients and server are kept on different CPUs. Each \
+handshake is a full one unless --resumption says otherwise, on a connection of its own; its \
+latency is the time from connecting to its end. The configuration that loads lockstep is the one \
+that OPENSSL_CONF names, or else the openssl.cnf beside this program, or else \
+/etc/lockstep/openssl.cnf. The exit status is 1 if a handshake failed.";
 
 impl Options {
     /// How long a turn's load warms up.
