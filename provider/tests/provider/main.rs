@@ -16,6 +16,7 @@ mod allocations;
 mod async_jobs;
 mod bad_inputs;
 mod command;
+mod company;
 mod configuration;
 mod confined;
 mod contexts;

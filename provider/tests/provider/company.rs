@@ -1,0 +1,208 @@
+//! Beside other providers, which a configuration activates before the module or after it: the keys
+//! and algorithms of each still work, and keys from files are still on lanes.
+//!
+//! `base` is part of libcrypto. Of the others, those that are not installed are skipped.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::common::{Place, dist};
+
+/// Where the providers of OpenSSL and of Linux distributions are.
+const MODULES: [&str; 3] = [
+    "/usr/lib/x86_64-linux-gnu/ossl-modules",
+    "/usr/lib64/ossl-modules",
+    "/usr/lib/ossl-modules",
+];
+
+/// Where SoftHSM is.
+const TOKENS: [&str; 3] = [
+    "/usr/lib/softhsm/libsofthsm2.so",
+    "/usr/lib/x86_64-linux-gnu/softhsm/libsofthsm2.so",
+    "/usr/lib64/pkcs11/libsofthsm2.so",
+];
+
+/// The file of a provider; without it says that the test is skipped.
+fn installed(name: &str) -> Option<PathBuf> {
+    let file = format!("{name}.so");
+    let found = MODULES.iter().map(|place| Path::new(place).join(&file));
+    let found = found.into_iter().find(|path| path.exists());
+    if found.is_none() {
+        println!("skipped: the provider {name} is not installed");
+    }
+    found
+}
+
+/// Runs a check in a place where the module is activated first, between others, and last. Each of
+/// `others` is the name of a provider and the lines of its section. The check learns whether the
+/// default provider is active before the module.
+fn in_every_order(others: &[(&str, &str)], check: impl Fn(&Place, bool)) {
+    let module = format!("module = {}", dist().join("lockstep.so").display());
+    for position in 0..=others.len() {
+        let mut providers = others.to_vec();
+        providers.insert(position, ("lockstep", &module));
+        let place = Place::new();
+        let mut configuration = "openssl_conf = init\n\
+             [init]\n\
+             providers = providers\n\
+             alg_section = properties\n\
+             [properties]\n\
+             default_properties = ?lockstep.fast=yes,?lockstep.keys!=yes\n\
+             [providers]\n"
+            .to_owned();
+        for (name, _) in &providers {
+            configuration += &format!("{name} = {name}_section\n");
+        }
+        for (name, lines) in &providers {
+            configuration += &format!("[{name}_section]\n{lines}\nactivate = 1\n");
+        }
+        place.write("lockstep.cnf", configuration.as_bytes());
+        place.write("data", b"the quick brown fox");
+        files_are_on_lanes(&place);
+        let before = &others[..position];
+        check(&place, before.iter().any(|(name, _)| *name == "default"));
+    }
+}
+
+/// Keys from files sign on lanes, and OpenSSL alone verifies what they sign.
+fn files_are_on_lanes(place: &Place) {
+    for (key, shape) in [
+        ("rsa2048", "rsa2048"),
+        ("p256", "p256-sign"),
+        ("p384", "p384-sign"),
+    ] {
+        let file = place.key(key);
+        let sign = format!("dgst -sha256 -sign {file} -out signature data");
+        place.lockstep(&sign).succeed().on_lanes(shape, 1);
+        verified(place, key);
+    }
+}
+
+/// OpenSSL alone verifies `signature`.
+fn verified(place: &Place, key: &str) {
+    place.key(key);
+    let verify = format!("dgst -sha256 -verify {key}.pub.pem -signature signature data");
+    place.stock(&verify).succeed();
+}
+
+#[test]
+fn base_brings_its_encoders() {
+    in_every_order(&[("base", ""), ("default", "")], |place, _| {
+        let file = place.key("p256");
+        for form in ["-outform DER", "-pubout", "-text -noout"] {
+            let command = format!("pkey -in {file} {form}");
+            let with = place.lockstep(&command).succeed();
+            assert_eq!(
+                with.stdout,
+                place.stock(&command).succeed().stdout,
+                "{with}"
+            );
+        }
+    });
+}
+
+#[test]
+fn legacy_brings_its_digests_and_ciphers() {
+    if installed("legacy").is_none() {
+        return;
+    }
+    in_every_order(&[("legacy", ""), ("default", "")], |place, sees_others| {
+        let without = "-provider default -provider legacy";
+        let digest = place.lockstep("dgst -md4 data").succeed();
+        let expected = place.stock(&format!("dgst {without} -md4 data")).succeed();
+        assert_eq!(digest.stdout, expected.stdout, "{digest}");
+
+        let file = place.key("rsa2048");
+        // Our padding code has the application's digests where its default provider came first
+        // (docs/decisions/0009-application-context.md).
+        if sees_others {
+            let sign = format!("dgst -md4 -sign {file} -out signature data");
+            place.lockstep(&sign).succeed().on_lanes("rsa2048", 1);
+        }
+
+        // The key is sealed by DES, which legacy opens, and signs on lanes.
+        let seal = format!("pkcs8 -topk8 -in {file} -v1 PBE-MD5-DES -passout pass:1 -out sealed");
+        place.stock(&format!("{seal} {without}")).succeed();
+        let sign = "dgst -sha256 -sign sealed -passin pass:1 -out signature data";
+        place.lockstep(sign).succeed().on_lanes("rsa2048", 1);
+        verified(place, "rsa2048");
+        assert!(
+            place.stock(sign).run().status.code() != Some(0),
+            "the default provider opens it alone"
+        );
+    });
+}
+
+#[test]
+fn fips_signs_what_is_asked_of_it() {
+    let Some(fips) = installed("fips") else {
+        return;
+    };
+    let place = Place::new();
+    let install = format!("fipsinstall -module {} -out fips.cnf", fips.display());
+    let done = place.stock(&install).run();
+    if done.status.code() != Some(0) {
+        println!("skipped: the fips provider cannot be set up: {done}");
+        return;
+    }
+    // The section that it has made, less its name and what every section gets.
+    let section = String::from_utf8(place.read("fips.cnf")).unwrap();
+    let lines: Vec<&str> = section
+        .lines()
+        .filter(|line| line.contains('=') && !line.starts_with("activate"))
+        .collect();
+    let fips = ("fips", &*lines.join("\n"));
+    let signs_alone = |place: &Place, _| {
+        let file = place.key("rsa2048");
+        let sign = format!("dgst -propquery fips=yes -sha256 -sign {file} -out signature data");
+        let signed = place.lockstep(&sign).succeed();
+        let operations = signed.try_counters().map_or(0, |all| all.operations());
+        assert_eq!(operations, 0, "lanes are not FIPS: {signed}");
+        verified(place, "rsa2048");
+    };
+    in_every_order(&[fips, ("default", "")], signs_alone);
+    in_every_order(&[fips, ("base", "")], signs_alone);
+}
+
+/// Keys in a token sign there. SoftHSM uses OpenSSL too, which has ended when the provider lets
+/// SoftHSM end; so it must not (`no-deinit`), or the process crashes, without the module as well.
+#[test]
+fn pkcs11_keeps_the_keys_of_its_token() {
+    if installed("pkcs11").is_none() {
+        return;
+    }
+    let Some(token) = TOKENS.iter().find(|path| Path::new(path).exists()) else {
+        println!("skipped: SoftHSM is not installed");
+        return;
+    };
+    let lines = format!("pkcs11-module-path = {token}\npkcs11-module-quirks = no-deinit");
+    let token_signs = |place: &Place, _| {
+        let tokens = place.path("tokens");
+        fs::create_dir(&tokens).unwrap();
+        let settings = format!("directories.tokendir = {}\n", tokens.display());
+        place.write("softhsm2.conf", settings.as_bytes());
+        let settings = place.path("softhsm2.conf");
+        let set_up = |arguments: &str| {
+            let tool = place.program("softhsm2-util", arguments);
+            tool.env("SOFTHSM2_CONF", &settings).succeed();
+        };
+        set_up("--init-token --free --label here --pin 1234 --so-pin 1234");
+        for (number, key) in ["rsa2048", "p256"].into_iter().enumerate() {
+            let file = place.key(key);
+            let object = format!("--token here --label {key} --id 0{number} --pin 1234");
+            set_up(&format!("--import {file} {object}"));
+        }
+        for key in ["rsa2048", "p256"] {
+            // The file is away: only the token has the key.
+            place.remove(&format!("{key}.pem"));
+            let uri = format!("pkcs11:token=here;object={key};type=private?pin-value=1234");
+            let sign = format!("dgst -sha256 -sign {uri} -out signature data");
+            let signing = place.lockstep(&sign);
+            signing.env("SOFTHSM2_CONF", &settings).succeed();
+            verified(place, key);
+        }
+        files_are_on_lanes(place);
+    };
+    in_every_order(&[("default", ""), ("pkcs11", &lines)], token_signs);
+    in_every_order(&[("pkcs11", &lines), ("default", "")], token_signs);
+}
