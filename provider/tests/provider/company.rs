@@ -5,6 +5,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use crate::common::{Place, dist};
 
@@ -205,4 +207,47 @@ fn pkcs11_keeps_the_keys_of_its_token() {
     };
     in_every_order(&[("default", ""), ("pkcs11", &lines)], token_signs);
     in_every_order(&[("pkcs11", &lines), ("default", "")], token_signs);
+}
+
+#[test]
+fn tpm2_keeps_the_keys_of_its_tpm() {
+    if installed("tpm2").is_none() {
+        return;
+    }
+    if !Path::new("/usr/bin/swtpm").exists() {
+        println!("skipped: swtpm is not installed");
+        return;
+    }
+    let tpm_signs = |place: &Place, _| {
+        fs::create_dir(place.path("tpm")).unwrap();
+        let arguments = "socket --tpm2 --tpmstate dir=tpm --server type=unixio,path=tpm/socket \
+                         --ctrl type=unixio,path=tpm/socket.ctrl --flags not-need-init,startup-clear";
+        let _tpm = place.program("swtpm", arguments).start();
+        let socket = place.path("tpm/socket");
+        let begun = Instant::now();
+        while !(socket.exists() && place.path("tpm/socket.ctrl").exists()) {
+            assert!(begun.elapsed() < Duration::from_secs(20), "swtpm is silent");
+            sleep(Duration::from_millis(10));
+        }
+        let with_tpm = |command: &str| {
+            let tpm = format!("swtpm:path={}", socket.display());
+            place
+                .lockstep(command)
+                .env("TPM2OPENSSL_TCTI", tpm)
+                .succeed()
+        };
+        for algorithm in ["RSA -pkeyopt bits:2048", "EC -pkeyopt group:P-256"] {
+            with_tpm(&format!(
+                "genpkey -propquery provider=tpm2 -algorithm {algorithm} -out tpm.pem"
+            ));
+            let key = String::from_utf8(place.read("tpm.pem")).unwrap();
+            assert!(key.contains("TSS2 PRIVATE KEY"), "{key}");
+            with_tpm("pkey -in tpm.pem -pubout -out tpm.pub.pem");
+            with_tpm("dgst -sha256 -sign tpm.pem -out signature data");
+            let verify = "dgst -sha256 -verify tpm.pub.pem -signature signature data";
+            place.stock(verify).succeed();
+        }
+    };
+    in_every_order(&[("default", ""), ("tpm2", "")], tpm_signs);
+    in_every_order(&[("tpm2", ""), ("default", "")], tpm_signs);
 }
