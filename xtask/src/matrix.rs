@@ -46,28 +46,32 @@ struct Part {
     batches: &'static [&'static str],
 }
 
+const LISTS: Part = Part {
+    name: "lists",
+    lanes: &[],
+    batches: &[],
+};
+
+const COMMANDS: Part = Part {
+    name: "commands",
+    lanes: &[
+        "rsa1024",
+        "rsa2048",
+        "rsa3072",
+        "rsa4096",
+        "p256-sign",
+        "p256-ecdh",
+        "p384-sign",
+        "p384-ecdh",
+        "x25519",
+        "ed25519-sign",
+    ],
+    batches: &[],
+};
+
 const PARTS: &[Part] = &[
-    Part {
-        name: "lists",
-        lanes: &[],
-        batches: &[],
-    },
-    Part {
-        name: "commands",
-        lanes: &[
-            "rsa1024",
-            "rsa2048",
-            "rsa3072",
-            "rsa4096",
-            "p256-sign",
-            "p256-ecdh",
-            "p384-sign",
-            "p384-ecdh",
-            "x25519",
-            "ed25519-sign",
-        ],
-        batches: &[],
-    },
+    LISTS,
+    COMMANDS,
     Part {
         name: "handshakes",
         lanes: &[
@@ -104,6 +108,18 @@ const LIMIT: Duration = Duration::from_secs(900);
 /// with it.
 const PLAIN: &str = "plain.cnf";
 const LOADING: &str = "loading.cnf";
+
+/// A configuration that takes TLS groups away, which must be found, and its text.
+const PLANTED: &str = "planted.cnf";
+const FEWER_GROUPS: &str = "\
+openssl_conf = planted
+[planted]
+ssl_conf = planted_ssl
+[planted_ssl]
+system_default = planted_default
+[planted_default]
+Groups = P-256:P-384
+";
 
 /// The directory of counters in that of a part.
 const COUNTERS: &str = "counters";
@@ -153,6 +169,7 @@ pub fn night(share: &Share) -> Outcome<Ran> {
 /// The short form: this system's OpenSSL, and another one if an earlier run has left it.
 pub fn quick() -> Outcome<Ran> {
     let bench = Bench::new()?;
+    bench.proves_itself()?;
     let others = VERSIONS
         .iter()
         .rev()
@@ -191,6 +208,7 @@ pub fn quick() -> Outcome<Ran> {
 /// Tries the versions of these names, until a time if there is one.
 fn try_versions(wanted: impl Fn(&str) -> bool, end: Option<Instant>) -> Outcome<Table> {
     let bench = Bench::new()?;
+    bench.proves_itself()?;
     let mut table = Table::default();
     for &(name, source) in VERSIONS.iter().filter(|(name, _)| wanted(name)) {
         if end.is_some_and(|end| Instant::now() > end) {
@@ -292,6 +310,38 @@ impl Bench {
             cpu: self.machine.cpu.clone(),
             cells,
         })
+    }
+
+    /// Whether what is planted is found: a configuration that takes groups away, and a module that
+    /// is not loaded.
+    fn proves_itself(&self) -> Outcome {
+        let Some(root) = Root::at_hand("planted", Source::System)? else {
+            return Ok(());
+        };
+        self.set_up(&root)?;
+        let planted = root.directory.join(PLANTED);
+        fs::write(&planted, FEWER_GROUPS).map_err(on(&planted, "write"))?;
+        let stock = self.output(&root, &LISTS, PLAIN)?;
+        let differences = |configuration| -> Outcome<Vec<String>> {
+            match compare(&stock, &self.output(&root, &LISTS, configuration)?) {
+                Cell::Compared { differences, .. } => Ok(differences),
+                Cell::Missing(reason) => Err(Failure::new(reason)),
+            }
+        };
+        let again = differences(PLAIN)?;
+        if !again.is_empty() {
+            let again = again.join("\n");
+            return Err(Failure::new(format!("two runs alike differ:\n{again}")));
+        }
+        let lost = "Supported groups has x25519: nothing";
+        if !differences(PLANTED)?.iter().any(|line| line.contains(lost)) {
+            return Err(Failure::new("groups that were taken away are not found"));
+        }
+        let unproved = self.unproved(&COMMANDS, &root.directory.join(LISTS.name))?;
+        match unproved.len() == COMMANDS.lanes.len() {
+            true => Ok(()),
+            false => Err(Failure::new("lanes are said to run without the module")),
+        }
     }
 
     /// Puts the script, the module and both configurations into the directory of a root.

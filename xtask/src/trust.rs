@@ -71,7 +71,9 @@ const CLAIMS: &[Claim] = &[
         claim: "Each OpenSSL from 3.0 to 4.0 gives the same results with the module as without it, and \
                 lanes compute them",
         checks: &["matrix"],
-        also: "`cargo xtask test matrix` tries the system's version; docs/user/matrix.md lists the others",
+        also: "every run first finds TLS groups that a configuration takes away, and lanes that did not \
+               run; `cargo xtask test matrix` tries the system's version, and docs/user/matrix.md lists \
+               the others",
         gap: "Versions between those that are tried. Programs other than the `openssl` command and \
               HAProxy.",
     },
