@@ -13,6 +13,7 @@ mod keys;
 mod worker;
 
 mod allocations;
+mod applications;
 mod async_jobs;
 mod bad_inputs;
 mod command;
