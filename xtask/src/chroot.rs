@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::command::{Outcome, on, quietly};
+use crate::command::{Outcome, on, quietly, succeeds};
 use crate::setup;
 
 /// It says that a chroot was made to its end.
@@ -25,6 +25,11 @@ impl Chroot {
         let made = format!("{release} {included}\n");
         if fs::read_to_string(place.join(STAMP)).is_ok_and(|stamp| stamp == made) {
             return Ok(Ok(Chroot::at(place)));
+        }
+        if !succeeds("debootstrap", &["--version"]) {
+            return Ok(Err(
+                "debootstrap is missing: apt-get install debootstrap".to_owned()
+            ));
         }
         let _ = fs::remove_dir_all(place);
         let mut bootstrap = Command::new("debootstrap");
