@@ -448,6 +448,7 @@ mod tests {
         snapshot.by_shape[1] = operations;
         ProcessStats {
             pid: 7,
+            file: String::new(),
             name: Some("ng\x1b[2Jinx".to_owned()),
             user: 0,
             alive: true,

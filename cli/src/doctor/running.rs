@@ -115,6 +115,7 @@ mod tests {
     fn process(pid: u32, snapshot: Snapshot) -> ProcessStats {
         ProcessStats {
             pid,
+            file: String::new(),
             name: Some("ng\x1binx".to_owned()),
             user: 0,
             alive: true,

@@ -341,8 +341,7 @@ impl Service<'_> {
 
     /// Its counters, if they can be read, and what they say of the time until now.
     fn tally(&self, configuration: Option<&Configuration>, say: &mut Say<'_>) -> Option<Tally> {
-        let files = self.mapped.iter();
-        let files = files.map(|(process, files)| (*process, &files[..]));
+        let files = self.mapped.iter().flat_map(|(_, files)| files);
         let Some(tally) = Tally::of(files, &self.view) else {
             let _ = say(self.uncounted(configuration));
             return None;

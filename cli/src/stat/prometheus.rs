@@ -342,6 +342,7 @@ mod tests {
         snapshot.by_reason[0] = 4;
         ProcessStats {
             pid,
+            file: String::new(),
             name: Some(name.to_owned()),
             user: 0,
             alive: true,

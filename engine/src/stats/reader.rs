@@ -33,6 +33,8 @@ const MAKING: Duration = Duration::from_secs(60);
 pub struct ProcessStats {
     /// The process, as it is called in its own PID namespace.
     pub pid: u32,
+    /// The name of the file, which the processes that its program has forked share.
+    pub file: String,
     /// What the kernel calls it; `None` if it has ended, or that is unknown.
     pub name: Option<String>,
     /// The user whose file it is: the one that loaded the module, who may have become another
@@ -104,7 +106,7 @@ impl Published {
             if is_name(name) {
                 files += 1;
                 match Contents::open(directory, name) {
-                    Ok(contents) => self.add(&contents, here, until),
+                    Ok(contents) => self.add(name, &contents, here, until),
                     Err(Unread::OtherVersion) => self.other_versions += 1,
                     Err(Unread::Foreign | Unread::Unfinished(_)) => {}
                 }
@@ -115,7 +117,7 @@ impl Published {
         Ok(())
     }
 
-    fn add(&mut self, contents: &Contents, here: Realm, until: usize) {
+    fn add(&mut self, file: &str, contents: &Contents, here: Realm, until: usize) {
         self.missed = self.missed.saturating_add(contents.header[header::MISSED]);
         for (slot, owner) in contents.owners() {
             if self.processes.len() >= until {
@@ -131,6 +133,7 @@ impl Published {
             };
             self.processes.push(ProcessStats {
                 pid: owner.pid,
+                file: file.to_owned(),
                 name: alive.then(|| name_of(owner.pid)).flatten(),
                 user: contents.user,
                 alive,

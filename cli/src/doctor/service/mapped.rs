@@ -30,9 +30,10 @@ impl Mapped {
         self.name().starts_with("libcrypto") && self.name().contains(".so")
     }
 
-    /// The directory of counters that it lies in, if it holds counters.
-    pub fn counters(&self) -> Option<&Path> {
-        Page::is_file_name(self.name()).then(|| self.path.parent())?
+    /// The directory that it lies in and its name, if it holds counters.
+    pub fn counters(&self) -> Option<(&Path, &str)> {
+        let directory = self.path.parent()?;
+        Page::is_file_name(self.name()).then(|| (directory, self.name()))
     }
 
     /// How it is shown.
@@ -105,6 +106,9 @@ mod tests {
         assert_eq!(own.path, Path::new("/opt/own libs/libcrypto.so.3"));
         assert_eq!(files.iter().filter(|file| file.is_module()).count(), 1);
         let counters: Vec<_> = files.iter().filter_map(Mapped::counters).collect();
-        assert_eq!(counters, [Path::new("/run/lockstep")]);
+        assert_eq!(
+            counters,
+            [(Path::new("/run/lockstep"), "811-1234-0.counters")]
+        );
     }
 }

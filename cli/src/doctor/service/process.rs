@@ -53,8 +53,6 @@ pub struct Process {
 pub struct Status {
     pub name: String,
     pub parent: u32,
-    /// The process as it is called in its own PID namespace.
-    pub inner_pid: u32,
     pub user: u32,
     /// Whether a filter of system calls is in force.
     pub is_filtered: bool,
@@ -70,14 +68,9 @@ impl Status {
             .collect();
         let word = |name: &str, at: usize| fields.get(name)?.split_whitespace().nth(at);
         let number = |name: &str, at| word(name, at)?.parse::<u32>().ok();
-        let inner = fields.get("NSpid").and_then(|pids| {
-            let innermost = pids.split_whitespace().last()?;
-            innermost.parse().ok()
-        });
         Some(Status {
             name: (*fields.get("Name")?).to_owned(),
             parent: number("PPid", 0)?,
-            inner_pid: inner.or_else(|| number("Pid", 0))?,
             // The effective one.
             user: number("Uid", 1)?,
             is_filtered: number("Seccomp", 0) == Some(2),
@@ -188,12 +181,11 @@ mod tests {
     #[test]
     fn the_status_is_read() {
         let text = "Name:\thaproxy\nUmask:\t0022\nState:\tS (sleeping)\nPid:\t812\nPPid:\t811\n\
-                    NSpid:\t812\t7\nUid:\t0\t107\t107\t107\nSeccomp:\t2\n";
+                    Uid:\t0\t107\t107\t107\nSeccomp:\t2\n";
         let status = Status::parse(text).unwrap();
         let expected = Status {
             name: "haproxy".into(),
             parent: 811,
-            inner_pid: 7,
             user: 107,
             is_filtered: true,
             is_zombie: false,

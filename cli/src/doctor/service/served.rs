@@ -1,8 +1,5 @@
 //! What a service serves: which certificates and groups, and which of them the lanes compute.
 
-use std::thread;
-use std::time::Duration;
-
 use lockstep_engine::Snapshot;
 
 use super::handshake::{CERTIFICATES, CLIENTS, Client, Offer};
@@ -13,11 +10,8 @@ use crate::doctor::finding::{Named, Verdict};
 /// Groups whose key exchange the lanes compute, or a part of it.
 const GROUPS: [&str; 4] = ["X25519MLKEM768", "X25519", "P-256", "P-384"];
 
-/// Handshakes with each group. After many requests a process publishes what it counts only with a
-/// request that comes some milliseconds later, and a service may have two processes.
+/// Handshakes with each group.
 const TRIES: u64 = 4;
-/// Longer than a process that gets requests keeps back what it has counted.
-const PUBLISHED: Duration = Duration::from_millis(10);
 
 /// What was found by handshakes.
 pub struct Served {
@@ -69,12 +63,7 @@ impl Served {
             };
             let is_on_lanes = |counted: &Snapshot| judge::exchanges(counted, group) > 0;
             Tried::new(group.to_owned(), tally, is_on_lanes, || {
-                let succeeds = |_: &u64| {
-                    let succeeded = client.handshake(offer).is_ok();
-                    thread::sleep(PUBLISHED);
-                    succeeded
-                };
-                let failed = (0..TRIES).find(|handshake| !succeeds(handshake));
+                let failed = (0..TRIES).find(|_| client.handshake(offer).is_err());
                 failed.unwrap_or(TRIES)
             })
         });

@@ -1,20 +1,18 @@
 //! What the processes of a service have counted, read from the files that they have mapped.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use lockstep_engine::{Snapshot, read_published};
 
 use super::mapped::Mapped;
-use super::process::Process;
 use super::view::View;
 
-/// The counters of a service's processes.
+/// The counters of a service's processes, those that it starts and ends meanwhile included: all
+/// that a program forks count in one file.
 pub struct Tally {
-    /// The directories that hold them, for the reader.
-    directories: BTreeSet<PathBuf>,
-    /// The processes, as they are called in their own PID namespace.
-    pids: BTreeSet<u32>,
+    /// The directories that hold the files, for the reader, and the names of the files.
+    directories: BTreeMap<PathBuf, BTreeSet<String>>,
 }
 
 /// Why counters could not be read.
@@ -27,35 +25,31 @@ pub enum Unread {
 }
 
 impl Tally {
-    /// That of these processes; `None` if none of them publishes counters.
-    pub fn of<'a>(
-        processes: impl IntoIterator<Item = (&'a Process, &'a [Mapped])>,
-        view: &View,
-    ) -> Option<Tally> {
-        let (mut directories, mut pids) = (BTreeSet::new(), BTreeSet::new());
-        for (process, files) in processes {
-            pids.insert(process.status.inner_pid);
-            let places = files.iter().filter_map(Mapped::counters);
-            directories.extend(places.map(|place| view.at(place)));
+    /// That of the processes that have these files mapped; `None` if no file holds counters.
+    pub fn of<'a>(mapped: impl IntoIterator<Item = &'a Mapped>, view: &View) -> Option<Tally> {
+        let mut directories: BTreeMap<PathBuf, BTreeSet<String>> = BTreeMap::new();
+        for (place, name) in mapped.into_iter().filter_map(Mapped::counters) {
+            let names = directories.entry(view.at(place)).or_default();
+            names.insert(name.to_owned());
         }
-        (!directories.is_empty()).then_some(Tally { directories, pids })
+        (!directories.is_empty()).then_some(Tally { directories })
     }
 
     pub fn directories(&self) -> impl Iterator<Item = &Path> {
-        self.directories.iter().map(PathBuf::as_path)
+        self.directories.keys().map(PathBuf::as_path)
     }
 
     /// All that they have counted until now, added up.
     pub fn read(&self) -> Result<Snapshot, Unread> {
         let mut sum = Snapshot::default();
-        for directory in &self.directories {
+        for (directory, names) in &self.directories {
             let found = read_published(directory).map_err(|_| Unread::Unreadable)?;
             // A process that has counted nothing yet is not among them.
             if found.processes.is_empty() && found.other_versions > 0 {
                 return Err(Unread::OtherVersion);
             }
             for process in found.processes {
-                if self.pids.contains(&process.pid) {
+                if names.contains(&process.file) {
                     sum.backend.clone_from(&process.snapshot.backend);
                     sum.absorb(&process.snapshot);
                 }
