@@ -359,7 +359,7 @@ impl Service<'_> {
             .collect();
         let what = format!("it publishes its counters in {}", shown.join(", "));
         let _ = say(("counters", (Verdict::Good, what, None)));
-        if let Some(named) = judge::history(&before) {
+        if let Some(named) = judge::history(&before.sum()) {
             let _ = say(named);
         }
         Some(tally)

@@ -4,7 +4,7 @@ use lockstep_engine::Snapshot;
 
 use super::handshake::{CERTIFICATES, CLIENTS, Client, Offer};
 use super::judge;
-use super::tally::Tally;
+use super::tally::{self, Tally};
 use crate::doctor::finding::{Named, Verdict};
 
 /// Groups whose key exchange the lanes compute, or a part of it.
@@ -94,15 +94,8 @@ impl Served {
 
     /// What the counters say about all the handshakes with several clients at a time.
     pub fn judged(&self, is_filtered: bool) -> Vec<Named> {
-        let mut sum = Snapshot::default();
-        for counted in self
-            .certificates
-            .iter()
-            .filter_map(|tried| tried.counted.as_ref())
-        {
-            sum.backend.clone_from(&counted.backend);
-            sum.absorb(counted);
-        }
+        let counted = self.certificates.iter();
+        let sum = tally::sum(counted.filter_map(|tried| tried.counted.clone()));
         let handshakes = self.certificates.iter().map(|tried| tried.handshakes).sum();
         judge::handshakes(&sum, handshakes, CLIENTS, is_filtered)
     }

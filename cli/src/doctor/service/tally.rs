@@ -39,22 +39,77 @@ impl Tally {
         self.directories.keys().map(PathBuf::as_path)
     }
 
-    /// All that they have counted until now, added up.
-    pub fn read(&self) -> Result<Snapshot, Unread> {
-        let mut sum = Snapshot::default();
+    /// What each of them has counted until now.
+    pub fn read(&self) -> Result<Counted, Unread> {
+        let mut counted = Counted::default();
         for (directory, names) in &self.directories {
             let found = read_published(directory).map_err(|_| Unread::Unreadable)?;
             // A process that has counted nothing yet is not among them.
             if found.processes.is_empty() && found.other_versions > 0 {
                 return Err(Unread::OtherVersion);
             }
-            for process in found.processes {
-                if names.contains(&process.file) {
-                    sum.backend.clone_from(&process.snapshot.backend);
-                    sum.absorb(&process.snapshot);
-                }
-            }
+            let ours = found.processes.into_iter();
+            let ours = ours.filter(|process| names.contains(&process.file));
+            counted.0.extend(ours.map(|process| process.snapshot));
         }
-        Ok(sum)
+        Ok(counted)
+    }
+}
+
+/// What the processes of a service had counted at one time.
+#[derive(Default)]
+pub struct Counted(Vec<Snapshot>);
+
+impl Counted {
+    /// All of it, added up.
+    pub fn sum(&self) -> Snapshot {
+        sum(self.0.iter().cloned())
+    }
+
+    /// What they have counted since an earlier look. Processes may have started meanwhile, and
+    /// one that has ended takes its counters with it.
+    pub fn since(&self, earlier: &Counted) -> Snapshot {
+        let identity = |process: &Snapshot| (process.pid, process.started);
+        let earlier: BTreeMap<_, _> = earlier.0.iter().map(|p| (identity(p), p)).collect();
+        sum(self.0.iter().map(|now| {
+            let before = earlier.get(&identity(now));
+            before.map_or_else(|| now.clone(), |before| now.clone().since(before))
+        }))
+    }
+}
+
+/// The snapshots of several processes as one.
+pub fn sum(processes: impl IntoIterator<Item = Snapshot>) -> Snapshot {
+    let mut sum = Snapshot::default();
+    for process in processes {
+        sum.backend.clone_from(&process.backend);
+        sum.absorb(&process);
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(pid: u64, started: u64, passes: u64) -> Snapshot {
+        Snapshot {
+            pid,
+            started,
+            passes,
+            ..Snapshot::default()
+        }
+    }
+
+    #[test]
+    fn processes_may_start_and_end_between_two_looks() {
+        let before = Counted(vec![process(7, 1, 100), process(8, 1, 1000)]);
+        let after = Counted(vec![
+            process(7, 1, 104),
+            process(8, 2, 20),
+            process(9, 2, 300),
+        ]);
+        assert_eq!(before.sum().passes, 1100);
+        assert_eq!(after.since(&before).passes, 324);
     }
 }
