@@ -17,7 +17,9 @@ pub mod fault;
 #[allow(unsafe_code, reason = "assembly that takes a known time")]
 pub mod gauge;
 pub mod hmac;
+mod keccak;
 mod layout;
+pub mod mlkem;
 mod modexp;
 mod modular;
 mod montgomery;

@@ -30,6 +30,7 @@ mod ifma;
 pub(crate) mod pairs;
 pub(crate) mod portable;
 pub(crate) mod steady;
+pub(crate) mod words16;
 
 use crate::order::Order;
 
@@ -39,6 +40,11 @@ use crate::order::Order;
 ///
 /// The implementor must be a plain vector of `u64`, at most 64-byte aligned.
 pub(crate) unsafe trait Plain: Copy + 'static {}
+
+/// The bytes of 24 limbs of a lane.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+pub(crate) struct LaneBytes(pub(crate) [u8; 192]);
 
 /// Lanes of the widest backend.
 pub(crate) const MAX_LANES: usize = 8;
@@ -154,6 +160,24 @@ pub(crate) trait Simd: Copy + 'static {
     #[inline(always)]
     fn optimisation_barrier(self, sum: Self::Limb) -> Self::Limb {
         sum
+    }
+
+    /// Optimisation barrier: asks the compiler not to merge the operation that gives `a` into those
+    /// that read it.
+    #[inline(always)]
+    fn unmerged(self, a: Self::Limb) -> Self::Limb {
+        a
+    }
+
+    /// Copies the limbs of each lane to a place of its own, as little-endian words.
+    #[inline(always)]
+    fn separate_lanes(self, limbs: &[Self::Limb; 24], to: &mut [LaneBytes]) {
+        let words = words(limbs);
+        for (lane, LaneBytes(to)) in to.iter_mut().enumerate().take(Self::LANES) {
+            for (i, bytes) in to.as_chunks_mut().0.iter_mut().enumerate() {
+                *bytes = words[i * Self::LANES + lane].to_le_bytes();
+            }
+        }
     }
 
     /// The low `LIMB_BITS` bits.
@@ -308,13 +332,13 @@ pub(crate) fn align_stack() {
 /// the module documentation.
 macro_rules! enter {
     ($simd:expr, [$($moved:ident),*], $body:expr) => {
-        $crate::simd::Simd::enter($simd, $crate::simd::inlined!(move || {
+        $simd.enter($crate::simd::inlined!(move || {
             $(let $moved = $moved;)*
             $body
         }))
     };
     ($simd:expr, $body:expr) => {
-        $crate::simd::Simd::enter($simd, #[inline(always)] || $body)
+        $simd.enter(#[inline(always)] || $body)
     };
 }
 pub(crate) use enter;

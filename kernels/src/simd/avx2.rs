@@ -164,14 +164,15 @@ impl<const BITS: u32> Simd for Avx2<BITS> {
 
     #[inline(always)]
     fn ternary<const TABLE: i32>(self, a: __m256i, b: __m256i, c: __m256i) -> __m256i {
-        // Those of SHA-512: choice, exclusive or, majority.
+        let ones = self.splat(u64::MAX);
+        // Those of SHA-512 and Keccak: choice, exclusive or, majority, and step χ.
         match TABLE {
             0xca => return self.xor(c, self.and(a, self.xor(b, c))),
             0x96 => return self.xor(a, self.xor(b, c)),
             0xe8 => return self.xor(self.and(a, b), self.and(c, self.xor(a, b))),
+            0xd2 => return self.xor(a, self.and(self.xor(b, ones), c)),
             _ => {}
         }
-        let ones = self.splat(u64::MAX);
         let mut out = self.zero();
         for row in 0..8 {
             if TABLE >> row & 1 == 1 {

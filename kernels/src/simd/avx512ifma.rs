@@ -4,7 +4,7 @@ use core::arch::x86_64::*;
 use core::marker::PhantomData;
 
 use super::ifma::ifma_lanes;
-use super::{Plain, Simd};
+use super::{LaneBytes, Plain, Simd};
 use crate::order::{After, Beside, Order};
 use crate::taint::{derived, disclosed, whole};
 
@@ -39,6 +39,26 @@ ifma_lanes! {
         }
 
         #[inline(always)]
+        fn unmerged(self, a: __m512i) -> __m512i {
+            // SAFETY: `self` proves the features.
+            unsafe { unmerged(a) }
+        }
+
+        #[inline(always)]
+        fn separate_lanes(self, limbs: &[__m512i; 24], to: &mut [LaneBytes]) {
+            let to: &mut [LaneBytes; 8] = to.try_into().expect("eight lanes");
+            for (i, rows) in limbs.as_chunks().0.iter().enumerate() {
+                // SAFETY: `self` proves the features.
+                let lanes = unsafe { transposed(rows) };
+                for (LaneBytes(to), lane) in to.iter_mut().zip(lanes) {
+                    let to: &mut [u8; 64] = &mut to.as_chunks_mut().0[i];
+                    // SAFETY: `self` proves the features; the store covers the 64 bytes.
+                    unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), lane) };
+                }
+            }
+        }
+
+        #[inline(always)]
         fn look_up_16(self, table: &[u64; 16], index: __m512i) -> __m512i {
             // A permutation reads registers: its index is not an address.
             let source = index;
@@ -59,6 +79,55 @@ impl Avx512Ifma {
     pub(crate) fn reducing_after(self) -> Avx512Ifma<After> {
         Avx512Ifma(PhantomData)
     }
+}
+
+/// Words of eight lanes, lane by lane.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn transposed(rows: &[__m512i; 8]) -> [__m512i; 8] {
+    const EVEN: i32 = 0b10_00_10_00;
+    const ODD: i32 = 0b11_01_11_01;
+    let [a, b, c, d] = [0, 2, 4, 6].map(|i| {
+        [
+            _mm512_unpacklo_epi64(rows[i], rows[i + 1]),
+            _mm512_unpackhi_epi64(rows[i], rows[i + 1]),
+        ]
+    });
+    let mut lanes = *rows;
+    for i in 0..2 {
+        let halves = [
+            [
+                _mm512_shuffle_i64x2::<EVEN>(a[i], b[i]),
+                _mm512_shuffle_i64x2::<EVEN>(c[i], d[i]),
+            ],
+            [
+                _mm512_shuffle_i64x2::<ODD>(a[i], b[i]),
+                _mm512_shuffle_i64x2::<ODD>(c[i], d[i]),
+            ],
+        ];
+        for (j, [low, high]) in halves.into_iter().enumerate() {
+            lanes[i + 2 * j] = _mm512_shuffle_i64x2::<EVEN>(low, high);
+            lanes[i + 2 * j + 4] = _mm512_shuffle_i64x2::<ODD>(low, high);
+        }
+    }
+    lanes
+}
+
+/// The same, in a register.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn unmerged(a: __m512i) -> __m512i {
+    #[cfg(not(any(miri, ct_msan)))]
+    {
+        let mut a = a;
+        // SAFETY: the assembly is empty.
+        unsafe {
+            core::arch::asm!("/* {} */", inout(zmm_reg) a, options(pure, nomem, nostack, preserves_flags));
+        }
+        a
+    }
+    #[cfg(any(miri, ct_msan))]
+    a
 }
 
 /// Has the sums in registers, all at once.

@@ -1,0 +1,323 @@
+//! The number-theoretic transform (FIPS 203, section 4.3), and products of what it gives.
+//!
+//! A polynomial lies in the order of FIPS 203, but for the last four layers within a function:
+//! their butterflies reach over less than a vector. So two vectors exchange pairs until one has the
+//! upper coefficients and the other one the lower ones, layer by layer, and change back at the end.
+
+use core::marker::PhantomData;
+
+use super::field::{Factor, multiply, power, reduce};
+use super::parameters::K;
+use crate::simd::words16::{COEFFICIENTS, Polynomial, Words};
+use crate::simd::{enter, inlined};
+use crate::unroll::unrolled;
+
+/// A primitive root of unity of order 256.
+const ZETA: i64 = 17;
+
+/// The exponent that belongs to block i: its seven bits in reverse.
+const fn exponent(i: usize) -> u32 {
+    (i as u8).reverse_bits() as u32 >> 1
+}
+
+/// What a butterfly multiplies with in block i, counted over all layers from 1; in the inverse
+/// transform if `IS_INVERSE`.
+const fn zeta<const IS_INVERSE: bool>(i: usize) -> i64 {
+    power(
+        ZETA,
+        if IS_INVERSE {
+            256 - exponent(i)
+        } else {
+            exponent(i)
+        },
+    )
+}
+
+/// Factors of the first three layers, by block.
+const fn outer<const IS_INVERSE: bool>() -> [Factor; 8] {
+    let (mut factors, mut i) = ([Factor::ONE; 8], 1);
+    while i < 8 {
+        factors[i] = Factor::of(zeta::<IS_INVERSE>(i));
+        i += 1;
+    }
+    factors
+}
+
+const OUTER: [Factor; 8] = outer::<false>();
+const OUTER_INVERSE: [Factor; 8] = outer::<true>();
+
+/// What the inverse transform multiplies with: 1/128, and R, by which products are too small.
+const SCALE: i64 = (1 << 16) / 128;
+const LAST: [Factor; 2] = [Factor::of(SCALE), Factor::of(SCALE * zeta::<true>(1))];
+
+/// A factor for each word of half a polynomial.
+#[repr(C, align(64))]
+struct Factors<const N: usize> {
+    by_r: [i16; N],
+    by_q: [i16; N],
+}
+
+impl<const N: usize> Factors<N> {
+    const fn new() -> Self {
+        Self {
+            by_r: [0; N],
+            by_q: [0; N],
+        }
+    }
+
+    const fn set(&mut self, i: usize, factor: Factor) {
+        self.by_r[i] = factor.by_r;
+        self.by_q[i] = factor.by_q;
+    }
+
+    #[inline(always)]
+    fn load<W: Words>(&self, w: W, at: usize) -> [W::Vector; 2] {
+        [w.load(&self.by_r[at..]), w.load(&self.by_q[at..])]
+    }
+}
+
+/// Layers whose butterflies reach over 16, 8, 4 and 2 words.
+const INNER: usize = 4;
+
+/// Their factors, in the places to which exchanges between vectors of `lanes` words bring the
+/// coefficients.
+const fn inner<const IS_INVERSE: bool>(lanes: usize) -> [Factors<128>; INNER] {
+    let mut layers = [const { Factors::new() }; INNER];
+    let mut start = 0;
+    while start < COEFFICIENTS {
+        // What lies in both vectors: which coefficients.
+        let mut places = [[0; 32]; 2];
+        let mut i = 0;
+        while i < lanes {
+            places[0][i] = start + i;
+            places[1][i] = start + lanes + i;
+            i += 1;
+        }
+        let mut layer = 0;
+        while layer < INNER {
+            let reach = 16 >> layer;
+            let [a, b] = places;
+            let mut i = 0;
+            while i < lanes && reach < lanes {
+                if i & reach == 0 {
+                    places[1][i] = a[i + reach];
+                } else {
+                    places[0][i] = b[i - reach];
+                }
+                i += 1;
+            }
+            i = 0;
+            while i < lanes {
+                let upper = places[0][i];
+                assert!(places[1][i] == upper + reach);
+                let block = COEFFICIENTS / 2 / reach + upper / (2 * reach);
+                layers[layer].set(start / 2 + i, Factor::of(zeta::<IS_INVERSE>(block)));
+                i += 1;
+            }
+            layer += 1;
+        }
+        start += 2 * lanes;
+    }
+    layers
+}
+
+/// Factors for words of this kind.
+struct Tables<W>(PhantomData<W>);
+
+impl<W: Words> Tables<W> {
+    const INNER: &'static [Factors<128>; INNER] = &inner::<false>(W::LANES);
+    const INNER_INVERSE: &'static [Factors<128>; INNER] = &inner::<true>(W::LANES);
+}
+
+/// For the product of two polynomials of degree 1, of which a transform has 128: multiplies the
+/// second coefficient of one with what x^2 stands for.
+const TWIST: Factors<COEFFICIENTS> = {
+    let (mut twist, mut i) = (Factors::new(), 0);
+    while i < COEFFICIENTS / 2 {
+        twist.set(2 * i, Factor::ONE);
+        twist.set(2 * i + 1, Factor::of(power(ZETA, 2 * exponent(i) + 1)));
+        i += 1;
+    }
+    twist
+};
+
+/// The transform (algorithm 9) of coefficients at most q. Those of the result are at most 6q.
+#[inline(never)]
+pub(super) fn forward<W: Words>(w: W, polynomial: &mut Polynomial) {
+    let words = &mut polynomial.0;
+    enter!(w, [words], {
+        for column in (0..32).step_by(W::LANES) {
+            let mut v = [w.splat(0); 8];
+            unrolled::<8>(inlined!(|i| v[i] = w.load(&words[32 * i + column..])));
+            outer_layer::<W, 4>(w, &mut v);
+            outer_layer::<W, 2>(w, &mut v);
+            outer_layer::<W, 1>(w, &mut v);
+            unrolled::<8>(inlined!(|i| w.store(&mut words[32 * i + column..], v[i])));
+        }
+        for at in (0..COEFFICIENTS).step_by(2 * W::LANES) {
+            let mut v = [w.load(&words[at..]), w.load(&words[at + W::LANES..])];
+            let factors = inlined!(|layer: usize| Tables::<W>::INNER[layer].load(w, at / 2));
+            v = exchange::<W, 8>(w, v);
+            v = butterfly(w, v, factors(0));
+            v = exchange::<W, 4>(w, v);
+            v = butterfly(w, v, factors(1));
+            v = exchange::<W, 2>(w, v);
+            v = butterfly(w, v, factors(2));
+            v = exchange::<W, 1>(w, v);
+            v = butterfly(w, v, factors(3));
+            v = exchange::<W, 1>(w, v);
+            v = exchange::<W, 2>(w, v);
+            v = exchange::<W, 4>(w, v);
+            v = exchange::<W, 8>(w, v);
+            w.store(&mut words[at..], v[0]);
+            w.store(&mut words[at + W::LANES..], v[1]);
+        }
+    });
+}
+
+/// The layer whose butterflies reach over `REACH` of eight vectors.
+#[inline(always)]
+fn outer_layer<W: Words, const REACH: usize>(w: W, v: &mut [W::Vector; 8]) {
+    unrolled::<8>(inlined!(|i: usize| if i & REACH == 0 {
+        let factor = OUTER[4 / REACH + i / (2 * REACH)].splat(w);
+        [v[i], v[i + REACH]] = butterfly(w, [v[i], v[i + REACH]], factor);
+    }));
+}
+
+/// Where `PAIRS` pairs are less than a vector.
+#[inline(always)]
+fn exchange<W: Words, const PAIRS: usize>(w: W, [a, b]: [W::Vector; 2]) -> [W::Vector; 2] {
+    if 2 * PAIRS < W::LANES {
+        w.exchange::<PAIRS>(a, b)
+    } else {
+        [a, b]
+    }
+}
+
+/// [a + b·factor, a − b·factor].
+#[inline(always)]
+fn butterfly<W: Words>(w: W, [a, b]: [W::Vector; 2], factor: [W::Vector; 2]) -> [W::Vector; 2] {
+    let product = multiply(w, b, factor);
+    [w.add(a, product), w.sub(a, product)]
+}
+
+/// [a + b, (a − b)·factor].
+#[inline(always)]
+fn inverse_butterfly<W: Words>(
+    w: W,
+    [a, b]: [W::Vector; 2],
+    factor: [W::Vector; 2],
+) -> [W::Vector; 2] {
+    [w.add(a, b), multiply(w, w.sub(a, b), factor)]
+}
+
+/// R times the inverse transform (algorithm 10) of what [`product`] gives. Coefficients of the
+/// result are below q.
+#[inline(never)]
+pub(super) fn inverse<W: Words>(w: W, polynomial: &mut Polynomial) {
+    let words = &mut polynomial.0;
+    enter!(w, [words], {
+        for at in (0..COEFFICIENTS).step_by(2 * W::LANES) {
+            let mut v = [w.load(&words[at..]), w.load(&words[at + W::LANES..])];
+            let factors =
+                inlined!(|layer: usize| Tables::<W>::INNER_INVERSE[layer].load(w, at / 2));
+            v = exchange::<W, 8>(w, v);
+            v = exchange::<W, 4>(w, v);
+            v = exchange::<W, 2>(w, v);
+            v = exchange::<W, 1>(w, v);
+            v = inverse_butterfly(w, v, factors(3));
+            v = exchange::<W, 1>(w, v);
+            v = inverse_butterfly(w, v, factors(2));
+            v = exchange::<W, 2>(w, v);
+            v = inverse_butterfly(w, v, factors(1));
+            // Sums of eight. Products and what is reduced are at most 0.67·q from here on.
+            v[0] = multiply(w, v[0], Factor::ONE.splat(w));
+            v = exchange::<W, 4>(w, v);
+            v = inverse_butterfly(w, v, factors(0));
+            v = exchange::<W, 8>(w, v);
+            w.store(&mut words[at..], v[0]);
+            w.store(&mut words[at + W::LANES..], v[1]);
+        }
+        for column in (0..32).step_by(W::LANES) {
+            let mut v = [w.splat(0); 8];
+            unrolled::<8>(inlined!(|i| v[i] = w.load(&words[32 * i + column..])));
+            outer_inverse_layer::<W, 1>(w, &mut v);
+            outer_inverse_layer::<W, 2>(w, &mut v);
+            // Only here are sums of eight: two of them would be too large.
+            v[0] = multiply(w, v[0], Factor::ONE.splat(w));
+            v[4] = multiply(w, v[4], Factor::ONE.splat(w));
+            let [sum, difference] = LAST.map(inlined!(|factor: Factor| factor.splat(w)));
+            unrolled::<4>(inlined!(|i| [v[i], v[i + 4]] = [
+                multiply(w, w.add(v[i], v[i + 4]), sum),
+                multiply(w, w.sub(v[i], v[i + 4]), difference),
+            ]));
+            unrolled::<8>(inlined!(|i| w.store(&mut words[32 * i + column..], v[i])));
+        }
+    });
+}
+
+/// As [`outer_layer`].
+#[inline(always)]
+fn outer_inverse_layer<W: Words, const REACH: usize>(w: W, v: &mut [W::Vector; 8]) {
+    unrolled::<8>(inlined!(|i: usize| if i & REACH == 0 {
+        let factor = OUTER_INVERSE[4 / REACH + i / (2 * REACH)].splat(w);
+        [v[i], v[i + REACH]] = inverse_butterfly(w, [v[i], v[i + REACH]], factor);
+    }));
+}
+
+/// A transform with which others are multiplied: first coefficients of its polynomials of degree 1
+/// and second ones times what x^2 stands for; second coefficients and first ones.
+pub(super) type Multiplier = [Polynomial; 2];
+
+/// The multiplier of any polynomial. What it holds is at most 0.75·q.
+#[inline(never)]
+pub(super) fn multiplier<W: Words>(
+    w: W,
+    polynomial: &Polynomial,
+    [straight, swapped]: &mut Multiplier,
+) {
+    enter!(w, [straight, swapped], {
+        for at in (0..COEFFICIENTS).step_by(W::LANES) {
+            let a = w.load(&polynomial.0[at..]);
+            w.store(&mut straight.0[at..], multiply(w, a, TWIST.load(w, at)));
+            let reduced = multiply(w, a, Factor::ONE.splat(w));
+            w.store(&mut swapped.0[at..], w.swap_pairs(reduced));
+        }
+    });
+}
+
+/// (Σ a_i·b_i) / R (algorithm 11), where the coefficients of each a_i are below 2^12. Coefficients
+/// of the result are at most 0.8·q.
+#[inline(never)]
+pub(super) fn product<W: Words>(
+    w: W,
+    a: [&[i16; COEFFICIENTS]; K],
+    b: &[Multiplier; K],
+    result: &mut Polynomial,
+) {
+    let words = &mut result.0;
+    enter!(w, [words], {
+        for at in (0..COEFFICIENTS).step_by(W::LANES) {
+            let (mut even, mut odd) = (w.no_sums(), w.no_sums());
+            unrolled::<K>(inlined!(|i: usize| {
+                let a = w.load(&a[i][at..]);
+                even = w.add_products(even, a, w.load(&b[i][0].0[at..]));
+                odd = w.add_products(odd, a, w.load(&b[i][1].0[at..]));
+            }));
+            w.store(&mut words[at..], reduce(w, w.halves(even, odd)));
+        }
+    });
+}
+
+/// Adds R times a product to any polynomial whose coefficients are at most 8q.
+#[inline(never)]
+pub(super) fn add_product<W: Words>(w: W, sum: &mut Polynomial, product: &Polynomial) {
+    let words = &mut sum.0;
+    enter!(w, [words], {
+        for at in (0..COEFFICIENTS).step_by(W::LANES) {
+            let product = multiply(w, w.load(&product.0[at..]), Factor::R.splat(w));
+            let sum = w.load(&words[at..]);
+            w.store(&mut words[at..], w.add(sum, product));
+        }
+    });
+}

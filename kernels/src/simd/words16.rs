@@ -1,0 +1,169 @@
+//! Vectors of words of 16 bits along a polynomial: the other lane trait, that of ML-KEM.
+//!
+//! Here a vector holds coefficients of one polynomial, so that operations do move words between
+//! places. The rules of [`Simd`](super::Simd) hold: a value is the proof that this CPU has the
+//! instructions, and what is outlined enters them first.
+
+#[cfg(vectors)]
+pub(crate) mod avx2;
+#[cfg(vectors)]
+pub(crate) mod avx512vbmi2;
+pub(crate) mod portable;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use super::Plain;
+
+/// Coefficients of a polynomial.
+pub(crate) const COEFFICIENTS: usize = 256;
+
+/// A polynomial: words that are numbers modulo [`Q`], in bounds that each function names.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub(crate) struct Polynomial(pub(crate) [i16; COEFFICIENTS]);
+
+// SAFETY: 512 bytes of integers without padding, 64-byte aligned.
+unsafe impl Plain for Polynomial {}
+
+impl Polynomial {
+    pub(crate) const ZERO: Self = Self([0; COEFFICIENTS]);
+}
+
+/// A polynomial, and room for a vector that begins at its end.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub(crate) struct Sampled([i16; COEFFICIENTS + MOST_LANES]);
+
+// SAFETY: 576 bytes of integers without padding, 64-byte aligned.
+unsafe impl Plain for Sampled {}
+
+impl Sampled {
+    /// The coefficients.
+    #[inline(always)]
+    pub(crate) fn coefficients(&self) -> &[i16; COEFFICIENTS] {
+        self.0.first_chunk().expect("it is longer")
+    }
+}
+
+/// Words of the longest vector.
+const MOST_LANES: usize = 32;
+
+/// The modulus.
+pub(crate) const Q: i16 = 3329;
+
+/// Words side by side. Two neighbours, the first at an even place, are a pair.
+pub(crate) trait Words: Copy + 'static {
+    /// [`LANES`](Self::LANES) words.
+    type Vector: Copy;
+    /// Half as many sums of 32 bits.
+    type Sums: Copy;
+
+    /// Words of a vector: 16 or 32.
+    const LANES: usize;
+
+    /// Runs `body` with the instruction set switched on.
+    fn enter<R>(self, body: impl FnOnce() -> R) -> R;
+
+    /// The first words of `from`.
+    fn load(self, from: &[i16]) -> Self::Vector;
+    /// Writes the vector to the first words of `to`.
+    fn store(self, to: &mut [i16], a: Self::Vector);
+    /// `value` everywhere.
+    fn splat(self, value: i16) -> Self::Vector;
+
+    /// a + b modulo 2^16.
+    fn add(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    /// a − b modulo 2^16.
+    fn sub(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    /// The lower half of a·b.
+    fn mul_low(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    /// ⌊a·b / 2^16⌋, signed.
+    fn mul_high(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    /// ⌊(a·b + 2^14) / 2^15⌋, signed; not both are −2^15.
+    fn mul_round(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    /// a & b.
+    fn and(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    /// a | b.
+    fn or(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    /// The smaller one of both, unsigned.
+    fn min_unsigned(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+    /// a·2^`count` modulo 2^16, for a constant `count` below 16.
+    fn shift_left(self, a: Self::Vector, count: u32) -> Self::Vector;
+    /// ⌊a / 2^`count`⌋, unsigned, for a constant `count` below 16.
+    fn shift_right(self, a: Self::Vector, count: u32) -> Self::Vector;
+
+    /// Both words of each pair in the other's place.
+    fn swap_pairs(self, a: Self::Vector) -> Self::Vector;
+    /// Exchanges the odd blocks of `PAIRS` pairs of `a` for the even ones of `b`; twice, it has no
+    /// effect. A vector has at least two blocks.
+    fn exchange<const PAIRS: usize>(self, a: Self::Vector, b: Self::Vector) -> [Self::Vector; 2];
+
+    /// No sums.
+    fn no_sums(self) -> Self::Sums;
+    /// sums + a0·b0 + a1·b1 of each pair.
+    fn add_products(self, sums: Self::Sums, a: Self::Vector, b: Self::Vector) -> Self::Sums;
+    /// The lower and the upper halves of sums, of which pairs are made: `even`'s come first.
+    fn halves(self, even: Self::Sums, odd: Self::Sums) -> [Self::Vector; 2];
+
+    /// The signs, from the first word's in the lowest bit.
+    fn signs(self, a: Self::Vector) -> u32;
+    /// `value` where a bit is set, from the lowest one on, zero elsewhere.
+    fn spread(self, bits: u32, value: Self::Vector) -> Self::Vector;
+
+    /// Numbers of `BITS` bits, 4, 10 or 12, from the first `LANES · BITS / 8` bytes of `from`, the
+    /// lowest bits first.
+    fn unpack<const BITS: usize>(self, from: &[u8]) -> Self::Vector;
+    /// The inverse of [`unpack`](Self::unpack), for numbers that have no more bits.
+    fn pack<const BITS: usize>(self, to: &mut [u8], a: Self::Vector);
+
+    /// Unpacks numbers of 12 bits and writes those below [`Q`] to `to`, after `count` others, as
+    /// long as there is room. Returns how many there are then. Takes a time that depends on the
+    /// numbers.
+    fn sift_vartime(self, from: &[u8], to: &mut Sampled, count: usize) -> usize;
+}
+
+/// For [`Words::unpack`]: how far the word at `place` is moved to the left, so that its number is
+/// uppermost, by a multiplication.
+#[cfg(vectors)]
+const fn factors<const BITS: usize>() -> [i16; 32] {
+    let (mut factors, mut place) = ([0; 32], 0);
+    while place < 32 {
+        factors[place] = (1_u16 << (16 - BITS - place * BITS % 8)) as i16;
+        place += 1;
+    }
+    factors
+}
+
+/// For [`Words::unpack`]: where the bytes are of `N / 2` words that hold a number each.
+#[cfg(vectors)]
+const fn spread_bytes<const BITS: usize, const N: usize>() -> [u8; N] {
+    let (mut from, mut byte) = ([0; N], 0);
+    while byte < N {
+        from[byte] = (byte / 2 * BITS / 8 + byte % 2) as u8;
+        byte += 1;
+    }
+    from
+}
+
+/// For [`Words::pack`]: where the bytes are of numbers, four of which are in 64 bits.
+#[cfg(vectors)]
+const fn gathered_bytes<const BITS: usize, const N: usize>() -> [u8; N] {
+    let (mut from, mut byte) = ([0; N], 0);
+    while byte < N / 8 * (BITS / 2) {
+        from[byte] = (byte / (BITS / 2) * 8 + byte % (BITS / 2)) as u8;
+        byte += 1;
+    }
+    from
+}
+
+/// [`Words::sift_vartime`] by plain words.
+fn sift_words_vartime(from: &[u8], to: &mut Sampled, mut count: usize) -> usize {
+    for three in from.as_chunks::<3>().0 {
+        let [a, b, c] = three.map(u16::from);
+        for number in [a | (b & 15) << 8, b >> 4 | c << 4] {
+            to.0[count] = number as i16;
+            count = (count + usize::from(number < Q as u16)).min(COEFFICIENTS);
+        }
+    }
+    count
+}

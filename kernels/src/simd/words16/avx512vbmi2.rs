@@ -1,0 +1,301 @@
+//! Thirty-two words in 512-bit registers: AVX-512 with BW, VNNI, VBMI and VBMI2, which all CPUs
+//! with IFMA have but Intel's first one.
+
+use core::arch::x86_64::*;
+
+use super::{COEFFICIENTS, Q, Sampled, Words, factors, gathered_bytes, spread_bytes};
+use crate::simd::align_stack;
+use crate::taint::{derived, disclosed, whole};
+
+/// Proof that the CPU and the operating system offer these instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Avx512Vbmi2(());
+
+impl Avx512Vbmi2 {
+    /// The proof, where it can be given.
+    pub(crate) fn detect() -> Option<Self> {
+        (is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512vnni")
+            && is_x86_feature_detected!("avx512vbmi")
+            && is_x86_feature_detected!("avx512vbmi2")
+            && is_x86_feature_detected!("bmi2")
+            && is_x86_feature_detected!("popcnt"))
+        .then_some(Self(()))
+    }
+
+    /// The bytes of `a` in the order of `from`. A permutation reads registers: its index is not an
+    /// address.
+    #[inline(always)]
+    fn permute_bytes(self, from: &[u8; 64], a: __m512i) -> __m512i {
+        // SAFETY: `self` proves the features; the load covers the 64 bytes.
+        let permuted = unsafe {
+            let from = _mm512_loadu_si512(from.as_ptr().cast());
+            _mm512_permutexvar_epi8(from, disclosed(a))
+        };
+        derived(permuted, a)
+    }
+}
+
+const LANES: usize = 32;
+
+/// Of `count` ones, below 64.
+const fn ones(count: usize) -> u64 {
+    (1 << count) - 1
+}
+
+impl Words for Avx512Vbmi2 {
+    type Vector = __m512i;
+    type Sums = __m512i;
+
+    const LANES: usize = LANES;
+
+    #[inline(always)]
+    fn enter<R>(self, body: impl FnOnce() -> R) -> R {
+        #[target_feature(
+            enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx512vbmi,avx512vbmi2,bmi2,popcnt"
+        )]
+        fn with_features<R>(body: impl FnOnce() -> R) -> R {
+            align_stack();
+            body()
+        }
+        // SAFETY: `self` exists only where `detect` found these features.
+        unsafe { with_features(body) }
+    }
+
+    #[inline(always)]
+    fn load(self, from: &[i16]) -> __m512i {
+        let from: &[i16; LANES] = from.first_chunk().expect("a vector");
+        // SAFETY: `self` proves the features; the load covers the words.
+        unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
+    }
+
+    #[inline(always)]
+    fn store(self, to: &mut [i16], a: __m512i) {
+        let to: &mut [i16; LANES] = to.first_chunk_mut().expect("a vector");
+        // SAFETY: `self` proves the features; the store covers the words.
+        unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), a) }
+    }
+
+    #[inline(always)]
+    fn splat(self, value: i16) -> __m512i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm512_set1_epi16(value) }
+    }
+
+    #[inline(always)]
+    fn add(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm512_add_epi16(a, b) }
+    }
+
+    #[inline(always)]
+    fn sub(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm512_sub_epi16(a, b) }
+    }
+
+    #[inline(always)]
+    fn mul_low(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm512_mullo_epi16(a, b) }
+    }
+
+    #[inline(always)]
+    fn mul_high(self, a: __m512i, b: __m512i) -> __m512i {
+        let (a, b) = (whole(a), whole(b));
+        // SAFETY: `self` proves the features.
+        unsafe { mul_high(a, b) }
+    }
+
+    #[inline(always)]
+    fn mul_round(self, a: __m512i, b: __m512i) -> __m512i {
+        let a = whole(a);
+        // SAFETY: `self` proves the features.
+        unsafe { _mm512_mulhrs_epi16(a, b) }
+    }
+
+    #[inline(always)]
+    fn and(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm512_and_si512(a, b) }
+    }
+
+    #[inline(always)]
+    fn or(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm512_or_si512(a, b) }
+    }
+
+    #[inline(always)]
+    fn min_unsigned(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm512_min_epu16(a, b) }
+    }
+
+    #[inline(always)]
+    fn shift_left(self, a: __m512i, count: u32) -> __m512i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm512_sll_epi16(a, _mm_cvtsi32_si128(count as i32)) }
+    }
+
+    #[inline(always)]
+    fn shift_right(self, a: __m512i, count: u32) -> __m512i {
+        let a = whole(a);
+        // SAFETY: `self` proves the features.
+        unsafe { _mm512_srl_epi16(a, _mm_cvtsi32_si128(count as i32)) }
+    }
+
+    #[inline(always)]
+    fn swap_pairs(self, a: __m512i) -> __m512i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm512_rol_epi32::<16>(a) }
+    }
+
+    #[inline(always)]
+    fn exchange<const PAIRS: usize>(self, a: __m512i, b: __m512i) -> [__m512i; 2] {
+        // SAFETY: `self` proves the features.
+        unsafe {
+            match PAIRS {
+                1 => [
+                    _mm512_mask_shuffle_epi32::<0xa0>(a, 0xaaaa, b),
+                    _mm512_mask_shuffle_epi32::<0xf5>(b, 0x5555, a),
+                ],
+                2 => [_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b)],
+                4 => [
+                    _mm512_mask_shuffle_i64x2::<0b10_10_00_00>(a, 0xcc, b, b),
+                    _mm512_mask_shuffle_i64x2::<0b11_11_01_01>(b, 0x33, a, a),
+                ],
+                _ => [
+                    _mm512_shuffle_i64x2::<0b01_00_01_00>(a, b),
+                    _mm512_shuffle_i64x2::<0b11_10_11_10>(a, b),
+                ],
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn no_sums(self) -> __m512i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm512_setzero_si512() }
+    }
+
+    #[inline(always)]
+    fn add_products(self, sums: __m512i, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: `self` proves the features.
+        unsafe { add_products(sums, a, b) }
+    }
+
+    #[inline(always)]
+    fn halves(self, even: __m512i, odd: __m512i) -> [__m512i; 2] {
+        let (even, odd) = (whole(even), whole(odd));
+        // SAFETY: `self` proves the features.
+        unsafe {
+            [
+                _mm512_mask_blend_epi16(0xaaaa_aaaa, even, _mm512_slli_epi32::<16>(odd)),
+                _mm512_mask_blend_epi16(0xaaaa_aaaa, _mm512_srli_epi32::<16>(even), odd),
+            ]
+        }
+    }
+
+    #[inline(always)]
+    fn signs(self, a: __m512i) -> u32 {
+        let a = whole(a);
+        // SAFETY: `self` proves the features.
+        unsafe { _mm512_movepi16_mask(a) }
+    }
+
+    #[inline(always)]
+    fn spread(self, bits: u32, value: __m512i) -> __m512i {
+        // SAFETY: `self` proves the features.
+        unsafe { _mm512_maskz_mov_epi16(bits, value) }
+    }
+
+    #[inline(always)]
+    fn unpack<const BITS: usize>(self, from: &[u8]) -> __m512i {
+        let from = &from[..LANES * BITS / 8];
+        // SAFETY: `self` proves the features; the mask keeps the load within the slice.
+        let bytes = unsafe {
+            _mm512_maskz_loadu_epi8(const { ones(LANES * BITS / 8) }, from.as_ptr().cast())
+        };
+        let words = self.permute_bytes(const { &spread_bytes::<BITS, 64>() }, bytes);
+        let uppermost = self.mul_low(words, self.load(const { &factors::<BITS>() }));
+        self.shift_right(uppermost, 16 - BITS as u32)
+    }
+
+    #[inline(always)]
+    fn pack<const BITS: usize>(self, to: &mut [u8], a: __m512i) {
+        let to = &mut to[..LANES * BITS / 8];
+        // SAFETY: `self` proves the features; the mask keeps the store within the slice.
+        unsafe {
+            let twos = _mm512_madd_epi16(a, _mm512_set1_epi32(const { 1 << (16 + BITS) | 1 }));
+            let uppermost = _mm512_set1_epi64(const { 32 - 2 * BITS as i64 });
+            let fours = _mm512_srlv_epi64(_mm512_sllv_epi32(twos, uppermost), uppermost);
+            let bytes = self.permute_bytes(const { &gathered_bytes::<BITS, 64>() }, fours);
+            let mask = const { ones(LANES * BITS / 8) };
+            _mm512_mask_storeu_epi8(to.as_mut_ptr().cast(), mask, bytes);
+        }
+    }
+
+    #[inline(always)]
+    fn sift_vartime(self, from: &[u8], to: &mut Sampled, mut count: usize) -> usize {
+        let mut rest = from;
+        while !rest.is_empty() {
+            let here = rest.len().min(LANES * 12 / 8);
+            let bytes = match rest.first_chunk::<64>() {
+                // SAFETY: `self` proves the features; the load covers the 64 bytes.
+                Some(bytes) => unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) },
+                // SAFETY: `self` proves the features; the mask keeps the load within the slice.
+                None => unsafe { _mm512_maskz_loadu_epi8(ones(here), rest.as_ptr().cast()) },
+            };
+            let words = self.permute_bytes(const { &spread_bytes::<12, 64>() }, bytes);
+            let uppermost = self.mul_low(words, self.load(const { &factors::<12>() }));
+            let numbers = self.shift_right(uppermost, 4);
+            let valid = ones(here / 3 * 2) as u32;
+            // SAFETY: `self` proves the features.
+            let (numbers, kept) = unsafe {
+                let kept = _mm512_mask_cmplt_epu16_mask(valid, numbers, self.splat(Q));
+                (
+                    _mm512_maskz_compress_epi16(kept, numbers),
+                    kept.count_ones() as usize,
+                )
+            };
+            self.store(&mut to.0[count..], numbers);
+            count = (count + kept).min(COEFFICIENTS);
+            rest = &rest[here..];
+        }
+        count
+    }
+}
+
+/// One instruction. LLVM takes the intrinsic apart where a subtraction follows, and multiplies
+/// words of 32 bits in four times as many.
+#[inline]
+#[target_feature(enable = "avx512bw")]
+fn mul_high(a: __m512i, b: __m512i) -> __m512i {
+    #[cfg(not(any(miri, ct_msan)))]
+    {
+        let product;
+        // SAFETY: the instruction reads and writes registers only.
+        unsafe {
+            core::arch::asm!("vpmulhw {}, {}, {}", out(zmm_reg) product, in(zmm_reg) a, in(zmm_reg) b,
+                options(pure, nomem, nostack, preserves_flags));
+        }
+        product
+    }
+    #[cfg(any(miri, ct_msan))]
+    _mm512_mulhi_epi16(a, b)
+}
+
+/// One instruction, which the taint check does not know.
+#[inline]
+#[target_feature(enable = "avx512bw,avx512vnni")]
+fn add_products(sums: __m512i, a: __m512i, b: __m512i) -> __m512i {
+    #[cfg(not(any(miri, ct_msan)))]
+    {
+        _mm512_dpwssd_epi32(sums, a, b)
+    }
+    #[cfg(any(miri, ct_msan))]
+    _mm512_add_epi32(sums, _mm512_madd_epi16(a, b))
+}
