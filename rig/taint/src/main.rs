@@ -22,7 +22,7 @@ use lockstep_kernels::hmac::{Hash, Keyed, TAG_BYTES};
 use lockstep_kernels::nist::nonce::{HedgedJob, hedged, hedged_batch};
 use lockstep_kernels::nist::{Wide, p256, p384};
 use lockstep_kernels::rsa::{Blinding, Components, PrivateJob, PrivateKey, Scratch, Size};
-use lockstep_kernels::{rsa, wipe};
+use lockstep_kernels::{mlkem, rsa, wipe};
 
 unsafe extern "C" {
     fn __msan_poison(address: *const c_void, size: usize);
@@ -147,6 +147,9 @@ fn main() {
     curves(backend, &[1], false);
     curves(backend, &[1, 3, 2 * backend.lanes() + 1], true);
     authentication(backend);
+    for requests in [1, 3, 9] {
+        key_encapsulation(backend, requests);
+    }
     for size in Size::ALL.into_iter().filter(|size| size.bits() <= largest) {
         for backend in backend.each_schedule() {
             rsa_private(backend, size);
@@ -353,7 +356,10 @@ fn authentication(backend: Backend) {
     let mut random = Random(9);
     for hash in [Hash::Sha256, Hash::Sha384] {
         let about = |what: &str| {
-            begin(&text(format_args!("{} HMAC {hash:?} {what}", backend.name())));
+            begin(&text(format_args!(
+                "{} HMAC {hash:?} {what}",
+                backend.name()
+            )));
         };
         about("key");
         let key = random.secret::<TAG_BYTES>();
@@ -369,6 +375,79 @@ fn authentication(backend: Backend) {
         hash.authenticate(backend, &keyed, [&secret; 3], &mut tags);
         expect_marked(tags.as_flattened());
         wipe(keyed.as_flattened_mut());
+    }
+}
+
+/// ML-KEM from the seeds of keys to both sides' secrets, one of which is a rejection.
+fn key_encapsulation(backend: Backend, requests: usize) {
+    let mut random = Random(203);
+    let about = |what: &str| {
+        begin(&text(format_args!(
+            "{} ML-KEM-768 {what}, {requests} at once",
+            backend.name()
+        )));
+    };
+    let mut scratch = mlkem::Scratch::try_new().expect("memory");
+
+    about("keys");
+    let seeds: Vec<_> = (0..requests)
+        .map(|_| mlkem::Seed::from_bytes(&random.secret()))
+        .collect();
+    let mut public_keys = vec![[0; mlkem::PUBLIC_KEY]; requests];
+    let mut secret_keys: Vec<_> = (0..requests)
+        .map(|_| mlkem::SecretKey::from_bytes(&[0; mlkem::SECRET_KEY]))
+        .collect();
+    let keys = seeds.iter().zip(&mut public_keys).zip(&mut secret_keys);
+    let mut jobs: Vec<_> = keys
+        .map(|((seed, public_key), secret_key)| mlkem::GenerateJob {
+            seed,
+            public_key,
+            secret_key,
+        })
+        .collect();
+    mlkem::generate(backend, &mut scratch, &mut jobs);
+    public_keys.iter().for_each(|key| expect_marked(key));
+    for key in &secret_keys {
+        check_mark("the secret key", key.as_bytes());
+    }
+
+    about("encapsulation");
+    let coins: Vec<_> = (0..requests)
+        .map(|_| mlkem::Coins::from_bytes(&random.secret()))
+        .collect();
+    let mut ciphertexts = vec![[0; mlkem::CIPHERTEXT]; requests];
+    let inputs = public_keys.iter().zip(&coins).zip(&mut ciphertexts);
+    let mut jobs: Vec<_> = inputs
+        .map(|((public_key, coins), ciphertext)| mlkem::EncapsulateJob {
+            public_key,
+            coins,
+            ciphertext,
+            result: None,
+        })
+        .collect();
+    mlkem::encapsulate(backend, &mut scratch, &mut jobs);
+    for job in &jobs {
+        match &job.result {
+            Some(Ok(secret)) => expect_marked(secret.as_bytes()),
+            other => panic!("{:?}", other.as_ref().map(Result::is_ok)),
+        }
+    }
+    drop(jobs);
+    ciphertexts.iter().for_each(|sent| expect_marked(sent));
+
+    about("decapsulation");
+    ciphertexts[0][0] ^= 1;
+    let inputs = secret_keys.iter().zip(&ciphertexts);
+    let mut jobs: Vec<_> = inputs
+        .map(|(secret_key, ciphertext)| mlkem::DecapsulateJob {
+            secret_key,
+            ciphertext,
+            result: None,
+        })
+        .collect();
+    mlkem::decapsulate(backend, &mut scratch, &mut jobs);
+    for job in &jobs {
+        expect_marked(job.result.as_ref().expect("served").as_bytes());
     }
 }
 
