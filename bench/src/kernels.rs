@@ -2,6 +2,7 @@
 
 mod bench;
 mod curve25519;
+mod mlkem;
 mod nist;
 mod rsa;
 
@@ -31,6 +32,8 @@ pub enum Kernels {
     Curve25519(Options),
     /// P-256 and P-384
     Nist(Options),
+    /// ML-KEM-768
+    Mlkem(Options),
 }
 
 /// What all kernels are measured with.
@@ -51,6 +54,7 @@ pub fn run(kernels: &Kernels) -> Outcome {
         Kernels::Rsa { options, bits } => rsa::run(&options.bench(), bits)?,
         Kernels::Curve25519(options) => curve25519::run(&options.bench())?,
         Kernels::Nist(options) => nist::run(&options.bench())?,
+        Kernels::Mlkem(options) => mlkem::run(&options.bench())?,
     }
     Ok(ExitCode::SUCCESS)
 }
