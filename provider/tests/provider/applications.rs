@@ -2,13 +2,13 @@
 //! print without it. Those that are not installed are skipped.
 
 use std::fs;
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::common::{Finished, Place, Process, dist};
+use crate::common::{Finished, Place, Process, Running, dist};
 use crate::tls::{Server, certificate};
 
 /// The program, if it is installed; otherwise says that the test is skipped.
@@ -123,8 +123,7 @@ fn postgresql_serves_by_lanes() {
         b"select ssl from pg_stat_ssl where pid = pg_backend_pid()",
     );
     // It refuses to run as root.
-    let is_root = fs::metadata("/proc/self").unwrap().uid() == 0;
-    let by_user = |program: &str, arguments: &str| match is_root {
+    let by_user = |program: &str, arguments: &str| match is_root() {
         true => {
             let user = "--reuid=nobody --regid=nogroup --clear-groups";
             place.program("setpriv", &format!("{user} {program} {arguments}"))
@@ -132,7 +131,7 @@ fn postgresql_serves_by_lanes() {
         false => place.program(program, arguments),
     };
     let own_all = || {
-        if is_root {
+        if is_root() {
             place
                 .program("chown", &format!("-R nobody {directory}"))
                 .succeed();
@@ -200,6 +199,163 @@ fn postgresql_serves_by_lanes() {
         .map(|all| all.of("rsa2048"))
         .sum::<u64>();
     assert_eq!(signed, 3, "one for each connection: {ended}");
+}
+
+/// Its master process hands on what its configuration lists of the environment, and the process
+/// that serves has another user.
+#[test]
+fn postfix_serves_by_lanes() {
+    if !Path::new("/usr/sbin/postfix").exists() || !is_root() {
+        println!("skipped: Postfix is not installed, or this is not root, who must start it");
+        return;
+    }
+    let place = Place::new();
+    certificate(&place, "rsa2048");
+    let port = free_port();
+    let directory = place.path("");
+    let directory = directory.display();
+    for path in ["etc", "queue", "data"] {
+        fs::create_dir(place.path(path)).unwrap();
+    }
+    place.program("chown", "-R postfix data").succeed();
+    place
+        .program("chmod", &format!("o+rx {directory}"))
+        .succeed();
+    place.write(
+        "etc/main.cf",
+        format!(
+            "compatibility_level = 3.6
+queue_directory = {directory}/queue
+data_directory = {directory}/data
+command_directory = /usr/sbin
+daemon_directory = /usr/lib/postfix/sbin
+mail_owner = postfix
+setgid_group = postdrop
+maillog_file = /dev/stdout
+maillog_file_prefixes = /dev
+inet_interfaces = 127.0.0.1
+inet_protocols = ipv4
+myhostname = localhost
+mydestination =
+smtpd_tls_chain_files = {directory}/rsa2048.pem, {directory}/rsa2048.crt
+smtpd_tls_security_level = may
+import_environment = MAIL_CONFIG OPENSSL_CONF LOCKSTEP_STATS_DIR LOCKSTEP_STATS_KEEP
+  LOCKSTEP_SYSLOG LOCKSTEP_LONE LOCKSTEP_BACKEND
+"
+        )
+        .as_bytes(),
+    );
+    place.write(
+        "etc/master.cf",
+        format!(
+            "127.0.0.1:{port} inet n - n - 1 smtpd
+postlog unix-dgram n - n - 1 postlogd
+tlsmgr unix - - n 1000? 1 tlsmgr
+rewrite unix - - n - - trivial-rewrite
+cleanup unix n - n - 0 cleanup
+anvil unix - - n - 1 anvil
+proxymap unix - - n - - proxymap
+"
+        )
+        .as_bytes(),
+    );
+    let module = dist().join("lockstep.so").display().to_string();
+    let reached = place.program("setpriv", &format!("--reuid=postfix test -r {module}"));
+    if !reached.run().status.success() {
+        println!("skipped: the user postfix cannot reach {module}");
+        return;
+    }
+    let postfix = |command: &str| {
+        let arguments = format!("-c {directory}/etc {command}");
+        place.program("/usr/sbin/postfix", &arguments)
+    };
+    let server = postfix("start-fg").with_lockstep().start();
+    wait_for_port(port, &server);
+    for _ in 0..3 {
+        let ask = format!(
+            "s_client -starttls smtp -connect 127.0.0.1:{port} -CAfile rsa2048.crt \
+             -verify_return_error -brief"
+        );
+        place.stock(&ask).succeed();
+    }
+    postfix("stop").succeed();
+    let ended = server.wait();
+    let signed = ended.all_counters();
+    let signed: u64 = signed.values().map(|all| all.of("rsa2048")).sum();
+    assert_eq!(signed, 3, "one for each connection: {ended}");
+}
+
+/// OpenSSH 9.2 signs by functions of libcrypto that ask no provider: it loads the module, and works
+/// as it does without.
+#[test]
+fn sshd_serves_as_without() {
+    let sshd = Path::new("/usr/sbin/sshd");
+    let (Some(ssh), true) = (installed("ssh"), sshd.exists()) else {
+        println!("skipped: OpenSSH's server is not installed");
+        return;
+    };
+    if is_root() {
+        // Where it confines its processes.
+        fs::create_dir_all("/run/sshd").unwrap();
+    }
+    let place = Place::new();
+    let directory = place.path("");
+    let directory = directory.display();
+    place.write(
+        "keys.sh",
+        b"for type in rsa ecdsa ed25519; do
+    ssh-keygen -q -t $type -N '' -f host_$type || exit
+    echo '[127.0.0.1]:'$1 $(cut -d' ' -f1,2 host_$type.pub) >> known
+done
+ssh-keygen -q -t ecdsa -N '' -f user",
+    );
+    let port = free_port();
+    place.program("sh", &format!("keys.sh {port}")).succeed();
+    place.write(
+        "sshd.conf",
+        format!(
+            "ListenAddress 127.0.0.1:{port}
+HostKey {directory}/host_rsa
+HostKey {directory}/host_ecdsa
+HostKey {directory}/host_ed25519
+AuthorizedKeysFile {directory}/user.pub
+StrictModes no
+UsePAM no
+PidFile none
+PermitRootLogin yes
+"
+        )
+        .as_bytes(),
+    );
+    let server = place
+        .program(sshd, &format!("-D -e -f {directory}/sshd.conf"))
+        .with_lockstep()
+        .start();
+    wait_for_port(port, &server);
+    let maps = fs::read_to_string(format!("/proc/{}/maps", server.pid())).unwrap();
+    assert!(maps.contains("lockstep.so"), "{maps}");
+    for algorithm in ["rsa-sha2-256", "ecdsa-sha2-nistp256", "ssh-ed25519"] {
+        let options = format!(
+            "-F none -p {port} -i user -o UserKnownHostsFile=known -o IdentitiesOnly=yes \
+             -o BatchMode=yes -o HostKeyAlgorithms={algorithm} 127.0.0.1 echo {algorithm}"
+        );
+        let answered = place.program(ssh, &options).succeed();
+        assert_eq!(answered.text(), format!("{algorithm}\n"));
+    }
+}
+
+fn is_root() -> bool {
+    fs::metadata("/proc/self").unwrap().uid() == 0
+}
+
+/// Waits until a server listens.
+fn wait_for_port(port: u16, server: &Running) {
+    let begun = Instant::now();
+    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        let waited = begun.elapsed();
+        assert!(waited < Duration::from_secs(30), "{}", server.describe());
+        sleep(Duration::from_millis(50));
+    }
 }
 
 /// A port on which nobody listens now.
