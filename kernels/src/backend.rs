@@ -211,6 +211,26 @@ macro_rules! dispatch_25519 {
 }
 pub(crate) use dispatch_25519;
 
+/// Calls a function of tests with each kind of lanes of this CPU.
+#[cfg(test)]
+macro_rules! on_all_lanes {
+    ($check:ident) => {
+        for backend in $crate::backend::Backend::available() {
+            match backend.kind(usize::MAX) {
+                #[cfg(vectors)]
+                $crate::backend::Kind::Avx512Ifma { wide, .. } => $check(wide),
+                #[cfg(vectors)]
+                $crate::backend::Kind::Avx512Ifma256 { narrow, .. } => $check(narrow),
+                #[cfg(vectors)]
+                $crate::backend::Kind::Avx2(lanes) => $check(lanes),
+                $crate::backend::Kind::Portable(lanes) => $check(lanes),
+            }
+        }
+    };
+}
+#[cfg(test)]
+pub(crate) use on_all_lanes;
+
 impl fmt::Debug for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.name();

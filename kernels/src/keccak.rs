@@ -99,7 +99,7 @@ mod tests {
     use lockstep_testkit::Random;
 
     use super::*;
-    use crate::backend::{Backend, Kind};
+    use crate::backend::on_all_lanes;
     use crate::simd::portable::Portable;
     use crate::simd::words_mut;
 
@@ -126,17 +126,6 @@ mod tests {
     #[test]
     fn permutations_are_those_of_an_independent_crate() {
         check(Portable::<1>);
-        check(Portable::<8>);
-        for backend in Backend::available() {
-            match backend.kind(usize::MAX) {
-                #[cfg(vectors)]
-                Kind::Avx512Ifma { wide, .. } => check(wide),
-                #[cfg(vectors)]
-                Kind::Avx512Ifma256 { narrow, .. } => check(narrow),
-                #[cfg(vectors)]
-                Kind::Avx2(lanes) => check(lanes),
-                Kind::Portable(lanes) => check(lanes),
-            }
-        }
+        on_all_lanes!(check);
     }
 }

@@ -271,8 +271,7 @@ mod tests {
     use lockstep_testkit::Random;
 
     use super::*;
-    use crate::backend::{Backend, Kind};
-    use crate::simd::portable::Portable;
+    use crate::backend::{Backend, on_all_lanes};
 
     /// Lengths around the ends of blocks, in pieces, next to messages of other lengths.
     fn check<S: Simd>(s: S) {
@@ -322,17 +321,6 @@ mod tests {
 
     #[test]
     fn digests_are_those_of_an_independent_crate() {
-        check(Portable::<8>);
-        for backend in Backend::available() {
-            match backend.kind(usize::MAX) {
-                #[cfg(vectors)]
-                Kind::Avx512Ifma { wide, .. } => check(wide),
-                #[cfg(vectors)]
-                Kind::Avx512Ifma256 { narrow, .. } => check(narrow),
-                #[cfg(vectors)]
-                Kind::Avx2(lanes) => check(lanes),
-                Kind::Portable(_) => {}
-            }
-        }
+        on_all_lanes!(check);
     }
 }

@@ -227,7 +227,7 @@ mod tests {
     use sha3::{Digest, Sha3_256, Sha3_512, Shake128, Shake256};
 
     use super::*;
-    use crate::backend::{Backend, Kind};
+    use crate::backend::on_all_lanes;
     use crate::simd::portable::Portable;
 
     /// `count` messages of many lengths. Each second one is known when the one before is hashed.
@@ -335,17 +335,6 @@ mod tests {
     #[test]
     fn digests_are_those_of_an_independent_crate() {
         check(Portable::<1>);
-        check(Portable::<8>);
-        for backend in Backend::available() {
-            match backend.kind(usize::MAX) {
-                #[cfg(vectors)]
-                Kind::Avx512Ifma { wide, .. } => check(wide),
-                #[cfg(vectors)]
-                Kind::Avx512Ifma256 { narrow, .. } => check(narrow),
-                #[cfg(vectors)]
-                Kind::Avx2(lanes) => check(lanes),
-                Kind::Portable(lanes) => check(lanes),
-            }
-        }
+        on_all_lanes!(check);
     }
 }
