@@ -33,6 +33,14 @@ pub(crate) enum Kind {
         narrow: Avx512Ifma256,
         schedule: Option<Schedule>,
     },
+    /// Eight lanes, for small batches too. A batch of one then runs what is meant for many, so that
+    /// checks which follow one request reach it.
+    #[cfg(vectors)]
+    Avx512Ifma512 {
+        wide: Avx512Ifma,
+        narrow: Avx512Ifma256,
+        schedule: Option<Schedule>,
+    },
     /// Four lanes: RSA, X25519 and Ed25519 only.
     #[cfg(vectors)]
     Avx2(Avx2),
@@ -56,6 +64,11 @@ impl Backend {
                 schedule,
             }));
             backends.push(Backend(Kind::Avx512Ifma256 {
+                wide,
+                narrow,
+                schedule,
+            }));
+            backends.push(Backend(Kind::Avx512Ifma512 {
                 wide,
                 narrow,
                 schedule,
@@ -84,7 +97,13 @@ impl Backend {
     }
 
     /// All names that [`from_name`](Self::from_name) knows, on whatever CPU.
-    pub const NAMES: [&str; 4] = ["avx512ifma", "avx512ifma256", "avx2", "portable"];
+    pub const NAMES: [&str; 5] = [
+        "avx512ifma",
+        "avx512ifma256",
+        "avx512ifma512",
+        "avx2",
+        "portable",
+    ];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -93,6 +112,8 @@ impl Backend {
             Kind::Avx512Ifma { .. } => "avx512ifma",
             #[cfg(vectors)]
             Kind::Avx512Ifma256 { .. } => "avx512ifma256",
+            #[cfg(vectors)]
+            Kind::Avx512Ifma512 { .. } => "avx512ifma512",
             #[cfg(vectors)]
             Kind::Avx2(_) => "avx2",
             Kind::Portable(_) => "portable",
@@ -103,9 +124,9 @@ impl Backend {
     pub fn pinned(mut self, to: Schedule) -> Backend {
         match &mut self.0 {
             #[cfg(vectors)]
-            Kind::Avx512Ifma { schedule, .. } | Kind::Avx512Ifma256 { schedule, .. } => {
-                *schedule = Some(to);
-            }
+            Kind::Avx512Ifma { schedule, .. }
+            | Kind::Avx512Ifma256 { schedule, .. }
+            | Kind::Avx512Ifma512 { schedule, .. } => *schedule = Some(to),
             _ => {
                 let _ = to;
             }
@@ -117,7 +138,9 @@ impl Backend {
     pub fn schedule(self) -> Option<Schedule> {
         match self.0 {
             #[cfg(vectors)]
-            Kind::Avx512Ifma { schedule, .. } | Kind::Avx512Ifma256 { schedule, .. } => schedule,
+            Kind::Avx512Ifma { schedule, .. }
+            | Kind::Avx512Ifma256 { schedule, .. }
+            | Kind::Avx512Ifma512 { schedule, .. } => schedule,
             _ => None,
         }
     }
@@ -187,7 +210,8 @@ macro_rules! dispatch {
         let _steady = $crate::simd::steady::Steady::new();
         match $backend.kind($jobs.len().div_ceil(2)) {
             #[cfg(vectors)]
-            $crate::backend::Kind::Avx512Ifma { wide, .. } => $function(wide, $jobs),
+            $crate::backend::Kind::Avx512Ifma { wide, .. }
+            | $crate::backend::Kind::Avx512Ifma512 { wide, .. } => $function(wide, $jobs),
             #[cfg(vectors)]
             $crate::backend::Kind::Avx512Ifma256 { narrow, .. } => $function(narrow, $jobs),
             // AVX2 lanes have no curves but those of `dispatch_25519`. Without vectors, lanes side
@@ -219,6 +243,9 @@ macro_rules! on_all_lanes {
             match backend.kind(usize::MAX) {
                 #[cfg(vectors)]
                 $crate::backend::Kind::Avx512Ifma { wide, .. } => $check(wide),
+                // The same ones again.
+                #[cfg(vectors)]
+                $crate::backend::Kind::Avx512Ifma512 { .. } => {}
                 #[cfg(vectors)]
                 $crate::backend::Kind::Avx512Ifma256 { narrow, .. } => $check(narrow),
                 #[cfg(vectors)]

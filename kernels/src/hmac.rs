@@ -38,6 +38,18 @@ pub type Tag = [u8; TAG_BYTES];
 type Block = [u8; BLOCK_BYTES];
 
 impl Hash {
+    /// Whether this CPU has the instructions with which OpenSSL's code for it is fast, and ours as
+    /// fast.
+    pub fn is_fast(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        return match self {
+            Self::Sha256 => is_x86_feature_detected!("sha"),
+            Self::Sha384 => is_x86_feature_detected!("avx2"),
+        };
+        #[cfg(not(target_arch = "x86_64"))]
+        false
+    }
+
     /// Bytes of a tag.
     pub const fn tag_bytes(self) -> usize {
         match self {

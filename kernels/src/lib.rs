@@ -1,4 +1,4 @@
-//! Public-key arithmetic in lockstep on vector lanes.
+//! Public-key arithmetic in lockstep on vector lanes, and AES-GCM on vectors of blocks.
 //!
 //! This crate owns no thread and no randomness, and no memory but tables, prepared keys and the
 //! working memory of a batch; the latter two lie in `lockstep-vault`. It looks at a clock for one
@@ -8,6 +8,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod aes_gcm;
 #[allow(unsafe_code, reason = "typed pieces of one block of memory")]
 mod arena;
 pub mod backend;
@@ -17,6 +18,8 @@ pub mod fault;
 #[allow(unsafe_code, reason = "assembly that takes a known time")]
 pub mod gauge;
 pub mod hmac;
+#[allow(unsafe_code, reason = "bytes that are read and written in one place")]
+mod in_out;
 mod keccak;
 mod layout;
 pub mod mlkem;
@@ -35,4 +38,5 @@ mod simd;
 mod taint;
 mod unroll;
 
+pub use in_out::InOut;
 pub use secret::wipe;

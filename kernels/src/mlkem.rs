@@ -31,6 +31,7 @@ use crate::simd::words16::avx512vbmi2::Avx512Vbmi2;
 use crate::simd::words16::portable::PortableWords;
 use crate::simd::words16::{Polynomial, Words};
 use crate::simd::{Simd, opaque_word};
+use crate::taint::disclosed;
 use expand::{Hashes, Operation, expand};
 use parameters::{Bytes, VECTOR, length};
 pub use parameters::{
@@ -113,17 +114,19 @@ macro_rules! dispatch {
         let _steady = Steady::new();
         match $backend.kind(usize::MAX) {
             #[cfg(vectors)]
-            Kind::Avx512Ifma { wide, .. } | Kind::Avx512Ifma256 { wide, .. } => {
-                match (Avx512Vbmi2::detect(), Avx2Words::detect()) {
-                    (Some(words), _) => $function(wide, words, $($argument),*),
-                    (None, Some(words)) => $function(wide, words, $($argument),*),
-                    (None, None) => $function(wide, PortableWords, $($argument),*),
+            Kind::Avx512Ifma { wide, .. }
+            | Kind::Avx512Ifma256 { wide, .. }
+            | Kind::Avx512Ifma512 { wide, .. } => {
+                match Avx512Vbmi2::detect() {
+                    Some(words) => $function(wide, words, $($argument),*),
+                    // Cannon Lake.
+                    None => $function(Portable::<1>, PortableWords, $($argument),*),
                 }
             }
             #[cfg(vectors)]
             Kind::Avx2(lanes) => match Avx2Words::detect() {
                 Some(words) => $function(lanes, words, $($argument),*),
-                None => $function(lanes, PortableWords, $($argument),*),
+                None => $function(Portable::<1>, PortableWords, $($argument),*),
             },
             Kind::Portable(_) => $function(Portable::<1>, PortableWords, $($argument),*),
         }
@@ -152,14 +155,29 @@ pub fn decapsulate(backend: Backend, scratch: &mut Scratch, jobs: &mut [Decapsul
     });
 }
 
-/// Whether the hash in a secret key is that of the public key in it (section 7.3).
+/// Whether the hash in a secret key is that of the public key in it (section 7.3), and all
+/// coefficients are below q, which OpenSSL asks for too. The answer is public.
 pub fn is_consistent(backend: Backend, secret_key: &SecretKey) -> bool {
     let parts = Parts::of(secret_key);
+    let mut polynomial = Polynomial::ZERO;
+    let mut is_valid = true;
+    for bytes in parts.secret.chunks_exact(length(12)) {
+        is_valid &= coding::decode(PortableWords, bytes, &mut polynomial);
+    }
+    wipe(&mut polynomial.0);
+    if !disclosed(is_valid) {
+        return false;
+    }
     let mut hashes = [Hashes::default()];
     let public_key = parts.public_key;
     let operation = |_: usize| Operation::Hash { public_key };
     dispatch!(backend, expand, operation, &mut hashes, &mut [], &mut []);
     hashes[0].key_hash == *parts.key_hash
+}
+
+/// The public key that belongs to a secret one.
+pub fn public_key(secret_key: &SecretKey) -> &PublicKey {
+    Parts::of(secret_key).public_key
 }
 
 /// Whether all coefficients of a public key are below q (section 7.2).

@@ -24,9 +24,11 @@ impl Order for Beside {
 }
 
 /// For cores whose multiplies are slower with an operand in memory.
+#[cfg(vectors)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct After;
 
+#[cfg(vectors)]
 impl Order for After {
     const BESIDE: bool = false;
 }

@@ -22,6 +22,7 @@ pub(crate) mod avx2;
 pub(crate) mod avx512ifma;
 #[cfg(vectors)]
 pub(crate) mod avx512ifma256;
+pub(crate) mod blocks;
 #[cfg(feature = "internals")]
 pub(crate) mod counting;
 #[cfg(vectors)]
@@ -314,6 +315,7 @@ pub(crate) fn prefetch<T>(value: &T) {
 /// LLVM gives spilled vectors 64-byte aligned places only in a frame that is aligned for another
 /// reason. In any other frame they straddle cache lines or not as the caller's stack happens to
 /// lie, and the same kernel takes up to half as long again.
+#[cfg(vectors)]
 #[inline(always)]
 pub(crate) fn align_stack() {
     #[repr(align(64))]

@@ -55,6 +55,7 @@ pub(crate) fn disclosed<T: Copy>(fact: T) -> T {
 
 /// `value`, which depends on all that `source` depends on. For table look-ups by vector
 /// permutations, whose index may be secret, but which the check takes for addresses.
+#[cfg(vectors)]
 #[inline(always)]
 pub(crate) fn derived<T: Copy>(value: T, source: T) -> T {
     #[cfg(ct_msan)]

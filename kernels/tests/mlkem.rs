@@ -1,6 +1,8 @@
-//! ML-KEM-768 against Wycheproof's vectors and an independent crate, on every backend, in every
-//! lane, with valid and invalid neighbours.
+//! ML-KEM-768 against the vectors of ACVP and Wycheproof and an independent crate, on every
+//! backend, in every lane, with valid and invalid neighbours.
 
+#[path = "mlkem/acvp.rs"]
+mod acvp;
 #[path = "common/batches.rs"]
 mod batches;
 

@@ -138,7 +138,7 @@ pub fn private_batch(backend: Backend, scratch: &mut Scratch, jobs: &mut [Privat
     );
     let _steady = Steady::new();
     let kind = backend.kind(jobs.len());
-    let only = Schedule::default();
+    let (whole, only) = (Parts::ONE_KIND, Schedule::default());
     match kind {
         #[cfg(vectors)]
         Kind::Avx512Ifma {
@@ -150,40 +150,65 @@ pub fn private_batch(backend: Backend, scratch: &mut Scratch, jobs: &mut [Privat
             wide,
             narrow,
             schedule,
+        }
+        | Kind::Avx512Ifma512 {
+            wide,
+            narrow,
+            schedule,
         } => {
             let schedule =
                 schedule.unwrap_or_else(|| race::fastest(wide, size, &mut scratch.memory));
-            let at_once = match kind {
-                Kind::Avx512Ifma { .. } => BATCH,
-                _ => 2,
+            let parts = match kind {
+                Kind::Avx512Ifma256 { .. } => Parts { most: 2, few: 2 },
+                Kind::Avx512Ifma512 { .. } => Parts::ONE_KIND,
+                _ => Parts {
+                    few: 2,
+                    ..Parts::ONE_KIND
+                },
             };
             for_schedule!(
                 schedule,
                 wide,
                 size,
-                batch::<_, _>(wide, narrow, at_once, schedule, size, scratch, jobs)
+                batch::<_, _>(wide, narrow, parts, schedule, size, scratch, jobs)
             );
         }
         #[cfg(vectors)]
-        Kind::Avx2(s) => for_size!(26: size, batch::<_, _>(s, s, BATCH, only, size, scratch, jobs)),
-        Kind::Portable(s) => for_size!(size, batch::<_, _>(s, s, BATCH, only, size, scratch, jobs)),
+        Kind::Avx2(s) => for_size!(26: size, batch::<_, _>(s, s, whole, only, size, scratch, jobs)),
+        Kind::Portable(s) => for_size!(size, batch::<_, _>(s, s, whole, only, size, scratch, jobs)),
     }
 }
 
-/// A batch on lanes `w`, `at_once` requests at a time; half exponentiations that fit into the lanes
-/// `h` run there.
+/// Into what a batch is taken apart.
+#[derive(Clone, Copy)]
+struct Parts {
+    /// The most requests at a time.
+    most: usize,
+    /// The most that are few enough for the narrow lanes.
+    few: usize,
+}
+
+impl Parts {
+    /// For lanes that have no narrow ones beside them.
+    const ONE_KIND: Self = Self {
+        most: BATCH,
+        few: 0,
+    };
+}
+
+/// A batch on lanes `w`; half exponentiations of few requests run in the lanes `h`.
 #[inline(never)]
 fn batch<W: Simd, H: Simd, const N: usize, const M: usize>(
     w: W,
     h: H,
-    at_once: usize,
+    parts: Parts,
     schedule: Schedule,
     size: Size,
     scratch: &mut Scratch,
     jobs: &mut [PrivateJob<'_>],
 ) {
     const { assert!(W::LIMB_BITS == H::LIMB_BITS) };
-    let at_once = at_once.min(W::LANES);
+    let at_once = parts.most.min(W::LANES);
     for (turn, chunk) in jobs.chunks_mut(at_once).enumerate() {
         fault::begin_chunk(turn * at_once);
         let mut arena = scratch.memory.arena();
@@ -196,7 +221,7 @@ fn batch<W: Simd, H: Simd, const N: usize, const M: usize>(
         let mut first = 0;
         while first < chunk.len() {
             let left = chunk.len() - first;
-            first += if left <= H::LANES / 2 {
+            first += if left <= parts.few {
                 half_passes::<W, H, N, M>(h, schedule, size, arena.rest(), &mut wide, chunk, first)
             } else {
                 half_passes::<W, W, N, M>(w, schedule, size, arena.rest(), &mut wide, chunk, first)

@@ -52,6 +52,7 @@ impl Schedule {
     }
 
     /// Whether reductions follow products.
+    #[cfg(vectors)]
     pub(crate) fn reduces_after(self) -> bool {
         self != Schedule::Beside
     }

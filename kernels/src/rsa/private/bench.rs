@@ -107,7 +107,7 @@ pub fn measure(
     let only = Schedule::default();
     match backend.kind(jobs.len()) {
         #[cfg(vectors)]
-        Kind::Avx512Ifma { wide, schedule, .. } => {
+        Kind::Avx512Ifma { wide, schedule, .. } | Kind::Avx512Ifma512 { wide, schedule, .. } => {
             let schedule = schedule.unwrap_or_else(|| race::fastest(wide, size, memory));
             for_schedule!(
                 schedule,
