@@ -144,6 +144,16 @@ impl Effective {
         lines.pop()
     }
 
+    /// The section with the lines about TLS that hold for all programs, or else the one that is to
+    /// name it. `ssl_conf` names a section whose `system_default` names theirs, and the last of
+    /// several lines holds.
+    pub fn tls_sections(&self) -> (Option<&str>, Option<&str>) {
+        let ssl = self.modules("ssl_conf").last();
+        let mut lines = ssl.into_iter().flat_map(|section| self.lines(section));
+        let default = lines.rfind(|line| line.name == "system_default");
+        (ssl, default.map(|line| line.value.as_str()))
+    }
+
     /// The lines about TLS that hold for all programs, in the order in which libssl takes them.
     pub fn tls_policy(&self) -> Vec<&Line> {
         let named = self

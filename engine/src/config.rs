@@ -48,6 +48,8 @@ pub struct Config {
     /// long, and an Ed25519 signature two and a half times. See
     /// `docs/decisions/0003-checking-signatures.md`.
     pub check_every: u32,
+    /// Whether the module encrypts with AES-GCM itself where that is faster. Default: yes.
+    pub aes_gcm: bool,
     /// Where to publish the counters. Default: nowhere; what the module reads of `openssl.cnf`
     /// starts from [`StatsDir::Auto`].
     pub stats_dir: StatsDir,
@@ -61,12 +63,13 @@ pub struct Config {
 /// Which lanes compute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BackendChoice {
-    /// The best that this CPU has instructions for; without any, everything is declined.
+    /// The best that this CPU has instructions for; without any, all is declined but key
+    /// encapsulation, which OpenSSL may lack.
     #[default]
     Auto,
     /// This one; the slow portable one too.
     Named(Backend),
-    /// None: everything is declined.
+    /// None: all is declined but key encapsulation.
     None,
 }
 
@@ -95,6 +98,7 @@ impl Default for Config {
             gather: 16,
             key_pool: 16,
             check_every: 64,
+            aes_gcm: true,
             stats_dir: StatsDir::Off,
             stats_keep: false,
             syslog: Syslog::Off,
@@ -123,9 +127,9 @@ impl Setting {
             name: "backend",
             default: "auto",
             values: "`auto`, `none`, or the name of lanes that the CPU has: `avx512ifma`, \
-                     `avx512ifma256`, `avx2`, `portable`",
+                     `avx512ifma256`, `avx512ifma512`, `avx2`, `portable`",
             meaning: "Which lanes compute. `auto` takes the best that the CPU has instructions for, `none` \
-                      leaves everything to OpenSSL (key derivation too), and `portable` is slow: for tests.",
+                      leaves everything to OpenSSL that it can do (key derivation too), and `portable` is slow: for tests.",
             set: |config, _, value| {
                 config.backend = backend(value)?;
                 Ok(())
@@ -268,6 +272,22 @@ impl Setting {
                       returned; 1 verifies all of them. RSA signatures are always verified, all of them.",
             set: |config, setting, value| {
                 config.check_every = setting.number(value, 1, 1 << 20)?;
+                Ok(())
+            },
+        },
+        Setting {
+            name: "aes_gcm",
+            default: "yes",
+            values: "`yes` or `no`",
+            meaning: "Whether the module encrypts and decrypts with AES-GCM itself: the records of TLS, and \
+                      whatever a program does with `EVP_CIPHER`. It does so for OpenSSL 3.0, on CPUs with \
+                      VAES and VPCLMULQDQ; the code of later versions is as fast.",
+            set: |config, setting, value| {
+                config.aes_gcm = match value {
+                    "yes" => true,
+                    "no" => false,
+                    _ => return Err(setting.refuses(value, "yes or no")),
+                };
                 Ok(())
             },
         },

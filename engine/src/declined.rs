@@ -39,6 +39,8 @@ pub enum Declined {
     BadScalar,
     /// The public key, or the peer's, is not a point of its curve, or (X25519) one of small order.
     BadPoint,
+    /// A key or a ciphertext is not one of ML-KEM.
+    BadKey,
     /// The engine was dropped before the request ran.
     ShutDown,
     /// The executor panicked: a defect of this library.
@@ -62,6 +64,7 @@ impl Declined {
             Declined::Input(_) => Fallback::Input,
             Declined::BadScalar => Fallback::BadScalar,
             Declined::BadPoint => Fallback::BadPoint,
+            Declined::BadKey => Fallback::BadKey,
             Declined::ShutDown => Fallback::ShutDown,
             Declined::Internal => Fallback::Internal,
         }
@@ -142,6 +145,7 @@ fallbacks! {
     AsyncUnavailable "async_unavailable" "the asynchronous job could not be paused",
     BadScalar "bad_scalar" "the secret key is out of range",
     BadPoint "bad_point" "the public key is not a usable point",
+    BadKey "bad_key" "a key or a ciphertext is not one of ML-KEM",
     Pkcs1Decryption "pkcs1_decryption" "PKCS#1 v1.5 decryption is left to OpenSSL",
 }
 

@@ -8,7 +8,8 @@ use crate::caller::Pending;
 use crate::config::Config;
 use crate::declined::{Declined, Fallback};
 use crate::executor::cpu::Cpu;
-use crate::keys::{KeyKind, Keypair};
+use crate::keys::Keypair;
+use crate::kinds::KeyKind;
 use crate::policy::{JobsLead, Policy};
 use crate::queue::state::{Bounds, Queue, StartThread};
 use crate::queue::workers;
@@ -23,19 +24,12 @@ use crate::sync::Arc;
 /// the child makes its own and forgets this one, whose locks may be held by threads that the child
 /// does not have. Dropping it in the child does nothing.
 pub struct Engine {
-    inner: Inner,
+    queue: Arc<Queue<Cpu>>,
+    /// None if it serves key encapsulation alone.
+    backend: Option<Backend>,
     pid: u32,
     /// The file of the counters, if this engine made one of its own.
     page: Option<Page>,
-}
-
-enum Inner {
-    Lanes {
-        queue: Arc<Queue<Cpu>>,
-        backend: Backend,
-    },
-    /// No lanes: everything is declined and counted.
-    Off(Box<Counters>),
 }
 
 impl Engine {
@@ -58,48 +52,40 @@ impl Engine {
         let counters = Counters::new(name, slots, page)
             .warning(config.syslog.clone())
             .pinned(backend.and_then(Backend::schedule));
-        let inner = match backend {
-            Some(backend) => {
-                let policy = Policy {
-                    slots,
-                    yields: config.gather,
-                };
-                let bounds = Bounds {
-                    jobs_lead: config.jobs_lead != JobsLead::No,
-                    max_async: config.max_async,
-                    max_lost: config.max_lost,
-                };
-                let executor = Cpu::new(backend, &config);
-                let mut queue = Queue::new(executor, policy, bounds, counters);
-                queue.start_thread = start_thread;
-                Inner::Lanes {
-                    queue: Arc::new(queue),
-                    backend,
-                }
-            }
-            None => Inner::Off(Box::new(counters)),
+        let executor = match backend {
+            Some(backend) => Cpu::new(backend, &config),
+            None => Cpu::for_kem(&config),
         };
+        let policy = Policy {
+            slots,
+            yields: config.gather,
+        };
+        let bounds = Bounds {
+            jobs_lead: config.jobs_lead != JobsLead::No,
+            max_async: config.max_async,
+            max_lost: config.max_lost,
+        };
+        let mut queue = Queue::new(executor, policy, bounds, counters);
+        queue.start_thread = start_thread;
         Engine {
-            inner,
+            queue: Arc::new(queue),
+            backend,
             pid: process::id(),
             page: None,
         }
     }
 
-    /// The lanes in use; `None` if every request is declined.
+    /// The lanes in use; `None` if every request is declined, or every one but those for key
+    /// encapsulation.
     pub fn backend(&self) -> Option<Backend> {
-        match self.inner {
-            Inner::Lanes { backend, .. } => Some(backend),
-            Inner::Off(_) => None,
-        }
+        self.backend
     }
 
     /// Takes a key pair of the pool, if that has one. It computes nothing, so it may run on any
     /// stack.
     pub(crate) fn pooled_keypair(&self, kind: KeyKind) -> Option<Keypair> {
-        let queue = self.queue()?;
-        let pair = queue.executor.pooled(kind)?;
-        queue.counters.pool_hit(Shape::Keypair(kind).index());
+        let pair = self.queue.executor.pooled(kind)?;
+        self.queue.counters.pool_hit(Shape::Keypair(kind).index());
         Some(pair)
     }
 
@@ -108,9 +94,7 @@ impl Engine {
     /// `pthread_atfork`. A child that does not call it is safe too: a pool gives a pair only to the
     /// process that made it.
     pub fn wipe_after_fork(&self) {
-        if let Some(queue) = self.queue() {
-            queue.executor.pool.wipe();
-        }
+        self.queue.executor.pool.wipe();
     }
 
     /// The counters now.
@@ -123,6 +107,7 @@ impl Engine {
         match done.into() {
             Elsewhere::Fallback(reason) => self.counters().fallback(reason),
             Elsewhere::Derivation => self.counters().derived(),
+            Elsewhere::Cipher => self.counters().enciphers(),
         }
     }
 
@@ -135,18 +120,14 @@ impl Engine {
     }
 
     pub(crate) fn lanes_for(&self, shape: Shape) -> Result<&Arc<Queue<Cpu>>, Declined> {
-        let queue = self.queue().ok_or(Declined::NoBackend)?;
-        match queue.executor.declines_all(shape) {
+        match self.queue.executor.declines_all(shape) {
             Some(declined) => Err(declined),
-            None => Ok(queue),
+            None => Ok(&self.queue),
         }
     }
 
-    pub(crate) fn queue(&self) -> Option<&Arc<Queue<Cpu>>> {
-        match &self.inner {
-            Inner::Lanes { queue, .. } => Some(queue),
-            Inner::Off(_) => None,
-        }
+    pub(crate) fn queue(&self) -> &Arc<Queue<Cpu>> {
+        &self.queue
     }
 
     /// Counts a reason and passes it on.
@@ -157,17 +138,14 @@ impl Engine {
 
     /// Gives up what a lost job waited for, and counts the job.
     pub(crate) fn give_up(&self, pending: Pending) {
-        if let (Some(shape), Some(queue)) = (pending.posted, self.queue()) {
-            queue.abandon(shape, pending.ticket);
+        if let Some(shape) = pending.posted {
+            self.queue.abandon(shape, pending.ticket);
         }
         self.counters().lost();
     }
 
     fn counters(&self) -> &Counters {
-        match &self.inner {
-            Inner::Lanes { queue, .. } => &queue.counters,
-            Inner::Off(counters) => counters,
-        }
+        &self.queue.counters
     }
 }
 
@@ -179,6 +157,9 @@ pub enum Elsewhere {
     Fallback(Fallback),
     /// A key derivation of TLS 1.3, which the caller did itself.
     Derivation,
+    /// A context of AES-GCM that has its first key, with which the caller works itself. Messages
+    /// are not counted: a short one takes hardly longer than counting it.
+    Cipher,
 }
 
 impl From<Fallback> for Elsewhere {
@@ -194,9 +175,7 @@ impl Drop for Engine {
         if self.pid != process::id() {
             return;
         }
-        if let Inner::Lanes { queue, .. } = &self.inner {
-            workers::stop(queue);
-        }
+        workers::stop(&self.queue);
         if let Some(page) = &self.page {
             page.withdraw();
         }

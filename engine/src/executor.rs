@@ -4,6 +4,7 @@ pub(crate) mod cpu;
 mod curve25519;
 mod execute;
 mod group;
+mod kem;
 mod nist;
 mod pool;
 mod random;

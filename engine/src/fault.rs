@@ -17,6 +17,8 @@ pub enum Defect {
     EarlyLook,
     /// Failed randomness is taken for randomness.
     IgnoredRandomness,
+    /// The lanes of ML-KEM change a bit of the first ciphertext or secret of a batch.
+    WrongSecret,
 }
 
 #[cfg(any(all(feature = "fault-injection", not(loom)), all(test, loom)))]

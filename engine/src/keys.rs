@@ -8,55 +8,7 @@ use lockstep_vault::{Boxed, OnFork, Slice};
 use once_cell::race::OnceBox;
 
 use crate::bytes::Bytes;
-
-/// A curve of FIPS 186-5 that the lanes have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Curve {
-    /// P-256 (secp256r1, prime256v1).
-    P256,
-    /// P-384 (secp384r1).
-    P384,
-}
-
-impl Curve {
-    /// Both.
-    pub const ALL: [Curve; 2] = [Curve::P256, Curve::P384];
-
-    /// The length of a scalar and of a coordinate, in bytes.
-    pub const fn bytes(self) -> usize {
-        match self {
-            Curve::P256 => nist::p256::BYTES,
-            Curve::P384 => nist::p384::BYTES,
-        }
-    }
-}
-
-/// What a key pair is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum KeyKind {
-    /// X25519.
-    X25519,
-    /// ECDH or ECDSA on this curve.
-    Nist(Curve),
-}
-
-impl KeyKind {
-    /// Every kind.
-    pub const ALL: [KeyKind; 3] = [
-        KeyKind::X25519,
-        KeyKind::Nist(Curve::P256),
-        KeyKind::Nist(Curve::P384),
-    ];
-
-    /// The place of this kind in [`ALL`](Self::ALL).
-    pub(crate) fn index(self) -> usize {
-        match self {
-            KeyKind::X25519 => 0,
-            KeyKind::Nist(Curve::P256) => 1,
-            KeyKind::Nist(Curve::P384) => 2,
-        }
-    }
-}
+use crate::kinds::Curve;
 
 /// Secret bytes in memory for keys: wiped when they are dropped, never printed.
 #[derive(Clone)]
@@ -72,6 +24,19 @@ impl Secret {
     /// use.
     pub(crate) fn wiped_on_fork(bytes: &[u8]) -> Secret {
         Secret(Slice::copy_of(bytes, OnFork::Wipe))
+    }
+
+    /// The same, of pieces.
+    pub(crate) fn wiped_on_fork_of(pieces: &[&[u8]]) -> Secret {
+        let length = pieces.iter().map(|piece| piece.len()).sum();
+        let mut bytes = Slice::zeroed(length, OnFork::Wipe);
+        let mut rest = &mut bytes[..];
+        for piece in pieces {
+            let (place, behind) = rest.split_at_mut(piece.len());
+            place.copy_from_slice(piece);
+            rest = behind;
+        }
+        Secret(bytes)
     }
 
     /// `count` zero bytes, for `fill` to write; `None` if that returns false.
@@ -106,9 +71,10 @@ impl fmt::Debug for Secret {
 #[derive(Clone, Debug)]
 pub struct Keypair {
     /// X25519: 32 bytes, not clamped. On the other curves the scalar, big-endian, of the curve's
-    /// length.
+    /// length. Key encapsulation: the private key, then the seed d ‖ z of ML-KEM's part.
     pub secret: Secret,
     /// X25519: 32 bytes. On the other curves the point, uncompressed as in SEC 1: 04 ‖ x ‖ y.
+    /// Key encapsulation: as it is sent.
     pub public: Bytes,
 }
 

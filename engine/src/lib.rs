@@ -17,7 +17,10 @@ mod engine;
 mod epoch;
 mod executor;
 mod fault;
+mod gathered;
+mod kem;
 mod keys;
+mod kinds;
 pub mod measure;
 pub mod operation;
 mod permit;
@@ -38,7 +41,9 @@ pub use declined::{Declined, Fallback, StockGuard};
 pub use engine::{Elsewhere, Engine};
 #[cfg(all(feature = "fault-injection", not(loom)))]
 pub use fault::{Defect, plant};
-pub use keys::{Curve, EcKey, Ed25519Key, KeyKind, Keypair, Malformed, Secret};
+pub use kem::{Encapsulated, KemKey};
+pub use keys::{EcKey, Ed25519Key, Keypair, Malformed, Secret};
+pub use kinds::{Curve, Kem, KeyKind};
 pub use lockstep_kernels::backend::Backend;
 pub use lockstep_kernels::rsa::{
     Components as RsaComponents, JobError, Schedule, Size, Unsupported,
@@ -48,8 +53,8 @@ pub use queue::completion::{Notify, Ticket};
 pub use queue::state::StartThread;
 pub use queue::workers::{ROOM_BYTES, STACK_BYTES};
 pub use request::{
-    EcdhInput, EcdsaSignInput, EcdsaVerifyInput, Ed25519SignInput, Ed25519VerifyInput, Request,
-    Response, RsaInput, X25519Input,
+    DecapsulateInput, EcdhInput, EcdsaSignInput, EcdsaVerifyInput, Ed25519SignInput,
+    Ed25519VerifyInput, EncapsulateInput, Request, Response, RsaInput, X25519Input,
 };
 pub use rsa_key::RsaKey;
 pub use serve::Outcome;

@@ -5,7 +5,8 @@ use crate::declined::Declined;
 use crate::engine::Engine;
 use crate::executor::Executor as _;
 use crate::executor::cpu::CpuRequest;
-use crate::keys::{KeyKind, Keypair};
+use crate::keys::Keypair;
+use crate::kinds::KeyKind;
 use crate::queue::completion::{Notify, Ticket};
 use crate::queue::state::Queue;
 use crate::request::{Request, Response};
@@ -53,16 +54,11 @@ pub fn submit(
 /// If there are none, more than a batch takes, or some of different shapes.
 pub fn batch(engine: &Engine, requests: Vec<Request>) -> Vec<Result<Response, Declined>> {
     let shape = requests.first().expect("a batch has a request").shape();
-    let queue = match engine.queue() {
-        Some(queue) if queue.executor.has_kernel(shape) => queue,
-        lanes => {
-            let reason = || lanes.map_or(Declined::NoBackend, |_| Declined::NoKernel);
-            return requests
-                .iter()
-                .map(|_| Err(engine.declined(reason())))
-                .collect();
-        }
-    };
+    let queue = engine.queue();
+    if let Some(reason) = queue.executor.lacks(shape) {
+        let declined = |_: &Request| Err(engine.declined(reason()));
+        return requests.iter().map(declined).collect();
+    }
     assert!(
         requests.len() <= queue.executor.batch(shape),
         "too many requests for a batch"

@@ -3,10 +3,13 @@
 use lockstep_kernels::rsa::{Signature, Verified};
 
 use crate::bytes::Bytes;
-use crate::keys::{Curve, KeyKind, Keypair, Secret};
+use crate::kem::Encapsulated;
+use crate::keys::{Keypair, Secret};
+use crate::kinds::Kem;
+use crate::kinds::{Curve, KeyKind};
 use crate::request::{
-    EcdhInput, EcdsaSignInput, EcdsaVerifyInput, Ed25519SignInput, Ed25519VerifyInput, Request,
-    Response, RsaInput, X25519Input,
+    DecapsulateInput, EcdhInput, EcdsaSignInput, EcdsaVerifyInput, Ed25519SignInput,
+    Ed25519VerifyInput, EncapsulateInput, Request, Response, RsaInput, X25519Input,
 };
 use crate::rsa_key::RsaKey;
 use crate::shape::Shape;
@@ -59,6 +62,14 @@ pub struct Ed25519Sign;
 /// A check of an Ed25519 signature.
 #[derive(Clone, Copy, Debug)]
 pub struct Ed25519Verify;
+
+/// A secret for who has the private key.
+#[derive(Clone, Copy, Debug)]
+pub struct Encapsulate(pub Kem);
+
+/// The secret in a ciphertext.
+#[derive(Clone, Copy, Debug)]
+pub struct Decapsulate(pub Kem);
 
 macro_rules! operation {
     (
@@ -120,6 +131,15 @@ operation! {
 operation! {
     Ed25519Verify, Ed25519VerifyInput => bool;
     |_own| Shape::Ed25519Verify, |_, input| Request::Ed25519Verify(input), Verified
+}
+
+operation! {
+    Encapsulate, EncapsulateInput => Encapsulated;
+    |own| Shape::Encapsulate(own.0), |_, input| Request::Encapsulate(input), Encapsulated
+}
+operation! {
+    Decapsulate, DecapsulateInput => Secret;
+    |own| Shape::Decapsulate(own.0), |_, input| Request::Decapsulate(input), Secret
 }
 
 /// Any operation of this shape, for programs that know it at run time only.

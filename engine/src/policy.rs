@@ -4,7 +4,7 @@
 use lockstep_kernels::backend::Backend;
 use lockstep_kernels::rsa::Size;
 
-use crate::keys::Curve;
+use crate::kinds::Curve;
 use crate::shape::Shape;
 
 /// What a decision about one shape looks at.

@@ -9,7 +9,10 @@ use lockstep_kernels::rsa::{Signature, Verified};
 use zeroize::Zeroizing;
 
 use crate::bytes::Bytes;
-use crate::keys::{Curve, EcKey, Ed25519Key, KeyKind, Keypair, Secret};
+use crate::kem::{Encapsulated, KemKey};
+use crate::keys::{EcKey, Ed25519Key, Keypair, Secret};
+use crate::kinds::Kem;
+use crate::kinds::{Curve, KeyKind};
 use crate::rsa_key::RsaKey;
 use crate::shape::Shape;
 
@@ -32,6 +35,10 @@ pub enum Request {
     Ed25519Sign(Ed25519SignInput),
     /// Checks an Ed25519 signature: [`Response::Verified`].
     Ed25519Verify(Ed25519VerifyInput),
+    /// Makes a secret and the ciphertext that tells it: [`Response::Encapsulated`].
+    Encapsulate(EncapsulateInput),
+    /// Finds the secret of a ciphertext: [`Response::Secret`].
+    Decapsulate(DecapsulateInput),
 }
 
 /// The input of an RSA private operation.
@@ -96,6 +103,25 @@ pub struct Ed25519VerifyInput {
     pub signature: Vec<u8>,
 }
 
+/// The input of an encapsulation.
+pub struct EncapsulateInput {
+    /// The mechanism.
+    pub kem: Kem,
+    /// The peer's public key.
+    pub public: Bytes,
+    /// What ML-KEM's secret is made of, where that must be known: [`Kem::COINS_BYTES`]. Else it is
+    /// drawn.
+    pub coins: Option<Secret>,
+}
+
+/// The input of a decapsulation.
+pub struct DecapsulateInput {
+    /// The key, shared with other requests.
+    pub key: Arc<KemKey>,
+    /// What the peer has sent. One that nobody made for the key gives a secret that nobody knows.
+    pub ciphertext: Bytes,
+}
+
 impl Request {
     /// The batches that it may join.
     pub fn shape(&self) -> Shape {
@@ -108,6 +134,8 @@ impl Request {
             Request::X25519(_) => Shape::X25519,
             Request::Ed25519Sign(_) => Shape::Ed25519Sign,
             Request::Ed25519Verify(_) => Shape::Ed25519Verify,
+            Request::Encapsulate(input) => Shape::Encapsulate(input.kem),
+            Request::Decapsulate(input) => Shape::Decapsulate(input.key.kem()),
         }
     }
 }
@@ -127,6 +155,8 @@ pub enum Response {
     Keypair(Keypair),
     /// Whether the signature belongs to the key and the digest or message.
     Verified(bool),
+    /// A secret, and what tells it. A sample of them was computed twice.
+    Encapsulated(Encapsulated),
 }
 
 macro_rules! responses {
@@ -145,4 +175,5 @@ responses! {
     Secret(Secret),
     Keypair(Keypair),
     Verified(bool),
+    Encapsulated(Encapsulated),
 }

@@ -2,7 +2,8 @@
 
 use lockstep_kernels::rsa::Size;
 
-use crate::keys::{Curve, KeyKind};
+use crate::kinds::Kem;
+use crate::kinds::{Curve, KeyKind};
 
 /// What may share a batch: requests of one shape run the same instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,14 +30,20 @@ pub enum Shape {
     Ed25519Sign,
     /// Checks of Ed25519 signatures.
     Ed25519Verify,
+    /// Encapsulations; for a hybrid, the whole share of a server.
+    Encapsulate(Kem),
+    /// Decapsulations.
+    Decapsulate(Kem),
 }
 
 /// All shapes of RSA come first.
 const RSA: usize = 8;
+/// Those of key encapsulation come last.
+const KEM: usize = RSA + 12;
 
 impl Shape {
     /// Every shape, in the order of [`index`](Self::index).
-    pub const ALL: [Shape; RSA + 12] = [
+    pub const ALL: [Shape; KEM + 9] = [
         Shape::rsa(Size::Rsa1024, false),
         Shape::rsa(Size::Rsa2048, false),
         Shape::rsa(Size::Rsa3072, false),
@@ -57,6 +64,15 @@ impl Shape {
         Shape::EcdsaVerify(Curve::P384),
         Shape::Ecdh(Curve::P384),
         Shape::Keypair(KeyKind::Nist(Curve::P384)),
+        Shape::Encapsulate(Kem::MlKem768),
+        Shape::Encapsulate(Kem::X25519MlKem768),
+        Shape::Encapsulate(Kem::SecP256r1MlKem768),
+        Shape::Decapsulate(Kem::MlKem768),
+        Shape::Decapsulate(Kem::X25519MlKem768),
+        Shape::Decapsulate(Kem::SecP256r1MlKem768),
+        Shape::Keypair(KeyKind::Kem(Kem::MlKem768)),
+        Shape::Keypair(KeyKind::Kem(Kem::X25519MlKem768)),
+        Shape::Keypair(KeyKind::Kem(Kem::SecP256r1MlKem768)),
     ];
 
     const fn rsa(size: Size, wide_exponent: bool) -> Shape {
@@ -77,6 +93,15 @@ impl Shape {
         matches!(
             self,
             EcdsaSign(_) | EcdsaVerify(_) | Ecdh(_) | Keypair(KeyKind::Nist(_))
+        )
+    }
+
+    /// Whether this has to do with key encapsulation, which OpenSSL's own implementation may lack.
+    pub const fn is_kem(self) -> bool {
+        use Shape::{Decapsulate, Encapsulate, Keypair};
+        matches!(
+            self,
+            Encapsulate(_) | Decapsulate(_) | Keypair(KeyKind::Kem(_))
         )
     }
 
@@ -103,6 +128,9 @@ impl Shape {
             Shape::EcdsaVerify(curve) => Shape::nist(curve) + 1,
             Shape::Ecdh(curve) => Shape::nist(curve) + 2,
             Shape::Keypair(KeyKind::Nist(curve)) => Shape::nist(curve) + 3,
+            Shape::Encapsulate(kem) => KEM + kem.index(),
+            Shape::Decapsulate(kem) => KEM + 3 + kem.index(),
+            Shape::Keypair(KeyKind::Kem(kem)) => KEM + 6 + kem.index(),
         }
     }
 
@@ -138,6 +166,15 @@ impl Shape {
             "p384-verify",
             "p384-ecdh",
             "p384-keygen",
+            "mlkem768-encaps",
+            "x25519mlkem768-server",
+            "secp256r1mlkem768-server",
+            "mlkem768-decaps",
+            "x25519mlkem768-client",
+            "secp256r1mlkem768-client",
+            "mlkem768-keygen",
+            "x25519mlkem768-keygen",
+            "secp256r1mlkem768-keygen",
         ];
         NAMES[self.index()]
     }

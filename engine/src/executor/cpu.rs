@@ -8,7 +8,8 @@ use super::sample::Sample;
 use crate::config::Config;
 use crate::declined::Declined;
 use crate::epoch::Epoch;
-use crate::keys::{KeyKind, Keypair};
+use crate::keys::Keypair;
+use crate::kinds::KeyKind;
 use crate::policy::{self, JobsLead, Lone};
 use crate::request::Request;
 use crate::shape::Shape;
@@ -16,6 +17,10 @@ use crate::shape::Shape;
 /// The lanes of this machine's CPUs.
 pub(crate) struct Cpu {
     pub(super) backend: Backend,
+    /// Lanes of another kind, by which a sample of key encapsulation is computed again.
+    pub(super) second: Backend,
+    /// Whether these are for key encapsulation alone: there are no vectors, or they are disabled.
+    only_kem: bool,
     pub(super) lone: Lone,
     pub(super) jobs_lead: JobsLead,
     pub(super) pause_to_verify: bool,
@@ -31,6 +36,8 @@ impl Cpu {
     pub(crate) fn new(backend: Backend, config: &Config) -> Cpu {
         Cpu {
             backend,
+            second: second(backend),
+            only_kem: false,
             lone: config.lone,
             jobs_lead: config.jobs_lead,
             pause_to_verify: config.pause_to_verify,
@@ -41,24 +48,46 @@ impl Cpu {
         }
     }
 
+    /// Lanes for what OpenSSL may lack, on a CPU without vectors. They keep no key pairs, which
+    /// OpenSSL makes faster.
+    pub(crate) fn for_kem(config: &Config) -> Cpu {
+        Cpu {
+            only_kem: true,
+            pool: Pool::new(0),
+            ..Cpu::new(Backend::PORTABLE, config)
+        }
+    }
+
     /// Why OpenSSL's own implementation serves all requests of a shape, if it does.
     pub(crate) fn declines_all(&self, shape: Shape) -> Option<Declined> {
-        if !self.has_kernel(shape) {
-            return Some(Declined::NoKernel);
+        if let Some(reason) = self.lacks(shape) {
+            return Some(reason());
         }
         let slower = self.lone != Lone::Lanes && policy::lanes_are_slower(self.backend, shape);
         slower.then_some(Declined::SlowLanes)
     }
 
-    /// Whether the lanes can serve a shape at all.
-    pub(crate) fn has_kernel(&self, shape: Shape) -> bool {
-        !shape.is_nist() || self.backend.has_nist_curves()
+    /// Why the lanes cannot serve a shape at all, if they cannot.
+    pub(crate) fn lacks(&self, shape: Shape) -> Option<fn() -> Declined> {
+        if self.only_kem && !shape.is_kem() {
+            return Some(|| Declined::NoBackend);
+        }
+        let has_kernel = !shape.is_nist() || self.backend.has_nist_curves();
+        (!has_kernel).then_some(|| Declined::NoKernel)
     }
 
     /// A key pair out of the pool, if it has one.
     pub(crate) fn pooled(&self, kind: KeyKind) -> Option<Keypair> {
         self.pool.take(kind, self.epoch.here())
     }
+}
+
+/// Lanes of another kind than these, the fastest there are.
+fn second(backend: Backend) -> Backend {
+    let slower = Backend::from_name("avx2").filter(|&avx2| backend != avx2);
+    slower
+        .filter(|_| backend != Backend::PORTABLE)
+        .unwrap_or(Backend::PORTABLE)
 }
 
 /// A [`Request`] as it waits in the queue.
@@ -90,7 +119,7 @@ impl Cpu {
     pub(super) fn sample(
         &self,
         count: usize,
-        check: impl Fn(std::ops::Range<usize>) -> Vec<bool>,
+        mut check: impl FnMut(std::ops::Range<usize>) -> Vec<bool>,
     ) -> Vec<bool> {
         let pass = self.backend.lanes();
         for first in (0..count).step_by(pass) {

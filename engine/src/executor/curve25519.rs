@@ -29,9 +29,16 @@ pub(super) type ToAgree<'a> = (&'a x25519::SecretKey, &'a x25519::PublicKey);
 pub(super) fn read_keys(
     X25519Input { secret, peer }: &X25519Input,
 ) -> Result<ToAgree<'_>, Result<Secret, Declined>> {
-    let secret = secret.as_bytes().try_into();
-    let secret = secret.map_err(|_| Err(Declined::BadScalar))?;
     let peer = peer[..].try_into().map_err(|_| Err(Declined::BadPoint))?;
+    to_agree(secret.as_bytes(), peer).map_err(Err)
+}
+
+/// The secret key of these bytes, with the peer's public key.
+pub(super) fn to_agree<'a>(
+    secret: &'a [u8],
+    peer: &'a x25519::PublicKey,
+) -> Result<ToAgree<'a>, Declined> {
+    let secret = secret.try_into().map_err(|_| Declined::BadScalar)?;
     Ok((x25519::SecretKey::from_ref(secret), peer))
 }
 
@@ -48,17 +55,22 @@ pub(super) fn read_signature(
 
 impl Cpu {
     pub(super) fn x25519(&self, Group { inputs, answers }: Group<'_, ToAgree<'_>, Secret>) {
+        answers.give(self.agree_x25519(&inputs));
+    }
+
+    pub(super) fn agree_x25519(&self, inputs: &[ToAgree<'_>]) -> Vec<Result<Secret, Declined>> {
         let mut lanes: Vec<_> = inputs
             .iter()
             .map(|(secret, peer)| x25519::AgreeJob::new(secret, peer))
             .collect();
         x25519::agree(self.backend, &mut lanes);
         // By reference: what is moved out of a lane is not wiped there.
-        answers.give(lanes.iter().map(|lane| match &lane.result {
+        let shared = |lane: &x25519::AgreeJob<'_>| match &lane.result {
             Some(Ok(shared)) => Ok(Secret::new(shared.as_bytes())),
             Some(Err(error)) => Err((*error).into()),
             None => Err(Declined::Internal),
-        }));
+        };
+        lanes.iter().map(shared).collect()
     }
 
     /// New key pairs; `None` if the system gave no randomness.
@@ -124,7 +136,7 @@ impl Cpu {
     }
 
     /// The key as the kernel takes it, computed once.
-    fn prepared<'a>(&self, key: &'a Ed25519Key) -> &'a SecretKey {
+    pub(crate) fn prepared<'a>(&self, key: &'a Ed25519Key) -> &'a SecretKey {
         key.prepared
             .get_or_init(|| Box::new(SecretKey::from_seed(self.backend, key.seed())))
     }

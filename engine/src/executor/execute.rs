@@ -3,14 +3,18 @@
 use std::iter::repeat_with;
 
 use lockstep_kernels::curve25519::ed25519;
+use lockstep_kernels::mlkem;
 use lockstep_kernels::rsa::{Scratch, Signature, Verified};
 
 use super::cpu::{Cpu, CpuRequest};
 use super::group::Group;
-use super::{Executor, Job, curve25519, nist, rsa};
+use super::{Executor, Job, curve25519, kem, nist, rsa};
 use crate::bytes::Bytes;
 use crate::declined::Declined;
-use crate::keys::{Curve, KeyKind, Keypair, Material, Secret};
+use crate::kem::Encapsulated;
+use crate::keys::{Keypair, Material, Secret};
+use crate::kinds::Kem;
+use crate::kinds::{Curve, KeyKind};
 use crate::policy::{self, Lone};
 use crate::request::{EcdhInput, EcdsaSignInput, Request, Response};
 use crate::shape::Shape;
@@ -22,8 +26,7 @@ impl Executor for Cpu {
     type Shape = Shape;
     type Request = CpuRequest;
     type Response = Response;
-    /// RSA's; the other kernels need none.
-    type Memory = Option<Scratch>;
+    type Memory = Memory;
 
     const SHAPES: &'static [Shape] = &Shape::ALL;
 
@@ -50,7 +53,8 @@ impl Executor for Cpu {
         match self.lone {
             Lone::Auto => policy::lone_is_slower(self.backend, shape),
             Lone::Lanes => false,
-            Lone::Stock => true,
+            // OpenSSL may lack it.
+            Lone::Stock => !shape.is_kem(),
         }
     }
 
@@ -71,11 +75,11 @@ impl Executor for Cpu {
         !matches!(shape, Shape::Keypair(_))
     }
 
-    fn memory(&self) -> Option<Scratch> {
-        None
+    fn memory(&self) -> Memory {
+        Memory::default()
     }
 
-    fn execute(&self, _: Shape, scratch: &mut Option<Scratch>, jobs: &mut [Job<Cpu>]) -> usize {
+    fn execute(&self, _: Shape, memory: &mut Memory, jobs: &mut [Job<Cpu>]) -> usize {
         let groups = Groups::of(self, jobs);
         let Groups {
             rsa,
@@ -85,15 +89,14 @@ impl Executor for Cpu {
             x25519,
             ed25519_sign,
             ed25519_verify,
+            encapsulate,
+            decapsulate,
             requests,
         } = groups;
         if !rsa.is_empty() {
-            if scratch.is_none() {
-                *scratch = Scratch::try_new();
-            }
-            match scratch {
+            match memory.rsa() {
                 Some(scratch) => self.rsa(scratch, rsa),
-                None => rsa.answers.give(repeat_with(|| Err(Declined::NoMemory))),
+                None => no_memory(rsa),
             }
         }
         self.nist::<nist::P256, 32>(p256);
@@ -107,13 +110,58 @@ impl Executor for Cpu {
         if !ed25519_verify.is_empty() {
             self.ed25519_verify(ed25519_verify);
         }
+        for (kem, group) in Kem::ALL.into_iter().zip(encapsulate) {
+            if !group.is_empty() {
+                match memory.ml_kem() {
+                    Some(scratch) => self.encapsulate(kem, scratch, group),
+                    None => no_memory(group),
+                }
+            }
+        }
+        for (kem, group) in Kem::ALL.into_iter().zip(decapsulate) {
+            if !group.is_empty() {
+                match memory.ml_kem() {
+                    Some(scratch) => self.decapsulate(kem, scratch, group),
+                    None => no_memory(group),
+                }
+            }
+        }
         let mut ran = requests;
         for (kind, group) in KeyKind::ALL.into_iter().zip(keypairs) {
             if !group.is_empty() {
-                ran += self.keypairs(kind, group);
+                ran += self.keypairs(kind, memory, group);
             }
         }
         ran
+    }
+}
+
+/// Answers requests for which there is no working memory.
+fn no_memory<I, O: Into<Response>>(group: Group<'_, I, O>) {
+    group.answers.give(repeat_with(|| Err(Declined::NoMemory)));
+}
+
+/// The working memory of a slot, made when it is first needed. Curves need none.
+#[derive(Default)]
+pub(crate) struct Memory {
+    rsa: Option<Scratch>,
+    ml_kem: Option<mlkem::Scratch>,
+}
+
+impl Memory {
+    /// None without memory for it, here and below.
+    fn rsa(&mut self) -> Option<&mut Scratch> {
+        if self.rsa.is_none() {
+            self.rsa = Scratch::try_new();
+        }
+        self.rsa.as_mut()
+    }
+
+    fn ml_kem(&mut self) -> Option<&mut mlkem::Scratch> {
+        if self.ml_kem.is_none() {
+            self.ml_kem = mlkem::Scratch::try_new();
+        }
+        self.ml_kem.as_mut()
     }
 }
 
@@ -129,6 +177,9 @@ struct Groups<'a> {
     x25519: Group<'a, curve25519::ToAgree<'a>, Secret>,
     ed25519_sign: Group<'a, ed25519::SignJob<'a>, Bytes>,
     ed25519_verify: Group<'a, ed25519::VerifyJob<'a>, bool>,
+    /// In the order of [`Kem::ALL`], as the next.
+    encapsulate: [Group<'a, kem::ToEncapsulate<'a>, Encapsulated>; Kem::ALL.len()],
+    decapsulate: [Group<'a, kem::ToDecapsulate<'a>, Secret>; Kem::ALL.len()],
     /// How many there are but for those for key pairs.
     requests: usize,
 }
@@ -192,6 +243,14 @@ impl<'a> Groups<'a> {
                     let input = curve25519::read_signature(input);
                     groups.ed25519_verify.push(input, answer, most);
                 }
+                Request::Encapsulate(input) => {
+                    let group = &mut groups.encapsulate[input.kem.index()];
+                    group.push(kem::read_public(input), answer, most);
+                }
+                Request::Decapsulate(input) => {
+                    let group = &mut groups.decapsulate[input.key.kem().index()];
+                    group.push(kem::read_ciphertext(input), answer, most);
+                }
             }
         }
         groups
@@ -200,12 +259,22 @@ impl<'a> Groups<'a> {
 
 impl Cpu {
     /// Makes the key pairs of a batch, and others for the pool; returns how many in all.
-    fn keypairs(&self, kind: KeyKind, Group { inputs, answers }: Group<'_, (), Keypair>) -> usize {
+    fn keypairs(
+        &self,
+        kind: KeyKind,
+        memory: &mut Memory,
+        Group { inputs, answers }: Group<'_, (), Keypair>,
+    ) -> usize {
         let count = self.pool.count_to_make(kind, inputs.len());
         let made = match kind {
-            KeyKind::X25519 => self.x25519_keypairs(count),
-            KeyKind::Nist(Curve::P256) => self.nist_keypairs::<nist::P256, 32>(count),
-            KeyKind::Nist(Curve::P384) => self.nist_keypairs::<nist::P384, 48>(count),
+            KeyKind::Kem(kem) => match memory.ml_kem() {
+                Some(scratch) => self.kem_keypairs(kem, scratch, count),
+                None => {
+                    answers.give(repeat_with(|| Err(Declined::NoMemory)));
+                    return 0;
+                }
+            },
+            curve => self.curve_keypairs(curve, count),
         };
         let mut made = made.unwrap_or_default().into_iter();
         answers.give(
@@ -217,5 +286,31 @@ impl Cpu {
             self.pool.put(kind, self.epoch.here(), made);
         }
         count
+    }
+
+    /// Key pairs on a curve for as many requests: of the pool, or new ones and others for the pool.
+    /// `None` if the system gave no randomness.
+    pub(super) fn pairs(&self, kind: KeyKind, requests: usize) -> Option<Vec<Keypair>> {
+        let here = self.epoch.here();
+        let of_pool = repeat_with(|| self.pool.take(kind, here));
+        let mut pairs: Vec<_> = of_pool.take(requests).map_while(|pair| pair).collect();
+        let missing = requests - pairs.len();
+        if missing > 0 {
+            let count = self.pool.count_to_make(kind, missing);
+            let mut made = self.curve_keypairs(kind, count)?.into_iter();
+            pairs.extend(made.by_ref().take(missing));
+            self.pool.put(kind, here, made);
+        }
+        Some(pairs)
+    }
+
+    /// New key pairs; `None` if the system gave no randomness, and for what is no curve.
+    fn curve_keypairs(&self, kind: KeyKind, count: usize) -> Option<Vec<Keypair>> {
+        match kind {
+            KeyKind::X25519 => self.x25519_keypairs(count),
+            KeyKind::Nist(Curve::P256) => self.nist_keypairs::<nist::P256, 32>(count),
+            KeyKind::Nist(Curve::P384) => self.nist_keypairs::<nist::P384, 48>(count),
+            KeyKind::Kem(_) => None,
+        }
     }
 }

@@ -62,7 +62,7 @@ pub(super) type ToSign<'a, const BYTES: usize> = (&'a Pair<BYTES>, &'a [u8]);
 type ToVerify<'a, const BYTES: usize> = (PublicKey<BYTES>, &'a [u8], Signature<BYTES>);
 
 /// A secret key, and the peer's point.
-type ToAgree<'a, const BYTES: usize> = (&'a SecretKey<BYTES>, PublicKey<BYTES>);
+pub(super) type ToAgree<'a, const BYTES: usize> = (&'a SecretKey<BYTES>, PublicKey<BYTES>);
 
 /// The requests of a batch on one curve.
 #[derive(Default)]
@@ -207,17 +207,33 @@ impl Cpu {
         &self,
         Group { inputs, answers }: Group<'_, ToAgree<'_, BYTES>, Secret>,
     ) {
+        answers.give(self.agree_nist::<C, BYTES>(&inputs));
+    }
+
+    pub(super) fn agree_nist<C: Kernels<BYTES>, const BYTES: usize>(
+        &self,
+        inputs: &[ToAgree<'_, BYTES>],
+    ) -> Vec<Result<Secret, Declined>> {
         let mut lanes: Vec<_> = inputs
             .iter()
             .map(|(secret, peer)| EcdhJob::new(secret, peer))
             .collect();
-        C::ecdh(self.backend, &mut lanes);
+        C::ecdh(self.nist_backend(), &mut lanes);
         // By reference, here and below: what is moved out of a lane is not wiped there.
-        answers.give(lanes.iter().map(|lane| match &lane.result {
+        let shared = |lane: &EcdhJob<'_, BYTES>| match &lane.result {
             Some(Ok(shared)) => Ok(Secret::new(shared.as_bytes())),
             Some(Err(error)) => Err((*error).into()),
             None => Err(Declined::Internal),
-        }));
+        };
+        lanes.iter().map(shared).collect()
+    }
+
+    /// The lanes for P-256 beside ML-KEM, which is served on all lanes.
+    fn nist_backend(&self) -> Backend {
+        match self.backend.has_nist_curves() {
+            true => self.backend,
+            false => Backend::PORTABLE,
+        }
     }
 
     /// New key pairs; `None` if the system gave no randomness.
@@ -228,7 +244,7 @@ impl Cpu {
         let random = secrets::<WIDE_BYTES>(count)?;
         let seeds = random.iter().map(Wide::from_ref);
         let mut lanes: Vec<_> = seeds.map(KeypairJob::new).collect();
-        C::keypair(self.backend, &mut lanes);
+        C::keypair(self.nist_backend(), &mut lanes);
         let pair = |lane: &KeypairJob<'_, BYTES>| {
             let (secret, public) = lane.result.as_ref()?.as_ref().ok()?;
             Some(Keypair {
@@ -281,7 +297,8 @@ fn sign<'a, C: Kernels<BYTES>, const BYTES: usize>(
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::keys::{Curve, EcKey, Material};
+    use crate::keys::{EcKey, Material};
+    use crate::kinds::Curve;
 
     fn attempts(usable_from: usize) -> (usize, Vec<Result<Signature<32>, Declined>>) {
         let key = EcKey::new(Curve::P256, &[7; 32], None).unwrap();

@@ -7,7 +7,8 @@
 use std::sync::{Mutex, TryLockError};
 
 use crate::epoch::Epoch;
-use crate::keys::{KeyKind, Keypair};
+use crate::keys::Keypair;
+use crate::kinds::KeyKind;
 
 /// Parts of the pool with a lock of their own, so that threads seldom meet. Locks are only tried,
 /// never waited for: a lock that was held when the process forked costs the child that part.
@@ -105,7 +106,8 @@ impl Pool {
 mod tests {
     use super::*;
     use crate::bytes::Bytes;
-    use crate::keys::{Curve, Secret};
+    use crate::keys::Secret;
+    use crate::kinds::Curve;
 
     const KIND: KeyKind = KeyKind::Nist(Curve::P256);
 

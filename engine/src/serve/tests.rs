@@ -8,7 +8,8 @@ use super::*;
 use crate::caller::ThreadId;
 use crate::config::{BackendChoice, Config};
 use crate::declined::Fallback;
-use crate::keys::{Ed25519Key, KeyKind};
+use crate::keys::Ed25519Key;
+use crate::kinds::KeyKind;
 use crate::operation::{Ed25519Sign, Ed25519Verify, Keygen};
 use crate::policy::Lone;
 use crate::queue::simple::{AT_ONCE, Simple, queue, queue_with};
@@ -300,7 +301,7 @@ fn without_lanes_the_reason_is_counted_once() {
 #[test]
 fn a_lost_job_is_counted_and_its_request_leaves() {
     let engine = engine(|_| {});
-    let queue = engine.queue().unwrap();
+    let queue = engine.queue();
     let shape = Shape::Ed25519Sign;
     let request = CpuRequest::from(Ed25519Sign.request(key()));
     let ticket = queue.post(shape, request, ThreadId(1)).unwrap();

@@ -185,6 +185,10 @@ impl Counters {
         self.note_paused();
     }
 
+    pub(crate) fn enciphers(&self) {
+        add(&self.words()[counter::CIPHERS], 1);
+    }
+
     pub(crate) fn fallback(&self, reason: Fallback) {
         let counter = &self.words()[counter::BY_REASON + reason as usize];
         let before = counter.fetch_add(1, Ordering::Relaxed);

@@ -43,6 +43,8 @@ pub(super) mod header {
     pub const VERSION_WORDS: usize = 4;
     /// How many forks began whose child has not taken a slot yet.
     pub const FORKING: usize = 12;
+    /// When the last fork began, in clock ticks since boot.
+    pub const FORKED: usize = 13;
 }
 
 /// Places in an owner's words.
@@ -88,7 +90,8 @@ pub(super) mod counter {
     pub const POOL_HITS: usize = YIELDS + 1;
     pub const POOL_REFILLS: usize = POOL_HITS + 1;
     pub const DERIVATIONS: usize = POOL_REFILLS + 1;
-    pub const ASYNC_SUBMITTED: usize = DERIVATIONS + 1;
+    pub const CIPHERS: usize = DERIVATIONS + 1;
+    pub const ASYNC_SUBMITTED: usize = CIPHERS + 1;
     pub const PAUSED: usize = ASYNC_SUBMITTED + 1;
     pub const LOST: usize = PAUSED + 1;
     pub const UNPAUSED: usize = LOST + 1;

@@ -200,9 +200,11 @@ impl Page {
     }
 
     /// Before a fork: the file stays until the child has a slot, even if this process ends first,
-    /// as one does that starts a daemon. It may run in a handler of `pthread_atfork`.
+    /// as one does that starts a daemon, or starts another program in its place, as HAProxy's
+    /// master does. It may run in a handler of `pthread_atfork`.
     pub fn forking(&self) {
         if self.own.load(Ordering::Acquire) != 0 {
+            self.mapped.words[header::FORKED].store(ticks_since_boot(), Ordering::Relaxed);
             self.mapped.words[header::FORKING].fetch_add(1, Ordering::AcqRel);
         }
     }

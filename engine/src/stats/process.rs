@@ -1,6 +1,7 @@
 //! What the system knows of a process: whether it still runs, its name, its user.
 
 use std::io;
+use std::time::Duration;
 
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::time::{ClockId, clock_gettime};
@@ -94,6 +95,12 @@ pub(super) fn ticks_since_boot() -> u64 {
     let rest = u64::try_from(now.tv_nsec).unwrap_or(0) * ticks / 1_000_000_000;
     // Rounded up: a process is older than the moment at which it asks.
     seconds * ticks + rest + 1
+}
+
+/// Whether less than this time has passed since a moment, in clock ticks since boot.
+pub(super) fn is_within(time: Duration, since: u64) -> bool {
+    let ticks = rustix::param::clock_ticks_per_second();
+    ticks_since_boot().saturating_sub(since) < time.as_secs() * ticks
 }
 
 /// The start of a file, as text. Takes three system calls where `std` takes six.

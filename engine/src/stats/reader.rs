@@ -14,7 +14,7 @@ use super::directory::{self, places_of_all};
 use super::layout::{
     MAGIC, MOST, OWNERS, SLOT_WORDS, SLOTS, WORDS, header, is_name, owner, text_of,
 };
-use super::process::{Realm, belongs_to, is_alive, name_of};
+use super::process::{Realm, belongs_to, is_alive, is_within, name_of};
 use super::snapshot::{self, Snapshot};
 
 /// The most entries of a directory that are looked at.
@@ -25,7 +25,7 @@ const MOST_PROCESSES: usize = 1 << 12;
 /// The same when a program loads the module and tidies up, which should take no time.
 const MOST_ENTRIES_SWEPT: usize = 1 << 10;
 const MOST_FILES_SWEPT: usize = 64;
-/// How long a process may take to make its file.
+/// How long a process may take to make its file, and a forked child to take a slot.
 const MAKING: Duration = Duration::from_secs(60);
 
 /// The published counters of one process or engine.
@@ -145,7 +145,8 @@ impl Published {
 }
 
 /// Removes the files of this realm whose processes have all ended, `kept_too` those that are to be
-/// kept for readers. The process `ended` has ended though another program runs under its number.
+/// kept for readers. A file whose process has forked stays for a while, as the child may not have
+/// taken its slot yet. The process `ended` has ended though another program runs under its number.
 pub(super) fn sweep(
     directory: &OwnedFd,
     here: Realm,
@@ -164,6 +165,7 @@ pub(super) fn sweep(
                 Ok(contents) => {
                     contents.realm() == here
                         && (kept_too || contents.header[header::KEEP] == 0)
+                        && !contents.awaits_child()
                         && contents
                             .owners()
                             .all(|(_, owner)| owner.is_of(here, here.boot) && !runs(&owner))
@@ -276,6 +278,11 @@ impl Contents {
             boot: self.boot(),
             namespace: self.header[header::NAMESPACE],
         }
+    }
+
+    /// Whether a forked child may be about to take a slot. One that was killed before takes none.
+    fn awaits_child(&self) -> bool {
+        self.header[header::FORKING] != 0 && is_within(MAKING, self.header[header::FORKED])
     }
 
     /// The slots that are taken.

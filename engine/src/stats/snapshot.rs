@@ -14,6 +14,7 @@
 //! | `wait_total_ns`, `wait_max_ns` | time in the queue, before a batch took the request; of jobs that lead themselves it counts from the first that their thread posted in one go |
 //! | `yields` | how often a leader yielded to let requests gather |
 //! | `derivations` | key derivations of TLS 1.3 that the module did itself |
+//! | `ciphers` | contexts of AES-GCM with a key, with which the module worked itself |
 //! | `async_submitted`, `paused` | submitted requests, and those not taken when the last was counted |
 //! | `lost` | jobs whose connection ended while they were paused: libcrypto never frees their stacks |
 //! | `unpaused` | jobs that blocked their thread instead of pausing, because a bound was reached |
@@ -68,6 +69,8 @@ pub struct Snapshot {
     pub pool_refills: u64,
     /// Key derivations of TLS 1.3 that the module did itself.
     pub derivations: u64,
+    /// Contexts of AES-GCM with a key, with which the module worked itself.
+    pub ciphers: u64,
     /// Submitted requests.
     pub async_submitted: u64,
     /// Submitted requests whose answer was not taken yet when a request was last counted.
@@ -197,6 +200,7 @@ impl Snapshot {
             pool_hits: words[counter::POOL_HITS],
             pool_refills: words[counter::POOL_REFILLS],
             derivations: words[counter::DERIVATIONS],
+            ciphers: words[counter::CIPHERS],
             async_submitted: words[counter::ASYNC_SUBMITTED],
             paused: words[counter::PAUSED],
             lost: words[counter::LOST],
@@ -277,6 +281,7 @@ impl Snapshot {
         visit("", "pool_hits", &mut self.pool_hits);
         visit("", "pool_refills", &mut self.pool_refills);
         visit("", "derivations", &mut self.derivations);
+        visit("", "ciphers", &mut self.ciphers);
         visit("", "async_submitted", &mut self.async_submitted);
         visit("", "paused", &mut self.paused);
         visit("", "lost", &mut self.lost);

@@ -10,7 +10,7 @@ use lockstep_testkit::TempDir;
 
 use super::counters::Counters;
 use super::layout::{MAGIC, OWNERS, SLOTS, WORDS, header, owner};
-use super::process::Realm;
+use super::process::{Realm, ticks_since_boot};
 use super::*;
 use crate::declined::Fallback;
 
@@ -224,6 +224,12 @@ fn what_ended_processes_left_is_swept_and_nothing_else() {
     directory.leave("3-3-0.counters", ended, |words| words[header::BOOT] ^= 1);
     directory.leave("4-1-0.counters", ended, |words| words[header::KEEP] = 1);
     directory.leave("5-1-0.counters", ended, |words| words[header::LAYOUT] ^= 1);
+    // A child that has been forked just now takes a slot in a moment.
+    directory.leave("5-2-0.counters", ended, |words| {
+        words[header::FORKING] = 1;
+        words[header::FORKED] = ticks_since_boot();
+    });
+    directory.leave("5-3-0.counters", ended, |words| words[header::FORKING] = 1);
     directory.leave("notes.txt", ended, |_| {});
     fs::write(directory.0.join("6-1-0.counters"), "").unwrap();
     let long_ago = SystemTime::now() - Duration::from_secs(3600);
@@ -253,6 +259,7 @@ fn what_ended_processes_left_is_swept_and_nothing_else() {
         "3-3-0.counters",
         "4-1-0.counters",
         "5-1-0.counters",
+        "5-2-0.counters",
         "6-1-0.counters",
         "notes.txt",
     ];

@@ -1,0 +1,325 @@
+//! Batches of encapsulations and decapsulations, and key pairs of ML-KEM.
+
+use std::iter::repeat;
+
+use lockstep_kernels::curve25519::x25519;
+use lockstep_kernels::mlkem::{
+    self, CIPHERTEXT, Ciphertext, Coins, DecapsulateJob, EncapsulateJob, GenerateJob, PUBLIC_KEY,
+    PublicKey, SECRET_KEY, SEED, SHARED_SECRET, Scratch, SecretKey, Seed, SharedSecret,
+};
+use lockstep_kernels::nist::{self, p256};
+
+use super::cpu::Cpu;
+use super::group::Group;
+use super::nist::P256;
+use super::random::secrets;
+use super::{curve25519, nist as curves};
+use crate::declined::Declined;
+use crate::fault::{Defect, is_planted};
+use crate::kem::{Encapsulated, Part};
+use crate::keys::{Keypair, Secret};
+use crate::kinds::Kem;
+use crate::kinds::KeyKind;
+use crate::request::{DecapsulateInput, EncapsulateInput};
+
+impl From<mlkem::Error> for Declined {
+    fn from(error: mlkem::Error) -> Declined {
+        match error {
+            mlkem::Error::InvalidKey => Declined::BadKey,
+        }
+    }
+}
+
+/// The peer's share on the curve beside ML-KEM.
+enum Share<'a> {
+    /// There is no curve.
+    None,
+    X25519(&'a x25519::PublicKey),
+    P256(p256::PublicKey),
+}
+
+impl<'a> Share<'a> {
+    fn read(kem: Kem, bytes: &'a [u8]) -> Result<Share<'a>, Declined> {
+        let read = || {
+            Some(match kem.curve() {
+                None | Some(KeyKind::Kem(_)) => Share::None,
+                Some(KeyKind::X25519) => Share::X25519(bytes.try_into().ok()?),
+                Some(KeyKind::Nist(_)) => Share::P256(nist::PublicKey::from_sec1(bytes).ok()?),
+            })
+        };
+        read().ok_or(Declined::BadPoint)
+    }
+}
+
+impl<'a> Share<'a> {
+    /// With our scalar.
+    fn with(&self, scalar: &'a [u8]) -> Result<Agreement<'a>, Declined> {
+        Ok(match self {
+            Share::None => Agreement::None,
+            Share::X25519(peer) => Agreement::X25519(curve25519::to_agree(scalar, peer)?),
+            Share::P256(peer) => {
+                let scalar = scalar.try_into().map_err(|_| Declined::BadScalar)?;
+                Agreement::P256((nist::SecretKey::from_ref(scalar), *peer))
+            }
+        })
+    }
+}
+
+/// Two keys to agree by, if there is a curve.
+enum Agreement<'a> {
+    None,
+    X25519(curve25519::ToAgree<'a>),
+    P256(curves::ToAgree<'a, { p256::BYTES }>),
+}
+
+/// A peer's public key.
+pub(super) struct ToEncapsulate<'a> {
+    public_key: &'a PublicKey,
+    share: Share<'a>,
+    coins: Option<&'a [u8; SHARED_SECRET]>,
+}
+
+/// A private key, and what a peer has sent.
+pub(super) struct ToDecapsulate<'a> {
+    secret_key: &'a SecretKey,
+    scalar: &'a [u8],
+    ciphertext: &'a Ciphertext,
+    share: Share<'a>,
+}
+
+/// Reads a public key.
+pub(super) fn read_public(
+    EncapsulateInput { kem, public, coins }: &EncapsulateInput,
+) -> Result<ToEncapsulate<'_>, Result<Encapsulated, Declined>> {
+    let read = || {
+        let (ml_kem, share) = kem.split(Part::Public, public)?;
+        Some((ml_kem.try_into().ok()?, share))
+    };
+    let (public_key, share) = read().ok_or(Err(Declined::BadKey))?;
+    let share = Share::read(*kem, share).map_err(Err)?;
+    let coins = coins.as_ref().map(|coins| coins.as_bytes().try_into());
+    Ok(ToEncapsulate {
+        public_key,
+        share,
+        coins: coins.transpose().map_err(|_| Err(Declined::Randomness))?,
+    })
+}
+
+/// Reads a ciphertext for a key.
+pub(super) fn read_ciphertext(
+    DecapsulateInput { key, ciphertext }: &DecapsulateInput,
+) -> Result<ToDecapsulate<'_>, Result<Secret, Declined>> {
+    let kem = key.kem();
+    let read = || {
+        let (private, scalar) = kem.split(Part::Private, key.private())?;
+        let (ml_kem, share) = kem.split(Part::Ciphertext, ciphertext)?;
+        let secret_key = SecretKey::from_ref(private.try_into().ok()?);
+        Some((secret_key, scalar, ml_kem.try_into().ok()?, share))
+    };
+    let (secret_key, scalar, ciphertext, share) = read().ok_or(Err(Declined::BadKey))?;
+    Ok(ToDecapsulate {
+        secret_key,
+        scalar,
+        ciphertext,
+        share: Share::read(kem, share).map_err(Err)?,
+    })
+}
+
+impl Cpu {
+    /// Answers encapsulations of one mechanism, with key pairs of the pool on its curve.
+    pub(super) fn encapsulate(
+        &self,
+        kem: Kem,
+        scratch: &mut Scratch,
+        Group { inputs, answers }: Group<'_, ToEncapsulate<'_>, Encapsulated>,
+    ) {
+        let count = inputs.len();
+        let pairs = kem
+            .curve()
+            .map_or(Some(Vec::new()), |kind| self.pairs(kind, count));
+        let (Some(pairs), Some(coins)) = (pairs, secrets::<SHARED_SECRET>(count)) else {
+            answers.give(repeat(()).map(|()| Err(Declined::Randomness)));
+            return;
+        };
+        let mut ciphertexts = vec![[0; CIPHERTEXT]; count];
+        let mut jobs = encapsulations(&inputs, &coins, &mut ciphertexts);
+        mlkem::encapsulate(self.backend, scratch, &mut jobs);
+        if is_planted(Defect::WrongSecret) {
+            jobs[0].ciphertext[0] ^= 1;
+        }
+        let good = self.sample(count, |range| {
+            let mut ciphertexts = vec![[0; CIPHERTEXT]; range.len()];
+            let inputs = &inputs[range.clone()];
+            let mut again = encapsulations(inputs, &coins[range.clone()], &mut ciphertexts);
+            mlkem::encapsulate(self.second, scratch, &mut again);
+            jobs[range]
+                .iter()
+                .zip(&again)
+                .map(|(job, again)| match (&job.result, &again.result) {
+                    (Some(Ok(secret)), Some(Ok(again_secret))) => {
+                        are_equal(secret, again_secret) && job.ciphertext == again.ciphertext
+                    }
+                    (job, again) => matches!((job, again), (Some(Err(_)), Some(Err(_)))),
+                })
+                .collect()
+        });
+        let scalars = pairs.iter().map(|pair| pair.secret.as_bytes());
+        let scalars = scalars.chain(repeat(&[][..]));
+        let agreements = inputs.iter().zip(scalars);
+        let agreements = agreements.map(|(input, scalar)| input.share.with(scalar));
+        let agreed = self.agree(agreements.collect()).into_iter();
+        let shares = pairs.iter().map(|pair| &pair.public[..]);
+        let parts = agreed.zip(shares.chain(repeat(&[][..]))).zip(good);
+        answers.give(
+            jobs.iter()
+                .zip(parts)
+                .map(|(job, ((agreed, share), good))| {
+                    let ml_kem = job.result.as_ref().ok_or(Declined::Internal)?;
+                    if !good {
+                        return Err(Declined::CheckFailed);
+                    }
+                    let ml_kem = ml_kem.as_ref().map_err(|&error| error)?.as_bytes();
+                    let ciphertext = kem.ordered(job.ciphertext, share).concat();
+                    Ok(Encapsulated {
+                        ciphertext: ciphertext.into(),
+                        secret: kem.joined_secret(ml_kem, bytes(&agreed?)),
+                    })
+                }),
+        );
+    }
+
+    /// Answers decapsulations of one mechanism.
+    pub(super) fn decapsulate(
+        &self,
+        kem: Kem,
+        scratch: &mut Scratch,
+        Group { inputs, answers }: Group<'_, ToDecapsulate<'_>, Secret>,
+    ) {
+        let mut jobs = decapsulations(&inputs);
+        mlkem::decapsulate(self.backend, scratch, &mut jobs);
+        if is_planted(Defect::WrongSecret) {
+            jobs[0].result = Some(SharedSecret::from_bytes(&[0; SHARED_SECRET]));
+        }
+        let good = self.sample(inputs.len(), |range| {
+            let mut again = decapsulations(&inputs[range.clone()]);
+            mlkem::decapsulate(self.second, scratch, &mut again);
+            jobs[range]
+                .iter()
+                .zip(&again)
+                .map(|(job, again)| match (&job.result, &again.result) {
+                    (Some(secret), Some(again)) => are_equal(secret, again),
+                    _ => false,
+                })
+                .collect()
+        });
+        let agreements = inputs.iter().map(|input| input.share.with(input.scalar));
+        let agreed = self.agree(agreements.collect());
+        let parts = jobs.iter().zip(agreed).zip(good);
+        answers.give(parts.map(|((job, agreed), good)| {
+            let ml_kem = job.result.as_ref().ok_or(Declined::Internal)?.as_bytes();
+            match good {
+                true => Ok(kem.joined_secret(ml_kem, bytes(&agreed?))),
+                false => Err(Declined::CheckFailed),
+            }
+        }));
+    }
+
+    /// Agrees on secrets; None where there is no curve.
+    fn agree(
+        &self,
+        agreements: Vec<Result<Agreement<'_>, Declined>>,
+    ) -> Vec<Result<Option<Secret>, Declined>> {
+        let (mut x25519, mut p256) = (Vec::new(), Vec::new());
+        for agreement in agreements.iter().flatten() {
+            match agreement {
+                Agreement::None => {}
+                Agreement::X25519(keys) => x25519.push(*keys),
+                Agreement::P256(keys) => p256.push(*keys),
+            }
+        }
+        let mut x25519 = self.agree_x25519(&x25519).into_iter();
+        let mut p256 = self.agree_nist::<P256, { p256::BYTES }>(&p256).into_iter();
+        let mut take = |agreement| match agreement {
+            Agreement::None => Ok(None),
+            Agreement::X25519(_) => x25519.next().ok_or(Declined::Internal)?.map(Some),
+            Agreement::P256(_) => p256.next().ok_or(Declined::Internal)?.map(Some),
+        };
+        let agreed = agreements.into_iter();
+        agreed.map(|agreement| take(agreement?)).collect()
+    }
+
+    /// New key pairs of a mechanism; `None` if the system gave no randomness.
+    pub(super) fn kem_keypairs(
+        &self,
+        kem: Kem,
+        scratch: &mut Scratch,
+        count: usize,
+    ) -> Option<Vec<Keypair>> {
+        let curve = kem
+            .curve()
+            .map_or(Some(Vec::new()), |kind| self.pairs(kind, count))?;
+        let seeds = secrets::<SEED>(count)?;
+        let mut public_keys = vec![[0; PUBLIC_KEY]; count];
+        let mut secret_keys = vec![SecretKey::from_bytes(&[0; SECRET_KEY]); count];
+        let keys = public_keys.iter_mut().zip(&mut secret_keys);
+        let mut jobs: Vec<_> = seeds
+            .iter()
+            .zip(keys)
+            .map(|(seed, (public_key, secret_key))| GenerateJob {
+                seed: Seed::from_ref(seed),
+                public_key,
+                secret_key,
+            })
+            .collect();
+        mlkem::generate(self.backend, scratch, &mut jobs);
+        let curve = curve.iter().map(Some).chain(repeat(None));
+        let pair = |(job, curve): (&GenerateJob<'_>, Option<&Keypair>)| {
+            let (scalar, share) = curve.map_or((&[][..], &[][..]), |pair| {
+                (pair.secret.as_bytes(), &pair.public[..])
+            });
+            let [first, second] = kem.ordered(job.secret_key.as_bytes(), scalar);
+            Keypair {
+                secret: Secret::wiped_on_fork_of(&[first, second, job.seed.as_bytes()]),
+                public: kem.ordered(job.public_key, share).concat().into(),
+            }
+        };
+        Some(jobs.iter().zip(curve).map(pair).collect())
+    }
+}
+
+/// The jobs of these inputs and coins.
+fn encapsulations<'a>(
+    inputs: &[ToEncapsulate<'a>],
+    coins: &'a [[u8; SHARED_SECRET]],
+    ciphertexts: &'a mut [Ciphertext],
+) -> Vec<EncapsulateJob<'a>> {
+    let inputs = inputs.iter().zip(coins).zip(ciphertexts);
+    let job = |((input, coins), ciphertext): ((&ToEncapsulate<'a>, _), _)| EncapsulateJob {
+        public_key: input.public_key,
+        coins: Coins::from_ref(input.coins.unwrap_or(coins)),
+        ciphertext,
+        result: None,
+    };
+    inputs.map(job).collect()
+}
+
+/// The jobs of these inputs.
+fn decapsulations<'a>(inputs: &[ToDecapsulate<'a>]) -> Vec<DecapsulateJob<'a>> {
+    let job = |input: &ToDecapsulate<'a>| DecapsulateJob {
+        secret_key: input.secret_key,
+        ciphertext: input.ciphertext,
+        result: None,
+    };
+    inputs.iter().map(job).collect()
+}
+
+/// Whether two secrets are equal: the time shows nothing else.
+fn are_equal(a: &SharedSecret, b: &SharedSecret) -> bool {
+    let bytes = a.as_bytes().iter().zip(b.as_bytes());
+    bytes.fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
+}
+
+/// No bytes where there is no secret.
+fn bytes(secret: &Option<Secret>) -> &[u8] {
+    secret.as_ref().map_or(&[], Secret::as_bytes)
+}

@@ -1,0 +1,244 @@
+//! Key encapsulation: ML-KEM-768 alone, and in one exchange with a curve.
+//!
+//! The bytes of a hybrid are those of its two parts, one behind the other, as TLS has them
+//! (draft-ietf-tls-ecdhe-mlkem).
+
+use std::fmt;
+
+use lockstep_kernels::backend::Backend;
+use lockstep_kernels::curve25519::x25519;
+use lockstep_kernels::{mlkem, nist};
+
+use crate::bytes::Bytes;
+use crate::keys::{Keypair, Malformed, Secret};
+use crate::kinds::{Kem, KeyKind};
+
+impl Kem {
+    /// The length of the seed d ‖ z that ML-KEM's key pairs are made of.
+    pub const SEED_BYTES: usize = mlkem::SEED;
+    /// The length of the randomness that ML-KEM's ciphertexts are made of.
+    pub const COINS_BYTES: usize = mlkem::SHARED_SECRET;
+
+    /// Whether these bytes have the form of a public key: their length, and ML-KEM's coefficients
+    /// (FIPS 203, section 7.2). Whether a point is on its curve is found out when it is used.
+    pub fn is_public_key(self, bytes: &[u8]) -> bool {
+        let part = self.split(Part::Public, bytes);
+        let key = part.and_then(|(ml_kem, _)| ml_kem.try_into().ok());
+        key.is_some_and(mlkem::is_valid)
+    }
+
+    /// The length of a public key, in bytes.
+    pub const fn public_bytes(self) -> usize {
+        self.length(Part::Public)
+    }
+
+    /// The length of a private key, in bytes.
+    pub const fn private_bytes(self) -> usize {
+        self.length(Part::Private)
+    }
+
+    /// The length of a ciphertext, in bytes.
+    pub const fn ciphertext_bytes(self) -> usize {
+        self.length(Part::Ciphertext)
+    }
+
+    /// The length of a shared secret, in bytes.
+    pub const fn shared_bytes(self) -> usize {
+        self.length(Part::Shared)
+    }
+
+    const fn length(self, part: Part) -> usize {
+        let (ml_kem, curve) = self.lengths(part);
+        ml_kem + curve
+    }
+
+    /// The lengths of what ML-KEM and the curve have in a part.
+    const fn lengths(self, part: Part) -> (usize, usize) {
+        let (share, scalar) = match self {
+            Kem::MlKem768 => (0, 0),
+            Kem::X25519MlKem768 => (x25519::BYTES, x25519::BYTES),
+            // Uncompressed, as in SEC 1.
+            Kem::SecP256r1MlKem768 => (1 + 2 * nist::p256::BYTES, nist::p256::BYTES),
+        };
+        match part {
+            Part::Public => (mlkem::PUBLIC_KEY, share),
+            Part::Private => (mlkem::SECRET_KEY, scalar),
+            Part::Ciphertext => (mlkem::CIPHERTEXT, share),
+            Part::Shared => (mlkem::SHARED_SECRET, scalar),
+        }
+    }
+
+    /// What ML-KEM and the curve have in bytes of this part; None for those of another length.
+    pub(crate) fn split(self, part: Part, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+        let (ml_kem, curve) = self.lengths(part);
+        if bytes.len() != ml_kem + curve {
+            return None;
+        }
+        Some(match self {
+            Kem::SecP256r1MlKem768 => {
+                let (curve, ml_kem) = bytes.split_at(curve);
+                (ml_kem, curve)
+            }
+            _ => bytes.split_at(ml_kem),
+        })
+    }
+
+    /// Both in the order of the mechanism.
+    pub(crate) fn ordered<'a>(self, ml_kem: &'a [u8], curve: &'a [u8]) -> [&'a [u8]; 2] {
+        match self {
+            Kem::SecP256r1MlKem768 => [curve, ml_kem],
+            _ => [ml_kem, curve],
+        }
+    }
+
+    /// Both as one secret.
+    pub(crate) fn joined_secret(self, ml_kem: &[u8], curve: &[u8]) -> Secret {
+        let [first, second] = self.ordered(ml_kem, curve);
+        let fill = |bytes: &mut [u8]| {
+            bytes[..first.len()].copy_from_slice(first);
+            bytes[first.len()..].copy_from_slice(second);
+            true
+        };
+        let joined = Secret::filled(first.len() + second.len(), fill);
+        joined.expect("it was filled")
+    }
+}
+
+/// What consists of one part of ML-KEM and one of a curve.
+#[derive(Clone, Copy)]
+pub(crate) enum Part {
+    Public,
+    Private,
+    Ciphertext,
+    Shared,
+}
+
+/// A private key of a mechanism, with its public key.
+pub struct KemKey {
+    kem: Kem,
+    private: Secret,
+    public: Vec<u8>,
+    /// What ML-KEM's key was made of.
+    seed: Option<Secret>,
+}
+
+impl KemKey {
+    /// Takes a copy of a private key, whose public key it computes: this takes a while. An error if
+    /// the hash in ML-KEM's key is not that of the public key in it (FIPS 203, section 7.3).
+    pub fn new(kem: Kem, private: &[u8]) -> Result<KemKey, Malformed> {
+        let (ml_kem, curve) = kem.split(Part::Private, private).ok_or(Malformed)?;
+        let key = ml_kem.try_into().map_err(|_| Malformed)?;
+        let key = mlkem::SecretKey::from_ref(key);
+        if !mlkem::is_consistent(Backend::PORTABLE, key) {
+            return Err(Malformed);
+        }
+        let share = match kem.curve() {
+            None => Bytes::default(),
+            Some(KeyKind::X25519) => {
+                let secret = curve.try_into().map_err(|_| Malformed)?;
+                let mut job = [x25519::KeypairJob::new(x25519::SecretKey::from_ref(secret))];
+                x25519::keypair(Backend::PORTABLE, &mut job);
+                Bytes::from_slice(&job[0].result.ok_or(Malformed)?)
+            }
+            // P-256: see `curve`.
+            Some(_) => {
+                let scalar = nist::Wide::from_scalar(curve).ok_or(Malformed)?;
+                let mut job = [nist::KeypairJob::new(&scalar)];
+                nist::p256::keypair(Backend::PORTABLE, &mut job);
+                match &job[0].result {
+                    Some(Ok((_, public))) => Bytes::from_slice(&public.to_sec1()),
+                    _ => return Err(Malformed),
+                }
+            }
+        };
+        let public = mlkem::public_key(key);
+        Ok(KemKey {
+            kem,
+            private: Secret::new(private),
+            public: kem.ordered(public, &share).concat(),
+            seed: None,
+        })
+    }
+
+    /// The key of ML-KEM-768 that follows from a seed: 64 bytes, d ‖ z. An error for another
+    /// mechanism. This takes a while.
+    pub fn from_seed(kem: Kem, seed: &[u8]) -> Result<KemKey, Malformed> {
+        let bytes = seed.try_into().map_err(|_| Malformed)?;
+        if kem != Kem::MlKem768 {
+            return Err(Malformed);
+        }
+        let mut public = [0; mlkem::PUBLIC_KEY];
+        let mut private = mlkem::SecretKey::from_bytes(&[0; mlkem::SECRET_KEY]);
+        let mut job = [mlkem::GenerateJob {
+            seed: mlkem::Seed::from_ref(bytes),
+            public_key: &mut public,
+            secret_key: &mut private,
+        }];
+        let mut scratch = mlkem::Scratch::try_new().ok_or(Malformed)?;
+        mlkem::generate(Backend::PORTABLE, &mut scratch, &mut job);
+        Ok(KemKey {
+            kem,
+            private: Secret::new(private.as_bytes()),
+            public: public.into(),
+            seed: Some(Secret::new(seed)),
+        })
+    }
+
+    /// The key of a pair of this mechanism; None for another pair.
+    pub fn of_pair(kem: Kem, pair: &Keypair) -> Option<KemKey> {
+        let secret = pair.secret.as_bytes();
+        let (private, seed) = secret.split_at_checked(kem.private_bytes())?;
+        let is_pair = seed.len() == Kem::SEED_BYTES && pair.public.len() == kem.public_bytes();
+        is_pair.then(|| KemKey {
+            kem,
+            private: Secret::new(private),
+            public: pair.public.to_vec(),
+            seed: (kem == Kem::MlKem768).then(|| Secret::new(seed)),
+        })
+    }
+
+    /// Its mechanism.
+    pub fn kem(&self) -> Kem {
+        self.kem
+    }
+
+    /// The private key.
+    pub fn private(&self) -> &[u8] {
+        self.private.as_bytes()
+    }
+
+    /// Whether this is the private key. The time shows nothing else.
+    pub fn has_private(&self, other: &[u8]) -> bool {
+        let own = self.private();
+        let bytes = own.iter().zip(other);
+        let difference = bytes.fold(0, |difference, (a, b)| difference | (a ^ b));
+        own.len() == other.len() && difference == 0
+    }
+
+    /// The public key.
+    pub fn public(&self) -> &[u8] {
+        &self.public
+    }
+
+    /// The 64 bytes that ML-KEM's key was made of, if they are known.
+    pub fn seed(&self) -> Option<&[u8]> {
+        self.seed.as_ref().map(Secret::as_bytes)
+    }
+}
+
+impl fmt::Debug for KemKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KemKey")
+            .field("kem", &self.kem)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What an encapsulation gives: a secret, and what tells it to who has the private key.
+#[derive(Debug)]
+pub struct Encapsulated {
+    /// To be sent.
+    pub ciphertext: Bytes,
+    /// What both sides know then.
+    pub secret: Secret,
+}

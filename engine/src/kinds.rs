@@ -1,0 +1,92 @@
+//! Kinds of keys.
+
+use lockstep_kernels::nist;
+
+/// A curve of FIPS 186-5 that the lanes have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Curve {
+    /// P-256 (secp256r1, prime256v1).
+    P256,
+    /// P-384 (secp384r1).
+    P384,
+}
+
+impl Curve {
+    /// Both.
+    pub const ALL: [Curve; 2] = [Curve::P256, Curve::P384];
+
+    /// The length of a scalar and of a coordinate, in bytes.
+    pub const fn bytes(self) -> usize {
+        match self {
+            Curve::P256 => nist::p256::BYTES,
+            Curve::P384 => nist::p384::BYTES,
+        }
+    }
+}
+
+/// What a key pair is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KeyKind {
+    /// X25519.
+    X25519,
+    /// ECDH or ECDSA on this curve.
+    Nist(Curve),
+    /// Key encapsulation.
+    Kem(Kem),
+}
+
+impl KeyKind {
+    /// Every kind.
+    pub const ALL: [KeyKind; 6] = [
+        KeyKind::X25519,
+        KeyKind::Nist(Curve::P256),
+        KeyKind::Nist(Curve::P384),
+        KeyKind::Kem(Kem::MlKem768),
+        KeyKind::Kem(Kem::X25519MlKem768),
+        KeyKind::Kem(Kem::SecP256r1MlKem768),
+    ];
+
+    /// The place of this kind in [`ALL`](Self::ALL).
+    pub(crate) fn index(self) -> usize {
+        match self {
+            KeyKind::X25519 => 0,
+            KeyKind::Nist(Curve::P256) => 1,
+            KeyKind::Nist(Curve::P384) => 2,
+            KeyKind::Kem(kem) => 3 + kem.index(),
+        }
+    }
+}
+
+/// A key encapsulation mechanism.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kem {
+    /// ML-KEM-768 (FIPS 203).
+    MlKem768,
+    /// ML-KEM-768, then X25519.
+    X25519MlKem768,
+    /// ECDH on P-256, then ML-KEM-768.
+    SecP256r1MlKem768,
+}
+
+impl Kem {
+    /// Every mechanism.
+    pub const ALL: [Kem; 3] = [Kem::MlKem768, Kem::X25519MlKem768, Kem::SecP256r1MlKem768];
+
+    /// The place of this mechanism in [`ALL`](Self::ALL).
+    pub(crate) const fn index(self) -> usize {
+        match self {
+            Kem::MlKem768 => 0,
+            Kem::X25519MlKem768 => 1,
+            Kem::SecP256r1MlKem768 => 2,
+        }
+    }
+
+    /// The curve beside ML-KEM.
+    pub const fn curve(self) -> Option<KeyKind> {
+        match self {
+            Kem::MlKem768 => None,
+            Kem::X25519MlKem768 => Some(KeyKind::X25519),
+            Kem::SecP256r1MlKem768 => Some(KeyKind::Nist(Curve::P256)),
+        }
+    }
+}
