@@ -1,0 +1,184 @@
+//! Who may use a key, and for what.
+
+use std::collections::HashSet;
+use std::fs;
+
+use lockstep_remote::protocol::Uses;
+
+use crate::configuration::KeySection;
+
+/// The process at the other end of a socket, as the kernel knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its user when it connected.
+    pub user: u32,
+    /// Its group when it connected.
+    pub group: u32,
+}
+
+/// The users and groups of this system, from `/etc/passwd` and `/etc/group`.
+pub struct Accounts {
+    passwd: String,
+    group: String,
+}
+
+impl Accounts {
+    /// Those of this system. Accounts of directory services are not among them; their numbers can
+    /// be used.
+    pub fn of_system() -> Accounts {
+        let text = |path| fs::read_to_string(path).unwrap_or_default();
+        Accounts {
+            passwd: text("/etc/passwd"),
+            group: text("/etc/group"),
+        }
+    }
+
+    /// The number of a user, by name or as a number.
+    pub fn user(&self, name: &str) -> Option<u32> {
+        number(&self.passwd, name)
+    }
+
+    /// The number of a user's group.
+    pub fn group_of(&self, user: u32) -> Option<u32> {
+        let mut lines = self.passwd.lines().map(fields);
+        let line = lines.find(|fields| fields.get(2) == Some(&user.to_string().as_str()))?;
+        line.get(3)?.parse().ok()
+    }
+
+    fn group(&self, name: &str) -> Option<u32> {
+        number(&self.group, name)
+    }
+
+    /// The users that `/etc/group` lists for a group.
+    fn members(&self, group: u32) -> Vec<u32> {
+        let number = group.to_string();
+        let lines = self.group.lines().map(fields);
+        let groups = lines.filter(|fields| fields.get(2) == Some(&number.as_str()));
+        let names = groups.filter_map(|fields| fields.get(3).copied());
+        let names = names.flat_map(|names| names.split(','));
+        names.filter_map(|name| self.user(name)).collect()
+    }
+}
+
+fn fields(line: &str) -> Vec<&str> {
+    line.split(':').collect()
+}
+
+/// The number in the line of a name; a number is one itself.
+fn number(lines: &str, name: &str) -> Option<u32> {
+    if let Ok(number) = name.parse() {
+        return Some(number);
+    }
+    let mut lines = lines.lines().map(fields);
+    let line = lines.find(|fields| fields.first() == Some(&name) && !name.is_empty())?;
+    line.get(2)?.parse().ok()
+}
+
+/// Who may use a key, and for what.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    users: HashSet<u32>,
+    groups: HashSet<u32>,
+    uses: Uses,
+}
+
+impl Access {
+    /// What a section of the configuration grants; an error names the account that is unknown.
+    pub fn new(section: &KeySection, accounts: &Accounts) -> Result<Access, String> {
+        let mut access = Access {
+            uses: section.uses,
+            ..Access::default()
+        };
+        for name in &section.users {
+            let user = accounts.user(name);
+            let user = user.ok_or_else(|| format!("there is no user `{name}` in /etc/passwd"))?;
+            access.users.insert(user);
+        }
+        for name in &section.groups {
+            let group = accounts.group(name);
+            let group = group.ok_or_else(|| format!("there is no group `{name}` in /etc/group"))?;
+            access.groups.insert(group);
+            access.users.extend(accounts.members(group));
+        }
+        Ok(access)
+    }
+
+    /// What a process may do with the key.
+    pub fn uses_of(&self, peer: Peer) -> Uses {
+        let may = self.users.contains(&peer.user) || self.groups.contains(&peer.group);
+        match may {
+            true => self.uses,
+            false => Uses::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIGN: Uses = Uses {
+        sign: true,
+        decrypt: false,
+    };
+
+    fn accounts() -> Accounts {
+        Accounts {
+            passwd: "root:x:0:0:root:/root:/bin/sh\nwww:x:33:33::/:\nhap:x:101:102::/:\n".into(),
+            group: "root:x:0:\nwww:x:33:\nkeys:x:500:www,ghost\nhap:x:102:\n".into(),
+        }
+    }
+
+    fn access(users: &[&str], groups: &[&str]) -> Result<Access, String> {
+        let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        let section = KeySection {
+            users: owned(users),
+            groups: owned(groups),
+            uses: SIGN,
+            ..KeySection::default()
+        };
+        Access::new(&section, &accounts())
+    }
+
+    #[test]
+    fn the_table_of_permissions_holds_row_by_row() {
+        let (root, www, hap) = ((0, 0), (33, 33), (101, 102));
+        for (users, groups, peer, may) in [
+            (&["www"][..], &[][..], www, true),
+            (&["www"], &[], hap, false),
+            // The administrator names root too, if root is to sign.
+            (&["www"], &[], root, false),
+            (&["root", "www"], &[], root, true),
+            // By number, with an account or without.
+            (&["101"], &[], hap, true),
+            (&["4711"], &[], (4711, 33), true),
+            (&["4711"], &[], www, false),
+            // By the group of the process.
+            (&[], &["hap"], hap, true),
+            (&[], &["hap"], (7, 102), true),
+            (&[], &["hap"], (101, 7), false),
+            // By membership.
+            (&[], &["keys"], www, true),
+            (&[], &["keys"], (7, 500), true),
+            (&[], &["keys"], hap, false),
+            (&[], &["500"], www, true),
+            (&["hap"], &["keys"], hap, true),
+            // A user's number is no group's.
+            (&["33"], &[], (7, 33), false),
+        ] {
+            let access = access(users, groups).expect("known accounts");
+            let (user, group) = peer;
+            let uses = access.uses_of(Peer { user, group });
+            assert_eq!(uses.sign, may, "{users:?} {groups:?} {peer:?}");
+            assert!(!uses.decrypt);
+        }
+    }
+
+    #[test]
+    fn unknown_accounts_are_named() {
+        assert!(access(&["nobody-there"], &[]).is_err_and(|what| what.contains("nobody-there")));
+        assert!(access(&[], &["www-group"]).is_err_and(|what| what.contains("www-group")));
+        assert_eq!(accounts().group_of(101), Some(102));
+        assert_eq!(accounts().group_of(5), None);
+    }
+}

@@ -1,0 +1,238 @@
+//! Clients: the processes that the daemon serves.
+
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use lockstep_engine::{EcdsaSignInput, Ed25519SignInput, Request as EngineRequest, RsaInput};
+use lockstep_remote::Operation;
+use lockstep_remote::protocol::{Offered, Uses, status};
+use lockstep_ring::Server;
+
+use crate::access::{Access, Peer};
+use crate::key::{Key, Private};
+use crate::padding::is_signature;
+use crate::rate::Rate;
+
+/// A key that the daemon serves.
+pub struct Held {
+    /// What references call it.
+    pub name: String,
+    /// The key.
+    pub key: Key,
+    /// Who may use it.
+    pub access: Access,
+}
+
+/// A process that is served.
+pub struct Client {
+    /// Who it is.
+    pub peer: Peer,
+    /// Its number, for the log.
+    pub pid: i32,
+    /// Its ring.
+    pub ring: Server,
+    /// Open for as long as the process lives.
+    pub stream: UnixStream,
+    /// What it may use. A handle is a place in here.
+    grants: Vec<(Arc<Held>, Uses)>,
+    rate: Rate,
+    gone: AtomicBool,
+    /// When its last request came, in microseconds since `start`.
+    last: AtomicU64,
+    start: Instant,
+    served: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl Client {
+    /// A client that may use some of these keys, or `None` if it may use none.
+    pub fn grants(keys: &[Arc<Held>], peer: Peer) -> Option<Vec<(Arc<Held>, Uses)>> {
+        let grants = keys
+            .iter()
+            .map(|key| (Arc::clone(key), key.access.uses_of(peer)));
+        let grants: Vec<_> = grants.filter(|(_, uses)| uses.any()).collect();
+        (!grants.is_empty()).then_some(grants)
+    }
+
+    /// The list of such keys for the client.
+    pub fn list(grants: &[(Arc<Held>, Uses)]) -> Vec<Offered> {
+        let offered = |(handle, (held, uses)): (usize, &(Arc<Held>, Uses))| Offered {
+            handle: handle as u64,
+            uses: *uses,
+            name: held.name.clone(),
+            public: held.key.public.clone(),
+        };
+        grants.iter().enumerate().map(offered).collect()
+    }
+
+    /// A client with these keys.
+    pub fn new(
+        (peer, pid): (Peer, i32),
+        grants: Vec<(Arc<Held>, Uses)>,
+        (ring, stream): (Server, UnixStream),
+        rate: u32,
+    ) -> Client {
+        Client {
+            peer,
+            pid,
+            ring,
+            stream,
+            grants,
+            rate: Rate::new(rate, Instant::now()),
+            gone: AtomicBool::new(false),
+            last: AtomicU64::new(0),
+            start: Instant::now(),
+            served: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        }
+    }
+
+    /// What a request of this client asks of the engine, or the status that it is answered with.
+    ///
+    /// Only the client's own table says what it may do; whatever it writes is checked here, in the
+    /// daemon's copy.
+    pub fn admit(&self, request: &lockstep_ring::Request) -> Result<EngineRequest, u16> {
+        let admitted = self.check(request);
+        let count = match admitted {
+            Ok(_) => &self.served,
+            Err(_) => &self.refused,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        admitted
+    }
+
+    fn check(&self, request: &lockstep_ring::Request) -> Result<EngineRequest, u16> {
+        let now = Instant::now();
+        self.last.store(self.age(now), Ordering::Relaxed);
+        if !self.rate.take(now) {
+            return Err(status::BUSY);
+        }
+        let place = usize::try_from(request.key()).map_err(|_| status::FORBIDDEN)?;
+        let (held, uses) = self.grants.get(place).ok_or(status::FORBIDDEN)?;
+        let operation = Operation::from_number(request.operation()).ok_or(status::UNFIT)?;
+        asked(&held.key, *uses, operation, request.input())
+    }
+
+    /// Whether a request came within the last `within` microseconds.
+    pub fn is_active(&self, now: Instant, within: u64) -> bool {
+        self.age(now) < self.last.load(Ordering::Relaxed) + within
+    }
+
+    fn age(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.start).as_micros() as u64
+    }
+
+    /// Says that the process has ended.
+    pub fn leave(&self) {
+        self.gone.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the process has ended.
+    pub fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Relaxed)
+    }
+
+    /// How many requests were admitted, and how many refused.
+    pub fn counts(&self) -> (u64, u64) {
+        (
+            self.served.load(Ordering::Relaxed),
+            self.refused.load(Ordering::Relaxed),
+        )
+    }
+}
+
+/// What an operation asks of the engine, or the status that it is answered with.
+fn asked(key: &Key, uses: Uses, operation: Operation, input: &[u8]) -> Result<EngineRequest, u16> {
+    match (operation, &key.private) {
+        (Operation::RsaPrivate, Private::Rsa(key)) => {
+            if input.len() != key.modulus_bytes() {
+                return Err(status::UNFIT);
+            }
+            if !(uses.decrypt || uses.sign && is_signature(input)) {
+                return Err(status::FORBIDDEN);
+            }
+            let (key, input) = (Arc::clone(key), input.to_vec().into());
+            Ok(EngineRequest::RsaPrivate(RsaInput { key, input }))
+        }
+        (Operation::EcdsaSign | Operation::Ed25519Sign, _) if !uses.sign => Err(status::FORBIDDEN),
+        (Operation::EcdsaSign, Private::Ec(key)) => {
+            if !(1..=64).contains(&input.len()) {
+                return Err(status::UNFIT);
+            }
+            let (key, digest) = (Arc::clone(key), input.to_vec().into());
+            Ok(EngineRequest::EcdsaSign(EcdsaSignInput { key, digest }))
+        }
+        (Operation::Ed25519Sign, Private::Ed25519(key)) => {
+            let (key, message) = (Arc::clone(key), input.to_vec().into());
+            Ok(EngineRequest::Ed25519Sign(Ed25519SignInput {
+                key,
+                message,
+            }))
+        }
+        _ => Err(status::UNFIT),
+    }
+}
+
+/// All clients that are served now.
+#[derive(Default)]
+pub struct Clients(Mutex<Arc<Vec<Arc<Client>>>>);
+
+impl Clients {
+    /// Those at this moment.
+    pub fn now(&self) -> Arc<Vec<Arc<Client>>> {
+        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Changes the list.
+    pub fn change(&self, change: impl FnOnce(&mut Vec<Arc<Client>>)) {
+        let mut now = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = now.to_vec();
+        change(&mut clients);
+        *now = Arc::new(clients);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lockstep_engine::Config;
+
+    use super::*;
+
+    const SIGN: Uses = Uses {
+        sign: true,
+        decrypt: false,
+    };
+    const DECRYPT: Uses = Uses {
+        sign: false,
+        decrypt: true,
+    };
+
+    /// The key of RFC 8410, section 10.3.
+    fn ed25519() -> Key {
+        let engine = crate::engine(Config::default());
+        let text = "-----BEGIN PRIVATE KEY-----\n\
+                    MC4CAQAwBQYDK2VwBCIEINTuctv5E1hK1bbY8fdp+K06/nwoy/HU++CXqI9EdVhC\n\
+                    -----END PRIVATE KEY-----\n";
+        Key::from_pem(text.as_bytes(), &engine).expect("a key")
+    }
+
+    #[test]
+    fn what_fits_no_key_or_no_use_is_refused() {
+        let ed25519 = ed25519();
+        assert_eq!(ed25519.kind(), "Ed25519");
+        let ask = |uses, operation, input: &[u8]| asked(&ed25519, uses, operation, input).err();
+        assert_eq!(ask(SIGN, Operation::Ed25519Sign, &[]), None);
+        assert_eq!(ask(SIGN, Operation::Ed25519Sign, &[7; 1024]), None);
+        let forbidden = Some(status::FORBIDDEN);
+        assert_eq!(ask(DECRYPT, Operation::Ed25519Sign, &[7]), forbidden);
+        assert_eq!(
+            ask(Uses::default(), Operation::Ed25519Sign, &[7]),
+            forbidden
+        );
+        let unfit = Some(status::UNFIT);
+        assert_eq!(ask(SIGN, Operation::EcdsaSign, &[7; 32]), unfit);
+        assert_eq!(ask(SIGN, Operation::RsaPrivate, &[7; 256]), unfit);
+    }
+}

@@ -1,0 +1,375 @@
+//! Keys of the daemon: read from PEM files, and kept in memory for keys.
+
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use der::asn1::{AnyRef, BitStringRef, ObjectIdentifier, UintRef};
+use der::{Decode, Encode};
+use lockstep_engine::{
+    Curve, EcKey, EcdsaSignInput, EcdsaVerifyInput, Ed25519Key, Ed25519SignInput, Engine, Request,
+    Response, RsaComponents, RsaInput, RsaKey,
+};
+use pkcs8::PrivateKeyInfo;
+use pkcs8::spki::{AlgorithmIdentifierRef, SubjectPublicKeyInfoRef};
+use sec1::EcPrivateKey;
+use zeroize::Zeroizing;
+
+const RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
+const EC: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");
+const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
+const CURVES: [(Curve, ObjectIdentifier); 2] = [
+    (
+        Curve::P256,
+        ObjectIdentifier::new_unwrap("1.2.840.10045.3.1.7"),
+    ),
+    (Curve::P384, ObjectIdentifier::new_unwrap("1.3.132.0.34")),
+];
+
+/// The longest file that is read: a certificate chain may stand beside the key.
+const LONGEST_FILE: u64 = 256 << 10;
+
+/// A private key, ready for the lanes.
+#[derive(Clone)]
+pub enum Private {
+    /// RSA, for signatures and decryption.
+    Rsa(Arc<RsaKey>),
+    /// ECDSA on P-256 or P-384.
+    Ec(Arc<EcKey>),
+    /// Ed25519.
+    Ed25519(Arc<Ed25519Key>),
+}
+
+/// A key with its public half.
+pub struct Key {
+    /// The private half.
+    pub private: Private,
+    /// The public half, as a SubjectPublicKeyInfo.
+    pub public: Vec<u8>,
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Key({})", self.kind())
+    }
+}
+
+/// Why a file gives no key.
+#[derive(Debug)]
+pub struct Unusable(String);
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unusable {}
+
+fn unusable(reason: impl fmt::Display) -> Unusable {
+    Unusable(reason.to_string())
+}
+
+/// The labels of the PEM blocks that hold private keys.
+#[derive(Clone, Copy)]
+enum Form {
+    Pkcs8,
+    Pkcs1,
+    Sec1,
+}
+
+impl Key {
+    /// Reads the first private key in a PEM file.
+    pub fn read(path: &Path, engine: &Engine) -> Result<Key, Unusable> {
+        let mut file = File::open(path).map_err(unusable)?;
+        let size = file.metadata().map_err(unusable)?.len();
+        if size > LONGEST_FILE {
+            return Err(unusable("the file is too long for a key"));
+        }
+        // Of the right size at once: a vector that grows leaves copies behind.
+        let mut text = Zeroizing::new(Vec::with_capacity(size as usize + 1));
+        let mut limited = (&mut file).take(size);
+        limited.read_to_end(&mut text).map_err(unusable)?;
+        Key::from_pem(&text, engine)
+    }
+
+    /// Reads the first private key in the text of a PEM file.
+    pub fn from_pem(text: &[u8], engine: &Engine) -> Result<Key, Unusable> {
+        let (form, block) = find(text)?;
+        let (_, bytes) =
+            der::pem::decode_vec(block).map_err(|_| unusable("the PEM block is damaged"))?;
+        let bytes = Zeroizing::new(bytes);
+        let key = match form {
+            Form::Pkcs8 => pkcs8(&bytes, engine),
+            Form::Pkcs1 => rsa(&bytes),
+            Form::Sec1 => ec(&bytes, None),
+        }?;
+        key.try_out(engine)?;
+        Ok(key)
+    }
+
+    /// What kind of key it is, for people.
+    pub fn kind(&self) -> String {
+        match &self.private {
+            Private::Rsa(key) => format!("RSA-{}", 8 * key.modulus_bytes()),
+            Private::Ec(key) => match key.curve() {
+                Curve::P256 => "P-256".to_owned(),
+                Curve::P384 => "P-384".to_owned(),
+            },
+            Private::Ed25519(_) => "Ed25519".to_owned(),
+        }
+    }
+
+    /// Whether it can decrypt, and not sign alone.
+    pub fn can_decrypt(&self) -> bool {
+        matches!(self.private, Private::Rsa(_))
+    }
+
+    /// Signs once: that the halves of the file belong together, and that this machine can.
+    fn try_out(&self, engine: &Engine) -> Result<(), Unusable> {
+        let cannot = || unusable("this machine cannot compute with the key");
+        let request = match &self.private {
+            Private::Rsa(key) => {
+                let mut input = vec![0; key.modulus_bytes()];
+                input[1..].fill(1);
+                Request::RsaPrivate(RsaInput {
+                    key: Arc::clone(key),
+                    input: input.into(),
+                })
+            }
+            Private::Ec(key) => Request::EcdsaSign(EcdsaSignInput {
+                key: Arc::clone(key),
+                digest: vec![1; key.curve().bytes()].into(),
+            }),
+            Private::Ed25519(key) => Request::Ed25519Sign(Ed25519SignInput {
+                key: Arc::clone(key),
+                message: vec![1; 32].into(),
+            }),
+        };
+        let response = serve(engine, request).ok_or_else(cannot)?;
+        let (Private::Ec(key), Response::Signature(signature)) = (&self.private, response) else {
+            // RSA results are checked, and Ed25519's public key was computed.
+            return Ok(());
+        };
+        let point = SubjectPublicKeyInfoRef::from_der(&self.public)
+            .ok()
+            .and_then(|info| info.subject_public_key.as_bytes())
+            .ok_or_else(cannot)?;
+        let verify = Request::EcdsaVerify(EcdsaVerifyInput {
+            curve: key.curve(),
+            public: point.to_vec(),
+            digest: Zeroizing::new(vec![1; key.curve().bytes()]),
+            signature: signature.to_vec(),
+        });
+        match serve(engine, verify) {
+            Some(Response::Verified(true)) => Ok(()),
+            _ => Err(unusable(
+                "the public key in the file does not belong to the private key",
+            )),
+        }
+    }
+}
+
+fn serve(engine: &Engine, request: Request) -> Option<Response> {
+    let shape = request.shape();
+    engine.serve_gathered(shape, vec![request]).pop()?.ok()
+}
+
+/// The first block of a private key, and its form.
+fn find(text: &[u8]) -> Result<(Form, &[u8]), Unusable> {
+    const FORMS: [(&str, Form); 3] = [
+        ("PRIVATE KEY", Form::Pkcs8),
+        ("RSA PRIVATE KEY", Form::Pkcs1),
+        ("EC PRIVATE KEY", Form::Sec1),
+    ];
+    const ENCRYPTED: &str = "the key is encrypted; the key daemon reads plain PEM files, that only \
+                             root should be able to read";
+    for (label, form) in FORMS {
+        let begin = format!("-----BEGIN {label}-----");
+        let end = format!("-----END {label}-----");
+        let Some(start) = position(text, begin.as_bytes()) else {
+            continue;
+        };
+        let rest = &text[start..];
+        let Some(length) = position(rest, end.as_bytes()) else {
+            return Err(unusable("the PEM block has no end"));
+        };
+        let block = &rest[..length + end.len()];
+        if position(block, b"Proc-Type:").is_some() {
+            return Err(unusable(ENCRYPTED));
+        }
+        return Ok((form, block));
+    }
+    match position(text, b"-----BEGIN ENCRYPTED PRIVATE KEY-----") {
+        Some(_) => Err(unusable(ENCRYPTED)),
+        None => Err(unusable("there is no private key in the file, in PEM")),
+    }
+}
+
+fn position(text: &[u8], what: &[u8]) -> Option<usize> {
+    text.windows(what.len()).position(|window| window == what)
+}
+
+fn unparsed(_: der::Error) -> Unusable {
+    unusable("the private key does not parse")
+}
+
+fn pkcs8(bytes: &[u8], engine: &Engine) -> Result<Key, Unusable> {
+    let unparsed = |_| unusable("the private key does not parse");
+    let info = PrivateKeyInfo::from_der(bytes).map_err(unparsed)?;
+    match info.algorithm.oid {
+        RSA => rsa(info.private_key),
+        EC => {
+            let curve = info.algorithm.parameters_oid().ok();
+            ec(info.private_key, curve)
+        }
+        ED25519 => ed25519(info.private_key, engine),
+        _ => Err(unusable(
+            "the key daemon serves keys of RSA, P-256, P-384 and Ed25519 alone",
+        )),
+    }
+}
+
+fn rsa(bytes: &[u8]) -> Result<Key, Unusable> {
+    let key = pkcs1::RsaPrivateKey::try_from(bytes)
+        .map_err(|_| unusable("the RSA key does not parse, or has more than two primes"))?;
+    let components = RsaComponents {
+        n: key.modulus.as_bytes(),
+        e: key.public_exponent.as_bytes(),
+        p: key.prime1.as_bytes(),
+        q: key.prime2.as_bytes(),
+        dp: key.exponent1.as_bytes(),
+        dq: key.exponent2.as_bytes(),
+        qinv: key.coefficient.as_bytes(),
+    };
+    let private = RsaKey::new(&components).map_err(|reason| unusable(format!("RSA: {reason}")))?;
+    let public = public(RSA, Some(AnyRef::NULL), || {
+        let parts = [components.n, components.e].map(|part| UintRef::new(part)?.to_der());
+        let [n, e] = parts;
+        AnyRef::new(der::Tag::Sequence, &[n?, e?].concat())?.to_der()
+    });
+    Ok(Key {
+        private: Private::Rsa(Arc::new(private)),
+        public: public?,
+    })
+}
+
+/// The curve stands in the key, or around it.
+fn ec(bytes: &[u8], around: Option<ObjectIdentifier>) -> Result<Key, Unusable> {
+    let key = EcPrivateKey::from_der(bytes).map_err(unparsed)?;
+    let named = key
+        .parameters
+        .and_then(|parameters| parameters.named_curve());
+    let oid = around.or(named);
+    let curve = CURVES.into_iter().find(|(_, own)| Some(*own) == oid);
+    let (curve, oid) = curve.ok_or_else(|| {
+        unusable("the key daemon serves P-256 and P-384, as named curves, and no others")
+    })?;
+    let point = key.public_key.ok_or_else(|| {
+        unusable("the file lacks the public key; `openssl pkey` writes it with that")
+    })?;
+    let malformed = |_| unusable("the key has the wrong length or form for its curve");
+    let private = EcKey::new(curve, key.private_key, Some(point)).map_err(malformed)?;
+    let parameters = oid.to_der().map_err(unparsed)?;
+    let parameters = AnyRef::from_der(&parameters).map_err(unparsed)?;
+    Ok(Key {
+        private: Private::Ec(Arc::new(private)),
+        public: public(EC, Some(parameters), || Ok(point.to_vec()))?,
+    })
+}
+
+fn ed25519(bytes: &[u8], engine: &Engine) -> Result<Key, Unusable> {
+    let seed = der::asn1::OctetStringRef::from_der(bytes).map_err(unparsed)?;
+    let malformed = |_| unusable("the key has the wrong length for Ed25519");
+    let private = Ed25519Key::new(seed.as_bytes()).map_err(malformed)?;
+    let point = engine.ed25519_public(&private);
+    Ok(Key {
+        private: Private::Ed25519(Arc::new(private)),
+        public: public(ED25519, None, || Ok(point.to_vec()))?,
+    })
+}
+
+/// A SubjectPublicKeyInfo.
+fn public(
+    oid: ObjectIdentifier,
+    parameters: Option<AnyRef<'_>>,
+    key: impl FnOnce() -> der::Result<Vec<u8>>,
+) -> Result<Vec<u8>, Unusable> {
+    let encode = || {
+        let key = key()?;
+        let info = SubjectPublicKeyInfoRef {
+            algorithm: AlgorithmIdentifierRef { oid, parameters },
+            subject_public_key: BitStringRef::from_bytes(&key)?,
+        };
+        info.to_der()
+    };
+    encode().map_err(unparsed)
+}
+
+#[cfg(test)]
+mod tests {
+    use lockstep_engine::Config;
+    use lockstep_testkit::hex;
+
+    use super::*;
+
+    fn read(text: &str) -> Result<Key, String> {
+        let engine = crate::engine(Config::default());
+        Key::from_pem(text.as_bytes(), &engine).map_err(|error| error.to_string())
+    }
+
+    const ED25519: &str = "-----BEGIN PRIVATE KEY-----\n\
+                           MC4CAQAwBQYDK2VwBCIEINTuctv5E1hK1bbY8fdp+K06/nwoy/HU++CXqI9EdVhC\n\
+                           -----END PRIVATE KEY-----\n";
+
+    /// RFC 8410, section 10.
+    #[test]
+    fn the_public_half_is_the_one_that_belongs_to_the_private_one() {
+        let key = read(ED25519).expect("a key");
+        let public = hex(
+            "302a300506032b657003210019bf44096984cdfe8541bac167dc3b96c85086aa30b6b6cb0c5c38ad703166e1",
+        );
+        assert_eq!(key.public, public);
+        // Beside a certificate, as servers have them.
+        let both =
+            format!("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n{ED25519}");
+        assert_eq!(read(&both).expect("a key").public, public);
+    }
+
+    #[test]
+    fn what_is_no_key_is_named() {
+        for (text, expected) in [
+            ("", "there is no private key"),
+            ("-----BEGIN PRIVATE KEY-----\nAAAA\n", "has no end"),
+            (
+                "-----BEGIN PRIVATE KEY-----\n!\n-----END PRIVATE KEY-----\n",
+                "is damaged",
+            ),
+            (
+                "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
+                "does not parse",
+            ),
+            (
+                "-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----\n",
+                "RSA key",
+            ),
+            (
+                "-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n",
+                "not parse",
+            ),
+            (
+                "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n",
+                "is encrypted",
+            ),
+            (
+                &ED25519.replace("BQYDK2Vw", "BQYDK2Vx"),
+                "serves keys of RSA",
+            ),
+        ] {
+            let error = read(text).map(|key| key.kind()).expect_err(text);
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The daemon that holds keys, so that the processes that use them do not.
+//!
+//! [`configuration`] reads which keys there are and who may use them, [`key`] reads the keys. The
+//! [`doorkeeper`] welcomes clients at a socket and gives each a ring in shared memory; the threads
+//! of the [`service`] take requests from all rings and serve them in common batches. What a client
+//! may do follows from its [`access`], checked for each request by the table of its connection
+//! ([`clients`]), and never from what it writes.
+#![forbid(unsafe_code)]
+
+pub mod access;
+mod clients;
+pub mod configuration;
+mod doorkeeper;
+pub mod key;
+mod padding;
+mod privileges;
+mod rate;
+mod service;
+mod systemd;
+
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+
+use lockstep_engine::{Backend, BackendChoice, Config, Engine, Lone, ROOM_BYTES};
+
+use access::{Access, Accounts};
+use clients::Held;
+use configuration::Configuration;
+use doorkeeper::{Doorkeeper, log};
+use key::Key;
+use service::Service;
+
+/// An engine as the daemon uses it: it has no OpenSSL to leave anything to.
+pub fn engine(config: Config) -> Engine {
+    let backend = match config.backend.resolve() {
+        Some(backend) => backend,
+        None => Backend::PORTABLE,
+    };
+    Engine::new(Config {
+        backend: BackendChoice::Named(backend),
+        lone: Lone::Lanes,
+        key_pool: 0,
+        ..config
+    })
+}
+
+/// Reads the keys of a configuration; or says for each that cannot be used, why.
+pub fn read_keys(
+    configuration: &Configuration,
+    engine: &Engine,
+) -> Result<Vec<Loaded>, Vec<String>> {
+    let accounts = Accounts::of_system();
+    let mut wrong = Vec::new();
+    let mut keys = Vec::new();
+    for section in &configuration.keys {
+        let name = &section.name;
+        let key = Key::read(&section.file, engine)
+            .map_err(|error| format!("key {name}: {}: {error}", section.file.display()));
+        let access = Access::new(section, &accounts).map_err(|what| format!("key {name}: {what}"));
+        match (key, access) {
+            (Ok(key), Ok(_)) if section.uses.decrypt && !key.can_decrypt() => {
+                wrong.push(format!(
+                    "key {name}: {} is for signatures alone",
+                    key.kind()
+                ));
+            }
+            (Ok(key), Ok(access)) => keys.push(Loaded {
+                name: name.clone(),
+                key,
+                access,
+            }),
+            (key, access) => wrong.extend([key.err(), access.err()].into_iter().flatten()),
+        }
+    }
+    match wrong.is_empty() {
+        true => Ok(keys),
+        false => Err(wrong),
+    }
+}
+
+/// A key of the configuration, ready to be served.
+#[derive(Debug)]
+pub struct Loaded {
+    /// What references call it.
+    pub name: String,
+    /// The key.
+    pub key: Key,
+    /// Who may use it.
+    pub access: Access,
+}
+
+/// Runs the daemon, until it fails.
+pub fn run(configuration: Configuration, engine_config: Config) -> io::Result<()> {
+    // Keys are about to come into memory.
+    privileges::hide_memory()?;
+    let engine = engine(engine_config);
+    let keys =
+        read_keys(&configuration, &engine).map_err(|wrong| io::Error::other(wrong.join("\n")))?;
+    service::wipe_stack::<ROOM_BYTES>();
+    if keys.is_empty() {
+        return Err(io::Error::other("the configuration names no key"));
+    }
+    let listeners = match systemd::sockets()? {
+        sockets if sockets.is_empty() => vec![listen(&configuration.socket)?],
+        sockets => sockets,
+    };
+    privileges::give_up(&configuration.user, &Accounts::of_system())?;
+    let keys = keys.into_iter().map(|Loaded { name, key, access }| {
+        log(format_args!("holds the key {name}, {}", key.kind()));
+        Arc::new(Held { name, key, access })
+    });
+    let keys = keys.collect();
+    let service = Arc::new(Service::new(engine));
+    service.start(threads())?;
+    let doorkeeper = Doorkeeper::new(listeners, configuration, keys, Arc::clone(&service))?;
+    systemd::ready();
+    let end = doorkeeper.run();
+    service.stop();
+    end
+}
+
+/// How many threads serve: a quarter of the CPUs, since those of the clients do the rest of every
+/// handshake.
+fn threads() -> usize {
+    thread::available_parallelism().map_or(1, |cpus| cpus.get().div_ceil(4))
+}
+
+/// Listens at a path. Who may connect is decided by the client's user, so everybody may reach it.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    // What a daemon before this one has left. One that still runs keeps serving its clients.
+    if fs::symlink_metadata(path).is_ok_and(|about| about.file_type().is_socket()) {
+        fs::remove_file(path)?;
+    }
+    let describe = |error: io::Error| {
+        io::Error::other(format!("cannot listen at {}: {error}", path.display()))
+    };
+    let listener = UnixListener::bind(path).map_err(describe)?;
+    fs::set_permissions(path, Permissions::from_mode(0o666))?;
+    Ok(listener)
+}

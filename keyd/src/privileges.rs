@@ -1,0 +1,54 @@
+//! What the daemon gives up before it serves anybody.
+
+use std::fs;
+use std::io;
+
+use rustix::process::{
+    DumpableBehavior, Gid, Resource, Rlimit, Uid, getuid, set_dumpable_behavior, setrlimit,
+};
+use rustix::thread::{set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+
+use crate::access::Accounts;
+
+/// Becomes an unprivileged user for good, if the daemon runs as root, and hides its memory from
+/// all but root.
+pub fn give_up(user: &str, accounts: &Accounts) -> io::Result<()> {
+    if getuid().is_root() {
+        become_user(user, accounts)?;
+    }
+    set_no_new_privs(true)?;
+    hide_memory()
+}
+
+/// No core dump of the process is written, and no process of the same user may look into it.
+pub fn hide_memory() -> io::Result<()> {
+    let none = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    setrlimit(Resource::Core, none)?;
+    Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
+}
+
+fn become_user(name: &str, accounts: &Accounts) -> io::Result<()> {
+    let unknown = |what: &str| io::Error::other(format!("user {name}: {what}"));
+    let user = accounts.user(name).ok_or_else(|| {
+        unknown("there is none in /etc/passwd; create it, or name another one by `user`")
+    })?;
+    let group = accounts
+        .group_of(user)
+        .ok_or_else(|| unknown("it has no group"))?;
+    // The system calls are about the calling thread.
+    if fs::read_dir("/proc/self/task")?.count() != 1 {
+        return Err(io::Error::other("there are threads already"));
+    }
+    let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
+    set_thread_groups(&[group])?;
+    set_thread_res_gid(group, group, group)?;
+    set_thread_res_uid(user, user, user)?;
+    match set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT) {
+        Err(_) => Ok(()),
+        Ok(()) if user.is_root() => Ok(()),
+        Ok(()) => Err(unknown("root's rights came back")),
+    }
+}

@@ -1,0 +1,56 @@
+//! How many requests a second a client may make.
+
+use std::sync::Mutex;
+use std::time::Instant;
+
+/// A bucket of permits that fills at a steady rate, up to those of a second.
+pub struct Rate {
+    /// Permits a second; zero for any number.
+    rate: u32,
+    state: Mutex<(f64, Instant)>,
+}
+
+impl Rate {
+    /// A full bucket.
+    pub fn new(rate: u32, now: Instant) -> Rate {
+        Rate {
+            rate,
+            state: Mutex::new((f64::from(rate), now)),
+        }
+    }
+
+    /// Takes a permit, if there is one.
+    pub fn take(&self, now: Instant) -> bool {
+        if self.rate == 0 {
+            return true;
+        }
+        let mut state = self.state.lock().unwrap_or_else(|error| error.into_inner());
+        let (permits, since) = *state;
+        let most = f64::from(self.rate);
+        let permits = (permits + most * now.duration_since(since).as_secs_f64()).min(most);
+        let may = permits >= 1.0;
+        *state = (permits - f64::from(u8::from(may)), now);
+        may
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_second_gives_as_many_permits_as_the_rate_says() {
+        let start = Instant::now();
+        let rate = Rate::new(10, start);
+        let taken = |now| (0..100).filter(|_| rate.take(now)).count();
+        assert_eq!(taken(start), 10);
+        assert_eq!(taken(start), 0);
+        assert_eq!(taken(start + Duration::from_millis(350)), 3);
+        // They do not add up while a client is idle.
+        assert_eq!(taken(start + Duration::from_secs(60)), 10);
+        let unlimited = Rate::new(0, start);
+        assert!((0..1000).all(|_| unlimited.take(start)));
+    }
+}

@@ -1,0 +1,244 @@
+//! The threads that serve requests: those of all clients share batches.
+//!
+//! One thread at a time *collects*: it takes what all clients have posted, and sleeps while nothing
+//! is. With a batch it goes off to compute, and another thread collects. Requests gather while a
+//! batch of their shape runs, as in the engine's own queue: a second batch starts only once a pass
+//! is full. The thread that has computed answers in the rings, without a hand-over in between.
+
+use std::collections::VecDeque;
+use std::hint::black_box;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lockstep_engine::{Declined, Engine, Request as EngineRequest, Response, STACK_BYTES, Shape};
+use lockstep_remote::protocol::status;
+use lockstep_ring::{Patience, Request, Server, Sleeper};
+
+use zeroize::Zeroize as _;
+
+use crate::clients::{Client, Clients};
+
+/// How long the collecting thread sleeps at most.
+const SLEEP: Duration = Duration::from_secs(60);
+/// How often a collecting thread that waits for company looks for it.
+const GLANCE: Duration = Duration::from_micros(50);
+/// A client whose last request is at most this old, in microseconds, is expected to make another
+/// one soon.
+const ACTIVE: u64 = 10_000;
+/// How deep the kernels of the curves write to the stack, in a release, once their tables are made.
+const USED_STACK: usize = 64 << 10;
+/// The most requests of one shape in a batch: the others go into the next one.
+const MOST: usize = 64;
+
+/// An admitted request.
+struct Work {
+    client: Arc<Client>,
+    request: Request,
+    asks: EngineRequest,
+}
+
+/// What waits, by shape.
+struct Waiting {
+    lines: Vec<VecDeque<Work>>,
+    /// How many the last batch of each shape had.
+    last: Vec<usize>,
+    /// The shape that is looked at first.
+    next: usize,
+}
+
+/// The threads, and what they share.
+pub struct Service {
+    engine: Engine,
+    sleeper: Sleeper,
+    /// The clients.
+    pub clients: Clients,
+    waiting: Mutex<Waiting>,
+    /// The shapes that a batch runs of.
+    running: Vec<AtomicBool>,
+    stopped: AtomicBool,
+}
+
+impl Service {
+    /// A service without clients.
+    pub fn new(engine: Engine) -> Service {
+        let shapes = Shape::ALL.len();
+        Service {
+            engine,
+            sleeper: Sleeper::new(),
+            clients: Clients::default(),
+            waiting: Mutex::new(Waiting {
+                lines: (0..shapes).map(|_| VecDeque::new()).collect(),
+                last: vec![0; shapes],
+                next: 0,
+            }),
+            running: (0..shapes).map(|_| AtomicBool::new(false)).collect(),
+            stopped: AtomicBool::new(false),
+        }
+    }
+
+    /// Starts `threads` threads.
+    pub fn start(self: &Arc<Service>, threads: usize) -> io::Result<()> {
+        for number in 0..threads {
+            let service = Arc::clone(self);
+            thread::Builder::new()
+                .name(format!("keyd-{number}"))
+                .stack_size(STACK_BYTES)
+                .spawn(move || service.work())?;
+        }
+        Ok(())
+    }
+
+    /// Has the threads look at a changed list of clients.
+    pub fn refresh(&self) {
+        self.sleeper.wake();
+    }
+
+    /// Ends the threads.
+    pub fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+        self.sleeper.wake();
+    }
+
+    fn work(&self) {
+        while let Some((shape, batch)) = self.next_batch() {
+            self.serve(shape, batch);
+            // The kernels of RSA keep their secrets in memory for keys.
+            if !shape.is_rsa() {
+                wipe_stack::<USED_STACK>();
+            }
+            self.running[shape.index()].store(false, Ordering::Release);
+            // Requests of this shape may have gathered meanwhile.
+            self.sleeper.wake();
+        }
+    }
+
+    /// Collects until there is a batch; None at the end.
+    fn next_batch(&self) -> Option<(Shape, Vec<Work>)> {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if self.stopped.load(Ordering::Relaxed) {
+                // The next thread must not sleep.
+                self.sleeper.wake();
+                return None;
+            }
+            let clients = self.clients.now();
+            self.take(&clients, &mut waiting);
+            if let Some(shape) = self.ready(&mut waiting) {
+                self.gather(&clients, &mut waiting, shape);
+                self.running[shape.index()].store(true, Ordering::Release);
+                return Some((shape, waiting.batch(shape)));
+            }
+            let rings: Vec<Server> = clients.iter().map(|client| client.ring.clone()).collect();
+            let patience = Patience::new(Duration::ZERO, SLEEP);
+            if self.sleeper.sleep(&rings, patience).is_err() {
+                // Without `futex_waitv`, or for a moment without memory.
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+
+    /// Takes all that is posted. What is refused is answered at once.
+    fn take(&self, clients: &[Arc<Client>], waiting: &mut Waiting) {
+        for client in clients {
+            client.ring.take(|request| match client.admit(&request) {
+                Ok(asks) => waiting.lines[asks.shape().index()].push_back(Work {
+                    client: Arc::clone(client),
+                    request,
+                    asks,
+                }),
+                Err(status) => request.answer(status, &[]),
+            });
+        }
+    }
+
+    /// A shape that a batch can start of.
+    fn ready(&self, waiting: &mut Waiting) -> Option<Shape> {
+        let shapes = Shape::ALL.len();
+        let order = (0..shapes).map(|offset| (waiting.next + offset) % shapes);
+        let found = order.map(|index| Shape::ALL[index]).find(|shape| {
+            let count = waiting.lines[shape.index()].len();
+            let is_running = self.running[shape.index()].load(Ordering::Acquire);
+            count > 0 && (!is_running || count >= self.engine.pass(*shape))
+        })?;
+        waiting.next = (found.index() + 1) % shapes;
+        Some(found)
+    }
+
+    /// Waits for the requests of other clients that make some: for as long as a pass takes, since
+    /// those that come later wait for the next one. It costs no CPU time, and where one client is
+    /// active, no time either.
+    fn gather(&self, clients: &[Arc<Client>], waiting: &mut Waiting, shape: Shape) {
+        let now = Instant::now();
+        let active = clients
+            .iter()
+            .filter(|client| client.is_active(now, ACTIVE));
+        let expected = active.count().min(self.engine.pass(shape));
+        let end = now + pass_time(shape);
+        while waiting.lines[shape.index()].len() < expected {
+            let left = end.saturating_duration_since(Instant::now());
+            if left < GLANCE {
+                return;
+            }
+            // Not by the rings: each request would wake this thread.
+            thread::sleep(GLANCE);
+            self.take(clients, waiting);
+        }
+    }
+
+    /// Computes a batch, and answers it.
+    fn serve(&self, shape: Shape, batch: Vec<Work>) {
+        let (mut requests, mut asked) = (Vec::new(), Vec::new());
+        for work in batch {
+            // Nobody would see the answer.
+            if !work.client.is_gone() {
+                requests.push(work.request);
+                asked.push(work.asks);
+            }
+        }
+        let answers = self.engine.serve_gathered(shape, asked);
+        for (request, answer) in requests.into_iter().zip(answers) {
+            match answer {
+                Ok(Response::Rsa(result)) => request.answer(status::DONE, result.as_bytes()),
+                Ok(Response::Signature(result)) => request.answer(status::DONE, &result),
+                Err(Declined::Input(_)) => request.answer(status::UNFIT, &[]),
+                _ => request.answer(status::FAILED, &[]),
+            }
+        }
+    }
+}
+
+/// About how long a pass of a shape takes: of those that are worth a wait.
+fn pass_time(shape: Shape) -> Duration {
+    let microseconds = match shape {
+        Shape::Rsa { size, .. } => match size.bits() {
+            4096 => 1300,
+            3072 => 600,
+            2048 => 400,
+            _ => 0,
+        },
+        _ => 0,
+    };
+    Duration::from_micros(microseconds)
+}
+
+/// Overwrites what computations have left on so much of this thread's stack, which would stay there
+/// while the thread waits.
+#[inline(never)]
+pub fn wipe_stack<const BYTES: usize>() {
+    let mut room = [0_u8; BYTES];
+    room.zeroize();
+    black_box(&room);
+}
+
+impl Waiting {
+    /// The oldest requests of a shape, as many as a batch takes.
+    fn batch(&mut self, shape: Shape) -> Vec<Work> {
+        let line = &mut self.lines[shape.index()];
+        let count = line.len().min(MOST);
+        self.last[shape.index()] = count;
+        line.drain(..count).collect()
+    }
+}

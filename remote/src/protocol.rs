@@ -1,0 +1,304 @@
+//! What is said on the daemon's socket, and what the numbers in a ring mean.
+//!
+//! A client connects and sends a greeting. The daemon answers with a verdict; if it welcomes the
+//! client, a ring comes with it, and the list of keys that the client may use follows. Nothing more
+//! is sent. Each side learns of the other's end by the end of the connection.
+//!
+//! ```text
+//! greeting   magic: 8 bytes, version: u32
+//! verdict    magic: 8 bytes, version: u32, verdict: u32, length of the list: u32
+//! list       for each key: handle: u64, uses: u8,
+//!            length of the name: u8, name, length of the public half: u16, public half
+//! ```
+//!
+//! Numbers are little-endian.
+
+use std::fmt;
+
+use crate::reference::{LONGEST_NAME, is_name};
+
+const MAGIC: [u8; 8] = *b"keyd1\r\n\0";
+/// Changes with the messages, and with the operations and their numbers.
+pub const VERSION: u32 = 1;
+/// The length of a greeting.
+pub const GREETING: usize = 12;
+/// The length of a verdict.
+pub const VERDICT: usize = 20;
+/// The longest list of keys.
+pub const LONGEST_LIST: usize = 4 << 20;
+
+/// What a client asks for. The result of each is of a length that the key tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Operation {
+    /// input^d mod n: both as long as the modulus.
+    RsaPrivate = 1,
+    /// A digest, to r ‖ s.
+    EcdsaSign = 2,
+    /// A message, to R ‖ S.
+    Ed25519Sign = 3,
+}
+
+impl Operation {
+    /// Every operation.
+    pub const ALL: [Operation; 3] = [
+        Operation::RsaPrivate,
+        Operation::EcdsaSign,
+        Operation::Ed25519Sign,
+    ];
+
+    /// The operation with this number.
+    pub fn from_number(number: u16) -> Option<Operation> {
+        Self::ALL.into_iter().find(|own| *own as u16 == number)
+    }
+}
+
+/// Statuses of answers, beside those of the ring.
+pub mod status {
+    pub use lockstep_ring::status::DONE;
+    /// The client may not use the key so, or there is no such key.
+    pub const FORBIDDEN: u16 = 1;
+    /// The input does not fit the key or the operation.
+    pub const UNFIT: u16 = 2;
+    /// The client has asked for more than its share. It may ask again.
+    pub const BUSY: u16 = 3;
+    /// The daemon could not do it.
+    pub const FAILED: u16 = 4;
+}
+
+/// How the daemon answers a greeting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Verdict {
+    /// The ring is here, and the list follows.
+    Welcome = 0,
+    /// The daemon serves as many clients as it may.
+    Full = 1,
+    /// The client may use none of the keys.
+    Stranger = 2,
+    /// The daemon speaks another version.
+    OtherVersion = 3,
+    /// The daemon could not make a ring.
+    Failed = 4,
+}
+
+impl Verdict {
+    const ALL: [Verdict; 5] = [
+        Verdict::Welcome,
+        Verdict::Full,
+        Verdict::Stranger,
+        Verdict::OtherVersion,
+        Verdict::Failed,
+    ];
+}
+
+/// What a client may do with a key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Uses {
+    /// Have signatures made.
+    pub sign: bool,
+    /// Have any number raised to the private exponent: decrypt, and so sign what it likes as well.
+    pub decrypt: bool,
+}
+
+impl Uses {
+    /// Whether it may do anything.
+    pub fn any(self) -> bool {
+        self.sign || self.decrypt
+    }
+
+    fn byte(self) -> u8 {
+        u8::from(self.sign) | u8::from(self.decrypt) << 1
+    }
+}
+
+impl fmt::Display for Uses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match (self.sign, self.decrypt) {
+            (true, true) => "sign, decrypt",
+            (true, false) => "sign",
+            (false, true) => "decrypt",
+            (false, false) => "nothing",
+        })
+    }
+}
+
+/// A key that a client may use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offered {
+    /// What stands for it in the ring.
+    pub handle: u64,
+    /// What it may be used for.
+    pub uses: Uses,
+    /// Its name.
+    pub name: String,
+    /// Its public half, as a SubjectPublicKeyInfo.
+    pub public: Vec<u8>,
+}
+
+/// A message does not keep to the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Broken;
+
+/// A client's first message.
+pub fn greeting() -> [u8; GREETING] {
+    let mut bytes = [0; GREETING];
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8..].copy_from_slice(&VERSION.to_le_bytes());
+    bytes
+}
+
+/// The version in a greeting.
+pub fn read_greeting(bytes: &[u8; GREETING]) -> Result<u32, Broken> {
+    let mut rest = Rest(bytes);
+    rest.magic()?;
+    rest.u32()
+}
+
+/// The daemon's answer to a greeting.
+pub fn verdict(verdict: Verdict, list_bytes: usize) -> [u8; VERDICT] {
+    let mut bytes = [0; VERDICT];
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[12..16].copy_from_slice(&(verdict as u32).to_le_bytes());
+    bytes[16..].copy_from_slice(&(list_bytes as u32).to_le_bytes());
+    bytes
+}
+
+/// A verdict, and the length of the list behind it.
+pub fn read_verdict(bytes: &[u8; VERDICT]) -> Result<(Verdict, usize), Broken> {
+    let mut rest = Rest(bytes);
+    rest.magic()?;
+    if rest.u32()? != VERSION {
+        return Ok((Verdict::OtherVersion, 0));
+    }
+    let (number, length) = (rest.u32()?, rest.u32()? as usize);
+    let verdict = Verdict::ALL.into_iter().find(|own| *own as u32 == number);
+    if length > LONGEST_LIST {
+        return Err(Broken);
+    }
+    Ok((verdict.ok_or(Broken)?, length))
+}
+
+/// A list of keys; `None` for what no list can hold.
+pub fn list(keys: &[Offered]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    for key in keys {
+        if key.name.len() > LONGEST_NAME {
+            return None;
+        }
+        bytes.extend(key.handle.to_le_bytes());
+        bytes.extend([key.uses.byte(), key.name.len() as u8]);
+        bytes.extend(key.name.as_bytes());
+        bytes.extend(u16::try_from(key.public.len()).ok()?.to_le_bytes());
+        bytes.extend(&key.public);
+    }
+    (bytes.len() <= LONGEST_LIST).then_some(bytes)
+}
+
+/// The keys in a list.
+pub fn read_list(bytes: &[u8]) -> Result<Vec<Offered>, Broken> {
+    let mut rest = Rest(bytes);
+    let mut keys = Vec::new();
+    while !rest.0.is_empty() {
+        let handle = u64::from_le_bytes(rest.array()?);
+        let [uses, name_length] = rest.array()?;
+        let name = rest.take(name_length.into())?;
+        let name = str::from_utf8(name).ok().filter(|name| is_name(name));
+        let public_length = u16::from_le_bytes(rest.array()?);
+        keys.push(Offered {
+            handle,
+            uses: Uses {
+                sign: uses & 1 != 0,
+                decrypt: uses & 2 != 0,
+            },
+            name: name.ok_or(Broken)?.to_owned(),
+            public: rest.take(public_length.into())?.to_vec(),
+        });
+    }
+    Ok(keys)
+}
+
+/// What is not read yet of a message.
+struct Rest<'a>(&'a [u8]);
+
+impl<'a> Rest<'a> {
+    fn take(&mut self, count: usize) -> Result<&'a [u8], Broken> {
+        let (taken, rest) = self.0.split_at_checked(count).ok_or(Broken)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Broken> {
+        self.take(N)?.try_into().map_err(|_| Broken)
+    }
+
+    fn u32(&mut self) -> Result<u32, Broken> {
+        Ok(u32::from_le_bytes(self.array()?))
+    }
+
+    fn magic(&mut self) -> Result<(), Broken> {
+        match self.array()? == MAGIC {
+            true => Ok(()),
+            false => Err(Broken),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str, uses: Uses) -> Offered {
+        Offered {
+            handle: u64::MAX - 7,
+            uses,
+            name: name.to_owned(),
+            public: vec![0x30, 1, 0],
+        }
+    }
+
+    #[test]
+    fn messages_are_read_as_they_were_written() {
+        assert_eq!(read_greeting(&greeting()), Ok(VERSION));
+        for own in Verdict::ALL {
+            assert_eq!(read_verdict(&verdict(own, 77)), Ok((own, 77)));
+        }
+        let uses = |sign, decrypt| Uses { sign, decrypt };
+        let keys = [
+            key("a", uses(true, false)),
+            key("b.c", uses(false, true)),
+            key("d", uses(true, true)),
+        ];
+        let written = list(&keys).expect("a list");
+        assert_eq!(read_list(&written).as_deref(), Ok(&keys[..]));
+        assert_eq!(read_list(&[]), Ok(Vec::new()));
+        for operation in Operation::ALL {
+            assert_eq!(Operation::from_number(operation as u16), Some(operation));
+        }
+        assert_eq!(Operation::from_number(0), None);
+    }
+
+    #[test]
+    fn what_is_no_message_is_refused() {
+        let mut other = greeting();
+        other[0] ^= 1;
+        assert_eq!(read_greeting(&other), Err(Broken));
+        let mut long = verdict(Verdict::Welcome, 0);
+        long[16..].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert_eq!(read_verdict(&long), Err(Broken));
+        let mut unknown = verdict(Verdict::Welcome, 0);
+        unknown[12] = 99;
+        assert_eq!(read_verdict(&unknown), Err(Broken));
+        let mut later = verdict(Verdict::Welcome, 0);
+        later[8] = 2;
+        assert_eq!(read_verdict(&later), Ok((Verdict::OtherVersion, 0)));
+        let keys = [key("abc", Uses::default())];
+        let written = list(&keys).expect("a list");
+        for end in 1..written.len() {
+            assert_eq!(read_list(&written[..end]), Err(Broken), "{end}");
+        }
+        let bad_name = list(&[key("a b", Uses::default())]).expect("a list");
+        assert_eq!(read_list(&bad_name), Err(Broken));
+    }
+}

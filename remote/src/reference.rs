@@ -1,0 +1,236 @@
+//! References: files that name a key of the daemon, and hold its public half.
+//!
+//! Such a file stands where a server expects the PEM file of a private key. It is one PEM block:
+//!
+//! ```text
+//! KeyReference ::= SEQUENCE {
+//!     version  INTEGER,                -- 0
+//!     name     UTF8String,             -- of the key, as the daemon's configuration has it
+//!     socket   UTF8String,             -- of the daemon; empty for the usual one
+//!     public   SubjectPublicKeyInfo }
+//! ```
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use der::asn1::{AnyRef, Utf8StringRef};
+use der::pem::LineEnding;
+use der::{Decode, Encode, Reader, SliceReader, Tag, Tagged as _};
+
+/// Where the daemon listens unless its configuration says otherwise.
+pub const DEFAULT_SOCKET: &str = "/run/lockstep-keyd.sock";
+/// The longest name of a key, in bytes.
+pub const LONGEST_NAME: usize = 64;
+/// The longest path of a socket, in bytes: what `sockaddr_un` takes, with the zero behind it.
+pub const LONGEST_SOCKET: usize = 107;
+/// What stands behind `BEGIN` in the file of a reference.
+pub const LABEL: &str = "LOCKSTEP KEY REFERENCE";
+/// The longest file that can be a reference: a public key of RSA-16384 fits many times.
+pub const LONGEST_FILE: usize = 16 << 10;
+
+const VERSION: u8 = 0;
+
+/// A key of the daemon, by its name, and the public half that it must have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reference {
+    /// The name in the daemon's configuration.
+    pub name: String,
+    /// Where the daemon listens, if it is another place than [`DEFAULT_SOCKET`].
+    pub socket: Option<PathBuf>,
+    /// The public half, as a SubjectPublicKeyInfo.
+    pub public: Vec<u8>,
+}
+
+/// What is wrong with a file that should be a reference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Malformed(&'static str);
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "a reference to a key is damaged ({}); make it by `lockstep keyd export-reference`",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+impl Reference {
+    /// Where the daemon listens.
+    pub fn socket(&self) -> &Path {
+        self.socket.as_deref().unwrap_or(Path::new(DEFAULT_SOCKET))
+    }
+
+    /// Reads the text of a PEM block.
+    pub fn from_pem(text: &[u8]) -> Result<Reference, Malformed> {
+        let Ok((label, bytes)) = der::pem::decode_vec(text) else {
+            return Err(Malformed("it is no PEM block"));
+        };
+        if label != LABEL {
+            return Err(Malformed("it has another label"));
+        }
+        Reference::from_der(&bytes)
+    }
+
+    fn from_der(bytes: &[u8]) -> Result<Reference, Malformed> {
+        let parts = || {
+            let mut reader = SliceReader::new(bytes)?;
+            let parts = reader.sequence(|reader| {
+                let version = u8::decode(reader)?;
+                let name = Utf8StringRef::decode(reader)?;
+                let socket = Utf8StringRef::decode(reader)?;
+                let public = AnyRef::decode(reader)?;
+                Ok((version, name, socket, public.to_der()?, public.tag()))
+            })?;
+            reader.finish(parts)
+        };
+        let parts: der::Result<_> = parts();
+        let Ok((version, name, socket, public, tag)) = parts else {
+            return Err(Malformed("its contents do not parse"));
+        };
+        if version != VERSION {
+            return Err(Malformed("it is of a later version"));
+        }
+        if !is_name(name.as_str()) {
+            return Err(Malformed("its key has no usable name"));
+        }
+        if tag != Tag::Sequence {
+            return Err(Malformed("it has no public key"));
+        }
+        let socket = match socket.as_str() {
+            "" => None,
+            path if is_socket(path) => Some(PathBuf::from(path)),
+            _ => return Err(Malformed("the path of its socket is not usable")),
+        };
+        Ok(Reference {
+            name: name.as_str().to_owned(),
+            socket,
+            public,
+        })
+    }
+
+    /// The file: a line for people, and the PEM block. `None` for what no reference can hold.
+    pub fn to_file(&self) -> Option<String> {
+        let block = der::pem::encode_string(LABEL, LineEnding::LF, &self.to_der()?).ok()?;
+        Some(format!(
+            "Reference to the key {} of the key daemon at {}. It holds no secret.\n{block}",
+            self.name,
+            self.socket().display()
+        ))
+    }
+
+    fn to_der(&self) -> Option<Vec<u8>> {
+        let socket = match &self.socket {
+            Some(path) => path.to_str().filter(|path| is_socket(path))?,
+            None => "",
+        };
+        if !is_name(&self.name) || AnyRef::from_der(&self.public).ok()?.tag() != Tag::Sequence {
+            return None;
+        }
+        let encode = || -> der::Result<Vec<u8>> {
+            let body = [
+                VERSION.to_der()?,
+                Utf8StringRef::new(&self.name)?.to_der()?,
+                Utf8StringRef::new(socket)?.to_der()?,
+                self.public.clone(),
+            ]
+            .concat();
+            AnyRef::new(Tag::Sequence, &body)?.to_der()
+        };
+        encode().ok()
+    }
+}
+
+/// Whether a key can have this name: it is shown in messages, and stands in configurations.
+pub fn is_name(name: &str) -> bool {
+    let usable = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    !name.is_empty() && name.len() <= LONGEST_NAME && name.bytes().all(usable)
+}
+
+/// Whether a socket can have this path.
+pub fn is_socket(path: &str) -> bool {
+    path.starts_with('/') && path.len() <= LONGEST_SOCKET && !path.contains(char::is_control)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reference() -> Reference {
+        Reference {
+            name: "www.example.org".to_owned(),
+            socket: None,
+            public: vec![0x30, 3, 2, 1, 7],
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let elsewhere = Reference {
+            socket: Some(PathBuf::from("/run/other/keyd.sock")),
+            ..reference()
+        };
+        for reference in [reference(), elsewhere] {
+            let file = reference.to_file().expect("a file");
+            assert_eq!(Reference::from_pem(file.as_bytes()), Ok(reference));
+        }
+        assert_eq!(reference().socket(), Path::new(DEFAULT_SOCKET));
+    }
+
+    #[test]
+    fn every_changed_or_missing_byte_is_refused_or_read_as_something_usable() {
+        let bytes = reference().to_der().expect("a reference");
+        for end in 0..bytes.len() {
+            assert!(Reference::from_der(&bytes[..end]).is_err(), "{end}");
+        }
+        let mut longer = bytes.clone();
+        longer.push(0);
+        assert!(Reference::from_der(&longer).is_err());
+        for (at, bit) in (0..bytes.len()).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1 << bit;
+            if let Ok(read) = Reference::from_der(&changed) {
+                assert!(
+                    read != reference() && is_name(&read.name),
+                    "{at}, bit {bit}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn other_blocks_are_refused() {
+        for text in [
+            "",
+            "-----BEGIN LOCKSTEP KEY REFERENCE-----\n",
+            "-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n",
+            "-----BEGIN LOCKSTEP KEY REFERENCE-----\n!!!!\n-----END LOCKSTEP KEY REFERENCE-----\n",
+        ] {
+            assert!(Reference::from_pem(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn names_and_sockets_have_bounds() {
+        let with = |name: &str, socket: Option<&str>| {
+            let socket = socket.map(PathBuf::from);
+            let reference = Reference {
+                name: name.to_owned(),
+                socket,
+                ..reference()
+            };
+            reference.to_file().is_some()
+        };
+        assert!(with("a", Some("/a")) && with(&"a".repeat(LONGEST_NAME), None));
+        let longer = "a".repeat(LONGEST_NAME + 1);
+        for name in ["", "a b", "a/b", "ä", "a\n", &longer] {
+            assert!(!with(name, None), "{name}");
+        }
+        let long = format!("/{}", "a".repeat(LONGEST_SOCKET));
+        for socket in ["run/keyd", &long, "/run/\n"] {
+            assert!(!with("a", Some(socket)), "{socket}");
+        }
+    }
+}

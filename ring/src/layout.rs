@@ -1,0 +1,176 @@
+//! What lies where in the ring. All of it is atomics: the other process may change it at any time.
+
+use std::mem::size_of;
+use std::sync::atomic::Ordering::Relaxed;
+
+use zeroize::Zeroizing;
+
+use crate::board::{Board, WORDS};
+use crate::sync::{AtomicU32, AtomicU64};
+
+/// The most bytes of a request: the input of RSA-8192.
+pub const INPUT: usize = 8 * INPUT_WORDS;
+/// The most bytes of an answer.
+pub const OUTPUT: usize = 8 * OUTPUT_WORDS;
+
+#[cfg(not(loom))]
+const INPUT_WORDS: usize = 128;
+#[cfg(not(loom))]
+const OUTPUT_WORDS: usize = 128;
+#[cfg(loom)]
+const INPUT_WORDS: usize = 1;
+#[cfg(loom)]
+const OUTPUT_WORDS: usize = 1;
+
+/// The most slots of a ring. Their number is a power of two.
+pub const MOST_SLOTS: usize = 64 * WORDS;
+
+/// Statuses that the ring itself gives an answer. The daemon chooses all others.
+pub mod status {
+    /// The operation is done, by the ring's convention; the answer holds its result.
+    pub const DONE: u16 = 0;
+    /// The request does not keep to the ring's format; the daemon has not seen it.
+    pub const MALFORMED: u16 = 0xFFFF;
+    /// The daemon has dropped the request without an answer.
+    pub const DROPPED: u16 = 0xFFFE;
+    /// The daemon's answer was too long for a slot.
+    pub const TOO_LONG: u16 = 0xFFFD;
+}
+
+/// "lockstep" in ASCII.
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"lockstep");
+/// Changes with the layout and with the protocol.
+pub(crate) const VERSION: u32 = 1;
+
+/// The first part of a ring.
+#[repr(C, align(64))]
+pub(crate) struct Header {
+    pub(crate) magic: AtomicU64,
+    pub(crate) version: AtomicU32,
+    pub(crate) slots: AtomicU32,
+    pub(crate) slot_size: AtomicU32,
+    /// Not zero: there will be no more answers.
+    pub(crate) closed: AtomicU32,
+    /// What the client has posted.
+    pub(crate) requests: Board,
+    /// Which of the requests that asked for it are answered.
+    pub(crate) answers: Board,
+}
+
+/// A request and its answer.
+#[repr(C, align(64))]
+pub(crate) struct Slot {
+    /// A generation and the bits below; a futex.
+    pub(crate) state: AtomicU32,
+    pub(crate) generation: AtomicU32,
+    /// An operation in the lower half, flags in the upper one.
+    pub(crate) operation: AtomicU32,
+    pub(crate) input_length: AtomicU32,
+    pub(crate) key: AtomicU64,
+    pub(crate) status: AtomicU32,
+    pub(crate) output_length: AtomicU32,
+    _unused: [AtomicU32; 8],
+    pub(crate) input: [AtomicU64; INPUT_WORDS],
+    pub(crate) output: [AtomicU64; OUTPUT_WORDS],
+}
+
+pub(crate) const HEADER_SIZE: usize = size_of::<Header>();
+pub(crate) const SLOT_SIZE: usize = size_of::<Slot>();
+
+#[cfg(not(loom))]
+const _: () = assert!(HEADER_SIZE == 448 && SLOT_SIZE == 64 + INPUT + OUTPUT);
+
+/// The daemon has answered.
+pub(crate) const ANSWERED: u32 = 1;
+/// A thread of the client may sleep on the state.
+pub(crate) const WAITING: u32 = 2;
+/// There will be no answer.
+pub(crate) const GONE: u32 = 4;
+const STATE_BITS: u32 = 3;
+/// The greatest generation.
+pub(crate) const LAST_GENERATION: u32 = u32::MAX >> STATE_BITS;
+
+/// The state of a request that is not answered and that no thread sleeps for.
+pub(crate) const fn pending(generation: u32) -> u32 {
+    generation << STATE_BITS
+}
+
+/// Flag of a request: tell the client by the board of answers.
+pub(crate) const NOTIFY: u32 = 1;
+
+/// Copies `bytes` to the beginning of `words`, which are at least as long.
+pub(crate) fn copy_in(words: &[AtomicU64], bytes: &[u8]) {
+    let (whole, rest) = bytes.as_chunks();
+    for (word, bytes) in words.iter().zip(whole) {
+        word.store(u64::from_ne_bytes(*bytes), Relaxed);
+    }
+    if !rest.is_empty() {
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        words[whole.len()].store(u64::from_ne_bytes(last), Relaxed);
+    }
+}
+
+/// Copies `length` bytes from the beginning of `words`, and overwrites them there.
+pub(crate) fn move_out(words: &[AtomicU64], length: usize) -> Zeroizing<Vec<u8>> {
+    debug_assert!(length <= 8 * words.len(), "the caller has checked it");
+    let mut bytes = Zeroizing::new(vec![0; length]);
+    let take = |word: &AtomicU64| {
+        let value = word.load(Relaxed).to_ne_bytes();
+        word.store(0, Relaxed);
+        value
+    };
+    let (whole, rest) = bytes.as_chunks_mut();
+    for (word, bytes) in words.iter().zip(&mut *whole) {
+        *bytes = take(word);
+    }
+    if !rest.is_empty() {
+        rest.copy_from_slice(&take(&words[whole.len()])[..rest.len()]);
+    }
+    bytes
+}
+
+/// Overwrites the words that hold `length` bytes.
+pub(crate) fn wipe(words: &[AtomicU64], length: usize) {
+    for word in &words[..length.div_ceil(8).min(words.len())] {
+        word.store(0, Relaxed);
+    }
+}
+
+#[cfg(any(loom, miri))]
+mod heap {
+    use std::array::from_fn;
+
+    use super::*;
+
+    impl Header {
+        pub(crate) fn new() -> Header {
+            Header {
+                magic: AtomicU64::new(0),
+                version: AtomicU32::new(0),
+                slots: AtomicU32::new(0),
+                slot_size: AtomicU32::new(0),
+                closed: AtomicU32::new(0),
+                requests: Board::new(),
+                answers: Board::new(),
+            }
+        }
+    }
+
+    impl Slot {
+        pub(crate) fn new() -> Slot {
+            Slot {
+                state: AtomicU32::new(0),
+                generation: AtomicU32::new(0),
+                operation: AtomicU32::new(0),
+                input_length: AtomicU32::new(0),
+                key: AtomicU64::new(0),
+                status: AtomicU32::new(0),
+                output_length: AtomicU32::new(0),
+                _unused: from_fn(|_| AtomicU32::new(0)),
+                input: from_fn(|_| AtomicU64::new(0)),
+                output: from_fn(|_| AtomicU64::new(0)),
+            }
+        }
+    }
+}

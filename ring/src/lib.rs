@@ -1,0 +1,53 @@
+//! Requests and answers between two processes that distrust each other, through shared memory.
+//!
+//! The daemon that holds keys makes one ring per client process ([`Server::create`]) and passes its
+//! descriptor once over a Unix socket ([`send`], [`receive`]). From then on the threads of the
+//! client claim slots, write requests into them and post them ([`Client::submit`]). The daemon
+//! takes what is posted ([`Server::take`]) and answers in place ([`Request::answer`]). No request
+//! takes a call of a socket. A futex wakes a side that sleeps; a side that is awake costs no system
+//! call.
+//!
+//! **Nothing in the ring is trusted.** The other process may change any byte at any time:
+//!
+//! - All shared memory is atomics, so a change at a bad moment gives a wrong value and no undefined
+//!   behaviour. Each shared word is read once, into private memory, and checked there.
+//! - Each side knows the size of the ring from the kernel, which keeps the size of the file sealed.
+//! - Each side keeps in private memory which slots are free, which are in flight and in which
+//!   generation. No index comes from the ring: a set bit names a slot by its place.
+//! - A hostile client can waste its own requests and its own part of the daemon's time. A hostile
+//!   daemon can give wrong answers, or none.
+//!
+//! A client that is killed at any instruction leaves a ring that the daemon drops. A forked child
+//! does not inherit the ring: it attaches a ring of its own. The reasons are in
+//! `docs/decisions/0021-ring.md`.
+
+mod board;
+mod client;
+mod fault;
+mod layout;
+mod memory;
+mod server;
+mod sleep;
+mod sleeper;
+#[cfg(not(any(loom, miri)))]
+mod socket;
+mod sync;
+
+pub use client::{Answer, Call, Client, Lost, Refused, Ticket};
+pub use layout::{INPUT, MOST_SLOTS, OUTPUT, status};
+pub use memory::AttachError;
+pub use server::{Faults, Request, Server};
+pub use sleep::Patience;
+pub use sleeper::Sleeper;
+#[cfg(not(any(loom, miri)))]
+pub use socket::{receive, send};
+
+#[cfg(all(test, miri))]
+mod heap_tests;
+#[cfg(all(test, not(any(loom, miri))))]
+mod hostile;
+#[cfg(all(test, not(any(loom, miri))))]
+mod tests;
+
+#[cfg(all(test, loom))]
+mod models;

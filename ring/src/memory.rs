@@ -1,0 +1,297 @@
+//! The memory of a ring: made, sealed, checked and mapped. All `unsafe` of this crate is here.
+
+#![allow(unsafe_code, reason = "a mapping, seen as atomics")]
+
+use std::fmt;
+use std::io;
+
+use crate::layout::VERSION;
+
+#[cfg(any(loom, miri))]
+pub(crate) use heap::{Memory, Owner};
+#[cfg(not(any(loom, miri)))]
+pub(crate) use mapped::{Memory, Owner};
+
+/// Why a descriptor is not used as a ring.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum AttachError {
+    /// It is no ring, or an unsafe one, for this reason.
+    NotARing(&'static str),
+    /// The other side speaks this version of the protocol.
+    Version(u32),
+    /// The system refused.
+    System(io::Error),
+}
+
+impl fmt::Display for AttachError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AttachError::NotARing(reason) => write!(f, "the descriptor is not a ring: {reason}"),
+            AttachError::Version(version) => write!(
+                f,
+                "the ring has version {version}, and this program knows version {VERSION}; the \
+                 module and the daemon must be of the same release"
+            ),
+            AttachError::System(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for AttachError {}
+
+impl From<rustix::io::Errno> for AttachError {
+    fn from(error: rustix::io::Errno) -> AttachError {
+        AttachError::System(error.into())
+    }
+}
+
+#[cfg(not(any(loom, miri)))]
+mod mapped {
+    use std::ffi::c_void;
+    use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+    use std::ptr::{NonNull, null_mut};
+    use std::slice;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+    use rustix::io::Errno;
+    use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+    use super::AttachError;
+    use crate::layout::{HEADER_SIZE, Header, MAGIC, MOST_SLOTS, SLOT_SIZE, Slot, VERSION};
+    use crate::sync::AtomicU32;
+
+    /// Without these a process could end another one by cutting the file short.
+    const SEALS: SealFlags = SealFlags::SHRINK
+        .union(SealFlags::GROW)
+        .union(SealFlags::SEAL);
+
+    /// A mapped ring.
+    #[derive(Debug)]
+    pub(crate) struct Memory {
+        start: NonNull<c_void>,
+        slots: usize,
+    }
+
+    // SAFETY: the mapping belongs to no thread, and all of it is atomics.
+    unsafe impl Send for Memory {}
+    // SAFETY: as above.
+    unsafe impl Sync for Memory {}
+
+    impl Memory {
+        /// A new ring of `slots` slots, a power of two, and the descriptor to pass to its client.
+        pub(crate) fn create(slots: usize) -> Result<(Memory, OwnedFd), AttachError> {
+            if !slots.is_power_of_two() || slots > MOST_SLOTS {
+                return Err(AttachError::NotARing(
+                    "the number of slots is not a power of two, or too large",
+                ));
+            }
+            let file = file()?;
+            let bytes = size_of(slots) as u64;
+            rustix::fs::ftruncate(&file, bytes)?;
+            // A page that is missing later would end the process.
+            rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
+            rustix::fs::fcntl_add_seals(&file, SEALS)?;
+            let memory = Memory::map(file.as_fd(), slots)?;
+            memory.lock();
+            let header = memory.header();
+            header.magic.store(MAGIC, Relaxed);
+            header.version.store(VERSION, Relaxed);
+            header.slots.store(slots as u32, Relaxed);
+            header.slot_size.store(SLOT_SIZE as u32, Relaxed);
+            Ok((memory, file))
+        }
+
+        /// A ring that another process has made. The number of its slots follows from the size of
+        /// the file, which the kernel gives and keeps; what the header says is compared with it.
+        pub(crate) fn open(file: BorrowedFd<'_>) -> Result<Memory, AttachError> {
+            let seals = rustix::fs::fcntl_get_seals(file)
+                .map_err(|_| AttachError::NotARing("the file cannot be sealed"))?;
+            if !seals.contains(SEALS) {
+                return Err(AttachError::NotARing("its size is not sealed"));
+            }
+            let size = rustix::fs::fstat(file)?.st_size;
+            let slots = usize::try_from(size)
+                .ok()
+                .and_then(|size| size.checked_sub(HEADER_SIZE))
+                .map_or(0, |size| size / SLOT_SIZE);
+            let fits = slots.is_power_of_two() && slots <= MOST_SLOTS;
+            if !fits || u64::try_from(size) != Ok(size_of(slots) as u64) {
+                return Err(AttachError::NotARing("its size is not that of a ring"));
+            }
+            let memory = Memory::map(file, slots)?;
+            let header = memory.header();
+            if header.magic.load(Relaxed) != MAGIC {
+                return Err(AttachError::NotARing("its header is not that of a ring"));
+            }
+            match header.version.load(Relaxed) {
+                VERSION => {}
+                version => return Err(AttachError::Version(version)),
+            }
+            let (claimed, size) = (&header.slots, &header.slot_size);
+            if claimed.load(Relaxed) as usize != slots || size.load(Relaxed) as usize != SLOT_SIZE {
+                return Err(AttachError::NotARing("its header contradicts its size"));
+            }
+            Ok(memory)
+        }
+
+        /// Maps a file of the size of `slots` slots that nobody can cut short. Neither a core dump
+        /// nor a forked child gets the mapping.
+        fn map(file: BorrowedFd<'_>, slots: usize) -> Result<Memory, AttachError> {
+            let bytes = size_of(slots);
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            let flags = MapFlags::SHARED | MapFlags::POPULATE;
+            // SAFETY: the kernel chooses the address, so no other mapping is replaced.
+            let start = unsafe { rustix::mm::mmap(null_mut(), bytes, protection, flags, file, 0)? };
+            let start = NonNull::new(start).ok_or(Errno::NOMEM)?;
+            let memory = Memory { start, slots };
+            for advice in [Advice::LinuxDontFork, Advice::LinuxDontDump] {
+                // SAFETY: the mapping is ours; neither advice changes what it holds.
+                unsafe { rustix::mm::madvise(start.as_ptr(), bytes, advice)? };
+            }
+            Ok(memory)
+        }
+
+        /// Keeps the ring out of the swap space, for answers that are secrets. The daemon does so
+        /// for both sides: the limits of a server are not ours to use. Where its own limit is too
+        /// low, the ring can be swapped out.
+        pub(crate) fn lock(&self) {
+            // SAFETY: the mapping is ours.
+            let _ = unsafe { rustix::mm::mlock(self.start.as_ptr(), size_of(self.slots)) };
+        }
+
+        pub(crate) fn header(&self) -> &Header {
+            // SAFETY: the mapping begins on a page, lives as long as `self`, and is longer than a
+            // header. A header is made of atomics, for which any bits are valid, and every process
+            // that has mapped the file may write it at any time: as an atomic.
+            unsafe { self.start.cast().as_ref() }
+        }
+
+        pub(crate) fn slots(&self) -> &[Slot] {
+            // SAFETY: as above; `slots` slots follow the header, whose size is a multiple of their
+            // alignment. Their unused words are never read.
+            unsafe {
+                let first = self.start.byte_add(HEADER_SIZE).cast::<Slot>();
+                slice::from_raw_parts(first.as_ptr(), self.slots)
+            }
+        }
+
+        /// Lets go of the memory without unmapping it: a forked child never had the mapping, and
+        /// may have another one there.
+        pub(crate) fn disown(&mut self) {
+            self.slots = 0;
+        }
+    }
+
+    impl Drop for Memory {
+        fn drop(&mut self) {
+            if self.slots != 0 {
+                // SAFETY: the mapping is ours, and nobody borrows it any more.
+                let _ = unsafe { rustix::mm::munmap(self.start.as_ptr(), size_of(self.slots)) };
+            }
+        }
+    }
+
+    /// The bytes of a ring.
+    const fn size_of(slots: usize) -> usize {
+        HEADER_SIZE + slots * SLOT_SIZE
+    }
+
+    /// A file in memory that nobody can execute, where the kernel knows how (Linux 6.3).
+    fn file() -> Result<OwnedFd, Errno> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        match rustix::fs::memfd_create("lockstep-ring", flags | MemfdFlags::NOEXEC_SEAL) {
+            Err(Errno::INVAL) => rustix::fs::memfd_create("lockstep-ring", flags),
+            file => file,
+        }
+    }
+
+    /// Whether this process is the one that attached the ring, by a page that a forked child sees
+    /// as zeros (`MADV_WIPEONFORK`, Linux 4.14): `getpid` would be a system call per request.
+    #[derive(Debug)]
+    pub(crate) struct Owner(NonNull<c_void>);
+
+    // SAFETY: the page belongs to no thread, and all of it is an atomic.
+    unsafe impl Send for Owner {}
+    // SAFETY: as above.
+    unsafe impl Sync for Owner {}
+
+    impl Owner {
+        const PAGE: usize = 4096;
+
+        pub(crate) fn this_process() -> Result<Owner, AttachError> {
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            // SAFETY: the kernel chooses the address, so no other mapping is replaced.
+            let start = unsafe {
+                rustix::mm::mmap_anonymous(null_mut(), Self::PAGE, protection, MapFlags::PRIVATE)?
+            };
+            let owner = Owner(NonNull::new(start).ok_or(Errno::NOMEM)?);
+            // SAFETY: the page is ours and holds nothing yet.
+            unsafe { rustix::mm::madvise(start, Self::PAGE, Advice::LinuxWipeOnFork)? };
+            owner.word().store(1, Relaxed);
+            Ok(owner)
+        }
+
+        pub(crate) fn is_this_process(&self) -> bool {
+            self.word().load(Relaxed) == 1
+        }
+
+        fn word(&self) -> &AtomicU32 {
+            // SAFETY: the page is mapped as long as `self` lives, in a forked child too, and any
+            // bits are a valid atomic.
+            unsafe { self.0.cast().as_ref() }
+        }
+    }
+
+    impl Drop for Owner {
+        fn drop(&mut self) {
+            // SAFETY: the page is ours, and nobody borrows it any more.
+            let _ = unsafe { rustix::mm::munmap(self.0.as_ptr(), Self::PAGE) };
+        }
+    }
+}
+
+/// Memory of one process, for models and for Miri.
+#[cfg(any(loom, miri))]
+mod heap {
+    use std::fmt;
+
+    use crate::layout::{Header, Slot};
+    use crate::sync::Arc;
+
+    #[derive(Clone)]
+    pub(crate) struct Memory(Arc<(Header, Vec<Slot>)>);
+
+    impl fmt::Debug for Memory {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("Memory")
+        }
+    }
+
+    impl Memory {
+        pub(crate) fn new(slots: usize) -> Memory {
+            let all = (0..slots).map(|_| Slot::new()).collect();
+            Memory(Arc::new((Header::new(), all)))
+        }
+
+        pub(crate) fn header(&self) -> &Header {
+            &self.0.0
+        }
+
+        pub(crate) fn slots(&self) -> &[Slot] {
+            &self.0.1
+        }
+
+        pub(crate) fn disown(&mut self) {}
+    }
+
+    #[derive(Debug, Default)]
+    pub(crate) struct Owner;
+
+    impl Owner {
+        pub(crate) fn is_this_process(&self) -> bool {
+            true
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! The daemon's side: takes requests, answers them.
+
+use std::fmt;
+#[cfg(not(any(loom, miri)))]
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64 as Counter};
+
+use zeroize::Zeroizing;
+
+use crate::board::{Bell, Board};
+use crate::fault::{Defect, is_planted};
+use crate::layout::{
+    ANSWERED, GONE, INPUT, LAST_GENERATION, NOTIFY, OUTPUT, Slot, WAITING, copy_in, move_out,
+    pending, status,
+};
+#[cfg(not(any(loom, miri)))]
+use crate::memory::AttachError;
+use crate::memory::Memory;
+use crate::sleep::{Patience, WakeUp, sleep};
+use crate::sync::{self, Arc, AtomicU64};
+
+/// The daemon's side of one client's ring. Clones are the same ring; all threads may use it.
+#[derive(Clone, Debug)]
+pub struct Server(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    memory: Memory,
+    /// A bit for each slot whose request is taken and not answered.
+    in_flight: Box<[AtomicU64]>,
+    wake_up: WakeUp,
+    /// How often the client has rung since its last good request.
+    idle_rings: AtomicU32,
+    malformed: Counter,
+    repeated: Counter,
+}
+
+/// How often a client broke the protocol.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// Requests with an impossible length, generation or flag: answered with
+    /// [`status::MALFORMED`].
+    pub malformed: u64,
+    /// Slots posted while their request was in flight: ignored.
+    pub repeated: u64,
+}
+
+impl Server {
+    /// A new ring of `slots` slots, a power of two up to [`MOST_SLOTS`](crate::MOST_SLOTS), and the
+    /// descriptor for its client. The client may have as many requests in flight.
+    #[cfg(not(any(loom, miri)))]
+    pub fn create(slots: usize) -> Result<(Server, OwnedFd), AttachError> {
+        let (memory, descriptor) = Memory::create(slots)?;
+        Ok((Server::of(memory), descriptor))
+    }
+
+    /// The ring of another daemon that has ended. That daemon must have answered all that it took;
+    /// what is posted is here to be taken.
+    #[cfg(not(any(loom, miri)))]
+    pub fn adopt(descriptor: impl AsFd) -> Result<Server, AttachError> {
+        let memory = Memory::open(descriptor.as_fd())?;
+        memory.lock();
+        Ok(Server::of(memory))
+    }
+
+    pub(crate) fn of(memory: Memory) -> Server {
+        let words = memory.slots().len().div_ceil(64);
+        Server(Arc::new(Inner {
+            memory,
+            in_flight: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            wake_up: WakeUp::new(),
+            idle_rings: AtomicU32::new(0),
+            malformed: Counter::new(0),
+            repeated: Counter::new(0),
+        }))
+    }
+
+    /// Takes all requests that are posted, and gives each to `each`; returns how many.
+    pub fn take(&self, mut each: impl FnMut(Request)) -> usize {
+        let mut taken = 0;
+        self.requests().take(self.slots(), |slot| {
+            if let Some(request) = self.receive(slot) {
+                taken += 1;
+                each(request);
+            }
+        });
+        if taken > 0 {
+            self.0.idle_rings.store(0, Relaxed);
+        }
+        taken
+    }
+
+    /// Copies the request of a slot, each word once, and checks the copy.
+    fn receive(&self, slot: usize) -> Option<Request> {
+        let bit = 1 << (slot % 64);
+        let before = self.0.in_flight[slot / 64].fetch_or(bit, AcqRel);
+        if before & bit != 0 && !is_planted(Defect::TakenTwice) {
+            self.0.repeated.fetch_add(1, Relaxed);
+            return None;
+        }
+        let shared = &self.0.memory.slots()[slot];
+        let generation = shared.generation.load(Relaxed);
+        let operation = shared.operation.load(Relaxed);
+        let length = shared.input_length.load(Relaxed) as usize;
+        let key = shared.key.load(Relaxed);
+        let flags = operation >> 16;
+        let fits = length <= INPUT || is_planted(Defect::UncheckedInput);
+        let is_good = fits && generation <= LAST_GENERATION && flags & !NOTIFY == 0;
+        let mut request = Request {
+            server: self.clone(),
+            slot,
+            generation: generation & LAST_GENERATION,
+            operation: operation as u16,
+            key,
+            notify: flags & NOTIFY != 0,
+            input: Zeroizing::default(),
+            answered: false,
+        };
+        if !is_good {
+            self.0.malformed.fetch_add(1, Relaxed);
+            request.answer(status::MALFORMED, &[]);
+            return None;
+        }
+        request.input = move_out(&shared.input, length);
+        Some(request)
+    }
+
+    /// Sleeps until there are requests, somebody calls [`Server::wake`], or the time is over: for a
+    /// thread that serves one ring. One thread at a time may sleep on a ring.
+    pub fn sleep(&self, patience: Patience) {
+        sleep(self.requests(), self.slots(), &self.0.wake_up, patience);
+    }
+
+    /// Ends the sleep of the thread in [`Server::sleep`], or its next one.
+    pub fn wake(&self) {
+        self.0.wake_up.make(self.bell());
+    }
+
+    /// Tells the client that no more answers come: its threads get
+    /// [`Lost::Gone`](crate::Lost::Gone) at once. Answers may follow nevertheless.
+    pub fn close(&self) {
+        close(&self.0.memory);
+    }
+
+    /// How many slots the ring has.
+    pub fn slots(&self) -> usize {
+        self.0.memory.slots().len()
+    }
+
+    /// How many requests are taken and not answered.
+    pub fn in_flight(&self) -> usize {
+        let bits = self.0.in_flight.iter();
+        bits.map(|word| word.load(Relaxed).count_ones() as usize)
+            .sum()
+    }
+
+    /// How often the client broke the protocol.
+    pub fn faults(&self) -> Faults {
+        Faults {
+            malformed: self.0.malformed.load(Relaxed),
+            repeated: self.0.repeated.load(Relaxed),
+        }
+    }
+
+    /// Whether requests seem to be posted: a look, for a thread that spins.
+    pub fn has_requests(&self) -> bool {
+        !self.requests().seems_empty(self.slots())
+    }
+
+    /// Whether no request is posted, after an announcement of sleep.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.requests().is_empty(self.slots())
+    }
+
+    pub(crate) fn bell(&self) -> &Bell {
+        &self.requests().bell
+    }
+
+    fn requests(&self) -> &Board {
+        &self.0.memory.header().requests
+    }
+
+    pub(crate) fn idle_rings(&self) -> u32 {
+        self.0.idle_rings.load(Relaxed)
+    }
+
+    pub(crate) fn count_idle_ring(&self) {
+        self.0.idle_rings.fetch_add(1, Relaxed);
+    }
+}
+
+/// Says in a ring that no more answers come, and wakes who waits for one.
+pub(crate) fn close(memory: &Memory) {
+    let header = memory.header();
+    header.closed.store(1, Relaxed);
+    for slot in memory.slots() {
+        if slot.state.fetch_or(GONE, AcqRel) & WAITING != 0 {
+            sync::wake(&slot.state);
+        }
+    }
+    // The taker of answers looks at its ring when it has one, whichever it is.
+    header.answers.post(0);
+}
+
+/// A request, copied into private memory. One that is dropped is answered
+/// with [`status::DROPPED`].
+pub struct Request {
+    server: Server,
+    slot: usize,
+    generation: u32,
+    operation: u16,
+    key: u64,
+    notify: bool,
+    input: Zeroizing<Vec<u8>>,
+    answered: bool,
+}
+
+impl Request {
+    /// The operation, a number that the ring does not know.
+    pub fn operation(&self) -> u16 {
+        self.operation
+    }
+
+    /// The client's handle of a key. The client may have written any number.
+    pub fn key(&self) -> u64 {
+        self.key
+    }
+
+    /// The input, at most [`INPUT`] bytes.
+    pub fn input(&self) -> &[u8] {
+        &self.input
+    }
+
+    /// The ring that it came by.
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// Answers it. Any thread may do so.
+    pub fn answer(mut self, status: u16, output: &[u8]) {
+        self.deliver(status, output);
+    }
+
+    fn deliver(&mut self, mut status: u16, mut output: &[u8]) {
+        self.answered = true;
+        if output.len() > OUTPUT {
+            (status, output) = (status::TOO_LONG, &[]);
+        }
+        let shared = &self.server.0.memory.slots()[self.slot];
+        copy_in(&shared.output, output);
+        shared.output_length.store(output.len() as u32, Relaxed);
+        shared.status.store(status.into(), Relaxed);
+        // The client may post the slot again as soon as it sees the answer.
+        if !is_planted(Defect::LateForgetting) {
+            self.forget();
+        }
+        if publish(shared, self.generation) {
+            sync::wake(&shared.state);
+        }
+        if is_planted(Defect::LateForgetting) {
+            self.forget();
+        }
+        if self.notify {
+            self.server.0.memory.header().answers.post(self.slot);
+        }
+    }
+
+    fn forget(&self) {
+        let word = &self.server.0.in_flight[self.slot / 64];
+        word.fetch_and(!(1 << (self.slot % 64)), Release);
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request")
+            .field("slot", &self.slot)
+            .field("operation", &self.operation)
+            .field("key", &self.key)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Makes an answer visible; returns whether a thread may sleep until then.
+fn publish(slot: &Slot, generation: u32) -> bool {
+    let answered = pending(generation) | ANSWERED;
+    if is_planted(Defect::BlindAnswer) {
+        let waits = slot.state.load(Relaxed) & WAITING != 0;
+        slot.state.store(answered, Release);
+        return waits;
+    }
+    let waits = slot.state.swap(answered, AcqRel) & WAITING != 0;
+    waits && !is_planted(Defect::SilentAnswer)
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.deliver(status::DROPPED, &[]);
+        }
+    }
+}

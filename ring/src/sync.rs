@@ -1,0 +1,195 @@
+//! The atomics, futexes and clocks that the ring is built from.
+//!
+//! Under `cfg(loom)` the same names come from loom, so that the models run the code that ships.
+//! Loom and Miri know no futex between processes: there a lock and a condition stand for the
+//! kernel's queues of sleeping threads, and no wait ends by time.
+
+#[cfg(not(loom))]
+pub(crate) use std::{
+    sync::Arc,
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64},
+};
+
+#[cfg(loom)]
+pub(crate) use loom::{
+    sync::Arc,
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64},
+};
+
+#[cfg(not(any(loom, miri)))]
+pub(crate) use kernel::{Deadline, spin, wait, wait_any, wake};
+#[cfg(any(loom, miri))]
+pub(crate) use model::{Deadline, spin, wait, wait_any, wake};
+
+#[cfg(not(any(loom, miri)))]
+mod kernel {
+    use std::hint::spin_loop;
+    use std::io;
+    use std::sync::atomic::AtomicU32;
+    use std::time::{Duration, Instant};
+
+    use rustix::io::Errno;
+    use rustix::thread::futex::{self, Flags, Wait, WaitFlags, WaitPtr, WaitvFlags};
+    use rustix::time::{ClockId, Timespec, clock_gettime};
+
+    /// A moment after which a thread no longer waits.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Deadline(Option<Instant>);
+
+    impl Deadline {
+        pub(crate) fn after(timeout: Duration) -> Deadline {
+            Deadline(Instant::now().checked_add(timeout))
+        }
+
+        /// The time left; None if there is none.
+        pub(crate) fn left(self) -> Option<Duration> {
+            let Some(end) = self.0 else {
+                return Some(Duration::from_secs(3600));
+            };
+            let left = end.saturating_duration_since(Instant::now());
+            (!left.is_zero()).then_some(left)
+        }
+    }
+
+    /// Looks at `done` until it is true, at most for `time`. The clock bounds it, because a pause
+    /// of the CPU takes from 10 to 140 cycles.
+    pub(crate) fn spin(time: Duration, done: impl Fn() -> bool) -> bool {
+        if done() {
+            return true;
+        }
+        if time.is_zero() {
+            return false;
+        }
+        let start = Instant::now();
+        loop {
+            for _ in 0..8 {
+                spin_loop();
+                if done() {
+                    return true;
+                }
+            }
+            if start.elapsed() >= time {
+                return false;
+            }
+        }
+    }
+
+    /// Sleeps while `word` is `expected`, at most for `timeout`; may return early.
+    pub(crate) fn wait(word: &AtomicU32, expected: u32, timeout: Duration) {
+        // All errors say that there is nothing to wait for, or not for so long; the caller looks.
+        let _ = futex::wait(word, Flags::empty(), expected, Some(&timespec(timeout)));
+    }
+
+    /// Wakes the thread that sleeps on `word`. It wakes one only: a hostile process could have any
+    /// number of threads sleep there, and to wake them takes time.
+    pub(crate) fn wake(word: &AtomicU32) {
+        let _ = futex::wake(word, Flags::empty(), 1);
+    }
+
+    /// Sleeps while all words are `expected`, at most for `timeout`; may return early. Returns
+    /// which of them woke the thread, if one did.
+    pub(crate) fn wait_any(
+        words: &[&AtomicU32],
+        expected: u32,
+        timeout: Duration,
+    ) -> io::Result<Option<usize>> {
+        let waits: Vec<Wait> = words
+            .iter()
+            .map(|word| {
+                let mut wait = Wait::new();
+                wait.val = u64::from(expected);
+                wait.uaddr = WaitPtr::new(word.as_ptr().cast());
+                wait.flags = WaitFlags::SIZE_U32;
+                wait
+            })
+            .collect();
+        let now = clock_gettime(ClockId::Monotonic);
+        let end = now + timespec(timeout);
+        match futex::waitv(&waits, WaitvFlags::empty(), Some(&end), ClockId::Monotonic) {
+            Ok(index) => Ok(Some(index)),
+            Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn timespec(time: Duration) -> Timespec {
+        Timespec {
+            tv_sec: i64::try_from(time.as_secs().min(1 << 30)).unwrap_or(1 << 30),
+            tv_nsec: time.subsec_nanos().into(),
+        }
+    }
+}
+
+/// One lock stands for the queues of the kernel: a look at a word and falling asleep are one step.
+#[cfg(any(loom, miri))]
+mod model {
+    use std::io;
+    use std::sync::atomic::Ordering::Relaxed;
+    use std::time::Duration;
+
+    #[cfg(loom)]
+    use loom::sync::{Condvar, Mutex};
+    #[cfg(not(loom))]
+    use std::sync::{Condvar, Mutex};
+
+    use super::AtomicU32;
+
+    struct Queues {
+        lock: Mutex<()>,
+        woken: Condvar,
+    }
+
+    impl Queues {
+        fn new() -> Queues {
+            Queues {
+                lock: Mutex::new(()),
+                woken: Condvar::new(),
+            }
+        }
+    }
+
+    #[cfg(loom)]
+    loom::lazy_static! {
+        static ref QUEUES: Queues = Queues::new();
+    }
+    #[cfg(not(loom))]
+    static QUEUES: std::sync::LazyLock<Queues> = std::sync::LazyLock::new(Queues::new);
+
+    #[derive(Clone, Copy)]
+    pub(crate) struct Deadline;
+
+    impl Deadline {
+        pub(crate) fn after(_: Duration) -> Deadline {
+            Deadline
+        }
+
+        pub(crate) fn left(self) -> Option<Duration> {
+            Some(Duration::MAX)
+        }
+    }
+
+    pub(crate) fn spin(_: Duration, done: impl Fn() -> bool) -> bool {
+        done()
+    }
+
+    pub(crate) fn wait(word: &AtomicU32, expected: u32, timeout: Duration) {
+        let _ = wait_any(&[word], expected, timeout);
+    }
+
+    pub(crate) fn wake(_: &AtomicU32) {
+        let _guard = QUEUES.lock.lock().unwrap();
+        QUEUES.woken.notify_all();
+    }
+
+    pub(crate) fn wait_any(
+        words: &[&AtomicU32],
+        expected: u32,
+        _: Duration,
+    ) -> io::Result<Option<usize>> {
+        let guard = QUEUES.lock.lock().unwrap();
+        if words.iter().all(|word| word.load(Relaxed) == expected) {
+            drop(QUEUES.woken.wait(guard).unwrap());
+        }
+        Ok(None)
+    }
+}

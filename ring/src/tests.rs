@@ -1,0 +1,377 @@
+//! Both sides in one process, over one file that is mapped twice.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::{MemfdFlags, SealFlags};
+
+use super::*;
+use crate::layout::{HEADER_SIZE, SLOT_SIZE};
+use crate::memory::Memory;
+
+const PATIENT: Patience = Patience {
+    spin: Duration::from_micros(5),
+    timeout: Duration::from_secs(20),
+};
+
+fn pair(slots: usize) -> (Server, Client) {
+    let (server, descriptor) = Server::create(slots).unwrap();
+    (server, Client::attach(&descriptor).unwrap())
+}
+
+fn call(input: &[u8]) -> Call<'_> {
+    Call {
+        operation: 7,
+        key: 0x1234_5678_9ABC_DEF0,
+        input,
+        notify: false,
+    }
+}
+
+fn serve_reversed(server: &Server) -> usize {
+    server.take(|request| {
+        let mut output = request.input().to_vec();
+        output.reverse();
+        request.answer(status::DONE, &output);
+    })
+}
+
+#[test]
+fn a_request_arrives_whole_and_so_does_its_answer() {
+    let (server, client) = pair(4);
+    for length in [0, 1, 7, 8, 9, 255, 256, INPUT] {
+        let input: Vec<u8> = (0..length).map(|at| at as u8 ^ 0x5A).collect();
+        let mut ticket = client.submit(&call(&input)).unwrap();
+        assert!(ticket.poll().unwrap().is_none());
+        let taken = server.take(|request| {
+            assert_eq!((request.operation(), request.input()), (7, &input[..]));
+            assert_eq!(request.key(), 0x1234_5678_9ABC_DEF0);
+            request.answer(3, &input);
+        });
+        assert_eq!(taken, 1);
+        let answer = ticket.poll().unwrap().unwrap();
+        assert_eq!((answer.status, &answer.output[..]), (3, &input[..]));
+        assert_eq!(ticket.poll().unwrap_err(), Lost::Taken);
+    }
+    assert_eq!(server.in_flight(), 0);
+    let long = vec![0; INPUT + 1];
+    assert_eq!(client.submit(&call(&long)).unwrap_err(), Refused::TooLong);
+}
+
+#[test]
+fn threads_wait_for_a_daemon_that_sleeps() {
+    let (server, client) = pair(8);
+    let daemon = {
+        let server = server.clone();
+        thread::spawn(move || {
+            let mut served = 0;
+            while served < 4000 {
+                server.sleep(PATIENT);
+                served += serve_reversed(&server);
+            }
+        })
+    };
+    let threads: Vec<_> = (0..4_u8)
+        .map(|number| {
+            let client = client.clone();
+            thread::spawn(move || {
+                for round in 0..1000_u16 {
+                    let input = [number, round as u8, (round >> 8) as u8];
+                    let mut ticket = client.submit(&call(&input)).unwrap();
+                    let answer = ticket.wait(PATIENT).unwrap().expect("an answer in time");
+                    assert_eq!(answer.output[..], [input[2], input[1], input[0]]);
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|it| it.join().unwrap());
+    daemon.join().unwrap();
+}
+
+/// A request with this input.
+fn notifying(input: &[u8]) -> Call<'_> {
+    Call {
+        notify: true,
+        ..call(input)
+    }
+}
+
+const AT_ONCE: Patience = Patience {
+    spin: Duration::ZERO,
+    timeout: Duration::ZERO,
+};
+
+#[test]
+fn a_full_ring_refuses_and_a_dropped_ticket_gives_its_slot_back_after_the_answer() {
+    let (server, client) = pair(2);
+    let first = client.submit(&call(b"first")).unwrap();
+    let mut second = client.submit(&call(b"second")).unwrap();
+    assert_eq!(client.submit(&call(b"")).unwrap_err(), Refused::Full);
+    let slot = first.slot();
+    drop(first);
+    assert_eq!(client.submit(&call(b"")).unwrap_err(), Refused::Full);
+    assert_eq!(serve_reversed(&server), 2);
+    let third = client.submit(&call(b"third")).unwrap();
+    assert_eq!(third.slot(), slot);
+    assert_eq!(second.poll().unwrap().unwrap().output[..], *b"dnoces");
+    assert_eq!(serve_reversed(&server), 1);
+}
+
+#[test]
+fn a_request_without_an_answer_is_answered() {
+    let (server, client) = pair(1);
+    let mut ticket = client.submit(&call(b"")).unwrap();
+    server.take(drop);
+    assert_eq!(ticket.poll().unwrap().unwrap().status, status::DROPPED);
+    let mut ticket = client.submit(&call(b"")).unwrap();
+    server.take(|request| request.answer(status::DONE, &[1; OUTPUT + 1]));
+    let answer = ticket.poll().unwrap().unwrap();
+    assert_eq!((answer.status, answer.output.len()), (status::TOO_LONG, 0));
+    assert_eq!(server.in_flight(), 0);
+}
+
+#[test]
+fn nothing_of_a_request_and_its_answer_stays_in_the_ring() {
+    let (server, descriptor) = Server::create(1).unwrap();
+    let client = Client::attach(&descriptor).unwrap();
+    let file = std::fs::File::from(descriptor.try_clone().unwrap());
+    let holds = |part: &[u8]| {
+        let mut all = vec![0; file.metadata().unwrap().len() as usize];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut all, 0).unwrap();
+        all.windows(part.len()).any(|window| window == part)
+    };
+    let mut ticket = client.submit(&call(b"an input of some length")).unwrap();
+    assert!(holds(b"an input"));
+    server.take(|request| request.answer(status::DONE, b"an output of some length"));
+    assert!(!holds(b"input") && !holds(b"length of an input") && holds(b"an output"));
+    let answer = ticket.poll().unwrap().unwrap();
+    assert_eq!(answer.output[..], *b"an output of some length");
+    assert!(!holds(b"output") && !holds(b"length"));
+    assert!(!format!("{answer:?}").contains("97"), "{answer:?}");
+    // Nor of an answer that nobody has taken, once its slot is used again.
+    drop(client.submit(&call(b"")).unwrap());
+    server.take(|request| request.answer(status::DONE, b"another output"));
+    assert!(holds(b"another"));
+    let _ticket = client.submit(&call(b"")).unwrap();
+    assert!(!holds(b"another"));
+}
+
+#[test]
+fn a_wait_ends_with_its_time() {
+    let (server, client) = pair(1);
+    let mut ticket = client.submit(&call(b"ab")).unwrap();
+    let short = Patience::new(Duration::from_secs(1), Duration::from_millis(2));
+    assert!(ticket.wait(short).unwrap().is_none());
+    assert!(ticket.wait(AT_ONCE).unwrap().is_none());
+    serve_reversed(&server);
+    assert_eq!(ticket.wait(AT_ONCE).unwrap().unwrap().output[..], *b"ba");
+    server.sleep(short);
+    server.wake();
+    server.sleep(PATIENT);
+}
+
+#[test]
+fn asynchronous_requests_are_told_of() {
+    let (server, client) = pair(64);
+    let mut tickets: Vec<Ticket> = (0..40_u8)
+        .map(|number| client.submit(&notifying(&[number])).unwrap())
+        .collect();
+    let silent = client.submit(&call(b"")).unwrap();
+    let daemon = thread::spawn(move || assert_eq!(serve_reversed(&server), 41));
+    let mut told = 0;
+    while told < tickets.len() {
+        let hint = |slot| {
+            assert_ne!(slot, silent.slot());
+            let ticket = tickets.iter_mut().find(|it| it.slot() == slot).unwrap();
+            assert!(ticket.poll().unwrap().is_some());
+            told += 1;
+        };
+        client.answered(PATIENT, hint).unwrap();
+    }
+    daemon.join().unwrap();
+    client.wake();
+    client
+        .answered(PATIENT, |_| panic!("no more answers"))
+        .unwrap();
+}
+
+#[test]
+fn the_end_of_a_ring_wakes_all_who_wait() {
+    for by_daemon in [true, false] {
+        let (server, client) = pair(4);
+        let mut ticket = client.submit(&notifying(b"")).unwrap();
+        let mut other = client.submit(&call(b"")).unwrap();
+        let collector = {
+            let client = client.clone();
+            thread::spawn(move || while client.answered(PATIENT, |_| {}).is_ok() {})
+        };
+        let waiting = thread::spawn(move || other.wait(PATIENT).unwrap_err());
+        thread::sleep(Duration::from_millis(5));
+        match by_daemon {
+            true => server.close(),
+            false => client.poison(),
+        }
+        collector.join().unwrap();
+        assert_eq!(waiting.join().unwrap(), Lost::Gone);
+        assert_eq!(ticket.poll().unwrap_err(), Lost::Gone);
+        assert_eq!(client.submit(&call(b"")).unwrap_err(), Refused::Gone);
+        assert!(client.is_gone());
+    }
+}
+
+#[test]
+fn another_daemon_adopts_a_ring_with_what_is_posted() {
+    let (old, descriptor) = Server::create(8).unwrap();
+    let client = Client::attach(&descriptor).unwrap();
+    let mut tickets: Vec<Ticket> = [b"12", b"34"]
+        .iter()
+        .map(|input| client.submit(&call(*input)).unwrap())
+        .collect();
+    assert_eq!(serve_reversed(&old), 2);
+    tickets.push(client.submit(&call(b"56")).unwrap());
+    drop(old);
+    let new = Server::adopt(&descriptor).unwrap();
+    assert_eq!(serve_reversed(&new), 1);
+    for (mut ticket, output) in tickets.into_iter().zip([b"21", b"43", b"65"]) {
+        assert_eq!(ticket.poll().unwrap().unwrap().output[..], *output);
+    }
+}
+
+#[test]
+fn a_client_that_rings_without_requests_is_not_listened_to() {
+    let (noisy, descriptor) = Server::create(1).unwrap();
+    let memory = Memory::open(descriptor.as_fd()).unwrap();
+    let bell = &memory.header().requests.bell;
+    let client = Client::attach(&descriptor).unwrap();
+    let (quiet, _quiet_client) = pair(1);
+    let rings = [noisy.clone(), quiet];
+    let sleeper = Sleeper::new();
+    let over = std::sync::atomic::AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Relaxed) {
+                bell.ring();
+            }
+        });
+        // It would ring for ever: after some rings the thread sleeps in spite of it.
+        while noisy.idle_rings() < 64 {
+            sleeper.sleep(&rings, PATIENT).unwrap();
+        }
+        sleeper.sleep(&rings, PATIENT).unwrap();
+        assert_eq!(noisy.idle_rings(), 64, "no more rings are heard");
+        over.store(true, Relaxed);
+    });
+    // Its requests are still served, and it is listened to again.
+    let mut ticket = client.submit(&call(b"xy")).unwrap();
+    while serve_reversed(&noisy) == 0 {
+        sleeper.sleep(&rings, PATIENT).unwrap();
+    }
+    assert_eq!(ticket.poll().unwrap().unwrap().output[..], *b"yx");
+    assert_eq!(noisy.idle_rings(), 0);
+    let many: Vec<Server> = vec![noisy; Sleeper::MOST_RINGS + 1];
+    let error = sleeper.sleep(&many, PATIENT).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+    // Without any ring a call still ends the sleep.
+    sleeper.wake();
+    sleeper.sleep(&[], PATIENT).unwrap();
+}
+
+/// A file that could be taken for a ring, and what is said of it.
+#[test]
+fn what_is_no_ring_is_refused() {
+    let file = |size: usize, seals: SealFlags| {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = rustix::fs::memfd_create("test", flags).unwrap();
+        rustix::fs::ftruncate(&file, size as u64).unwrap();
+        rustix::fs::fcntl_add_seals(&file, seals).unwrap();
+        file
+    };
+    let sealed = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    let size = |slots| HEADER_SIZE + slots * SLOT_SIZE;
+    let header = |change: fn(&layout::Header)| {
+        let (server, descriptor) = Server::create(4).unwrap();
+        drop(server);
+        change(Memory::open(descriptor.as_fd()).unwrap().header());
+        descriptor
+    };
+    let no_size = "its size is not that of a ring";
+    let rows = [
+        (
+            OwnedFd::from(std::fs::File::open("/dev/null").unwrap()),
+            "cannot be sealed",
+        ),
+        (file(size(4), SealFlags::empty()), "its size is not sealed"),
+        (file(size(4), SealFlags::SHRINK), "its size is not sealed"),
+        (file(0, sealed), no_size),
+        (file(HEADER_SIZE - 1, sealed), no_size),
+        (file(HEADER_SIZE, sealed), no_size),
+        (file(size(4) - 1, sealed), no_size),
+        (file(size(4) + 1, sealed), no_size),
+        (file(size(3), sealed), no_size),
+        (file(size(2 * MOST_SLOTS), sealed), no_size),
+        (
+            file(size(4), sealed | SealFlags::WRITE),
+            "Operation not permitted",
+        ),
+        (file(size(4), sealed), "its header is not that of a ring"),
+        (
+            header(|it| it.version.store(2, Relaxed)),
+            "the ring has version 2",
+        ),
+        (header(|it| it.slots.store(8, Relaxed)), "contradicts"),
+        (header(|it| it.slot_size.store(64, Relaxed)), "contradicts"),
+    ];
+    for (descriptor, expected) in rows {
+        let error = Client::attach(&descriptor).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    for slots in [0, 3, 2 * MOST_SLOTS] {
+        assert!(Server::create(slots).is_err(), "{slots} slots");
+    }
+    assert!(Client::attach(Server::create(MOST_SLOTS).unwrap().1).is_ok());
+}
+
+#[test]
+fn a_ring_cannot_be_changed_in_size() {
+    let (_server, descriptor) = Server::create(1).unwrap();
+    for size in [0, 4096, 1 << 20] {
+        let refused = rustix::fs::ftruncate(&descriptor, size).unwrap_err();
+        assert_eq!(refused, rustix::io::Errno::PERM);
+    }
+    let unseal = rustix::fs::fcntl_add_seals(&descriptor, SealFlags::WRITE);
+    assert_eq!(unseal.unwrap_err(), rustix::io::Errno::PERM);
+}
+
+#[test]
+fn a_descriptor_goes_over_a_socket() {
+    let (here, there) = UnixStream::pair().unwrap();
+    let (server, descriptor) = Server::create(1).unwrap();
+    send(&here, b"ring", descriptor.as_fd()).unwrap();
+    let mut bytes = [0; 16];
+    let (length, received) = receive(&there, &mut bytes).unwrap();
+    assert_eq!(bytes[..length], *b"ring");
+    let received = received.expect("a descriptor");
+    assert!(
+        rustix::io::fcntl_getfd(&received)
+            .unwrap()
+            .contains(rustix::io::FdFlags::CLOEXEC)
+    );
+    let client = Client::attach(received).unwrap();
+    let mut ticket = client.submit(&call(b"ab")).unwrap();
+    assert_eq!(serve_reversed(&server), 1);
+    assert!(ticket.poll().unwrap().is_some());
+    // Bytes alone, and the end.
+    std::io::Write::write_all(&mut &here, b"x").unwrap();
+    let (length, none) = receive(&there, &mut bytes).unwrap();
+    assert!(length == 1 && none.is_none());
+    drop(here);
+    let (length, none) = receive(&there, &mut bytes).unwrap();
+    assert!(length == 0 && none.is_none());
+    assert!(
+        send(&there, b"ring", descriptor.as_fd()).is_err(),
+        "it has hung up"
+    );
+}

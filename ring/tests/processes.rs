@@ -1,0 +1,300 @@
+//! The ring between real processes: clients that are killed at any moment, and children that fork.
+#![allow(unsafe_code, reason = "fork")]
+
+use std::collections::HashMap;
+use std::env;
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lockstep_ring::{
+    Call, Client, Lost, Patience, Refused, Server, Sleeper, receive, send, status,
+};
+use lockstep_testkit::{Random, TempDir};
+
+/// Where a child process finds the daemon, and what it does: it is this program, which runs
+/// `a_client_process` alone.
+const SOCKET: &str = "RING_TEST_SOCKET";
+const REQUESTS: &str = "RING_TEST_REQUESTS";
+
+/// The line by which it says that it has a ring.
+const ATTACHED: &str = "attached";
+
+const SLOTS: usize = 16;
+const KILLED: usize = 200;
+/// Processes that are killed, at the same time.
+const BESIDE: usize = 4;
+const HONEST: usize = 2;
+
+fn patience() -> Patience {
+    Patience::new(Duration::from_micros(2), Duration::from_secs(60))
+}
+
+/// What the daemon answers.
+fn reversed(input: &[u8]) -> Vec<u8> {
+    input.iter().rev().copied().collect()
+}
+
+/// Asks `requests` times by each of two threads, and checks every answer.
+fn ask(client: &Client, requests: usize) {
+    let threads: Vec<_> = (0..2_u64)
+        .map(|seed| {
+            let client = client.clone();
+            thread::spawn(move || {
+                let mut random = Random(seed);
+                for _ in 0..requests {
+                    let length = random.word() as usize % 300;
+                    let input = random.vec(length);
+                    let call = Call {
+                        operation: 1,
+                        key: seed,
+                        input: &input,
+                        notify: false,
+                    };
+                    let mut ticket = client.submit(&call).expect("a free slot");
+                    let answer = ticket.wait(patience()).unwrap().expect("an answer");
+                    assert_eq!(answer.status, status::DONE);
+                    assert_eq!(answer.output[..], reversed(&input));
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|it| it.join().unwrap());
+}
+
+fn attach(path: &Path) -> (Client, UnixStream) {
+    let socket = UnixStream::connect(path).unwrap();
+    let mut bytes = [0; 1];
+    let (count, ring) = receive(&socket, &mut bytes).unwrap();
+    assert_eq!((count, bytes), (1, [b'r']));
+    (Client::attach(ring.expect("a descriptor")).unwrap(), socket)
+}
+
+/// What a child process does. Alone it has nothing to do.
+#[test]
+fn a_client_process() {
+    let Some(path) = env::var_os(SOCKET) else {
+        return;
+    };
+    let requests = env::var(REQUESTS).unwrap().parse().unwrap();
+    let (client, _socket) = attach(Path::new(&path));
+    println!("\n{ATTACHED}");
+    ask(&client, requests);
+}
+
+fn start(socket: &Path, requests: usize) -> Child {
+    Command::new(env::current_exe().unwrap())
+        .args(["--exact", "a_client_process", "--nocapture"])
+        .env(SOCKET, socket)
+        .env(REQUESTS, requests.to_string())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// A daemon: one thread that serves all rings, one that accepts clients, one per client that waits
+/// for its end.
+struct Daemon {
+    rings: Mutex<HashMap<usize, Server>>,
+    sleeper: Sleeper,
+    clients: AtomicUsize,
+    served: AtomicUsize,
+    /// Requests that were in flight when their client had gone.
+    left: AtomicUsize,
+    over: AtomicBool,
+}
+
+impl Daemon {
+    fn start(path: &Path) -> Arc<Daemon> {
+        let daemon = Arc::new(Daemon {
+            rings: Mutex::default(),
+            sleeper: Sleeper::new(),
+            clients: AtomicUsize::new(0),
+            served: AtomicUsize::new(0),
+            left: AtomicUsize::new(0),
+            over: AtomicBool::new(false),
+        });
+        let listener = UnixListener::bind(path).unwrap();
+        let accepting = daemon.clone();
+        thread::spawn(move || accepting.accept(&listener));
+        daemon
+    }
+
+    fn accept(self: Arc<Self>, listener: &UnixListener) {
+        for socket in listener.incoming() {
+            let mut socket = socket.unwrap();
+            let (server, descriptor) = Server::create(SLOTS).unwrap();
+            let number = self.clients.fetch_add(1, Relaxed);
+            self.rings.lock().unwrap().insert(number, server);
+            self.sleeper.wake();
+            let _ = send(&socket, b"r", descriptor.as_fd());
+            let daemon = self.clone();
+            thread::spawn(move || {
+                let _ = socket.read(&mut [0]);
+                let gone = daemon.rings.lock().unwrap().remove(&number).unwrap();
+                daemon.left.fetch_add(gone.in_flight(), Relaxed);
+                daemon.sleeper.wake();
+            });
+        }
+    }
+
+    /// Serves until it is over. Each round answers what the round before has taken, so that
+    /// requests of killed clients are in flight.
+    fn serve(&self) {
+        let mut taken = Vec::new();
+        let mut random = Random(3);
+        while !self.over.load(Relaxed) {
+            let rings: Vec<Server> = self.rings.lock().unwrap().values().cloned().collect();
+            if taken.is_empty() {
+                let patience = Patience::new(Duration::from_micros(5), Duration::from_secs(1));
+                self.sleeper.sleep(&rings, patience).unwrap();
+            }
+            let before = std::mem::take(&mut taken);
+            for ring in &rings {
+                ring.take(|request| taken.push(request));
+            }
+            for request in before {
+                let output = reversed(request.input());
+                request.answer(status::DONE, &output);
+                self.served.fetch_add(1, Relaxed);
+            }
+            if random.word().is_multiple_of(64) {
+                thread::yield_now();
+            }
+        }
+    }
+}
+
+#[test]
+fn clients_that_are_killed_take_nothing_from_others() {
+    let directory = TempDir::new("ring-killed");
+    let path = directory.join("socket");
+    let daemon = Daemon::start(&path);
+    let serving = daemon.clone();
+    let server = thread::spawn(move || serving.serve());
+    let over = Arc::new(AtomicBool::new(false));
+    let honest: Vec<_> = (0..HONEST)
+        .map(|_| {
+            let (path, over) = (path.clone(), over.clone());
+            thread::spawn(move || {
+                let (client, _socket) = attach(&path);
+                let mut rounds = 0;
+                while !over.load(Relaxed) {
+                    ask(&client, 20);
+                    rounds += 1;
+                }
+                rounds
+            })
+        })
+        .collect();
+    let killers: Vec<_> = (0..BESIDE)
+        .map(|number| {
+            let path = path.clone();
+            thread::spawn(move || {
+                let mut random = Random(number as u64);
+                for _ in 0..KILLED / BESIDE {
+                    let mut child = start(&path, usize::MAX);
+                    // One in eight may be killed while it attaches its ring.
+                    if !random.word().is_multiple_of(8) {
+                        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+                        let attached = |line: io::Result<String>| line.unwrap() == ATTACHED;
+                        assert!({ lines }.any(attached));
+                    }
+                    let micros = random.word() % 10_000;
+                    thread::sleep(Duration::from_micros(micros));
+                    child.kill().unwrap();
+                    let ended = child.wait().unwrap();
+                    assert_eq!(ended.code(), None, "it was killed, and did not end before");
+                }
+            })
+        })
+        .collect();
+    killers.into_iter().for_each(|it| it.join().unwrap());
+    // A process that comes after them is served as the others.
+    let mut last = start(&path, 200);
+    assert!(last.wait().unwrap().success());
+    over.store(true, Relaxed);
+    for client in honest {
+        assert!(client.join().unwrap() > 0, "an honest client got nothing");
+    }
+    let end = Instant::now() + Duration::from_secs(20);
+    while !daemon.rings.lock().unwrap().is_empty() && Instant::now() < end {
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(daemon.rings.lock().unwrap().len(), 0, "rings that are left");
+    daemon.over.store(true, Relaxed);
+    daemon.sleeper.wake();
+    server.join().unwrap();
+    println!(
+        "{} clients attached, {} requests served, {} in flight when their client was killed",
+        daemon.clients.load(Relaxed),
+        daemon.served.load(Relaxed),
+        daemon.left.load(Relaxed)
+    );
+    let attached = daemon.clients.load(Relaxed);
+    assert!(
+        attached > KILLED / 2,
+        "most were killed before they attached"
+    );
+}
+
+/// Runs `check` in a forked child; returns whether it was true.
+fn in_child(check: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child uses the ring, which has no lock, and the allocator, which outlives a fork.
+    // It ends by `_exit`.
+    match unsafe { libc::fork() } {
+        -1 => panic!("no child"),
+        0 => {
+            let code = i32::from(!check());
+            // SAFETY: it ends this process.
+            unsafe { libc::_exit(code) }
+        }
+        child => {
+            let mut status = 0;
+            // SAFETY: `status` is valid for writes.
+            let waited = unsafe { libc::waitpid(child, &mut status, 0) };
+            waited == child && status == 0
+        }
+    }
+}
+
+#[test]
+fn a_forked_child_has_no_part_in_the_ring() {
+    let (server, descriptor) = Server::create(4).unwrap();
+    let client = Client::attach(&descriptor).unwrap();
+    let call = Call {
+        operation: 1,
+        key: 0,
+        input: b"input",
+        notify: true,
+    };
+    let mut ticket = client.submit(&call).unwrap();
+    let refuses = in_child(|| {
+        let none = Patience::new(Duration::ZERO, Duration::ZERO);
+        client.poison();
+        client.wake();
+        let answered = client.answered(none, |_| {});
+        matches!(client.submit(&call), Err(Refused::Forked))
+            && matches!(ticket.poll(), Err(Lost::Forked))
+            && matches!(ticket.wait(none), Err(Lost::Forked))
+            && answered == Err(Refused::Forked)
+            && client.is_gone()
+    });
+    assert!(refuses);
+    server.take(|request| request.answer(status::DONE, b"output"));
+    let answer = ticket.wait(patience()).unwrap().unwrap();
+    assert_eq!(answer.output[..], *b"output");
+    assert_eq!(client.submit(&call).unwrap().slot(), 0, "the slot is free");
+    // The child drops what it inherited: the memory is not there, and something else may be.
+    let ticket = client.submit(&call).unwrap();
+    assert!(in_child(move || {
+        drop((ticket, client));
+        true
+    }));
+}
