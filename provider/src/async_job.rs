@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use lockstep_engine::operation::{Keygen, Operation};
 use lockstep_engine::{
-    Caller, Declined, Engine, Fallback, Job, KeyKind, Keypair, Notify, Outcome, Paused, Pending,
-    ThreadId,
+    Caller, Declined, Engine, Fallback, Job, Kem, KemKey, KeyKind, Keypair, Notify, Outcome,
+    Paused, Pending, ThreadId,
 };
 
 use crate::ffi::AsyncCallback;
@@ -39,6 +39,29 @@ pub fn serve<O: Operation>(
 pub fn keypair(kind: KeyKind) -> Option<Keypair> {
     match serve(Keygen(kind), || Some(())) {
         Outcome::Done(pair) => Some(pair),
+        _ => None,
+    }
+}
+
+/// As [`serve`], for what OpenSSL may lack: what the lanes decline is asked of them once more,
+/// without a pause.
+pub fn serve_in_any_case<O: Operation + Copy>(
+    operation: O,
+    input: impl Fn() -> Option<O::Input>,
+) -> Outcome<O::Output> {
+    match serve(operation, &input) {
+        Outcome::Declined(_) if !memory::is_scarce() => {
+            let engine = process::engine();
+            engine.serve(operation, input, &Host { engine, wait: None })
+        }
+        outcome => outcome,
+    }
+}
+
+/// A new key for key encapsulation, of the pool if it has one.
+pub fn kem_key(kem: Kem) -> Option<KemKey> {
+    match serve_in_any_case(Keygen(KeyKind::Kem(kem)), || Some(())) {
+        Outcome::Done(pair) => KemKey::of_pair(kem, &pair),
         _ => None,
     }
 }

@@ -1,5 +1,9 @@
 //! Functions of the C library, with types that make them safe: there is no value of these types
 //! that one of the functions must not be called with.
+#![cfg_attr(
+    not(target_arch = "x86_64"),
+    allow(dead_code, reason = "stacks are changed on x86-64 only")
+)]
 
 use std::ffi::{CStr, c_int, c_ulong, c_void};
 use std::ptr::null;

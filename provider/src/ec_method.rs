@@ -17,7 +17,9 @@ use lockstep_engine::{
     Keypair, Outcome,
 };
 use once_cell::race::OnceBox;
+use zeroize::Zeroizing;
 
+use crate::daemon::{Key, Operation as Remote};
 use crate::ex_data::Attached;
 use crate::ffi::method::{ec_sign, ec_verify_sig};
 use crate::ffi::{
@@ -27,6 +29,7 @@ use crate::ffi::{
 };
 use crate::keymgmt::Adoptable;
 use crate::number;
+use crate::reference::Referable;
 use crate::stock::families::EcKeys;
 use crate::{async_job, memory, process};
 
@@ -59,10 +62,39 @@ fn group_of(key: &ffi::EcKey) -> Option<(&EcGroup, Curve)> {
     Some((group, curve_of(group).filter(|_| is_named)?))
 }
 
-/// What we keep with an EC_KEY: the key for the engine, made at its first use.
-#[derive(Default)]
-struct State {
-    key: OnceBox<Option<Arc<EcKey>>>,
+impl Referable for EcKeys {
+    fn refer(key: &OwnedKey<EcKeys>, to: Arc<Key>) -> bool {
+        let Some(method) = method() else { return false };
+        let key = key.object();
+        if group_of(key).is_none() || ffi::EC_KEY_get0_private_key(key).is_some() {
+            return false;
+        }
+        method.adopt(key);
+        method.states.put(key, State::Remote(to))
+    }
+
+    fn referent(key: &KeyData<EcKeys>) -> Option<Arc<Key>> {
+        method()?.referent(key.object())
+    }
+}
+
+/// What we keep with an EC_KEY.
+enum State {
+    /// The key for the engine, made at its first use.
+    Local(OnceBox<Option<Arc<EcKey>>>),
+    /// It is a reference: the key daemon signs.
+    Remote(Arc<Key>),
+}
+
+impl State {
+    /// Of a key that nothing is known of yet.
+    fn new() -> State {
+        State::Local(OnceBox::new())
+    }
+
+    fn is_new(&self) -> bool {
+        matches!(self, State::Local(key) if key.get().is_none())
+    }
 }
 
 /// The functions of OpenSSL's own method.
@@ -165,11 +197,11 @@ impl Method {
     /// Gives `key`, which nobody else uses, an empty state; false if that fails.
     fn renew(&self, key: &mut ffi::EcKey) -> bool {
         let current = self.states.get(key);
-        if current.is_some_and(|state| state.key.get().is_none()) {
+        if current.is_some_and(State::is_new) {
             return true;
         }
         self.states.remove(key);
-        !memory::is_scarce() && self.states.put(key, State::default())
+        !memory::is_scarce() && self.states.put(key, State::new())
     }
 
     /// The private key for the engine; None if `key` has none that lanes can serve. It lives until
@@ -187,8 +219,18 @@ impl Method {
                 .ok()
                 .map(Arc::new)
         };
-        let state = self.states.get(key)?;
-        state.key.get_or_init(|| Box::new(made())).clone()
+        match self.states.get(key)? {
+            State::Local(key) => key.get_or_init(|| Box::new(made())).clone(),
+            State::Remote(_) => None,
+        }
+    }
+
+    /// What `key` refers to, if it is a reference.
+    fn referent(&self, key: &ffi::EcKey) -> Option<Arc<Key>> {
+        match self.states.get(key)? {
+            State::Remote(to) => Some(Arc::clone(to)),
+            State::Local(_) => None,
+        }
     }
 }
 
@@ -326,21 +368,42 @@ struct Signing<'a> {
 
 impl Signing<'_> {
     fn serve(&self, key: &mut ffi::EcKey, method: &Method) -> c_int {
-        let asked = match self.output.is_null() || self.length.is_null() {
-            true => Outcome::NotAsked,
-            false => served(key, EcdsaSign, |_, _| self.request(key, method)),
+        let has_room = !self.output.is_null() && !self.length.is_null();
+        if let Some(referent) = method.referent(key) {
+            let signature = has_room.then(|| self.ask(key, &referent)).flatten();
+            return signature.map_or(0, |signature| self.write(&signature));
+        }
+        let asked = match has_room {
+            true => served(key, EcdsaSign, |_, _| self.request(key, method)),
+            false => Outcome::NotAsked,
         };
         match asked {
-            Outcome::Done(signature) => {
-                let (form, written) = der::encoded(&signature);
-                // SAFETY: the output has room for every signature of the key.
-                let room = unsafe { self.output.with_size(written) };
-                self.length.put(written as c_uint);
-                c_int::from(room.write(&form[..written]))
-            }
+            Outcome::Done(signature) => self.write(&signature),
             // Lives until OpenSSL has computed, as `serve` asks.
             _declined => self.pass(key, &method.stock),
         }
+    }
+
+    /// Writes r and s as DER.
+    fn write(&self, signature: &[u8]) -> c_int {
+        let (form, written) = der::encoded(signature);
+        // SAFETY: the output has room for every signature of the key.
+        let room = unsafe { self.output.with_size(written) };
+        self.length.put(written as c_uint);
+        c_int::from(room.write(&form[..written]))
+    }
+
+    /// The key daemon's signature, for a reference; None with an error set.
+    fn ask(&self, key: &ffi::EcKey, referent: &Key) -> Option<Zeroizing<Vec<u8>>> {
+        let (_, curve) = group_of(key)?;
+        if self.nonce.inverse.is_some() || self.nonce.r.is_some() {
+            referent.refuse("the key daemon makes the nonce of a signature itself");
+            return None;
+        }
+        // More of a digest never counts.
+        let most = |digest: &[u8]| digest[..digest.len().min(curve.bytes())].to_vec();
+        let digest = self.digest.read(most)?;
+        referent.ask(Remote::EcdsaSign, &digest, 2 * curve.bytes())
     }
 
     /// The request for a signature; None for what only OpenSSL can sign: it uses a nonce of the

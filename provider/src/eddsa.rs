@@ -12,6 +12,7 @@ use lockstep_engine::{
     Bytes as Message, Ed25519Key, Ed25519SignInput, Ed25519VerifyInput, Outcome, operation,
 };
 
+use crate::daemon::{Key, Operation};
 use crate::ffi::signature::{
     DigestSign, DigestSignInit, DigestVerify, DigestVerifyInit, Dupctx, Freectx, GetCtxParams,
     GettableCtxParams, Newctx, QueryKeyTypes, SetCtxParams, SettableCtxParams, Sign, SignInit,
@@ -21,6 +22,7 @@ use crate::ffi::{
     Bytes, Ctx, Dispatch, KeyData, OutBuf, Params, ParamsMut, ProvCtx, StockContext, Text, Value,
     name,
 };
+use crate::reference::Referable;
 use crate::stock::families::{Ed25519Keys, Ed25519Signature};
 use crate::wrapped::{self, KEY_BYTES, passed_on, public, secret};
 use crate::{async_job, memory, query};
@@ -30,15 +32,17 @@ const SIGNATURE_BYTES: usize = 64;
 
 /// What the engine can do with the key of a context.
 #[derive(Clone, Default)]
-enum Key {
+enum Known {
     /// Nothing: all is left to OpenSSL.
     #[default]
     Stock,
     Sign(Arc<Ed25519Key>),
+    /// The key is a reference: the key daemon signs.
+    Ask(Arc<Key>),
     Verify([u8; KEY_BYTES]),
 }
 
-type Context = wrapped::Context<Ed25519Signature, Key>;
+type Context = wrapped::Context<Ed25519Signature, Known>;
 
 /// All functions that OpenSSL's table may have, with the module's contexts.
 pub fn wrappers() -> [Dispatch; 18] {
@@ -91,14 +95,19 @@ fn newctx(provctx: ProvCtx, query: Option<Text<'_>>) -> Option<Box<Context>> {
 }
 
 /// The private key for the engine.
-fn signing(key: &KeyData<Ed25519Keys>) -> Option<Key> {
+fn signing(key: &KeyData<Ed25519Keys>) -> Option<Known> {
+    if let Some(referent) = Ed25519Keys::referent(key) {
+        return Some(Known::Ask(referent));
+    }
     let seed = secret(key)?;
-    Some(Key::Sign(Arc::new(Ed25519Key::new(seed.as_bytes()).ok()?)))
+    Some(Known::Sign(Arc::new(
+        Ed25519Key::new(seed.as_bytes()).ok()?,
+    )))
 }
 
 /// The public key for the engine.
-fn verifying(key: &KeyData<Ed25519Keys>) -> Option<Key> {
-    public(key).map(Key::Verify)
+fn verifying(key: &KeyData<Ed25519Keys>) -> Option<Known> {
+    public(key).map(Known::Verify)
 }
 
 /// Begins operations by OpenSSL's own function `init`, and notes the key where they are plain
@@ -107,7 +116,7 @@ fn begin(
     ours: &mut Context,
     key: Option<&KeyData<Ed25519Keys>>,
     params: Params<'_>,
-    note: fn(&KeyData<Ed25519Keys>) -> Option<Key>,
+    note: fn(&KeyData<Ed25519Keys>) -> Option<Known>,
     init: impl FnOnce(&StockContext<Ed25519Signature>) -> c_int,
 ) -> c_int {
     let last = std::mem::take(&mut ours.notes);
@@ -186,9 +195,17 @@ fn sign(ctx: Ctx<'_, Context>, signature: OutBuf<'_>, data: Bytes<'_>) -> c_int 
     })
 }
 
-/// The engine's signature, if there is room for one.
-fn signed(key: &Key, room: &OutBuf<'_>, data: Bytes<'_>) -> Outcome<Message> {
-    let (Key::Sign(key), true) = (key, room.holds(SIGNATURE_BYTES)) else {
+/// The engine's signature, or the key daemon's, if there is room for one.
+fn signed(key: &Known, room: &OutBuf<'_>, data: Bytes<'_>) -> Outcome<Message> {
+    if let (Known::Ask(referent), true) = (key, room.holds(SIGNATURE_BYTES)) {
+        let ask = |message: &[u8]| referent.ask(Operation::Ed25519Sign, message, SIGNATURE_BYTES);
+        // Without one, OpenSSL's own function fails too, since the key has no private part.
+        return match data.read(ask).flatten() {
+            Some(signature) => Outcome::Done(Message::from_slice(&signature)),
+            None => Outcome::NotAsked,
+        };
+    }
+    let (Known::Sign(key), true) = (key, room.holds(SIGNATURE_BYTES)) else {
         return Outcome::NotAsked;
     };
     let request = || {
@@ -217,8 +234,8 @@ fn verify(ctx: Ctx<'_, Context>, signature: Bytes<'_>, data: Bytes<'_>) -> c_int
 }
 
 /// Whether the engine finds a signature right.
-fn verified(key: &Key, signature: Bytes<'_>, data: Bytes<'_>) -> Outcome<bool> {
-    let (Key::Verify(public), SIGNATURE_BYTES) = (key, signature.len()) else {
+fn verified(key: &Known, signature: Bytes<'_>, data: Bytes<'_>) -> Outcome<bool> {
+    let (Known::Verify(public), SIGNATURE_BYTES) = (key, signature.len()) else {
         return Outcome::NotAsked;
     };
     let request = || {

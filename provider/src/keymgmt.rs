@@ -10,10 +10,11 @@ use crate::ffi::{
     Bytes, Dispatch, Functions, KeyData, List, OwnedKey, Params, Progress, ProvCtx, Receiver,
     StockContext, Terminated, select,
 };
+use crate::reference::{self, Referable};
 use crate::stock::families;
 
 /// A key type whose key objects can be made to compute on lanes.
-pub trait Adoptable: Functions + Sized {
+pub trait Adoptable: Referable {
     /// An object is adopted when one of these parts was put into it.
     const ADOPTED_WITH: c_int;
 
@@ -35,6 +36,13 @@ pub fn copy<K: Functions>(from: &KeyData<K>, selection: c_int) -> Option<OwnedKe
     let mut receive = |params: Params<'_>| Import::pass(&*copy, selection, params);
     let copied = Export::pass(from, selection, Receiver::new(&mut receive));
     (copied == 1).then_some(copy)
+}
+
+/// Another reference to what `key` refers to, if that is one.
+pub fn duplicate_reference<K: Referable>(key: &KeyData<K>) -> Option<Option<OwnedKey<K>>> {
+    let referent = K::referent(key)?;
+    let copy = copy(key, select::PUBLIC);
+    Some(copy.filter(|copy| K::refer(copy, referent)))
 }
 
 /// Reads an octet string of a key that fills `bytes` exactly; false if the key has no such string.
@@ -69,15 +77,18 @@ pub fn generator<K: Adoptable>() -> Dispatch {
     Gen::entry(generate::<K>)
 }
 
-/// The wrappers of the functions that make key data in other ways.
-pub fn wrappers<K: Adoptable>() -> [Dispatch; 5] {
-    [
+/// The wrappers of the functions that make key data in other ways, and of those that tell
+/// references from public keys.
+pub fn wrappers<K: Adoptable>() -> Vec<Dispatch> {
+    let mut wrappers = vec![
         New::entry(new::<K>),
         NewEx::entry(new_ex::<K>),
         Import::entry(import::<K>),
         Load::entry(load::<K>),
         Dup::entry(duplicate::<K>),
-    ]
+    ];
+    wrappers.extend(reference::wrappers::<K>());
+    wrappers
 }
 
 /// `OSSL_FUNC_keymgmt_new`: the object may be used before it has a private key, so it is prepared
@@ -117,17 +128,25 @@ fn generate<K: Adoptable>(
     take_over(Gen::pass(&*generation?, progress))
 }
 
-/// `OSSL_FUNC_keymgmt_load`
+/// `OSSL_FUNC_keymgmt_load`: our own decoders have made references ready.
 fn load<K: Adoptable>(reference: Bytes<'_>) -> Option<OwnedKey<K>> {
-    take_over(Load::pass::<K>(reference))
+    let loaded = Load::pass::<K>(reference)?;
+    match K::referent(&loaded) {
+        Some(_) => Some(loaded),
+        None => take_over(Some(loaded)),
+    }
 }
 
 /// `OSSL_FUNC_keymgmt_dup`: where objects cannot be adopted in place, by export and import, because
 /// OpenSSL's own function refuses an RSA object with a method of another's.
 fn duplicate<K: Adoptable>(key: Option<&KeyData<K>>, selection: c_int) -> Option<OwnedKey<K>> {
+    let key = key?;
+    if let Some(duplicate) = duplicate_reference(key) {
+        return duplicate;
+    }
     match K::IN_PLACE {
-        true => take_over(Dup::pass(key?, selection)),
-        false => adopted_copy(key?, selection),
+        true => take_over(Dup::pass(key, selection)),
+        false => adopted_copy(key, selection),
     }
 }
 

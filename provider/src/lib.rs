@@ -6,7 +6,7 @@
 //! parameters, encodings and errors are OpenSSL's own code, of the version that is installed.
 //! X25519 and Ed25519 keys have no method: there the exchange and the signature are [`wrapped`].
 //! And TLS 1.3's key derivation ([`tls13_kdf`]) is done here, as OpenSSL spends more on its
-//! look-ups than on hashing.
+//! look-ups than on hashing, and so is AES-GCM for OpenSSL 3.0 ([`aes_gcm`]).
 //!
 //! [`ffi`] has OpenSSL's C interface, and the shims by which C calls the module's safe functions;
 //! [`c_library`] has functions of the C library. [`loader`] binds our calls to the libcrypto that
@@ -17,15 +17,21 @@
 //! [`eddsa`] take the arithmetic, [`async_job`] pauses an async job instead of blocking its thread
 //! (what it waits for lies in its [`wait_ctx`]), [`stack`] finds room for a thread that has little,
 //! [`settings`] reads `openssl.cnf`, and [`process`] owns the engine of this process.
+//! Keys that the key daemon holds come in by a [`decoder`] of files that name them
+//! ([`mod@reference`], [`ed25519_keys`]), and [`daemon`] asks it.
 //! `docs/decisions/0001-overlay.md` and `0004-curves.md` say why.
 
 #![allow(unsafe_code, reason = "calls of libcrypto, and calls by it")]
 
+mod aes_gcm;
 mod async_job;
 mod c_library;
 mod counted;
+mod daemon;
+mod decoder;
 mod descriptors;
 mod ec_method;
+mod ed25519_keys;
 mod eddsa;
 mod eventfd;
 mod ex_data;
@@ -34,6 +40,7 @@ mod fault;
 mod ffi;
 mod generation;
 mod instance;
+mod kem;
 mod keymgmt;
 mod loader;
 mod mapped;
@@ -44,6 +51,7 @@ mod overlay;
 mod params;
 mod process;
 mod query;
+mod reference;
 mod rsa_method;
 mod settings;
 mod stack;
@@ -91,6 +99,7 @@ pub unsafe extern "C" fn OSSL_provider_init(
 fn start(core: &Core) -> Result<ProvCtx, String> {
     // Before anything of libcrypto is called.
     core.bind()?;
+    decoder::prepare(core);
     process::attach(settings::read(core))?;
     match stock::stock() {
         Some(stock) => {

@@ -5,31 +5,41 @@
 //! constructor of signature contexts takes clauses that name us out of the caller's property query.
 //! Everything else, every RSA and ECDSA signature function included, is OpenSSL's own function,
 //! called by libcrypto directly. X25519 exchanges ([`xdh`]), Ed25519 signatures ([`eddsa`]) and TLS
-//! 1.3's key derivation ([`tls13_kdf`]) have the module's contexts around OpenSSL's own.
+//! 1.3's key derivation ([`tls13_kdf`]) have the module's contexts around OpenSSL's own; AES-GCM
+//! ([`aes_gcm`]) has contexts of its own.
 
 use std::ffi::{CStr, CString, c_int};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use once_cell::race::OnceBox;
 
+use crate::aes_gcm::AesGcm;
 use crate::ffi::{
-    Algorithm, Dispatch, Group, Params, Place, ProvCtx, Receiver, StockCtx, Terminated, Text, name,
-    operation, signature,
+    Algorithm, Dispatch, Group, List, Params, Place, ProvCtx, Receiver, StockCtx, Terminated, Text,
+    name, operation, signature,
 };
 use crate::generation::{self, Generated};
+use crate::kem::{self, Mechanism, MlKem768, SecP256r1MlKem768, TlsGroup, X25519MlKem768};
 use crate::keymgmt::{self, Adoptable, overlaid};
+use crate::reference::Referable;
 use crate::stock::families::{
-    EcKeys, Ecdh, Ecdsa, Ed25519Keys, Ed25519Signature, Families, Found, Named, RsaCipher, RsaKeys,
-    RsaPssKeys, RsaSignature, Tls13Kdf, X25519Exchange, X25519Keys, families,
+    Aes128Gcm, Aes192Gcm, Aes256Gcm, EcKeys, Ecdh, Ecdsa, Ed25519Keys, Ed25519Signature, Families,
+    Found, Named, RsaCipher, RsaKeys, RsaPssKeys, RsaSignature, Tls13Kdf, X25519Exchange,
+    X25519Keys, families,
 };
 use crate::stock::{has_name, stock};
-use crate::{ec_method, eddsa, process, query, rsa_method, tls13_kdf, xdh};
+use crate::{
+    aes_gcm, decoder, ec_method, ed25519_keys, eddsa, process, query, rsa_method, tls13_kdf, xdh,
+};
 
 /// Marks what we want preferred; `dist/openssl.cnf` asks for it.
 static FAST: &CStr = c"provider=lockstep,lockstep.fast=yes";
 /// Marks key management that only takes keys over; `dist/openssl.cnf` steers away from it, so
 /// that generating and decoding keys stay with the default provider.
 static KEYS: &CStr = c"provider=lockstep,lockstep.keys=yes";
+
+/// Marks decoders, by what they read.
+static REFERENCES: &CStr = c"provider=lockstep,input=pem";
 
 /// `OSSL_FUNC_provider_query_operation`
 pub fn query_operation(
@@ -42,12 +52,15 @@ pub fn query_operation(
         return Terminated::NONE;
     };
     Terminated::new(match operation_id {
+        operation::CIPHER => &tables.cipher,
         operation::KDF => &tables.kdf,
         operation::KEYMGMT => &tables.keymgmt,
         operation::KEYEXCH => &tables.keyexch,
         operation::SIGNATURE => &tables.signature,
         operation::ASYM_CIPHER => &tables.asym_cipher,
+        operation::KEM => &tables.kem,
         operation::ENCODER => &tables.encoder,
+        operation::DECODER => &tables.decoder,
         _ => return Terminated::NONE,
     })
 }
@@ -56,7 +69,7 @@ pub fn query_operation(
 static TAKES_ANY: AtomicBool = AtomicBool::new(false);
 
 /// `OSSL_FUNC_provider_get_capabilities`: the default provider's TLS groups on keys that we
-/// generate.
+/// generate, and those of key encapsulation that it lacks.
 ///
 /// Before OpenSSL 3.5 libssl takes a group only from the provider whose key management it finds for
 /// it, so the module must offer every group on EC and X25519 keys, with or without lanes. Later it
@@ -73,43 +86,81 @@ pub fn capabilities(
         return 0;
     }
     let is_applications = provctx.as_ptr() != stock.provctx().as_ptr();
-    if is_applications && TAKES_ANY.load(Ordering::Relaxed) {
-        return 1;
-    }
+    let passes_on = !is_applications || !TAKES_ANY.load(Ordering::Relaxed);
+    let mut lacks = kem::TLS_GROUPS.map(|group| tables.generated.contains(&group.name));
     let mut filter = |params: Params<'_>| {
-        let algorithm = params.get(name::CAPABILITY_TLS_GROUP_ALG);
         // The size counts the zero byte.
+        let algorithm = params.get(name::CAPABILITY_TLS_GROUP_ALG);
         let algorithm = algorithm
             .and_then(|value| value.utf8())
             .and_then(|bytes| CStr::from_bytes_until_nul(bytes).ok());
+        for (group, lacks) in kem::TLS_GROUPS.iter().zip(&mut lacks) {
+            *lacks &= algorithm != Some(group.name);
+        }
         match algorithm {
-            Some(algorithm) if tables.generated.contains(&algorithm) => receiver.receive(params),
+            Some(algorithm) if passes_on && tables.generated.contains(&algorithm) => {
+                receiver.receive(params)
+            }
             _ => 1,
         }
     };
-    stock.capabilities(c"TLS-GROUP", Receiver::new(&mut filter))
+    if stock.capabilities(c"TLS-GROUP", Receiver::new(&mut filter)) == 0 {
+        return 0;
+    }
+    let mut ours = kem::TLS_GROUPS.iter().zip(lacks);
+    c_int::from(ours.all(|(group, lacks)| !lacks || describe(group, receiver) == 1))
+}
+
+/// Tells libssl of a group of TLS 1.3.
+fn describe(TlsGroup { name: of, id }: &TlsGroup, receiver: Receiver<'_>) -> c_int {
+    /// `TLS1_3_VERSION`
+    const TLS_1_3: c_int = 0x0304;
+    let (any, none, is_kem) = (0, -1, 1);
+    let list = List::<11>::new()
+        .utf8(name::CAPABILITY_TLS_GROUP_NAME, of)
+        .utf8(name::CAPABILITY_TLS_GROUP_NAME_INTERNAL, of)
+        .utf8(name::CAPABILITY_TLS_GROUP_ALG, of)
+        .uint(name::CAPABILITY_TLS_GROUP_ID, id)
+        .uint(
+            name::CAPABILITY_TLS_GROUP_SECURITY_BITS,
+            &kem::SECURITY_BITS,
+        )
+        .uint(name::CAPABILITY_TLS_GROUP_IS_KEM, &is_kem)
+        .int(name::CAPABILITY_TLS_GROUP_MIN_TLS, &TLS_1_3)
+        .int(name::CAPABILITY_TLS_GROUP_MAX_TLS, &any)
+        .int(name::CAPABILITY_TLS_GROUP_MIN_DTLS, &none)
+        .int(name::CAPABILITY_TLS_GROUP_MAX_DTLS, &none);
+    receiver.receive(list.as_params())
 }
 
 /// Our algorithm arrays.
 #[derive(Default)]
 struct Tables {
+    cipher: Vec<Algorithm>,
     kdf: Vec<Algorithm>,
     keymgmt: Vec<Algorithm>,
     keyexch: Vec<Algorithm>,
     signature: Vec<Algorithm>,
     asym_cipher: Vec<Algorithm>,
+    kem: Vec<Algorithm>,
     encoder: Vec<Algorithm>,
+    decoder: Vec<Algorithm>,
     /// The key types that we generate and that TLS has groups on.
     generated: Vec<&'static CStr>,
     /// Operations that stay with the default provider, and why.
     unaccelerated: Vec<(&'static str, String)>,
 }
 
+/// Whether OpenSSL's own AES-GCM uses no vectors longer than a block (before OpenSSL 3.1).
+static LACKS_GCM: AtomicBool = AtomicBool::new(false);
+
 /// Makes what the process keeps of tables and methods, for an OpenSSL of this version. The first
 /// loading does this, so that no two threads meet in it later.
 pub fn prepare(version: Option<String>) {
-    let takes_any = version.is_some_and(|version| is_since(&version, [3, 5]));
-    TAKES_ANY.store(takes_any, Ordering::Relaxed);
+    let is_since = |first| version.as_ref().map(|version| is_since(version, first));
+    TAKES_ANY.store(is_since([3, 5]) == Some(true), Ordering::Relaxed);
+    let lacks_gcm = is_since([3, 0]) == Some(true) && is_since([3, 1]) == Some(false);
+    LACKS_GCM.store(lacks_gcm, Ordering::Relaxed);
     let _ = tables();
     let _ = rsa_method::method();
     let _ = ec_method::method();
@@ -146,6 +197,9 @@ pub fn unaccelerated() -> String {
 /// Why an algorithm that the default provider lacks stays with it.
 const ABSENT: &str = "OpenSSL's default provider does not have it";
 
+/// Why what is computed without the engine, or without OpenSSL's own functions, stays with it.
+const LEFT_TO_OPENSSL: &str = "the setting backend = none leaves it to OpenSSL";
+
 /// An algorithm of the default provider.
 fn found<A: Named>(families: &Families) -> Result<&Found, &'static str> {
     families.get::<A>().ok_or(ABSENT)
@@ -168,7 +222,9 @@ impl Tables {
             ("ECDSA and ECDH", tables.add_ec(families)),
             ("X25519", tables.add_x25519(families)),
             ("Ed25519", tables.add_ed25519(families)),
+            ("ML-KEM", tables.add_kem()),
             ("TLS 1.3 key derivation", tables.add_tls13_kdf(families)),
+            ("AES-GCM", tables.add_aes_gcm(families)),
             ("work in async jobs", needs(Group::Async)),
         ] {
             if let Err(reason) = added {
@@ -176,12 +232,15 @@ impl Tables {
             }
         }
         for algorithms in [
+            &mut tables.cipher,
             &mut tables.kdf,
             &mut tables.keymgmt,
             &mut tables.keyexch,
             &mut tables.signature,
             &mut tables.asym_cipher,
+            &mut tables.kem,
             &mut tables.encoder,
+            &mut tables.decoder,
         ] {
             algorithms.push(Algorithm::END);
         }
@@ -199,6 +258,7 @@ impl Tables {
         self.keymgmt.extend([rsa, rsa_pss]);
         self.add_signatures::<RsaSignature>(signature);
         self.asym_cipher.push(preferred(asym_cipher));
+        self.add_decoder::<RsaKeys>();
         Ok(())
     }
 
@@ -213,6 +273,7 @@ impl Tables {
         self.add_signatures::<Ecdsa>(signature);
         self.keyexch.push(preferred(keyexch));
         self.add_encoders(EcKeys::NAME);
+        self.add_decoder::<EcKeys>();
         Ok(())
     }
 
@@ -237,6 +298,19 @@ impl Tables {
     fn add_encoders(&mut self, keys: &CStr) {
         let encoders = all_of(operation::ENCODER).filter(|algorithm| has_name(algorithm, keys));
         self.encoder.extend(encoders.filter_map(as_ours));
+    }
+
+    /// Adds our decoder of references to keys of a type.
+    fn add_decoder<K: Referable + Named>(&mut self) {
+        if Group::References.lacks().is_some() {
+            return;
+        }
+        self.decoder.push(Algorithm {
+            names: Some(Text::new(K::NAME)),
+            properties: Some(Text::new(REFERENCES)),
+            implementation: overlaid(&decoder::functions::<K>(), &[]),
+            description: None,
+        });
     }
 
     fn add_x25519(&mut self, families: &Families) -> Result<(), String> {
@@ -279,7 +353,9 @@ impl Tables {
         let signature = found::<Ed25519Signature>(families)?;
         let keys = found::<Ed25519Keys>(families)?;
         let implementation = wrapped(&signature.functions, &eddsa::wrappers(), &[])?;
-        self.keymgmt.push(offered(keys, &[], KEYS));
+        self.keymgmt
+            .push(offered(keys, &ed25519_keys::wrappers(), KEYS));
+        self.add_decoder::<Ed25519Keys>();
         self.signature.push(Algorithm {
             implementation,
             ..preferred(signature)
@@ -287,9 +363,63 @@ impl Tables {
         Ok(())
     }
 
+    /// Adds key encapsulation, whose functions are all ours.
+    fn add_kem(&mut self) -> Result<(), String> {
+        let is_there = all_of(operation::KEM).any(|kem| has_name(kem, X25519MlKem768::NAMES));
+        if is_there && !process::computes() {
+            return Err(LEFT_TO_OPENSSL.to_owned());
+        }
+        self.add_mechanism::<MlKem768>(match is_there {
+            true => MlKem768::NAMES,
+            false => MlKem768::NAMES_OF_OWN,
+        });
+        self.add_mechanism::<X25519MlKem768>(X25519MlKem768::NAMES);
+        self.add_mechanism::<SecP256r1MlKem768>(SecP256r1MlKem768::NAMES);
+        Ok(())
+    }
+
+    fn add_mechanism<M: Mechanism>(&mut self, names: &'static CStr) {
+        let algorithm = |functions: &[Dispatch]| Algorithm {
+            names: Some(Text::new(names)),
+            properties: Some(Text::new(FAST)),
+            implementation: Terminated::new(Vec::leak(functions.to_vec())),
+            description: None,
+        };
+        self.keymgmt.push(algorithm(&kem::key_functions::<M>()));
+        self.kem.push(algorithm(&kem::functions()));
+        self.generated.push(names);
+    }
+
+    /// Adds AES-GCM. Where OpenSSL's own is as fast, or a setting prefers it, nothing is missing.
+    fn add_aes_gcm(&mut self, families: &Families) -> Result<(), String> {
+        if !LACKS_GCM.load(Ordering::Relaxed) || !process::enciphers() {
+            return Ok(());
+        }
+        if !process::computes() {
+            return Err(LEFT_TO_OPENSSL.to_owned());
+        }
+        if aes_gcm::lanes().is_none() {
+            return Ok(());
+        }
+        needs(Group::Ciphers)?;
+        self.add_cipher::<Aes256Gcm>(families)?;
+        self.add_cipher::<Aes192Gcm>(families)?;
+        self.add_cipher::<Aes128Gcm>(families)
+    }
+
+    fn add_cipher<A: AesGcm>(&mut self, families: &Families) -> Result<(), String> {
+        let cipher = found::<A>(families)?;
+        let ours = aes_gcm::wrappers::<A>(&cipher.functions);
+        self.cipher.push(Algorithm {
+            implementation: wrapped(&cipher.functions, &ours, &[])?,
+            ..preferred(cipher)
+        });
+        Ok(())
+    }
+
     fn add_tls13_kdf(&mut self, families: &Families) -> Result<(), String> {
         if !process::computes() {
-            return Err("the setting backend = none leaves it to OpenSSL".to_owned());
+            return Err(LEFT_TO_OPENSSL.to_owned());
         }
         if !tls13_kdf::is_fast() {
             return Err("OpenSSL's own code is faster on this CPU, which lacks AVX2".to_owned());
@@ -416,6 +546,13 @@ mod tests {
         .collect()
     }
 
+    /// The key types on curves that we generate.
+    fn curves(tables: &Tables) -> Vec<&'static CStr> {
+        let is_kem = |name: &CStr| name.to_bytes().windows(3).any(|word| word == b"KEM");
+        let generated = tables.generated.iter().copied();
+        generated.filter(|name| !is_kem(name)).collect()
+    }
+
     #[test]
     fn versions_are_compared_by_their_numbers() {
         for since in ["3.5.0", "3.5.7-dev", "3.10.0", "4.0.3", "10.1.0"] {
@@ -431,15 +568,24 @@ mod tests {
         // No function has the number of one that is known already.
         let tables = with_function((operation::KEYMGMT, c"no such"), 1);
         assert!(tables.unaccelerated.len() <= usize::from(!tls13_kdf::is_fast()));
-        let keymgmt = ["RSA", "RSA-PSS", "EC", "X25519", "ED25519"];
-        let preferred = [false, false, true, true, false];
+        let keymgmt = [
+            "RSA",
+            "RSA-PSS",
+            "EC",
+            "X25519",
+            "ED25519",
+            "ML-KEM-768",
+            "X25519MLKEM768",
+            "SecP256r1MLKEM768",
+        ];
+        let preferred = [false, false, true, true, false, true, true, true];
         let expected: Vec<_> = keymgmt
             .map(str::to_owned)
             .into_iter()
             .zip(preferred)
             .collect();
         assert_eq!(offered(&tables.keymgmt), expected);
-        assert_eq!(tables.generated, [EcKeys::NAME, X25519Keys::NAME]);
+        assert_eq!(curves(&tables), [EcKeys::NAME, X25519Keys::NAME]);
     }
 
     #[test]
@@ -454,7 +600,7 @@ mod tests {
         let tables = with_function((operation::KEYEXCH, X25519Keys::NAME), 99);
         assert!(named(&tables, "X25519"));
         assert!(!has(&tables.keyexch, "X25519", true) && has(&tables.keyexch, "ECDH", true));
-        assert_eq!(tables.generated, [EcKeys::NAME]);
+        assert_eq!(curves(&tables), [EcKeys::NAME]);
 
         let tables = with_function((operation::SIGNATURE, Ed25519Keys::NAME), 99);
         assert!(named(&tables, "Ed25519"));
@@ -487,6 +633,32 @@ mod tests {
         assert!(has(&tables.keymgmt, "RSA", false));
     }
 
+    #[test]
+    fn aes_gcm_has_the_functions_of_openssl_and_no_others() {
+        let families = families().expect("the default provider");
+        let mut tables = Tables::default();
+        tables.add_cipher::<Aes256Gcm>(families).expect("AES-GCM");
+        let stock = families.get::<Aes256Gcm>().expect("AES-GCM");
+        let ids = |functions: &[Dispatch]| functions.iter().map(|entry| entry.id).collect();
+        let ours: Vec<c_int> = ids(&stock::entries(&tables.cipher[0]));
+        let theirs: Vec<c_int> = ids(&stock.functions);
+        assert_eq!(ours, theirs);
+        assert_eq!(
+            offered(&tables.cipher),
+            [("AES-256-GCM".to_owned(), true)],
+            "with the names of OpenSSL"
+        );
+
+        let mut unknown = stock.functions.clone();
+        unknown.push(Dispatch {
+            id: 99,
+            ..unknown[0]
+        });
+        let ours = aes_gcm::wrappers::<Aes256Gcm>(&unknown);
+        let error = wrapped(&unknown, &ours, &[]).map(drop);
+        assert!(error.is_err_and(|reason| reason.contains("99")));
+    }
+
     /// By which OpenSSL 4.0 makes key data.
     #[test]
     fn the_second_constructor_of_keys_is_ours() {
@@ -500,7 +672,7 @@ mod tests {
         };
         assert!(tables.keymgmt.first().is_some_and(is_ours));
         let tables = with_function((operation::KEYMGMT, EcKeys::NAME), id);
-        assert_eq!(tables.generated, [EcKeys::NAME, X25519Keys::NAME]);
+        assert_eq!(curves(&tables), [EcKeys::NAME, X25519Keys::NAME]);
     }
 
     #[test]

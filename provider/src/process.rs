@@ -4,11 +4,12 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use lockstep_engine::{BackendChoice, Config, ConfigError, Engine, Page, StatsDir};
+use lockstep_kernels::backend::Backend;
 use once_cell::race::OnceBox;
 
 use crate::c_library::{SignalSet, getauxval, pthread_sigmask, sigfillset};
 use crate::counted::{Counted, Owner};
-use crate::stack;
+use crate::{daemon, stack};
 
 /// The engine of this process. Its owners are the provider instances alive, one per library context
 /// that loaded us.
@@ -144,6 +145,19 @@ pub fn computes() -> bool {
         .is_none_or(|config| config.backend != BackendChoice::None)
 }
 
+/// The lanes that the settings and this CPU leave to this module.
+pub fn backend() -> Option<Backend> {
+    let choice = CONFIG
+        .get()
+        .map_or(BackendChoice::Auto, |config| config.backend);
+    choice.resolve()
+}
+
+/// Whether the settings leave AES-GCM to this module.
+pub fn enciphers() -> bool {
+    CONFIG.get().is_none_or(|config| config.aes_gcm)
+}
+
 /// Whether `engine` is still the one of this process: not in a forked child of the one that asked
 /// for it.
 pub fn is_current(engine: *const Engine) -> bool {
@@ -174,5 +188,6 @@ extern "C" fn forget_engine() {
     if let Some(page) = page() {
         page.forked();
     }
+    daemon::after_fork();
     lockstep_vault::after_fork();
 }

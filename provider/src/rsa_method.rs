@@ -20,6 +20,9 @@
 //! Each key we compute on has a *twin*: a second object with the same key and OpenSSL's own method.
 //! A request that the engine declines is recomputed on the twin, with OpenSSL's blinding and
 //! checks.
+//!
+//! A [reference](crate::reference) has public parts alone: the key daemon computes in place of the
+//! lanes, and there is no twin.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -29,6 +32,7 @@ use lockstep_engine::{Fallback, Outcome, RsaComponents, RsaInput, RsaKey, Secret
 use once_cell::race::OnceBox;
 use zeroize::Zeroizing;
 
+use crate::daemon::{Key, Operation};
 use crate::ex_data::Attached;
 use crate::ffi::{
     self, Bignum, BnCtx, Bytes, KeyData, KeyObjects, Output, OwnedKey, Passed as _, Rsa, RsaFinish,
@@ -36,6 +40,7 @@ use crate::ffi::{
 };
 use crate::keymgmt::{self, Adoptable};
 use crate::number::{self, length};
+use crate::reference::Referable;
 use crate::stock::families::{RsaKeys, RsaPssKeys};
 use crate::{async_job, memory, process};
 
@@ -84,7 +89,7 @@ impl<K: RsaObjects> Adoptable for K {
             return;
         }
         // From here on OpenSSL computes, with its blinding, whatever fails below.
-        ffi::RSA_clear_flags(rsa, ffi::RSA_FLAG_NO_BLINDING);
+        ffi::RSA_clear_flags(rsa, REMOTE_FLAGS);
         method.states.remove(rsa);
         if memory::is_scarce() {
             return;
@@ -94,17 +99,60 @@ impl<K: RsaObjects> Adoptable for K {
         if memory::is_scarce() {
             return;
         }
-        let on_lanes = state.lanes.is_ok();
+        let on_lanes = matches!(state, State::Lanes(_));
         if method.states.put(rsa, state) && on_lanes {
             ffi::RSA_set_flags(rsa, ffi::RSA_FLAG_NO_BLINDING);
         }
     }
 }
 
-/// What we keep with an RSA object.
-struct State {
-    lanes: Result<Lanes, Fallback>,
+impl<K: RsaObjects> Referable for K {
+    fn refer(key: &OwnedKey<K>, to: Arc<Key>) -> bool {
+        let Some(method) = method() else { return false };
+        Self::prepare(key);
+        let rsa = key.object();
+        let (mut n, mut e, mut d) = (None, None, None);
+        ffi::RSA_get0_key(rsa, &mut n, &mut e, &mut d);
+        let Some(modulus_bytes) = n.map(length).filter(|_| d.is_none()) else {
+            return false;
+        };
+        let remote = Remote {
+            key: to,
+            modulus_bytes,
+        };
+        let put = method.states.put(rsa, State::Remote(remote));
+        if put {
+            ffi::RSA_set_flags(rsa, REMOTE_FLAGS);
+        }
+        put
+    }
+
+    fn referent(key: &KeyData<K>) -> Option<Arc<Key>> {
+        match method()?.states.get(key.object())? {
+            State::Remote(remote) => Some(Arc::clone(&remote.key)),
+            _ => None,
+        }
+    }
 }
+
+/// What we keep with an RSA object.
+enum State {
+    /// Its private operations run on lanes.
+    Lanes(Lanes),
+    /// OpenSSL computes, for this reason.
+    Stock(Fallback),
+    /// It is a reference.
+    Remote(Remote),
+}
+
+/// A key whose private parts the key daemon holds.
+struct Remote {
+    key: Arc<Key>,
+    modulus_bytes: usize,
+}
+
+/// With these OpenSSL calls [`mod_exp`] for a key without private parts, and does not blind.
+const REMOTE_FLAGS: c_int = ffi::RSA_FLAG_EXT_PKEY | ffi::RSA_FLAG_NO_BLINDING;
 
 /// A key ready for the lanes.
 struct Lanes {
@@ -138,7 +186,7 @@ impl State {
                 twin: K::twin(twin),
             })
         });
-        Some(State { lanes })
+        Some(lanes.map_or_else(State::Stock, State::Lanes))
     }
 }
 
@@ -266,6 +314,8 @@ extern "C" fn finish(rsa: &mut Rsa) -> c_int {
 /// Who does a private operation.
 enum Route<'a> {
     Lanes(&'a Lanes),
+    /// The key daemon.
+    Remote(&'a Remote),
     /// OpenSSL, for this reason if the object holds a private key that the lanes cannot take.
     Stock(Option<Fallback>),
     /// Nobody: OpenSSL would compute without blinding.
@@ -276,8 +326,9 @@ impl Method {
     /// The route for `rsa`.
     fn route<'a>(&self, rsa: &'a Rsa) -> Route<'a> {
         let reason = match self.states.get(rsa) {
-            Some(State { lanes: Ok(lanes) }) => return Route::Lanes(lanes),
-            Some(State { lanes: Err(reason) }) => Some(*reason),
+            Some(State::Lanes(lanes)) => return Route::Lanes(lanes),
+            Some(State::Remote(remote)) => return Route::Remote(remote),
+            Some(State::Stock(reason)) => Some(*reason),
             None => None,
         };
         match ffi::RSA_test_flags(rsa, ffi::RSA_FLAG_NO_BLINDING) {
@@ -308,8 +359,13 @@ fn private_encrypt(
         {
             return Some(raw(lanes, ffi::RSA_private_encrypt, input, output));
         }
+        Route::Remote(remote)
+            if padding == ffi::RSA_NO_PADDING && input.len() == remote.modulus_bytes =>
+        {
+            return Some(remote.raw(input, output));
+        }
         // OpenSSL's function pads and calls `mod_exp`, or refuses the length.
-        Route::Lanes(_) => {}
+        Route::Lanes(_) | Route::Remote(_) => {}
         Route::Stock(reason) => count(reason),
         Route::Refused => return None,
     }
@@ -343,6 +399,14 @@ fn private_decrypt(
                 unsafe { *to.add(1) ^= 1 };
             }
             Some(length)
+        }
+        Route::Remote(remote) if padding == ffi::RSA_NO_PADDING => Some(remote.raw(input, output)),
+        Route::Remote(remote) => {
+            remote.key.refuse(
+                "PKCS#1 v1.5 decryption is not possible with a key of the key daemon, because \
+                 nothing would hide whether the padding was right",
+            );
+            None
         }
         Route::Lanes(lanes) => {
             count(Some(Fallback::Pkcs1Decryption));
@@ -400,6 +464,35 @@ fn raw(lanes: &Lanes, stock: RsaPrivate, input: Bytes<'_>, output: Output<'_>) -
     }
 }
 
+impl Remote {
+    /// input^d mod n from bytes to bytes, by the key daemon. Returns the length of the modulus, or
+    /// -1 with an error set.
+    fn raw(&self, input: Bytes<'_>, output: Output<'_>) -> c_int {
+        let number = input
+            .read(|bytes| padded(bytes, self.modulus_bytes))
+            .flatten();
+        let result = number.and_then(|number| {
+            self.key
+                .ask(Operation::RsaPrivate, &number, self.modulus_bytes)
+        });
+        let Some(result) = result else { return -1 };
+        // SAFETY: without padding there is room for as many bytes as the modulus has.
+        let room = unsafe { output.with_size(self.modulus_bytes) };
+        match room.write(&result) {
+            true => result.len() as c_int,
+            false => -1,
+        }
+    }
+}
+
+/// A number, with zeros in front of it up to this length; None if it is longer.
+fn padded(number: &[u8], length: usize) -> Option<Zeroizing<Vec<u8>>> {
+    let start = length.checked_sub(number.len())?;
+    let mut bytes = Zeroizing::new(vec![0; length]);
+    bytes[start..].copy_from_slice(number);
+    Some(bytes)
+}
+
 /// The input for a number; None if the modulus is not greater, or if there are no bytes.
 fn request(lanes: &Lanes, number: Bytes<'_>) -> Option<RsaInput> {
     let start = lanes.modulus.len().checked_sub(number.len())?;
@@ -430,18 +523,24 @@ extern "C" fn mod_exp(
 ) -> c_int {
     guarded(|| {
         let Some(method) = method() else { return 0 };
-        let lanes = match method.route(rsa) {
-            Route::Lanes(lanes) => lanes,
+        let route = method.route(rsa);
+        let modulus_bytes = match &route {
+            Route::Lanes(lanes) => lanes.modulus.len(),
+            Route::Remote(remote) => remote.modulus_bytes,
             // The caller has blinded the input.
             Route::Stock(_) => return (method.stock_mod_exp)(r0, input, rsa, ctx),
             Route::Refused => return 0,
         };
-        let mut bytes = Zeroizing::new(vec![0u8; lanes.modulus.len()]);
+        let mut bytes = Zeroizing::new(vec![0u8; modulus_bytes]);
         if !number::write(input, &mut bytes) {
             return 0;
         }
         let (from, to) = in_place(&mut bytes);
-        let length = raw(lanes, ffi::RSA_private_encrypt, from, to);
+        let length = match route {
+            Route::Lanes(lanes) => raw(lanes, ffi::RSA_private_encrypt, from, to),
+            Route::Remote(remote) => remote.raw(from, to),
+            Route::Stock(_) | Route::Refused => return 0,
+        };
         c_int::from(usize::try_from(length) == Ok(bytes.len()) && number::read(&bytes, r0))
     })
 }

@@ -14,7 +14,7 @@ use std::ffi::c_int;
 
 use lockstep_engine::Elsewhere;
 use lockstep_kernels::backend::Backend;
-use lockstep_kernels::hmac::TAG_BYTES;
+use lockstep_kernels::hmac::{Hash, TAG_BYTES};
 use lockstep_kernels::wipe;
 
 use crate::ffi::kdf::{
@@ -65,9 +65,9 @@ pub fn wrappers() -> [Dispatch; 9] {
 /// (OpenSSL 3.6).
 pub const LEFT_OUT: &[c_int] = &[12, 13];
 
-/// Whether hashing here is as fast as OpenSSL's, so that there is a gain.
+/// Whether there is a gain at all: SHA-384, which has no instructions of its own, needs vectors.
 pub fn is_fast() -> bool {
-    is_x86_feature_detected!("avx2")
+    Hash::Sha384.is_fast()
 }
 
 impl Context {

@@ -7,98 +7,10 @@
 use std::ffi::{c_int, c_uchar, c_void};
 use std::marker::PhantomData;
 
+use super::bytes::Bytes;
 use super::convert::{Argument, Passed, Pointer, guarded};
 use super::params::Params;
 use super::types::{Bignum, Callback, Param};
-
-/// Bytes to read. They may lie where the output goes, so they are copied before that is written.
-#[derive(Clone, Copy)]
-pub struct Bytes<'a> {
-    start: *const c_uchar,
-    /// The length that stands for a negative one; no slice has it.
-    length: usize,
-    lifetime: PhantomData<&'a [u8]>,
-}
-
-impl Bytes<'_> {
-    pub fn len(self) -> usize {
-        self.length
-    }
-
-    pub fn is_null(self) -> bool {
-        self.start.is_null()
-    }
-
-    /// Has `copy` take what it needs of the bytes; None without a start, and for a length that no
-    /// slice has. No output may be written meanwhile.
-    pub fn read<R>(self, copy: impl FnOnce(&[u8]) -> R) -> Option<R> {
-        if self.length == 0 {
-            return Some(copy(&[]));
-        }
-        let can = !self.start.is_null() && isize::try_from(self.length).is_ok();
-        // SAFETY: as many readable bytes by contract of `from_raw`.
-        can.then(|| copy(unsafe { std::slice::from_raw_parts(self.start, self.length) }))
-    }
-}
-
-impl Argument<(*const c_uchar, usize)> for Bytes<'_> {
-    unsafe fn from_raw((start, length): (*const c_uchar, usize)) -> Self {
-        Bytes {
-            start,
-            length,
-            lifetime: PhantomData,
-        }
-    }
-}
-
-impl Passed<(*const c_uchar, usize)> for Bytes<'_> {
-    fn into_raw(self) -> (*const c_uchar, usize) {
-        (self.start, self.length)
-    }
-}
-
-impl Argument<(*const c_void, usize)> for Bytes<'_> {
-    unsafe fn from_raw((start, length): (*const c_void, usize)) -> Self {
-        Bytes {
-            start: start.cast(),
-            length,
-            lifetime: PhantomData,
-        }
-    }
-}
-
-impl Passed<(*const c_void, usize)> for Bytes<'_> {
-    fn into_raw(self) -> (*const c_void, usize) {
-        (self.start.cast(), self.length)
-    }
-}
-
-impl Argument<(*const c_uchar, c_int)> for Bytes<'_> {
-    unsafe fn from_raw((start, length): (*const c_uchar, c_int)) -> Self {
-        // A negative one becomes a length that no slice has.
-        Bytes {
-            start,
-            length: length as usize,
-            lifetime: PhantomData,
-        }
-    }
-}
-
-impl Passed<(*const c_uchar, c_int)> for Bytes<'_> {
-    fn into_raw(self) -> (*const c_uchar, c_int) {
-        (self.start, self.length as c_int)
-    }
-}
-
-impl Argument<(c_int, *const c_uchar)> for Bytes<'_> {
-    unsafe fn from_raw((length, start): (c_int, *const c_uchar)) -> Self {
-        Bytes {
-            start,
-            length: length as usize,
-            lifetime: PhantomData,
-        }
-    }
-}
 
 /// Room for an output whose length is not known before: where it goes and how much room there is,
 /// and where its length goes.
@@ -120,6 +32,11 @@ impl OutBuf<'_> {
         }
         self.length.put(bytes.len());
         self.room.write(bytes)
+    }
+
+    /// Says that there is no output.
+    pub fn put_nothing(&self) {
+        self.length.put(0);
     }
 
     /// The same with more room than there is: a defect that a check of the rig must find.
@@ -146,6 +63,52 @@ impl Argument<(*mut c_uchar, *mut usize, usize)> for OutBuf<'_> {
 impl Passed<(*mut c_uchar, *mut usize, usize)> for OutBuf<'_> {
     fn into_raw(self) -> (*mut c_uchar, *mut usize, usize) {
         (self.room.start, self.length.0, self.room.size)
+    }
+}
+
+/// Room for an output, whose size is where its length goes.
+pub struct SizedBuf<'a> {
+    start: *mut c_uchar,
+    length: Place<'a, usize>,
+}
+
+impl SizedBuf<'_> {
+    /// Whether the caller asks for the length alone.
+    pub fn is_question(&self) -> bool {
+        self.start.is_null()
+    }
+
+    /// Answers with a length.
+    pub fn answer(&self, length: usize) {
+        self.length.put(length);
+    }
+
+    /// Whether there is room for as many bytes. A size that is not given is enough.
+    pub fn holds(&self, count: usize) -> bool {
+        !self.start.is_null() && self.length.get().is_none_or(|size| size >= count)
+    }
+
+    /// Writes the output; false if there is no room for it.
+    pub fn write(self, bytes: &[u8]) -> bool {
+        let holds = self.holds(bytes.len());
+        if holds {
+            // SAFETY: as for `OutBuf`.
+            unsafe {
+                self.start
+                    .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
+            };
+            self.length.put(bytes.len());
+        }
+        holds
+    }
+}
+
+impl Argument<(*mut c_uchar, *mut usize)> for SizedBuf<'_> {
+    unsafe fn from_raw((start, length): (*mut c_uchar, *mut usize)) -> Self {
+        SizedBuf {
+            start,
+            length: Place(length, PhantomData),
+        }
     }
 }
 
@@ -237,11 +200,8 @@ impl<'a> Argument<(Option<&'a Bignum>, Option<&'a Bignum>)> for Nonce<'a> {
 /// The same bytes as an input and as the place for an output of their length.
 pub fn in_place(bytes: &mut [u8]) -> (Bytes<'_>, Output<'_>) {
     let start = bytes.as_mut_ptr();
-    let input = Bytes {
-        start,
-        length: bytes.len(),
-        lifetime: PhantomData,
-    };
+    // SAFETY: as many bytes, which the results borrow.
+    let input = unsafe { Bytes::from_raw((start.cast_const(), bytes.len())) };
     (input, Output(start, PhantomData))
 }
 
@@ -255,6 +215,12 @@ unsafe impl<T> Pointer<*mut T> for Place<'_, T> {}
 impl<T: Copy> Place<'_, T> {
     pub fn is_null(&self) -> bool {
         self.0.is_null()
+    }
+
+    /// The value that is there; None without a place.
+    pub fn get(&self) -> Option<T> {
+        // SAFETY: a place with a value by contract of `Pointer`, or NULL.
+        unsafe { self.0.as_ref() }.copied()
     }
 
     pub fn put(&self, value: T) {

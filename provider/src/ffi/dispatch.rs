@@ -9,9 +9,10 @@
 
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_void};
 
-use super::arguments::{Bytes, Nonce, OutBuf, Output, Place, Progress, Receiver, Room};
+use super::arguments::{Nonce, OutBuf, Output, Place, Progress, Receiver, Room, SizedBuf};
+use super::bytes::{Bytes, Transformed};
 use super::convert::{Absent, Answer, Argument, Passed, guarded, the_function};
-use super::objects::{Ctx, Functions, KeyData, OwnedKey, ProvCtx, StockCtx, Subject};
+use super::objects::{Ctx, Functions, KeyData, Own, OwnedKey, ProvCtx, StockCtx, Subject};
 use super::params::{Params, ParamsMut};
 use super::pointers::{Terminated, Text};
 use super::types::{
@@ -23,13 +24,13 @@ use super::types::{
 ///
 /// `Name[C][K][P] = 1: fn(first; others) -> raw as ours, theirs`. Each argument is a safe type, and
 /// in parentheses the arguments of C that it is made of. `ours` is what a handler returns, `theirs`
-/// what `pass` returns; without it there is no `pass`. `C` is a type of a handler's, `K` an
+/// what `pass` returns; without it there is no `pass`. `C` are types of a handler's, `K` an
 /// algorithm that a handler knows, `P` one that `pass` knows; `T` is the algorithm whose function
 /// `pass` calls. Without safe types there is only `call`.
 macro_rules! dispatched {
     ($(
         $(#[$doc:meta])*
-        $name:ident $([$($own:ident)?] [$($kept:ident)?] [$($passed:ident)?])? =
+        $name:ident $([$($own:ident)*] [$($kept:ident)?] [$($passed:ident)?])? =
             $id:literal: fn $arguments:tt -> $raw:ty $(as $ours:ty $(, $theirs:ty)?)?;
     )*) => {
         $(
@@ -57,7 +58,7 @@ macro_rules! dispatched {
 
             dispatched! { @call $name $arguments $raw }
             $(
-                dispatched! { @entry $name [$($own)?] [$($kept)?] $arguments $raw, $ours }
+                dispatched! { @entry $name [$($own)*] [$($kept)?] $arguments $raw, $ours }
                 dispatched! { @pass $name [$($passed)?] $arguments $raw $(, $theirs)? }
             )?
         )*
@@ -99,12 +100,12 @@ macro_rules! dispatched {
 
     // The function by which C calls a handler of type `F`.
     (
-        @shim [$($own:ident)?] [$($kept:ident)?]
+        @shim [$($own:ident)*] [$($kept:ident)?]
         ($($safe:ty = ($($arg:ident: $type:ty),*));*) $raw:ty, $ours:ty
     ) => {{
-        unsafe extern "C" fn shim<$($own,)? $($kept,)? F>($($($arg: $type),*),*) -> $raw
+        unsafe extern "C" fn shim<$($own,)* $($kept,)? F>($($($arg: $type),*),*) -> $raw
         where
-            $($own: 'static,)?
+            $($own: 'static,)*
             $($kept: Functions,)?
             F: for<'a> Fn($($safe),*) -> $ours + Copy + 'static,
             for<'a> $ours: Answer<$raw>,
@@ -117,26 +118,26 @@ macro_rules! dispatched {
                 handler($(Argument::<($($type,)*)>::from_raw(($($arg,)*))),*)
             })
         }
-        shim::<$($own,)? $($kept,)? F>
+        shim::<$($own,)* $($kept,)? F>
     }};
 
     (
-        @entry $name:ident [$($own:ident)?] [$($kept:ident)?]
+        @entry $name:ident [$($own:ident)*] [$($kept:ident)?]
         ($($safe:ty = ($($arg:ident: $type:ty),*));*) $raw:ty, $ours:ty
     ) => {
         #[allow(dead_code)]
         impl $name {
             /// An entry of a dispatch table: the shim by which C calls `handler`.
-            pub const fn entry<$($own,)? $($kept,)? F>(handler: F) -> Dispatch
+            pub const fn entry<$($own,)* $($kept,)? F>(handler: F) -> Dispatch
             where
-                $($own: 'static,)?
+                $($own: 'static,)*
                 $($kept: Functions,)?
                 F: for<'a> Fn($($safe),*) -> $ours + Copy + 'static,
                 for<'a> $ours: Answer<$raw>,
             {
                 let _ = handler;
                 let function: dispatched!(@type ($($($arg: $type),*),*) $raw) = dispatched!(
-                    @shim [$($own)?] [$($kept)?] ($($safe = ($($arg: $type),*));*) $raw, $ours
+                    @shim [$($own)*] [$($kept)?] ($($safe = ($($arg: $type),*));*) $raw, $ours
                 );
                 Dispatch {
                     id: Self::ID,
@@ -198,6 +199,8 @@ macro_rules! dispatched {
     }};
     (@first $first:ident $($rest:ident)*) => { $first };
 }
+
+pub(super) use dispatched;
 
 /// Declares how C calls safe functions as those of a method: with arguments as in dispatch tables.
 macro_rules! methods {
@@ -341,6 +344,10 @@ pub mod keymgmt {
             Option<&'a KeyData<K>> = (keydata: *mut c_void);
             ParamsMut<'a> = (params: *mut Param)
         ) -> c_int as c_int, c_int;
+        Has[][K][] = 21: fn(
+            Option<&'a KeyData<K>> = (keydata: *const c_void);
+            c_int = (selection: c_int)
+        ) -> c_int as c_int, c_int;
         GenGetParams[C][][] = 15: fn(
             Ctx<'a, C> = (genctx: *mut c_void);
             ParamsMut<'a> = (params: *mut Param)
@@ -363,6 +370,171 @@ pub mod keymgmt {
             Option<&'a KeyData<K>> = (keydata: *const c_void);
             c_int = (selection: c_int)
         ) -> *mut c_void as Option<OwnedKey<K>>, Option<OwnedKey<T>>;
+    }
+}
+
+/// Key management functions on key data of the module's own. Contexts of generation are as above.
+pub mod own_keymgmt {
+    use super::*;
+    dispatched! {
+        New[O][][] = 1: fn(
+            ProvCtx = (provctx: *mut c_void)
+        ) -> *mut c_void as Option<Box<Own<O>>>;
+        Gen[C O][][] = 6: fn(
+            Ctx<'a, C> = (genctx: *mut c_void);
+            Progress<'a> = (callback: Option<Callback>, arg: *mut c_void)
+        ) -> *mut c_void as Option<Box<Own<O>>>;
+        Free[O][][] = 10: fn(Option<Box<Own<O>>> = (keydata: *mut c_void)) -> () as ();
+        GetParams[O][][] = 11: fn(
+            Option<&'a Own<O>> = (keydata: *mut c_void);
+            ParamsMut<'a> = (params: *mut Param)
+        ) -> c_int as c_int;
+        GettableParams[][][] = 12: fn(
+            ProvCtx = (provctx: *mut c_void)
+        ) -> *const Param as Params<'static>;
+        SetParams[O][][] = 13: fn(
+            Option<&'a Own<O>> = (keydata: *mut c_void);
+            Params<'a> = (params: *const Param)
+        ) -> c_int as c_int;
+        SettableParams[][][] = 14: fn(
+            ProvCtx = (provctx: *mut c_void)
+        ) -> *const Param as Params<'static>;
+        Has[O][][] = 21: fn(
+            Option<&'a Own<O>> = (keydata: *const c_void);
+            c_int = (selection: c_int)
+        ) -> c_int as c_int;
+        Validate[O][][] = 22: fn(
+            Option<&'a Own<O>> = (keydata: *const c_void);
+            c_int = (selection: c_int);
+            c_int = (checktype: c_int)
+        ) -> c_int as c_int;
+        Match[O][][] = 23: fn(
+            Option<&'a Own<O>> = (keydata1: *const c_void);
+            Option<&'a Own<O>> = (keydata2: *const c_void);
+            c_int = (selection: c_int)
+        ) -> c_int as c_int;
+        Import[O][][] = 40: fn(
+            Option<&'a Own<O>> = (keydata: *mut c_void);
+            c_int = (selection: c_int);
+            Params<'a> = (params: *const Param)
+        ) -> c_int as c_int;
+        ImportTypes[][][] = 41: fn(
+            c_int = (selection: c_int)
+        ) -> *const Param as Params<'static>;
+        Export[O][][] = 42: fn(
+            Option<&'a Own<O>> = (keydata: *mut c_void);
+            c_int = (selection: c_int);
+            Receiver<'a> = (callback: Callback, arg: *mut c_void)
+        ) -> c_int as c_int;
+        ExportTypes[][][] = 43: fn(
+            c_int = (selection: c_int)
+        ) -> *const Param as Params<'static>;
+        Dup[O][][] = 44: fn(
+            Option<&'a Own<O>> = (keydata: *const c_void);
+            c_int = (selection: c_int)
+        ) -> *mut c_void as Option<Box<Own<O>>>;
+    }
+}
+
+/// Key encapsulation functions (`OSSL_FUNC_KEM_*`), with keys of the module's own.
+pub mod kem {
+    use super::*;
+    dispatched! {
+        Newctx[C][][] = 1: fn(ProvCtx = (provctx: *mut c_void)) -> *mut c_void as Option<Box<C>>;
+        EncapsulateInit[C O][][] = 2: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            Option<&'a Own<O>> = (key: *mut c_void);
+            Params<'a> = (params: *const Param)
+        ) -> c_int as c_int;
+        Encapsulate[C][][] = 3: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            SizedBuf<'a> = (ciphertext: *mut c_uchar, ciphertext_length: *mut usize);
+            SizedBuf<'a> = (secret: *mut c_uchar, secret_length: *mut usize)
+        ) -> c_int as c_int;
+        DecapsulateInit[C O][][] = 4: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            Option<&'a Own<O>> = (key: *mut c_void);
+            Params<'a> = (params: *const Param)
+        ) -> c_int as c_int;
+        Decapsulate[C][][] = 5: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            SizedBuf<'a> = (secret: *mut c_uchar, secret_length: *mut usize);
+            Bytes<'a> = (ciphertext: *const c_uchar, ciphertext_length: usize)
+        ) -> c_int as c_int;
+        Freectx[C][][] = 6: fn(Option<Box<C>> = (ctx: *mut c_void)) -> () as ();
+        Dupctx[C][][] = 7: fn(Ctx<'a, C> = (ctx: *mut c_void)) -> *mut c_void as Option<Box<C>>;
+        SetCtxParams[C][][] = 10: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            Params<'a> = (params: *const Param)
+        ) -> c_int as c_int;
+        SettableCtxParams[C][][] = 11: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            ProvCtx = (provctx: *mut c_void)
+        ) -> *const Param as Params<'a>;
+    }
+}
+
+/// Functions of ciphers (`OSSL_FUNC_CIPHER_*`). Those that need no context are OpenSSL's own.
+pub mod cipher {
+    use super::*;
+    dispatched! {
+        Newctx[C][][] = 1: fn(
+            ProvCtx = (provctx: *mut c_void)
+        ) -> *mut c_void as Option<Box<C>>, Option<StockCtx<T>>;
+        EncryptInit[C][][] = 2: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            Bytes<'a> = (key: *const c_uchar, key_length: usize);
+            Bytes<'a> = (iv: *const c_uchar, iv_length: usize);
+            Params<'a> = (params: *const Param)
+        ) -> c_int as c_int, c_int;
+        DecryptInit[C][][] = 3: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            Bytes<'a> = (key: *const c_uchar, key_length: usize);
+            Bytes<'a> = (iv: *const c_uchar, iv_length: usize);
+            Params<'a> = (params: *const Param)
+        ) -> c_int as c_int, c_int;
+        Update[C][][] = 4: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            Transformed<'a> = (
+                out: *mut c_uchar, length: *mut usize, size: usize,
+                from: *const c_uchar, from_length: usize
+            )
+        ) -> c_int as c_int, c_int;
+        Final[C][][] = 5: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            OutBuf<'a> = (out: *mut c_uchar, length: *mut usize, size: usize)
+        ) -> c_int as c_int, c_int;
+        Cipher[C][][] = 6: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            Transformed<'a> = (
+                out: *mut c_uchar, length: *mut usize, size: usize,
+                from: *const c_uchar, from_length: usize
+            )
+        ) -> c_int as c_int, c_int;
+        Freectx[C][][] = 7: fn(Option<Box<C>> = (ctx: *mut c_void)) -> () as ();
+        Dupctx[C][][] = 8: fn(
+            Ctx<'a, C> = (ctx: *mut c_void)
+        ) -> *mut c_void as Option<Box<C>>, Option<StockCtx<T>>;
+        GetParams[][][] = 9: fn(ParamsMut<'a> = (params: *mut Param)) -> c_int as c_int;
+        GetCtxParams[C][][] = 10: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            ParamsMut<'a> = (params: *mut Param)
+        ) -> c_int as c_int, c_int;
+        SetCtxParams[C][][] = 11: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            Params<'a> = (params: *const Param)
+        ) -> c_int as c_int, c_int;
+        GettableParams[][][] = 12: fn(
+            ProvCtx = (provctx: *mut c_void)
+        ) -> *const Param as Params<'static>;
+        GettableCtxParams[C][][] = 13: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            ProvCtx = (provctx: *mut c_void)
+        ) -> *const Param as Params<'a>, Params<'a>;
+        SettableCtxParams[C][][] = 14: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            ProvCtx = (provctx: *mut c_void)
+        ) -> *const Param as Params<'a>, Params<'a>;
     }
 }
 

@@ -25,8 +25,8 @@ const NEWER: &[&str] = &[
 const OF_STACKS: &[&str] = &["NCONF_get_section", "NCONF_get_section_names"];
 
 /// Objects that libcrypto changes behind a shared reference: only the thread that runs a job has
-/// one.
-const CHANGED_BEHIND: &[&str] = &["AsyncJob", "AsyncWaitCtx"];
+/// one, and a library context has locks of its own.
+const CHANGED_BEHIND: &[&str] = &["AsyncJob", "AsyncWaitCtx", "LibCtx"];
 
 /// Simple types in C.
 const TYPES_OF_C: &[(&str, &str)] = &[
@@ -47,6 +47,7 @@ const TYPES_OF_C: &[(&str, &str)] = &[
     ("BnCtx", "BN_CTX"),
     ("Conf", "CONF"),
     ("ConfMethod", "CONF_METHOD"),
+    ("CoreBio", "OSSL_CORE_BIO"),
     ("CoreHandle", "OSSL_CORE_HANDLE"),
     ("CryptoExData", "CRYPTO_EX_DATA"),
     ("Dispatch", "OSSL_DISPATCH"),
@@ -58,6 +59,7 @@ const TYPES_OF_C: &[(&str, &str)] = &[
     ("ExFree", "ExNew *"),
     ("LibCtx", "OSSL_LIB_CTX"),
     ("Param", "OSSL_PARAM"),
+    ("Pkey", "EVP_PKEY"),
     ("Provider", "OSSL_PROVIDER"),
     ("Rsa", "RSA"),
     ("RsaMethod", "RSA_METHOD"),
@@ -163,9 +165,14 @@ fn dispatched(c: &mut String) {
     for (operation, functions) in [
         ("provider_", provider::ALL),
         ("keymgmt_", keymgmt::ALL),
+        ("keymgmt_", own_keymgmt::ALL),
+        ("kem_", kem::ALL),
+        ("cipher_", cipher::ALL),
         ("kdf_", kdf::ALL),
         ("keyexch_", keyexch::ALL),
         ("signature_", signature::ALL),
+        ("decoder_", decoder::ALL),
+        ("BIO_", bio::ALL),
     ] {
         for (name, id, arguments, result) in functions {
             let of_core = operation == "provider_" && name.starts_with("Core");
@@ -248,19 +255,38 @@ fn constants(c: &mut String) {
         PARAM_OCTET_STRING => "OSSL_PARAM_OCTET_STRING",
         PARAM_UTF8_PTR => "OSSL_PARAM_UTF8_PTR",
         format!("{PARAM_UNMODIFIED}u") => "OSSL_PARAM_UNMODIFIED",
+        operation::CIPHER => "OSSL_OP_CIPHER",
         operation::KDF => "OSSL_OP_KDF",
         operation::KEYMGMT => "OSSL_OP_KEYMGMT",
         operation::KEYEXCH => "OSSL_OP_KEYEXCH",
         operation::SIGNATURE => "OSSL_OP_SIGNATURE",
         operation::ASYM_CIPHER => "OSSL_OP_ASYM_CIPHER",
         operation::ENCODER => "OSSL_OP_ENCODER",
+        operation::DECODER => "OSSL_OP_DECODER",
+        operation::KEM => "OSSL_OP_KEM",
         hkdf_mode::EXTRACT_ONLY => "EVP_KDF_HKDF_MODE_EXTRACT_ONLY",
         hkdf_mode::EXPAND_ONLY => "EVP_KDF_HKDF_MODE_EXPAND_ONLY",
         select::DOMAIN_PARAMETERS => "OSSL_KEYMGMT_SELECT_DOMAIN_PARAMETERS",
+        select::PRIVATE_KEY => "OSSL_KEYMGMT_SELECT_PRIVATE_KEY",
+        select::PUBLIC_KEY => "OSSL_KEYMGMT_SELECT_PUBLIC_KEY",
         select::KEYPAIR => "OSSL_KEYMGMT_SELECT_KEYPAIR",
+        select::PUBLIC => "EVP_PKEY_PUBLIC_KEY",
         select::ALL => "OSSL_KEYMGMT_SELECT_ALL",
         INIT_FAIL => "ERR_PACK(ERR_LIB_PROV, 0, ERR_R_INIT_FAIL)",
+        reason::CIPHER_OPERATION_FAILED => "PROV_R_CIPHER_OPERATION_FAILED",
+        reason::FAILED_TO_GET_PARAMETER => "PROV_R_FAILED_TO_GET_PARAMETER",
+        reason::FAILED_TO_SET_PARAMETER => "PROV_R_FAILED_TO_SET_PARAMETER",
+        reason::INVALID_KEY_LENGTH => "PROV_R_INVALID_KEY_LENGTH",
+        reason::OUTPUT_BUFFER_TOO_SMALL => "PROV_R_OUTPUT_BUFFER_TOO_SMALL",
+        reason::INVALID_AAD => "PROV_R_INVALID_AAD",
+        reason::INVALID_IV_LENGTH => "PROV_R_INVALID_IV_LENGTH",
+        reason::INVALID_TAG => "PROV_R_INVALID_TAG",
+        reason::TOO_MANY_RECORDS => "PROV_R_TOO_MANY_RECORDS",
+        LIB_PROV => "ERR_LIB_PROV",
+        OPERATION_FAIL => "ERR_R_OPERATION_FAIL",
+        OBJECT_PKEY => "OSSL_OBJECT_PKEY",
         RSA_NO_PADDING => "RSA_NO_PADDING",
+        RSA_FLAG_EXT_PKEY => "RSA_FLAG_EXT_PKEY",
         RSA_FLAG_NO_BLINDING => "RSA_FLAG_NO_BLINDING",
         EX_INDEX_RSA => "CRYPTO_EX_INDEX_RSA",
         EX_INDEX_EC_KEY => "CRYPTO_EX_INDEX_EC_KEY",
@@ -286,9 +312,12 @@ fn assertions() -> String {
          #include <stdarg.h>\n#include <stddef.h>\n#include <stdint.h>\n\
          #include <openssl/async.h>\n#include <openssl/bn.h>\n#include <openssl/conf.h>\n\
          #include <openssl/core.h>\n#include <openssl/core_dispatch.h>\n\
-         #include <openssl/core_names.h>\n#include <openssl/crypto.h>\n#include <openssl/ec.h>\n\
+         #include <openssl/core_names.h>\n#include <openssl/core_object.h>\n\
+         #include <openssl/crypto.h>\n#include <openssl/ec.h>\n\
          #include <openssl/err.h>\n#include <openssl/kdf.h>\n#include <openssl/obj_mac.h>\n\
+         #include <openssl/params.h>\n\
          #include <openssl/proverr.h>\n#include <openssl/provider.h>\n#include <openssl/rsa.h>\n\
+         #include <openssl/x509.h>\n\
          #define SAME(a, b) _Static_assert((a) == (b), #a)\n\
          #define TEXT(a, b) _Static_assert(__builtin_strcmp(a, b) == 0, #a)\n\
          #define ALIKE(a, ...) _Static_assert(__builtin_types_compatible_p(a, __VA_ARGS__), #a)\n",

@@ -5,8 +5,11 @@
 //! A test has the C compiler compare them with the headers.
 
 mod arguments;
+mod bytes;
 mod convert;
+mod decoding;
 mod dispatch;
+mod errors;
 #[cfg(test)]
 mod headers;
 mod objects;
@@ -17,8 +20,11 @@ mod symbols;
 mod types;
 
 pub use arguments::*;
+pub use bytes::*;
 pub use convert::*;
+pub use decoding::*;
 pub use dispatch::*;
+pub use errors::*;
 pub use objects::*;
 pub use owned::*;
 pub use params::*;

@@ -6,6 +6,7 @@ use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::marker::{PhantomData, PhantomPinned};
 use std::mem::ManuallyDrop;
+use std::ops::Deref;
 use std::ptr::null_mut;
 
 use super::convert::{Absent, Answer, Passed, Pointer};
@@ -57,6 +58,31 @@ impl<C> Answer<*mut c_void> for Option<Box<C>> {
         self.map_or(null_mut(), |context| Box::into_raw(context).cast())
     }
 }
+
+/// Key data of the module's own. libcrypto keeps a key as long as anybody uses it, and several
+/// threads may do so at once.
+#[repr(transparent)]
+pub struct Own<K>(K);
+
+impl<K: Send + Sync + 'static> Own<K> {
+    pub fn new(key: K) -> Box<Own<K>> {
+        Box::new(Own(key))
+    }
+}
+
+impl<K> Deref for Own<K> {
+    type Target = K;
+
+    fn deref(&self) -> &K {
+        &self.0
+    }
+}
+
+// SAFETY: what the constructor of the same table returned, or NULL; such key data are only shared,
+// and `new` took none that must not be.
+unsafe impl<K> Pointer<*mut c_void> for Option<&Own<K>> {}
+// SAFETY: as above.
+unsafe impl<K> Pointer<*const c_void> for Option<&Own<K>> {}
 
 /// An algorithm of the default provider, as a type.
 pub trait Functions: 'static {

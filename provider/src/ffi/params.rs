@@ -5,7 +5,13 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 
+use super::bytes::Bytes;
+use super::convert::Argument as _;
 use super::pointers::{Terminated, TerminatedMut, Text};
+use super::symbols::{
+    OSSL_PARAM_get_size_t, OSSL_PARAM_set_octet_ptr, OSSL_PARAM_set_octet_string,
+    OSSL_PARAM_set_size_t,
+};
 use super::types::Param;
 
 /// `OSSL_PARAM_INTEGER`
@@ -37,6 +43,26 @@ pub mod name {
 
     names! {
         CAPABILITY_TLS_GROUP_ALG = c"tls-group-alg";
+        CAPABILITY_TLS_GROUP_ID = c"tls-group-id";
+        CAPABILITY_TLS_GROUP_IS_KEM = c"tls-group-is-kem";
+        CAPABILITY_TLS_GROUP_MAX_DTLS = c"tls-max-dtls";
+        CAPABILITY_TLS_GROUP_MAX_TLS = c"tls-max-tls";
+        CAPABILITY_TLS_GROUP_MIN_DTLS = c"tls-min-dtls";
+        CAPABILITY_TLS_GROUP_MIN_TLS = c"tls-min-tls";
+        CAPABILITY_TLS_GROUP_NAME = c"tls-group-name";
+        CAPABILITY_TLS_GROUP_NAME_INTERNAL = c"tls-group-name-internal";
+        CAPABILITY_TLS_GROUP_SECURITY_BITS = c"tls-group-sec-bits";
+        CIPHER_PARAM_AEAD_TAG = c"tag";
+        CIPHER_PARAM_AEAD_TAGLEN = c"taglen";
+        CIPHER_PARAM_AEAD_TLS1_AAD = c"tlsaad";
+        CIPHER_PARAM_AEAD_TLS1_AAD_PAD = c"tlsaadpad";
+        CIPHER_PARAM_AEAD_TLS1_GET_IV_GEN = c"tlsivgen";
+        CIPHER_PARAM_AEAD_TLS1_IV_FIXED = c"tlsivfixed";
+        CIPHER_PARAM_AEAD_TLS1_SET_IV_INV = c"tlsivinv";
+        CIPHER_PARAM_IV = c"iv";
+        CIPHER_PARAM_IVLEN = c"ivlen";
+        CIPHER_PARAM_KEYLEN = c"keylen";
+        CIPHER_PARAM_UPDATED_IV = c"updated-iv";
         KDF_PARAM_DATA = c"data";
         KDF_PARAM_DIGEST = c"digest";
         KDF_PARAM_KEY = c"key";
@@ -44,9 +70,20 @@ pub mod name {
         KDF_PARAM_MODE = c"mode";
         KDF_PARAM_PREFIX = c"prefix";
         KDF_PARAM_SALT = c"salt";
+        KEM_PARAM_IKME = c"ikme";
+        OBJECT_PARAM_DATA_TYPE = c"data-type";
+        OBJECT_PARAM_REFERENCE = c"reference";
+        OBJECT_PARAM_TYPE = c"type";
+        PKEY_PARAM_BITS = c"bits";
         PKEY_PARAM_DHKEM_IKM = c"dhkem-ikm";
+        PKEY_PARAM_ENCODED_PUBLIC_KEY = c"encoded-pub-key";
+        PKEY_PARAM_GROUP_NAME = c"group";
+        PKEY_PARAM_MAX_SIZE = c"max-size";
+        PKEY_PARAM_ML_KEM_SEED = c"seed";
         PKEY_PARAM_PRIV_KEY = c"priv";
         PKEY_PARAM_PUB_KEY = c"pub";
+        PKEY_PARAM_SECURITY_BITS = c"security-bits";
+        PKEY_PARAM_SECURITY_CATEGORY = c"security-category";
         PROV_PARAM_BUILDINFO = c"buildinfo";
         PROV_PARAM_NAME = c"name";
         PROV_PARAM_STATUS = c"status";
@@ -98,6 +135,35 @@ impl<'a> Value<'a> {
         self.bytes_of(PARAM_OCTET_STRING)
     }
 
+    /// An octet string with or without a value; None for another type. One with the size
+    /// (size_t)-1 has as many bytes as `whole` (EVP_CTRL_GCM_SET_IV_FIXED).
+    pub fn octets_or_whole(self, whole: usize) -> Option<Bytes<'a>> {
+        let Param {
+            data, data_size, ..
+        } = *self.0;
+        let size = if data_size == usize::MAX {
+            whole
+        } else {
+            data_size
+        };
+        // SAFETY: the parameter describes as many readable bytes, which live as the array.
+        let octets = || unsafe { Bytes::from_raw((data.cast_const(), size)) };
+        (self.0.data_type == PARAM_OCTET_STRING).then(octets)
+    }
+
+    /// Whether the size is (size_t)-1.
+    pub fn is_sizeless(self) -> bool {
+        self.0.data_size == usize::MAX
+    }
+
+    /// A number; None for another type, or one that is negative or too large.
+    pub fn size(self) -> Option<usize> {
+        let mut size = 0;
+        // SAFETY: a parameter with what it describes, and a place for the number.
+        let is_one = unsafe { OSSL_PARAM_get_size_t(self.0, &mut size) } == 1;
+        is_one.then_some(size)
+    }
+
     /// All bytes of a UTF-8 string, with those behind a zero byte; None for another type, or
     /// without a value.
     pub fn utf8(self) -> Option<&'a [u8]> {
@@ -134,6 +200,71 @@ impl Question<'_> {
             return true;
         }
         self.0.data_type == PARAM_UTF8_PTR && self.put(text.as_ptr())
+    }
+
+    /// The bytes of room that the caller says there is for the answer.
+    pub fn room(&self) -> usize {
+        self.0.data_size
+    }
+
+    /// Answers with a size; false for a parameter of another type, or without room for it.
+    pub fn answer_size(&mut self, size: usize) -> bool {
+        // SAFETY: the parameter has the room that it says (OSSL_PARAM(3)).
+        unsafe { OSSL_PARAM_set_size_t(std::ptr::from_ref(self.0).cast_mut(), size) == 1 }
+    }
+
+    /// Writes the last of these octets, as many as there is room for; a room of no bytes stands for
+    /// all of them (EVP_CTRL_GCM_IV_GEN). False for a parameter of another type or without a place.
+    pub fn answer_end_of(&mut self, octets: &[u8]) -> bool {
+        let param = self.0;
+        if param.data_type != PARAM_OCTET_STRING || param.data.is_null() {
+            return false;
+        }
+        let room = match param.data_size {
+            0 => octets.len(),
+            room => room.min(octets.len()),
+        };
+        let end = &octets[octets.len() - room..];
+        // SAFETY: the parameter has room for as many bytes, by the rule above.
+        unsafe {
+            param
+                .data
+                .cast::<u8>()
+                .copy_from_nonoverlapping(end.as_ptr(), room)
+        };
+        true
+    }
+
+    /// Answers with octets, or with a pointer to them, as the type demands, by OpenSSL's rules. The
+    /// pointer is valid as long as the octets are.
+    pub fn answer_octets_or_pointer(&mut self, bytes: &[u8]) -> bool {
+        let param = std::ptr::from_ref(self.0).cast_mut();
+        let (start, length) = (bytes.as_ptr().cast(), bytes.len());
+        // SAFETY: the parameter has the room that it says (OSSL_PARAM(3)); C's functions write to
+        // what it describes and to the size of the answer, which is a `Cell`.
+        unsafe {
+            OSSL_PARAM_set_octet_string(param, start, length) == 1
+                || OSSL_PARAM_set_octet_ptr(param, start, length) == 1
+        }
+    }
+
+    /// Answers with octets; false for a parameter of another type, or without room for them.
+    pub fn answer_octets(&mut self, bytes: &[u8]) -> bool {
+        let param = self.0;
+        if param.data_type != PARAM_OCTET_STRING {
+            return false;
+        }
+        param.return_size.set(bytes.len());
+        if param.data.is_null() {
+            return true;
+        }
+        let fits = bytes.len() <= param.data_size;
+        if fits {
+            let room: *mut u8 = param.data.cast();
+            // SAFETY: the parameter has room for as many bytes (OSSL_PARAM(3)).
+            unsafe { room.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        }
+        fits
     }
 
     /// Answers with a number; false for a parameter of another type or size.
@@ -214,6 +345,16 @@ impl<'a, const N: usize> List<'a, N> {
         self.with(name, PARAM_INTEGER, data, size_of::<c_int>())
     }
 
+    pub fn uint(self, name: &'a CStr, number: &'a c_uint) -> List<'a, N> {
+        let data = std::ptr::from_ref(number).cast_mut().cast();
+        self.with(name, PARAM_UNSIGNED_INTEGER, data, size_of::<c_uint>())
+    }
+
+    pub fn size(self, name: &'a CStr, number: &'a usize) -> List<'a, N> {
+        let data = std::ptr::from_ref(number).cast_mut().cast();
+        self.with(name, PARAM_UNSIGNED_INTEGER, data, size_of::<usize>())
+    }
+
     /// A pointer to a string, to be filled.
     pub fn text_wanted(self, name: &'a CStr, text: &'a mut Option<Text<'_>>) -> List<'a, N> {
         let data = std::ptr::from_mut(text).cast();
@@ -221,7 +362,7 @@ impl<'a, const N: usize> List<'a, N> {
     }
 
     /// A parameter without a value: that there is one of this type and size.
-    pub fn described(self, name: &'a CStr, data_type: c_uint, size: usize) -> List<'a, N> {
+    pub const fn described(self, name: &'a CStr, data_type: c_uint, size: usize) -> List<'a, N> {
         self.with(name, data_type, null_mut(), size)
     }
 
@@ -242,8 +383,14 @@ impl<'a, const N: usize> List<'a, N> {
         self.params[place].return_size.get()
     }
 
-    fn with(mut self, name: &CStr, data_type: c_uint, data: *mut c_void, size: usize) -> Self {
-        debug_assert!(self.count + 1 < N, "a list of {N} has room for one less");
+    const fn with(
+        mut self,
+        name: &CStr,
+        data_type: c_uint,
+        data: *mut c_void,
+        size: usize,
+    ) -> Self {
+        debug_assert!(self.count + 1 < N, "a list has room for one less");
         if self.count + 1 < N {
             self.params[self.count] = Param {
                 key: name.as_ptr(),

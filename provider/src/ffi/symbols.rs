@@ -193,6 +193,14 @@ imported! {
             arg: *mut c_void,
         ) -> c_int;
 
+        pub safe fn ERR_new();
+        pub safe fn ERR_set_debug(file: Text<'_>, line: c_int, function: Text<'_>);
+        pub unsafe fn ERR_vset_error(
+            library: c_int,
+            reason: c_int,
+            format: *const c_char,
+            arguments: VaList,
+        );
         pub safe fn ERR_set_mark() -> c_int;
         pub safe fn ERR_pop_to_mark() -> c_int;
         pub safe fn CONF_get1_default_config_file() -> *mut c_char;
@@ -366,6 +374,39 @@ imported! {
             s: &mut Option<&'a Bignum>,
         );
     }
+    /// Parameters of ciphers.
+    Ciphers {
+        pub unsafe fn OSSL_PARAM_get_size_t(param: *const Param, value: *mut usize) -> c_int;
+        pub unsafe fn OSSL_PARAM_set_size_t(param: *mut Param, value: usize) -> c_int;
+        pub unsafe fn OSSL_PARAM_set_octet_string(
+            param: *mut Param,
+            value: *const c_void,
+            length: usize,
+        ) -> c_int;
+        pub unsafe fn OSSL_PARAM_set_octet_ptr(
+            param: *mut Param,
+            value: *const c_void,
+            length: usize,
+        ) -> c_int;
+    }
+    /// Public keys, as references to keys hold them.
+    References {
+        pub unsafe fn d2i_PUBKEY_ex(
+            key: *mut *mut Pkey,
+            bytes: &mut *const c_uchar,
+            length: c_long,
+            ctx: &LibCtx,
+            propq: *const c_char,
+        ) -> Option<Owned<Pkey>>;
+        pub safe fn EVP_PKEY_is_a(key: &Pkey, name: Text<'_>) -> c_int;
+        pub unsafe fn EVP_PKEY_export(
+            key: &Pkey,
+            selection: c_int,
+            callback: Callback,
+            arg: *mut c_void,
+        ) -> c_int;
+        pub unsafe fn EVP_PKEY_free(key: *mut Pkey);
+    }
     /// Async jobs, which can pause.
     Async {
         pub safe fn ASYNC_get_current_job() -> *mut AsyncJob;
@@ -411,6 +452,7 @@ freed! {
     EcPoint by EC_POINT_free -> ();
     EcdsaSig by ECDSA_SIG_free -> ();
     LibCtx by OSSL_LIB_CTX_free -> ();
+    Pkey by EVP_PKEY_free -> ();
     Provider by OSSL_PROVIDER_unload -> c_int;
     Stack by OPENSSL_sk_free -> ();
 }

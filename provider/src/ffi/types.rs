@@ -23,6 +23,8 @@ macro_rules! opaque {
 opaque! {
     /// `OSSL_CORE_HANDLE`: libcrypto's side of this provider.
     CoreHandle;
+    /// `OSSL_CORE_BIO`: libcrypto's side of what a decoder reads.
+    CoreBio;
     /// `OSSL_LIB_CTX`
     LibCtx;
     /// `CONF`: a parsed configuration file.
@@ -57,6 +59,8 @@ opaque! {
     AsyncWaitCtx;
     /// `CRYPTO_EX_DATA`
     CryptoExData;
+    /// `EVP_PKEY`
+    Pkey;
 }
 
 /// A C function pointer of unknown type. `OSSL_DISPATCH` stores every function as this.
@@ -141,12 +145,15 @@ impl Terminator for Param {
 /// Operation ids (`OSSL_OP_*`).
 pub mod operation {
     use std::ffi::c_int;
+    pub const CIPHER: c_int = 2;
     pub const KDF: c_int = 4;
     pub const KEYMGMT: c_int = 10;
     pub const KEYEXCH: c_int = 11;
     pub const SIGNATURE: c_int = 12;
     pub const ASYM_CIPHER: c_int = 13;
+    pub const KEM: c_int = 14;
     pub const ENCODER: c_int = 20;
+    pub const DECODER: c_int = 21;
 }
 
 /// Modes of HKDF (`EVP_KDF_HKDF_MODE_*`).
@@ -156,11 +163,29 @@ pub mod hkdf_mode {
     pub const EXPAND_ONLY: c_int = 2;
 }
 
+/// Reasons of the default provider's errors (`PROV_R_*`).
+pub mod reason {
+    use std::ffi::c_int;
+    pub const CIPHER_OPERATION_FAILED: c_int = 102;
+    pub const FAILED_TO_GET_PARAMETER: c_int = 103;
+    pub const FAILED_TO_SET_PARAMETER: c_int = 104;
+    pub const INVALID_KEY_LENGTH: c_int = 105;
+    pub const OUTPUT_BUFFER_TOO_SMALL: c_int = 106;
+    pub const INVALID_AAD: c_int = 108;
+    pub const INVALID_IV_LENGTH: c_int = 109;
+    pub const INVALID_TAG: c_int = 110;
+    pub const TOO_MANY_RECORDS: c_int = 126;
+}
+
 /// What `selection` of the key management functions can ask for (`OSSL_KEYMGMT_SELECT_*`).
 pub mod select {
     use std::ffi::c_int;
     pub const DOMAIN_PARAMETERS: c_int = 0x04;
+    pub const PRIVATE_KEY: c_int = 0x01;
+    pub const PUBLIC_KEY: c_int = 0x02;
     pub const KEYPAIR: c_int = 0x03;
+    /// Public key and all parameters.
+    pub const PUBLIC: c_int = 0x86;
     /// Key pair and all parameters.
     pub const ALL: c_int = 0x87;
 }
@@ -170,6 +195,15 @@ pub type VaList = *mut c_void;
 
 /// `OSSL_CALLBACK`
 pub type Callback = unsafe extern "C" fn(params: *const Param, arg: *mut c_void) -> c_int;
+
+/// `OSSL_PASSPHRASE_CALLBACK`
+pub type PassphraseCallback = unsafe extern "C" fn(
+    passphrase: *mut c_char,
+    size: usize,
+    length: *mut usize,
+    params: *const Param,
+    arg: *mut c_void,
+) -> c_int;
 
 /// Called for a provider that becomes active, or ceases to be.
 pub type ProviderCallback =
@@ -261,9 +295,17 @@ pub type WaitFdCleanup =
 pub const CORE_FUNCTIONS: std::ops::RangeInclusive<c_int> = 1..=12;
 /// `ERR_PACK(ERR_LIB_PROV, 0, ERR_R_INIT_FAIL)`
 pub const INIT_FAIL: u32 = 57 << 23 | 3 << 18 | 261;
+/// `ERR_LIB_PROV`
+pub const LIB_PROV: c_int = 57;
+/// `ERR_R_OPERATION_FAIL`
+pub const OPERATION_FAIL: c_int = 263 | 3 << 18;
+/// `OSSL_OBJECT_PKEY`
+pub const OBJECT_PKEY: c_int = 2;
 
 /// `RSA_NO_PADDING`
 pub const RSA_NO_PADDING: c_int = 3;
+/// `RSA_FLAG_EXT_PKEY`: the method computes without the private parts.
+pub const RSA_FLAG_EXT_PKEY: c_int = 0x0020;
 /// `RSA_FLAG_NO_BLINDING`
 pub const RSA_FLAG_NO_BLINDING: c_int = 0x0080;
 /// `CRYPTO_EX_INDEX_RSA`

@@ -8,8 +8,8 @@ use std::ffi::{CStr, c_int};
 use once_cell::race::OnceBox;
 
 use crate::ffi::{
-    Algorithm, Dispatch, EcKey, Function, Functions, KeyObjects, ProvCtx, Rsa, kdf, keyexch,
-    keymgmt, operation, signature,
+    Algorithm, Dispatch, EcKey, Function, Functions, KeyObjects, ProvCtx, Rsa, cipher, kdf,
+    keyexch, keymgmt, operation, signature,
 };
 use crate::stock::{self, Stock};
 
@@ -159,6 +159,12 @@ algorithms! {
     X25519Exchange KEYEXCH c"X25519", keyexch::Freectx::ID, 0;
     /// Encryption with RSA. No context of it passes through our hands.
     RsaCipher ASYM_CIPHER c"RSA", 0, 0;
+    /// AES-GCM with a key of 128 bits.
+    Aes128Gcm CIPHER c"AES-128-GCM", cipher::Freectx::ID, 0;
+    /// AES-GCM with a key of 192 bits.
+    Aes192Gcm CIPHER c"AES-192-GCM", cipher::Freectx::ID, 0;
+    /// AES-GCM with a key of 256 bits.
+    Aes256Gcm CIPHER c"AES-256-GCM", cipher::Freectx::ID, 0;
     /// Key derivation for TLS 1.3.
     Tls13Kdf KDF c"TLS13-KDF", kdf::Freectx::ID, 0;
 }

@@ -20,7 +20,7 @@ use crate::ffi::{
 /// dropped: first the provider, then its library context.
 pub struct Stock {
     provider: Owned<Provider>,
-    _libctx: Owned<LibCtx>,
+    library: Owned<LibCtx>,
     provctx: ProvCtx,
 }
 
@@ -50,13 +50,18 @@ impl Stock {
             // SAFETY: the provider's own, which stays as long as the provider is loaded.
             provctx: unsafe { ProvCtx::new(provctx) },
             provider,
-            _libctx: libctx,
+            library: libctx,
         })
     }
 
     /// The default provider's own context (`PROV_CTX`).
     pub fn provctx(&self) -> ProvCtx {
         self.provctx
+    }
+
+    /// The module's own library context.
+    pub fn library(&self) -> &LibCtx {
+        &self.library
     }
 
     /// The default provider's own functions, by which it is recognised.

@@ -157,7 +157,7 @@ impl Inputs {
             || label.is_empty()
             || prefix.len() + label.len() > LONGEST_LABEL
             || data.len() > LONGEST_DATA
-            || hash == Hash::Sha256 && !is_x86_feature_detected!("sha")
+            || !hash.is_fast()
         {
             return false;
         }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write as _};
 use std::ops::Deref;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -383,6 +383,12 @@ impl Running {
             );
             thread::sleep(Duration::from_millis(2));
         }
+    }
+
+    /// Writes to the standard input of a process that was started with a silent one.
+    pub fn send(&mut self, text: &str) {
+        let input = self.child.stdin.as_mut().expect("an input");
+        input.write_all(text.as_bytes()).expect("it reads");
     }
 
     /// Ends the standard input of a process that was started with a silent one.

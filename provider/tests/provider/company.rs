@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::common::{Place, dist};
+use crate::common::{Finished, Place, Process, dist};
+use crate::tls::Server;
 
 /// Where the providers of OpenSSL and of Linux distributions are.
 const MODULES: [&str; 3] = [
@@ -250,4 +251,106 @@ fn tpm2_keeps_the_keys_of_its_tpm() {
     };
     in_every_order(&[("default", ""), ("tpm2", "")], tpm_signs);
     in_every_order(&[("tpm2", ""), ("default", "")], tpm_signs);
+}
+
+/// oqs-provider has hybrids by the same names as the module, with OpenSSL before 3.5, and groups
+/// and keys that nobody else has.
+#[test]
+fn oqs_keeps_its_keys_and_groups() {
+    if installed("oqsprovider").is_none() {
+        return;
+    }
+    const HYBRID: &str = "X25519MLKEM768";
+    /// What a build of it may leave out.
+    const GROUPS: [&str; 2] = ["frodo640aes", "x25519_frodo640aes"];
+    const KEYS: [&str; 2] = ["falcon512", "p256_falcon512"];
+    let without = "-provider default -provider oqsprovider";
+    let works = |place: &Place, _| {
+        place.write(
+            "others.cnf",
+            b"openssl_conf = init\n[init]\nproviders = providers\n[providers]\n\
+              default = active\noqsprovider = active\n[active]\nactivate = 1\n",
+        );
+        for key in KEYS {
+            let make = format!(
+                "req -x509 -newkey {key} -nodes -keyout {key}.pem -out {key}.crt -subj /CN=localhost"
+            );
+            place.lockstep(&make).succeed();
+            let verify = format!("verify {without} -CAfile {key}.crt {key}.crt");
+            place.stock(&verify).succeed();
+            let sign = format!("dgst -sha512 -sign {key}.pem -out signature data");
+            place.lockstep(&sign).succeed();
+            let public = format!("pkey {without} -in {key}.pem -pubout -out {key}.pub.pem");
+            place.stock(&public).succeed();
+            let verify = format!("-sha512 -verify {key}.pub.pem -signature signature data");
+            place.stock(&format!("dgst {without} {verify}")).succeed();
+            place.lockstep(&format!("dgst {verify}")).succeed();
+        }
+
+        // Each group that can be had without the module can be had with it, and is listed once.
+        let groups = place.compile("groups");
+        let alone = |process: Process<'_>| {
+            let finished = process
+                .env("OPENSSL_CONF", place.path("others.cnf"))
+                .succeed();
+            lines(&finished)
+        };
+        let before = alone(place.program(&groups, ""));
+        let with = lines(&place.program(&groups, "").with_lockstep().succeed());
+        for group in &before {
+            assert!(with.contains(group), "{group} is lost: {with:?}");
+        }
+        let unusable: Vec<&String> = with.iter().filter(|line| line.ends_with(" 0")).collect();
+        assert!(unusable.is_empty(), "{unusable:?}");
+        if place.stock("list -tls-groups").run().status.success() {
+            let list = "list -tls-groups";
+            let (with, alone) = (place.lockstep(list).succeed(), alone(place.stock(list)));
+            let sorted = |line: &str| {
+                let mut names: Vec<String> = line.trim().split(':').map(str::to_owned).collect();
+                names.sort();
+                names
+            };
+            assert_eq!(sorted(&with.text()), sorted(&alone.concat()), "{with}");
+        }
+
+        // The hybrid that both name is the module's, and each understands the other.
+        let server = Server::start(place, "p256", &format!("-groups {HYBRID}"), true);
+        let options = format!("{without} -groups {HYBRID}");
+        let client = server.client(&options);
+        assert!(client.status.success(), "{client}");
+        server.running.wait_for_counters("a share", |counters| {
+            counters.shapes().get("x25519mlkem768-server") == Some(&1) && counters.fallbacks() == 0
+        });
+        let mut theirs = Server::start(place, "p256", without, false);
+        let ours = theirs.client_command(&format!("-groups {HYBRID}:X25519"));
+        let client = place.lockstep(&ours).limit(20).succeed();
+        let counters = client.counters();
+        assert_eq!(
+            counters.shapes().get("x25519mlkem768-keygen"),
+            Some(&1),
+            "{client}"
+        );
+        let offered = theirs.running.wait_for("a hello", |output| {
+            let (_, rest) = output.split_once("Supported groups: ")?;
+            Some(rest.split_once('\n')?.0.to_owned())
+        });
+        assert_eq!(offered.matches(':').count(), 1, "{offered}");
+
+        // Its own groups, from either side.
+        for group in GROUPS {
+            let options = format!("{without} -groups {group}");
+            let server = Server::start(place, "p256", &format!("-groups {group}"), true);
+            let client = server.client(&options);
+            assert!(client.status.success(), "{group}: {client}");
+            let theirs = Server::start(place, "p256", &options, false);
+            let ours = theirs.client_command(&format!("-groups {group}"));
+            place.lockstep(&ours).limit(20).succeed();
+        }
+    };
+    in_every_order(&[("default", ""), ("oqsprovider", "")], works);
+    in_every_order(&[("oqsprovider", ""), ("default", "")], works);
+}
+
+fn lines(finished: &Finished) -> Vec<String> {
+    finished.text().lines().map(str::to_owned).collect()
 }

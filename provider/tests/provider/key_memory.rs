@@ -122,8 +122,8 @@ fn keys_are_locked_and_left_out_of_dumps_and_pairs_are_wiped_in_children() {
 
 /// A number as somebody may hold it: its name, whether OpenSSL holds numbers so, and some of its
 /// bytes.
-struct Form {
-    name: String,
+pub struct Form {
+    pub name: String,
     is_stock: bool,
     piece: [u8; 16],
 }
@@ -181,7 +181,7 @@ fn montgomery(x: &BigNumRef, modulus: &BigNumRef) -> Vec<u8> {
 }
 
 /// The forms of every secret of the keys in `KEYS`.
-fn forms(place: &Place) -> Vec<Form> {
+pub fn forms(place: &Place) -> Vec<Form> {
     let mut forms = Vec::new();
     for name in KEYS {
         let pem = place.read(&place.key(name));
@@ -228,7 +228,7 @@ fn forms(place: &Place) -> Vec<Form> {
 }
 
 /// How often each form occurs in a file.
-fn count(core: &[u8], forms: &[Form]) -> Vec<usize> {
+pub fn count(core: &[u8], forms: &[Form]) -> Vec<usize> {
     let mut by_start: HashMap<u64, Vec<usize>> = HashMap::new();
     let word = |bytes: &[u8]| u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
     for (index, form) in forms.iter().enumerate() {
@@ -259,7 +259,7 @@ fn core_of(place: &Place, pid: u32) -> Option<Vec<u8>> {
 }
 
 /// What `gcore` writes of the memory of a process.
-fn memory_of(place: &Place, pid: u32, options: &[&str]) -> Option<Vec<u8>> {
+pub fn memory_of(place: &Place, pid: u32, options: &[&str]) -> Option<Vec<u8>> {
     let prefix = place.path("core");
     let output = Command::new("gcore")
         .args(options)

@@ -63,7 +63,7 @@ fn a_program_with_its_own_openssl_keeps_it() {
         let first = if name == "closed" {
             "OSSL_LIB_CTX_new"
         } else {
-            "ERR_set_mark"
+            "ERR_new"
         };
         assert_refused(&finished, &[program, first]);
     }

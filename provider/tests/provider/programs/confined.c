@@ -2,19 +2,24 @@
  * Usage: confined WAY KEY.pem ARGUMENT
  *   chroot  makes the directory ARGUMENT its root and becomes user 65534, then looks for a way out
  *           through each of its descriptors
- *   kill from the first signature on, a system call that files and directories take ends the
- *   process worker a forked child does that, and exits deny the system call ARGUMENT fails with
- *   EPERM while the module is loaded and used; 0 denies none exec starts itself anew in its place,
- *   ARGUMENT times
+ *   kill    from the first signature on, a system call that files and directories take ends the
+ *           process
+ *   worker  a forked child does that, and exits
+ *   deny    the system call ARGUMENT fails with EPERM while the module is loaded and used; 0 denies
+ *           none
+ *   exec    starts itself anew in its place, ARGUMENT times
+ *   leave   starts itself anew in its place while a forked child has not got to run yet
  * Where the kernel allows no filter, it says `skipped`. */
 #define _GNU_SOURCE
 #include "common.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -22,6 +27,8 @@
 #include <sys/wait.h>
 
 #define MOST 64
+/* Starts are distinguished by the kernel's clock, which ticks every 10 ms. */
+#define KERNEL_TICKS 25000
 #define LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
 #define RETURN(action) BPF_STMT(BPF_RET | BPF_K, action)
 
@@ -82,6 +89,55 @@ static int leads_out(void) {
     return found;
 }
 
+static void wait_for_child(void) {
+    int status = 0;
+    CHECK(wait(&status) > 0);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* The end of a pipe at which a forked child waits before it does anything. */
+static int gate;
+
+static void wait_at_gate(void) {
+    char byte;
+    CHECK(read(gate, &byte, 1) == 1);
+}
+
+/* How many files of counters a process made. */
+static int files_of(pid_t pid) {
+    char start[16];
+    int length = snprintf(start, sizeof start, "%d-", (int)pid), found = 0;
+    DIR *directory = opendir(getenv("LOCKSTEP_STATS_DIR"));
+    CHECK(directory != NULL);
+    for (struct dirent *entry; (entry = readdir(directory)) != NULL;)
+        found += strncmp(entry->d_name, start, length) == 0;
+    closedir(directory);
+    return found;
+}
+
+/* The program that is started anew lets the child go on when it has loaded the module. */
+static int leave(char **argv) {
+    int ends[2];
+    CHECK(pipe(ends) == 0);
+    gate = ends[0];
+    /* Before the module's own, which it installs when it is loaded. */
+    CHECK(pthread_atfork(NULL, NULL, wait_at_gate) == 0);
+    EVP_PKEY *key = read_key(NULL, argv[2]);
+    sign(NULL, key, 0);
+    usleep(KERNEL_TICKS);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child > 0) {
+        char end[16];
+        snprintf(end, sizeof end, "%d", ends[1]);
+        execl("/proc/self/exe", argv[0], "left", argv[2], end, NULL);
+        CHECK(0);
+    }
+    sign(NULL, key, 1);
+    CHECK(files_of(getppid()) == 2);
+    return 0;
+}
+
 int main(int argc, char **argv) {
     CHECK(argc == 4);
     const char *way = argv[1];
@@ -92,6 +148,8 @@ int main(int argc, char **argv) {
         on(call, call == SYS_openat ? 2 : 3, mask, SECCOMP_RET_ERRNO | EPERM);
         install();
     }
+    if (strcmp(way, "leave") == 0)
+        return leave(argv);
     EVP_PKEY *key = read_key(NULL, argv[2]);
     sign(NULL, key, 0);
     CHECK(OSSL_PROVIDER_available(NULL, "lockstep") == 1);
@@ -105,18 +163,19 @@ int main(int argc, char **argv) {
     if (strcmp(way, "exec") == 0 && atoi(argv[3]) > 0) {
         char left[16];
         snprintf(left, sizeof left, "%d", atoi(argv[3]) - 1);
-        /* Starts are distinguished by the kernel's clock, which ticks every 10 ms. */
-        usleep(25000);
+        usleep(KERNEL_TICKS);
         execl("/proc/self/exe", argv[0], way, argv[2], left, NULL);
         CHECK(0);
+    }
+    if (strcmp(way, "left") == 0) {
+        CHECK(write(atoi(argv[3]), "", 1) == 1);
+        wait_for_child();
     }
     if (strcmp(way, "worker") == 0) {
         pid_t child = fork();
         CHECK(child >= 0);
         if (child > 0) {
-            int status = 0;
-            CHECK(waitpid(child, &status, 0) == child);
-            CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+            wait_for_child();
             return 0;
         }
     }

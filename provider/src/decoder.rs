@@ -1,0 +1,172 @@
+//! Decoders of references to keys: each reads PEM, and makes keys of one type.
+//!
+//! libcrypto offers them every PEM block that a program loads a private key from. A decoder reads
+//! exactly one block, as OpenSSL's own does, and leaves what is no reference to others.
+
+use std::ffi::c_int;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+
+use lockstep_remote::reference::{LABEL, LONGEST_FILE, Reference};
+use once_cell::race::OnceBox;
+use zeroize::Zeroizing;
+
+use crate::daemon::Key;
+use crate::ffi::decoder::{Decode, DoesSelection, Freectx, Newctx};
+use crate::ffi::{
+    Ctx, Dispatch, List, OBJECT_PKEY, OwnedKey, Passphrase, ProvCtx, Receiver, Source, bio, name,
+    raise, select,
+};
+use crate::loader::Core;
+use crate::reference::{Public, Referable};
+use crate::stock::families::Named;
+
+/// How libcrypto has its BIOs read.
+static GETS: OnceBox<Option<bio::Gets>> = OnceBox::new();
+
+/// Notes how the libcrypto that loads the module has its BIOs read.
+pub fn prepare(core: &Core) {
+    GETS.get_or_init(|| Box::new(bio::Gets::of(core.table())));
+}
+
+/// A decoder for one type of keys.
+struct Context<K> {
+    provctx: ProvCtx,
+    keys: PhantomData<fn() -> K>,
+}
+
+/// The functions of the decoder for this type of keys.
+pub fn functions<K: Referable + Named>() -> [Dispatch; 4] {
+    [
+        Newctx::entry(newctx::<K>),
+        Freectx::entry(freectx::<K>),
+        DoesSelection::entry(does_selection),
+        Decode::entry(decode::<K>),
+    ]
+}
+
+/// `OSSL_FUNC_decoder_newctx`
+fn newctx<K>(provctx: ProvCtx) -> Option<Box<Context<K>>> {
+    let keys = PhantomData;
+    Some(Box::new(Context { provctx, keys }))
+}
+
+/// `OSSL_FUNC_decoder_freectx`
+fn freectx<K>(ctx: Option<Box<Context<K>>>) {
+    drop(ctx);
+}
+
+/// `OSSL_FUNC_decoder_does_selection`: a program that wants a private key, or takes any.
+fn does_selection(_provctx: ProvCtx, selection: c_int) -> c_int {
+    c_int::from(selection == 0 || selection & select::PRIVATE_KEY != 0)
+}
+
+/// `OSSL_FUNC_decoder_decode`: 1 without a key leaves the block to other decoders.
+fn decode<K: Referable + Named>(
+    ctx: Ctx<'_, Context<K>>,
+    input: Source<'_>,
+    _selection: c_int,
+    receiver: Receiver<'_>,
+    _passphrase: Passphrase,
+) -> c_int {
+    let (Some(ctx), Some(Some(gets))) = (ctx, GETS.get()) else {
+        return 1;
+    };
+    let Some(block) = block(input, *gets) else {
+        return 1;
+    };
+    match key::<K>(ctx.provctx, &block) {
+        Ok(Some(key)) => deliver(key, receiver),
+        // Of another type.
+        Ok(None) => 1,
+        Err(reason) => {
+            raise(reason);
+            0
+        }
+    }
+}
+
+/// The key that a reference makes; None if it is one of another type.
+fn key<K: Referable + Named>(
+    provctx: ProvCtx,
+    block: &[u8],
+) -> Result<Option<OwnedKey<K>>, String> {
+    let reference = Reference::from_pem(block).map_err(|malformed| malformed.to_string())?;
+    let Some(public) = Public::parse(&reference.public) else {
+        return Err(format!(
+            "the reference to the key {} holds a public key that OpenSSL cannot read",
+            reference.name
+        ));
+    };
+    if !public.is::<K>() {
+        return Ok(None);
+    }
+    let unusable = format!(
+        "the key {} has a type or size that the key daemon does not serve",
+        reference.name
+    );
+    let key = public.key::<K>(provctx).ok_or_else(|| unusable.clone())?;
+    match K::refer(&key, Key::new(reference)) {
+        true => Ok(Some(key)),
+        false => Err(unusable),
+    }
+}
+
+/// Gives a key to libcrypto, which has our key management load it: by a pointer to the pointer, as
+/// OpenSSL's own decoders do.
+fn deliver<K: Referable + Named>(key: OwnedKey<K>, receiver: Receiver<'_>) -> c_int {
+    /// The bytes of a pointer.
+    #[repr(C, align(8))]
+    struct Pointer([u8; size_of::<usize>()]);
+    let key = ManuallyDrop::new(key);
+    let object = std::ptr::from_ref(&**key).expose_provenance();
+    let mut pointer = Pointer(object.to_ne_bytes());
+    let list = List::<4>::new()
+        .int(name::OBJECT_PARAM_TYPE, &OBJECT_PKEY)
+        .utf8(name::OBJECT_PARAM_DATA_TYPE, K::NAME)
+        .room(name::OBJECT_PARAM_REFERENCE, &mut pointer.0);
+    let answer = receiver.receive(list.as_params());
+    // Who loads the key overwrites the pointer.
+    if usize::from_ne_bytes(pointer.0) != 0 {
+        K::release(ManuallyDrop::into_inner(key));
+    }
+    answer
+}
+
+/// The next PEM block, if it is a reference. The input stands behind it then, and behind any other
+/// block as well.
+fn block(mut input: Source<'_>, gets: bio::Gets) -> Option<Vec<u8>> {
+    // It may be a private key.
+    let mut room = Zeroizing::new([0; 256]);
+    let mut block = Vec::new();
+    let mut end = None;
+    // A reference without an end is found to be damaged later.
+    while let Some(length) = input.line(gets, &mut *room) {
+        let line = room[..length].trim_ascii_end();
+        match &end {
+            None => {
+                let label = line
+                    .strip_prefix(b"-----BEGIN ")
+                    .and_then(|rest| rest.strip_suffix(b"-----"));
+                let Some(label) = label else { continue };
+                end = Some([b"-----END ", label, b"-----"].concat());
+            }
+            Some(end) if line == end => {
+                block.extend_from_slice(line);
+                break;
+            }
+            Some(_) => {}
+        }
+        if is_reference(end.as_deref()) && block.len() < LONGEST_FILE {
+            block.extend_from_slice(line);
+            block.push(b'\n');
+        }
+    }
+    is_reference(end.as_deref()).then_some(block)
+}
+
+/// Whether a block that ends with this line is a reference.
+fn is_reference(end: Option<&[u8]>) -> bool {
+    let label = end.and_then(|end| end.strip_prefix(b"-----END "));
+    label.and_then(|label| label.strip_suffix(b"-----")) == Some(LABEL.as_bytes())
+}

@@ -1,0 +1,221 @@
+//! Bytes that C passes: to read, or to transform.
+
+use std::ffi::{c_int, c_uchar, c_void};
+use std::marker::PhantomData;
+use std::ptr::{null, null_mut};
+
+use lockstep_kernels::InOut;
+
+use super::convert::{Argument, Passed};
+
+/// Bytes to read. They may lie where the output goes, so they are copied before that is written.
+#[derive(Clone, Copy)]
+pub struct Bytes<'a> {
+    pub(super) start: *const c_uchar,
+    /// The length that stands for a negative one; no slice has it.
+    pub(super) length: usize,
+    lifetime: PhantomData<&'a [u8]>,
+}
+
+impl<'a> Bytes<'a> {
+    /// No bytes, and no place for them.
+    pub const NONE: Bytes<'static> = Bytes {
+        start: null(),
+        length: 0,
+        lifetime: PhantomData,
+    };
+
+    pub fn new(bytes: &'a [u8]) -> Bytes<'a> {
+        Bytes {
+            start: bytes.as_ptr(),
+            length: bytes.len(),
+            lifetime: PhantomData,
+        }
+    }
+
+    pub fn len(self) -> usize {
+        self.length
+    }
+
+    pub fn is_null(self) -> bool {
+        self.start.is_null()
+    }
+
+    /// Has `copy` take what it needs of the bytes; None without a start, and for a length that no
+    /// slice has. No output may be written meanwhile.
+    pub fn read<R>(self, copy: impl FnOnce(&[u8]) -> R) -> Option<R> {
+        if self.length == 0 {
+            return Some(copy(&[]));
+        }
+        let can = !self.start.is_null() && isize::try_from(self.length).is_ok();
+        // SAFETY: as many readable bytes by contract of `from_raw`.
+        can.then(|| copy(unsafe { std::slice::from_raw_parts(self.start, self.length) }))
+    }
+}
+
+impl Argument<(*const c_uchar, usize)> for Bytes<'_> {
+    unsafe fn from_raw((start, length): (*const c_uchar, usize)) -> Self {
+        Bytes {
+            start,
+            length,
+            lifetime: PhantomData,
+        }
+    }
+}
+
+impl Passed<(*const c_uchar, usize)> for Bytes<'_> {
+    fn into_raw(self) -> (*const c_uchar, usize) {
+        (self.start, self.length)
+    }
+}
+
+impl Argument<(*const c_void, usize)> for Bytes<'_> {
+    unsafe fn from_raw((start, length): (*const c_void, usize)) -> Self {
+        Bytes {
+            start: start.cast(),
+            length,
+            lifetime: PhantomData,
+        }
+    }
+}
+
+impl Passed<(*const c_void, usize)> for Bytes<'_> {
+    fn into_raw(self) -> (*const c_void, usize) {
+        (self.start.cast(), self.length)
+    }
+}
+
+impl Argument<(*const c_uchar, c_int)> for Bytes<'_> {
+    unsafe fn from_raw((start, length): (*const c_uchar, c_int)) -> Self {
+        // A negative one becomes a length that no slice has.
+        Bytes {
+            start,
+            length: length as usize,
+            lifetime: PhantomData,
+        }
+    }
+}
+
+impl Passed<(*const c_uchar, c_int)> for Bytes<'_> {
+    fn into_raw(self) -> (*const c_uchar, c_int) {
+        (self.start, self.length as c_int)
+    }
+}
+
+impl Argument<(c_int, *const c_uchar)> for Bytes<'_> {
+    unsafe fn from_raw((length, start): (c_int, *const c_uchar)) -> Self {
+        Bytes {
+            start,
+            length: length as usize,
+            lifetime: PhantomData,
+        }
+    }
+}
+
+/// Bytes to transform, and room for as many: in the same place, elsewhere, or nowhere.
+pub struct Transformed<'a> {
+    from: Bytes<'a>,
+    to: *mut c_uchar,
+    /// Where the length of the output goes, and how much room there is.
+    length: *mut usize,
+    size: usize,
+    lifetime: PhantomData<&'a mut [u8]>,
+}
+
+impl<'a> Transformed<'a> {
+    /// Bytes to read without an output.
+    pub fn read_only(from: Bytes<'a>, length: &'a mut usize) -> Transformed<'a> {
+        Transformed {
+            from,
+            to: null_mut(),
+            length,
+            size: from.length,
+            lifetime: PhantomData,
+        }
+    }
+
+    pub fn from(&self) -> Bytes<'a> {
+        self.from
+    }
+
+    /// Whether there is a place for the output.
+    pub fn has_output(&self) -> bool {
+        !self.to.is_null()
+    }
+
+    /// Whether the caller says that there is as much room as there are bytes.
+    pub fn is_roomy(&self) -> bool {
+        self.size >= self.from.length
+    }
+
+    /// The bytes, if the output goes where they are.
+    pub fn in_place(&mut self) -> Option<&mut [u8]> {
+        let (start, length) = (self.to, self.from.length);
+        let is_one = !start.is_null() && std::ptr::eq(start, self.from.start);
+        let is_slice = is_one && self.is_roomy() && isize::try_from(length).is_ok();
+        // SAFETY: as many bytes, of which the caller says that they are written.
+        is_slice.then(|| unsafe { std::slice::from_raw_parts_mut(start, length) })
+    }
+
+    /// The bytes and the room for them. Where both overlap, the bytes have been moved.
+    pub fn in_out(&mut self) -> Option<InOut<'_>> {
+        let (from, to, length) = (self.from.start, self.to, self.from.length);
+        let is_slice = self.is_roomy() && isize::try_from(length).is_ok();
+        if from.is_null() || to.is_null() || !is_slice {
+            return None;
+        }
+        if !std::ptr::eq(from, to) && from.addr().abs_diff(to.addr()) >= length {
+            // SAFETY: as many bytes by contract of `from_raw`, in two places that have none in
+            // common.
+            let (from, to) = unsafe {
+                let from = std::slice::from_raw_parts(from, length);
+                (from, std::slice::from_raw_parts_mut(to, length))
+            };
+            return InOut::separate(from, to);
+        }
+        // SAFETY: as many bytes by contract of `from_raw`. Nothing refers to them meanwhile.
+        let bytes = unsafe {
+            if !std::ptr::eq(from, to) {
+                to.copy_from(from, length);
+            }
+            std::slice::from_raw_parts_mut(to, length)
+        };
+        Some(InOut::in_place(bytes))
+    }
+
+    /// Says how many bytes the output has.
+    pub fn put_length(&self, length: usize) {
+        if !self.length.is_null() {
+            // SAFETY: a place for a length by contract of `from_raw`.
+            unsafe { *self.length = length };
+        }
+    }
+}
+
+impl Argument<(*mut c_uchar, *mut usize, usize, *const c_uchar, usize)> for Transformed<'_> {
+    unsafe fn from_raw(
+        (to, length, size, from, from_length): (
+            *mut c_uchar,
+            *mut usize,
+            usize,
+            *const c_uchar,
+            usize,
+        ),
+    ) -> Self {
+        Transformed {
+            // SAFETY: by contract.
+            from: unsafe { Bytes::from_raw((from, from_length)) },
+            to,
+            length,
+            size,
+            lifetime: PhantomData,
+        }
+    }
+}
+
+impl Passed<(*mut c_uchar, *mut usize, usize, *const c_uchar, usize)> for Transformed<'_> {
+    fn into_raw(self) -> (*mut c_uchar, *mut usize, usize, *const c_uchar, usize) {
+        let (from, from_length) = self.from.into_raw();
+        (self.to, self.length, self.size, from, from_length)
+    }
+}

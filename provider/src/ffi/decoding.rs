@@ -1,0 +1,80 @@
+//! What a decoder is called with, and the functions of its dispatch table.
+
+// Of the macro's text: see `dispatch`.
+#![allow(
+    clippy::unused_unit,
+    clippy::extra_unused_lifetimes,
+    clippy::too_many_arguments
+)]
+
+use std::ffi::{c_char, c_int, c_void};
+use std::marker::PhantomData;
+
+use super::arguments::Receiver;
+use super::convert::{Argument, Pointer};
+use super::dispatch::dispatched;
+use super::types::{Callback, CoreBio, PassphraseCallback};
+
+/// What a decoder reads from.
+#[repr(transparent)]
+pub struct Source<'a>(*mut CoreBio, PhantomData<&'a mut CoreBio>);
+
+// SAFETY: libcrypto's side of a BIO, or NULL.
+unsafe impl Pointer<*mut CoreBio> for Source<'_> {}
+
+impl Source<'_> {
+    /// Reads up to the end of a line, or as much of it as there is room for; how much that is. The
+    /// last byte of the room becomes a zero at most. None at the end.
+    pub fn line(&mut self, gets: bio::Gets, room: &mut [u8]) -> Option<usize> {
+        let size = c_int::try_from(room.len()).ok()?;
+        if self.0.is_null() {
+            return None;
+        }
+        // SAFETY: libcrypto's own function and BIO; there is room for `size` bytes with the zero
+        // behind them.
+        let count = unsafe { gets.call(self.0, room.as_mut_ptr().cast(), size) };
+        let count = usize::try_from(count).ok()?;
+        (1..=room.len()).contains(&count).then_some(count)
+    }
+}
+
+/// A way to ask for a passphrase, which nobody here does.
+pub struct Passphrase;
+
+impl Argument<(Option<PassphraseCallback>, *mut c_void)> for Passphrase {
+    unsafe fn from_raw(_: (Option<PassphraseCallback>, *mut c_void)) -> Passphrase {
+        Passphrase
+    }
+}
+
+/// Functions of libcrypto's BIOs that a provider is given (`OSSL_FUNC_BIO_*`).
+pub mod bio {
+    use super::*;
+    use crate::ffi::types::{Dispatch, Function};
+    dispatched! {
+        Gets = 49: fn(bio: *mut CoreBio, buffer: *mut c_char, size: c_int) -> c_int;
+    }
+}
+
+/// Functions of decoders (`OSSL_FUNC_DECODER_*`).
+pub mod decoder {
+    use super::*;
+    use crate::ffi::convert::{Answer, guarded, the_function};
+    use crate::ffi::objects::{Ctx, ProvCtx};
+    use crate::ffi::types::{Dispatch, Function};
+    dispatched! {
+        Newctx[C][][] = 1: fn(ProvCtx = (provctx: *mut c_void)) -> *mut c_void as Option<Box<C>>;
+        Freectx[C][][] = 2: fn(Option<Box<C>> = (ctx: *mut c_void)) -> () as ();
+        DoesSelection[][][] = 10: fn(
+            ProvCtx = (provctx: *mut c_void);
+            c_int = (selection: c_int)
+        ) -> c_int as c_int;
+        Decode[C][][] = 11: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            Source<'a> = (input: *mut CoreBio);
+            c_int = (selection: c_int);
+            Receiver<'a> = (callback: Callback, arg: *mut c_void);
+            Passphrase = (passphrase: Option<PassphraseCallback>, passphrase_arg: *mut c_void)
+        ) -> c_int as c_int;
+    }
+}

@@ -1,0 +1,364 @@
+//! Management of keys.
+//!
+//! A key is filled once, by import, by generation or with a peer's encoded public key, and never
+//! changed after that, as OpenSSL's own keys of ML-KEM.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use lockstep_engine::{Kem, KemKey, Secret};
+use once_cell::race::OnceBox;
+
+use super::mechanism::{BITS, Mechanism, SECURITY_BITS, SECURITY_CATEGORY};
+use crate::ffi::keymgmt::{GenCleanup, GenInit, GenSetParams, GenSettableParams};
+use crate::ffi::own_keymgmt::{
+    Dup, Export, ExportTypes, Free, Gen, GetParams, GettableParams, Has, Import, ImportTypes,
+    Match, New, SetParams, SettableParams, Validate,
+};
+use crate::ffi::{
+    Ctx, Dispatch, List, Own, PARAM_INTEGER, PARAM_OCTET_STRING, PARAM_UTF8_STRING, Params,
+    ParamsMut, Progress, ProvCtx, Receiver, name, select,
+};
+use crate::{async_job, memory};
+
+/// A key, or what will become one.
+pub struct Key {
+    pub kem: Kem,
+    parts: OnceBox<Parts>,
+}
+
+/// What there is of a key.
+#[derive(Clone)]
+enum Parts {
+    Public(Box<[u8]>),
+    Pair(Arc<KemKey>),
+}
+
+impl Key {
+    fn empty(kem: Kem) -> Option<Box<Own<Key>>> {
+        (!memory::is_nearly_gone()).then(|| {
+            Own::new(Key {
+                kem,
+                parts: OnceBox::new(),
+            })
+        })
+    }
+
+    pub fn public(&self) -> Option<&[u8]> {
+        Some(match self.parts.get()? {
+            Parts::Public(public) => public,
+            Parts::Pair(pair) => pair.public(),
+        })
+    }
+
+    pub fn pair(&self) -> Option<&Arc<KemKey>> {
+        match self.parts.get()? {
+            Parts::Public(_) => None,
+            Parts::Pair(pair) => Some(pair),
+        }
+    }
+
+    /// Fills the key; false if it has been.
+    fn fill(&self, parts: Parts) -> bool {
+        self.parts.set(Box::new(parts)).is_ok()
+    }
+
+    /// Fills the key with a public key; false if that is malformed.
+    fn fill_public(&self, public: &[u8]) -> bool {
+        self.kem.is_public_key(public) && self.fill(Parts::Public(public.into()))
+    }
+}
+
+/// The functions for keys of a mechanism.
+pub fn functions<M: Mechanism>() -> [Dispatch; 20] {
+    [
+        New::entry(new::<M>),
+        Free::entry(free),
+        GenInit::entry(generation::<M>),
+        GenSetParams::entry(set_generation),
+        GenSettableParams::entry(settable_generation),
+        Gen::entry(generate),
+        GenCleanup::entry(end_generation),
+        Has::entry(has),
+        Validate::entry(validate),
+        Match::entry(are_equal),
+        Import::entry(import),
+        ImportTypes::entry(types::<M>),
+        Export::entry(export),
+        ExportTypes::entry(types::<M>),
+        GetParams::entry(get_params),
+        GettableParams::entry(gettable_params),
+        SetParams::entry(set_params),
+        SettableParams::entry(settable_params),
+        Dup::entry(duplicate),
+        Dispatch::END,
+    ]
+}
+
+/// `OSSL_FUNC_keymgmt_new`
+fn new<M: Mechanism>(_: ProvCtx) -> Option<Box<Own<Key>>> {
+    Key::empty(M::KEM)
+}
+
+/// `OSSL_FUNC_keymgmt_free`
+fn free(key: Option<Box<Own<Key>>>) {
+    drop(key);
+}
+
+/// `OSSL_FUNC_keymgmt_has`
+fn has(key: Option<&Own<Key>>, selection: c_int) -> c_int {
+    c_int::from(key.is_some_and(|key| {
+        let public = selection & select::PUBLIC_KEY == 0 || key.public().is_some();
+        let private = selection & select::PRIVATE_KEY == 0 || key.pair().is_some();
+        public && private
+    }))
+}
+
+/// `OSSL_FUNC_keymgmt_validate`: a key was checked when it was filled.
+fn validate(key: Option<&Own<Key>>, selection: c_int, _how: c_int) -> c_int {
+    has(key, selection)
+}
+
+/// `OSSL_FUNC_keymgmt_match`: by the public key, which follows from the private one.
+fn are_equal(one: Option<&Own<Key>>, other: Option<&Own<Key>>, selection: c_int) -> c_int {
+    let (Some(one), Some(other)) = (one, other) else {
+        return 0;
+    };
+    let same_keys = || one.public().is_some() && one.public() == other.public();
+    c_int::from(one.kem == other.kem && (selection & select::KEYPAIR == 0 || same_keys()))
+}
+
+/// `OSSL_FUNC_keymgmt_import`
+fn import(key: Option<&Own<Key>>, selection: c_int, params: Params<'_>) -> c_int {
+    c_int::from(key.is_some_and(|key| filled_by(key, selection, params).is_some()))
+}
+
+/// Fills a key with what is imported, by OpenSSL's rules: a seed makes the public key given beside
+/// it unneeded, and so does a hybrid's private key. A part that is empty is not there.
+fn filled_by(key: &Key, selection: c_int, params: Params<'_>) -> Option<()> {
+    // `None` if it is malformed.
+    let part = |name, bytes: usize| match params.get(name) {
+        None => Some(None),
+        Some(value) => {
+            let octets = value.octets()?;
+            let fits = octets.is_empty() || octets.len() == bytes;
+            fits.then(|| Some(octets).filter(|octets| !octets.is_empty()))
+        }
+    };
+    let kem = key.kem;
+    if selection & select::KEYPAIR == 0 {
+        return None;
+    }
+    let public = part(name::PKEY_PARAM_PUB_KEY, kem.public_bytes())?;
+    let (mut private, mut seed) = (None, None);
+    if selection & select::PRIVATE_KEY != 0 {
+        private = part(name::PKEY_PARAM_PRIV_KEY, kem.private_bytes())?;
+        if kem == Kem::MlKem768 {
+            seed = part(name::PKEY_PARAM_ML_KEM_SEED, Kem::SEED_BYTES)?;
+        }
+    }
+    let made = match (seed, private) {
+        (Some(seed), _) => KemKey::from_seed(kem, seed).ok()?,
+        (None, Some(private)) => KemKey::new(kem, private).ok()?,
+        (None, None) => return key.fill_public(public?).then_some(()),
+    };
+    let is_private = private.is_none_or(|private| made.has_private(private));
+    let is_public = private.is_none()
+        || kem != Kem::MlKem768
+        || public.is_none_or(|public| public == made.public());
+    (is_private && is_public && key.fill(Parts::Pair(Arc::new(made)))).then_some(())
+}
+
+/// `OSSL_FUNC_keymgmt_export`
+fn export(key: Option<&Own<Key>>, selection: c_int, receiver: Receiver<'_>) -> c_int {
+    let Some((key, public)) = key.and_then(|key| Some((key, key.public()?))) else {
+        return 0;
+    };
+    if selection & select::KEYPAIR == 0 {
+        return 0;
+    }
+    let mut list = List::<4>::new();
+    if selection & select::PUBLIC_KEY != 0 {
+        list = list.octets(name::PKEY_PARAM_PUB_KEY, public);
+    }
+    let pair = key.pair().filter(|_| selection & select::PRIVATE_KEY != 0);
+    if let Some(pair) = pair {
+        list = list.octets(name::PKEY_PARAM_PRIV_KEY, pair.private());
+        if let Some(seed) = pair.seed() {
+            list = list.octets(name::PKEY_PARAM_ML_KEM_SEED, seed);
+        }
+    }
+    receiver.receive(list.as_params())
+}
+
+/// `OSSL_FUNC_keymgmt_import_types` and `OSSL_FUNC_keymgmt_export_types`
+fn types<M: Mechanism>(selection: c_int) -> Params<'static> {
+    static NOTHING: List<'static, 1> = List::new();
+    static PUBLIC: List<'static, 2> =
+        List::new().described(name::PKEY_PARAM_PUB_KEY, PARAM_OCTET_STRING, 0);
+    static PAIR: List<'static, 4> = List::new()
+        .described(name::PKEY_PARAM_PUB_KEY, PARAM_OCTET_STRING, 0)
+        .described(name::PKEY_PARAM_PRIV_KEY, PARAM_OCTET_STRING, 0)
+        .described(name::PKEY_PARAM_ML_KEM_SEED, PARAM_OCTET_STRING, 0);
+    static HYBRID: List<'static, 3> = List::new()
+        .described(name::PKEY_PARAM_PUB_KEY, PARAM_OCTET_STRING, 0)
+        .described(name::PKEY_PARAM_PRIV_KEY, PARAM_OCTET_STRING, 0);
+    match (selection & select::KEYPAIR, M::KEM) {
+        (0, _) => NOTHING.as_params(),
+        (select::PUBLIC_KEY, _) => PUBLIC.as_params(),
+        (_, Kem::MlKem768) => PAIR.as_params(),
+        _ => HYBRID.as_params(),
+    }
+}
+
+/// `OSSL_FUNC_keymgmt_get_params`
+fn get_params(key: Option<&Own<Key>>, mut params: ParamsMut<'_>) -> c_int {
+    let Some(key) = key else { return 0 };
+    let known = params.questions().all(|mut question| {
+        let asked = question.name();
+        let octets = match asked {
+            asked if asked == name::PKEY_PARAM_PUB_KEY => key.public(),
+            asked if asked == name::PKEY_PARAM_ENCODED_PUBLIC_KEY => key.public(),
+            asked if asked == name::PKEY_PARAM_PRIV_KEY => key.pair().map(|pair| pair.private()),
+            asked if asked == name::PKEY_PARAM_ML_KEM_SEED => {
+                key.pair().and_then(|pair| pair.seed())
+            }
+            _ => None,
+        };
+        let number = match asked {
+            asked if asked == name::PKEY_PARAM_BITS => Some(BITS),
+            asked if asked == name::PKEY_PARAM_SECURITY_BITS => Some(u64::from(SECURITY_BITS)),
+            asked if asked == name::PKEY_PARAM_SECURITY_CATEGORY => Some(SECURITY_CATEGORY),
+            asked if asked == name::PKEY_PARAM_MAX_SIZE => Some(key.kem.ciphertext_bytes() as u64),
+            _ => None,
+        };
+        match (octets, number) {
+            (Some(octets), _) => question.answer_octets(octets),
+            (None, Some(number)) => question.answer_number(number),
+            // What there is not, and what we do not know, is left as it is.
+            (None, None) => true,
+        }
+    });
+    c_int::from(known)
+}
+
+/// `OSSL_FUNC_keymgmt_gettable_params`
+fn gettable_params(_: ProvCtx) -> Params<'static> {
+    static GETTABLE: List<'static, 9> = List::new()
+        .described(name::PKEY_PARAM_BITS, PARAM_INTEGER, size_of::<c_int>())
+        .described(
+            name::PKEY_PARAM_SECURITY_BITS,
+            PARAM_INTEGER,
+            size_of::<c_int>(),
+        )
+        .described(
+            name::PKEY_PARAM_SECURITY_CATEGORY,
+            PARAM_INTEGER,
+            size_of::<c_int>(),
+        )
+        .described(name::PKEY_PARAM_MAX_SIZE, PARAM_INTEGER, size_of::<c_int>())
+        .described(name::PKEY_PARAM_ENCODED_PUBLIC_KEY, PARAM_OCTET_STRING, 0)
+        .described(name::PKEY_PARAM_PUB_KEY, PARAM_OCTET_STRING, 0)
+        .described(name::PKEY_PARAM_PRIV_KEY, PARAM_OCTET_STRING, 0)
+        .described(name::PKEY_PARAM_ML_KEM_SEED, PARAM_OCTET_STRING, 0);
+    GETTABLE.as_params()
+}
+
+/// `OSSL_FUNC_keymgmt_set_params`: a peer's share of a handshake.
+fn set_params(key: Option<&Own<Key>>, params: Params<'_>) -> c_int {
+    let Some(key) = key else { return 0 };
+    let Some(encoded) = params.get(name::PKEY_PARAM_ENCODED_PUBLIC_KEY) else {
+        return 1;
+    };
+    let filled = encoded.octets().is_some_and(|bytes| key.fill_public(bytes));
+    c_int::from(filled)
+}
+
+/// `OSSL_FUNC_keymgmt_settable_params`
+fn settable_params(_: ProvCtx) -> Params<'static> {
+    static SETTABLE: List<'static, 2> =
+        List::new().described(name::PKEY_PARAM_ENCODED_PUBLIC_KEY, PARAM_OCTET_STRING, 0);
+    SETTABLE.as_params()
+}
+
+/// `OSSL_FUNC_keymgmt_dup`
+fn duplicate(key: Option<&Own<Key>>, selection: c_int) -> Option<Box<Own<Key>>> {
+    let key = key?;
+    let copy = Key::empty(key.kem)?;
+    let parts = match selection & select::KEYPAIR {
+        0 => None,
+        select::PUBLIC_KEY => key.public().map(|public| Parts::Public(public.into())),
+        _ => key.parts.get().cloned(),
+    };
+    let filled = parts.is_none_or(|parts| copy.fill(parts));
+    filled.then_some(copy)
+}
+
+/// A generation context.
+struct Generation {
+    kem: Kem,
+    /// Whether a key pair is wanted, not only something to put a peer's share into.
+    wants_pair: bool,
+    /// What ML-KEM's key is to be made of.
+    seed: Option<Secret>,
+}
+
+/// `OSSL_FUNC_keymgmt_gen_init`
+fn generation<M: Mechanism>(
+    _: ProvCtx,
+    selection: c_int,
+    params: Params<'_>,
+) -> Option<Box<Generation>> {
+    if memory::is_nearly_gone() {
+        return None;
+    }
+    let mut generation = Box::new(Generation {
+        kem: M::KEM,
+        wants_pair: selection & select::KEYPAIR != 0,
+        seed: None,
+    });
+    (set_generation(Some(&mut generation), params) == 1).then_some(generation)
+}
+
+/// `OSSL_FUNC_keymgmt_gen_set_params`: the name of a group says what is known already.
+fn set_generation(generation: Ctx<'_, Generation>, params: Params<'_>) -> c_int {
+    let Some(generation) = generation else {
+        return 0;
+    };
+    if let Some(seed) = params.get(name::PKEY_PARAM_ML_KEM_SEED)
+        && generation.kem == Kem::MlKem768
+    {
+        let Some(seed) = seed.octets().filter(|seed| seed.len() == Kem::SEED_BYTES) else {
+            return 0;
+        };
+        generation.seed = Some(Secret::new(seed));
+    }
+    1
+}
+
+/// `OSSL_FUNC_keymgmt_gen_settable_params`
+fn settable_generation<'a>(_: Ctx<'a, Generation>, _: ProvCtx) -> Params<'a> {
+    static SETTABLE: List<'static, 3> = List::new()
+        .described(name::PKEY_PARAM_GROUP_NAME, PARAM_UTF8_STRING, 0)
+        .described(name::PKEY_PARAM_ML_KEM_SEED, PARAM_OCTET_STRING, 0);
+    SETTABLE.as_params()
+}
+
+/// `OSSL_FUNC_keymgmt_gen`
+fn generate(generation: Ctx<'_, Generation>, _: Progress<'_>) -> Option<Box<Own<Key>>> {
+    let generation = generation?;
+    let key = Key::empty(generation.kem)?;
+    if generation.wants_pair {
+        let made = match &generation.seed {
+            Some(seed) => KemKey::from_seed(generation.kem, seed.as_bytes()).ok()?,
+            None => async_job::kem_key(generation.kem)?,
+        };
+        key.fill(Parts::Pair(Arc::new(made)));
+    }
+    Some(key)
+}
+
+/// `OSSL_FUNC_keymgmt_gen_cleanup`
+fn end_generation(generation: Option<Box<Generation>>) {
+    drop(generation);
+}

@@ -1,0 +1,170 @@
+//! Encapsulation and decapsulation.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use lockstep_engine::{
+    Bytes as Message, DecapsulateInput, EncapsulateInput, Kem, KemKey, Outcome, Secret, operation,
+};
+
+use super::keys::Key;
+use crate::ffi::kem::{
+    Decapsulate, DecapsulateInit, Dupctx, Encapsulate, EncapsulateInit, Freectx, Newctx,
+    SetCtxParams, SettableCtxParams,
+};
+use crate::ffi::{
+    Bytes, Ctx, Dispatch, List, Own, PARAM_OCTET_STRING, Params, ProvCtx, SizedBuf, name,
+};
+use crate::{async_job, memory};
+
+/// A context, and what it was begun for.
+#[derive(Clone)]
+enum Context {
+    New,
+    Encapsulate {
+        kem: Kem,
+        public: Message,
+        /// What ML-KEM's secret is to be made of, for tests with known answers.
+        coins: Option<Secret>,
+    },
+    Decapsulate(Arc<KemKey>),
+}
+
+/// The functions of the operation, which are the same for all mechanisms.
+pub fn functions() -> [Dispatch; 10] {
+    [
+        Newctx::entry(newctx),
+        EncapsulateInit::entry(encapsulate_init),
+        Encapsulate::entry(encapsulate),
+        DecapsulateInit::entry(decapsulate_init),
+        Decapsulate::entry(decapsulate),
+        Freectx::entry(freectx),
+        Dupctx::entry(dupctx),
+        SetCtxParams::entry(set_ctx_params),
+        SettableCtxParams::entry(settable_ctx_params),
+        Dispatch::END,
+    ]
+}
+
+/// `OSSL_FUNC_kem_newctx`
+fn newctx(_: ProvCtx) -> Option<Box<Context>> {
+    (!memory::is_nearly_gone()).then(|| Box::new(Context::New))
+}
+
+/// `OSSL_FUNC_kem_freectx`
+fn freectx(ctx: Option<Box<Context>>) {
+    drop(ctx);
+}
+
+/// `OSSL_FUNC_kem_dupctx`
+fn dupctx(ctx: Ctx<'_, Context>) -> Option<Box<Context>> {
+    let ctx = ctx.filter(|_| !memory::is_nearly_gone())?;
+    Some(Box::new(ctx.clone()))
+}
+
+/// `OSSL_FUNC_kem_encapsulate_init`
+fn encapsulate_init(ctx: Ctx<'_, Context>, key: Option<&Own<Key>>, params: Params<'_>) -> c_int {
+    let Some((ctx, key)) = ctx.zip(key) else {
+        return 0;
+    };
+    let Some(public) = key.public() else { return 0 };
+    *ctx = Context::Encapsulate {
+        kem: key.kem,
+        public: Message::from_slice(public),
+        coins: None,
+    };
+    set_ctx_params(Some(ctx), params)
+}
+
+/// `OSSL_FUNC_kem_decapsulate_init`
+fn decapsulate_init(ctx: Ctx<'_, Context>, key: Option<&Own<Key>>, params: Params<'_>) -> c_int {
+    let Some((ctx, key)) = ctx.zip(key) else {
+        return 0;
+    };
+    let Some(pair) = key.pair() else { return 0 };
+    *ctx = Context::Decapsulate(Arc::clone(pair));
+    set_ctx_params(Some(ctx), params)
+}
+
+/// `OSSL_FUNC_kem_set_ctx_params`
+fn set_ctx_params(ctx: Ctx<'_, Context>, params: Params<'_>) -> c_int {
+    let (Some(Context::Encapsulate { kem, coins, .. }), Some(given)) =
+        (ctx, params.get(name::KEM_PARAM_IKME))
+    else {
+        return 1;
+    };
+    let fits = |bytes: &&[u8]| *kem == Kem::MlKem768 && bytes.len() == Kem::COINS_BYTES;
+    *coins = given.octets().filter(fits).map(Secret::new);
+    c_int::from(coins.is_some())
+}
+
+/// `OSSL_FUNC_kem_settable_ctx_params`
+fn settable_ctx_params<'a>(_: Ctx<'a, Context>, _: ProvCtx) -> Params<'a> {
+    static SETTABLE: List<'static, 2> =
+        List::new().described(name::KEM_PARAM_IKME, PARAM_OCTET_STRING, 0);
+    SETTABLE.as_params()
+}
+
+/// `OSSL_FUNC_kem_encapsulate`
+fn encapsulate(ctx: Ctx<'_, Context>, to: SizedBuf<'_>, secret: SizedBuf<'_>) -> c_int {
+    let Some(Context::Encapsulate { kem, public, coins }) = ctx else {
+        return 0;
+    };
+    if to.is_question() {
+        to.answer(kem.ciphertext_bytes());
+        secret.answer(kem.shared_bytes());
+        return 1;
+    }
+    // Once, as with OpenSSL: two secrets of the same coins would be the same.
+    let coins = coins.take();
+    if !to.holds(kem.ciphertext_bytes()) || !secret.holds(kem.shared_bytes()) {
+        return 0;
+    }
+    let input = || {
+        Some(EncapsulateInput {
+            kem: *kem,
+            public: public.clone(),
+            coins: coins.clone(),
+        })
+    };
+    match async_job::serve_in_any_case(operation::Encapsulate(*kem), input) {
+        Outcome::Done(made) => {
+            let written = to.write(&made.ciphertext) && secret.write(made.secret.as_bytes());
+            c_int::from(written)
+        }
+        _declined => 0,
+    }
+}
+
+/// `OSSL_FUNC_kem_decapsulate`
+fn decapsulate(ctx: Ctx<'_, Context>, secret: SizedBuf<'_>, from: Bytes<'_>) -> c_int {
+    let Some(Context::Decapsulate(key)) = ctx else {
+        return 0;
+    };
+    let kem = key.kem();
+    if secret.is_question() {
+        secret.answer(kem.shared_bytes());
+        return 1;
+    }
+    if from.len() != kem.ciphertext_bytes() || !secret.holds(kem.shared_bytes()) {
+        return 0;
+    }
+    let input = || {
+        Some(DecapsulateInput {
+            key: Arc::clone(key),
+            ciphertext: from.read(Message::from_slice)?,
+        })
+    };
+    match async_job::serve_in_any_case(operation::Decapsulate(kem), input) {
+        Outcome::Done(shared) => {
+            #[cfg(feature = "fault-injection")]
+            if crate::fault::planted("wrong-secret") {
+                let mut wrong = shared.as_bytes().to_vec();
+                wrong[0] ^= 1;
+                return c_int::from(secret.write(&wrong));
+            }
+            c_int::from(secret.write(shared.as_bytes()))
+        }
+        _declined => 0,
+    }
+}

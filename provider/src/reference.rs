@@ -1,0 +1,103 @@
+//! Keys whose private parts the key daemon holds: how they come into being.
+//!
+//! The file of a [reference](lockstep_remote::Reference) stands where a program expects a private
+//! key in PEM. A decoder for each key type ([`decoder`](crate::decoder)) reads it, and makes a key
+//! of OpenSSL's own type with the public parts alone. Such a key *refers* to the daemon's key: it
+//! says that it has private parts, does not export them, and its private operations are
+//! [asked of the daemon](crate::daemon).
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use crate::daemon::Key;
+use crate::ffi::keymgmt::{Export, Has, Import, New};
+use crate::ffi::{
+    self, Dispatch, Functions, KeyData, Owned, OwnedKey, Params, Passed as _, Pkey, ProvCtx,
+    Receiver, Text, select,
+};
+use crate::stock::families::Named;
+use crate::stock::stock;
+
+/// A key type whose keys can be references.
+pub trait Referable: Functions + Sized {
+    /// Makes a key that has public parts alone, and that nobody has used, a reference; false if
+    /// that cannot be.
+    fn refer(key: &OwnedKey<Self>, to: Arc<Key>) -> bool;
+
+    /// What a key refers to, if it is a reference.
+    fn referent(key: &KeyData<Self>) -> Option<Arc<Key>>;
+
+    /// Gives a key back.
+    fn release(key: OwnedKey<Self>) {
+        drop(key);
+    }
+}
+
+/// The public half of a key, as OpenSSL's own type.
+pub struct Public(Owned<Pkey>);
+
+impl Public {
+    /// Parses a SubjectPublicKeyInfo.
+    pub fn parse(bytes: &[u8]) -> Option<Public> {
+        let mut start = bytes.as_ptr();
+        let length = bytes.len().try_into().ok()?;
+        let library = stock()?.library();
+        ffi::ERR_set_mark();
+        // SAFETY: as many bytes as said. The library context stays as long as the process.
+        let key = unsafe {
+            ffi::d2i_PUBKEY_ex(
+                std::ptr::null_mut(),
+                &mut start,
+                length,
+                library,
+                std::ptr::null(),
+            )
+        };
+        ffi::ERR_pop_to_mark();
+        key.map(Public)
+    }
+
+    /// Whether it is a key of this type.
+    pub fn is<K: Named>(&self) -> bool {
+        ffi::EVP_PKEY_is_a(&self.0, Text::new(K::NAME)) == 1
+    }
+
+    /// A key with these public parts.
+    pub fn key<K: Functions>(&self, provctx: ProvCtx) -> Option<OwnedKey<K>> {
+        let key: OwnedKey<K> = New::pass(provctx)?;
+        let mut receive = |params: Params<'_>| Import::pass(&*key, select::PUBLIC, params);
+        let (callback, arg) = Receiver::new(&mut receive).into_raw();
+        // SAFETY: the callback and its argument belong together.
+        let copied = unsafe { ffi::EVP_PKEY_export(&self.0, select::PUBLIC, callback, arg) };
+        (copied == 1).then_some(key)
+    }
+}
+
+/// The wrappers that make references differ from public keys.
+pub fn wrappers<K: Referable>() -> [Dispatch; 2] {
+    [Has::entry(has::<K>), Export::entry(export::<K>)]
+}
+
+/// `OSSL_FUNC_keymgmt_has`: a reference has a private key. Programs that load a private key ask.
+fn has<K: Referable>(key: Option<&KeyData<K>>, selection: c_int) -> c_int {
+    let Some(key) = key else { return 0 };
+    let selection = match K::referent(key) {
+        Some(_) => selection & !select::PRIVATE_KEY,
+        None => selection,
+    };
+    Has::pass(key, selection)
+}
+
+/// `OSSL_FUNC_keymgmt_export`: of a reference only the public half. So no other provider gets it to
+/// compute with, and libcrypto comes back to this module.
+fn export<K: Referable>(
+    key: Option<&KeyData<K>>,
+    selection: c_int,
+    receiver: Receiver<'_>,
+) -> c_int {
+    let Some(key) = key else { return 0 };
+    if selection & select::PRIVATE_KEY != 0 && K::referent(key).is_some() {
+        return 0;
+    }
+    Export::pass(key, selection, receiver)
+}

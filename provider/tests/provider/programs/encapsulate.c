@@ -1,0 +1,242 @@
+/* Key encapsulation by EVP.
+ *
+ * Usage: encapsulate ALGORITHM      all ways of a key pair, and of bad inputs
+ *        encapsulate from SEED      prints the public key of ML-KEM-768 that follows from a seed
+ *        encapsulate to PUBLIC COINS    prints a ciphertext and its secret
+ *        encapsulate open SEED CIPHERTEXT    prints the secret in a ciphertext
+ *
+ * Bytes are in hexadecimal digits. */
+#include "common.h"
+#include <openssl/core_names.h>
+#include <openssl/param_build.h>
+
+enum { MOST = 4096 };
+typedef struct {
+    unsigned char bytes[MOST];
+    size_t length;
+} Octets;
+
+static const char *algorithm;
+
+static EVP_PKEY_CTX *by_name(void) {
+    EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new_from_name(NULL, algorithm, NULL);
+    CHECK(ctx);
+    return ctx;
+}
+
+static EVP_PKEY *generated(const OSSL_PARAM *params) {
+    EVP_PKEY_CTX *ctx = by_name();
+    EVP_PKEY *key = NULL;
+    CHECK(EVP_PKEY_keygen_init(ctx) == 1);
+    CHECK(EVP_PKEY_CTX_set_params(ctx, params) == 1);
+    CHECK(EVP_PKEY_generate(ctx, &key) == 1);
+    EVP_PKEY_CTX_free(ctx);
+    return key;
+}
+
+static const OSSL_PARAM none[] = {OSSL_PARAM_END};
+
+static Octets part(EVP_PKEY *key, const char *name) {
+    Octets octets;
+    CHECK(EVP_PKEY_get_octet_string_param(key, name, octets.bytes, MOST, &octets.length) == 1);
+    return octets;
+}
+
+/* NULL if the parts are refused. */
+static EVP_PKEY *imported(int selection, const Octets *public, const Octets *private) {
+    EVP_PKEY_CTX *ctx = by_name();
+    EVP_PKEY *key = NULL;
+    OSSL_PARAM params[3], *p = params;
+    if (public)
+        *p++ = OSSL_PARAM_construct_octet_string("pub", (void *)public->bytes, public->length);
+    if (private)
+        *p++ = OSSL_PARAM_construct_octet_string("priv", (void *)private->bytes, private->length);
+    *p = OSSL_PARAM_construct_end();
+    CHECK(EVP_PKEY_fromdata_init(ctx) == 1);
+    if (EVP_PKEY_fromdata(ctx, &key, selection, params) != 1)
+        key = NULL;
+    EVP_PKEY_CTX_free(ctx);
+    return key;
+}
+
+/* What libssl does with a peer's share. NULL if it is refused. */
+static EVP_PKEY *with_share(const Octets *public) {
+    EVP_PKEY_CTX *ctx = by_name();
+    EVP_PKEY *key = NULL;
+    CHECK(EVP_PKEY_paramgen_init(ctx) == 1);
+    CHECK(EVP_PKEY_CTX_set_group_name(ctx, algorithm) == 1);
+    CHECK(EVP_PKEY_paramgen(ctx, &key) == 1);
+    EVP_PKEY_CTX_free(ctx);
+    if (EVP_PKEY_set1_encoded_public_key(key, public->bytes, public->length) == 1)
+        return key;
+    EVP_PKEY_free(key);
+    return NULL;
+}
+
+/* 0 if it fails. */
+static int sealed(EVP_PKEY *key, const OSSL_PARAM *params, Octets *ciphertext, Octets *secret) {
+    EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new_from_pkey(NULL, key, NULL);
+    CHECK(ctx && EVP_PKEY_encapsulate_init(ctx, params) == 1);
+    CHECK(EVP_PKEY_encapsulate(ctx, NULL, &ciphertext->length, NULL, &secret->length) == 1);
+    size_t lengths[] = {ciphertext->length, secret->length};
+    CHECK(lengths[0] <= MOST && lengths[1] <= 64);
+    ciphertext->length--;
+    CHECK(EVP_PKEY_encapsulate(ctx, ciphertext->bytes, &ciphertext->length, secret->bytes,
+                               &secret->length) != 1);
+    /* Coins are for one attempt. */
+    CHECK(!params || EVP_PKEY_encapsulate_init(ctx, params) == 1);
+    ciphertext->length = MOST;
+    secret->length = 64;
+    int done = EVP_PKEY_encapsulate(ctx, ciphertext->bytes, &ciphertext->length, secret->bytes,
+                                    &secret->length);
+    CHECK(done != 1 || (ciphertext->length == lengths[0] && secret->length == lengths[1]));
+    EVP_PKEY_CTX_free(ctx);
+    return done == 1;
+}
+
+/* 0 if it fails. */
+static int opened(EVP_PKEY *key, const Octets *ciphertext, Octets *secret) {
+    EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new_from_pkey(NULL, key, NULL), *copy;
+    CHECK(ctx && EVP_PKEY_decapsulate_init(ctx, NULL) == 1);
+    copy = EVP_PKEY_CTX_dup(ctx);
+    CHECK(copy);
+    EVP_PKEY_CTX_free(ctx);
+    CHECK(EVP_PKEY_decapsulate(copy, NULL, &secret->length, ciphertext->bytes, ciphertext->length) ==
+          1);
+    int done = EVP_PKEY_decapsulate(copy, secret->bytes, &secret->length, ciphertext->bytes,
+                                    ciphertext->length);
+    EVP_PKEY_CTX_free(copy);
+    return done == 1;
+}
+
+static int same(const Octets *a, const Octets *b) {
+    return a->length == b->length && memcmp(a->bytes, b->bytes, a->length) == 0;
+}
+
+/* A secret goes from the one key to the other. */
+static void exchange(EVP_PKEY *public, EVP_PKEY *private) {
+    Octets ciphertext, sent, received;
+    CHECK(sealed(public, NULL, &ciphertext, &sent) && opened(private, &ciphertext, &received));
+    CHECK(same(&sent, &received));
+}
+
+static void all_ways(void) {
+    EVP_PKEY *key = generated(none), *other = generated(none), *copy = EVP_PKEY_dup(key);
+    Octets public = part(key, "pub"), private = part(key, "priv");
+    Octets encoded = part(key, "encoded-pub-key");
+    EVP_PKEY *half = imported(EVP_PKEY_PUBLIC_KEY, &public, NULL);
+    EVP_PKEY *whole = imported(EVP_PKEY_KEYPAIR, &public, &private);
+    EVP_PKEY *alone = imported(EVP_PKEY_KEYPAIR, NULL, &private);
+    EVP_PKEY *share = with_share(&public);
+    CHECK(copy && half && whole && alone && share && same(&public, &encoded));
+    CHECK(EVP_PKEY_eq(key, whole) == 1 && EVP_PKEY_eq(key, share) == 1);
+    CHECK(EVP_PKEY_eq(key, alone) == 1 && EVP_PKEY_eq(key, other) != 1);
+    CHECK(EVP_PKEY_get_security_bits(key) == 192 && EVP_PKEY_get_bits(key) == 768);
+    int category = 0;
+    CHECK(EVP_PKEY_get_int_param(key, "security-category", &category) == 1 && category == 3);
+    EVP_PKEY *public_ones[] = {key, half, whole, alone, share, copy};
+    EVP_PKEY *private_ones[] = {key, whole, alone, copy};
+    for (int i = 0; i < 6; i++)
+        for (int j = 0; j < 4; j++)
+            exchange(public_ones[i], private_ones[j]);
+    CHECK(EVP_PKEY_get_size(key) > 1000);
+
+    /* A key is not changed. */
+    Octets of_other = part(other, "pub");
+    CHECK(EVP_PKEY_set1_encoded_public_key(share, of_other.bytes, of_other.length) != 1);
+    exchange(share, key);
+
+    /* Without a private key nothing is opened. */
+    Octets ciphertext, sent, received;
+    CHECK(sealed(half, NULL, &ciphertext, &sent));
+    EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new_from_pkey(NULL, half, NULL);
+    CHECK(ctx && EVP_PKEY_decapsulate_init(ctx, NULL) != 1);
+    EVP_PKEY_CTX_free(ctx);
+
+    /* A changed ciphertext gives another secret, or none. */
+    int others = 0;
+    for (size_t i = 0; i < ciphertext.length; i += 73) {
+        ciphertext.bytes[i] ^= 1;
+        if (opened(key, &ciphertext, &received)) {
+            CHECK(received.length == sent.length && !same(&received, &sent));
+            others++;
+        }
+        ciphertext.bytes[i] ^= 1;
+    }
+    CHECK(others >= 13);
+    ciphertext.length--;
+    CHECK(!opened(key, &ciphertext, &received));
+    ciphertext.length += 2;
+    CHECK(!opened(key, &ciphertext, &received));
+
+    /* Public keys that are too short, too long, or have a coefficient of 4095. A hybrid's private
+     * key makes the one beside it unneeded, but for its length. */
+    int is_hybrid = strcmp(algorithm, "ML-KEM-768") != 0;
+    int at = strcmp(algorithm, "SecP256r1MLKEM768") == 0 ? 65 : 0;
+    for (int kind = 0; kind < 3; kind++) {
+        Octets bad = public;
+        if (kind == 2)
+            bad.bytes[at + 300] = 0xff, bad.bytes[at + 301] |= 0x0f;
+        else
+            bad.length += kind == 0 ? -1 : 1;
+        CHECK(!imported(EVP_PKEY_PUBLIC_KEY, &bad, NULL) && !with_share(&bad));
+        EVP_PKEY *pair = imported(EVP_PKEY_KEYPAIR, &bad, &private);
+        CHECK((pair != NULL) == (is_hybrid && kind == 2));
+        EVP_PKEY_free(pair);
+    }
+    /* A private key whose hash is not that of its public key; another's public key beside it. */
+    Octets bad = private;
+    bad.bytes[(at ? 32 : 0) + 1152 + 1184] ^= 1;
+    CHECK(!imported(EVP_PKEY_KEYPAIR, &public, &bad) && !imported(EVP_PKEY_KEYPAIR, NULL, &bad));
+    EVP_PKEY *pair = imported(EVP_PKEY_KEYPAIR, &of_other, &private);
+    CHECK(is_hybrid ? EVP_PKEY_eq(pair, key) == 1 : pair == NULL);
+    EVP_PKEY_free(pair);
+    bad.length--;
+    CHECK(!imported(EVP_PKEY_KEYPAIR, NULL, &bad));
+
+    EVP_PKEY *all[] = {key, other, copy, half, whole, alone, share};
+    for (int i = 0; i < 7; i++)
+        EVP_PKEY_free(all[i]);
+}
+
+static Octets from_hex(const char *text) {
+    Octets octets;
+    CHECK(OPENSSL_hexstr2buf_ex(octets.bytes, MOST, &octets.length, text, 0) == 1);
+    return octets;
+}
+
+static void print(const Octets *octets) {
+    for (size_t i = 0; i < octets->length; i++)
+        printf("%02x", octets->bytes[i]);
+    printf("\n");
+}
+
+static EVP_PKEY *of_seed(const char *text) {
+    Octets seed = from_hex(text);
+    OSSL_PARAM params[] = {OSSL_PARAM_construct_octet_string("seed", seed.bytes, seed.length),
+                           OSSL_PARAM_construct_end()};
+    return generated(params);
+}
+
+int main(int argc, char **argv) {
+    CHECK(argc > 1);
+    algorithm = argc == 2 ? argv[1] : "ML-KEM-768";
+    if (argc == 2) {
+        all_ways();
+    } else if (strcmp(argv[1], "from") == 0) {
+        Octets public = part(of_seed(argv[2]), "pub");
+        print(&public);
+    } else if (strcmp(argv[1], "to") == 0) {
+        Octets public = from_hex(argv[2]), coins = from_hex(argv[3]), ciphertext, secret;
+        OSSL_PARAM params[] = {OSSL_PARAM_construct_octet_string("ikme", coins.bytes, coins.length),
+                               OSSL_PARAM_construct_end()};
+        CHECK(sealed(imported(EVP_PKEY_PUBLIC_KEY, &public, NULL), params, &ciphertext, &secret));
+        print(&ciphertext);
+        print(&secret);
+    } else {
+        Octets ciphertext = from_hex(argv[3]), secret;
+        CHECK(opened(of_seed(argv[2]), &ciphertext, &secret));
+        print(&secret);
+    }
+    return 0;
+}

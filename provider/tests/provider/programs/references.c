@@ -1,0 +1,238 @@
+/* Uses keys of the key daemon by their references.
+ *
+ *     references COMMAND REFERENCE CERTIFICATE [ARGUMENT]
+ *
+ * Each line that it prints says what was done, and whether that succeeded. */
+
+#include <openssl/bio.h>
+#include <openssl/core_names.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/param_build.h>
+#include <openssl/pem.h>
+#include <openssl/provider.h>
+#include <openssl/rsa.h>
+#include <openssl/x509.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const unsigned char MESSAGE[] = "a message";
+
+static void say(const char *what, int done)
+{
+    printf("%s: %s\n", what, done ? "yes" : "no");
+    fflush(stdout);
+}
+
+/* What the queue of errors holds of ours. */
+static void errors(void)
+{
+    const char *data;
+    int flags;
+    while (ERR_get_error_all(NULL, NULL, NULL, &data, &flags) != 0)
+        if ((flags & ERR_TXT_STRING) && strstr(data, "lockstep"))
+            printf("error: %s\n", data);
+    fflush(stdout);
+}
+
+static EVP_PKEY *load(const char *path, OSSL_LIB_CTX *library)
+{
+    BIO *bio = BIO_new_file(path, "r");
+    EVP_PKEY *key = bio == NULL ? NULL : PEM_read_bio_PrivateKey_ex(bio, NULL, NULL, NULL, library, NULL);
+    BIO_free(bio);
+    return key;
+}
+
+static X509 *certificate(const char *path)
+{
+    BIO *bio = BIO_new_file(path, "r");
+    X509 *found = bio == NULL ? NULL : PEM_read_bio_X509(bio, NULL, NULL, NULL);
+    BIO_free(bio);
+    return found;
+}
+
+/* Signs with one key and verifies with another; padding 0 for none. */
+static int sign_and_verify(EVP_PKEY *key, EVP_PKEY *public, const char *digest, int padding,
+                           OSSL_LIB_CTX *library)
+{
+    unsigned char signature[1024];
+    size_t length = sizeof signature;
+    EVP_PKEY_CTX *ctx = NULL;
+    EVP_MD_CTX *sign = EVP_MD_CTX_new(), *verify = EVP_MD_CTX_new();
+    int done = EVP_DigestSignInit_ex(sign, &ctx, digest, library, NULL, key, NULL) == 1
+        && (padding == 0 || EVP_PKEY_CTX_set_rsa_padding(ctx, padding) == 1)
+        && (padding != RSA_PKCS1_PSS_PADDING
+            || EVP_PKEY_CTX_set_rsa_pss_saltlen(ctx, RSA_PSS_SALTLEN_DIGEST) == 1)
+        && EVP_DigestSign(sign, signature, &length, MESSAGE, sizeof MESSAGE) == 1
+        && EVP_DigestVerifyInit_ex(verify, &ctx, digest, NULL, NULL, public, NULL) == 1
+        && (padding == 0 || EVP_PKEY_CTX_set_rsa_padding(ctx, padding) == 1)
+        && EVP_DigestVerify(verify, signature, length, MESSAGE, sizeof MESSAGE) == 1;
+    EVP_MD_CTX_free(sign);
+    EVP_MD_CTX_free(verify);
+    return done;
+}
+
+static int sign_all(EVP_PKEY *key, EVP_PKEY *public, OSSL_LIB_CTX *library)
+{
+    if (EVP_PKEY_is_a(key, "ED25519"))
+        return sign_and_verify(key, public, NULL, 0, library);
+    if (EVP_PKEY_is_a(key, "EC"))
+        return sign_and_verify(key, public, "SHA256", 0, library)
+            && sign_and_verify(key, public, "SHA512", 0, library);
+    return sign_and_verify(key, public, "SHA256", RSA_PKCS1_PADDING, library)
+        && sign_and_verify(key, public, "SHA512", RSA_PKCS1_PADDING, library)
+        && sign_and_verify(key, public, "SHA256", RSA_PKCS1_PSS_PADDING, library)
+        && sign_and_verify(key, public, "SHA384", RSA_PKCS1_PSS_PADDING, library);
+}
+
+static int decrypt(EVP_PKEY *key, EVP_PKEY *public, int padding)
+{
+    unsigned char cipher[1024], plain[1024];
+    size_t cipher_length = sizeof cipher, plain_length = sizeof plain;
+    EVP_PKEY_CTX *to = EVP_PKEY_CTX_new(public, NULL), *from = EVP_PKEY_CTX_new(key, NULL);
+    int done = EVP_PKEY_encrypt_init(to) == 1 && EVP_PKEY_CTX_set_rsa_padding(to, padding) == 1
+        && EVP_PKEY_encrypt(to, cipher, &cipher_length, MESSAGE, sizeof MESSAGE) == 1
+        && EVP_PKEY_decrypt_init(from) == 1 && EVP_PKEY_CTX_set_rsa_padding(from, padding) == 1
+        && EVP_PKEY_decrypt(from, plain, &plain_length, cipher, cipher_length) == 1
+        && plain_length == sizeof MESSAGE && memcmp(plain, MESSAGE, sizeof MESSAGE) == 0;
+    EVP_PKEY_CTX_free(to);
+    EVP_PKEY_CTX_free(from);
+    return done;
+}
+
+/* Whether any way gives the private parts away. */
+static int exports_private(EVP_PKEY *key)
+{
+    OSSL_PARAM *params = NULL;
+    BIO *bio = BIO_new(BIO_s_mem());
+    unsigned char raw[64], *der = NULL;
+    size_t length = sizeof raw;
+    BIGNUM *number = NULL;
+    int done = EVP_PKEY_todata(key, EVP_PKEY_KEYPAIR, &params) == 1
+        || PEM_write_bio_PrivateKey(bio, key, NULL, NULL, 0, NULL, NULL) == 1
+        || PEM_write_bio_PrivateKey_traditional(bio, key, NULL, NULL, 0, NULL, NULL) == 1
+        || i2d_PrivateKey(key, &der) > 0
+        || EVP_PKEY_get_raw_private_key(key, raw, &length) == 1
+        || EVP_PKEY_get_bn_param(key, OSSL_PKEY_PARAM_PRIV_KEY, &number) == 1
+        || EVP_PKEY_get_bn_param(key, OSSL_PKEY_PARAM_RSA_D, &number) == 1;
+    OSSL_PARAM_free(params);
+    BIO_free(bio);
+    ERR_clear_error();
+    return done;
+}
+
+static int use(const char *reference, const char *path)
+{
+    EVP_PKEY *key = load(reference, NULL);
+    X509 *x509 = certificate(path);
+    EVP_PKEY *public = x509 == NULL ? NULL : X509_get_pubkey(x509);
+    if (key == NULL || public == NULL)
+        return 0;
+    say("matches its certificate", X509_check_private_key(x509, key) == 1);
+    say("is preferred", strcmp(OSSL_PROVIDER_get0_name(EVP_PKEY_get0_provider(key)), "lockstep") == 0);
+    say("signs", sign_all(key, public, NULL));
+    errors();
+    say("verifies itself", sign_all(key, key, NULL));
+    say("exports private parts", exports_private(key));
+    BIO *bio = BIO_new(BIO_s_mem());
+    say("exports its public half", PEM_write_bio_PUBKEY(bio, key) == 1);
+    BIO_free(bio);
+    EVP_PKEY *copy = EVP_PKEY_dup(key);
+    say("is duplicated", copy != NULL && sign_all(copy, public, NULL) && !exports_private(copy)
+            && X509_check_private_key(x509, copy) == 1);
+    errors();
+    if (EVP_PKEY_is_a(key, "RSA")) {
+        say("decrypts OAEP", decrypt(key, public, RSA_PKCS1_OAEP_PADDING));
+        errors();
+        say("decrypts PKCS#1 v1.5", decrypt(key, public, RSA_PKCS1_PADDING));
+        errors();
+    }
+    pid_t child = fork();
+    if (child == 0)
+        _exit(sign_all(key, public, NULL) && sign_all(copy, public, NULL) ? 0 : 1);
+    int status = 1;
+    waitpid(child, &status, 0);
+    say("signs in a child", status == 0);
+    say("signs after the child", sign_all(key, public, NULL));
+    errors();
+    EVP_PKEY_free(copy);
+    EVP_PKEY_free(key);
+    EVP_PKEY_free(public);
+    X509_free(x509);
+    return 1;
+}
+
+/* The same key in a library context that has read the configuration, and in one more. */
+static int contexts(const char *reference, const char *path)
+{
+    X509 *x509 = certificate(path);
+    for (int number = 0; number < 2; number++) {
+        OSSL_LIB_CTX *library = OSSL_LIB_CTX_new();
+        OSSL_LIB_CTX_load_config(library, getenv("OPENSSL_CONF"));
+        EVP_PKEY *key = load(reference, library);
+        if (key == NULL)
+            return 0;
+        say("signs in a library context", sign_all(key, X509_get0_pubkey(x509), library));
+        EVP_PKEY_free(key);
+        OSSL_LIB_CTX_free(library);
+    }
+    X509_free(x509);
+    return 1;
+}
+
+/* Signs once for each line of the standard input. */
+static int repeat(const char *reference, const char *path)
+{
+    char line[16];
+    EVP_PKEY *key = load(reference, NULL);
+    X509 *x509 = certificate(path);
+    if (key == NULL)
+        return 0;
+    say("loads", 1);
+    while (fgets(line, sizeof line, stdin) != NULL) {
+        say("signs", sign_all(key, X509_get0_pubkey(x509), NULL));
+        errors();
+    }
+    EVP_PKEY_free(key);
+    X509_free(x509);
+    return 1;
+}
+
+/* Reads every key and certificate of a file, as HAProxy does, and then each block by itself. */
+static int blocks(const char *path)
+{
+    EVP_PKEY *key = load(path, NULL);
+    say("finds a private key", key != NULL);
+    errors();
+    if (key != NULL)
+        say("of our provider", strcmp(OSSL_PROVIDER_get0_name(EVP_PKEY_get0_provider(key)), "lockstep") == 0);
+    EVP_PKEY_free(key);
+    X509 *x509 = certificate(path);
+    say("finds a certificate", x509 != NULL);
+    X509_free(x509);
+    BIO *bio = BIO_new_file(path, "r");
+    EVP_PKEY *public = PEM_read_bio_PUBKEY(bio, NULL, NULL, NULL);
+    say("finds a public key", public != NULL);
+    EVP_PKEY_free(public);
+    BIO_free(bio);
+    return 1;
+}
+
+int main(int count, char **words)
+{
+    int done = 0;
+    if (count == 4 && strcmp(words[1], "use") == 0)
+        done = use(words[2], words[3]);
+    if (count == 4 && strcmp(words[1], "contexts") == 0)
+        done = contexts(words[2], words[3]);
+    if (count == 4 && strcmp(words[1], "repeat") == 0)
+        done = repeat(words[2], words[3]);
+    if (count == 3 && strcmp(words[1], "blocks") == 0)
+        done = blocks(words[2]);
+    if (!done)
+        ERR_print_errors_fp(stdout);
+    say("ends", done);
+    return !done;
+}

@@ -1,0 +1,412 @@
+//! Keys whose private parts the key daemon holds: a real daemon, and real programs that use them.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+use std::time::Duration;
+
+use lockstep_testkit::TempDir;
+
+use crate::common::{Place, Running, dist};
+use crate::key_memory;
+
+const KEYS: [&str; 4] = ["rsa2048", "p256", "p384", "ed25519"];
+
+/// A directory with keys, their certificates, and the daemon that holds the keys.
+struct Site {
+    place: Place,
+    /// In `/tmp`: a socket's path must be short.
+    sockets: TempDir,
+}
+
+/// The user that runs the tests.
+fn own_user() -> u32 {
+    fs::metadata("/proc/self").expect("/proc").uid()
+}
+
+impl Site {
+    /// Keys for the user that runs the tests.
+    fn new(uses: &str) -> Site {
+        Site::granting(&format!("users = {}\nuses = {uses}\n", own_user()))
+    }
+
+    /// Keys with these lines in their sections. Those of curves sign only.
+    fn granting(lines: &str) -> Site {
+        let site = Site {
+            place: Place::new(),
+            sockets: TempDir::new("references"),
+        };
+        let mut text = format!("socket = {}\nuser = nobody\n", site.socket());
+        for key in KEYS {
+            let file = site.place.path(&site.place.key(key));
+            site.place
+                .self_signed(&format!("{key}.pem"), key, &format!("{key}.crt"));
+            let lines = match key {
+                "rsa2048" => lines.to_owned(),
+                _ => lines.replace(" decrypt", ""),
+            };
+            text.push_str(&format!("[key {key}]\nfile = {}\n{lines}", file.display()));
+        }
+        site.place.write("keyd.conf", text.as_bytes());
+        for key in KEYS {
+            let command = format!("keyd export-reference {key} --config keyd.conf --out {key}.ref");
+            site.lockstep(&command);
+        }
+        site
+    }
+
+    fn socket(&self) -> String {
+        self.sockets.join("keyd.sock").display().to_string()
+    }
+
+    fn lockstep(&self, command: &str) -> String {
+        let program = self.place.program(dist().join("lockstep"), command);
+        program.succeed().text()
+    }
+
+    /// Starts the daemon, and waits until it serves.
+    fn daemon(&self) -> Running {
+        let command = "keyd --config keyd.conf";
+        let daemon = self.place.program(dist().join("lockstep"), command);
+        let mut daemon = daemon.with_counters().start();
+        for _ in 0..1000 {
+            if UnixStream::connect(self.socket()).is_ok() {
+                return daemon;
+            }
+            assert!(daemon.is_alive(), "{}", daemon.describe());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("the daemon does not listen: {}", daemon.describe());
+    }
+
+    /// The keys that `lockstep keyd keys` lists for a user, and what it complains of.
+    fn keys_of(&self, user: u32, group: u32) -> (String, String) {
+        let output = Command::new("setpriv")
+            .args([format!("--reuid={user}"), format!("--regid={group}")])
+            .arg("--clear-groups")
+            .arg(dist().join("lockstep"))
+            .args(["keyd", "keys", "--socket", &self.socket()])
+            .env_clear()
+            .output()
+            .expect("setpriv");
+        let text = |bytes| String::from_utf8(bytes).expect("text");
+        (text(output.stdout), text(output.stderr))
+    }
+
+    /// What the program prints, with a key and its certificate.
+    fn run(&self, command: &str, key: &str) -> String {
+        let program = self.place.compile("references");
+        let arguments = format!("{command} {key}.ref {key}.crt");
+        let finished = self
+            .place
+            .program(&program, &arguments)
+            .with_lockstep()
+            .run();
+        let text = finished.text();
+        // Nothing was computed in the program itself but checks of signatures.
+        for (shape, count) in finished.try_counters().iter().flat_map(|c| c.shapes()) {
+            assert!(
+                count == 0 || shape.ends_with("-verify"),
+                "{shape}: {finished}"
+            );
+        }
+        text
+    }
+}
+
+/// What `lockstep keyd keys` lists of keys that may sign.
+const ALL: &str = "rsa2048: sign\np256: sign\np384: sign\ned25519: sign\n";
+
+/// What must be true of every reference.
+const LINES: [&str; 7] = [
+    "matches its certificate: yes",
+    "is preferred: yes",
+    "signs: yes",
+    "verifies itself: yes",
+    "exports private parts: no",
+    "exports its public half: yes",
+    "is duplicated: yes",
+];
+
+#[track_caller]
+fn expect(text: &str, lines: &[&str]) {
+    for line in lines {
+        assert!(
+            text.lines().any(|own| own == *line),
+            "no `{line}` in:\n{text}"
+        );
+    }
+}
+
+#[test]
+fn references_sign_with_keys_that_the_program_does_not_have() {
+    let site = Site::new("sign decrypt");
+    let daemon = site.daemon();
+    for key in KEYS {
+        let text = site.run("use", key);
+        expect(&text, &LINES);
+        expect(
+            &text,
+            &[
+                "signs in a child: yes",
+                "signs after the child: yes",
+                "ends: yes",
+            ],
+        );
+        if key == "rsa2048" {
+            expect(&text, &["decrypts OAEP: yes", "decrypts PKCS#1 v1.5: no"]);
+            assert!(
+                text.contains("PKCS#1 v1.5 decryption is not possible"),
+                "{text}"
+            );
+        }
+    }
+    // Six times four signatures, a decryption, and one when the key was read.
+    let counters = daemon.counters().expect("it served");
+    assert_eq!(counters.of("rsa2048"), 26, "{counters:?}");
+    for shape in ["p256-sign", "p384-sign"] {
+        assert_eq!(counters.of(shape), 13, "{counters:?}");
+    }
+    assert_eq!(counters.of("ed25519-sign"), 7, "{counters:?}");
+}
+
+#[test]
+fn a_key_that_may_sign_decrypts_nothing() {
+    let site = Site::new("sign");
+    let daemon = site.daemon();
+    let text = site.run("use", "rsa2048");
+    expect(&text, &LINES);
+    expect(&text, &["decrypts OAEP: no"]);
+    assert!(
+        text.contains("does not let this user use the key so"),
+        "{text}"
+    );
+    assert_eq!(daemon.counters().expect("it served").of("rsa2048"), 25);
+}
+
+#[test]
+fn every_library_context_can_use_a_reference() {
+    let site = Site::new("sign");
+    let daemon = site.daemon();
+    for key in KEYS {
+        let text = site.run("contexts", key);
+        let times = text.matches("signs in a library context: yes").count();
+        assert!(times == 2 && text.contains("ends: yes"), "{key}: {text}");
+    }
+    assert!(daemon.counters().expect("it served").of("p256-sign") >= 4);
+}
+
+#[test]
+fn without_a_daemon_errors_say_why_and_with_one_all_is_well_again() {
+    let site = Site::new("sign");
+    let program = site.place.compile("references");
+    let process = site.place.program(&program, "repeat p384.ref p384.crt");
+    let mut program = process.with_lockstep().silent_input().start();
+    program.wait_for("key", |text| text.contains("loads: yes").then_some(()));
+    let mut signs = |times: usize| {
+        program.send("\n");
+        program.wait_for("answer", |text| {
+            let signed: Vec<_> = text.split("signs: ").skip(1).collect();
+            let last = signed.get(times - 1)?.to_owned();
+            (last.contains("error: ") || last.starts_with("yes\n")).then(|| last.to_owned())
+        })
+    };
+    let before = signs(1);
+    assert!(
+        before.starts_with("no") && before.contains("cannot be reached"),
+        "{before}"
+    );
+    assert!(before.contains("systemctl start lockstep-keyd"), "{before}");
+    let mut times = 1;
+    for _ in 0..3 {
+        let daemon = site.daemon();
+        times += 1;
+        let with = signs(times);
+        assert!(with.starts_with("yes"), "{with}");
+        // By SIGKILL.
+        drop(daemon);
+        times += 1;
+        let without = signs(times);
+        assert!(
+            without.starts_with("no") && without.contains("key p384: "),
+            "{without}"
+        );
+    }
+}
+
+#[test]
+fn users_use_what_they_may() {
+    if own_user() != 0 {
+        println!("skipped: only root can run programs as several users");
+        return;
+    }
+    for (grants, user, group, may) in [
+        ("users = 4711\nuses = sign\n", 4711, 1, true),
+        ("users = 4711\nuses = sign\n", 4712, 4711, false),
+        ("users = 4711\nuses = sign\n", 0, 0, false),
+        ("groups = 4711\nuses = sign\n", 1, 4711, true),
+        ("groups = 4711\nuses = sign\n", 4711, 1, false),
+        (
+            "users = nobody 1\ngroups = 5\nuses = sign\n",
+            65534,
+            1,
+            true,
+        ),
+    ] {
+        let site = Site::granting(grants);
+        let _daemon = site.daemon();
+        let (listed, refused) = site.keys_of(user, group);
+        match may {
+            true => assert_eq!((listed.as_str(), refused.as_str()), (ALL, ""), "{grants}"),
+            false => assert!(
+                listed.is_empty() && refused.contains("lets this user use no key"),
+                "{grants} {user} {group}: {listed} {refused}"
+            ),
+        }
+    }
+}
+
+#[test]
+fn a_user_that_connects_and_says_nothing_keeps_nobody_out() {
+    if own_user() != 0 {
+        println!("skipped: only root can run programs as several users");
+        return;
+    }
+    let site = Site::granting("users = 4711\nuses = sign\n");
+    let _daemon = site.daemon();
+    // More than the daemon serves in all.
+    let silent: Vec<_> = (0..200)
+        .map(|_| UnixStream::connect(site.socket()).expect("the daemon accepts"))
+        .collect();
+    assert_eq!(site.keys_of(4711, 1), (ALL.to_owned(), String::new()));
+    drop(silent);
+}
+
+#[test]
+fn what_is_no_reference_is_left_to_openssl() {
+    let site = Site::new("sign");
+    let program = site.place.compile("references");
+    let read = |name: &str| String::from_utf8(site.place.read(name)).expect("text");
+    let (reference, certificate) = (read("p256.ref"), read("p256.crt"));
+    let block = reference.split_once('\n').expect("a line for people").1;
+    let body: String = block
+        .lines()
+        .skip(1)
+        .take_while(|line| !line.starts_with('-'))
+        .collect();
+    let wrapped = |text: &str| {
+        format!(
+            "-----BEGIN LOCKSTEP KEY REFERENCE-----\n{text}\n-----END LOCKSTEP KEY REFERENCE-----\n"
+        )
+    };
+    let ours: &[&str] = &["finds a private key: yes", "of our provider: yes"];
+    let stock: &[&str] = &["finds a private key: yes", "of our provider: no"];
+    let none: &[&str] = &["finds a private key: no", "ends: yes"];
+    let cases = [
+        ("reference", reference.clone(), ours),
+        (
+            "after a certificate",
+            format!("{certificate}{reference}"),
+            ours,
+        ),
+        (
+            "before a certificate",
+            format!("{reference}{certificate}"),
+            ours,
+        ),
+        ("line ends of DOS", reference.replace('\n', "\r\n"), ours),
+        ("ordinary key", read("p256.pem"), stock),
+        (
+            "ordinary key after a certificate",
+            format!("{certificate}{}", read("rsa2048.pem")),
+            stock,
+        ),
+        ("certificate", certificate.clone(), none),
+        ("nothing", String::new(), none),
+        ("no end", block[..block.len() - 40].to_owned(), none),
+        ("no body", wrapped(""), none),
+        ("no base64", wrapped("!!!"), none),
+        ("no DER", wrapped("AAAA"), none),
+        ("cut DER", wrapped(&body[..64]), none),
+        ("one long line", wrapped(&"A".repeat(100_000)), none),
+        ("many lines", wrapped(&"QUFB\n".repeat(50_000)), none),
+        (
+            "another label",
+            block.replace("REFERENCE", "REFERENZ"),
+            none,
+        ),
+        (
+            "bytes",
+            (1..=255_u8).cycle().take(5000).map(char::from).collect(),
+            none,
+        ),
+    ];
+    for (what, text, expected) in cases {
+        site.place.write("case.pem", text.as_bytes());
+        let process = site
+            .place
+            .program(&program, "blocks case.pem")
+            .with_lockstep();
+        let text = process.succeed().text();
+        for line in expected {
+            assert!(text.lines().any(|own| own == *line), "{what}: {text}");
+        }
+        let has_certificate = what.contains("certificate");
+        let found = format!(
+            "finds a certificate: {}",
+            if has_certificate { "yes" } else { "no" }
+        );
+        assert!(text.contains(&found), "{what}: {text}");
+    }
+    // A damaged reference is named as such.
+    site.place.write("case.pem", wrapped("AAAA").as_bytes());
+    let process = site
+        .place
+        .program(&program, "blocks case.pem")
+        .with_lockstep();
+    let text = process.succeed().text();
+    assert!(text.contains("a reference to a key is damaged"), "{text}");
+}
+
+#[test]
+fn no_memory_of_a_program_holds_the_key_of_a_reference() {
+    let site = Site::new("sign");
+    let daemon = site.daemon();
+    let program = site.place.compile("references");
+    let forms = key_memory::forms(&site.place);
+    let mut counts = vec![0; forms.len()];
+    for key in KEYS {
+        let command = format!("repeat {key}.ref {key}.crt");
+        let process = site.place.program(&program, &command).with_lockstep();
+        let mut program = process.silent_input().start();
+        program.send("\n");
+        program.wait_for("signature", |text| {
+            text.contains("signs: yes").then_some(())
+        });
+        let Some(core) = key_memory::memory_of(&site.place, program.pid(), &["-a"]) else {
+            return;
+        };
+        let found = key_memory::count(&core, &forms);
+        counts
+            .iter_mut()
+            .zip(found)
+            .for_each(|(all, found)| *all += found);
+    }
+    assert!(counts.iter().all(|&count| count == 0), "{counts:?}");
+    // The daemon has them, where no core dump of it shows them.
+    let dump = key_memory::memory_of(&site.place, daemon.pid(), &[]);
+    let all = key_memory::memory_of(&site.place, daemon.pid(), &["-a"]);
+    let (Some(dump), Some(all)) = (dump, all) else {
+        return;
+    };
+    let of = |core: &[u8]| {
+        let counts = key_memory::count(core, &forms).into_iter().zip(&forms);
+        let found = counts.filter(|(count, _)| *count > 0);
+        found
+            .map(|(_, form)| form.name.as_str())
+            .collect::<Vec<_>>()
+    };
+    assert!(!of(&all).is_empty(), "the search finds nothing");
+    assert_eq!(of(&dump), Vec::<&str>::new());
+}
