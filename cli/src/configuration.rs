@@ -29,6 +29,14 @@ other providers but not the default one.";
 /// What has OpenSSL prefer lockstep's algorithms, and leave keys to the provider that made them.
 pub const PREFERENCE: &str = "?lockstep.fast=yes,?lockstep.keys!=yes";
 
+/// The groups that OpenSSL 3.0 to 3.4 offer by themselves, in their order, and then the hybrids,
+/// which those versions do not have. A client's first group is the one that it sends a key for; a
+/// server takes the first key of the client's whose group it has.
+const GROUPS: &str = "X25519:P-256:X448:P-521:P-384:ffdhe2048:ffdhe3072:ffdhe4096:ffdhe6144:\
+                      ffdhe8192:X25519MLKEM768:SecP256r1MLKEM768";
+/// From this OpenSSL on the hybrids are among the groups that it offers by itself.
+const HAS_HYBRIDS: u64 = 0x3050_0000;
+
 /// Runs the command.
 pub fn run(options: &Options) -> Outcome {
     let absolute = |path: &PathBuf| {
@@ -55,7 +63,9 @@ pub fn configuration(module: &Path, from: Option<&Path>, root: &Path) -> Result<
         false => Effective::none(file.clone()),
     };
     system.path = path;
-    let text = with_module(&system, is_there, module)?;
+    let lacks_hybrids =
+        lockstep_conf::installed().is_ok_and(|openssl| openssl.number < HAS_HYBRIDS);
+    let text = with_module(&system, is_there, module, lacks_hybrids)?;
     // Some distributions turn FIPS on by other means than a configuration.
     if probe(&file, About::Nobody)?.fips {
         return Err(Failure::new(format!(
@@ -78,8 +88,14 @@ pub fn system_configuration() -> Result<PathBuf, Failure> {
     }
 }
 
-/// The text of a configuration that is the system's, if that is there, with the module added.
-fn with_module(system: &Effective, is_there: bool, module: &Path) -> Result<String, Failure> {
+/// The text of a configuration that is the system's, if that is there, with the module added, and
+/// with groups for an OpenSSL that lacks hybrids.
+fn with_module(
+    system: &Effective,
+    is_there: bool,
+    module: &Path,
+    lacks_hybrids: bool,
+) -> Result<String, Failure> {
     let shown = system.path.display();
     if let Some(refusal) = system.refusal() {
         return Err(refusal);
@@ -135,6 +151,10 @@ default_properties = {query}
             (String::new(), properties(&query))
         }
     };
+    let groups = match lacks_hybrids {
+        true => groups(system, init),
+        false => String::new(),
+    };
     let body = format!(
         "openssl_conf = {init}
 
@@ -150,9 +170,40 @@ providers.lockstep = lockstep_providers
 [lockstep_module]
 module = {module}
 activate = 1
-"
+{groups}"
     );
     Ok(made(&system.path, &body))
+}
+
+/// Sections that add the hybrids to the groups that all programs offer. Nothing where the system's
+/// configuration names groups: then they are its administrator's choice.
+///
+/// The line is the last of its section. Should the module not load, libssl does not know the
+/// hybrids, and takes no line of the section from here on.
+fn groups(system: &Effective, init: &str) -> String {
+    let has_groups = |name: &str| name == "Groups" || name == "Curves";
+    if system
+        .tls_policy()
+        .iter()
+        .any(|line| has_groups(&line.name))
+    {
+        return String::new();
+    }
+    let comment = "# OpenSSL's own groups, and hybrids with ML-KEM that lockstep adds.";
+    let (ssl, default) = system.tls_sections();
+    let default_of = |section: &str| format!("\n[{section}]\nsystem_default = lockstep_tls\n");
+    let (named, section) = match (ssl, default) {
+        (_, Some(section)) => (String::new(), section),
+        (Some(ssl), None) => (default_of(ssl), "lockstep_tls"),
+        (None, None) => (
+            format!(
+                "\n[{init}]\nssl_conf = lockstep_ssl\n{}",
+                default_of("lockstep_ssl")
+            ),
+            "lockstep_tls",
+        ),
+    };
+    format!("{named}\n{comment}\n[{section}]\nGroups = {GROUPS}\n")
 }
 
 /// Whether a variable can refer to a section of this name.

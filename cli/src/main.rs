@@ -1,10 +1,11 @@
 //! The `lockstep` command: says whether programs use the lanes and if not, why; shows live
-//! counters; and has servers load the module.
+//! counters; has servers load the module; and is the daemon that holds keys for them.
 #![forbid(unsafe_code)]
 
 mod configuration;
 mod doctor;
 mod install;
+mod keyd;
 mod made;
 mod places;
 mod probe;
@@ -40,6 +41,7 @@ enum Command {
     Configuration(configuration::Options),
     Install(install::InstallOptions),
     Uninstall(install::UninstallOptions),
+    Keyd(keyd::Options),
     #[command(name = probe::COMMAND, hide = true)]
     Probe(probe::Options),
     #[command(name = Documents::COMMAND, hide = true)]
@@ -60,6 +62,7 @@ fn run() -> Outcome {
         Command::Configuration(options) => configuration::run(&options),
         Command::Install(options) => install::install(&options),
         Command::Uninstall(options) => install::uninstall(&options),
+        Command::Keyd(options) => keyd::run(&options),
         Command::Probe(options) => probe::run(&options),
         Command::Documents(documents) => documents.write::<Arguments>(),
     }

@@ -44,8 +44,8 @@ struct Form {
     #[arg(long)]
     prometheus: bool,
     /// Only the sum of one counter over all processes: operations, batches, passes, fallbacks,
-    /// failed_checks, async_submitted, lost, unpaused, no_descriptor, pool_hits or derivations, or
-    /// one kind of operation, as rsa2048 or p256-sign
+    /// failed_checks, async_submitted, lost, unpaused, no_descriptor, pool_hits, derivations or
+    /// ciphers, or one kind of operation, as rsa2048 or p256-sign
     #[arg(long, value_name = "NAME", value_parser = Total::called)]
     total: Option<Total>,
 }
@@ -250,6 +250,7 @@ const COUNTERS: &[Counter] = &[
     ("no_descriptor", |snapshot| snapshot.no_descriptor),
     ("pool_hits", |snapshot| snapshot.pool_hits),
     ("derivations", |snapshot| snapshot.derivations),
+    ("ciphers", |snapshot| snapshot.ciphers),
 ];
 
 /// The counters of a process as a JSON object: those of its document, and what is known of it.
@@ -301,6 +302,9 @@ fn describe(process: &ProcessStats) -> String {
     }
     if snapshot.derivations > 0 {
         let _ = writeln!(out, "  {} keys of TLS 1.3 derived", snapshot.derivations);
+    }
+    if snapshot.ciphers > 0 {
+        let _ = writeln!(out, "  {} contexts of AES-GCM", snapshot.ciphers);
     }
     let batched = snapshot.operations().saturating_sub(snapshot.pool_hits);
     let _ = writeln!(

@@ -29,6 +29,8 @@ use super::comparison;
 use super::finding::{Answer, Finding, Named, Verdict};
 use super::trial::Trial;
 use crate::install::units;
+use groups::GroupList;
+use handshake::HYBRID;
 use libraries::{libcrypto, loaded};
 use mapped::Mapped;
 use process::{Environment, Process, Processes};
@@ -214,18 +216,47 @@ impl Service<'_> {
         found
     }
 
-    /// Lists of groups that OpenSSL refuses.
-    fn groups(&self, configuration: Option<&Configuration>, say: &mut Say<'_>) {
+    /// The lists of groups that the service reads, its own first.
+    fn group_lists(&self, configuration: Option<&Configuration>) -> Vec<GroupList> {
         let above = self.view.at(Path::new("/etc"));
         let directories = self.subject.directories.iter().map(|name| above.join(name));
         let files = groups::files_of_server(&self.subject.named_files(), directories.collect());
         let policy = configuration.map(|known| groups::of_policy(&known.effective));
-        let lists = policy
-            .into_iter()
-            .flatten()
-            .chain(groups::of_server(&files));
+        let own = groups::of_server(&files).into_iter();
+        own.chain(policy.into_iter().flatten()).collect()
+    }
+
+    /// What keeps it from the hybrid.
+    fn without_hybrid(&self, configuration: Option<&Configuration>) -> Named {
+        let lists = self.group_lists(configuration).into_iter();
+        let mut others =
+            lists.filter(|list| !["auto", HYBRID].iter().any(|name| list.list.contains(name)));
+        let (why, remedy) = match others.next() {
+            Some(GroupList { place, .. }) => (
+                format!("{place} does not name it"),
+                format!(
+                    "add {HYBRID} there, in front, and {}",
+                    self.subject.restart()
+                ),
+            ),
+            None => (
+                "OpenSSL has it from 3.5 on, and no list of groups names it for this one"
+                    .to_owned(),
+                format!(
+                    "make its configuration anew (lockstep install --server {}), or name it in the \
+                     server's own list of groups",
+                    self.subject.name
+                ),
+            ),
+        };
+        let what = format!("it does not agree on {HYBRID}, which most browsers prefer: {why}");
+        ("hybrid", (Verdict::Note, what, Some(remedy)))
+    }
+
+    /// Lists of groups that OpenSSL refuses.
+    fn groups(&self, configuration: Option<&Configuration>, say: &mut Say<'_>) {
         let path = configuration.map_or(Path::new("/dev/null"), Configuration::path);
-        for groups::GroupList { list, place } in lists {
+        for GroupList { list, place } in self.group_lists(configuration) {
             let Some(unknown) = groups::unknown(&list, &self.view.at(path)) else {
                 continue;
             };
@@ -323,6 +354,9 @@ impl Service<'_> {
         let served = Served::try_all(&client, tally.as_ref());
         for named in served.findings(&client) {
             let _ = say(named);
+        }
+        if !served.has_hybrid() {
+            let _ = say(self.without_hybrid(configuration));
         }
         let judged = match &tally {
             Some(_) => served.judged(self.is_filtered()),

@@ -109,6 +109,12 @@ const PLAIN: &[Plain] = &[
         |s| s.derivations,
     ),
     (
+        "ciphers_total",
+        "counter",
+        "Contexts of AES-GCM with a key.",
+        |s| s.ciphers,
+    ),
+    (
         "async_submitted_total",
         "counter",
         "Requests of async jobs.",

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lockstep_common::{Failure, Scratch};
+use lockstep_common::{Failure, Scratch, own_module, quoted};
 
 /// How long a handshake may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -16,6 +16,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const PATIENCE_WITH_CLIENTS: Duration = Duration::from_secs(20);
 /// How many clients shake hands at a time, so that requests can meet.
 pub const CLIENTS: usize = 8;
+
+/// The group that most browsers prefer. The `openssl` command has it from OpenSSL 3.5 on.
+pub const HYBRID: &str = "X25519MLKEM768";
 
 /// Kinds of certificates, with the signatures that only such a certificate's key can make.
 pub const CERTIFICATES: [(&str, &str); 3] = [
@@ -116,27 +119,40 @@ impl Client {
         Ok(made)
     }
 
-    /// The `openssl` command, without Lockstep, with a configuration that makes this offer.
+    /// The `openssl` command, with a configuration that makes this offer. Lockstep is loaded only
+    /// where OpenSSL may lack the group.
     fn command(&self, name: &str, offer: Offer<'_>) -> Result<Command, Failure> {
         let path: PathBuf = self.scratch.path().join("openssl.cnf");
-        fs::write(&path, configuration(offer))
+        let module = match offer.groups {
+            Some(HYBRID) => Some(quoted(&own_module()?.display().to_string())?),
+            _ => None,
+        };
+        fs::write(&path, configuration(offer, module.as_deref()))
             .map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))?;
         let mut command = Command::new("openssl");
         command.args([name, "-connect", &self.address]);
         command.env("OPENSSL_CONF", path);
+        // What it computes is not the service's.
+        command.env("LOCKSTEP_STATS_DIR", "no");
         Ok(command)
     }
 }
 
-/// A configuration in which all connections make an offer.
-fn configuration(offer: Offer<'_>) -> String {
+/// A configuration in which all connections make an offer, and which loads this module.
+fn configuration(offer: Offer<'_>, module: Option<&str>) -> String {
     let line = |name: &str, value: Option<&str>| match value {
         Some(value) => format!("{name} = {value}\n"),
         None => String::new(),
     };
+    let providers = module.map_or(String::new(), |module| {
+        format!(
+            "[init]\nproviders = providers\n[providers]\ndefault = standard\nlockstep = lockstep\n\
+             [standard]\nactivate = 1\n[lockstep]\nmodule = {module}\nactivate = 1\n"
+        )
+    });
     format!(
-        "openssl_conf = init\n[init]\nssl_conf = ssl\n[ssl]\nsystem_default = policy\n[policy]\n\
-         CipherString = DEFAULT:@SECLEVEL=1\n{}{}",
+        "openssl_conf = init\n{providers}[init]\nssl_conf = ssl\n[ssl]\nsystem_default = policy\n\
+         [policy]\nCipherString = DEFAULT:@SECLEVEL=1\n{}{}",
         line("Groups", offer.groups),
         line("SignatureAlgorithms", offer.signatures)
     )
@@ -248,8 +264,13 @@ mod tests {
             groups: Some("X25519"),
             signatures: None,
         };
-        let text = configuration(offer);
+        let text = configuration(offer, None);
         assert!(text.contains("\nGroups = X25519\n"), "{text}");
-        assert!(!text.contains("SignatureAlgorithms"), "{text}");
+        assert!(
+            !text.contains("SignatureAlgorithms") && !text.contains("lockstep"),
+            "{text}"
+        );
+        let text = configuration(offer, Some("/lockstep.so"));
+        assert!(text.contains("\nmodule = /lockstep.so\n"), "{text}");
     }
 }

@@ -2,6 +2,7 @@
 
 use lockstep_engine::{Backend, Fallback, Page, Shape, Snapshot};
 
+use super::handshake::HYBRID;
 use super::tally::Unread;
 use crate::doctor::finding::{Named, Verdict};
 use crate::doctor::lanes::reasons;
@@ -24,6 +25,7 @@ pub fn exchanges(counters: &Snapshot, group: &str) -> u64 {
     let names: &[&str] = match group {
         "P-256" => &["p256-ecdh", "p256-keygen"],
         "P-384" => &["p384-ecdh", "p384-keygen"],
+        HYBRID => &["x25519mlkem768-server"],
         _ => &["x25519", "x25519-keygen"],
     };
     let shapes = Shape::ALL

@@ -2,13 +2,13 @@
 
 use lockstep_engine::Snapshot;
 
-use super::handshake::{CERTIFICATES, CLIENTS, Client, Offer};
+use super::handshake::{CERTIFICATES, CLIENTS, Client, HYBRID, Offer};
 use super::judge;
 use super::tally::{self, Tally};
 use crate::doctor::finding::{Named, Verdict};
 
 /// Groups whose key exchange the lanes compute, or a part of it.
-const GROUPS: [&str; 4] = ["X25519MLKEM768", "X25519", "P-256", "P-384"];
+const GROUPS: [&str; 4] = [HYBRID, "X25519", "P-256", "P-384"];
 
 /// Handshakes with each group.
 const TRIES: u64 = 4;
@@ -72,6 +72,11 @@ impl Served {
             certificates,
             groups,
         }
+    }
+
+    /// Whether it agrees on the hybrid.
+    pub fn has_hybrid(&self) -> bool {
+        self.groups.iter().any(|tried| tried.shown == HYBRID)
     }
 
     pub fn findings(&self, client: &Client) -> [Named; 2] {

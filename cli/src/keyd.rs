@@ -1,0 +1,190 @@
+//! `lockstep keyd`: the daemon that holds keys, and what its administrator does with it.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use lockstep_common::{Failure, Outcome, out, outln};
+use lockstep_engine::{Config, Engine};
+use lockstep_keyd::configuration::{Configuration, DEFAULT_FILE};
+use lockstep_keyd::{Loaded, key::Key};
+use lockstep_remote::{Connection, DEFAULT_SOCKET, Failure as Refused, Reference};
+
+/// Holds keys for servers, which sign with them and never see them
+///
+/// Without a command it is the daemon, and runs until it is stopped.
+#[derive(Args)]
+#[command(after_help = NOTES)]
+pub struct Options {
+    /// The configuration of the daemon
+    #[arg(long, value_name = "FILE", default_value = DEFAULT_FILE, global = true)]
+    config: PathBuf,
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Reads the configuration and the keys, and says what is wrong with them
+    Check,
+    /// Writes the file that stands for a key in a server's configuration
+    ExportReference(ExportOptions),
+    /// Asks the daemon that runs which keys this user may use
+    Keys(KeysOptions),
+}
+
+#[derive(Args)]
+struct ExportOptions {
+    /// The key, by its name in the configuration
+    name: String,
+    /// The file to write [default: print it]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct KeysOptions {
+    /// Where the daemon listens [default: as the configuration says, if that can be read]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+const NOTES: &str = "\
+docs/user/keyd.md describes the configuration. The packaged service is lockstep-keyd.";
+
+/// Runs the command.
+pub fn run(options: &Options) -> Outcome {
+    match &options.action {
+        None => serve(&options.config),
+        Some(Action::Check) => check(&options.config),
+        Some(Action::ExportReference(export)) => export_reference(&options.config, export),
+        Some(Action::Keys(keys)) => list(&options.config, keys),
+    }
+}
+
+fn configuration(path: &Path) -> Result<Configuration, Failure> {
+    Configuration::read(path).map_err(|wrong| {
+        Failure::new(format!("{}: {wrong}", path.display()))
+            .remedy("correct the configuration; docs/user/keyd.md describes it")
+    })
+}
+
+/// What the engine is told in the environment.
+fn settings() -> Result<Config, Failure> {
+    let config = Config::from_pairs([]).and_then(Config::with_env);
+    config.map_err(|error| Failure::new(error.to_string()))
+}
+
+/// An engine that counts nowhere.
+fn unpublished() -> Engine {
+    lockstep_keyd::engine(Config::default())
+}
+
+fn serve(path: &Path) -> Outcome {
+    let configuration = configuration(path)?;
+    let failure =
+        |error: std::io::Error| Failure::new(error.to_string()).remedy("lockstep keyd check");
+    lockstep_keyd::run(configuration, settings()?).map_err(failure)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check(path: &Path) -> Outcome {
+    let configuration = configuration(path)?;
+    let loaded = lockstep_keyd::read_keys(&configuration, &unpublished());
+    let loaded = loaded.map_err(|wrong| {
+        Failure::new(wrong.join("\n")).remedy("correct the configuration, or the files it names")
+    })?;
+    if loaded.is_empty() {
+        return Err(Failure::new(format!("{}: it names no key", path.display()))
+            .remedy("add a section [key NAME]"));
+    }
+    for section in &configuration.keys {
+        let own = |loaded: &&Loaded| loaded.name == section.name;
+        let Some(loaded) = loaded.iter().find(own) else {
+            continue;
+        };
+        outln!(
+            "{}: {}, to {} by {}",
+            section.name,
+            loaded.key.kind(),
+            section.uses,
+            [&section.users[..], &section.groups[..]].concat().join(" ")
+        );
+        if let Some(mode) = readable_by_others(&section.file) {
+            outln!(
+                "  warning: {} can be read by others than root (mode {mode:o}), and so perhaps by \
+                 the server: chmod 600",
+                section.file.display()
+            );
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The mode of a file that not only its owner can read.
+fn readable_by_others(path: &Path) -> Option<u32> {
+    use std::os::unix::fs::MetadataExt as _;
+    let mode = fs::metadata(path).ok()?.mode() & 0o777;
+    (mode & 0o044 != 0).then_some(mode)
+}
+
+fn export_reference(path: &Path, options: &ExportOptions) -> Outcome {
+    let configuration = configuration(path)?;
+    let mut keys = configuration.keys.iter();
+    let section = keys.find(|key| key.name == options.name).ok_or_else(|| {
+        let names: Vec<&str> = configuration
+            .keys
+            .iter()
+            .map(|key| key.name.as_str())
+            .collect();
+        Failure::usage(format!(
+            "there is no key {} in {}",
+            options.name,
+            path.display()
+        ))
+        .remedy(format!("one of: {}", names.join(", ")))
+    })?;
+    let key = Key::read(&section.file, &unpublished()).map_err(|error| {
+        Failure::new(format!("{}: {error}", section.file.display())).remedy("lockstep keyd check")
+    })?;
+    let socket = configuration.socket;
+    let reference = Reference {
+        name: section.name.clone(),
+        socket: (socket != Path::new(DEFAULT_SOCKET)).then_some(socket),
+        public: key.public,
+    };
+    let text = reference
+        .to_file()
+        .ok_or_else(|| Failure::new("the key cannot be written as a reference"))?;
+    match &options.out {
+        None => out!("{text}"),
+        Some(file) => write_new(file, &text)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes a file, which may not be there: it could be the key.
+fn write_new(path: &Path, text: &str) -> Result<(), Failure> {
+    let open = OpenOptions::new().write(true).create_new(true).open(path);
+    open.and_then(|mut file| file.write_all(text.as_bytes()))
+        .map_err(|error| {
+            Failure::new(format!("{}: {error}", path.display()))
+                .remedy("name another file, or remove this one if it is a reference")
+        })
+}
+
+fn list(path: &Path, options: &KeysOptions) -> Outcome {
+    let configured = || Configuration::read(path).map(|configuration| configuration.socket);
+    let socket = match &options.socket {
+        Some(socket) => socket.clone(),
+        None => configured().unwrap_or_else(|_| PathBuf::from(DEFAULT_SOCKET)),
+    };
+    let failure = |refused: Refused| Failure::new(refused.to_string());
+    let connection = Connection::open(&socket).map_err(failure)?;
+    for key in connection.keys() {
+        outln!("{}: {}", key.name, key.uses);
+    }
+    Ok(ExitCode::SUCCESS)
+}
