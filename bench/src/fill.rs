@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use lockstep_common::{Failure, Outcome, outln};
 use lockstep_engine::{Config, Declined, Engine, Notify};
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::measure;
 use crate::subject::{Operation, Subject};
@@ -61,7 +60,7 @@ pub fn run(options: &Options) -> Outcome {
         subject: Subject::new(options.operation)?,
     };
     let engine = Engine::new(config);
-    let before = cpu_time();
+    let before = measure::cpu_time();
     let start = Instant::now();
     let Served { all, lone } = match options.callers {
         Callers::Threads => load.threads(&engine),
@@ -69,7 +68,7 @@ pub fn run(options: &Options) -> Outcome {
         Callers::Batch => load.batches(&engine),
     }?;
     let seconds = start.elapsed().as_secs_f64();
-    let cpu = (cpu_time() - before).as_secs_f64();
+    let cpu = (measure::cpu_time() - before).as_secs_f64();
     let counters = engine.metrics();
     outln!(
         "{:?} {}: {:.0} op/s, {:.0} op/cpu-s, fill {:.2}, lone {:.1} %, batches {:?}, \
@@ -214,10 +213,4 @@ fn burn(time: Duration) {
     for _ in 0..time.as_nanos() as u64 * 6 / 5 {
         x = std::hint::black_box(x.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     }
-}
-
-/// The CPU time that this process has used.
-fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

@@ -39,8 +39,11 @@ use cores::Division;
 use report::{Provenance, Report};
 use test_bed::TestBed;
 
+pub use client::over_rustls;
 pub use embedded::{COMMAND as SERVER, Options as ServerOptions, main as serve};
+pub use identity::HOST;
 pub use options::Options;
+pub use parameters::{Group, Version};
 
 /// Runs the command.
 pub fn run(options: &Options) -> Outcome {

@@ -1,5 +1,6 @@
 //! `lockstep-bench kernels`: cycles for one operation of the kernels, without the engine.
 
+mod aes_gcm;
 mod bench;
 mod curve25519;
 mod mlkem;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use lockstep_common::Outcome;
 use lockstep_engine::Backend;
+use lockstep_kernels::aes_gcm::Lanes;
 use lockstep_kernels::rsa::Size;
 
 use crate::measure;
@@ -34,6 +36,15 @@ pub enum Kernels {
     Nist(Options),
     /// ML-KEM-768
     Mlkem(Options),
+    /// AES-GCM, in cycles a byte
+    AesGcm {
+        /// Time for each figure
+        #[arg(long, value_name = "S", default_value = "1", value_parser = measure::seconds)]
+        seconds: Duration,
+        /// The instructions [default: the best of this CPU]
+        #[arg(long, value_name = "NAME", value_parser = lanes)]
+        lanes: Option<Lanes>,
+    },
 }
 
 /// What all kernels are measured with.
@@ -55,6 +66,11 @@ pub fn run(kernels: &Kernels) -> Outcome {
         Kernels::Curve25519(options) => curve25519::run(&options.bench())?,
         Kernels::Nist(options) => nist::run(&options.bench())?,
         Kernels::Mlkem(options) => mlkem::run(&options.bench())?,
+        Kernels::AesGcm { seconds, lanes } => {
+            let lanes = lanes.or(Lanes::best_hardware());
+            let bench = Bench::new(Backend::PORTABLE, *seconds);
+            aes_gcm::run(&bench, lanes.unwrap_or(Lanes::PORTABLE))?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -64,6 +80,13 @@ fn backend(name: &str) -> Result<Backend, String> {
         let available = Backend::available();
         let names: Vec<&str> = available.iter().map(|backend| backend.name()).collect();
         format!("this CPU has {}", names.join(", "))
+    })
+}
+
+fn lanes(name: &str) -> Result<Lanes, String> {
+    Lanes::from_name(name).ok_or_else(|| {
+        let available: Vec<&str> = Lanes::available().map(Lanes::name).collect();
+        format!("this CPU has {}", available.join(", "))
     })
 }
 

@@ -2,6 +2,7 @@
 //! without them.
 #![forbid(unsafe_code)]
 
+mod connect;
 mod energy;
 mod fill;
 mod format;
@@ -10,6 +11,7 @@ mod json;
 mod kernels;
 mod measure;
 mod progress;
+mod ring;
 mod speed;
 mod stock;
 mod subject;
@@ -33,12 +35,17 @@ const NAME: &str = "lockstep-bench";
 enum Command {
     Speed(speed::Options),
     Handshakes(handshakes::Options),
+    Connect(connect::Options),
     Fill(fill::Options),
+    Ring(ring::Options),
     #[command(subcommand)]
     Kernels(kernels::Kernels),
     /// The server that `handshakes --server embedded` starts.
     #[command(name = handshakes::SERVER, hide = true)]
     Server(handshakes::ServerOptions),
+    /// The daemon that `ring` starts.
+    #[command(name = ring::DAEMON, hide = true)]
+    RingDaemon(ring::DaemonOptions),
     #[command(name = Documents::COMMAND, hide = true)]
     Documents(Documents),
 }
@@ -54,9 +61,12 @@ fn run() -> Outcome {
     match command {
         Command::Speed(options) => speed::run(&options),
         Command::Handshakes(options) => handshakes::run(&options),
+        Command::Connect(options) => connect::run(&options),
         Command::Fill(options) => fill::run(&options),
         Command::Kernels(kernels) => kernels::run(&kernels),
         Command::Server(options) => handshakes::serve(&options),
+        Command::Ring(options) => ring::run(&options),
+        Command::RingDaemon(options) => ring::serve(&options),
         Command::Documents(documents) => documents.write::<Arguments>(),
     }
 }

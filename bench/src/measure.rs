@@ -225,8 +225,17 @@ pub fn timed(work: impl FnOnce() -> u64) -> (f64, f64) {
 
 /// Seconds for which the system has let this thread run.
 fn time_given() -> f64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+    read(ClockId::ThreadCPUTime).as_secs_f64()
+}
+
+/// The CPU time that this process has used.
+pub fn cpu_time() -> Duration {
+    read(ClockId::ProcessCPUTime)
+}
+
+fn read(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// The value below which this share of the values lies; NaN if there are none.

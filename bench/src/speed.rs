@@ -1,5 +1,6 @@
 //! `lockstep-bench speed`: OpenSSL alone and lockstep, side by side on this machine.
 
+mod cipher;
 mod comparison;
 mod cycles;
 mod limit;
@@ -19,6 +20,7 @@ use crate::energy::{self, Meter};
 use crate::progress::Progress;
 use crate::subject::{MOST, Operation};
 use crate::{json, measure, stock};
+use cipher::AesGcm;
 use comparison::{Candidate, Comparison};
 use cycles::Profile;
 use limit::{Limit, Rates};
@@ -28,7 +30,8 @@ use report::{Machine, Report, Row};
 #[derive(Args)]
 #[command(after_help = NOTES)]
 pub struct Options {
-    /// What to measure; `all` stands for every operation [default: rsa2048 rsa3072 rsa4096]
+    /// What to measure; `all` stands for every operation with a key pair [default: rsa2048 rsa3072
+    /// rsa4096]
     #[arg(value_name = "OPERATION", value_parser = operations)]
     operations: Vec<Operations>,
     /// Requests per batch, 1 to 64; of RSA, 8 at most
@@ -71,6 +74,10 @@ Operations:
   rsa1024, rsa2048, rsa3072, rsa4096 (signing)
   x25519, x25519-keygen, ed25519-sign, ed25519-verify
   p256-sign, p256-verify, p256-ecdh, p256-keygen, and the same of p384
+  mlkem768-keygen, mlkem768-encaps, mlkem768-decaps, and x25519mlkem768-keygen, -server (a server's
+  whole share of a key exchange) and -client (the end of a client's), the same of secp256r1mlkem768
+  aes-128-gcm, aes-192-gcm, aes-256-gcm (encrypting messages of 16 bytes to 1 MiB by EVP, on one
+  thread, with the module beside this program)
 
 A request that is alone (fill 1) takes the way that the policy gives a lone request: OpenSSL's own
 implementation serves it where that is faster, and a key pair comes from the pool. Time is taken in
@@ -82,7 +89,10 @@ kernel's counters, and most virtual machines have none.";
 
 /// What one name on the command line stands for.
 #[derive(Clone)]
-struct Operations(Vec<Operation>);
+struct Operations {
+    operations: Vec<Operation>,
+    ciphers: Vec<AesGcm>,
+}
 
 /// How many threads.
 #[derive(Clone, Copy)]
@@ -94,6 +104,7 @@ enum Threads {
 /// What is measured, and on which CPUs.
 struct Plan {
     operations: Vec<Operation>,
+    ciphers: Vec<AesGcm>,
     fills: Vec<usize>,
     threads: Vec<usize>,
     time: Duration,
@@ -132,7 +143,11 @@ pub fn run(options: &Options) -> Outcome {
         };
         rows.extend(rows_of(&engine, operation, limit, &plan)?);
     }
-    let report = Report { machine, rows };
+    let report = Report {
+        machine,
+        rows,
+        ciphers: cipher::measure(&plan.ciphers, plan.time)?,
+    };
     if options.json {
         outln!("{}", json::text(&report.document())?);
     } else {
@@ -189,7 +204,9 @@ fn rows_of(
     let mut progress = Progress::new(&argument);
     progress.show("making a key");
     let comparison = Comparison::new(engine.clone(), operation)?;
-    let candidates: Vec<Candidate> = std::iter::once(Candidate::Stock)
+    let stock = operation.has_stock().then_some(Candidate::Stock);
+    let candidates: Vec<Candidate> = stock
+        .into_iter()
         .chain(
             plan.fills
                 .iter()
@@ -233,9 +250,13 @@ impl Options {
         let mut operations: Vec<Operation> = self
             .operations
             .iter()
-            .flat_map(|Operations(operations)| operations.iter().copied())
+            .flat_map(|named| named.operations.iter().copied())
             .collect();
-        if operations.is_empty() {
+        let ciphers = self.operations.iter();
+        let ciphers: Vec<AesGcm> = ciphers
+            .flat_map(|named| named.ciphers.iter().copied())
+            .collect();
+        if operations.is_empty() && ciphers.is_empty() {
             let usual = [Size::Rsa2048, Size::Rsa3072, Size::Rsa4096];
             operations = usual.map(Operation::Rsa).to_vec();
         }
@@ -249,6 +270,7 @@ impl Options {
         });
         let plan = Plan {
             operations,
+            ciphers,
             fills: self.fills.clone(),
             threads: threads
                 .collect::<Result<BTreeSet<_>, _>>()?
@@ -291,13 +313,19 @@ impl Plan {
 }
 
 fn operations(name: &str) -> Result<Operations, String> {
-    let known: Vec<Operation> = Operation::all()
-        .filter(|operation| name == "all" || operation.argument() == name)
-        .collect();
-    match known.is_empty() {
-        true => Err(format!("there are {} and all", Operation::names())),
-        false => Ok(Operations(known)),
+    let operations = Operation::all();
+    let operations = operations.filter(|known| name == "all" || known.argument() == name);
+    let ciphers = AesGcm::all().filter(|known| known.argument() == name);
+    let known = Operations {
+        operations: operations.collect(),
+        ciphers: ciphers.collect(),
+    };
+    if !known.operations.is_empty() || !known.ciphers.is_empty() {
+        return Ok(known);
     }
+    let ciphers: Vec<&str> = AesGcm::all().map(AesGcm::argument).collect();
+    let (operations, ciphers) = (Operation::names(), ciphers.join(", "));
+    Err(format!("there are {operations}, {ciphers} and all"))
 }
 
 fn fill(text: &str) -> Result<usize, String> {

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use lockstep_common::Failure;
 use lockstep_engine::{
-    Bytes, Curve, EcKey, EcdhInput, EcdsaSignInput, EcdsaVerifyInput, Ed25519Key, Ed25519SignInput,
-    Ed25519VerifyInput, KeyKind, Keypair, Request, Response, RsaInput, RsaKey, Secret, Shape, Size,
-    X25519Input,
+    Backend, BackendChoice, Bytes, Config, Curve, DecapsulateInput, EcKey, EcdhInput,
+    EcdsaSignInput, EcdsaVerifyInput, Ed25519Key, Ed25519SignInput, Ed25519VerifyInput,
+    EncapsulateInput, Encapsulated, Engine, Kem, KemKey, KeyKind, Keypair, Request, Response,
+    RsaInput, RsaKey, Secret, Shape, Size, X25519Input, measure,
 };
 use openssl::bn::{BigNum, BigNumContext};
 use openssl::ec::{EcGroup, EcPoint, PointConversionForm};
@@ -27,7 +28,7 @@ const DIGEST: [u8; 48] = [0xa5; 48];
 pub enum Operation {
     /// Signing with RSA.
     Rsa(Size),
-    /// Anything with a curve.
+    /// Anything with a curve, or with ML-KEM.
     Curve(Shape),
 }
 
@@ -66,6 +67,12 @@ impl Operation {
         }
     }
 
+    /// Whether the libcrypto of this program has it: OpenSSL has ML-KEM from 3.5 on, and there its
+    /// side is not written yet.
+    pub fn has_stock(self) -> bool {
+        !matches!(self, Operation::Curve(shape) if shape.is_kem())
+    }
+
     /// How many requests one batch takes.
     pub fn most(self) -> usize {
         match self {
@@ -86,6 +93,45 @@ pub struct Subject {
     request: Box<dyn Fn() -> Request + Send + Sync>,
     stock: Box<dyn Fn() -> Result<Work, ErrorStack> + Send + Sync>,
     accepts: Box<Judge>,
+}
+
+/// libcrypto's side of what it may lack: nobody asks for it.
+fn no_stock() -> Result<Work, ErrorStack> {
+    Ok(Box::new(|| Err(ErrorStack::get())))
+}
+
+/// The other end of a key encapsulation, on portable lanes.
+struct Peer {
+    engine: Engine,
+    key: Arc<KemKey>,
+}
+
+impl Peer {
+    fn new(kem: Kem) -> Result<Peer, Failure> {
+        let engine = Engine::new(Config {
+            backend: BackendChoice::Named(Backend::PORTABLE),
+            key_pool: 0,
+            ..Config::default()
+        });
+        let pair = measure::keypair(&engine, KeyKind::Kem(kem)).ok();
+        let key = pair.and_then(|pair| KemKey::of_pair(kem, &pair));
+        let key = key.ok_or_else(|| Failure::new("the portable lanes cannot make a key"))?;
+        Ok(Peer {
+            engine,
+            key: Arc::new(key),
+        })
+    }
+
+    fn ask(&self, request: Request) -> Option<Response> {
+        measure::blocking(&self.engine, request).ok()
+    }
+
+    fn decapsulation(&self, ciphertext: &[u8]) -> Request {
+        Request::Decapsulate(DecapsulateInput {
+            key: Arc::clone(&self.key),
+            ciphertext: Bytes::from_slice(ciphertext),
+        })
+    }
 }
 
 /// Whether an answer is right.
@@ -109,6 +155,9 @@ impl Subject {
                 Shape::X25519 => Subject::x25519(),
                 Shape::Ed25519Sign => Subject::ed25519_sign(),
                 Shape::Ed25519Verify => Subject::ed25519_verify(),
+                Shape::Keypair(KeyKind::Kem(kem)) => Ok(Subject::kem_keypair(kem)),
+                Shape::Encapsulate(kem) => return Subject::encapsulate(kem),
+                Shape::Decapsulate(kem) => return Subject::decapsulate(kem),
             },
         };
         made.map_err(|error| Failure::new(format!("cannot make a key: {error}")))
@@ -310,6 +359,67 @@ impl Subject {
                 Ok(point.to_bytes(&group, form, &mut context)? == public[..])
             },
         )
+    }
+
+    fn kem_keypair(kem: Kem) -> Subject {
+        Subject {
+            request: Box::new(move || Request::Keypair(KeyKind::Kem(kem))),
+            stock: Box::new(no_stock),
+            accepts: Box::new(move |response| match response {
+                // The public key follows from the private one.
+                Response::Keypair(pair) => {
+                    let private = pair.secret.as_bytes().get(..kem.private_bytes());
+                    let key = private.and_then(|private| KemKey::new(kem, private).ok());
+                    Ok(key.is_some_and(|key| key.public() == &pair.public[..]))
+                }
+                _ => Ok(false),
+            }),
+        }
+    }
+
+    /// What portable lanes decapsulate.
+    fn encapsulate(kem: Kem) -> Result<Subject, Failure> {
+        let peer = Peer::new(kem)?;
+        let public = Bytes::from_slice(peer.key.public());
+        Ok(Subject {
+            request: Box::new(move || {
+                Request::Encapsulate(EncapsulateInput {
+                    kem,
+                    public: public.clone(),
+                    coins: None,
+                })
+            }),
+            stock: Box::new(no_stock),
+            accepts: Box::new(move |response| match response {
+                Response::Encapsulated(Encapsulated { ciphertext, secret }) => {
+                    let found = peer.ask(peer.decapsulation(ciphertext));
+                    Ok(matches!(found, Some(Response::Secret(found))
+                        if found.as_bytes() == secret.as_bytes()))
+                }
+                _ => Ok(false),
+            }),
+        })
+    }
+
+    /// What portable lanes encapsulate.
+    fn decapsulate(kem: Kem) -> Result<Subject, Failure> {
+        let peer = Peer::new(kem)?;
+        let made = peer.ask(Request::Encapsulate(EncapsulateInput {
+            kem,
+            public: Bytes::from_slice(peer.key.public()),
+            coins: None,
+        }));
+        let Some(Response::Encapsulated(Encapsulated { ciphertext, secret })) = made else {
+            return Err(Failure::new("the portable lanes cannot encapsulate"));
+        };
+        Ok(Subject {
+            request: Box::new(move || peer.decapsulation(&ciphertext)),
+            stock: Box::new(no_stock),
+            accepts: Box::new(move |response| {
+                Ok(matches!(response, Response::Secret(found)
+                    if found.as_bytes() == secret.as_bytes()))
+            }),
+        })
     }
 
     fn keypair(

@@ -44,7 +44,16 @@ fn wrong_arguments_are_refused_with_what_is_right() {
             &["handshakes", "--group", "p521", "--resumption", "0.5"],
             "keep no sessions",
         ),
+        (
+            &["handshakes", "--tls", "1.2", "--stock-group", "mlkem768"],
+            "--tls 1.3",
+        ),
         (&["handshakes", "--tls", "1.1"], "1.2, 1.3"),
+        (&["connect", "127.0.0.1:1"], "--authority"),
+        (
+            &["connect", "--authority", "a", "b", "--group", "x448"],
+            "rustls has no group x448",
+        ),
         (&["handshakes", "--concurrency", "0"], "from 1 to 1024"),
         (&["handshakes", "--concurrency", "8,"], "from 1 to 1024"),
         (&["handshakes", "--resumption", "1.5"], "from 0 to 1"),

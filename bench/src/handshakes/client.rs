@@ -6,8 +6,9 @@
 //! verifies: the certificate up to the authority, the name in it, and the server's signature over
 //! the handshake.
 
+mod hybrid;
 mod libssl;
-mod over_rustls;
+pub mod over_rustls;
 mod tls;
 
 use std::io::{self, ErrorKind};
@@ -27,6 +28,7 @@ use super::identity::HOST;
 use super::origin::PATH;
 use super::parameters::{Group, Version};
 use crate::measure::keep_to;
+pub use libssl::insist_on;
 use tls::{Library, Pumped, Tls};
 
 /// A connection that takes longer has failed.

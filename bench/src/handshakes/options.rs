@@ -8,7 +8,7 @@ use lockstep_common::Failure;
 
 use super::client::Clients;
 use super::identity::Kind;
-use super::parameters::{Group, Version};
+use super::parameters::{Group, Side, Version};
 use super::program::Program;
 
 /// How long the load warms up if nothing else is asked for, and turns are long enough.
@@ -26,10 +26,13 @@ pub struct Options {
     /// The kind of the server's key
     #[arg(long, value_name = "KIND", value_enum, default_value = "rsa2048")]
     pub key: Kind,
-    /// The group of the key agreement: x25519, p256, p384, or any other by the name that OpenSSL
-    /// has for it, as x25519mlkem768 (OpenSSL 3.5 or later)
+    /// The group of the key agreement: x25519, p256, p384, x25519mlkem768, secp256r1mlkem768, or
+    /// any other by the name that OpenSSL has for it
     #[arg(long, value_name = "NAME", default_value = "x25519")]
     pub group: Group,
+    /// Another group for the server without lockstep, whose OpenSSL may lack the first
+    #[arg(long, value_name = "NAME")]
+    stock_group: Option<Group>,
     /// The version of TLS
     #[arg(
         long = "tls",
@@ -93,20 +96,36 @@ impl Options {
             .unwrap_or_else(|| LONGEST_WARM_UP.min(self.turn / 4))
     }
 
+    /// The group of one side.
+    pub fn group(&self, side: Side) -> &Group {
+        match (side, &self.stock_group) {
+            (Side::Stock, Some(group)) => group,
+            _ => &self.group,
+        }
+    }
+
     /// Whether the options go together.
     pub fn check(&self) -> Result<(), Failure> {
+        for side in Side::ALL {
+            self.check_group(side)?;
+        }
         if self.warm_up() >= self.turn {
             return Err(Failure::usage(
                 "--warm-up takes less than the --seconds of a turn",
             ));
         }
-        let group = self.group.name();
-        if self.group.encapsulates() && self.version == Version::Tls12 {
-            let what = format!("TLS 1.2 has no group {group}");
+        Ok(())
+    }
+
+    fn check_group(&self, side: Side) -> Result<(), Failure> {
+        let group = self.group(side);
+        let name = group.name();
+        if group.encapsulates() && self.version == Version::Tls12 {
+            let what = format!("TLS 1.2 has no group {name}");
             return Err(Failure::usage(what).remedy("--tls 1.3, or --group x25519"));
         }
-        if self.resumption > 0.0 && !Clients::can_resume(&self.group) {
-            let what = format!("the clients for the group {group} keep no sessions to resume");
+        if self.resumption > 0.0 && !Clients::can_resume(group) {
+            let what = format!("the clients for the group {name} keep no sessions to resume");
             return Err(Failure::usage(what).remedy("--resumption with x25519, p256 or p384"));
         }
         Ok(())

@@ -14,6 +14,8 @@ pub enum Side {
 }
 
 impl Side {
+    pub const ALL: [Side; 2] = [Side::Stock, Side::Lockstep];
+
     pub fn name(self) -> &'static str {
         match self {
             Side::Stock => "stock",

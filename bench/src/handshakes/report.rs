@@ -44,6 +44,8 @@ pub struct Report {
     pub server: &'static str,
     pub key: &'static str,
     pub group: String,
+    /// That of the side without lockstep, if it is another.
+    pub stock_group: Option<String>,
     pub version: &'static str,
     pub resumption: f64,
     pub page: Option<u64>,
@@ -82,6 +84,8 @@ impl Report {
             server: options.server.server.name(),
             key: options.key.name(),
             group: options.group.name().to_owned(),
+            stock_group: (options.group(Side::Stock) != &options.group)
+                .then(|| options.group(Side::Stock).name().to_owned()),
             version: options.version.name(),
             resumption: options.resumption,
             page: options.page,
@@ -144,6 +148,9 @@ impl Report {
             ..
         } = self;
         let mut title = format!("{server}, {key}, {group}, TLS {version}");
+        if let Some(stock) = &self.stock_group {
+            let _ = write!(title, ", stock with {stock}");
+        }
         if self.resumption > 0.0 {
             let _ = write!(title, ", {:.0} % offer a session", self.resumption * 100.0);
         }
@@ -210,6 +217,7 @@ impl Report {
             server: self.server,
             key: self.key,
             group: &self.group,
+            stock_group: self.stock_group.as_deref(),
             tls: self.version,
             resumption: self.resumption,
             transfer: self.page,
@@ -462,6 +470,8 @@ struct Document<'a> {
     server: &'static str,
     key: &'static str,
     group: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stock_group: Option<&'a str>,
     tls: &'static str,
     resumption: f64,
     transfer: Option<u64>,
@@ -549,6 +559,7 @@ impl Report {
             server: "haproxy",
             key: "rsa2048",
             group: "x25519".to_owned(),
+            stock_group: None,
             version: "1.3",
             resumption: 0.0,
             page: None,

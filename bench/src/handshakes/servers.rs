@@ -18,6 +18,7 @@ use lockstep_common::Failure;
 use lockstep_engine::Setting;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
+use super::client::insist_on;
 use super::identity::Identity;
 use super::parameters::{Group, Side, Version};
 use super::{embedded, loaded, origin, processes};
@@ -129,8 +130,12 @@ impl Server for Embedded {
             version,
             group,
             identity,
+            side,
             ..
         } = setup;
+        if *side == Side::Stock {
+            insist_on(group)?;
+        }
         let arguments = embedded::arguments(*port, *clients, *page, *version, group);
         let files = [&identity.certificate, &identity.key].map(OsString::from);
         Ok(arguments

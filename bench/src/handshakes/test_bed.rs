@@ -22,9 +22,10 @@ use crate::progress::Progress;
 /// Both servers, and the clients.
 pub struct TestBed<'a> {
     options: &'a Options,
-    clients: Clients,
     stock: Running,
     lockstep: Running,
+    stock_clients: Clients,
+    clients: Clients,
 }
 
 impl<'a> TestBed<'a> {
@@ -54,7 +55,7 @@ impl<'a> TestBed<'a> {
                 port: servers::free_port()?,
                 identity: &identity,
                 version: options.version,
-                group: &options.group,
+                group: options.group(side),
                 side,
                 cpus: division.server.len(),
                 clients: most,
@@ -64,15 +65,19 @@ impl<'a> TestBed<'a> {
             let cpus = (division.server.as_slice(), division.clients.as_slice());
             Running::start(server, &setup, configuration, cpus)
         };
-        let test_bed = TestBed {
-            options,
-            clients: Clients::new(
+        let clients = |side| {
+            Clients::new(
                 &identity.authority,
                 options.version,
-                &options.group,
+                options.group(side),
                 options.resumption,
                 &division.clients,
-            )?,
+            )
+        };
+        let test_bed = TestBed {
+            options,
+            stock_clients: clients(Side::Stock)?,
+            clients: clients(Side::Lockstep)?,
             stock: start(Side::Stock, None)?,
             lockstep: start(Side::Lockstep, Some(configuration))?,
         };
@@ -87,12 +92,22 @@ impl<'a> TestBed<'a> {
 
     /// The name of what makes the clients' connections.
     pub fn clients(&self) -> String {
-        self.clients.library()
+        match (self.stock_clients.library(), self.clients.library()) {
+            (stock, lockstep) if stock == lockstep => stock,
+            (stock, lockstep) => format!("{stock}; with lockstep {lockstep}"),
+        }
+    }
+
+    fn clients_of(&self, side: Side) -> &Clients {
+        match side {
+            Side::Stock => &self.stock_clients,
+            Side::Lockstep => &self.clients,
+        }
     }
 
     /// Lets each server do a few handshakes: none may fail, and lockstep must have been asked.
     fn warm_up(&self, most: usize) -> Result<(), Failure> {
-        for side in [Side::Stock, Side::Lockstep] {
+        for side in Side::ALL {
             let load = Load {
                 concurrency: most.min(8),
                 duration: Duration::from_millis(100),
@@ -100,7 +115,7 @@ impl<'a> TestBed<'a> {
                 address: self.server(side).address,
                 page: self.options.page,
             };
-            let tally = self.clients.run(load)?;
+            let tally = self.clients_of(side).run(load)?;
             if tally.count() == 0 {
                 let output = self.server(side).last_output();
                 let (name, side) = (self.options.server.server.name(), side.name());
@@ -161,7 +176,7 @@ impl<'a> TestBed<'a> {
         for number in 0..self.options.rounds {
             // The side that begins runs at the clock that the load before has left: the sides take
             // turns at beginning, too.
-            let mut sides = [Side::Stock, Side::Lockstep];
+            let mut sides = Side::ALL;
             sides.rotate_left(number % 2);
             for (page, pair) in [
                 (None, Some(&mut level.handshakes)),
@@ -195,7 +210,7 @@ impl<'a> TestBed<'a> {
             page,
         };
         let (cpu, counters) = (server.cpu_time(), self.counters(side)?);
-        let tally = self.clients.run(load)?;
+        let tally = self.clients_of(side).run(load)?;
         if !server.is_running() {
             let (name, side) = (self.options.server.server.name(), side.name());
             let output = server.last_output();

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use lockstep_engine::Backend;
 use serde::Serialize;
 
+use super::cipher;
 use super::comparison::Candidate;
 use super::limit::Rates;
 use crate::format::{cpu_model, cycles, thousands};
@@ -74,6 +75,7 @@ impl Row {
 pub struct Report {
     pub machine: Machine,
     pub rows: Vec<Row>,
+    pub ciphers: Vec<cipher::Row>,
 }
 
 impl Report {
@@ -98,18 +100,31 @@ impl Report {
         Document {
             machine: &self.machine,
             rows: rows.collect(),
+            ciphers: &self.ciphers,
         }
     }
 
-    /// For reading. Ratios compare with OpenSSL on as many threads.
+    /// For reading.
     pub fn to_table(&self) -> String {
+        let mut out = self.machine.to_line() + "\n";
+        if !self.rows.is_empty() {
+            out += &self.operations();
+        }
+        if !self.ciphers.is_empty() {
+            out += "\n";
+            out += &cipher::to_table(&self.ciphers);
+        }
+        out
+    }
+
+    /// The table of operations. Ratios compare with OpenSSL on as many threads.
+    fn operations(&self) -> String {
         let mut out = String::new();
         // Writing to a String cannot fail, here and below.
         let _ = writeln!(
             out,
-            "{}\n\n\
-             {:<14} {:>7}  {:<22} {:>10} {:>10} {:>8} {:>9}  {:>12}{}",
-            self.machine.to_line(),
+            "\n\
+             {:<24} {:>7}  {:<22} {:>10} {:>10} {:>8} {:>9}  {:>12}{}",
             "operation",
             "threads",
             "",
@@ -132,7 +147,7 @@ impl Report {
             previous = Some(group);
             let _ = writeln!(
                 out,
-                "{:<14} {:>7}  {:<22} {:>10} {:>10} {:>8} {:>9}  {:>12}{}",
+                "{:<24} {:>7}  {:<22} {:>10} {:>10} {:>8} {:>9}  {:>12}{}",
                 row.op,
                 row.threads,
                 label(row),
@@ -181,6 +196,8 @@ Where fewer than three slices were quiet, others kept the core busy: the figure 
 pub struct Document<'a> {
     machine: &'a Machine,
     rows: Vec<RowDocument<'a>>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    ciphers: &'a [cipher::Row],
 }
 
 #[derive(Serialize)]

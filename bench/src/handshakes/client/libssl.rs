@@ -49,17 +49,25 @@ impl Libssl {
     }
 }
 
+/// Fails unless this OpenSSL has the group.
+pub fn insist_on(group: &Group) -> Result<(), Failure> {
+    let failed = |error: ErrorStack| Failure::new(format!("libssl does not work: {error}"));
+    let mut builder = SslContext::builder(SslMethod::tls()).map_err(failed)?;
+    let set = builder.set_groups_list(group.of_openssl());
+    set.map_err(|_| unknown(group))
+}
+
 /// This OpenSSL has no such group.
 fn unknown(group: &Group) -> Failure {
     let what = format!(
-        "{} has no TLS group {}, and the clients for that group are made with it",
+        "{} has no TLS group {}, which the server without lockstep is to serve",
         version::version(),
         group.of_openssl()
     );
     Failure::new(what).remedy(match group.encapsulates() {
         true => {
-            "run it where OpenSSL 3.5 or later is installed, which has X25519MLKEM768; or take \
-             --group x25519"
+            "compare with --stock-group x25519, or run it where OpenSSL 3.5 or later is \
+             installed, which has X25519MLKEM768"
         }
         false => {
             "take x25519, p256 or p384, or another group by the name that OpenSSL has for it, as \

@@ -15,6 +15,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, NamedGroup, RootCertStore};
 
+use super::hybrid;
 use super::tls::{Library, Pumped, Tls};
 use crate::handshakes::identity::HOST;
 use crate::handshakes::parameters::{Group, Version};
@@ -22,14 +23,38 @@ use crate::handshakes::parameters::{Group, Version};
 /// How many tickets are kept; each serves once.
 const TICKETS: usize = 1024;
 
-/// The group as ring has it, if it does.
+/// The group as ring or [`hybrid`] has it, if they do.
 pub fn group(group: &Group) -> Option<&'static dyn SupportedKxGroup> {
     match group.of_openssl() {
         "X25519" => Some(kx_group::X25519),
         "P-256" => Some(kx_group::SECP256R1),
         "P-384" => Some(kx_group::SECP384R1),
+        "X25519MLKEM768" => Some(&hybrid::X25519MLKEM768),
+        "SecP256r1MLKEM768" => Some(&hybrid::SECP256R1MLKEM768),
         _ => None,
     }
+}
+
+/// A client's configuration that trusts one authority, given as DER, and offers nothing but this.
+pub fn config(
+    authority: &[u8],
+    version: Version,
+    group: &'static dyn SupportedKxGroup,
+) -> Result<ClientConfig, Failure> {
+    let failed = |error: rustls::Error| Failure::new(format!("cannot make clients: {error}"));
+    let mut roots = RootCertStore::empty();
+    roots
+        .add(CertificateDer::from(authority.to_vec()))
+        .map_err(failed)?;
+    let mut provider = ring::default_provider();
+    provider.kx_groups = vec![group];
+    let versions = match version {
+        Version::Tls12 => &[&TLS12],
+        Version::Tls13 => &[&TLS13],
+    };
+    let builder = ClientConfig::builder_with_provider(Arc::new(provider));
+    let builder = builder.with_protocol_versions(versions).map_err(failed)?;
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
 /// What all connections have in common.
@@ -49,22 +74,7 @@ impl Rustls {
         group: &'static dyn SupportedKxGroup,
         keeps_sessions: bool,
     ) -> Result<Rustls, Failure> {
-        let failed = |error: rustls::Error| Failure::new(format!("cannot make clients: {error}"));
-        let mut roots = RootCertStore::empty();
-        roots
-            .add(CertificateDer::from(authority.to_vec()))
-            .map_err(failed)?;
-        let mut provider = ring::default_provider();
-        provider.kx_groups = vec![group];
-        let versions = match version {
-            Version::Tls12 => &[&TLS12],
-            Version::Tls13 => &[&TLS13],
-        };
-        let mut full = ClientConfig::builder_with_provider(Arc::new(provider))
-            .with_protocol_versions(versions)
-            .map_err(failed)?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+        let mut full = config(authority, version, group)?;
         let mut resuming = full.clone();
         let sessions = Arc::<Mutex<Sessions>>::default();
         let store = |offers| {
