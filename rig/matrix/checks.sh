@@ -168,6 +168,26 @@ agreed() {
         refused cmp tried.secret /dev/null
 }
 
+# A secret of each side is found by the other. Of a ciphertext that is damaged both make the same
+# secret, and another one.
+encapsulated() {
+    key=$1
+    tried pkeyutl -encap -pubin -inkey "$key.pub" -out tried.enc -secret tried.secret &&
+        plain pkeyutl -decap -inkey "$key.key" -in tried.enc -secret plain.secret &&
+        cmp tried.secret plain.secret &&
+        plain pkeyutl -encap -pubin -inkey "$key.pub" -out plain.enc -secret plain.secret &&
+        tried pkeyutl -decap -inkey "$key.key" -in plain.enc -secret tried.secret &&
+        cmp tried.secret plain.secret &&
+        printf '\377\377\377\377' |
+        dd of=plain.enc bs=1 seek=20 conv=notrunc 2> /dev/null &&
+        tried pkeyutl -decap -inkey "$key.key" -in plain.enc -secret tried.secret &&
+        refused cmp tried.secret plain.secret &&
+        plain pkeyutl -decap -inkey "$key.key" -in plain.enc -secret plain.secret &&
+        cmp tried.secret plain.secret &&
+        head -c 100 plain.enc > short.enc &&
+        refused tried pkeyutl -decap -inkey "$key.key" -in short.enc -secret tried.secret
+}
+
 # A certificate that its own key has signed.
 certified() {
     tried req -x509 -new -key "$1.key" -subj /CN=localhost -days 30 -out "$1.crt" &&
@@ -189,6 +209,20 @@ mailed() {
         tried cms -sign -in data -signer "$1.crt" -inkey "$1.key" -nodetach -outform DER \
             -out signed.cms &&
         plain cms -verify -in signed.cms -inform DER -CAfile "$1.crt" -purpose any -out plain.mail
+}
+
+# A message to a key that cannot sign, by a certificate of another one's. Not every OpenSSL can.
+mailed_by_kem() {
+    plain x509 -new -force_pubkey "$1.pub" -subj /CN=localhost -CA "$2.crt" -CAkey "$2.key" \
+        -days 30 -out "$1.crt" &&
+        plain cms -encrypt -in data -binary -aes128 -outform DER -out plain.cms "$1.crt" &&
+        tried cms -decrypt -in plain.cms -inform DER -inkey "$1.key" -recip "$1.crt" \
+            -binary -out tried.mail &&
+        cmp data tried.mail &&
+        tried cms -encrypt -in data -binary -aes128 -outform DER -out tried.cms "$1.crt" &&
+        plain cms -decrypt -in tried.cms -inform DER -inkey "$1.key" -recip "$1.crt" \
+            -binary -out plain.mail &&
+        cmp data plain.mail
 }
 
 bundled() {
@@ -234,10 +268,12 @@ commands() {
     done
     check 'genpkey DH' new_key dh DH -pkeyopt group:ffdhe2048
     check 'genpkey DH, again' new_key peerdh DH -pkeyopt group:ffdhe2048
-    for kind in ML-DSA-65 ML-KEM-768 SLH-DSA-SHA2-128f; do
+    for kind in ML-DSA-65 ML-KEM-512 ML-KEM-768 ML-KEM-1024 SLH-DSA-SHA2-128f; do
         check "genpkey $kind" new_key "$kind" "$kind"
     done
     for key in *.key; do
+        # One that could not be written is empty.
+        [ -s "$key" ] || continue
         check "${key%.key} in each form" written "${key%.key}"
     done
     for key in rsa2048 ecP-256; do
@@ -305,6 +341,9 @@ commands() {
     check 'X25519' agreed X25519 peerX25519
     check 'X448' agreed X448 peerX448
     check 'DH' agreed dh peerdh
+    for kind in ML-KEM-512 ML-KEM-768 ML-KEM-1024; do
+        check "$kind" encapsulated "$kind"
+    done
 
     for key in rsa2048 rsa4096 rsapss ecP-256 ecP-384 ecP-521 ED25519 ED448 ML-DSA-65; do
         check "certificate $key" certified "$key"
@@ -313,6 +352,7 @@ commands() {
         check "cms $key" mailed "$key"
         check "pkcs12 $key" bundled "$key"
     done
+    check 'cms ML-KEM-768' mailed_by_kem ML-KEM-768 ecP-256
     check 'genrsa' tried genrsa -out genrsa.key 2048
     check 'ecparam -genkey' tried ecparam -name P-256 -genkey -noout -out ecparam.key
 }
@@ -384,11 +424,12 @@ handshakes() {
                 client) serve plain "$key" -www && other=tried ;;
             esac
             for version in tls1_2 tls1_3; do
-                for group in X25519 P-256 P-384 X448 ffdhe2048 X25519MLKEM768; do
+                for group in X25519 P-256 P-384 X448 ffdhe2048 X25519MLKEM768 \
+                    SecP256r1MLKEM768 SecP384r1MLKEM1024; do
                     groups=$group
                     case "$version $key $group" in
-                        # The hybrid group is for TLS 1.3 only.
-                        tls1_2*MLKEM768) continue ;;
+                        # The hybrid groups are for TLS 1.3 only.
+                        tls1_2*MLKEM*) continue ;;
                         # In TLS 1.2 the curve of the certificate must be among the groups.
                         'tls1_2 p256 P-256' | 'tls1_2 p384 P-384') ;;
                         'tls1_2 p256 '*) groups=$group:P-256 ;;
@@ -400,6 +441,115 @@ handshakes() {
             unserve
         done
     done
+    shares
+    # OpenSSL before 3.5 has these groups by the module alone.
+    serve tried p256 -www -groups X25519MLKEM768:SecP256r1MLKEM768
+    for group in X25519MLKEM768 SecP256r1MLKEM768; do
+        handshake "both sides with p256, tls1_3, $group" tried p256 tls1_3 $group
+    done
+    unserve
+}
+
+# Bytes that are written in hexadecimal digits.
+bytes() {
+    # Other shells know no hexadecimal digits here.
+    # shellcheck disable=SC2016
+    bash -c 'printf "$0"' "$(printf %s "$1" | tr -d ' ' | sed 's/../\\x&/g')"
+}
+
+zeros() { head -c "$1" /dev/zero; }
+
+# A number in two bytes.
+two() { bytes "$(printf %04x "$1")"; }
+
+# The hello of a client of TLS 1.3 with one group, and the share for it in a file: GROUP FILE
+hello() {
+    length=$(wc -c < "$2")
+    bytes 160301 && two $((80 + length)) && bytes 0100 && two $((76 + length))
+    # Version, random number, no session, one cipher, no compression.
+    bytes 0303 && zeros 32 && bytes '00 0002 1301 01 00' && two $((33 + length))
+    # Versions, groups, signature algorithms, shares.
+    bytes '002b 0003 02 0304' && bytes "000a 0004 0002 $1" && bytes '000d 0004 0002 0403'
+    bytes 0033 && two $((6 + length)) && two $((4 + length)) && bytes "$1" && two "$length" &&
+        cat "$2"
+}
+
+# What a server answers to a hello in a file, in a word.
+answer() {
+    # shellcheck disable=SC2016
+    reply=$(timeout 20 bash -c 'exec 3<> /dev/tcp/127.0.0.1/$0 && cat "$1" >&3 &&
+        head -c 7 <&3 | od -An -tx1 | tr -d " \n"' "$port" "$1" 2>&1)
+    case $reply in
+        160303*) echo 'a ServerHello' ;;
+        1503030002*) echo "alert $((0x${reply#????????????}))" ;;
+        *) echo "$reply" ;;
+    esac
+}
+
+# What a server answers to a share: NAME GROUP FILE ANSWER. Where OpenSSL lacks the groups, it cannot
+# be compared: then the answer must be one of those in the pattern.
+share() {
+    hello "$2" "$3" > hello
+    answered=$(answer hello)
+    if [ "$known" = yes ]; then
+        echo "share for $1: $answered"
+    elif printf '%s\n' "$answered" | grep -q -x -E "$4"; then
+        echo "both sides know the share for $1: ok"
+    else
+        echo "both sides know the share for $1: failed"
+        echo "share for $1: $answered" >> failures
+    fi
+}
+
+# Shares for the hybrids, good and bad, of RFC 8446 and draft-ietf-tls-ecdhe-mlkem. The alerts must
+# be OpenSSL's own. A point that is not on its curve is found when it is used; then libssl answers
+# with alert 80 in some versions that lack the groups.
+shares() {
+    zeros 1184 > mlkem
+    { bytes ffffff && zeros 1181; } > mlkem.large
+    { bytes 09 && zeros 31; } > x25519
+    zeros 32 > x25519.zero
+    x=6b17d1f2e12c4247f8bce6e563a440f277037d812deb33a0f4a13945d898c296
+    y=4fe342e2fe1a7f9b8ee7eb4a7c0f9e162bce33576b315ececbb6406837bf51f5
+    field=ffffffff00000001000000000000000000000000ffffffffffffffffffffffff
+    bytes "04$x$y" > p256
+    bytes "04$x${y%5}4" > p256.off
+    bytes "04$field$y" > p256.large
+    bytes "06$x$y" > p256.form
+    { bytes "03$x" && zeros 32; } > p256.compressed
+    zeros 65 > p256.infinity
+    # What each group makes of a share that is good.
+    cat mlkem x25519 > good.11ec
+    cat p256 mlkem > good.11eb
+    known=no
+    if plain list -tls-groups 2> listing.err | grep -q SecP256r1MLKEM768; then
+        known=yes
+    fi
+    illegal='alert 47' undecodable='alert 50' unusable='alert (47|80)'
+    serve tried p256 -www -groups X25519MLKEM768:SecP256r1MLKEM768
+    for group in 11ec 11eb; do
+        share "$group, good" $group good.$group 'a ServerHello'
+        whole=$(wc -c < good.$group)
+        : > bad
+        share "$group, empty" $group bad "$undecodable"
+        { cat good.$group && zeros 1; } > bad
+        share "$group, a byte long" $group bad "$illegal"
+        for part in 32 1184 $((whole - 1)); do
+            head -c "$part" good.$group > bad
+            share "$group, $part of $whole bytes" $group bad "$illegal"
+        done
+    done
+    cat mlkem.large x25519 > bad
+    share '11ec, a coefficient too large' 11ec bad "$illegal"
+    cat mlkem x25519.zero > bad
+    share '11ec, X25519 of zero' 11ec bad "$unusable"
+    cat p256 mlkem.large > bad
+    share '11eb, a coefficient too large' 11eb bad "$illegal"
+    for form in off large form compressed infinity; do
+        cat p256.$form mlkem > bad
+        share "11eb, P-256 $form" 11eb bad "$unusable"
+    done
+    unserve
 }
 
 # --- async jobs

@@ -244,6 +244,54 @@ static void end(void) {
         finish();
 }
 
+/* ---- the memory of libcrypto ---- */
+
+/* Each line of libcrypto that allocates has memory of its own for each size, and it is never given
+ * back. So the numbers that grow while OpenSSL prepares a public modulus do not move what is
+ * allocated after them. */
+#define HEAP ((char *)0x120000000000)
+#define PLACES 4096ul
+#define PLACE_SIZE 0x1000000ul
+
+struct block {
+    size_t size, unused;
+    unsigned char bytes[];
+};
+
+static size_t used[PLACES];
+
+static void *allocate(size_t size, const char *file, int line) {
+    (void)file;
+    if (size == 0)
+        return NULL;
+    size_t rounded = (size + sizeof(struct block) + 15) / 16 * 16;
+    size_t place = (line * 97ul + rounded / 16) % PLACES;
+    if (rounded > PLACE_SIZE - used[place])
+        STOP("a place of libcrypto's memory is full");
+    struct block *block = (struct block *)(HEAP + place * PLACE_SIZE + used[place]);
+    used[place] += rounded;
+    block->size = size;
+    return block->bytes;
+}
+
+static void *reallocate(void *old, size_t size, const char *file, int line) {
+    unsigned char *bytes = allocate(size, file, line);
+    if (old && bytes) {
+        size_t before = ((struct block *)old)[-1].size;
+        memcpy(bytes, old, before < size ? before : size);
+    }
+    return bytes;
+}
+
+static void keep(void *bytes, const char *file, int line) { (void)bytes, (void)file, (void)line; }
+
+/* Before libcrypto allocates. */
+static void separate_memory(void) {
+    map(HEAP, PLACES * PLACE_SIZE, PROT_READ | PROT_WRITE,
+        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
+    CHECK(CRYPTO_set_mem_functions(allocate, reallocate, keep) == 1);
+}
+
 /* ---- operations ---- */
 
 static unsigned char input[16384], output[16384];
@@ -498,6 +546,62 @@ static void generate(const char *algorithm, const char *curve) {
     CHECK(key);
 }
 
+/* Prints the private key of a new key pair. */
+static void make_kem(const char *algorithm) {
+    EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new_from_name(NULL, algorithm, NULL);
+    EVP_PKEY *key = NULL;
+    size_t size;
+    CHECK(ctx && EVP_PKEY_keygen_init(ctx) == 1 && EVP_PKEY_generate(ctx, &key) == 1);
+    EVP_PKEY_CTX_free(ctx);
+    begin();
+    end();
+    CHECK(EVP_PKEY_get_octet_string_param(key, "priv", output, sizeof output, &size) == 1);
+    print(output, size);
+}
+
+static unsigned char ciphertext[2048];
+static size_t ciphertext_length;
+
+static void seal(EVP_PKEY *key) {
+    EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new(key, NULL);
+    ciphertext_length = sizeof ciphertext;
+    length = sizeof output;
+    CHECK(ctx && EVP_PKEY_encapsulate_init(ctx, NULL) == 1);
+    CHECK(EVP_PKEY_encapsulate(ctx, ciphertext, &ciphertext_length, output, &length) == 1);
+    EVP_PKEY_CTX_free(ctx);
+}
+
+static void unseal(EVP_PKEY *key) {
+    EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new(key, NULL);
+    length = sizeof output;
+    CHECK(ctx && EVP_PKEY_decapsulate_init(ctx, NULL) == 1);
+    CHECK(EVP_PKEY_decapsulate(ctx, output, &length, ciphertext, ciphertext_length) == 1);
+    EVP_PKEY_CTX_free(ctx);
+}
+
+/* The input is a private key, and a byte: if its second bit is set, a bit of ML-KEM's ciphertext is
+ * changed. `first`: the key is imported between the marks, else it has been used before. */
+static void encapsulate(const char *algorithm, int opens, int first) {
+    int at = is(algorithm, "SecP256r1MLKEM768") ? 65 : 0;
+    OSSL_PARAM params[] = {OSSL_PARAM_construct_octet_string("priv", input, given - 1),
+                           OSSL_PARAM_construct_end()};
+    EVP_PKEY *key = imported(algorithm, EVP_PKEY_KEYPAIR, params);
+    seal(key);
+    unseal(key);
+    seal(key);
+    if (input[given - 1] & 2)
+        ciphertext[at + 4 * input[given - 1]] ^= 4;
+    begin();
+    if (first)
+        key = imported(algorithm, EVP_PKEY_KEYPAIR, params);
+    if (opens)
+        unseal(key);
+    else
+        seal(key);
+    end();
+    print(output, length);
+}
+
 /* As libssl does it: a context for each derivation. */
 static void derive_once(EVP_KDF *kdf, const char *what, unsigned char *secret) {
     int extract = strncmp(what, "extract", 7) == 0, is_long = strstr(what, "384") != NULL;
@@ -530,6 +634,41 @@ static void derive(const char *what) {
     print(output, length);
 }
 
+/* A message with 13 bytes of additional data, in two pieces. */
+static void encipher_once(const EVP_CIPHER *cipher, const unsigned char *key, const unsigned char *from,
+                          int size, int encrypts) {
+    static unsigned char tag[16];
+    EVP_CIPHER_CTX *ctx = EVP_CIPHER_CTX_new();
+    int written;
+    CHECK(ctx && EVP_CipherInit_ex2(ctx, cipher, key, file, encrypts, NULL) == 1);
+    CHECK(encrypts || EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_SET_TAG, sizeof tag, tag) == 1);
+    CHECK(EVP_CipherUpdate(ctx, NULL, &written, file, 13) == 1);
+    CHECK(EVP_CipherUpdate(ctx, output, &written, from, 37) == 1);
+    CHECK(EVP_CipherUpdate(ctx, output + 37, &written, from + 37, size - 37) == 1);
+    CHECK(EVP_CipherFinal_ex(ctx, output + size, &written) == 1);
+    CHECK(!encrypts || EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_GET_TAG, sizeof tag, tag) == 1);
+    EVP_CIPHER_CTX_free(ctx);
+}
+
+/* The input is a key of 32 bytes, and the plaintext. */
+static void encipher(const char *algorithm, int encrypts) {
+    static unsigned char made[sizeof output];
+    EVP_CIPHER *cipher = EVP_CIPHER_fetch(NULL, algorithm, NULL);
+    int size = (int)given - 32;
+    CHECK(cipher && size > 37 && size < (int)sizeof output);
+    const unsigned char *from = input + 32;
+    encipher_once(cipher, input, from, size, 1);
+    if (!encrypts) {
+        memcpy(made, output, size);
+        from = made;
+    }
+    begin();
+    encipher_once(cipher, input, from, size, encrypts);
+    end();
+    CHECK(encrypts || memcmp(output, input + 32, size) == 0);
+    print(output, size);
+}
+
 /* ---- planted defects: lockstep-trace must find these ---- */
 
 static unsigned char table[256 * 64];
@@ -555,6 +694,8 @@ int main(int argc, char **argv) {
     const char *path = argc > 3 ? argv[3] : "";
     int first = is(path, "first");
     prepare_trace();
+    if (!is(what, "make-rsa") && !is(what, "make-ec"))
+        separate_memory();
     read_input();
     if (is(what, "make-rsa"))
         make_rsa(atoi(with));
@@ -590,8 +731,14 @@ int main(int argc, char **argv) {
             sign_with(key, other, NULL, first);
     } else if (is(what, "generate"))
         generate(with, path);
+    else if (is(what, "make-kem"))
+        make_kem(with);
+    else if (is(what, "seal") || is(what, "unseal"))
+        encapsulate(with, is(what, "unseal"), first);
     else if (is(what, "derive"))
         derive(with);
+    else if (is(what, "encrypt") || is(what, "decrypt"))
+        encipher(with, is(what, "encrypt"));
     else if (is(what, "planted"))
         planted(with);
     else

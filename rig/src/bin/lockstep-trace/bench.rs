@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -112,7 +113,10 @@ impl Bench {
         let arguments = self.arguments(operation)?;
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let program = self.traced(&arguments, lanes);
-        let first = self.secret(operation, &program, 0)?;
+        let first = match settings.again {
+            true => self.kept("reference")?,
+            false => self.secret(operation, &program, 0)?,
+        };
         let reference = self
             .trace(&program, &first, Look::Survey)
             .map_err(describe)?;
@@ -125,7 +129,10 @@ impl Bench {
         }
         let (mut compared, mut different, mut allowed) = (0, 0, 0);
         for pair in 1..=settings.pairs {
-            let secret = self.secret(operation, &program, pair)?;
+            let secret = match settings.again {
+                true => self.kept("other")?,
+                false => self.secret(operation, &program, pair)?,
+            };
             compared += 1;
             let other = self.trace(&program, &secret, Look::Record);
             let elsewhere = other.and_then(|other| {
@@ -145,6 +152,8 @@ impl Bench {
                         .within
                         .iter()
                         .for_each(|name| println!("    in {name}"));
+                    self.keep("reference", &first)?;
+                    self.keep("other", &secret)?;
                 }
                 Err(Failed::Broken(what)) => return Err(what),
             }
@@ -157,6 +166,28 @@ impl Bench {
             compared,
             different,
             allowed,
+        })
+    }
+
+    /// Keeps a secret of the last two that made a difference: the next run makes others.
+    fn keep(&self, name: &str, secret: &Secret) -> Result<(), String> {
+        let path = self.directory.join(name);
+        let bytes = [&secret.seed.to_le_bytes(), &secret.input[..]].concat();
+        std::fs::write(&path, bytes)
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))
+    }
+
+    /// What [`Bench::keep`] has kept.
+    fn kept(&self, name: &str) -> Result<Secret, String> {
+        let path = self.directory.join(name);
+        let failed = |error: String| format!("cannot read {}: {error}", path.display());
+        let bytes = std::fs::read(&path).map_err(|error| failed(error.to_string()))?;
+        let (seed, input) = bytes
+            .split_first_chunk()
+            .ok_or_else(|| failed("it is too short".to_owned()))?;
+        Ok(Secret {
+            input: input.to_vec(),
+            seed: u64::from_le_bytes(*seed),
         })
     }
 
@@ -218,6 +249,14 @@ impl Bench {
                     curve.to_owned(),
                 ]
             }
+            What::Encapsulate(algorithm) => {
+                vec!["seal".to_owned(), algorithm.to_owned(), first]
+            }
+            What::Decapsulate(algorithm) => {
+                vec!["unseal".to_owned(), algorithm.to_owned(), first]
+            }
+            What::Encipher(algorithm) => vec!["encrypt".to_owned(), algorithm.to_owned()],
+            What::Decipher(algorithm) => vec!["decrypt".to_owned(), algorithm.to_owned()],
             What::Derive(mode) => vec!["derive".to_owned(), mode.to_owned()],
         })
     }
@@ -243,7 +282,9 @@ impl Bench {
                 });
             }
             // Other keys leave other blocks to malloc: they are compared from their first use on.
-            What::RsaSign(bits) if operation.first => keys("make-rsa", &bits.to_string())?,
+            What::RsaSign(bits) if operation.first => {
+                return self.rsa_signer(program, bits, key, seed);
+            }
             What::RsaSign(bits) => {
                 let mut both = self.key("make-rsa", &bits.to_string(), 0)?;
                 both.extend(self.key("make-rsa", &bits.to_string(), 1)?);
@@ -252,7 +293,7 @@ impl Bench {
                     seed: 1 + number as u64,
                 });
             }
-            What::Ecdsa(curve) => return self.signer(program, curve, number),
+            What::Ecdsa(curve) => return self.ecdsa_signer(program, curve, number),
             What::Ecdh(curve) => keys("make-ec", curve)?,
             What::X25519 | What::Ed25519 => {
                 let mut both = vec![7; 32];
@@ -265,14 +306,57 @@ impl Bench {
                     seed: 1 + number as u64,
                 });
             }
+            // The right key, or others with the same matrix, which is public and sampled in a time
+            // that depends on it. They open nothing: what they find is rejected.
+            What::Encapsulate(algorithm) | What::Decapsulate(algorithm) => {
+                let right = self.kem_key(algorithm, 0)?;
+                let mut input = self.kem_key(algorithm, number % 2 * number)?;
+                let public = public_part(algorithm);
+                input[public.clone()].copy_from_slice(&right[public]);
+                input.push(number as u8);
+                return Ok(Secret {
+                    input,
+                    seed: 1 + number as u64,
+                });
+            }
+            What::Encipher(_) | What::Decipher(_) => self.bytes(32 + 700),
             What::Derive(_) => self.bytes(96),
         };
         Ok(Secret { input, seed })
     }
 
+    /// A key whose signature does not begin with a zero byte: libcrypto skips these where it reads
+    /// the signature, which is public.
+    fn rsa_signer(
+        &mut self,
+        program: &Program,
+        bits: usize,
+        key: usize,
+        seed: u64,
+    ) -> Result<Secret, String> {
+        let bits = bits.to_string();
+        let mut number = 1 + key;
+        loop {
+            let mut input = self.key("make-rsa", &bits, 0)?;
+            input.extend(self.key("make-rsa", &bits, number)?);
+            let secret = Secret { input, seed };
+            let ran = self.trace(program, &secret, Look::Away).map_err(describe)?;
+            if ran.output.first() != Some(&0) {
+                return Ok(secret);
+            }
+            // No other secret has this number.
+            number += 1 << 16;
+        }
+    }
+
     /// A key and a nonce whose signature has both numbers in full length: lengths of signatures
     /// are public.
-    fn signer(&mut self, program: &Program, curve: &str, number: usize) -> Result<Secret, String> {
+    fn ecdsa_signer(
+        &mut self,
+        program: &Program,
+        curve: &str,
+        number: usize,
+    ) -> Result<Secret, String> {
         let size = if curve == "P-256" { 32 } else { 48 };
         let mut input = self.key("make-ec", curve, 0)?;
         input.extend(self.key("make-ec", curve, 1 + number.div_ceil(2))?);
@@ -328,6 +412,24 @@ impl Bench {
         Ok(path)
     }
 
+    /// A private key for key encapsulation, made once by the module: OpenSSL may have none.
+    fn kem_key(&mut self, algorithm: &str, number: usize) -> Result<Vec<u8>, String> {
+        let name = (format!("make-kem {algorithm}"), number);
+        if let Some(key) = self.keys.get(&name) {
+            return Ok(key.clone());
+        }
+        let program = self.traced(&["make-kem", algorithm], ("portable", "auto"));
+        let secret = Secret {
+            input: Vec::new(),
+            seed: self.word(),
+        };
+        let made = self
+            .trace(&program, &secret, Look::Away)
+            .map_err(describe)?;
+        self.keys.insert(name, made.output.clone());
+        Ok(made.output)
+    }
+
     /// Key material, made once.
     fn key(&mut self, make: &str, with: &str, number: usize) -> Result<Vec<u8>, String> {
         let name = (format!("{make} {with}"), number);
@@ -380,6 +482,17 @@ impl Drop for Bench {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.log);
     }
+}
+
+/// Where a private key of ML-KEM-768 or a hybrid with it holds the public key and its hash.
+fn public_part(algorithm: &str) -> Range<usize> {
+    // After the scalar of P-256, if there is one, and the secret vector.
+    let at = if algorithm == "SecP256r1MLKEM768" {
+        32
+    } else {
+        0
+    } + 1152;
+    at..at + 1184 + 32
 }
 
 fn describe(failed: Failed) -> String {

@@ -7,7 +7,7 @@ mod bench;
 mod operations;
 mod settings;
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::Instant;
 
 use bench::{Bench, Compared};
@@ -86,17 +86,22 @@ fn run() -> Result<u64, String> {
     Ok(findings)
 }
 
-/// What is to be done, in order: all operations on the CPU's best lanes first.
+/// What is to be done, in order: all operations on the CPU's best lanes first. The quick form does
+/// no others; of AVX-512 IFMA there are two.
 fn units(settings: &Settings) -> Vec<(&'static Operation, Lanes)> {
+    let has_gcm = has_gcm();
     let wanted = |operation: &&Operation| match settings.names.is_empty() {
-        true => operation.quick || !settings.quick,
+        true => (operation.quick || !settings.quick) && (has_gcm || !operation.needs_gcm()),
         false => settings.names.iter().any(|name| name == operation.name),
     };
     let operations = || OPERATIONS.iter().filter(wanted);
     let mut backends = backends();
     match (&settings.backend, settings.quick) {
         (Some(name), _) => backends.retain(|backend| backend == name),
-        (None, true) => backends.truncate(1),
+        (None, true) => {
+            let both = |backend: &&&str| backend.starts_with("avx512ifma");
+            backends.truncate(backends.iter().take_while(both).count().max(1));
+        }
         (None, false) => {}
     }
     let on = |backend| {
@@ -114,4 +119,11 @@ fn units(settings: &Settings) -> Vec<(&'static Operation, Lanes)> {
             })
     };
     backends.into_iter().flat_map(on).collect()
+}
+
+/// Whether the module has AES-GCM for the system's OpenSSL.
+fn has_gcm() -> bool {
+    let version = Command::new("openssl").arg("version").output();
+    let is_old = version.is_ok_and(|output| output.stdout.starts_with(b"OpenSSL 3.0."));
+    is_old && is_x86_feature_detected!("vaes") && is_x86_feature_detected!("vpclmulqdq")
 }

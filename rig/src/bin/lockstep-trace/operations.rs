@@ -17,6 +17,14 @@ pub enum What {
     Ed25519,
     /// Algorithm and curve; the randomness is the secret.
     Generate(&'static str, &'static str),
+    /// The algorithm; the randomness is the secret, and the secret that it gives.
+    Encapsulate(&'static str),
+    /// The algorithm; the key is the secret, and what the ciphertext holds, if it holds anything.
+    Decapsulate(&'static str),
+    /// The algorithm; the key and the plaintext are the secret.
+    Encipher(&'static str),
+    /// The same.
+    Decipher(&'static str),
     /// `extract`, `expand` or `traffic`, with the digest; the key and the salt are the secret.
     Derive(&'static str),
 }
@@ -46,6 +54,7 @@ const fn operation(name: &'static str, what: What, first: bool, quick: bool) -> 
         quick,
         through: match what {
             What::Derive(_) => "tls13_kdf",
+            What::Encipher(_) | What::Decipher(_) => "aes_gcm",
             What::Decrypt(padding, _) if padding.len() == 5 => "lockstep",
             _ => LANES,
         },
@@ -79,6 +88,90 @@ pub const OPERATIONS: &[Operation] = &[
     operation("x25519-generate", What::Generate("X25519", ""), false, true),
     operation("p256-generate", What::Generate("EC", "P-256"), false, true),
     operation("p384-generate", What::Generate("EC", "P-384"), false, true),
+    operation(
+        "mlkem768-encaps",
+        What::Encapsulate("ML-KEM-768"),
+        false,
+        true,
+    ),
+    operation(
+        "mlkem768-decaps",
+        What::Decapsulate("ML-KEM-768"),
+        false,
+        true,
+    ),
+    operation(
+        "mlkem768-decaps-first",
+        What::Decapsulate("ML-KEM-768"),
+        true,
+        true,
+    ),
+    operation(
+        "x25519mlkem768-server",
+        What::Encapsulate("X25519MLKEM768"),
+        false,
+        true,
+    ),
+    operation(
+        "x25519mlkem768-client",
+        What::Decapsulate("X25519MLKEM768"),
+        false,
+        true,
+    ),
+    operation(
+        "x25519mlkem768-client-first",
+        What::Decapsulate("X25519MLKEM768"),
+        true,
+        false,
+    ),
+    operation(
+        "secp256r1mlkem768-server",
+        What::Encapsulate("SecP256r1MLKEM768"),
+        false,
+        false,
+    ),
+    operation(
+        "secp256r1mlkem768-client",
+        What::Decapsulate("SecP256r1MLKEM768"),
+        false,
+        false,
+    ),
+    operation(
+        "secp256r1mlkem768-client-first",
+        What::Decapsulate("SecP256r1MLKEM768"),
+        true,
+        false,
+    ),
+    operation(
+        "aes-128-gcm-encrypt",
+        What::Encipher("AES-128-GCM"),
+        false,
+        true,
+    ),
+    operation(
+        "aes-128-gcm-decrypt",
+        What::Decipher("AES-128-GCM"),
+        false,
+        true,
+    ),
+    operation(
+        "aes-192-gcm-encrypt",
+        What::Encipher("AES-192-GCM"),
+        false,
+        false,
+    ),
+    operation(
+        "aes-256-gcm-encrypt",
+        What::Encipher("AES-256-GCM"),
+        false,
+        true,
+    ),
+    operation(
+        "aes-256-gcm-decrypt",
+        What::Decipher("AES-256-GCM"),
+        false,
+        true,
+    ),
     operation("derive-extract", What::Derive("extract"), false, true),
     operation("derive-expand", What::Derive("expand"), false, true),
     operation(
@@ -116,6 +209,11 @@ const OF_OPENSSL: &[Allowed] = &[Allowed {
 }];
 
 impl Operation {
+    /// Whether it is one of AES-GCM, which the module has for some versions of OpenSSL.
+    pub fn needs_gcm(&self) -> bool {
+        matches!(self.what, What::Encipher(_) | What::Decipher(_))
+    }
+
     /// AVX2 has no kernels of the NIST curves. RSA-4096 takes a thousand million instructions on
     /// the portable lanes, whose records would fill the memory.
     pub fn runs_on(&self, backend: &str) -> bool {
@@ -147,13 +245,14 @@ impl Operation {
     }
 }
 
-/// The lanes that this CPU has, the best first.
+/// The lanes that this CPU has, the best first. A request that is alone gets the wide ones of
+/// AVX-512 IFMA only by the backend that has no others.
 pub fn backends() -> Vec<&'static str> {
     let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let has = |flag: &str| cpu.split_whitespace().any(|word| word == flag);
     let mut found = Vec::new();
     if has("avx512ifma") {
-        found.extend(["avx512ifma", "avx512ifma256"]);
+        found.extend(["avx512ifma512", "avx512ifma256"]);
     }
     found.extend(has("avx2").then_some("avx2"));
     found.push("portable");

@@ -18,6 +18,7 @@ Usage: lockstep-trace [OPTION...] [OPERATION...]
   --schedule NAME  only with this schedule of RSA
   --dist DIR       the module and openssl.cnf to look at (default: LOCKSTEP_DIST, or dist/)
   --keep-going     do not stop an operation at its first difference
+  --again          compare the two secrets that the last difference was found with
 
 In NIGHTLY_SECONDS, NIGHTLY_NEXT and NIGHTLY_DIRECTORY it finds its share of a nightly run.
 ";
@@ -26,6 +27,7 @@ In NIGHTLY_SECONDS, NIGHTLY_NEXT and NIGHTLY_DIRECTORY it finds its share of a n
 pub struct Settings {
     pub quick: bool,
     pub keep_going: bool,
+    pub again: bool,
     pub pairs: usize,
     pub backend: Option<String>,
     pub schedule: Option<String>,
@@ -47,6 +49,7 @@ pub fn settings() -> Result<Option<Settings>, String> {
     let mut settings = Settings {
         quick: false,
         keep_going: false,
+        again: false,
         pairs: 0,
         backend: None,
         schedule: None,
@@ -73,6 +76,7 @@ pub fn settings() -> Result<Option<Settings>, String> {
             }
             "--quick" => settings.quick = true,
             "--keep-going" => settings.keep_going = true,
+            "--again" => settings.again = true,
             "--backend" => settings.backend = Some(value()?),
             "--schedule" => settings.schedule = Some(value()?),
             "--dist" => settings.dist = value()?.into(),
@@ -87,7 +91,11 @@ pub fn settings() -> Result<Option<Settings>, String> {
         }
     }
     if settings.pairs == 0 {
-        settings.pairs = if settings.quick { 4 } else { 32 };
+        settings.pairs = match (settings.again, settings.quick) {
+            (true, _) => 1,
+            (false, true) => 4,
+            (false, false) => 32,
+        };
     }
     let on = |path: &Path| format!("cannot find {}: run `cargo xtask dist`", path.display());
     settings.dist = settings
