@@ -1,8 +1,9 @@
 #!/bin/sh
 # Runs in a bare Debian with HAProxy: installs the package, has HAProxy serve with it, upgrades it
-# under load, and purges it. `cargo xtask nightly packages` starts it in chroots.
+# under load, and removes all of it. `cargo xtask nightly packages` starts it in chroots.
 #
 # usage: check.sh PACKAGE LATER-PACKAGE
+#   both .deb, or both .rpm: the latter by rpm, whose database in Debian knows no other package
 set -eu
 export DEBIAN_FRONTEND=noninteractive
 port=28443
@@ -16,8 +17,34 @@ fail() {
 
 files() {
     find / \( -path /proc -o -path /dev -o -path /run -o -path /tmp -o -path /var/log \
-        -o -path /var/cache -o -path /var/lib/dpkg \) -prune -o -print | sort
+        -o -path /var/cache -o -path /var/lib/dpkg -o -path /var/lib/rpm \) -prune -o -print | sort
 }
+
+case $1 in
+    *.rpm)
+        # Directories of packages that every system with rpm has.
+        mkdir -p /usr/lib64/ossl-modules /usr/share/licenses /usr/share/zsh/site-functions \
+            /usr/share/fish/vendor_completions.d
+        # Some releases of Debian ask for this.
+        force=--force-debian
+        command rpm $force --version > /dev/null 2>&1 || force=
+        rpm() { command rpm $force "$@"; }
+        # A plugin of newer versions changes mounts, which takes more than a chroot.
+        install() { rpm --install --nodeps --noplugins "$1"; }
+        upgrade() { rpm --upgrade --nodeps --noplugins "$1"; }
+        # Each file as it was packaged, but for times: a check that nothing is missing or changed.
+        whole() { rpm --verify --nodeps lockstep; }
+        listed() { rpm --query --list lockstep; }
+        remove() { rpm --erase --noplugins lockstep; }
+        ;;
+    *)
+        install() { dpkg --install "$1"; }
+        upgrade() { dpkg --install "$1"; }
+        whole() { ! dpkg --verify lockstep | grep .; }
+        listed() { dpkg --listfiles lockstep; }
+        remove() { dpkg --purge lockstep; }
+        ;;
+esac
 
 # Clients for so many seconds, until one handshake fails.
 clients() {
@@ -38,10 +65,11 @@ on_lanes() {
 }
 
 files > before
-dpkg --install "$1"
+install "$1"
+whole || fail "a file of the package is missing or changed"
 [ ! -e /etc/lockstep ] || fail "installing made a configuration"
 ! openssl list -providers | grep -i lockstep || fail "installing changed what programs load"
-man_pages=$(dpkg --listfiles lockstep | grep -c '/man1/.*\.gz$')
+man_pages=$(listed | grep -c '/man1/.*\.gz$')
 [ "$man_pages" -ge 8 ] || fail "$man_pages man pages"
 
 lockstep install --server haproxy
@@ -74,7 +102,7 @@ before=$(on_lanes)
 # The upgrade while clients come, and then the reload with which the new module serves.
 clients 12
 sleep 2
-dpkg --install "$2"
+upgrade "$2"
 sleep 2
 kill -USR2 "$(cat haproxy.pid)"
 sleep 4
@@ -87,6 +115,6 @@ after=$(on_lanes)
 echo "handshakes: $(cat clients.* | awk '/connections in .* real seconds/ { n += $1 } END { print n }')"
 kill "$(cat haproxy.pid)"
 
-dpkg --purge lockstep
+remove
 files > after
 diff before after || fail "removing the package left files, or took others"
