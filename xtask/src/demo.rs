@@ -3,7 +3,8 @@
 //! Two keys, two servers each (`openssl s_server`, by itself and with
 //! `OPENSSL_CONF=dist/openssl.cnf`), clients of TLS 1.2 and 1.3 at once (`openssl s_client`), which
 //! verify the certificate and with it the server's signature. The clients cannot see which code
-//! signed: the counters show it.
+//! signed: the counters show it. Then the post-quantum group of most browsers, with clients by
+//! rustls, which OpenSSL before 3.5 does not have by itself.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -21,6 +22,9 @@ const KEYS: &[(&str, &str)] = &[("RSA-2048", "rsa:2048"), ("RSA-4096", "rsa:4096
 
 /// Clients that connect to a server at the same time, half of them with each version of TLS.
 const CLIENTS: u64 = 8;
+
+/// The group of X25519 with ML-KEM-768.
+const HYBRID: &str = "X25519MLKEM768";
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -48,6 +52,7 @@ pub fn run() -> Outcome {
             judge(signatures, has_lanes && with_lanes)?;
         }
     }
+    show_hybrid(&dist, scratch.path())?;
     if !has_lanes {
         println!("\nThere are no lanes here; `lockstep doctor`, above, says why.");
         return Ok(());
@@ -106,6 +111,53 @@ fn show(dist: &Dist, scratch: &Path, identity: &Identity, with_lanes: bool) -> O
     Ok(signatures)
 }
 
+/// Runs servers for the post-quantum group, each with its clients, and prints a line about each.
+fn show_hybrid(dist: &Dist, scratch: &Path) -> Outcome {
+    println!(
+        "\n{CLIENTS} clients by rustls at each server, which offer {HYBRID} and nothing else:\n\n\
+         {:<10} {:>10} {:>15}",
+        "server", "handshakes", "lane exchanges"
+    );
+    let identity = Identity::make(scratch, "hybrid", "rsa:2048")?;
+    for (label, with_lanes) in [("stock", false), ("lockstep", true)] {
+        let counters = scratch.join(format!("hybrid-{label}"));
+        fs::create_dir(&counters).map_err(on(&counters, "create"))?;
+        let server = Server::start(dist, scratch, &identity, with_lanes.then_some(&counters))?;
+        let mut clients = Command::new(dist.benchmarks());
+        clients
+            .args([
+                "connect",
+                "--group",
+                HYBRID,
+                "--count",
+                &CLIENTS.to_string(),
+            ])
+            .arg(format!("127.0.0.1:{}", server.port))
+            .arg("--authority")
+            .arg(&identity.certificate);
+        let agreed = match quietly(&mut clients) {
+            Ok(agreed) => agreed,
+            // OpenSSL before 3.5.
+            Err(_) if !with_lanes => {
+                println!("{label:<10} {:>10} {:>15}", "refused", "-");
+                continue;
+            }
+            Err(failure) => return Err(failure),
+        };
+        let count = agreed.lines().filter(|line| line.contains(HYBRID)).count() as u64;
+        let exchanges = on_lanes(dist, "x25519mlkem768-server", &counters)?;
+        drop(server);
+        println!("{label:<10} {count:>10} {exchanges:>15}");
+        // Without vectors lanes are words: only a server without the module counts nothing.
+        if count != CLIENTS || exchanges != if with_lanes { CLIENTS } else { 0 } {
+            return Err(Failure::new(format!(
+                "{count} handshakes of {CLIENTS} with {HYBRID}, {exchanges} of them on lanes"
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// Whether as many signatures came from the lanes as should have.
 fn judge(signatures: u64, on_lanes: bool) -> Outcome {
     match (on_lanes, signatures) {
@@ -120,8 +172,13 @@ fn judge(signatures: u64, on_lanes: bool) -> Outcome {
 /// How many operations with a key like this the counters in this directory say ran on lanes.
 fn lane_signatures(dist: &Dist, identity: &Identity, counters: &Path) -> Outcome<u64> {
     let kind = identity.name.replace('-', "").to_lowercase();
+    on_lanes(dist, &kind, counters)
+}
+
+/// How many operations of a kind the counters in this directory say ran on lanes.
+fn on_lanes(dist: &Dist, kind: &str, counters: &Path) -> Outcome<u64> {
     let mut stat = Command::new(dist.command());
-    let text = quietly(stat.args(["stat", "--total", &kind, "--dir"]).arg(counters))?;
+    let text = quietly(stat.args(["stat", "--total", kind, "--dir"]).arg(counters))?;
     text.trim().parse().map_err(|_| {
         Failure::new(format!(
             "`lockstep stat` printed {text:?}, which is no number"
@@ -153,6 +210,9 @@ impl Identity {
             "/CN=localhost",
             "-addext",
             "subjectAltName=DNS:localhost",
+            // An authority would be no server for rustls.
+            "-addext",
+            "basicConstraints=critical,CA:FALSE",
         ]);
         quietly(
             request

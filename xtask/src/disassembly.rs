@@ -59,6 +59,25 @@ const LANES: &[Lanes] = &[
         curves: &[HALVES_25519],
         spills: None,
     },
+    // Blocks of AES-GCM.
+    Lanes {
+        name: "Vaes512",
+        multiply: "vpclmul",
+        entries: &[],
+        written_out: false,
+        curves: &[AES_GCM],
+        spills: None,
+    },
+    // Sixteen registers hold eight states of AES and as many blocks to hash in part only; messages
+    // that end in a vector come through memory.
+    Lanes {
+        name: "Vaes256",
+        multiply: "vpclmul",
+        entries: &[],
+        written_out: false,
+        curves: &[AES_GCM],
+        spills: Some(1.3),
+    },
 ];
 
 /// What distinguishes lanes.
@@ -155,6 +174,18 @@ const NIST_CURVES: &[Curve] = &[
     ),
 ];
 
+/// No curve, but a family of functions of which a module has all or none.
+const AES_GCM: &[Curve] = &[(
+    "aes_gcm::counter::",
+    &[
+        "encrypt<#>",
+        "decrypt<#>",
+        "absorb<#>",
+        "prepare<#>",
+        "finish<#>",
+    ],
+)];
+
 /// How many stack accesses of whole vectors the multiply loops of a function may hold together, by
 /// the end of its short name, `#` for the lanes; zero for all that are not listed. Each number was
 /// counted on a build whose speed had been measured.
@@ -217,6 +248,7 @@ const CODE_SIZES: &[(&str, &[&str], u64)] = &[
     // keys, whose memory may be refused.
     ("curve25519", &["curve25519", "sha512"], 328 * 1024),
     ("the NIST curves", &["nist", "P256", "P384"], 640 * 1024),
+    ("AES-GCM", &["aes_gcm"], 48 * 1024),
 ];
 
 /// Part of the demangled name of every function of the kernels.
@@ -238,6 +270,10 @@ const FORBIDDEN: &[&str] = &[
     "vpexpand",
     "vexpand",
 ];
+
+/// Where one of them may be: a part of the name of the function that samples ML-KEM's matrix, which
+/// is public, and the start of the instruction's name.
+const ON_PUBLIC_DATA: (&str, &str) = ("sample_vartime", "vpcompress");
 
 /// Checks a module; returns what was found in it.
 pub fn check(module: &Path) -> Outcome<String> {
@@ -300,7 +336,9 @@ fn judge(functions: &[Function]) -> Outcome<String> {
     for function in functions {
         let name = function.short_name();
         for (mnemonic, operands) in &function.instructions {
-            if FORBIDDEN.iter().any(|start| mnemonic.starts_with(start)) {
+            let (of, start) = ON_PUBLIC_DATA;
+            let is_public = name.contains(of) && mnemonic.starts_with(start);
+            if !is_public && FORBIDDEN.iter().any(|start| mnemonic.starts_with(start)) {
                 broken.push(format!("{name}: {mnemonic} {operands}"));
             }
             // The function itself: lanes are also among the parameters of the kernels' functions.

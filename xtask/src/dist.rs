@@ -78,6 +78,14 @@ fn release() -> Command {
     build
 }
 
+/// The same of the module and the command. Each alone needs fewer features of some crates: for
+/// that cargo would build the kernels once more.
+fn release_of_both() -> Command {
+    let mut build = release();
+    build.args(["-p", "lockstep-provider", "-p", "lockstep-cli"]);
+    build
+}
+
 /// The module in `dist/`.
 pub fn module() -> PathBuf {
     root().join("dist/lockstep.so")
@@ -94,8 +102,7 @@ pub fn build_into(directory: &Path, flavour: Flavour) -> Outcome<Dist> {
     fs::create_dir_all(directory).map_err(on(directory, "create"))?;
     let (mut build, artifacts): (_, &[(&str, &str)]) = match flavour {
         Flavour::Release => {
-            let mut build = release();
-            build.args(["-p", "lockstep-provider", "-p", "lockstep-cli"]);
+            let build = release_of_both();
             let artifacts = &[("liblockstep.so", "lockstep.so"), ("lockstep", "lockstep")];
             (build, artifacts)
         }
@@ -179,7 +186,7 @@ fn in_one_step(to: &Path, make: impl FnOnce(&Path) -> Outcome) -> Outcome {
 /// Writes the `openssl.cnf` that loads the module of this directory. The command makes it, as it
 /// reads the system's own file with libcrypto's parser.
 fn configure(directory: &Path) -> Outcome {
-    loudly(release().args(["--quiet", "-p", "lockstep-cli"]))?;
+    loudly(release_of_both().arg("--quiet"))?;
     let path = directory.join("openssl.cnf");
     let mut print = Command::new(target_directory().join("release/lockstep"));
     print

@@ -7,22 +7,27 @@
 //! [`mod@ledger`] found, or what other documents say of a CPU that is not at hand. What a dollar
 //! buys comes from [`prices`].
 
+mod jobs;
 mod ledger;
 mod measure;
 mod prices;
 mod record;
 mod text;
+mod transfer;
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 
 use crate::command::{Failure, Outcome, on, root};
+pub use jobs::measure as jobs;
 pub use ledger::run as ledger;
 pub use measure::{Extent, measure};
 use prices::Price;
 use record::{Handshakes, Record, Speed};
-use text::{curve_name, gain, operation_name, thousands, wrapped};
+use text::{
+    curve_name, gain, key_name, milliseconds, operation_name, server_name, thousands, wrapped,
+};
 
 /// What README.md shows of servers, besides the run that gains least.
 const SHOWN: &[(&str, &str)] = &[
@@ -59,7 +64,7 @@ fn page() -> PathBuf {
 pub fn write() -> Outcome {
     let records = record::newest()?;
     let path = page();
-    fs::write(&path, benchmarks(&records, &prices::load()?)).map_err(on(&path, "write"))?;
+    fs::write(&path, benchmarks(&records, &prices::load()?)?).map_err(on(&path, "write"))?;
     println!("{}", path.display());
     let path = readme();
     let text = fs::read_to_string(&path).map_err(on(&path, "read"))?;
@@ -147,7 +152,7 @@ fn in_words(record: &Record) -> Option<String> {
 }
 
 /// The page of all records.
-fn benchmarks(records: &[Record], prices: &[Price]) -> String {
+fn benchmarks(records: &[Record], prices: &[Price]) -> Outcome<String> {
     let mut out = INTRODUCTION.to_owned();
     for record in records {
         let _ = writeln!(out, "\n## {}\n", record.short_name());
@@ -188,6 +193,8 @@ fn benchmarks(records: &[Record], prices: &[Price]) -> String {
                 optional(run.fill, 1),
             );
         }
+        out += &elsewhere(&record.others);
+        out += &transfer::section(record);
         out += "\n### Operations\n\n";
         out += &wrapped(
             "Operations per second on one core, checks included, by how many requests there are at \
@@ -219,13 +226,49 @@ fn benchmarks(records: &[Record], prices: &[Price]) -> String {
                 rate(of(64)),
             );
         }
+        out += &jobs::section(record.short())?;
         out += &prices::section(record, prices);
     }
-    out
+    Ok(out)
 }
 
-fn milliseconds(value: f64) -> String {
-    format!("{value:.2}")
+/// The table of servers with other groups, or another OpenSSL.
+fn elsewhere(runs: &[Handshakes]) -> String {
+    if runs.is_empty() {
+        return String::new();
+    }
+    let mut out = "\n### Servers with other versions of OpenSSL and other groups\n\n".to_owned();
+    out += &wrapped(
+        "The last column but one is the latency of a lone client, with Lockstep over OpenSSL's.",
+    );
+    out += "\n\
+            | OpenSSL, server | key, group | clients | OpenSSL alone | with Lockstep | CPU per \
+            handshake | p50 | p50, one client | requests per pass |\n\
+            |---|---|---|---|---|---|---|---|---|\n";
+    for run in runs {
+        let word = |text: &str, place| text.split_whitespace().nth(place).map(str::to_owned);
+        let openssl = word(&run.openssl, 1).unwrap_or_default();
+        let version = run.version.as_deref().and_then(|version| word(version, 2));
+        let stock = run.stock_group.as_deref();
+        let stock = stock.map(|group| format!(" (alone: {})", curve_name(group)));
+        let _ = writeln!(
+            out,
+            "| {openssl}, {} {} | {}, {}{} | {} | {} ms | {} ms | {} | {} | {} | {} |",
+            server_name(&run.server),
+            version.unwrap_or_default(),
+            key_name(&run.key),
+            curve_name(&run.group),
+            stock.unwrap_or_default(),
+            run.clients,
+            milliseconds(run.stock),
+            milliseconds(run.lockstep),
+            gain(run.ratio),
+            optional(run.p50, 2),
+            optional(run.p50_alone, 2),
+            optional(run.fill, 1),
+        );
+    }
+    out
 }
 
 fn optional(value: Option<f64>, decimals: usize) -> String {
@@ -246,21 +289,6 @@ fn rate(speed: Option<&Speed>) -> String {
     text
 }
 
-fn server_name(name: &str) -> &str {
-    match name {
-        "haproxy" => "HAProxy",
-        "apache" => "Apache",
-        other => other,
-    }
-}
-
-fn key_name(name: &str) -> String {
-    match name.strip_prefix("rsa") {
-        Some(bits) => format!("RSA-{bits}"),
-        None => curve_name(name),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -271,7 +299,7 @@ mod tests {
         let stale = "is stale: run `cargo xtask figures`";
         let committed = fs::read_to_string(page()).unwrap();
         assert!(
-            committed == benchmarks(&records, &prices::load().unwrap()),
+            committed == benchmarks(&records, &prices::load().unwrap()).unwrap(),
             "{} {stale}",
             page().display()
         );
@@ -287,6 +315,18 @@ mod tests {
         assert_eq!(operation_name("x25519-keygen"), "X25519 key pair");
         assert_eq!(operation_name("p256-ecdh"), "P-256 ECDH");
         assert_eq!(operation_name("p384-verify"), "P-384 verification");
+        for (name, words) in [
+            ("mlkem768-keygen", "ML-KEM-768 key pair"),
+            ("mlkem768-encaps", "ML-KEM-768 encapsulation"),
+            ("mlkem768-decaps", "ML-KEM-768 decapsulation"),
+            ("x25519mlkem768-server", "X25519MLKEM768, a server's share"),
+            (
+                "secp256r1mlkem768-client",
+                "SecP256r1MLKEM768, the client's end",
+            ),
+        ] {
+            assert_eq!(operation_name(name), words);
+        }
         assert_eq!(key_name("rsa4096"), "RSA-4096");
         assert_eq!(key_name("p256"), "P-256");
         assert_eq!(thousands(1234567.4), "1,234,567");
@@ -300,13 +340,18 @@ mod tests {
     fn the_least_gain_is_in_the_table() {
         let run = |server: &str, key: &str, ratio| Handshakes {
             server: server.to_owned(),
+            version: None,
             key: key.to_owned(),
+            group: "x25519".to_owned(),
+            stock_group: None,
+            openssl: "OpenSSL 3.0.19 27 Jan 2026".to_owned(),
             clients: 64,
             stock: 1.0,
             lockstep: ratio,
             ratio,
             p50: None,
             p99: None,
+            p50_alone: None,
             fill: None,
         };
         let record = Record {

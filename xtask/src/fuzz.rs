@@ -1,5 +1,5 @@
-//! Fuzzing: `rig/fuzz/tables.c` against the module, with coverage counters in the provider and the
-//! engine, under AddressSanitizer or without it.
+//! Fuzzing: the harnesses in `rig/fuzz` against the module, with coverage counters in the provider
+//! and the engine, under AddressSanitizer or without it.
 //!
 //! The module is the one with fault points, so that the kernels, which are not instrumented, are
 //! built once for both. A defect that the environment plants must be found in every run: without
@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use crate::command::{Failure, Outcome, cannot_run, on, quietly, root, target_directory};
 use crate::dist;
+use crate::matrix::roots;
 use crate::work::{Ran, Share, Work};
 
 /// What watches the run.
@@ -29,6 +30,63 @@ impl Watch {
             Watch::Oracle => "oracle",
             Watch::Addresses => "addresses",
         }
+    }
+}
+
+/// A harness, and what belongs to it.
+pub struct Target {
+    /// Of its source in `rig/fuzz`, without `.c`.
+    name: &'static str,
+    /// The directory of the inputs that the repository keeps.
+    corpus: &'static str,
+    /// Planted defects, as the environment names them, and what must find each.
+    planted: &'static [(&'static str, &'static [Watch])],
+    /// Whether it runs with an OpenSSL that has ML-KEM, and not with this system's.
+    needs_mlkem: bool,
+}
+
+/// RSA, curves and key derivation.
+pub const TABLES: Target = Target {
+    name: "tables",
+    corpus: "rig/fuzz/corpus",
+    planted: &[
+        ("short-buffer", &[Watch::Addresses]),
+        ("padding-byte", &[Watch::Oracle, Watch::Addresses]),
+    ],
+    needs_mlkem: false,
+};
+
+/// ML-KEM and its hybrids.
+pub const KEMS: Target = Target {
+    name: "kems",
+    corpus: "rig/fuzz/corpus-kems",
+    planted: &[("wrong-secret", &[Watch::Oracle, Watch::Addresses])],
+    needs_mlkem: true,
+};
+
+impl Target {
+    /// The OpenSSL to run it with, if not this system's. It is not built here.
+    fn library(&self) -> Outcome<Result<Option<PathBuf>, String>> {
+        if !self.needs_mlkem {
+            return Ok(Ok(None));
+        }
+        Ok(match roots::with_mlkem_at_hand()? {
+            Some(library) => Ok(Some(library)),
+            None => Err(
+                "no OpenSSL with ML-KEM is at hand: `cargo xtask nightly fuzz-kems` builds it, once"
+                    .to_owned(),
+            ),
+        })
+    }
+
+    /// The inputs that the repository keeps.
+    pub fn seeds(&self) -> PathBuf {
+        root().join(self.corpus)
+    }
+
+    /// New inputs of short runs.
+    fn fresh(&self) -> PathBuf {
+        target_directory().join("fuzz/fresh").join(self.name)
     }
 }
 
@@ -51,14 +109,9 @@ const ADDRESSES: &[&str] = &[
 const LONGEST: &str = "-max_len=384";
 /// An input takes some milliseconds; one that takes as many seconds hangs.
 const HANG: &str = "-timeout=60";
-/// Planted defects, as the environment names them, and what must find each.
-const PLANTED: &[(&str, &[Watch])] = &[
-    ("short-buffer", &[Watch::Addresses]),
-    ("padding-byte", &[Watch::Oracle, Watch::Addresses]),
-];
-
 /// A fuzzer, built and ready.
 struct Fuzzer {
+    target: &'static Target,
     program: PathBuf,
     modules: PathBuf,
     /// Where it leaves inputs that are findings.
@@ -86,7 +139,7 @@ pub fn missing() -> Option<String> {
 }
 
 /// Builds the module with counters, and the fuzzer.
-fn build(watch: Watch) -> Outcome<Fuzzer> {
+fn build(target: &'static Target, library: Option<&Path>, watch: Watch) -> Outcome<Fuzzer> {
     let mut flags = COVERAGE.to_vec();
     if watch == Watch::Addresses {
         flags.extend(ADDRESSES);
@@ -107,15 +160,17 @@ fn build(watch: Watch) -> Outcome<Fuzzer> {
     quietly(&mut build)?;
 
     let directory = target_directory().join("fuzz").join(watch.name());
+    let directory = directory.join(target.name);
     let (modules, findings) = (directory.join("modules"), directory.join("findings"));
-    for directory in [&modules, &findings, &keys(), &fresh()] {
+    for directory in [&modules, &findings, &keys(), &target.fresh()] {
         fs::create_dir_all(directory).map_err(on(directory, "create"))?;
     }
     let built = dist::fault_target().join("release/liblockstep.so");
     fs::copy(&built, modules.join("lockstep.so")).map_err(on(&built, "copy"))?;
-    let program = directory.join("tables");
-    compile(watch, &program)?;
+    let program = directory.join(target.name);
+    compile(target, library, watch, &program)?;
     Ok(Fuzzer {
+        target,
         program,
         modules,
         findings,
@@ -123,17 +178,28 @@ fn build(watch: Watch) -> Outcome<Fuzzer> {
     })
 }
 
-/// Compiles the harness.
-fn compile(watch: Watch, program: &Path) -> Outcome {
+/// Compiles the harness, for this system's OpenSSL or the one in `library`.
+fn compile(target: &Target, library: Option<&Path>, watch: Watch, program: &Path) -> Outcome {
     let mut clang = Command::new("clang");
     clang.args(["-g", "-O1", "-Wall", "-Werror"]);
     clang.arg(match watch {
         Watch::Oracle => "-fsanitize=fuzzer",
         Watch::Addresses => "-fsanitize=fuzzer,address",
     });
-    clang.arg(root().join("rig/fuzz/tables.c")).arg("-o");
+    let sources = root().join("rig/fuzz");
+    clang.arg(sources.join(target.name).with_extension("c"));
+    match library {
+        None => clang.arg("-lcrypto"),
+        // The module is bound to the program's own.
+        Some(library) => {
+            clang.arg("-I").arg(library.join("include"));
+            clang.args(["-ldl", "-pthread", "-Wl,--whole-archive"]);
+            clang.arg(library.join("libcrypto.a"));
+            clang.arg("-Wl,--no-whole-archive")
+        }
+    };
     // The module's counters report to the program.
-    quietly(clang.arg(program).args(["-rdynamic", "-lcrypto"])).map(drop)
+    quietly(clang.args(["-rdynamic", "-o"]).arg(program)).map(drop)
 }
 
 /// Tries the inputs of `corpora`, and no new ones, with a module that counts its lines into
@@ -144,8 +210,9 @@ pub fn replay(modules: &Path, corpora: &[&Path], counters: &Path) -> Outcome {
         fs::create_dir_all(directory).map_err(on(directory, "create"))?;
     }
     let program = directory.join("tables");
-    compile(Watch::Oracle, &program)?;
+    compile(&TABLES, None, Watch::Oracle, &program)?;
     let fuzzer = Fuzzer {
+        target: &TABLES,
         program,
         modules: modules.to_path_buf(),
         findings: directory,
@@ -160,16 +227,6 @@ pub fn replay(modules: &Path, corpora: &[&Path], counters: &Path) -> Outcome {
 /// Keys are made once for each machine.
 fn keys() -> PathBuf {
     target_directory().join("fuzz/keys")
-}
-
-/// New inputs of short runs.
-fn fresh() -> PathBuf {
-    target_directory().join("fuzz/fresh")
-}
-
-/// The inputs that the repository keeps.
-pub fn seeds() -> PathBuf {
-    root().join("rig/fuzz/corpus")
 }
 
 /// What a run did.
@@ -256,9 +313,11 @@ impl Fuzzer {
 
     /// Whether what is planted is found.
     fn proves_itself(&self, watch: Watch) -> Outcome {
-        let all = PLANTED.iter().filter(|(_, by)| by.contains(&watch));
-        for (defect, _) in all {
-            let ended = self.run(&[&fresh(), &seeds()], Duration::from_secs(60), Some(defect))?;
+        let target = self.target;
+        let corpora = [&*target.fresh(), &target.seeds()];
+        let all = target.planted.iter();
+        for (defect, _) in all.filter(|(_, by)| by.contains(&watch)) {
+            let ended = self.run(&corpora, Duration::from_secs(60), Some(defect))?;
             if ended.finding.is_none() {
                 return Err(Failure::new(format!(
                     "the planted defect `{defect}` was not found in {} cases",
@@ -293,15 +352,24 @@ fn cpu_time_in(stat: &str) -> Option<Duration> {
 }
 
 /// The nightly check: new inputs for as long as it is given.
-pub fn night(watch: Watch, share: &Share) -> Outcome<Ran> {
+pub fn night(target: &'static Target, watch: Watch, share: &Share) -> Outcome<Ran> {
     if let Some(missing) = missing() {
         return Ok(Ran::Skipped(missing));
     }
-    let fuzzer = build(watch)?;
+    if target.needs_mlkem
+        && let Err(missing) = roots::with_mlkem()?
+    {
+        return Ok(Ran::Skipped(missing));
+    }
+    let library = match target.library()? {
+        Ok(library) => library,
+        Err(missing) => return Ok(Ran::Skipped(missing)),
+    };
+    let fuzzer = build(target, library.as_deref(), watch)?;
     let corpus = share.directory.join("corpus");
     fs::create_dir_all(&corpus).map_err(on(&corpus, "create"))?;
     fuzzer.proves_itself(watch)?;
-    let ended = fuzzer.run(&[&corpus, &seeds()], share.time, None)?;
+    let ended = fuzzer.run(&[&corpus, &target.seeds()], share.time, None)?;
     if let Some(finding) = &ended.finding {
         println!("{finding}\nthe input is in {}", fuzzer.findings.display());
     }
@@ -318,13 +386,17 @@ pub fn night(watch: Watch, share: &Share) -> Outcome<Ran> {
 }
 
 /// The short form: every kept input, and new ones for some seconds, under AddressSanitizer.
-pub fn quick(time: Duration) -> Outcome<Ran> {
+pub fn quick(target: &'static Target, time: Duration) -> Outcome<Ran> {
     if let Some(missing) = missing() {
         return Ok(Ran::Skipped(missing));
     }
-    let fuzzer = build(Watch::Addresses)?;
+    let library = match target.library()? {
+        Ok(library) => library,
+        Err(missing) => return Ok(Ran::Skipped(missing)),
+    };
+    let fuzzer = build(target, library.as_deref(), Watch::Addresses)?;
     fuzzer.proves_itself(Watch::Addresses)?;
-    let ended = fuzzer.run(&[&fresh(), &seeds()], time, None)?;
+    let ended = fuzzer.run(&[&target.fresh(), &target.seeds()], time, None)?;
     match ended.finding {
         Some(finding) => Err(Failure::new(format!(
             "{finding}\nthe input is in {}",

@@ -77,11 +77,32 @@ const LAYERS: &[Layer] = &[
         unspoken: &["std::thread", "std::net", "static mut", "openssl"],
     },
     Layer {
+        name: "ring",
+        ours: &[],
+        forbidden: &["openssl", "native-tls", "rand", "getrandom"],
+        unsafe_allowed_by: &["src/memory.rs", "tests/processes.rs"],
+        unspoken: &["std::net", "std::process", "static mut"],
+    },
+    Layer {
         name: "engine",
         ours: &[VAULT, "lockstep-kernels", "lockstep-page"],
         forbidden: &["openssl", "native-tls"],
         unsafe_allowed_by: &[],
         unspoken: &["openssl_sys", "core_arch", "std::arch", "core::arch"],
+    },
+    Layer {
+        name: "remote",
+        ours: &["lockstep-ring"],
+        forbidden: NO_TLS,
+        unsafe_allowed_by: &[],
+        unspoken: &["std::env", "std::fs"],
+    },
+    Layer {
+        name: "keyd",
+        ours: &["lockstep-engine", "lockstep-remote", "lockstep-ring"],
+        forbidden: NO_TLS,
+        unsafe_allowed_by: &[],
+        unspoken: &["std::arch", "core::arch"],
     },
     Layer {
         name: "conf",
@@ -92,7 +113,12 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "provider",
-        ours: &[VAULT, "lockstep-kernels", "lockstep-engine"],
+        ours: &[
+            VAULT,
+            "lockstep-kernels",
+            "lockstep-engine",
+            "lockstep-remote",
+        ],
         forbidden: &["native-tls"],
         unsafe_allowed_by: &[
             "src/lib.rs",
@@ -115,14 +141,25 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "cli",
-        ours: &["lockstep-engine", "lockstep-conf", "lockstep-common"],
+        ours: &[
+            "lockstep-engine",
+            "lockstep-conf",
+            "lockstep-common",
+            "lockstep-keyd",
+            "lockstep-remote",
+        ],
         forbidden: NO_TLS,
         unsafe_allowed_by: &[],
         unspoken: &["std::arch", "core::arch"],
     },
     Layer {
         name: "bench",
-        ours: &["lockstep-kernels", "lockstep-engine", "lockstep-common"],
+        ours: &[
+            "lockstep-kernels",
+            "lockstep-engine",
+            "lockstep-common",
+            "lockstep-ring",
+        ],
         forbidden: &["native-tls"],
         unsafe_allowed_by: &[],
         unspoken: &["std::arch", "core::arch"],

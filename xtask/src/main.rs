@@ -72,6 +72,8 @@ Commands:
   trust                render docs/trust.md from docs/trust/record.json
   figures              render the figures of README.md and docs/benchmarks from the records there
                        (--measure: make a record of this machine first; --short: in a minute)
+  jobs [VERSION...]    measure `openssl speed` with async jobs with each OpenSSL that is at hand,
+                       system, trixie and experimental, or only those named, and make a record of it
   ledger [COMMIT]      measure every operation beside the last record of this kind of CPU, or beside
                        that commit, print what got slower or faster by more than 2 %, and make a
                        record of it
@@ -140,6 +142,10 @@ fn dispatch(arguments: &[&str]) -> Outcome {
         ["figures"] => figures::write(),
         ["figures", "--measure"] => measured(figures::Extent::Full),
         ["figures", "--measure", "--short"] => measured(figures::Extent::Short),
+        ["jobs", versions @ ..] => {
+            setup::ensure()?;
+            figures::jobs(versions).and_then(|()| figures::write())
+        }
         ["ledger"] => figures::ledger(None).and_then(|()| figures::write()),
         ["ledger", commit] if !commit.starts_with('-') => {
             figures::ledger(Some(commit)).and_then(|()| figures::write())

@@ -10,7 +10,7 @@
 
 mod compare;
 mod record;
-mod roots;
+pub mod roots;
 
 use std::fs;
 use std::path::Path;
@@ -24,7 +24,7 @@ use crate::record::Machine;
 use crate::work::{Ran, Share, Work};
 use compare::{Cell, SCRIPT, compare};
 use record::{Row, Table, VECTORS};
-use roots::{Root, Source};
+use roots::{LOADING, PLAIN, Root, Source};
 
 /// The versions, by the names that the command takes.
 const VERSIONS: &[(&str, Source)] = &[
@@ -41,6 +41,8 @@ struct Part {
     name: &'static str,
     /// Operations that must have run on lanes.
     lanes: &'static [&'static str],
+    /// Others that must have where a line has been printed: not every OpenSSL has ML-KEM.
+    lanes_after: &'static [(&'static str, &'static str)],
     /// Directories below that of the counters, in each of which async jobs must have shared
     /// batches.
     batches: &'static [&'static str],
@@ -49,6 +51,7 @@ struct Part {
 const LISTS: Part = Part {
     name: "lists",
     lanes: &[],
+    lanes_after: &[],
     batches: &[],
 };
 
@@ -65,6 +68,11 @@ const COMMANDS: Part = Part {
         "p384-ecdh",
         "x25519",
         "ed25519-sign",
+    ],
+    lanes_after: &[
+        ("genpkey ML-KEM-768: ok", "mlkem768-keygen"),
+        ("ML-KEM-768: ok", "mlkem768-encaps"),
+        ("ML-KEM-768: ok", "mlkem768-decaps"),
     ],
     batches: &[],
 };
@@ -83,17 +91,26 @@ const PARTS: &[Part] = &[
             "x25519",
             "x25519-keygen",
             "ed25519-sign",
+            "x25519mlkem768-keygen",
+            "x25519mlkem768-server",
+            "x25519mlkem768-client",
+            "secp256r1mlkem768-keygen",
+            "secp256r1mlkem768-server",
+            "secp256r1mlkem768-client",
         ],
+        lanes_after: &[],
         batches: &[],
     },
     Part {
         name: "async",
         lanes: &[],
+        lanes_after: &[],
         batches: &["rsa2048", "ecdsap256", "ecdhx25519", "ed25519"],
     },
     Part {
         name: "server",
         lanes: &["rsa2048", "p256-sign", "x25519"],
+        lanes_after: &[],
         batches: &["."],
     },
 ];
@@ -103,11 +120,6 @@ const QUICK: &[&str] = &["lists", "handshakes"];
 
 /// A part may take this long; then it is ended, which is a difference.
 const LIMIT: Duration = Duration::from_secs(900);
-
-/// Files in the directory of a root, beside the script: the configurations without the module and
-/// with it.
-const PLAIN: &str = "plain.cnf";
-const LOADING: &str = "loading.cnf";
 
 /// A configuration that takes TLS groups away, which must be found, and its text.
 const PLANTED: &str = "planted.cnf";
@@ -223,24 +235,23 @@ fn try_versions(wanted: impl Fn(&str) -> bool, end: Option<Instant>) -> Outcome<
             }
         };
         let mut row = bench.try_root(name, source, &root, |_| true)?;
-        row.cells.push((VECTORS.to_owned(), vectors(source)));
+        row.cells.push((
+            VECTORS.to_owned(),
+            vectors(name, source, &row.openssl, &root),
+        ));
         table.add(row);
     }
     Ok(table)
 }
 
-/// OpenSSL's own vectors of public-key operations.
-fn vectors(source: Source) -> Cell {
-    match source {
-        Source::System => {}
-        Source::Crate(_) => {
-            return Cell::Missing("the crate openssl-src has no vectors".to_owned());
-        }
-        Source::Release(_) | Source::Experimental => {
-            return Cell::Missing("Debian's packages have no vectors".to_owned());
-        }
-    }
-    match openssl_tests::quick() {
+/// OpenSSL's own vectors of public-key operations, by programs of the same series.
+fn vectors(name: &str, source: Source, version: &str, root: &Root) -> Cell {
+    let ran = match (source, root.chroot()) {
+        (Source::System, _) => openssl_tests::quick(),
+        (_, Some(chroot)) => openssl_tests::vectors(version, name, chroot),
+        (_, None) => return Cell::Missing("the crate openssl-src has no vectors".to_owned()),
+    };
+    match ran {
         Ok(Ran::Worked(work)) => Cell::Compared {
             results: work.cases,
             differences: Vec::new(),
@@ -337,7 +348,7 @@ impl Bench {
         if !differences(PLANTED)?.iter().any(|line| line.contains(lost)) {
             return Err(Failure::new("groups that were taken away are not found"));
         }
-        let unproved = self.unproved(&COMMANDS, &root.directory.join(LISTS.name))?;
+        let unproved = self.unproved(&COMMANDS, "", &root.directory.join(LISTS.name))?;
         match unproved.len() == COMMANDS.lanes.len() {
             true => Ok(()),
             false => Err(Failure::new("lanes are said to run without the module")),
@@ -347,29 +358,8 @@ impl Bench {
     /// Puts the script, the module and both configurations into the directory of a root.
     fn set_up(&self, root: &Root) -> Outcome {
         let script = command::root().join("rig/matrix").join(SCRIPT);
-        let module = self.release.directory.join("lockstep.so");
-        let plain = root.directory.join(PLAIN);
-        for (from, to) in [
-            (&script, &root.directory.join(SCRIPT)),
-            (&module, &root.directory.join("lockstep.so")),
-            (&root.configuration(), &plain),
-        ] {
-            fs::copy(from, to).map_err(on(from, "copy"))?;
-        }
-        let mut print = self.release_command();
-        print
-            .args(["configuration", "--module"])
-            .arg(root.directory.join("lockstep.so"))
-            .arg("--from")
-            .arg(&plain);
-        // As the programs in the root see the files.
-        let (outside, inside) = (&root.directory, &root.inside);
-        let text = quietly(&mut print)?.replace(
-            &outside.display().to_string(),
-            &inside.display().to_string(),
-        );
-        let loading = root.directory.join(LOADING);
-        fs::write(&loading, text).map_err(on(&loading, "write"))
+        fs::copy(&script, root.directory.join(SCRIPT)).map_err(on(&script, "copy"))?;
+        root.install(&self.release)
     }
 
     /// Runs a part without the module and with it, and compares.
@@ -378,7 +368,7 @@ impl Bench {
         let with = self.output(root, part, LOADING)?;
         let mut cell = compare(&stock, &with);
         if let Cell::Compared { differences, .. } = &mut cell {
-            differences.extend(self.unproved(part, &root.directory.join(part.name))?);
+            differences.extend(self.unproved(part, &with, &root.directory.join(part.name))?);
         }
         Ok(cell)
     }
@@ -410,11 +400,13 @@ impl Bench {
         })
     }
 
-    /// What the counters must show of a part, and do not.
-    fn unproved(&self, part: &Part, directory: &Path) -> Outcome<Vec<String>> {
+    /// What the counters must show of a part that printed `output`, and do not.
+    fn unproved(&self, part: &Part, output: &str, directory: &Path) -> Outcome<Vec<String>> {
         let counters = directory.join(COUNTERS);
         let mut missing = Vec::new();
-        for kind in part.lanes {
+        let printed = |(after, _): &&(&str, &str)| output.lines().any(|line| line == *after);
+        let also = part.lanes_after.iter().filter(printed);
+        for kind in part.lanes.iter().chain(also.map(|(_, kind)| kind)) {
             if self.total(kind, &counters)? == 0 {
                 missing.push(format!("no {kind} ran on lanes"));
             }

@@ -13,7 +13,11 @@ use crate::work::{Ran, Work};
 const UNITS: &[(&str, &[&str])] = &[
     (
         "lockstep-kernels",
-        &["montgomery::tests::a_sixteen", "nist::tests::constants"],
+        &[
+            "aes_gcm::tests::what_gcm",
+            "montgomery::tests::a_sixteen",
+            "nist::tests::constants",
+        ],
     ),
     (
         "lockstep-engine",
@@ -25,6 +29,7 @@ const UNITS: &[(&str, &[&str])] = &[
             "executor::random",
         ],
     ),
+    ("lockstep-ring", &["heap_tests::"]),
 ];
 
 /// Runs them.

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::command::{
-    Failure, Outcome, cargo_workspace, quietly, root, succeeds, target_directory,
+    Failure, Outcome, cargo, cargo_workspace, quietly, root, succeeds, target_directory,
 };
 use crate::record::{self, Record};
 use crate::work::{self, Ran, Share, Work};
@@ -80,7 +80,7 @@ pub const CHECKS: &[Check] = &[
         weight: 4,
         least: minutes(3),
         most: minutes(12 * 60),
-        run: |share| fuzz::night(fuzz::Watch::Oracle, share),
+        run: |share| fuzz::night(&fuzz::TABLES, fuzz::Watch::Oracle, share),
     },
     Check {
         name: "fuzz-addresses",
@@ -88,7 +88,24 @@ pub const CHECKS: &[Check] = &[
         weight: 4,
         least: minutes(3),
         most: minutes(12 * 60),
-        run: |share| fuzz::night(fuzz::Watch::Addresses, share),
+        run: |share| fuzz::night(&fuzz::TABLES, fuzz::Watch::Addresses, share),
+    },
+    Check {
+        name: "fuzz-kems",
+        about: "programs of key encapsulation, compared with OpenSSL 3.5's own, under \
+                AddressSanitizer",
+        weight: 2,
+        least: minutes(3),
+        most: minutes(24 * 60),
+        run: |share| fuzz::night(&fuzz::KEMS, fuzz::Watch::Addresses, share),
+    },
+    Check {
+        name: "ciphers",
+        about: "random programs of calls of AES-GCM by EVP, compared with OpenSSL's own",
+        weight: 1,
+        least: minutes(1),
+        most: minutes(4 * 60),
+        run: ciphers,
     },
     Check {
         name: "tlsfuzzer",
@@ -121,6 +138,14 @@ pub const CHECKS: &[Check] = &[
         least: minutes(2),
         most: minutes(60),
         run: forks,
+    },
+    Check {
+        name: "ring",
+        about: "programs of a hostile client and of a hostile daemon on the ring between them",
+        weight: 1,
+        least: minutes(1),
+        most: minutes(4 * 60),
+        run: ring,
     },
     Check {
         name: "threads",
@@ -366,11 +391,38 @@ fn miri_units(_: &Share) -> Outcome<Ran> {
 /// `programs/first_use.c` of the provider's tests, again and again.
 fn forks(share: &Share) -> Outcome<Ran> {
     dist::build()?;
+    long_test("fork::fork_during_first_uses_for_long", share)
+}
+
+/// The ignored test of `provider/tests/provider/aes_gcm.rs`.
+fn ciphers(share: &Share) -> Outcome<Ran> {
+    dist::build()?;
+    long_test("aes_gcm::programs_of_calls_for_long", share)
+}
+
+/// An ignored test of the provider, which says what it did.
+fn long_test(name: &str, share: &Share) -> Outcome<Ran> {
     let mut command = cargo_workspace("test");
     command
         .args(["--test", "provider", "--"])
+        .args(["--ignored", "--exact", "--nocapture", name]);
+    work::program(&mut command, share)
+}
+
+/// The ignored test of `ring/src/hostile.rs`, which says what it did; the tests beside it show that
+/// it finds planted defects.
+fn ring(share: &Share) -> Outcome<Ran> {
+    let mut command = cargo([
+        "test",
+        "--package",
+        "lockstep-ring",
+        "--lib",
+        "--locked",
+        "--",
+    ]);
+    command
         .args(["--ignored", "--exact", "--nocapture"])
-        .arg("fork::fork_during_first_uses_for_long");
+        .arg("hostile::hostile_processes_for_long");
     work::program(&mut command, share)
 }
 

@@ -23,13 +23,17 @@ use crate::dist::{self, Dist, Flavour};
 use crate::work::{Ran, Share, Work};
 use outcome::{Ended, differences, read_tests};
 use programs::{Argument, Context, Environment, Run, needs_lanes, runs};
-use source::Build;
+use source::{Build, Wanted};
 
 /// A program may take this long; then it is ended, which is a difference.
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// Starts of the runs of the short form.
-const QUICK: &str = "evp_test evppkey_";
+const QUICK: [&str; 3] = [
+    "evp_test evppkey_",
+    "evp_test evpciph_aes_common",
+    "evp_test evpmac_common",
+];
 
 /// A defect that the module with fault points plants, and the tests that must find it.
 const PLANTED: (&str, &str) = ("padding-byte", "evp_test evppkey_rsa_common.txt");
@@ -139,8 +143,9 @@ impl Bench {
             |status| status.to_string(),
         );
         if loaded.is_some() {
-            ended.accelerated =
-                self.count(&counters, "operations")? + self.count(&counters, "derivations")?;
+            for name in ["operations", "derivations", "ciphers"] {
+                ended.accelerated += self.count(&counters, name)?;
+            }
         }
         Ok(ended)
     }
@@ -153,6 +158,12 @@ impl Bench {
         let text = quietly(command.arg("--from").arg(from))?;
         fs::write(&path, text).map_err(on(&path, "write"))?;
         Ok(path)
+    }
+
+    /// Whether the module has AES-GCM for this OpenSSL, on this CPU and these lanes.
+    fn has_gcm(&self, backend: &str) -> bool {
+        let is_fast = has_flag("vaes") && has_flag("vpclmulqdq");
+        self.build.version.lacks_gcm() && (is_fast || backend == "portable")
     }
 
     fn count(&self, counters: &Path, name: &str) -> Outcome<u64> {
@@ -213,7 +224,7 @@ impl Bench {
             };
             let with = self.run(run, libraries, Some(&loaded))?;
             let mut found = differences(&stock, &with);
-            if with.accelerated == 0 && needs_lanes(&run.name, backend) {
+            if with.accelerated == 0 && needs_lanes(&run.name, backend, self.has_gcm(backend)) {
                 found.push("no lane ran".to_owned());
             }
             findings.extend(found.iter().map(|line| format!("{backend}: {line}")));
@@ -274,15 +285,19 @@ struct Tally {
     accelerated: u64,
 }
 
+/// Whether this CPU has the instructions of a flag of the kernel's.
+fn has_flag(flag: &str) -> bool {
+    let flags = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    flags.split_whitespace().any(|word| word == flag)
+}
+
 /// The lanes that this CPU has, the best first.
 fn backends() -> Vec<&'static str> {
-    let flags = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let has = |flag: &str| flags.split_whitespace().any(|word| word == flag);
     let mut backends = Vec::new();
-    if has("avx512ifma") && has("avx512vl") {
+    if has_flag("avx512ifma") && has_flag("avx512vl") {
         backends.extend(["avx512ifma", "avx512ifma256"]);
     }
-    if has("avx2") {
+    if has_flag("avx2") {
         backends.push("avx2");
     }
     backends.push("portable");
@@ -292,7 +307,7 @@ fn backends() -> Vec<&'static str> {
 /// The nightly check: all programs, on all lanes that this CPU has.
 pub fn night(share: &Share) -> Outcome<Ran> {
     let end = Instant::now() + share.time;
-    let build = match source::prepare()? {
+    let build = match source::prepare(&Wanted::installed()?)? {
         Ok(build) => build,
         Err(reason) => return Ok(Ran::Skipped(reason)),
     };
@@ -322,7 +337,8 @@ pub fn night(share: &Share) -> Outcome<Ran> {
         findings: tally.findings,
         next: next as u64,
         note: format!(
-            "{done} of {} programs of OpenSSL {}, {installed} with the installed libcrypto too; {} operations and derivations by the module",
+            "{done} of {} programs of OpenSSL {}, {installed} with the installed libcrypto too; \
+             {} operations, derivations and ciphers by the module",
             runs.len(),
             bench.build.version,
             tally.accelerated
@@ -333,21 +349,40 @@ pub fn night(share: &Share) -> Outcome<Ran> {
 
 /// The short form: the vectors of public-key operations, if the tests have been built before.
 pub fn quick() -> Outcome<Ran> {
-    let Some(build) = source::at_hand()? else {
+    let Some(build) = source::at_hand(&Wanted::installed()?)? else {
         return Ok(Ran::Skipped(
             "OpenSSL's tests are not at hand: `cargo xtask nightly openssl-tests` builds them, once"
                 .to_owned(),
         ));
     };
+    try_vectors(build, target_directory().join("openssl-tests"))
+}
+
+/// The same with the tests of a release of Debian in this root directory, built if need be.
+pub fn vectors(version: &str, release: &str, root: &Path) -> Outcome<Ran> {
+    let Some(wanted) = Wanted::vectors(version, release, root) else {
+        return Err(Failure::new(format!("{version} is no version of OpenSSL")));
+    };
+    match source::prepare(&wanted)? {
+        Ok(build) => try_vectors(
+            build,
+            target_directory().join(format!("openssl-tests-{release}")),
+        ),
+        Err(reason) => Ok(Ran::Skipped(reason)),
+    }
+}
+
+fn try_vectors(build: Build, directory: PathBuf) -> Outcome<Ran> {
     let runs = runs(&build)?;
     let bench = Bench {
         build,
         release: dist::build()?,
-        directory: target_directory().join("openssl-tests"),
+        directory,
     };
     bench.proves_itself(&runs)?;
     let mut tally = Tally::default();
-    for run in runs.iter().filter(|run| run.name.starts_with(QUICK)) {
+    let is_quick = |run: &&Run| QUICK.iter().any(|start| run.name.starts_with(start));
+    for run in runs.iter().filter(is_quick) {
         bench.compare(run, Libraries::Built, &backends()[..1], &mut tally)?;
     }
     match tally.findings {

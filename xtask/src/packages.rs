@@ -2,7 +2,8 @@
 //!
 //! Two builds in two directories are the same bytes. The linters of both kinds of packages find
 //! nothing. In a chroot of each of Debian's releases, `packaging/check.sh` installs the package,
-//! has HAProxy serve with it, upgrades it under load and purges it.
+//! has HAProxy serve with it, upgrades it under load and removes it: the .deb by dpkg, the .rpm by
+//! rpm, which Debian has too.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ use crate::work::{Ran, Share, Work};
 const RELEASES: [&str; 2] = ["bookworm", "trixie"];
 
 /// What a server has beside the base system.
-const INCLUDED: &str = "haproxy,openssl,procps";
+const INCLUDED: &str = "haproxy,openssl,procps,rpm";
 
 /// Where the check finds the packages in its chroot.
 const INSIDE: &str = "tmp/packages";
@@ -44,9 +45,12 @@ pub fn night(share: &Share) -> Outcome<Ran> {
     });
     tried.add("a second build", || same_again(&first, &share.directory));
     for release in RELEASES {
-        tried.add(release, || {
-            served(release, [&first.deb, &later.deb], &share.directory)
-        });
+        for packages in [[&first.deb, &later.deb], [&first.rpm, &later.rpm]] {
+            let kind = packages[0].extension().unwrap_or_default();
+            tried.add(&format!("{release}, .{}", kind.display()), || {
+                served(release, packages, &share.directory)
+            });
+        }
     }
     Ok(Ran::Worked(tried.work))
 }
@@ -134,7 +138,7 @@ fn same_again(first: &Packages, directory: &Path) -> Outcome<Option<String>> {
 }
 
 /// Runs `packaging/check.sh` with two packages in a chroot of a release.
-fn served(release: &str, packages: [&Path; 2], directory: &Path) -> Outcome<Option<String>> {
+fn served(release: &str, packages: [&PathBuf; 2], directory: &Path) -> Outcome<Option<String>> {
     let chroot = match Chroot::of(release, INCLUDED, &directory.join(release))? {
         Ok(chroot) => chroot,
         Err(reason) => return Ok(Some(reason)),
@@ -143,7 +147,7 @@ fn served(release: &str, packages: [&Path; 2], directory: &Path) -> Outcome<Opti
     fs::create_dir_all(&inside).map_err(on(&inside, "create"))?;
     let script = root().join("packaging/check.sh");
     let mut check = chroot.command();
-    for file in [script.as_path()].into_iter().chain(packages) {
+    for file in [&script].into_iter().chain(packages) {
         let name = file.file_name().unwrap_or_default();
         fs::copy(file, inside.join(name)).map_err(on(file, "copy"))?;
         check.arg(Path::new("/").join(INSIDE).join(name));

@@ -74,6 +74,10 @@ pub fn run() -> Outcome {
         loudly(&mut cargo(["install", "--quiet", "--locked", "cargo-deny"]))?;
     }
     println!("ok       cargo-deny");
+    match has_aarch64() || succeeds("rustup", &["target", "add", AARCH64]) {
+        true => println!("ok       Rust's library for aarch64"),
+        false => println!("missing  Rust's library for aarch64: one check is skipped"),
+    }
     Ok(())
 }
 
@@ -165,6 +169,16 @@ impl Drop for NoServices {
 /// Whether `cargo deny` can be run.
 pub fn has_cargo_deny() -> bool {
     quietly(&mut cargo(["deny", "--version"])).is_ok()
+}
+
+/// An architecture for which everything is compiled, but not run.
+pub const AARCH64: &str = "aarch64-unknown-linux-gnu";
+
+/// Whether something can be compiled for [`AARCH64`].
+pub fn has_aarch64() -> bool {
+    let mut rustc = Command::new("rustc");
+    let libraries = quietly(rustc.args(["--print", "target-libdir", "--target", AARCH64]));
+    libraries.is_ok_and(|directory| Path::new(directory.trim()).is_dir())
 }
 
 fn install(missing: &[&Need]) -> Outcome {

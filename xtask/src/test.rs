@@ -1,11 +1,14 @@
-//! `cargo xtask test`: every check there is, one after the other, and a count at the end.
+//! `cargo xtask test`: every check there is, in order, and a count at the end.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde_json::{Value, json};
+
 use crate::command::{
-    Failure, Outcome, cannot_run, cargo, cargo_workspace, quietly, target_directory,
+    Failure, Outcome, cannot_run, cargo, cargo_workspace, loudly, quietly, target_directory,
 };
 use crate::dist::Flavour;
 use crate::tally::{Count, count, counts, passed_and_failed};
@@ -33,6 +36,7 @@ const CHECKS: &[Check] = &[
             "warnings",
         ])
     }),
+    ("aarch64", aarch64),
     ("deny", deny),
     ("links", || links::check().map(|_| Count::PASSED)),
     ("prose", || prose::check().map(|_| Count::PASSED)),
@@ -53,7 +57,7 @@ const CHECKS: &[Check] = &[
     ("fuzz", fuzz),
     ("tlsfuzzer", tlsfuzzer),
     ("matrix", || matrix::quick().map(of_one)),
-    AHEAD,
+    ("loom", loom),
     ("soak", soak),
 ];
 
@@ -61,9 +65,9 @@ const CHECKS: &[Check] = &[
 const QUICK: &[Check] = &[
     CHECKS[0],
     CHECKS[1],
-    CHECKS[3],
     CHECKS[4],
     CHECKS[5],
+    CHECKS[6],
     ("units", || tests_of(&["--lib", "--bins"], "")),
     ("vectors", || tests_of(&["--test", "provider"], "vectors::")),
     ("server", || {
@@ -71,9 +75,27 @@ const QUICK: &[Check] = &[
     }),
 ];
 
-/// Begins beside `dist`, which leaves a CPU idle for a minute, and is reported in its turn: it has
-/// a build of its own.
-const AHEAD: Check = ("loom", loom);
+/// Checks that begin beside an earlier one, which leaves a CPU idle, and are reported in their turn.
+/// Each of them has a build of its own, or needs none.
+const AHEAD: &[Ahead] = &[
+    Ahead {
+        beside: "dist",
+        check: "loom",
+    },
+    Ahead {
+        beside: "trace",
+        check: "taint",
+    },
+    Ahead {
+        beside: "fuzz",
+        check: "soak",
+    },
+];
+
+struct Ahead {
+    beside: &'static str,
+    check: &'static str,
+}
 
 /// Runs all checks, or those named, or the quick ones; fails if one of them does, after running the
 /// others too.
@@ -96,14 +118,17 @@ pub fn run(names: &[&str]) -> Outcome {
     let mut total = Count::default();
     let mut failed = Vec::new();
     let wanted = |name: &str| names.is_empty() || names.contains(&name);
-    let mut ahead = None;
+    let mut begun = BTreeMap::new();
     for (name, check) in checks.iter().filter(|(name, _)| wanted(name)) {
         println!("{name} …");
         let start = Instant::now();
-        if *name == "dist" && wanted(AHEAD.0) {
-            ahead = Some(thread::spawn(AHEAD.1));
+        for ahead in AHEAD.iter().filter(|ahead| ahead.beside == *name) {
+            let found = checks.iter().find(|(name, _)| *name == ahead.check);
+            if let Some((name, check)) = found.filter(|(name, _)| wanted(name)) {
+                begun.insert(name, thread::spawn(check));
+            }
         }
-        let count = match ahead.take_if(|_| *name == AHEAD.0) {
+        let count = match begun.remove(name) {
             Some(begun) => begun.join().expect("a check does not panic"),
             None => check(),
         };
@@ -141,6 +166,18 @@ fn passes<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Outcome<Count> {
     quietly(&mut cargo(arguments)).map(|_| Count::PASSED)
 }
 
+/// What runs in servers, and the command, compiled for an architecture without our vectors.
+fn aarch64() -> Outcome<Count> {
+    if !setup::has_aarch64() {
+        println!("Rust's library for aarch64 is not here (`cargo xtask setup` installs it)");
+        return Ok(Count::SKIPPED);
+    }
+    let mut check = cargo(["check", "--locked", "--target", setup::AARCH64]);
+    check.args(["--package", "lockstep-provider"]);
+    check.args(["--package", "lockstep-cli"]);
+    quietly(check.env("RUSTFLAGS", "-Dwarnings")).map(|_| Count::PASSED)
+}
+
 /// Licences, sources and bans of all dependencies. Advisories are left out: their database is
 /// fetched from elsewhere on every run, and a test must not fail for a network.
 fn deny() -> Outcome<Count> {
@@ -167,17 +204,51 @@ fn documentation() -> Outcome<Count> {
     .map(|_| Count::PASSED)
 }
 
+/// The tests of servers, which wait more than they compute: they run beside all others.
+const SERVERS: &str = "servers";
+
 /// All tests of the workspace, with `dist/` and a second module that can be made to fail.
 fn tests() -> Outcome<Count> {
-    let release = dist::build()?;
+    let release = dist::build()?.directory;
     let faulty = target_directory().join("dist-faults");
-    let faulty = dist::build_into(&faulty, Flavour::FaultInjection)?;
-    let mut command = cargo_workspace("test");
-    command
-        .arg("--no-fail-fast")
-        .env("LOCKSTEP_DIST", release.directory)
-        .env("LOCKSTEP_FAULT_DIST", faulty.directory);
-    count(&mut command)
+    let faulty = dist::build_into(&faulty, Flavour::FaultInjection)?.directory;
+    let tests = |targets: &[&str]| {
+        let mut command = cargo_workspace("test");
+        command.arg("--no-fail-fast").args(targets);
+        command.env("LOCKSTEP_DIST", &release);
+        command.env("LOCKSTEP_FAULT_DIST", &faulty);
+        command
+    };
+    loudly(&mut tests(&["--no-run"]))?;
+    let programs = test_programs()?;
+    let others = programs.iter().filter(|name| *name != SERVERS);
+    let others = others.flat_map(|name| ["--test", name]);
+    let others: Vec<&str> = ["--lib", "--bins"].into_iter().chain(others).collect();
+    let (mut of_servers, mut others) = (tests(&["--test", SERVERS]), tests(&others));
+    let of_servers = thread::spawn(move || passed_and_failed(&mut of_servers));
+    let mut all = count(&mut others)?;
+    all.add(count(&mut tests(&["--doc"]))?);
+    let (passed, failed) = of_servers.join().expect("a check does not panic")?;
+    println!("tests of servers: {passed} passed, {failed} failed");
+    all.add(Count {
+        passed,
+        failed,
+        skipped: 0,
+    });
+    Ok(all)
+}
+
+/// The names of the workspace's test programs.
+fn test_programs() -> Outcome<BTreeSet<String>> {
+    let mut metadata = cargo(["metadata", "--locked", "--no-deps", "--format-version", "1"]);
+    let metadata: Value = serde_json::from_str(&quietly(&mut metadata)?)
+        .map_err(|error| Failure::new(format!("cargo metadata: {error}")))?;
+    let all_of = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let packages = all_of(&metadata["packages"]).into_iter();
+    let targets = packages.flat_map(|package| all_of(&package["targets"]));
+    let tests = targets.filter(|target| target["kind"] == json!(["test"]));
+    let name = |target: Value| target["name"].as_str().map(str::to_owned);
+    Ok(tests.filter_map(name).collect())
 }
 
 /// Some tests of the workspace, with `dist/`.
@@ -236,9 +307,12 @@ fn taint() -> Outcome<Count> {
     taint::find_none(taint::QUICK).map(of_one)
 }
 
-/// The kept inputs of the fuzzer, and new ones for half a minute, under AddressSanitizer.
+/// The kept inputs of the fuzzers, and new ones for half a minute, under AddressSanitizer.
 fn fuzz() -> Outcome<Count> {
-    fuzz::quick(Duration::from_secs(30)).map(of_one)
+    let seconds = Duration::from_secs;
+    let mut count = of_one(fuzz::quick(&fuzz::TABLES, seconds(25))?);
+    count.add(of_one(fuzz::quick(&fuzz::KEMS, seconds(5))?));
+    Ok(count)
 }
 
 /// Ten scripts of tlsfuzzer, if it is there.
@@ -262,57 +336,96 @@ fn of_one(ran: Ran) -> Count {
     }
 }
 
-/// The models of lost wake-ups, and the words by which loom reports each.
-const LOST_WAKE_UPS: &[(&str, &str)] = &[
-    ("a_thread_is_not_woken", "deadlock"),
-    ("a_worker_is_not_woken", "deadlock"),
-    ("a_job_is_not_told", "wake-ups of the job"),
-    ("a_look_before_the_lock", "deadlock"),
+/// What loom calls a thread that nobody wakes.
+const DEADLOCK: &str = "deadlock";
+
+/// The models of a package.
+struct Models {
+    package: &'static str,
+    /// The module of its planted defects.
+    planted: &'static str,
+    /// The models that must find one each, and the words of the report.
+    defects: &'static [(&'static str, &'static str)],
+}
+
+const MODELS: &[Models] = &[
+    Models {
+        package: "lockstep-engine",
+        planted: "queue::models::planted",
+        defects: &[
+            ("a_thread_is_not_woken", DEADLOCK),
+            ("a_worker_is_not_woken", DEADLOCK),
+            ("a_job_is_not_told", "wake-ups of the job"),
+            ("a_look_before_the_lock", DEADLOCK),
+        ],
+    },
+    Models {
+        package: "lockstep-ring",
+        planted: "models::planted",
+        defects: &[
+            ("a_bell_is_silent", DEADLOCK),
+            ("a_bell_rings_before_the_bit", DEADLOCK),
+            ("a_last_look_is_careless", DEADLOCK),
+            ("an_answer_is_silent", DEADLOCK),
+            ("an_answer_is_blind", DEADLOCK),
+            ("a_slot_is_free_too_early", DEADLOCK),
+            ("a_slot_is_forgotten_too_late", DEADLOCK),
+        ],
+    },
 ];
 
-/// The queue's models under every interleaving of their threads. They are one check: the number of
-/// models is not a measure. Lost wake-ups that are planted must be found.
+/// The models of the queue and of the ring under every interleaving of their threads. They are one
+/// check: the number of models is not a measure. Defects that are planted must be found.
 fn loom() -> Outcome<Count> {
-    let models = |arguments: &[&str]| {
-        let mut command = cargo([
-            "test",
-            "--release",
-            "--package",
-            "lockstep-engine",
-            "--lib",
-            "--locked",
-        ]);
-        command
-            .arg("--target-dir")
-            .arg(target_directory().join("loom"));
-        command.args(arguments).env("RUSTFLAGS", "--cfg loom");
-        // No kernel runs in a model: they need not be fast, but soon built.
-        for (setting, value) in [("OPT_LEVEL", "1"), ("LTO", "off"), ("CODEGEN_UNITS", "16")] {
-            command.env(format!("CARGO_PROFILE_RELEASE_{setting}"), value);
+    for Models {
+        package,
+        planted,
+        defects,
+    } in MODELS
+    {
+        if counts(&quietly(&mut models(package, &["models"]))?).passed == 0 {
+            return Err(Failure::new(format!("no model of {package} ran")));
         }
-        command
-    };
-    if counts(&quietly(&mut models(&["models"]))?).passed == 0 {
-        return Err(Failure::new("no model ran"));
-    }
-    for (defect, report) in LOST_WAKE_UPS {
-        let name = format!("queue::models::planted::{defect}");
-        let mut command = models(&["--", "--ignored", "--exact", &name, "--nocapture"]);
-        match quietly(&mut command) {
-            Err(failure) if failure.to_string().contains(report) => {}
-            Err(failure) => return Err(failure),
-            Ok(_) => {
-                let missed = format!("the models do not find the planted defect `{defect}`");
-                return Err(Failure::new(missed));
+        for (defect, report) in *defects {
+            let name = format!("{planted}::{defect}");
+            let arguments = ["--", "--ignored", "--exact", &name, "--nocapture"];
+            match quietly(&mut models(package, &arguments)) {
+                Err(failure) if failure.to_string().contains(report) => {}
+                Err(failure) => return Err(failure),
+                Ok(_) => {
+                    let missed = format!("the models do not find the planted defect `{defect}`");
+                    return Err(Failure::new(missed));
+                }
             }
         }
     }
     Ok(Count::PASSED)
 }
 
-/// Servers of the distribution under steady load, for a minute.
+/// The tests of a package for loom.
+fn models(package: &str, arguments: &[&str]) -> Command {
+    let mut command = cargo([
+        "test",
+        "--release",
+        "--package",
+        package,
+        "--lib",
+        "--locked",
+    ]);
+    command
+        .arg("--target-dir")
+        .arg(target_directory().join("loom"));
+    command.args(arguments).env("RUSTFLAGS", "--cfg loom");
+    // No kernel runs in a model: they need not be fast, but soon built.
+    for (setting, value) in [("OPT_LEVEL", "1"), ("LTO", "off"), ("CODEGEN_UNITS", "16")] {
+        command.env(format!("CARGO_PROFILE_RELEASE_{setting}"), value);
+    }
+    command
+}
+
+/// Servers of the distribution under steady load, ten seconds each.
 fn soak() -> Outcome<Count> {
-    Ok(match soak_for(60)? {
+    Ok(match soak_for(40)? {
         Some(()) => Count::PASSED,
         None => Count::SKIPPED,
     })
@@ -339,6 +452,15 @@ pub fn soak_for(seconds: u64) -> Outcome<Option<()>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_begins_beside_a_check_has_its_turn_later() {
+        let place = |name| CHECKS.iter().position(|(check, _)| *check == name);
+        for Ahead { beside, check } in AHEAD {
+            let (beside, check) = (place(*beside), place(*check));
+            assert!(beside.is_some() && beside < check, "{beside:?} {check:?}");
+        }
+    }
 
     #[test]
     fn the_quick_checks_are_those_that_are_meant() {

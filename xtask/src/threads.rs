@@ -1,11 +1,11 @@
-//! Data races and lost wake-ups: `rig/programs/threads.c` against the module, and the engine's
-//! tests, under ThreadSanitizer.
+//! Data races and lost wake-ups: `rig/programs/threads.c` against the module, and the tests of the
+//! engine and of the ring, under ThreadSanitizer.
 //!
-//! The module, the engine and Rust's standard library are built with it, so locks and channels of
-//! the library order what they should, and nothing need be suppressed. libcrypto is not: of its
-//! locks ThreadSanitizer sees those of libpthread, and of its memory nothing. A machine needs a
-//! nightly toolchain with the component `rust-src` for that; where there is none, the check is
-//! skipped.
+//! The module, the engine, the ring and Rust's standard library are built with it, so locks and
+//! channels of the library order what they should, and nothing need be suppressed. libcrypto is
+//! not: of its locks ThreadSanitizer sees those of libpthread, and of its memory nothing. A machine
+//! needs a nightly toolchain with the component `rust-src` for that; where there is none, the check
+//! is skipped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,6 +43,9 @@ const HANGS: i32 = 4;
 /// Planted defects, as the environment names them.
 const PLANTED: &[&str] = &["data-race", "lost-thread", "lost-worker", "lost-job"];
 
+/// The engine's fault points.
+const FAULTS: &[&str] = &["--features", "fault-injection"];
+
 /// Settings of the runs, in turn.
 const SETTINGS: &[[(&str, &str); 2]] = &[
     [("LOCKSTEP_SLOTS", "2"), ("LOCKSTEP_JOBS_LEAD", "auto")],
@@ -65,10 +68,7 @@ pub fn night(share: &Share) -> Outcome<Ran> {
     };
     let program = Program::build(&libraries, &share.directory)?;
     program.proves_itself()?;
-    let (passed, failed) = engine_tests()?;
-    if passed == 0 {
-        return Err(Failure::new("no test of the engine ran"));
-    }
+    let (passed, failed) = unit_tests()?;
     let mut work = Work {
         cases: passed + failed,
         findings: failed,
@@ -131,7 +131,7 @@ fn sanitized(subcommand: &str, package: &str) -> Command {
     );
     command
         .args(["--target", TARGET, "--package", package])
-        .args(["--features", "fault-injection", "--target-dir"])
+        .arg("--target-dir")
         .arg(build_directory())
         .env("RUSTFLAGS", FLAGS)
         // A failed test must not take the others along.
@@ -144,13 +144,29 @@ fn build_directory() -> PathBuf {
     target_directory().join("threads")
 }
 
-/// The engine's own tests: how many pass, and how many do not.
-fn engine_tests() -> Outcome<(u64, u64)> {
-    let mut command = sanitized("test", "lockstep-engine");
-    command
-        .args(["--lib", "--test", "lanes", "--test", "curves"])
-        .env("TSAN_OPTIONS", OPTIONS);
-    tally::passed_and_failed(&mut command)
+/// The tests of the engine and of the ring: how many pass, and how many do not.
+fn unit_tests() -> Outcome<(u64, u64)> {
+    let mut sum = (0, 0);
+    for (package, features, targets) in [
+        (
+            "lockstep-engine",
+            FAULTS,
+            &["--lib", "--test", "lanes", "--test", "curves"][..],
+        ),
+        ("lockstep-ring", &[], &["--lib", "--test", "processes"]),
+    ] {
+        let mut command = sanitized("test", package);
+        command
+            .args(features)
+            .args(targets)
+            .env("TSAN_OPTIONS", OPTIONS);
+        let (passed, failed) = tally::passed_and_failed(&mut command)?;
+        if passed == 0 {
+            return Err(Failure::new(format!("no test of {package} ran")));
+        }
+        sum = (sum.0 + passed, sum.1 + failed);
+    }
+    Ok(sum)
 }
 
 /// `rig/programs/threads.c`, with the module and keys.
@@ -170,7 +186,11 @@ struct Ended {
 
 impl Program {
     fn build(libraries: &Path, directory: &Path) -> Outcome<Program> {
-        quietly(sanitized("build", "lockstep-provider").arg("--lib"))?;
+        quietly(
+            sanitized("build", "lockstep-provider")
+                .args(FAULTS)
+                .arg("--lib"),
+        )?;
         let module = directory.join("lockstep.so");
         let built = build_directory()
             .join(TARGET)

@@ -32,6 +32,9 @@ use table::{Run, Setup};
 /// The environment's name for a directory with tlsfuzzer.
 const CHECKOUT: &str = "LOCKSTEP_TLSFUZZER";
 
+/// The package from which tlsfuzzer's TLS has ML-KEM, which it does without by itself.
+const MLKEM: &str = "kyber-py";
+
 /// A script that has not ended by now never does.
 const PATIENCE: Duration = Duration::from_secs(400);
 
@@ -204,13 +207,13 @@ impl Rig {
         }
         let directory = target_directory().join("tlsfuzzer");
         let venv = directory.join("venv");
-        let ready = venv.join("ready");
+        let ready = venv.join("ready-with-ml-kem");
         if !ready.exists() {
             fs::create_dir_all(&directory).map_err(on(&directory, "create"))?;
             quietly(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
             let mut pip = Command::new(venv.join("bin/pip"));
             pip.args(["install", "--quiet", "--requirement"]);
-            quietly(pip.arg(&requirements))
+            quietly(pip.arg(&requirements).arg(MLKEM))
                 .map_err(|failure| failure.remedy(format!("unset {CHECKOUT}, or help pip")))?;
             File::create(&ready).map_err(on(&ready, "create"))?;
         }
@@ -294,29 +297,37 @@ impl Rig {
         let about = |run: &Run| format!("{}: {}", setup.name, run.line());
         let first = servers.serve(self, setup, runs, seed)?;
         for (run, pair) in runs.iter().zip(&first) {
-            if pair.stock.passed == 0 {
+            let measure = if setup.adds { &pair.ours } else { &pair.stock };
+            if measure.passed == 0 && !setup.adds {
                 // It shows nothing.
                 println!("{}: OpenSSL alone passes nothing", about(run));
                 continue;
             }
             sum.work.cases += 1;
-            sum.conversations += pair.stock.passed;
+            sum.conversations += measure.passed;
         }
-        if first.iter().all(|pair| pair.lost().is_empty()) {
+        let lost = |pair: &Pair| match setup.adds {
+            true => pair.ours.lacks(),
+            false => pair.lost(),
+        };
+        if first.iter().all(|pair| lost(pair).is_empty()) {
             return Ok(());
         }
         // A stopwatch decides in some scripts, and the machine may be busy.
         let second = servers.serve(self, setup, runs, seed)?;
         for (run, (first, second)) in runs.iter().zip(first.iter().zip(&second)) {
-            match (&first.lost()[..], &second.lost()[..]) {
+            match (&lost(first)[..], &lost(second)[..]) {
                 ([], _) => {}
                 (once, []) => println!("{}: differed once, and not again: {once:?}", about(run)),
                 (_, lost) => {
                     sum.work.findings += 1;
                     println!(
-                        "{}: OpenSSL alone passes, and the module fails: {lost:?}\n\
-                         seed {seed}, {}",
+                        "{}: {}: {lost:?}\nseed {seed}, {}",
                         about(run),
+                        match setup.adds {
+                            true => "the module fails",
+                            false => "OpenSSL alone passes, and the module fails",
+                        },
                         second.ours.log.display()
                     );
                 }
@@ -467,6 +478,15 @@ struct Verdict {
 }
 
 impl Verdict {
+    /// What it did not pass.
+    fn lacks(&self) -> Vec<String> {
+        let mut lacks = Vec::from_iter(self.failed.iter().cloned());
+        if !self.ended || self.passed == 0 {
+            lacks.push("the script did not come to its end".to_owned());
+        }
+        lacks
+    }
+
     /// Reads the summary at the end of its output.
     fn read(text: &str, log: PathBuf) -> Verdict {
         let mut verdict = Verdict {

@@ -41,6 +41,18 @@ struct Entry {
     kernels: Option<String>,
 }
 
+impl Entry {
+    /// Of `run.json` or `ledger.json`.
+    fn parse(cpu: &str, about: &Value) -> Option<Entry> {
+        let text = |name: &str| Some(about.get(name)?.as_str()?.to_owned());
+        Some(Entry {
+            cpu: cpu.to_owned(),
+            commit: text("commit")?,
+            kernels: text("kernels"),
+        })
+    }
+}
+
 /// A row: operation, and requests at once.
 type Row = (String, u64);
 
@@ -240,7 +252,7 @@ fn unreadable(program: &Path) -> Failure {
     ))
 }
 
-fn median(values: impl Iterator<Item = f64>) -> f64 {
+pub fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
@@ -280,14 +292,8 @@ fn entries() -> Outcome<Vec<Entry>> {
                 continue;
             }
             let text = fs::read_to_string(&path).map_err(on(&path, "read"))?;
-            let entry = serde_json::from_str(&text).ok().and_then(|about: Value| {
-                let text = |name: &str| Some(about.get(name)?.as_str()?.to_owned());
-                Some(Entry {
-                    cpu: name.get(11..)?.to_owned(),
-                    commit: text("commit")?,
-                    kernels: text("kernels"),
-                })
-            });
+            let about: Option<Value> = serde_json::from_str(&text).ok();
+            let entry = about.and_then(|about| Entry::parse(name.get(11..)?, &about));
             let broken = || Failure::new(format!("{} names no commit", path.display()));
             entries.push(entry.ok_or_else(broken)?);
         }
@@ -298,6 +304,13 @@ fn entries() -> Outcome<Vec<Entry>> {
 /// On which CPUs the kernels were measured as they are now, and on which before.
 pub fn coverage() -> Outcome<String> {
     Ok(in_words(&entries()?, &kernels()?))
+}
+
+/// The same, if what is at hand were the only record.
+#[cfg(test)]
+pub fn in_words_of(cpu: &str, about: &Value) -> Outcome<String> {
+    let entry = Entry::parse(cpu, about).ok_or_else(|| Failure::new("it names no commit"))?;
+    Ok(in_words(&[entry], &kernels()?))
 }
 
 fn in_words(entries: &[Entry], kernels: &str) -> String {
@@ -333,7 +346,7 @@ fn listed(names: &BTreeSet<String>, word: &str) -> Option<String> {
 }
 
 /// A hash of the kernels' sources: FNV-1a over all names and contents, in order.
-fn kernels() -> Outcome<String> {
+pub fn kernels() -> Outcome<String> {
     let mut files = Vec::new();
     add_files(&root().join("kernels/src"), &mut files)?;
     files.sort();

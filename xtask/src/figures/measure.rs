@@ -6,17 +6,18 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::record;
+use super::{ledger, record};
 use crate::command::{Failure, Outcome, on, quietly};
 use crate::dist;
+use crate::matrix::roots::{LOADING, Root, Source};
 use crate::record::Machine;
 
 /// How much is measured.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
-    /// All servers and keys: some nine minutes.
+    /// All servers and keys, and HAProxy with other versions of OpenSSL: a quarter of an hour.
     Full,
     /// Enough to try the machinery, in one minute.
     Short,
@@ -25,70 +26,121 @@ pub enum Extent {
 const SERVERS: &[&str] = &["haproxy", "apache", "stunnel", "nginx"];
 const KEYS: &[&str] = &["rsa2048", "rsa3072", "rsa4096", "p256", "p384", "ed25519"];
 
+/// HAProxy's keys and groups with other versions of OpenSSL.
+const ELSEWHERE: &[(&str, &str)] = &[
+    ("rsa2048", "x25519"),
+    ("rsa4096", "x25519"),
+    ("p256", "x25519"),
+    ("p256", HYBRID),
+];
+
+const HYBRID: &str = "x25519mlkem768";
+
+/// What HAProxy's clients fetch after a handshake.
+const PAGES: &[&str] = &["230K", "10M"];
+
+/// Chroots that `cargo xtask matrix` makes; those that are there are measured too.
+pub const OTHERS: &[(&str, Source)] = &[
+    ("trixie", Source::Release("trixie")),
+    ("experimental", Source::Experimental),
+];
+
 /// Measures this machine into docs/benchmarks/record/DATE-CPU, over a record of the same day.
 pub fn measure(extent: Extent) -> Outcome {
     let machine = Machine::here()?;
     let built = dist::build()?.add_benchmarks()?;
-    let program = built.benchmarks();
     let load = busy_cpus()?;
     let (slice, turn, keys) = match extent {
         Extent::Full => ("0.5", "1", KEYS),
         Extent::Short => ("0.05", "0.3", &["rsa2048", "rsa4096", "p256"][..]),
     };
     let mut commands = Vec::new();
-    let mut run = |arguments: &[&str]| -> Outcome<String> {
-        let name = program.file_name().unwrap_or_default().to_string_lossy();
-        let line = format!("{name} {}", arguments.join(" "));
-        println!("{line}");
-        let mut command = Command::new(&program);
+    let here = || {
+        let mut command = Command::new(built.benchmarks());
+        command.env("OPENSSL_CONF", built.configuration());
         command
-            .args(arguments)
-            .env("OPENSSL_CONF", built.configuration());
-        commands.push(line);
-        quietly(&mut command).map(|output| output.trim_end().to_owned())
     };
-    let speed = run(&[
+    let mut run = |place: &str, mut command: Command, arguments: &[&str]| -> Outcome<String> {
+        let line = format!("{place}lockstep-bench {}", arguments.join(" "));
+        println!("{line}");
+        commands.push(line);
+        quietly(command.args(arguments)).map(|output| output.trim_end().to_owned())
+    };
+    let ciphers = ["aes-128-gcm", "aes-256-gcm"];
+    let speed = [
         "speed",
         "all",
+        ciphers[0],
+        ciphers[1],
         "--threads",
         "1",
         "--seconds",
         slice,
-        "--json",
-    ])?;
-    let mut handshakes = Vec::new();
+    ];
+    let speed = run("", here(), &[&speed[..], &["--json"]].concat())?;
+    let handshakes = |server, key, clients, group: &[&'static str]| {
+        let common = ["handshakes", "--server", server, "--key", key];
+        let extent = ["--concurrency", clients, "--seconds", turn];
+        [&common[..], &extent, &["--rounds", "7", "--json"], group].concat()
+    };
+    let mut runs = Vec::new();
     for server in SERVERS {
         for key in keys {
-            handshakes.push(run(&[
-                "handshakes",
-                "--server",
-                server,
-                "--key",
-                key,
-                "--concurrency",
-                "64",
-                "--seconds",
-                turn,
-                "--rounds",
-                "7",
-                "--json",
-            ])?);
+            runs.push(run("", here(), &handshakes(server, key, "64", &[]))?);
+        }
+    }
+    for page in PAGES {
+        let arguments = handshakes("haproxy", "rsa2048", "16", &["--transfer", page]);
+        runs.push(run("", here(), &arguments)?);
+    }
+    // OpenSSL has the hybrid from 3.5 on.
+    let groups = ["--group", HYBRID, "--stock-group", "x25519"];
+    let arguments = handshakes("haproxy", "p256", "1,64", &groups);
+    runs.push(run("", here(), &arguments)?);
+    for &(name, source) in OTHERS {
+        let Some(root) = at_hand(name, source)? else {
+            continue;
+        };
+        root.install(&built)?;
+        let program = built.benchmarks();
+        let copy = "lockstep-bench";
+        fs::copy(&program, root.directory.join(copy)).map_err(on(&program, "copy"))?;
+        for (key, group) in ELSEWHERE {
+            let mut command = root.command(&root.inside.join(copy).display().to_string());
+            command.env("OPENSSL_CONF", root.inside.join(LOADING));
+            let arguments = handshakes("haproxy", key, "1,64", &["--group", group]);
+            runs.push(run(&format!("in {name}: "), command, &arguments)?);
         }
     }
     let name = format!("{}-{}", machine.date, record::short_name(&machine.cpu));
     let directory = record::directory().join(name);
     fs::create_dir_all(&directory).map_err(on(&directory, "create"))?;
-    let about = json!({
+    let about = about(&machine, load, &commands)?;
+    store(&directory, "run.json", &format!("{about:#}\n"))?;
+    store(&directory, "speed.json", &format!("{speed}\n"))?;
+    let handshakes = format!("[\n{}\n]\n", runs.join(",\n"));
+    store(&directory, "handshakes.json", &handshakes)
+}
+
+/// Another OpenSSL, if it can be measured with; otherwise this says how to have it.
+pub fn at_hand(name: &str, source: Source) -> Outcome<Option<Root>> {
+    let root = Root::at_hand(name, source)?;
+    if root.is_none() {
+        println!("{name} is not at hand: `cargo xtask matrix {name}` makes it");
+    }
+    Ok(root)
+}
+
+/// What run.json says of a record.
+fn about(machine: &Machine, load: f64, commands: &[String]) -> Outcome<Value> {
+    Ok(json!({
         "date": machine.date,
         "commit": machine.commit,
+        "kernels": ledger::kernels()?,
         "cpu": machine.cpu,
         "load": load,
         "commands": commands,
-    });
-    store(&directory, "run.json", &format!("{about:#}\n"))?;
-    store(&directory, "speed.json", &format!("{speed}\n"))?;
-    let handshakes = format!("[\n{}\n]\n", handshakes.join(",\n"));
-    store(&directory, "handshakes.json", &handshakes)
+    }))
 }
 
 fn store(directory: &Path, name: &str, text: &str) -> Outcome {
@@ -127,6 +179,20 @@ fn busy_seconds(stat: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_record_counts_for_the_kernels_that_it_measured() {
+        let machine = Machine {
+            date: "2026-11-24".to_owned(),
+            cpu: "AMD EPYC, family 25 model 17".to_owned(),
+            commit: "0123456789".to_owned(),
+        };
+        let about = about(&machine, 0.0, &[]).unwrap();
+        assert_eq!(
+            ledger::in_words_of("zen4", &about).unwrap(),
+            "Today's kernels were measured on AMD EPYC (Zen 4)."
+        );
+    }
 
     #[test]
     fn time_that_is_not_idle_is_read() {

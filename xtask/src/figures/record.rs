@@ -26,7 +26,12 @@ pub struct Record {
     /// How many CPUs other programs kept busy before the first measurement.
     pub load: f64,
     pub speed: Vec<Speed>,
+    /// With this system's OpenSSL and X25519.
     pub handshakes: Vec<Handshakes>,
+    /// With other groups, or another OpenSSL.
+    pub others: Vec<Handshakes>,
+    pub transactions: Vec<Transactions>,
+    pub ciphers: Vec<Cipher>,
 }
 
 /// One figure of `speed --json`.
@@ -40,11 +45,48 @@ pub struct Speed {
     pub quiet_slices: u64,
 }
 
+/// One figure of a cipher in `speed --json`.
+#[derive(Debug)]
+pub struct Cipher {
+    pub name: String,
+    pub bytes: u64,
+    pub is_stock: bool,
+    pub gb_per_s: f64,
+    pub cycles_per_byte: f64,
+}
+
+/// Handshakes with a page after them: one run of `handshakes --transfer --json`.
+#[derive(Debug)]
+pub struct Transactions {
+    pub server: String,
+    pub key: String,
+    /// Bytes of the page.
+    pub page: u64,
+    pub clients: u64,
+    pub stock: Transaction,
+    pub lockstep: Transaction,
+    /// Server CPU for a transaction, Lockstep over OpenSSL, by turns that follow each other.
+    pub ratio: f64,
+}
+
+/// Server CPU in milliseconds.
+#[derive(Debug)]
+pub struct Transaction {
+    pub handshake: f64,
+    pub whole: f64,
+}
+
 /// One run of `handshakes --json`, with the most clients that it had.
 #[derive(Debug)]
 pub struct Handshakes {
     pub server: String,
+    /// As the server calls itself.
+    pub version: Option<String>,
     pub key: String,
+    pub group: String,
+    /// The group of the server without lockstep, where that is another one.
+    pub stock_group: Option<String>,
+    pub openssl: String,
     pub clients: u64,
     /// Server CPU for a handshake, in milliseconds.
     pub stock: f64,
@@ -54,6 +96,8 @@ pub struct Handshakes {
     /// Lockstep's latency over OpenSSL's, where enough handshakes were timed.
     pub p50: Option<f64>,
     pub p99: Option<f64>,
+    /// The same of a lone client.
+    pub p50_alone: Option<f64>,
     pub fill: Option<f64>,
 }
 
@@ -111,7 +155,17 @@ impl Record {
 
     fn parse(name: &str, run: &Value, speed: &Value, handshakes: &Value) -> Option<Record> {
         let machine = speed.get("machine")?;
-        let text = |value: &Value, name: &str| Some(value.get(name)?.as_str()?.to_owned());
+        let openssl = text(machine, "openssl")?;
+        let runs = handshakes.as_array()?;
+        let has_page = |run: &&Value| run.get("transfer").is_some_and(Value::is_u64);
+        let transactions = runs.iter().filter(has_page).map(Transactions::parse);
+        let transactions = transactions.collect::<Option<_>>()?;
+        let runs = runs.iter().filter(|run| !has_page(run));
+        let runs = runs.map(Handshakes::parse);
+        let (handshakes, others) = runs
+            .collect::<Option<Vec<_>>>()?
+            .into_iter()
+            .partition(|run| run.openssl == openssl && run.group == "x25519");
         Some(Record {
             name: name.to_owned(),
             cpu: text(run, "cpu")?,
@@ -119,7 +173,7 @@ impl Record {
             cpus: machine.get("cpus")?.as_u64()?,
             clock_ghz: machine.get("clock_ghz")?.as_f64()?,
             backend: text(machine, "backend")?,
-            openssl: text(machine, "openssl")?,
+            openssl,
             speed: speed
                 .get("rows")?
                 .as_array()?
@@ -127,11 +181,67 @@ impl Record {
                 .filter(|row| row.get("threads").and_then(Value::as_u64) == Some(1))
                 .map(Speed::parse)
                 .collect::<Option<_>>()?,
-            handshakes: handshakes
-                .as_array()?
-                .iter()
-                .map(Handshakes::parse)
-                .collect::<Option<_>>()?,
+            handshakes,
+            others,
+            transactions,
+            ciphers: match speed.get("ciphers") {
+                None => Vec::new(),
+                Some(rows) => {
+                    let rows = rows.as_array()?.iter().map(Cipher::parse);
+                    rows.collect::<Option<_>>()?
+                }
+            },
+        })
+    }
+}
+
+impl Cipher {
+    fn parse(row: &Value) -> Option<Cipher> {
+        Some(Cipher {
+            name: text(row, "op")?,
+            bytes: row.get("bytes")?.as_u64()?,
+            is_stock: row.get("impl")?.as_str()? == "stock",
+            gb_per_s: row.get("gb_per_s")?.as_f64()?,
+            cycles_per_byte: row.get("cycles_per_byte")?.as_f64()?,
+        })
+    }
+}
+
+impl Transactions {
+    fn parse(run: &Value) -> Option<Transactions> {
+        let clients = run.get("cpu_ratio_concurrency")?.as_u64()?;
+        let row = |side: &str, load: &str| {
+            let mut rows = run.get("rows")?.as_array()?.iter();
+            rows.find(|row| {
+                let is = |name, value| row.get(name).and_then(Value::as_str) == Some(value);
+                let at = row.get("concurrency").and_then(Value::as_u64);
+                is("impl", side) && is("load", load) && at == Some(clients)
+            })
+        };
+        let cost = |side, load| row(side, load)?.get("server_cpu_s_per_1000")?.as_f64();
+        let transaction = |side| {
+            Some(Transaction {
+                handshake: cost(side, "handshake")?,
+                whole: cost(side, "transaction")?,
+            })
+        };
+        let rounds = |side| {
+            let rounds = row(side, "transaction")?.get("server_cpu_s_per_1000_rounds")?;
+            let rounds = rounds.as_array()?.iter().map(Value::as_f64);
+            rounds.collect::<Option<Vec<f64>>>()
+        };
+        let (stock, lockstep) = (rounds("stock")?, rounds("lockstep")?);
+        let ratios = stock.iter().zip(&lockstep);
+        let mut ratios: Vec<f64> = ratios.map(|(stock, lockstep)| lockstep / stock).collect();
+        ratios.sort_by(f64::total_cmp);
+        Some(Transactions {
+            server: text(run, "server")?,
+            key: text(run, "key")?,
+            page: run.get("transfer")?.as_u64()?,
+            clients,
+            stock: transaction("stock")?,
+            lockstep: transaction("lockstep")?,
+            ratio: *ratios.get(ratios.len() / 2)?,
         })
     }
 }
@@ -167,18 +277,29 @@ impl Handshakes {
         };
         let cost = |side| row(side)?.get("server_cpu_s_per_1000")?.as_f64();
         let latency = |share| with("ratios")?.next()?.get(share)?.as_f64();
+        let alone = |row: &&Value| row.get("concurrency").and_then(Value::as_u64) == Some(1);
+        let alone = run.get("ratios")?.as_array()?.iter().find(alone);
         Some(Handshakes {
-            server: run.get("server")?.as_str()?.to_owned(),
-            key: run.get("key")?.as_str()?.to_owned(),
+            server: text(run, "server")?,
+            version: text(run, "server_version"),
+            key: text(run, "key")?,
+            group: text(run, "group")?,
+            stock_group: text(run, "stock_group"),
+            openssl: text(run, "openssl")?,
             clients,
             stock: cost("stock")?,
             lockstep: cost("lockstep")?,
             ratio: run.get("cpu_ratio")?.as_f64()?,
             p50: latency("p50"),
             p99: latency("p99"),
+            p50_alone: alone.and_then(|row| row.get("p50")?.as_f64()),
             fill: row("lockstep")?.get("fill")?.as_f64(),
         })
     }
+}
+
+fn text(value: &Value, name: &str) -> Option<String> {
+    Some(value.get(name)?.as_str()?.to_owned())
 }
 
 /// The names of all records, the newest first.
@@ -283,15 +404,17 @@ mod tests {
         let speed = r#"{"machine":{"cpu":"C","cpus":2,"clock_ghz":3.6,"backend":"b","lane_multiplies_per_cycle":1.00,"openssl":"O"},
             "rows":[{"op":"rsa2048-sign","impl":"stock","fill":1,"threads":1,"ops_per_s":935.7,"cycles_per_op":1,"limit_cycles":2,"by_stock":false,"slices_kept":0,"slices":14},
             {"op":"rsa2048-sign","impl":"lockstep","fill":4,"threads":2,"ops_per_s":5,"cycles_per_op":1,"limit_cycles":2,"by_stock":false,"slices_kept":7,"slices":14}]}"#;
-        let run = r#"{"cpu":"C, family 1 model 2","load":0.1}"#;
+        let run_text = r#"{"cpu":"C, family 1 model 2","load":0.1}"#;
         let handshakes = r#"[{"cpu_ratio":0.7,"cpu_ratio_concurrency":8,"server":"nginx","key":"p256",
-            "ratios":[{"concurrency":8,"cpu":0.7,"p50":1.0,"p90":0.9,"p99":0.8}],
+            "group":"x25519","openssl":"O",
+            "ratios":[{"concurrency":1,"cpu":1.0,"p50":0.9,"p90":0.9,"p99":0.9},
+            {"concurrency":8,"cpu":0.7,"p50":1.0,"p90":0.9,"p99":0.8}],
             "rows":[{"impl":"stock","load":"handshake","concurrency":8,"server_cpu_s_per_1000":0.6,"fill":null},
             {"impl":"lockstep","load":"handshake","concurrency":8,"server_cpu_s_per_1000":0.4,"fill":5.5}]}]"#;
         let value = |text: &str| serde_json::from_str::<Value>(text).unwrap();
         let record = Record::parse(
             "2026-11-22-zen4",
-            &value(run),
+            &value(run_text),
             &value(speed),
             &value(handshakes),
         );
@@ -303,6 +426,37 @@ mod tests {
         let run = &record.handshakes[0];
         assert_eq!((run.clients, run.stock, run.lockstep), (8, 0.6, 0.4));
         assert_eq!((run.p99, run.fill), (Some(0.8), Some(5.5)));
+        assert_eq!((run.p50, run.p50_alone), (Some(1.0), Some(0.9)));
+        let another_openssl = handshakes.replace(r#""openssl":"O""#, r#""openssl":"P""#);
+        let another_group = handshakes.replace("x25519", "x25519mlkem768");
+        for text in [another_openssl, another_group] {
+            let name = "2026-11-22-zen4";
+            let other = Record::parse(name, &value(run_text), &value(speed), &value(&text));
+            let other = other.unwrap();
+            assert_eq!((other.handshakes.len(), other.others.len()), (0, 1));
+        }
+        assert!(record.transactions.is_empty() && record.ciphers.is_empty());
+        let pages = r#"[{"cpu_ratio":0.6,"cpu_ratio_concurrency":16,"server":"haproxy","key":"rsa2048",
+            "transfer":235520,"rows":[
+            {"impl":"stock","load":"handshake","concurrency":16,"server_cpu_s_per_1000":0.6},
+            {"impl":"lockstep","load":"handshake","concurrency":16,"server_cpu_s_per_1000":0.3},
+            {"impl":"stock","load":"transaction","concurrency":16,"server_cpu_s_per_1000":1.0,
+             "server_cpu_s_per_1000_rounds":[1.0,1.0,2.0]},
+            {"impl":"lockstep","load":"transaction","concurrency":16,"server_cpu_s_per_1000":0.55,
+             "server_cpu_s_per_1000_rounds":[0.5,0.6,1.1]}]}]"#;
+        let ciphers = speed.replacen(
+            "{",
+            r#"{"ciphers":[{"op":"aes-128-gcm","bytes":16,"impl":"stock","gb_per_s":0.5,"cycles_per_byte":7.5}],"#,
+            1,
+        );
+        let name = "2026-11-24-zen4";
+        let with = Record::parse(name, &value(run_text), &value(&ciphers), &value(pages)).unwrap();
+        let run = &with.transactions[0];
+        assert_eq!((run.page, run.clients, run.ratio), (235_520, 16, 0.55));
+        assert_eq!((run.stock.handshake, run.lockstep.whole), (0.6, 0.55));
+        assert!(with.handshakes.is_empty() && with.others.is_empty());
+        let cipher = &with.ciphers[0];
+        assert!(cipher.is_stock && cipher.bytes == 16 && cipher.cycles_per_byte == 7.5);
         assert!(!record.was_busy());
         let busy = Record {
             load: 0.5,

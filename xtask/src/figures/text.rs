@@ -39,12 +39,24 @@ pub fn gain(ratio: f64) -> String {
     format!("{:.0} % {word}", percent.abs())
 }
 
-/// With curves as people write them.
+/// With curves, ML-KEM and hybrids as people write them.
 pub fn curve_name(name: &str) -> String {
-    name.replace("p256", "P-256")
-        .replace("p384", "P-384")
-        .replace("ed25519", "Ed25519")
-        .replace("x25519", "X25519")
+    const NAMES: &[(&str, &str)] = &[
+        ("secp256r1mlkem768", "SecP256r1MLKEM768"),
+        ("x25519mlkem768", "X25519MLKEM768"),
+        ("mlkem768", "ML-KEM-768"),
+        ("ed25519", "Ed25519"),
+        ("x25519", "X25519"),
+        ("p256", "P-256"),
+        ("p384", "P-384"),
+    ];
+    let known = NAMES
+        .iter()
+        .find_map(|(known, written)| Some((written, name.strip_prefix(known)?)));
+    known.map_or_else(
+        || name.to_owned(),
+        |(written, rest)| format!("{written}{rest}"),
+    )
 }
 
 /// Of `speed`, in words.
@@ -56,11 +68,34 @@ pub fn operation_name(name: &str) -> String {
         return format!("RSA-{bits} signature");
     }
     let named = curve_name(name);
-    match named.split_once('-').map(|_| named.rsplit_once('-')) {
-        Some(Some((curve, "sign"))) => format!("{curve} signature"),
-        Some(Some((curve, "verify"))) => format!("{curve} verification"),
-        Some(Some((curve, "ecdh"))) => format!("{curve} ECDH"),
-        Some(Some((curve, "keygen"))) => format!("{curve} key pair"),
+    match named.rsplit_once('-') {
+        Some((curve, "sign")) => format!("{curve} signature"),
+        Some((curve, "verify")) => format!("{curve} verification"),
+        Some((curve, "ecdh")) => format!("{curve} ECDH"),
+        Some((curve, "keygen")) => format!("{curve} key pair"),
+        Some((kem, "encaps")) => format!("{kem} encapsulation"),
+        Some((kem, "decaps")) => format!("{kem} decapsulation"),
+        Some((hybrid, "server")) => format!("{hybrid}, a server's share"),
+        Some((hybrid, "client")) => format!("{hybrid}, the client's end"),
         _ => format!("{named} agreement"),
+    }
+}
+
+pub fn milliseconds(value: f64) -> String {
+    format!("{value:.2}")
+}
+
+pub fn server_name(name: &str) -> &str {
+    match name {
+        "haproxy" => "HAProxy",
+        "apache" => "Apache",
+        other => other,
+    }
+}
+
+pub fn key_name(name: &str) -> String {
+    match name.strip_prefix("rsa") {
+        Some(bits) => format!("RSA-{bits}"),
+        None => curve_name(name),
     }
 }

@@ -281,10 +281,10 @@ tried. Both are explained below the table.
 |---|---|
 | lists | providers, algorithms, encoders and TLS groups that `openssl list` names, and what a TLS client offers |
 | commands | keys of all kinds made, written, read, used to sign, verify, decrypt and derive by the `openssl` command, each result checked by OpenSSL alone and the reverse |
-| handshakes | TLS 1.2 and 1.3, servers with the module and clients without it and the reverse, with each kind of certificate and group; protocol, cipher, group and signature must be the same |
+| handshakes | TLS 1.2 and 1.3, servers with the module and clients without it and the reverse, with each kind of certificate and group; protocol, cipher, group and signature must be the same, and so must the alerts for key shares that are bad |
 | async | `openssl speed -async_jobs 16` |
-| server | HAProxy with async jobs, under clients |
-| evp_test | OpenSSL's own vectors |
+| server | HAProxy with async jobs, under clients; Debian has none for OpenSSL 4.0, there it is one of HAProxy's sources |
+| evp_test | OpenSSL's own vectors for public keys and ML-KEM, with a libcrypto that is built from sources of the same series |
 
 The module's counters must also show that lanes computed in commands, handshakes, jobs and servers,
 and that jobs shared batches in the last two.

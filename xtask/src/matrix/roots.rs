@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::chroot::Chroot;
 use crate::command::{Failure, Outcome, cargo, on, quietly, succeeds, user_cache};
+use crate::dist::Dist;
 use crate::setup;
 
 /// The directory in the user's cache.
@@ -21,6 +22,10 @@ const INCLUDED: &str = "openssl,ca-certificates,haproxy";
 
 /// Where a chroot has the files of the checks.
 const INSIDE: &str = "lockstep";
+
+/// Configurations in the directory of a root, without the module and with it.
+pub const PLAIN: &str = "plain.cnf";
+pub const LOADING: &str = "loading.cnf";
 
 /// Where an OpenSSL is from.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -73,7 +78,9 @@ impl Root {
                 Chroot::of(release, INCLUDED, &cache.join(release))?.map(Place::Chroot)
             }
             Source::Experimental => experimental(&cache)?.map(Place::Chroot),
-            Source::Crate(version) => built(&cache, name, version)?.map(Place::Built),
+            Source::Crate(version) => {
+                built(&cache, name, &Recipe::shared(version))?.map(Place::Built)
+            }
         };
         if let Ok(Place::Chroot(chroot)) = &place {
             update(chroot);
@@ -98,7 +105,8 @@ impl Root {
             Source::Experimental => chroot(EXPERIMENTAL),
             Source::Crate(version) => {
                 let directory = cache.join(name);
-                is_built(&directory, version).then_some(Place::Built(directory))
+                let is_done = Recipe::shared(version).is_done(&directory);
+                is_done.then_some(Place::Built(directory))
             }
         };
         place.map(|place| Root::at(name, place, &cache)).transpose()
@@ -147,6 +155,14 @@ impl Root {
         command
     }
 
+    /// The root directory of a chroot.
+    pub fn chroot(&self) -> Option<&Path> {
+        match &self.place {
+            Place::Chroot(chroot) => Some(&chroot.place),
+            Place::System | Place::Built(_) => None,
+        }
+    }
+
     /// The configuration that this OpenSSL has by itself, as this system sees it.
     pub fn configuration(&self) -> PathBuf {
         match &self.place {
@@ -154,6 +170,27 @@ impl Root {
             Place::Chroot(chroot) => chroot.place.join("etc/ssl/openssl.cnf"),
             Place::Built(directory) => directory.join("apps/openssl.cnf"),
         }
+    }
+
+    /// Puts the module and both configurations into the directory. The command makes one of them
+    /// there, as it asks which OpenSSL there is.
+    pub fn install(&self, release: &Dist) -> Outcome {
+        for (from, name) in [
+            (&release.directory.join("lockstep.so"), "lockstep.so"),
+            (&release.command(), "lockstep"),
+            (&self.configuration(), PLAIN),
+        ] {
+            fs::copy(from, self.directory.join(name)).map_err(on(from, "copy"))?;
+        }
+        let mut print = self.command(&self.inside.join("lockstep").display().to_string());
+        print
+            .args(["configuration", "--module"])
+            .arg(self.inside.join("lockstep.so"))
+            .arg("--from")
+            .arg(self.inside.join(PLAIN));
+        let text = quietly(&mut print)?;
+        let loading = self.directory.join(LOADING);
+        fs::write(&loading, text).map_err(on(&loading, "write"))
     }
 
     /// What the openssl command calls itself.
@@ -220,32 +257,81 @@ fn update(chroot: &Chroot) {
     }
 }
 
-/// Options of `Configure`: no speed is measured with this build.
-const OPTIONS: &[&str] = &[
-    "shared",
-    "no-tests",
-    "enable-ec_nistp_64_gcc_128",
-    "CFLAGS=-O1",
-];
+/// How the sources in a crate openssl-src are built.
+struct Recipe<'a> {
+    version: &'a str,
+    /// Options of `Configure`: no speed is measured with these builds.
+    options: &'a [&'a str],
+    targets: &'a [&'a str],
+}
 
-/// What is built: without the static libraries.
-const TARGETS: &[&str] = &["libcrypto.so", "libssl.so", "apps/openssl"];
+impl<'a> Recipe<'a> {
+    /// Without the static libraries.
+    fn shared(version: &'a str) -> Recipe<'a> {
+        Recipe {
+            version,
+            options: &[
+                "shared",
+                "no-tests",
+                "enable-ec_nistp_64_gcc_128",
+                "CFLAGS=-O1",
+            ],
+            targets: &["libcrypto.so", "libssl.so", "apps/openssl"],
+        }
+    }
+
+    fn text(&self) -> String {
+        let Recipe {
+            version,
+            options,
+            targets,
+        } = self;
+        format!("{version}\n{options:?}\n{targets:?}\n")
+    }
+
+    fn is_done(&self, directory: &Path) -> bool {
+        fs::read_to_string(directory.join(STAMP)).is_ok_and(|stamp| stamp == self.text())
+    }
+}
+
+/// A libcrypto with ML-KEM, for a program to be linked to. The crate has what a static one is made
+/// of, and that without the legacy provider.
+const WITH_MLKEM: (&str, Recipe<'static>) = (
+    "3.5",
+    Recipe {
+        version: "300.5.5",
+        options: &[
+            "no-shared",
+            "no-module",
+            "no-tests",
+            "no-apps",
+            "no-legacy",
+            "CFLAGS=-O1 -fPIC",
+        ],
+        targets: &["libcrypto.a"],
+    },
+);
+
+/// The directory of a libcrypto with ML-KEM, built if it has not been; or why there is none.
+pub fn with_mlkem() -> Outcome<Result<PathBuf, String>> {
+    let (name, recipe) = WITH_MLKEM;
+    built(&user_cache(CACHE)?, name, &recipe)
+}
+
+/// The same, if an earlier run has left it.
+pub fn with_mlkem_at_hand() -> Outcome<Option<PathBuf>> {
+    let (name, recipe) = WITH_MLKEM;
+    let directory = user_cache(CACHE)?.join(name);
+    Ok(recipe.is_done(&directory).then_some(directory))
+}
 
 /// It says how a build was made.
 const STAMP: &str = "lockstep-recipe";
 
-fn recipe(version: &str) -> String {
-    format!("{version}\n{OPTIONS:?}\n{TARGETS:?}\n")
-}
-
-fn is_built(directory: &Path, version: &str) -> bool {
-    fs::read_to_string(directory.join(STAMP)).is_ok_and(|stamp| stamp == recipe(version))
-}
-
 /// A build of the sources in a version of the crate openssl-src.
-fn built(cache: &Path, name: &str, version: &str) -> Outcome<Result<PathBuf, String>> {
+fn built(cache: &Path, name: &str, recipe: &Recipe<'_>) -> Outcome<Result<PathBuf, String>> {
     let directory = cache.join(name);
-    if is_built(&directory, version) {
+    if recipe.is_done(&directory) {
         return Ok(Ok(directory));
     }
     for tool in ["perl", "make", "cc"] {
@@ -255,7 +341,7 @@ fn built(cache: &Path, name: &str, version: &str) -> Outcome<Result<PathBuf, Str
             )));
         }
     }
-    let sources = match sources(cache, version) {
+    let sources = match sources(cache, recipe.version) {
         Ok(sources) => sources,
         Err(failure) => return Ok(Err(format!("no sources: {failure}"))),
     };
@@ -269,11 +355,11 @@ fn built(cache: &Path, name: &str, version: &str) -> Outcome<Result<PathBuf, Str
         command.arg(program).args(arguments).current_dir(&scratch);
         quietly(&mut command).map(drop)
     };
-    run("perl", &[&["Configure"], OPTIONS].concat())?;
+    run("perl", &[&["Configure"], recipe.options].concat())?;
     run("make", &["-j1", "build_generated"])?;
-    run("make", &[&["-j1"], TARGETS].concat())?;
+    run("make", &[&["-j1"], recipe.targets].concat())?;
     let stamp = scratch.join(STAMP);
-    fs::write(&stamp, recipe(version)).map_err(on(&stamp, "write"))?;
+    fs::write(&stamp, recipe.text()).map_err(on(&stamp, "write"))?;
     let _ = fs::remove_dir_all(&directory);
     fs::rename(&scratch, &directory).map_err(on(&directory, "create"))?;
     Ok(Ok(directory))

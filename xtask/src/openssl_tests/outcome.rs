@@ -7,7 +7,7 @@ pub struct Ended {
     pub tests: Vec<String>,
     pub cases: u64,
     pub status: String,
-    /// Operations on lanes, and key derivations by the module.
+    /// Operations on lanes, and key derivations and contexts of AES-GCM by the module.
     pub accelerated: u64,
 }
 

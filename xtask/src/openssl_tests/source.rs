@@ -23,7 +23,10 @@ const OPTIONS: &[&str] = &[
     "CFLAGS=-O1",
 ];
 
-/// What is built.
+/// What `evp_test` needs.
+const VECTORS: &[&str] = &["libcrypto.so", "providers/legacy.so", "test/evp_test"];
+
+/// All that is built for this system.
 const TARGETS: &[&str] = &[
     "libcrypto.so",
     "libssl.so",
@@ -165,6 +168,12 @@ impl Version {
         Some(Version([part()?, part()?, part()?]))
     }
 
+    /// Whether its own AES-GCM uses no vectors longer than a block, so that the module has its own
+    /// on a CPU with the instructions.
+    pub fn lacks_gcm(self) -> bool {
+        self.0[..2] == [3, 0]
+    }
+
     /// Whether both have the same interface and the same tests, but for mended defects.
     fn same_series(self, other: Version) -> bool {
         self.0[..2] == other.0[..2]
@@ -178,9 +187,46 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// The build that is there, if there is one of the installed series. Nothing is fetched or built.
-pub fn at_hand() -> Outcome<Option<Build>> {
-    let installed = installed()?;
+/// An OpenSSL whose tests are wanted.
+pub struct Wanted<'a> {
+    version: Version,
+    targets: &'static [&'static str],
+    /// The release of Debian that it is from, and its root directory; `None` for this system.
+    release: Option<(&'a str, &'a Path)>,
+}
+
+impl<'a> Wanted<'a> {
+    /// The installed one, with all tests.
+    pub fn installed() -> Outcome<Wanted<'a>> {
+        let text = quietly(&mut openssl(["version"]))?;
+        let version = text.strip_prefix("OpenSSL ").and_then(Version::parse);
+        let unread = || Failure::new(format!("no version of OpenSSL can be read in {text:?}"));
+        Ok(Wanted {
+            version: version.ok_or_else(unread)?,
+            targets: TARGETS,
+            release: None,
+        })
+    }
+
+    /// That of a release of Debian in this root directory, with `evp_test` only; None if this is no
+    /// version.
+    pub fn vectors(version: &str, release: &'a str, root: &'a Path) -> Option<Wanted<'a>> {
+        Some(Wanted {
+            version: Version::parse(version)?,
+            targets: VECTORS,
+            release: Some((release, root)),
+        })
+    }
+
+    fn recipe(&self) -> String {
+        let targets = self.targets;
+        format!("{OPTIONS:?}\n{targets:?}\n{EDITS:?}\n{EXPORTS:?}\n")
+    }
+}
+
+/// The build that is there, if there is one of the wanted series. Nothing is fetched or built.
+pub fn at_hand(wanted: &Wanted<'_>) -> Outcome<Option<Build>> {
+    let recipe = wanted.recipe();
     let mut found: Vec<Build> = Vec::new();
     for entry in fs::read_dir(user_cache(CACHE)?)
         .into_iter()
@@ -190,38 +236,35 @@ pub fn at_hand() -> Outcome<Option<Build>> {
         let name = entry.file_name().to_string_lossy().into_owned();
         let directory = entry.path();
         let version = name.strip_prefix("openssl-").and_then(Version::parse);
-        let ready = fs::read_to_string(directory.join(STAMP)).is_ok_and(|text| text == recipe());
+        let ready = fs::read_to_string(directory.join(STAMP)).is_ok_and(|text| text == recipe);
         match version {
-            Some(version) if ready && version.same_series(installed) => {
+            Some(version) if ready && version.same_series(wanted.version) => {
                 found.push(Build { directory, version });
             }
             _ => {}
         }
     }
-    found.sort_by_key(|build| (build.version == installed, build.version));
+    found.sort_by_key(|build| (build.version == wanted.version, build.version));
     Ok(found.pop())
 }
 
-/// The build for the installed OpenSSL, made if need be; or the reason why there is none.
+/// The build for an OpenSSL, made if need be; or the reason why there is none.
 ///
-/// Where the package index does not offer the installed version any more, it is the newest one of
+/// Where the package index does not offer that version any more, it is the newest one of
 /// the same series.
-pub fn prepare() -> Outcome<Result<Build, String>> {
-    let installed = installed()?;
-    let ready = at_hand()?;
-    if ready
-        .as_ref()
-        .is_some_and(|build| build.version == installed)
-    {
+pub fn prepare(wanted: &Wanted<'_>) -> Outcome<Result<Build, String>> {
+    let version = wanted.version;
+    let ready = at_hand(wanted)?;
+    if ready.as_ref().is_some_and(|build| build.version == version) {
         return Ok(ready.ok_or_else(String::new));
     }
-    let archive = match archive(installed) {
+    let archive = match archive(wanted) {
         Ok(archive) => archive,
         // No network tonight, for example.
         Err(_) if ready.is_some() => return Ok(ready.ok_or_else(String::new)),
         Err(failure) => {
             return Ok(Err(format!(
-                "no sources of OpenSSL {installed} ({failure}): put openssl-{installed}.tar.gz \
+                "no sources of OpenSSL {version} ({failure}): put openssl-{version}.tar.gz \
                  into {}",
                 user_cache(CACHE)?.display()
             )));
@@ -237,28 +280,16 @@ pub fn prepare() -> Outcome<Result<Build, String>> {
             )));
         }
     }
-    build(&archive.0, archive.1).map(Ok)
+    build(wanted, &archive.0, archive.1).map(Ok)
 }
 
 /// It says how a build was made, so that another recipe makes another one beside it.
 const STAMP: &str = "lockstep-recipe";
 
-fn recipe() -> String {
-    format!("{OPTIONS:?}\n{TARGETS:?}\n{EDITS:?}\n{EXPORTS:?}\n")
-}
-
-/// The version of the libcrypto that is installed, as its command has it.
-fn installed() -> Outcome<Version> {
-    let text = quietly(&mut openssl(["version"]))?;
-    text.strip_prefix("OpenSSL ")
-        .and_then(Version::parse)
-        .ok_or_else(|| Failure::new(format!("no version of OpenSSL can be read in {text:?}")))
-}
-
 /// The sources: what somebody has put into the cache, or what apt has fetched and verified.
-fn archive(installed: Version) -> Outcome<(PathBuf, Version)> {
+fn archive(wanted: &Wanted<'_>) -> Outcome<(PathBuf, Version)> {
     let cache = user_cache(CACHE)?;
-    let present = |wanted: &dyn Fn(Version) -> bool| {
+    let present = |fits: &dyn Fn(Version) -> bool| {
         fs::read_dir(&cache)
             .into_iter()
             .flatten()
@@ -266,15 +297,15 @@ fn archive(installed: Version) -> Outcome<(PathBuf, Version)> {
             .filter_map(|entry| {
                 let name = entry.file_name().to_string_lossy().into_owned();
                 let version = Version::parse(name.strip_prefix("openssl")?.get(1..)?)?;
-                (name.ends_with(".tar.gz") && wanted(version)).then(|| (entry.path(), version))
+                (name.ends_with(".tar.gz") && fits(version)).then(|| (entry.path(), version))
             })
             .max_by_key(|(_, version)| *version)
     };
-    if let Some(exact) = present(&|version| version == installed) {
+    if let Some(exact) = present(&|version| version == wanted.version) {
         return Ok(exact);
     }
-    let fetched = fetch(&cache, installed);
-    match present(&|version| version.same_series(installed)) {
+    let fetched = fetch(&cache, wanted);
+    match present(&|version| version.same_series(wanted.version)) {
         Some(found) => Ok(found),
         None => Err(fetched.err().unwrap_or_else(|| {
             Failure::new(format!("apt-get left no archive in {}", cache.display()))
@@ -282,12 +313,8 @@ fn archive(installed: Version) -> Outcome<(PathBuf, Version)> {
     }
 }
 
-/// Has apt fetch the sources from where this machine's packages come from, with lists of its own.
-fn fetch(cache: &Path, installed: Version) -> Outcome {
-    let apt = cache.join("apt");
-    let (lists, own) = (apt.join("lists"), apt.join("sources.list"));
-    let partial = lists.join("partial");
-    fs::create_dir_all(&partial).map_err(on(&partial, "create"))?;
+/// Apt's list of what has the sources of this machine's packages.
+fn list_of_system() -> Outcome<String> {
     let mut targets = Command::new("apt-get");
     targets.args([
         "indextargets",
@@ -295,11 +322,45 @@ fn fetch(cache: &Path, installed: Version) -> Outcome {
         "deb-src [signed-by=$(SIGNED_BY)] $(REPO_URI) $(RELEASE) $(COMPONENT)",
         "Created-By: Packages",
     ]);
-    let text = quietly(&mut targets)?
+    Ok(quietly(&mut targets)?
         // What apt leaves where the configuration names no key.
         .replace("[signed-by=$(SIGNED_BY)] ", "")
-        .replace("[signed-by=] ", "");
-    fs::write(&own, text).map_err(on(&own, "write"))?;
+        .replace("[signed-by=] ", ""))
+}
+
+/// The same of the packages in a root directory, whose lists debootstrap and we have written.
+fn list_of_root(root: &Path) -> Outcome<String> {
+    let main = root.join("etc/apt/sources.list");
+    let mut text = fs::read_to_string(&main).map_err(on(&main, "read"))?;
+    let parts = root.join("etc/apt/sources.list.d");
+    for entry in fs::read_dir(&parts).into_iter().flatten().flatten() {
+        let path = entry.path();
+        text += "\n";
+        text += &fs::read_to_string(&path).map_err(on(&path, "read"))?;
+    }
+    let packages = text.lines().filter_map(|line| line.strip_prefix("deb "));
+    Ok(packages.map(|rest| format!("deb-src {rest}\n")).collect())
+}
+
+/// Has apt fetch the sources from where the packages come from, with lists of its own.
+fn fetch(cache: &Path, wanted: &Wanted<'_>) -> Outcome {
+    let apt = cache.join(match wanted.release {
+        None => "apt".to_owned(),
+        Some((release, _)) => format!("apt-{release}"),
+    });
+    let (lists, own) = (apt.join("lists"), apt.join("sources.list"));
+    let partial = lists.join("partial");
+    fs::create_dir_all(&partial).map_err(on(&partial, "create"))?;
+    let text = match wanted.release {
+        None => list_of_system(),
+        Some((_, root)) => list_of_root(root),
+    };
+    fs::write(&own, text?).map_err(on(&own, "write"))?;
+    // The keys of another release are that release's.
+    let keys = wanted.release.map(|(_, root)| {
+        let keys = root.join("usr/share/keyrings");
+        format!("Dir::Etc::trustedparts={}", keys.display())
+    });
     let with_own = |program: &str| {
         let mut command = Command::new(program);
         for (name, value) in [
@@ -311,6 +372,9 @@ fn fetch(cache: &Path, installed: Version) -> Outcome {
         ] {
             command.arg("-o").arg(format!("{name}={}", value.display()));
         }
+        if let Some(keys) = &keys {
+            command.arg("-o").arg(keys);
+        }
         command.current_dir(cache);
         command
     };
@@ -320,21 +384,27 @@ fn fetch(cache: &Path, installed: Version) -> Outcome {
         .lines()
         .filter_map(|line| line.strip_prefix("Version: "))
         .filter_map(|text| Some((Version::parse(text)?, text)))
-        .filter(|(version, _)| version.same_series(installed))
+        .filter(|(version, _)| version.same_series(wanted.version))
         .collect();
-    versions.sort_by_key(|(version, _)| (*version == installed, *version));
-    let Some((_, wanted)) = versions.pop() else {
-        return Err(Failure::new(format!(
-            "the package index has no sources of the series of OpenSSL {installed}"
-        )));
-    };
-    let mut source = with_own("apt-get");
-    source.args(["-q", "source", "--download-only", "--tar-only"]);
-    quietly(source.arg(format!("openssl={wanted}"))).map(drop)
+    versions.sort_by_key(|(version, _)| (*version == wanted.version, *version));
+    let mut fetched = Err(Failure::new(format!(
+        "the package index has no sources of the series of OpenSSL {}",
+        wanted.version
+    )));
+    // A mirror may lack what its index names.
+    for (_, name) in versions.iter().rev() {
+        let mut source = with_own("apt-get");
+        source.args(["-q", "source", "--download-only", "--tar-only"]);
+        fetched = quietly(source.arg(format!("openssl={name}"))).map(drop);
+        if fetched.is_ok() {
+            break;
+        }
+    }
+    fetched
 }
 
 /// Unpacks, edits, configures and builds.
-fn build(archive: &Path, version: Version) -> Outcome<Build> {
+fn build(wanted: &Wanted<'_>, archive: &Path, version: Version) -> Outcome<Build> {
     println!("building the tests of OpenSSL {version} (some minutes, once)");
     let cache = user_cache(CACHE)?;
     let scratch = cache.join(format!("building-{}", std::process::id()));
@@ -361,11 +431,11 @@ fn build(archive: &Path, version: Version) -> Outcome<Build> {
         replace(&scratch.join(library), EXPORTS.0, EXPORTS.1)?;
     }
     let jobs = format!("-j{}", available_parallelism().map_or(1, NonZero::get));
-    run("make", &[&[jobs.as_str()], TARGETS].concat())?;
+    run("make", &[&[jobs.as_str()], wanted.targets].concat())?;
     let stamp = scratch.join(STAMP);
-    fs::write(&stamp, recipe()).map_err(on(&stamp, "write"))?;
+    fs::write(&stamp, wanted.recipe()).map_err(on(&stamp, "write"))?;
     let mut hasher = DefaultHasher::new();
-    recipe().hash(&mut hasher);
+    wanted.recipe().hash(&mut hasher);
     let directory = cache.join(format!("openssl-{version}-{:016x}", hasher.finish()));
     empty(&directory)?;
     fs::rename(&scratch, &directory).map_err(on(&directory, "create"))?;

@@ -55,6 +55,9 @@ pub struct Setup {
     pub settings: Vec<String>,
     /// What lanes must have computed in the end.
     pub lanes: Vec<String>,
+    /// Whether the scripts are about what the module adds: then OpenSSL alone is no measure, and no
+    /// conversation may fail.
+    pub adds: bool,
     pub runs: Vec<Run>,
 }
 
@@ -67,6 +70,7 @@ impl Setup {
             options: Vec::new(),
             settings: Vec::new(),
             lanes: Vec::new(),
+            adds: false,
             runs: Vec::new(),
         }
     }
@@ -174,6 +178,7 @@ fn parse(text: &str) -> Outcome<Vec<Setup>> {
                     "options" => setup.options = rest,
                     "settings" => setup.settings = rest,
                     "lanes" => setup.lanes = rest,
+                    "adds" => setup.adds = true,
                     _ => return Err(bad()),
                 }
                 continue;
@@ -196,13 +201,14 @@ mod tests {
     #[test]
     fn lists_become_runs() {
         let text = "list a\ntest-x.py -n 5 -d\n# text\nlist b\nwith a\ntest-y.py\n\nsetup s\n\
-                    server nginx p256 p384\nlanes p256-sign\nwith b\ntest-z.py -n no {p256}\n";
+                    server nginx p256 p384\nlanes p256-sign\nadds x\nwith b\ntest-z.py -n no {p256}\n";
         let setups = parse(text).unwrap();
         let [setup] = &setups[..] else {
             panic!("{setups:?}");
         };
         assert_eq!(setup.keys, ["p256", "p384"]);
         assert_eq!(setup.lanes, ["p256-sign"]);
+        assert!(setup.adds);
         let lines: Vec<String> = setup.runs.iter().map(Run::line).collect();
         let all = ["test-x.py -n 5 -d", "test-y.py", "test-z.py -n no {p256}"];
         assert_eq!(lines, all);

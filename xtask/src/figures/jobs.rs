@@ -1,0 +1,351 @@
+//! `cargo xtask jobs`: `openssl speed` with async jobs, with the OpenSSL of this system and with
+//! those of the chroots that `cargo xtask matrix` makes, each without the module and with it.
+//!
+//! Both run in turn, and of each pair of runs the ratio counts. A newer OpenSSL that is slower with
+//! the module than an older one shows here: how much the module gains must not depend on the
+//! version, except where OpenSSL's own code got faster.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::measure::{OTHERS, at_hand};
+use super::record;
+use super::text::{thousands, wrapped};
+use crate::command::{Failure, Outcome, on, quietly};
+use crate::dist::{self, Dist};
+use crate::matrix::roots::{LOADING, PLAIN, Root, Source};
+use crate::record::Machine;
+
+/// The name of the file in a record's directory.
+const FILE: &str = "jobs.json";
+
+/// What `openssl speed` is asked for; it tries every operation of each.
+const ALGORITHMS: &[&str] = &[
+    "rsa2048",
+    "ecdsap256",
+    "ecdsap384",
+    "ecdhp256",
+    "ecdhp384",
+    "ecdhx25519",
+    "ed25519",
+];
+
+const JOBS: &str = "16";
+
+/// Pairs of runs.
+const ROUNDS: usize = 3;
+
+/// Operations a second by operation.
+type Rates = BTreeMap<String, f64>;
+
+/// Measures into docs/benchmarks/record/DATE-CPU, with every OpenSSL that is at hand or with those
+/// named. What the record of the same day has of others stays.
+pub fn measure(names: &[&str]) -> Outcome {
+    let system = [("system", Source::System)];
+    let known: Vec<(&str, Source)> = system.iter().chain(OTHERS).copied().collect();
+    if let Some(unknown) = names
+        .iter()
+        .find(|name| known.iter().all(|(known, _)| known != *name))
+    {
+        let known: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+        return Err(Failure::new(format!("there is no version `{unknown}`"))
+            .remedy(format!("cargo xtask jobs with any of {}", known.join(", "))));
+    }
+    let machine = Machine::here()?;
+    let built = dist::build()?;
+    let name = format!("{}-{}", machine.date, record::short_name(&machine.cpu));
+    let directory = record::directory().join(name);
+    fs::create_dir_all(&directory).map_err(on(&directory, "create"))?;
+    let path = directory.join(FILE);
+    let mut versions = earlier(&path)?;
+    for (name, source) in known {
+        if !names.is_empty() && !names.contains(&name) {
+            continue;
+        }
+        if let Some(root) = at_hand(name, source)? {
+            let found = of_version(&root, &built)?;
+            versions.retain(|version| version.get("openssl") != found.get("openssl"));
+            versions.push(found);
+        }
+    }
+    versions.sort_by_key(|version| version.get("openssl").map(Value::to_string));
+    let document = json!({
+        "date": machine.date, "commit": machine.commit, "cpu": machine.cpu,
+        "command": format!("openssl {}", arguments("ALGORITHM").join(" ")), "rounds": ROUNDS,
+        "versions": versions,
+    });
+    fs::write(&path, format!("{document:#}\n")).map_err(on(&path, "write"))?;
+    println!("{}", path.display());
+    Ok(())
+}
+
+/// The versions in a record, if there is one.
+fn earlier(path: &Path) -> Outcome<Vec<Value>> {
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    let text = fs::read_to_string(path).map_err(on(path, "read"))?;
+    let document: Option<Value> = serde_json::from_str(&text).ok();
+    let versions =
+        document.and_then(|document| Some(document.get("versions")?.as_array()?.clone()));
+    versions.ok_or_else(|| unreadable(path))
+}
+
+/// All algorithms with one OpenSSL.
+fn of_version(root: &Root, built: &Dist) -> Outcome<Value> {
+    root.install(built)?;
+    let version = root.version()?;
+    println!("OpenSSL {version}");
+    let mut rows = Vec::new();
+    for algorithm in ALGORITHMS {
+        let mut pairs: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
+        for _ in 0..ROUNDS {
+            let stock = speed(root, PLAIN, algorithm)?;
+            let with = speed(root, LOADING, algorithm)?;
+            for (operation, stock) in stock {
+                if let Some(with) = with.get(&operation) {
+                    pairs.entry(operation).or_default().push((stock, *with));
+                }
+            }
+        }
+        for (operation, pairs) in pairs {
+            let median = |of: fn(&(f64, f64)) -> f64| super::ledger::median(pairs.iter().map(of));
+            let (stock, lockstep) = (median(|pair| pair.0), median(|pair| pair.1));
+            let ratio = median(|(stock, with)| with / stock);
+            println!("  {operation:<22} {stock:>9.0} {lockstep:>9.0} {ratio:>7.2}");
+            rows.push(json!({
+                "op": operation, "stock": stock.round(), "lockstep": lockstep.round(),
+                "ratio": (ratio * 1e4).round() / 1e4,
+            }));
+        }
+    }
+    Ok(json!({"openssl": version, "rows": rows}))
+}
+
+fn arguments(algorithm: &str) -> [&str; 8] {
+    [
+        "speed",
+        "-elapsed",
+        "-seconds",
+        "1",
+        "-mr",
+        "-async_jobs",
+        JOBS,
+        algorithm,
+    ]
+}
+
+/// What one run of `openssl speed` finds with a configuration.
+fn speed(root: &Root, configuration: &str, algorithm: &str) -> Outcome<Rates> {
+    let mut command = root.command("sh");
+    command
+        .args(["-c", "\"${OPENSSL:-openssl}\" \"$@\" 2>&1", "sh"])
+        .args(arguments(algorithm))
+        .env("OPENSSL_CONF", root.inside.join(configuration));
+    let output = quietly(&mut command)?;
+    let rates = rates(&output);
+    match rates.is_empty() {
+        false => Ok(rates),
+        true => Err(Failure::new(format!(
+            "`openssl speed` printed no figures:\n{output}"
+        ))),
+    }
+}
+
+/// The rates in what `openssl speed -mr` prints: `+DTP:bits:operation:algorithm:seconds` before a
+/// measurement, or `+DTP:name:operation:seconds`, and `+Rn:count:…:seconds` after it. Too few keys
+/// are generated in a second for a rate.
+fn rates(output: &str) -> Rates {
+    let mut rates = Rates::new();
+    let mut operation = None;
+    for line in output.lines() {
+        let fields: Vec<&str> = line.split(':').collect();
+        match fields.as_slice() {
+            ["+DTP", bits, what, algorithm, _] => {
+                operation = Some(operation_name(bits, what, algorithm));
+            }
+            ["+DTP", name, what, _] => {
+                operation = (*what != "keygen").then(|| format!("{name} {what}"));
+            }
+            [kind, count, .., seconds] if kind.starts_with("+R") => {
+                let rate = count.parse::<f64>().ok().zip(seconds.parse::<f64>().ok());
+                if let (Some(operation), Some((count, seconds))) = (operation.take(), rate)
+                    && seconds > 0.0
+                {
+                    rates.insert(operation, count / seconds);
+                }
+            }
+            _ => {}
+        }
+    }
+    rates
+}
+
+/// The name of a measurement, the same for all versions: for a signature OpenSSL 3.0 says
+/// `private:rsa` and later ones `private:rsa sign`, and 4.0 names the curve where others say
+/// `ecdsa` or `ecdh`.
+fn operation_name(bits: &str, what: &str, algorithm: &str) -> String {
+    let (algorithm, what) = algorithm.split_once(' ').unwrap_or((algorithm, what));
+    let key = match (algorithm, bits) {
+        ("rsa", bits) => format!("RSA-{bits}"),
+        ("ecdh", "253") => "X25519".to_owned(),
+        ("ecdsa" | "ecdh", bits) => format!("P-{bits}"),
+        ("prime256v1", _) => "P-256".to_owned(),
+        ("secp384r1", _) => "P-384".to_owned(),
+        (other, _) => other.to_owned(),
+    };
+    let what = match what {
+        "private" | "sign" => "signature",
+        "public" | "verify" => "verification",
+        "encrypt" => "encryption",
+        "decrypt" => "decryption",
+        "" => "agreement",
+        other => other,
+    };
+    format!("{key} {what}")
+}
+
+/// The newest record of a kind of CPU, as a section of the page of figures; empty without one.
+pub fn section(cpu: &str) -> Outcome<String> {
+    for name in record::names()? {
+        let path = record::directory().join(&name).join(FILE);
+        if name.get(11..) == Some(cpu) && path.exists() {
+            let text = fs::read_to_string(&path).map_err(on(&path, "read"))?;
+            return rendered(&name, &path, &text);
+        }
+    }
+    Ok(String::new())
+}
+
+/// An OpenSSL, and the rows that were measured with it.
+struct Version {
+    openssl: String,
+    /// Operation, rate of OpenSSL alone and with Lockstep, and ratio.
+    rows: Vec<(String, f64, f64, f64)>,
+}
+
+impl Version {
+    fn parse(value: &Value) -> Option<Version> {
+        let row = |row: &Value| {
+            let number = |name: &str| row.get(name)?.as_f64();
+            let operation = row.get("op")?.as_str()?.to_owned();
+            Some((
+                operation,
+                number("stock")?,
+                number("lockstep")?,
+                number("ratio")?,
+            ))
+        };
+        Some(Version {
+            openssl: value.get("openssl")?.as_str()?.to_owned(),
+            rows: value
+                .get("rows")?
+                .as_array()?
+                .iter()
+                .map(row)
+                .collect::<Option<_>>()?,
+        })
+    }
+}
+
+fn rendered(name: &str, path: &Path, text: &str) -> Outcome<String> {
+    let document: Option<Value> = serde_json::from_str(text).ok();
+    let parsed = document.and_then(|document| {
+        let versions = document.get("versions")?.as_array()?.iter();
+        let versions = versions.map(Version::parse).collect::<Option<Vec<_>>>()?;
+        Some((document.get("command")?.as_str()?.to_owned(), versions))
+    });
+    let Some((command, versions)) = parsed else {
+        return Err(unreadable(path));
+    };
+    let mut out = "\n### Async jobs, by version of OpenSSL\n\n".to_owned();
+    out += &wrapped(&format!(
+        "`{command}`: operations per second of OpenSSL alone, with Lockstep, and the factor between \
+         them. Record: [{name}](record/{name})."
+    ));
+    out += "\n| operation |";
+    for version in &versions {
+        let _ = write!(out, " {} alone | with Lockstep | factor |", version.openssl);
+    }
+    out += "\n|---|";
+    out += &"---|".repeat(3 * versions.len());
+    out += "\n";
+    let mut seen: Vec<&str> = Vec::new();
+    for (operation, ..) in versions.iter().flat_map(|version| &version.rows) {
+        if seen.contains(&operation.as_str()) {
+            continue;
+        }
+        seen.push(operation);
+        let _ = write!(out, "| {operation} |");
+        for version in &versions {
+            let row = version.rows.iter().find(|(name, ..)| name == operation);
+            let cells = row.map_or(" - | - | - |".to_owned(), |(_, stock, with, ratio)| {
+                let (stock, with) = (thousands(*stock), thousands(*with));
+                format!(" {stock} | {with} | {ratio:.2} × |")
+            });
+            out += &cells;
+        }
+        out += "\n";
+    }
+    Ok(out)
+}
+
+fn unreadable(path: &Path) -> Failure {
+    let path: PathBuf = path.to_owned();
+    Failure::new(format!("{} is no record of async jobs", path.display()))
+        .remedy("restore it from git, or measure again: cargo xtask jobs")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_each_version_prints_is_read_alike() {
+        let old = "+DTP:2048:private:rsa:1\n+R1:1919:2048:1.00\n+DTP:2048:public:rsa:1\n\
+                   +R2:30030:2048:1.50\n+DTP:253::ecdh:1\n+R7:14867:253:1.00\n\
+                   +DTP:253:sign:Ed25519:1\n+R8:14516:253:Ed25519:1.00\n\
+                   +F2:2:2048:1919.000000:29732.673267\n";
+        let found = rates(old);
+        assert_eq!(found["RSA-2048 signature"], 1919.0);
+        assert_eq!(found["RSA-2048 verification"], 20020.0);
+        assert_eq!(found["X25519 agreement"], 14867.0);
+        assert_eq!(found["Ed25519 signature"], 14516.0);
+        assert_eq!(found.len(), 4);
+        let new = "+DTP:2048:private:rsa sign:1\n+R1:780:2048:1.00\n\
+                   +DTP:2048:private:rsa decrypt:1\n+R4:671:2048:1.00\n\
+                   +DTP:rsa2048:keygen:1\n+R15:4:rsa2048:1.24\n\
+                   +DTP:rsa2048:decaps:1\n+R17:911:rsa2048:1.00\n";
+        let found = rates(new);
+        assert_eq!(found["RSA-2048 signature"], 780.0);
+        assert_eq!(found["RSA-2048 decryption"], 671.0);
+        assert_eq!(found["rsa2048 decaps"], 911.0);
+        assert_eq!(found.len(), 3);
+        let newest = "+DTP:256:sign:prime256v1:1\n+R5:9:256:1.00\n";
+        assert_eq!(rates(newest)["P-256 signature"], 9.0);
+        let failed = "+DTP:256:sign:ecdsa:1\nsign failure\n+R5:1:256:0.00\n";
+        assert!(rates(failed).is_empty());
+    }
+
+    #[test]
+    fn a_version_without_an_operation_has_no_figure() {
+        let text = r#"{"command":"openssl speed","versions":[
+            {"openssl":"3.0.19","rows":[{"op":"a","stock":10,"lockstep":25,"ratio":2.5}]},
+            {"openssl":"3.5.9","rows":[{"op":"a","stock":1000,"lockstep":2000,"ratio":2},
+                                       {"op":"b","stock":4,"lockstep":4,"ratio":1}]}]}"#;
+        let page = rendered("2026-11-24-zen4", Path::new("x"), text).unwrap();
+        let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| ")).collect();
+        assert_eq!(
+            rows[1..],
+            [
+                "| a | 10 | 25 | 2.50 × | 1,000 | 2,000 | 2.00 × |",
+                "| b | - | - | - | 4 | 4 | 1.00 × |"
+            ]
+        );
+        assert!(rendered("n", Path::new("x"), "{}").is_err());
+    }
+}
