@@ -15,18 +15,19 @@ impl Engine {
         self.queue().executor.pass(shape)
     }
 
-    /// Serves requests of one shape, in their order. Those of another shape are declined. The
-    /// thread needs [`ROOM_BYTES`](crate::ROOM_BYTES) of stack.
+    /// Serves requests of one shape, in their order. Those of another shape are declined. Where the
+    /// lanes have no kernels of a curve, it is computed without vectors: the caller has no other
+    /// implementation. The thread needs [`ROOM_BYTES`](crate::ROOM_BYTES) of stack.
     pub fn serve_gathered(
         &self,
         shape: Shape,
         requests: Vec<Request>,
     ) -> Vec<Result<Response, Declined>> {
         let queue = self.queue();
-        let lacks = queue.executor.lacks(shape);
+        let refuses = queue.executor.refuses(shape);
         let is_misplaced = |request: &Request| request.shape() != shape;
-        if lacks.is_some() || requests.iter().any(is_misplaced) {
-            let reason = lacks.unwrap_or(|| Declined::Internal);
+        if refuses.is_some() || requests.iter().any(is_misplaced) {
+            let reason = refuses.unwrap_or(|| Declined::Internal);
             let declined = |_| Err(self.declined(reason()));
             return requests.into_iter().map(declined).collect();
         }
@@ -88,6 +89,26 @@ mod tests {
         let verdicts = engine.serve_gathered(Shape::Ed25519Verify, verify.collect());
         let right = |verdict: &_| matches!(verdict, Ok(Response::Verified(true)));
         assert!(verdicts.len() == count && verdicts.iter().all(right));
+    }
+
+    /// AVX2 has no kernels of the NIST curves, so a server's requests go to OpenSSL there.
+    #[test]
+    fn a_curve_without_kernels_is_served_nevertheless() {
+        for backend in Backend::available() {
+            let engine = Engine::new(Config {
+                backend: BackendChoice::Named(backend),
+                ..Config::default()
+            });
+            for curve in [Curve::P256, Curve::P384] {
+                let key = EcKey::new(curve, &vec![1; curve.bytes()], None).expect("a key");
+                let request = Request::EcdsaSign(EcdsaSignInput {
+                    key: Arc::new(key),
+                    digest: vec![1; 32].into(),
+                });
+                let answers = engine.serve_gathered(request.shape(), vec![request]);
+                assert!(matches!(&answers[..], [Ok(Response::Signature(_))]));
+            }
+        }
     }
 
     #[test]

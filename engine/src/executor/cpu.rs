@@ -67,13 +67,16 @@ impl Cpu {
         slower.then_some(Declined::SlowLanes)
     }
 
-    /// Why the lanes cannot serve a shape at all, if they cannot.
+    /// Why no vectors serve a shape, if none do.
     pub(crate) fn lacks(&self, shape: Shape) -> Option<fn() -> Declined> {
-        if self.only_kem && !shape.is_kem() {
-            return Some(|| Declined::NoBackend);
-        }
         let has_kernel = !shape.is_nist() || self.backend.has_nist_curves();
-        (!has_kernel).then_some(|| Declined::NoKernel)
+        let lacks_kernel = || (!has_kernel).then_some((|| Declined::NoKernel) as fn() -> Declined);
+        self.refuses(shape).or_else(lacks_kernel)
+    }
+
+    /// Why a shape is not served at all, not even without vectors.
+    pub(crate) fn refuses(&self, shape: Shape) -> Option<fn() -> Declined> {
+        (self.only_kem && !shape.is_kem()).then_some(|| Declined::NoBackend)
     }
 
     /// A key pair out of the pool, if it has one.

@@ -106,6 +106,13 @@ fn pieces(cuts: &[usize], len: usize) -> impl Iterator<Item = (usize, usize)> {
     starts.zip(cuts.iter().copied().chain([len]))
 }
 
+/// Every way to cut a message of `len` bytes into up to four pieces.
+fn every_cut(len: usize) -> impl Iterator<Item = [usize; 3]> {
+    (0..=len).flat_map(move |a| {
+        (a..=len).flat_map(move |b| (b..=len).map(move |c| [a, b, c]))
+    })
+}
+
 const KEYS: [usize; 3] = [16, 24, 32];
 
 #[test]
@@ -132,12 +139,8 @@ fn a_message_may_be_cut_anywhere() {
         let most = if lanes == Lanes::PORTABLE { 34 } else { 72 };
         let expected = Expected::random(&mut random, 16, 13, most);
         let key = key(lanes, &expected.key);
-        for a in 0..=most {
-            for b in a..=most {
-                for c in b..=most {
-                    expected.check(&key, &[], &[a, b, c]);
-                }
-            }
+        for cuts in every_cut(most) {
+            expected.check(&key, &[], &cuts);
         }
     }
 }
@@ -252,9 +255,8 @@ fn wycheproofs_messages_are_encrypted_and_decrypted() {
                         ciphertext: test.ct.to_vec(),
                         tag: test.tag[..].try_into().unwrap(),
                     };
-                    let len = expected.plaintext.len();
-                    for cut in 0..=len {
-                        expected.check(&key, &[], &[cut / 2, cut, cut + (len - cut) / 2]);
+                    for cuts in every_cut(expected.plaintext.len()) {
+                        expected.check(&key, &[], &cuts);
                     }
                 }
             }
@@ -281,12 +283,12 @@ fn nists_messages_are_decrypted_and_refused() {
         let (key, iv, tag) = (key(lanes, &field(bytes)), field(iv), field(tag));
         let (additional, ciphertext) = (field(additional), field(ciphertext));
         let len = ciphertext.len();
-        for cut in 0..=len {
+        for cuts in every_cut(len) {
             let mut out = ciphertext.clone();
             let mut message = Message::default();
             message.begin(&key, &iv);
             message.authenticate(&key, &additional).unwrap();
-            for (from, to) in pieces(&[cut / 2, cut, cut + (len - cut) / 2], len) {
+            for (from, to) in pieces(&cuts, len) {
                 message
                     .decrypt(&key, InOut::in_place(&mut out[from..to]))
                     .unwrap();
