@@ -143,7 +143,7 @@ fn speed_writes_the_document_that_the_design_describes() {
         "1",
     ];
     let (code, stdout, stderr) = run(&mut bench(&arguments));
-    if !has_lanes() {
+    if lockstep_engine::Backend::best_hardware().is_none() {
         assert_eq!(code, 1);
         assert!(stderr.contains("lockstep doctor"), "{stderr}");
         return;
@@ -161,9 +161,12 @@ fn speed_writes_the_document_that_the_design_describes() {
     for row in rows {
         assert_eq!(row["op"], "rsa1024-sign");
         assert_eq!(row["threads"], 1);
-        for figure in ["ops_per_s", "cycles_per_op", "limit_cycles"] {
+        for figure in ["ops_per_s", "cycles_per_op"] {
             assert!(row[figure].as_f64().unwrap() > 0.0, "{figure}: {row}");
         }
+        // AVX2 has no multiplies of IFMA to count.
+        let limit = row["limit_cycles"].as_f64();
+        assert_eq!(limit.is_some_and(|limit| limit > 0.0), has_lanes(), "{row}");
     }
 }
 

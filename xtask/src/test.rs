@@ -75,8 +75,8 @@ const QUICK: &[Check] = &[
     }),
 ];
 
-/// Checks that begin beside an earlier one, which leaves a CPU idle, and are reported in their turn.
-/// Each of them has a build of its own, or needs none.
+/// Checks that begin beside an earlier one, which leaves a CPU idle, and are reported in their
+/// turn. Each of them has a build of its own, or needs none.
 const AHEAD: &[Ahead] = &[
     Ahead {
         beside: "dist",

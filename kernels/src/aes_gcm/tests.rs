@@ -108,9 +108,7 @@ fn pieces(cuts: &[usize], len: usize) -> impl Iterator<Item = (usize, usize)> {
 
 /// Every way to cut a message of `len` bytes into up to four pieces.
 fn every_cut(len: usize) -> impl Iterator<Item = [usize; 3]> {
-    (0..=len).flat_map(move |a| {
-        (a..=len).flat_map(move |b| (b..=len).map(move |c| [a, b, c]))
-    })
+    (0..=len).flat_map(move |a| (a..=len).flat_map(move |b| (b..=len).map(move |c| [a, b, c])))
 }
 
 const KEYS: [usize; 3] = [16, 24, 32];

@@ -11,7 +11,7 @@ use std::process::Command;
 use openssl::bn::{BigNum, BigNumContext, BigNumRef};
 use openssl::pkey::PKey;
 
-use crate::common::{Place, Running};
+use crate::common::{Place, Running, has_ifma};
 use lockstep_testkit::hex;
 
 /// What `programs/key_memory.c` changes secrets by before it prints them.
@@ -359,7 +359,13 @@ fn no_core_dump_holds_a_secret_that_a_thread_keeps_between_derivations() {
         {
             let all = count(&all, &forms);
             let of = |name: &str| forms.iter().position(|form| form.name == name);
-            for name in ["master", "c ap"] {
+            // Without vectors each expansion of the traffic secret takes its states anew, which
+            // overwrite those of the master secret.
+            let kept = match has_ifma() {
+                true => &["master", "c ap"][..],
+                false => &["c ap"],
+            };
+            for name in kept {
                 assert!(all[of(name).expect(name)] > 0, "it keeps {name}: {all:?}");
             }
         }

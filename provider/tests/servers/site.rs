@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use lockstep_engine::{ProcessStats, Shape, Snapshot, read_stats};
+use lockstep_engine::{Backend, ProcessStats, Shape, Snapshot, read_stats};
 use lockstep_testkit::{TempDir, copy_program};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -26,6 +26,16 @@ const NOBODY: u32 = 65534;
 
 /// One server at a time: the recipes have fixed ports, and the machine may have two cores.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Whether RSA and the NIST curves run on lanes here; says so if not. X25519 does on AVX2 too.
+pub fn has_ifma() -> bool {
+    let best = Backend::best_hardware();
+    let found = best.is_some_and(|backend| !backend.is_avx2());
+    if !found {
+        println!("no AVX-512 IFMA: OpenSSL itself computes RSA and the NIST curves here");
+    }
+    found
+}
 
 /// A server that runs.
 pub struct Site {
