@@ -107,8 +107,25 @@ fn pieces(cuts: &[usize], len: usize) -> impl Iterator<Item = (usize, usize)> {
 }
 
 /// Every way to cut a message of `len` bytes into up to four pieces.
-fn every_cut(len: usize) -> impl Iterator<Item = [usize; 3]> {
-    (0..=len).flat_map(move |a| (a..=len).flat_map(move |b| (b..=len).map(move |c| [a, b, c])))
+fn every_cut(len: usize) -> Vec<[usize; 3]> {
+    let mut all = Vec::new();
+    for a in 0..=len {
+        for b in a..=len {
+            all.extend((b..=len).map(|c| [a, b, c]));
+        }
+    }
+    all
+}
+
+/// Every way where there are not too many; in a long message each place is cut once at least.
+fn many_cuts(lanes: Lanes, len: usize) -> Vec<[usize; 3]> {
+    let most = if lanes == Lanes::PORTABLE { 12 } else { 32 };
+    match len <= most {
+        true => every_cut(len),
+        false => (0..=len)
+            .map(|cut| [cut / 2, cut, cut + (len - cut) / 2])
+            .collect(),
+    }
 }
 
 const KEYS: [usize; 3] = [16, 24, 32];
@@ -253,7 +270,7 @@ fn wycheproofs_messages_are_encrypted_and_decrypted() {
                         ciphertext: test.ct.to_vec(),
                         tag: test.tag[..].try_into().unwrap(),
                     };
-                    for cuts in every_cut(expected.plaintext.len()) {
+                    for cuts in many_cuts(lanes, expected.plaintext.len()) {
                         expected.check(&key, &[], &cuts);
                     }
                 }
@@ -281,7 +298,7 @@ fn nists_messages_are_decrypted_and_refused() {
         let (key, iv, tag) = (key(lanes, &field(bytes)), field(iv), field(tag));
         let (additional, ciphertext) = (field(additional), field(ciphertext));
         let len = ciphertext.len();
-        for cuts in every_cut(len) {
+        for cuts in many_cuts(lanes, len) {
             let mut out = ciphertext.clone();
             let mut message = Message::default();
             message.begin(&key, &iv);
