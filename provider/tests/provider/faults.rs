@@ -43,6 +43,7 @@ fn no_fault_gets_out_of_a_lone_request() {
             let fault = format!("{point:?}:{place_of_fault}");
             let signed = place
                 .lockstep(&sign)
+                .on_vectors()
                 .env("LOCKSTEP_FAULT", &fault)
                 .succeed();
             assert!(signed.stdout == expected, "{fault} got out: {signed}");
@@ -73,6 +74,7 @@ fn no_fault_gets_out_of_a_batch_and_the_neighbours_are_spared() {
         let process = jobs
             .process(&place, 12)
             .with_lockstep()
+            .on_vectors()
             .env("LOCKSTEP_FAULT", &fault);
         let finished = process.limit(120).succeed();
         assert!(
