@@ -68,8 +68,22 @@ impl fmt::Display for Unusable {
 
 impl std::error::Error for Unusable {}
 
-fn unusable(reason: impl fmt::Display) -> Unusable {
+pub(crate) fn unusable(reason: impl fmt::Display) -> Unusable {
     Unusable(reason.to_string())
+}
+
+/// The text of a key's file.
+pub(crate) fn text(path: &Path) -> Result<Zeroizing<Vec<u8>>, Unusable> {
+    let mut file = File::open(path).map_err(unusable)?;
+    let size = file.metadata().map_err(unusable)?.len();
+    if size > LONGEST_FILE {
+        return Err(unusable("the file is too long for a key"));
+    }
+    // Of the right size at once: a vector that grows leaves copies behind.
+    let mut text = Zeroizing::new(Vec::with_capacity(size as usize + 1));
+    let mut limited = (&mut file).take(size);
+    limited.read_to_end(&mut text).map_err(unusable)?;
+    Ok(text)
 }
 
 /// The labels of the PEM blocks that hold private keys.
@@ -83,16 +97,7 @@ enum Form {
 impl Key {
     /// Reads the first private key in a PEM file.
     pub fn read(path: &Path, engine: &Engine) -> Result<Key, Unusable> {
-        let mut file = File::open(path).map_err(unusable)?;
-        let size = file.metadata().map_err(unusable)?.len();
-        if size > LONGEST_FILE {
-            return Err(unusable("the file is too long for a key"));
-        }
-        // Of the right size at once: a vector that grows leaves copies behind.
-        let mut text = Zeroizing::new(Vec::with_capacity(size as usize + 1));
-        let mut limited = (&mut file).take(size);
-        limited.read_to_end(&mut text).map_err(unusable)?;
-        Key::from_pem(&text, engine)
+        Key::from_pem(&text(path)?, engine)
     }
 
     /// Reads the first private key in the text of a PEM file.

@@ -1,6 +1,7 @@
 //! The daemon that holds keys, so that the processes that use them do not.
 //!
-//! [`configuration`] reads which keys there are and who may use them, [`key`] reads the keys. The
+//! [`configuration`] reads which keys there are and who may use them, [`key`] reads the keys, and
+//! [`mod@stand_in`] makes the files that servers have in their place. The
 //! [`doorkeeper`] welcomes clients at a socket and gives each a ring in shared memory; the threads
 //! of the [`service`] take requests from all rings and serve them in common batches. What a client
 //! may do follows from its [`access`], checked for each request by the table of its connection
@@ -16,6 +17,7 @@ mod padding;
 mod privileges;
 mod rate;
 mod service;
+pub mod stand_in;
 mod systemd;
 
 use std::fs::{self, Permissions};

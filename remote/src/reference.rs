@@ -111,6 +111,20 @@ impl Reference {
         })
     }
 
+    /// The public half in PEM, as OpenSSL writes it. `None` for what is not one.
+    pub fn public_pem(&self) -> Option<String> {
+        der::pem::encode_string("PUBLIC KEY", LineEnding::LF, &self.public).ok()
+    }
+
+    /// Finds the block in the text of a file, which may hold others, and reads it.
+    pub fn in_text(text: &str) -> Result<Reference, Malformed> {
+        let begin = text.find(&format!("-----BEGIN {LABEL}-----"));
+        let block = begin.map_or("", |at| &text[at..]);
+        let end = format!("-----END {LABEL}-----");
+        let length = block.find(&end).map_or(0, |at| at + end.len());
+        Reference::from_pem(&block.as_bytes()[..length])
+    }
+
     /// The file: a line for people, and the PEM block. `None` for what no reference can hold.
     pub fn to_file(&self) -> Option<String> {
         let block = der::pem::encode_string(LABEL, LineEnding::LF, &self.to_der()?).ok()?;
@@ -177,6 +191,20 @@ mod tests {
             assert_eq!(Reference::from_pem(file.as_bytes()), Ok(reference));
         }
         assert_eq!(reference().socket(), Path::new(DEFAULT_SOCKET));
+    }
+
+    #[test]
+    fn a_reference_is_found_among_certificates() {
+        let own = reference().to_file().expect("a file");
+        let other = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        let text = format!("{other}{own}{other}");
+        assert_eq!(Reference::in_text(&text), Ok(reference()));
+        for text in [other, &own[..own.len() - 9], ""] {
+            assert!(Reference::in_text(text).is_err(), "{text}");
+        }
+        let public = reference().public_pem().expect("a public half");
+        let expected = "-----BEGIN PUBLIC KEY-----\nMAMCAQc=\n-----END PUBLIC KEY-----\n";
+        assert_eq!(public, expected);
     }
 
     #[test]
