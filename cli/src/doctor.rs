@@ -5,10 +5,10 @@
 //! process loads the configuration, and the `openssl` command signs something as any program would.
 //! Then it looks at the counters.
 
-mod command;
 mod comparison;
 mod counters;
 mod finding;
+mod keyd;
 mod lanes;
 mod machine;
 mod running;
@@ -16,6 +16,7 @@ mod service;
 mod trial;
 
 use std::io::{self, IsTerminal as _};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -35,14 +36,18 @@ pub struct Options {
     /// Print one JSON document
     #[arg(long)]
     json: bool,
+    /// Look at a file that stands for a key of the key daemon: whether this user may sign with it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["service", "pid"])]
+    reference: Option<PathBuf>,
     #[command(flatten)]
     service: service::ServiceOptions,
 }
 
 const NOTES: &str = "\
 It checks the configuration that OPENSSL_CONF names, or else the openssl.cnf beside this program, or
-else /etc/lockstep/openssl.cnf. The exit status is 0 if the openssl command signed on lanes and no
-result of a running process has failed its check; otherwise it is 1.
+else /etc/lockstep/openssl.cnf. The exit status is 0 if the openssl command signed on lanes, no
+result of a running process has failed its check, and the key daemon answers where it is set up;
+otherwise it is 1.
 
 With --service or --pid, and as root, it looks at a service as it runs: its unit, environment, files
 and libraries. It makes some hundred handshakes with it, and says which of them landed on lanes. The
@@ -57,9 +62,10 @@ struct Document<'a> {
 
 /// Runs the command.
 pub fn run(options: &Options) -> Outcome {
-    let findings = &match options.service.wanted() {
-        Some(wanted) => service::examine(&wanted, &options.service),
-        None => examine(),
+    let findings = &match (&options.reference, options.service.wanted()) {
+        (Some(reference), _) => vec![Finding::new(keyd::reference(reference))],
+        (None, Some(wanted)) => service::examine(&wanted, &options.service),
+        (None, None) => examine(),
     };
     let ok = findings
         .iter()
@@ -125,6 +131,9 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
         remedy,
     } in running::findings(&published)
     {
+        let _ = say(check, verdict, what, remedy);
+    }
+    for (check, (verdict, what, remedy)) in keyd::findings() {
         let _ = say(check, verdict, what, remedy);
     }
 

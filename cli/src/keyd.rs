@@ -1,5 +1,6 @@
 //! `lockstep keyd`: the daemon that holds keys, and what its administrator does with it.
 
+use std::ffi::CString;
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -11,6 +12,7 @@ use lockstep_engine::{Config, Engine};
 use lockstep_keyd::configuration::{Configuration, DEFAULT_FILE};
 use lockstep_keyd::{Loaded, key::Key};
 use lockstep_remote::{Connection, DEFAULT_SOCKET, Failure as Refused, Reference};
+use serde::{Deserialize, Serialize};
 
 /// Holds keys for servers, which sign with them and never see them
 ///
@@ -49,6 +51,34 @@ struct KeysOptions {
     /// Where the daemon listens [default: as the configuration says, if that can be read]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    /// Print one JSON document, with the public half of each key
+    #[arg(long)]
+    json: bool,
+}
+
+/// A key that the daemon lets somebody use, as `keys --json` prints it.
+#[derive(Serialize, Deserialize)]
+pub struct Offer {
+    pub name: String,
+    pub uses: String,
+    /// A SubjectPublicKeyInfo, in hexadecimal.
+    pub public: String,
+}
+
+/// What the daemon at a socket lets this user use.
+pub fn offers(socket: &Path) -> Result<Vec<Offer>, Refused> {
+    let connection = Connection::open(socket)?;
+    let offers = connection.keys().iter().map(|key| Offer {
+        name: key.name.clone(),
+        uses: key.uses.to_string(),
+        public: hex(&key.public),
+    });
+    Ok(offers.collect())
+}
+
+/// The numbers of bytes, in hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 const NOTES: &str = "\
@@ -78,11 +108,16 @@ fn settings() -> Result<Config, Failure> {
 }
 
 /// An engine that counts nowhere.
-fn unpublished() -> Engine {
+pub fn unpublished() -> Engine {
     lockstep_keyd::engine(Config::default())
 }
 
+/// What the daemon is called in lists of processes.
+pub const PROCESS: &str = "lockstep-keyd";
+
 fn serve(path: &Path) -> Outcome {
+    // It is told from other commands by this name.
+    let _ = rustix::thread::set_name(&CString::new(PROCESS).unwrap_or_default());
     let configuration = configuration(path)?;
     let failure =
         |error: std::io::Error| Failure::new(error.to_string()).remedy("lockstep keyd check");
@@ -124,7 +159,7 @@ fn check(path: &Path) -> Outcome {
 }
 
 /// The mode of a file that not only its owner can read.
-fn readable_by_others(path: &Path) -> Option<u32> {
+pub fn readable_by_others(path: &Path) -> Option<u32> {
     use std::os::unix::fs::MetadataExt as _;
     let mode = fs::metadata(path).ok()?.mode() & 0o777;
     (mode & 0o044 != 0).then_some(mode)
@@ -182,9 +217,17 @@ fn list(path: &Path, options: &KeysOptions) -> Outcome {
         None => configured().unwrap_or_else(|_| PathBuf::from(DEFAULT_SOCKET)),
     };
     let failure = |refused: Refused| Failure::new(refused.to_string());
-    let connection = Connection::open(&socket).map_err(failure)?;
-    for key in connection.keys() {
-        outln!("{}: {}", key.name, key.uses);
+    let offers = offers(&socket).map_err(failure)?;
+    if options.json {
+        let document = serde_json::to_string(&offers);
+        outln!(
+            "{}",
+            document.map_err(|error| Failure::new(error.to_string()))?
+        );
+    } else {
+        offers
+            .iter()
+            .for_each(|key| outln!("{}: {}", key.name, key.uses));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -2,6 +2,7 @@
 //! counters; has servers load the module; and is the daemon that holds keys for them.
 #![forbid(unsafe_code)]
 
+mod command;
 mod configuration;
 mod doctor;
 mod install;

@@ -91,6 +91,14 @@ impl Unit {
         (!value.is_empty()).then_some(value)
     }
 
+    /// All values of a setting, in order; without those that an empty one has removed.
+    pub fn all(&self, name: &str) -> Vec<&str> {
+        let named = self.settings.iter().filter(|(known, _)| known == name);
+        let values: Vec<&str> = named.map(|(_, value)| value.as_str()).collect();
+        let first = values.iter().rposition(|value| value.is_empty());
+        values[first.map_or(0, |at| at + 1)..].to_vec()
+    }
+
     /// A variable that its `Environment=` sets.
     pub fn variable(&self, name: &str) -> Option<String> {
         let mut found = None;
@@ -209,6 +217,18 @@ mod tests {
         let drop_in = place.join(drop_in);
         let without = Unit::read_without(&place, "haproxy.service", Some(&drop_in)).unwrap();
         assert_eq!(without.variable("OPENSSL_CONF"), None);
+    }
+
+    #[test]
+    fn values_add_up_until_an_empty_one() {
+        let place = lockstep_testkit::TempDir::new("values");
+        let path = place.join("lib/systemd/system/a.service");
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let text = "[Service]\nB=1\nB=2\nC=\nB=\nB=3\nB=4 5\n";
+        fs::write(path, text).unwrap();
+        let unit = Unit::read(&place, "a.service").unwrap();
+        assert_eq!(unit.all("B"), ["3", "4 5"]);
+        assert!(unit.all("C").is_empty() && unit.all("D").is_empty());
     }
 
     #[test]

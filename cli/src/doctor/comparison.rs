@@ -9,8 +9,8 @@ use std::process::Command;
 
 use lockstep_common::{Configuration, Effective, Failure};
 
-use super::command::run;
 use super::finding::{Named, Verdict};
+use crate::command::run;
 use crate::configuration::{configuration, system_configuration};
 use crate::made::Made;
 

@@ -4,8 +4,8 @@ use std::process::Command;
 
 use lockstep_engine::{Backend, Config, Shape, lanes_are_slower};
 
-use super::command::run;
 use super::finding::{Answer, Verdict};
+use crate::command::run;
 
 /// What doctor prints about lanes that serve no RSA request.
 pub const SLOWER: &str = "OpenSSL's own code is faster for RSA, and computes all of it";

@@ -13,6 +13,7 @@ mod libraries;
 mod mapped;
 mod process;
 mod reach;
+mod references;
 mod served;
 mod sockets;
 mod subject;
@@ -29,11 +30,14 @@ use super::comparison;
 use super::finding::{Answer, Finding, Named, Verdict};
 use super::trial::Trial;
 use crate::install::units;
+use crate::keyd::PROCESS;
 use groups::GroupList;
 use handshake::HYBRID;
 use libraries::{libcrypto, loaded};
 use mapped::Mapped;
-use process::{Environment, Process, Processes};
+pub use process::Processes;
+use process::{Environment, Process};
+use references::References;
 use served::Served;
 use subject::Subject;
 pub use subject::Wanted;
@@ -91,8 +95,7 @@ pub fn examine(wanted: &Wanted, options: &ServiceOptions) -> Vec<Finding> {
 type Say<'a> = dyn FnMut(Named) -> Option<()> + 'a;
 
 fn ask(wanted: &Wanted, options: &ServiceOptions, say: &mut Say<'_>) -> Option<()> {
-    let directory = PathBuf::from("/proc");
-    let subject = match wanted.find(&Processes { directory }, &options.root) {
+    let subject = match wanted.find(&Processes::here(), &options.root) {
         Ok(subject) => subject,
         Err(failure) => return say(("process", (Verdict::Failed, failure.what, failure.remedy))),
     };
@@ -124,8 +127,13 @@ fn ask(wanted: &Wanted, options: &ServiceOptions, say: &mut Say<'_>) -> Option<(
         mapped,
     };
     let configuration = service.loading(runs.is_some(), say)?;
+    let files = service.files_of_configuration();
+    let references = References::of(&subject, &service.view, &files);
+    for named in references.findings(&subject, &service.view) {
+        let _ = say(named);
+    }
     runs?;
-    service.working(configuration.as_ref(), options, say)
+    service.working(configuration.as_ref(), !references.is_empty(), options, say)
 }
 
 fn process(subject: &Subject) -> Answer {
@@ -216,11 +224,16 @@ impl Service<'_> {
         found
     }
 
-    /// The lists of groups that the service reads, its own first.
-    fn group_lists(&self, configuration: Option<&Configuration>) -> Vec<GroupList> {
+    /// The files of the server's own configuration, for the reader.
+    fn files_of_configuration(&self) -> Vec<PathBuf> {
         let above = self.view.at(Path::new("/etc"));
         let directories = self.subject.directories.iter().map(|name| above.join(name));
-        let files = groups::files_of_server(&self.subject.named_files(), directories.collect());
+        groups::files_of_server(&self.subject.named_files(), directories.collect())
+    }
+
+    /// The lists of groups that the service reads, its own first.
+    fn group_lists(&self, configuration: Option<&Configuration>) -> Vec<GroupList> {
+        let files = self.files_of_configuration();
         let policy = configuration.map(|known| groups::of_policy(&known.effective));
         let own = groups::of_server(&files).into_iter();
         own.chain(policy.into_iter().flatten()).collect()
@@ -332,10 +345,11 @@ impl Service<'_> {
         processes.any(|process| process.status.is_filtered)
     }
 
-    /// Whether lanes compute what clients ask of it.
+    /// Whether lanes compute what clients ask of it, its own or those of the key daemon.
     fn working(
         &self,
         configuration: Option<&Configuration>,
+        has_references: bool,
         options: &ServiceOptions,
         say: &mut Say<'_>,
     ) -> Option<()> {
@@ -345,7 +359,10 @@ impl Service<'_> {
         }
         let backend = self.setting(configuration, "backend");
         say(judge::backend(backend, Backend::best_hardware()))?;
-        let tally = self.tally(configuration, say);
+        let mut tally = self.tally(configuration, say);
+        if let Some(tally) = tally.as_mut().filter(|_| has_references) {
+            tally.add_process(PROCESS);
+        }
         let (connect, name) = (options.connect.as_deref(), options.servername.as_deref());
         let client = match reach::client(self.subject, connect, name) {
             Ok(client) => client,

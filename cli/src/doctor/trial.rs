@@ -6,7 +6,7 @@ use std::process::Command;
 use lockstep_common::{Configuration, Failure, Provider, Scratch};
 use lockstep_engine::{Snapshot, read_published};
 
-use super::command::run;
+use crate::command::run;
 use crate::probe::{About, Probe, probe};
 
 /// Tries a configuration.

@@ -203,7 +203,7 @@ mod tests {
         let place = lockstep_testkit::TempDir::new("cause");
         let about = place.join("7");
         fs::create_dir_all(&about).unwrap();
-        let status = "Name:\thaproxy\nPid:\t7\nPPid:\t1\nUid:\t0\t0\t0\t0\n";
+        let status = "Name:\thaproxy\nPid:\t7\nPPid:\t1\nUid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0\n";
         fs::write(about.join("status"), status).unwrap();
         fs::write(about.join("environ"), environment).unwrap();
         let vector = [23, u64::from(is_secure), 0, 0]

@@ -17,6 +17,12 @@ pub struct Processes {
 }
 
 impl Processes {
+    /// Those that run now.
+    pub fn here() -> Processes {
+        let directory = PathBuf::from("/proc");
+        Processes { directory }
+    }
+
     /// The process with this number, if there is one.
     pub fn get(&self, pid: u32) -> Option<Process> {
         let directory = self.directory.join(pid.to_string());
@@ -54,6 +60,7 @@ pub struct Status {
     pub name: String,
     pub parent: u32,
     pub user: u32,
+    pub group: u32,
     /// Whether a filter of system calls is in force.
     pub is_filtered: bool,
     pub is_zombie: bool,
@@ -73,6 +80,7 @@ impl Status {
             parent: number("PPid", 0)?,
             // The effective one.
             user: number("Uid", 1)?,
+            group: number("Gid", 1)?,
             is_filtered: number("Seccomp", 0) == Some(2),
             is_zombie: word("State", 0) == Some("Z"),
         })
@@ -181,12 +189,13 @@ mod tests {
     #[test]
     fn the_status_is_read() {
         let text = "Name:\thaproxy\nUmask:\t0022\nState:\tS (sleeping)\nPid:\t812\nPPid:\t811\n\
-                    Uid:\t0\t107\t107\t107\nSeccomp:\t2\n";
+                    Uid:\t0\t107\t107\t107\nGid:\t0\t108\t108\t108\nSeccomp:\t2\n";
         let status = Status::parse(text).unwrap();
         let expected = Status {
             name: "haproxy".into(),
             parent: 811,
             user: 107,
+            group: 108,
             is_filtered: true,
             is_zombie: false,
         };
@@ -226,7 +235,7 @@ mod tests {
             fs::create_dir_all(place.join(pid)).unwrap();
             fs::write(place.join(pid).join(name), text).unwrap();
         };
-        let status = "Name:\tx\nPid:\t9\nPPid:\t1\nUid:\t0\t0\t0\t0\n";
+        let status = "Name:\tx\nPid:\t9\nPPid:\t1\nUid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0\n";
         write("9", "status", status);
         write("9", "cgroup", "0::/system.slice/haproxy.service\n");
         write("10", "status", status);

@@ -219,7 +219,15 @@ impl Subject {
         let Some(main) = self.main() else {
             return Vec::new();
         };
-        let words = main.arguments().into_iter().filter(|word| !word.is_empty());
+        // nginx writes all of its arguments into one, to show a title.
+        let arguments = main.arguments();
+        let words = arguments.iter().flat_map(|argument| {
+            let parts = argument
+                .split(' ')
+                .filter(|part| part.len() < argument.len());
+            std::iter::once(argument.as_str()).chain(parts)
+        });
+        let words = words.filter(|word| !word.is_empty());
         words.map(|word| main.about("cwd").join(word)).collect()
     }
 }
@@ -246,7 +254,9 @@ mod tests {
     fn describe(place: &Path, pid: u32, parent: u32, name: &str) {
         let directory = place.join(pid.to_string());
         std::fs::create_dir_all(&directory).unwrap();
-        let status = format!("Name:\t{name}\nPid:\t{pid}\nPPid:\t{parent}\nUid:\t0\t0\t0\t0\n");
+        let status = format!(
+            "Name:\t{name}\nPid:\t{pid}\nPPid:\t{parent}\nUid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0\n"
+        );
         std::fs::write(directory.join("status"), status).unwrap();
     }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use lockstep_engine::{Snapshot, read_published};
 
 use super::mapped::Mapped;
+use super::process::Processes;
 use super::view::View;
 
 /// The counters of a service's processes, those that it starts and ends meanwhile included: all
@@ -33,6 +34,18 @@ impl Tally {
             names.insert(name.to_owned());
         }
         (!directories.is_empty()).then_some(Tally { directories })
+    }
+
+    /// Counts what all processes of a name count, too.
+    pub fn add_process(&mut self, name: &str) {
+        for process in Processes::here().all() {
+            if process.status.name == name {
+                let mapped = process.mapped().unwrap_or_default();
+                let own = Tally::of(&mapped, &View::of(&process));
+                self.directories
+                    .extend(own.into_iter().flat_map(|own| own.directories));
+            }
+        }
     }
 
     pub fn directories(&self) -> impl Iterator<Item = &Path> {

@@ -40,6 +40,14 @@ impl View {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
+    /// What the process calls a file that the reader finds here.
+    pub fn called(&self, seen: &Path) -> PathBuf {
+        match seen.strip_prefix(&self.root) {
+            Ok(inside) => Path::new("/").join(inside),
+            Err(_) => seen.to_owned(),
+        }
+    }
+
     /// The directory on the way to this file in whose place the process has another one, if the
     /// reader sees the file and the process does not.
     pub fn hides(&self, path: &Path) -> Option<PathBuf> {
@@ -80,6 +88,8 @@ mod tests {
             root: place.join("root"),
             mounts: Some(mount_points(table)),
         };
+        assert_eq!(view.called(&view.at(Path::new("/a/b"))), Path::new("/a/b"));
+        assert_eq!(view.called(&file), file);
         assert_eq!(view.mounts.as_ref().unwrap()[2], Path::new("/a b"));
         let by = view.hides(&file);
         let expected = if file.starts_with("/tmp") {

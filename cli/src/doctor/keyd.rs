@@ -1,0 +1,234 @@
+//! The key daemon: whether its configuration is in order, whether it answers, and whether a
+//! reference is one to a key that somebody may use.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use lockstep_keyd::configuration::{Configuration, DEFAULT_FILE};
+use lockstep_remote::{DEFAULT_SOCKET, Failure, Reference, protocol::Verdict as Welcome};
+
+use super::finding::{Answer, Named, Verdict};
+use super::service::Processes;
+use crate::keyd::{Offer, PROCESS, hex, offers, readable_by_others, unpublished};
+
+const CONFIGURATION: &str = "keyd";
+const DAEMON: &str = "daemon";
+const REFERENCE: &str = "reference";
+
+/// What there is to say of the daemon; nothing where it is not set up.
+pub fn findings() -> Vec<Named> {
+    let socket = match fs::read_to_string(DEFAULT_FILE) {
+        Ok(text) => return configured(&text),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            if !Path::new(DEFAULT_SOCKET).exists() {
+                return Vec::new();
+            }
+            DEFAULT_SOCKET
+        }
+        Err(_) => DEFAULT_SOCKET,
+    };
+    vec![(DAEMON, daemon(Path::new(socket)))]
+}
+
+fn configured(text: &str) -> Vec<Named> {
+    let correct = || Some("correct it, then: systemctl restart lockstep-keyd".to_owned());
+    let configuration = match Configuration::parse(text) {
+        Ok(configuration) => configuration,
+        Err(wrong) => {
+            let what = format!("the key daemon does not start with {DEFAULT_FILE}: {wrong}");
+            return vec![(CONFIGURATION, (Verdict::Failed, what, correct()))];
+        }
+    };
+    let mut found = Vec::new();
+    match lockstep_keyd::read_keys(&configuration, &unpublished()) {
+        Ok(keys) => {
+            let names: Vec<String> = keys
+                .iter()
+                .map(|loaded| format!("{} ({})", loaded.name, loaded.key.kind()))
+                .collect();
+            let what = format!("{DEFAULT_FILE} is in order; its keys: {}", names.join(", "));
+            found.push((CONFIGURATION, (Verdict::Good, what, None)));
+        }
+        Err(_) if !rustix::process::geteuid().is_root() => {
+            let what = "only root can read the keys, and say whether they are in order";
+            found.push((CONFIGURATION, (Verdict::Note, what.to_owned(), None)));
+        }
+        Err(wrong) => found.extend(wrong.into_iter().map(|wrong| {
+            let what = format!("the key daemon does not start with {DEFAULT_FILE}: {wrong}");
+            (CONFIGURATION, (Verdict::Failed, what, correct()))
+        })),
+    }
+    for section in &configuration.keys {
+        if let Some(mode) = readable_by_others(&section.file) {
+            let file = section.file.display();
+            let what = format!(
+                "{file}, which holds the key {}, can be read by others than root (mode {mode:o}): \
+                 a server that may read it has the key all the same",
+                section.name
+            );
+            let remedy = format!("if no other program needs that: chmod 600 {file}");
+            found.push((CONFIGURATION, (Verdict::Warning, what, Some(remedy))));
+        }
+    }
+    found.push((DAEMON, daemon(&configuration.socket)));
+    found
+}
+
+/// Whether the daemon answers.
+fn daemon(socket: &Path) -> Answer {
+    let processes = Processes::here();
+    let mut named = processes.all().into_iter();
+    let process = named.find(|process| process.status.name == PROCESS);
+    let process = process.map_or(String::new(), |process| {
+        format!(" (process {})", process.pid)
+    });
+    let answers = format!("the key daemon{process} answers at {}", socket.display());
+    match offers(socket) {
+        Ok(offers) => {
+            let keys: Vec<&str> = offers.iter().map(|key| key.name.as_str()).collect();
+            let what = format!("{answers}, and lets this user use {}", keys.join(", "));
+            (Verdict::Good, what, None)
+        }
+        Err(Failure::Unwelcome(Welcome::Stranger)) => {
+            let what = format!("{answers}. This user may use none of its keys, nor need it");
+            (Verdict::Good, what, None)
+        }
+        Err(failure) => {
+            let remedy = "its log says why: journalctl --unit lockstep-keyd";
+            (
+                Verdict::Failed,
+                failure.to_string(),
+                Some(remedy.to_owned()),
+            )
+        }
+    }
+}
+
+/// What there is to say of a file that should be a reference, for the user who asks.
+pub fn reference(path: &Path) -> Named {
+    let failed = |what: String, remedy: &str| (Verdict::Failed, what, Some(remedy.to_owned()));
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) => {
+            let what = format!("cannot read {}: {error}", path.display());
+            return (REFERENCE, failed(what, "run this as a user who can"));
+        }
+    };
+    let reference = match Reference::in_text(&text) {
+        Ok(reference) => reference,
+        Err(malformed) => return (REFERENCE, damaged(path, &malformed.to_string())),
+    };
+    let offers = offers(reference.socket()).map_err(|failure| failure.to_string());
+    (REFERENCE, judge(path, &reference, offers, "this user"))
+}
+
+/// What to do about a damaged reference.
+pub fn damaged(path: &Path, why: &str) -> Answer {
+    let what = format!("{}: {why}", path.display());
+    let remedy = "lockstep keyd export-reference NAME --out FILE";
+    (Verdict::Failed, what, Some(remedy.to_owned()))
+}
+
+/// Whether somebody may sign by a reference, from what the daemon offers them.
+pub fn judge(
+    path: &Path,
+    reference: &Reference,
+    offers: Result<Vec<Offer>, String>,
+    who: &str,
+) -> Answer {
+    let shown = format!("{} stands for the key {}", path.display(), reference.name);
+    let failed = |what: String, remedy: &str| (Verdict::Failed, what, Some(remedy.to_owned()));
+    let offers = match offers {
+        Ok(offers) => offers,
+        Err(why) => {
+            let what = format!("{shown}, and {who} cannot sign with it: {why}");
+            return failed(what, "lockstep doctor, as root, says how the daemon is");
+        }
+    };
+    let Some(offer) = offers.iter().find(|offer| offer.name == reference.name) else {
+        let what = format!("{shown}, which the key daemon does not have, or not for {who}");
+        let remedy = format!(
+            "look at the section [key {}] of {DEFAULT_FILE}, and its users; then: systemctl \
+             restart lockstep-keyd",
+            reference.name
+        );
+        return failed(what, &remedy);
+    };
+    if offer.public != hex(&reference.public) {
+        let what = format!(
+            "{shown}, and the key daemon has another key under this name: no handshake with it \
+             succeeds"
+        );
+        return failed(
+            what,
+            "make the reference anew, by lockstep install --keyd or lockstep keyd \
+             export-reference, and restart the server",
+        );
+    }
+    let what = format!(
+        "{shown}, which the key daemon lets {who} use to {}",
+        offer.uses
+    );
+    (Verdict::Good, what, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn references_are_judged_by_what_the_daemon_offers() {
+        let reference = Reference {
+            name: "www".to_owned(),
+            socket: None,
+            public: vec![0x30, 0],
+        };
+        let offer = |name: &str, public: &str| Offer {
+            name: name.to_owned(),
+            uses: "sign".to_owned(),
+            public: public.to_owned(),
+        };
+        let of = |offers| {
+            let (verdict, what, remedy) = judge(Path::new("/x.pem"), &reference, offers, "user 33");
+            assert_eq!(verdict == Verdict::Failed, remedy.is_some());
+            what
+        };
+        for (offers, expected) in [
+            (
+                Ok(vec![offer("a", "3000"), offer("www", "3000")]),
+                "lets user 33 use to sign",
+            ),
+            (
+                Ok(vec![offer("a", "3000")]),
+                "does not have, or not for user 33",
+            ),
+            (
+                Ok(vec![offer("www", "3001")]),
+                "another key under this name",
+            ),
+            (
+                Err("nobody listens".to_owned()),
+                "cannot sign with it: nobody listens",
+            ),
+        ] {
+            let what = of(offers);
+            assert!(what.starts_with("/x.pem stands for the key www"), "{what}");
+            assert!(what.contains(expected), "{what}");
+        }
+    }
+
+    #[test]
+    fn a_mistake_in_the_configuration_is_said() {
+        let found = configured("[key a]\n");
+        let (check, (verdict, what, remedy)) = &found[0];
+        assert_eq!(
+            (*check, *verdict, found.len()),
+            ("keyd", Verdict::Failed, 1)
+        );
+        assert!(
+            what.contains("key a: file must be") && remedy.is_some(),
+            "{what}"
+        );
+    }
+}
