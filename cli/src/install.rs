@@ -6,8 +6,12 @@
 //! host.
 
 mod change;
+mod drop_in;
+mod keyd;
 mod own_file;
+mod sections;
 mod server;
+mod site;
 mod trust;
 
 use std::fs;
@@ -18,7 +22,8 @@ use std::process::ExitCode;
 use clap::Args;
 use lockstep_common::{Failure, Outcome, out, outln};
 
-use change::Change;
+use change::{Change, Plan, foreign};
+use keyd::KeydOptions;
 use own_file::{OwnFile, plan_removal};
 pub use server::units;
 use server::{CONF, SERVERS, Server, server_names};
@@ -39,6 +44,8 @@ pub struct InstallOptions {
     /// protection that removes (without them HAProxy's own threads compute)
     #[arg(long)]
     worker_threads: bool,
+    #[command(flatten)]
+    keyd: KeydOptions,
     #[command(flatten)]
     manner: Manner,
 }
@@ -68,7 +75,12 @@ struct Manner {
 const NOTES: &str = "\
 The files that install writes are ones that the server or systemd reads beside the server's own.
 install and uninstall print what they are about to do. They write and remove only files of their
-own, and restart nothing: they print the command that brings the change into effect.";
+own, and restart no server: they print the command that brings the change into effect.
+
+With --keyd, install finds the files of the server's private keys, has the server check its
+configuration with references in their places, gives the key daemon a section for each in
+/etc/lockstep/keyd.conf, starts it, and has systemd show the service references in the places of the
+keys. The keys stay where they are.";
 
 /// Has a server load the module.
 pub fn install(options: &InstallOptions) -> Outcome {
@@ -80,15 +92,23 @@ pub fn install(options: &InstallOptions) -> Outcome {
         )));
     }
     let root = &options.manner.root;
-    let (conf, mut changes) = match &options.conf {
-        Some(conf) => (usable(conf)?, Vec::new()),
+    let (conf, own) = match &options.conf {
+        Some(conf) => (usable(conf)?, None),
         None => {
             let own = OwnFile::of(server, root);
-            (own.named(), vec![own.plan(root)?])
+            (own.named(), Some(own.plan(root)?))
         }
     };
-    changes.extend(plan_install(server, root, &conf)?);
-    if options.manner.carry_out(&changes, &[server])? {
+    let text = match &own {
+        Some(Change::Write { text, .. }) => Some(text.as_str()),
+        _ => None,
+    };
+    let keyd = options.keyd.plan(server, root, Path::new(&conf), text)?;
+    let mut plan = Plan::default();
+    plan.changes.extend(own);
+    plan.changes.extend(plan_install(server, root, &conf)?);
+    plan.add(keyd);
+    if options.manner.carry_out(&plan, &[server])? {
         let threads = server.threads.filter(|_| options.worker_threads);
         for also in server.also.into_iter().chain(threads) {
             outln!("also needed: {also}");
@@ -100,7 +120,7 @@ pub fn install(options: &InstallOptions) -> Outcome {
 /// Undoes it.
 pub fn uninstall(options: &UninstallOptions) -> Outcome {
     let root = &options.manner.root;
-    let mut changes = Vec::new();
+    let mut plan = Plan::default();
     let mut leaving = Vec::new();
     for server in SERVERS {
         if options.server.is_some_and(|only| only.name != server.name) {
@@ -109,35 +129,34 @@ pub fn uninstall(options: &UninstallOptions) -> Outcome {
         let planned = plan_uninstall(server, root)?;
         // Where none is named, only those are worth a line that load the module.
         if options.server.is_some() || !planned.iter().all(Change::is_nothing) {
-            changes.extend(planned);
+            plan.changes.extend(planned);
             leaving.push(server);
         }
     }
-    changes.extend(plan_removal(&leaving, root));
-    options.manner.carry_out(&changes, &leaving)?;
+    plan.add(keyd::plan_removal(&leaving, root)?);
+    plan.changes.extend(plan_removal(&leaving, root));
+    options.manner.carry_out(&plan, &leaving)?;
     Ok(ExitCode::SUCCESS)
 }
 
 impl Manner {
-    /// Announces these changes for servers and makes them; false if there is nothing to do.
-    fn carry_out(&self, changes: &[Change], servers: &[&Server]) -> Result<bool, Failure> {
-        for change in changes {
+    /// Announces a plan for servers and carries it out; false if there is nothing to do.
+    fn carry_out(&self, plan: &Plan, servers: &[&Server]) -> Result<bool, Failure> {
+        for change in &plan.changes {
             out!("{}", change.announcement());
         }
-        if changes.iter().all(Change::is_nothing) {
+        if plan.changes.iter().all(Change::is_nothing) {
             outln!("nothing to do");
             return Ok(false);
         }
         if !self.dry_run {
-            for change in changes {
-                change.make().map_err(|error| {
-                    Failure::new(format!("cannot {}: {error}", change.words()))
-                        .remedy("run this as root, or look at --root")
-                })?;
-            }
+            plan.carry_out()?;
         }
         for server in servers {
             outln!("to bring this into effect: {}", server.then);
+        }
+        for note in &plan.notes {
+            outln!("note: {note}");
         }
         Ok(true)
     }
@@ -178,13 +197,7 @@ fn text(server: &Server, template: &str, conf: &str) -> String {
 /// The text of a file that `install` has written, for whatever configuration; None if there is no
 /// file.
 fn ours(server: &Server, path: &Path, template: &str) -> Result<Option<String>, Failure> {
-    let foreign = || {
-        Failure::new(format!(
-            "{} is not as `lockstep install` writes it; nothing was done",
-            path.display()
-        ))
-        .remedy("look at it, and move it away if it is not needed")
-    };
+    let foreign = || foreign(path);
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Ok(about) if about.is_file() => {}

@@ -1,28 +1,116 @@
-//! What `install` and `uninstall` do to files, step by step.
+//! What `install` and `uninstall` do, step by step, and how a step is undone when a later one
+//! fails.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use lockstep_common::Failure;
+
+use crate::command;
+
+/// What `install` or `uninstall` is about to do.
+#[derive(Default)]
+pub struct Plan {
+    pub changes: Vec<Change>,
+    /// What the administrator is told when it is done.
+    pub notes: Vec<String>,
+    /// What has the key daemon as it was, should a change fail and all be undone.
+    pub recovery: Vec<Change>,
+}
+
+impl Plan {
+    /// Goes on with another plan.
+    pub fn add(&mut self, other: Plan) {
+        self.changes.extend(other.changes);
+        self.notes.extend(other.notes);
+        self.recovery.extend(other.recovery);
+    }
+
+    /// Makes all changes, or none.
+    pub fn carry_out(&self) -> Result<(), Failure> {
+        let mut made: Vec<Made<'_>> = Vec::new();
+        for change in &self.changes {
+            match change.make() {
+                Ok(one) => made.push(one),
+                Err(error) => {
+                    let has_run =
+                        change.is_command() || made.iter().any(|made| made.change.is_command());
+                    made.into_iter().rev().for_each(Made::undo);
+                    for change in self.recovery.iter().filter(|_| has_run) {
+                        let _ = change.make();
+                    }
+                    let remedy = match change.is_command() {
+                        true => "see why, and try again: journalctl --unit lockstep-keyd",
+                        false => "run this as root, or look at --root",
+                    };
+                    let what = format!(
+                        "cannot {}: {error}; what was done before was undone",
+                        change.words()
+                    );
+                    return Err(Failure::new(what).remedy(remedy));
+                }
+            }
+        }
+        Ok(())
+    }
+}
 
 /// One step. The path is the one to use, under the root.
 pub enum Change {
-    Write { path: PathBuf, text: String },
-    Unchanged { path: PathBuf },
-    Remove { path: PathBuf },
-    Absent { path: PathBuf },
+    Write {
+        path: PathBuf,
+        text: String,
+    },
+    Unchanged {
+        path: PathBuf,
+    },
+    Remove {
+        path: PathBuf,
+    },
+    Absent {
+        path: PathBuf,
+    },
+    /// A command, in words, and the one that undoes it.
+    Run {
+        command: String,
+        undo: Option<String>,
+    },
+}
+
+/// A step that was made.
+struct Made<'a> {
+    change: &'a Change,
+    /// What was in its file.
+    before: Option<Vec<u8>>,
 }
 
 impl Change {
+    /// What gives a file this text.
+    pub fn to(path: PathBuf, text: String) -> Change {
+        match fs::read_to_string(&path) {
+            Ok(there) if there == text => Change::Unchanged { path },
+            _ => Change::Write { path, text },
+        }
+    }
+
     pub fn is_nothing(&self) -> bool {
         matches!(self, Change::Unchanged { .. } | Change::Absent { .. })
     }
 
-    pub fn words(&self) -> String {
+    fn is_command(&self) -> bool {
+        matches!(self, Change::Run { .. })
+    }
+
+    fn words(&self) -> String {
         match self {
             Change::Write { path, .. } => format!("write {}", path.display()),
             Change::Unchanged { path } => format!("keep {}, as it is", path.display()),
             Change::Remove { path } => format!("remove {}", path.display()),
             Change::Absent { path } => format!("leave {}, which is not there", path.display()),
+            Change::Run { command, .. } => format!("run {command}"),
         }
     }
 
@@ -34,30 +122,83 @@ impl Change {
         lines
     }
 
-    pub fn make(&self) -> io::Result<()> {
+    fn make(&self) -> io::Result<Made<'_>> {
+        let mut before = None;
         match self {
-            Change::Unchanged { .. } | Change::Absent { .. } => Ok(()),
+            Change::Unchanged { .. } | Change::Absent { .. } => {}
             Change::Write { path, text } => {
-                let directory = path.parent().unwrap_or(Path::new("/"));
-                fs::create_dir_all(directory)?;
-                // In one step: a server that reads it meanwhile must not find half a file.
-                let fresh = path.with_extension("lockstep-new");
-                fs::write(&fresh, text)?;
-                fs::rename(&fresh, path)
+                before = fs::read(path).ok();
+                write(path, text.as_bytes())?;
             }
             Change::Remove { path } => {
-                fs::remove_file(path)?;
-                // A directory of drop-ins or of Lockstep goes with the last of its files.
-                if let Some(directory) = path.parent().filter(|d| goes_with_its_files(d)) {
-                    let _ = fs::remove_dir(directory);
-                }
-                Ok(())
+                before = fs::read(path).ok();
+                remove(path)?;
             }
+            Change::Run { command, .. } => run(command)?,
         }
+        Ok(Made {
+            change: self,
+            before,
+        })
     }
+}
+
+impl Made<'_> {
+    /// Has everything as it was before this step, as far as that is possible.
+    fn undo(self) {
+        let _ = match (self.change, self.before) {
+            (Change::Write { path, .. } | Change::Remove { path }, Some(before)) => {
+                write(path, &before)
+            }
+            (Change::Write { path, .. }, None) => remove(path),
+            (Change::Run { undo, .. }, _) => undo.as_deref().map_or(Ok(()), run),
+            _ => Ok(()),
+        };
+    }
+}
+
+/// A file that somebody else has written, or changed.
+pub fn foreign(path: &Path) -> Failure {
+    Failure::new(format!(
+        "{} is not as `lockstep install` writes it; nothing was done",
+        path.display()
+    ))
+    .remedy("look at it, and move it away if it is not needed")
+}
+
+/// In one step: a server that reads the file meanwhile must not find half of it.
+fn write(path: &Path, text: &[u8]) -> io::Result<()> {
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    fs::create_dir_all(directory)?;
+    let fresh = path.with_extension("lockstep-new");
+    fs::write(&fresh, text)?;
+    let mode = fs::metadata(path).map_or(0o644, |about| about.permissions().mode());
+    fs::set_permissions(&fresh, Permissions::from_mode(mode))?;
+    fs::rename(&fresh, path)
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    fs::remove_file(path)?;
+    // Directories of drop-ins or of Lockstep go with the last of their files.
+    let above = path.ancestors().skip(1);
+    for directory in above.take_while(|directory| goes_with_its_files(directory)) {
+        let _ = fs::remove_dir(directory);
+    }
+    Ok(())
 }
 
 fn goes_with_its_files(directory: &Path) -> bool {
     let name = directory.to_string_lossy();
-    name.ends_with(".service.d") || name.ends_with("/lockstep")
+    [".service.d", ".socket.d", "/lockstep"]
+        .iter()
+        .any(|end| name.ends_with(end))
+        || name.contains("/lockstep/references")
+}
+
+fn run(words: &str) -> io::Result<()> {
+    let mut words = words.split(' ');
+    let mut command = Command::new(words.next().unwrap_or_default());
+    let ran = command::run(command.args(words));
+    ran.map(drop)
+        .map_err(|failure| io::Error::other(failure.what))
 }

@@ -2,6 +2,8 @@
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
+use super::site::{APACHE, HAPROXY, NGINX, Reader, STUNNEL};
+
 /// A server, and what it reads.
 pub struct Server {
     pub name: &'static str,
@@ -12,6 +14,8 @@ pub struct Server {
     pub also: Option<&'static str>,
     /// What lets worker threads start where the server does not.
     pub threads: Option<&'static str>,
+    /// What reads its own configuration.
+    pub reader: Reader,
 }
 
 /// Where the path of the configuration goes.
@@ -34,6 +38,7 @@ pub const SERVERS: &[Server] = &[
              processes from starting programs. The gain is a few percent with RSA keys, and none \
              with others",
         ),
+        reader: HAPROXY,
     },
     Server {
         name: "apache",
@@ -41,6 +46,7 @@ pub const SERVERS: &[Server] = &[
         then: "systemctl daemon-reload && systemctl restart apache2",
         also: None,
         threads: None,
+        reader: APACHE,
     },
     Server {
         name: "nginx",
@@ -54,6 +60,7 @@ pub const SERVERS: &[Server] = &[
         then: "systemctl daemon-reload && systemctl restart nginx",
         also: None,
         threads: None,
+        reader: NGINX,
     },
     Server {
         name: "stunnel",
@@ -64,6 +71,7 @@ pub const SERVERS: &[Server] = &[
         then: "systemctl daemon-reload && systemctl restart 'stunnel*'",
         also: None,
         threads: None,
+        reader: STUNNEL,
     },
 ];
 

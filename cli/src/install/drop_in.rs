@@ -1,0 +1,77 @@
+//! The drop-ins that bring a server and the key daemon together, and where references are. A
+//! drop-in counts as one of `install` if it is, to the letter, one that it writes.
+
+use std::path::{Path, PathBuf};
+
+use super::server::Server;
+
+/// Where references are, in a directory for each server.
+pub const REFERENCES: &str = "/etc/lockstep/references";
+
+/// The directory of a server's references.
+pub fn references_of(server: &Server) -> String {
+    format!("{REFERENCES}/{}", server.name)
+}
+
+/// The drop-ins for a server's units.
+pub fn drop_ins(server: &Server, root: &Path) -> Vec<PathBuf> {
+    let paths = server.drop_ins().map(|(path, _)| root.join(path));
+    paths
+        .map(|path| path.with_file_name("lockstep-keyd.conf"))
+        .collect()
+}
+
+pub fn socket_drop_in(server: &Server) -> String {
+    format!(
+        "etc/systemd/system/lockstep-keyd.socket.d/{}.conf",
+        server.name
+    )
+}
+
+fn header(server: &Server) -> String {
+    format!(
+        "# Written by `lockstep install --keyd`; `lockstep uninstall --server {}` removes it.\n",
+        server.name
+    )
+}
+
+/// The drop-in that shows a service references in the places of its keys. Where a reference is
+/// missing, the service runs with the key.
+pub fn drop_in_text<'a>(
+    server: &Server,
+    references: impl Iterator<Item = (&'a str, &'a Path)>,
+) -> String {
+    let directory = references_of(server);
+    let binds = references.map(|(name, key)| {
+        let key = key.display();
+        format!("BindReadOnlyPaths=-{directory}/{name}.pem:{key}\n")
+    });
+    format!(
+        "{}[Unit]\nWants=lockstep-keyd.socket\nAfter=lockstep-keyd.socket\n\n[Service]\n\
+         # What the service finds in the places of its keys.\n{}",
+        header(server),
+        binds.collect::<String>()
+    )
+}
+
+pub fn is_drop_in(server: &Server, text: &str) -> bool {
+    let before = format!("BindReadOnlyPaths=-{}/", references_of(server));
+    let binds = text.lines().filter_map(|line| line.strip_prefix(&before));
+    let pairs = binds.filter_map(|bind| bind.split_once(".pem:"));
+    text == drop_in_text(server, pairs.map(|(name, key)| (name, Path::new(key))))
+}
+
+/// The drop-in that has the daemon listen in a changed root directory as well.
+pub fn socket_text(server: &Server, listen: &str) -> String {
+    format!("{}[Socket]\nListenStream={listen}\n", header(server))
+}
+
+pub fn is_socket(server: &Server, text: &str) -> bool {
+    listening(text).is_some_and(|listen| text == socket_text(server, listen))
+}
+
+/// Where a drop-in has the daemon listen.
+pub fn listening(text: &str) -> Option<&str> {
+    text.lines()
+        .find_map(|line| line.strip_prefix("ListenStream="))
+}

@@ -1,0 +1,191 @@
+//! The sections that `install` writes into the key daemon's configuration, among those of the
+//! administrator. A section counts as its own if it is, to the letter, one that it writes.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+/// Before and behind the name of a server.
+const HEADER: (&str, &str) = (
+    "# Written by `lockstep install --server ",
+    " --keyd`; `lockstep uninstall` removes it.",
+);
+
+/// What a new file begins with.
+const INTRODUCTION: &str = "\
+# The keys that lockstep-keyd holds; docs/user/keyd.md describes the settings. Those of the daemon
+# stand above all keys.
+";
+
+/// A section of `install`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Section {
+    pub server: String,
+    pub name: String,
+    pub file: PathBuf,
+    pub user: String,
+}
+
+impl Section {
+    fn text(&self) -> String {
+        let (before, after) = HEADER;
+        format!(
+            "\n{before}{}{after}\n[key {}]\nfile = {}\nusers = {}\nuses = sign\n",
+            self.server,
+            self.name,
+            self.file.display(),
+            self.user
+        )
+    }
+
+    /// The section that a text begins with, and what follows it.
+    fn parse(text: &str) -> Option<(Section, &str)> {
+        let mut lines = text.strip_prefix('\n')?.lines();
+        let mut part = |before: &str, after: &str| {
+            let line = lines.next()?.strip_prefix(before)?;
+            Some(line.strip_suffix(after)?.to_owned())
+        };
+        let section = Section {
+            server: part(HEADER.0, HEADER.1)?,
+            name: part("[key ", "]")?,
+            file: part("file = ", "")?.into(),
+            user: part("users = ", "")?,
+        };
+        let rest = text.strip_prefix(&section.text())?;
+        // With another line it is somebody else's.
+        let ends = rest.is_empty() || rest.starts_with(['\n', '#', '[']);
+        ends.then_some((section, rest))
+    }
+}
+
+/// The text of a configuration, in parts.
+pub struct Sections(Vec<Part>);
+
+enum Part {
+    Own(Section),
+    /// A line of the administrator's.
+    Other(String),
+}
+
+impl Sections {
+    /// Reads a text; `None` stands for a new file.
+    pub fn parse(text: Option<&str>) -> Sections {
+        let mut parts = Vec::new();
+        let mut rest = text.unwrap_or(INTRODUCTION);
+        while !rest.is_empty() {
+            if let Some((section, after)) = Section::parse(rest) {
+                parts.push(Part::Own(section));
+                rest = after;
+            } else {
+                let end = rest.find('\n').map_or(rest.len(), |at| at + 1);
+                parts.push(Part::Other(rest[..end].to_owned()));
+                rest = &rest[end..];
+            }
+        }
+        Sections(parts)
+    }
+
+    /// Leaves sections of a server away, but for these.
+    pub fn retain(&mut self, server: &str, wanted: &[Section]) {
+        self.0.retain(|part| match part {
+            Part::Own(section) => section.server != server || wanted.contains(section),
+            Part::Other(_) => true,
+        });
+    }
+
+    /// What the administrator has written, without the sections of any server.
+    pub fn of_administrator(&self) -> String {
+        let lines = self.0.iter().filter_map(|part| match part {
+            Part::Own(_) => None,
+            Part::Other(line) => Some(line.as_str()),
+        });
+        lines.collect()
+    }
+
+    /// Adds a section, unless it is there.
+    pub fn add(&mut self, section: &Section) {
+        let is_it = |part: &Part| matches!(part, Part::Own(own) if own == section);
+        if !self.0.iter().any(is_it) {
+            self.0.push(Part::Own(section.clone()));
+        }
+    }
+
+    /// The text; `None` if nothing is in it but what `install` writes into a new file.
+    pub fn text(&self) -> Option<String> {
+        let mut text = String::new();
+        for part in &self.0 {
+            // Writing to a String cannot fail.
+            let _ = match part {
+                Part::Own(section) => text.write_str(&section.text()),
+                Part::Other(line) => text.write_str(line),
+            };
+        }
+        (text != INTRODUCTION).then_some(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn section(server: &str, name: &str) -> Section {
+        Section {
+            server: server.to_owned(),
+            name: name.to_owned(),
+            file: PathBuf::from("/etc/ssl/private/www.pem"),
+            user: "www-data".to_owned(),
+        }
+    }
+
+    fn with(text: Option<&str>, sections: &[Section]) -> String {
+        let mut all = Sections::parse(text);
+        sections.iter().for_each(|section| all.add(section));
+        all.text().unwrap()
+    }
+
+    fn without(text: &str, server: &str) -> Option<String> {
+        let mut all = Sections::parse(Some(text));
+        all.retain(server, &[]);
+        all.text()
+    }
+
+    #[test]
+    fn sections_go_as_they_came() {
+        let [a, b, c] =
+            [("nginx", "a"), ("haproxy", "b"), ("nginx", "c")].map(|(s, n)| section(s, n));
+        let own = "rate = 5\n[key mine]\nfile = /mine\nusers = me\nuses = sign\n";
+        let all = with(Some(own), &[a.clone(), b.clone(), c.clone()]);
+        assert_eq!(
+            with(Some(&all), std::slice::from_ref(&a)),
+            all,
+            "there already"
+        );
+        let parsed = lockstep_keyd::configuration::Configuration::parse(&all).unwrap();
+        let names: Vec<&str> = parsed.keys.iter().map(|key| key.name.as_str()).collect();
+        assert_eq!(names, ["mine", "a", "b", "c"]);
+        let nginx = without(&all, "haproxy").unwrap();
+        assert_eq!(nginx, with(Some(own), &[a.clone(), c]));
+        assert_eq!(without(&nginx, "nginx").as_deref(), Some(own));
+        let fresh = with(None, std::slice::from_ref(&a));
+        assert!(fresh.starts_with("# The keys"), "{fresh}");
+        assert_eq!(without(&fresh, "nginx"), None);
+        // One that is still wanted stays.
+        let mut some = Sections::parse(Some(&all));
+        some.retain("nginx", std::slice::from_ref(&a));
+        assert_eq!(some.text().unwrap(), with(Some(own), &[a, b]));
+    }
+
+    #[test]
+    fn what_somebody_has_changed_is_theirs() {
+        let fresh = with(None, &[section("nginx", "a")]);
+        for (from, to) in [
+            ("uses = sign\n", "uses = sign decrypt\n"),
+            ("uses = sign\n", "uses = sign\ngroups = keys\n"),
+            ("users = ", "users  = "),
+        ] {
+            let changed = fresh.replace(from, to);
+            assert_eq!(without(&changed, "nginx"), Some(changed.clone()));
+        }
+        let more = fresh.clone() + "[key b]\n";
+        assert!(without(&more, "nginx").unwrap().ends_with("[key b]\n"));
+    }
+}

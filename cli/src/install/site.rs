@@ -1,0 +1,498 @@
+//! What a server's own configuration says of its keys: in which files they are, which user serves
+//! with them, and in which root directory.
+//!
+//! nginx and Apache say themselves which files they read; HAProxy and stunnel include none. What
+//! cannot be told from the text, as a path made of variables, is for the administrator to name.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use lockstep_common::Failure;
+use lockstep_keyd::stand_in::contents;
+
+use super::trust::is_plain;
+use crate::command::run;
+use crate::unit::Unit;
+
+/// A server, as far as it matters for its keys.
+pub struct Site {
+    /// The files of its private keys.
+    pub keys: Vec<PathBuf>,
+    /// Who serves with them.
+    pub user: String,
+    /// The directory that it changes its root to.
+    pub root: Option<PathBuf>,
+}
+
+/// What a configuration says.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Said {
+    keys: Vec<PathBuf>,
+    user: Option<String>,
+    root: Option<PathBuf>,
+}
+
+/// How a server's configuration is read, and how the server checks it.
+pub struct Reader {
+    pub read: fn(&System<'_>) -> Result<Said, Failure>,
+    /// The command that checks it, if the server has one.
+    pub check: Option<fn(&System<'_>) -> Vec<OsString>>,
+}
+
+/// Where a server would run.
+pub struct System<'a> {
+    pub root: &'a Path,
+    /// The configuration of OpenSSL that loads the module.
+    pub openssl: &'a Path,
+}
+
+impl System<'_> {
+    /// Whether it is the one that this program runs on.
+    pub fn is_here(&self) -> bool {
+        self.root == Path::new("/")
+    }
+
+    /// Whether systemd can be told something there.
+    pub fn runs_systemd(&self) -> bool {
+        self.is_here() && Path::new("/run/systemd/system").is_dir()
+    }
+
+    /// Where a file of the server is for this program.
+    pub fn at(&self, path: &Path) -> PathBuf {
+        self.root.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    /// A program of the server, which loads the module.
+    pub fn program(&self, name: &str) -> Command {
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut command = Command::new(name);
+        // An administrator's own path may lack the servers.
+        command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
+        command.env("OPENSSL_CONF", self.openssl);
+        command
+    }
+
+    /// Has a server say something of its configuration.
+    fn ask(&self, name: &str, arguments: &[&str]) -> Result<String, Failure> {
+        if !self.is_here() {
+            return Err(Failure::new(format!(
+                "{name} would speak of this system, not of the one under {}",
+                self.root.display()
+            )));
+        }
+        let said = run(self.program(name).args(arguments));
+        said.map_err(|failure| {
+            failure.remedy(format!("correct its configuration, and try: {name} -t"))
+        })
+    }
+
+    /// The text of a file of the server's configuration.
+    fn text(&self, path: &Path) -> Result<String, Failure> {
+        fs::read_to_string(self.at(path))
+            .map_err(|error| Failure::new(format!("cannot read {}: {error}", path.display())))
+    }
+
+    fn holds_key(&self, path: &Path) -> bool {
+        contents(&self.at(path)).key
+    }
+}
+
+pub const NGINX: Reader = Reader {
+    read: |system| Ok(nginx(&system.ask("nginx", &["-T"])?)),
+    check: Some(|_| words(&["nginx", "-t", "-q"])),
+};
+
+pub const APACHE: Reader = Reader {
+    read: |system| {
+        let dump = system.ask(
+            "apachectl",
+            &["-t", "-D", "DUMP_INCLUDES", "-D", "DUMP_RUN_CFG"],
+        )?;
+        apache(&dump, system)
+    },
+    check: Some(|_| words(&["apachectl", "-t"])),
+};
+
+pub const HAPROXY: Reader = Reader {
+    read: |system| {
+        let mut said = Said::default();
+        for file in haproxy_files(system) {
+            haproxy(&system.text(&file)?, system, &mut said)?;
+        }
+        said.user.get_or_insert("root".to_owned());
+        Ok(said)
+    },
+    check: Some(|system| {
+        let files = haproxy_files(system).into_iter();
+        let named = files.flat_map(|file| [OsString::from("-f"), file.into_os_string()]);
+        words(&["haproxy", "-c", "-q"])
+            .into_iter()
+            .chain(named)
+            .collect()
+    }),
+};
+
+pub const STUNNEL: Reader = Reader {
+    read: |system| {
+        let mut said = Said::default();
+        for file in files_in(system, Path::new("/etc/stunnel"), "conf") {
+            stunnel(&system.text(&file)?, system, &mut said);
+        }
+        said.user.get_or_insert("root".to_owned());
+        Ok(said)
+    },
+    check: None,
+};
+
+fn words(words: &[&str]) -> Vec<OsString> {
+    words.iter().map(OsString::from).collect()
+}
+
+/// The files of a directory that end so, in order.
+fn files_in(system: &System<'_>, directory: &Path, end: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(system.at(directory)).into_iter().flatten();
+    let names = entries
+        .flatten()
+        .map(|entry| directory.join(entry.file_name()));
+    let mut files: Vec<PathBuf> = names
+        .filter(|path| end.is_empty() || path.extension().is_some_and(|own| own == end))
+        .collect();
+    files.sort();
+    files
+}
+
+/// The words of each line, without comments.
+fn lines(text: &str) -> impl Iterator<Item = Vec<&str>> {
+    let lines = text.lines().map(|line| {
+        let words = line.split_whitespace();
+        let words = words.take_while(|word| !word.starts_with('#'));
+        words.map(|word| word.trim_matches(['"', '\''])).collect()
+    });
+    lines.filter(|words: &Vec<&str>| !words.is_empty())
+}
+
+/// What `nginx -T` prints: all files, each behind a comment with its name.
+fn nginx(dump: &str) -> Said {
+    let mut said = Said::default();
+    let first = dump
+        .split_once("# configuration file ")
+        .map(|(_, rest)| rest);
+    let first = first
+        .and_then(|rest| rest.split_once(":\n"))
+        .map(|(path, _)| path);
+    let directory = first.map(Path::new).and_then(Path::parent);
+    let directory = directory.unwrap_or(Path::new("/etc/nginx"));
+    let plain: Vec<String> = lines(dump).map(|words| words.join(" ")).collect();
+    let plain = plain.join(" ");
+    for statement in plain.split([';', '{', '}']) {
+        let mut words = statement.split(' ').filter(|word| !word.is_empty());
+        match (words.next(), words.next()) {
+            (Some("ssl_certificate_key"), Some(path)) => {
+                add(
+                    &mut said.keys,
+                    directory.join(path.trim_matches(['"', '\''])),
+                );
+            }
+            (Some("user"), Some(user)) if said.user.is_none() => said.user = Some(user.to_owned()),
+            _ => {}
+        }
+    }
+    said
+}
+
+/// What Apache prints of its files and of how it runs.
+fn apache(dump: &str, system: &System<'_>) -> Result<Said, Failure> {
+    let mut said = Said::default();
+    let quoted = |line: &str| line.split('"').nth(1).map(str::to_owned);
+    let mut base = PathBuf::from("/");
+    let mut files = Vec::new();
+    for line in dump.lines() {
+        match line.trim() {
+            line if line.starts_with("User: ") => said.user = quoted(line),
+            line if line.starts_with("ServerRoot: ") => {
+                base = quoted(line).unwrap_or_default().into()
+            }
+            line if line.starts_with('(') => {
+                files.extend(line.split_once(") ").map(|(_, path)| PathBuf::from(path)));
+            }
+            _ => {}
+        }
+    }
+    for file in files {
+        for words in lines(&system.text(&file)?) {
+            let [name, path, ..] = words[..] else {
+                continue;
+            };
+            let path = base.join(path);
+            // Directives have no case. A key may stand in the file of the certificate.
+            match name.to_ascii_lowercase().as_str() {
+                "sslcertificatekeyfile" => add(&mut said.keys, path),
+                "sslcertificatefile" if system.holds_key(&path) => add(&mut said.keys, path),
+                _ => {}
+            }
+        }
+    }
+    Ok(said)
+}
+
+/// The files of HAProxy's configuration: as its unit has them, or else the usual one.
+fn haproxy_files(system: &System<'_>) -> Vec<PathBuf> {
+    let unit = Unit::read(system.root, "haproxy.service").unwrap_or_default();
+    let start = unit.get("ExecStart").unwrap_or_default();
+    let words: Vec<&str> = start.split_whitespace().collect();
+    let named = words.windows(2).filter(|pair| pair[0] == "-f");
+    let paths = named.filter_map(|pair| match pair[1].strip_prefix('$') {
+        Some(name) => unit.variable(name.trim_matches(['{', '}'])),
+        None => Some(pair[1].to_owned()),
+    });
+    let mut files: Vec<PathBuf> = paths.map(PathBuf::from).collect();
+    if files.is_empty() {
+        files.push(PathBuf::from("/etc/haproxy/haproxy.cfg"));
+    }
+    let contained = |path: PathBuf| match system.at(&path).is_dir() {
+        true => files_in(system, &path, "cfg"),
+        false => vec![path],
+    };
+    files.into_iter().flat_map(contained).collect()
+}
+
+fn haproxy(text: &str, system: &System<'_>, said: &mut Said) -> Result<(), Failure> {
+    let mut base = PathBuf::from("/");
+    for words in lines(text) {
+        match words[..] {
+            ["user", user] => said.user = Some(user.to_owned()),
+            ["uid", number] => said.user = Some(number.to_owned()),
+            ["chroot", root] => said.root = Some(PathBuf::from(root)),
+            ["crt-base", directory] => base = PathBuf::from(directory),
+            ["bind", ..] => {
+                for pair in words.windows(2) {
+                    let path = base.join(pair[1]);
+                    match pair[0] {
+                        "crt" => haproxy_key(&path, system, &mut said.keys),
+                        "crt-list" => {
+                            let list = system.text(&path)?;
+                            let files = lines(&list).map(|words| base.join(words[0]));
+                            files.for_each(|path| haproxy_key(&path, system, &mut said.keys));
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The keys behind a `crt`: in the file, beside it, or in each file of a directory.
+fn haproxy_key(path: &Path, system: &System<'_>, keys: &mut Vec<PathBuf>) {
+    if system.at(path).is_dir() {
+        let files = files_in(system, path, "").into_iter();
+        files
+            .filter(|path| system.holds_key(path))
+            .for_each(|path| add(keys, path));
+        return;
+    }
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".key");
+    let beside = PathBuf::from(beside);
+    match system.holds_key(&beside) && !system.holds_key(path) {
+        true => add(keys, beside),
+        false => add(keys, path.to_owned()),
+    }
+}
+
+fn stunnel(text: &str, system: &System<'_>, said: &mut Said) {
+    for line in text.lines() {
+        let Some((name, value)) = line.split_once('=') else {
+            continue;
+        };
+        let path = PathBuf::from(value.trim());
+        match name.trim() {
+            "key" => add(&mut said.keys, path),
+            "cert" if system.holds_key(&path) => add(&mut said.keys, path),
+            "setuid" => said.user = Some(value.trim().to_owned()),
+            "chroot" => said.root = Some(path),
+            _ => {}
+        }
+    }
+}
+
+fn add(keys: &mut Vec<PathBuf>, path: PathBuf) {
+    if !keys.contains(&path) {
+        keys.push(path);
+    }
+}
+
+/// The site of a server, with what the administrator names instead of what its configuration says.
+pub fn site(
+    name: &str,
+    reader: &Reader,
+    system: &System<'_>,
+    keys: &[PathBuf],
+    user: Option<&str>,
+) -> Result<Site, Failure> {
+    let said = match (reader.read)(system) {
+        Err(_) if !keys.is_empty() && user.is_some() => Said::default(),
+        Err(failure) => {
+            let or = "name its keys by --key and the user that serves by --user";
+            let remedies = failure.remedy.into_iter().chain([or.to_owned()]);
+            let remedies: Vec<String> = remedies.collect();
+            return Err(Failure::new(failure.what).remedy(remedies.join("; or ")));
+        }
+        Ok(said) => said,
+    };
+    let user = user.map(str::to_owned).or(said.user).ok_or_else(|| {
+        let what = format!("{name}'s configuration does not say which user serves");
+        Failure::new(what).remedy("name it by --user")
+    })?;
+    let keys = match keys {
+        [] => said.keys,
+        named => named.to_vec(),
+    };
+    let is_odd = |path: &&PathBuf| !path.is_absolute() || !is_plain(&path.to_string_lossy());
+    if let Some(odd) = keys.iter().find(is_odd) {
+        return Err(Failure::new(format!(
+            "a key of {name} is not in a file with a fixed path, or systemd reads the path \
+             differently: {}",
+            odd.display()
+        ))
+        .remedy("name its keys by --key, with absolute paths of letters, digits and . _ + - /"));
+    }
+    Ok(Site {
+        keys,
+        user,
+        root: said.root,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paths(paths: &[&str]) -> Vec<PathBuf> {
+        paths.iter().map(PathBuf::from).collect()
+    }
+
+    const KEY: &str = "-----BEGIN PRIVATE KEY-----\n";
+
+    /// A system with these files.
+    fn place(name: &str, files: &[(&str, &str)]) -> lockstep_testkit::TempDir {
+        let place = lockstep_testkit::TempDir::new(name);
+        for (path, text) in files {
+            let path = place.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        place
+    }
+
+    fn system(root: &Path) -> System<'_> {
+        System {
+            root,
+            openssl: Path::new("/dev/null"),
+        }
+    }
+
+    #[test]
+    fn what_nginx_prints_is_read() {
+        let dump = "\
+# configuration file /opt/nginx/nginx.conf:
+user www-data staff; # user nobody;
+http { server { listen 443 ssl;ssl_certificate_key \"site.key\"; }
+# ssl_certificate_key old.key;
+# configuration file /opt/nginx/sites/other:
+  server {
+    ssl_certificate_key
+        /etc/ssl/private/other.key;
+    proxy_ssl_certificate_key /client.key;
+    ssl_certificate_key site.key;
+  } }
+";
+        let expected = Said {
+            keys: paths(&["/opt/nginx/site.key", "/etc/ssl/private/other.key"]),
+            user: Some("www-data".to_owned()),
+            root: None,
+        };
+        assert_eq!(nginx(dump), expected);
+    }
+
+    #[test]
+    fn haproxys_files_are_read() {
+        let place = place(
+            "haproxy-site",
+            &[
+                (
+                    "lib/systemd/system/haproxy.service",
+                    "[Service]\nEnvironment=\"CONFIG=/etc/h.cfg\"\n\
+                     ExecStart=/usr/sbin/haproxy -Ws -f $CONFIG -f ${MORE} -f /etc/h.d\n",
+                ),
+                (
+                    "etc/h.cfg",
+                    "global\n chroot /var/lib/haproxy\n user haproxy\n crt-base /etc/ssl\n\
+                     frontend a\n bind :443 ssl crt a.pem crt /b.pem # crt no.pem\n\
+                     bind :444 ssl crt-list /list crt all\n\
+                     backend b\n server s 1.2.3.4:443 ssl crt /client.pem\n",
+                ),
+                ("etc/h.d/more.cfg", "frontend c\n bind :445 ssl crt c.pem\n"),
+                ("etc/ssl/a.pem", KEY),
+                ("b.pem", "-----BEGIN CERTIFICATE-----\n"),
+                ("b.pem.key", KEY),
+                ("list", "listed.pem [alpn h2] x\n# no.pem\n"),
+                ("etc/ssl/listed.pem", KEY),
+                ("etc/ssl/all/1.pem", KEY),
+                ("etc/ssl/all/2.ocsp", ""),
+            ],
+        );
+        let site = (HAPROXY.read)(&system(&place)).unwrap();
+        let expected = Said {
+            keys: paths(&[
+                "/etc/ssl/a.pem",
+                "/b.pem.key",
+                "/etc/ssl/listed.pem",
+                "/etc/ssl/all/1.pem",
+                "/c.pem",
+            ]),
+            user: Some("haproxy".to_owned()),
+            root: Some(PathBuf::from("/var/lib/haproxy")),
+        };
+        assert_eq!(site, expected);
+        let check = (HAPROXY.check.unwrap())(&system(&place));
+        let expected = "haproxy -c -q -f /etc/h.cfg -f /etc/h.d/more.cfg";
+        assert_eq!(check.join(" ".as_ref()), expected);
+    }
+
+    #[test]
+    fn apaches_and_stunnels_files_are_read() {
+        let place = place(
+            "apache-site",
+            &[
+                (
+                    "etc/apache2/a.conf",
+                    "<VirtualHost *:443>\n  SSLCertificateFile /a.crt\n\
+                     sslcertificatekeyfile \"ssl/a.key\"\n# SSLCertificateKeyFile no\n",
+                ),
+                ("etc/apache2/b.conf", "SSLCertificateFile /both.pem\n"),
+                ("a.crt", ""),
+                ("both.pem", KEY),
+                (
+                    "etc/stunnel/s.conf",
+                    "setuid = stunnel4\nchroot = /var/lib/stunnel4\n; key = no\n[a]\n\
+                     cert = /a.crt\nkey = /a.key\n[b]\ncert = /both.pem\n",
+                ),
+            ],
+        );
+        let said = "Included configuration files:\n  (*) /etc/apache2/a.conf\n    (146) \
+                    /etc/apache2/b.conf\nServerRoot: \"/etc/apache2\"\n\
+                    User: name=\"www-data\" id=33\n";
+        let site = apache(said, &system(&place)).unwrap();
+        assert_eq!(site.keys, paths(&["/etc/apache2/ssl/a.key", "/both.pem"]));
+        assert_eq!(site.user.as_deref(), Some("www-data"));
+        let site = (STUNNEL.read)(&system(&place)).unwrap();
+        assert_eq!(site.keys, paths(&["/a.key", "/both.pem"]));
+        assert_eq!(site.user.as_deref(), Some("stunnel4"));
+        assert_eq!(site.root.as_deref(), Some(Path::new("/var/lib/stunnel4")));
+    }
+}

@@ -1,0 +1,682 @@
+//! `lockstep install --keyd` and its undoing. Most of it runs on this system, in a mount namespace
+//! with an /etc and a /run of its own, and with programs that stand in for systemd and servers.
+
+use std::collections::BTreeMap;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use lockstep_testkit::run;
+
+/// A system, as far as `install` can tell.
+struct System {
+    directory: PathBuf,
+}
+
+/// Runs the arguments where the directories that it is given hold what is changed of /etc, and
+/// /run.
+const ENTER: &str = r#"
+mount -t overlay overlay -o "lowerdir=/etc,upperdir=$1/etc,workdir=$1/work" /etc
+mount --bind "$1/run" /run
+export PATH="$1/bin:$PATH"
+log=$1/log
+export log
+shift
+exec "$@"
+"#;
+
+const LOG: &str = "#!/bin/sh\necho \"${0##*/} $*\" >> \"$log\"\n";
+
+/// It prints a configuration, and checks that there are references in the places of its keys.
+const NGINX: &str = r#"#!/bin/sh
+case $1 in
+    -T) cat /etc/nginx/dump ;;
+    -t) for key in /etc/ssl/a.key /etc/live/b.pem; do
+            grep -q 'LOCKSTEP KEY REFERENCE' $key || { echo "nginx: [emerg] $key" >&2; exit 1; }
+        done ;;
+esac
+"#;
+
+const DUMP: &str = "# configuration file /etc/nginx/nginx.conf:\nuser daemon;\nhttp { server {\n\
+                    ssl_certificate_key /etc/ssl/a.key;\n} server {\n\
+                    ssl_certificate_key ../live/b.pem;\n} }\n";
+
+const UNIT: &str = "[Service]\nExecStart=/usr/bin/lockstep keyd\n";
+
+impl System {
+    /// One with two keys; `None`, with a line, where a test may make none.
+    fn new(name: &str) -> Option<System> {
+        // Not in /tmp, which services do not see.
+        let directory = format!("/dev/shm/lockstep-keyd-{}-{name}", std::process::id());
+        let directory = PathBuf::from(directory);
+        let _ = fs::remove_dir_all(&directory);
+        for part in ["etc", "work", "run/systemd/system", "bin", "dist"] {
+            fs::create_dir_all(directory.join(part)).unwrap();
+        }
+        let system = System { directory };
+        let (code, text) = system.enter(&["true"]);
+        if code != 0 {
+            println!("skipped: this user has no mount namespace: {text}");
+            return None;
+        }
+        for program in ["systemctl", "useradd", "userdel"] {
+            system.program(program, LOG);
+        }
+        system.program("nginx", NGINX);
+        system.write("etc/nginx/dump", DUMP);
+        system.write("etc/systemd/system/lockstep-keyd.service", UNIT);
+        system.key("etc/ssl/a.key", "ED25519");
+        system.key(
+            "etc/archive/b-1/b1.pem",
+            "RSA -pkeyopt rsa_keygen_bits:2048",
+        );
+        fs::create_dir_all(system.at("etc/live")).unwrap();
+        symlink("../archive/b-1/b1.pem", system.at("etc/live/b.pem")).unwrap();
+        let mode = Permissions::from_mode(0o640);
+        fs::set_permissions(system.at("etc/ssl/a.key"), mode).unwrap();
+        // The module need not be one: nothing here loads it.
+        let module = system.at("dist/lockstep.so");
+        let mut header = [0; 64];
+        header[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        header[18] = 62;
+        fs::write(&module, header).unwrap();
+        let text = format!(
+            "openssl_conf = i\n[i]\nproviders = p\n[p]\ndefault = d\nlockstep = l\n[d]\n\
+             activate = 1\n[l]\nmodule = {}\nactivate = 1\n",
+            module.display()
+        );
+        system.write("dist/openssl.cnf", &text);
+        Some(system)
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.directory.join(path)
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.at(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.at(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    fn program(&self, name: &str, text: &str) {
+        let name = format!("bin/{name}");
+        self.write(&name, text);
+        fs::set_permissions(self.at(&name), Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn key(&self, path: &str, algorithm: &str) {
+        self.write(path, "");
+        fs::remove_file(self.at(path)).unwrap();
+        let mut openssl = Command::new("openssl");
+        openssl
+            .args(["genpkey", "-algorithm"])
+            .args(algorithm.split(' '));
+        assert_eq!(run(openssl.arg("-out").arg(self.at(path))).0, 0);
+    }
+
+    fn enter(&self, words: &[&str]) -> (i32, String) {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-euc", ENTER, "sh"]);
+        let (code, stdout, stderr) = run(command.arg(&self.directory).args(words));
+        (code, stdout + &stderr)
+    }
+
+    fn lockstep(&self, words: &[&str]) -> (i32, String) {
+        let mut all = vec![env!("CARGO_BIN_EXE_lockstep")];
+        let conf = self.at("dist/openssl.cnf");
+        all.extend(words);
+        if words[0] == "install" {
+            all.extend(["--conf", conf.to_str().unwrap()]);
+        }
+        self.enter(&all)
+    }
+
+    fn install(&self) -> (i32, String) {
+        self.lockstep(&["install", "--server", "nginx", "--keyd"])
+    }
+
+    /// What was called since the last look.
+    fn log(&self) -> Vec<String> {
+        let text = fs::read_to_string(self.at("log")).unwrap_or_default();
+        let _ = fs::remove_file(self.at("log"));
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// The files of /etc that are not as they are outside, with their modes, and the directories
+    /// with our name.
+    fn tree(&self) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
+        let mut found = BTreeMap::new();
+        let mut directories = vec![self.at("etc")];
+        while let Some(directory) = directories.pop() {
+            for entry in fs::read_dir(directory).unwrap() {
+                let path = entry.unwrap().path();
+                let about = fs::symlink_metadata(&path).unwrap();
+                let bytes = match about.is_file() {
+                    true => fs::read(&path).unwrap(),
+                    false => Vec::new(),
+                };
+                let is_ours = path.ends_with("lockstep") || path.ends_with("references");
+                if about.is_dir() {
+                    directories.push(path.clone());
+                }
+                if !about.is_dir() || is_ours {
+                    found.insert(path, (about.permissions().mode(), bytes));
+                }
+            }
+        }
+        found
+    }
+
+    /// The public half of a key, as the reference in a file has it.
+    fn is_reference(&self, reference: &str, key: &str) {
+        let text = self.read(reference);
+        assert!(!text.contains("PRIVATE KEY"), "{text}");
+        let reference = lockstep_remote::Reference::in_text(&text).unwrap();
+        let mut openssl = Command::new("openssl");
+        let (_, public, _) = run(openssl.args(["pkey", "-pubout", "-in"]).arg(self.at(key)));
+        assert_eq!(reference.public_pem(), Some(public));
+    }
+}
+
+impl Drop for System {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+const DROP_IN: &str = "etc/systemd/system/nginx.service.d/lockstep-keyd.conf";
+const CONF: &str = "etc/lockstep/keyd.conf";
+const UNITS: &str = "lockstep-keyd.socket lockstep-keyd.service";
+
+#[test]
+fn one_command_gives_keys_to_the_daemon_and_another_undoes_it() {
+    let Some(system) = System::new("whole") else {
+        return;
+    };
+    let before = system.tree();
+    let (code, dry) = system.lockstep(&["install", "--server", "nginx", "--keyd", "--dry-run"]);
+    assert_eq!((code, system.tree() == before), (0, true), "{dry}");
+    assert!(dry.contains("run systemctl enable"), "{dry}");
+    let asked = ["systemctl is-enabled --quiet lockstep-keyd.socket"];
+    let asked_on = ["systemctl is-active --quiet lockstep-keyd.socket"];
+    assert_eq!(system.log(), [asked, asked_on].concat());
+
+    let (code, text) = system.install();
+    assert_eq!((code, &text), (0, &dry), "{text}");
+    for step in ["useradd --system", "enable", "restart"] {
+        assert!(text.contains(step), "{text}");
+    }
+    let log = system.log();
+    let position = |part: &str| log.iter().position(|line| line.contains(part)).expect(part);
+    assert!(
+        position("useradd") < position("systemctl enable"),
+        "{log:?}"
+    );
+    assert!(
+        log[position("useradd")].ends_with(" lockstep-keyd"),
+        "{log:?}"
+    );
+    assert!(
+        log.contains(&format!("systemctl enable {UNITS}")),
+        "{log:?}"
+    );
+    assert_eq!(
+        log.last().unwrap(),
+        "systemctl restart lockstep-keyd.service"
+    );
+
+    let text_of = system.read(CONF);
+    let configuration = lockstep_keyd::configuration::Configuration::parse(&text_of).unwrap();
+    let keys: Vec<_> = configuration
+        .keys
+        .iter()
+        .map(|key| (&*key.name, &*key.file))
+        .collect();
+    let expected = [
+        ("nginx-ssl-a", Path::new("/etc/ssl/a.key")),
+        ("nginx-b-1-b1", Path::new("/etc/archive/b-1/b1.pem")),
+    ];
+    assert_eq!(keys, expected);
+    for key in &configuration.keys {
+        assert_eq!(key.users, ["daemon"]);
+        assert!(key.uses.sign && !key.uses.decrypt);
+    }
+    system.is_reference(
+        "etc/lockstep/references/nginx/nginx-ssl-a.pem",
+        "etc/ssl/a.key",
+    );
+    let second = "etc/lockstep/references/nginx/nginx-b-1-b1.pem";
+    system.is_reference(second, "etc/archive/b-1/b1.pem");
+    let drop_in = system.read(DROP_IN);
+    assert!(
+        drop_in.ends_with(&format!(
+            "BindReadOnlyPaths=-/{second}:/etc/archive/b-1/b1.pem\n"
+        )),
+        "{drop_in}"
+    );
+    // What the administrator is left with: a restart, and a key that others can read.
+    assert!(text.contains("systemctl restart nginx"), "{text}");
+    assert!(
+        text.contains("(mode 640)") && text.contains("chmod 600 /etc/ssl/a.key"),
+        "{text}"
+    );
+    assert!(!text.contains("chmod 600 /etc/archive"), "{text}");
+    let installed = system.tree();
+    for (path, content) in &before {
+        assert_eq!(installed.get(path), Some(content), "{}", path.display());
+    }
+
+    let user = "lockstep-keyd:x:990:990::/nonexistent:/usr/sbin/nologin\n";
+    let users = fs::read_to_string("/etc/passwd").unwrap();
+    system.write("etc/passwd", &(users + user));
+    let (code, text) = system.install();
+    fs::remove_file(system.at("etc/passwd")).unwrap();
+    assert_eq!((code, system.tree() == installed), (0, true), "{text}");
+    assert!(text.contains("nothing to do"), "{text}");
+    system.log();
+
+    let (code, dry) = system.lockstep(&["uninstall", "--server", "nginx", "--dry-run"]);
+    assert_eq!((code, system.tree() == installed), (0, true), "{dry}");
+    let (code, text) = system.lockstep(&["uninstall", "--server", "nginx"]);
+    assert_eq!((code, &text), (0, &dry), "{text}");
+    assert_eq!(system.tree(), before);
+    assert_eq!(system.log(), [format!("systemctl disable {UNITS}")]);
+    // nginx signs by the daemon until it is restarted.
+    let restart = text.find("systemctl restart nginx").expect("a restart");
+    let stop = text
+        .find(&format!("systemctl stop {UNITS}"))
+        .expect("a stop");
+    assert!(restart < stop, "{text}");
+}
+
+#[test]
+fn a_server_that_refuses_references_is_left_alone() {
+    let Some(system) = System::new("refused") else {
+        return;
+    };
+    system.program("nginx", &NGINX.replace("grep -q", "false && grep -q"));
+    let before = system.tree();
+    let (code, text) = system.install();
+    assert_eq!((code, system.tree() == before), (1, true), "{text}");
+    assert!(text.contains("nginx: [emerg] /etc/ssl/a.key"), "{text}");
+    assert!(
+        text.contains("nothing was changed") && text.contains("remedy: "),
+        "{text}"
+    );
+    assert!(system.log().is_empty());
+}
+
+#[test]
+fn all_is_undone_when_the_daemon_does_not_start() {
+    let Some(system) = System::new("undone") else {
+        return;
+    };
+    let own = "[key mine]\nfile = /etc/ssl/a.key\nusers = bin\nuses = sign\n";
+    system.write(CONF, own);
+    fs::set_permissions(system.at(CONF), Permissions::from_mode(0o600)).unwrap();
+    let before = system.tree();
+    let failing = "case $1 in restart) echo no such thing >&2; exit 1 ;; esac\n";
+    system.program("systemctl", &format!("{LOG}{failing}"));
+    let (code, text) = system.install();
+    assert_eq!(code, 1, "{text}");
+    assert_eq!(system.tree(), before, "{text}");
+    assert!(
+        text.contains("no such thing") && text.contains("was undone"),
+        "{text}"
+    );
+    assert!(text.contains("remedy: "), "{text}");
+    let log = system.log();
+    assert!(
+        log.iter().any(|line| line == "userdel lockstep-keyd"),
+        "{log:?}"
+    );
+    // It was enabled before, as this systemctl has it.
+    assert_eq!(log.last().unwrap(), &format!("systemctl start {UNITS}"));
+}
+
+#[test]
+fn what_the_daemon_cannot_hold_is_refused() {
+    type Case = (&'static str, fn(&System), &'static str);
+    let cases: [Case; 5] = [
+        (
+            "encrypted",
+            |system| {
+                let path = system.at("etc/ssl/a.key");
+                let mut openssl = Command::new("openssl");
+                openssl
+                    .args(["pkey", "-aes128", "-passout", "pass:x", "-in"])
+                    .arg(&path);
+                fs::write(&path, run(&mut openssl).1).unwrap();
+            },
+            "the key is encrypted",
+        ),
+        (
+            "curve",
+            |system| system.key("etc/ssl/a.key", "EC -pkeyopt ec_paramgen_curve:P-521"),
+            "serves P-256 and P-384",
+        ),
+        (
+            "variables",
+            |system| system.write("etc/nginx/dump", &DUMP.replace("a.key", "$name.key")),
+            "not in a file with a fixed path",
+        ),
+        (
+            "nobody",
+            |system| system.write("etc/nginx/dump", &DUMP.replace("daemon", "nonesuch")),
+            "there is no user `nonesuch`",
+        ),
+        (
+            "unit",
+            |system| {
+                fs::remove_file(system.at("etc/systemd/system/lockstep-keyd.service")).unwrap()
+            },
+            "no unit lockstep-keyd.service",
+        ),
+    ];
+    for (name, change, expected) in cases {
+        let Some(system) = System::new(name) else {
+            return;
+        };
+        change(&system);
+        let before = system.tree();
+        let (code, text) = system.install();
+        assert_eq!((code, system.tree() == before), (1, true), "{name}: {text}");
+        assert!(
+            text.contains(expected) && text.contains("remedy: "),
+            "{name}: {text}"
+        );
+        assert!(system.log().is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn the_administrators_sections_stay_and_serve() {
+    let Some(system) = System::new("own") else {
+        return;
+    };
+    let own = "rate = 5\n[key mine]\nfile = /etc/ssl/a.key\nusers = daemon\nuses = sign\n";
+    system.write(CONF, own);
+    let (code, text) = system.install();
+    assert_eq!(code, 0, "{text}");
+    let text = system.read(CONF);
+    assert!(
+        text.starts_with(own) && text.contains("[key nginx-b-1-b1]"),
+        "{text}"
+    );
+    assert!(!text.contains("nginx-ssl-a"), "{text}");
+    system.is_reference("etc/lockstep/references/nginx/mine.pem", "etc/ssl/a.key");
+    system.log();
+    let (code, text) = system.lockstep(&["uninstall"]);
+    assert_eq!((code, system.read(CONF).as_str()), (0, own), "{text}");
+    // The daemon goes on for the other key.
+    assert!(system.log().is_empty(), "{text}");
+    assert!(
+        text.contains("systemctl restart lockstep-keyd.service"),
+        "{text}"
+    );
+
+    // A file that somebody has changed stops all.
+    system.install();
+    let changed = system.read(DROP_IN) + "User=root\n";
+    system.write(DROP_IN, &changed);
+    let before = system.tree();
+    for task in ["install", "uninstall"] {
+        let more: &[&str] = if task == "install" { &["--keyd"] } else { &[] };
+        let (code, text) = system.lockstep(&[&[task, "--server", "nginx"], more].concat());
+        assert_eq!((code, system.tree() == before), (1, true), "{text}");
+        assert!(text.contains("lockstep-keyd.conf is not as"), "{text}");
+    }
+}
+
+/// A renewed certificate comes with another key, in another file.
+#[test]
+fn after_a_renewal_the_same_command_brings_all_up_to_date() {
+    let Some(system) = System::new("renewed") else {
+        return;
+    };
+    system.install();
+    system.key(
+        "etc/archive/b-1/b2.pem",
+        "RSA -pkeyopt rsa_keygen_bits:2048",
+    );
+    fs::remove_file(system.at("etc/live/b.pem")).unwrap();
+    symlink("../archive/b-1/b2.pem", system.at("etc/live/b.pem")).unwrap();
+    system.log();
+    let (code, text) = system.install();
+    assert_eq!(code, 0, "{text}");
+    let log = system.log();
+    assert_eq!(
+        log.last().unwrap(),
+        "systemctl restart lockstep-keyd.service"
+    );
+    assert!(
+        !system.read(CONF).contains("b1.pem"),
+        "{}",
+        system.read(CONF)
+    );
+    system.is_reference(
+        "etc/lockstep/references/nginx/nginx-b-1-b2.pem",
+        "etc/archive/b-1/b2.pem",
+    );
+    assert!(
+        !system
+            .at("etc/lockstep/references/nginx/nginx-b-1-b1.pem")
+            .exists()
+    );
+    assert!(system.read(DROP_IN).ends_with("b2.pem\n"));
+}
+
+#[test]
+fn haproxy_finds_the_daemon_in_its_changed_root() {
+    let Some(system) = System::new("haproxy") else {
+        return;
+    };
+    system.write(
+        "etc/haproxy/haproxy.cfg",
+        "global\n chroot /var/lib/haproxy\n user daemon\nfrontend a\n bind :1 ssl crt /etc/both.pem\n",
+    );
+    system.write(
+        "etc/systemd/system/haproxy.service",
+        "[Service]\nExecStart=/bin/haproxy\n",
+    );
+    let certificate = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    let both = certificate.to_owned() + &system.read("etc/ssl/a.key");
+    system.write("etc/both.pem", &both);
+    system.program(
+        "haproxy",
+        "#!/bin/sh\n[ \"$*\" = '-c -q -f /etc/haproxy/haproxy.cfg' ] && ! grep PRIVATE /etc/both.pem\n",
+    );
+    let before = system.tree();
+    let install = ["install", "--server", "haproxy", "--keyd"];
+    let (code, text) = system.lockstep(&install);
+    assert_eq!(code, 0, "{text}");
+    assert!(system.log().contains(&format!("systemctl stop {UNITS}")));
+    let reference = "etc/lockstep/references/haproxy/haproxy-etc-both.pem";
+    system.is_reference(reference, "etc/both.pem");
+    assert!(system.read(reference).starts_with(certificate));
+    let socket = system.read("etc/systemd/system/lockstep-keyd.socket.d/haproxy.conf");
+    let listen = "ListenStream=/var/lib/haproxy/run/lockstep-keyd.sock\n";
+    assert!(socket.contains(listen), "{socket}");
+    // Another server beside it, with the same key, takes nothing along when it goes.
+    let dump = DUMP.replace("ssl/a.key", "both.pem");
+    system.write("etc/nginx/dump", &dump);
+    system.program("nginx", &NGINX.replace("ssl/a.key", "both.pem"));
+    assert_eq!(system.install().0, 0);
+    let (code, text) = system.lockstep(&["uninstall", "--server", "haproxy"]);
+    assert_eq!(code, 0, "{text}");
+    let configuration = lockstep_keyd::configuration::Configuration::parse(&system.read(CONF));
+    let keys = configuration.unwrap().keys.into_iter().map(|key| key.name);
+    assert_eq!(keys.collect::<Vec<_>>(), ["nginx-etc-both", "nginx-b-1-b1"]);
+    system.write("etc/nginx/dump", DUMP);
+    let (code, text) = system.lockstep(&["uninstall"]);
+    assert_eq!(code, 0, "{text}");
+    assert_eq!(system.tree(), before);
+}
+
+/// In an image that is made, nothing can be asked or started.
+#[test]
+fn under_another_root_keys_are_named_and_nothing_is_run() {
+    let Some(system) = System::new("root") else {
+        return;
+    };
+    system.program("nginx", "#!/bin/sh\nexit 9\n");
+    let root = system.directory.to_str().unwrap().to_owned();
+    let install = ["install", "--server", "nginx", "--keyd", "--root", &root];
+    let (code, text) = system.lockstep(&install);
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("remedy: name its keys by --key"), "{text}");
+    let named = ["--key", "/etc/ssl/a.key", "--user", "www-data"];
+    let before = system.tree();
+    let (code, text) = system.lockstep(&[&install[..], &named].concat());
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains("systemd does not run here"), "{text}");
+    assert!(
+        text.contains("/etc/lockstep/references/nginx/nginx-ssl-a.pem"),
+        "{text}"
+    );
+    assert!(system.read(CONF).contains("users = www-data\n"));
+    assert!(system.log().is_empty());
+    let (code, text) = system.lockstep(&["uninstall", "--root", &root]);
+    assert_eq!((code, system.tree() == before), (0, true), "{text}");
+}
+
+/// What doctor says of the daemon in there: check, verdict, what.
+fn doctor(system: &System, before: &str) -> Vec<(String, String, String)> {
+    let lockstep = env!("CARGO_BIN_EXE_lockstep");
+    let script = format!("{before}\nLOCKSTEP doctor --json || true");
+    let script = script.replace("LOCKSTEP", lockstep);
+    let (code, text) = system.enter(&["sh", "-euc", &script]);
+    assert_eq!(code, 0, "{text}");
+    let line = text
+        .lines()
+        .find(|line| line.starts_with('{'))
+        .expect(&text);
+    let document: serde_json::Value = serde_json::from_str(line).unwrap();
+    let of = |finding: &serde_json::Value, name: &str| finding[name].as_str().unwrap().to_owned();
+    let findings = document["findings"].as_array().unwrap().iter();
+    let about =
+        findings.filter(|finding| finding["check"] == "keyd" || finding["check"] == "daemon");
+    about
+        .map(|finding| {
+            (
+                of(finding, "check"),
+                of(finding, "verdict"),
+                of(finding, "what"),
+            )
+        })
+        .collect()
+}
+
+/// Starts the daemon, which ends with the script, and waits for it.
+const START: &str = "LOCKSTEP keyd > /dev/null 2>&1 & pid=$!
+trap 'kill $pid' EXIT
+until LOCKSTEP keyd keys 2>&1 | grep -q 'use no key'; do sleep 0.02; done
+grep -q lockstep-keyd /proc/$pid/comm";
+
+#[test]
+fn doctor_says_how_the_daemon_is() {
+    let Some(system) = System::new("doctor") else {
+        return;
+    };
+    assert_eq!(doctor(&system, ""), [], "not set up");
+    let own = "user = root\n[key a]\nfile = /etc/archive/b-1/b1.pem\nusers = daemon\nuses = sign\n";
+    system.write(CONF, own);
+    let verdicts = |found: &[(String, String, String)]| {
+        let pairs = found
+            .iter()
+            .map(|(check, verdict, _)| format!("{check} {verdict}"));
+        pairs.collect::<Vec<String>>()
+    };
+    let found = doctor(&system, "");
+    assert_eq!(verdicts(&found), ["keyd ok", "daemon failed"], "{found:?}");
+    assert!(found[0].2.contains("a (RSA-2048)"), "{found:?}");
+    assert!(
+        found[1]
+            .2
+            .contains("cannot be reached at /run/lockstep-keyd.sock"),
+        "{found:?}"
+    );
+
+    let found = doctor(&system, START);
+    assert_eq!(verdicts(&found), ["keyd ok", "daemon ok"], "{found:?}");
+    assert!(found[1].2.contains("(process "), "{found:?}");
+
+    let readable = own.replace("archive/b-1/b1.pem", "ssl/a.key");
+    system.write(CONF, &readable);
+    let found = doctor(&system, "");
+    assert_eq!(
+        verdicts(&found),
+        ["keyd ok", "keyd warning", "daemon failed"],
+        "{found:?}"
+    );
+    assert!(
+        found[1].2.contains("/etc/ssl/a.key") && found[1].2.contains("mode 640"),
+        "{found:?}"
+    );
+
+    system.write(CONF, &own.replace("b1.pem", "gone.pem"));
+    let found = doctor(&system, "");
+    assert_eq!(
+        verdicts(&found),
+        ["keyd failed", "daemon failed"],
+        "{found:?}"
+    );
+    assert!(
+        found[0].2.contains("key a: ") && found[0].2.contains("gone.pem"),
+        "{found:?}"
+    );
+
+    system.write(CONF, &own.replace("uses", "use"));
+    let found = doctor(&system, "");
+    assert_eq!(verdicts(&found), ["keyd failed"], "{found:?}");
+    assert!(
+        found[0].2.contains("line 5: there is no setting `use`"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn doctor_asks_for_the_user_who_has_a_reference() {
+    let Some(system) = System::new("reference") else {
+        return;
+    };
+    let ask = |file: &str, before: &str| {
+        let lockstep = env!("CARGO_BIN_EXE_lockstep");
+        let script = format!("{before}\nLOCKSTEP doctor --reference {file} || true");
+        let script = script.replace("LOCKSTEP", lockstep);
+        system.enter(&["sh", "-euc", &script]).1
+    };
+    let own = "user = root\n[key a]\nfile = /etc/ssl/a.key\nusers = daemon\nuses = sign\n";
+    system.write(CONF, own);
+    let export = ["keyd", "export-reference", "a", "--out", "/etc/a.ref"];
+    assert_eq!(system.lockstep(&export).0, 0);
+    let text = ask("/etc/a.ref", "");
+    assert!(
+        text.starts_with("FAILED reference") && text.contains("cannot be reached"),
+        "{text}"
+    );
+    let text = ask("/etc/a.ref", START);
+    assert!(
+        text.starts_with("FAILED") && text.contains("lets this user use no key"),
+        "{text}"
+    );
+    system.write(CONF, &own.replace("users = daemon", "users = daemon root"));
+    let start = START.replace("'use no key'", "'a: sign'");
+    let text = ask("/etc/a.ref", &start);
+    assert!(
+        text.starts_with("ok ") && text.contains("lets this user use to sign"),
+        "{text}"
+    );
+    let text = ask("/etc/ssl/a.key", "");
+    assert!(
+        text.starts_with("FAILED") && text.contains("remedy: "),
+        "{text}"
+    );
+    assert!(text.contains("a reference to a key is damaged"), "{text}");
+}
