@@ -1,6 +1,7 @@
 #!/bin/sh
-# Runs in a bare Debian with HAProxy: installs the package, has HAProxy serve with it, upgrades it
-# under load, and removes all of it. `cargo xtask nightly packages` starts it in chroots.
+# Runs in a bare Debian with HAProxy and systemd's programs: installs the package, has HAProxy serve
+# with it and with a key of the key daemon, upgrades it under load, and removes all of it.
+# `cargo xtask nightly packages` starts it in chroots, in which systemd itself does not run.
 #
 # usage: check.sh PACKAGE LATER-PACKAGE
 #   both .deb, or both .rpm: the latter by rpm, whose database in Debian knows no other package
@@ -17,7 +18,8 @@ fail() {
 
 files() {
     find / \( -path /proc -o -path /dev -o -path /run -o -path /tmp -o -path /var/log \
-        -o -path /var/cache -o -path /var/lib/dpkg -o -path /var/lib/rpm \) -prune -o -print | sort
+        -o -path /var/cache -o -path /var/lib/dpkg -o -path /var/lib/rpm \
+        -o -path /root/.rpmdb \) -prune -o -print | sort
 }
 
 case $1 in
@@ -64,13 +66,23 @@ on_lanes() {
     lockstep stat --total rsa2048
 }
 
+users() {
+    getent passwd
+    getent group
+}
+
 files > before
+users > users.before
 install "$1"
 whole || fail "a file of the package is missing or changed"
 [ ! -e /etc/lockstep ] || fail "installing made a configuration"
 ! openssl list -providers | grep -i lockstep || fail "installing changed what programs load"
 man_pages=$(listed | grep -c '/man1/.*\.gz$')
 [ "$man_pages" -ge 8 ] || fail "$man_pages man pages"
+
+listed | grep -q '/man1/lockstep-keyd\.1\.gz$' || fail "no man page of the key daemon"
+getent passwd lockstep-keyd > /dev/null || fail "no user for the key daemon"
+systemd-analyze verify --man=no lockstep-keyd.service lockstep-keyd.socket
 
 lockstep install --server haproxy
 variable=$(sed -n 's/^Environment=//p' /etc/systemd/system/haproxy.service.d/lockstep.conf)
@@ -93,6 +105,31 @@ frontend site
     bind 127.0.0.1:$port ssl crt $place/site.pem
     http-request return status 200 content-type text/plain string hello
 END
+
+# With the key in the key daemon. What systemd would show HAProxy in the place of its key, it has
+# here by its name.
+chmod 600 site.pem
+chmod 755 .
+lockstep install --server haproxy --keyd --key "$place/site.pem" --user haproxy
+reference=$(echo /etc/lockstep/references/haproxy/*.pem)
+grep -q "^BindReadOnlyPaths=-$reference:$place/site.pem\$" \
+    /etc/systemd/system/haproxy.service.d/lockstep-keyd.conf || fail "no reference for HAProxy"
+lockstep keyd > keyd.log 2>&1 &
+keyd=$!
+until [ -e /run/lockstep-keyd.sock ]; do sleep 0.1; done
+runuser -u haproxy -- lockstep doctor --reference "$reference" ||
+    fail "HAProxy's user cannot sign: $(cat keyd.log)"
+sed "s,$place/site.pem,$reference,; s/^global/global\n    user haproxy/" haproxy.cfg > keyd.cfg
+env "$variable" haproxy -W -D -f keyd.cfg -p haproxy.pid
+clients 2
+all_served
+lockstep stat | grep -A 9 ' lockstep-keyd,' | grep -q '  rsa2048 ' ||
+    fail "the key daemon signed nothing"
+kill "$(cat haproxy.pid)" "$keyd"
+wait "$keyd" || true
+rm -f /run/lockstep-keyd.sock
+while pgrep haproxy > /dev/null; do sleep 0.1; done
+
 env "$variable" haproxy -W -D -f haproxy.cfg -p haproxy.pid
 clients 2
 all_served
@@ -118,3 +155,5 @@ kill "$(cat haproxy.pid)"
 remove
 files > after
 diff before after || fail "removing the package left files, or took others"
+users > users.after
+diff users.before users.after || fail "removing the package left its user, or took another"

@@ -2,8 +2,8 @@
 //!
 //! Two builds in two directories are the same bytes. The linters of both kinds of packages find
 //! nothing. In a chroot of each of Debian's releases, `packaging/check.sh` installs the package,
-//! has HAProxy serve with it, upgrades it under load and removes it: the .deb by dpkg, the .rpm by
-//! rpm, which Debian has too.
+//! has HAProxy serve with it, with the key in the key daemon as well, upgrades it under load and
+//! removes it: the .deb by dpkg, the .rpm by rpm, which Debian has too.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::work::{Ran, Share, Work};
 const RELEASES: [&str; 2] = ["bookworm", "trixie"];
 
 /// What a server has beside the base system.
-const INCLUDED: &str = "haproxy,openssl,procps,rpm";
+const INCLUDED: &str = "haproxy,openssl,procps,rpm,systemd";
 
 /// Where the check finds the packages in its chroot.
 const INSIDE: &str = "tmp/packages";
