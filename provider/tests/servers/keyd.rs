@@ -7,28 +7,11 @@ use std::time::Duration;
 use lockstep_engine::Shape;
 
 use crate::client::{Client, Load, wait_for};
-use crate::site::{Site, is_running, signal};
+use crate::sabotage::{assert_healthy, doctor};
+use crate::site::{Site, has_ifma, is_running, signal};
 
-/// Has the daemon hold the key of a recipe, under its name `site`. It starts by this script.
-const PREPARE: &str = r#"
-cat > keyd.conf <<EOF
-socket = $PWD/keyd.sock
-user = $(id -u)
-[key site]
-file = $PWD/keyd/site.key
-users = $(id -u)
-uses = sign
-EOF
-mkdir keyd && mv site.key keyd
-$LOCKSTEP/lockstep keyd --config keyd.conf check
-$LOCKSTEP/lockstep keyd --config keyd.conf export-reference site --out site.ref
-"#;
-
-const START: &str = r#"
-$LOCKSTEP/lockstep keyd --config keyd.conf >> keyd.log 2>&1 &
-echo $! > keyd.pid
-until $LOCKSTEP/lockstep keyd --config keyd.conf keys 2> /dev/null; do sleep 0.02; done
-"#;
+/// The recipe of the daemon, which is the same for every server.
+const DOCUMENT: &str = "keyd.md";
 
 /// The daemon of a site.
 struct Daemon<'a> {
@@ -38,10 +21,12 @@ struct Daemon<'a> {
 
 impl Daemon<'_> {
     fn start(site: &Site) -> Daemon<'_> {
-        assert!(site.shell(START).contains("site: sign"));
+        let shown = site.perform_of(DOCUMENT, "keyd-start");
         let text = fs::read_to_string(site.path("keyd.pid")).expect("its number");
         let pid = text.trim().parse().expect("a number");
-        Daemon { site, pid }
+        let daemon = Daemon { site, pid };
+        assert!(shown.contains("site: sign"), "{shown}");
+        daemon
     }
 
     /// Ends it at once, at whatever it does.
@@ -78,17 +63,10 @@ impl Drop for Daemon<'_> {
 /// A server by its recipe, with a reference where its key stands.
 fn site(server: &'static str) -> Option<Site> {
     Site::start_changed(server, |site| {
-        site.shell(PREPARE);
-        match server {
-            "nginx" => {
-                site.edit("nginx.conf", "site.key", "site.ref");
-                site.edit("nginx.conf", "worker_processes 1", "worker_processes 4");
-            }
-            _ => {
-                let both = ["site.crt", "site.ref"].map(|file| fs::read_to_string(site.path(file)));
-                let both: String = both.map(|text| text.expect("a file")).concat();
-                site.write("site.pem", &both);
-            }
+        site.perform_of(DOCUMENT, "keyd");
+        site.perform("keyd");
+        if server == "nginx" {
+            site.edit("nginx.conf", "worker_processes 1", "worker_processes 4");
         }
     })
 }
@@ -154,4 +132,70 @@ fn nginx_outlives_the_key_daemon() {
 #[test]
 fn haproxy_outlives_the_key_daemon() {
     recovers("haproxy");
+}
+
+#[test]
+fn a_program_signs_with_a_key_that_it_does_not_have() {
+    let site = Site::of("keyd", DOCUMENT);
+    site.perform("keyd");
+    let daemon = Daemon::start(&site);
+    // It has tried the key once itself.
+    let (before, _) = daemon.signatures("rsa3072");
+    let shown = site.perform("check");
+    assert!(shown.contains("lets this user use to sign"), "{shown}");
+    assert!(shown.contains("Verified OK"), "{shown}");
+    let process = format!("process {} lockstep-keyd,", daemon.pid);
+    assert!(shown.contains(&process), "{shown}");
+    assert_eq!(daemon.signatures("rsa3072"), (before + 1, 0), "{shown}");
+}
+
+/// What doctor says about the references of a server, and how it marks that.
+fn judged(site: &Site) -> Vec<(String, String)> {
+    let (findings, _) = doctor(site);
+    let about = findings
+        .into_iter()
+        .filter(|finding| finding.check == "reference");
+    about.map(|finding| (finding.mark, finding.what)).collect()
+}
+
+#[test]
+fn doctor_says_how_a_server_is_with_its_references() {
+    for server in ["nginx", "haproxy"] {
+        let Some(site) = site(server) else { continue };
+        let judged_once = |mark: &str, words: &str| {
+            let judged = judged(&site);
+            let [(found, what)] = &judged[..] else {
+                panic!("{judged:?}");
+            };
+            assert!(found == mark && what.contains(words), "{judged:?}");
+        };
+        judged_once("FAILED", "the key daemon cannot be reached");
+        let daemon = Daemon::start(&site);
+        judged_once("ok", "lets user ");
+        if has_ifma() {
+            assert_healthy(&site);
+        }
+        if server == "nginx" {
+            let renewed = "openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=localhost \
+                           -keyout /dev/null -out site.crt";
+            site.shell(renewed);
+            let judged = judged(&site);
+            let words = "none of the certificates";
+            assert_eq!(judged.len(), 2, "{judged:?}");
+            assert!(
+                judged[1].0 == "warn" && judged[1].1.contains(words),
+                "{judged:?}"
+            );
+        }
+        daemon.kill();
+        // Another key takes the place of the one that the reference stands for.
+        site.shell("openssl genpkey -algorithm RSA -out keys/site.key");
+        let _daemon = Daemon::start(&site);
+        let judged = judged(&site);
+        let words = "another key under this name";
+        assert!(
+            judged[0].0 == "FAILED" && judged[0].1.contains(words),
+            "{judged:?}"
+        );
+    }
 }

@@ -11,14 +11,14 @@ use crate::site::{Site, has_ifma};
 
 /// What doctor says about one check.
 #[derive(Debug)]
-struct Finding {
-    mark: String,
-    check: String,
-    what: String,
+pub struct Finding {
+    pub mark: String,
+    pub check: String,
+    pub what: String,
 }
 
 /// What `lockstep doctor` says about a server, and its exit status.
-fn doctor(site: &Site) -> (Vec<Finding>, Option<i32>) {
+pub fn doctor(site: &Site) -> (Vec<Finding>, Option<i32>) {
     let master = site.running_master();
     let output = Command::new(site.path("lockstep/lockstep"))
         .args(["doctor", "--pid", &master.to_string()])
@@ -80,7 +80,7 @@ fn set(site: &Site, lines: &str) {
 }
 
 #[track_caller]
-fn assert_healthy(site: &Site) {
+pub fn assert_healthy(site: &Site) {
     let (findings, status) = doctor(site);
     let is_wrong = |finding: &Finding| ["FAILED", "warn"].contains(&finding.mark.as_str());
     assert!(

@@ -2,7 +2,8 @@
 //! directory.
 //!
 //! The word behind a block's language says what it is: the name of the file to write, or, in blocks
-//! of the shell, when to run it (`prepare`, `start`, `check`, `reload`, `upgrade`, `stop`).
+//! of the shell, when to run it (`prepare`, `start`, `check`, `reload`, `upgrade`, `stop`, and
+//! `keyd`, to give the server's key to the key daemon).
 
 #![allow(unsafe_code, reason = "system calls")]
 
@@ -108,15 +109,22 @@ impl Site {
             println!("skipped: {program} is not installed (`cargo xtask setup` installs it)");
             return None;
         }
-        let document = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../docs/user/servers")
-            .join(format!("{name}.md"));
-        let document = fs::read_to_string(document).expect("the recipe");
+        let site = Site::of(name, &format!("servers/{name}.md"));
+        let deadline = Instant::now() + PATIENCE;
+        while TcpStream::connect(("127.0.0.1", site.port())).is_ok() {
+            assert!(Instant::now() < deadline, "the recipe's port is in use");
+            sleep(Duration::from_millis(100));
+        }
+        Some(site)
+    }
+
+    /// A directory with the files of a document's recipe, prepared.
+    pub fn of(name: &'static str, document: &str) -> Site {
         let alone = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
         let site = Site {
             name,
             directory: TempDir::new(name),
-            blocks: blocks(&document),
+            blocks: blocks(document),
             with_lockstep: true,
             variables: Vec::new(),
             _alone: alone,
@@ -131,12 +139,7 @@ impl Site {
             site.write(&block.what, &block.text);
         }
         site.perform("prepare");
-        let deadline = Instant::now() + PATIENCE;
-        while TcpStream::connect(("127.0.0.1", site.port())).is_ok() {
-            assert!(Instant::now() < deadline, "the recipe's port is in use");
-            sleep(Duration::from_millis(100));
-        }
-        Some(site)
+        site
     }
 
     /// Puts the distribution where everybody may read it.
@@ -172,15 +175,24 @@ impl Site {
 
     /// Runs the blocks of the shell for an occasion, and returns what they print.
     pub fn perform(&self, occasion: &str) -> String {
+        self.run_all(&self.blocks, occasion)
+    }
+
+    /// The same, of another document.
+    pub fn perform_of(&self, document: &str, occasion: &str) -> String {
+        self.run_all(&blocks(document), occasion)
+    }
+
+    fn run_all(&self, blocks: &[Block], occasion: &str) -> String {
         let mut printed = String::new();
         let mut found = false;
-        for block in &self.blocks {
+        for block in blocks {
             if block.language == "sh" && block.what == occasion {
                 printed.push_str(&self.shell(&block.text));
                 found = true;
             }
         }
-        assert!(found, "{}.md has no block for `{occasion}`", self.name);
+        assert!(found, "{}: there is no block for `{occasion}`", self.name);
         printed
     }
 
@@ -352,8 +364,10 @@ impl Drop for Site {
     }
 }
 
-/// The code blocks of a document that say what they are for.
+/// The code blocks of a document for users that say what they are for.
 fn blocks(document: &str) -> Vec<Block> {
+    let above = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/user");
+    let document = fs::read_to_string(above.join(document)).expect("the recipe");
     let mut blocks = Vec::new();
     let mut lines = document.lines();
     while let Some(line) = lines.next() {
