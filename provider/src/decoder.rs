@@ -1,41 +1,97 @@
-//! Decoders of references to keys: each reads PEM, and makes keys of one type.
+//! Decoders of references to keys: one takes DER out of PEM, and one for each key type makes keys
+//! of it.
 //!
-//! libcrypto offers them every PEM block that a program loads a private key from. A decoder reads
-//! exactly one block, as OpenSSL's own does, and leaves what is no reference to others.
+//! libcrypto offers the first one every PEM block that a program loads a private key from, and
+//! gives its DER to the others. OpenSSL's own file store does the same, so what loads a key by a
+//! URI or by the `openssl` command reads references too. A decoder of PEM reads exactly one block,
+//! as OpenSSL's own does, and each leaves what is no reference to others.
 
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 
-use lockstep_remote::reference::{LABEL, LONGEST_FILE, Reference};
+use lockstep_remote::reference::{HEAD, LABEL, LONGEST_FILE, Reference};
 use once_cell::race::OnceBox;
 use zeroize::Zeroizing;
 
 use crate::daemon::Key;
 use crate::ffi::decoder::{Decode, DoesSelection, Freectx, Newctx};
 use crate::ffi::{
-    Ctx, Dispatch, List, OBJECT_PKEY, OwnedKey, Passphrase, ProvCtx, Receiver, Source, bio, name,
+    Ctx, Dispatch, List, OBJECT_PKEY, OwnedKey, Passphrase, ProvCtx, Reads, Receiver, Source, name,
     raise, select,
 };
 use crate::loader::Core;
 use crate::reference::{Public, Referable};
 use crate::stock::families::Named;
 
+/// What OpenSSL calls the form of DER.
+pub const DER: &CStr = c"DER";
+/// The structure of the DER, by which libcrypto finds who reads it.
+const STRUCTURE: &CStr = c"LockstepKeyReference";
+/// The properties of the decoder of PEM, and of those of DER.
+pub const OF_PEM: &CStr = c"provider=lockstep,input=pem";
+pub const OF_DER: &CStr = c"provider=lockstep,input=der,structure=LockstepKeyReference";
+
 /// How libcrypto has its BIOs read.
-static GETS: OnceBox<Option<bio::Gets>> = OnceBox::new();
+static READS: OnceBox<Option<Reads>> = OnceBox::new();
 
 /// Notes how the libcrypto that loads the module has its BIOs read.
 pub fn prepare(core: &Core) {
-    GETS.get_or_init(|| Box::new(bio::Gets::of(core.table())));
+    READS.get_or_init(|| Box::new(Reads::of(core.table())));
 }
 
-/// A decoder for one type of keys.
+/// A decoder of PEM.
+struct Unwrapper;
+
+/// The functions of the decoder of PEM.
+pub fn unwrapping() -> [Dispatch; 3] {
+    [
+        Newctx::entry(|_: ProvCtx| Some(Box::new(Unwrapper))),
+        Freectx::entry(|ctx: Option<Box<Unwrapper>>| drop(ctx)),
+        Decode::entry(unwrap),
+    ]
+}
+
+/// `OSSL_FUNC_decoder_decode`: 1 without anything leaves the block to other decoders.
+fn unwrap(
+    _ctx: Ctx<'_, Unwrapper>,
+    input: Source<'_>,
+    selection: c_int,
+    receiver: Receiver<'_>,
+    _passphrase: Passphrase,
+) -> c_int {
+    let Some(Some(reads)) = READS.get() else {
+        return 1;
+    };
+    let block = block(input, *reads).filter(|_| wants_private(selection));
+    let Some(block) = block else { return 1 };
+    match Reference::der_in(&block).and_then(|der| Reference::from_der(&der).map(|_| der)) {
+        Ok(der) => {
+            let list = List::<4>::new()
+                .int(name::OBJECT_PARAM_TYPE, &OBJECT_PKEY)
+                .utf8(name::OBJECT_PARAM_DATA_STRUCTURE, STRUCTURE)
+                .octets(name::OBJECT_PARAM_DATA, &der);
+            receiver.receive(list.as_params())
+        }
+        Err(malformed) => {
+            raise(malformed);
+            0
+        }
+    }
+}
+
+/// Whether a program wants a private key, or takes anything.
+fn wants_private(selection: c_int) -> bool {
+    selection == 0 || selection & select::PRIVATE_KEY != 0
+}
+
+/// A decoder of DER for one type of keys.
 struct Context<K> {
     provctx: ProvCtx,
     keys: PhantomData<fn() -> K>,
 }
 
-/// The functions of the decoder for this type of keys.
+/// The functions of the decoder of DER for this type of keys.
 pub fn functions<K: Referable + Named>() -> [Dispatch; 4] {
     [
         Newctx::entry(newctx::<K>),
@@ -56,12 +112,12 @@ fn freectx<K>(ctx: Option<Box<Context<K>>>) {
     drop(ctx);
 }
 
-/// `OSSL_FUNC_decoder_does_selection`: a program that wants a private key, or takes any.
+/// `OSSL_FUNC_decoder_does_selection`
 fn does_selection(_provctx: ProvCtx, selection: c_int) -> c_int {
-    c_int::from(selection == 0 || selection & select::PRIVATE_KEY != 0)
+    c_int::from(wants_private(selection))
 }
 
-/// `OSSL_FUNC_decoder_decode`: 1 without a key leaves the block to other decoders.
+/// `OSSL_FUNC_decoder_decode`: 1 without a key leaves the bytes to other decoders.
 fn decode<K: Referable + Named>(
     ctx: Ctx<'_, Context<K>>,
     input: Source<'_>,
@@ -69,13 +125,13 @@ fn decode<K: Referable + Named>(
     receiver: Receiver<'_>,
     _passphrase: Passphrase,
 ) -> c_int {
-    let (Some(ctx), Some(Some(gets))) = (ctx, GETS.get()) else {
+    let (Some(ctx), Some(Some(reads))) = (ctx, READS.get()) else {
         return 1;
     };
-    let Some(block) = block(input, *gets) else {
+    let Some(bytes) = bytes(input, *reads) else {
         return 1;
     };
-    match key::<K>(ctx.provctx, &block) {
+    match key::<K>(ctx.provctx, &bytes) {
         Ok(Some(key)) => deliver(key, receiver),
         // Of another type.
         Ok(None) => 1,
@@ -86,12 +142,27 @@ fn decode<K: Referable + Named>(
     }
 }
 
+/// All bytes of the input, if it may be a reference.
+fn bytes(mut input: Source<'_>, reads: Reads) -> Option<Vec<u8>> {
+    // It may be the start of a private key, of which no more is read.
+    let mut head = Zeroizing::new([0; HEAD]);
+    let filled = input.fill(reads, &mut *head);
+    if !Reference::may_start_with(&head[..filled]) {
+        return None;
+    }
+    let mut bytes = vec![0; LONGEST_FILE];
+    bytes[..filled].copy_from_slice(&head[..filled]);
+    let rest = input.fill(reads, &mut bytes[filled..]);
+    bytes.truncate(filled + rest);
+    Some(bytes)
+}
+
 /// The key that a reference makes; None if it is one of another type.
 fn key<K: Referable + Named>(
     provctx: ProvCtx,
-    block: &[u8],
+    bytes: &[u8],
 ) -> Result<Option<OwnedKey<K>>, String> {
-    let reference = Reference::from_pem(block).map_err(|malformed| malformed.to_string())?;
+    let reference = Reference::from_der(bytes).map_err(|malformed| malformed.to_string())?;
     let Some(public) = Public::parse(&reference.public) else {
         return Err(format!(
             "the reference to the key {} holds a public key that OpenSSL cannot read",
@@ -135,13 +206,13 @@ fn deliver<K: Referable + Named>(key: OwnedKey<K>, receiver: Receiver<'_>) -> c_
 
 /// The next PEM block, if it is a reference. The input stands behind it then, and behind any other
 /// block as well.
-fn block(mut input: Source<'_>, gets: bio::Gets) -> Option<Vec<u8>> {
+fn block(mut input: Source<'_>, reads: Reads) -> Option<Vec<u8>> {
     // It may be a private key.
     let mut room = Zeroizing::new([0; 256]);
     let mut block = Vec::new();
     let mut end = None;
     // A reference without an end is found to be damaged later.
-    while let Some(length) = input.line(gets, &mut *room) {
+    while let Some(length) = input.line(reads, &mut *room) {
         let line = room[..length].trim_ascii_end();
         match &end {
             None => {

@@ -38,9 +38,6 @@ static FAST: &CStr = c"provider=lockstep,lockstep.fast=yes";
 /// that generating and decoding keys stay with the default provider.
 static KEYS: &CStr = c"provider=lockstep,lockstep.keys=yes";
 
-/// Marks decoders, by what they read.
-static REFERENCES: &CStr = c"provider=lockstep,input=pem";
-
 /// `OSSL_FUNC_provider_query_operation`
 pub fn query_operation(
     _provctx: ProvCtx,
@@ -300,17 +297,25 @@ impl Tables {
         self.encoder.extend(encoders.filter_map(as_ours));
     }
 
-    /// Adds our decoder of references to keys of a type.
+    /// Adds our decoder of references to keys of a type, behind the one that takes them out of PEM.
     fn add_decoder<K: Referable + Named>(&mut self) {
         if Group::References.lacks().is_some() {
             return;
         }
-        self.decoder.push(Algorithm {
-            names: Some(Text::new(K::NAME)),
-            properties: Some(Text::new(REFERENCES)),
-            implementation: overlaid(&decoder::functions::<K>(), &[]),
+        let decoder = |name, properties, functions: &[Dispatch]| Algorithm {
+            names: Some(Text::new(name)),
+            properties: Some(Text::new(properties)),
+            implementation: overlaid(functions, &[]),
             description: None,
-        });
+        };
+        if self.decoder.is_empty() {
+            let functions = decoder::unwrapping();
+            self.decoder
+                .push(decoder(decoder::DER, decoder::OF_PEM, &functions));
+        }
+        let functions = decoder::functions::<K>();
+        self.decoder
+            .push(decoder(K::NAME, decoder::OF_DER, &functions));
     }
 
     fn add_x25519(&mut self, families: &Families) -> Result<(), String> {

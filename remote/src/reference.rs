@@ -28,6 +28,9 @@ pub const LABEL: &str = "LOCKSTEP KEY REFERENCE";
 /// The longest file that can be a reference: a public key of RSA-16384 fits many times.
 pub const LONGEST_FILE: usize = 16 << 10;
 
+/// How many bytes of DER tell a reference from other structures.
+pub const HEAD: usize = 8;
+
 const VERSION: u8 = 0;
 
 /// A key of the daemon, by its name, and the public half that it must have.
@@ -65,16 +68,36 @@ impl Reference {
 
     /// Reads the text of a PEM block.
     pub fn from_pem(text: &[u8]) -> Result<Reference, Malformed> {
+        Reference::from_der(&Reference::der_in(text)?)
+    }
+
+    /// The DER in the text of a PEM block, which may be damaged.
+    pub fn der_in(text: &[u8]) -> Result<Vec<u8>, Malformed> {
         let Ok((label, bytes)) = der::pem::decode_vec(text) else {
             return Err(Malformed("it is no PEM block"));
         };
-        if label != LABEL {
-            return Err(Malformed("it has another label"));
+        match label == LABEL {
+            true => Ok(bytes),
+            false => Err(Malformed("it has another label")),
         }
-        Reference::from_der(&bytes)
     }
 
-    fn from_der(bytes: &[u8]) -> Result<Reference, Malformed> {
+    /// Whether DER with these first [`HEAD`] bytes may be a reference. No other structure that
+    /// OpenSSL reads keys from starts so.
+    pub fn may_start_with(head: &[u8]) -> bool {
+        let [0x30, length, rest @ ..] = head else {
+            return false;
+        };
+        let more = match length {
+            0..0x80 => 0,
+            _ => usize::from(length & 0x7F),
+        };
+        let contents = rest.get(more..);
+        contents.is_some_and(|contents| matches!(contents, [0x02, 1, _, 0x0C, ..]))
+    }
+
+    /// Reads DER.
+    pub fn from_der(bytes: &[u8]) -> Result<Reference, Malformed> {
         let parts = || {
             let mut reader = SliceReader::new(bytes)?;
             let parts = reader.sequence(|reader| {
@@ -225,6 +248,30 @@ mod tests {
                     "{at}, bit {bit}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn the_first_bytes_tell_references_from_keys() {
+        for length in [0, 100, 128, 300, 4000] {
+            let mut reference = reference();
+            reference.public = AnyRef::new(Tag::Sequence, &vec![0; length])
+                .and_then(|public| public.to_der())
+                .expect("a sequence");
+            let bytes = reference.to_der().expect("a reference");
+            assert!(Reference::may_start_with(&bytes[..HEAD]), "{length}");
+        }
+        let keys: [&[u8]; 7] = [
+            &[0x30, 0x82, 4, 0xA4, 2, 1, 0, 2],
+            &[0x30, 0x82, 4, 0xBE, 2, 1, 0, 0x30],
+            &[0x30, 0x77, 2, 1, 1, 4, 0x20, 7],
+            &[0x30, 0x59, 0x30, 0x13, 6, 7, 0x2A, 0x86],
+            &[0x30, 0xFF, 2, 1, 0, 0x0C, 1, 1],
+            &[0x30],
+            &[],
+        ];
+        for head in keys {
+            assert!(!Reference::may_start_with(head), "{head:?}");
         }
     }
 

@@ -13,7 +13,7 @@ use std::marker::PhantomData;
 use super::arguments::Receiver;
 use super::convert::{Argument, Pointer};
 use super::dispatch::dispatched;
-use super::types::{Callback, CoreBio, PassphraseCallback};
+use super::types::{Callback, CoreBio, Dispatch, PassphraseCallback};
 
 /// What a decoder reads from.
 #[repr(transparent)]
@@ -25,16 +25,49 @@ unsafe impl Pointer<*mut CoreBio> for Source<'_> {}
 impl Source<'_> {
     /// Reads up to the end of a line, or as much of it as there is room for; how much that is. The
     /// last byte of the room becomes a zero at most. None at the end.
-    pub fn line(&mut self, gets: bio::Gets, room: &mut [u8]) -> Option<usize> {
+    pub fn line(&mut self, reads: Reads, room: &mut [u8]) -> Option<usize> {
         let size = c_int::try_from(room.len()).ok()?;
         if self.0.is_null() {
             return None;
         }
         // SAFETY: libcrypto's own function and BIO; there is room for `size` bytes with the zero
         // behind them.
-        let count = unsafe { gets.call(self.0, room.as_mut_ptr().cast(), size) };
+        let count = unsafe { reads.gets.call(self.0, room.as_mut_ptr().cast(), size) };
         let count = usize::try_from(count).ok()?;
         (1..=room.len()).contains(&count).then_some(count)
+    }
+
+    /// Fills the room as far as there are bytes; how many that is.
+    pub fn fill(&mut self, reads: Reads, room: &mut [u8]) -> usize {
+        let mut filled = 0;
+        while filled < room.len() && !self.0.is_null() {
+            let rest = &mut room[filled..];
+            let (start, size, mut count) = (rest.as_mut_ptr().cast(), rest.len(), 0);
+            // SAFETY: libcrypto's own function and BIO; there is room for `size` bytes.
+            let read = unsafe { reads.read.call(self.0, start, size, &mut count) };
+            if read != 1 || !(1..=size).contains(&count) {
+                break;
+            }
+            filled += count;
+        }
+        filled
+    }
+}
+
+/// How libcrypto has its BIOs read.
+#[derive(Clone, Copy)]
+pub struct Reads {
+    gets: bio::Gets,
+    read: bio::ReadEx,
+}
+
+impl Reads {
+    /// Those in the table that libcrypto gives a provider.
+    pub fn of(table: &[Dispatch]) -> Option<Reads> {
+        Some(Reads {
+            gets: bio::Gets::of(table)?,
+            read: bio::ReadEx::of(table)?,
+        })
     }
 }
 
@@ -52,6 +85,9 @@ pub mod bio {
     use super::*;
     use crate::ffi::types::{Dispatch, Function};
     dispatched! {
+        ReadEx = 42: fn(
+            bio: *mut CoreBio, data: *mut c_void, length: usize, read: *mut usize
+        ) -> c_int;
         Gets = 49: fn(bio: *mut CoreBio, buffer: *mut c_char, size: c_int) -> c_int;
     }
 }

@@ -71,6 +71,8 @@ pub mod name {
         KDF_PARAM_PREFIX = c"prefix";
         KDF_PARAM_SALT = c"salt";
         KEM_PARAM_IKME = c"ikme";
+        OBJECT_PARAM_DATA = c"data";
+        OBJECT_PARAM_DATA_STRUCTURE = c"data-structure";
         OBJECT_PARAM_DATA_TYPE = c"data-type";
         OBJECT_PARAM_REFERENCE = c"reference";
         OBJECT_PARAM_TYPE = c"type";

@@ -370,6 +370,111 @@ fn what_is_no_reference_is_left_to_openssl() {
 }
 
 #[test]
+fn the_openssl_command_signs_with_references() {
+    let site = Site::new("sign");
+    let daemon = site.daemon();
+    let place = &site.place;
+    place.write("data", b"data");
+    let alone = |command: &str| place.stock(command).succeed().text();
+    for key in KEYS {
+        let public = format!("pkey -in {key}.ref -pubout");
+        let public = place.lockstep(&public).succeed().text();
+        assert_eq!(public, alone(&format!("x509 -in {key}.crt -noout -pubkey")));
+        place.write("public", public.as_bytes());
+        let by = |form: &str| {
+            let sign = format!("pkeyutl -sign -rawin -in data -inkey {form} -out signature");
+            place.lockstep(&sign).succeed();
+            alone("pkeyutl -verify -rawin -in data -pubin -inkey public -sigfile signature");
+        };
+        by(&format!("{key}.ref"));
+        // A URI, and the bytes without PEM.
+        by(&format!(
+            "file:{}",
+            place.path(&format!("{key}.ref")).display()
+        ));
+        let reference = String::from_utf8(place.read(&format!("{key}.ref"))).expect("text");
+        let base64: String = reference
+            .lines()
+            .filter(|line| !line.contains(['-', ' ']))
+            .collect();
+        place.write("base64", format!("{base64}\n").as_bytes());
+        alone("base64 -d -A -in base64 -out reference.der");
+        by("reference.der");
+        let request = format!("req -x509 -new -key {key}.ref -subj /CN=localhost -out new.crt");
+        place.lockstep(&request).succeed();
+        alone("verify -CAfile new.crt new.crt");
+        if key != "ed25519" {
+            let mail = format!("cms -sign -in data -signer {key}.crt -inkey {key}.ref -out mail");
+            place.lockstep(&mail).succeed();
+            alone(&format!(
+                "cms -verify -in mail -CAfile {key}.crt -purpose any -out read"
+            ));
+            let digest = format!("dgst -sha256 -sign {key}.ref -out signature data");
+            place.lockstep(&digest).succeed();
+            alone("dgst -sha256 -verify public -signature signature data");
+        }
+        // There is no private key to be written.
+        let written = place.lockstep(&format!("pkey -in {key}.ref")).run();
+        assert!(!written.text().contains("PRIVATE"), "{written}");
+    }
+    // Three times by a reference, a certificate, a mail, a digest, and one when the key was read.
+    let counters = daemon.counters().expect("it served");
+    for (shape, count) in [
+        ("rsa2048", 7),
+        ("p256-sign", 7),
+        ("p384-sign", 7),
+        ("ed25519-sign", 5),
+    ] {
+        assert_eq!(counters.of(shape), count, "{counters:?}");
+    }
+}
+
+#[test]
+fn a_store_finds_references_among_others() {
+    let site = Site::new("sign");
+    let program = site.place.compile("references");
+    let read = |name: &str| String::from_utf8(site.place.read(name)).expect("text");
+    let public = site.place.stock("pkey -in rsa2048.pem -pubout").succeed();
+    let all = [
+        read("p384.crt"),
+        read("p256.ref"),
+        read("p256.pem"),
+        read("rsa2048.ref"),
+        public.text(),
+        read("ed25519.ref"),
+    ];
+    site.place.write("all.pem", all.concat().as_bytes());
+    let text = site
+        .place
+        .program(&program, "stores all.pem")
+        .with_lockstep()
+        .succeed()
+        .text();
+    let ours = "Pkey of lockstep";
+    for line in [
+        &format!("store, 0: Certificate {ours} Pkey of default {ours} Public key {ours}"),
+        &format!("store, 4: {ours} Pkey of default {ours} {ours}"),
+        "store, 5: Certificate",
+        "store, 3: Public key",
+    ] {
+        assert!(text.lines().any(|own| own == line), "no `{line}` in {text}");
+    }
+    // A damaged one is named, and hides nothing.
+    let damaged =
+        "-----BEGIN LOCKSTEP KEY REFERENCE-----\nAAAA\n-----END LOCKSTEP KEY REFERENCE-----\n";
+    site.place
+        .write("all.pem", (damaged.to_owned() + &all[1]).as_bytes());
+    let text = site
+        .place
+        .program(&program, "stores all.pem")
+        .with_lockstep()
+        .succeed()
+        .text();
+    assert!(text.contains("a reference to a key is damaged"), "{text}");
+    assert!(text.contains(&format!("store, 4: {ours}")), "{text}");
+}
+
+#[test]
 fn no_memory_of_a_program_holds_the_key_of_a_reference() {
     let site = Site::new("sign");
     let daemon = site.daemon();

@@ -14,6 +14,7 @@ fn nothing_is_lost_from_the_lists_of_algorithms() {
         "-kem-algorithms",
         "-encoders",
         "-decoders",
+        "-store-loaders",
         "-digest-algorithms",
         "-kdf-algorithms",
     ] {

@@ -12,6 +12,7 @@
 #include <openssl/pem.h>
 #include <openssl/provider.h>
 #include <openssl/rsa.h>
+#include <openssl/store.h>
 #include <openssl/x509.h>
 #include <stdio.h>
 #include <string.h>
@@ -220,6 +221,33 @@ static int blocks(const char *path)
     return 1;
 }
 
+/* What a store finds in a file, in order: everything, and what it is told to expect. */
+static int stores(const char *path)
+{
+    static const int expected[] = {0, OSSL_STORE_INFO_PKEY, OSSL_STORE_INFO_CERT, OSSL_STORE_INFO_PUBKEY};
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        OSSL_STORE_CTX *store = OSSL_STORE_open(path, NULL, NULL, NULL, NULL);
+        if (store == NULL || (expected[i] != 0 && OSSL_STORE_expect(store, expected[i]) != 1))
+            return 0;
+        printf("store, %d:", expected[i]);
+        while (!OSSL_STORE_eof(store)) {
+            OSSL_STORE_INFO *info = OSSL_STORE_load(store);
+            if (info == NULL)
+                continue;
+            int type = OSSL_STORE_INFO_get_type(info);
+            printf(" %s", OSSL_STORE_INFO_type_string(type));
+            EVP_PKEY *key = type == OSSL_STORE_INFO_PKEY ? OSSL_STORE_INFO_get0_PKEY(info) : NULL;
+            if (key != NULL)
+                printf(" of %s", OSSL_PROVIDER_get0_name(EVP_PKEY_get0_provider(key)));
+            OSSL_STORE_INFO_free(info);
+        }
+        printf("\n");
+        OSSL_STORE_close(store);
+        errors();
+    }
+    return 1;
+}
+
 int main(int count, char **words)
 {
     int done = 0;
@@ -231,6 +259,8 @@ int main(int count, char **words)
         done = repeat(words[2], words[3]);
     if (count == 3 && strcmp(words[1], "blocks") == 0)
         done = blocks(words[2]);
+    if (count == 3 && strcmp(words[1], "stores") == 0)
+        done = stores(words[2]);
     if (!done)
         ERR_print_errors_fp(stdout);
     say("ends", done);
