@@ -10,12 +10,13 @@ use crate::declined::{Declined, Fallback};
 use crate::executor::cpu::Cpu;
 use crate::keys::Keypair;
 use crate::kinds::KeyKind;
+use crate::permit::Permit;
 use crate::policy::{JobsLead, Policy};
 use crate::queue::state::{Bounds, Queue, StartThread};
 use crate::queue::workers;
 use crate::shape::Shape;
 use crate::stats::counters::Counters;
-use crate::stats::{Page, Snapshot};
+use crate::stats::{Page, Snapshot, Unpaused};
 use crate::sync::Arc;
 
 /// A queue with its slots, its workers and its counters.
@@ -108,7 +109,16 @@ impl Engine {
             Elsewhere::Fallback(reason) => self.counters().fallback(reason),
             Elsewhere::Derivation => self.counters().derived(),
             Elsewhere::Cipher => self.counters().enciphers(),
+            Elsewhere::Submitted => self.counters().submitted(),
+            Elsewhere::Unpaused(reason) => self.counters().unpaused(reason),
+            Elsewhere::LostJob => self.counters().lost(),
         }
+    }
+
+    /// A permit to pause one more job for an answer of another process, unless too many jobs are
+    /// paused or lost. The job counts as paused for as long as the permit lives.
+    pub fn admit_job(&self) -> Option<Permit> {
+        self.queue.admits().then(|| self.counters().pause())?
     }
 
     /// Why requests of this shape are declined whatever else there is to do, if they are; for keys
@@ -160,6 +170,12 @@ pub enum Elsewhere {
     /// A context of AES-GCM that has its first key, with which the caller works itself. Messages
     /// are not counted: a short one takes hardly longer than counting it.
     Cipher,
+    /// A request of a job that another process serves, and for which the job pauses.
+    Submitted,
+    /// A job that blocks its thread while another process serves its request.
+    Unpaused(Unpaused),
+    /// A job whose connection ended while it was paused for an answer of another process.
+    LostJob,
 }
 
 impl From<Fallback> for Elsewhere {

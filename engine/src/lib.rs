@@ -48,6 +48,7 @@ pub use lockstep_kernels::backend::Backend;
 pub use lockstep_kernels::rsa::{
     Components as RsaComponents, JobError, Schedule, Size, Unsupported,
 };
+pub use permit::Permit;
 pub use policy::{JobsLead, Lone, lanes_are_slower};
 pub use queue::completion::{Notify, Ticket};
 pub use queue::state::StartThread;

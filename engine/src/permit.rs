@@ -4,9 +4,9 @@
 #[derive(Debug, Default)]
 pub(crate) struct Permits(std::sync::Arc<()>);
 
-/// Counts something for as long as it lives: as one of the references to its [`Permits`].
+/// Counts something for as long as it lives: as one of the references to its `Permits`.
 #[derive(Debug)]
-pub(crate) struct Permit {
+pub struct Permit {
     _counted: std::sync::Arc<()>,
 }
 

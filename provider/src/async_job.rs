@@ -12,12 +12,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use lockstep_engine::operation::{Keygen, Operation};
 use lockstep_engine::{
     Caller, Declined, Engine, Fallback, Job, Kem, KemKey, KeyKind, Keypair, Notify, Outcome,
-    Paused, Pending, ThreadId,
+    Paused, ThreadId,
 };
 
 use crate::ffi::AsyncCallback;
 use crate::notifier::{Kind, Notifier};
-use crate::wait_ctx::{WaitCtx, Waiting};
+use crate::wait_ctx::{Awaited, WaitCtx, Waiting};
 use crate::{c_library, memory, process, stack};
 
 /// Has the engine serve an operation with the input that `input` makes: a job pauses meanwhile,
@@ -85,11 +85,7 @@ impl<'a> Caller for Host<'a> {
     type Job = AsyncJob<'a>;
 
     fn job(&self) -> Option<AsyncJob<'a>> {
-        self.wait.map(|wait| AsyncJob {
-            wait,
-            engine: self.engine,
-            callback: None,
-        })
+        self.wait.map(|wait| AsyncJob::new(wait, self.engine))
     }
 
     fn with_room<R>(&self, work: impl FnOnce() -> R) -> Option<R> {
@@ -98,7 +94,7 @@ impl<'a> Caller for Host<'a> {
 }
 
 /// The async job that the calling code runs in.
-struct AsyncJob<'a> {
+pub struct AsyncJob<'a> {
     wait: WaitCtx<'a>,
     engine: &'static Engine,
     /// The application's, once the engine has asked for it.
@@ -106,12 +102,25 @@ struct AsyncJob<'a> {
 }
 
 /// A job's side of a [`Waker`].
-struct Wake {
+pub struct Wake {
     notifier: Arc<Notifier>,
     sent: Arc<AtomicBool>,
 }
 
-impl Job for AsyncJob<'_> {
+impl<'a> AsyncJob<'a> {
+    /// The job that has this context.
+    pub fn new(wait: WaitCtx<'a>, engine: &'static Engine) -> AsyncJob<'a> {
+        let callback = None;
+        AsyncJob {
+            wait,
+            engine,
+            callback,
+        }
+    }
+}
+
+/// A job keeps in its [context](crate::wait_ctx) what it waits for.
+impl<P: Into<Awaited> + TryFrom<Awaited>> Job<P> for AsyncJob<'_> {
     type Wake = Wake;
 
     fn can_pause(&self) -> bool {
@@ -128,7 +137,7 @@ impl Job for AsyncJob<'_> {
     }
 
     /// The application resumes the job as soon as it sees the signalled descriptor.
-    fn give_way(&self, pending: Pending) -> Paused {
+    fn give_way(&self, pending: P) -> Paused<P> {
         let shown = self
             .wait
             .notifier(Kind::Descriptor)
@@ -140,15 +149,16 @@ impl Job for AsyncJob<'_> {
             return Paused::Unwakeable(pending);
         }
         let waiting = Waiting {
-            pending,
+            awaited: pending.into(),
             sent: None,
         };
-        match self.wait.pause(Kind::Descriptor, self.engine, waiting) {
-            Some(waiting) => {
+        let resumed = self.wait.pause(Kind::Descriptor, self.engine, waiting);
+        match resumed.map(|waiting| waiting.awaited.try_into()) {
+            Some(Ok(pending)) => {
                 self.drain();
-                Paused::Resumed(waiting.pending)
+                Paused::Resumed(pending)
             }
-            None => not_paused(),
+            _ => not_paused(),
         }
     }
 
@@ -167,7 +177,7 @@ impl Job for AsyncJob<'_> {
         Some((Box::new(waker), Wake { notifier, sent }))
     }
 
-    fn wait(&self, Wake { notifier, mut sent }: Wake, mut pending: Pending) -> Paused {
+    fn wait(&self, Wake { notifier, mut sent }: Wake, mut pending: P) -> Paused<P> {
         let kind = notifier.kind();
         let mut notifier = Some(notifier);
         let mut shown = true;
@@ -184,18 +194,16 @@ impl Job for AsyncJob<'_> {
                 break;
             }
             let waiting = Waiting {
-                pending,
+                awaited: pending.into(),
                 sent: Some(sent),
             };
             let resumed = self.wait.pause(kind, self.engine, waiting);
-            let Some(Waiting {
-                pending: resumed,
-                sent: Some(flag),
-            }) = resumed
-            else {
+            let resumed = resumed
+                .and_then(|Waiting { awaited, sent }| Some((awaited.try_into().ok()?, sent?)));
+            let Some(resumed) = resumed else {
                 return not_paused();
             };
-            (pending, sent) = (resumed, flag);
+            (pending, sent) = resumed;
             if !sent.load(Ordering::Acquire) {
                 // Where pausing is blocked, ASYNC_pause_job returns at once: do not burn the CPU.
                 std::thread::yield_now();
@@ -221,7 +229,7 @@ impl AsyncJob<'_> {
 }
 
 /// The job could not be paused, or it was resumed in another process, whose engine counts it.
-fn not_paused() -> Paused {
+fn not_paused<P>() -> Paused<P> {
     process::engine().count(Fallback::AsyncUnavailable);
     Paused::Failed
 }

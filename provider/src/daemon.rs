@@ -1,4 +1,4 @@
-//! The way to the key daemon, for keys that are [references](crate::reference).
+//! The way to the key daemon, for [its keys](crate::daemon_key).
 //!
 //! A process connects when it first asks for something, and anew when the daemon has ended. So a
 //! daemon that is started again is used again, without a restart of the program. A forked child
@@ -10,50 +10,14 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use lockstep_remote::{Connection, Failure, Reference};
+use lockstep_remote::{Connection, Failure};
 use once_cell::race::OnceBox;
-use zeroize::Zeroizing;
-
-use crate::ffi::raise;
-
-pub use lockstep_remote::Operation;
 
 /// For so long a daemon that does not answer is not asked again: each time, a thread waits.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// A key of the daemon.
-pub struct Key {
-    reference: Reference,
-    daemon: &'static Daemon,
-}
-
-impl Key {
-    pub fn new(reference: Reference) -> Arc<Key> {
-        let daemon = Daemon::at(reference.socket());
-        Arc::new(Key { reference, daemon })
-    }
-
-    /// Asks for an operation whose result has `length` bytes. None with an error set.
-    pub fn ask(
-        &self,
-        operation: Operation,
-        input: &[u8],
-        length: usize,
-    ) -> Option<Zeroizing<Vec<u8>>> {
-        self.daemon
-            .ask(&self.reference, operation, input, length)
-            .inspect_err(|failure| self.refuse(&failure.to_string()))
-            .ok()
-    }
-
-    /// Says why nothing is asked.
-    pub fn refuse(&self, reason: &str) {
-        raise(format_args!("key {}: {reason}", self.reference.name));
-    }
-}
-
 /// A daemon, by its socket.
-struct Daemon {
+pub struct Daemon {
     socket: PathBuf,
     /// NULL until somebody asks, and where a forked child cannot use its parent's.
     link: AtomicPtr<Mutex<Link>>,
@@ -77,7 +41,7 @@ fn daemons() -> impl Iterator<Item = &'static Daemon> {
 
 impl Daemon {
     /// The daemon that listens at `socket`.
-    fn at(socket: &Path) -> &'static Daemon {
+    pub fn at(socket: &Path) -> &'static Daemon {
         let mut place = &DAEMONS;
         loop {
             let daemon = place.get_or_init(|| {
@@ -94,27 +58,8 @@ impl Daemon {
         }
     }
 
-    fn ask(
-        &self,
-        key: &Reference,
-        operation: Operation,
-        input: &[u8],
-        length: usize,
-    ) -> Result<Zeroizing<Vec<u8>>, Failure> {
-        let mut is_second = false;
-        loop {
-            let connection = self.connection()?;
-            let offered = connection.key(&key.name, &key.public)?;
-            match connection.ask(operation, offered, input, length) {
-                // The daemon has ended. Another one may be there already.
-                Err(Failure::Lost) if !is_second => is_second = true,
-                result => return result,
-            }
-        }
-    }
-
     /// The connection of this process, made if there is none that can be used.
-    fn connection(&self) -> Result<Arc<Connection>, Failure> {
+    pub fn connection(&self) -> Result<Arc<Connection>, Failure> {
         let mut link = self.link();
         if let Some(connection) = &link.connection
             && !connection.is_gone()

@@ -14,7 +14,7 @@ use lockstep_remote::reference::{HEAD, LABEL, LONGEST_FILE, Reference};
 use once_cell::race::OnceBox;
 use zeroize::Zeroizing;
 
-use crate::daemon::Key;
+use crate::daemon_key::Key;
 use crate::ffi::decoder::{Decode, DoesSelection, Freectx, Newctx};
 use crate::ffi::{
     Ctx, Dispatch, List, OBJECT_PKEY, OwnedKey, Passphrase, ProvCtx, Reads, Receiver, Source, name,

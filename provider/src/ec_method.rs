@@ -19,7 +19,7 @@ use lockstep_engine::{
 use once_cell::race::OnceBox;
 use zeroize::Zeroizing;
 
-use crate::daemon::{Key, Operation as Remote};
+use crate::daemon_key::{Key, Operation as Remote};
 use crate::ex_data::Attached;
 use crate::ffi::method::{ec_sign, ec_verify_sig};
 use crate::ffi::{

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use once_cell::race::OnceBox;
 
-use crate::daemon::Key;
+use crate::daemon_key::Key;
 use crate::ffi::keymgmt::{Dup, Free};
 use crate::ffi::{Dispatch, KeyData, OwnedKey};
 use crate::keymgmt;

@@ -12,7 +12,7 @@ use lockstep_engine::{
     Bytes as Message, Ed25519Key, Ed25519SignInput, Ed25519VerifyInput, Outcome, operation,
 };
 
-use crate::daemon::{Key, Operation};
+use crate::daemon_key::{Key, Operation};
 use crate::ffi::signature::{
     DigestSign, DigestSignInit, DigestVerify, DigestVerifyInit, Dupctx, Freectx, GetCtxParams,
     GettableCtxParams, Newctx, QueryKeyTypes, SetCtxParams, SettableCtxParams, Sign, SignInit,

@@ -18,7 +18,8 @@
 //! (what it waits for lies in its [`wait_ctx`]), [`stack`] finds room for a thread that has little,
 //! [`settings`] reads `openssl.cnf`, and [`process`] owns the engine of this process.
 //! Keys that the key daemon holds come in by a [`decoder`] of files that name them
-//! ([`mod@reference`], [`ed25519_keys`]), and [`daemon`] asks it.
+//! ([`mod@reference`], [`ed25519_keys`]). [`daemon_key`] asks the daemon for their operations, over
+//! the connection of this process ([`daemon`]); an async job finds the answer in [`daemon_answer`].
 //! `docs/decisions/0001-overlay.md` and `0004-curves.md` say why.
 
 #![allow(unsafe_code, reason = "calls of libcrypto, and calls by it")]
@@ -28,6 +29,8 @@ mod async_job;
 mod c_library;
 mod counted;
 mod daemon;
+mod daemon_answer;
+mod daemon_key;
 mod decoder;
 mod descriptors;
 mod ec_method;

@@ -123,9 +123,9 @@ fn owner() -> Owner<'static, Engine> {
     unsafe { ENGINE.owner() }
 }
 
-/// Starts a worker with all signals blocked: it inherits that, so the server's signals stay with
+/// Starts a thread with all signals blocked: it inherits that, so the server's signals stay with
 /// the server's threads.
-fn start_thread(start: &mut dyn FnMut()) {
+pub fn start_thread(start: &mut dyn FnMut()) {
     let (mut all, mut before) = (SignalSet::empty(), SignalSet::empty());
     sigfillset(&mut all);
     pthread_sigmask(libc::SIG_SETMASK, Some(&all), Some(&mut before));

@@ -4,12 +4,12 @@
 //! key in PEM. A decoder for each key type ([`decoder`](crate::decoder)) reads it, and makes a key
 //! of OpenSSL's own type with the public parts alone. Such a key *refers* to the daemon's key: it
 //! says that it has private parts, does not export them, and its private operations are
-//! [asked of the daemon](crate::daemon).
+//! [asked of the daemon](crate::daemon_key).
 
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use crate::daemon::Key;
+use crate::daemon_key::Key;
 use crate::ffi::keymgmt::{Export, Has, Import, New};
 use crate::ffi::{
     self, Dispatch, Functions, KeyData, Owned, OwnedKey, Params, Passed as _, Pkey, ProvCtx,

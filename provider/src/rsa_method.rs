@@ -32,7 +32,7 @@ use lockstep_engine::{Fallback, Outcome, RsaComponents, RsaInput, RsaKey, Secret
 use once_cell::race::OnceBox;
 use zeroize::Zeroizing;
 
-use crate::daemon::{Key, Operation};
+use crate::daemon_key::{Key, Operation};
 use crate::ex_data::Attached;
 use crate::ffi::{
     self, Bignum, BnCtx, Bytes, KeyData, KeyObjects, Output, OwnedKey, Passed as _, Rsa, RsaFinish,

@@ -1,103 +1,26 @@
 //! A connection to the daemon: the socket, the ring, and the keys that this process may use.
 
-use std::fmt;
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use lockstep_ring::{Answer, AttachError, Call, Client, INPUT, Lost, Patience, Refused, receive};
+use lockstep_ring::{Answer, AttachError, Call, Client, Lost, Patience, Refused, Ticket, receive};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SendFlags, send};
 use zeroize::Zeroizing;
 
-use crate::protocol::{self, Offered, Operation, VERDICT, Verdict, status};
+use crate::failure::{Failure, outcome};
+use crate::protocol::{self, Offered, Operation, VERDICT, Verdict};
+use crate::watch::{self, Asker, LONGEST_PAUSE, LOOK_EVERY, ROOM, SHORTEST_PAUSE, Watch};
 
 /// How long the daemon may take to welcome a client.
 const WELCOME: Duration = Duration::from_secs(3);
 /// How long a request may take in all.
 const ANSWER: Duration = Duration::from_secs(10);
-/// How often a waiting thread looks whether the daemon is still there.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How long a thread spins for an answer that comes soon: not for RSA, which takes longer.
 const SPIN: Duration = Duration::from_micros(20);
-
-/// Why there is no result.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Failure {
-    /// Nobody listens, or the socket cannot be reached.
-    Unreachable(PathBuf, String),
-    /// The daemon does not want this client.
-    Unwelcome(Verdict),
-    /// What came is not what a key daemon of this version says.
-    Protocol,
-    /// The connection ended before the answer.
-    Lost,
-    /// There was no answer in time.
-    TimedOut,
-    /// The client may not use a key of this name, or there is none.
-    NoKey,
-    /// The key of this name has another public half.
-    OtherKey,
-    /// The client may not use the key so.
-    Forbidden,
-    /// The input does not fit the key.
-    Unfit,
-    /// The daemon refuses requests of this client, which makes more than its rate allows.
-    Busy,
-    /// The daemon could not do it.
-    Failed,
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = match self {
-            Failure::Unreachable(socket, reason) => {
-                return write!(
-                    f,
-                    "the key daemon cannot be reached at {} ({reason}); start it by \
-                     `systemctl start lockstep-keyd`",
-                    socket.display()
-                );
-            }
-            Failure::Unwelcome(Verdict::Full) => {
-                "the key daemon serves as many clients as it may; raise max_clients in its \
-                 configuration"
-            }
-            Failure::Unwelcome(Verdict::Stranger) => {
-                "the key daemon lets this user use no key; see the users and groups of the key in \
-                 its configuration"
-            }
-            Failure::Unwelcome(Verdict::OtherVersion) => {
-                "the key daemon is of another version; restart it, and this program"
-            }
-            Failure::Unwelcome(_) => "the key daemon had no memory for another client",
-            Failure::Protocol => "what answers at the socket is no key daemon of this version",
-            Failure::Lost => "the key daemon ended before it answered",
-            Failure::TimedOut => "the key daemon did not answer in time",
-            Failure::NoKey => {
-                "the key daemon has no key of this name, or does not let this user use it"
-            }
-            Failure::OtherKey => {
-                "the key of this name in the key daemon is another one; make the reference anew by \
-                 `lockstep keyd export-reference`"
-            }
-            Failure::Forbidden => {
-                "the key daemon does not let this user use the key so; see its `uses` in the \
-                 configuration"
-            }
-            Failure::Unfit => "the key daemon finds that the input does not fit the key",
-            Failure::Busy => {
-                "this program asks the key daemon for more than its share; raise rate in its \
-                 configuration"
-            }
-            Failure::Failed => "the key daemon could not compute it; its log may say why",
-        };
-        f.write_str(text)
-    }
-}
-
-impl std::error::Error for Failure {}
 
 /// A connection, for all threads of one process.
 #[derive(Debug)]
@@ -106,6 +29,7 @@ pub struct Connection {
     stream: UnixStream,
     client: Client,
     keys: Vec<Offered>,
+    watch: Arc<Watch>,
 }
 
 impl Connection {
@@ -146,11 +70,16 @@ impl Connection {
         let mut list = vec![0; length];
         stream.read_exact(&mut list).map_err(in_time)?;
         let keys = protocol::read_list(&list).map_err(|_| Failure::Protocol)?;
-        Ok(Connection {
+        Ok(Connection::with(stream, client, keys))
+    }
+
+    fn with(stream: UnixStream, client: Client, keys: Vec<Offered>) -> Connection {
+        Connection {
             stream,
             client,
             keys,
-        })
+            watch: Arc::default(),
+        }
     }
 
     /// The keys that this process may use.
@@ -183,52 +112,102 @@ impl Connection {
         input: &[u8],
         length: usize,
     ) -> Result<Zeroizing<Vec<u8>>, Failure> {
+        self.finish(None, operation, key, input, length)
+    }
+
+    /// Puts a request into the ring, for a thread that [waits](Connection::finish) for the answer
+    /// later. None if it could not be put there now.
+    pub fn begin(&self, operation: Operation, key: &Offered, input: &[u8]) -> Option<Ticket> {
+        self.client.submit(&call(operation, key, input)).ok()
+    }
+
+    /// The same as [`ask`](Connection::ask), for a request that may have begun.
+    pub fn finish(
+        &self,
+        mut begun: Option<Ticket>,
+        operation: Operation,
+        key: &Offered,
+        input: &[u8],
+        length: usize,
+    ) -> Result<Zeroizing<Vec<u8>>, Failure> {
         let deadline = Instant::now() + ANSWER;
-        let mut pause = Duration::from_micros(50);
+        let mut pause = SHORTEST_PAUSE;
         loop {
-            let Answer { status, output } = self.answer(operation, key.handle, input, deadline)?;
-            return match status {
-                status::DONE if output.len() == length => Ok(output),
-                status::FORBIDDEN => Err(Failure::Forbidden),
-                status::UNFIT => Err(Failure::Unfit),
-                status::BUSY if Instant::now() < deadline => {
-                    std::thread::sleep(pause);
-                    pause = (2 * pause).min(Duration::from_millis(10));
-                    continue;
-                }
-                status::BUSY => Err(Failure::Busy),
-                _ => Err(Failure::Failed),
+            let ticket = match begun.take() {
+                Some(ticket) => ticket,
+                None => self.submit(&call(operation, key, input), deadline)?,
             };
+            let answer = self.answer(operation, ticket, deadline)?;
+            if let Some(result) = outcome(answer, length) {
+                return result;
+            }
+            if Instant::now() >= deadline {
+                return Err(Failure::Busy);
+            }
+            std::thread::sleep(pause);
+            pause = (2 * pause).min(LONGEST_PAUSE);
         }
     }
 
-    fn answer(
+    /// Whether a thread watches for the answers to what is [posted](Connection::post). `start`
+    /// starts a thread that runs what it is given, and says whether it could; it is called if there
+    /// is none.
+    pub fn is_watched(
+        self: &Arc<Self>,
+        start: impl FnOnce(Box<dyn FnOnce() + Send>) -> bool,
+    ) -> bool {
+        self.watch.is_watched(|| {
+            let (watch, client) = (Arc::clone(&self.watch), self.client.clone());
+            let connection = Arc::downgrade(self);
+            let is_there = move || Weak::upgrade(&connection).is_some_and(|own| !own.has_hung_up());
+            start(Box::new(move || watch.run(&client, is_there)))
+        })
+    }
+
+    /// Asks for an operation whose result has `length` bytes, and waits for nothing: the thread
+    /// that watches gives the result to `asker`, unless there is a failure here already.
+    pub fn post(
         &self,
         operation: Operation,
-        key: u64,
+        key: &Offered,
         input: &[u8],
-        deadline: Instant,
-    ) -> Result<Answer, Failure> {
-        if input.len() > INPUT {
-            return Err(Failure::Unfit);
-        }
-        let call = Call {
-            operation: operation as u16,
-            key,
-            input,
-            notify: false,
+        length: usize,
+        asker: Box<dyn Asker>,
+    ) -> Result<(), Failure> {
+        let request = watch::Request {
+            operation,
+            key: key.handle,
+            input: Zeroizing::new(input.to_vec()),
+            length,
+            asker,
+            deadline: Instant::now() + ANSWER,
+            pause: SHORTEST_PAUSE,
         };
-        let mut ticket = loop {
-            match self.client.submit(&call) {
-                Ok(ticket) => break ticket,
+        self.watch.post(&self.client, request)
+    }
+
+    /// Puts a request into the ring, as soon as there is room.
+    fn submit(&self, call: &Call<'_>, deadline: Instant) -> Result<Ticket, Failure> {
+        loop {
+            match self.client.submit(call) {
+                Ok(ticket) => return Ok(ticket),
                 Err(Refused::Full) => {
                     self.look_after(deadline)?;
-                    std::thread::sleep(Duration::from_micros(100));
+                    std::thread::sleep(ROOM);
                 }
                 Err(Refused::TooLong) => return Err(Failure::Unfit),
                 Err(_) => return Err(Failure::Lost),
             }
-        };
+        }
+    }
+
+    /// Waits for an answer.
+    fn answer(
+        &self,
+        operation: Operation,
+        mut ticket: Ticket,
+        deadline: Instant,
+    ) -> Result<Answer, Failure> {
         let spin = match operation {
             Operation::RsaPrivate => Duration::ZERO,
             Operation::EcdsaSign | Operation::Ed25519Sign => SPIN,
@@ -264,6 +243,16 @@ impl Connection {
     }
 }
 
+/// A request that nobody watches for.
+fn call<'a>(operation: Operation, key: &Offered, input: &'a [u8]) -> Call<'a> {
+    Call {
+        operation: operation as u16,
+        key: key.handle,
+        input,
+        notify: false,
+    }
+}
+
 /// Why nothing was read.
 fn in_time(error: io::Error) -> Failure {
     match error.kind() {
@@ -271,3 +260,6 @@ fn in_time(error: io::Error) -> Failure {
         _ => Failure::Lost,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -409,6 +409,32 @@ impl Running {
         self.child.id()
     }
 
+    /// Stops the process, and waits until all of its threads stand still.
+    pub fn stop(&self) {
+        self.signal(libc::SIGSTOP);
+        let is_stopped = |thread: fs::DirEntry| {
+            let status = fs::read_to_string(thread.path().join("status"));
+            status.is_ok_and(|text| text.lines().any(|line| line.starts_with("State:\tT")))
+        };
+        loop {
+            let threads = fs::read_dir(format!("/proc/{}/task", self.pid())).expect("it runs");
+            if threads.flatten().all(is_stopped) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Lets a stopped process go on.
+    pub fn go_on(&self) {
+        self.signal(libc::SIGCONT);
+    }
+
+    fn signal(&self, signal: libc::c_int) {
+        // SAFETY: a plain system call; the child was not waited for.
+        unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
+    }
+
     pub fn is_alive(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }

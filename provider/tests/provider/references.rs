@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lockstep_testkit::TempDir;
 
-use crate::common::{Place, Running, dist};
+use crate::common::{Counters, Place, Running, dist};
 use crate::key_memory;
 
 const KEYS: [&str; 4] = ["rsa2048", "p256", "p384", "ed25519"];
@@ -112,6 +112,51 @@ impl Site {
             );
         }
         text
+    }
+}
+
+/// A program whose jobs sign with a reference.
+struct InJobs {
+    running: Running,
+}
+
+impl Site {
+    fn in_jobs(&self, key: &str, way: &str) -> InJobs {
+        let program = self.place.compile("references");
+        let arguments = format!("jobs {key}.ref {key}.crt {way}");
+        let process = self.place.program(&program, &arguments).with_lockstep();
+        let mut running = process.silent_input().start();
+        running.wait_for("signature", |text| {
+            text.contains("signs: yes\n").then_some(())
+        });
+        InJobs { running }
+    }
+}
+
+impl InJobs {
+    /// Has the jobs start; how many are paused then.
+    fn starts(&mut self, how: &str, round: usize) -> u32 {
+        self.running.send(&format!("{how}\n"));
+        self.number("paused: ", round)
+    }
+
+    /// How many have signed.
+    fn signs(&mut self, round: usize) -> u32 {
+        self.number("signed: ", round)
+    }
+
+    fn number(&mut self, name: &str, round: usize) -> u32 {
+        self.running.wait_for(name, |text| {
+            let mut numbers = text.lines().filter_map(|line| line.strip_prefix(name));
+            numbers.nth(round - 1)?.parse().ok()
+        })
+    }
+
+    fn end(mut self) -> Counters {
+        self.running.close_input();
+        let finished = self.running.wait();
+        assert!(finished.status.success(), "{finished}");
+        finished.counters()
     }
 }
 
@@ -472,6 +517,137 @@ fn a_store_finds_references_among_others() {
         .text();
     assert!(text.contains("a reference to a key is damaged"), "{text}");
     assert!(text.contains(&format!("store, 4: {ours}")), "{text}");
+}
+
+#[test]
+fn jobs_of_one_thread_are_at_the_daemon_together() {
+    for key in KEYS {
+        for way in ["fd", "callback"] {
+            let site = Site::new("sign");
+            let daemon = site.daemon();
+            let mut program = site.in_jobs(key, way);
+            let before = daemon.counters().expect("it served");
+            for round in 1..=3 {
+                daemon.stop();
+                // All pause while the daemon answers nothing.
+                assert_eq!(program.starts("all", round), 32, "{key} {way}");
+                daemon.go_on();
+                assert_eq!(program.signs(round), 32, "{key} {way}");
+            }
+            let after = daemon.counters().expect("it served");
+            let context = format!("{key} {way} {before:?} {after:?}");
+            assert_eq!(
+                after.operations() - before.operations(),
+                3 * 32,
+                "{context}"
+            );
+            // Each batch takes at least eight that wait, all of them from one thread.
+            assert!(8 * (after.batches - before.batches) <= 3 * 32, "{context}");
+            let counters = program.end();
+            assert_eq!(counters.async_submitted, 3 * 32, "{counters:?}");
+            assert_eq!((counters.unpaused, counters.lost), (0, 0), "{counters:?}");
+        }
+    }
+}
+
+#[test]
+fn jobs_of_a_process_that_may_start_no_thread_are_at_the_daemon_together() {
+    if own_user() != 0 {
+        println!("skipped: only root can run programs as several users");
+        return;
+    }
+    let site = Site::granting("users = 4711\nuses = sign\n");
+    let daemon = site.daemon();
+    let mut program = site.in_jobs("rsa2048", "alone");
+    let before = daemon.counters().expect("it served");
+    daemon.stop();
+    assert_eq!(program.starts("all", 1), 32);
+    daemon.go_on();
+    assert_eq!(program.signs(1), 32);
+    let after = daemon.counters().expect("it served");
+    assert!(
+        8 * (after.batches - before.batches) <= 32,
+        "{before:?} {after:?}"
+    );
+    let counters = program.end();
+    assert_eq!(counters.async_submitted, 32, "{counters:?}");
+    assert_eq!(counters.unpaused, 0, "{counters:?}");
+}
+
+#[test]
+fn paused_jobs_go_on_when_the_daemon_is_killed() {
+    let ways = match own_user() {
+        0 => &["fd", "callback", "alone"][..],
+        _ => &["fd", "callback"],
+    };
+    for way in ways {
+        let users = match *way {
+            "alone" => 4711,
+            _ => own_user(),
+        };
+        let site = Site::granting(&format!("users = {users}\nuses = sign\n"));
+        let daemon = site.daemon();
+        let mut program = site.in_jobs("p256", way);
+        daemon.stop();
+        assert_eq!(program.starts("all", 1), 32, "{way}");
+        // By SIGKILL.
+        drop(daemon);
+        assert_eq!(program.signs(1), 0, "{way}");
+        program.running.wait_for("error", |text| {
+            text.contains("the key daemon cannot be reached")
+                .then_some(())
+        });
+        let daemon = site.daemon();
+        program.starts("all", 2);
+        assert_eq!(program.signs(2), 32, "{way}");
+        assert!(daemon.counters().expect("it served").of("p256-sign") >= 32);
+        program.end();
+    }
+}
+
+#[test]
+fn a_forked_child_asks_anew_what_its_parent_has_asked() {
+    for way in ["fd", "callback"] {
+        let site = Site::new("sign");
+        let daemon = site.daemon();
+        let mut program = site.in_jobs("p256", way);
+        daemon.stop();
+        assert_eq!(program.starts("fork", 1), 32, "{way}");
+        daemon.go_on();
+        assert_eq!(program.signs(1), 32, "{way}");
+        let find = |text: &str| text.contains("signed in a child: 32").then_some(());
+        program.running.wait_for("child", find);
+        program.end();
+        // Both the parent and the child, and before that two in the parent.
+        let counters = daemon.counters().expect("it served");
+        assert!(counters.of("p256-sign") >= 2 * 32 + 2, "{way} {counters:?}");
+    }
+}
+
+#[test]
+fn jobs_that_are_abandoned_take_no_slots_away() {
+    let site = Site::new("sign");
+    // Fewer than there are jobs.
+    let text = String::from_utf8(site.place.read("keyd.conf")).expect("text");
+    site.place
+        .write("keyd.conf", format!("queue = 4\n{text}").as_bytes());
+    let daemon = site.daemon();
+    let program = site.place.compile("async");
+    for way in ["abandon", "abandon-callback", "exit", "fd", "callback"] {
+        let arguments = format!("{way} rsa2048.ref 24 1");
+        let process = site.place.program(&program, &arguments).with_lockstep();
+        let finished = process.succeed();
+        let counters = finished.counters();
+        let text = finished.text();
+        let pauses = text.lines().find_map(|line| line.strip_suffix(" pauses"));
+        let pauses: u64 = pauses.and_then(|n| n.parse().ok()).expect("a number");
+        assert!(pauses >= 12, "{finished}");
+        assert_eq!(counters.fallbacks(), 0, "{finished} {counters:?}");
+        if way.starts_with("abandon") {
+            assert_eq!(counters.lost, pauses, "{finished} {counters:?}");
+        }
+    }
+    assert!(daemon.counters().expect("it served").of("rsa2048") >= 2 * 24);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fs;
 use std::thread::sleep;
 use std::time::Duration;
 
-use lockstep_engine::Shape;
+use lockstep_engine::{ProcessStats, Shape, Snapshot};
 
 use crate::client::{Client, Load, wait_for};
 use crate::sabotage::{assert_healthy, doctor};
@@ -35,22 +35,25 @@ impl Daemon<'_> {
         wait_for("the end of the daemon", || !is_running(self.pid));
     }
 
-    /// How many signatures of a shape it made, and how many all others on this site.
-    fn signatures(&self, shape: &str) -> (u64, u64) {
-        let shape = Shape::ALL.into_iter().find(|known| known.name() == shape);
-        let shape = shape.expect("a shape");
+    /// The sum of a counter in the daemon, and in all other processes of this site.
+    fn sums(&self, counter: impl Fn(&Snapshot) -> u64) -> (u64, u64) {
         let (own, others): (Vec<_>, Vec<_>) = self
             .site
             .stats()
             .into_iter()
             .partition(|process| process.pid == self.pid);
-        let sum = |processes: Vec<lockstep_engine::ProcessStats>| {
-            processes
-                .iter()
-                .map(|process| process.snapshot.operations_of(shape))
-                .sum()
+        let sum = |processes: Vec<ProcessStats>| {
+            let snapshots = processes.iter().map(|process| &process.snapshot);
+            snapshots.map(&counter).sum()
         };
         (sum(own), sum(others))
+    }
+
+    /// How many signatures of a shape it made, and how many all others.
+    fn signatures(&self, shape: &str) -> (u64, u64) {
+        let shape = Shape::ALL.into_iter().find(|known| known.name() == shape);
+        let shape = shape.expect("a shape");
+        self.sums(|snapshot| snapshot.operations_of(shape))
     }
 }
 
@@ -65,8 +68,12 @@ fn site(server: &'static str) -> Option<Site> {
     Site::start_changed(server, |site| {
         site.perform_of(DOCUMENT, "keyd");
         site.perform("keyd");
-        if server == "nginx" {
-            site.edit("nginx.conf", "worker_processes 1", "worker_processes 4");
+        match server {
+            "nginx" => site.edit("nginx.conf", "worker_processes 1", "worker_processes 4"),
+            _ => site.edit("haproxy.cfg", "global
+", "global
+    nbthread 1
+"),
         }
     })
 }
@@ -87,6 +94,14 @@ fn serves(server: &'static str, shape: &str) {
         "{own} of {done}, {others} elsewhere\n{}",
         site.logs()
     );
+    if server == "haproxy" {
+        // Of one thread, whose jobs paused.
+        let (batches, _) = daemon.sums(|snapshot| snapshot.batches);
+        assert!(batches < own, "{batches} batches of {own}");
+        let (_, unpaused) = daemon.sums(|snapshot| snapshot.unpaused);
+        let (_, no_descriptor) = daemon.sums(|snapshot| snapshot.no_descriptor);
+        assert_eq!(unpaused, no_descriptor);
+    }
 }
 
 /// What the daemon's clients see when it is killed under load, and started again: each time some

@@ -4,6 +4,7 @@
  *
  * Each line that it prints says what was done, and whether that succeeded. */
 
+#include <openssl/async.h>
 #include <openssl/bio.h>
 #include <openssl/core_names.h>
 #include <openssl/err.h>
@@ -14,8 +15,11 @@
 #include <openssl/rsa.h>
 #include <openssl/store.h>
 #include <openssl/x509.h>
+#include <poll.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -248,6 +252,131 @@ static int stores(const char *path)
     return 1;
 }
 
+/* A key, its public half and a job that signs with it. */
+struct job {
+    EVP_PKEY *key, *public;
+    ASYNC_JOB *job;
+    ASYNC_WAIT_CTX *wait;
+    atomic_int woken;
+};
+
+enum { JOBS = 32 };
+
+static int wake(void *woken)
+{
+    atomic_store((atomic_int *)woken, 1);
+    return 1;
+}
+
+static int sign_in_job(void *arg)
+{
+    struct job *job = *(struct job **)arg;
+    const char *digest = EVP_PKEY_is_a(job->key, "ED25519") ? NULL : "SHA256";
+    return sign_and_verify(job->key, job->public, digest, 0, NULL);
+}
+
+/* Whether the job was woken. */
+static int is_ready(struct job *job, int callbacks)
+{
+    struct pollfd polled = {.events = POLLIN};
+    size_t count = 0;
+    if (callbacks)
+        return atomic_exchange(&job->woken, 0);
+    return ASYNC_WAIT_CTX_get_all_fds(job->wait, NULL, &count) == 1 && count == 1
+        && ASYNC_WAIT_CTX_get_all_fds(job->wait, &polled.fd, &count) == 1
+        && poll(&polled, 1, 0) == 1;
+}
+
+/* Starts or resumes a job: whether it has signed, or -1 while it is paused. */
+static int go_on(struct job *job)
+{
+    int result = 0;
+    switch (ASYNC_start_job(&job->job, job->wait, &result, sign_in_job, &job, sizeof job)) {
+    case ASYNC_PAUSE:
+        return -1;
+    case ASYNC_FINISH:
+        job->job = NULL;
+        return result;
+    default:
+        return 0;
+    }
+}
+
+/* Resumes paused jobs as they are woken, until all have ended; how many have signed. */
+static int finish(struct job *jobs, int callbacks)
+{
+    int signed_ = 0, left;
+    do {
+        left = 0;
+        for (int i = 0; i < JOBS; i++) {
+            int result = jobs[i].job == NULL ? 0 : -1;
+            if (result == -1 && is_ready(&jobs[i], callbacks))
+                result = go_on(&jobs[i]);
+            signed_ += result == 1;
+            left += result == -1;
+        }
+        usleep(200);
+    } while (left > 0);
+    return signed_;
+}
+
+/* For each line of the standard input, starts all jobs before it resumes one. With a line `fork` a
+ * child resumes them too. WAY is fd, callback, or alone: as another user who cannot start
+ * threads. */
+static int in_jobs(const char *reference, const char *path, const char *way)
+{
+    static struct job jobs[JOBS];
+    char line[16];
+    int callbacks = strcmp(way, "callback") == 0;
+    EVP_PKEY *key = load(reference, NULL);
+    X509 *x509 = certificate(path);
+    if (key == NULL || x509 == NULL || ASYNC_init_thread(JOBS, JOBS) != 1)
+        return 0;
+    if (strcmp(way, "alone") == 0) {
+        struct rlimit none = {0, 0};
+        if (setrlimit(RLIMIT_NPROC, &none) != 0 || setgid(4711) != 0 || setuid(4711) != 0)
+            return 0;
+    }
+    say("signs", sign_all(key, X509_get0_pubkey(x509), NULL));
+    errors();
+    while (fgets(line, sizeof line, stdin) != NULL) {
+        int paused = 0;
+        for (int i = 0; i < JOBS; i++) {
+            jobs[i].key = key;
+            jobs[i].public = X509_get0_pubkey(x509);
+            jobs[i].wait = ASYNC_WAIT_CTX_new();
+            if (callbacks)
+                ASYNC_WAIT_CTX_set_callback(jobs[i].wait, wake, &jobs[i].woken);
+            paused += go_on(&jobs[i]) == -1;
+        }
+        printf("paused: %d\n", paused);
+        fflush(stdout);
+        if (strncmp(line, "fork", 4) == 0) {
+            pid_t child = fork();
+            if (child == 0) {
+                int done = 0;
+                /* What woke them in the parent is not here. */
+                for (int i = 0; i < JOBS; i++)
+                    done += go_on(&jobs[i]) == 1;
+                done += finish(jobs, callbacks);
+                printf("signed in a child: %d\n", done);
+                fflush(stdout);
+                _exit(0);
+            }
+            waitpid(child, NULL, 0);
+        }
+        printf("signed: %d\n", finish(jobs, callbacks));
+        errors();
+        printf("done\n");
+        fflush(stdout);
+        for (int i = 0; i < JOBS; i++)
+            ASYNC_WAIT_CTX_free(jobs[i].wait);
+    }
+    EVP_PKEY_free(key);
+    X509_free(x509);
+    return 1;
+}
+
 int main(int count, char **words)
 {
     int done = 0;
@@ -261,6 +390,8 @@ int main(int count, char **words)
         done = blocks(words[2]);
     if (count == 3 && strcmp(words[1], "stores") == 0)
         done = stores(words[2]);
+    if (count == 5 && strcmp(words[1], "jobs") == 0)
+        done = in_jobs(words[2], words[3], words[4]);
     if (!done)
         ERR_print_errors_fp(stdout);
     say("ends", done);

@@ -1,0 +1,257 @@
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+use lockstep_ring::{Request as Taken, Server, status};
+
+use super::*;
+use crate::protocol::status::BUSY;
+use crate::protocol::{Offered, Uses};
+
+/// A connection, and the daemon's side of it.
+struct Fixture {
+    connection: Arc<Connection>,
+    server: Server,
+    stream: UnixStream,
+    results: Receiver<Told>,
+    sender: Sender<Told>,
+}
+
+/// What an asker was told: its number, and the result.
+type Told = (u8, Result<Zeroizing<Vec<u8>>, Failure>);
+
+struct Note {
+    number: u8,
+    sender: Sender<Told>,
+    is_waiting: Arc<AtomicBool>,
+}
+
+impl Asker for Note {
+    fn is_waiting(&self) -> bool {
+        self.is_waiting.load(Ordering::SeqCst)
+    }
+
+    fn answer(self: Box<Self>, result: Result<Zeroizing<Vec<u8>>, Failure>) {
+        self.sender.send((self.number, result)).expect("a test");
+    }
+}
+
+impl Fixture {
+    fn new(slots: usize) -> Fixture {
+        let (server, descriptor) = Server::create(slots).expect("a ring");
+        let client = Client::attach(descriptor).expect("a ring");
+        let (stream, own) = UnixStream::pair().expect("sockets");
+        let (sender, results) = channel();
+        let connection = Arc::new(Connection::with(own, client, Vec::new()));
+        assert!(connection.is_watched(start));
+        Fixture {
+            connection,
+            server,
+            stream,
+            results,
+            sender,
+        }
+    }
+
+    /// Posts a request of one byte, its number.
+    fn post(&self, number: u8) -> Result<(), Failure> {
+        let note = Note {
+            number,
+            sender: self.sender.clone(),
+            is_waiting: Arc::new(AtomicBool::new(true)),
+        };
+        let key = Offered {
+            handle: 7,
+            uses: Uses::default(),
+            name: "a".to_owned(),
+            public: Vec::new(),
+        };
+        let operation = Operation::EcdsaSign;
+        self.connection
+            .post(operation, &key, &[number], 1, Box::new(note))
+    }
+
+    /// The next requests, as soon as there are so many.
+    fn take(&self, count: usize) -> Vec<Taken> {
+        let mut taken = Vec::new();
+        while taken.len() < count {
+            self.server.take(|request| taken.push(request));
+            thread::yield_now();
+        }
+        taken
+    }
+
+    /// What as many askers are told, by their numbers.
+    fn told(&self, count: usize) -> Vec<Told> {
+        let mut told: Vec<_> = self.results.iter().take(count).collect();
+        told.sort_by_key(|(number, _)| *number);
+        told
+    }
+}
+
+fn start(watch: Box<dyn FnOnce() + Send>) -> bool {
+    thread::spawn(watch);
+    true
+}
+
+/// Answers with the input.
+fn echo(request: Taken) {
+    let input = request.input().to_vec();
+    request.answer(status::DONE, &input);
+}
+
+#[test]
+fn requests_of_one_thread_are_at_the_daemon_together() {
+    let fixture = Fixture::new(16);
+    for _ in 0..100 {
+        (0..16).for_each(|number| fixture.post(number).expect("it is there"));
+        let taken = fixture.take(16);
+        taken.into_iter().rev().for_each(echo);
+        for (number, result) in fixture.told(16) {
+            assert_eq!(result, Ok(Zeroizing::new(vec![number])));
+        }
+    }
+}
+
+#[test]
+fn a_thread_watches_once() {
+    let fixture = Fixture::new(4);
+    assert!(
+        fixture
+            .connection
+            .is_watched(|_| unreachable!("there is one"))
+    );
+    assert!(!Watch::default().is_watched(|| false));
+}
+
+#[test]
+fn what_the_daemon_has_no_time_for_is_asked_again() {
+    let fixture = Fixture::new(4);
+    fixture.post(1).expect("it is there");
+    for _ in 0..5 {
+        let [request] = fixture.take(1).try_into().expect("one");
+        request.answer(BUSY, &[]);
+    }
+    fixture.take(1).into_iter().for_each(echo);
+    assert_eq!(fixture.told(1), [(1, Ok(Zeroizing::new(vec![1])))]);
+}
+
+#[test]
+fn what_the_ring_has_no_room_for_is_asked_later() {
+    let fixture = Fixture::new(4);
+    (0..20).for_each(|number| fixture.post(number).expect("it is there"));
+    let mut left = 20;
+    while left > 0 {
+        let taken = fixture.take(1);
+        left -= taken.len();
+        taken.into_iter().for_each(echo);
+    }
+    let told = fixture.told(20);
+    assert!(told.iter().all(|(_, result)| result.is_ok()), "{told:?}");
+    assert!(told.iter().map(|(number, _)| *number).eq(0..20));
+}
+
+#[test]
+fn refusals_are_told() {
+    let fixture = Fixture::new(4);
+    for (answer, failure) in [
+        (crate::protocol::status::FORBIDDEN, Failure::Forbidden),
+        (crate::protocol::status::UNFIT, Failure::Unfit),
+        (crate::protocol::status::FAILED, Failure::Failed),
+        (status::DROPPED, Failure::Failed),
+    ] {
+        fixture.post(1).expect("it is there");
+        let [request] = fixture.take(1).try_into().expect("one");
+        request.answer(answer, &[]);
+        assert_eq!(fixture.told(1), [(1, Err(failure))]);
+    }
+    // A result of another length than asked for.
+    fixture.post(1).expect("it is there");
+    let [request] = fixture.take(1).try_into().expect("one");
+    request.answer(status::DONE, &[1, 2]);
+    assert_eq!(fixture.told(1), [(1, Err(Failure::Failed))]);
+}
+
+#[test]
+fn all_learn_of_the_end_of_the_daemon() {
+    // It closes the ring, or it is killed.
+    for closes in [true, false] {
+        let fixture = Fixture::new(4);
+        (0..6).for_each(|number| fixture.post(number).expect("it is there"));
+        let taken = fixture.take(4);
+        let Fixture {
+            connection,
+            server,
+            stream,
+            results,
+            sender,
+        } = fixture;
+        if closes {
+            server.close();
+        } else {
+            drop(stream);
+        }
+        let told: Vec<_> = results.iter().take(6).collect();
+        assert!(
+            told.iter().all(|(_, result)| *result == Err(Failure::Lost)),
+            "{told:?}"
+        );
+        drop(taken);
+        let (stream, _) = UnixStream::pair().expect("sockets");
+        let fixture = Fixture {
+            connection,
+            server,
+            stream,
+            results,
+            sender,
+        };
+        assert_eq!(fixture.post(1), Err(Failure::Lost));
+        assert!(fixture.connection.is_gone());
+    }
+}
+
+#[test]
+fn a_request_that_is_too_late_keeps_its_slot_until_it_is_answered() {
+    let fixture = Fixture::new(4);
+    let post = |number, deadline| {
+        let is_waiting = Arc::new(AtomicBool::new(true));
+        let sender = fixture.sender.clone();
+        let request = watch::Request {
+            operation: Operation::EcdsaSign,
+            key: 7,
+            input: Zeroizing::new(vec![number]),
+            length: 1,
+            asker: Box::new(Note {
+                number,
+                sender,
+                is_waiting: Arc::clone(&is_waiting),
+            }),
+            deadline,
+            pause: Duration::ZERO,
+        };
+        let connection = &fixture.connection;
+        let posted = connection.watch.post(&connection.client, request);
+        posted.expect("it is there");
+        is_waiting
+    };
+    let now = Instant::now();
+    (0..4).for_each(|number| drop(post(number, now)));
+    let told = fixture.told(4);
+    assert!(
+        told.iter()
+            .all(|(_, result)| *result == Err(Failure::TimedOut)),
+        "{told:?}"
+    );
+    // There is no room now. One that nobody waits for is forgotten.
+    let later = now + Duration::from_secs(3600);
+    let unwanted = post(4, later);
+    unwanted.store(false, Ordering::SeqCst);
+    post(5, later);
+    fixture.take(4).into_iter().for_each(echo);
+    let taken = fixture.take(1);
+    assert!(taken.iter().all(|request| request.input() == [5]));
+    taken.into_iter().for_each(echo);
+    assert_eq!(fixture.told(1), [(5, Ok(Zeroizing::new(vec![5])))]);
+}

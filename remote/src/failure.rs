@@ -1,0 +1,101 @@
+//! Why the daemon gives no result.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use lockstep_ring::Answer;
+use zeroize::Zeroizing;
+
+use crate::protocol::{Verdict, status};
+
+/// Why there is no result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// Nobody listens, or the socket cannot be reached.
+    Unreachable(PathBuf, String),
+    /// The daemon does not want this client.
+    Unwelcome(Verdict),
+    /// What came is not what a key daemon of this version says.
+    Protocol,
+    /// The connection ended before the answer.
+    Lost,
+    /// There was no answer in time.
+    TimedOut,
+    /// The client may not use a key of this name, or there is none.
+    NoKey,
+    /// The key of this name has another public half.
+    OtherKey,
+    /// The client may not use the key so.
+    Forbidden,
+    /// The input does not fit the key.
+    Unfit,
+    /// The daemon refuses requests of this client, which makes more than its rate allows.
+    Busy,
+    /// The daemon could not do it.
+    Failed,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self {
+            Failure::Unreachable(socket, reason) => {
+                return write!(
+                    f,
+                    "the key daemon cannot be reached at {} ({reason}); start it by \
+                     `systemctl start lockstep-keyd`",
+                    socket.display()
+                );
+            }
+            Failure::Unwelcome(Verdict::Full) => {
+                "the key daemon serves as many clients as it may; raise max_clients in its \
+                 configuration"
+            }
+            Failure::Unwelcome(Verdict::Stranger) => {
+                "the key daemon lets this user use no key; see the users and groups of the key in \
+                 its configuration"
+            }
+            Failure::Unwelcome(Verdict::OtherVersion) => {
+                "the key daemon is of another version; restart it, and this program"
+            }
+            Failure::Unwelcome(_) => "the key daemon had no memory for another client",
+            Failure::Protocol => "what answers at the socket is no key daemon of this version",
+            Failure::Lost => "the key daemon ended before it answered",
+            Failure::TimedOut => "the key daemon did not answer in time",
+            Failure::NoKey => {
+                "the key daemon has no key of this name, or does not let this user use it"
+            }
+            Failure::OtherKey => {
+                "the key of this name in the key daemon is another one; make the reference anew by \
+                 `lockstep keyd export-reference`"
+            }
+            Failure::Forbidden => {
+                "the key daemon does not let this user use the key so; see its `uses` in the \
+                 configuration"
+            }
+            Failure::Unfit => "the key daemon finds that the input does not fit the key",
+            Failure::Busy => {
+                "this program asks the key daemon for more than its share; raise rate in its \
+                 configuration"
+            }
+            Failure::Failed => "the key daemon could not compute it; its log may say why",
+        };
+        f.write_str(text)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// What an answer says, for which a result of `length` bytes was asked. None if the daemon had no
+/// time, and may be asked again.
+pub(crate) fn outcome(
+    Answer { status, output }: Answer,
+    length: usize,
+) -> Option<Result<Zeroizing<Vec<u8>>, Failure>> {
+    Some(match status {
+        status::DONE if output.len() == length => Ok(output),
+        status::FORBIDDEN => Err(Failure::Forbidden),
+        status::UNFIT => Err(Failure::Unfit),
+        status::BUSY => return None,
+        _ => Err(Failure::Failed),
+    })
+}

@@ -1,0 +1,250 @@
+//! Requests that no thread waits for: one thread watches for the answers to all of them.
+//!
+//! An asynchronous job pauses while the daemon computes, and its thread goes on with other jobs.
+//! The watching thread sleeps on the ring's board of answers, and gives each result to its
+//! [`Asker`]. It owns the places of the requests in the ring, so nothing is lost with a job that
+//! nobody resumes: the place is free again once the daemon has answered.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use lockstep_ring::{Call, Client, Lost, Patience, Refused, Ticket};
+use zeroize::Zeroizing;
+
+use crate::failure::{Failure, outcome};
+use crate::protocol::Operation;
+
+/// How often a waiting thread looks whether the daemon is still there.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// After such a time a thread asks again that the daemon had no time for, and then after twice as
+/// long each time, up to the longest.
+pub(crate) const SHORTEST_PAUSE: Duration = Duration::from_micros(50);
+pub(crate) const LONGEST_PAUSE: Duration = Duration::from_millis(10);
+/// How long a thread waits for room in the ring before it looks again.
+pub(crate) const ROOM: Duration = Duration::from_micros(100);
+/// How long the thread sleeps while nobody asks.
+const IDLE: Duration = Duration::from_secs(60);
+/// For so long no thread is started after one could not be.
+const REFUSED: Duration = Duration::from_secs(1);
+
+/// Who has posted a request.
+pub trait Asker: Send {
+    /// Whether somebody still wants the result.
+    fn is_waiting(&self) -> bool;
+
+    /// Takes the result, on the watching thread. It must not block for long.
+    fn answer(self: Box<Self>, result: Result<Zeroizing<Vec<u8>>, Failure>);
+}
+
+/// A request, and what has become of it so far.
+pub(crate) struct Request {
+    pub(crate) operation: Operation,
+    pub(crate) key: u64,
+    pub(crate) input: Zeroizing<Vec<u8>>,
+    pub(crate) length: usize,
+    pub(crate) asker: Box<dyn Asker>,
+    pub(crate) deadline: Instant,
+    /// How long to wait before it is posted again.
+    pub(crate) pause: Duration,
+}
+
+/// What the watching thread and those that post share.
+#[derive(Default)]
+pub(crate) struct Watch(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    is_watched: bool,
+    /// When a thread could not be started.
+    refused: Option<Instant>,
+    /// What is in the ring, by its slot.
+    posted: BTreeMap<usize, (Ticket, Request)>,
+    /// What is to be posted, and when: the ring had no room for it, or the daemon no time.
+    delayed: Vec<(Instant, Request)>,
+}
+
+/// A request that has ended, and how.
+type Ended = (Request, Result<Zeroizing<Vec<u8>>, Failure>);
+
+impl Watch {
+    /// Whether there is a watching thread. `start` starts one, and says whether it could.
+    pub(crate) fn is_watched(&self, start: impl FnOnce() -> bool) -> bool {
+        let mut state = self.lock();
+        let is_vain = state.refused.is_some_and(|at| at.elapsed() < REFUSED);
+        if !state.is_watched && !is_vain {
+            state.is_watched = start();
+            state.refused = (!state.is_watched).then(Instant::now);
+        }
+        state.is_watched
+    }
+
+    /// Posts a request; an error if that is pointless.
+    pub(crate) fn post(&self, client: &Client, request: Request) -> Result<(), Failure> {
+        let mut state = self.lock();
+        let was_idle = state.is_idle();
+        let delayed = state.delayed.len();
+        if let Some((_, failure)) = state.submit(client, request) {
+            return Err(failure);
+        }
+        // The thread sleeps for a long time, or does not know of an earlier moment.
+        let wakes = was_idle || state.delayed.len() > delayed;
+        drop(state);
+        if wakes {
+            client.wake();
+        }
+        Ok(())
+    }
+
+    /// The watching thread. It ends with the connection, whose end all requests learn of.
+    ///
+    /// `is_connected` says whether the daemon is still there. It holds the connection only for a
+    /// look, so that a forked child, where this thread is missing, can close its own copy.
+    pub(crate) fn run(&self, client: &Client, is_connected: impl Fn() -> bool) {
+        let mut slots = Vec::new();
+        let mut looked = Instant::now();
+        loop {
+            let sleep = Patience::new(Duration::ZERO, self.lock().sleep());
+            let mut is_there = client.answered(sleep, |slot| slots.push(slot)).is_ok();
+            let now = Instant::now();
+            let looks = now.duration_since(looked) >= LOOK_EVERY;
+            if looks {
+                looked = now;
+                is_there &= is_connected();
+            }
+            if !is_there {
+                client.poison();
+            }
+            let mut state = self.lock();
+            let mut ended = state.collect(slots.drain(..), now);
+            if looks || !is_there {
+                // Also answers that the daemon did not tell of, and requests whose time is over.
+                let all: Vec<usize> = state.posted.keys().copied().collect();
+                ended.extend(state.collect(all.into_iter(), now));
+            }
+            ended.extend(match is_there {
+                true => state.submit_delayed(client, now),
+                false => state.end(),
+            });
+            drop(state);
+            // Those that are answered may post at once.
+            for (request, result) in ended {
+                request.asker.answer(result);
+            }
+            if !is_there {
+                return;
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn is_idle(&self) -> bool {
+        self.posted.is_empty() && self.delayed.is_empty()
+    }
+
+    /// How long the thread may sleep.
+    fn sleep(&self) -> Duration {
+        if self.is_idle() {
+            return IDLE;
+        }
+        let next = self.delayed.iter().map(|(when, _)| *when).min();
+        let time = next.map(|next| next.saturating_duration_since(Instant::now()));
+        time.unwrap_or(LOOK_EVERY).min(LOOK_EVERY)
+    }
+
+    /// Puts a request into the ring, or notes that there was no room for it. Gives it back if that
+    /// is pointless.
+    fn submit(&mut self, client: &Client, request: Request) -> Option<(Request, Failure)> {
+        let call = Call {
+            operation: request.operation as u16,
+            key: request.key,
+            input: &request.input,
+            notify: true,
+        };
+        match client.submit(&call) {
+            Ok(ticket) => {
+                self.posted.insert(ticket.slot(), (ticket, request));
+                None
+            }
+            Err(Refused::Full) => {
+                self.delayed.push((Instant::now() + ROOM, request));
+                None
+            }
+            Err(Refused::TooLong) => Some((request, Failure::Unfit)),
+            Err(_) => Some((request, Failure::Lost)),
+        }
+    }
+
+    /// Takes the answers to the requests in these slots, as far as they are there.
+    fn collect(&mut self, slots: impl Iterator<Item = usize>, now: Instant) -> Vec<Ended> {
+        let mut ended = Vec::new();
+        for slot in slots {
+            let Some((mut ticket, mut request)) = self.posted.remove(&slot) else {
+                continue;
+            };
+            let is_late = now >= request.deadline;
+            let result = match ticket.poll() {
+                Ok(Some(answer)) => match outcome(answer, request.length) {
+                    None if is_late => Err(Failure::Busy),
+                    None => {
+                        let when = now + request.pause;
+                        request.pause = (2 * request.pause).min(LONGEST_PAUSE);
+                        self.delayed.push((when, request));
+                        continue;
+                    }
+                    Some(result) => result,
+                },
+                // The ticket keeps the slot until the daemon has answered.
+                Ok(None) if is_late => Err(Failure::TimedOut),
+                Ok(None) => {
+                    self.posted.insert(slot, (ticket, request));
+                    continue;
+                }
+                Err(Lost::Broken) => Err(Failure::Protocol),
+                Err(_) => Err(Failure::Lost),
+            };
+            ended.push((request, result));
+        }
+        ended
+    }
+
+    /// Posts what is due, unless nobody wants it any more.
+    fn submit_delayed(&mut self, client: &Client, now: Instant) -> Vec<Ended> {
+        let mut ended = Vec::new();
+        for (when, request) in std::mem::take(&mut self.delayed) {
+            if !request.asker.is_waiting() {
+                continue;
+            }
+            if now >= request.deadline {
+                ended.push((request, Err(Failure::TimedOut)));
+            } else if now < when {
+                self.delayed.push((when, request));
+            } else if let Some((request, failure)) = self.submit(client, request) {
+                ended.push((request, Err(failure)));
+            }
+        }
+        ended
+    }
+
+    /// Ends all that is left, and the watch.
+    fn end(&mut self) -> Vec<Ended> {
+        self.is_watched = false;
+        let posted = std::mem::take(&mut self.posted);
+        let posted = posted.into_values().map(|(_, request)| request);
+        let delayed = std::mem::take(&mut self.delayed);
+        let left = posted.chain(delayed.into_iter().map(|(_, request)| request));
+        left.map(|request| (request, Err(Failure::Lost))).collect()
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch").finish_non_exhaustive()
+    }
+}
