@@ -3,7 +3,7 @@
 # `cargo xtask matrix` runs it twice in the same root, without the module and with it, and compares.
 #
 # usage: checks.sh PART TRIED PLAIN DIRECTORY
-#   PART       lists, commands, handshakes, async or server
+#   PART       lists, commands, handshakes, references, async or server
 #   TRIED      the configuration that is tried
 #   PLAIN      a configuration without the module, for the other side
 #   DIRECTORY  for files; must exist
@@ -56,7 +56,7 @@ lists() {
         sed 's/^/providers has /; s/$/: yes/'
     for list in public-key-algorithms public-key-methods key-managers signature-algorithms \
         key-exchange-algorithms kem-algorithms asymcipher-algorithms kdf-algorithms \
-        digest-algorithms mac-algorithms cipher-algorithms encoders decoders; do
+        digest-algorithms mac-algorithms cipher-algorithms encoders decoders store-loaders; do
         listed "$list"
     done
     for list in tls-groups all-tls-groups tls-signature-algorithms; do
@@ -211,6 +211,23 @@ mailed() {
         plain cms -verify -in signed.cms -inform DER -CAfile "$1.crt" -purpose any -out plain.mail
 }
 
+# A long message under AES-GCM. A damaged one is refused: BITS
+enciphered() {
+    plain cms -encrypt -in long -binary "-aes-$1-gcm" -outform DER -out plain.cms rsa2048.crt &&
+        tried cms -decrypt -in plain.cms -inform DER -inkey rsa2048.key -recip rsa2048.crt \
+            -binary -out tried.mail &&
+        cmp long tried.mail &&
+        tried cms -encrypt -in long -binary "-aes-$1-gcm" -outform DER -out tried.cms \
+            rsa2048.crt &&
+        plain cms -decrypt -in tried.cms -inform DER -inkey rsa2048.key -recip rsa2048.crt \
+            -binary -out plain.mail &&
+        cmp long plain.mail &&
+        printf '\377\377\377\377' |
+        dd of=plain.cms bs=1 seek=50000 conv=notrunc 2> /dev/null &&
+        refused tried cms -decrypt -in plain.cms -inform DER -inkey rsa2048.key \
+            -recip rsa2048.crt -binary -out tried.mail
+}
+
 # A message to a key that cannot sign, by a certificate of another one's. Not every OpenSSL can.
 mailed_by_kem() {
     plain x509 -new -force_pubkey "$1.pub" -subj /CN=localhost -CA "$2.crt" -CAkey "$2.key" \
@@ -352,6 +369,10 @@ commands() {
         check "cms $key" mailed "$key"
         check "pkcs12 $key" bundled "$key"
     done
+    head -c 100000 /dev/urandom > long
+    for bits in 128 192 256; do
+        check "cms AES-$bits-GCM" enciphered $bits
+    done
     check 'cms ML-KEM-768' mailed_by_kem ML-KEM-768 ecP-256
     check 'genrsa' tried genrsa -out genrsa.key 2048
     check 'ecparam -genkey' tried ecparam -name P-256 -genkey -noout -out ecparam.key
@@ -391,11 +412,12 @@ unserve() {
     wait "$server" 2> /dev/null || :
 }
 
-# A handshake of a client of a side, which sends a certificate of its own, and what came of it:
-# NAME SIDE KEY VERSION GROUP
+# A handshake of a client of a side, which sends a certificate of its own (or that of $identity), and
+# what came of it: NAME SIDE KEY VERSION GROUP
 handshake() {
+    own=${identity:-$3}
     "$2" s_client -connect "127.0.0.1:$port" -CAfile "$3.crt" -verify_return_error \
-        -cert "$3.crt" -key "$3.key" "-$4" -groups "$5" < /dev/null > client.out 2> client.err
+        -cert "$own.crt" -key "$own.key" "-$4" -groups "$5" < /dev/null > client.out 2> client.err
     status=$?
     outcome=$(sed -n -e 's/^New, \(TLS.*\)/\1/p' -e 's/^\(Server\|Peer\) Temp Key: //p' \
         -e 's/^Negotiated TLS1.3 group: //p' -e 's/^Peer signature type: //p' \
@@ -552,6 +574,118 @@ shares() {
     unserve
 }
 
+# --- references to keys of the key daemon
+
+# Puts references in the place of these keys, which only the daemon has then: KEY... Without the
+# module the keys stay.
+hold() {
+    keyd=
+    [ "$tried" = "$plain" ] && return
+    lockstep=${0%/*}/lockstep
+    mkdir held
+    printf 'socket = %s\nuser = %s\n' "$PWD/keyd.sock" "$(id -u)" > keyd.conf
+    for key in "$@"; do
+        mv "$key.key" held
+        printf '[key %s]\nfile = %s\nusers = %s\nuses = sign\n' "$key" "$PWD/held/$key.key" \
+            "$(id -u)" >> keyd.conf
+    done
+    for key in "$@"; do
+        "$lockstep" keyd --config keyd.conf export-reference "$key" --out "$key.key"
+    done
+    "$lockstep" keyd --config keyd.conf > keyd.out 2>&1 &
+    keyd=$!
+    tries=0
+    until "$lockstep" keyd --config keyd.conf keys || [ "$tries" -ge 200 ]; do
+        sleep 0.05
+        tries=$((tries + 1))
+    done
+}
+
+unhold() {
+    [ -z "$keyd" ] && return
+    kill "$keyd"
+    wait "$keyd" 2> /dev/null || :
+}
+
+# Signs with a key that only this side can use, in each way; OpenSSL alone verifies: KEY
+signed_by_pkeyutl() {
+    tried pkeyutl -sign -rawin -in data -inkey "$1.key" -out tried.sig &&
+        plain pkeyutl -verify -rawin -in data -pubin -inkey "$1.pub" -sigfile tried.sig &&
+        refused plain pkeyutl -verify -rawin -in other -pubin -inkey "$1.pub" -sigfile tried.sig
+}
+
+signed_by_dgst() {
+    tried dgst -sha256 -sign "$1.key" -out tried.sig data &&
+        plain dgst -sha256 -verify "$1.pub" -signature tried.sig data
+}
+
+signed_by_req() {
+    tried req -x509 -new -key "$1.key" -subj /CN=localhost -days 30 -out again.crt &&
+        plain verify -CAfile again.crt again.crt
+}
+
+signed_by_cms() {
+    tried cms -sign -in data -signer "$1.crt" -inkey "$1.key" -nodetach -outform DER \
+        -out signed.cms &&
+        plain cms -verify -in signed.cms -inform DER -CAfile "$1.crt" -purpose any -out plain.mail
+}
+
+# Handshakes with this key in the client's certificate. s_time reads a key as servers do, by
+# PEM_read_bio_PrivateKey, and the openssl command otherwise by a store: KEY
+authenticated() {
+    tried s_time -connect "127.0.0.1:$port" -new -time 1 -tls1_3 -www / -CAfile client.crt \
+        -cert "$1.crt" -key "$1.key" > time.out 2>&1
+    cat time.out >&2
+    grep -q '^[1-9][0-9]* connections in .* real seconds' time.out && ! grep -q -i error time.out
+}
+
+public_half() {
+    tried pkey -in "$1.key" -pubout -out tried.form && cmp tried.form "$1.pub"
+}
+
+references() {
+    printf 'a message' > data
+    printf 'another message' > other
+    for bits in 2048 3072; do
+        plain genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:$bits -out rsa$bits.key
+    done > keys.out 2>&1
+    for curve in P-256 P-384; do
+        plain genpkey -algorithm EC -pkeyopt ec_paramgen_curve:$curve -out $curve.key
+    done >> keys.out 2>&1
+    plain genpkey -algorithm ED25519 -out ed25519.key >> keys.out 2>&1
+    keys='rsa2048 rsa3072 P-256 P-384 ed25519'
+    for key in $keys; do
+        plain pkey -in $key.key -pubout -out $key.pub
+        certificate $key
+    done
+    cp P-256.key client.key && cp P-256.crt client.crt
+    identity=client
+    # shellcheck disable=SC2086
+    hold $keys > hold.out 2>&1
+    for kind in $keys; do
+        check "$kind, public half" public_half $kind
+        check "$kind by pkeyutl" signed_by_pkeyutl $kind
+        check "$kind by req" signed_by_req $kind
+        if [ $kind != ed25519 ]; then
+            check "$kind by dgst" signed_by_dgst $kind
+            check "$kind by cms" signed_by_cms $kind
+        fi
+        serve tried $kind -www
+        for version in tls1_2 tls1_3; do
+            groups=X25519:P-256:P-384
+            handshake "server with $kind, $version" plain $kind $version $groups
+        done
+        unserve
+        serve tried $kind -www -async
+        handshake "server with $kind and jobs" plain $kind tls1_3 X25519
+        unserve
+        serve plain client -www -Verify 1 -verify_return_error -CAfile $kind.crt
+        check "client with $kind" authenticated $kind
+        unserve
+    done
+    unhold
+}
+
 # --- async jobs
 
 # Sixteen jobs at a time, without a word on standard error that is an error.
@@ -618,11 +752,15 @@ server() {
     {
         new_key rsa RSA -pkeyopt rsa_keygen_bits:2048
         new_key p256 EC -pkeyopt ec_paramgen_curve:P-256
+        new_key p384 EC -pkeyopt ec_paramgen_curve:P-384
     } > keys.out 2>&1
-    for key in rsa p256; do
+    for key in rsa p256 p384; do
         certificate "$key"
-        cat "$key.crt" "$key.key" > "$key.pem"
-        free_port "$key"
+    done
+    hold p384 > hold.out 2>&1
+    for site in rsa p256 p384; do
+        cat "$site.crt" "$site.key" > "$site.pem"
+        free_port rsa
         cat > haproxy.cfg <<END
 global
     ssl-mode-async
@@ -634,26 +772,28 @@ defaults
     timeout connect 5s
     timeout server 10s
 frontend site
-    bind 127.0.0.1:$port ssl crt $PWD/$key.pem
+    bind 127.0.0.1:$port ssl crt $PWD/$site.pem
     http-request return status 200 content-type text/plain string hello
 END
         OPENSSL_CONF=$tried haproxy -db -f haproxy.cfg > haproxy.out 2>&1 &
         haproxy=$!
         sleep 1
         for version in tls1_2 tls1_3; do
-            check "HAProxy with $key, $version" clients "$key" $version
+            check "HAProxy with $site, $version" clients "$site" $version
         done
         kill -USR1 "$haproxy" 2> /dev/null
         sleep 0.5
         kill "$haproxy" 2> /dev/null
         wait "$haproxy" 2> /dev/null || :
     done
+    unhold
 }
 
 case $part in
-    lists | commands | handshakes | async | server) "$part" ;;
+    lists | commands | handshakes | references | async | server) "$part" ;;
     *)
-        echo "checks.sh: no part $part; there are lists, commands, handshakes, async, server" >&2
+        echo "checks.sh: no part $part; there are lists, commands, handshakes, references, async," \
+            "server" >&2
         exit 2
         ;;
 esac

@@ -43,6 +43,8 @@ struct Part {
     lanes: &'static [&'static str],
     /// Others that must have where a line has been printed: not every OpenSSL has ML-KEM.
     lanes_after: &'static [(&'static str, &'static str)],
+    /// Whether AES-GCM is used: by the module before OpenSSL 3.1, and by OpenSSL since then.
+    enciphers: bool,
     /// Directories below that of the counters, in each of which async jobs must have shared
     /// batches.
     batches: &'static [&'static str],
@@ -52,6 +54,7 @@ const LISTS: Part = Part {
     name: "lists",
     lanes: &[],
     lanes_after: &[],
+    enciphers: true,
     batches: &[],
 };
 
@@ -74,6 +77,7 @@ const COMMANDS: Part = Part {
         ("ML-KEM-768: ok", "mlkem768-encaps"),
         ("ML-KEM-768: ok", "mlkem768-decaps"),
     ],
+    enciphers: true,
     batches: &[],
 };
 
@@ -99,24 +103,42 @@ const PARTS: &[Part] = &[
             "secp256r1mlkem768-client",
         ],
         lanes_after: &[],
+        enciphers: true,
+        batches: &[],
+    },
+    // Nobody but the key daemon has the keys.
+    Part {
+        name: "references",
+        lanes: &[
+            "rsa2048",
+            "rsa3072",
+            "p256-sign",
+            "p384-sign",
+            "ed25519-sign",
+        ],
+        lanes_after: &[],
+        enciphers: true,
         batches: &[],
     },
     Part {
         name: "async",
         lanes: &[],
         lanes_after: &[],
+        enciphers: false,
         batches: &["rsa2048", "ecdsap256", "ecdhx25519", "ed25519"],
     },
     Part {
         name: "server",
-        lanes: &["rsa2048", "p256-sign", "x25519"],
+        // The key daemon has the key on P-384.
+        lanes: &["rsa2048", "p256-sign", "p384-sign", "x25519"],
         lanes_after: &[],
+        enciphers: true,
         batches: &["."],
     },
 ];
 
 /// What `cargo xtask test` tries.
-const QUICK: &[&str] = &["lists", "handshakes"];
+const QUICK: &[&str] = &["lists", "handshakes", "references"];
 
 /// A part may take this long; then it is ended, which is a difference.
 const LIMIT: Duration = Duration::from_secs(900);
@@ -300,7 +322,7 @@ impl Bench {
         let mut cells = Vec::new();
         for part in PARTS.iter().filter(wanted) {
             let start = Instant::now();
-            let cell = self.try_part(root, part)?;
+            let cell = self.try_part(root, part, &version)?;
             let seconds = start.elapsed().as_secs_f64();
             println!(
                 "  {:<12} {} ({seconds:.1} s)",
@@ -362,13 +384,21 @@ impl Bench {
         root.install(&self.release)
     }
 
-    /// Runs a part without the module and with it, and compares.
-    fn try_part(&self, root: &Root, part: &Part) -> Outcome<Cell> {
+    /// Runs a part with this version without the module and with it, and compares.
+    fn try_part(&self, root: &Root, part: &Part, version: &str) -> Outcome<Cell> {
         let stock = self.output(root, part, PLAIN)?;
         let with = self.output(root, part, LOADING)?;
         let mut cell = compare(&stock, &with);
         if let Cell::Compared { differences, .. } = &mut cell {
-            differences.extend(self.unproved(part, &with, &root.directory.join(part.name))?);
+            let directory = root.directory.join(part.name);
+            differences.extend(self.unproved(part, &with, &directory)?);
+            let contexts = self.total("ciphers", &directory.join(COUNTERS))?;
+            let is_ours = part.enciphers && version.starts_with("3.0.");
+            if (contexts > 0) != is_ours {
+                differences.push(format!(
+                    "the module has made {contexts} contexts of AES-GCM"
+                ));
+            }
         }
         Ok(cell)
     }

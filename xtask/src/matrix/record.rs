@@ -13,10 +13,11 @@ use crate::command::{Failure, Outcome, on, root};
 pub const VECTORS: &str = "evp_test";
 
 /// The columns: the parts of `rig/matrix/checks.sh`, and the vectors.
-pub const COLUMNS: [&str; 6] = [
+pub const COLUMNS: [&str; 7] = [
     "lists",
     "commands",
     "handshakes",
+    "references",
     "async",
     "server",
     VECTORS,
@@ -280,14 +281,16 @@ tried. Both are explained below the table.
 | check | what is compared |
 |---|---|
 | lists | providers, algorithms, encoders and TLS groups that `openssl list` names, and what a TLS client offers |
-| commands | keys of all kinds made, written, read, used to sign, verify, decrypt and derive by the `openssl` command, each result checked by OpenSSL alone and the reverse |
+| commands | keys of all kinds made, written, read, used to sign, verify, decrypt and derive by the `openssl` command, and messages enciphered, each result checked by OpenSSL alone and the reverse |
 | handshakes | TLS 1.2 and 1.3, servers with the module and clients without it and the reverse, with each kind of certificate and group; protocol, cipher, group and signature must be the same, and so must the alerts for key shares that are bad |
+| references | keys that the key daemon holds, each kind of them: the `openssl` command signs and serves TLS with the references, also in async jobs; without the module the same is done with the keys |
 | async | `openssl speed -async_jobs 16` |
-| server | HAProxy with async jobs, under clients; Debian has none for OpenSSL 4.0, there it is one of HAProxy's sources |
+| server | HAProxy with async jobs, with keys and with a reference, under clients; Debian has none for OpenSSL 4.0, there it is one of HAProxy's sources |
 | evp_test | OpenSSL's own vectors for public keys and ML-KEM, with a libcrypto that is built from sources of the same series |
 
-The module's counters must also show that lanes computed in commands, handshakes, jobs and servers,
-and that jobs shared batches in the last two.
+The counters must also show that lanes computed in commands, handshakes, jobs and servers, that jobs
+shared batches in the last two, that the key daemon signed for references, and that the module
+enciphered AES-GCM with OpenSSL 3.0 and with no later version.
 ";
 
 #[cfg(test)]
