@@ -70,10 +70,7 @@ fn site(server: &'static str) -> Option<Site> {
         site.perform("keyd");
         match server {
             "nginx" => site.edit("nginx.conf", "worker_processes 1", "worker_processes 4"),
-            _ => site.edit("haproxy.cfg", "global
-", "global
-    nbthread 1
-"),
+            _ => site.edit("haproxy.cfg", "global\n", "global\n    nbthread 1\n"),
         }
     })
 }
