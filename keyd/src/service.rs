@@ -134,7 +134,7 @@ impl Service {
             let rings: Vec<Server> = clients.iter().map(|client| client.ring.clone()).collect();
             let patience = Patience::new(Duration::ZERO, SLEEP);
             if self.sleeper.sleep(&rings, patience).is_err() {
-                // Without `futex_waitv`, or for a moment without memory.
+                // For a moment without memory.
                 thread::sleep(Duration::from_millis(1));
             }
         }

@@ -18,6 +18,8 @@ pub(crate) enum Defect {
     EarlyFree,
     /// The daemon forgets that a slot is in flight only after it has answered.
     LateForgetting,
+    /// A watcher wakes the thread that sleeps on all rings before it closes its gate.
+    EarlyCall,
     /// The daemon takes a request of any length.
     UncheckedInput,
     /// A taker takes bits beyond the last slot.

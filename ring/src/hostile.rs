@@ -301,6 +301,11 @@ fn hostile_processes_for_long() {
 /// all answers.
 #[test]
 fn a_hostile_client_may_write_while_the_daemon_reads() {
+    serve_beside_a_scribbler(Sleeper::new());
+    serve_beside_a_scribbler(Sleeper::with_watchers());
+}
+
+fn serve_beside_a_scribbler(sleeper: Sleeper) {
     let (server, descriptor) = Server::create(64).unwrap();
     let hostile = Scribbler {
         memory: Memory::open(descriptor_of(&descriptor)).unwrap(),
@@ -323,7 +328,6 @@ fn a_hostile_client_may_write_while_the_daemon_reads() {
         let over = over.clone();
         thread::spawn(move || {
             let rings = [server, honest_server];
-            let sleeper = Sleeper::new();
             let patience = Patience::new(Duration::ZERO, Duration::from_millis(100));
             while !over.load(Relaxed) {
                 sleeper.sleep(&rings, patience).unwrap();

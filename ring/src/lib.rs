@@ -32,6 +32,7 @@ mod sleeper;
 #[cfg(not(any(loom, miri)))]
 mod socket;
 mod sync;
+mod watcher;
 
 pub use client::{Answer, Call, Client, Lost, Refused, Ticket};
 pub use layout::{INPUT, MOST_SLOTS, OUTPUT, status};

@@ -281,6 +281,27 @@ fn one_thread_sleeps_on_several_rings() {
     });
 }
 
+/// Without `futex_waitv`: a daemon that sleeps by a watcher serves one request after another.
+#[test]
+fn a_watcher_wakes_the_thread_that_sleeps() {
+    explore_three(|| {
+        let (ring, client) = pair(1);
+        let daemon = thread::spawn(move || {
+            let sleeper = Sleeper::with_watchers();
+            let rings = [ring];
+            let mut served = 0;
+            while served < 2 {
+                sleeper.sleep(&rings, PATIENCE).unwrap();
+                served += serve(&rings[0]);
+            }
+        });
+        for number in 1..=2 {
+            assert_eq!(answer_of(submit(&client, &[number]).unwrap()), [2 * number]);
+        }
+        daemon.join().unwrap();
+    });
+}
+
 #[test]
 fn a_wake_up_ends_a_sleep() {
     explore(|| {
@@ -345,5 +366,12 @@ mod planted {
     fn a_slot_is_forgotten_too_late() {
         plant(Defect::LateForgetting);
         another_thread_of_the_daemon_answers();
+    }
+
+    #[test]
+    #[ignore = "a planted defect"]
+    fn a_watcher_calls_before_its_gate_is_closed() {
+        plant(Defect::EarlyCall);
+        a_watcher_wakes_the_thread_that_sleeps();
     }
 }

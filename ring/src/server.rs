@@ -5,6 +5,7 @@ use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64 as Counter};
+use std::time::Duration;
 
 use zeroize::Zeroizing;
 
@@ -47,6 +48,11 @@ pub struct Faults {
 }
 
 impl Server {
+    /// A ring is listened to until its client has rung so often without a request.
+    pub(crate) const MOST_IDLE_RINGS: u32 = 64;
+    /// How often a thread looks at a ring that it does not listen to.
+    pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(5);
+
     /// A new ring of `slots` slots, a power of two up to [`MOST_SLOTS`](crate::MOST_SLOTS), and the
     /// descriptor for its client. The client may have as many requests in flight.
     #[cfg(not(any(loom, miri)))]
@@ -181,8 +187,25 @@ impl Server {
         &self.0.memory.header().requests
     }
 
+    /// How often the client has rung without a request.
     pub(crate) fn idle_rings(&self) -> u32 {
         self.0.idle_rings.load(Relaxed)
+    }
+
+    /// Whether a thread that sleeps listens to this ring's bell.
+    pub(crate) fn is_heard(&self) -> bool {
+        self.idle_rings() < Self::MOST_IDLE_RINGS
+    }
+
+    /// How many clones there are.
+    #[cfg(all(test, not(any(loom, miri))))]
+    pub(crate) fn holders(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
+
+    /// Whether this is the same ring.
+    pub(crate) fn is_same(&self, other: &Server) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     pub(crate) fn count_idle_ring(&self) {

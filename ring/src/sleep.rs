@@ -53,6 +53,28 @@ impl WakeUp {
     }
 }
 
+/// A thread that sleeps on more than one board has a bell of its own, by which the other threads of
+/// its process wake it.
+#[derive(Debug)]
+pub(crate) struct Waker {
+    pub(crate) bell: Bell,
+    pub(crate) wake_up: WakeUp,
+}
+
+impl Waker {
+    pub(crate) fn new() -> Waker {
+        Waker {
+            bell: Bell::new(),
+            wake_up: WakeUp::new(),
+        }
+    }
+
+    /// Ends the thread's sleep, or its next one.
+    pub(crate) fn wake(&self) {
+        self.wake_up.make(&self.bell);
+    }
+}
+
 /// Sleeps until a slot is on the board, a wake-up is made, or the time is over.
 pub(crate) fn sleep(board: &Board, slots: usize, wake_up: &WakeUp, patience: Patience) {
     let deadline = Deadline::after(patience.timeout);

@@ -3,77 +3,91 @@
 use std::io;
 use std::time::Duration;
 
-use crate::board::{ASLEEP, Bell};
+use crate::board::ASLEEP;
 use crate::server::Server;
-use crate::sleep::{Patience, WakeUp};
-use crate::sync::{self, Deadline};
+use crate::sleep::{Patience, Waker};
+use crate::sync::{self, Arc, Deadline, Mutex};
+use crate::watcher::Watchers;
 
-/// A thread that sleeps until any of several rings has requests. It needs `futex_waitv`
-/// (Linux 5.16); where that is missing, a daemon has one thread per ring, in [`Server::sleep`].
+/// A thread that sleeps until any of several rings has requests, by `futex_waitv` (Linux 5.16).
+/// Where that is missing, each ring has a thread that [watches](crate::watcher) it.
 ///
 /// A client that rings again and again without a request would keep the thread awake. The thread no
 /// longer listens to its bell then, and looks at the ring now and then, until there is a request.
 #[derive(Debug)]
 pub struct Sleeper {
-    bell: Bell,
-    wake_up: WakeUp,
+    waker: Arc<Waker>,
+    /// None where one thread can sleep on all rings.
+    watchers: Mutex<Option<Watchers>>,
 }
 
 impl Sleeper {
     /// The most rings that one thread can wait for.
     pub const MOST_RINGS: usize = 127;
-    /// A ring is listened to until its client has rung so often without a request.
-    const MOST_IDLE_RINGS: u32 = 64;
-    /// How often the thread looks at rings that it does not listen to.
-    const LOOK_EVERY: Duration = Duration::from_millis(5);
 
     /// A sleeper for one thread.
     #[expect(clippy::new_without_default, reason = "it is made once, by name")]
     pub fn new() -> Sleeper {
         Sleeper {
-            bell: Bell::new(),
-            wake_up: WakeUp::new(),
+            waker: Arc::new(Waker::new()),
+            watchers: Mutex::new(None),
+        }
+    }
+
+    /// A sleeper as it is without `futex_waitv`.
+    #[cfg(test)]
+    pub(crate) fn with_watchers() -> Sleeper {
+        Sleeper {
+            waker: Arc::new(Waker::new()),
+            watchers: Mutex::new(Some(Watchers::default())),
         }
     }
 
     /// Ends the sleep of the thread, or its next one. Any thread may call it.
     pub fn wake(&self) {
-        self.wake_up.make(&self.bell);
+        self.waker.wake();
     }
 
     /// Sleeps until one of `rings` has requests, somebody calls [`Sleeper::wake`], or the time is
     /// over; may return early. One thread at a time may sleep on a ring.
     ///
-    /// Fails with [`io::ErrorKind::Unsupported`] where the kernel has no `futex_waitv`, and with
-    /// [`io::ErrorKind::InvalidInput`] for more than [`Sleeper::MOST_RINGS`] rings.
+    /// Fails with [`io::ErrorKind::InvalidInput`] for more than [`Sleeper::MOST_RINGS`] rings.
     pub fn sleep(&self, rings: &[Server], patience: Patience) -> io::Result<()> {
         if rings.len() > Self::MOST_RINGS {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let deadline = Deadline::after(patience.timeout);
-        let done = || self.wake_up.seems_made() || rings.iter().any(Server::has_requests);
+        let done = || self.waker.wake_up.seems_made() || rings.iter().any(Server::has_requests);
         if sync::spin(patience.spin, done) {
-            self.wake_up.take();
+            self.waker.wake_up.take();
             return Ok(());
         }
-        let is_heard = |ring: &&Server| ring.idle_rings() < Self::MOST_IDLE_RINGS;
-        let heard: Vec<&Server> = rings.iter().filter(is_heard).collect();
-        self.bell.announce();
+        // Only the thread that sleeps takes this lock.
+        let mut watchers = match self.watchers.lock() {
+            Ok(watchers) => watchers,
+            Err(poisoned) => poisoned.into_inner(),
+        };
+        if watchers.is_none() {
+            match self.sleep_on_all(rings, deadline) {
+                Err(error) if error.kind() == io::ErrorKind::Unsupported => {}
+                slept => return slept,
+            }
+        }
+        self.sleep_with(watchers.get_or_insert_default(), rings, deadline);
+        Ok(())
+    }
+
+    /// Sleeps on the bells of all rings.
+    fn sleep_on_all(&self, rings: &[Server], deadline: Deadline) -> io::Result<()> {
+        let heard: Vec<&Server> = rings.iter().filter(|ring| ring.is_heard()).collect();
+        self.waker.bell.announce();
         heard.iter().for_each(|ring| ring.bell().announce());
         let mut woken_by = Ok(None);
-        if !self.wake_up.take()
-            && rings.iter().all(Server::is_idle)
-            && let Some(left) = deadline.left()
-        {
+        if let Some(left) = self.time_to_sleep(rings, deadline) {
             let all_heard = heard.len() == rings.len();
-            let time = if all_heard {
-                left
-            } else {
-                left.min(Self::LOOK_EVERY)
-            };
-            woken_by = self.wait(&heard, time);
+            woken_by = self.wait(&heard, time_for(all_heard, left));
         }
-        self.bell.settle();
+        self.waker.bell.settle();
         for (index, ring) in heard.iter().enumerate() {
             if ring.bell().settle() || matches!(woken_by, Ok(Some(woken)) if woken == index + 1) {
                 ring.count_idle_ring();
@@ -82,14 +96,41 @@ impl Sleeper {
         woken_by.map(drop)
     }
 
+    /// Sleeps on the bell of its own, which the watchers ring.
+    fn sleep_with(&self, watchers: &mut Watchers, rings: &[Server], deadline: Deadline) {
+        let all_watched = watchers.watch(rings, &self.waker).is_ok();
+        self.waker.bell.announce();
+        watchers.open();
+        if let Some(left) = self.time_to_sleep(rings, deadline) {
+            sync::wait(self.waker.bell.word(), ASLEEP, time_for(all_watched, left));
+        }
+        self.waker.bell.settle();
+    }
+
+    /// How long to sleep, after the announcement; None if there is something to do.
+    fn time_to_sleep(&self, rings: &[Server], deadline: Deadline) -> Option<Duration> {
+        match !self.waker.wake_up.take() && rings.iter().all(Server::is_idle) {
+            true => deadline.left(),
+            false => None,
+        }
+    }
+
     /// Returns which bell woke the thread, if one did: its own is the first.
     fn wait(&self, rings: &[&Server], time: Duration) -> io::Result<Option<usize>> {
         if rings.is_empty() {
-            sync::wait(self.bell.word(), ASLEEP, time);
+            sync::wait(self.waker.bell.word(), ASLEEP, time);
             return Ok(None);
         }
         let bells = rings.iter().map(|ring| ring.bell().word());
-        let words: Vec<_> = [self.bell.word()].into_iter().chain(bells).collect();
+        let words: Vec<_> = [self.waker.bell.word()].into_iter().chain(bells).collect();
         sync::wait_any(&words, ASLEEP, time)
+    }
+}
+
+/// How long a thread sleeps that hears of the requests of all rings, or not.
+fn time_for(all: bool, left: Duration) -> Duration {
+    match all {
+        true => left,
+        false => left.min(Server::LOOK_EVERY),
     }
 }

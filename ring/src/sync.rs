@@ -6,26 +6,29 @@
 
 #[cfg(not(loom))]
 pub(crate) use std::{
-    sync::Arc,
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64},
+    sync::{Arc, Mutex},
+    thread::JoinHandle,
 };
 
 #[cfg(loom)]
 pub(crate) use loom::{
-    sync::Arc,
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64},
+    sync::{Arc, Mutex},
+    thread::JoinHandle,
 };
 
 #[cfg(not(any(loom, miri)))]
-pub(crate) use kernel::{Deadline, spin, wait, wait_any, wake};
+pub(crate) use kernel::{Deadline, pause, spawn, spin, wait, wait_any, wake};
 #[cfg(any(loom, miri))]
-pub(crate) use model::{Deadline, spin, wait, wait_any, wake};
+pub(crate) use model::{Deadline, pause, spawn, spin, wait, wait_any, wake};
 
 #[cfg(not(any(loom, miri)))]
 mod kernel {
     use std::hint::spin_loop;
     use std::io;
     use std::sync::atomic::AtomicU32;
+    use std::thread::{self, JoinHandle};
     use std::time::{Duration, Instant};
 
     use rustix::io::Errno;
@@ -74,6 +77,20 @@ mod kernel {
         }
     }
 
+    /// Starts a thread, which does little.
+    pub(crate) fn spawn(
+        name: &str,
+        work: impl FnOnce() + Send + 'static,
+    ) -> io::Result<JoinHandle<()>> {
+        let thread = thread::Builder::new().name(name.to_owned());
+        thread.stack_size(128 << 10).spawn(work)
+    }
+
+    /// Does nothing for some time.
+    pub(crate) fn pause(time: Duration) {
+        thread::sleep(time);
+    }
+
     /// Sleeps while `word` is `expected`, at most for `timeout`; may return early.
     pub(crate) fn wait(word: &AtomicU32, expected: u32, timeout: Duration) {
         // All errors say that there is nothing to wait for, or not for so long; the caller looks.
@@ -108,6 +125,8 @@ mod kernel {
         match futex::waitv(&waits, WaitvFlags::empty(), Some(&end), ClockId::Monotonic) {
             Ok(index) => Ok(Some(index)),
             Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => Ok(None),
+            // The kernel lacks the call, or a filter of system calls that does not know it.
+            Err(Errno::NOSYS | Errno::PERM) => Err(io::ErrorKind::Unsupported.into()),
             Err(error) => Err(error.into()),
         }
     }
@@ -128,9 +147,15 @@ mod model {
     use std::time::Duration;
 
     #[cfg(loom)]
-    use loom::sync::{Condvar, Mutex};
+    use loom::{
+        sync::{Condvar, Mutex},
+        thread,
+    };
     #[cfg(not(loom))]
-    use std::sync::{Condvar, Mutex};
+    use std::{
+        sync::{Condvar, Mutex},
+        thread,
+    };
 
     use super::AtomicU32;
 
@@ -170,6 +195,17 @@ mod model {
 
     pub(crate) fn spin(_: Duration, done: impl Fn() -> bool) -> bool {
         done()
+    }
+
+    pub(crate) fn spawn(
+        _: &str,
+        work: impl FnOnce() + Send + 'static,
+    ) -> io::Result<thread::JoinHandle<()>> {
+        Ok(thread::spawn(work))
+    }
+
+    pub(crate) fn pause(_: Duration) {
+        thread::yield_now();
     }
 
     pub(crate) fn wait(word: &AtomicU32, expected: u32, timeout: Duration) {

@@ -240,43 +240,107 @@ fn another_daemon_adopts_a_ring_with_what_is_posted() {
     }
 }
 
+/// A sleeper as it is on this kernel, and one for kernels without `futex_waitv`.
+fn sleepers() -> [Sleeper; 2] {
+    [Sleeper::new(), Sleeper::with_watchers()]
+}
+
 #[test]
 fn a_client_that_rings_without_requests_is_not_listened_to() {
-    let (noisy, descriptor) = Server::create(1).unwrap();
-    let memory = Memory::open(descriptor.as_fd()).unwrap();
-    let bell = &memory.header().requests.bell;
-    let client = Client::attach(&descriptor).unwrap();
-    let (quiet, _quiet_client) = pair(1);
-    let rings = [noisy.clone(), quiet];
-    let sleeper = Sleeper::new();
-    let over = std::sync::atomic::AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            while !over.load(Relaxed) {
-                bell.ring();
+    for sleeper in sleepers() {
+        let (noisy, descriptor) = Server::create(1).unwrap();
+        let memory = Memory::open(descriptor.as_fd()).unwrap();
+        let bell = &memory.header().requests.bell;
+        let client = Client::attach(&descriptor).unwrap();
+        let (quiet, _quiet_client) = pair(1);
+        let rings = [noisy.clone(), quiet];
+        let short = Patience::new(Duration::ZERO, Duration::from_millis(20));
+        let over = std::sync::atomic::AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Relaxed) {
+                    bell.ring();
+                }
+            });
+            // It would ring for ever: after some rings the thread sleeps in spite of it.
+            while noisy.is_heard() {
+                sleeper.sleep(&rings, short).unwrap();
             }
+            sleeper.sleep(&rings, short).unwrap();
+            assert_eq!(noisy.idle_rings(), 64, "no more rings are heard");
+            over.store(true, Relaxed);
         });
-        // It would ring for ever: after some rings the thread sleeps in spite of it.
-        while noisy.idle_rings() < 64 {
+        // Its requests are still served, and it is listened to again.
+        let mut ticket = client.submit(&call(b"xy")).unwrap();
+        while serve_reversed(&noisy) == 0 {
             sleeper.sleep(&rings, PATIENT).unwrap();
         }
-        sleeper.sleep(&rings, PATIENT).unwrap();
-        assert_eq!(noisy.idle_rings(), 64, "no more rings are heard");
-        over.store(true, Relaxed);
-    });
-    // Its requests are still served, and it is listened to again.
-    let mut ticket = client.submit(&call(b"xy")).unwrap();
-    while serve_reversed(&noisy) == 0 {
-        sleeper.sleep(&rings, PATIENT).unwrap();
+        assert_eq!(ticket.poll().unwrap().unwrap().output[..], *b"yx");
+        assert_eq!(noisy.idle_rings(), 0);
+        let many: Vec<Server> = vec![noisy; Sleeper::MOST_RINGS + 1];
+        let error = sleeper.sleep(&many, PATIENT).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+        // Without any ring a call still ends the sleep.
+        sleeper.wake();
+        sleeper.sleep(&[], PATIENT).unwrap();
     }
-    assert_eq!(ticket.poll().unwrap().unwrap().output[..], *b"yx");
-    assert_eq!(noisy.idle_rings(), 0);
-    let many: Vec<Server> = vec![noisy; Sleeper::MOST_RINGS + 1];
-    let error = sleeper.sleep(&many, PATIENT).unwrap_err();
-    assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
-    // Without any ring a call still ends the sleep.
-    sleeper.wake();
-    sleeper.sleep(&[], PATIENT).unwrap();
+}
+
+/// Rings come and go while one thread sleeps on all of them; each wait is far shorter than a
+/// sleep that nobody ends.
+#[test]
+fn one_thread_sleeps_on_rings_that_come_and_go() {
+    for sleeper in sleepers() {
+        let mut pairs: Vec<_> = (0..4).map(|_| pair(4)).collect();
+        for round in 0..12_usize {
+            let rings: Vec<Server> = pairs.iter().map(|(server, _)| server.clone()).collect();
+            let over = std::sync::atomic::AtomicBool::new(false);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !over.load(Relaxed) {
+                        sleeper.sleep(&rings, PATIENT).unwrap();
+                        for ring in &rings {
+                            serve_reversed(ring);
+                        }
+                    }
+                });
+                for number in 0..200_usize {
+                    let (_, client) = &pairs[number * number % pairs.len()];
+                    let mut ticket = client.submit(&call(b"ab")).unwrap();
+                    let answer = ticket.wait(PATIENT).unwrap().expect("an answer in time");
+                    assert_eq!(answer.output[..], *b"ba");
+                }
+                over.store(true, Relaxed);
+                sleeper.wake();
+            });
+            match round % 3 {
+                0 => drop(pairs.remove(round % pairs.len())),
+                1 => pairs.insert(round % pairs.len(), pair(2)),
+                _ => pairs.push(pair(2)),
+            }
+        }
+    }
+}
+
+#[test]
+fn watchers_end_with_their_rings_and_with_the_sleeper() {
+    let rings: Vec<Server> = (0..3).map(|_| pair(1).0).collect();
+    let sleeper = Sleeper::with_watchers();
+    sleeper.sleep(&rings, AT_ONCE).unwrap();
+    // A watcher holds its ring, and so does this test.
+    let watched = || -> usize { rings.iter().map(|ring| ring.holders() - 1).sum() };
+    let wait_for = |count: usize| {
+        let end = std::time::Instant::now() + Duration::from_secs(20);
+        while watched() != count && std::time::Instant::now() < end {
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(watched(), count);
+    };
+    wait_for(3);
+    sleeper.sleep(&rings[1..2], AT_ONCE).unwrap();
+    wait_for(1);
+    drop(sleeper);
+    wait_for(0);
 }
 
 /// A file that could be taken for a ring, and what is said of it.

@@ -370,6 +370,7 @@ const MODELS: &[Models] = &[
             ("an_answer_is_blind", DEADLOCK),
             ("a_slot_is_free_too_early", DEADLOCK),
             ("a_slot_is_forgotten_too_late", DEADLOCK),
+            ("a_watcher_calls_before_its_gate_is_closed", DEADLOCK),
         ],
     },
 ];

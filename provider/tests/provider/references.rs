@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lockstep_testkit::TempDir;
 
-use crate::common::{Counters, Place, Running, dist};
+use crate::common::{Counters, Place, Process, Running, dist};
 use crate::key_memory;
 
 const KEYS: [&str; 4] = ["rsa2048", "p256", "p384", "ed25519"];
@@ -68,7 +68,18 @@ impl Site {
     /// Starts the daemon, and waits until it serves.
     fn daemon(&self) -> Running {
         let command = "keyd --config keyd.conf";
-        let daemon = self.place.program(dist().join("lockstep"), command);
+        self.started(self.place.program(dist().join("lockstep"), command))
+    }
+
+    /// The same, where a system call fails with an error.
+    fn daemon_without(&self, call: i64, error: i32) -> Running {
+        let without = self.place.compile("without");
+        let program = dist().join("lockstep").display().to_string();
+        let command = format!("{call} {error} {program} keyd --config keyd.conf");
+        self.started(self.place.program(without, &command))
+    }
+
+    fn started(&self, daemon: Process<'_>) -> Running {
         let mut daemon = daemon.with_counters().start();
         for _ in 0..1000 {
             if UnixStream::connect(self.socket()).is_ok() {
@@ -228,6 +239,65 @@ fn a_key_that_may_sign_decrypts_nothing() {
         "{text}"
     );
     assert_eq!(daemon.counters().expect("it served").of("rsa2048"), 25);
+}
+
+/// The names of a process's threads, and how often all of them have slept so far.
+fn threads(pid: u32) -> (Vec<String>, u64) {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("a process");
+    let mut threads = (Vec::new(), 0);
+    for task in tasks.flatten() {
+        let read = |name| fs::read_to_string(task.path().join(name)).unwrap_or_default();
+        threads.0.push(read("comm").trim_end().to_owned());
+        let status = read("status");
+        let sleeps = status.lines();
+        let sleeps = sleeps.filter_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        threads.1 += sleeps
+            .filter_map(|count| count.trim().parse::<u64>().ok())
+            .sum::<u64>();
+    }
+    threads
+}
+
+/// Kernels before 5.16 have no `futex_waitv`, and old filters of system calls do not know it.
+#[test]
+fn the_daemon_serves_without_futex_waitv() {
+    let site = Site::new("sign");
+    let program = site.place.compile("references");
+    for error in [libc::ENOSYS, libc::EPERM] {
+        let daemon = site.daemon_without(libc::SYS_futex_waitv, error);
+        let process = site.place.program(&program, "repeat p384.ref p384.crt");
+        let mut client = process.with_lockstep().silent_input().start();
+        for times in 1..=20 {
+            client.send("\n");
+            client.wait_for("signature", |text| {
+                (text.matches("signs: yes").count() == times).then_some(())
+            });
+        }
+        assert_eq!(daemon.counters().expect("it served").of("p384-sign"), 41);
+        let (names, before) = threads(daemon.pid());
+        let watchers = names.iter().filter(|name| *name == "ring-watcher").count();
+        assert_eq!(watchers, 1, "{names:?}");
+        // They sleep, and look at nothing meanwhile.
+        std::thread::sleep(Duration::from_millis(300));
+        let (_, after) = threads(daemon.pid());
+        assert!(after - before < 30, "{before} {after}");
+        drop(client);
+        for _ in 0..1000 {
+            if !threads(daemon.pid())
+                .0
+                .iter()
+                .any(|name| name == "ring-watcher")
+            {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let (names, _) = threads(daemon.pid());
+        assert!(
+            !names.iter().any(|name| name == "ring-watcher"),
+            "{names:?}"
+        );
+    }
 }
 
 #[test]

@@ -1,0 +1,146 @@
+//! Threads that watch one ring each, for a kernel without `futex_waitv`: there a thread can sleep
+//! on one word alone.
+//!
+//! A watcher has a gate. The thread that sleeps on all rings opens the gates before it sleeps; an
+//! open gate has the watcher sleep on the bell of its ring. When there are requests it closes its
+//! gate, and then wakes that thread. In this order: a gate that is still open when the thread wants
+//! to open it belongs to a watcher that wakes the thread later. So a watcher never looks at a ring
+//! whose requests nobody has taken yet, and no wake-up is lost.
+
+use std::io;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::time::Duration;
+
+use crate::fault::{Defect, is_planted};
+use crate::server::Server;
+use crate::sleep::{Patience, Waker};
+use crate::sync::{self, Arc, AtomicU32, Deadline, JoinHandle};
+
+/// The watcher waits until the gate is open.
+const CLOSED: u32 = 0;
+/// The watcher sleeps on its ring, or is about to.
+const OPEN: u32 = 1;
+/// The watcher ends.
+const ENDED: u32 = 2;
+
+/// How long a thread sleeps in one piece.
+const LONG: Duration = Duration::from_secs(60);
+
+/// A watcher for each ring that a thread sleeps on, and its thread.
+#[derive(Debug, Default)]
+pub(crate) struct Watchers(Vec<(Arc<Watcher>, JoinHandle<()>)>);
+
+#[derive(Debug)]
+struct Watcher {
+    ring: Server,
+    gate: AtomicU32,
+}
+
+impl Watchers {
+    /// Has a watcher for each of these rings, and for no others. An error says that some ring has
+    /// none.
+    pub(crate) fn watch(&mut self, rings: &[Server], waker: &Arc<Waker>) -> io::Result<()> {
+        let watched = self.0.iter().map(|(watcher, _)| &watcher.ring);
+        if watched.len() == rings.len() && watched.zip(rings).all(|(own, ring)| own.is_same(ring)) {
+            return Ok(());
+        }
+        let mut before = std::mem::take(&mut self.0);
+        let mut outcome = Ok(());
+        for ring in rings {
+            let is_its = |(watcher, _): &(Arc<Watcher>, _)| watcher.ring.is_same(ring);
+            let watcher = match before.iter().position(is_its) {
+                Some(index) => Ok(before.swap_remove(index)),
+                None => Watcher::start(ring, waker),
+            };
+            match watcher {
+                Ok(watcher) => self.0.push(watcher),
+                Err(error) => outcome = Err(error),
+            }
+        }
+        // Nobody waits for these threads.
+        before.iter().for_each(|(watcher, _)| watcher.end());
+        outcome
+    }
+
+    /// Has all watchers sleep on their rings.
+    pub(crate) fn open(&self) {
+        self.0.iter().for_each(|(watcher, _)| watcher.open());
+    }
+}
+
+impl Drop for Watchers {
+    fn drop(&mut self) {
+        for (watcher, thread) in self.0.drain(..) {
+            watcher.end();
+            // One that has panicked has ended.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Watcher {
+    fn start(ring: &Server, waker: &Arc<Waker>) -> io::Result<(Arc<Watcher>, JoinHandle<()>)> {
+        let watcher = Arc::new(Watcher {
+            ring: ring.clone(),
+            gate: AtomicU32::new(CLOSED),
+        });
+        let (own, waker) = (Arc::clone(&watcher), Arc::clone(waker));
+        let thread = sync::spawn("ring-watcher", move || own.run(&waker))?;
+        Ok((watcher, thread))
+    }
+
+    fn run(&self, waker: &Waker) {
+        while self.waits_for_its_gate() {
+            self.waits_for_requests();
+            if is_planted(Defect::EarlyCall) {
+                waker.wake();
+            }
+            let _ = self.gate.compare_exchange(OPEN, CLOSED, AcqRel, Acquire);
+            if !is_planted(Defect::EarlyCall) {
+                waker.wake();
+            }
+        }
+    }
+
+    /// Whether the gate was opened, and the watcher does not end.
+    fn waits_for_its_gate(&self) -> bool {
+        loop {
+            match self.gate.load(Acquire) {
+                CLOSED => sync::wait(&self.gate, CLOSED, LONG),
+                gate => return gate == OPEN,
+            }
+        }
+    }
+
+    /// Sleeps until the ring seems to have requests, or the watcher ends. It sees through a client
+    /// that rings again and again without a request, as [`Sleeper`](crate::Sleeper) does.
+    fn waits_for_requests(&self) {
+        while self.gate.load(Acquire) == OPEN {
+            if !self.ring.is_heard() {
+                sync::pause(Server::LOOK_EVERY);
+            } else {
+                let end = Deadline::after(LONG);
+                self.ring.sleep(Patience::new(Duration::ZERO, LONG));
+                if !self.ring.has_requests() && end.left().is_some() {
+                    self.ring.count_idle_ring();
+                }
+            }
+            if self.ring.has_requests() {
+                return;
+            }
+        }
+    }
+
+    fn open(&self) {
+        let opened = self.gate.compare_exchange(CLOSED, OPEN, AcqRel, Acquire);
+        if opened.is_ok() {
+            sync::wake(&self.gate);
+        }
+    }
+
+    fn end(&self) {
+        self.gate.swap(ENDED, AcqRel);
+        sync::wake(&self.gate);
+        self.ring.wake();
+    }
+}
