@@ -100,6 +100,7 @@ pub struct Loaded {
 pub fn run(configuration: Configuration, engine_config: Config) -> io::Result<()> {
     // Keys are about to come into memory.
     privileges::hide_memory()?;
+    let is_secret = lockstep_vault::use_secret_memory();
     let engine = engine(engine_config);
     let keys =
         read_keys(&configuration, &engine).map_err(|wrong| io::Error::other(wrong.join("\n")))?;
@@ -117,6 +118,11 @@ pub fn run(configuration: Configuration, engine_config: Config) -> io::Result<()
         Arc::new(Held { name, key, access })
     });
     let keys = keys.collect();
+    if !is_secret {
+        log(format_args!(
+            "the kernel gives no memory of memfd_secret: keys are in memory that root can read"
+        ));
+    }
     let service = Arc::new(Service::new(engine));
     service.start(threads())?;
     let doorkeeper = Doorkeeper::new(listeners, configuration, keys, Arc::clone(&service))?;

@@ -6,6 +6,8 @@
 //! far as half of `RLIMIT_MEMLOCK` goes. [`OnFork`] says what a forked child finds. Without memory
 //! for a region, small blocks come from the heap, and are wiped only.
 //!
+//! A process that never forks can have more: [`use_secret_memory`].
+//!
 //! # What a fork may rely on
 //!
 //! A process may fork while other threads allocate and free here. Nothing in this crate waits for a
@@ -350,6 +352,17 @@ pub fn prepare() {
     for regions in [&KEPT, &WIPED] {
         let _ = regions.get(0).or_else(|| regions.make(0));
     }
+}
+
+/// Has new memory come from `memfd_secret` (Linux 5.14) from now on, where the kernel has it and
+/// allows it; returns whether. No other process reads such memory, neither by the rights of root
+/// nor through most defects of the kernel. It is locked, and the kernel lets no more of it be
+/// mapped than may be locked; beyond that, memory comes as before.
+///
+/// It is for a process that never forks: a child does not have this memory, whatever [`OnFork`]
+/// says.
+pub fn use_secret_memory() -> bool {
+    system::use_secret()
 }
 
 /// Locks the regions in a child, which inherits no locks on memory. It allocates nothing and waits

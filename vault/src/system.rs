@@ -3,7 +3,8 @@
 
 use core::ffi::c_void;
 use core::ptr::{NonNull, null_mut};
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use rustix::mm::{Advice, MapFlags, MlockFlags, ProtFlags};
 
@@ -21,12 +22,62 @@ pub enum OnFork {
 /// Bytes of all regions that are locked in this process.
 static LOCKED: AtomicUsize = AtomicUsize::new(0);
 
+/// Whether new memory comes from `memfd_secret`.
+static SECRET: AtomicBool = AtomicBool::new(false);
+
+/// Has new memory come from `memfd_secret` from now on, if the kernel gives some.
+pub(crate) fn use_secret() -> bool {
+    let Some(probe) = map_secret(1) else {
+        return false;
+    };
+    // SAFETY: made above, and nobody has it.
+    unsafe { unmap(probe, 1) };
+    SECRET.store(true, Ordering::Relaxed);
+    true
+}
+
+/// New zeroed memory that the kernel has taken out of its own map of memory: nothing but this
+/// process reads it, whatever rights it has. It is locked, and in no core dump. A forked child does
+/// not have it.
+fn map_secret(bytes: usize) -> Option<NonNull<u8>> {
+    // SAFETY: the call takes one number, and gives a descriptor that is nobody's yet.
+    let file = unsafe {
+        let number = libc::syscall(libc::SYS_memfd_secret, libc::O_CLOEXEC);
+        OwnedFd::from_raw_fd(number.try_into().ok().filter(|&number| number >= 0)?)
+    };
+    let length = bytes.try_into().ok()?;
+    // SAFETY: about a descriptor that is ours.
+    if unsafe { libc::ftruncate(file.as_raw_fd(), length) } != 0 {
+        return None;
+    }
+    // SAFETY: a new mapping at an address of the kernel's choice; the advice is about this mapping
+    // alone. The file keeps its size: nobody else has it.
+    unsafe {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let start = rustix::mm::mmap(null_mut(), bytes, access, MapFlags::SHARED, &file, 0).ok()?;
+        // A child would share it with its parent.
+        let kept = rustix::mm::madvise(start, bytes, Advice::LinuxDontFork);
+        let start = NonNull::new(start.cast())?;
+        if kept.is_err() {
+            unmap(start, bytes);
+            return None;
+        }
+        Some(start)
+    }
+}
+
 /// New zeroed memory that no core dump holds; None if the system has none. Never unmapped by
 /// itself.
 pub(crate) fn map(bytes: usize, on_fork: OnFork) -> Option<NonNull<u8>> {
     // Miri knows neither the advice nor the locks.
     if cfg!(miri) {
         return None;
+    }
+    // Each piece counts towards the limit on locked memory; without it, ordinary memory serves.
+    if SECRET.load(Ordering::Relaxed)
+        && let Some(start) = map_secret(bytes)
+    {
+        return Some(start);
     }
     // SAFETY: a new mapping at an address of the kernel's choice; the advice is about this mapping
     // alone.

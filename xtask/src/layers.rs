@@ -99,7 +99,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "keyd",
-        ours: &["lockstep-engine", "lockstep-remote", "lockstep-ring"],
+        ours: &[VAULT, "lockstep-engine", "lockstep-remote", "lockstep-ring"],
         forbidden: NO_TLS,
         unsafe_allowed_by: &[],
         unspoken: &["std::arch", "core::arch"],

@@ -745,19 +745,43 @@ fn no_memory_of_a_program_holds_the_key_of_a_reference() {
             .for_each(|(all, found)| *all += found);
     }
     assert!(counts.iter().all(|&count| count == 0), "{counts:?}");
-    // The daemon has them, where no core dump of it shows them.
-    let dump = key_memory::memory_of(&site.place, daemon.pid(), &[]);
-    let all = key_memory::memory_of(&site.place, daemon.pid(), &["-a"]);
-    let (Some(dump), Some(all)) = (dump, all) else {
-        return;
-    };
+    drop(daemon);
+    // The daemon has them, where no core dump of it shows them, and no debugger if the kernel has
+    // memory for that.
+    let ordinary = site.daemon_without(libc::SYS_memfd_secret, libc::ENOSYS);
+    assert_ne!(expect_hidden(&site, &ordinary, &forms), Some(true));
+    drop(ordinary);
+    let forbidden = site.daemon_without(libc::SYS_memfd_secret, libc::EPERM);
+    expect(&site.run("use", "p256"), &LINES);
+    drop(forbidden);
+    let daemon = site.daemon();
+    match expect_hidden(&site, &daemon, &forms) {
+        Some(false) => println!("skipped: this kernel gives no memory of memfd_secret"),
+        Some(true) => expect(&site.run("use", "p256"), &LINES),
+        None => {}
+    }
+}
+
+/// Looks for keys in the memory of the daemon. Returns whether it has memory of `memfd_secret`;
+/// None, with a line, if nobody can look.
+fn expect_hidden(site: &Site, daemon: &Running, forms: &[key_memory::Form]) -> Option<bool> {
+    let dump = key_memory::memory_of(&site.place, daemon.pid(), &[])?;
+    let all = key_memory::memory_of(&site.place, daemon.pid(), &["-a"])?;
+    let maps = fs::read_to_string(format!("/proc/{}/maps", daemon.pid())).ok()?;
     let of = |core: &[u8]| {
-        let counts = key_memory::count(core, &forms).into_iter().zip(&forms);
+        let counts = key_memory::count(core, forms).into_iter().zip(forms);
         let found = counts.filter(|(count, _)| *count > 0);
         found
             .map(|(_, form)| form.name.as_str())
             .collect::<Vec<_>>()
     };
-    assert!(!of(&all).is_empty(), "the search finds nothing");
     assert_eq!(of(&dump), Vec::<&str>::new());
+    let is_secret = maps.contains("secretmem");
+    let said = daemon.describe().contains("no memory of memfd_secret");
+    assert_eq!(said, !is_secret, "{}\n{maps}", daemon.describe());
+    match is_secret {
+        true => assert_eq!(of(&all), Vec::<&str>::new()),
+        false => assert!(!of(&all).is_empty(), "the search finds nothing"),
+    }
+    Some(is_secret)
 }
