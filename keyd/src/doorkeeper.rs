@@ -33,6 +33,8 @@ struct Newcomer {
 /// What the thread needs to know.
 pub struct Doorkeeper {
     listeners: Vec<UnixListener>,
+    /// Has something to read once the daemon is to end.
+    end: UnixStream,
     configuration: Configuration,
     keys: Vec<Arc<Held>>,
     service: Arc<Service>,
@@ -43,6 +45,7 @@ impl Doorkeeper {
     /// The thread for these sockets.
     pub fn new(
         listeners: Vec<UnixListener>,
+        end: UnixStream,
         configuration: Configuration,
         keys: Vec<Arc<Held>>,
         service: Arc<Service>,
@@ -52,6 +55,7 @@ impl Doorkeeper {
         }
         Ok(Doorkeeper {
             listeners,
+            end,
             configuration,
             keys,
             service,
@@ -59,18 +63,19 @@ impl Doorkeeper {
         })
     }
 
-    /// Works until a socket fails.
+    /// Works until the daemon is to end, or a socket fails. Who is not welcomed by then loses the
+    /// connection, and finds the next daemon at the same socket.
     pub fn run(mut self) -> io::Result<()> {
-        loop {
-            self.wait()?;
+        while self.wait()? {
             self.accept()?;
             self.greet();
             self.see_off();
         }
+        Ok(())
     }
 
-    /// Waits until something happens at any socket.
-    fn wait(&self) -> io::Result<()> {
+    /// Waits until something happens at any socket; false if the daemon is to end.
+    fn wait(&self) -> io::Result<bool> {
         let clients = self.service.clients.now();
         let listeners = self
             .listeners
@@ -80,7 +85,9 @@ impl Doorkeeper {
         let newcomers = newcomers.map(|own| PollFd::new(&own.stream, PollFlags::IN));
         let ends = PollFlags::RDHUP;
         let clients = clients.iter().map(|own| PollFd::new(&own.stream, ends));
-        let mut all: Vec<_> = listeners.chain(newcomers).chain(clients).collect();
+        let end = [PollFd::new(&self.end, PollFlags::IN)];
+        let all = end.into_iter().chain(listeners);
+        let mut all: Vec<_> = all.chain(newcomers).chain(clients).collect();
         // While somebody owes a greeting, time passes too.
         let time = match self.newcomers.is_empty() {
             true => None,
@@ -90,8 +97,9 @@ impl Doorkeeper {
             }),
         };
         match poll(&mut all, time.as_ref()) {
-            Err(error) if error != rustix::io::Errno::INTR => Err(error.into()),
-            _ => Ok(()),
+            Err(rustix::io::Errno::INTR) => Ok(true),
+            Err(error) => Err(error.into()),
+            Ok(_) => Ok(all[0].revents().is_empty()),
         }
     }
 

@@ -17,11 +17,12 @@ mod padding;
 mod privileges;
 mod rate;
 mod service;
+mod signals;
 pub mod stand_in;
 mod systemd;
 
 use std::fs::{self, Permissions};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -96,7 +97,8 @@ pub struct Loaded {
     pub access: Access,
 }
 
-/// Runs the daemon, until it fails.
+/// Runs the daemon, until it is told to end by SIGTERM or SIGINT, or fails. It answers what its
+/// clients have asked by then.
 pub fn run(configuration: Configuration, engine_config: Config) -> io::Result<()> {
     // Keys are about to come into memory.
     privileges::hide_memory()?;
@@ -124,12 +126,14 @@ pub fn run(configuration: Configuration, engine_config: Config) -> io::Result<()
         ));
     }
     let service = Arc::new(Service::new(engine));
-    service.start(threads())?;
-    let doorkeeper = Doorkeeper::new(listeners, configuration, keys, Arc::clone(&service))?;
+    let threads = service.start(threads())?;
+    let end = signals::of_the_end()?;
+    let doorkeeper = Doorkeeper::new(listeners, end, configuration, keys, Arc::clone(&service))?;
     systemd::ready();
-    let end = doorkeeper.run();
-    service.stop();
-    end
+    let outcome = doorkeeper.run();
+    service.finish(threads);
+    log(format_args!("has answered all requests, and ends"));
+    outcome
 }
 
 /// How many threads serve: a quarter of the CPUs, since those of the clients do the rest of every
@@ -139,15 +143,30 @@ fn threads() -> usize {
 }
 
 /// Listens at a path. Who may connect is decided by the client's user, so everybody may reach it.
+///
+/// The socket takes the place of another one in one step: clients find either the daemon before
+/// this one, which keeps those that it has, or this one.
 fn listen(path: &Path) -> io::Result<UnixListener> {
-    // What a daemon before this one has left. One that still runs keeps serving its clients.
-    if fs::symlink_metadata(path).is_ok_and(|about| about.file_type().is_socket()) {
-        fs::remove_file(path)?;
-    }
-    let describe = |error: io::Error| {
-        io::Error::other(format!("cannot listen at {}: {error}", path.display()))
+    let fresh = path.with_extension("new");
+    let listen = || {
+        remove_socket(&fresh)?;
+        let listener = UnixListener::bind(&fresh)?;
+        fs::set_permissions(&fresh, Permissions::from_mode(0o666))?;
+        match fs::symlink_metadata(path) {
+            Ok(about) if !about.file_type().is_socket() => Err(ErrorKind::AlreadyExists.into()),
+            _ => fs::rename(&fresh, path).map(|()| listener),
+        }
     };
-    let listener = UnixListener::bind(path).map_err(describe)?;
-    fs::set_permissions(path, Permissions::from_mode(0o666))?;
-    Ok(listener)
+    listen().map_err(|error| {
+        let _ = remove_socket(&fresh);
+        io::Error::other(format!("cannot listen at {}: {error}", path.display()))
+    })
+}
+
+/// Removes what is left of a socket, and nothing else.
+fn remove_socket(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path).is_ok_and(|about| about.file_type().is_socket()) {
+        true => fs::remove_file(path),
+        false => Ok(()),
+    }
 }

@@ -10,7 +10,7 @@ use std::hint::black_box;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use lockstep_engine::{Declined, Engine, Request as EngineRequest, Response, STACK_BYTES, Shape};
@@ -47,6 +47,8 @@ struct Waiting {
     last: Vec<usize>,
     /// The shape that is looked at first.
     next: usize,
+    /// The service ends, and takes no more than what is here.
+    is_last: bool,
 }
 
 /// The threads, and what they share.
@@ -58,7 +60,7 @@ pub struct Service {
     waiting: Mutex<Waiting>,
     /// The shapes that a batch runs of.
     running: Vec<AtomicBool>,
-    stopped: AtomicBool,
+    ends: AtomicBool,
 }
 
 impl Service {
@@ -73,22 +75,25 @@ impl Service {
                 lines: (0..shapes).map(|_| VecDeque::new()).collect(),
                 last: vec![0; shapes],
                 next: 0,
+                is_last: false,
             }),
             running: (0..shapes).map(|_| AtomicBool::new(false)).collect(),
-            stopped: AtomicBool::new(false),
+            ends: AtomicBool::new(false),
         }
     }
 
-    /// Starts `threads` threads.
-    pub fn start(self: &Arc<Service>, threads: usize) -> io::Result<()> {
-        for number in 0..threads {
+    /// Starts `count` threads.
+    pub fn start(self: &Arc<Service>, count: usize) -> io::Result<Threads> {
+        let mut threads = Vec::new();
+        for number in 0..count {
             let service = Arc::clone(self);
-            thread::Builder::new()
+            let thread = thread::Builder::new()
                 .name(format!("keyd-{number}"))
                 .stack_size(STACK_BYTES)
                 .spawn(move || service.work())?;
+            threads.push(thread);
         }
-        Ok(())
+        Ok(Threads(threads))
     }
 
     /// Has the threads look at a changed list of clients.
@@ -96,10 +101,16 @@ impl Service {
         self.sleeper.wake();
     }
 
-    /// Ends the threads.
-    pub fn stop(&self) {
-        self.stopped.store(true, Ordering::Relaxed);
+    /// Answers what is posted, ends the threads, and closes the rings: a request that comes later
+    /// is lost at once, and the client asks the next daemon.
+    pub fn finish(&self, threads: Threads) {
+        self.ends.store(true, Ordering::Release);
         self.sleeper.wake();
+        for thread in threads.0 {
+            // One that has panicked has no more to answer.
+            let _ = thread.join();
+        }
+        self.clients.now().iter().for_each(|own| own.ring.close());
     }
 
     fn work(&self) {
@@ -119,17 +130,24 @@ impl Service {
     fn next_batch(&self) -> Option<(Shape, Vec<Work>)> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            if self.stopped.load(Ordering::Relaxed) {
+            let clients = match waiting.is_last {
+                true => Arc::default(),
+                false => self.clients.now(),
+            };
+            let ends = self.ends.load(Ordering::Acquire);
+            self.take(&clients, &mut waiting);
+            waiting.is_last = ends;
+            if let Some(shape) = self.ready(&mut waiting) {
+                if !ends {
+                    self.gather(&clients, &mut waiting, shape);
+                }
+                self.running[shape.index()].store(true, Ordering::Release);
+                return Some((shape, waiting.batch(shape)));
+            }
+            if ends && waiting.lines.iter().all(VecDeque::is_empty) {
                 // The next thread must not sleep.
                 self.sleeper.wake();
                 return None;
-            }
-            let clients = self.clients.now();
-            self.take(&clients, &mut waiting);
-            if let Some(shape) = self.ready(&mut waiting) {
-                self.gather(&clients, &mut waiting, shape);
-                self.running[shape.index()].store(true, Ordering::Release);
-                return Some((shape, waiting.batch(shape)));
             }
             let rings: Vec<Server> = clients.iter().map(|client| client.ring.clone()).collect();
             let patience = Patience::new(Duration::ZERO, SLEEP);
@@ -209,6 +227,9 @@ impl Service {
         }
     }
 }
+
+/// The threads of a service.
+pub struct Threads(Vec<JoinHandle<()>>);
 
 /// About how long a pass of a shape takes: of those that are worth a wait.
 fn pass_time(shape: Shape) -> Duration {

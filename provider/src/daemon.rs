@@ -16,6 +16,9 @@ use once_cell::race::OnceBox;
 /// For so long a daemon that does not answer is not asked again: each time, a thread waits.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// How often a process connects before it believes that nobody welcomes it.
+const ATTEMPTS: usize = 3;
+
 /// A daemon, by its socket.
 pub struct Daemon {
     socket: PathBuf,
@@ -72,7 +75,7 @@ impl Daemon {
             return Err(failure.clone());
         }
         *link = Link::default();
-        match Connection::open(&self.socket) {
+        match self.open() {
             Ok(connection) => Ok(Arc::clone(link.connection.insert(Arc::new(connection)))),
             Err(failure) => {
                 if failure == Failure::TimedOut {
@@ -81,6 +84,14 @@ impl Daemon {
                 Err(failure)
             }
         }
+    }
+
+    /// Connects. A daemon that ends hangs up on those whom it has not welcomed yet; the next one
+    /// listens at the same socket.
+    fn open(&self) -> Result<Connection, Failure> {
+        let mut attempts = (0..ATTEMPTS).map(|_| Connection::open(&self.socket));
+        let decided = attempts.find(|attempt| !matches!(attempt, Err(Failure::Lost)));
+        decided.unwrap_or(Err(Failure::Lost))
     }
 
     fn link(&self) -> MutexGuard<'static, Link> {

@@ -17,7 +17,7 @@ use crate::failure::{Failure, outcome};
 use crate::protocol::Operation;
 
 /// How often a waiting thread looks whether the daemon is still there.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(20);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(4);
 /// After such a time a thread asks again that the daemon had no time for, and then after twice as
 /// long each time, up to the longest.
 pub(crate) const SHORTEST_PAUSE: Duration = Duration::from_micros(50);

@@ -171,6 +171,19 @@ struct Shared {
     stop: AtomicBool,
     done: AtomicU64,
     failures: Mutex<Vec<String>>,
+    /// When the last handshake ended, and the longest time since the one before it.
+    pauses: Mutex<(Option<Instant>, Duration)>,
+}
+
+impl Shared {
+    fn count(&self) {
+        self.done.fetch_add(1, Ordering::Relaxed);
+        let now = Instant::now();
+        let mut pauses = self.pauses.lock().unwrap_or_else(|e| e.into_inner());
+        let (last, longest) = *pauses;
+        let pause = last.map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
+        *pauses = (Some(now), longest.max(pause));
+    }
 }
 
 impl Load {
@@ -182,9 +195,7 @@ impl Load {
                 while !shared.stop.load(Ordering::Relaxed) {
                     let number = shared.done.load(Ordering::Relaxed);
                     match client.handshake(number) {
-                        Ok(()) => {
-                            shared.done.fetch_add(1, Ordering::Relaxed);
-                        }
+                        Ok(()) => shared.count(),
                         Err(error) => {
                             let mut failures =
                                 shared.failures.lock().unwrap_or_else(|e| e.into_inner());
@@ -205,6 +216,12 @@ impl Load {
     /// Handshakes so far.
     pub fn done(&self) -> u64 {
         self.shared.done.load(Ordering::Relaxed)
+    }
+
+    /// The longest time without the end of a handshake, since the last call.
+    pub fn longest_pause(&self) -> Duration {
+        let mut pauses = self.shared.pauses.lock().unwrap_or_else(|e| e.into_inner());
+        std::mem::take(&mut pauses.1)
     }
 
     /// Waits for so many more handshakes.

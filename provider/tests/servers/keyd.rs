@@ -1,6 +1,10 @@
 //! Servers whose keys the key daemon holds: they have references in place of keys.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixListener;
+use std::process::Child;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -13,10 +17,18 @@ use crate::site::{Site, has_ifma, is_running, signal};
 /// The recipe of the daemon, which is the same for every server.
 const DOCUMENT: &str = "keyd.md";
 
+/// Is the daemon.
+const RUN: &str = "exec $LOCKSTEP/lockstep keyd --config keyd.conf >> keyd.log 2>&1";
+
+/// Has it find its socket as systemd passes it: as a descriptor, here that of the script's input.
+const PASS_SOCKET: &str = "exec 3<&0 < /dev/null; export LISTEN_FDS=1 LISTEN_PID=$$; ";
+
 /// The daemon of a site.
 struct Daemon<'a> {
     site: &'a Site,
     pid: u32,
+    /// None if it was started by the shell.
+    child: Option<Child>,
 }
 
 impl Daemon<'_> {
@@ -24,9 +36,36 @@ impl Daemon<'_> {
         let shown = site.perform_of(DOCUMENT, "keyd-start");
         let text = fs::read_to_string(site.path("keyd.pid")).expect("its number");
         let pid = text.trim().parse().expect("a number");
-        let daemon = Daemon { site, pid };
+        let daemon = Daemon {
+            site,
+            pid,
+            child: None,
+        };
         assert!(shown.contains("site: sign"), "{shown}");
         daemon
+    }
+
+    /// Starts one that listens at a socket which outlives it, or at a new one.
+    fn spawn<'a>(site: &'a Site, socket: Option<&UnixListener>) -> Daemon<'a> {
+        let mut command = match socket {
+            None => site.script(RUN),
+            Some(_) => site.script(&[PASS_SOCKET, RUN].concat()),
+        };
+        if let Some(socket) = socket {
+            command.stdin(OwnedFd::from(socket.try_clone().expect("a descriptor")));
+        }
+        let child = command.spawn().expect("sh runs");
+        let pid = child.id();
+        let child = Some(child);
+        Daemon { site, pid, child }
+    }
+
+    /// Tells it to end, and waits until it has.
+    fn end(&mut self) {
+        signal(self.pid, libc::SIGTERM);
+        let child = self.child.as_mut().expect("a daemon of this process");
+        let status = child.wait().expect("a child");
+        assert!(status.success(), "{status}\n{}", self.site.logs());
     }
 
     /// Ends it at once, at whatever it does.
@@ -37,29 +76,45 @@ impl Daemon<'_> {
 
     /// The sum of a counter in the daemon, and in all other processes of this site.
     fn sums(&self, counter: impl Fn(&Snapshot) -> u64) -> (u64, u64) {
-        let (own, others): (Vec<_>, Vec<_>) = self
-            .site
-            .stats()
-            .into_iter()
-            .partition(|process| process.pid == self.pid);
-        let sum = |processes: Vec<ProcessStats>| {
-            let snapshots = processes.iter().map(|process| &process.snapshot);
-            snapshots.map(&counter).sum()
-        };
-        (sum(own), sum(others))
+        sums(self.site, &[self.pid], counter)
     }
 
-    /// How many signatures of a shape it made, and how many all others.
+    /// How many signatures of a shape it made, and how many all others on this site.
     fn signatures(&self, shape: &str) -> (u64, u64) {
-        let shape = Shape::ALL.into_iter().find(|known| known.name() == shape);
-        let shape = shape.expect("a shape");
-        self.sums(|snapshot| snapshot.operations_of(shape))
+        signatures(self.site, shape, &[self.pid])
     }
+}
+
+/// The sum of a counter in these daemons, and in all other processes of the site.
+fn sums(site: &Site, daemons: &[u32], counter: impl Fn(&Snapshot) -> u64) -> (u64, u64) {
+    let (own, others): (Vec<_>, Vec<_>) = site
+        .stats()
+        .into_iter()
+        .partition(|process| daemons.contains(&process.pid));
+    let sum = |processes: Vec<ProcessStats>| {
+        let snapshots = processes.iter().map(|process| &process.snapshot);
+        snapshots.map(&counter).sum()
+    };
+    (sum(own), sum(others))
+}
+
+/// How many signatures of a shape these daemons made, and how many all others.
+fn signatures(site: &Site, shape: &str, daemons: &[u32]) -> (u64, u64) {
+    let shape = Shape::ALL.into_iter().find(|known| known.name() == shape);
+    let shape = shape.expect("a shape");
+    sums(site, daemons, |snapshot| snapshot.operations_of(shape))
 }
 
 impl Drop for Daemon<'_> {
     fn drop(&mut self) {
-        signal(self.pid, libc::SIGKILL);
+        match &mut self.child {
+            None => signal(self.pid, libc::SIGKILL),
+            // One that has ended is not asked again, and its number may be another process's.
+            Some(child) => {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+        }
     }
 }
 
@@ -124,6 +179,65 @@ fn recovers(server: &'static str) {
     if server == "nginx" {
         assert!(log.contains("lockstep: key site: the key daemon"), "{log}");
     }
+}
+
+/// What the daemon's clients see when it is started anew under load: all handshakes succeed. The
+/// socket stays, as with systemd, or the next daemon takes its place.
+fn stays(server: &'static str, shape: &str, socket_stays: bool) {
+    let Some(site) = site(server) else {
+        return;
+    };
+    let path = site.path("keyd.sock");
+    let place = || fs::symlink_metadata(&path).ok().map(|about| about.ino());
+    let socket = socket_stays.then(|| {
+        let socket = UnixListener::bind(&path).expect("a socket");
+        fs::set_permissions(&path, Permissions::from_mode(0o666)).expect("our file");
+        socket
+    });
+    let mut daemon = Daemon::spawn(&site, socket.as_ref());
+    wait_for("a socket", || place().is_some());
+    let load = Load::start(&Client::of(&site), 8);
+    let mut pids = vec![daemon.pid];
+    for _ in 0..3 {
+        load.shake_hands(100);
+        let usual = load.longest_pause();
+        if socket_stays {
+            daemon.end();
+            daemon = Daemon::spawn(&site, socket.as_ref());
+        } else {
+            let before = place();
+            let next = Daemon::spawn(&site, None);
+            wait_for("the socket of the next daemon", || place() != before);
+            daemon.end();
+            daemon = next;
+        }
+        pids.push(daemon.pid);
+        load.shake_hands(100);
+        let pause = load.longest_pause();
+        println!("{server}: no handshake ended for {pause:?}, before that for {usual:?}");
+    }
+    let before = daemon.signatures(shape).0;
+    load.shake_hands(100);
+    let after = daemon.signatures(shape).0;
+    assert!(after > before, "{before} {after}");
+    load.flawless(&site);
+    let (_, others) = signatures(&site, shape, &pids);
+    assert_eq!(others, 0);
+}
+
+#[test]
+fn nginx_notices_nothing_of_a_new_key_daemon() {
+    stays("nginx", "p256-sign", true);
+}
+
+#[test]
+fn haproxy_notices_nothing_of_a_new_key_daemon() {
+    stays("haproxy", "rsa2048", true);
+}
+
+#[test]
+fn nginx_notices_nothing_of_a_key_daemon_that_takes_the_place_of_another() {
+    stays("nginx", "p256-sign", false);
 }
 
 #[test]

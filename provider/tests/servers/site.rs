@@ -196,10 +196,8 @@ impl Site {
         printed
     }
 
-    /// Runs a script as the reader of the recipe would; it must succeed.
-    pub fn shell(&self, script: &str) -> String {
-        let errors = self.path("shell.log");
-        let log = fs::File::create(&errors).expect("a log");
+    /// A script as the reader of the recipe would run it.
+    pub fn script(&self, script: &str) -> Command {
         let mut command = Command::new("sh");
         command
             .args(["-eu", "-c", script])
@@ -211,8 +209,7 @@ impl Site {
             .env("LOCKSTEP_STATS_DIR", self.path("stats"))
             .env("LOCKSTEP_SYSLOG", "no")
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::null())
-            .stderr(log);
+            .stdin(Stdio::null());
         // Where the module counts the lines that run (`cargo xtask coverage`).
         let counters = "LLVM_PROFILE_FILE";
         command.envs(std::env::var_os(counters).map(|file| (counters, file)));
@@ -223,7 +220,14 @@ impl Site {
         if is_root() {
             command.uid(NOBODY).gid(NOBODY);
         }
-        let output = command.output().expect("sh runs");
+        command
+    }
+
+    /// Runs a script; it must succeed.
+    pub fn shell(&self, script: &str) -> String {
+        let errors = self.path("shell.log");
+        let log = fs::File::create(&errors).expect("a log");
+        let output = self.script(script).stderr(log).output().expect("sh runs");
         let printed = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(
             output.status.success(),
