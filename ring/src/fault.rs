@@ -1,5 +1,6 @@
 //! Defects on purpose, for the models and for the hostile processes of the tests, which must find
-//! each of them. Anywhere else there are none, and the compiler removes the code that asks.
+//! each of them. With the feature `fault-injection` the environment plants one: `LOCKSTEP_PLANT`.
+//! Anywhere else there are none, and the compiler removes the code that asks.
 
 /// A defect of the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,9 @@ pub(crate) enum Defect {
     UncheckedOutput,
     /// A slot that was claimed is still free.
     ClaimedTwice,
+    /// The daemon believes a length in the ring that it has not checked.
+    #[cfg(feature = "fault-injection")]
+    BelievedLength,
 }
 
 #[cfg(test)]
@@ -55,8 +59,18 @@ mod planted {
     }
 }
 
+/// Whether the environment names this defect.
+#[cfg(all(feature = "fault-injection", not(test)))]
+pub(crate) fn is_planted(defect: Defect) -> bool {
+    use std::sync::LazyLock;
+    static IS_PLANTED: LazyLock<bool> = LazyLock::new(|| {
+        std::env::var("LOCKSTEP_PLANT").is_ok_and(|name| name == "believed-length")
+    });
+    defect == Defect::BelievedLength && *IS_PLANTED
+}
+
 /// Nothing is planted.
-#[cfg(not(test))]
+#[cfg(not(any(feature = "fault-injection", test)))]
 pub(crate) const fn is_planted(_: Defect) -> bool {
     false
 }

@@ -129,6 +129,11 @@ impl Server {
             return None;
         }
         request.input = move_out(&shared.input, length);
+        #[cfg(feature = "fault-injection")]
+        if is_planted(Defect::BelievedLength) {
+            let believed = shared.output_length.load(Relaxed) as usize;
+            crate::memory::read_on(&request.input, believed);
+        }
         Some(request)
     }
 

@@ -12,6 +12,7 @@ mod disassembly;
 mod dist;
 mod figures;
 mod fuzz;
+mod keyd;
 mod keys;
 mod layers;
 mod licences;

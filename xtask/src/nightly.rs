@@ -16,8 +16,8 @@ use crate::command::{
 use crate::record::{self, Record};
 use crate::work::{self, Ran, Share, Work};
 use crate::{
-    coverage, dist, fuzz, matrix, miri, openssl_tests, packages, setup, syscalls, taint, tally,
-    test, threads, tlsfuzzer,
+    coverage, dist, fuzz, keyd, matrix, miri, openssl_tests, packages, setup, syscalls, taint,
+    tally, test, threads, tlsfuzzer,
 };
 
 /// A long check.
@@ -146,6 +146,14 @@ pub const CHECKS: &[Check] = &[
         least: minutes(1),
         most: minutes(4 * 60),
         run: ring,
+    },
+    Check {
+        name: "keyd",
+        about: "hostile clients of the key daemon, which runs under AddressSanitizer",
+        weight: 1,
+        least: minutes(5),
+        most: minutes(4 * 60),
+        run: keyd::night,
     },
     Check {
         name: "threads",

@@ -1,0 +1,35 @@
+//! A daemon that is told to end.
+
+use std::time::Duration;
+
+use lockstep_remote::protocol::status;
+use lockstep_ring::{Patience, Refused};
+use rustix::process::Signal;
+
+use crate::hostile::{Guest, call};
+use crate::site::{Daemon, padded};
+
+#[test]
+fn what_was_asked_before_the_end_is_answered_and_what_comes_later_is_refused_at_once() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let daemon = Daemon::start("queue = 64\n");
+        let guests = [(); 3].map(|()| Guest::new(&daemon).expect("a welcome"));
+        let input = padded();
+        let rsa = call(1, 2, &input);
+        let submit = |guest: &Guest| guest.client.submit(&rsa).expect("a free slot");
+        let ask = |guest| (0..40).map(|_| submit(guest)).collect::<Vec<_>>();
+        let tickets: Vec<_> = guests.iter().flat_map(ask).collect();
+        daemon.signal(signal);
+        for mut ticket in tickets {
+            let patience = Patience::new(Duration::ZERO, Duration::from_secs(20));
+            let answer = ticket.wait(patience).expect("not lost");
+            let answer = answer.expect("an answer in time");
+            assert_eq!((answer.status, answer.output.len()), (status::DONE, 256));
+        }
+        assert!(daemon.wait().success(), "{}", daemon.log());
+        for guest in &guests {
+            let refused = guest.client.submit(&rsa).expect_err("no daemon");
+            assert_eq!(refused, Refused::Gone);
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! Clients that attack the daemon: at its door, by what they ask, and by what they write into their
+//! rings while they are served. They are programs of random steps; a witness beside them must get
+//! all of its answers, and the daemon must forget them.
+
+use std::env;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::FileExt as _;
+use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lockstep_remote::protocol::{self, VERDICT, VERSION, Verdict, status};
+use lockstep_ring::{Call, Client, INPUT, Patience, receive, send};
+use lockstep_testkit::Random;
+use rustix::fs::{FallocateFlags, fallocate};
+
+use crate::site::{Daemon, KEYS, Witness, padded, wait_for};
+
+/// How many hostile clients there are at a time.
+const BESIDE: u64 = 4;
+const SETTINGS: &str = "max_clients = 32\nmax_clients_per_user = 32\n";
+
+fn connect(daemon: &Daemon) -> UnixStream {
+    let stream = UnixStream::connect(daemon.socket()).expect("the daemon listens");
+    let patience = Some(Duration::from_secs(20));
+    stream.set_read_timeout(patience).expect("a socket");
+    stream.set_write_timeout(patience).expect("a socket");
+    stream
+}
+
+/// The daemon's verdict, and the ring that comes with it; None if it has hung up.
+fn verdict(stream: &mut UnixStream) -> Option<(Verdict, Option<OwnedFd>)> {
+    let mut bytes = [0; VERDICT];
+    let (count, ring) = receive(&*stream, &mut bytes).ok()?;
+    if count == 0 {
+        return None;
+    }
+    stream.read_exact(&mut bytes[count..]).ok()?;
+    let (verdict, length) = protocol::read_verdict(&bytes).expect("a verdict");
+    stream.read_exact(&mut vec![0; length]).ok()?;
+    Some((verdict, ring))
+}
+
+/// A client that has been welcomed.
+pub struct Guest {
+    stream: UnixStream,
+    pub client: Client,
+    /// The ring, whose every byte it may change.
+    file: File,
+}
+
+impl Guest {
+    pub fn new(daemon: &Daemon) -> Option<Guest> {
+        let mut stream = connect(daemon);
+        stream.write_all(&protocol::greeting()).ok()?;
+        let (verdict, ring) = verdict(&mut stream)?;
+        if verdict != Verdict::Welcome {
+            return None;
+        }
+        let ring = ring.expect("a ring with the welcome");
+        Some(Guest {
+            stream,
+            client: Client::attach(&ring).expect("a ring"),
+            file: File::from(ring),
+        })
+    }
+
+    /// Asks, and waits for the status of the answer and its length.
+    fn ask(&self, operation: u16, key: u64, input: &[u8]) -> (u16, usize) {
+        let call = call(operation, key, input);
+        let mut ticket = self.client.submit(&call).expect("a free slot");
+        let patience = Patience::new(Duration::ZERO, Duration::from_secs(20));
+        let answer = ticket.wait(patience).expect("a ring");
+        let answer = answer.expect("an answer in time");
+        (answer.status, answer.output.len())
+    }
+}
+
+/// A request.
+pub fn call(operation: u16, key: u64, input: &[u8]) -> Call<'_> {
+    Call {
+        operation,
+        key,
+        input,
+        notify: false,
+    }
+}
+
+/// Who is no client, or not one any more. Returns how many words it has had with the daemon.
+fn at_the_door(daemon: &Daemon, random: &mut Random) {
+    let mut stream = connect(daemon);
+    let greeting = protocol::greeting();
+    let length = random.word() as usize % greeting.len();
+    // The daemon may hang up at any time.
+    let say = |stream: &mut UnixStream, bytes: &[u8]| drop(stream.write_all(bytes));
+    match random.word() % 10 {
+        0 => {}
+        1 => say(&mut stream, &random.vec(length)),
+        2 => say(&mut stream, &greeting[..length]),
+        3 => {
+            let (first, rest) = greeting.split_at(length);
+            say(&mut stream, first);
+            thread::sleep(Duration::from_micros(random.word() % 3000));
+            say(&mut stream, rest);
+            assert!(verdict(&mut stream).is_some(), "{}", daemon.log());
+        }
+        4 => {
+            let mut other = greeting;
+            other[8..].copy_from_slice(&(VERSION + 1 + length as u32).to_le_bytes());
+            say(&mut stream, &other);
+            let verdict = verdict(&mut stream).map(|(verdict, _)| verdict);
+            assert_eq!(verdict, Some(Verdict::OtherVersion), "{}", daemon.log());
+        }
+        5 => {
+            let mut other = greeting;
+            other[length % 8] ^= 1 << (random.word() % 8);
+            say(&mut stream, &other);
+            assert!(verdict(&mut stream).is_none(), "{}", daemon.log());
+        }
+        6 => {
+            say(&mut stream, &greeting);
+            say(&mut stream, &random.vec(60_000));
+        }
+        7 => {
+            say(&mut stream, &greeting);
+            let _ = stream.shutdown(Shutdown::Write);
+            let _ = verdict(&mut stream);
+        }
+        8 => {
+            let _ = send(&stream, &greeting, stream.as_fd());
+            thread::sleep(Duration::from_micros(random.word() % 500));
+        }
+        _ => {
+            say(&mut stream, &greeting);
+            thread::sleep(Duration::from_micros(random.word() % 500));
+        }
+    }
+}
+
+/// Bytes of the ring's header, of a slot, and what lies before a slot's input.
+const HEADER: u64 = 448;
+const SLOT: u64 = 2112;
+const SLOT_HEAD: u64 = 32;
+
+/// Changes a word of the ring.
+fn scribble(guest: &Guest, random: &mut Random) {
+    let slots = guest.client.slots() as u64;
+    let slot = HEADER + SLOT * (random.word() % slots);
+    let place = match random.word() % 8 {
+        0 => random.word() % HEADER,
+        1 => slot + random.word() % SLOT,
+        _ => slot + random.word() % SLOT_HEAD,
+    };
+    let word = match random.word() % 6 {
+        0 => random.word() as u32,
+        1 => u32::MAX,
+        2 => 1 << (random.word() % 32),
+        3 => INPUT as u32 + random.word() as u32 % 3 - 1,
+        _ => random.word() as u32 % 8,
+    };
+    let written = guest.file.write_at(&word.to_le_bytes(), place & !3);
+    assert_eq!(written.expect("a file in memory"), 4);
+}
+
+/// An input of some length, which may be right for some key.
+fn input(random: &mut Random) -> Vec<u8> {
+    let length = match random.word() % 4 {
+        0 => random.word() as usize % (INPUT + 1),
+        _ => [0, 1, 32, 64, 65, 255, 256, 257][random.word() as usize % 8],
+    };
+    match random.word() % 3 {
+        0 => padded(),
+        _ => random.vec(length),
+    }
+}
+
+/// Who is welcomed, and does what it likes.
+fn at_the_table(daemon: &Daemon, random: &mut Random) {
+    // The daemon may serve as many as it may.
+    let Some(mut guest) = Guest::new(daemon) else {
+        return;
+    };
+    let mut tickets = Vec::new();
+    for _ in 0..random.word() % 200 {
+        match random.word() % 16 {
+            0..8 => scribble(&guest, random),
+            8..13 => {
+                let key = match random.word() % 8 {
+                    0 => random.word(),
+                    _ => random.word() % (KEYS.len() as u64 + 1),
+                };
+                let input = input(random);
+                let call = call((random.word() % 5) as u16, key, &input);
+                tickets.extend(guest.client.submit(&call));
+            }
+            13 => tickets.clear(),
+            14 => match random.word() % 4 {
+                0 => drop(guest.stream.write_all(&random.vec(100))),
+                // What is not there is there as zeros.
+                1 => {
+                    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                    let start = random.word() % 16 * 4096;
+                    let _ = fallocate(&guest.file, hole, start, 4096);
+                }
+                _ => thread::sleep(Duration::from_micros(random.word() % 1000)),
+            },
+            _ => {
+                for ticket in &mut tickets {
+                    let _ = ticket.wait(Patience::new(Duration::ZERO, Duration::ZERO));
+                }
+            }
+        }
+    }
+    if random.word().is_multiple_of(4) {
+        // The end of the connection, before that of the ring.
+        let _ = guest.stream.shutdown(Shutdown::Both);
+    }
+}
+
+fn attack(daemon: &Daemon, seed: u64) {
+    let mut random = Random(seed);
+    match random.word() % 3 {
+        0 => at_the_door(daemon, &mut random),
+        _ => at_the_table(daemon, &mut random),
+    }
+}
+
+/// Attacks with seeds from `start` on for some time; returns the next seed, and what went wrong.
+fn attack_for(time: Duration, start: u64) -> (u64, Result<u64, String>) {
+    let daemon = Daemon::start(SETTINGS);
+    // What the daemon needs once is there afterwards.
+    drop(Guest::new(&daemon));
+    let witness = Witness::start(&daemon);
+    thread::sleep(Duration::from_millis(100));
+    let before = daemon.holdings();
+    let end = Instant::now() + time;
+    let next = AtomicU64::new(start);
+    let attacks = || -> Result<(), String> {
+        while Instant::now() < end {
+            let seed = next.fetch_add(1, Relaxed);
+            catch_unwind(AssertUnwindSafe(|| attack(&daemon, seed)))
+                .map_err(|_| format!("seed {seed} was not answered as it should"))?;
+            if !daemon.is_alive() {
+                return Err(format!("the daemon has ended, perhaps by seed {seed}"));
+            }
+        }
+        Ok(())
+    };
+    let outcomes: Result<(), String> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..BESIDE).map(|_| scope.spawn(attacks)).collect();
+        let outcomes = threads.into_iter().map(|it| it.join().expect("caught"));
+        // All of them end before one is looked at.
+        outcomes.collect::<Vec<_>>().into_iter().collect()
+    });
+    let forgets = || {
+        wait_for("an end of all that belonged to the attackers", || {
+            daemon.holdings() == before
+        });
+    };
+    let forgets = |()| {
+        catch_unwind(AssertUnwindSafe(forgets))
+            .map_err(|_| format!("{before:?} has become {:?}", daemon.holdings()))
+    };
+    let outcome = outcomes.and_then(forgets).and(witness.stop());
+    let outcome = outcome.map_err(|what| format!("{what}\n{}", daemon.log()));
+    (next.into_inner(), outcome)
+}
+
+#[test]
+fn hostile_clients_harm_themselves_only() {
+    let (next, outcome) = attack_for(Duration::from_secs(3), 0);
+    let served = outcome.unwrap_or_else(|wrong| panic!("{wrong}"));
+    println!("{next} hostile clients, beside {served} signatures of an honest one");
+    assert!(next > 20 && served > 20, "{next} {served}");
+}
+
+/// For as long as `cargo xtask nightly keyd` says.
+#[test]
+#[ignore = "long"]
+fn hostile_clients_for_long() {
+    let number = |name| env::var(name).ok().and_then(|value| value.parse().ok());
+    let seconds = number("NIGHTLY_SECONDS").unwrap_or(10);
+    let start = number("NIGHTLY_NEXT").unwrap_or(0).max(10_000);
+    let (next, outcome) = attack_for(Duration::from_secs(seconds), start);
+    let (findings, served) = match outcome {
+        Ok(served) => (0, served),
+        Err(wrong) => {
+            println!("a finding: {wrong}");
+            (1, 0)
+        }
+    };
+    println!(
+        "nightly: cases {} findings {findings} next {next} note hostile clients, beside {served} \
+         signatures of an honest one",
+        next - start
+    );
+}
+
+/// What a client may not ask, in a ring as it should be: each request has its status, and changes
+/// nothing for the next one.
+#[test]
+fn what_a_client_may_not_ask_is_refused() {
+    let daemon = Daemon::start(SETTINGS);
+    let guest = Guest::new(&daemon).expect("a welcome");
+    let [ed25519, p256, rsa] = [0, 1, 2];
+    let (random, cipher) = (Random(3).vec(256), {
+        let mut cipher = padded();
+        cipher[1] = 2;
+        cipher
+    });
+    let (done, forbidden, unfit) = (status::DONE, status::FORBIDDEN, status::UNFIT);
+    for (operation, key, input, expected) in [
+        (1, rsa, padded(), (done, 256)),
+        (2, p256, vec![1; 32], (done, 64)),
+        (3, ed25519, vec![1; INPUT], (done, 64)),
+        (3, ed25519, vec![], (done, 64)),
+        // No operation.
+        (0, rsa, padded(), (unfit, 0)),
+        (4, rsa, padded(), (unfit, 0)),
+        (u16::MAX, p256, vec![1; 32], (unfit, 0)),
+        // No key.
+        (1, 3, padded(), (forbidden, 0)),
+        (2, 1 << 32 | p256, vec![1; 32], (forbidden, 0)),
+        (3, u64::MAX, vec![1; 32], (forbidden, 0)),
+        // A key of another kind.
+        (1, p256, vec![1; 32], (unfit, 0)),
+        (2, rsa, vec![1; 32], (unfit, 0)),
+        (3, p256, vec![1; 32], (unfit, 0)),
+        // Lengths.
+        (1, rsa, padded()[1..].to_vec(), (unfit, 0)),
+        (1, rsa, [padded(), vec![0]].concat(), (unfit, 0)),
+        (1, rsa, vec![], (unfit, 0)),
+        (2, p256, vec![], (unfit, 0)),
+        (2, p256, vec![1; 65], (unfit, 0)),
+        // Numbers that are not padded as signatures.
+        (1, rsa, random, (forbidden, 0)),
+        (1, rsa, cipher, (forbidden, 0)),
+        (1, rsa, vec![0; 256], (forbidden, 0)),
+        (1, rsa, vec![0xff; 256], (forbidden, 0)),
+    ] {
+        let answer = guest.ask(operation, key, &input);
+        let length = input.len();
+        assert_eq!(
+            answer,
+            expected,
+            "{operation} {key} {length}: {}",
+            daemon.log()
+        );
+        assert_eq!(guest.ask(2, p256, &[9; 32]), (done, 64));
+    }
+}

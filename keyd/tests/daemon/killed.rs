@@ -1,0 +1,120 @@
+//! Processes that sign, and are killed at any moment.
+
+use std::env;
+use std::io::{self, BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use lockstep_remote::{Connection, Operation};
+use lockstep_testkit::Random;
+
+use crate::site::{Daemon, Witness, padded, wait_for};
+
+/// Where a child process finds the daemon: it is this program, which runs `a_client_process` alone.
+const SOCKET: &str = "KEYD_TEST_SOCKET";
+/// The line by which it says that it has been welcomed.
+const WELCOMED: &str = "welcomed";
+
+const KILLED: usize = 200;
+/// How many run at the same time.
+const BESIDE: usize = 4;
+/// Fewer clients than are killed: one that is not forgotten takes another one's place.
+const SETTINGS: &str = "max_clients = 16\nmax_clients_per_user = 16\n";
+
+/// What a child process does. Alone it has nothing to do.
+#[test]
+fn a_client_process() {
+    let Some(socket) = env::var_os(SOCKET) else {
+        return;
+    };
+    let connection = Connection::open(Path::new(&socket)).expect("a welcome");
+    let [ed25519, p256, rsa] = connection.keys() else {
+        panic!("the daemon does not offer its keys");
+    };
+    println!("\n{WELCOMED}");
+    thread::scope(|scope| {
+        for (operation, key, input, length) in [
+            (Operation::Ed25519Sign, ed25519, vec![1; 99], 64),
+            (Operation::EcdsaSign, p256, vec![2; 32], 64),
+            (Operation::RsaPrivate, rsa, padded(), 256),
+        ] {
+            let connection = &connection;
+            scope.spawn(move || {
+                loop {
+                    let answer = connection.ask(operation, key, &input, length);
+                    answer.expect("an answer");
+                }
+            });
+        }
+    });
+}
+
+fn start(daemon: &Daemon) -> Child {
+    Command::new(env::current_exe().expect("this program"))
+        .args(["--exact", "killed::a_client_process", "--nocapture"])
+        .env(SOCKET, daemon.socket())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("this program")
+}
+
+/// Kills one client after the other; returns how many were welcomed before.
+fn kill(daemon: &Daemon, seed: u64) -> usize {
+    let mut random = Random(seed);
+    let mut welcomed = 0;
+    for _ in 0..KILLED / BESIDE {
+        let mut child = start(daemon);
+        // One in eight may be killed while it connects.
+        if !random.word().is_multiple_of(8) {
+            let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+            let is_welcome = |line: io::Result<String>| line.is_ok_and(|line| line == WELCOMED);
+            welcomed += usize::from({ lines }.any(is_welcome));
+        }
+        thread::sleep(Duration::from_micros(random.word() % 10_000));
+        child.kill().expect("a child");
+        let ended = child.wait().expect("a child");
+        assert_eq!(ended.code(), None, "it ended before: {}", daemon.log());
+    }
+    welcomed
+}
+
+#[test]
+fn clients_that_are_killed_take_nothing_from_others_and_leave_nothing() {
+    let daemon = Daemon::start(SETTINGS);
+    let witness = Witness::start(&daemon);
+    // What a first client needs is there afterwards.
+    kill_and_wait(&daemon, &mut start(&daemon));
+    let before = daemon.holdings();
+    let welcomed: usize = thread::scope(|scope| {
+        let daemon = &daemon;
+        let killers: Vec<_> = (0..BESIDE)
+            .map(|number| scope.spawn(move || kill(daemon, number as u64)))
+            .collect();
+        let counts = killers.into_iter().map(|it| it.join().expect("no panic"));
+        counts.sum()
+    });
+    assert!(welcomed > KILLED / 2, "{welcomed}: {}", daemon.log());
+    let mut after = daemon.holdings();
+    wait_for("an end of all that belonged to the dead", || {
+        after = daemon.holdings();
+        after == before
+    });
+    let served = witness
+        .stop()
+        .unwrap_or_else(|wrong| panic!("{wrong}: {}", daemon.log()));
+    assert!(served >= 9 && daemon.is_alive(), "{served}");
+    println!("{welcomed} of {KILLED} clients were welcomed and killed, beside {served} signatures");
+}
+
+fn kill_and_wait(daemon: &Daemon, child: &mut Child) {
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    assert!(lines.any(|line| line.is_ok_and(|line| line == WELCOMED)));
+    child.kill().expect("a child");
+    child.wait().expect("a child");
+    wait_for("the end of a client", || {
+        daemon.log().contains("has ended: ")
+    });
+}

@@ -1,0 +1,231 @@
+//! A daemon with its keys, and a witness.
+
+use std::collections::VecDeque;
+use std::env;
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use lockstep_remote::{Connection, Operation};
+use lockstep_testkit::{TempDir, command};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// The daemon's keys, in the order of their handles.
+pub const KEYS: [&str; 3] = ["ed25519", "p256", "rsa2048"];
+/// How the `openssl` command makes each.
+const MADE_BY: [&[&str]; 3] = [
+    &["-algorithm", "ed25519"],
+    &["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"],
+    &["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"],
+];
+
+/// How many lines of the daemon's log are kept.
+const LINES: usize = 100;
+
+/// Waits until something is so.
+#[track_caller]
+pub fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < end, "not in time: {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A daemon that runs. It is killed when it is dropped.
+pub struct Daemon {
+    child: Mutex<Child>,
+    pid: u32,
+    /// The end of what it has logged.
+    log: Arc<Mutex<VecDeque<String>>>,
+    directory: TempDir,
+}
+
+impl Daemon {
+    /// Starts one with these settings, and waits until it serves.
+    pub fn start(settings: &str) -> Daemon {
+        let directory = TempDir::new("keyd");
+        let user = fs::metadata("/proc/self").expect("/proc").uid();
+        let socket = directory.join("socket");
+        let mut text = format!("socket = {}\nuser = {user}\n{settings}", socket.display());
+        for (name, made_by) in KEYS.iter().zip(MADE_BY) {
+            let file = directory.join(name);
+            let mut make = command("openssl", &["genpkey", "-out"]);
+            let made = make.arg(&file).args(made_by).output().expect("openssl");
+            assert!(made.status.success(), "{made:?}");
+            let file = file.display();
+            text += &format!("[key {name}]\nfile = {file}\nusers = {user}\nuses = sign\n");
+        }
+        let configuration = directory.join("keyd.conf");
+        fs::write(&configuration, text).expect("a file");
+        let mut child = command(&program(), &["keyd", "--config"])
+            .arg(&configuration)
+            .env("LOCKSTEP_STATS_DIR", "no")
+            // For a program with fault points alone.
+            .envs(env::var_os("LOCKSTEP_PLANT").map(|defect| ("LOCKSTEP_PLANT", defect)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("a program");
+        let lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+        let log = Arc::new(Mutex::new(VecDeque::new()));
+        let kept = Arc::clone(&log);
+        thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                let mut kept = kept.lock().expect("no panic");
+                kept.push_back(line);
+                if kept.len() > LINES {
+                    kept.pop_front();
+                }
+            }
+        });
+        let daemon = Daemon {
+            pid: child.id(),
+            child: Mutex::new(child),
+            log,
+            directory,
+        };
+        wait_for("the start of the daemon", || {
+            assert!(daemon.is_alive(), "{}", daemon.log());
+            Connection::open(&daemon.socket()).is_ok()
+        });
+        daemon
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.directory.join("socket")
+    }
+
+    pub fn is_alive(&self) -> bool {
+        let mut child = self.child.lock().expect("no panic");
+        child.try_wait().is_ok_and(|ended| ended.is_none())
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child.lock().expect("no panic"));
+        kill_process(pid, signal).expect("a child");
+    }
+
+    /// Waits until it has ended.
+    pub fn wait(&self) -> ExitStatus {
+        let mut child = self.child.lock().expect("no panic");
+        child.wait().expect("a child")
+    }
+
+    /// The end of what it has logged.
+    pub fn log(&self) -> String {
+        let log = self.log.lock().expect("no panic");
+        log.iter().map(|line| format!("{line}\n")).collect()
+    }
+
+    /// What it holds for its clients.
+    pub fn holdings(&self) -> Holdings {
+        let directory = PathBuf::from(format!("/proc/{}", self.pid));
+        let status = fs::read_to_string(directory.join("status")).expect("a process");
+        let number = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+            number.expect("a number")
+        };
+        Holdings {
+            descriptors: fs::read_dir(directory.join("fd")).ok().map(Iterator::count),
+            rings: number("RssShmem:"),
+            threads: number("Threads:"),
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let mut child = self.child.lock().unwrap_or_else(|error| error.into_inner());
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+/// What a daemon holds for its clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holdings {
+    /// Only root may count them: the daemon shows them to nobody else.
+    descriptors: Option<usize>,
+    /// KiB of memory that is shared with others, keys apart.
+    rings: u64,
+    threads: u64,
+}
+
+/// The program in `LOCKSTEP_DIST`, else in `dist/` of the project.
+fn program() -> String {
+    let directory = env::var_os("LOCKSTEP_DIST").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../dist"),
+        PathBuf::from,
+    );
+    let program = directory.join("lockstep");
+    assert!(program.exists(), "`cargo xtask dist` makes {program:?}");
+    program.display().to_string()
+}
+
+/// Padding as of a signature, for RSA-2048.
+pub fn padded() -> Vec<u8> {
+    let mut input = vec![0xff; 256];
+    input[..2].copy_from_slice(&[0, 1]);
+    input[256 - 52..].fill(7);
+    input[256 - 52..][..2].copy_from_slice(&[0, 0x30]);
+    input
+}
+
+/// A process that signs all the time, with every key, and expects the right answers.
+pub struct Witness {
+    is_over: Arc<AtomicBool>,
+    thread: JoinHandle<Result<u64, String>>,
+}
+
+impl Witness {
+    pub fn start(daemon: &Daemon) -> Witness {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (over, socket) = (Arc::clone(&is_over), daemon.socket());
+        let thread = thread::spawn(move || testify(&socket, &over));
+        Witness { is_over, thread }
+    }
+
+    /// Ends it; returns how many answers it had, or what was wrong with one.
+    pub fn stop(self) -> Result<u64, String> {
+        self.is_over.store(true, Relaxed);
+        self.thread.join().expect("no panic")
+    }
+}
+
+fn testify(socket: &Path, is_over: &AtomicBool) -> Result<u64, String> {
+    let failed = |failure: lockstep_remote::Failure| failure.to_string();
+    let connection = Connection::open(socket).map_err(failed)?;
+    let [ed25519, p256, rsa] = connection.keys() else {
+        return Err("the daemon does not offer its keys".to_owned());
+    };
+    let (message, digest, padded) = ([3; 40], [5; 32], padded());
+    let mut expected = None;
+    let mut count = 0;
+    while !is_over.load(Relaxed) {
+        let ask = |operation, key, input, length| {
+            let answer = connection.ask(operation, key, input, length);
+            answer.map_err(failed)
+        };
+        ask(Operation::EcdsaSign, p256, &digest, 64)?;
+        let signatures = (
+            ask(Operation::Ed25519Sign, ed25519, &message, 64)?.to_vec(),
+            ask(Operation::RsaPrivate, rsa, &padded, 256)?.to_vec(),
+        );
+        count += 3;
+        // The engine has checked the first result; the same input has the same one.
+        if *expected.get_or_insert_with(|| signatures.clone()) != signatures {
+            return Err(format!("a wrong answer after {count}"));
+        }
+    }
+    Ok(count)
+}

@@ -1,0 +1,81 @@
+//! Hostile clients of the key daemon: `keyd/tests/daemon`, with a daemon under AddressSanitizer.
+//!
+//! The daemon is built with the fault points of the ring. A defect that the environment plants must
+//! be found first: without that, no finding would mean nothing.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::command::{Failure, Outcome, cargo, cargo_workspace, on, quietly, target_directory};
+use crate::dist;
+use crate::work::{self, Ran, Share};
+
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// Rust's own library is not instrumented.
+const FLAGS: &str = "-Csymbol-mangling-version=v0 -Zsanitizer=address -Cdebug-assertions=on \
+                     -Cunsafe-allow-abi-mismatch=sanitizer";
+
+/// How the environment names the defect, and what AddressSanitizer says of it.
+const PLANTED: (&str, &str) = ("believed-length", "heap-buffer-overflow");
+const PLANTED_RUN: Duration = Duration::from_secs(20);
+
+/// Runs it for as long as it is given.
+pub fn night(share: &Share) -> Outcome<Ran> {
+    if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
+        return Ok(Ran::Skipped(
+            "AddressSanitizer is for x86-64 here".to_owned(),
+        ));
+    }
+    let program = build(&share.directory)?;
+    proves_itself(&program)?;
+    work::program(&mut attack(&program), share)
+}
+
+/// Builds the daemon, and returns the directory with it.
+fn build(directory: &Path) -> Outcome<PathBuf> {
+    let target = target_directory().join("keyd");
+    let mut build = cargo(["build", "--release", "--locked", "--target", TARGET]);
+    build
+        .args(["--package", "lockstep-cli", "--package", "lockstep-ring"])
+        .args(["--features", "lockstep-ring/fault-injection"])
+        .arg("--target-dir")
+        .arg(&target)
+        // The sanitizers are not stable yet; no release depends on them.
+        .env("RUSTC_BOOTSTRAP", "1")
+        .env("RUSTFLAGS", FLAGS);
+    quietly(dist::soon_built(&mut build))?;
+    let built = target.join(TARGET).join("release/lockstep");
+    fs::copy(&built, directory.join("lockstep")).map_err(on(&built, "copy"))?;
+    Ok(directory.to_owned())
+}
+
+/// The ignored test of `keyd/tests/daemon/hostile.rs`, which says what it did.
+fn attack(program: &Path) -> Command {
+    let mut command = cargo_workspace("test");
+    command
+        .args(["--test", "daemon", "--"])
+        .args(["--ignored", "--exact", "--nocapture"])
+        .arg("hostile::hostile_clients_for_long")
+        .env("LOCKSTEP_DIST", program)
+        // The daemon is killed, and has no time to look for leaks.
+        .env("ASAN_OPTIONS", "detect_leaks=0");
+    command
+}
+
+/// Whether what is planted is found.
+fn proves_itself(program: &Path) -> Outcome {
+    let (defect, report) = PLANTED;
+    let mut command = attack(program);
+    command
+        .env("LOCKSTEP_PLANT", defect)
+        .env("NIGHTLY_SECONDS", PLANTED_RUN.as_secs().to_string());
+    match quietly(&mut command)? {
+        text if text.contains("a finding: ") && text.contains(report) => Ok(()),
+        text => Err(Failure::new(format!(
+            "the planted defect `{defect}` was not found:\n{text}"
+        ))),
+    }
+}
