@@ -6,12 +6,13 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use der::asn1::{AnyRef, BitStringRef, ObjectIdentifier, UintRef};
+use der::asn1::{AnyRef, BitStringRef, ObjectIdentifier};
 use der::{Decode, Encode};
 use lockstep_engine::{
     Curve, EcKey, EcdsaSignInput, EcdsaVerifyInput, Ed25519Key, Ed25519SignInput, Engine, Request,
     Response, RsaComponents, RsaInput, RsaKey,
 };
+use lockstep_remote::rsa_public;
 use pkcs8::PrivateKeyInfo;
 use pkcs8::spki::{AlgorithmIdentifierRef, SubjectPublicKeyInfoRef};
 use sec1::EcPrivateKey;
@@ -250,14 +251,10 @@ fn rsa(bytes: &[u8]) -> Result<Key, Unusable> {
         qinv: key.coefficient.as_bytes(),
     };
     let private = RsaKey::new(&components).map_err(|reason| unusable(format!("RSA: {reason}")))?;
-    let public = public(RSA, Some(AnyRef::NULL), || {
-        let parts = [components.n, components.e].map(|part| UintRef::new(part)?.to_der());
-        let [n, e] = parts;
-        AnyRef::new(der::Tag::Sequence, &[n?, e?].concat())?.to_der()
-    });
+    let public = rsa_public(components.n, components.e);
     Ok(Key {
         private: Private::Rsa(Arc::new(private)),
-        public: public?,
+        public: public.ok_or_else(|| unusable("the RSA key has impossible numbers"))?,
     })
 }
 

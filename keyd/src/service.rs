@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use lockstep_engine::{Declined, Engine, Request as EngineRequest, Response, STACK_BYTES, Shape};
 use lockstep_remote::protocol::status;
 use lockstep_ring::{Patience, Request, Server, Sleeper};
-
+use rustix::time::{ClockId, Timespec, clock_gettime};
 use zeroize::Zeroize as _;
 
 use crate::clients::{Client, Clients};
@@ -114,8 +114,9 @@ impl Service {
     }
 
     fn work(&self) {
+        let mut spent = Spent::new();
         while let Some((shape, batch)) = self.next_batch() {
-            self.serve(shape, batch);
+            self.serve(shape, batch, &mut spent);
             // The kernels of RSA keep their secrets in memory for keys.
             if !shape.is_rsa() {
                 wipe_stack::<USED_STACK>();
@@ -206,8 +207,8 @@ impl Service {
         }
     }
 
-    /// Computes a batch, and answers it.
-    fn serve(&self, shape: Shape, batch: Vec<Work>) {
+    /// Computes a batch, and answers it. Each answer says what its request has cost.
+    fn serve(&self, shape: Shape, batch: Vec<Work>, spent: &mut Spent) {
         let (mut requests, mut asked) = (Vec::new(), Vec::new());
         for work in batch {
             // Nobody would see the answer.
@@ -217,10 +218,15 @@ impl Service {
             }
         }
         let answers = self.engine.serve_gathered(shape, asked);
+        let cost = spent.since_the_last() / requests.len().max(1) as u32;
+        let cost = u32::try_from(cost.as_nanos()).unwrap_or(u32::MAX);
         for (request, answer) in requests.into_iter().zip(answers) {
+            let done = |request: Request, result: &[u8]| {
+                request.answer_with_note(status::DONE, result, cost);
+            };
             match answer {
-                Ok(Response::Rsa(result)) => request.answer(status::DONE, result.as_bytes()),
-                Ok(Response::Signature(result)) => request.answer(status::DONE, &result),
+                Ok(Response::Rsa(result)) => done(request, result.as_bytes()),
+                Ok(Response::Signature(result)) => done(request, &result),
                 Err(Declined::Input(_)) => request.answer(status::UNFIT, &[]),
                 _ => request.answer(status::FAILED, &[]),
             }
@@ -230,6 +236,21 @@ impl Service {
 
 /// The threads of a service.
 pub struct Threads(Vec<JoinHandle<()>>);
+
+/// The CPU time of the calling thread. What it takes between two batches, to collect and to answer,
+/// counts for the later one.
+struct Spent(Timespec);
+
+impl Spent {
+    fn new() -> Spent {
+        Spent(clock_gettime(ClockId::ThreadCPUTime))
+    }
+
+    fn since_the_last(&mut self) -> Duration {
+        let before = std::mem::replace(&mut self.0, clock_gettime(ClockId::ThreadCPUTime));
+        Duration::try_from(self.0 - before).unwrap_or_default()
+    }
+}
 
 /// About how long a pass of a shape takes: of those that are worth a wait.
 fn pass_time(shape: Shape) -> Duration {

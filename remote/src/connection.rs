@@ -8,7 +8,11 @@ use std::time::{Duration, Instant};
 
 use lockstep_ring::{Answer, AttachError, Call, Client, Lost, Patience, Refused, Ticket, receive};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{SendFlags, send};
+use rustix::io::retry_on_intr;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with,
+};
 use zeroize::Zeroizing;
 
 use crate::failure::{Failure, outcome};
@@ -29,21 +33,31 @@ pub struct Connection {
     stream: UnixStream,
     client: Client,
     keys: Vec<Offered>,
+    /// The places of the keys, by their public halves.
+    by_public: Vec<usize>,
     watch: Arc<Watch>,
+}
+
+/// What a request has brought.
+pub struct Done {
+    /// The result.
+    pub output: Zeroizing<Vec<u8>>,
+    /// What it took of the daemon's CPU time, by its own account.
+    pub cost: Duration,
 }
 
 impl Connection {
     /// Connects to the daemon that listens at `socket`.
     pub fn open(socket: &Path) -> Result<Connection, Failure> {
-        let unreachable =
-            |error: io::Error| Failure::Unreachable(socket.to_owned(), error.to_string());
-        let mut stream = UnixStream::connect(socket).map_err(unreachable)?;
-        stream
-            .set_read_timeout(Some(WELCOME))
-            .map_err(unreachable)?;
-        stream
-            .set_write_timeout(Some(WELCOME))
-            .map_err(unreachable)?;
+        Connection::open_within(socket, WELCOME)
+    }
+
+    /// The same, waiting no longer than this for each thing that the daemon says.
+    pub fn open_within(socket: &Path, patience: Duration) -> Result<Connection, Failure> {
+        let mut stream = reach(socket, patience).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => Failure::TimedOut,
+            _ => Failure::Unreachable(socket.to_owned(), error.to_string()),
+        })?;
         // By `write`, the end of the daemon could end the program by a signal.
         let greeting = protocol::greeting();
         let sent = send(&stream, &greeting, SendFlags::NOSIGNAL).map_err(|_| Failure::Lost)?;
@@ -74,10 +88,13 @@ impl Connection {
     }
 
     fn with(stream: UnixStream, client: Client, keys: Vec<Offered>) -> Connection {
+        let mut by_public: Vec<usize> = (0..keys.len()).collect();
+        by_public.sort_by_key(|&place| &keys[place].public);
         Connection {
             stream,
             client,
             keys,
+            by_public,
             watch: Arc::default(),
         }
     }
@@ -95,6 +112,13 @@ impl Connection {
             true => Ok(key),
             false => Err(Failure::OtherKey),
         }
+    }
+
+    /// A key with this public half, whatever its name.
+    pub fn key_of(&self, public: &[u8]) -> Option<&Offered> {
+        let of = |&place: &usize| self.keys[place].public.as_slice().cmp(public);
+        let found = self.by_public.binary_search_by(of).ok()?;
+        Some(&self.keys[self.by_public[found]])
     }
 
     /// Whether the daemon is gone, or this is a child of the process that has connected.
@@ -147,6 +171,28 @@ impl Connection {
             std::thread::sleep(pause);
             pause = (2 * pause).min(LONGEST_PAUSE);
         }
+    }
+
+    /// The same as [`ask`](Connection::ask) within a time, and without a second attempt where the
+    /// daemon is [`Failure::Busy`] or the ring [`Failure::Full`].
+    pub fn ask_once(
+        &self,
+        operation: Operation,
+        key: &Offered,
+        input: &[u8],
+        length: usize,
+        deadline: Instant,
+    ) -> Result<Done, Failure> {
+        let submitted = self.client.submit(&call(operation, key, input));
+        let ticket = submitted.map_err(|refused| match refused {
+            Refused::Full => Failure::Full,
+            Refused::TooLong => Failure::Unfit,
+            _ => Failure::Lost,
+        })?;
+        let answer = self.answer(operation, ticket, deadline)?;
+        let cost = Duration::from_nanos(answer.note.into());
+        let result = outcome(answer, length).unwrap_or(Err(Failure::Busy));
+        result.map(|output| Done { output, cost })
     }
 
     /// Whether a thread watches for the answers to what is [posted](Connection::post). `start`
@@ -251,6 +297,18 @@ fn call<'a>(operation: Operation, key: &Offered, input: &'a [u8]) -> Call<'a> {
         input,
         notify: false,
     }
+}
+
+/// A connected socket, whose calls end after this time.
+fn reach(path: &Path, patience: Duration) -> io::Result<UnixStream> {
+    let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+    let stream = UnixStream::from(socket_with(family, kind, SocketFlags::CLOEXEC, None)?);
+    set_socket_timeout(&stream, Timeout::Recv, Some(patience))?;
+    // For `connect`, too, which waits while the daemon has many newcomers.
+    set_socket_timeout(&stream, Timeout::Send, Some(patience))?;
+    let address = SocketAddrUnix::new(path)?;
+    retry_on_intr(|| connect(&stream, &address))?;
+    Ok(stream)
 }
 
 /// Why nothing was read.

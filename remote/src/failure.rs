@@ -31,6 +31,8 @@ pub enum Failure {
     Unfit,
     /// The daemon refuses requests of this client, which makes more than its rate allows.
     Busy,
+    /// As many requests of this client wait as may.
+    Full,
     /// The daemon could not do it.
     Failed,
 }
@@ -77,6 +79,10 @@ impl fmt::Display for Failure {
                 "this program asks the key daemon for more than its share; raise rate in its \
                  configuration"
             }
+            Failure::Full => {
+                "this program has as many requests with the key daemon as it may; raise queue in \
+                 its configuration"
+            }
             Failure::Failed => "the key daemon could not compute it; its log may say why",
         };
         f.write_str(text)
@@ -88,7 +94,7 @@ impl std::error::Error for Failure {}
 /// What an answer says, for which a result of `length` bytes was asked. None if the daemon had no
 /// time, and may be asked again.
 pub(crate) fn outcome(
-    Answer { status, output }: Answer,
+    Answer { status, output, .. }: Answer,
     length: usize,
 ) -> Option<Result<Zeroizing<Vec<u8>>, Failure>> {
     Some(match status {

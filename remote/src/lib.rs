@@ -1,16 +1,18 @@
-//! What a program and the key daemon share: [references](mod@reference) to keys, what is said on
-//! the daemon's [socket](protocol), and the program's side of the [connection], on which a
-//! thread waits or [another one watches](watch).
+//! What a program and the key daemon share: [references](mod@reference) to keys, their [public]
+//! halves, what is said on the daemon's [socket](protocol), and the program's side of the
+//! [connection], on which a thread waits or [another one watches](watch).
 #![forbid(unsafe_code)]
 
 pub mod connection;
 pub mod failure;
 pub mod protocol;
+pub mod public;
 pub mod reference;
 pub mod watch;
 
-pub use connection::Connection;
+pub use connection::{Connection, Done};
 pub use failure::Failure;
 pub use lockstep_ring::Ticket;
 pub use protocol::Operation;
+pub use public::rsa_public;
 pub use reference::{DEFAULT_SOCKET, LONGEST_NAME, LONGEST_SOCKET, Reference};

@@ -12,6 +12,9 @@
 //! ```
 //!
 //! Numbers are little-endian.
+//!
+//! The note of an answer in the ring is what the request took of the daemon's CPU time, in
+//! nanoseconds: a pass of the lanes is divided among its requests.
 
 use std::fmt;
 
@@ -19,7 +22,7 @@ use crate::reference::{LONGEST_NAME, is_name};
 
 const MAGIC: [u8; 8] = *b"keyd1\r\n\0";
 /// Changes with the messages, and with the operations and their numbers.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The length of a greeting.
 pub const GREETING: usize = 12;
 /// The length of a verdict.
@@ -291,7 +294,7 @@ mod tests {
         unknown[12] = 99;
         assert_eq!(read_verdict(&unknown), Err(Broken));
         let mut later = verdict(Verdict::Welcome, 0);
-        later[8] = 2;
+        later[8] = VERSION as u8 + 1;
         assert_eq!(read_verdict(&later), Ok((Verdict::OtherVersion, 0)));
         let keys = [key("abc", Uses::default())];
         let written = list(&keys).expect("a list");

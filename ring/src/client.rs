@@ -56,6 +56,8 @@ pub struct Call<'a> {
 pub struct Answer {
     /// [`status`](crate::status)`::DONE`, another one of those, or a number of the daemon's.
     pub status: u16,
+    /// A number of the daemon's that the ring does not know.
+    pub note: u32,
     /// At most [`OUTPUT`] bytes. They may be wrong: a hostile daemon can write anything.
     pub output: Zeroizing<Vec<u8>>,
 }
@@ -383,6 +385,7 @@ impl Ticket {
     fn collect(&mut self) -> Result<Answer, Lost> {
         let shared = self.shared();
         let status = shared.status.load(Relaxed);
+        let note = shared.note.load(Relaxed);
         let length = shared.output_length.load(Relaxed) as usize;
         let fits = length <= OUTPUT || is_planted(Defect::UncheckedOutput);
         let (Ok(status), true) = (u16::try_from(status), fits) else {
@@ -392,7 +395,11 @@ impl Ticket {
         let output = move_out(&shared.output, length);
         self.taken = true;
         put(&self.client.0.free, self.slot);
-        Ok(Answer { status, output })
+        Ok(Answer {
+            status,
+            note,
+            output,
+        })
     }
 
     fn shared(&self) -> &Slot {

@@ -40,7 +40,7 @@ pub mod status {
 /// "lockstep" in ASCII.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"lockstep");
 /// Changes with the layout and with the protocol.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// The first part of a ring.
 #[repr(C, align(64))]
@@ -69,7 +69,8 @@ pub(crate) struct Slot {
     pub(crate) key: AtomicU64,
     pub(crate) status: AtomicU32,
     pub(crate) output_length: AtomicU32,
-    _unused: [AtomicU32; 8],
+    pub(crate) note: AtomicU32,
+    _unused: [AtomicU32; 7],
     pub(crate) input: [AtomicU64; INPUT_WORDS],
     pub(crate) output: [AtomicU64; OUTPUT_WORDS],
 }
@@ -167,6 +168,7 @@ mod heap {
                 key: AtomicU64::new(0),
                 status: AtomicU32::new(0),
                 output_length: AtomicU32::new(0),
+                note: AtomicU32::new(0),
                 _unused: from_fn(|_| AtomicU32::new(0)),
                 input: from_fn(|_| AtomicU64::new(0)),
                 output: from_fn(|_| AtomicU64::new(0)),

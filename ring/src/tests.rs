@@ -49,11 +49,12 @@ fn a_request_arrives_whole_and_so_does_its_answer() {
         let taken = server.take(|request| {
             assert_eq!((request.operation(), request.input()), (7, &input[..]));
             assert_eq!(request.key(), 0x1234_5678_9ABC_DEF0);
-            request.answer(3, &input);
+            request.answer_with_note(3, &input, length as u32);
         });
         assert_eq!(taken, 1);
         let answer = ticket.poll().unwrap().unwrap();
-        assert_eq!((answer.status, &answer.output[..]), (3, &input[..]));
+        assert_eq!((answer.status, answer.note), (3, length as u32));
+        assert_eq!(answer.output[..], input[..]);
         assert_eq!(ticket.poll().unwrap_err(), Lost::Taken);
     }
     assert_eq!(server.in_flight(), 0);
@@ -382,8 +383,8 @@ fn what_is_no_ring_is_refused() {
         ),
         (file(size(4), sealed), "its header is not that of a ring"),
         (
-            header(|it| it.version.store(2, Relaxed)),
-            "the ring has version 2",
+            header(|it| it.version.store(3, Relaxed)),
+            "the ring has version 3",
         ),
         (header(|it| it.slots.store(8, Relaxed)), "contradicts"),
         (header(|it| it.slot_size.store(64, Relaxed)), "contradicts"),
