@@ -44,8 +44,9 @@ struct Form {
     #[arg(long)]
     prometheus: bool,
     /// Only the sum of one counter over all processes: operations, batches, passes, fallbacks,
-    /// failed_checks, async_submitted, lost, unpaused, no_descriptor, pool_hits, derivations or
-    /// ciphers, or one kind of operation, as rsa2048 or p256-sign
+    /// failed_checks, async_submitted, lost, unpaused, no_descriptor, pool_hits, derivations,
+    /// ciphers, daemon_requests or daemon_fallbacks, or one kind of operation, as rsa2048 or
+    /// p256-sign
     #[arg(long, value_name = "NAME", value_parser = Total::called)]
     total: Option<Total>,
 }
@@ -251,6 +252,8 @@ const COUNTERS: &[Counter] = &[
     ("pool_hits", |snapshot| snapshot.pool_hits),
     ("derivations", |snapshot| snapshot.derivations),
     ("ciphers", |snapshot| snapshot.ciphers),
+    ("daemon_requests", |snapshot| snapshot.daemon_requests),
+    ("daemon_fallbacks", |snapshot| snapshot.daemon_fallbacks),
 ];
 
 /// The counters of a process as a JSON object: those of its document, and what is known of it.
@@ -305,6 +308,13 @@ fn describe(process: &ProcessStats) -> String {
     }
     if snapshot.ciphers > 0 {
         let _ = writeln!(out, "  {} contexts of AES-GCM", snapshot.ciphers);
+    }
+    if snapshot.daemon_requests > 0 {
+        let _ = writeln!(
+            out,
+            "  {} signatures asked of the key daemon, {} of them computed here after all",
+            snapshot.daemon_requests, snapshot.daemon_fallbacks
+        );
     }
     let batched = snapshot.operations().saturating_sub(snapshot.pool_hits);
     let _ = writeln!(

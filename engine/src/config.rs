@@ -50,6 +50,10 @@ pub struct Config {
     pub check_every: u32,
     /// Whether the module encrypts with AES-GCM itself where that is faster. Default: yes.
     pub aes_gcm: bool,
+    /// Which ordinary keys the key daemon may compute with. Default: none.
+    pub keys: Keys,
+    /// Where the key daemon listens. Default: at its usual place.
+    pub keyd_socket: Option<PathBuf>,
     /// Where to publish the counters. Default: nowhere; what the module reads of `openssl.cnf`
     /// starts from [`StatsDir::Auto`].
     pub stats_dir: StatsDir,
@@ -84,6 +88,18 @@ impl BackendChoice {
     }
 }
 
+/// Where signatures with ordinary RSA keys are computed, whose private parts this process has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Keys {
+    /// In this process.
+    #[default]
+    Process,
+    /// In the key daemon, where that has the key and takes less CPU time in all.
+    DaemonIfFaster,
+    /// In the key daemon, where that has the key.
+    Daemon,
+}
+
 impl Default for Config {
     fn default() -> Config {
         Config {
@@ -99,6 +115,8 @@ impl Default for Config {
             key_pool: 16,
             check_every: 64,
             aes_gcm: true,
+            keys: Keys::Process,
+            keyd_socket: None,
             stats_dir: StatsDir::Off,
             stats_keep: false,
             syslog: Syslog::Off,
@@ -292,6 +310,38 @@ impl Setting {
             },
         },
         Setting {
+            name: "keys",
+            default: "process",
+            values: "`process`, `daemon-if-faster` or `daemon`",
+            meaning: "Where signatures with ordinary RSA keys are computed. With `daemon-if-faster` the \
+                      [key daemon](keyd.md#ordinary-keys) computes those of keys that it has, too, while that \
+                      takes less CPU time in all; with `daemon` it does whenever it can be reached. The process \
+                      keeps its key, and computes at once what the daemon does not.",
+            set: |config, setting, value| {
+                config.keys = match value {
+                    "process" => Keys::Process,
+                    "daemon-if-faster" => Keys::DaemonIfFaster,
+                    "daemon" => Keys::Daemon,
+                    _ => return Err(setting.refuses(value, "process, daemon-if-faster or daemon")),
+                };
+                Ok(())
+            },
+        },
+        Setting {
+            name: "keyd_socket",
+            default: "auto",
+            values: "`auto` or the absolute path of a socket",
+            meaning: "Where the key daemon listens for the setting `keys`; with `auto` at \
+                      `/run/lockstep-keyd.sock`. References name their socket themselves.",
+            set: |config, setting, value| {
+                config.keyd_socket = match value {
+                    "auto" => None,
+                    path => Some(setting.socket(path, "auto")?),
+                };
+                Ok(())
+            },
+        },
+        Setting {
             name: "stats_dir",
             default: "auto",
             values: "`auto`, `no` or the absolute path of a directory",
@@ -331,13 +381,7 @@ impl Setting {
                 config.syslog = match value {
                     "yes" => Syslog::On,
                     "no" => Syslog::Off,
-                    path if path.starts_with('/') && path.len() <= syslog::LONGEST_PATH => {
-                        Syslog::At(PathBuf::from(path))
-                    }
-                    _ => {
-                        let wanted = "yes, no or an absolute path of at most 107 bytes";
-                        return Err(setting.refuses(value, wanted));
-                    }
+                    path => Syslog::At(setting.socket(path, "yes, no")?),
                 };
                 Ok(())
             },
@@ -379,6 +423,17 @@ impl Setting {
         match value.parse() {
             Ok(number) if least <= number && number <= most => Ok(number),
             _ => Err(self.refuses(value, &format!("a number from {least} to {most}"))),
+        }
+    }
+
+    /// The path of a socket; an error names the other values, too.
+    fn socket(&self, value: &str, others: &str) -> Result<PathBuf, ConfigError> {
+        match value.starts_with('/') && value.len() <= syslog::LONGEST_PATH {
+            true => Ok(PathBuf::from(value)),
+            false => {
+                let wanted = format!("{others} or an absolute path of at most 107 bytes");
+                Err(self.refuses(value, &wanted))
+            }
         }
     }
 
@@ -570,6 +625,14 @@ mod tests {
         assert_eq!(config("lone", "auto").unwrap().stats_dir, StatsDir::Auto);
         assert!(config("stats_keep", "yes").unwrap().stats_keep);
         assert_eq!(config("syslog", "no").unwrap().syslog, Syslog::Off);
+        assert_eq!(config("keys", "daemon").unwrap().keys, Keys::Daemon);
+        let keys = config("keys", "daemon-if-faster").unwrap().keys;
+        assert_eq!(keys, Keys::DaemonIfFaster);
+        let socket = Some("/run/k.sock".into());
+        assert_eq!(
+            config("keyd_socket", "/run/k.sock").unwrap().keyd_socket,
+            socket
+        );
         let log = Syslog::At("/run/log".into());
         assert_eq!(config("syslog", "/run/log").unwrap().syslog, log);
         assert_eq!(config("lone", "auto").unwrap().syslog, Syslog::On);
@@ -608,6 +671,8 @@ mod tests {
         assert!(error("key_pool", "65").contains("from 0 to 64"));
         assert!(error("check_every", "0").contains("from 1 to"));
         let long = "/x".repeat(54);
+        assert!(error("keys", "yes").contains("process, daemon-if-faster or daemon"));
+        assert!(error("keyd_socket", "k.sock").contains("auto or an absolute path"));
         assert!(error("syslog", &long).contains("at most 107 bytes"));
         assert!(error("syslog", "log").contains("yes, no or an absolute path"));
     }

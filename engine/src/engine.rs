@@ -112,6 +112,7 @@ impl Engine {
             Elsewhere::Submitted => self.counters().submitted(),
             Elsewhere::Unpaused(reason) => self.counters().unpaused(reason),
             Elsewhere::LostJob => self.counters().lost(),
+            Elsewhere::Daemon { served } => self.counters().asked_daemon(served),
         }
     }
 
@@ -176,6 +177,11 @@ pub enum Elsewhere {
     Unpaused(Unpaused),
     /// A job whose connection ended while it was paused for an answer of another process.
     LostJob,
+    /// A signature with an ordinary key for which the caller asked the key daemon.
+    Daemon {
+        /// Whether the daemon's result was taken.
+        served: bool,
+    },
 }
 
 impl From<Fallback> for Elsewhere {

@@ -36,7 +36,7 @@ mod syslog;
 
 pub use bytes::Bytes;
 pub use caller::{Caller, Job, NoJob, Paused, Pending, Thread, ThreadId};
-pub use config::{BackendChoice, Config, ConfigError, Setting};
+pub use config::{BackendChoice, Config, ConfigError, Keys, Setting};
 pub use declined::{Declined, Fallback, StockGuard};
 pub use engine::{Elsewhere, Engine};
 #[cfg(all(feature = "fault-injection", not(loom)))]

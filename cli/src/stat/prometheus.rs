@@ -115,6 +115,18 @@ const PLAIN: &[Plain] = &[
         |s| s.ciphers,
     ),
     (
+        "daemon_requests_total",
+        "counter",
+        "Signatures with ordinary keys for which the key daemon was asked.",
+        |s| s.daemon_requests,
+    ),
+    (
+        "daemon_fallbacks_total",
+        "counter",
+        "Those of them that the process computed itself after all.",
+        |s| s.daemon_fallbacks,
+    ),
+    (
         "async_submitted_total",
         "counter",
         "Requests of async jobs.",

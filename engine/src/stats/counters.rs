@@ -189,6 +189,12 @@ impl Counters {
         add(&self.words()[counter::CIPHERS], 1);
     }
 
+    /// A signature for which the key daemon was asked; whether it came from there.
+    pub(crate) fn asked_daemon(&self, served: bool) {
+        add(&self.words()[counter::DAEMON_REQUESTS], 1);
+        add(&self.words()[counter::DAEMON_FALLBACKS], u64::from(!served));
+    }
+
     pub(crate) fn fallback(&self, reason: Fallback) {
         let counter = &self.words()[counter::BY_REASON + reason as usize];
         let before = counter.fetch_add(1, Ordering::Relaxed);

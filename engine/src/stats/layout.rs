@@ -91,7 +91,9 @@ pub(super) mod counter {
     pub const POOL_REFILLS: usize = POOL_HITS + 1;
     pub const DERIVATIONS: usize = POOL_REFILLS + 1;
     pub const CIPHERS: usize = DERIVATIONS + 1;
-    pub const ASYNC_SUBMITTED: usize = CIPHERS + 1;
+    pub const DAEMON_REQUESTS: usize = CIPHERS + 1;
+    pub const DAEMON_FALLBACKS: usize = DAEMON_REQUESTS + 1;
+    pub const ASYNC_SUBMITTED: usize = DAEMON_FALLBACKS + 1;
     pub const PAUSED: usize = ASYNC_SUBMITTED + 1;
     pub const LOST: usize = PAUSED + 1;
     pub const UNPAUSED: usize = LOST + 1;

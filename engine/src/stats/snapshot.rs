@@ -15,6 +15,8 @@
 //! | `yields` | how often a leader yielded to let requests gather |
 //! | `derivations` | key derivations of TLS 1.3 that the module did itself |
 //! | `ciphers` | contexts of AES-GCM with a key, with which the module worked itself |
+//! | `daemon_requests` | signatures with ordinary keys for which the key daemon was asked |
+//! | `daemon_fallbacks` | those of them that the process computed itself after all |
 //! | `async_submitted`, `paused` | submitted requests, and those not taken when the last was counted |
 //! | `lost` | jobs whose connection ended while they were paused: libcrypto never frees their stacks |
 //! | `unpaused` | jobs that blocked their thread instead of pausing, because a bound was reached |
@@ -71,6 +73,10 @@ pub struct Snapshot {
     pub derivations: u64,
     /// Contexts of AES-GCM with a key, with which the module worked itself.
     pub ciphers: u64,
+    /// Signatures with ordinary keys for which the key daemon was asked.
+    pub daemon_requests: u64,
+    /// Those of them that the process computed itself after all.
+    pub daemon_fallbacks: u64,
     /// Submitted requests.
     pub async_submitted: u64,
     /// Submitted requests whose answer was not taken yet when a request was last counted.
@@ -201,6 +207,8 @@ impl Snapshot {
             pool_refills: words[counter::POOL_REFILLS],
             derivations: words[counter::DERIVATIONS],
             ciphers: words[counter::CIPHERS],
+            daemon_requests: words[counter::DAEMON_REQUESTS],
+            daemon_fallbacks: words[counter::DAEMON_FALLBACKS],
             async_submitted: words[counter::ASYNC_SUBMITTED],
             paused: words[counter::PAUSED],
             lost: words[counter::LOST],
@@ -282,6 +290,8 @@ impl Snapshot {
         visit("", "pool_refills", &mut self.pool_refills);
         visit("", "derivations", &mut self.derivations);
         visit("", "ciphers", &mut self.ciphers);
+        visit("", "daemon_requests", &mut self.daemon_requests);
+        visit("", "daemon_fallbacks", &mut self.daemon_fallbacks);
         visit("", "async_submitted", &mut self.async_submitted);
         visit("", "paused", &mut self.paused);
         visit("", "lost", &mut self.lost);
