@@ -1,20 +1,33 @@
-//! The way to the key daemon, for [its keys](crate::daemon_key).
+//! The way to the key daemon, for [its keys](crate::daemon_key), and for [ordinary
+//! keys](crate::shared_key) that the daemon has, too.
 //!
 //! A process connects when it first asks for something, and anew when the daemon has ended. So a
 //! daemon that is started again is used again, without a restart of the program. A forked child
 //! makes a connection of its own.
+//!
+//! A reference waits for the daemon, since nobody else has its key. Who has the key does not: a
+//! thread that would have to wait for another one's connection, or longer than [`LIMIT`], computes
+//! by itself. After a failure one thread at a time finds out whether the daemon is back.
 
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, TryLockError};
 use std::time::{Duration, Instant};
 
-use lockstep_remote::{Connection, Failure};
+use lockstep_remote::{Connection, Done, Failure, Operation};
 use once_cell::race::OnceBox;
+
+use crate::clock;
 
 /// For so long a daemon that does not answer is not asked again: each time, a thread waits.
 const PAUSE: Duration = Duration::from_secs(1);
+/// For so long a daemon is avoided that may be back soon.
+const SHORT: Duration = Duration::from_millis(200);
+/// For so long a daemon is avoided that will not be right by itself.
+const LONG: Duration = Duration::from_secs(30);
+/// How long a thread waits that can do without the daemon.
+const LIMIT: Duration = Duration::from_millis(50);
 
 /// How often a process connects before it believes that nobody welcomes it.
 const ATTEMPTS: usize = 3;
@@ -23,8 +36,22 @@ const ATTEMPTS: usize = 3;
 pub struct Daemon {
     socket: PathBuf,
     /// NULL until somebody asks, and where a forked child cannot use its parent's.
-    link: AtomicPtr<Mutex<Link>>,
+    link: AtomicPtr<RwLock<Link>>,
+    /// Not zero after a failure: until this time, by the system's clock, those who can do without
+    /// the daemon do.
+    avoided_until: AtomicU64,
+    /// How often in a row it did not answer in time.
+    timeouts: AtomicU32,
     next: OnceBox<Daemon>,
+}
+
+/// What came of asking for what this process can compute, too.
+pub enum Tried {
+    Done(Done),
+    /// The daemon was asked, in vain.
+    Failed,
+    /// The daemon does not have the key, or it is avoided for the moment.
+    NotAsked,
 }
 
 /// What a process has of a daemon.
@@ -51,6 +78,8 @@ impl Daemon {
                 Box::new(Daemon {
                     socket: socket.to_owned(),
                     link: AtomicPtr::new(null_mut()),
+                    avoided_until: AtomicU64::new(0),
+                    timeouts: AtomicU32::new(0),
                     next: OnceBox::new(),
                 })
             });
@@ -61,13 +90,116 @@ impl Daemon {
         }
     }
 
+    /// Asks for a signature by the RSA key with this public half. The input is as long as the
+    /// modulus. It never waits long.
+    pub fn try_sign(&self, public: &[u8], input: &[u8]) -> Tried {
+        let mut until = self.avoided_until.load(Ordering::Relaxed);
+        if until != 0 {
+            // One thread finds out whether the daemon is back, while the others avoid it.
+            let is_over = until <= clock::system();
+            match is_over.then(|| self.avoid(until, SHORT)).flatten() {
+                Some(next) => until = next,
+                None => return Tried::NotAsked,
+            }
+        }
+        let tried = match self.try_ask(public, input) {
+            Ok(Some(done)) => Tried::Done(done),
+            Ok(None) => Tried::NotAsked,
+            Err(failure) => {
+                if let Some(time) = self.avoidance(&failure) {
+                    // Of threads that fail together, one says for how long.
+                    if self.avoid(until, time).is_some() && failure == Failure::TimedOut {
+                        self.timeouts.fetch_add(1, Ordering::Relaxed);
+                    }
+                    return Tried::Failed;
+                }
+                Tried::Failed
+            }
+        };
+        if until != 0 {
+            self.timeouts.store(0, Ordering::Relaxed);
+            self.avoided_until.store(0, Ordering::Relaxed);
+        }
+        tried
+    }
+
+    /// For how long a failure has the daemon avoided; None if it is a matter of the request.
+    fn avoidance(&self, failure: &Failure) -> Option<Duration> {
+        match failure {
+            Failure::Forbidden | Failure::Unfit | Failure::NoKey | Failure::OtherKey => None,
+            Failure::Busy | Failure::Full | Failure::Failed => Some(SHORT),
+            // It is started again soon, perhaps.
+            Failure::Unreachable(..) | Failure::Lost => Some(SHORT),
+            // The machine does much else; or it hangs, and each attempt is a wait for nothing.
+            Failure::TimedOut => {
+                let before = self.timeouts.load(Ordering::Relaxed);
+                Some(LIMIT * (1 << before.min(8)))
+            }
+            // Somebody must change something, and the daemon has written a line to its log.
+            Failure::Unwelcome(_) | Failure::Protocol => Some(LONG),
+        }
+    }
+
+    /// The daemon has given a wrong result: it is avoided for a while.
+    pub fn distrust(&self) {
+        self.avoid(self.avoided_until.load(Ordering::Relaxed), LONG);
+    }
+
+    /// Has the daemon avoided from now on for some time, and returns until when; None if another
+    /// thread has decided something since the time was `before`.
+    fn avoid(&self, before: u64, time: Duration) -> Option<u64> {
+        let until = clock::system().saturating_add(time.as_nanos() as u64);
+        let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+        let changed = self
+            .avoided_until
+            .compare_exchange(before, until, success, failure);
+        changed.is_ok().then_some(until)
+    }
+
+    /// None if the daemon does not have the key, or another thread is connecting.
+    fn try_ask(&self, public: &[u8], input: &[u8]) -> Result<Option<Done>, Failure> {
+        let deadline = Instant::now() + LIMIT;
+        let link = self.link();
+        let alive = |link: &Link| link.present().filter(|own| !own.has_hung_up());
+        let present = link.try_read().ok().and_then(|link| alive(&link));
+        let connection = match present {
+            Some(connection) => connection,
+            None => {
+                let Ok(mut link) = link.try_write() else {
+                    return Ok(None);
+                };
+                match alive(&link) {
+                    Some(connection) => connection,
+                    None => {
+                        *link = Link::default();
+                        let opened = Connection::open_within(&self.socket, LIMIT)?;
+                        Arc::clone(link.connection.insert(Arc::new(opened)))
+                    }
+                }
+            }
+        };
+        let Some(key) = connection.key_of(public) else {
+            return Ok(None);
+        };
+        let (operation, length) = (Operation::RsaPrivate, input.len());
+        connection
+            .ask_once(operation, key, input, length, deadline)
+            .map(Some)
+    }
+
     /// The connection of this process, made if there is none that can be used.
     pub fn connection(&self) -> Result<Arc<Connection>, Failure> {
-        let mut link = self.link();
-        if let Some(connection) = &link.connection
-            && !connection.is_gone()
-        {
-            return Ok(Arc::clone(connection));
+        let link = self.link();
+        let present = link
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .present();
+        if let Some(connection) = present {
+            return Ok(connection);
+        }
+        let mut link = link.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(connection) = link.present() {
+            return Ok(connection);
         }
         if let Some((failure, since)) = &link.silent
             && since.elapsed() < PAUSE
@@ -94,7 +226,7 @@ impl Daemon {
         decided.unwrap_or(Err(Failure::Lost))
     }
 
-    fn link(&self) -> MutexGuard<'static, Link> {
+    fn link(&self) -> &'static RwLock<Link> {
         let mut link = self.link.load(Ordering::Acquire);
         if link.is_null() {
             let made = Box::into_raw(Box::default());
@@ -112,8 +244,15 @@ impl Daemon {
             }
         }
         // SAFETY: made from a box, here or by another thread, and never freed.
-        let link = unsafe { &*link };
-        link.lock().unwrap_or_else(PoisonError::into_inner)
+        unsafe { &*link }
+    }
+}
+
+impl Link {
+    /// The connection, if it can be used.
+    fn present(&self) -> Option<Arc<Connection>> {
+        let connection = self.connection.as_ref()?;
+        (!connection.is_gone()).then(|| Arc::clone(connection))
     }
 }
 
@@ -123,10 +262,12 @@ impl Daemon {
 /// It waits for no lock and neither allocates nor frees memory.
 pub fn after_fork() {
     for daemon in daemons() {
+        daemon.avoided_until.store(0, Ordering::Relaxed);
+        daemon.timeouts.store(0, Ordering::Relaxed);
         let link = daemon.link.load(Ordering::Acquire);
         // SAFETY: NULL, or made from a box that is never freed.
         let is_held = unsafe { link.as_ref() }
-            .is_some_and(|link| matches!(link.try_lock(), Err(TryLockError::WouldBlock)));
+            .is_some_and(|link| matches!(link.try_write(), Err(TryLockError::WouldBlock)));
         if is_held {
             daemon.link.store(null_mut(), Ordering::Release);
         }

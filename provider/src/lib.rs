@@ -20,6 +20,8 @@
 //! Keys that the key daemon holds come in by a [`decoder`] of files that name them
 //! ([`mod@reference`], [`ed25519_keys`]). [`daemon_key`] asks the daemon for their operations, over
 //! the connection of this process ([`daemon`]); an async job finds the answer in [`daemon_answer`].
+//! The daemon may also be asked for what this process could compute itself ([`shared_key`],
+//! [`placement`]).
 //! `docs/decisions/0001-overlay.md` and `0004-curves.md` say why.
 
 #![allow(unsafe_code, reason = "calls of libcrypto, and calls by it")]
@@ -27,6 +29,7 @@
 mod aes_gcm;
 mod async_job;
 mod c_library;
+mod clock;
 mod counted;
 mod daemon;
 mod daemon_answer;
@@ -52,11 +55,13 @@ mod notifier;
 mod number;
 mod overlay;
 mod params;
+mod placement;
 mod process;
 mod query;
 mod reference;
 mod rsa_method;
 mod settings;
+mod shared_key;
 mod stack;
 mod stock;
 mod tls13_kdf;

@@ -1,15 +1,16 @@
 //! The engine of this process: made on first use, made anew in a forked child, and stopped when the
 //! last provider instance goes.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lockstep_engine::{BackendChoice, Config, ConfigError, Engine, Page, StatsDir};
+use lockstep_engine::{BackendChoice, Config, ConfigError, Engine, Keys, Page, StatsDir};
 use lockstep_kernels::backend::Backend;
 use once_cell::race::OnceBox;
 
 use crate::c_library::{SignalSet, getauxval, pthread_sigmask, sigfillset};
 use crate::counted::{Counted, Owner};
-use crate::{daemon, stack};
+use crate::{daemon, shared_key, stack};
 
 /// The engine of this process. Its owners are the provider instances alive, one per library context
 /// that loaded us.
@@ -158,6 +159,15 @@ pub fn enciphers() -> bool {
     CONFIG.get().is_none_or(|config| config.aes_gcm)
 }
 
+/// Where the settings have ordinary keys computed with, and the key daemon's socket if they name
+/// one.
+pub fn keys() -> (Keys, Option<&'static Path>) {
+    match CONFIG.get() {
+        Some(config) => (config.keys, config.keyd_socket.as_deref()),
+        None => (Keys::Process, None),
+    }
+}
+
 /// Whether `engine` is still the one of this process: not in a forked child of the one that asked
 /// for it.
 pub fn is_current(engine: *const Engine) -> bool {
@@ -189,5 +199,6 @@ extern "C" fn forget_engine() {
         page.forked();
     }
     daemon::after_fork();
+    shared_key::after_fork();
     lockstep_vault::after_fork();
 }

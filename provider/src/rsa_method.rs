@@ -21,6 +21,11 @@
 //! A request that the engine declines is recomputed on the twin, with OpenSSL's blinding and
 //! checks.
 //!
+//! A signature with a key that the key daemon has, too, may [come from there](crate::shared_key).
+//! OpenSSL's own arithmetic checks it by the public exponent, as any RSA result is checked before
+//! it leaves. Decryption never goes there: OpenSSL's public operation, with which the result would
+//! be checked, shows how many zero bytes a message starts with.
+//!
 //! A [reference](crate::reference) has public parts alone: the key daemon computes in place of the
 //! lanes, and there is no twin.
 
@@ -28,10 +33,11 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 use lockstep_engine::operation;
-use lockstep_engine::{Fallback, Outcome, RsaComponents, RsaInput, RsaKey, Secret};
+use lockstep_engine::{Elsewhere, Fallback, Outcome, RsaComponents, RsaInput, RsaKey, Secret};
 use once_cell::race::OnceBox;
 use zeroize::Zeroizing;
 
+use crate::daemon::Tried;
 use crate::daemon_key::{Key, Operation};
 use crate::ex_data::Attached;
 use crate::ffi::{
@@ -41,7 +47,9 @@ use crate::ffi::{
 use crate::keymgmt::{self, Adoptable};
 use crate::number::{self, length};
 use crate::reference::Referable;
+use crate::shared_key::{SharedKey, Turn};
 use crate::stock::families::{RsaKeys, RsaPssKeys};
+use crate::wait_ctx::WaitCtx;
 use crate::{async_job, memory, process};
 
 /// A key type whose key data are RSA objects.
@@ -160,6 +168,8 @@ struct Lanes {
     /// As bytes, from the first that is not zero.
     modulus: Vec<u8>,
     twin: Twin,
+    /// If the key daemon may compute with it, too.
+    shared: Option<SharedKey>,
 }
 
 impl State {
@@ -180,10 +190,17 @@ impl State {
             }
             let on_lanes = RsaKey::new(&components.borrow()).map_err(Fallback::from)?;
             let twin = keymgmt::copy(key, select::ALL).ok_or(Fallback::Internal)?;
+            let shared = SharedKey::new(
+                process::keys(),
+                on_lanes.size(),
+                &components.n,
+                &components.e,
+            );
             Ok(Lanes {
                 key: Arc::new(on_lanes),
                 modulus: components.n,
                 twin: K::twin(twin),
+                shared,
             })
         });
         Some(lanes.map_or_else(State::Stock, State::Lanes))
@@ -357,7 +374,7 @@ fn private_encrypt(
         Route::Lanes(lanes)
             if padding == ffi::RSA_NO_PADDING && input.len() == lanes.modulus.len() =>
         {
-            return Some(raw(lanes, ffi::RSA_private_encrypt, input, output));
+            return Some(sign(lanes, input, output));
         }
         Route::Remote(remote)
             if padding == ffi::RSA_NO_PADDING && input.len() == remote.modulus_bytes =>
@@ -439,6 +456,91 @@ fn call(
     // SAFETY: the input has `length` bytes. The output has the room that this key and this padding
     // demand: the key is the caller's own, or its twin.
     unsafe { stock(length, from, output.as_ptr(), rsa, padding) }
+}
+
+/// input^d mod n from bytes to bytes, where the result is public: by the key daemon, if that has
+/// the key and takes it, or else as [`raw`] does. Returns the same.
+fn sign(lanes: &Lanes, input: Bytes<'_>, output: Output<'_>) -> c_int {
+    let here = |output| raw(lanes, ffi::RSA_private_encrypt, input, output);
+    // A job would block its thread, whose other jobs are company enough.
+    let is_job = || WaitCtx::with_current(|wait| wait.is_some());
+    let Some(shared) = &lanes.shared else {
+        return here(output);
+    };
+    if memory::is_scarce() || is_job() {
+        return here(output);
+    }
+    let mut turn = shared.turn();
+    if !turn.is_for_daemon() {
+        let length = here(output);
+        turn.end();
+        return length;
+    }
+    let Some(signature) = ask(lanes, shared, &mut turn, input) else {
+        return here(output);
+    };
+    // SAFETY: without padding there is room for as many bytes as the modulus has.
+    let room = unsafe { output.with_size(lanes.modulus.len()) };
+    let is_written = room.write(&signature);
+    turn.end();
+    if is_written {
+        signature.len() as c_int
+    } else {
+        -1
+    }
+}
+
+/// A signature of the key daemon that is right, if there is one.
+fn ask(
+    lanes: &Lanes,
+    shared: &SharedKey,
+    turn: &mut Turn<'_>,
+    input: Bytes<'_>,
+) -> Option<Zeroizing<Vec<u8>>> {
+    let number = input
+        .read(|bytes| padded(bytes, lanes.modulus.len()))
+        .flatten()?;
+    let tried = turn.ask(&number);
+    #[cfg(feature = "fault-injection")]
+    let tried = match tried {
+        Tried::Done(mut done) if crate::fault::planted("wrong-answer") => {
+            done.output[9] ^= 1;
+            Tried::Done(done)
+        }
+        tried => tried,
+    };
+    let signature = match tried {
+        Tried::NotAsked => return None,
+        Tried::Failed => None,
+        Tried::Done(done) if is_root(lanes, &done.output, &number) => Some(done.output),
+        Tried::Done(_) => {
+            shared.distrust();
+            None
+        }
+    };
+    let served = signature.is_some();
+    process::engine().count(Elsewhere::Daemon { served });
+    signature
+}
+
+/// Whether signature^e mod n is the input, by OpenSSL's own arithmetic. All of them are as long as
+/// the modulus.
+fn is_root(lanes: &Lanes, signature: &[u8], input: &[u8]) -> bool {
+    let mut power = vec![0; lanes.modulus.len()];
+    let length = signature.len() as c_int;
+    ffi::ERR_set_mark();
+    // SAFETY: as many bytes as said, and room for as many as the modulus has.
+    let written = unsafe {
+        ffi::RSA_public_decrypt(
+            length,
+            signature.as_ptr(),
+            power.as_mut_ptr(),
+            lanes.twin.rsa(),
+            ffi::RSA_NO_PADDING,
+        )
+    };
+    ffi::ERR_pop_to_mark();
+    usize::try_from(written) == Ok(power.len()) && power == input
 }
 
 /// input^d mod n from bytes to bytes, on lanes; or by `stock` on the twin if the engine declines.
@@ -537,7 +639,7 @@ extern "C" fn mod_exp(
         }
         let (from, to) = in_place(&mut bytes);
         let length = match route {
-            Route::Lanes(lanes) => raw(lanes, ffi::RSA_private_encrypt, from, to),
+            Route::Lanes(lanes) => sign(lanes, from, to),
             Route::Remote(remote) => remote.raw(from, to),
             Route::Stock(_) | Route::Refused => return 0,
         };

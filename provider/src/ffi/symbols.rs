@@ -285,6 +285,13 @@ imported! {
             rsa: &mut Rsa,
             padding: c_int,
         ) -> c_int;
+        pub unsafe fn RSA_public_decrypt(
+            len: c_int,
+            from: *const c_uchar,
+            to: *mut c_uchar,
+            rsa: &mut Rsa,
+            padding: c_int,
+        ) -> c_int;
     }
     /// Methods of EC keys.
     Ec {

@@ -14,49 +14,54 @@ use crate::key_memory;
 const KEYS: [&str; 4] = ["rsa2048", "p256", "p384", "ed25519"];
 
 /// A directory with keys, their certificates, and the daemon that holds the keys.
-struct Site {
-    place: Place,
+pub struct Site {
+    pub place: Place,
     /// In `/tmp`: a socket's path must be short.
     sockets: TempDir,
 }
 
 /// The user that runs the tests.
-fn own_user() -> u32 {
+pub fn own_user() -> u32 {
     fs::metadata("/proc/self").expect("/proc").uid()
 }
 
 impl Site {
     /// Keys for the user that runs the tests.
-    fn new(uses: &str) -> Site {
+    pub fn new(uses: &str) -> Site {
         Site::granting(&format!("users = {}\nuses = {uses}\n", own_user()))
     }
 
     /// Keys with these lines in their sections. Those of curves sign only.
-    fn granting(lines: &str) -> Site {
+    pub fn granting(lines: &str) -> Site {
+        Site::at(Place::new(), &KEYS, "", lines)
+    }
+
+    /// The same with these keys in a directory, and with settings of the daemon itself.
+    pub fn at(place: Place, keys: &[&str], settings: &str, lines: &str) -> Site {
         let site = Site {
-            place: Place::new(),
+            place,
             sockets: TempDir::new("references"),
         };
-        let mut text = format!("socket = {}\nuser = nobody\n", site.socket());
-        for key in KEYS {
+        let mut text = format!("socket = {}\nuser = nobody\n{settings}", site.socket());
+        for &key in keys {
             let file = site.place.path(&site.place.key(key));
             site.place
                 .self_signed(&format!("{key}.pem"), key, &format!("{key}.crt"));
             let lines = match key {
-                "rsa2048" => lines.to_owned(),
-                _ => lines.replace(" decrypt", ""),
+                "p256" | "p384" | "ed25519" => lines.replace(" decrypt", ""),
+                _ => lines.to_owned(),
             };
             text.push_str(&format!("[key {key}]\nfile = {}\n{lines}", file.display()));
         }
         site.place.write("keyd.conf", text.as_bytes());
-        for key in KEYS {
+        for key in keys {
             let command = format!("keyd export-reference {key} --config keyd.conf --out {key}.ref");
             site.lockstep(&command);
         }
         site
     }
 
-    fn socket(&self) -> String {
+    pub fn socket(&self) -> String {
         self.sockets.join("keyd.sock").display().to_string()
     }
 
@@ -66,9 +71,19 @@ impl Site {
     }
 
     /// Starts the daemon, and waits until it serves.
-    fn daemon(&self) -> Running {
+    pub fn daemon(&self) -> Running {
+        self.start(self.daemon_process())
+    }
+
+    /// The same with these lanes.
+    pub fn daemon_on(&self, backend: &str) -> Running {
+        self.start(self.daemon_process().env("LOCKSTEP_BACKEND", backend))
+    }
+
+    fn daemon_process(&self) -> Process<'_> {
         let command = "keyd --config keyd.conf";
-        self.started(self.place.program(dist().join("lockstep"), command))
+        let daemon = self.place.program(dist().join("lockstep"), command);
+        daemon.with_counters()
     }
 
     /// The same, where a system call fails with an error.
@@ -76,11 +91,11 @@ impl Site {
         let without = self.place.compile("without");
         let program = dist().join("lockstep").display().to_string();
         let command = format!("{call} {error} {program} keyd --config keyd.conf");
-        self.started(self.place.program(without, &command))
+        self.start(self.place.program(without, &command).with_counters())
     }
 
-    fn started(&self, daemon: Process<'_>) -> Running {
-        let mut daemon = daemon.with_counters().start();
+    fn start(&self, daemon: Process<'_>) -> Running {
+        let mut daemon = daemon.start();
         for _ in 0..1000 {
             if UnixStream::connect(self.socket()).is_ok() {
                 return daemon;

@@ -1,4 +1,4 @@
-//! Servers whose keys the key daemon holds: they have references in place of keys.
+//! Servers whose keys the key daemon holds: they have references in their place, or the keys, too.
 
 use std::fs::{self, Permissions};
 use std::os::fd::OwnedFd;
@@ -156,6 +156,62 @@ fn serves(server: &'static str, shape: &str) {
     }
 }
 
+/// The server has an RSA key itself, which the daemon has, too.
+const SHARE: &str = r#"
+openssl req -x509 -newkey rsa:2048 -nodes -days 30 -subj /CN=localhost \
+    -addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout site.key -out site.crt
+cat site.crt site.key > site.pem
+cat > keyd.conf <<EOF
+socket = $PWD/keyd.sock
+user = $(id -u)
+[key site]
+file = $PWD/site.key
+users = $(id -u)
+uses = sign
+EOF
+"#;
+
+/// The daemon computes for a server that could do so itself. It is killed under load, and started
+/// again: no handshake fails, neither then nor later, and the daemon is used again each time.
+fn does_without(server: &'static str) {
+    let site = Site::start_changed(server, |site| {
+        site.shell(SHARE);
+        let socket = site.path("keyd.sock");
+        let settings = format!(
+            "keys = daemon\nkeyd_socket = {}\nlone = lanes\nstats_dir",
+            socket.display()
+        );
+        site.edit("lockstep/openssl.cnf", "stats_dir", &settings);
+        match server {
+            "nginx" => site.edit("nginx.conf", "worker_processes 1", "worker_processes 4"),
+            // Jobs do not wait for the daemon.
+            _ => site.edit("haproxy.cfg", "    ssl-mode-async\n", ""),
+        }
+    });
+    let Some(site) = site else { return };
+    let load = Load::start(&Client::of(&site), 8);
+    load.shake_hands(20);
+    for _ in 0..3 {
+        let daemon = Daemon::start(&site);
+        wait_for("answers of the daemon", || {
+            daemon.signatures("rsa2048").0 > 100
+        });
+        daemon.kill();
+        load.shake_hands(50);
+    }
+    let daemon = Daemon::start(&site);
+    wait_for("answers of the last daemon", || {
+        daemon.signatures("rsa2048").0 > 100
+    });
+    load.flawless(&site);
+    let counters = site.counters();
+    assert!(counters.daemon_requests > 0, "{counters:?}");
+    assert!(
+        counters.daemon_fallbacks < counters.daemon_requests,
+        "{counters:?}"
+    );
+}
+
 /// What the daemon's clients see when it is killed under load, and started again: each time some
 /// handshakes fail, the server goes on, and all is well again at once.
 fn recovers(server: &'static str) {
@@ -248,6 +304,16 @@ fn nginx_serves_with_a_key_that_it_does_not_have() {
 #[test]
 fn haproxy_serves_with_a_key_that_it_does_not_have() {
     serves("haproxy", "rsa2048");
+}
+
+#[test]
+fn nginx_does_without_the_key_daemon_at_once() {
+    does_without("nginx");
+}
+
+#[test]
+fn haproxy_does_without_the_key_daemon_at_once() {
+    does_without("haproxy");
 }
 
 #[test]

@@ -205,6 +205,43 @@ static int repeat(const char *reference, const char *path)
     return 1;
 }
 
+/* For each line of the standard input, uses an ordinary key that the key daemon may have, too. */
+static int ordinary(const char *path, const char *cert)
+{
+    char line[16];
+    EVP_PKEY *key = load(path, NULL);
+    X509 *x509 = certificate(cert);
+    EVP_PKEY *public = x509 == NULL ? NULL : X509_get0_pubkey(x509);
+    if (key == NULL || public == NULL)
+        return 0;
+    say("loads", 1);
+    while (fgets(line, sizeof line, stdin) != NULL) {
+        say("signs", sign_all(key, public, NULL));
+        say("signs by SHA-1", sign_and_verify(key, public, "SHA1", RSA_PKCS1_PSS_PADDING, NULL));
+        say("decrypts OAEP", decrypt(key, public, RSA_PKCS1_OAEP_PADDING));
+        say("decrypts PKCS#1 v1.5", decrypt(key, public, RSA_PKCS1_PADDING));
+        say("leaves errors", ERR_peek_error() != 0);
+        say("round", 1);
+    }
+    EVP_PKEY_free(key);
+    X509_free(x509);
+    return 1;
+}
+
+/* Signs until it is killed, or a signature is wrong. */
+static int spin(const char *path, const char *cert)
+{
+    EVP_PKEY *key = load(path, NULL);
+    X509 *x509 = certificate(cert);
+    if (key == NULL)
+        return 0;
+    say("loads", 1);
+    while (sign_and_verify(key, X509_get0_pubkey(x509), "SHA256", RSA_PKCS1_PADDING, NULL)) {
+    }
+    say("signs", 0);
+    return 0;
+}
+
 /* Reads every key and certificate of a file, as HAProxy does, and then each block by itself. */
 static int blocks(const char *path)
 {
@@ -386,6 +423,10 @@ int main(int count, char **words)
         done = contexts(words[2], words[3]);
     if (count == 4 && strcmp(words[1], "repeat") == 0)
         done = repeat(words[2], words[3]);
+    if (count == 4 && strcmp(words[1], "ordinary") == 0)
+        done = ordinary(words[2], words[3]);
+    if (count == 4 && strcmp(words[1], "spin") == 0)
+        done = spin(words[2], words[3]);
     if (count == 3 && strcmp(words[1], "blocks") == 0)
         done = blocks(words[2]);
     if (count == 3 && strcmp(words[1], "stores") == 0)
