@@ -5,8 +5,8 @@ use lockstep_engine::Fallback;
 use crate::client::{Client, Load};
 use crate::site::{Site, has_ifma};
 
-/// Runs a recipe, and expects that lanes have computed these shapes at its end; without AVX-512 IFMA
-/// only those of X25519.
+/// Runs a recipe, and expects that lanes have computed these shapes at its end; without AVX-512
+/// IFMA only those of X25519.
 fn follow(name: &'static str, shapes: &[&str]) {
     let Some(site) = Site::start(name) else {
         return;
