@@ -236,8 +236,7 @@ fn attack_for(time: Duration, start: u64) -> (u64, Result<u64, String>) {
     // What the daemon needs once is there afterwards.
     drop(Guest::new(&daemon));
     let witness = Witness::start(&daemon);
-    thread::sleep(Duration::from_millis(100));
-    let before = daemon.holdings();
+    let before = daemon.holdings_with(1);
     let end = Instant::now() + time;
     let next = AtomicU64::new(start);
     let attacks = || -> Result<(), String> {

@@ -62,10 +62,10 @@ fn start(daemon: &Daemon) -> Child {
 }
 
 /// Kills one client after the other; returns how many were welcomed before.
-fn kill(daemon: &Daemon, seed: u64) -> usize {
+fn kill(daemon: &Daemon, clients: usize, seed: u64) -> usize {
     let mut random = Random(seed);
     let mut welcomed = 0;
-    for _ in 0..KILLED / BESIDE {
+    for _ in 0..clients {
         let mut child = start(daemon);
         // One in eight may be killed while it connects.
         if !random.word().is_multiple_of(8) {
@@ -86,19 +86,19 @@ fn clients_that_are_killed_take_nothing_from_others_and_leave_nothing() {
     let daemon = Daemon::start(SETTINGS);
     let witness = Witness::start(&daemon);
     // What a first client needs is there afterwards.
-    kill_and_wait(&daemon, &mut start(&daemon));
-    let before = daemon.holdings();
+    assert_eq!(kill(&daemon, 1, KILLED as u64), 1);
+    let before = daemon.holdings_with(1);
     let welcomed: usize = thread::scope(|scope| {
         let daemon = &daemon;
         let killers: Vec<_> = (0..BESIDE)
-            .map(|number| scope.spawn(move || kill(daemon, number as u64)))
+            .map(|number| scope.spawn(move || kill(daemon, KILLED / BESIDE, number as u64)))
             .collect();
         let counts = killers.into_iter().map(|it| it.join().expect("no panic"));
         counts.sum()
     });
     assert!(welcomed > KILLED / 2, "{welcomed}: {}", daemon.log());
     let mut after = daemon.holdings();
-    wait_for("an end of all that belonged to the dead", || {
+    wait_for(&format!("{before:?} after {after:?}"), || {
         after = daemon.holdings();
         after == before
     });
@@ -107,14 +107,4 @@ fn clients_that_are_killed_take_nothing_from_others_and_leave_nothing() {
         .unwrap_or_else(|wrong| panic!("{wrong}: {}", daemon.log()));
     assert!(served >= 9 && daemon.is_alive(), "{served}");
     println!("{welcomed} of {KILLED} clients were welcomed and killed, beside {served} signatures");
-}
-
-fn kill_and_wait(daemon: &Daemon, child: &mut Child) {
-    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-    assert!(lines.any(|line| line.is_ok_and(|line| line == WELCOMED)));
-    child.kill().expect("a child");
-    child.wait().expect("a child");
-    wait_for("the end of a client", || {
-        daemon.log().contains("has ended: ")
-    });
 }

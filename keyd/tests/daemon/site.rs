@@ -126,6 +126,23 @@ impl Daemon {
         log.iter().map(|line| format!("{line}\n")).collect()
     }
 
+    /// What it holds for so few clients, once it has forgotten those that came before.
+    pub fn holdings_with(&self, clients: usize) -> Holdings {
+        wait_for("the end of earlier clients", || {
+            let log = self.log();
+            let count = |what| log.matches(what).count();
+            count(" serves process ") - count(" has ended: ") == clients
+        });
+        // It says so just before it lets go.
+        let mut holdings = self.holdings();
+        wait_for("a daemon that stays as it is", || {
+            thread::sleep(Duration::from_millis(100));
+            let before = std::mem::replace(&mut holdings, self.holdings());
+            before == holdings
+        });
+        holdings
+    }
+
     /// What it holds for its clients.
     pub fn holdings(&self) -> Holdings {
         let directory = PathBuf::from(format!("/proc/{}", self.pid));
