@@ -134,6 +134,18 @@ fn units_of(layout: Layout) -> usize {
     layout.size().div_ceil(UNIT)
 }
 
+/// The first of so many ones in a row.
+fn first_run(ones: u64, count: usize) -> Option<usize> {
+    // A one here stands for `known` ones from there on.
+    let (mut runs, mut known) = (ones, 1);
+    while known < count {
+        let more = known.min(count - known);
+        runs &= runs >> more;
+        known += more;
+    }
+    (runs != 0).then_some(runs.trailing_zeros() as usize)
+}
+
 impl Units {
     /// The first of so many units in a row, if there are.
     fn take(&self, units: usize) -> Option<usize> {
@@ -150,23 +162,12 @@ impl Units {
         let ones = u64::MAX >> (64 - units);
         for (page, word) in self.used.iter().enumerate() {
             let mut used = word.load(Ordering::Relaxed);
-            'word: loop {
-                for unit in 0..=64 - units {
-                    let taken = ones << unit;
-                    if used & taken == 0 {
-                        match word.compare_exchange(
-                            used,
-                            used | taken,
-                            Ordering::Acquire,
-                            Ordering::Relaxed,
-                        ) {
-                            Ok(_) => return Some(64 * page + unit),
-                            Err(now) => used = now,
-                        }
-                        continue 'word;
-                    }
+            while let Some(unit) = first_run(!used, units) {
+                let taken = used | ones << unit;
+                match word.compare_exchange(used, taken, Ordering::Acquire, Ordering::Relaxed) {
+                    Ok(_) => return Some(64 * page + unit),
+                    Err(now) => used = now,
                 }
-                break;
             }
         }
         None
@@ -289,6 +290,20 @@ mod tests {
     fn fill(block: *mut u8, size: usize, value: u8) {
         let bytes = bytes(block, size).iter();
         bytes.for_each(|byte| byte.store(value, Ordering::Relaxed));
+    }
+
+    #[test]
+    fn the_first_run_of_ones_is_found() {
+        for count in 1..=64_usize {
+            let ones = u64::MAX >> (64 - count);
+            for start in 0..=64 - count {
+                assert_eq!(first_run(ones << start, count), Some(start));
+                // One that is a unit too short does not count, if it comes first.
+                assert_eq!(first_run((ones << start) & !(1 << start), count), None);
+            }
+        }
+        assert_eq!(first_run(0b1110_1101, 3), Some(5));
+        assert_eq!(first_run(0, 1), None);
     }
 
     /// One after the other: they share the reserve, and expect to find it whole.
