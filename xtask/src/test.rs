@@ -86,6 +86,11 @@ const AHEAD: &[Ahead] = &[
         beside: "trace",
         check: "taint",
     },
+    // The compiler of the tests leaves a CPU idle for long.
+    Ahead {
+        beside: "documentation",
+        check: "matrix",
+    },
     Ahead {
         beside: "fuzz",
         check: "soak",
