@@ -49,7 +49,10 @@ pub fn run() -> Outcome {
         let identity = Identity::make(scratch.path(), name, algorithm)?;
         for with_lanes in [false, true] {
             let signatures = show(&dist, scratch.path(), &identity, with_lanes)?;
-            judge(signatures, has_lanes && with_lanes)?;
+            // AVX2 lanes sign too if they must, and doctor advises against them.
+            if has_lanes || !with_lanes {
+                judge(signatures, with_lanes)?;
+            }
         }
     }
     show_hybrid(&dist, scratch.path())?;
