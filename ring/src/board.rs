@@ -50,6 +50,12 @@ impl Bell {
         }
     }
 
+    /// Wakes the thread if it sleeps, whatever the bell says.
+    pub(crate) fn ring_anyway(&self) {
+        self.0.swap(AWAKE, AcqRel);
+        sync::wake(&self.0);
+    }
+
     /// Where the thread sleeps, while the value is [`ASLEEP`].
     pub(crate) fn word(&self) -> &AtomicU32 {
         &self.0

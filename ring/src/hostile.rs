@@ -341,6 +341,8 @@ fn serve_beside_a_scribbler(sleeper: Sleeper) {
             rings[0].faults()
         })
     };
+    // No wait may take as long, and so none ends by it.
+    let long = Duration::from_secs(30);
     for round in 0..2000_u32 {
         let input = round.to_le_bytes();
         let mut ticket = honest
@@ -351,13 +353,20 @@ fn serve_beside_a_scribbler(sleeper: Sleeper) {
                 notify: false,
             })
             .unwrap();
-        let patience = Patience::new(Duration::ZERO, Duration::from_secs(60));
+        let start = Instant::now();
+        let patience = Patience::new(Duration::ZERO, long);
         let answer = ticket.wait(patience).unwrap().expect("an answer in time");
         assert_eq!(answer.output[..], inverted(&input));
+        assert!(start.elapsed() < long, "a wait ended by its patience");
     }
     over.store(true, Relaxed);
     scribbler.join().unwrap();
+    let start = Instant::now();
     let faults = daemon.join().unwrap();
+    assert!(
+        start.elapsed() < long,
+        "the daemon's end waited for a sleep"
+    );
     assert!(
         scribbles.load(Relaxed) > 0 && faults.malformed > 0,
         "{faults:?}"

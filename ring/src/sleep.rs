@@ -36,9 +36,11 @@ impl WakeUp {
         WakeUp(AtomicBool::new(false))
     }
 
+    /// Makes one for a thread that sleeps on the bell of a board. The other process may write
+    /// there: what the bell says decides nothing.
     pub(crate) fn make(&self, bell: &Bell) {
         self.0.swap(true, AcqRel);
-        bell.ring();
+        bell.ring_anyway();
     }
 
     /// Whether one was made since the last time. A sleeper asks after its announcement: the order
@@ -71,7 +73,8 @@ impl Waker {
 
     /// Ends the thread's sleep, or its next one.
     pub(crate) fn wake(&self) {
-        self.wake_up.make(&self.bell);
+        self.wake_up.0.swap(true, AcqRel);
+        self.bell.ring();
     }
 }
 

@@ -23,8 +23,9 @@ const OPEN: u32 = 1;
 /// The watcher ends.
 const ENDED: u32 = 2;
 
-/// How long a thread sleeps in one piece.
-const LONG: Duration = Duration::from_secs(60);
+/// How long a thread sleeps in one piece. A thread of the client that sleeps on the same word can
+/// take a wake-up away from the watcher, and so keep the end of the process waiting for as long.
+const LONG: Duration = Duration::from_secs(5);
 
 /// A watcher for each ring that a thread sleeps on, and its thread.
 #[derive(Debug, Default)]
