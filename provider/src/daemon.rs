@@ -54,11 +54,19 @@ pub enum Tried {
     NotAsked,
 }
 
+/// What came of one request that may be in vain.
+enum Attempt {
+    Done(Done),
+    NoKey,
+    /// Another thread connects.
+    Connecting,
+}
+
 /// What a process has of a daemon.
 #[derive(Default)]
 struct Link {
     connection: Option<Arc<Connection>>,
-    /// The daemon did not answer: how it failed, and when.
+    /// The daemon did not answer a thread that had waited for long: how it failed, and when.
     silent: Option<(Failure, Instant)>,
 }
 
@@ -103,8 +111,9 @@ impl Daemon {
             }
         }
         let tried = match self.try_ask(public, input) {
-            Ok(Some(done)) => Tried::Done(done),
-            Ok(None) => Tried::NotAsked,
+            Ok(Attempt::Done(done)) => Tried::Done(done),
+            Ok(Attempt::NoKey) => Tried::NotAsked,
+            Ok(Attempt::Connecting) => return Tried::NotAsked,
             Err(failure) => {
                 if let Some(time) = self.avoidance(&failure) {
                     // Of threads that fail together, one says for how long.
@@ -116,9 +125,13 @@ impl Daemon {
                 Tried::Failed
             }
         };
-        if until != 0 {
+        // Unless another thread has found something out meanwhile.
+        let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+        let changed = self
+            .avoided_until
+            .compare_exchange(until, 0, success, failure);
+        if until != 0 && changed.is_ok() {
             self.timeouts.store(0, Ordering::Relaxed);
-            self.avoided_until.store(0, Ordering::Relaxed);
         }
         tried
     }
@@ -156,35 +169,29 @@ impl Daemon {
         changed.is_ok().then_some(until)
     }
 
-    /// None if the daemon does not have the key, or another thread is connecting.
-    fn try_ask(&self, public: &[u8], input: &[u8]) -> Result<Option<Done>, Failure> {
+    fn try_ask(&self, public: &[u8], input: &[u8]) -> Result<Attempt, Failure> {
         let deadline = Instant::now() + LIMIT;
         let link = self.link();
-        let alive = |link: &Link| link.present().filter(|own| !own.has_hung_up());
-        let present = link.try_read().ok().and_then(|link| alive(&link));
+        let present = link.try_read().ok().and_then(|link| link.present());
         let connection = match present {
             Some(connection) => connection,
             None => {
                 let Ok(mut link) = link.try_write() else {
-                    return Ok(None);
+                    return Ok(Attempt::Connecting);
                 };
-                match alive(&link) {
+                match link.present() {
                     Some(connection) => connection,
-                    None => {
-                        *link = Link::default();
-                        let opened = Connection::open_within(&self.socket, LIMIT)?;
-                        Arc::clone(link.connection.insert(Arc::new(opened)))
-                    }
+                    None => link.connect(Connection::open_until(&self.socket, deadline))?,
                 }
             }
         };
         let Some(key) = connection.key_of(public) else {
-            return Ok(None);
+            return Ok(Attempt::NoKey);
         };
         let (operation, length) = (Operation::RsaPrivate, input.len());
         connection
             .ask_once(operation, key, input, length, deadline)
-            .map(Some)
+            .map(Attempt::Done)
     }
 
     /// The connection of this process, made if there is none that can be used.
@@ -206,16 +213,10 @@ impl Daemon {
         {
             return Err(failure.clone());
         }
-        *link = Link::default();
-        match self.open() {
-            Ok(connection) => Ok(Arc::clone(link.connection.insert(Arc::new(connection)))),
-            Err(failure) => {
-                if failure == Failure::TimedOut {
-                    link.silent = Some((failure.clone(), Instant::now()));
-                }
-                Err(failure)
-            }
-        }
+        link.connect(self.open()).inspect_err(|failure| {
+            let is_silent = *failure == Failure::TimedOut;
+            link.silent = is_silent.then(|| (failure.clone(), Instant::now()));
+        })
     }
 
     /// Connects. A daemon that ends hangs up on those whom it has not welcomed yet; the next one
@@ -249,6 +250,14 @@ impl Daemon {
 }
 
 impl Link {
+    /// Puts what was opened in the place of a connection that is of no more use.
+    fn connect(&mut self, opened: Result<Connection, Failure>) -> Result<Arc<Connection>, Failure> {
+        self.connection = None;
+        let connection = self.connection.insert(Arc::new(opened?));
+        self.silent = None;
+        Ok(Arc::clone(connection))
+    }
+
     /// The connection, if it can be used.
     fn present(&self) -> Option<Arc<Connection>> {
         let connection = self.connection.as_ref()?;

@@ -49,12 +49,13 @@ pub struct Done {
 impl Connection {
     /// Connects to the daemon that listens at `socket`.
     pub fn open(socket: &Path) -> Result<Connection, Failure> {
-        Connection::open_within(socket, WELCOME)
+        Connection::open_until(socket, Instant::now() + WELCOME)
     }
 
-    /// The same, waiting no longer than this for each thing that the daemon says.
-    pub fn open_within(socket: &Path, patience: Duration) -> Result<Connection, Failure> {
-        let mut stream = reach(socket, patience).map_err(|error| match error.kind() {
+    /// The same, waiting no longer than until then.
+    pub fn open_until(socket: &Path, deadline: Instant) -> Result<Connection, Failure> {
+        let patience = left(deadline)?;
+        let stream = reach(socket, patience).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => Failure::TimedOut,
             _ => Failure::Unreachable(socket.to_owned(), error.to_string()),
         })?;
@@ -66,12 +67,13 @@ impl Connection {
         }
         let mut verdict = [0; VERDICT];
         let (count, ring) = loop {
+            wait_until(&stream, deadline)?;
             match receive(&stream, &mut verdict) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 received => break received.map_err(in_time)?,
             }
         };
-        stream.read_exact(&mut verdict[count..]).map_err(in_time)?;
+        fill(&stream, &mut verdict[count..], deadline)?;
         let (verdict, length) = protocol::read_verdict(&verdict).map_err(|_| Failure::Protocol)?;
         if verdict != Verdict::Welcome {
             return Err(Failure::Unwelcome(verdict));
@@ -82,7 +84,7 @@ impl Connection {
                 _ => Failure::Protocol,
             })?;
         let mut list = vec![0; length];
-        stream.read_exact(&mut list).map_err(in_time)?;
+        fill(&stream, &mut list, deadline)?;
         let keys = protocol::read_list(&list).map_err(|_| Failure::Protocol)?;
         Ok(Connection::with(stream, client, keys))
     }
@@ -309,6 +311,36 @@ fn reach(path: &Path, patience: Duration) -> io::Result<UnixStream> {
     let address = SocketAddrUnix::new(path)?;
     retry_on_intr(|| connect(&stream, &address))?;
     Ok(stream)
+}
+
+/// The time until then, if there is some.
+fn left(deadline: Instant) -> Result<Duration, Failure> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    match left.is_zero() {
+        true => Err(Failure::TimedOut),
+        false => Ok(left),
+    }
+}
+
+/// Has the next read end by then.
+fn wait_until(stream: &UnixStream, deadline: Instant) -> Result<(), Failure> {
+    let set = set_socket_timeout(stream, Timeout::Recv, Some(left(deadline)?));
+    set.map_err(|_| Failure::Lost)
+}
+
+/// Reads as many bytes as there is room for, one read after another, until then.
+fn fill(mut stream: &UnixStream, bytes: &mut [u8], deadline: Instant) -> Result<(), Failure> {
+    let mut count = 0;
+    while count < bytes.len() {
+        wait_until(stream, deadline)?;
+        match stream.read(&mut bytes[count..]) {
+            Ok(0) => return Err(Failure::Lost),
+            Ok(more) => count += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(in_time(error)),
+        }
+    }
+    Ok(())
 }
 
 /// Why nothing was read.

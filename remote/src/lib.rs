@@ -15,4 +15,4 @@ pub use failure::Failure;
 pub use lockstep_ring::Ticket;
 pub use protocol::Operation;
 pub use public::rsa_public;
-pub use reference::{DEFAULT_SOCKET, LONGEST_NAME, LONGEST_SOCKET, Reference};
+pub use reference::{DEFAULT_SOCKET, LONGEST_NAME, Reference};

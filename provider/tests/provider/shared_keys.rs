@@ -226,7 +226,16 @@ fn a_daemon_that_does_not_answer_is_not_waited_for() {
         [(&mut rounds, before), (&mut Rounds::start(&site), (0, 0))]
     {
         let start = Instant::now();
-        let stopped = rounds.go_until("refused", |now| now.daemon_fallbacks > fallbacks);
+        let mut stopped = rounds.go_until("refused", |now| now.daemon_fallbacks > fallbacks);
+        let mut shortest = start.elapsed();
+        // One of three times that the machine is not busy with other things is enough.
+        for _ in 0..2 {
+            let (start, before) = (Instant::now(), stopped.daemon_fallbacks);
+            stopped = rounds.go_until("refused again", |now| now.daemon_fallbacks > before);
+            shortest = shortest.min(start.elapsed());
+        }
+        // A reference waits for ten seconds, and three for a welcome.
+        assert!(shortest < Duration::from_millis(2500), "{shortest:?}");
         let attempts = stopped.daemon_requests - requests;
         let most = at_most(start);
         assert!(attempts <= most, "{before:?} {stopped:?}");
@@ -251,13 +260,27 @@ fn what_the_daemon_refuses_is_computed_by_the_program() {
         "{counters:?}"
     );
     assert_eq!(served(&counters), 0, "{counters:?}");
-    // The program asks too often.
+    // The program asks too often: two requests at first, and two in each second.
     let site = Site::of(Place::new(), &[KEY], "rate = 2\n");
     let _daemon = site.daemon();
+    let start = Instant::now();
     let mut rounds = Rounds::start(&site);
     let counters = rounds.go_until("served", |counters| served(counters) > 4);
-    assert!(counters.daemon_fallbacks > 0, "{counters:?}");
-    assert!(counters.of(KEY) > 0, "{counters:?}");
+    let most = 2 + 2 * (start.elapsed().as_secs() + 1);
+    assert!(served(&counters) <= most, "{counters:?}, {most}");
+}
+
+#[test]
+fn only_rsa_keys_are_asked_for() {
+    let site = Site::of(Place::new(), &[KEY, "p256", "ed25519"], "");
+    let daemon = site.daemon();
+    for key in ["p256", "ed25519"] {
+        let finished = site.with_key("use", key, "daemon").succeed();
+        assert!(finished.text().contains("signs: yes"), "{finished}");
+        assert_eq!(finished.counters().daemon_requests, 0, "{key}");
+    }
+    let log = daemon.describe();
+    assert!(!log.contains("serves process"), "{log}");
 }
 
 #[test]
