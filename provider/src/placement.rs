@@ -107,11 +107,11 @@ impl Placement {
         self.daemon.clear();
     }
 
-    /// Decides, if nobody has since so many trials have ended.
+    /// Decides, if nobody has since so many trials have ended. A thread may come late, with the
+    /// number of an earlier trial.
     fn decide_after(&self, trials: u64) {
         let before = self.trials.load(Relaxed);
-        let is_due = before != trials;
-        if !is_due
+        if before >= trials
             || self
                 .trials
                 .compare_exchange(before, trials, Relaxed, Relaxed)
@@ -286,6 +286,24 @@ mod tests {
         placement.note(Place::Here, 1000);
         placement.turn(PERIOD + TRIAL);
         assert_eq!(placement.turn(PERIOD + TRIAL + 1).place, Place::Daemon);
+    }
+
+    #[test]
+    fn a_thread_that_comes_late_decides_nothing() {
+        let placement = Placement::new();
+        placement.turn(2 * PERIOD + TRIAL);
+        let note = |times| {
+            for _ in 0..times {
+                placement.note(Place::Daemon, 1);
+                placement.note(Place::Here, 1000);
+            }
+        };
+        note(2 * LEAST);
+        // The numbers of trials that were decided already.
+        placement.turn(PERIOD + TRIAL);
+        placement.turn(2 * PERIOD + TRIAL);
+        assert_eq!(placement.here.count.load(Relaxed), 2 * LEAST);
+        assert_eq!(placement.turn(2 * PERIOD + TRIAL + 1).place, Place::Here);
     }
 
     #[test]
