@@ -4,7 +4,7 @@
 //! A client that may sign and not decrypt must not have a ciphertext decrypted, so its input must
 //! have a form that no ciphertext has, and that nobody can give a ciphertext by blinding it:
 //!
-//! - PKCS#1 v1.5 (RFC 8017, 9.2): 00 01, at least eight bytes FF, 00, a DigestInfo.
+//! - PKCS#1 v1.5 (RFC 8017, 9.2): 00 01, at least 16 bytes FF, 00, a DigestInfo.
 //! - PSS (RFC 8017, 9.1) with SHA-256, SHA-384 or SHA-512 and MGF1 with the same: the block behind
 //!   the mask starts with zeros up to a one. A salt so long that fewer than 16 such bytes remain is
 //!   refused.

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::hint::black_box;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -43,8 +43,6 @@ struct Work {
 /// What waits, by shape.
 struct Waiting {
     lines: Vec<VecDeque<Work>>,
-    /// How many the last batch of each shape had.
-    last: Vec<usize>,
     /// The shape that is looked at first.
     next: usize,
     /// The service ends, and takes no more than what is here.
@@ -58,8 +56,8 @@ pub struct Service {
     /// The clients.
     pub clients: Clients,
     waiting: Mutex<Waiting>,
-    /// The shapes that a batch runs of.
-    running: Vec<AtomicBool>,
+    /// How many batches of each shape run.
+    running: Vec<AtomicUsize>,
     ends: AtomicBool,
 }
 
@@ -73,11 +71,10 @@ impl Service {
             clients: Clients::default(),
             waiting: Mutex::new(Waiting {
                 lines: (0..shapes).map(|_| VecDeque::new()).collect(),
-                last: vec![0; shapes],
                 next: 0,
                 is_last: false,
             }),
-            running: (0..shapes).map(|_| AtomicBool::new(false)).collect(),
+            running: (0..shapes).map(|_| AtomicUsize::new(0)).collect(),
             ends: AtomicBool::new(false),
         }
     }
@@ -121,7 +118,7 @@ impl Service {
             if !shape.is_rsa() {
                 wipe_stack::<USED_STACK>();
             }
-            self.running[shape.index()].store(false, Ordering::Release);
+            self.running[shape.index()].fetch_sub(1, Ordering::Release);
             // Requests of this shape may have gathered meanwhile.
             self.sleeper.wake();
         }
@@ -142,7 +139,7 @@ impl Service {
                 if !ends {
                     self.gather(&clients, &mut waiting, shape);
                 }
-                self.running[shape.index()].store(true, Ordering::Release);
+                self.running[shape.index()].fetch_add(1, Ordering::Release);
                 return Some((shape, waiting.batch(shape)));
             }
             if ends && waiting.lines.iter().all(VecDeque::is_empty) {
@@ -179,8 +176,8 @@ impl Service {
         let order = (0..shapes).map(|offset| (waiting.next + offset) % shapes);
         let found = order.map(|index| Shape::ALL[index]).find(|shape| {
             let count = waiting.lines[shape.index()].len();
-            let is_running = self.running[shape.index()].load(Ordering::Acquire);
-            count > 0 && (!is_running || count >= self.engine.pass(*shape))
+            let running = self.running[shape.index()].load(Ordering::Acquire);
+            count > 0 && (running == 0 || count >= self.engine.pass(*shape))
         })?;
         waiting.next = (found.index() + 1) % shapes;
         Some(found)
@@ -280,7 +277,6 @@ impl Waiting {
     fn batch(&mut self, shape: Shape) -> Vec<Work> {
         let line = &mut self.lines[shape.index()];
         let count = line.len().min(MOST);
-        self.last[shape.index()] = count;
         line.drain(..count).collect()
     }
 }

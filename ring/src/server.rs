@@ -2,7 +2,7 @@
 
 use std::fmt;
 #[cfg(not(any(loom, miri)))]
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64 as Counter};
 use std::time::Duration;
@@ -59,15 +59,6 @@ impl Server {
     pub fn create(slots: usize) -> Result<(Server, OwnedFd), AttachError> {
         let (memory, descriptor) = Memory::create(slots)?;
         Ok((Server::of(memory), descriptor))
-    }
-
-    /// The ring of another daemon that has ended. That daemon must have answered all that it took;
-    /// what is posted is here to be taken.
-    #[cfg(not(any(loom, miri)))]
-    pub fn adopt(descriptor: impl AsFd) -> Result<Server, AttachError> {
-        let memory = Memory::open(descriptor.as_fd())?;
-        memory.lock();
-        Ok(Server::of(memory))
     }
 
     pub(crate) fn of(memory: Memory) -> Server {
@@ -258,11 +249,6 @@ impl Request {
     /// The input, at most [`INPUT`] bytes.
     pub fn input(&self) -> &[u8] {
         &self.input
-    }
-
-    /// The ring that it came by.
-    pub fn server(&self) -> &Server {
-        &self.server
     }
 
     /// Answers it. Any thread may do so.

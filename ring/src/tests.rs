@@ -223,24 +223,6 @@ fn the_end_of_a_ring_wakes_all_who_wait() {
     }
 }
 
-#[test]
-fn another_daemon_adopts_a_ring_with_what_is_posted() {
-    let (old, descriptor) = Server::create(8).unwrap();
-    let client = Client::attach(&descriptor).unwrap();
-    let mut tickets: Vec<Ticket> = [b"12", b"34"]
-        .iter()
-        .map(|input| client.submit(&call(*input)).unwrap())
-        .collect();
-    assert_eq!(serve_reversed(&old), 2);
-    tickets.push(client.submit(&call(b"56")).unwrap());
-    drop(old);
-    let new = Server::adopt(&descriptor).unwrap();
-    assert_eq!(serve_reversed(&new), 1);
-    for (mut ticket, output) in tickets.into_iter().zip([b"21", b"43", b"65"]) {
-        assert_eq!(ticket.poll().unwrap().unwrap().output[..], *output);
-    }
-}
-
 /// A sleeper as it is on this kernel, and one for kernels without `futex_waitv`.
 fn sleepers() -> [Sleeper; 2] {
     [Sleeper::new(), Sleeper::with_watchers()]
