@@ -14,6 +14,8 @@ mod server;
 mod site;
 mod trust;
 
+pub use drop_in::REFERENCES;
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};

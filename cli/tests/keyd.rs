@@ -321,8 +321,8 @@ fn all_is_undone_when_the_daemon_does_not_start() {
     system.write(CONF, own);
     fs::set_permissions(system.at(CONF), Permissions::from_mode(0o600)).unwrap();
     let before = system.tree();
-    let failing = "case $1 in restart) echo no such thing >&2; exit 1 ;; esac\n";
-    system.program("systemctl", &format!("{LOG}{failing}"));
+    let failing = "case $1 in restart) echo no such thing >&2; exit 1 ;; $other) exit 1 ;; esac\n";
+    system.program("systemctl", &format!("{LOG}other=none\n{failing}"));
     let (code, text) = system.install();
     assert_eq!(code, 1, "{text}");
     assert_eq!(system.tree(), before, "{text}");
@@ -336,8 +336,22 @@ fn all_is_undone_when_the_daemon_does_not_start() {
         log.iter().any(|line| line == "userdel lockstep-keyd"),
         "{log:?}"
     );
-    // It was enabled before, as this systemctl has it.
-    assert_eq!(log.last().unwrap(), &format!("systemctl start {UNITS}"));
+    // It was enabled and active before, as this systemctl has it.
+    let undone = |log: &[String], command: &str| {
+        let restart = log.iter().rposition(|line| line.contains(" restart "));
+        let line = format!("systemctl {command} {UNITS}");
+        log[restart.expect("a restart")..].contains(&line)
+    };
+    assert!(undone(&log, "start") && !undone(&log, "disable"), "{log:?}");
+    // And enabled alone, active alone.
+    for (other, start, disable) in [("is-active", false, false), ("is-enabled", true, true)] {
+        system.program("systemctl", &format!("{LOG}other={other}\n{failing}"));
+        let (code, text) = system.install();
+        assert_eq!((code, system.tree() == before), (1, true), "{text}");
+        let log = system.log();
+        let found = (undone(&log, "start"), undone(&log, "disable"));
+        assert_eq!(found, (start, disable), "not {other}: {log:?}");
+    }
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::process::Command;
 
 use lockstep_common::Failure;
 
+use super::REFERENCES;
 use crate::command;
 
 /// What `install` or `uninstall` is about to do.
@@ -192,7 +193,7 @@ fn goes_with_its_files(directory: &Path) -> bool {
     [".service.d", ".socket.d", "/lockstep"]
         .iter()
         .any(|end| name.ends_with(end))
-        || name.contains("/lockstep/references")
+        || name.contains(REFERENCES)
 }
 
 fn run(words: &str) -> io::Result<()> {

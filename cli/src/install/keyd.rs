@@ -45,7 +45,7 @@ pub struct KeydOptions {
     user: Option<String>,
 }
 
-/// The units of the daemon, as one argument of systemctl.
+/// The units of the daemon, as arguments of systemctl.
 const UNITS: &str = "lockstep-keyd.socket lockstep-keyd.service";
 
 /// A key of the server.
@@ -238,7 +238,8 @@ fn try_out(
     trial.arg("--").args(check);
     run(&mut trial).map(drop).map_err(|failure| {
         Failure::new(format!(
-            "{} was tried with references in the places of its keys, and nothing was changed: {}",
+            "{} refuses its configuration with references in place of its keys; nothing was \
+             changed: {}",
             server.name, failure.what
         ))
         .remedy(format!(
@@ -290,9 +291,9 @@ fn plan(
     let mut recovery = Vec::new();
     if !system.runs_systemd() {
         notes.push(format!(
-            "systemd does not run here, so nothing was tried, the key daemon was not started, and its \
-             user {} was not created. What shows references to the server is systemd, too: without \
-             it, name these files in the places of its keys: {}",
+            "systemd does not run here. So the server did not check its configuration, the key \
+             daemon was not started, and its user {} was not created. Without systemd the server \
+             still finds its keys; name these files in its configuration instead: {}",
             configuration.user,
             held.iter().map(place).collect::<Vec<_>>().join(" ")
         ));
@@ -305,11 +306,11 @@ fn plan(
              /etc/systemd/system",
         ));
     } else {
-        let is_enabled = is_enabled();
+        let before = State::now();
         changes.extend(user(&configuration.user));
-        if is_new || !is_enabled {
+        if is_new || !before.is_enabled || !before.is_active {
             changes.extend(start(has_new_socket));
-            recovery = recover(is_enabled);
+            recovery = recover(before);
         }
     }
     // The last step is the one that changes what the server sees.
@@ -396,7 +397,7 @@ pub fn plan_removal(leaving: &[&Server], root: &Path) -> Result<Plan, Failure> {
         .iter()
         .fold(last, |last, socket| format!("{last} && rm {socket}"));
     plan.notes.push(format!(
-        "the key daemon that runs serves until then. Afterwards: {last}"
+        "a server uses the key daemon until its restart; after the restart, run: {last}"
     ));
     Ok(plan)
 }
@@ -435,22 +436,33 @@ fn start(has_new_socket: bool) -> Vec<Change> {
 }
 
 /// What has the daemon as it was, when the files are as they were.
-fn recover(was_enabled: bool) -> Vec<Change> {
+fn recover(before: State) -> Vec<Change> {
     let reload = "systemctl daemon-reload".to_owned();
     let stop = format!("systemctl stop {UNITS}");
-    let last = match was_enabled {
-        true => format!("systemctl start {UNITS}"),
-        false => format!("systemctl disable {UNITS}"),
-    };
-    [reload, stop, last].map(step).into()
+    let disable = (!before.is_enabled).then(|| format!("systemctl disable {UNITS}"));
+    let start = before.is_active.then(|| format!("systemctl start {UNITS}"));
+    let commands = [Some(reload), Some(stop), disable, start];
+    commands.into_iter().flatten().map(step).collect()
 }
 
-fn is_enabled() -> bool {
-    let ask = |about: &str| {
-        let mut command = Command::new("systemctl");
-        run(command.args([about, "--quiet", "lockstep-keyd.socket"])).is_ok()
-    };
-    ask("is-enabled") && ask("is-active")
+/// How systemd has the daemon's socket.
+#[derive(Clone, Copy)]
+struct State {
+    is_enabled: bool,
+    is_active: bool,
+}
+
+impl State {
+    fn now() -> State {
+        let ask = |about: &str| {
+            let mut command = Command::new("systemctl");
+            run(command.args([about, "--quiet", "lockstep-keyd.socket"])).is_ok()
+        };
+        State {
+            is_enabled: ask("is-enabled"),
+            is_active: ask("is-active"),
+        }
+    }
 }
 
 /// A server's references that are there.

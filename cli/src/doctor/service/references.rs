@@ -17,6 +17,7 @@ use super::view::View;
 use crate::command::run;
 use crate::doctor::finding::{Answer, Named, Verdict};
 use crate::doctor::keyd::{damaged, judge};
+use crate::install::REFERENCES;
 use crate::keyd::Offer;
 
 const CHECK: &str = "reference";
@@ -129,9 +130,7 @@ fn covered(subject: &Subject) -> impl Iterator<Item = &Path> {
         .flat_map(|unit| unit.all("BindReadOnlyPaths"));
     binds.filter_map(|bind| {
         let (reference, key) = bind.trim_start_matches('-').split_once(':')?;
-        reference
-            .starts_with("/etc/lockstep/references/")
-            .then_some(Path::new(key))
+        reference.starts_with(REFERENCES).then_some(Path::new(key))
     })
 }
 
