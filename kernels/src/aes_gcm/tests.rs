@@ -366,6 +366,8 @@ fn what_gcm_does_not_allow_is_refused_and_changes_nothing() {
 
 #[test]
 fn secrets_are_not_printed_and_wiped() {
+    // Their ends wipe them.
+    assert!(std::mem::needs_drop::<Key>() && std::mem::needs_drop::<Message>());
     for lanes in Lanes::available() {
         let mut key = key(lanes, &[7; 32]);
         let mut message = Message::default();

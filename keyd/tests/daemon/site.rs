@@ -50,10 +50,16 @@ pub struct Daemon {
 impl Daemon {
     /// Starts one with these settings, and waits until it serves.
     pub fn start(settings: &str) -> Daemon {
+        Daemon::start_as(own_user(), settings)
+    }
+
+    /// The same, where the daemon becomes another user once it has read its keys.
+    pub fn start_as(daemon_user: u32, settings: &str) -> Daemon {
         let directory = TempDir::new("keyd");
-        let user = fs::metadata("/proc/self").expect("/proc").uid();
+        let user = own_user();
         let socket = directory.join("socket");
-        let mut text = format!("socket = {}\nuser = {user}\n{settings}", socket.display());
+        let socket = socket.display();
+        let mut text = format!("socket = {socket}\nuser = {daemon_user}\n{settings}");
         for (name, made_by) in KEYS.iter().zip(MADE_BY) {
             let file = directory.join(name);
             let mut make = command("openssl", &["genpkey", "-out"]);
@@ -97,6 +103,11 @@ impl Daemon {
             Connection::open(&daemon.socket()).is_ok()
         });
         daemon
+    }
+
+    /// A file of the daemon in /proc.
+    pub fn about(&self, file: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/{file}", self.pid))
     }
 
     pub fn socket(&self) -> PathBuf {
@@ -145,15 +156,14 @@ impl Daemon {
 
     /// What it holds for its clients.
     pub fn holdings(&self) -> Holdings {
-        let directory = PathBuf::from(format!("/proc/{}", self.pid));
-        let status = fs::read_to_string(directory.join("status")).expect("a process");
+        let status = fs::read_to_string(self.about("status")).expect("a process");
         let number = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
             let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
             number.expect("a number")
         };
         Holdings {
-            descriptors: fs::read_dir(directory.join("fd")).ok().map(Iterator::count),
+            descriptors: fs::read_dir(self.about("fd")).ok().map(Iterator::count),
             rings: number("RssShmem:"),
             threads: number("Threads:"),
         }
@@ -166,6 +176,11 @@ impl Drop for Daemon {
         let _ = child.kill();
         let _ = child.wait();
     }
+}
+
+/// The user of this process.
+pub fn own_user() -> u32 {
+    fs::metadata("/proc/self").expect("/proc").uid()
 }
 
 /// What a daemon holds for its clients.

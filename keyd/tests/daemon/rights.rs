@@ -1,0 +1,81 @@
+//! What rights the daemon keeps once it has read its keys.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+
+use lockstep_remote::{Connection, Operation};
+
+use crate::site::{Daemon, own_user, padded};
+
+/// The user `nobody`.
+const NOBODY: u32 = 65534;
+
+#[test]
+fn a_daemon_that_root_starts_serves_without_roots_rights() {
+    if own_user() != 0 {
+        println!("skipped: only root can become another user");
+        return;
+    }
+    let daemon = Daemon::start_as(NOBODY, "");
+    let status = fs::read_to_string(daemon.about("status")).expect("a process");
+    let line = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        let words: Vec<_> = line.expect("a line").split_whitespace().collect();
+        words.join(" ")
+    };
+    let (user, group) = (line("Uid:"), line("Gid:"));
+    assert_eq!(user, vec![NOBODY.to_string(); 4].join(" "));
+    assert!(!group.split(' ').any(|group| group == "0"), "{group}");
+    assert!(!line("Groups:").split(' ').any(|group| group == "0"));
+    for set in ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"] {
+        assert_eq!(line(set), "0000000000000000", "{set}");
+    }
+    assert_eq!(line("NoNewPrivs:"), "1");
+    let limits = fs::read_to_string(daemon.about("limits")).expect("a process");
+    let core = limits
+        .lines()
+        .find(|line| line.starts_with("Max core file size"));
+    let core: Vec<_> = core.expect("a line").split_whitespace().collect();
+    assert_eq!(core[4..6], ["0", "0"]);
+    // Nobody's own processes may not look into it: what the kernel shows of it is root's.
+    let shown = fs::metadata(daemon.about("mem")).expect("a file");
+    assert_eq!(shown.uid(), 0);
+    // And it signs.
+    let connection = Connection::open(&daemon.socket()).expect("a daemon");
+    let rsa = connection.keys().last().expect("a key");
+    let signed = connection.ask(Operation::RsaPrivate, rsa, &padded(), 256);
+    assert!(signed.is_ok());
+}
+
+#[test]
+fn a_user_has_no_more_clients_than_it_may() {
+    let daemon = Daemon::start("max_clients = 3\nmax_clients_per_user = 2\n");
+    let open = || Connection::open(&daemon.socket());
+    // The daemon may still see the one that has waited for its start.
+    daemon.holdings_with(0);
+    let held = [open().expect("a place"), open().expect("a place")];
+    let refused = open().expect_err("no third place").to_string();
+    assert!(refused.contains("max_clients"), "{refused}");
+    drop(held);
+    daemon.holdings_with(0);
+    open().expect("a place again");
+}
+
+#[test]
+fn a_client_asks_no_more_often_than_it_may() {
+    let daemon = Daemon::start("rate = 1\n");
+    let connection = Connection::open(&daemon.socket()).expect("a daemon");
+    let [ed25519, ..] = connection.keys() else {
+        panic!("no keys");
+    };
+    let start = std::time::Instant::now();
+    let mut served = 0;
+    // The second and the third of them wait for a second each: a client asks again.
+    for _ in 0..3 {
+        let signed = connection.ask(Operation::Ed25519Sign, ed25519, &[1], 64);
+        assert!(signed.is_ok());
+        served += 1;
+    }
+    let most = 1 + start.elapsed().as_secs() + 1;
+    assert!(served <= most, "{served} in {:?}", start.elapsed());
+}
