@@ -188,8 +188,9 @@ fn a_lost_wake_up_is_noticed() {
     let threads = || jobs.process(&place, 16).with_lockstep();
     let program = place.compile("async");
     let key = place.key("rsa2048");
+    // One job at a time: the worker has nothing to do after each, and sleeps.
     let in_jobs = || {
-        let arguments = format!("fd {key} 2 200");
+        let arguments = format!("fd {key} 1 200");
         place.program(&program, &arguments).with_lockstep()
     };
     assert!(ends(threads()) && ends(in_jobs()));
