@@ -57,7 +57,7 @@ pub fn run() -> Outcome {
     }
     show_hybrid(&dist, scratch.path())?;
     if !has_lanes {
-        println!("\nThere are no lanes here; `lockstep doctor`, above, says why.");
+        println!("\n`lockstep doctor`, above, says why RSA is left to OpenSSL on this CPU.");
         return Ok(());
     }
     println!(

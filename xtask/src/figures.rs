@@ -172,7 +172,8 @@ fn benchmarks(records: &[Record], prices: &[Price]) -> Outcome<String> {
         out += "\n### Servers\n\n";
         out += &wrapped(&format!(
             "{}The columns are the CPU time of the server for one handshake, what Lockstep changes \
-             in it, and Lockstep's latency over OpenSSL's (p50, p99).",
+             in it, and Lockstep's latency over OpenSSL's (p50, p99). The change is the median \
+             over pairs of turns, so the two times beside it may differ by another percentage.",
             in_words(record).unwrap_or_default()
         ));
         out += "\n";

@@ -58,6 +58,8 @@ const OPTIONAL: &[(&str, &str)] = &[
     // With libFuzzer and AddressSanitizer.
     ("clang", "clang libclang-rt-14-dev"),
     ("strace", "strace"),
+    // Core dumps of processes that hold keys.
+    ("gcore", "gdb"),
 ];
 
 /// Checks everything, installs what is missing, and says so line by line.

@@ -1,5 +1,6 @@
 //! Counting tests by the lines that test programs close with.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
@@ -37,6 +38,21 @@ impl Count {
     }
 }
 
+/// Says what tests were left out here, and why: each prints a line about it, and counts as passed.
+fn show_skips<'a>(lines: impl Iterator<Item = &'a str>) {
+    for (reason, count) in skips(lines) {
+        println!("{reason} (said {count} times)");
+    }
+}
+
+fn skips<'a>(lines: impl Iterator<Item = &'a str>) -> BTreeMap<&'a str, usize> {
+    let mut skips = BTreeMap::new();
+    for line in lines.filter(|line| line.starts_with("skipped: ")) {
+        *skips.entry(line).or_default() += 1;
+    }
+    skips
+}
+
 /// Runs tests of which some may be left out, and counts those that ran.
 pub fn passed_and_failed(command: &mut Command) -> Outcome<(u64, u64)> {
     let output = command
@@ -46,6 +62,7 @@ pub fn passed_and_failed(command: &mut Command) -> Outcome<(u64, u64)> {
         .map_err(|error| cannot_run(command, &error))?;
     let text = String::from_utf8_lossy(&output.stdout);
     let mut count = counts(&text);
+    show_skips(text.lines());
     if !output.status.success() {
         print!("{text}");
         count.failed = count.failed.max(1);
@@ -66,6 +83,7 @@ pub fn count(command: &mut Command) -> Outcome<Count> {
         .spawn()
         .map_err(|error| cannot_run(command, &error))?;
     let mut count = Count::default();
+    let mut lines = Vec::new();
     if let Some(stdout) = child.stdout.take() {
         for line in BufReader::new(stdout).split(b'\n').map_while(Result::ok) {
             let line = String::from_utf8_lossy(&line).into_owned();
@@ -75,8 +93,10 @@ pub fn count(command: &mut Command) -> Outcome<Count> {
             if line.contains("; 0 filtered out") {
                 count.add(counts(&line));
             }
+            lines.push(line);
         }
     }
+    show_skips(lines.iter().map(String::as_str));
     let status = child.wait().map_err(|error| cannot_run(command, &error))?;
     if !status.success() && count.failed == 0 {
         // It did not build, or a test process died before it could count.
@@ -118,6 +138,9 @@ test result: FAILED. 31 passed; 2 failed; 4 ignored; 0 measured; 0 filtered out;
 test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 36 filtered out; finished in 0.02s";
         let count = counts(output);
         assert_eq!((count.passed, count.failed, count.skipped), (32, 2, 4));
+        let output = "skipped: a\nb\n skipped: c\nskipped: d\nskipped: a";
+        let skipped = skips(output.lines());
+        assert_eq!(skipped, [("skipped: a", 2), ("skipped: d", 1)].into());
         let none = counts("test engine::works ... ok");
         assert_eq!((none.passed, none.failed, none.skipped), (0, 0, 0));
     }

@@ -220,6 +220,8 @@ fn tests() -> Outcome<Count> {
     let tests = |targets: &[&str]| {
         let mut command = cargo_workspace("test");
         command.arg("--no-fail-fast").args(targets);
+        // What a test prints that leaves something out.
+        command.args(["--", "--show-output"]);
         command.env("LOCKSTEP_DIST", &release);
         command.env("LOCKSTEP_FAULT_DIST", &faulty);
         command

@@ -275,8 +275,9 @@ const INTRODUCTION: &str = "\
 
 One module was tried with each of these versions, beside the same version without the module. `same`
 means that both gave the same results; the number of results that were compared is in parentheses. A
-number alone in front of it counts the results that differ, and `-` says that something was not
-tried. Both are explained below the table.
+number alone in front of it counts the results that differ; they are explained below the table. `-`
+says that something was not tried: the table below names the reason, unless the check is newer than
+the run.
 
 | check | what is compared |
 |---|---|
