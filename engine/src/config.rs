@@ -146,8 +146,10 @@ impl Setting {
             default: "auto",
             values: "`auto`, `none`, or the name of lanes that the CPU has: `avx512ifma`, \
                      `avx512ifma256`, `avx512ifma512`, `avx2`, `portable`",
-            meaning: "Which lanes compute. `auto` takes the best that the CPU has instructions for, `none` \
-                      leaves everything to OpenSSL that it can do (key derivation too), and `portable` is slow: for tests.",
+            meaning: "Which lanes compute. `auto` takes the best that the CPU has instructions \
+                      for. With `none` OpenSSL computes everything, key derivation too; the \
+                      module computes only ML-KEM, where OpenSSL has none. `portable` is slow: \
+                      for tests.",
             set: |config, _, value| {
                 config.backend = backend(value)?;
                 Ok(())
@@ -272,8 +274,9 @@ impl Setting {
             name: "key_pool",
             default: "16",
             values: "0 to 64, or `no`",
-            meaning: "How many key pairs of a kind (X25519, P-256, P-384) are made at a time, the rest kept \
-                      for later callers; 0 or `no` makes every pair for its caller.",
+            meaning: "How many key pairs of a kind (X25519, P-256, P-384, ML-KEM-768 and its \
+                      hybrids) are made at a time, the rest kept for later callers; 0 or `no` \
+                      makes every pair for its caller.",
             set: |config, setting, value| {
                 config.key_pool = match value {
                     "no" => 0,
@@ -313,10 +316,11 @@ impl Setting {
             name: "keys",
             default: "process",
             values: "`process`, `daemon-if-faster` or `daemon`",
-            meaning: "Where signatures with ordinary RSA keys are computed. With `daemon-if-faster` the \
-                      [key daemon](keyd.md#ordinary-keys) computes those of keys that it has, too, while that \
-                      takes less CPU time in all; with `daemon` it does whenever it can be reached. The process \
-                      keeps its key, and computes at once what the daemon does not.",
+            meaning: "Where signatures with ordinary RSA keys are computed. With \
+                      `daemon-if-faster` the process asks the \
+                      [key daemon](keyd.md#ordinary-keys), if that has the same key, while that \
+                      takes less CPU time in all; with `daemon` the process asks whenever it can \
+                      reach the daemon. What the daemon does not answer, the process computes.",
             set: |config, setting, value| {
                 config.keys = match value {
                     "process" => Keys::Process,

@@ -47,7 +47,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that may use some of these keys, or `None` if it may use none.
+    /// What a client may do with these keys, or `None` if it may use none.
     pub fn grants(keys: &[Arc<Held>], peer: Peer) -> Option<Vec<(Arc<Held>, Uses)>> {
         let grants = keys
             .iter()

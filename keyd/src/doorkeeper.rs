@@ -160,8 +160,9 @@ impl Doorkeeper {
         stream.set_write_timeout(Some(PATIENCE))?;
         let mut refuse = |verdict: Verdict| {
             log(format_args!(
-                "sent process {pid} of user {} away: {verdict:?}",
-                peer.user
+                "refused process {pid} of user {}: {}",
+                peer.user,
+                lockstep_remote::Failure::Unwelcome(verdict)
             ));
             stream.write_all(&protocol::verdict(verdict, 0))
         };

@@ -397,7 +397,7 @@ impl Signing<'_> {
     fn ask(&self, key: &ffi::EcKey, referent: &Key) -> Option<Zeroizing<Vec<u8>>> {
         let (_, curve) = group_of(key)?;
         if self.nonce.inverse.is_some() || self.nonce.r.is_some() {
-            referent.refuse("the key daemon makes the nonce of a signature itself");
+            referent.refuse("the program gave a nonce, but the key daemon makes its own nonces");
             return None;
         }
         // More of a digest never counts.

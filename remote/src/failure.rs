@@ -49,8 +49,8 @@ impl fmt::Display for Failure {
                 );
             }
             Failure::Unwelcome(Verdict::Full) => {
-                "the key daemon serves as many clients as it may; raise max_clients in its \
-                 configuration"
+                "the key daemon serves as many processes as its configuration allows; raise \
+                 max_clients or max_clients_per_user there"
             }
             Failure::Unwelcome(Verdict::Stranger) => {
                 "the key daemon lets this user use no key; see the users and groups of the key in \
@@ -60,9 +60,12 @@ impl fmt::Display for Failure {
                 "the key daemon is of another version; restart it, and this program"
             }
             Failure::Unwelcome(_) => "the key daemon had no memory for another client",
-            Failure::Protocol => "what answers at the socket is no key daemon of this version",
+            Failure::Protocol => {
+                "the program at the socket does not answer as a key daemon of this version does; \
+                 see what listens there, and restart the key daemon"
+            }
             Failure::Lost => "the key daemon ended before it answered",
-            Failure::TimedOut => "the key daemon did not answer in time",
+            Failure::TimedOut => "the key daemon did not answer in time; see its log and its load",
             Failure::NoKey => {
                 "the key daemon has no key of this name, or does not let this user use it"
             }
@@ -76,12 +79,12 @@ impl fmt::Display for Failure {
             }
             Failure::Unfit => "the key daemon finds that the input does not fit the key",
             Failure::Busy => {
-                "this program asks the key daemon for more than its share; raise rate in its \
-                 configuration"
+                "this program makes more requests a second than the key daemon allows; raise \
+                 rate in the daemon's configuration"
             }
             Failure::Full => {
-                "this program has as many requests with the key daemon as it may; raise queue in \
-                 its configuration"
+                "as many requests of this program wait as the key daemon allows; raise queue in \
+                 the daemon's configuration"
             }
             Failure::Failed => "the key daemon could not compute it; its log may say why",
         };

@@ -51,7 +51,7 @@ fn configured(text: &str) -> Vec<Named> {
             found.push((CONFIGURATION, (Verdict::Good, what, None)));
         }
         Err(_) if !rustix::process::geteuid().is_root() => {
-            let what = "only root can read the keys, and say whether they are in order";
+            let what = "only root can read the keys: run this as root to see if they are in order";
             found.push((CONFIGURATION, (Verdict::Note, what.to_owned(), None)));
         }
         Err(wrong) => found.extend(wrong.into_iter().map(|wrong| {
@@ -91,7 +91,7 @@ fn daemon(socket: &Path) -> Answer {
             (Verdict::Good, what, None)
         }
         Err(Failure::Unwelcome(Welcome::Stranger)) => {
-            let what = format!("{answers}. This user may use none of its keys, nor need it");
+            let what = format!("{answers}. This user may use none of its keys, which is no fault");
             (Verdict::Good, what, None)
         }
         Err(failure) => {
@@ -143,11 +143,14 @@ pub fn judge(
         Ok(offers) => offers,
         Err(why) => {
             let what = format!("{shown}, and {who} cannot sign with it: {why}");
-            return failed(what, "lockstep doctor, as root, says how the daemon is");
+            return failed(
+                what,
+                "run lockstep doctor as root: it says whether the daemon works",
+            );
         }
     };
     let Some(offer) = offers.iter().find(|offer| offer.name == reference.name) else {
-        let what = format!("{shown}, which the key daemon does not have, or not for {who}");
+        let what = format!("{shown}: the key daemon lacks it, or does not let {who} use it");
         let remedy = format!(
             "look at the section [key {}] of {DEFAULT_FILE}, and its users; then: systemctl \
              restart lockstep-keyd",
@@ -199,10 +202,7 @@ mod tests {
                 Ok(vec![offer("a", "3000"), offer("www", "3000")]),
                 "lets user 33 use to sign",
             ),
-            (
-                Ok(vec![offer("a", "3000")]),
-                "does not have, or not for user 33",
-            ),
+            (Ok(vec![offer("a", "3000")]), "does not let user 33 use it"),
             (
                 Ok(vec![offer("www", "3001")]),
                 "another key under this name",
