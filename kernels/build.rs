@@ -1,13 +1,32 @@
-//! Sets the condition `vectors`: the kernels have backends with vector instructions.
+//! Sets the conditions `vectors`: the kernels have backends with vector instructions, and `avx512`:
+//! those of AVX-512 are among them.
 //!
-//! That is so on x86-64, but for a build with `--cfg portable` in RUSTFLAGS, which takes a fifth of
-//! the time: checks of what all backends have in common use it.
+//! Vectors are there on x86-64, but for a build with `--cfg portable` in RUSTFLAGS, which takes a
+//! fifth of the time: checks of what all backends have in common use it. A build with fault points,
+//! which is for tests on this machine, makes no code of AVX-512 that its CPU could not run: half of
+//! the compiler's time. The compiler reads that code all the same.
+
+use std::env;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rustc-check-cfg=cfg(vectors)");
-    let is_x86_64 = std::env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "x86_64");
-    if is_x86_64 && std::env::var_os("CARGO_CFG_PORTABLE").is_none() {
+    println!("cargo::rustc-check-cfg=cfg(avx512)");
+    let is_x86_64 = env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "x86_64");
+    if is_x86_64 && env::var_os("CARGO_CFG_PORTABLE").is_none() {
         println!("cargo::rustc-cfg=vectors");
+        if env::var_os("CARGO_FEATURE_FAULT_INJECTION").is_none() || this_cpu_has_avx512() {
+            println!("cargo::rustc-cfg=avx512");
+        }
     }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn this_cpu_has_avx512() -> bool {
+    std::is_x86_feature_detected!("avx512f")
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn this_cpu_has_avx512() -> bool {
+    false
 }

@@ -267,3 +267,16 @@ impl fmt::Debug for Backend {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    /// Where a build with fault points was made on another CPU, it may lack lanes of this one.
+    #[test]
+    #[cfg(vectors)]
+    fn no_lanes_of_this_cpu_are_left_out() {
+        assert!(
+            cfg!(avx512) || !is_x86_feature_detected!("avx512f"),
+            "remedy: cargo clean --package lockstep-kernels"
+        );
+    }
+}

@@ -35,7 +35,8 @@ macro_rules! ifma_lanes {
         impl $name {
             /// The proof, where it can be given.
             pub(crate) fn detect() -> Option<Self> {
-                (is_x86_feature_detected!("avx512f")
+                (cfg!(avx512)
+                    && is_x86_feature_detected!("avx512f")
                     && is_x86_feature_detected!("avx512dq")
                     && is_x86_feature_detected!("avx512vl")
                     && is_x86_feature_detected!("avx512ifma")
@@ -60,6 +61,10 @@ macro_rules! ifma_lanes {
                 fn with_features<R>(body: impl FnOnce() -> R) -> R {
                     super::align_stack();
                     body()
+                }
+                // No code is made of `body` then.
+                if !cfg!(avx512) {
+                    unreachable!("`detect` finds nothing");
                 }
                 // SAFETY: `self` exists only where `detect` found these features.
                 unsafe { with_features(body) }

@@ -14,7 +14,8 @@ pub(crate) struct Avx512Vbmi2(());
 impl Avx512Vbmi2 {
     /// The proof, where it can be given.
     pub(crate) fn detect() -> Option<Self> {
-        (is_x86_feature_detected!("avx512f")
+        (cfg!(avx512)
+            && is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512vl")
             && is_x86_feature_detected!("avx512vnni")
@@ -59,6 +60,10 @@ impl Words for Avx512Vbmi2 {
         fn with_features<R>(body: impl FnOnce() -> R) -> R {
             align_stack();
             body()
+        }
+        // No code is made of `body` then.
+        if !cfg!(avx512) {
+            unreachable!("`detect` finds nothing");
         }
         // SAFETY: `self` exists only where `detect` found these features.
         unsafe { with_features(body) }
