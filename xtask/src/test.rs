@@ -423,8 +423,13 @@ fn models(package: &str, arguments: &[&str]) -> Command {
     command
         .arg("--target-dir")
         .arg(target_directory().join("loom"));
-    command.args(arguments).env("RUSTFLAGS", "--cfg loom");
-    // No kernel runs in a model: they need not be fast, but soon built.
+    // No kernel runs in a model: there need not be many, nor fast ones.
+    command.args([
+        "--config",
+        "profile.release.package.lockstep-kernels.opt-level=0",
+    ]);
+    command.args(arguments);
+    command.env("RUSTFLAGS", "--cfg loom --cfg portable");
     for (setting, value) in [("OPT_LEVEL", "1"), ("LTO", "off"), ("CODEGEN_UNITS", "16")] {
         command.env(format!("CARGO_PROFILE_RELEASE_{setting}"), value);
     }
