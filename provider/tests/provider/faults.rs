@@ -185,13 +185,14 @@ fn a_lost_wake_up_is_noticed() {
     for number in 0..480 {
         jobs.sign(0, format!("message {number}").as_bytes());
     }
-    let threads = || jobs.process(&place, 16).with_lockstep();
+    let threads = || jobs.process(&place, 16).with_lockstep().on_vectors();
     let program = place.compile("async");
     let key = place.key("rsa2048");
     // One job at a time: the worker has nothing to do after each, and sleeps.
     let in_jobs = || {
         let arguments = format!("fd {key} 1 200");
-        place.program(&program, &arguments).with_lockstep()
+        let process = place.program(&program, &arguments);
+        process.with_lockstep().on_vectors()
     };
     assert!(ends(threads()) && ends(in_jobs()));
     assert!(!ends(threads().env("LOCKSTEP_PLANT", "lost-thread")));

@@ -16,7 +16,7 @@ use openssl::derive::Deriver;
 use openssl::encrypt::Decrypter;
 use openssl::error::ErrorStack;
 use openssl::hash::MessageDigest;
-use openssl::pkey::{PKey, Private, Public};
+use openssl::pkey::{Id, PKey, Private, Public};
 use openssl::pkey_ctx::PkeyCtx;
 use openssl::rsa::{Padding, RsaPrivateKeyBuilder};
 use openssl::sign::{RsaPssSaltlen, Signer, Verifier};
@@ -167,13 +167,22 @@ impl Jobs {
         on_lanes: bool,
     ) -> (Finished, Vec<Answer>) {
         let process = self.process(place, threads).limit(120);
-        let finished = if on_lanes {
-            process.with_lockstep()
-        } else {
-            process
-        }
-        .succeed();
+        let process = match on_lanes {
+            true if self.has_rsa_alone() => process.with_lockstep().on_vectors(),
+            true => process.with_lockstep(),
+            false => process,
+        };
+        let finished = process.succeed();
         (finished, self.answers(place))
+    }
+
+    fn has_rsa_alone(&self) -> bool {
+        let mut keys = self.keys.iter().map(|key| Key::decode(key));
+        keys.all(|key| match key {
+            Key::Private(key) => key.id() == Id::RSA,
+            Key::Public(key) => key.id() == Id::RSA,
+            Key::Refused => true,
+        })
     }
 
     /// The answers that the last process has left.
