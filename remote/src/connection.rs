@@ -6,8 +6,9 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use lockstep_ring::{Answer, AttachError, Call, Client, Lost, Patience, Refused, Ticket, receive};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use lockstep_ring::{
+    Answer, AttachError, Call, Client, Patience, Refused, Ticket, has_hung_up, receive,
+};
 use rustix::io::retry_on_intr;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
@@ -185,12 +186,7 @@ impl Connection {
         length: usize,
         deadline: Instant,
     ) -> Result<Done, Failure> {
-        let submitted = self.client.submit(&call(operation, key, input));
-        let ticket = submitted.map_err(|refused| match refused {
-            Refused::Full => Failure::Full,
-            Refused::TooLong => Failure::Unfit,
-            _ => Failure::Lost,
-        })?;
+        let ticket = self.client.submit(&call(operation, key, input))?;
         let answer = self.answer(operation, ticket, deadline)?;
         let cost = Duration::from_nanos(answer.note.into());
         let result = outcome(answer, length).unwrap_or(Err(Failure::Busy));
@@ -238,13 +234,11 @@ impl Connection {
     fn submit(&self, call: &Call<'_>, deadline: Instant) -> Result<Ticket, Failure> {
         loop {
             match self.client.submit(call) {
-                Ok(ticket) => return Ok(ticket),
                 Err(Refused::Full) => {
                     self.look_after(deadline)?;
                     std::thread::sleep(ROOM);
                 }
-                Err(Refused::TooLong) => return Err(Failure::Unfit),
-                Err(_) => return Err(Failure::Lost),
+                submitted => return Ok(submitted?),
             }
         }
     }
@@ -261,11 +255,9 @@ impl Connection {
             Operation::EcdsaSign | Operation::Ed25519Sign => SPIN,
         };
         loop {
-            match ticket.wait(Patience::new(spin, LOOK_EVERY)) {
-                Ok(Some(answer)) => return Ok(answer),
-                Ok(None) => self.look_after(deadline)?,
-                Err(Lost::Broken) => return Err(Failure::Protocol),
-                Err(_) => return Err(Failure::Lost),
+            match ticket.wait(Patience::new(spin, LOOK_EVERY))? {
+                Some(answer) => return Ok(answer),
+                None => self.look_after(deadline)?,
             }
         }
     }
@@ -284,10 +276,7 @@ impl Connection {
 
     /// Whether the daemon's end of the connection is closed.
     pub fn has_hung_up(&self) -> bool {
-        let mut polled = [PollFd::new(&self.stream, PollFlags::RDHUP)];
-        let at_once = Timespec::default();
-        let ended = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
-        poll(&mut polled, Some(&at_once)).is_ok_and(|_| polled[0].revents().intersects(ended))
+        has_hung_up(&self.stream)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use lockstep_ring::Answer;
+use lockstep_ring::{Answer, Lost, Refused};
 use zeroize::Zeroizing;
 
 use crate::protocol::{Verdict, status};
@@ -93,6 +93,25 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Failure {
+        match refused {
+            Refused::Full => Failure::Full,
+            Refused::TooLong => Failure::Unfit,
+            _ => Failure::Lost,
+        }
+    }
+}
+
+impl From<Lost> for Failure {
+    fn from(lost: Lost) -> Failure {
+        match lost {
+            Lost::Broken => Failure::Protocol,
+            _ => Failure::Lost,
+        }
+    }
+}
 
 /// What an answer says, for which a result of `length` bytes was asked. None if the daemon had no
 /// time, and may be asked again.

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use lockstep_ring::{Call, Client, Lost, Patience, Refused, Ticket};
+use lockstep_ring::{Call, Client, Patience, Refused, Ticket};
 use zeroize::Zeroizing;
 
 use crate::failure::{Failure, outcome};
@@ -176,8 +176,7 @@ impl State {
                 self.delayed.push((Instant::now() + ROOM, request));
                 None
             }
-            Err(Refused::TooLong) => Some((request, Failure::Unfit)),
-            Err(_) => Some((request, Failure::Lost)),
+            Err(refused) => Some((request, refused.into())),
         }
     }
 
@@ -206,8 +205,7 @@ impl State {
                     self.posted.insert(slot, (ticket, request));
                     continue;
                 }
-                Err(Lost::Broken) => Err(Failure::Protocol),
-                Err(_) => Err(Failure::Lost),
+                Err(lost) => Err(lost.into()),
             };
             ended.push((request, result));
         }

@@ -41,7 +41,7 @@ pub use server::{Faults, Request, Server};
 pub use sleep::Patience;
 pub use sleeper::Sleeper;
 #[cfg(not(any(loom, miri)))]
-pub use socket::{receive, send};
+pub use socket::{Credentials, credentials, has_hung_up, receive, send};
 
 #[cfg(all(test, miri))]
 mod heap_tests;

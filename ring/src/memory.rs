@@ -1,4 +1,4 @@
-//! The memory of a ring: made, sealed, checked and mapped. All `unsafe` of this crate is here.
+//! The memory of a ring: made, sealed, checked and mapped.
 
 #![allow(unsafe_code, reason = "a mapping, seen as atomics")]
 

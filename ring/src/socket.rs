@@ -1,9 +1,11 @@
-//! Passing a descriptor over a Unix socket, with a few bytes.
+//! The Unix socket by which a client gets its ring: a descriptor goes over it, each side learns by
+//! it of the other's end, and the daemon who the client is.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -41,4 +43,52 @@ pub fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Option
     });
     let first = descriptors.next().and_then(|mut all| all.next());
     Ok((received.bytes, first))
+}
+
+/// Whether the other side has closed its end.
+pub fn has_hung_up(socket: impl AsFd) -> bool {
+    let mut polled = [PollFd::new(&socket, PollFlags::RDHUP)];
+    let ended = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    let polls = poll(&mut polled, Some(&Timespec::default()));
+    polls.is_ok() && polled[0].revents().intersects(ended)
+}
+
+/// The process at the other side, as it was when it connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// Its number, or 0 if it has none in this process's PID namespace.
+    pub process: i32,
+    /// Its user.
+    pub user: u32,
+    /// Its group.
+    pub group: u32,
+}
+
+/// Who is at the other side. (`rustix` reads the number of a process into a type that has no 0.)
+#[allow(unsafe_code, reason = "a call of getsockopt")]
+pub fn credentials(socket: impl AsFd) -> io::Result<Credentials> {
+    let mut read = libc::ucred {
+        pid: 0,
+        uid: u32::MAX,
+        gid: u32::MAX,
+    };
+    let mut length = size_of_val(&read) as libc::socklen_t;
+    // SAFETY: both places are there for the call, and the length is that of the first.
+    let failed = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut read).cast(),
+            &raw mut length,
+        )
+    };
+    match failed {
+        0 => Ok(Credentials {
+            process: read.pid,
+            user: read.uid,
+            group: read.gid,
+        }),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
