@@ -25,6 +25,9 @@ pub struct Held {
     pub access: Access,
 }
 
+/// Keys that a client may use, and for what.
+pub type Grants = Vec<(Arc<Held>, Uses)>;
+
 /// A process that is served.
 pub struct Client {
     /// Who it is.
@@ -36,7 +39,7 @@ pub struct Client {
     /// Open for as long as the process lives.
     pub stream: UnixStream,
     /// What it may use. A handle is a place in here.
-    grants: Vec<(Arc<Held>, Uses)>,
+    grants: Grants,
     rate: Rate,
     gone: AtomicBool,
     /// When its last request came, in microseconds since `start`.
@@ -48,11 +51,11 @@ pub struct Client {
 
 impl Client {
     /// What a client may do with these keys, or `None` if it may use none.
-    pub fn grants(keys: &[Arc<Held>], peer: Peer) -> Option<Vec<(Arc<Held>, Uses)>> {
+    pub fn grants(keys: &[Arc<Held>], peer: Peer) -> Option<Grants> {
         let grants = keys
             .iter()
             .map(|key| (Arc::clone(key), key.access.uses_of(peer)));
-        let grants: Vec<_> = grants.filter(|(_, uses)| uses.any()).collect();
+        let grants: Grants = grants.filter(|(_, uses)| uses.any()).collect();
         (!grants.is_empty()).then_some(grants)
     }
 
@@ -70,7 +73,7 @@ impl Client {
     /// A client with these keys.
     pub fn new(
         (peer, pid): (Peer, i32),
-        grants: Vec<(Arc<Held>, Uses)>,
+        grants: Grants,
         (ring, stream): (Server, UnixStream),
         rate: u32,
     ) -> Client {

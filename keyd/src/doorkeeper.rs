@@ -1,33 +1,47 @@
 //! The thread at the socket: it welcomes clients, and notices when they end.
 //!
-//! It waits for all sockets at once, and for no single client: one that sends no greeting in time,
-//! or does not take what it is sent, is sent away.
+//! It waits for all sockets at once, and for no single client: who does not send a greeting in
+//! time, or does not take what is sent, loses the connection.
 
+use std::fmt;
 use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::fd::AsFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lockstep_remote::protocol::{self, GREETING, VERSION, Verdict};
-use lockstep_ring::{Server, send};
+use lockstep_ring::{Credentials, Server, credentials, has_hung_up, send};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::sockopt::socket_peercred;
 
 use crate::access::Peer;
-use crate::clients::{Client, Held};
+use crate::clients::{Client, Grants, Held};
 use crate::configuration::Configuration;
 use crate::service::Service;
 
 /// How long a client may take for its greeting, and to take the list of keys.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A connection without a greeting yet.
+/// A connection that is no client yet.
 struct Newcomer {
     stream: UnixStream,
     peer: Peer,
     pid: i32,
-    greeting: Vec<u8>,
+    stage: Stage,
+    /// When the stage began.
     since: Instant,
+}
+
+/// How far a newcomer is.
+enum Stage {
+    /// This much of its greeting has come.
+    Greets(Vec<u8>),
+    /// It is welcome, and takes what is left to send.
+    Reads {
+        rest: Vec<u8>,
+        grants: Grants,
+        ring: Server,
+    },
 }
 
 /// What the thread needs to know.
@@ -82,13 +96,16 @@ impl Doorkeeper {
             .iter()
             .map(|own| PollFd::new(own, PollFlags::IN));
         let newcomers = self.newcomers.iter();
-        let newcomers = newcomers.map(|own| PollFd::new(&own.stream, PollFlags::IN));
+        let newcomers = newcomers.map(|own| match own.stage {
+            Stage::Greets(_) => PollFd::new(&own.stream, PollFlags::IN),
+            Stage::Reads { .. } => PollFd::new(&own.stream, PollFlags::OUT),
+        });
         let ends = PollFlags::RDHUP;
         let clients = clients.iter().map(|own| PollFd::new(&own.stream, ends));
         let end = [PollFd::new(&self.end, PollFlags::IN)];
         let all = end.into_iter().chain(listeners);
         let mut all: Vec<_> = all.chain(newcomers).chain(clients).collect();
-        // While somebody owes a greeting, time passes too.
+        // Newcomers have a bounded time.
         let time = match self.newcomers.is_empty() {
             true => None,
             false => Some(Timespec {
@@ -107,11 +124,11 @@ impl Doorkeeper {
         for listener in &self.listeners {
             loop {
                 match listener.accept() {
-                    Ok((stream, _)) => {
-                        let newcomer = Newcomer::new(stream);
-                        self.newcomers
-                            .extend(newcomer.ok().filter(|own| self.has_room(own)));
-                    }
+                    Ok((stream, _)) => match Newcomer::new(stream) {
+                        Ok(newcomer) if self.has_room(&newcomer) => self.newcomers.push(newcomer),
+                        Ok(_) => {}
+                        Err(error) => log(format_args!("lost a connection: {error}")),
+                    },
                     Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
                     Err(error) if is_passing(&error) => {
@@ -134,53 +151,66 @@ impl Doorkeeper {
             && of_user.count() < self.configuration.max_clients_per_user
     }
 
-    /// Reads greetings, and welcomes those whose greeting is complete.
+    /// Goes on with each newcomer as far as it can without waiting.
     fn greet(&mut self) {
-        for mut newcomer in std::mem::take(&mut self.newcomers) {
-            match newcomer.read() {
-                Some(true) => {
-                    let _ = self.welcome(newcomer);
+        for place in (0..self.newcomers.len()).rev() {
+            let newcomer = self.newcomers.swap_remove(place);
+            let in_time = |own: &Newcomer| own.since.elapsed() < PATIENCE;
+            // An error means that it has hung up, or does not take what is sent.
+            let newcomer = self.advance(newcomer).ok().flatten().filter(in_time);
+            self.newcomers.extend(newcomer);
+        }
+    }
+
+    /// Goes on with a newcomer; returns it unless it is a client now, or sent away.
+    fn advance(&self, mut newcomer: Newcomer) -> io::Result<Option<Newcomer>> {
+        match &mut newcomer.stage {
+            Stage::Greets(greeting) => {
+                if !read_on(&newcomer.stream, greeting)? {
+                    return Ok(Some(newcomer));
                 }
-                Some(false) if newcomer.since.elapsed() < PATIENCE => self.newcomers.push(newcomer),
-                _ => {}
+                let greeting = std::mem::take(greeting);
+                self.answer(newcomer, &greeting)
+            }
+            Stage::Reads { rest, .. } => {
+                if write_on(&newcomer.stream, rest)? {
+                    self.admit(newcomer);
+                    return Ok(None);
+                }
+                Ok(Some(newcomer))
             }
         }
     }
 
-    /// Answers a greeting. An error means that the client did not take the answer.
-    fn welcome(&self, newcomer: Newcomer) -> io::Result<()> {
-        let Newcomer {
-            mut stream,
-            peer,
-            pid,
-            greeting,
-            ..
-        } = newcomer;
-        stream.set_nonblocking(false)?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        let mut refuse = |verdict: Verdict| {
+    /// Answers a greeting; returns the newcomer if it is welcome.
+    fn answer(&self, mut newcomer: Newcomer, greeting: &[u8]) -> io::Result<Option<Newcomer>> {
+        let refuse = |verdict: Verdict| {
             log(format_args!(
-                "refused process {pid} of user {}: {}",
-                peer.user,
+                "refused {newcomer}: {}",
                 lockstep_remote::Failure::Unwelcome(verdict)
             ));
-            stream.write_all(&protocol::verdict(verdict, 0))
+            // A new socket has room for so little.
+            (&newcomer.stream).write_all(&protocol::verdict(verdict, 0))?;
+            Ok(None)
         };
-        let greeting: Option<&[u8; GREETING]> = greeting.as_slice().try_into().ok();
+        let greeting: Option<&[u8; GREETING]> = greeting.try_into().ok();
         match greeting.map(protocol::read_greeting) {
             Some(Ok(VERSION)) => {}
             Some(Ok(_)) => return refuse(Verdict::OtherVersion),
             // It is no client.
-            _ => return Ok(()),
+            _ => return Ok(None),
         }
         let clients = self.service.clients.now();
-        let of_user = clients.iter().filter(|own| own.peer.user == peer.user);
-        if clients.len() >= self.configuration.max_clients
+        let welcome = self.newcomers.iter().filter(|own| own.is_welcome());
+        let served = clients.iter().map(|own| own.peer);
+        let served: Vec<Peer> = served.chain(welcome.map(|own| own.peer)).collect();
+        let of_user = served.iter().filter(|own| own.user == newcomer.peer.user);
+        if served.len() >= self.configuration.max_clients
             || of_user.count() >= self.configuration.max_clients_per_user
         {
             return refuse(Verdict::Full);
         }
-        let Some(grants) = Client::grants(&self.keys, peer) else {
+        let Some(grants) = Client::grants(&self.keys, newcomer.peer) else {
             return refuse(Verdict::Stranger);
         };
         let Some(list) = protocol::list(&Client::list(&grants)) else {
@@ -189,23 +219,32 @@ impl Doorkeeper {
         let Ok((ring, descriptor)) = Server::create(self.configuration.queue) else {
             return refuse(Verdict::Failed);
         };
-        let verdict = protocol::verdict(Verdict::Welcome, list.len());
-        use std::os::fd::AsFd as _;
-        let sent = send(&stream, &verdict, descriptor.as_fd())?;
-        stream.write_all(&verdict[sent..])?;
-        stream.write_all(&list)?;
+        let mut rest = protocol::verdict(Verdict::Welcome, list.len()).to_vec();
+        let sent = send(&newcomer.stream, &rest, descriptor.as_fd())?;
+        rest.drain(..sent);
+        rest.extend(list);
+        newcomer.stage = Stage::Reads { rest, grants, ring };
+        newcomer.since = Instant::now();
+        self.advance(newcomer)
+    }
+
+    /// Serves a newcomer that has taken all it was sent.
+    fn admit(&self, newcomer: Newcomer) {
+        let who = newcomer.to_string();
+        let Stage::Reads { grants, ring, .. } = newcomer.stage else {
+            return;
+        };
         log(format_args!(
-            "serves process {pid} of user {}, which may use {} keys",
-            peer.user,
+            "serves {who}, which may use {} keys",
             grants.len()
         ));
         let rate = self.configuration.rate;
-        let client = Client::new((peer, pid), grants, (ring, stream), rate);
+        let (who, at) = ((newcomer.peer, newcomer.pid), (ring, newcomer.stream));
+        let client = Client::new(who, grants, at, rate);
         self.service
             .clients
             .change(|clients| clients.push(Arc::new(client)));
         self.service.refresh();
-        Ok(())
     }
 
     /// Forgets the clients that have ended.
@@ -213,7 +252,7 @@ impl Doorkeeper {
         let clients = self.service.clients.now();
         let gone: Vec<_> = clients
             .iter()
-            .filter(|client| has_ended(&client.stream))
+            .filter(|client| has_hung_up(&client.stream))
             .collect();
         for client in &gone {
             client.leave();
@@ -239,46 +278,60 @@ impl Newcomer {
     /// One that has just connected.
     fn new(stream: UnixStream) -> io::Result<Newcomer> {
         stream.set_nonblocking(true)?;
-        let credentials = socket_peercred(&stream)?;
+        let Credentials {
+            process: pid,
+            user,
+            group,
+        } = credentials(&stream)?;
         Ok(Newcomer {
             stream,
-            peer: Peer {
-                user: credentials.uid.as_raw(),
-                group: credentials.gid.as_raw(),
-            },
-            pid: credentials.pid.as_raw_nonzero().get(),
-            greeting: Vec::new(),
+            peer: Peer { user, group },
+            pid,
+            stage: Stage::Greets(Vec::new()),
             since: Instant::now(),
         })
     }
 
-    /// Reads what is there; whether the greeting is complete. None if the client has hung up.
-    fn read(&mut self) -> Option<bool> {
-        let mut room = [0; GREETING];
-        let missing = GREETING - self.greeting.len();
-        match self.stream.read(&mut room[..missing]) {
-            Ok(0) => None,
-            Ok(count) => {
-                self.greeting.extend(&room[..count]);
-                Some(self.greeting.len() == GREETING)
-            }
-            Err(error)
-                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
-            {
-                Some(false)
-            }
-            Err(_) => None,
-        }
+    fn is_welcome(&self) -> bool {
+        matches!(self.stage, Stage::Reads { .. })
     }
 }
 
-/// Whether a client has closed its end. One that says more than its greeting has broken the
-/// protocol, and that costs it nothing but the bytes.
-fn has_ended(stream: &UnixStream) -> bool {
-    let mut polled = [PollFd::new(stream, PollFlags::RDHUP)];
-    let ended = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
-    let polls = poll(&mut polled, Some(&Timespec::default()));
-    polls.is_ok() && polled[0].revents().intersects(ended)
+impl fmt::Display for Newcomer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {} of user {}", self.pid, self.peer.user)
+    }
+}
+
+/// Reads what is there of a greeting; whether it is complete.
+fn read_on(mut stream: &UnixStream, greeting: &mut Vec<u8>) -> io::Result<bool> {
+    let mut room = [0; GREETING];
+    let missing = GREETING - greeting.len();
+    match stream.read(&mut room[..missing]) {
+        Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
+        Ok(count) => {
+            greeting.extend(&room[..count]);
+            Ok(greeting.len() == GREETING)
+        }
+        Err(error) if is_for_later(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes what there is room for; whether that was all.
+fn write_on(mut stream: &UnixStream, rest: &mut Vec<u8>) -> io::Result<bool> {
+    while !rest.is_empty() {
+        match stream.write(rest) {
+            Ok(count) => drop(rest.drain(..count)),
+            Err(error) if is_for_later(&error) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}
+
+fn is_for_later(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
 /// Whether an error of `accept` passes.

@@ -14,12 +14,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use lockstep_remote::Connection;
 use lockstep_remote::protocol::{self, VERDICT, VERSION, Verdict, status};
 use lockstep_ring::{Call, Client, INPUT, Patience, receive, send};
-use lockstep_testkit::Random;
+use lockstep_testkit::{Random, TempDir, command};
 use rustix::fs::{FallocateFlags, fallocate};
 
-use crate::site::{Daemon, KEYS, Witness, padded, wait_for};
+use crate::site::{Daemon, KEYS, Witness, own_user, padded, wait_for};
 
 /// How many hostile clients there are at a time.
 const BESIDE: u64 = 4;
@@ -302,6 +303,37 @@ fn hostile_clients_for_long() {
 
 /// What a client may not ask, in a ring as it should be: each request has its status, and changes
 /// nothing for the next one.
+/// A list of keys that no socket has room for, and clients that do not read it.
+#[test]
+fn clients_that_do_not_read_keep_nobody_waiting() {
+    let keys = TempDir::new("keyd-many");
+    let file = keys.join("rsa");
+    let made = command("openssl", &["genrsa", "-out"]).arg(&file).output();
+    assert!(made.is_ok_and(|made| made.status.success()));
+    let (file, user) = (file.display(), own_user());
+    let key = |number| {
+        format!("[key of-the-many-{number:040}]\nfile = {file}\nusers = {user}\nuses = sign\n")
+    };
+    let daemon = Daemon::start(&format!(
+        "{SETTINGS}{}",
+        (0..1000).map(key).collect::<String>()
+    ));
+    let mut mute: Vec<UnixStream> = (0..8).map(|_| connect(&daemon)).collect();
+    for stream in &mut mute {
+        stream.write_all(&protocol::greeting()).expect("a socket");
+    }
+    // An own second for each of them would be more than a client waits.
+    let honest = Connection::open(&daemon.socket()).expect("a welcome in time");
+    assert_eq!(honest.keys().len(), 1000 + KEYS.len());
+    // And each of them has lost its connection.
+    for stream in &mut mute {
+        wait_for("the end of a mute client's connection", || {
+            let mut sent = Vec::new();
+            stream.read_to_end(&mut sent).is_ok()
+        });
+    }
+}
+
 #[test]
 fn what_a_client_may_not_ask_is_refused() {
     let daemon = Daemon::start(SETTINGS);
