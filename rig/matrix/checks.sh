@@ -412,8 +412,8 @@ unserve() {
     wait "$server" 2> /dev/null || :
 }
 
-# A handshake of a client of a side, which sends a certificate of its own (or that of $identity), and
-# what came of it: NAME SIDE KEY VERSION GROUP
+# A handshake of a client of a side, which sends a certificate of its own (or that of $identity),
+# and what came of it: NAME SIDE KEY VERSION GROUP
 handshake() {
     own=${identity:-$3}
     "$2" s_client -connect "127.0.0.1:$port" -CAfile "$3.crt" -verify_return_error \
@@ -508,8 +508,8 @@ answer() {
     esac
 }
 
-# What a server answers to a share: NAME GROUP FILE ANSWER. Where OpenSSL lacks the groups, it cannot
-# be compared: then the answer must be one of those in the pattern.
+# What a server answers to a share: NAME GROUP FILE ANSWER. Where OpenSSL lacks the groups, it
+# cannot be compared: then the answer must be one of those in the pattern.
 share() {
     hello "$2" "$3" > hello
     answered=$(answer hello)
