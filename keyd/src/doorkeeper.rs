@@ -22,7 +22,7 @@ use crate::service::Service;
 /// How long a client may take for its greeting, and to take the list of keys.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A connection that is no client yet.
+/// A connection before it is a client.
 struct Newcomer {
     stream: UnixStream,
     peer: Peer,
