@@ -43,7 +43,7 @@ fn expect_no_loss(place: &Place, state: &str, which: &str, step: usize, most: us
 fn a_failed_allocation_ends_no_program() {
     let place = Place::new();
     for which in ["one", "few"] {
-        let finished = expect_no_loss(&place, "warm", which, 11, ALL);
+        let finished = expect_no_loss(&place, "warm", which, 31, ALL);
         let all = finished.all_counters();
         for shape in [
             "rsa2048",
@@ -72,7 +72,7 @@ fn openssl_works_where_large_allocations_fail() {
 #[test]
 fn a_program_without_memory_is_not_ended() {
     let place = Place::new();
-    expect_no_loss(&place, "warm", "all", 17, ALL);
+    expect_no_loss(&place, "warm", "all", 41, ALL);
     expect_no_loss(&place, "cold", "all", 701, 40);
 }
 
