@@ -99,7 +99,6 @@ pub fn assert_healthy(site: &Site) {
     assert!(served.what.contains("bits) on lanes"), "{findings:#?}");
     let groups = of("exchange").expect("groups were tried");
     assert!(groups.what.contains("X25519 on lanes"), "{findings:#?}");
-    assert!(of("hybrid").is_none(), "{findings:#?}");
 }
 
 #[test]
@@ -253,29 +252,6 @@ fn doctor_names_an_unknown_group() {
     if let Some(site) = haproxy_on_lanes(sabotage) {
         let words = ["`nonesuch`", "`Groups` in ", "refuses the whole list"];
         assert_cause(&site, &["warn"], "groups", &words);
-    }
-}
-
-#[test]
-fn doctor_names_a_list_of_groups_without_the_hybrid() {
-    let sabotage = |site: &mut Site| {
-        let path = "lockstep/openssl.cnf";
-        let text = fs::read_to_string(site.path(path)).expect("the configuration");
-        let lists = text.lines().filter(|line| line.starts_with("Groups = "));
-        let list: Vec<&str> = lists.collect();
-        assert!(
-            list.len() == 1 && list[0].contains("X25519MLKEM768"),
-            "{text}"
-        );
-        site.edit(path, list[0], "Groups = X25519:P-256");
-    };
-    if let Some(site) = haproxy(sabotage) {
-        let (findings, _) = doctor(&site);
-        let mut found = findings.iter().filter(|finding| finding.check == "hybrid");
-        let hybrid = found.next().unwrap_or_else(|| panic!("{findings:#?}"));
-        assert_eq!(hybrid.mark, "note", "{findings:#?}");
-        let why = "`Groups` in ";
-        assert!(hybrid.what.contains(why), "{findings:#?}");
     }
 }
 
