@@ -1,7 +1,7 @@
 //! The thread at the socket: it welcomes clients, and notices when they end.
 //!
-//! It waits for all sockets at once, and for no single client: who does not send a greeting in
-//! time, or does not take what is sent, loses the connection.
+//! It waits for all sockets at once, and for no single client. A client that does not send its
+//! greeting in time, or does not take what it is sent, loses its connection.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -105,7 +105,7 @@ impl Doorkeeper {
         let end = [PollFd::new(&self.end, PollFlags::IN)];
         let all = end.into_iter().chain(listeners);
         let mut all: Vec<_> = all.chain(newcomers).chain(clients).collect();
-        // Newcomers have a bounded time.
+        // A newcomer that is late must be sent away, and no event tells of that.
         let time = match self.newcomers.is_empty() {
             true => None,
             false => Some(Timespec {
@@ -189,7 +189,7 @@ impl Doorkeeper {
                 "refused {newcomer}: {}",
                 lockstep_remote::Failure::Unwelcome(verdict)
             ));
-            // A new socket has room for so little.
+            // That fits into the buffer of a new socket.
             (&newcomer.stream).write_all(&protocol::verdict(verdict, 0))?;
             Ok(None)
         };

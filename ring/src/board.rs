@@ -50,7 +50,8 @@ impl Bell {
         }
     }
 
-    /// Wakes the thread if it sleeps, whatever the bell says.
+    /// Wakes a thread of this process that sleeps on the bell of a board. The other process may
+    /// write to that bell, so its value is not asked.
     pub(crate) fn ring_anyway(&self) {
         self.0.swap(AWAKE, AcqRel);
         sync::wake(&self.0);

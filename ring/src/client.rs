@@ -226,8 +226,8 @@ impl Client {
     /// Ends the sleep of the thread in [`Client::answered`], or its next one.
     pub fn wake(&self) {
         if self.0.owner.is_this_process() {
-            let answers = &self.0.memory.header().answers;
-            self.0.wake_up.make(&answers.bell);
+            self.0.wake_up.make();
+            self.0.memory.header().answers.bell.ring_anyway();
         }
     }
 

@@ -11,9 +11,11 @@ use std::time::{Duration, Instant};
 use lockstep_testkit::Random;
 
 use super::*;
+use crate::board::{ASLEEP, Bell};
 use crate::fault::{Defect, plant};
 use crate::layout::{LAST_GENERATION, Slot};
 use crate::memory::Memory;
+use crate::watcher::LONG;
 
 /// No wait takes time.
 const AT_ONCE: Patience = Patience {
@@ -341,7 +343,7 @@ fn serve_beside_a_scribbler(sleeper: Sleeper) {
             rings[0].faults()
         })
     };
-    // No wait may take as long, and so none ends by it.
+    // A wait that took so long was ended by its patience: nobody had woken it.
     let long = Duration::from_secs(30);
     for round in 0..2000_u32 {
         let input = round.to_le_bytes();
@@ -364,13 +366,49 @@ fn serve_beside_a_scribbler(sleeper: Sleeper) {
     let start = Instant::now();
     let faults = daemon.join().unwrap();
     assert!(
-        start.elapsed() < long,
+        start.elapsed() < LONG,
         "the daemon's end waited for a sleep"
     );
     assert!(
         scribbles.load(Relaxed) > 0 && faults.malformed > 0,
         "{faults:?}"
     );
+}
+
+/// A process writes to a bell on which a thread of the other one sleeps; that thread's own process
+/// wakes it all the same.
+#[test]
+fn no_bell_keeps_a_process_from_waking_its_own_thread() {
+    let wakes = |sleep: Box<dyn FnOnce() + Send>, memory: Memory, wake: &dyn Fn()| {
+        let thread = thread::spawn(sleep);
+        let header = memory.header();
+        let bells = [&header.requests.bell, &header.answers.bell];
+        let asleep = |bell: &&&Bell| bell.word().load(Relaxed) == ASLEEP;
+        let bell = loop {
+            if let Some(bell) = bells.iter().find(asleep) {
+                break bell;
+            }
+            thread::yield_now();
+        };
+        // From the announcement to the call of the kernel.
+        thread::sleep(Duration::from_millis(50));
+        bell.word().store(0, Relaxed);
+        let start = Instant::now();
+        wake();
+        thread.join().unwrap();
+        assert!(start.elapsed() < LONG, "the sleep ended by its patience");
+    };
+    let patience = Patience::new(Duration::ZERO, 4 * LONG);
+    let (server, descriptor) = Server::create(4).unwrap();
+    let memory = || Memory::open(descriptor_of(&descriptor)).unwrap();
+    let sleeper = server.clone();
+    wakes(Box::new(move || sleeper.sleep(patience)), memory(), &|| {
+        server.wake()
+    });
+    let client = Client::attach(&descriptor).unwrap();
+    let sleeper = client.clone();
+    let sleep = move || sleeper.answered(patience, |_| {}).unwrap();
+    wakes(Box::new(sleep), memory(), &|| client.wake());
 }
 
 mod planted {

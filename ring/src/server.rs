@@ -136,7 +136,8 @@ impl Server {
 
     /// Ends the sleep of the thread in [`Server::sleep`], or its next one.
     pub fn wake(&self) {
-        self.0.wake_up.make(self.bell());
+        self.0.wake_up.make();
+        self.bell().ring_anyway();
     }
 
     /// Tells the client that no more answers come: its threads get

@@ -36,11 +36,9 @@ impl WakeUp {
         WakeUp(AtomicBool::new(false))
     }
 
-    /// Makes one for a thread that sleeps on the bell of a board. The other process may write
-    /// there: what the bell says decides nothing.
-    pub(crate) fn make(&self, bell: &Bell) {
+    /// Makes one. Ring the bell of the sleeper afterwards.
+    pub(crate) fn make(&self) {
         self.0.swap(true, AcqRel);
-        bell.ring_anyway();
     }
 
     /// Whether one was made since the last time. A sleeper asks after its announcement: the order
@@ -73,7 +71,7 @@ impl Waker {
 
     /// Ends the thread's sleep, or its next one.
     pub(crate) fn wake(&self) {
-        self.wake_up.0.swap(true, AcqRel);
+        self.wake_up.make();
         self.bell.ring();
     }
 }

@@ -1,6 +1,7 @@
 //! Both sides in one process, over one file that is mapped twice.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
@@ -221,6 +222,19 @@ fn the_end_of_a_ring_wakes_all_who_wait() {
         assert_eq!(client.submit(&call(b"")).unwrap_err(), Refused::Gone);
         assert!(client.is_gone());
     }
+}
+
+#[test]
+fn a_socket_tells_who_is_at_its_other_end_and_whether_it_is_there() {
+    let (here, there) = UnixStream::pair().unwrap();
+    let known = credentials(&here).unwrap();
+    let number = std::fs::read_link("/proc/self").unwrap();
+    assert_eq!(known.process.to_string(), number.to_str().unwrap());
+    let own = std::fs::metadata("/proc/self").unwrap();
+    assert_eq!((known.user, known.group), (own.uid(), own.gid()));
+    assert!(!has_hung_up(&here));
+    drop(there);
+    assert!(has_hung_up(&here));
 }
 
 /// A sleeper as it is on this kernel, and one for kernels without `futex_waitv`.

@@ -25,7 +25,7 @@ const ENDED: u32 = 2;
 
 /// How long a thread sleeps in one piece. A thread of the client that sleeps on the same word can
 /// take a wake-up away from the watcher, and so keep the end of the process waiting for as long.
-const LONG: Duration = Duration::from_secs(5);
+pub(crate) const LONG: Duration = Duration::from_secs(5);
 
 /// A watcher for each ring that a thread sleeps on, and its thread.
 #[derive(Debug, Default)]

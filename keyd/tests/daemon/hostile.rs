@@ -322,7 +322,7 @@ fn clients_that_do_not_read_keep_nobody_waiting() {
     for stream in &mut mute {
         stream.write_all(&protocol::greeting()).expect("a socket");
     }
-    // An own second for each of them would be more than a client waits.
+    // A client waits for three seconds. If each of these took one, it would wait in vain.
     let honest = Connection::open(&daemon.socket()).expect("a welcome in time");
     assert_eq!(honest.keys().len(), 1000 + KEYS.len());
     // And each of them has lost its connection.

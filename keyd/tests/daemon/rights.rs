@@ -47,6 +47,22 @@ fn a_daemon_that_root_starts_serves_without_roots_rights() {
     assert!(signed.is_ok());
 }
 
+/// A process has no number in a PID namespace that is not above its own.
+#[test]
+fn a_client_without_a_number_is_served() {
+    if own_user() != 0 {
+        println!("skipped: only root can make a PID namespace");
+        return;
+    }
+    let daemon = Daemon::start_in_namespace("");
+    let connection = Connection::open(&daemon.socket()).expect("a daemon");
+    let rsa = connection.keys().last().expect("a key");
+    let signed = connection.ask(Operation::RsaPrivate, rsa, &padded(), 256);
+    assert!(signed.is_ok());
+    let log = daemon.log();
+    assert!(log.contains("serves process 0 of user 0"), "{log}");
+}
+
 #[test]
 fn a_user_has_no_more_clients_than_it_may() {
     let daemon = Daemon::start("max_clients = 3\nmax_clients_per_user = 2\n");

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
@@ -55,6 +55,16 @@ impl Daemon {
 
     /// The same, where the daemon becomes another user once it has read its keys.
     pub fn start_as(daemon_user: u32, settings: &str) -> Daemon {
+        Daemon::launch(command(&program(), &[]), daemon_user, settings)
+    }
+
+    /// The same in a PID namespace of its own; for root.
+    pub fn start_in_namespace(settings: &str) -> Daemon {
+        let words = ["--pid", "--fork", "--kill-child", &program()];
+        Daemon::launch(command("unshare", &words), own_user(), settings)
+    }
+
+    fn launch(mut program: Command, daemon_user: u32, settings: &str) -> Daemon {
         let directory = TempDir::new("keyd");
         let user = own_user();
         let socket = directory.join("socket");
@@ -70,7 +80,8 @@ impl Daemon {
         }
         let configuration = directory.join("keyd.conf");
         fs::write(&configuration, text).expect("a file");
-        let mut child = command(&program(), &["keyd", "--config"])
+        let mut child = program
+            .args(["keyd", "--config"])
             .arg(&configuration)
             .env("LOCKSTEP_STATS_DIR", "no")
             // For a program with fault points alone.

@@ -1,10 +1,12 @@
-use std::os::unix::net::UnixStream;
+use std::io::Write as _;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use lockstep_ring::{Request as Taken, Server, status};
+use lockstep_testkit::TempDir;
 
 use super::*;
 use crate::protocol::status::BUSY;
@@ -151,6 +153,26 @@ fn what_the_ring_has_no_room_for_is_asked_later() {
     let told = fixture.told(20);
     assert!(told.iter().all(|(_, result)| result.is_ok()), "{told:?}");
     assert!(told.iter().map(|(number, _)| *number).eq(0..20));
+}
+
+/// Each byte comes soon, and all of them too late.
+#[test]
+fn a_welcome_has_one_deadline() {
+    let directory = TempDir::new("welcome");
+    let socket = directory.join("socket");
+    let listener = UnixListener::bind(&socket).expect("a socket");
+    let daemon = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a client");
+        for byte in crate::protocol::verdict(Verdict::Welcome, 0) {
+            thread::sleep(Duration::from_millis(100));
+            if stream.write_all(&[byte]).is_err() {
+                break;
+            }
+        }
+    });
+    let opened = Connection::open_until(&socket, Instant::now() + Duration::from_millis(500));
+    assert_eq!(opened.err(), Some(Failure::TimedOut));
+    daemon.join().expect("no panic");
 }
 
 #[test]
