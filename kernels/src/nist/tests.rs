@@ -109,6 +109,10 @@ fn compute<S: Simd, M: Modulus<N>, const N: usize>(
     out
 }
 
+/// The lanes in plain Rust that stand for those of AVX-512. Eight of them take the compiler half a
+/// minute more than four.
+const LANES: usize = if cfg!(avx512) { 8 } else { 4 };
+
 fn backends_agree<M: Modulus<N>, const N: usize>(bound: u64) {
     let numbers = numbers::<M, N>(bound, 400);
     let pairs: Vec<_> = numbers
@@ -125,7 +129,7 @@ fn backends_agree<M: Modulus<N>, const N: usize>(bound: u64) {
             Kind::Avx512Ifma256 { narrow, .. } => compute::<_, M, N>(narrow, &pairs),
             #[cfg(vectors)]
             Kind::Avx2(_) | Kind::Avx512Ifma512 { .. } => continue,
-            Kind::Portable(_) => compute::<_, M, N>(Portable::<2>, &pairs),
+            Kind::Portable(_) => compute::<_, M, N>(Portable::<LANES>, &pairs),
         };
         assert!(computed == expected, "{}", backend.name());
     }
@@ -230,7 +234,6 @@ fn constants() {
 #[test]
 fn inverses() {
     fn check<M: Modulus<N>, const N: usize>() {
-        const LANES: usize = 2;
         let s = Portable::<LANES>;
         let f = Field::<_, M, N>::new(s);
         let n = big(&M::VALUE);
@@ -402,15 +405,13 @@ fn points() {
     check::<P384, 8>();
 }
 
-/// Few requests in many lanes; batches meet that only in the last vector of several. Eight lanes of
-/// plain Rust, as AVX-512 has them, keep the compiler busy for long.
+/// Few requests in many lanes; batches meet that only in the last vector of several.
 #[test]
 fn multiples_in_parts() {
     use super::point::Affine;
     use super::scalar_mul::{ENTRIES, mul_base, mul_point};
 
     fn check<C: Curve<N>, const N: usize>() {
-        const LANES: usize = if cfg!(avx512) { 8 } else { 4 };
         let s = Portable::<LANES>;
         let f = Field::<_, C::Field, N>::new(s);
         let p = big(&<C::Field as Modulus<N>>::VALUE);

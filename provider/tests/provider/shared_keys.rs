@@ -268,6 +268,8 @@ fn what_the_daemon_refuses_is_computed_by_the_program() {
     let counters = rounds.go_until("served", |counters| served(counters) > 4);
     let most = 2 + 2 * (start.elapsed().as_secs() + 1);
     assert!(served(&counters) <= most, "{counters:?}, {most}");
+    assert!(counters.daemon_fallbacks > 0, "{counters:?}");
+    assert!(counters.of(KEY) > 0, "{counters:?}");
 }
 
 #[test]
