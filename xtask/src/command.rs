@@ -93,7 +93,7 @@ pub fn target_directory() -> PathBuf {
 pub fn cargo<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(root());
-    // What a build keeps for the next one takes a third of the time of the kernels' first.
+    // An incremental build of the kernels takes half as long again the first time.
     if std::env::var_os("CARGO_INCREMENTAL").is_none() {
         command.env("CARGO_INCREMENTAL", "0");
     }

@@ -78,22 +78,13 @@ const QUICK: &[Check] = &[
 /// Checks that begin beside an earlier one, which leaves a CPU idle, and are reported in their
 /// turn. Each of them has a build of its own, or needs none.
 const AHEAD: &[Ahead] = &[
-    // The compiler of the release is busy with one package for long.
     Ahead {
-        beside: "clippy",
-        check: "dist",
-    },
-    Ahead {
-        beside: "clippy",
+        beside: "dist",
         check: "loom",
     },
     Ahead {
         beside: "trace",
         check: "taint",
-    },
-    Ahead {
-        beside: "trace",
-        check: "documentation",
     },
     // The compiler of the tests leaves a CPU idle for long.
     Ahead {
