@@ -2,7 +2,7 @@
 
 use lockstep_engine::{Curve, Shape};
 
-use crate::common::Place;
+use crate::common::{Place, has_ifma};
 use crate::tls::{Server, certificate};
 
 #[test]
@@ -108,7 +108,12 @@ fn openssl_speed_fills_lanes_with_curves() {
             .map(|shape| counters.operations_of(shape))
             .sum();
         let fill = (counters.filled() - single) as f64 / (counters.passes - single) as f64;
-        assert!(fill >= 4.0, "{fill:.2} in a pass: {finished} {counters:?}");
+        // Of eight lanes, or of four portable ones.
+        let least = if has_ifma() { 4.0 } else { 3.0 };
+        assert!(
+            fill >= least,
+            "{fill:.2} in a pass: {finished} {counters:?}"
+        );
         println!("speed -async_jobs 16 {algorithm}: {fill:.2} in a pass");
     }
 }
