@@ -106,15 +106,24 @@ pub fn cargo<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
     command
 }
 
-/// A cargo command on the whole workspace as its tests are built: with fault points in kernels and
-/// engine.
+/// A cargo command on the whole workspace as its tests are built: with fault points.
 ///
 /// Cargo builds the kernels once more for any other choice of packages or features, which takes
 /// longer than most tests.
 pub fn cargo_workspace(subcommand: &str) -> Command {
     let mut command = cargo([subcommand, "--workspace", "--locked", "--features"]);
-    command.arg("lockstep-kernels/fault-injection,lockstep-engine/fault-injection");
+    let packages = ["kernels", "engine", "provider"];
+    let features = packages.map(|package| format!("lockstep-{package}/fault-injection"));
+    command.arg(features.join(","));
     command
+}
+
+/// Builds targets of the workspace as its tests are built, so that nothing is built twice.
+pub fn build_as_tests(targets: &[&str]) -> Outcome {
+    let mut build = cargo_workspace("build");
+    // With any test among the targets, cargo gives all crates the features that only tests need.
+    build.args(["--profile", "test", "--test", "secret"]);
+    loudly(build.args(targets))
 }
 
 /// `openssl` with these words as arguments and with the system's own configuration.

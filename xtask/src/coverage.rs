@@ -140,15 +140,12 @@ impl Place {
             fs::remove_dir_all(&directory).map_err(on(&directory, "remove"))?;
         }
         fs::create_dir_all(&counters).map_err(on(&counters, "create"))?;
-        quietly(dist::fault_module().arg("--").args(FLAGS))?;
+        quietly(dist::instrumented_module().arg("--").args(FLAGS))?;
         let place = Place {
             directory,
             counters,
         };
-        dist::place_module(
-            &dist::fault_target().join("release/liblockstep.so"),
-            &place.directory.join("dist"),
-        )?;
+        dist::place_module(&dist::instrumented(), &place.directory.join("dist"))?;
         Ok(place)
     }
 

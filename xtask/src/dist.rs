@@ -5,13 +5,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::command::{Outcome, cargo, cargo_home, loudly, on, quietly, root, target_directory};
+use crate::command::{
+    Outcome, build_as_tests, cargo, cargo_home, loudly, on, quietly, root, target_directory,
+};
 
 /// What to build.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Flavour {
     Release,
-    /// With the fault points that only tests may have; without the command.
+    /// With the fault points that only tests may have, and built as they are; without the command.
     FaultInjection,
 }
 
@@ -100,23 +102,23 @@ pub fn build() -> Outcome<Dist> {
 pub fn build_into(directory: &Path, flavour: Flavour) -> Outcome<Dist> {
     let directory = &std::path::absolute(directory).map_err(on(directory, "find"))?;
     fs::create_dir_all(directory).map_err(on(directory, "create"))?;
-    let (mut build, artifacts): (_, &[(&str, &str)]) = match flavour {
-        Flavour::Release => {
-            let build = release_of_both();
-            let artifacts = &[("liblockstep.so", "lockstep.so"), ("lockstep", "lockstep")];
-            (build, artifacts)
-        }
-        Flavour::FaultInjection => (fault_module(), &[("liblockstep.so", "lockstep.so")]),
-    };
-    // Cargo's progress is worth seeing: this takes a minute or two.
-    loudly(&mut build)?;
     let built = match flavour {
-        Flavour::Release => target_directory(),
-        Flavour::FaultInjection => fault_target(),
+        Flavour::Release => {
+            // Cargo's progress is worth seeing: this takes a minute or two.
+            loudly(&mut release_of_both())?;
+            let built = target_directory().join("release");
+            replace(&built.join("lockstep"), &directory.join("lockstep"))?;
+            built
+        }
+        Flavour::FaultInjection => {
+            build_as_tests(&["--lib"])?;
+            target_directory().join("debug")
+        }
     };
-    for (from, to) in artifacts {
-        replace(&built.join("release").join(from), &directory.join(to))?;
-    }
+    replace(
+        &built.join("liblockstep.so"),
+        &directory.join("lockstep.so"),
+    )?;
     configure(directory)?;
     Ok(Dist {
         directory: directory.clone(),
@@ -139,9 +141,9 @@ pub fn soon_built(build: &mut Command) -> &mut Command {
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
 }
 
-/// Builds the module with fault points, in little time; the caller adds flags of cargo and, behind
-/// `--`, of the compiler.
-pub fn fault_module() -> Command {
+/// Builds the module with fault points, optimised; the caller adds flags of cargo and, behind `--`,
+/// of the compiler.
+pub fn instrumented_module() -> Command {
     let mut build = cargo([
         "rustc",
         "--release",
@@ -152,13 +154,18 @@ pub fn fault_module() -> Command {
         "--features",
         "fault-injection",
     ]);
-    soon_built(build.arg("--target-dir").arg(fault_target()));
+    soon_built(build.arg("--target-dir").arg(instrumented_target()));
     build
 }
 
-/// Where cargo leaves what is built with fault points: never beside a release.
-pub fn fault_target() -> PathBuf {
-    target_directory().join("fault-injection")
+/// Where cargo leaves what is built with flags of a caller: never beside a release.
+fn instrumented_target() -> PathBuf {
+    target_directory().join("instrumented")
+}
+
+/// The module that [`instrumented_module`] builds.
+pub fn instrumented() -> PathBuf {
+    instrumented_target().join("release/liblockstep.so")
 }
 
 /// Puts a file in place under a new inode: a running program may have the old one mapped.

@@ -145,7 +145,7 @@ fn build(target: &'static Target, library: Option<&Path>, watch: Watch) -> Outco
         flags.extend(ADDRESSES);
     }
     let quoted: Vec<String> = flags.iter().map(|flag| format!("{flag:?}")).collect();
-    let mut build = dist::fault_module();
+    let mut build = dist::instrumented_module();
     // Flags for one crate only are not stable yet; no release depends on them.
     build
         .args(["-Zprofile-rustflags", "--config"])
@@ -165,7 +165,7 @@ fn build(target: &'static Target, library: Option<&Path>, watch: Watch) -> Outco
     for directory in [&modules, &findings, &keys(), &target.fresh()] {
         fs::create_dir_all(directory).map_err(on(directory, "create"))?;
     }
-    let built = dist::fault_target().join("release/liblockstep.so");
+    let built = dist::instrumented();
     fs::copy(&built, modules.join("lockstep.so")).map_err(on(&built, "copy"))?;
     let program = directory.join(target.name);
     compile(target, library, watch, &program)?;

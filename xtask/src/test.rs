@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::command::{
-    Failure, Outcome, cannot_run, cargo, cargo_workspace, loudly, quietly, target_directory,
+    Failure, Outcome, build_as_tests, cannot_run, cargo, cargo_workspace, quietly, target_directory,
 };
 use crate::dist::Flavour;
 use crate::tally::{Count, count, counts, passed_and_failed};
@@ -215,6 +215,7 @@ const SERVERS: &str = "servers";
 /// All tests of the workspace, with `dist/` and a second module that can be made to fail.
 fn tests() -> Outcome<Count> {
     let release = dist::build()?.directory;
+    build_as_tests(&["--lib", "--tests", "--examples"])?;
     let faulty = target_directory().join("dist-faults");
     let faulty = dist::build_into(&faulty, Flavour::FaultInjection)?.directory;
     let tests = |targets: &[&str]| {
@@ -226,7 +227,6 @@ fn tests() -> Outcome<Count> {
         command.env("LOCKSTEP_FAULT_DIST", &faulty);
         command
     };
-    loudly(&mut tests(&["--no-run"]))?;
     let programs = test_programs()?;
     let others = programs.iter().filter(|name| *name != SERVERS);
     let others = others.flat_map(|name| ["--test", name]);
@@ -287,8 +287,8 @@ fn planted() -> Outcome<Count> {
 /// The tool that compares what the release module executes for two secrets.
 pub fn trace_command() -> Outcome<Command> {
     let dist = dist::build()?;
-    let mut command = cargo(["run", "--quiet", "--package", "lockstep-rig", "--locked"]);
-    command.args(["--bin", "lockstep-trace", "--"]);
+    build_as_tests(&["--bin", "lockstep-trace"])?;
+    let mut command = Command::new(target_directory().join("debug/lockstep-trace"));
     command.env("LOCKSTEP_DIST", dist.directory);
     Ok(command)
 }
@@ -447,7 +447,7 @@ fn soak() -> Outcome<Count> {
 /// Servers of the distribution under steady load; `None` if none is installed.
 pub fn soak_for(seconds: u64) -> Outcome<Option<()>> {
     let dist = dist::build()?;
-    quietly(cargo_workspace("build").args(["--profile", "test", "--example", "soak"]))?;
+    build_as_tests(&["--example", "soak"])?;
     let mut command = Command::new(target_directory().join("debug/examples/soak"));
     command.arg(seconds.to_string());
     command.env("LOCKSTEP_DIST", dist.directory);
