@@ -21,8 +21,9 @@ pub struct RsaKey {
     private: PrivateKey,
     shape: Shape,
     /// Each place is only ever tried, never waited for: a lock that was held when the process
-    /// forked costs the child that place.
-    pairs: [Mutex<Option<Pair>>; PAIRS],
+    /// forked costs the child that place. They have memory of their own: keys are made on the small
+    /// stacks of OpenSSL's async jobs, and moved there from function to function.
+    pairs: Box<[Mutex<Option<Pair>>]>,
 }
 
 struct Pair {
@@ -43,7 +44,7 @@ impl RsaKey {
         Ok(RsaKey {
             private,
             shape,
-            pairs: [const { Mutex::new(None) }; PAIRS],
+            pairs: (0..PAIRS).map(|_| Mutex::new(None)).collect(),
         })
     }
 

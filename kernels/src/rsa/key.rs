@@ -138,6 +138,8 @@ impl fmt::Debug for PublicKey {
     }
 }
 
+// Apart: a caller of all sizes has the memory of all of them on its stack, which may be small.
+#[inline(never)]
 fn prepare_public<const N: usize, const M: usize>(n: &[u8], bits: usize) -> Modulus {
     Modulus::new::<M>(&number(n), bits)
 }
@@ -216,6 +218,7 @@ fn fills(bytes: &[u8], length: usize) -> bool {
             .is_some_and(|top| disclosed(bytes[top] >> 7) == 1)
 }
 
+#[inline(never)]
 fn prepare_private<const N: usize, const M: usize>(
     public: PublicKey,
     parts: &Components<'_>,

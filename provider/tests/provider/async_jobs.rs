@@ -118,6 +118,53 @@ fn openssl_speed_fills_lanes_with_curves() {
     }
 }
 
+/// A job's stack has 32 KiB, and no page below it that nobody may write to. Half of them are left to
+/// libssl and to the application.
+#[test]
+fn operations_leave_room_on_the_stack_of_a_job() {
+    const MOST: usize = 16 << 10;
+    let place = Place::new();
+    let program = place.compile("stack");
+    let mut operations = Vec::new();
+    for name in ["rsa1024", "rsa2048", "rsa3072", "rsa4096"] {
+        let key = place.key(name);
+        for way in ["sign", "decrypt"] {
+            operations.push((format!("{way} {key}"), name.to_owned()));
+        }
+    }
+    for name in ["p256", "p384", "ed25519"] {
+        operations.push((format!("sign {}", place.key(name)), format!("{name}-sign")));
+    }
+    for (algorithm, shape) in [
+        ("X25519", "x25519"),
+        ("P-256", "p256-ecdh"),
+        ("P-384", "p384-ecdh"),
+    ] {
+        operations.push((format!("agree {algorithm}"), shape.to_owned()));
+    }
+    operations.push((
+        "encapsulate ML-KEM-768".to_owned(),
+        "mlkem768-encaps".to_owned(),
+    ));
+    for hybrid in ["X25519MLKEM768", "SecP256r1MLKEM768"] {
+        let shape = format!("{}-server", hybrid.to_lowercase());
+        operations.push((format!("encapsulate {hybrid}"), shape));
+    }
+    for (operation, shape) in operations {
+        let run = place.program(&program, &operation).with_lockstep();
+        let finished = run.succeed();
+        let counters = finished.counters();
+        assert_eq!(
+            (counters.of(&shape), counters.fallbacks()),
+            (1, 0),
+            "{finished}"
+        );
+        let depth: usize = finished.text().trim().parse().expect("a number");
+        println!("{operation}: {depth} bytes");
+        assert!(depth <= MOST, "{operation}: {depth} bytes");
+    }
+}
+
 #[test]
 fn jobs_of_clients_that_go_away_do_no_harm() {
     let place = Place::new();
