@@ -260,7 +260,8 @@ fn rsa(bytes: &[u8]) -> Result<Key, Unusable> {
 
 /// The curve stands in the key, or around it.
 fn ec(bytes: &[u8], around: Option<ObjectIdentifier>) -> Result<Key, Unusable> {
-    let key = EcPrivateKey::from_der(bytes).map_err(unparsed)?;
+    let key = EcPrivateKey::from_der(bytes)
+        .map_err(|_| unusable("the EC key does not parse, or its curve has no name"))?;
     let named = key
         .parameters
         .and_then(|parameters| parameters.named_curve());
@@ -313,7 +314,7 @@ fn public(
 #[cfg(test)]
 mod tests {
     use lockstep_engine::Config;
-    use lockstep_testkit::hex;
+    use lockstep_testkit::{TempDir, command, hex};
 
     use super::*;
 
@@ -338,6 +339,80 @@ mod tests {
         let both =
             format!("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n{ED25519}");
         assert_eq!(read(&both).expect("a key").public, public);
+    }
+
+    /// A file that the `openssl` command writes.
+    fn made(directory: &TempDir, name: &str, words: &str) -> std::path::PathBuf {
+        let file = directory.join(name);
+        let mut words = words.split(' ');
+        let mut openssl = command("openssl", &[words.next().expect("a command"), "-out"]);
+        openssl.arg(&file).args(words).current_dir(&**directory);
+        let made = openssl.output().expect("openssl");
+        assert!(made.status.success(), "{openssl:?}: {made:?}");
+        file
+    }
+
+    #[test]
+    fn keys_are_read_in_every_form_that_openssl_writes() {
+        let directory = TempDir::new("forms");
+        let engine = crate::engine(Config::default());
+        for (kind, algorithm, label) in [
+            ("RSA-2048", "RSA -pkeyopt rsa_keygen_bits:2048", "RSA "),
+            ("P-256", "EC -pkeyopt ec_paramgen_curve:P-256", "EC "),
+            ("P-384", "EC -pkeyopt ec_paramgen_curve:P-384", "EC "),
+        ] {
+            let first = made(
+                &directory,
+                "key",
+                &format!("genpkey -algorithm {algorithm}"),
+            );
+            let older = made(&directory, "older", "pkey -in key -traditional");
+            let public = made(&directory, "public", "pkey -in key -pubout -outform DER");
+            let public = std::fs::read(public).expect("a file");
+            for (file, label) in [(first, ""), (older, label)] {
+                let text = String::from_utf8(text(&file).expect("a file").to_vec());
+                let begin = format!("-----BEGIN {label}PRIVATE KEY-----");
+                assert!(text.is_ok_and(|text| text.starts_with(&begin)), "{begin}");
+                let key = Key::read(&file, &engine).expect(kind);
+                assert_eq!((key.kind(), key.public), (kind.to_owned(), public.clone()));
+            }
+        }
+        // With its parameters in front.
+        let file = made(&directory, "key", "ecparam -name prime256v1 -genkey");
+        assert_eq!(Key::read(&file, &engine).expect("a key").kind(), "P-256");
+    }
+
+    #[test]
+    fn keys_that_the_daemon_does_not_serve_are_named() {
+        let directory = TempDir::new("unserved");
+        let engine = crate::engine(Config::default());
+        made(
+            &directory,
+            "p256",
+            "ecparam -name prime256v1 -genkey -noout",
+        );
+        made(&directory, "rsa", "genrsa 2048");
+        for (words, expected) in [
+            ("ec -in p256 -no_public", "lacks the public key"),
+            ("ec -in p256 -aes128 -passout pass:word", "is encrypted"),
+            ("pkcs8 -in rsa -topk8 -passout pass:word", "is encrypted"),
+            (
+                "rsa -in rsa -traditional -aes128 -passout pass:word",
+                "is encrypted",
+            ),
+            ("ecparam -name secp521r1 -genkey", "serves P-256 and P-384"),
+            ("ec -in p256 -param_enc explicit", "its curve has no name"),
+            ("pkey -in p256 -ec_param_enc explicit", "as named curves"),
+            ("genrsa -primes 3 2048", "more than two primes"),
+            ("genpkey -algorithm X25519", "serves keys of RSA"),
+            ("genpkey -algorithm ED448", "serves keys of RSA"),
+            ("pkey -in rsa -pubout", "there is no private key"),
+        ] {
+            let file = made(&directory, "key", words);
+            let key = Key::read(&file, &engine).map(|key| key.kind());
+            let error = key.expect_err(words).to_string();
+            assert!(error.contains(expected), "{words}: {error}");
+        }
     }
 
     #[test]

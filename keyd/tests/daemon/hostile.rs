@@ -301,8 +301,6 @@ fn hostile_clients_for_long() {
     );
 }
 
-/// What a client may not ask, in a ring as it should be: each request has its status, and changes
-/// nothing for the next one.
 /// A list of keys that no socket has room for, and clients that do not read it.
 #[test]
 fn clients_that_do_not_read_keep_nobody_waiting() {
@@ -333,6 +331,8 @@ fn clients_that_do_not_read_keep_nobody_waiting() {
     }
 }
 
+/// What a client may not ask, in a ring as it should be: each request has its status, and changes
+/// nothing for the next one. The daemon's log has their numbers, and nothing else of them.
 #[test]
 fn what_a_client_may_not_ask_is_refused() {
     let daemon = Daemon::start(SETTINGS);
@@ -344,6 +344,7 @@ fn what_a_client_may_not_ask_is_refused() {
         cipher
     });
     let (done, forbidden, unfit) = (status::DONE, status::FORBIDDEN, status::UNFIT);
+    let (mut served, mut refused) = (0, 0);
     for (operation, key, input, expected) in [
         (1, rsa, padded(), (done, 256)),
         (2, p256, vec![1; 32], (done, 64)),
@@ -382,5 +383,20 @@ fn what_a_client_may_not_ask_is_refused() {
             daemon.log()
         );
         assert_eq!(guest.ask(2, p256, &[9; 32]), (done, 64));
+        served += 1 + u64::from(expected.0 == done);
+        refused += u64::from(expected.0 != done);
     }
+    drop(guest);
+    let counts = format!(" has ended: {served} requests, {refused} refused, 0 bad\n");
+    wait_for(&counts, || daemon.log().contains(&counts));
+    // Otherwise it tells of its start, and of clients that come.
+    let log = daemon.log();
+    let kinds = [
+        "holds the key ",
+        "serves process ",
+        "has ended: ",
+        "no memory of memfd_secret",
+    ];
+    let is_known = |line: &str| kinds.iter().any(|kind| line.contains(kind));
+    assert!(log.lines().all(is_known), "{log}");
 }
