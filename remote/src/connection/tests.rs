@@ -1,4 +1,5 @@
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -173,6 +174,130 @@ fn a_welcome_has_one_deadline() {
     let opened = Connection::open_until(&socket, Instant::now() + Duration::from_millis(500));
     assert_eq!(opened.err(), Some(Failure::TimedOut));
     daemon.join().expect("no panic");
+}
+
+/// What a daemon says to a client: bytes, the first of them with a descriptor. Then it hangs up.
+struct Speech {
+    descriptor: Option<OwnedFd>,
+    bytes: Vec<u8>,
+}
+
+/// How a client takes it.
+fn hear(speech: Speech) -> Result<Connection, Failure> {
+    let directory = TempDir::new("speech");
+    let socket = directory.join("socket");
+    let listener = UnixListener::bind(&socket).expect("a socket");
+    let daemon = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a client");
+        let mut greeting = [0; crate::protocol::GREETING];
+        stream.read_exact(&mut greeting).expect("a greeting");
+        let Speech { descriptor, bytes } = speech;
+        let said = match &descriptor {
+            Some(descriptor) if !bytes.is_empty() => {
+                let sent = lockstep_ring::send(&stream, &bytes, descriptor.as_fd());
+                sent.and_then(|sent| stream.write_all(&bytes[sent..]))
+            }
+            _ => stream.write_all(&bytes),
+        };
+        // A client may have heard enough.
+        let _ = said;
+    });
+    let opened = Connection::open_until(&socket, Instant::now() + WELCOME);
+    daemon.join().expect("no panic");
+    opened
+}
+
+/// The words of a welcome with one key.
+fn welcome() -> Vec<u8> {
+    let list = crate::protocol::list(&[Offered {
+        handle: 7,
+        uses: Uses::default(),
+        name: "a".to_owned(),
+        public: vec![0x30, 0],
+    }]);
+    let list = list.expect("a short list");
+    [
+        &crate::protocol::verdict(Verdict::Welcome, list.len())[..],
+        &list,
+    ]
+    .concat()
+}
+
+fn ring() -> OwnedFd {
+    Server::create(4).expect("a ring").1
+}
+
+#[test]
+fn a_daemon_that_is_none_gives_no_connection() {
+    let opens = |descriptor, bytes: &[u8]| {
+        let bytes = bytes.to_vec();
+        hear(Speech { descriptor, bytes }).err()
+    };
+    let good = welcome();
+    assert_eq!(opens(Some(ring()), &good), None);
+    // It hangs up before it has said all.
+    for length in 0..good.len() {
+        assert_eq!(
+            opens(Some(ring()), &good[..length]),
+            Some(Failure::Lost),
+            "{length}"
+        );
+    }
+    // It says something else.
+    for (place, bit) in (0..good.len()).flat_map(|place| (0..8).map(move |bit| (place, bit))) {
+        let mut other = good.clone();
+        other[place] ^= 1 << bit;
+        let failure = opens(Some(ring()), &other);
+        let length = VERDICT - 4..VERDICT;
+        let is_taken = match place {
+            0..8 => failure == Some(Failure::Protocol),
+            8..12 => failure == Some(Failure::Unwelcome(Verdict::OtherVersion)),
+            12..16 => matches!(failure, Some(Failure::Protocol | Failure::Unwelcome(_))),
+            _ if length.contains(&place) => {
+                matches!(failure, Some(Failure::Protocol | Failure::Lost))
+            }
+            // Handles, uses, names and keys are what it says they are.
+            _ => matches!(failure, None | Some(Failure::Protocol)),
+        };
+        assert!(is_taken, "byte {place}, bit {bit}: {failure:?}");
+    }
+    // What comes along is no ring.
+    let file = |path: &str| OwnedFd::from(std::fs::File::open(path).expect("a file"));
+    for descriptor in [
+        None,
+        Some(file("/dev/null")),
+        Some(file("/dev/zero")),
+        Some(file("/proc/self/exe")),
+        Some(file("/")),
+        Some(UnixStream::pair().expect("sockets").0.into()),
+    ] {
+        let shown = format!("{descriptor:?}");
+        assert_eq!(opens(descriptor, &good), Some(Failure::Protocol), "{shown}");
+    }
+}
+
+/// A daemon that says nothing more after some byte keeps nobody for longer than a welcome may take.
+#[test]
+fn a_daemon_that_falls_silent_is_given_up() {
+    let good = welcome();
+    for length in [0, 1, VERDICT - 1, VERDICT, good.len() - 1] {
+        let directory = TempDir::new("silence");
+        let socket = directory.join("socket");
+        let listener = UnixListener::bind(&socket).expect("a socket");
+        let (end, wait) = channel::<()>();
+        let bytes = good[..length].to_vec();
+        let daemon = thread::spawn(move || {
+            let (stream, _) = listener.accept().expect("a client");
+            if !bytes.is_empty() {
+                lockstep_ring::send(&stream, &bytes, ring().as_fd()).expect("a client");
+            }
+            wait.recv().expect_err("the end of the test");
+        });
+        let opened = Connection::open_until(&socket, Instant::now() + Duration::from_millis(100));
+        assert_eq!(opened.err(), Some(Failure::TimedOut), "{length}");
+        drop(end);
+        daemon.join().expect("no panic");
+    }
 }
 
 #[test]
