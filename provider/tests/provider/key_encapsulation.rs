@@ -35,6 +35,28 @@ fn keys_and_secrets_go_all_ways() {
     }
 }
 
+/// Jobs of one thread send and receive secrets in common batches.
+#[test]
+fn jobs_pause_for_secrets() {
+    let place = Place::new();
+    let program = place.compile("encapsulate");
+    for algorithm in GROUPS {
+        let run = place.program(&program, &format!("jobs {algorithm} 16"));
+        let run = run.with_lockstep().succeed();
+        let counters = run.counters();
+        for operation in ["server", "client"] {
+            assert_eq!(counters.of(&shape(algorithm, operation)), 16, "{run}");
+        }
+        assert_eq!(
+            (counters.async_submitted, counters.fallbacks()),
+            (32, 0),
+            "{run}"
+        );
+        assert_eq!(run.text(), "32 pauses\n");
+        assert!(counters.average_fill() >= 2.0, "{run} {counters:?}");
+    }
+}
+
 /// The Go program; None without Go.
 fn peer() -> Option<&'static PathBuf> {
     static PEER: OnceLock<Option<PathBuf>> = OnceLock::new();

@@ -4,11 +4,15 @@
  *        encapsulate from SEED      prints the public key of ML-KEM-768 that follows from a seed
  *        encapsulate to PUBLIC COINS    prints a ciphertext and its secret
  *        encapsulate open SEED CIPHERTEXT    prints the secret in a ciphertext
+ *        encapsulate jobs ALGORITHM COUNT    so many secrets in async jobs; prints how often a job
+ *                                            paused
  *
  * Bytes are in hexadecimal digits. */
 #include "common.h"
+#include <openssl/async.h>
 #include <openssl/core_names.h>
 #include <openssl/param_build.h>
+#include <poll.h>
 
 enum { MOST = 4096 };
 typedef struct {
@@ -199,6 +203,68 @@ static void all_ways(void) {
         EVP_PKEY_free(all[i]);
 }
 
+/* What a job has: the stack of one is small. */
+struct secret {
+    EVP_PKEY *key;
+    Octets ciphertext, sent, received;
+};
+
+static int send_secret(void *arg) {
+    struct secret *secret = *(struct secret **)arg;
+    return sealed(secret->key, NULL, &secret->ciphertext, &secret->sent) &&
+           opened(secret->key, &secret->ciphertext, &secret->received);
+}
+
+/* Until the job may go on: its one descriptor says so. */
+static void wait_for(ASYNC_WAIT_CTX *wait) {
+    OSSL_ASYNC_FD fd;
+    size_t count = 0;
+    CHECK(ASYNC_WAIT_CTX_get_all_fds(wait, NULL, &count) == 1 && count == 1);
+    CHECK(ASYNC_WAIT_CTX_get_all_fds(wait, &fd, &count) == 1);
+    struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
+    CHECK(poll(&poll_fd, 1, 60000) == 1);
+}
+
+/* Returns how often a job paused. */
+static int in_jobs(int count) {
+    EVP_PKEY *key = generated(none);
+    struct secret *secrets = calloc(count, sizeof *secrets);
+    ASYNC_JOB **jobs = calloc(count, sizeof(ASYNC_JOB *));
+    ASYNC_WAIT_CTX **waits = calloc(count, sizeof(ASYNC_WAIT_CTX *));
+    int paused = 0;
+    CHECK(ASYNC_init_thread(count, count) == 1);
+    for (int left = count, started = 0; left > 0; started = 1) {
+        for (int i = 0; i < count; i++) {
+            struct secret *secret = &secrets[i];
+            int result = 0;
+            if (!started) {
+                secret->key = key;
+                CHECK(waits[i] = ASYNC_WAIT_CTX_new());
+            } else if (!jobs[i]) {
+                continue;
+            } else {
+                wait_for(waits[i]);
+            }
+            switch (ASYNC_start_job(&jobs[i], waits[i], &result, send_secret, &secret,
+                                    sizeof secret)) {
+            case ASYNC_PAUSE:
+                paused++;
+                break;
+            case ASYNC_FINISH:
+                CHECK(result == 1 && same(&secret->sent, &secret->received));
+                jobs[i] = NULL;
+                ASYNC_WAIT_CTX_free(waits[i]);
+                left--;
+                break;
+            default:
+                CHECK(!"a job");
+            }
+        }
+    }
+    EVP_PKEY_free(key);
+    return paused;
+}
+
 static Octets from_hex(const char *text) {
     Octets octets;
     CHECK(OPENSSL_hexstr2buf_ex(octets.bytes, MOST, &octets.length, text, 0) == 1);
@@ -233,6 +299,9 @@ int main(int argc, char **argv) {
         CHECK(sealed(imported(EVP_PKEY_PUBLIC_KEY, &public, NULL), params, &ciphertext, &secret));
         print(&ciphertext);
         print(&secret);
+    } else if (strcmp(argv[1], "jobs") == 0) {
+        algorithm = argv[2];
+        printf("%d pauses\n", in_jobs(atoi(argv[3])));
     } else {
         Octets ciphertext = from_hex(argv[3]), secret;
         CHECK(opened(of_seed(argv[2]), &ciphertext, &secret));
