@@ -1,7 +1,7 @@
 //! Data races and lost wake-ups: `rig/programs/threads.c` against the module, and the tests of the
-//! engine and of the ring, under ThreadSanitizer.
+//! engine, of the ring and of the way to the key daemon, under ThreadSanitizer.
 //!
-//! The module, the engine, the ring and Rust's standard library are built with it, so locks and
+//! The module, these crates and Rust's standard library are built with it, so locks and
 //! channels of the library order what they should, and nothing need be suppressed. libcrypto is
 //! not: of its locks ThreadSanitizer sees those of libpthread, and of its memory nothing. A machine
 //! needs a nightly toolchain with the component `rust-src` for that; where there is none, the check
@@ -144,7 +144,7 @@ fn build_directory() -> PathBuf {
     target_directory().join("threads")
 }
 
-/// The tests of the engine and of the ring: how many pass, and how many do not.
+/// The tests of crates whose threads share memory: how many pass, and how many do not.
 fn unit_tests() -> Outcome<(u64, u64)> {
     let mut sum = (0, 0);
     for (package, features, targets) in [
@@ -154,6 +154,8 @@ fn unit_tests() -> Outcome<(u64, u64)> {
             &["--lib", "--test", "lanes", "--test", "curves"][..],
         ),
         ("lockstep-ring", &[], &["--lib", "--test", "processes"]),
+        // With the thread that watches for answers.
+        ("lockstep-remote", &[], &["--lib"]),
     ] {
         let mut command = sanitized("test", package);
         command
