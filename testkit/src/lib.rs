@@ -1,5 +1,6 @@
 //! What the tests of several crates share: random numbers that are the same in every run,
-//! hexadecimal digits, RSA keys, directories for a moment, and programs run as by their users.
+//! hexadecimal digits, RSA keys, pieces of secrets in memory, directories for a moment, and programs
+//! run as by their users.
 //!
 //! A dependency of tests only. It depends on none of our crates, so that each of them can use it.
 #![forbid(unsafe_code)]
@@ -7,11 +8,13 @@
 mod directory;
 mod hex;
 mod keys;
+mod pieces;
 mod program;
 mod random;
 
 pub use directory::TempDir;
 pub use hex::{hex, hex_array, to_hex};
 pub use keys::{RsaParts, rsa_keys};
+pub use pieces::{PIECE, count_pieces};
 pub use program::{assert_helps, assert_refused, command, copy_program, run};
 pub use random::Random;

@@ -3,7 +3,6 @@
 
 #![allow(unsafe_code, reason = "system calls")]
 
-use std::collections::HashMap;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -12,7 +11,7 @@ use openssl::bn::{BigNum, BigNumContext, BigNumRef};
 use openssl::pkey::PKey;
 
 use crate::common::{Place, Running, has_ifma};
-use lockstep_testkit::hex;
+use lockstep_testkit::{PIECE, count_pieces, hex};
 
 /// What `programs/key_memory.c` changes secrets by before it prints them.
 const MASK: u8 = 0x5a;
@@ -125,17 +124,17 @@ fn keys_are_locked_and_left_out_of_dumps_and_pairs_are_wiped_in_children() {
 pub struct Form {
     pub name: String,
     is_stock: bool,
-    piece: [u8; 16],
+    piece: [u8; PIECE],
 }
 
 fn form(name: String, is_stock: bool, bytes: &[u8]) -> Form {
     // From the middle: the ends may be zeros, or be joined with other things.
     let middle = (bytes.len() / 2) & !7;
-    let piece = &bytes[middle.min(bytes.len() - 16)..][..16];
+    let piece = &bytes[middle.min(bytes.len() - PIECE)..][..PIECE];
     Form {
         name,
         is_stock,
-        piece: piece.try_into().expect("sixteen bytes"),
+        piece: piece.try_into().expect("a piece"),
     }
 }
 
@@ -229,28 +228,8 @@ pub fn forms(place: &Place) -> Vec<Form> {
 
 /// How often each form occurs in a file.
 pub fn count(core: &[u8], forms: &[Form]) -> Vec<usize> {
-    let mut by_start: HashMap<u64, Vec<usize>> = HashMap::new();
-    let word = |bytes: &[u8]| u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
-    for (index, form) in forms.iter().enumerate() {
-        by_start.entry(word(&form.piece)).or_default().push(index);
-    }
-    // Most words are none of these: a table of their last 16 bits shows it.
-    let mut may_be = vec![false; 1 << 16];
-    for start in by_start.keys() {
-        may_be[*start as usize & 0xffff] = true;
-    }
-    let mut counts = vec![0; forms.len()];
-    for window in core.windows(16) {
-        let start = word(window);
-        if may_be[start as usize & 0xffff]
-            && let Some(candidates) = by_start.get(&start)
-        {
-            for &index in candidates {
-                counts[index] += usize::from(forms[index].piece == window);
-            }
-        }
-    }
-    counts
+    let pieces: Vec<_> = forms.iter().map(|form| form.piece).collect();
+    count_pieces(core, &pieces)
 }
 
 /// The core dump of a process; None where there is no gcore or it may not.
