@@ -1,6 +1,6 @@
 //! What the tests of several crates share: random numbers that are the same in every run,
-//! hexadecimal digits, RSA keys, pieces of secrets in memory, directories for a moment, and programs
-//! run as by their users.
+//! hexadecimal digits, RSA keys, pieces of secrets in memory, directories for a moment, and
+//! programs run as by their users.
 //!
 //! A dependency of tests only. It depends on none of our crates, so that each of them can use it.
 #![forbid(unsafe_code)]

@@ -118,8 +118,8 @@ fn openssl_speed_fills_lanes_with_curves() {
     }
 }
 
-/// A job's stack has 32 KiB, and no page below it that nobody may write to. Half of them are left to
-/// libssl and to the application.
+/// A job's stack has 32 KiB, and no page below it that nobody may write to. Half of them are left
+/// to libssl and to the application.
 #[test]
 fn operations_leave_room_on_the_stack_of_a_job() {
     const MOST: usize = 16 << 10;

@@ -8,6 +8,7 @@ use std::thread;
 
 use lockstep_ring::{Request as Taken, Server, status};
 use lockstep_testkit::TempDir;
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use super::*;
 use crate::protocol::status::BUSY;
@@ -261,14 +262,16 @@ fn a_daemon_that_is_none_gives_no_connection() {
         };
         assert!(is_taken, "byte {place}, bit {bit}: {failure:?}");
     }
-    // What comes along is no ring.
-    let file = |path: &str| OwnedFd::from(std::fs::File::open(path).expect("a file"));
+    // What comes along is no ring: a ring is of some size, and nobody can change that.
+    let memory = |bytes| {
+        let memory = memfd_create("no ring", MemfdFlags::ALLOW_SEALING).expect("memory");
+        ftruncate(&memory, bytes).expect("memory");
+        memory
+    };
     for descriptor in [
         None,
-        Some(file("/dev/null")),
-        Some(file("/dev/zero")),
-        Some(file("/proc/self/exe")),
-        Some(file("/")),
+        Some(memory(0)),
+        Some(memory(1 << 20)),
         Some(UnixStream::pair().expect("sockets").0.into()),
     ] {
         let shown = format!("{descriptor:?}");
