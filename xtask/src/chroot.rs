@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::command::{Outcome, on, quietly, succeeds};
+use crate::command::{Outcome, on, quietly, root, succeeds};
 use crate::setup;
 
 /// It says that a chroot was made to its end.
@@ -80,6 +80,18 @@ impl Chroot {
             .arg("chroot")
             .arg(&self.place)
             .env("DEBIAN_FRONTEND", "noninteractive");
+        command
+    }
+
+    /// Boots it: systemd is its process 1, and ends with this unit, as successfully as that.
+    pub fn boot(&self, unit: &str) -> Command {
+        let mut command = Command::new("unshare");
+        command
+            .args(["--mount", "--pid", "--fork", "--kill-child"])
+            .args(["--cgroup", "--uts", "--ipc", "sh"])
+            .arg(root().join("packaging/boot.sh"))
+            .arg(&self.place)
+            .arg(unit);
         command
     }
 }

@@ -3,7 +3,8 @@
 //! Two builds in two directories are the same bytes. The linters of both kinds of packages find
 //! nothing. In a chroot of each of Debian's releases, `packaging/check.sh` installs the package,
 //! has HAProxy serve with it, with the key in the key daemon as well, upgrades it under load and
-//! removes it: the .deb by dpkg, the .rpm by rpm, which Debian has too.
+//! removes it: the .deb by dpkg, the .rpm by rpm, which Debian has too. With systemd as process 1
+//! `packaging/check-booted.sh` has the key daemon's units serve, in their sandbox.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -51,6 +52,9 @@ pub fn night(share: &Share) -> Outcome<Ran> {
                 served(release, packages, &share.directory)
             });
         }
+        tried.add(&format!("{release}, booted"), || {
+            booted(release, &first.deb, &share.directory)
+        });
     }
     Ok(Ran::Worked(tried.work))
 }
@@ -158,4 +162,48 @@ fn served(release: &str, packages: [&PathBuf; 2], directory: &Path) -> Outcome<O
         let _ = fs::remove_dir_all(&chroot.place);
     }
     served.map(|_| None)
+}
+
+/// The check that systemd runs once it has booted, as its unit.
+const CHECK: &str = "lockstep-check.service";
+
+/// Where the check writes, in the chroot.
+const SHOWN: &str = "root/check-booted.log";
+
+/// Runs `packaging/check-booted.sh` with a package in a release that is booted.
+fn booted(release: &str, package: &Path, directory: &Path) -> Outcome<Option<String>> {
+    let system = |name: &str| fs::read_to_string(name).unwrap_or_default();
+    if !system("/proc/filesystems").contains("cgroup2") {
+        return Ok(Some("systemd needs control groups, version 2".to_owned()));
+    }
+    let chroot = match Chroot::of(release, INCLUDED, &directory.join(release))? {
+        Ok(chroot) => chroot,
+        Err(reason) => return Ok(Some(reason)),
+    };
+    let chroot = chroot.copy(&directory.join("booted"))?;
+    let script = root().join("packaging/check-booted.sh");
+    for (file, name) in [
+        (script.as_path(), "check-booted.sh"),
+        (package, "lockstep.deb"),
+    ] {
+        let copy = chroot.place.join("root").join(name);
+        fs::copy(file, &copy).map_err(on(file, "copy"))?;
+    }
+    let unit = chroot.place.join("etc/systemd/system").join(CHECK);
+    let text = format!(
+        "[Unit]\nRequires=basic.target\nAfter=basic.target\n\
+         SuccessAction=exit\nFailureAction=exit-force\n\
+         [Service]\nType=oneshot\nTimeoutStartSec=300\n\
+         ExecStart=/root/check-booted.sh /root/lockstep.deb\n\
+         StandardOutput=file:/{SHOWN}\nStandardError=inherit\n"
+    );
+    fs::write(&unit, text).map_err(on(&unit, "write"))?;
+    let ran = quietly(&mut chroot.boot(CHECK));
+    let shown = system(&chroot.place.join(SHOWN).display().to_string());
+    let _ = fs::remove_dir_all(&chroot.place);
+    match ran {
+        Ok(_) if shown.ends_with("check-booted.sh: done\n") => Ok(None),
+        Ok(_) => Err(Failure::new(format!("the check did not end:\n{shown}"))),
+        Err(failure) => Err(Failure::new(format!("{failure}\n{shown}"))),
+    }
 }

@@ -1,0 +1,123 @@
+#!/bin/sh
+# Runs as a service in a bare Debian in which systemd runs as process 1, with HAProxy installed: gives
+# HAProxy's key to the key daemon by one command, restarts and kills the daemon under load, and
+# undoes all of it. `cargo xtask nightly packages` boots it.
+#
+# usage: check-booted.sh PACKAGE.deb
+set -eu
+export DEBIAN_FRONTEND=noninteractive
+port=28444
+cd /root
+
+fail() {
+    echo "check-booted.sh: $*" >&2
+    systemctl --no-pager --full status haproxy lockstep-keyd.socket lockstep-keyd.service >&2 || true
+    journalctl --no-pager --lines 60 >&2 || true
+    exit 1
+}
+
+handshake() {
+    openssl s_client -connect 127.0.0.1:$port -verify_return_error -CAfile site.crt \
+        < /dev/null > client.log 2>&1 || fail "no handshake: $(cat client.log)"
+}
+
+# Clients for so many seconds, which end where a handshake fails.
+clients() {
+    for client in 1 2 3 4; do
+        openssl s_time -connect 127.0.0.1:$port -new -tls1_2 -time "$1" > "clients.$client" 2>&1 &
+        echo $! > "client.$client"
+    done
+}
+
+all_served() {
+    for client in 1 2 3 4; do
+        wait "$(cat "client.$client")" || fail "a handshake failed: $(cat "clients.$client")"
+    done
+}
+
+main_of() {
+    systemctl show --property MainPID --value "$1.service"
+}
+
+daemon() {
+    main_of lockstep-keyd
+}
+
+# How many signatures the daemon has made since it started.
+signed() {
+    lockstep stat | awk -v pid="$(daemon)" '
+        /^process / { own = $2 == pid }
+        own && $1 == "rsa2048" { count = $2 }
+        END { print count + 0 }'
+}
+
+dpkg --install "$1"
+openssl req -x509 -newkey rsa:2048 -nodes -days 30 -subj /CN=localhost \
+    -keyout site.key -out site.crt 2> /dev/null
+cat site.crt site.key > /etc/haproxy/site.pem
+chmod 600 /etc/haproxy/site.pem
+cat >> /etc/haproxy/haproxy.cfg <<END
+frontend site
+    mode http
+    bind 127.0.0.1:$port ssl crt /etc/haproxy/site.pem
+    http-request return status 200 content-type text/plain string hello
+END
+systemctl restart haproxy
+handshake
+
+lockstep install --server haproxy --keyd
+systemctl daemon-reload
+systemctl restart haproxy
+handshake
+[ "$(systemctl is-active lockstep-keyd.service)" = active ] || fail "the daemon does not run"
+[ "$(ps -o user= -p "$(daemon)" | cut -c 1-8)" = lockstep ] || fail "the daemon runs as another user"
+# As a whole it is content only where the CPU has AVX-512 IFMA.
+lockstep doctor --service haproxy > doctor.log || true
+grep -q '^ok  *reference' doctor.log || fail "doctor is not content: $(cat doctor.log)"
+before=$(signed)
+handshake
+[ "$(signed)" -gt "$before" ] || fail "the daemon has not signed"
+# The service is shown a reference in the place of its key.
+shown=/proc/$(main_of haproxy)/root/etc/haproxy/site.pem
+grep -q 'LOCKSTEP KEY' "$shown" || fail "no reference is shown"
+! grep -q 'PRIVATE KEY' "$shown" || fail "HAProxy sees the key"
+grep -q lockstep.so "/proc/$(pgrep -n haproxy)/maps" || fail "the worker has not loaded the module"
+# What the sandbox leaves open, from 0 to 10.
+systemd-analyze security --no-pager --threshold=20 lockstep-keyd.service > security ||
+    fail "the daemon's sandbox is open: $(cat security)"
+tail -1 security
+
+# A restart fails no handshake.
+clients 6
+sleep 2
+first=$(daemon)
+systemctl restart lockstep-keyd.service
+all_served
+[ "$(daemon)" != "$first" ] || fail "the daemon was not restarted"
+[ "$(signed)" -gt 0 ] || fail "the new daemon has not signed"
+! journalctl --no-pager --unit haproxy | grep 'handshake failure' || fail "a handshake failed"
+
+# Where it is killed, systemd starts it again.
+first=$(daemon)
+kill -9 "$first"
+tries=0
+until [ "$(daemon)" != "$first" ] && [ "$(daemon)" != 0 ]; do
+    tries=$((tries + 1))
+    [ $tries -lt 100 ] || fail "systemd has not started the daemon again"
+    sleep 0.1
+done
+handshake
+! journalctl --no-pager --unit lockstep-keyd.service | grep -i 'permitted\|denied\|SIGSYS' ||
+    fail "the sandbox denied something"
+
+lockstep uninstall --server haproxy
+systemctl daemon-reload
+systemctl restart haproxy
+handshake
+grep -q 'PRIVATE KEY' "/proc/$(main_of haproxy)/root/etc/haproxy/site.pem" || fail "no key is shown"
+! grep -q lockstep.so "/proc/$(pgrep -n haproxy)/maps" || fail "the worker still loads the module"
+systemctl stop lockstep-keyd.socket lockstep-keyd.service
+[ "$(systemctl is-enabled lockstep-keyd.socket)" = disabled ] || fail "the daemon is still enabled"
+dpkg --purge lockstep
+[ ! -e /etc/lockstep ] || fail "files are left"
+echo "check-booted.sh: done"
