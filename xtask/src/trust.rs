@@ -126,8 +126,9 @@ const CLAIMS: &[Claim] = &[
                 an upgrade under load, and leaves nothing when it goes",
         checks: &["packages"],
         also: "",
-        gap: "Debian 12 and 13 with HAProxy only, in a chroot without systemd. The RPM is installed \
-              there too, by Debian's rpm, and on no distribution with RPM. Another version of Rust \
+        gap: "Debian 12 and 13 with HAProxy only, in a chroot. What the key daemon's units do is \
+              tried with systemd as process 1, the rest without it. The RPM is installed there \
+              too, by Debian's rpm, and on no distribution with RPM. Another version of Rust \
               makes other bytes.",
     },
 ];
