@@ -100,8 +100,13 @@ fn kept(packages: &Packages, directory: &Path) -> Outcome<Packages> {
 }
 
 fn linted(linter: &str, arguments: &[&str], package: &Path) -> Outcome<Option<String>> {
-    if !succeeds(linter, &["--version"]) {
-        return Ok(Some(format!("apt-get install {linter}")));
+    // rpmlint reads packages by it.
+    let needs = [linter]
+        .into_iter()
+        .chain((linter == "rpmlint").then_some("rpm"));
+    let mut missing = needs.filter(|program| !succeeds(program, &["--version"]));
+    if let Some(missing) = missing.next() {
+        return Ok(Some(format!("apt-get install {missing}")));
     }
     quietly(Command::new(linter).args(arguments).arg(package)).map(|_| None)
 }
