@@ -66,6 +66,7 @@ pub fn build(revision: u32) -> Outcome<Packages> {
     deb.args(["--deb-revision", &revision.to_string(), "--output"]);
     deb.arg(&packages.deb);
     dated(deb)?;
+    copy_repository()?;
     let mut rpm = cargo(["generate-rpm", "--package", "cli", "--set-metadata"]);
     rpm.arg(format!("release = \"{revision}\"")).arg("--output");
     rpm.arg(&packages.rpm)
@@ -93,6 +94,21 @@ pub fn build(revision: u32) -> Outcome<Packages> {
     .args([&staged, Path::new(".")]);
     dated(tar)?;
     Ok(packages)
+}
+
+/// Copies the repository's own files that the .rpm has. cargo-generate-rpm gives files that are
+/// younger than the commit the commit's time, and those of a checkout may be older.
+fn copy_repository() -> Outcome {
+    let copies = target_directory().join("release/package-repository");
+    emptied(&copies)?;
+    let mut copy = Command::new("cp");
+    copy.args(["--recursive", "--parents"]).args([
+        "LICENSE",
+        "CHANGELOG.md",
+        "docs/user",
+        "packaging/systemd",
+    ]);
+    quietly(copy.arg(&copies).current_dir(root())).map(drop)
 }
 
 /// Builds all of them and says where they are.
