@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs as a service in a bare Debian in which systemd runs as process 1, with HAProxy installed: gives
-# HAProxy's key to the key daemon by one command, restarts and kills the daemon under load, and
-# undoes all of it. `cargo xtask nightly packages` boots it.
+# Runs as a service in a bare Debian that has HAProxy and whose process 1 is systemd. It gives
+# HAProxy's key to the key daemon by one command, restarts the daemon under load, kills it, and
+# undoes all of it. `cargo xtask nightly packages` boots the system.
 #
 # usage: check-booted.sh PACKAGE.deb
 set -eu
@@ -11,7 +11,7 @@ cd /root
 
 fail() {
     echo "check-booted.sh: $*" >&2
-    systemctl --no-pager --full status haproxy lockstep-keyd.socket lockstep-keyd.service >&2 || true
+    systemctl --no-pager --full status haproxy 'lockstep-keyd.*' >&2 || true
     journalctl --no-pager --lines 60 >&2 || true
     exit 1
 }
@@ -70,7 +70,9 @@ systemctl daemon-reload
 systemctl restart haproxy
 handshake
 [ "$(systemctl is-active lockstep-keyd.service)" = active ] || fail "the daemon does not run"
-[ "$(ps -o user= -p "$(daemon)" | cut -c 1-8)" = lockstep ] || fail "the daemon runs as another user"
+[ "$(stat -c %U "/proc/$(daemon)/status")" = root ] || fail "the daemon may be looked into"
+user=$(awk '/^Uid:/ { print $2 }' "/proc/$(daemon)/status")
+[ "$user" = "$(id -u lockstep-keyd)" ] || fail "the daemon runs as user $user"
 # As a whole it is content only where the CPU has AVX-512 IFMA.
 lockstep doctor --service haproxy > doctor.log || true
 grep -q '^ok  *reference' doctor.log || fail "doctor is not content: $(cat doctor.log)"
