@@ -13,7 +13,8 @@ use crate::command::{
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Flavour {
     Release,
-    /// With the fault points that only tests may have, and built as they are; without the command.
+    /// With the fault points that only tests may have, and built by the tests' profile: not
+    /// optimised, but for the kernels. Without the command.
     FaultInjection,
 }
 

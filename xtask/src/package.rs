@@ -96,8 +96,8 @@ pub fn build(revision: u32) -> Outcome<Packages> {
     Ok(packages)
 }
 
-/// Copies the repository's own files that the .rpm has. cargo-generate-rpm gives files that are
-/// younger than the commit the commit's time, and those of a checkout may be older.
+/// Copies the repository's own files that the .rpm has. cargo-generate-rpm gives each file that is
+/// younger than the commit the commit's time. The files of a checkout may be older; a copy is not.
 fn copy_repository() -> Outcome {
     let copies = target_directory().join("release/package-repository");
     emptied(&copies)?;

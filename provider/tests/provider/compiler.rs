@@ -23,12 +23,12 @@ pub fn compile(source: &Path, output: &Path, options: &[&str]) {
     drop(all);
     let mut compiled = compiled.lock().unwrap_or_else(PoisonError::into_inner);
     match &*compiled {
-        // By another process: Linux executes no file that some process may write, and each process
-        // that a test starts just now holds our descriptors for a moment.
         Some(file) if is_at(output, file) => {}
+        // Another process copies. Linux executes no file that some process may write to, and each
+        // process that a test starts at this time holds our descriptors for a moment.
         Some(file) => {
             let path = format!("/proc/{}/fd/{}", process::id(), file.as_raw_fd());
-            // One of the same name may run.
+            // A program of this name may be running.
             let mut copy = Command::new("cp");
             succeeds(copy.arg("--remove-destination").arg(path).arg(output));
         }
