@@ -13,6 +13,7 @@ mod embedded;
 mod figures;
 mod html;
 mod identity;
+mod keyd;
 mod loaded;
 mod options;
 mod origin;
@@ -21,6 +22,7 @@ mod plot;
 mod processes;
 mod program;
 mod report;
+mod running;
 mod servers;
 mod template;
 mod test_bed;
@@ -50,16 +52,25 @@ pub fn run(options: &Options) -> Outcome {
     options.check()?;
     let program = options.server.find()?;
     let configuration = Configuration::find()?;
-    configuration.module()?;
+    let module = configuration.module()?;
     let configuration = fs::canonicalize(configuration.path())
         .map_err(|error| Failure::new(format!("{}: {error}", configuration.path().display())))?;
 
     let most = options.concurrency.iter().copied().max().unwrap_or(1);
     raise_file_limit(most)?;
-    let division = Division::of_this_process();
+    let division = match options.share_cpus {
+        true => Division::shared(),
+        false => Division::of_this_process(),
+    };
     keep_to(&division.clients);
     let scratch = Scratch::new("handshakes")?;
-    let test_bed = TestBed::new(options, &program, &configuration, &division, scratch.path())?;
+    let test_bed = TestBed::new(
+        options,
+        &program,
+        (&configuration, &module),
+        &division,
+        scratch.path(),
+    )?;
     let mut levels = Vec::new();
     for &concurrency in &options.concurrency {
         levels.push(test_bed.measure(concurrency)?);

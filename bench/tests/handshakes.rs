@@ -17,14 +17,19 @@ use common::{bench, has_lanes, run};
 /// `lockstep-bench handshakes` with these arguments and the module; `None` where there is nothing
 /// to test.
 fn handshakes(arguments: &str) -> Option<Command> {
-    let Some(dist) = std::env::var_os("LOCKSTEP_DIST").map(PathBuf::from) else {
-        eprintln!("skipped: LOCKSTEP_DIST names no module");
-        return None;
-    };
     if !has_lanes() {
         eprintln!("skipped: this machine has no lanes");
         return None;
     }
+    on_any_lanes(arguments)
+}
+
+/// The same where lanes need not compute RSA.
+fn on_any_lanes(arguments: &str) -> Option<Command> {
+    let Some(dist) = std::env::var_os("LOCKSTEP_DIST").map(PathBuf::from) else {
+        eprintln!("skipped: LOCKSTEP_DIST names no module");
+        return None;
+    };
     let mut command = bench(&["handshakes"]);
     command
         .args(arguments.split_whitespace())
@@ -165,9 +170,7 @@ fn installed_servers_run_with_lockstep() {
             return;
         };
         let (code, stdout, stderr) = run(command.arg("--json"));
-        if stderr.contains("is not installed") {
-            assert!(stderr.contains("remedy: apt install "), "{stderr}");
-            eprintln!("skipped: {server} is not installed");
+        if !is_installed(server, &stderr) {
             continue;
         }
         assert_eq!(code, 0, "{stdout}\n{stderr}");
@@ -175,6 +178,76 @@ fn installed_servers_run_with_lockstep() {
         assert_eq!(document["server"], server);
         check(&document, 8);
     }
+}
+
+/// Whether a server is installed, in a run of `handshakes` that has ended.
+fn is_installed(server: &str, stderr: &str) -> bool {
+    if !stderr.contains("is not installed") {
+        return true;
+    }
+    assert!(stderr.contains("remedy: apt install "), "{stderr}");
+    eprintln!("skipped: {server} is not installed");
+    false
+}
+
+#[test]
+fn the_key_daemon_computes_for_servers_that_have_references() {
+    for (server, key, workers) in [
+        ("embedded", "p256", None),
+        ("haproxy", "ed25519", Some(1)),
+        ("apache", "p384", None),
+        ("nginx", "rsa2048", Some(2)),
+    ] {
+        let workers_option = workers.map_or(String::new(), |count| format!("--workers {count}"));
+        let arguments = format!(
+            "--server {server} --key {key} --keyd reference {workers_option} --share-cpus \
+             --concurrency 4 --seconds 0.3 --rounds 1 --warm-up 0"
+        );
+        let Some(mut command) = on_any_lanes(&arguments) else {
+            return;
+        };
+        let (code, stdout, stderr) = run(command.arg("--json"));
+        if !is_installed(server, &stderr) {
+            continue;
+        }
+        assert_eq!(code, 0, "{stdout}\n{stderr}");
+        let document: Value = serde_json::from_str(&stdout).unwrap();
+        check(&document, 4);
+        assert_eq!(document["keyd"], "reference");
+        assert_eq!(document["workers"].as_u64(), workers, "{document}");
+        assert_eq!(document["server_cpus"], document["client_cpus"]);
+        let row = busiest(&document, "handshake");
+        // One for each; the last ones may not be published yet.
+        let count = |name: &str| row[name].as_u64().unwrap();
+        assert!(count("keyd_signatures") >= count("count") / 10 * 9, "{row}");
+        assert_eq!(row["lane_signatures"], row["keyd_signatures"], "{row}");
+        let share = row["keyd_cpu_share"].as_f64().unwrap();
+        assert!(0.0 < share && share < 1.0, "{row}");
+        assert!(document["rows"][0]["keyd_signatures"].is_null());
+    }
+}
+
+#[test]
+fn the_key_daemon_computes_for_servers_that_have_the_key() {
+    let arguments = "--keyd daemon --concurrency 4 --seconds 0.3 --rounds 1 --warm-up 0";
+    let Some(mut command) = on_any_lanes(arguments) else {
+        return;
+    };
+    // So that lanes of any kind compute RSA, in the server and in the daemon.
+    let document = document(command.env("LOCKSTEP_LONE", "lanes"));
+    check(&document, 4);
+    let row = busiest(&document, "handshake");
+    assert!(row["keyd_signatures"].as_u64().unwrap() > 0, "{row}");
+}
+
+#[test]
+fn a_server_without_workers_takes_no_number_of_them() {
+    let (code, _, stderr) = run(&mut bench(&["handshakes", "--workers", "2"]));
+    assert_eq!(code, 2, "{stderr}");
+    assert!(
+        stderr.contains("embedded has no workers") && stderr.contains("remedy: --workers with"),
+        "{stderr}"
+    );
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //! buys comes from [`prices`].
 
 mod jobs;
+mod keyd;
 mod ledger;
 mod measure;
 mod prices;
@@ -195,6 +196,7 @@ fn benchmarks(records: &[Record], prices: &[Price]) -> Outcome<String> {
             );
         }
         out += &elsewhere(&record.others);
+        out += &keyd::section(&record.daemons);
         out += &transfer::section(record);
         out += "\n### Operations\n\n";
         out += &wrapped(

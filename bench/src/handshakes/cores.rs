@@ -14,6 +14,15 @@ pub struct Division {
 }
 
 impl Division {
+    /// All CPUs for both.
+    pub fn shared() -> Division {
+        Division {
+            server: allowed_cpus(),
+            clients: allowed_cpus(),
+            caveat: Some("server and clients share all CPUs, and wait for each other"),
+        }
+    }
+
     /// Half the physical cores for each, the odd one for the server.
     pub fn of_this_process() -> Division {
         let mut cores: BTreeMap<usize, Vec<usize>> = BTreeMap::new();

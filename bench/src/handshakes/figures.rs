@@ -11,14 +11,50 @@ pub struct Round {
     pub tally: Tally,
     /// CPU time of the server.
     pub cpu: Duration,
-    /// What the module counted, with lockstep.
+    /// What the module counted, with lockstep, and the key daemon if it computes for the server.
     pub counters: Option<Counters>,
+    /// The key daemon's part, if it computes for the server.
+    pub daemon: Option<DaemonPart>,
+}
+
+/// What the key daemon has done for a server.
+#[derive(Clone, Copy)]
+pub struct DaemonPart {
+    pub cpu: Duration,
+    pub signatures: u64,
+}
+
+impl DaemonPart {
+    /// What it has done since.
+    pub fn since(self, earlier: DaemonPart) -> DaemonPart {
+        DaemonPart {
+            cpu: self.cpu.saturating_sub(earlier.cpu),
+            signatures: self.signatures - earlier.signatures,
+        }
+    }
 }
 
 impl Round {
+    /// CPU time of the server, and of the daemon that computes for it.
+    fn whole_cpu(&self) -> Duration {
+        let daemon = self.daemon.as_ref().map(|daemon| daemon.cpu);
+        self.cpu + daemon.unwrap_or_default()
+    }
+
+    /// How many succeeded in a second.
+    fn per_second(&self) -> f64 {
+        self.tally.count() as f64 / self.tally.elapsed.as_secs_f64()
+    }
+
     /// Server CPU seconds per handshake or transaction; NaN if none succeeded.
     fn cost(&self) -> f64 {
-        self.cpu.as_secs_f64() / self.tally.count() as f64
+        self.whole_cpu().as_secs_f64() / self.tally.count() as f64
+    }
+
+    /// The daemon's share of the CPU time.
+    fn daemon_share(&self) -> Option<f64> {
+        let daemon = self.daemon.as_ref()?;
+        Some(daemon.cpu.as_secs_f64() / self.whole_cpu().as_secs_f64())
     }
 }
 
@@ -58,7 +94,7 @@ impl Figures {
 
     /// A second, in the median round.
     pub fn per_second(&self) -> f64 {
-        self.median(|round| round.tally.count() as f64 / round.tally.elapsed.as_secs_f64())
+        self.median(Round::per_second)
     }
 
     /// Server CPU seconds for each, in the median round.
@@ -73,7 +109,14 @@ impl Figures {
 
     /// CPUs that the server kept busy.
     pub fn server_load(&self) -> f64 {
-        self.median(|round| round.cpu.as_secs_f64() / round.tally.elapsed.as_secs_f64())
+        self.median(|round| round.whole_cpu().as_secs_f64() / round.tally.elapsed.as_secs_f64())
+    }
+
+    /// The key daemon's share of the server's CPU time, in the median round.
+    pub fn daemon_share(&self) -> Option<f64> {
+        let shares = self.rounds.iter().map(Round::daemon_share);
+        let mut shares = shares.collect::<Option<Vec<_>>>()?;
+        Some(quantile(&mut shares, 0.5))
     }
 
     /// CPUs that the clients kept busy.
@@ -111,6 +154,14 @@ impl Figures {
             .flatten()
     }
 
+    /// Signatures that the key daemon made in all rounds.
+    pub fn daemon_signatures(&self) -> Option<u64> {
+        let rounds = self.rounds.iter();
+        rounds
+            .map(|round| Some(round.daemon.as_ref()?.signatures))
+            .sum()
+    }
+
     fn median(&self, value: impl Fn(&Round) -> f64) -> f64 {
         quantile(&mut self.rounds.iter().map(value).collect::<Vec<_>>(), 0.5)
     }
@@ -127,8 +178,18 @@ impl Pair {
     /// The server's CPU time for each, lockstep over OpenSSL alone: of each round, and of these the
     /// median.
     pub fn cpu_ratio(&self) -> f64 {
-        let ratios = self.stock.rounds.iter().zip(&self.lockstep.rounds);
-        let ratios = ratios.map(|(stock, lockstep)| lockstep.cost() / stock.cost());
+        self.ratio(Round::cost)
+    }
+
+    /// How many there were a second, lockstep over OpenSSL alone: of each round, and of these the
+    /// median.
+    pub fn rate_ratio(&self) -> f64 {
+        self.ratio(Round::per_second)
+    }
+
+    fn ratio(&self, value: fn(&Round) -> f64) -> f64 {
+        let rounds = self.stock.rounds.iter().zip(&self.lockstep.rounds);
+        let ratios = rounds.map(|(stock, lockstep)| value(lockstep) / value(stock));
         quantile(&mut ratios.collect::<Vec<_>>(), 0.5)
     }
 
@@ -172,6 +233,7 @@ impl Figures {
             },
             cpu: Duration::from_secs_f64(cpu),
             counters: None,
+            daemon: None,
         };
         Figures {
             rounds: rounds.iter().map(round).collect(),
@@ -190,7 +252,7 @@ mod tests {
             stock: Figures::of_rounds(&[(0.1, 100), (0.2, 100), (0.1, 100)]),
             lockstep: Figures::of_rounds(&[(0.05, 100), (0.1, 100), (0.06, 100)]),
         };
-        assert_eq!(pair.cpu_ratio(), 0.5);
+        assert_eq!((pair.cpu_ratio(), pair.rate_ratio()), (0.5, 1.0));
         assert_eq!(pair.stock.cost(), 0.001);
         assert_eq!(pair.stock.per_second(), 100.0);
         assert_eq!(pair.stock.latency(1.0), 0.1);

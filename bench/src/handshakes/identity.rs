@@ -1,6 +1,6 @@
 //! The server's key and certificate, and the authority that clients trust.
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -92,6 +92,7 @@ impl ValueEnum for Kind {
 }
 
 /// Files for servers, and what clients must know to trust them.
+#[derive(Clone)]
 pub struct Identity {
     pub certificate: PathBuf,
     pub key: PathBuf,
@@ -123,6 +124,20 @@ impl Identity {
         ] {
             write_private(path, text)?;
         }
+        Ok(identity)
+    }
+
+    /// The same with this text in the place of the key, in files of another directory.
+    pub fn with_key(&self, key: &[u8], directory: &Path) -> Result<Identity, Failure> {
+        let certificate = fs::read(&self.certificate)
+            .map_err(|error| Failure::new(format!("{}: {error}", self.certificate.display())))?;
+        let identity = Identity {
+            key: directory.join("key.pem"),
+            both: directory.join("both.pem"),
+            ..self.clone()
+        };
+        write_private(&identity.key, key)?;
+        write_private(&identity.both, &[key, &certificate].concat())?;
         Ok(identity)
     }
 }
@@ -209,8 +224,6 @@ fn certificate(
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use lockstep_common::Scratch;
 
     use super::*;

@@ -8,6 +8,7 @@ use lockstep_common::Failure;
 
 use super::client::Clients;
 use super::identity::Kind;
+use super::keyd::Keyd;
 use super::parameters::{Group, Side, Version};
 use super::program::Program;
 
@@ -33,6 +34,16 @@ pub struct Options {
     /// Another group for the server without lockstep, whose OpenSSL may lack the first
     #[arg(long, value_name = "NAME")]
     stock_group: Option<Group>,
+    /// With lockstep, have the key daemon compute with the server's key; the CPU time of the daemon
+    /// counts as the server's
+    #[arg(long, value_name = "HOW", value_enum)]
+    pub keyd: Option<Keyd>,
+    /// Threads of haproxy, or worker processes of nginx [default: as many as the server has CPUs]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    workers: Option<u16>,
+    /// Let server and clients use all CPUs, rather than half of them each
+    #[arg(long)]
+    pub share_cpus: bool,
     /// The version of TLS
     #[arg(
         long = "tls",
@@ -96,6 +107,12 @@ impl Options {
             .unwrap_or_else(|| LONGEST_WARM_UP.min(self.turn / 4))
     }
 
+    /// Threads or processes of the server, which has so many CPUs, where it has such workers.
+    pub fn workers(&self, cpus: usize) -> Option<usize> {
+        let workers = self.workers.map_or(cpus, usize::from);
+        self.server.server.has_workers().then_some(workers)
+    }
+
     /// The group of one side.
     pub fn group(&self, side: Side) -> &Group {
         match (side, &self.stock_group) {
@@ -108,6 +125,13 @@ impl Options {
     pub fn check(&self) -> Result<(), Failure> {
         for side in Side::ALL {
             self.check_group(side)?;
+        }
+        if self.workers.is_some() && !self.server.server.has_workers() {
+            let name = self.server.server.name();
+            return Err(Failure::usage(format!(
+                "{name} has no workers, but a thread for each client"
+            ))
+            .remedy("--workers with haproxy or nginx"));
         }
         if self.warm_up() >= self.turn {
             return Err(Failure::usage(

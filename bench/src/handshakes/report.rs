@@ -11,6 +11,7 @@ use serde::{Serialize, Serializer};
 use super::cores::Division;
 use super::counters::Counters;
 use super::figures::{Figures, Level, Pair};
+use super::keyd::Keyd;
 use super::options::Options;
 use super::parameters::Side;
 use crate::format::{clients, cpu_model, thousands};
@@ -46,6 +47,10 @@ pub struct Report {
     pub group: String,
     /// That of the side without lockstep, if it is another.
     pub stock_group: Option<String>,
+    /// What the key daemon has to do with the key, with lockstep.
+    pub keyd: Option<&'static str>,
+    /// Threads of the server, or processes, where it has such workers.
+    pub workers: Option<usize>,
     pub version: &'static str,
     pub resumption: f64,
     pub page: Option<u64>,
@@ -86,6 +91,8 @@ impl Report {
             group: options.group.name().to_owned(),
             stock_group: (options.group(Side::Stock) != &options.group)
                 .then(|| options.group(Side::Stock).name().to_owned()),
+            keyd: options.keyd.map(Keyd::name),
+            workers: options.workers(division.server.len()),
             version: options.version.name(),
             resumption: options.resumption,
             page: options.page,
@@ -151,6 +158,9 @@ impl Report {
         if let Some(stock) = &self.stock_group {
             let _ = write!(title, ", stock with {stock}");
         }
+        if let Some(keyd) = self.keyd {
+            let _ = write!(title, ", lockstep with the key daemon ({keyd})");
+        }
         if self.resumption > 0.0 {
             let _ = write!(title, ", {:.0} % offer a session", self.resumption * 100.0);
         }
@@ -183,8 +193,9 @@ impl Report {
                 None => version.to_owned(),
             },
             format!(
-                "{}; server on CPU {}, clients ({}) on CPU {}",
+                "{}; server{} on CPU {}, clients ({}) on CPU {}",
                 self.cpu,
+                self.workers.map(workers).unwrap_or_default(),
                 list(&self.server_cpus),
                 provenance.clients,
                 list(&self.client_cpus),
@@ -201,6 +212,7 @@ impl Report {
             RatiosDocument {
                 concurrency: level.concurrency,
                 cpu: Decimal(pair.cpu_ratio()),
+                per_s: Decimal(pair.rate_ratio()),
                 p50: Decimal(pair.latency_ratio(0.5)),
                 p90: Decimal(pair.latency_ratio(0.9)),
                 p99: Decimal(pair.latency_ratio(0.99)),
@@ -218,6 +230,8 @@ impl Report {
             key: self.key,
             group: &self.group,
             stock_group: self.stock_group.as_deref(),
+            keyd: self.keyd,
+            workers: self.workers,
             tls: self.version,
             resumption: self.resumption,
             transfer: self.page,
@@ -299,13 +313,22 @@ impl Report {
 impl Row<'_> {
     /// Whose signatures were made on lanes, as a share of the full handshakes.
     pub fn on_lanes(&self) -> Option<f64> {
-        let counters = self.figures.counters()?;
-        let full = self.figures.count().saturating_sub(self.figures.resumed());
-        (full > 0).then(|| counters.signatures() as f64 / full as f64)
+        self.share_of_full(self.figures.counters()?.signatures())
     }
 
     pub fn fill(&self) -> Option<f64> {
         self.figures.counters()?.fill()
+    }
+
+    /// Whose signatures the key daemon made, as a share of the full handshakes.
+    fn by_daemon(&self) -> Option<f64> {
+        self.share_of_full(self.figures.daemon_signatures()?)
+    }
+
+    /// Signatures, for each full handshake.
+    fn share_of_full(&self, signatures: u64) -> Option<f64> {
+        let full = self.figures.count().saturating_sub(self.figures.resumed());
+        (full > 0).then(|| signatures as f64 / full as f64)
     }
 
     /// Lockstep over OpenSSL alone.
@@ -355,6 +378,8 @@ impl Row<'_> {
             lane_operations: counted(Counters::operations),
             lane_signatures: counted(Counters::signatures),
             failed_checks: counted(Counters::failed_checks),
+            keyd_signatures: figures.daemon_signatures(),
+            keyd_cpu_share: figures.daemon_share().map(Decimal),
             fill: self.fill().map(Decimal),
             fallbacks: counters.iter().flat_map(Counters::fallbacks).collect(),
         }
@@ -396,7 +421,7 @@ impl Column {
     }
 }
 
-const COLUMNS: [Column; 10] = [
+const COLUMNS: [Column; 12] = [
     Column {
         head: "per s",
         cell: |row| {
@@ -432,6 +457,14 @@ const COLUMNS: [Column; 10] = [
     Column {
         head: "on lanes",
         cell: |row| row.on_lanes().map(percent),
+    },
+    Column {
+        head: "by keyd",
+        cell: |row| row.by_daemon().map(percent),
+    },
+    Column {
+        head: "keyd's CPU",
+        cell: |row| row.figures.daemon_share().map(percent),
     },
     Column {
         head: "fill",
@@ -472,6 +505,10 @@ struct Document<'a> {
     group: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     stock_group: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    keyd: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    workers: Option<usize>,
     tls: &'static str,
     resumption: f64,
     transfer: Option<u64>,
@@ -490,6 +527,7 @@ struct Document<'a> {
 struct RatiosDocument {
     concurrency: usize,
     cpu: Decimal<4>,
+    per_s: Decimal<4>,
     p50: Decimal<4>,
     p90: Decimal<4>,
     p99: Decimal<4>,
@@ -517,6 +555,10 @@ struct RowDocument {
     lane_operations: Option<u64>,
     lane_signatures: Option<u64>,
     failed_checks: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    keyd_signatures: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    keyd_cpu_share: Option<Decimal<4>>,
     fill: Option<Decimal<3>>,
     #[serde(serialize_with = "by_name")]
     fallbacks: Vec<(Fallback, u64)>,
@@ -529,6 +571,14 @@ fn by_name<S: Serializer>(fallbacks: &[(Fallback, u64)], serializer: S) -> Resul
             .iter()
             .map(|(reason, count)| (reason.name(), count)),
     )
+}
+
+/// In parentheses, as after the word `server`.
+fn workers(count: usize) -> String {
+    match count {
+        1 => " (1 worker)".to_owned(),
+        count => format!(" ({count} workers)"),
+    }
 }
 
 fn list(cpus: &[usize]) -> String {
@@ -560,6 +610,8 @@ impl Report {
             key: "rsa2048",
             group: "x25519".to_owned(),
             stock_group: None,
+            keyd: None,
+            workers: None,
             version: "1.3",
             resumption: 0.0,
             page: None,

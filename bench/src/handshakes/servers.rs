@@ -6,26 +6,18 @@
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::fs::{self, File, Permissions};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt as _;
+use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 use lockstep_common::Failure;
 use lockstep_engine::Setting;
-use rustix::process::{Pid, Signal, geteuid, kill_process};
+use rustix::process::geteuid;
 
 use super::client::insist_on;
 use super::identity::Identity;
 use super::parameters::{Group, Side, Version};
-use super::{embedded, loaded, origin, processes};
-use crate::measure::keep_to;
-
-/// How long a server may take to start, and to end.
-const PATIENCE: Duration = Duration::from_secs(10);
+use super::{embedded, origin};
 
 /// Every server, in the order of the help.
 pub const ALL: [&dyn Server; 5] = [&Embedded, &Haproxy, &Apache, &Nginx, &Stunnel];
@@ -45,6 +37,11 @@ pub trait Server: Sync {
     /// Whether pages come from a server behind it.
     fn is_proxy(&self) -> bool;
 
+    /// Whether it has a number of workers that does not follow from that of its clients.
+    fn has_workers(&self) -> bool {
+        false
+    }
+
     /// Writes what it needs into its directory; returns the arguments to start it with.
     fn prepare(&self, setup: &Setup<'_>) -> Result<Vec<OsString>, Failure>;
 }
@@ -59,14 +56,16 @@ pub struct Setup<'a> {
     pub version: Version,
     pub group: &'a Group,
     pub side: Side,
-    /// How many CPUs it may use.
-    pub cpus: usize,
+    /// How many threads or processes of it serve, where it has workers.
+    pub workers: usize,
     /// How many clients come at a time.
     pub clients: usize,
     /// The length of the page.
     pub page: u64,
     /// Where a proxy finds it.
     pub origin: Option<SocketAddr>,
+    /// Variables that it is started with.
+    pub environment: Vec<(&'static str, OsString)>,
 }
 
 impl Setup<'_> {
@@ -166,8 +165,12 @@ impl Server for Haproxy {
         true
     }
 
+    fn has_workers(&self) -> bool {
+        true
+    }
+
     fn prepare(&self, setup: &Setup<'_>) -> Result<Vec<OsString>, Failure> {
-        let (port, cpus) = (setup.port, setup.cpus);
+        let (port, workers) = (setup.port, setup.workers);
         let (certificate, origin) = (setup.identity.both.display(), setup.origin()?);
         let version = setup.version.of_servers();
         let curve = setup.group.of_openssl();
@@ -177,7 +180,7 @@ impl Server for Haproxy {
         };
         let path = setup.write(&format!(
             "global
-    nbthread {cpus}
+    nbthread {workers}
     maxconn 8192
 {asynchronous}
 defaults
@@ -297,7 +300,7 @@ fn modules(program: &Path) -> Result<PathBuf, Failure> {
         })
 }
 
-/// nginx, a worker for each CPU.
+/// nginx.
 struct Nginx;
 
 impl Server for Nginx {
@@ -317,8 +320,12 @@ impl Server for Nginx {
         false
     }
 
+    fn has_workers(&self) -> bool {
+        true
+    }
+
     fn prepare(&self, setup: &Setup<'_>) -> Result<Vec<OsString>, Failure> {
-        let (directory, port, cpus) = (setup.directory.display(), setup.port, setup.cpus);
+        let (directory, port, workers) = (setup.directory.display(), setup.port, setup.workers);
         let (certificate, key) = (
             setup.identity.certificate.display(),
             setup.identity.key.display(),
@@ -343,7 +350,7 @@ impl Server for Nginx {
             .collect();
         let path = setup.write(&format!(
             "{user}daemon off;
-worker_processes {cpus};
+worker_processes {workers};
 pid {directory}/pid;
 error_log {directory}/error.log warn;
 env OPENSSL_CONF;
@@ -420,142 +427,4 @@ curves = {curve}
         ))?;
         Ok(vec![path.into()])
     }
-}
-
-/// A server that runs; ended when dropped.
-pub struct Running {
-    child: Child,
-    pub address: SocketAddr,
-    /// Where the module's counters are, with lockstep.
-    pub counters: Option<PathBuf>,
-    log: PathBuf,
-}
-
-impl Running {
-    /// Starts a server on these CPUs, and waits until it accepts connections. `configuration` is
-    /// what `OPENSSL_CONF` is to name; without one the server has OpenSSL alone.
-    pub fn start(
-        server: &dyn Server,
-        setup: &Setup<'_>,
-        configuration: Option<&Path>,
-        (server_cpus, own_cpus): (&[usize], &[usize]),
-    ) -> Result<Running, Failure> {
-        fs::create_dir(&setup.directory).map_err(on(&setup.directory))?;
-        let arguments = server.prepare(setup)?;
-        let log = setup.at("output.log");
-        let output = File::create(&log).map_err(on(&log))?;
-        let errors = output.try_clone().map_err(on(&log))?;
-
-        let mut command = ended_with_us(setup.program);
-        command.args(arguments).current_dir(&setup.directory);
-        command.env_remove("OPENSSL_CONF");
-        let counters = configuration.map(|_| setup.at("counters"));
-        if let (Some(path), Some(counters)) = (configuration, &counters) {
-            fs::create_dir(counters).map_err(on(counters))?;
-            // Servers that root starts may serve as somebody else.
-            if geteuid().is_root() {
-                let everybody = Permissions::from_mode(0o1777);
-                fs::set_permissions(counters, everybody).map_err(on(counters))?;
-            }
-            command
-                .env("OPENSSL_CONF", path)
-                .env("LOCKSTEP_STATS_DIR", counters)
-                .env("LOCKSTEP_STATS_KEEP", "yes");
-        }
-        command.stdin(Stdio::null()).stdout(output).stderr(errors);
-        // A process starts where its parent's thread is.
-        keep_to(server_cpus);
-        let child = command.spawn();
-        keep_to(own_cpus);
-        let child = child
-            .map_err(|error| Failure::new(format!("cannot start {}: {error}", server.name())))?;
-        let mut running = Running {
-            child,
-            address: (Ipv4Addr::LOCALHOST, setup.port).into(),
-            counters,
-            log,
-        };
-        running.wait_until_ready(server.name())?;
-        Ok(running)
-    }
-
-    fn wait_until_ready(&mut self, name: &str) -> Result<(), Failure> {
-        let start = Instant::now();
-        while TcpStream::connect(self.address).is_err() {
-            let ended = self.child.try_wait().ok().flatten().is_some();
-            if ended || start.elapsed() > PATIENCE {
-                return Err(Failure::new(format!(
-                    "{name} did not start: {}",
-                    self.last_output()
-                )));
-            }
-            sleep(Duration::from_millis(10));
-        }
-        Ok(())
-    }
-
-    /// The last lines of what the server wrote to standard output and error, and to its log.
-    pub fn last_output(&self) -> String {
-        let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
-        let text = read(&self.log) + &read(&self.log.with_file_name("error.log"));
-        let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
-        match lines.as_slice() {
-            [] => "it printed nothing".to_owned(),
-            lines => lines[lines.len().saturating_sub(6)..].join("\n"),
-        }
-    }
-
-    /// The OpenSSL that it has loaded, in OpenSSL's words.
-    pub fn openssl(&self) -> Option<String> {
-        loaded::openssl(self.child.id())
-    }
-
-    /// Whether it has not ended.
-    pub fn is_running(&self) -> bool {
-        processes::is_running(self.child.id())
-    }
-
-    /// CPU time that it has used so far.
-    pub fn cpu_time(&self) -> Duration {
-        processes::cpu_time(self.child.id())
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let id = self.child.id();
-        let signal = |signal| {
-            let pid = i32::try_from(id).ok().and_then(Pid::from_raw);
-            // It may have ended by itself.
-            pid.map(|pid| kill_process(pid, signal))
-        };
-        signal(Signal::TERM);
-        let start = Instant::now();
-        while let Ok(None) = self.child.try_wait() {
-            if start.elapsed() > PATIENCE {
-                processes::signal_descendants(id, Signal::KILL);
-                signal(Signal::KILL);
-            }
-            sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-/// A command that the kernel ends should we be killed before we can end it.
-fn ended_with_us(program: &Path) -> Command {
-    const WRAPPER: &str = "/usr/bin/setpriv";
-    if !Path::new(WRAPPER).is_file() {
-        return Command::new(program);
-    }
-    let mut command = Command::new(WRAPPER);
-    command.args(["--pdeathsig", "TERM"]).arg(program);
-    command
-}
-
-/// A port on which nobody listens now.
-pub fn free_port() -> Result<u16, Failure> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .and_then(|listener| listener.local_addr())
-        .map(|address| address.port())
-        .map_err(|error| Failure::new(format!("no free port on 127.0.0.1: {error}")))
 }

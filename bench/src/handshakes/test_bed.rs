@@ -10,12 +10,14 @@ use lockstep_common::Failure;
 use super::client::{Clients, Load};
 use super::cores::Division;
 use super::counters::Counters;
-use super::figures::{Level, Pair, Round};
+use super::figures::{DaemonPart, Level, Pair, Round};
 use super::identity::Identity;
+use super::keyd::Daemon;
 use super::options::Options;
 use super::origin;
 use super::parameters::Side;
-use super::servers::{self, Running, Setup};
+use super::running::{Running, free_port};
+use super::servers::Setup;
 use crate::format::clients;
 use crate::progress::Progress;
 
@@ -24,6 +26,8 @@ pub struct TestBed<'a> {
     options: &'a Options,
     stock: Running,
     lockstep: Running,
+    /// What computes with the key for the server with lockstep, if one does.
+    daemon: Option<Daemon>,
     stock_clients: Clients,
     clients: Clients,
 }
@@ -33,7 +37,7 @@ impl<'a> TestBed<'a> {
     pub fn new(
         options: &'a Options,
         program: &Path,
-        configuration: &Path,
+        (configuration, module): (&Path, &Path),
         division: &Division,
         scratch: &Path,
     ) -> Result<TestBed<'a>, Failure> {
@@ -48,21 +52,27 @@ impl<'a> TestBed<'a> {
             true => Some(origin::start(page, most + 8, &division.clients)?),
             false => None,
         };
+        let cpus = (division.server.as_slice(), division.clients.as_slice());
+        let daemon = options
+            .keyd
+            .map(|keyd| Daemon::start(keyd, module, &identity, &scratch.join("keyd"), cpus));
+        let daemon = daemon.transpose()?;
         let start = |side: Side, configuration: Option<&Path>| {
+            let daemon = daemon.as_ref().filter(|_| side == Side::Lockstep);
             let setup = Setup {
                 program,
                 directory: scratch.join(side.name()),
-                port: servers::free_port()?,
-                identity: &identity,
+                port: free_port()?,
+                identity: daemon.map_or(&identity, |daemon| &daemon.identity),
                 version: options.version,
                 group: options.group(side),
                 side,
-                cpus: division.server.len(),
+                workers: options.workers(division.server.len()).unwrap_or(1),
                 clients: most,
                 page,
                 origin,
+                environment: daemon.map_or(Vec::new(), |daemon| daemon.environment.clone()),
             };
-            let cpus = (division.server.as_slice(), division.clients.as_slice());
             Running::start(server, &setup, configuration, cpus)
         };
         let clients = |side| {
@@ -80,6 +90,7 @@ impl<'a> TestBed<'a> {
             clients: clients(Side::Lockstep)?,
             stock: start(Side::Stock, None)?,
             lockstep: start(Side::Lockstep, Some(configuration))?,
+            daemon,
         };
         test_bed.warm_up(most)?;
         Ok(test_bed)
@@ -117,7 +128,7 @@ impl<'a> TestBed<'a> {
             };
             let tally = self.clients_of(side).run(load)?;
             if tally.count() == 0 {
-                let output = self.server(side).last_output();
+                let output = self.server(side).process.last_output();
                 let (name, side) = (self.options.server.server.name(), side.name());
                 let why = tally.examples.join("; ");
                 return Err(Failure::new(format!(
@@ -158,10 +169,30 @@ impl<'a> TestBed<'a> {
     }
 
     fn counters(&self, side: Side) -> Result<Option<Counters>, Failure> {
-        let directory = self.server(side).counters.as_ref();
-        directory
-            .map(|directory| Counters::read(directory, self.options.key.shape()))
-            .transpose()
+        let Some(directory) = self.server(side).counters.as_ref() else {
+            return Ok(None);
+        };
+        let server = Counters::read(directory, self.options.key.shape())?;
+        Ok(Some(match self.daemon(side) {
+            Some(daemon) => server.plus(&daemon.counters(self.options.key)?),
+            None => server,
+        }))
+    }
+
+    /// The daemon, if it computes for this side.
+    fn daemon(&self, side: Side) -> Option<&Daemon> {
+        self.daemon.as_ref().filter(|_| side == Side::Lockstep)
+    }
+
+    /// What the daemon has done so far.
+    fn daemon_part(&self, side: Side) -> Result<Option<DaemonPart>, Failure> {
+        let part = |daemon: &Daemon| {
+            Ok(DaemonPart {
+                cpu: daemon.cpu_time(),
+                signatures: daemon.counters(self.options.key)?.signatures(),
+            })
+        };
+        self.daemon(side).map(part).transpose()
     }
 
     /// All rounds with so many clients at a time.
@@ -209,16 +240,19 @@ impl<'a> TestBed<'a> {
             warm_up: self.options.warm_up(),
             page,
         };
-        let (cpu, counters) = (server.cpu_time(), self.counters(side)?);
+        let (cpu, counters) = (server.process.cpu_time(), self.counters(side)?);
+        let daemon = self.daemon_part(side)?;
         let tally = self.clients_of(side).run(load)?;
-        if !server.is_running() {
-            let (name, side) = (self.options.server.server.name(), side.name());
-            let output = server.last_output();
-            return Err(Failure::new(format!(
-                "{name} ({side}) ended under load. Its last output:\n{output}"
-            )));
+        let what = format!(" ({})", side.name());
+        server.process.insist_on_running(&what)?;
+        if let Some(daemon) = self.daemon(side) {
+            daemon.insist_on_running()?;
         }
-        let cpu = server.cpu_time().saturating_sub(cpu);
+        let cpu = server.process.cpu_time().saturating_sub(cpu);
+        let daemon = match (self.daemon_part(side)?, daemon) {
+            (Some(after), Some(before)) => Some(after.since(before)),
+            _ => None,
+        };
         let counters = match (self.counters(side)?, counters) {
             (Some(after), Some(before)) => Some(after.since(&before)),
             _ => None,
@@ -230,6 +264,7 @@ impl<'a> TestBed<'a> {
             tally,
             cpu,
             counters,
+            daemon,
         })
     }
 }

@@ -39,6 +39,18 @@ const HYBRID: &str = "x25519mlkem768";
 /// What HAProxy's clients fetch after a handshake.
 const PAGES: &[&str] = &["230K", "10M"];
 
+/// nginx with the key daemon: how it uses it, its key, its workers, and how many clients come.
+const DAEMON: &[(&str, &str, &str, &str)] = &[
+    ("reference", "rsa4096", "4", "64"),
+    ("reference", "rsa2048", "4", "64"),
+    ("reference", "p256", "4", "64"),
+    ("daemon-if-faster", "rsa4096", "4", "64"),
+    ("daemon-if-faster", "rsa2048", "4", "64"),
+    // What isolation alone costs.
+    ("reference", "rsa2048", "1", "1"),
+    ("reference", "p256", "1", "1"),
+];
+
 /// Chroots that `cargo xtask matrix` makes; those that are there are measured too.
 pub const OTHERS: &[(&str, Source)] = &[
     ("trixie", Source::Release("trixie")),
@@ -91,6 +103,11 @@ pub fn measure(extent: Extent) -> Outcome {
     }
     for page in PAGES {
         let arguments = handshakes("haproxy", "rsa2048", "16", &["--transfer", page]);
+        runs.push(run("", here(), &arguments)?);
+    }
+    for (keyd, key, workers, clients) in DAEMON {
+        let options = ["--keyd", keyd, "--workers", workers, "--share-cpus"];
+        let arguments = handshakes("nginx", key, clients, &options);
         runs.push(run("", here(), &arguments)?);
     }
     // OpenSSL has the hybrid from 3.5 on.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::keyd::Daemon;
 use crate::command::{Failure, Outcome, on, root};
 
 /// Where all records are.
@@ -30,6 +31,8 @@ pub struct Record {
     pub handshakes: Vec<Handshakes>,
     /// With other groups, or another OpenSSL.
     pub others: Vec<Handshakes>,
+    /// With the key daemon.
+    pub daemons: Vec<Daemon>,
     pub transactions: Vec<Transactions>,
     pub ciphers: Vec<Cipher>,
 }
@@ -160,7 +163,10 @@ impl Record {
         let has_page = |run: &&Value| run.get("transfer").is_some_and(Value::is_u64);
         let transactions = runs.iter().filter(has_page).map(Transactions::parse);
         let transactions = transactions.collect::<Option<_>>()?;
-        let runs = runs.iter().filter(|run| !has_page(run));
+        let has_daemon = |run: &&Value| run.get("keyd").is_some();
+        let daemons = runs.iter().filter(has_daemon).map(Daemon::parse);
+        let daemons = daemons.collect::<Option<Vec<_>>>()?.into_iter().flatten();
+        let runs = runs.iter().filter(|run| !has_page(run) && !has_daemon(run));
         let runs = runs.map(Handshakes::parse);
         let (handshakes, others) = runs
             .collect::<Option<Vec<_>>>()?
@@ -183,6 +189,7 @@ impl Record {
                 .collect::<Option<_>>()?,
             handshakes,
             others,
+            daemons: daemons.collect(),
             transactions,
             ciphers: match speed.get("ciphers") {
                 None => Vec::new(),
@@ -210,14 +217,7 @@ impl Cipher {
 impl Transactions {
     fn parse(run: &Value) -> Option<Transactions> {
         let clients = run.get("cpu_ratio_concurrency")?.as_u64()?;
-        let row = |side: &str, load: &str| {
-            let mut rows = run.get("rows")?.as_array()?.iter();
-            rows.find(|row| {
-                let is = |name, value| row.get(name).and_then(Value::as_str) == Some(value);
-                let at = row.get("concurrency").and_then(Value::as_u64);
-                is("impl", side) && is("load", load) && at == Some(clients)
-            })
-        };
+        let row = |side, load| row_of(run, side, load, clients);
         let cost = |side, load| row(side, load)?.get("server_cpu_s_per_1000")?.as_f64();
         let transaction = |side| {
             Some(Transaction {
@@ -263,22 +263,13 @@ impl Speed {
 impl Handshakes {
     fn parse(run: &Value) -> Option<Handshakes> {
         let clients = run.get("cpu_ratio_concurrency")?.as_u64()?;
-        let with = |list: &'static str| {
-            let rows = run.get(list)?.as_array()?;
-            let of_all =
-                |row: &&Value| row.get("concurrency").and_then(Value::as_u64) == Some(clients);
-            Some(rows.iter().filter(of_all))
-        };
-        let row = |side: &str| {
-            with("rows")?.find(|row| {
-                row.get("impl").and_then(Value::as_str) == Some(side)
-                    && row.get("load").and_then(Value::as_str) == Some("handshake")
-            })
-        };
+        let row = |side| row_of(run, side, "handshake", clients);
         let cost = |side| row(side)?.get("server_cpu_s_per_1000")?.as_f64();
-        let latency = |share| with("ratios")?.next()?.get(share)?.as_f64();
-        let alone = |row: &&Value| row.get("concurrency").and_then(Value::as_u64) == Some(1);
-        let alone = run.get("ratios")?.as_array()?.iter().find(alone);
+        let ratios = |clients| {
+            let mut all = run.get("ratios")?.as_array()?.iter();
+            all.find(|ratios| is_with(ratios, clients))
+        };
+        let latency = |share| ratios(clients)?.get(share)?.as_f64();
         Some(Handshakes {
             server: text(run, "server")?,
             version: text(run, "server_version"),
@@ -292,13 +283,25 @@ impl Handshakes {
             ratio: run.get("cpu_ratio")?.as_f64()?,
             p50: latency("p50"),
             p99: latency("p99"),
-            p50_alone: alone.and_then(|row| row.get("p50")?.as_f64()),
+            p50_alone: ratios(1).and_then(|ratios| ratios.get("p50")?.as_f64()),
             fill: row("lockstep")?.get("fill")?.as_f64(),
         })
     }
 }
 
-fn text(value: &Value, name: &str) -> Option<String> {
+/// What one side of a run of `handshakes` did under a load with so many clients.
+pub fn row_of<'a>(run: &'a Value, side: &str, load: &str, clients: u64) -> Option<&'a Value> {
+    let is = |row: &Value, name, value| row.get(name).and_then(Value::as_str) == Some(value);
+    let mut rows = run.get("rows")?.as_array()?.iter();
+    rows.find(|row| is(row, "impl", side) && is(row, "load", load) && is_with(row, clients))
+}
+
+fn is_with(row: &Value, clients: u64) -> bool {
+    row.get("concurrency").and_then(Value::as_u64) == Some(clients)
+}
+
+/// A string in an object.
+pub fn text(value: &Value, name: &str) -> Option<String> {
     Some(value.get(name)?.as_str()?.to_owned())
 }
 

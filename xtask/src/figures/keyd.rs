@@ -1,0 +1,134 @@
+//! Servers whose keys are in the key daemon.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use super::record::{row_of, text};
+use super::text::{gain, key_name, milliseconds, server_name, wrapped};
+
+/// One run of `handshakes --keyd --json`, with one number of clients.
+#[derive(Debug)]
+pub struct Daemon {
+    server: String,
+    key: String,
+    /// What the daemon has to do with the key, as the command line has it.
+    keyd: String,
+    workers: Option<u64>,
+    clients: u64,
+    /// CPU for a handshake, of the server and the daemon, in milliseconds.
+    stock: f64,
+    lockstep: f64,
+    /// The daemon's share of the latter.
+    share: f64,
+    /// Of the CPU, of handshakes a second and of the median latency, by turns that follow each
+    /// other.
+    cpu: f64,
+    per_second: Option<f64>,
+    p50: Option<f64>,
+}
+
+impl Daemon {
+    /// A figure for each number of clients.
+    pub fn parse(run: &Value) -> Option<Vec<Daemon>> {
+        let ratios = run.get("ratios")?.as_array()?.iter();
+        let levels = ratios.map(|ratios| {
+            let clients = ratios.get("concurrency")?.as_u64()?;
+            let row = |side| row_of(run, side, "handshake", clients);
+            let cost = |side| row(side)?.get("server_cpu_s_per_1000")?.as_f64();
+            Some(Daemon {
+                server: text(run, "server")?,
+                key: text(run, "key")?,
+                keyd: text(run, "keyd")?,
+                workers: run.get("workers").and_then(Value::as_u64),
+                clients,
+                stock: cost("stock")?,
+                lockstep: cost("lockstep")?,
+                share: row("lockstep")?.get("keyd_cpu_share")?.as_f64()?,
+                cpu: ratios.get("cpu")?.as_f64()?,
+                per_second: ratios.get("per_s")?.as_f64(),
+                p50: ratios.get("p50")?.as_f64(),
+            })
+        });
+        levels.collect()
+    }
+}
+
+/// The table, where there are such runs.
+pub fn section(runs: &[Daemon]) -> String {
+    if runs.is_empty() {
+        return String::new();
+    }
+    let mut out = "\n### The key daemon\n\n".to_owned();
+    out += &wrapped(
+        "Keys in [a process of their own](../user/keyd.md): servers with references, and servers \
+         with ordinary keys that have the daemon compute where that takes less CPU time \
+         (`daemon-if-faster`). Server, daemon and clients share all CPUs. The times are those of \
+         server and daemon together; beside the second one is the daemon's share. The last two \
+         columns compare with OpenSSL alone.",
+    );
+    out += "\n\
+            | server, key | the server has | workers | clients | OpenSSL alone | with the daemon | \
+            CPU per handshake | handshakes a second | p50 |\n\
+            |---|---|---|---|---|---|---|---|---|\n";
+    for run in runs {
+        let _ = writeln!(
+            out,
+            "| {}, {} | {} | {} | {} | {} ms | {} ms ({:.0} %) | {} | {} | {} |",
+            server_name(&run.server),
+            key_name(&run.key),
+            match run.keyd.as_str() {
+                "reference" => "a reference".to_owned(),
+                setting => format!("the key, `{setting}`"),
+            },
+            run.workers
+                .map_or("-".to_owned(), |count| count.to_string()),
+            run.clients,
+            milliseconds(run.stock),
+            milliseconds(run.lockstep),
+            run.share * 100.0,
+            gain(run.cpu),
+            ratio(run.per_second),
+            ratio(run.p50),
+        );
+    }
+    out
+}
+
+fn ratio(ratio: Option<f64>) -> String {
+    ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.3}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_number_of_clients_has_a_row() {
+        let run = r#"{"server":"nginx","key":"rsa4096","keyd":"reference","workers":4,
+            "ratios":[{"concurrency":1,"cpu":0.5,"per_s":0.991,"p50":1.012},
+            {"concurrency":64,"cpu":0.3,"per_s":null,"p50":0.4}],
+            "rows":[{"impl":"stock","load":"handshake","concurrency":1,"server_cpu_s_per_1000":4.4},
+            {"impl":"lockstep","load":"handshake","concurrency":1,"server_cpu_s_per_1000":2.2,
+             "keyd_cpu_share":0.75},
+            {"impl":"stock","load":"handshake","concurrency":64,"server_cpu_s_per_1000":4.0},
+            {"impl":"lockstep","load":"handshake","concurrency":64,"server_cpu_s_per_1000":1.2,
+             "keyd_cpu_share":0.8}]}"#;
+        let run: Value = serde_json::from_str(run).unwrap();
+        let table = section(&Daemon::parse(&run).unwrap());
+        for row in [
+            "| nginx, RSA-4096 | a reference | 4 | 1 | 4.40 ms | 2.20 ms (75 %) | 50 % less | \
+             0.991 | 1.012 |\n",
+            "| nginx, RSA-4096 | a reference | 4 | 64 | 4.00 ms | 1.20 ms (80 %) | 70 % less | - | \
+             0.400 |\n",
+        ] {
+            assert!(table.contains(row), "{table}");
+        }
+        assert_eq!(section(&[]), "");
+        let setting = Value::String("daemon-if-faster".to_owned());
+        let mut ordinary = run.clone();
+        ordinary["keyd"] = setting;
+        assert!(section(&Daemon::parse(&ordinary).unwrap()).contains("`daemon-if-faster`"));
+        assert!(Daemon::parse(&Value::Null).is_none());
+    }
+}
