@@ -436,9 +436,9 @@ fn models(package: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// Servers of the distribution under steady load, ten seconds each.
+/// Servers of the distribution under steady load, eight seconds each.
 fn soak() -> Outcome<Count> {
-    Ok(match soak_for(40)? {
+    Ok(match soak_for(48)? {
         Some(()) => Count::PASSED,
         None => Count::SKIPPED,
     })

@@ -435,7 +435,8 @@ fn children_of(parent: u32) -> Vec<u32> {
     .collect()
 }
 
-fn resident(pid: u32) -> u64 {
+/// The resident memory of a process, in KiB.
+pub fn resident(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let number = line.and_then(|line| line.trim().strip_suffix(" kB"));
