@@ -2,10 +2,11 @@
 //!
 //! Usage: soak SECONDS [stock] [SERVER...]. The servers share the time; `stock` leaves the module
 //! away, to compare, and the servers that need it. With `-keyd` behind its name, a server has a
-//! reference in the place of its key, and the key daemon is watched, too. No handshake may fail, no signature may be invalid, no check may fail, and the
-//! resident memory of a server may not grow by more than two percent, once it has warmed up. On a
-//! busy machine that can take longer than planned: a server that has grown is watched again, up to
-//! two times, since what leaks goes on growing. The exit status is 77 if no server is installed.
+//! reference in the place of its key, and the key daemon is watched, too. No handshake may fail, no
+//! signature may be invalid, no check may fail, and the resident memory of a server may not grow by
+//! more than two percent, once it has warmed up. On a busy machine that can take longer than
+//! planned: a server that has grown is watched again, up to two times, since what leaks goes on
+//! growing. The exit status is 77 if no server is installed.
 
 // The tests use the rest of these.
 #[allow(dead_code)]

@@ -2,57 +2,8 @@
 
 use std::fmt::Write as _;
 
-use serde_json::Value;
-
-use super::record::{row_of, text};
+use super::record::Daemon;
 use super::text::{gain, key_name, milliseconds, server_name, wrapped};
-
-/// One run of `handshakes --keyd --json`, with one number of clients.
-#[derive(Debug)]
-pub struct Daemon {
-    server: String,
-    key: String,
-    /// What the daemon has to do with the key, as the command line has it.
-    keyd: String,
-    workers: Option<u64>,
-    clients: u64,
-    /// CPU for a handshake, of the server and the daemon, in milliseconds.
-    stock: f64,
-    lockstep: f64,
-    /// The daemon's share of the latter.
-    share: f64,
-    /// Of the CPU, of handshakes a second and of the median latency, by turns that follow each
-    /// other.
-    cpu: f64,
-    per_second: Option<f64>,
-    p50: Option<f64>,
-}
-
-impl Daemon {
-    /// A figure for each number of clients.
-    pub fn parse(run: &Value) -> Option<Vec<Daemon>> {
-        let ratios = run.get("ratios")?.as_array()?.iter();
-        let levels = ratios.map(|ratios| {
-            let clients = ratios.get("concurrency")?.as_u64()?;
-            let row = |side| row_of(run, side, "handshake", clients);
-            let cost = |side| row(side)?.get("server_cpu_s_per_1000")?.as_f64();
-            Some(Daemon {
-                server: text(run, "server")?,
-                key: text(run, "key")?,
-                keyd: text(run, "keyd")?,
-                workers: run.get("workers").and_then(Value::as_u64),
-                clients,
-                stock: cost("stock")?,
-                lockstep: cost("lockstep")?,
-                share: row("lockstep")?.get("keyd_cpu_share")?.as_f64()?,
-                cpu: ratios.get("cpu")?.as_f64()?,
-                per_second: ratios.get("per_s")?.as_f64(),
-                p50: ratios.get("p50")?.as_f64(),
-            })
-        });
-        levels.collect()
-    }
-}
 
 /// The table, where there are such runs.
 pub fn section(runs: &[Daemon]) -> String {
@@ -101,6 +52,8 @@ fn ratio(ratio: Option<f64>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     #[test]

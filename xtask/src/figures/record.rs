@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::keyd::Daemon;
 use crate::command::{Failure, Outcome, on, root};
 
 /// Where all records are.
@@ -102,6 +101,27 @@ pub struct Handshakes {
     /// The same of a lone client.
     pub p50_alone: Option<f64>,
     pub fill: Option<f64>,
+}
+
+/// One run of `handshakes --keyd --json`, with one number of clients.
+#[derive(Debug)]
+pub struct Daemon {
+    pub server: String,
+    pub key: String,
+    /// What the daemon has to do with the key, as the command line has it.
+    pub keyd: String,
+    pub workers: Option<u64>,
+    pub clients: u64,
+    /// CPU for a handshake, of the server and the daemon, in milliseconds.
+    pub stock: f64,
+    pub lockstep: f64,
+    /// The daemon's share of the latter.
+    pub share: f64,
+    /// Of the CPU, of handshakes a second and of the median latency, by turns that follow each
+    /// other.
+    pub cpu: f64,
+    pub per_second: Option<f64>,
+    pub p50: Option<f64>,
 }
 
 impl Record {
@@ -289,8 +309,34 @@ impl Handshakes {
     }
 }
 
+impl Daemon {
+    /// A figure for each number of clients.
+    pub fn parse(run: &Value) -> Option<Vec<Daemon>> {
+        let ratios = run.get("ratios")?.as_array()?.iter();
+        let levels = ratios.map(|ratios| {
+            let clients = ratios.get("concurrency")?.as_u64()?;
+            let row = |side| row_of(run, side, "handshake", clients);
+            let cost = |side| row(side)?.get("server_cpu_s_per_1000")?.as_f64();
+            Some(Daemon {
+                server: text(run, "server")?,
+                key: text(run, "key")?,
+                keyd: text(run, "keyd")?,
+                workers: run.get("workers").and_then(Value::as_u64),
+                clients,
+                stock: cost("stock")?,
+                lockstep: cost("lockstep")?,
+                share: row("lockstep")?.get("keyd_cpu_share")?.as_f64()?,
+                cpu: ratios.get("cpu")?.as_f64()?,
+                per_second: ratios.get("per_s")?.as_f64(),
+                p50: ratios.get("p50")?.as_f64(),
+            })
+        });
+        levels.collect()
+    }
+}
+
 /// What one side of a run of `handshakes` did under a load with so many clients.
-pub fn row_of<'a>(run: &'a Value, side: &str, load: &str, clients: u64) -> Option<&'a Value> {
+fn row_of<'a>(run: &'a Value, side: &str, load: &str, clients: u64) -> Option<&'a Value> {
     let is = |row: &Value, name, value| row.get(name).and_then(Value::as_str) == Some(value);
     let mut rows = run.get("rows")?.as_array()?.iter();
     rows.find(|row| is(row, "impl", side) && is(row, "load", load) && is_with(row, clients))
@@ -301,7 +347,7 @@ fn is_with(row: &Value, clients: u64) -> bool {
 }
 
 /// A string in an object.
-pub fn text(value: &Value, name: &str) -> Option<String> {
+fn text(value: &Value, name: &str) -> Option<String> {
     Some(value.get(name)?.as_str()?.to_owned())
 }
 
@@ -342,6 +388,7 @@ type Known = (
 );
 
 const KNOWN: &[Known] = &[
+    (("AMD", 25, 0..=0x0f), "zen3", "AMD EPYC (Zen 3)"),
     (("AMD", 25, 0x10..=0x1f), "zen4", "AMD EPYC (Zen 4)"),
     (("AMD", 25, 0xa0..=0xaf), "zen4c", "AMD EPYC (Zen 4c)"),
     (("AMD", 26, 0..=0x1f), "zen5", "AMD EPYC (Zen 5)"),
