@@ -88,7 +88,9 @@ fn with_figures(text: &str, records: &[Record]) -> Outcome<String> {
             )),
         );
     };
-    let figures = records.first().map_or(String::new(), servers);
+    // The lanes that the README asks for.
+    let on_ifma = records.iter().find(|record| record.has_ifma());
+    let figures = on_ifma.map_or(String::new(), servers);
     let coverage = wrapped(&ledger::coverage()?);
     Ok(format!("{before}{BEGIN}{figures}\n{coverage}{END}{after}"))
 }
@@ -309,6 +311,26 @@ mod tests {
         let committed = fs::read_to_string(readme()).unwrap();
         let rendered = with_figures(&committed, &records).unwrap();
         assert!(committed == rendered, "{} {stale}", readme().display());
+    }
+
+    #[test]
+    fn the_readme_shows_the_lanes_that_it_asks_for() {
+        let record = |name: &str, backend: &str| Record {
+            name: name.to_owned(),
+            backend: backend.to_owned(),
+            ..Record::default()
+        };
+        let (newer, older) = (
+            record("2026-11-25-zen3", "avx2"),
+            record("2026-11-24-zen5", "avx512ifma"),
+        );
+        let text = format!("before\n{BEGIN}old\n{END}after\n");
+        let rendered = with_figures(&text, &[newer, older]).unwrap();
+        assert!(
+            rendered.contains("(Zen 5)") && !rendered.contains("(Zen 3)"),
+            "{rendered}"
+        );
+        assert!(with_figures("no marks", &[]).is_err());
     }
 
     #[test]

@@ -135,6 +135,11 @@ impl Record {
         self.name.get(11..).unwrap_or_default()
     }
 
+    /// Whether all operations have lanes there.
+    pub fn has_ifma(&self) -> bool {
+        self.backend.starts_with("avx512ifma")
+    }
+
     /// Whether other programs kept a CPU busy when it began.
     pub fn was_busy(&self) -> bool {
         self.load > 0.2
