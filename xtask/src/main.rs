@@ -7,6 +7,7 @@
 mod chroot;
 mod command;
 mod coverage;
+mod cpu;
 mod demo;
 mod disassembly;
 mod dist;

@@ -18,6 +18,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::command::{self, Failure, Outcome, on, quietly, within};
+use crate::cpu;
 use crate::dist::{self, Dist};
 use crate::openssl_tests;
 use crate::record::Machine;
@@ -295,13 +296,11 @@ struct Bench {
 
 impl Bench {
     fn new() -> Outcome<Bench> {
-        let flags = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let has = |flag: &str| flags.split_whitespace().any(|word| word == flag);
         Ok(Bench {
             release: dist::build()?,
             machine: Machine::here()?,
             // Other lanes do not compute all that the counters must show.
-            backend: match has("avx512ifma") && has("avx512vl") {
+            backend: match cpu::has_ifma() {
                 true => "avx512ifma",
                 false => "portable",
             },

@@ -19,6 +19,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::command::{Failure, Outcome, cannot_run, on, quietly, target_directory};
+use crate::cpu;
 use crate::dist::{self, Dist, Flavour};
 use crate::work::{Ran, Share, Work};
 use outcome::{Ended, differences, read_tests};
@@ -162,7 +163,7 @@ impl Bench {
 
     /// Whether the module has AES-GCM for this OpenSSL, on this CPU and these lanes.
     fn has_gcm(&self, backend: &str) -> bool {
-        let is_fast = has_flag("vaes") && has_flag("vpclmulqdq");
+        let is_fast = cpu::has("vaes") && cpu::has("vpclmulqdq");
         self.build.version.lacks_gcm() && (is_fast || backend == "portable")
     }
 
@@ -285,19 +286,13 @@ struct Tally {
     accelerated: u64,
 }
 
-/// Whether this CPU has the instructions of a flag of the kernel's.
-fn has_flag(flag: &str) -> bool {
-    let flags = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    flags.split_whitespace().any(|word| word == flag)
-}
-
 /// The lanes that this CPU has, the best first.
 fn backends() -> Vec<&'static str> {
     let mut backends = Vec::new();
-    if has_flag("avx512ifma") && has_flag("avx512vl") {
+    if cpu::has_ifma() {
         backends.extend(["avx512ifma", "avx512ifma256"]);
     }
-    if has_flag("avx2") {
+    if cpu::has("avx2") {
         backends.push("avx2");
     }
     backends.push("portable");

@@ -12,6 +12,7 @@ use std::process::Command;
 
 use crate::chroot::Chroot;
 use crate::command::{Failure, Outcome, cargo, loudly, on, quietly, root, succeeds};
+use crate::cpu;
 use crate::package::{self, Packages};
 use crate::work::{Ran, Share, Work};
 
@@ -148,7 +149,7 @@ fn same_again(first: &Packages, directory: &Path) -> Outcome<Option<String>> {
 
 /// Runs `packaging/check.sh` with two packages in a chroot of a release.
 fn served(release: &str, packages: [&PathBuf; 2], directory: &Path) -> Outcome<Option<String>> {
-    if !fs::read_to_string("/proc/cpuinfo").is_ok_and(|cpu| cpu.contains("avx512ifma")) {
+    if !cpu::has_ifma() {
         return Ok(Some(
             "without AVX-512 IFMA HAProxy's handshakes stay with OpenSSL".to_owned(),
         ));

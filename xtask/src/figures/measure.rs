@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::{ledger, record};
 use crate::command::{Failure, Outcome, on, quietly};
+use crate::cpu;
 use crate::dist;
 use crate::matrix::roots::{LOADING, Root, Source};
 use crate::record::Machine;
@@ -106,6 +107,10 @@ pub fn measure(extent: Extent) -> Outcome {
         runs.push(run("", here(), &arguments)?);
     }
     for (keyd, key, workers, clients) in DAEMON {
+        if *keyd != "reference" && !cpu::has_ifma() {
+            // Ordinary keys go to the daemon only where lanes compute RSA faster.
+            continue;
+        }
         let options = ["--keyd", keyd, "--workers", workers, "--share-cpus"];
         let arguments = handshakes("nginx", key, clients, &options);
         runs.push(run("", here(), &arguments)?);
