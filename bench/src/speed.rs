@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use clap::Args;
 use lockstep_common::{Failure, Outcome, out, outln};
-use lockstep_engine::{Backend, Config, Engine, Size};
+use lockstep_engine::{Backend, Config, Engine, Fallback, Size};
 
 use crate::energy::{self, Meter};
 use crate::progress::Progress;
@@ -80,9 +80,11 @@ Operations:
   thread, with the module beside this program)
 
 A request that is alone (fill 1) takes the way that the policy gives a lone request: OpenSSL's own
-implementation serves it where that is faster, and a key pair comes from the pool. Time is taken in
-slices of 4 ms between gauges of the clock and of the sibling thread; slices in which the core was
-shared do not count. LOCKSTEP_BACKEND chooses the lanes.
+implementation serves it where that is faster, and a key pair comes from the pool. Where lanes are
+slower with any number of requests, as with RSA on AVX2, OpenSSL serves all of them;
+LOCKSTEP_LONE=lanes measures the lanes all the same. Time is taken in slices of 4 ms between gauges
+of the clock and of the sibling thread; slices in which the core was shared do not count.
+LOCKSTEP_BACKEND chooses the lanes.
 
 The energy is that of all CPUs, whatever else runs there, and of all slices. Only root may read the
 kernel's counters, and most virtual machines have none.";
@@ -128,6 +130,7 @@ pub fn run(options: &Options) -> Outcome {
         .remedy("lockstep doctor"));
     };
     let engine = Arc::new(engine);
+    let operations = with_lanes(&engine, backend, &plan)?;
     measure::keep_to(&plan.cpus[..1]);
     let rates = Rates::measure();
 
@@ -136,7 +139,7 @@ pub fn run(options: &Options) -> Outcome {
         return print_cycles(backend, &machine, &rates, options, &plan);
     }
     let mut rows = Vec::new();
-    for &operation in &plan.operations {
+    for operation in operations {
         let limit = match operation {
             Operation::Rsa(size) => Limit::of(size, &rates).cycles,
             Operation::Curve(_) => None,
@@ -157,6 +160,27 @@ pub fn run(options: &Options) -> Outcome {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The operations of a plan that the lanes can do; says which ones they cannot.
+fn with_lanes(engine: &Engine, backend: Backend, plan: &Plan) -> Result<Vec<Operation>, Failure> {
+    let has_kernel =
+        |operation: &Operation| engine.declines_all(operation.shape()) != Some(Fallback::NoKernel);
+    let (operations, others): (Vec<_>, Vec<_>) =
+        plan.operations.iter().copied().partition(has_kernel);
+    let names: Vec<String> = others.into_iter().map(Operation::argument).collect();
+    let names = names.join(", ");
+    if !plan.operations.is_empty() && operations.is_empty() {
+        return Err(Failure::new(format!(
+            "the lanes of this machine ({}) cannot do {names}",
+            backend.name()
+        ))
+        .remedy("name other operations, as in rsa2048 or x25519"));
+    }
+    if !names.is_empty() {
+        eprintln!("left out, for the lanes of this machine cannot do it: {names}");
+    }
+    Ok(operations)
 }
 
 /// The functions of RSA at every size, each for itself.

@@ -45,6 +45,17 @@ impl Operation {
         })
     }
 
+    /// What it is to the engine.
+    pub fn shape(self) -> Shape {
+        match self {
+            Operation::Rsa(size) => Shape::Rsa {
+                size,
+                wide_exponent: false,
+            },
+            Operation::Curve(shape) => shape,
+        }
+    }
+
     /// As it is asked for.
     pub fn argument(self) -> String {
         match self {

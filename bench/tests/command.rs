@@ -171,8 +171,8 @@ fn speed_writes_the_document_that_the_design_describes() {
 }
 
 #[test]
-fn speed_measures_every_operation() {
-    if !has_lanes() {
+fn speed_measures_every_operation_that_has_lanes() {
+    if lockstep_engine::Backend::best_hardware().is_none() {
         return;
     }
     let arguments = [
@@ -195,26 +195,39 @@ fn speed_measures_every_operation() {
         .filter(|row| row["impl"] == "stock")
         .map(|row| row["op"].as_str().unwrap())
         .collect();
-    assert_eq!(
-        operations,
-        [
-            "rsa1024-sign",
-            "rsa2048-sign",
-            "rsa3072-sign",
-            "rsa4096-sign",
-            "x25519",
-            "x25519-keygen",
-            "ed25519-sign",
-            "ed25519-verify",
-            "p256-sign",
-            "p256-verify",
-            "p256-ecdh",
-            "p256-keygen",
-            "p384-sign",
-            "p384-verify",
-            "p384-ecdh",
-            "p384-keygen",
-        ]
+    let mut expected = vec![
+        "rsa1024-sign",
+        "rsa2048-sign",
+        "rsa3072-sign",
+        "rsa4096-sign",
+        "x25519",
+        "x25519-keygen",
+        "ed25519-sign",
+        "ed25519-verify",
+    ];
+    let of_nist_curves = [
+        "p256-sign",
+        "p256-verify",
+        "p256-ecdh",
+        "p256-keygen",
+        "p384-sign",
+        "p384-verify",
+        "p384-ecdh",
+        "p384-keygen",
+    ];
+    // The lanes of AVX2 have no NIST curves.
+    match has_lanes() {
+        true => expected.extend(of_nist_curves),
+        false => assert!(
+            stderr.contains(&format!("cannot do it: {}", of_nist_curves.join(", "))),
+            "{stderr}"
+        ),
+    }
+    assert_eq!(operations, expected);
+    assert!(
+        rows.iter()
+            .any(|row| row["op"] == "secp256r1mlkem768-server"),
+        "{document}"
     );
     for row in rows {
         assert!(row["ops_per_s"].as_f64().unwrap() > 0.0, "{row}");
@@ -223,8 +236,46 @@ fn speed_measures_every_operation() {
             !(of_rsa && row["fill"] == 64),
             "a batch of RSA takes 8: {row}"
         );
-        assert_eq!(row["limit_cycles"].is_null(), !of_rsa, "{row}");
+        let has_limit = of_rsa && has_lanes();
+        assert_eq!(row["limit_cycles"].is_null(), !has_limit, "{row}");
     }
+}
+
+#[test]
+fn speed_names_what_the_lanes_cannot_do() {
+    let avx2 = |operations: &[&str]| {
+        let common = [
+            "speed",
+            "--threads",
+            "1",
+            "--fills",
+            "4",
+            "--seconds",
+            "0.001",
+        ];
+        let mut command = bench(&[&common[..], operations].concat());
+        run(command.env("LOCKSTEP_BACKEND", "avx2"))
+    };
+    let (code, stdout, stderr) = avx2(&["p256-sign", "x25519"]);
+    if stderr.contains("avx2") && code == 2 {
+        eprintln!("skipped: this machine has no AVX2");
+        return;
+    }
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stderr.contains("cannot do it: p256-sign\n"), "{stderr}");
+    assert!(
+        stdout.contains("x25519") && !stdout.contains("p256"),
+        "{stdout}"
+    );
+    let (code, stdout, stderr) = avx2(&["rsa1024"]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("lockstep 4 (by stock)"), "{stdout}");
+    let (code, stdout, stderr) = avx2(&["p256-sign", "p384-ecdh"]);
+    assert_eq!((code, stdout.as_str()), (1, ""), "{stderr}");
+    assert!(
+        stderr.contains("(avx2) cannot do p256-sign, p384-ecdh\nremedy: name other operations"),
+        "{stderr}"
+    );
 }
 
 #[test]

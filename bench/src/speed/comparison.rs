@@ -37,8 +37,10 @@ impl Candidate {
 pub struct Comparison {
     engine: Arc<Engine>,
     subject: Subject,
-    /// Whether the engine's policy leaves a lone request to OpenSSL's own implementation.
+    /// Whether the engine's policy leaves a lone request to OpenSSL's own implementation, and
+    /// whether it leaves all of them.
     lone_is_stock: bool,
+    all_are_stock: bool,
 }
 
 impl Comparison {
@@ -48,17 +50,24 @@ impl Comparison {
             engine,
             subject: Subject::new(operation)?,
             lone_is_stock: false,
+            all_are_stock: false,
         };
         comparison.check()?;
         let lone =
             lockstep_engine::measure::blocking(&comparison.engine, comparison.subject.request());
-        comparison.lone_is_stock = matches!(lone, Err(Declined::Lone(_) | Declined::SlowLanes));
+        comparison.all_are_stock = matches!(lone, Err(Declined::SlowLanes));
+        comparison.lone_is_stock =
+            comparison.all_are_stock || matches!(lone, Err(Declined::Lone(_)));
         Ok(comparison)
     }
 
     /// Whether this candidate's requests are served by OpenSSL's own implementation.
     pub fn is_by_stock(&self, candidate: Candidate) -> bool {
-        candidate == Candidate::Lockstep { fill: 1 } && self.lone_is_stock
+        match candidate {
+            Candidate::Stock => false,
+            Candidate::Lockstep { fill: 1 } => self.lone_is_stock,
+            Candidate::Lockstep { .. } => self.all_are_stock,
+        }
     }
 
     /// Lets the candidates work in turn until the time is over, a thread on each of `cpus`, the
@@ -174,6 +183,10 @@ impl Comparison {
                     Err(_guard @ (Declined::Lone(_) | Declined::SlowLanes)) => stock().map(|()| 1),
                     Err(declined) => Err(unexpected(&declined)),
                 }
+            }
+            Candidate::Lockstep { fill } if self.all_are_stock => {
+                (0..fill).try_for_each(|_| stock())?;
+                Ok(fill as u64)
             }
             Candidate::Lockstep { fill } => {
                 let requests = (0..fill).map(|_| self.subject.request()).collect();

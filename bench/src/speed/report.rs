@@ -232,7 +232,7 @@ fn times(ratio: Option<f64>) -> String {
 fn label(row: &Row) -> String {
     match row.candidate {
         Candidate::Stock => "stock".to_owned(),
-        Candidate::Lockstep { fill: 1 } if row.by_stock => "lockstep 1 (by stock)".to_owned(),
+        Candidate::Lockstep { fill } if row.by_stock => format!("lockstep {fill} (by stock)"),
         Candidate::Lockstep { fill } => format!("lockstep {fill} at once"),
     }
 }
