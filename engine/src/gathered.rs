@@ -91,6 +91,25 @@ mod tests {
         assert!(verdicts.len() == count && verdicts.iter().all(right));
     }
 
+    #[test]
+    fn a_request_of_rsa_takes_two_lanes_of_a_pass() {
+        let shape = Shape::ALL.into_iter().find(|shape| shape.is_rsa());
+        for backend in Backend::available() {
+            let engine = Engine::new(Config {
+                backend: BackendChoice::Named(backend),
+                ..Config::default()
+            });
+            // Of AVX-512 IFMA it is eight lanes, or two times four.
+            let expected = if backend.is_avx2() { 2 } else { 4 };
+            assert_eq!(
+                engine.pass(shape.expect("RSA")),
+                expected,
+                "{}",
+                backend.name()
+            );
+        }
+    }
+
     /// AVX2 has no kernels of the NIST curves, so a server's requests go to OpenSSL there.
     #[test]
     fn a_curve_without_kernels_is_served_nevertheless() {

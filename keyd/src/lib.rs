@@ -23,6 +23,7 @@ mod systemd;
 
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
+use std::num::NonZero;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -125,8 +126,9 @@ pub fn run(configuration: Configuration, engine_config: Config) -> io::Result<()
             "the kernel gives no memory of memfd_secret: keys are in memory that root can read"
         ));
     }
+    let count = threads(&engine);
     let service = Arc::new(Service::new(engine));
-    let threads = service.start(threads())?;
+    let threads = service.start(count)?;
     let end = signals::of_the_end()?;
     let doorkeeper = Doorkeeper::new(listeners, end, configuration, keys, Arc::clone(&service))?;
     systemd::ready();
@@ -137,9 +139,14 @@ pub fn run(configuration: Configuration, engine_config: Config) -> io::Result<()
 }
 
 /// How many threads serve: a quarter of the CPUs, since those of the clients do the rest of every
-/// handshake.
-fn threads() -> usize {
-    thread::available_parallelism().map_or(1, |cpus| cpus.get().div_ceil(4))
+/// handshake. Without AVX-512 IFMA, RSA is the greater part of one, and takes all CPUs.
+fn threads(engine: &Engine) -> usize {
+    let cpus = thread::available_parallelism().map_or(1, NonZero::get);
+    let is_slow = |backend: Backend| backend.is_avx2() || backend == Backend::PORTABLE;
+    match engine.backend().is_none_or(is_slow) {
+        true => cpus,
+        false => cpus.div_ceil(4),
+    }
 }
 
 /// Listens at a path. Who may connect is decided by the client's user, so everybody may reach it.

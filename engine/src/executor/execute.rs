@@ -37,6 +37,7 @@ impl Executor for Cpu {
     fn pass(&self, shape: Shape) -> usize {
         match shape {
             // Two lanes, p and q, for each request.
+            Shape::Rsa { .. } if self.backend.is_avx2() => self.backend.lanes() / 2,
             Shape::Rsa { .. } => lockstep_kernels::rsa::BATCH / 2,
             _ => self.backend.lanes(),
         }
