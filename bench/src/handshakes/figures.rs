@@ -29,7 +29,7 @@ impl DaemonPart {
     pub fn since(self, earlier: DaemonPart) -> DaemonPart {
         DaemonPart {
             cpu: self.cpu.saturating_sub(earlier.cpu),
-            signatures: self.signatures - earlier.signatures,
+            signatures: self.signatures.saturating_sub(earlier.signatures),
         }
     }
 }

@@ -17,7 +17,7 @@ use super::{loaded, processes};
 use crate::measure::keep_to;
 
 /// How long a program may take to start, and to end.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The CPUs of servers, and those of this process.
 pub type Cpus<'a> = (&'a [usize], &'a [usize]);
