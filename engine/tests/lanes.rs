@@ -85,8 +85,8 @@ fn sixteen_threads_fill_the_lanes() {
     let counters = engine.metrics();
     assert_eq!(counters.operations(), 16 * 40);
     assert_eq!(counters.fallbacks(), 0);
-    // How the threads meet is the scheduler's choice; 3.9 of 4 is usual, 3.5 the goal. The start and
-    // the end of this short run count too.
+    // How the threads meet is the scheduler's choice; 3.9 of 4 is usual, 3.5 the goal. The start
+    // and the end of this short run count too.
     let pass = engine.pass(request(&key, 0).shape());
     let (fill, batches) = (counters.average_fill(), counters.batch_fill);
     println!("{fill:.2} of {pass}, {batches:?}");

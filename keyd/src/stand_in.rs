@@ -1,5 +1,5 @@
-//! The file that stands where a server expects that of a key: a reference in place of the key, and
-//! the certificates that were beside it.
+//! The file that stands where a server expects that of a key: a reference, and the certificates
+//! that were beside the key.
 
 use std::path::Path;
 
@@ -11,8 +11,8 @@ use crate::key::{self, Unusable};
 /// Parts of a file that say something of the key that follows, and nothing without it.
 const ABOUT_A_KEY: &str = "EC PARAMETERS";
 
-/// What stands for the file of a key. Other blocks of the file stay in their places, text between
-/// blocks does not.
+/// What stands for the file of a key: the reference, and behind it the other blocks of the file in
+/// their order. OpenSSL 3.0.2 looks behind a certificate for private keys alone.
 pub fn stand_in(path: &Path, reference: &Reference) -> Result<String, Unusable> {
     from_text(&key::text(path)?, reference)
 }
@@ -22,7 +22,7 @@ fn from_text(text: &[u8], reference: &Reference) -> Result<String, Unusable> {
     let reference = reference
         .to_file()
         .ok_or_else(|| key::unusable("the key cannot be written as a reference"))?;
-    let mut out = String::new();
+    let mut others = String::new();
     let mut has_key = false;
     let mut lines = text.lines();
     while let Some(line) = lines.next() {
@@ -35,15 +35,12 @@ fn from_text(text: &[u8], reference: &Reference) -> Result<String, Unusable> {
             label if label.ends_with("PRIVATE KEY") && has_key => {
                 return Err(key::unusable("the file holds more than one private key"));
             }
-            label if label.ends_with("PRIVATE KEY") => {
-                has_key = true;
-                out += &reference;
-            }
-            _ => out += &format!("{}\n{}\n{end}\n", line.trim_end(), block.join("\n")),
+            label if label.ends_with("PRIVATE KEY") => has_key = true,
+            _ => others += &format!("{}\n{}\n{end}\n", line.trim_end(), block.join("\n")),
         }
     }
     match has_key {
-        true => Ok(out),
+        true => Ok(reference + &others),
         false => Err(key::unusable("there is no private key in the file, in PEM")),
     }
 }
@@ -104,10 +101,10 @@ mod tests {
             "# mine\n{first}{}Key:\n{key}{second}",
             block("EC PARAMETERS", "Bgg=")
         );
-        assert_eq!(of(&text).unwrap(), format!("{first}{own}{second}"));
+        assert_eq!(of(&text).unwrap(), format!("{own}{first}{second}"));
         // As other systems end lines, and with a line without an end.
         let foreign = format!("{first}{key}").replace('\n', "\r\n");
-        assert_eq!(of(foreign.trim_end()).unwrap(), format!("{first}{own}"));
+        assert_eq!(of(foreign.trim_end()).unwrap(), format!("{own}{first}"));
 
         let wrong = |text: &str| of(text).unwrap_err().to_string();
         assert!(wrong(&first).contains("no private key"));

@@ -759,7 +759,8 @@ server() {
     done
     hold p384 > hold.out 2>&1
     for site in rsa p256 p384; do
-        cat "$site.crt" "$site.key" > "$site.pem"
+        # The key first, as it may be a reference: OpenSSL 3.0.2 finds none behind a certificate.
+        cat "$site.key" "$site.crt" > "$site.pem"
         free_port rsa
         cat > haproxy.cfg <<END
 global
