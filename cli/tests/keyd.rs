@@ -513,7 +513,7 @@ fn haproxy_finds_the_daemon_in_its_changed_root() {
     assert!(system.log().contains(&format!("systemctl stop {UNITS}")));
     let reference = "etc/lockstep/references/haproxy/haproxy-etc-both.pem";
     system.is_reference(reference, "etc/both.pem");
-    assert!(system.read(reference).starts_with(certificate));
+    assert!(system.read(reference).ends_with(certificate));
     let socket = system.read("etc/systemd/system/lockstep-keyd.socket.d/haproxy.conf");
     let listen = "ListenStream=/var/lib/haproxy/run/lockstep-keyd.sock\n";
     assert!(socket.contains(listen), "{socket}");

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 
 use lockstep_remote::{Connection, Operation};
 
-use crate::site::{Daemon, own_user, padded};
+use crate::site::{Daemon, own_user, padded, wait_for};
 
 /// The user `nobody`.
 const NOBODY: u32 = 65534;
@@ -59,8 +59,9 @@ fn a_client_without_a_number_is_served() {
     let rsa = connection.keys().last().expect("a key");
     let signed = connection.ask(Operation::RsaPrivate, rsa, &padded(), 256);
     assert!(signed.is_ok());
-    let log = daemon.log();
-    assert!(log.contains("serves process 0 of user 0"), "{log}");
+    // The line may come after the answer.
+    let line = "serves process 0 of user 0";
+    wait_for(line, || daemon.log().contains(line));
 }
 
 #[test]
