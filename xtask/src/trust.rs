@@ -67,8 +67,8 @@ const CLAIMS: &[Claim] = &[
                vectors of public-key operations, once the nightly check has built the tests",
         gap: "Tests that call internal functions of libcrypto use one that is built from the \
               distribution's sources, of the newest offered version of the installed series. Tests \
-              that call functions below the providers show only that the module leaves them alone. Two \
-              tests with an iteration for each cipher have three more: the module's of AES-GCM.",
+              that call functions below the providers show only that the module leaves them alone. \
+              Two tests with an iteration for each cipher have three more: the module's of AES-GCM.",
     },
     Claim {
         claim: "Each OpenSSL from 3.0 to 4.0 gives the same results with the module as without it, and \
