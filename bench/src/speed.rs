@@ -191,6 +191,12 @@ fn print_cycles(
     options: &Options,
     plan: &Plan,
 ) -> Outcome {
+    if backend.computes_rsa_on_words() {
+        return Err(Failure::new(
+            "RSA does not run on lanes here, so there are no functions to measure",
+        )
+        .remedy("use a machine with AVX-512 IFMA, or set LOCKSTEP_BACKEND=portable"));
+    }
     let mut profiles = Vec::new();
     for size in plan.sizes() {
         let op = format!("rsa{}", size.bits());

@@ -41,7 +41,7 @@ pub(crate) enum Kind {
         narrow: Avx512Ifma256,
         schedule: Option<Schedule>,
     },
-    /// Four lanes: RSA, X25519 and Ed25519 only.
+    /// Four lanes, for X25519 and Ed25519; RSA runs on words, one request after the other.
     #[cfg(vectors)]
     Avx2(Avx2),
     /// Four lanes in plain Rust. A request alone, which is what checks mostly send, would take
@@ -162,6 +162,12 @@ impl Backend {
         }
     }
 
+    /// Whether RSA runs on words in place of lanes, one request after the other. Portable lanes are
+    /// the oracle of the others on x86-64; on other CPUs there is nothing to compare them with.
+    pub fn computes_rsa_on_words(self) -> bool {
+        self.is_avx2() || self == Backend::PORTABLE && !cfg!(target_arch = "x86_64")
+    }
+
     /// Whether there are kernels of the NIST curves on these lanes. Where there are none, the
     /// functions of those curves work one request at a time, without vectors. X25519 and Ed25519
     /// run on all lanes.
@@ -229,7 +235,7 @@ macro_rules! dispatch_25519 {
         let _steady = $crate::simd::steady::Steady::new();
         match $backend.kind($jobs.len().div_ceil(2)) {
             #[cfg(vectors)]
-            $crate::backend::Kind::Avx2(lanes) => $function(lanes.long(), $jobs),
+            $crate::backend::Kind::Avx2(lanes) => $function(lanes, $jobs),
             _ => $crate::backend::dispatch!($backend, $jobs, $function),
         }
     }};

@@ -68,6 +68,26 @@ impl Point {
         Point::Recombined,
         Point::LaneOrder,
     ];
+
+    /// Whether it lies in one half of a request.
+    pub const fn is_in_half(self) -> bool {
+        matches!(
+            self,
+            Point::Accumulator
+                | Point::Modulus
+                | Point::Exponent
+                | Point::ReductionFactor
+                | Point::One
+                | Point::RSquared
+                | Point::RCubed
+                | Point::Table
+        )
+    }
+
+    /// Whether an operation on words, without lanes, has it too.
+    pub const fn is_on_words(self) -> bool {
+        !matches!(self, Point::RSquared | Point::LaneOrder)
+    }
 }
 
 #[cfg(feature = "fault-injection")]
@@ -76,7 +96,9 @@ pub use armed::{
     strikes,
 };
 #[cfg(feature = "fault-injection")]
-pub(crate) use armed::{begin_chunk, checks_are_skipped, swap_lanes, touch, touch_pass};
+pub(crate) use armed::{
+    begin_chunk, checks_are_skipped, swap_lanes, touch, touch_pass, touch_words,
+};
 
 #[cfg(feature = "fault-injection")]
 mod armed {
@@ -152,6 +174,9 @@ mod armed {
         *EVERYWHERE.lock().expect("no panic under the lock") = None;
     }
 
+    /// Bits of a word of an exponent.
+    const EXPONENT_BITS: u32 = 60;
+
     fn current() -> Option<Fault> {
         HERE.get()
             .or_else(|| *EVERYWHERE.lock().expect("no panic under the lock"))
@@ -181,7 +206,7 @@ mod armed {
     /// [`touch`] in a half pass, where each request from `first` on has two lanes.
     pub(crate) fn touch_pass<S: Simd>(point: Point, limbs: &mut [S::Limb], first: usize) {
         let bits = match point {
-            Point::Exponent => 60,
+            Point::Exponent => EXPONENT_BITS,
             Point::Table => 64,
             _ => S::LIMB_BITS,
         };
@@ -191,22 +216,47 @@ mod armed {
         });
     }
 
-    /// Flips the armed bit of the lane that `lane` gives, in words of `bits` bits.
+    /// [`touch`] where a number is one of words, of the only request of the chunk; `half` does not
+    /// matter for a point that is not in one.
+    pub(crate) fn touch_words(point: Point, words: &mut [u64], half: usize) {
+        let bits = match point {
+            Point::Exponent => EXPONENT_BITS,
+            _ => 64,
+        };
+        strike_words(point, words, 1, bits, |fault| {
+            let in_half = !point.is_in_half() || fault.half % 2 == half;
+            (place(fault) == Some(0) && in_half).then_some(0)
+        });
+    }
+
+    /// Flips the armed bit of the lane that `lane` gives, in limbs of `bits` bits.
     fn strike<S: Simd>(
         point: Point,
         limbs: &mut [S::Limb],
         bits: u32,
         lane: impl Fn(&Fault) -> Option<usize>,
     ) {
+        strike_words(point, words_mut(limbs), S::LANES, bits, lane);
+    }
+
+    /// [`strike`] in every `lanes`th word.
+    fn strike_words(
+        point: Point,
+        words: &mut [u64],
+        lanes: usize,
+        bits: u32,
+        lane: impl Fn(&Fault) -> Option<usize>,
+    ) {
         let Some(fault) = current().filter(|fault| fault.point == point) else {
             return;
         };
-        let Some(lane) = lane(&fault).filter(|&lane| lane < S::LANES) else {
+        let Some(lane) = lane(&fault).filter(|&lane| lane < lanes) else {
             return;
         };
-        LIMBS.set(limbs.len());
-        let limb = fault.limb.min(limbs.len() - 1);
-        words_mut(limbs)[limb * S::LANES + lane] ^= 1 << (fault.bit % bits);
+        let limbs = words.len() / lanes;
+        LIMBS.set(limbs);
+        let limb = fault.limb.min(limbs - 1);
+        words[limb * lanes + lane] ^= 1 << (fault.bit % bits);
         STRIKES.set(STRIKES.get() + 1);
     }
 
@@ -246,7 +296,12 @@ mod unarmed {
     pub(crate) fn touch_pass<S: Simd>(_point: Point, _limbs: &mut [S::Limb], _first: usize) {}
 
     #[inline(always)]
+    pub(crate) fn touch_words(_point: Point, _words: &mut [u64], _half: usize) {}
+
+    #[inline(always)]
     pub(crate) fn swap_lanes<S: Simd>(_limbs: &mut [S::Limb]) {}
 }
 #[cfg(not(feature = "fault-injection"))]
-pub(crate) use unarmed::{begin_chunk, checks_are_skipped, swap_lanes, touch, touch_pass};
+pub(crate) use unarmed::{
+    begin_chunk, checks_are_skipped, swap_lanes, touch, touch_pass, touch_words,
+};

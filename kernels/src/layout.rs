@@ -1,8 +1,7 @@
 //! Between big-endian bytes, limbs, and lanes.
 //!
-//! In lanes, limb `i` of lane `l` is word `lanes·i + l`. Outside of lanes, limbs have 52 bits;
-//! lanes with shorter limbs have several for each. All functions here run in a time that depends on
-//! lengths only.
+//! In lanes, limb `i` of lane `l` is word `lanes·i + l`. Limbs have 52 bits. All functions here run
+//! in a time that depends on lengths only.
 
 use crate::simd::{Simd, words, words_mut};
 
@@ -25,52 +24,58 @@ fn limb(bytes: &[u8], bit: usize) -> u64 {
 /// Writes the big-endian number `bytes` as limbs to every `stride`th word.
 ///
 /// `bytes` must fit; what lies above is zero.
+#[inline(never)]
 pub(crate) fn limbs_from_bytes(words: &mut [u64], stride: usize, bytes: &[u8]) {
-    unpack(words, stride, bytes, 52);
+    let (mut at, mut bit) = (0, 0);
+    while at < words.len() {
+        words[at] = limb(bytes, bit);
+        at += stride;
+        bit += 52;
+    }
 }
 
 /// [`limbs_from_bytes`], into lane `lane` of a number.
 pub(crate) fn lane_from_bytes<S: Simd>(number: &mut [S::Limb], lane: usize, bytes: &[u8]) {
-    let words = &mut words_mut(number)[lane..];
-    unpack(words, S::LANES, bytes, S::LIMB_BITS);
+    limbs_from_bytes(&mut words_mut(number)[lane..], S::LANES, bytes);
 }
 
 /// Writes the number in every `stride`th word, limbs below 2^52, as big-endian bytes.
+#[inline(never)]
 pub(crate) fn bytes_from_limbs(bytes: &mut [u8], words: &[u64], stride: usize) {
-    pack(bytes, words, stride, 52);
+    let mut at = 0;
+    // Two limbs are thirteen bytes.
+    for chunk in bytes.rchunks_mut(13) {
+        let mut value = 0;
+        for half in 0..2 {
+            let limb = words.get(at).copied().unwrap_or(0);
+            value |= u128::from(limb) << (52 * half);
+            at += stride;
+        }
+        chunk.copy_from_slice(&value.to_be_bytes()[16 - chunk.len()..]);
+    }
 }
 
 /// Writes lane `lane` of a number, limbs below the radix, as big-endian bytes.
 pub(crate) fn bytes_from_lane<S: Simd>(bytes: &mut [u8], number: &[S::Limb], lane: usize) {
-    const { assert!(52 % S::LIMB_BITS == 0) };
-    pack(bytes, &words(number)[lane..], S::LANES, S::LIMB_BITS);
+    bytes_from_limbs(bytes, &words(number)[lane..], S::LANES);
 }
 
-/// Bytes to limbs of `bits` bits, at most 52.
+/// Writes the big-endian number `bytes`, without what does not fit, as words of 64 bits.
 #[inline(never)]
-fn unpack(words: &mut [u64], stride: usize, bytes: &[u8], bits: u32) {
-    let (mut at, mut bit) = (0, 0);
-    while at < words.len() {
-        words[at] = limb(bytes, bit) & ((1 << bits) - 1);
-        at += stride;
-        bit += bits as usize;
+pub(crate) fn words_from_bytes(words: &mut [u64], bytes: &[u8]) {
+    words.fill(0);
+    for (word, bytes) in words.iter_mut().zip(bytes.rchunks(8)) {
+        *word = bytes
+            .iter()
+            .fold(0, |word, &byte| word << 8 | u64::from(byte));
     }
 }
 
-/// Limbs of `bits` bits, which divides 52, to bytes.
+/// Writes words of 64 bits as a big-endian number of the same length.
 #[inline(never)]
-fn pack(bytes: &mut [u8], words: &[u64], stride: usize, bits: u32) {
-    let mut at = 0;
-    // Two limbs of 52 bits are thirteen bytes.
-    for chunk in bytes.rchunks_mut(13) {
-        let (mut value, mut shift) = (0, 0);
-        while shift < 104 {
-            let limb = words.get(at).copied().unwrap_or(0);
-            value |= u128::from(limb) << shift;
-            at += stride;
-            shift += bits;
-        }
-        chunk.copy_from_slice(&value.to_be_bytes()[16 - chunk.len()..]);
+pub(crate) fn bytes_from_words(bytes: &mut [u8], words: &[u64]) {
+    for (bytes, word) in bytes.as_rchunks_mut().1.iter_mut().rev().zip(words) {
+        *bytes = word.to_be_bytes();
     }
 }
 
@@ -115,10 +120,6 @@ pub(crate) fn words_to_lane<S: Simd>(number: &mut [S::Limb], lane: usize, from: 
 /// Copies a number into one lane.
 #[inline(never)]
 pub(crate) fn to_lane<S: Simd>(number: &mut [S::Limb], lane: usize, limbs: &[u64]) {
-    const { assert!(52 % S::LIMB_BITS == 0) };
-    if S::LIMB_BITS != 52 {
-        return split(words_mut(number), (S::LANES, lane), limbs, S::LIMB_BITS);
-    }
     assert!(lane < S::LANES);
     for (vector, &limb) in number.iter_mut().zip(limbs) {
         words_mut(core::slice::from_mut(vector))[lane] = limb;
@@ -127,37 +128,7 @@ pub(crate) fn to_lane<S: Simd>(number: &mut [S::Limb], lane: usize, limbs: &[u64
 
 /// Copies a number, limbs below the radix, out of one lane.
 pub(crate) fn from_lane<S: Simd>(limbs: &mut [u64], number: &[S::Limb], lane: usize) {
-    const { assert!(52 % S::LIMB_BITS == 0) };
-    join(limbs, words(number), (S::LANES, lane), S::LIMB_BITS);
-}
-
-/// [`to_lane`] for shorter limbs: `bits` divides 52.
-#[inline(never)]
-fn split(words: &mut [u64], (lanes, lane): (usize, usize), limbs: &[u64], bits: u32) {
-    let (mut at, mut limb, mut shift) = (lane, 0, 0);
-    while at < words.len() {
-        words[at] = limbs[limb] >> shift & ((1 << bits) - 1);
-        at += lanes;
-        shift += bits;
-        if shift == 52 {
-            (limb, shift) = (limb + 1, 0);
-        }
-    }
-}
-
-/// [`from_lane`], one body for all lanes: `bits` divides 52.
-#[inline(never)]
-fn join(limbs: &mut [u64], words: &[u64], (lanes, lane): (usize, usize), bits: u32) {
-    limbs.fill(0);
-    let (mut at, mut limb, mut shift) = (lane, 0, 0);
-    while at < words.len() {
-        limbs[limb] |= words[at] << shift;
-        at += lanes;
-        shift += bits;
-        if shift == 52 {
-            (limb, shift) = (limb + 1, 0);
-        }
-    }
+    between_lanes(limbs, (1, 0), words(number), (S::LANES, lane), number.len());
 }
 
 /// Number of bits of a big-endian number.

@@ -2,9 +2,10 @@
 //!
 //! This crate owns no thread and no randomness, and no memory but tables, prepared keys and the
 //! working memory of a batch; the latter two lie in `lockstep-vault`. It looks at a clock for one
-//! purpose, the race of RSA's schedules. It knows nothing of OpenSSL.
-//! It is the only one with SIMD code. Algorithms are written once over a small lane trait; the
-//! exported functions are concrete, so that no other crate's compiler flags can change the code.
+//! purpose, the race of RSA's schedules. It knows nothing of OpenSSL. It is the only one with SIMD
+//! code. Algorithms are written once over a small lane trait; the exported functions are concrete,
+//! so that no other crate's compiler flags can change the code. RSA has code for one number in
+//! ordinary registers, too (`words`), for CPUs whose lanes have no multiply for long limbs.
 
 #![deny(unsafe_code)]
 
@@ -37,6 +38,8 @@ mod simd;
 #[allow(unsafe_code, reason = "calls of the sanitizer, in its build only")]
 mod taint;
 mod unroll;
+#[allow(unsafe_code, reason = "assembly, and features that a value proves")]
+mod words;
 
 pub use in_out::InOut;
 pub use secret::wipe;

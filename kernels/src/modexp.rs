@@ -44,16 +44,12 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
     /// How many exponentiations may take turns: see [`exponentiate`](Self::exponentiate). Longer
     /// operations keep the multipliers busy by themselves, and of longer numbers two tables do not
     /// fit into the first-level cache.
-    pub(crate) const PASSES: usize = if N * S::LIMB_BITS as usize <= BLOCK * 52 {
-        2
-    } else {
-        1
-    };
+    pub(crate) const PASSES: usize = if N <= BLOCK { 2 } else { 1 };
 
     /// Memory from `arena`.
     pub(crate) fn new(arena: &mut Arena<'a>, first: usize, exponent_words: usize) -> Self {
         // Whole chunks, and no more than `for_chunk` knows.
-        const { assert!(N.is_multiple_of(limbs_of_chunk::<S>()) && N <= 4 * limbs_of_chunk::<S>()) };
+        const { assert!(N.is_multiple_of(BLOCK) && N <= 4 * BLOCK) };
         Self {
             first,
             n: arena.array(),
@@ -143,14 +139,9 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
     }
 }
 
-/// Words of 64 bits that are chosen at the same time. So many bits and eight more are `BLOCK` limbs
-/// of 52.
+/// Words of 64 bits that are chosen at the same time. `BLOCK` limbs have as many bits and eight
+/// more: of the next chunk, for each chunk up to this one.
 const CHUNK: usize = 8;
-
-/// Limbs of a chunk, with eight bits of the next one for each chunk up to this one.
-const fn limbs_of_chunk<S: Simd>() -> usize {
-    BLOCK * 52 / S::LIMB_BITS as usize
-}
 
 /// Calls `$function::<S, CHUNKS>` for chunk number `$chunk`, with `CHUNKS` the same number: shifts
 /// by constants are faster.
@@ -176,14 +167,12 @@ fn place_of_limb<S: Simd>(limb: usize, chunk: usize) -> (usize, u32) {
 /// belongs to the next chunk.
 #[inline(always)]
 fn pack<S: Simd, const AT: usize>(s: S, words: &mut [S::Limb; CHUNK + 1], limbs: &[S::Limb]) {
-    let each = const { limbs_of_chunk::<S>() / BLOCK };
-    unroll!(S, block => {
-        for (limb, &bits) in (block * each..).zip(&limbs[block * each..][..each]) {
-            let (word, shift) = place_of_limb::<S>(limb, AT);
-            words[word] = s.xor(words[word], s.shift_left_by(bits, shift));
-            if shift + S::LIMB_BITS > 64 {
-                words[word + 1] = s.shift_right_by(bits, 64 - shift);
-            }
+    unroll!(S, limb => {
+        let bits = limbs[limb];
+        let (word, shift) = place_of_limb::<S>(limb, AT);
+        words[word] = s.xor(words[word], s.shift_left_by(bits, shift));
+        if shift + S::LIMB_BITS > 64 {
+            words[word + 1] = s.shift_right_by(bits, 64 - shift);
         }
     });
 }
@@ -191,16 +180,13 @@ fn pack<S: Simd, const AT: usize>(s: S, words: &mut [S::Limb; CHUNK + 1], limbs:
 /// The limbs, loose, of a chunk out of its words, which the first word of the next chunk follows.
 #[inline(always)]
 fn unpack<S: Simd, const AT: usize>(s: S, limbs: &mut [S::Limb], words: &[S::Limb; CHUNK + 1]) {
-    let each = const { limbs_of_chunk::<S>() / BLOCK };
-    unroll!(S, block => {
-        for (limb, to) in (block * each..).zip(&mut limbs[block * each..][..each]) {
-            let (word, shift) = place_of_limb::<S>(limb, AT);
-            let mut bits = s.shift_right_by(words[word], shift);
-            if shift + S::LIMB_BITS > 64 {
-                bits = s.xor(bits, s.shift_left_by(words[word + 1], 64 - shift));
-            }
-            *to = s.factor(bits);
+    unroll!(S, limb => {
+        let (word, shift) = place_of_limb::<S>(limb, AT);
+        let mut bits = s.shift_right_by(words[word], shift);
+        if shift + S::LIMB_BITS > 64 {
+            bits = s.xor(bits, s.shift_left_by(words[word + 1], 64 - shift));
         }
+        limbs[limb] = bits;
     });
 }
 
@@ -214,7 +200,7 @@ fn store_entry<S: Simd>(s: S, table: &mut [S::Limb], e: usize, power: &[S::Limb]
     enter!(s, {
         let table: &mut [Pairs<S>] = table.as_chunks_mut().0.as_chunks_mut().0;
         let mut words = [s.zero(); CHUNK + 1];
-        let limbs = power.chunks_exact(limbs_of_chunk::<S>());
+        let limbs = power.chunks_exact(BLOCK);
         for ((chunk, limbs), pairs) in limbs.enumerate().zip(table.iter_mut().rev()) {
             for_chunk!(chunk, pack(s, &mut words, limbs));
             unroll!(S, i in [0, 1, 2, 3, 4, 5, 6, 7] => {
@@ -247,7 +233,7 @@ fn select_entry<S: Simd>(
         let pair = s.halve(digit);
         let lowest = s.spread(s.and(digit, s.splat(1)));
         let mut above = s.zero();
-        let limbs = power.chunks_exact_mut(limbs_of_chunk::<S>());
+        let limbs = power.chunks_exact_mut(BLOCK);
         for ((chunk, limbs), pairs) in limbs.enumerate().rev().zip(table) {
             let mut words = [lowest; CHUNK + 1];
             for (at, both) in (0..).zip(pairs) {

@@ -4,8 +4,10 @@
 #![doc = include_str!("../../docs/design/rsa.md")]
 
 mod blinding;
+mod job;
 mod key;
 mod modulus;
+mod on_words;
 mod private;
 #[cfg(vectors)]
 mod race;
@@ -14,10 +16,11 @@ mod size;
 mod verify;
 
 pub use blinding::Blinding;
+pub use job::{JobError, PrivateJob};
 pub use key::{Components, PrivateKey, PublicKey, Unsupported};
 #[cfg(feature = "internals")]
 pub use private::bench;
-pub use private::{BATCH, JobError, PrivateJob, Scratch, private_batch};
+pub use private::{BATCH, Scratch, private_batch};
 pub use schedule::Schedule;
 pub use size::Size;
 pub use verify::{Signature, Verified};

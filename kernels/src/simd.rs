@@ -42,6 +42,12 @@ use crate::order::Order;
 /// The implementor must be a plain vector of `u64`, at most 64-byte aligned.
 pub(crate) unsafe trait Plain: Copy + 'static {}
 
+// SAFETY: one word.
+unsafe impl Plain for u64 {}
+
+// SAFETY: an array of words.
+unsafe impl Plain for [u64; 8] {}
+
 /// The bytes of 24 limbs of a lane.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
@@ -64,19 +70,12 @@ pub(crate) trait Simd: Copy + 'static {
     const LANES: usize;
     /// The radix is 2^`LIMB_BITS`.
     const LIMB_BITS: u32 = 52;
-    /// Whether a product is split into halves, one for each of two columns. Where it is not, a
-    /// multiply reads the low 32 bits of its factors, so that they must have no bits above their
-    /// radix.
-    const SPLIT: bool = true;
     /// Whether an operation is about one instruction, so that writing out long formulas in place
     /// pays.
     const INLINE: bool = true;
     /// Whether code for long numbers is to be short rather than as fast as can be: for lanes that
     /// are not the main ones of a machine.
     const SHORT_CODE: bool = true;
-    /// Whether blocks of products are functions of their own, shared by all that multiplies: for
-    /// lanes with too few registers for a block's sums, which are in memory one way or the other.
-    const SHARES_BLOCKS: bool = false;
     /// Whether products of numbers modulo 2^255 − 19 are computed from halves of limbs, in a
     /// function of their own: for lanes that only have a multiply for 32 bits.
     const HALVES: bool = false;
@@ -88,11 +87,10 @@ pub(crate) trait Simd: Copy + 'static {
 
     /// `value` in every lane.
     fn splat(self, value: u64) -> Self::Limb;
-    /// `acc + (a·b mod 2^LIMB_BITS)`, where only the low `LIMB_BITS` bits of `a` and `b` are read;
-    /// not [`SPLIT`](Self::SPLIT): `acc + a·b`, where only the low 32 bits are.
+    /// `acc + (a·b mod 2^LIMB_BITS)`, where only the low `LIMB_BITS` bits of `a` and `b` are read.
     fn mul_lo(self, acc: Self::Limb, a: Self::Limb, b: Self::Limb) -> Self::Limb;
-    /// `acc + ⌊a·b / 2^LIMB_BITS⌋`, where only the low `LIMB_BITS` bits of `a` and `b` are read;
-    /// not [`SPLIT`](Self::SPLIT): `acc`.
+    /// `acc + ⌊a·b / 2^LIMB_BITS⌋`, where only the low `LIMB_BITS` bits of `a` and `b` are
+    /// read.
     fn mul_hi(self, acc: Self::Limb, a: Self::Limb, b: Self::Limb) -> Self::Limb;
     /// `acc + a·b`, for `a` and `b` below 2^32 with a product below 2^52.
     #[inline(always)]
@@ -185,12 +183,6 @@ pub(crate) trait Simd: Copy + 'static {
     #[inline(always)]
     fn low_bits(self, a: Self::Limb) -> Self::Limb {
         self.and(a, self.splat(Self::LIMB_MASK))
-    }
-
-    /// What a multiply reads as the low `LIMB_BITS` bits: `a` itself, or else those bits.
-    #[inline(always)]
-    fn factor(self, a: Self::Limb) -> Self::Limb {
-        if Self::SPLIT { a } else { self.low_bits(a) }
     }
 
     /// All-zero limb vector. Needs no instruction set, so it may stand outside of `enter`.

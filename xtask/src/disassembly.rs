@@ -41,18 +41,8 @@ const LANES: &[Lanes] = &[
         curves: &[],
         spills: None,
     },
-    // Sixteen registers hold half a block's sums: the others live on the stack.
     Lanes {
         name: "Avx2",
-        multiply: "vpmuludq",
-        entries: BLOCKS,
-        written_out: false,
-        curves: &[],
-        spills: Some(1.0),
-    },
-    // Those of the curves.
-    Lanes {
-        name: "Avx2<52>",
         multiply: "vpmuludq",
         entries: &[],
         written_out: false,
@@ -98,13 +88,6 @@ struct Lanes {
 
 /// The functions of lanes that multiply in place.
 const ENTRIES: &[&str] = &["multiply_long<#>", "square_long<#>"];
-
-/// The functions of lanes whose blocks are functions of their own.
-const BLOCKS: &[&str] = &[
-    "<Window<#>>::add_product_shared",
-    "<Window<#>>::add_square_shared",
-    "<Window<#>>::reduce_shared",
-];
 
 /// More functions that must be there: the lengths that are written out on the main lanes.
 const WRITTEN_OUT: &[&str] = &[
@@ -194,16 +177,16 @@ const STACK_ACCESSES: &[(&str, usize)] = &[
     ("square<#, 20>", 2),
     // Ten halves of a factor and a sum take most of sixteen registers; the other factor is in
     // memory.
-    ("multiply_call<Avx2<52>, false>", 57),
-    ("multiply_call<Avx2<52>, true>", 62),
-    ("square_call<Avx2<52>, false>", 42),
-    ("square_call<Avx2<52>, true>", 44),
+    ("multiply_call<Avx2, false>", 57),
+    ("multiply_call<Avx2, true>", 62),
+    ("square_call<Avx2, false>", 42),
+    ("square_call<Avx2, true>", 44),
     // Between calls of those everything is in memory.
-    ("multiple_of_u<Avx2<52>>", 477),
-    ("multiple_of_base<Avx2<52>>", 472),
-    ("combine<Avx2<52>, 5, true>", 78),
-    ("steps<Avx2<52>>", 12),
-    ("mul_outlined<Avx2<52>, Order, 5>", 299),
+    ("multiple_of_u<Avx2>", 477),
+    ("multiple_of_base<Avx2>", 472),
+    ("combine<Avx2, 5, true>", 78),
+    ("steps<Avx2>", 12),
+    ("mul_outlined<Avx2, Order, 5>", 299),
     // Ten columns, ten limbs and four coordinates do not fit into 32 registers: a point waits in
     // memory while another is multiplied. Most of these are operands of a multiply or an addition.
     ("multiple_of_u<#>", 111),

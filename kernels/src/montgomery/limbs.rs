@@ -14,10 +14,9 @@ pub(crate) const fn check_slack(limbs: usize, modulus_bits: usize) {
 
 /// No column overflows 64 bits, and numbers are made of whole blocks.
 pub(super) const fn check_columns<S: Simd>(limbs: usize) {
-    // Products or halves of them, each below 2^52.
-    let terms = if S::SPLIT { 4 * limbs } else { 2 * limbs };
-    assert!(terms + 2 < 1 << 9);
-    assert!(S::LIMB_BITS <= if S::SPLIT { 52 } else { 26 });
+    // Halves of products, each below 2^52.
+    assert!(4 * limbs + 2 < 1 << 9);
+    assert!(S::LIMB_BITS <= 52);
     assert!(limbs > 0 && limbs.is_multiple_of(BLOCK));
 }
 
@@ -43,6 +42,15 @@ impl<'a, S: Simd, const N: usize> Modulus<'a, S, N> {
     pub(crate) fn new(n: &'a [S::Limb; N], k0: &'a S::Limb) -> Self {
         Self { n, k0 }
     }
+}
+
+/// −1/n mod 2^64 for odd n, by Newton's iteration: each step doubles the number of right bits.
+pub(crate) fn negative_inverse(n: u64) -> u64 {
+    let mut inverse = n;
+    for _ in 0..5 {
+        inverse = inverse.wrapping_mul(2u64.wrapping_sub(n.wrapping_mul(inverse)));
+    }
+    inverse.wrapping_neg()
 }
 
 /// Clears the bits above the radix in every limb: see *Loose limbs* in the documentation of

@@ -1,8 +1,7 @@
 //! Almost-Montgomery arithmetic in every lane.
 //!
 //! Numbers have `N` limbs of 52 bits and R = 2^(52·N). Each lane has its own odd modulus n and k0 =
-//! −1/n mod 2^52. Lanes whose products are not split ([`Simd::SPLIT`]) have twice as many limbs of
-//! 26 bits, and so the same R; what differs there is under *Whole products*.
+//! −1/n mod 2^52.
 //!
 //! # Bounds
 //!
@@ -46,14 +45,6 @@
 //!   and carries ⌈sum/2^52⌉; with this start that is a mere shift, and the lowest product of each
 //!   row of m·n need not be computed. m itself corrects for it: −(sum+1)/n = sum'·k0 + k0.
 //!
-//! # Whole products
-//!
-//! Without a multiply that splits products, a whole one goes into its lower column: 2·N products
-//! below 2^52. Such a multiply reads 32 bits, so limbs are masked when a column retires rather than
-//! left loose. A column that vanishes needs all of its product with m, since its carry is more than
-//! a rounded quotient; so columns start at zero. And 2a needs no carries, as its limbs of 27 bits
-//! may be factors.
-//!
 //! # Squares
 //!
 //! A square needs each mixed product twice. Rows are multiplied by 2a, carried from limb to limb
@@ -71,7 +62,7 @@ mod tests;
 mod window;
 
 pub(crate) use limbs::{
-    BLOCK, Modulus, canonical, check_slack, mask_limbs, normalise, subtract_mod,
+    BLOCK, Modulus, canonical, check_slack, mask_limbs, negative_inverse, normalise, subtract_mod,
 };
 
 use crate::simd::{Simd, enter, words_mut};

@@ -69,12 +69,6 @@ impl<S: Simd> Factors<S> for Square<'_, S> {
         let two = s.splat(2);
         let a = opaque(&self.a[k]);
         let doubled = &mut self.doubled[k];
-        if !S::SPLIT {
-            unroll!(S, j => {
-                doubled[j] = s.add(a[j], a[j]);
-            });
-            return;
-        }
         let below = if k == 0 {
             s.zero()
         } else {
@@ -207,11 +201,7 @@ pub(super) const fn written_out<S: Simd>(limbs: usize) -> bool {
 /// Where column of blocks `k` of `count` starts.
 #[inline(always)]
 fn start<S: Simd>(s: S, count: usize, k: usize) -> S::Limb {
-    s.splat(if S::SPLIT && k < count {
-        S::LIMB_MASK
-    } else {
-        0
-    })
+    s.splat(if k < count { S::LIMB_MASK } else { 0 })
 }
 
 #[inline(always)]

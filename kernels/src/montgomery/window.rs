@@ -2,7 +2,7 @@
 
 use super::limbs::{BLOCK, Block};
 use crate::order::Order;
-use crate::simd::{Simd, enter, inlined, opaque};
+use crate::simd::{Simd, inlined, opaque};
 use crate::unroll::unroll;
 
 /// The sums of the columns that a column of blocks spans.
@@ -26,19 +26,6 @@ impl<S: Simd> Window<S> {
     /// Adds the product of two blocks.
     #[inline(always)]
     pub(super) fn add_product(&mut self, s: S, x: &Block<S>, y: &Block<S>) {
-        if S::SHARES_BLOCKS {
-            return self.add_product_shared(s, x, y);
-        }
-        self.add_product_here(s, x, y);
-    }
-
-    #[inline(never)]
-    fn add_product_shared(&mut self, s: S, x: &Block<S>, y: &Block<S>) {
-        enter!(s, self.add_product_here(s, x, y));
-    }
-
-    #[inline(always)]
-    fn add_product_here(&mut self, s: S, x: &Block<S>, y: &Block<S>) {
         let (x, y) = (opaque(x), *opaque(y));
         unroll!(S, row => {
             self.add_row(s, row, x[row], &y);
@@ -67,10 +54,6 @@ impl<S: Simd> Window<S> {
         y: &Block<S>,
         result: &mut Block<S>,
     ) {
-        if S::SHARES_BLOCKS {
-            self.add_product(s, x, y);
-            return self.retire(s, result);
-        }
         let (x, y) = (opaque(x), *opaque(y));
         unroll!(S, row => {
             self.add_row(s, row, x[row], &y);
@@ -83,19 +66,6 @@ impl<S: Simd> Window<S> {
     /// [`Square`](super::reduction::Square) has it.
     #[inline(always)]
     pub(super) fn add_square(&mut self, s: S, a: &Block<S>, doubled: &Block<S>) {
-        if S::SHARES_BLOCKS {
-            return self.add_square_shared(s, a, doubled);
-        }
-        self.add_square_here(s, a, doubled);
-    }
-
-    #[inline(never)]
-    fn add_square_shared(&mut self, s: S, a: &Block<S>, doubled: &Block<S>) {
-        enter!(s, self.add_square_here(s, a, doubled));
-    }
-
-    #[inline(always)]
-    fn add_square_here(&mut self, s: S, a: &Block<S>, doubled: &Block<S>) {
         // Beside a reduction 2a stays in registers on its way from doubling to squaring.
         let doubled = *if S::Order::BESIDE {
             doubled
@@ -114,9 +84,6 @@ impl<S: Simd> Window<S> {
     /// this one carries, and meets that limb there.
     #[inline(always)]
     fn subtract_excess(&mut self, s: S, a: &Block<S>) {
-        if !S::SPLIT {
-            return;
-        }
         let last = a[BLOCK - 1];
         let carries = s.any_bit(last, s.splat(1 << (S::LIMB_BITS - 1)));
         let excess = s.select(carries, s.low_bits(last), s.zero());
@@ -153,19 +120,6 @@ impl<S: Simd> Window<S> {
     /// n, and carries into the upper columns.
     #[inline(always)]
     pub(super) fn reduce(&mut self, s: S, n: &Block<S>, k0: &S::Limb, m: &mut Block<S>) {
-        if S::SHARES_BLOCKS {
-            return self.reduce_shared(s, n, k0, m);
-        }
-        self.reduce_here(s, n, k0, m);
-    }
-
-    #[inline(never)]
-    fn reduce_shared(&mut self, s: S, n: &Block<S>, k0: &S::Limb, m: &mut Block<S>) {
-        enter!(s, self.reduce_here(s, n, k0, m));
-    }
-
-    #[inline(always)]
-    fn reduce_here(&mut self, s: S, n: &Block<S>, k0: &S::Limb, m: &mut Block<S>) {
         let n = *opaque(n);
         m[0] = self.next_m(s, 0, k0);
         unroll!(S, row => {
@@ -240,11 +194,7 @@ impl<S: Simd> Window<S> {
     #[inline(always)]
     fn next_m(&self, s: S, column: usize, k0: &S::Limb) -> S::Limb {
         let k0 = *opaque(k0);
-        if S::SPLIT {
-            s.mul_lo(k0, self.sums[column], k0)
-        } else {
-            s.factor(s.mul_lo(s.zero(), self.sums[column], k0))
-        }
+        s.mul_lo(k0, self.sums[column], k0)
     }
 
     /// Adds m·n, where m is limb `row` of its block, and carries; n comes twice, for low and for
@@ -258,11 +208,7 @@ impl<S: Simd> Window<S> {
         [n, n_for_high]: [&Block<S>; 2],
         k0: &S::Limb,
     ) -> Option<S::Limb> {
-        let carry = if S::SPLIT {
-            s.mul_hi(s.carry(self.sums[row]), m, n[0])
-        } else {
-            s.carry(s.mul_lo(self.sums[row], m, n[0]))
-        };
+        let carry = s.mul_hi(s.carry(self.sums[row]), m, n[0]);
         self.low(s, row + 1, m, n[1]);
         self.sums[row + 1] = s.add(self.sums[row + 1], carry);
         let next = (row + 1 < BLOCK).then(inlined!(|| self.next_m(s, row + 1, k0)));
@@ -284,7 +230,7 @@ impl<S: Simd> Window<S> {
     fn retire_column(&mut self, s: S, column: usize) -> S::Limb {
         let sum = self.sums[column];
         self.sums[column + 1] = s.add(self.sums[column + 1], s.carry(sum));
-        s.factor(sum)
+        sum
     }
 
     /// The limbs of the lower columns, which are complete; carries into the upper ones.

@@ -1,6 +1,6 @@
 //! A modulus with its Montgomery constants, as limbs of one lane.
 
-use crate::montgomery::{self, canonical, mask_limbs, multiply, normalise};
+use crate::montgomery::{self, canonical, mask_limbs, multiply, negative_inverse, normalise};
 use crate::secret::{SecretWords, key_words};
 use crate::simd::portable::{Limbs, Portable};
 use crate::simd::{opaque_word, words, words_mut};
@@ -33,7 +33,7 @@ pub(crate) struct Modulus {
 impl Modulus {
     /// Prepares n in constant time. `n` must be odd and have its bit `bits − 1` set and none above.
     pub(crate) fn new<const N: usize>(n: &Number<N>, bits: usize) -> Self {
-        let k0 = negative_inverse(words(n)[0]);
+        let k0 = negative_inverse(words(n)[0]) & ((1 << 52) - 1);
         let mut modulus = Self {
             limbs: key_words(N),
             k0,
@@ -64,15 +64,6 @@ impl Modulus {
         crate::secret::wipe(words_mut(&mut power));
         modulus
     }
-}
-
-/// −1/n mod 2^52 for odd n, by Newton's iteration: each step doubles the number of right bits.
-fn negative_inverse(n: u64) -> u64 {
-    let mut inverse = n;
-    for _ in 0..5 {
-        inverse = inverse.wrapping_mul(2u64.wrapping_sub(n.wrapping_mul(inverse)));
-    }
-    inverse.wrapping_neg() & ((1 << 52) - 1)
 }
 
 /// a ← 2·a mod n for a < n.

@@ -13,15 +13,16 @@ pub mod bench;
 
 use core::fmt;
 
-use super::blinding::Blinding;
-use super::key::{Half, PrivateKey, PublicKey};
+use super::job::{JobError, PrivateJob, refuse};
+use super::key::Half;
+use super::on_words;
 #[cfg(vectors)]
 use super::race;
 use super::schedule::Schedule;
 #[cfg(vectors)]
 use super::size::for_schedule;
 use super::size::{Size, for_size};
-use super::verify::{self, Claim, Signature, Verified};
+use super::verify::{self, Claim};
 use crate::arena::{Arena, Memory};
 use crate::backend::{Backend, Kind};
 use crate::fault::{self, Point};
@@ -39,49 +40,6 @@ use crate::simd::{Simd, enter, words, words_mut};
 
 /// Requests of one batch at most: two passes of four.
 pub const BATCH: usize = 8;
-
-/// One request.
-pub struct PrivateJob<'a> {
-    /// The key.
-    pub key: &'a PrivateKey,
-    /// What to raise to d: modulus bytes, big-endian, below n.
-    pub input: &'a [u8],
-    /// An independent copy of `input`, for the check.
-    pub check_input: &'a [u8],
-    /// A blinding pair of this key that no other request uses at the same time.
-    pub blinding: &'a mut Blinding,
-    /// Set by [`private_batch`].
-    pub result: Option<Result<Verified<Signature>, JobError>>,
-}
-
-impl fmt::Debug for PrivateJob<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PrivateJob({:?}, [redacted])", self.key.size())
-    }
-}
-
-/// Why a request got no result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum JobError {
-    /// The result did not pass the check against key and input: a fault, or an inconsistent key.
-    CheckFailed,
-    /// The input is not below the modulus.
-    InputTooLarge,
-    /// The input is not as long as the modulus.
-    InputLength,
-}
-
-impl fmt::Display for JobError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            JobError::CheckFailed => "result failed its check",
-            JobError::InputTooLarge => "input is not below the modulus",
-            JobError::InputLength => "input is not as long as the modulus",
-        })
-    }
-}
-
-impl std::error::Error for JobError {}
 
 /// All memory of a batch. Allocated once; wiped after every batch.
 pub struct Scratch {
@@ -137,6 +95,10 @@ pub fn private_batch(backend: Backend, scratch: &mut Scratch, jobs: &mut [Privat
         "a batch is of one size"
     );
     let _steady = Steady::new();
+    if backend.computes_rsa_on_words() {
+        const { assert!(on_words::bytes(Size::Rsa4096) <= Scratch::BYTES) };
+        return on_words::private_batch(size, &mut scratch.memory, jobs);
+    }
     let kind = backend.kind(jobs.len());
     let (whole, only) = (Parts::ONE_KIND, Schedule::default());
     match kind {
@@ -174,7 +136,7 @@ pub fn private_batch(backend: Backend, scratch: &mut Scratch, jobs: &mut [Privat
             );
         }
         #[cfg(vectors)]
-        Kind::Avx2(s) => for_size!(26: size, batch::<_, _>(s, s, whole, only, size, scratch, jobs)),
+        Kind::Avx2(_) => unreachable!("RSA runs on words"),
         Kind::Portable(s) => for_size!(size, batch::<_, _>(s, s, whole, only, size, scratch, jobs)),
     }
 }
@@ -404,15 +366,6 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
             from_lane::<W>(&mut job.blinding.unblind, self.spare, lane);
         }
     }
-}
-
-/// Why the input is invalid for this key, if it is.
-#[inline(never)]
-fn refuse(input: &[u8], key: &PublicKey) -> Option<JobError> {
-    if input.len() != key.size().bytes() {
-        return Some(JobError::InputLength);
-    }
-    (!verify::below_modulus(input, key)).then_some(JobError::InputTooLarge)
 }
 
 /// m_p and m_q for the jobs from `first` on, as many as the lanes of `s` serve at once; returns how

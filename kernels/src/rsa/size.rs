@@ -60,6 +60,11 @@ impl Size {
         2 * self.half_limbs()
     }
 
+    /// Blocks of words of a prime.
+    pub(crate) const fn blocks_of_half(self) -> usize {
+        self.bits() / 2 / crate::words::BLOCK_BITS
+    }
+
     /// 60-bit words of an exponent modulo a prime − 1.
     pub(crate) const fn exponent_words(self) -> usize {
         (self.bits() / 2).div_ceil(60)
@@ -67,17 +72,7 @@ impl Size {
 }
 
 /// Calls a function with const limb counts of a half and of the modulus, chosen by size.
-///
-/// `26:` before the size counts limbs of 26 bits.
 macro_rules! for_size {
-    (26: $size:expr, $function:ident::<$($kind:ty),*>($($argument:expr),* $(,)?)) => {
-        match $size {
-            $crate::rsa::size::Size::Rsa1024 => $function::<$($kind,)* 20, 40>($($argument),*),
-            $crate::rsa::size::Size::Rsa2048 => $function::<$($kind,)* 40, 80>($($argument),*),
-            $crate::rsa::size::Size::Rsa3072 => $function::<$($kind,)* 60, 120>($($argument),*),
-            $crate::rsa::size::Size::Rsa4096 => $function::<$($kind,)* 80, 160>($($argument),*),
-        }
-    };
     ($size:expr, $function:ident($($argument:expr),* $(,)?)) => {
         $crate::rsa::size::for_size!($size, $function::<>($($argument),*))
     };

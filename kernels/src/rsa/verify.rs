@@ -9,6 +9,7 @@
 //! same: s^e − c is a multiple of n where it is one of both. A result for a wrong p would pass
 //! modulo that p, but not here.
 
+pub(super) mod on_words;
 #[cfg(test)]
 mod tests;
 
@@ -89,7 +90,16 @@ impl<'a> Claim<'a> {
         }
     }
 
-    /// The output, if [`check`] found the claim to hold.
+    /// Decides whether it holds, given the bits in which s^e and c, or p·q and n, differ.
+    fn decide(&mut self, different: u64) {
+        let public = self.key.public();
+        self.holds = fault::checks_are_skipped()
+            || self.input.len() == public.size().bytes()
+                && disclosed(different) == 0
+                && below_modulus(&self.output.0, public);
+    }
+
+    /// The output, if a check found the claim to hold.
     pub(super) fn verdict(self) -> Option<Verified<Signature>> {
         self.holds.then_some(Verified(self.output))
     }
@@ -194,11 +204,7 @@ pub(super) fn check<S: Simd, const N: usize, const M: usize>(
 
     let different = words_mut(core::slice::from_mut(different));
     for (claim, different) in claims.iter_mut().zip(different.chunks_exact(2)) {
-        let public = claim.key.public();
-        claim.holds = fault::checks_are_skipped()
-            || claim.input.len() == public.size().bytes()
-                && disclosed([different[0], different[1]]) == [0, 0]
-                && below_modulus(&claim.output.0, public);
+        claim.decide(different[0] | different[1]);
     }
 }
 

@@ -1,9 +1,8 @@
 //! Four lanes in 256-bit registers: AVX2, for CPUs without IFMA.
 //!
-//! There is a multiply for 32 bits only. RSA works with limbs of 26 bits: two for each limb of 52,
-//! so that R and all constants of a key are the same numbers as on the other lanes. The curves keep
-//! limbs of 52 bits, whose split products are put together from four of halves; where time is
-//! spent, [`HALVES`](Simd::HALVES) has the algorithm do that for a number at a time.
+//! There is a multiply for 32 bits only. So the split products of limbs of 52 bits are put together
+//! from four of halves; where time is spent, [`HALVES`](Simd::HALVES) has the algorithm do that for
+//! a number at a time.
 
 use core::arch::x86_64::*;
 
@@ -11,27 +10,21 @@ use super::Simd;
 use crate::order::Beside;
 use crate::taint::whole;
 
-/// Proof that the CPU and the operating system offer AVX2; lanes with limbs of `BITS` bits, 26 or
-/// 52.
+/// Proof that the CPU and the operating system offer AVX2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Avx2<const BITS: u32 = 26>(());
+pub(crate) struct Avx2(());
 
 impl Avx2 {
     /// The proof, where it can be given.
     pub(crate) fn detect() -> Option<Self> {
         is_x86_feature_detected!("avx2").then_some(Self(()))
     }
-
-    /// The same lanes with limbs of 52 bits.
-    pub(crate) fn long(self) -> Avx2<52> {
-        Avx2(())
-    }
 }
 
 /// Bits of half a limb of 52.
 const HALF: u32 = 26;
 
-impl<const BITS: u32> Avx2<BITS> {
+impl Avx2 {
     /// The halves of a limb of 52 bits.
     #[inline(always)]
     fn halves(self, a: __m256i) -> [__m256i; 2] {
@@ -57,17 +50,14 @@ impl<const BITS: u32> Avx2<BITS> {
     }
 }
 
-impl<const BITS: u32> Simd for Avx2<BITS> {
+impl Simd for Avx2 {
     type Limb = __m256i;
     /// All ones in the chosen lanes, zero in the others.
     type Mask = __m256i;
     type Order = Beside;
 
     const LANES: usize = 4;
-    const LIMB_BITS: u32 = BITS;
-    const SPLIT: bool = BITS > 32;
-    const SHARES_BLOCKS: bool = true;
-    const HALVES: bool = Self::SPLIT;
+    const HALVES: bool = true;
 
     #[inline(always)]
     fn enter<R>(self, body: impl FnOnce() -> R) -> R {
@@ -88,9 +78,6 @@ impl<const BITS: u32> Simd for Avx2<BITS> {
 
     #[inline(always)]
     fn mul_lo(self, acc: __m256i, a: __m256i, b: __m256i) -> __m256i {
-        if !Self::SPLIT {
-            return self.mul_short(acc, a, b);
-        }
         let [low, middle, _] = self.products(a, b);
         // SAFETY: `self` proves the feature.
         let middle = unsafe { _mm256_slli_epi64::<{ HALF as i32 }>(middle) };
@@ -99,9 +86,6 @@ impl<const BITS: u32> Simd for Avx2<BITS> {
 
     #[inline(always)]
     fn mul_hi(self, acc: __m256i, a: __m256i, b: __m256i) -> __m256i {
-        if !Self::SPLIT {
-            return acc;
-        }
         let [low, middle, high] = self.products(a, b);
         let middle = self.add(middle, self.shift_right::<HALF>(low));
         self.add(self.add(acc, high), self.shift_right::<HALF>(middle))
@@ -203,7 +187,7 @@ impl<const BITS: u32> Simd for Avx2<BITS> {
     fn carry(self, a: __m256i) -> __m256i {
         let a = whole(a);
         // SAFETY: `self` proves the feature.
-        unsafe { _mm256_srlv_epi64(a, self.splat(u64::from(BITS))) }
+        unsafe { _mm256_srlv_epi64(a, self.splat(u64::from(Self::LIMB_BITS))) }
     }
 
     #[inline(always)]

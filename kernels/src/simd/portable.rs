@@ -5,10 +5,9 @@ use super::{Plain, Simd, opaque_words};
 use crate::order::Beside;
 use crate::taint::whole;
 
-/// `L` lanes of limbs of `BITS` bits in ordinary registers; needs no proof. 52 bits are the oracle
-/// of the lanes with split products, 26 bits that of those with whole ones.
+/// `L` lanes in ordinary registers; needs no proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Portable<const L: usize, const BITS: u32 = 52>;
+pub(crate) struct Portable<const L: usize>;
 
 /// One limb of `L` lanes.
 #[derive(Clone, Copy, Debug)]
@@ -18,18 +17,11 @@ pub(crate) struct Limbs<const L: usize>([u64; L]);
 // SAFETY: a transparent array of `u64`.
 unsafe impl<const L: usize> Plain for Limbs<L> {}
 
-impl<const L: usize, const BITS: u32> Portable<L, BITS> {
-    /// What a multiply reads of a factor.
-    const READ: u64 = if Self::SPLIT {
-        Self::LIMB_MASK
-    } else {
-        u32::MAX as u64
-    };
-
-    #[inline(always)]
-    fn product(a: u64, b: u64) -> u128 {
-        u128::from(whole(a & Self::READ)) * u128::from(whole(b & Self::READ))
-    }
+/// The product of what a multiply reads of two factors.
+#[inline(always)]
+fn product(a: u64, b: u64) -> u128 {
+    let [a, b] = [a, b].map(|factor| whole(factor & ((1 << 52) - 1)));
+    u128::from(a) * u128::from(b)
 }
 
 #[inline(always)]
@@ -43,15 +35,13 @@ fn mask<const L: usize>(lane: impl FnMut(usize) -> u64) -> Limbs<L> {
     Limbs(opaque_words(core::array::from_fn(lane)))
 }
 
-impl<const L: usize, const BITS: u32> Simd for Portable<L, BITS> {
+impl<const L: usize> Simd for Portable<L> {
     type Limb = Limbs<L>;
     /// All ones in the chosen lanes, zero in the others.
     type Mask = Limbs<L>;
     type Order = Beside;
 
     const LANES: usize = L;
-    const LIMB_BITS: u32 = BITS;
-    const SPLIT: bool = BITS > 32;
     const INLINE: bool = false;
 
     #[inline(always)]
@@ -66,20 +56,12 @@ impl<const L: usize, const BITS: u32> Simd for Portable<L, BITS> {
 
     #[inline(always)]
     fn mul_lo(self, acc: Limbs<L>, a: Limbs<L>, b: Limbs<L>) -> Limbs<L> {
-        let low = if Self::SPLIT {
-            Self::LIMB_MASK
-        } else {
-            u64::MAX
-        };
-        per_lane(|l| acc.0[l].wrapping_add(Self::product(a.0[l], b.0[l]) as u64 & low))
+        per_lane(|l| acc.0[l].wrapping_add(product(a.0[l], b.0[l]) as u64 & Self::LIMB_MASK))
     }
 
     #[inline(always)]
     fn mul_hi(self, acc: Limbs<L>, a: Limbs<L>, b: Limbs<L>) -> Limbs<L> {
-        if !Self::SPLIT {
-            return acc;
-        }
-        per_lane(|l| acc.0[l].wrapping_add((Self::product(a.0[l], b.0[l]) >> BITS) as u64))
+        per_lane(|l| acc.0[l].wrapping_add((product(a.0[l], b.0[l]) >> Self::LIMB_BITS) as u64))
     }
 
     #[inline(always)]
@@ -146,7 +128,7 @@ impl<const L: usize, const BITS: u32> Simd for Portable<L, BITS> {
 
     #[inline(always)]
     fn carry(self, a: Limbs<L>) -> Limbs<L> {
-        per_lane(|l| whole(a.0[l]) >> BITS)
+        per_lane(|l| whole(a.0[l]) >> Self::LIMB_BITS)
     }
 
     #[inline(always)]

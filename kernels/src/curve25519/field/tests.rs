@@ -112,7 +112,7 @@ fn the_portable_backend_agrees_with_an_independent_library() {
 #[cfg(vectors)]
 fn products_of_halves_agree_with_an_independent_library() {
     match Avx2::detect() {
-        Some(lanes) => compare(lanes.long()),
+        Some(lanes) => compare(lanes),
         None => eprintln!("skipped: this CPU has no AVX2"),
     }
 }

@@ -3,12 +3,13 @@
 //! They are the very functions that [`private_batch`](super::private_batch) is made of. Nothing
 //! that they compute here leaves.
 
-use super::{Claim, PrivateJob, Scratch, Wide, half_passes, verify};
+use super::{Claim, Scratch, Wide, half_passes, verify};
 use crate::arena::Memory;
 use crate::backend::{Backend, Kind};
 use crate::layout::bytes_from_lane;
 use crate::modexp::{Power, WINDOW};
 use crate::montgomery::{Modulus, multiply, square};
+use crate::rsa::job::PrivateJob;
 #[cfg(vectors)]
 use crate::rsa::race;
 use crate::rsa::schedule::Schedule;
@@ -92,7 +93,8 @@ impl Step {
 ///
 /// # Panics
 ///
-/// If there are not as many jobs as `backend` has lanes, or jobs of different sizes.
+/// If there are not as many jobs as `backend` has lanes, or jobs of different sizes; or if RSA does
+/// not run on lanes of this backend.
 pub fn measure(
     backend: Backend,
     scratch: &mut Scratch,
@@ -121,7 +123,7 @@ pub fn measure(
             for_size!(size, on_lanes::<_>(s, only, memory, jobs, step, watch))
         }
         #[cfg(vectors)]
-        Kind::Avx2(s) => for_size!(26: size, on_lanes::<_>(s, only, memory, jobs, step, watch)),
+        Kind::Avx2(_) => panic!("RSA runs on words"),
         Kind::Portable(s) => for_size!(size, on_lanes::<_>(s, only, memory, jobs, step, watch)),
     }
     scratch.memory.wipe(usize::MAX);

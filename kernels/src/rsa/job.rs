@@ -1,0 +1,59 @@
+//! What a private operation is asked for, and what comes of it.
+
+use core::fmt;
+
+use super::blinding::Blinding;
+use super::key::{PrivateKey, PublicKey};
+use super::verify::{self, Signature, Verified};
+
+/// One request.
+pub struct PrivateJob<'a> {
+    /// The key.
+    pub key: &'a PrivateKey,
+    /// What to raise to d: modulus bytes, big-endian, below n.
+    pub input: &'a [u8],
+    /// An independent copy of `input`, for the check.
+    pub check_input: &'a [u8],
+    /// A blinding pair of this key that no other request uses at the same time.
+    pub blinding: &'a mut Blinding,
+    /// Set by [`private_batch`](super::private_batch).
+    pub result: Option<Result<Verified<Signature>, JobError>>,
+}
+
+impl fmt::Debug for PrivateJob<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PrivateJob({:?}, [redacted])", self.key.size())
+    }
+}
+
+/// Why a request got no result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum JobError {
+    /// The result did not pass the check against key and input: a fault, or an inconsistent key.
+    CheckFailed,
+    /// The input is not below the modulus.
+    InputTooLarge,
+    /// The input is not as long as the modulus.
+    InputLength,
+}
+
+impl fmt::Display for JobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            JobError::CheckFailed => "result failed its check",
+            JobError::InputTooLarge => "input is not below the modulus",
+            JobError::InputLength => "input is not as long as the modulus",
+        })
+    }
+}
+
+impl std::error::Error for JobError {}
+
+/// Why the input is invalid for this key, if it is.
+#[inline(never)]
+pub(super) fn refuse(input: &[u8], key: &PublicKey) -> Option<JobError> {
+    if input.len() != key.size().bytes() {
+        return Some(JobError::InputLength);
+    }
+    (!verify::below_modulus(input, key)).then_some(JobError::InputTooLarge)
+}
