@@ -49,7 +49,7 @@ pub use lockstep_kernels::rsa::{
     Components as RsaComponents, JobError, Schedule, Size, Unsupported,
 };
 pub use permit::Permit;
-pub use policy::{JobsLead, Lone, lanes_are_slower};
+pub use policy::{JobsLead, Lone, lanes_bring_nothing};
 pub use queue::completion::{Notify, Ticket};
 pub use queue::state::StartThread;
 pub use queue::workers::{ROOM_BYTES, STACK_BYTES};

@@ -117,7 +117,7 @@ pub enum Lone {
     /// Where OpenSSL's own implementation was measured to be faster.
     #[default]
     Auto,
-    /// Never; nor do any others where OpenSSL's own implementation is faster than full lanes.
+    /// Never; nor do any others where full lanes bring nothing.
     Lanes,
     /// Always.
     Stock,
@@ -164,9 +164,10 @@ impl JobsLead {
     }
 }
 
-/// Whether OpenSSL's own implementation serves requests faster one by one than `backend` does all
-/// lanes full: then it gets all of them. Measured, see `docs/lab/avx2.md`.
-pub fn lanes_are_slower(backend: Backend, shape: Shape) -> bool {
+/// Whether OpenSSL's own implementation serves requests one by one about as fast as `backend` does
+/// at best, or faster: then it gets all of them. Measured, see
+/// `docs/lab/rsa-words.md`.
+pub fn lanes_bring_nothing(backend: Backend, shape: Shape) -> bool {
     shape.is_rsa() && backend.is_avx2()
 }
 
@@ -175,11 +176,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_avx2_lanes_are_slower_than_stock() {
+    fn only_avx2_brings_nothing_for_rsa() {
         for backend in Backend::available() {
             for shape in Shape::ALL {
-                let slower = shape.is_rsa() && backend.name() == "avx2";
-                assert_eq!(lanes_are_slower(backend, shape), slower);
+                let nothing = shape.is_rsa() && backend.name() == "avx2";
+                assert_eq!(lanes_bring_nothing(backend, shape), nothing);
             }
         }
     }

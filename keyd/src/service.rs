@@ -13,9 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use lockstep_engine::{
-    Declined, Engine, Request as EngineRequest, Response, STACK_BYTES, Shape, lanes_are_slower,
-};
+use lockstep_engine::{Declined, Engine, Request as EngineRequest, Response, STACK_BYTES, Shape};
 use lockstep_remote::protocol::status;
 use lockstep_ring::{Patience, Request, Server, Sleeper};
 use rustix::time::{ClockId, Timespec, clock_gettime};
@@ -142,7 +140,7 @@ impl Service {
                     self.gather(&clients, &mut waiting, shape);
                 }
                 self.running[shape.index()].fetch_add(1, Ordering::Release);
-                return Some((shape, waiting.batch(shape, self.step(shape))));
+                return Some((shape, waiting.batch(shape, self.most(shape))));
             }
             if ends && waiting.lines.iter().all(VecDeque::is_empty) {
                 // The next thread must not sleep.
@@ -185,14 +183,12 @@ impl Service {
         Some(found)
     }
 
-    /// What the number of requests in a batch is a multiple of, where there are that many. On lanes
-    /// that OpenSSL's own code outdoes a pass that is not full costs as much as one that is, and
-    /// the requests that it lacks may come while the others are computed.
-    fn step(&self, shape: Shape) -> usize {
-        let backend = self.engine.backend();
-        match backend.is_some_and(|backend| lanes_are_slower(backend, shape)) {
-            true => self.engine.pass(shape),
-            false => 1,
+    /// How many requests a batch takes at most: one where a pass has no more, since then another
+    /// thread may compute the next one meanwhile.
+    fn most(&self, shape: Shape) -> usize {
+        match self.engine.pass(shape) {
+            1 => 1,
+            _ => MOST,
         }
     }
 
@@ -286,32 +282,10 @@ pub fn wipe_stack<const BYTES: usize>() {
 }
 
 impl Waiting {
-    /// The oldest requests of a shape, as many as a batch takes.
-    fn batch(&mut self, shape: Shape, step: usize) -> Vec<Work> {
+    /// The oldest requests of a shape, `most` of them at most.
+    fn batch(&mut self, shape: Shape, most: usize) -> Vec<Work> {
         let line = &mut self.lines[shape.index()];
-        let count = batch_of(line.len(), step);
+        let count = line.len().min(most);
         line.drain(..count).collect()
-    }
-}
-
-/// How many of the requests that wait are taken: a multiple of `step`, if there are as many.
-fn batch_of(waiting: usize, step: usize) -> usize {
-    let most = waiting.min(MOST);
-    match most / step {
-        0 => most,
-        steps => steps * step,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn batches_are_of_whole_steps_where_there_is_one() {
-        let counts = |step| [0, 1, 2, 3, 7, 64, 200].map(|waiting| batch_of(waiting, step));
-        assert_eq!(counts(1), [0, 1, 2, 3, 7, 64, 64]);
-        assert_eq!(counts(2), [0, 1, 2, 2, 6, 64, 64]);
-        assert_eq!(counts(4), [0, 1, 2, 3, 4, 64, 64]);
     }
 }

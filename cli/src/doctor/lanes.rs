@@ -3,7 +3,7 @@
 use lockstep_engine::{Backend, Fallback, Snapshot};
 
 use super::finding::{Answer, Verdict};
-use super::machine::SLOWER;
+use super::machine::NO_GAIN;
 use crate::probe::Unaccelerated;
 use crate::stat;
 use crate::warnings::{About, Warning, kibibytes, warnings};
@@ -62,7 +62,7 @@ pub fn use_of_lanes(counters: &Snapshot) -> Answer {
         0 if counters.fallbacks_for(Fallback::SlowLanes) > 0 => (
             Verdict::Failed,
             format!(
-                "OpenSSL's own code signed: only {} lanes are enabled, and {SLOWER}",
+                "OpenSSL's own code signed: only {} lanes are enabled, and {NO_GAIN}",
                 counters.backend
             ),
             Some(

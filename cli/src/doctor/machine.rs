@@ -2,20 +2,20 @@
 
 use std::process::Command;
 
-use lockstep_engine::{Backend, Config, Shape, lanes_are_slower};
+use lockstep_engine::{Backend, Config, Shape, lanes_bring_nothing};
 
 use super::finding::{Answer, Verdict};
 use crate::command::run;
 
 /// What doctor prints about lanes that serve no RSA request.
-pub const SLOWER: &str = "OpenSSL's own code is faster for RSA, and computes all of it";
+pub const NO_GAIN: &str = "OpenSSL's own code is as fast for RSA, and computes all of it";
 
-/// Whether no RSA request goes to these lanes, as OpenSSL's own code is faster.
-pub fn all_rsa_is_slower(backend: Backend) -> bool {
+/// Whether no RSA request goes to these lanes, as OpenSSL's own code is as fast.
+pub fn rsa_gains_nothing(backend: Backend) -> bool {
     Shape::ALL
         .into_iter()
         .filter(|shape| shape.is_rsa())
-        .all(|shape| lanes_are_slower(backend, shape))
+        .all(|shape| lanes_bring_nothing(backend, shape))
 }
 
 pub fn instructions() -> Answer {
@@ -23,10 +23,10 @@ pub fn instructions() -> Answer {
         "use a machine with AVX-512 IFMA (Intel Ice Lake or later, AMD Zen 4 or later)".to_owned(),
     );
     match Backend::best_hardware() {
-        Some(backend) if all_rsa_is_slower(backend) => (
+        Some(backend) if rsa_gains_nothing(backend) => (
             Verdict::Failed,
             format!(
-                "this CPU, or its operating system, supports only {} lanes; {SLOWER}",
+                "this CPU, or its operating system, supports only {} lanes; {NO_GAIN}",
                 backend.name()
             ),
             faster,
@@ -63,10 +63,10 @@ pub fn settings() -> Answer {
                 ),
                 None,
             ),
-            Some(backend) if all_rsa_is_slower(backend) => (
+            Some(backend) if rsa_gains_nothing(backend) => (
                 Verdict::Note,
                 format!(
-                    "LOCKSTEP_BACKEND selects the {} lanes; {SLOWER}",
+                    "LOCKSTEP_BACKEND selects the {} lanes; {NO_GAIN}",
                     backend.name()
                 ),
                 unset,

@@ -63,8 +63,8 @@ impl Cpu {
         if let Some(reason) = self.lacks(shape) {
             return Some(reason());
         }
-        let slower = self.lone != Lone::Lanes && policy::lanes_are_slower(self.backend, shape);
-        slower.then_some(Declined::SlowLanes)
+        let nothing = self.lone != Lone::Lanes && policy::lanes_bring_nothing(self.backend, shape);
+        nothing.then_some(Declined::SlowLanes)
     }
 
     /// Why no vectors serve a shape, if none do.

@@ -36,8 +36,9 @@ impl Executor for Cpu {
 
     fn pass(&self, shape: Shape) -> usize {
         match shape {
+            // One by one, without lanes.
+            Shape::Rsa { .. } if self.backend.computes_rsa_on_words() => 1,
             // Two lanes, p and q, for each request.
-            Shape::Rsa { .. } if self.backend.is_avx2() => self.backend.lanes() / 2,
             Shape::Rsa { .. } => lockstep_kernels::rsa::BATCH / 2,
             _ => self.backend.lanes(),
         }

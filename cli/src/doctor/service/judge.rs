@@ -6,7 +6,7 @@ use super::handshake::HYBRID;
 use super::tally::Unread;
 use crate::doctor::finding::{Named, Verdict};
 use crate::doctor::lanes::reasons;
-use crate::doctor::machine::{SLOWER, all_rsa_is_slower};
+use crate::doctor::machine::{NO_GAIN, rsa_gains_nothing};
 
 /// A share of nine tenths.
 fn is_most(part: u64, all: u64) -> bool {
@@ -56,8 +56,8 @@ pub fn backend(setting: Option<(String, String)>, hardware: Option<Backend>) -> 
         ),
         (Some((value, named_by)), Some(best)) if value != "auto" && value != best.name() => {
             match Backend::from_name(&value) {
-                Some(backend) if all_rsa_is_slower(backend) => {
-                    failed("settings", format!("{named_by}: {SLOWER}"), remove)
+                Some(backend) if rsa_gains_nothing(backend) => {
+                    failed("settings", format!("{named_by}: {NO_GAIN}"), remove)
                 }
                 _ => {
                     let what = format!("{named_by}, and this CPU supports {}", best.name());
@@ -65,9 +65,9 @@ pub fn backend(setting: Option<(String, String)>, hardware: Option<Backend>) -> 
                 }
             }
         }
-        (_, Some(backend)) if all_rsa_is_slower(backend) => failed(
+        (_, Some(backend)) if rsa_gains_nothing(backend) => failed(
             "instructions",
-            format!("this CPU supports only {} lanes; {SLOWER}", backend.name()),
+            format!("this CPU supports only {} lanes; {NO_GAIN}", backend.name()),
             "use a machine with AVX-512 IFMA (Intel Ice Lake or later, AMD Zen 4 or later)",
         ),
         (_, Some(backend)) => {
@@ -366,7 +366,7 @@ mod tests {
             return;
         };
         let (check, (verdict, ..)) = backend(set("auto"), Some(best));
-        let expected = match all_rsa_is_slower(best) {
+        let expected = match rsa_gains_nothing(best) {
             true => Verdict::Failed,
             false => Verdict::Good,
         };
