@@ -30,7 +30,8 @@ const CLAIMS: &[Claim] = &[
               batch, from the call of libcrypto to its return. OpenSSL's own PKCS#1 v1.5 \
               decryption and its preparation of the public modulus may differ. How long the CPU \
               takes for one instruction is not seen. `taint` sees the kernels only, compiled with \
-              MemorySanitizer, and loses carries in the big integers that blinding uses.",
+              MemorySanitizer and with plain Rust in place of RSA's assembly, and loses carries in \
+              the big integers that blinding uses.",
     },
     Claim {
         claim: "No RSA result leaves without its check",
