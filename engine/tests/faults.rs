@@ -31,8 +31,7 @@ fn a_fault_declines_one_request_and_is_counted() {
         };
         let engine = Engine::new(config);
         let mut failed = 0;
-        let is_there = |point: &Point| !backend.computes_rsa_on_words() || point.is_on_words();
-        for point in Point::ALL.into_iter().filter(is_there) {
+        for point in Point::of(backend) {
             fault::arm(Fault {
                 point,
                 request: 2,

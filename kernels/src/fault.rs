@@ -5,6 +5,8 @@
 #[cfg(any(feature = "fault-injection", ct_msan))]
 pub mod planted;
 
+use crate::backend::Backend;
+
 /// Where a fault strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Point {
@@ -84,9 +86,13 @@ impl Point {
         )
     }
 
-    /// Whether an operation on words, without lanes, has it too.
-    pub const fn is_on_words(self) -> bool {
-        !matches!(self, Point::RSquared | Point::LaneOrder)
+    /// The points of an RSA operation on a backend: on words, two have nothing to strike.
+    pub fn of(backend: Backend) -> impl Iterator<Item = Point> + Clone {
+        let is_there = move |point: &Point| match point {
+            Point::RSquared | Point::LaneOrder => !backend.computes_rsa_on_words(),
+            _ => true,
+        };
+        Point::ALL.into_iter().filter(is_there)
     }
 }
 

@@ -31,7 +31,7 @@ fn strike(backend: Backend, size: Size, fill: usize) {
     keys.retain(|key| size == Size::Rsa1024 || key.e.bits() <= 64);
     let mut scratch = Scratch::new();
     let mut random = Random(fill as u64 + 7);
-    for point in points(backend) {
+    for point in Point::of(backend) {
         for request in 0..fill {
             // An idle lane repeats the last request: a swap with it changes nothing.
             if point == Point::LaneOrder && next_lane(backend, request, fill) >= fill {
@@ -71,12 +71,6 @@ fn strike(backend: Backend, size: Size, fill: usize) {
             }
         }
     }
-}
-
-/// The points that an operation on this backend has.
-fn points(backend: Backend) -> impl Iterator<Item = Point> {
-    let is_there = move |point: &Point| !backend.computes_rsa_on_words() || point.is_on_words();
-    Point::ALL.into_iter().filter(is_there)
 }
 
 /// Whether a fault in a request with this key reaches its result; none if that depends on where
@@ -229,7 +223,7 @@ fn strike_limbs(
     let mut random = Random(first + 11);
     let mut batch = Batch::new(&keys, FILL, &mut random);
     let mut case = 0;
-    for point in points(backend) {
+    for point in Point::of(backend) {
         let halves = if point.is_in_half() { 2 } else { 1 };
         for (request, half) in (0..FILL).flat_map(|r| (0..halves).map(move |h| (r, h))) {
             let (mut limb, mut limbs) = (0, 1);

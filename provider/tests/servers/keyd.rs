@@ -28,9 +28,10 @@ fn serves(server: &'static str, shape: &str) {
         site.logs()
     );
     if server == "haproxy" {
-        // Of one thread, whose jobs paused.
+        // Of one thread, whose jobs paused. Without lanes for RSA each request is computed alone.
         let (batches, _) = daemon.sums(|snapshot| snapshot.batches);
-        assert!(batches < own, "{batches} batches of {own}");
+        let gathers = !shape.starts_with("rsa") || has_ifma();
+        assert!(batches < own || !gathers, "{batches} batches of {own}");
         let (_, unpaused) = daemon.sums(|snapshot| snapshot.unpaused);
         let (_, no_descriptor) = daemon.sums(|snapshot| snapshot.no_descriptor);
         assert_eq!(unpaused, no_descriptor);
