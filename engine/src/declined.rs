@@ -26,8 +26,8 @@ pub enum Declined {
     NoMemory,
     /// This machine has no usable lanes, or the configuration turns them off.
     NoBackend,
-    /// The lanes of this machine are no faster than OpenSSL's own implementation, however many
-    /// requests there are.
+    /// This machine's lanes, or words in their place, are hardly faster than OpenSSL's own
+    /// implementation, however many requests there are.
     SlowLanes,
     /// The lanes of this machine have no kernels for such a request.
     NoKernel,
@@ -128,7 +128,7 @@ fallbacks! {
     NoStack "no_stack" "the thread's stack is too small for a kernel, and no other stack could be allocated",
     NoMemory "no_memory" "the system had too little memory",
     NoBackend "no_backend" "there are no usable vector lanes",
-    SlowLanes "slow_lanes" "OpenSSL's own code is as fast as this machine's lanes, or faster",
+    SlowLanes "slow_lanes" "OpenSSL's own code is about as fast on this machine, or faster",
     NoKernel "no_kernel" "this machine's lanes cannot do it",
     Randomness "randomness" "the system gave no usable randomness",
     Input "input" "the input did not fit the key",

@@ -8,9 +8,9 @@ use super::finding::{Answer, Verdict};
 use crate::command::run;
 
 /// What doctor prints about lanes that serve no RSA request.
-pub const NO_GAIN: &str = "OpenSSL's own code is as fast for RSA, and computes all of it";
+pub const NO_GAIN: &str = "OpenSSL's own code is about as fast for RSA, and computes all of it";
 
-/// Whether no RSA request goes to these lanes, as OpenSSL's own code is as fast.
+/// Whether no RSA request goes to these lanes, as OpenSSL's own code is about as fast.
 pub fn rsa_gains_nothing(backend: Backend) -> bool {
     Shape::ALL
         .into_iter()
