@@ -413,6 +413,13 @@ const KNOWN: &[Known] = &[
         "granite-rapids",
         "Intel Xeon (Granite Rapids)",
     ),
+    // What a hypervisor calls the same core; the name that Intel sells has no number then. Caches
+    // and AMX tell it from the Rocket Lake that the model would be.
+    (
+        ("Intel(R) Xeon(R) Processor,", 6, 167..=167),
+        "granite-rapids",
+        "Intel Xeon (Granite Rapids)",
+    ),
 ];
 
 /// What people call the CPU with a short name, if that is known.
@@ -451,6 +458,10 @@ mod tests {
         assert_eq!(short_name("AMD EPYC, family 26 model 2"), "zen5");
         let sapphire = "Intel(R) Xeon(R) Processor, family 6 model 143";
         assert_eq!(short_name(sapphire), "sapphire-rapids");
+        let granite = "Intel(R) Xeon(R) Processor, family 6 model 167";
+        assert_eq!(short_name(granite), "granite-rapids");
+        let rocket = "Intel(R) Xeon(R) E-2388G CPU @ 3.20GHz, family 6 model 167";
+        assert_eq!(short_name(rocket), "family6-model167");
         assert_eq!(short_name("Intel Xeon, family 6 model 1"), "family6-model1");
     }
 
