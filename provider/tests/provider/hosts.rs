@@ -14,7 +14,7 @@ fn without_the_instructions_stock_computes_and_the_doctor_says_so() {
     let sign = format!("dgst -sha256 -sign {key} data");
     let expected = place.stock(&sign).succeed().stdout;
     for (hidden, backend, reason, expected_finding) in [
-        ("ifma", "avx2", "slow_lanes", "runs avx2 lanes only"),
+        ("ifma", "avx2", "slow_lanes", "supports only avx2 lanes"),
         ("avx2", "none", "no_backend", "has no AVX-512 IFMA"),
         ("xsave", "none", "no_backend", "has no AVX-512 IFMA"),
     ] {
