@@ -41,10 +41,17 @@ impl Tally {
         for process in Processes::here().all() {
             if process.status.name == name {
                 let mapped = process.mapped().unwrap_or_default();
-                let own = Tally::of(&mapped, &View::of(&process));
-                self.directories
-                    .extend(own.into_iter().flat_map(|own| own.directories));
+                if let Some(own) = Tally::of(&mapped, &View::of(&process)) {
+                    self.add(own);
+                }
             }
+        }
+    }
+
+    /// Counts what another tally counts, too. Their files may lie in the same directory.
+    fn add(&mut self, other: Tally) {
+        for (directory, names) in other.directories {
+            self.directories.entry(directory).or_default().extend(names);
         }
     }
 
@@ -112,6 +119,26 @@ mod tests {
             passes,
             ..Snapshot::default()
         }
+    }
+
+    #[test]
+    fn files_of_two_tallies_in_one_directory_all_count() {
+        let tally = |names: &[(&str, &str)]| {
+            let mut directories: BTreeMap<PathBuf, BTreeSet<String>> = BTreeMap::new();
+            for (directory, name) in names {
+                let names = directories.entry(directory.into()).or_default();
+                names.insert((*name).to_owned());
+            }
+            Tally { directories }
+        };
+        let mut both = tally(&[("/run/a", "server")]);
+        both.add(tally(&[("/run/a", "daemon"), ("/run/b", "daemon")]));
+        let expected = [
+            ("/run/a", "server"),
+            ("/run/a", "daemon"),
+            ("/run/b", "daemon"),
+        ];
+        assert_eq!(both.directories, tally(&expected).directories);
     }
 
     #[test]
