@@ -2,7 +2,8 @@
 
 pub(crate) mod sponge;
 
-use crate::simd::{Simd, enter, inlined};
+use crate::simd::maker::maker;
+use crate::simd::{Simd, enter, halves_mut, inlined};
 use crate::unroll::unrolled;
 
 /// A state in each lane: word x + 5·y is the lane of FIPS 202 at (x, y).
@@ -33,37 +34,102 @@ const XOR: i32 = 0x96;
 /// a ⊕ (¬b ∧ c).
 const CHI: i32 = 0xd2;
 
-/// Keccak-f\[1600\] of every state.
-#[inline(never)]
-pub(crate) fn permute<S: Simd>(s: S, states: &mut States<S>) {
-    enter!(s, [states], {
-        let mut a = *states;
-        for constant in ROUND {
-            a = round(s, &a, constant);
+/// In which order the steps of a round are computed, and where.
+///
+/// Row by row takes ten operations more than column by column, and has fewer that wait for each
+/// other. So cores differ in what they want; `docs/lab/mlkem.md` has what each was measured with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Form {
+    by_columns: bool,
+    /// Whether lanes of half the width compute while the upper ones are idle.
+    by_halves: bool,
+}
+
+impl Form {
+    /// The one for this CPU.
+    pub(crate) fn of_this_cpu() -> Self {
+        let is_amd = maker() == *b"AuthenticAMD";
+        Self {
+            by_columns: !is_amd,
+            by_halves: !is_amd,
         }
-        *states = a;
+    }
+
+    /// Keccak-f\[1600\] of the states in the first lanes, as many as are `busy`, and perhaps of
+    /// others.
+    pub(crate) fn permute<S: Simd>(self, s: S, states: &mut States<S>, busy: usize) {
+        if self.by_halves
+            && 2 * busy <= S::LANES
+            && let Some(lower) = s.lower()
+        {
+            return self.permute_first(lower, halves_mut(states));
+        }
+        self.permute_first::<S, 1>(s, states.as_chunks_mut().0);
+    }
+
+    fn permute_first<S: Simd, const PARTS: usize>(self, s: S, states: &mut [[S::Limb; PARTS]]) {
+        let states = states.try_into().expect("25 words");
+        match self.by_columns && S::TERNARY {
+            true => permute::<S, true, PARTS>(s, states),
+            false => permute::<S, false, PARTS>(s, states),
+        }
+    }
+}
+
+/// Keccak-f\[1600\] of each state in the first of so many parts of each word.
+#[inline(never)]
+fn permute<S: Simd, const BY_COLUMNS: bool, const PARTS: usize>(
+    s: S,
+    states: &mut [[S::Limb; PARTS]; WORDS],
+) {
+    enter!(s, [states], {
+        let mut a = [states[0][0]; WORDS];
+        for (a, word) in a.iter_mut().zip(&*states) {
+            *a = word[0];
+        }
+        for constant in ROUND {
+            a = round::<S, BY_COLUMNS>(s, &a, constant);
+        }
+        for (a, word) in a.iter().zip(states) {
+            word[0] = *a;
+        }
     });
 }
 
-/// The steps of section 3.2, row by row.
+/// The steps of section 3.2.
 #[inline(always)]
-fn round<S: Simd>(s: S, a: &States<S>, constant: u64) -> States<S> {
-    // θ: what is added to each column.
+fn round<S: Simd, const BY_COLUMNS: bool>(s: S, a: &States<S>, constant: u64) -> States<S> {
+    // θ: the sum of each column, and what is added to it.
     let mut sums = [a[0]; 5];
     unrolled::<5>(inlined!(|x: usize| {
-        let two = s.unmerged(s.xor(a[x], a[x + 5]));
-        let four = s.ternary::<XOR>(two, a[x + 10], a[x + 15]);
-        sums[x] = s.unmerged(s.xor(four, a[x + 20]));
+        sums[x] = if BY_COLUMNS {
+            let three = s.ternary::<XOR>(a[x], a[x + 5], a[x + 10]);
+            s.ternary::<XOR>(three, a[x + 15], a[x + 20])
+        } else {
+            let two = s.unmerged(s.xor(a[x], a[x + 5]));
+            let four = s.ternary::<XOR>(two, a[x + 10], a[x + 15]);
+            s.unmerged(s.xor(four, a[x + 20]))
+        };
     }));
+    let mut turned = [a[0]; 5];
     let mut added = [a[0]; 5];
     unrolled::<5>(inlined!(|x: usize| {
-        let turned = s.rotate_right::<63>(sums[(x + 1) % 5]);
-        added[x] = s.unmerged(s.xor(sums[(x + 4) % 5], turned));
+        turned[x] = s.rotate_right::<63>(sums[(x + 1) % 5]);
+        if !BY_COLUMNS {
+            added[x] = s.unmerged(s.xor(sums[(x + 4) % 5], turned[x]));
+        }
     }));
+    let theta = inlined!(|x: usize, word: S::Limb| -> S::Limb {
+        if BY_COLUMNS {
+            s.ternary::<XOR>(word, sums[(x + 4) % 5], turned[x])
+        } else {
+            s.xor(word, added[x])
+        }
+    });
     // The rest of θ, ρ and π: the word at (x, y), rotated to the left by so much.
     macro_rules! moved {
         ($x:literal, $y:literal, 0) => {
-            s.xor(a[$x + 5 * $y], added[$x])
+            theta($x, a[$x + 5 * $y])
         };
         ($x:literal, $y:literal, $left:literal) => {
             s.rotate_right::<{ 64 - $left }>(moved!($x, $y, 0))
@@ -116,9 +182,21 @@ mod tests {
                     state
                 })
                 .collect();
-            permute(s, &mut states);
-            for (i, word) in words_mut(&mut states).iter().enumerate() {
-                assert_eq!(*word, expected[i % S::LANES][i / S::LANES]);
+            for (by_columns, by_halves) in
+                [(false, false), (true, false), (false, true), (true, true)]
+            {
+                let form = Form {
+                    by_columns,
+                    by_halves,
+                };
+                for busy in 1..=S::LANES {
+                    let mut states = states;
+                    form.permute(s, &mut states, busy);
+                    for (i, word) in words_mut(&mut states).iter().enumerate() {
+                        let (lane, word_of_lane) = (i % S::LANES, i / S::LANES);
+                        assert!(lane >= busy || *word == expected[lane][word_of_lane]);
+                    }
+                }
             }
         }
     }

@@ -27,6 +27,7 @@ pub(crate) mod blocks;
 pub(crate) mod counting;
 #[cfg(vectors)]
 mod ifma;
+pub(crate) mod maker;
 #[cfg(vectors)]
 pub(crate) mod pairs;
 pub(crate) mod portable;
@@ -65,6 +66,8 @@ pub(crate) trait Simd: Copy + 'static {
     type Mask: Copy;
     /// In which order multiplications that are written out do their work.
     type Order: Order;
+    /// Lanes for the lower half of a limb vector; any where there are none.
+    type Lower: Simd;
 
     /// Number of lanes.
     const LANES: usize;
@@ -73,6 +76,8 @@ pub(crate) trait Simd: Copy + 'static {
     /// Whether an operation is about one instruction, so that writing out long formulas in place
     /// pays.
     const INLINE: bool = true;
+    /// Whether [`ternary`](Self::ternary) is one instruction.
+    const TERNARY: bool = false;
     /// Whether code for long numbers is to be short rather than as fast as can be: for lanes that
     /// are not the main ones of a machine.
     const SHORT_CODE: bool = true;
@@ -84,6 +89,12 @@ pub(crate) trait Simd: Copy + 'static {
 
     /// Runs `body` with the instruction set switched on: the only feature boundary.
     fn enter<R>(self, body: impl FnOnce() -> R) -> R;
+
+    /// Lanes of half the width, where they are of use.
+    #[inline(always)]
+    fn lower(self) -> Option<Self::Lower> {
+        None
+    }
 
     /// `value` in every lane.
     fn splat(self, value: u64) -> Self::Limb;
@@ -365,6 +376,13 @@ pub(crate) fn words_mut<L: Plain>(limbs: &mut [L]) -> &mut [u64] {
     let count = size_of_val(limbs) / 8;
     // SAFETY: as in `words`; every bit pattern is a value of `L`.
     unsafe { core::slice::from_raw_parts_mut(limbs.as_mut_ptr().cast(), count) }
+}
+
+/// Each limb as its lower and its upper half.
+pub(crate) fn halves_mut<L: Plain, H: Plain>(limbs: &mut [L]) -> &mut [[H; 2]] {
+    assert!(size_of::<L>() == size_of::<[H; 2]>() && align_of::<L>() >= align_of::<H>());
+    // SAFETY: as in `words`; every bit pattern is a value of both.
+    unsafe { core::slice::from_raw_parts_mut(limbs.as_mut_ptr().cast(), limbs.len()) }
 }
 
 /// `to` = the numbers of the lanes `by` further, in a circle; `lanes` is a power of two. Outside of

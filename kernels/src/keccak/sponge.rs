@@ -4,7 +4,7 @@
 //! are squeezed until their reader has enough. So a lane takes the next message as soon as it is
 //! free, and all lanes go on together.
 
-use super::{States, WORDS, permute};
+use super::{Form, States, WORDS};
 use crate::secret::wipe;
 use crate::simd::{LaneBytes, MAX_LANES, Simd, enter, words_mut};
 
@@ -164,6 +164,7 @@ struct Lane<'a, N> {
 
 /// Hashes all messages.
 pub(crate) fn hash<'a, S: Simd, M: Messages<'a>>(s: S, messages: &mut M) {
+    let form = Form::of_this_cpu();
     let mut states = [s.zero(); WORDS];
     let mut lanes: [Lane<'a, M::Name>; MAX_LANES] = core::array::from_fn(|_| Lane {
         message: Message::EMPTY,
@@ -174,24 +175,25 @@ pub(crate) fn hash<'a, S: Simd, M: Messages<'a>>(s: S, messages: &mut M) {
     let lanes = &mut lanes[..S::LANES];
     let mut blocks = [LaneBytes([0; 192]); MAX_LANES];
     loop {
-        let mut is_idle = true;
+        // Lanes up to the last one with a message.
+        let mut busy = 0;
         for (l, lane) in lanes.iter_mut().enumerate() {
             if lane.name.is_none() {
                 lane.name = messages.next(&mut lane.message);
                 (lane.absorbed, lane.is_squeezed) = (0, false);
             }
             if lane.name.is_some() {
-                is_idle = false;
+                busy = l + 1;
                 if !lane.is_squeezed {
                     lane.is_squeezed = lane.message.absorb::<S>(lane.absorbed, &mut states, l);
                     lane.absorbed += 1;
                 }
             }
         }
-        if is_idle {
+        if busy == 0 {
             break;
         }
-        permute(s, &mut states);
+        form.permute(s, &mut states, busy);
         separate(s, &states, &mut blocks);
         for (lane, LaneBytes(bytes)) in lanes.iter_mut().zip(&blocks) {
             let block = bytes.first_chunk().expect("a block");

@@ -55,6 +55,7 @@ impl Simd for Avx2 {
     /// All ones in the chosen lanes, zero in the others.
     type Mask = __m256i;
     type Order = Beside;
+    type Lower = Self;
 
     const LANES: usize = 4;
     const HALVES: bool = true;

@@ -3,6 +3,7 @@
 use core::arch::x86_64::*;
 use core::marker::PhantomData;
 
+use super::avx512ifma256::Avx512Ifma256;
 use super::ifma::ifma_lanes;
 use super::{LaneBytes, Plain, Simd};
 use crate::order::{After, Beside, Order};
@@ -30,7 +31,15 @@ ifma_lanes! {
             mask_ternarylogic: _mm512_mask_ternarylogic_epi64,
         }
 
+        type Lower = Avx512Ifma256<O>;
+
         const SHORT_CODE: bool = false;
+
+        #[inline(always)]
+        fn lower(self) -> Option<Avx512Ifma256<O>> {
+            // They need no other instructions.
+            Some(Avx512Ifma256(PhantomData))
+        }
 
         #[inline(always)]
         fn pin_registers(self, sums: &mut [__m512i; 20]) {

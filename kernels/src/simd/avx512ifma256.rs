@@ -34,6 +34,8 @@ ifma_lanes! {
             mask_ternarylogic: _mm256_mask_ternarylogic_epi64,
         }
 
+        type Lower = Self;
+
         #[inline(always)]
         fn optimisation_barrier(self, sum: __m256i) -> __m256i {
             // SAFETY: `self` proves the feature, which AVX-512 includes.

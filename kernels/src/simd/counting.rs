@@ -74,6 +74,7 @@ impl Simd for Counting {
     type Limb = Lanes;
     type Mask = Lanes;
     type Order = Beside;
+    type Lower = Self;
 
     const LANES: usize = 8;
     const INLINE: bool = false;

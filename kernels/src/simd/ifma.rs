@@ -30,7 +30,7 @@ macro_rules! ifma_lanes {
         /// Proof that the CPU and the operating system offer AVX-512 IFMA; lanes that work in the
         /// order `O`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub(crate) struct $name<O = Beside>(PhantomData<O>);
+        pub(crate) struct $name<O = Beside>(pub(super) PhantomData<O>);
 
         impl $name {
             /// The proof, where it can be given.
@@ -54,6 +54,7 @@ macro_rules! ifma_lanes {
             type Order = O;
 
             const LANES: usize = size_of::<$vector>() / 8;
+            const TERNARY: bool = true;
 
             #[inline(always)]
             fn enter<R>(self, body: impl FnOnce() -> R) -> R {

@@ -40,6 +40,7 @@ impl<const L: usize> Simd for Portable<L> {
     /// All ones in the chosen lanes, zero in the others.
     type Mask = Limbs<L>;
     type Order = Beside;
+    type Lower = Self;
 
     const LANES: usize = L;
     const INLINE: bool = false;
