@@ -154,23 +154,21 @@ pub(super) fn forward<W: Words>(w: W, polynomial: &mut Polynomial) {
             outer_layer::<W, 1>(w, &mut v);
             unrolled::<8>(inlined!(|i| w.store(&mut words[32 * i + column..], v[i])));
         }
-        for at in (0..COEFFICIENTS).step_by(2 * W::LANES) {
-            let mut v = [w.load(&words[at..]), w.load(&words[at + W::LANES..])];
-            let factors = inlined!(|layer: usize| Tables::<W>::INNER[layer].load(w, at / 2));
-            v = exchange::<W, 8>(w, v);
-            v = butterfly(w, v, factors(0));
-            v = exchange::<W, 4>(w, v);
-            v = butterfly(w, v, factors(1));
-            v = exchange::<W, 2>(w, v);
-            v = butterfly(w, v, factors(2));
-            v = exchange::<W, 1>(w, v);
-            v = butterfly(w, v, factors(3));
-            v = exchange::<W, 1>(w, v);
-            v = exchange::<W, 2>(w, v);
-            v = exchange::<W, 4>(w, v);
-            v = exchange::<W, 8>(w, v);
-            w.store(&mut words[at..], v[0]);
-            w.store(&mut words[at + W::LANES..], v[1]);
+        for at in (0..COEFFICIENTS).step_by(4 * W::LANES) {
+            let mut v = load_pairs(w, words, at);
+            exchange::<W, 8>(w, &mut v);
+            inner_layer::<W, 0>(w, &mut v, at);
+            exchange::<W, 4>(w, &mut v);
+            inner_layer::<W, 1>(w, &mut v, at);
+            exchange::<W, 2>(w, &mut v);
+            inner_layer::<W, 2>(w, &mut v, at);
+            exchange::<W, 1>(w, &mut v);
+            inner_layer::<W, 3>(w, &mut v, at);
+            exchange::<W, 1>(w, &mut v);
+            exchange::<W, 2>(w, &mut v);
+            exchange::<W, 4>(w, &mut v);
+            exchange::<W, 8>(w, &mut v);
+            store_pairs(w, words, at, v);
         }
     });
 }
@@ -184,14 +182,48 @@ fn outer_layer<W: Words, const REACH: usize>(w: W, v: &mut [W::Vector; 8]) {
     }));
 }
 
-/// Where `PAIRS` pairs are less than a vector.
+/// Two pairs of vectors, which are worked on in turn: butterflies of one pair wait for each other.
+type TwoPairs<W> = [[<W as Words>::Vector; 2]; 2];
+
 #[inline(always)]
-fn exchange<W: Words, const PAIRS: usize>(w: W, [a, b]: [W::Vector; 2]) -> [W::Vector; 2] {
+fn load_pairs<W: Words>(w: W, words: &[i16; COEFFICIENTS], at: usize) -> TwoPairs<W> {
+    let load = inlined!(|i: usize| w.load(&words[at + i * W::LANES..]));
+    [[load(0), load(1)], [load(2), load(3)]]
+}
+
+#[inline(always)]
+fn store_pairs<W: Words>(w: W, words: &mut [i16; COEFFICIENTS], at: usize, v: TwoPairs<W>) {
+    unrolled::<4>(inlined!(
+        |i: usize| w.store(&mut words[at + i * W::LANES..], v[i / 2][i % 2])
+    ));
+}
+
+/// Exchanges blocks within pairs of vectors, where `PAIRS` pairs of words are less than a vector.
+#[inline(always)]
+fn exchange<W: Words, const PAIRS: usize>(w: W, v: &mut TwoPairs<W>) {
     if 2 * PAIRS < W::LANES {
-        w.exchange::<PAIRS>(a, b)
-    } else {
-        [a, b]
+        unrolled::<2>(inlined!(
+            |i: usize| v[i] = w.exchange::<PAIRS>(v[i][0], v[i][1])
+        ));
     }
+}
+
+/// One of the [`INNER`] layers, for the vectors at `at`.
+#[inline(always)]
+fn inner_layer<W: Words, const LAYER: usize>(w: W, v: &mut TwoPairs<W>, at: usize) {
+    unrolled::<2>(inlined!(|i: usize| {
+        let factor = Tables::<W>::INNER[LAYER].load(w, at / 2 + i * W::LANES);
+        v[i] = butterfly(w, v[i], factor);
+    }));
+}
+
+/// As [`inner_layer`].
+#[inline(always)]
+fn inner_inverse_layer<W: Words, const LAYER: usize>(w: W, v: &mut TwoPairs<W>, at: usize) {
+    unrolled::<2>(inlined!(|i: usize| {
+        let factor = Tables::<W>::INNER_INVERSE[LAYER].load(w, at / 2 + i * W::LANES);
+        v[i] = inverse_butterfly(w, v[i], factor);
+    }));
 }
 
 /// [a + b·factor, a − b·factor].
@@ -217,26 +249,25 @@ fn inverse_butterfly<W: Words>(
 pub(super) fn inverse<W: Words>(w: W, polynomial: &mut Polynomial) {
     let words = &mut polynomial.0;
     enter!(w, [words], {
-        for at in (0..COEFFICIENTS).step_by(2 * W::LANES) {
-            let mut v = [w.load(&words[at..]), w.load(&words[at + W::LANES..])];
-            let factors =
-                inlined!(|layer: usize| Tables::<W>::INNER_INVERSE[layer].load(w, at / 2));
-            v = exchange::<W, 8>(w, v);
-            v = exchange::<W, 4>(w, v);
-            v = exchange::<W, 2>(w, v);
-            v = exchange::<W, 1>(w, v);
-            v = inverse_butterfly(w, v, factors(3));
-            v = exchange::<W, 1>(w, v);
-            v = inverse_butterfly(w, v, factors(2));
-            v = exchange::<W, 2>(w, v);
-            v = inverse_butterfly(w, v, factors(1));
+        for at in (0..COEFFICIENTS).step_by(4 * W::LANES) {
+            let mut v = load_pairs(w, words, at);
+            exchange::<W, 8>(w, &mut v);
+            exchange::<W, 4>(w, &mut v);
+            exchange::<W, 2>(w, &mut v);
+            exchange::<W, 1>(w, &mut v);
+            inner_inverse_layer::<W, 3>(w, &mut v, at);
+            exchange::<W, 1>(w, &mut v);
+            inner_inverse_layer::<W, 2>(w, &mut v, at);
+            exchange::<W, 2>(w, &mut v);
+            inner_inverse_layer::<W, 1>(w, &mut v, at);
             // Sums of eight. Products and what is reduced are at most 0.67·q from here on.
-            v[0] = multiply(w, v[0], Factor::ONE.splat(w));
-            v = exchange::<W, 4>(w, v);
-            v = inverse_butterfly(w, v, factors(0));
-            v = exchange::<W, 8>(w, v);
-            w.store(&mut words[at..], v[0]);
-            w.store(&mut words[at + W::LANES..], v[1]);
+            for [sums, _] in &mut v {
+                *sums = multiply(w, *sums, Factor::ONE.splat(w));
+            }
+            exchange::<W, 4>(w, &mut v);
+            inner_inverse_layer::<W, 0>(w, &mut v, at);
+            exchange::<W, 8>(w, &mut v);
+            store_pairs(w, words, at, v);
         }
         for column in (0..32).step_by(W::LANES) {
             let mut v = [w.splat(0); 8];
