@@ -128,10 +128,7 @@ pub(super) fn noise<W: Words>(w: W, bytes: &[u8; NOISE], polynomial: &mut Polyno
     enter!(w, [words], {
         for at in (0..COEFFICIENTS).step_by(W::LANES) {
             let bits = w.unpack::<4>(&bytes[at / 2..]);
-            let odd = w.splat(0b101);
-            let twos = w.add(w.and(bits, odd), w.and(w.shift_right(bits, 1), odd));
-            let difference = w.sub(w.and(twos, w.splat(0b11)), w.shift_right(twos, 2));
-            w.store(&mut words[at..], difference);
+            w.store(&mut words[at..], w.differences(bits));
         }
     });
 }

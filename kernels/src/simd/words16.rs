@@ -113,6 +113,17 @@ pub(crate) trait Words: Copy + 'static {
     /// Numbers of `BITS` bits, 4, 10 or 12, from the first `LANES · BITS / 8` bytes of `from`, the
     /// lowest bits first.
     fn unpack<const BITS: usize>(self, from: &[u8]) -> Self::Vector;
+    /// From four bits each, the first two minus the others.
+    #[inline(always)]
+    fn differences(self, bits: Self::Vector) -> Self::Vector {
+        let odd = self.splat(0b101);
+        let twos = self.add(
+            self.and(bits, odd),
+            self.and(self.shift_right(bits, 1), odd),
+        );
+        self.sub(self.and(twos, self.splat(0b11)), self.shift_right(twos, 2))
+    }
+
     /// The inverse of [`unpack`](Self::unpack), for numbers that have no more bits.
     fn pack<const BITS: usize>(self, to: &mut [u8], a: Self::Vector);
 

@@ -230,6 +230,18 @@ impl Words for Avx512Vbmi2 {
     }
 
     #[inline(always)]
+    fn differences(self, bits: __m512i) -> __m512i {
+        // Of each number of four bits two more than its difference, so that no byte is negative.
+        const TABLE: i128 = i128::from_le_bytes([2, 3, 3, 4, 1, 2, 2, 3, 1, 2, 2, 3, 0, 1, 1, 2]);
+        // SAFETY: `self` proves the features.
+        let found = unsafe {
+            let table = _mm512_broadcast_i32x4(core::mem::transmute::<i128, __m128i>(TABLE));
+            _mm512_shuffle_epi8(table, disclosed(bits))
+        };
+        self.sub(derived(found, bits), self.splat(0x0202))
+    }
+
+    #[inline(always)]
     fn pack<const BITS: usize>(self, to: &mut [u8], a: __m512i) {
         let to = &mut to[..LANES * BITS / 8];
         // SAFETY: `self` proves the features; the mask keeps the store within the slice.
