@@ -16,7 +16,7 @@ use openssl::ssl::{
     ErrorCode, HandshakeError, SslConnector, SslMethod, SslSessionCacheMode, SslStream, SslVersion,
 };
 
-use crate::site::Site;
+use crate::site::{Site, within};
 
 /// A client of one server; it trusts the certificates that it was given, and no others.
 #[derive(Clone)]
@@ -153,11 +153,7 @@ impl Write for Recorder {
 /// Waits until the condition holds.
 #[track_caller]
 pub fn wait_for(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !condition() {
-        assert!(Instant::now() < deadline, "no {what}");
-        thread::sleep(Duration::from_millis(5));
-    }
+    assert!(within(Duration::from_secs(30), condition), "no {what}");
 }
 
 /// Clients that shake hands one after the other until they are stopped.

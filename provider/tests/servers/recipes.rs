@@ -2,7 +2,7 @@
 
 use lockstep_engine::Fallback;
 
-use crate::client::{Client, Load};
+use crate::client::{Client, Load, wait_for};
 use crate::site::{Site, has_ifma};
 
 /// Runs a recipe, and expects that lanes have computed these shapes at its end; without AVX-512
@@ -50,8 +50,15 @@ fn follow(name: &'static str, shapes: &[&str]) {
         if occasion == "upgrade" && name != "nginx" {
             continue;
         }
+        let before = site.workers();
         site.perform(occasion);
-        // At first the old process may serve, whose counters go with it.
+        // stunnel stays the process that it is.
+        if name != "stunnel" {
+            wait_for("new worker", || {
+                let now = site.workers();
+                !now.is_empty() && now.iter().all(|worker| !before.contains(worker))
+            });
+        }
         for _ in 0..10 {
             let load = Load::start(&Client::of(&site), 8);
             load.shake_hands(100);

@@ -110,11 +110,8 @@ impl Site {
             return None;
         }
         let site = Site::of(name, &format!("servers/{name}.md"));
-        let deadline = Instant::now() + PATIENCE;
-        while TcpStream::connect(("127.0.0.1", site.port())).is_ok() {
-            assert!(Instant::now() < deadline, "the recipe's port is in use");
-            sleep(Duration::from_millis(100));
-        }
+        let is_free = within(PATIENCE, || !site.is_open());
+        assert!(is_free, "the recipe's port is in use");
         Some(site)
     }
 
@@ -241,20 +238,24 @@ impl Site {
 
     /// Where the recipe has the server listen.
     pub fn port(&self) -> u16 {
-        let all = self.blocks.iter().map(|block| block.text.as_str());
-        let text = all.collect::<String>();
-        let (_, port) = text.split_once("127.0.0.1:").expect("a port in the recipe");
-        let end = port.find(|c: char| !c.is_ascii_digit()).expect("an end");
-        port[..end].parse().expect("a port")
+        self.port_if_any().expect("a port in the recipe")
+    }
+
+    fn port_if_any(&self) -> Option<u16> {
+        let mut blocks = self.blocks.iter();
+        let (_, port) = blocks.find_map(|block| block.text.split_once("127.0.0.1:"))?;
+        let end = port.find(|c: char| !c.is_ascii_digit())?;
+        port[..end].parse().ok()
+    }
+
+    fn is_open(&self) -> bool {
+        TcpStream::connect(("127.0.0.1", self.port())).is_ok()
     }
 
     /// Waits until it accepts connections.
     pub fn wait_until_open(&self) {
-        let deadline = Instant::now() + PATIENCE;
-        while TcpStream::connect(("127.0.0.1", self.port())).is_err() {
-            assert!(Instant::now() < deadline, "does not start: {}", self.logs());
-            sleep(Duration::from_millis(20));
-        }
+        let is_open = within(PATIENCE, || self.is_open());
+        assert!(is_open, "does not start: {}", self.logs());
     }
 
     /// The process whose number the recipe's server writes down.
@@ -272,15 +273,18 @@ impl Site {
 
     /// The same, once it has written it down.
     pub fn running_master(&self) -> u32 {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            // A server that reloads writes it anew.
-            match self.master() {
-                Some(master) => return master,
-                None => assert!(Instant::now() < deadline, "ended: {}", self.logs()),
-            }
-            sleep(Duration::from_millis(10));
-        }
+        let master = self.master_within(PATIENCE);
+        master.unwrap_or_else(|| panic!("ended: {}", self.logs()))
+    }
+
+    /// The same, with patience: a server that reloads takes its file away and writes it anew.
+    fn master_within(&self, patience: Duration) -> Option<u32> {
+        let mut master = None;
+        within(patience, || {
+            master = self.master();
+            master.is_some()
+        });
+        master
     }
 
     /// The processes that serve: the children of the master, or itself.
@@ -348,23 +352,21 @@ impl Site {
 
 impl Drop for Site {
     fn drop(&mut self) {
-        let mut processes: Vec<u32> = self.master().into_iter().collect();
-        processes.extend(
-            processes
-                .first()
-                .map(|&master| children_of(master))
-                .unwrap_or_default(),
-        );
-        if !std::thread::panicking() {
+        const GRACE: Duration = Duration::from_secs(5);
+        let is_panicking = std::thread::panicking();
+        let master = self.master_within(GRACE);
+        let mut processes: Vec<u32> = master.into_iter().collect();
+        processes.extend(master.map(children_of).unwrap_or_default());
+        if master.is_some() && !is_panicking {
             self.perform("stop");
-            let deadline = Instant::now() + Duration::from_secs(5);
-            while processes.iter().any(|&pid| is_running(pid)) && Instant::now() < deadline {
-                sleep(Duration::from_millis(20));
-            }
+            within(GRACE, || !processes.iter().any(|&pid| is_running(pid)));
         }
+        // What else there is of it would keep the port from the next test.
+        processes.extend(self.port_if_any().map(listeners).unwrap_or_default());
         for pid in processes {
             signal(pid, libc::SIGKILL);
         }
+        assert!(master.is_some() || is_panicking, "ended: {}", self.logs());
     }
 }
 
@@ -426,13 +428,47 @@ pub fn is_running(pid: u32) -> bool {
     stat(pid).is_some_and(|fields| fields[0] != "Z")
 }
 
+fn processes() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
 fn children_of(parent: u32) -> Vec<u32> {
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter(|&pid| {
+    let is_child = |&pid: &u32| {
         stat(pid).is_some_and(|fields| fields[0] != "Z" && fields[1] == parent.to_string())
-    })
-    .collect()
+    };
+    processes().filter(is_child).collect()
+}
+
+/// The processes that listen at a port of 127.0.0.1.
+fn listeners(port: u16) -> Vec<u32> {
+    const LISTEN: &str = "0A";
+    let table = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
+    let address = format!("0100007F:{port:04X}");
+    let sockets: Vec<PathBuf> = table
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>())
+        .filter(|fields| fields.get(1) == Some(&&*address) && fields.get(3) == Some(&LISTEN))
+        .filter_map(|fields| Some(format!("socket:[{}]", fields.get(9)?).into()))
+        .collect();
+    let holds_one = |pid: &u32| {
+        let descriptors = fs::read_dir(format!("/proc/{pid}/fd"));
+        let mut descriptors = descriptors.into_iter().flatten().flatten();
+        descriptors.any(|entry| fs::read_link(entry.path()).is_ok_and(|to| sockets.contains(&to)))
+    };
+    processes().filter(holds_one).collect()
+}
+
+/// Waits until a condition holds, so long at most, and returns whether it does.
+pub fn within(patience: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + patience;
+    while !condition() {
+        if Instant::now() >= deadline {
+            return false;
+        }
+        sleep(Duration::from_millis(5));
+    }
+    true
 }
 
 /// The resident memory of a process, in KiB.
