@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use crate::command::{Outcome, cannot_run};
 
@@ -53,6 +54,56 @@ fn skips<'a>(lines: impl Iterator<Item = &'a str>) -> BTreeMap<&'a str, usize> {
     skips
 }
 
+/// What failed in this process's tests, and why.
+static FAILURES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Keeps what the output of test programs has of failures for [`show_failures`].
+fn keep_failures<'a>(lines: impl Iterator<Item = &'a str>) {
+    let mut kept = FAILURES.lock().unwrap_or_else(PoisonError::into_inner);
+    kept.extend(failures(lines));
+}
+
+/// Says once more what failed, for those who see only the end of a long output.
+pub fn show_failures() {
+    const MOST: usize = 20;
+    let kept = FAILURES.lock().unwrap_or_else(PoisonError::into_inner);
+    for failure in kept.iter().take(MOST) {
+        println!("{failure}");
+    }
+    if kept.len() > MOST {
+        println!("and {} more", kept.len() - MOST);
+    }
+}
+
+/// The names of tests that failed, each with the first lines of its panic's message.
+fn failures<'a>(mut lines: impl Iterator<Item = &'a str>) -> Vec<String> {
+    const LINES: usize = 3;
+    let mut found = Vec::new();
+    // Programs show what others have printed first.
+    while lines.by_ref().any(|line| line == "failures:") {
+        let mut name = "";
+        let mut of_program = lines
+            .by_ref()
+            .take_while(|line| !line.starts_with("test result: "));
+        while let Some(line) = of_program.next() {
+            let heading = line.strip_prefix("---- ");
+            if let Some(heading) = heading.and_then(|line| line.strip_suffix(" stdout ----")) {
+                name = heading;
+            } else if line.contains(" panicked at ") && !name.is_empty() {
+                let is_message = |line: &&str| !line.is_empty() && *line != "stack backtrace:";
+                let message: Vec<&str> = of_program
+                    .by_ref()
+                    .take(LINES)
+                    .take_while(is_message)
+                    .collect();
+                found.push(format!("{name}: {}", message.join("\n    ")));
+                name = "";
+            }
+        }
+    }
+    found
+}
+
 /// Runs tests of which some may be left out, and counts those that ran.
 pub fn passed_and_failed(command: &mut Command) -> Outcome<(u64, u64)> {
     let output = command
@@ -63,6 +114,7 @@ pub fn passed_and_failed(command: &mut Command) -> Outcome<(u64, u64)> {
     let text = String::from_utf8_lossy(&output.stdout);
     let mut count = counts(&text);
     show_skips(text.lines());
+    keep_failures(text.lines());
     if !output.status.success() {
         print!("{text}");
         count.failed = count.failed.max(1);
@@ -97,6 +149,7 @@ pub fn count(command: &mut Command) -> Outcome<Count> {
         }
     }
     show_skips(lines.iter().map(String::as_str));
+    keep_failures(lines.iter().map(String::as_str));
     let status = child.wait().map_err(|error| cannot_run(command, &error))?;
     if !status.success() && count.failed == 0 {
         // It did not build, or a test process died before it could count.
@@ -129,6 +182,48 @@ pub fn counts(output: &str) -> Count {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn failures_are_read_with_their_messages() {
+        let output = "
+successes:
+
+---- a::works stdout ----
+thread 'a::works' panicked at a.rs:1:2:
+as it should
+
+failures:
+
+---- a::fails stdout ----
+skipped: nothing
+thread 'a::fails' (7) panicked at a.rs:3:4:
+what it says
+and more
+stack backtrace:
+   0: __rustc::rust_begin_unwind
+thread 'a::fails' (7) panicked at a.rs:5:6:
+while it is dropped
+
+---- b::fails stdout ----
+thread 'b::fails' (8) panicked at b.rs:1:2:
+what that one says
+
+failures:
+    a::fails
+    b::fails
+
+test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out
+failures:
+---- c::fails stdout ----
+thread 'c::fails' (9) panicked at c.rs:1:2:
+what a third says";
+        let expected = [
+            "a::fails: what it says\n    and more",
+            "b::fails: what that one says",
+            "c::fails: what a third says",
+        ];
+        assert_eq!(failures(output.lines()), expected);
+    }
 
     #[test]
     fn counts_are_read_from_closing_lines() {

@@ -11,7 +11,7 @@ use crate::command::{
     Failure, Outcome, build_as_tests, cannot_run, cargo, cargo_workspace, quietly, target_directory,
 };
 use crate::dist::Flavour;
-use crate::tally::{Count, count, counts, passed_and_failed};
+use crate::tally::{Count, count, counts, passed_and_failed, show_failures};
 use crate::work::Ran;
 use crate::{
     disassembly, dist, fuzz, layers, links, matrix, openssl_tests, prose, setup, symbols, taint,
@@ -156,6 +156,7 @@ pub fn run(names: &[&str]) -> Outcome {
         println!("{name} {verdict} ({:.1} s)", start.elapsed().as_secs_f64());
         total.add(count);
     }
+    show_failures();
     let outcome = match failed.is_empty() {
         true => Ok(()),
         false => Err(Failure::new(format!("failed: {}", failed.join(", "))).print()),
