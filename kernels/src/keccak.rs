@@ -2,7 +2,7 @@
 
 pub(crate) mod sponge;
 
-use crate::simd::maker::maker;
+use crate::simd::maker::is_amd;
 use crate::simd::{Simd, enter, halves_mut, inlined};
 use crate::unroll::unrolled;
 
@@ -34,49 +34,45 @@ const XOR: i32 = 0x96;
 /// a ⊕ (¬b ∧ c).
 const CHI: i32 = 0xd2;
 
-/// In which order the steps of a round are computed, and where.
+/// How permutations are computed.
 ///
-/// Row by row takes ten operations more than column by column, and has fewer that wait for each
-/// other. So cores differ in what they want; `docs/lab/mlkem.md` has what each was measured with.
+/// Row by row takes ten operations a round more than column by column, and fewer of them wait for
+/// each other. So cores differ in what they want; `docs/lab/mlkem.md` has what was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Form {
-    by_columns: bool,
-    /// Whether lanes of half the width compute while the upper ones are idle.
-    by_halves: bool,
+pub(crate) enum Form {
+    /// Row by row, always of all states.
+    Rows,
+    /// Column by column where [`ternary`](Simd::ternary) is one instruction, and in lanes of half
+    /// the width while the upper ones are idle.
+    Columns,
 }
 
 impl Form {
     /// The one for this CPU.
     pub(crate) fn of_this_cpu() -> Self {
-        let is_amd = maker() == *b"AuthenticAMD";
-        Self {
-            by_columns: !is_amd,
-            by_halves: !is_amd,
-        }
+        if is_amd() { Self::Rows } else { Self::Columns }
     }
 
-    /// Keccak-f\[1600\] of the states in the first lanes, as many as are `busy`, and perhaps of
-    /// others.
+    /// Keccak-f\[1600\] of the states in the first `busy` lanes, and perhaps of others.
     pub(crate) fn permute<S: Simd>(self, s: S, states: &mut States<S>, busy: usize) {
-        if self.by_halves
-            && 2 * busy <= S::LANES
-            && let Some(lower) = s.lower()
-        {
-            return self.permute_first(lower, halves_mut(states));
+        match (self, s.lower()) {
+            (Self::Columns, Some(lower)) if 2 * busy <= S::LANES => {
+                self.permute_first(lower, halves_mut(states));
+            }
+            _ => self.permute_first::<S, 1>(s, states.as_chunks_mut().0),
         }
-        self.permute_first::<S, 1>(s, states.as_chunks_mut().0);
     }
 
     fn permute_first<S: Simd, const PARTS: usize>(self, s: S, states: &mut [[S::Limb; PARTS]]) {
         let states = states.try_into().expect("25 words");
-        match self.by_columns && S::TERNARY {
+        match self == Self::Columns && S::TERNARY {
             true => permute::<S, true, PARTS>(s, states),
             false => permute::<S, false, PARTS>(s, states),
         }
     }
 }
 
-/// Keccak-f\[1600\] of each state in the first of so many parts of each word.
+/// Keccak-f\[1600\] of the states that lie in the first of `PARTS` parts of each word.
 #[inline(never)]
 fn permute<S: Simd, const BY_COLUMNS: bool, const PARTS: usize>(
     s: S,
@@ -182,13 +178,7 @@ mod tests {
                     state
                 })
                 .collect();
-            for (by_columns, by_halves) in
-                [(false, false), (true, false), (false, true), (true, true)]
-            {
-                let form = Form {
-                    by_columns,
-                    by_halves,
-                };
+            for form in [Form::Rows, Form::Columns] {
                 for busy in 1..=S::LANES {
                     let mut states = states;
                     form.permute(s, &mut states, busy);

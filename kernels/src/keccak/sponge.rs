@@ -164,7 +164,11 @@ struct Lane<'a, N> {
 
 /// Hashes all messages.
 pub(crate) fn hash<'a, S: Simd, M: Messages<'a>>(s: S, messages: &mut M) {
-    let form = Form::of_this_cpu();
+    hash_by(Form::of_this_cpu(), s, messages);
+}
+
+#[inline(always)]
+fn hash_by<'a, S: Simd, M: Messages<'a>>(form: Form, s: S, messages: &mut M) {
     let mut states = [s.zero(); WORDS];
     let mut lanes: [Lane<'a, M::Name>; MAX_LANES] = core::array::from_fn(|_| Lane {
         message: Message::EMPTY,
@@ -318,14 +322,19 @@ mod tests {
 
     fn check<S: Simd>(s: S) {
         let text: Vec<u8> = (0..1000_u32).map(|i| ((i * i) >> 3) as u8).collect();
-        for count in [0, 1, 2, 7, 8, 9, if cfg!(miri) { 10 } else { 700 }] {
+        let counts = [0, 1, 2, 7, 8, 9, if cfg!(miri) { 10 } else { 700 }];
+        let forms = [Form::Rows, Form::Columns];
+        for (form, count) in forms
+            .into_iter()
+            .flat_map(|form| counts.map(|count| (form, count)))
+        {
             let mut texts = Texts {
                 text: &text,
                 count,
                 next: 0,
                 results: vec![Vec::new(); count],
             };
-            hash(s, &mut texts);
+            hash_by(form, s, &mut texts);
             for (name, result) in texts.results.iter().enumerate() {
                 let function = FUNCTIONS[name % 4];
                 let expected = expected(function, &texts.message(name), result.len());
