@@ -380,6 +380,7 @@ pub(crate) fn words_mut<L: Plain>(limbs: &mut [L]) -> &mut [u64] {
 
 /// Each limb as its lower and its upper half.
 pub(crate) fn halves_mut<L: Plain, H: Plain>(limbs: &mut [L]) -> &mut [[H; 2]] {
+    // Lanes without lower ones name others in their place, and never come here.
     assert!(size_of::<L>() == size_of::<[H; 2]>() && align_of::<L>() >= align_of::<H>());
     // SAFETY: as in `words`; every bit pattern is a value of both.
     unsafe { core::slice::from_raw_parts_mut(limbs.as_mut_ptr().cast(), limbs.len()) }

@@ -113,7 +113,10 @@ pub(crate) trait Words: Copy + 'static {
     /// Numbers of `BITS` bits, 4, 10 or 12, from the first `LANES · BITS / 8` bytes of `from`, the
     /// lowest bits first.
     fn unpack<const BITS: usize>(self, from: &[u8]) -> Self::Vector;
-    /// From four bits each, the first two minus the others.
+    /// The inverse of [`unpack`](Self::unpack), for numbers that have no more bits.
+    fn pack<const BITS: usize>(self, to: &mut [u8], a: Self::Vector);
+
+    /// The sum of the lower two bits of each number of four bits, minus that of the upper two.
     #[inline(always)]
     fn differences(self, bits: Self::Vector) -> Self::Vector {
         let odd = self.splat(0b101);
@@ -123,9 +126,6 @@ pub(crate) trait Words: Copy + 'static {
         );
         self.sub(self.and(twos, self.splat(0b11)), self.shift_right(twos, 2))
     }
-
-    /// The inverse of [`unpack`](Self::unpack), for numbers that have no more bits.
-    fn pack<const BITS: usize>(self, to: &mut [u8], a: Self::Vector);
 
     /// Unpacks numbers of 12 bits and writes those below [`Q`] to `to`, after `count` others, as
     /// long as there is room. Returns how many there are then. Takes a time that depends on the

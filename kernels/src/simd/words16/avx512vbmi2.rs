@@ -230,18 +230,6 @@ impl Words for Avx512Vbmi2 {
     }
 
     #[inline(always)]
-    fn differences(self, bits: __m512i) -> __m512i {
-        // Of each number of four bits two more than its difference, so that no byte is negative.
-        const TABLE: i128 = i128::from_le_bytes([2, 3, 3, 4, 1, 2, 2, 3, 1, 2, 2, 3, 0, 1, 1, 2]);
-        // SAFETY: `self` proves the features.
-        let found = unsafe {
-            let table = _mm512_broadcast_i32x4(core::mem::transmute::<i128, __m128i>(TABLE));
-            _mm512_shuffle_epi8(table, disclosed(bits))
-        };
-        self.sub(derived(found, bits), self.splat(0x0202))
-    }
-
-    #[inline(always)]
     fn pack<const BITS: usize>(self, to: &mut [u8], a: __m512i) {
         let to = &mut to[..LANES * BITS / 8];
         // SAFETY: `self` proves the features; the mask keeps the store within the slice.
@@ -253,6 +241,19 @@ impl Words for Avx512Vbmi2 {
             let mask = const { ones(LANES * BITS / 8) };
             _mm512_mask_storeu_epi8(to.as_mut_ptr().cast(), mask, bytes);
         }
+    }
+
+    #[inline(always)]
+    fn differences(self, bits: __m512i) -> __m512i {
+        // Two more than each difference, so that no byte is negative. A shuffle reads registers:
+        // its index is not an address.
+        const TABLE: [u8; 16] = [2, 3, 3, 4, 1, 2, 2, 3, 1, 2, 2, 3, 0, 1, 1, 2];
+        // SAFETY: `self` proves the features; the load covers the table.
+        let found = unsafe {
+            let table = _mm512_broadcast_i32x4(_mm_loadu_si128(TABLE.as_ptr().cast()));
+            _mm512_shuffle_epi8(table, disclosed(bits))
+        };
+        self.sub(derived(found, bits), self.splat(0x0202))
     }
 
     #[inline(always)]
