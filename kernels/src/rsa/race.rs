@@ -52,6 +52,15 @@ fn race<const N: usize>(wide: Avx512Ifma, size: Size, memory: &mut Memory) -> Sc
     for schedule in schedules {
         turn(schedule);
     }
+    schedules[winner(times(schedules, turn, start))]
+}
+
+/// How long each turn of each schedule takes: [`ROUNDS`] of them, or fewer if that takes long.
+fn times(
+    schedules: &[Schedule],
+    mut turn: impl FnMut(&Schedule) -> Duration,
+    start: Instant,
+) -> Vec<Vec<Duration>> {
     let mut times = vec![Vec::with_capacity(ROUNDS); schedules.len()];
     for round in 1..=ROUNDS {
         let before = Instant::now();
@@ -63,7 +72,7 @@ fn race<const N: usize>(wide: Avx512Ifma, size: Size, memory: &mut Memory) -> Sc
             break;
         }
     }
-    schedules[winner(times)]
+    times
 }
 
 /// Which contestant won: the first, unless another's median is clearly less.
@@ -142,6 +151,18 @@ mod tests {
         assert_eq!(winner(&[1000, 969, 995]), 1);
         assert_eq!(winner(&[1000, 900, 890]), 2);
         assert_eq!(winner(&[1000, 2000]), 0);
+    }
+
+    #[test]
+    fn an_interrupted_race_has_the_fewest_turns() {
+        let turn = |_: &Schedule| Duration::from_nanos(1);
+        let start = Instant::now();
+        // That it began long ago is what an interruption looks like.
+        let start = start
+            .checked_sub(2 * LIMIT)
+            .expect("the system runs for longer");
+        let times = times(&Schedule::ALL, turn, start);
+        assert!(times.iter().all(|times| times.len() == FEWEST), "{times:?}");
     }
 
     #[test]
