@@ -413,8 +413,8 @@ const KNOWN: &[Known] = &[
         "granite-rapids",
         "Intel Xeon (Granite Rapids)",
     ),
-    // What a hypervisor calls the same core; the name that Intel sells has no number then. Caches
-    // and AMX tell it from the Rocket Lake that the model would be.
+    // What a hypervisor makes of the same core: the model is that of Rocket Lake, which has neither
+    // AMX nor so large a cache, and the name has lost its number.
     (
         ("Intel(R) Xeon(R) Processor,", 6, 167..=167),
         "granite-rapids",
