@@ -159,6 +159,7 @@ struct Lane<'a, N> {
     name: Option<N>,
     /// Blocks that it has absorbed.
     absorbed: usize,
+    /// Whether it has absorbed all.
     is_squeezed: bool,
 }
 
@@ -198,6 +199,9 @@ fn hash_by<'a, S: Simd, M: Messages<'a>>(form: Form, s: S, messages: &mut M) {
             break;
         }
         form.permute(s, &mut states, busy);
+        if !lanes.iter().any(|lane| lane.is_squeezed) {
+            continue;
+        }
         separate(s, &states, &mut blocks);
         for (lane, LaneBytes(bytes)) in lanes.iter_mut().zip(&blocks) {
             let block = bytes.first_chunk().expect("a block");

@@ -146,31 +146,79 @@ const TWIST: Factors<COEFFICIENTS> = {
 pub(super) fn forward<W: Words>(w: W, polynomial: &mut Polynomial) {
     let words = &mut polynomial.0;
     enter!(w, [words], {
-        for column in (0..32).step_by(W::LANES) {
-            let mut v = [w.splat(0); 8];
-            unrolled::<8>(inlined!(|i| v[i] = w.load(&words[32 * i + column..])));
-            outer_layer::<W, 4>(w, &mut v);
-            outer_layer::<W, 2>(w, &mut v);
-            outer_layer::<W, 1>(w, &mut v);
-            unrolled::<8>(inlined!(|i| w.store(&mut words[32 * i + column..], v[i])));
-        }
-        for at in (0..COEFFICIENTS).step_by(4 * W::LANES) {
-            let mut v = load_pairs(w, words, at);
-            exchange::<W, 8>(w, &mut v);
-            inner_layer::<W, 0>(w, &mut v, at);
-            exchange::<W, 4>(w, &mut v);
-            inner_layer::<W, 1>(w, &mut v, at);
-            exchange::<W, 2>(w, &mut v);
-            inner_layer::<W, 2>(w, &mut v, at);
-            exchange::<W, 1>(w, &mut v);
-            inner_layer::<W, 3>(w, &mut v, at);
-            exchange::<W, 1>(w, &mut v);
-            exchange::<W, 2>(w, &mut v);
-            exchange::<W, 4>(w, &mut v);
-            exchange::<W, 8>(w, &mut v);
-            store_pairs(w, words, at, v);
+        if W::LANES == COLUMNS {
+            let mut v = load::<W, 8>(w, words, 0, COLUMNS);
+            outer_layers(w, &mut v);
+            inner_layers(w, &mut v, 0);
+            store(w, words, 0, COLUMNS, &v);
+        } else {
+            for column in (0..COLUMNS).step_by(W::LANES) {
+                let mut v = load::<W, 8>(w, words, column, COLUMNS);
+                outer_layers(w, &mut v);
+                store(w, words, column, COLUMNS, &v);
+            }
+            for at in (0..COEFFICIENTS).step_by(4 * W::LANES) {
+                let mut v = load::<W, 4>(w, words, at, W::LANES);
+                inner_layers(w, &mut v, at);
+                store(w, words, at, W::LANES, &v);
+            }
         }
     });
+}
+
+/// Coefficients over which butterflies of the outer layers reach at least. Where a vector has as
+/// many, the vectors of the outer layers are those of the inner ones, and stay in registers.
+const COLUMNS: usize = 32;
+
+/// `N` vectors, the first one at `at`, and `distance` words from one to the next.
+#[inline(always)]
+fn load<W: Words, const N: usize>(
+    w: W,
+    words: &[i16; COEFFICIENTS],
+    at: usize,
+    distance: usize,
+) -> [W::Vector; N] {
+    let mut v = [w.splat(0); N];
+    unrolled::<N>(inlined!(|i| v[i] = w.load(&words[at + distance * i..])));
+    v
+}
+
+/// Stores what [`load`] loads.
+#[inline(always)]
+fn store<W: Words, const N: usize>(
+    w: W,
+    words: &mut [i16; COEFFICIENTS],
+    at: usize,
+    distance: usize,
+    v: &[W::Vector; N],
+) {
+    unrolled::<N>(inlined!(|i| w.store(&mut words[at + distance * i..], v[i])));
+}
+
+/// The first three layers.
+#[inline(always)]
+fn outer_layers<W: Words>(w: W, v: &mut [W::Vector; 8]) {
+    outer_layer::<W, 4>(w, v);
+    outer_layer::<W, 2>(w, v);
+    outer_layer::<W, 1>(w, v);
+}
+
+/// The last four, of the vectors at `at`, which are worked on in turn: butterflies of one pair wait
+/// for each other.
+#[inline(always)]
+fn inner_layers<W: Words, const N: usize>(w: W, v: &mut [W::Vector; N], at: usize) {
+    exchange::<W, N, 8>(w, v);
+    inner_layer::<W, N, 0>(w, v, at);
+    exchange::<W, N, 4>(w, v);
+    inner_layer::<W, N, 1>(w, v, at);
+    exchange::<W, N, 2>(w, v);
+    inner_layer::<W, N, 2>(w, v, at);
+    exchange::<W, N, 1>(w, v);
+    inner_layer::<W, N, 3>(w, v, at);
+    each_pair::<W, N>(
+        v,
+        inlined!(|_: usize, [even, odd]: Pair<W>| w.zip(even, odd)),
+    );
 }
 
 /// The layer whose butterflies reach over `REACH` of eight vectors.
@@ -182,48 +230,60 @@ fn outer_layer<W: Words, const REACH: usize>(w: W, v: &mut [W::Vector; 8]) {
     }));
 }
 
-/// Two pairs of vectors, which are worked on in turn: butterflies of one pair wait for each other.
-type TwoPairs<W> = [[<W as Words>::Vector; 2]; 2];
+type Pair<W> = [<W as Words>::Vector; 2];
 
+/// Changes each pair of vectors.
 #[inline(always)]
-fn load_pairs<W: Words>(w: W, words: &[i16; COEFFICIENTS], at: usize) -> TwoPairs<W> {
-    let load = inlined!(|i: usize| w.load(&words[at + i * W::LANES..]));
-    [[load(0), load(1)], [load(2), load(3)]]
-}
-
-#[inline(always)]
-fn store_pairs<W: Words>(w: W, words: &mut [i16; COEFFICIENTS], at: usize, v: TwoPairs<W>) {
-    unrolled::<4>(inlined!(
-        |i: usize| w.store(&mut words[at + i * W::LANES..], v[i / 2][i % 2])
-    ));
+fn each_pair<W: Words, const N: usize>(
+    v: &mut [W::Vector; N],
+    mut change: impl FnMut(usize, Pair<W>) -> Pair<W>,
+) {
+    unrolled::<N>(inlined!(|i: usize| if i.is_multiple_of(2) {
+        [v[i], v[i + 1]] = change(i / 2, [v[i], v[i + 1]]);
+    }));
 }
 
 /// Exchanges blocks within pairs of vectors, where `PAIRS` pairs of words are less than a vector.
 #[inline(always)]
-fn exchange<W: Words, const PAIRS: usize>(w: W, v: &mut TwoPairs<W>) {
+fn exchange<W: Words, const N: usize, const PAIRS: usize>(w: W, v: &mut [W::Vector; N]) {
     if 2 * PAIRS < W::LANES {
-        unrolled::<2>(inlined!(
-            |i: usize| v[i] = w.exchange::<PAIRS>(v[i][0], v[i][1])
-        ));
+        each_pair::<W, N>(
+            v,
+            inlined!(|_: usize, [a, b]: Pair<W>| w.exchange::<PAIRS>(a, b)),
+        );
     }
 }
 
 /// One of the [`INNER`] layers, for the vectors at `at`.
 #[inline(always)]
-fn inner_layer<W: Words, const LAYER: usize>(w: W, v: &mut TwoPairs<W>, at: usize) {
-    unrolled::<2>(inlined!(|i: usize| {
-        let factor = Tables::<W>::INNER[LAYER].load(w, at / 2 + i * W::LANES);
-        v[i] = butterfly(w, v[i], factor);
-    }));
+fn inner_layer<W: Words, const N: usize, const LAYER: usize>(
+    w: W,
+    v: &mut [W::Vector; N],
+    at: usize,
+) {
+    each_pair::<W, N>(
+        v,
+        inlined!(|i: usize, pair: Pair<W>| {
+            let factor = Tables::<W>::INNER[LAYER].load(w, at / 2 + i * W::LANES);
+            butterfly(w, pair, factor)
+        }),
+    );
 }
 
 /// As [`inner_layer`].
 #[inline(always)]
-fn inner_inverse_layer<W: Words, const LAYER: usize>(w: W, v: &mut TwoPairs<W>, at: usize) {
-    unrolled::<2>(inlined!(|i: usize| {
-        let factor = Tables::<W>::INNER_INVERSE[LAYER].load(w, at / 2 + i * W::LANES);
-        v[i] = inverse_butterfly(w, v[i], factor);
-    }));
+fn inner_inverse_layer<W: Words, const N: usize, const LAYER: usize>(
+    w: W,
+    v: &mut [W::Vector; N],
+    at: usize,
+) {
+    each_pair::<W, N>(
+        v,
+        inlined!(|i: usize, pair: Pair<W>| {
+            let factor = Tables::<W>::INNER_INVERSE[LAYER].load(w, at / 2 + i * W::LANES);
+            inverse_butterfly(w, pair, factor)
+        }),
+    );
 }
 
 /// [a + b·factor, a − b·factor].
@@ -249,42 +309,59 @@ fn inverse_butterfly<W: Words>(
 pub(super) fn inverse<W: Words>(w: W, polynomial: &mut Polynomial) {
     let words = &mut polynomial.0;
     enter!(w, [words], {
-        for at in (0..COEFFICIENTS).step_by(4 * W::LANES) {
-            let mut v = load_pairs(w, words, at);
-            exchange::<W, 8>(w, &mut v);
-            exchange::<W, 4>(w, &mut v);
-            exchange::<W, 2>(w, &mut v);
-            exchange::<W, 1>(w, &mut v);
-            inner_inverse_layer::<W, 3>(w, &mut v, at);
-            exchange::<W, 1>(w, &mut v);
-            inner_inverse_layer::<W, 2>(w, &mut v, at);
-            exchange::<W, 2>(w, &mut v);
-            inner_inverse_layer::<W, 1>(w, &mut v, at);
-            // Sums of eight. Products and what is reduced are at most 0.67·q from here on.
-            for [sums, _] in &mut v {
-                *sums = multiply(w, *sums, Factor::ONE.splat(w));
+        if W::LANES == COLUMNS {
+            let mut v = load::<W, 8>(w, words, 0, COLUMNS);
+            inner_inverse_layers(w, &mut v, 0);
+            outer_inverse_layers(w, &mut v);
+            store(w, words, 0, COLUMNS, &v);
+        } else {
+            for at in (0..COEFFICIENTS).step_by(4 * W::LANES) {
+                let mut v = load::<W, 4>(w, words, at, W::LANES);
+                inner_inverse_layers(w, &mut v, at);
+                store(w, words, at, W::LANES, &v);
             }
-            exchange::<W, 4>(w, &mut v);
-            inner_inverse_layer::<W, 0>(w, &mut v, at);
-            exchange::<W, 8>(w, &mut v);
-            store_pairs(w, words, at, v);
-        }
-        for column in (0..32).step_by(W::LANES) {
-            let mut v = [w.splat(0); 8];
-            unrolled::<8>(inlined!(|i| v[i] = w.load(&words[32 * i + column..])));
-            outer_inverse_layer::<W, 1>(w, &mut v);
-            outer_inverse_layer::<W, 2>(w, &mut v);
-            // Only here are sums of eight: two of them would be too large.
-            v[0] = multiply(w, v[0], Factor::ONE.splat(w));
-            v[4] = multiply(w, v[4], Factor::ONE.splat(w));
-            let [sum, difference] = LAST.map(inlined!(|factor: Factor| factor.splat(w)));
-            unrolled::<4>(inlined!(|i| [v[i], v[i + 4]] = [
-                multiply(w, w.add(v[i], v[i + 4]), sum),
-                multiply(w, w.sub(v[i], v[i + 4]), difference),
-            ]));
-            unrolled::<8>(inlined!(|i| w.store(&mut words[32 * i + column..], v[i])));
+            for column in (0..COLUMNS).step_by(W::LANES) {
+                let mut v = load::<W, 8>(w, words, column, COLUMNS);
+                outer_inverse_layers(w, &mut v);
+                store(w, words, column, COLUMNS, &v);
+            }
         }
     });
+}
+
+/// As [`inner_layers`].
+#[inline(always)]
+fn inner_inverse_layers<W: Words, const N: usize>(w: W, v: &mut [W::Vector; N], at: usize) {
+    each_pair::<W, N>(v, inlined!(|_: usize, [a, b]: Pair<W>| w.unzip(a, b)));
+    inner_inverse_layer::<W, N, 3>(w, v, at);
+    exchange::<W, N, 1>(w, v);
+    inner_inverse_layer::<W, N, 2>(w, v, at);
+    exchange::<W, N, 2>(w, v);
+    inner_inverse_layer::<W, N, 1>(w, v, at);
+    // Sums of eight. Products and what is reduced are at most 0.67·q from here on.
+    let one = Factor::ONE.splat(w);
+    each_pair::<W, N>(
+        v,
+        inlined!(|_: usize, [sums, differences]: Pair<W>| [multiply(w, sums, one), differences]),
+    );
+    exchange::<W, N, 4>(w, v);
+    inner_inverse_layer::<W, N, 0>(w, v, at);
+    exchange::<W, N, 8>(w, v);
+}
+
+/// As [`outer_layers`], with the scale of the whole transform.
+#[inline(always)]
+fn outer_inverse_layers<W: Words>(w: W, v: &mut [W::Vector; 8]) {
+    outer_inverse_layer::<W, 1>(w, v);
+    outer_inverse_layer::<W, 2>(w, v);
+    // Only here are sums of eight: two of them would be too large.
+    v[0] = multiply(w, v[0], Factor::ONE.splat(w));
+    v[4] = multiply(w, v[4], Factor::ONE.splat(w));
+    let [sum, difference] = LAST.map(inlined!(|factor: Factor| factor.splat(w)));
+    unrolled::<4>(inlined!(|i| [v[i], v[i + 4]] = [
+        multiply(w, w.add(v[i], v[i + 4]), sum),
+        multiply(w, w.sub(v[i], v[i + 4]), difference),
+    ]));
 }
 
 /// As [`outer_layer`].

@@ -97,6 +97,22 @@ pub(crate) trait Words: Copy + 'static {
     /// Exchanges the odd blocks of `PAIRS` pairs of `a` for the even ones of `b`; twice, it has no
     /// effect. A vector has at least two blocks.
     fn exchange<const PAIRS: usize>(self, a: Self::Vector, b: Self::Vector) -> [Self::Vector; 2];
+    /// The even pairs of both vectors, and the odd ones.
+    #[inline(always)]
+    fn unzip(self, a: Self::Vector, b: Self::Vector) -> [Self::Vector; 2] {
+        const { assert!(Self::LANES == 16) };
+        let [a, b] = self.exchange::<4>(a, b);
+        let [a, b] = self.exchange::<2>(a, b);
+        self.exchange::<1>(a, b)
+    }
+    /// The inverse of [`unzip`](Self::unzip).
+    #[inline(always)]
+    fn zip(self, even: Self::Vector, odd: Self::Vector) -> [Self::Vector; 2] {
+        const { assert!(Self::LANES == 16) };
+        let [a, b] = self.exchange::<1>(even, odd);
+        let [a, b] = self.exchange::<2>(a, b);
+        self.exchange::<4>(a, b)
+    }
 
     /// No sums.
     fn no_sums(self) -> Self::Sums;

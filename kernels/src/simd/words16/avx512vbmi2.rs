@@ -37,6 +37,17 @@ impl Avx512Vbmi2 {
         };
         derived(permuted, a)
     }
+
+    /// The pairs of words at `from`, counted through both vectors.
+    #[inline(always)]
+    fn pick_pairs(self, from: &[i32; 16], a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: as above.
+        let picked = unsafe {
+            let from = _mm512_loadu_si512(from.as_ptr().cast());
+            _mm512_permutex2var_epi32(disclosed(a), from, disclosed(b))
+        };
+        derived(derived(picked, a), b)
+    }
 }
 
 const LANES: usize = 32;
@@ -178,6 +189,23 @@ impl Words for Avx512Vbmi2 {
                 ],
             }
         }
+    }
+
+    #[inline(always)]
+    fn unzip(self, a: __m512i, b: __m512i) -> [__m512i; 2] {
+        const EVEN: [i32; 16] = [0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30];
+        const ODD: [i32; 16] = [1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31];
+        [self.pick_pairs(&EVEN, a, b), self.pick_pairs(&ODD, a, b)]
+    }
+
+    #[inline(always)]
+    fn zip(self, even: __m512i, odd: __m512i) -> [__m512i; 2] {
+        const LOWER: [i32; 16] = [0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23];
+        const UPPER: [i32; 16] = [8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31];
+        [
+            self.pick_pairs(&LOWER, even, odd),
+            self.pick_pairs(&UPPER, even, odd),
+        ]
     }
 
     #[inline(always)]

@@ -136,6 +136,27 @@ fn blocks_of_pairs_are_exchanged() {
     on_all_words!(exchanges);
 }
 
+fn zips<W: Words>(w: W) {
+    let both: Vec<i16> = (0..2 * W::LANES as i16).collect();
+    let (a, b) = both.split_at(W::LANES);
+    let unzipped =
+        [0, 1].map(|which| words(w, |w| w.unzip(w.load(a), w.load(b))[which])[..W::LANES].to_vec());
+    for (odd, unzipped) in unzipped.iter().enumerate() {
+        let pairs = both.as_chunks::<2>().0.iter().skip(odd).step_by(2);
+        let expected: Vec<i16> = pairs.flatten().copied().collect();
+        assert_eq!(*unzipped, expected);
+    }
+    let [even, odd] = &unzipped;
+    let zipped = [0, 1]
+        .map(|which| words(w, |w| w.zip(w.load(even), w.load(odd))[which])[..W::LANES].to_vec());
+    assert_eq!(zipped.concat(), both);
+}
+
+#[test]
+fn even_and_odd_pairs_come_apart_and_together() {
+    on_all_words!(zips);
+}
+
 /// Number `i` of `bits` bits.
 fn number(bytes: &[u8], bits: usize, i: usize) -> i16 {
     (0..bits).fold(0, |number, bit| {
