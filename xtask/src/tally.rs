@@ -1,4 +1,4 @@
-//! Counting tests by the lines that test programs close with.
+//! Counting tests by the lines that test programs close with, and keeping why some failed.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};

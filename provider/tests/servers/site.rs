@@ -297,6 +297,12 @@ impl Site {
         }
     }
 
+    /// Whether others serve than these.
+    pub fn has_replaced(&self, before: &[u32]) -> bool {
+        let now = self.workers();
+        !now.is_empty() && now.iter().all(|worker| !before.contains(worker))
+    }
+
     /// What the processes have published; those that ended included, as far as they left something.
     pub fn stats(&self) -> Vec<ProcessStats> {
         read_stats(&self.path("stats")).expect("the directory for counters")
