@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use lockstep_ring::{
-    Answer, AttachError, Call, Client, Patience, Refused, Ticket, has_hung_up, receive,
+    Answer, AttachError, Call, Client, Lost, Patience, Refused, Ticket, has_hung_up, receive,
 };
 use rustix::io::retry_on_intr;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -17,6 +17,7 @@ use rustix::net::{
 use zeroize::Zeroizing;
 
 use crate::failure::{Failure, outcome};
+use crate::pace::{Came, LOOK, Pace};
 use crate::protocol::{self, Offered, Operation, VERDICT, Verdict};
 use crate::watch::{self, Asker, LONGEST_PAUSE, LOOK_EVERY, ROOM, SHORTEST_PAUSE, Watch};
 
@@ -24,8 +25,6 @@ use crate::watch::{self, Asker, LONGEST_PAUSE, LOOK_EVERY, ROOM, SHORTEST_PAUSE,
 const WELCOME: Duration = Duration::from_secs(3);
 /// How long a request may take in all.
 const ANSWER: Duration = Duration::from_secs(10);
-/// How long a thread spins for an answer that comes soon: not for RSA, which takes longer.
-const SPIN: Duration = Duration::from_micros(20);
 
 /// A connection, for all threads of one process.
 #[derive(Debug)]
@@ -36,6 +35,9 @@ pub struct Connection {
     keys: Vec<Offered>,
     /// The places of the keys, by their public halves.
     by_public: Vec<usize>,
+    /// When the answers for each key come, by its handle, which is its place where the daemon is
+    /// honest.
+    paces: Vec<Pace>,
     watch: Arc<Watch>,
 }
 
@@ -96,6 +98,7 @@ impl Connection {
         Connection {
             stream,
             client,
+            paces: keys.iter().map(|_| Pace::new()).collect(),
             keys,
             by_public,
             watch: Arc::default(),
@@ -164,7 +167,7 @@ impl Connection {
                 Some(ticket) => ticket,
                 None => self.submit(&call(operation, key, input), deadline)?,
             };
-            let answer = self.answer(operation, ticket, deadline)?;
+            let answer = self.answer(key, ticket, deadline)?;
             if let Some(result) = outcome(answer, length) {
                 return result;
             }
@@ -187,7 +190,7 @@ impl Connection {
         deadline: Instant,
     ) -> Result<Done, Failure> {
         let ticket = self.client.submit(&call(operation, key, input))?;
-        let answer = self.answer(operation, ticket, deadline)?;
+        let answer = self.answer(key, ticket, deadline)?;
         let cost = Duration::from_nanos(answer.note.into());
         let result = outcome(answer, length).unwrap_or(Err(Failure::Busy));
         result.map(|output| Done { output, cost })
@@ -246,16 +249,30 @@ impl Connection {
     /// Waits for an answer.
     fn answer(
         &self,
-        operation: Operation,
+        key: &Offered,
         mut ticket: Ticket,
         deadline: Instant,
     ) -> Result<Answer, Failure> {
-        let spin = match operation {
-            Operation::RsaPrivate => Duration::ZERO,
-            Operation::EcdsaSign | Operation::Ed25519Sign => SPIN,
+        let handle = usize::try_from(key.handle).ok();
+        let pace = handle.and_then(|handle| self.paces.get(handle));
+        let looked = match pace {
+            Some(pace) => look(pace, &mut ticket)?,
+            None => None,
         };
+        let answer = match looked {
+            Some(answer) => answer,
+            None => self.sleep(&mut ticket, deadline)?,
+        };
+        if let Some(pace) = pace {
+            pace.learn_cost(answer.note);
+        }
+        Ok(answer)
+    }
+
+    /// Sleeps until the answer comes.
+    fn sleep(&self, ticket: &mut Ticket, deadline: Instant) -> Result<Answer, Failure> {
         loop {
-            match ticket.wait(Patience::new(spin, LOOK_EVERY))? {
+            match ticket.wait(Patience::new(Duration::ZERO, LOOK_EVERY))? {
                 Some(answer) => return Ok(answer),
                 None => self.look_after(deadline)?,
             }
@@ -278,6 +295,24 @@ impl Connection {
     pub fn has_hung_up(&self) -> bool {
         has_hung_up(&self.stream)
     }
+}
+
+/// Looks for an answer at the time when it should come, if that pays.
+fn look(pace: &Pace, ticket: &mut Ticket) -> Result<Option<Answer>, Lost> {
+    let Some(nap) = pace.nap() else {
+        return Ok(None);
+    };
+    let mut came = Came::Early;
+    let mut answer = ticket.wait(Patience::new(Duration::ZERO, nap))?;
+    if answer.is_none() {
+        answer = ticket.wait(Patience::new(LOOK, Duration::ZERO))?;
+        came = match answer {
+            Some(_) => Came::InTime,
+            None => Came::Late,
+        };
+    }
+    pace.learn(came);
+    Ok(answer)
 }
 
 /// A request that nobody watches for.

@@ -5,6 +5,7 @@
 
 pub mod connection;
 pub mod failure;
+mod pace;
 pub mod protocol;
 pub mod public;
 pub mod reference;

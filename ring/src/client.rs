@@ -365,7 +365,8 @@ impl Ticket {
         let waiting = pending | WAITING;
         let state = &self.client.0.memory.slots()[self.slot].state;
         let deadline = Deadline::after(patience.timeout);
-        sync::spin(patience.spin, || state.load(Relaxed) != pending);
+        // It may say already that a thread waits, of a wait before this one.
+        sync::spin(patience.spin, || state.load(Relaxed) & !WAITING != pending);
         loop {
             if let Some(answer) = self.poll()? {
                 return Ok(Some(answer));

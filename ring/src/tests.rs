@@ -176,6 +176,24 @@ fn a_wait_ends_with_its_time() {
 }
 
 #[test]
+fn a_thread_that_has_slept_in_vain_can_spin() {
+    let (server, client) = pair(1);
+    let mut ticket = client.submit(&call(b"ab")).unwrap();
+    let short = Patience::new(Duration::ZERO, Duration::from_millis(1));
+    assert!(ticket.wait(short).unwrap().is_none());
+    let daemon = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(20));
+        serve_reversed(&server);
+    });
+    let spinning = Patience {
+        spin: Duration::from_secs(60),
+        timeout: Duration::ZERO,
+    };
+    assert_eq!(ticket.wait(spinning).unwrap().unwrap().output[..], *b"ba");
+    daemon.join().unwrap();
+}
+
+#[test]
 fn asynchronous_requests_are_told_of() {
     let (server, client) = pair(64);
     let mut tickets: Vec<Ticket> = (0..40_u8)
