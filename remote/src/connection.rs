@@ -163,11 +163,14 @@ impl Connection {
         let deadline = Instant::now() + ANSWER;
         let mut pause = SHORTEST_PAUSE;
         loop {
-            let ticket = match begun.take() {
-                Some(ticket) => ticket,
-                None => self.submit(&call(operation, key, input), deadline)?,
+            let answer = match begun.take() {
+                // It may be answered long since.
+                Some(mut ticket) => self.sleep(&mut ticket, deadline)?,
+                None => {
+                    let ticket = self.submit(&call(operation, key, input), deadline)?;
+                    self.answer(key, ticket, deadline)?
+                }
             };
-            let answer = self.answer(key, ticket, deadline)?;
             if let Some(result) = outcome(answer, length) {
                 return result;
             }
@@ -246,7 +249,7 @@ impl Connection {
         }
     }
 
-    /// Waits for an answer.
+    /// Waits for the answer to a request that was just made.
     fn answer(
         &self,
         key: &Offered,
