@@ -93,11 +93,14 @@ tail -1 security
 clients 6
 sleep 2
 first=$(daemon)
+# HAProxy has logged clients of doctor, which close as soon as they can, as failures.
+since=$(date +%s)
 systemctl restart lockstep-keyd.service
 all_served
 [ "$(daemon)" != "$first" ] || fail "the daemon was not restarted"
 [ "$(signed)" -gt 0 ] || fail "the new daemon has not signed"
-! journalctl --no-pager --unit haproxy | grep 'handshake failure' || fail "a handshake failed"
+! journalctl --no-pager --unit haproxy --since "@$since" | grep 'handshake failure' ||
+    fail "a handshake failed"
 
 # Where it is killed, systemd starts it again.
 first=$(daemon)
