@@ -230,6 +230,7 @@ fn outer_layer<W: Words, const REACH: usize>(w: W, v: &mut [W::Vector; 8]) {
     }));
 }
 
+/// Two vectors next to each other, which one step takes and gives.
 type Pair<W> = [<W as Words>::Vector; 2];
 
 /// Changes each pair of vectors.
