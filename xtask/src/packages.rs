@@ -147,6 +147,14 @@ fn same_again(first: &Packages, directory: &Path) -> Outcome<Option<String>> {
     Ok(None)
 }
 
+/// The system of a release for one check, which may leave anything in it; or why there is none.
+fn system_of(release: &str, directory: &Path) -> Outcome<Result<Chroot, String>> {
+    match Chroot::of(release, INCLUDED, &directory.join(release))? {
+        Ok(kept) => kept.copy(&directory.join("tried")).map(Ok),
+        Err(reason) => Ok(Err(reason)),
+    }
+}
+
 /// Runs `packaging/check.sh` with two packages in a chroot of a release.
 fn served(release: &str, packages: [&PathBuf; 2], directory: &Path) -> Outcome<Option<String>> {
     if !cpu::has_ifma() {
@@ -154,7 +162,7 @@ fn served(release: &str, packages: [&PathBuf; 2], directory: &Path) -> Outcome<O
             "without AVX-512 IFMA HAProxy's handshakes stay with OpenSSL".to_owned(),
         ));
     }
-    let chroot = match Chroot::of(release, INCLUDED, &directory.join(release))? {
+    let chroot = match system_of(release, directory)? {
         Ok(chroot) => chroot,
         Err(reason) => return Ok(Some(reason)),
     };
@@ -168,10 +176,7 @@ fn served(release: &str, packages: [&PathBuf; 2], directory: &Path) -> Outcome<O
         check.arg(Path::new("/").join(INSIDE).join(name));
     }
     let served = quietly(&mut check);
-    if served.is_err() {
-        // What a failed check has left is not to disturb the next.
-        let _ = fs::remove_dir_all(&chroot.place);
-    }
+    let _ = fs::remove_dir_all(&chroot.place);
     served.map(|_| None)
 }
 
@@ -187,11 +192,10 @@ fn booted(release: &str, package: &Path, directory: &Path) -> Outcome<Option<Str
     if !system("/proc/filesystems").contains("cgroup2") {
         return Ok(Some("systemd needs control groups, version 2".to_owned()));
     }
-    let chroot = match Chroot::of(release, INCLUDED, &directory.join(release))? {
+    let chroot = match system_of(release, directory)? {
         Ok(chroot) => chroot,
         Err(reason) => return Ok(Some(reason)),
     };
-    let chroot = chroot.copy(&directory.join("booted"))?;
     let script = root().join("packaging/check-booted.sh");
     for (file, name) in [
         (script.as_path(), "check-booted.sh"),
