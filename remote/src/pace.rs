@@ -1,22 +1,24 @@
 //! When a thread that waits for an answer looks whether it is there.
 //!
-//! To wake a thread takes 20 to 50 µs where the CPU that it slept on must be started again, as idle
-//! virtual ones must; a thread that is awake when the answer comes saves that time. So it sleeps
-//! for a little less than the last request for the key took the daemon, by the daemon's own
-//! account, and then looks again and again for a moment. That pays where the daemon computes at
-//! once and on another CPU. Where looks are in vain, threads sleep until they are woken, and try
-//! again later. They never look for what is computed sooner than a thread is woken.
+//! To wake a thread takes 20 to 50 µs where the CPU that it slept on must be started again, as
+//! idle virtual ones must; a thread that is awake when the answer comes saves that time. So it
+//! sleeps for a little less than the last request for the key took the daemon, by the daemon's
+//! own account, and then looks again and again for a moment. That pays where the daemon computes
+//! at once and on another CPU. Where looks are in vain, threads sleep until they are woken, and
+//! try again later. They never look for what is computed sooner than a thread is woken.
 
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
+use lockstep_ring::Patience;
+
 use crate::watch::LOOK_EVERY;
 
-/// A thread looks for so long.
-pub(crate) const LOOK: Duration = Duration::from_micros(50);
+/// A thread looks for so long: as long as the ring lets it.
+pub(crate) const LOOK: Duration = Patience::MOST_SPIN;
 /// How long before the daemon is done the sleep ends by the clock, at first and at most, in
-/// microseconds. A thread is awake some time after the end: up to 50 µs later because Linux gathers
-/// timers, and where the CPU must be started, 50 µs after that.
+/// microseconds. A thread is awake some time after that: up to 50 µs later because Linux gathers
+/// timers, and where the CPU must be started, another 50 µs later.
 const FIRST_LEAD: u32 = 100;
 const LONGEST_LEAD: u32 = 200;
 /// How much longer it gets by a sleep that was too long, and shorter by one that was too short.
@@ -79,7 +81,7 @@ impl Pace {
         }
     }
 
-    /// Learns when an answer came, beside a nap and a look.
+    /// Learns when an answer came that was looked for.
     pub(crate) fn learn(&self, came: Came) {
         let lead = self.lead.load(Relaxed);
         let lead = match came {
