@@ -1,23 +1,55 @@
 //! Whether the input of an RSA operation is that of a signature.
 //!
 //! RSA is asked for as input^d mod n, without a padding: a signature and a decryption look alike.
-//! A client that may sign and not decrypt must not have a ciphertext decrypted, so its input must
-//! have a form that no ciphertext has, and that nobody can give a ciphertext by blinding it:
+//! A client that may sign and not decrypt must not have a ciphertext decrypted. So its input must
+//! have the form of a signature, and less than a third of its bytes may be the client's choice:
 //!
-//! - PKCS#1 v1.5 (RFC 8017, 9.2): 00 01, at least 16 bytes FF, 00, a DigestInfo.
-//! - PSS (RFC 8017, 9.1) with SHA-256, SHA-384 or SHA-512 and MGF1 with the same: the block behind
-//!   the mask starts with zeros up to a one. A salt so long that fewer than 16 such bytes remain is
-//!   refused.
+//! - PKCS#1 v1.5 (RFC 8017, 9.2): 00 01, bytes FF, 00, the DigestInfo of a digest that is known
+//!   here, in the one form that signers write; or both digests of TLS before 1.2.
+//! - PSS (RFC 8017, 9.1) with SHA-256, SHA-384 or SHA-512 and MGF1 with the same. The salt is no
+//!   longer than the digest, and what stands before it behind the mask is zeros and a one.
+//!
+//! A form alone does not suffice. Where half of the bytes are free, any ciphertext is the quotient
+//! of two numbers of that form, which lattice reduction finds; whoever has both signed has it
+//! decrypted. From a third on, signatures can be forged from others (Brier, Clavier, Coron and
+//! Naccache, "Cryptanalysis of RSA signatures with fixed-pattern padding", CRYPTO 2001).
 
 use sha2::{Digest, Sha256, Sha384, Sha512};
-
-/// The fewest bytes that must be as they are for every signature: 128 bits.
-const FIXED: usize = 16;
 
 /// Whether `input`, as long as the modulus, is padded as a signature.
 pub fn is_signature(input: &[u8]) -> bool {
     is_pkcs1(input) || is_pss::<Sha256>(input) || is_pss::<Sha384>(input) || is_pss::<Sha512>(input)
 }
+
+/// Whether so many of `length` bytes may be the client's choice.
+fn is_little(free: usize, length: usize) -> bool {
+    3 * free < length
+}
+
+/// Digests by their object identifiers, and how long they are.
+const DIGESTS: [(&[u8], usize); 13] = [
+    // MD5.
+    (&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 2, 5], 16),
+    // RIPEMD-160.
+    (&[0x2b, 0x24, 3, 2, 1], 20),
+    // SHA-1.
+    (&[0x2b, 0x0e, 3, 2, 0x1a], 20),
+    // SHA-224, SHA-256, SHA-384, SHA-512, SHA-512/224 and SHA-512/256.
+    (&[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 4], 28),
+    (&[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 1], 32),
+    (&[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 2], 48),
+    (&[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 3], 64),
+    (&[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 5], 28),
+    (&[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 6], 32),
+    // SHA3-224 to SHA3-512.
+    (&[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 7], 28),
+    (&[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 8], 32),
+    (&[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 9], 48),
+    (&[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 10], 64),
+];
+
+/// The digests of MD5 and SHA-1 together, which TLS before 1.2 signs.
+const BOTH: usize = 36;
 
 fn is_pkcs1(input: &[u8]) -> bool {
     let Some(rest) = input.strip_prefix(&[0, 1]) else {
@@ -27,9 +59,28 @@ fn is_pkcs1(input: &[u8]) -> bool {
     let Some(info) = rest[ones..].strip_prefix(&[0]) else {
         return false;
     };
-    // TLS before 1.2 signs two digests, without a DigestInfo.
-    let is_info = info.first() == Some(&0x30) || info.len() == 36;
-    ones >= FIXED && is_info
+    let length = match info.len() {
+        BOTH => Some(BOTH),
+        _ => digest_length(info),
+    };
+    length.is_some_and(|length| is_little(length, input.len()))
+}
+
+/// How long the digest in a DigestInfo is; None if it is none of [`DIGESTS`].
+fn digest_length(info: &[u8]) -> Option<usize> {
+    let found = DIGESTS.iter().find(|(identifier, length)| {
+        let count = identifier.len() as u8;
+        let algorithm = [0x30, count + 4, 6, count];
+        let head = [0x30, count + 8 + *length as u8];
+        let tail = [5, 0, 4, *length as u8];
+        let prefix = head
+            .iter()
+            .chain(&algorithm)
+            .chain(*identifier)
+            .chain(&tail);
+        info.len() == identifier.len() + 10 + length && prefix.eq(&info[..info.len() - length])
+    });
+    found.map(|(_, length)| *length)
 }
 
 fn is_pss<D: Digest>(input: &[u8]) -> bool {
@@ -58,7 +109,11 @@ fn is_pss<D: Digest>(input: &[u8]) -> bool {
     let top_is_clear = masked[0] & 0x80 == 0;
     *first &= 0x7f;
     let zeros = clear.iter().take_while(|&&byte| byte == 0).count();
-    top_is_clear && zeros >= FIXED && clear.get(zeros) == Some(&1)
+    let Some((1, salt)) = clear[zeros..].split_first() else {
+        return false;
+    };
+    // The hash is free as well, but all that stands before it follows from it, by the mask.
+    top_is_clear && salt.len() <= hash_length && is_little(salt.len(), input.len())
 }
 
 #[cfg(test)]
@@ -68,6 +123,13 @@ mod tests {
     fn pkcs1(length: usize, info: &[u8]) -> Vec<u8> {
         let ones = vec![0xff; length - info.len() - 3];
         [&[0, 1][..], &ones, &[0], info].concat()
+    }
+
+    fn digest_info((identifier, length): (&[u8], usize)) -> Vec<u8> {
+        let count = identifier.len();
+        let head = [0x30, count + 8 + length, 0x30, count + 4, 6, count].map(|byte| byte as u8);
+        let tail = [5, 0, 4, length as u8];
+        [&head[..], identifier, &tail, &vec![0x5a; length]].concat()
     }
 
     fn pss<D: Digest>(length: usize, salt: usize) -> Vec<u8> {
@@ -91,17 +153,71 @@ mod tests {
         [&data[..], &hash, &[0xbc]].concat()
     }
 
+    /// Checks that `input` is a signature, and that most of it must be as it is.
+    fn check(input: &[u8]) {
+        assert!(is_signature(input), "{input:02x?}");
+        let mut changed = input.to_vec();
+        let mut free = 0;
+        for place in 0..input.len() {
+            for bit in [1, 0x10, 0x80] {
+                changed[place] ^= bit;
+                free += usize::from(is_signature(&changed));
+                changed[place] ^= bit;
+            }
+        }
+        assert!(free < input.len(), "{free} of {}", 3 * input.len());
+    }
+
     #[test]
-    fn signatures_are_known_and_nothing_else() {
+    fn signatures_are_known_and_are_fixed_for_the_most_part() {
         for length in [128, 256, 384, 512] {
-            let info = [0x30; 51];
-            assert!(is_signature(&pkcs1(length, &info)));
-            assert!(is_signature(&pkcs1(length, &[5; 36])));
-            assert!(is_signature(&pss::<Sha256>(length, 32)));
-            assert!(is_signature(&pss::<Sha384>(length, 48)) || length == 128);
-            assert!(is_signature(&pss::<Sha512>(length, 0)));
-            // The longest salt leaves nothing that a signature must have.
-            assert!(!is_signature(&pss::<Sha256>(length, length - 34)));
+            for digest in DIGESTS {
+                let input = pkcs1(length, &digest_info(digest));
+                match digest.1 <= 42 || length > 128 {
+                    true => check(&input),
+                    false => assert!(!is_signature(&input)),
+                }
+            }
+            check(&pkcs1(length, &[5; BOTH]));
+            check(&pss::<Sha256>(length, 32));
+            check(&pss::<Sha256>(length, 20));
+            check(&pss::<Sha384>(length, 42));
+            check(&pss::<Sha512>(length, 0));
+            if length > 128 {
+                check(&pss::<Sha384>(length, 48));
+                check(&pss::<Sha512>(length, 64));
+            }
+        }
+    }
+
+    #[test]
+    fn what_leaves_much_free_is_no_signature() {
+        for length in [128, 256, 384, 512] {
+            // Less padding than there could be, and something else in its place.
+            for info in [&[0x30; 51][..], &[0x30; 94], &[5; 35], &[]] {
+                assert!(!is_signature(&pkcs1(length, info)));
+            }
+            let mut short = digest_info(DIGESTS[4]);
+            short.pop();
+            assert!(!is_signature(&pkcs1(length, &short)));
+            let mut long = digest_info(DIGESTS[4]);
+            long.push(0);
+            assert!(!is_signature(&pkcs1(length, &long)));
+            // The lengths of BER, which decoders may take.
+            let mut other = digest_info(DIGESTS[4]);
+            other.splice(1..2, [0x81, 49]);
+            assert!(!is_signature(&pkcs1(length, &other)));
+            for salt in [33, length - 34] {
+                assert!(!is_signature(&pss::<Sha256>(length, salt)));
+            }
+        }
+        assert!(!is_signature(&pss::<Sha384>(128, 43)));
+    }
+
+    #[test]
+    fn what_is_padded_otherwise_is_no_signature() {
+        for length in [128, 256, 384, 512] {
+            let info = digest_info(DIGESTS[4]);
             // A ciphertext of PKCS#1 v1.5, and random numbers with either end of a signature.
             let mut other = pkcs1(length, &info);
             other[1] = 2;
@@ -116,7 +232,8 @@ mod tests {
             random[length - 1] = 0xbc;
             assert!(!is_signature(&random));
         }
-        assert!(!is_signature(&[]) && !is_signature(&[0xbc]) && !is_signature(&[0, 1]));
-        assert!(!is_signature(&pkcs1(64, &[0x30; 51])), "too few ones");
+        for short in [&[][..], &[0xbc], &[0, 1], &[0, 1, 0]] {
+            assert!(!is_signature(short));
+        }
     }
 }

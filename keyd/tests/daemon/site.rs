@@ -215,12 +215,16 @@ fn program() -> String {
     program.display().to_string()
 }
 
-/// Padding as of a signature, for RSA-2048.
+/// A digest by SHA-256, padded with PKCS#1 v1.5 for RSA-2048.
 pub fn padded() -> Vec<u8> {
     let mut input = vec![0xff; 256];
     input[..2].copy_from_slice(&[0, 1]);
+    // What RFC 8017, 9.2 has for SHA-256.
+    let info = [
+        0, 0x30, 0x31, 0x30, 0x0d, 6, 9, 0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 1, 5, 0, 4, 0x20,
+    ];
     input[256 - 52..].fill(7);
-    input[256 - 52..][..2].copy_from_slice(&[0, 0x30]);
+    input[256 - 52..][..info.len()].copy_from_slice(&info);
     input
 }
 
