@@ -35,7 +35,7 @@ pub struct Configuration {
     pub max_clients_per_user: usize,
     /// How many requests of a client may wait.
     pub queue: usize,
-    /// How many requests a second it serves for one client; zero for any number.
+    /// How many requests a second it serves for one user; zero for any number.
     pub rate: u32,
     /// Its keys, in the order of the file.
     pub keys: Vec<KeySection>,
@@ -104,12 +104,26 @@ impl Configuration {
     /// Reads the text of a file.
     pub fn parse(text: &str) -> Result<Configuration, Wrong> {
         let mut configuration = Configuration::default();
+        // The settings that stand in the section so far.
+        let mut names: Vec<&str> = Vec::new();
         for (index, line) in text.lines().enumerate() {
             let line = line.trim();
             if line.is_empty() || line.starts_with(['#', ';']) {
                 continue;
             }
-            configuration.line(line).map_err(|what| Wrong {
+            let name = line.split('=').next().map_or(line, str::trim);
+            let read = match line.starts_with('[') {
+                true => {
+                    names.clear();
+                    configuration.section(&line[1..])
+                }
+                false if names.contains(&name) => Err(format!("{name} is set above, too")),
+                false => {
+                    names.push(name);
+                    configuration.line(line)
+                }
+            };
+            read.map_err(|what| Wrong {
                 line: Some(index + 1),
                 what,
             })?;
@@ -118,9 +132,6 @@ impl Configuration {
     }
 
     fn line(&mut self, line: &str) -> Result<(), String> {
-        if let Some(header) = line.strip_prefix('[') {
-            return self.section(header);
-        }
         let (name, value) = line
             .split_once('=')
             .ok_or("this is neither a section nor `name = value`")?;
@@ -273,6 +284,8 @@ mod tests {
             ("[keys]", "line 1: a section is"),
             ("[key a b]", "line 1: `a b` cannot name"),
             (&format!("{KEY}[key a]"), "line 5: there is another key `a`"),
+            ("rate = 1\nrate=2", "line 2: rate is set above"),
+            (&format!("{KEY}users = u"), "line 5: users is set above"),
             (
                 &format!("{KEY}rate = 1"),
                 "line 5: there is no setting `rate` of a key;",
