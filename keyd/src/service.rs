@@ -3,7 +3,8 @@
 //! One thread at a time *collects*: it takes what all clients have posted, and sleeps while nothing
 //! is. With a batch it goes off to compute, and another thread collects. Requests gather while a
 //! batch of their shape runs, as in the engine's own queue: a second batch starts only once a pass
-//! is full. The thread that has computed answers in the rings, without a hand-over in between.
+//! is full. Users take turns in a batch, whatever they have posted. The thread that has computed
+//! answers in the rings, without a hand-over in between.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -42,11 +43,18 @@ struct Work {
 
 /// What waits, by shape.
 struct Waiting {
-    lines: Vec<VecDeque<Work>>,
+    lines: Vec<Line<Work>>,
     /// The shape that is looked at first.
     next: usize,
     /// The service ends, and takes no more than what is here.
     is_last: bool,
+}
+
+/// What waits of one shape.
+struct Line<T> {
+    /// What each user has who has something; whose turn it is comes first.
+    users: VecDeque<(u32, VecDeque<T>)>,
+    count: usize,
 }
 
 /// The threads, and what they share.
@@ -70,7 +78,7 @@ impl Service {
             sleeper: Sleeper::new(),
             clients: Clients::default(),
             waiting: Mutex::new(Waiting {
-                lines: (0..shapes).map(|_| VecDeque::new()).collect(),
+                lines: (0..shapes).map(|_| Line::new()).collect(),
                 next: 0,
                 is_last: false,
             }),
@@ -140,9 +148,9 @@ impl Service {
                     self.gather(&clients, &mut waiting, shape);
                 }
                 self.running[shape.index()].fetch_add(1, Ordering::Release);
-                return Some((shape, waiting.batch(shape, self.most(shape))));
+                return Some((shape, waiting.lines[shape.index()].batch(self.most(shape))));
             }
-            if ends && waiting.lines.iter().all(VecDeque::is_empty) {
+            if ends && waiting.lines.iter().all(|line| line.count == 0) {
                 // The next thread must not sleep.
                 self.sleeper.wake();
                 return None;
@@ -160,11 +168,14 @@ impl Service {
     fn take(&self, clients: &[Arc<Client>], waiting: &mut Waiting) {
         for client in clients {
             client.ring.take(|request| match client.admit(&request) {
-                Ok(asks) => waiting.lines[asks.shape().index()].push_back(Work {
-                    client: Arc::clone(client),
-                    request,
-                    asks,
-                }),
+                Ok(asks) => {
+                    let work = Work {
+                        client: Arc::clone(client),
+                        request,
+                        asks,
+                    };
+                    waiting.lines[work.asks.shape().index()].push(client.peer.user, work);
+                }
                 Err(status) => request.answer(status, &[]),
             });
         }
@@ -175,7 +186,7 @@ impl Service {
         let shapes = Shape::ALL.len();
         let order = (0..shapes).map(|offset| (waiting.next + offset) % shapes);
         let found = order.map(|index| Shape::ALL[index]).find(|shape| {
-            let count = waiting.lines[shape.index()].len();
+            let count = waiting.lines[shape.index()].count;
             let running = self.running[shape.index()].load(Ordering::Acquire);
             count > 0 && (running == 0 || count >= self.engine.pass(*shape))
         })?;
@@ -194,7 +205,7 @@ impl Service {
 
     /// Waits for the requests of other clients that make some: for as long as a pass takes, since
     /// those that come later wait for the next one. It costs no CPU time, and where one client is
-    /// active, no time either.
+    /// active, no time either. Once there are requests of another shape, nobody is waited for.
     fn gather(&self, clients: &[Arc<Client>], waiting: &mut Waiting, shape: Shape) {
         let now = Instant::now();
         let active = clients
@@ -202,7 +213,10 @@ impl Service {
             .filter(|client| client.is_active(now, ACTIVE));
         let expected = active.count().min(self.engine.pass(shape));
         let end = now + pass_time(shape);
-        while waiting.lines[shape.index()].len() < expected {
+        let all = |waiting: &Waiting| waiting.lines.iter().map(|line| line.count).sum::<usize>();
+        while waiting.lines[shape.index()].count == all(waiting)
+            && waiting.lines[shape.index()].count < expected
+        {
             let left = end.saturating_duration_since(Instant::now());
             if left < GLANCE {
                 return;
@@ -281,11 +295,56 @@ pub fn wipe_stack<const BYTES: usize>() {
     black_box(&room);
 }
 
-impl Waiting {
-    /// The oldest requests of a shape, `most` of them at most.
-    fn batch(&mut self, shape: Shape, most: usize) -> Vec<Work> {
-        let line = &mut self.lines[shape.index()];
-        let count = line.len().min(most);
-        line.drain(..count).collect()
+impl<T> Line<T> {
+    fn new() -> Line<T> {
+        Line {
+            users: VecDeque::new(),
+            count: 0,
+        }
+    }
+
+    fn push(&mut self, user: u32, work: T) {
+        self.count += 1;
+        match self.users.iter_mut().find(|(own, _)| *own == user) {
+            Some((_, line)) => line.push_back(work),
+            None => self.users.push_back((user, VecDeque::from([work]))),
+        }
+    }
+
+    /// What the user whose turn it is has had here for longest.
+    fn pop(&mut self) -> Option<T> {
+        let (user, mut line) = self.users.pop_front()?;
+        let work = line.pop_front()?;
+        if !line.is_empty() {
+            self.users.push_back((user, line));
+        }
+        self.count -= 1;
+        Some(work)
+    }
+
+    /// As much as there is, `most` at most.
+    fn batch(&mut self, most: usize) -> Vec<T> {
+        std::iter::from_fn(|| self.pop()).take(most).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_take_turns_whatever_one_of_them_has_posted() {
+        let mut line = Line::new();
+        for number in 0..100 {
+            line.push(7, number);
+        }
+        line.push(8, 1000);
+        assert_eq!(line.batch(3), [0, 1000, 1]);
+        assert_eq!(line.batch(2), [2, 3]);
+        line.push(8, 1001);
+        line.push(9, 2000);
+        assert_eq!(line.batch(4), [4, 1001, 2000, 5]);
+        assert_eq!(line.batch(1000), (6..100).collect::<Vec<_>>());
+        assert_eq!((line.count, line.pop()), (0, None));
     }
 }
