@@ -40,9 +40,10 @@ pub struct Client {
     pub stream: UnixStream,
     /// What it may use. A handle is a place in here.
     grants: Grants,
-    rate: Rate,
+    /// Of all processes of the user.
+    rate: Arc<Rate>,
     gone: AtomicBool,
-    /// When its last request came, in microseconds since `start`.
+    /// When the last request that was admitted came, in microseconds since `start`.
     last: AtomicU64,
     start: Instant,
     served: AtomicU64,
@@ -75,7 +76,7 @@ impl Client {
         (peer, pid): (Peer, i32),
         grants: Grants,
         (ring, stream): (Server, UnixStream),
-        rate: u32,
+        rate: Arc<Rate>,
     ) -> Client {
         Client {
             peer,
@@ -83,7 +84,7 @@ impl Client {
             ring,
             stream,
             grants,
-            rate: Rate::new(rate, Instant::now()),
+            rate,
             gone: AtomicBool::new(false),
             last: AtomicU64::new(0),
             start: Instant::now(),
@@ -97,18 +98,20 @@ impl Client {
     /// Only the client's own table says what it may do; whatever it writes is checked here, in the
     /// daemon's copy.
     pub fn admit(&self, request: &lockstep_ring::Request) -> Result<EngineRequest, u16> {
-        let admitted = self.check(request);
+        let now = Instant::now();
+        let admitted = self.check(request, now);
         let count = match admitted {
-            Ok(_) => &self.served,
+            Ok(_) => {
+                self.last.store(self.age(now), Ordering::Relaxed);
+                &self.served
+            }
             Err(_) => &self.refused,
         };
         count.fetch_add(1, Ordering::Relaxed);
         admitted
     }
 
-    fn check(&self, request: &lockstep_ring::Request) -> Result<EngineRequest, u16> {
-        let now = Instant::now();
-        self.last.store(self.age(now), Ordering::Relaxed);
+    fn check(&self, request: &lockstep_ring::Request, now: Instant) -> Result<EngineRequest, u16> {
         if !self.rate.take(now) {
             return Err(status::BUSY);
         }
@@ -118,7 +121,7 @@ impl Client {
         asked(&held.key, *uses, operation, request.input())
     }
 
-    /// Whether a request came within the last `within` microseconds.
+    /// Whether a request was admitted within the last `within` microseconds.
     pub fn is_active(&self, now: Instant, within: u64) -> bool {
         self.age(now) < self.last.load(Ordering::Relaxed) + within
     }

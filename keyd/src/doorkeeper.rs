@@ -3,6 +3,7 @@
 //! It waits for all sockets at once, and for no single client. A client that does not send its
 //! greeting in time, or does not take what it is sent, loses its connection.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::fd::AsFd as _;
@@ -17,10 +18,15 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::access::Peer;
 use crate::clients::{Client, Grants, Held};
 use crate::configuration::Configuration;
+use crate::journal::{Journal, log};
+use crate::rate::Rate;
 use crate::service::Service;
 
 /// How long a client may take for its greeting, and to take the list of keys.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How many connections are accepted before anything else is looked at: whoever connects all the
+/// time must not keep this thread from the others, and from its end.
+const AT_ONCE: usize = 32;
 
 /// A connection before it is a client.
 struct Newcomer {
@@ -53,6 +59,9 @@ pub struct Doorkeeper {
     keys: Vec<Arc<Held>>,
     service: Arc<Service>,
     newcomers: Vec<Newcomer>,
+    /// How often a user may ask. It outlives connections: who connects anew gains nothing.
+    rates: HashMap<u32, Arc<Rate>>,
+    journal: Journal,
 }
 
 impl Doorkeeper {
@@ -74,6 +83,8 @@ impl Doorkeeper {
             keys,
             service,
             newcomers: Vec::new(),
+            rates: HashMap::new(),
+            journal: Journal::default(),
         })
     }
 
@@ -121,12 +132,13 @@ impl Doorkeeper {
     }
 
     fn accept(&mut self) -> io::Result<()> {
-        for listener in &self.listeners {
-            loop {
-                match listener.accept() {
+        for place in 0..self.listeners.len() {
+            for _ in 0..AT_ONCE {
+                match self.listeners[place].accept() {
                     Ok((stream, _)) => match Newcomer::new(stream) {
                         Ok(newcomer) if self.has_room(&newcomer) => self.newcomers.push(newcomer),
-                        Ok(_) => {}
+                        // It has gone away, or it will see.
+                        Ok(newcomer) => drop(self.refuse(&newcomer, Verdict::Full)),
                         Err(error) => log(format_args!("lost a connection: {error}")),
                     },
                     Err(error) if error.kind() == ErrorKind::WouldBlock => break,
@@ -163,7 +175,7 @@ impl Doorkeeper {
     }
 
     /// Goes on with a newcomer; returns it unless it is a client now, or sent away.
-    fn advance(&self, mut newcomer: Newcomer) -> io::Result<Option<Newcomer>> {
+    fn advance(&mut self, mut newcomer: Newcomer) -> io::Result<Option<Newcomer>> {
         match &mut newcomer.stage {
             Stage::Greets(greeting) => {
                 if !read_on(&newcomer.stream, greeting)? {
@@ -183,20 +195,11 @@ impl Doorkeeper {
     }
 
     /// Answers a greeting; returns the newcomer if it is welcome.
-    fn answer(&self, mut newcomer: Newcomer, greeting: &[u8]) -> io::Result<Option<Newcomer>> {
-        let refuse = |verdict: Verdict| {
-            log(format_args!(
-                "refused {newcomer}: {}",
-                lockstep_remote::Failure::Unwelcome(verdict)
-            ));
-            // That fits into the buffer of a new socket.
-            (&newcomer.stream).write_all(&protocol::verdict(verdict, 0))?;
-            Ok(None)
-        };
+    fn answer(&mut self, mut newcomer: Newcomer, greeting: &[u8]) -> io::Result<Option<Newcomer>> {
         let greeting: Option<&[u8; GREETING]> = greeting.try_into().ok();
         match greeting.map(protocol::read_greeting) {
             Some(Ok(VERSION)) => {}
-            Some(Ok(_)) => return refuse(Verdict::OtherVersion),
+            Some(Ok(_)) => return self.refuse(&newcomer, Verdict::OtherVersion),
             // It is no client.
             _ => return Ok(None),
         }
@@ -208,16 +211,16 @@ impl Doorkeeper {
         if served.len() >= self.configuration.max_clients
             || of_user.count() >= self.configuration.max_clients_per_user
         {
-            return refuse(Verdict::Full);
+            return self.refuse(&newcomer, Verdict::Full);
         }
         let Some(grants) = Client::grants(&self.keys, newcomer.peer) else {
-            return refuse(Verdict::Stranger);
+            return self.refuse(&newcomer, Verdict::Stranger);
         };
         let Some(list) = protocol::list(&Client::list(&grants)) else {
-            return refuse(Verdict::Failed);
+            return self.refuse(&newcomer, Verdict::Failed);
         };
         let Ok((ring, descriptor)) = Server::create(self.configuration.queue) else {
-            return refuse(Verdict::Failed);
+            return self.refuse(&newcomer, Verdict::Failed);
         };
         let mut rest = protocol::verdict(Verdict::Welcome, list.len()).to_vec();
         let sent = send(&newcomer.stream, &rest, descriptor.as_fd())?;
@@ -228,17 +231,28 @@ impl Doorkeeper {
         self.advance(newcomer)
     }
 
+    /// Sends a newcomer away, and says why.
+    fn refuse(&mut self, newcomer: &Newcomer, verdict: Verdict) -> io::Result<Option<Newcomer>> {
+        let why = lockstep_remote::Failure::Unwelcome(verdict);
+        let line = format_args!("refused {newcomer}: {why}");
+        self.journal.log(newcomer.peer.user, line);
+        // That fits into the buffer of a new socket.
+        (&newcomer.stream).write_all(&protocol::verdict(verdict, 0))?;
+        Ok(None)
+    }
+
     /// Serves a newcomer that has taken all it was sent.
-    fn admit(&self, newcomer: Newcomer) {
+    fn admit(&mut self, newcomer: Newcomer) {
         let who = newcomer.to_string();
         let Stage::Reads { grants, ring, .. } = newcomer.stage else {
             return;
         };
-        log(format_args!(
-            "serves {who}, which may use {} keys",
-            grants.len()
-        ));
-        let rate = self.configuration.rate;
+        let user = newcomer.peer.user;
+        let line = format_args!("serves {who}, which may use {} keys", grants.len());
+        self.journal.log(user, line);
+        let most = self.configuration.rate;
+        let fresh = || Arc::new(Rate::new(most, most, Instant::now()));
+        let rate = Arc::clone(self.rates.entry(user).or_insert_with(fresh));
         let (who, at) = ((newcomer.peer, newcomer.pid), (ring, newcomer.stream));
         let client = Client::new(who, grants, at, rate);
         self.service
@@ -248,7 +262,7 @@ impl Doorkeeper {
     }
 
     /// Forgets the clients that have ended.
-    fn see_off(&self) {
+    fn see_off(&mut self) {
         let clients = self.service.clients.now();
         let gone: Vec<_> = clients
             .iter()
@@ -258,12 +272,13 @@ impl Doorkeeper {
             client.leave();
             let (served, refused) = client.counts();
             let faults = client.ring.faults();
-            log(format_args!(
-                "process {} of user {} has ended: {served} requests, {refused} refused, {} bad",
-                client.pid,
-                client.peer.user,
-                faults.malformed + faults.repeated
-            ));
+            let (pid, user) = (client.pid, client.peer.user);
+            let bad = faults.malformed + faults.repeated;
+            let line = format_args!(
+                "process {pid} of user {user} has ended: {served} requests, {refused} refused, \
+                 {bad} bad"
+            );
+            self.journal.log(user, line);
         }
         if !gone.is_empty() {
             self.service
@@ -346,10 +361,4 @@ fn is_passing(error: &io::Error) -> bool {
     ];
     let number = error.raw_os_error();
     passing.iter().any(|own| Some(own.raw_os_error()) == number)
-}
-
-/// A line for the journal.
-pub fn log(line: std::fmt::Arguments<'_>) {
-    // Where it cannot be written, there is no better place.
-    let _ = writeln!(io::stderr(), "lockstep-keyd: {line}");
 }

@@ -12,6 +12,7 @@ pub mod access;
 mod clients;
 pub mod configuration;
 mod doorkeeper;
+mod journal;
 pub mod key;
 mod padding;
 mod privileges;
@@ -35,7 +36,8 @@ use lockstep_engine::{Backend, BackendChoice, Config, Engine, Lone, ROOM_BYTES};
 use access::{Access, Accounts};
 use clients::Held;
 use configuration::Configuration;
-use doorkeeper::{Doorkeeper, log};
+use doorkeeper::Doorkeeper;
+use journal::log;
 use key::Key;
 use service::Service;
 
@@ -154,7 +156,11 @@ fn threads(engine: &Engine) -> usize {
 /// The socket takes the place of another one in one step: clients find either the daemon before
 /// this one, which keeps those that it has, or this one.
 fn listen(path: &Path) -> io::Result<UnixListener> {
-    let fresh = path.with_extension("new");
+    // As long as any name of a socket may be, and not that of this one.
+    let mut fresh = path.with_extension("new");
+    if fresh == path {
+        fresh.set_extension("old");
+    }
     let listen = || {
         remove_socket(&fresh)?;
         let listener = UnixListener::bind(&fresh)?;

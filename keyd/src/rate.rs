@@ -1,21 +1,24 @@
-//! How many requests a second a client may make.
+//! How often something may be done.
 
 use std::sync::Mutex;
 use std::time::Instant;
 
-/// A bucket of permits that fills at a steady rate, up to those of a second.
+/// A bucket of permits that fills at a steady rate.
 pub struct Rate {
     /// Permits a second; zero for any number.
     rate: u32,
+    /// How many it holds.
+    most: u32,
     state: Mutex<(f64, Instant)>,
 }
 
 impl Rate {
     /// A full bucket.
-    pub fn new(rate: u32, now: Instant) -> Rate {
+    pub fn new(rate: u32, most: u32, now: Instant) -> Rate {
         Rate {
             rate,
-            state: Mutex::new((f64::from(rate), now)),
+            most,
+            state: Mutex::new((f64::from(most), now)),
         }
     }
 
@@ -26,8 +29,8 @@ impl Rate {
         }
         let mut state = self.state.lock().unwrap_or_else(|error| error.into_inner());
         let (permits, since) = *state;
-        let most = f64::from(self.rate);
-        let permits = (permits + most * now.duration_since(since).as_secs_f64()).min(most);
+        let more = f64::from(self.rate) * now.duration_since(since).as_secs_f64();
+        let permits = (permits + more).min(f64::from(self.most));
         let may = permits >= 1.0;
         *state = (permits - f64::from(u8::from(may)), now);
         may
@@ -43,14 +46,14 @@ mod tests {
     #[test]
     fn a_second_gives_as_many_permits_as_the_rate_says() {
         let start = Instant::now();
-        let rate = Rate::new(10, start);
+        let rate = Rate::new(10, 10, start);
         let taken = |now| (0..100).filter(|_| rate.take(now)).count();
         assert_eq!(taken(start), 10);
         assert_eq!(taken(start), 0);
         assert_eq!(taken(start + Duration::from_millis(350)), 3);
-        // They do not add up while a client is idle.
+        // They do not add up while nobody takes any.
         assert_eq!(taken(start + Duration::from_secs(60)), 10);
-        let unlimited = Rate::new(0, start);
+        let unlimited = Rate::new(0, 0, start);
         assert!((0..1000).all(|_| unlimited.take(start)));
     }
 }

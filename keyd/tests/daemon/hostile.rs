@@ -10,7 +10,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ use lockstep_remote::protocol::{self, VERDICT, VERSION, Verdict, status};
 use lockstep_ring::{Call, Client, INPUT, Patience, has_hung_up, receive, send};
 use lockstep_testkit::{Random, TempDir, command};
 use rustix::fs::{FallocateFlags, fallocate};
+use rustix::process::Signal;
 
 use crate::site::{Daemon, KEYS, Witness, own_user, padded, wait_for};
 
@@ -329,6 +330,56 @@ fn clients_that_do_not_read_keep_nobody_waiting() {
             has_hung_up(stream)
         });
     }
+}
+
+#[test]
+fn who_connects_all_the_time_keeps_nobody_from_the_door_and_the_daemon_from_its_end() {
+    let daemon = Daemon::start(SETTINGS);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                while !is_over.load(Relaxed) {
+                    drop(UnixStream::connect(daemon.socket()));
+                }
+            });
+        }
+        thread::sleep(Duration::from_millis(100));
+        // The user of all of these is the same, so a client may find all of its places taken.
+        let comes_in = || Connection::open(&daemon.socket()).is_ok();
+        let is_served = catch_unwind(AssertUnwindSafe(|| wait_for("a welcome", comes_in)));
+        daemon.signal(Signal::TERM);
+        let ends = || wait_for("the end of the daemon", || !daemon.is_alive());
+        let has_ended = catch_unwind(AssertUnwindSafe(ends));
+        is_over.store(true, Relaxed);
+        assert!(is_served.is_ok() && has_ended.is_ok());
+    });
+}
+
+#[test]
+fn a_log_that_nobody_reads_keeps_nobody_waiting() {
+    let daemon = Daemon::start(SETTINGS);
+    daemon.leave_log_unread(true);
+    let mut other = protocol::greeting();
+    other[8] ^= 1;
+    let refused = || {
+        let mut stream = connect(&daemon);
+        stream.write_all(&other).expect("a socket");
+        let verdict = verdict(&mut stream).map(|(verdict, _)| verdict);
+        assert_eq!(verdict, Some(Verdict::OtherVersion));
+    };
+    // Each of them is a line, until there are too many about one user. They fill the pipe before.
+    (0..300).for_each(|_| refused());
+    Connection::open(&daemon.socket()).expect("a welcome");
+    daemon.leave_log_unread(false);
+    let left_out = || {
+        refused();
+        daemon.log().contains("left out ") && daemon.log().contains("lines are missing here")
+    };
+    wait_for("a line about what was left out", || {
+        thread::sleep(Duration::from_millis(100));
+        left_out()
+    });
 }
 
 /// What a client may not ask, in a ring as it should be: each request has its status, and changes

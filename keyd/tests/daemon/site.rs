@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use lockstep_remote::{Connection, Operation};
 use lockstep_testkit::{TempDir, command};
+use rustix::pipe::fcntl_setpipe_size;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The daemon's keys, in the order of their handles.
@@ -44,6 +45,7 @@ pub struct Daemon {
     pid: u32,
     /// The end of what it has logged.
     log: Arc<Mutex<VecDeque<String>>>,
+    is_log_unread: Arc<AtomicBool>,
     directory: TempDir,
 }
 
@@ -91,11 +93,17 @@ impl Daemon {
             .stderr(Stdio::piped())
             .spawn()
             .expect("a program");
-        let lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+        let errors = child.stderr.take().expect("piped");
+        fcntl_setpipe_size(&errors, 16 << 10).expect("a pipe");
+        let lines = BufReader::with_capacity(1 << 10, errors).lines();
         let log = Arc::new(Mutex::new(VecDeque::new()));
-        let kept = Arc::clone(&log);
+        let is_log_unread = Arc::new(AtomicBool::new(false));
+        let (kept, is_unread) = (Arc::clone(&log), Arc::clone(&is_log_unread));
         thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
+                while is_unread.load(Relaxed) {
+                    thread::sleep(Duration::from_millis(2));
+                }
                 let mut kept = kept.lock().expect("no panic");
                 kept.push_back(line);
                 if kept.len() > LINES {
@@ -107,6 +115,7 @@ impl Daemon {
             pid: child.id(),
             child: Mutex::new(child),
             log,
+            is_log_unread,
             directory,
         };
         wait_for("the start of the daemon", || {
@@ -146,6 +155,11 @@ impl Daemon {
     pub fn log(&self) -> String {
         let log = self.log.lock().expect("no panic");
         log.iter().map(|line| format!("{line}\n")).collect()
+    }
+
+    /// Has nobody read its log, which then has room for some 16 KiB more.
+    pub fn leave_log_unread(&self, is_unread: bool) {
+        self.is_log_unread.store(is_unread, Relaxed);
     }
 
     /// What it holds for so few clients, once it has forgotten those that came before.
