@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, TryLockError};
 use std::time::{Duration, Instant};
 
+use lockstep_remote::connection::ANSWER;
 use lockstep_remote::{Connection, Done, Failure, Operation};
 use once_cell::race::OnceBox;
 
@@ -66,8 +67,8 @@ enum Attempt {
 #[derive(Default)]
 struct Link {
     connection: Option<Arc<Connection>>,
-    /// The daemon did not answer a thread that had waited for long: how it failed, and when.
-    silent: Option<(Failure, Instant)>,
+    /// When a thread had waited for the daemon for long, in vain.
+    silent: Option<Instant>,
 }
 
 /// All daemons that this process knows, as a list.
@@ -208,15 +209,23 @@ impl Daemon {
         if let Some(connection) = link.present() {
             return Ok(connection);
         }
-        if let Some((failure, since)) = &link.silent
-            && since.elapsed() < PAUSE
-        {
-            return Err(failure.clone());
+        if link.silent.is_some_and(|since| since.elapsed() < PAUSE) {
+            return Err(Failure::TimedOut);
         }
         link.connect(self.open()).inspect_err(|failure| {
-            let is_silent = *failure == Failure::TimedOut;
-            link.silent = is_silent.then(|| (failure.clone(), Instant::now()));
+            link.silent = (*failure == Failure::TimedOut).then(Instant::now);
         })
+    }
+
+    /// Says that a request had no answer in time. The connection over which it was made is of no
+    /// more use, since others would wait in vain, too; a younger one may be.
+    pub fn gives_no_answer(&self) {
+        let mut link = self.link().write().unwrap_or_else(PoisonError::into_inner);
+        let connection = link.connection.as_ref();
+        if let Some(connection) = connection.filter(|own| own.since().elapsed() >= ANSWER) {
+            connection.give_up();
+            link.silent = Some(Instant::now());
+        }
     }
 
     /// Connects. A daemon that ends hangs up on those whom it has not welcomed yet; the next one
@@ -266,7 +275,8 @@ impl Link {
 }
 
 /// In a forked child: a link that another thread of the parent held at the fork stays locked, so
-/// the child forgets it. Any other one is used again: its connection says that it is the parent's.
+/// the child forgets it. Any other one is used again: its connection says that it is the parent's,
+/// and is left to it.
 ///
 /// It waits for no lock and neither allocates nor frees memory.
 pub fn after_fork() {
@@ -275,10 +285,17 @@ pub fn after_fork() {
         daemon.timeouts.store(0, Ordering::Relaxed);
         let link = daemon.link.load(Ordering::Acquire);
         // SAFETY: NULL, or made from a box that is never freed.
-        let is_held = unsafe { link.as_ref() }
-            .is_some_and(|link| matches!(link.try_write(), Err(TryLockError::WouldBlock)));
-        if is_held {
-            daemon.link.store(null_mut(), Ordering::Release);
+        let link = match unsafe { link.as_ref() }.map(RwLock::try_write) {
+            None => continue,
+            Some(Ok(link)) => link,
+            Some(Err(TryLockError::Poisoned(link))) => link.into_inner(),
+            Some(Err(TryLockError::WouldBlock)) => {
+                daemon.link.store(null_mut(), Ordering::Release);
+                continue;
+            }
+        };
+        if let Some(connection) = &link.connection {
+            connection.leave_to_parent();
         }
     }
 }

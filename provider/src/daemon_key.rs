@@ -56,7 +56,12 @@ impl Key {
             result => result,
         };
         result
-            .inspect_err(|failure| self.refuse(&failure.to_string()))
+            .inspect_err(|failure| {
+                if *failure == Failure::TimedOut {
+                    self.daemon.gives_no_answer();
+                }
+                self.refuse(&failure.to_string());
+            })
             .ok()
     }
 

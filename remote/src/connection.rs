@@ -6,9 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use lockstep_ring::{
-    Answer, AttachError, Call, Client, Lost, Patience, Refused, Ticket, has_hung_up, receive,
-};
+use lockstep_ring::{Answer, AttachError, Call, Client, Lost, Patience, Refused, Ticket, receive};
 use rustix::io::retry_on_intr;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
@@ -19,18 +17,19 @@ use zeroize::Zeroizing;
 use crate::failure::{Failure, outcome};
 use crate::pace::{Came, LOOK, Pace};
 use crate::protocol::{self, Offered, Operation, VERDICT, Verdict};
+use crate::socket::Socket;
 use crate::watch::{self, Asker, LONGEST_PAUSE, LOOK_EVERY, ROOM, SHORTEST_PAUSE, Watch};
 
 /// How long the daemon may take to welcome a client.
 const WELCOME: Duration = Duration::from_secs(3);
 /// How long a request may take in all.
-const ANSWER: Duration = Duration::from_secs(10);
+pub const ANSWER: Duration = Duration::from_secs(10);
 
 /// A connection, for all threads of one process.
 #[derive(Debug)]
 pub struct Connection {
     /// Stays open for as long as the client lives: by its end each side learns of the other's.
-    stream: UnixStream,
+    socket: Socket,
     client: Client,
     keys: Vec<Offered>,
     /// The places of the keys, by their public halves.
@@ -39,6 +38,7 @@ pub struct Connection {
     /// honest.
     paces: Vec<Pace>,
     watch: Arc<Watch>,
+    since: Instant,
 }
 
 /// What a request has brought.
@@ -87,20 +87,39 @@ impl Connection {
         let mut list = vec![0; length];
         fill(&stream, &mut list, deadline)?;
         let keys = protocol::read_list(&list).map_err(|_| Failure::Protocol)?;
-        Ok(Connection::with(stream, client, keys))
+        let socket = Socket::new(stream).map_err(|_| Failure::Failed)?;
+        Ok(Connection::with(socket, client, keys))
     }
 
-    fn with(stream: UnixStream, client: Client, keys: Vec<Offered>) -> Connection {
+    fn with(socket: Socket, client: Client, keys: Vec<Offered>) -> Connection {
         let mut by_public: Vec<usize> = (0..keys.len()).collect();
         by_public.sort_by_key(|&place| &keys[place].public);
         Connection {
-            stream,
+            socket,
             client,
             paces: keys.iter().map(|_| Pace::new()).collect(),
             keys,
             by_public,
             watch: Arc::default(),
+            since: Instant::now(),
         }
+    }
+
+    /// Since when it has been there.
+    pub fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// Has nobody use it any more: the daemon does not answer.
+    pub fn give_up(&self) {
+        self.client.poison();
+    }
+
+    /// Leaves the connection to the parent of this process, a forked child that has just begun:
+    /// while a copy of the socket is open, the daemon keeps a place for the parent. It waits for
+    /// no lock, and neither allocates nor frees memory.
+    pub fn leave_to_parent(&self) {
+        self.socket.close();
     }
 
     /// The keys that this process may use.
@@ -294,7 +313,7 @@ impl Connection {
 
     /// Whether the daemon's end of the connection is closed.
     pub fn has_hung_up(&self) -> bool {
-        has_hung_up(&self.stream)
+        self.socket.has_hung_up()
     }
 }
 

@@ -9,6 +9,7 @@ mod pace;
 pub mod protocol;
 pub mod public;
 pub mod reference;
+mod socket;
 pub mod watch;
 
 pub use connection::{Connection, Done};

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lockstep_testkit::TempDir;
 
@@ -200,6 +200,18 @@ const LINES: [&str; 7] = [
     "is duplicated: yes",
 ];
 
+/// Waits until the daemon's log says this.
+#[track_caller]
+fn wait_for_log(daemon: &Running, text: &str) {
+    for _ in 0..6000 {
+        if daemon.describe().contains(text) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("no `{text}`: {}", daemon.describe());
+}
+
 #[track_caller]
 fn expect(text: &str, lines: &[&str]) {
     for line in lines {
@@ -363,6 +375,67 @@ fn without_a_daemon_errors_say_why_and_with_one_all_is_well_again() {
             "{without}"
         );
     }
+}
+
+/// Servers that become daemons close all descriptors, and use their numbers again.
+#[test]
+fn a_program_may_close_the_modules_socket_and_use_its_number_again() {
+    let site = Site::new("sign");
+    let _daemon = site.daemon();
+    let text = site.run("closes", "p256");
+    expect(
+        &text,
+        &[
+            "signs: yes",
+            "signs when all is closed: yes",
+            "leaves descriptors alone: yes",
+            "signs in a child when all is closed: yes",
+            "leaves a child's descriptors alone: yes",
+            "signs after the child: yes",
+        ],
+    );
+}
+
+#[test]
+fn a_child_that_never_signs_keeps_no_place_of_its_parent() {
+    let site = Site::new("sign");
+    let daemon = site.daemon();
+    let program = site.place.compile("references");
+    let process = site.place.program(&program, "leaves p256.ref p256.crt");
+    let mut program = process.with_lockstep().silent_input().start();
+    program.wait_for("end", |text| text.contains("has ended: yes").then_some(()));
+    wait_for_log(&daemon, " has ended: 2 requests, 0 refused");
+    assert!(program.is_alive());
+}
+
+/// A daemon that stands still costs one signature ten seconds, and not each of them.
+#[test]
+fn a_daemon_that_gives_no_answer_is_not_waited_for_again_at_once() {
+    let site = Site::new("sign");
+    let daemon = site.daemon();
+    let program = site.place.compile("references");
+    let process = site.place.program(&program, "repeat p384.ref p384.crt");
+    let mut program = process.with_lockstep().silent_input().start();
+    let mut signs = |times: usize| {
+        let start = Instant::now();
+        program.send("\n");
+        let answer = program.wait_for("answer", |text| {
+            let last = text.split("signs: ").nth(times)?;
+            (last.contains("error: ") || last.starts_with("yes\n")).then(|| last.to_owned())
+        });
+        (answer, start.elapsed())
+    };
+    assert!(signs(1).0.starts_with("yes"));
+    daemon.stop();
+    let (first, long) = signs(2);
+    assert!(first.contains("did not answer in time"), "{first}");
+    let (second, short) = signs(3);
+    assert!(second.contains("did not answer in time"), "{second}");
+    assert!(2 * short < long, "{short:?} after {long:?}");
+    daemon.go_on();
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(signs(4).0.starts_with("yes"));
+    wait_for_log(&daemon, " has ended: ");
 }
 
 #[test]

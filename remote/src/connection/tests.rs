@@ -48,7 +48,11 @@ impl Fixture {
         let client = Client::attach(descriptor).expect("a ring");
         let (stream, own) = UnixStream::pair().expect("sockets");
         let (sender, results) = channel();
-        let connection = Arc::new(Connection::with(own, client, Vec::new()));
+        let connection = Arc::new(Connection::with(
+            Socket::new(own).expect("a socket"),
+            client,
+            Vec::new(),
+        ));
         assert!(connection.is_watched(start));
         Fixture {
             connection,

@@ -4,6 +4,8 @@
  *
  * Each line that it prints says what was done, and whether that succeeded. */
 
+#define _GNU_SOURCE
+#include <fcntl.h>
 #include <openssl/async.h>
 #include <openssl/bio.h>
 #include <openssl/core_names.h>
@@ -20,6 +22,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -242,6 +245,69 @@ static int spin(const char *path, const char *cert)
     return 0;
 }
 
+/* Closes all descriptors but the first three, as daemons do, and opens others. */
+static void use_descriptors_again(void)
+{
+    closefrom(3);
+    for (int i = 0; i < 8; i++)
+        open("/dev/null", O_RDONLY);
+}
+
+/* Whether they are what they were made. */
+static int are_descriptors_untouched(void)
+{
+    char path[32];
+    struct stat null, own;
+    int same = stat("/dev/null", &null) == 0;
+    for (int i = 3; i < 11 && same; i++) {
+        snprintf(path, sizeof path, "/proc/self/fd/%d", i);
+        same = stat(path, &own) == 0 && own.st_rdev == null.st_rdev;
+    }
+    return same;
+}
+
+/* Signs when somebody has used the number of the module's socket for something else, here and in a
+ * child. */
+static int closes(const char *reference, const char *path)
+{
+    EVP_PKEY *key = load(reference, NULL), *public = X509_get0_pubkey(certificate(path));
+    say("signs", sign_all(key, public, NULL));
+    use_descriptors_again();
+    say("signs when all is closed", sign_all(key, public, NULL));
+    say("leaves descriptors alone", are_descriptors_untouched());
+    pid_t child = fork();
+    if (child == 0) {
+        use_descriptors_again();
+        say("signs in a child when all is closed", sign_all(key, public, NULL));
+        say("leaves a child's descriptors alone", are_descriptors_untouched());
+        _exit(0);
+    }
+    waitpid(child, NULL, 0);
+    say("signs after the child", sign_all(key, public, NULL));
+    errors();
+    return 1;
+}
+
+/* Leaves a child behind that never signs, and ends when the standard input does. */
+static int leaves(const char *reference, const char *path)
+{
+    pid_t parent = fork();
+    if (parent == 0) {
+        EVP_PKEY *key = load(reference, NULL);
+        say("signs", sign_all(key, X509_get0_pubkey(certificate(path)), NULL));
+        errors();
+        if (fork() == 0)
+            while (getchar() != EOF)
+                ;
+        _exit(0);
+    }
+    waitpid(parent, NULL, 0);
+    say("has ended", 1);
+    while (getchar() != EOF)
+        ;
+    return 1;
+}
+
 /* Reads every key and certificate of a file, as HAProxy does, and then each block by itself. */
 static int blocks(const char *path)
 {
@@ -427,6 +493,10 @@ int main(int count, char **words)
         done = ordinary(words[2], words[3]);
     if (count == 4 && strcmp(words[1], "spin") == 0)
         done = spin(words[2], words[3]);
+    if (count == 4 && strcmp(words[1], "closes") == 0)
+        done = closes(words[2], words[3]);
+    if (count == 4 && strcmp(words[1], "leaves") == 0)
+        done = leaves(words[2], words[3]);
     if (count == 3 && strcmp(words[1], "blocks") == 0)
         done = blocks(words[2]);
     if (count == 3 && strcmp(words[1], "stores") == 0)
