@@ -127,10 +127,12 @@ fn serve(path: &Path) -> Outcome {
 
 fn check(path: &Path) -> Outcome {
     let configuration = configuration(path)?;
+    let wrong = |wrong: String| {
+        Failure::new(wrong).remedy("correct the configuration, or the files it names")
+    };
+    lockstep_keyd::check_user(&configuration).map_err(|error| wrong(error.to_string()))?;
     let loaded = lockstep_keyd::read_keys(&configuration, &unpublished());
-    let loaded = loaded.map_err(|wrong| {
-        Failure::new(wrong.join("\n")).remedy("correct the configuration, or the files it names")
-    })?;
+    let loaded = loaded.map_err(|lines| wrong(lines.join("\n")))?;
     if loaded.is_empty() {
         return Err(Failure::new(format!("{}: it names no key", path.display()))
             .remedy("add a section [key NAME]"));

@@ -1007,3 +1007,33 @@ fn doctor_looks_at_one_service() {
     assert_eq!(code, 1);
     assert!(stdout.contains("there is no process 4194999"), "{stdout}");
 }
+
+#[test]
+fn a_check_finds_that_the_user_of_the_daemon_is_missing() {
+    if !rustix::process::getuid().is_root() {
+        println!("skipped: only root becomes another user");
+        return;
+    }
+    let directory = scratch("keyd-check");
+    let (key, configuration) = (directory.join("key.pem"), directory.join("keyd.conf"));
+    let mut make = Command::new("openssl");
+    make.args(["genpkey", "-algorithm", "ed25519", "-out"])
+        .arg(&key);
+    assert_eq!(run(&mut make).0, 0);
+    let check = |user: &str| {
+        let key = key.display();
+        let text = format!("user = {user}\n[key a]\nfile = {key}\nusers = root\nuses = sign\n");
+        fs::write(&configuration, text).unwrap();
+        let configuration = configuration.display().to_string();
+        run(&mut lockstep(&[
+            "keyd",
+            "--config",
+            &configuration,
+            "check",
+        ]))
+    };
+    assert_eq!(check("root").0, 0);
+    let (code, _, errors) = check("nobody-of-this-name");
+    let expected = "user nobody-of-this-name: there is none";
+    assert!(code == 1 && errors.contains(expected), "{errors}");
+}

@@ -89,6 +89,11 @@ pub fn read_keys(
     }
 }
 
+/// Says what is wrong with the user whom the daemon would become, if this process were it.
+pub fn check_user(configuration: &Configuration) -> io::Result<()> {
+    privileges::user(&configuration.user, &Accounts::of_system()).map(drop)
+}
+
 /// A key of the configuration, ready to be served.
 #[derive(Debug)]
 pub struct Loaded {

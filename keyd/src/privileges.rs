@@ -12,9 +12,9 @@ use crate::access::Accounts;
 
 /// Becomes an unprivileged user for good, if the daemon runs as root, and hides its memory from
 /// all but root.
-pub fn give_up(user: &str, accounts: &Accounts) -> io::Result<()> {
-    if getuid().is_root() {
-        become_user(user, accounts)?;
+pub fn give_up(name: &str, accounts: &Accounts) -> io::Result<()> {
+    if let Some((user, group)) = user(name, accounts)? {
+        become_user(user, group)?;
     }
     set_no_new_privs(true)?;
     hide_memory()
@@ -30,14 +30,21 @@ pub fn hide_memory() -> io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
-fn become_user(name: &str, accounts: &Accounts) -> io::Result<()> {
-    let unknown = |what: &str| io::Error::other(format!("user {name}: {what}"));
+/// The number of the user that the daemon becomes, and of its group. Nobody but root becomes one.
+pub fn user(name: &str, accounts: &Accounts) -> io::Result<Option<(u32, u32)>> {
+    if !getuid().is_root() {
+        return Ok(None);
+    }
+    let wrong = |what: &str| io::Error::other(format!("user {name}: {what}"));
     let user = accounts.user(name).ok_or_else(|| {
-        unknown("there is none in /etc/passwd; create it, or name another one by `user`")
+        wrong("there is none in /etc/passwd; create it, or name another one by `user`")
     })?;
-    let group = accounts
-        .group_of(user)
-        .ok_or_else(|| unknown("it has no group"))?;
+    let group = accounts.group_of(user);
+    let group = group.ok_or_else(|| wrong("it has no group"))?;
+    Ok(Some((user, group)))
+}
+
+fn become_user(user: u32, group: u32) -> io::Result<()> {
     // The system calls are about the calling thread.
     if fs::read_dir("/proc/self/task")?.count() != 1 {
         return Err(io::Error::other("there are threads already"));
@@ -49,6 +56,6 @@ fn become_user(name: &str, accounts: &Accounts) -> io::Result<()> {
     match set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT) {
         Err(_) => Ok(()),
         Ok(()) if user.is_root() => Ok(()),
-        Ok(()) => Err(unknown("root's rights came back")),
+        Ok(()) => Err(io::Error::other("root's rights came back")),
     }
 }

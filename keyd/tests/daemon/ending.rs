@@ -11,7 +11,7 @@ use crate::site::{Daemon, padded};
 
 #[test]
 fn what_was_asked_before_the_end_is_answered_and_what_comes_later_is_refused_at_once() {
-    for signal in [Signal::TERM, Signal::INT] {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let daemon = Daemon::start("queue = 64\n");
         let guests = [(); 3].map(|()| Guest::new(&daemon).expect("a welcome"));
         let input = padded();
