@@ -1,7 +1,10 @@
 //! The engine and the process that own state which must not be used twice.
 
+use std::hint::black_box;
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use lockstep_vault::{Boxed, OnFork};
 
 /// The engine and process that blinding state and key pairs made in advance belong to. A forked
 /// child makes an engine of its own, so it never uses state that its parent uses too.
@@ -12,20 +15,62 @@ pub(crate) struct Epoch {
 }
 
 impl Epoch {
-    /// One that no other engine of this process or of its ancestors has.
+    /// One that nobody else in this process or in its ancestors has.
     pub(crate) fn new() -> Epoch {
-        static ENGINES: AtomicU32 = AtomicU32::new(0);
+        static COUNT: AtomicU32 = AtomicU32::new(0);
         Epoch {
             pid: process::id(),
-            engine: ENGINES.fetch_add(1, Ordering::Relaxed),
+            engine: COUNT.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+}
+
+/// Where an engine was made.
+pub(crate) struct Home {
+    epoch: Epoch,
+    /// Not zero, but in a forked child. None without memory for it.
+    mark: Option<Boxed<[u64; 1]>>,
+}
+
+impl Home {
+    pub(crate) fn new() -> Home {
+        let mut mark = Boxed::try_zeroed(OnFork::Wipe);
+        if let Some(mark) = &mut mark {
+            **mark = [1];
+        }
+        Home {
+            epoch: Epoch::new(),
+            mark,
         }
     }
 
     /// This engine in the process that asks: another epoch in a forked child.
-    pub(crate) fn here(self) -> Epoch {
-        Epoch {
-            pid: process::id(),
-            ..self
+    ///
+    /// A child has another number, unless it is in another PID namespace. Where no handler of
+    /// `fork` was called, it still has this engine, whose secrets are zeros there, as the mark is.
+    /// Then each call gives an epoch of its own, so that nothing is kept.
+    pub(crate) fn here(&self) -> Epoch {
+        let is_wiped = |mark: &Boxed<[u64; 1]>| black_box(&**mark) == &[0];
+        match self.mark.as_ref().is_some_and(is_wiped) {
+            true => Epoch::new(),
+            false => Epoch {
+                pid: process::id(),
+                ..self.epoch
+            },
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_epoch_stays_until_the_mark_is_gone() {
+        let mut home = Home::new();
+        assert_eq!(home.here(), home.here());
+        assert_ne!(home.here(), Home::new().here());
+        home.mark.as_mut().expect("memory").wipe();
+        assert_ne!(home.here(), home.here());
     }
 }

@@ -7,7 +7,7 @@ mod group;
 mod kem;
 mod nist;
 mod pool;
-mod random;
+pub(crate) mod random;
 mod rsa;
 mod sample;
 

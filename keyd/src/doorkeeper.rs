@@ -24,8 +24,8 @@ use crate::service::Service;
 
 /// How long a client may take for its greeting, and to take the list of keys.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How many connections are accepted before anything else is looked at: whoever connects all the
-/// time must not keep this thread from the others, and from its end.
+/// How many connections are accepted before anything else is looked at: a client that connects all
+/// the time must not keep this thread from the others, and from its end.
 const AT_ONCE: usize = 32;
 
 /// A connection before it is a client.

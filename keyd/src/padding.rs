@@ -10,8 +10,8 @@
 //!   longer than the digest, and what stands before it behind the mask is zeros and a one.
 //!
 //! A form alone does not suffice. Where half of the bytes are free, any ciphertext is the quotient
-//! of two numbers of that form, which lattice reduction finds; whoever has both signed has it
-//! decrypted. From a third on, signatures can be forged from others (Brier, Clavier, Coron and
+//! of two numbers of that form, which lattice reduction finds; the quotient of their signatures is
+//! what it hides. From a third on, signatures can be forged from others (Brier, Clavier, Coron and
 //! Naccache, "Cryptanalysis of RSA signatures with fixed-pattern padding", CRYPTO 2001).
 
 use sha2::{Digest, Sha256, Sha384, Sha512};

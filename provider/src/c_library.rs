@@ -51,6 +51,29 @@ impl ThreadKey {
     }
 }
 
+/// While this lives, nobody cancels the calling thread (pthread_setcancelstate(3)): it would end in
+/// the middle of what others wait for.
+pub struct Uncancelled {
+    before: c_int,
+}
+
+impl Uncancelled {
+    /// `PTHREAD_CANCEL_DISABLE`
+    const DISABLE: c_int = 1;
+
+    pub fn begin() -> Uncancelled {
+        let mut before = 0;
+        pthread_setcancelstate(Self::DISABLE, Some(&mut before));
+        Uncancelled { before }
+    }
+}
+
+impl Drop for Uncancelled {
+    fn drop(&mut self) {
+        pthread_setcancelstate(self.before, None);
+    }
+}
+
 /// Where a symbol is looked for.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
@@ -86,6 +109,7 @@ unsafe extern "C" {
         set: Option<&SignalSet>,
         before: Option<&mut SignalSet>,
     ) -> c_int;
+    safe fn pthread_setcancelstate(state: c_int, before: Option<&mut c_int>) -> c_int;
     pub safe fn dlsym(scope: Scope, name: Text<'_>) -> *mut c_void;
     safe fn pthread_key_create(
         key: &mut ThreadKey,

@@ -4,11 +4,14 @@
 //! kernels run on a stack of the module, to which the thread changes for the time of the call.
 //! Stacks are kept for the next caller.
 
+use crate::c_library::Uncancelled;
+
 /// Calls `work` on the calling thread, on its own stack if that has room, else on one of the
-/// module. None, without a call, if there is none.
+/// module. None, without a call, if there is none. The thread is not cancelled meanwhile.
 ///
 /// `work` must not pause a job: it would be resumed on a stack that is in use by others.
 pub fn with_room<R>(work: impl FnOnce() -> R) -> Option<R> {
+    let _uncancelled = Uncancelled::begin();
     platform::with_room(work)
 }
 

@@ -7,7 +7,7 @@ use super::pool::Pool;
 use super::sample::Sample;
 use crate::config::Config;
 use crate::declined::Declined;
-use crate::epoch::Epoch;
+use crate::epoch::Home;
 use crate::keys::Keypair;
 use crate::kinds::KeyKind;
 use crate::policy::{self, JobsLead, Lone};
@@ -28,7 +28,7 @@ pub(crate) struct Cpu {
     pub(super) slots: usize,
     /// Which passes of ECDSA or Ed25519 signatures are checked.
     sample: Sample,
-    pub(super) epoch: Epoch,
+    pub(super) home: Home,
     pub(crate) pool: Pool,
 }
 
@@ -43,7 +43,7 @@ impl Cpu {
             pause_to_verify: config.pause_to_verify,
             slots: config.slots,
             sample: Sample::new(config.check_every),
-            epoch: Epoch::new(),
+            home: Home::new(),
             pool: Pool::new(config.key_pool),
         }
     }
@@ -81,7 +81,7 @@ impl Cpu {
 
     /// A key pair out of the pool, if it has one.
     pub(crate) fn pooled(&self, kind: KeyKind) -> Option<Keypair> {
-        self.pool.take(kind, self.epoch.here())
+        self.pool.take(kind, self.home.here())
     }
 }
 

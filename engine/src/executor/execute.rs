@@ -285,7 +285,7 @@ impl Cpu {
                 .map(|()| made.next().ok_or(Declined::Randomness)),
         );
         if count > inputs.len() {
-            self.pool.put(kind, self.epoch.here(), made);
+            self.pool.put(kind, self.home.here(), made);
         }
         count
     }
@@ -293,7 +293,7 @@ impl Cpu {
     /// Key pairs on a curve for as many requests: of the pool, or new ones and others for the pool.
     /// `None` if the system gave no randomness.
     pub(super) fn pairs(&self, kind: KeyKind, requests: usize) -> Option<Vec<Keypair>> {
-        let here = self.epoch.here();
+        let here = self.home.here();
         let of_pool = repeat_with(|| self.pool.take(kind, here));
         let mut pairs: Vec<_> = of_pool.take(requests).map_while(|pair| pair).collect();
         let missing = requests - pairs.len();

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use super::cpu::Cpu;
 use super::group::Group;
 use crate::declined::Declined;
+use crate::epoch::Epoch;
 use crate::request::RsaInput;
 use crate::rsa_key::RsaKey;
 
@@ -43,7 +44,8 @@ impl Cpu {
             mut inputs,
             answers,
         } = group;
-        self.take_blindings(&mut inputs);
+        let here = self.home.here();
+        take_blindings(here, &mut inputs);
         let mut lanes = Vec::with_capacity(inputs.len());
         lanes.extend(inputs.iter_mut().filter_map(|request| {
             Some(PrivateJob {
@@ -63,35 +65,35 @@ impl Cpu {
             let blinding = blinding.ok_or(Declined::Randomness)?;
             match results.next().flatten() {
                 Some(Ok(signature)) => {
-                    key.return_blinding(self.epoch, blinding);
+                    key.return_blinding(here, blinding);
                     Ok(signature)
                 }
                 // A pair that took part in a fault is not trusted again.
                 Some(Err(JobError::CheckFailed)) => Err(Declined::CheckFailed),
                 Some(Err(error)) => {
-                    key.return_blinding(self.epoch, blinding);
+                    key.return_blinding(here, blinding);
                     Err(Declined::Input(error))
                 }
                 None => Err(Declined::Internal),
             }
         }));
     }
+}
 
-    /// Gives each request a blinding pair of its key, all of one key at a time: fresh ones are
-    /// cheaper together. Requests for which the system gives no randomness get none.
-    fn take_blindings(&self, requests: &mut [ToCompute<'_>]) {
-        for first in 0..requests.len() {
-            let key = requests[first].key;
-            let same = |request: &ToCompute<'_>| Arc::ptr_eq(key, request.key);
-            if requests[..first].iter().any(same) {
-                continue;
-            }
-            let count = requests[first..].iter().filter(|other| same(other)).count();
-            let mut pairs = key.blindings(self.epoch, count).unwrap_or_default();
-            for request in &mut requests[first..] {
-                if same(request) {
-                    request.blinding = pairs.pop();
-                }
+/// Gives each request a blinding pair of its key, all of one key at a time: fresh ones are
+/// cheaper together. Requests for which the system gives no randomness get none.
+fn take_blindings(here: Epoch, requests: &mut [ToCompute<'_>]) {
+    for first in 0..requests.len() {
+        let key = requests[first].key;
+        let same = |request: &ToCompute<'_>| Arc::ptr_eq(key, request.key);
+        if requests[..first].iter().any(same) {
+            continue;
+        }
+        let count = requests[first..].iter().filter(|other| same(other)).count();
+        let mut pairs = key.blindings(here, count).unwrap_or_default();
+        for request in &mut requests[first..] {
+            if same(request) {
+                request.blinding = pairs.pop();
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Processes that fork: before and after first use, with busy workers, and again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use lockstep_engine::Fallback;
@@ -23,6 +23,29 @@ fn fork_after_first_use() {
 #[test]
 fn fork_again_and_again() {
     expect_family("nested", 4, 4);
+}
+
+/// Sandboxes make processes by the system call, of which the module is not told.
+#[test]
+fn a_process_that_nobody_announces_uses_no_secret_of_its_parent() {
+    let place = Place::new();
+    let program = place.compile("unannounced");
+    let raw = format!("raw {}", place.key("rsa2048"));
+    for (way, pairs) in [(raw.as_str(), 25), ("namespace", 17)] {
+        let finished = place.program(&program, way).with_lockstep().succeed();
+        let text = finished.text();
+        if text.starts_with("skipped") {
+            println!("{text}");
+            continue;
+        }
+        let made: Vec<&str> = text.lines().collect();
+        let different: BTreeSet<&str> = made.iter().copied().collect();
+        assert_eq!((made.len(), different.len()), (pairs, pairs), "{finished}");
+        let counters = finished.all_counters();
+        let served: u64 = counters.values().map(|own| own.operations()).sum();
+        let failed: u64 = counters.values().map(|own| own.failed_checks).sum();
+        assert!(served > 0 && failed == 0, "{finished} {counters:?}");
+    }
 }
 
 #[test]

@@ -89,6 +89,24 @@ fn without_the_systems_randomness_openssl_serves_with_the_applications() {
     }
 }
 
+/// The number of a file that is kept open may become another file's, whose bytes nobody would call
+/// random. So the module asks nobody else, and OpenSSL's own code decides.
+#[test]
+fn no_file_takes_the_place_of_the_kernels_generator() {
+    let place = Place::new();
+    let (without, program) = (place.compile("without"), place.compile("unannounced"));
+    let (call, error) = (libc::SYS_getrandom, libc::ENOSYS);
+    let (program, key) = (program.display(), place.key("p256"));
+    let command = format!("{call} {error} {program} cancelled {key} 1");
+    let finished = place.program(&without, &command).with_lockstep().run();
+    let stock = place.program(&without, &command).run();
+    assert_eq!(finished.status.success(), stock.status.success(), "{stock}");
+    let counters = finished.counters();
+    let declined = counters.fallback("randomness");
+    assert!(declined > 0, "{finished} {counters:?}");
+    assert_eq!(counters.of("p256-sign"), declined, "{finished}");
+}
+
 #[test]
 fn without_any_randomness_there_are_errors() {
     let place = Place::new();

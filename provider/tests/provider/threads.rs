@@ -64,3 +64,17 @@ fn threads_with_small_stacks_use_lanes_too() {
         assert_eq!(counters.fallbacks(), 0, "{finished} {counters:?}");
     }
 }
+
+/// A thread that is cancelled ends between two batches: others wait for the one that it computes.
+#[test]
+fn a_thread_that_is_cancelled_keeps_no_other_waiting() {
+    let place = Place::new();
+    let program = place.compile("unannounced");
+    for (key, shape) in [("p256", "p256-sign"), ("rsa2048", "rsa2048")] {
+        let arguments = format!("cancelled {} 200", place.key(key));
+        let process = place.program(&program, &arguments).with_lockstep();
+        let counters = process.succeed().counters();
+        assert!(counters.of(shape) >= 200, "{counters:?}");
+        assert_eq!(counters.fallbacks(), 0, "{counters:?}");
+    }
+}
