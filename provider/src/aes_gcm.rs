@@ -92,7 +92,7 @@ fn newctx<A: AesGcm>(provctx: ProvCtx) -> Option<Box<Context>> {
 /// `OSSL_FUNC_cipher_dupctx`
 fn dupctx(ctx: Ctx<'_, Context>) -> Option<Box<Context>> {
     let ctx = ctx.filter(|_| !memory::is_nearly_gone())?;
-    Some(Box::new(ctx.clone()))
+    Some(ctx.duplicate())
 }
 
 /// `OSSL_FUNC_cipher_freectx`

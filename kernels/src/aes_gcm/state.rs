@@ -30,8 +30,8 @@ pub(super) struct Stride {
     pub(super) halves: [u8; 8],
 }
 
-/// A key: that of each round, and powers of H.
-#[derive(Clone)]
+/// A key: that of each round, and powers of H. It cannot be cloned, since a clone passes through the
+/// stack: see [`copy_from`](Key::copy_from).
 #[repr(C, align(64))]
 pub struct Key {
     /// H^16 to H, and zeros.
@@ -44,6 +44,22 @@ pub struct Key {
 }
 
 impl Key {
+    /// Has it be the same key as `from`, where it lies: nothing of it is left on the stack.
+    pub fn copy_from(&mut self, from: &Key) {
+        let Key {
+            powers,
+            strides,
+            round_keys,
+            rounds,
+            lanes,
+        } = from;
+        self.powers.copy_from_slice(powers);
+        self.strides.copy_from_slice(strides);
+        self.round_keys.copy_from_slice(round_keys);
+        self.rounds = *rounds;
+        self.lanes = *lanes;
+    }
+
     pub(super) fn wipe(&mut self) {
         wipe(self.powers.as_flattened_mut());
         wipe(&mut self.strides);
@@ -64,7 +80,7 @@ impl Drop for Key {
 }
 
 /// A message on its way. Every call takes the key that it began with.
-#[derive(Clone, Default)]
+#[derive(Default)]
 #[repr(C)]
 pub struct Message {
     /// The first block of the counter.
@@ -80,6 +96,22 @@ pub struct Message {
 }
 
 impl Message {
+    /// Has it go on as `from` does, where it lies: nothing of it is left on the stack.
+    pub fn copy_from(&mut self, from: &Message) {
+        let Message {
+            counter,
+            mask,
+            hash,
+            additional,
+            data,
+        } = from;
+        self.counter.copy_from_slice(counter);
+        self.mask.copy_from_slice(mask);
+        self.hash.copy_from_slice(hash);
+        self.additional = *additional;
+        self.data = *data;
+    }
+
     pub(super) fn wipe(&mut self) {
         wipe(&mut self.counter);
         wipe(&mut self.mask);

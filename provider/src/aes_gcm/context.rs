@@ -9,7 +9,6 @@ use crate::ffi::{Bytes, Params, ProvCtx, Transformed, failed, reason};
 use crate::process;
 
 /// A context: a key, an IV, and the message that goes on with both.
-#[derive(Clone)]
 pub struct Context {
     pub(super) key: Key,
     pub(super) message: Message,
@@ -56,6 +55,39 @@ impl Context {
             record_padding: 0,
             records: 0,
         })
+    }
+
+    /// A context that goes on as this one does. It is copied to where it stays: a clone would leave
+    /// the key on the stack of the caller.
+    pub fn duplicate(&self) -> Box<Context> {
+        let Context {
+            key,
+            message,
+            iv,
+            provctx,
+            key_length,
+            has_key,
+            encrypts,
+            is_spoiled,
+            tag_length,
+            buffer,
+            is_record,
+            record_padding,
+            records,
+        } = self;
+        let mut copy = Context::new(*provctx, key.lanes(), *key_length);
+        copy.key.copy_from(key);
+        copy.message.copy_from(message);
+        copy.iv.copy_from(iv);
+        copy.has_key = *has_key;
+        copy.encrypts = *encrypts;
+        copy.is_spoiled = *is_spoiled;
+        copy.tag_length = *tag_length;
+        copy.buffer.copy_from_slice(buffer);
+        copy.is_record = *is_record;
+        copy.record_padding = *record_padding;
+        copy.records = *records;
+        copy
     }
 
     /// Takes what is given of a key, an IV and parameters; false at the first that is refused.

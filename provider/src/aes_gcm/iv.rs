@@ -2,6 +2,8 @@
 
 use std::ffi::CStr;
 
+use lockstep_kernels::wipe;
+
 use crate::ffi::cipher::{EncryptInit, GetCtxParams, Newctx, Update};
 use crate::ffi::{Bytes, List, ProvCtx, StockCtx, Transformed, name};
 use crate::stock::families::Aes128Gcm;
@@ -16,13 +18,18 @@ pub const EXPLICIT: usize = 8;
 const FIXED: usize = 4;
 
 /// An IV.
-#[derive(Clone)]
 pub struct Iv {
     bytes: [u8; LONGEST],
     length: usize,
     pub state: State,
     /// Whether OpenSSL's own rules let the next IV be counted from this one.
     counts: bool,
+}
+
+impl Drop for Iv {
+    fn drop(&mut self) {
+        wipe(&mut self.bytes);
+    }
 }
 
 /// What has become of it.
@@ -44,6 +51,20 @@ impl Iv {
         state: State::Unset,
         counts: false,
     };
+
+    /// Has it be the same as `from`, where it lies.
+    pub fn copy_from(&mut self, from: &Iv) {
+        let Iv {
+            bytes,
+            length,
+            state,
+            counts,
+        } = from;
+        self.bytes.copy_from_slice(bytes);
+        self.length = *length;
+        self.state = *state;
+        self.counts = *counts;
+    }
 
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes[..self.length]
