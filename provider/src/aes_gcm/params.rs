@@ -54,9 +54,8 @@ impl Context {
         } else if name == name::CIPHER_PARAM_AEAD_TLS1_IV_FIXED {
             self.fix_iv(given)
         } else if name == name::CIPHER_PARAM_AEAD_TLS1_SET_IV_INV {
-            given
-                .octets_or_whole(0)
-                .is_some_and(|part| self.begin_with_explicit_iv(part))
+            let part = given.octets_or_whole(0).filter(|part| !part.is_null());
+            part.is_some_and(|part| self.begin_with_explicit_iv(part))
         } else {
             true
         }

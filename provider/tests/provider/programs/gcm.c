@@ -402,6 +402,7 @@ static void set_several(void) {
                         OSSL_PARAM_construct_size_t("tlsaad", &length),
                         OSSL_PARAM_construct_size_t("tlsivfixed", &length),
                         OSSL_PARAM_construct_octet_string("tlsivinv", NULL, 8),
+                        OSSL_PARAM_construct_octet_string("tlsivinv", NULL, 0),
                         OSSL_PARAM_construct_size_t("none such", &length)};
     OSSL_PARAM params[4];
     int count = below(4);
@@ -523,6 +524,33 @@ static void random_ivs(void) {
         }
 }
 
+/* A context whose IV is fixed as TLS 1.2 does it, and a key. */
+static void fix_whole_iv(int direction) {
+    unsigned char key[32], iv[12];
+    fill(key, sizeof key);
+    fill(iv, sizeof iv);
+    renew();
+    snprintf(what, sizeof what, "fixed IV");
+    EACH({
+        o->result = EVP_CipherInit_ex(ctx, ciphers[i], NULL, key, NULL, direction);
+        o->length = EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_SET_IV_FIXED, -1, iv);
+    });
+    counted++;
+}
+
+/* An explicit part of an IV that is not there begins no message. */
+static void explicit_parts_that_are_absent(void) {
+    unsigned char byte = 0;
+    for (int absent = 0; absent < 2; absent++) {
+        OSSL_PARAM params[] = {OSSL_PARAM_construct_octet_string("tlsivinv", absent ? NULL : &byte, 0),
+                               OSSL_PARAM_construct_end()};
+        fix_whole_iv(0);
+        snprintf(what, sizeof what, "explicit part, absent %d", absent);
+        EACH(o->result = EVP_CIPHER_CTX_set_params(ctx, params));
+        CHECK(result() == !absent);
+    }
+}
+
 static EVP_CIPHER_CTX *copied_to;
 
 static void copy_context(void) {
@@ -575,6 +603,7 @@ int main(int argc, char **argv) {
             random_ivs();
             counted_ivs();
             copies_leave_no_key();
+            explicit_parts_that_are_absent();
         }
     }
     renew();
