@@ -4,7 +4,7 @@ use std::ffi::CStr;
 
 use lockstep_kernels::wipe;
 
-use crate::ffi::cipher::{EncryptInit, GetCtxParams, Newctx, Update};
+use crate::ffi::cipher::{Cipher, EncryptInit, GetCtxParams, Newctx};
 use crate::ffi::{Bytes, List, ProvCtx, StockCtx, Transformed, name};
 use crate::stock::families::Aes128Gcm;
 
@@ -175,7 +175,8 @@ fn is_length(length: usize) -> bool {
     (1..=LONGEST).contains(&length)
 }
 
-/// A random IV of OpenSSL's, which makes one where a message begins without.
+/// A random IV of OpenSSL's, which makes one where a message begins without. The function of
+/// `EVP_Cipher` adds no error of its own to those of the generator.
 fn random(provctx: ProvCtx, iv: &mut [u8]) -> Option<()> {
     const LENGTH: &CStr = name::CIPHER_PARAM_IVLEN;
     let done = |result| (result == 1).then_some(());
@@ -191,7 +192,7 @@ fn random(provctx: ProvCtx, iv: &mut [u8]) -> Option<()> {
     ))?;
     let mut written = 0;
     let message = Transformed::read_only(Bytes::new(&[0]), &mut written);
-    done(Update::pass(&*context, message))?;
+    done(Cipher::pass(&*context, message))?;
     let mut made = List::<2>::new().room(name::CIPHER_PARAM_IV, iv);
     done(GetCtxParams::pass(&*context, made.as_params_mut()))
 }

@@ -3,7 +3,9 @@
  * in the context must be the same.
  *
  * Usage: gcm SEED PROGRAMS. The last line says how many contexts of the module have had a key. */
+#define OPENSSL_SUPPRESS_DEPRECATED
 #include "common.h"
+#include <openssl/rand.h>
 #include <sys/mman.h>
 #include <ucontext.h>
 
@@ -551,6 +553,37 @@ static void explicit_parts_that_are_absent(void) {
     }
 }
 
+static int give_nothing(unsigned char *bytes, int count) {
+    (void)bytes, (void)count;
+    return 0;
+}
+
+/* Without random bytes there is no message, and the errors are the same. */
+static void ivs_without_randomness(void) {
+    static const RAND_METHOD failing = {.bytes = give_nothing, .pseudorand = give_nothing};
+    const RAND_METHOD *usual = RAND_get_rand_method();
+    unsigned char key[32], bytes[16];
+    fill(key, sizeof key);
+    fill(bytes, sizeof bytes);
+    CHECK(RAND_set_rand_method(&failing) == 1);
+    for (int way = 0; way < 4; way++) {
+        renew();
+        snprintf(what, sizeof what, "no randomness, way %d", way);
+        EACH({
+            CHECK(EVP_EncryptInit_ex(ctx, ciphers[i], NULL, key, NULL) == 1);
+            switch (way) {
+            case 0: o->result = EVP_EncryptUpdate(ctx, to, &o->length, bytes, 16); break;
+            case 1: o->result = EVP_Cipher(ctx, to, bytes, 16); break;
+            case 2: o->result = EVP_EncryptFinal_ex(ctx, to, &o->length); break;
+            default: o->result = EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_SET_IV_FIXED, 4, bytes);
+            }
+        });
+        CHECK(result() <= 0);
+        counted++;
+    }
+    CHECK(RAND_set_rand_method(usual) == 1);
+}
+
 static EVP_CIPHER_CTX *copied_to;
 
 static void copy_context(void) {
@@ -604,6 +637,7 @@ int main(int argc, char **argv) {
             counted_ivs();
             copies_leave_no_key();
             explicit_parts_that_are_absent();
+            ivs_without_randomness();
         }
     }
     renew();
