@@ -146,7 +146,8 @@ impl Context {
         if !(1..=TAG_BYTES).contains(&room) || !self.encrypts || self.tag_length.is_none() {
             return failed(reason::INVALID_TAG);
         }
-        question.answer_octets(&self.buffer[..room]) || failed(reason::FAILED_TO_SET_PARAMETER)
+        let answered = question.answer_octet_string(&self.buffer[..room]);
+        answered || failed(reason::FAILED_TO_SET_PARAMETER)
     }
 
     fn answer_iv(&self, mut question: Question<'_>) -> bool {

@@ -250,6 +250,13 @@ impl Question<'_> {
         }
     }
 
+    /// Answers with octets, by OpenSSL's rules: where it fails, it has still said how many there are.
+    pub fn answer_octet_string(&mut self, bytes: &[u8]) -> bool {
+        let param = std::ptr::from_ref(self.0).cast_mut();
+        // SAFETY: as for `answer_octets_or_pointer`.
+        unsafe { OSSL_PARAM_set_octet_string(param, bytes.as_ptr().cast(), bytes.len()) == 1 }
+    }
+
     /// Answers with octets; false for a parameter of another type, or without room for them.
     pub fn answer_octets(&mut self, bytes: &[u8]) -> bool {
         let param = self.0;
