@@ -299,7 +299,7 @@ struct Generation {
     kem: Kem,
     /// Whether a key pair is wanted, not only something to put a peer's share into.
     wants_pair: bool,
-    /// What ML-KEM's key is to be made of.
+    /// What the next key of ML-KEM is to be made of.
     seed: Option<Secret>,
 }
 
@@ -349,7 +349,8 @@ fn generate(generation: Ctx<'_, Generation>, _: Progress<'_>) -> Option<Box<Own<
     let generation = generation?;
     let key = Key::empty(generation.kem)?;
     if generation.wants_pair {
-        let made = match &generation.seed {
+        // Once, as with OpenSSL: two keys of the same seed would be the same.
+        let made = match generation.seed.take() {
             Some(seed) => KemKey::from_seed(generation.kem, seed.as_bytes()).ok()?,
             None => async_job::kem_key(generation.kem)?,
         };

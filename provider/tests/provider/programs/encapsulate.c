@@ -40,6 +40,25 @@ static EVP_PKEY *generated(const OSSL_PARAM *params) {
 
 static const OSSL_PARAM none[] = {OSSL_PARAM_END};
 
+/* A seed is for one key: the next one of the same context is another. */
+static void use_seed_once(void) {
+    unsigned char seed[64] = {1};
+    OSSL_PARAM params[] = {OSSL_PARAM_construct_octet_string("seed", seed, sizeof seed),
+                           OSSL_PARAM_construct_end()};
+    EVP_PKEY_CTX *ctx = by_name();
+    EVP_PKEY *keys[3] = {NULL, NULL, NULL};
+    CHECK(EVP_PKEY_keygen_init(ctx) == 1);
+    for (int i = 0; i < 3; i++) {
+        CHECK(i == 1 || EVP_PKEY_CTX_set_params(ctx, params) == 1);
+        CHECK(EVP_PKEY_generate(ctx, &keys[i]) == 1);
+    }
+    int is_seeded = strcmp(algorithm, "ML-KEM-768") == 0;
+    CHECK(EVP_PKEY_eq(keys[0], keys[1]) != 1 && EVP_PKEY_eq(keys[0], keys[2]) == is_seeded);
+    for (int i = 0; i < 3; i++)
+        EVP_PKEY_free(keys[i]);
+    EVP_PKEY_CTX_free(ctx);
+}
+
 static Octets part(EVP_PKEY *key, const char *name) {
     Octets octets;
     CHECK(EVP_PKEY_get_octet_string_param(key, name, octets.bytes, MOST, &octets.length) == 1);
@@ -289,6 +308,7 @@ int main(int argc, char **argv) {
     algorithm = argc == 2 ? argv[1] : "ML-KEM-768";
     if (argc == 2) {
         all_ways();
+        use_seed_once();
     } else if (strcmp(argv[1], "from") == 0) {
         Octets public = part(of_seed(argv[2]), "pub");
         print(&public);
