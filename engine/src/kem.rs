@@ -124,7 +124,8 @@ pub struct KemKey {
 
 impl KemKey {
     /// Takes a copy of a private key, whose public key it computes: this takes a while. An error if
-    /// the hash in ML-KEM's key is not that of the public key in it (FIPS 203, section 7.3).
+    /// the hash in ML-KEM's key is not that of the public key in it (FIPS 203, section 7.3), or if
+    /// a scalar of P-256 is not in 1..n.
     pub fn new(kem: Kem, private: &[u8]) -> Result<KemKey, Malformed> {
         let (ml_kem, curve) = kem.split(Part::Private, private).ok_or(Malformed)?;
         let key = ml_kem.try_into().map_err(|_| Malformed)?;
@@ -132,25 +133,7 @@ impl KemKey {
         if !mlkem::is_consistent(Backend::PORTABLE, key) {
             return Err(Malformed);
         }
-        let share = match kem.curve() {
-            None => Bytes::default(),
-            Some(KeyKind::X25519) => {
-                let secret = curve.try_into().map_err(|_| Malformed)?;
-                let mut job = [x25519::KeypairJob::new(x25519::SecretKey::from_ref(secret))];
-                x25519::keypair(Backend::PORTABLE, &mut job);
-                Bytes::from_slice(&job[0].result.ok_or(Malformed)?)
-            }
-            // P-256: see `curve`.
-            Some(_) => {
-                let scalar = nist::Wide::from_scalar(curve).ok_or(Malformed)?;
-                let mut job = [nist::KeypairJob::new(&scalar)];
-                nist::p256::keypair(Backend::PORTABLE, &mut job);
-                match &job[0].result {
-                    Some(Ok((_, public))) => Bytes::from_slice(&public.to_sec1()),
-                    _ => return Err(Malformed),
-                }
-            }
-        };
+        let share = share_of(kem, curve)?;
         let public = mlkem::public_key(key);
         Ok(KemKey {
             kem,
@@ -209,10 +192,7 @@ impl KemKey {
 
     /// Whether this is the private key. The time shows nothing else.
     pub fn has_private(&self, other: &[u8]) -> bool {
-        let own = self.private();
-        let bytes = own.iter().zip(other);
-        let difference = bytes.fold(0, |difference, (a, b)| difference | (a ^ b));
-        own.len() == other.len() && difference == 0
+        are_equal(self.private(), other)
     }
 
     /// The public key.
@@ -224,6 +204,40 @@ impl KemKey {
     pub fn seed(&self) -> Option<&[u8]> {
         self.seed.as_ref().map(Secret::as_bytes)
     }
+}
+
+/// The public key of a scalar on a mechanism's curve, of no bytes without a curve. An error for a
+/// scalar of P-256 that is not in 1..n.
+fn share_of(kem: Kem, scalar: &[u8]) -> Result<Bytes, Malformed> {
+    match kem.curve() {
+        None => Ok(Bytes::default()),
+        Some(KeyKind::X25519) => {
+            let secret = scalar.try_into().map_err(|_| Malformed)?;
+            let mut job = [x25519::KeypairJob::new(x25519::SecretKey::from_ref(secret))];
+            x25519::keypair(Backend::PORTABLE, &mut job);
+            Ok(Bytes::from_slice(&job[0].result.ok_or(Malformed)?))
+        }
+        // P-256: see `curve`.
+        Some(_) => {
+            let seed = nist::Wide::from_scalar(scalar).ok_or(Malformed)?;
+            let mut job = [nist::KeypairJob::new(&seed)];
+            nist::p256::keypair(Backend::PORTABLE, &mut job);
+            match &job[0].result {
+                // The kernel takes its seed modulo n: what is not below n comes out as another.
+                Some(Ok((made, public))) if are_equal(made.as_bytes(), scalar) => {
+                    Ok(Bytes::from_slice(&public.to_sec1()))
+                }
+                _ => Err(Malformed),
+            }
+        }
+    }
+}
+
+/// Whether both are equal. The time shows nothing else of them but their lengths.
+pub(crate) fn are_equal(a: &[u8], b: &[u8]) -> bool {
+    let bytes = a.iter().zip(b);
+    let difference = bytes.fold(0, |difference, (a, b)| difference | (a ^ b));
+    a.len() == b.len() && difference == 0
 }
 
 impl fmt::Debug for KemKey {

@@ -7,6 +7,7 @@ use lockstep_engine::{
     Backend, BackendChoice, Bytes, Config, DecapsulateInput, Declined, EncapsulateInput,
     Encapsulated, Engine, Kem, KemKey, KeyKind, Lone, Request, Response, Secret, Shape, measure,
 };
+use lockstep_testkit::hex;
 
 fn engine_on(backend: Backend) -> Engine {
     Engine::new(Config {
@@ -141,6 +142,27 @@ fn a_key_is_the_same_however_it_came() {
     let made = key(&engine, Kem::MlKem768);
     let again = KemKey::from_seed(Kem::MlKem768, made.seed().unwrap()).unwrap();
     assert!(again.has_private(made.private()));
+}
+
+#[test]
+fn a_scalar_of_p256_is_from_1_to_the_order_less_1() {
+    let kem = Kem::SecP256r1MlKem768;
+    let made = key(&engine_on(Backend::available()[0]), kem);
+    let order = "ffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551";
+    let order = hex(order);
+    let with_end = |end| [&order[..31], &[end]].concat();
+    let one = [&[0; 31][..], &[1]].concat();
+    for (scalar, is_one) in [
+        (vec![0; 32], false),
+        (one, true),
+        (with_end(0x50), true),
+        (order.clone(), false),
+        (with_end(0x52), false),
+        (vec![0xff; 32], false),
+    ] {
+        let private = [&scalar, &made.private()[32..]].concat();
+        assert_eq!(KemKey::new(kem, &private).is_ok(), is_one, "{scalar:x?}");
+    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ use super::random::secrets;
 use super::{curve25519, nist as curves};
 use crate::declined::Declined;
 use crate::fault::{Defect, is_planted};
-use crate::kem::{Encapsulated, Part};
+use crate::kem::{Encapsulated, Part, are_equal};
 use crate::keys::{Keypair, Secret};
 use crate::kinds::Kem;
 use crate::kinds::KeyKind;
@@ -157,7 +157,7 @@ impl Cpu {
                 .zip(&again)
                 .map(|(job, again)| match (&job.result, &again.result) {
                     (Some(Ok(secret)), Some(Ok(again_secret))) => {
-                        are_equal(secret, again_secret) && job.ciphertext == again.ciphertext
+                        are_equal(secret.as_bytes(), again_secret.as_bytes()) && job.ciphertext == again.ciphertext
                     }
                     (job, again) => matches!((job, again), (Some(Err(_)), Some(Err(_)))),
                 })
@@ -207,7 +207,7 @@ impl Cpu {
                 .iter()
                 .zip(&again)
                 .map(|(job, again)| match (&job.result, &again.result) {
-                    (Some(secret), Some(again)) => are_equal(secret, again),
+                    (Some(secret), Some(again)) => are_equal(secret.as_bytes(), again.as_bytes()),
                     _ => false,
                 })
                 .collect()
@@ -311,12 +311,6 @@ fn decapsulations<'a>(inputs: &[ToDecapsulate<'a>]) -> Vec<DecapsulateJob<'a>> {
         result: None,
     };
     inputs.iter().map(job).collect()
-}
-
-/// Whether two secrets are equal: the time shows nothing else.
-fn are_equal(a: &SharedSecret, b: &SharedSecret) -> bool {
-    let bytes = a.as_bytes().iter().zip(b.as_bytes());
-    bytes.fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
 }
 
 /// No bytes where there is no secret.
