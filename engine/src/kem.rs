@@ -27,6 +27,30 @@ impl Kem {
         key.is_some_and(mlkem::is_valid)
     }
 
+    /// Whether these bytes are a public key: also whether a point is on its curve. This takes a
+    /// while.
+    pub fn is_valid_public_key(self, bytes: &[u8]) -> bool {
+        let is_share = |(_, share)| self.is_valid_share(share);
+        let parts = self.split(Part::Public, bytes);
+        self.is_public_key(bytes) && parts.is_some_and(is_share)
+    }
+
+    fn is_valid_share(self, share: &[u8]) -> bool {
+        match self.curve() {
+            // All strings of their length are public keys of X25519 (RFC 7748, section 5).
+            None | Some(KeyKind::X25519) => true,
+            // P-256: see `curve`. What is multiplied by one is looked at first.
+            Some(_) => nist::PublicKey::from_sec1(share).is_ok_and(|point| {
+                let mut one = [0; nist::p256::BYTES];
+                one[nist::p256::BYTES - 1] = 1;
+                let one = nist::SecretKey::from_bytes(&one);
+                let mut job = [nist::MultiplyJob::new(&one, &point)];
+                nist::p256::multiply(Backend::PORTABLE, &mut job);
+                matches!(job[0].result, Some(Ok(_)))
+            }),
+        }
+    }
+
     /// The length of a public key, in bytes.
     pub const fn public_bytes(self) -> usize {
         self.length(Part::Public)
@@ -190,6 +214,20 @@ impl KemKey {
         self.private.as_bytes()
     }
 
+    /// Whether both keys belong together: the private one receives what is sent to the public one
+    /// (FIPS 203, section 7.1), and the share on the curve is that of the scalar. This takes a
+    /// while.
+    pub fn is_pair(&self) -> bool {
+        let received = || {
+            let (public, share) = self.kem.split(Part::Public, &self.public)?;
+            let (private, scalar) = self.kem.split(Part::Private, self.private())?;
+            let private = mlkem::SecretKey::from_ref(private.try_into().ok()?);
+            let has_share = share_of(self.kem, scalar).is_ok_and(|own| *own == *share);
+            Some(has_share && receives(private, public.try_into().ok()?)?)
+        };
+        received().unwrap_or(false)
+    }
+
     /// Whether this is the private key. The time shows nothing else.
     pub fn has_private(&self, other: &[u8]) -> bool {
         are_equal(self.private(), other)
@@ -231,6 +269,30 @@ fn share_of(kem: Kem, scalar: &[u8]) -> Result<Bytes, Malformed> {
             }
         }
     }
+}
+
+/// Whether a private key of ML-KEM receives what is sent to a public one; None without memory.
+fn receives(private: &mlkem::SecretKey, public: &mlkem::PublicKey) -> Option<bool> {
+    /// As OpenSSL has them for this purpose. A secret that nobody uses may follow from known ones.
+    const COINS: [u8; mlkem::SHARED_SECRET] = [0x55; mlkem::SHARED_SECRET];
+    let mut scratch = mlkem::Scratch::try_new()?;
+    let mut ciphertext = [0; mlkem::CIPHERTEXT];
+    let mut sending = [mlkem::EncapsulateJob {
+        public_key: public,
+        coins: mlkem::Coins::from_ref(&COINS),
+        ciphertext: &mut ciphertext,
+        result: None,
+    }];
+    mlkem::encapsulate(Backend::PORTABLE, &mut scratch, &mut sending);
+    let sent = sending[0].result.take()?;
+    let mut receiving = [mlkem::DecapsulateJob {
+        secret_key: private,
+        ciphertext: &ciphertext,
+        result: None,
+    }];
+    mlkem::decapsulate(Backend::PORTABLE, &mut scratch, &mut receiving);
+    let received = receiving[0].result.take()?;
+    Some(sent.is_ok_and(|sent| are_equal(sent.as_bytes(), received.as_bytes())))
 }
 
 /// Whether both are equal. The time shows nothing else of them but their lengths.

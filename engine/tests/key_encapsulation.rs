@@ -165,6 +165,48 @@ fn a_scalar_of_p256_is_from_1_to_the_order_less_1() {
     }
 }
 
+/// A coefficient of the private key is another one. Its hash is that of the public key, so it is
+/// taken, and receives nothing that is sent to it.
+#[test]
+fn a_pair_whose_keys_do_not_belong_together_is_found() {
+    let engine = engine_on(Backend::available()[0]);
+    for kem in Kem::ALL {
+        let made = key(&engine, kem);
+        assert!(made.is_pair(), "{kem:?}");
+        assert!(KemKey::new(kem, made.private()).unwrap().is_pair());
+        let start = if kem == Kem::SecP256r1MlKem768 { 32 } else { 0 };
+        // The coefficient may be too large then.
+        let mut wrong = (start..start + 9).filter_map(|at| {
+            let mut private = made.private().to_vec();
+            private[at] ^= 1;
+            KemKey::new(kem, &private).ok()
+        });
+        let wrong = wrong.next().expect("a key that is taken");
+        assert_eq!(wrong.public(), made.public());
+        assert!(!wrong.is_pair(), "{kem:?}");
+    }
+}
+
+#[test]
+fn a_point_that_is_not_on_its_curve_is_found() {
+    let engine = engine_on(Backend::available()[0]);
+    for kem in Kem::ALL {
+        let made = key(&engine, kem);
+        assert!(kem.is_valid_public_key(made.public()), "{kem:?}");
+        assert!(!kem.is_valid_public_key(&made.public()[1..]));
+        let mut other = made.public().to_vec();
+        let has_point = kem == Kem::SecP256r1MlKem768;
+        let end = if has_point { 65 } else { other.len() };
+        other[end - 1] ^= 1;
+        assert!(kem.is_public_key(&other));
+        assert_eq!(kem.is_valid_public_key(&other), !has_point, "{kem:?}");
+        // Another form of a point.
+        other[end - 1] ^= 1;
+        other[0] = if has_point { 5 } else { other[0] };
+        assert_eq!(kem.is_valid_public_key(&other), !has_point, "{kem:?}");
+    }
+}
+
 #[test]
 fn bad_inputs_harm_nobody_else() {
     for backend in Backend::available() {

@@ -164,7 +164,22 @@ static int send_secret(void *arg) {
         s->ctx, s->to, &s->length, s->secret, &s->secret_length);
 }
 
-/* The module finds out that a point is not on P-256 when it is used: OpenSSL's own, before. */
+static int validate(int type, int w, void *key, int selection) {
+    return KEYS(type, w, OSSL_FUNC_KEYMGMT_VALIDATE,
+                OSSL_FUNC_keymgmt_validate_fn)(key, selection, 0);
+}
+
+/* OpenSSL sends to a private key that it imports, and tries to receive; the module does that where
+ * somebody asks for a check of the pair. */
+static void expect_no_pair(int type, void *key, int *value) {
+    if (value[OURS] <= 0 || value[STOCK] > 0) return;
+    if (validate(type, OURS, key, EVP_PKEY_KEYPAIR) > 0)
+        FINDING("%s: a pair that OpenSSL refuses is valid", names[type]);
+    value[OURS] = 0;
+}
+
+/* The module finds out that a point is not on P-256 when it is used, and when somebody asks for a
+ * check: OpenSSL's own, before. */
 static void expect_no_point(void *key, int *value) {
     static uint8_t to[MOST], secret[128];
     if (value[OURS] <= 0 || value[STOCK] > 0) return;
@@ -174,6 +189,8 @@ static void expect_no_point(void *key, int *value) {
     NEED(ctx);
     if (initialise_in(OURS, P256MLKEM, ctx, key, 1, NULL) > 0 && send_secret(&s) > 0)
         FINDING("sent to a point that is not on the curve");
+    if (validate(P256MLKEM, OURS, key, EVP_PKEY_PUBLIC_KEY) > 0)
+        FINDING("a point that is not on the curve is valid");
     KEM(P256MLKEM, OURS, OSSL_FUNC_KEM_FREECTX, OSSL_FUNC_kem_freectx_fn)(ctx);
     value[OURS] = 0;
 }
@@ -218,8 +235,7 @@ static void import_key(void) {
     for (int w = 0; w < WORLDS; w++)
         value[w] = KEYS(type, w, OSSL_FUNC_KEYMGMT_IMPORT,
                         OSSL_FUNC_keymgmt_import_fn)(key->data[w], selection, params);
-    /* OpenSSL sends to a private key that it imports, and tries to receive; the module does not. */
-    if (is_wrong && value[STOCK] <= 0) value[OURS] = 0;
+    if (is_wrong) expect_no_pair(type, key->data[OURS], value);
     const OSSL_PARAM *public = part(source, OSSL_PKEY_PARAM_PUB_KEY), *given = part(params, "pub");
     if (type == P256MLKEM && given && given->data_size == public->data_size &&
         memcmp(given->data, public->data, 65) != 0)
@@ -394,6 +410,7 @@ static void look_at_key(void) {
     for (int w = 0; w < WORLDS; w++)
         value[w] = KEYS(key->type, w, OSSL_FUNC_KEYMGMT_HAS,
                         OSSL_FUNC_keymgmt_has_fn)(key->data[w], selection);
+    int has = value[STOCK];
     agree("has", value[OURS], value[STOCK]);
     /* Without a part of the keys it is not said what is compared. */
     if ((selection & EVP_PKEY_KEYPAIR) && !key->hidden[OURS] && !other->hidden[OURS]) {
@@ -402,12 +419,12 @@ static void look_at_key(void) {
                 key->data[w], other->data[w], selection);
         agree("match", value[OURS], value[STOCK]);
     }
-    if (HAS(&keymgmt[key->type], OSSL_FUNC_KEYMGMT_VALIDATE)) {
-        for (int w = 0; w < WORLDS; w++)
-            value[w] = KEYS(key->type, w, OSSL_FUNC_KEYMGMT_VALIDATE,
-                            OSSL_FUNC_keymgmt_validate_fn)(key->data[w], selection, 0);
-        agree("validation", value[OURS], value[STOCK]);
-    }
+    /* OpenSSL's hybrids have no such function; they checked what they took. */
+    for (int w = 0; w < WORLDS; w++)
+        value[w] = HAS(&keymgmt[key->type], OSSL_FUNC_KEYMGMT_VALIDATE) || w == OURS
+                       ? validate(key->type, w, key->data[w], selection)
+                       : has;
+    agree("validation", value[OURS], value[STOCK]);
     int secret = rarely(3);
     for (int w = 0; w < WORLDS; w++) {
         memset(bytes[w], 0, sizeof bytes[w]);

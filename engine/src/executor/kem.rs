@@ -157,7 +157,8 @@ impl Cpu {
                 .zip(&again)
                 .map(|(job, again)| match (&job.result, &again.result) {
                     (Some(Ok(secret)), Some(Ok(again_secret))) => {
-                        are_equal(secret.as_bytes(), again_secret.as_bytes()) && job.ciphertext == again.ciphertext
+                        are_equal(secret.as_bytes(), again_secret.as_bytes())
+                            && job.ciphertext == again.ciphertext
                     }
                     (job, again) => matches!((job, again), (Some(Err(_)), Some(Err(_)))),
                 })

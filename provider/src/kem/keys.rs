@@ -19,7 +19,7 @@ use crate::ffi::{
     Ctx, Dispatch, List, Own, PARAM_INTEGER, PARAM_OCTET_STRING, PARAM_UTF8_STRING, Params,
     ParamsMut, Progress, ProvCtx, Receiver, name, select,
 };
-use crate::{async_job, memory};
+use crate::{async_job, memory, stack};
 
 /// A key, or what will become one.
 pub struct Key {
@@ -114,9 +114,19 @@ fn has(key: Option<&Own<Key>>, selection: c_int) -> c_int {
     }))
 }
 
-/// `OSSL_FUNC_keymgmt_validate`: a key was checked when it was filled.
+/// `OSSL_FUNC_keymgmt_validate`: what was not checked when the key was filled, because it takes
+/// long.
 fn validate(key: Option<&Own<Key>>, selection: c_int, _how: c_int) -> c_int {
-    has(key, selection)
+    let is_valid = |key: &Key| match selection & select::KEYPAIR {
+        select::KEYPAIR => key.pair().is_some_and(|pair| pair.is_pair()),
+        select::PUBLIC_KEY => {
+            let public = key.public();
+            public.is_some_and(|public| key.kem.is_valid_public_key(public))
+        }
+        _ => true,
+    };
+    let is_valid = |key| stack::with_room(|| is_valid(key)).unwrap_or(false);
+    c_int::from(has(key, selection) == 1 && key.is_some_and(|key| is_valid(key)))
 }
 
 /// `OSSL_FUNC_keymgmt_match`: by the public key, which follows from the private one.

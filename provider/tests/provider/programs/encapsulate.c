@@ -136,6 +136,14 @@ static int same(const Octets *a, const Octets *b) {
     return a->length == b->length && memcmp(a->bytes, b->bytes, a->length) == 0;
 }
 
+static int passes(int (*check)(EVP_PKEY_CTX *), EVP_PKEY *key) {
+    EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new_from_pkey(NULL, key, NULL);
+    CHECK(ctx);
+    int passed = check(ctx) == 1;
+    EVP_PKEY_CTX_free(ctx);
+    return passed;
+}
+
 /* A secret goes from the one key to the other. */
 static void exchange(EVP_PKEY *public, EVP_PKEY *private) {
     Octets ciphertext, sent, received;
@@ -163,6 +171,12 @@ static void all_ways(void) {
         for (int j = 0; j < 4; j++)
             exchange(public_ones[i], private_ones[j]);
     CHECK(EVP_PKEY_get_size(key) > 1000);
+    for (int i = 0; i < 6; i++)
+        CHECK(passes(EVP_PKEY_public_check, public_ones[i]));
+    for (int i = 0; i < 4; i++)
+        CHECK(passes(EVP_PKEY_check, private_ones[i]) &&
+              passes(EVP_PKEY_pairwise_check, private_ones[i]));
+    CHECK(!passes(EVP_PKEY_check, half) && !passes(EVP_PKEY_pairwise_check, half));
 
     /* A key is not changed. */
     Octets of_other = part(other, "pub");
@@ -216,6 +230,24 @@ static void all_ways(void) {
     EVP_PKEY_free(pair);
     bad.length--;
     CHECK(!imported(EVP_PKEY_KEYPAIR, NULL, &bad));
+    /* A private key with another coefficient, unless that is too large, and its own public key. */
+    pair = NULL;
+    for (int i = 0; i < 9 && !pair; i++) {
+        bad = private;
+        bad.bytes[(at ? 32 : 0) + i] ^= 1;
+        pair = imported(EVP_PKEY_KEYPAIR, NULL, &bad);
+    }
+    CHECK(pair && EVP_PKEY_eq(pair, key) == 1 && passes(EVP_PKEY_public_check, pair));
+    CHECK(!passes(EVP_PKEY_check, pair) && !passes(EVP_PKEY_pairwise_check, pair));
+    EVP_PKEY_free(pair);
+    /* A point that is not on P-256. */
+    if (at) {
+        bad = public;
+        bad.bytes[64] ^= 1;
+        EVP_PKEY *off_curve = imported(EVP_PKEY_PUBLIC_KEY, &bad, NULL);
+        CHECK(off_curve && !passes(EVP_PKEY_public_check, off_curve));
+        EVP_PKEY_free(off_curve);
+    }
 
     EVP_PKEY *all[] = {key, other, copy, half, whole, alone, share};
     for (int i = 0; i < 7; i++)
