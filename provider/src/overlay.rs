@@ -391,7 +391,7 @@ impl Tables {
             description: None,
         };
         self.keymgmt.push(algorithm(&kem::key_functions::<M>()));
-        self.kem.push(algorithm(&kem::functions()));
+        self.kem.push(algorithm(&kem::functions::<M>()));
         self.generated.push(names);
     }
 

@@ -8,6 +8,7 @@ use lockstep_engine::{
 };
 
 use super::keys::Key;
+use super::mechanism::Mechanism;
 use crate::ffi::kem::{
     Decapsulate, DecapsulateInit, Dupctx, Encapsulate, EncapsulateInit, Freectx, Newctx,
     SetCtxParams, SettableCtxParams,
@@ -30,8 +31,8 @@ enum Context {
     Decapsulate(Arc<KemKey>),
 }
 
-/// The functions of the operation, which are the same for all mechanisms.
-pub fn functions() -> [Dispatch; 10] {
+/// The functions of the operation for a mechanism.
+pub fn functions<M: Mechanism>() -> [Dispatch; 10] {
     [
         Newctx::entry(newctx),
         EncapsulateInit::entry(encapsulate_init),
@@ -41,7 +42,7 @@ pub fn functions() -> [Dispatch; 10] {
         Freectx::entry(freectx),
         Dupctx::entry(dupctx),
         SetCtxParams::entry(set_ctx_params),
-        SettableCtxParams::entry(settable_ctx_params),
+        SettableCtxParams::entry(settable_ctx_params::<M>),
         Dispatch::END,
     ]
 }
@@ -86,23 +87,33 @@ fn decapsulate_init(ctx: Ctx<'_, Context>, key: Option<&Own<Key>>, params: Param
     set_ctx_params(Some(ctx), params)
 }
 
-/// `OSSL_FUNC_kem_set_ctx_params`
+/// `OSSL_FUNC_kem_set_ctx_params`: hybrids ignore coins, as OpenSSL's do.
 fn set_ctx_params(ctx: Ctx<'_, Context>, params: Params<'_>) -> c_int {
-    let (Some(Context::Encapsulate { kem, coins, .. }), Some(given)) =
-        (ctx, params.get(name::KEM_PARAM_IKME))
+    let Some(Context::Encapsulate {
+        kem: Kem::MlKem768,
+        coins,
+        ..
+    }) = ctx
     else {
         return 1;
     };
-    let fits = |bytes: &&[u8]| *kem == Kem::MlKem768 && bytes.len() == Kem::COINS_BYTES;
+    let Some(given) = params.get(name::KEM_PARAM_IKME) else {
+        return 1;
+    };
+    let fits = |bytes: &&[u8]| bytes.len() == Kem::COINS_BYTES;
     *coins = given.octets().filter(fits).map(Secret::new);
     c_int::from(coins.is_some())
 }
 
 /// `OSSL_FUNC_kem_settable_ctx_params`
-fn settable_ctx_params<'a>(_: Ctx<'a, Context>, _: ProvCtx) -> Params<'a> {
-    static SETTABLE: List<'static, 2> =
+fn settable_ctx_params<'a, M: Mechanism>(_: Ctx<'a, Context>, _: ProvCtx) -> Params<'a> {
+    static NOTHING: List<'static, 1> = List::new();
+    static COINS: List<'static, 2> =
         List::new().described(name::KEM_PARAM_IKME, PARAM_OCTET_STRING, 0);
-    SETTABLE.as_params()
+    match M::KEM {
+        Kem::MlKem768 => COINS.as_params(),
+        _ => NOTHING.as_params(),
+    }
 }
 
 /// `OSSL_FUNC_kem_encapsulate`
