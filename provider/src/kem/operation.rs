@@ -19,7 +19,6 @@ use crate::ffi::{
 use crate::{async_job, memory};
 
 /// A context, and what it was begun for.
-#[derive(Clone)]
 enum Context {
     New,
     Encapsulate {
@@ -57,10 +56,19 @@ fn freectx(ctx: Option<Box<Context>>) {
     drop(ctx);
 }
 
-/// `OSSL_FUNC_kem_dupctx`
+/// `OSSL_FUNC_kem_dupctx`: a copy without the coins. Two secrets of the same coins would be the
+/// same.
 fn dupctx(ctx: Ctx<'_, Context>) -> Option<Box<Context>> {
     let ctx = ctx.filter(|_| !memory::is_nearly_gone())?;
-    Some(Box::new(ctx.clone()))
+    Some(Box::new(match ctx {
+        Context::New => Context::New,
+        Context::Encapsulate { kem, public, .. } => Context::Encapsulate {
+            kem: *kem,
+            public: public.clone(),
+            coins: None,
+        },
+        Context::Decapsulate(key) => Context::Decapsulate(Arc::clone(key)),
+    }))
 }
 
 /// `OSSL_FUNC_kem_encapsulate_init`

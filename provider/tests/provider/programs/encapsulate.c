@@ -157,6 +157,25 @@ static void give_coins(EVP_PKEY *key) {
     }
 }
 
+/* A copy of a context sends, and not by the coins of the first one. */
+static void send_by_copy(EVP_PKEY *key) {
+    unsigned char coins[32] = {2};
+    OSSL_PARAM params[] = {OSSL_PARAM_construct_octet_string("ikme", coins, sizeof coins),
+                           OSSL_PARAM_construct_end()};
+    EVP_PKEY_CTX *contexts[2] = {EVP_PKEY_CTX_new_from_pkey(NULL, key, NULL)};
+    Octets ciphertexts[2], sent[2], received;
+    CHECK(EVP_PKEY_encapsulate_init(contexts[0], params) == 1);
+    CHECK(contexts[1] = EVP_PKEY_CTX_dup(contexts[0]));
+    for (int i = 0; i < 2; i++) {
+        ciphertexts[i].length = sent[i].length = MOST;
+        CHECK(EVP_PKEY_encapsulate(contexts[i], ciphertexts[i].bytes, &ciphertexts[i].length,
+                                   sent[i].bytes, &sent[i].length) == 1);
+        CHECK(opened(key, &ciphertexts[i], &received) && same(&sent[i], &received));
+        EVP_PKEY_CTX_free(contexts[i]);
+    }
+    CHECK(!same(&ciphertexts[0], &ciphertexts[1]) && !same(&sent[0], &sent[1]));
+}
+
 static int passes(int (*check)(EVP_PKEY_CTX *), EVP_PKEY *key) {
     EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new_from_pkey(NULL, key, NULL);
     CHECK(ctx);
@@ -271,6 +290,7 @@ static void all_ways(void) {
     }
 
     give_coins(key);
+    send_by_copy(key);
 
     EVP_PKEY *all[] = {key, other, copy, half, whole, alone, share};
     for (int i = 0; i < 7; i++)
