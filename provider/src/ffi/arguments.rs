@@ -78,14 +78,20 @@ impl SizedBuf<'_> {
         self.start.is_null()
     }
 
-    /// Answers with a length.
-    pub fn answer(&self, length: usize) {
+    /// Answers with a length; false without a place for it.
+    pub fn answer(&self, length: usize) -> bool {
         self.length.put(length);
+        !self.length.is_null()
+    }
+
+    /// How many bytes there is room for, if the caller says so.
+    pub fn size(&self) -> Option<usize> {
+        self.length.get()
     }
 
     /// Whether there is room for as many bytes. A size that is not given is enough.
     pub fn holds(&self, count: usize) -> bool {
-        !self.start.is_null() && self.length.get().is_none_or(|size| size >= count)
+        !self.start.is_null() && self.size().is_none_or(|size| size >= count)
     }
 
     /// Writes the output; false if there is no room for it.

@@ -282,6 +282,11 @@ fn constants(c: &mut String) {
         reason::INVALID_IV_LENGTH => "PROV_R_INVALID_IV_LENGTH",
         reason::INVALID_TAG => "PROV_R_INVALID_TAG",
         reason::TOO_MANY_RECORDS => "PROV_R_TOO_MANY_RECORDS",
+        reason::MISSING_KEY => "PROV_R_MISSING_KEY",
+        reason::INVALID_SEED_LENGTH => "PROV_R_INVALID_SEED_LENGTH",
+        reason::INVALID_KEY => "PROV_R_INVALID_KEY",
+        reason::OPERATION_NOT_SUPPORTED_FOR_THIS_KEYTYPE =>
+            "PROV_R_OPERATION_NOT_SUPPORTED_FOR_THIS_KEYTYPE",
         LIB_PROV => "ERR_LIB_PROV",
         OPERATION_FAIL => "ERR_R_OPERATION_FAIL",
         OBJECT_PKEY => "OSSL_OBJECT_PKEY",
@@ -294,6 +299,17 @@ fn constants(c: &mut String) {
         NID_P384 => "NID_secp384r1",
         NAMED_CURVE => "OPENSSL_EC_NAMED_CURVE",
         ASYNC_STATUS_OK => "ASYNC_STATUS_OK",
+    }
+    // Those that came later than OpenSSL 3.0 are not in all headers.
+    for (name, number) in [
+        ("NULL_LENGTH_POINTER", reason::NULL_LENGTH_POINTER),
+        ("NULL_OUTPUT_BUFFER", reason::NULL_OUTPUT_BUFFER),
+        ("WRONG_CIPHERTEXT_SIZE", reason::WRONG_CIPHERTEXT_SIZE),
+    ] {
+        let _ = writeln!(
+            c,
+            "#ifdef PROV_R_{name}\nSAME(PROV_R_{name}, {number});\n#endif"
+        );
     }
     for (name, text) in name::ALL {
         let text = text.to_str().expect("text");

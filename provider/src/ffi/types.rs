@@ -175,6 +175,14 @@ pub mod reason {
     pub const INVALID_IV_LENGTH: c_int = 109;
     pub const INVALID_TAG: c_int = 110;
     pub const TOO_MANY_RECORDS: c_int = 126;
+    pub const MISSING_KEY: c_int = 128;
+    pub const INVALID_SEED_LENGTH: c_int = 154;
+    pub const INVALID_KEY: c_int = 158;
+    pub const OPERATION_NOT_SUPPORTED_FOR_THIS_KEYTYPE: c_int = 178;
+    // Since OpenSSL 3.5; an earlier one has no text for these.
+    pub const NULL_LENGTH_POINTER: c_int = 247;
+    pub const NULL_OUTPUT_BUFFER: c_int = 248;
+    pub const WRONG_CIPHERTEXT_SIZE: c_int = 251;
 }
 
 /// What `selection` of the key management functions can ask for (`OSSL_KEYMGMT_SELECT_*`).

@@ -14,7 +14,8 @@ use crate::ffi::kem::{
     SetCtxParams, SettableCtxParams,
 };
 use crate::ffi::{
-    Bytes, Ctx, Dispatch, List, Own, PARAM_OCTET_STRING, Params, ProvCtx, SizedBuf, name,
+    Bytes, Ctx, Dispatch, List, Own, PARAM_OCTET_STRING, Params, ProvCtx, SizedBuf, failed, name,
+    reason,
 };
 use crate::{async_job, memory};
 
@@ -76,7 +77,9 @@ fn encapsulate_init(ctx: Ctx<'_, Context>, key: Option<&Own<Key>>, params: Param
     let Some((ctx, key)) = ctx.zip(key) else {
         return 0;
     };
-    let Some(public) = key.public() else { return 0 };
+    let Some(public) = key.public() else {
+        return c_int::from(failed(reason::MISSING_KEY));
+    };
     *ctx = Context::Encapsulate {
         kem: key.kem,
         public: Message::from_slice(public),
@@ -90,7 +93,9 @@ fn decapsulate_init(ctx: Ctx<'_, Context>, key: Option<&Own<Key>>, params: Param
     let Some((ctx, key)) = ctx.zip(key) else {
         return 0;
     };
-    let Some(pair) = key.pair() else { return 0 };
+    let Some(pair) = key.pair() else {
+        return c_int::from(failed(reason::MISSING_KEY));
+    };
     *ctx = Context::Decapsulate(Arc::clone(pair));
     set_ctx_params(Some(ctx), params)
 }
@@ -110,7 +115,7 @@ fn set_ctx_params(ctx: Ctx<'_, Context>, params: Params<'_>) -> c_int {
     };
     let fits = |bytes: &&[u8]| bytes.len() == Kem::COINS_BYTES;
     *coins = given.octets().filter(fits).map(Secret::new);
-    c_int::from(coins.is_some())
+    c_int::from(coins.is_some() || failed(reason::INVALID_SEED_LENGTH))
 }
 
 /// `OSSL_FUNC_kem_settable_ctx_params`
@@ -124,20 +129,28 @@ fn settable_ctx_params<'a, M: Mechanism>(_: Ctx<'a, Context>, _: ProvCtx) -> Par
     }
 }
 
-/// `OSSL_FUNC_kem_encapsulate`
+/// `OSSL_FUNC_kem_encapsulate`: the caller says how much room there is for both outputs.
 fn encapsulate(ctx: Ctx<'_, Context>, to: SizedBuf<'_>, secret: SizedBuf<'_>) -> c_int {
     let Some(Context::Encapsulate { kem, public, coins }) = ctx else {
         return 0;
     };
+    let outputs = [(&to, kem.ciphertext_bytes()), (&secret, kem.shared_bytes())];
     if to.is_question() {
-        to.answer(kem.ciphertext_bytes());
-        secret.answer(kem.shared_bytes());
-        return 1;
+        let answered = outputs.map(|(output, bytes)| output.answer(bytes));
+        return c_int::from(answered.contains(&true));
     }
     // Once, as with OpenSSL: two secrets of the same coins would be the same.
     let coins = coins.take();
-    if !to.holds(kem.ciphertext_bytes()) || !secret.holds(kem.shared_bytes()) {
-        return 0;
+    if secret.is_question() {
+        return c_int::from(failed(reason::NULL_OUTPUT_BUFFER));
+    }
+    for (output, bytes) in outputs {
+        let reason = match output.size() {
+            None => reason::NULL_LENGTH_POINTER,
+            Some(size) if size < bytes => reason::OUTPUT_BUFFER_TOO_SMALL,
+            Some(_) => continue,
+        };
+        return c_int::from(failed(reason));
     }
     let input = || {
         Some(EncapsulateInput {
@@ -155,18 +168,21 @@ fn encapsulate(ctx: Ctx<'_, Context>, to: SizedBuf<'_>, secret: SizedBuf<'_>) ->
     }
 }
 
-/// `OSSL_FUNC_kem_decapsulate`
+/// `OSSL_FUNC_kem_decapsulate`: the caller may leave out how much room there is, as with OpenSSL.
 fn decapsulate(ctx: Ctx<'_, Context>, secret: SizedBuf<'_>, from: Bytes<'_>) -> c_int {
     let Some(Context::Decapsulate(key)) = ctx else {
         return 0;
     };
     let kem = key.kem();
     if secret.is_question() {
-        secret.answer(kem.shared_bytes());
-        return 1;
+        return c_int::from(secret.answer(kem.shared_bytes()));
     }
-    if from.len() != kem.ciphertext_bytes() || !secret.holds(kem.shared_bytes()) {
-        return 0;
+    if !secret.holds(kem.shared_bytes()) {
+        return c_int::from(failed(reason::OUTPUT_BUFFER_TOO_SMALL));
+    }
+    if from.len() != kem.ciphertext_bytes() {
+        // OpenSSL leaves no reason for ML-KEM alone.
+        return c_int::from(kem != Kem::MlKem768 && failed(reason::WRONG_CIPHERTEXT_SIZE));
     }
     let input = || {
         Some(DecapsulateInput {

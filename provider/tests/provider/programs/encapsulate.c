@@ -12,6 +12,7 @@
 #include <openssl/async.h>
 #include <openssl/core_names.h>
 #include <openssl/param_build.h>
+#include <openssl/proverr.h>
 #include <poll.h>
 
 enum { MOST = 4096 };
@@ -21,9 +22,11 @@ typedef struct {
 } Octets;
 
 static const char *algorithm;
+/* Whose implementation. */
+static const char *properties;
 
 static EVP_PKEY_CTX *by_name(void) {
-    EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new_from_name(NULL, algorithm, NULL);
+    EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new_from_name(NULL, algorithm, properties);
     CHECK(ctx);
     return ctx;
 }
@@ -148,7 +151,7 @@ static void give_coins(EVP_PKEY *key) {
         CHECK((EVP_PKEY_encapsulate_init(ctx, params) == 1) == (is_hybrid || length == 32));
         if (length == 32) {
             const OSSL_PARAM *settable = EVP_PKEY_CTX_settable_params(ctx);
-            CHECK(!OSSL_PARAM_locate_const(settable, "ikme") == is_hybrid);
+            CHECK((OSSL_PARAM_locate_const(settable, "ikme") == NULL) == is_hybrid);
             for (int i = 0; i < 2; i++)
                 CHECK(sealed(key, params, &ciphertexts[i], &secret));
             CHECK(same(&ciphertexts[0], &ciphertexts[1]) == !is_hybrid);
@@ -297,6 +300,84 @@ static void all_ways(void) {
         EVP_PKEY_free(all[i]);
 }
 
+/* Since OpenSSL 3.5; the headers of an earlier one lack them. */
+enum { NULL_LENGTH_POINTER = 247, WRONG_CIPHERTEXT_SIZE = 251 };
+
+static int last_reason(void) {
+    unsigned long error = ERR_peek_last_error();
+    ERR_clear_error();
+    return ERR_GET_LIB(error) == ERR_LIB_PROV ? ERR_GET_REASON(error) : 0;
+}
+
+/* A call fails, and this reason is the last in the queue; 0 for none of a provider. */
+#define REFUSED(reason, call)                 \
+    do {                                      \
+        ERR_clear_error();                    \
+        CHECK((call) <= 0);                   \
+        CHECK(last_reason() == (int)(reason)); \
+    } while (0)
+
+static void operations_say_why(void) {
+    int is_hybrid = strcmp(algorithm, "ML-KEM-768") != 0;
+    EVP_PKEY *key = generated(none), *half;
+    Octets public = part(key, "encoded-pub-key"), ciphertext, untouched, secret;
+    half = imported(EVP_PKEY_PUBLIC_KEY, &public, NULL);
+    EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new_from_pkey(NULL, key, properties);
+    unsigned char *to = ciphertext.bytes, *shared = secret.bytes;
+    size_t *length = &ciphertext.length, *shared_length = &secret.length;
+    memset(ciphertext.bytes, 0xee, MOST);
+    untouched = ciphertext;
+
+    CHECK(EVP_PKEY_encapsulate_init(ctx, NULL) == 1);
+    *length = 1087, *shared_length = 64;
+    REFUSED(PROV_R_OUTPUT_BUFFER_TOO_SMALL,
+            EVP_PKEY_encapsulate(ctx, to, length, shared, shared_length));
+    *length = MOST, *shared_length = 31;
+    REFUSED(PROV_R_OUTPUT_BUFFER_TOO_SMALL,
+            EVP_PKEY_encapsulate(ctx, to, length, shared, shared_length));
+    *length = MOST, *shared_length = 64;
+    REFUSED(NULL_LENGTH_POINTER, EVP_PKEY_encapsulate(ctx, to, NULL, shared, shared_length));
+    REFUSED(NULL_LENGTH_POINTER, EVP_PKEY_encapsulate(ctx, to, length, shared, NULL));
+    REFUSED(NULL_LENGTH_POINTER, EVP_PKEY_encapsulate(ctx, to, NULL, shared, NULL));
+    REFUSED(0, EVP_PKEY_encapsulate(ctx, NULL, NULL, NULL, NULL));
+    CHECK(memcmp(ciphertext.bytes, untouched.bytes, MOST) == 0);
+    *length = MOST, *shared_length = 64;
+    CHECK(EVP_PKEY_encapsulate(ctx, to, length, shared, shared_length) == 1);
+
+    CHECK(EVP_PKEY_decapsulate_init(ctx, NULL) == 1);
+    REFUSED(is_hybrid ? WRONG_CIPHERTEXT_SIZE : 0,
+            EVP_PKEY_decapsulate(ctx, shared, shared_length, to, *length - 1));
+    *shared_length = 31;
+    REFUSED(PROV_R_OUTPUT_BUFFER_TOO_SMALL,
+            EVP_PKEY_decapsulate(ctx, shared, shared_length, to, *length));
+    CHECK(EVP_PKEY_decapsulate(ctx, shared, NULL, to, *length) == 1);
+    EVP_PKEY_CTX_free(ctx);
+
+    ctx = EVP_PKEY_CTX_new_from_pkey(NULL, half, properties);
+    REFUSED(PROV_R_MISSING_KEY, EVP_PKEY_decapsulate_init(ctx, NULL));
+    OSSL_PARAM coins[] = {OSSL_PARAM_construct_octet_string("ikme", to, 31),
+                          OSSL_PARAM_construct_end()};
+    if (!is_hybrid)
+        REFUSED(PROV_R_INVALID_SEED_LENGTH, EVP_PKEY_encapsulate_init(ctx, coins));
+    EVP_PKEY_CTX_free(ctx);
+    EVP_PKEY_free(half);
+    EVP_PKEY_free(key);
+}
+
+/* What is refused has OpenSSL's reason. Where it has the algorithm, its own code is asked too. */
+static void say_why(void) {
+    for (int who = 0; who < 2; who++) {
+        properties = who ? "provider=default" : "provider=lockstep";
+        EVP_KEM *kem = EVP_KEM_fetch(NULL, algorithm, properties);
+        if (kem)
+            operations_say_why();
+        CHECK(kem || who);
+        EVP_KEM_free(kem);
+    }
+    ERR_clear_error();
+    properties = NULL;
+}
+
 /* What a job has: the stack of one is small. */
 struct secret {
     EVP_PKEY *key;
@@ -384,6 +465,7 @@ int main(int argc, char **argv) {
     if (argc == 2) {
         all_ways();
         use_seed_once();
+        say_why();
     } else if (strcmp(argv[1], "from") == 0) {
         Octets public = part(of_seed(argv[2]), "pub");
         print(&public);
