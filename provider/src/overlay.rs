@@ -374,6 +374,7 @@ impl Tables {
         if is_there && !process::computes() {
             return Err(LEFT_TO_OPENSSL.to_owned());
         }
+        needs(Group::Encapsulation)?;
         self.add_mechanism::<MlKem768>(match is_there {
             true => MlKem768::NAMES,
             false => MlKem768::NAMES_OF_OWN,

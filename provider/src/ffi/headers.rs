@@ -254,6 +254,7 @@ fn constants(c: &mut String) {
         PARAM_UTF8_STRING => "OSSL_PARAM_UTF8_STRING",
         PARAM_OCTET_STRING => "OSSL_PARAM_OCTET_STRING",
         PARAM_UTF8_PTR => "OSSL_PARAM_UTF8_PTR",
+        PARAM_OCTET_PTR => "OSSL_PARAM_OCTET_PTR",
         format!("{PARAM_UNMODIFIED}u") => "OSSL_PARAM_UNMODIFIED",
         operation::CIPHER => "OSSL_OP_CIPHER",
         operation::KDF => "OSSL_OP_KDF",

@@ -3,14 +3,14 @@
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::marker::PhantomData;
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 
 use super::bytes::Bytes;
 use super::convert::Argument as _;
 use super::pointers::{Terminated, TerminatedMut, Text};
 use super::symbols::{
-    OSSL_PARAM_get_size_t, OSSL_PARAM_set_octet_ptr, OSSL_PARAM_set_octet_string,
-    OSSL_PARAM_set_size_t,
+    OSSL_PARAM_get_octet_string_ptr, OSSL_PARAM_get_size_t, OSSL_PARAM_set_octet_ptr,
+    OSSL_PARAM_set_octet_string, OSSL_PARAM_set_size_t,
 };
 use super::types::Param;
 
@@ -24,6 +24,8 @@ pub const PARAM_UTF8_STRING: c_uint = 4;
 pub const PARAM_OCTET_STRING: c_uint = 5;
 /// `OSSL_PARAM_UTF8_PTR`
 pub const PARAM_UTF8_PTR: c_uint = 6;
+/// `OSSL_PARAM_OCTET_PTR`
+pub const PARAM_OCTET_PTR: c_uint = 7;
 /// `OSSL_PARAM_UNMODIFIED`: the size of what was not returned.
 pub const PARAM_UNMODIFIED: usize = usize::MAX;
 
@@ -135,6 +137,23 @@ impl<'a> Value<'a> {
     /// An octet string; None for another type, or without a value.
     pub fn octets(self) -> Option<&'a [u8]> {
         self.bytes_of(PARAM_OCTET_STRING)
+    }
+
+    /// An octet string, or the one that a pointer leads to; one of no bytes needs no place. None
+    /// for another type, or without the bytes.
+    pub fn octets_or_pointed(self) -> Option<&'a [u8]> {
+        let (mut start, mut length) = (null(), 0);
+        if self.0.data_type == PARAM_OCTET_PTR && self.0.data.is_null() {
+            return None;
+        }
+        // SAFETY: a parameter with what it describes, and places for the answers.
+        let found = unsafe { OSSL_PARAM_get_octet_string_ptr(self.0, &mut start, &mut length) };
+        if found != 1 || length == 0 {
+            return (found == 1).then_some(&[]);
+        }
+        let is_slice = !start.is_null() && isize::try_from(length).is_ok();
+        // SAFETY: as many readable bytes, which live as the array.
+        is_slice.then(|| unsafe { std::slice::from_raw_parts(start.cast(), length) })
     }
 
     /// An octet string with or without a value; None for another type. One with the size
@@ -435,7 +454,37 @@ mod tests {
         // No other type than its own.
         assert_eq!((get(c"a").utf8(), get(c"a").int()), (None, None));
         assert!(get(c"b").octets().is_none() && params.get(c"d").is_none());
+        assert!(get(c"b").octets_or_pointed().is_none());
+        assert_eq!(get(c"a").octets_or_pointed(), Some(&b"xyz"[..]));
         assert!(Params::NONE.is_empty() && List::<1>::new().as_params().is_empty());
+    }
+
+    #[test]
+    fn octets_are_read_where_a_pointer_leads() {
+        let (bytes, nowhere) = (b"xyz".as_ptr(), null::<u8>());
+        let pointer = |place: *const *const u8| place.cast_mut().cast::<c_void>();
+        for (data_type, data, data_size, found) in [
+            (PARAM_OCTET_PTR, pointer(&bytes), 3, Some(&b"xyz"[..])),
+            (PARAM_OCTET_PTR, pointer(&nowhere), 0, Some(&[])),
+            (PARAM_OCTET_PTR, pointer(&nowhere), 3, None),
+            (PARAM_OCTET_PTR, null_mut(), 0, None),
+            (PARAM_OCTET_STRING, null_mut(), 0, Some(&[])),
+            (PARAM_OCTET_STRING, null_mut(), 3, None),
+            (PARAM_UTF8_STRING, bytes.cast_mut().cast(), 3, None),
+        ] {
+            let param = Param {
+                key: c"octets".as_ptr(),
+                data_type,
+                data,
+                data_size,
+                return_size: Cell::new(PARAM_UNMODIFIED),
+            };
+            assert_eq!(
+                Value(&param).octets_or_pointed(),
+                found,
+                "{data_type} {data_size}"
+            );
+        }
     }
 
     static HELLO: &CStr = c"hello";

@@ -396,6 +396,14 @@ imported! {
             length: usize,
         ) -> c_int;
     }
+    /// Parameters of keys for encapsulation.
+    Encapsulation {
+        pub unsafe fn OSSL_PARAM_get_octet_string_ptr(
+            param: *const Param,
+            value: *mut *const c_void,
+            length: *mut usize,
+        ) -> c_int;
+    }
     /// Public keys, as references to keys hold them.
     References {
         pub unsafe fn d2i_PUBKEY_ex(

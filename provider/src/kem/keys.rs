@@ -17,9 +17,12 @@ use crate::ffi::own_keymgmt::{
 };
 use crate::ffi::{
     Ctx, Dispatch, List, Own, PARAM_INTEGER, PARAM_OCTET_STRING, PARAM_UTF8_STRING, Params,
-    ParamsMut, Progress, ProvCtx, Receiver, name, select,
+    ParamsMut, Progress, ProvCtx, Receiver, failed, name, reason, select,
 };
 use crate::{async_job, memory, stack};
+
+/// Why a key is refused: what OpenSSL leaves in the queue of errors.
+type Reason = c_int;
 
 /// A key, or what will become one.
 pub struct Key {
@@ -58,14 +61,18 @@ impl Key {
         }
     }
 
-    /// Fills the key; false if it has been.
-    fn fill(&self, parts: Parts) -> bool {
-        self.parts.set(Box::new(parts)).is_ok()
+    /// Fills the key; an error if it has been.
+    fn fill(&self, parts: Parts) -> Result<(), Reason> {
+        let filled = self.parts.set(Box::new(parts));
+        filled.map_err(|_| reason::OPERATION_NOT_SUPPORTED_FOR_THIS_KEYTYPE)
     }
 
-    /// Fills the key with a public key; false if that is malformed.
-    fn fill_public(&self, public: &[u8]) -> bool {
-        self.kem.is_public_key(public) && self.fill(Parts::Public(public.into()))
+    /// Fills the key with a public key; an error if that is malformed.
+    fn fill_public(&self, public: &[u8]) -> Result<(), Reason> {
+        if !self.kem.is_public_key(public) {
+            return Err(reason::INVALID_KEY);
+        }
+        self.fill(Parts::Public(public.into()))
     }
 }
 
@@ -126,6 +133,7 @@ fn validate(key: Option<&Own<Key>>, selection: c_int, _how: c_int) -> c_int {
         _ => true,
     };
     let is_valid = |key| stack::with_room(|| is_valid(key)).unwrap_or(false);
+    let is_valid = |key| is_valid(key) || failed(reason::INVALID_KEY);
     c_int::from(has(key, selection) == 1 && key.is_some_and(|key| is_valid(key)))
 }
 
@@ -140,53 +148,69 @@ fn are_equal(one: Option<&Own<Key>>, other: Option<&Own<Key>>, selection: c_int)
 
 /// `OSSL_FUNC_keymgmt_import`
 fn import(key: Option<&Own<Key>>, selection: c_int, params: Params<'_>) -> c_int {
-    c_int::from(key.is_some_and(|key| filled_by(key, selection, params).is_some()))
+    let Some(key) = key.filter(|_| selection & select::KEYPAIR != 0) else {
+        return 0;
+    };
+    answer(filled_by(key, selection, params))
 }
 
 /// Fills a key with what is imported, by OpenSSL's rules: a seed makes the public key given beside
 /// it unneeded, and so does a hybrid's private key. A part that is empty is not there.
-fn filled_by(key: &Key, selection: c_int, params: Params<'_>) -> Option<()> {
-    // `None` if it is malformed.
-    let part = |name, bytes: usize| match params.get(name) {
-        None => Some(None),
-        Some(value) => {
-            let octets = value.octets()?;
-            let fits = octets.is_empty() || octets.len() == bytes;
-            fits.then(|| Some(octets).filter(|octets| !octets.is_empty()))
-        }
+fn filled_by(key: &Key, selection: c_int, params: Params<'_>) -> Result<(), Reason> {
+    let part = |name, bytes: usize, wrong_length| match params.get(name) {
+        None => Ok(None),
+        Some(value) => match value.octets_or_pointed() {
+            None => Err(reason::FAILED_TO_GET_PARAMETER),
+            Some([]) => Ok(None),
+            Some(octets) if octets.len() == bytes => Ok(Some(octets)),
+            Some(_) => Err(wrong_length),
+        },
     };
     let kem = key.kem;
-    if selection & select::KEYPAIR == 0 {
-        return None;
-    }
-    let public = part(name::PKEY_PARAM_PUB_KEY, kem.public_bytes())?;
     let (mut private, mut seed) = (None, None);
     if selection & select::PRIVATE_KEY != 0 {
-        private = part(name::PKEY_PARAM_PRIV_KEY, kem.private_bytes())?;
         if kem == Kem::MlKem768 {
-            seed = part(name::PKEY_PARAM_ML_KEM_SEED, Kem::SEED_BYTES)?;
+            let wrong_length = reason::INVALID_SEED_LENGTH;
+            seed = part(name::PKEY_PARAM_ML_KEM_SEED, Kem::SEED_BYTES, wrong_length)?;
         }
+        let bytes = kem.private_bytes();
+        private = part(name::PKEY_PARAM_PRIV_KEY, bytes, reason::INVALID_KEY_LENGTH)?;
     }
+    let bytes = kem.public_bytes();
+    let public = part(name::PKEY_PARAM_PUB_KEY, bytes, reason::INVALID_KEY_LENGTH)?;
     let made = match (seed, private) {
-        (Some(seed), _) => KemKey::from_seed(kem, seed).ok()?,
-        (None, Some(private)) => KemKey::new(kem, private).ok()?,
-        (None, None) => return key.fill_public(public?).then_some(()),
+        (Some(seed), _) => KemKey::from_seed(kem, seed),
+        (None, Some(private)) => KemKey::new(kem, private),
+        (None, None) => return key.fill_public(public.ok_or(reason::MISSING_KEY)?),
     };
+    let made = made.map_err(|_| reason::INVALID_KEY)?;
     let is_private = private.is_none_or(|private| made.has_private(private));
     let is_public = private.is_none()
         || kem != Kem::MlKem768
         || public.is_none_or(|public| public == made.public());
-    (is_private && is_public && key.fill(Parts::Pair(Arc::new(made)))).then_some(())
+    if !is_private || !is_public {
+        return Err(reason::INVALID_KEY);
+    }
+    key.fill(Parts::Pair(Arc::new(made)))
+}
+
+/// What C is told: 1, or 0 with the reason in the queue of errors.
+#[track_caller]
+fn answer(filled: Result<(), Reason>) -> c_int {
+    c_int::from(match filled {
+        Ok(()) => true,
+        Err(reason) => failed(reason),
+    })
 }
 
 /// `OSSL_FUNC_keymgmt_export`
 fn export(key: Option<&Own<Key>>, selection: c_int, receiver: Receiver<'_>) -> c_int {
-    let Some((key, public)) = key.and_then(|key| Some((key, key.public()?))) else {
+    let Some(key) = key.filter(|_| selection & select::KEYPAIR != 0) else {
         return 0;
     };
-    if selection & select::KEYPAIR == 0 {
-        return 0;
-    }
+    let Some(public) = key.public() else {
+        return c_int::from(failed(reason::MISSING_KEY));
+    };
     let mut list = List::<4>::new();
     if selection & select::PUBLIC_KEY != 0 {
         list = list.octets(name::PKEY_PARAM_PUB_KEY, public);
@@ -243,7 +267,12 @@ fn get_params(key: Option<&Own<Key>>, mut params: ParamsMut<'_>) -> c_int {
             _ => None,
         };
         match (octets, number) {
-            (Some(octets), _) => question.answer_octets(octets),
+            // OpenSSL leaves no reason for ML-KEM alone.
+            (Some(octets), _) => {
+                let is_short = key.kem != Kem::MlKem768 && question.room() < octets.len();
+                question.answer_octets(octets)
+                    || (is_short && failed(reason::OUTPUT_BUFFER_TOO_SMALL))
+            }
             (None, Some(number)) => question.answer_number(number),
             // What there is not, and what we do not know, is left as it is.
             (None, None) => true,
@@ -280,8 +309,8 @@ fn set_params(key: Option<&Own<Key>>, params: Params<'_>) -> c_int {
     let Some(encoded) = params.get(name::PKEY_PARAM_ENCODED_PUBLIC_KEY) else {
         return 1;
     };
-    let filled = encoded.octets().is_some_and(|bytes| key.fill_public(bytes));
-    c_int::from(filled)
+    let encoded = encoded.octets_or_pointed().ok_or(reason::INVALID_KEY);
+    answer(encoded.and_then(|encoded| key.fill_public(encoded)))
 }
 
 /// `OSSL_FUNC_keymgmt_settable_params`
@@ -300,8 +329,10 @@ fn duplicate(key: Option<&Own<Key>>, selection: c_int) -> Option<Box<Own<Key>>> 
         select::PUBLIC_KEY => key.public().map(|public| Parts::Public(public.into())),
         _ => key.parts.get().cloned(),
     };
-    let filled = parts.is_none_or(|parts| copy.fill(parts));
-    filled.then_some(copy)
+    if let Some(parts) = parts {
+        copy.fill(parts).ok()?;
+    }
+    Some(copy)
 }
 
 /// A generation context.
@@ -339,7 +370,7 @@ fn set_generation(generation: Ctx<'_, Generation>, params: Params<'_>) -> c_int 
         && generation.kem == Kem::MlKem768
     {
         let Some(seed) = seed.octets().filter(|seed| seed.len() == Kem::SEED_BYTES) else {
-            return 0;
+            return c_int::from(failed(reason::INVALID_SEED_LENGTH));
         };
         generation.seed = Some(Secret::new(seed));
     }
@@ -364,7 +395,7 @@ fn generate(generation: Ctx<'_, Generation>, _: Progress<'_>) -> Option<Box<Own<
             Some(seed) => KemKey::from_seed(generation.kem, seed.as_bytes()).ok()?,
             None => async_job::kem_key(generation.kem)?,
         };
-        key.fill(Parts::Pair(Arc::new(made)));
+        key.fill(Parts::Pair(Arc::new(made))).ok()?;
     }
     Some(key)
 }

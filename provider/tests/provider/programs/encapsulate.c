@@ -364,13 +364,84 @@ static void operations_say_why(void) {
     EVP_PKEY_free(key);
 }
 
+static int imports(OSSL_PARAM *params, int selection) {
+    EVP_PKEY_CTX *ctx = by_name();
+    EVP_PKEY *key = NULL;
+    CHECK(EVP_PKEY_fromdata_init(ctx) == 1);
+    int done = EVP_PKEY_fromdata(ctx, &key, selection, params);
+    EVP_PKEY_free(key);
+    EVP_PKEY_CTX_free(ctx);
+    return done;
+}
+
+static void keys_say_why(void) {
+    int is_hybrid = strcmp(algorithm, "ML-KEM-768") != 0;
+    EVP_PKEY *key = generated(none), *empty = NULL, *share;
+    Octets public = part(key, "encoded-pub-key"), large = public;
+    EVP_PKEY_CTX *ctx = by_name();
+    OSSL_PARAM *exported = NULL, parts[] = {OSSL_PARAM_construct_end(), OSSL_PARAM_construct_end()};
+    size_t length;
+
+    /* Without material. */
+    CHECK(EVP_PKEY_paramgen_init(ctx) == 1 && EVP_PKEY_paramgen(ctx, &empty) == 1);
+    REFUSED(PROV_R_MISSING_KEY, EVP_PKEY_todata(empty, EVP_PKEY_KEYPAIR, &exported));
+    REFUSED(PROV_R_MISSING_KEY, imports(parts, EVP_PKEY_KEYPAIR));
+    EVP_PKEY_CTX_free(ctx);
+    ctx = EVP_PKEY_CTX_new_from_pkey(NULL, empty, properties);
+    REFUSED(PROV_R_MISSING_KEY, EVP_PKEY_encapsulate_init(ctx, NULL));
+    EVP_PKEY_CTX_free(ctx);
+    EVP_PKEY_free(empty);
+
+    /* Of a wrong length, and with coefficients that are too large. */
+    parts[0] = OSSL_PARAM_construct_octet_string("pub", public.bytes, public.length - 1);
+    REFUSED(PROV_R_INVALID_KEY_LENGTH, imports(parts, EVP_PKEY_PUBLIC_KEY));
+    parts[0].key = "priv";
+    REFUSED(PROV_R_INVALID_KEY_LENGTH, imports(parts, EVP_PKEY_KEYPAIR));
+    memset(large.bytes + 300, 0xff, 3);
+    parts[0] = OSSL_PARAM_construct_octet_string("pub", large.bytes, large.length);
+    REFUSED(PROV_R_INVALID_KEY, imports(parts, EVP_PKEY_PUBLIC_KEY));
+    parts[0] = OSSL_PARAM_construct_octet_string("seed", large.bytes, 63);
+    if (!is_hybrid) {
+        REFUSED(PROV_R_INVALID_SEED_LENGTH, imports(parts, EVP_PKEY_KEYPAIR));
+        ctx = by_name();
+        CHECK(EVP_PKEY_keygen_init(ctx) == 1);
+        REFUSED(PROV_R_INVALID_SEED_LENGTH, EVP_PKEY_CTX_set_params(ctx, parts));
+        EVP_PKEY_CTX_free(ctx);
+    }
+
+    /* A share that is set again, and one that does not fit where it is wanted. */
+    CHECK(share = with_share(&public));
+    REFUSED(PROV_R_OPERATION_NOT_SUPPORTED_FOR_THIS_KEYTYPE,
+            EVP_PKEY_set1_encoded_public_key(share, public.bytes, public.length));
+    REFUSED(is_hybrid ? PROV_R_OUTPUT_BUFFER_TOO_SMALL : 0,
+            EVP_PKEY_get_octet_string_param(share, "encoded-pub-key", large.bytes, 7, &length));
+    EVP_PKEY_free(share);
+
+    /* A part that is reached by a pointer, and one that is empty. */
+    void *pointer = public.bytes;
+    parts[0] = OSSL_PARAM_construct_octet_ptr("pub", &pointer, public.length);
+    CHECK(imports(parts, EVP_PKEY_PUBLIC_KEY) == 1);
+    parts[0] = OSSL_PARAM_construct_octet_string("pub", NULL, 0);
+    REFUSED(PROV_R_MISSING_KEY, imports(parts, EVP_PKEY_PUBLIC_KEY));
+    Octets private = {.length = 0};
+    if (EVP_PKEY_get_octet_string_param(key, "priv", private.bytes, MOST, &private.length) == 1) {
+        OSSL_PARAM both[] = {parts[0],
+                             OSSL_PARAM_construct_octet_string("priv", private.bytes, private.length),
+                             OSSL_PARAM_construct_end()};
+        CHECK(imports(both, EVP_PKEY_KEYPAIR) == 1);
+    }
+    EVP_PKEY_free(key);
+}
+
 /* What is refused has OpenSSL's reason. Where it has the algorithm, its own code is asked too. */
 static void say_why(void) {
     for (int who = 0; who < 2; who++) {
         properties = who ? "provider=default" : "provider=lockstep";
         EVP_KEM *kem = EVP_KEM_fetch(NULL, algorithm, properties);
-        if (kem)
+        if (kem) {
             operations_say_why();
+            keys_say_why();
+        }
         CHECK(kem || who);
         EVP_KEM_free(kem);
     }
