@@ -9,8 +9,8 @@ use super::bytes::Bytes;
 use super::convert::Argument as _;
 use super::pointers::{Terminated, TerminatedMut, Text};
 use super::symbols::{
-    OSSL_PARAM_get_octet_string_ptr, OSSL_PARAM_get_size_t, OSSL_PARAM_set_octet_ptr,
-    OSSL_PARAM_set_octet_string, OSSL_PARAM_set_size_t,
+    OSSL_PARAM_get_octet_string_ptr, OSSL_PARAM_get_size_t, OSSL_PARAM_set_int,
+    OSSL_PARAM_set_octet_ptr, OSSL_PARAM_set_octet_string, OSSL_PARAM_set_size_t,
 };
 use super::types::Param;
 
@@ -293,6 +293,12 @@ impl Question<'_> {
             unsafe { room.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         }
         fits
+    }
+
+    /// Answers with an `int`, by OpenSSL's rules: in any type and size of a number that it fits.
+    pub fn answer_int(&mut self, number: c_int) -> bool {
+        // SAFETY: the parameter has the room that it says (OSSL_PARAM(3)).
+        unsafe { OSSL_PARAM_set_int(std::ptr::from_ref(self.0).cast_mut(), number) == 1 }
     }
 
     /// Answers with a number; false for a parameter of another type or size.

@@ -403,6 +403,7 @@ imported! {
             value: *mut *const c_void,
             length: *mut usize,
         ) -> c_int;
+        pub unsafe fn OSSL_PARAM_set_int(param: *mut Param, value: c_int) -> c_int;
     }
     /// Public keys, as references to keys hold them.
     References {

@@ -261,9 +261,11 @@ fn get_params(key: Option<&Own<Key>>, mut params: ParamsMut<'_>) -> c_int {
         };
         let number = match asked {
             asked if asked == name::PKEY_PARAM_BITS => Some(BITS),
-            asked if asked == name::PKEY_PARAM_SECURITY_BITS => Some(u64::from(SECURITY_BITS)),
+            asked if asked == name::PKEY_PARAM_SECURITY_BITS => Some(SECURITY_BITS as c_int),
             asked if asked == name::PKEY_PARAM_SECURITY_CATEGORY => Some(SECURITY_CATEGORY),
-            asked if asked == name::PKEY_PARAM_MAX_SIZE => Some(key.kem.ciphertext_bytes() as u64),
+            asked if asked == name::PKEY_PARAM_MAX_SIZE => {
+                Some(key.kem.ciphertext_bytes() as c_int)
+            }
             _ => None,
         };
         match (octets, number) {
@@ -273,7 +275,7 @@ fn get_params(key: Option<&Own<Key>>, mut params: ParamsMut<'_>) -> c_int {
                 question.answer_octets(octets)
                     || (is_short && failed(reason::OUTPUT_BUFFER_TOO_SMALL))
             }
-            (None, Some(number)) => question.answer_number(number),
+            (None, Some(number)) => question.answer_int(number),
             // What there is not, and what we do not know, is left as it is.
             (None, None) => true,
         }

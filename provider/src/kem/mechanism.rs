@@ -1,6 +1,6 @@
 //! The mechanisms, and the groups of TLS 1.3 that they are.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_int};
 
 use lockstep_engine::Kem;
 
@@ -43,11 +43,11 @@ impl Mechanism for SecP256r1MlKem768 {
 }
 
 /// What ML-KEM-768 is for: as many bits, and as hard to break as AES-192.
-pub const BITS: u64 = 768;
+pub const BITS: c_int = 768;
 /// See [`BITS`].
 pub const SECURITY_BITS: u32 = 192;
 /// The same as NIST's category of security, which OpenSSL 4.0 asks for.
-pub const SECURITY_CATEGORY: u64 = 3;
+pub const SECURITY_CATEGORY: c_int = 3;
 
 /// A group of TLS 1.3.
 pub struct TlsGroup {

@@ -364,6 +364,38 @@ static void operations_say_why(void) {
     EVP_PKEY_free(key);
 }
 
+/* In all types and sizes of numbers. */
+static void numbers_fit_what_asks(void) {
+    EVP_PKEY *key = generated(none);
+    static const struct {
+        unsigned type, size;
+    } kinds[] = {{OSSL_PARAM_INTEGER, 2},          {OSSL_PARAM_INTEGER, 4},
+                 {OSSL_PARAM_UNSIGNED_INTEGER, 8}, {OSSL_PARAM_UNSIGNED_INTEGER, 16},
+                 {OSSL_PARAM_REAL, sizeof(double)}};
+    for (int i = 0; i < 5; i++) {
+        unsigned char bytes[16];
+        memset(bytes, 0x5a, sizeof bytes);
+        OSSL_PARAM params[] = {{"bits", kinds[i].type, bytes, kinds[i].size, 0},
+                               OSSL_PARAM_construct_end()};
+        CHECK(EVP_PKEY_get_params(key, params) == 1 && params[0].return_size == kinds[i].size);
+        double real = 0;
+        if (kinds[i].type == OSSL_PARAM_REAL)
+            memcpy(&real, bytes, sizeof real);
+        else
+            for (int at = kinds[i].size - 1; at >= 0; at--)
+                real = real * 256 + bytes[at];
+        CHECK(real == 768);
+    }
+    BIGNUM *number = NULL;
+    CHECK(EVP_PKEY_get_bn_param(key, "security-bits", &number) == 1 && BN_is_word(number, 192));
+    BN_free(number);
+    OSSL_PARAM sizes[] = {{"bits", OSSL_PARAM_INTEGER, NULL, 0, 0}, OSSL_PARAM_construct_end()};
+    CHECK(EVP_PKEY_get_params(key, sizes) == 1);
+    /* OpenSSL's own ML-KEM answers as for a size_t since 3.6. */
+    CHECK(sizes[0].return_size == sizeof(int) || strcmp(properties, "provider=default") == 0);
+    EVP_PKEY_free(key);
+}
+
 static int imports(OSSL_PARAM *params, int selection) {
     EVP_PKEY_CTX *ctx = by_name();
     EVP_PKEY *key = NULL;
@@ -433,14 +465,15 @@ static void keys_say_why(void) {
     EVP_PKEY_free(key);
 }
 
-/* What is refused has OpenSSL's reason. Where it has the algorithm, its own code is asked too. */
-static void say_why(void) {
+/* What OpenSSL's own code does, where it has the algorithm, and the module. */
+static void answer_as_openssl(void) {
     for (int who = 0; who < 2; who++) {
         properties = who ? "provider=default" : "provider=lockstep";
         EVP_KEM *kem = EVP_KEM_fetch(NULL, algorithm, properties);
         if (kem) {
             operations_say_why();
             keys_say_why();
+            numbers_fit_what_asks();
         }
         CHECK(kem || who);
         EVP_KEM_free(kem);
@@ -536,7 +569,7 @@ int main(int argc, char **argv) {
     if (argc == 2) {
         all_ways();
         use_seed_once();
-        say_why();
+        answer_as_openssl();
     } else if (strcmp(argv[1], "from") == 0) {
         Octets public = part(of_seed(argv[2]), "pub");
         print(&public);
