@@ -137,12 +137,13 @@ fn validate(key: Option<&Own<Key>>, selection: c_int, _how: c_int) -> c_int {
     c_int::from(has(key, selection) == 1 && key.is_some_and(|key| is_valid(key)))
 }
 
-/// `OSSL_FUNC_keymgmt_match`: by the public key, which follows from the private one.
+/// `OSSL_FUNC_keymgmt_match`: by the public key, which follows from the private one. Two keys
+/// without material are equal, as OpenSSL's own are.
 fn are_equal(one: Option<&Own<Key>>, other: Option<&Own<Key>>, selection: c_int) -> c_int {
     let (Some(one), Some(other)) = (one, other) else {
         return 0;
     };
-    let same_keys = || one.public().is_some() && one.public() == other.public();
+    let same_keys = || one.public() == other.public();
     c_int::from(one.kem == other.kem && (selection & select::KEYPAIR == 0 || same_keys()))
 }
 

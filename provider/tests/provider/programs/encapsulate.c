@@ -408,7 +408,7 @@ static int imports(OSSL_PARAM *params, int selection) {
 
 static void keys_say_why(void) {
     int is_hybrid = strcmp(algorithm, "ML-KEM-768") != 0;
-    EVP_PKEY *key = generated(none), *empty = NULL, *share;
+    EVP_PKEY *key = generated(none), *empty = NULL, *other = NULL, *share;
     Octets public = part(key, "encoded-pub-key"), large = public;
     EVP_PKEY_CTX *ctx = by_name();
     OSSL_PARAM *exported = NULL, parts[] = {OSSL_PARAM_construct_end(), OSSL_PARAM_construct_end()};
@@ -416,6 +416,9 @@ static void keys_say_why(void) {
 
     /* Without material. */
     CHECK(EVP_PKEY_paramgen_init(ctx) == 1 && EVP_PKEY_paramgen(ctx, &empty) == 1);
+    CHECK(EVP_PKEY_paramgen(ctx, &other) == 1 && EVP_PKEY_eq(empty, other) == 1);
+    CHECK(EVP_PKEY_eq(empty, key) != 1);
+    EVP_PKEY_free(other);
     REFUSED(PROV_R_MISSING_KEY, EVP_PKEY_todata(empty, EVP_PKEY_KEYPAIR, &exported));
     REFUSED(PROV_R_MISSING_KEY, imports(parts, EVP_PKEY_KEYPAIR));
     EVP_PKEY_CTX_free(ctx);
