@@ -257,17 +257,27 @@ fn share_of(kem: Kem, scalar: &[u8]) -> Result<Bytes, Malformed> {
         }
         // P-256: see `curve`.
         Some(_) => {
-            let seed = nist::Wide::from_scalar(scalar).ok_or(Malformed)?;
-            let mut job = [nist::KeypairJob::new(&seed)];
-            nist::p256::keypair(Backend::PORTABLE, &mut job);
+            let scalar = scalar.try_into().map_err(|_| Malformed)?;
+            let scalar = nist::SecretKey::from_ref(scalar);
+            let base = p256_base().ok_or(Malformed)?;
+            let mut job = [nist::MultiplyJob::new(scalar, &base)];
+            nist::p256::multiply(Backend::PORTABLE, &mut job);
             match &job[0].result {
-                // The kernel takes its seed modulo n: what is not below n comes out as another.
-                Some(Ok((made, public))) if are_equal(made.as_bytes(), scalar) => {
-                    Ok(Bytes::from_slice(&public.to_sec1()))
-                }
+                Some(Ok(public)) => Ok(Bytes::from_slice(&public.to_sec1())),
                 _ => Err(Malformed),
             }
         }
+    }
+}
+
+/// The base point of P-256: the public key of 1.
+fn p256_base() -> Option<nist::p256::PublicKey> {
+    let one = nist::Wide::from_scalar(&[1])?;
+    let mut job = [nist::KeypairJob::new(&one)];
+    nist::p256::keypair(Backend::PORTABLE, &mut job);
+    match &job[0].result {
+        Some(Ok((_, base))) => Some(*base),
+        _ => None,
     }
 }
 

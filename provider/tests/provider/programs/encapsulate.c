@@ -8,7 +8,7 @@
  *                                            paused
  *
  * Bytes are in hexadecimal digits. */
-#include "common.h"
+#include "left.h"
 #include <openssl/async.h>
 #include <openssl/core_names.h>
 #include <openssl/param_build.h>
@@ -468,6 +468,28 @@ static void keys_say_why(void) {
     EVP_PKEY_free(key);
 }
 
+static Octets secret_half, its_ciphertext;
+
+static void import_and_use(void) {
+    Octets secret;
+    EVP_PKEY *key = imported(EVP_PKEY_KEYPAIR, NULL, &secret_half);
+    CHECK(key && passes(EVP_PKEY_check, key) && opened(key, &its_ciphertext, &secret));
+    EVP_PKEY_free(key);
+}
+
+/* The import of a private key, its check and its use leave nothing of it on the stack. */
+static void keys_leave_nothing(void) {
+    EVP_PKEY *key = generated(none);
+    Octets secret;
+    secret_half = part(key, "priv");
+    CHECK(sealed(key, NULL, &its_ciphertext, &secret));
+    /* What begins and ends the private key of ML-KEM, and the scalar beside it. */
+    size_t places[] = {0, 16, 32, secret_half.length - 32, secret_half.length - 16};
+    for (int i = 0; i < 5; i++)
+        CHECK(!is_left_by(import_and_use, secret_half.bytes + places[i], 16));
+    EVP_PKEY_free(key);
+}
+
 /* What OpenSSL's own code does, where it has the algorithm, and the module. */
 static void answer_as_openssl(void) {
     for (int who = 0; who < 2; who++) {
@@ -573,6 +595,7 @@ int main(int argc, char **argv) {
         all_ways();
         use_seed_once();
         answer_as_openssl();
+        keys_leave_nothing();
     } else if (strcmp(argv[1], "from") == 0) {
         Octets public = part(of_seed(argv[2]), "pub");
         print(&public);
