@@ -30,8 +30,8 @@ pub(super) struct Stride {
     pub(super) halves: [u8; 8],
 }
 
-/// A key: that of each round, and powers of H. It cannot be cloned, since a clone passes through the
-/// stack: see [`copy_from`](Key::copy_from).
+/// A key: that of each round, and powers of H. It cannot be cloned, since a clone passes through
+/// the stack: see [`copy_from`](Key::copy_from).
 #[repr(C, align(64))]
 pub struct Key {
     /// H^16 to H, and zeros.

@@ -269,7 +269,7 @@ impl Question<'_> {
         }
     }
 
-    /// Answers with octets, by OpenSSL's rules: where it fails, it has still said how many there are.
+    /// Answers with octets, by OpenSSL's rules: it says how many there are even where it fails.
     pub fn answer_octet_string(&mut self, bytes: &[u8]) -> bool {
         let param = std::ptr::from_ref(self.0).cast_mut();
         // SAFETY: as for `answer_octets_or_pointer`.
