@@ -579,8 +579,18 @@ static void unseal(EVP_PKEY *key) {
     EVP_PKEY_CTX_free(ctx);
 }
 
+/* Imports a private key and has libcrypto check it: it does not belong to its public key. */
+static void refuse(const char *algorithm, OSSL_PARAM *params) {
+    EVP_PKEY *key = imported(algorithm, EVP_PKEY_KEYPAIR, params);
+    EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new(key, NULL);
+    CHECK(ctx && EVP_PKEY_pairwise_check(ctx) != 1);
+    EVP_PKEY_CTX_free(ctx);
+    ERR_clear_error();
+}
+
 /* The input is a private key, and a byte: if its second bit is set, a bit of ML-KEM's ciphertext is
- * changed. `first`: the key is imported between the marks, else it has been used before. */
+ * changed. `first`: the key is imported between the marks, and one like it is refused, else it has
+ * been used before. */
 static void encapsulate(const char *algorithm, int opens, int first) {
     int at = is(algorithm, "SecP256r1MLKEM768") ? 65 : 0;
     OSSL_PARAM params[] = {OSSL_PARAM_construct_octet_string("priv", input, given - 1),
@@ -589,11 +599,21 @@ static void encapsulate(const char *algorithm, int opens, int first) {
     seal(key);
     unseal(key);
     seal(key);
+    /* With two coefficients of zero. */
+    unsigned char *other = malloc(given);
+    CHECK(other);
+    memcpy(other, input, given);
+    memset(other + (at ? 32 : 0), 0, 3);
+    OSSL_PARAM of_other[] = {OSSL_PARAM_construct_octet_string("priv", other, given - 1),
+                             OSSL_PARAM_construct_end()};
+    refuse(algorithm, of_other);
     if (input[given - 1] & 2)
         ciphertext[at + 4 * input[given - 1]] ^= 4;
     begin();
-    if (first)
+    if (first) {
         key = imported(algorithm, EVP_PKEY_KEYPAIR, params);
+        refuse(algorithm, of_other);
+    }
     if (opens)
         unseal(key);
     else
