@@ -26,6 +26,9 @@ It prints nothing, and says why, where lockstep must not be used: where FIPS is 
 configuration requires a property that lockstep's algorithms do not have, and where it activates
 other providers but not the default one.";
 
+/// The section of the module and of its settings.
+const MODULE: &str = "lockstep_module";
+
 /// What has OpenSSL prefer lockstep's algorithms, and leave keys to the provider that made them.
 pub const PREFERENCE: &str = "?lockstep.fast=yes,?lockstep.keys!=yes";
 
@@ -89,7 +92,8 @@ pub fn system_configuration() -> Result<PathBuf, Failure> {
 }
 
 /// The text of a configuration that is the system's, if that is there, with the module added, and
-/// with groups for an OpenSSL that lacks hybrids.
+/// with groups for an OpenSSL that lacks hybrids. The module's section is the last one, because
+/// settings of the module are written at the end.
 fn with_module(
     system: &Effective,
     is_there: bool,
@@ -165,12 +169,12 @@ default_properties = {query}
 providers.lockstep = lockstep_providers
 
 [lockstep_providers]
-{listed}lockstep = lockstep_module
-{default}
-[lockstep_module]
+{listed}lockstep = {MODULE}
+{default}{groups}
+[{MODULE}]
 module = {module}
 activate = 1
-{groups}"
+"
     );
     Ok(made(&system.path, &body))
 }
@@ -209,4 +213,47 @@ fn groups(system: &Effective, init: &str) -> String {
 /// Whether a variable can refer to a section of this name.
 fn is_word(name: &str) -> bool {
     name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use lockstep_conf::File;
+    use lockstep_testkit::TempDir;
+
+    use super::*;
+
+    /// What libcrypto's parser makes of a configuration for an OpenSSL that lacks hybrids, made
+    /// from this one, with these lines at its end.
+    fn added(system: &str, settings: &str) -> File {
+        let place = TempDir::new("added");
+        let (origin, path) = (place.join("system.cnf"), place.join("openssl.cnf"));
+        fs::write(&origin, system).unwrap();
+        let system = Effective::read(&origin).unwrap();
+        let text = with_module(&system, true, Path::new("/x/lockstep.so"), true).unwrap();
+        fs::write(&path, text + settings).unwrap();
+        File::read(&path).unwrap()
+    }
+
+    #[test]
+    fn what_stands_at_the_end_is_a_setting_of_the_module() {
+        let init = "openssl_conf = init\n[init]\n";
+        let ssl = format!("{init}ssl_conf = ssl\n[ssl]\n");
+        let policy = format!("{ssl}system_default = policy\n[policy]\n");
+        for (system, section) in [
+            (String::new(), "lockstep_tls"),
+            (init.to_owned(), "lockstep_tls"),
+            (ssl, "lockstep_tls"),
+            (format!("{policy}MinProtocol = TLSv1.2\n"), "policy"),
+            (format!("{policy}Groups = P-256\n"), "policy"),
+        ] {
+            let file = added(&system, "backend = none\nslots = 2\n");
+            assert_eq!(file.value(MODULE, "backend"), Some("none"), "{system}");
+            assert_eq!(file.value(MODULE, "slots"), Some("2"), "{system}");
+            let tls = file.section(section).unwrap();
+            // The groups are the last line of their section.
+            assert_eq!(tls.last().unwrap().name, "Groups", "{system}");
+        }
+    }
 }

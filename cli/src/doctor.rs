@@ -11,6 +11,7 @@ mod finding;
 mod keyd;
 mod lanes;
 mod machine;
+mod misplaced;
 mod running;
 mod service;
 mod trial;
@@ -173,8 +174,10 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
         ),
     };
 
-    if let Some((check, (verdict, what, remedy))) = comparison::outdated(&configuration) {
-        let _ = say(check, verdict, what, remedy);
+    for look in [comparison::outdated, misplaced::misplaced] {
+        if let Some((check, (verdict, what, remedy))) = look(&configuration) {
+            let _ = say(check, verdict, what, remedy);
+        }
     }
     if let Some(refusal) = configuration.effective.refusal() {
         return say("policy", Verdict::Failed, refusal.what, refusal.remedy);

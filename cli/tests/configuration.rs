@@ -226,6 +226,23 @@ fn what_the_system_has_stays_in_force_beside_lockstep() {
     }
 }
 
+/// The module reads what stands behind all that `lockstep configuration` prints.
+#[test]
+fn settings_at_the_end_reach_the_module() {
+    let Some(module) = module() else { return };
+    let place = Place::new("settings-at-the-end");
+    place.write("system.cnf", "");
+    let (code, text, stderr) = place.configure(&module);
+    assert_eq!(code, 0, "{stderr}");
+    let loads = |settings: &str| {
+        let path = place.write("openssl.cnf", &format!("{text}{settings}"));
+        providers(&path).contains(&"lockstep".to_owned())
+    };
+    assert!(loads("slots = 2\n"), "{text}");
+    // It refuses a name that is not a setting, where it reads it.
+    assert!(!loads("slot = 2\n"), "{text}");
+}
+
 /// What the system asks for after the file was written, as an update or `fips-mode-setup` may have
 /// it.
 #[test]

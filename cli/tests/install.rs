@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use lockstep_testkit::copy_program;
+use sha2::{Digest as _, Sha256};
 
 const SERVERS: [&str; 4] = ["haproxy", "apache", "nginx", "stunnel"];
 
@@ -240,6 +241,53 @@ fn settings_in_the_configuration_that_was_made_stay() {
     assert_eq!(code, 0, "{text}");
     assert!(text.contains(&format!("keep {}", conf.display())), "{text}");
     assert_eq!(fs::read_to_string(&conf).unwrap(), changed);
+}
+
+/// Files that were made before had a section of TLS behind that of the module.
+#[test]
+fn settings_behind_a_section_of_tls_come_into_force() {
+    let place = Place::new("behind-tls");
+    let lockstep = packaged(&place, "lockstep", "lockstep.so");
+    let conf = place.root.join("etc/lockstep/openssl.cnf");
+    write(
+        &conf,
+        &made_before(&place.conf.with_file_name("lockstep.so")),
+    );
+    fs::set_permissions(&conf, Permissions::from_mode(0o644)).unwrap();
+    let settings = "backend = none\nslots = 2\n";
+    fs::write(&conf, fs::read_to_string(&conf).unwrap() + settings).unwrap();
+    let value = |section: &str, name: &str| {
+        let file = lockstep_conf::File::read(&conf).unwrap();
+        file.value(section, name).map(str::to_owned)
+    };
+    assert_eq!(value("lockstep_tls", "slots").as_deref(), Some("2"));
+    let mut doctor = lockstep_testkit::command(env!("CARGO_BIN_EXE_lockstep"), &["doctor"]);
+    let (_, found, _) = lockstep_testkit::run(doctor.env("OPENSSL_CONF", &conf));
+    let misplaced = "backend in [lockstep_tls], slots in [lockstep_tls]";
+    assert!(found.contains(misplaced), "{found}");
+
+    let (code, text) = lockstep(&["install", "--server", "haproxy"]);
+    assert_eq!(code, 0, "{text}");
+    let made = fs::read_to_string(&conf).unwrap();
+    assert!(made.ends_with(settings), "{made}");
+    assert_eq!(value("lockstep_module", "slots").as_deref(), Some("2"));
+    assert_eq!(value("lockstep_module", "backend").as_deref(), Some("none"));
+    assert_eq!(value("lockstep_tls", "slots"), None, "{made}");
+}
+
+/// A configuration with a section of TLS at its end, as this program made it before.
+fn made_before(module: &Path) -> String {
+    let tls = "[s]\nsystem_default = lockstep_tls\n[lockstep_tls]\nGroups = P-256\n";
+    let body = format!(
+        "{}{tls}# Settings of the module follow; they stay when this file is made anew.\n",
+        loading(module, "ssl_conf = s")
+    );
+    let sum = Sha256::digest(&body);
+    let sum: String = sum[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+    format!(
+        "# Written by `lockstep configuration`: /etc/ssl/openssl.cnf with lockstep loaded.\n\
+         # Checksum of the lines from here to the settings: {sum}\n{body}"
+    )
 }
 
 /// Where OpenSSL has its configuration, under a root.

@@ -28,6 +28,7 @@ use lockstep_engine::{Backend, Config, Setting};
 
 use super::comparison;
 use super::finding::{Answer, Finding, Named, Verdict};
+use super::misplaced::misplaced;
 use super::trial::Trial;
 use crate::install::units;
 use crate::keyd::PROCESS;
@@ -183,8 +184,8 @@ impl Service<'_> {
                 let what = format!("OPENSSL_CONF={path}, which names {}", module.display());
                 say(("configuration", (Verdict::Good, what, None)))?;
                 if self.sees_our_files(&configuration) {
-                    let compared = [comparison::outdated, comparison::kept];
-                    let findings = compared.iter().filter_map(|of| of(&configuration));
+                    let looks = [comparison::outdated, misplaced, comparison::kept];
+                    let findings = looks.iter().filter_map(|look| look(&configuration));
                     findings.for_each(|named| {
                         let _ = say(named);
                     });
