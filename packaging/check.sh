@@ -85,7 +85,7 @@ getent passwd lockstep-keyd > /dev/null || fail "no user for the key daemon"
 systemd-analyze verify --man=no lockstep-keyd.service lockstep-keyd.socket
 
 lockstep install --server haproxy
-variable=$(sed -n 's/^Environment=//p' /etc/systemd/system/haproxy.service.d/lockstep.conf)
+variable=$(sed -n 's/^Environment=//p' /etc/systemd/system/haproxy.service.d/zz-lockstep.conf)
 env "$variable" lockstep doctor
 
 openssl req -x509 -newkey rsa:2048 -nodes -days 30 -subj /CN=localhost \

@@ -28,8 +28,10 @@ use change::{Change, Plan, foreign};
 use keyd::KeydOptions;
 use own_file::{OwnFile, plan_removal};
 pub use server::units;
-use server::{CONF, SERVERS, Server, server_names};
+use server::{CONF, SERVERS, Server, UNIT, server_names};
 use trust::{is_plain, usable};
+
+use crate::unit::{Planned, Unit};
 
 /// Has a server of the distribution load the module
 #[derive(Args)]
@@ -109,6 +111,7 @@ pub fn install(options: &InstallOptions) -> Outcome {
     let mut plan = Plan::default();
     plan.changes.extend(own);
     plan.changes.extend(plan_install(server, root, &conf)?);
+    takes_effect(server, root, &conf, &plan.changes)?;
     plan.add(keyd);
     if options.manner.carry_out(&plan, &[server])? {
         let threads = server.threads.filter(|_| options.worker_threads);
@@ -173,7 +176,9 @@ fn plan_install(server: &Server, root: &Path, conf: &str) -> Result<Vec<Change>,
             _ => Change::Write { path, text },
         })
     };
-    server.files.iter().map(plan).collect()
+    let mut changes: Vec<Change> = server.files.iter().map(plan).collect::<Result<_, _>>()?;
+    changes.extend(plan_without_earlier(server, root)?);
+    Ok(changes)
 }
 
 fn plan_uninstall(server: &Server, root: &Path) -> Result<Vec<Change>, Failure> {
@@ -184,7 +189,68 @@ fn plan_uninstall(server: &Server, root: &Path) -> Result<Vec<Change>, Failure> 
             None => Change::Absent { path },
         })
     };
-    server.files.iter().map(plan).collect()
+    let mut changes: Vec<Change> = server.files.iter().map(plan).collect::<Result<_, _>>()?;
+    changes.extend(plan_without_earlier(server, root)?);
+    Ok(changes)
+}
+
+/// Removes the drop-ins of earlier versions.
+fn plan_without_earlier(server: &Server, root: &Path) -> Result<Vec<Change>, Failure> {
+    let mut changes = Vec::new();
+    for path in server.earlier_drop_ins().map(|file| root.join(file)) {
+        if ours(server, &path, UNIT)?.is_some() {
+            changes.push(Change::Remove { path });
+        }
+    }
+    Ok(changes)
+}
+
+/// Fails where a unit of the server would read another configuration all the same, because
+/// something goes before the drop-in.
+fn takes_effect(
+    server: &Server,
+    root: &Path,
+    conf: &str,
+    changes: &[Change],
+) -> Result<(), Failure> {
+    let planned: Vec<Planned> = changes.iter().filter_map(Change::planned).collect();
+    for (drop_in, name) in server.drop_ins() {
+        let Some(unit) = Unit::read_with(root, name, &planned) else {
+            continue;
+        };
+        let Some((value, file)) = unit.variable_and_file("OPENSSL_CONF") else {
+            return Err(Failure::new(format!(
+                "{name} removes OPENSSL_CONF from its environment (UnsetEnvironment=), so the \
+                 server would not load lockstep; nothing was done"
+            ))
+            .remedy("remove OPENSSL_CONF from that setting, then run this again"));
+        };
+        if value == conf {
+            continue;
+        }
+        let shown = file.display();
+        let remedy = match unit.files.contains(&file) {
+            true => {
+                let last = Path::new(drop_in).file_name().unwrap_or_default();
+                format!(
+                    "rename {shown} so that it sorts before {}, then run this again: it adds \
+                     lockstep to what {value} has",
+                    last.display()
+                )
+            }
+            false => format!(
+                "remove that line, then run this again. If {value} is to stay in force, first set \
+                 it in a drop-in, to which this adds lockstep: systemctl edit {name}, with the \
+                 lines [Service] and Environment=OPENSSL_CONF={value}"
+            ),
+        };
+        return Err(Failure::new(format!(
+            "{shown} sets OPENSSL_CONF={value} for {name} and goes before what `install` writes, \
+             so the server would not load lockstep; nothing was done"
+        ))
+        .remedy(remedy));
+    }
+    Ok(())
 }
 
 /// What `install` writes.

@@ -29,17 +29,29 @@ pub struct Unit {
     /// The files that describe it, in the order in which they count.
     pub files: Vec<PathBuf>,
     /// The settings of its section `[Service]`, in order.
-    settings: Vec<(String, String)>,
+    settings: Vec<Assignment>,
+    root: PathBuf,
 }
+
+/// A setting, and the place of its file among the unit's.
+#[derive(Debug)]
+struct Assignment {
+    name: String,
+    value: String,
+    file: usize,
+}
+
+/// What a file would hold; `None` if it were not there.
+pub type Planned = (PathBuf, Option<String>);
 
 impl Unit {
     /// The unit of this name under a root directory; `None` if there is no file about it.
     pub fn read(root: &Path, name: &str) -> Option<Unit> {
-        Unit::read_without(root, name, None)
+        Unit::read_with(root, name, &[])
     }
 
-    /// The same, as if this file were not there.
-    pub fn read_without(root: &Path, name: &str, without: Option<&Path>) -> Option<Unit> {
+    /// The same, as if these files were so.
+    pub fn read_with(root: &Path, name: &str, planned: &[Planned]) -> Option<Unit> {
         // An instance of a template is described by the template's files.
         let template = name
             .split_once('@')
@@ -57,13 +69,13 @@ impl Unit {
             .iter()
             .flat_map(|p| names.iter().map(move |n| (p, n)))
         {
-            let directory = fs::read_dir(place.join(format!("{name}.d")));
-            for path in directory
-                .into_iter()
-                .flatten()
-                .flatten()
-                .map(|entry| entry.path())
-            {
+            let directory = place.join(format!("{name}.d"));
+            let there = fs::read_dir(&directory).into_iter().flatten().flatten();
+            let there = there.map(|entry| entry.path());
+            let written = planned.iter().filter_map(|(path, text)| {
+                (text.is_some() && path.parent() == Some(&directory)).then(|| path.clone())
+            });
+            for path in there.chain(written) {
                 if path.extension().is_some_and(|end| end == "conf") {
                     drop_ins
                         .entry(path.file_name().map(ToOwned::to_owned))
@@ -72,47 +84,75 @@ impl Unit {
             }
         }
         files.extend(drop_ins.into_values());
-        files.retain(|file| Some(file.as_path()) != without);
-        let texts = files
-            .iter()
-            .filter_map(|file| fs::read_to_string(file).ok());
-        let settings = texts.flat_map(|text| service_settings(&text)).collect();
+        let planned = |file: &PathBuf| planned.iter().find(|(path, _)| path == file);
+        files.retain(|file| planned(file).is_none_or(|(_, text)| text.is_some()));
+        let text = |file: &PathBuf| match planned(file) {
+            Some((_, text)) => text.clone(),
+            None => fs::read_to_string(file).ok(),
+        };
+        let texts = files.iter().map(|file| text(file).unwrap_or_default());
+        let settings = texts.enumerate().flat_map(|(file, text)| {
+            let settings = service_settings(&text).into_iter();
+            settings.map(move |(name, value)| Assignment { name, value, file })
+        });
+        let settings = settings.collect();
         (!files.is_empty()).then(|| Unit {
             name: name.to_owned(),
             files,
             settings,
+            root: root.to_owned(),
         })
     }
 
     /// The last value of a setting.
     pub fn get(&self, name: &str) -> Option<&str> {
         let mut settings = self.settings.iter().rev();
-        let (_, value) = settings.find(|(known, _)| known == name)?;
-        (!value.is_empty()).then_some(value)
+        let last = settings.find(|setting| setting.name == name)?;
+        (!last.value.is_empty()).then_some(&last.value)
     }
 
     /// All values of a setting, in order; without those that an empty one has removed.
     pub fn all(&self, name: &str) -> Vec<&str> {
-        let named = self.settings.iter().filter(|(known, _)| known == name);
-        let values: Vec<&str> = named.map(|(_, value)| value.as_str()).collect();
+        let named = self.settings.iter().filter(|setting| setting.name == name);
+        let values: Vec<&str> = named.map(|setting| setting.value.as_str()).collect();
         let first = values.iter().rposition(|value| value.is_empty());
         values[first.map_or(0, |at| at + 1)..].to_vec()
     }
 
-    /// A variable that its `Environment=` sets.
+    /// A variable of its environment.
     pub fn variable(&self, name: &str) -> Option<String> {
+        self.variable_and_file(name).map(|(value, _)| value)
+    }
+
+    /// The same, with the file that sets it. What a file of `EnvironmentFile=` says goes before
+    /// each `Environment=`, and `UnsetEnvironment=` before both (systemd.exec(5)).
+    pub fn variable_and_file(&self, name: &str) -> Option<(String, PathBuf)> {
+        let removed = self.all("UnsetEnvironment");
+        let is_name = |word: &String| word.split('=').next() == Some(name);
+        if removed.iter().any(|value| words(value).iter().any(is_name)) {
+            return None;
+        }
+        let files = self.all("EnvironmentFile").into_iter().rev();
+        let mut of_files = files.filter_map(|file| {
+            let file = Path::new(file.trim_start_matches('-'));
+            let path = self.root.join(file.strip_prefix("/").unwrap_or(file));
+            let text = fs::read_to_string(&path).ok()?;
+            Some((environment_value(&text, name)?, path))
+        });
+        of_files.next().or_else(|| self.own_variable(name))
+    }
+
+    /// A variable that its `Environment=` sets.
+    fn own_variable(&self, name: &str) -> Option<(String, PathBuf)> {
         let mut found = None;
-        for (_, value) in self
-            .settings
-            .iter()
-            .filter(|(known, _)| known == "Environment")
-        {
+        let settings = self.settings.iter();
+        for Assignment { value, file, .. } in settings.filter(|known| known.name == "Environment") {
             if value.is_empty() {
                 found = None;
             }
             let mut assigned = words(value).into_iter().filter_map(|word| {
                 let (known, value) = word.split_once('=')?;
-                (known == name).then(|| value.to_owned())
+                (known == name).then(|| (value.to_owned(), self.files[*file].clone()))
             });
             found = assigned.next_back().or(found);
         }
@@ -146,6 +186,18 @@ fn service_settings(text: &str) -> Vec<(String, String)> {
         }
     }
     settings
+}
+
+/// A variable in a file of `EnvironmentFile=`.
+fn environment_value(text: &str, name: &str) -> Option<String> {
+    let text = text.replace("\\\n", "");
+    let lines = text.lines().map(str::trim);
+    let assigned = lines.filter(|line| !line.starts_with(['#', ';']));
+    let mut values = assigned.filter_map(|line| {
+        let (known, value) = line.split_once('=')?;
+        (known.trim_end() == name).then(|| words(value.trim_start()).join(" "))
+    });
+    values.next_back()
 }
 
 /// Words, of which some may be in quotes.
@@ -215,8 +267,46 @@ mod tests {
         assert_eq!(changed.hiding(), ["PrivateTmp=yes"]);
         assert_eq!(changed.files.len(), 3);
         let drop_in = place.join(drop_in);
-        let without = Unit::read_without(&place, "haproxy.service", Some(&drop_in)).unwrap();
+        let read = |planned: Planned| Unit::read_with(&place, "haproxy.service", &[planned]);
+        let without = read((drop_in.clone(), None)).unwrap();
         assert_eq!(without.variable("OPENSSL_CONF"), None);
+        let text = "[Service]\nEnvironment=OPENSSL_CONF=/y\n".to_owned();
+        let with = |name: &str| read((drop_in.with_file_name(name), Some(text.clone())));
+        let variable = |unit: Option<Unit>| unit.unwrap().variable_and_file("OPENSSL_CONF");
+        let later = drop_in.with_file_name("zz-lockstep.conf");
+        let (value, file) = variable(with("zz-lockstep.conf")).unwrap();
+        assert_eq!((value.as_str(), file), ("/y", later));
+        let (value, file) = variable(with("a.conf")).unwrap();
+        assert_eq!((value.as_str(), file), ("/x/openssl.cnf", drop_in));
+    }
+
+    #[test]
+    fn files_of_the_environment_go_before_the_unit() {
+        let place = lockstep_testkit::TempDir::new("environment");
+        let write = |path: &str, text: &str| {
+            let path = place.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let variable = || {
+            let unit = Unit::read(&place, "a.service").unwrap();
+            let (value, file) = unit.variable_and_file("A")?;
+            Some((value, file.strip_prefix(&place).unwrap().to_owned()))
+        };
+        let found = |value: &str, file: &str| Some((value.to_owned(), PathBuf::from(file)));
+        let files = "EnvironmentFile=-/etc/default/a\nEnvironmentFile=/etc/default/b\n";
+        let unit = "lib/systemd/system/a.service";
+        write(unit, &format!("[Service]\nEnvironment=A=1\n{files}"));
+        assert_eq!(variable(), found("1", unit));
+        write("etc/default/a", "# A=no\nA = '2 3'\nB=4\n");
+        assert_eq!(variable(), found("2 3", "etc/default/a"));
+        write("etc/default/b", "A=4\nA=\"5\"\n");
+        assert_eq!(variable(), found("5", "etc/default/b"));
+        let drop_in = "etc/systemd/system/a.service.d/b.conf";
+        write(drop_in, "[Service]\nEnvironmentFile=\nEnvironment=A=6\n");
+        assert_eq!(variable(), found("6", drop_in));
+        write(drop_in, "[Service]\nUnsetEnvironment=B A\n");
+        assert_eq!(variable(), None);
     }
 
     #[test]

@@ -164,7 +164,7 @@ fn another_configuration_replaces_the_first() {
     );
     let unit = place
         .root
-        .join("etc/systemd/system/nginx.service.d/lockstep.conf");
+        .join("etc/systemd/system/nginx.service.d/zz-lockstep.conf");
     assert!(fs::read_to_string(unit).unwrap().contains(other));
 }
 
@@ -212,7 +212,7 @@ fn where_there_is_no_configuration_one_is_made_and_goes_with_the_last_server() {
         let conf = place.root.join("etc/lockstep/openssl.cnf");
         let made = fs::read_to_string(&conf).unwrap();
         assert!(made.contains(&format!("prefix/{module}")), "{made}");
-        let unit = "etc/systemd/system/haproxy.service.d/lockstep.conf";
+        let unit = "etc/systemd/system/haproxy.service.d/zz-lockstep.conf";
         let unit = fs::read_to_string(place.root.join(unit)).unwrap();
         assert!(unit.ends_with("=OPENSSL_CONF=/etc/lockstep/openssl.cnf\n"));
 
@@ -380,7 +380,7 @@ fn a_service_keeps_the_configuration_of_its_own() {
         made.contains(".include = /etc/haproxy/openssl.cnf\n"),
         "{made}"
     );
-    let drop_in = text("etc/systemd/system/haproxy.service.d/lockstep.conf");
+    let drop_in = text("etc/systemd/system/haproxy.service.d/zz-lockstep.conf");
     assert!(
         drop_in.ends_with("=OPENSSL_CONF=/etc/lockstep/haproxy.cnf\n"),
         "{drop_in}"
@@ -388,6 +388,79 @@ fn a_service_keeps_the_configuration_of_its_own() {
     assert!(!tree.contains_key(Path::new("etc/lockstep/openssl.cnf")));
     let (code, text) = lockstep(&["uninstall", "--server", "haproxy"]);
     assert_eq!((code, place.tree()), (0, before), "{text}");
+}
+
+/// `systemctl edit` writes `override.conf`, and the last drop-in by name holds.
+#[test]
+fn the_drop_in_comes_after_one_of_systemctl_edit() {
+    let place = Place::new("override");
+    let lockstep = packaged(&place, "lockstep", "lockstep.so");
+    write(&place.root.join("etc/ssl/other.cnf"), POLICY);
+    let drop_ins = place.root.join("etc/systemd/system/haproxy.service.d");
+    let theirs = "[Service]\nEnvironment=OPENSSL_CONF=/etc/ssl/other.cnf\n";
+    write(&drop_ins.join("override.conf"), theirs);
+    let (code, text) = lockstep(&["install", "--server", "haproxy"]);
+    assert_eq!(code, 0, "{text}");
+    let entries = fs::read_dir(&drop_ins).unwrap();
+    let last = entries.map(|entry| entry.unwrap().path()).max().unwrap();
+    let last = fs::read_to_string(last).unwrap();
+    let line = "Environment=OPENSSL_CONF=/etc/lockstep/haproxy.cnf\n";
+    assert!(last.ends_with(line), "{last}");
+    let made = fs::read_to_string(place.root.join("etc/lockstep/haproxy.cnf")).unwrap();
+    assert!(made.contains("/etc/ssl/other.cnf"), "{made}");
+}
+
+#[test]
+fn where_something_goes_before_the_drop_in_nothing_is_done() {
+    let place = Place::new("overridden");
+    let lockstep = packaged(&place, "lockstep", "lockstep.so");
+    let install = || lockstep(&["install", "--server", "haproxy"]);
+    let at = |path: &str| place.root.join(path);
+    write(&at("etc/ssl/other.cnf"), POLICY);
+    let unit = "[Service]\nEnvironmentFile=-/etc/default/haproxy\n";
+    write(&at("usr/lib/systemd/system/haproxy.service"), unit);
+    let other = "OPENSSL_CONF=/etc/ssl/other.cnf\n";
+    write(&at("etc/default/haproxy"), &format!("X=1\n{other}"));
+    let before = place.tree();
+    let (code, text) = install();
+    assert_eq!((code, place.tree()), (1, before), "{text}");
+    assert!(text.contains("etc/default/haproxy sets OPENSSL_CONF=/etc/ssl/other.cnf"));
+    assert!(text.contains("remedy: remove that line"), "{text}");
+    // As the remedy has it.
+    write(&at("etc/default/haproxy"), "X=1\n");
+    let drop_in = at("etc/systemd/system/haproxy.service.d/zzz.conf");
+    write(&drop_in, &format!("[Service]\nEnvironment={other}"));
+    // A drop-in with a later name goes before it, too.
+    let before = place.tree();
+    let (code, text) = install();
+    assert_eq!((code, place.tree()), (1, before), "{text}");
+    let remedy = format!("remedy: rename {}", drop_in.display());
+    assert!(text.contains(&remedy), "{text}");
+    fs::rename(&drop_in, drop_in.with_file_name("50.conf")).unwrap();
+    let (code, text) = install();
+    assert_eq!(code, 0, "{text}");
+    let made = fs::read_to_string(at("etc/lockstep/haproxy.cnf")).unwrap();
+    assert!(made.contains("/etc/ssl/other.cnf"), "{made}");
+}
+
+#[test]
+fn drop_ins_of_the_earlier_name_are_replaced_and_removed() {
+    let place = Place::new("earlier");
+    fs::create_dir_all(place.root.join("etc/systemd/system")).unwrap();
+    let before = place.tree();
+    let now = place
+        .root
+        .join("etc/systemd/system/haproxy.service.d/zz-lockstep.conf");
+    let earlier = now.with_file_name("lockstep.conf");
+    let (code, text, stderr) = place.run("install", "haproxy", &[]);
+    assert_eq!(code, 0, "{text}{stderr}");
+    fs::rename(&now, &earlier).unwrap();
+    let (code, text, stderr) = place.run("install", "haproxy", &[]);
+    assert_eq!(code, 0, "{text}{stderr}");
+    assert_eq!((now.exists(), earlier.exists()), (true, false), "{text}");
+    fs::rename(&now, &earlier).unwrap();
+    let (code, text, stderr) = place.run("uninstall", "haproxy", &[]);
+    assert_eq!((code, place.tree()), (0, before), "{text}{stderr}");
 }
 
 #[test]

@@ -11,6 +11,7 @@ use lockstep_common::Failure;
 
 use super::REFERENCES;
 use crate::command;
+use crate::unit::Planned;
 
 /// What `install` or `uninstall` is about to do.
 #[derive(Default)]
@@ -99,6 +100,15 @@ impl Change {
 
     pub fn is_nothing(&self) -> bool {
         matches!(self, Change::Unchanged { .. } | Change::Absent { .. })
+    }
+
+    /// What its file is going to hold, if it changes one.
+    pub fn planned(&self) -> Option<Planned> {
+        match self {
+            Change::Write { path, text } => Some((path.clone(), Some(text.clone()))),
+            Change::Remove { path } => Some((path.clone(), None)),
+            _ => None,
+        }
     }
 
     fn is_command(&self) -> bool {

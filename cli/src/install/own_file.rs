@@ -14,7 +14,7 @@ use super::server::{CONF, SERVERS, Server, UNIT};
 use super::trust::{trusted, usable};
 use crate::configuration::configuration;
 use crate::made::Made;
-use crate::unit::Unit;
+use crate::unit::{Planned, Unit};
 
 /// A configuration of Lockstep's.
 pub struct OwnFile {
@@ -27,9 +27,15 @@ pub struct OwnFile {
 impl OwnFile {
     /// The one for a server.
     pub fn of(server: &Server, root: &Path) -> OwnFile {
-        let own = |(drop_in, unit): (&str, &str)| {
-            let unit = Unit::read_without(root, unit, Some(&root.join(drop_in)))?;
-            unit.variable("OPENSSL_CONF").map(PathBuf::from)
+        let earlier = server.earlier_drop_ins();
+        let ours = server.drop_ins().map(|(file, _)| file.to_owned());
+        let without = ours.chain(earlier).map(|file| (root.join(file), None));
+        let without: Vec<Planned> = without.collect();
+        let made = [INSTALLED.to_owned(), path_of(server)].map(|file| format!("/{file}"));
+        let own = |(_, unit): (&str, &str)| {
+            let unit = Unit::read_with(root, unit, &without)?;
+            let named = unit.variable("OPENSSL_CONF");
+            named.filter(|path| !made.contains(path)).map(PathBuf::from)
         };
         match server.drop_ins().find_map(own) {
             Some(from) => OwnFile {
@@ -85,12 +91,16 @@ fn made(path: &Path) -> Option<Made> {
 /// them: each goes with the last of its servers, unless it was changed or has settings.
 pub fn plan_removal(leaving: &[&Server], root: &Path) -> Vec<Change> {
     let stays = |server: &&Server| leaving.iter().all(|other| other.name != server.name);
-    let staying = || SERVERS.iter().filter(stays).flat_map(Server::drop_ins);
+    let drop_ins = |server: &Server| {
+        let now = server.drop_ins().map(|(file, _)| file.to_owned());
+        now.chain(server.earlier_drop_ins()).collect::<Vec<_>>()
+    };
+    let staying = || SERVERS.iter().filter(stays).flat_map(drop_ins);
     let own = leaving.iter().map(|server| path_of(server));
     let all = own.chain([INSTALLED.to_owned()]);
     let unused = all.filter(|file| {
         let line = UNIT.replace(CONF, &format!("/{file}"));
-        let loads = |(drop_in, _): (&str, &str)| {
+        let loads = |drop_in: String| {
             fs::read_to_string(root.join(drop_in)).is_ok_and(|text| text.ends_with(&line))
         };
         root.join(file).exists() && !staying().any(loads)

@@ -23,10 +23,19 @@ pub const CONF: &str = "@CONF@";
 
 pub const UNIT: &str = "[Service]\nEnvironment=OPENSSL_CONF=@CONF@\n";
 
+/// What its drop-ins are called: systemd takes them in the order of their names, and the last one
+/// that sets a variable holds. `systemctl edit` makes one that is called `override.conf`.
+const DROP_IN: &str = "zz-lockstep.conf";
+/// What they were called before.
+const EARLIER: &str = "lockstep.conf";
+
 pub const SERVERS: &[Server] = &[
     Server {
         name: "haproxy",
-        files: &[("etc/systemd/system/haproxy.service.d/lockstep.conf", UNIT)],
+        files: &[(
+            "etc/systemd/system/haproxy.service.d/zz-lockstep.conf",
+            UNIT,
+        )],
         then: "systemctl daemon-reload && systemctl restart haproxy",
         also: Some(
             "haproxy.cfg needs two lines in its section `global`: ssl-mode-async, and maxpipes with half the number \
@@ -42,7 +51,10 @@ pub const SERVERS: &[Server] = &[
     },
     Server {
         name: "apache",
-        files: &[("etc/systemd/system/apache2.service.d/lockstep.conf", UNIT)],
+        files: &[(
+            "etc/systemd/system/apache2.service.d/zz-lockstep.conf",
+            UNIT,
+        )],
         then: "systemctl daemon-reload && systemctl restart apache2",
         also: None,
         threads: None,
@@ -51,7 +63,7 @@ pub const SERVERS: &[Server] = &[
     Server {
         name: "nginx",
         files: &[
-            ("etc/systemd/system/nginx.service.d/lockstep.conf", UNIT),
+            ("etc/systemd/system/nginx.service.d/zz-lockstep.conf", UNIT),
             (
                 "etc/nginx/modules-enabled/99-lockstep.conf",
                 "env OPENSSL_CONF;\n",
@@ -65,8 +77,14 @@ pub const SERVERS: &[Server] = &[
     Server {
         name: "stunnel",
         files: &[
-            ("etc/systemd/system/stunnel@.service.d/lockstep.conf", UNIT),
-            ("etc/systemd/system/stunnel4.service.d/lockstep.conf", UNIT),
+            (
+                "etc/systemd/system/stunnel@.service.d/zz-lockstep.conf",
+                UNIT,
+            ),
+            (
+                "etc/systemd/system/stunnel4.service.d/zz-lockstep.conf",
+                UNIT,
+            ),
         ],
         then: "systemctl daemon-reload && systemctl restart 'stunnel*'",
         also: None,
@@ -80,8 +98,15 @@ impl Server {
     pub fn drop_ins(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
         self.files.iter().filter_map(|(file, _)| {
             let unit = file.strip_prefix("etc/systemd/system/")?;
-            Some((*file, unit.strip_suffix(".d/lockstep.conf")?))
+            let unit = unit.strip_suffix(DROP_IN)?.strip_suffix(".d/")?;
+            Some((*file, unit))
         })
+    }
+
+    /// The drop-ins that earlier versions wrote.
+    pub fn earlier_drop_ins(&self) -> impl Iterator<Item = String> {
+        self.drop_ins()
+            .map(|(file, _)| file.replace(DROP_IN, EARLIER))
     }
 }
 

@@ -127,8 +127,9 @@ pub fn module(
         return Err(failed(
             "configuration",
             format!(
-                "{} reads {shown}, which names no module lockstep.so",
-                subject.shown()
+                "{} reads {shown}{}, which names no module lockstep.so",
+                subject.shown(),
+                set_by(subject, path)
             ),
             format!(
                 "lockstep install --server {}, then restart it",
@@ -151,6 +152,16 @@ pub fn module(
         ));
     }
     Ok((configuration, module))
+}
+
+/// What has the service read a configuration, if that is known.
+fn set_by(subject: &Subject, path: &Path) -> String {
+    let unit = subject.unit.as_ref();
+    let set = unit.and_then(|unit| unit.variable_and_file("OPENSSL_CONF"));
+    match set.filter(|(value, _)| Path::new(value) == path) {
+        Some((_, file)) => format!(", because {} sets OPENSSL_CONF", file.display()),
+        None => String::new(),
+    }
 }
 
 /// A file is not where the service looks for it.
@@ -248,7 +259,7 @@ mod tests {
         let drop_in = root.join("etc/systemd/system/haproxy.service.d");
         fs::create_dir_all(&drop_in).unwrap();
         let unit = "[Service]\nEnvironment=OPENSSL_CONF=/y/openssl.cnf\n";
-        fs::write(drop_in.join("lockstep.conf"), unit).unwrap();
+        fs::write(drop_in.join("zz-lockstep.conf"), unit).unwrap();
         let (check, text) = what(b"A=b\0", false);
         assert!(
             check == "environment" && text.contains("was started before"),
@@ -262,6 +273,16 @@ mod tests {
         assert_eq!(
             cause(set, false, &root).unwrap(),
             Path::new("/x/openssl.cnf")
+        );
+        // A file of the environment goes before the drop-in.
+        let more = "[Service]\nEnvironmentFile=-/etc/default/haproxy\n";
+        fs::write(drop_in.join("more.conf"), more).unwrap();
+        fs::create_dir_all(root.join("etc/default")).unwrap();
+        let path = root.join("etc/default/haproxy");
+        fs::write(path, "OPENSSL_CONF=/z/openssl.cnf\n").unwrap();
+        assert_eq!(
+            cause(&[0; 9], false, &root).unwrap(),
+            Path::new("/z/openssl.cnf")
         );
     }
 }
