@@ -131,17 +131,19 @@ pub fn uninstall(options: &UninstallOptions) -> Outcome {
         if options.server.is_some_and(|only| only.name != server.name) {
             continue;
         }
-        let planned = plan_uninstall(server, root)?;
+        let planned = plan_uninstall(server, root);
         // Where none is named, only those are worth a line that load the module.
-        if options.server.is_some() || !planned.iter().all(Change::is_nothing) {
-            plan.changes.extend(planned);
+        let has_some = !planned.changes.iter().all(Change::is_nothing) || !planned.left.is_empty();
+        if options.server.is_some() || has_some {
+            plan.add(planned);
             leaving.push(server);
         }
     }
     plan.add(keyd::plan_removal(&leaving, root)?);
-    plan.changes.extend(plan_removal(&leaving, root));
+    let unused = plan_removal(&leaving, root, &plan.changes);
+    plan.changes.extend(unused);
     options.manner.carry_out(&plan, &leaving)?;
-    Ok(ExitCode::SUCCESS)
+    plan.remainder().map(|()| ExitCode::SUCCESS)
 }
 
 impl Manner {
@@ -181,17 +183,21 @@ fn plan_install(server: &Server, root: &Path, conf: &str) -> Result<Vec<Change>,
     Ok(changes)
 }
 
-fn plan_uninstall(server: &Server, root: &Path) -> Result<Vec<Change>, Failure> {
-    let plan = |(file, template): &(&str, &str)| {
+/// What undoes it. A file that somebody has changed is left alone, and all others go.
+fn plan_uninstall(server: &Server, root: &Path) -> Plan {
+    let mut plan = Plan::default();
+    for (file, template) in server.files {
         let path = root.join(file);
-        Ok(match ours(server, &path, template)? {
-            Some(_) => Change::Remove { path },
-            None => Change::Absent { path },
-        })
-    };
-    let mut changes: Vec<Change> = server.files.iter().map(plan).collect::<Result<_, _>>()?;
-    changes.extend(plan_without_earlier(server, root)?);
-    Ok(changes)
+        let there = ours(server, &path, template);
+        let removal = there.map(|there| match there {
+            Some(_) => [Change::Remove { path }],
+            None => [Change::Absent { path }],
+        });
+        plan.undo(removal.map_err(|failure| still_on(server, failure)));
+    }
+    let earlier = plan_without_earlier(server, root);
+    plan.undo(earlier.map_err(|failure| still_on(server, failure)));
+    plan
 }
 
 /// Removes the drop-ins of earlier versions.
@@ -203,6 +209,15 @@ fn plan_without_earlier(server: &Server, root: &Path) -> Result<Vec<Change>, Fai
         }
     }
     Ok(changes)
+}
+
+/// A file stays by which a server may load the module.
+fn still_on(server: &Server, failure: Failure) -> Failure {
+    let remedy = format!(
+        "to switch lockstep off for {}, remove the file, or its lines about OPENSSL_CONF; then: {}",
+        server.name, server.then
+    );
+    failure.remedy(remedy)
 }
 
 /// Fails where a unit of the server would read another configuration all the same, because

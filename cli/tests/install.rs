@@ -497,15 +497,57 @@ fn files_of_others_are_left_alone_and_nothing_is_done() {
         let path = place.root.join(file);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         change(&path);
-        let before = place.tree();
-        for task in ["install", "uninstall"] {
-            let (code, stdout, stderr) = place.run(task, "nginx", &[]);
-            assert_eq!((code, stdout.as_str()), (1, ""), "{stderr}");
-            assert!(stderr.contains("99-lockstep.conf is not as"), "{stderr}");
-            assert!(stderr.contains("remedy:"), "{stderr}");
-            assert_eq!(place.tree(), before);
-        }
+        let mut before = place.tree();
+        let (code, stdout, stderr) = place.run("install", "nginx", &[]);
+        assert_eq!((code, stdout.as_str()), (1, ""), "{stderr}");
+        assert!(stderr.contains("99-lockstep.conf is not as"), "{stderr}");
+        assert!(stderr.contains("remedy:"), "{stderr}");
+        assert_eq!(place.tree(), before);
+        // All but that file is undone.
+        let (code, _, stderr) = place.run("uninstall", "nginx", &[]);
+        assert_eq!(code, 1, "{stderr}");
+        assert!(stderr.contains("99-lockstep.conf is not as"), "{stderr}");
+        before.retain(|path, text| text.is_none() || path == file);
+        let after = place.tree();
+        let files = |tree: &BTreeMap<PathBuf, Option<String>>| {
+            let files = tree.iter().filter(|(_, text)| text.is_some());
+            files.map(|(path, _)| path.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(files(&after), files(&before));
     }
+}
+
+/// The package is removed by `lockstep uninstall`, and the module's file goes with it.
+#[test]
+fn a_drop_in_that_was_changed_keeps_no_other_server_from_being_uninstalled() {
+    let place = Place::new("changed");
+    let lockstep = packaged(&place, "lockstep", "lockstep.so");
+    for server in SERVERS {
+        let (code, text) = lockstep(&["install", "--server", server]);
+        assert_eq!(code, 0, "{text}");
+    }
+    let drop_in = Path::new("etc/systemd/system/haproxy.service.d/zz-lockstep.conf");
+    let text = fs::read_to_string(place.root.join(drop_in)).unwrap();
+    write(&place.root.join(drop_in), &format!("{text}LimitNOFILE=9\n"));
+    let (code, text) = lockstep(&["uninstall"]);
+    assert_eq!(code, 1, "{text}");
+    assert!(
+        text.contains("haproxy.service.d/zz-lockstep.conf is not as"),
+        "{text}"
+    );
+    let remedy = "remedy: to switch lockstep off for haproxy, remove the file, or its lines about \
+                  OPENSSL_CONF; then: systemctl daemon-reload && systemctl restart haproxy\n";
+    assert!(text.ends_with(remedy), "{text}");
+    let mut left = place.tree();
+    left.retain(|_, text| text.is_some());
+    let left: Vec<&Path> = left.keys().map(PathBuf::as_path).collect();
+    // It still names that configuration, which has the system's own in force.
+    assert_eq!(left, [Path::new("etc/lockstep/openssl.cnf"), drop_in]);
+    // As the remedy has it.
+    fs::remove_file(place.root.join(drop_in)).unwrap();
+    let (code, text) = lockstep(&["uninstall", "--server", "haproxy"]);
+    assert_eq!(code, 0, "{text}");
+    assert!(!place.root.join("etc/lockstep").exists());
 }
 
 #[test]

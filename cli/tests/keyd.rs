@@ -435,17 +435,25 @@ fn the_administrators_sections_stay_and_serve() {
         "{text}"
     );
 
-    // A file that somebody has changed stops all.
+    // With a file that somebody has changed, nothing is installed,
     system.install();
     let changed = system.read(DROP_IN) + "User=root\n";
     system.write(DROP_IN, &changed);
     let before = system.tree();
-    for task in ["install", "uninstall"] {
-        let more: &[&str] = if task == "install" { &["--keyd"] } else { &[] };
-        let (code, text) = system.lockstep(&[&[task, "--server", "nginx"], more].concat());
-        assert_eq!((code, system.tree() == before), (1, true), "{text}");
-        assert!(text.contains("lockstep-keyd.conf is not as"), "{text}");
-    }
+    let (code, text) = system.lockstep(&["install", "--server", "nginx", "--keyd"]);
+    assert_eq!((code, system.tree() == before), (1, true), "{text}");
+    assert!(text.contains("lockstep-keyd.conf is not as"), "{text}");
+    // and all others are removed: without its references the service runs with its keys.
+    let (code, text) = system.lockstep(&["uninstall", "--server", "nginx"]);
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("lockstep-keyd.conf is not as"), "{text}");
+    assert_eq!(system.read(DROP_IN), changed);
+    let left = system.tree();
+    let of_ours = left
+        .keys()
+        .filter(|path| path.to_string_lossy().contains("/references/"));
+    assert_eq!(of_ours.count(), 0, "{:?}", left.keys());
+    assert_eq!(system.read(CONF).as_str(), own, "{text}");
 }
 
 /// A renewed certificate comes with another key, in another file.

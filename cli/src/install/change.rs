@@ -21,6 +21,8 @@ pub struct Plan {
     pub notes: Vec<String>,
     /// What has the key daemon as it was, should a change fail and all be undone.
     pub recovery: Vec<Change>,
+    /// What is not undone, because somebody else has changed it.
+    pub left: Vec<Failure>,
 }
 
 impl Plan {
@@ -29,6 +31,29 @@ impl Plan {
         self.changes.extend(other.changes);
         self.notes.extend(other.notes);
         self.recovery.extend(other.recovery);
+        self.left.extend(other.left);
+    }
+
+    /// Adds what undoes something, or the failure where that is left alone.
+    pub fn undo(&mut self, change: Result<impl IntoIterator<Item = Change>, Failure>) {
+        match change {
+            Ok(changes) => self.changes.extend(changes),
+            Err(failure) => self.left.push(failure),
+        }
+    }
+
+    /// What is left, with what to do about it.
+    pub fn remainder(self) -> Result<(), Failure> {
+        let mut remedies: Vec<String> = Vec::new();
+        let all = self.left.into_iter().map(|Failure { what, remedy, .. }| {
+            remedies.extend(remedy.filter(|remedy| !remedies.contains(remedy)));
+            what
+        });
+        let all = all.collect::<Vec<_>>().join("\n");
+        match all.is_empty() {
+            true => Ok(()),
+            false => Err(Failure::new(all).remedy(remedies.join("; "))),
+        }
     }
 
     /// Makes all changes, or none.
@@ -171,7 +196,7 @@ impl Made<'_> {
 /// A file that somebody else has written, or changed.
 pub fn foreign(path: &Path) -> Failure {
     Failure::new(format!(
-        "{} is not as `lockstep install` writes it; nothing was done",
+        "{} is not as `lockstep install` writes it, and is left alone",
         path.display()
     ))
     .remedy("look at it, and move it away if it is not needed")

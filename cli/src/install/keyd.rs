@@ -338,20 +338,20 @@ fn plan(
         changes,
         notes,
         recovery,
+        ..Plan::default()
     })
 }
 
-/// What undoes it for servers.
+/// What undoes it for servers. Where somebody has changed a drop-in, the references go all the
+/// same: without them the service runs with its keys.
 pub fn plan_removal(leaving: &[&Server], root: &Path) -> Result<Plan, Failure> {
     let openssl = Path::new("");
     let system = System { root, openssl };
     let mut plan = Plan::default();
     let mut sockets = Vec::new();
     for server in leaving {
-        let drop_ins = drop_ins(server, root).into_iter();
-        for path in drop_ins {
-            let change = own(path, |there| is_drop_in(server, there), None)?;
-            plan.changes.extend(change);
+        for path in drop_ins(server, root) {
+            plan.undo(own(path, |there| is_drop_in(server, there), None));
         }
         let socket = root.join(socket_drop_in(server));
         sockets.extend(
@@ -360,11 +360,13 @@ pub fn plan_removal(leaving: &[&Server], root: &Path) -> Result<Plan, Failure> {
                 .and_then(listening)
                 .map(str::to_owned),
         );
-        let change = own(socket, |there| is_socket(server, there), None)?;
-        plan.changes.extend(change);
-        let removal = |path| Change::Remove { path };
-        plan.changes
-            .extend(references(server, root)?.into_iter().map(removal));
+        plan.undo(own(socket, |there| is_socket(server, there), None));
+        for path in in_references(server, root) {
+            plan.undo(match contents(&path).reference {
+                true => Ok([Change::Remove { path }]),
+                false => Err(foreign(&path)),
+            });
+        }
     }
     let path = system.at(Path::new(DEFAULT_FILE));
     let Some(there) = read(&path)? else {
@@ -467,6 +469,15 @@ impl State {
 
 /// A server's references that are there.
 fn references(server: &Server, root: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let files = in_references(server, root);
+    match files.iter().find(|file| !contents(file).reference) {
+        Some(other) => Err(foreign(other)),
+        None => Ok(files),
+    }
+}
+
+/// What is in the directory of a server's references.
+fn in_references(server: &Server, root: &Path) -> Vec<PathBuf> {
     let directory = references_of(server);
     let entries = fs::read_dir(root.join(directory.trim_start_matches('/')));
     let mut files: Vec<PathBuf> = entries
@@ -476,10 +487,7 @@ fn references(server: &Server, root: &Path) -> Result<Vec<PathBuf>, Failure> {
         .map(|entry| entry.path())
         .collect();
     files.sort();
-    match files.iter().find(|file| !contents(file).reference) {
-        Some(other) => Err(foreign(other)),
-        None => Ok(files),
-    }
+    files
 }
 
 /// What gives a file of `install` this text, or removes it; `None` if there is nothing to remove.

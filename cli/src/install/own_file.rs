@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use lockstep_common::{Failure, INSTALLED, own_module};
 
 use super::change::Change;
-use super::server::{CONF, SERVERS, Server, UNIT};
+use super::server::Server;
 use super::trust::{trusted, usable};
 use crate::configuration::configuration;
 use crate::made::Made;
@@ -88,22 +88,16 @@ fn made(path: &Path) -> Option<Made> {
 }
 
 /// What becomes of the configurations that `install` has made, when these servers no longer load
-/// them: each goes with the last of its servers, unless it was changed or has settings.
-pub fn plan_removal(leaving: &[&Server], root: &Path) -> Vec<Change> {
-    let stays = |server: &&Server| leaving.iter().all(|other| other.name != server.name);
-    let drop_ins = |server: &Server| {
-        let now = server.drop_ins().map(|(file, _)| file.to_owned());
-        now.chain(server.earlier_drop_ins()).collect::<Vec<_>>()
-    };
-    let staying = || SERVERS.iter().filter(stays).flat_map(drop_ins);
+/// them and these changes are made: each goes with the last drop-in that names it, unless it was
+/// changed or has settings.
+pub fn plan_removal(leaving: &[&Server], root: &Path, changes: &[Change]) -> Vec<Change> {
     let own = leaving.iter().map(|server| path_of(server));
     let all = own.chain([INSTALLED.to_owned()]);
+    let staying = drop_ins_without(root, changes);
     let unused = all.filter(|file| {
-        let line = UNIT.replace(CONF, &format!("/{file}"));
-        let loads = |drop_in: String| {
-            fs::read_to_string(root.join(drop_in)).is_ok_and(|text| text.ends_with(&line))
-        };
-        root.join(file).exists() && !staying().any(loads)
+        let line = format!("OPENSSL_CONF=/{file}");
+        let is_named = staying.iter().any(|text| text.contains(&line));
+        root.join(file).exists() && !is_named
     });
     let removal = |file: String| {
         let path = root.join(file);
@@ -114,4 +108,21 @@ pub fn plan_removal(leaving: &[&Server], root: &Path) -> Vec<Change> {
         }
     };
     unused.map(removal).collect()
+}
+
+/// The texts of all drop-ins of systemd that are there after these changes.
+fn drop_ins_without(root: &Path, changes: &[Change]) -> Vec<String> {
+    let entries = |directory: PathBuf| {
+        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path())
+    };
+    let is_gone = |path: &PathBuf| {
+        let mut changes = changes.iter();
+        changes.any(|change| matches!(change, Change::Remove { path: gone } if gone == path))
+    };
+    let drop_ins = entries(root.join("etc/systemd/system")).flat_map(entries);
+    let staying = drop_ins.filter(|path| !is_gone(path));
+    staying
+        .filter_map(|path| fs::read_to_string(path).ok())
+        .collect()
 }
