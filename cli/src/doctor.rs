@@ -16,19 +16,20 @@ mod running;
 mod service;
 mod trial;
 
+use std::env;
 use std::io::{self, IsTerminal as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use lockstep_common::{Configuration, Failure, Outcome, outln};
+use lockstep_common::{Configuration, Failure, INSTALLED, Outcome, outln};
 use lockstep_engine::Fallback;
 use serde::Serialize;
 
 use crate::places::hidden;
 use counters::CountersPlace;
 use finding::{Finding, Verdict};
-use trial::Trial;
+pub use trial::Trial;
 
 /// Says whether programs that use OpenSSL sign on vector lanes, and if not, why and what to do
 #[derive(Args)]
@@ -45,8 +46,8 @@ pub struct Options {
 }
 
 const NOTES: &str = "\
-It checks the configuration that OPENSSL_CONF names, or else the openssl.cnf beside this program, or
-else /etc/lockstep/openssl.cnf. The exit status is 0 if the openssl command signed on lanes, no
+It checks the configuration that OPENSSL_CONF names, or else /etc/lockstep/openssl.cnf, which
+`lockstep install` has servers use, or else the openssl.cnf beside this program. The exit status is 0 if the openssl command signed on lanes, no
 result of a running process has failed its check, and the key daemon answers where it is set up;
 otherwise it is 1.
 
@@ -87,6 +88,16 @@ pub fn run(options: &Options) -> Outcome {
     })
 }
 
+/// The configuration that the environment names, or else the one that servers have by `install`, or
+/// else the one beside this program.
+fn configuration() -> Result<Configuration, Failure> {
+    let installed = Path::new("/").join(INSTALLED);
+    match env::var_os("OPENSSL_CONF").is_none() && installed.is_file() {
+        true => Configuration::at(&installed, false),
+        false => Configuration::find(),
+    }
+}
+
 /// Asks one question after the other, as far as the answers allow.
 fn examine() -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -119,7 +130,7 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
         let _ = say("environment", verdict, what, remedy);
     }
 
-    let configuration = Configuration::find();
+    let configuration = configuration();
     let places = CountersPlace::all(configuration.as_ref().ok());
     let (verdict, what, remedy) = counters::counters(&places[0]);
     let _ = say("counters", verdict, what, remedy);

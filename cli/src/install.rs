@@ -5,6 +5,7 @@
 //! alone, and then nothing else is done either. The configuration that they name is made on the
 //! host.
 
+mod accepted;
 mod change;
 mod drop_in;
 mod keyd;
@@ -24,6 +25,7 @@ use std::process::ExitCode;
 use clap::Args;
 use lockstep_common::{Failure, Outcome, out, outln};
 
+use accepted::accepted;
 use change::{Change, Plan, foreign};
 use keyd::KeydOptions;
 use own_file::{OwnFile, plan_removal};
@@ -107,6 +109,10 @@ pub fn install(options: &InstallOptions) -> Outcome {
         Some(Change::Write { text, .. }) => Some(text.as_str()),
         _ => None,
     };
+    if own.is_some() {
+        let path = root.join(conf.trim_start_matches('/'));
+        accepted(&conf, &path, text, root)?;
+    }
     let keyd = options.keyd.plan(server, root, Path::new(&conf), text)?;
     let mut plan = Plan::default();
     plan.changes.extend(own);

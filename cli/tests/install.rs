@@ -243,6 +243,46 @@ fn settings_in_the_configuration_that_was_made_stay() {
     assert_eq!(fs::read_to_string(&conf).unwrap(), changed);
 }
 
+/// With one of them a server would run without the module, and say nothing.
+#[test]
+fn settings_that_the_module_refuses_are_not_installed() {
+    let place = Place::new("refused-setting");
+    let lockstep = packaged(&place, "lockstep", "lockstep.so");
+    let install = || lockstep(&["install", "--server", "haproxy"]);
+    install();
+    let conf = place.root.join("etc/lockstep/openssl.cnf");
+    let made = fs::read_to_string(&conf).unwrap();
+    let theirs = made.replace("openssl_conf", "# Ours.\nopenssl_conf");
+    for text in [&made, &theirs] {
+        for (setting, why) in [
+            ("slot = 4", "slot is not a setting; is slots meant?"),
+            ("slots = none", "slots"),
+            ("MinProtocol = TLSv1.2", "MinProtocol is not a setting"),
+        ] {
+            fs::write(&conf, format!("{text}{setting}\n")).unwrap();
+            let before = place.tree();
+            let (code, text) = install();
+            assert_eq!((code, place.tree()), (1, before), "{text}");
+            assert!(text.contains("the module does not load with /"), "{text}");
+            let what = format!("/etc/lockstep/openssl.cnf: {why}");
+            assert!(text.contains(&what), "{text}");
+            let remedy = "/etc/lockstep/openssl.cnf, then run this again\n";
+            assert!(
+                text.contains("remedy: correct /") && text.ends_with(remedy),
+                "{text}"
+            );
+        }
+        fs::write(&conf, format!("{text}slots = 4\n")).unwrap();
+        let (code, text) = install();
+        assert_eq!(code, 0, "{text}");
+    }
+    let named = fs::read_to_string(&place.conf).unwrap() + "slot = 4\n";
+    fs::write(&place.conf, named).unwrap();
+    let (code, _, stderr) = place.run("install", "nginx", &[]);
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains("is slots meant?"), "{stderr}");
+}
+
 /// Files that were made before had a section of TLS behind that of the module.
 #[test]
 fn settings_behind_a_section_of_tls_come_into_force() {

@@ -7,7 +7,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use lockstep_testkit::run;
+use lockstep_testkit::{copy_program, run};
 
 /// A system, as far as `install` can tell.
 struct System {
@@ -661,6 +661,52 @@ fn doctor_says_how_the_daemon_is() {
         found[0].2.contains("line 5: there is no setting `use`"),
         "{found:?}"
     );
+}
+
+/// The configuration of servers, and not the one beside the program.
+#[test]
+fn doctor_looks_at_the_configuration_that_install_makes() {
+    let Some(system) = System::new("which") else {
+        return;
+    };
+    let program = system.at("dist/lockstep");
+    copy_program(Path::new(env!("CARGO_BIN_EXE_lockstep")), &program);
+    let doctor = || system.enter(&[program.to_str().unwrap(), "doctor"]).1;
+    let shown = |path: &str| format!("the checks below use {path}");
+    let beside = system.at("dist/openssl.cnf");
+    let beside = shown(beside.to_str().unwrap());
+    assert!(doctor().contains(&beside), "{}", doctor());
+    let text = system.read("dist/openssl.cnf");
+    system.write("etc/lockstep/openssl.cnf", &text);
+    let installed = shown("/etc/lockstep/openssl.cnf");
+    assert!(doctor().contains(&installed), "{}", doctor());
+}
+
+/// The module is tried before a server is to load it.
+#[test]
+fn a_module_that_does_not_load_is_not_installed() {
+    let Some(system) = System::new("unloadable") else {
+        return;
+    };
+    let program = system.at("dist/lockstep");
+    copy_program(Path::new(env!("CARGO_BIN_EXE_lockstep")), &program);
+    let before = system.tree();
+    let program = program.to_str().unwrap();
+    let install = || system.enter(&[program, "install", "--server", "nginx"]);
+    let (code, text) = install();
+    assert_eq!((code, system.tree() == before), (1, true), "{text}");
+    let what = "the module does not load with /etc/lockstep/openssl.cnf: OpenSSL does not load";
+    assert!(
+        text.contains(what) && text.contains("nothing was done"),
+        "{text}"
+    );
+    let Some(dist) = std::env::var_os("LOCKSTEP_DIST") else {
+        return;
+    };
+    let module = system.at("dist/lockstep.so");
+    fs::copy(Path::new(&dist).join("lockstep.so"), module).unwrap();
+    let (code, text) = install();
+    assert_eq!(code, 0, "{text}");
 }
 
 #[test]

@@ -15,21 +15,39 @@ pub struct Trial<'a>(pub &'a Configuration);
 impl Trial<'_> {
     /// What a program finds that loads the configuration. Its failure says why one cannot.
     pub fn probe(&self) -> Result<Probe, Failure> {
+        let found = self.probed()?;
+        match found.errors.first() {
+            None => Ok(found),
+            Some(error) => Err(self.loaded_in_part(error)),
+        }
+    }
+
+    /// Whether a program that loads the configuration has the module. The failure says why not.
+    pub fn loads(&self) -> Result<(), Failure> {
+        let found = self.probed()?;
+        match (found.unaccelerated, found.errors.first()) {
+            (Some(_), _) => Ok(()),
+            (None, Some(error)) => Err(self.loaded_in_part(error)),
+            (None, None) => Err(self.why_not_loaded()),
+        }
+    }
+
+    fn probed(&self) -> Result<Probe, Failure> {
         let provider = self.0.provider();
         let about = match &provider {
             Some(provider) => About::Provider(&provider.name),
             None => About::Nobody,
         };
-        let found = probe(&fs::canonicalize(self.0.path()).unwrap_or_default(), about)
-            .map_err(|failure| failure.remedy("stop using this configuration, and report this"))?;
-        match found.errors.first() {
-            None => Ok(found),
-            Some(error) => Err(Failure::new(format!(
-                "OpenSSL does not load all of {}: {error}",
-                self.0.path().display()
-            ))
-            .remedy("correct what it names; until then programs run without the rest of the file")),
-        }
+        probe(&fs::canonicalize(self.0.path()).unwrap_or_default(), about)
+            .map_err(|failure| failure.remedy("stop using this configuration, and report this"))
+    }
+
+    fn loaded_in_part(&self, error: &str) -> Failure {
+        Failure::new(format!(
+            "OpenSSL does not load all of {}: {error}",
+            self.0.path().display()
+        ))
+        .remedy("correct what it names; until then programs run without the rest of the file")
     }
 
     /// Has libcrypto load the module; returns the status that the module reports.

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use lockstep_common::{Configuration, Failure};
 
+use super::accepted::settings_accepted;
 use crate::places::{Place, hidden};
 
 /// Whether systemd takes this path as it stands.
@@ -33,6 +34,7 @@ pub fn usable(path: &Path) -> Result<String, Failure> {
     if let Some(refusal) = configuration.effective.refusal() {
         return Err(refusal);
     }
+    settings_accepted(&shown, &configuration)?;
     let module = configuration.module()?;
     let real = module
         .canonicalize()
