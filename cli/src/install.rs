@@ -29,8 +29,8 @@ use accepted::accepted;
 use change::{Change, Plan, foreign};
 use keyd::KeydOptions;
 use own_file::{OwnFile, plan_removal};
-pub use server::units;
 use server::{CONF, SERVERS, Server, UNIT, server_names};
+pub use server::{server_called, units};
 use trust::{is_plain, usable};
 
 use crate::unit::{Planned, Unit};

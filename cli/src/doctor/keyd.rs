@@ -9,8 +9,7 @@ use lockstep_keyd::configuration::{Configuration, DEFAULT_FILE};
 use lockstep_remote::{DEFAULT_SOCKET, Failure, Reference, protocol::Verdict as Welcome};
 
 use super::finding::{Answer, Named, Verdict};
-use super::service::Processes;
-use crate::keyd::{Offer, PROCESS, hex, offers, readable_by_others, unpublished};
+use crate::keyd::{Offer, hex, offers, readable_by_others, unpublished};
 
 const CONFIGURATION: &str = "keyd";
 const DAEMON: &str = "daemon";
@@ -77,13 +76,8 @@ fn configured(text: &str) -> Vec<Named> {
 
 /// Whether the daemon answers.
 fn daemon(socket: &Path) -> Answer {
-    let processes = Processes::here();
-    let mut named = processes.all().into_iter();
-    let process = named.find(|process| process.status.name == PROCESS);
-    let process = process.map_or(String::new(), |process| {
-        format!(" (process {})", process.pid)
-    });
-    let answers = format!("the key daemon{process} answers at {}", socket.display());
+    // Which process that is, the socket does not say where systemd has opened it.
+    let answers = format!("the key daemon answers at {}", socket.display());
     match offers(socket) {
         Ok(offers) => {
             let keys: Vec<&str> = offers.iter().map(|key| key.name.as_str()).collect();

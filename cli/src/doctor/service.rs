@@ -33,7 +33,7 @@ use super::trial::Trial;
 use crate::install::units;
 use crate::keyd::PROCESS;
 use groups::GroupList;
-use handshake::HYBRID;
+use handshake::{HYBRID, Session};
 use libraries::{libcrypto, loaded};
 use mapped::Mapped;
 pub use process::Processes;
@@ -241,11 +241,15 @@ impl Service<'_> {
     }
 
     /// What keeps it from the hybrid.
-    fn without_hybrid(&self, configuration: Option<&Configuration>) -> Named {
+    fn without_hybrid(&self, configuration: Option<&Configuration>, session: &Session) -> Named {
         let lists = self.group_lists(configuration).into_iter();
         let mut others =
             lists.filter(|list| !["auto", HYBRID].iter().any(|name| list.list.contains(name)));
         let (why, remedy) = match others.next() {
+            _ if !session.is_tls_1_3() => (
+                "that is for TLS 1.3, and the service agrees on an earlier version".to_owned(),
+                "enable TLS 1.3 in its configuration".to_owned(),
+            ),
             Some(GroupList { place, .. }) => (
                 format!("{place} does not name it"),
                 format!(
@@ -257,9 +261,9 @@ impl Service<'_> {
                 "OpenSSL has it from 3.5 on, and no list of groups names it for this one"
                     .to_owned(),
                 format!(
-                    "make its configuration anew (lockstep install --server {}), or name it in the \
-                     server's own list of groups",
-                    self.subject.name
+                    "make its configuration anew ({}), or name it in the server's own list of \
+                     groups",
+                    self.subject.configure()
                 ),
             ),
         };
@@ -365,16 +369,21 @@ impl Service<'_> {
             tally.add_process(PROCESS);
         }
         let (connect, name) = (options.connect.as_deref(), options.servername.as_deref());
-        let client = match reach::client(self.subject, connect, name) {
-            Ok(client) => client,
-            Err(named) => return say(named),
+        let (client, session) = match reach::client(self.subject, connect, name) {
+            Ok(reached) => reached,
+            Err((check, (verdict, what, remedy))) => {
+                let keyd = "its key is in the key daemon: see `reference` above first";
+                let keyd = has_references.then(|| keyd.to_owned());
+                let remedies: Vec<String> = keyd.into_iter().chain(remedy).collect();
+                return say((check, (verdict, what, Some(remedies.join("; or ")))));
+            }
         };
         let served = Served::try_all(&client, tally.as_ref());
         for named in served.findings(&client) {
             let _ = say(named);
         }
         if !served.has_hybrid() {
-            let _ = say(self.without_hybrid(configuration));
+            let _ = say(self.without_hybrid(configuration, &session));
         }
         let judged = match &tally {
             Some(_) => served.judged(self.is_filtered()),

@@ -121,6 +121,17 @@ pub fn units(name: &str) -> Vec<String> {
     }
 }
 
+/// The server that is called like this, or whose unit or process is.
+pub fn server_called(name: &str) -> Option<&'static str> {
+    let is_of_unit = |(_, unit): (&str, &str)| {
+        let unit = unit.strip_suffix(".service").unwrap_or(unit);
+        unit.strip_suffix('@').unwrap_or(unit) == name
+    };
+    let mut servers = SERVERS.iter();
+    let server = servers.find(|server| server.name == name || server.drop_ins().any(is_of_unit));
+    server.map(|server| server.name)
+}
+
 /// Takes the name of a server on the command line.
 pub fn server_names() -> impl TypedValueParser<Value = &'static Server> {
     PossibleValuesParser::new(SERVERS.iter().map(|server| server.name)).map(|name| {

@@ -58,10 +58,7 @@ fn missing(subject: &Subject) -> Named {
              load lockstep",
             subject.shown()
         ),
-        format!(
-            "lockstep install --server {}, then restart it",
-            subject.name
-        ),
+        subject.install(),
     )
 }
 
@@ -131,10 +128,7 @@ pub fn module(
                 subject.shown(),
                 set_by(subject, path)
             ),
-            format!(
-                "lockstep install --server {}, then restart it",
-                subject.name
-            ),
+            subject.install(),
         ));
     };
     let seen = view.at(&module);
@@ -171,10 +165,7 @@ fn absent(subject: &Subject, view: &View, path: &Path, check: &'static str) -> N
         return failed(
             check,
             format!("{} looks for {shown}, which is not there", subject.shown()),
-            format!(
-                "lockstep install --server {}, then restart it",
-                subject.name
-            ),
+            subject.install(),
         );
     };
     let settings = subject
@@ -196,7 +187,8 @@ fn absent(subject: &Subject, view: &View, path: &Path, check: &'static str) -> N
             mount.display()
         ),
         "keep the configuration and the module where the service sees them, as in /opt/lockstep, \
-         and name that configuration: lockstep install --conf /opt/lockstep/openssl.cnf",
+         and name that configuration: lockstep install --server NAME --conf \
+         /opt/lockstep/openssl.cnf",
     )
 }
 

@@ -20,6 +20,8 @@ pub const CLIENTS: usize = 8;
 /// The group that most browsers prefer. The `openssl` command has it from OpenSSL 3.5 on.
 pub const HYBRID: &str = "X25519MLKEM768";
 
+const TLS_1_3: &str = "TLSv1.3";
+
 /// Kinds of certificates, with the signatures that only such a certificate's key can make.
 pub const CERTIFICATES: [(&str, &str); 3] = [
     ("RSA", "rsa_pss_rsae_sha256:rsa_pkcs1_sha256"),
@@ -198,12 +200,26 @@ fn finish(mut child: Child, patience: Duration) -> Result<String, Failure> {
 }
 
 impl Session {
+    pub fn is_tls_1_3(&self) -> bool {
+        self.suite.starts_with(TLS_1_3)
+    }
+
+    /// Whether both sides have agreed on a group, which is the one that was offered if that was one
+    /// alone: before TLS 1.3 there are cipher suites without. The hybrids are for TLS 1.3.
+    pub fn has_agreed_on(&self, group: &str) -> bool {
+        self.is_tls_1_3() || (self.suite.contains(" ECDHE-") && group != HYBRID)
+    }
+
     /// What `openssl s_client` prints of a handshake; `None` if there was none.
     fn parse(printed: &str) -> Option<Session> {
         let mut lines = printed.lines();
+        // The command names the cipher suite of TLS 1.3 even where the server could not sign then.
+        let has_signed = lines
+            .clone()
+            .any(|line| line.starts_with("Peer signature type: "));
         let suite = lines.find_map(|line| line.strip_prefix("New, "))?;
         let (protocol, cipher) = suite.split_once(", Cipher is ")?;
-        if cipher == "(NONE)" {
+        if cipher == "(NONE)" || (protocol == TLS_1_3 && !has_signed) {
             return None;
         }
         let bits = lines.find_map(|line| {
@@ -242,9 +258,14 @@ mod tests {
 
     #[test]
     fn what_the_openssl_command_prints_is_understood() {
-        let printed = "CONNECTED(00000003)\n---\nNew, TLSv1.3, Cipher is TLS_AES_256_GCM_SHA384\n\
-                       Server public key is 2048 bit\nVerify return code: 18\n";
-        let session = Session::parse(printed).unwrap();
+        let signed = "Peer signature type: RSA-PSS\n";
+        let printed = format!(
+            "CONNECTED(00000003)\n---\n{signed}---\nNew, TLSv1.3, Cipher is \
+             TLS_AES_256_GCM_SHA384\nServer public key is 2048 bit\nVerify return code: 18\n"
+        );
+        let session = Session::parse(&printed).unwrap();
+        // The server has no access to its key.
+        assert_eq!(Session::parse(&printed.replace(signed, "")), None);
         assert_eq!(session.suite, "TLSv1.3, TLS_AES_256_GCM_SHA384");
         assert_eq!(session.bits, Some(2048));
         let refused = "CONNECTED(00000003)\n\
@@ -256,6 +277,24 @@ mod tests {
         let counted = "\n\n97 connections in 0.08s; 1212.50 connections/user sec, bytes read 0\n\
                        97 connections in 2 real seconds, 0 bytes read per connection\n";
         assert_eq!((connections(counted), connections("")), (97, 0));
+    }
+
+    #[test]
+    fn a_group_is_agreed_on_only_where_the_cipher_suite_has_one() {
+        for (suite, curve, hybrid) in [
+            ("TLSv1.3, TLS_AES_256_GCM_SHA384", true, true),
+            ("TLSv1.2, ECDHE-RSA-AES256-GCM-SHA384", true, false),
+            ("TLSv1.2, DHE-RSA-AES256-GCM-SHA384", false, false),
+            ("TLSv1.2, AES128-SHA256", false, false),
+        ] {
+            let suite = suite.to_owned();
+            let session = Session { suite, bits: None };
+            let agreed = [
+                session.has_agreed_on("P-256"),
+                session.has_agreed_on(HYBRID),
+            ];
+            assert_eq!(agreed, [curve, hybrid], "{}", session.suite);
+        }
     }
 
     #[test]

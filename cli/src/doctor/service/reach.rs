@@ -3,18 +3,21 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use super::handshake::{Client, Offer};
+use super::handshake::{Client, Offer, Session};
 use super::sockets::{by_loopback, listening, open_sockets};
 use super::subject::Subject;
 use crate::doctor::finding::{Named, Verdict};
 
+/// The alert of a server that can go on no further, as without its key (RFC 8446, section 6.2).
+const INTERNAL_ERROR: &str = "alert internal error";
+
 /// A client that has shaken hands with a service, at this address or where it listens, and asked
-/// for this name.
+/// for this name; with what they agreed on.
 pub fn client(
     subject: &Subject,
     connect: Option<&str>,
     name: Option<&str>,
-) -> Result<Client, Named> {
+) -> Result<(Client, Session), Named> {
     let failed = |what: String, remedy: &str| {
         let answer = (Verdict::Failed, what, Some(remedy.to_owned()));
         ("handshakes", answer)
@@ -32,10 +35,12 @@ pub fn client(
     };
     let mut refusals = Vec::new();
     for address in addresses {
-        let tried = Client::new(address.as_str(), name)
-            .and_then(|client| client.handshake(Offer::default()).map(|_| client));
+        let tried = Client::new(address.as_str(), name).and_then(|client| {
+            let session = client.handshake(Offer::default())?;
+            Ok((client, session))
+        });
         match tried {
-            Ok(client) => return Ok(client),
+            Ok(reached) => return Ok(reached),
             Err(failure) => refusals.push(format!("{address}: {}", failure.what)),
         }
     }
@@ -43,11 +48,18 @@ pub fn client(
         [] => "it listens nowhere on the loopback interface".to_owned(),
         _ => refusals.join("; "),
     };
-    Err(failed(
-        format!("no TLS handshake with {}: {tried}", subject.shown()),
-        "name an address at which it serves TLS, --connect HOST:PORT, and where it serves none \
-         without a name, that: --servername NAME",
-    ))
+    let remedy = match tried.contains(INTERNAL_ERROR) {
+        true => {
+            "see what the server logs about it: it may lack the key of its certificate, as where \
+             that is in the key daemon, which does not answer (lockstep doctor says so)"
+        }
+        false => {
+            "name an address at which it serves TLS, --connect HOST:PORT, and where it serves none \
+             without a name, that: --servername NAME"
+        }
+    };
+    let what = format!("no TLS handshake with {}: {tried}", subject.shown());
+    Err(failed(what, remedy))
 }
 
 /// Where it can be reached over the loopback interface.

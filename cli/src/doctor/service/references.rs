@@ -78,8 +78,8 @@ impl References {
                 view.called(key).display()
             );
             let remedy = format!(
-                "if the key was renewed: lockstep install --server {} --keyd. Then {}",
-                subject.name,
+                "if the key was renewed: {}. Then {}",
+                subject.reference(),
                 subject.restart()
             );
             (CHECK, (Verdict::Warning, what, Some(remedy)))
@@ -183,9 +183,8 @@ fn usable(path: &Path, reference: &Reference, subject: &Subject) -> Answer {
             inside.display()
         );
         let remedy = format!(
-            "run lockstep install --server {} --keyd again, or add the line ListenStream={} to \
-             lockstep-keyd.socket (systemctl edit), and restart the socket",
-            subject.name,
+            "add the line ListenStream={} to lockstep-keyd.socket (systemctl edit), and restart the \
+             socket; for a server of the distribution, run lockstep install --keyd again",
             inside.display()
         );
         return (Verdict::Failed, what, Some(remedy));

@@ -63,7 +63,11 @@ impl Served {
             };
             let is_on_lanes = |counted: &Snapshot| judge::exchanges(counted, group) > 0;
             Tried::new(group.to_owned(), tally, is_on_lanes, || {
-                let failed = (0..TRIES).find(|_| client.handshake(offer).is_err());
+                let agrees = || {
+                    let session = client.handshake(offer);
+                    session.is_ok_and(|session| session.has_agreed_on(group))
+                };
+                let failed = (0..TRIES).find(|_| !agrees());
                 failed.unwrap_or(TRIES)
             })
         });
@@ -84,21 +88,43 @@ impl Served {
             let shown: Vec<String> = tried.iter().map(Tried::shown).collect();
             shown.join(", ")
         };
+        let address = client.address();
         let handshakes: u64 = self.certificates.iter().map(|tried| tried.handshakes).sum();
-        let certificates = format!(
-            "{handshakes} handshakes at {}, certificates: {}",
-            client.address(),
-            list(&self.certificates)
-        );
-        let groups = format!("key exchange: {}", list(&self.groups));
+        let certificates = match &self.certificates[..] {
+            [] => {
+                let kinds = CERTIFICATES.map(|(kind, _)| kind).join(", ");
+                let what = format!(
+                    "a handshake at {address} succeeded, and then none did with certificates of \
+                     one kind ({kinds}), {CLIENTS} at a time"
+                );
+                let remedy = "see what the server logs about them; it may lack the key of its \
+                              certificate";
+                (Verdict::Failed, what, Some(remedy.to_owned()))
+            }
+            tried => {
+                let what = format!(
+                    "{handshakes} handshakes at {address}, certificates: {}",
+                    list(tried)
+                );
+                (Verdict::Note, what, None)
+            }
+        };
+        let groups = match &self.groups[..] {
+            [] => format!("it agrees on none of these groups: {}", GROUPS.join(", ")),
+            tried => format!("key exchange: {}", list(tried)),
+        };
         [
-            ("handshakes", (Verdict::Note, certificates, None)),
+            ("handshakes", certificates),
             ("exchange", (Verdict::Note, groups, None)),
         ]
     }
 
-    /// What the counters say about all the handshakes with several clients at a time.
+    /// What the counters say about all the handshakes with several clients at a time; nothing
+    /// where there were none.
     pub fn judged(&self, is_filtered: bool) -> Vec<Named> {
+        if self.certificates.is_empty() {
+            return Vec::new();
+        }
         let counted = self.certificates.iter();
         let sum = tally::sum(counted.filter_map(|tried| tried.counted.clone()));
         let handshakes = self.certificates.iter().map(|tried| tried.handshakes).sum();
@@ -124,5 +150,25 @@ impl Tried {
             is_on_lanes: counted.as_ref().is_some_and(is_on_lanes),
             counted,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_nothing_is_served_the_handshakes_have_failed() {
+        let client = Client::new("127.0.0.1:1", None).unwrap();
+        let served = Served {
+            certificates: Vec::new(),
+            groups: Vec::new(),
+        };
+        let [(check, (verdict, what, remedy)), (_, (_, groups, _))] = served.findings(&client);
+        assert_eq!((check, verdict), ("handshakes", Verdict::Failed));
+        assert!(what.contains("127.0.0.1:1") && remedy.is_some(), "{what}");
+        assert!(groups.ends_with("X25519, P-256, P-384"), "{groups}");
+        // Nothing can be said of lanes.
+        assert!(served.judged(false).is_empty());
     }
 }

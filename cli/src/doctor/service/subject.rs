@@ -10,6 +10,7 @@ use super::mapped::Mapped;
 use super::process::{Environment, Process, Processes};
 use super::sockets::open_sockets;
 use super::view::View;
+use crate::install::server_called;
 use crate::unit::Unit;
 
 /// Which service.
@@ -178,6 +179,34 @@ impl Subject {
         }
     }
 
+    /// The command that makes its configuration.
+    pub fn configure(&self) -> String {
+        match self.directories.iter().find_map(|name| server_called(name)) {
+            Some(server) => format!("lockstep install --server {server}"),
+            None => "lockstep configuration".to_owned(),
+        }
+    }
+
+    /// What has it load the module. `lockstep install` knows the servers of the distribution only.
+    pub fn install(&self) -> String {
+        match self.directories.iter().find_map(|name| server_called(name)) {
+            Some(_) => format!("{}, then restart it", self.configure()),
+            None => format!(
+                "write what `lockstep configuration` prints to a file that it can read, and start \
+                 {} with OPENSSL_CONF=FILE (in a unit of systemd: Environment=)",
+                self.name
+            ),
+        }
+    }
+
+    /// What gives its references to the key daemon's keys anew.
+    pub fn reference(&self) -> String {
+        match self.directories.iter().find_map(|name| server_called(name)) {
+            Some(server) => format!("lockstep install --server {server} --keyd"),
+            None => "lockstep keyd export-reference NAME --out FILE".to_owned(),
+        }
+    }
+
     /// What brings changes of its environment or its libraries into effect.
     pub fn restart(&self) -> String {
         match &self.unit {
@@ -248,6 +277,25 @@ mod tests {
         }
         assert_eq!(stem("stunnel@.service"), "stunnel");
         assert_eq!(stem("apache2.service"), "apache2");
+    }
+
+    #[test]
+    fn remedies_name_servers_that_install_knows() {
+        let place = lockstep_testkit::TempDir::new("remedies");
+        let processes = Processes {
+            directory: place.to_path_buf(),
+        };
+        describe(&place, 7, 1, "apache2");
+        describe(&place, 8, 1, "python3");
+        let subject = |wanted: &Wanted| wanted.find(&processes, &place).unwrap();
+        let apache = subject(&Wanted::Process(7));
+        let install = "lockstep install --server apache";
+        assert_eq!(apache.install(), format!("{install}, then restart it"));
+        assert_eq!(apache.reference(), format!("{install} --keyd"));
+        let python = subject(&Wanted::Process(8));
+        for remedy in [python.install(), python.configure(), python.reference()] {
+            assert!(!remedy.contains("--server"), "{remedy}");
+        }
     }
 
     /// A process in a directory as `/proc` is.
