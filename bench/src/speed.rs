@@ -231,6 +231,13 @@ fn rows_of(
     plan: &Plan,
 ) -> Result<Vec<Row>, Failure> {
     let argument = operation.argument();
+    if plan.fills.iter().all(|&fill| fill > operation.most()) {
+        eprintln!(
+            "{argument}: OpenSSL's own code only, for a batch has at most {} requests; name \
+             another --fills",
+            operation.most()
+        );
+    }
     let mut progress = Progress::new(&argument);
     progress.show("making a key");
     let comparison = Comparison::new(engine.clone(), operation)?;

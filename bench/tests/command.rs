@@ -224,6 +224,7 @@ fn speed_measures_every_operation_that_has_lanes() {
         ),
     }
     assert_eq!(operations, expected);
+    assert!(!stderr.contains("a batch has at most"), "{stderr}");
     assert!(
         rows.iter()
             .any(|row| row["op"] == "secp256r1mlkem768-server"),
@@ -239,6 +240,20 @@ fn speed_measures_every_operation_that_has_lanes() {
         let has_limit = of_rsa && has_lanes();
         assert_eq!(row["limit_cycles"].is_null(), !has_limit, "{row}");
     }
+}
+
+#[test]
+fn speed_says_why_it_measures_no_batch() {
+    if lockstep_engine::Backend::best_hardware().is_none() {
+        return;
+    }
+    let arguments = "speed rsa1024 x25519 --fills 64 --seconds 0.001 --threads 1";
+    let arguments: Vec<&str> = arguments.split(' ').collect();
+    let (code, _, stderr) = run(&mut bench(&arguments));
+    assert_eq!(code, 0, "{stderr}");
+    let why = "rsa1024: OpenSSL's own code only, for a batch has at most 8 requests";
+    assert!(stderr.contains(why), "{stderr}");
+    assert!(!stderr.contains("x25519: OpenSSL's own"), "{stderr}");
 }
 
 #[test]

@@ -64,6 +64,12 @@ struct Document<'a> {
 
 /// Runs the command.
 pub fn run(options: &Options) -> Outcome {
+    if let Some(name) = options.service.in_vain() {
+        return Err(
+            Failure::usage(format!("{name} is about a service, and none is named"))
+                .remedy("name it with --service or --pid"),
+        );
+    }
     let findings = &match (&options.reference, options.service.wanted()) {
         (Some(reference), _) => vec![Finding::new(keyd::reference(reference))],
         (None, Some(wanted)) => service::examine(&wanted, &options.service),

@@ -119,8 +119,10 @@ pub fn install(options: &InstallOptions) -> Outcome {
     plan.changes.extend(plan_install(server, root, &conf)?);
     takes_effect(server, root, &conf, &plan.changes)?;
     plan.add(keyd);
-    if options.manner.carry_out(&plan, &[server])? {
-        let threads = server.threads.filter(|_| options.worker_threads);
+    let has_changed = options.manner.carry_out(&plan, &[server])?;
+    let threads = server.threads.filter(|_| options.worker_threads);
+    // Who asks is told, whether or not anything was to do.
+    if has_changed || threads.is_some() {
         for also in server.also.into_iter().chain(threads) {
             outln!("also needed: {also}");
         }

@@ -1003,6 +1003,13 @@ fn doctor_looks_at_one_service() {
         "cannot be used with",
     );
     assert_refused(&mut lockstep(&["doctor", "--pid", "x"]), "--pid");
+    for option in ["--connect=127.0.0.1:443", "--servername=a", "--root=/x"] {
+        let (name, _) = option.split_once('=').unwrap();
+        let why = format!("{name} is about a service, and none is named");
+        assert_refused(&mut lockstep(&["doctor", option]), &why);
+        let reference = ["doctor", "--reference", "/x", option];
+        assert_refused(&mut lockstep(&reference), &why);
+    }
     let (code, stdout, _) = run(&mut lockstep(&["doctor", "--pid", "4194999"]));
     assert_eq!(code, 1);
     assert!(stdout.contains("there is no process 4194999"), "{stdout}");

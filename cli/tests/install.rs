@@ -703,6 +703,16 @@ fn what_takes_a_guard_away_is_said_only_when_asked_for() {
         stdout.contains("a few percent") && stdout.contains("taken over"),
         "{stdout}"
     );
+    // Who has installed it already and asks is told, too.
+    place.run("install", "haproxy", &[]);
+    let (code, stdout, _) = place.run("install", "haproxy", &["--worker-threads"]);
+    assert_eq!(code, 0);
+    assert!(
+        stdout.contains("nothing to do") && stdout.contains("insecure-fork-wanted"),
+        "{stdout}"
+    );
+    let (code, stdout, _) = place.run("install", "haproxy", &[]);
+    assert!(code == 0 && stdout.ends_with("nothing to do\n"), "{stdout}");
     let (code, _, stderr) = place.run("install", "nginx", &["--dry-run", "--worker-threads"]);
     assert_eq!(code, 2);
     assert!(

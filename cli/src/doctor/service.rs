@@ -66,6 +66,18 @@ pub struct ServiceOptions {
 }
 
 impl ServiceOptions {
+    /// An option that is given without a service, if any is.
+    pub fn in_vain(&self) -> Option<&'static str> {
+        let given = [
+            ("--connect", self.connect.is_some()),
+            ("--servername", self.servername.is_some()),
+            ("--root", self.root != Path::new("/")),
+        ];
+        let mut given = given.into_iter().filter(|(_, is_given)| *is_given);
+        let named = self.service.is_some() || self.pid.is_some();
+        given.next().map(|(name, _)| name).filter(|_| !named)
+    }
+
     /// Which service to look at, if any.
     pub fn wanted(&self) -> Option<Wanted> {
         let service = |name: &String| Wanted::Service {
