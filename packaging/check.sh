@@ -80,6 +80,12 @@ whole || fail "a file of the package is missing or changed"
 man_pages=$(listed | grep -c '/man1/.*\.gz$')
 [ "$man_pages" -ge 8 ] || fail "$man_pages man pages"
 
+for page in $(listed | grep '\.md$'); do
+    for link in $(grep -o '](\([^)]*\))' "$page" | sed 's/^](//; s/)$//; s/#.*//' | grep -v ://); do
+        [ -e "$(dirname "$page")/$link" ] || fail "$page links to $link, which is not there"
+    done
+done
+
 listed | grep -q '/man1/lockstep-keyd\.1\.gz$' || fail "no man page of the key daemon"
 getent passwd lockstep-keyd > /dev/null || fail "no user for the key daemon"
 systemd-analyze verify --man=no lockstep-keyd.service lockstep-keyd.socket

@@ -37,7 +37,7 @@ pub fn check() -> Outcome<usize> {
 }
 
 /// Where the links of a page lead, those to other sites left out.
-fn links_of(text: &str) -> Vec<&str> {
+pub fn links_of(text: &str) -> Vec<&str> {
     text.split("](")
         .skip(1)
         .filter_map(|rest| Some(rest.split_once(')')?.0.trim()))
@@ -63,7 +63,7 @@ fn leads_somewhere(page: &Path, link: &str) -> Outcome<bool> {
 }
 
 /// A path without `..`, whether or not what is left out exists.
-fn resolved(path: &Path) -> PathBuf {
+pub fn resolved(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for part in path.components() {
         match part {

@@ -5,11 +5,13 @@
 //! the programs without symbols, and what is made from them and from the sources of all crates. It
 //! then looks at what the files need, and at what they tell of the machine that built them.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::command::{Failure, Outcome, cargo, cargo_home, on, quietly, root, target_directory};
+use crate::links::resolved;
 use crate::{dist, licences};
 
 /// The files with machine code.
@@ -102,12 +104,8 @@ fn copy_repository() -> Outcome {
     let copies = target_directory().join("release/package-repository");
     emptied(&copies)?;
     let mut copy = Command::new("cp");
-    copy.args(["--recursive", "--parents"]).args([
-        "LICENSE",
-        "CHANGELOG.md",
-        "docs/user",
-        "packaging/systemd",
-    ]);
+    copy.args(["--recursive", "--parents"])
+        .args(["LICENSE", "packaging/systemd"]);
     quietly(copy.arg(&copies).current_dir(root())).map(drop)
 }
 
@@ -145,16 +143,65 @@ fn stage() -> Outcome<PathBuf> {
     };
     write("licences.txt", licences::texts()?)?;
     write("changelog.Debian", changelog()?)?;
-    for (from, to) in [("LICENSE", "LICENSE"), ("CHANGELOG.md", "changelog")] {
-        let from = root().join(from);
-        fs::copy(&from, staged.join(to)).map_err(on(&from, "copy"))?;
-    }
+    let license = root().join("LICENSE");
+    fs::copy(&license, staged.join("LICENSE")).map_err(on(&license, "copy"))?;
+    let texts = target_directory().join("release/package-pages");
+    stage_pages(&texts)?;
+    let changes = texts.join("CHANGELOG.md");
+    fs::copy(&changes, staged.join("changelog")).map_err(on(&changes, "copy"))?;
     let mut compress = Command::new("gzip");
     compress.args(["-9", "--no-name"]).args(pages(&documents)?);
     let changelogs = ["changelog", "changelog.Debian"];
     compress.args(changelogs.map(|name| staged.join(name)));
     quietly(&mut compress)?;
     Ok(staged)
+}
+
+/// Writes the changelog, and in `doc` the pages for users, without links to what packages lack.
+fn stage_pages(staged: &Path) -> Outcome {
+    emptied(staged)?;
+    let mut pages = Vec::new();
+    for directory in ["", "servers"] {
+        let from = root().join("docs/user").join(directory);
+        let entries = fs::read_dir(&from).map_err(on(&from, "read"))?;
+        let names = entries.flatten().map(|entry| entry.file_name());
+        let named = names.filter(|name| Path::new(name).extension().is_some_and(|end| end == "md"));
+        pages.extend(named.map(|name| (from.join(&name), Path::new(directory).join(&name))));
+    }
+    let shipped: BTreeSet<PathBuf> = pages.iter().map(|(_, page)| page.clone()).collect();
+    let write = |from: &Path, page: &Path, to: &Path| {
+        let text = fs::read_to_string(from).map_err(on(from, "read"))?;
+        let above = to.parent().unwrap_or(staged);
+        fs::create_dir_all(above).map_err(on(above, "create"))?;
+        fs::write(to, with_links_to(&shipped, page, &text)).map_err(on(to, "write"))
+    };
+    for (from, page) in &pages {
+        write(from, page, &staged.join("doc").join(page))?;
+    }
+    let changes = Path::new("CHANGELOG.md");
+    write(&root().join(changes), changes, &staged.join(changes))
+}
+
+/// A page that keeps its links to these pages and to other sites, and of others the text alone.
+fn with_links_to(shipped: &BTreeSet<PathBuf>, page: &Path, text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("](") {
+        let Some((target, following)) = after.split_once(')') else {
+            break;
+        };
+        let file = target.split('#').next().unwrap_or_default();
+        let is_there = target.contains("://")
+            || file.is_empty()
+            || shipped.contains(&resolved(&page.with_file_name("").join(file)));
+        out.push_str(before);
+        match (is_there, out.rfind('[')) {
+            (false, Some(start)) => drop(out.remove(start)),
+            _ => out.push_str(&format!("]({target})")),
+        }
+        rest = following;
+    }
+    out + rest
 }
 
 /// The man pages among these documents.
@@ -239,6 +286,38 @@ fn newer(symbols: &str, kind: &str, newest: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::links::links_of;
+
+    #[test]
+    fn no_page_of_a_package_links_to_what_the_package_lacks() {
+        let staged = target_directory().join("release/package-pages-test");
+        stage_pages(&staged).unwrap();
+        let pages = ["doc/keyd.md", "doc/servers/haproxy.md", "CHANGELOG.md"];
+        let links = pages.map(|page| {
+            let page = staged.join(page);
+            let text = fs::read_to_string(&page).unwrap();
+            let links = links_of(&text).into_iter().map(|link| {
+                let file = link.split('#').next().unwrap();
+                let target = page.with_file_name("").join(file);
+                assert!(target.exists(), "{}: {link}", page.display());
+            });
+            links.count()
+        });
+        fs::remove_dir_all(&staged).unwrap();
+        assert!(links[0] > 0 && links[1] > 0, "{links:?}");
+    }
+
+    #[test]
+    fn links_to_what_packages_lack_become_text() {
+        let shipped = ["keyd.md", "servers/nginx.md"].map(PathBuf::from);
+        let shipped = BTreeSet::from(shipped);
+        let text = "[a](../keyd.md#b), [the\nlab](../../lab/x.md) ([c](nginx.md), [d](#e))\n\
+                    [f](https://g.example/) [h] [i](../servers/none.md)\n";
+        let page = with_links_to(&shipped, Path::new("servers/apache.md"), text);
+        let expected = "[a](../keyd.md#b), the\nlab ([c](nginx.md), [d](#e))\n\
+                        [f](https://g.example/) [h] i\n";
+        assert_eq!(page, expected);
+    }
 
     #[test]
     fn symbols_of_newer_systems_are_found() {
