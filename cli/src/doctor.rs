@@ -26,6 +26,7 @@ use lockstep_common::{Configuration, Failure, INSTALLED, Outcome, outln};
 use lockstep_engine::Fallback;
 use serde::Serialize;
 
+use crate::install::PLACES;
 use crate::places::hidden;
 use counters::CountersPlace;
 use finding::{Finding, Verdict};
@@ -222,9 +223,9 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
                 path.display(),
                 place.consequence()
             ),
-            Some(
-                "if services are to use it, keep it elsewhere: cargo xtask dist --out /opt/lockstep".to_owned(),
-            ),
+            Some(format!(
+                "if services are to use it, keep it elsewhere: {PLACES}"
+            )),
         );
     }
     let trial = Trial(&configuration);

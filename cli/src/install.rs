@@ -31,6 +31,7 @@ use keyd::KeydOptions;
 use own_file::{OwnFile, plan_removal};
 use server::{CONF, SERVERS, Server, UNIT, server_names};
 pub use server::{server_called, units};
+pub use trust::PLACES;
 use trust::{is_plain, usable};
 
 use crate::unit::{Planned, Unit};

@@ -432,7 +432,10 @@ fn expect(configuration: &Path, check: &str, expected: &[&str]) {
         expected.iter().all(|part| what.contains(part)),
         "not {expected:?}: {what}"
     );
-    assert!(failed["remedy"].is_string(), "{failed}");
+    let remedy = failed["remedy"].as_str().unwrap();
+    // Who has the package cannot build.
+    let is_for_all = !remedy.contains("cargo xtask") || remedy.contains("package");
+    assert!(is_for_all, "{failed}");
 }
 
 #[test]

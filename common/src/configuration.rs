@@ -59,8 +59,8 @@ impl Configuration {
             ))
             .remedy(match beside("openssl.cnf").or_else(installed) {
                 Some(path) => format!("use another configuration: OPENSSL_CONF={}", path.display()),
-                None => "let OPENSSL_CONF name the openssl.cnf that `cargo xtask dist` writes, or \
-                         the one that `lockstep install` makes"
+                None => "let OPENSSL_CONF name the one that `lockstep install` makes, or a file \
+                         with what `lockstep configuration` prints"
                     .to_owned(),
             }));
         };
@@ -69,7 +69,10 @@ impl Configuration {
                 "{shown} names {}, which is not there, so programs that use it run without lockstep",
                 module.display()
             ))
-            .remedy("put the module there (cargo xtask dist), or correct `module` in that file"));
+            .remedy(
+                "install lockstep's package again, or put the module there (cargo xtask dist), or \
+                 correct `module` in that file",
+            ));
         }
         match damage(&module) {
             None => Ok(module),
@@ -78,7 +81,8 @@ impl Configuration {
                 module.display()
             ))
             .remedy(
-                "put the module there again (cargo xtask dist --out DIR), readable by every user",
+                "put the module there again, readable by every user: by lockstep's package, or by \
+                 cargo xtask dist --out DIR",
             )),
         }
     }

@@ -12,7 +12,8 @@ use crate::warnings::{About, Warning, kibibytes, warnings};
 pub fn operations(unaccelerated: Option<&[Unaccelerated]>) -> Vec<Answer> {
     let Some(unaccelerated) = unaccelerated else {
         let what = "the module does not report which operations it accelerates; it may be of another version";
-        let remedy = "install the module and this command anew, from one version: cargo xtask dist";
+        let remedy = "install the module and this command anew, from one version: by the package, \
+                      or by cargo xtask dist";
         return vec![(Verdict::Note, what.to_owned(), Some(remedy.to_owned()))];
     };
     if unaccelerated.is_empty() {

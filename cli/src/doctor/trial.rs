@@ -9,6 +9,10 @@ use lockstep_engine::{Snapshot, read_published};
 use crate::command::run;
 use crate::probe::{About, Probe, probe};
 
+/// What to do where OpenSSL does not load the module's file.
+const ANOTHER_MODULE: &str =
+    "use the module of lockstep's package, or one that was built here: cargo xtask dist";
+
 /// Tries a configuration.
 pub struct Trial<'a>(pub &'a Configuration);
 
@@ -52,9 +56,8 @@ impl Trial<'_> {
 
     /// Has libcrypto load the module; returns the status that the module reports.
     pub fn load(&self) -> Result<String, Failure> {
-        let listing = run(self.openssl().args(["list", "-providers"])).map_err(|f| {
-            f.remedy("if the module was built elsewhere, build it here: cargo xtask dist")
-        })?;
+        let listing = run(self.openssl().args(["list", "-providers"]))
+            .map_err(|f| f.remedy(ANOTHER_MODULE))?;
         // One provider after the other: its name is indented by two, its status by four.
         let name = self
             .0
@@ -106,9 +109,9 @@ impl Trial<'_> {
             Some(error) if error.contains("OSSL_provider_init") => Failure::new(format!(
                 "{module} is a shared library, but not a provider of OpenSSL: {error}"
             ))
-            .remedy("name lockstep.so, as `cargo xtask dist` makes it"),
+            .remedy("name lockstep.so, as lockstep's package has it and `cargo xtask dist` makes it"),
             Some(error) => Failure::new(format!("OpenSSL does not load the module: {error}"))
-                .remedy("if the module was built elsewhere, build it here: cargo xtask dist"),
+                .remedy(ANOTHER_MODULE),
             None => Failure::new(
                 "OpenSSL did not load lockstep when it read the configuration, but loads it on demand",
             )

@@ -9,6 +9,10 @@ use lockstep_common::{Configuration, Failure};
 use super::accepted::settings_accepted;
 use crate::places::{Place, hidden};
 
+/// Where the module is well kept.
+pub const PLACES: &str =
+    "the package has a place for it; from the sources: cargo xtask dist --out /opt/lockstep";
+
 /// Whether systemd takes this path as it stands.
 pub fn is_plain(path: &str) -> bool {
     path.chars()
@@ -18,10 +22,8 @@ pub fn is_plain(path: &str) -> bool {
 /// The absolute path of a configuration that a service can be trusted with.
 pub fn usable(path: &Path) -> Result<String, Failure> {
     let path = path.canonicalize().map_err(|error| {
-        Failure::new(format!("cannot read {}: {error}", path.display())).remedy(
-            "name another configuration with --conf, or make one: cargo xtask dist --out \
-             /opt/lockstep",
-        )
+        Failure::new(format!("cannot read {}: {error}", path.display()))
+            .remedy("name another configuration with --conf, or none: then one is made here")
     })?;
     let shown = path.display().to_string();
     if !is_plain(&shown) {
@@ -61,7 +63,7 @@ pub fn trusted<'a>(paths: impl IntoIterator<Item = &'a Path> + Clone) -> Result<
                 path.display(),
                 place.consequence()
             ))
-            .remedy("keep it elsewhere: cargo xtask dist --out /opt/lockstep"));
+            .remedy(format!("keep it elsewhere: {PLACES}")));
         }
         Some((path, place @ Place::Home)) => {
             eprintln!(
@@ -85,7 +87,7 @@ pub fn trusted<'a>(paths: impl IntoIterator<Item = &'a Path> + Clone) -> Result<
                 "others can change {}, and with it what the server runs",
                 part.display()
             ))
-            .remedy("keep it as root only can change it: cargo xtask dist --out /opt/lockstep"));
+            .remedy(format!("keep it where only root can change it: {PLACES}")));
         }
     }
     Ok(())
