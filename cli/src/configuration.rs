@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use lockstep_common::{Effective, Failure, Outcome, Properties, out, own_module, quoted};
+use lockstep_common::{Effective, Failure, Outcome, Properties, damage, out, own_module, quoted};
 
 use crate::made::made;
 use crate::probe::{About, probe};
@@ -48,10 +48,25 @@ pub fn run(options: &Options) -> Outcome {
     };
     let module = options.module.as_ref().map_or_else(own_module, absolute)?;
     let from = options.from.as_ref().map(absolute).transpose()?;
-    out!(
-        "{}",
-        configuration(&module, from.as_deref(), Path::new("/"))?
-    );
+    // The parser of some versions takes a directory for an empty file.
+    if let Some(directory) = from.as_ref().filter(|from| from.is_dir()) {
+        return Err(
+            Failure::new(format!("{} is a directory", directory.display()))
+                .remedy("name a file with --from"),
+        );
+    }
+    let text = configuration(&module, from.as_deref(), Path::new("/"))?;
+    let what = match module.exists() {
+        true => damage(&module),
+        false => Some("is not there".to_owned()),
+    };
+    if let Some(what) = what {
+        return Err(
+            Failure::new(format!("the module {} {what}", module.display()))
+                .remedy("name a file lockstep.so with --module"),
+        );
+    }
+    out!("{text}");
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1006,6 +1006,10 @@ fn doctor_looks_at_one_service() {
         "cannot be used with",
     );
     assert_refused(&mut lockstep(&["doctor", "--pid", "x"]), "--pid");
+    for address in ["127.0.0.1", "", "::1]", "a:", "a:0", "a:https"] {
+        let arguments = ["doctor", "--service", "nginx", "--connect", address];
+        assert_refused(&mut lockstep(&arguments), "it needs a port: HOST:PORT");
+    }
     for option in ["--connect=127.0.0.1:443", "--servername=a", "--root=/x"] {
         let (name, _) = option.split_once('=').unwrap();
         let why = format!("{name} is about a service, and none is named");

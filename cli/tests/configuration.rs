@@ -118,6 +118,26 @@ fn configurations_without_a_place_for_lockstep_are_refused() {
     }
 }
 
+#[test]
+fn what_is_no_module_or_no_file_is_refused() {
+    let place = Place::new("no-module");
+    place.write("system.cnf", "");
+    let text = place.write("lockstep.so", "not a module\n");
+    for (module, expected) in [
+        (Path::new("/nonexistent/lockstep.so"), "is not there"),
+        (&text, "is not a shared library"),
+    ] {
+        let (code, stdout, stderr) = place.configure(module);
+        assert_eq!((code, stdout.as_str()), (1, ""), "{stderr}");
+        assert!(stderr.contains(expected), "{stderr}");
+        assert!(stderr.contains("remedy: name a file"), "{stderr}");
+    }
+    let mut command = lockstep(&["configuration", "--from"]);
+    let (code, stdout, stderr) = run(command.arg(place.path("more")).args(["--module", "/x"]));
+    assert_eq!((code, stdout.as_str()), (1, ""), "{stderr}");
+    assert!(stderr.contains("more is a directory"), "{stderr}");
+}
+
 /// The module, where `cargo xtask test` says where it is.
 fn module() -> Option<PathBuf> {
     let dist = std::env::var_os("LOCKSTEP_DIST").map(PathBuf::from)?;

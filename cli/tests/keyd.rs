@@ -747,5 +747,9 @@ fn doctor_asks_for_the_user_who_has_a_reference() {
         text.starts_with("FAILED") && text.contains("remedy: "),
         "{text}"
     );
+    assert!(text.contains("is a private key itself"), "{text}");
+    let damaged = system.read("etc/a.ref").replacen("-----\n", "-----\n!!", 1);
+    system.write("etc/a.ref", &damaged);
+    let text = ask("/etc/a.ref", "");
     assert!(text.contains("a reference to a key is damaged"), "{text}");
 }

@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 
 use lockstep_keyd::configuration::{Configuration, DEFAULT_FILE};
+use lockstep_keyd::stand_in::contents;
 use lockstep_remote::{DEFAULT_SOCKET, Failure, Reference, protocol::Verdict as Welcome};
 
 use super::finding::{Answer, Named, Verdict};
@@ -111,6 +112,22 @@ pub fn reference(path: &Path) -> Named {
     };
     let reference = match Reference::in_text(&text) {
         Ok(reference) => reference,
+        Err(_) if !contents(path).reference => {
+            let shown = path.display();
+            let (what, remedy) = match contents(path).key {
+                true => (
+                    format!("{shown} is a private key itself, and no reference to one"),
+                    "name the file that stands for the key; where no key daemon is to hold it, \
+                     none is needed",
+                ),
+                false => (
+                    format!("{shown} holds no reference to a key of the key daemon"),
+                    "name a file that `lockstep keyd export-reference` or `lockstep install --keyd` \
+                     has written",
+                ),
+            };
+            return (REFERENCE, failed(what, remedy));
+        }
         Err(malformed) => return (REFERENCE, damaged(path, &malformed.to_string())),
     };
     let offers = offers(reference.socket()).map_err(|failure| failure.to_string());
@@ -208,6 +225,22 @@ mod tests {
         ] {
             let what = of(offers);
             assert!(what.starts_with("/x.pem stands for the key www"), "{what}");
+            assert!(what.contains(expected), "{what}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_no_reference_is_not_called_damaged() {
+        let place = lockstep_testkit::TempDir::new("no-reference");
+        let path = place.join("site.pem");
+        for (text, expected) in [
+            ("-----BEGIN PRIVATE KEY-----\n", "is a private key itself"),
+            ("-----BEGIN CERTIFICATE-----\n", "holds no reference"),
+            ("", "holds no reference"),
+        ] {
+            fs::write(&path, text).unwrap();
+            let (_, (verdict, what, remedy)) = reference(&path);
+            assert!(verdict == Verdict::Failed && remedy.is_some(), "{what}");
             assert!(what.contains(expected), "{what}");
         }
     }

@@ -45,6 +45,9 @@ pub use subject::Wanted;
 use tally::Tally;
 use view::View;
 
+/// The server whose own list of groups replaces that of OpenSSL's configuration.
+const STUNNEL: &str = "stunnel";
+
 /// What to look at.
 #[derive(Args)]
 pub struct ServiceOptions {
@@ -55,7 +58,7 @@ pub struct ServiceOptions {
     #[arg(long, value_name = "N", conflicts_with = "service")]
     pid: Option<u32>,
     /// Where the service serves TLS [default: where it listens on the loopback interface]
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     connect: Option<String>,
     /// The name that clients ask the service for (SNI) [default: none]
     #[arg(long, value_name = "NAME")]
@@ -63,6 +66,15 @@ pub struct ServiceOptions {
     /// Look for units under this directory instead of /
     #[arg(long, value_name = "DIR", default_value = "/")]
     root: PathBuf,
+}
+
+/// An address for `openssl s_client`, which takes port 4433 where none is named.
+fn host_and_port(text: &str) -> Result<String, String> {
+    let port = text.rsplit_once(':').map(|(_, port)| port);
+    match port.and_then(|port| port.parse().ok()) {
+        Some(1..=u16::MAX) => Ok(text.to_owned()),
+        _ => Err("it needs a port: HOST:PORT, as in 127.0.0.1:443 or [::1]:443".to_owned()),
+    }
 }
 
 impl ServiceOptions {
@@ -266,6 +278,13 @@ impl Service<'_> {
                 format!("{place} does not name it"),
                 format!(
                     "add {HYBRID} there, in front, and {}",
+                    self.subject.restart()
+                ),
+            ),
+            None if self.subject.name == STUNNEL => (
+                "stunnel has a list of its own".to_owned(),
+                format!(
+                    "write curves = {HYBRID}:X25519:P-256 in its configuration, and {}",
                     self.subject.restart()
                 ),
             ),
