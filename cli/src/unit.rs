@@ -72,9 +72,10 @@ impl Unit {
             let directory = place.join(format!("{name}.d"));
             let there = fs::read_dir(&directory).into_iter().flatten().flatten();
             let there = there.map(|entry| entry.path());
-            let written = planned.iter().filter_map(|(path, text)| {
-                (text.is_some() && path.parent() == Some(&directory)).then(|| path.clone())
-            });
+            let is_written =
+                |(path, text): &&Planned| text.is_some() && path.parent() == Some(&directory);
+            let written = planned.iter().filter(is_written);
+            let written = written.map(|(path, _)| path.clone());
             for path in there.chain(written) {
                 if path.extension().is_some_and(|end| end == "conf") {
                     drop_ins
