@@ -135,15 +135,18 @@ pub fn install(options: &InstallOptions) -> Outcome {
 pub fn uninstall(options: &UninstallOptions) -> Outcome {
     let root = &options.manner.root;
     let mut plan = Plan::default();
-    let mut leaving = Vec::new();
+    let (mut leaving, mut changing) = (Vec::new(), Vec::new());
     for server in SERVERS {
         if options.server.is_some_and(|only| only.name != server.name) {
             continue;
         }
         let planned = plan_uninstall(server, root);
         // Where none is named, only those are worth a line that load the module.
-        let has_some = !planned.changes.iter().all(Change::is_nothing) || !planned.left.is_empty();
-        if options.server.is_some() || has_some {
+        let has_some = !planned.changes.iter().all(Change::is_nothing);
+        if options.server.is_some() || has_some || !planned.left.is_empty() {
+            if has_some || planned.left.is_empty() {
+                changing.push(server);
+            }
             plan.add(planned);
             leaving.push(server);
         }
@@ -151,7 +154,7 @@ pub fn uninstall(options: &UninstallOptions) -> Outcome {
     plan.add(keyd::plan_removal(&leaving, root)?);
     let unused = plan_removal(&leaving, root, &plan.changes);
     plan.changes.extend(unused);
-    options.manner.carry_out(&plan, &leaving)?;
+    options.manner.carry_out(&plan, &changing)?;
     plan.remainder().map(|()| ExitCode::SUCCESS)
 }
 

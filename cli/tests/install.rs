@@ -578,6 +578,10 @@ fn a_drop_in_that_was_changed_keeps_no_other_server_from_being_uninstalled() {
     let remedy = "remedy: to switch lockstep off for haproxy, remove the file, or its lines about \
                   OPENSSL_CONF; then: systemctl daemon-reload && systemctl restart haproxy\n";
     assert!(text.ends_with(remedy), "{text}");
+    // Of that server nothing else was undone.
+    let restart = "bring this into effect: systemctl daemon-reload && systemctl restart";
+    assert!(text.contains(&format!("{restart} nginx")), "{text}");
+    assert!(!text.contains(&format!("{restart} haproxy")), "{text}");
     let mut left = place.tree();
     left.retain(|_, text| text.is_some());
     let left: Vec<&Path> = left.keys().map(PathBuf::as_path).collect();

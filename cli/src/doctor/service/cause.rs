@@ -124,7 +124,7 @@ pub fn module(
         return Err(failed(
             "configuration",
             format!(
-                "{} reads {shown}{}, which names no module lockstep.so",
+                "{} reads {shown}, which names no module lockstep.so{}",
                 subject.shown(),
                 set_by(subject, path)
             ),
@@ -153,7 +153,7 @@ fn set_by(subject: &Subject, path: &Path) -> String {
     let unit = subject.unit.as_ref();
     let set = unit.and_then(|unit| unit.variable_and_file("OPENSSL_CONF"));
     match set.filter(|(value, _)| Path::new(value) == path) {
-        Some((_, file)) => format!(", because {} sets OPENSSL_CONF", file.display()),
+        Some((_, file)) => format!("; {} names that file in OPENSSL_CONF", file.display()),
         None => String::new(),
     }
 }
