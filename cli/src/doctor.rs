@@ -48,9 +48,9 @@ pub struct Options {
 
 const NOTES: &str = "\
 It checks the configuration that OPENSSL_CONF names, or else /etc/lockstep/openssl.cnf, which
-`lockstep install` has servers use, or else the openssl.cnf beside this program. The exit status is 0 if the openssl command signed on lanes, no
-result of a running process has failed its check, and the key daemon answers where it is set up;
-otherwise it is 1.
+`lockstep install` has servers use, or else the openssl.cnf beside this program. The exit status is
+0 if the openssl command signed on lanes, no result of a running process has failed its check, and
+the key daemon answers where it is set up; otherwise it is 1.
 
 With --service or --pid, and as root, it looks at a service as it runs: its unit, environment, files
 and libraries. It makes some hundred handshakes with it, and says which of them landed on lanes. The

@@ -19,7 +19,8 @@ static void make_pairs(int count) {
         EVP_PKEY *pair = EVP_PKEY_Q_keygen(NULL, NULL, "X25519");
         CHECK(EVP_PKEY_get_raw_public_key(pair, public, &size) == 1);
         CHECK(EVP_PKEY_get_raw_private_key(pair, private, &private_size) == 1);
-        EVP_PKEY *own = EVP_PKEY_new_raw_private_key(EVP_PKEY_X25519, NULL, private, sizeof private);
+        EVP_PKEY *own =
+            EVP_PKEY_new_raw_private_key(EVP_PKEY_X25519, NULL, private, sizeof private);
         CHECK(EVP_PKEY_get_raw_public_key(own, again, &again_size) == 1);
         CHECK(memcmp(public, again, sizeof public) == 0);
         printf("pair ");
