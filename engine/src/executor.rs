@@ -7,7 +7,7 @@ mod group;
 mod kem;
 mod nist;
 mod pool;
-pub(crate) mod random;
+mod random;
 mod rsa;
 mod sample;
 

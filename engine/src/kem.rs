@@ -43,10 +43,7 @@ impl Kem {
             Some(_) => nist::PublicKey::from_sec1(share).is_ok_and(|point| {
                 let mut one = [0; nist::p256::BYTES];
                 one[nist::p256::BYTES - 1] = 1;
-                let one = nist::SecretKey::from_bytes(&one);
-                let mut job = [nist::MultiplyJob::new(&one, &point)];
-                nist::p256::multiply(Backend::PORTABLE, &mut job);
-                matches!(job[0].result, Some(Ok(_)))
+                p256_multiple(&nist::SecretKey::from_bytes(&one), &point).is_some()
             }),
         }
     }
@@ -258,15 +255,23 @@ fn share_of(kem: Kem, scalar: &[u8]) -> Result<Bytes, Malformed> {
         // P-256: see `curve`.
         Some(_) => {
             let scalar = scalar.try_into().map_err(|_| Malformed)?;
-            let scalar = nist::SecretKey::from_ref(scalar);
             let base = p256_base().ok_or(Malformed)?;
-            let mut job = [nist::MultiplyJob::new(scalar, &base)];
-            nist::p256::multiply(Backend::PORTABLE, &mut job);
-            match &job[0].result {
-                Some(Ok(public)) => Ok(Bytes::from_slice(&public.to_sec1())),
-                _ => Err(Malformed),
-            }
+            let public = p256_multiple(nist::SecretKey::from_ref(scalar), &base);
+            Ok(Bytes::from_slice(&public.ok_or(Malformed)?.to_sec1()))
         }
+    }
+}
+
+/// A multiple of a point; None if the point is not on the curve, or the scalar not in 1..n.
+fn p256_multiple(
+    scalar: &nist::p256::SecretKey,
+    point: &nist::p256::PublicKey,
+) -> Option<nist::p256::PublicKey> {
+    let mut job = [nist::MultiplyJob::new(scalar, point)];
+    nist::p256::multiply(Backend::PORTABLE, &mut job);
+    match &job[0].result {
+        Some(Ok(multiple)) => Some(*multiple),
+        _ => None,
     }
 }
 

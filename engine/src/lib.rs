@@ -14,6 +14,7 @@ mod caller;
 mod config;
 mod declined;
 mod engine;
+mod entropy;
 mod epoch;
 mod executor;
 mod fault;

@@ -6,8 +6,8 @@ use std::sync::{Mutex, TryLockError};
 use lockstep_kernels::rsa::{Blinding, Components, PrivateKey, PublicKey, Size, Unsupported};
 use zeroize::Zeroizing;
 
+use crate::entropy;
 use crate::epoch::Epoch;
-use crate::executor::random;
 use crate::shape::Shape;
 
 /// Blinding pairs that one key keeps: four batches' worth. More requests at a time make pairs of
@@ -128,7 +128,7 @@ impl RsaKey {
         let mut random = Zeroizing::new(vec![0; bytes]);
         // A value without an inverse, which is rare, is replaced.
         for _ in 0..4 {
-            random::fill(&mut random)?;
+            entropy::fill(&mut random)?;
             if let Some(blindings) = Blinding::several(self.public(), &random, count) {
                 return Some(blindings);
             }

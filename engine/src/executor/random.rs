@@ -11,10 +11,9 @@ use std::ops::Deref;
 use chacha20::ChaCha20;
 use chacha20::cipher::{KeyIvInit, StreamCipher};
 use lockstep_kernels::wipe;
-use rustix::io::Errno;
-use rustix::rand::{GetRandomFlags, getrandom};
 use zeroize::Zeroizing;
 
+use crate::entropy;
 use crate::fault::{Defect, is_planted};
 
 /// Bytes of a seed.
@@ -41,24 +40,8 @@ pub(super) fn random<const BYTES: usize>(count: usize) -> Option<Random<BYTES>> 
 
 /// Fills `bytes` from the system; `None` if it gives none.
 fn draw(bytes: &mut [u8]) -> Option<()> {
-    let drawn = fill(bytes).is_some();
+    let drawn = entropy::fill(bytes).is_some();
     (drawn || is_planted(Defect::IgnoredRandomness)).then_some(())
-}
-
-/// Fills `bytes` from the kernel's generator; `None` if it gives none.
-///
-/// By the system call alone. The C library's function ends a thread that is being cancelled, in the
-/// middle of a batch. And a crate that reads a file where the call is denied reads another one,
-/// once the program has closed all descriptors and used their numbers again.
-pub(crate) fn fill(mut bytes: &mut [u8]) -> Option<()> {
-    while !bytes.is_empty() {
-        match getrandom(&mut *bytes, GetRandomFlags::empty()) {
-            Ok(count @ 1..) => bytes = &mut bytes[count..],
-            Err(Errno::INTR) => {}
-            _ => return None,
-        }
-    }
-    Some(())
 }
 
 /// Fills `bytes`, all zero, with the key stream of the seed. A seed is used once, so the nonce may
