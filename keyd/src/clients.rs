@@ -40,7 +40,7 @@ pub struct Client {
     pub stream: UnixStream,
     /// What it may use. A handle is a place in here.
     grants: Grants,
-    /// Of all processes of the user.
+    /// It is shared by all processes of the user.
     rate: Arc<Rate>,
     gone: AtomicBool,
     /// When the last request that was admitted came, in microseconds since `start`.

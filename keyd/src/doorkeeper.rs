@@ -59,7 +59,7 @@ pub struct Doorkeeper {
     keys: Vec<Arc<Held>>,
     service: Arc<Service>,
     newcomers: Vec<Newcomer>,
-    /// How often a user may ask. It outlives connections: who connects anew gains nothing.
+    /// How often a user may ask. It outlives connections: to connect anew gains nothing.
     rates: HashMap<u32, Arc<Rate>>,
     journal: Journal,
 }

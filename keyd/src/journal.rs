@@ -22,24 +22,24 @@ static LOST: AtomicU64 = AtomicU64::new(0);
 /// Writes a line. It is left out where writing would block, because nobody reads: a thread that
 /// waits for the log serves nobody.
 pub fn log(line: Arguments<'_>) {
-    match LOST.swap(0, Ordering::Relaxed) {
-        0 => write(format_args!("{line}")),
-        lost => write(format_args!(
-            "{lost} lines are missing here\nlockstep-keyd: {line}"
-        )),
+    let lost = LOST.swap(0, Ordering::Relaxed);
+    let missing = match lost {
+        0 => String::new(),
+        _ => format!("lockstep-keyd: {lost} earlier lines are missing\n"),
+    };
+    // One call, and less than a pipe with room takes at once.
+    let text = format!("{missing}lockstep-keyd: {line}\n");
+    if !is_written(text.as_bytes()) {
+        LOST.fetch_add(lost + 1, Ordering::Relaxed);
     }
 }
 
-fn write(lines: Arguments<'_>) {
+fn is_written(text: &[u8]) -> bool {
     let mut error = io::stderr();
     let mut polled = [PollFd::new(&error, PollFlags::OUT)];
     let polls = poll(&mut polled, Some(&Timespec::default()));
     let has_room = polls.is_ok() && polled[0].revents().contains(PollFlags::OUT);
-    // One call, and less than a pipe with room takes at once.
-    let text = format!("lockstep-keyd: {lines}\n");
-    if !has_room || error.write_all(text.as_bytes()).is_err() {
-        LOST.fetch_add(1, Ordering::Relaxed);
-    }
+    has_room && error.write_all(text).is_ok()
 }
 
 /// What was written about whom.

@@ -153,8 +153,9 @@ mod tests {
         [&data[..], &hash, &[0xbc]].concat()
     }
 
-    /// Checks that `input` is a signature, and that most of it must be as it is.
-    fn check(input: &[u8]) {
+    /// Checks that `input` is a signature, and that most of it must be as it is; how many bytes need
+    /// not.
+    fn check(input: &[u8]) -> usize {
         assert!(is_signature(input), "{input:02x?}");
         let mut changed = input.to_vec();
         let mut free = 0;
@@ -166,6 +167,7 @@ mod tests {
             }
         }
         assert!(free < input.len(), "{free} of {}", 3 * input.len());
+        free / 3
     }
 
     #[test]
@@ -174,11 +176,11 @@ mod tests {
             for digest in DIGESTS {
                 let input = pkcs1(length, &digest_info(digest));
                 match digest.1 <= 42 || length > 128 {
-                    true => check(&input),
+                    true => assert_eq!(check(&input), digest.1),
                     false => assert!(!is_signature(&input)),
                 }
             }
-            check(&pkcs1(length, &[5; BOTH]));
+            assert_eq!(check(&pkcs1(length, &[5; BOTH])), BOTH);
             check(&pss::<Sha256>(length, 32));
             check(&pss::<Sha256>(length, 20));
             check(&pss::<Sha384>(length, 42));
@@ -187,6 +189,29 @@ mod tests {
                 check(&pss::<Sha384>(length, 48));
                 check(&pss::<Sha512>(length, 64));
             }
+        }
+    }
+
+    /// The beginnings of DigestInfo in RFC 8017, 9.2, note 1.
+    #[test]
+    fn digests_are_named_as_the_rfc_names_them() {
+        for (prefix, length) in [
+            ("3020300c06082a864886f70d020505000410", 16),
+            ("3021300906052b0e03021a05000414", 20),
+            ("302d300d06096086480165030402040500041c", 28),
+            ("3031300d060960864801650304020105000420", 32),
+            ("3041300d060960864801650304020205000430", 48),
+            ("3051300d060960864801650304020305000440", 64),
+            ("302d300d06096086480165030402050500041c", 28),
+            ("3031300d060960864801650304020605000420", 32),
+        ] {
+            let digits = prefix
+                .as_bytes()
+                .chunks(2)
+                .map(|digits| str::from_utf8(digits).unwrap());
+            let bytes = digits.map(|digits| u8::from_str_radix(digits, 16).unwrap());
+            let info: Vec<u8> = bytes.chain(vec![9; length]).collect();
+            assert!(is_signature(&pkcs1(256, &info)), "{prefix}");
         }
     }
 

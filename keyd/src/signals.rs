@@ -1,5 +1,6 @@
 //! Signals that end the daemon.
 
+use std::fs;
 use std::io;
 use std::os::unix::net::UnixStream;
 
@@ -7,12 +8,23 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 
 /// A stream that has something to read once the process is told to end. From now on such a signal
-/// does nothing else. SIGHUP is one of them: the shell that has started the daemon sends it when it
-/// ends, and the daemon cannot read its configuration anew, since it is not root any more.
+/// does nothing else. SIGHUP is one of them, unless it is ignored (nohup(1)): the shell that has
+/// started the daemon sends it when it ends, and the daemon cannot read its configuration anew,
+/// since it is not root any more.
 pub fn of_the_end() -> io::Result<UnixStream> {
     let (reader, writer) = UnixStream::pair()?;
     for signal in [SIGTERM, SIGINT, SIGHUP] {
-        pipe::register(signal, writer.try_clone()?)?;
+        if signal != SIGHUP || !is_ignored(signal) {
+            pipe::register(signal, writer.try_clone()?)?;
+        }
     }
     Ok(reader)
+}
+
+/// Whether this process ignores a signal since its start (proc_pid_status(5)).
+fn is_ignored(signal: i32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+    ignored.is_some_and(|set| set >> (signal - 1) & 1 == 1)
 }

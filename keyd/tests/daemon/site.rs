@@ -157,7 +157,7 @@ impl Daemon {
         log.iter().map(|line| format!("{line}\n")).collect()
     }
 
-    /// Has nobody read its log, which then has room for some 16 KiB more.
+    /// Stops reading its log, which then has room for some 16 KiB more, or goes on.
     pub fn leave_log_unread(&self, is_unread: bool) {
         self.is_log_unread.store(is_unread, Relaxed);
     }
