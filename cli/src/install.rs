@@ -191,7 +191,9 @@ fn plan_install(server: &Server, root: &Path, conf: &str) -> Result<Vec<Change>,
         })
     };
     let mut changes: Vec<Change> = server.files.iter().map(plan).collect::<Result<_, _>>()?;
-    changes.extend(plan_without_earlier(server, root)?);
+    for earlier in plan_without_earlier(server, root) {
+        changes.extend(earlier?);
+    }
     Ok(changes)
 }
 
@@ -207,20 +209,22 @@ fn plan_uninstall(server: &Server, root: &Path) -> Plan {
         });
         plan.undo(removal.map_err(|failure| still_on(server, failure)));
     }
-    let earlier = plan_without_earlier(server, root);
-    plan.undo(earlier.map_err(|failure| still_on(server, failure)));
+    for earlier in plan_without_earlier(server, root) {
+        plan.undo(earlier.map_err(|failure| still_on(server, failure)));
+    }
     plan
 }
 
-/// Removes the drop-ins of earlier versions.
-fn plan_without_earlier(server: &Server, root: &Path) -> Result<Vec<Change>, Failure> {
-    let mut changes = Vec::new();
-    for path in server.earlier_drop_ins().map(|file| root.join(file)) {
-        if ours(server, &path, UNIT)?.is_some() {
-            changes.push(Change::Remove { path });
-        }
-    }
-    Ok(changes)
+/// Removes the drop-ins of earlier versions. One that somebody has changed is a failure.
+fn plan_without_earlier(
+    server: &Server,
+    root: &Path,
+) -> impl Iterator<Item = Result<Option<Change>, Failure>> {
+    let drop_ins = server.earlier_drop_ins().map(|file| root.join(file));
+    drop_ins.map(|path| {
+        let there = ours(server, &path, UNIT)?;
+        Ok(there.map(|_| Change::Remove { path }))
+    })
 }
 
 /// A file stays by which a server may load the module.
