@@ -16,9 +16,11 @@ use std::sync::{Arc, PoisonError, RwLock, TryLockError};
 use std::time::{Duration, Instant};
 
 use lockstep_remote::connection::ANSWER;
+use lockstep_remote::protocol::Verdict;
 use lockstep_remote::{Connection, Done, Failure, Operation};
 use once_cell::race::OnceBox;
 
+use crate::c_library::Uncancelled;
 use crate::clock;
 
 /// For so long a daemon that does not answer is not asked again: each time, a thread waits.
@@ -142,8 +144,9 @@ impl Daemon {
         match failure {
             Failure::Forbidden | Failure::Unfit | Failure::NoKey | Failure::OtherKey => None,
             Failure::Busy | Failure::Full | Failure::Failed => Some(SHORT),
-            // It is started again soon, perhaps.
+            // It is started again soon, perhaps, or somebody else leaves.
             Failure::Unreachable(..) | Failure::Lost => Some(SHORT),
+            Failure::Unwelcome(Verdict::Full) => Some(SHORT),
             // The machine does much else; or it hangs, and each attempt is a wait for nothing.
             Failure::TimedOut => {
                 let before = self.timeouts.load(Ordering::Relaxed);
@@ -171,6 +174,7 @@ impl Daemon {
     }
 
     fn try_ask(&self, public: &[u8], input: &[u8]) -> Result<Attempt, Failure> {
+        let _uncancelled = Uncancelled::begin();
         let deadline = Instant::now() + LIMIT;
         let link = self.link();
         let present = link.try_read().ok().and_then(|link| link.present());
@@ -197,6 +201,8 @@ impl Daemon {
 
     /// The connection of this process, made if there is none that can be used.
     pub fn connection(&self) -> Result<Arc<Connection>, Failure> {
+        // Others wait for who connects.
+        let _uncancelled = Uncancelled::begin();
         let link = self.link();
         let present = link
             .read()
@@ -217,12 +223,12 @@ impl Daemon {
         })
     }
 
-    /// Says that a request had no answer in time. The connection over which it was made is of no
-    /// more use, since others would wait in vain, too; a younger one may be.
+    /// Says that a request had no answer in time. The connection over which it was made is given
+    /// up, since others would wait in vain, too. A younger one is another.
     pub fn gives_no_answer(&self) {
         let mut link = self.link().write().unwrap_or_else(PoisonError::into_inner);
-        let connection = link.connection.as_ref();
-        if let Some(connection) = connection.filter(|own| own.since().elapsed() >= ANSWER) {
+        let is_old = |own: &mut Arc<Connection>| own.since().elapsed() >= ANSWER;
+        if let Some(connection) = link.connection.take_if(is_old) {
             connection.give_up();
             link.silent = Some(Instant::now());
         }
@@ -285,7 +291,7 @@ pub fn after_fork() {
         daemon.timeouts.store(0, Ordering::Relaxed);
         let link = daemon.link.load(Ordering::Acquire);
         // SAFETY: NULL, or made from a box that is never freed.
-        let link = match unsafe { link.as_ref() }.map(RwLock::try_write) {
+        let mut link = match unsafe { link.as_ref() }.map(RwLock::try_write) {
             None => continue,
             Some(Ok(link)) => link,
             Some(Err(TryLockError::Poisoned(link))) => link.into_inner(),
@@ -294,6 +300,7 @@ pub fn after_fork() {
                 continue;
             }
         };
+        link.silent = None;
         if let Some(connection) = &link.connection {
             connection.leave_to_parent();
         }

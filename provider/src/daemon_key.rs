@@ -16,6 +16,7 @@ use lockstep_remote::{Connection, Failure, Reference, Ticket};
 use zeroize::Zeroizing;
 
 use crate::async_job::AsyncJob;
+use crate::c_library::Uncancelled;
 use crate::daemon::Daemon;
 use crate::daemon_answer::{Answer, Pending, Result, Waiter};
 use crate::ffi::raise;
@@ -108,6 +109,8 @@ impl Question<'_> {
 
     /// Blocks the thread until the answer, for a request that may have begun.
     fn block(&self, connection: &Connection, begun: Option<Ticket>) -> Result {
+        // A place in the ring would be lost with the thread.
+        let _uncancelled = Uncancelled::begin();
         let offered = connection.key(&self.key.name, &self.key.public)?;
         connection.finish(begun, self.operation, offered, self.input, self.length)
     }

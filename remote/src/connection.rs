@@ -110,7 +110,7 @@ impl Connection {
         self.since
     }
 
-    /// Has nobody use it any more: the daemon does not answer.
+    /// Marks the connection as unusable: the daemon does not answer.
     pub fn give_up(&self) {
         self.client.poison();
     }
@@ -258,7 +258,12 @@ impl Connection {
         loop {
             match self.client.submit(call) {
                 Err(Refused::Full) => {
-                    self.look_after(deadline)?;
+                    let waited = self.look_after(deadline);
+                    // The daemon may serve those that have the places.
+                    waited.map_err(|failure| match failure {
+                        Failure::TimedOut => Failure::Full,
+                        failure => failure,
+                    })?;
                     std::thread::sleep(ROOM);
                 }
                 submitted => return Ok(submitted?),

@@ -19,7 +19,7 @@ pub(crate) struct Socket {
     identity: (u64, u64),
 }
 
-/// What no other file has while this one is open: its device, and its number there.
+/// What, in practice, no other file has while this one is open: its device, and its number there.
 fn identity(stream: &UnixStream) -> io::Result<(u64, u64)> {
     let about = fstat(stream)?;
     Ok((about.st_dev, about.st_ino))
@@ -52,10 +52,14 @@ impl Socket {
             Err(TryLockError::Poisoned(stream)) => stream.into_inner().take(),
             Err(TryLockError::WouldBlock) => None,
         };
+        self.let_go(stream);
+    }
+
+    /// Closes the stream, unless its number is another file's now.
+    fn let_go(&self, stream: Option<UnixStream>) {
         if let Some(stream) = stream {
             match self.is_this(&stream) {
                 true => drop(stream),
-                // The number is somebody else's now.
                 false => _ = stream.into_raw_fd(),
             }
         }
@@ -64,16 +68,18 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        self.close();
+        let stream = self.stream.get_mut();
+        let stream = stream.unwrap_or_else(PoisonError::into_inner).take();
+        self.let_go(stream);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs::{self, File};
     use std::os::fd::{AsRawFd as _, OwnedFd};
     use std::path::Path;
 
+    use rustix::fs::{Mode, OFlags, open};
     use rustix::io::dup2;
 
     use super::*;
@@ -93,7 +99,7 @@ mod tests {
         let (here, there) = UnixStream::pair().expect("sockets");
         let socket = Socket::new(here).expect("a socket");
         // As if the program had closed the number, and opened a file.
-        let file = File::open("/dev/null").expect("a file");
+        let file = open("/dev/null", OFlags::RDONLY, Mode::empty()).expect("a file");
         let mut stream = socket.stream.lock().expect("no panic");
         let mut number = OwnedFd::from(stream.take().expect("open"));
         dup2(&file, &mut number).expect("a descriptor");
@@ -102,7 +108,7 @@ mod tests {
         drop(stream);
         assert!(has_hung_up(&there) && socket.has_hung_up());
         drop(socket);
-        let left = fs::read_link(link).expect("an open file");
+        let left = Path::new(&link).read_link().expect("an open file");
         assert_eq!(left, Path::new("/dev/null"));
     }
 }

@@ -220,7 +220,7 @@ impl State {
                 continue;
             }
             if now >= request.deadline {
-                ended.push((request, Err(Failure::TimedOut)));
+                ended.push((request, Err(Failure::Busy)));
             } else if now < when {
                 self.delayed.push((when, request));
             } else if let Some((request, failure)) = self.submit(client, request) {

@@ -44,7 +44,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// Has it be the same key as `from`, where it lies: nothing of it is left on the stack.
+    /// Copies `from` in place: nothing of it is left on the stack.
     pub fn copy_from(&mut self, from: &Key) {
         let Key {
             powers,
@@ -96,7 +96,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// Has it go on as `from` does, where it lies: nothing of it is left on the stack.
+    /// Copies `from` in place: nothing of it is left on the stack.
     pub fn copy_from(&mut self, from: &Message) {
         let Message {
             counter,

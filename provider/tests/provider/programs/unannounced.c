@@ -128,9 +128,11 @@ static void cancelled(int rounds) {
         CHECK(pthread_cancel(thread) == 0);
         CHECK(pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED);
         /* The others go on. */
-        int before = atomic_load(&count);
-        while (atomic_load(&count) == before)
+        int before = atomic_load(&count), waits = 0;
+        while (atomic_load(&count) == before) {
+            CHECK(waits++ < 300000);
             usleep(100);
+        }
     }
     atomic_store(&is_over, 1);
     for (int i = 0; i < 2; i++)
