@@ -140,14 +140,7 @@ impl Source {
         found
             .processes
             .retain(|process| process.alive || process.elsewhere.is_some() || self.ended);
-        found.processes.sort_by_key(key);
-        found.processes.dedup_by(|later, first| {
-            let same = key(later) == key(first);
-            if same {
-                first.snapshot.absorb(&later.snapshot);
-            }
-            same
-        });
+        merge(&mut found.processes);
         Ok(found)
     }
 
@@ -172,9 +165,22 @@ impl Source {
     }
 }
 
-/// What identifies the process of an engine.
-fn key(process: &ProcessStats) -> (u32, Option<u64>, bool) {
-    (process.pid, process.elsewhere, process.alive)
+/// Adds up what the engines of each process have counted.
+fn merge(processes: &mut Vec<ProcessStats>) {
+    processes.sort_by_key(key);
+    processes.dedup_by(|later, first| {
+        let same = key(later) == key(first);
+        if same {
+            first.snapshot.absorb(&later.snapshot);
+        }
+        same
+    });
+}
+
+/// What identifies the process of an engine. Any user can name any process of another PID
+/// namespace, so the entries of two users are never those of one process.
+fn key(process: &ProcessStats) -> (u32, u32, Option<u64>, bool) {
+    (process.pid, process.user, process.elsewhere, process.alive)
 }
 
 /// What is published and not shown, a line for each kind.
@@ -377,9 +383,10 @@ pub fn printable(process: &ProcessStats) -> String {
             .chars()
             .map(|c| if c.is_control() { '?' } else { c })
             .collect(),
-        None if process.elsewhere.is_some() => {
-            "(of another PID namespace, may have ended)".to_owned()
-        }
+        None if process.elsewhere.is_some() => format!(
+            "(of user {} in another PID namespace, may have ended)",
+            process.user
+        ),
         None => "(ended)".to_owned(),
     }
 }
@@ -478,6 +485,25 @@ mod tests {
         let line = line.unwrap_or_else(|| panic!("no warning: {text}"));
         assert!(line.contains("1 result failed its check"), "{line}");
         assert!(line.contains(". Remedy: look for"), "{line}");
+    }
+
+    #[test]
+    fn what_one_user_writes_changes_no_process_of_another() {
+        let there = |user, operations| ProcessStats {
+            user,
+            name: None,
+            alive: false,
+            elsewhere: Some(4_026_531_836),
+            ..process(operations, 0)
+        };
+        let mut all = vec![there(1000, 4), there(1001, 400), there(1000, 8)];
+        merge(&mut all);
+        let seen: Vec<_> = all.iter().map(|p| (p.user, p.snapshot.passes)).collect();
+        assert_eq!(seen, [(1000, 3), (1001, 100)]);
+        let text: String = all.iter().map(describe).collect();
+        for user in ["(of user 1000 in another", "(of user 1001 in another"] {
+            assert!(text.contains(user), "{text}");
+        }
     }
 
     #[test]

@@ -25,11 +25,19 @@ pub fn published<'a>(directories: impl IntoIterator<Item = &'a Path>) -> Publish
     }
     let is_there = |process: &ProcessStats| process.alive || process.elsewhere.is_some();
     found.processes.retain(is_there);
-    // A directory may have been read twice.
-    let key = |process: &ProcessStats| (process.pid, process.elsewhere, process.snapshot.started);
-    found.processes.sort_by_key(key);
-    found.processes.dedup_by_key(|process| key(process));
+    keep_one_of_each(&mut found.processes);
     found
+}
+
+/// A directory may have been read twice. Any user can name any process of another PID namespace, so
+/// the entries of two users are never those of one process.
+fn keep_one_of_each(processes: &mut Vec<ProcessStats>) {
+    let key = |process: &ProcessStats| {
+        let started = process.snapshot.started;
+        (process.pid, process.user, process.elsewhere, started)
+    };
+    processes.sort_by_key(key);
+    processes.dedup_by_key(|process| key(process));
 }
 
 /// What needs attention, and whether any result failed its check.
@@ -185,6 +193,38 @@ mod tests {
         ] {
             assert!(found.what.contains(part), "{}", found.what);
         }
+    }
+
+    #[test]
+    fn no_entry_of_a_user_hides_a_failed_check_of_another() {
+        let there = |user, failed_checks| {
+            let counters = Snapshot {
+                failed_checks,
+                ..Snapshot::default()
+            };
+            ProcessStats {
+                user,
+                name: None,
+                alive: false,
+                elsewhere: Some(4_026_531_836),
+                ..process(7, counters)
+            }
+        };
+        let mut all = vec![
+            there(999, 0),
+            there(1000, 3),
+            there(1001, 0),
+            there(1000, 3),
+        ];
+        keep_one_of_each(&mut all);
+        assert_eq!(all.len(), 3);
+        let findings = found(all);
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert_eq!(findings[0].1, Verdict::Failed);
+        assert!(
+            findings[0].2.contains("of user 1000 in another"),
+            "{findings:?}"
+        );
     }
 
     #[test]

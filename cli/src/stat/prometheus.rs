@@ -4,7 +4,8 @@ use std::fmt::{Display, Write as _};
 
 use lockstep_engine::{Fallback, ProcessStats, Shape, Snapshot};
 
-/// All counters of these processes, one for each pid, as one exposition.
+/// All counters of these processes, as one exposition. No two of them have the same number, user
+/// and PID namespace, unless one has ended.
 pub fn exposition(processes: &[ProcessStats]) -> String {
     let mut out = Exposition {
         text: String::new(),
@@ -280,10 +281,14 @@ impl Exposition<'_> {
         let called = escaped(process.name.as_deref().unwrap_or_default());
         let _ = write!(
             self.text,
-            r#"lockstep_{name}{{pid="{}",process="{called}""#,
-            process.pid
+            r#"lockstep_{name}{{pid="{}",process="{called}",user="{}""#,
+            process.pid, process.user
         );
-        // There, another process may have the same number.
+        // There, another process may have the same number, and an ended one may have it here. A
+        // series that occurs twice would invalidate the whole exposition.
+        if !process.alive && process.elsewhere.is_none() {
+            let _ = write!(self.text, r#",ended="true""#);
+        }
         if let Some(namespace) = process.elsewhere {
             let _ = write!(self.text, r#",pid_namespace="{namespace}""#);
         }
@@ -373,7 +378,8 @@ mod tests {
     fn a_scraper_understands_it() {
         let series = scrape(&exposition(&[process(7, "nginx"), process(8, "nginx")]));
         let of = |name: &str, more: &str| {
-            series[&format!(r#"lockstep_{name}{{pid="7",process="nginx"{more}}}"#)]
+            let labels = format!(r#"pid="7",process="nginx",user="0"{more}"#);
+            series[&format!("lockstep_{name}{{{labels}}}")]
         };
         let shape = Shape::ALL[1].name();
         assert_eq!(
@@ -400,17 +406,32 @@ mod tests {
             (of("pass_requests_sum", ""), of("pass_requests_count", "")),
             (33.0, 8.0)
         );
-        let largest = r#"lockstep_batch_requests_bucket{pid="7",process="nginx",le="8"}"#;
+        let largest = r#"lockstep_batch_requests_bucket{pid="7",process="nginx",user="0",le="8"}"#;
         assert!(!series.contains_key(largest), "8 stands for more");
     }
 
     #[test]
-    fn processes_of_two_pid_namespaces_may_have_one_number() {
+    fn processes_of_two_pid_namespaces_or_users_may_have_one_number() {
         let mut there = process(7, "");
         (there.name, there.alive, there.elsewhere) = (None, false, Some(4_026_531_836));
-        let series = scrape(&exposition(&[process(7, "nginx"), there]));
-        let slots = r#"lockstep_slots{pid="7",process="",pid_namespace="4026531836"}"#;
-        assert_eq!(series[slots], 2.0);
+        let of_another = ProcessStats {
+            user: 1000,
+            ..there.clone()
+        };
+        let ended = ProcessStats {
+            elsewhere: None,
+            ..there.clone()
+        };
+        let series = scrape(&exposition(&[process(7, ""), there, of_another, ended]));
+        for more in [
+            r#"user="0""#,
+            r#"user="0",pid_namespace="4026531836""#,
+            r#"user="1000",pid_namespace="4026531836""#,
+            r#"user="0",ended="true""#,
+        ] {
+            let slots = format!(r#"lockstep_slots{{pid="7",process="",{more}}}"#);
+            assert_eq!(series[&slots], 2.0);
+        }
     }
 
     #[test]
