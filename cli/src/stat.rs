@@ -112,6 +112,9 @@ fn print(text: &str) -> bool {
 fn once(source: &Source, form: &Form) -> Result<String, Failure> {
     let found = source.read()?;
     let processes = &found.processes;
+    if found.cut_off && !form.is_text() {
+        eprintln!("lockstep: {CUT_OFF}");
+    }
     Ok(if let Some(total) = &form.total {
         let counts = processes.iter().map(|p| total.of(&p.snapshot));
         format!("{}\n", counts.fold(0, u64::saturating_add))
@@ -183,6 +186,9 @@ fn key(process: &ProcessStats) -> (u32, u32, Option<u64>, bool) {
     (process.pid, process.user, process.elsewhere, process.alive)
 }
 
+const CUT_OFF: &str = "there is more than is shown: there are too many files of counters, or too \
+                       many processes of one user";
+
 /// What is published and not shown, a line for each kind.
 fn left_out(found: &Published) -> String {
     let mut out = String::new();
@@ -203,7 +209,7 @@ fn left_out(found: &Published) -> String {
         );
     }
     if found.cut_off {
-        out.push_str("there is more than is shown: a directory holds too many files\n");
+        let _ = writeln!(out, "{CUT_OFF}");
     }
     out
 }

@@ -102,8 +102,14 @@ fn no_failed_check(found: &Published) -> Finding {
         ));
         remedy = Some("restart the servers, or use their version of this command".to_owned());
     }
-    let verdict = match (found.processes.len(), found.other_versions) {
-        (1.., 0) => Verdict::Good,
+    if found.cut_off {
+        what.push_str("; there are more files of counters, or processes, than are looked at");
+        let look = "see who makes so many: ls -ld /dev/shm/lockstep-* /tmp/lockstep-*";
+        remedy.get_or_insert(look.to_owned());
+    }
+    let all_read = found.other_versions == 0 && !found.cut_off;
+    let verdict = match found.processes.len() {
+        1.. if all_read => Verdict::Good,
         _ => Verdict::Note,
     };
     Finding {
@@ -185,6 +191,18 @@ mod tests {
             unreadable: vec!["/dev/shm/lockstep-7".into()],
             ..Published::default()
         };
+        let cut_off = Published {
+            processes: vec![process(1, Snapshot::default())],
+            cut_off: true,
+            ..Published::default()
+        };
+        let found = &findings(&cut_off)[0];
+        assert!(found.verdict == Verdict::Note && found.remedy.is_some());
+        assert!(
+            found.what.contains("more files of counters"),
+            "{}",
+            found.what
+        );
         let found = &findings(&published)[0];
         assert!(found.verdict == Verdict::Note && found.remedy.is_some());
         for part in [

@@ -56,31 +56,50 @@ pub(super) fn places_of_all() -> (Vec<Place>, bool) {
     if own != 0 {
         all.extend(places_of(0));
     }
-    let mut complete = true;
+    let (mut others, mut complete) = (Vec::new(), true);
     for parent in [SHARED_MEMORY, "/tmp"] {
         let Ok(directory) = open(Path::new(parent)) else {
             continue;
         };
         let seen = entries(&directory, MOST_ENTRIES, |name| {
-            let user = name
-                .strip_prefix("lockstep-")
-                .and_then(|user| user.parse().ok());
-            if let Some(user) = user.filter(|&user| user != own && user != 0) {
-                let name = format!("lockstep-{user}");
+            if let Some(user) = user_in(name).filter(|&user| user != own && user != 0) {
+                let name = name.to_owned();
                 let place = Place { parent, name, user };
                 // Anybody can make directories that bear the name of another user.
                 if place.belongs_to_user(&directory) {
-                    all.push(place);
+                    others.push(place);
                 }
             }
-            all.len() < MOST_PLACES
+            true
         });
         complete &= seen.unwrap_or(true);
     }
+    complete &= others.len() <= MOST_PLACES;
+    all.extend(first_of(others, MOST_PLACES));
     (all, complete)
 }
 
+/// The user in the name of a default place. No second name means the same user.
+fn user_in(name: &str) -> Option<u32> {
+    let user = name.strip_prefix("lockstep-")?;
+    user.parse()
+        .ok()
+        .filter(|number: &u32| number.to_string() == user)
+}
+
+/// So many of these places, those of low user numbers first. Services have low numbers. The
+/// subordinate numbers, of which one user may have thousands, are high.
+fn first_of(mut places: Vec<Place>, most: usize) -> Vec<Place> {
+    places.sort_by_key(|place| place.user);
+    places.truncate(most);
+    places
+}
+
 impl Place {
+    pub(super) fn user(&self) -> u32 {
+        self.user
+    }
+
     pub(super) fn path(&self) -> PathBuf {
         Path::new(self.parent).join(&self.name)
     }
@@ -192,6 +211,27 @@ mod tests {
         fs::remove_dir(path(&fine)).unwrap();
         fs::remove_dir(path(&open)).unwrap();
         fs::remove_file(path(&link)).unwrap();
+    }
+
+    #[test]
+    fn a_user_has_one_name_and_comes_before_those_with_higher_numbers() {
+        assert_eq!(user_in("lockstep-1000"), Some(1000));
+        for name in [
+            "lockstep-01000",
+            "lockstep-+1000",
+            "lockstep-",
+            "lockstep-4294967296",
+        ] {
+            assert_eq!(user_in(name), None, "{name}");
+        }
+        let place = |user: u32| Place {
+            parent: "/tmp",
+            name: format!("lockstep-{user}"),
+            user,
+        };
+        let first = first_of([100_001, 33, 100_000, 1000].map(place).into(), 2);
+        let users: Vec<u32> = first.iter().map(Place::user).collect();
+        assert_eq!(users, [33, 1000]);
     }
 
     #[test]

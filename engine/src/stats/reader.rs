@@ -1,14 +1,17 @@
 //! Reading the counters of other processes, which are not trusted.
 //!
 //! Root reads the files of all users. So files are read, never mapped. Only files with the name,
-//! the length and the header of this version are read, up to a bound.
+//! the length and the header of this version are read, up to a bound for all users together and for
+//! each one ([`Budget`]).
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::process::geteuid;
 
 use super::directory::{self, places_of_all};
 use super::layout::{
@@ -17,11 +20,23 @@ use super::layout::{
 use super::process::{Realm, belongs_to, is_alive, is_within, name_of};
 use super::snapshot::{self, Snapshot};
 
-/// The most entries of a directory that are looked at.
+/// The most entries of a directory that are looked at, and of a default place of another user.
 const MOST_ENTRIES: usize = 1 << 14;
-/// The most files that are read in one directory, and the most processes that are reported of one.
-const MOST_FILES: usize = 1 << 10;
-const MOST_PROCESSES: usize = 1 << 12;
+const MOST_ENTRIES_OF_ONE: usize = 1 << 10;
+/// The most that is read of root and of the user who asks, together.
+const MOST_OF_TRUSTED: Amount = Amount {
+    files: 1 << 10,
+    processes: 1 << 12,
+};
+/// The most that is read of all other users together, and of each of them.
+const MOST_OF_OTHERS: Amount = Amount {
+    files: 1 << 10,
+    processes: 1 << 10,
+};
+const MOST_OF_ONE: Amount = Amount {
+    files: 1 << 8,
+    processes: 1 << 8,
+};
 /// The same when a program loads the module and tidies up, which should take no time.
 const MOST_ENTRIES_SWEPT: usize = 1 << 10;
 const MOST_FILES_SWEPT: usize = 64;
@@ -67,10 +82,13 @@ pub struct Published {
 
 /// Reads what processes publish in `directory`.
 pub fn read_published(directory: &Path) -> io::Result<Published> {
-    let mut found = Published::default();
-    found.read(&directory::open(directory)?, Realm::here())?;
-    found.processes.sort_by_key(|stats| stats.pid);
-    Ok(found)
+    read_within(Budget::of_this_user(), directory)
+}
+
+pub(super) fn read_within(budget: Budget, directory: &Path) -> io::Result<Published> {
+    let mut reader = Reader::new(budget);
+    reader.read(&directory::open(directory)?, MOST_ENTRIES)?;
+    Ok(reader.finish())
 }
 
 /// The processes that publish in `directory`, by pid.
@@ -80,58 +98,146 @@ pub fn read_stats(directory: &Path) -> io::Result<Vec<ProcessStats>> {
 
 /// Reads what processes publish in the default places: root sees those of all users.
 pub fn read_default_stats() -> Published {
-    let realm = Realm::here();
     let (places, complete) = places_of_all();
-    let mut found = Published {
-        cut_off: !complete,
-        ..Published::default()
-    };
+    let mut reader = Reader::new(Budget::of_this_user());
+    reader.found.cut_off = !complete;
     for place in places {
+        let most = match reader.budget.trusts(place.user()) {
+            true => MOST_ENTRIES,
+            false => MOST_ENTRIES_OF_ONE,
+        };
         let read = place
             .open()
-            .and_then(|directory| found.read(&directory, realm));
+            .and_then(|directory| reader.read(&directory, most));
         if read.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
-            found.unreadable.push(place.path());
+            reader.found.unreadable.push(place.path());
         }
     }
-    found.processes.sort_by_key(|stats| stats.pid);
-    found
+    reader.finish()
 }
 
-impl Published {
-    /// Adds what is published in one directory.
-    fn read(&mut self, directory: &OwnedFd, here: Realm) -> io::Result<()> {
-        let (mut files, until) = (0, self.processes.len() + MOST_PROCESSES);
-        let all = directory::entries(directory, MOST_ENTRIES, |name| {
-            if is_name(name) {
-                files += 1;
-                match Contents::open(directory, name) {
-                    Ok(contents) => self.add(name, &contents, here, until),
-                    Err(Unread::OtherVersion) => self.other_versions += 1,
-                    Err(Unread::Foreign | Unread::Unfinished(_)) => {}
-                }
+/// How many files are read, and how many processes with counters they may hold.
+#[derive(Clone, Copy)]
+struct Amount {
+    files: usize,
+    processes: usize,
+}
+
+type Part = fn(&mut Amount) -> &mut usize;
+const FILE: Part = |amount| &mut amount.files;
+const PROCESS: Part = |amount| &mut amount.processes;
+
+/// What may still be read. Whatever other users publish, it takes nothing from root and from the
+/// user who asks; and one of those users takes little from another.
+pub(super) struct Budget {
+    trusted: [u32; 2],
+    of_trusted: Amount,
+    of_others: Amount,
+    of_each: BTreeMap<u32, Amount>,
+}
+
+impl Budget {
+    fn of_this_user() -> Budget {
+        Budget::of([0, geteuid().as_raw()])
+    }
+
+    /// With two users who are no strangers.
+    pub(super) fn of(trusted: [u32; 2]) -> Budget {
+        Budget {
+            trusted,
+            of_trusted: MOST_OF_TRUSTED,
+            of_others: MOST_OF_OTHERS,
+            of_each: BTreeMap::new(),
+        }
+    }
+
+    fn trusts(&self, user: u32) -> bool {
+        self.trusted.contains(&user)
+    }
+
+    /// Takes one file or process of this user; false if there may be no more.
+    fn take(&mut self, user: u32, part: Part) -> bool {
+        if self.trusts(user) {
+            return take_one([part(&mut self.of_trusted)]);
+        }
+        let of_one = self.of_each.entry(user).or_insert(MOST_OF_ONE);
+        take_one([part(of_one), part(&mut self.of_others)])
+    }
+}
+
+/// Takes one from all of these, unless there is none in one of them.
+fn take_one<const N: usize>(mut from: [&mut usize; N]) -> bool {
+    let enough = from.iter().all(|rest| **rest > 0);
+    if enough {
+        from.iter_mut().for_each(|rest| **rest -= 1);
+    }
+    enough
+}
+
+/// Reads directory after directory.
+struct Reader {
+    here: Realm,
+    budget: Budget,
+    found: Published,
+}
+
+impl Reader {
+    fn new(budget: Budget) -> Reader {
+        Reader {
+            here: Realm::here(),
+            budget,
+            found: Published::default(),
+        }
+    }
+
+    fn finish(mut self) -> Published {
+        self.found.processes.sort_by_key(|stats| stats.pid);
+        self.found
+    }
+
+    /// Adds what is published in one directory, if it is among its first `most` entries.
+    fn read(&mut self, directory: &OwnedFd, most: usize) -> io::Result<()> {
+        let mut files = Vec::new();
+        let all = directory::entries(directory, most, |name| {
+            if let Some(user) = user_of(directory, name) {
+                files.push((user, name.to_owned()));
             }
-            files < MOST_FILES && self.processes.len() < until
+            true
         })?;
-        self.cut_off |= !all;
+        self.found.cut_off |= !all;
+        // Those of root and of the user who asks first, then those of low user numbers.
+        files.sort_by_key(|(user, _)| (!self.budget.trusts(*user), *user));
+        for (user, name) in files {
+            if !self.budget.take(user, FILE) {
+                self.found.cut_off = true;
+                continue;
+            }
+            match Contents::open(directory, &name) {
+                Ok(contents) => self.add(&name, &contents),
+                Err(Unread::OtherVersion) => self.found.other_versions += 1,
+                Err(Unread::Foreign | Unread::Unfinished(_)) => {}
+            }
+        }
         Ok(())
     }
 
-    fn add(&mut self, file: &str, contents: &Contents, here: Realm, until: usize) {
-        self.missed = self.missed.saturating_add(contents.header[header::MISSED]);
+    fn add(&mut self, file: &str, contents: &Contents) {
+        let missed = contents.header[header::MISSED];
+        self.found.missed = self.found.missed.saturating_add(missed);
         for (slot, owner) in contents.owners() {
-            if self.processes.len() >= until {
+            let Some(snapshot) = contents.snapshot(slot, &owner) else {
+                continue;
+            };
+            if !self.budget.take(contents.user, PROCESS) {
+                self.found.cut_off = true;
                 return;
             }
-            let judged = owner.is_of(here, contents.boot());
+            let judged = owner.is_of(self.here, contents.boot());
             let alive = judged && is_alive(owner.pid, owner.started);
             if alive && !belongs_to(owner.pid, contents.user) {
                 continue;
             }
-            let Some(snapshot) = contents.snapshot(slot, &owner) else {
-                continue;
-            };
-            self.processes.push(ProcessStats {
+            self.found.processes.push(ProcessStats {
                 pid: owner.pid,
                 file: file.to_owned(),
                 name: alive.then(|| name_of(owner.pid)).flatten(),
@@ -142,6 +248,12 @@ impl Published {
             });
         }
     }
+}
+
+/// Whose file of counters this may be, by its name; `None` if it is none.
+fn user_of(directory: &OwnedFd, name: &str) -> Option<u32> {
+    let about = || rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
+    is_name(name).then(about)?.ok().map(|about| about.st_uid)
 }
 
 /// Removes the files of this realm whose processes have all ended, `kept_too` those that are to be

@@ -1,7 +1,7 @@
 //! What is counted here is read there, whatever else lies in the directory.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -9,8 +9,9 @@ use std::time::{Duration, SystemTime};
 use lockstep_testkit::TempDir;
 
 use super::counters::Counters;
-use super::layout::{MAGIC, OWNERS, SLOTS, WORDS, header, owner};
+use super::layout::{MAGIC, MOST, OWNERS, SLOT_WORDS, SLOTS, WORDS, counter, header, owner};
 use super::process::{Realm, ticks_since_boot};
+use super::reader::Budget;
 use super::*;
 use crate::declined::Fallback;
 
@@ -294,6 +295,80 @@ fn processes_of_other_namespaces_are_told_apart() {
         .map(|stats| (stats.alive, stats.elsewhere))
         .collect();
     assert_eq!(seen, [(false, Some(here.namespace + 1)), (false, None)]);
+}
+
+/// A file in whose every slot a process of another PID namespace has counted.
+fn leave_full(directory: &Directory, name: &str) {
+    let there = Realm::here().namespace + 1;
+    directory.leave(name, [1, 1, 7, there], |words| {
+        for slot in 1..MOST {
+            let pid = slot as u64 + 1;
+            words[OWNERS + slot * owner::WORDS..][..owner::WORDS]
+                .copy_from_slice(&[pid, 1, 7, there]);
+            words[SLOTS + slot * SLOT_WORDS + counter::BATCHES] = 5;
+        }
+    });
+}
+
+#[test]
+fn a_user_can_show_a_stranger_so_many_processes_at_most() {
+    let directory = Directory::new("strangers");
+    let seen = |trusted: [u32; 2]| {
+        let found = super::reader::read_within(Budget::of(trusted), &directory.0).unwrap();
+        (found.processes.len(), found.cut_off)
+    };
+    leave_full(&directory, "1-1-0.counters");
+    let own = fs::metadata(&directory.0).unwrap().uid();
+    let (friend, stranger) = ([own; 2], [own + 1; 2]);
+    assert_eq!(seen(friend), (256, false));
+    assert_eq!(seen(stranger), (256, false));
+    leave_full(&directory, "1-2-0.counters");
+    assert_eq!(seen(friend), (512, false));
+    assert_eq!(seen(stranger), (256, true));
+    for number in 3..20 {
+        leave_full(&directory, &format!("1-{number}-0.counters"));
+    }
+    assert_eq!(seen(friend), (4096, true));
+    assert_eq!(seen(stranger), (256, true));
+}
+
+#[test]
+fn a_user_can_have_a_stranger_read_so_many_files_at_most() {
+    let directory = Directory::new("files");
+    directory.leave("1-0-0.counters", [0; owner::WORDS], |_| {});
+    let cut_off = |trusted: [u32; 2]| {
+        let found = super::reader::read_within(Budget::of(trusted), &directory.0);
+        found.unwrap().cut_off
+    };
+    let own = fs::metadata(&directory.0).unwrap().uid();
+    let (friend, stranger) = ([own; 2], [own + 1; 2]);
+    let path = |number: u32| directory.0.join(format!("1-{number}-0.counters"));
+    for number in 1..=256 {
+        assert!(!cut_off(stranger), "{number} files");
+        fs::hard_link(path(0), path(number)).unwrap();
+    }
+    assert!(cut_off(stranger) && !cut_off(friend));
+}
+
+#[test]
+fn many_strangers_displace_neither_root_nor_the_user_who_asks() {
+    let directory = Directory::new("displaced");
+    for user in 0..6 {
+        let name = format!("{user}-1-0.counters");
+        leave_full(&directory, &name);
+        // Only root can give files away.
+        if chown(directory.0.join(name), Some(100_000 + user), None).is_err() {
+            return;
+        }
+    }
+    let seen = |trusted: [u32; 2]| {
+        let found = super::reader::read_within(Budget::of(trusted), &directory.0).unwrap();
+        let of = |user| found.processes.iter().filter(|p| p.user == user).count();
+        assert!(found.cut_off);
+        [0, 1, 2, 3, 4, 5].map(|user| of(100_000 + user))
+    };
+    assert_eq!(seen([0, 0]), [256, 256, 256, 256, 0, 0]);
+    assert_eq!(seen([100_005, 100_005]), [256, 256, 256, 256, 0, 256]);
 }
 
 #[test]
