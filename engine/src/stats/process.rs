@@ -1,7 +1,7 @@
 //! What the system knows of a process: whether it still runs, its name, its user.
 
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::time::{ClockId, clock_gettime};
@@ -36,6 +36,12 @@ fn boot() -> Option<[u64; 2]> {
     let digits: String = text.trim().split('-').collect();
     let number = u128::from_str_radix(&digits, 16).ok()?;
     Some([(number >> 64) as u64, number as u64])
+}
+
+/// When this system started, as the clock of files has it now.
+pub(super) fn booted() -> Option<SystemTime> {
+    let since = Duration::try_from(clock_gettime(ClockId::Boottime)).ok()?;
+    SystemTime::now().checked_sub(since)
 }
 
 /// The inode of this process's PID namespace; zero if it is unknown. The kernel gives the number of
@@ -139,6 +145,13 @@ mod tests {
         let [high, low] = here.boot;
         let shown = format!("{high:016x}{low:016x}");
         assert_eq!(shown, text.trim().replace('-', ""));
+    }
+
+    #[test]
+    fn the_start_of_this_system_is_a_time() {
+        let ticks = ticks_since_boot() / rustix::param::clock_ticks_per_second();
+        let age = booted().unwrap().elapsed().unwrap().as_secs();
+        assert!(age.abs_diff(ticks) < 60, "{age} {ticks}");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::directory::{self, places_of_all};
 use super::layout::{
     MAGIC, MOST, OWNERS, SLOT_WORDS, SLOTS, WORDS, header, is_name, owner, text_of,
 };
-use super::process::{Realm, belongs_to, is_alive, is_within, name_of};
+use super::process::{Realm, belongs_to, booted, is_alive, is_within, name_of};
 use super::snapshot::{self, Snapshot};
 
 /// The most entries of a directory that are looked at, and of a default place of another user.
@@ -224,6 +224,7 @@ impl Reader {
     fn add(&mut self, file: &str, contents: &Contents) {
         let missed = contents.header[header::MISSED];
         self.found.missed = self.found.missed.saturating_add(missed);
+        let of_earlier_boot = contents.is_of_earlier_boot(self.here);
         for (slot, owner) in contents.owners() {
             let Some(snapshot) = contents.snapshot(slot, &owner) else {
                 continue;
@@ -232,8 +233,8 @@ impl Reader {
                 self.found.cut_off = true;
                 return;
             }
-            let judged = owner.is_of(self.here, contents.boot());
-            let alive = judged && is_alive(owner.pid, owner.started);
+            let judged = of_earlier_boot || owner.is_of(self.here, contents.boot());
+            let alive = judged && !of_earlier_boot && is_alive(owner.pid, owner.started);
             if alive && !belongs_to(owner.pid, contents.user) {
                 continue;
             }
@@ -256,9 +257,10 @@ fn user_of(directory: &OwnedFd, name: &str) -> Option<u32> {
     is_name(name).then(about)?.ok().map(|about| about.st_uid)
 }
 
-/// Removes the files of this realm whose processes have all ended, `kept_too` those that are to be
-/// kept for readers. A file whose process has forked stays for a while, as the child may not have
-/// taken its slot yet. The process `ended` has ended though another program runs under its number.
+/// Removes the files of this realm, and of earlier starts of this system, whose processes have all
+/// ended, `kept_too` those that are to be kept for readers. A file whose process has forked stays
+/// for a while, as the child may not have taken its slot yet. The process `ended` has ended though
+/// another program runs under its number.
 pub(super) fn sweep(
     directory: &OwnedFd,
     here: Realm,
@@ -275,12 +277,15 @@ pub(super) fn sweep(
             files += 1;
             let goes = match Contents::open(directory, name) {
                 Ok(contents) => {
-                    contents.realm() == here
-                        && (kept_too || contents.header[header::KEEP] == 0)
-                        && !contents.awaits_child()
-                        && contents
-                            .owners()
-                            .all(|(_, owner)| owner.is_of(here, here.boot) && !runs(&owner))
+                    let ended =
+                        |(_, owner): (usize, Owner)| owner.is_of(here, here.boot) && !runs(&owner);
+                    let all_ended = || {
+                        contents.realm() == here
+                            && !contents.awaits_child()
+                            && contents.owners().all(ended)
+                    };
+                    (kept_too || contents.header[header::KEEP] == 0)
+                        && (contents.is_of_earlier_boot(here) || all_ended())
                 }
                 // Its maker was killed; a moment ago it may still be at work.
                 Err(Unread::Unfinished(changed)) => changed
@@ -304,6 +309,7 @@ pub(super) fn sweep(
 struct Contents {
     file: OwnedFd,
     user: u32,
+    changed: Option<SystemTime>,
     header: Vec<u64>,
     owners: Vec<u64>,
 }
@@ -376,6 +382,7 @@ impl Contents {
         Ok(Contents {
             file,
             user: about.st_uid,
+            changed,
             owners: header.split_off(OWNERS),
             header,
         })
@@ -390,6 +397,14 @@ impl Contents {
             boot: self.boot(),
             namespace: self.header[header::NAMESPACE],
         }
+    }
+
+    /// Whether its processes ended with an earlier start of this system. Containers and virtual
+    /// machines may share the directory and have starts of their own, so the time decides as well.
+    fn is_of_earlier_boot(&self, here: Realm) -> bool {
+        let (boot, unknown) = (self.boot(), [0; 2]);
+        let earlier = || Some(self.changed? < booted()?);
+        boot != here.boot && ![boot, here.boot].contains(&unknown) && earlier() == Some(true)
     }
 
     /// Whether a forked child may be about to take a slot. One that was killed before takes none.

@@ -54,6 +54,17 @@ impl Directory {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         fs::write(self.0.join(name), bytes).unwrap();
     }
+
+    /// Has a file look as if it had been changed then.
+    fn set_changed(&self, name: &str, time: SystemTime) {
+        let file = File::options().write(true).open(self.0.join(name));
+        file.unwrap().set_modified(time).unwrap();
+    }
+}
+
+/// Before this system started.
+fn before_boot() -> SystemTime {
+    super::process::booted().unwrap() - Duration::from_secs(60)
 }
 
 fn busy(metrics: &Counters) {
@@ -235,10 +246,22 @@ fn what_ended_processes_left_is_swept_and_nothing_else() {
     fs::write(directory.0.join("6-1-0.counters"), "").unwrap();
     let long_ago = SystemTime::now() - Duration::from_secs(3600);
     fs::write(directory.0.join("6-2-0.counters"), "").unwrap();
-    let old = File::options()
-        .write(true)
-        .open(directory.0.join("6-2-0.counters"));
-    old.unwrap().set_modified(long_ago).unwrap();
+    directory.set_changed("6-2-0.counters", long_ago);
+    // What processes of an earlier start of this system left, whatever their PID namespace.
+    let elsewhere = [own_pid(), 1, u64::MAX - 1, namespace + 1];
+    for (name, boot) in [("7-1", 1), ("7-2", 1), ("7-3", 0)] {
+        let name = format!("{name}-0.counters");
+        directory.leave(&name, elsewhere, |words| {
+            words[header::BOOT] ^= boot;
+            words[header::FORKING] = 1;
+            words[header::FORKED] = u64::MAX;
+        });
+        directory.set_changed(&name, before_boot());
+    }
+    directory.leave("7-2-0.counters", elsewhere, |words| {
+        words[header::BOOT..][..2].fill(0);
+    });
+    directory.set_changed("7-2-0.counters", before_boot());
 
     let sweep = |kept_too, ended| {
         super::reader::sweep(
@@ -262,6 +285,8 @@ fn what_ended_processes_left_is_swept_and_nothing_else() {
         "5-1-0.counters",
         "5-2-0.counters",
         "6-1-0.counters",
+        "7-2-0.counters",
+        "7-3-0.counters",
         "notes.txt",
     ];
     assert_eq!(sweep(false, None), expected);
@@ -295,6 +320,26 @@ fn processes_of_other_namespaces_are_told_apart() {
         .map(|stats| (stats.alive, stats.elsewhere))
         .collect();
     assert_eq!(seen, [(false, Some(here.namespace + 1)), (false, None)]);
+}
+
+#[test]
+fn no_process_outlives_its_system() {
+    let directory = Directory::new("reboot");
+    let here = Realm::here();
+    for (name, namespace) in [("1-1-0.counters", 0), ("1-2-0.counters", 1)] {
+        let owner = [own_pid(), 1, u64::MAX - 1, here.namespace + namespace];
+        directory.leave(name, owner, |words| words[header::BOOT] ^= 1);
+    }
+    let seen = || {
+        let stats = directory.read().processes.into_iter();
+        let seen = stats.map(|stats| (stats.alive, stats.elsewhere.is_some()));
+        seen.collect::<Vec<_>>()
+    };
+    // Another system shares the directory, and its processes may run.
+    assert_eq!(seen(), [(false, true); 2]);
+    directory.set_changed("1-1-0.counters", before_boot());
+    directory.set_changed("1-2-0.counters", before_boot());
+    assert_eq!(seen(), [(false, false); 2]);
 }
 
 /// A file in whose every slot a process of another PID namespace has counted.
