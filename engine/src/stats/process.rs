@@ -4,6 +4,8 @@ use std::io;
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use rustix::time::{ClockId, clock_gettime};
 
 /// Where process numbers have their meaning. Equal for two processes of which each sees the other
@@ -55,6 +57,27 @@ pub(super) fn namespace() -> u64 {
 /// caller.
 pub(super) fn is_alive(pid: u32, at: u64) -> bool {
     start_of(pid).is_some_and(|start| start <= at)
+}
+
+/// Whether that process is known to have ended. One that `/proc` does not show may run: a mount
+/// with `hidepid` hides processes, even those of the same user, and this process may lack a
+/// descriptor to read `/proc`.
+pub(super) fn has_ended(pid: u32, at: u64) -> bool {
+    has_ended_by("/proc", pid, at)
+}
+
+fn has_ended_by(proc: &str, pid: u32, at: u64) -> bool {
+    let mut buffer = [0; 1024];
+    match read(&format!("{proc}/{pid}/stat"), &mut buffer) {
+        Some(stat) => start_in(stat).is_none_or(|start| start > at),
+        None => !exists(pid),
+    }
+}
+
+/// Whether there is a process with this number. A filter of system calls may deny the answer.
+fn exists(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }
 
 /// When a process started, in clock ticks since boot; `None` if there is no such process, or it has
@@ -163,6 +186,21 @@ mod tests {
             std::thread::yield_now();
         }
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_that_proc_hides_has_not_ended() {
+        let hides_all = lockstep_testkit::TempDir::new("hidepid");
+        let hides_all = hides_all.to_str().unwrap();
+        let own = process::id();
+        assert!(!has_ended_by(hides_all, own, ticks_since_boot()));
+        assert!(!has_ended(own, ticks_since_boot()));
+        assert!(has_ended(own, 0), "another process has this number now");
+        let mut child = process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        for gone in [child.id(), u32::MAX] {
+            assert!(has_ended_by(hides_all, gone, ticks_since_boot()), "{gone}");
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::directory::{self, places_of_all};
 use super::layout::{
     MAGIC, MOST, OWNERS, SLOT_WORDS, SLOTS, WORDS, header, is_name, owner, text_of,
 };
-use super::process::{Realm, belongs_to, booted, is_alive, is_within, name_of};
+use super::process::{self, Realm, belongs_to, booted, is_alive, is_within, name_of};
 use super::snapshot::{self, Snapshot};
 
 /// The most entries of a directory that are looked at, and of a default place of another user.
@@ -267,9 +267,9 @@ pub(super) fn sweep(
     kept_too: bool,
     ended: Option<(u32, u64)>,
 ) -> io::Result<()> {
-    let runs = |owner: &Owner| {
+    let has_ended = |owner: &Owner| {
         let ended = ended.is_some_and(|(pid, at)| owner.pid == pid && owner.started < at);
-        !ended && is_alive(owner.pid, owner.started)
+        ended || process::has_ended(owner.pid, owner.started)
     };
     let (mut files, mut unused) = (0, Vec::new());
     directory::entries(directory, MOST_ENTRIES_SWEPT, |name| {
@@ -277,8 +277,9 @@ pub(super) fn sweep(
             files += 1;
             let goes = match Contents::open(directory, name) {
                 Ok(contents) => {
-                    let ended =
-                        |(_, owner): (usize, Owner)| owner.is_of(here, here.boot) && !runs(&owner);
+                    let ended = |(_, owner): (usize, Owner)| {
+                        owner.is_of(here, here.boot) && has_ended(&owner)
+                    };
                     let all_ended = || {
                         contents.realm() == here
                             && !contents.awaits_child()
