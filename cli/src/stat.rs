@@ -387,7 +387,10 @@ pub fn printable(process: &ProcessStats) -> String {
     match &process.name {
         Some(name) => name
             .chars()
-            .map(|c| if c.is_control() { '?' } else { c })
+            .map(|c| match c.is_control() || is_bidirectional_control(c) {
+                true => '?',
+                false => c,
+            })
             .collect(),
         None if process.elsewhere.is_some() => format!(
             "(of user {} in another PID namespace, may have ended)",
@@ -395,6 +398,15 @@ pub fn printable(process: &ProcessStats) -> String {
         ),
         None => "(ended)".to_owned(),
     }
+}
+
+/// Whether this character changes the order in which a terminal shows others (the property
+/// Bidi_Control of Unicode).
+fn is_bidirectional_control(c: char) -> bool {
+    matches!(
+        c,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    )
 }
 
 fn microseconds(nanoseconds: u64, of: u64) -> f64 {
@@ -510,6 +522,21 @@ mod tests {
         for user in ["(of user 1000 in another", "(of user 1001 in another"] {
             assert!(text.contains(user), "{text}");
         }
+    }
+
+    #[test]
+    fn no_name_changes_what_a_terminal_shows_beside_it() {
+        let shown = |name: &str| {
+            printable(&ProcessStats {
+                name: Some(name.to_owned()),
+                ..process(4, 0)
+            })
+        };
+        for control in "\x1b\n\u{9b}\u{61c}\u{200e}\u{200f}\u{202a}\u{202e}\u{2066}\u{2069}".chars()
+        {
+            assert_eq!(shown(&format!("a{control}b")), "a?b", "{control:?}");
+        }
+        assert_eq!(shown("für\u{5d0}"), "für\u{5d0}");
     }
 
     #[test]
