@@ -252,13 +252,13 @@ impl Exposition<'_> {
         for process in self.processes {
             let (counts, exact) = counts(&process.snapshot);
             let bounded = if exact { N } else { N - 1 };
-            let mut below = 0;
+            let mut below: u64 = 0;
             for (bound, count) in (1..).zip(&counts[..bounded]) {
-                below += count;
+                below = below.saturating_add(*count);
                 let bound = format!("{bound}");
                 self.sample(&bucket, process, &[("le", &bound)], below);
             }
-            let all: u64 = counts.iter().sum();
+            let all = counts.into_iter().fold(0, u64::saturating_add);
             self.sample(&bucket, process, &[("le", "+Inf")], all);
             self.sample(&summed, process, &[], sum(&process.snapshot));
             self.sample(&total, process, &[], all);
@@ -439,6 +439,21 @@ mod tests {
         let text = exposition(&[process(7, "a\"b\\c\nd")]);
         assert!(text.contains(r#"process="a\"b\\c\nd""#), "{text}");
         scrape(&text);
+    }
+
+    #[test]
+    fn counters_of_any_size_are_a_histogram() {
+        let mut hostile = process(7, "nginx");
+        hostile.snapshot.batch_fill = [u64::MAX; 8];
+        hostile.snapshot.pass_fill = [u64::MAX; 8];
+        hostile.snapshot.by_shape.fill(u64::MAX);
+        hostile.snapshot.by_reason.fill(u64::MAX);
+        let series = scrape(&exposition(&[hostile]));
+        for (name, le) in [("count", ""), ("sum", ""), ("bucket", r#",le="2""#)] {
+            let labels = format!(r#"pid="7",process="nginx",user="0"{le}"#);
+            let series = series[&format!("lockstep_pass_requests_{name}{{{labels}}}")];
+            assert_eq!(series, u64::MAX as f64);
+        }
     }
 
     #[test]

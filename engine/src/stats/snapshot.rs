@@ -110,12 +110,12 @@ pub struct Snapshot {
 impl Snapshot {
     /// Requests that a batch took or the pool served.
     pub fn operations(&self) -> u64 {
-        self.by_shape.iter().sum()
+        sum(&self.by_shape)
     }
 
     /// Requests and keys that went to OpenSSL's own implementation.
     pub fn fallbacks(&self) -> u64 {
-        self.by_reason.iter().sum()
+        sum(&self.by_reason)
     }
 
     /// Requests of one shape that a batch took or the pool served.
@@ -143,7 +143,9 @@ impl Snapshot {
     /// Requests in all passes together.
     pub fn filled(&self) -> u64 {
         let filled = (1..).zip(self.pass_fill);
-        filled.map(|(fill, passes)| fill * passes).sum()
+        filled.fold(0, |sum: u64, (fill, passes): (u64, u64)| {
+            sum.saturating_add(fill.saturating_mul(passes))
+        })
     }
 
     /// Adds what another engine or process counted.
@@ -195,9 +197,7 @@ impl Snapshot {
             slots: words[counter::SLOTS],
             by_shape: part(words, counter::BY_SHAPE),
             batches: words[counter::BATCHES],
-            passes: pass_fill
-                .iter()
-                .fold(0, |sum, fill| sum.saturating_add(*fill)),
+            passes: sum(&pass_fill),
             batch_fill: part(words, counter::BATCH_FILL),
             pass_fill,
             wait_total_ns: words[counter::WAIT_TOTAL_NS],
@@ -321,6 +321,11 @@ impl Snapshot {
     }
 }
 
+/// All of them, or the greatest number. Others may have written them, so they may be anything.
+fn sum(counts: &[u64]) -> u64 {
+    counts.iter().copied().fold(0, u64::saturating_add)
+}
+
 /// A hash of the names of all counters in their order: readers of the file that were built with
 /// others must not read it.
 pub(super) fn layout() -> u64 {
@@ -372,6 +377,24 @@ mod tests {
         assert_eq!(Snapshot::from_json(&json), Some(expected));
         assert_eq!(Snapshot::from_json(""), None);
         assert_eq!(Snapshot::from_json("{}"), None);
+    }
+
+    #[test]
+    fn counters_of_any_size_can_be_added_up() {
+        let snapshot = Snapshot::of_slot(&std::array::from_fn(|at| match at {
+            0..counter::SLOTS => 0,
+            _ => u64::MAX,
+        }));
+        let mut snapshot = snapshot.unwrap();
+        snapshot.absorb(&snapshot.clone());
+        let sums = [
+            snapshot.operations(),
+            snapshot.fallbacks(),
+            snapshot.filled(),
+            snapshot.passes,
+        ];
+        assert_eq!(sums, [u64::MAX; 4]);
+        assert_eq!(snapshot.average_fill(), 1.0);
     }
 
     #[test]
