@@ -105,7 +105,7 @@ pub fn warnings(snapshot: &Snapshot) -> Vec<Warning> {
             &format!(
                 "let it lock {} at least (LimitMEMLOCK= in a unit of systemd, ulimit -l in a \
                  shell), or use no swap space that is not encrypted",
-                kibibytes(2 * snapshot.key_memory)
+                kibibytes(snapshot.key_memory.saturating_mul(2))
             ),
         );
     }
