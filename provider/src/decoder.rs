@@ -176,8 +176,8 @@ fn key<K: Referable + Named>(
         "the key {} has a type or size that the key daemon does not serve",
         reference.name
     );
-    let key = public.key::<K>(provctx).ok_or_else(|| unusable.clone())?;
-    match K::refer(&key, Key::new(reference)) {
+    let mut key = public.key::<K>(provctx).ok_or_else(|| unusable.clone())?;
+    match K::refer(&mut key, Key::new(reference)) {
         true => Ok(Some(key)),
         false => Err(unusable),
     }

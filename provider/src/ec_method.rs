@@ -19,8 +19,8 @@ use lockstep_engine::{
 use once_cell::race::OnceBox;
 use zeroize::Zeroizing;
 
+use crate::attached::Attached;
 use crate::daemon_key::{Key, Operation as Remote};
-use crate::ex_data::Attached;
 use crate::ffi::method::{ec_sign, ec_verify_sig};
 use crate::ffi::{
     self, Bignum, Bytes, EcComputeKey, EcGroup, EcKeyMethod, EcKeygen, EcPoint, EcSign,
@@ -63,18 +63,22 @@ fn group_of(key: &ffi::EcKey) -> Option<(&EcGroup, Curve)> {
 }
 
 impl Referable for EcKeys {
-    fn refer(key: &OwnedKey<EcKeys>, to: Arc<Key>) -> bool {
+    fn refer(key: &mut OwnedKey<EcKeys>, to: Arc<Key>) -> bool {
         let Some(method) = method() else { return false };
         let key = key.object();
-        if group_of(key).is_none() || ffi::EC_KEY_get0_private_key(key).is_some() {
+        if ffi::EC_KEY_get0_private_key(key).is_some() {
             return false;
         }
         method.adopt(key);
-        method.states.put(key, State::Remote(to))
+        let adopted = method.is_of(key);
+        if adopted {
+            STATES.put(key, State::Remote(to));
+        }
+        adopted
     }
 
     fn referent(key: &KeyData<EcKeys>) -> Option<Arc<Key>> {
-        method()?.referent(key.object())
+        referent(key.object())
     }
 }
 
@@ -97,6 +101,9 @@ impl State {
     }
 }
 
+/// Only of objects that have our method: its [`finish`] removes them.
+static STATES: Attached<ffi::EcKey, State> = Attached::new();
+
 /// The functions of OpenSSL's own method.
 struct Stock {
     table: &'static EcKeyMethod,
@@ -109,10 +116,9 @@ struct Stock {
     verify_sig: EcVerifySig,
 }
 
-/// Our method, what it falls back on, and where the states are.
+/// Our method, and what it falls back on.
 pub struct Method {
     table: &'static EcKeyMethod,
-    states: Attached<ffi::EcKey, State>,
     stock: Stock,
 }
 
@@ -172,11 +178,7 @@ impl Method {
         ffi::EC_KEY_METHOD_set_sign(table, Some(ec_sign(sign)), setup, sign_sig);
         let verify_sig = ec_verify_sig(verify_sig);
         ffi::EC_KEY_METHOD_set_verify(table, Some(stock.verify), Some(verify_sig));
-        Some(Method {
-            table,
-            states: Attached::new()?,
-            stock,
-        })
+        Some(Method { table, stock })
     }
 
     /// Gives `key`, which nobody else uses, our method if the lanes have its curve. One with a
@@ -185,58 +187,66 @@ impl Method {
         if group_of(key).is_none() {
             return;
         }
-        let current = ffi::EC_KEY_get_method(key);
-        // A duplicate has our method already, but no state.
-        let has_ours = current == std::ptr::from_ref(self.table);
-        let is_known = has_ours || current == std::ptr::from_ref(self.stock.table);
-        if is_known && self.renew(key) && !has_ours {
+        let is_stock = ffi::EC_KEY_get_method(key) == std::ptr::from_ref(self.stock.table);
+        if is_stock && !memory::is_scarce() {
             ffi::EC_KEY_set_method(key, self.table);
         }
-    }
-
-    /// Gives `key`, which nobody else uses, an empty state; false if that fails.
-    fn renew(&self, key: &mut ffi::EcKey) -> bool {
-        let current = self.states.get(key);
-        if current.is_some_and(State::is_new) {
-            return true;
+        // A duplicate has our method already, but no state.
+        if self.is_of(key) {
+            renew(key);
         }
-        self.states.remove(key);
-        !memory::is_scarce() && self.states.put(key, State::new())
     }
 
-    /// The private key for the engine; None if `key` has none that lanes can serve. It lives until
-    /// a part of the key changes.
-    fn private_key(&self, key: &ffi::EcKey) -> Option<Arc<EcKey>> {
-        let made = || {
-            let (group, curve) = group_of(key)?;
-            let private = ffi::EC_KEY_get0_private_key(key)?;
-            let Some(scalar) = number::secret(private, curve.bytes()) else {
-                process::engine().count(Fallback::BadScalar);
-                return None;
-            };
-            let public = ffi::EC_KEY_get0_public_key(key).and_then(|point| encoded(group, point));
-            EcKey::new(curve, scalar.as_bytes(), public.as_deref())
-                .ok()
-                .map(Arc::new)
+    /// Whether it is the method of `key`.
+    fn is_of(&self, key: &ffi::EcKey) -> bool {
+        ffi::EC_KEY_get_method(key) == std::ptr::from_ref(self.table)
+    }
+}
+
+/// The private key for the engine; None if `key` has none that lanes can serve. It lives until
+/// a part of the key changes.
+fn private_key(key: &ffi::EcKey) -> Option<Arc<EcKey>> {
+    let made = || {
+        let (group, curve) = group_of(key)?;
+        let private = ffi::EC_KEY_get0_private_key(key)?;
+        let Some(scalar) = number::secret(private, curve.bytes()) else {
+            process::engine().count(Fallback::BadScalar);
+            return None;
         };
-        match self.states.get(key)? {
-            State::Local(key) => key.get_or_init(|| Box::new(made())).clone(),
-            State::Remote(_) => None,
-        }
+        let public = ffi::EC_KEY_get0_public_key(key).and_then(|point| encoded(group, point));
+        EcKey::new(curve, scalar.as_bytes(), public.as_deref())
+            .ok()
+            .map(Arc::new)
+    };
+    match STATES.get(key)? {
+        State::Local(key) => key.get_or_init(|| Box::new(made())).clone(),
+        State::Remote(_) => None,
     }
+}
 
-    /// What `key` refers to, if it is a reference.
-    fn referent(&self, key: &ffi::EcKey) -> Option<Arc<Key>> {
-        match self.states.get(key)? {
-            State::Remote(to) => Some(Arc::clone(to)),
-            State::Local(_) => None,
-        }
+/// What `key` refers to, if it is a reference.
+fn referent(key: &ffi::EcKey) -> Option<Arc<Key>> {
+    match STATES.get(key)? {
+        State::Remote(to) => Some(Arc::clone(to)),
+        State::Local(_) => None,
+    }
+}
+
+/// Gives `key`, which has our method and which nobody else uses, an empty state. Without memory for
+/// it the key is left to OpenSSL.
+fn renew(key: &mut ffi::EcKey) {
+    if STATES.get(key).is_some_and(State::is_new) {
+        return;
+    }
+    STATES.remove(key);
+    if !memory::is_scarce() {
+        STATES.put(key, State::new());
     }
 }
 
 /// `finish`: called when the object is freed or given another method.
 extern "C" fn finish(key: &mut ffi::EcKey) {
-    guarded(|| method().map_or((), |method| method.states.remove(key)));
+    guarded(|| STATES.remove(key));
 }
 
 /// `set_group`: a change of the key ends its state.
@@ -254,12 +264,9 @@ extern "C" fn set_public(key: &mut ffi::EcKey, _public: Option<&EcPoint>) -> c_i
     guarded(|| changed(key))
 }
 
-/// Gives `key` an empty state. Without memory for it the key is left to OpenSSL. Who changes a key
-/// may not share it.
+/// Gives `key` an empty state. Who changes a key may not share it.
 fn changed(key: &mut ffi::EcKey) -> c_int {
-    if let Some(method) = method() {
-        method.renew(key);
-    }
+    renew(key);
     1
 }
 
@@ -307,7 +314,7 @@ extern "C" fn compute_key(
         let Some(method) = method() else { return 0 };
         let request = |group: &EcGroup, _| {
             Some(EcdhInput {
-                key: method.private_key(key)?,
+                key: private_key(key)?,
                 peer: encoded(group, peer?)?.into(),
             })
         };
@@ -369,12 +376,12 @@ struct Signing<'a> {
 impl Signing<'_> {
     fn serve(&self, key: &mut ffi::EcKey, method: &Method) -> c_int {
         let has_room = !self.output.is_null() && !self.length.is_null();
-        if let Some(referent) = method.referent(key) {
+        if let Some(referent) = referent(key) {
             let signature = has_room.then(|| self.ask(key, &referent)).flatten();
             return signature.map_or(0, |signature| self.write(&signature));
         }
         let asked = match has_room {
-            true => served(key, EcdsaSign, |_, _| self.request(key, method)),
+            true => served(key, EcdsaSign, |_, _| self.request(key)),
             false => Outcome::NotAsked,
         };
         match asked {
@@ -408,12 +415,12 @@ impl Signing<'_> {
 
     /// The request for a signature; None for what only OpenSSL can sign: it uses a nonce of the
     /// caller's own.
-    fn request(&self, key: &ffi::EcKey, method: &Method) -> Option<EcdsaSignInput> {
+    fn request(&self, key: &ffi::EcKey) -> Option<EcdsaSignInput> {
         if self.nonce.inverse.is_some() || self.nonce.r.is_some() || self.digest.is_null() {
             return None;
         }
         Some(EcdsaSignInput {
-            key: method.private_key(key)?,
+            key: private_key(key)?,
             digest: self.digest.read(Copied::from_slice)?,
         })
     }

@@ -42,7 +42,7 @@ pub fn copy<K: Functions>(from: &KeyData<K>, selection: c_int) -> Option<OwnedKe
 pub fn duplicate_reference<K: Referable>(key: &KeyData<K>) -> Option<Option<OwnedKey<K>>> {
     let referent = K::referent(key)?;
     let copy = copy(key, select::PUBLIC);
-    Some(copy.filter(|copy| K::refer(copy, referent)))
+    Some(copy.and_then(|mut copy| K::refer(&mut copy, referent).then_some(copy)))
 }
 
 /// Reads an octet string of a key that fills `bytes` exactly; false if the key has no such string.

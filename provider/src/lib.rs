@@ -14,9 +14,10 @@
 //! [`stock`] finds the default provider's tables, [`instance`] the default provider of the
 //! application, whose context they work with; [`overlay`] offers them, with the functions wrapped
 //! that make keys ([`keymgmt`], [`generation`]); [`rsa_method`], [`ec_method`], [`xdh`] and
-//! [`eddsa`] take the arithmetic, [`async_job`] pauses an async job instead of blocking its thread
-//! (what it waits for lies in its [`wait_ctx`]), [`stack`] finds room for a thread that has little,
-//! [`settings`] reads `openssl.cnf`, and [`process`] owns the engine of this process.
+//! [`eddsa`] take the arithmetic, with what is [`attached`] to a key object, [`async_job`] pauses
+//! an async job instead of blocking its thread (what it waits for lies in its [`wait_ctx`]),
+//! [`stack`] finds room for a thread that has little, [`settings`] reads `openssl.cnf`, and
+//! [`process`] owns the engine of this process.
 //! Keys that the key daemon holds come in by a [`decoder`] of files that name them
 //! ([`mod@reference`], [`ed25519_keys`]). [`daemon_key`] asks the daemon for their operations, over
 //! the connection of this process ([`daemon`]); an async job finds the answer in [`daemon_answer`].
@@ -28,6 +29,7 @@
 
 mod aes_gcm;
 mod async_job;
+mod attached;
 mod c_library;
 mod clock;
 mod counted;
@@ -40,7 +42,6 @@ mod ec_method;
 mod ed25519_keys;
 mod eddsa;
 mod eventfd;
-mod ex_data;
 #[cfg(feature = "fault-injection")]
 mod fault;
 mod ffi;

@@ -22,7 +22,7 @@ use crate::stock::stock;
 pub trait Referable: Functions + Sized {
     /// Makes a key that has public parts alone, and that nobody has used, a reference; false if
     /// that cannot be.
-    fn refer(key: &OwnedKey<Self>, to: Arc<Key>) -> bool;
+    fn refer(key: &mut OwnedKey<Self>, to: Arc<Key>) -> bool;
 
     /// What a key refers to, if it is a reference.
     fn referent(key: &KeyData<Self>) -> Option<Arc<Key>>;

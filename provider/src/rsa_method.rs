@@ -37,9 +37,9 @@ use lockstep_engine::{Elsewhere, Fallback, Outcome, RsaComponents, RsaInput, Rsa
 use once_cell::race::OnceBox;
 use zeroize::Zeroizing;
 
+use crate::attached::Attached;
 use crate::daemon::Tried;
 use crate::daemon_key::{Key, Operation};
-use crate::ex_data::Attached;
 use crate::ffi::{
     self, Bignum, BnCtx, Bytes, KeyData, KeyObjects, Output, OwnedKey, Passed as _, Rsa, RsaFinish,
     RsaMethod, RsaModExp, RsaPrivate, Text, guarded, in_place, method::rsa_private, select,
@@ -93,12 +93,12 @@ impl<K: RsaObjects> Adoptable for K {
     fn adopt(key: &KeyData<K>) {
         let Some(method) = method() else { return };
         let rsa = key.object();
-        if ffi::RSA_get_method(rsa) != std::ptr::from_ref(method.table) {
+        if !method.is_of(rsa) {
             return;
         }
         // From here on OpenSSL computes, with its blinding, whatever fails below.
         ffi::RSA_clear_flags(rsa, REMOTE_FLAGS);
-        method.states.remove(rsa);
+        STATES.remove(rsa);
         if memory::is_scarce() {
             return;
         }
@@ -108,17 +108,21 @@ impl<K: RsaObjects> Adoptable for K {
             return;
         }
         let on_lanes = matches!(state, State::Lanes(_));
-        if method.states.put(rsa, state) && on_lanes {
+        STATES.put(rsa, state);
+        if on_lanes {
             ffi::RSA_set_flags(rsa, ffi::RSA_FLAG_NO_BLINDING);
         }
     }
 }
 
 impl<K: RsaObjects> Referable for K {
-    fn refer(key: &OwnedKey<K>, to: Arc<Key>) -> bool {
+    fn refer(key: &mut OwnedKey<K>, to: Arc<Key>) -> bool {
         let Some(method) = method() else { return false };
         Self::prepare(key);
         let rsa = key.object();
+        if !method.is_of(rsa) {
+            return false;
+        }
         let (mut n, mut e, mut d) = (None, None, None);
         ffi::RSA_get0_key(rsa, &mut n, &mut e, &mut d);
         let Some(modulus_bytes) = n.map(length).filter(|_| d.is_none()) else {
@@ -128,15 +132,13 @@ impl<K: RsaObjects> Referable for K {
             key: to,
             modulus_bytes,
         };
-        let put = method.states.put(rsa, State::Remote(remote));
-        if put {
-            ffi::RSA_set_flags(rsa, REMOTE_FLAGS);
-        }
-        put
+        STATES.put(rsa, State::Remote(remote));
+        ffi::RSA_set_flags(rsa, REMOTE_FLAGS);
+        true
     }
 
     fn referent(key: &KeyData<K>) -> Option<Arc<Key>> {
-        match method()?.states.get(key.object())? {
+        match STATES.get(key.object())? {
             State::Remote(remote) => Some(Arc::clone(&remote.key)),
             _ => None,
         }
@@ -152,6 +154,9 @@ enum State {
     /// It is a reference.
     Remote(Remote),
 }
+
+/// Only of objects that have our method: its [`finish`] removes them.
+static STATES: Attached<Rsa, State> = Attached::new();
 
 /// A key whose private parts the key daemon holds.
 struct Remote {
@@ -276,10 +281,9 @@ fn components(rsa: &Rsa, n: &Bignum, e: Option<&Bignum>) -> Result<OwnedComponen
     })
 }
 
-/// Our method, OpenSSL's own functions that it falls back on, and where the states are.
+/// Our method, and OpenSSL's own functions that it falls back on.
 pub struct Method {
     table: &'static RsaMethod,
-    states: Attached<Rsa, State>,
     stock_mod_exp: RsaModExp,
     stock_private_encrypt: RsaPrivate,
     stock_private_decrypt: RsaPrivate,
@@ -308,7 +312,6 @@ impl Method {
             && ffi::RSA_meth_set_finish(table, finish) == 1;
         let method = Method {
             table,
-            states: Attached::new()?,
             stock_mod_exp: ffi::RSA_meth_get_mod_exp(stock)?,
             stock_private_encrypt: ffi::RSA_meth_get_priv_enc(stock)?,
             stock_private_decrypt: ffi::RSA_meth_get_priv_dec(stock)?,
@@ -316,13 +319,18 @@ impl Method {
         };
         set.then_some(method)
     }
+
+    /// Whether it is the method of `rsa`.
+    fn is_of(&self, rsa: &Rsa) -> bool {
+        ffi::RSA_get_method(rsa) == std::ptr::from_ref(self.table)
+    }
 }
 
 /// `finish` of our method: called when the object is freed.
 extern "C" fn finish(rsa: &mut Rsa) -> c_int {
     guarded(|| {
         method().map_or(0, |method| {
-            method.states.remove(rsa);
+            STATES.remove(rsa);
             (method.stock_finish)(rsa)
         })
     })
@@ -342,7 +350,7 @@ enum Route<'a> {
 impl Method {
     /// The route for `rsa`.
     fn route<'a>(&self, rsa: &'a Rsa) -> Route<'a> {
-        let reason = match self.states.get(rsa) {
+        let reason = match STATES.get(rsa) {
             Some(State::Lanes(lanes)) => return Route::Lanes(lanes),
             Some(State::Remote(remote)) => return Route::Remote(remote),
             Some(State::Stock(reason)) => Some(*reason),

@@ -215,14 +215,6 @@ imported! {
 
         pub unsafe fn CRYPTO_free(memory: *mut c_void, file: *const c_char, line: c_int);
         pub unsafe fn CRYPTO_malloc(size: usize, file: *const c_char, line: c_int) -> *mut c_void;
-        pub safe fn CRYPTO_get_ex_new_index(
-            class: c_int,
-            argl: c_long,
-            argp: *mut c_void,
-            new: Option<ExNew>,
-            dup: Option<ExDup>,
-            free: Option<ExFree>,
-        ) -> c_int;
         pub safe fn BN_new() -> Option<Owned<Bignum>>;
         pub unsafe fn BN_clear_free(a: *mut Bignum);
         pub safe fn BN_is_one(a: &Bignum) -> c_int;
@@ -251,8 +243,6 @@ imported! {
         pub safe fn RSA_test_flags(rsa: &Rsa, flags: c_int) -> c_int;
         pub safe fn RSA_clear_flags(rsa: &mut Rsa, flags: c_int);
         pub safe fn RSA_set_flags(rsa: &mut Rsa, flags: c_int);
-        pub unsafe fn RSA_set_ex_data(rsa: &mut Rsa, index: c_int, data: *mut c_void) -> c_int;
-        pub safe fn RSA_get_ex_data(rsa: &Rsa, index: c_int) -> *mut c_void;
         pub safe fn RSA_get0_key<'a>(
             rsa: &'a Rsa,
             n: &mut Option<&'a Bignum>,
@@ -340,8 +330,6 @@ imported! {
         );
         pub safe fn EC_KEY_set_method(key: &mut EcKey, method: &'static EcKeyMethod) -> c_int;
         pub safe fn EC_KEY_get_method(key: &EcKey) -> *const EcKeyMethod;
-        pub unsafe fn EC_KEY_set_ex_data(key: &mut EcKey, index: c_int, data: *mut c_void) -> c_int;
-        pub safe fn EC_KEY_get_ex_data(key: &EcKey, index: c_int) -> *mut c_void;
         pub safe fn EC_KEY_get0_group(key: &EcKey) -> Option<&EcGroup>;
         pub safe fn EC_KEY_get0_private_key(key: &EcKey) -> Option<&Bignum>;
         pub safe fn EC_KEY_get0_public_key(key: &EcKey) -> Option<&EcPoint>;

@@ -1,7 +1,7 @@
 //! Types, numbers and function types of OpenSSL's headers.
 
 use std::cell::{Cell, UnsafeCell};
-use std::ffi::{c_char, c_int, c_long, c_uchar, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uchar, c_uint, c_void};
 use std::marker::{PhantomData, PhantomPinned};
 
 use super::owned::Owned;
@@ -58,7 +58,6 @@ opaque! {
     /// `ASYNC_WAIT_CTX`
     AsyncWaitCtx;
     /// `CRYPTO_EX_DATA`
-    CryptoExData;
     /// `EVP_PKEY`
     Pkey;
 }
@@ -272,26 +271,6 @@ pub type EcSetGroup = extern "C" fn(&mut EcKey, Option<&EcGroup>) -> c_int;
 pub type EcSetPrivate = extern "C" fn(&mut EcKey, Option<&Bignum>) -> c_int;
 /// `set_public` of an `EC_KEY_METHOD`.
 pub type EcSetPublic = extern "C" fn(&mut EcKey, Option<&EcPoint>) -> c_int;
-/// `CRYPTO_EX_new`
-pub type ExNew = extern "C" fn(
-    parent: *mut c_void,
-    value: *mut c_void,
-    ad: Option<&mut CryptoExData>,
-    index: c_int,
-    argl: c_long,
-    argp: *mut c_void,
-);
-/// `CRYPTO_EX_free`
-pub type ExFree = ExNew;
-/// `CRYPTO_EX_dup`
-pub type ExDup = extern "C" fn(
-    to: Option<&mut CryptoExData>,
-    from: Option<&CryptoExData>,
-    from_d: &mut *mut c_void,
-    index: c_int,
-    argl: c_long,
-    argp: *mut c_void,
-) -> c_int;
 /// `ASYNC_callback_fn`
 pub type AsyncCallback = unsafe extern "C" fn(arg: *mut c_void) -> c_int;
 /// Cleanup of a wait file descriptor, called when its wait context is freed.
@@ -316,10 +295,6 @@ pub const RSA_NO_PADDING: c_int = 3;
 pub const RSA_FLAG_EXT_PKEY: c_int = 0x0020;
 /// `RSA_FLAG_NO_BLINDING`
 pub const RSA_FLAG_NO_BLINDING: c_int = 0x0080;
-/// `CRYPTO_EX_INDEX_RSA`
-pub const EX_INDEX_RSA: c_int = 9;
-/// `CRYPTO_EX_INDEX_EC_KEY`
-pub const EX_INDEX_EC_KEY: c_int = 8;
 /// `NID_X9_62_prime256v1`
 pub const NID_P256: c_int = 415;
 /// `NID_secp384r1`

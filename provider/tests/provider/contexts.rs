@@ -156,3 +156,26 @@ fn loaded_and_unloaded_by_many_threads() {
     assert_eq!(finished.text(), "600\n");
     finished.on_lanes("p256-sign", 600);
 }
+
+/// libcrypto numbers ex_data in each library context anew.
+#[test]
+fn ex_data_of_the_program_stay_its_own_in_every_context() {
+    let place = Place::new();
+    let program = place.compile("indices");
+    let directory = dist();
+    // Three signatures with a key that is read in each of three contexts; two keys are generated.
+    for (key, sign, verify, signed) in [
+        ("rsa2048", "rsa2048", None, 9),
+        ("p256", "p256-sign", Some("p256-verify"), 15),
+    ] {
+        let arguments = format!("{} {}", place.key(key), directory.display());
+        let process = place.program(&program, &arguments).with_counters();
+        let finished = process.succeed();
+        let counters = finished.counters();
+        assert_eq!(counters.of(sign), signed, "{finished}");
+        // One of three is not verified.
+        let verified = verify.map_or(signed * 2 / 3, |verify| counters.of(verify));
+        assert_eq!(verified, signed * 2 / 3, "{finished}");
+        assert_eq!(counters.fallbacks(), 0, "{finished}");
+    }
+}

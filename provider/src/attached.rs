@@ -1,0 +1,199 @@
+//! The module's values for OpenSSL's key objects, found by the addresses of the objects.
+//!
+//! They are not in the objects' ex_data. libcrypto numbers the slots of ex_data in each library
+//! context anew, and looks them up in the context that is the thread's default at that moment. So
+//! the number that the module gets in one context is the program's in another one. There, libcrypto
+//! would copy the module's value into a duplicate, pass it to the program's callbacks, and take the
+//! program's value for the module's.
+//!
+//! The table has no lock, so a child process can use it whatever its parent's threads did at the
+//! fork.
+
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use once_cell::race::OnceBox;
+
+const BUCKET_BITS: u32 = 12;
+
+/// A value of type `T` for some objects `O`. The value must be removed before its object is freed,
+/// because the next object may have the same address.
+pub struct Attached<O, T> {
+    /// Lists of slots, by the hash of the object. Slots are used again and never freed.
+    buckets: [OnceBox<Slot<O, T>>; 1 << BUCKET_BITS],
+}
+
+/// An object and its value.
+struct Slot<O, T> {
+    /// A box; NULL in a free slot.
+    value: AtomicPtr<T>,
+    /// NULL in a free slot, and while a slot is taken or freed.
+    object: AtomicPtr<O>,
+    next: OnceBox<Slot<O, T>>,
+}
+
+impl<O, T: Send + Sync> Attached<O, T> {
+    /// Without any value.
+    pub const fn new() -> Attached<O, T> {
+        Attached {
+            buckets: [const { OnceBox::new() }; 1 << BUCKET_BITS],
+        }
+    }
+
+    /// The value of an object, if it has one.
+    pub fn get<'a>(&self, object: &'a O) -> Option<&'a T> {
+        let value = self.slot_of(object)?.value.load(Ordering::Acquire);
+        // SAFETY: a slot that has this object holds NULL or a box of `put`, which stays as long as
+        // nobody has the object exclusively.
+        unsafe { value.as_ref() }
+    }
+
+    /// Gives an object this value instead of any that it has.
+    pub fn put(&self, object: &mut O, value: T) {
+        let value = Box::into_raw(Box::new(value));
+        match self.slot_of(object) {
+            // SAFETY: the slot is the object's, which is borrowed exclusively.
+            Some(slot) => unsafe { free(slot.value.swap(value, Ordering::AcqRel)) },
+            None => self.take_slot(object, value),
+        }
+    }
+
+    /// Frees the value of an object, if it has one.
+    pub fn remove(&self, object: &mut O) {
+        if let Some(slot) = self.slot_of(object) {
+            // In this order: once the value is NULL, the slot may be another object's.
+            slot.object.store(null_mut(), Ordering::Release);
+            // SAFETY: the slot was the object's, which is borrowed exclusively.
+            unsafe { free(slot.value.swap(null_mut(), Ordering::AcqRel)) };
+        }
+    }
+
+    fn bucket(&self, object: *const O) -> &OnceBox<Slot<O, T>> {
+        // 2^64 divided by the golden ratio (Knuth, The Art of Computer Programming, 6.4).
+        let hash = (object.addr() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        &self.buckets[(hash >> (u64::BITS - BUCKET_BITS)) as usize]
+    }
+
+    fn slot_of(&self, object: *const O) -> Option<&Slot<O, T>> {
+        let mut slots = std::iter::successors(self.bucket(object).get(), |slot| slot.next.get());
+        slots.find(|slot| slot.object.load(Ordering::Acquire).cast_const() == object)
+    }
+
+    /// Puts an object and its value into the first free slot.
+    fn take_slot(&self, object: *mut O, value: *mut T) {
+        let mut place = self.bucket(object);
+        loop {
+            let slot = place.get_or_init(|| Box::new(Slot::free()));
+            let order = (Ordering::AcqRel, Ordering::Relaxed);
+            let taken = slot
+                .value
+                .compare_exchange(null_mut(), value, order.0, order.1);
+            if taken.is_ok() {
+                return slot.object.store(object, Ordering::Release);
+            }
+            place = &slot.next;
+        }
+    }
+}
+
+impl<O, T> Slot<O, T> {
+    const fn free() -> Slot<O, T> {
+        Slot {
+            value: AtomicPtr::new(null_mut()),
+            object: AtomicPtr::new(null_mut()),
+            next: OnceBox::new(),
+        }
+    }
+}
+
+/// Frees a value that was taken out of its slot.
+///
+/// # Safety
+///
+/// The value is NULL or a box of `put`, and nobody uses it.
+unsafe fn free<T>(value: *mut T) {
+    if !value.is_null() {
+        // SAFETY: as the caller says.
+        drop(unsafe { Box::from_raw(value) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::thread;
+
+    use super::*;
+
+    /// The slots that a table has made.
+    fn slots(table: &Attached<u64, Arc<u64>>) -> usize {
+        let all = table
+            .buckets
+            .iter()
+            .flat_map(|bucket| std::iter::successors(bucket.get(), |slot| slot.next.get()));
+        all.count()
+    }
+
+    #[test]
+    fn each_object_has_its_own_value_until_it_is_removed() {
+        static TABLE: Attached<u64, Arc<u64>> = Attached::new();
+        // More than there are buckets, so that some share one.
+        let mut objects: Vec<u64> = (0..3 << BUCKET_BITS).collect();
+        for _ in 0..2 {
+            for object in &mut objects {
+                TABLE.put(object, Arc::new(!0));
+                TABLE.put(object, Arc::new(*object));
+            }
+            let is_right = |object: &u64| TABLE.get(object).is_some_and(|value| **value == *object);
+            assert!(objects.iter().all(is_right));
+            assert!(TABLE.get(&0).is_none());
+            for object in objects.iter_mut().step_by(2) {
+                TABLE.remove(object);
+            }
+            let is_there = objects.iter().map(|object| TABLE.get(object).is_some());
+            assert!(is_there.eq((0..objects.len()).map(|place| place % 2 == 1)));
+            for object in &mut objects {
+                TABLE.remove(object);
+            }
+            assert_eq!(slots(&TABLE), objects.len(), "slots are used again");
+        }
+    }
+
+    #[test]
+    fn values_are_freed_once() {
+        static TABLE: Attached<u64, Arc<u64>> = Attached::new();
+        let (first, second) = (Arc::new(1), Arc::new(2));
+        let mut object = 0;
+        TABLE.remove(&mut object);
+        TABLE.put(&mut object, Arc::clone(&first));
+        TABLE.put(&mut object, Arc::clone(&second));
+        let counts = || [&first, &second].map(Arc::strong_count);
+        assert_eq!(counts(), [1, 2]);
+        TABLE.remove(&mut object);
+        TABLE.remove(&mut object);
+        assert_eq!(counts(), [1, 1]);
+    }
+
+    #[test]
+    fn threads_change_the_values_of_their_objects_at_the_same_time() {
+        static TABLE: Attached<u64, Arc<u64>> = Attached::new();
+        let mut objects = vec![0; 4 << BUCKET_BITS];
+        thread::scope(|scope| {
+            for (number, objects) in (1..).zip(objects.chunks_mut(1 << BUCKET_BITS)) {
+                scope.spawn(move || {
+                    for _ in 0..20 {
+                        for object in &mut *objects {
+                            TABLE.put(object, Arc::new(number));
+                        }
+                        let is_right =
+                            |object: &u64| TABLE.get(object).is_some_and(|value| **value == number);
+                        assert!(objects.iter().all(is_right));
+                        for object in &mut *objects {
+                            TABLE.remove(object);
+                        }
+                    }
+                });
+            }
+        });
+    }
+}
