@@ -41,6 +41,8 @@ pub enum Declined {
     BadPoint,
     /// A key or a ciphertext is not one of ML-KEM.
     BadKey,
+    /// The public key is not the one of the private key.
+    Inconsistent,
     /// The engine was dropped before the request ran.
     ShutDown,
     /// The executor panicked: a defect of this library.
@@ -65,6 +67,7 @@ impl Declined {
             Declined::BadScalar => Fallback::BadScalar,
             Declined::BadPoint => Fallback::BadPoint,
             Declined::BadKey => Fallback::BadKey,
+            Declined::Inconsistent => Fallback::Inconsistent,
             Declined::ShutDown => Fallback::ShutDown,
             Declined::Internal => Fallback::Internal,
         }

@@ -165,6 +165,8 @@ impl<const BYTES: usize> Pair<BYTES> {
 /// A private key of Ed25519.
 pub struct Ed25519Key {
     seed: Boxed<[u8; ed25519::BYTES]>,
+    /// The public key that it must have, if that was said.
+    public: Option<ed25519::PublicKey>,
     /// What the kernels sign with, once somebody does.
     pub(crate) prepared: OnceBox<ed25519::SecretKey>,
 }
@@ -177,8 +179,24 @@ impl Ed25519Key {
         let seed = seed.try_into().map_err(|_| Malformed)?;
         Ok(Ed25519Key {
             seed: Boxed::copy_of(seed, OnFork::Keep),
+            public: None,
             prepared: OnceBox::new(),
         })
+    }
+
+    /// The same with the public key that its owner has noted with it. If the seed has another one,
+    /// requests are declined: two signatures of a message, each with one of the two public keys,
+    /// reveal the scalar.
+    pub fn of_pair(seed: &[u8], public: [u8; 32]) -> Result<Ed25519Key, Malformed> {
+        Ok(Ed25519Key {
+            public: Some(public),
+            ..Ed25519Key::new(seed)?
+        })
+    }
+
+    /// Whether this public key of the seed is the one that it must have.
+    pub(crate) fn accepts(&self, public: &ed25519::PublicKey) -> bool {
+        self.public.is_none_or(|noted| noted == *public)
     }
 
     pub(crate) fn seed(&self) -> &ed25519::Seed {

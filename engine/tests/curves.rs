@@ -420,6 +420,25 @@ fn bad_inputs_of_25519_harm_nobody_else() {
         assert!(matches!(answer, Err(Declined::BadPoint)), "{answer:?}");
     }
     assert_eq!(Ed25519Key::new(&seed[1..]).unwrap_err(), Malformed);
+
+    // A seed that is said to have this public key.
+    let sign = |public: [u8; 32]| {
+        Request::Ed25519Sign(Ed25519SignInput {
+            key: Arc::new(Ed25519Key::of_pair(&seed, public).unwrap()),
+            message: message.clone().into(),
+        })
+    };
+    let public: [u8; 32] = public.try_into().unwrap();
+    let good = || sign(public);
+    assert_eq!(signature(one(&engine, good())), signed);
+    let others = [0, 15, 31].map(|place| {
+        let mut other = public;
+        other[place] ^= 0x80;
+        sign(other)
+    });
+    for answer in with_good_neighbours(&engine, &good, others.into()) {
+        assert!(matches!(answer, Err(Declined::Inconsistent)), "{answer:?}");
+    }
 }
 
 #[test]

@@ -24,7 +24,7 @@ use crate::ffi::{
 };
 use crate::reference::Referable;
 use crate::stock::families::{Ed25519Keys, Ed25519Signature};
-use crate::wrapped::{self, KEY_BYTES, passed_on, public, secret};
+use crate::wrapped::{self, KEY_BYTES, pair, passed_on, public};
 use crate::{async_job, memory, query};
 
 /// The length of a signature.
@@ -99,10 +99,9 @@ fn signing(key: &KeyData<Ed25519Keys>) -> Option<Known> {
     if let Some(referent) = Ed25519Keys::referent(key) {
         return Some(Known::Ask(referent));
     }
-    let seed = secret(key)?;
-    Some(Known::Sign(Arc::new(
-        Ed25519Key::new(seed.as_bytes()).ok()?,
-    )))
+    let (seed, public) = pair(key)?;
+    let key = Ed25519Key::of_pair(seed.as_bytes(), public).ok()?;
+    Some(Known::Sign(Arc::new(key)))
 }
 
 /// The public key for the engine.

@@ -2,7 +2,8 @@
 
 use lockstep_engine::Secret;
 
-use crate::ffi::{Functions, KeyData, StockCtx, name};
+use crate::ffi::keymgmt::GetParams;
+use crate::ffi::{Functions, KeyData, List, StockCtx, name};
 use crate::keymgmt;
 
 /// A context of OpenSSL's, and what we note beside it.
@@ -32,6 +33,19 @@ pub fn secret<K: Functions>(key: &KeyData<K>) -> Option<Secret> {
     Secret::filled(KEY_BYTES, |bytes| {
         keymgmt::read(key, name::PKEY_PARAM_PRIV_KEY, bytes)
     })
+}
+
+/// Both parts of a key, the private one as [`secret`] has it.
+pub fn pair<K: Functions>(key: &KeyData<K>) -> Option<(Secret, [u8; KEY_BYTES])> {
+    let mut public = [0; KEY_BYTES];
+    let secret = Secret::filled(KEY_BYTES, |secret| {
+        let mut wanted = List::<3>::new()
+            .room(name::PKEY_PARAM_PRIV_KEY, secret)
+            .room(name::PKEY_PARAM_PUB_KEY, &mut public);
+        GetParams::pass(key, wanted.as_params_mut()) == 1
+            && [0, 1].map(|place| wanted.returned(place)) == [KEY_BYTES; 2]
+    });
+    Some((secret?, public))
 }
 
 /// The public part of a key.

@@ -92,8 +92,12 @@ impl Cpu {
     pub(super) fn to_sign<'a>(
         &self,
         Ed25519SignInput { key, message }: &'a Ed25519SignInput,
-    ) -> ed25519::SignJob<'a> {
-        ed25519::SignJob::new(self.prepared(key), message)
+    ) -> Result<ed25519::SignJob<'a>, Result<Bytes, Declined>> {
+        let prepared = self.prepared(key);
+        match key.accepts(prepared.public()) {
+            true => Ok(ed25519::SignJob::new(prepared, message)),
+            false => Err(Err(Declined::Inconsistent)),
+        }
     }
 
     pub(super) fn ed25519_sign(&self, group: Group<'_, ed25519::SignJob<'_>, Bytes>) {

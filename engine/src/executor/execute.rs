@@ -237,9 +237,7 @@ impl<'a> Groups<'a> {
                     groups.x25519.push(input, answer, most);
                 }
                 Request::Ed25519Sign(input) => {
-                    groups
-                        .ed25519_sign
-                        .push(Ok(cpu.to_sign(input)), answer, most);
+                    groups.ed25519_sign.push(cpu.to_sign(input), answer, most);
                 }
                 Request::Ed25519Verify(input) => {
                     let input = curve25519::read_signature(input);

@@ -342,6 +342,20 @@ fn odd_paddings() {
     }
 }
 
+/// Two signatures of one message, each with one of the two public keys, would reveal the scalar.
+#[test]
+fn an_ed25519_key_with_another_public_key_is_left_to_openssl() {
+    let place = Place::new();
+    let program = place.compile("mismatched");
+    let key = place.key("ed25519");
+    let finished = place.program(&program, &key).with_lockstep().succeed();
+    let counters = finished.counters();
+    // The engine is asked for each, and declines all but the first.
+    assert_eq!(counters.of("ed25519-sign"), 11, "{finished}");
+    assert_eq!(counters.fallback("inconsistent"), 10, "{finished}");
+    assert_eq!(counters.fallbacks(), 10, "{finished}");
+}
+
 /// An OAEP block (SHA-1) with these unmasked data and first byte.
 fn oaep(data: &[u8], first: u8) -> Vec<u8> {
     let seed = [0x3c; 20];
