@@ -75,9 +75,11 @@ impl<K: RsaObjects> Adoptable for K {
     const IN_PLACE: bool = false;
 
     /// Gives an object our method, with which it does everything as OpenSSL does until it is
-    /// adopted.
+    /// adopted. One with a method of another's, which the program has made its default, keeps that.
     fn prepare(key: &OwnedKey<K>) {
-        if let Some(method) = method() {
+        if let Some(method) = method()
+            && is_stock(key.object())
+        {
             // SAFETY: nothing has computed with the object yet. Later it would do harm:
             // `RSA_set_method` frees what a computation leaves in the object, but the object keeps
             // pointing there.
@@ -194,7 +196,9 @@ impl State {
                 return Err(reason);
             }
             let on_lanes = RsaKey::new(&components.borrow()).map_err(Fallback::from)?;
-            let twin = keymgmt::copy(key, select::ALL).ok_or(Fallback::Internal)?;
+            let twin = keymgmt::copy(key, select::ALL)
+                .filter(|twin| is_stock(twin.object()))
+                .ok_or(Fallback::Internal)?;
             let shared = SharedKey::new(
                 process::keys(),
                 on_lanes.size(),
@@ -324,6 +328,12 @@ impl Method {
     fn is_of(&self, rsa: &Rsa) -> bool {
         ffi::RSA_get_method(rsa) == std::ptr::from_ref(self.table)
     }
+}
+
+/// Whether an object has OpenSSL's own method.
+fn is_stock(rsa: &Rsa) -> bool {
+    let stock = ffi::RSA_PKCS1_OpenSSL();
+    stock.is_some_and(|stock| ffi::RSA_get_method(rsa) == std::ptr::from_ref(stock))
 }
 
 /// `finish` of our method: called when the object is freed.

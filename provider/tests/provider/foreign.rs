@@ -1,5 +1,6 @@
 //! What the application's own library context holds: digests of other providers, its random
-//! generator, its properties. What works without the module works with it, and on lanes.
+//! generator, its properties. What works without the module works with it, and on lanes. Methods of
+//! the program's own work, too.
 
 use crate::common::{Finished, Place, dist};
 
@@ -94,4 +95,16 @@ fn a_default_provider_that_is_given_up_stays_away() {
 #[test]
 fn library_contexts_come_and_go() {
     take_way(&Place::new(), "often", "rsa2048").on_lanes("rsa2048", 1);
+}
+
+#[test]
+fn methods_that_a_program_makes_its_default_compute() {
+    let place = Place::new();
+    let program = place.compile("methods");
+    for (key, shape) in [("rsa2048", "rsa2048"), ("p256", "p256-sign")] {
+        let process = place.program(&program, &place.key(key));
+        let finished = process.with_lockstep().succeed();
+        // The two signatures of the key that was there before.
+        assert_eq!(finished.counters().of(shape), 2, "{finished}");
+    }
 }
