@@ -72,3 +72,18 @@ fn keys_on_the_curve_sm2_are_written_as_without_the_module() {
     let text = place.lockstep(&format!("{generate} -text")).succeed();
     assert!(text.text().contains("ASN1 OID: SM2"), "{text}");
 }
+
+#[test]
+fn shared_secrets_become_keys_without_an_error() {
+    let place = Place::new();
+    let program = place.compile_with("secret_keys", "secret_keys", &["-lcrypto", "-ldl"]);
+    for (key, shape) in [("x25519", "x25519"), ("p256", "p256-ecdh")] {
+        let process = place.program(&program, &place.key(key));
+        let finished = process.with_lockstep().succeed();
+        if finished.text().starts_with("skipped") {
+            print!("{}", finished.text());
+            return;
+        }
+        assert_eq!(finished.counters().of(shape), 3, "{finished}");
+    }
+}
