@@ -195,11 +195,13 @@ fn generate<K: Generated>(
     progress: Progress<'_>,
 ) -> Option<OwnedKey<K>> {
     let ours = generation?;
-    if let (false, Some(blank)) = (ours.derived, &ours.blank)
-        && let Some(made) = Gen::pass(&**blank, progress)
-        && K::fill(&made)
-    {
-        return Some(made);
+    if let (false, Some(blank)) = (ours.derived, &ours.blank) {
+        // What a blank cannot have, the other one cannot have either: it would fail once more, with
+        // the same error.
+        let made = Gen::pass(&**blank, progress)?;
+        if K::fill(&made) {
+            return Some(made);
+        }
     }
     K::take_over(Gen::pass(&**ours.full.as_ref()?, progress))
 }
