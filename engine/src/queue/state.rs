@@ -236,6 +236,19 @@ impl<E: Executor> State<E> {
         line.waiting.push_back(entry);
     }
 
+    /// Takes the requests of all jobs out of the lines.
+    pub(super) fn take_jobs(&mut self) -> Vec<Owner<E>> {
+        let is_job = |entry: &Entry<E>| matches!(entry.owner, Owner::Job(_));
+        let mut jobs = Vec::new();
+        for line in &mut self.lines {
+            let all = std::mem::take(&mut line.waiting).into_iter();
+            let (of_jobs, rest): (Vec<_>, Vec<_>) = all.partition(is_job);
+            line.waiting = rest.into();
+            jobs.extend(of_jobs.into_iter().map(|entry| entry.owner));
+        }
+        jobs
+    }
+
     /// Takes a free slot for a leader of `shape`.
     pub(super) fn lead(&mut self, shape: E::Shape, own: Option<Entry<E>>) -> Lead<E> {
         let slot = self.free.pop().expect("the caller saw a free slot");

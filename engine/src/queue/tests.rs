@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Barrier;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use super::completion::Ticket;
@@ -242,6 +242,37 @@ fn the_bound_declines_and_recovers() {
         2
     );
     workers::stop(&queue);
+    assert_at_rest(&queue, 1);
+}
+
+/// Another thread queues its request while the first one tries to start a worker.
+#[test]
+fn jobs_that_waited_for_a_worker_that_did_not_start_are_declined() {
+    static TRIES: AtomicUsize = AtomicUsize::new(0);
+    static FAILS: AtomicBool = AtomicBool::new(false);
+    let mut queue = queue(Simple::default(), 1, 8);
+    Arc::get_mut(&mut queue).unwrap().start_thread = |_| {
+        TRIES.fetch_add(1, Ordering::SeqCst);
+        until(|| FAILS.load(Ordering::SeqCst));
+    };
+    let wake_ups = WakeUps::default();
+    let submit = |shape, number| Queue::submit(&queue, shape, number, wake_ups.boxed());
+    thread::scope(|scope| {
+        let first = scope.spawn(|| submit(0, 1).err().unwrap().fallback());
+        until(|| TRIES.load(Ordering::SeqCst) == 1);
+        let others = [(0, 2), (1, 3), (0, 4)].map(|(shape, number)| submit(shape, number).unwrap());
+        assert_eq!(waiting(&queue), 3);
+        FAILS.store(true, Ordering::SeqCst);
+        assert_eq!(first.join().unwrap(), Fallback::NoWorkers);
+        // The first one has delivered before it returned.
+        assert_eq!(wake_ups.count(), 3);
+        for ticket in others {
+            assert_eq!(ticket.take().unwrap_err().fallback(), Fallback::NoWorkers);
+        }
+    });
+    let counters = queue.counters.snapshot();
+    assert_eq!(counters.fallbacks_for(Fallback::NoWorkers), 4);
+    assert_eq!(queue.enqueue(0, 5).unwrap(), -5);
     assert_at_rest(&queue, 1);
 }
 

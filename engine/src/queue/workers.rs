@@ -71,7 +71,8 @@ impl<E: Executor> Queue<E> {
         refused != 0 && self.milliseconds() <= refused + 1000
     }
 
-    /// Starts one more worker; `None` if that fails and there is no other.
+    /// Starts one more worker; `None` if that fails and there is no other. Meanwhile other jobs may
+    /// have queued requests for it; those are declined if no other worker is being started either.
     pub(super) fn start_worker<'a>(
         this: &'a Arc<Self>,
         mut state: Guard<'a, E>,
@@ -97,6 +98,15 @@ impl<E: Executor> Queue<E> {
         }
         if state.workers.threads.is_empty() {
             this.refused.store(this.milliseconds(), Ordering::Relaxed);
+            let left = match state.workers.alive {
+                0 => state.take_jobs(),
+                _ => Vec::new(),
+            };
+            drop(state);
+            for owner in left {
+                // A job's, so there is no leader's own answer.
+                drop(this.deliver(owner, Err(this.declined(Declined::NoWorkers))));
+            }
             return None;
         }
         Some(state)
