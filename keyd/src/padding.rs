@@ -153,8 +153,8 @@ mod tests {
         [&data[..], &hash, &[0xbc]].concat()
     }
 
-    /// Checks that `input` is a signature, and that most of it must be as it is; how many bytes need
-    /// not.
+    /// Checks that `input` is a signature, and that most of it must be as it is. Returns how many
+    /// bytes need not.
     fn check(input: &[u8]) -> usize {
         assert!(is_signature(input), "{input:02x?}");
         let mut changed = input.to_vec();
