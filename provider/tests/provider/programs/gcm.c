@@ -190,8 +190,10 @@ static void authenticate(void) {
 }
 
 static void finish(void) {
-    /* OpenSSL makes another tag of a message that had a wrong one; the module makes none. */
-    if (spoiled && encrypts)
+    static const unsigned char zeros[16];
+    /* OpenSSL makes another tag of a message that had a wrong one; the module makes none. Where a
+     * key was set in the middle of the message, and no IV, OpenSSL's tag is zeros each time. */
+    if (spoiled && (encrypts || memcmp(tag, zeros, sizeof zeros) == 0))
         return;
     snprintf(what, sizeof what, "final");
     EACH(o->result = EVP_CipherFinal_ex(ctx, to, &o->length));
