@@ -201,7 +201,7 @@ impl Daemon {
 
     /// The connection of this process, made if there is none that can be used.
     pub fn connection(&self) -> Result<Arc<Connection>, Failure> {
-        // Others wait for who connects.
+        // Others wait while one thread connects.
         let _uncancelled = Uncancelled::begin();
         let link = self.link();
         let present = link
@@ -226,6 +226,7 @@ impl Daemon {
     /// Says that a request had no answer in time. The connection over which it was made is given
     /// up, since others would wait in vain, too. A younger one is another.
     pub fn gives_no_answer(&self) {
+        let _uncancelled = Uncancelled::begin();
         let mut link = self.link().write().unwrap_or_else(PoisonError::into_inner);
         let is_old = |own: &mut Arc<Connection>| own.since().elapsed() >= ANSWER;
         if let Some(connection) = link.connection.take_if(is_old) {
