@@ -37,8 +37,8 @@ pub fn outdated(current: &Configuration) -> Option<Named> {
         Ok(now) if made.is_like(&now) => return None,
         Ok(_) => (
             format!(
-                "{} is not what this version of lockstep makes of {}: that one has changed since in \
-                 a way that matters, or another version made this one",
+                "{} is not what this version of lockstep makes of {}: that one has changed since \
+                 in a way that matters, or another version made this one",
                 current.path().display(),
                 origin.display()
             ),

@@ -122,8 +122,8 @@ pub fn reference(path: &Path) -> Named {
                 ),
                 false => (
                     format!("{shown} holds no reference to a key of the key daemon"),
-                    "name a file that `lockstep keyd export-reference` or `lockstep install --keyd` \
-                     has written",
+                    "name a file that `lockstep keyd export-reference` or `lockstep install \
+                     --keyd` has written",
                 ),
             };
             return (REFERENCE, failed(what, remedy));

@@ -109,7 +109,9 @@ impl Trial<'_> {
             Some(error) if error.contains("OSSL_provider_init") => Failure::new(format!(
                 "{module} is a shared library, but not a provider of OpenSSL: {error}"
             ))
-            .remedy("name lockstep.so, as lockstep's package has it and `cargo xtask dist` makes it"),
+            .remedy(
+                "name lockstep.so, as lockstep's package has it and `cargo xtask dist` makes it",
+            ),
             Some(error) => Failure::new(format!("OpenSSL does not load the module: {error}"))
                 .remedy(ANOTHER_MODULE),
             None => Failure::new(

@@ -183,8 +183,8 @@ fn usable(path: &Path, reference: &Reference, subject: &Subject) -> Answer {
             inside.display()
         );
         let remedy = format!(
-            "add the line ListenStream={} to lockstep-keyd.socket (systemctl edit), and restart the \
-             socket; for a server of the distribution, run lockstep install --keyd again",
+            "add the line ListenStream={} to lockstep-keyd.socket (systemctl edit), and restart \
+             the socket; for a server of the distribution, run lockstep install --keyd again",
             inside.display()
         );
         return (Verdict::Failed, what, Some(remedy));

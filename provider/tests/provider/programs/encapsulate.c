@@ -461,7 +461,8 @@ static void keys_say_why(void) {
     Octets private = {.length = 0};
     if (EVP_PKEY_get_octet_string_param(key, "priv", private.bytes, MOST, &private.length) == 1) {
         OSSL_PARAM both[] = {parts[0],
-                             OSSL_PARAM_construct_octet_string("priv", private.bytes, private.length),
+                             OSSL_PARAM_construct_octet_string("priv", private.bytes,
+                                                               private.length),
                              OSSL_PARAM_construct_end()};
         CHECK(imports(both, EVP_PKEY_KEYPAIR) == 1);
     }

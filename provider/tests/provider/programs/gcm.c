@@ -555,7 +555,8 @@ static void fix_whole_iv(int direction) {
 static void explicit_parts_that_are_absent(void) {
     unsigned char byte = 0;
     for (int absent = 0; absent < 2; absent++) {
-        OSSL_PARAM params[] = {OSSL_PARAM_construct_octet_string("tlsivinv", absent ? NULL : &byte, 0),
+        void *part = absent ? NULL : &byte;
+        OSSL_PARAM params[] = {OSSL_PARAM_construct_octet_string("tlsivinv", part, 0),
                                OSSL_PARAM_construct_end()};
         fix_whole_iv(0);
         snprintf(what, sizeof what, "explicit part, absent %d", absent);
