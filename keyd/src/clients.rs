@@ -36,7 +36,7 @@ pub struct Client {
     pub pid: i32,
     /// Its ring.
     pub ring: Server,
-    /// Open for as long as the process lives.
+    /// Open for as long as the process has its end open.
     pub stream: UnixStream,
     /// What it may use. A handle is a place in here.
     grants: Grants,
@@ -130,14 +130,17 @@ impl Client {
         now.saturating_duration_since(self.start).as_micros() as u64
     }
 
-    /// Says that the process has ended.
+    /// Says that the connection has ended. A process that lives on, and has only lost its socket,
+    /// learns of it by its ring, and connects anew; so the ring says so before any of its requests
+    /// is dropped.
     pub fn leave(&self) {
-        self.gone.store(true, Ordering::Relaxed);
+        self.ring.close();
+        self.gone.store(true, Ordering::Release);
     }
 
-    /// Whether the process has ended.
+    /// Whether the connection has ended.
     pub fn is_gone(&self) -> bool {
-        self.gone.load(Ordering::Relaxed)
+        self.gone.load(Ordering::Acquire)
     }
 
     /// How many requests were admitted, and how many refused.

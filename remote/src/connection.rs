@@ -151,7 +151,8 @@ impl Connection {
 
     /// Asks for an operation whose result has `length` bytes, and waits for it.
     ///
-    /// [`Failure::Lost`] says that the connection is of no more use.
+    /// After [`Failure::Lost`] it may be asked again, over a new connection if this one [is
+    /// gone](Connection::is_gone).
     pub fn ask(
         &self,
         operation: Operation,

@@ -17,7 +17,7 @@ pub enum Failure {
     Unwelcome(Verdict),
     /// What came is not what a key daemon of this version says.
     Protocol,
-    /// The connection ended before the answer.
+    /// The connection ended before the answer, or the daemon has dropped the request.
     Lost,
     /// There was no answer in time.
     TimedOut,
@@ -124,6 +124,8 @@ pub(crate) fn outcome(
         status::FORBIDDEN => Err(Failure::Forbidden),
         status::UNFIT => Err(Failure::Unfit),
         status::BUSY => return None,
+        // By a thread that ends, or since the daemon sees nobody at this connection any more.
+        lockstep_ring::status::DROPPED => Err(Failure::Lost),
         _ => Err(Failure::Failed),
     })
 }

@@ -314,7 +314,7 @@ fn refusals_are_told() {
         (crate::protocol::status::FORBIDDEN, Failure::Forbidden),
         (crate::protocol::status::UNFIT, Failure::Unfit),
         (crate::protocol::status::FAILED, Failure::Failed),
-        (status::DROPPED, Failure::Failed),
+        (status::DROPPED, Failure::Lost),
     ] {
         fixture.post(1).expect("it is there");
         let [request] = fixture.take(1).try_into().expect("one");
