@@ -204,8 +204,10 @@ impl Clients {
 }
 
 #[cfg(test)]
-mod tests {
-    use lockstep_engine::Config;
+pub(crate) mod tests {
+    use lockstep_engine::{Config, RsaComponents, RsaKey};
+    use lockstep_ring::{Call, Client as Ring, Lost, Ticket};
+    use lockstep_testkit::RsaParts;
 
     use super::*;
 
@@ -225,6 +227,76 @@ mod tests {
                     MC4CAQAwBQYDK2VwBCIEINTuctv5E1hK1bbY8fdp+K06/nwoy/HU++CXqI9EdVhC\n\
                     -----END PRIVATE KEY-----\n";
         Key::from_pem(text.as_bytes(), &engine).expect("a key")
+    }
+
+    fn rsa2048() -> Key {
+        let parts = RsaParts::ordinary(2048).parts;
+        let [n, e, p, q, dp, dq, qinv] = parts.each_ref().map(Vec::as_slice);
+        #[rustfmt::skip]
+        let components = RsaComponents { n, e, p, q, dp, dq, qinv };
+        let private = RsaKey::new(&components).expect("a key");
+        Key {
+            private: Private::Rsa(Arc::new(private)),
+            public: Vec::new(),
+        }
+    }
+
+    /// A client that may do all with two keys, one for Ed25519 and one of 2048 bits for RSA; and
+    /// its own side of the ring.
+    pub(crate) struct Connected {
+        pub(crate) client: Arc<Client>,
+        ring: Ring,
+    }
+
+    impl Connected {
+        pub(crate) fn new() -> Connected {
+            let (server, descriptor) = Server::create(8).expect("a ring");
+            let (stream, _) = UnixStream::pair().expect("sockets");
+            let held = [ed25519(), rsa2048()].map(|key| {
+                Arc::new(Held {
+                    name: String::new(),
+                    key,
+                    access: Access::default(),
+                })
+            });
+            let uses = Uses {
+                sign: true,
+                decrypt: true,
+            };
+            let grants = held.map(|held| (held, uses)).to_vec();
+            let rate = Arc::new(Rate::new(0, 0, Instant::now()));
+            let peer = Peer { user: 7, group: 7 };
+            let client = Client::new((peer, 7), grants, (server, stream), rate);
+            Connected {
+                client: Arc::new(client),
+                ring: Ring::attach(descriptor).expect("a ring"),
+            }
+        }
+
+        pub(crate) fn post(&self, operation: Operation) -> Ticket {
+            let (key, input) = match operation {
+                Operation::Ed25519Sign => (0, &[1][..]),
+                _ => (1, &[1; 256][..]),
+            };
+            let operation = operation as u16;
+            #[rustfmt::skip]
+            let call = Call { operation, key, input, notify: false };
+            self.ring.submit(&call).expect("there is room")
+        }
+    }
+
+    #[test]
+    fn a_process_that_has_lost_its_socket_loses_what_it_has_asked_for() {
+        let process = Connected::new();
+        let mut tickets = [(); 3].map(|()| process.post(Operation::Ed25519Sign));
+        let mut taken = Vec::new();
+        process.client.ring.take(|request| taken.push(request));
+        process.client.leave();
+        assert!(process.client.is_gone() && process.ring.is_gone());
+        // Neither an answer nor a failure: the process asks again, over another connection.
+        for ticket in &mut tickets {
+            assert_eq!(ticket.poll().err(), Some(Lost::Gone));
+        }
     }
 
     #[test]

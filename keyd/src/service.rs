@@ -330,7 +330,51 @@ impl<T> Line<T> {
 
 #[cfg(test)]
 mod tests {
+    use lockstep_engine::{Config, Size};
+    use lockstep_remote::Operation;
+
     use super::*;
+    use crate::clients::tests::Connected;
+
+    #[test]
+    fn others_are_waited_for_unless_another_shape_waits() {
+        let service = Service::new(crate::engine(Config::default()));
+        let rsa = Shape::Rsa {
+            size: Size::Rsa2048,
+            wide_exponent: false,
+        };
+        if service.engine.pass(rsa) == 1 {
+            println!("skipped: the lanes of this machine take one key at a time");
+            return;
+        }
+        let processes = [(); 8].map(|()| Connected::new());
+        let clients = processes.each_ref().map(|own| Arc::clone(&own.client));
+        let mut waiting = service.waiting.lock().expect("no panic");
+        // How many requests of RSA there are after the wait: one is there before it, beside one of
+        // `other`, and one comes meanwhile.
+        let mut gathered = |other: Operation| {
+            // All are active.
+            for process in &processes {
+                drop(process.post(Operation::RsaPrivate));
+            }
+            service.take(&clients, &mut waiting);
+            waiting
+                .lines
+                .iter_mut()
+                .for_each(|line| *line = Line::new());
+            drop([
+                processes[0].post(Operation::RsaPrivate),
+                processes[1].post(other),
+            ]);
+            service.take(&clients, &mut waiting);
+            drop(processes[2].post(Operation::RsaPrivate));
+            service.gather(&clients, &mut waiting, rsa);
+            waiting.lines[rsa.index()].count
+        };
+        assert_eq!(gathered(Operation::Ed25519Sign), 1);
+        // Where this thread does not run for a while, the time is over before it has looked.
+        assert!((0..100).any(|_| gathered(Operation::RsaPrivate) == 3));
+    }
 
     #[test]
     fn users_take_turns_whatever_one_of_them_has_posted() {
