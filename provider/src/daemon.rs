@@ -307,3 +307,38 @@ pub fn after_fork() {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use Failure::{
+        Busy, Failed, Forbidden, Full, Lost, NoKey, OtherKey, Protocol, TimedOut, Unfit,
+        Unreachable, Unwelcome,
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_daemon_is_avoided_for_as_long_as_its_failure_may_last() {
+        let daemon = Daemon::at(Path::new("/nowhere"));
+        let time = |failure| daemon.avoidance(&failure);
+        for its_own in [Forbidden, Unfit, NoKey, OtherKey] {
+            assert_eq!(time(its_own.clone()), None, "{its_own:?}");
+        }
+        let (full, absent) = (
+            Unwelcome(Verdict::Full),
+            Unreachable(PathBuf::new(), String::new()),
+        );
+        for passing in [Busy, Full, Failed, Lost, full, absent] {
+            assert_eq!(time(passing.clone()), Some(SHORT), "{passing:?}");
+        }
+        for lasting in [Verdict::Stranger, Verdict::OtherVersion, Verdict::Failed] {
+            assert_eq!(time(Unwelcome(lasting)), Some(LONG), "{lasting:?}");
+        }
+        assert_eq!(time(Protocol), Some(LONG));
+        // Each time that it does not answer, longer, and not for ever longer.
+        for (times, doubled) in [(0, 1), (1, 2), (2, 4), (8, 256), (u32::MAX, 256)] {
+            daemon.timeouts.store(times, Ordering::Relaxed);
+            assert_eq!(time(TimedOut), Some(LIMIT * doubled), "{times}");
+        }
+    }
+}
