@@ -56,7 +56,6 @@ pub fn query_operation(
         operation::SIGNATURE => &tables.signature,
         operation::ASYM_CIPHER => &tables.asym_cipher,
         operation::KEM => &tables.kem,
-        operation::SKEYMGMT => &tables.skeymgmt,
         operation::ENCODER => &tables.encoder,
         operation::DECODER => &tables.decoder,
         _ => return Terminated::NONE,
@@ -141,7 +140,6 @@ struct Tables {
     signature: Vec<Algorithm>,
     asym_cipher: Vec<Algorithm>,
     kem: Vec<Algorithm>,
-    skeymgmt: Vec<Algorithm>,
     encoder: Vec<Algorithm>,
     decoder: Vec<Algorithm>,
     /// The key types that we generate and that TLS has groups on.
@@ -230,7 +228,6 @@ impl Tables {
                 tables.unaccelerated.push((operation, reason));
             }
         }
-        tables.add_skeymgmt();
         for algorithms in [
             &mut tables.cipher,
             &mut tables.kdf,
@@ -239,7 +236,6 @@ impl Tables {
             &mut tables.signature,
             &mut tables.asym_cipher,
             &mut tables.kem,
-            &mut tables.skeymgmt,
             &mut tables.encoder,
             &mut tables.decoder,
         ] {
@@ -299,18 +295,6 @@ impl Tables {
     fn add_encoders(&mut self, keys: &CStr) {
         let encoders = all_of(operation::ENCODER).filter(|algorithm| has_name(algorithm, keys));
         self.encoder.extend(encoders.filter_map(as_ours));
-    }
-
-    /// Adds OpenSSL's own management of symmetric keys as ours (OpenSSL 3.5). libcrypto asks the
-    /// provider of an exchange for it when a program wants a shared secret as such a key, and
-    /// leaves an error in the queue where that one has none, though it finds another one's.
-    fn add_skeymgmt(&mut self) {
-        let taking_over = |algorithm: &Algorithm| Algorithm {
-            properties: Some(Text::new(KEYS)),
-            ..*algorithm
-        };
-        self.skeymgmt
-            .extend(all_of(operation::SKEYMGMT).map(taking_over));
     }
 
     /// Adds our decoder of references to keys of a type, behind the one that takes them out of PEM.

@@ -308,11 +308,6 @@ fn constants(c: &mut String) {
             "#ifdef PROV_R_{name}\nSAME(PROV_R_{name}, {number});\n#endif"
         );
     }
-    let skeymgmt = operation::SKEYMGMT;
-    let _ = writeln!(
-        c,
-        "#ifdef OSSL_OP_SKEYMGMT\nSAME(OSSL_OP_SKEYMGMT, {skeymgmt});\n#endif"
-    );
     for (name, text) in name::ALL {
         let text = text.to_str().expect("text");
         // A name that came later than OpenSSL 3.0 is not in all headers.

@@ -151,8 +151,6 @@ pub mod operation {
     pub const SIGNATURE: c_int = 12;
     pub const ASYM_CIPHER: c_int = 13;
     pub const KEM: c_int = 14;
-    /// OpenSSL 3.5
-    pub const SKEYMGMT: c_int = 15;
     pub const ENCODER: c_int = 20;
     pub const DECODER: c_int = 21;
 }

@@ -74,7 +74,7 @@ fn keys_on_the_curve_sm2_are_written_as_without_the_module() {
 }
 
 #[test]
-fn shared_secrets_become_keys_without_an_error() {
+fn shared_secrets_become_keys_that_encipher() {
     let place = Place::new();
     let program = place.compile_with("secret_keys", "secret_keys", &["-lcrypto", "-ldl"]);
     for (key, shape) in [("x25519", "x25519"), ("p256", "p256-ecdh")] {
