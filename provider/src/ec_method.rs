@@ -38,7 +38,10 @@ use point::{curve_of, decoded, encoded};
 impl Adoptable for EcKeys {
     /// Public keys too: they verify.
     const ADOPTED_WITH: c_int = select::KEYPAIR | select::DOMAIN_PARAMETERS;
-    const IN_PLACE: bool = true;
+
+    fn is_copied(_key: &KeyData<EcKeys>) -> bool {
+        false
+    }
 
     fn adopt(key: &KeyData<EcKeys>) {
         if let Some(method) = method() {

@@ -18,9 +18,15 @@ pub trait Adoptable: Referable {
     /// An object is adopted when one of these parts was put into it.
     const ADOPTED_WITH: c_int;
 
-    /// Whether an object that may have been used already can be adopted. Otherwise a fresh copy
-    /// replaces it.
-    const IN_PLACE: bool;
+    /// Whether keys may be put into this object, which [`New`] has made. Otherwise libcrypto leaves
+    /// a key with the provider that has it, and its operations too.
+    fn is_fit(_key: &KeyData<Self>) -> bool {
+        true
+    }
+
+    /// Whether a fresh copy of an object that may have been used already is adopted, and not the
+    /// object itself.
+    fn is_copied(key: &KeyData<Self>) -> bool;
 
     /// Prepares an object that [`New`] has just made, if that must be before its first use.
     fn prepare(_key: &OwnedKey<Self>) {}
@@ -112,7 +118,9 @@ fn new_ex<K: Adoptable>(provctx: ProvCtx, params: Params<'_>) -> Option<OwnedKey
 
 /// `OSSL_FUNC_keymgmt_import`: the way every key decoded elsewhere comes to us.
 fn import<K: Adoptable>(key: Option<&KeyData<K>>, selection: c_int, params: Params<'_>) -> c_int {
-    let Some(key) = key else { return 0 };
+    let Some(key) = key.filter(|key| K::is_fit(key)) else {
+        return 0;
+    };
     let imported = Import::pass(key, selection, params);
     if imported == 1 && selection & K::ADOPTED_WITH != 0 {
         K::adopt(key);
@@ -144,9 +152,9 @@ fn duplicate<K: Adoptable>(key: Option<&KeyData<K>>, selection: c_int) -> Option
     if let Some(duplicate) = duplicate_reference(key) {
         return duplicate;
     }
-    match K::IN_PLACE {
-        true => take_over(Dup::pass(key, selection)),
-        false => adopted_copy(key, selection),
+    match K::is_copied(key) {
+        true => adopted_copy(key, selection),
+        false => take_over(Dup::pass(key, selection)),
     }
 }
 
@@ -163,7 +171,7 @@ fn adopted_copy<K: Adoptable>(from: &KeyData<K>, selection: c_int) -> Option<Own
 /// copy replaces it.
 pub fn take_over<K: Adoptable>(made: Option<OwnedKey<K>>) -> Option<OwnedKey<K>> {
     let made = made?;
-    if !K::IN_PLACE {
+    if K::is_copied(&made) {
         return adopted_copy(&made, select::ALL);
     }
     K::adopt(&made);

@@ -72,7 +72,17 @@ impl RsaObjects for RsaPssKeys {
 impl<K: RsaObjects> Adoptable for K {
     /// Only private keys compute on lanes; but a new public part makes another key of one.
     const ADOPTED_WITH: c_int = select::KEYPAIR;
-    const IN_PLACE: bool = false;
+
+    /// A method of another's, which the program has made its default, may keep things with an
+    /// object that are in no copy.
+    fn is_fit(key: &KeyData<K>) -> bool {
+        let is_ours = |method: &Method| method.is_of(key.object());
+        is_stock(key.object()) || method().is_some_and(is_ours)
+    }
+
+    fn is_copied(key: &KeyData<K>) -> bool {
+        Self::is_fit(key)
+    }
 
     /// Gives an object our method, with which it does everything as OpenSSL does until it is
     /// adopted. One with a method of another's, which the program has made its default, keeps that.

@@ -12,10 +12,24 @@ typedef int ec_sign_function(int type, const unsigned char *digest, int size, un
 static private_function *stock_encrypt, *stock_decrypt;
 static ec_sign_function *stock_sign;
 static int calls;
+/* By this number an object that was generated has another one, which alone has the private parts: a
+ * hardware module keeps them so. */
+static int token_index;
+
+static int generate(RSA *rsa, int bits, int primes, BIGNUM *exponent, BN_GENCB *progress) {
+    RSA *token = RSA_new();
+    (void)primes;
+    CHECK(token && RSA_set_method(token, RSA_PKCS1_OpenSSL()) == 1);
+    CHECK(RSA_generate_key_ex(token, bits, exponent, progress) == 1);
+    CHECK(RSA_set0_key(rsa, BN_dup(RSA_get0_n(token)), BN_dup(RSA_get0_e(token)), NULL) == 1);
+    RSA_set_flags(rsa, RSA_FLAG_EXT_PKEY);
+    return RSA_set_ex_data(rsa, token_index, token);
+}
 
 static int encrypt(int length, const unsigned char *from, unsigned char *to, RSA *rsa, int padding) {
+    RSA *token = RSA_get_ex_data(rsa, token_index);
     calls++;
-    return stock_encrypt(length, from, to, rsa, padding);
+    return stock_encrypt(length, from, to, token ? token : rsa, padding);
 }
 
 static int decrypt(int length, const unsigned char *from, unsigned char *to, RSA *rsa, int padding) {
@@ -35,6 +49,8 @@ static void prefer_methods(void) {
     stock_encrypt = RSA_meth_get_priv_enc(rsa);
     stock_decrypt = RSA_meth_get_priv_dec(rsa);
     CHECK(RSA_meth_set_priv_enc(rsa, encrypt) == 1 && RSA_meth_set_priv_dec(rsa, decrypt) == 1);
+    CHECK(RSA_meth_set_multi_prime_keygen(rsa, generate) == 1);
+    token_index = RSA_get_ex_new_index(0, NULL, NULL, NULL, NULL);
     RSA_set_default_method(rsa);
     EC_KEY_METHOD *ec = EC_KEY_METHOD_new(EC_KEY_OpenSSL());
     int (*setup)(EC_KEY *, BN_CTX *, BIGNUM **, BIGNUM **);
@@ -71,6 +87,15 @@ int main(int argc, char **argv) {
     if (EVP_PKEY_is_a(key, "RSA")) {
         decrypt_with(key);
         CHECK(calls == 2);
+        /* Of the default provider, and of ours. */
+        const char *queries[] = {NULL, "provider=lockstep"};
+        for (int i = 0; i < 2; i++) {
+            EVP_PKEY *token = EVP_PKEY_Q_keygen(NULL, queries[i], "RSA", (size_t)2048);
+            CHECK(token);
+            sign(NULL, token, 5);
+            CHECK(calls == 3 + i);
+            EVP_PKEY_free(token);
+        }
     }
     /* A key that the module had before stays on lanes. */
     int so_far = calls;
