@@ -1,7 +1,5 @@
 //! The engine: a queue on the lanes of this machine, with its workers and its counters.
 
-use std::process;
-
 use lockstep_kernels::backend::Backend;
 
 use crate::caller::Pending;
@@ -28,7 +26,6 @@ pub struct Engine {
     queue: Arc<Queue<Cpu>>,
     /// None if it serves key encapsulation alone.
     backend: Option<Backend>,
-    pid: u32,
     /// The file of the counters, if this engine made one of its own.
     page: Option<Page>,
 }
@@ -71,7 +68,6 @@ impl Engine {
         Engine {
             queue: Arc::new(queue),
             backend,
-            pid: process::id(),
             page: None,
         }
     }
@@ -194,7 +190,7 @@ impl Drop for Engine {
     /// Declines what waits, waits for the workers, and removes the published counters; in a forked
     /// child it does nothing.
     fn drop(&mut self) {
-        if self.pid != process::id() {
+        if self.queue.executor.home.is_left() {
             return;
         }
         workers::stop(&self.queue);

@@ -25,7 +25,8 @@ impl Epoch {
     }
 }
 
-/// Where an engine was made.
+/// The process in which an engine or a file of counters was made.
+#[derive(Debug)]
 pub(crate) struct Home {
     epoch: Epoch,
     /// Not zero, but in a forked child. None without memory for it.
@@ -50,14 +51,30 @@ impl Home {
     /// `fork` was called, it still has this engine, whose secrets are zeros there, as the mark is.
     /// Then each call gives an epoch of its own, so that nothing is kept.
     pub(crate) fn here(&self) -> Epoch {
-        let is_wiped = |mark: &Boxed<[u64; 1]>| black_box(&**mark) == &[0];
-        match self.mark.as_ref().is_some_and(is_wiped) {
+        match self.is_wiped() {
             true => Epoch::new(),
             false => Epoch {
                 pid: process::id(),
                 ..self.epoch
             },
         }
+    }
+
+    /// Whether this is a forked child of that process, whatever its number.
+    pub(crate) fn is_left(&self) -> bool {
+        self.is_wiped() || self.epoch.pid != process::id()
+    }
+
+    /// Whether this is a forked child for certain: it may be one without memory for a mark.
+    pub(crate) fn is_wiped(&self) -> bool {
+        let is_wiped = |mark: &Boxed<[u64; 1]>| black_box(&**mark) == &[0];
+        self.mark.as_ref().is_some_and(is_wiped)
+    }
+
+    /// As in a forked child.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn wipe(&mut self) {
+        self.mark.as_mut().expect("memory").wipe();
     }
 }
 
@@ -70,7 +87,9 @@ mod tests {
         let mut home = Home::new();
         assert_eq!(home.here(), home.here());
         assert_ne!(home.here(), Home::new().here());
-        home.mark.as_mut().expect("memory").wipe();
+        assert!(!home.is_left());
+        home.wipe();
         assert_ne!(home.here(), home.here());
+        assert!(home.is_left());
     }
 }

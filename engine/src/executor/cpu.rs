@@ -28,7 +28,7 @@ pub(crate) struct Cpu {
     pub(super) slots: usize,
     /// Which passes of ECDSA or Ed25519 signatures are checked.
     sample: Sample,
-    pub(super) home: Home,
+    pub(crate) home: Home,
     pub(crate) pool: Pool,
 }
 

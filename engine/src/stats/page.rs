@@ -26,6 +26,7 @@ use super::layout::{
 };
 use super::process::{Realm, namespace, ticks_since_boot};
 use super::{reader, snapshot};
+use crate::epoch::Home;
 
 /// The published counters of this process and of those that it forks.
 #[derive(Debug)]
@@ -35,7 +36,9 @@ pub struct Page {
     name: String,
     keep: bool,
     /// The process that made the file.
-    maker: u32,
+    home: Home,
+    /// Whether this is another one, which knows by its handler of `fork`.
+    is_of_child: AtomicBool,
     /// The slot of this process, counted from one; zero if it has none.
     own: AtomicUsize,
     /// This process's PID namespace; zero if it is unknown.
@@ -172,7 +175,8 @@ impl Page {
             place,
             name,
             keep,
-            maker: process::id(),
+            home: Home::new(),
+            is_of_child: AtomicBool::new(false),
             own: AtomicUsize::new(0),
             namespace: AtomicU64::new(realm.namespace),
         };
@@ -216,11 +220,20 @@ impl Page {
             return;
         };
         // The handler may have been installed twice.
-        if self.owner(slot)[owner::PID].load(Ordering::Relaxed) != u64::from(process::id()) {
+        if !self.has(slot) {
+            self.is_of_child.store(true, Ordering::Relaxed);
             self.own.store(0, Ordering::Release);
             self.take_own();
         }
         self.mapped.words[header::FORKING].fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Whether a slot that this process or a parent has taken is this process's. A child in another
+    /// PID namespace may have the number of its parent.
+    fn has(&self, slot: usize) -> bool {
+        let is_parents = self.home.is_wiped() && !self.is_of_child.load(Ordering::Relaxed);
+        let pid = self.owner(slot)[owner::PID].load(Ordering::Relaxed);
+        !is_parents && pid == u64::from(process::id())
     }
 
     fn take_own(&self) {
@@ -278,6 +291,12 @@ impl Page {
         Some(self.slot(slot))
     }
 
+    /// As in a forked child.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn wipe(&mut self) {
+        self.home.wipe();
+    }
+
     /// As if another process had taken a slot.
     #[cfg(all(test, not(loom)))]
     pub(super) fn write_owner(&self, slot: usize, words: [u64; owner::WORDS]) {
@@ -302,9 +321,9 @@ impl Page {
         let Some(slot) = self.own.swap(0, Ordering::AcqRel).checked_sub(1) else {
             return;
         };
-        let words = self.owner(slot);
         // A child that was made without the handlers of `fork` must not give back its parent's.
-        if words[owner::PID].load(Ordering::Relaxed) == u64::from(process::id()) {
+        if self.has(slot) {
+            let words = self.owner(slot);
             words[owner::VALID].store(0, Ordering::Release);
             words[owner::PID].store(0, Ordering::Release);
         }
@@ -326,7 +345,7 @@ impl Page {
     /// killed; children do not ask.
     fn is_in_use(&self, slot: usize) -> bool {
         let pid = self.owner(slot)[owner::PID].load(Ordering::Acquire);
-        pid != 0 && !(self.maker == process::id() && self.has_ended(slot))
+        pid != 0 && (self.home.is_left() || !self.has_ended(slot))
     }
 
     /// Whether the process that has this slot is seen to have ended. It may be one whose number

@@ -159,6 +159,24 @@ fn a_slot_is_given_back_and_begins_anew() {
     page.withdraw();
 }
 
+/// Process 1 of a PID namespace may have a child that is process 1 of another one.
+#[test]
+fn a_child_with_the_number_of_its_parent_leaves_the_counters_to_it() {
+    for handlers in [0, 1, 2] {
+        let directory = Directory::new("namesake");
+        let mut page = directory.page(false);
+        busy(&Counters::new("portable", 2, Some(&page)));
+        page.wipe();
+        (0..handlers).for_each(|_| page.forked());
+        if handlers > 0 {
+            busy(&Counters::new("portable", 2, Some(&page)));
+            assert_eq!(directory.read().processes.len(), 2);
+        }
+        page.withdraw();
+        assert_eq!(directory.read().processes.len(), 1, "{handlers}");
+    }
+}
+
 /// Gives all slots of a page but the first to others.
 fn fill(page: &Page, owner: impl Fn(usize) -> [u64; owner::WORDS]) {
     for slot in 1..super::layout::MOST {
