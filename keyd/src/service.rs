@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 use std::hint::black_box;
 use std::io;
+use std::process;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -21,6 +22,7 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 use zeroize::Zeroize as _;
 
 use crate::clients::{Client, Clients};
+use crate::journal::log;
 
 /// How long the collecting thread sleeps at most.
 const SLEEP: Duration = Duration::from_secs(60);
@@ -122,13 +124,13 @@ impl Service {
         self.ends.store(true, Ordering::Release);
         self.sleeper.wake();
         for thread in threads.0 {
-            // One that has panicked has no more to answer.
             let _ = thread.join();
         }
         self.clients.now().iter().for_each(|own| own.ring.close());
     }
 
     fn work(&self) {
+        let _ends_all = EndsAll;
         let mut spent = Spent::new();
         while let Some((shape, batch)) = self.next_batch() {
             self.serve(shape, batch, &mut spent);
@@ -269,6 +271,19 @@ impl Service {
                 Err(Declined::Input(_)) => request.answer(status::UNFIT, &[]),
                 _ => request.answer(status::FAILED, &[]),
             }
+        }
+    }
+}
+
+/// Ends the process if the thread that has it panics. It would take requests from then on and
+/// answer none; whoever has started the daemon starts another one.
+struct EndsAll;
+
+impl Drop for EndsAll {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            log(format_args!("a thread has failed, and ends the daemon"));
+            process::exit(1);
         }
     }
 }
