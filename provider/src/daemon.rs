@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, TryLockError};
 use std::time::{Duration, Instant};
 
-use lockstep_remote::connection::ANSWER;
+use lockstep_remote::connection::{ANSWER, WELCOME};
 use lockstep_remote::protocol::Verdict;
 use lockstep_remote::{Connection, Done, Failure, Operation};
 use once_cell::race::OnceBox;
@@ -145,7 +145,7 @@ impl Daemon {
             Failure::Forbidden | Failure::Unfit | Failure::NoKey | Failure::OtherKey => None,
             Failure::Busy | Failure::Full | Failure::Failed => Some(SHORT),
             // It is started again soon, perhaps, or somebody else leaves.
-            Failure::Unreachable(..) | Failure::Lost => Some(SHORT),
+            Failure::Unreachable(..) | Failure::Lost | Failure::Gone => Some(SHORT),
             Failure::Unwelcome(Verdict::Full) => Some(SHORT),
             // The machine does much else; or it hangs, and each attempt is a wait for nothing.
             Failure::TimedOut => {
@@ -199,8 +199,8 @@ impl Daemon {
             .map(Attempt::Done)
     }
 
-    /// The connection of this process, made if there is none that can be used.
-    pub fn connection(&self) -> Result<Arc<Connection>, Failure> {
+    /// The connection of this process, made by the deadline if there is none that can be used.
+    pub fn connection(&self, deadline: Instant) -> Result<Arc<Connection>, Failure> {
         // Others wait while one thread connects.
         let _uncancelled = Uncancelled::begin();
         let link = self.link();
@@ -218,8 +218,10 @@ impl Daemon {
         if link.silent.is_some_and(|since| since.elapsed() < PAUSE) {
             return Err(Failure::TimedOut);
         }
-        link.connect(self.open()).inspect_err(|failure| {
-            link.silent = (*failure == Failure::TimedOut).then(Instant::now);
+        link.connect(self.open(deadline)).inspect_err(|failure| {
+            // A daemon that had less time than a welcome may take is not to blame.
+            let is_silent = *failure == Failure::TimedOut && Instant::now() < deadline;
+            link.silent = is_silent.then(Instant::now);
         })
     }
 
@@ -237,8 +239,11 @@ impl Daemon {
 
     /// Connects. A daemon that ends hangs up on those whom it has not welcomed yet; the next one
     /// listens at the same socket.
-    fn open(&self) -> Result<Connection, Failure> {
-        let mut attempts = (0..ATTEMPTS).map(|_| Connection::open(&self.socket));
+    fn open(&self, deadline: Instant) -> Result<Connection, Failure> {
+        let mut attempts = (0..ATTEMPTS).map(|_| {
+            let welcome = Instant::now() + WELCOME;
+            Connection::open_until(&self.socket, welcome.min(deadline))
+        });
         let decided = attempts.find(|attempt| !matches!(attempt, Err(Failure::Lost)));
         decided.unwrap_or(Err(Failure::Lost))
     }
@@ -311,7 +316,7 @@ pub fn after_fork() {
 #[cfg(test)]
 mod tests {
     use Failure::{
-        Busy, Failed, Forbidden, Full, Lost, NoKey, OtherKey, Protocol, TimedOut, Unfit,
+        Busy, Failed, Forbidden, Full, Gone, Lost, NoKey, OtherKey, Protocol, TimedOut, Unfit,
         Unreachable, Unwelcome,
     };
 
@@ -328,7 +333,7 @@ mod tests {
             Unwelcome(Verdict::Full),
             Unreachable(PathBuf::new(), String::new()),
         );
-        for passing in [Busy, Full, Failed, Lost, full, absent] {
+        for passing in [Busy, Full, Failed, Lost, Gone, full, absent] {
             assert_eq!(time(passing.clone()), Some(SHORT), "{passing:?}");
         }
         for lasting in [Verdict::Stranger, Verdict::OtherVersion, Verdict::Failed] {

@@ -10,8 +10,10 @@
 
 use std::sync::Arc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use lockstep_engine::{Elsewhere, Engine, Job, Paused, Permit, STACK_BYTES, Unpaused};
+use lockstep_remote::connection::ANSWER;
 use lockstep_remote::{Connection, Failure, Reference, Ticket};
 use zeroize::Zeroizing;
 
@@ -24,6 +26,14 @@ use crate::process;
 use crate::wait_ctx::WaitCtx;
 
 pub use lockstep_remote::Operation;
+
+/// How often an operation is asked again that was lost with a daemon. It may be what ends daemons,
+/// and must not end them all.
+const LOSSES: u32 = 3;
+/// How long a thread waits before it asks for the third time, and then twice as long each time, up
+/// to the longest.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// A key of the daemon.
 pub struct Key {
@@ -49,14 +59,10 @@ impl Key {
             operation,
             input,
             length,
+            deadline: Instant::now() + ANSWER,
         };
-        let ask = || question.ask(self.daemon.connection()?);
-        let result = match ask() {
-            // The daemon has ended. Another one may be there already.
-            Err(Failure::Lost) => ask(),
-            result => result,
-        };
-        result
+        question
+            .ask(self.daemon)
             .inspect_err(|failure| {
                 if *failure == Failure::TimedOut {
                     self.daemon.gives_no_answer();
@@ -79,11 +85,32 @@ struct Question<'a> {
     input: &'a [u8],
     /// How long the result is.
     length: usize,
+    /// When nobody waits for it any more, however often it is asked.
+    deadline: Instant,
 }
 
 impl Question<'_> {
+    /// Asks a daemon, and those that follow it if it ends. What was never in a ring can have ended
+    /// none.
+    fn ask(&self, daemon: &Daemon) -> Result {
+        let mut losses = 0;
+        let mut pause = Duration::ZERO;
+        loop {
+            let failure = match self.ask_over(daemon.connection(self.deadline)?) {
+                Err(failure @ (Failure::Lost | Failure::Gone)) => failure,
+                result => return result,
+            };
+            losses += u32::from(failure == Failure::Lost);
+            if losses > LOSSES || Instant::now() >= self.deadline {
+                return Err(failure);
+            }
+            rest(pause);
+            pause = (2 * pause).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+        }
+    }
+
     /// Asks over a connection: a job pauses until the answer, another caller blocks.
-    fn ask(&self, connection: Arc<Connection>) -> Result {
+    fn ask_over(&self, connection: Arc<Connection>) -> Result {
         WaitCtx::with_current(|wait| match wait {
             Some(wait) => self.ask_in_job(connection, wait),
             None => self.block(&connection, None),
@@ -112,7 +139,8 @@ impl Question<'_> {
         // A place in the ring would be lost with the thread.
         let _uncancelled = Uncancelled::begin();
         let offered = connection.key(&self.key.name, &self.key.public)?;
-        connection.finish(begun, self.operation, offered, self.input, self.length)
+        let (operation, input, length) = (self.operation, self.input, self.length);
+        connection.finish(begun, operation, offered, input, length, self.deadline)
     }
 
     fn block_job(&self, connection: &Connection, engine: &Engine, reason: Unpaused) -> Result {
@@ -137,7 +165,8 @@ impl Question<'_> {
             waker,
         });
         let offered = connection.key(&self.key.name, &self.key.public)?;
-        connection.post(self.operation, offered, self.input, self.length, asker)?;
+        let (operation, input, length) = (self.operation, self.input, self.length);
+        connection.post(operation, offered, input, length, asker, self.deadline)?;
         engine.count(Elsewhere::Submitted);
         // What a job holds while it is paused is lost with it.
         drop(connection);
@@ -177,6 +206,12 @@ impl Question<'_> {
             Pending::Begun(connection, ticket, _) => self.block(&connection, Some(ticket)),
         }
     }
+}
+
+/// Does nothing for some time.
+fn rest(time: Duration) {
+    let _uncancelled = Uncancelled::begin();
+    thread::sleep(time);
 }
 
 /// Starts the thread that watches; false if that fails. An application's callback may run on it.

@@ -21,7 +21,7 @@ use crate::socket::Socket;
 use crate::watch::{self, Asker, LONGEST_PAUSE, LOOK_EVERY, ROOM, SHORTEST_PAUSE, Watch};
 
 /// How long the daemon may take to welcome a client.
-const WELCOME: Duration = Duration::from_secs(3);
+pub const WELCOME: Duration = Duration::from_secs(3);
 /// How long a request may take in all.
 pub const ANSWER: Duration = Duration::from_secs(10);
 
@@ -151,8 +151,8 @@ impl Connection {
 
     /// Asks for an operation whose result has `length` bytes, and waits for it.
     ///
-    /// After [`Failure::Lost`] it may be asked again, over a new connection if this one [is
-    /// gone](Connection::is_gone).
+    /// After [`Failure::Lost`] and [`Failure::Gone`] it may be asked again, over a new connection
+    /// if this one [is gone](Connection::is_gone).
     pub fn ask(
         &self,
         operation: Operation,
@@ -160,7 +160,8 @@ impl Connection {
         input: &[u8],
         length: usize,
     ) -> Result<Zeroizing<Vec<u8>>, Failure> {
-        self.finish(None, operation, key, input, length)
+        let deadline = Instant::now() + ANSWER;
+        self.finish(None, operation, key, input, length, deadline)
     }
 
     /// Puts a request into the ring, for a thread that [waits](Connection::finish) for the answer
@@ -169,7 +170,7 @@ impl Connection {
         self.client.submit(&call(operation, key, input)).ok()
     }
 
-    /// The same as [`ask`](Connection::ask), for a request that may have begun.
+    /// The same as [`ask`](Connection::ask) until then, for a request that may have begun.
     pub fn finish(
         &self,
         mut begun: Option<Ticket>,
@@ -177,8 +178,8 @@ impl Connection {
         key: &Offered,
         input: &[u8],
         length: usize,
+        deadline: Instant,
     ) -> Result<Zeroizing<Vec<u8>>, Failure> {
-        let deadline = Instant::now() + ANSWER;
         let mut pause = SHORTEST_PAUSE;
         loop {
             let answer = match begun.take() {
@@ -233,7 +234,8 @@ impl Connection {
     }
 
     /// Asks for an operation whose result has `length` bytes, and waits for nothing: the thread
-    /// that watches gives the result to `asker`, unless there is a failure here already.
+    /// that watches gives the result to `asker` by the deadline, unless there is a failure here
+    /// already.
     pub fn post(
         &self,
         operation: Operation,
@@ -241,6 +243,7 @@ impl Connection {
         input: &[u8],
         length: usize,
         asker: Box<dyn Asker>,
+        deadline: Instant,
     ) -> Result<(), Failure> {
         let request = watch::Request {
             operation,
@@ -248,7 +251,7 @@ impl Connection {
             input: Zeroizing::new(input.to_vec()),
             length,
             asker,
-            deadline: Instant::now() + ANSWER,
+            deadline,
             pause: SHORTEST_PAUSE,
         };
         self.watch.post(&self.client, request)
@@ -263,7 +266,7 @@ impl Connection {
                     // The daemon may serve those that have the places.
                     waited.map_err(|failure| match failure {
                         Failure::TimedOut => Failure::Full,
-                        failure => failure,
+                        _ => Failure::Gone,
                     })?;
                     std::thread::sleep(ROOM);
                 }

@@ -19,6 +19,8 @@ pub enum Failure {
     Protocol,
     /// The connection ended before the answer, or the daemon has dropped the request.
     Lost,
+    /// The connection ended before the request was made: no daemon has it.
+    Gone,
     /// There was no answer in time.
     TimedOut,
     /// The client may not use a key of this name, or there is none.
@@ -64,7 +66,7 @@ impl fmt::Display for Failure {
                 "the program at the socket does not answer as a key daemon of this version does; \
                  see what listens there, and restart the key daemon"
             }
-            Failure::Lost => "the key daemon ended before it answered",
+            Failure::Lost | Failure::Gone => "the key daemon ended before it answered",
             Failure::TimedOut => "the key daemon did not answer in time; see its log and its load",
             Failure::NoKey => {
                 "the key daemon has no key of this name, or does not let this user use it"
@@ -99,7 +101,7 @@ impl From<Refused> for Failure {
         match refused {
             Refused::Full => Failure::Full,
             Refused::TooLong => Failure::Unfit,
-            _ => Failure::Lost,
+            _ => Failure::Gone,
         }
     }
 }

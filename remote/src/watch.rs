@@ -235,9 +235,10 @@ impl State {
         self.is_watched = false;
         let posted = std::mem::take(&mut self.posted);
         let posted = posted.into_values().map(|(_, request)| request);
-        let delayed = std::mem::take(&mut self.delayed);
-        let left = posted.chain(delayed.into_iter().map(|(_, request)| request));
-        left.map(|request| (request, Err(Failure::Lost))).collect()
+        let posted = posted.map(|request| (request, Err(Failure::Lost)));
+        let delayed = std::mem::take(&mut self.delayed).into_iter();
+        let delayed = delayed.map(|(_, request)| (request, Err(Failure::Gone)));
+        posted.chain(delayed).collect()
     }
 }
 

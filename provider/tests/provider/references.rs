@@ -1,11 +1,16 @@
 //! Keys whose private parts the key daemon holds: a real daemon, and real programs that use them.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::MetadataExt as _;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use lockstep_remote::Reference;
+use lockstep_remote::protocol::{self, GREETING, Offered, Uses, Verdict};
+use lockstep_ring::Server;
 use lockstep_testkit::TempDir;
 
 use crate::common::{Counters, Place, Process, Running, dist};
@@ -200,6 +205,18 @@ const LINES: [&str; 7] = [
     "is duplicated: yes",
 ];
 
+/// What is there in the end.
+#[track_caller]
+fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    for _ in 0..60_000 {
+        if let Some(found) = look() {
+            return found;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    panic!("not in time: {what}");
+}
+
 /// Waits until the daemon's log says this.
 #[track_caller]
 fn wait_for_log(daemon: &Running, text: &str) {
@@ -373,6 +390,104 @@ fn without_a_daemon_errors_say_why_and_with_one_all_is_well_again() {
         assert!(
             without.starts_with("no") && without.contains("key p384: "),
             "{without}"
+        );
+    }
+}
+
+/// Daemons that end one after another in the place of one that serves.
+struct Ending<'a> {
+    site: &'a Site,
+    listener: UnixListener,
+    /// What they say to a client that they welcome.
+    welcome: Vec<u8>,
+}
+
+impl Ending<'_> {
+    /// Takes the place of the daemon's socket.
+    fn before<'a>(site: &'a Site, key: &str) -> Ending<'a> {
+        let socket = site.socket();
+        fs::rename(&socket, format!("{socket}.next")).expect("a socket");
+        let text = String::from_utf8(site.place.read(&format!("{key}.ref"))).expect("text");
+        let reference = Reference::in_text(&text).expect("a reference");
+        let list = protocol::list(&[Offered {
+            handle: 0,
+            uses: Uses::default(),
+            name: reference.name,
+            public: reference.public,
+        }]);
+        let list = list.expect("a short list");
+        let verdict = protocol::verdict(Verdict::Welcome, list.len());
+        let listener = UnixListener::bind(&socket).expect("a socket");
+        listener.set_nonblocking(true).expect("a socket");
+        Ending {
+            site,
+            listener,
+            welcome: [&verdict[..], &list].concat(),
+        }
+    }
+
+    /// Gives the socket back to the daemon that serves.
+    fn step_aside(&self) {
+        let socket = self.site.socket();
+        fs::rename(format!("{socket}.next"), socket).expect("a socket");
+    }
+
+    /// A client that has greeted.
+    fn client(&self) -> UnixStream {
+        let (mut stream, _) = wait_for("a client", || self.listener.accept().ok());
+        let mut greeting = [0; GREETING];
+        stream.read_exact(&mut greeting).expect("a greeting");
+        stream
+    }
+
+    /// Welcomes a client to a ring.
+    fn welcome(&self, prepare: impl Fn(&Server)) -> (UnixStream, Server) {
+        let mut stream = self.client();
+        let (server, ring) = Server::create(4).expect("a ring");
+        prepare(&server);
+        let sent = lockstep_ring::send(&stream, &self.welcome, ring.as_fd()).expect("a client");
+        let rest = &self.welcome[sent..];
+        stream.write_all(rest).expect("a client");
+        (stream, server)
+    }
+
+    /// Ends with a request that it has taken, after `last`.
+    fn end_with_a_request(&self, last: impl FnOnce()) {
+        let (_stream, server) = self.welcome(|_| ());
+        let mut taken = Vec::new();
+        wait_for("a request", || {
+            server.take(|request| taken.push(request));
+            (!taken.is_empty()).then_some(())
+        });
+        last();
+        server.close();
+    }
+}
+
+#[test]
+fn what_was_lost_with_a_daemon_is_asked_again_and_not_for_ever() {
+    let site = Site::new("sign");
+    let _daemon = site.daemon();
+    let program = site.place.compile("references");
+    for (losses, signs) in [(3, true), (4, false)] {
+        let ending = Ending::before(&site, "ed25519");
+        let process = site
+            .place
+            .program(&program, "repeat ed25519.ref ed25519.crt");
+        let mut program = process.with_lockstep().silent_input().start();
+        program.send("\n");
+        // What these end with was never in a ring.
+        (0..5).for_each(|_| drop(ending.welcome(Server::close)));
+        (1..losses).for_each(|_| ending.end_with_a_request(|| ()));
+        ending.end_with_a_request(|| ending.step_aside());
+        let answer = program.wait_for("answer", |text| {
+            let answer = text.split("signs: ").nth(1)?;
+            (answer.contains("error: ") || answer.starts_with("yes\n")).then(|| answer.to_owned())
+        });
+        assert_eq!(answer.starts_with("yes"), signs, "{answer}");
+        assert!(
+            signs || answer.contains("ended before it answered"),
+            "{answer}"
         );
     }
 }
