@@ -92,9 +92,10 @@ impl Doorkeeper {
     /// connection, and finds the next daemon at the same socket.
     pub fn run(mut self) -> io::Result<()> {
         while self.wait()? {
+            // First, since it makes room for the others.
+            self.see_off();
             self.accept()?;
             self.greet();
-            self.see_off();
         }
         Ok(())
     }
@@ -155,8 +156,16 @@ impl Doorkeeper {
         Ok(())
     }
 
-    /// Whether the newcomer may wait. Anybody may connect, so each user has a bound of its own.
-    fn has_room(&self, newcomer: &Newcomer) -> bool {
+    /// Whether the newcomer may wait. Those that have hung up take no room.
+    fn has_room(&mut self, newcomer: &Newcomer) -> bool {
+        if !self.is_within_bounds(newcomer) {
+            self.newcomers.retain(|own| !has_hung_up(&own.stream));
+        }
+        self.is_within_bounds(newcomer)
+    }
+
+    /// Anybody may connect, so each user has a bound of its own.
+    fn is_within_bounds(&self, newcomer: &Newcomer) -> bool {
         let waiting = self.newcomers.iter();
         let of_user = waiting.filter(|own| own.peer.user == newcomer.peer.user);
         self.newcomers.len() < 2 * self.configuration.max_clients
@@ -203,15 +212,12 @@ impl Doorkeeper {
             // It is no client.
             _ => return Ok(None),
         }
-        let clients = self.service.clients.now();
-        let welcome = self.newcomers.iter().filter(|own| own.is_welcome());
-        let served = clients.iter().map(|own| own.peer);
-        let served: Vec<Peer> = served.chain(welcome.map(|own| own.peer)).collect();
-        let of_user = served.iter().filter(|own| own.user == newcomer.peer.user);
-        if served.len() >= self.configuration.max_clients
-            || of_user.count() >= self.configuration.max_clients_per_user
-        {
-            return self.refuse(&newcomer, Verdict::Full);
+        if !self.has_place(newcomer.peer) {
+            // One may have hung up since they were seen off.
+            self.see_off();
+            if !self.has_place(newcomer.peer) {
+                return self.refuse(&newcomer, Verdict::Full);
+            }
         }
         let Some(grants) = Client::grants(&self.keys, newcomer.peer) else {
             return self.refuse(&newcomer, Verdict::Stranger);
@@ -229,6 +235,18 @@ impl Doorkeeper {
         newcomer.stage = Stage::Reads { rest, grants, ring };
         newcomer.since = Instant::now();
         self.advance(newcomer)
+    }
+
+    /// Whether one more process of this user may be served.
+    fn has_place(&self, peer: Peer) -> bool {
+        let clients = self.service.clients.now();
+        let welcome = self.newcomers.iter();
+        let welcome = welcome.filter(|own| own.is_welcome() && !has_hung_up(&own.stream));
+        let served = clients.iter().map(|own| own.peer);
+        let served: Vec<Peer> = served.chain(welcome.map(|own| own.peer)).collect();
+        let of_user = served.iter().filter(|own| own.user == peer.user);
+        served.len() < self.configuration.max_clients
+            && of_user.count() < self.configuration.max_clients_per_user
     }
 
     /// Sends a newcomer away, and says why.

@@ -1,11 +1,14 @@
 //! What rights the daemon keeps once it has read its keys.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use lockstep_remote::protocol::{self, VERDICT, Verdict};
 use lockstep_remote::{Connection, Operation};
+use rustix::process::Signal;
 
 use crate::site::{Daemon, own_user, padded, wait_for};
 
@@ -94,6 +97,42 @@ fn who_finds_no_place_at_the_door_is_told() {
     let line = "refused process ";
     wait_for(line, || daemon.log().contains(line));
     wait_for("a place", || Connection::open(&daemon.socket()).is_ok());
+}
+
+/// What has ended before a process connects takes no place from it, even where the daemon sees both
+/// at once.
+#[test]
+fn who_hangs_up_leaves_its_place_at_once() {
+    let daemon = Daemon::start("max_clients_per_user = 2\n");
+    daemon.holdings_with(0);
+    let connect = || UnixStream::connect(daemon.socket()).expect("the daemon listens");
+    let stop = || {
+        daemon.signal(Signal::STOP);
+        wait_for("a daemon that stands still", || {
+            let status = fs::read_to_string(daemon.about("status"));
+            status.is_ok_and(|status| status.contains("State:\tT"))
+        });
+    };
+    let welcomes = || {
+        let mut stream = connect();
+        stream.write_all(&protocol::greeting()).expect("a socket");
+        daemon.signal(Signal::CONT);
+        let mut verdict = [0; VERDICT];
+        stream.read_exact(&mut verdict).expect("a verdict");
+        let verdict = protocol::read_verdict(&verdict);
+        assert_eq!(verdict.map(|(verdict, _)| verdict), Ok(Verdict::Welcome));
+    };
+    for _ in 0..10 {
+        // Clients, and what connects and says nothing.
+        let clients = [(); 2].map(|()| Connection::open(&daemon.socket()));
+        assert!(clients.iter().all(Result::is_ok), "{clients:?}");
+        stop();
+        drop(clients);
+        welcomes();
+        stop();
+        drop([(); 2].map(|()| connect()));
+        welcomes();
+    }
 }
 
 #[test]
