@@ -143,7 +143,7 @@ impl Daemon {
     fn avoidance(&self, failure: &Failure) -> Option<Duration> {
         match failure {
             Failure::Forbidden | Failure::Unfit | Failure::NoKey | Failure::OtherKey => None,
-            Failure::Busy | Failure::Full | Failure::Failed => Some(SHORT),
+            Failure::Busy | Failure::Full | Failure::Late | Failure::Failed => Some(SHORT),
             // It is started again soon, perhaps, or somebody else leaves.
             Failure::Unreachable(..) | Failure::Lost | Failure::Gone => Some(SHORT),
             Failure::Unwelcome(Verdict::Full) => Some(SHORT),
@@ -316,8 +316,8 @@ pub fn after_fork() {
 #[cfg(test)]
 mod tests {
     use Failure::{
-        Busy, Failed, Forbidden, Full, Gone, Lost, NoKey, OtherKey, Protocol, TimedOut, Unfit,
-        Unreachable, Unwelcome,
+        Busy, Failed, Forbidden, Full, Gone, Late, Lost, NoKey, OtherKey, Protocol, TimedOut,
+        Unfit, Unreachable, Unwelcome,
     };
 
     use super::*;
@@ -333,7 +333,7 @@ mod tests {
             Unwelcome(Verdict::Full),
             Unreachable(PathBuf::new(), String::new()),
         );
-        for passing in [Busy, Full, Failed, Lost, Gone, full, absent] {
+        for passing in [Busy, Full, Late, Failed, Lost, Gone, full, absent] {
             assert_eq!(time(passing.clone()), Some(SHORT), "{passing:?}");
         }
         for lasting in [Verdict::Stranger, Verdict::OtherVersion, Verdict::Failed] {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use lockstep_engine::{Notify, Permit};
 use lockstep_remote::watch::Asker;
-use lockstep_remote::{Connection, Failure, Ticket};
+use lockstep_remote::{Begun, Connection, Failure};
 use zeroize::Zeroizing;
 
 /// What an operation of the daemon gives.
@@ -15,7 +15,7 @@ pub enum Pending {
     /// The thread that watches has the request.
     Watched(Arc<Answer>),
     /// It is in the ring of a connection.
-    Begun(Arc<Connection>, Ticket, Permit),
+    Begun(Arc<Connection>, Begun, Permit),
 }
 
 /// The place of an answer, which the job and the watching thread share.

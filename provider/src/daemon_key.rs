@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use lockstep_engine::{Elsewhere, Engine, Job, Paused, Permit, STACK_BYTES, Unpaused};
 use lockstep_remote::connection::ANSWER;
-use lockstep_remote::{Connection, Failure, Reference, Ticket};
+use lockstep_remote::{Begun, Connection, Failure, Reference};
 use zeroize::Zeroizing;
 
 use crate::async_job::AsyncJob;
@@ -135,7 +135,7 @@ impl Question<'_> {
     }
 
     /// Blocks the thread until the answer, for a request that may have begun.
-    fn block(&self, connection: &Connection, begun: Option<Ticket>) -> Result {
+    fn block(&self, connection: &Connection, begun: Option<Begun>) -> Result {
         // A place in the ring would be lost with the thread.
         let _uncancelled = Uncancelled::begin();
         let offered = connection.key(&self.key.name, &self.key.public)?;
@@ -185,11 +185,11 @@ impl Question<'_> {
         permit: Permit,
     ) -> Result {
         let offered = connection.key(&self.key.name, &self.key.public)?;
-        let Some(ticket) = connection.begin(self.operation, offered, self.input) else {
+        let Some(begun) = connection.begin(self.operation, offered, self.input) else {
             return self.block_job(&connection, engine, Unpaused::Bound);
         };
         engine.count(Elsewhere::Submitted);
-        match job.give_way(Pending::Begun(connection, ticket, permit)) {
+        match job.give_way(Pending::Begun(connection, begun, permit)) {
             Paused::Resumed(pending) => self.take(pending),
             Paused::Unwakeable(pending) => {
                 engine.count(Elsewhere::Unpaused(Unpaused::Descriptor));
@@ -203,7 +203,7 @@ impl Question<'_> {
     fn take(&self, pending: Pending) -> Result {
         match pending {
             Pending::Watched(answer) => answer.take(),
-            Pending::Begun(connection, ticket, _) => self.block(&connection, Some(ticket)),
+            Pending::Begun(connection, begun, _) => self.block(&connection, Some(begun)),
         }
     }
 }

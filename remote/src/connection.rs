@@ -14,7 +14,7 @@ use rustix::net::{
 };
 use zeroize::Zeroizing;
 
-use crate::failure::{Failure, outcome};
+use crate::failure::{Failure, Wait, outcome};
 use crate::pace::{Came, LOOK, Pace};
 use crate::protocol::{self, Offered, Operation, VERDICT, Verdict};
 use crate::socket::Socket;
@@ -47,6 +47,13 @@ pub struct Done {
     pub output: Zeroizing<Vec<u8>>,
     /// What it took of the daemon's CPU time, by its own account.
     pub cost: Duration,
+}
+
+/// A request in the ring that nobody waits for yet.
+#[derive(Debug)]
+pub struct Begun {
+    ticket: Ticket,
+    wait: Wait,
 }
 
 impl Connection {
@@ -166,14 +173,16 @@ impl Connection {
 
     /// Puts a request into the ring, for a thread that [waits](Connection::finish) for the answer
     /// later. None if it could not be put there now.
-    pub fn begin(&self, operation: Operation, key: &Offered, input: &[u8]) -> Option<Ticket> {
-        self.client.submit(&call(operation, key, input)).ok()
+    pub fn begin(&self, operation: Operation, key: &Offered, input: &[u8]) -> Option<Begun> {
+        let wait = Wait::since(self.watch.answers());
+        let ticket = self.client.submit(&call(operation, key, input)).ok()?;
+        Some(Begun { ticket, wait })
     }
 
     /// The same as [`ask`](Connection::ask) until then, for a request that may have begun.
     pub fn finish(
         &self,
-        mut begun: Option<Ticket>,
+        begun: Option<Begun>,
         operation: Operation,
         key: &Offered,
         input: &[u8],
@@ -181,21 +190,30 @@ impl Connection {
         deadline: Instant,
     ) -> Result<Zeroizing<Vec<u8>>, Failure> {
         let mut pause = SHORTEST_PAUSE;
+        let (mut ticket, mut wait) = match begun {
+            Some(Begun { ticket, wait }) => (Some(ticket), wait),
+            None => (None, Wait::since(self.watch.answers())),
+        };
         loop {
-            let answer = match begun.take() {
+            let answer = match ticket.take() {
                 // It may be answered long since.
-                Some(mut ticket) => self.sleep(&mut ticket, deadline)?,
+                Some(mut ticket) => self.sleep(&mut ticket, deadline),
                 None => {
                     let ticket = self.submit(&call(operation, key, input), deadline)?;
-                    self.answer(key, ticket, deadline)?
+                    self.answer(key, ticket, deadline)
                 }
             };
+            let answer = answer.map_err(|failure| match failure {
+                Failure::TimedOut => wait.failure(self.watch.answers()),
+                failure => failure,
+            })?;
             if let Some(result) = outcome(answer, length) {
                 return result;
             }
             if Instant::now() >= deadline {
                 return Err(Failure::Busy);
             }
+            wait.is_refused = true;
             std::thread::sleep(pause);
             pause = (2 * pause).min(LONGEST_PAUSE);
         }
@@ -253,6 +271,7 @@ impl Connection {
             asker,
             deadline,
             pause: SHORTEST_PAUSE,
+            wait: Wait::since(self.watch.answers()),
         };
         self.watch.post(&self.client, request)
     }
@@ -289,7 +308,10 @@ impl Connection {
             None => None,
         };
         let answer = match looked {
-            Some(answer) => answer,
+            Some(answer) => {
+                self.watch.note_answer();
+                answer
+            }
             None => self.sleep(&mut ticket, deadline)?,
         };
         if let Some(pace) = pace {
@@ -302,7 +324,10 @@ impl Connection {
     fn sleep(&self, ticket: &mut Ticket, deadline: Instant) -> Result<Answer, Failure> {
         loop {
             match ticket.wait(Patience::new(Duration::ZERO, LOOK_EVERY))? {
-                Some(answer) => return Ok(answer),
+                Some(answer) => {
+                    self.watch.note_answer();
+                    return Ok(answer);
+                }
                 None => self.look_after(deadline)?,
             }
         }

@@ -21,8 +21,10 @@ pub enum Failure {
     Lost,
     /// The connection ended before the request was made: no daemon has it.
     Gone,
-    /// There was no answer in time.
+    /// There was no answer in time, to this request and to any other over its connection.
     TimedOut,
+    /// There was no answer in time, while the daemon answered others.
+    Late,
     /// The client may not use a key of this name, or there is none.
     NoKey,
     /// The key of this name has another public half.
@@ -67,7 +69,9 @@ impl fmt::Display for Failure {
                  see what listens there, and restart the key daemon"
             }
             Failure::Lost | Failure::Gone => "the key daemon ended before it answered",
-            Failure::TimedOut => "the key daemon did not answer in time; see its log and its load",
+            Failure::TimedOut | Failure::Late => {
+                "the key daemon did not answer in time; see its log and its load"
+            }
             Failure::NoKey => {
                 "the key daemon has no key of this name, or does not let this user use it"
             }
@@ -111,6 +115,34 @@ impl From<Lost> for Failure {
         match lost {
             Lost::Broken => Failure::Protocol,
             _ => Failure::Lost,
+        }
+    }
+}
+
+/// The wait of a request for its answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wait {
+    /// How many answers had come over the connection before.
+    before: u64,
+    /// Whether the daemon has refused the request for its client's rate.
+    pub(crate) is_refused: bool,
+}
+
+impl Wait {
+    /// One that begins when so many answers have come.
+    pub(crate) fn since(answers: u64) -> Wait {
+        Wait {
+            before: answers,
+            is_refused: false,
+        }
+    }
+
+    /// Why there is no result at its end, when so many answers have come.
+    pub(crate) fn failure(self, answers: u64) -> Failure {
+        match answers == self.before {
+            _ if self.is_refused => Failure::Busy,
+            true => Failure::TimedOut,
+            false => Failure::Late,
         }
     }
 }

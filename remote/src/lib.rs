@@ -12,9 +12,8 @@ pub mod reference;
 mod socket;
 pub mod watch;
 
-pub use connection::{Connection, Done};
+pub use connection::{Begun, Connection, Done};
 pub use failure::Failure;
-pub use lockstep_ring::Ticket;
 pub use protocol::Operation;
 pub use public::rsa_public;
 pub use reference::{DEFAULT_SOCKET, LONGEST_NAME, Reference};

@@ -7,13 +7,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use lockstep_ring::{Call, Client, Patience, Refused, Ticket};
 use zeroize::Zeroizing;
 
-use crate::failure::{Failure, outcome};
+use crate::failure::{Failure, Wait, outcome};
 use crate::protocol::Operation;
 
 /// How often a waiting thread looks whether the daemon is still there.
@@ -48,11 +49,16 @@ pub(crate) struct Request {
     pub(crate) deadline: Instant,
     /// How long to wait before it is posted again.
     pub(crate) pause: Duration,
+    pub(crate) wait: Wait,
 }
 
 /// What the watching thread and those that post share.
 #[derive(Default)]
-pub(crate) struct Watch(Mutex<State>);
+pub(crate) struct Watch {
+    state: Mutex<State>,
+    /// How many answers have come over the connection, whoever waited for them.
+    answers: AtomicU64,
+}
 
 #[derive(Default)]
 struct State {
@@ -69,6 +75,16 @@ struct State {
 type Ended = (Request, Result<Zeroizing<Vec<u8>>, Failure>);
 
 impl Watch {
+    /// How many answers have come.
+    pub(crate) fn answers(&self) -> u64 {
+        self.answers.load(Relaxed)
+    }
+
+    /// An answer has come.
+    pub(crate) fn note_answer(&self) {
+        self.answers.fetch_add(1, Relaxed);
+    }
+
     /// Whether there is a watching thread. `start` starts one, and says whether it could.
     pub(crate) fn is_watched(&self, start: impl FnOnce() -> bool) -> bool {
         let mut state = self.lock();
@@ -117,11 +133,11 @@ impl Watch {
                 client.poison();
             }
             let mut state = self.lock();
-            let mut ended = state.collect(slots.drain(..), now);
+            let mut ended = self.collect(&mut state, slots.drain(..), now);
             if looks || !is_there {
                 // Also answers that the daemon did not tell of, and requests whose time is over.
                 let all: Vec<usize> = state.posted.keys().copied().collect();
-                ended.extend(state.collect(all.into_iter(), now));
+                ended.extend(self.collect(&mut state, all.into_iter(), now));
             }
             ended.extend(match is_there {
                 true => state.submit_delayed(client, now),
@@ -139,7 +155,49 @@ impl Watch {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the answers to the requests in these slots, as far as they are there.
+    fn collect(
+        &self,
+        state: &mut State,
+        slots: impl Iterator<Item = usize>,
+        now: Instant,
+    ) -> Vec<Ended> {
+        let mut ended = Vec::new();
+        for slot in slots {
+            let Some((mut ticket, mut request)) = state.posted.remove(&slot) else {
+                continue;
+            };
+            let is_late = now >= request.deadline;
+            let polled = ticket.poll();
+            if matches!(polled, Ok(Some(_))) {
+                self.note_answer();
+            }
+            let result = match polled {
+                Ok(Some(answer)) => match outcome(answer, request.length) {
+                    None if is_late => Err(Failure::Busy),
+                    None => {
+                        request.wait.is_refused = true;
+                        let when = now + request.pause;
+                        request.pause = (2 * request.pause).min(LONGEST_PAUSE);
+                        state.delayed.push((when, request));
+                        continue;
+                    }
+                    Some(result) => result,
+                },
+                // The ticket keeps the slot until the daemon has answered.
+                Ok(None) if is_late => Err(request.wait.failure(self.answers())),
+                Ok(None) => {
+                    state.posted.insert(slot, (ticket, request));
+                    continue;
+                }
+                Err(lost) => Err(lost.into()),
+            };
+            ended.push((request, result));
+        }
+        ended
     }
 }
 
@@ -178,38 +236,6 @@ impl State {
             }
             Err(refused) => Some((request, refused.into())),
         }
-    }
-
-    /// Takes the answers to the requests in these slots, as far as they are there.
-    fn collect(&mut self, slots: impl Iterator<Item = usize>, now: Instant) -> Vec<Ended> {
-        let mut ended = Vec::new();
-        for slot in slots {
-            let Some((mut ticket, mut request)) = self.posted.remove(&slot) else {
-                continue;
-            };
-            let is_late = now >= request.deadline;
-            let result = match ticket.poll() {
-                Ok(Some(answer)) => match outcome(answer, request.length) {
-                    None if is_late => Err(Failure::Busy),
-                    None => {
-                        let when = now + request.pause;
-                        request.pause = (2 * request.pause).min(LONGEST_PAUSE);
-                        self.delayed.push((when, request));
-                        continue;
-                    }
-                    Some(result) => result,
-                },
-                // The ticket keeps the slot until the daemon has answered.
-                Ok(None) if is_late => Err(Failure::TimedOut),
-                Ok(None) => {
-                    self.posted.insert(slot, (ticket, request));
-                    continue;
-                }
-                Err(lost) => Err(lost.into()),
-            };
-            ended.push((request, result));
-        }
-        ended
     }
 
     /// Posts what is due, unless nobody wants it any more.

@@ -70,15 +70,27 @@ impl Fixture {
             sender: self.sender.clone(),
             is_waiting: Arc::new(AtomicBool::new(true)),
         };
-        let key = Offered {
-            handle: 7,
-            uses: Uses::default(),
-            name: "a".to_owned(),
-            public: Vec::new(),
-        };
         let operation = Operation::EcdsaSign;
         self.connection
-            .post(operation, &key, &[number], 1, Box::new(note), soon())
+            .post(operation, &key(), &[number], 1, Box::new(note), soon())
+    }
+
+    /// Puts a request of one byte into the ring.
+    fn begin(&self, number: u8) -> Option<Begun> {
+        let operation = Operation::EcdsaSign;
+        self.connection.begin(operation, &key(), &[number])
+    }
+
+    /// Waits for the answer to a request that may have begun.
+    fn finish(
+        &self,
+        begun: Option<Begun>,
+        number: u8,
+        deadline: Instant,
+    ) -> Result<Zeroizing<Vec<u8>>, Failure> {
+        let operation = Operation::EcdsaSign;
+        self.connection
+            .finish(begun, operation, &key(), &[number], 1, deadline)
     }
 
     /// The next requests, as soon as there are so many.
@@ -96,6 +108,15 @@ impl Fixture {
         let mut told: Vec<_> = self.results.iter().take(count).collect();
         told.sort_by_key(|(number, _)| *number);
         told
+    }
+}
+
+fn key() -> Offered {
+    Offered {
+        handle: 7,
+        uses: Uses::default(),
+        name: "a".to_owned(),
+        public: Vec::new(),
     }
 }
 
@@ -394,6 +415,7 @@ fn a_request_that_is_too_late_keeps_its_slot_until_it_is_answered() {
             }),
             deadline,
             pause: Duration::ZERO,
+            wait: Wait::since(0),
         };
         let connection = &fixture.connection;
         let posted = connection.watch.post(&connection.client, request);
@@ -418,4 +440,67 @@ fn a_request_that_is_too_late_keeps_its_slot_until_it_is_answered() {
     assert!(taken.iter().all(|request| request.input() == [5]));
     taken.into_iter().for_each(echo);
     assert_eq!(fixture.told(1), [(5, Ok(Zeroizing::new(vec![5])))]);
+}
+
+/// A thread that waits and one that watches agree on what it means that there is no answer.
+#[test]
+fn a_daemon_that_has_answered_something_is_not_silent() {
+    let fixture = Fixture::new(8);
+    let begun = [1, 2, 3].map(|number| fixture.begin(number).expect("room"));
+    let [first, second, third] = begun;
+    let taken: [Taken; 3] = fixture.take(3).try_into().expect("three");
+    let [one, two, three] = taken;
+    let past = Instant::now();
+    let silent = fixture.finish(Some(first), 1, past);
+    assert_eq!(silent, Err(Failure::TimedOut));
+    echo(two);
+    let answered = fixture.finish(Some(second), 2, past);
+    assert_eq!(answered, Ok(Zeroizing::new(vec![2])));
+    let late = fixture.finish(Some(third), 3, past);
+    assert_eq!(late, Err(Failure::Late));
+    // Of one that begins later, it knows nothing yet.
+    let fourth = fixture.begin(4);
+    assert_eq!(fixture.finish(fourth, 4, past), Err(Failure::TimedOut));
+    drop((one, three));
+
+    let wait = |wait: Wait| wait.failure(fixture.connection.watch.answers());
+    let answers = fixture.connection.watch.answers();
+    assert_eq!(wait(Wait::since(answers)), Failure::TimedOut);
+    fixture.post(5).expect("it is there");
+    fixture.take(2).into_iter().for_each(echo);
+    fixture.told(1);
+    assert_eq!(wait(Wait::since(answers)), Failure::Late);
+}
+
+#[test]
+fn what_the_daemon_refuses_and_does_not_answer_then_was_refused() {
+    let fixture = Fixture::new(4);
+    // The deadline comes while the daemon has the request once more.
+    let begun = fixture.begin(1);
+    let [request] = fixture.take(1).try_into().expect("one");
+    request.answer(BUSY, &[]);
+    let deadline = Instant::now() + Duration::from_millis(100);
+    assert_eq!(fixture.finish(begun, 1, deadline), Err(Failure::Busy));
+    // The same of one that is watched.
+    let sender = fixture.sender.clone();
+    let mut wait = Wait::since(0);
+    wait.is_refused = true;
+    let request = watch::Request {
+        operation: Operation::EcdsaSign,
+        key: 7,
+        input: Zeroizing::new(vec![2]),
+        length: 1,
+        asker: Box::new(Note {
+            number: 2,
+            sender,
+            is_waiting: Arc::new(AtomicBool::new(true)),
+        }),
+        deadline: Instant::now(),
+        pause: Duration::ZERO,
+        wait,
+    };
+    let connection = &fixture.connection;
+    let posted = connection.watch.post(&connection.client, request);
+    posted.expect("it is there");
+    assert_eq!(fixture.told(1), [(2, Err(Failure::Busy))]);
 }
