@@ -17,8 +17,9 @@ use zeroize::Zeroizing;
 use crate::failure::{Failure, Wait, outcome};
 use crate::pace::{Came, LOOK, Pace};
 use crate::protocol::{self, Offered, Operation, VERDICT, Verdict};
+use crate::room::{LOOK_EVERY, Room};
 use crate::socket::Socket;
-use crate::watch::{self, Asker, LONGEST_PAUSE, LOOK_EVERY, ROOM, SHORTEST_PAUSE, Watch};
+use crate::watch::{self, Asker, LONGEST_PAUSE, SHORTEST_PAUSE, Watch};
 
 /// How long the daemon may take to welcome a client.
 pub const WELCOME: Duration = Duration::from_secs(3);
@@ -174,8 +175,8 @@ impl Connection {
     /// Puts a request into the ring, for a thread that [waits](Connection::finish) for the answer
     /// later. None if it could not be put there now.
     pub fn begin(&self, operation: Operation, key: &Offered, input: &[u8]) -> Option<Begun> {
-        let wait = Wait::since(self.watch.answers());
-        let ticket = self.client.submit(&call(operation, key, input)).ok()?;
+        let wait = Wait::since(self.room().answers());
+        let ticket = self.submit_now(&call(operation, key, input)).ok()?;
         Some(Begun { ticket, wait })
     }
 
@@ -192,7 +193,7 @@ impl Connection {
         let mut pause = SHORTEST_PAUSE;
         let (mut ticket, mut wait) = match begun {
             Some(Begun { ticket, wait }) => (Some(ticket), wait),
-            None => (None, Wait::since(self.watch.answers())),
+            None => (None, Wait::since(self.room().answers())),
         };
         loop {
             let answer = match ticket.take() {
@@ -204,7 +205,7 @@ impl Connection {
                 }
             };
             let answer = answer.map_err(|failure| match failure {
-                Failure::TimedOut => wait.failure(self.watch.answers()),
+                Failure::TimedOut => wait.failure(self.room().answers()),
                 failure => failure,
             })?;
             if let Some(result) = outcome(answer, length) {
@@ -229,7 +230,7 @@ impl Connection {
         length: usize,
         deadline: Instant,
     ) -> Result<Done, Failure> {
-        let ticket = self.client.submit(&call(operation, key, input))?;
+        let ticket = self.submit_now(&call(operation, key, input))?;
         let answer = self.answer(key, ticket, deadline)?;
         let cost = Duration::from_nanos(answer.note.into());
         let result = outcome(answer, length).unwrap_or(Err(Failure::Busy));
@@ -271,27 +272,46 @@ impl Connection {
             asker,
             deadline,
             pause: SHORTEST_PAUSE,
-            wait: Wait::since(self.watch.answers()),
+            wait: Wait::since(self.room().answers()),
         };
         self.watch.post(&self.client, request)
     }
 
-    /// Puts a request into the ring, as soon as there is room.
+    fn room(&self) -> &Room {
+        &self.watch.room
+    }
+
+    /// Puts a request into the ring, unless there is no room or others wait for it.
+    fn submit_now(&self, call: &Call<'_>) -> Result<Ticket, Refused> {
+        match self.room().is_awaited() {
+            true => Err(Refused::Full),
+            false => self.client.submit(call),
+        }
+    }
+
+    /// Puts a request into the ring, as soon as there is room and nobody has waited longer.
     fn submit(&self, call: &Call<'_>, deadline: Instant) -> Result<Ticket, Failure> {
-        loop {
+        match self.submit_now(call) {
+            Err(Refused::Full) => {}
+            submitted => return Ok(submitted?),
+        }
+        // In a forked child, the queue may be locked for ever.
+        if self.is_gone() {
+            return Err(Failure::Gone);
+        }
+        let place = self.room().join();
+        while place.is_called_by(deadline) {
             match self.client.submit(call) {
-                Err(Refused::Full) => {
-                    let waited = self.look_after(deadline);
-                    // The daemon may serve those that have the places.
-                    waited.map_err(|failure| match failure {
-                        Failure::TimedOut => Failure::Full,
-                        _ => Failure::Gone,
-                    })?;
-                    std::thread::sleep(ROOM);
-                }
+                Err(Refused::Full) => {}
                 submitted => return Ok(submitted?),
             }
+            if self.has_hung_up() {
+                self.client.poison();
+                return Err(Failure::Gone);
+            }
         }
+        // The daemon may serve those that have the places.
+        Err(Failure::Full)
     }
 
     /// Waits for the answer to a request that was just made.
@@ -309,7 +329,7 @@ impl Connection {
         };
         let answer = match looked {
             Some(answer) => {
-                self.watch.note_answer();
+                self.room().note_answer();
                 answer
             }
             None => self.sleep(&mut ticket, deadline)?,
@@ -325,7 +345,7 @@ impl Connection {
         loop {
             match ticket.wait(Patience::new(Duration::ZERO, LOOK_EVERY))? {
                 Some(answer) => {
-                    self.watch.note_answer();
+                    self.room().note_answer();
                     return Ok(answer);
                 }
                 None => self.look_after(deadline)?,

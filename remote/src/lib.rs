@@ -9,6 +9,7 @@ mod pace;
 pub mod protocol;
 pub mod public;
 pub mod reference;
+mod room;
 mod socket;
 pub mod watch;
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use lockstep_ring::Patience;
 
-use crate::watch::LOOK_EVERY;
+use crate::room::LOOK_EVERY;
 
 /// A thread looks for so long: as long as the ring lets it.
 pub(crate) const LOOK: Duration = Patience::MOST_SPIN;

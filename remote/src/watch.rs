@@ -7,7 +7,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,15 +15,14 @@ use zeroize::Zeroizing;
 
 use crate::failure::{Failure, Wait, outcome};
 use crate::protocol::Operation;
+use crate::room::{LOOK_EVERY, Room};
 
-/// How often a waiting thread looks whether the daemon is still there.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(4);
 /// After such a time a thread asks again that the daemon had no time for, and then after twice as
 /// long each time, up to the longest.
 pub(crate) const SHORTEST_PAUSE: Duration = Duration::from_micros(50);
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_millis(10);
-/// How long a thread waits for room in the ring before it looks again.
-pub(crate) const ROOM: Duration = Duration::from_micros(100);
+/// How long the thread waits for room in the ring before it looks again.
+const ROOM: Duration = Duration::from_micros(100);
 /// How long the thread sleeps while nobody asks.
 const IDLE: Duration = Duration::from_secs(60);
 /// For so long no thread is started after one could not be.
@@ -56,8 +54,7 @@ pub(crate) struct Request {
 #[derive(Default)]
 pub(crate) struct Watch {
     state: Mutex<State>,
-    /// How many answers have come over the connection, whoever waited for them.
-    answers: AtomicU64,
+    pub(crate) room: Room,
 }
 
 #[derive(Default)]
@@ -75,16 +72,6 @@ struct State {
 type Ended = (Request, Result<Zeroizing<Vec<u8>>, Failure>);
 
 impl Watch {
-    /// How many answers have come.
-    pub(crate) fn answers(&self) -> u64 {
-        self.answers.load(Relaxed)
-    }
-
-    /// An answer has come.
-    pub(crate) fn note_answer(&self) {
-        self.answers.fetch_add(1, Relaxed);
-    }
-
     /// Whether there is a watching thread. `start` starts one, and says whether it could.
     pub(crate) fn is_watched(&self, start: impl FnOnce() -> bool) -> bool {
         let mut state = self.lock();
@@ -173,7 +160,7 @@ impl Watch {
             let is_late = now >= request.deadline;
             let polled = ticket.poll();
             if matches!(polled, Ok(Some(_))) {
-                self.note_answer();
+                self.room.note_answer();
             }
             let result = match polled {
                 Ok(Some(answer)) => match outcome(answer, request.length) {
@@ -188,7 +175,7 @@ impl Watch {
                     Some(result) => result,
                 },
                 // The ticket keeps the slot until the daemon has answered.
-                Ok(None) if is_late => Err(request.wait.failure(self.answers())),
+                Ok(None) if is_late => Err(request.wait.failure(self.room.answers())),
                 Ok(None) => {
                     state.posted.insert(slot, (ticket, request));
                     continue;

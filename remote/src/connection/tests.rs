@@ -88,9 +88,7 @@ impl Fixture {
         number: u8,
         deadline: Instant,
     ) -> Result<Zeroizing<Vec<u8>>, Failure> {
-        let operation = Operation::EcdsaSign;
-        self.connection
-            .finish(begun, operation, &key(), &[number], 1, deadline)
+        finish(&self.connection, begun, number, deadline)
     }
 
     /// The next requests, as soon as there are so many.
@@ -118,6 +116,16 @@ fn key() -> Offered {
         name: "a".to_owned(),
         public: Vec::new(),
     }
+}
+
+fn finish(
+    connection: &Connection,
+    begun: Option<Begun>,
+    number: u8,
+    deadline: Instant,
+) -> Result<Zeroizing<Vec<u8>>, Failure> {
+    let operation = Operation::EcdsaSign;
+    connection.finish(begun, operation, &key(), &[number], 1, deadline)
 }
 
 fn soon() -> Instant {
@@ -463,8 +471,8 @@ fn a_daemon_that_has_answered_something_is_not_silent() {
     assert_eq!(fixture.finish(fourth, 4, past), Err(Failure::TimedOut));
     drop((one, three));
 
-    let wait = |wait: Wait| wait.failure(fixture.connection.watch.answers());
-    let answers = fixture.connection.watch.answers();
+    let wait = |wait: Wait| wait.failure(fixture.connection.room().answers());
+    let answers = fixture.connection.room().answers();
     assert_eq!(wait(Wait::since(answers)), Failure::TimedOut);
     fixture.post(5).expect("it is there");
     fixture.take(2).into_iter().for_each(echo);
@@ -503,4 +511,104 @@ fn what_the_daemon_refuses_and_does_not_answer_then_was_refused() {
     let posted = connection.watch.post(&connection.client, request);
     posted.expect("it is there");
     assert_eq!(fixture.told(1), [(2, Err(Failure::Busy))]);
+}
+
+/// The thread that has waited longest has the next place, and no thread that comes when it is free.
+#[test]
+fn threads_wait_for_room_in_order() {
+    let fixture = Fixture::new(4);
+    let room = fixture.connection.room();
+    let mut begun: Vec<_> = (0..4).map(|number| fixture.begin(number)).collect();
+    let mut taken = fixture.take(4);
+    taken.sort_by_key(|request| request.input().to_vec());
+    thread::scope(|scope| {
+        let waiters: Vec<_> = (4..20)
+            .map(|number| {
+                let waiter = scope.spawn({
+                    let fixture = &fixture.connection;
+                    move || finish(fixture, None, number, soon())
+                });
+                while room.waiting() < usize::from(number) - 3 {
+                    thread::yield_now();
+                }
+                waiter
+            })
+            .collect();
+        for number in 0..20 {
+            let request = taken.remove(0);
+            assert_eq!(request.input(), [number]);
+            echo(request);
+            if number < 4 {
+                let answer = fixture.finish(begun.remove(0), number, soon());
+                assert_eq!(answer, Ok(Zeroizing::new(vec![number])));
+                // It is too late for the place that is free now.
+                assert!(fixture.begin(99).is_none());
+            }
+            if number < 16 {
+                taken.extend(fixture.take(1));
+            }
+        }
+        for (number, waiter) in (4..).zip(waiters) {
+            let answer = waiter.join().expect("no panic");
+            assert_eq!(answer, Ok(Zeroizing::new(vec![number])));
+        }
+    });
+    assert_eq!(room.waiting(), 0);
+    assert!(fixture.begin(99).is_some());
+}
+
+#[test]
+fn who_waits_no_longer_for_room_keeps_nobody_from_it() {
+    let fixture = Fixture::new(4);
+    let room = fixture.connection.room();
+    let mut begun: Vec<_> = (0..4).map(|number| fixture.begin(number)).collect();
+    let taken = fixture.take(4);
+    let past = Instant::now();
+    assert_eq!(fixture.finish(None, 4, past), Err(Failure::Full));
+    thread::scope(|scope| {
+        // The first of them gives up, or the second, before or after the other.
+        for _ in 0..2 {
+            let brief = Instant::now() + Duration::from_millis(20);
+            let connection = &fixture.connection;
+            scope.spawn(move || {
+                let answer = finish(connection, None, 5, brief);
+                assert_eq!(answer, Err(Failure::Full));
+            });
+        }
+        while room.waiting() > 0 {
+            thread::yield_now();
+        }
+    });
+    thread::scope(|scope| {
+        let connection = &fixture.connection;
+        let waiter = scope.spawn(move || finish(connection, None, 6, soon()));
+        while room.waiting() == 0 {
+            thread::yield_now();
+        }
+        taken.into_iter().for_each(echo);
+        let answer = fixture.finish(begun.remove(0), 0, soon());
+        assert_eq!(answer, Ok(Zeroizing::new(vec![0])));
+        fixture.take(1).into_iter().for_each(echo);
+        let answer = waiter.join().expect("no panic");
+        assert_eq!(answer, Ok(Zeroizing::new(vec![6])));
+    });
+}
+
+#[test]
+fn threads_that_wait_for_room_learn_of_the_end_of_the_daemon() {
+    let fixture = Fixture::new(4);
+    let _begun: Vec<_> = (0..4).map(|number| fixture.begin(number)).collect();
+    let connection = &fixture.connection;
+    thread::scope(|scope| {
+        let wait = |_| scope.spawn(move || finish(connection, None, 5, soon()));
+        let waiters: Vec<_> = (0..8).map(wait).collect();
+        while connection.room().waiting() < 8 {
+            thread::yield_now();
+        }
+        drop(fixture.stream);
+        for waiter in waiters {
+            let answer = waiter.join().expect("no panic");
+            assert_eq!(answer, Err(Failure::Gone));
+        }
+    });
 }
