@@ -65,7 +65,10 @@ impl Connection {
 
     /// The same, waiting no longer than until then.
     pub fn open_until(socket: &Path, deadline: Instant) -> Result<Connection, Failure> {
-        let patience = left(deadline)?;
+        let patience = deadline.saturating_duration_since(Instant::now());
+        if patience.is_zero() {
+            return Err(Failure::TimedOut);
+        }
         let stream = reach(socket, patience).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => Failure::TimedOut,
             _ => Failure::Unreachable(socket.to_owned(), error.to_string()),
@@ -411,18 +414,14 @@ fn reach(path: &Path, patience: Duration) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// The time until then, if there is some.
-fn left(deadline: Instant) -> Result<Duration, Failure> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    match left.is_zero() {
-        true => Err(Failure::TimedOut),
-        false => Ok(left),
-    }
-}
-
-/// Has the next read end by then.
+/// Has the next read end by then. After that it takes only what is there already: the process may
+/// have stood still meanwhile.
 fn wait_until(stream: &UnixStream, deadline: Instant) -> Result<(), Failure> {
-    let set = set_socket_timeout(stream, Timeout::Recv, Some(left(deadline)?));
+    let left = deadline.saturating_duration_since(Instant::now());
+    let set = match left.is_zero() {
+        true => stream.set_nonblocking(true),
+        false => set_socket_timeout(stream, Timeout::Recv, Some(left)).map_err(io::Error::from),
+    };
     set.map_err(|_| Failure::Lost)
 }
 

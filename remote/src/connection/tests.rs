@@ -214,6 +214,19 @@ fn a_welcome_has_one_deadline() {
     daemon.join().expect("no panic");
 }
 
+/// A process may stand still until its time is over.
+#[test]
+fn what_is_there_is_read_after_the_deadline() {
+    let (here, mut there) = UnixStream::pair().expect("sockets");
+    there.write_all(&[1, 2, 3]).expect("a socket");
+    let (past, mut bytes) = (Instant::now(), [0; 2]);
+    assert_eq!(fill(&here, &mut bytes, past), Ok(()));
+    assert_eq!(bytes, [1, 2]);
+    assert_eq!(fill(&here, &mut bytes, past), Err(Failure::TimedOut));
+    drop(there);
+    assert_eq!(fill(&here, &mut bytes, past), Err(Failure::Lost));
+}
+
 /// What a daemon says to a client: bytes, the first of them with a descriptor. Then it hangs up.
 struct Speech {
     descriptor: Option<OwnedFd>,
