@@ -146,7 +146,7 @@ impl Daemon {
             Failure::Busy | Failure::Full | Failure::Late | Failure::Failed => Some(SHORT),
             // It is started again soon, perhaps, or somebody else leaves.
             Failure::Unreachable(..) | Failure::Lost | Failure::Gone => Some(SHORT),
-            Failure::Unwelcome(Verdict::Full) => Some(SHORT),
+            Failure::Unwelcome(Verdict::Full) | Failure::NoDescriptor => Some(SHORT),
             // The machine does much else; or it hangs, and each attempt is a wait for nothing.
             Failure::TimedOut => {
                 let before = self.timeouts.load(Ordering::Relaxed);
@@ -316,8 +316,8 @@ pub fn after_fork() {
 #[cfg(test)]
 mod tests {
     use Failure::{
-        Busy, Failed, Forbidden, Full, Gone, Late, Lost, NoKey, OtherKey, Protocol, TimedOut,
-        Unfit, Unreachable, Unwelcome,
+        Busy, Failed, Forbidden, Full, Gone, Late, Lost, NoDescriptor, NoKey, OtherKey, Protocol,
+        TimedOut, Unfit, Unreachable, Unwelcome,
     };
 
     use super::*;
@@ -333,7 +333,17 @@ mod tests {
             Unwelcome(Verdict::Full),
             Unreachable(PathBuf::new(), String::new()),
         );
-        for passing in [Busy, Full, Late, Failed, Lost, Gone, full, absent] {
+        for passing in [
+            Busy,
+            Full,
+            Late,
+            Failed,
+            Lost,
+            Gone,
+            NoDescriptor,
+            full,
+            absent,
+        ] {
             assert_eq!(time(passing.clone()), Some(SHORT), "{passing:?}");
         }
         for lasting in [Verdict::Stranger, Verdict::OtherVersion, Verdict::Failed] {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use lockstep_ring::{Answer, AttachError, Call, Client, Lost, Patience, Refused, Ticket, receive};
-use rustix::io::retry_on_intr;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with,
@@ -71,6 +71,7 @@ impl Connection {
         }
         let stream = reach(socket, patience).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => Failure::TimedOut,
+            _ if has_no_descriptor(&error) => Failure::NoDescriptor,
             _ => Failure::Unreachable(socket.to_owned(), error.to_string()),
         })?;
         // By `write`, the end of the daemon could end the program by a signal.
@@ -444,8 +445,17 @@ fn fill(mut stream: &UnixStream, bytes: &mut [u8], deadline: Instant) -> Result<
 fn in_time(error: io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Failure::TimedOut,
+        _ if has_no_descriptor(&error) => Failure::NoDescriptor,
         _ => Failure::Lost,
     }
+}
+
+/// Whether the process, or the machine, has as many descriptors as it may.
+fn has_no_descriptor(error: &io::Error) -> bool {
+    let number = error.raw_os_error();
+    [Errno::MFILE, Errno::NFILE]
+        .iter()
+        .any(|own| Some(own.raw_os_error()) == number)
 }
 
 #[cfg(test)]

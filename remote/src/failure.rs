@@ -15,6 +15,8 @@ pub enum Failure {
     Unreachable(PathBuf, String),
     /// The daemon does not want this client.
     Unwelcome(Verdict),
+    /// This process can have no descriptor for the socket or the ring.
+    NoDescriptor,
     /// What came is not what a key daemon of this version says.
     Protocol,
     /// The connection ended before the answer, or the daemon has dropped the request.
@@ -64,6 +66,10 @@ impl fmt::Display for Failure {
                 "the key daemon is of another version; restart it, and this program"
             }
             Failure::Unwelcome(_) => "the key daemon had no memory for another client",
+            Failure::NoDescriptor => {
+                "this program has as many files open as it may, so it cannot connect to the key \
+                 daemon; raise its limit of open files (LimitNOFILE in its unit)"
+            }
             Failure::Protocol => {
                 "the program at the socket does not answer as a key daemon of this version does; \
                  see what listens there, and restart the key daemon"

@@ -6,8 +6,9 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
@@ -27,7 +28,8 @@ pub fn send(socket: impl AsFd, bytes: &[u8], descriptor: BorrowedFd<'_>) -> io::
 }
 
 /// Receives bytes into `bytes`, and a descriptor if one comes with them; others are closed. No
-/// bytes mean that the other side has hung up.
+/// bytes mean that the other side has hung up. `EMFILE` says that the kernel has dropped the
+/// descriptor, since this process may have no more.
 pub fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -42,6 +44,9 @@ pub fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Option
         _ => None,
     });
     let first = descriptors.next().and_then(|mut all| all.next());
+    if first.is_none() && received.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(Errno::MFILE.into());
+    }
     Ok((received.bytes, first))
 }
 

@@ -591,6 +591,27 @@ fn users_use_what_they_may() {
 }
 
 #[test]
+fn a_program_without_descriptors_is_told_so() {
+    let site = Site::new("sign");
+    let _daemon = site.daemon();
+    let keys_with = |descriptors: usize| {
+        let output = Command::new("prlimit")
+            .arg(format!("--nofile={descriptors}"))
+            .arg(dist().join("lockstep"))
+            .args(["keyd", "keys", "--socket", &site.socket()])
+            .env_clear()
+            .output()
+            .expect("prlimit");
+        let text = String::from_utf8(output.stderr).expect("text");
+        (output.status.success(), text)
+    };
+    // The program may inherit some. One that is too few is enough for the socket.
+    let enough = (4..100).find(|&descriptors| keys_with(descriptors).0);
+    let (_, text) = keys_with(enough.expect("it connects") - 1);
+    assert!(text.contains("as many files open as it may"), "{text}");
+}
+
+#[test]
 fn a_user_that_connects_and_says_nothing_keeps_nobody_out() {
     if own_user() != 0 {
         println!("skipped: only root can run programs as several users");
