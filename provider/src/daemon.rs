@@ -9,6 +9,8 @@
 //! thread that would have to wait for another one's connection, or longer than [`LIMIT`], computes
 //! by itself. After a failure one thread at a time finds out whether the daemon is back.
 
+use std::mem::MaybeUninit;
+use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -17,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use lockstep_remote::connection::{ANSWER, WELCOME};
 use lockstep_remote::protocol::Verdict;
-use lockstep_remote::{Connection, Done, Failure, Operation};
+use lockstep_remote::{Connection, Done, Failure, Mark, Operation};
 use once_cell::race::OnceBox;
 
 use crate::c_library::Uncancelled;
@@ -45,6 +47,8 @@ pub struct Daemon {
     avoided_until: AtomicU64,
     /// How often in a row it did not answer in time.
     timeouts: AtomicU32,
+    /// The socket of the connection that was opened last.
+    mark: Mark,
     next: OnceBox<Daemon>,
 }
 
@@ -91,6 +95,7 @@ impl Daemon {
                     link: AtomicPtr::new(null_mut()),
                     avoided_until: AtomicU64::new(0),
                     timeouts: AtomicU32::new(0),
+                    mark: Mark::new(),
                     next: OnceBox::new(),
                 })
             });
@@ -186,7 +191,9 @@ impl Daemon {
                 };
                 match link.present() {
                     Some(connection) => connection,
-                    None => link.connect(Connection::open_until(&self.socket, deadline))?,
+                    None => {
+                        link.connect(Connection::open_until(&self.socket, deadline, &self.mark))?
+                    }
                 }
             }
         };
@@ -242,7 +249,7 @@ impl Daemon {
     fn open(&self, deadline: Instant) -> Result<Connection, Failure> {
         let mut attempts = (0..ATTEMPTS).map(|_| {
             let welcome = Instant::now() + WELCOME;
-            Connection::open_until(&self.socket, welcome.min(deadline))
+            Connection::open_until(&self.socket, welcome.min(deadline), &self.mark)
         });
         let decided = attempts.find(|attempt| !matches!(attempt, Err(Failure::Lost)));
         decided.unwrap_or(Err(Failure::Lost))
@@ -287,14 +294,18 @@ impl Link {
 }
 
 /// In a forked child: a link that another thread of the parent held at the fork stays locked, so
-/// the child forgets it. Any other one is used again: its connection says that it is the parent's,
-/// and is left to it.
+/// the child forgets it. Any other one is used again: its connection says that it is the parent's.
+/// The child closes its copy of the socket, also of one that another thread connected: while that
+/// is open, the daemon keeps a place for the parent.
 ///
 /// It waits for no lock and neither allocates nor frees memory.
 pub fn after_fork() {
     for daemon in daemons() {
         daemon.avoided_until.store(0, Ordering::Relaxed);
         daemon.timeouts.store(0, Ordering::Relaxed);
+        if let Some(number) = daemon.mark.take() {
+            close(number, &daemon.mark);
+        }
         let link = daemon.link.load(Ordering::Acquire);
         // SAFETY: NULL, or made from a box that is never freed.
         let mut link = match unsafe { link.as_ref() }.map(RwLock::try_write) {
@@ -307,9 +318,22 @@ pub fn after_fork() {
             }
         };
         link.silent = None;
-        if let Some(connection) = &link.connection {
-            connection.leave_to_parent();
-        }
+    }
+}
+
+/// Closes what has this number if it is the socket of the mark.
+fn close(number: RawFd, mark: &Mark) {
+    let mut about = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the kernel writes the place, or says that the number is no file's.
+    if unsafe { libc::fstat(number, about.as_mut_ptr()) } != 0 {
+        return;
+    }
+    // SAFETY: the kernel has written it.
+    let about = unsafe { about.assume_init() };
+    if mark.is_of(about.st_dev, about.st_ino) {
+        // SAFETY: the socket is this module's, which looks what is behind its number before it
+        // closes it.
+        unsafe { libc::close(number) };
     }
 }
 

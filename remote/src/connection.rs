@@ -18,7 +18,7 @@ use crate::failure::{Failure, Wait, outcome};
 use crate::pace::{Came, LOOK, Pace};
 use crate::protocol::{self, Offered, Operation, VERDICT, Verdict};
 use crate::room::{LOOK_EVERY, Room};
-use crate::socket::Socket;
+use crate::socket::{Mark, Socket};
 use crate::watch::{self, Asker, LONGEST_PAUSE, SHORTEST_PAUSE, Watch};
 
 /// How long the daemon may take to welcome a client.
@@ -60,16 +60,20 @@ pub struct Begun {
 impl Connection {
     /// Connects to the daemon that listens at `socket`.
     pub fn open(socket: &Path) -> Result<Connection, Failure> {
-        Connection::open_until(socket, Instant::now() + WELCOME)
+        Connection::open_until(socket, Instant::now() + WELCOME, &Mark::new())
     }
 
-    /// The same, waiting no longer than until then.
-    pub fn open_until(socket: &Path, deadline: Instant) -> Result<Connection, Failure> {
+    /// The same, waiting no longer than until then. The socket is noted from its first moment on.
+    pub fn open_until(
+        socket: &Path,
+        deadline: Instant,
+        mark: &Mark,
+    ) -> Result<Connection, Failure> {
         let patience = deadline.saturating_duration_since(Instant::now());
         if patience.is_zero() {
             return Err(Failure::TimedOut);
         }
-        let stream = reach(socket, patience).map_err(|error| match error.kind() {
+        let stream = reach(socket, patience, mark).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => Failure::TimedOut,
             _ if has_no_descriptor(&error) => Failure::NoDescriptor,
             _ => Failure::Unreachable(socket.to_owned(), error.to_string()),
@@ -125,13 +129,6 @@ impl Connection {
     /// Marks the connection as unusable: the daemon does not answer.
     pub fn give_up(&self) {
         self.client.poison();
-    }
-
-    /// Leaves the connection to the parent of this process, a forked child that has just begun:
-    /// while a copy of the socket is open, the daemon keeps a place for the parent. It waits for
-    /// no lock, and neither allocates nor frees memory.
-    pub fn leave_to_parent(&self) {
-        self.socket.close();
     }
 
     /// The keys that this process may use.
@@ -404,9 +401,10 @@ fn call<'a>(operation: Operation, key: &Offered, input: &'a [u8]) -> Call<'a> {
 }
 
 /// A connected socket, whose calls end after this time.
-fn reach(path: &Path, patience: Duration) -> io::Result<UnixStream> {
+fn reach(path: &Path, patience: Duration, mark: &Mark) -> io::Result<UnixStream> {
     let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
     let stream = UnixStream::from(socket_with(family, kind, SocketFlags::CLOEXEC, None)?);
+    mark.set(&stream)?;
     set_socket_timeout(&stream, Timeout::Recv, Some(patience))?;
     // For `connect`, too, which waits while the daemon has many newcomers.
     set_socket_timeout(&stream, Timeout::Send, Some(patience))?;

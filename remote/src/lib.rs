@@ -18,3 +18,4 @@ pub use failure::Failure;
 pub use protocol::Operation;
 pub use public::rsa_public;
 pub use reference::{DEFAULT_SOCKET, LONGEST_NAME, Reference};
+pub use socket::Mark;

@@ -4,9 +4,11 @@
 //! kernel says what is behind it; what is not this socket is left alone.
 
 use std::io;
-use std::os::fd::IntoRawFd as _;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, IntoRawFd as _, RawFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Mutex, PoisonError, TryLockError};
+use std::sync::atomic::{
+    AtomicI32, AtomicU64, Ordering::AcqRel, Ordering::Relaxed, Ordering::Release,
+};
 
 use lockstep_ring::has_hung_up;
 use rustix::fs::fstat;
@@ -14,50 +16,42 @@ use rustix::fs::fstat;
 /// The socket.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    /// None once it is closed.
-    stream: Mutex<Option<UnixStream>>,
-    identity: (u64, u64),
+    /// None once it is dropped.
+    stream: Option<UnixStream>,
+    identity: Identity,
 }
 
 /// What, in practice, no other file has while this one is open: its device, and its number there.
-fn identity(stream: &UnixStream) -> io::Result<(u64, u64)> {
-    let about = fstat(stream)?;
+type Identity = (u64, u64);
+
+fn identity(file: BorrowedFd<'_>) -> io::Result<Identity> {
+    let about = fstat(file)?;
     Ok((about.st_dev, about.st_ino))
 }
 
 impl Socket {
     pub(crate) fn new(stream: UnixStream) -> io::Result<Socket> {
         Ok(Socket {
-            identity: identity(&stream)?,
-            stream: Mutex::new(Some(stream)),
+            identity: identity(stream.as_fd())?,
+            stream: Some(stream),
         })
     }
 
     fn is_this(&self, stream: &UnixStream) -> bool {
-        identity(stream).is_ok_and(|identity| identity == self.identity)
+        identity(stream.as_fd()).is_ok_and(|identity| identity == self.identity)
     }
 
-    /// Whether the other side has closed its end, or this side is closed.
+    /// Whether the other side has closed its end, or the number is another file's now.
     pub(crate) fn has_hung_up(&self) -> bool {
-        let stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
-        let stream = stream.as_ref();
+        let stream = self.stream.as_ref();
         stream.is_none_or(|stream| !self.is_this(stream) || has_hung_up(stream))
     }
+}
 
-    /// Closes it. It waits for nothing, and leaves the socket open if another thread looks at it:
-    /// in a forked child, that thread is not there.
-    pub(crate) fn close(&self) {
-        let stream = match self.stream.try_lock() {
-            Ok(mut stream) => stream.take(),
-            Err(TryLockError::Poisoned(stream)) => stream.into_inner().take(),
-            Err(TryLockError::WouldBlock) => None,
-        };
-        self.let_go(stream);
-    }
-
-    /// Closes the stream, unless its number is another file's now.
-    fn let_go(&self, stream: Option<UnixStream>) {
-        if let Some(stream) = stream {
+impl Drop for Socket {
+    /// Closes it, unless its number is another file's now.
+    fn drop(&mut self) {
+        if let Some(stream) = self.stream.take() {
             match self.is_this(&stream) {
                 true => drop(stream),
                 false => _ = stream.into_raw_fd(),
@@ -66,17 +60,57 @@ impl Socket {
     }
 }
 
-impl Drop for Socket {
-    fn drop(&mut self) {
-        let stream = self.stream.get_mut();
-        let stream = stream.unwrap_or_else(PoisonError::into_inner).take();
-        self.let_go(stream);
+/// The number of the socket that a process has opened last, for a forked child: it closes its copy,
+/// whatever the threads of its parent did with theirs at the fork. A lock may never open there.
+#[derive(Debug)]
+pub struct Mark {
+    /// Negative where there is none.
+    number: AtomicI32,
+    device: AtomicU64,
+    inode: AtomicU64,
+}
+
+impl Mark {
+    /// One of no socket.
+    pub const fn new() -> Mark {
+        Mark {
+            number: AtomicI32::new(-1),
+            device: AtomicU64::new(0),
+            inode: AtomicU64::new(0),
+        }
+    }
+
+    /// Notes a socket that was just opened.
+    pub(crate) fn set(&self, stream: &UnixStream) -> io::Result<()> {
+        let (device, inode) = identity(stream.as_fd())?;
+        self.number.store(-1, Release);
+        self.device.store(device, Release);
+        self.inode.store(inode, Release);
+        self.number.store(stream.as_raw_fd(), Release);
+        Ok(())
+    }
+
+    /// The number, and forgets it. Whether that is still the socket's, [`Mark::is_of`] says.
+    pub fn take(&self) -> Option<RawFd> {
+        let number = self.number.swap(-1, AcqRel);
+        (number >= 0).then_some(number)
+    }
+
+    /// Whether the file with this number on this device is the socket that was noted last.
+    pub fn is_of(&self, device: u64, inode: u64) -> bool {
+        (device, inode) == (self.device.load(Relaxed), self.inode.load(Relaxed))
+    }
+}
+
+impl Default for Mark {
+    fn default() -> Mark {
+        Mark::new()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::{AsRawFd as _, OwnedFd};
+    use std::os::fd::OwnedFd;
     use std::path::Path;
 
     use rustix::fs::{Mode, OFlags, open};
@@ -85,27 +119,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_is_closed_once_and_has_hung_up_then() {
+    fn a_socket_is_closed_at_its_end() {
         let (here, there) = UnixStream::pair().expect("sockets");
         let socket = Socket::new(here).expect("a socket");
         assert!(!socket.has_hung_up() && !has_hung_up(&there));
-        socket.close();
-        assert!(socket.has_hung_up() && has_hung_up(&there));
-        socket.close();
+        drop(socket);
+        assert!(has_hung_up(&there));
+    }
+
+    #[test]
+    fn a_mark_is_of_the_last_socket_until_it_is_taken() {
+        let (first, second) = UnixStream::pair().expect("sockets");
+        let mark = Mark::new();
+        assert_eq!(mark.take(), None);
+        for (socket, other) in [(&first, &second), (&second, &first)] {
+            mark.set(socket).expect("a socket");
+            let is_of = |stream: &UnixStream| {
+                let (device, inode) = identity(stream.as_fd()).expect("a socket");
+                mark.is_of(device, inode)
+            };
+            assert!(is_of(socket) && !is_of(other));
+        }
+        assert_eq!(mark.take(), Some(second.as_raw_fd()));
+        assert_eq!(mark.take(), None);
     }
 
     #[test]
     fn a_number_that_is_used_again_is_left_alone() {
         let (here, there) = UnixStream::pair().expect("sockets");
-        let socket = Socket::new(here).expect("a socket");
+        let mut socket = Socket::new(here).expect("a socket");
         // As if the program had closed the number, and opened a file.
         let file = open("/dev/null", OFlags::RDONLY, Mode::empty()).expect("a file");
-        let mut stream = socket.stream.lock().expect("no panic");
-        let mut number = OwnedFd::from(stream.take().expect("open"));
+        let mut number = OwnedFd::from(socket.stream.take().expect("open"));
         dup2(&file, &mut number).expect("a descriptor");
         let link = format!("/proc/self/fd/{}", number.as_raw_fd());
-        *stream = Some(UnixStream::from(number));
-        drop(stream);
+        socket.stream = Some(UnixStream::from(number));
         assert!(has_hung_up(&there) && socket.has_hung_up());
         drop(socket);
         let left = Path::new(&link).read_link().expect("an open file");

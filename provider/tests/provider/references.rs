@@ -523,6 +523,27 @@ fn a_child_that_never_signs_keeps_no_place_of_its_parent() {
     assert!(program.is_alive());
 }
 
+#[test]
+fn a_child_keeps_no_socket_that_another_thread_connects() {
+    let site = Site::new("sign");
+    let _daemon = site.daemon();
+    let ending = Ending::before(&site, "p256");
+    let program = site.place.compile("references");
+    let process = site
+        .place
+        .program(&program, "forks p256.ref")
+        .with_lockstep();
+    let mut program = process.silent_input().start();
+    // Its thread waits for a welcome now.
+    let _stream = ending.client();
+    program.send("\n");
+    let closes = program.wait_for("child", |text| {
+        let answer = text.split("closes its copy: ").nth(1)?;
+        answer.contains('\n').then(|| answer.starts_with("yes"))
+    });
+    assert!(closes);
+}
+
 /// A daemon that stands still costs one signature ten seconds, and not each of them.
 #[test]
 fn a_daemon_that_gives_no_answer_is_not_waited_for_again_at_once() {

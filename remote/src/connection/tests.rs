@@ -209,7 +209,11 @@ fn a_welcome_has_one_deadline() {
             }
         }
     });
-    let opened = Connection::open_until(&socket, Instant::now() + Duration::from_millis(500));
+    let opened = Connection::open_until(
+        &socket,
+        Instant::now() + Duration::from_millis(500),
+        &Mark::new(),
+    );
     assert_eq!(opened.err(), Some(Failure::TimedOut));
     daemon.join().expect("no panic");
 }
@@ -253,7 +257,7 @@ fn hear(speech: Speech) -> Result<Connection, Failure> {
         // A client may have heard enough.
         let _ = said;
     });
-    let opened = Connection::open_until(&socket, Instant::now() + WELCOME);
+    let opened = Connection::open_until(&socket, Instant::now() + WELCOME, &Mark::new());
     daemon.join().expect("no panic");
     opened
 }
@@ -346,7 +350,11 @@ fn a_daemon_that_falls_silent_is_given_up() {
             }
             wait.recv().expect_err("the end of the test");
         });
-        let opened = Connection::open_until(&socket, Instant::now() + Duration::from_millis(100));
+        let opened = Connection::open_until(
+            &socket,
+            Instant::now() + Duration::from_millis(100),
+            &Mark::new(),
+        );
         assert_eq!(opened.err(), Some(Failure::TimedOut), "{length}");
         drop(end);
         daemon.join().expect("no panic");

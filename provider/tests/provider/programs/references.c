@@ -18,6 +18,7 @@
 #include <openssl/store.h>
 #include <openssl/x509.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -316,6 +317,41 @@ static int leaves(const char *reference, const char *path)
     return 1;
 }
 
+static int sockets(void)
+{
+    int count = 0;
+    struct stat about;
+    for (int number = 3; number < 256; number++)
+        count += fstat(number, &about) == 0 && S_ISSOCK(about.st_mode);
+    return count;
+}
+
+static void *sign_beside(void *key)
+{
+    sign_all(key, key, NULL);
+    return NULL;
+}
+
+/* Forks for each line of the standard input, while another thread connects. */
+static int forks(const char *reference)
+{
+    char line[16];
+    EVP_PKEY *key = load(reference, NULL);
+    pthread_t thread;
+    int before = sockets();
+    if (key == NULL || pthread_create(&thread, NULL, sign_beside, key) != 0)
+        return 0;
+    while (fgets(line, sizeof line, stdin) != NULL) {
+        pid_t child = fork();
+        if (child == 0)
+            _exit(sockets() != before);
+        int status = 1;
+        waitpid(child, &status, 0);
+        say("closes its copy", status == 0);
+    }
+    return 1;
+}
+
 /* Reads every key and certificate of a file, as HAProxy does, and then each block by itself. */
 static int blocks(const char *path)
 {
@@ -505,6 +541,8 @@ int main(int count, char **words)
         done = closes(words[2], words[3]);
     if (count == 4 && strcmp(words[1], "leaves") == 0)
         done = leaves(words[2], words[3]);
+    if (count == 3 && strcmp(words[1], "forks") == 0)
+        done = forks(words[2]);
     if (count == 3 && strcmp(words[1], "blocks") == 0)
         done = blocks(words[2]);
     if (count == 3 && strcmp(words[1], "stores") == 0)
