@@ -143,12 +143,13 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
     let _ = say("counters", verdict, what, remedy);
     // They have run for longer than what is tried below.
     let published = running::published(places.iter().filter_map(CountersPlace::directory));
+    let asker = rustix::process::geteuid().as_raw();
     for Finding {
         check,
         verdict,
         what,
         remedy,
-    } in running::findings(&published)
+    } in running::findings(&published, asker)
     {
         let _ = say(check, verdict, what, remedy);
     }

@@ -1,15 +1,41 @@
 //! What doctor finds in the counters of the processes that run.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use lockstep_engine::{ProcessStats, Published, read_default_stats, read_published};
 
 use super::finding::{Finding, Verdict};
 use crate::stat::printable;
-use crate::warnings::{About, warnings};
+use crate::warnings::{About, Warning, warnings};
 
-/// The most findings about processes: enough for a start.
+/// The most findings about processes of root and of the user who asks, and as many about those of
+/// all others: enough for a start.
 const MOST: usize = 10;
+/// The most about processes of one other user.
+const MOST_OF_ONE: usize = 2;
+
+/// Who says what a process has counted, the most trusted first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Source {
+    /// Root, or the user who asks.
+    Trusted,
+    /// Another user, whose process is seen to run.
+    Seen,
+    /// Another user, of a process in another PID namespace. Any user can write there of any number
+    /// of processes that do not exist.
+    Unseen,
+}
+
+impl Source {
+    fn of(process: &ProcessStats, asker: u32) -> Source {
+        match process.user {
+            user if user == 0 || user == asker => Source::Trusted,
+            _ if process.alive => Source::Seen,
+            _ => Source::Unseen,
+        }
+    }
+}
 
 /// What processes publish in the default places and in these directories.
 pub fn published<'a>(directories: impl IntoIterator<Item = &'a Path>) -> Published {
@@ -40,35 +66,42 @@ fn keep_one_of_each(processes: &mut Vec<ProcessStats>) {
     processes.dedup_by_key(|process| key(process));
 }
 
-/// What needs attention, and whether any result failed its check.
-pub fn findings(found: &Published) -> Vec<Finding> {
-    let of = |process: &ProcessStats| {
-        let named = format!("{} (process {})", printable(process), process.pid);
+/// What needs attention, and whether any result failed its check, for this user.
+///
+/// No entry of one user displaces those of another, and no process that is not seen makes doctor
+/// fail on another user's word alone.
+pub fn findings(found: &Published, asker: u32) -> Vec<Finding> {
+    let all = found.processes.iter().flat_map(|process| {
         let all = warnings(&process.snapshot).into_iter();
-        all.map(move |warning| (named.clone(), warning))
-            .collect::<Vec<_>>()
-    };
-    let mut all: Vec<_> = found.processes.iter().flat_map(of).collect();
-    all.sort_by_key(|(_, warning)| warning.about != About::Checks);
-    let failed = all
-        .first()
-        .is_some_and(|(_, warning)| warning.about == About::Checks);
+        all.map(move |warning| (process, warning))
+    });
+    let mut all: Vec<_> = all.collect();
+    all.sort_by_key(|(process, warning)| {
+        let source = Source::of(process, asker);
+        let is_check = warning.about == About::Checks;
+        (!is_check, source, !process.alive, process.user)
+    });
+    let (mut of_trusted, mut of_others, mut of_each) = (0, 0, BTreeMap::new());
+    let (mut shown, mut left_out) = (Vec::new(), 0);
+    for (process, warning) in all {
+        let source = Source::of(process, asker);
+        let fits = match source {
+            Source::Trusted => take_one([(&mut of_trusted, MOST)]),
+            Source::Seen | Source::Unseen => {
+                let of_one = of_each.entry(process.user).or_insert(0);
+                take_one([(of_one, MOST_OF_ONE), (&mut of_others, MOST)])
+            }
+        };
+        match fits {
+            true => shown.push(finding(process, source, warning)),
+            false => left_out += 1,
+        }
+    }
     let mut findings = Vec::new();
-    if !failed {
-        findings.push(no_failed_check(found));
+    if shown.iter().all(|shown| shown.verdict != Verdict::Failed) {
+        findings.push(no_failed_check(found, asker));
     }
-    let left_out = all.len().saturating_sub(MOST);
-    for (named, warning) in all.into_iter().take(MOST) {
-        findings.push(Finding {
-            check: warning.about.name(),
-            verdict: match warning.about {
-                About::Checks => Verdict::Failed,
-                About::Jobs | About::Memory => Verdict::Warning,
-            },
-            what: format!("{named}: {}", warning.what),
-            remedy: Some(warning.remedy),
-        });
-    }
+    findings.append(&mut shown);
     if left_out > 0 {
         findings.push(Finding {
             check: "processes",
@@ -80,8 +113,56 @@ pub fn findings(found: &Published) -> Vec<Finding> {
     findings
 }
 
-fn no_failed_check(found: &Published) -> Finding {
-    let mut what = match found.processes.len() {
+/// Counts one more, unless one of these counts is at its bound.
+fn take_one<const N: usize>(mut counts: [(&mut usize, usize); N]) -> bool {
+    let fits = counts.iter().all(|(count, most)| **count < *most);
+    if fits {
+        counts.iter_mut().for_each(|(count, _)| **count += 1);
+    }
+    fits
+}
+
+fn finding(process: &ProcessStats, source: Source, warning: Warning) -> Finding {
+    let ProcessStats { pid, user, .. } = process;
+    let Warning {
+        about,
+        mut what,
+        mut remedy,
+    } = warning;
+    let verdict = match about {
+        About::Checks if source != Source::Unseen => Verdict::Failed,
+        About::Checks | About::Jobs | About::Memory => Verdict::Warning,
+    };
+    let of_user = match source {
+        Source::Seen => format!(" of user {user}"),
+        // The name says it.
+        Source::Trusted | Source::Unseen => String::new(),
+    };
+    if source == Source::Unseen {
+        what.push_str(&format!(
+            ". Only a file of user {user} says so, and its process is not seen here"
+        ));
+        remedy = format!(
+            "run `lockstep doctor` in that PID namespace, as that user; if it finds the same, \
+             {remedy}"
+        );
+    }
+    Finding {
+        check: about.name(),
+        verdict,
+        what: format!("{} (process {pid}{of_user}): {what}", printable(process)),
+        remedy: Some(remedy),
+    }
+}
+
+/// What is said of the processes of which no failed check is known, or is only alleged.
+fn no_failed_check(found: &Published, asker: u32) -> Finding {
+    let is_alleged = |process: &&ProcessStats| {
+        process.snapshot.failed_checks > 0 && Source::of(process, asker) == Source::Unseen
+    };
+    let alleged = found.processes.iter().filter(is_alleged).count();
+    let good = found.processes.len() - alleged;
+    let mut what = match good {
         0 => "no running process has used lockstep".to_owned(),
         1 => "one running process uses lockstep, and no result of it failed its check".to_owned(),
         many => {
@@ -108,7 +189,7 @@ fn no_failed_check(found: &Published) -> Finding {
         remedy.get_or_insert(look.to_owned());
     }
     let all_read = found.other_versions == 0 && !found.cut_off;
-    let verdict = match found.processes.len() {
+    let verdict = match good {
         1.. if all_read => Verdict::Good,
         _ => Verdict::Note,
     };
@@ -125,6 +206,8 @@ mod tests {
     use lockstep_engine::Snapshot;
 
     use super::*;
+
+    const ASKER: u32 = 1000;
 
     fn process(pid: u32, snapshot: Snapshot) -> ProcessStats {
         ProcessStats {
@@ -143,7 +226,7 @@ mod tests {
             processes,
             ..Published::default()
         };
-        let findings = findings(&published).into_iter();
+        let findings = findings(&published, ASKER).into_iter();
         findings
             .map(|finding| (finding.check, finding.verdict, finding.what))
             .collect()
@@ -196,14 +279,14 @@ mod tests {
             cut_off: true,
             ..Published::default()
         };
-        let found = &findings(&cut_off)[0];
+        let found = &findings(&cut_off, ASKER)[0];
         assert!(found.verdict == Verdict::Note && found.remedy.is_some());
         assert!(
             found.what.contains("more files of counters"),
             "{}",
             found.what
         );
-        let found = &findings(&published)[0];
+        let found = &findings(&published, ASKER)[0];
         assert!(found.verdict == Verdict::Note && found.remedy.is_some());
         for part in [
             "processes of other users",
@@ -213,26 +296,31 @@ mod tests {
         }
     }
 
+    fn failing(failed_checks: u64) -> Snapshot {
+        Snapshot {
+            failed_checks,
+            ..Snapshot::default()
+        }
+    }
+
+    /// A process of this user in another PID namespace.
+    fn there(pid: u32, user: u32, failed_checks: u64) -> ProcessStats {
+        ProcessStats {
+            user,
+            name: None,
+            alive: false,
+            elsewhere: Some(4_026_531_836),
+            ..process(pid, failing(failed_checks))
+        }
+    }
+
     #[test]
     fn no_entry_of_a_user_hides_a_failed_check_of_another() {
-        let there = |user, failed_checks| {
-            let counters = Snapshot {
-                failed_checks,
-                ..Snapshot::default()
-            };
-            ProcessStats {
-                user,
-                name: None,
-                alive: false,
-                elsewhere: Some(4_026_531_836),
-                ..process(7, counters)
-            }
-        };
         let mut all = vec![
-            there(999, 0),
-            there(1000, 3),
-            there(1001, 0),
-            there(1000, 3),
+            there(7, 999, 0),
+            there(7, ASKER, 3),
+            there(7, 1001, 0),
+            there(7, ASKER, 3),
         ];
         keep_one_of_each(&mut all);
         assert_eq!(all.len(), 3);
@@ -246,13 +334,56 @@ mod tests {
     }
 
     #[test]
-    fn there_is_an_end_to_the_findings() {
-        let faulty = Snapshot {
-            failed_checks: 1,
-            ..Snapshot::default()
+    fn many_entries_of_a_user_displace_those_of_no_other() {
+        let seen = ProcessStats {
+            user: 33,
+            ..process(5000, failing(1))
         };
-        let all = found((0..100).map(|pid| process(pid, faulty.clone())).collect());
+        let mut all: Vec<_> = (1..100).map(|pid| there(pid, 999, 1)).collect();
+        all.extend([there(4000, 1002, 1), seen, process(6000, failing(1))]);
+        let findings = found(all);
+        let starts = [
+            "ng?inx (process 6000): 1 result",
+            "ng?inx (process 5000 of user 33): 1 result",
+            "(of user 999 in another PID namespace, may have ended) (process 1): 1",
+            "(of user 999 in another PID namespace, may have ended) (process 2): 1",
+            "(of user 1002 in another PID namespace, may have ended) (process 4000): 1",
+            "there are 97 more",
+        ];
+        assert_eq!(findings.len(), starts.len(), "{findings:?}");
+        for (finding, start) in findings.iter().zip(starts) {
+            assert!(finding.2.starts_with(start), "{findings:?}");
+        }
+    }
+
+    #[test]
+    fn the_word_of_a_stranger_alone_is_no_failure() {
+        let good = ProcessStats {
+            user: 33,
+            ..process(7, Snapshot::default())
+        };
+        let findings = found(vec![there(1, 999, 1), good.clone()]);
+        let verdicts: Vec<_> = findings.iter().map(|finding| finding.1).collect();
+        assert_eq!(verdicts, [Verdict::Good, Verdict::Warning], "{findings:?}");
+        let starts = ["one running process uses", "(of user 999 in another"];
+        assert!(findings[0].2.starts_with(starts[0]), "{findings:?}");
+        assert!(findings[1].2.starts_with(starts[1]), "{findings:?}");
+        assert!(findings[1].2.contains("Only a file of user 999 says so"));
+        // Of its own process, it is.
+        let failing = ProcessStats {
+            snapshot: failing(1),
+            ..good
+        };
+        let findings = found(vec![failing]);
+        assert_eq!((findings.len(), findings[0].1), (1, Verdict::Failed));
+    }
+
+    #[test]
+    fn there_is_an_end_to_the_findings() {
+        let all = found((0..100).map(|pid| process(pid, failing(1))).collect());
         assert_eq!(all.len(), MOST + 1);
         assert!(all[MOST].2.starts_with("there are 90 more"), "{all:?}");
+        let of_strangers = found((1..100).map(|user| there(7, 2000 + user, 1)).collect());
+        assert_eq!(of_strangers.len(), 1 + MOST + 1, "{of_strangers:?}");
     }
 }

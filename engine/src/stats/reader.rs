@@ -37,6 +37,9 @@ const MOST_OF_ONE: Amount = Amount {
     files: 1 << 8,
     processes: 1 << 8,
 };
+/// The most processes that a system can run at a time (`PID_MAX_LIMIT` of Linux). Any file may say
+/// that it had no slot for more.
+const MOST_MISSED: u64 = 1 << 22;
 /// The same when a program loads the module and tidies up, which should take no time.
 const MOST_ENTRIES_SWEPT: usize = 1 << 10;
 const MOST_FILES_SWEPT: usize = 64;
@@ -223,7 +226,7 @@ impl Reader {
 
     fn add(&mut self, file: &str, contents: &Contents) {
         let missed = contents.header[header::MISSED];
-        self.found.missed = self.found.missed.saturating_add(missed);
+        self.found.missed = self.found.missed.saturating_add(missed).min(MOST_MISSED);
         let of_earlier_boot = contents.is_of_earlier_boot(self.here);
         for (slot, owner) in contents.owners() {
             let Some(snapshot) = contents.snapshot(slot, &owner) else {

@@ -414,6 +414,21 @@ fn a_user_can_have_a_stranger_read_so_many_files_at_most() {
 }
 
 #[test]
+fn no_file_has_more_processes_without_a_slot_than_a_system_can_run() {
+    let directory = Directory::new("missed");
+    for (file, (missed, seen)) in [(3, 3), (4, 7), (1 << 63, 1 << 22), (u64::MAX, 1 << 22)]
+        .into_iter()
+        .enumerate()
+    {
+        let name = format!("1-{file}-0.counters");
+        directory.leave(&name, [0; owner::WORDS], |words| {
+            words[header::MISSED] = missed
+        });
+        assert_eq!(directory.read().missed, seen);
+    }
+}
+
+#[test]
 fn many_strangers_displace_neither_root_nor_the_user_who_asks() {
     let directory = Directory::new("displaced");
     for user in 0..6 {
