@@ -192,20 +192,30 @@ const CUT_OFF: &str = "there is more than is shown: there are too many files of 
 /// What is published and not shown, a line for each kind.
 fn left_out(found: &Published) -> String {
     let mut out = String::new();
+    let counted = |count: u64, one: &str, many: &str| match count {
+        1 => one.to_owned(),
+        _ => format!("{count} {many}"),
+    };
     if found.missed > 0 {
-        let _ = writeln!(
-            out,
-            "{} more processes are not shown: the file of their program had no free place for \
+        let more = counted(
+            found.missed,
+            "1 more process is not shown: the file of its program had no free place for counters \
+             when it started",
+            "more processes are not shown: the file of their program had no free place for \
              counters when they started",
-            found.missed
         );
+        let _ = writeln!(out, "{more}");
     }
     if found.other_versions > 0 {
+        let files = counted(
+            found.other_versions as u64,
+            "1 file of counters is",
+            "files of counters are",
+        );
         let _ = writeln!(
             out,
-            "{} files of counters are of another version of lockstep: use its `lockstep stat`, or \
-             restart the servers",
-            found.other_versions
+            "{files} of another version of lockstep: use its `lockstep stat`, or restart the \
+             servers"
         );
     }
     if found.cut_off {
@@ -503,6 +513,31 @@ mod tests {
         let line = line.unwrap_or_else(|| panic!("no warning: {text}"));
         assert!(line.contains("1 result failed its check"), "{line}");
         assert!(line.contains(". Remedy: look for"), "{line}");
+    }
+
+    #[test]
+    fn what_is_left_out_is_counted() {
+        let left_out = |missed, other_versions| {
+            left_out(&Published {
+                missed,
+                other_versions,
+                ..Published::default()
+            })
+        };
+        assert_eq!(left_out(0, 0), "");
+        let (one, two) = (left_out(1, 1), left_out(2, 2));
+        for part in [
+            "1 more process is not",
+            "\n1 file of counters is of another",
+        ] {
+            assert!(one.contains(part), "{one}");
+        }
+        for part in [
+            "2 more processes are",
+            "\n2 files of counters are of another",
+        ] {
+            assert!(two.contains(part), "{two}");
+        }
     }
 
     #[test]

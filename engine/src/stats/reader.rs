@@ -217,7 +217,7 @@ impl Reader {
             }
             match Contents::open(directory, &name) {
                 Ok(contents) => self.add(&name, &contents),
-                Err(Unread::OtherVersion) => self.found.other_versions += 1,
+                Err(Unread::OtherVersion { .. }) => self.found.other_versions += 1,
                 Err(Unread::Foreign | Unread::Unfinished(_)) => {}
             }
         }
@@ -261,9 +261,10 @@ fn user_of(directory: &OwnedFd, name: &str) -> Option<u32> {
 }
 
 /// Removes the files of this realm, and of earlier starts of this system, whose processes have all
-/// ended, `kept_too` those that are to be kept for readers. A file whose process has forked stays
-/// for a while, as the child may not have taken its slot yet. The process `ended` has ended though
-/// another program runs under its number.
+/// ended, `kept_too` those that are to be kept for readers. The time alone tells that a file of
+/// another version is of an earlier start. A file whose process has forked stays for a while, as
+/// the child may not have taken its slot yet. The process `ended` has ended though another program
+/// runs under its number.
 pub(super) fn sweep(
     directory: &OwnedFd,
     here: Realm,
@@ -292,10 +293,12 @@ pub(super) fn sweep(
                         && (contents.is_of_earlier_boot(here) || all_ended())
                 }
                 // Its maker was killed; a moment ago it may still be at work.
-                Err(Unread::Unfinished(changed)) => changed
-                    .and_then(|changed| SystemTime::now().duration_since(changed).ok())
-                    .is_some_and(|age| age > MAKING),
-                Err(Unread::Foreign | Unread::OtherVersion) => false,
+                Err(Unread::Unfinished(changed)) => is_older(changed, Some(SystemTime::now())),
+                // Where that version has its start of the system is not known.
+                Err(Unread::OtherVersion { changed, keep }) => {
+                    (kept_too || !keep) && is_older(changed, booted())
+                }
+                Err(Unread::Foreign) => false,
             };
             if goes {
                 unused.push(name.to_owned());
@@ -307,6 +310,12 @@ pub(super) fn sweep(
         let _ = rustix::fs::unlinkat(directory, &name, AtFlags::empty());
     }
     Ok(())
+}
+
+/// Whether a file was last changed well before this time.
+fn is_older(changed: Option<SystemTime>, time: Option<SystemTime>) -> bool {
+    let age = || time?.duration_since(changed?).ok();
+    age().is_some_and(|age| age > MAKING)
 }
 
 /// A file of counters that was opened; its header and owners.
@@ -324,8 +333,12 @@ enum Unread {
     Foreign,
     /// It has no header yet; it was changed then.
     Unfinished(Option<SystemTime>),
-    /// It has the header of another version.
-    OtherVersion,
+    /// It has the header of another version. It was changed then, and may have to stay when its
+    /// processes have ended.
+    OtherVersion {
+        changed: Option<SystemTime>,
+        keep: bool,
+    },
 }
 
 /// What a slot says of its owner.
@@ -374,14 +387,19 @@ impl Contents {
             0 => return Err(Unread::Unfinished(changed)),
             MAGIC => {}
             // The last byte is the version.
-            other if other << 8 == MAGIC << 8 => return Err(Unread::OtherVersion),
+            other if other << 8 == MAGIC << 8 => {
+                // Its header is unknown.
+                let keep = true;
+                return Err(Unread::OtherVersion { changed, keep });
+            }
             _ => return Err(Unread::Foreign),
         }
         let known = header[header::LAYOUT] == snapshot::layout()
             && header[header::WORDS] == WORDS as u64
             && about.st_size == (WORDS * 8) as i64;
         if !known {
-            return Err(Unread::OtherVersion);
+            let keep = header[header::KEEP] != 0;
+            return Err(Unread::OtherVersion { changed, keep });
         }
         Ok(Contents {
             file,

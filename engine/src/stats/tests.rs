@@ -280,6 +280,24 @@ fn what_ended_processes_left_is_swept_and_nothing_else() {
         words[header::BOOT..][..2].fill(0);
     });
     directory.set_changed("7-2-0.counters", before_boot());
+    // Files of another version, with the header of this one or not.
+    let long_before = before_boot() - Duration::from_secs(60);
+    for (name, at, change) in [
+        ("8-1", header::LAYOUT, 1),
+        ("8-2", header::WORDS, 1),
+        ("8-3", header::MAGIC, 1 << 63),
+        ("8-4", header::KEEP, 1),
+        ("8-5", header::MAGIC, 1),
+        ("8-6", header::LAYOUT, 1),
+    ] {
+        let name = format!("{name}-0.counters");
+        directory.leave(&name, ended, |words| {
+            words[header::LAYOUT] ^= u64::from(at == header::KEEP);
+            words[at] ^= change;
+        });
+        directory.set_changed(&name, long_before);
+    }
+    directory.set_changed("8-6-0.counters", before_boot() + Duration::from_secs(10));
 
     let sweep = |kept_too, ended| {
         super::reader::sweep(
@@ -305,10 +323,16 @@ fn what_ended_processes_left_is_swept_and_nothing_else() {
         "6-1-0.counters",
         "7-2-0.counters",
         "7-3-0.counters",
+        "8-3-0.counters",
+        "8-4-0.counters",
+        "8-5-0.counters",
+        "8-6-0.counters",
         "notes.txt",
     ];
     assert_eq!(sweep(false, None), expected);
-    expected.retain(|name| *name != "4-1-0.counters");
+    // Nor what may be kept, unless it is to go too. `8-5` is no file of counters.
+    let kept = ["4-1-0.counters", "8-3-0.counters", "8-4-0.counters"];
+    expected.retain(|name| !kept.contains(name));
     assert_eq!(sweep(true, None), expected);
     // After `exec` another program runs under the number.
     assert_eq!(sweep(true, Some((std::process::id(), 7))), expected);
