@@ -48,6 +48,24 @@ fn a_process_that_nobody_announces_uses_no_secret_of_its_parent() {
     }
 }
 
+/// Its parent's threads, for which the parent waits at its own end, are not there.
+#[test]
+fn a_child_of_the_number_of_its_parent_waits_for_no_thread_at_its_end() {
+    let place = Place::with_settings(&[("jobs_lead", "no")]);
+    let program = place.compile("unannounced");
+    let way = format!("exit {}", place.key("rsa2048"));
+    let finished = place.program(&program, &way).with_lockstep().succeed();
+    let text = finished.text();
+    if text.starts_with("skipped") {
+        println!("{text}");
+        return;
+    }
+    // The child left the parent's counters where they were.
+    let counters = finished.all_counters();
+    let signed: u64 = counters.values().map(|own| own.of("rsa2048")).sum();
+    assert_eq!(signed, 2, "{finished} {counters:?}");
+}
+
 #[test]
 fn fork_while_threads_sign() {
     // 8 forks from a process with 4 threads that sign without pause.

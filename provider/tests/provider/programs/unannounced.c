@@ -1,9 +1,12 @@
 /* Processes that are made without the handlers of `fork`, and threads that are cancelled.
  * Usage: unannounced raw KEY.pem      by the system call
  *        unannounced namespace        of the same number, in a PID namespace of its own (as root)
+ *        unannounced exit KEY.pem     such a one that exits, while its parent has worker threads
  *        unannounced cancelled KEY.pem ROUNDS   threads, while others sign */
 #define _GNU_SOURCE
 #include "common.h"
+#include <dirent.h>
+#include <openssl/async.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -91,6 +94,70 @@ static void in_namespace(void) {
     wait_for(first);
 }
 
+static void sign_in_job(EVP_PKEY *key) {
+    struct task task = {key, 1};
+    ASYNC_JOB *job = NULL;
+    ASYNC_WAIT_CTX *wait = ASYNC_WAIT_CTX_new();
+    int result, state = ASYNC_PAUSE;
+    CHECK(wait);
+    while (state == ASYNC_PAUSE) {
+        state = ASYNC_start_job(&job, wait, &result, sign_task, &task, sizeof task);
+        usleep(100);
+    }
+    CHECK(state == ASYNC_FINISH && result == 1);
+    ASYNC_WAIT_CTX_free(wait);
+}
+
+static int threads(void) {
+    DIR *tasks = opendir("/proc/self/task");
+    int count = 0;
+    CHECK(tasks);
+    for (struct dirent *task; (task = readdir(tasks));)
+        count += task->d_name[0] != '.';
+    closedir(tasks);
+    return count;
+}
+
+/* Number 1 of a namespace ignores most signals, so its parent kills it if it does not end. */
+static void wait_shortly_for(pid_t child) {
+    int status;
+    for (int waits = 0; waits < 2000; waits++) {
+        pid_t ended = waitpid(child, &status, WNOHANG);
+        CHECK(child > 0 && (ended == 0 || (ended == child && status == 0)));
+        if (ended == child)
+            return;
+        usleep(10000);
+    }
+    kill(child, SIGKILL);
+    waitpid(child, &status, 0);
+    CHECK(!"it ends within 20 seconds");
+}
+
+static void exit_in_namespace(const char *path) {
+    pid_t first = split(CLONE_NEWPID);
+    if (first < 0) {
+        printf("skipped: no PID namespace\n");
+        return;
+    }
+    if (first == 0) {
+        CHECK(getpid() == 1);
+        EVP_PKEY *key = read_key(NULL, path);
+        sign_in_job(key);
+        CHECK(threads() > 1);
+        pid_t same = split(CLONE_NEWPID);
+        if (same == 0) {
+            CHECK(getpid() == 1);
+            /* A key would keep the module in its place. */
+            EVP_PKEY_free(key);
+            exit(0);
+        }
+        wait_shortly_for(same);
+        sign_in_job(key);
+        _exit(0);
+    }
+    wait_for(first);
+}
+
 static EVP_PKEY *shared;
 static atomic_int is_over, count;
 
@@ -145,6 +212,8 @@ int main(int arguments, char **words) {
         raw(read_key(NULL, words[2]));
     if (strcmp(words[1], "namespace") == 0)
         in_namespace();
+    if (strcmp(words[1], "exit") == 0)
+        exit_in_namespace(words[2]);
     if (strcmp(words[1], "cancelled") == 0) {
         shared = read_key(NULL, words[2]);
         cancelled(atoi(words[3]));
