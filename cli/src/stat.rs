@@ -1,6 +1,7 @@
 //! `lockstep stat`: the counters that running processes publish.
 
 mod prometheus;
+mod terminal;
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -17,6 +18,7 @@ use lockstep_engine::{
 use lockstep_common::{Failure, Outcome};
 
 use crate::warnings::{Warning, kibibytes, warnings};
+use terminal::{fit_for_terminal, is_unfit_for_terminal};
 
 /// Shows the counters of processes that have loaded the module; root sees those of all users
 #[derive(Args)]
@@ -280,7 +282,8 @@ const COUNTERS: &[Counter] = &[
 
 /// The counters of a process as a JSON object: those of its document, and what is known of it.
 fn document(process: &ProcessStats) -> String {
-    let name = serde_json::Value::from(process.name.as_deref());
+    let name = serde_json::Value::from(process.name.as_deref()).to_string();
+    let name: String = name.chars().map(escaped).collect();
     let counters = process.snapshot.to_json();
     let alive = match process.elsewhere {
         Some(namespace) => format!(r#"null,"pid_namespace":{namespace}"#),
@@ -291,6 +294,14 @@ fn document(process: &ProcessStats) -> String {
         process.user,
         counters.trim_start_matches('{')
     )
+}
+
+/// A character of a JSON text, by its number if it would change what a terminal shows beside it.
+fn escaped(c: char) -> String {
+    match is_unfit_for_terminal(c) {
+        true => format!("\\u{:04x}", u32::from(c)),
+        false => c.to_string(),
+    }
 }
 
 fn describe(process: &ProcessStats) -> String {
@@ -395,28 +406,13 @@ pub fn schedules(snapshot: &Snapshot) -> String {
 /// What a process is called, fit for a terminal: programs name themselves.
 pub fn printable(process: &ProcessStats) -> String {
     match &process.name {
-        Some(name) => name
-            .chars()
-            .map(|c| match c.is_control() || is_bidirectional_control(c) {
-                true => '?',
-                false => c,
-            })
-            .collect(),
+        Some(name) => fit_for_terminal(name),
         None if process.elsewhere.is_some() => format!(
             "(of user {} in another PID namespace, may have ended)",
             process.user
         ),
         None => "(ended)".to_owned(),
     }
-}
-
-/// Whether this character changes the order in which a terminal shows others (the property
-/// Bidi_Control of Unicode).
-fn is_bidirectional_control(c: char) -> bool {
-    matches!(
-        c,
-        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
-    )
 }
 
 fn microseconds(nanoseconds: u64, of: u64) -> f64 {
@@ -572,6 +568,23 @@ mod tests {
             assert_eq!(shown(&format!("a{control}b")), "a?b", "{control:?}");
         }
         assert_eq!(shown("für\u{5d0}"), "für\u{5d0}");
+    }
+
+    #[test]
+    fn the_name_in_json_is_whole_and_changes_no_terminal() {
+        let called = "a\"\\\x1b\n\x7f\u{9b}\u{61c}\u{202e}\u{2069}für\u{5d0}";
+        let text = document(&ProcessStats {
+            name: Some(called.to_owned()),
+            ..process(4, 0)
+        });
+        assert!(!text.contains(is_unfit_for_terminal), "{text}");
+        let read: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(read["process"], called);
+        let text = document(&ProcessStats {
+            name: None,
+            ..process(4, 0)
+        });
+        assert!(text.starts_with(r#"{"process":null,"#), "{text}");
     }
 
     #[test]

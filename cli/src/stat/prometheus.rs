@@ -4,6 +4,8 @@ use std::fmt::{Display, Write as _};
 
 use lockstep_engine::{Fallback, ProcessStats, Shape, Snapshot};
 
+use super::terminal::fit_for_terminal;
+
 /// All counters of these processes, as one exposition. No two of them have the same number, user
 /// and PID namespace, unless one has ended.
 pub fn exposition(processes: &[ProcessStats]) -> String {
@@ -278,7 +280,9 @@ impl Exposition<'_> {
         labels: Labels<'_>,
         value: impl Display,
     ) {
-        let called = escaped(process.name.as_deref().unwrap_or_default());
+        // An administrator may read it on a terminal.
+        let called = process.name.as_deref().unwrap_or_default();
+        let called = escaped(&fit_for_terminal(called));
         let _ = write!(
             self.text,
             r#"lockstep_{name}{{pid="{}",process="{called}",user="{}""#,
@@ -436,8 +440,8 @@ mod tests {
 
     #[test]
     fn names_cannot_break_out_of_their_label() {
-        let text = exposition(&[process(7, "a\"b\\c\nd")]);
-        assert!(text.contains(r#"process="a\"b\\c\nd""#), "{text}");
+        let text = exposition(&[process(7, "a\"b\\c\nd\x1be\u{202e}f")]);
+        assert!(text.contains(r#"process="a\"b\\c?d?e?f""#), "{text}");
         scrape(&text);
     }
 
