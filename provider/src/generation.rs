@@ -24,7 +24,7 @@ use crate::{async_job, ec_method, keymgmt, memory};
 
 /// A key type whose key pairs the engine can make.
 pub trait Generated: Functions + Sized {
-    /// Whether `fill` has OpenSSL make what the engine declines.
+    /// Whether `fill` has OpenSSL make what the engine declines. Where it fails, there is no pair.
     const FILLS_ALWAYS: bool;
 
     /// Puts a new key pair into a blank; false if none can be had, and the object is not used then.
@@ -201,6 +201,10 @@ fn generate<K: Generated>(
         let made = Gen::pass(&**blank, progress)?;
         if K::fill(&made) {
             return Some(made);
+        }
+        // OpenSSL, or the method of the program, has tried that already.
+        if K::FILLS_ALWAYS {
+            return None;
         }
     }
     K::take_over(Gen::pass(&**ours.full.as_ref()?, progress))
