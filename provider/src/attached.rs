@@ -15,11 +15,14 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use once_cell::race::OnceBox;
 
 const BUCKET_BITS: u32 = 12;
+const BRANCH_BITS: u32 = 2;
 
 /// A value of type `T` for some objects `O`. The value must be removed before its object is freed,
 /// because the next object may have the same address.
 pub struct Attached<O, T> {
-    /// Lists of slots, by the hash of the object. Slots are used again and never freed.
+    /// Trees of slots, by the hash of the object: its first bits say which tree, and further ones
+    /// which branch of a slot, so that the way to a slot stays short. An object is in any slot on
+    /// its way. Slots are used again and never freed.
     buckets: [OnceBox<Slot<O, T>>; 1 << BUCKET_BITS],
 }
 
@@ -29,7 +32,25 @@ struct Slot<O, T> {
     value: AtomicPtr<T>,
     /// NULL in a free slot, and while a slot is taken or freed.
     object: AtomicPtr<O>,
-    next: OnceBox<Slot<O, T>>,
+    branches: [OnceBox<Slot<O, T>>; 1 << BRANCH_BITS],
+}
+
+/// The way of an object through the table: what is left of its hash.
+#[derive(Clone, Copy)]
+struct Way(u64);
+
+impl Way {
+    fn of<O>(object: *const O) -> Way {
+        // 2^64 divided by the golden ratio (Knuth, The Art of Computer Programming, 6.4).
+        Way((object.addr() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    /// Takes so many bits; zeros when there are no more.
+    fn take(&mut self, bits: u32) -> usize {
+        let taken = self.0 >> (u64::BITS - bits);
+        self.0 <<= bits;
+        taken as usize
+    }
 }
 
 impl<O, T: Send + Sync> Attached<O, T> {
@@ -68,30 +89,32 @@ impl<O, T: Send + Sync> Attached<O, T> {
         }
     }
 
-    fn bucket(&self, object: *const O) -> &OnceBox<Slot<O, T>> {
-        // 2^64 divided by the golden ratio (Knuth, The Art of Computer Programming, 6.4).
-        let hash = (object.addr() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        &self.buckets[(hash >> (u64::BITS - BUCKET_BITS)) as usize]
+    /// Where an object's way begins, and the rest of it.
+    fn start(&self, object: *const O) -> (&OnceBox<Slot<O, T>>, Way) {
+        let mut way = Way::of(object);
+        (&self.buckets[way.take(BUCKET_BITS)], way)
     }
 
     fn slot_of(&self, object: *const O) -> Option<&Slot<O, T>> {
-        let mut slots = std::iter::successors(self.bucket(object).get(), |slot| slot.next.get());
-        slots.find(|slot| slot.object.load(Ordering::Acquire).cast_const() == object)
+        let (mut place, mut way) = self.start(object);
+        loop {
+            let slot = place.get()?;
+            if slot.object.load(Ordering::Acquire).cast_const() == object {
+                return Some(slot);
+            }
+            place = slot.branch(&mut way);
+        }
     }
 
-    /// Puts an object and its value into the first free slot.
+    /// Puts an object and its value into the first free slot on its way.
     fn take_slot(&self, object: *mut O, value: *mut T) {
-        let mut place = self.bucket(object);
+        let (mut place, mut way) = self.start(object);
         loop {
             let slot = place.get_or_init(|| Box::new(Slot::free()));
-            let order = (Ordering::AcqRel, Ordering::Relaxed);
-            let taken = slot
-                .value
-                .compare_exchange(null_mut(), value, order.0, order.1);
-            if taken.is_ok() {
+            if slot.take(value) {
                 return slot.object.store(object, Ordering::Release);
             }
-            place = &slot.next;
+            place = slot.branch(&mut way);
         }
     }
 }
@@ -101,8 +124,23 @@ impl<O, T> Slot<O, T> {
         Slot {
             value: AtomicPtr::new(null_mut()),
             object: AtomicPtr::new(null_mut()),
-            next: OnceBox::new(),
+            branches: [const { OnceBox::new() }; 1 << BRANCH_BITS],
         }
+    }
+
+    fn branch(&self, way: &mut Way) -> &OnceBox<Slot<O, T>> {
+        &self.branches[way.take(BRANCH_BITS)]
+    }
+
+    /// Puts a value here if the slot is free. It looks first: the exchange takes the slot's memory
+    /// from the caches of other CPUs even where it fails.
+    fn take(&self, value: *mut T) -> bool {
+        let (taken, failed) = (Ordering::AcqRel, Ordering::Relaxed);
+        self.value.load(failed).is_null()
+            && self
+                .value
+                .compare_exchange(null_mut(), value, taken, failed)
+                .is_ok()
     }
 }
 
@@ -125,13 +163,15 @@ mod tests {
 
     use super::*;
 
-    /// The slots that a table has made.
-    fn slots(table: &Attached<u64, Arc<u64>>) -> usize {
-        let all = table
-            .buckets
-            .iter()
-            .flat_map(|bucket| std::iter::successors(bucket.get(), |slot| slot.next.get()));
-        all.count()
+    type Place = OnceBox<Slot<u64, Arc<u64>>>;
+
+    /// The slots that a table has made, and how many are on the longest way.
+    fn slots(places: &[Place]) -> (usize, usize) {
+        let trees = places.iter().filter_map(|place| place.get());
+        trees.fold((0, 0), |(count, longest), slot| {
+            let (more, behind) = slots(&slot.branches);
+            (count + 1 + more, longest.max(1 + behind))
+        })
     }
 
     #[test]
@@ -155,8 +195,23 @@ mod tests {
             for object in &mut objects {
                 TABLE.remove(object);
             }
-            assert_eq!(slots(&TABLE), objects.len(), "slots are used again");
+            let (count, _) = slots(&TABLE.buckets);
+            assert_eq!(count, objects.len(), "slots are used again");
         }
+    }
+
+    #[test]
+    fn the_way_to_each_of_many_objects_is_short() {
+        static TABLE: Attached<u64, Arc<u64>> = Attached::new();
+        let mut objects = vec![0; 64 << BUCKET_BITS];
+        let value = Arc::new(0);
+        for object in &mut objects {
+            TABLE.put(object, Arc::clone(&value));
+        }
+        let (count, longest) = slots(&TABLE.buckets);
+        assert_eq!(count, objects.len());
+        // A list of those of one bucket would have 64.
+        assert!(longest <= 16, "{longest}");
     }
 
     #[test]
