@@ -458,8 +458,8 @@ fn many_strangers_displace_neither_root_nor_the_user_who_asks() {
     for user in 0..6 {
         let name = format!("{user}-1-0.counters");
         leave_full(&directory, &name);
-        // Only root can give files away.
         if chown(directory.0.join(name), Some(100_000 + user), None).is_err() {
+            println!("skipped: only root can give files away");
             return;
         }
     }
