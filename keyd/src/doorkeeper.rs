@@ -24,6 +24,9 @@ use crate::service::Service;
 
 /// How long a client may take for its greeting, and to take the list of keys.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long the thread does nothing where the machine is out of descriptors or memory: it must not
+/// burn the CPU.
+const A_MOMENT: Duration = Duration::from_millis(10);
 /// How many connections are accepted before anything else is looked at: a client that connects all
 /// the time must not keep this thread from the others, and from its end.
 const AT_ONCE: usize = 32;
@@ -125,9 +128,13 @@ impl Doorkeeper {
                 tv_nsec: 100_000_000,
             }),
         };
-        match poll(&mut all, time.as_ref()) {
-            Err(rustix::io::Errno::INTR) => Ok(true),
-            Err(error) => Err(error.into()),
+        match poll(&mut all, time.as_ref()).map_err(io::Error::from) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(true),
+            Err(error) if is_passing(&error) => {
+                std::thread::sleep(A_MOMENT);
+                Ok(true)
+            }
+            Err(error) => Err(error),
             Ok(_) => Ok(all[0].revents().is_empty()),
         }
     }
@@ -145,8 +152,7 @@ impl Doorkeeper {
                     Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
                     Err(error) if is_passing(&error) => {
-                        // Out of descriptors, or of memory: do not burn the CPU.
-                        std::thread::sleep(Duration::from_millis(10));
+                        std::thread::sleep(A_MOMENT);
                         break;
                     }
                     Err(error) => return Err(error),
@@ -367,7 +373,7 @@ fn is_for_later(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-/// Whether an error of `accept` passes.
+/// Whether an error of `accept` or `poll` passes.
 fn is_passing(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let passing = [

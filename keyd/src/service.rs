@@ -275,8 +275,8 @@ impl Service {
     }
 }
 
-/// Ends the process if the thread that has it panics. It would take requests from then on and
-/// answer none; whoever has started the daemon starts another one.
+/// Ends the process if the thread that has it panics. The daemon would take requests from then on
+/// and answer none; systemd starts another one.
 struct EndsAll;
 
 impl Drop for EndsAll {
