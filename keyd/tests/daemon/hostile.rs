@@ -238,7 +238,14 @@ fn attack_for(time: Duration, start: u64) -> (u64, Result<u64, String>) {
     // What the daemon needs once is there afterwards.
     drop(Guest::new(&daemon));
     let witness = Witness::start(&daemon);
-    let before = daemon.holdings_with(1);
+    let Ok(before) = catch_unwind(AssertUnwindSafe(|| daemon.holdings_with(1))) else {
+        let _ = witness.stop();
+        // It may be writing why.
+        wait_for("its end", || !daemon.is_alive());
+        thread::sleep(Duration::from_millis(200));
+        let what = format!("the daemon has ended without an attack\n{}", daemon.log());
+        return (start, Err(what));
+    };
     let end = Instant::now() + time;
     let next = AtomicU64::new(start);
     let attacks = || -> Result<(), String> {
