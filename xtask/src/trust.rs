@@ -125,7 +125,8 @@ const CLAIMS: &[Claim] = &[
     },
     Claim {
         claim: "A package is the same bytes wherever it is built, serves from its installation on, through \
-                an upgrade under load, and leaves nothing when it goes but what somebody has changed",
+                an upgrade under load, and leaves nothing when it goes but what somebody has \
+                changed",
         checks: &["packages"],
         also: "",
         gap: "Debian 12 and 13 with HAProxy only, in a chroot. What the key daemon's units do is \

@@ -10,10 +10,12 @@ typedef void *derive_function(EVP_PKEY_CTX *ctx, void *management, const char *t
 typedef int bytes_function(const void *secret, const unsigned char **bytes, size_t *length);
 typedef void free_function(void *secret);
 typedef int init_function(EVP_CIPHER_CTX *ctx, const EVP_CIPHER *cipher, void *secret,
-                          const unsigned char *iv, size_t iv_length, int enc, const OSSL_PARAM *params);
+                          const unsigned char *iv, size_t iv_length, int enc,
+                          const OSSL_PARAM *params);
 
 /* What AES-256-CBC makes of a block of zeros, by a key or its bytes. */
-static void encipher(unsigned char *block, init_function *init, void *secret, const unsigned char *bytes) {
+static void encipher(unsigned char *block, init_function *init, void *secret,
+                     const unsigned char *bytes) {
     static const unsigned char zeros[16];
     EVP_CIPHER *cipher = EVP_CIPHER_fetch(NULL, "AES-256-CBC", NULL);
     EVP_CIPHER_CTX *ctx = EVP_CIPHER_CTX_new();
