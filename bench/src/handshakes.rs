@@ -9,6 +9,7 @@ mod chart;
 mod client;
 mod cores;
 mod counters;
+mod demand;
 mod embedded;
 mod figures;
 mod html;
@@ -56,7 +57,7 @@ pub fn run(options: &Options) -> Outcome {
     let configuration = fs::canonicalize(configuration.path())
         .map_err(|error| Failure::new(format!("{}: {error}", configuration.path().display())))?;
 
-    let most = options.concurrency.iter().copied().max().unwrap_or(1);
+    let most = options.most_connections();
     raise_file_limit(most)?;
     let division = match options.share_cpus {
         true => Division::shared(),
@@ -72,8 +73,8 @@ pub fn run(options: &Options) -> Outcome {
         scratch.path(),
     )?;
     let mut levels = Vec::new();
-    for &concurrency in &options.concurrency {
-        levels.push(test_bed.measure(concurrency)?);
+    for demand in options.demands() {
+        levels.push(test_bed.measure(demand)?);
     }
     let provenance = Provenance {
         date: utc(SystemTime::now()),

@@ -34,7 +34,7 @@ const NAME: &str = "lockstep-bench";
 #[derive(Subcommand)]
 enum Command {
     Speed(speed::Options),
-    Handshakes(handshakes::Options),
+    Handshakes(Box<handshakes::Options>),
     Connect(connect::Options),
     Fill(fill::Options),
     Ring(ring::Options),

@@ -56,6 +56,11 @@ fn wrong_arguments_are_refused_with_what_is_right() {
         ),
         (&["handshakes", "--concurrency", "0"], "from 1 to 1024"),
         (&["handshakes", "--concurrency", "8,"], "from 1 to 1024"),
+        (&["handshakes", "--rate", "0"], "from 1 to 100000"),
+        (
+            &["handshakes", "--rate", "9", "--concurrency", "9"],
+            "cannot be used with",
+        ),
         (&["handshakes", "--resumption", "1.5"], "from 0 to 1"),
         (&["handshakes", "--transfer", "big"], "230K"),
         (&["handshakes", "--rounds", "1.5"], "from 1 to 1000"),

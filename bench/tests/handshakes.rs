@@ -162,6 +162,28 @@ fn latencies_of_the_warm_up_are_left_out() {
 }
 
 #[test]
+fn handshakes_begin_at_a_rate() {
+    let arguments = "--key p256 --rate 100,300 --seconds 0.5 --rounds 1 --warm-up 0";
+    let Some(mut command) = handshakes(arguments) else {
+        return;
+    };
+    let document = document(&mut command);
+    assert_eq!(document["cpu_ratio_rate"], 300, "{document}");
+    assert!(document["cpu_ratio_concurrency"].is_null(), "{document}");
+    for row in document["rows"].as_array().unwrap() {
+        let (rate, count) = (
+            row["rate"].as_f64().unwrap(),
+            row["count"].as_f64().unwrap(),
+        );
+        let expected = rate * 0.5;
+        // Nine standard deviations: none of these runs has as few or as many.
+        let most = 9.0 * expected.sqrt();
+        assert!((count - expected).abs() < most && count > 0.0, "{row}");
+        assert!(row["p50_ms"].as_f64().unwrap() > 0.0, "{row}");
+    }
+}
+
+#[test]
 fn installed_servers_run_with_lockstep() {
     for server in ["haproxy", "apache", "nginx", "stunnel"] {
         let arguments =

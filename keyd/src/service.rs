@@ -31,6 +31,8 @@ const GLANCE: Duration = Duration::from_micros(50);
 /// A client whose last request is at most this old, in microseconds, is expected to make another
 /// one soon.
 const ACTIVE: u64 = 10_000;
+/// Requests of a shape that come less often than that are not told apart.
+const LONGEST_INTERVAL: Duration = Duration::from_millis(10);
 /// How deep the kernels of the curves write to the stack, in a release, once their tables are made.
 const USED_STACK: usize = 64 << 10;
 /// The most requests of one shape in a batch: the others go into the next one.
@@ -57,6 +59,14 @@ struct Line<T> {
     /// What each user has who has something; whose turn it is comes first.
     users: VecDeque<(u32, VecDeque<T>)>,
     count: usize,
+    arrivals: Arrivals,
+}
+
+/// How often requests of one shape come.
+struct Arrivals {
+    last: Instant,
+    /// The mean of the times between two of them; later ones count for more.
+    mean: Duration,
 }
 
 /// The threads, and what they share.
@@ -168,6 +178,7 @@ impl Service {
 
     /// Takes all that is posted. What is refused is answered at once.
     fn take(&self, clients: &[Arc<Client>], waiting: &mut Waiting) {
+        let now = Instant::now();
         for client in clients {
             client.ring.take(|request| match client.admit(&request) {
                 Ok(asks) => {
@@ -176,7 +187,9 @@ impl Service {
                         request,
                         asks,
                     };
-                    waiting.lines[work.asks.shape().index()].push(client.peer.user, work);
+                    let line = &mut waiting.lines[work.asks.shape().index()];
+                    line.arrivals.note(now);
+                    line.push(client.peer.user, work);
                 }
                 Err(status) => request.answer(status, &[]),
             });
@@ -206,15 +219,21 @@ impl Service {
     }
 
     /// Waits for the requests of other clients that make some: for as long as a pass takes, since
-    /// those that come later wait for the next one. It costs no CPU time, and where one client is
-    /// active, no time either. Once there are requests of another shape, nobody is waited for.
+    /// those that come later wait for the next one. It costs no CPU time, and no time either where
+    /// one client is active, or requests come too seldom. Once there are requests of another shape,
+    /// nobody is waited for.
     fn gather(&self, clients: &[Arc<Client>], waiting: &mut Waiting, shape: Shape) {
         let now = Instant::now();
         let active = clients
             .iter()
             .filter(|client| client.is_active(now, ACTIVE));
         let expected = active.count().min(self.engine.pass(shape));
-        let end = now + pass_time(shape);
+        let time = pass_time(shape);
+        let arrivals = &waiting.lines[shape.index()].arrivals;
+        if !arrivals.are_likely_within(time) {
+            return;
+        }
+        let end = now + time;
         let all = |waiting: &Waiting| waiting.lines.iter().map(|line| line.count).sum::<usize>();
         while waiting.lines[shape.index()].count == all(waiting)
             && waiting.lines[shape.index()].count < expected
@@ -310,11 +329,35 @@ pub fn wipe_stack<const BYTES: usize>() {
     black_box(&room);
 }
 
+impl Arrivals {
+    fn new(now: Instant) -> Arrivals {
+        Arrivals {
+            last: now,
+            mean: LONGEST_INTERVAL,
+        }
+    }
+
+    fn note(&mut self, now: Instant) {
+        let interval = now
+            .saturating_duration_since(self.last)
+            .min(LONGEST_INTERVAL);
+        self.last = now;
+        self.mean = (15 * self.mean + interval) / 16;
+    }
+
+    /// Whether it pays to wait so long for another one. It comes in every second such wait, at
+    /// least.
+    fn are_likely_within(&self, time: Duration) -> bool {
+        self.mean <= 2 * time
+    }
+}
+
 impl<T> Line<T> {
     fn new() -> Line<T> {
         Line {
             users: VecDeque::new(),
             count: 0,
+            arrivals: Arrivals::new(Instant::now()),
         }
     }
 
@@ -373,10 +416,9 @@ mod tests {
                 drop(process.post(Operation::RsaPrivate));
             }
             service.take(&clients, &mut waiting);
-            waiting
-                .lines
-                .iter_mut()
-                .for_each(|line| *line = Line::new());
+            for line in &mut waiting.lines {
+                line.batch(MOST);
+            }
             drop([
                 processes[0].post(Operation::RsaPrivate),
                 processes[1].post(other),
@@ -389,6 +431,30 @@ mod tests {
         assert_eq!(gathered(Operation::Ed25519Sign), 1);
         // Where this thread does not run for a while, the time is over before it has looked.
         assert!((0..100).any(|_| gathered(Operation::RsaPrivate) == 3));
+    }
+
+    #[test]
+    fn others_are_waited_for_where_they_are_likely_to_come() {
+        let (start, step) = (Instant::now(), Duration::from_micros(700));
+        let mut arrivals = Arrivals::new(start);
+        let likely = |arrivals: &Arrivals| arrivals.are_likely_within(step / 2);
+        assert!(!likely(&arrivals));
+        let mut now = start;
+        let mut go_on = |step: Duration, arrivals: &mut Arrivals| {
+            for _ in 0..100 {
+                now += step;
+                arrivals.note(now);
+            }
+        };
+        go_on(step * 9 / 10, &mut arrivals);
+        assert!(likely(&arrivals));
+        go_on(step * 11 / 10, &mut arrivals);
+        assert!(!likely(&arrivals));
+        go_on(step * 9 / 10, &mut arrivals);
+        // A pause of a night is soon forgotten.
+        go_on(Duration::from_secs(3600), &mut arrivals);
+        go_on(step * 9 / 10, &mut arrivals);
+        assert!(likely(&arrivals));
     }
 
     #[test]

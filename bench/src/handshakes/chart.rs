@@ -3,10 +3,11 @@
 use lockstep_common::Failure;
 use serde::Serialize;
 
+use super::demand::Demand;
 use super::figures::Pair;
 use super::parameters::Side;
 use super::template::render;
-use crate::format::{clients, thousands};
+use crate::format::thousands;
 use crate::json::Decimal;
 
 /// The size of a plot, and the room for labels in it.
@@ -17,7 +18,7 @@ const RIGHT: f64 = 190.0;
 const TOP: f64 = 28.0;
 const BOTTOM: f64 = 44.0;
 
-/// A plot over the numbers of clients.
+/// A plot over loads.
 #[derive(Serialize)]
 pub struct Chart {
     label: &'static str,
@@ -29,7 +30,9 @@ pub struct Chart {
     middle: Decimal<0>,
     bottom: Decimal<0>,
     ticks: Vec<Tick>,
-    clients: Vec<Clients>,
+    /// What the horizontal axis counts.
+    axis: &'static str,
+    loads: Vec<Load>,
     bars: Vec<Bar>,
     curves: Vec<Curve>,
     legend: Vec<Line>,
@@ -52,11 +55,11 @@ struct Tick {
     value: String,
 }
 
-/// A number of clients at its place on the horizontal axis.
+/// A load at its place on the horizontal axis.
 #[derive(Serialize)]
-struct Clients {
+struct Load {
     x: Decimal<1>,
-    count: usize,
+    number: usize,
 }
 
 #[derive(Serialize)]
@@ -140,8 +143,8 @@ impl Axis {
         HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
     }
 
-    /// A plot without figures: lines across with their values, and the numbers of clients below.
-    fn chart(&self, label: &'static str, ticks: &[f64], pairs: &[(usize, &Pair)]) -> Chart {
+    /// A plot without figures: lines across with their values, and the loads below.
+    fn chart(&self, label: &'static str, ticks: &[f64], pairs: &[(Demand, &Pair)]) -> Chart {
         let tick = |&tick: &f64| Tick {
             y: Decimal(self.down(tick)),
             value: match tick >= 1000.0 {
@@ -149,9 +152,9 @@ impl Axis {
                 false => tick.to_string(),
             },
         };
-        let clients = |(index, &(count, _)): (usize, &(usize, &Pair))| Clients {
+        let load = |(index, (demand, _)): (usize, &(Demand, &Pair))| Load {
             x: Decimal(across(index, pairs.len())),
-            count,
+            number: demand.number(),
         };
         Chart {
             label,
@@ -162,7 +165,8 @@ impl Axis {
             middle: Decimal((LEFT + WIDTH - RIGHT) / 2.0),
             bottom: Decimal(HEIGHT - BOTTOM),
             ticks: ticks.iter().map(tick).collect(),
-            clients: pairs.iter().enumerate().map(clients).collect(),
+            axis: pairs.first().map_or("", |(demand, _)| demand.axis()),
+            loads: pairs.iter().enumerate().map(load).collect(),
             bars: Vec::new(),
             curves: Vec::new(),
             legend: Vec::new(),
@@ -170,8 +174,8 @@ impl Axis {
     }
 }
 
-/// CPU time per handshake: two bars for each number of clients. `None` without figures.
-pub fn bars(pairs: &[(usize, &Pair)]) -> Option<Chart> {
+/// CPU time per handshake: two bars for each load. `None` without figures.
+pub fn bars(pairs: &[(Demand, &Pair)]) -> Option<Chart> {
     let milliseconds = |pair: &Pair| {
         [
             (Side::Stock, pair.stock.cost() * 1e3),
@@ -189,7 +193,7 @@ pub fn bars(pairs: &[(usize, &Pair)]) -> Option<Chart> {
     let (axis, ticks) = Axis::from_zero(highest);
     let mut chart = axis.chart("CPU milliseconds per handshake", &ticks, pairs);
     let width = ((WIDTH - LEFT - RIGHT) / pairs.len() as f64 * 0.3).min(48.0);
-    for (index, &(count, pair)) in pairs.iter().enumerate() {
+    for (index, &(demand, pair)) in pairs.iter().enumerate() {
         for (place, (side, value)) in milliseconds(pair).into_iter().enumerate() {
             if !value.is_finite() {
                 continue;
@@ -204,7 +208,7 @@ pub fn bars(pairs: &[(usize, &Pair)]) -> Option<Chart> {
                 height: Decimal(bottom - y),
                 middle: Decimal(x + width / 2.0 - 1.5),
                 value: format!("{value:.2}"),
-                title: format!("{label}, {}: {value:.4} ms", clients(count)),
+                title: format!("{label}, {}: {value:.4} ms", demand.words()),
             });
         }
     }
@@ -216,7 +220,7 @@ pub fn bars(pairs: &[(usize, &Pair)]) -> Option<Chart> {
 }
 
 /// What is served each second: a line for each side. `None` without figures.
-pub fn throughput(label: &'static str, pairs: &[(usize, &Pair)]) -> Option<Chart> {
+pub fn throughput(label: &'static str, pairs: &[(Demand, &Pair)]) -> Option<Chart> {
     let per_second = |pair: &Pair, side| match side {
         Side::Stock => pair.stock.per_second(),
         Side::Lockstep => pair.lockstep.per_second(),
@@ -236,7 +240,7 @@ pub fn throughput(label: &'static str, pairs: &[(usize, &Pair)]) -> Option<Chart
         let points = pairs
             .iter()
             .enumerate()
-            .filter_map(|(index, &(count, pair))| {
+            .filter_map(|(index, &(demand, pair))| {
                 let value = per_second(pair, side);
                 value.is_finite().then(|| Point {
                     x: Decimal(across(index, pairs.len())),
@@ -244,7 +248,7 @@ pub fn throughput(label: &'static str, pairs: &[(usize, &Pair)]) -> Option<Chart
                     title: format!(
                         "{}, {}: {} per second",
                         side.label(),
-                        clients(count),
+                        demand.words(),
                         thousands(value)
                     ),
                 })
@@ -261,7 +265,7 @@ pub fn throughput(label: &'static str, pairs: &[(usize, &Pair)]) -> Option<Chart
 }
 
 /// Latencies: the median as a line, the 99th percentile dashed. `None` without figures.
-pub fn lines(pairs: &[(usize, &Pair)]) -> Option<Chart> {
+pub fn lines(pairs: &[(Demand, &Pair)]) -> Option<Chart> {
     let curves = [
         (Side::Stock, "p50", 0.5),
         (Side::Stock, "p99", 0.99),
@@ -297,12 +301,12 @@ pub fn lines(pairs: &[(usize, &Pair)]) -> Option<Chart> {
         let points = pairs
             .iter()
             .enumerate()
-            .filter_map(|(index, &(count, pair))| {
+            .filter_map(|(index, &(demand, pair))| {
                 let value = value(pair, side, share);
                 value.is_finite().then(|| Point {
                     x: Decimal(across(index, pairs.len())),
                     y: Decimal(axis.down(value)),
-                    title: format!("{} {name}, {}: {value:.3} ms", side.label(), clients(count)),
+                    title: format!("{} {name}, {}: {value:.3} ms", side.label(), demand.words()),
                 })
             });
         chart.curves.push(Curve {
@@ -361,7 +365,7 @@ mod tests {
             }
         };
         let (few, many) = (pair(900, 1000), pair(1000, 1900));
-        let pairs = [(1, &few), (64, &many)];
+        let pairs = [(Demand::Clients(1), &few), (Demand::Clients(64), &many)];
         let chart = throughput("handshakes per second", &pairs).unwrap();
         let values: Vec<&str> = chart.ticks.iter().map(|tick| &*tick.value).collect();
         assert_eq!(values, ["0", "500", "1,000", "1,500", "2,000"]);
@@ -388,7 +392,7 @@ mod tests {
             assert!(svg.contains(&format!(">{text}</text>")), "{text}: {svg}");
         }
         let none = Pair::default();
-        assert!(throughput("nothing", &[(1, &none)]).is_none());
+        assert!(throughput("nothing", &[(Demand::Rate(1), &none)]).is_none());
     }
 
     #[test]

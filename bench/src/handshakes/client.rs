@@ -1,10 +1,10 @@
 //! The clients: TLS connections, as many at a time as asked for, on threads that wait for events.
 //! They are rustls's, and [libssl's](libssl) where rustls lacks the group.
 //!
-//! A client is in a closed loop: it connects, shakes hands, fetches the page if there is one, says
-//! goodbye, waits until the server has closed, and begins anew. It verifies what any client
-//! verifies: the certificate up to the authority, the name in it, and the server's signature over
-//! the handshake.
+//! A client connects, shakes hands, fetches the page if there is one, says goodbye, and waits until
+//! the server has closed. Then it begins anew, or another one begins when its time has come, by the
+//! [demand](Demand). It verifies what any client verifies: the certificate up to the authority, the
+//! name in it, and the server's signature over the handshake.
 
 mod hybrid;
 mod libssl;
@@ -24,6 +24,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::demand::{Arrivals, Demand};
 use super::identity::HOST;
 use super::origin::PATH;
 use super::parameters::{Group, Version};
@@ -33,6 +34,9 @@ use tls::{Library, Pumped, Tls};
 
 /// A connection that takes longer has failed.
 const PATIENCE: Duration = Duration::from_secs(15);
+
+/// How long to wait for events until stuck connections are looked for.
+const LONGEST_WAIT: Duration = Duration::from_millis(200);
 
 /// This many failures end a load: there is nothing left to measure.
 const TOO_MANY: u64 = 1000;
@@ -52,7 +56,7 @@ pub struct Clients {
 #[derive(Clone, Copy)]
 pub struct Load {
     pub address: SocketAddr,
-    pub concurrency: usize,
+    pub demand: Demand,
     pub duration: Duration,
     /// What begins in this time counts, but its latency does not.
     pub warm_up: Duration,
@@ -63,8 +67,8 @@ pub struct Load {
 /// What became of it.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// From connecting to the end of the handshake, or of the page; one for each that succeeded,
-    /// but for those that began while the load warmed up:
+    /// From connecting to the end of the handshake, or of the page, and at a rate from when it was
+    /// to connect; one for each that succeeded, but for those that began while the load warmed up:
     pub latencies: Vec<Duration>,
     /// The same of those: all clients begin in the same moment, as they never do again, and go on
     /// in step for a while.
@@ -138,16 +142,18 @@ impl Clients {
     /// Puts a server under load.
     pub fn run(&self, load: Load) -> Result<Tally, Failure> {
         let start = Instant::now();
-        let threads = self.cpus.len().min(load.concurrency);
+        let most = load.demand.connections();
+        let threads = self.cpus.len().min(most);
         let mut tally = Tally::default();
         let tallies: Vec<io::Result<Tally>> = thread::scope(|scope| {
             let started: Vec<_> = (0..threads)
                 .map(|index| {
-                    let connections = (load.concurrency * (index + 1)) / threads
-                        - load.concurrency * index / threads;
+                    let connections = most * (index + 1) / threads - most * index / threads;
                     scope.spawn(move || {
                         keep_to(&[self.cpus[index]]);
-                        Driver::new(self, load, connections)?.run(start)
+                        let rate = load.demand.rate();
+                        let rate = rate.map(|rate| rate as f64 / threads as f64);
+                        Driver::new(self, load, connections, rate, start)?.run(start)
                     })
                 })
                 .collect();
@@ -174,6 +180,14 @@ struct Driver<'a> {
     load: Load,
     epoll: OwnedFd,
     connections: Vec<Option<Connection>>,
+    /// Those of them that are free.
+    free: Vec<usize>,
+    /// When handshakes begin, where they do at a rate.
+    arrivals: Option<Arrivals>,
+    /// When the next one is to begin.
+    next: Instant,
+    /// From when on none begins.
+    deadline: Instant,
     tally: Tally,
     /// How many handshakes were begun, and how many of them with an offer to resume.
     begun: u64,
@@ -181,12 +195,22 @@ struct Driver<'a> {
 }
 
 impl Driver<'_> {
-    fn new(clients: &Clients, load: Load, connections: usize) -> io::Result<Driver<'_>> {
+    fn new(
+        clients: &Clients,
+        load: Load,
+        connections: usize,
+        rate: Option<f64>,
+        start: Instant,
+    ) -> io::Result<Driver<'_>> {
         Ok(Driver {
             clients,
             load,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             connections: (0..connections).map(|_| None).collect(),
+            free: (0..connections).collect(),
+            arrivals: rate.map(Arrivals::new),
+            next: start,
+            deadline: start + load.duration,
             tally: Tally::default(),
             begun: 0,
             offered: 0,
@@ -195,58 +219,101 @@ impl Driver<'_> {
 
     fn run(mut self, start: Instant) -> io::Result<Tally> {
         let warm = start + self.load.warm_up;
-        let deadline = start + self.load.duration;
         let cpu = thread_cpu_time();
-        for slot in 0..self.connections.len() {
-            self.begin(slot)?;
-        }
         let mut events = Vec::with_capacity(self.connections.len());
-        let wait = Timespec {
-            tv_sec: 0,
-            tv_nsec: 200_000_000,
-        };
-        while self.connections.iter().any(Option::is_some) {
-            match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&wait)) {
-                Err(Errno::INTR) => continue,
-                other => other?,
+        self.next += self.pause();
+        loop {
+            self.begin_what_is_due()?;
+            let is_idle = self.free.len() == self.connections.len();
+            if is_idle && !self.goes_on() {
+                break;
+            }
+            let now = Instant::now();
+            let wait = match self.arrivals.is_some() && self.goes_on() && !self.free.is_empty() {
+                true => self.next.saturating_duration_since(now).min(LONGEST_WAIT),
+                false => LONGEST_WAIT,
             };
-            if events.is_empty() {
-                self.give_up_on_the_stuck();
-            }
-            for event in events.drain(..) {
-                let slot = event.data.u64() as usize;
-                let Some(connection) = &mut self.connections[slot] else {
-                    continue;
-                };
-                match connection.advance(self.load.page) {
-                    Ok(false) => continue,
-                    Ok(true) => {
-                        let latencies = match connection.begun < warm {
-                            true => &mut self.tally.early_latencies,
-                            false => &mut self.tally.latencies,
-                        };
-                        latencies.extend(connection.latency);
-                        self.tally.resumed += u64::from(connection.resumed);
-                    }
-                    Err(why) => self.tally.fail(why),
-                }
-                self.connections[slot] = None;
-                if Instant::now() < deadline && self.tally.failures < TOO_MANY {
-                    self.begin(slot)?;
-                }
-            }
+            self.proceed(wait, warm, &mut events)?;
         }
         self.tally.cpu = thread_cpu_time().saturating_sub(cpu);
         Ok(self.tally)
     }
 
-    /// Opens a connection; its `ClientHello` goes out with the first event.
-    fn begin(&mut self, slot: usize) -> io::Result<()> {
+    /// Whether more begin.
+    fn goes_on(&self) -> bool {
+        let latest = self.next.max(Instant::now());
+        self.tally.failures < TOO_MANY && latest < self.deadline
+    }
+
+    fn begin_what_is_due(&mut self) -> io::Result<()> {
+        while self.goes_on() && self.next <= Instant::now() {
+            let Some(slot) = self.free.pop() else { break };
+            // In a closed loop the clients begin as soon as they can.
+            let due = match self.arrivals {
+                Some(_) => self.next,
+                None => Instant::now(),
+            };
+            self.begin(slot, due)?;
+            self.next += self.pause();
+        }
+        Ok(())
+    }
+
+    /// From the beginning of one to that of the next.
+    fn pause(&self) -> Duration {
+        let pause = |arrivals: Arrivals| arrivals.pause(getrandom::u64().unwrap_or(u64::MAX / 2));
+        self.arrivals.map_or(Duration::ZERO, pause)
+    }
+
+    /// Waits for events, and does what they ask for.
+    fn proceed(
+        &mut self,
+        wait: Duration,
+        warm: Instant,
+        events: &mut Vec<epoll::Event>,
+    ) -> io::Result<()> {
+        let wait = Timespec {
+            tv_sec: 0,
+            tv_nsec: wait.subsec_nanos().into(),
+        };
+        match epoll::wait(&self.epoll, spare_capacity(events), Some(&wait)) {
+            Err(Errno::INTR) => return Ok(()),
+            other => other?,
+        };
+        if events.is_empty() {
+            self.give_up_on_the_stuck();
+        }
+        for event in events.drain(..) {
+            let slot = event.data.u64() as usize;
+            let Some(connection) = &mut self.connections[slot] else {
+                continue;
+            };
+            match connection.advance(self.load.page) {
+                Ok(false) => continue,
+                Ok(true) => {
+                    let latencies = match connection.begun < warm {
+                        true => &mut self.tally.early_latencies,
+                        false => &mut self.tally.latencies,
+                    };
+                    latencies.extend(connection.latency);
+                    self.tally.resumed += u64::from(connection.resumed);
+                }
+                Err(why) => self.tally.fail(why),
+            }
+            self.connections[slot] = None;
+            self.free.push(slot);
+            self.begin_what_is_due()?;
+        }
+        Ok(())
+    }
+
+    /// Opens a connection that counts from then; its `ClientHello` goes out with the first event.
+    fn begin(&mut self, slot: usize, due: Instant) -> io::Result<()> {
         self.begun += 1;
         let offers = (self.offered as f64) < self.clients.resumption * self.begun as f64;
         self.offered += u64::from(offers);
         let library = &*self.clients.library;
-        let connection = Connection::open(self.load.address, library, offers)?;
+        let connection = Connection::open(self.load.address, library, offers, due)?;
         epoll::add(
             &self.epoll,
             connection.tls.socket(),
@@ -258,13 +325,14 @@ impl Driver<'_> {
     }
 
     fn give_up_on_the_stuck(&mut self) {
-        for slot in &mut self.connections {
-            if let Some(connection) = slot
+        for (slot, place) in self.connections.iter_mut().enumerate() {
+            if let Some(connection) = place
                 && connection.begun.elapsed() > PATIENCE
             {
                 let doing = connection.phase.doing();
                 self.tally.fail(format!("no answer for 15 s while {doing}"));
-                *slot = None;
+                *place = None;
+                self.free.push(slot);
             }
         }
     }
@@ -297,8 +365,12 @@ struct Connection {
 }
 
 impl Connection {
-    fn open(address: SocketAddr, library: &dyn Library, offers: bool) -> io::Result<Connection> {
-        let begun = Instant::now();
+    fn open(
+        address: SocketAddr,
+        library: &dyn Library,
+        offers: bool,
+        begun: Instant,
+    ) -> io::Result<Connection> {
         let socket = socket_with(
             AddressFamily::INET,
             SocketType::STREAM,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::client::Tally;
 use super::counters::Counters;
+use super::demand::Demand;
 use crate::measure::quantile;
 
 /// One server under one load for one round.
@@ -207,9 +208,9 @@ impl Pair {
     }
 }
 
-/// What was measured with so many clients at a time.
+/// What was measured under one load.
 pub struct Level {
-    pub concurrency: usize,
+    pub demand: Demand,
     pub handshakes: Pair,
     /// Handshakes with the page after them.
     pub transactions: Option<Pair>,

@@ -4,6 +4,7 @@ use lockstep_common::Failure;
 use serde::Serialize;
 
 use super::chart::{self, Chart};
+use super::demand::Demand;
 use super::figures::{Level, Pair};
 use super::report::{Column, Headline, MAIN_FIGURE, Report, Row};
 use super::template::render;
@@ -68,6 +69,7 @@ pub fn page(report: &Report) -> Result<String, Failure> {
         ]);
     }
     let columns = report.columns();
+    let unit = report.unit();
     let heads = columns.iter().map(|column| column.head);
     let page = Page {
         title: report.title(),
@@ -79,7 +81,7 @@ pub fn page(report: &Report) -> Result<String, Failure> {
         width: Decimal(chart::WIDTH),
         height: Decimal(chart::HEIGHT),
         sections,
-        heads: ["clients", "server"].into_iter().chain(heads).collect(),
+        heads: [unit, "server"].into_iter().chain(heads).collect(),
         rows: report.rows().map(|row| cells(&row, &columns)).collect(),
         plot: report.plot.as_ref().map(|path| path.display().to_string()),
         examples: report.examples(),
@@ -87,16 +89,16 @@ pub fn page(report: &Report) -> Result<String, Failure> {
     render(include_str!("report.html"), &page)
 }
 
-/// The pairs that are chosen of each level, by their numbers of clients.
+/// The pairs that are chosen of each level, by their loads.
 pub fn pairs<'a>(
     report: &'a Report,
     choose: impl Fn(&'a Level) -> Option<&'a Pair>,
-) -> Vec<(usize, &'a Pair)> {
+) -> Vec<(Demand, &'a Pair)> {
     let levels = report.levels.iter();
     let mut pairs: Vec<_> = levels
-        .filter_map(|level| Some((level.concurrency, choose(level)?)))
+        .filter_map(|level| Some((level.demand, choose(level)?)))
         .collect();
-    pairs.sort_by_key(|(clients, _)| *clients);
+    pairs.sort_by_key(|(demand, _)| demand.number());
     pairs
 }
 
@@ -104,7 +106,7 @@ fn cells(row: &Row<'_>, columns: &[&Column]) -> Vec<String> {
     let figures = columns
         .iter()
         .map(|column| (column.cell)(row).unwrap_or("–".to_owned()));
-    [row.concurrency.to_string(), row.label()]
+    [row.demand.number().to_string(), row.label()]
         .into_iter()
         .chain(figures)
         .collect()

@@ -7,6 +7,7 @@ use clap::Args;
 use lockstep_common::Failure;
 
 use super::client::Clients;
+use super::demand::Demand;
 use super::identity::Kind;
 use super::keyd::Keyd;
 use super::parameters::{Group, Side, Version};
@@ -57,7 +58,14 @@ pub struct Options {
         long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,8,32,64",
         value_parser = clients
     )]
-    pub concurrency: Vec<usize>,
+    concurrency: Vec<usize>,
+    /// Instead of so many clients at a time: handshakes that begin in a second, 1 to 100000, at
+    /// random moments; a latency then counts from that moment
+    #[arg(
+        long, value_name = "LIST", value_delimiter = ',', conflicts_with = "concurrency",
+        value_parser = rate
+    )]
+    rate: Vec<usize>,
     /// The share of handshakes that offer a session, 0 to 1
     #[arg(
         long, value_name = "RATIO", default_value = "0", value_parser = ratio,
@@ -101,6 +109,21 @@ that OPENSSL_CONF names, or else the openssl.cnf beside this program, or else \
 /etc/lockstep/openssl.cnf. The exit status is 1 if a handshake failed.";
 
 impl Options {
+    /// The loads, one after the other.
+    pub fn demands(&self) -> Vec<Demand> {
+        let (numbers, demand): (_, fn(usize) -> Demand) = match self.rate.is_empty() {
+            true => (&self.concurrency, Demand::Clients),
+            false => (&self.rate, Demand::Rate),
+        };
+        numbers.iter().copied().map(demand).collect()
+    }
+
+    /// How many connections there are at a time, at most.
+    pub fn most_connections(&self) -> usize {
+        let demands = self.demands().into_iter();
+        demands.map(Demand::connections).max().unwrap_or(1)
+    }
+
     /// How long a turn's load warms up.
     pub fn warm_up(&self) -> Duration {
         self.warm_up
@@ -161,6 +184,13 @@ fn clients(text: &str) -> Result<usize, String> {
     number
         .filter(|number| (1..=1024).contains(number))
         .ok_or_else(|| "it takes numbers from 1 to 1024, as in 1,8,64".to_owned())
+}
+
+fn rate(text: &str) -> Result<usize, String> {
+    let number = text.trim().parse().ok();
+    number
+        .filter(|number| (1..=100_000).contains(number))
+        .ok_or_else(|| "it takes numbers from 1 to 100000, as in 100,1000".to_owned())
 }
 
 fn rounds(text: &str) -> Result<usize, String> {

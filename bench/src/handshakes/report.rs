@@ -10,11 +10,12 @@ use serde::{Serialize, Serializer};
 
 use super::cores::Division;
 use super::counters::Counters;
+use super::demand::Demand;
 use super::figures::{Figures, Level, Pair};
 use super::keyd::Keyd;
 use super::options::Options;
 use super::parameters::Side;
-use crate::format::{clients, cpu_model, thousands};
+use crate::format::{cpu_model, thousands};
 use crate::json::{self, Decimal};
 
 /// What to know when reading the figures.
@@ -67,7 +68,7 @@ pub struct Report {
 
 /// One line of the table.
 pub struct Row<'a> {
-    pub concurrency: usize,
+    pub demand: Demand,
     /// Whether the page was fetched, too.
     pub is_transaction: bool,
     pub side: Side,
@@ -112,15 +113,21 @@ impl Report {
         pairs.map(Pair::failures).sum()
     }
 
-    /// The level with the most clients; of equal ones the first.
+    /// What the numbers of the loads count.
+    pub fn unit(&self) -> &'static str {
+        let first = self.levels.first();
+        first.map_or("clients", |level| level.demand.unit())
+    }
+
+    /// The level with the highest load; of equal ones the first.
     pub fn busiest(&self) -> Option<&Level> {
         self.levels
             .iter()
             .rev()
-            .max_by_key(|level| level.concurrency)
+            .max_by_key(|level| level.demand.number())
     }
 
-    /// Server CPU per handshake, lockstep over OpenSSL alone, with the most clients.
+    /// Server CPU per handshake, lockstep over OpenSSL alone, under the highest load.
     pub fn cpu_ratio(&self) -> Option<f64> {
         self.busiest().map(|level| level.handshakes.cpu_ratio())
     }
@@ -134,7 +141,7 @@ impl Report {
                     (Side::Lockstep, &pair.lockstep, &handshakes.lockstep),
                 ]
                 .map(|(side, figures, alone)| Row {
-                    concurrency: level.concurrency,
+                    demand: level.demand,
                     is_transaction: index > 0,
                     side,
                     figures,
@@ -175,8 +182,11 @@ impl Report {
         Some(Headline {
             gain: gain(pair.cpu_ratio())?,
             detail: format!(
-                "{} at a time: {} with lockstep, {} with OpenSSL alone",
-                clients(level.concurrency),
+                "{}: {} with lockstep, {} with OpenSSL alone",
+                match level.demand {
+                    Demand::Clients(_) => level.demand.words() + " at a time",
+                    Demand::Rate(_) => level.demand.words(),
+                },
                 milliseconds(&pair.lockstep),
                 milliseconds(&pair.stock)
             ),
@@ -210,7 +220,7 @@ impl Report {
         let ratios = self.levels.iter().map(|level| {
             let pair = &level.handshakes;
             RatiosDocument {
-                concurrency: level.concurrency,
+                demand: level.demand,
                 cpu: Decimal(pair.cpu_ratio()),
                 per_s: Decimal(pair.rate_ratio()),
                 p50: Decimal(pair.latency_ratio(0.5)),
@@ -218,13 +228,15 @@ impl Report {
                 p99: Decimal(pair.latency_ratio(0.99)),
             }
         });
+        let busiest = self.busiest().map(|level| level.demand);
         json::text(&Document {
             headline: self.headline().map(|headline| headline.gain),
             program: PROGRAM,
             provenance: &self.provenance,
             plot: self.plot.as_deref(),
             cpu_ratio: self.cpu_ratio().map(Decimal),
-            cpu_ratio_concurrency: self.busiest().map_or(0, |level| level.concurrency),
+            cpu_ratio_concurrency: busiest.and_then(Demand::clients),
+            cpu_ratio_rate: busiest.and_then(Demand::rate),
             failures: self.failures(),
             server: self.server,
             key: self.key,
@@ -259,23 +271,23 @@ impl Report {
             let _ = writeln!(out, "{line}");
         }
         let columns = self.columns();
-        let _ = write!(out, "\n{:>7}  {:<22}", "clients", "");
+        let _ = write!(out, "\n{:>7}  {:<22}", self.unit(), "");
         for column in &columns {
             let _ = write!(out, " {:>width$}", column.head, width = column.width());
         }
         out.push('\n');
         let mut previous = None;
         for row in self.rows() {
-            let first = previous != Some(row.concurrency);
+            let first = previous != Some(row.demand);
             if first && previous.is_some() {
                 out.push('\n');
             }
-            previous = Some(row.concurrency);
-            let clients = match first {
-                true => row.concurrency.to_string(),
+            previous = Some(row.demand);
+            let load = match first {
+                true => row.demand.number().to_string(),
                 false => String::new(),
             };
-            let _ = write!(out, "{clients:>7}  {:<22}", row.label());
+            let _ = write!(out, "{load:>7}  {:<22}", row.label());
             for column in &columns {
                 let cell = (column.cell)(&row).unwrap_or("-".to_owned());
                 let _ = write!(out, " {cell:>width$}", width = column.width());
@@ -361,7 +373,7 @@ impl Row<'_> {
                 true => "transaction",
                 false => "handshake",
             },
-            concurrency: self.concurrency,
+            demand: self.demand,
             count: figures.count(),
             early: figures.early(),
             failures: figures.failures(),
@@ -498,7 +510,10 @@ struct Document<'a> {
     provenance: &'a Provenance,
     plot: Option<&'a Path>,
     cpu_ratio: Option<Decimal<4>>,
-    cpu_ratio_concurrency: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_ratio_concurrency: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu_ratio_rate: Option<usize>,
     failures: u64,
     server: &'static str,
     key: &'static str,
@@ -522,10 +537,11 @@ struct Document<'a> {
     rows: Vec<RowDocument>,
 }
 
-/// Lockstep over OpenSSL alone, with so many clients.
+/// Lockstep over OpenSSL alone, under one load.
 #[derive(Serialize)]
 struct RatiosDocument {
-    concurrency: usize,
+    #[serde(flatten)]
+    demand: Demand,
     cpu: Decimal<4>,
     per_s: Decimal<4>,
     p50: Decimal<4>,
@@ -538,7 +554,8 @@ struct RowDocument {
     #[serde(rename = "impl")]
     implementation: &'static str,
     load: &'static str,
-    concurrency: usize,
+    #[serde(flatten)]
+    demand: Demand,
     count: u64,
     early: usize,
     failures: u64,
@@ -590,8 +607,8 @@ fn list(cpus: &[usize]) -> String {
 impl Report {
     /// A run with 1 and with 64 clients, without counters; lockstep took 56 % of the CPU time.
     pub fn example() -> Report {
-        let level = |concurrency, stock, lockstep| Level {
-            concurrency,
+        let level = |clients, stock, lockstep| Level {
+            demand: Demand::Clients(clients),
             handshakes: Pair {
                 stock: Figures::of_rounds(&[(0.5, stock)]),
                 lockstep: Figures::of_rounds(&[(0.28, lockstep)]),

@@ -10,6 +10,7 @@ use lockstep_common::Failure;
 use super::client::{Clients, Load};
 use super::cores::Division;
 use super::counters::Counters;
+use super::demand::Demand;
 use super::figures::{DaemonPart, Level, Pair, Round};
 use super::identity::Identity;
 use super::keyd::Daemon;
@@ -18,7 +19,6 @@ use super::origin;
 use super::parameters::Side;
 use super::running::{Running, free_port};
 use super::servers::Setup;
-use crate::format::clients;
 use crate::progress::Progress;
 
 /// Both servers, and the clients.
@@ -46,7 +46,7 @@ impl<'a> TestBed<'a> {
         // Apache's workers have no right to look into a directory of root's.
         fs::set_permissions(scratch, fs::Permissions::from_mode(0o711))
             .map_err(|error| Failure::new(format!("{}: {error}", scratch.display())))?;
-        let most = options.concurrency.iter().copied().max().unwrap_or(1);
+        let most = options.most_connections();
         let page = options.page.unwrap_or(0);
         let origin = match server.is_proxy() {
             true => Some(origin::start(page, most + 8, &division.clients)?),
@@ -120,7 +120,7 @@ impl<'a> TestBed<'a> {
     fn warm_up(&self, most: usize) -> Result<(), Failure> {
         for side in Side::ALL {
             let load = Load {
-                concurrency: most.min(8),
+                demand: Demand::Clients(most.min(8)),
                 duration: Duration::from_millis(100),
                 warm_up: Duration::ZERO,
                 address: self.server(side).address,
@@ -195,12 +195,12 @@ impl<'a> TestBed<'a> {
         self.daemon(side).map(part).transpose()
     }
 
-    /// All rounds with so many clients at a time.
-    pub fn measure(&self, concurrency: usize) -> Result<Level, Failure> {
-        let clients = clients(concurrency);
-        let mut progress = Progress::new(&clients);
+    /// All rounds under one load.
+    pub fn measure(&self, demand: Demand) -> Result<Level, Failure> {
+        let words = demand.words();
+        let mut progress = Progress::new(&words);
         let mut level = Level {
-            concurrency,
+            demand,
             handshakes: Pair::default(),
             transactions: self.options.page.map(|_| Pair::default()),
         };
@@ -218,7 +218,7 @@ impl<'a> TestBed<'a> {
                     let name = side.name();
                     let rounds = self.options.rounds;
                     progress.show(&format!("round {} of {rounds}, {name}", number + 1));
-                    let round = self.turn(side, concurrency, page)?;
+                    let round = self.turn(side, demand, page)?;
                     let figures = match side {
                         Side::Stock => &mut pair.stock,
                         Side::Lockstep => &mut pair.lockstep,
@@ -231,11 +231,11 @@ impl<'a> TestBed<'a> {
         Ok(level)
     }
 
-    fn turn(&self, side: Side, concurrency: usize, page: Option<u64>) -> Result<Round, Failure> {
+    fn turn(&self, side: Side, demand: Demand, page: Option<u64>) -> Result<Round, Failure> {
         let server = self.server(side);
         let load = Load {
             address: server.address,
-            concurrency,
+            demand,
             duration: self.options.turn,
             warm_up: self.options.warm_up(),
             page,

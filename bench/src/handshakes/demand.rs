@@ -1,0 +1,122 @@
+//! How many handshakes clients ask for.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::format::{clients, thousands};
+
+/// The most connections at a time where handshakes begin at a rate.
+pub const MOST_AT_A_TIME: usize = 256;
+
+/// How many handshakes there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Demand {
+    /// A closed loop: so many clients, each of which begins anew once it is done.
+    #[serde(rename = "concurrency")]
+    Clients(usize),
+    /// An open loop: so many begin in a second on average, whatever becomes of those before. The
+    /// pauses between them are exponentially distributed, as where many clients know nothing of
+    /// each other.
+    #[serde(rename = "rate")]
+    Rate(usize),
+}
+
+impl Demand {
+    /// The number alone.
+    pub fn number(self) -> usize {
+        match self {
+            Demand::Clients(number) | Demand::Rate(number) => number,
+        }
+    }
+
+    /// The clients, where they are in a closed loop.
+    pub fn clients(self) -> Option<usize> {
+        match self {
+            Demand::Clients(count) => Some(count),
+            Demand::Rate(_) => None,
+        }
+    }
+
+    /// Handshakes a second, where they begin at a rate.
+    pub fn rate(self) -> Option<usize> {
+        match self {
+            Demand::Clients(_) => None,
+            Demand::Rate(rate) => Some(rate),
+        }
+    }
+
+    /// What the number counts.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Demand::Clients(_) => "clients",
+            Demand::Rate(_) => "rate",
+        }
+    }
+
+    /// The same below an axis.
+    pub fn axis(self) -> &'static str {
+        match self {
+            Demand::Clients(_) => "clients at a time",
+            Demand::Rate(_) => "handshakes that begin per second",
+        }
+    }
+
+    /// As in `1 client`, `8 clients` and `500 per second`.
+    pub fn words(self) -> String {
+        match self {
+            Demand::Clients(count) => clients(count),
+            Demand::Rate(rate) => format!("{} per second", thousands(rate as f64)),
+        }
+    }
+
+    /// How many connections there are at a time, at most.
+    pub fn connections(self) -> usize {
+        match self {
+            Demand::Clients(count) => count,
+            Demand::Rate(_) => MOST_AT_A_TIME,
+        }
+    }
+}
+
+/// When handshakes begin that come at a rate.
+#[derive(Clone, Copy)]
+pub struct Arrivals {
+    mean: f64,
+}
+
+impl Arrivals {
+    /// So many in a second.
+    pub fn new(rate: f64) -> Arrivals {
+        Arrivals { mean: 1.0 / rate }
+    }
+
+    /// From one of them to the next; `random` is uniform.
+    pub fn pause(self, random: u64) -> Duration {
+        // Above 0 and at most 1.
+        let uniform = ((random >> 11) + 1) as f64 / (1_u64 << 53) as f64;
+        Duration::from_secs_f64(-uniform.ln() * self.mean)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lockstep_testkit::Random;
+
+    use super::*;
+
+    #[test]
+    fn pauses_have_the_mean_and_the_distribution_that_they_must_have() {
+        let mut random = Random(1);
+        let arrivals = Arrivals::new(1000.0);
+        let pauses = [(); 100_000].map(|()| arrivals.pause(random.word()).as_secs_f64());
+        let mean = pauses.iter().sum::<f64>() / pauses.len() as f64;
+        assert!((0.98e-3..1.02e-3).contains(&mean), "{mean}");
+        let longer = pauses.iter().filter(|pause| **pause > 2e-3).count() as f64;
+        let expected = pauses.len() as f64 * (-2.0_f64).exp();
+        assert!((0.95..1.05).contains(&(longer / expected)), "{longer}");
+        for extreme in [0, u64::MAX] {
+            assert!(arrivals.pause(extreme) < Duration::from_secs(1));
+        }
+    }
+}
