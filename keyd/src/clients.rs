@@ -155,7 +155,7 @@ impl Client {
 /// What an operation asks of the engine, or the status that it is answered with.
 fn asked(key: &Key, uses: Uses, operation: Operation, input: &[u8]) -> Result<EngineRequest, u16> {
     match (operation, &key.private) {
-        (Operation::RsaPrivate, Private::Rsa(key)) => {
+        (Operation::RsaPrivate | Operation::DeferrableRsaPrivate, Private::Rsa(key)) => {
             if input.len() != key.modulus_bytes() {
                 return Err(status::UNFIT);
             }
@@ -315,5 +315,6 @@ pub(crate) mod tests {
         let unfit = Some(status::UNFIT);
         assert_eq!(ask(SIGN, Operation::EcdsaSign, &[7; 32]), unfit);
         assert_eq!(ask(SIGN, Operation::RsaPrivate, &[7; 256]), unfit);
+        assert_eq!(ask(SIGN, Operation::DeferrableRsaPrivate, &[7; 256]), unfit);
     }
 }

@@ -16,6 +16,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use lockstep_engine::{Declined, Engine, Request as EngineRequest, Response, STACK_BYTES, Shape};
+use lockstep_remote::Operation;
 use lockstep_remote::protocol::status;
 use lockstep_ring::{Patience, Request, Server, Sleeper};
 use rustix::time::{ClockId, Timespec, clock_gettime};
@@ -31,6 +32,8 @@ const GLANCE: Duration = Duration::from_micros(50);
 /// A client whose last request is at most this old, in microseconds, is expected to make another
 /// one soon.
 const ACTIVE: u64 = 10_000;
+/// Company is waited for if it comes in one of so many waits, at least.
+const WAITS: u32 = 4;
 /// Requests of a shape that come less often than that are not told apart.
 const LONGEST_INTERVAL: Duration = Duration::from_millis(10);
 /// How deep the kernels of the curves write to the stack, in a release, once their tables are made.
@@ -43,6 +46,7 @@ struct Work {
     client: Arc<Client>,
     request: Request,
     asks: EngineRequest,
+    is_deferrable: bool,
 }
 
 /// What waits, by shape.
@@ -184,6 +188,7 @@ impl Service {
                 Ok(asks) => {
                     let work = Work {
                         client: Arc::clone(client),
+                        is_deferrable: Operation::is_deferrable(request.operation()),
                         request,
                         asks,
                     };
@@ -219,20 +224,21 @@ impl Service {
     }
 
     /// Waits for the requests of other clients that make some: for as long as a pass takes, since
-    /// those that come later wait for the next one. It costs no CPU time, and no time either where
-    /// one client is active, or requests come too seldom. Once there are requests of another shape,
-    /// nobody is waited for.
+    /// those that come later wait for the next one. It costs no CPU time, and where one client is
+    /// active, no time either. Requests that are not deferrable wait only where others come often
+    /// enough. Once there are requests of another shape, nobody is waited for.
     fn gather(&self, clients: &[Arc<Client>], waiting: &mut Waiting, shape: Shape) {
         let now = Instant::now();
+        let time = pass_time(shape);
+        let line = &waiting.lines[shape.index()];
+        let mut works = line.users.iter().flat_map(|(_, works)| works);
+        if !line.arrivals.are_likely_within(time) && !works.all(|work| work.is_deferrable) {
+            return;
+        }
         let active = clients
             .iter()
             .filter(|client| client.is_active(now, ACTIVE));
         let expected = active.count().min(self.engine.pass(shape));
-        let time = pass_time(shape);
-        let arrivals = &waiting.lines[shape.index()].arrivals;
-        if !arrivals.are_likely_within(time) {
-            return;
-        }
         let end = now + time;
         let all = |waiting: &Waiting| waiting.lines.iter().map(|line| line.count).sum::<usize>();
         while waiting.lines[shape.index()].count == all(waiting)
@@ -345,10 +351,9 @@ impl Arrivals {
         self.mean = (15 * self.mean + interval) / 16;
     }
 
-    /// Whether it pays to wait so long for another one. It comes in every second such wait, at
-    /// least.
+    /// Whether it pays to wait so long for another one.
     fn are_likely_within(&self, time: Duration) -> bool {
-        self.mean <= 2 * time
+        self.mean <= WAITS * time
     }
 }
 
@@ -389,13 +394,12 @@ impl<T> Line<T> {
 #[cfg(test)]
 mod tests {
     use lockstep_engine::{Config, Size};
-    use lockstep_remote::Operation;
 
     use super::*;
     use crate::clients::tests::Connected;
 
     #[test]
-    fn others_are_waited_for_unless_another_shape_waits() {
+    fn others_are_waited_for_where_all_may_wait_or_they_come_often() {
         let service = Service::new(crate::engine(Config::default()));
         let rsa = Shape::Rsa {
             size: Size::Rsa2048,
@@ -408,9 +412,8 @@ mod tests {
         let processes = [(); 8].map(|()| Connected::new());
         let clients = processes.each_ref().map(|own| Arc::clone(&own.client));
         let mut waiting = service.waiting.lock().expect("no panic");
-        // How many requests of RSA there are after the wait: one is there before it, beside one of
-        // `other`, and one comes meanwhile.
-        let mut gathered = |other: Operation| {
+        // Whether there is another request of RSA after the wait, which comes meanwhile.
+        let mut waits = |interval: Duration, posted: [Operation; 2]| {
             // All are active.
             for process in &processes {
                 drop(process.post(Operation::RsaPrivate));
@@ -419,25 +422,30 @@ mod tests {
             for line in &mut waiting.lines {
                 line.batch(MOST);
             }
-            drop([
-                processes[0].post(Operation::RsaPrivate),
-                processes[1].post(other),
-            ]);
+            drop([processes[0].post(posted[0]), processes[1].post(posted[1])]);
             service.take(&clients, &mut waiting);
+            waiting.lines[rsa.index()].arrivals.mean = interval;
+            let before = waiting.lines[rsa.index()].count;
             drop(processes[2].post(Operation::RsaPrivate));
             service.gather(&clients, &mut waiting, rsa);
-            waiting.lines[rsa.index()].count
+            waiting.lines[rsa.index()].count > before
         };
-        assert_eq!(gathered(Operation::Ed25519Sign), 1);
+        let (often, seldom) = (pass_time(rsa), 2 * WAITS * pass_time(rsa));
+        let (urgent, deferrable) = (Operation::RsaPrivate, Operation::DeferrableRsaPrivate);
         // Where this thread does not run for a while, the time is over before it has looked.
-        assert!((0..100).any(|_| gathered(Operation::RsaPrivate) == 3));
+        let mut may_wait = |interval, posted| (0..100).any(|_| waits(interval, posted));
+        assert!(may_wait(often, [urgent, urgent]));
+        assert!(may_wait(seldom, [deferrable, deferrable]));
+        assert!(!may_wait(seldom, [urgent, deferrable]));
+        assert!(!may_wait(seldom, [urgent, urgent]));
+        assert!(!may_wait(often, [urgent, Operation::Ed25519Sign]));
     }
 
     #[test]
     fn others_are_waited_for_where_they_are_likely_to_come() {
         let (start, step) = (Instant::now(), Duration::from_micros(700));
         let mut arrivals = Arrivals::new(start);
-        let likely = |arrivals: &Arrivals| arrivals.are_likely_within(step / 2);
+        let likely = |arrivals: &Arrivals| arrivals.are_likely_within(step / WAITS);
         assert!(!likely(&arrivals));
         let mut now = start;
         let mut go_on = |step: Duration, arrivals: &mut Arrivals| {

@@ -200,7 +200,7 @@ impl Daemon {
         let Some(key) = connection.key_of(public) else {
             return Ok(Attempt::NoKey);
         };
-        let (operation, length) = (Operation::RsaPrivate, input.len());
+        let (operation, length) = (Operation::DeferrableRsaPrivate, input.len());
         connection
             .ask_once(operation, key, input, length, deadline)
             .map(Attempt::Done)

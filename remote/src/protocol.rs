@@ -22,7 +22,7 @@ use crate::reference::{LONGEST_NAME, is_name};
 
 const MAGIC: [u8; 8] = *b"keyd1\r\n\0";
 /// Changes with the messages, and with the operations and their numbers.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// The length of a greeting.
 pub const GREETING: usize = 12;
 /// The length of a verdict.
@@ -40,19 +40,28 @@ pub enum Operation {
     EcdsaSign = 2,
     /// A message, to R ‖ S.
     Ed25519Sign = 3,
+    /// The same as `RsaPrivate`, for a process that has the key itself and asks to save CPU time:
+    /// the daemon may wait for others to share a pass with.
+    DeferrableRsaPrivate = 4,
 }
 
 impl Operation {
     /// Every operation.
-    pub const ALL: [Operation; 3] = [
+    pub const ALL: [Operation; 4] = [
         Operation::RsaPrivate,
         Operation::EcdsaSign,
         Operation::Ed25519Sign,
+        Operation::DeferrableRsaPrivate,
     ];
 
     /// The operation with this number.
     pub fn from_number(number: u16) -> Option<Operation> {
         Self::ALL.into_iter().find(|own| *own as u16 == number)
+    }
+
+    /// Whether the operation with this number may wait for others.
+    pub fn is_deferrable(number: u16) -> bool {
+        number == Operation::DeferrableRsaPrivate as u16
     }
 }
 

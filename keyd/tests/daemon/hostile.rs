@@ -197,7 +197,7 @@ fn at_the_table(daemon: &Daemon, random: &mut Random) {
                     _ => random.word() % (KEYS.len() as u64 + 1),
                 };
                 let input = input(random);
-                let call = call((random.word() % 5) as u16, key, &input);
+                let call = call((random.word() % 6) as u16, key, &input);
                 tickets.extend(guest.client.submit(&call));
             }
             13 => tickets.clear(),
