@@ -1,6 +1,7 @@
 //! Who may use a key, and for what.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::fs;
 
 use lockstep_remote::protocol::Uses;
@@ -14,6 +15,28 @@ pub struct Peer {
     pub user: u32,
     /// Its group when it connected.
     pub group: u32,
+}
+
+/// In whose name a process is served. Limits hold for all processes of an account together.
+///
+/// A user may have tens of thousands of numbers beside its own (subuid(5)), and run processes under
+/// them that are still in its own group. So a number counts by itself only where the configuration
+/// or the system's accounts know that it may use a key; all others in a group count as the group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Account {
+    /// A user that is known to have access.
+    User(u32),
+    /// Everybody else in a group that has access.
+    Group(u32),
+}
+
+impl fmt::Display for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Account::User(user) => write!(f, "user {user}"),
+            Account::Group(group) => write!(f, "group {group}"),
+        }
+    }
 }
 
 /// The users and groups of this system, from `/etc/passwd` and `/etc/group`.
@@ -49,6 +72,14 @@ impl Accounts {
         number(&self.group, name)
     }
 
+    /// The users that have a group as their own.
+    fn natives(&self, group: u32) -> impl Iterator<Item = u32> {
+        let lines = self.passwd.lines().map(fields);
+        let number = group.to_string();
+        let natives = lines.filter(move |fields| fields.get(3) == Some(&number.as_str()));
+        natives.filter_map(|fields| fields.get(2)?.parse().ok())
+    }
+
     /// The users that `/etc/group` lists for a group.
     fn members(&self, group: u32) -> Vec<u32> {
         let number = group.to_string();
@@ -79,6 +110,8 @@ fn number(lines: &str, name: &str) -> Option<u32> {
 pub struct Access {
     users: HashSet<u32>,
     groups: HashSet<u32>,
+    /// Users that have one of the groups as their own.
+    natives: HashSet<u32>,
     uses: Uses,
 }
 
@@ -99,6 +132,7 @@ impl Access {
             let group = group.ok_or_else(|| format!("there is no group `{name}` in /etc/group"))?;
             access.groups.insert(group);
             access.users.extend(accounts.members(group));
+            access.natives.extend(accounts.natives(group));
         }
         Ok(access)
     }
@@ -110,6 +144,15 @@ impl Access {
             true => self.uses,
             false => Uses::default(),
         }
+    }
+
+    /// In whose name a process may use the key; `None` if it may not.
+    pub fn account_of(&self, peer: Peer) -> Option<Account> {
+        let is_known = self.users.contains(&peer.user) || self.natives.contains(&peer.user);
+        self.uses_of(peer).any().then_some(match is_known {
+            true => Account::User(peer.user),
+            false => Account::Group(peer.group),
+        })
     }
 }
 
@@ -172,6 +215,31 @@ mod tests {
             assert_eq!(uses.sign, may, "{users:?} {groups:?} {peer:?}");
             assert!(!uses.decrypt);
         }
+    }
+
+    #[test]
+    fn numbers_that_nobody_knows_count_as_their_group() {
+        let account = |users: &[&str], groups: &[&str], (user, group)| {
+            let access = access(users, groups).expect("known accounts");
+            access.account_of(Peer { user, group })
+        };
+        let (user, group) = (
+            |number| Some(Account::User(number)),
+            Some(Account::Group(102)),
+        );
+        assert_eq!(account(&["4711"], &[], (4711, 102)), user(4711));
+        assert_eq!(account(&[], &["keys"], (33, 33)), user(33));
+        // The group is its own in /etc/passwd.
+        assert_eq!(account(&[], &["hap"], (101, 102)), user(101));
+        assert_eq!(account(&[], &["hap"], (100_001, 102)), group);
+        assert_eq!(account(&[], &["hap"], (100_002, 102)), group);
+        assert_eq!(
+            account(&["100001"], &["hap"], (100_001, 102)),
+            user(100_001)
+        );
+        // That does not give access without the group.
+        assert_eq!(account(&[], &["hap"], (101, 7)), None);
+        assert_eq!(account(&["www"], &[], (100_001, 102)), None);
     }
 
     #[test]

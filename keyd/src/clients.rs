@@ -10,7 +10,7 @@ use lockstep_remote::Operation;
 use lockstep_remote::protocol::{Offered, Uses, status};
 use lockstep_ring::Server;
 
-use crate::access::{Access, Peer};
+use crate::access::{Access, Account, Peer};
 use crate::key::{Key, Private};
 use crate::padding::is_signature;
 use crate::rate::Rate;
@@ -32,6 +32,8 @@ pub type Grants = Vec<(Arc<Held>, Uses)>;
 pub struct Client {
     /// Who it is.
     pub peer: Peer,
+    /// In whose name it is served.
+    pub account: Account,
     /// Its number, for the log.
     pub pid: i32,
     /// Its ring.
@@ -40,7 +42,7 @@ pub struct Client {
     pub stream: UnixStream,
     /// What it may use. A handle is a place in here.
     grants: Grants,
-    /// It is shared by all processes of the user.
+    /// It is shared by all processes of the account.
     rate: Arc<Rate>,
     gone: AtomicBool,
     /// When the last request that was admitted came, in microseconds since `start`.
@@ -60,6 +62,13 @@ impl Client {
         (!grants.is_empty()).then_some(grants)
     }
 
+    /// In whose name a client may use one of these keys, or `None` if it may use none.
+    pub fn account(keys: &[Arc<Held>], peer: Peer) -> Option<Account> {
+        keys.iter()
+            .filter_map(|key| key.access.account_of(peer))
+            .min()
+    }
+
     /// The list of such keys for the client.
     pub fn list(grants: &[(Arc<Held>, Uses)]) -> Vec<Offered> {
         let offered = |(handle, (held, uses)): (usize, &(Arc<Held>, Uses))| Offered {
@@ -73,13 +82,14 @@ impl Client {
 
     /// A client with these keys.
     pub fn new(
-        (peer, pid): (Peer, i32),
+        (peer, account, pid): (Peer, Account, i32),
         grants: Grants,
         (ring, stream): (Server, UnixStream),
         rate: Arc<Rate>,
     ) -> Client {
         Client {
             peer,
+            account,
             pid,
             ring,
             stream,
@@ -266,7 +276,7 @@ pub(crate) mod tests {
             let grants = held.map(|held| (held, uses)).to_vec();
             let rate = Arc::new(Rate::new(0, 0, Instant::now()));
             let peer = Peer { user: 7, group: 7 };
-            let client = Client::new((peer, 7), grants, (server, stream), rate);
+            let client = Client::new((peer, Account::User(7), 7), grants, (server, stream), rate);
             Connected {
                 client: Arc::new(client),
                 ring: Ring::attach(descriptor).expect("a ring"),

@@ -1,10 +1,10 @@
 //! The thread at the socket: it welcomes clients, and notices when they end.
 //!
 //! It waits for all sockets at once, and for no single client. A client that does not send its
-//! greeting in time, or does not take what it is sent, loses its connection.
+//! greeting in time, or does not take what it is sent, loses its connection. Who may use no key is
+//! sent away at once, so that strangers take no place from others, however many users they are.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -15,7 +15,7 @@ use lockstep_remote::protocol::{self, GREETING, VERSION, Verdict};
 use lockstep_ring::{Credentials, Server, credentials, has_hung_up, send};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::access::Peer;
+use crate::access::{Account, Peer};
 use crate::clients::{Client, Grants, Held};
 use crate::configuration::Configuration;
 use crate::journal::{Journal, log};
@@ -35,6 +35,7 @@ const AT_ONCE: usize = 32;
 struct Newcomer {
     stream: UnixStream,
     peer: Peer,
+    account: Account,
     pid: i32,
     stage: Stage,
     /// When the stage began.
@@ -62,8 +63,8 @@ pub struct Doorkeeper {
     keys: Vec<Arc<Held>>,
     service: Arc<Service>,
     newcomers: Vec<Newcomer>,
-    /// How often a user may ask. It outlives connections: to connect anew gains nothing.
-    rates: HashMap<u32, Arc<Rate>>,
+    /// How often an account may ask. It outlives connections: to connect anew gains nothing.
+    rates: HashMap<Account, Arc<Rate>>,
     journal: Journal,
 }
 
@@ -143,12 +144,11 @@ impl Doorkeeper {
         for place in 0..self.listeners.len() {
             for _ in 0..AT_ONCE {
                 match self.listeners[place].accept() {
-                    Ok((stream, _)) => match Newcomer::new(stream) {
-                        Ok(newcomer) if self.has_room(&newcomer) => self.newcomers.push(newcomer),
-                        // It has gone away, or it will see.
-                        Ok(newcomer) => drop(self.refuse(&newcomer, Verdict::Full)),
-                        Err(error) => log(format_args!("lost a connection: {error}")),
-                    },
+                    Ok((stream, _)) => {
+                        if let Err(error) = self.receive(stream) {
+                            log(format_args!("lost a connection: {error}"));
+                        }
+                    }
                     Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
                     Err(error) if is_passing(&error) => {
@@ -162,6 +162,33 @@ impl Doorkeeper {
         Ok(())
     }
 
+    /// Has a connection wait at the door, or sends it away.
+    fn receive(&mut self, stream: UnixStream) -> io::Result<()> {
+        stream.set_nonblocking(true)?;
+        let Credentials {
+            process: pid,
+            user,
+            group,
+        } = credentials(&stream)?;
+        let peer = Peer { user, group };
+        let Some(account) = Client::account(&self.keys, peer) else {
+            return self.send_away((&stream, None), (peer, pid), Verdict::Stranger);
+        };
+        let newcomer = Newcomer {
+            stream,
+            peer,
+            account,
+            pid,
+            stage: Stage::Greets(Vec::new()),
+            since: Instant::now(),
+        };
+        match self.has_room(&newcomer) {
+            true => self.newcomers.push(newcomer),
+            false => _ = self.refuse(&newcomer, Verdict::Full)?,
+        }
+        Ok(())
+    }
+
     /// Whether the newcomer may wait. Those that have hung up take no room.
     fn has_room(&mut self, newcomer: &Newcomer) -> bool {
         if !self.is_within_bounds(newcomer) {
@@ -170,12 +197,12 @@ impl Doorkeeper {
         self.is_within_bounds(newcomer)
     }
 
-    /// Anybody may connect, so each user has a bound of its own.
+    /// Each account has a bound of its own.
     fn is_within_bounds(&self, newcomer: &Newcomer) -> bool {
         let waiting = self.newcomers.iter();
-        let of_user = waiting.filter(|own| own.peer.user == newcomer.peer.user);
+        let of_account = waiting.filter(|own| own.account == newcomer.account);
         self.newcomers.len() < 2 * self.configuration.max_clients
-            && of_user.count() < self.configuration.max_clients_per_user
+            && of_account.count() < self.configuration.max_clients_per_user
     }
 
     /// Goes on with each newcomer as far as it can without waiting.
@@ -218,10 +245,10 @@ impl Doorkeeper {
             // It is no client.
             _ => return Ok(None),
         }
-        if !self.has_place(newcomer.peer) {
+        if !self.has_place(newcomer.account) {
             // One may have hung up since they were seen off.
             self.see_off();
-            if !self.has_place(newcomer.peer) {
+            if !self.has_place(newcomer.account) {
                 return self.refuse(&newcomer, Verdict::Full);
             }
         }
@@ -243,41 +270,54 @@ impl Doorkeeper {
         self.advance(newcomer)
     }
 
-    /// Whether one more process of this user may be served.
-    fn has_place(&self, peer: Peer) -> bool {
+    /// Whether one more process of this account may be served.
+    fn has_place(&self, account: Account) -> bool {
         let clients = self.service.clients.now();
         let welcome = self.newcomers.iter();
         let welcome = welcome.filter(|own| own.is_welcome() && !has_hung_up(&own.stream));
-        let served = clients.iter().map(|own| own.peer);
-        let served: Vec<Peer> = served.chain(welcome.map(|own| own.peer)).collect();
-        let of_user = served.iter().filter(|own| own.user == peer.user);
+        let served = clients.iter().map(|own| own.account);
+        let served: Vec<Account> = served.chain(welcome.map(|own| own.account)).collect();
+        let of_account = served.iter().filter(|own| **own == account);
         served.len() < self.configuration.max_clients
-            && of_user.count() < self.configuration.max_clients_per_user
+            && of_account.count() < self.configuration.max_clients_per_user
     }
 
     /// Sends a newcomer away, and says why.
     fn refuse(&mut self, newcomer: &Newcomer, verdict: Verdict) -> io::Result<Option<Newcomer>> {
-        let why = lockstep_remote::Failure::Unwelcome(verdict);
-        let line = format_args!("refused {newcomer}: {why}");
-        self.journal.log(newcomer.peer.user, line);
-        // That fits into the buffer of a new socket.
-        (&newcomer.stream).write_all(&protocol::verdict(verdict, 0))?;
+        let at = (&newcomer.stream, Some(newcomer.account));
+        self.send_away(at, (newcomer.peer, newcomer.pid), verdict)?;
         Ok(None)
+    }
+
+    /// The same for a process that may have no account.
+    fn send_away(
+        &mut self,
+        (mut stream, account): (&UnixStream, Option<Account>),
+        (peer, pid): (Peer, i32),
+        verdict: Verdict,
+    ) -> io::Result<()> {
+        let why = lockstep_remote::Failure::Unwelcome(verdict);
+        let line = format_args!("refused process {pid} of user {}: {why}", peer.user);
+        self.journal.log(account, line);
+        // That fits into the buffer of a new socket.
+        stream.write_all(&protocol::verdict(verdict, 0))
     }
 
     /// Serves a newcomer that has taken all it was sent.
     fn admit(&mut self, newcomer: Newcomer) {
-        let who = newcomer.to_string();
         let Stage::Reads { grants, ring, .. } = newcomer.stage else {
             return;
         };
-        let user = newcomer.peer.user;
-        let line = format_args!("serves {who}, which may use {} keys", grants.len());
-        self.journal.log(user, line);
+        let Newcomer {
+            peer, account, pid, ..
+        } = newcomer;
+        let (user, count) = (peer.user, grants.len());
+        let line = format_args!("serves process {pid} of user {user}, which may use {count} keys");
+        self.journal.log(Some(account), line);
         let most = self.configuration.rate;
         let fresh = || Arc::new(Rate::new(most, most, Instant::now()));
-        let rate = Arc::clone(self.rates.entry(user).or_insert_with(fresh));
-        let (who, at) = ((newcomer.peer, newcomer.pid), (ring, newcomer.stream));
+        let rate = Arc::clone(self.rates.entry(account).or_insert_with(fresh));
+        let (who, at) = ((peer, account, pid), (ring, newcomer.stream));
         let client = Client::new(who, grants, at, rate);
         self.service
             .clients
@@ -302,7 +342,7 @@ impl Doorkeeper {
                 "process {pid} of user {user} has ended: {served} requests, {refused} refused, \
                  {bad} bad"
             );
-            self.journal.log(user, line);
+            self.journal.log(Some(client.account), line);
         }
         if !gone.is_empty() {
             self.service
@@ -314,31 +354,8 @@ impl Doorkeeper {
 }
 
 impl Newcomer {
-    /// One that has just connected.
-    fn new(stream: UnixStream) -> io::Result<Newcomer> {
-        stream.set_nonblocking(true)?;
-        let Credentials {
-            process: pid,
-            user,
-            group,
-        } = credentials(&stream)?;
-        Ok(Newcomer {
-            stream,
-            peer: Peer { user, group },
-            pid,
-            stage: Stage::Greets(Vec::new()),
-            since: Instant::now(),
-        })
-    }
-
     fn is_welcome(&self) -> bool {
         matches!(self.stage, Stage::Reads { .. })
-    }
-}
-
-impl fmt::Display for Newcomer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "process {} of user {}", self.pid, self.peer.user)
     }
 }
 

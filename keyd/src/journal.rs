@@ -1,20 +1,19 @@
-//! Lines for the journal. Nobody waits for them, and no user can make many.
+//! Lines for the journal. Nobody waits for them, and nobody can have many written.
 
 use std::collections::HashMap;
-use std::fmt::Arguments;
+use std::fmt::{Arguments, Display};
 use std::io::{self, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::access::Account;
 use crate::rate::Rate;
 
-/// Lines about one user: so many at once, and so many a second in the long run.
+/// Lines about one account: so many at once, and so many a second in the long run.
 const AT_ONCE: u32 = 200;
 const A_SECOND: u32 = 1;
-/// How many users are remembered at most. The memory is emptied then.
-const MOST_USERS: usize = 1000;
 
 /// Lines that could not be written.
 static LOST: AtomicU64 = AtomicU64::new(0);
@@ -42,10 +41,11 @@ fn is_written(text: &[u8]) -> bool {
     has_room && error.write_all(text).is_ok()
 }
 
-/// What was written about whom.
+/// What was written about whom. All who may use no key are one, since nobody knows how many users
+/// one of them can be.
 #[derive(Default)]
 pub struct Journal {
-    users: HashMap<u32, Lines>,
+    accounts: HashMap<Option<Account>, Lines>,
 }
 
 struct Lines {
@@ -54,22 +54,23 @@ struct Lines {
 }
 
 impl Journal {
-    /// Writes a line about something that this user has caused, unless there were many.
-    pub fn log(&mut self, user: u32, line: Arguments<'_>) {
-        if let Some(left_out) = self.permits(user, Instant::now()) {
+    /// Writes a line about something that this account has caused, unless there were many.
+    pub fn log(&mut self, account: Option<Account>, line: Arguments<'_>) {
+        if let Some(left_out) = self.permits(account, Instant::now()) {
             if left_out > 0 {
-                log(format_args!("left out {left_out} lines about user {user}"));
+                let whom: &dyn Display = match &account {
+                    Some(account) => account,
+                    None => &"users who may use no key",
+                };
+                log(format_args!("left out {left_out} lines about {whom}"));
             }
             log(line);
         }
     }
 
-    /// Whether a line may be written about the user, and how many were left out before it.
-    fn permits(&mut self, user: u32, now: Instant) -> Option<u64> {
-        if self.users.len() >= MOST_USERS && !self.users.contains_key(&user) {
-            self.users.clear();
-        }
-        let lines = self.users.entry(user).or_insert_with(|| Lines {
+    /// Whether a line may be written about the account, and how many were left out before it.
+    fn permits(&mut self, account: Option<Account>, now: Instant) -> Option<u64> {
+        let lines = self.accounts.entry(account).or_insert_with(|| Lines {
             rate: Rate::new(A_SECOND, AT_ONCE, now),
             left_out: 0,
         });
@@ -90,18 +91,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_user_makes_no_other_ones_lines_few() {
+    fn one_account_makes_no_other_ones_lines_few() {
         let mut journal = Journal::default();
         let start = Instant::now();
-        let permitted = (0..500).filter(|_| journal.permits(7, start).is_some());
+        let user = Some(Account::User(7));
+        let permitted = (0..500).filter(|_| journal.permits(user, start).is_some());
         assert_eq!(permitted.count(), 200);
-        assert_eq!(journal.permits(8, start), Some(0));
-        let later = start + Duration::from_secs(1);
-        assert_eq!(journal.permits(7, later), Some(300));
-        assert_eq!(journal.permits(7, later), None);
-        for user in 100..100_000 {
-            journal.permits(user, later);
+        for other in [Some(Account::User(8)), Some(Account::Group(7)), None] {
+            assert_eq!(journal.permits(other, start), Some(0));
         }
-        assert!(journal.users.len() <= MOST_USERS);
+        let later = start + Duration::from_secs(1);
+        assert_eq!(journal.permits(user, later), Some(300));
+        assert_eq!(journal.permits(user, later), None);
     }
 }

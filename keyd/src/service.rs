@@ -22,6 +22,7 @@ use lockstep_ring::{Patience, Request, Server, Sleeper};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use zeroize::Zeroize as _;
 
+use crate::access::Account;
 use crate::clients::{Client, Clients};
 use crate::journal::log;
 
@@ -60,8 +61,8 @@ struct Waiting {
 
 /// What waits of one shape.
 struct Line<T> {
-    /// What each user has who has something; whose turn it is comes first.
-    users: VecDeque<(u32, VecDeque<T>)>,
+    /// What each account has that has something; whose turn it is comes first.
+    accounts: VecDeque<(Account, VecDeque<T>)>,
     count: usize,
     arrivals: Arrivals,
 }
@@ -194,7 +195,7 @@ impl Service {
                     };
                     let line = &mut waiting.lines[work.asks.shape().index()];
                     line.arrivals.note(now);
-                    line.push(client.peer.user, work);
+                    line.push(client.account, work);
                 }
                 Err(status) => request.answer(status, &[]),
             });
@@ -231,7 +232,7 @@ impl Service {
         let now = Instant::now();
         let time = pass_time(shape);
         let line = &waiting.lines[shape.index()];
-        let mut works = line.users.iter().flat_map(|(_, works)| works);
+        let mut works = line.accounts.iter().flat_map(|(_, works)| works);
         if !line.arrivals.are_likely_within(time) && !works.all(|work| work.is_deferrable) {
             return;
         }
@@ -360,26 +361,26 @@ impl Arrivals {
 impl<T> Line<T> {
     fn new() -> Line<T> {
         Line {
-            users: VecDeque::new(),
+            accounts: VecDeque::new(),
             count: 0,
             arrivals: Arrivals::new(Instant::now()),
         }
     }
 
-    fn push(&mut self, user: u32, work: T) {
+    fn push(&mut self, account: Account, work: T) {
         self.count += 1;
-        match self.users.iter_mut().find(|(own, _)| *own == user) {
+        match self.accounts.iter_mut().find(|(own, _)| *own == account) {
             Some((_, line)) => line.push_back(work),
-            None => self.users.push_back((user, VecDeque::from([work]))),
+            None => self.accounts.push_back((account, VecDeque::from([work]))),
         }
     }
 
-    /// What the user whose turn it is has had here for longest.
+    /// What the account whose turn it is has had here for longest.
     fn pop(&mut self) -> Option<T> {
-        let (user, mut line) = self.users.pop_front()?;
+        let (account, mut line) = self.accounts.pop_front()?;
         let work = line.pop_front()?;
         if !line.is_empty() {
-            self.users.push_back((user, line));
+            self.accounts.push_back((account, line));
         }
         self.count -= 1;
         Some(work)
@@ -468,14 +469,15 @@ mod tests {
     #[test]
     fn users_take_turns_whatever_one_of_them_has_posted() {
         let mut line = Line::new();
+        let [first, second, third] = [7, 8, 9].map(Account::User);
         for number in 0..100 {
-            line.push(7, number);
+            line.push(first, number);
         }
-        line.push(8, 1000);
+        line.push(second, 1000);
         assert_eq!(line.batch(3), [0, 1000, 1]);
         assert_eq!(line.batch(2), [2, 3]);
-        line.push(8, 1001);
-        line.push(9, 2000);
+        line.push(second, 1001);
+        line.push(third, 2000);
         assert_eq!(line.batch(4), [4, 1001, 2000, 5]);
         assert_eq!(line.batch(1000), (6..100).collect::<Vec<_>>());
         assert_eq!((line.count, line.pop()), (0, None));

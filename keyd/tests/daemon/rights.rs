@@ -1,14 +1,17 @@
 //! What rights the daemon keeps once it has read its keys.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{Read as _, Write as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixStream;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use lockstep_remote::protocol::{self, VERDICT, Verdict};
 use lockstep_remote::{Connection, Operation};
-use rustix::process::Signal;
+use lockstep_testkit::{TempDir, command};
+use rustix::process::{Gid, Signal, Uid};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
 use crate::site::{Daemon, own_user, padded, wait_for};
 
@@ -81,6 +84,93 @@ fn a_user_has_no_more_clients_than_it_may() {
     drop(held);
     daemon.holdings_with(0);
     open().expect("a place again");
+}
+
+/// Does something as a user of a group; for root.
+fn in_the_name_of<T: Send>(user: u32, group: u32, act: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| {
+        let acting = scope.spawn(|| {
+            // They change this thread alone.
+            let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
+            set_thread_groups(&[]).expect("root");
+            set_thread_res_gid(group, group, group).expect("root");
+            set_thread_res_uid(user, user, user).expect("root");
+            act()
+        });
+        acting.join().expect("no panic")
+    })
+}
+
+/// Lets every user go to the socket.
+fn open_the_way(daemon: &Daemon) {
+    let socket = daemon.socket();
+    let directory = socket.parent().expect("a directory");
+    fs::set_permissions(directory, Permissions::from_mode(0o711)).expect("its own");
+}
+
+#[test]
+fn strangers_take_no_place_however_many_users_they_are() {
+    if own_user() != 0 {
+        println!("skipped: only root can be many users");
+        return;
+    }
+    let daemon = Daemon::start("max_clients = 2\nmax_clients_per_user = 2\n");
+    open_the_way(&daemon);
+    daemon.holdings_with(0);
+    let connect = || UnixStream::connect(daemon.socket()).expect("the daemon listens");
+    let welcomed = (0..100).map(|_| {
+        let strangers = (100_001..100_009)
+            .map(|user| in_the_name_of(user, user, || [(); 2].map(|()| connect())));
+        let _mute: Vec<_> = strangers.collect();
+        Connection::open(&daemon.socket()).is_ok()
+    });
+    // The daemon may still see the one before.
+    let welcomed = welcomed.filter(|is_welcome| *is_welcome).count();
+    assert!(welcomed >= 50, "{welcomed}: {}", daemon.log());
+    // And their lines are few, whatever their number.
+    let about = |user| in_the_name_of(user, user, || Connection::open(&daemon.socket()).err());
+    let refused = about(200_000).expect("a stranger").to_string();
+    assert!(refused.contains("no key"), "{refused}");
+    let line = "lines about users who may use no key";
+    wait_for(line, || {
+        drop(about(200_001));
+        daemon.log().contains(line)
+    });
+}
+
+#[test]
+fn users_whom_only_their_group_lets_in_share_its_places() {
+    if own_user() != 0 {
+        println!("skipped: only root can be many users");
+        return;
+    }
+    let place = TempDir::new("keyd-group");
+    let file = place.join("key");
+    let made = command("openssl", &["genpkey", "-algorithm", "ed25519", "-out"])
+        .arg(&file)
+        .output();
+    assert!(made.is_ok_and(|made| made.status.success()));
+    let daemon = Daemon::start(&format!(
+        "max_clients = 8\nmax_clients_per_user = 2\nrate = 1\n\
+         [key of-group]\nfile = {}\ngroups = 4711\nuses = sign\n",
+        file.display()
+    ));
+    open_the_way(&daemon);
+    daemon.holdings_with(0);
+    let open = |user| in_the_name_of(user, 4711, || Connection::open(&daemon.socket()));
+    let held = [100_001, 100_002].map(|user| open(user).expect("a place"));
+    let refused = open(100_003).expect_err("no third place").to_string();
+    assert!(refused.contains("max_clients"), "{refused}");
+    // Others have theirs.
+    Connection::open(&daemon.socket()).expect("a place");
+    let start = Instant::now();
+    for connection in held.iter().chain(&held) {
+        let ed25519 = &connection.keys()[0];
+        let signed = connection.ask(Operation::Ed25519Sign, ed25519, &[1], 64);
+        assert!(signed.is_ok());
+    }
+    let time = start.elapsed();
+    assert!(time > Duration::from_millis(2900), "{time:?}");
 }
 
 #[test]
