@@ -21,7 +21,7 @@ use crate::ffi::{
     raise, select,
 };
 use crate::loader::Core;
-use crate::reference::{Public, Referable};
+use crate::reference::{Public, Referable, Unreferable};
 use crate::stock::families::Named;
 
 /// What OpenSSL calls the form of DER.
@@ -172,15 +172,12 @@ fn key<K: Referable + Named>(
     if !public.is::<K>() {
         return Ok(None);
     }
-    let unusable = format!(
-        "the key {} has a type or size that the key daemon does not serve",
-        reference.name
-    );
-    let mut key = public.key::<K>(provctx).ok_or_else(|| unusable.clone())?;
-    match K::refer(&mut key, Key::new(reference)) {
-        true => Ok(Some(key)),
-        false => Err(unusable),
-    }
+    let name = reference.name.clone();
+    let unusable = |why: Unreferable| format!("key {name}: {why}");
+    let key = public.key::<K>(provctx).ok_or(Unreferable::Unserved);
+    let mut key = key.map_err(unusable)?;
+    K::refer(&mut key, Key::new(reference)).map_err(unusable)?;
+    Ok(Some(key))
 }
 
 /// Gives a key to libcrypto, which has our key management load it: by a pointer to the pointer, as

@@ -29,7 +29,7 @@ use crate::ffi::{
 };
 use crate::keymgmt::Adoptable;
 use crate::number;
-use crate::reference::Referable;
+use crate::reference::{Referable, Unreferable};
 use crate::stock::families::EcKeys;
 use crate::{async_job, memory, process};
 
@@ -66,18 +66,21 @@ fn group_of(key: &ffi::EcKey) -> Option<(&EcGroup, Curve)> {
 }
 
 impl Referable for EcKeys {
-    fn refer(key: &mut OwnedKey<EcKeys>, to: Arc<Key>) -> bool {
-        let Some(method) = method() else { return false };
+    fn refer(key: &mut OwnedKey<EcKeys>, to: Arc<Key>) -> Result<(), Unreferable> {
+        let method = method().ok_or(Unreferable::Unserved)?;
         let key = key.object();
         if ffi::EC_KEY_get0_private_key(key).is_some() {
-            return false;
+            return Err(Unreferable::Unserved);
         }
         method.adopt(key);
-        let adopted = method.is_of(key);
-        if adopted {
-            STATES.put(key, State::Remote(to));
+        if !method.is_of(key) {
+            return Err(match method.is_stock(key) {
+                true => Unreferable::Unserved,
+                false => Unreferable::OtherMethod,
+            });
         }
-        adopted
+        STATES.put(key, State::Remote(to));
+        Ok(())
     }
 
     fn referent(key: &KeyData<EcKeys>) -> Option<Arc<Key>> {
@@ -190,14 +193,18 @@ impl Method {
         if group_of(key).is_none() {
             return;
         }
-        let is_stock = ffi::EC_KEY_get_method(key) == std::ptr::from_ref(self.stock.table);
-        if is_stock && !memory::is_scarce() {
+        if self.is_stock(key) && !memory::is_scarce() {
             ffi::EC_KEY_set_method(key, self.table);
         }
         // A duplicate has our method already, but no state.
         if self.is_of(key) {
             renew(key);
         }
+    }
+
+    /// Whether `key` has OpenSSL's own method.
+    fn is_stock(&self, key: &ffi::EcKey) -> bool {
+        ffi::EC_KEY_get_method(key) == std::ptr::from_ref(self.stock.table)
     }
 
     /// Whether it is the method of `key`.

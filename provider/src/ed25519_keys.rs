@@ -11,7 +11,7 @@ use crate::daemon_key::Key;
 use crate::ffi::keymgmt::{Dup, Free};
 use crate::ffi::{Dispatch, KeyData, OwnedKey};
 use crate::keymgmt;
-use crate::reference::{self, Referable};
+use crate::reference::{self, Referable, Unreferable};
 use crate::stock::families::Ed25519Keys;
 
 /// What the references refer to.
@@ -25,9 +25,9 @@ pub fn wrappers() -> Vec<Dispatch> {
 }
 
 impl Referable for Ed25519Keys {
-    fn refer(key: &mut OwnedKey<Ed25519Keys>, to: Arc<Key>) -> bool {
+    fn refer(key: &mut OwnedKey<Ed25519Keys>, to: Arc<Key>) -> Result<(), Unreferable> {
         REFERENTS.put(key, to);
-        true
+        Ok(())
     }
 
     fn referent(key: &KeyData<Ed25519Keys>) -> Option<Arc<Key>> {

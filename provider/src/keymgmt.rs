@@ -48,7 +48,7 @@ pub fn copy<K: Functions>(from: &KeyData<K>, selection: c_int) -> Option<OwnedKe
 pub fn duplicate_reference<K: Referable>(key: &KeyData<K>) -> Option<Option<OwnedKey<K>>> {
     let referent = K::referent(key)?;
     let copy = copy(key, select::PUBLIC);
-    Some(copy.and_then(|mut copy| K::refer(&mut copy, referent).then_some(copy)))
+    Some(copy.and_then(|mut copy| K::refer(&mut copy, referent).ok().map(|()| copy)))
 }
 
 /// Reads an octet string of a key that fills `bytes` exactly; false if the key has no such string.

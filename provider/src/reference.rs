@@ -7,6 +7,7 @@
 //! [asked of the daemon](crate::daemon_key).
 
 use std::ffi::c_int;
+use std::fmt;
 use std::sync::Arc;
 
 use crate::daemon_key::Key;
@@ -18,11 +19,34 @@ use crate::ffi::{
 use crate::stock::families::Named;
 use crate::stock::stock;
 
+/// Why a key cannot be a reference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreferable {
+    /// The program has made a method of its own the default for such keys, or an engine's. It
+    /// would compute with private parts that are not here.
+    OtherMethod,
+    /// The daemon does not serve such keys.
+    Unserved,
+}
+
+impl fmt::Display for Unreferable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Unreferable::OtherMethod => {
+                "the key daemon has the key, and in this program a method of its own computes with \
+                 all keys of this type (RSA_set_default_method, EC_KEY_set_default_method, or an \
+                 engine); have the program leave that out, or give it the key in place of the \
+                 reference"
+            }
+            Unreferable::Unserved => "it has a type or size that the key daemon does not serve",
+        })
+    }
+}
+
 /// A key type whose keys can be references.
 pub trait Referable: Functions + Sized {
-    /// Makes a key that has public parts alone, and that nobody has used, a reference; false if
-    /// that cannot be.
-    fn refer(key: &mut OwnedKey<Self>, to: Arc<Key>) -> bool;
+    /// Makes a key that has public parts alone, and that nobody has used, a reference.
+    fn refer(key: &mut OwnedKey<Self>, to: Arc<Key>) -> Result<(), Unreferable>;
 
     /// What a key refers to, if it is a reference.
     fn referent(key: &KeyData<Self>) -> Option<Arc<Key>>;

@@ -46,7 +46,7 @@ use crate::ffi::{
 };
 use crate::keymgmt::{self, Adoptable};
 use crate::number::{self, length};
-use crate::reference::Referable;
+use crate::reference::{Referable, Unreferable};
 use crate::shared_key::{SharedKey, Turn};
 use crate::stock::families::{RsaKeys, RsaPssKeys};
 use crate::wait_ctx::WaitCtx;
@@ -128,25 +128,24 @@ impl<K: RsaObjects> Adoptable for K {
 }
 
 impl<K: RsaObjects> Referable for K {
-    fn refer(key: &mut OwnedKey<K>, to: Arc<Key>) -> bool {
-        let Some(method) = method() else { return false };
+    fn refer(key: &mut OwnedKey<K>, to: Arc<Key>) -> Result<(), Unreferable> {
+        let method = method().ok_or(Unreferable::Unserved)?;
         Self::prepare(key);
         let rsa = key.object();
         if !method.is_of(rsa) {
-            return false;
+            return Err(Unreferable::OtherMethod);
         }
         let (mut n, mut e, mut d) = (None, None, None);
         ffi::RSA_get0_key(rsa, &mut n, &mut e, &mut d);
-        let Some(modulus_bytes) = n.map(length).filter(|_| d.is_none()) else {
-            return false;
-        };
+        let modulus_bytes = n.map(length).filter(|_| d.is_none());
+        let modulus_bytes = modulus_bytes.ok_or(Unreferable::Unserved)?;
         let remote = Remote {
             key: to,
             modulus_bytes,
         };
         STATES.put(rsa, State::Remote(remote));
         ffi::RSA_set_flags(rsa, REMOTE_FLAGS);
-        true
+        Ok(())
     }
 
     fn referent(key: &KeyData<K>) -> Option<Arc<Key>> {

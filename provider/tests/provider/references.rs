@@ -735,6 +735,22 @@ fn what_is_no_reference_is_left_to_openssl() {
 }
 
 #[test]
+fn a_program_whose_own_method_computes_is_told_why_it_gets_no_key() {
+    let site = Site::new("sign");
+    let _daemon = site.daemon();
+    let program = site.place.compile("references");
+    for (key, name) in [("rsa2048", "RSA_set"), ("p256", "EC_KEY_set")] {
+        let arguments = format!("prefers {key}.ref");
+        let process = site.place.program(&program, &arguments).with_lockstep();
+        let text = process.succeed().text();
+        expect(&text, &["loads: no"]);
+        let told = format!("error: lockstep: key {key}: ");
+        let line = text.lines().find(|line| line.starts_with(&told));
+        assert!(line.is_some_and(|line| line.contains(name)), "{text}");
+    }
+}
+
+#[test]
 fn the_openssl_command_signs_with_references() {
     let site = Site::new("sign");
     let daemon = site.daemon();

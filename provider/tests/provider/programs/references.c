@@ -5,10 +5,12 @@
  * Each line that it prints says what was done, and whether that succeeded. */
 
 #define _GNU_SOURCE
+#define OPENSSL_SUPPRESS_DEPRECATED
 #include <fcntl.h>
 #include <openssl/async.h>
 #include <openssl/bio.h>
 #include <openssl/core_names.h>
+#include <openssl/ec.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/param_build.h>
@@ -524,6 +526,22 @@ static int in_jobs(const char *reference, const char *path, const char *way)
     return 1;
 }
 
+/* Loads a key after the program has made methods of its own the default ones. */
+static int prefers(const char *reference)
+{
+    RSA_METHOD *rsa = RSA_meth_dup(RSA_PKCS1_OpenSSL());
+    EC_KEY_METHOD *ec = EC_KEY_METHOD_new(EC_KEY_OpenSSL());
+    if (rsa == NULL || ec == NULL)
+        return 0;
+    RSA_set_default_method(rsa);
+    EC_KEY_set_default_method(ec);
+    EVP_PKEY *key = load(reference, NULL);
+    say("loads", key != NULL);
+    errors();
+    EVP_PKEY_free(key);
+    return 1;
+}
+
 int main(int count, char **words)
 {
     int done = 0;
@@ -545,6 +563,8 @@ int main(int count, char **words)
         done = forks(words[2]);
     if (count == 3 && strcmp(words[1], "blocks") == 0)
         done = blocks(words[2]);
+    if (count == 3 && strcmp(words[1], "prefers") == 0)
+        done = prefers(words[2]);
     if (count == 3 && strcmp(words[1], "stores") == 0)
         done = stores(words[2]);
     if (count == 5 && strcmp(words[1], "jobs") == 0)
