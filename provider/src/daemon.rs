@@ -5,16 +5,17 @@
 //! daemon that is started again is used again, without a restart of the program. A forked child
 //! makes a connection of its own.
 //!
-//! A reference waits for the daemon, since nobody else has its key. Who has the key does not: a
-//! thread that would have to wait for another one's connection, or longer than [`LIMIT`], computes
-//! by itself. After a failure one thread at a time finds out whether the daemon is back.
+//! A reference waits for the daemon, since nobody else has its key: for another thread that
+//! connects, too, and never beyond the deadline of its own operation. Who has the key does not
+//! wait: a thread that would have to wait for another one's connection, or longer than [`LIMIT`],
+//! computes by itself. After a failure one thread at a time finds out whether the daemon is back.
 
 use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use std::time::{Duration, Instant};
 
 use lockstep_remote::connection::{ANSWER, WELCOME};
@@ -41,7 +42,7 @@ const ATTEMPTS: usize = 3;
 pub struct Daemon {
     socket: PathBuf,
     /// NULL until somebody asks, and where a forked child cannot use its parent's.
-    link: AtomicPtr<RwLock<Link>>,
+    way: AtomicPtr<Way>,
     /// Not zero after a failure: until this time, by the system's clock, those who can do without
     /// the daemon do.
     avoided_until: AtomicU64,
@@ -69,6 +70,24 @@ enum Attempt {
     Connecting,
 }
 
+/// What a process has of a daemon, and whose turn it is to connect.
+#[derive(Default)]
+struct Way {
+    /// Nobody keeps it locked while something is waited for.
+    link: RwLock<Link>,
+    turn: Turn,
+}
+
+/// One thread at a time connects. The others wait for it, each until its own deadline.
+#[derive(Default)]
+struct Turn {
+    is_taken: Mutex<bool>,
+    is_over: Condvar,
+}
+
+/// The turn of this thread.
+struct Taken<'a>(&'a Turn);
+
 /// What a process has of a daemon.
 #[derive(Default)]
 struct Link {
@@ -92,7 +111,7 @@ impl Daemon {
             let daemon = place.get_or_init(|| {
                 Box::new(Daemon {
                     socket: socket.to_owned(),
-                    link: AtomicPtr::new(null_mut()),
+                    way: AtomicPtr::new(null_mut()),
                     avoided_until: AtomicU64::new(0),
                     timeouts: AtomicU32::new(0),
                     mark: Mark::new(),
@@ -181,18 +200,18 @@ impl Daemon {
     fn try_ask(&self, public: &[u8], input: &[u8]) -> Result<Attempt, Failure> {
         let _uncancelled = Uncancelled::begin();
         let deadline = Instant::now() + LIMIT;
-        let link = self.link();
-        let present = link.try_read().ok().and_then(|link| link.present());
-        let connection = match present {
+        let way = self.way();
+        let connection = match way.present() {
             Some(connection) => connection,
             None => {
-                let Ok(mut link) = link.try_write() else {
+                let Some(_turn) = way.turn.take_by(Instant::now()) else {
                     return Ok(Attempt::Connecting);
                 };
-                match link.present() {
+                match way.present() {
                     Some(connection) => connection,
                     None => {
-                        link.connect(Connection::open_until(&self.socket, deadline, &self.mark))?
+                        let opened = Connection::open_until(&self.socket, deadline, &self.mark);
+                        way.write(|link| link.connect(opened))?
                     }
                 }
             }
@@ -210,25 +229,25 @@ impl Daemon {
     pub fn connection(&self, deadline: Instant) -> Result<Arc<Connection>, Failure> {
         // Others wait while one thread connects.
         let _uncancelled = Uncancelled::begin();
-        let link = self.link();
-        let present = link
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .present();
-        if let Some(connection) = present {
+        let way = self.way();
+        if let Some(connection) = way.present() {
             return Ok(connection);
         }
-        let mut link = link.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(connection) = link.present() {
+        let _turn = way.turn.take_by(deadline).ok_or(Failure::TimedOut)?;
+        if let Some(connection) = way.present() {
             return Ok(connection);
         }
-        if link.silent.is_some_and(|since| since.elapsed() < PAUSE) {
+        let silent = way.read(|link| link.silent);
+        if silent.is_some_and(|since| since.elapsed() < PAUSE) {
             return Err(Failure::TimedOut);
         }
-        link.connect(self.open(deadline)).inspect_err(|failure| {
-            // A daemon that had less time than a welcome may take is not to blame.
-            let is_silent = *failure == Failure::TimedOut && Instant::now() < deadline;
-            link.silent = is_silent.then(Instant::now);
+        let opened = self.open(deadline);
+        way.write(|link| {
+            link.connect(opened).inspect_err(|failure| {
+                // A daemon that had less time than a welcome may take is not to blame.
+                let is_silent = *failure == Failure::TimedOut && Instant::now() < deadline;
+                link.silent = is_silent.then(Instant::now);
+            })
         })
     }
 
@@ -236,12 +255,13 @@ impl Daemon {
     /// up, since others would wait in vain, too. A younger one is another.
     pub fn gives_no_answer(&self) {
         let _uncancelled = Uncancelled::begin();
-        let mut link = self.link().write().unwrap_or_else(PoisonError::into_inner);
-        let is_old = |own: &mut Arc<Connection>| own.since().elapsed() >= ANSWER;
-        if let Some(connection) = link.connection.take_if(is_old) {
-            connection.give_up();
-            link.silent = Some(Instant::now());
-        }
+        self.way().write(|link| {
+            let is_old = |own: &mut Arc<Connection>| own.since().elapsed() >= ANSWER;
+            if let Some(connection) = link.connection.take_if(is_old) {
+                connection.give_up();
+                link.silent = Some(Instant::now());
+            }
+        });
     }
 
     /// Connects. A daemon that ends hangs up on those whom it has not welcomed yet; the next one
@@ -255,25 +275,90 @@ impl Daemon {
         decided.unwrap_or(Err(Failure::Lost))
     }
 
-    fn link(&self) -> &'static RwLock<Link> {
-        let mut link = self.link.load(Ordering::Acquire);
-        if link.is_null() {
+    fn way(&self) -> &'static Way {
+        let mut way = self.way.load(Ordering::Acquire);
+        if way.is_null() {
             let made = Box::into_raw(Box::default());
             let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
             match self
-                .link
+                .way
                 .compare_exchange(null_mut(), made, success, failure)
             {
-                Ok(_) => link = made,
+                Ok(_) => way = made,
                 Err(other) => {
-                    link = other;
+                    way = other;
                     // SAFETY: the box was shared with nobody.
                     drop(unsafe { Box::from_raw(made) });
                 }
             }
         }
         // SAFETY: made from a box, here or by another thread, and never freed.
-        unsafe { &*link }
+        unsafe { &*way }
+    }
+}
+
+impl Way {
+    fn read<T>(&self, look: impl FnOnce(&Link) -> T) -> T {
+        look(&self.link.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn write<T>(&self, change: impl FnOnce(&mut Link) -> T) -> T {
+        change(&mut self.link.write().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The connection, if there is one that can be used.
+    fn present(&self) -> Option<Arc<Connection>> {
+        self.read(Link::present)
+    }
+
+    /// In a forked child: forgets what threads of the parent were doing; false if one of them held
+    /// a lock at the fork.
+    fn forget_others(&self) -> bool {
+        let link = match self.link.try_write() {
+            Err(TryLockError::WouldBlock) => None,
+            Err(TryLockError::Poisoned(link)) => Some(link.into_inner()),
+            Ok(link) => Some(link),
+        };
+        let is_taken = match self.turn.is_taken.try_lock() {
+            Err(TryLockError::WouldBlock) => None,
+            Err(TryLockError::Poisoned(is_taken)) => Some(is_taken.into_inner()),
+            Ok(is_taken) => Some(is_taken),
+        };
+        let (Some(mut link), Some(mut is_taken)) = (link, is_taken) else {
+            return false;
+        };
+        link.silent = None;
+        *is_taken = false;
+        true
+    }
+}
+
+impl Turn {
+    /// Waits for the turn until then.
+    fn take_by(&self, deadline: Instant) -> Option<Taken<'_>> {
+        let mut is_taken = self.lock();
+        while *is_taken {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            let waited = self.is_over.wait_timeout(is_taken, left);
+            is_taken = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *is_taken = true;
+        Some(Taken(self))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.is_taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        *self.0.lock() = false;
+        // Those that wait need no turn if there is a connection now.
+        self.0.is_over.notify_all();
     }
 }
 
@@ -293,8 +378,9 @@ impl Link {
     }
 }
 
-/// In a forked child: a link that another thread of the parent held at the fork stays locked, so
-/// the child forgets it. Any other one is used again: its connection says that it is the parent's.
+/// In a forked child: a lock that another thread of the parent held at the fork stays locked, so
+/// the child forgets all behind it. Any other link is used again: its connection says that it is
+/// the parent's.
 /// The child closes its copy of the socket, also of one that another thread connected: while that
 /// is open, the daemon keeps a place for the parent.
 ///
@@ -306,18 +392,11 @@ pub fn after_fork() {
         if let Some(number) = daemon.mark.take() {
             close(number, &daemon.mark);
         }
-        let link = daemon.link.load(Ordering::Acquire);
+        let way = daemon.way.load(Ordering::Acquire);
         // SAFETY: NULL, or made from a box that is never freed.
-        let mut link = match unsafe { link.as_ref() }.map(RwLock::try_write) {
-            None => continue,
-            Some(Ok(link)) => link,
-            Some(Err(TryLockError::Poisoned(link))) => link.into_inner(),
-            Some(Err(TryLockError::WouldBlock)) => {
-                daemon.link.store(null_mut(), Ordering::Release);
-                continue;
-            }
-        };
-        link.silent = None;
+        if unsafe { way.as_ref() }.is_some_and(|way| !way.forget_others()) {
+            daemon.way.store(null_mut(), Ordering::Release);
+        }
     }
 }
 
@@ -339,12 +418,39 @@ fn close(number: RawFd, mark: &Mark) {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+
     use Failure::{
         Busy, Failed, Forbidden, Full, Gone, Late, Lost, NoDescriptor, NoKey, OtherKey, Protocol,
         TimedOut, Unfit, Unreachable, Unwelcome,
     };
 
+    use lockstep_testkit::TempDir;
+
     use super::*;
+
+    #[test]
+    fn who_waits_for_a_thread_that_connects_waits_no_longer_than_it_may() {
+        let place = TempDir::new("daemon");
+        let socket = place.join("socket");
+        // It never answers.
+        let _listener = UnixListener::bind(&socket).expect("a socket");
+        let daemon = Daemon::at(&socket);
+        thread::scope(|scope| {
+            scope.spawn(|| daemon.connection(Instant::now() + ANSWER).err());
+            while daemon.way().turn.take_by(Instant::now()).is_some() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            let start = Instant::now();
+            let failure = daemon.connection(start + LIMIT).err();
+            assert_eq!(failure, Some(TimedOut));
+            assert!(start.elapsed() < WELCOME / 2, "{:?}", start.elapsed());
+            // A child takes the turn that a thread of its parent had.
+            assert!(daemon.way().forget_others());
+            assert!(daemon.way().turn.take_by(Instant::now()).is_some());
+        });
+    }
 
     #[test]
     fn a_daemon_is_avoided_for_as_long_as_its_failure_may_last() {
