@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use lockstep_common::{Failure, Outcome, out, outln};
+use lockstep_common::{Failure, Manual, Outcome, out, outln};
 use lockstep_engine::{Config, Engine};
 use lockstep_keyd::configuration::{Configuration, DEFAULT_FILE};
 use lockstep_keyd::{Loaded, key::Key};
@@ -82,7 +82,8 @@ pub fn hex(bytes: &[u8]) -> String {
 }
 
 const NOTES: &str = "\
-docs/user/keyd.md describes the configuration. The packaged service is lockstep-keyd.";
+The configuration is described in keyd.md, which packages have in /usr/share/doc/lockstep, and the
+sources in docs/user. The packaged service is lockstep-keyd.";
 
 /// Runs the command.
 pub fn run(options: &Options) -> Outcome {
@@ -96,8 +97,10 @@ pub fn run(options: &Options) -> Outcome {
 
 fn configuration(path: &Path) -> Result<Configuration, Failure> {
     Configuration::read(path).map_err(|wrong| {
-        Failure::new(format!("{}: {wrong}", path.display()))
-            .remedy("correct the configuration; docs/user/keyd.md describes it")
+        Failure::new(format!("{}: {wrong}", path.display())).remedy(format!(
+            "correct the configuration, which is described in {}",
+            Manual::Keyd.name()
+        ))
     })
 }
 

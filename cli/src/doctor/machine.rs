@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use lockstep_common::Manual;
 use lockstep_engine::{Backend, Config, Shape, lanes_bring_nothing};
 
 use super::finding::{Answer, Verdict};
@@ -104,8 +105,9 @@ pub fn unknown_variables() -> Option<Answer> {
             names.join(" and ")
         ),
     };
-    let remedy = "correct the name, or unset it; docs/user/settings.md lists the settings";
-    Some((Verdict::Warning, what, Some(remedy.to_owned())))
+    let page = Manual::Settings.name();
+    let remedy = format!("correct the name, or unset it; the settings are listed in {page}");
+    Some((Verdict::Warning, what, Some(remedy)))
 }
 
 pub fn openssl_version() -> Answer {

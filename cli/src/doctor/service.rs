@@ -23,7 +23,7 @@ mod view;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lockstep_common::Configuration;
+use lockstep_common::{Configuration, Manual};
 use lockstep_engine::{Backend, Config, Setting};
 
 use super::comparison;
@@ -359,7 +359,10 @@ impl Service<'_> {
                         "{name} has not loaded the module, other programs do: its filter of system \
                          calls (seccomp) may deny what is needed to load it"
                     ),
-                    Some("docs/user/settings.md lists the system calls of the module".to_owned()),
+                    Some(format!(
+                        "the system calls of the module are listed in {}",
+                        Manual::Settings.name()
+                    )),
                 ),
             ),
             false => (

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::Args;
-use lockstep_common::{Failure, Scratch};
+use lockstep_common::{Failure, Manual, Scratch};
 use lockstep_keyd::access::Accounts;
 use lockstep_keyd::configuration::{Configuration, DEFAULT_FILE, KeySection};
 use lockstep_keyd::key::Key;
@@ -141,10 +141,11 @@ fn hold(
             }
         };
         let unusable = |error| {
-            Failure::new(format!("{}: {error}", file.display())).remedy(
-                "docs/user/keyd.md says which keys the daemon holds; to leave this one with the \
-                 server, name the others by --key",
-            )
+            Failure::new(format!("{}: {error}", file.display())).remedy(format!(
+                "{} says which keys the daemon holds; to leave this one with the server, name the \
+                 others by --key",
+                Manual::Keyd.name()
+            ))
         };
         let key = Key::read(&path, &unpublished()).map_err(unusable)?;
         let reference = Reference {

@@ -12,8 +12,8 @@ const HEADER: (&str, &str) = (
 
 /// What a new file begins with.
 const INTRODUCTION: &str = "\
-# The keys that lockstep-keyd holds; docs/user/keyd.md describes the settings. Those of the daemon
-# stand above all keys.
+# The keys that lockstep-keyd holds. The settings are described in keyd.md, which packages have in
+# /usr/share/doc/lockstep, and the sources in docs/user. Those of the daemon stand above all keys.
 ";
 
 /// A section of `install`.

@@ -1,5 +1,6 @@
 //! What the counters of a service say about handshakes that were made with it.
 
+use lockstep_common::Manual;
 use lockstep_engine::{Backend, Fallback, Page, Shape, Snapshot};
 
 use super::handshake::HYBRID;
@@ -231,7 +232,10 @@ fn use_of_lanes(counted: &Snapshot, made: u64, clients: usize, is_filtered: bool
             "OpenSSL's own code made the signatures of {made} handshakes: {}",
             reasons(counted)
         ),
-        "docs/user/troubleshooting.md says what each of these reasons means",
+        &format!(
+            "{} says what each of these reasons means",
+            Manual::Troubleshooting.name()
+        ),
     )
 }
 
