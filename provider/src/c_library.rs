@@ -5,7 +5,7 @@
     allow(dead_code, reason = "stacks are changed on x86-64 only")
 )]
 
-use std::ffi::{CStr, c_int, c_ulong, c_void};
+use std::ffi::{CStr, c_int, c_uint, c_ulong, c_void};
 use std::ptr::null;
 
 use crate::ffi::Text;
@@ -74,6 +74,19 @@ impl Drop for Uncancelled {
     }
 }
 
+/// The limit of a resource (`RLIMIT_…`) that holds for the process now, `RLIM_INFINITY` for none;
+/// nothing if the system does not tell, as behind a filter of system calls.
+///
+/// rustix takes the call for one that cannot fail. When it does fail, a release gets what happens
+/// to be on the stack, and a debug build panics.
+pub fn soft_limit(resource: c_uint) -> Option<u64> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    (getrlimit(resource, &mut limit) == 0).then_some(limit.rlim_cur)
+}
+
 /// Where a symbol is looked for.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
@@ -95,9 +108,10 @@ impl Scope {
 }
 
 // SAFETY: each type is that of the C library's headers, or has only values that are valid. A set of
-// signals is an array of integers: any bits are one. A key comes from `pthread_key_create` and is
-// never deleted; its words are numbers, and a destructor, a safe function, may be called with any.
-// A scope of symbols comes from the linker and is never closed, and a text is a C string.
+// signals is an array of integers, and a limit are two: any bits are one. A resource that there is
+// not is an error. A key comes from `pthread_key_create` and is never deleted; its words are
+// numbers, and a destructor, a safe function, may be called with any. A scope of symbols comes from
+// the linker and is never closed, and a text is a C string.
 unsafe extern "C" {
     /// The calling thread, by a number that no other living thread has.
     pub safe fn pthread_self() -> libc::pthread_t;
@@ -109,6 +123,7 @@ unsafe extern "C" {
         set: Option<&SignalSet>,
         before: Option<&mut SignalSet>,
     ) -> c_int;
+    safe fn getrlimit(resource: c_uint, limit: &mut libc::rlimit) -> c_int;
     safe fn pthread_setcancelstate(state: c_int, before: Option<&mut c_int>) -> c_int;
     pub safe fn dlsym(scope: Scope, name: Text<'_>) -> *mut c_void;
     safe fn pthread_key_create(
@@ -117,4 +132,16 @@ unsafe extern "C" {
     ) -> c_int;
     safe fn pthread_getspecific(key: ThreadKey) -> *mut c_void;
     safe fn pthread_setspecific(key: ThreadKey, word: *const c_void) -> c_int;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_that_cannot_be_known_is_none() {
+        assert!(soft_limit(libc::RLIMIT_NOFILE).is_some_and(|limit| limit > 0));
+        // The kernel refuses it, as a filter would.
+        assert_eq!(soft_limit(c_uint::MAX), None);
+    }
 }

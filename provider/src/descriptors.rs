@@ -12,9 +12,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, Ordering};
 
 use rustix::event::EventfdFlags;
-use rustix::process::{Resource, getrlimit};
 
-use crate::c_library::{Scope, dlsym};
+use crate::c_library::{Scope, dlsym, soft_limit};
 use crate::ffi::Text;
 
 /// A new eventfd, or None if the module must do without.
@@ -44,14 +43,10 @@ fn is_low(fd: c_int) -> bool {
     if number < HALF.load(Ordering::Relaxed) && !calls.is_multiple_of(16) {
         return true;
     }
-    let half = soft_limit() / 2;
+    // Where the limit is unknown, every descriptor may be one of the last.
+    let half = soft_limit(libc::RLIMIT_NOFILE).unwrap_or(0) / 2;
     HALF.store(half, Ordering::Relaxed);
     number < half
-}
-
-/// How many descriptors the process may have.
-fn soft_limit() -> u64 {
-    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
 /// Whether the program is HAProxy, by the symbol of its table.
@@ -202,7 +197,8 @@ mod tests {
 
     #[test]
     fn half_of_the_descriptors_are_the_servers() {
-        let half = c_int::try_from(soft_limit() / 2).unwrap_or(c_int::MAX);
+        let limit = soft_limit(libc::RLIMIT_NOFILE).expect("no filter");
+        let half = c_int::try_from(limit / 2).unwrap_or(c_int::MAX);
         assert!(is_low(0) && is_low(half - 1) && !is_low(half));
         assert!(is_low(1) && !is_low(c_int::MAX) || half == c_int::MAX);
     }

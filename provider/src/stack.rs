@@ -32,9 +32,8 @@ mod platform {
     use rustix::mm::{
         Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap,
     };
-    use rustix::process::{Resource, getrlimit};
 
-    use crate::c_library::ThreadKey;
+    use crate::c_library::{ThreadKey, soft_limit};
 
     /// Below every stack: running over its end must not go unnoticed.
     const GUARD_BYTES: usize = 4096;
@@ -107,7 +106,7 @@ mod platform {
     /// for.
     fn may_fail_to_grow() -> bool {
         rustix::thread::gettid() == rustix::process::getpid()
-            && getrlimit(Resource::As).current.is_some()
+            && soft_limit(libc::RLIMIT_AS) != Some(libc::RLIM_INFINITY)
     }
 
     /// Where the stack of the calling thread begins and ends.
