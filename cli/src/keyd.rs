@@ -1,7 +1,7 @@
 //! `lockstep keyd`: the daemon that holds keys, and what its administrator does with it.
 
 use std::ffi::CString;
-use std::fs::{self, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,8 +9,9 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use lockstep_common::{Failure, Manual, Outcome, out, outln};
 use lockstep_engine::{Config, Engine};
+use lockstep_keyd::Loaded;
 use lockstep_keyd::configuration::{Configuration, DEFAULT_FILE};
-use lockstep_keyd::{Loaded, key::Key};
+use lockstep_keyd::key::{Key, readable_by_others};
 use lockstep_remote::{Connection, DEFAULT_SOCKET, Failure as Refused, Reference};
 use serde::{Deserialize, Serialize};
 
@@ -161,13 +162,6 @@ fn check(path: &Path) -> Outcome {
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// The mode of a file that not only its owner can read.
-pub fn readable_by_others(path: &Path) -> Option<u32> {
-    use std::os::unix::fs::MetadataExt as _;
-    let mode = fs::metadata(path).ok()?.mode() & 0o777;
-    (mode & 0o044 != 0).then_some(mode)
 }
 
 fn export_reference(path: &Path, options: &ExportOptions) -> Outcome {

@@ -1,8 +1,9 @@
 //! Keys of the daemon: read from PEM files, and kept in memory for keys.
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Read;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -93,6 +94,12 @@ enum Form {
     Pkcs8,
     Pkcs1,
     Sec1,
+}
+
+/// The mode of a key's file that not only its owner can read.
+pub fn readable_by_others(path: &Path) -> Option<u32> {
+    let mode = fs::metadata(path).ok()?.mode() & 0o777;
+    (mode & 0o044 != 0).then_some(mode)
 }
 
 impl Key {

@@ -118,6 +118,17 @@ pub fn run(configuration: Configuration, engine_config: Config) -> io::Result<()
     if keys.is_empty() {
         return Err(io::Error::other("the configuration names no key"));
     }
+    for section in &configuration.keys {
+        if let Some(mode) = key::readable_by_others(&section.file) {
+            log(format_args!(
+                "warning: {0}, which holds the key {1}, can be read by others than its owner (mode \
+                 {mode:o}), and so perhaps by the servers that must not have it; if no other \
+                 program needs that: chmod 600 {0}",
+                section.file.display(),
+                section.name
+            ));
+        }
+    }
     let listeners = match systemd::sockets()? {
         sockets if sockets.is_empty() => vec![listen(&configuration.socket)?],
         sockets => sockets,

@@ -6,11 +6,12 @@ use std::io;
 use std::path::Path;
 
 use lockstep_keyd::configuration::{Configuration, DEFAULT_FILE};
+use lockstep_keyd::key::readable_by_others;
 use lockstep_keyd::stand_in::contents;
 use lockstep_remote::{DEFAULT_SOCKET, Failure, Reference, protocol::Verdict as Welcome};
 
 use super::finding::{Answer, Named, Verdict};
-use crate::keyd::{Offer, hex, offers, readable_by_others, unpublished};
+use crate::keyd::{Offer, hex, offers, unpublished};
 
 const CONFIGURATION: &str = "keyd";
 const DAEMON: &str = "daemon";

@@ -14,7 +14,7 @@ use clap::Args;
 use lockstep_common::{Failure, Manual, Scratch};
 use lockstep_keyd::access::Accounts;
 use lockstep_keyd::configuration::{Configuration, DEFAULT_FILE, KeySection};
-use lockstep_keyd::key::Key;
+use lockstep_keyd::key::{Key, readable_by_others};
 use lockstep_keyd::stand_in::{contents, stand_in};
 use lockstep_remote::{DEFAULT_SOCKET, LONGEST_NAME, Reference};
 
@@ -28,7 +28,7 @@ use super::server::Server;
 use super::site::{Site, System, site};
 use super::trust::is_plain;
 use crate::command::run;
-use crate::keyd::{readable_by_others, unpublished};
+use crate::keyd::unpublished;
 use crate::unit::Unit;
 
 /// How the key daemon comes in.

@@ -55,6 +55,28 @@ fn a_daemon_that_root_starts_serves_without_roots_rights() {
     assert!(signed.is_ok());
 }
 
+#[test]
+fn a_key_that_others_can_read_is_warned_of_at_the_start() {
+    let place = TempDir::new("keyd-open");
+    let file = place.join("key");
+    let made = command("openssl", &["genpkey", "-algorithm", "ed25519", "-out"])
+        .arg(&file)
+        .output();
+    assert!(made.is_ok_and(|made| made.status.success()));
+    let (shown, user) = (file.display(), own_user());
+    let section = format!("[key open]\nfile = {shown}\nusers = {user}\nuses = sign\n");
+    for (mode, is_open) in [(0o600, false), (0o640, true), (0o604, true)] {
+        fs::set_permissions(&file, Permissions::from_mode(mode)).expect("its own");
+        let daemon = Daemon::start(&section);
+        let warning = format!("warning: {shown}, which holds the key open,");
+        let log = daemon.log();
+        assert_eq!(log.contains(&warning), is_open, "{log}");
+        let hint = format!("(mode {mode:o})");
+        assert_eq!(log.contains(&hint), is_open, "{log}");
+        assert_eq!(log.matches("warning: ").count(), usize::from(is_open));
+    }
+}
+
 /// A process has no number in a PID namespace that is not above its own.
 #[test]
 fn a_client_without_a_number_is_served() {
