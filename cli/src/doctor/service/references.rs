@@ -31,14 +31,22 @@ pub struct References {
     references: Vec<PathBuf>,
     certificates: Vec<PathBuf>,
     /// Keys that the service sees although its unit has references in their places.
-    uncovered: Vec<PathBuf>,
+    uncovered: Vec<Uncovered>,
+}
+
+/// A key that the service sees although its unit has a reference in its place.
+struct Uncovered {
+    key: PathBuf,
+    /// The file of the reference, if it is not there.
+    missing: Option<PathBuf>,
 }
 
 impl References {
     /// Looks at all files that are named in these files of a configuration, or by the unit.
     pub fn of(subject: &Subject, view: &View, configuration: &[PathBuf]) -> References {
-        let covered: Vec<PathBuf> = covered(subject).map(|key| view.at(key)).collect();
-        let mut paths = covered.clone();
+        let covered = covered(subject).map(|(reference, key)| (reference, view.at(key)));
+        let covered: Vec<(&Path, PathBuf)> = covered.collect();
+        let mut paths: Vec<PathBuf> = covered.iter().map(|(_, key)| key.clone()).collect();
         for file in configuration {
             let text = fs::read_to_string(file).unwrap_or_default();
             let above = file.parent().unwrap_or(Path::new("/"));
@@ -57,8 +65,15 @@ impl References {
             }
             match contents.reference {
                 true => found.references.push(path),
-                false if contents.key && subject.main().is_some() && covered.contains(&path) => {
-                    found.uncovered.push(path);
+                false if contents.key && subject.main().is_some() => {
+                    let pair = covered.iter().find(|(_, key)| *key == path);
+                    found
+                        .uncovered
+                        .extend(pair.map(|(reference, key)| Uncovered {
+                            key: key.clone(),
+                            missing:
+                                (!view.at(reference).exists()).then(|| reference.to_path_buf()),
+                        }));
                 }
                 false => {}
             }
@@ -71,17 +86,27 @@ impl References {
     }
 
     pub fn findings(&self, subject: &Subject, view: &View) -> Vec<Named> {
-        let uncovered = self.uncovered.iter().map(|key| {
-            let what = format!(
-                "the unit has a reference in the place of {}, but the process that runs sees the \
-                 key: it was started before, or the key was renewed since",
-                view.called(key).display()
-            );
-            let remedy = format!(
-                "if the key was renewed: {}. Then {}",
-                subject.reference(),
-                subject.restart()
-            );
+        let uncovered = self.uncovered.iter().map(|Uncovered { key, missing }| {
+            let key = view.called(key);
+            let key = key.display();
+            let (renew, restart) = (subject.reference(), subject.restart());
+            let (what, remedy) = match missing {
+                Some(reference) => (
+                    format!(
+                        "the unit has the reference {} in the place of {key}, but there is no such \
+                         file, so the service runs with the key",
+                        reference.display()
+                    ),
+                    format!("make the reference anew: {renew}. Then {restart}"),
+                ),
+                None => (
+                    format!(
+                        "the unit has a reference in the place of {key}, but the process that runs \
+                         sees the key: it was started before, or the key was renewed since"
+                    ),
+                    format!("if the key was renewed: {renew}. Then {restart}"),
+                ),
+            };
             (CHECK, (Verdict::Warning, what, Some(remedy)))
         });
         let judged = self.references.iter().flat_map(|path| {
@@ -122,15 +147,16 @@ impl References {
     }
 }
 
-/// The files that the unit covers with references of `lockstep install`.
-fn covered(subject: &Subject) -> impl Iterator<Item = &Path> {
+/// The references of `lockstep install` that the unit has, each with the file that it covers.
+fn covered(subject: &Subject) -> impl Iterator<Item = (&Path, &Path)> {
     let binds = subject
         .unit
         .iter()
         .flat_map(|unit| unit.all("BindReadOnlyPaths"));
     binds.filter_map(|bind| {
         let (reference, key) = bind.trim_start_matches('-').split_once(':')?;
-        reference.starts_with(REFERENCES).then_some(Path::new(key))
+        let is_own = reference.starts_with(REFERENCES);
+        is_own.then_some((Path::new(reference), Path::new(key)))
     })
 }
 
@@ -225,7 +251,61 @@ fn offers(process: &Process, socket: &Path) -> Result<Result<Vec<Offer>, String>
 
 #[cfg(test)]
 mod tests {
+    use super::super::process::Processes;
+    use super::super::subject::Wanted;
     use super::*;
+
+    #[test]
+    fn a_key_that_the_service_sees_is_told_with_what_became_of_its_reference() {
+        let root = lockstep_testkit::TempDir::new("uncovered");
+        let write = |path: &str, text: &str| {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let (reference, key) = (format!("{REFERENCES}/haproxy/a.pem"), "/etc/ssl/a.key");
+        write(
+            "etc/systemd/system/haproxy.service.d/lockstep-keyd.conf",
+            &format!("[Service]\nBindReadOnlyPaths=-{reference}:{key}\n"),
+        );
+        write(
+            &key[1..],
+            "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
+        );
+        write(
+            "proc/7/status",
+            "Name:\thaproxy\nPid:\t7\nPPid:\t1\nUid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0\n",
+        );
+        let wanted = Wanted::Service {
+            name: "haproxy".to_owned(),
+            units: vec!["haproxy.service".to_owned()],
+        };
+        let processes = Processes {
+            directory: root.join("proc"),
+        };
+        let subject = wanted.find(&processes, &root).unwrap();
+        let view = View::under(&root);
+        let told = || {
+            let findings = References::of(&subject, &view, &[]).findings(&subject, &view);
+            let [(CHECK, (Verdict::Warning, what, Some(remedy)))] = &findings[..] else {
+                panic!("{findings:?}");
+            };
+            (what.clone(), remedy.clone())
+        };
+        let (what, remedy) = told();
+        assert!(
+            what.contains(&format!("{reference} in the place of {key}")),
+            "{what}"
+        );
+        assert!(what.contains("no such file"), "{what}");
+        assert!(
+            remedy.contains("install --server haproxy --keyd"),
+            "{remedy}"
+        );
+        write(&reference[1..], "");
+        let (what, _) = told();
+        assert!(what.contains("started before"), "{what}");
+    }
 
     #[test]
     fn files_are_found_by_the_words_of_a_configuration() {
