@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lockstep_remote::protocol::status;
 use lockstep_ring::{Patience, Refused};
+use lockstep_testkit::command;
 use rustix::process::Signal;
 
 use crate::hostile::{Guest, call};
@@ -36,6 +37,21 @@ fn what_was_asked_before_the_end_is_answered_and_what_comes_later_is_refused_at_
             let refused = guest.client.submit(&rsa).expect_err("no daemon");
             assert_eq!(refused, Refused::Gone);
         }
+    }
+}
+
+/// The kernel may have no memory for a wait, and a signal may interrupt one.
+#[test]
+fn a_daemon_whose_waits_fail_for_a_while_goes_on_until_it_is_told_to_end() {
+    let traced = command("strace", &["-D", "true"]).output();
+    if !traced.is_ok_and(|traced| traced.status.success()) {
+        println!("skipped: strace is not installed, or may not trace");
+        return;
+    }
+    for error in ["ENOMEM", "EINTR"] {
+        let daemon = Daemon::start_with_failing_waits(error);
+        daemon.signal(Signal::TERM);
+        assert!(daemon.wait().success(), "{error}: {}", daemon.log());
     }
 }
 

@@ -66,6 +66,15 @@ impl Daemon {
         Daemon::launch(command("unshare", &words), own_user(), settings)
     }
 
+    /// The same, where the first waits of its door fail by this error; by strace, which has to be
+    /// there.
+    pub fn start_with_failing_waits(error: &str) -> Daemon {
+        let failing = format!("inject=ppoll:error={error}:when=1..20");
+        // As its grandchild, so that the daemon is a child of this process.
+        let words = ["-Dfqqo", "/dev/null", "-e", &failing, &program()];
+        Daemon::launch(command("strace", &words), own_user(), "")
+    }
+
     fn launch(mut program: Command, daemon_user: u32, settings: &str) -> Daemon {
         let directory = TempDir::new("keyd");
         let user = own_user();
