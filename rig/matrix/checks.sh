@@ -168,6 +168,11 @@ agreed() {
         refused cmp tried.secret /dev/null
 }
 
+# Secrets become symmetric keys of OpenSSL's own (OpenSSL 3.6), which encipher: KEY
+keyed() {
+    OPENSSL_CONF=$tried timeout 60 "${0%/*}/secret_keys" "$1.key"
+}
+
 # A secret of each side is found by the other. Of a ciphertext that is damaged both make the same
 # secret, and another one.
 encapsulated() {
@@ -358,6 +363,12 @@ commands() {
     check 'X25519' agreed X25519 peerX25519
     check 'X448' agreed X448 peerX448
     check 'DH' agreed dh peerdh
+    # It is compiled where there is a compiler.
+    if [ -x "${0%/*}/secret_keys" ]; then
+        for key in X25519 ecP-256; do
+            check "both sides encipher with secrets of $key" keyed $key
+        done
+    fi
     for kind in ML-KEM-512 ML-KEM-768 ML-KEM-1024; do
         check "$kind" encapsulated "$kind"
     done

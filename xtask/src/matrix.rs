@@ -17,7 +17,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::command::{self, Failure, Outcome, on, quietly, within};
+use crate::command::{self, Failure, Outcome, on, quietly, succeeds, within};
 use crate::cpu;
 use crate::dist::{self, Dist};
 use crate::openssl_tests;
@@ -143,6 +143,9 @@ const QUICK: &[&str] = &["lists", "handshakes", "references"];
 
 /// A part may take this long; then it is ended, which is a difference.
 const LIMIT: Duration = Duration::from_secs(900);
+
+/// A program that the script runs: no command of OpenSSL's makes symmetric keys of secrets.
+const SECRET_KEYS: &str = "secret_keys";
 
 /// A configuration that takes TLS groups away, which must be found, and its text.
 const PLANTED: &str = "planted.cnf";
@@ -376,10 +379,14 @@ impl Bench {
         }
     }
 
-    /// Puts the script, the module and both configurations into the directory of a root.
+    /// Puts the script, its program, the module and both configurations into the directory of a
+    /// root.
     fn set_up(&self, root: &Root) -> Outcome {
         let script = command::root().join("rig/matrix").join(SCRIPT);
         fs::copy(&script, root.directory.join(SCRIPT)).map_err(on(&script, "copy"))?;
+        if succeeds("cc", &["--version"]) {
+            root.compile(SECRET_KEYS)?;
+        }
         root.install(&self.release)
     }
 

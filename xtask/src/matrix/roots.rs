@@ -10,7 +10,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::chroot::Chroot;
-use crate::command::{Failure, Outcome, cargo, on, quietly, succeeds, user_cache};
+use crate::command::{self, Failure, Outcome, cargo, on, quietly, succeeds, user_cache};
 use crate::dist::Dist;
 use crate::setup;
 
@@ -191,6 +191,38 @@ impl Root {
         let text = quietly(&mut print)?;
         let loading = self.directory.join(LOADING);
         fs::write(&loading, text).map_err(on(&loading, "write"))
+    }
+
+    /// Compiles a program of the provider's tests for this OpenSSL, with this system's headers, and
+    /// puts it into the directory.
+    pub fn compile(&self, name: &str) -> Outcome {
+        let list = "ldd \"$(command -v \"${OPENSSL:-openssl}\")\"";
+        let text = quietly(self.command("sh").args(["-c", list]))?;
+        let path = text.lines().find_map(|line| {
+            let (name, rest) = line.trim().split_once(" => ")?;
+            let path = rest
+                .split_once(' ')
+                .filter(|_| name.starts_with("libcrypto."));
+            path.map(|(path, _)| Path::new(path))
+        });
+        let path =
+            path.ok_or_else(|| Failure::new(format!("no libcrypto can be read in {text:?}")))?;
+        let library = match self.chroot() {
+            Some(chroot) => chroot.join(path.strip_prefix("/").unwrap_or(path)),
+            None => path.to_owned(),
+        };
+        let programs = command::root().join("provider/tests/provider/programs");
+        let mut compile = Command::new("cc");
+        compile.args(["-std=gnu11", "-Wall", "-Werror", "-o"]);
+        compile.args([
+            self.directory.join(name),
+            programs.join(name).with_extension("c"),
+        ]);
+        // The library may need a newer glibc than this system's.
+        compile
+            .arg(library)
+            .args(["-ldl", "-Wl,--allow-shlib-undefined"]);
+        quietly(&mut compile).map(drop)
     }
 
     /// What the openssl command calls itself.
