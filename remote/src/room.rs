@@ -52,6 +52,14 @@ impl Room {
         self.waiting.load(SeqCst)
     }
 
+    /// Leaves a waiting thread in the queue, and the queue locked: as a child finds it that was
+    /// forked at that moment.
+    #[cfg(test)]
+    pub(crate) fn leave_locked(&self) {
+        std::mem::forget(self.join());
+        std::mem::forget(self.lock());
+    }
+
     /// An answer has come and made room. It is seen by a thread that joins the queue and then looks
     /// for room, or that thread is seen here.
     pub(crate) fn note_answer(&self) {
@@ -129,5 +137,22 @@ impl Drop for Place<'_> {
         self.room.waiting.fetch_sub(1, SeqCst);
         // There may be room for more than one.
         queue.tell_first();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_found_no_room_looks_again_after_an_answer_or_some_milliseconds() {
+        let room = Room::default();
+        let place = room.join();
+        let is_called_within = |time: Duration| place.is_called_by(Instant::now() + time);
+        assert!(is_called_within(Duration::from_millis(1)));
+        assert!(!is_called_within(Duration::from_millis(1)));
+        room.note_answer();
+        assert!(is_called_within(Duration::from_millis(1)));
+        assert!(is_called_within(Duration::from_secs(60)));
     }
 }

@@ -9,6 +9,7 @@ use std::thread;
 use lockstep_ring::{Request as Taken, Server, status};
 use lockstep_testkit::TempDir;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::net::{bind, listen};
 
 use super::*;
 use crate::protocol::status::BUSY;
@@ -51,7 +52,7 @@ impl Fixture {
         let connection = Arc::new(Connection::with(
             Socket::new(own).expect("a socket"),
             client,
-            Vec::new(),
+            vec![key()],
         ));
         assert!(connection.is_watched(start));
         Fixture {
@@ -65,6 +66,10 @@ impl Fixture {
 
     /// Posts a request of one byte, its number.
     fn post(&self, number: u8) -> Result<(), Failure> {
+        self.post_until(number, soon())
+    }
+
+    fn post_until(&self, number: u8, deadline: Instant) -> Result<(), Failure> {
         let note = Note {
             number,
             sender: self.sender.clone(),
@@ -72,7 +77,7 @@ impl Fixture {
         };
         let operation = Operation::EcdsaSign;
         self.connection
-            .post(operation, &key(), &[number], 1, Box::new(note), soon())
+            .post(operation, &key(), &[number], 1, Box::new(note), deadline)
     }
 
     /// Puts a request of one byte into the ring.
@@ -103,15 +108,29 @@ impl Fixture {
 
     /// What as many askers are told, by their numbers.
     fn told(&self, count: usize) -> Vec<Told> {
-        let mut told: Vec<_> = self.results.iter().take(count).collect();
+        let mut told = heard(&self.results, count);
         told.sort_by_key(|(number, _)| *number);
         told
     }
 }
 
+/// What a function returns on a thread of its own, which may hang.
+fn in_time<T: Send + 'static>(of: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, result) = channel();
+    thread::spawn(move || sender.send(of()));
+    result.recv_timeout(ANSWER).expect("in time")
+}
+
+/// What as many askers are told, each in time: a watching thread that sleeps for a minute while
+/// there is something to do has not been woken.
+fn heard(results: &Receiver<Told>, count: usize) -> Vec<Told> {
+    let next = |_| results.recv_timeout(ANSWER).expect("in time");
+    (0..count).map(next).collect()
+}
+
 fn key() -> Offered {
     Offered {
-        handle: 7,
+        handle: 0,
         uses: Uses::default(),
         name: "a".to_owned(),
         public: Vec::new(),
@@ -164,7 +183,10 @@ fn a_thread_watches_once() {
             .connection
             .is_watched(|_| unreachable!("there is one"))
     );
-    assert!(!Watch::default().is_watched(|| false));
+    // After one that could not be started, none is for a while.
+    let watch = Watch::default();
+    assert!(!watch.is_watched(|| false));
+    assert!(!watch.is_watched(|| unreachable!("it would fail again")));
 }
 
 #[test]
@@ -220,6 +242,27 @@ fn a_welcome_has_one_deadline() {
 
 /// A process may stand still until its time is over.
 #[test]
+fn a_daemon_that_has_no_room_at_its_door_is_given_up() {
+    let directory = TempDir::new("crowd");
+    let socket = directory.join("socket");
+    let listener = socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    );
+    let listener = listener.expect("a socket");
+    let address = SocketAddrUnix::new(&socket).expect("a path");
+    bind(&listener, &address).expect("a socket");
+    listen(&listener, 0).expect("a socket");
+    // There is room for this one.
+    let _first = UnixStream::connect(&socket).expect("a daemon");
+    let deadline = Instant::now() + Duration::from_millis(50);
+    let opened = in_time(move || Connection::open_until(&socket, deadline, &Mark::new()));
+    assert_eq!(opened.err(), Some(Failure::TimedOut));
+}
+
+#[test]
 fn what_is_there_is_read_after_the_deadline() {
     let (here, mut there) = UnixStream::pair().expect("sockets");
     there.write_all(&[1, 2, 3]).expect("a socket");
@@ -265,7 +308,7 @@ fn hear(speech: Speech) -> Result<Connection, Failure> {
 /// The words of a welcome with one key.
 fn welcome() -> Vec<u8> {
     let list = crate::protocol::list(&[Offered {
-        handle: 7,
+        handle: 0,
         uses: Uses::default(),
         name: "a".to_owned(),
         public: vec![0x30, 0],
@@ -387,6 +430,8 @@ fn all_learn_of_the_end_of_the_daemon() {
     // It closes the ring, or it is killed.
     for closes in [true, false] {
         let fixture = Fixture::new(4);
+        // The watching thread sleeps for a minute by then, unless it is woken.
+        thread::sleep(Duration::from_millis(20));
         (0..6).for_each(|number| fixture.post(number).expect("it is there"));
         let taken = fixture.take(4);
         let Fixture {
@@ -402,7 +447,7 @@ fn all_learn_of_the_end_of_the_daemon() {
             drop(stream);
         }
         // Of these, the ring had room for four.
-        let told: Vec<_> = results.iter().take(6).collect();
+        let told = heard(&results, 6);
         let count = |failure: Failure| {
             let of_it = told.iter().filter(|(_, own)| *own == Err(failure.clone()));
             of_it.count()
@@ -511,26 +556,12 @@ fn what_the_daemon_refuses_and_does_not_answer_then_was_refused() {
     let deadline = Instant::now() + Duration::from_millis(100);
     assert_eq!(fixture.finish(begun, 1, deadline), Err(Failure::Busy));
     // The same of one that is watched.
-    let sender = fixture.sender.clone();
-    let mut wait = Wait::since(0);
-    wait.is_refused = true;
-    let request = watch::Request {
-        operation: Operation::EcdsaSign,
-        key: 7,
-        input: Zeroizing::new(vec![2]),
-        length: 1,
-        asker: Box::new(Note {
-            number: 2,
-            sender,
-            is_waiting: Arc::new(AtomicBool::new(true)),
-        }),
-        deadline: Instant::now(),
-        pause: Duration::ZERO,
-        wait,
-    };
-    let connection = &fixture.connection;
-    let posted = connection.watch.post(&connection.client, request);
-    posted.expect("it is there");
+    let deadline = Instant::now() + Duration::from_millis(100);
+    fixture.post_until(2, deadline).expect("it is there");
+    // The daemon may have the first one still.
+    let mut taken = std::iter::repeat_with(|| fixture.take(1)).flatten();
+    let request = taken.find(|request| request.input() == [2]);
+    request.expect("it is there").answer(BUSY, &[]);
     assert_eq!(fixture.told(1), [(2, Err(Failure::Busy))]);
 }
 
@@ -632,4 +663,46 @@ fn threads_that_wait_for_room_learn_of_the_end_of_the_daemon() {
             assert_eq!(answer, Err(Failure::Gone));
         }
     });
+    // The next request goes to the next daemon.
+    assert!(connection.is_gone());
+}
+
+#[test]
+fn who_waits_for_an_answer_learns_of_the_end_of_the_daemon() {
+    let Fixture {
+        connection, stream, ..
+    } = Fixture::new(4);
+    let begun = connection.begin(Operation::EcdsaSign, &key(), &[1]);
+    drop(stream);
+    assert_eq!(finish(&connection, begun, 1, soon()), Err(Failure::Lost));
+    assert!(connection.is_gone());
+}
+
+#[test]
+fn a_child_that_is_forked_while_threads_wait_for_room_waits_for_none_of_them() {
+    let Fixture { connection, .. } = Fixture::new(4);
+    connection.room().leave_locked();
+    connection.give_up();
+    let answer = in_time(move || finish(&connection, None, 1, soon()));
+    assert_eq!(answer, Err(Failure::Gone));
+}
+
+#[test]
+fn when_an_answer_comes_is_learned_from_the_one_before() {
+    let fixture = Fixture::new(4);
+    let connection = &fixture.connection;
+    let ask = |cost| {
+        thread::scope(|scope| {
+            let answer = scope.spawn(|| finish(connection, None, 1, soon()));
+            let [request] = fixture.take(1).try_into().expect("one");
+            request.answer_with_note(status::DONE, &[1], cost);
+            answer.join().expect("no panic")
+        })
+    };
+    assert!(ask(3_900_000).is_ok());
+    let nap = connection.paces[0].nap();
+    assert_eq!(nap, Some(Duration::from_micros(3_800)));
+    // This one most likely comes in the thread's nap.
+    assert!(ask(0).is_ok());
+    assert_eq!(connection.room().answers(), 2);
 }
