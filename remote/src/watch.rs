@@ -233,7 +233,11 @@ impl State {
                 continue;
             }
             if now >= request.deadline {
-                ended.push((request, Err(Failure::Busy)));
+                let failure = match request.wait.is_refused {
+                    true => Failure::Busy,
+                    false => Failure::Full,
+                };
+                ended.push((request, Err(failure)));
             } else if now < when {
                 self.delayed.push((when, request));
             } else if let Some((request, failure)) = self.submit(client, request) {

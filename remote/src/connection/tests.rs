@@ -565,6 +565,16 @@ fn what_the_daemon_refuses_and_does_not_answer_then_was_refused() {
     assert_eq!(fixture.told(1), [(2, Err(Failure::Busy))]);
 }
 
+/// Its remedy is another one than that of a request which the daemon refuses.
+#[test]
+fn a_watched_request_that_finds_no_room_until_its_deadline_is_told() {
+    let fixture = Fixture::new(4);
+    let _begun: Vec<_> = (0..4).map(|number| fixture.begin(number)).collect();
+    let deadline = Instant::now() + Duration::from_millis(20);
+    fixture.post_until(4, deadline).expect("it waits");
+    assert_eq!(fixture.told(1), [(4, Err(Failure::Full))]);
+}
+
 /// The thread that has waited longest has the next place, and no thread that comes when it is free.
 #[test]
 fn threads_wait_for_room_in_order() {
