@@ -467,6 +467,42 @@ mod tests {
     }
 
     #[test]
+    fn shapes_take_turns() {
+        let service = Service::new(crate::engine(Config::default()));
+        let mut waiting = service.waiting.lock().expect("no panic");
+        let [first, second] = [2, 4].map(|index| Shape::ALL[index]);
+        // As if there were always more of both.
+        for shape in [first, second] {
+            waiting.lines[shape.index()].count = 1000;
+        }
+        let turns = [(); 4].map(|()| service.ready(&mut waiting));
+        assert_eq!(turns, [first, second, first, second].map(Some));
+    }
+
+    #[test]
+    fn what_gathers_while_a_batch_runs_is_served_after_it() {
+        let service = Arc::new(Service::new(crate::engine(Config::default())));
+        let process = Connected::new();
+        let client = Arc::clone(&process.client);
+        service.clients.change(|clients| clients.push(client));
+        let threads = service.start(2).expect("threads");
+        for _ in 0..20 {
+            let tickets = [(); 2].map(|()| {
+                let ticket = process.post(Operation::RsaPrivate);
+                // About how long a pass takes: the other thread collects meanwhile.
+                thread::sleep(Duration::from_micros(200));
+                ticket
+            });
+            for mut ticket in tickets {
+                let patience = Patience::new(Duration::ZERO, Duration::from_secs(20));
+                let answer = ticket.wait(patience).expect("not lost");
+                assert_eq!(answer.expect("in time").status, status::DONE);
+            }
+        }
+        service.finish(threads);
+    }
+
+    #[test]
     fn users_take_turns_whatever_one_of_them_has_posted() {
         let mut line = Line::new();
         let [first, second, third] = [7, 8, 9].map(Account::User);

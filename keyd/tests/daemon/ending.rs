@@ -40,18 +40,23 @@ fn what_was_asked_before_the_end_is_answered_and_what_comes_later_is_refused_at_
     }
 }
 
-/// The kernel may have no memory for a wait, and a signal may interrupt one.
+/// The kernel may have no memory for a wait, a signal may interrupt one, and there may be no
+/// descriptor for who connects.
 #[test]
-fn a_daemon_whose_waits_fail_for_a_while_goes_on_until_it_is_told_to_end() {
+fn a_daemon_whose_door_fails_for_a_while_goes_on_until_it_is_told_to_end() {
     let traced = command("strace", &["-D", "true"]).output();
     if !traced.is_ok_and(|traced| traced.status.success()) {
         println!("skipped: strace is not installed, or may not trace");
         return;
     }
-    for error in ["ENOMEM", "EINTR"] {
-        let daemon = Daemon::start_with_failing_waits(error);
+    for (call, error) in [
+        ("ppoll", "ENOMEM"),
+        ("ppoll", "EINTR"),
+        ("accept4", "EMFILE"),
+    ] {
+        let daemon = Daemon::start_with_failing(call, error);
         daemon.signal(Signal::TERM);
-        assert!(daemon.wait().success(), "{error}: {}", daemon.log());
+        assert!(daemon.wait().success(), "{call}, {error}: {}", daemon.log());
     }
 }
 

@@ -66,10 +66,10 @@ impl Daemon {
         Daemon::launch(command("unshare", &words), own_user(), settings)
     }
 
-    /// The same, where the first waits of its door fail by this error; by strace, which has to be
-    /// there.
-    pub fn start_with_failing_waits(error: &str) -> Daemon {
-        let failing = format!("inject=ppoll:error={error}:when=1..20");
+    /// The same, where a system call fails by this error the first times; by strace, which has to
+    /// be there.
+    pub fn start_with_failing(call: &str, error: &str) -> Daemon {
+        let failing = format!("inject={call}:error={error}:when=1..20");
         // As its grandchild, so that the daemon is a child of this process.
         let words = ["-Dfqqo", "/dev/null", "-e", &failing, &program()];
         Daemon::launch(command("strace", &words), own_user(), "")
