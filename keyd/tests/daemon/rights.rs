@@ -95,17 +95,34 @@ fn a_client_without_a_number_is_served() {
 }
 
 #[test]
-fn a_user_has_no_more_clients_than_it_may() {
-    let daemon = Daemon::start("max_clients = 3\nmax_clients_per_user = 2\n");
-    let open = || Connection::open(&daemon.socket());
-    // The daemon may still see the one that has waited for its start.
-    daemon.holdings_with(0);
-    let held = [open().expect("a place"), open().expect("a place")];
-    let refused = open().expect_err("no third place").to_string();
-    assert!(refused.contains("max_clients"), "{refused}");
-    drop(held);
-    daemon.holdings_with(0);
-    open().expect("a place again");
+fn no_more_clients_are_served_than_may_be_of_one_user_and_in_all() {
+    for settings in [
+        "max_clients = 3\nmax_clients_per_user = 2\n",
+        "max_clients = 2\nmax_clients_per_user = 3\n",
+    ] {
+        let daemon = Daemon::start(settings);
+        let open = || Connection::open(&daemon.socket());
+        // The daemon may still see the one that has waited for its start.
+        daemon.holdings_with(0);
+        let held = [open().expect("a place"), open().expect("a place")];
+        let refused = open().expect_err("no third place").to_string();
+        assert!(refused.contains("max_clients"), "{refused}");
+        drop(held);
+        daemon.holdings_with(0);
+        open().expect("a place again");
+    }
+}
+
+/// Clients decide by it who computes, and when they look for an answer.
+#[test]
+fn an_answer_says_what_it_has_cost() {
+    let daemon = Daemon::start("");
+    let connection = Connection::open(&daemon.socket()).expect("a daemon");
+    let rsa = connection.keys().last().expect("a key");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let done = connection.ask_once(Operation::RsaPrivate, rsa, &padded(), 256, deadline);
+    let cost = done.expect("an answer").cost;
+    assert!(cost > Duration::from_micros(20), "{cost:?}");
 }
 
 /// Does something as a user of a group; for root.
