@@ -159,6 +159,7 @@ unsafe fn free<T>(value: *mut T) {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
     use std::thread;
 
     use super::*;
@@ -250,5 +251,37 @@ mod tests {
                 });
             }
         });
+    }
+
+    #[test]
+    fn one_of_two_threads_takes_a_free_slot() {
+        const TURNS: usize = 20_000;
+        let slot: Slot<u64, u64> = Slot::free();
+        let (ready, taken) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let meet = |meeting: usize| {
+            ready.fetch_add(1, Ordering::SeqCst);
+            // Both go on at the same moment, unless one of them does not run now.
+            let mut looks = 0_u32;
+            while ready.load(Ordering::SeqCst) < 2 * meeting {
+                looks += 1;
+                if looks.is_multiple_of(1000) {
+                    thread::yield_now();
+                }
+            }
+        };
+        let take = |mut value: u64| {
+            for turn in 0..TURNS {
+                slot.value.store(null_mut(), Ordering::SeqCst);
+                meet(2 * turn + 1);
+                let is_taken = slot.take(&raw mut value);
+                taken.fetch_add(usize::from(is_taken), Ordering::SeqCst);
+                meet(2 * turn + 2);
+            }
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| take(1));
+            take(2);
+        });
+        assert_eq!(taken.into_inner(), TURNS);
     }
 }
