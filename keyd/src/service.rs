@@ -9,7 +9,6 @@
 use std::collections::VecDeque;
 use std::hint::black_box;
 use std::io;
-use std::process;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -24,7 +23,6 @@ use zeroize::Zeroize as _;
 
 use crate::access::Account;
 use crate::clients::{Client, Clients};
-use crate::journal::log;
 
 /// How long the collecting thread sleeps at most.
 const SLEEP: Duration = Duration::from_secs(60);
@@ -134,8 +132,8 @@ impl Service {
         self.clients.now().iter().for_each(|own| own.ring.close());
     }
 
+    /// A release aborts where a thread panics, so none goes on that takes requests and answers none.
     fn work(&self) {
-        let _ends_all = EndsAll;
         let mut spent = Spent::new();
         while let Some((shape, batch)) = self.next_batch() {
             self.serve(shape, batch, &mut spent);
@@ -278,19 +276,6 @@ impl Service {
                 Err(Declined::Input(_)) => request.answer(status::UNFIT, &[]),
                 _ => request.answer(status::FAILED, &[]),
             }
-        }
-    }
-}
-
-/// Ends the process if the thread that has it panics. The daemon would take requests from then on
-/// and answer none; systemd starts another one.
-struct EndsAll;
-
-impl Drop for EndsAll {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            log(format_args!("a thread has failed, and ends the daemon"));
-            process::exit(1);
         }
     }
 }

@@ -240,7 +240,6 @@ fn a_welcome_has_one_deadline() {
     daemon.join().expect("no panic");
 }
 
-/// A process may stand still until its time is over.
 #[test]
 fn a_daemon_that_has_no_room_at_its_door_is_given_up() {
     let directory = TempDir::new("crowd");
@@ -262,6 +261,7 @@ fn a_daemon_that_has_no_room_at_its_door_is_given_up() {
     assert_eq!(opened.err(), Some(Failure::TimedOut));
 }
 
+/// A process may stand still until its time is over.
 #[test]
 fn what_is_there_is_read_after_the_deadline() {
     let (here, mut there) = UnixStream::pair().expect("sockets");
