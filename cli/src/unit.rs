@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::iter::Peekable;
 use std::path::{Path, PathBuf};
+use std::str::Chars;
 
 /// Where units are, the first ones before the others (systemd.unit(5)).
 const PLACES: [&str; 4] = [
@@ -133,14 +135,45 @@ impl Unit {
         if removed.iter().any(|value| words(value).iter().any(is_name)) {
             return None;
         }
-        let files = self.all("EnvironmentFile").into_iter().rev();
-        let mut of_files = files.filter_map(|file| {
-            let file = Path::new(file.trim_start_matches('-'));
-            let path = self.root.join(file.strip_prefix("/").unwrap_or(file));
+        let files = self.all("EnvironmentFile").into_iter();
+        let files: Vec<PathBuf> = files
+            .flat_map(|file| self.environment_files(file))
+            .collect();
+        let mut of_files = files.into_iter().rev().filter_map(|path| {
             let text = fs::read_to_string(&path).ok()?;
             Some((environment_value(&text, name)?, path))
         });
         of_files.next().or_else(|| self.own_variable(name))
+    }
+
+    /// The files that a value of `EnvironmentFile=` names, in order: it may have specifiers of the
+    /// unit's name (systemd.unit(5)), and wildcards in its last part.
+    fn environment_files(&self, value: &str) -> Vec<PathBuf> {
+        let stem = self
+            .name
+            .rsplit_once('.')
+            .map_or(&*self.name, |(stem, _)| stem);
+        let (prefix, instance) = stem.split_once('@').unwrap_or((stem, ""));
+        let file = value
+            .trim_start_matches('-')
+            .replace("%n", &self.name)
+            .replace("%N", stem)
+            .replace("%p", prefix)
+            .replace("%i", instance)
+            .replace("%%", "%");
+        let file = self.root.join(file.trim_start_matches('/'));
+        let pattern = file.file_name().unwrap_or_default().to_string_lossy();
+        if !pattern.contains(['*', '?']) {
+            return vec![file];
+        }
+        let entries = fs::read_dir(file.parent().unwrap_or(&self.root));
+        let entries = entries.into_iter().flatten().flatten();
+        let mut files: Vec<PathBuf> = entries
+            .filter(|entry| is_match(&pattern, &entry.file_name().to_string_lossy()))
+            .map(|entry| entry.path())
+            .collect();
+        files.sort();
+        files
     }
 
     /// A variable that its `Environment=` sets.
@@ -189,16 +222,78 @@ fn service_settings(text: &str) -> Vec<(String, String)> {
     settings
 }
 
+/// Whether a file's name is one of a pattern with `*` and `?`. A point at its beginning is matched
+/// by no wildcard.
+fn is_match(pattern: &str, name: &str) -> bool {
+    fn rest(pattern: &[u8], name: &[u8]) -> bool {
+        match (pattern.split_first(), name.split_first()) {
+            (None, None) => true,
+            (Some((b'*', after)), _) => (0..=name.len()).any(|at| rest(after, &name[at..])),
+            (Some((b'?', after)), Some((_, name))) => rest(after, name),
+            (Some((own, after)), Some((other, name))) => own == other && rest(after, name),
+            _ => false,
+        }
+    }
+    name.starts_with('.') == pattern.starts_with('.') && rest(pattern.as_bytes(), name.as_bytes())
+}
+
 /// A variable in a file of `EnvironmentFile=`.
 fn environment_value(text: &str, name: &str) -> Option<String> {
-    let text = text.replace("\\\n", "");
-    let lines = text.lines().map(str::trim);
-    let assigned = lines.filter(|line| !line.starts_with(['#', ';']));
-    let mut values = assigned.filter_map(|line| {
-        let (known, value) = line.split_once('=')?;
-        (known.trim_end() == name).then(|| words(value.trim_start()).join(" "))
-    });
-    values.next_back()
+    let mut rest = text.chars().peekable();
+    let mut found = None;
+    while rest.peek().is_some() {
+        while rest.next_if(|c| c.is_whitespace()).is_some() {}
+        let mut known = String::new();
+        while let Some(c) = rest.next_if(|c| !['=', '\n'].contains(c)) {
+            known.push(c);
+        }
+        // It may be a line of another kind.
+        if rest.next() == Some('=') && !known.starts_with(['#', ';']) {
+            let value = value(&mut rest);
+            found = (known.trim_end() == name).then_some(value).or(found);
+        } else if known.starts_with(['#', ';']) {
+            while rest.next_if(|c| *c != '\n').is_some() {}
+        }
+    }
+    found
+}
+
+/// The value behind a `=` (systemd.exec(5)): quotes count before the first plain character alone,
+/// and may hold line breaks.
+fn value(rest: &mut Peekable<Chars<'_>>) -> String {
+    let mut value = String::new();
+    let mut quote = None;
+    let mut is_plain = false;
+    // Up to here it stays, whatever whitespace follows.
+    let mut end = 0;
+    while let Some(c) = rest.next() {
+        match (quote, c) {
+            (Some(mark), c) if c == mark => quote = None,
+            (None, '\n') => break,
+            (None, '\'' | '"') if !is_plain => quote = Some(c),
+            (None, c) if c.is_whitespace() => {
+                if is_plain {
+                    value.push(c);
+                }
+                continue;
+            }
+            (None | Some('"'), '\\') => {
+                is_plain |= quote.is_none();
+                let escaped = rest.next().unwrap_or_default();
+                if quote.is_some() && !"\"\\`$\n".contains(escaped) {
+                    value.push(c);
+                }
+                value.extend(Some(escaped).filter(|c| *c != '\n'));
+            }
+            (_, c) => {
+                is_plain |= quote.is_none();
+                value.push(c);
+            }
+        }
+        end = value.len();
+    }
+    value.truncate(end);
+    value
 }
 
 /// Words, of which some may be in quotes.
@@ -308,6 +403,55 @@ mod tests {
         assert_eq!(variable(), found("6", drop_in));
         write(drop_in, "[Service]\nUnsetEnvironment=B A\n");
         assert_eq!(variable(), None);
+    }
+
+    /// The values are those that a service of systemd 252 had.
+    #[test]
+    fn files_of_the_environment_are_read_as_systemd_reads_them() {
+        let text = "C=x\"y\"z\nD='a b'\nE=\"a\\\"b\\\\c\\d\"\nF=a  b  \nG=\"a\"'b'\nH=a\\ b\n\
+                    I=a # no\nexport J=1\nK=\"a b\nc\"\n L = 1\nM='a'b\nN=a\\\nb\nO=\"x\" y\nP=%i\n\
+                    Q=$A\n;R=1\n#R='\nR\nS=\n";
+        for (name, expected) in [
+            ("C", Some("x\"y\"z")),
+            ("D", Some("a b")),
+            ("E", Some("a\"b\\c\\d")),
+            ("F", Some("a  b")),
+            ("G", Some("ab")),
+            ("H", Some("a b")),
+            ("I", Some("a # no")),
+            ("J", None),
+            ("K", Some("a b\nc")),
+            ("L", Some("1")),
+            ("M", Some("ab")),
+            ("N", Some("ab")),
+            ("O", Some("xy")),
+            ("P", Some("%i")),
+            ("Q", Some("$A")),
+            ("R", None),
+            ("S", Some("")),
+        ] {
+            assert_eq!(environment_value(text, name).as_deref(), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn files_of_the_environment_may_be_named_by_patterns_and_by_the_unit() {
+        let place = lockstep_testkit::TempDir::new("patterns");
+        let write = |path: &str, text: &str| {
+            let path = place.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let unit = "[Service]\nEnvironmentFile=-/etc/%p-%i\nEnvironmentFile=-/etc/d/*.env\n";
+        write("lib/systemd/system/t@.service", unit);
+        let variable = || Unit::read(&place, "t@i.service").unwrap().variable("A");
+        write("etc/t-i", "A=1\n");
+        assert_eq!(variable().as_deref(), Some("1"));
+        write("etc/d/1.env", "A=2\n");
+        write("etc/d/2.env", "A=3\n");
+        write("etc/d/.3.env", "A=4\n");
+        write("etc/d/3.environment", "A=5\n");
+        assert_eq!(variable().as_deref(), Some("3"));
     }
 
     #[test]
