@@ -263,13 +263,25 @@ impl Page {
             return None;
         }
         (0..MOST).find(|&slot| {
-            let words = self.owner(slot);
-            // Several may want to take it; the one that finds it valid does.
-            self.has_ended(slot) && words[owner::VALID].swap(0, Ordering::AcqRel) == 1 && {
-                words[owner::PID].store(u64::from(process::id()), Ordering::Release);
-                self.begin(slot)
-            }
+            let pid = self.owner(slot)[owner::PID].load(Ordering::Acquire);
+            self.has_ended(slot) && self.take_over(slot, pid)
         })
+    }
+
+    /// Takes a slot whose process has ended, by its number. Several may want to take it; the one
+    /// that finds it valid does. One that comes after another's `begin` finds it valid as well, and
+    /// has to leave it to the new process.
+    pub(super) fn take_over(&self, slot: usize, ended: u64) -> bool {
+        let words = self.owner(slot);
+        if words[owner::VALID].swap(0, Ordering::AcqRel) != 1 {
+            return false;
+        }
+        if words[owner::PID].load(Ordering::Acquire) != ended {
+            words[owner::VALID].store(1, Ordering::Release);
+            return false;
+        }
+        words[owner::PID].store(u64::from(process::id()), Ordering::Release);
+        self.begin(slot)
     }
 
     /// Sets the counters of a slot that this process has just taken to zero. Returns true.
@@ -303,6 +315,14 @@ impl Page {
         for (word, value) in self.owner(slot).iter().zip(words) {
             word.store(value, Ordering::Relaxed);
         }
+    }
+
+    /// Who has a slot.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn read_owner(&self, slot: usize) -> [u64; owner::WORDS] {
+        self.owner(slot)
+            .each_ref()
+            .map(|word| word.load(Ordering::Relaxed))
     }
 
     /// When this process took its slot, in clock ticks since boot.

@@ -234,6 +234,21 @@ fn the_slot_of_a_killed_process_is_taken_when_none_is_free() {
 }
 
 #[test]
+fn a_slot_that_another_process_has_taken_meanwhile_is_left_to_it() {
+    let directory = Directory::new("overtaken");
+    let page = directory.page(false);
+    let namespace = Realm::here().namespace;
+    let (ended, other) = (u64::from(u32::MAX), own_pid() + 1);
+    let owner = [other, 1, 7, namespace];
+    page.write_owner(5, owner);
+    assert!(!page.take_over(5, ended));
+    assert_eq!(page.read_owner(5), owner);
+    page.write_owner(5, [ended, 1, 7, namespace]);
+    assert!(page.take_over(5, ended));
+    assert_eq!(page.read_owner(5)[..2], [own_pid(), 1]);
+}
+
+#[test]
 fn what_ended_processes_left_is_swept_and_nothing_else() {
     let directory = Directory::new("sweep");
     let here = Realm::here();
