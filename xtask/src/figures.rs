@@ -12,6 +12,7 @@ mod keyd;
 mod ledger;
 mod measure;
 mod prices;
+mod rates;
 mod record;
 mod text;
 mod transfer;
@@ -197,6 +198,7 @@ fn benchmarks(records: &[Record], prices: &[Price]) -> Outcome<String> {
                 optional(run.fill, 1),
             );
         }
+        out += &rates::section(&record.paced);
         out += &elsewhere(&record.others);
         out += &keyd::section(&record.daemons);
         out += &transfer::section(record);

@@ -18,7 +18,7 @@ use crate::record::Machine;
 /// How much is measured.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
-    /// All servers and keys, and HAProxy with other versions of OpenSSL: a quarter of an hour.
+    /// All servers and keys, and HAProxy with other versions of OpenSSL: twenty minutes.
     Full,
     /// Enough to try the machinery, in one minute.
     Short,
@@ -52,6 +52,12 @@ const DAEMON: &[(&str, &str, &str, &str)] = &[
     ("reference", "p256", "1", "1"),
 ];
 
+/// HAProxy's keys below its limit.
+const PACED: &[&str] = &["rsa2048", "rsa4096", "p256"];
+
+/// Shares of a server's limit with OpenSSL alone, at which handshakes begin.
+const SHARES: &[f64] = &[0.1, 0.3, 0.6];
+
 /// Chroots that `cargo xtask matrix` makes; those that are there are measured too.
 pub const OTHERS: &[(&str, Source)] = &[
     ("trixie", Source::Release("trixie")),
@@ -63,9 +69,9 @@ pub fn measure(extent: Extent) -> Outcome {
     let machine = Machine::here()?;
     let built = dist::build()?.add_benchmarks()?;
     let load = busy_cpus()?;
-    let (slice, turn, keys) = match extent {
-        Extent::Full => ("0.5", "1", KEYS),
-        Extent::Short => ("0.05", "0.3", &["rsa2048", "rsa4096", "p256"][..]),
+    let (slice, turn, paced_turn, keys) = match extent {
+        Extent::Full => ("0.5", "1", "2", KEYS),
+        Extent::Short => ("0.05", "0.3", "0.2", PACED),
     };
     let mut commands = Vec::new();
     let here = || {
@@ -91,19 +97,22 @@ pub fn measure(extent: Extent) -> Outcome {
         slice,
     ];
     let speed = run("", here(), &[&speed[..], &["--json"]].concat())?;
-    let handshakes = |server, key, clients, group: &[&'static str]| {
-        let common = ["handshakes", "--server", server, "--key", key];
-        let extent = ["--concurrency", clients, "--seconds", turn];
-        [&common[..], &extent, &["--rounds", "7", "--json"], group].concat()
-    };
+    let with =
+        |clients: &'static str| ["--concurrency", clients, "--seconds", turn, "--rounds", "7"];
     let mut runs = Vec::new();
     for server in SERVERS {
         for key in keys {
-            runs.push(run("", here(), &handshakes(server, key, "64", &[]))?);
+            let closed = run("", here(), &handshakes(server, key, &with("64"), &[]))?;
+            if *server == "haproxy" && PACED.contains(key) {
+                let (rates, turn) = (rates(&closed)?, paced_turn);
+                let load = ["--rate", &rates, "--seconds", turn, "--rounds", "5"];
+                runs.push(run("", here(), &handshakes(server, key, &load, &[]))?);
+            }
+            runs.push(closed);
         }
     }
     for page in PAGES {
-        let arguments = handshakes("haproxy", "rsa2048", "16", &["--transfer", page]);
+        let arguments = handshakes("haproxy", "rsa2048", &with("16"), &["--transfer", page]);
         runs.push(run("", here(), &arguments)?);
     }
     for (keyd, key, workers, clients) in DAEMON {
@@ -112,12 +121,18 @@ pub fn measure(extent: Extent) -> Outcome {
             continue;
         }
         let options = ["--keyd", keyd, "--workers", workers, "--share-cpus"];
-        let arguments = handshakes("nginx", key, clients, &options);
-        runs.push(run("", here(), &arguments)?);
+        let arguments = handshakes("nginx", key, &with(clients), &options);
+        let closed = run("", here(), &arguments)?;
+        if (*keyd, *key, *clients) == ("reference", "rsa2048", "64") {
+            let (rates, turn) = (rates(&closed)?, paced_turn);
+            let load = ["--rate", &rates, "--seconds", turn, "--rounds", "5"];
+            runs.push(run("", here(), &handshakes("nginx", key, &load, &options))?);
+        }
+        runs.push(closed);
     }
     // OpenSSL has the hybrid from 3.5 on.
     let groups = ["--group", HYBRID, "--stock-group", "x25519"];
-    let arguments = handshakes("haproxy", "p256", "1,64", &groups);
+    let arguments = handshakes("haproxy", "p256", &with("1,64"), &groups);
     runs.push(run("", here(), &arguments)?);
     for &(name, source) in OTHERS {
         let Some(root) = at_hand(name, source)? else {
@@ -130,7 +145,7 @@ pub fn measure(extent: Extent) -> Outcome {
         for (key, group) in ELSEWHERE {
             let mut command = root.command(&root.inside.join(copy).display().to_string());
             command.env("OPENSSL_CONF", root.inside.join(LOADING));
-            let arguments = handshakes("haproxy", key, "1,64", &["--group", group]);
+            let arguments = handshakes("haproxy", key, &with("1,64"), &["--group", group]);
             runs.push(run(&format!("in {name}: "), command, &arguments)?);
         }
     }
@@ -142,6 +157,29 @@ pub fn measure(extent: Extent) -> Outcome {
     store(&directory, "speed.json", &format!("{speed}\n"))?;
     let handshakes = format!("[\n{}\n]\n", runs.join(",\n"));
     store(&directory, "handshakes.json", &handshakes)
+}
+
+/// What `lockstep-bench` is called with.
+fn handshakes<'a>(
+    server: &'a str,
+    key: &'a str,
+    load: &[&'a str],
+    options: &[&'a str],
+) -> Vec<&'a str> {
+    let common = ["handshakes", "--server", server, "--key", key];
+    [&common[..], load, &["--json"], options].concat()
+}
+
+/// Rates below the limit that a run with many clients has shown, with two digits each.
+fn rates(closed: &str) -> Outcome<String> {
+    let limit = record::limit_of(closed);
+    let limit = limit.ok_or_else(|| Failure::new("a run of handshakes has no figures"))?;
+    let rounded = |share: &f64| {
+        let rate = share * limit;
+        let unit = 10_f64.powf(rate.log10().floor() - 1.0).max(1.0);
+        ((rate / unit).round() * unit).max(1.0).to_string()
+    };
+    Ok(SHARES.iter().map(rounded).collect::<Vec<_>>().join(","))
 }
 
 /// Another OpenSSL, if it can be measured with; otherwise this says how to have it.
@@ -214,6 +252,20 @@ mod tests {
             ledger::in_words_of("zen4", &about).unwrap(),
             "Today's kernels were measured on AMD EPYC (Zen 4)."
         );
+    }
+
+    #[test]
+    fn rates_are_shares_of_the_limit() {
+        let run = |per_second: f64| {
+            format!(
+                r#"{{"cpu_ratio_concurrency":64,"rows":[{{"impl":"stock","load":"handshake",
+                "concurrency":64,"per_s":{per_second}}}]}}"#
+            )
+        };
+        assert_eq!(rates(&run(1797.6)).unwrap(), "180,540,1100");
+        assert_eq!(rates(&run(272.9)).unwrap(), "27,82,160");
+        assert_eq!(rates(&run(0.5)).unwrap(), "1,1,1");
+        assert!(rates("{}").is_err());
     }
 
     #[test]

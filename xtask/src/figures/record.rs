@@ -32,6 +32,8 @@ pub struct Record {
     pub others: Vec<Handshakes>,
     /// With the key daemon.
     pub daemons: Vec<Daemon>,
+    /// Below their limit.
+    pub paced: Vec<Paced>,
     pub transactions: Vec<Transactions>,
     pub ciphers: Vec<Cipher>,
 }
@@ -124,6 +126,25 @@ pub struct Daemon {
     pub p50: Option<f64>,
 }
 
+/// One run of `handshakes --rate --json`, with one rate.
+#[derive(Debug)]
+pub struct Paced {
+    pub server: String,
+    pub key: String,
+    /// Whether the key daemon has the key, with lockstep.
+    pub has_daemon: bool,
+    /// Handshakes that begin in a second.
+    pub rate: u64,
+    /// Server CPU for a handshake, in milliseconds.
+    pub stock: f64,
+    pub lockstep: f64,
+    /// Of both, by turns that follow each other.
+    pub cpu: f64,
+    /// Milliseconds, of OpenSSL alone and with lockstep.
+    pub p50: [f64; 2],
+    pub p99: [f64; 2],
+}
+
 impl Record {
     /// The CPU as people call it.
     pub fn short_name(&self) -> String {
@@ -188,10 +209,14 @@ impl Record {
         let has_page = |run: &&Value| run.get("transfer").is_some_and(Value::is_u64);
         let transactions = runs.iter().filter(has_page).map(Transactions::parse);
         let transactions = transactions.collect::<Option<_>>()?;
+        let (paced, runs): (Vec<_>, Vec<_>) = runs.iter().partition(|run| is_paced(run));
+        let paced = paced.into_iter().map(Paced::parse);
+        let paced = paced.collect::<Option<Vec<_>>>()?.into_iter().flatten();
         let has_daemon = |run: &&Value| run.get("keyd").is_some();
-        let daemons = runs.iter().filter(has_daemon).map(Daemon::parse);
+        let daemons = runs.iter().copied().filter(has_daemon).map(Daemon::parse);
         let daemons = daemons.collect::<Option<Vec<_>>>()?.into_iter().flatten();
-        let runs = runs.iter().filter(|run| !has_page(run) && !has_daemon(run));
+        let runs = runs.into_iter();
+        let runs = runs.filter(|run| !has_page(run) && !has_daemon(run));
         let runs = runs.map(Handshakes::parse);
         let (handshakes, others) = runs
             .collect::<Option<Vec<_>>>()?
@@ -215,6 +240,7 @@ impl Record {
             handshakes,
             others,
             daemons: daemons.collect(),
+            paced: paced.collect(),
             transactions,
             ciphers: match speed.get("ciphers") {
                 None => Vec::new(),
@@ -292,7 +318,7 @@ impl Handshakes {
         let cost = |side| row(side)?.get("server_cpu_s_per_1000")?.as_f64();
         let ratios = |clients| {
             let mut all = run.get("ratios")?.as_array()?.iter();
-            all.find(|ratios| is_with(ratios, clients))
+            all.find(|ratios| ratios.get("concurrency").and_then(Value::as_u64) == Some(clients))
         };
         let latency = |share| ratios(clients)?.get(share)?.as_f64();
         Some(Handshakes {
@@ -340,15 +366,65 @@ impl Daemon {
     }
 }
 
-/// What one side of a run of `handshakes` did under a load with so many clients.
-fn row_of<'a>(run: &'a Value, side: &str, load: &str, clients: u64) -> Option<&'a Value> {
-    let is = |row: &Value, name, value| row.get(name).and_then(Value::as_str) == Some(value);
-    let mut rows = run.get("rows")?.as_array()?.iter();
-    rows.find(|row| is(row, "impl", side) && is(row, "load", load) && is_with(row, clients))
+impl Paced {
+    /// A figure for each rate.
+    pub fn parse(run: &Value) -> Option<Vec<Paced>> {
+        let ratios = run.get("ratios")?.as_array()?.iter();
+        let levels = ratios.map(|ratios| {
+            let rate = ratios.get("rate")?.as_u64()?;
+            let figure = |side, name| {
+                let row = row_at(run, side, "handshake", ("rate", rate))?;
+                row.get(name)?.as_f64()
+            };
+            let both = |name| Some([figure("stock", name)?, figure("lockstep", name)?]);
+            let [stock, lockstep] = both("server_cpu_s_per_1000")?;
+            Some(Paced {
+                server: text(run, "server")?,
+                key: text(run, "key")?,
+                has_daemon: run.get("keyd").is_some(),
+                rate,
+                stock,
+                lockstep,
+                cpu: ratios.get("cpu")?.as_f64()?,
+                p50: both("p50_ms")?,
+                p99: both("p99_ms")?,
+            })
+        });
+        levels.collect()
+    }
 }
 
-fn is_with(row: &Value, clients: u64) -> bool {
-    row.get("concurrency").and_then(Value::as_u64) == Some(clients)
+/// Whether handshakes began at a rate in a run of `handshakes`.
+fn is_paced(run: &Value) -> bool {
+    let first = run.get("ratios").and_then(|ratios| ratios.get(0));
+    first.is_some_and(|ratios| ratios.get("rate").is_some())
+}
+
+/// How many handshakes a server does in a second with OpenSSL alone and the most clients, by what
+/// `handshakes --json` printed.
+pub fn limit_of(run: &str) -> Option<f64> {
+    let run: Value = serde_json::from_str(run).ok()?;
+    let clients = run.get("cpu_ratio_concurrency")?.as_u64()?;
+    let row = row_of(&run, "stock", "handshake", clients)?;
+    row.get("per_s")?.as_f64()
+}
+
+/// What one side of a run of `handshakes` did under a load with so many clients.
+fn row_of<'a>(run: &'a Value, side: &str, load: &str, clients: u64) -> Option<&'a Value> {
+    row_at(run, side, load, ("concurrency", clients))
+}
+
+/// The same where this number is so great.
+fn row_at<'a>(
+    run: &'a Value,
+    side: &str,
+    load: &str,
+    (name, number): (&str, u64),
+) -> Option<&'a Value> {
+    let is = |row: &Value, name, value| row.get(name).and_then(Value::as_str) == Some(value);
+    let is_at = |row: &Value| row.get(name).and_then(Value::as_u64) == Some(number);
+    let mut rows = run.get("rows")?.as_array()?.iter();
+    rows.find(|row| is(row, "impl", side) && is(row, "load", load) && is_at(row))
 }
 
 /// A string in an object.
