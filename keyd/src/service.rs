@@ -32,7 +32,7 @@ const GLANCE: Duration = Duration::from_micros(50);
 /// one soon.
 const ACTIVE: u64 = 10_000;
 /// Company is waited for if it comes in one of so many waits, at least.
-const WAITS: u32 = 4;
+const WAITS: u32 = 2;
 /// Requests of a shape that come less often than that are not told apart.
 const LONGEST_INTERVAL: Duration = Duration::from_millis(10);
 /// How deep the kernels of the curves write to the stack, in a release, once their tables are made.
@@ -132,7 +132,7 @@ impl Service {
         self.clients.now().iter().for_each(|own| own.ring.close());
     }
 
-    /// A release aborts where a thread panics, so none goes on that takes requests and answers none.
+    /// A release aborts where a thread panics: none goes on that takes requests and answers none.
     fn work(&self) {
         let mut spent = Spent::new();
         while let Some((shape, batch)) = self.next_batch() {
