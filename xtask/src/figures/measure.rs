@@ -69,9 +69,9 @@ pub fn measure(extent: Extent) -> Outcome {
     let machine = Machine::here()?;
     let built = dist::build()?.add_benchmarks()?;
     let load = busy_cpus()?;
-    let (slice, turn, paced_turn, keys) = match extent {
-        Extent::Full => ("0.5", "1", "2", KEYS),
-        Extent::Short => ("0.05", "0.3", "0.2", PACED),
+    let (slice, turn, paced_turn, trial_turn, keys) = match extent {
+        Extent::Full => ("0.5", "1", "2", "8", KEYS),
+        Extent::Short => ("0.05", "0.3", "0.2", "0.3", PACED),
     };
     let mut commands = Vec::new();
     let here = || {
@@ -121,7 +121,20 @@ pub fn measure(extent: Extent) -> Outcome {
             continue;
         }
         let options = ["--keyd", keyd, "--workers", workers, "--share-cpus"];
-        let arguments = handshakes("nginx", key, &with(clients), &options);
+        let load = match *keyd {
+            "reference" => with(clients),
+            // Every five seconds a process tries whether the daemon is faster; each turn has such a
+            // trial, and the first one alone begins without what it has shown.
+            _ => [
+                "--concurrency",
+                clients,
+                "--seconds",
+                trial_turn,
+                "--rounds",
+                "3",
+            ],
+        };
+        let arguments = handshakes("nginx", key, &load, &options);
         let closed = run("", here(), &arguments)?;
         if (*keyd, *key, *clients) == ("reference", "rsa2048", "64") {
             let (rates, turn) = (rates(&closed)?, paced_turn);
