@@ -137,6 +137,10 @@ fn servers(record: &Record) -> String {
             1.0 / run.ratio
         );
     }
+    if let Some(words) = rates::in_words(&record.paced) {
+        out += "\n";
+        out += &wrapped(&words);
+    }
     out
 }
 
