@@ -109,7 +109,8 @@ mod tests {
     fn pauses_have_the_mean_and_the_distribution_that_they_must_have() {
         let mut random = Random(1);
         let arrivals = Arrivals::new(1000.0);
-        let pauses = [(); 100_000].map(|()| arrivals.pause(random.word()).as_secs_f64());
+        let pauses = (0..100_000).map(|_| arrivals.pause(random.word()).as_secs_f64());
+        let pauses: Vec<f64> = pauses.collect();
         let mean = pauses.iter().sum::<f64>() / pauses.len() as f64;
         assert!((0.98e-3..1.02e-3).contains(&mean), "{mean}");
         let longer = pauses.iter().filter(|pause| **pause > 2e-3).count() as f64;

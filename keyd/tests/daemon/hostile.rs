@@ -415,9 +415,10 @@ fn what_a_client_may_not_ask_is_refused() {
         (2, p256, vec![1; 32], (done, 64)),
         (3, ed25519, vec![1; INPUT], (done, 64)),
         (3, ed25519, vec![], (done, 64)),
+        (4, rsa, padded(), (done, 256)),
         // No operation.
         (0, rsa, padded(), (unfit, 0)),
-        (4, rsa, padded(), (unfit, 0)),
+        (5, rsa, padded(), (unfit, 0)),
         (u16::MAX, p256, vec![1; 32], (unfit, 0)),
         // No key.
         (1, 3, padded(), (forbidden, 0)),
@@ -427,6 +428,7 @@ fn what_a_client_may_not_ask_is_refused() {
         (1, p256, vec![1; 32], (unfit, 0)),
         (2, rsa, vec![1; 32], (unfit, 0)),
         (3, p256, vec![1; 32], (unfit, 0)),
+        (4, p256, vec![1; 32], (unfit, 0)),
         // Lengths.
         (1, rsa, padded()[1..].to_vec(), (unfit, 0)),
         (1, rsa, [padded(), vec![0]].concat(), (unfit, 0)),
@@ -434,7 +436,8 @@ fn what_a_client_may_not_ask_is_refused() {
         (2, p256, vec![], (unfit, 0)),
         (2, p256, vec![1; 65], (unfit, 0)),
         // Numbers that are not padded as signatures.
-        (1, rsa, random, (forbidden, 0)),
+        (1, rsa, random.clone(), (forbidden, 0)),
+        (4, rsa, random, (forbidden, 0)),
         (1, rsa, cipher, (forbidden, 0)),
         (1, rsa, free, (forbidden, 0)),
         (1, rsa, vec![0; 256], (forbidden, 0)),
