@@ -162,6 +162,21 @@ impl Place {
         Ok(())
     }
 
+    /// Takes the counters of programs that tests start without a variable: each leaves a file where
+    /// it runs.
+    fn take_strays(&self) -> Outcome {
+        let package = root().join("provider");
+        let files = fs::read_dir(&package).map_err(on(&package, "read"))?;
+        for file in files.flatten() {
+            let (path, name) = (file.path(), file.file_name());
+            if path.extension().is_some_and(|own| own == "profraw") {
+                fs::copy(&path, self.counters.join(name)).map_err(on(&path, "copy"))?;
+                fs::remove_file(&path).map_err(on(&path, "remove"))?;
+            }
+        }
+        Ok(())
+    }
+
     /// The variable that names the file of counters: mapped, and one for all processes.
     fn variable(&self) -> PathBuf {
         self.counters.join("%c%m.profraw")
@@ -214,6 +229,7 @@ fn count() -> Outcome<Result<Counted, String>> {
         .stderr(Stdio::null())
         .output()
         .map_err(|error| cannot_run(&tests, &error))?;
+    place.take_strays()?;
     let text = String::from_utf8_lossy(&output.stdout);
     let (passed, failed) = tally::passed_and_failed_of(&text);
     if passed == 0 {
