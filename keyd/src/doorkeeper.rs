@@ -1,8 +1,9 @@
 //! The thread at the socket: it welcomes clients, and notices when they end.
 //!
 //! It waits for all sockets at once, and for no single client. A client that does not send its
-//! greeting in time, or does not take what it is sent, loses its connection. Who may use no key is
-//! sent away at once, so that strangers take no place from others, however many users they are.
+//! greeting in time, or does not take what it is sent, loses its connection. A process that may
+//! use no key is sent away at once, so strangers take no place from others, however many users they
+//! are.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read as _, Write as _};

@@ -31,7 +31,7 @@ const GLANCE: Duration = Duration::from_micros(50);
 /// A client whose last request is at most this old, in microseconds, is expected to make another
 /// one soon.
 const ACTIVE: u64 = 10_000;
-/// Company is waited for if it comes in one of so many waits, at least.
+/// A batch waits for others if others come in one of so many waits, at least.
 const WAITS: u32 = 2;
 /// Requests of a shape that come less often than that are not told apart.
 const LONGEST_INTERVAL: Duration = Duration::from_millis(10);

@@ -153,7 +153,7 @@ impl Clients {
                         keep_to(&[self.cpus[index]]);
                         let rate = load.demand.rate();
                         let rate = rate.map(|rate| rate as f64 / threads as f64);
-                        Driver::new(self, load, connections, rate, start)?.run(start)
+                        Driver::new(self, load, connections, rate, start)?.run()
                     })
                 })
                 .collect();
@@ -186,7 +186,8 @@ struct Driver<'a> {
     arrivals: Option<Arrivals>,
     /// When the next one is to begin.
     next: Instant,
-    /// From when on none begins.
+    /// From when on latencies count, and from when on none begins.
+    warm: Instant,
     deadline: Instant,
     tally: Tally,
     /// How many handshakes were begun, and how many of them with an offer to resume.
@@ -210,6 +211,7 @@ impl Driver<'_> {
             free: (0..connections).collect(),
             arrivals: rate.map(Arrivals::new),
             next: start,
+            warm: start + load.warm_up,
             deadline: start + load.duration,
             tally: Tally::default(),
             begun: 0,
@@ -217,8 +219,7 @@ impl Driver<'_> {
         })
     }
 
-    fn run(mut self, start: Instant) -> io::Result<Tally> {
-        let warm = start + self.load.warm_up;
+    fn run(mut self) -> io::Result<Tally> {
         let cpu = thread_cpu_time();
         let mut events = Vec::with_capacity(self.connections.len());
         self.next += self.pause();
@@ -233,7 +234,7 @@ impl Driver<'_> {
                 true => self.next.saturating_duration_since(now).min(LONGEST_WAIT),
                 false => LONGEST_WAIT,
             };
-            self.proceed(wait, warm, &mut events)?;
+            self.proceed(wait, &mut events)?;
         }
         self.tally.cpu = thread_cpu_time().saturating_sub(cpu);
         Ok(self.tally)
@@ -266,12 +267,7 @@ impl Driver<'_> {
     }
 
     /// Waits for events, and does what they ask for.
-    fn proceed(
-        &mut self,
-        wait: Duration,
-        warm: Instant,
-        events: &mut Vec<epoll::Event>,
-    ) -> io::Result<()> {
+    fn proceed(&mut self, wait: Duration, events: &mut Vec<epoll::Event>) -> io::Result<()> {
         let wait = Timespec {
             tv_sec: 0,
             tv_nsec: wait.subsec_nanos().into(),
@@ -291,7 +287,7 @@ impl Driver<'_> {
             match connection.advance(self.load.page) {
                 Ok(false) => continue,
                 Ok(true) => {
-                    let latencies = match connection.begun < warm {
+                    let latencies = match connection.begun < self.warm {
                         true => &mut self.tally.early_latencies,
                         false => &mut self.tally.latencies,
                     };

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::format::{clients, thousands};
 
 /// The most connections at a time where handshakes begin at a rate.
-pub const MOST_AT_A_TIME: usize = 256;
+const MOST_AT_A_TIME: usize = 256;
 
 /// How many handshakes there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -68,7 +68,7 @@ pub const OTHERS: &[(&str, Source)] = &[
 pub fn measure(extent: Extent) -> Outcome {
     let machine = Machine::here()?;
     let built = dist::build()?.add_benchmarks()?;
-    let load = busy_cpus()?;
+    let busy = busy_cpus()?;
     let (slice, turn, paced_turn, trial_turn, keys) = match extent {
         Extent::Full => ("0.5", "1", "2", "8", KEYS),
         Extent::Short => ("0.05", "0.3", "0.2", "0.3", PACED),
@@ -97,15 +97,14 @@ pub fn measure(extent: Extent) -> Outcome {
         slice,
     ];
     let speed = run("", here(), &[&speed[..], &["--json"]].concat())?;
-    let with =
-        |clients: &'static str| ["--concurrency", clients, "--seconds", turn, "--rounds", "7"];
+    let with = |clients: &'static str| turns(["--concurrency", clients], turn, "7");
     let mut runs = Vec::new();
     for server in SERVERS {
         for key in keys {
             let closed = run("", here(), &handshakes(server, key, &with("64"), &[]))?;
             if *server == "haproxy" && PACED.contains(key) {
-                let (rates, turn) = (rates(&closed)?, paced_turn);
-                let load = ["--rate", &rates, "--seconds", turn, "--rounds", "5"];
+                let rates = rates(&closed)?;
+                let load = turns(["--rate", &rates], paced_turn, "5");
                 runs.push(run("", here(), &handshakes(server, key, &load, &[]))?);
             }
             runs.push(closed);
@@ -125,20 +124,13 @@ pub fn measure(extent: Extent) -> Outcome {
             "reference" => with(clients),
             // Every five seconds a process tries whether the daemon is faster; each turn has such a
             // trial, and the first one alone begins without what it has shown.
-            _ => [
-                "--concurrency",
-                clients,
-                "--seconds",
-                trial_turn,
-                "--rounds",
-                "3",
-            ],
+            _ => turns(["--concurrency", clients], trial_turn, "3"),
         };
         let arguments = handshakes("nginx", key, &load, &options);
         let closed = run("", here(), &arguments)?;
         if (*keyd, *key, *clients) == ("reference", "rsa2048", "64") {
-            let (rates, turn) = (rates(&closed)?, paced_turn);
-            let load = ["--rate", &rates, "--seconds", turn, "--rounds", "5"];
+            let rates = rates(&closed)?;
+            let load = turns(["--rate", &rates], paced_turn, "5");
             runs.push(run("", here(), &handshakes("nginx", key, &load, &options))?);
         }
         runs.push(closed);
@@ -165,11 +157,16 @@ pub fn measure(extent: Extent) -> Outcome {
     let name = format!("{}-{}", machine.date, record::short_name(&machine.cpu));
     let directory = record::directory().join(name);
     fs::create_dir_all(&directory).map_err(on(&directory, "create"))?;
-    let about = about(&machine, load, &commands)?;
+    let about = about(&machine, busy, &commands)?;
     store(&directory, "run.json", &format!("{about:#}\n"))?;
     store(&directory, "speed.json", &format!("{speed}\n"))?;
     let handshakes = format!("[\n{}\n]\n", runs.join(",\n"));
     store(&directory, "handshakes.json", &handshakes)
+}
+
+/// The options for a load, and for how long and how often each side has it.
+fn turns<'a>(demand: [&'a str; 2], turn: &'a str, rounds: &'a str) -> [&'a str; 6] {
+    [demand[0], demand[1], "--seconds", turn, "--rounds", rounds]
 }
 
 /// What `lockstep-bench` is called with.
