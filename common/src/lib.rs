@@ -1,6 +1,6 @@
 //! What the programs `lockstep` and `lockstep-bench` share: the command line, failures with their
-//! remedies, the pages that messages name, standard output, directories for a moment, and the
-//! `openssl.cnf` that loads the module.
+//! remedies, the pages that messages name, standard output, directories for a moment, the
+//! `openssl.cnf` that loads the module, and which files root may take code from.
 #![forbid(unsafe_code)]
 
 mod arguments;
@@ -11,6 +11,8 @@ mod manual;
 mod module_file;
 mod output;
 mod scratch;
+mod terminal;
+mod trust;
 
 pub use arguments::{Documents, arguments};
 pub use configuration::{Configuration, INSTALLED, beside, own_module};
@@ -20,3 +22,5 @@ pub use manual::Manual;
 pub use module_file::damage;
 pub use output::write;
 pub use scratch::Scratch;
+pub use terminal::{fit_for_terminal, is_unfit_for_terminal, json_for_terminal, line_for_terminal};
+pub use trust::{insist_on_own, insist_on_own_file, is_root, others_can_change};
