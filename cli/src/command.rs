@@ -4,41 +4,18 @@
 //! [`this_program_loading`] start one with a configuration that this program has not made itself,
 //! and root's must be root's alone. docs/user/root.md lists all programs that root starts.
 
-use std::env;
-use std::ffi::OsString;
 use std::io::{self, Read as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lockstep_common::{Failure, insist_on_own, is_root, others_can_change};
+use lockstep_common::{Failure, insist_on_own, is_root, program, search_path};
 
 /// The variable that names a configuration of OpenSSL.
 pub const OPENSSL_CONF: &str = "OPENSSL_CONF";
 /// A configuration without anything in it.
 pub const NOTHING: &str = "/dev/null";
-
-/// A program that is called like this. Root starts none from a directory that others can change.
-pub fn program(name: &str) -> Command {
-    let path = search_path();
-    let mut candidates = env::split_paths(&path).map(|directory| directory.join(name));
-    let found = candidates.find(|path| path.is_file());
-    let mut command = Command::new(found.unwrap_or_else(|| PathBuf::from(name)));
-    command.env("PATH", path);
-    command
-}
-
-/// The directories in which programs are looked for.
-pub fn search_path() -> OsString {
-    let named = env::var_os("PATH").unwrap_or_default();
-    if !is_root() {
-        return named;
-    }
-    let own = env::split_paths(&named)
-        .filter(|path| path.is_absolute() && matches!(others_can_change(path), Ok(None)));
-    env::join_paths(own).unwrap_or_default()
-}
 
 /// The `openssl` command with a configuration that this program has made, or none. Root's has
 /// nothing else of its environment.
@@ -176,8 +153,6 @@ impl Started {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::chown;
-
     use super::*;
 
     #[test]
@@ -200,21 +175,5 @@ mod tests {
         let started = start(sleep.arg("60"), b"", 1).unwrap();
         assert!(started.finish(Duration::from_millis(100)).is_none());
         assert!(began.elapsed() < Duration::from_secs(30));
-    }
-
-    #[test]
-    fn root_finds_no_program_where_others_put_some() {
-        if !is_root() {
-            println!("skipped: the tests do not run as root");
-            return;
-        }
-        let place = lockstep_testkit::TempDir::new("programs");
-        let is_searched = |path: &Path| matches!(others_can_change(path), Ok(None));
-        assert!(is_searched(&place));
-        chown(&*place, Some(65534), None).unwrap();
-        assert!(!is_searched(&place));
-        let here = env::split_paths(&search_path()).collect::<Vec<_>>();
-        assert!(here.iter().all(|path| path.is_absolute()), "{here:?}");
-        assert!(Path::new(program("sh").get_program()).is_absolute());
     }
 }

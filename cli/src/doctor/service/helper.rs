@@ -3,18 +3,18 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use lockstep_common::{Failure, is_root};
+use lockstep_common::{Failure, is_root, search_path};
 use serde::de::DeserializeOwned;
 
 use super::identity::Identity;
 use super::look::COMMAND;
 use super::process::Process;
 use super::sight::{Question, Seen, Task, Wanted};
-use crate::command::{search_path, start, this_program};
+use crate::command::{start, this_program};
 use crate::keyd::Offer;
 
 /// How long it may take.
-const PATIENCE: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_secs(10);
 /// The most bytes of an answer.
 const MOST_BYTES: u64 = 16 << 20;
 
