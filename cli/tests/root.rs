@@ -288,6 +288,20 @@ fn no_configuration_of_a_process_has_root_run_or_show_anything() {
         let hostile = Hostile(command.spawn().unwrap());
         trap.doctor(name, &hostile);
     }
+    // One that seems to use the system's libcrypto, so that only the module is missing.
+    let libcrypto = Path::new("/usr/lib/x86_64-linux-gnu/libcrypto.so.3");
+    if libcrypto.exists() {
+        for name in ["openssl.cnf", "policy.conf"] {
+            let map = libcrypto.display().to_string();
+            let hostile = trap.start(&theirs(name), &map, "-", &[]);
+            let ended = trap.doctor(name, &hostile);
+            assert!(
+                ended.text.contains("has not loaded the module"),
+                "{}",
+                ended.text
+            );
+        }
+    }
     // What the module of that user has to do with it is found all the same.
     let hostile = trap.start(&theirs("openssl.cnf"), "-", "-", &[]);
     let ended = trap.doctor("openssl.cnf", &hostile);
@@ -530,6 +544,7 @@ fn all_that_root_starts_and_opens_is_in_the_manual() {
         command.args([
             "-f",
             "-qq",
+            "-y",
             "-e",
             "trace=execve,execveat,openat,open,openat2,setresuid",
         ]);
@@ -569,6 +584,15 @@ fn check_calls(text: &str, programs: &[String], files: &[String], trap: &str) {
         let Some(path) = call.split('"').nth(1) else {
             continue;
         };
+        // What stands in angles is the directory that a relative path starts from.
+        let directory = call
+            .split_once('<')
+            .and_then(|(_, rest)| rest.split_once(">, \""));
+        let path = match (path.starts_with('/'), directory) {
+            (false, Some((directory, _))) => format!("{directory}/{}", path.trim_matches('.')),
+            _ => path.to_owned(),
+        };
+        let path = path.trim_end_matches('/');
         let matches = |pattern: &String| match pattern.split_once('*') {
             Some((before, after)) => path.starts_with(before) && path.ends_with(after),
             None => path == pattern,

@@ -24,5 +24,7 @@ pub use module_file::damage;
 pub use output::write;
 pub use programs::{program, search_path};
 pub use scratch::Scratch;
-pub use terminal::{fit_for_terminal, is_unfit_for_terminal, json_for_terminal, line_for_terminal};
+pub use terminal::{
+    fit_for_terminal, is_unfit_for_terminal, json_for_terminal, line_for_terminal, word_for_shell,
+};
 pub use trust::{insist_on_own, insist_on_own_file, is_root, others_can_change};

@@ -1,5 +1,7 @@
 //! What a terminal shows of names that others have given.
 
+use std::path::Path;
+
 /// A name without characters that would change what a terminal shows beside it.
 pub fn fit_for_terminal(name: &str) -> String {
     name.chars()
@@ -21,6 +23,16 @@ pub fn json_for_terminal(text: &str) -> String {
     text.chars().map(escaped).collect()
 }
 
+/// A path as a word of a command that somebody may copy to a shell.
+pub fn word_for_shell(path: &Path) -> String {
+    let text = fit_for_terminal(&path.display().to_string());
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._+-".contains(c);
+    match text.chars().all(is_plain) {
+        true => text,
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
 /// Whether this character would change it.
 pub fn is_unfit_for_terminal(c: char) -> bool {
     c.is_control() || is_bidirectional_control(c)
@@ -33,4 +45,20 @@ fn is_bidirectional_control(c: char) -> bool {
         c,
         '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_name_says_more_to_a_shell_or_a_terminal_than_itself() {
+        let word = |path: &str| word_for_shell(Path::new(path));
+        assert_eq!(word("/etc/ssl/a-b.cnf"), "/etc/ssl/a-b.cnf");
+        assert_eq!(word("/a b"), "'/a b'");
+        assert_eq!(word("/$(x)`y`;'z"), r"'/$(x)`y`;'\''z'");
+        assert_eq!(line_for_terminal("a\nb\u{1b}c"), "a; b?c");
+        let json = json_for_terminal("\"\u{9b}\u{202e}\"");
+        assert_eq!(json, r#""\u009b\u202e""#);
+    }
 }

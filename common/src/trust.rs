@@ -13,6 +13,7 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::effective::Effective;
 use crate::failure::Failure;
+use crate::terminal::word_for_shell;
 
 /// The most links on the way to a file, as in Linux.
 const MOST_LINKS: usize = 40;
@@ -154,8 +155,9 @@ fn insist_on(file: &Path, configuration: &Path) -> Result<(), Failure> {
         "{what}. They choose which code a program runs that loads it, so root does not load it"
     ))
     .remedy(format!(
-        "run this as the user whose configuration it is, with OPENSSL_CONF={shown}; or let it \
-         name only files that root alone can change"
+        "run this as the user whose configuration it is, with OPENSSL_CONF={}; or let it name \
+         only files that root alone can change",
+        word_for_shell(configuration)
     )))
 }
 

@@ -34,7 +34,7 @@ mod view;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lockstep_common::{Configuration, Failure, Manual};
+use lockstep_common::{Configuration, Failure, Manual, word_for_shell};
 use lockstep_engine::{Backend, Config, Setting};
 
 use super::finding::{Answer, Finding, Named, Verdict};
@@ -408,7 +408,7 @@ impl Service<'_> {
                 "{}. If that does not help, see what OpenSSL says when a program of the same user \
                  loads it: OPENSSL_CONF={} lockstep doctor, as that user",
                 self.subject.restart(),
-                configuration.path().display()
+                word_for_shell(configuration.path())
             ),
         )
     }

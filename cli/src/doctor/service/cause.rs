@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use lockstep_common::{Configuration, Effective};
+use lockstep_common::{Configuration, Effective, word_for_shell};
 use rustix::fs::getxattr;
 
 use super::process::{Environment, Process};
@@ -74,7 +74,7 @@ fn stripped(subject: &Subject, process: &Process) -> Named {
             format!(
                 "take them from the file (setcap -r {}), and have its unit grant them: \
                  AmbientCapabilities=",
-                program.display()
+                word_for_shell(&program)
             ),
         ),
         Err(_) => (

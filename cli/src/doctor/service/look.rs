@@ -112,7 +112,8 @@ fn configured(path: &Path, wanted: &Wanted, at: &dyn Fn(&Path) -> PathBuf) -> Co
     }
     if let Err(error) = is_small_file(&place, LONGEST_CONFIGURATION) {
         let what = format!("OpenSSL cannot read {}: {error}", path.display());
-        return Configured::Unreadable(what, None);
+        let remedy = "put a configuration there, or name another one with OPENSSL_CONF";
+        return Configured::Unreadable(what, Some(remedy.to_owned()));
     }
     let mut effective = match Effective::read(&place) {
         Ok(effective) => effective,

@@ -61,6 +61,11 @@ impl Wanted {
                     .remedy("name one of them with --pid"),
             );
         }
+        let main = main_of(&found);
+        let name = match (self, found.get(main)) {
+            (Wanted::Process(_), Some(main)) => main.status.name.clone(),
+            _ => name,
+        };
         let mut directories = BTreeSet::from([name.clone()]);
         if let Wanted::Service { units, .. } = self {
             directories.extend(units.iter().map(|unit| stem(unit).to_owned()));
@@ -78,7 +83,7 @@ impl Wanted {
         Ok(Subject {
             name,
             directories,
-            main: main_of(&found),
+            main,
             processes: found,
             unit,
         })
