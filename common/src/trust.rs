@@ -1,7 +1,7 @@
 //! Which files root may take code from: those that only root can change.
 //!
 //! A program that loads a configuration of OpenSSL runs the modules that it names. A command that
-//! root runs asks here before it starts such a program: whoever can change the file, a file that
+//! root runs asks here before it starts such a program. A user who can change the file, a file that
 //! it includes, a module, a link on the way or a directory above them chooses what root runs.
 
 use std::collections::VecDeque;

@@ -152,9 +152,9 @@ fn units_of(process: Option<&Process>) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// Those of these processes that listen and have loaded the module, or else those that listen. Where
-/// none listens, a process that serves cannot be told from others, such as one that waits or writes
-/// a log: those that have the module, or else all.
+/// The processes that listen and have loaded the module, or else the processes that listen. Where
+/// no process listens, one that serves cannot be told from a helper, such as one that writes a log:
+/// then these are the processes with the module, or else all.
 fn candidates(processes: &[Process]) -> Vec<&Process> {
     let listening = listeners(processes);
     let from = match listening.is_empty() {
