@@ -22,7 +22,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use lockstep_common::{Configuration, Failure, INSTALLED, Outcome, outln};
+use lockstep_common::{
+    Configuration, Failure, INSTALLED, Outcome, insist_on_own, json_for_terminal, outln,
+};
 use lockstep_engine::Fallback;
 use serde::Serialize;
 
@@ -30,6 +32,7 @@ use crate::install::PLACES;
 use crate::places::hidden;
 use counters::CountersPlace;
 use finding::{Finding, Verdict};
+pub use service::{LOOK, LookOptions, look};
 pub use trial::Trial;
 
 /// Says whether programs that use OpenSSL sign on vector lanes, and if not, why and what to do
@@ -81,10 +84,8 @@ pub fn run(options: &Options) -> Outcome {
         .all(|finding| finding.verdict != Verdict::Failed);
     if options.json {
         let document = serde_json::to_string(&Document { ok, findings });
-        outln!(
-            "{}",
-            document.map_err(|error| Failure::new(error.to_string()))?
-        );
+        let document = document.map_err(|error| Failure::new(error.to_string()))?;
+        outln!("{}", json_for_terminal(&document));
     } else {
         let coloured = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
         findings.iter().for_each(|finding| finding.print(coloured));
@@ -100,7 +101,10 @@ pub fn run(options: &Options) -> Outcome {
 fn configuration() -> Result<Configuration, Failure> {
     let installed = Path::new("/").join(INSTALLED);
     match env::var_os("OPENSSL_CONF").is_none() && installed.is_file() {
-        true => Configuration::at(&installed, false),
+        true => {
+            insist_on_own(&installed)?;
+            Configuration::at(&installed, false)
+        }
         false => Configuration::find(),
     }
 }

@@ -45,6 +45,8 @@ enum Command {
     Keyd(keyd::Options),
     #[command(name = probe::COMMAND, hide = true)]
     Probe(probe::Options),
+    #[command(name = doctor::LOOK, hide = true)]
+    Look(doctor::LookOptions),
     #[command(name = Documents::COMMAND, hide = true)]
     Documents(Documents),
 }
@@ -65,6 +67,7 @@ fn run() -> Outcome {
         Command::Uninstall(options) => install::uninstall(&options),
         Command::Keyd(options) => keyd::run(&options),
         Command::Probe(options) => probe::run(&options),
+        Command::Look(options) => doctor::look(&options),
         Command::Documents(documents) => documents.write::<Arguments>(),
     }
 }

@@ -1,11 +1,13 @@
 //! A configuration in force, asked in a process of its own: what it loads can crash.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{ExitCode, Stdio};
 
 use clap::Args;
 use lockstep_common::{Failure, Outcome, out};
 use lockstep_conf::Context;
+
+use crate::command::this_program_loading;
 
 /// The name of the command that does it; it is not for users.
 pub const COMMAND: &str = "probe-configuration";
@@ -46,13 +48,11 @@ pub fn probe(path: &Path, about: About<'_>) -> Result<Probe, Failure> {
         About::Provider(name) => &["provider", name],
         About::Activation(name) => &["activation", name],
     };
-    let program = std::env::current_exe().map_err(|error| Failure::new(error.to_string()))?;
-    let output = Command::new(program)
+    // The module reads the file of its settings again, by the environment.
+    let output = this_program_loading(path)?
         .arg(COMMAND)
         .arg(path)
         .args(question)
-        // The module reads the file of its settings again.
-        .env("OPENSSL_CONF", path)
         .stdin(Stdio::null())
         .output()
         .map_err(|error| Failure::new(format!("cannot start this program again: {error}")))?;
@@ -61,7 +61,8 @@ pub fn probe(path: &Path, about: About<'_>) -> Result<Probe, Failure> {
             "a program that loads {} crashes or exits ({})",
             path.display(),
             output.status
-        )));
+        ))
+        .remedy("stop using this configuration, and report this"));
     }
     Ok(Probe::from_text(&String::from_utf8_lossy(&output.stdout)))
 }

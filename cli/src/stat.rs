@@ -1,7 +1,6 @@
 //! `lockstep stat`: the counters that running processes publish.
 
 mod prometheus;
-mod terminal;
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -15,10 +14,9 @@ use lockstep_engine::{
     Fallback, ProcessStats, Published, Shape, Snapshot, read_default_stats, read_published,
 };
 
-use lockstep_common::{Failure, Outcome};
+use lockstep_common::{Failure, Outcome, fit_for_terminal, json_for_terminal};
 
 use crate::warnings::{Warning, kibibytes, warnings};
-use terminal::{fit_for_terminal, is_unfit_for_terminal};
 
 /// Shows the counters of processes that have loaded the module; root sees those of all users
 #[derive(Args)]
@@ -283,7 +281,7 @@ const COUNTERS: &[Counter] = &[
 /// The counters of a process as a JSON object: those of its document, and what is known of it.
 fn document(process: &ProcessStats) -> String {
     let name = serde_json::Value::from(process.name.as_deref()).to_string();
-    let name: String = name.chars().map(escaped).collect();
+    let name = json_for_terminal(&name);
     let counters = process.snapshot.to_json();
     let alive = match process.elsewhere {
         Some(namespace) => format!(r#"null,"pid_namespace":{namespace}"#),
@@ -294,14 +292,6 @@ fn document(process: &ProcessStats) -> String {
         process.user,
         counters.trim_start_matches('{')
     )
-}
-
-/// A character of a JSON text, by its number if it would change what a terminal shows beside it.
-fn escaped(c: char) -> String {
-    match is_unfit_for_terminal(c) {
-        true => format!("\\u{:04x}", u32::from(c)),
-        false => c.to_string(),
-    }
 }
 
 fn describe(process: &ProcessStats) -> String {
@@ -479,6 +469,8 @@ fn rates(before: &[ProcessStats], now: &[ProcessStats], elapsed: Duration) -> St
 
 #[cfg(test)]
 mod tests {
+    use lockstep_common::is_unfit_for_terminal;
+
     use super::*;
 
     fn process(operations: u64, wait_total_ns: u64) -> ProcessStats {

@@ -1022,6 +1022,92 @@ fn doctor_looks_at_one_service() {
     assert!(stdout.contains("there is no process 4194999"), "{stdout}");
 }
 
+/// A process that is ended with its test.
+struct Running(std::process::Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What doctor says of a process that has this configuration, which names a module that is there.
+fn doctor_of(directory: &Path, command: &mut Command) -> Value {
+    let module = directory.join("lockstep.so");
+    fs::copy(env!("CARGO_BIN_EXE_lockstep"), &module).unwrap();
+    let configuration = directory.join("openssl.cnf");
+    fs::write(&configuration, loading(module.to_str().unwrap())).unwrap();
+    command
+        .env("OPENSSL_CONF", &configuration)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    let running = Running(command.spawn().unwrap());
+    // It is started when it is no longer this program.
+    let exe = format!("/proc/{}/exe", running.0.id());
+    let own = fs::read_link("/proc/self/exe").unwrap();
+    while fs::read_link(&exe).unwrap() == own {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let pid = running.0.id().to_string();
+    let (code, stdout, _) = run(&mut lockstep(&["doctor", "--json", "--pid", &pid]));
+    assert_eq!(code, 1, "{stdout}");
+    serde_json::from_str(&stdout).unwrap()
+}
+
+#[test]
+fn doctor_says_which_line_node_reads() {
+    let wait = ["-e", "setInterval(() => {}, 1000)"];
+    if !Command::new("node")
+        .arg("--version")
+        .output()
+        .is_ok_and(|node| node.status.success())
+    {
+        println!("skipped: there is no node");
+        return;
+    }
+    let directory = scratch("doctor-node");
+    let document = doctor_of(&directory, Command::new("node").args(wait));
+    let found = finding(&document, "node");
+    let what = found["what"].as_str().unwrap();
+    assert!(what.contains("reads the line nodejs_conf"), "{what}");
+    assert!(
+        found["remedy"]
+            .as_str()
+            .unwrap()
+            .contains("--openssl-shared-config")
+    );
+}
+
+#[test]
+fn doctor_finds_an_openssl_inside_of_a_program() {
+    let directory = scratch("doctor-inside");
+    let (source, program) = (directory.join("inside.c"), directory.join("inside"));
+    // As libcrypto has it.
+    let version = "OpenSSL 3.0.17 1 Jul 2025";
+    let text = format!(
+        "#include <unistd.h>\nconst char before[] = \"x\";\nconst char version[] = \"\\0{version}\";\n\
+         int main(void) {{ for (;;) pause(); }}\n"
+    );
+    fs::write(&source, text).unwrap();
+    let made = Command::new("cc")
+        .arg("-o")
+        .arg(&program)
+        .arg(&source)
+        .status();
+    if !made.is_ok_and(|status| status.success()) {
+        println!("skipped: there is no C compiler");
+        return;
+    }
+    let document = doctor_of(&directory, &mut Command::new(&program));
+    let found = finding(&document, "libcrypto");
+    let what = found["what"].as_str().unwrap();
+    assert!(
+        what.starts_with(&format!("{version} is inside of its program")),
+        "{what}"
+    );
+}
+
 #[test]
 fn a_check_finds_that_the_user_of_the_daemon_is_missing() {
     if !rustix::process::getuid().is_root() {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::effective::{Effective, Provider};
 use crate::failure::Failure;
 use crate::module_file::damage;
+use crate::trust::insist_on_own;
 
 /// The configuration that is looked at.
 pub struct Configuration {
@@ -30,6 +31,7 @@ impl Configuration {
                 .remedy("`lockstep install` makes one; or name a configuration with OPENSSL_CONF")
             })?,
         };
+        insist_on_own(&path)?;
         Configuration::at(&path, in_use)
     }
 

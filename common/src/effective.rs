@@ -68,6 +68,31 @@ impl Effective {
         })
     }
 
+    /// What another process has read from a file.
+    pub fn of(path: PathBuf, file: File) -> Effective {
+        Effective { path, file }
+    }
+
+    /// All that the file says.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// The libraries that it may have a program load, as far as it names them by absolute paths:
+    /// modules of providers, engines, and other libraries that these are told of.
+    pub fn libraries(&self) -> Vec<PathBuf> {
+        let kinds = ["providers", "engines"].into_iter();
+        let own = kinds
+            .flat_map(|kind| self.modules(kind))
+            .flat_map(|section| self.lines(section))
+            .flat_map(|line| self.lines(&line.value))
+            .filter(|line| line.value.starts_with('/'));
+        let all = self.file.sections().values().flatten();
+        let by_name = all.filter(|line| line.value.starts_with('/') && line.value.contains(".so"));
+        let paths = own.chain(by_name);
+        paths.map(|line| PathBuf::from(&line.value)).collect()
+    }
+
     /// What holds where there is no file.
     pub fn none(path: PathBuf) -> Effective {
         let file = File::default();

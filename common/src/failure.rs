@@ -3,6 +3,8 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use crate::terminal::fit_for_terminal;
+
 /// What a command returns: whether all is well, or why it could not run.
 pub type Outcome = Result<ExitCode, Failure>;
 
@@ -48,9 +50,14 @@ pub fn conclude(program: &str, outcome: Outcome) -> ExitCode {
         Ok(status) => return status,
         Err(failure) => failure,
     };
-    eprintln!("{program}: {}", failure.what);
+    // Names in it may be chosen by others.
+    let shown = |text: &str| {
+        let lines = text.split('\n').map(fit_for_terminal);
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    eprintln!("{program}: {}", shown(&failure.what));
     match failure.remedy {
-        Some(remedy) => eprintln!("remedy: {remedy}"),
+        Some(remedy) => eprintln!("remedy: {}", shown(&remedy)),
         None if failure.status == 2 => eprintln!("remedy: {program} help"),
         None => {}
     }

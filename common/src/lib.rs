@@ -1,6 +1,6 @@
 //! What the programs `lockstep` and `lockstep-bench` share: the command line, failures with their
-//! remedies, the pages that messages name, standard output, directories for a moment, and the
-//! `openssl.cnf` that loads the module.
+//! remedies, the pages that messages name, standard output, directories for a moment, the
+//! `openssl.cnf` that loads the module, and which files root may take code from.
 #![forbid(unsafe_code)]
 
 mod arguments;
@@ -10,7 +10,10 @@ mod failure;
 mod manual;
 mod module_file;
 mod output;
+mod programs;
 mod scratch;
+mod terminal;
+mod trust;
 
 pub use arguments::{Documents, arguments};
 pub use configuration::{Configuration, INSTALLED, beside, own_module};
@@ -19,4 +22,9 @@ pub use failure::{Failure, Outcome, conclude};
 pub use manual::Manual;
 pub use module_file::damage;
 pub use output::write;
+pub use programs::{program, search_path};
 pub use scratch::Scratch;
+pub use terminal::{
+    fit_for_terminal, is_unfit_for_terminal, json_for_terminal, line_for_terminal, word_for_shell,
+};
+pub use trust::{insist_on_own, insist_on_own_file, is_root, others_can_change};

@@ -1,24 +1,45 @@
 //! Directories for a moment.
 
+use std::env;
 use std::fs::{self, DirBuilder};
+use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
+use rustix::rand::{GetRandomFlags, getrandom};
+
 use crate::failure::Failure;
+use crate::trust::{is_root, others_can_change};
+
+/// Where root makes them if the environment names a directory that others can change.
+const TEMPORARY: &str = "/tmp";
+/// How many names are tried.
+const TRIES: usize = 100;
 
 /// A directory for a key that nobody else may read; it goes away with its owner.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// `purpose` distinguishes it from those that other commands make.
+    /// `purpose` distinguishes it from those that other commands make. Nobody can know its name
+    /// before it is there, and so keep it from being made.
     pub fn new(purpose: &str) -> Result<Scratch, Failure> {
-        let name = format!("lockstep-{purpose}-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        DirBuilder::new()
-            .mode(0o700)
-            .create(&path)
-            .map_err(|error| Failure::new(format!("cannot create {}: {error}", path.display())))?;
-        Ok(Scratch(path))
+        let above = place(env::temp_dir())?;
+        let failed = |error: io::Error| {
+            Failure::new(format!(
+                "cannot create a directory in {}: {error}",
+                above.display()
+            ))
+        };
+        for _ in 0..TRIES {
+            let number = random().map_err(failed)?;
+            let path = above.join(format!("lockstep-{purpose}-{number:016x}"));
+            match DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => return Ok(Scratch(path)),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        Err(failed(io::ErrorKind::AlreadyExists.into()))
     }
 
     /// Where it is.
@@ -27,9 +48,76 @@ impl Scratch {
     }
 }
 
+/// A directory for temporary files. Where others could replace what root makes there, root takes
+/// the usual one.
+fn place(named: PathBuf) -> Result<PathBuf, Failure> {
+    let is_safe = |path: &Path| matches!(others_can_change(path), Ok(None));
+    if !is_root() || is_safe(&named) {
+        return Ok(named);
+    }
+    let usual = PathBuf::from(TEMPORARY);
+    match is_safe(&usual) {
+        true => Ok(usual),
+        false => Err(Failure::new(format!(
+            "others than root can replace files of root in {TEMPORARY}"
+        ))
+        .remedy(format!(
+            "chown root:root {TEMPORARY} && chmod 1777 {TEMPORARY}"
+        ))),
+    }
+}
+
+fn random() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    match getrandom(&mut bytes, GetRandomFlags::empty())? {
+        8 => Ok(u64::from_ne_bytes(bytes)),
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
 impl Drop for Scratch {
     fn drop(&mut self) {
         // Nothing depends on it being gone.
         let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+
+    use lockstep_testkit::TempDir;
+
+    use super::*;
+
+    #[test]
+    fn nobody_knows_its_name_before() {
+        let (one, other) = (
+            Scratch::new("twice").unwrap(),
+            Scratch::new("twice").unwrap(),
+        );
+        assert_ne!(one.path(), other.path());
+        let name = one.path().to_string_lossy().into_owned();
+        let number = std::process::id().to_string();
+        assert!(!name.ends_with(&format!("-{number}")), "{name}");
+        let about = fs::metadata(one.path()).unwrap();
+        assert_eq!(about.mode() & 0o777, 0o700);
+        drop(one);
+        assert!(!Path::new(&name).exists());
+    }
+
+    #[test]
+    fn root_makes_none_where_others_could_replace_it() {
+        if !is_root() {
+            println!("skipped: the tests do not run as root");
+            return;
+        }
+        let theirs = TempDir::new("theirs");
+        assert_eq!(place(theirs.to_path_buf()).unwrap(), *theirs);
+        chown(&*theirs, Some(65534), None).unwrap();
+        assert_eq!(place(theirs.to_path_buf()).unwrap(), Path::new(TEMPORARY));
+        chown(&*theirs, Some(0), None).unwrap();
+        fs::set_permissions(&*theirs, fs::Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(place(theirs.to_path_buf()).unwrap(), Path::new(TEMPORARY));
     }
 }

@@ -44,6 +44,16 @@ impl File {
         })
     }
 
+    /// What another process has read.
+    pub fn of(sections: BTreeMap<String, Vec<Line>>) -> File {
+        File { sections }
+    }
+
+    /// All sections, by their names.
+    pub fn sections(&self) -> &BTreeMap<String, Vec<Line>> {
+        &self.sections
+    }
+
     /// The lines of a section in the order in which libcrypto goes through them; None if there is
     /// no such section. What stands before any section is in `default`.
     pub fn section(&self, name: &str) -> Option<&[Line]> {

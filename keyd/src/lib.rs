@@ -16,6 +16,7 @@ mod journal;
 pub mod key;
 mod padding;
 mod privileges;
+pub mod public_blocks;
 mod rate;
 mod service;
 mod signals;

@@ -3,6 +3,7 @@
 //! [connection], on which a thread waits or [another one watches](watch).
 #![forbid(unsafe_code)]
 
+mod certificate;
 pub mod connection;
 pub mod failure;
 mod pace;
@@ -13,6 +14,7 @@ mod room;
 mod socket;
 pub mod watch;
 
+pub use certificate::{LABELS as CERTIFICATE_LABELS, certificate_key};
 pub use connection::{Begun, Connection, Done};
 pub use failure::Failure;
 pub use protocol::Operation;

@@ -109,6 +109,16 @@ const CLAIMS: &[Claim] = &[
               more often, is not seen as added. `brk` and `rseq`, without which glibc ends a program.",
     },
     Claim {
+        claim: "No command that root runs executes code that another user can change, or shows what \
+                that user may not read",
+        checks: &[],
+        also: "a test in which another user plants modules, links, pipes and devices in all places \
+               that a process or a directory names, and one that follows root's commands by \
+               `strace` and compares them with [a list](user/root.md)",
+        gap: "Flaws of the `openssl` command, which is the client of the service that is examined, \
+              and of libcrypto's parser, which runs with the rights of the examined process.",
+    },
+    Claim {
         claim: "Without randomness there is an error: no nonce or key occurs twice, and no RSA operation \
                 runs without blinding",
         checks: &[],

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf, absolute};
 use std::process::{Command, Stdio};
 use std::str::FromStr;
 
-use lockstep_common::Failure;
+use lockstep_common::{Failure, search_path};
 
 use super::servers::{self, Server};
 
@@ -67,7 +67,7 @@ impl Program {
         if names.is_empty() {
             return std::env::current_exe().map_err(|error| Failure::new(error.to_string()));
         }
-        let path = std::env::var_os("PATH").unwrap_or_default();
+        let path = search_path();
         // Debian keeps servers where only root looks for programs.
         let directories = std::env::split_paths(&path)
             .chain(["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from))

@@ -5,12 +5,11 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use lockstep_common::{Configuration, Effective, Failure};
 
 use super::finding::{Named, Verdict};
-use crate::command::run;
+use crate::command::{loading, run};
 use crate::configuration::{configuration, system_configuration};
 use crate::made::Made;
 
@@ -90,12 +89,7 @@ struct InForce {
 
 impl InForce {
     fn of(effective: &Effective) -> Result<InForce, Failure> {
-        let openssl = |arguments: &[&str]| {
-            let path = &effective.path;
-            run(Command::new("openssl")
-                .args(arguments)
-                .env("OPENSSL_CONF", path))
-        };
+        let openssl = |arguments: &[&str]| run(loading(&effective.path)?.args(arguments));
         let policy = effective.tls_policy().into_iter();
         let query = effective.query();
         Ok(InForce {

@@ -1,9 +1,9 @@
 //! What doctor reports about one question.
 
-use lockstep_common::outln;
-use serde::Serialize;
+use lockstep_common::{line_for_terminal, outln};
+use serde::{Deserialize, Serialize};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     #[serde(rename = "ok")]
@@ -50,9 +50,14 @@ impl Finding {
 
     pub fn print(&self, coloured: bool) {
         let mark = self.verdict.mark(coloured);
-        outln!("{mark} {:<13} {}", self.check, self.what);
+        // Names of processes and files are chosen by others.
+        outln!(
+            "{mark} {:<13} {}",
+            self.check,
+            line_for_terminal(&self.what)
+        );
         if let Some(remedy) = &self.remedy {
-            outln!("       remedy:       {remedy}");
+            outln!("       remedy:       {}", line_for_terminal(remedy));
         }
     }
 }

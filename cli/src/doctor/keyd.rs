@@ -1,14 +1,16 @@
 //! The key daemon: whether its configuration is in order, whether it answers, and whether a
 //! reference is one to a key that somebody may use.
 
-use std::fs;
-use std::io;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use lockstep_keyd::configuration::{Configuration, DEFAULT_FILE};
 use lockstep_keyd::key::readable_by_others;
 use lockstep_keyd::stand_in::contents;
 use lockstep_remote::{DEFAULT_SOCKET, Failure, Reference, protocol::Verdict as Welcome};
+use rustix::fs::OFlags;
 
 use super::finding::{Answer, Named, Verdict};
 use crate::keyd::{Offer, hex, offers, unpublished};
@@ -16,6 +18,9 @@ use crate::keyd::{Offer, hex, offers, unpublished};
 const CONFIGURATION: &str = "keyd";
 const DAEMON: &str = "daemon";
 const REFERENCE: &str = "reference";
+
+/// The most that is read of a file that should be a reference.
+const LONGEST_FILE: u64 = 256 << 10;
 
 /// What there is to say of the daemon; nothing where it is not set up.
 pub fn findings() -> Vec<Named> {
@@ -104,7 +109,7 @@ fn daemon(socket: &Path) -> Answer {
 /// What there is to say of a file that should be a reference, for the user who asks.
 pub fn reference(path: &Path) -> Named {
     let failed = |what: String, remedy: &str| (Verdict::Failed, what, Some(remedy.to_owned()));
-    let text = match fs::read_to_string(path) {
+    let text = match text_of(path) {
         Ok(text) => text,
         Err(error) => {
             let what = format!("cannot read {}: {error}", path.display());
@@ -133,6 +138,21 @@ pub fn reference(path: &Path) -> Named {
     };
     let offers = offers(reference.socket()).map_err(|failure| failure.to_string());
     (REFERENCE, judge(path, &reference, offers, "this user"))
+}
+
+/// The text of a file, which may be another user's: it is not waited for, and has an end.
+fn text_of(path: &Path) -> io::Result<String> {
+    let mut open = OpenOptions::new();
+    let file = open
+        .read(true)
+        .custom_flags(OFlags::NONBLOCK.bits() as i32)
+        .open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a file"));
+    }
+    let mut text = String::new();
+    file.take(LONGEST_FILE).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// What to do about a damaged reference.

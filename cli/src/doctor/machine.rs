@@ -1,12 +1,10 @@
 //! What the machine, the environment and the installed OpenSSL allow, before any configuration.
 
-use std::process::Command;
-
 use lockstep_common::Manual;
 use lockstep_engine::{Backend, Config, Shape, lanes_bring_nothing};
 
 use super::finding::{Answer, Verdict};
-use crate::command::run;
+use crate::command::{NOTHING, openssl, run};
 
 /// What doctor prints about lanes that serve no RSA request.
 pub const NO_GAIN: &str = "OpenSSL's own code is about as fast for RSA, and computes all of it";
@@ -113,10 +111,7 @@ pub fn unknown_variables() -> Option<Answer> {
 pub fn openssl_version() -> Answer {
     let install =
         Some("install OpenSSL 3.0 or later, with its command (Debian: openssl)".to_owned());
-    let command = match run(Command::new("openssl")
-        .arg("version")
-        .env("OPENSSL_CONF", "/dev/null"))
-    {
+    let command = match run(openssl(NOTHING).arg("version")) {
         Ok(version) => version.trim().to_owned(),
         Err(failure) => return (Verdict::Failed, failure.what, install),
     };

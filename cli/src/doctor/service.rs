@@ -4,17 +4,28 @@
 //! It asks in the order in which a service comes to the lanes: the process, its environment, the
 //! files as it sees them, the libraries that it has mapped, its counters. Then it makes handshakes
 //! with it and looks at what they moved. A service that has loaded the module is not asked how.
+//!
+//! The owner of the service may mean harm to root, who asks. So no word of the process decides which
+//! code runs here: no program is started with its configuration, and a separate program looks at
+//! the files that it names, in its name ([`look`]).
+//! [Decision 25](../../../docs/decisions/0025-root.md) has the reasons.
 
 mod cause;
 mod groups;
 mod handshake;
+mod helper;
+mod identity;
 mod judge;
+mod keys;
 mod libraries;
+mod look;
 mod mapped;
+mod node;
 mod process;
 mod reach;
 mod references;
 mod served;
+mod sight;
 mod sockets;
 mod subject;
 mod tally;
@@ -23,23 +34,21 @@ mod view;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use lockstep_common::{Configuration, Manual};
+use lockstep_common::{Configuration, Failure, Manual, word_for_shell};
 use lockstep_engine::{Backend, Config, Setting};
 
-use super::comparison;
 use super::finding::{Answer, Finding, Named, Verdict};
-use super::misplaced::misplaced;
-use super::trial::Trial;
 use crate::install::units;
 use crate::keyd::PROCESS;
 use groups::GroupList;
 use handshake::{HYBRID, Session};
 use libraries::{libcrypto, loaded};
+pub use look::{COMMAND as LOOK, Options as LookOptions, run as look};
 use mapped::Mapped;
 pub use process::Processes;
 use process::{Environment, Process};
-use references::References;
 use served::Served;
+use sight::Seen;
 use subject::Subject;
 pub use subject::Wanted;
 use tally::Tally;
@@ -145,20 +154,23 @@ fn ask(wanted: &Wanted, options: &ServiceOptions, say: &mut Say<'_>) -> Option<(
             return say(("process", (Verdict::Failed, what, Some(remedy))));
         }
     };
-    let service = Service {
+    let mut service = Service {
         view: subject.view(&options.root),
         subject: &subject,
         environment,
         mapped,
+        seen: Seen::default(),
     };
-    let configuration = service.loading(runs.is_some(), say)?;
-    let files = service.files_of_configuration();
-    let references = References::of(&subject, &service.view, &files);
-    for named in references.findings(&subject, &service.view) {
+    let named = cause::configuration(&subject, &service.environment);
+    if let Err(failure) = service.look(named.as_ref().ok(), &options.root) {
+        let _ = say(("files", (Verdict::Warning, failure.what, failure.remedy)));
+    }
+    let configuration = service.loading(named, runs.is_some(), say)?;
+    for named in references::findings(&service.seen, &subject) {
         let _ = say(named);
     }
     runs?;
-    service.working(configuration.as_ref(), !references.is_empty(), options, say)
+    service.working(configuration.as_ref(), options, say)
 }
 
 fn process(subject: &Subject) -> Answer {
@@ -184,37 +196,72 @@ struct Service<'a> {
     environment: Environment,
     /// The files that each process has mapped.
     mapped: Vec<(&'a Process, Vec<Mapped>)>,
+    /// What it sees of its files.
+    seen: Seen,
 }
 
 impl Service<'_> {
+    /// Has its files looked at.
+    fn look(&mut self, configuration: Option<&PathBuf>, root: &Path) -> Result<(), Failure> {
+        let subject = self.subject;
+        // Of what it has loaded, nothing need be searched for.
+        let has_openssl = !self
+            .files(|file| file.is_libcrypto() || file.is_module())
+            .is_empty();
+        let program = subject.main().and_then(Process::program);
+        let directories = subject.directories.iter();
+        let wanted = sight::Wanted {
+            configuration: configuration.cloned(),
+            only_roots: false,
+            is_here: configuration.is_some_and(|path| self.view.at(path) == *path),
+            words: subject.words(),
+            directories: directories
+                .map(|name| Path::new("/etc").join(name))
+                .collect(),
+            covered: references::covered(subject),
+            program: program.filter(|_| !has_openssl),
+        };
+        self.seen = match subject.main() {
+            Some(main) => helper::seen_by(main, wanted)?,
+            None => {
+                let seen = helper::seen_under(root, wanted)?;
+                // It would see references when it starts.
+                let uncovered = Vec::new();
+                Seen { uncovered, ..seen }
+            }
+        };
+        Ok(())
+    }
+
     /// How it has come to load the module, or why it has not. Returns its configuration, if that is
-    /// known.
-    fn loading(&self, runs: bool, say: &mut Say<'_>) -> Option<Option<Configuration>> {
-        let found = cause::configuration(self.subject, &self.environment)
-            .and_then(|path| cause::module(self.subject, &self.view, &path));
+    /// known. `named` is the configuration that it reads, or why it reads none.
+    fn loading(
+        &mut self,
+        named: Result<PathBuf, Named>,
+        runs: bool,
+        say: &mut Say<'_>,
+    ) -> Option<Option<Configuration>> {
+        let seen = self.seen.configuration.take();
+        let found = named.and_then(|path| cause::module(self.subject, &self.view, &path, seen));
         let modules = self.files(Mapped::is_module);
         let serving: Vec<u32> = self.subject.serving().iter().map(|p| p.pid).collect();
         let has_it = |(process, files): &(&Process, Vec<Mapped>)| {
             !serving.contains(&process.pid) || files.iter().any(Mapped::is_module)
         };
         let is_loaded = runs && !modules.is_empty() && self.mapped.iter().all(has_it);
-        self.groups(
-            found.as_ref().ok().map(|(configuration, _)| configuration),
-            say,
-        );
+        self.groups(found.as_ref().ok().map(|found| &found.configuration), say);
         let configuration = match found {
-            Ok((configuration, module)) => {
-                let path = configuration.path().display();
-                let what = format!("OPENSSL_CONF={path}, which names {}", module.display());
+            Ok(found) => {
+                let path = found.configuration.path().display();
+                let what = format!(
+                    "OPENSSL_CONF={path}, which names {}",
+                    found.module.display()
+                );
                 say(("configuration", (Verdict::Good, what, None)))?;
-                if self.sees_our_files(&configuration) {
-                    let looks = [comparison::outdated, misplaced, comparison::kept];
-                    let findings = looks.iter().filter_map(|look| look(&configuration));
-                    findings.for_each(|named| {
-                        let _ = say(named);
-                    });
+                for named in found.looks {
+                    let _ = say(named);
                 }
-                Some(configuration)
+                Some(found.configuration)
             }
             Err(_) if is_loaded => None,
             Err(named) => {
@@ -233,11 +280,6 @@ impl Service<'_> {
         Some(configuration)
     }
 
-    /// Whether a configuration is the same file for the service and for this program.
-    fn sees_our_files(&self, configuration: &Configuration) -> bool {
-        self.view.at(configuration.path()) == configuration.path()
-    }
-
     /// The files of a kind that its processes have mapped.
     fn files(&self, is_wanted: impl Fn(&Mapped) -> bool) -> Vec<Mapped> {
         let mut found: Vec<Mapped> = Vec::new();
@@ -249,18 +291,10 @@ impl Service<'_> {
         found
     }
 
-    /// The files of the server's own configuration, for the reader.
-    fn files_of_configuration(&self) -> Vec<PathBuf> {
-        let above = self.view.at(Path::new("/etc"));
-        let directories = self.subject.directories.iter().map(|name| above.join(name));
-        groups::files_of_server(&self.subject.named_files(), directories.collect())
-    }
-
     /// The lists of groups that the service reads, its own first.
     fn group_lists(&self, configuration: Option<&Configuration>) -> Vec<GroupList> {
-        let files = self.files_of_configuration();
         let policy = configuration.map(|known| groups::of_policy(&known.effective));
-        let own = groups::of_server(&files).into_iter();
+        let own = self.seen.lists.iter().cloned();
         own.chain(policy.into_iter().flatten()).collect()
     }
 
@@ -304,9 +338,8 @@ impl Service<'_> {
 
     /// Lists of groups that OpenSSL refuses.
     fn groups(&self, configuration: Option<&Configuration>, say: &mut Say<'_>) {
-        let path = configuration.map_or(Path::new("/dev/null"), Configuration::path);
         for GroupList { list, place } in self.group_lists(configuration) {
-            let Some(unknown) = groups::unknown(&list, &self.view.at(path)) else {
+            let Some(unknown) = groups::unknown(&list, configuration) else {
                 continue;
             };
             let what = format!(
@@ -337,46 +370,47 @@ impl Service<'_> {
         self.subject.setting(&self.environment, of, name)
     }
 
-    /// Why the module is not loaded, where its configuration and its file are in order.
+    /// Why the module is not loaded, where its configuration and its file are in order. No program
+    /// tries them here: they may be anything.
     fn not_loaded(&self, configuration: &Configuration) -> Named {
+        let failed =
+            |check, what: String, remedy: String| (check, (Verdict::Failed, what, Some(remedy)));
+        if let Some((what, remedy)) = node::why_not(self.subject, &self.environment, configuration)
+        {
+            return failed("node", what, remedy);
+        }
         let libraries = self.files(Mapped::is_libcrypto);
         if libraries.len() != 1 {
             return ("libcrypto", self.libcrypto(&libraries, Verdict::Failed));
         }
-        let trial = Trial(configuration);
-        let tried = || trial.probe().and_then(|_| trial.load());
-        let is_ours = self.sees_our_files(configuration);
-        if let Some(failure) = is_ours.then(tried).and_then(Result::err) {
-            return ("loaded", (Verdict::Failed, failure.what, failure.remedy));
-        }
         let name = self.subject.shown();
-        match self.is_filtered() {
-            true => (
+        if self.is_filtered() {
+            return failed(
                 "seccomp",
-                (
-                    Verdict::Failed,
-                    format!(
-                        "{name} has not loaded the module, other programs do: its filter of system \
-                         calls (seccomp) may deny what is needed to load it"
-                    ),
-                    Some(format!(
-                        "the system calls of the module are listed in {}",
-                        Manual::Settings.name()
-                    )),
+                format!(
+                    "{name} has not loaded the module, although its configuration and the module \
+                     are in order: its filter of system calls (seccomp) may deny what is needed to \
+                     load it"
                 ),
-            ),
-            false => (
-                "loaded",
-                (
-                    Verdict::Failed,
-                    format!(
-                        "{name} has not loaded the module, other programs do: it may have been \
-                         started before the module was there"
-                    ),
-                    Some(self.subject.restart()),
+                format!(
+                    "the system calls of the module are listed in {}",
+                    Manual::Settings.name()
                 ),
-            ),
+            );
         }
+        failed(
+            "loaded",
+            format!(
+                "{name} has not loaded the module, although its configuration and the module are \
+                 in order: it may have been started before the module was there"
+            ),
+            format!(
+                "{}. If that does not help, see what OpenSSL says when a program of the same user \
+                 loads it: OPENSSL_CONF={} lockstep doctor, as that user",
+                self.subject.restart(),
+                word_for_shell(configuration.path())
+            ),
+        )
     }
 
     fn is_filtered(&self) -> bool {
@@ -388,12 +422,17 @@ impl Service<'_> {
     fn working(
         &self,
         configuration: Option<&Configuration>,
-        has_references: bool,
         options: &ServiceOptions,
         say: &mut Say<'_>,
     ) -> Option<()> {
+        let has_references = !self.seen.references.is_empty();
         let libraries = self.files(Mapped::is_libcrypto);
-        if libraries.len() == 1 {
+        // The module is bound to the one that has loaded it, which may be in the program itself.
+        let is_inside = libraries.is_empty() && !self.files(Mapped::is_module).is_empty();
+        if is_inside {
+            let what = "it uses the OpenSSL inside of its program, which has loaded the module";
+            let _ = say(("libcrypto", (Verdict::Good, what.to_owned(), None)));
+        } else if libraries.len() == 1 {
             let _ = say(("libcrypto", self.libcrypto(&libraries, Verdict::Good)));
         }
         let backend = self.setting(configuration, "backend");
@@ -423,7 +462,7 @@ impl Service<'_> {
             Some(_) => served.judged(self.is_filtered()),
             None => Vec::new(),
         };
-        if libraries.len() != 1 {
+        if libraries.len() != 1 && !is_inside {
             let is_good = |(_, (verdict, ..)): &Named| *verdict == Verdict::Good;
             let verdict = match judged.first().is_some_and(is_good) {
                 true => Verdict::Warning,
@@ -476,6 +515,7 @@ impl Service<'_> {
     }
 
     fn libcrypto(&self, libraries: &[Mapped], verdict: Verdict) -> Answer {
-        libcrypto(libraries, verdict, &self.subject.restart())
+        let inside = self.seen.inside.as_deref();
+        libcrypto(libraries, inside, verdict, &self.subject.restart())
     }
 }

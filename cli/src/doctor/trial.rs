@@ -6,7 +6,7 @@ use std::process::Command;
 use lockstep_common::{Configuration, Failure, Provider, Scratch};
 use lockstep_engine::{Snapshot, read_published};
 
-use crate::command::run;
+use crate::command::{NOTHING, loading, openssl, run};
 use crate::probe::{About, Probe, probe};
 
 /// What to do where OpenSSL does not load the module's file.
@@ -43,7 +43,6 @@ impl Trial<'_> {
             None => About::Nobody,
         };
         probe(&fs::canonicalize(self.0.path()).unwrap_or_default(), about)
-            .map_err(|failure| failure.remedy("stop using this configuration, and report this"))
     }
 
     fn loaded_in_part(&self, error: &str) -> Failure {
@@ -56,7 +55,7 @@ impl Trial<'_> {
 
     /// Has libcrypto load the module; returns the status that the module reports.
     pub fn load(&self) -> Result<String, Failure> {
-        let listing = run(self.openssl().args(["list", "-providers"]))
+        let listing = run(self.openssl()?.args(["list", "-providers"]))
             .map_err(|f| f.remedy(ANOTHER_MODULE))?;
         // One provider after the other: its name is indented by two, its status by four.
         let name = self
@@ -137,10 +136,9 @@ impl Trial<'_> {
         let at = |name: &str| scratch.path().join(name);
         fs::write(at("message"), "to be signed").map_err(|e| Failure::new(e.to_string()))?;
         let stock = |arguments: &str| {
-            let mut command = Command::new("openssl");
+            let mut command = openssl(NOTHING);
             command
                 .args(arguments.split(' '))
-                .env("OPENSSL_CONF", "/dev/null")
                 .current_dir(scratch.path());
             command
         };
@@ -151,7 +149,7 @@ impl Trial<'_> {
 
         let counters = at("counters");
         fs::create_dir(&counters).map_err(|e| Failure::new(e.to_string()))?;
-        let mut sign = self.openssl();
+        let mut sign = self.openssl()?;
         sign.args([
             "dgst",
             "-sha256",
@@ -190,10 +188,8 @@ impl Trial<'_> {
     }
 
     /// The `openssl` command with this configuration.
-    fn openssl(&self) -> Command {
-        let mut command = Command::new("openssl");
+    fn openssl(&self) -> Result<Command, Failure> {
         let path = fs::canonicalize(self.0.path()).unwrap_or_else(|_| self.0.path().to_owned());
-        command.env("OPENSSL_CONF", path);
-        command
+        loading(&path)
     }
 }

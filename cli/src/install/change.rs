@@ -5,9 +5,8 @@ use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use lockstep_common::Failure;
+use lockstep_common::{Failure, program};
 
 use super::REFERENCES;
 use crate::command;
@@ -233,7 +232,7 @@ fn goes_with_its_files(directory: &Path) -> bool {
 
 fn run(words: &str) -> io::Result<()> {
     let mut words = words.split(' ');
-    let mut command = Command::new(words.next().unwrap_or_default());
+    let mut command = program(words.next().unwrap_or_default());
     let ran = command::run(command.args(words));
     ran.map(drop)
         .map_err(|failure| io::Error::other(failure.what))

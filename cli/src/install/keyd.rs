@@ -8,10 +8,9 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use clap::Args;
-use lockstep_common::{Failure, Manual, Scratch};
+use lockstep_common::{Failure, Manual, Scratch, program};
 use lockstep_keyd::access::Accounts;
 use lockstep_keyd::configuration::{Configuration, DEFAULT_FILE, KeySection};
 use lockstep_keyd::key::{Key, readable_by_others};
@@ -458,7 +457,7 @@ struct State {
 impl State {
     fn now() -> State {
         let ask = |about: &str| {
-            let mut command = Command::new("systemctl");
+            let mut command = program("systemctl");
             run(command.args([about, "--quiet", "lockstep-keyd.socket"])).is_ok()
         };
         State {

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use lockstep_common::Failure;
+use lockstep_common::{Failure, search_path};
 use lockstep_keyd::stand_in::contents;
 
 use super::trust::is_plain;
@@ -66,10 +66,11 @@ impl System<'_> {
 
     /// A program of the server, which loads the module.
     pub fn program(&self, name: &str) -> Command {
-        let path = std::env::var("PATH").unwrap_or_default();
+        let mut path = search_path();
         let mut command = Command::new(name);
         // An administrator's own path may lack the servers.
-        command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
+        path.push(":/usr/sbin:/sbin");
+        command.env("PATH", path);
         command.env("OPENSSL_CONF", self.openssl);
         command
     }

@@ -2,9 +2,8 @@
 
 use std::fmt::{Display, Write as _};
 
+use lockstep_common::fit_for_terminal;
 use lockstep_engine::{Fallback, ProcessStats, Shape, Snapshot};
-
-use super::terminal::fit_for_terminal;
 
 /// All counters of these processes, as one exposition. No two of them have the same number, user
 /// and PID namespace, unless one has ended.

@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use lockstep_common::{Configuration, Effective, Failure, damage};
+use lockstep_common::{Configuration, Effective, word_for_shell};
 use rustix::fs::getxattr;
 
 use super::process::{Environment, Process};
+use super::sight::Configured;
 use super::subject::Subject;
 use super::view::View;
 use crate::doctor::finding::{Named, Verdict};
@@ -73,7 +74,7 @@ fn stripped(subject: &Subject, process: &Process) -> Named {
             format!(
                 "take them from the file (setcap -r {}), and have its unit grant them: \
                  AmbientCapabilities=",
-                program.display()
+                word_for_shell(&program)
             ),
         ),
         Err(_) => (
@@ -93,34 +94,47 @@ fn stripped(subject: &Subject, process: &Process) -> Named {
     )
 }
 
-/// Reads the configuration as the service sees it. The error says what is wrong with it, or with
-/// the module that it names.
+/// The configuration as the service sees it. The error says what is wrong with it, or with the
+/// module that it names.
 pub fn module(
     subject: &Subject,
     view: &View,
     path: &Path,
-) -> Result<(Configuration, PathBuf), Named> {
-    let seen = view.at(path);
-    if !seen.exists() {
-        return Err(absent(subject, view, path, "configuration"));
-    }
-    let mut effective = Effective::read(&seen).map_err(|failure| {
-        let Failure { what, remedy, .. } = failure;
-        ("configuration", (Verdict::Failed, what, remedy))
-    })?;
-    effective.path = path.to_owned();
+    seen: Option<Configured>,
+) -> Result<Found, Named> {
+    let (sections, module, looks) = match seen {
+        None => {
+            let what = format!("{}: nobody could look at it", path.display());
+            return Err(("configuration", (Verdict::Failed, what, None)));
+        }
+        Some(Configured::Absent) => return Err(absent(subject, view, path, "configuration")),
+        Some(Configured::Unreadable(what, remedy)) => {
+            return Err(("configuration", (Verdict::Failed, what, remedy)));
+        }
+        Some(Configured::Read {
+            sections,
+            module,
+            outdated,
+            misplaced,
+        }) => {
+            let outdated = outdated.map(|answer| ("outdated", answer));
+            let misplaced = misplaced.map(|answer| ("misplaced", answer));
+            (
+                sections,
+                module,
+                outdated.into_iter().chain(misplaced).collect(),
+            )
+        }
+    };
     let configuration = Configuration {
-        effective,
+        effective: Effective::of(path.to_owned(), sections.into()),
         in_use: true,
     };
     if let Some(refusal) = configuration.effective.refusal() {
         return Err(("policy", (Verdict::Failed, refusal.what, refusal.remedy)));
     }
     let shown = path.display();
-    let Some(module) = configuration
-        .provider()
-        .and_then(|provider| provider.module)
-    else {
+    let Some(module) = module else {
         return Err(failed(
             "configuration",
             format!(
@@ -131,21 +145,32 @@ pub fn module(
             subject.install(),
         ));
     };
-    let seen = view.at(&module);
-    if !seen.exists() {
-        return Err(absent(subject, view, &module, "module"));
+    if !module.is_there {
+        return Err(absent(subject, view, &module.path, "module"));
     }
-    if let Some(damage) = damage(&seen) {
+    if let Some(damage) = module.damage {
         return Err(failed(
             "module",
-            format!("{}, which {shown} names, {damage}", module.display()),
+            format!("{}, which {shown} names, {damage}", module.path.display()),
             format!(
                 "put the module of this machine there again, then {}",
                 subject.restart()
             ),
         ));
     }
-    Ok((configuration, module))
+    Ok(Found {
+        configuration,
+        module: module.path,
+        looks,
+    })
+}
+
+/// A configuration that names the module.
+pub struct Found {
+    pub configuration: Configuration,
+    pub module: PathBuf,
+    /// What else there is to say of it.
+    pub looks: Vec<Named>,
 }
 
 /// What has the service read a configuration, if that is known.

@@ -1,14 +1,19 @@
 //! Lists of groups for the key exchange, and whether OpenSSL knows all that they name: with one
 //! unknown name OpenSSL refuses the whole list.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::path::PathBuf;
+use std::time::Duration;
 
-use lockstep_common::Effective;
+use lockstep_common::{Configuration, Effective, Scratch};
+use serde::{Deserialize, Serialize};
+
+use super::handshake::{Offer, configuration, module_of_this_program};
+use crate::command::{openssl, start};
 
 /// A list of groups, and where it stands.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupList {
     pub list: String,
     pub place: String,
@@ -28,6 +33,14 @@ const KEYWORDS: [&str; 6] = [
 const MOST_BYTES: u64 = 1 << 20;
 /// The most files of a server's configuration.
 const MOST_FILES: usize = 256;
+/// The most lists, and the most bytes of one, that are looked at.
+const MOST_LISTS: usize = 32;
+const LONGEST_LIST: usize = 1024;
+/// How long the `openssl` command may take to read a list.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Providers that bring no groups but those that a handshake of this program knows, too.
+const USUAL: [&str; 5] = ["default", "base", "legacy", "null", "lockstep"];
 
 /// The list that a configuration of OpenSSL sets for all programs.
 pub fn of_policy(effective: &Effective) -> Vec<GroupList> {
@@ -44,7 +57,9 @@ pub fn of_policy(effective: &Effective) -> Vec<GroupList> {
 /// The lists in a server's own configuration.
 pub fn of_server(files: &[PathBuf]) -> Vec<GroupList> {
     let lists = files.iter().flat_map(|file| {
-        let text = fs::read_to_string(file).unwrap_or_default();
+        let mut text = String::new();
+        // It may be another file by now.
+        let _ = File::open(file).map(|file| file.take(MOST_BYTES).read_to_string(&mut text));
         in_text(&text)
             .into_iter()
             .map(|(word, list)| GroupList {
@@ -53,7 +68,7 @@ pub fn of_server(files: &[PathBuf]) -> Vec<GroupList> {
             })
             .collect::<Vec<_>>()
     });
-    lists.collect()
+    lists.take(MOST_LISTS).collect()
 }
 
 /// The files of a server's configuration: those among the words of its command line, and those in
@@ -108,15 +123,43 @@ fn in_text(text: &str) -> Vec<(&'static str, String)> {
     found
 }
 
-/// The first group of a list that OpenSSL does not know with this configuration, if it refuses the
-/// list.
-pub fn unknown(list: &str, configuration: &Path) -> Option<String> {
+/// The first group of a list that OpenSSL does not know, if it refuses the list. The `openssl`
+/// command is asked with a configuration of this program, never with that of the service, which
+/// may name any code; where that one has other providers, nothing is known of their groups.
+pub fn unknown(list: &str, of: Option<&Configuration>) -> Option<String> {
     // nginx takes this for OpenSSL's own list.
-    if list == "auto" || !is_refused(list, configuration) {
+    if list == "auto" || list.len() > LONGEST_LIST {
+        return None;
+    }
+    let providers = of.map(|of| of.effective.providers()).unwrap_or_default();
+    if !providers.iter().all(|provider| {
+        USUAL.contains(&provider.name.as_str()) || provider.is_lockstep() || !provider.active
+    }) {
+        return None;
+    }
+    let scratch = Scratch::new("doctor-groups").ok()?;
+    let path = scratch.path().join("openssl.cnf");
+    // The module brings groups that OpenSSL may lack.
+    let module = module_of_this_program().ok();
+    if module.is_none() && list.contains("MLKEM") {
+        return None;
+    }
+    fs::write(&path, configuration(Offer::default(), module.as_deref())).ok()?;
+    let is_refused = |list: &str| {
+        let mut command = openssl(&path);
+        // Port 0 is nowhere, so that the command ends without a connection.
+        command.args(["s_client", "-groups", list, "-connect", "127.0.0.1:0"]);
+        command.env("LOCKSTEP_STATS_DIR", "no");
+        let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).contains("SSL_CONF_cmd(-groups");
+        let started = start(&mut command, b"", MOST_BYTES).ok();
+        let ended = started.and_then(|started| started.finish(PATIENCE));
+        ended.is_some_and(|ended| said(&ended.errors) || said(&ended.out))
+    };
+    if !is_refused(list) {
         return None;
     }
     let names = names(list);
-    let unknown = names.iter().find(|name| is_refused(name, configuration));
+    let unknown = names.iter().find(|name| is_refused(name));
     Some(unknown.unwrap_or(&list).to_string())
 }
 
@@ -126,17 +169,6 @@ fn names(list: &str) -> Vec<&str> {
     names
         .map(|name| name.trim_start_matches(['?', '*', '-']))
         .collect()
-}
-
-fn is_refused(list: &str, configuration: &Path) -> bool {
-    // Port 0 is nowhere, so that the command ends without a connection.
-    let output = Command::new("openssl")
-        .args(["s_client", "-groups", list, "-connect", "127.0.0.1:0"])
-        .env("OPENSSL_CONF", configuration)
-        .stdin(std::process::Stdio::null())
-        .output();
-    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).contains("SSL_CONF_cmd(-groups");
-    output.is_ok_and(|output| said(&output.stderr) || said(&output.stdout))
 }
 
 #[cfg(test)]
@@ -157,13 +189,11 @@ mod tests {
 
     #[test]
     fn the_unknown_name_is_found() {
-        let none = Path::new("/dev/null");
-        assert_eq!(unknown("X25519:P-256", none), None);
-        assert_eq!(unknown("auto", none), None);
-        assert_eq!(
-            unknown("X25519:nonesuch:P-256", none).as_deref(),
-            Some("nonesuch")
-        );
+        let found = |list: &str| unknown(list, None);
+        assert_eq!(found("X25519:P-256"), None);
+        assert_eq!(found("auto"), None);
+        assert_eq!(found("X25519:nonesuch:P-256").as_deref(), Some("nonesuch"));
+        assert_eq!(found(&"nonesuch:".repeat(200)), None);
     }
 
     #[test]

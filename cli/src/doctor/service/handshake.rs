@@ -2,18 +2,20 @@
 //! library.
 
 use std::fs;
-use std::io::Read as _;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::thread;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use lockstep_common::{Failure, Scratch, own_module, quoted};
+use lockstep_common::{Failure, Scratch, insist_on_own_file, own_module, quoted};
+
+use crate::command::{self, Started, openssl};
 
 /// How long a handshake may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long clients may take that shake hands for a second.
 const PATIENCE_WITH_CLIENTS: Duration = Duration::from_secs(20);
+/// The most bytes that are read of what a client prints.
+const MOST_BYTES: u64 = 1 << 20;
 /// How many clients shake hands at a time, so that requests can meet.
 pub const CLIENTS: usize = 8;
 
@@ -75,7 +77,7 @@ impl Client {
         Client::session(self.start_handshake(offer)?)
     }
 
-    fn start_handshake(&self, offer: Offer<'_>) -> Result<Child, Failure> {
+    fn start_handshake(&self, offer: Offer<'_>) -> Result<Started, Failure> {
         let mut command = self.command("s_client", offer)?;
         // A name that the command does not know is an error here. In a configuration it is ignored.
         for (option, value) in [("-groups", offer.groups), ("-sigalgs", offer.signatures)] {
@@ -86,7 +88,7 @@ impl Client {
         start(&mut command)
     }
 
-    fn session(child: Child) -> Result<Session, Failure> {
+    fn session(child: Started) -> Result<Session, Failure> {
         let printed = finish(child, PATIENCE)?;
         Session::parse(&printed).ok_or_else(|| Failure::new(reason(&printed)))
     }
@@ -100,7 +102,7 @@ impl Client {
             let mut command = self.command("s_time", offer)?;
             start(command.args(["-new", "-time", "1"]))
         });
-        let clients: Vec<Child> = clients.collect::<Result<_, _>>()?;
+        let clients: Vec<Started> = clients.collect::<Result<_, _>>()?;
         let printed = clients
             .into_iter()
             .map(|client| finish(client, PATIENCE_WITH_CLIENTS));
@@ -114,7 +116,7 @@ impl Client {
         let mut made = 0;
         while Instant::now() < until {
             let clients = (0..CLIENTS).map(|_| self.start_handshake(offer));
-            let clients: Vec<Child> = clients.collect::<Result<_, _>>()?;
+            let clients: Vec<Started> = clients.collect::<Result<_, _>>()?;
             let sessions = clients.into_iter().map(Client::session);
             made += sessions.filter(Result::is_ok).count() as u64;
         }
@@ -126,22 +128,28 @@ impl Client {
     fn command(&self, name: &str, offer: Offer<'_>) -> Result<Command, Failure> {
         let path: PathBuf = self.scratch.path().join("openssl.cnf");
         let module = match offer.groups {
-            Some(HYBRID) => Some(quoted(&own_module()?.display().to_string())?),
+            Some(HYBRID) => Some(module_of_this_program()?),
             _ => None,
         };
         fs::write(&path, configuration(offer, module.as_deref()))
             .map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))?;
-        let mut command = Command::new("openssl");
+        let mut command = openssl(path);
         command.args([name, "-connect", &self.address]);
-        command.env("OPENSSL_CONF", path);
         // What it computes is not the service's.
         command.env("LOCKSTEP_STATS_DIR", "no");
         Ok(command)
     }
 }
 
+/// The module that belongs to this program, as a configuration names it.
+pub fn module_of_this_program() -> Result<String, Failure> {
+    let module = own_module()?;
+    insist_on_own_file(&module)?;
+    quoted(&module.display().to_string())
+}
+
 /// A configuration in which all connections make an offer, and which loads this module.
-fn configuration(offer: Offer<'_>, module: Option<&str>) -> String {
+pub fn configuration(offer: Offer<'_>, module: Option<&str>) -> String {
     let line = |name: &str, value: Option<&str>| match value {
         Some(value) => format!("{name} = {value}\n"),
         None => String::new(),
@@ -160,43 +168,21 @@ fn configuration(offer: Offer<'_>, module: Option<&str>) -> String {
     )
 }
 
-fn start(command: &mut Command) -> Result<Child, Failure> {
-    let started = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn();
-    started.map_err(|error| {
+fn start(command: &mut Command) -> Result<Started, Failure> {
+    command::start(command, b"", MOST_BYTES).map_err(|error| {
         Failure::new(format!("cannot run openssl: {error}"))
             .remedy("install OpenSSL's command (Debian: openssl)")
     })
 }
 
 /// What a program prints until its end, on both of its outputs.
-fn finish(mut child: Child, patience: Duration) -> Result<String, Failure> {
-    let outputs = (child.stdout.take(), child.stderr.take());
-    let reader = thread::spawn(move || {
-        let mut text = String::new();
-        if let (Some(mut out), Some(mut errors)) = outputs {
-            // What is not text ends it.
-            let _ = out.read_to_string(&mut text);
-            let _ = errors.read_to_string(&mut text);
-        }
-        text
-    });
-    let deadline = Instant::now() + patience;
-    while matches!(child.try_wait(), Ok(None)) {
-        if Instant::now() > deadline {
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(Failure::new(format!(
-                "no answer within {} seconds",
-                patience.as_secs()
-            )));
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
-    Ok(reader.join().unwrap_or_default())
+fn finish(child: Started, patience: Duration) -> Result<String, Failure> {
+    let ended = child.finish(patience).ok_or_else(|| {
+        let seconds = patience.as_secs();
+        Failure::new(format!("no answer within {seconds} seconds"))
+    })?;
+    let printed = [ended.out, ended.errors].concat();
+    Ok(String::from_utf8_lossy(&printed).into_owned())
 }
 
 impl Session {

@@ -25,23 +25,42 @@ pub fn loaded(modules: &[Mapped], restart: &str) -> Answer {
     }
 }
 
-/// Whether it has the one libcrypto that is on the disk. `verdict` is that on several.
-pub fn libcrypto(libraries: &[Mapped], verdict: Verdict, restart: &str) -> Answer {
-    match libraries {
-        [] => (
+/// Whether it has the one libcrypto that is on the disk. `verdict` is that on several, `inside` the
+/// OpenSSL that its program has in itself.
+pub fn libcrypto(
+    libraries: &[Mapped],
+    inside: Option<&str>,
+    verdict: Verdict,
+    restart: &str,
+) -> Answer {
+    match (libraries, inside) {
+        ([], Some(version)) => (
+            Verdict::Failed,
+            format!(
+                "{version} is inside of its program, and the module is not loaded. A module needs \
+                 functions of OpenSSL that such a program does not export, unless it was built to. \
+                 The program says nothing of that, and OpenSSL's own code computes everything"
+            ),
+            Some(
+                "use a build of it that is linked to the system's libcrypto (`ldd` of its program \
+                 names it)"
+                    .to_owned(),
+            ),
+        ),
+        ([], None) => (
             Verdict::Failed,
             "it has loaded no libcrypto: an OpenSSL inside of its program does not load modules, or \
              it uses another library for TLS"
                 .to_owned(),
             Some("use a build of it that is linked to the system's OpenSSL".to_owned()),
         ),
-        [library] if library.is_deleted => (
+        ([library], _) if library.is_deleted => (
             Verdict::Warning,
             format!("it runs {}", library.shown()),
             Some(format!("to use the one that is there now: {restart}")),
         ),
-        [library] => (Verdict::Good, format!("it uses {}", library.shown()), None),
-        several => {
+        ([library], _) => (Verdict::Good, format!("it uses {}", library.shown()), None),
+        (several, _) => {
             let files: Vec<String> = several.iter().map(Mapped::shown).collect();
             (
                 verdict,
@@ -72,8 +91,15 @@ mod tests {
                     2-3 r-xp 0 fe:00 8 /b/libcrypto.so.3\n3-4 r-xp 0 fe:00 7 /c/lockstep.so\n\
                     4-5 r-xp 0 fe:00 6 /c/lockstep.so (deleted)\n";
         let files = mapped(maps);
-        let answer = |files: &[Mapped]| libcrypto(files, Verdict::Failed, "restart it");
+        let answer = |files: &[Mapped]| libcrypto(files, None, Verdict::Failed, "restart it");
         assert_eq!(answer(&[]).0, Verdict::Failed);
+        let inside = Some("OpenSSL 3.0.17 1 Jul 2025");
+        let (verdict, what, _) = libcrypto(&[], inside, Verdict::Failed, "x");
+        assert_eq!(verdict, Verdict::Failed);
+        assert!(
+            what.contains("1 Jul 2025 is inside of its program"),
+            "{what}"
+        );
         let (verdict, what, remedy) = answer(&files[..1]);
         assert_eq!(verdict, Verdict::Warning);
         assert!(what.contains("/a/libcrypto.so.3 (replaced"), "{what}");

@@ -1,14 +1,25 @@
 //! Processes as `/proc` describes them (proc(5)).
+//!
+//! A process chooses much of this: its environment, its arguments, the names of its files, and how
+//! long all of it is. What it has changed its memory to can also have a reader wait.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use super::mapped::{Mapped, mapped};
 
 /// `AT_SECURE` of the auxiliary vector (getauxval(3)).
 const AT_SECURE: u64 = 23;
+
+/// The most bytes that are read of a description.
+const MOST_BYTES: u64 = 16 << 20;
+/// How long a description may take to read.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The processes of this machine.
 pub struct Processes {
@@ -26,7 +37,7 @@ impl Processes {
     /// The process with this number, if there is one.
     pub fn get(&self, pid: u32) -> Option<Process> {
         let directory = self.directory.join(pid.to_string());
-        let status = Status::parse(&fs::read_to_string(directory.join("status")).ok()?)?;
+        let status = status(&directory)?;
         Some(Process {
             pid,
             directory,
@@ -59,8 +70,16 @@ pub struct Process {
 pub struct Status {
     pub name: String,
     pub parent: u32,
+    /// The effective user.
     pub user: u32,
-    pub group: u32,
+    /// The real, effective and saved user, and that of the file system.
+    pub users: Vec<u32>,
+    /// The same of groups.
+    pub own_groups: Vec<u32>,
+    /// The supplementary groups.
+    pub groups: Vec<u32>,
+    /// The capabilities in force, as bits.
+    pub capabilities: u64,
     /// Whether a filter of system calls is in force.
     pub is_filtered: bool,
     pub is_zombie: bool,
@@ -75,12 +94,21 @@ impl Status {
             .collect();
         let word = |name: &str, at: usize| fields.get(name)?.split_whitespace().nth(at);
         let number = |name: &str, at| word(name, at)?.parse::<u32>().ok();
+        let numbers = |name: &str| {
+            let words = fields.get(name).copied().unwrap_or_default();
+            let numbers = words.split_whitespace().map(str::parse);
+            numbers.collect::<Result<Vec<u32>, _>>().unwrap_or_default()
+        };
+        let capabilities = word("CapEff", 0).and_then(|bits| u64::from_str_radix(bits, 16).ok());
         Some(Status {
             name: (*fields.get("Name")?).to_owned(),
             parent: number("PPid", 0)?,
             // The effective one.
             user: number("Uid", 1)?,
-            group: number("Gid", 1)?,
+            users: numbers("Uid"),
+            own_groups: numbers("Gid"),
+            groups: numbers("Groups"),
+            capabilities: capabilities.unwrap_or_default(),
             is_filtered: number("Seccomp", 0) == Some(2),
             is_zombie: word("State", 0) == Some("Z"),
         })
@@ -117,29 +145,77 @@ impl Environment {
     }
 }
 
+/// What a process says of itself now.
+fn status(directory: &Path) -> Option<Status> {
+    Status::parse(&text(directory.join("status")).ok()?)
+}
+
+/// The text of a description.
+fn text(path: PathBuf) -> io::Result<String> {
+    Ok(String::from_utf8_lossy(&bytes(path)?).into_owned())
+}
+
+fn bytes(path: PathBuf) -> io::Result<Vec<u8>> {
+    let read = move || {
+        let mut bytes = Vec::new();
+        fs::File::open(path)?
+            .take(MOST_BYTES)
+            .read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    let late = || Err(io::ErrorKind::TimedOut.into());
+    within(PATIENCE, read).unwrap_or_else(late)
+}
+
+/// What this returns, if it does so in time.
+pub fn within<T: Send + 'static>(
+    patience: Duration,
+    what: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let (sender, receiver) = mpsc::channel();
+    // A thread that waits for ever ends with this program.
+    thread::spawn(move || sender.send(what()));
+    receiver.recv_timeout(patience).ok()
+}
+
 impl Process {
     /// What the kernel says about it under this name.
     pub fn about(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
 
+    /// The text of what the kernel says about it under this name.
+    pub fn text(&self, name: &str) -> io::Result<String> {
+        text(self.about(name))
+    }
+
     pub fn environment(&self) -> io::Result<Environment> {
-        Ok(Environment::parse(&fs::read(self.about("environ"))?))
+        Ok(Environment::parse(&bytes(self.about("environ"))?))
+    }
+
+    /// What it says of itself now: it may have become another user.
+    pub fn status_now(&self) -> Option<Status> {
+        status(&self.directory)
     }
 
     /// Whether its program runs with more privileges than its caller had, so that libraries ignore
     /// the environment (secure_getenv(3)).
     pub fn is_secure(&self) -> bool {
-        fs::read(self.about("auxv")).is_ok_and(|vector| is_secure(&vector))
+        bytes(self.about("auxv")).is_ok_and(|vector| is_secure(&vector))
     }
 
     pub fn mapped(&self) -> io::Result<Vec<Mapped>> {
-        Ok(mapped(&fs::read_to_string(self.about("maps"))?))
+        Ok(mapped(&text(self.about("maps"))?))
+    }
+
+    /// What is mounted where in its mount namespace.
+    pub fn mounts(&self) -> String {
+        text(self.about("mountinfo")).unwrap_or_default()
     }
 
     /// The most bytes that a file may have that it writes; `None` without a limit.
     pub fn file_size_limit(&self) -> Option<u64> {
-        file_size_limit(&fs::read_to_string(self.about("limits")).ok()?)
+        file_size_limit(&text(self.about("limits")).ok()?)
     }
 
     /// Its program's file, as the process sees it.
@@ -149,14 +225,13 @@ impl Process {
 
     /// The words of its command line.
     pub fn arguments(&self) -> Vec<String> {
-        let text = fs::read(self.about("cmdline")).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
+        let text = text(self.about("cmdline")).unwrap_or_default();
         text.split('\0').map(str::to_owned).collect()
     }
 
     /// Whether systemd started it for a unit that is called like this.
     pub fn is_of_unit(&self, is_called: impl Fn(&str) -> bool) -> bool {
-        let groups = fs::read_to_string(self.about("cgroup")).unwrap_or_default();
+        let groups = text(self.about("cgroup")).unwrap_or_default();
         let mut paths = groups.lines().filter_map(|line| line.splitn(3, ':').nth(2));
         paths.any(|path| path.split('/').any(&is_called))
     }
@@ -189,13 +264,17 @@ mod tests {
     #[test]
     fn the_status_is_read() {
         let text = "Name:\thaproxy\nUmask:\t0022\nState:\tS (sleeping)\nPid:\t812\nPPid:\t811\n\
-                    Uid:\t0\t107\t107\t107\nGid:\t0\t108\t108\t108\nSeccomp:\t2\n";
+                    Uid:\t0\t107\t107\t107\nGid:\t0\t108\t108\t108\nGroups:\t4 44 \n\
+                    CapEff:\t0000000000000006\nSeccomp:\t2\n";
         let status = Status::parse(text).unwrap();
         let expected = Status {
             name: "haproxy".into(),
             parent: 811,
             user: 107,
-            group: 108,
+            users: vec![0, 107, 107, 107],
+            own_groups: vec![0, 108, 108, 108],
+            groups: vec![4, 44],
+            capabilities: 6,
             is_filtered: true,
             is_zombie: false,
         };

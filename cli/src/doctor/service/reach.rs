@@ -11,6 +11,9 @@ use crate::doctor::finding::{Named, Verdict};
 /// The alert of a server that can go on no further, as without its key (RFC 8446, section 6.2).
 const INTERNAL_ERROR: &str = "alert internal error";
 
+/// The most addresses that are tried. A process may listen at any number of them, and not answer.
+const MOST_ADDRESSES: usize = 16;
+
 /// A client that has shaken hands with a service, at this address or where it listens, and asked
 /// for this name; with what they agreed on.
 pub fn client(
@@ -70,5 +73,6 @@ fn addresses(subject: &Subject) -> BTreeSet<SocketAddr> {
         .flat_map(|process| open_sockets(process))
         .collect();
     let listeners = serving.iter().flat_map(|process| listening(process, &open));
-    listeners.filter_map(by_loopback).collect()
+    let addresses: BTreeSet<SocketAddr> = listeners.filter_map(by_loopback).collect();
+    addresses.into_iter().take(MOST_ADDRESSES).collect()
 }

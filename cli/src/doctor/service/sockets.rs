@@ -1,6 +1,6 @@
 //! Where processes listen for TCP connections.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -24,14 +24,36 @@ pub fn open_sockets(process: &Process) -> BTreeSet<u64> {
         .collect()
 }
 
+/// Which of these processes listen for TCP connections.
+pub fn listeners(processes: &[Process]) -> Vec<&Process> {
+    // Most have one network namespace, and its tables may be long.
+    let mut tables: BTreeMap<_, BTreeSet<u64>> = BTreeMap::new();
+    let listens = |process: &&Process| {
+        let own = open_sockets(process);
+        if own.is_empty() {
+            return false;
+        }
+        let namespace = fs::read_link(process.about("ns/net")).unwrap_or_default();
+        let table = tables.entry(namespace).or_insert_with(|| {
+            let listening = table(process).into_iter();
+            listening.map(|(inode, _)| inode).collect()
+        });
+        !own.is_disjoint(table)
+    };
+    processes.iter().filter(listens).collect()
+}
+
 /// Where the owners of these sockets listen, in the network namespace of this process.
 pub fn listening(process: &Process, sockets: &BTreeSet<u64>) -> BTreeSet<SocketAddr> {
-    let tables = ["net/tcp", "net/tcp6"].map(|table| fs::read_to_string(process.about(table)));
-    let entries = tables.iter().flatten().flat_map(|table| entries(table));
-    entries
-        .filter(|(inode, _)| sockets.contains(inode))
-        .map(|(_, address)| address)
-        .collect()
+    let entries = table(process).into_iter();
+    let own = entries.filter(|(inode, _)| sockets.contains(inode));
+    own.map(|(_, address)| address).collect()
+}
+
+/// The sockets that listen in the network namespace of a process.
+fn table(process: &Process) -> Vec<(u64, SocketAddr)> {
+    let tables = ["net/tcp", "net/tcp6"].map(|table| process.text(table).unwrap_or_default());
+    tables.iter().flat_map(|table| entries(table)).collect()
 }
 
 /// The sockets in a table that listen, with their addresses.

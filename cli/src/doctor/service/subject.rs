@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use lockstep_common::{Configuration, Failure};
 
 use super::mapped::Mapped;
 use super::process::{Environment, Process, Processes};
-use super::sockets::open_sockets;
+use super::sockets::listeners;
 use super::view::View;
 use crate::install::server_called;
 use crate::unit::Unit;
@@ -28,6 +28,8 @@ pub struct Subject {
     pub directories: BTreeSet<String>,
     /// Its processes, the one that started the others first; none if it does not run.
     pub processes: Vec<Process>,
+    /// The place of the process that is looked at among them.
+    main: usize,
     pub unit: Option<Unit>,
 }
 
@@ -59,6 +61,11 @@ impl Wanted {
                     .remedy("name one of them with --pid"),
             );
         }
+        let main = main_of(&found);
+        let name = match (self, found.get(main)) {
+            (Wanted::Process(_), Some(main)) => main.status.name.clone(),
+            _ => name,
+        };
         let mut directories = BTreeSet::from([name.clone()]);
         if let Wanted::Service { units, .. } = self {
             directories.extend(units.iter().map(|unit| stem(unit).to_owned()));
@@ -76,6 +83,7 @@ impl Wanted {
         Ok(Subject {
             name,
             directories,
+            main,
             processes: found,
             unit,
         })
@@ -137,30 +145,86 @@ fn stem(unit: &str) -> &str {
 
 /// The unit that systemd started a process for.
 fn units_of(process: Option<&Process>) -> Option<String> {
-    let groups = std::fs::read_to_string(process?.about("cgroup")).ok()?;
+    let groups = process?.text("cgroup").ok()?;
     let mut words = groups.lines().flat_map(|line| line.rsplit('/'));
     words
         .find(|word| word.ends_with(".service"))
         .map(str::to_owned)
 }
 
+/// The processes that listen and have loaded the module, or else the processes that listen. Where
+/// no process listens, one that serves cannot be told from a helper, such as one that writes a log:
+/// then these are the processes with the module, or else all.
+fn candidates(processes: &[Process]) -> Vec<&Process> {
+    let listening = listeners(processes);
+    let from = match listening.is_empty() {
+        true => processes.iter().collect(),
+        false => listening,
+    };
+    let has_module = |process: &&&Process| {
+        let mapped = process.mapped().unwrap_or_default();
+        mapped.iter().any(Mapped::is_module)
+    };
+    let with: Vec<&Process> = from.iter().filter(has_module).copied().collect();
+    match with.is_empty() {
+        true => from,
+        false => with,
+    }
+}
+
+/// The process above another one among these.
+fn parent_of<'a>(process: &Process, among: &'a [Process]) -> Option<&'a Process> {
+    among
+        .iter()
+        .find(|other| other.pid == process.status.parent)
+}
+
+/// The processes above another one among these, from below.
+fn above<'a>(process: &Process, among: &'a [Process]) -> impl Iterator<Item = &'a Process> {
+    let first = parent_of(process, among);
+    let above = std::iter::successors(first, move |process| parent_of(process, among));
+    // What `/proc` says is of several moments.
+    above.take(among.len())
+}
+
+/// The place of the process whose environment and files are those of a service: the uppermost of
+/// those that serve, or that of the same program which started it. What started that one, as a
+/// script, has others.
+fn main_of(processes: &[Process]) -> usize {
+    let candidates = candidates(processes);
+    let is_one = |process: &Process| candidates.iter().any(|one| one.pid == process.pid);
+    let is_uppermost = |one: &&&Process| !above(one, processes).any(is_one);
+    let Some(uppermost) = candidates.iter().find(is_uppermost) else {
+        return 0;
+    };
+    let program = uppermost.program();
+    let same = above(uppermost, processes).take_while(|process| process.program() == program);
+    let main = same.last().unwrap_or(uppermost);
+    processes
+        .iter()
+        .position(|process| process.pid == main.pid)
+        .unwrap_or(0)
+}
+
 impl Subject {
-    /// The process that started the others.
+    /// The process that is looked at.
     pub fn main(&self) -> Option<&Process> {
-        self.processes.first()
+        self.processes.get(self.main)
     }
 
-    /// The processes that serve: of those that listen, the ones that have started no other.
+    /// The processes that serve: those that listen and have the module, but none that has started
+    /// another of them.
     pub fn serving(&self) -> Vec<&Process> {
-        let listens = |process: &&Process| !open_sockets(process).is_empty();
-        let parents: BTreeSet<u32> = self.processes.iter().map(|p| p.status.parent).collect();
-        let is_leaf = |process: &&Process| !parents.contains(&process.pid);
-        let leaves = self.processes.iter().filter(is_leaf).filter(listens);
-        let found: Vec<&Process> = leaves.collect();
-        match found.is_empty() {
-            true => self.processes.iter().collect(),
-            false => found,
-        }
+        let candidates = candidates(&self.processes);
+        let has_started = |one: &&Process| {
+            let mut others = candidates.iter();
+            others.any(|other| above(other, &self.processes).any(|up| up.pid == one.pid))
+        };
+        candidates
+            .iter()
+            .copied()
+            .filter(|one| !has_started(one))
+            .collect()
     }
 
     /// The files that its processes have mapped, by process.
@@ -243,8 +307,8 @@ impl Subject {
         self.main().map_or_else(|| View::under(root), View::of)
     }
 
-    /// The words of the command line that name files.
-    pub fn named_files(&self) -> Vec<PathBuf> {
+    /// The words of the command line, which may name files.
+    pub fn words(&self) -> Vec<String> {
         let Some(main) = self.main() else {
             return Vec::new();
         };
@@ -257,7 +321,7 @@ impl Subject {
             std::iter::once(argument.as_str()).chain(parts)
         });
         let words = words.filter(|word| !word.is_empty());
-        words.map(|word| main.about("cwd").join(word)).collect()
+        words.map(str::to_owned).collect()
     }
 }
 
@@ -349,5 +413,75 @@ mod tests {
         let group = "0::/system.slice/haproxy.service\n";
         std::fs::write(place.join("8/cgroup"), group).unwrap();
         assert_eq!(pids(&service("haproxy")), [8]);
+    }
+
+    /// Gives it sockets that listen, or none, and files that it has mapped.
+    fn equip(place: &Path, pid: u32, program: &str, sockets: &[u32], maps: &str) {
+        let directory = place.join(pid.to_string());
+        std::fs::create_dir_all(directory.join("fd")).unwrap();
+        std::fs::create_dir_all(directory.join("net")).unwrap();
+        let _ = std::os::unix::fs::symlink(program, directory.join("exe"));
+        for socket in sockets {
+            let link = format!("socket:[{socket}]");
+            std::os::unix::fs::symlink(link, directory.join(format!("fd/{socket}"))).unwrap();
+        }
+        let table = "  sl  local_address rem_address   st\n\
+                     0: 0100007F:480B 00000000:0000 0A 0:0 00:0 0 0 0 777 1 0\n\
+                     1: 0100007F:480C 00000000:0000 01 0:0 00:0 0 0 0 778 1 0\n";
+        std::fs::write(directory.join("net/tcp"), table).unwrap();
+        std::fs::write(directory.join("maps"), maps).unwrap();
+    }
+
+    #[test]
+    fn the_process_that_listens_and_has_the_module_is_looked_at_wherever_it_stands() {
+        const MODULE: &str = "1-2 r-xp 0 fe:00 9 /a/lockstep.so\n";
+        let place = lockstep_testkit::TempDir::new("serving");
+        let processes = Processes {
+            directory: place.to_path_buf(),
+        };
+        let found = || {
+            let subject = Wanted::Process(7).find(&processes, &place).unwrap();
+            let serving = subject
+                .serving()
+                .iter()
+                .map(|process| process.pid)
+                .collect();
+            (subject.main().unwrap().pid, serving)
+        };
+        // A server with a child that writes a log, as Traffic Server has it, and with one that
+        // waits and has inherited its socket.
+        describe(&place, 7, 1, "traffic_server");
+        describe(&place, 8, 7, "traffic_crashlo");
+        describe(&place, 9, 7, "sleep");
+        equip(&place, 7, "/ts", &[777, 778], MODULE);
+        equip(&place, 8, "/log", &[778], "");
+        equip(&place, 9, "/sleep", &[777], "");
+        assert_eq!(found(), (7, vec![7]));
+        // One that a script has started, and workers, of which the user who serves counts.
+        describe(&place, 7, 1, "sh");
+        describe(&place, 8, 7, "nginx");
+        describe(&place, 9, 8, "nginx");
+        for (pid, program, maps) in [(7, "/sh", ""), (8, "/nginx", MODULE), (9, "/nginx", MODULE)] {
+            std::fs::remove_dir_all(place.join(format!("{pid}/fd"))).unwrap();
+            std::fs::remove_file(place.join(format!("{pid}/exe"))).unwrap();
+            equip(
+                &place,
+                pid,
+                program,
+                if pid == 7 { &[] } else { &[777] },
+                maps,
+            );
+        }
+        assert_eq!(found(), (8, vec![9]));
+        // A master that does not listen, as HAProxy's, has the environment and the configuration.
+        std::fs::remove_file(place.join("8/fd/777")).unwrap();
+        assert_eq!(found(), (8, vec![9]));
+        // None has loaded the module, or none listens.
+        std::fs::write(place.join("9/maps"), "").unwrap();
+        assert_eq!(found(), (8, vec![9]));
+        std::fs::remove_file(place.join("9/fd/777")).unwrap();
+        assert_eq!(found(), (8, vec![8]));
+        std::fs::write(place.join("8/maps"), "").unwrap();
+        assert_eq!(found(), (7, vec![9]));
     }
 }

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use lockstep_engine::{Snapshot, read_published};
 
 use super::mapped::Mapped;
-use super::process::Processes;
+use super::process::{Processes, within};
 use super::view::View;
 
 /// The counters of a service's processes, those that it starts and ends meanwhile included: all
@@ -15,6 +16,9 @@ pub struct Tally {
     /// The directories that hold the files, for the reader, and the names of the files.
     directories: BTreeMap<PathBuf, BTreeSet<String>>,
 }
+
+/// How long a directory of counters may take to read. A service may have it anywhere.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Why counters could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +67,9 @@ impl Tally {
     pub fn read(&self) -> Result<Counted, Unread> {
         let mut counted = Counted::default();
         for (directory, names) in &self.directories {
-            let found = read_published(directory).map_err(|_| Unread::Unreadable)?;
+            let directory = directory.clone();
+            let found = within(PATIENCE, move || read_published(&directory));
+            let found = found.and_then(Result::ok).ok_or(Unread::Unreadable)?;
             // A process that has counted nothing yet is not among them.
             if found.processes.is_empty() && found.other_versions > 0 {
                 return Err(Unread::OtherVersion);

@@ -1,6 +1,5 @@
 //! Files as a process sees them: under its own root directory, in its own mount namespace.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::process::Process;
@@ -17,13 +16,12 @@ impl View {
     /// seen what its namespace holds.
     pub fn of(process: &Process) -> View {
         let is_ours = process.shares("mnt");
-        let table = fs::read_to_string(process.about("mountinfo")).unwrap_or_default();
         View {
             root: match is_ours {
                 true => PathBuf::from("/"),
                 false => process.about("root"),
             },
-            mounts: (!is_ours).then(|| mount_points(&table)),
+            mounts: (!is_ours).then(|| mount_points(&process.mounts())),
         }
     }
 
@@ -38,14 +36,6 @@ impl View {
     /// Where the reader finds a file that the process knows by this path.
     pub fn at(&self, path: &Path) -> PathBuf {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
-    }
-
-    /// What the process calls a file that the reader finds here.
-    pub fn called(&self, seen: &Path) -> PathBuf {
-        match seen.strip_prefix(&self.root) {
-            Ok(inside) => Path::new("/").join(inside),
-            Err(_) => seen.to_owned(),
-        }
     }
 
     /// The directory on the way to this file in whose place the process has another one, if the
@@ -75,6 +65,8 @@ fn mount_points(table: &str) -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -88,8 +80,6 @@ mod tests {
             root: place.join("root"),
             mounts: Some(mount_points(table)),
         };
-        assert_eq!(view.called(&view.at(Path::new("/a/b"))), Path::new("/a/b"));
-        assert_eq!(view.called(&file), file);
         assert_eq!(view.mounts.as_ref().unwrap()[2], Path::new("/a b"));
         let by = view.hides(&file);
         let expected = if file.starts_with("/tmp") {

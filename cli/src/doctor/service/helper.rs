@@ -1,0 +1,107 @@
+//! Has a program of its own look at what a process could see: see [`look`](super::look).
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use lockstep_common::{Failure, is_root, search_path};
+use serde::de::DeserializeOwned;
+
+use super::identity::Identity;
+use super::look::COMMAND;
+use super::process::Process;
+use super::sight::{Question, Seen, Task, Wanted};
+use crate::command::{start, this_program};
+use crate::keyd::Offer;
+
+/// How long it may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The most bytes of an answer.
+const MOST_BYTES: u64 = 16 << 20;
+
+/// What a process sees of its files. Where nobody may look in its name, nobody does.
+pub fn seen_by(process: &Process, wanted: Wanted) -> Result<Seen, Failure> {
+    let is_ours = process.shares("mnt");
+    let has_own = is_root() && !is_ours;
+    let (root, below) = match (is_ours, has_own) {
+        (true, _) => (None, PathBuf::from("/")),
+        (_, true) => (Some(process.about("root")), PathBuf::from("/")),
+        (_, false) => (None, process.about("root")),
+    };
+    ask(&Question {
+        identity: identity(process)?,
+        directory: Some(process.about("cwd")),
+        root,
+        below,
+        task: Task::Files(wanted),
+    })
+}
+
+/// What a service that does not run would see under a directory. Root reads only what is root's.
+pub fn seen_under(root: &Path, wanted: Wanted) -> Result<Seen, Failure> {
+    ask(&Question {
+        identity: None,
+        directory: None,
+        root: None,
+        below: root.to_owned(),
+        task: Task::Files(Wanted {
+            only_roots: is_root(),
+            ..wanted
+        }),
+    })
+}
+
+/// What the daemon offers the user of a process, or why it offers nothing. Fails where nobody can
+/// be asked in that user's name.
+pub fn offers(process: &Process, socket: &Path) -> Result<Result<Vec<Offer>, String>, Failure> {
+    ask(&Question {
+        identity: identity(process)?,
+        directory: None,
+        root: None,
+        below: PathBuf::from("/"),
+        task: Task::Offers(socket.to_owned()),
+    })
+}
+
+/// In whose name a process is looked at: its own where this program may choose.
+fn identity(process: &Process) -> Result<Option<Identity>, Failure> {
+    if !is_root() {
+        return Ok(None);
+    }
+    let unknown = || {
+        Failure::new(format!(
+            "it is unknown in whose name process {} may be looked at: it has ended, or it is root's \
+             and was started by a user who chose its environment (sudo, su, a set-user-ID program)",
+            process.pid
+        ))
+        .remedy("start it as a service, or name another process")
+    };
+    Identity::of(process).map(Some).ok_or_else(unknown)
+}
+
+fn ask<A: DeserializeOwned>(question: &Question) -> Result<A, Failure> {
+    let failed = |why: String| Failure::new(format!("its files cannot be looked at: {why}"));
+    let text = serde_json::to_vec(question).map_err(|error| failed(error.to_string()))?;
+    let mut command = this_program();
+    command.arg(COMMAND).current_dir("/");
+    if is_root() {
+        command.env_clear().env("PATH", search_path());
+    }
+    let started = start(&mut command, &text, MOST_BYTES);
+    let started = started.map_err(|error| failed(format!("cannot start this program: {error}")))?;
+    let ended = started.finish(PATIENCE).ok_or_else(|| {
+        failed(format!(
+            "that took longer than {} seconds. A pipe or a device may stand where a file should be",
+            PATIENCE.as_secs()
+        ))
+    })?;
+    if !ended.status.success() {
+        let said = String::from_utf8_lossy(&ended.errors);
+        let first = said.lines().next().unwrap_or_default();
+        let why = match first.is_empty() {
+            true => ended.status.to_string(),
+            false => first.trim_start_matches("lockstep: ").to_owned(),
+        };
+        return Err(failed(why));
+    }
+    serde_json::from_slice(&ended.out).map_err(|error| failed(error.to_string()))
+}

@@ -1,0 +1,127 @@
+//! Which files a service's configuration names that hold keys, certificates or references.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use lockstep_keyd::public_blocks::blocks;
+use lockstep_keyd::stand_in::contents;
+use lockstep_remote::reference::LABEL;
+use lockstep_remote::{CERTIFICATE_LABELS, certificate_key};
+
+use super::sight::{Reference, Seen, Uncovered};
+
+/// The most files that a configuration may name, as far as they are looked at.
+const MOST_FILES: usize = 1024;
+/// The most that is read of one of them.
+const MOST_BYTES: u64 = 256 << 10;
+
+/// Looks at all files that are named in these files of a configuration, or that references cover.
+/// The files are below a directory.
+pub fn look(
+    configuration: &[PathBuf],
+    covered: &[(PathBuf, PathBuf)],
+    below: &Path,
+    seen: &mut Seen,
+) {
+    let at = |path: &Path| below.join(path.strip_prefix("/").unwrap_or(path));
+    let called = |path: &Path| match path.strip_prefix(below) {
+        Ok(inside) => Path::new("/").join(inside),
+        Err(_) => path.to_owned(),
+    };
+    let covered: Vec<(&PathBuf, PathBuf)> = covered
+        .iter()
+        .map(|(reference, key)| (reference, at(key)))
+        .collect();
+    let mut paths: Vec<PathBuf> = covered.iter().map(|(_, key)| key.clone()).collect();
+    for file in configuration {
+        let above = file.parent().unwrap_or(Path::new("/"));
+        paths.extend(named(&text(file), above, &at));
+    }
+    // A file may have several names.
+    let mut known = HashSet::new();
+    let is_new = |path: &PathBuf| {
+        let about = fs::metadata(path).ok().filter(|about| about.is_file());
+        about.is_some_and(|about| known.insert((about.dev(), about.ino())))
+    };
+    for path in paths.into_iter().take(MOST_FILES).filter(is_new) {
+        let contents = contents(&path);
+        if contents.certificate {
+            let blocks = blocks(&path, &CERTIFICATE_LABELS);
+            let keys = blocks.iter().filter_map(|block| certificate_key(block));
+            seen.certificates.extend(keys);
+        }
+        let shown = called(&path).display().to_string();
+        if contents.reference {
+            seen.references.push(Reference {
+                path: shown,
+                text: blocks(&path, &[LABEL]).concat(),
+            });
+        } else if contents.key
+            && let Some((reference, _)) = covered.iter().find(|(_, key)| *key == path)
+        {
+            seen.uncovered.push(Uncovered {
+                key: shown,
+                missing: (!at(reference).exists()).then(|| reference.to_path_buf()),
+            });
+        }
+    }
+}
+
+/// The text of a file, as far as it is looked at.
+fn text(path: &Path) -> String {
+    let mut text = String::new();
+    let _ = File::open(path).map(|file| file.take(MOST_BYTES).read_to_string(&mut text));
+    text
+}
+
+/// The files among the words of a configuration in a directory. HAProxy has directories for some,
+/// and directories that others are in.
+fn named(text: &str, above: &Path, at: &dyn Fn(&Path) -> PathBuf) -> Vec<PathBuf> {
+    let is_edge = |c: char| c.is_whitespace() || ";={}\"'".contains(c);
+    let words: Vec<&str> = text
+        .split(is_edge)
+        .filter(|word| !word.is_empty())
+        .collect();
+    let behind = |keyword: &'static str| {
+        let pairs = words.windows(2).filter(move |pair| pair[0] == keyword);
+        pairs.map(|pair| at(Path::new(pair[1])))
+    };
+    let bases: Vec<PathBuf> = behind("crt-base").chain([above.to_owned()]).collect();
+    let in_bases = |word: &str| match word.starts_with('/') {
+        true => vec![at(Path::new(word))],
+        false => bases.iter().map(|base| base.join(word)).collect(),
+    };
+    let is_path = |word: &&&str| word.contains(['/', '.']);
+    let paths = words.iter().filter(is_path).flat_map(|word| in_bases(word));
+    let in_directories = behind("crt").flat_map(|directory| {
+        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path())
+    });
+    let all = paths.chain(in_directories);
+    all.filter(|path| path.is_file()).take(MOST_FILES).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_found_by_the_words_of_a_configuration() {
+        let place = lockstep_testkit::TempDir::new("references");
+        for file in ["etc/a.key", "ssl/b.pem", "all/1.pem", "c.pem", "d"] {
+            let path = place.join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        let at = |path: &Path| place.join(path.strip_prefix("/").unwrap_or(path));
+        let text = "key \"a.key\"; crt-base /ssl\nbind :443 crt b.pem crt /all crt=/c.pem d\n";
+        let mut found = named(text, &place.join("etc"), &at);
+        found.sort();
+        found.dedup();
+        let expected = ["all/1.pem", "c.pem", "etc/a.key", "ssl/b.pem"];
+        assert_eq!(found, expected.map(|name| place.join(name)));
+    }
+}

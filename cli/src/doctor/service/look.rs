@@ -1,0 +1,238 @@
+//! A program of its own that looks at files of a process, in the name of its user and in its root
+//! directory: it sees what the process could see itself. It may be killed: what a process names can
+//! be a pipe, a device, or a file that never ends.
+
+use std::env;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use lockstep_common::{Configuration, Effective, Failure, Outcome, damage, insist_on_own, out};
+
+use super::identity::set_bounds;
+use super::sight::{Configured, Module, Question, Seen, Task, Wanted};
+use super::{groups, keys};
+use crate::doctor::comparison::outdated;
+use crate::doctor::misplaced::misplaced;
+use crate::keyd::offers;
+
+/// The name of the command that does it; it is not for users.
+pub const COMMAND: &str = "look-at-files";
+
+/// The longest question, in bytes.
+const LONGEST_QUESTION: u64 = 16 << 20;
+/// The longest configuration of OpenSSL.
+const LONGEST_CONFIGURATION: u64 = 1 << 20;
+/// The most of a program that is searched for an OpenSSL.
+const MOST_OF_PROGRAM: u64 = 512 << 20;
+
+/// The question is read from the standard input.
+#[derive(Args)]
+pub struct Options {}
+
+/// Answers one question.
+pub fn run(_: &Options) -> Outcome {
+    let mut text = String::new();
+    let failed = |what: &str, error: io::Error| Failure::new(format!("{what}: {error}"));
+    let read = io::stdin()
+        .lock()
+        .take(LONGEST_QUESTION)
+        .read_to_string(&mut text);
+    read.map_err(|error| failed("no question", error))?;
+    let question: Question =
+        serde_json::from_str(&text).map_err(|error| Failure::new(error.to_string()))?;
+    // The libcrypto of this system, not one below the root of the process.
+    let _ = lockstep_conf::installed();
+    confine(&question).map_err(|error| failed("cannot look in its name", error))?;
+    let answer = match &question.task {
+        Task::Files(wanted) => serde_json::to_string(&files(wanted, &question.below)),
+        Task::Offers(socket) => {
+            let offers = offers(socket).map_err(|failure| failure.to_string());
+            serde_json::to_string(&offers)
+        }
+    };
+    out!(
+        "{}",
+        answer.map_err(|error| Failure::new(error.to_string()))?
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+fn confine(question: &Question) -> io::Result<()> {
+    set_bounds()?;
+    if let Some(directory) = &question.directory {
+        // The process may have removed it. Then its words name nothing.
+        if env::set_current_dir(directory).is_err() {
+            env::set_current_dir("/")?;
+        }
+    }
+    if let Some(root) = &question.root {
+        rustix::process::chroot(root)?;
+    }
+    match &question.identity {
+        Some(identity) => identity.assume(),
+        None => Ok(()),
+    }
+}
+
+fn files(wanted: &Wanted, below: &Path) -> Seen {
+    let at = |path: &Path| below.join(path.strip_prefix("/").unwrap_or(path));
+    let configuration = wanted.configuration.as_deref();
+    let configuration = configuration.map(|path| configured(path, wanted, &at));
+    let here = env::current_dir().unwrap_or_default();
+    let words = wanted.words.iter().map(|word| match word.starts_with('/') {
+        true => at(Path::new(word)),
+        false => here.join(word),
+    });
+    let words: Vec<PathBuf> = words.collect();
+    let directories = wanted.directories.iter().map(|path| at(path)).collect();
+    let files = groups::files_of_server(&words, directories);
+    let mut seen = Seen {
+        configuration,
+        lists: groups::of_server(&files),
+        inside: wanted.program.as_deref().and_then(|path| inside(&at(path))),
+        ..Seen::default()
+    };
+    keys::look(&files, &wanted.covered, below, &mut seen);
+    seen
+}
+
+fn configured(path: &Path, wanted: &Wanted, at: &dyn Fn(&Path) -> PathBuf) -> Configured {
+    let place = at(path);
+    let unreadable = |Failure { what, remedy, .. }: Failure| Configured::Unreadable(what, remedy);
+    if !place.exists() {
+        return Configured::Absent;
+    }
+    if wanted.only_roots
+        && let Err(failure) = insist_on_own(&place)
+    {
+        return unreadable(failure);
+    }
+    if let Err(error) = is_small_file(&place, LONGEST_CONFIGURATION) {
+        let what = format!("OpenSSL cannot read {}: {error}", path.display());
+        let remedy = "put a configuration there, or name another one with OPENSSL_CONF";
+        return Configured::Unreadable(what, Some(remedy.to_owned()));
+    }
+    let mut effective = match Effective::read(&place) {
+        Ok(effective) => effective,
+        Err(failure) => return unreadable(failure),
+    };
+    effective.path = path.to_owned();
+    let configuration = Configuration {
+        effective,
+        in_use: true,
+    };
+    let provider = configuration.provider();
+    let module = provider.and_then(|provider| provider.module).map(|path| {
+        let place = at(&path);
+        let is_there = place.exists();
+        let usual = || is_small_file(&place, u64::MAX).err();
+        let damage = is_there.then(|| match usual() {
+            Some(error) => Some(format!("cannot be read: {error}")),
+            None => damage(&place),
+        });
+        Module {
+            path,
+            is_there,
+            damage: damage.flatten(),
+        }
+    });
+    let answer = |look: fn(&Configuration) -> Option<(&'static str, _)>| {
+        let found = wanted.is_here.then(|| look(&configuration)).flatten();
+        found.map(|(_, answer)| answer)
+    };
+    Configured::Read {
+        outdated: answer(outdated),
+        misplaced: answer(misplaced),
+        sections: configuration.effective.file().into(),
+        module,
+    }
+}
+
+/// Whether this is a file, and not longer than so many bytes.
+fn is_small_file(path: &Path, most: u64) -> io::Result<()> {
+    let about = fs::metadata(path)?;
+    match (about.is_file(), about.len() <= most) {
+        (false, _) => Err(io::Error::other("it is not a file")),
+        (_, false) => Err(io::Error::other("it is too long")),
+        _ => Ok(()),
+    }
+}
+
+/// The version of the OpenSSL that is linked into a program, if one is, by the text that it has for
+/// `OpenSSL_version`.
+fn inside(program: &Path) -> Option<String> {
+    is_small_file(program, MOST_OF_PROGRAM).ok()?;
+    let mut file = File::open(program).ok()?.take(MOST_OF_PROGRAM);
+    let mut bytes = vec![0; 1 << 20];
+    let mut kept = 0;
+    loop {
+        let length = file
+            .read(&mut bytes[kept..])
+            .ok()
+            .filter(|length| *length > 0)?;
+        let end = kept + length;
+        if let Some(version) = version_in(&bytes[..end]) {
+            return Some(version);
+        }
+        // The text may stand across two parts.
+        kept = end.min(LONGEST_VERSION);
+        bytes.copy_within(end - kept..end, 0);
+    }
+}
+
+const LONGEST_VERSION: usize = 48;
+
+/// A text as `OpenSSL 3.0.17 1 Jul 2025` with a zero before and behind it.
+fn version_in(bytes: &[u8]) -> Option<String> {
+    const START: &[u8] = b"\0OpenSSL ";
+    let starts = (0..bytes.len()).filter(|at| bytes[*at] == 0 && bytes[*at..].starts_with(START));
+    starts.into_iter().find_map(|at| {
+        let text = &bytes[at + 1..];
+        let end = text
+            .iter()
+            .take(LONGEST_VERSION - 2)
+            .position(|byte| *byte == 0)?;
+        let text = str::from_utf8(&text[..end]).ok()?;
+        let [_, number, day, _, year] = text.split(' ').collect::<Vec<_>>()[..] else {
+            return None;
+        };
+        let is_number =
+            number.split('.').count() == 3 && number.starts_with(|c: char| c.is_ascii_digit());
+        let is_version = is_number && day.parse::<u8>().is_ok() && year.parse::<u16>().is_ok();
+        is_version.then(|| text.to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_openssl_inside_of_a_program_is_found() {
+        let place = lockstep_testkit::TempDir::new("inside");
+        let path = place.join("program");
+        let version = "OpenSSL 3.0.17 1 Jul 2025";
+        let of = |before: usize, text: &str| {
+            let mut bytes = vec![1; before];
+            bytes.extend(text.as_bytes());
+            bytes.extend([2; 100]);
+            fs::write(&path, bytes).unwrap();
+            inside(&path)
+        };
+        let text = format!("\0{version}\0");
+        for before in [0, 1000, (1 << 20) - 10, (1 << 20) + 1, 5_000_000] {
+            assert_eq!(of(before, &text).as_deref(), Some(version), "{before}");
+        }
+        for text in [
+            "\0OpenSSL 3.0.17 1 Jul 2025 ",
+            "\0OpenSSL error\0",
+            "OpenSSL 3.0.1\0",
+        ] {
+            assert_eq!(of(5, text), None);
+        }
+        assert_eq!(inside(&place), None);
+    }
+}
