@@ -5,9 +5,9 @@
 //! files as it sees them, the libraries that it has mapped, its counters. Then it makes handshakes
 //! with it and looks at what they moved. A service that has loaded the module is not asked how.
 //!
-//! The owner of the service may mean harm to root, who asks. So no word of the process decides which
-//! code runs here: no program is started with its configuration, and a separate program looks at
-//! the files that it names, in its name ([`look`]).
+//! The owner of the service may mean harm to root, who asks. So no word of the process decides
+//! which code runs here: no program is started with its configuration, and a separate program looks
+//! at the files that it names, in its name ([`look`]).
 //! [Decision 25](../../../docs/decisions/0025-root.md) has the reasons.
 
 mod cause;

@@ -141,9 +141,6 @@ pub fn unknown(list: &str, of: Option<&Configuration>) -> Option<String> {
     let path = scratch.path().join("openssl.cnf");
     // The module brings groups that OpenSSL may lack.
     let module = module_of_this_program().ok();
-    if module.is_none() && list.contains("MLKEM") {
-        return None;
-    }
     fs::write(&path, configuration(Offer::default(), module.as_deref())).ok()?;
     let is_refused = |list: &str| {
         let mut command = openssl(&path);
@@ -155,12 +152,16 @@ pub fn unknown(list: &str, of: Option<&Configuration>) -> Option<String> {
         let ended = started.and_then(|started| started.finish(PATIENCE));
         ended.is_some_and(|ended| said(&ended.errors) || said(&ended.out))
     };
-    if !is_refused(list) {
+    // Without the module, nothing is known of the groups that it brings.
+    let is_known = |name: &str| module.is_some() || !name.contains("MLKEM");
+    if is_known(list) && !is_refused(list) {
         return None;
     }
     let names = names(list);
-    let unknown = names.iter().find(|name| is_refused(name));
-    Some(unknown.unwrap_or(&list).to_string())
+    let mut names = names.into_iter().filter(|name| is_known(name));
+    let unknown = names.find(|name| is_refused(name));
+    let unknown = unknown.or_else(|| is_known(list).then_some(list));
+    unknown.map(str::to_owned)
 }
 
 /// The names in a list, without the marks of OpenSSL 3.5.
@@ -193,6 +194,8 @@ mod tests {
         assert_eq!(found("X25519:P-256"), None);
         assert_eq!(found("auto"), None);
         assert_eq!(found("X25519:nonesuch:P-256").as_deref(), Some("nonesuch"));
+        let hybrid = found("X25519:nonesuch:X25519MLKEM768");
+        assert_eq!(hybrid.as_deref(), Some("nonesuch"));
         assert_eq!(found(&"nonesuch:".repeat(200)), None);
     }
 

@@ -40,12 +40,14 @@ impl Tally {
         (!directories.is_empty()).then_some(Tally { directories })
     }
 
-    /// Counts what all processes of a name count, too.
+    /// Counts what all processes of a name count, too. Any user can call a process so: where its
+    /// counters cannot be read, they are left out.
     pub fn add_process(&mut self, name: &str) {
         for process in Processes::here().all() {
             if process.status.name == name {
                 let mapped = process.mapped().unwrap_or_default();
-                if let Some(own) = Tally::of(&mapped, &View::of(&process)) {
+                let own = Tally::of(&mapped, &View::of(&process));
+                if let Some(own) = own.filter(|own| own.read().is_ok()) {
                     self.add(own);
                 }
             }
