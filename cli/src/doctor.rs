@@ -22,14 +22,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use lockstep_common::{Configuration, Failure, INSTALLED, Outcome, outln};
+use lockstep_common::{Configuration, Failure, INSTALLED, Manual, Outcome, outln};
 use lockstep_engine::Fallback;
 use serde::Serialize;
 
 use crate::install::PLACES;
+use crate::mistakes::mistakes;
 use crate::places::hidden;
 use counters::CountersPlace;
-use finding::{Finding, Verdict};
+use finding::{Finding, Named, Verdict};
 pub use trial::Trial;
 
 /// Says whether programs that use OpenSSL sign on vector lanes, and if not, why and what to do
@@ -103,6 +104,18 @@ fn configuration() -> Result<Configuration, Failure> {
         true => Configuration::at(&installed, false),
         false => Configuration::find(),
     }
+}
+
+/// What has no effect among the settings of a configuration.
+fn in_settings(configuration: &Configuration) -> Option<Named> {
+    let mistakes = mistakes(configuration);
+    let path = configuration.path().display();
+    (!mistakes.is_empty()).then(|| {
+        let what =
+            format!("{path} has settings that have no effect, and their defaults hold: {mistakes}");
+        let remedy = format!("correct them there; {} lists them", Manual::Settings.name());
+        ("settings", (Verdict::Failed, what, Some(remedy)))
+    })
 }
 
 /// Asks one question after the other, as far as the answers allow.
@@ -193,7 +206,7 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
         ),
     };
 
-    for look in [comparison::outdated, misplaced::misplaced] {
+    for look in [in_settings, comparison::outdated, misplaced::misplaced] {
         if let Some((check, (verdict, what, remedy))) = look(&configuration) {
             let _ = say(check, verdict, what, remedy);
         }
