@@ -5,9 +5,14 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
+use crate::guard::Guard;
 
-/// A directory for a key that nobody else may read; it goes away with its owner.
-pub struct Scratch(PathBuf);
+/// A directory for a key that nobody else may read; it goes away with its owner, and with this
+/// process, however that ends.
+pub struct Scratch(
+    PathBuf,
+    #[expect(dead_code, reason = "it acts when dropped")] Guard,
+);
 
 impl Scratch {
     /// `purpose` distinguishes it from those that other commands make.
@@ -18,7 +23,8 @@ impl Scratch {
             .mode(0o700)
             .create(&path)
             .map_err(|error| Failure::new(format!("cannot create {}: {error}", path.display())))?;
-        Ok(Scratch(path))
+        let guard = Guard::of(&path);
+        Ok(Scratch(path, guard))
     }
 
     /// Where it is.
