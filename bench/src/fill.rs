@@ -51,6 +51,7 @@ enum Callers {
 /// Runs the command.
 pub fn run(options: &Options) -> Outcome {
     let config = Config::from_pairs(options.settings.iter().cloned())
+        .strict()
         .map_err(|error| Failure::usage(error.to_string()))?;
     let load = Load {
         count: options.count,

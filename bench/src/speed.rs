@@ -121,6 +121,7 @@ pub fn run(options: &Options) -> Outcome {
     stock::insist()?;
     let config = Config::default()
         .with_env()
+        .strict()
         .map_err(|e| Failure::usage(e.to_string()))?;
     let engine = Engine::new(config);
     let Some(backend) = engine.backend() else {

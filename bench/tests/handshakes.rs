@@ -8,8 +8,11 @@ mod common;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use common::{bench, has_lanes, run};
@@ -104,6 +107,69 @@ fn lanes_sign_with_every_kind_of_key() {
         let row = busiest(&document, "handshake");
         assert!(row["lane_signatures"].as_u64().unwrap() > 0, "{key}: {row}");
         assert!(document["ratios"][1]["p99"].as_f64().unwrap() > 0.0);
+    }
+}
+
+/// Waits until something holds.
+#[track_caller]
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < Duration::from_secs(60), "{what}");
+        sleep(Duration::from_millis(20));
+    }
+}
+
+/// The command lines that name a path.
+fn commands_with(path: &Path) -> Vec<String> {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let commands = processes.filter_map(|process| {
+        let command = fs::read(process.path().join("cmdline")).ok()?;
+        Some(String::from_utf8_lossy(&command).replace('\0', " "))
+    });
+    let path = path.to_str().unwrap();
+    commands.filter(|command| command.contains(path)).collect()
+}
+
+#[test]
+fn no_end_leaves_a_key_or_a_server() {
+    for (server, signal) in [
+        ("embedded", Signal::INT),
+        ("embedded", Signal::KILL),
+        ("haproxy", Signal::TERM),
+    ] {
+        let name = format!("ended-by-{}", signal.as_raw());
+        let place = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let _ = fs::remove_dir_all(&place);
+        fs::create_dir(&place).unwrap();
+        let arguments =
+            format!("--server {server} --key p256 --concurrency 2 --seconds 100 --rounds 1 --json");
+        let Some(mut command) = handshakes(&arguments) else {
+            return;
+        };
+        command.env("TMPDIR", &place);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let scratch = || fs::read_dir(&place).unwrap().flatten().next();
+        // Under load no file holds the key any more.
+        wait_until("it does not start", || {
+            let ended = child.try_wait().unwrap().is_some();
+            let directory = scratch().map(|found| found.path());
+            let is_loaded = directory.is_some_and(|directory| {
+                directory.join("lockstep").exists() && !directory.join("key.pem").exists()
+            });
+            ended || is_loaded
+        });
+        if child.try_wait().unwrap().is_some() {
+            eprintln!("skipped: {server} is not installed");
+            continue;
+        }
+        assert!(!commands_with(&place).is_empty());
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+        assert!(!child.wait().unwrap().success());
+        wait_until("a server runs on", || commands_with(&place).is_empty());
+        wait_until("a directory is left", || scratch().is_none());
     }
 }
 

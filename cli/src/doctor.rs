@@ -23,15 +23,16 @@ use std::process::ExitCode;
 
 use clap::Args;
 use lockstep_common::{
-    Configuration, Failure, INSTALLED, Outcome, insist_on_own, json_for_terminal, outln,
+    Configuration, Failure, INSTALLED, Manual, Outcome, insist_on_own, json_for_terminal, outln,
 };
 use lockstep_engine::Fallback;
 use serde::Serialize;
 
 use crate::install::PLACES;
+use crate::mistakes::mistakes;
 use crate::places::hidden;
 use counters::CountersPlace;
-use finding::{Finding, Verdict};
+use finding::{Finding, Named, Verdict};
 pub use service::{LOOK, LookOptions, look};
 pub use trial::Trial;
 
@@ -107,6 +108,18 @@ fn configuration() -> Result<Configuration, Failure> {
         }
         false => Configuration::find(),
     }
+}
+
+/// What has no effect among the settings of a configuration.
+fn in_settings(configuration: &Configuration) -> Option<Named> {
+    let mistakes = mistakes(configuration);
+    let path = configuration.path().display();
+    (!mistakes.is_empty()).then(|| {
+        let what =
+            format!("{path} has settings that have no effect, and their defaults hold: {mistakes}");
+        let remedy = format!("correct them there; {} lists them", Manual::Settings.name());
+        ("settings", (Verdict::Failed, what, Some(remedy)))
+    })
 }
 
 /// Asks one question after the other, as far as the answers allow.
@@ -197,7 +210,7 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
         ),
     };
 
-    for look in [comparison::outdated, misplaced::misplaced] {
+    for look in [in_settings, comparison::outdated, misplaced::misplaced] {
         if let Some((check, (verdict, what, remedy))) = look(&configuration) {
             let _ = say(check, verdict, what, remedy);
         }

@@ -105,10 +105,16 @@ fn configuration(path: &Path) -> Result<Configuration, Failure> {
     })
 }
 
-/// What the engine is told in the environment.
-fn settings() -> Result<Config, Failure> {
-    let config = Config::from_pairs([]).and_then(Config::with_env);
-    config.map_err(|error| Failure::new(error.to_string()))
+/// What the engine is told in the environment. A mistake there keeps no daemon from its work.
+fn settings() -> Config {
+    let config = Config::from_pairs([]).with_env();
+    if !config.mistakes.is_empty() {
+        eprintln!(
+            "lockstep: settings with mistakes have no effect: {}",
+            config.mistakes
+        );
+    }
+    config
 }
 
 /// An engine that counts nowhere.
@@ -125,7 +131,7 @@ fn serve(path: &Path) -> Outcome {
     let configuration = configuration(path)?;
     let failure =
         |error: std::io::Error| Failure::new(error.to_string()).remedy("lockstep keyd check");
-    lockstep_keyd::run(configuration, settings()?).map_err(failure)?;
+    lockstep_keyd::run(configuration, settings()).map_err(failure)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -8,6 +8,7 @@ mod doctor;
 mod install;
 mod keyd;
 mod made;
+mod mistakes;
 mod places;
 mod probe;
 mod stat;

@@ -14,8 +14,9 @@ use lockstep_engine::{
     Fallback, ProcessStats, Published, Shape, Snapshot, read_default_stats, read_published,
 };
 
-use lockstep_common::{Failure, Outcome, fit_for_terminal, json_for_terminal};
+use lockstep_common::{Configuration, Failure, Outcome, fit_for_terminal, json_for_terminal};
 
+use crate::mistakes::mistakes;
 use crate::warnings::{Warning, kibibytes, warnings};
 
 /// Shows the counters of processes that have loaded the module; root sees those of all users
@@ -124,10 +125,37 @@ fn once(source: &Source, form: &Form) -> Result<String, Failure> {
     } else if form.prometheus {
         prometheus::exposition(processes)
     } else if processes.is_empty() {
-        format!("{}\n", source.nothing(&found))
+        format!("{}\n", source.nothing(&found)) + &without_effect()
     } else {
-        processes.iter().map(describe).collect::<String>() + &left_out(&found)
+        let all: String = processes.iter().map(describe).collect();
+        all + &left_out(&found) + &without_effect()
     })
+}
+
+/// A line about settings of the configuration that have no effect. The module cannot name all of
+/// them: it does not see an unknown name.
+fn without_effect() -> String {
+    let Ok(configuration) = Configuration::find() else {
+        return String::new();
+    };
+    let mistakes = mistakes(&configuration);
+    match mistakes.is_empty() {
+        true => String::new(),
+        false => format!(
+            "{}: settings in {} have no effect: {mistakes}\n",
+            warning(),
+            configuration.path().display()
+        ),
+    }
+}
+
+/// What stands before a warning: red on a terminal.
+fn warning() -> &'static str {
+    let coloured = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    match coloured {
+        true => "\x1b[1;31mwarning\x1b[0m",
+        false => "warning",
+    }
 }
 
 impl Source {
@@ -372,9 +400,8 @@ fn describe(process: &ProcessStats) -> String {
     if !schedules.is_empty() {
         let _ = writeln!(out, "  schedules of RSA: {schedules}");
     }
-    for warning in warnings(snapshot) {
-        let Warning { what, remedy, .. } = warning;
-        let _ = writeln!(out, "  warning: {what}. Remedy: {remedy}");
+    for Warning { what, remedy, .. } in warnings(snapshot) {
+        let _ = writeln!(out, "  {}: {what}. Remedy: {remedy}", warning());
     }
     for &reason in Fallback::ALL {
         let fallbacks = snapshot.fallbacks_for(reason);

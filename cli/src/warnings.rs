@@ -13,6 +13,8 @@ pub struct Warning {
 /// What a warning is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum About {
+    /// Settings that have no effect.
+    Settings,
     /// Results that failed their check.
     Checks,
     /// Asynchronous jobs.
@@ -24,6 +26,7 @@ pub enum About {
 impl About {
     pub fn name(self) -> &'static str {
         match self {
+            About::Settings => "settings",
             About::Checks => "checks",
             About::Jobs => "jobs",
             About::Memory => "memory",
@@ -57,6 +60,16 @@ pub fn warnings(snapshot: &Snapshot) -> Vec<Warning> {
             "look for machine check errors (dmesg), and run `openssl pkey -check` on the server's \
              keys; until the cause is found, set backend = none and restart the server, because \
              signatures on curves are checked by sample only",
+        );
+    }
+    if !snapshot.mistakes.is_empty() {
+        warn(
+            About::Settings,
+            format!(
+                "settings with mistakes have no effect, and their defaults hold: {}",
+                snapshot.mistakes
+            ),
+            "correct them and restart the program; `lockstep doctor` checks them",
         );
     }
     if near(snapshot.paused, snapshot.max_async) {
@@ -190,6 +203,7 @@ mod tests {
     #[test]
     fn failed_checks_come_first() {
         let mut snapshot = Snapshot {
+            mistakes: "slots is 'many'".to_owned(),
             failed_checks: 1,
             no_descriptor: 9,
             async_submitted: 10,
@@ -197,7 +211,8 @@ mod tests {
         };
         let found = warnings(&snapshot);
         let about: Vec<_> = found.iter().map(|found| found.about).collect();
-        assert_eq!(about, [About::Checks, About::Jobs]);
+        assert_eq!(about, [About::Checks, About::Settings, About::Jobs]);
+        assert!(found[1].what.ends_with(": slots is 'many'"));
         assert!(found[0].what.starts_with("1 result failed its check"));
         snapshot.failed_checks = 2;
         let what = &warnings(&snapshot)[0].what;

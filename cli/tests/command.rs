@@ -855,9 +855,10 @@ fn doctor_names_operations_that_are_not_accelerated() {
     }
 }
 
-/// The same, with a mistake in the settings.
+/// An unknown name, a wrong value, and the same in the environment: the module loads, and
+/// doctor fails.
 #[test]
-fn doctor_says_which_setting_keeps_the_module_out() {
+fn doctor_names_settings_that_have_no_effect() {
     let Some(dist) = std::env::var_os("LOCKSTEP_DIST").map(PathBuf::from) else {
         return;
     };
@@ -867,18 +868,75 @@ fn doctor_says_which_setting_keeps_the_module_out() {
     let configuration = scratch("doctor-setting").join("openssl.cnf");
     fs::write(
         &configuration,
-        good.replace(section, "[lockstep_module]\nslot = 2\n"),
+        good.replace(section, "[lockstep_module]\nslot = 2\nlone = maybe\n"),
     )
     .unwrap();
-    let (code, stdout, _) =
-        run(lockstep(&["doctor", "--json"]).env("OPENSSL_CONF", &configuration));
+    let mut doctor = lockstep(&["doctor", "--json"]);
+    doctor.env("OPENSSL_CONF", &configuration);
+    doctor.env("LOCKSTEP_GATHER", "often");
+    let (code, stdout, _) = run(&mut doctor);
     assert_eq!(code, 1);
     let document: Value = serde_json::from_str(&stdout).unwrap();
-    let what = finding(&document, "loaded")["what"].as_str().unwrap();
-    assert!(
-        what.contains("slot is not a setting; is slots meant?"),
-        "{stdout}"
+    let findings = document["findings"].as_array().unwrap().iter();
+    let settings: Vec<_> = findings
+        .filter(|finding| finding["check"] == "settings")
+        .collect();
+    let [environment, file] = &settings[..] else {
+        panic!("{stdout}");
+    };
+    for (finding, part) in [
+        (environment, "LOCKSTEP_GATHER is 'often', but must be"),
+        (
+            file,
+            "slot is not a setting; is slots meant?; lone is 'maybe', but",
+        ),
+    ] {
+        assert_eq!(finding["verdict"], "failed", "{stdout}");
+        assert!(finding["what"].as_str().unwrap().contains(part), "{stdout}");
+        assert!(finding["remedy"].is_string(), "{stdout}");
+    }
+    for check in ["loaded", "preferred"] {
+        assert_eq!(finding(&document, check)["verdict"], "ok", "{stdout}");
+    }
+
+    // The same in a line, where a running process is looked at.
+    let mut stat = lockstep(&["stat"]);
+    let (code, stdout, _) = run(stat.env("OPENSSL_CONF", &configuration));
+    assert_eq!(code, 0, "{stdout}");
+    let line = format!(
+        "warning: settings in {} have no effect: slot is",
+        configuration.display()
     );
+    assert!(stdout.contains(&line), "{stdout}");
+}
+
+/// Counters of a process whose settings have mistakes, in every form.
+#[test]
+fn stat_shows_settings_that_have_no_effect() {
+    let directory = scratch("stat-mistakes");
+    let mut config = lockstep_engine::Config::from_pairs([
+        ("slots".to_owned(), "many\x1b[2J".to_owned()),
+        ("syslog".to_owned(), "no".to_owned()),
+    ]);
+    config.stats_dir = lockstep_engine::StatsDir::At(directory.clone());
+    let _engine = lockstep_engine::Engine::new(config);
+    let stat = |form: &[&str]| {
+        let (code, stdout, _) = run(lockstep(&["stat", "--dir"]).arg(&directory).args(form));
+        assert_eq!(code, 0, "{stdout}");
+        stdout
+    };
+    let mistake = "slots is 'many?[2J', but must be a number from 1 to 4096";
+    let line = format!(
+        "  warning: settings with mistakes have no effect, and their defaults hold: {mistake}"
+    );
+    assert!(stat(&[]).contains(&line), "{}", stat(&[]));
+    let document: Value = serde_json::from_str(&stat(&["--json"])).unwrap();
+    assert_eq!(document[0]["mistakes"], mistake, "{document}");
+    let series = stat(&["--prometheus"]);
+    let metric = series
+        .lines()
+        .find(|line| line.starts_with("lockstep_settings_without_effect{"));
+    assert!(metric.is_some_and(|line| line.ends_with("} 1")), "{series}");
 }
 
 /// Whatever another user puts into a directory, root's `lockstep stat` ends soon and with little

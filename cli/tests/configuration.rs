@@ -254,13 +254,18 @@ fn settings_at_the_end_reach_the_module() {
     place.write("system.cnf", "");
     let (code, text, stderr) = place.configure(&module);
     assert_eq!(code, 0, "{stderr}");
-    let loads = |settings: &str| {
-        let path = place.write("openssl.cnf", &format!("{text}{settings}"));
-        providers(&path).contains(&"lockstep".to_owned())
-    };
-    assert!(loads("slots = 2\n"), "{text}");
-    // It refuses a name that is not a setting, where it reads it.
-    assert!(!loads("slot = 2\n"), "{text}");
+    let counters = place.path("counters");
+    fs::create_dir(&counters).unwrap();
+    let settings = format!(
+        "slots = many\nsyslog = no\nstats_keep = yes\nstats_dir = {}\n",
+        counters.display()
+    );
+    let path = place.write("openssl.cnf", &format!("{text}{settings}"));
+    assert!(providers(&path).contains(&"lockstep".to_owned()), "{text}");
+    // It says what is wrong with a value that reaches it.
+    let found = lockstep_engine::read_stats(&counters).unwrap();
+    let mistakes = &found[0].snapshot.mistakes;
+    assert!(mistakes.starts_with("slots is 'many'"), "{mistakes}");
 }
 
 /// What the system asks for after the file was written, as an update or `fips-mode-setup` may have

@@ -696,7 +696,7 @@ fn a_module_that_does_not_load_is_not_installed() {
     let install = || system.enter(&[program, "install", "--server", "nginx"]);
     let (code, text) = install();
     assert_eq!((code, system.tree() == before), (1, true), "{text}");
-    let what = "the module does not load with /etc/lockstep/openssl.cnf: OpenSSL does not load";
+    let what = "the module does not load with /etc/lockstep/openssl.cnf: ";
     assert!(
         text.contains(what) && text.contains("nothing was done"),
         "{text}"
@@ -705,7 +705,14 @@ fn a_module_that_does_not_load_is_not_installed() {
         return;
     };
     let module = system.at("dist/lockstep.so");
-    fs::copy(Path::new(&dist).join("lockstep.so"), module).unwrap();
+    let whole = fs::read(Path::new(&dist).join("lockstep.so")).unwrap();
+    // The loader would map what is not there, and the program that reads it ends by SIGBUS.
+    fs::write(&module, &whole[..whole.len() / 2]).unwrap();
+    let before = system.tree();
+    let (code, text) = install();
+    assert_eq!((code, system.tree() == before), (1, true), "{text}");
+    assert!(text.contains("is cut off: "), "{text}");
+    fs::write(&module, whole).unwrap();
     let (code, text) = install();
     assert_eq!(code, 0, "{text}");
 }

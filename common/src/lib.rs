@@ -7,6 +7,7 @@ mod arguments;
 mod configuration;
 mod effective;
 mod failure;
+mod guard;
 mod manual;
 mod module_file;
 mod output;

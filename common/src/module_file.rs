@@ -3,10 +3,13 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 /// The part of an ELF file that says what it is (elf(5)).
 const HEADER: usize = 64;
+/// An entry of the table of segments, in which the offset and the length in the file are words.
+const SEGMENT: usize = 56;
 /// `EM_X86_64`
 const X86_64: u16 = 62;
 
@@ -22,7 +25,7 @@ fn examine(path: &Path) -> io::Result<Option<String>> {
     let file = File::open(path)?;
     let length = file.metadata()?.len();
     let mut header = Vec::new();
-    file.take(HEADER as u64).read_to_end(&mut header)?;
+    (&file).take(HEADER as u64).read_to_end(&mut header)?;
     if header.is_empty() {
         return Ok(Some("is empty".to_owned()));
     }
@@ -39,12 +42,31 @@ fn examine(path: &Path) -> io::Result<Option<String>> {
             half(18)
         )));
     }
-    // The table of sections is the last part of a file.
-    let mut offset = [0; 8];
-    offset.copy_from_slice(&header[40..48]);
-    let table = u64::from(half(58)) * u64::from(half(60));
-    let end = u64::from_le_bytes(offset).saturating_add(table);
+    // The table of sections is the last part of a file, if there is one. What is mapped, the table
+    // of segments says.
+    let table = |offset: usize, size: usize, count: usize| {
+        let start = word(&header, offset);
+        (start, u64::from(half(size)), u64::from(half(count)))
+    };
+    let (sections, size, count) = table(40, 58, 60);
+    let mut end = sections.saturating_add(size * count);
+    let (segments, size, count) = table(32, 54, 56);
+    for number in 0..count {
+        let mut segment = [0; SEGMENT];
+        let at = segments.saturating_add(number * size);
+        end = end.max(at.saturating_add(SEGMENT as u64));
+        if file.read_exact_at(&mut segment, at).is_ok() {
+            end = end.max(word(&segment, 8).saturating_add(word(&segment, 32)));
+        }
+    }
     Ok((end > length).then(|| format!("is cut off: {length} of {end} bytes are there")))
+}
+
+/// A number of 64 bits.
+fn word(bytes: &[u8], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(word)
 }
 
 #[cfg(test)]
@@ -59,11 +81,16 @@ mod tests {
         let mut foreign = whole.clone();
         foreign[18] = 183;
         let (start, most) = (&whole[..40], &whole[..whole.len() - 1]);
+        // As `sstrip` leaves it, without a table of sections, and with a part of what is mapped.
+        let mut part = whole[..whole.len() / 16].to_vec();
+        part[40..48].fill(0);
+        part[58..62].fill(0);
         for (bytes, expected) in [
             (&b""[..], Some("is empty")),
             (b"hello", Some("not a shared library")),
             (start, Some("cut off: it has 40")),
             (most, Some("cut off: ")),
+            (&part, Some("cut off: ")),
             (&foreign, Some("another kind of CPU (ELF machine 183")),
             (&whole, None),
         ] {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::failure::Failure;
+use crate::guard::Guard;
 use crate::trust::{is_root, others_can_change};
 
 /// Where root makes them if the environment names a directory that others can change.
@@ -16,8 +17,12 @@ const TEMPORARY: &str = "/tmp";
 /// How many names are tried.
 const TRIES: usize = 100;
 
-/// A directory for a key that nobody else may read; it goes away with its owner.
-pub struct Scratch(PathBuf);
+/// A directory for a key that nobody else may read; it goes away with its owner, and with this
+/// process, however that ends.
+pub struct Scratch(
+    PathBuf,
+    #[expect(dead_code, reason = "it acts when dropped")] Guard,
+);
 
 impl Scratch {
     /// `purpose` distinguishes it from those that other commands make. Nobody can know its name
@@ -34,7 +39,10 @@ impl Scratch {
             let number = random().map_err(failed)?;
             let path = above.join(format!("lockstep-{purpose}-{number:016x}"));
             match DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => return Ok(Scratch(path)),
+                Ok(()) => {
+                    let guard = Guard::of(&path);
+                    return Ok(Scratch(path, guard));
+                }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(failed(error)),
             }

@@ -9,6 +9,7 @@ use std::thread;
 use lockstep_kernels::backend::Backend;
 use lockstep_kernels::rsa::Schedule;
 
+use crate::mistakes::{ConfigError, Mistakes};
 use crate::policy::{JobsLead, Lone};
 use crate::stats::StatsDir;
 use crate::syslog::{self, Syslog};
@@ -62,6 +63,8 @@ pub struct Config {
     /// Where to send warnings. Default: nowhere; what the module reads of `openssl.cnf` starts from
     /// [`Syslog::On`].
     pub syslog: Syslog,
+    /// What among the settings could not be used, and has no effect.
+    pub mistakes: Mistakes,
 }
 
 /// Which lanes compute.
@@ -120,6 +123,7 @@ impl Default for Config {
             stats_dir: StatsDir::Off,
             stats_keep: false,
             syslog: Syslog::Off,
+            mistakes: Mistakes::default(),
         }
     }
 }
@@ -410,11 +414,16 @@ impl Setting {
         table
     }
 
+    fn names() -> Vec<&'static str> {
+        Setting::ALL.iter().map(|setting| setting.name).collect()
+    }
+
     fn called(name: &str) -> Option<&'static Setting> {
         Setting::ALL.iter().find(|setting| setting.name == name)
     }
 
-    fn variable(&self) -> String {
+    /// Its name in the environment.
+    pub fn variable(&self) -> String {
         format!("LOCKSTEP_{}", self.name.to_uppercase())
     }
 
@@ -464,24 +473,26 @@ impl Config {
     }
 
     /// What a program gets that loads the module: the default, with counters published in the
-    /// default place, changed by settings as text.
-    pub fn from_pairs(
-        pairs: impl IntoIterator<Item = (String, String)>,
-    ) -> Result<Config, ConfigError> {
+    /// default place, changed by settings as text. What cannot be used has no effect, and is among
+    /// the [`mistakes`](Self::mistakes).
+    pub fn from_pairs(pairs: impl IntoIterator<Item = (String, String)>) -> Config {
         let mut config = Config {
             stats_dir: StatsDir::Auto,
             syslog: Syslog::On,
             ..Config::default()
         };
         for (key, value) in pairs {
-            config.set(&key, &value)?;
+            if let Err(mistake) = config.set(&key, &value) {
+                config.mistakes.add(mistake);
+            }
         }
-        Ok(config)
+        config
     }
 
     /// This configuration, changed by the environment: `LOCKSTEP_BACKEND`, `LOCKSTEP_SLOTS` and so
-    /// on. Empty variables count as unset.
-    pub fn with_env(mut self) -> Result<Config, ConfigError> {
+    /// on. Empty variables count as unset. What cannot be used has no effect, and is among the
+    /// [`mistakes`](Self::mistakes); a variable that is nearly a setting, too.
+    pub fn with_env(mut self) -> Config {
         for setting in Setting::ALL {
             let variable = setting.variable();
             let Some(value) = std::env::var_os(&variable).filter(|value| !value.is_empty()) else {
@@ -491,20 +502,37 @@ impl Config {
                 Some(value) => self.set(setting.name, value),
                 None => Err(setting.refuses(&value.to_string_lossy(), "text")),
             };
-            set.map_err(|error| ConfigError {
-                key: variable,
-                ..error
-            })?;
+            if let Err(mistake) = set {
+                self.mistakes.add(mistake.of_variable(variable));
+            }
         }
-        Ok(self)
+        for variable in Config::unknown_environment() {
+            if let Some(mistake) = ConfigError::misspelt(&variable, &Setting::names()) {
+                self.mistakes.add(mistake);
+            }
+        }
+        self
+    }
+
+    /// This configuration, or its first mistake: for those who ask before anything depends on it.
+    pub fn strict(self) -> Result<Config, ConfigError> {
+        match self.mistakes.first() {
+            None => Ok(self),
+            Some(mistake) => Err(mistake.clone()),
+        }
     }
 
     /// Variables of the environment that look like settings but are not, in alphabetical order: a
     /// misspelt one would change nothing.
     pub fn unknown_environment() -> Vec<String> {
         let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
-        // Where the tests look for the modules under test.
-        const TESTS: [&str; 2] = ["LOCKSTEP_DIST", "LOCKSTEP_FAULT_DIST"];
+        // What tests tell their programs.
+        const TESTS: [&str; 4] = [
+            "LOCKSTEP_DIST",
+            "LOCKSTEP_FAULT_DIST",
+            "LOCKSTEP_FAULT",
+            "LOCKSTEP_PLANT",
+        ];
         let mut unknown: Vec<String> = names
             .filter(|name| name.starts_with("LOCKSTEP_") && !TESTS.contains(&name.as_str()))
             .filter(|name| {
@@ -520,7 +548,7 @@ impl Config {
     fn set(&mut self, key: &str, value: &str) -> Result<(), ConfigError> {
         match Setting::called(key) {
             Some(setting) => (setting.set)(self, setting, value),
-            None => Err(ConfigError::unknown(key)),
+            None => Err(ConfigError::unknown(key, &Setting::names())),
         }
     }
 }
@@ -540,69 +568,13 @@ fn backend(value: &str) -> Result<BackendChoice, ConfigError> {
     }
 }
 
-/// A setting that is not understood.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigError {
-    key: String,
-    problem: String,
-}
-
-impl ConfigError {
-    /// An unknown setting: names the one that was probably meant, or else all.
-    pub fn unknown(key: &str) -> ConfigError {
-        let names = Setting::ALL.iter().map(|setting| setting.name);
-        let problem = match names.clone().min_by_key(|name| distance(key, name)) {
-            Some(near) if distance(key, near) <= 2 => {
-                format!("is not a setting; is {near} meant?")
-            }
-            _ => format!(
-                "is not a setting; there are {}",
-                names.collect::<Vec<_>>().join(", ")
-            ),
-        };
-        ConfigError {
-            key: key.to_owned(),
-            problem,
-        }
-    }
-
-    fn value(key: &str, value: &str, wanted: &str) -> ConfigError {
-        ConfigError {
-            key: key.to_owned(),
-            problem: format!("is '{value}', but must be {wanted}"),
-        }
-    }
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "lockstep: {} {}", self.key, self.problem)
-    }
-}
-
-impl std::error::Error for ConfigError {}
-
-/// How many letters must be inserted, removed or replaced to make one word of the other
-/// (Levenshtein).
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.chars().enumerate() {
-            let replaced = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.chars().count()]
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
     fn config(key: &str, value: &str) -> Result<Config, String> {
-        Config::from_pairs([(key.to_owned(), value.to_owned())]).map_err(|error| error.to_string())
+        let config = Config::from_pairs([(key.to_owned(), value.to_owned())]);
+        config.strict().map_err(|error| error.to_string())
     }
 
     #[test]
@@ -652,22 +624,16 @@ mod tests {
     #[test]
     fn errors_name_the_setting_and_what_it_takes() {
         let error = |key, value| config(key, value).unwrap_err();
-        assert_eq!(
-            error("slot", "3"),
-            "lockstep: slot is not a setting; is slots meant?"
-        );
-        assert!(
-            error("threads", "3")
-                .contains("threads is not a setting; there are backend, rsa_schedule,")
-        );
+        assert_eq!(error("slot", "3"), "slot is not a setting; is slots meant?");
+        assert!(error("threads", "3").contains("; there are backend, rsa_schedule,"));
         assert!(error("stats_dir", "here").contains("auto, no or an absolute path"));
         assert_eq!(
             error("slots", "0"),
-            "lockstep: slots is '0', but must be a number from 1 to 4096"
+            "slots is '0', but must be a number from 1 to 4096"
         );
         assert_eq!(
             error("lone", "maybe"),
-            "lockstep: lone is 'maybe', but must be auto, lanes or stock"
+            "lone is 'maybe', but must be auto, lanes or stock"
         );
         assert!(error("rsa_schedule", "before").contains("'before', but must be auto, beside"));
         assert!(error("backend", "mmx").contains("'mmx', but must be auto, none or one that this"));
@@ -691,20 +657,7 @@ mod tests {
                 );
                 continue;
             };
-            assert_eq!(config, Config::from_pairs([]).unwrap(), "{}", setting.name);
-        }
-    }
-
-    #[test]
-    fn words_are_as_far_apart_as_edits() {
-        for (a, b, edits) in [
-            ("", "", 0),
-            ("slot", "slots", 1),
-            ("lnoe", "lone", 2),
-            ("a", "xyz", 3),
-        ] {
-            assert_eq!(distance(a, b), edits);
-            assert_eq!(distance(b, a), edits);
+            assert_eq!(config, Config::from_pairs([]), "{}", setting.name);
         }
     }
 

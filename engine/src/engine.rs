@@ -32,9 +32,8 @@ pub struct Engine {
 
 impl Engine {
     /// An engine as configured, with a file of counters of its own.
-    pub fn new(config: Config) -> Engine {
-        let page = Page::create(&config.stats_dir, config.stats_keep);
-        let page = page.ok().flatten();
+    pub fn new(mut config: Config) -> Engine {
+        let page = config.publish();
         let mut engine = Engine::with_start(config, page.as_ref(), |start| start());
         engine.page = page;
         engine

@@ -23,9 +23,12 @@ mod kem;
 mod keys;
 mod kinds;
 pub mod measure;
+mod mistakes;
 pub mod operation;
 mod permit;
+mod plain;
 mod policy;
+mod publish;
 mod queue;
 mod request;
 mod rsa_key;
@@ -37,7 +40,7 @@ mod syslog;
 
 pub use bytes::Bytes;
 pub use caller::{Caller, Job, NoJob, Paused, Pending, Thread, ThreadId};
-pub use config::{BackendChoice, Config, ConfigError, Keys, Setting};
+pub use config::{BackendChoice, Config, Keys, Setting};
 pub use declined::{Declined, Fallback, StockGuard};
 pub use engine::{Elsewhere, Engine};
 #[cfg(all(feature = "fault-injection", not(loom)))]
@@ -49,6 +52,7 @@ pub use lockstep_kernels::backend::Backend;
 pub use lockstep_kernels::rsa::{
     Components as RsaComponents, JobError, Schedule, Size, Unsupported,
 };
+pub use mistakes::{ConfigError, Mistakes};
 pub use permit::Permit;
 pub use policy::{JobsLead, Lone, lanes_bring_nothing};
 pub use queue::completion::{Notify, Ticket};

@@ -8,7 +8,8 @@
 //!
 //! Where nothing listens, as in most chroots, nothing happens: the counters show the same.
 //!
-//! There is one line for each [`Event`] per process and hour at most. Nothing here waits for a lock
+//! There is one line for each [`Event`] per process and hour at most, and one about mistakes in the
+//! settings when a process reads them. Nothing here waits for a lock
 //! or allocates memory, so it may run on any stack and in a forked child.
 
 use std::fmt::{self, Write as _};
@@ -26,6 +27,9 @@ use rustix::time::{ClockId, clock_gettime};
 const SOCKET: &str = "/dev/log";
 /// The longest path of a socket: `sun_path` holds 108 bytes, with a zero at the end.
 pub(crate) const LONGEST_PATH: usize = 107;
+
+/// The facility of the lines (RFC 5424, section 6.2.1).
+const DAEMON: u8 = 3 << 3;
 
 /// Seconds between two lines about the same event.
 const HOUR: u32 = 3600;
@@ -66,9 +70,8 @@ impl Event {
         }
     }
 
-    /// Of the facility `daemon`: critical, or a warning (RFC 5424, section 6.2.1).
+    /// Critical, or a warning.
     fn priority(self) -> u8 {
-        const DAEMON: u8 = 3 << 3;
         match self {
             Event::FailedCheck { .. } => DAEMON | 2,
             Event::Paused { .. } | Event::Lost { .. } => DAEMON | 4,
@@ -127,13 +130,31 @@ impl Log {
         }
     }
 
+    /// Sends a line about the settings that have no effect.
+    pub(crate) fn say_mistakes(&self, mistakes: &str) {
+        let Some(path) = self.path() else { return };
+        let mut line = Line::default();
+        let _ = write!(
+            line,
+            "<{}>lockstep[{}]: settings with mistakes have no effect, and their defaults hold. \
+             Correct them and restart the program; `lockstep doctor` checks them. {mistakes}",
+            DAEMON | 4,
+            self.pid
+        );
+        let _ = send(path, line.bytes());
+    }
+
+    fn path(&self) -> Option<&Path> {
+        match &self.to {
+            Syslog::Off => None,
+            Syslog::On => Some(Path::new(SOCKET)),
+            Syslog::At(path) => Some(path),
+        }
+    }
+
     /// Sends a line, unless there was one about such an event within the last hour.
     pub(crate) fn warn(&self, event: Event) {
-        let path = match &self.to {
-            Syslog::Off => return,
-            Syslog::On => Path::new(SOCKET),
-            Syslog::At(path) => path,
-        };
+        let Some(path) = self.path() else { return };
         let (last, now) = (&LAST[event.kind()], seconds());
         if !is_due(last, self.pid, now) {
             return;
@@ -268,6 +289,24 @@ mod tests {
             write!(line, "<26>lockstep[{}]: {event}", u32::MAX).unwrap();
             assert!(line.bytes().ends_with(b"once an hour at most"));
         }
+    }
+
+    #[test]
+    fn a_line_about_many_mistakes_is_cut_off() {
+        let place = lockstep_testkit::TempDir::new("mistakes");
+        let path = place.join("socket");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        Log::new(Syslog::At(path)).say_mistakes(&"slots is wrong; ".repeat(100));
+        Log::new(Syslog::Off).say_mistakes("nobody hears this");
+        let mut buffer = [0; 2000];
+        let length = socket.recv(&mut buffer).unwrap();
+        let line = std::str::from_utf8(&buffer[..length]).unwrap();
+        let expected = format!("<28>lockstep[{}]: settings with mistakes", process::id());
+        assert!(line.starts_with(&expected) && length == 1000, "{line}");
+        assert!(
+            line.contains("checks them. slots is wrong; slots"),
+            "{line}"
+        );
     }
 
     /// The three kinds have no other test in this process.

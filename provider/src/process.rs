@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lockstep_engine::{BackendChoice, Config, ConfigError, Engine, Keys, Page, StatsDir};
+use lockstep_engine::{BackendChoice, Config, Engine, Keys, Page};
 use lockstep_kernels::backend::Backend;
 use once_cell::race::OnceBox;
 
@@ -21,14 +21,13 @@ static CONFIG: OnceBox<Config> = OnceBox::new();
 
 /// Counts one more provider instance. The first configuration of a process holds for all of it.
 ///
-/// Errors name the offending setting; the provider then refuses to load.
-pub fn attach(settings: Result<Config, ConfigError>) -> Result<(), String> {
-    let config = if privileged() {
-        settings
-    } else {
-        settings.and_then(Config::with_env)
+/// A mistake in a setting is no error: the setting has no effect, and the lanes work.
+pub fn attach(settings: Config) -> Result<(), String> {
+    let config = match privileged() {
+        true => settings,
+        false => settings.with_env(),
     };
-    let config = config.map_err(|error| error.to_string())?.with_cpus();
+    let mut config = config.with_cpus();
     #[cfg(feature = "fault-injection")]
     crate::fault::arm()?;
     if !install_handlers() {
@@ -37,7 +36,7 @@ pub fn attach(settings: Result<Config, ConfigError>) -> Result<(), String> {
     lockstep_vault::prepare();
     stack::prepare();
     // Before the program drops its privileges, changes its root directory or forbids system calls.
-    publish(&config)?;
+    publish(&mut config);
     let _ = CONFIG.set(Box::new(config));
     if !ENGINE.enter() {
         return Err("too many library contexts have loaded lockstep; unload it in some".to_owned());
@@ -45,29 +44,21 @@ pub fn attach(settings: Result<Config, ConfigError>) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes the file of the counters at the first loading; later this process takes a slot in it
-/// again. Where it cannot be made, the counters stay in private memory, and `lockstep doctor` says
-/// why. It is an error only if the configuration names a directory that cannot serve.
-fn publish(config: &Config) -> Result<(), String> {
+/// Makes the file of the counters at the first loading, which also says what is wrong with the
+/// settings; later this process takes a slot in it again. Where it cannot be made, the counters
+/// stay in private memory, and `lockstep doctor` says why.
+fn publish(config: &mut Config) {
     if let Some(page) = page() {
         page.claim();
-        return Ok(());
     }
-    let page = match Page::create(&config.stats_dir, config.stats_keep) {
-        Ok(Some(page)) => page,
-        Err(reason) if reason.is_wrong_place() && matches!(config.stats_dir, StatsDir::At(_)) => {
-            return Err(format!(
-                "the setting stats_dir (LOCKSTEP_STATS_DIR) cannot be followed: {reason}; create the \
-                 directory, let the user that starts the program write there, or set it to auto or no"
-            ));
-        }
-        Ok(None) | Err(_) => return Ok(()),
-    };
+    if CONFIG.get().is_some() {
+        return;
+    }
+    let Some(page) = config.publish() else { return };
     if let Err(other) = PAGE.set(Box::new(page)) {
         // Another thread was first; this one was never shared.
         other.withdraw();
     }
-    Ok(())
 }
 
 fn page() -> Option<&'static Page> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use super::*;
-use crate::layout::{HEADER_SIZE, SLOT_SIZE};
+use crate::layout::{HEADER_SIZE, LAST_GENERATION, NOTIFY, SLOT_SIZE};
 use crate::memory::Memory;
 
 const PATIENT: Patience = Patience {
@@ -356,6 +356,50 @@ fn watchers_end_with_their_rings_and_with_the_sleeper() {
     wait_for(1);
     drop(sleeper);
     wait_for(0);
+}
+
+/// A client of a later version may set flags that mean something to it.
+#[test]
+fn a_request_with_an_impossible_word_is_answered_as_such() {
+    let (server, descriptor) = Server::create(1).unwrap();
+    let client = Client::attach(&descriptor).unwrap();
+    let memory = Memory::open(descriptor.as_fd()).unwrap();
+    let [slot] = memory.slots() else {
+        panic!("a ring of one slot");
+    };
+    let change_flags = |flags: u32| {
+        let operation = u32::from(call(b"").operation);
+        slot.operation.store(operation | flags << 16, Relaxed);
+    };
+    let mut malformed = 0;
+    let mut refuses = |what: &str, change: &dyn Fn()| {
+        let mut ticket = client.submit(&call(b"input")).unwrap();
+        change();
+        malformed += 1;
+        assert_eq!(server.take(|_| panic!("{what}: it was taken")), 0, "{what}");
+        let faults = server.faults().malformed;
+        assert_eq!((faults, server.in_flight()), (malformed, 0), "{what}");
+        ticket.poll()
+    };
+    for flags in [NOTIFY << 1, 1 << 15, 0xffff] {
+        let answer = refuses(&format!("flags {flags:x}"), &|| change_flags(flags));
+        let status = answer.unwrap().map(|answer| answer.status);
+        assert_eq!(status, Some(status::MALFORMED), "{flags:x}");
+    }
+    let length = INPUT as u32 + 1;
+    let answer = refuses("a length", &|| slot.input_length.store(length, Relaxed));
+    let status = answer.unwrap().map(|answer| answer.status);
+    assert_eq!(status, Some(status::MALFORMED));
+    // The one flag that is known.
+    let mut ticket = client.submit(&call(b"input")).unwrap();
+    change_flags(NOTIFY);
+    assert_eq!(serve_reversed(&server), 1);
+    assert_eq!(ticket.poll().unwrap().unwrap().status, status::DONE);
+    // The answer to this one is for nobody.
+    let generation = LAST_GENERATION + 1;
+    let _ = refuses("a generation", &|| {
+        slot.generation.store(generation, Relaxed)
+    });
 }
 
 /// A file that could be taken for a ring, and what is said of it.

@@ -454,6 +454,9 @@ mod tests {
         value[39] = 1;
         assert_eq!(value.clone()[..], Boxed::copy_of(&*value, OnFork::Wipe)[..]);
         assert_eq!(format!("{value:?}"), "[redacted]");
+        assert_eq!(format!("{:?}", value.0), "[redacted]");
+        let value = Boxed::<[u8; 40]>::try_zeroed(OnFork::Keep);
+        assert_eq!(*value.expect("memory"), [0; 40]);
     }
 
     #[test]
@@ -528,6 +531,81 @@ mod tests {
             kept && zero(&wiped) && zero(&large)
         });
         assert!(wiped.iter().chain(large.iter()).all(|&word| word == 7));
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn a_child_locks_what_its_parent_had_locked() {
+        let locked_by_kernel = || {
+            let status = std::fs::read_to_string("/proc/self/status").unwrap();
+            let mut lines = status
+                .lines()
+                .filter_map(|line| line.strip_prefix("VmLck:"));
+            let number = lines.next().unwrap().trim().trim_end_matches(" kB");
+            number.parse::<usize>().unwrap() << 10
+        };
+        drop(Slice::<u8>::zeroed(1, OnFork::Keep));
+        forked(|| {
+            let (counted, inherited) = (usage().locked, locked_by_kernel());
+            after_fork();
+            let first = KEPT.get(0).map_or(0, Region::bytes);
+            let locks = locked_by_kernel() >= first.min(counted);
+            inherited == 0 && locks && usage().locked == counted
+        });
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn each_region_has_twice_as_many_pages_up_to_a_bound() {
+        forked(|| {
+            let bytes = || -> Vec<usize> { KEPT.all().map(Region::bytes).collect() };
+            let all = || bytes().iter().sum::<usize>();
+            let (counted, there) = (usage().regions, all());
+            let most = bytes().len().max(10) + 1;
+            let mut held = Vec::new();
+            while bytes().len() < most && held.len() < 20_000 {
+                held.push(Slice::<u8>::zeroed(PAGE, OnFork::Keep));
+            }
+            let pages = (0..most).map(|index| (4 << index).min(1024));
+            let expected: Vec<usize> = pages.map(|pages| pages * 4096).collect();
+            bytes() == expected && usage().regions - counted == all() - there
+        });
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn without_memory_to_map_small_blocks_are_on_the_heap() {
+        forked(|| {
+            let mut held = Vec::with_capacity(20_000);
+            // Room in the heap, which cannot grow any more from here on.
+            let room: Vec<_> = (0..100)
+                .map(|_| (vec![1_u8; 16_000], Box::new(1)))
+                .collect();
+            let (room, pins): (Vec<_>, Vec<_>) = room.into_iter().unzip();
+            drop(room);
+            let none = libc::rlimit {
+                rlim_cur: 1,
+                rlim_max: libc::RLIM_INFINITY,
+            };
+            // SAFETY: it reads the structure.
+            if unsafe { libc::setrlimit(libc::RLIMIT_AS, &none) } != 0 {
+                return false;
+            }
+            let large = Slice::<u8>::try_zeroed(PAGE + 1, OnFork::Keep).is_none();
+            let before = usage().heap;
+            while usage().heap == before && held.len() < held.capacity() {
+                match Slice::<u8>::try_zeroed(PAGE, OnFork::Keep) {
+                    Some(block) => held.push(block),
+                    None => return false,
+                }
+            }
+            let counted = usage().heap == before + PAGE;
+            let block = held.pop().unwrap();
+            let zero = block.iter().all(|byte| *byte == 0) && block.as_ptr().addr() % UNIT == 0;
+            drop(block);
+            drop(pins);
+            large && counted && zero && usage().heap == before
+        });
     }
 
     #[test]

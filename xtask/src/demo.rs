@@ -7,6 +7,7 @@
 //! rustls, which OpenSSL before 3.5 does not have by itself.
 
 use std::fs::{self, File};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::command::{
     Failure, Outcome, cannot_run, ending_with_us, free_port, loudly, on, openssl, quietly,
+    target_directory,
 };
 use crate::dist::{self, Dist};
 use crate::setup;
@@ -384,13 +386,18 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// A directory that goes away with its owner.
+/// A directory that goes away with its owner, or with the next one if this one is killed.
 struct Scratch(PathBuf);
 
 impl Scratch {
     fn new() -> Outcome<Scratch> {
-        let path = std::env::temp_dir().join(format!("lockstep-demo-{}", std::process::id()));
-        fs::create_dir(&path).map_err(on(&path, "create"))?;
+        let path = target_directory().join("demo");
+        let _ = fs::remove_dir_all(&path);
+        let mut directory = fs::DirBuilder::new();
+        directory
+            .mode(0o700)
+            .create(&path)
+            .map_err(on(&path, "create"))?;
         Ok(Scratch(path))
     }
 

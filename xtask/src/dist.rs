@@ -184,7 +184,14 @@ fn in_one_step(to: &Path, make: impl FnOnce(&Path) -> Outcome) -> Outcome {
     let mut fresh = to.as_os_str().to_owned();
     fresh.push(format!(".{}-{number}.new", std::process::id()));
     let fresh = Path::new(&fresh);
-    let made = make(fresh).and_then(|()| fs::rename(fresh, to).map_err(on(to, "replace")));
+    // A module that is cut off ends every program that loads it, so it is on the disk before it has
+    // its name.
+    let synced = || {
+        let file = fs::File::open(fresh).map_err(on(fresh, "open"))?;
+        file.sync_all().map_err(on(fresh, "write"))
+    };
+    let made = make(fresh).and_then(|()| synced());
+    let made = made.and_then(|()| fs::rename(fresh, to).map_err(on(to, "replace")));
     if made.is_err() {
         let _ = fs::remove_file(fresh);
     }

@@ -20,6 +20,7 @@ mod licences;
 mod links;
 mod matrix;
 mod miri;
+mod mutants;
 mod nightly;
 mod openssl_tests;
 mod package;

@@ -16,8 +16,8 @@ use crate::command::{
 use crate::record::{self, Record};
 use crate::work::{self, Ran, Share, Work};
 use crate::{
-    coverage, dist, fuzz, keyd, matrix, miri, openssl_tests, packages, setup, syscalls, taint,
-    tally, test, threads, tlsfuzzer,
+    coverage, dist, fuzz, keyd, matrix, miri, mutants, openssl_tests, packages, setup, syscalls,
+    taint, tally, test, threads, tlsfuzzer,
 };
 
 /// A long check.
@@ -154,6 +154,14 @@ pub const CHECKS: &[Check] = &[
         least: minutes(5),
         most: minutes(4 * 60),
         run: keyd::night,
+    },
+    Check {
+        name: "mutants",
+        about: "changes of the ring, the vault, the daemon and its clients that their tests must notice",
+        weight: 2,
+        least: minutes(15),
+        most: minutes(12 * 60),
+        run: mutants::night,
     },
     Check {
         name: "threads",

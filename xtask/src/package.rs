@@ -104,8 +104,11 @@ fn copy_repository() -> Outcome {
     let copies = target_directory().join("release/package-repository");
     emptied(&copies)?;
     let mut copy = Command::new("cp");
-    copy.args(["--recursive", "--parents"])
-        .args(["LICENSE", "packaging/systemd"]);
+    copy.args(["--recursive", "--parents"]).args([
+        "LICENSE",
+        "packaging/systemd",
+        "packaging/prometheus",
+    ]);
     quietly(copy.arg(&copies).current_dir(root())).map(drop)
 }
 

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::command::{
-    Failure, Outcome, build_as_tests, cannot_run, cargo, cargo_workspace, quietly, target_directory,
+    Failure, Outcome, build_as_tests, cannot_run, cargo, cargo_workspace, quietly, root, succeeds,
+    target_directory,
 };
 use crate::dist::Flavour;
 use crate::tally::{Count, count, counts, passed_and_failed, show_failures};
@@ -41,6 +42,7 @@ const CHECKS: &[Check] = &[
     ("links", || links::check().map(|_| Count::PASSED)),
     ("prose", || prose::check().map(|_| Count::PASSED)),
     ("layers", || layers::check().map(|_| Count::PASSED)),
+    ("alerts", alerts),
     ("dist", || dist::build().map(|_| Count::PASSED)),
     ("disassembly", || {
         disassembly::check(&dist::module()).map(|_| Count::PASSED)
@@ -192,6 +194,18 @@ fn deny() -> Outcome<Count> {
         return Ok(Count::SKIPPED);
     }
     passes(["deny", "--offline", "check", "bans", "licenses", "sources"])
+}
+
+/// The alerts for Prometheus, on servers that are well and on such that are not.
+fn alerts() -> Outcome<Count> {
+    if !succeeds("promtool", &["--version"]) {
+        println!("promtool is not installed (Debian has it in the package prometheus)");
+        return Ok(Count::SKIPPED);
+    }
+    let directory = root().join("packaging/prometheus");
+    let mut promtool = Command::new("promtool");
+    promtool.args(["test", "rules"]);
+    quietly(promtool.arg(directory.join("lockstep.test.yml"))).map(|_| Count::PASSED)
 }
 
 fn documentation() -> Outcome<Count> {

@@ -178,8 +178,8 @@ impl Axis {
 pub fn bars(pairs: &[(Demand, &Pair)]) -> Option<Chart> {
     let milliseconds = |pair: &Pair| {
         [
-            (Side::Stock, pair.stock.cost() * 1e3),
-            (Side::Lockstep, pair.lockstep.cost() * 1e3),
+            (Side::Stock, pair.cost(Side::Stock) * 1e3),
+            (Side::Lockstep, pair.cost(Side::Lockstep) * 1e3),
         ]
     };
     let highest = pairs

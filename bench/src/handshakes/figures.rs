@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::client::Tally;
 use super::counters::Counters;
 use super::demand::Demand;
+use super::parameters::Side;
 use crate::measure::quantile;
 
 /// One server under one load for one round.
@@ -98,11 +99,6 @@ impl Figures {
         self.median(Round::per_second)
     }
 
-    /// Server CPU seconds for each, in the median round.
-    pub fn cost(&self) -> f64 {
-        self.median(Round::cost)
-    }
-
     /// Server CPU seconds for each, round by round.
     pub fn costs(&self) -> Vec<f64> {
         self.rounds.iter().map(Round::cost).collect()
@@ -177,20 +173,39 @@ pub struct Pair {
 
 impl Pair {
     /// The server's CPU time for each, lockstep over OpenSSL alone: of each round, and of these the
-    /// median.
+    /// median. It is the ratio of the [costs](Self::cost).
     pub fn cpu_ratio(&self) -> f64 {
-        self.ratio(Round::cost)
+        self.cost(Side::Lockstep) / self.cost(Side::Stock)
+    }
+
+    /// Server CPU seconds for each, in the round with the median ratio; NaN without a round.
+    pub fn cost(&self, side: Side) -> f64 {
+        let mut order: Vec<(f64, usize)> = self.cpu_ratios().into_iter().zip(0..).collect();
+        order.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let middle = order.get(order.len() / 2).map(|(_, number)| *number);
+        let round = middle.and_then(|number| self.of(side).rounds.get(number));
+        round.map_or(f64::NAN, Round::cost)
+    }
+
+    /// The ratios of CPU time, round by round.
+    pub fn cpu_ratios(&self) -> Vec<f64> {
+        let rounds = self.stock.rounds.iter().zip(&self.lockstep.rounds);
+        let ratios = rounds.map(|(stock, lockstep)| lockstep.cost() / stock.cost());
+        ratios.collect()
+    }
+
+    fn of(&self, side: Side) -> &Figures {
+        match side {
+            Side::Stock => &self.stock,
+            Side::Lockstep => &self.lockstep,
+        }
     }
 
     /// How many there were a second, lockstep over OpenSSL alone: of each round, and of these the
     /// median.
     pub fn rate_ratio(&self) -> f64 {
-        self.ratio(Round::per_second)
-    }
-
-    fn ratio(&self, value: fn(&Round) -> f64) -> f64 {
         let rounds = self.stock.rounds.iter().zip(&self.lockstep.rounds);
-        let ratios = rounds.map(|(stock, lockstep)| value(lockstep) / value(stock));
+        let ratios = rounds.map(|(stock, lockstep)| lockstep.per_second() / stock.per_second());
         quantile(&mut ratios.collect::<Vec<_>>(), 0.5)
     }
 
@@ -254,11 +269,30 @@ mod tests {
             lockstep: Figures::of_rounds(&[(0.05, 100), (0.1, 100), (0.06, 100)]),
         };
         assert_eq!((pair.cpu_ratio(), pair.rate_ratio()), (0.5, 1.0));
-        assert_eq!(pair.stock.cost(), 0.001);
+        assert_eq!(pair.cpu_ratios(), [0.5, 0.5, 0.6]);
         assert_eq!(pair.stock.per_second(), 100.0);
         assert_eq!(pair.stock.latency(1.0), 0.1);
         assert_eq!(pair.latency_ratio(0.5), 1.0);
         assert!(pair.stock.counters().is_none());
+    }
+
+    #[test]
+    fn costs_divide_to_their_ratio_whatever_the_rounds() {
+        // The medians of both sides are of two rounds, and do not divide to any round's ratio.
+        for rounds in 1..=4 {
+            let stock = [(0.44, 1000), (0.40, 1000), (0.50, 1000), (0.43, 1000)];
+            let lockstep = [(0.374, 1000), (0.336, 1000), (0.31, 1000), (0.38, 1000)];
+            let pair = Pair {
+                stock: Figures::of_rounds(&stock[..rounds]),
+                lockstep: Figures::of_rounds(&lockstep[..rounds]),
+            };
+            let (stock, lockstep) = (pair.cost(Side::Stock), pair.cost(Side::Lockstep));
+            assert_eq!(pair.cpu_ratio(), lockstep / stock);
+            let mut ratios = pair.cpu_ratios();
+            assert_eq!(pair.cpu_ratio(), quantile(&mut ratios, 0.5));
+            assert_eq!(ratios.len(), rounds);
+        }
+        assert!(Pair::default().cpu_ratio().is_nan());
     }
 
     #[test]

@@ -127,6 +127,16 @@ impl Identity {
         Ok(identity)
     }
 
+    /// Removes the files of the key: the programs that serve have read it.
+    pub fn forget_key(&self) -> Result<(), Failure> {
+        for path in [&self.key, &self.both] {
+            fs::remove_file(path).map_err(|error| {
+                Failure::new(format!("cannot remove {}: {error}", path.display()))
+            })?;
+        }
+        Ok(())
+    }
+
     /// The same with this text in the place of the key, in files of another directory.
     pub fn with_key(&self, key: &[u8], directory: &Path) -> Result<Identity, Failure> {
         let certificate = fs::read(&self.certificate)

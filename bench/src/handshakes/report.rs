@@ -21,7 +21,8 @@ use crate::json::{self, Decimal};
 /// What to know when reading the figures.
 pub const MAIN_FIGURE: &str = "The main figure is server CPU time per handshake: clients and server \
     disturb each other's throughput and latency less when they are pinned apart, but they still share \
-    memory, caches and the clients' speed.";
+    memory, caches and the clients' speed. It is that of the round with the median ratio (x stock), and so \
+    are the CPU seconds; all else in a row is of all rounds.";
 
 /// When, by what and of what a report was made.
 #[derive(Serialize)]
@@ -136,18 +137,17 @@ impl Report {
         self.levels.iter().flat_map(|level| {
             level.pairs().enumerate().flat_map(move |(index, pair)| {
                 let handshakes = &level.handshakes;
-                [
-                    (Side::Stock, &pair.stock, &handshakes.stock),
-                    (Side::Lockstep, &pair.lockstep, &handshakes.lockstep),
-                ]
-                .map(|(side, figures, alone)| Row {
-                    demand: level.demand,
-                    is_transaction: index > 0,
-                    side,
-                    figures,
-                    pair,
-                    handshake_share: (index > 0).then(|| alone.cost() / figures.cost()),
-                })
+                [(Side::Stock, &pair.stock), (Side::Lockstep, &pair.lockstep)].map(
+                    |(side, figures)| Row {
+                        demand: level.demand,
+                        is_transaction: index > 0,
+                        side,
+                        figures,
+                        pair,
+                        handshake_share: (index > 0)
+                            .then(|| handshakes.cost(side) / pair.cost(side)),
+                    },
+                )
             })
         })
     }
@@ -178,17 +178,24 @@ impl Report {
     pub fn headline(&self) -> Option<Headline> {
         let level = self.busiest()?;
         let pair = &level.handshakes;
-        let milliseconds = |figures: &Figures| format!("{:.4} ms", figures.cost() * 1e3);
+        let milliseconds = |side| format!("{:.4} ms", pair.cost(side) * 1e3);
         Some(Headline {
             gain: gain(pair.cpu_ratio())?,
             detail: format!(
-                "{}: {} with lockstep, {} with OpenSSL alone",
+                "{}: {} with lockstep, {} with OpenSSL alone, {}",
                 match level.demand {
                     Demand::Clients(_) => level.demand.words() + " at a time",
                     Demand::Rate(_) => level.demand.words(),
                 },
-                milliseconds(&pair.lockstep),
-                milliseconds(&pair.stock)
+                milliseconds(Side::Lockstep),
+                milliseconds(Side::Stock),
+                match pair.cpu_ratios().len() {
+                    1 => "in the only round".to_owned(),
+                    rounds => format!(
+                        "in the median of {rounds} rounds, whose ratios are {}",
+                        spread(pair).unwrap_or_default()
+                    ),
+                }
             ),
         })
     }
@@ -343,6 +350,11 @@ impl Row<'_> {
         (full > 0).then(|| signatures as f64 / full as f64)
     }
 
+    /// Server CPU seconds for each, in the round with the median ratio.
+    fn cost(&self) -> f64 {
+        self.pair.cost(self.side)
+    }
+
     /// Lockstep over OpenSSL alone.
     pub fn cpu_ratio(&self) -> Option<f64> {
         (self.side == Side::Lockstep).then(|| self.pair.cpu_ratio())
@@ -379,7 +391,7 @@ impl Row<'_> {
             failures: figures.failures(),
             resumed: figures.resumed(),
             per_s: Decimal(figures.per_second()),
-            server_cpu_s_per_1000: Decimal(figures.cost() * 1e3),
+            server_cpu_s_per_1000: Decimal(self.cost() * 1e3),
             server_cpu_s_per_1000_rounds: costs.map(|cost| Decimal(cost * 1e3)).collect(),
             handshake_share: self.handshake_share.map(Decimal),
             p50_ms: Decimal(figures.latency(0.5) * 1e3),
@@ -433,7 +445,7 @@ impl Column {
     }
 }
 
-const COLUMNS: [Column; 12] = [
+const COLUMNS: [Column; 13] = [
     Column {
         head: "per s",
         cell: |row| {
@@ -444,11 +456,15 @@ const COLUMNS: [Column; 12] = [
     },
     Column {
         head: "CPU s/1000",
-        cell: |row| number(row.figures.cost() * 1e3, 4),
+        cell: |row| number(row.cost() * 1e3, 4),
     },
     Column {
         head: "x stock",
         cell: |row| number(row.cpu_ratio()?, 2),
+    },
+    Column {
+        head: "in rounds",
+        cell: |row| spread(row.pair).filter(|_| row.side == Side::Lockstep),
     },
     Column {
         head: "p50 ms",
@@ -491,6 +507,18 @@ const COLUMNS: [Column; 12] = [
         },
     },
 ];
+
+/// The least and the greatest ratio of CPU time; `None` with fewer than two rounds.
+fn spread(pair: &Pair) -> Option<String> {
+    let ratios = pair.cpu_ratios();
+    let ends = [f64::min, f64::max].map(|end| ratios.iter().copied().reduce(end));
+    match ends {
+        [Some(least), Some(most)] if ratios.len() > 1 && least.is_finite() && most.is_finite() => {
+            Some(format!("{least:.2} to {most:.2}"))
+        }
+        _ => None,
+    }
+}
 
 /// A number with so many decimals, if it is one.
 fn number(value: f64, decimals: usize) -> Option<String> {
@@ -672,7 +700,7 @@ mod tests {
         let table = Report::example().to_table();
         let lines: Vec<&str> = table.lines().take(6).collect();
         let headline = "44 % less CPU per handshake (64 clients at a time: 0.2800 ms with \
-                        lockstep, 0.5000 ms with OpenSSL alone)";
+                        lockstep, 0.5000 ms with OpenSSL alone, in the only round)";
         let made = format!(
             "2026-11-23T08:41:07Z, lockstep-bench {}: lockstep-bench handshakes --server haproxy",
             env!("CARGO_PKG_VERSION")
@@ -692,6 +720,22 @@ mod tests {
             table.contains("\nPlot of the throughput: a.svg\n"),
             "{table}"
         );
+    }
+
+    #[test]
+    fn the_headline_can_be_computed_again_and_has_the_spread() {
+        let mut report = Report::example();
+        report.levels[1].handshakes = Pair {
+            stock: Figures::of_rounds(&[(0.44, 1000), (0.4355, 1000), (0.4, 1000)]),
+            lockstep: Figures::of_rounds(&[(0.3365, 1000), (0.37, 1000), (0.38, 1000)]),
+        };
+        let table = report.to_table();
+        let headline = "15 % less CPU per handshake (64 clients at a time: 0.3700 ms with \
+                        lockstep, 0.4355 ms with OpenSSL alone, in the median of 3 rounds, whose \
+                        ratios are 0.76 to 0.95)";
+        assert_eq!(table.lines().nth(1), Some(headline), "{table}");
+        assert!(table.contains("   0.85 0.76 to 0.95 "), "{table}");
+        assert!(table.contains(" 0.3700 "), "{table}");
     }
 
     #[test]

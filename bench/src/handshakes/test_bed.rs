@@ -93,6 +93,10 @@ impl<'a> TestBed<'a> {
             daemon,
         };
         test_bed.warm_up(most)?;
+        // The servers have read the key. A daemon may look at the file again.
+        if test_bed.daemon.is_none() {
+            identity.forget_key()?;
+        }
         Ok(test_bed)
     }
 

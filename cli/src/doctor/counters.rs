@@ -20,7 +20,7 @@ impl CountersPlace {
     pub fn all(configuration: Option<&Configuration>) -> Vec<CountersPlace> {
         let parsed = |value: &str, named_by: String| {
             let pair = ("stats_dir".to_owned(), value.to_owned());
-            let place = Config::from_pairs([pair]).ok()?.stats_dir;
+            let place = Config::from_pairs([pair]).strict().ok()?.stats_dir;
             Some(CountersPlace { place, named_by })
         };
         let of_environment = || {
@@ -77,8 +77,8 @@ pub fn counters(place: &CountersPlace) -> Answer {
         Err(reason) if reason.is_wrong_place() && matches!(place, StatsDir::At(_)) => (
             Verdict::Failed,
             format!(
-                "the module refuses to load, because the directory that {named_by} names cannot hold \
-                 counters: {reason}"
+                "{named_by} has no effect, because the directory cannot hold counters: {reason}; \
+                 the processes that you start publish them in the default place"
             ),
             Some(
                 "create the directory, let the user that starts the server write there, or set \

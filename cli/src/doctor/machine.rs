@@ -47,13 +47,17 @@ pub fn instructions() -> Answer {
 
 pub fn settings() -> Answer {
     let unset = Some("unset LOCKSTEP_BACKEND, or set it to auto".to_owned());
-    match Config::default().with_env() {
-        Err(error) => (
+    let config = Config::default().with_env();
+    match config.mistakes.is_empty() {
+        false => (
             Verdict::Failed,
-            error.to_string(),
-            Some("correct the variable, or unset it".to_owned()),
+            format!(
+                "the environment has settings that have no effect: {}",
+                config.mistakes
+            ),
+            Some("correct the variables, or unset them".to_owned()),
         ),
-        Ok(config) => match config.backend.resolve() {
+        true => match config.backend.resolve() {
             Some(backend) if Some(backend) == Backend::best_hardware() => (
                 Verdict::Good,
                 format!(

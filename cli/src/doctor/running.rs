@@ -66,7 +66,7 @@ fn keep_one_of_each(processes: &mut Vec<ProcessStats>) {
     processes.dedup_by_key(|process| key(process));
 }
 
-/// What needs attention, and whether any result failed its check, for this user.
+/// What needs attention, a failed check and a setting without effect above all, for this user.
 ///
 /// No entry of one user displaces those of another, and no process that is not seen makes doctor
 /// fail on another user's word alone.
@@ -79,7 +79,8 @@ pub fn findings(found: &Published, asker: u32) -> Vec<Finding> {
     all.sort_by_key(|(process, warning)| {
         let source = Source::of(process, asker);
         let is_check = warning.about == About::Checks;
-        (!is_check, source, !process.alive, process.user)
+        let is_setting = warning.about == About::Settings;
+        (!is_check, !is_setting, source, !process.alive, process.user)
     });
     let (mut of_trusted, mut of_others, mut of_each) = (0, 0, BTreeMap::new());
     let (mut shown, mut left_out) = (Vec::new(), 0);
@@ -98,7 +99,9 @@ pub fn findings(found: &Published, asker: u32) -> Vec<Finding> {
         }
     }
     let mut findings = Vec::new();
-    if shown.iter().all(|shown| shown.verdict != Verdict::Failed) {
+    let is_failed_check =
+        |shown: &Finding| shown.check == About::Checks.name() && shown.verdict == Verdict::Failed;
+    if !shown.iter().any(is_failed_check) {
         findings.push(no_failed_check(found, asker));
     }
     findings.append(&mut shown);
@@ -130,8 +133,8 @@ fn finding(process: &ProcessStats, source: Source, warning: Warning) -> Finding 
         mut remedy,
     } = warning;
     let verdict = match about {
-        About::Checks if source != Source::Unseen => Verdict::Failed,
-        About::Checks | About::Jobs | About::Memory => Verdict::Warning,
+        About::Checks | About::Settings if source != Source::Unseen => Verdict::Failed,
+        About::Checks | About::Settings | About::Jobs | About::Memory => Verdict::Warning,
     };
     let of_user = match source {
         Source::Seen => format!(" of user {user}"),
@@ -264,6 +267,35 @@ mod tests {
         assert!(all[1].0 == "jobs", "{all:?}");
         let all = found(Vec::new());
         assert!(all.len() == 1 && all[0].1 == Verdict::Note, "{all:?}");
+    }
+
+    /// The word of a stranger alone is a warning.
+    #[test]
+    fn a_setting_without_effect_is_a_failure() {
+        let mistaken = Snapshot {
+            mistakes: "slots is 'many'".to_owned(),
+            ..Snapshot::default()
+        };
+        let of_stranger = ProcessStats {
+            snapshot: mistaken.clone(),
+            ..there(8, 999, 0)
+        };
+        let all = found(vec![process(7, mistaken), of_stranger]);
+        let seen: Vec<_> = all
+            .iter()
+            .map(|(check, verdict, _)| (*check, *verdict))
+            .collect();
+        let expected = [
+            ("checks", Verdict::Good),
+            ("settings", Verdict::Failed),
+            ("settings", Verdict::Warning),
+        ];
+        assert_eq!(seen, expected, "{all:?}");
+        assert!(
+            all[1].2.contains("process 7): settings with mistakes"),
+            "{all:?}"
+        );
+        assert!(all[1].2.ends_with(": slots is 'many'"), "{all:?}");
     }
 
     #[test]

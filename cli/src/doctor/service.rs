@@ -40,6 +40,7 @@ use lockstep_engine::{Backend, Config, Setting};
 use super::finding::{Answer, Finding, Named, Verdict};
 use crate::install::units;
 use crate::keyd::PROCESS;
+use crate::mistakes::mistakes;
 use groups::GroupList;
 use handshake::{HYBRID, Session};
 use libraries::{libcrypto, loaded};
@@ -269,8 +270,8 @@ impl Service<'_> {
                 None
             }
         };
-        if let Some(named) = self.settings(configuration.as_ref()) {
-            say(named)?;
+        for named in self.settings(configuration.as_ref()) {
+            let _ = say(named);
         }
         if is_loaded {
             say(("loaded", loaded(&modules, &self.subject.restart())))?;
@@ -351,19 +352,28 @@ impl Service<'_> {
         }
     }
 
-    /// What is wrong with the module's settings: with any of it the module does not load.
-    fn settings(&self, configuration: Option<&Configuration>) -> Option<Named> {
-        let known = Setting::ALL.iter().map(|setting| setting.name);
-        let set = known.filter_map(|name| {
-            let (value, named_by) = self.setting(configuration, name)?;
-            Some((name.to_owned(), value, named_by))
+    /// Which of the module's settings have no effect.
+    fn settings(&self, configuration: Option<&Configuration>) -> Vec<Named> {
+        let of_environment = Setting::ALL.iter().filter_map(|setting| {
+            let variable = setting.variable();
+            let value = self.environment.get(&variable);
+            let value = value.filter(|value| !value.is_empty())?.to_owned();
+            let wrong = Config::from_pairs([(setting.name.to_owned(), value)]).strict();
+            Some(wrong.err()?.of_variable(variable).to_string())
         });
-        set.into_iter().find_map(|(name, value, named_by)| {
-            let error = Config::from_pairs([(name, value)]).err()?;
+        let of_file = configuration.and_then(|configuration| {
+            let mistakes = mistakes(configuration);
+            let path = configuration.path().display();
+            (!mistakes.is_empty()).then(|| format!("in {path}, {mistakes}"))
+        });
+        let all = of_environment.chain(of_file);
+        all.map(|mistake| {
+            let what =
+                format!("a setting with a mistake has no effect, and its default holds: {mistake}");
             let remedy = format!("correct it, then {}", self.subject.restart());
-            let what = format!("{named_by}: {error}");
-            Some(("settings", (Verdict::Failed, what, Some(remedy))))
+            ("settings", (Verdict::Failed, what, Some(remedy)))
         })
+        .collect()
     }
 
     fn setting(&self, of: Option<&Configuration>, name: &str) -> Option<(String, String)> {

@@ -4,13 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use lockstep_common::{Configuration, Failure, Scratch};
-use lockstep_conf::File;
-use lockstep_engine::Config;
 
 use crate::doctor::Trial;
-
-/// The names that libcrypto itself takes in a provider's section (config(5)).
-const OPENSSLS: [&str; 4] = ["identity", "soft_load", "module", "activate"];
+use crate::mistakes::mistakes;
 
 /// Whether the module takes the settings in a configuration that `install` makes, and loads with it
 /// where that can be tried, which is where the root is that of this program. `text` is what the
@@ -39,21 +35,27 @@ pub fn accepted(shown: &str, path: &Path, text: Option<&str>, root: &Path) -> Re
     settings_accepted(shown, &configuration)?;
     match is_here {
         false => Ok(()),
-        true => Trial(&configuration).loads().map_err(|failure| {
-            let remedy = failure.remedy.unwrap_or_default();
-            refused(shown, &its_name(failure.what)).remedy(its_name(remedy))
-        }),
+        true => {
+            // A module that is cut off would end the program that tries it, too.
+            let loads = configuration.module();
+            let loads = loads.and_then(|_| Trial(&configuration).loads());
+            loads.map_err(|failure| {
+                let remedy = failure.remedy.unwrap_or_default();
+                refused(shown, &its_name(failure.what)).remedy(its_name(remedy))
+            })
+        }
     }
 }
 
 /// Whether the module takes the settings in a configuration that is spoken of as `shown`.
 pub fn settings_accepted(shown: &str, configuration: &Configuration) -> Result<(), Failure> {
-    match refusal(configuration) {
-        None => Ok(()),
-        Some(error) => {
-            let remedy = format!("correct {shown}, then run this again");
-            Err(refused(shown, &error).remedy(remedy))
-        }
+    let mistakes = mistakes(configuration);
+    match mistakes.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::new(format!(
+            "settings would have no effect in {shown}: {mistakes}; nothing was done"
+        ))
+        .remedy(format!("correct {shown}, then run this again"))),
     }
 }
 
@@ -61,19 +63,4 @@ fn refused(shown: &str, why: &str) -> Failure {
     Failure::new(format!(
         "the module does not load with {shown}: {why}; nothing was done"
     ))
-}
-
-/// Which setting the module refuses, if any.
-fn refusal(configuration: &Configuration) -> Option<String> {
-    let section = configuration.provider()?.section;
-    let file = File::read(configuration.path()).ok()?;
-    let lines = file.section(&section)?.iter();
-    let is_setting = |name: &str| {
-        let name = name.split_once('.').map_or(name, |(_, name)| name);
-        !OPENSSLS.contains(&name)
-    };
-    let settings = lines.filter(|line| is_setting(&line.name));
-    let pairs = settings.map(|line| (line.name.clone(), line.value.clone()));
-    let error = Config::from_pairs(pairs).err()?.to_string();
-    Some(error.trim_start_matches("lockstep: ").to_owned())
 }

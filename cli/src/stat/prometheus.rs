@@ -93,6 +93,12 @@ const PLAIN: &[Plain] = &[
         |s| s.failed_checks,
     ),
     (
+        "settings_without_effect",
+        "gauge",
+        "Whether settings have mistakes, and so no effect.",
+        |s| u64::from(!s.mistakes.is_empty()),
+    ),
+    (
         "pool_hits_total",
         "counter",
         "Key pairs that the pool had in advance.",
@@ -411,6 +417,25 @@ mod tests {
         );
         let largest = r#"lockstep_batch_requests_bucket{pid="7",process="nginx",user="0",le="8"}"#;
         assert!(!series.contains_key(largest), "8 stands for more");
+    }
+
+    #[test]
+    fn alerts_are_about_what_is_exposed() {
+        let rules = include_str!("../../../packaging/prometheus/lockstep.rules.yml");
+        let series = exposition(&[process(7, "nginx")]);
+        let is_in_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let words = rules.split(|c| !is_in_name(c));
+        let named: BTreeSet<&str> = words.filter(|word| word.starts_with("lockstep_")).collect();
+        assert!(named.len() >= 8, "{named:?}");
+        for name in named {
+            assert!(series.contains(&format!("\n{name}{{pid=\"7\"")), "{name}");
+        }
+        let (_, reasons) = rules.split_once("reason!~\"").unwrap();
+        let (reasons, _) = reasons.split_once('"').unwrap();
+        for reason in reasons.split('|') {
+            let known = Fallback::ALL.iter().any(|known| known.name() == reason);
+            assert!(known, "{reason}");
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::sync::atomic::AtomicU64;
 use lockstep_kernels::rsa::Size;
 
 use crate::declined::Fallback;
+use crate::plain::is_plain;
 use crate::shape::Shape;
 
 /// The words of a slot: more than there are counters.
@@ -45,6 +46,11 @@ pub(super) mod header {
     pub const FORKING: usize = 12;
     /// When the last fork began, in clock ticks since boot.
     pub const FORKED: usize = 13;
+    /// What in the settings has no effect: one line of text, or zeros.
+    pub const MISTAKES: usize = 64;
+    pub const MISTAKES_WORDS: usize = 128;
+
+    const _: () = assert!(MISTAKES + MISTAKES_WORDS <= super::OWNERS);
 }
 
 /// Places in an owner's words.
@@ -135,6 +141,14 @@ pub(super) fn words_of<const N: usize>(text: &str) -> [u64; N] {
         *word = u64::from_le_bytes(whole);
     }
     words
+}
+
+/// A line of text in words. Another user may have written it, to a reader who prints it: a question
+/// mark replaces each character that would change the rest of the line, or of a JSON document.
+pub(super) fn line_of(words: &[u64]) -> String {
+    let bytes = words.iter().flat_map(|word| word.to_le_bytes());
+    let bytes = bytes.take_while(|byte| *byte != 0).map(char::from);
+    bytes.map(|c| if is_plain(c) { c } else { '?' }).collect()
 }
 
 /// The text in words. Another user may have written it, to a reader who prints it: `None` if it

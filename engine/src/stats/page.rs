@@ -185,6 +185,14 @@ impl Page {
         page
     }
 
+    /// Lets readers see what in the settings has no effect.
+    pub(crate) fn note_mistakes(&self, mistakes: &str) {
+        let text: [u64; header::MISTAKES_WORDS] = words_of(mistakes);
+        for (at, word) in (header::MISTAKES..).zip(text) {
+            self.mapped.words[at].store(word, Ordering::Relaxed);
+        }
+    }
+
     /// Where the file is.
     pub fn directory(&self) -> PathBuf {
         self.place.path()

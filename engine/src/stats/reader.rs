@@ -15,7 +15,7 @@ use rustix::process::geteuid;
 
 use super::directory::{self, places_of_all};
 use super::layout::{
-    MAGIC, MOST, OWNERS, SLOT_WORDS, SLOTS, WORDS, header, is_name, owner, text_of,
+    MAGIC, MOST, OWNERS, SLOT_WORDS, SLOTS, WORDS, header, is_name, line_of, owner, text_of,
 };
 use super::process::{self, Realm, belongs_to, booted, is_alive, is_within, name_of};
 use super::snapshot::{self, Snapshot};
@@ -443,7 +443,8 @@ impl Contents {
             .filter_map(|(slot, owner)| Some((slot, owner?)))
     }
 
-    /// The counters in a slot, if they are this owner's and it has counted anything.
+    /// The counters in a slot, if they are this owner's, and it has counted anything or has
+    /// mistakes in its settings.
     fn snapshot(&self, slot: usize, owner: &Owner) -> Option<Snapshot> {
         let words = read(&self.file, SLOTS + slot * SLOT_WORDS, SLOT_WORDS)?;
         let now = read(&self.file, OWNERS + slot * owner::WORDS, owner::WORDS)?;
@@ -455,7 +456,8 @@ impl Contents {
         snapshot.version = text_of(version)?;
         snapshot.pid = owner.pid.into();
         snapshot.started = owner.started;
-        snapshot.has_counted().then_some(snapshot)
+        snapshot.mistakes = line_of(&self.header[header::MISTAKES..][..header::MISTAKES_WORDS]);
+        (snapshot.has_counted() || !snapshot.mistakes.is_empty()).then_some(snapshot)
     }
 }
 

@@ -1,10 +1,12 @@
 //! What an engine has counted at one moment.
 //!
-//! As a JSON document the counters have these keys, all numbers but `version` and `backend`:
+//! As a JSON document the counters have these keys, all numbers but `version`, `backend` and
+//! `mistakes`:
 //!
 //! | key | meaning |
 //! |---|---|
 //! | `version`, `backend` | of the engine; `backend` is `none` without lanes |
+//! | `mistakes` | settings that have no effect, and why; empty without any |
 //! | `pid`, `started` | the process, and when it took its place in the file, in clock ticks since boot |
 //! | `slots` | batches that may run at a time |
 //! | `operations.SHAPE` | requests that a batch took or the pool served, by [`Shape::name`] |
@@ -42,6 +44,8 @@ pub struct Snapshot {
     pub version: String,
     /// The lanes in use, or `none`.
     pub backend: String,
+    /// Which settings have no effect, and why: one line of plain text, empty without any.
+    pub mistakes: String,
     /// The process.
     pub pid: u64,
     /// When it took its place in the file, in clock ticks since boot: a later process with the same
@@ -150,6 +154,9 @@ impl Snapshot {
 
     /// Adds what another engine or process counted.
     pub fn absorb(&mut self, other: &Snapshot) {
+        if self.mistakes.is_empty() {
+            self.mistakes.clone_from(&other.mistakes);
+        }
         self.combine(other, |key, own, their| match key {
             "pid" | "started" => own,
             "slots" | "wait_max_ns" | "max_async" | "max_lost" => their.max(own),
@@ -190,6 +197,7 @@ impl Snapshot {
         let pass_fill: [u64; FILLS] = part(words, counter::PASS_FILL);
         let by_reason: [u64; REASONS] = part(words, counter::BY_REASON);
         Some(Snapshot {
+            mistakes: String::new(),
             version: String::new(),
             backend: text_of(&words[counter::BACKEND..][..counter::BACKEND_WORDS])?,
             pid: 0,
@@ -239,8 +247,14 @@ impl Snapshot {
 
     /// One JSON document, with the keys of the [module](self), in one line.
     pub fn to_json(&self) -> String {
-        let (version, backend) = (&self.version, &self.backend);
-        let mut out = format!(r#"{{"version":"{version}","backend":"{backend}""#);
+        let Snapshot {
+            version,
+            backend,
+            mistakes,
+            ..
+        } = self;
+        let mut out =
+            format!(r#"{{"version":"{version}","backend":"{backend}","mistakes":"{mistakes}""#);
         let mut open = "";
         self.clone().fields(|group, key, field| {
             let mut separator = ",";
@@ -270,6 +284,7 @@ impl Snapshot {
         };
         snapshot.version = text("version")?;
         snapshot.backend = text("backend")?;
+        snapshot.mistakes = text("mistakes").unwrap_or_default();
         snapshot.fields(|group, key, field| *field = number(group, key).unwrap_or(0));
         Some(snapshot)
     }
@@ -357,6 +372,7 @@ mod tests {
         let mut number = 0;
         let mut snapshot = Snapshot {
             backend: "none".into(),
+            mistakes: "slots is 'many'; batches: 3".into(),
             ..Snapshot::default()
         };
         snapshot.fields(|_, _, field| {

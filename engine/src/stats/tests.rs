@@ -115,6 +115,28 @@ fn the_file_is_private_current_and_removed() {
     assert_eq!(directory.read().processes.len(), 1, "kept on request");
 }
 
+/// Root reads text that others can write: no character changes a terminal or a document.
+#[test]
+fn mistakes_in_settings_are_read_before_anything_is_counted() {
+    let directory = Directory::new("mistakes");
+    let page = directory.page(false);
+    assert_eq!(directory.read().processes.len(), 0);
+    page.note_mistakes("slots is 'many', but must be a number");
+    let [process] = &directory.read().processes[..] else {
+        panic!("no process");
+    };
+    assert_eq!(
+        process.snapshot.mistakes,
+        "slots is 'many', but must be a number"
+    );
+    page.note_mistakes(&"\x1b[2J\n\u{9b}\"}\\x".repeat(1000));
+    let shown = &directory.read().processes[0].snapshot;
+    assert_eq!(shown.mistakes.len(), 8 * header::MISTAKES_WORDS);
+    assert!(shown.mistakes.starts_with("?[2J????}?x?[2J"), "{shown:?}");
+    assert_eq!(Snapshot::from_json(&shown.to_json()).as_ref(), Some(shown));
+    page.withdraw();
+}
+
 #[test]
 fn threads_that_count_at_once_lose_nothing() {
     let directory = Directory::new("threads");

@@ -20,10 +20,6 @@ const NEWER: &[&str] = &[
     "VerifyMessageInit",
 ];
 
-/// Functions whose types differ in what a pointer points to: the headers name the elements of a
-/// stack.
-const OF_STACKS: &[&str] = &["NCONF_get_section", "NCONF_get_section_names"];
-
 /// Objects that libcrypto changes behind a shared reference: only the thread that runs a job has
 /// one, and a library context has locks of its own.
 const CHANGED_BEHIND: &[&str] = &["AsyncJob", "AsyncWaitCtx", "LibCtx"];
@@ -45,8 +41,6 @@ const TYPES_OF_C: &[(&str, &str)] = &[
     ("AsyncWaitCtx", "ASYNC_WAIT_CTX"),
     ("Bignum", "BIGNUM"),
     ("BnCtx", "BN_CTX"),
-    ("Conf", "CONF"),
-    ("ConfMethod", "CONF_METHOD"),
     ("CoreBio", "OSSL_CORE_BIO"),
     ("CoreHandle", "OSSL_CORE_HANDLE"),
     ("Dispatch", "OSSL_DISPATCH"),
@@ -61,7 +55,6 @@ const TYPES_OF_C: &[(&str, &str)] = &[
     ("Provider", "OSSL_PROVIDER"),
     ("Rsa", "RSA"),
     ("RsaMethod", "RSA_METHOD"),
-    ("Stack", "OPENSSL_STACK"),
     ("Text", "char const *"),
 ];
 
@@ -200,9 +193,6 @@ fn dispatched(c: &mut String) {
 
 fn imported(c: &mut String) {
     for (name, arguments, result) in TYPES {
-        if OF_STACKS.contains(name) {
-            continue;
-        }
         let result = match *result {
             "" => "void".to_owned(),
             result => c_type(result),
@@ -236,7 +226,6 @@ fn layouts(c: &mut String) {
         Param OSSL_PARAM {
             key key, data_type data_type, data data, data_size data_size, return_size return_size
         }
-        ConfValue CONF_VALUE { section section, name name, value value }
     }
 }
 

@@ -203,17 +203,6 @@ imported! {
         );
         pub safe fn ERR_set_mark() -> c_int;
         pub safe fn ERR_pop_to_mark() -> c_int;
-        pub safe fn CONF_get1_default_config_file() -> *mut c_char;
-        pub safe fn NCONF_new(method: Option<&mut ConfMethod>) -> Option<Owned<Conf>>;
-        pub unsafe fn NCONF_free(conf: *mut Conf);
-        pub unsafe fn NCONF_load(conf: &mut Conf, file: *const c_char, line: &mut c_long) -> c_int;
-        pub safe fn NCONF_get_section_names(conf: &Conf) -> Option<Owned<Stack>>;
-        pub unsafe fn NCONF_get_section(conf: &Conf, section: *const c_char) -> Option<&Stack>;
-        pub safe fn OPENSSL_sk_num(stack: &Stack) -> c_int;
-        pub safe fn OPENSSL_sk_value(stack: &Stack, index: c_int) -> *mut c_void;
-        pub unsafe fn OPENSSL_sk_free(stack: *mut Stack);
-
-        pub unsafe fn CRYPTO_free(memory: *mut c_void, file: *const c_char, line: c_int);
         pub unsafe fn CRYPTO_malloc(size: usize, file: *const c_char, line: c_int) -> *mut c_void;
         pub safe fn BN_new() -> Option<Owned<Bignum>>;
         pub unsafe fn BN_clear_free(a: *mut Bignum);
@@ -452,11 +441,9 @@ macro_rules! freed {
 
 freed! {
     Bignum by BN_clear_free -> ();
-    Conf by NCONF_free -> ();
     EcPoint by EC_POINT_free -> ();
     EcdsaSig by ECDSA_SIG_free -> ();
     LibCtx by OSSL_LIB_CTX_free -> ();
     Pkey by EVP_PKEY_free -> ();
     Provider by OSSL_PROVIDER_unload -> c_int;
-    Stack by OPENSSL_sk_free -> ();
 }

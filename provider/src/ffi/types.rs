@@ -27,12 +27,6 @@ opaque! {
     CoreBio;
     /// `OSSL_LIB_CTX`
     LibCtx;
-    /// `CONF`: a parsed configuration file.
-    Conf;
-    /// `CONF_METHOD`
-    ConfMethod;
-    /// `OPENSSL_STACK`
-    Stack;
     /// `OSSL_PROVIDER`
     Provider;
     /// `BIGNUM`
@@ -303,11 +297,3 @@ pub const NID_P384: c_int = 715;
 pub const NAMED_CURVE: c_int = 1;
 /// `ASYNC_STATUS_OK`
 pub const ASYNC_STATUS_OK: c_int = 2;
-
-/// `CONF_VALUE`: one line of a configuration file.
-#[repr(C)]
-pub struct ConfValue<'a> {
-    pub section: Option<Text<'a>>,
-    pub name: Option<Text<'a>>,
-    pub value: Option<Text<'a>>,
-}

@@ -1,8 +1,11 @@
 //! Settings, right and wrong, and machines without lanes.
 
+use std::process::Command;
+
 use lockstep_kernels::backend::Backend;
 
-use crate::common::{Place, Process};
+use crate::common::{Finished, Place, Process};
+use crate::syslog::Log;
 
 #[test]
 fn without_lanes_stock_answers_and_every_use_is_counted() {
@@ -113,160 +116,120 @@ fn a_lone_request_may_go_to_stock_and_is_counted() {
     );
 }
 
+/// What a program counted with a setting that has no effect: it worked, the mistake stands beside
+/// its counters, and one line went to the system's log.
+fn with_mistake(process: Process<'_>, mistake: &str) -> Finished {
+    let log = Log::new();
+    let finished = log.finish(process);
+    assert!(finished.status.success(), "{mistake}: {finished}");
+    assert_eq!(finished.stderr, "", "{mistake}");
+    let lines = log.lines();
+    let start = format!("<28>lockstep[{}]: settings with mistakes", finished.pid);
+    assert!(
+        lines.len() == 1 && lines[0].starts_with(&start) && lines[0].contains(mistake),
+        "{mistake}: {lines:?}"
+    );
+    finished
+}
+
 #[test]
-fn settings_that_are_wrong_keep_the_module_out_with_a_clear_message() {
+fn a_setting_with_a_mistake_has_no_effect_and_is_named() {
     for (name, value) in [
-        ("backend", "abacus"),
+        ("backend", "avx513"),
         ("slots", "many"),
         ("slots", "0"),
-        ("slots", "-1"),
         ("max_async", "1e3"),
-        ("lone", "perhaps"),
         ("stats_keep", "maybe"),
+        ("keyd_socket", "here"),
     ] {
         let place = Place::with_settings(&[(name, value)]);
-        let environment = format!("LOCKSTEP_{}", name.to_uppercase());
-        assert_refused(&place, |process| process.env(&environment, ""), name, value);
+        place.write("data", b"data");
+        let sign = format!("dgst -sha256 -sign {} data", place.key("rsa1024"));
+        let expected = place.stock(&sign).succeed().stdout;
+        let mistake = format!("{name} is '{value}', but must be ");
+        let finished = with_mistake(place.lockstep(&sign), &mistake);
+        finished.on_lanes("rsa1024", 1);
+        assert_eq!(finished.stdout, expected);
+        let mistakes = &finished.counters().mistakes;
+        assert!(mistakes.starts_with(&mistake), "{mistakes}");
 
         let place = Place::new();
-        assert_refused(
-            &place,
-            |process| process.env(&environment, value),
-            &environment,
-            value,
-        );
+        place.write("data", b"data");
+        let sign = format!("dgst -sha256 -sign {} data", place.key("rsa1024"));
+        let variable = format!("LOCKSTEP_{}", name.to_uppercase());
+        // Without it, the counters would not outlive the process.
+        if ["stats_keep", "backend"].contains(&name) {
+            continue;
+        }
+        let process = place.lockstep(&sign).env(&variable, value);
+        let finished = with_mistake(process, &format!("{variable} is '{value}', but must be "));
+        finished.on_lanes("rsa1024", 1);
     }
+    let place = Place::new();
+    let process = place.lockstep("list -providers").env("LOCKSTEP_SLOT", "2");
+    let mistake = "LOCKSTEP_SLOT is not a setting; is LOCKSTEP_SLOTS meant?";
+    let listed = with_mistake(process, mistake);
+    assert!(listed.text().contains("name: Lockstep"), "{listed}");
+    // It has counted nothing.
+    assert_eq!(listed.counters().mistakes, mistake);
 }
 
 /// A directory that is not there, one that holds no files of lockstep, and a file.
 #[test]
-fn a_directory_for_counters_that_cannot_serve_keeps_the_module_out() {
+fn counters_whose_directory_cannot_serve_are_in_the_default_place() {
     for directory in ["/nonexistent", "/proc", "/dev/null"] {
+        let mistake = format!(
+            "stats_dir (or LOCKSTEP_STATS_DIR) cannot be followed: no file of counters in {directory}: "
+        );
         let place = Place::with_settings(&[("stats_dir", directory)]);
-        assert_refused(
-            &place,
-            |process| process.env("LOCKSTEP_STATS_DIR", ""),
-            "stats_dir",
-            directory,
-        );
-        let place = Place::new();
-        assert_refused(
-            &place,
-            |process| process.env("LOCKSTEP_STATS_DIR", directory),
-            "LOCKSTEP_STATS_DIR",
-            directory,
-        );
+        for variable in ["", directory] {
+            place.write("data", b"data");
+            let sign = format!("dgst -sha256 -sign {} data", place.key("rsa1024"));
+            let process = place.lockstep(&sign).env("LOCKSTEP_STATS_DIR", variable);
+            let finished = with_mistake(process, &mistake);
+            let mut all = lockstep_engine::read_default_stats().processes.into_iter();
+            let found = all.find(|process| process.pid == finished.pid);
+            let counters = found.expect("counters in the default place").snapshot;
+            assert_eq!(counters.operations(), 1, "{counters:?}");
+            assert!(counters.mistakes.starts_with(&mistake), "{counters:?}");
+        }
     }
+    // What was kept there goes when the module is next loaded.
+    let place = Place::new();
+    let process = place.lockstep("list -providers");
+    let process = process.env("LOCKSTEP_STATS_DIR", "");
+    process.env("LOCKSTEP_STATS_KEEP", "").succeed();
 }
 
+/// As a file for a newer version has them. libcrypto does not list the names for the module.
 #[test]
-fn names_that_are_no_settings_keep_the_module_out_too() {
-    for (name, meant) in [("slot", "slots"), ("Lone", "lone"), ("slots.1", "slots")] {
-        let place = Place::with_settings(&[("lone", "lanes"), (name, "2")]);
-        assert_refused(
-            &place,
-            |process| process,
-            name,
-            &format!("is {meant} meant?"),
-        );
-    }
-    let place = Place::with_settings(&[("threads", "2")]);
-    assert_refused(
-        &place,
-        |process| process,
-        "threads",
-        "there are backend, rsa_schedule,",
-    );
-}
-
-#[test]
-fn what_is_openssls_in_the_section_is_no_mistake() {
-    let place = Place::with_settings(&[("slots", "3"), ("soft_load", "1"), ("1.activate", "1")]);
-    let listed = place.lockstep("list -providers").succeed();
-    assert!(listed.text().contains("name: Lockstep"), "{listed}");
-    assert!(!listed.stderr.contains("lockstep:"), "{listed}");
-}
-
-#[test]
-fn a_configuration_from_elsewhere_is_not_taken_for_the_default_one() {
-    // The default file has a mistake in a section with the same module; what is loaded is another
-    // file, whose settings differ.
-    let place = Place::with_settings(&[("slots", "3"), ("slot", "2")]);
-    let right = String::from_utf8(place.read("lockstep.cnf")).expect("text");
-    let right = right
-        .replace("slot = 2\n", "")
-        .replace("slots = 3", "slots = 4");
-    place.write("right.cnf", right.as_bytes());
-    let program = place.compile("elsewhere");
-    place
-        .program(&program, "right.cnf")
-        .with_lockstep()
-        .succeed();
-    assert_refused(&place, |process| process, "slot", "is slots meant?");
-}
-
-/// Programs run on without the module. One that loads it by name finds the reason in its error
-/// queue.
-#[track_caller]
-fn assert_refused(
-    place: &Place,
-    set: impl for<'a> Fn(Process<'a>) -> Process<'a>,
-    name: &str,
-    value: &str,
-) {
-    let listed = set(place.lockstep("list -providers")).succeed();
-    assert!(
-        !listed.text().contains("name: Lockstep"),
-        "loaded: {listed}"
-    );
-    assert!(!listed.stderr.contains("lockstep"), "{listed}");
-
-    // libcrypto drops the errors of a provider that its configuration activates; not of one that
-    // the configuration only describes.
-    let configuration = String::from_utf8(place.read("lockstep.cnf")).expect("text");
-    let (before, section) = configuration
-        .split_once("[lockstep_module]")
-        .expect("the module's section");
-    let described = section.replacen("\nactivate = 1\n", "\n", 1);
-    assert_ne!(described, section);
-    place.write(
-        "described.cnf",
-        format!("{before}[lockstep_module]{described}").as_bytes(),
-    );
-    let loaded = set(place.lockstep("list -providers -provider lockstep"))
-        .env("OPENSSL_CONF", place.path("described.cnf"))
-        .fail();
-    let message = loaded.stderr.lines().find_map(|line| {
-        let (before, message) = line.split_once("lockstep: ")?;
-        before.contains(":init fail:").then_some(message)
-    });
-    let message = message.unwrap_or_else(|| panic!("no message: {loaded}"));
-    assert!(
-        message.contains(name) && message.contains(value),
-        "{message}"
-    );
-    assert!(!message.contains("lockstep:"), "{message}");
-}
-
-#[test]
-fn programs_work_on_when_the_module_refuses() {
-    let place = Place::with_settings(&[("backend", "abacus")]);
-    let key = place.key("rsa2048");
+fn names_that_are_no_settings_have_no_effect() {
+    let names = ["slot", "Lone", "slots.1", "setting_of_tomorrow"];
+    let mut settings: Vec<_> = names.map(|name| (name, "2")).into();
+    settings.extend([("slots", "3"), ("soft_load", "1"), ("1.activate", "1")]);
+    let place = Place::with_settings(&settings);
     place.write("data", b"data");
-    let sign = format!("dgst -sha256 -sign {key} data");
-    let expected = place.stock(&sign).succeed().stdout;
-    let signed = place.lockstep(&sign).env("LOCKSTEP_BACKEND", "").succeed();
-    assert_eq!(signed.stdout, expected);
-    assert!(signed.try_counters().is_none(), "{signed}");
-    let mut jobs = crate::worker::Jobs::default();
-    jobs.add_key(&crate::common::key("rsa2048"));
-    jobs.sign(0, b"data");
-    let worker = jobs
-        .process(&place, 1)
-        .with_lockstep()
-        .env("LOCKSTEP_BACKEND", "")
-        .succeed();
-    assert!(worker.try_counters().is_none(), "{worker}");
-    assert!(!worker.stderr.contains("lockstep"), "{worker}");
-    assert_eq!(jobs.answers(&place), [Some(expected)], "{worker}");
+    let sign = format!("dgst -sha256 -sign {} data", place.key("rsa1024"));
+    let signed = place.lockstep(&sign).succeed();
+    signed.on_lanes("rsa1024", 1);
+    assert_eq!(signed.counters().slots, 3);
+    assert_eq!((&*signed.stderr, &*signed.counters().mistakes), ("", ""));
+}
+
+/// A second reading would wait for a second writer.
+#[test]
+fn the_module_does_not_read_the_file_again() {
+    let place = Place::new();
+    let path = place.path("once.cnf");
+    let made = Command::new("mkfifo").arg(&path).status();
+    assert!(made.expect("mkfifo runs").success());
+    let text = place.read("lockstep.cnf");
+    let writer = std::thread::spawn({
+        let path = path.clone();
+        move || std::fs::write(path, text)
+    });
+    let listed = place.lockstep("list -providers").env("OPENSSL_CONF", &path);
+    let listed = listed.limit(20).succeed();
+    assert!(listed.text().contains("name: Lockstep"), "{listed}");
+    writer.join().expect("no panic").expect("one reader");
 }

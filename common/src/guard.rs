@@ -1,0 +1,48 @@
+//! A process that removes a directory when this one ends, in whatever way: also by a signal that no
+//! program can catch.
+//!
+//! It is a shell that waits for the end of its standard input, a pipe of which only this process
+//! has the other end. It is in a process group of its own, so Ctrl-C on the terminal does not reach
+//! it, and it ignores the signals that others send.
+
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// The servers that use the directory may write into it until they have ended, too.
+const SCRIPT: &str = "trap '' HUP INT QUIT TERM
+cat > /dev/null
+tries=0
+while [ -e \"$0\" ] && [ $tries -lt 100 ]; do
+    rm -rf -- \"$0\" && break
+    tries=$((tries + 1))
+    sleep 0.1
+done";
+
+/// Removes a directory when this process ends.
+pub struct Guard(Option<Child>);
+
+impl Guard {
+    /// Without a shell there is no guard, and the directory stays if this process is killed.
+    pub fn of(directory: &Path) -> Guard {
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", SCRIPT]).arg(directory);
+        shell.env_clear().env("PATH", "/usr/bin:/bin");
+        shell
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        shell.current_dir("/").process_group(0);
+        Guard(shell.spawn().ok())
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(shell) = &mut self.0 {
+            // It ends with its input, which the first of these closes.
+            drop(shell.stdin.take());
+            let _ = shell.wait();
+        }
+    }
+}

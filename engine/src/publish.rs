@@ -1,0 +1,77 @@
+//! Publishing, as configured: the file of counters, and the mistakes in the settings.
+
+use crate::config::Config;
+use crate::mistakes::ConfigError;
+use crate::stats::{Page, StatsDir};
+use crate::syslog::Log;
+
+impl Config {
+    /// Makes the file of counters, and has it and the system's log say what is wrong with the
+    /// settings. A directory that cannot serve is such a mistake; then the default place serves.
+    pub fn publish(&mut self) -> Option<Page> {
+        let keep = self.stats_keep;
+        let create = |place: &StatsDir| Page::create(place, keep);
+        let page = match (create(&self.stats_dir), &self.stats_dir) {
+            (Err(reason), StatsDir::At(_)) => {
+                let page = create(&StatsDir::Auto);
+                // A limit or a filter of system calls that denies every file is no mistake here.
+                if reason.is_wrong_place() || page.is_ok() {
+                    let named = "stats_dir (or LOCKSTEP_STATS_DIR)";
+                    let mistake = ConfigError::impossible(named, &reason.to_string());
+                    self.mistakes.add(mistake);
+                }
+                page
+            }
+            (page, _) => page,
+        };
+        let page = page.ok().flatten();
+        if !self.mistakes.is_empty() {
+            let mistakes = self.mistakes.to_string();
+            if let Some(page) = &page {
+                page.note_mistakes(&mistakes);
+            }
+            Log::new(self.syslog.clone()).say_mistakes(&mistakes);
+        }
+        page
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::syslog::Syslog;
+
+    /// One of each kind, and a directory that is not there: all else is as it was said.
+    #[test]
+    fn a_mistake_costs_its_own_setting_alone() {
+        let pairs = [
+            ("backend", "avx513"),
+            ("slots", "many"),
+            ("slot", "3"),
+            ("setting_of_tomorrow", "1"),
+            ("stats_dir", "/nonexistent"),
+            ("max_lost", "7"),
+            ("syslog", "no"),
+        ];
+        let pairs = pairs.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let mut config = Config::from_pairs(pairs);
+        let page = config.publish().expect("counters in the default place");
+        page.withdraw();
+        let mistakes = std::mem::take(&mut config.mistakes).to_string();
+        let mut expected = Config::from_pairs([]);
+        expected.max_lost = 7;
+        expected.syslog = Syslog::Off;
+        expected.stats_dir = config.stats_dir.clone();
+        assert_eq!(config, expected);
+        for part in [
+            "backend is 'avx513', but must be auto, none or one that this CPU has",
+            "; slots is 'many', but must be a number",
+            "; slot is not a setting; is slots meant?; ",
+            "setting_of_tomorrow is not a setting of lockstep ",
+            "; stats_dir (or LOCKSTEP_STATS_DIR) cannot be followed: no file of counters in \
+             /nonexistent: ",
+        ] {
+            assert!(mistakes.contains(part), "{part}: {mistakes}");
+        }
+    }
+}
