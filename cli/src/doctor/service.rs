@@ -8,6 +8,7 @@
 mod cause;
 mod groups;
 mod handshake;
+mod haproxy;
 mod judge;
 mod libraries;
 mod mapped;
@@ -202,6 +203,9 @@ impl Service<'_> {
             found.as_ref().ok().map(|(configuration, _)| configuration),
             say,
         );
+        if let Some(named) = haproxy::conflict(&self.files_of_configuration()) {
+            let _ = say(named);
+        }
         let configuration = match found {
             Ok((configuration, module)) => {
                 let path = configuration.path().display();
@@ -289,13 +293,10 @@ impl Service<'_> {
                 ),
             ),
             None => (
-                "OpenSSL has it from 3.5 on, and no list of groups names it for this one"
+                "OpenSSL offers it by itself from 3.5 on, and this one where the server's own list \
+                 of groups names it"
                     .to_owned(),
-                format!(
-                    "make its configuration anew ({}), or name it in the server's own list of \
-                     groups",
-                    self.subject.configure()
-                ),
+                self.subject.hybrid(),
             ),
         };
         let what = format!("it does not agree on {HYBRID}, which most browsers prefer: {why}");

@@ -10,6 +10,7 @@ use super::subject::Subject;
 use super::view::View;
 use crate::doctor::finding::{Named, Verdict};
 use crate::places::hidden;
+use crate::unit::Unit;
 
 fn failed(check: &'static str, what: String, remedy: impl Into<String>) -> Named {
     (check, (Verdict::Failed, what, Some(remedy.into())))
@@ -31,6 +32,17 @@ pub fn configuration(subject: &Subject, environment: &Environment) -> Result<Pat
     };
     let path = match (of_process, of_unit.as_deref()) {
         (Some(path), _) => PathBuf::from(path),
+        (None, Some(path)) if !starts(subject) => {
+            return Err(failed(
+                "environment",
+                format!(
+                    "{} runs without OPENSSL_CONF. A drop-in sets it to {path}, but systemd does \
+                     not run here, and nothing else reads drop-ins",
+                    subject.shown()
+                ),
+                subject.without_systemd(path),
+            ));
+        }
         (None, Some(path)) => {
             return Err(failed(
                 "environment",
@@ -48,6 +60,11 @@ pub fn configuration(subject: &Subject, environment: &Environment) -> Result<Pat
         true => Err(stripped(subject, main)),
         false => Ok(path),
     }
+}
+
+/// Whether systemd starts the services that a unit describes.
+fn starts(subject: &Subject) -> bool {
+    subject.unit.as_ref().is_none_or(Unit::is_in_force)
 }
 
 fn missing(subject: &Subject) -> Named {

@@ -32,6 +32,8 @@ pub struct References {
     certificates: Vec<PathBuf>,
     /// Keys that the service sees although its unit has references in their places.
     uncovered: Vec<Uncovered>,
+    /// References that are not there, without which the service does not start.
+    missing: Vec<PathBuf>,
 }
 
 /// A key that the service sees although its unit has a reference in its place.
@@ -44,7 +46,12 @@ struct Uncovered {
 impl References {
     /// Looks at all files that are named in these files of a configuration, or by the unit.
     pub fn of(subject: &Subject, view: &View, configuration: &[PathBuf]) -> References {
-        let covered = covered(subject).map(|(reference, key)| (reference, view.at(key)));
+        let is_missing = |reference: &Path| !view.at(reference).exists();
+        let strict = covered(subject).filter(|(_, _, falls_back)| !falls_back);
+        let missing = strict.map(|(reference, ..)| reference);
+        let missing = missing.filter(|reference| is_missing(reference));
+        let missing: Vec<PathBuf> = missing.map(Path::to_path_buf).collect();
+        let covered = covered(subject).map(|(reference, key, _)| (reference, view.at(key)));
         let covered: Vec<(&Path, PathBuf)> = covered.collect();
         let mut paths: Vec<PathBuf> = covered.iter().map(|(_, key)| key.clone()).collect();
         for file in configuration {
@@ -57,7 +64,10 @@ impl References {
         let is_new = |path: &PathBuf| {
             fs::metadata(path).is_ok_and(|about| known.insert((about.dev(), about.ino())))
         };
-        let mut found = References::default();
+        let mut found = References {
+            missing,
+            ..References::default()
+        };
         for path in paths.into_iter().take(MOST_FILES).filter(is_new) {
             let contents = contents(&path);
             if contents.certificate {
@@ -71,8 +81,7 @@ impl References {
                         .uncovered
                         .extend(pair.map(|(reference, key)| Uncovered {
                             key: key.clone(),
-                            missing:
-                                (!view.at(reference).exists()).then(|| reference.to_path_buf()),
+                            missing: is_missing(reference).then(|| reference.to_path_buf()),
                         }));
                 }
                 false => {}
@@ -86,7 +95,25 @@ impl References {
     }
 
     pub fn findings(&self, subject: &Subject, view: &View) -> Vec<Named> {
-        let uncovered = self.uncovered.iter().map(|Uncovered { key, missing }| {
+        let missing = self.missing.iter().map(|reference| {
+            let what = format!(
+                "the unit has the reference {} in the place of a key, but there is no such file: \
+                 the service does not start with it (systemd says 226/NAMESPACE)",
+                reference.display()
+            );
+            let (renew, restart) = (subject.reference(), subject.restart());
+            let remedy = format!(
+                "make the reference anew: {renew}. Then {restart}. With --fallback the service \
+                 would start with the key itself"
+            );
+            (CHECK, (Verdict::Failed, what, Some(remedy)))
+        });
+        // Those are said once.
+        let of_fallback = self.uncovered.iter().filter(|uncovered| {
+            let missing = uncovered.missing.as_ref();
+            missing.is_none_or(|reference| !self.missing.contains(reference))
+        });
+        let uncovered = of_fallback.map(|Uncovered { key, missing }| {
             let key = view.called(key);
             let key = key.display();
             let (renew, restart) = (subject.reference(), subject.restart());
@@ -121,7 +148,7 @@ impl References {
                 }
             }
         });
-        uncovered.chain(judged).collect()
+        missing.chain(uncovered).chain(judged).collect()
     }
 
     /// That no certificate belongs to a reference, if that is so.
@@ -147,16 +174,18 @@ impl References {
     }
 }
 
-/// The references of `lockstep install` that the unit has, each with the file that it covers.
-fn covered(subject: &Subject) -> impl Iterator<Item = (&Path, &Path)> {
+/// The references of `lockstep install` that the unit has, each with the file that it covers, and
+/// whether the service starts without it.
+fn covered(subject: &Subject) -> impl Iterator<Item = (&Path, &Path, bool)> {
     let binds = subject
         .unit
         .iter()
         .flat_map(|unit| unit.all("BindReadOnlyPaths"));
     binds.filter_map(|bind| {
+        let falls_back = bind.starts_with('-');
         let (reference, key) = bind.trim_start_matches('-').split_once(':')?;
         let is_own = reference.starts_with(REFERENCES);
-        is_own.then_some((Path::new(reference), Path::new(key)))
+        is_own.then_some((Path::new(reference), Path::new(key), falls_back))
     })
 }
 
@@ -305,6 +334,20 @@ mod tests {
         write(&reference[1..], "");
         let (what, _) = told();
         assert!(what.contains("started before"), "{what}");
+
+        // Without the dash the service does not start.
+        write(
+            "etc/systemd/system/haproxy.service.d/lockstep-keyd.conf",
+            &format!("[Service]\nBindReadOnlyPaths={reference}:{key}\n"),
+        );
+        fs::remove_file(root.join(&reference[1..])).unwrap();
+        let subject = wanted.find(&processes, &root).unwrap();
+        let findings = References::of(&subject, &view, &[]).findings(&subject, &view);
+        let [(CHECK, (Verdict::Failed, what, Some(remedy)))] = &findings[..] else {
+            panic!("{findings:?}");
+        };
+        assert!(what.contains("does not start"), "{what}");
+        assert!(remedy.contains("--fallback"), "{remedy}");
     }
 
     #[test]
