@@ -30,10 +30,11 @@ other providers but not the default one.";
 const MODULE: &str = "lockstep_module";
 
 /// What has OpenSSL prefer lockstep's algorithms, and leave keys to the provider that made them.
-/// OpenSSL takes the algorithm that meets most optional clauses, and of equal ones the first loaded.
-/// Lockstep's operations meet three of these, its way to make keys two, all others' one. So one
-/// clause of the system's about another provider does not keep operations from the lanes, and that
-/// provider still makes its keys itself.
+///
+/// OpenSSL takes the algorithm that meets most optional clauses, and of equal ones the first that
+/// was loaded. Lockstep's operations meet three of these, its key generation two, all others one.
+/// So one clause of the system's about another provider does not keep operations from the lanes,
+/// and that provider still makes its keys itself.
 pub const PREFERENCE: &str = "?lockstep.fast=yes,?lockstep.lanes=yes,?lockstep.keys!=yes";
 
 /// Runs the command.

@@ -37,8 +37,8 @@ use own_file::{OwnFile, plan_removal};
 use server::{CONF, SERVERS, Server, UNIT, server_names};
 pub use server::{server_called, units};
 use site::System;
-use starter::Starter;
 pub use starter::without_systemd;
+use starter::{Starter, is_set_here};
 pub use trust::PLACES;
 use trust::{is_plain, usable};
 
@@ -145,6 +145,13 @@ pub fn install(options: &InstallOptions) -> Outcome {
         if let Some(step) = hybrid::step(server, root) {
             outln!("note: {step}");
         }
+    }
+    if !starter.is_systemd() && is_set_here(&conf) {
+        outln!(
+            "note: systemd does not run here, and OPENSSL_CONF is set to this file in the \
+             environment of this command: it must be in that of {}, too",
+            server.name
+        );
     }
     match lacks {
         None => Ok(ExitCode::SUCCESS),

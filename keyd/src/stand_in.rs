@@ -444,7 +444,8 @@ mod tests {
         assert!(!is_public(&key) && is_public(&certificate));
     }
 
-    /// Bundles of all kinds, mangled in all ways: what is made of one has nothing of its private key.
+    /// Bundles of all kinds, mangled in all ways: nothing that is made of one has a part of its
+    /// key.
     #[test]
     fn no_mangled_bundle_gives_bytes_of_its_key_away() {
         let mut random = Random(39);

@@ -21,7 +21,7 @@ const ENVIRONMENTS: [&str; 5] = [
 
 /// The most bytes of a file, and the most files, that are looked at.
 const MOST_BYTES: u64 = 1 << 20;
-const MOST_FILES: usize = 4096;
+const MOST_FILES: usize = 1 << 16;
 
 /// The first file that names a text once these changes are made: of those that set environments,
 /// and of all servers' own.
@@ -66,9 +66,9 @@ fn files_in(root: &Path, places: impl Iterator<Item = String>) -> Vec<PathBuf> {
         let Ok(about) = fs::metadata(&path) else {
             continue;
         };
-        if about.is_file() && about.len() <= MOST_BYTES && !found.contains(&path) {
+        if about.is_file() && about.len() <= MOST_BYTES {
             found.push(path);
-        } else if about.is_dir() && (!path.is_symlink()) {
+        } else if about.is_dir() && !path.is_symlink() {
             let entries = fs::read_dir(&path).into_iter().flatten().flatten();
             let mut entries: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
             entries.sort();

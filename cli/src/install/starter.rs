@@ -69,9 +69,7 @@ impl Starter {
             }
             Starter::Unknown => false,
         };
-        // An image may have it in its environment.
-        let is_set = env::var_os("OPENSSL_CONF").is_some_and(|named| named == conf);
-        (!has_it && !is_set).then(|| {
+        (!has_it && !is_set_here(conf)).then(|| {
             Failure::new(format!(
                 "systemd does not run here, so no drop-in has an effect: {} does not load lockstep \
                  yet",
@@ -98,6 +96,11 @@ impl Starter {
             ),
         }
     }
+}
+
+/// Whether this program's environment names a configuration, as that of an image does.
+pub fn is_set_here(conf: &str) -> bool {
+    env::var_os("OPENSSL_CONF").is_some_and(|named| named == conf)
 }
 
 fn export(conf: &str) -> String {

@@ -17,8 +17,8 @@ pub enum Cell {
 /// The name of a line about the script itself, which has one only if it did not come to its end.
 pub const SCRIPT: &str = "checks.sh";
 
-/// What the module adds where OpenSSL has no ML-KEM of its own: keys of three algorithms. No program
-/// offers another group by it.
+/// What the module adds where OpenSSL has no ML-KEM of its own: keys of three algorithms. By it no
+/// program offers another group.
 const ADDED: [(&str, &str); 10] = [
     // ML-KEM-768 goes by whichever of its names libcrypto's table has first.
     ("public-key-algorithms has Name: ML-KEM-768", "yes"),

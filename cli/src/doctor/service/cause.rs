@@ -28,7 +28,7 @@ pub fn configuration(subject: &Subject, environment: &Environment) -> Result<Pat
     let of_process = match environment {
         Environment::Known(_) => environment.get("OPENSSL_CONF"),
         // What it was started with is what its unit says, as far as can be known.
-        Environment::Overwritten => of_unit.as_deref(),
+        Environment::Overwritten => of_unit.as_deref().filter(|_| starts(subject)),
     };
     let path = match (of_process, of_unit.as_deref()) {
         (Some(path), _) => PathBuf::from(path),
