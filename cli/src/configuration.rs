@@ -30,15 +30,12 @@ other providers but not the default one.";
 const MODULE: &str = "lockstep_module";
 
 /// What has OpenSSL prefer lockstep's algorithms, and leave keys to the provider that made them.
-pub const PREFERENCE: &str = "?lockstep.fast=yes,?lockstep.keys!=yes";
-
-/// The groups that OpenSSL 3.0 to 3.4 offer by themselves, in their order, and then the hybrids,
-/// which those versions do not have. A client's first group is the one that it sends a key for; a
-/// server takes the first key of the client's whose group it has.
-const GROUPS: &str = "X25519:P-256:X448:P-521:P-384:ffdhe2048:ffdhe3072:ffdhe4096:ffdhe6144:\
-                      ffdhe8192:X25519MLKEM768:SecP256r1MLKEM768";
-/// From this OpenSSL on the hybrids are among the groups that it offers by itself.
-const HAS_HYBRIDS: u64 = 0x3050_0000;
+///
+/// OpenSSL takes the algorithm that meets most optional clauses, and of equal ones the first that
+/// was loaded. Lockstep's operations meet three of these, its key generation two, all others one.
+/// So one clause of the system's about another provider does not keep operations from the lanes,
+/// and that provider still makes its keys itself.
+pub const PREFERENCE: &str = "?lockstep.fast=yes,?lockstep.lanes=yes,?lockstep.keys!=yes";
 
 /// Runs the command.
 pub fn run(options: &Options) -> Outcome {
@@ -81,9 +78,7 @@ pub fn configuration(module: &Path, from: Option<&Path>, root: &Path) -> Result<
         false => Effective::none(file.clone()),
     };
     system.path = path;
-    let lacks_hybrids =
-        lockstep_conf::installed().is_ok_and(|openssl| openssl.number < HAS_HYBRIDS);
-    let text = with_module(&system, is_there, module, lacks_hybrids)?;
+    let text = with_module(&system, is_there, module)?;
     // Some distributions turn FIPS on by other means than a configuration.
     if probe(&file, About::Nobody)?.fips {
         return Err(Failure::new(format!(
@@ -106,15 +101,14 @@ pub fn system_configuration() -> Result<PathBuf, Failure> {
     }
 }
 
-/// The text of a configuration that is the system's, if that is there, with the module added, and
-/// with groups for an OpenSSL that lacks hybrids. The module's section is the last one, because
-/// settings of the module are written at the end.
-fn with_module(
-    system: &Effective,
-    is_there: bool,
-    module: &Path,
-    lacks_hybrids: bool,
-) -> Result<String, Failure> {
+/// The text of a configuration that is the system's, if that is there, with the module added. The
+/// module's section is the last one, because settings of the module are written at the end.
+///
+/// Programs in which the module is not active read this file too: it did not load, or they have
+/// another library context, or they ask for another provider. So no line here may need the module.
+/// A list of TLS groups would: libssl refuses one with a name that only the module has, and leaves
+/// an error behind for each `SSL_CTX_new`.
+fn with_module(system: &Effective, is_there: bool, module: &Path) -> Result<String, Failure> {
     let shown = system.path.display();
     if let Some(refusal) = system.refusal() {
         return Err(refusal);
@@ -170,10 +164,6 @@ default_properties = {query}
             (String::new(), properties(&query))
         }
     };
-    let groups = match lacks_hybrids {
-        true => groups(system, init),
-        false => String::new(),
-    };
     let body = format!(
         "openssl_conf = {init}
 
@@ -185,44 +175,13 @@ providers.lockstep = lockstep_providers
 
 [lockstep_providers]
 {listed}lockstep = {MODULE}
-{default}{groups}
+{default}
 [{MODULE}]
 module = {module}
 activate = 1
 "
     );
     Ok(made(&system.path, &body))
-}
-
-/// Sections that add the hybrids to the groups that all programs offer. Nothing where the system's
-/// configuration names groups: then they are its administrator's choice.
-///
-/// The line is the last of its section. Should the module not load, libssl does not know the
-/// hybrids, and takes no line of the section from here on.
-fn groups(system: &Effective, init: &str) -> String {
-    let has_groups = |name: &str| name == "Groups" || name == "Curves";
-    if system
-        .tls_policy()
-        .iter()
-        .any(|line| has_groups(&line.name))
-    {
-        return String::new();
-    }
-    let comment = "# OpenSSL's own groups, and hybrids with ML-KEM that lockstep adds.";
-    let (ssl, default) = system.tls_sections();
-    let default_of = |section: &str| format!("\n[{section}]\nsystem_default = lockstep_tls\n");
-    let (named, section) = match (ssl, default) {
-        (_, Some(section)) => (String::new(), section),
-        (Some(ssl), None) => (default_of(ssl), "lockstep_tls"),
-        (None, None) => (
-            format!(
-                "\n[{init}]\nssl_conf = lockstep_ssl\n{}",
-                default_of("lockstep_ssl")
-            ),
-            "lockstep_tls",
-        ),
-    };
-    format!("{named}\n{comment}\n[{section}]\nGroups = {GROUPS}\n")
 }
 
 /// Whether a variable can refer to a section of this name.
@@ -239,36 +198,39 @@ mod tests {
 
     use super::*;
 
-    /// What libcrypto's parser makes of a configuration for an OpenSSL that lacks hybrids, made
-    /// from this one, with these lines at its end.
+    /// What libcrypto's parser makes of a configuration made from this one, with these lines at its
+    /// end.
     fn added(system: &str, settings: &str) -> File {
         let place = TempDir::new("added");
         let (origin, path) = (place.join("system.cnf"), place.join("openssl.cnf"));
         fs::write(&origin, system).unwrap();
         let system = Effective::read(&origin).unwrap();
-        let text = with_module(&system, true, Path::new("/x/lockstep.so"), true).unwrap();
+        let text = with_module(&system, true, Path::new("/x/lockstep.so")).unwrap();
         fs::write(&path, text + settings).unwrap();
         File::read(&path).unwrap()
     }
 
     #[test]
-    fn what_stands_at_the_end_is_a_setting_of_the_module() {
+    fn what_stands_at_the_end_is_a_setting_of_the_module_and_policy_stays_the_systems() {
         let init = "openssl_conf = init\n[init]\n";
         let ssl = format!("{init}ssl_conf = ssl\n[ssl]\n");
         let policy = format!("{ssl}system_default = policy\n[policy]\n");
-        for (system, section) in [
-            (String::new(), "lockstep_tls"),
-            (init.to_owned(), "lockstep_tls"),
-            (ssl, "lockstep_tls"),
-            (format!("{policy}MinProtocol = TLSv1.2\n"), "policy"),
-            (format!("{policy}Groups = P-256\n"), "policy"),
+        for (system, lines) in [
+            (String::new(), 0),
+            (init.to_owned(), 0),
+            (ssl, 0),
+            (format!("{policy}MinProtocol = TLSv1.2\n"), 1),
+            (format!("{policy}Groups = P-256\n"), 1),
         ] {
             let file = added(&system, "backend = none\nslots = 2\n");
             assert_eq!(file.value(MODULE, "backend"), Some("none"), "{system}");
             assert_eq!(file.value(MODULE, "slots"), Some("2"), "{system}");
-            let tls = file.section(section).unwrap();
-            // The groups are the last line of their section.
-            assert_eq!(tls.last().unwrap().name, "Groups", "{system}");
+            let policy = file.section("policy").unwrap_or_default();
+            assert_eq!(policy.len(), lines, "{system}");
+            let init = file.value("default", "openssl_conf").unwrap();
+            let names = file.section(init).unwrap().iter().map(|line| &line.name);
+            let ssl = names.filter(|name| name.starts_with("ssl_conf"));
+            assert_eq!(ssl.count(), usize::from(system.contains("\nssl_conf")));
         }
     }
 }

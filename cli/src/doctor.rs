@@ -28,6 +28,7 @@ use lockstep_common::{
 use lockstep_engine::Fallback;
 use serde::Serialize;
 
+use crate::configuration::PREFERENCE;
 use crate::install::PLACES;
 use crate::mistakes::mistakes;
 use crate::places::hidden;
@@ -120,6 +121,24 @@ fn in_settings(configuration: &Configuration) -> Option<Named> {
         let remedy = format!("correct them there; {} lists them", Manual::Settings.name());
         ("settings", (Verdict::Failed, what, Some(remedy)))
     })
+}
+
+/// What to do where a configuration loads the module, and OpenSSL prefers other algorithms.
+fn unpreferred(configuration: &Configuration) -> String {
+    let shown = configuration.path().display();
+    let others = configuration.effective.other_preferences();
+    let query = configuration.effective.query();
+    match (&others[..], query) {
+        ([_, _, ..], Some(query)) => format!(
+            "OpenSSL counts the optional clauses that an algorithm meets, and the other ones there \
+             outweigh lockstep's: {}. One of them would not. Leave one of them where they are set, \
+             or write in the section [{}] of {shown}: default_properties = {},{PREFERENCE}",
+            others.join(" "),
+            query.section,
+            others[0]
+        ),
+        _ => format!("replace {shown} by what `lockstep configuration` prints"),
+    }
 }
 
 /// Asks one question after the other, as far as the answers allow.
@@ -293,9 +312,7 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
             Verdict::Failed,
             "OpenSSL loads the module, but did not ask it for an RSA signature: the configuration does not \
              prefer lockstep's algorithms".to_owned(),
-            Some(format!(
-                "replace {shown} by what `lockstep configuration` prints"
-            )),
+            Some(unpreferred(&configuration)),
         );
     }
     let _ = say(
@@ -323,4 +340,30 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
         format!("an RSA-2048 request that arrives alone is computed {lone}"),
         None,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn preferences_that_outweigh_lockstep_are_named_with_what_to_write() {
+        let place = lockstep_testkit::TempDir::new("outweighed");
+        let path = place.join("openssl.cnf");
+        let remedy = |query: &str| {
+            let text = format!(
+                "openssl_conf = i\n[i]\nalg_section = a\n[a]\ndefault_properties = {query}\n"
+            );
+            std::fs::write(&path, text).unwrap();
+            unpreferred(&Configuration::at(&path, false).unwrap())
+        };
+        let found = remedy(&format!("?provider=x,?y=z,{PREFERENCE}"));
+        assert!(found.contains(": ?provider=x ?y=z. "), "{found}");
+        let line = format!("default_properties = ?provider=x,{PREFERENCE}");
+        assert!(
+            found.contains("in the section [a] of ") && found.ends_with(&line),
+            "{found}"
+        );
+        assert!(remedy("?provider=x").contains("lockstep configuration"));
+    }
 }

@@ -8,14 +8,19 @@
 mod accepted;
 mod change;
 mod drop_in;
+mod hybrid;
 mod keyd;
+mod limits;
+mod named;
 mod own_file;
 mod sections;
 mod server;
 mod site;
+mod starter;
 mod trust;
 
 pub use drop_in::REFERENCES;
+pub use hybrid::hybrid_directive;
 
 use std::fs;
 use std::io;
@@ -31,6 +36,9 @@ use keyd::KeydOptions;
 use own_file::{OwnFile, plan_removal};
 use server::{CONF, SERVERS, Server, UNIT, server_names};
 pub use server::{server_called, units};
+use site::System;
+pub use starter::without_systemd;
+use starter::{Starter, is_set_here};
 pub use trust::PLACES;
 use trust::{is_plain, usable};
 
@@ -115,20 +123,40 @@ pub fn install(options: &InstallOptions) -> Outcome {
         accepted(&conf, &path, text, root)?;
     }
     let keyd = options.keyd.plan(server, root, Path::new(&conf), text)?;
+    let starter = Starter::of(server, root);
     let mut plan = Plan::default();
     plan.changes.extend(own);
-    plan.changes.extend(plan_install(server, root, &conf)?);
-    takes_effect(server, root, &conf, &plan.changes)?;
+    plan.changes
+        .extend(plan_install(server, root, &conf, &starter)?);
+    if starter.is_systemd() {
+        takes_effect(server, root, &conf, &plan.changes)?;
+    }
     plan.add(keyd);
     let has_changed = options.manner.carry_out(&plan, &[server])?;
     let threads = server.threads.filter(|_| options.worker_threads);
+    let lacks = starter.lacks(server, &conf);
     // Who asks is told, whether or not anything was to do.
-    if has_changed || threads.is_some() {
-        for also in server.also.into_iter().chain(threads) {
+    if has_changed || threads.is_some() || lacks.is_some() {
+        let openssl = Path::new(&conf);
+        let also = server.also.and_then(|also| also(&System { root, openssl }));
+        for also in also.into_iter().chain(threads.map(str::to_owned)) {
             outln!("also needed: {also}");
         }
+        if let Some(step) = hybrid::step(server, root) {
+            outln!("note: {step}");
+        }
     }
-    Ok(ExitCode::SUCCESS)
+    if !starter.is_systemd() && is_set_here(&conf) {
+        outln!(
+            "note: systemd does not run here, and OPENSSL_CONF is set to this file in the \
+             environment of this command: it must be in that of {}, too",
+            server.name
+        );
+    }
+    match lacks {
+        None => Ok(ExitCode::SUCCESS),
+        Some(failure) => Err(failure),
+    }
 }
 
 /// Undoes it.
@@ -143,6 +171,10 @@ pub fn uninstall(options: &UninstallOptions) -> Outcome {
         let planned = plan_uninstall(server, root);
         // Where none is named, only those are worth a line that load the module.
         let has_some = !planned.changes.iter().all(Change::is_nothing);
+        if let Some(failure) = hybrid::needed(server, root).filter(|_| has_some) {
+            plan.left.push(failure);
+            continue;
+        }
         if options.server.is_some() || has_some || !planned.left.is_empty() {
             if has_some || planned.left.is_empty() {
                 changing.push(server);
@@ -151,9 +183,9 @@ pub fn uninstall(options: &UninstallOptions) -> Outcome {
             leaving.push(server);
         }
     }
-    plan.add(keyd::plan_removal(&leaving, root)?);
+    plan.add(keyd::plan_removal(&leaving, root, &plan.changes)?);
     let unused = plan_removal(&leaving, root, &plan.changes);
-    plan.changes.extend(unused);
+    plan.add(unused);
     options.manner.carry_out(&plan, &changing)?;
     plan.remainder().map(|()| ExitCode::SUCCESS)
 }
@@ -172,7 +204,8 @@ impl Manner {
             plan.carry_out()?;
         }
         for server in servers {
-            outln!("to bring this into effect: {}", server.then);
+            let starter = Starter::of(server, &self.root);
+            outln!("to bring this into effect: {}", starter.restart(server));
         }
         for note in &plan.notes {
             outln!("note: {note}");
@@ -181,7 +214,12 @@ impl Manner {
     }
 }
 
-fn plan_install(server: &Server, root: &Path, conf: &str) -> Result<Vec<Change>, Failure> {
+fn plan_install(
+    server: &Server,
+    root: &Path,
+    conf: &str,
+    starter: &Starter,
+) -> Result<Vec<Change>, Failure> {
     let plan = |(file, template): &(&str, &str)| {
         let path = root.join(file);
         let text = text(server, template, conf);
@@ -190,7 +228,10 @@ fn plan_install(server: &Server, root: &Path, conf: &str) -> Result<Vec<Change>,
             _ => Change::Write { path, text },
         })
     };
-    let mut changes: Vec<Change> = server.files.iter().map(plan).collect::<Result<_, _>>()?;
+    // Nothing but systemd reads its drop-ins.
+    let files = server.files.iter();
+    let files = files.filter(|(_, template)| starter.is_systemd() || *template != UNIT);
+    let mut changes: Vec<Change> = files.map(plan).collect::<Result<_, _>>()?;
     for earlier in plan_without_earlier(server, root) {
         changes.extend(earlier?);
     }

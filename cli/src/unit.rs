@@ -107,6 +107,12 @@ impl Unit {
         })
     }
 
+    /// Whether it can be that systemd starts services by it: here, where systemd runs, and under
+    /// another root, where it may run later.
+    pub fn is_in_force(&self) -> bool {
+        self.root != Path::new("/") || Path::new("/run/systemd/system").is_dir()
+    }
+
     /// The last value of a setting.
     pub fn get(&self, name: &str) -> Option<&str> {
         let mut settings = self.settings.iter().rev();

@@ -198,6 +198,13 @@ fn what_the_system_has_stays_in_force_beside_lockstep() {
              default_properties = ?provider=tpm2,tpm2.digest!=yes\n",
             &["default", "lockstep"],
         ),
+        // One clause of the system's about another provider is no tie.
+        (
+            "preference-for-another-provider",
+            "openssl_conf = init\n[init]\nalg_section = evp\n[evp]\n\
+             default_properties = ?provider=default\n",
+            &["default", "lockstep"],
+        ),
         (
             "properties-of-an-odd-section",
             "openssl_conf = init\n[init]\nalg_section = e-v\n[e-v]\ndefault_properties = ?x=\\'a b\\'\n",

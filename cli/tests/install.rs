@@ -739,3 +739,226 @@ fn a_configuration_that_loads_nothing_of_ours_is_refused() {
         "{stderr}"
     );
 }
+
+/// An OpenSSL that lacks the hybrids has them by the module, so that a server which names one needs
+/// the module to start.
+#[test]
+fn a_server_that_names_a_hybrid_keeps_the_module() {
+    let version = Command::new("openssl").arg("version").output().unwrap();
+    let version = String::from_utf8(version.stdout).unwrap();
+    if !["3.0.", "3.1.", "3.2.", "3.3.", "3.4."]
+        .iter()
+        .any(|old| version.contains(old))
+    {
+        println!("skipped: this OpenSSL has the hybrids itself");
+        return;
+    }
+    let place = Place::new("hybrid");
+    let lockstep = packaged(&place, "lockstep", "lockstep.so");
+    let conf = place.root.join("etc/lockstep/openssl.cnf");
+    for (server, directive) in [
+        (
+            "haproxy",
+            "`global`: ssl-default-bind-curves X25519MLKEM768:X25519:",
+        ),
+        ("apache", "SSLOpenSSLConfCmd Groups X25519MLKEM768:X25519:"),
+        ("nginx", "ssl_ecdh_curve X25519MLKEM768:X25519:"),
+        ("stunnel", "curves = X25519MLKEM768:X25519:"),
+    ] {
+        let (code, text) = lockstep(&["install", "--server", server]);
+        assert_eq!(code, 0, "{text}");
+        assert!(text.contains(directive), "{text}");
+        assert!(
+            text.contains("starts only where it loads the module"),
+            "{text}"
+        );
+        // No line of what others read is about groups.
+        let made = fs::read_to_string(&conf).unwrap();
+        assert!(
+            !made.contains("Groups") && !made.contains("MLKEM"),
+            "{made}"
+        );
+    }
+    let site = place.root.join("etc/nginx/conf.d/site.conf");
+    write(&site, "ssl_ecdh_curve x25519mlkem768:X25519;\n");
+    let (code, text) = lockstep(&["install", "--server", "nginx"]);
+    assert!(code == 0 && !text.contains("post-quantum"), "{text}");
+    let (code, text) = lockstep(&["uninstall"]);
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("conf.d/site.conf names the group"), "{text}");
+    let left = place.tree();
+    let of_units = left
+        .iter()
+        .filter(|(path, text)| path.ends_with("zz-lockstep.conf") && text.is_some());
+    let units: Vec<_> = of_units.map(|(path, _)| path.clone()).collect();
+    assert_eq!(
+        units,
+        [Path::new(
+            "etc/systemd/system/nginx.service.d/zz-lockstep.conf"
+        )]
+    );
+    assert!(conf.exists());
+    // As the remedy has it.
+    write(&site, "ssl_ecdh_curve auto;\n");
+    let (code, text) = lockstep(&["uninstall"]);
+    assert_eq!((code, conf.exists()), (0, false), "{text}");
+}
+
+/// A script of init, or an administrator, may name it.
+#[test]
+fn a_configuration_that_an_environment_names_stays() {
+    let place = Place::new("named");
+    let lockstep = packaged(&place, "lockstep", "lockstep.so");
+    let (code, text) = lockstep(&["install", "--server", "haproxy"]);
+    assert_eq!(code, 0, "{text}");
+    let conf = place.root.join("etc/lockstep/openssl.cnf");
+    let default = place.root.join("etc/default/haproxy");
+    write(&default, "export OPENSSL_CONF=/etc/lockstep/openssl.cnf\n");
+    let (code, text) = lockstep(&["uninstall"]);
+    assert_eq!((code, conf.exists()), (0, true), "{text}");
+    assert!(text.contains("etc/default/haproxy names "), "{text}");
+    fs::remove_file(&default).unwrap();
+    let (code, text) = lockstep(&["uninstall", "--server", "haproxy"]);
+    assert_eq!((code, conf.exists()), (0, false), "{text}");
+}
+
+/// Runs the command where `/etc` has changes, and no systemd runs.
+fn without_systemd(place: &Place, words: &[&str]) -> Option<(i32, String)> {
+    let above = place.conf.with_file_name("");
+    for part in ["etc", "work", "run"] {
+        fs::create_dir_all(above.join(part)).unwrap();
+    }
+    let mut command = Command::new("unshare");
+    let enter = "mount -t overlay overlay -o lowerdir=/etc,upperdir=$1/etc,workdir=$1/work /etc && \
+                 mount --bind $1/run /run && shift && exec \"$@\"";
+    command
+        .args(["--mount", "sh", "-c", enter, "sh"])
+        .arg(above);
+    let output = command
+        .args(words)
+        .env_remove("OPENSSL_CONF")
+        .output()
+        .unwrap();
+    let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    if text.contains("unshare failed") || text.contains("mount: ") {
+        println!("skipped: this user has no mount namespace: {text}");
+        return None;
+    }
+    Some((output.status.code().unwrap(), text))
+}
+
+/// In a container, or with another init, a drop-in alone has no effect.
+#[test]
+fn without_systemd_the_command_says_what_remains() {
+    let place = Place::new("init");
+    let prefix = place.conf.with_file_name("prefix");
+    drop(packaged(&place, "lockstep", "lockstep.so"));
+    let program = prefix.join("lockstep");
+    let conf = place.conf.to_str().unwrap();
+    let install = |server| {
+        let words = [
+            program.to_str().unwrap(),
+            "install",
+            "--conf",
+            conf,
+            "--server",
+            server,
+        ];
+        without_systemd(&place, &words)
+    };
+    let etc = |path: &str| place.conf.with_file_name("etc").join(path);
+    write(
+        &etc("init.d/haproxy"),
+        "#!/bin/sh\n. /etc/default/haproxy\n",
+    );
+    write(&etc("default/haproxy"), "X=1\n");
+    let Some((code, text)) = install("haproxy") else {
+        return;
+    };
+    assert_eq!(code, 1, "{text}");
+    let line = format!("export OPENSSL_CONF={conf}");
+    let remedy = format!("remedy: add the line `{line}` to /etc/default/haproxy");
+    assert!(
+        text.contains(&remedy) && text.contains("/etc/init.d/haproxy restart"),
+        "{text}"
+    );
+    assert!(text.contains("does not load lockstep yet"), "{text}");
+    assert!(
+        !text.contains("systemctl") && !etc("systemd").exists(),
+        "{text}"
+    );
+    write(&etc("default/haproxy"), &format!("X=1\n{line}\n"));
+    let (code, text) = install("haproxy").unwrap();
+    assert_eq!(code, 0, "{text}");
+    // Where nothing is known to start it.
+    write(&etc("init.d/nginx"), "");
+    fs::remove_file(etc("init.d/nginx")).unwrap();
+    let words = [
+        "env",
+        &format!("OPENSSL_CONF={conf}"),
+        program.to_str().unwrap(),
+        "install",
+        "--conf",
+        conf,
+        "--server",
+        "nginx",
+    ];
+    let (code, text) = without_systemd(&place, &words).unwrap();
+    assert_eq!(code, 0, "{text}");
+}
+
+/// Debian's haproxy.cfg has no maxconn, and HAProxy takes all file descriptors that it may have.
+#[test]
+fn numbers_for_haproxy_are_ones_that_it_starts_with() {
+    if Command::new("haproxy").arg("-v").output().is_err() {
+        println!("skipped: haproxy is not installed (`cargo xtask setup` installs it)");
+        return;
+    }
+    let place = Place::new("limits");
+    drop(packaged(&place, "lockstep", "lockstep.so"));
+    let program = place.conf.with_file_name("prefix/lockstep");
+    let conf = place.conf.to_str().unwrap();
+    let cfg = place.conf.with_file_name("etc/haproxy/haproxy.cfg");
+    let number = |text: &str, name: &str| -> u64 {
+        let rest = text
+            .split_once(name)
+            .unwrap_or_else(|| panic!("{name}: {text}"))
+            .1;
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().unwrap()
+    };
+    let site = "frontend a\n mode http\n timeout client 1s\n bind unix@/run/s\n";
+    for (limit, global) in [
+        (4000, ""),
+        (4000, " maxconn 2000\n"),
+        (4000, " maxconn 100\n"),
+    ] {
+        write(&cfg, &format!("global\n{global}{site}"));
+        // Without root's right to raise the limit, as in a container.
+        let script = format!(
+            "ulimit -n {limit}; exec setpriv --bounding-set -sys_resource --inh-caps -sys_resource \
+             {} install --server haproxy --conf {conf} --dry-run",
+            program.display()
+        );
+        let Some((_, text)) = without_systemd(&place, &["sh", "-c", &script]) else {
+            return;
+        };
+        assert!(text.contains("ssl-mode-async"), "{text}");
+        assert!(text.contains("HAProxy was started here"), "{text}");
+        let pipes = number(&text, "maxpipes ");
+        let conns = match global {
+            " maxconn 100\n" => 100,
+            _ => number(&text, "maxconn "),
+        };
+        assert!(2 * (conns + pipes) < limit && pipes >= conns / 2, "{text}");
+        // With these lines it starts, and with half of a larger number it did not.
+        let with = format!("global\n ssl-mode-async\n maxconn {conns}\n maxpipes {pipes}\n{site}");
+        write(&cfg, &with);
+        let start = format!(
+            "ulimit -n {limit}; setpriv --bounding-set -sys_resource --inh-caps -sys_resource \
+             haproxy -D -f /etc/haproxy/haproxy.cfg -p /run/pid && kill $(cat /run/pid)"
+        );
+        let (code, text) = without_systemd(&place, &["sh", "-c", &start]).unwrap();
+        assert_eq!(code, 0, "{text}");
+    }
+}

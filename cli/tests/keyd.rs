@@ -120,6 +120,15 @@ impl System {
         assert_eq!(run(openssl.arg("-out").arg(self.at(path))).0, 0);
     }
 
+    /// A certificate for a key.
+    fn certificate(&self, key: &str) -> String {
+        let mut openssl = Command::new("openssl");
+        openssl.args(["req", "-x509", "-new", "-subj", "/CN=localhost", "-key"]);
+        let (code, certificate, stderr) = run(openssl.arg(self.at(key)));
+        assert_eq!(code, 0, "{stderr}");
+        certificate
+    }
+
     fn enter(&self, words: &[&str]) -> (i32, String) {
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-euc", ENTER, "sh"]);
@@ -256,7 +265,7 @@ fn one_command_gives_keys_to_the_daemon_and_another_undoes_it() {
     let drop_in = system.read(DROP_IN);
     assert!(
         drop_in.ends_with(&format!(
-            "BindReadOnlyPaths=-/{second}:/etc/archive/b-1/b1.pem\n"
+            "BindReadOnlyPaths=/{second}:/etc/archive/b-1/b1.pem\n"
         )),
         "{drop_in}"
     );
@@ -443,7 +452,7 @@ fn the_administrators_sections_stay_and_serve() {
     let (code, text) = system.lockstep(&["install", "--server", "nginx", "--keyd"]);
     assert_eq!((code, system.tree() == before), (1, true), "{text}");
     assert!(text.contains("lockstep-keyd.conf is not as"), "{text}");
-    // and all others are removed: without its references the service runs with its keys.
+    // and what it names stays: without its references the service would not start.
     let (code, text) = system.lockstep(&["uninstall", "--server", "nginx"]);
     assert_eq!(code, 1, "{text}");
     assert!(text.contains("lockstep-keyd.conf is not as"), "{text}");
@@ -451,9 +460,132 @@ fn the_administrators_sections_stay_and_serve() {
     let left = system.tree();
     let of_ours = left
         .keys()
-        .filter(|path| path.to_string_lossy().contains("/references/"));
-    assert_eq!(of_ours.count(), 0, "{:?}", left.keys());
-    assert_eq!(system.read(CONF).as_str(), own, "{text}");
+        .filter(|path| path.to_string_lossy().contains("/references/nginx/"));
+    assert_eq!(of_ours.count(), 2, "{:?}", left.keys());
+    assert!(system.read(CONF).contains("[key nginx-b-1-b1]"), "{text}");
+    assert!(
+        text.contains("names references in /etc/lockstep/references/nginx"),
+        "{text}"
+    );
+    // As the remedy has it.
+    fs::remove_file(system.at(DROP_IN)).unwrap();
+    let (code, text) = system.lockstep(&["uninstall", "--server", "nginx"]);
+    assert_eq!((code, system.read(CONF).as_str()), (0, own), "{text}");
+    assert!(!system.at("etc/lockstep/references").exists(), "{text}");
+}
+
+/// Without systemd, or by choice, a server's own configuration names references.
+#[test]
+fn references_that_a_server_names_stay() {
+    let Some(system) = System::new("named") else {
+        return;
+    };
+    assert_eq!(system.install().0, 0);
+    let reference = "/etc/lockstep/references/nginx/nginx-ssl-a.pem";
+    let line = format!("ssl_certificate_key {reference};\n");
+    system.write("etc/nginx/nginx.conf", &line);
+    let before = system.tree();
+    let (code, text) = system.lockstep(&["uninstall"]);
+    assert_eq!(code, 1, "{text}");
+    assert!(
+        text.contains("/etc/nginx/nginx.conf names references"),
+        "{text}"
+    );
+    assert!(text.contains("remedy: name the keys themselves"), "{text}");
+    let after = system.tree();
+    for (path, content) in before
+        .iter()
+        .filter(|(path, _)| path.starts_with(system.at("etc/lockstep")))
+    {
+        assert_eq!(after.get(path), Some(content), "{text}");
+    }
+    system.write("etc/nginx/nginx.conf", &format!("# {line}"));
+    let (code, text) = system.lockstep(&["uninstall", "--server", "nginx"]);
+    assert_eq!(code, 0, "{text}");
+    assert!(!system.at("etc/lockstep").exists(), "{text}");
+}
+
+/// A missing reference keeps the service from starting, unless that is chosen.
+#[test]
+fn the_service_starts_without_a_reference_by_choice_alone() {
+    let Some(system) = System::new("fallback") else {
+        return;
+    };
+    // As earlier versions had it.
+    let fallback = ["install", "--server", "nginx", "--keyd", "--fallback"];
+    let (code, text) = system.lockstep(&fallback);
+    assert_eq!(code, 0, "{text}");
+    let binds = |start: &str| {
+        let drop_in = system.read(DROP_IN);
+        let lines = drop_in.lines().filter(|line| line.starts_with(start));
+        lines.count()
+    };
+    assert_eq!(
+        binds("BindReadOnlyPaths=-/etc/lockstep/references/nginx/"),
+        2
+    );
+    let (code, text) = system.install();
+    assert_eq!(code, 0, "{text}");
+    assert_eq!(
+        binds("BindReadOnlyPaths=/etc/lockstep/references/nginx/"),
+        2
+    );
+    assert_eq!(binds("BindReadOnlyPaths=-"), 0);
+    let (code, text) = system.lockstep(&["uninstall", "--server", "nginx"]);
+    assert_eq!((code, system.at(DROP_IN).exists()), (0, false), "{text}");
+}
+
+/// A bundle whose certificate lacks its last line, or a line break: everybody could read the key.
+#[test]
+fn a_damaged_bundle_gives_no_key_away() {
+    let begin = "-----BEGIN PRIVATE KEY";
+    for (name, from, to) in [
+        ("end", "-----END CERTIFICATE-----\n", ""),
+        ("newline", &*format!("\n{begin}"), begin),
+    ] {
+        let Some(system) = System::new(&format!("damaged-{name}")) else {
+            return;
+        };
+        let key = system.read("etc/ssl/a.key");
+        let both = system.certificate("etc/ssl/a.key") + &key;
+        assert!(both.contains(from), "{name}");
+        let both = both.replacen(from, to, 1);
+        system.write("etc/ssl/a.key", &both);
+        let before = system.tree();
+        let (code, text) = system.install();
+        assert_eq!((code, system.tree() == before), (1, true), "{name}: {text}");
+        assert!(
+            text.contains("line ") && text.contains("remedy: "),
+            "{name}: {text}"
+        );
+        let secret = key.lines().nth(1).unwrap();
+        assert!(!text.contains(secret), "{name}: {text}");
+        assert!(system.log().is_empty(), "{name}");
+    }
+}
+
+/// Files are never readable by others for a moment, and get their modes back.
+#[test]
+fn a_configuration_of_the_daemon_keeps_its_mode() {
+    let Some(system) = System::new("mode") else {
+        return;
+    };
+    let own = "rate = 5\n[key mine]\nfile = /etc/ssl/a.key\nusers = daemon\nuses = sign\n";
+    system.write(CONF, own);
+    fs::set_permissions(system.at(CONF), Permissions::from_mode(0o600)).unwrap();
+    let lockstep = env!("CARGO_BIN_EXE_lockstep");
+    let conf = system.at("dist/openssl.cnf");
+    let script = format!(
+        "umask 077; {lockstep} install --server nginx --keyd --conf {}",
+        conf.display()
+    );
+    let (code, text) = system.enter(&["sh", "-euc", &script]);
+    assert_eq!(code, 0, "{text}");
+    let mode = |path: &str| fs::metadata(system.at(path)).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(CONF), 0o600);
+    assert_eq!(mode("etc/lockstep/references/nginx"), 0o755);
+    assert_eq!(mode("etc/lockstep/references/nginx/mine.pem"), 0o644);
+    assert_eq!(mode(DROP_IN), 0o644);
 }
 
 /// A renewed certificate comes with another key, in another file.
@@ -507,8 +639,8 @@ fn haproxy_finds_the_daemon_in_its_changed_root() {
         "etc/systemd/system/haproxy.service",
         "[Service]\nExecStart=/bin/haproxy\n",
     );
-    let certificate = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
-    let both = certificate.to_owned() + &system.read("etc/ssl/a.key");
+    let certificate = system.certificate("etc/ssl/a.key");
+    let both = certificate.clone() + &system.read("etc/ssl/a.key");
     system.write("etc/both.pem", &both);
     system.program(
         "haproxy",
@@ -521,7 +653,7 @@ fn haproxy_finds_the_daemon_in_its_changed_root() {
     assert!(system.log().contains(&format!("systemctl stop {UNITS}")));
     let reference = "etc/lockstep/references/haproxy/haproxy-etc-both.pem";
     system.is_reference(reference, "etc/both.pem");
-    assert!(system.read(reference).ends_with(certificate));
+    assert!(system.read(reference).ends_with(&certificate));
     let socket = system.read("etc/systemd/system/lockstep-keyd.socket.d/haproxy.conf");
     let listen = "ListenStream=/var/lib/haproxy/run/lockstep-keyd.sock\n";
     assert!(socket.contains(listen), "{socket}");

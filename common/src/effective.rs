@@ -169,14 +169,15 @@ impl Effective {
         lines.pop()
     }
 
-    /// The section with the lines about TLS that hold for all programs, or else the one that is to
-    /// name it. `ssl_conf` names a section whose `system_default` names theirs, and the last of
-    /// several lines holds.
-    pub fn tls_sections(&self) -> (Option<&str>, Option<&str>) {
-        let ssl = self.modules("ssl_conf").last();
-        let mut lines = ssl.into_iter().flat_map(|section| self.lines(section));
-        let default = lines.rfind(|line| line.name == "system_default");
-        (ssl, default.map(|line| line.value.as_str()))
+    /// The optional clauses of the query that holds in the end, those about lockstep apart: each is
+    /// a reason for OpenSSL to take other algorithms.
+    pub fn other_preferences(&self) -> Vec<String> {
+        let query = self.query();
+        let clauses = query.map_or_else(Vec::new, |query| Clause::all(&query.line.value));
+        let others = clauses.into_iter().filter(|clause| {
+            clause.kind == Kind::Optional && !clause.name.starts_with("lockstep.")
+        });
+        others.map(|clause| clause.text).collect()
     }
 
     /// The lines about TLS that hold for all programs, in the order in which libssl takes them.
@@ -431,12 +432,26 @@ mod tests {
             ("x='a,b',?y=z", Some("x='a,b'")),
             ("version=3", Some("version=3")),
             ("version!=3", Some("version!=3")),
-            ("?lockstep.fast=yes,?lockstep.keys!=yes", None),
+            (
+                "?lockstep.fast=yes,?lockstep.lanes=yes,?lockstep.keys!=yes",
+                None,
+            ),
         ] {
             let clauses = Clause::all(query);
             let found = clauses.iter().find(|clause| !clause.is_met());
             assert_eq!(found.map(|clause| clause.text.as_str()), unmet, "{query}");
         }
+    }
+
+    #[test]
+    fn preferences_of_others_are_told_from_ours() {
+        let place = lockstep_testkit::TempDir::new("preferences");
+        let path = place.join("openssl.cnf");
+        let text = "openssl_conf = i\n[i]\nalg_section = a\n[a]\n\
+                    default_properties = ?provider=x, a=no,?lockstep.fast=yes,-b,?c\n";
+        std::fs::write(&path, text).unwrap();
+        let found = Effective::read(&path).unwrap().other_preferences();
+        assert_eq!(found, ["?provider=x", "?c"]);
     }
 
     #[test]

@@ -32,8 +32,12 @@ use crate::{
     aes_gcm, decoder, ec_method, ed25519_keys, eddsa, process, query, rsa_method, tls13_kdf, xdh,
 };
 
-/// Marks what we want preferred; `dist/openssl.cnf` asks for it.
-static FAST: &CStr = c"provider=lockstep,lockstep.fast=yes";
+/// Marks what we want preferred; configurations ask for both properties, each a point for us. Thus
+/// an optional clause about one other provider (`?provider=default`), a point for it, is no tie.
+static FAST: &CStr = c"provider=lockstep,lockstep.fast=yes,lockstep.lanes=yes";
+/// Marks key management that makes keys: with a point less, so that a provider which such a clause
+/// names, as for a token, makes its keys itself.
+static MAKES: &CStr = c"provider=lockstep,lockstep.fast=yes";
 /// Marks key management that only takes keys over; `dist/openssl.cnf` steers away from it, so
 /// that generating and decoding keys stay with the default provider.
 static KEYS: &CStr = c"provider=lockstep,lockstep.keys=yes";
@@ -343,7 +347,7 @@ impl Tables {
         let (generation, properties) = match generation::wrappers_for::<K>(&keys.functions) {
             Ok(ours) => {
                 self.generated.push(K::NAME);
-                (ours.to_vec(), FAST)
+                (ours.to_vec(), MAKES)
             }
             Err(reason) => {
                 self.unaccelerated.push((operation, reason));
@@ -544,7 +548,8 @@ mod tests {
             .filter(|algorithm| algorithm.names.is_some());
         ours.map(|algorithm| {
             let names = stock::names(algorithm);
-            let is_preferred = algorithm.properties.map(Text::to_cstr) == Some(FAST);
+            let properties = algorithm.properties.map(Text::to_cstr);
+            let is_preferred = properties == Some(FAST) || properties == Some(MAKES);
             let name = names.to_string_lossy();
             let name = name.split(':').next().unwrap_or_default().to_owned();
             (name, is_preferred)

@@ -260,6 +260,8 @@ impl Server {
             .arg(&identity.key);
         if let Some(counters) = counters {
             command
+                // OpenSSL before 3.5 has the hybrid by the module, and offers what it is told to.
+                .args(["-groups", &format!("{HYBRID}:X25519:P-256")])
                 .env("OPENSSL_CONF", dist.configuration())
                 .env("LOCKSTEP_STATS_DIR", counters)
                 .env("LOCKSTEP_STATS_KEEP", "yes")

@@ -60,7 +60,13 @@ const OPTIONAL: &[(&str, &str)] = &[
     ("strace", "strace"),
     // Core dumps of processes that hold keys.
     ("gcore", "gdb"),
+    // Programs that read our configuration and do not have the module.
+    ("openvpn", "openvpn"),
+    (PERLS, "libnet-ssleay-perl"),
 ];
+
+/// Perl's way to OpenSSL, which is no program.
+const PERLS: &str = "Net::SSLeay";
 
 /// Checks everything, installs what is missing, and says so line by line.
 pub fn run() -> Outcome {
@@ -116,6 +122,9 @@ pub fn ensure() -> Outcome {
 /// Installs the programs that some tests run where that can be done, without starting any server.
 fn optional() -> Outcome {
     let there = |program: &str| {
+        if program == PERLS {
+            return succeeds("perl", &["-MNet::SSLeay", "-e", "1"]);
+        }
         let directories = ["/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin"];
         directories
             .iter()

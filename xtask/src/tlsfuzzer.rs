@@ -297,8 +297,11 @@ impl Rig {
         let about = |run: &Run| format!("{}: {}", setup.name, run.line());
         let first = servers.serve(self, setup, runs, seed)?;
         for (run, pair) in runs.iter().zip(&first) {
-            let measure = if setup.adds { &pair.ours } else { &pair.stock };
-            if measure.passed == 0 && !setup.adds {
+            let measure = match setup.adds[..] {
+                [] => &pair.stock,
+                _ => &pair.ours,
+            };
+            if measure.passed == 0 && setup.adds.is_empty() {
                 // It shows nothing.
                 println!("{}: OpenSSL alone passes nothing", about(run));
                 continue;
@@ -306,9 +309,9 @@ impl Rig {
             sum.work.cases += 1;
             sum.conversations += measure.passed;
         }
-        let lost = |pair: &Pair| match setup.adds {
-            true => pair.ours.lacks(),
-            false => pair.lost(),
+        let lost = |pair: &Pair| match setup.adds[..] {
+            [] => pair.lost(),
+            _ => pair.ours.lacks(),
         };
         if first.iter().all(|pair| lost(pair).is_empty()) {
             return Ok(());
@@ -324,9 +327,9 @@ impl Rig {
                     println!(
                         "{}: {}: {lost:?}\nseed {seed}, {}",
                         about(run),
-                        match setup.adds {
-                            true => "the module fails",
-                            false => "OpenSSL alone passes, and the module fails",
+                        match setup.adds[..] {
+                            [] => "OpenSSL alone passes, and the module fails",
+                            _ => "the module fails",
                         },
                         second.ours.log.display()
                     );

@@ -13,6 +13,7 @@
 mod cause;
 mod groups;
 mod handshake;
+mod haproxy;
 mod helper;
 mod identity;
 mod judge;
@@ -167,7 +168,7 @@ fn ask(wanted: &Wanted, options: &ServiceOptions, say: &mut Say<'_>) -> Option<(
         let _ = say(("files", (Verdict::Warning, failure.what, failure.remedy)));
     }
     let configuration = service.loading(named, runs.is_some(), say)?;
-    for named in references::findings(&service.seen, &subject) {
+    for named in references::findings(&service.seen, &subject, &options.root) {
         let _ = say(named);
     }
     runs?;
@@ -251,6 +252,9 @@ impl Service<'_> {
         };
         let is_loaded = runs && !modules.is_empty() && self.mapped.iter().all(has_it);
         self.groups(found.as_ref().ok().map(|found| &found.configuration), say);
+        if self.seen.excludes_async {
+            let _ = say(haproxy::conflict());
+        }
         let configuration = match found {
             Ok(found) => {
                 let path = found.configuration.path().display();
@@ -324,13 +328,10 @@ impl Service<'_> {
                 ),
             ),
             None => (
-                "OpenSSL has it from 3.5 on, and no list of groups names it for this one"
+                "OpenSSL offers it by itself from 3.5 on, and this one where the server's own list \
+                 of groups names it"
                     .to_owned(),
-                format!(
-                    "make its configuration anew ({}), or name it in the server's own list of \
-                     groups",
-                    self.subject.configure()
-                ),
+                self.subject.hybrid(),
             ),
         };
         let what = format!("it does not agree on {HYBRID}, which most browsers prefer: {why}");

@@ -1,9 +1,9 @@
 //! What `install` and `uninstall` do, step by step, and how a step is undone when a later one
 //! fails.
 
-use std::fs::{self, Permissions};
-use std::io;
-use std::os::unix::fs::PermissionsExt as _;
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use lockstep_common::{Failure, program};
@@ -109,8 +109,8 @@ pub enum Change {
 /// A step that was made.
 struct Made<'a> {
     change: &'a Change,
-    /// What was in its file.
-    before: Option<Vec<u8>>,
+    /// What was in its file, and the file's mode.
+    before: Option<(Vec<u8>, u32)>,
 }
 
 impl Change {
@@ -162,11 +162,12 @@ impl Change {
         match self {
             Change::Unchanged { .. } | Change::Absent { .. } => {}
             Change::Write { path, text } => {
-                before = fs::read(path).ok();
-                write(path, text.as_bytes())?;
+                before = there(path);
+                let mode = before.as_ref().map_or(READABLE, |(_, mode)| *mode);
+                write(path, text.as_bytes(), mode)?;
             }
             Change::Remove { path } => {
-                before = fs::read(path).ok();
+                before = there(path);
                 remove(path)?;
             }
             Change::Run { command, .. } => run(command)?,
@@ -182,8 +183,8 @@ impl Made<'_> {
     /// Has everything as it was before this step, as far as that is possible.
     fn undo(self) {
         let _ = match (self.change, self.before) {
-            (Change::Write { path, .. } | Change::Remove { path }, Some(before)) => {
-                write(path, &before)
+            (Change::Write { path, .. } | Change::Remove { path }, Some((before, mode))) => {
+                write(path, &before, mode)
             }
             (Change::Write { path, .. }, None) => remove(path),
             (Change::Run { undo, .. }, _) => undo.as_deref().map_or(Ok(()), run),
@@ -201,15 +202,47 @@ pub fn foreign(path: &Path) -> Failure {
     .remedy("look at it, and move it away if it is not needed")
 }
 
-/// In one step: a server that reads the file meanwhile must not find half of it.
-fn write(path: &Path, text: &[u8]) -> io::Result<()> {
-    let directory = path.parent().unwrap_or(Path::new("/"));
-    fs::create_dir_all(directory)?;
+/// The mode of a file that is new: servers read these as users of their own.
+const READABLE: u32 = 0o644;
+
+/// What is in a file, and its mode.
+fn there(path: &Path) -> Option<(Vec<u8>, u32)> {
+    let mode = fs::metadata(path).ok()?.permissions().mode();
+    Some((fs::read(path).ok()?, mode))
+}
+
+/// In one step: a server that reads the file meanwhile must not find half of it. Nobody else can
+/// read it before it has its mode.
+fn write(path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
+    make_directories(path.parent().unwrap_or(Path::new("/")))?;
     let fresh = path.with_extension("lockstep-new");
-    fs::write(&fresh, text)?;
-    let mode = fs::metadata(path).map_or(0o644, |about| about.permissions().mode());
-    fs::set_permissions(&fresh, Permissions::from_mode(mode))?;
-    fs::rename(&fresh, path)
+    // One that was left by an end in between.
+    let _ = fs::remove_file(&fresh);
+    let filled = || {
+        let mut open = OpenOptions::new();
+        let mut file = open.write(true).create_new(true).mode(0o600).open(&fresh)?;
+        file.write_all(text)?;
+        file.set_permissions(Permissions::from_mode(mode))?;
+        file.sync_all()?;
+        fs::rename(&fresh, path)
+    };
+    let written = filled();
+    if written.is_err() {
+        let _ = fs::remove_file(&fresh);
+    }
+    written
+}
+
+/// Makes the directories that are missing, for all to read, whatever the caller's umask is.
+fn make_directories(directory: &Path) -> io::Result<()> {
+    if directory.is_dir() {
+        return Ok(());
+    }
+    if let Some(above) = directory.parent() {
+        make_directories(above)?;
+    }
+    fs::create_dir(directory)?;
+    fs::set_permissions(directory, Permissions::from_mode(0o755))
 }
 
 fn remove(path: &Path) -> io::Result<()> {

@@ -35,16 +35,36 @@ fn header(server: &Server) -> String {
     )
 }
 
-/// The drop-in that shows a service references in the places of its keys. Where a reference is
-/// missing, the service runs with the key.
+/// What the service does where a reference is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// It does not start: nobody who takes it over later finds a key.
+    Fails,
+    /// It starts with the key.
+    FallsBack,
+}
+
+impl Missing {
+    /// What a line begins with that shows a reference in the place of a key. With a dash systemd
+    /// leaves out what is not there.
+    fn bind(self) -> &'static str {
+        match self {
+            Missing::Fails => "BindReadOnlyPaths=",
+            Missing::FallsBack => "BindReadOnlyPaths=-",
+        }
+    }
+}
+
+/// The drop-in that shows a service references in the places of its keys.
 pub fn drop_in_text<'a>(
     server: &Server,
     references: impl Iterator<Item = (&'a str, &'a Path)>,
+    missing: Missing,
 ) -> String {
     let directory = references_of(server);
     let binds = references.map(|(name, key)| {
-        let key = key.display();
-        format!("BindReadOnlyPaths=-{directory}/{name}.pem:{key}\n")
+        let (bind, key) = (missing.bind(), key.display());
+        format!("{bind}{directory}/{name}.pem:{key}\n")
     });
     format!(
         "{}[Unit]\nWants=lockstep-keyd.socket\nAfter=lockstep-keyd.socket\n\n[Service]\n\
@@ -55,10 +75,13 @@ pub fn drop_in_text<'a>(
 }
 
 pub fn is_drop_in(server: &Server, text: &str) -> bool {
-    let before = format!("BindReadOnlyPaths=-{}/", references_of(server));
-    let binds = text.lines().filter_map(|line| line.strip_prefix(&before));
-    let pairs = binds.filter_map(|bind| bind.split_once(".pem:"));
-    text == drop_in_text(server, pairs.map(|(name, key)| (name, Path::new(key))))
+    [Missing::Fails, Missing::FallsBack].iter().any(|&missing| {
+        let before = format!("{}{}/", missing.bind(), references_of(server));
+        let binds = text.lines().filter_map(|line| line.strip_prefix(&before));
+        let pairs = binds.filter_map(|bind| bind.split_once(".pem:"));
+        let pairs = pairs.map(|(name, key)| (name, Path::new(key)));
+        text == drop_in_text(server, pairs, missing)
+    })
 }
 
 /// The drop-in that has the daemon listen in a changed root directory as well.

@@ -19,9 +19,10 @@ use lockstep_remote::{DEFAULT_SOCKET, LONGEST_NAME, Reference};
 
 use super::change::{Change, Plan, foreign};
 use super::drop_in::{
-    drop_in_text, drop_ins, is_drop_in, is_socket, listening, references_of, socket_drop_in,
-    socket_text,
+    Missing, drop_in_text, drop_ins, is_drop_in, is_socket, listening, references_of,
+    socket_drop_in, socket_text,
 };
+use super::named::naming;
 use super::sections::{Section, Sections};
 use super::server::Server;
 use super::site::{Site, System, site};
@@ -42,6 +43,10 @@ pub struct KeydOptions {
     /// The user that serves [default: as the server's configuration says]
     #[arg(long, value_name = "NAME", requires = "keyd")]
     user: Option<String>,
+    /// Where the file of a reference is missing, have the server start with the key itself
+    /// [default: it does not start]
+    #[arg(long, requires = "keyd")]
+    fallback: bool,
 }
 
 /// The units of the daemon, as arguments of systemctl.
@@ -93,7 +98,11 @@ impl KeydOptions {
         if system.runs_systemd() {
             try_out(server, &system, &held, &scratch)?;
         }
-        plan(server, &system, &site, &configuration, text, &held)
+        let missing = match self.fallback {
+            true => Missing::FallsBack,
+            false => Missing::Fails,
+        };
+        plan(server, &system, &site, &configuration, text, &held, missing)
     }
 }
 
@@ -263,6 +272,7 @@ fn plan(
     configuration: &Configuration,
     text: String,
     held: &[Held],
+    missing: Missing,
 ) -> Result<Plan, Failure> {
     let root = system.root;
     let mut changes = vec![Change::to(system.at(Path::new(DEFAULT_FILE)), text)];
@@ -316,7 +326,7 @@ fn plan(
     // The last step is the one that changes what the server sees.
     for path in drop_ins(server, root) {
         let pairs = held.iter().map(|held| (held.name.as_str(), &*held.file));
-        let text = drop_in_text(server, pairs);
+        let text = drop_in_text(server, pairs, missing);
         changes.extend(own(path, |there| is_drop_in(server, there), Some(text))?);
     }
     for held in held {
@@ -342,17 +352,50 @@ fn plan(
     })
 }
 
-/// What undoes it for servers. Where somebody has changed a drop-in, the references go all the
-/// same: without them the service runs with its keys.
-pub fn plan_removal(leaving: &[&Server], root: &Path) -> Result<Plan, Failure> {
+/// What undoes it for servers, after these changes. Where something still names a server's
+/// references, they stay, and so does the daemon's part: a server does not start without them.
+pub fn plan_removal(leaving: &[&Server], root: &Path, changes: &[Change]) -> Result<Plan, Failure> {
     let openssl = Path::new("");
     let system = System { root, openssl };
     let mut plan = Plan::default();
+    let mut gone: Vec<&Server> = Vec::new();
     let mut sockets = Vec::new();
-    for server in leaving {
+    for &server in leaving {
+        let mut removed: Vec<Change> = Vec::new();
         for path in drop_ins(server, root) {
-            plan.undo(own(path, |there| is_drop_in(server, there), None));
+            match own(path, |there| is_drop_in(server, there), None) {
+                Ok(change) => removed.extend(change),
+                Err(failure) => plan.left.push(failure),
+            }
         }
+        let references = in_references(server, root);
+        let named = match references.is_empty() {
+            true => None,
+            // Each may be named, or the directory of all.
+            false => {
+                let done: Vec<Change> =
+                    changes.iter().chain(&removed).filter_map(removal).collect();
+                naming(root, &done, &references_of(server))
+            }
+        };
+        plan.changes.extend(removed);
+        if let Some(file) = named {
+            let directory = references_of(server);
+            let what = format!(
+                "{} names references in {directory}, which stay, and with them the key daemon's \
+                 sections for {}: it would not start without them",
+                file.display(),
+                server.name
+            );
+            let remedy = format!(
+                "name the keys themselves there ({DEFAULT_FILE} says where they are), or remove \
+                 those lines; restart {}; then run this again",
+                server.name
+            );
+            plan.left.push(Failure::new(what).remedy(remedy));
+            continue;
+        }
+        gone.push(server);
         let socket = root.join(socket_drop_in(server));
         sockets.extend(
             read(&socket)?
@@ -361,7 +404,7 @@ pub fn plan_removal(leaving: &[&Server], root: &Path) -> Result<Plan, Failure> {
                 .map(str::to_owned),
         );
         plan.undo(own(socket, |there| is_socket(server, there), None));
-        for path in in_references(server, root) {
+        for path in references {
             plan.undo(match contents(&path).reference {
                 true => Ok([Change::Remove { path }]),
                 false => Err(foreign(&path)),
@@ -373,8 +416,7 @@ pub fn plan_removal(leaving: &[&Server], root: &Path) -> Result<Plan, Failure> {
         return Ok(plan);
     };
     let mut sections = Sections::parse(Some(&there));
-    leaving
-        .iter()
+    gone.iter()
         .for_each(|server| sections.retain(server.name, &[]));
     let text = sections.text();
     if text.as_deref() == Some(&there) {
@@ -390,18 +432,40 @@ pub fn plan_removal(leaving: &[&Server], root: &Path) -> Result<Plan, Failure> {
         plan.changes
             .push(step(format!("systemctl disable {UNITS}")));
     }
-    let last = match holds_more {
-        true => "systemctl restart lockstep-keyd.service".to_owned(),
-        false => format!("systemctl stop {UNITS}"),
-    };
-    // systemd knows nothing of them any more.
-    let last = sockets
+    // What systemd knows nothing of any more, and what no socket unit takes away.
+    let own_socket = (!holds_more && !system.runs_systemd()).then(|| {
+        let there = Configuration::parse(&there).unwrap_or_default();
+        there.socket.display().to_string()
+    });
+    let sockets: Vec<&str> = sockets
         .iter()
-        .fold(last, |last, socket| format!("{last} && rm {socket}"));
+        .chain(&own_socket)
+        .map(String::as_str)
+        .collect();
+    let sockets = sockets.join(" ");
+    let then = match (holds_more, system.runs_systemd()) {
+        (true, true) => "run: systemctl restart lockstep-keyd.service".to_owned(),
+        (false, true) => format!("run: systemctl stop {UNITS}"),
+        (true, false) => "restart the key daemon".to_owned(),
+        (false, false) => "end the key daemon (SIGTERM)".to_owned(),
+    };
+    let then = match (sockets.is_empty(), system.runs_systemd()) {
+        (true, _) => then,
+        (false, true) => format!("{then} && rm -f {sockets}"),
+        (false, false) => format!("{then}, then: rm -f {sockets}"),
+    };
     plan.notes.push(format!(
-        "a server uses the key daemon until its restart; after the restart, run: {last}"
+        "a server uses the key daemon until its restart; after the restart, {then}"
     ));
     Ok(plan)
+}
+
+/// The same removal of a file.
+fn removal(change: &Change) -> Option<Change> {
+    match change {
+        Change::Remove { path } => Some(Change::Remove { path: path.clone() }),
+        _ => None,
+    }
 }
 
 /// Whether systemd knows the daemon.

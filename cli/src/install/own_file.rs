@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 use lockstep_common::{Failure, INSTALLED, own_module};
 
-use super::change::Change;
+use super::change::{Change, Plan};
+use super::named::{UNITS, naming};
 use super::server::Server;
 use super::trust::{trusted, usable};
 use crate::configuration::configuration;
@@ -88,41 +89,32 @@ fn made(path: &Path) -> Option<Made> {
 }
 
 /// What becomes of the configurations that `install` has made, when these servers no longer load
-/// them and these changes are made: each goes with the last drop-in that names it, unless it was
-/// changed or has settings.
-pub fn plan_removal(leaving: &[&Server], root: &Path, changes: &[Change]) -> Vec<Change> {
+/// them and these changes are made: each goes when nothing names it any more, unless it was changed
+/// or has settings.
+pub fn plan_removal(leaving: &[&Server], root: &Path, changes: &[Change]) -> Plan {
     let own = leaving.iter().map(|server| path_of(server));
     let all = own.chain([INSTALLED.to_owned()]);
-    let staying = drop_ins_without(root, changes);
-    let unused = all.filter(|file| {
-        let line = format!("OPENSSL_CONF=/{file}");
-        let is_named = staying.iter().any(|text| text.contains(&line));
-        root.join(file).exists() && !is_named
-    });
-    let removal = |file: String| {
-        let path = root.join(file);
-        let is_untouched = |made: Made| made.is_intact && made.settings.trim().is_empty();
-        match made(&path).is_some_and(is_untouched) {
-            true => Change::Remove { path },
-            false => Change::Unchanged { path },
+    let mut plan = Plan::default();
+    for file in all.filter(|file| root.join(file).exists()) {
+        let path = root.join(&file);
+        if let Some(naming) = naming(root, changes, &format!("/{file}")) {
+            // Other servers' drop-ins are no news.
+            if !naming.starts_with(root.join(UNITS)) {
+                plan.notes.push(format!(
+                    "{} names {}, which stays: without it a program that reads that file has no \
+                     configuration at all. Remove the line there, then run this again",
+                    naming.display(),
+                    path.display()
+                ));
+            }
+            continue;
         }
-    };
-    unused.map(removal).collect()
-}
-
-/// The texts of all drop-ins of systemd that are there after these changes.
-fn drop_ins_without(root: &Path, changes: &[Change]) -> Vec<String> {
-    let entries = |directory: PathBuf| {
-        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-        entries.map(|entry| entry.path())
-    };
-    let is_gone = |path: &PathBuf| {
-        let mut changes = changes.iter();
-        changes.any(|change| matches!(change, Change::Remove { path: gone } if gone == path))
-    };
-    let drop_ins = entries(root.join("etc/systemd/system")).flat_map(entries);
-    let staying = drop_ins.filter(|path| !is_gone(path));
-    staying
-        .filter_map(|path| fs::read_to_string(path).ok())
-        .collect()
+        let is_untouched = |made: Made| made.is_intact && made.settings.trim().is_empty();
+        plan.changes
+            .push(match made(&path).is_some_and(is_untouched) {
+                true => Change::Remove { path },
+                false => Change::Unchanged { path },
+            });
+    }
+    plan
 }

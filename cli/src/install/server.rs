@@ -1,8 +1,11 @@
 //! The servers that `install` knows, and the files that have them load the module.
 
+use std::collections::BTreeSet;
+
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use super::site::{APACHE, HAPROXY, NGINX, Reader, STUNNEL};
+use super::limits;
+use super::site::{APACHE, HAPROXY, NGINX, Reader, STUNNEL, System};
 
 /// A server, and what it reads.
 pub struct Server {
@@ -10,10 +13,14 @@ pub struct Server {
     pub files: &'static [(&'static str, &'static str)],
     /// What brings the change into effect.
     pub then: &'static str,
-    /// What no file of Lockstep's can do.
-    pub also: Option<&'static str>,
+    /// What no file of Lockstep's can do, if something is left to do there.
+    pub also: Option<fn(&System<'_>) -> Option<String>>,
     /// What lets worker threads start where the server does not.
     pub threads: Option<&'static str>,
+    /// The file that its script of init reads for its environment.
+    pub environment: &'static str,
+    /// How its own list of groups gets a hybrid; `@GROUPS@` stands for the list.
+    pub hybrid: &'static str,
     /// What reads its own configuration.
     pub reader: Reader,
 }
@@ -37,16 +44,15 @@ pub const SERVERS: &[Server] = &[
             UNIT,
         )],
         then: "systemctl daemon-reload && systemctl restart haproxy",
-        also: Some(
-            "haproxy.cfg needs two lines in its section `global`: ssl-mode-async, and maxpipes with half the number \
-             of maxconn, which reserves a file descriptor for each connection",
-        ),
+        also: Some(limits::step),
         threads: Some(
             "haproxy.cfg needs the line insecure-fork-wanted there too, so that its processes may start \
              lockstep's worker threads. HAProxy then no longer stops code that has taken over one of its \
              processes from starting programs. The gain is a few percent with RSA keys, and none \
              with others",
         ),
+        environment: "etc/default/haproxy",
+        hybrid: "write in its section `global`: ssl-default-bind-curves @GROUPS@",
         reader: HAPROXY,
     },
     Server {
@@ -58,6 +64,8 @@ pub const SERVERS: &[Server] = &[
         then: "systemctl daemon-reload && systemctl restart apache2",
         also: None,
         threads: None,
+        environment: "etc/apache2/envvars",
+        hybrid: "write beside its other directives of TLS: SSLOpenSSLConfCmd Groups @GROUPS@",
         reader: APACHE,
     },
     Server {
@@ -72,6 +80,8 @@ pub const SERVERS: &[Server] = &[
         then: "systemctl daemon-reload && systemctl restart nginx",
         also: None,
         threads: None,
+        environment: "etc/default/nginx",
+        hybrid: "write in its block `http`: ssl_ecdh_curve @GROUPS@;",
         reader: NGINX,
     },
     Server {
@@ -89,6 +99,8 @@ pub const SERVERS: &[Server] = &[
         then: "systemctl daemon-reload && systemctl restart 'stunnel*'",
         also: None,
         threads: None,
+        environment: "etc/default/stunnel4",
+        hybrid: "write in the section of each service: curves = @GROUPS@",
         reader: STUNNEL,
     },
 ];
@@ -101,6 +113,21 @@ impl Server {
             let unit = unit.strip_suffix(DROP_IN)?.strip_suffix(".d/")?;
             Some((*file, unit))
         })
+    }
+
+    /// What its directory in /etc and its script of init may be called.
+    pub fn names(&self) -> BTreeSet<&'static str> {
+        let of_units = self.drop_ins().map(|(_, unit)| {
+            let stem = unit.strip_suffix(".service").unwrap_or(unit);
+            stem.strip_suffix('@').unwrap_or(stem)
+        });
+        of_units.chain([self.name]).collect()
+    }
+
+    /// Its directories in /etc, under a root.
+    pub fn directories(&self) -> Vec<String> {
+        let names = self.names().into_iter();
+        names.map(|name| format!("etc/{name}")).collect()
     }
 
     /// The drop-ins that earlier versions wrote.

@@ -165,7 +165,7 @@ fn files_in(system: &System<'_>, directory: &Path, end: &str) -> Vec<PathBuf> {
 }
 
 /// The words of each line, without comments.
-fn lines(text: &str) -> impl Iterator<Item = Vec<&str>> {
+pub fn lines(text: &str) -> impl Iterator<Item = Vec<&str>> {
     let lines = text.lines().map(|line| {
         let words = line.split_whitespace();
         let words = words.take_while(|word| !word.starts_with('#'));
@@ -239,7 +239,7 @@ fn apache(dump: &str, system: &System<'_>) -> Result<Said, Failure> {
 }
 
 /// The files of HAProxy's configuration: as its unit has them, or else the usual one.
-fn haproxy_files(system: &System<'_>) -> Vec<PathBuf> {
+pub fn haproxy_files(system: &System<'_>) -> Vec<PathBuf> {
     let unit = Unit::read(system.root, "haproxy.service").unwrap_or_default();
     let start = unit.get("ExecStart").unwrap_or_default();
     let words: Vec<&str> = start.split_whitespace().collect();

@@ -88,6 +88,27 @@ fn verified(place: &Place, key: &str) {
     place.stock(&verify).succeed();
 }
 
+/// As the administrator of a token asks for it, here with the only provider that is always there:
+/// operations are on lanes all the same, and that provider makes the keys.
+#[test]
+fn a_preference_for_another_provider_is_about_its_keys() {
+    let place = Place::new();
+    let shipped = String::from_utf8(place.read("lockstep.cnf")).expect("a configuration");
+    let line = "default_properties = ";
+    assert!(shipped.contains(line), "{shipped}");
+    place.write("data", b"the quick brown fox");
+    let made_by_us = || {
+        let made = place.lockstep("genpkey -algorithm X25519").succeed();
+        let counters = made.try_counters();
+        counters.is_some_and(|counters| counters.shapes().contains_key("x25519-keygen"))
+    };
+    assert!(made_by_us());
+    let other = shipped.replace(line, &format!("{line}?provider=default,"));
+    place.write("lockstep.cnf", other.as_bytes());
+    files_are_on_lanes(&place);
+    assert!(!made_by_us());
+}
+
 #[test]
 fn base_brings_its_encoders() {
     in_every_order(&[("base", ""), ("default", "")], |place, _| {

@@ -230,13 +230,13 @@ print(connection.get_protocol_version_name())
     connects(&place, &python, "connect.py", &GROUPS[..1]);
 }
 
-/// As browsers do it: a client with keys for the hybrid and for X25519, a server with the groups of
-/// the configuration that the module comes with.
+/// As browsers do it: a client with keys for the hybrid and for X25519, a server whose own list of
+/// groups names the hybrid. A program without such a list offers what it offers without the module.
 #[test]
-fn the_configuration_offers_the_hybrid_and_clients_keep_their_first_group() {
+fn a_servers_own_list_offers_the_hybrid_and_clients_keep_their_first_group() {
     let Some(peer) = peer() else { return };
     let place = Place::new();
-    let server = Server::start(&place, "p256", "", true);
+    let server = Server::start(&place, "p256", "-groups X25519MLKEM768:X25519:P-256", true);
     let address = format!("127.0.0.1:{}", server.port);
     let both = place.program(peer, &format!("client {address} both"));
     assert_eq!(lines(&both.succeed()), ["X25519MLKEM768"]);

@@ -17,6 +17,7 @@ mod allocations;
 mod applications;
 mod async_jobs;
 mod bad_inputs;
+mod bystanders;
 mod command;
 mod company;
 mod configuration;

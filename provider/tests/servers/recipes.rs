@@ -92,3 +92,41 @@ fn nginx_signs_on_lanes() {
 fn stunnel_signs_on_lanes() {
     follow("stunnel", &["rsa3072", "x25519-keygen"]);
 }
+
+/// By the server's own list of groups: no configuration of OpenSSL names them.
+fn offers_the_hybrid(name: &'static str) {
+    let changed = Site::start_changed(name, |site| {
+        site.perform("hybrid");
+    });
+    let Some(site) = changed else { return };
+    let connect = format!(
+        "OPENSSL_CONF=$LOCKSTEP/openssl.cnf openssl s_client -groups X25519MLKEM768 \
+         -connect 127.0.0.1:{} < /dev/null",
+        site.port()
+    );
+    site.shell(&connect);
+    wait_for("a share", || site.on_lanes("x25519mlkem768-server") > 0);
+    // Clients without it go on as before.
+    let plain = connect.replace("X25519MLKEM768", "X25519");
+    site.shell(&plain.replace("OPENSSL_CONF=$LOCKSTEP/openssl.cnf ", ""));
+}
+
+#[test]
+fn haproxy_offers_the_hybrid() {
+    offers_the_hybrid("haproxy");
+}
+
+#[test]
+fn apache_offers_the_hybrid() {
+    offers_the_hybrid("apache");
+}
+
+#[test]
+fn nginx_offers_the_hybrid() {
+    offers_the_hybrid("nginx");
+}
+
+#[test]
+fn stunnel_offers_the_hybrid() {
+    offers_the_hybrid("stunnel");
+}

@@ -2,8 +2,8 @@
 //! directory.
 //!
 //! The word behind a block's language says what it is: the name of the file to write, or, in blocks
-//! of the shell, when to run it (`prepare`, `start`, `check`, `reload`, `upgrade`, `stop`, and
-//! `keyd`, to give the server's key to the key daemon).
+//! of the shell, when to run it: `prepare`, `start`, `check`, `reload`, `upgrade`, `stop`, `hybrid`
+//! (to turn on post-quantum key exchange), and `keyd` (to give its key to the key daemon).
 
 #![allow(unsafe_code, reason = "system calls")]
 

@@ -17,6 +17,10 @@ use super::table::{Kind, Setup};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The groups that OpenSSL 3.0 to 3.4 offer by themselves, in their order.
+const GROUPS: &str = "X25519:P-256:X448:P-521:P-384:ffdhe2048:ffdhe3072:ffdhe4096:ffdhe6144:\
+                      ffdhe8192";
+
 /// Keys, as `openssl req` makes them.
 const KEYS: &[(&str, &[&str])] = &[
     ("rsa1024", &["-newkey", "rsa:1024"]),
@@ -231,6 +235,11 @@ fn launch(
         let text = configuration(&module.configuration, setup, counters)?;
         fs::write(&file, text).map_err(on(&file, "write"))?;
         command.env("OPENSSL_CONF", file);
+        // No configuration turns on what the module adds: the server's own list of groups does.
+        if setup.kind == Kind::OpenSsl && !setup.adds.is_empty() {
+            let groups = format!("{GROUPS}:{}", setup.adds.join(":"));
+            command.args(["-groups", &groups]);
+        }
         if let Some(planted) = module.planted {
             command.env("LOCKSTEP_PLANT", planted);
         }

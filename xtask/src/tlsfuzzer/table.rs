@@ -55,9 +55,9 @@ pub struct Setup {
     pub settings: Vec<String>,
     /// What lanes must have computed in the end.
     pub lanes: Vec<String>,
-    /// Whether the scripts are about what the module adds: then OpenSSL alone is no measure, and no
-    /// conversation may fail.
-    pub adds: bool,
+    /// The groups that the module adds, if the scripts are about those: then OpenSSL alone is no
+    /// measure, and no conversation may fail.
+    pub adds: Vec<String>,
     pub runs: Vec<Run>,
 }
 
@@ -70,7 +70,7 @@ impl Setup {
             options: Vec::new(),
             settings: Vec::new(),
             lanes: Vec::new(),
-            adds: false,
+            adds: Vec::new(),
             runs: Vec::new(),
         }
     }
@@ -178,7 +178,7 @@ fn parse(text: &str) -> Outcome<Vec<Setup>> {
                     "options" => setup.options = rest,
                     "settings" => setup.settings = rest,
                     "lanes" => setup.lanes = rest,
-                    "adds" => setup.adds = true,
+                    "adds" => setup.adds = rest,
                     _ => return Err(bad()),
                 }
                 continue;
@@ -208,7 +208,7 @@ mod tests {
         };
         assert_eq!(setup.keys, ["p256", "p384"]);
         assert_eq!(setup.lanes, ["p256-sign"]);
-        assert!(setup.adds);
+        assert_eq!(setup.adds, ["x"]);
         let lines: Vec<String> = setup.runs.iter().map(Run::line).collect();
         let all = ["test-x.py -n 5 -d", "test-y.py", "test-z.py -n no {p256}"];
         assert_eq!(lines, all);

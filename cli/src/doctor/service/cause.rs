@@ -11,6 +11,7 @@ use super::subject::Subject;
 use super::view::View;
 use crate::doctor::finding::{Named, Verdict};
 use crate::places::hidden;
+use crate::unit::Unit;
 
 fn failed(check: &'static str, what: String, remedy: impl Into<String>) -> Named {
     (check, (Verdict::Failed, what, Some(remedy.into())))
@@ -28,10 +29,21 @@ pub fn configuration(subject: &Subject, environment: &Environment) -> Result<Pat
     let of_process = match environment {
         Environment::Known(_) => environment.get("OPENSSL_CONF"),
         // What it was started with is what its unit says, as far as can be known.
-        Environment::Overwritten => of_unit.as_deref(),
+        Environment::Overwritten => of_unit.as_deref().filter(|_| starts(subject)),
     };
     let path = match (of_process, of_unit.as_deref()) {
         (Some(path), _) => PathBuf::from(path),
+        (None, Some(path)) if !starts(subject) => {
+            return Err(failed(
+                "environment",
+                format!(
+                    "{} runs without OPENSSL_CONF. A drop-in sets it to {path}, but systemd does \
+                     not run here, and nothing else reads drop-ins",
+                    subject.shown()
+                ),
+                subject.without_systemd(path),
+            ));
+        }
         (None, Some(path)) => {
             return Err(failed(
                 "environment",
@@ -49,6 +61,11 @@ pub fn configuration(subject: &Subject, environment: &Environment) -> Result<Pat
         true => Err(stripped(subject, main)),
         false => Ok(path),
     }
+}
+
+/// Whether systemd starts the services that a unit describes.
+fn starts(subject: &Subject) -> bool {
+    subject.unit.as_ref().is_none_or(Unit::is_in_force)
 }
 
 fn missing(subject: &Subject) -> Named {

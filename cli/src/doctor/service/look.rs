@@ -13,7 +13,7 @@ use lockstep_common::{Configuration, Effective, Failure, Outcome, damage, insist
 
 use super::identity::set_bounds;
 use super::sight::{Configured, Module, Question, Seen, Task, Wanted};
-use super::{groups, keys};
+use super::{groups, haproxy, keys};
 use crate::doctor::comparison::outdated;
 use crate::doctor::misplaced::misplaced;
 use crate::keyd::offers;
@@ -92,6 +92,7 @@ fn files(wanted: &Wanted, below: &Path) -> Seen {
     let mut seen = Seen {
         configuration,
         lists: groups::of_server(&files),
+        excludes_async: haproxy::excludes_async(&files),
         inside: wanted.program.as_deref().and_then(|path| inside(&at(path))),
         ..Seen::default()
     };

@@ -15,9 +15,30 @@ use crate::install::REFERENCES;
 
 const CHECK: &str = "reference";
 
-/// What there is to say of the references that were seen.
-pub fn findings(seen: &Seen, subject: &Subject) -> Vec<Named> {
-    let uncovered = seen.uncovered.iter().map(|Uncovered { key, missing }| {
+/// What there is to say of the references that were seen, and of those that are missing under
+/// `root`.
+pub fn findings(seen: &Seen, subject: &Subject, root: &Path) -> Vec<Named> {
+    let absent = absent(subject, root);
+    let strict = absent.iter().map(|reference| {
+        let what = format!(
+            "the unit has the reference {} in the place of a key, but there is no such file: the \
+             service does not start with it (systemd says 226/NAMESPACE)",
+            reference.display()
+        );
+        let remedy = format!(
+            "make the reference anew: {}. Then {}. With --fallback the service would start with \
+             the key itself",
+            subject.reference(),
+            subject.restart()
+        );
+        (CHECK, (Verdict::Failed, what, Some(remedy)))
+    });
+    // Those are said once.
+    let uncovered = seen.uncovered.iter().filter(|uncovered| {
+        let missing = uncovered.missing.as_ref();
+        missing.is_none_or(|reference| !absent.contains(reference))
+    });
+    let uncovered = uncovered.map(|Uncovered { key, missing }| {
         let (renew, restart) = (subject.reference(), subject.restart());
         let (what, remedy) = match missing {
             Some(reference) => (
@@ -49,7 +70,7 @@ pub fn findings(seen: &Seen, subject: &Subject) -> Vec<Named> {
             }
         }
     });
-    uncovered.chain(judged).collect()
+    strict.chain(uncovered).chain(judged).collect()
 }
 
 /// That no certificate belongs to a reference, if that is so.
@@ -73,16 +94,31 @@ fn without_certificate(
 
 /// The references of `lockstep install` that the unit has, each with the file that it covers.
 pub fn covered(subject: &Subject) -> Vec<(PathBuf, PathBuf)> {
+    let binds = binds(subject).map(|(reference, key, _)| (reference.into(), key.into()));
+    binds.collect()
+}
+
+/// The references that are not there, without which the service does not start.
+fn absent(subject: &Subject, root: &Path) -> Vec<PathBuf> {
+    let is_there = |reference: &str| root.join(reference.trim_start_matches('/')).exists();
+    let strict =
+        binds(subject).filter(|(reference, _, falls_back)| !falls_back && !is_there(reference));
+    strict.map(|(reference, ..)| reference.into()).collect()
+}
+
+/// The references of `lockstep install` that the unit has, each with the file that it covers, and
+/// whether the service starts without it.
+fn binds(subject: &Subject) -> impl Iterator<Item = (&str, &str, bool)> {
     let binds = subject
         .unit
         .iter()
         .flat_map(|unit| unit.all("BindReadOnlyPaths"));
-    let pairs = binds.filter_map(|bind| {
+    binds.filter_map(|bind| {
+        let falls_back = bind.starts_with('-');
         let (reference, key) = bind.trim_start_matches('-').split_once(':')?;
         let is_own = reference.starts_with(REFERENCES);
-        is_own.then(|| (PathBuf::from(reference), PathBuf::from(key)))
-    });
-    pairs.collect()
+        is_own.then_some((reference, key, falls_back))
+    })
 }
 
 /// Whether the process that serves can have the daemon sign.
@@ -168,7 +204,7 @@ mod tests {
         let told = || {
             let mut seen = Seen::default();
             keys::look(&[], &covered(&subject), &root, &mut seen);
-            let findings = findings(&seen, &subject);
+            let findings = findings(&seen, &subject, &root);
             let [(CHECK, (Verdict::Warning, what, Some(remedy)))] = &findings[..] else {
                 panic!("{findings:?}");
             };
@@ -187,5 +223,21 @@ mod tests {
         write(&reference[1..], "");
         let (what, _) = told();
         assert!(what.contains("started before"), "{what}");
+
+        // Without the dash the service does not start.
+        write(
+            "etc/systemd/system/haproxy.service.d/lockstep-keyd.conf",
+            &format!("[Service]\nBindReadOnlyPaths={reference}:{key}\n"),
+        );
+        fs::remove_file(root.join(&reference[1..])).unwrap();
+        let subject = wanted.find(&processes, &root).unwrap();
+        let mut seen = Seen::default();
+        keys::look(&[], &covered(&subject), &root, &mut seen);
+        let findings = findings(&seen, &subject, &root);
+        let [(CHECK, (Verdict::Failed, what, Some(remedy)))] = &findings[..] else {
+            panic!("{findings:?}");
+        };
+        assert!(what.contains("does not start"), "{what}");
+        assert!(remedy.contains("--fallback"), "{remedy}");
     }
 }

@@ -62,6 +62,8 @@ pub struct Seen {
     /// The public keys of certificates that the configuration names, as SubjectPublicKeyInfo.
     pub certificates: Vec<Vec<u8>>,
     pub uncovered: Vec<Uncovered>,
+    /// Whether HAProxy's configuration has lines that exclude each other.
+    pub excludes_async: bool,
     /// The OpenSSL inside of the program, by its own words.
     pub inside: Option<String>,
 }

@@ -10,7 +10,7 @@ use super::mapped::Mapped;
 use super::process::{Environment, Process, Processes};
 use super::sockets::listeners;
 use super::view::View;
-use crate::install::server_called;
+use crate::install::{hybrid_directive, server_called, without_systemd};
 use crate::unit::Unit;
 
 /// Which service.
@@ -263,6 +263,21 @@ impl Subject {
         }
     }
 
+    /// What has it offer a hybrid group.
+    pub fn hybrid(&self) -> String {
+        let server = self.directories.iter().find_map(|name| server_called(name));
+        let directive = server.and_then(hybrid_directive);
+        let directive = directive.unwrap_or_else(|| "name it in that list".to_owned());
+        format!("{directive}, and {}", self.restart())
+    }
+
+    /// What has it load the module by this configuration, where no systemd starts it.
+    pub fn without_systemd(&self, conf: &str) -> String {
+        let server = self.directories.iter().find_map(|name| server_called(name));
+        let remedy = server.and_then(|server| without_systemd(server, conf));
+        remedy.unwrap_or_else(|| format!("start it with OPENSSL_CONF={conf} in its environment"))
+    }
+
     /// What gives its references to the key daemon's keys anew.
     pub fn reference(&self) -> String {
         match self.directories.iter().find_map(|name| server_called(name)) {
@@ -274,8 +289,10 @@ impl Subject {
     /// What brings changes of its environment or its libraries into effect.
     pub fn restart(&self) -> String {
         match &self.unit {
-            Some(unit) => format!("systemctl daemon-reload && systemctl restart {}", unit.name),
-            None => format!("restart {}", self.name),
+            Some(unit) if unit.is_in_force() => {
+                format!("systemctl daemon-reload && systemctl restart {}", unit.name)
+            }
+            _ => format!("restart {}", self.name),
         }
     }
 

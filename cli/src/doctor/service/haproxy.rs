@@ -1,0 +1,55 @@
+//! Lines of HAProxy's configuration that exclude each other.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::doctor::finding::{Named, Verdict};
+
+/// Whether HAProxy 3.5 does not start with these files: it takes async mode with one table of file
+/// descriptors alone.
+pub fn excludes_async(files: &[PathBuf]) -> bool {
+    let has = |wanted: &[&str]| {
+        let with = |file: &PathBuf| {
+            let text = fs::read_to_string(file).unwrap_or_default();
+            let mut lines = text.lines().map(|line| line.split_whitespace());
+            lines.any(|mut words| wanted.iter().all(|word| words.next() == Some(word)))
+        };
+        files.iter().any(with)
+    };
+    has(&["ssl-mode-async"]) && has(&["tune.fd.tables", "per-thread-group"])
+}
+
+/// What to say then.
+pub fn conflict() -> Named {
+    let what = "its configuration has `ssl-mode-async` and `tune.fd.tables per-thread-group`: \
+                    HAProxy 3.5 does not start with both. Nobody upstream maintains async mode";
+    let remedy = "write `tune.fd.tables shared`; or remove `ssl-mode-async`, and handshakes do \
+                      not share batches";
+    (
+        "haproxy",
+        (Verdict::Warning, what.to_owned(), Some(remedy.to_owned())),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_exclude_each_other_are_found_in_all_files() {
+        let place = lockstep_testkit::TempDir::new("exclusive");
+        let files = ["a.cfg", "b.cfg"].map(|name| place.join(name));
+        let found = |first: &str, second: &str| {
+            fs::write(&files[0], first).unwrap();
+            fs::write(&files[1], second).unwrap();
+            excludes_async(&files)
+        };
+        let tables = "global\n  tune.fd.tables per-thread-group # fast\n";
+        assert!(found("global\n    ssl-mode-async\n", tables));
+        assert!(!found("global\n    # ssl-mode-async\n", tables));
+        assert!(!found(
+            "global\n ssl-mode-async\n tune.fd.tables shared\n",
+            ""
+        ));
+    }
+}

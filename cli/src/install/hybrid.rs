@@ -1,0 +1,64 @@
+//! The hybrids of TLS 1.3 with ML-KEM, which OpenSSL has from 3.5 on, and before that by the module
+//! alone.
+//!
+//! No configuration that others read may name them: libssl refuses the whole list where the module
+//! is not active. So a server's own directive does, and then that server needs the module to start.
+
+use std::path::{Path, PathBuf};
+
+use lockstep_common::Failure;
+
+use super::named::naming_of;
+use super::server::{SERVERS, Server};
+
+/// The hybrid in front of the groups that OpenSSL 3.0 to 3.4 offer by themselves.
+const GROUPS: &str = "X25519MLKEM768:X25519:P-256:X448:P-521:P-384";
+const HYBRIDS: [&str; 2] = ["X25519MLKEM768", "SecP256r1MLKEM768"];
+/// From this OpenSSL on the hybrids are among the groups that it offers by itself.
+const HAS_HYBRIDS: u64 = 0x3050_0000;
+
+/// Whether the OpenSSL of this system has the hybrids by the module alone.
+pub fn needs_module() -> bool {
+    lockstep_conf::installed().is_ok_and(|openssl| openssl.number < HAS_HYBRIDS)
+}
+
+/// The line of a server's own configuration that turns them on, and where it goes.
+pub fn hybrid_directive(server: &str) -> Option<String> {
+    let server = SERVERS.iter().find(|known| known.name == server)?;
+    Some(server.hybrid.replace("@GROUPS@", GROUPS))
+}
+
+/// The step that turns them on for a server, if it needs one that is not made.
+pub fn step(server: &Server, root: &Path) -> Option<String> {
+    (needs_module() && named_by(server, root).is_none()).then(|| {
+        format!(
+            "for post-quantum key exchange, {}. With this line {} starts only where it loads the \
+             module: OpenSSL before 3.5 knows no group of that name. So commands that you run by \
+             hand need OPENSSL_CONF, too, and the line goes before the module does",
+            hybrid_directive(server.name).unwrap_or_default(),
+            server.name
+        )
+    })
+}
+
+/// That a server would not start without the module, if that is so.
+pub fn needed(server: &Server, root: &Path) -> Option<Failure> {
+    let file = named_by(server, root).filter(|_| needs_module())?;
+    let what = format!(
+        "{} names the group {}, which OpenSSL has from 3.5 on: without the module {} would not \
+         start. Nothing of it was undone",
+        file.display(),
+        HYBRIDS[0],
+        server.name
+    );
+    Some(Failure::new(what).remedy("remove the hybrid groups there, reload it, and run this again"))
+}
+
+/// The file of a server's configuration that names a hybrid. OpenSSL takes names in any case.
+fn named_by(server: &Server, root: &Path) -> Option<PathBuf> {
+    let hybrids = HYBRIDS.map(str::to_ascii_lowercase);
+    naming_of(server, root, |line| {
+        let line = line.to_ascii_lowercase();
+        hybrids.iter().any(|hybrid| line.contains(hybrid))
+    })
+}

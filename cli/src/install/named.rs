@@ -1,0 +1,116 @@
+//! What names a file or a group that `uninstall` would take away: environments of services, and
+//! servers' own configurations.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::change::Change;
+use super::server::{SERVERS, Server};
+
+/// Where drop-ins are.
+pub const UNITS: &str = "etc/systemd/system";
+
+/// Where the environments of services are set.
+const ENVIRONMENTS: [&str; 5] = [
+    UNITS,
+    "etc/default",
+    "etc/sysconfig",
+    "etc/init.d",
+    "etc/environment",
+];
+
+/// The most bytes of a file, and the most files, that are looked at.
+const MOST_BYTES: u64 = 1 << 20;
+const MOST_FILES: usize = 1 << 16;
+
+/// The first file that names a text once these changes are made: of those that set environments,
+/// and of all servers' own.
+pub fn naming(root: &Path, changes: &[Change], text: &str) -> Option<PathBuf> {
+    let is_gone = |path: &PathBuf| {
+        let mut changes = changes.iter();
+        changes.any(|change| matches!(change, Change::Remove { path: gone } if gone == path))
+    };
+    let own = SERVERS.iter().flat_map(Server::directories);
+    let places = ENVIRONMENTS.map(str::to_owned).into_iter().chain(own);
+    let mut files = files_in(root, places).into_iter();
+    files.find(|path| !is_gone(path) && has_line(path, |line| line.contains(text)))
+}
+
+/// The first file of a server's own configuration with such a line.
+pub fn naming_of(
+    server: &Server,
+    root: &Path,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Option<PathBuf> {
+    let mut files = files_in(root, server.directories().into_iter()).into_iter();
+    files.find(|path| has_line(path, &is_wanted))
+}
+
+/// Whether a file has such a line, comments apart.
+pub fn has_line(path: &Path, is_wanted: impl Fn(&str) -> bool) -> bool {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let lines = text.lines().map(str::trim_start);
+    let mut lines = lines.filter(|line| !line.starts_with(['#', ';']));
+    lines.any(is_wanted)
+}
+
+/// The files in these places under a root, each place in order.
+fn files_in(root: &Path, places: impl Iterator<Item = String>) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut waiting: Vec<PathBuf> = places.map(|place| root.join(place)).collect();
+    waiting.reverse();
+    while let Some(path) = waiting.pop() {
+        if found.len() + waiting.len() > MOST_FILES {
+            break;
+        }
+        let Ok(about) = fs::metadata(&path) else {
+            continue;
+        };
+        if about.is_file() && about.len() <= MOST_BYTES {
+            found.push(path);
+        } else if about.is_dir() && !path.is_symlink() {
+            let entries = fs::read_dir(&path).into_iter().flatten().flatten();
+            let mut entries: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+            entries.sort();
+            waiting.extend(entries.into_iter().rev());
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_stay_and_name_something_are_found() {
+        let root = lockstep_testkit::TempDir::new("named");
+        let write = |path: &str, text: &str| {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, text).unwrap();
+            path
+        };
+        let conf = "/etc/lockstep/openssl.cnf";
+        let find = |changes: &[Change]| naming(&root, changes, conf);
+        write(
+            "etc/default/a",
+            &format!("# OPENSSL_CONF={conf}\n ; {conf}\n"),
+        );
+        write("etc/elsewhere/a", conf);
+        assert_eq!(find(&[]), None);
+        let default = write(
+            "etc/default/haproxy",
+            &format!("X=1\nexport OPENSSL_CONF=\"{conf}\"\n"),
+        );
+        assert_eq!(find(&[]), Some(default));
+        let unit = write("etc/systemd/system/x.service.d/a.conf", conf);
+        assert_eq!(find(&[]), Some(unit.clone()));
+        let gone = [Change::Remove { path: unit }];
+        assert_eq!(find(&gone), Some(root.join("etc/default/haproxy")));
+        let site = write("etc/apache2/sites/a.conf", "  SSLCertificateKeyFile /x\n");
+        let named = |server: &Server| naming_of(server, &root, |line| line.contains("/x"));
+        let found: Vec<_> = SERVERS.iter().filter_map(named).collect();
+        assert_eq!(found, [site]);
+    }
+}
