@@ -50,7 +50,7 @@ use crate::reference::{Referable, Unreferable};
 use crate::shared_key::{SharedKey, Turn};
 use crate::stock::families::{RsaKeys, RsaPssKeys};
 use crate::wait_ctx::WaitCtx;
-use crate::{async_job, memory, process};
+use crate::{async_job, memory, process, stack};
 
 /// A key type whose key data are RSA objects.
 trait RsaObjects: KeyObjects<Object = Rsa> + Sized {
@@ -204,7 +204,9 @@ impl State {
             if let Some(reason) = declined {
                 return Err(reason);
             }
-            let on_lanes = RsaKey::new(&components.borrow()).map_err(Fallback::from)?;
+            let made = || RsaKey::new(&components.borrow()).map(Arc::new);
+            let made = stack::without_trace(made).ok_or(Fallback::NoStack)?;
+            let on_lanes = made.map_err(Fallback::from)?;
             let twin = keymgmt::copy(key, select::ALL)
                 .filter(|twin| is_stock(twin.object()))
                 .ok_or(Fallback::Internal)?;
@@ -215,7 +217,7 @@ impl State {
                 &components.e,
             );
             Ok(Lanes {
-                key: Arc::new(on_lanes),
+                key: on_lanes,
                 modulus: components.n,
                 twin: K::twin(twin),
                 shared,

@@ -36,6 +36,7 @@ mod memory;
 mod own_openssl;
 mod randomness;
 mod references;
+mod secrets_left;
 mod shared_keys;
 mod statistics;
 mod syslog;
