@@ -29,7 +29,8 @@ use crate::stock::families::{
 };
 use crate::stock::{has_name, stock};
 use crate::{
-    aes_gcm, decoder, ec_method, ed25519_keys, eddsa, process, query, rsa_method, tls13_kdf, xdh,
+    aes_gcm, decoder, ec_method, ed25519_keys, eddsa, number, process, query, rsa_method, tls13_kdf,
+    xdh,
 };
 
 /// Marks what we want preferred; `dist/openssl.cnf` asks for it.
@@ -197,6 +198,10 @@ const ABSENT: &str = "OpenSSL's default provider does not have it";
 /// Why what is computed without the engine, or without OpenSSL's own functions, stays with it.
 const LEFT_TO_OPENSSL: &str = "the setting backend = none leaves it to OpenSSL";
 
+/// Why keys that OpenSSL copies into the ordinary heap stay with it.
+const SECURE_HEAP: &str = "the program has a secure heap (CRYPTO_secure_malloc_init), and OpenSSL \
+                           would copy private keys out of it";
+
 /// An algorithm of the default provider.
 fn found<A: Named>(families: &Families) -> Result<&Found, &'static str> {
     families.get::<A>().ok_or(ABSENT)
@@ -319,6 +324,9 @@ impl Tables {
     }
 
     fn add_x25519(&mut self, families: &Families) -> Result<(), String> {
+        if number::has_secure_heap() {
+            return Err(SECURE_HEAP.to_owned());
+        }
         let keyexch = found::<X25519Exchange>(families)?;
         let keys = found::<X25519Keys>(families)?;
         let implementation = wrapped(&keyexch.functions, &xdh::wrappers(), xdh::LEFT_OUT)?;

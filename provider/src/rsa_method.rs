@@ -73,15 +73,17 @@ impl<K: RsaObjects> Adoptable for K {
     /// Only private keys compute on lanes; but a new public part makes another key of one.
     const ADOPTED_WITH: c_int = select::KEYPAIR;
 
-    /// A method of another's, which the program has made its default, may keep things with an
-    /// object that are in no copy.
+    /// OpenSSL imports private parts into the ordinary heap, where a program that has a secure heap
+    /// wants none.
     fn is_fit(key: &KeyData<K>) -> bool {
-        let is_ours = |method: &Method| method.is_of(key.object());
-        is_stock(key.object()) || method().is_some_and(is_ours)
+        Self::is_copied(key) && !number::has_secure_heap()
     }
 
+    /// A method of another's, which the program has made its default, may keep things with an
+    /// object that are in no copy.
     fn is_copied(key: &KeyData<K>) -> bool {
-        Self::is_fit(key)
+        let is_ours = |method: &Method| method.is_of(key.object());
+        is_stock(key.object()) || method().is_some_and(is_ours)
     }
 
     /// Gives an object our method, with which it does everything as OpenSSL does until it is

@@ -215,7 +215,9 @@ imported! {
 
         pub unsafe fn CRYPTO_free(memory: *mut c_void, file: *const c_char, line: c_int);
         pub unsafe fn CRYPTO_malloc(size: usize, file: *const c_char, line: c_int) -> *mut c_void;
+        pub safe fn CRYPTO_secure_malloc_initialized() -> c_int;
         pub safe fn BN_new() -> Option<Owned<Bignum>>;
+        pub safe fn BN_secure_new() -> Option<Owned<Bignum>>;
         pub unsafe fn BN_clear_free(a: *mut Bignum);
         pub safe fn BN_is_one(a: &Bignum) -> c_int;
         pub safe fn BN_is_zero(a: &Bignum) -> c_int;
