@@ -42,7 +42,7 @@ use crate::daemon::Tried;
 use crate::daemon_key::{Key, Operation};
 use crate::ffi::{
     self, Bignum, BnCtx, Bytes, KeyData, KeyObjects, Output, OwnedKey, Passed as _, Rsa, RsaFinish,
-    RsaMethod, RsaModExp, RsaPrivate, Text, guarded, in_place, method::rsa_private, select,
+    RsaMethod, RsaModExp, RsaPrivate, Text, guarded, in_place, method::rsa_private, raise, select,
 };
 use crate::keymgmt::{self, Adoptable};
 use crate::number::{self, length};
@@ -415,7 +415,7 @@ fn private_encrypt(
         // OpenSSL's function pads and calls `mod_exp`, or refuses the length.
         Route::Lanes(_) | Route::Remote(_) => {}
         Route::Stock(reason) => count(reason),
-        Route::Refused => return None,
+        Route::Refused => return refused(),
     }
     Some(call(
         method.stock_private_encrypt,
@@ -471,8 +471,18 @@ fn private_decrypt(
                 padding,
             ))
         }
-        Route::Refused => None,
+        Route::Refused => refused(),
     }
+}
+
+/// Says why there is no result.
+#[cold]
+fn refused() -> Option<c_int> {
+    raise(
+        "this RSA key is without what the module keeps beside it, so OpenSSL would compute without \
+         blinding, and nothing was computed; read the key again",
+    );
+    None
 }
 
 /// Calls a function of OpenSSL's with what we were given.
@@ -662,7 +672,7 @@ extern "C" fn mod_exp(
             Route::Remote(remote) => remote.modulus_bytes,
             // The caller has blinded the input.
             Route::Stock(_) => return (method.stock_mod_exp)(r0, input, rsa, ctx),
-            Route::Refused => return 0,
+            Route::Refused => return refused().unwrap_or(0),
         };
         let mut bytes = Zeroizing::new(vec![0u8; modulus_bytes]);
         if !number::write(input, &mut bytes) {

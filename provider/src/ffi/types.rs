@@ -165,6 +165,8 @@ pub mod hkdf_mode {
 /// Reasons of the default provider's errors (`PROV_R_*`).
 pub mod reason {
     use std::ffi::c_int;
+    /// `ERR_R_MALLOC_FAILURE`
+    pub const MALLOC_FAILURE: c_int = 256 | 3 << 18;
     pub const CIPHER_OPERATION_FAILED: c_int = 102;
     pub const FAILED_TO_GET_PARAMETER: c_int = 103;
     pub const FAILED_TO_SET_PARAMETER: c_int = 104;

@@ -40,6 +40,7 @@ mod secrets_left;
 mod shared_keys;
 mod statistics;
 mod syslog;
+mod tables;
 mod threads;
 mod tls;
 mod unchanged;
