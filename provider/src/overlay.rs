@@ -29,8 +29,8 @@ use crate::stock::families::{
 };
 use crate::stock::{has_name, stock};
 use crate::{
-    aes_gcm, decoder, ec_method, ed25519_keys, eddsa, number, process, query, rsa_method, tls13_kdf,
-    xdh,
+    aes_gcm, decoder, ec_method, ed25519_keys, eddsa, number, process, query, rsa_method,
+    shared_memory, tls13_kdf, xdh,
 };
 
 /// Marks what we want preferred; `dist/openssl.cnf` asks for it.
@@ -77,6 +77,9 @@ pub fn capabilities(
     capability: Option<Text<'_>>,
     receiver: Receiver<'_>,
 ) -> c_int {
+    if shared_memory::reason().is_some() {
+        return 1;
+    }
     let (Some(stock), Some(tables)) = (stock(), tables()) else {
         return 0;
     };
@@ -172,7 +175,11 @@ fn is_since(version: &str, first: [u32; 2]) -> bool {
     numbers.take(2).ge(first)
 }
 
+/// None where OpenSSL's default provider cannot be loaded, and where the module stands back.
 fn tables() -> Option<&'static Tables> {
+    if shared_memory::reason().is_some() {
+        return None;
+    }
     static TABLES: OnceBox<Option<Tables>> = OnceBox::new();
     TABLES
         .get_or_init(|| Box::new(families().map(Tables::new)))
@@ -183,7 +190,9 @@ fn tables() -> Option<&'static Tables> {
 /// colon and the reason. Empty where all are accelerated.
 pub fn unaccelerated() -> String {
     let Some(tables) = tables() else {
-        return "all operations: OpenSSL's default provider cannot be loaded".to_owned();
+        let reason = shared_memory::reason();
+        let reason = reason.unwrap_or("OpenSSL's default provider cannot be loaded");
+        return format!("all operations: {reason}");
     };
     let lines = tables
         .unaccelerated

@@ -221,6 +221,19 @@ pub type ProviderCallback =
 pub type PropertiesCallback =
     unsafe extern "C" fn(query: *const c_char, data: *mut c_void) -> c_int;
 
+/// `CRYPTO_malloc_fn`
+pub type CryptoMalloc =
+    unsafe extern "C" fn(size: usize, file: *const c_char, line: c_int) -> *mut c_void;
+/// `CRYPTO_realloc_fn`
+pub type CryptoRealloc = unsafe extern "C" fn(
+    memory: *mut c_void,
+    size: usize,
+    file: *const c_char,
+    line: c_int,
+) -> *mut c_void;
+/// `CRYPTO_free_fn`
+pub type CryptoFree = unsafe extern "C" fn(memory: *mut c_void, file: *const c_char, line: c_int);
+
 /// `rsa_mod_exp` of an `RSA_METHOD`: r0 = i^d mod n by the CRT.
 pub type RsaModExp = extern "C" fn(&mut Bignum, &Bignum, &mut Rsa, Option<&mut BnCtx>) -> c_int;
 /// `rsa_priv_enc` and `rsa_priv_dec` of an `RSA_METHOD`.

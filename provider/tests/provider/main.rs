@@ -38,6 +38,7 @@ mod randomness;
 mod references;
 mod secrets_left;
 mod shared_keys;
+mod shared_memory;
 mod statistics;
 mod syslog;
 mod tables;

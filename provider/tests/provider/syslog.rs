@@ -11,14 +11,14 @@ use crate::tls::certificate;
 use crate::worker::Jobs;
 
 /// A socket that stands in for the system's log.
-struct Log {
+pub struct Log {
     socket: UnixDatagram,
-    path: PathBuf,
+    pub path: PathBuf,
     _place: TempDir,
 }
 
 impl Log {
-    fn new() -> Log {
+    pub fn new() -> Log {
         // Not in the test's directory: such a path may be too long.
         let place = TempDir::new("log");
         let path = place.join("socket");
@@ -32,7 +32,7 @@ impl Log {
     }
 
     /// The lines since the last look.
-    fn lines(&self) -> Vec<String> {
+    pub fn lines(&self) -> Vec<String> {
         let mut buffer = [0; 4096];
         let next = || {
             let length = self.socket.recv(&mut buffer).ok()?;
