@@ -1,6 +1,6 @@
 //! What in the counters of a process needs attention.
 
-use lockstep_engine::Snapshot;
+use lockstep_engine::{Fallback, Snapshot};
 
 /// Something that an administrator ought to know.
 #[derive(Debug, PartialEq, Eq)]
@@ -102,6 +102,16 @@ pub fn warnings(snapshot: &Snapshot) -> Vec<Warning> {
             "raise its limit (LimitNOFILE in a unit of systemd)",
         );
     }
+    if snapshot.fallbacks_for(Fallback::SharedMemory) > 0 {
+        warn(
+            About::Memory,
+            "lockstep offers nothing in this process, and OpenSSL's own code computes everything: \
+             the program gives OpenSSL memory that several of its processes share, or may share"
+                .to_owned(),
+            "nothing is wrong; to leave lockstep out of this program, take OPENSSL_CONF out of its \
+             environment",
+        );
+    }
     let unlocked = snapshot
         .key_memory
         .saturating_sub(snapshot.key_memory_locked);
@@ -198,6 +208,21 @@ mod tests {
             "{found:?}"
         );
         assert!(found.iter().all(|found| found.about == About::Memory));
+    }
+
+    #[test]
+    fn a_process_in_which_nothing_is_offered_is_named() {
+        let mut snapshot = Snapshot::default();
+        snapshot.by_reason[Fallback::SharedMemory as usize] = 1;
+        let found = warnings(&snapshot);
+        let [shared] = &found[..] else {
+            panic!("{found:?}");
+        };
+        assert_eq!(shared.about, About::Memory);
+        assert!(
+            shared.what.contains("several of its processes share"),
+            "{found:?}"
+        );
     }
 
     #[test]

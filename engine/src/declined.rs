@@ -150,6 +150,7 @@ fallbacks! {
     BadPoint "bad_point" "the public key is not a usable point",
     BadKey "bad_key" "a key or a ciphertext is not one of ML-KEM",
     Pkcs1Decryption "pkcs1_decryption" "PKCS#1 v1.5 decryption is left to OpenSSL",
+    SharedMemory "shared_memory" "several processes may share OpenSSL's objects, so nothing is offered",
 }
 
 impl From<Unsupported> for Fallback {

@@ -69,4 +69,4 @@ pub use stats::{
     Page, ProcessStats, Published, Snapshot, StatsDir, Unpaused, Unpublished, read_default_stats,
     read_published, read_stats,
 };
-pub use syslog::Syslog;
+pub use syslog::{Syslog, warn_of_shared_memory};

@@ -57,16 +57,19 @@ pub(crate) enum Event {
     Paused { now: u64, most: u64 },
     /// So many asynchronous jobs are lost, of so many at most.
     Lost { so_far: u64, most: u64 },
+    /// Nothing is offered in this process, since its objects may be shared.
+    SharedMemory,
 }
 
 impl Event {
-    const KINDS: usize = 3;
+    const KINDS: usize = 4;
 
     fn kind(self) -> usize {
         match self {
             Event::FailedCheck { .. } => 0,
             Event::Paused { .. } => 1,
             Event::Lost { .. } => 2,
+            Event::SharedMemory => 3,
         }
     }
 
@@ -74,7 +77,7 @@ impl Event {
     fn priority(self) -> u8 {
         match self {
             Event::FailedCheck { .. } => DAEMON | 2,
-            Event::Paused { .. } | Event::Lost { .. } => DAEMON | 4,
+            Event::Paused { .. } | Event::Lost { .. } | Event::SharedMemory => DAEMON | 4,
         }
     }
 }
@@ -105,6 +108,13 @@ impl fmt::Display for Event {
                  memory for each. At that number no job pauses any more, and the server gets \
                  slower. Restart or reload the server, or raise max_lost. This is logged once an \
                  hour at most"
+            ),
+            Event::SharedMemory => f.write_str(
+                "this program gives OpenSSL memory that several of its processes share, or may \
+                 share, and lockstep keeps what it knows of a connection in one process. So it \
+                 offers nothing here, and OpenSSL's own code computes everything, as without \
+                 lockstep. Nothing is wrong, and nothing needs to be done. This is logged once an \
+                 hour at most",
             ),
         }
     }
@@ -171,6 +181,12 @@ impl Log {
             again_in_a_minute(last, self.pid, now);
         }
     }
+}
+
+/// Says that the module offers nothing in this process, whose objects of OpenSSL may be shared with
+/// others.
+pub fn warn_of_shared_memory(to: &Syslog) {
+    Log::new(to.clone()).warn(Event::SharedMemory);
 }
 
 /// Whether a line is due, and this thread is the one to send it.
@@ -284,6 +300,7 @@ mod tests {
             Event::FailedCheck { so_far: most },
             Event::Paused { now: most, most },
             Event::Lost { so_far: most, most },
+            Event::SharedMemory,
         ] {
             let mut line = Line::default();
             write!(line, "<26>lockstep[{}]: {event}", u32::MAX).unwrap();

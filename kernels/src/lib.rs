@@ -43,3 +43,4 @@ mod words;
 
 pub use in_out::InOut;
 pub use secret::wipe;
+pub use simd::registers::clear_registers;

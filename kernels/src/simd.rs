@@ -31,6 +31,7 @@ pub(crate) mod maker;
 #[cfg(vectors)]
 pub(crate) mod pairs;
 pub(crate) mod portable;
+pub(crate) mod registers;
 pub(crate) mod steady;
 pub(crate) mod words16;
 

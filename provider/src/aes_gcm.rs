@@ -3,9 +3,9 @@
 //!
 //! A [context] does what OpenSSL's own does, call by call: it keeps the state of its IV,
 //! takes a message in any pieces, makes random IVs and those of TLS 1.2, and leaves the same
-//! errors. What differs is the arithmetic. Random bytes come from OpenSSL's implementation
-//! ([`iv`]), which knows the application's generator. The names of the algorithms, their constants
-//! and the lists of their parameters are OpenSSL's own.
+//! errors. What differs is the arithmetic, after which no vector register holds anything. Random
+//! bytes come from OpenSSL's implementation ([`iv`]), which knows the application's generator. The
+//! names of the algorithms, their constants and the lists of their parameters are OpenSSL's own.
 
 mod context;
 mod iv;
@@ -15,6 +15,7 @@ mod record;
 use std::ffi::c_int;
 
 use lockstep_kernels::aes_gcm::Lanes;
+use lockstep_kernels::clear_registers;
 use once_cell::race::OnceBox;
 
 use crate::ffi::cipher::{
@@ -102,13 +103,23 @@ fn freectx(ctx: Option<Box<Context>>) {
 
 /// `OSSL_FUNC_cipher_encrypt_init`
 fn encrypt_init(ctx: Ctx<'_, Context>, key: Bytes<'_>, iv: Bytes<'_>, params: Params<'_>) -> c_int {
-    let begun = ctx.is_some_and(|ctx| ctx.begin(true, key, iv, params));
-    c_int::from(begun)
+    begin(ctx, true, key, iv, params)
 }
 
 /// `OSSL_FUNC_cipher_decrypt_init`
 fn decrypt_init(ctx: Ctx<'_, Context>, key: Bytes<'_>, iv: Bytes<'_>, params: Params<'_>) -> c_int {
-    let begun = ctx.is_some_and(|ctx| ctx.begin(false, key, iv, params));
+    begin(ctx, false, key, iv, params)
+}
+
+fn begin(
+    ctx: Ctx<'_, Context>,
+    encrypts: bool,
+    key: Bytes<'_>,
+    iv: Bytes<'_>,
+    params: Params<'_>,
+) -> c_int {
+    let begun = ctx.is_some_and(|ctx| ctx.begin(encrypts, key, iv, params));
+    clear_registers();
     c_int::from(begun)
 }
 
@@ -123,6 +134,7 @@ fn update(ctx: Ctx<'_, Context>, mut bytes: Transformed<'_>) -> c_int {
         return c_int::from(failed(reason::OUTPUT_BUFFER_TOO_SMALL));
     }
     let written = ctx.transform(&mut bytes);
+    clear_registers();
     bytes.put_length(written.unwrap_or(0));
     c_int::from(written.is_some() || failed(reason::CIPHER_OPERATION_FAILED))
 }
@@ -134,6 +146,7 @@ fn cipher(ctx: Ctx<'_, Context>, mut bytes: Transformed<'_>) -> c_int {
         return c_int::from(failed(reason::OUTPUT_BUFFER_TOO_SMALL));
     }
     let done = ctx.transform(&mut bytes).is_some();
+    clear_registers();
     let length = if done { bytes.from().len() } else { 0 };
     bytes.put_length(length);
     c_int::from(done)
@@ -143,6 +156,7 @@ fn cipher(ctx: Ctx<'_, Context>, mut bytes: Transformed<'_>) -> c_int {
 fn finish(ctx: Ctx<'_, Context>, out: OutBuf<'_>) -> c_int {
     out.put_nothing();
     let finished = ctx.and_then(Context::finish);
+    clear_registers();
     c_int::from(finished.is_some())
 }
 

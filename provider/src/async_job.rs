@@ -59,10 +59,11 @@ pub fn serve_in_any_case<O: Operation + Copy>(
 }
 
 /// A new key for key encapsulation, of the pool if it has one.
-pub fn kem_key(kem: Kem) -> Option<KemKey> {
+pub fn kem_key(kem: Kem) -> Result<KemKey, Declined> {
     match serve_in_any_case(Keygen(KeyKind::Kem(kem)), || Some(())) {
-        Outcome::Done(pair) => KemKey::of_pair(kem, &pair),
-        _ => None,
+        Outcome::Done(pair) => KemKey::of_pair(kem, &pair).ok_or(Declined::Internal),
+        Outcome::Declined(declined) => Err(declined),
+        Outcome::NotAsked => Err(Declined::Internal),
     }
 }
 

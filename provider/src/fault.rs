@@ -36,8 +36,9 @@ pub fn arm() -> Result<(), String> {
 /// Whether the environment plants this defect. `short-buffer` writes an Ed25519 signature into a
 /// buffer that is too short for it; `padding-byte` changes one bit of a decrypted message;
 /// `wrong-secret` one of a secret that is received; `wrong-tag` one of a tag of AES-GCM;
-/// `wrong-answer` one of a signature of the key daemon with an ordinary key;
-/// `data-race` is in [`race`]; the others are [`OF_THE_ENGINE`].
+/// `wrong-answer` one of a signature of the key daemon with an ordinary key; `shared-memory` serves
+/// a program that gives OpenSSL memory which processes share; `no-room` prepares keys on the stack
+/// of the caller; `data-race` is in [`race`]; the others are [`OF_THE_ENGINE`].
 pub fn planted(defect: &str) -> bool {
     static PLANTED: LazyLock<String> =
         LazyLock::new(|| std::env::var("LOCKSTEP_PLANT").unwrap_or_default());

@@ -20,7 +20,7 @@ use crate::ffi::{
     StockContext, StockCtx, name, select,
 };
 use crate::stock::families::{EcKeys, X25519Keys};
-use crate::{async_job, ec_method, keymgmt, memory};
+use crate::{async_job, ec_method, keymgmt, memory, number};
 
 /// A key type whose key pairs the engine can make.
 pub trait Generated: Functions + Sized {
@@ -51,6 +51,10 @@ impl Generated for X25519Keys {
     const FILLS_ALWAYS: bool = false;
 
     fn fill(blank: &OwnedKey<X25519Keys>) -> bool {
+        // OpenSSL generates a key into its secure heap, and imports one into the ordinary heap.
+        if number::has_secure_heap() {
+            return false;
+        }
         let Some(Keypair { mut secret, public }) = async_job::keypair(KeyKind::X25519) else {
             return false;
         };

@@ -168,9 +168,12 @@ fn adopted_copy<K: Adoptable>(from: &KeyData<K>, selection: c_int) -> Option<Own
 }
 
 /// Takes over key data that a function of OpenSSL's has just made: it is adopted, or an adopted
-/// copy replaces it.
+/// copy replaces it. What is unfit stays as it is.
 pub fn take_over<K: Adoptable>(made: Option<OwnedKey<K>>) -> Option<OwnedKey<K>> {
     let made = made?;
+    if !K::is_fit(&made) {
+        return Some(made);
+    }
     if K::is_copied(&made) {
         return adopted_copy(&made, select::ALL);
     }

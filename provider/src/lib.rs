@@ -23,7 +23,8 @@
 //! the connection of this process ([`daemon`]); an async job finds the answer in [`daemon_answer`].
 //! The daemon may also be asked for what this process could compute itself ([`shared_key`],
 //! [`placement`]).
-//! `docs/decisions/0001-overlay.md` and `0004-curves.md` say why.
+//! In a program whose processes share OpenSSL's objects, the module offers nothing
+//! ([`shared_memory`]). `docs/decisions/0001-overlay.md` and `0004-curves.md` say why.
 
 #![allow(unsafe_code, reason = "calls of libcrypto, and calls by it")]
 
@@ -63,6 +64,7 @@ mod reference;
 mod rsa_method;
 mod settings;
 mod shared_key;
+mod shared_memory;
 mod stack;
 mod stock;
 mod tls13_kdf;
@@ -94,7 +96,7 @@ pub unsafe extern "C" fn OSSL_provider_init(
     match start(&core) {
         Ok(context) => {
             *output = PROVIDER.as_ptr();
-            *provctx = context.as_ptr();
+            *provctx = context;
             1
         }
         Err(reason) => {
@@ -105,15 +107,21 @@ pub unsafe extern "C" fn OSSL_provider_init(
 }
 
 /// Starts one more provider instance; returns its context, or why it cannot be.
-fn start(core: &Core) -> Result<ProvCtx, String> {
+fn start(core: &Core) -> Result<*mut c_void, String> {
     // Before anything of libcrypto is called.
     core.bind()?;
+    if shared_memory::reason().is_some() {
+        process::attach(settings::read(core))?;
+        process::say_that_we_stand_back();
+        // Nothing is offered, so nothing is done with a context.
+        return Ok(core.handle().cast_mut().cast());
+    }
     decoder::prepare(core);
     process::attach(settings::read(core))?;
     match stock::stock() {
         Some(stock) => {
             overlay::prepare(core.param("openssl-version"));
-            Ok(instance::begin(core, stock))
+            Ok(instance::begin(core, stock).as_ptr())
         }
         None => {
             process::detach();

@@ -3,7 +3,6 @@
 use std::ffi::c_int;
 
 use lockstep_engine::Secret;
-use zeroize::Zeroizing;
 
 use crate::ffi::{self, Bignum, Owned};
 
@@ -41,16 +40,24 @@ pub fn read(bytes: &[u8], number: &mut Bignum) -> bool {
     })
 }
 
-/// The number of these bytes, whose leading zero bytes are secret.
+/// The number of these bytes, whose leading zero bytes are secret. It lies in OpenSSL's secure
+/// heap, as OpenSSL's own private keys do, where the program has one.
 ///
 /// `BN_bin2bn` counts and skips them one by one. So it gets a one in front, which is then cleared:
 /// what libcrypto still counts are whole words of zeros, one number in 2^64.
 pub fn from_secret(bytes: &[u8]) -> Option<Owned<Bignum>> {
-    let mut longer = Zeroizing::new(Vec::with_capacity(1 + bytes.len()));
-    longer.push(1);
-    longer.extend_from_slice(bytes);
-    let mut number = ffi::BN_new()?;
+    let longer = Secret::filled(1 + bytes.len(), |longer| {
+        longer[0] = 1;
+        longer[1..].copy_from_slice(bytes);
+        true
+    })?;
+    let mut number = ffi::BN_secure_new()?;
     let front = c_int::try_from(8 * bytes.len()).ok()?;
-    let set = read(&longer, &mut number) && ffi::BN_clear_bit(&mut number, front) == 1;
+    let set = read(longer.as_bytes(), &mut number) && ffi::BN_clear_bit(&mut number, front) == 1;
     set.then_some(number)
+}
+
+/// Whether the program has a secure heap, so that OpenSSL keeps private keys there.
+pub fn has_secure_heap() -> bool {
+    ffi::CRYPTO_secure_malloc_initialized() == 1
 }

@@ -29,7 +29,8 @@ use crate::stock::families::{
 };
 use crate::stock::{has_name, stock};
 use crate::{
-    aes_gcm, decoder, ec_method, ed25519_keys, eddsa, process, query, rsa_method, tls13_kdf, xdh,
+    aes_gcm, decoder, ec_method, ed25519_keys, eddsa, number, process, query, rsa_method,
+    shared_memory, tls13_kdf, xdh,
 };
 
 /// Marks what we want preferred; configurations ask for both properties, each a point for us. Thus
@@ -80,6 +81,9 @@ pub fn capabilities(
     capability: Option<Text<'_>>,
     receiver: Receiver<'_>,
 ) -> c_int {
+    if shared_memory::reason().is_some() {
+        return 1;
+    }
     let (Some(stock), Some(tables)) = (stock(), tables()) else {
         return 0;
     };
@@ -175,7 +179,11 @@ fn is_since(version: &str, first: [u32; 2]) -> bool {
     numbers.take(2).ge(first)
 }
 
+/// None where OpenSSL's default provider cannot be loaded, and where the module stands back.
 fn tables() -> Option<&'static Tables> {
+    if shared_memory::reason().is_some() {
+        return None;
+    }
     static TABLES: OnceBox<Option<Tables>> = OnceBox::new();
     TABLES
         .get_or_init(|| Box::new(families().map(Tables::new)))
@@ -186,7 +194,9 @@ fn tables() -> Option<&'static Tables> {
 /// colon and the reason. Empty where all are accelerated.
 pub fn unaccelerated() -> String {
     let Some(tables) = tables() else {
-        return "all operations: OpenSSL's default provider cannot be loaded".to_owned();
+        let reason = shared_memory::reason();
+        let reason = reason.unwrap_or("OpenSSL's default provider cannot be loaded");
+        return format!("all operations: {reason}");
     };
     let lines = tables
         .unaccelerated
@@ -200,6 +210,10 @@ const ABSENT: &str = "OpenSSL's default provider does not have it";
 
 /// Why what is computed without the engine, or without OpenSSL's own functions, stays with it.
 const LEFT_TO_OPENSSL: &str = "the setting backend = none leaves it to OpenSSL";
+
+/// Why keys that OpenSSL copies into the ordinary heap stay with it.
+const SECURE_HEAP: &str = "the program has a secure heap (CRYPTO_secure_malloc_init), and OpenSSL \
+                           would copy private keys out of it";
 
 /// An algorithm of the default provider.
 fn found<A: Named>(families: &Families) -> Result<&Found, &'static str> {
@@ -323,6 +337,9 @@ impl Tables {
     }
 
     fn add_x25519(&mut self, families: &Families) -> Result<(), String> {
+        if number::has_secure_heap() {
+            return Err(SECURE_HEAP.to_owned());
+        }
         let keyexch = found::<X25519Exchange>(families)?;
         let keys = found::<X25519Keys>(families)?;
         let implementation = wrapped(&keyexch.functions, &xdh::wrappers(), xdh::LEFT_OUT)?;

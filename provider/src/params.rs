@@ -29,9 +29,6 @@ const COUNTERS: &[Counter] = &[
 fn strings() -> &'static [(&'static CStr, CString)] {
     static STRINGS: OnceBox<Vec<(&'static CStr, CString)>> = OnceBox::new();
     STRINGS.get_or_init(|| {
-        let backend = process::engine()
-            .backend()
-            .map_or("none", |backend| backend.name());
         let unaccelerated = overlay::unaccelerated();
         let strings = [
             (name::PROV_PARAM_NAME, "Lockstep"),
@@ -40,7 +37,7 @@ fn strings() -> &'static [(&'static CStr, CString)] {
                 name::PROV_PARAM_BUILDINFO,
                 concat!("lockstep ", env!("CARGO_PKG_VERSION")),
             ),
-            (c"backend", backend),
+            (c"backend", process::lanes()),
             (c"lockstep-unaccelerated", &unaccelerated),
         ];
         let strings = strings
@@ -79,7 +76,7 @@ pub fn gettable(_provctx: ProvCtx) -> Params<'static> {
 /// Returns 0 if a known parameter was asked for with an unsuitable type or size; unknown ones are
 /// left untouched.
 pub fn get(_provctx: ProvCtx, mut params: ParamsMut<'_>) -> c_int {
-    let snapshot = process::engine().metrics();
+    let snapshot = process::counted();
     if params.is_null() {
         return 0;
     }

@@ -4,13 +4,15 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lockstep_engine::{BackendChoice, Config, Engine, Keys, Page};
+use lockstep_engine::{
+    BackendChoice, Config, Engine, Fallback, Keys, Page, Snapshot, warn_of_shared_memory,
+};
 use lockstep_kernels::backend::Backend;
 use once_cell::race::OnceBox;
 
 use crate::c_library::{SignalSet, getauxval, pthread_sigmask, sigfillset};
 use crate::counted::{Counted, Owner};
-use crate::{daemon, shared_key, stack};
+use crate::{daemon, shared_key, shared_memory, stack};
 
 /// The engine of this process. Its owners are the provider instances alive, one per library context
 /// that loaded us.
@@ -63,6 +65,22 @@ fn publish(config: &mut Config) {
 
 fn page() -> Option<&'static Page> {
     PAGE.get()
+}
+
+/// Counts that the module offers nothing in this process, and says so in the system's log.
+pub fn say_that_we_stand_back() {
+    count_standing_back();
+    if let Some(config) = CONFIG.get() {
+        warn_of_shared_memory(&config.syslog);
+    }
+}
+
+/// Shows in the counters of this process that the module offers nothing. It may run in a handler of
+/// `pthread_atfork`.
+fn count_standing_back() {
+    if let Some(page) = page() {
+        page.note(Fallback::SharedMemory);
+    }
 }
 
 /// Installs our handlers of fork and exit. Two threads that come at the same time both do, which
@@ -130,6 +148,23 @@ pub fn engine_if_any() -> Option<&'static Engine> {
     owner().current()
 }
 
+/// The counters of this process. Where the module offers nothing, no engine is made for them.
+pub fn counted() -> Snapshot {
+    match shared_memory::reason() {
+        Some(_) => Snapshot::default(),
+        None => engine().metrics(),
+    }
+}
+
+/// The name of the lanes in use.
+pub fn lanes() -> &'static str {
+    let backend = match shared_memory::reason() {
+        Some(_) => None,
+        None => engine().backend(),
+    };
+    backend.map_or("none", |backend| backend.name())
+}
+
 /// Whether the settings leave anything to this module.
 pub fn computes() -> bool {
     CONFIG
@@ -188,6 +223,9 @@ extern "C" fn forget_engine() {
     }
     if let Some(page) = page() {
         page.forked();
+    }
+    if shared_memory::reason().is_some() {
+        count_standing_back();
     }
     daemon::after_fork();
     shared_key::after_fork();

@@ -42,7 +42,7 @@ use crate::daemon::Tried;
 use crate::daemon_key::{Key, Operation};
 use crate::ffi::{
     self, Bignum, BnCtx, Bytes, KeyData, KeyObjects, Output, OwnedKey, Passed as _, Rsa, RsaFinish,
-    RsaMethod, RsaModExp, RsaPrivate, Text, guarded, in_place, method::rsa_private, select,
+    RsaMethod, RsaModExp, RsaPrivate, Text, guarded, in_place, method::rsa_private, raise, select,
 };
 use crate::keymgmt::{self, Adoptable};
 use crate::number::{self, length};
@@ -50,7 +50,7 @@ use crate::reference::{Referable, Unreferable};
 use crate::shared_key::{SharedKey, Turn};
 use crate::stock::families::{RsaKeys, RsaPssKeys};
 use crate::wait_ctx::WaitCtx;
-use crate::{async_job, memory, process};
+use crate::{async_job, memory, process, stack};
 
 /// A key type whose key data are RSA objects.
 trait RsaObjects: KeyObjects<Object = Rsa> + Sized {
@@ -73,15 +73,17 @@ impl<K: RsaObjects> Adoptable for K {
     /// Only private keys compute on lanes; but a new public part makes another key of one.
     const ADOPTED_WITH: c_int = select::KEYPAIR;
 
-    /// A method of another's, which the program has made its default, may keep things with an
-    /// object that are in no copy.
+    /// OpenSSL imports private parts into the ordinary heap, where a program that has a secure heap
+    /// wants none.
     fn is_fit(key: &KeyData<K>) -> bool {
-        let is_ours = |method: &Method| method.is_of(key.object());
-        is_stock(key.object()) || method().is_some_and(is_ours)
+        Self::is_copied(key) && !number::has_secure_heap()
     }
 
+    /// A method of another's, which the program has made its default, may keep things with an
+    /// object that are in no copy.
     fn is_copied(key: &KeyData<K>) -> bool {
-        Self::is_fit(key)
+        let is_ours = |method: &Method| method.is_of(key.object());
+        is_stock(key.object()) || method().is_some_and(is_ours)
     }
 
     /// Gives an object our method, with which it does everything as OpenSSL does until it is
@@ -204,7 +206,9 @@ impl State {
             if let Some(reason) = declined {
                 return Err(reason);
             }
-            let on_lanes = RsaKey::new(&components.borrow()).map_err(Fallback::from)?;
+            let made = || RsaKey::new(&components.borrow()).map(Arc::new);
+            let made = stack::without_trace(made).ok_or(Fallback::NoStack)?;
+            let on_lanes = made.map_err(Fallback::from)?;
             let twin = keymgmt::copy(key, select::ALL)
                 .filter(|twin| is_stock(twin.object()))
                 .ok_or(Fallback::Internal)?;
@@ -215,7 +219,7 @@ impl State {
                 &components.e,
             );
             Ok(Lanes {
-                key: Arc::new(on_lanes),
+                key: on_lanes,
                 modulus: components.n,
                 twin: K::twin(twin),
                 shared,
@@ -411,7 +415,7 @@ fn private_encrypt(
         // OpenSSL's function pads and calls `mod_exp`, or refuses the length.
         Route::Lanes(_) | Route::Remote(_) => {}
         Route::Stock(reason) => count(reason),
-        Route::Refused => return None,
+        Route::Refused => return refused(),
     }
     Some(call(
         method.stock_private_encrypt,
@@ -467,8 +471,18 @@ fn private_decrypt(
                 padding,
             ))
         }
-        Route::Refused => None,
+        Route::Refused => refused(),
     }
+}
+
+/// Says why there is no result.
+#[cold]
+fn refused() -> Option<c_int> {
+    raise(
+        "this RSA key is without what the module keeps beside it, so OpenSSL would compute without \
+         blinding, and nothing was computed; read the key again",
+    );
+    None
 }
 
 /// Calls a function of OpenSSL's with what we were given.
@@ -658,7 +672,7 @@ extern "C" fn mod_exp(
             Route::Remote(remote) => remote.modulus_bytes,
             // The caller has blinded the input.
             Route::Stock(_) => return (method.stock_mod_exp)(r0, input, rsa, ctx),
-            Route::Refused => return 0,
+            Route::Refused => return refused().unwrap_or(0),
         };
         let mut bytes = Zeroizing::new(vec![0u8; modulus_bytes]);
         if !number::write(input, &mut bytes) {

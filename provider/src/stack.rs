@@ -2,17 +2,32 @@
 //!
 //! An async job's has 32 KiB and no guard page below, stunnel's threads have 64 KiB. There the
 //! kernels run on a stack of the module, to which the thread changes for the time of the call.
-//! Stacks are kept for the next caller.
+//! Stacks are kept for the next caller. What prepares a key leaves parts of it on the stack, so it
+//! runs on a stack of the module on every thread, and the memory of that goes back to the system.
+
+use lockstep_kernels::clear_registers;
 
 use crate::c_library::Uncancelled;
 
 /// Calls `work` on the calling thread, on its own stack if that has room, else on one of the
-/// module. None, without a call, if there is none. The thread is not cancelled meanwhile.
+/// module. None, without a call, if there is none. The thread is not cancelled meanwhile, and no
+/// vector register holds anything afterwards.
 ///
 /// `work` must not pause a job: it would be resumed on a stack that is in use by others.
 pub fn with_room<R>(work: impl FnOnce() -> R) -> Option<R> {
     let _uncancelled = Uncancelled::begin();
-    platform::with_room(work)
+    let result = platform::with_room(work);
+    clear_registers();
+    result
+}
+
+/// The same on a stack of the module, on which nothing is left of `work`. The result should not be
+/// secret bytes, but what holds them elsewhere: it comes back through the stack of the caller.
+pub fn without_trace<R>(work: impl FnOnce() -> R) -> Option<R> {
+    let _uncancelled = Uncancelled::begin();
+    let result = platform::without_trace(work);
+    clear_registers();
+    result
 }
 
 /// Called when the module is loaded.
@@ -50,6 +65,17 @@ mod platform {
         let stack = Stack::take()?;
         let result = stack.call(work);
         stack.keep();
+        Some(result)
+    }
+
+    pub fn without_trace<R>(work: impl FnOnce() -> R) -> Option<R> {
+        #[cfg(feature = "fault-injection")]
+        if crate::fault::planted("no-room") {
+            return Some(work());
+        }
+        let stack = Stack::take()?;
+        let result = stack.call(work);
+        stack.empty();
         Some(result)
     }
 
@@ -160,6 +186,11 @@ mod platform {
                 unused.warm.push(self);
                 return;
             }
+            self.empty();
+        }
+
+        /// Gives the memory back. A stack that still has it goes altogether.
+        fn empty(self) {
             // Not under the lock, which others would miss. SAFETY: the mapping is ours and nobody
             // runs on it; its pages are zero when next touched.
             let emptied = unsafe { madvise(self.0, STACK_BYTES, Advice::LinuxDontNeed) }.is_ok();
@@ -235,6 +266,10 @@ mod platform {
     pub fn with_room<R>(_work: impl FnOnce() -> R) -> Option<R> {
         None
     }
+
+    pub fn without_trace<R>(_work: impl FnOnce() -> R) -> Option<R> {
+        None
+    }
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]
@@ -295,6 +330,26 @@ mod tests {
             assert!(outer.abs_diff(inner) > 4096);
             assert_eq!(after, 60);
         });
+    }
+
+    #[test]
+    fn work_without_a_trace_leaves_nothing_on_its_stack() {
+        const SECRET: u64 = 0x5ec2_e75e_c2e7_5ec3;
+        let roomy = std::thread::Builder::new().stack_size(1 << 20);
+        let test = || {
+            let leave = || {
+                let left = std::hint::black_box([SECRET; 512]);
+                (&raw const left).addr()
+            };
+            let (low, high) = platform::bounds().unwrap();
+            let there = without_trace(leave).unwrap();
+            assert!(!(low..high).contains(&there), "on a stack of its own");
+            // SAFETY: a part of that stack, which is kept; other tests may use it, but what they
+            // leave there are other words.
+            let words = unsafe { std::slice::from_raw_parts(there as *const u64, 512) };
+            assert!(!std::hint::black_box(words).contains(&SECRET));
+        };
+        roomy.spawn(test).unwrap().join().unwrap();
     }
 
     #[test]

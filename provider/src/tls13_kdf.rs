@@ -15,7 +15,7 @@ use std::ffi::c_int;
 use lockstep_engine::Elsewhere;
 use lockstep_kernels::backend::Backend;
 use lockstep_kernels::hmac::{Hash, TAG_BYTES};
-use lockstep_kernels::wipe;
+use lockstep_kernels::{clear_registers, wipe};
 
 use crate::ffi::kdf::{
     Derive, Dupctx, Freectx, GetCtxParams, GettableCtxParams, Newctx, Reset, SetCtxParams,
@@ -88,6 +88,7 @@ impl Context {
         let engine = process::engine();
         let backend = engine.backend().unwrap_or(Backend::PORTABLE);
         let derived = self.inputs.derive(backend, out);
+        clear_registers();
         if derived {
             engine.count(Elsewhere::Derivation);
         }

@@ -55,6 +55,7 @@ const OPTIONAL: &[(&str, &str)] = &[
     ("apache2", "apache2"),
     ("nginx", "nginx-light"),
     ("stunnel", "stunnel4"),
+    ("kamailio", "kamailio kamailio-tls-modules"),
     // With libFuzzer and AddressSanitizer.
     ("clang", "clang libclang-rt-14-dev"),
     ("strace", "strace"),

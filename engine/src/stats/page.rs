@@ -22,10 +22,11 @@ use rustix::process::{Pid, getppid, test_kill_process};
 
 use super::directory::{self, Place, StatsDir};
 use super::layout::{
-    MAGIC, MOST, OWNERS, SLOT_WORDS, SLOTS, Slot, WORDS, header, is_name, owner, words_of,
+    MAGIC, MOST, OWNERS, SLOT_WORDS, SLOTS, Slot, WORDS, counter, header, is_name, owner, words_of,
 };
 use super::process::{Realm, namespace, ticks_since_boot};
 use super::{reader, snapshot};
+use crate::declined::Fallback;
 use crate::epoch::Home;
 
 /// The published counters of this process and of those that it forks.
@@ -309,6 +310,17 @@ impl Page {
     pub(crate) fn own(&self) -> Option<&'static Slot> {
         let slot = self.own.load(Ordering::Acquire).checked_sub(1)?;
         Some(self.slot(slot))
+    }
+
+    /// Counts a reason for which no engine is made in this process. It may run in a handler of
+    /// `pthread_atfork`.
+    pub fn note(&self, reason: Fallback) {
+        let Some(slot) = self.own() else { return };
+        let none: [u64; counter::BACKEND_WORDS] = words_of("none");
+        for (word, text) in slot[counter::BACKEND..].iter().zip(none) {
+            word.store(text, Ordering::Relaxed);
+        }
+        slot[counter::BY_REASON + reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// As in a forked child.

@@ -29,9 +29,10 @@ pub fn hedged<const BYTES: usize>(
     random: &[u8; RANDOM_BYTES],
     digest: &[u8],
 ) -> Wide {
-    let mut block = key_block(key);
+    let mut block = [0; BLOCK_BYTES];
+    block[..BYTES].copy_from_slice(key.as_bytes());
     let mut hash = Sha512::new();
-    hash.update(block);
+    hash.update(&block[..]);
     block.zeroize();
     hash.update(random);
     hash.update(digest);
@@ -80,8 +81,9 @@ fn hedged_in_lanes<S: Simd, const BYTES: usize>(s: S, jobs: &mut [HedgedJob<'_, 
     let mut blocks = [[0; BLOCK_BYTES]; MAX_LANES];
     let mut digests: [Words; MAX_LANES] = [[0; 8]; MAX_LANES];
     for jobs in jobs.chunks_mut(S::LANES) {
+        // In its place: a copy that is moved there would stay behind.
         for (block, job) in blocks.iter_mut().zip(&*jobs) {
-            *block = key_block(job.key);
+            block[..BYTES].copy_from_slice(job.key.as_bytes());
         }
         let mut messages: [Message<'_>; MAX_LANES] = [[&[]; 3]; MAX_LANES];
         for ((message, block), job) in messages.iter_mut().zip(&blocks).zip(&*jobs) {
@@ -99,13 +101,6 @@ fn hedged_in_lanes<S: Simd, const BYTES: usize>(s: S, jobs: &mut [HedgedJob<'_, 
     }
     wipe(blocks.as_flattened_mut());
     wipe(digests.as_flattened_mut());
-}
-
-/// The key, in a block of its own.
-fn key_block<const BYTES: usize>(key: &SecretKey<BYTES>) -> [u8; BLOCK_BYTES] {
-    let mut block = [0; BLOCK_BYTES];
-    block[..BYTES].copy_from_slice(key.as_bytes());
-    block
 }
 
 /// A curve of RFC 6979: its order, big-endian.

@@ -1,17 +1,23 @@
-//! The control register of floating point around batches.
+//! The control register of floating point around batches, and the vector registers after them.
 //!
 //! On some Intel cores the time of some integer vector instructions, `vpmadd52luq` and `vpmuludq`
 //! among them, can depend on their operands unless all exception flags in MXCSR are set already
 //! (Intel, "MXCSR Configuration Dependent Timing"). No instruction of a kernel looks at that
 //! register otherwise. See `docs/decisions/0012-mxcsr.md`.
+//!
+//! Every kernel of a public-key operation runs while a [`Steady`] lives. So its end is where the
+//! vector registers are [cleared](clear_registers). The callers of AES-GCM and HMAC clear them.
 
 use core::marker::PhantomData;
+
+use super::registers::clear_registers;
 
 /// Every exception masked and its flag set, everything else as a program starts: what Intel
 /// recommends.
 pub(crate) const STEADY: u32 = 0x1fbf;
 
-/// Has the register hold [`STEADY`] as long as it lives, in its thread.
+/// Has the register hold [`STEADY`] as long as it lives, in its thread. Afterwards no vector
+/// register holds anything.
 pub(crate) struct Steady {
     before: u32,
     /// The register is that of the thread.
@@ -34,6 +40,7 @@ impl Drop for Steady {
     #[inline]
     fn drop(&mut self) {
         write(self.before);
+        clear_registers();
     }
 }
 

@@ -140,6 +140,15 @@ impl Addresses {
     }
 }
 
+/// Whether OpenSSL takes and frees memory by its own functions, and the program has replaced none.
+pub fn has_own_memory_functions() -> bool {
+    let (mut malloc, mut free) = (None, None);
+    CRYPTO_get_mem_functions(&mut malloc, &mut None, &mut free);
+    let address = |slot: Slot| TABLE[slot as usize].load(Ordering::Relaxed).addr();
+    malloc.is_some_and(|function| function as usize == address(Slot::CRYPTO_malloc))
+        && free.is_some_and(|function| function as usize == address(Slot::CRYPTO_free))
+}
+
 /// Unit tests are loaded by no libcrypto: before `main` they are bound to the one that they are
 /// linked to.
 #[cfg(test)]
@@ -203,8 +212,11 @@ imported! {
         );
         pub safe fn ERR_set_mark() -> c_int;
         pub safe fn ERR_pop_to_mark() -> c_int;
+        pub unsafe fn CRYPTO_free(memory: *mut c_void, file: *const c_char, line: c_int);
         pub unsafe fn CRYPTO_malloc(size: usize, file: *const c_char, line: c_int) -> *mut c_void;
+        pub safe fn CRYPTO_secure_malloc_initialized() -> c_int;
         pub safe fn BN_new() -> Option<Owned<Bignum>>;
+        pub safe fn BN_secure_new() -> Option<Owned<Bignum>>;
         pub unsafe fn BN_clear_free(a: *mut Bignum);
         pub safe fn BN_is_one(a: &Bignum) -> c_int;
         pub safe fn BN_is_zero(a: &Bignum) -> c_int;
@@ -213,6 +225,14 @@ imported! {
         pub unsafe fn BN_bn2binpad(a: &Bignum, to: *mut c_uchar, len: c_int) -> c_int;
         pub unsafe fn BN_bin2bn(from: *const c_uchar, len: c_int, ret: Option<&mut Bignum>) -> *mut Bignum;
         pub safe fn BN_clear_bit(a: &mut Bignum, n: c_int) -> c_int;
+    }
+    /// The functions by which OpenSSL takes and frees memory.
+    Memory {
+        pub safe fn CRYPTO_get_mem_functions(
+            malloc: &mut Option<CryptoMalloc>,
+            realloc: &mut Option<CryptoRealloc>,
+            free: &mut Option<CryptoFree>,
+        );
     }
     /// Methods of RSA keys.
     Rsa {

@@ -159,6 +159,8 @@ pub mod hkdf_mode {
 /// Reasons of the default provider's errors (`PROV_R_*`).
 pub mod reason {
     use std::ffi::c_int;
+    /// `ERR_R_MALLOC_FAILURE`
+    pub const MALLOC_FAILURE: c_int = 256 | 3 << 18;
     pub const CIPHER_OPERATION_FAILED: c_int = 102;
     pub const FAILED_TO_GET_PARAMETER: c_int = 103;
     pub const FAILED_TO_SET_PARAMETER: c_int = 104;
@@ -212,6 +214,19 @@ pub type ProviderCallback =
 /// Called with the default properties of a library context.
 pub type PropertiesCallback =
     unsafe extern "C" fn(query: *const c_char, data: *mut c_void) -> c_int;
+
+/// `CRYPTO_malloc_fn`
+pub type CryptoMalloc =
+    unsafe extern "C" fn(size: usize, file: *const c_char, line: c_int) -> *mut c_void;
+/// `CRYPTO_realloc_fn`
+pub type CryptoRealloc = unsafe extern "C" fn(
+    memory: *mut c_void,
+    size: usize,
+    file: *const c_char,
+    line: c_int,
+) -> *mut c_void;
+/// `CRYPTO_free_fn`
+pub type CryptoFree = unsafe extern "C" fn(memory: *mut c_void, file: *const c_char, line: c_int);
 
 /// `rsa_mod_exp` of an `RSA_METHOD`: r0 = i^d mod n by the CRT.
 pub type RsaModExp = extern "C" fn(&mut Bignum, &Bignum, &mut Rsa, Option<&mut BnCtx>) -> c_int;

@@ -6,10 +6,11 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use lockstep_engine::{Kem, KemKey, Secret};
+use lockstep_engine::{Declined, Kem, KemKey, Secret};
 use once_cell::race::OnceBox;
 
 use super::mechanism::{BITS, Mechanism, SECURITY_BITS, SECURITY_CATEGORY};
+use super::refused::refused;
 use crate::ffi::keymgmt::{GenCleanup, GenInit, GenSetParams, GenSettableParams};
 use crate::ffi::own_keymgmt::{
     Dup, Export, ExportTypes, Free, Gen, GetParams, GettableParams, Has, Import, ImportTypes,
@@ -38,13 +39,15 @@ enum Parts {
 }
 
 impl Key {
+    /// None without memory, with a reason.
     fn empty(kem: Kem) -> Option<Box<Own<Key>>> {
-        (!memory::is_nearly_gone()).then(|| {
-            Own::new(Key {
-                kem,
-                parts: OnceBox::new(),
-            })
-        })
+        if !has_memory() {
+            return None;
+        }
+        Some(Own::new(Key {
+            kem,
+            parts: OnceBox::new(),
+        }))
     }
 
     pub fn public(&self) -> Option<&[u8]> {
@@ -74,6 +77,12 @@ impl Key {
         }
         self.fill(Parts::Public(public.into()))
     }
+}
+
+/// Whether there is memory for one more key or context; false with a reason.
+#[track_caller]
+pub fn has_memory() -> bool {
+    !memory::is_nearly_gone() || failed(reason::MALLOC_FAILURE)
 }
 
 /// The functions for keys of a mechanism.
@@ -132,9 +141,12 @@ fn validate(key: Option<&Own<Key>>, selection: c_int, _how: c_int) -> c_int {
         }
         _ => true,
     };
-    let is_valid = |key| stack::with_room(|| is_valid(key)).unwrap_or(false);
-    let is_valid = |key| is_valid(key) || failed(reason::INVALID_KEY);
-    c_int::from(has(key, selection) == 1 && key.is_some_and(|key| is_valid(key)))
+    let is_valid = |key: &Key| {
+        let computed = stack::without_trace(|| is_valid(key));
+        computed.unwrap_or_else(|| failed(reason::MALLOC_FAILURE)) || failed(reason::INVALID_KEY)
+    };
+    let is_there = has(key, selection) == 1 || failed(reason::MISSING_KEY);
+    c_int::from(is_there && key.is_some_and(|key| is_valid(key)))
 }
 
 /// `OSSL_FUNC_keymgmt_match`: by the public key, which follows from the private one. Two keys
@@ -150,9 +162,11 @@ fn are_equal(one: Option<&Own<Key>>, other: Option<&Own<Key>>, selection: c_int)
 /// `OSSL_FUNC_keymgmt_import`
 fn import(key: Option<&Own<Key>>, selection: c_int, params: Params<'_>) -> c_int {
     let Some(key) = key.filter(|_| selection & select::KEYPAIR != 0) else {
-        return 0;
+        return c_int::from(failed(reason::MISSING_KEY));
     };
-    answer(filled_by(key, selection, params))
+    // A private key is computed with: OpenSSL may call this in a job, whose stack is small.
+    let filled = stack::without_trace(|| filled_by(key, selection, params));
+    answer(filled.unwrap_or(Err(reason::MALLOC_FAILURE)))
 }
 
 /// Fills a key with what is imported, by OpenSSL's rules: a seed makes the public key given beside
@@ -207,7 +221,7 @@ fn answer(filled: Result<(), Reason>) -> c_int {
 /// `OSSL_FUNC_keymgmt_export`
 fn export(key: Option<&Own<Key>>, selection: c_int, receiver: Receiver<'_>) -> c_int {
     let Some(key) = key.filter(|_| selection & select::KEYPAIR != 0) else {
-        return 0;
+        return c_int::from(failed(reason::MISSING_KEY));
     };
     let Some(public) = key.public() else {
         return c_int::from(failed(reason::MISSING_KEY));
@@ -248,7 +262,9 @@ fn types<M: Mechanism>(selection: c_int) -> Params<'static> {
 
 /// `OSSL_FUNC_keymgmt_get_params`
 fn get_params(key: Option<&Own<Key>>, mut params: ParamsMut<'_>) -> c_int {
-    let Some(key) = key else { return 0 };
+    let Some(key) = key else {
+        return c_int::from(failed(reason::MISSING_KEY));
+    };
     let known = params.questions().all(|mut question| {
         let asked = question.name();
         let octets = match asked {
@@ -270,13 +286,16 @@ fn get_params(key: Option<&Own<Key>>, mut params: ParamsMut<'_>) -> c_int {
             _ => None,
         };
         match (octets, number) {
-            // OpenSSL leaves no reason for ML-KEM alone.
             (Some(octets), _) => {
-                let is_short = key.kem != Kem::MlKem768 && question.room() < octets.len();
-                question.answer_octets(octets)
-                    || (is_short && failed(reason::OUTPUT_BUFFER_TOO_SMALL))
+                let why = match question.room() < octets.len() {
+                    true => reason::OUTPUT_BUFFER_TOO_SMALL,
+                    false => reason::FAILED_TO_SET_PARAMETER,
+                };
+                question.answer_octets(octets) || failed(why)
             }
-            (None, Some(number)) => question.answer_int(number),
+            (None, Some(number)) => {
+                question.answer_int(number) || failed(reason::FAILED_TO_SET_PARAMETER)
+            }
             // What there is not, and what we do not know, is left as it is.
             (None, None) => true,
         }
@@ -308,12 +327,15 @@ fn gettable_params(_: ProvCtx) -> Params<'static> {
 
 /// `OSSL_FUNC_keymgmt_set_params`: a peer's share of a handshake.
 fn set_params(key: Option<&Own<Key>>, params: Params<'_>) -> c_int {
-    let Some(key) = key else { return 0 };
+    let Some(key) = key else {
+        return c_int::from(failed(reason::MISSING_KEY));
+    };
     let Some(encoded) = params.get(name::PKEY_PARAM_ENCODED_PUBLIC_KEY) else {
         return 1;
     };
     let encoded = encoded.octets_or_pointed().ok_or(reason::INVALID_KEY);
-    answer(encoded.and_then(|encoded| key.fill_public(encoded)))
+    let filled = stack::with_room(|| encoded.and_then(|encoded| key.fill_public(encoded)));
+    answer(filled.unwrap_or(Err(reason::MALLOC_FAILURE)))
 }
 
 /// `OSSL_FUNC_keymgmt_settable_params`
@@ -325,15 +347,20 @@ fn settable_params(_: ProvCtx) -> Params<'static> {
 
 /// `OSSL_FUNC_keymgmt_dup`
 fn duplicate(key: Option<&Own<Key>>, selection: c_int) -> Option<Box<Own<Key>>> {
-    let key = key?;
+    let Some(key) = key else {
+        failed(reason::MISSING_KEY);
+        return None;
+    };
     let copy = Key::empty(key.kem)?;
     let parts = match selection & select::KEYPAIR {
         0 => None,
         select::PUBLIC_KEY => key.public().map(|public| Parts::Public(public.into())),
         _ => key.parts.get().cloned(),
     };
-    if let Some(parts) = parts {
-        copy.fill(parts).ok()?;
+    if let Some(parts) = parts
+        && answer(copy.fill(parts)) == 0
+    {
+        return None;
     }
     Some(copy)
 }
@@ -353,7 +380,7 @@ fn generation<M: Mechanism>(
     selection: c_int,
     params: Params<'_>,
 ) -> Option<Box<Generation>> {
-    if memory::is_nearly_gone() {
+    if !has_memory() {
         return None;
     }
     let mut generation = Box::new(Generation {
@@ -393,14 +420,27 @@ fn generate(generation: Ctx<'_, Generation>, _: Progress<'_>) -> Option<Box<Own<
     let generation = generation?;
     let key = Key::empty(generation.kem)?;
     if generation.wants_pair {
-        // Once, as with OpenSSL: two keys of the same seed would be the same.
-        let made = match generation.seed.take() {
-            Some(seed) => KemKey::from_seed(generation.kem, seed.as_bytes()).ok()?,
-            None => async_job::kem_key(generation.kem)?,
+        let pair = match made(generation) {
+            Ok(pair) => pair,
+            Err(declined) => {
+                refused(&declined);
+                return None;
+            }
         };
-        key.fill(Parts::Pair(Arc::new(made))).ok()?;
+        key.fill(Parts::Pair(pair)).ok()?;
     }
     Some(key)
+}
+
+/// A new key pair.
+fn made(generation: &mut Generation) -> Result<Arc<KemKey>, Declined> {
+    let kem = generation.kem;
+    // Once, as with OpenSSL: two keys of the same seed would be the same.
+    let Some(seed) = generation.seed.take() else {
+        return async_job::kem_key(kem).map(Arc::new);
+    };
+    let made = stack::without_trace(|| KemKey::from_seed(kem, seed.as_bytes()).map(Arc::new));
+    made.ok_or(Declined::NoStack)?.map_err(|_| Declined::BadKey)
 }
 
 /// `OSSL_FUNC_keymgmt_gen_cleanup`

@@ -7,8 +7,10 @@ use lockstep_engine::{
     Bytes as Message, DecapsulateInput, EncapsulateInput, Kem, KemKey, Outcome, Secret, operation,
 };
 
-use super::keys::Key;
+use super::keys::{Key, has_memory};
 use super::mechanism::Mechanism;
+use super::refused::refused;
+use crate::async_job;
 use crate::ffi::kem::{
     Decapsulate, DecapsulateInit, Dupctx, Encapsulate, EncapsulateInit, Freectx, Newctx,
     SetCtxParams, SettableCtxParams,
@@ -17,7 +19,6 @@ use crate::ffi::{
     Bytes, Ctx, Dispatch, List, Own, PARAM_OCTET_STRING, Params, ProvCtx, SizedBuf, failed, name,
     reason,
 };
-use crate::{async_job, memory};
 
 /// A context, and what it was begun for.
 enum Context {
@@ -49,7 +50,7 @@ pub fn functions<M: Mechanism>() -> [Dispatch; 10] {
 
 /// `OSSL_FUNC_kem_newctx`
 fn newctx(_: ProvCtx) -> Option<Box<Context>> {
-    (!memory::is_nearly_gone()).then(|| Box::new(Context::New))
+    has_memory().then(|| Box::new(Context::New))
 }
 
 /// `OSSL_FUNC_kem_freectx`
@@ -60,7 +61,7 @@ fn freectx(ctx: Option<Box<Context>>) {
 /// `OSSL_FUNC_kem_dupctx`: a copy without the coins. Two secrets of the same coins would be the
 /// same.
 fn dupctx(ctx: Ctx<'_, Context>) -> Option<Box<Context>> {
-    let ctx = ctx.filter(|_| !memory::is_nearly_gone())?;
+    let ctx = ctx.filter(|_| has_memory())?;
     Some(Box::new(match ctx {
         Context::New => Context::New,
         Context::Encapsulate { kem, public, .. } => Context::Encapsulate {
@@ -75,7 +76,7 @@ fn dupctx(ctx: Ctx<'_, Context>) -> Option<Box<Context>> {
 /// `OSSL_FUNC_kem_encapsulate_init`
 fn encapsulate_init(ctx: Ctx<'_, Context>, key: Option<&Own<Key>>, params: Params<'_>) -> c_int {
     let Some((ctx, key)) = ctx.zip(key) else {
-        return 0;
+        return c_int::from(failed(reason::MISSING_KEY));
     };
     let Some(public) = key.public() else {
         return c_int::from(failed(reason::MISSING_KEY));
@@ -91,7 +92,7 @@ fn encapsulate_init(ctx: Ctx<'_, Context>, key: Option<&Own<Key>>, params: Param
 /// `OSSL_FUNC_kem_decapsulate_init`
 fn decapsulate_init(ctx: Ctx<'_, Context>, key: Option<&Own<Key>>, params: Params<'_>) -> c_int {
     let Some((ctx, key)) = ctx.zip(key) else {
-        return 0;
+        return c_int::from(failed(reason::MISSING_KEY));
     };
     let Some(pair) = key.pair() else {
         return c_int::from(failed(reason::MISSING_KEY));
@@ -132,12 +133,12 @@ fn settable_ctx_params<'a, M: Mechanism>(_: Ctx<'a, Context>, _: ProvCtx) -> Par
 /// `OSSL_FUNC_kem_encapsulate`: the caller says how much room there is for both outputs.
 fn encapsulate(ctx: Ctx<'_, Context>, to: SizedBuf<'_>, secret: SizedBuf<'_>) -> c_int {
     let Some(Context::Encapsulate { kem, public, coins }) = ctx else {
-        return 0;
+        return c_int::from(failed(reason::MISSING_KEY));
     };
     let outputs = [(&to, kem.ciphertext_bytes()), (&secret, kem.shared_bytes())];
     if to.is_question() {
         let answered = outputs.map(|(output, bytes)| output.answer(bytes));
-        return c_int::from(answered.contains(&true));
+        return c_int::from(answered.contains(&true) || failed(reason::NULL_LENGTH_POINTER));
     }
     // Once, as with OpenSSL: two secrets of the same coins would be the same.
     let coins = coins.take();
@@ -162,27 +163,28 @@ fn encapsulate(ctx: Ctx<'_, Context>, to: SizedBuf<'_>, secret: SizedBuf<'_>) ->
     match async_job::serve_in_any_case(operation::Encapsulate(*kem), input) {
         Outcome::Done(made) => {
             let written = to.write(&made.ciphertext) && secret.write(made.secret.as_bytes());
-            c_int::from(written)
+            c_int::from(written || failed(reason::OUTPUT_BUFFER_TOO_SMALL))
         }
-        _declined => 0,
+        Outcome::Declined(declined) => c_int::from(refused(&declined)),
+        Outcome::NotAsked => c_int::from(failed(reason::MISSING_KEY)),
     }
 }
 
 /// `OSSL_FUNC_kem_decapsulate`: the caller may leave out how much room there is, as with OpenSSL.
 fn decapsulate(ctx: Ctx<'_, Context>, secret: SizedBuf<'_>, from: Bytes<'_>) -> c_int {
     let Some(Context::Decapsulate(key)) = ctx else {
-        return 0;
+        return c_int::from(failed(reason::MISSING_KEY));
     };
     let kem = key.kem();
     if secret.is_question() {
-        return c_int::from(secret.answer(kem.shared_bytes()));
+        let answered = secret.answer(kem.shared_bytes());
+        return c_int::from(answered || failed(reason::NULL_LENGTH_POINTER));
     }
     if !secret.holds(kem.shared_bytes()) {
         return c_int::from(failed(reason::OUTPUT_BUFFER_TOO_SMALL));
     }
     if from.len() != kem.ciphertext_bytes() {
-        // OpenSSL leaves no reason for ML-KEM alone.
-        return c_int::from(kem != Kem::MlKem768 && failed(reason::WRONG_CIPHERTEXT_SIZE));
+        return c_int::from(failed(reason::WRONG_CIPHERTEXT_SIZE));
     }
     let input = || {
         Some(DecapsulateInput {
@@ -198,8 +200,11 @@ fn decapsulate(ctx: Ctx<'_, Context>, secret: SizedBuf<'_>, from: Bytes<'_>) -> 
                 wrong[0] ^= 1;
                 return c_int::from(secret.write(&wrong));
             }
-            c_int::from(secret.write(shared.as_bytes()))
+            let written = secret.write(shared.as_bytes());
+            c_int::from(written || failed(reason::OUTPUT_BUFFER_TOO_SMALL))
         }
-        _declined => 0,
+        Outcome::Declined(declined) => c_int::from(refused(&declined)),
+        // There are no bytes where the ciphertext should be.
+        Outcome::NotAsked => c_int::from(failed(reason::WRONG_CIPHERTEXT_SIZE)),
     }
 }

@@ -13,7 +13,7 @@ use crate::worker::Jobs;
 /// A socket that stands in for the system's log.
 pub struct Log {
     socket: UnixDatagram,
-    path: PathBuf,
+    pub path: PathBuf,
     _place: TempDir,
 }
 

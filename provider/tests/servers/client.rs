@@ -93,6 +93,18 @@ impl Client {
         Ok(session)
     }
 
+    /// A connection that stays open, of TLS 1.2 or the newest.
+    pub fn open(&self, version_12: bool) -> Result<SslStream<TcpStream>, String> {
+        let stream = self.connect().map_err(|error| error.to_string())?;
+        let mut session = self.connector.configure().map_err(|e| e.to_string())?;
+        if version_12 {
+            let version = session.set_max_proto_version(Some(SslVersion::TLS1_2));
+            version.map_err(|error| error.to_string())?;
+        }
+        let session = session.connect("localhost", stream);
+        session.map_err(|error| error.to_string())
+    }
+
     /// The first message of a handshake.
     pub fn hello(&self) -> Vec<u8> {
         let session = self.connector.configure().expect("a session");

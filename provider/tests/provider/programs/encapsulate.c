@@ -317,6 +317,17 @@ static int last_reason(void) {
         CHECK(last_reason() == (int)(reason)); \
     } while (0)
 
+/* Where OpenSSL's own ML-KEM leaves no reason, the module leaves one. */
+static int says_all(void) {
+    int is_hybrid = strcmp(algorithm, "ML-KEM-768") != 0;
+    return is_hybrid || strcmp(properties, "provider=default") != 0;
+}
+
+/* Where OpenSSL's own leave no reason. */
+static int by_module(int reason) {
+    return strcmp(properties, "provider=default") != 0 ? reason : 0;
+}
+
 static void operations_say_why(void) {
     int is_hybrid = strcmp(algorithm, "ML-KEM-768") != 0;
     EVP_PKEY *key = generated(none), *half;
@@ -339,13 +350,13 @@ static void operations_say_why(void) {
     REFUSED(NULL_LENGTH_POINTER, EVP_PKEY_encapsulate(ctx, to, NULL, shared, shared_length));
     REFUSED(NULL_LENGTH_POINTER, EVP_PKEY_encapsulate(ctx, to, length, shared, NULL));
     REFUSED(NULL_LENGTH_POINTER, EVP_PKEY_encapsulate(ctx, to, NULL, shared, NULL));
-    REFUSED(0, EVP_PKEY_encapsulate(ctx, NULL, NULL, NULL, NULL));
+    REFUSED(by_module(NULL_LENGTH_POINTER), EVP_PKEY_encapsulate(ctx, NULL, NULL, NULL, NULL));
     CHECK(memcmp(ciphertext.bytes, untouched.bytes, MOST) == 0);
     *length = MOST, *shared_length = 64;
     CHECK(EVP_PKEY_encapsulate(ctx, to, length, shared, shared_length) == 1);
 
     CHECK(EVP_PKEY_decapsulate_init(ctx, NULL) == 1);
-    REFUSED(is_hybrid ? WRONG_CIPHERTEXT_SIZE : 0,
+    REFUSED(says_all() ? WRONG_CIPHERTEXT_SIZE : 0,
             EVP_PKEY_decapsulate(ctx, shared, shared_length, to, *length - 1));
     *shared_length = 31;
     REFUSED(PROV_R_OUTPUT_BUFFER_TOO_SMALL,
@@ -448,7 +459,7 @@ static void keys_say_why(void) {
     CHECK(share = with_share(&public));
     REFUSED(PROV_R_OPERATION_NOT_SUPPORTED_FOR_THIS_KEYTYPE,
             EVP_PKEY_set1_encoded_public_key(share, public.bytes, public.length));
-    REFUSED(is_hybrid ? PROV_R_OUTPUT_BUFFER_TOO_SMALL : 0,
+    REFUSED(says_all() ? PROV_R_OUTPUT_BUFFER_TOO_SMALL : 0,
             EVP_PKEY_get_octet_string_param(share, "encoded-pub-key", large.bytes, 7, &length));
     EVP_PKEY_free(share);
 
