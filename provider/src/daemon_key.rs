@@ -64,8 +64,8 @@ impl Key {
         question
             .ask(self.daemon)
             .inspect_err(|failure| {
-                if *failure == Failure::TimedOut {
-                    self.daemon.gives_no_answer();
+                if matches!(failure, Failure::Silent | Failure::TimedOut) {
+                    self.daemon.gives_no_answer(failure);
                 }
                 self.refuse(&failure.to_string());
             })

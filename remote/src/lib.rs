@@ -13,7 +13,7 @@ mod room;
 mod socket;
 pub mod watch;
 
-pub use connection::{Begun, Connection, Done};
+pub use connection::{Begun, Connection, Done, Opening};
 pub use failure::Failure;
 pub use protocol::Operation;
 pub use public::rsa_public;
