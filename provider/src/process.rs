@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use lockstep_engine::{BackendChoice, Config, ConfigError, Engine, Keys, Page, StatsDir};
 use lockstep_kernels::backend::Backend;
+use lockstep_remote::DEFAULT_SOCKET;
 use once_cell::race::OnceBox;
 
 use crate::c_library::{SignalSet, getauxval, pthread_sigmask, sigfillset};
@@ -166,6 +167,13 @@ pub fn keys() -> (Keys, Option<&'static Path>) {
         Some(config) => (config.keys, config.keyd_socket.as_deref()),
         None => (Keys::Process, None),
     }
+}
+
+/// Where the key daemon listens, if this program may use references to its keys.
+pub fn references() -> Option<&'static Path> {
+    let config = CONFIG.get().filter(|config| config.references)?;
+    let socket = config.keyd_socket.as_deref();
+    Some(socket.unwrap_or(Path::new(DEFAULT_SOCKET)))
 }
 
 /// Whether `engine` is still the one of this process: not in a forked child of the one that asked

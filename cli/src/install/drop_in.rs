@@ -36,7 +36,8 @@ fn header(server: &Server) -> String {
 }
 
 /// The drop-in that shows a service references in the places of its keys. Where a reference is
-/// missing, the service runs with the key.
+/// missing, the service runs with the key. The service starts after the daemon, because its first
+/// handshakes do not wait for long.
 pub fn drop_in_text<'a>(
     server: &Server,
     references: impl Iterator<Item = (&'a str, &'a Path)>,
@@ -47,7 +48,8 @@ pub fn drop_in_text<'a>(
         format!("BindReadOnlyPaths=-{directory}/{name}.pem:{key}\n")
     });
     format!(
-        "{}[Unit]\nWants=lockstep-keyd.socket\nAfter=lockstep-keyd.socket\n\n[Service]\n\
+        "{}[Unit]\nWants=lockstep-keyd.socket lockstep-keyd.service\n\
+         After=lockstep-keyd.socket lockstep-keyd.service\n\n[Service]\n\
          # What the service finds in the places of its keys.\n{}",
         header(server),
         binds.collect::<String>()

@@ -7,7 +7,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use crate::client::{Client, Load, wait_for};
-use crate::daemon::{DOCUMENT, Daemon, signatures, site};
+use crate::daemon::{DOCUMENT, Daemon, allow_references, signatures, site};
 use crate::sabotage::{assert_healthy, doctor};
 use crate::site::{Site, has_ifma};
 
@@ -214,6 +214,7 @@ fn haproxy_outlives_the_key_daemon() {
 fn a_program_signs_with_a_key_that_it_does_not_have() {
     let site = Site::of("keyd", DOCUMENT);
     site.perform("keyd");
+    allow_references(&site);
     let daemon = Daemon::start(&site);
     // It has tried the key once itself.
     let (before, _) = daemon.signatures("rsa3072");

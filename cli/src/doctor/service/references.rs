@@ -17,7 +17,7 @@ use super::view::View;
 use crate::command::run;
 use crate::doctor::finding::{Answer, Named, Verdict};
 use crate::doctor::keyd::{damaged, judge};
-use crate::install::REFERENCES;
+use crate::install::{REFERENCES, allows_references};
 use crate::keyd::Offer;
 
 const CHECK: &str = "reference";
@@ -121,7 +121,8 @@ impl References {
                 }
             }
         });
-        uncovered.chain(judged).collect()
+        let allowed = (!self.references.is_empty()).then(|| not_allowed(subject, view));
+        uncovered.chain(allowed.flatten()).chain(judged).collect()
     }
 
     /// That no certificate belongs to a reference, if that is so.
@@ -145,6 +146,26 @@ impl References {
             (CHECK, (Verdict::Warning, what, Some(remedy.to_owned())))
         })
     }
+}
+
+/// That the configuration of the unit allows no references, if that is so.
+fn not_allowed(subject: &Subject, view: &View) -> Option<Named> {
+    let named = subject
+        .unit
+        .iter()
+        .find_map(|unit| unit.variable("OPENSSL_CONF"))?;
+    let text = fs::read_to_string(view.at(Path::new(&named))).ok()?;
+    (!allows_references(&text)).then(|| {
+        let what = format!(
+            "the service has references in the places of its keys, and its configuration {named} \
+             allows none: at its next start it finds no keys"
+        );
+        let remedy = format!(
+            "run {}, or add `references = yes` to {named}",
+            subject.reference()
+        );
+        (CHECK, (Verdict::Failed, what, Some(remedy)))
+    })
 }
 
 /// The references of `lockstep install` that the unit has, each with the file that it covers.
