@@ -100,7 +100,7 @@ pub struct Doorkeeper {
     keys: Vec<Arc<Held>>,
     service: Arc<Service>,
     epoll: OwnedFd,
-    /// The number of the next one who comes.
+    /// The number of the next connection.
     next: u64,
     /// By their numbers, and so in the order in which they came.
     newcomers: BTreeMap<u64, Newcomer>,
@@ -150,10 +150,10 @@ impl Doorkeeper {
         })
     }
 
-    /// Takes in those who have come before.
+    /// Takes in the clients that have come before.
     pub fn take_in(&mut self, guests: Vec<Guest>) {
         for Guest { stream, greeting } in guests {
-            // Who has hung up meanwhile needs nothing.
+            // A client that has hung up meanwhile needs nothing.
             let _ = self.receive_with(stream, greeting);
         }
     }
@@ -176,7 +176,7 @@ impl Doorkeeper {
     /// Waits until something happens at any socket, and returns what; None if the daemon is to end.
     fn wait(&self) -> io::Result<Option<HashMap<u64, EventFlags>>> {
         let is_in_line = |own: &Newcomer| matches!(own.stage, Stage::Waits);
-        // No event tells of a place that has become idle, or of who is late.
+        // No event tells of a place that has become idle, or of a newcomer that is late.
         let time = match (self.newcomers.is_empty(), self.leaving.is_empty()) {
             (false, _) if self.newcomers.values().any(is_in_line) => Some(LOOK_EVERY),
             (true, true) if self.clients.len() <= AT_EASE => None,

@@ -12,9 +12,9 @@
 //! greeting at the daemon's door. Each request looks whether it was answered, and fails at once if
 //! not. A daemon that ends says whether another one follows; that one is waited for longer.
 //!
-//! Who has the key does not wait: a thread that would have to wait for another one's connection, or
-//! longer than [`LIMIT`], computes by itself. After a failure one thread at a time finds out
-//! whether the daemon is back.
+//! A process that has the key does not wait: a thread that would have to wait for another one's
+//! connection, or longer than [`LIMIT`], computes by itself. After a failure one thread at a time
+//! finds out whether the daemon is back.
 
 use std::mem::MaybeUninit;
 use std::os::fd::RawFd;

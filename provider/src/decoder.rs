@@ -180,7 +180,7 @@ fn key<K: Referable + Named>(
     let Some(socket) = process::references() else {
         return Err(format!("key {name}: the settings allow no references"));
     };
-    // Whoever can have the program read a reference must not choose who answers.
+    // The author of a reference must not choose the program that answers.
     if reference.socket.as_deref().is_some_and(|own| own != socket) {
         return Err(format!(
             "the reference to the key {name} names a key daemon at {}, and this program's settings \

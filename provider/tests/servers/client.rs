@@ -93,6 +93,18 @@ impl Client {
         Ok(session)
     }
 
+    /// A connection whose request never ends, so that a worker of nginx lives on for it.
+    pub fn hold(&self) -> Result<SslStream<TcpStream>, String> {
+        let stream = self.connect().map_err(|error| error.to_string())?;
+        let session = self.connector.configure().map_err(|e| e.to_string())?;
+        let mut session = session
+            .connect("localhost", stream)
+            .map_err(|error| error.to_string())?;
+        let request = session.write_all(b"GET / HTTP/1.1\r\nHost: ");
+        request.map_err(|error| error.to_string())?;
+        Ok(session)
+    }
+
     /// The first message of a handshake.
     pub fn hello(&self) -> Vec<u8> {
         let session = self.connector.configure().expect("a session");

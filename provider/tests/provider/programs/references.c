@@ -432,7 +432,7 @@ static int blocks(const char *path)
 {
     int ours = 0;
     OSSL_DECODER_do_all_provided(NULL, count_ours, &ours);
-    printf("decoders of ours: %d\n", ours);
+    printf("our decoders: %d\n", ours);
     EVP_PKEY *key = load(path, NULL);
     say("finds a private key", key != NULL);
     errors();
