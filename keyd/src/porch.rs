@@ -1,7 +1,7 @@
 //! Where clients wait while the daemon reads its keys.
 //!
-//! The socket is there before the daemon, where systemd has made it. A client that sees its greeting
-//! taken knows that there is a daemon, and waits for it.
+//! The socket is there before the daemon, where systemd has made it. A client that sees its
+//! greeting taken knows that there is a daemon, and waits for it.
 
 use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::net::{UnixListener, UnixStream};

@@ -68,8 +68,8 @@ impl Bell {
 #[derive(Debug)]
 pub(crate) struct Board {
     pub(crate) bell: Bell,
-    /// A number of the daemon's: in the board of requests its beat, in that of answers the time when
-    /// it ended. Zero where an older daemon made the ring.
+    /// A number of the daemon's: in the board of requests its beat, in that of answers the time
+    /// when it ended. Zero where an older daemon made the ring.
     pub(crate) note: AtomicU32,
     words: [AtomicU64; WORDS],
 }

@@ -242,8 +242,8 @@ impl Client {
         !self.0.owner.is_this_process() || self.0.is_gone()
     }
 
-    /// Why the daemon has closed the ring, if it has, and how long ago it ended if another one is to
-    /// follow it.
+    /// Why the daemon has closed the ring, if it has, and how long ago it ended if another one is
+    /// to follow it.
     pub fn closing(&self) -> Option<(Closing, Duration)> {
         if !self.0.owner.is_this_process() {
             return None;
