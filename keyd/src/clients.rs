@@ -15,6 +15,9 @@ use crate::key::{Key, Private};
 use crate::padding::is_signature;
 use crate::rate::Rate;
 
+/// A process that has just been welcomed has so much time for its request.
+pub const BRIEFLY_IDLE: Duration = Duration::from_millis(20);
+
 /// A key that the daemon serves.
 pub struct Held {
     /// What references call it.
@@ -136,13 +139,13 @@ impl Client {
         self.age(now) < self.last.load(Ordering::Relaxed) + within
     }
 
-    /// For how long the client has asked for nothing. Zero while it waits for an answer.
-    pub fn idle(&self, now: Instant) -> Duration {
-        if self.ring.is_awaited() {
-            return Duration::ZERO;
-        }
+    /// For how long the client has asked for nothing. None while it waits for an answer, or was
+    /// welcomed a moment ago and is about to ask.
+    pub fn idle(&self, now: Instant) -> Option<Duration> {
         let last = self.last.load(Ordering::Relaxed);
-        Duration::from_micros(self.age(now).saturating_sub(last))
+        let idle = Duration::from_micros(self.age(now).saturating_sub(last));
+        let is_new = last == 0 && idle < BRIEFLY_IDLE;
+        (!is_new && !self.ring.is_awaited()).then_some(idle)
     }
 
     fn age(&self, now: Instant) -> u64 {

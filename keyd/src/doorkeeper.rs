@@ -23,7 +23,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use crate::access::{Account, Peer};
-use crate::clients::{Client, Grants, Held};
+use crate::clients::{BRIEFLY_IDLE, Client, Grants, Held};
 use crate::configuration::Configuration;
 use crate::journal::{Journal, log};
 use crate::porch::{Guest, is_for_later, read_on};
@@ -42,9 +42,9 @@ const TICK: Duration = Duration::from_millis(100);
 const AT_EASE: usize = 100;
 /// Beyond that number a client that has been idle for so long loses its place.
 const IDLE: Duration = Duration::from_secs(1);
-/// Where no place is free, a client loses its own that has been idle for so long: a process that
-/// has just been welcomed has time for its request.
-const BRIEFLY_IDLE: Duration = Duration::from_millis(20);
+/// Where no place is free, a client that has been [briefly idle](BRIEFLY_IDLE) loses its own. Once
+/// a newcomer has waited for so long, any client does that waits for no answer.
+const LONG_ENOUGH: Duration = Duration::from_millis(100);
 /// How many newcomers there may be for each place.
 const NEWCOMERS: usize = 4;
 /// How long the thread does nothing where the machine is out of descriptors or memory: it must not
@@ -366,16 +366,16 @@ impl Doorkeeper {
     /// Gives places to those who wait for one, in their order.
     fn seat(&mut self) {
         let in_line = |(number, own): (&u64, &Newcomer)| match own.stage {
-            Stage::Waits => Some((*number, own.account)),
+            Stage::Waits => Some((*number, own.account, own.since.elapsed())),
             _ => None,
         };
         let in_line: Vec<_> = self.newcomers.iter().filter_map(in_line).collect();
         let mut full = Vec::new();
-        for (number, account) in in_line {
+        for (number, account, waited) in in_line {
             if full.contains(&account) {
                 continue;
             }
-            if !self.finds_place(account) {
+            if !self.finds_place(account, waited) {
                 full.push(account);
                 continue;
             }
@@ -410,8 +410,8 @@ impl Doorkeeper {
     }
 
     /// Whether there is a place for one more process of this account, perhaps that of a client that
-    /// is idle.
-    fn finds_place(&mut self, account: Account) -> bool {
+    /// is idle. It has waited for so long.
+    fn finds_place(&mut self, account: Account, waited: Duration) -> bool {
         let places = self.places();
         let used: usize = places.values().sum();
         let own = places.get(&account).copied().unwrap_or(0);
@@ -432,7 +432,11 @@ impl Doorkeeper {
         let most = most.filter(|_| own < self.configuration.max_clients_per_user);
         let givers = [most.map(|(account, _)| *account), Some(account)];
         let mut givers = givers.into_iter().flatten();
-        let idle = givers.find_map(|giver| self.longest_idle(BRIEFLY_IDLE, Some(giver)));
+        let at_least = match waited < LONG_ENOUGH {
+            true => BRIEFLY_IDLE,
+            false => Duration::ZERO,
+        };
+        let idle = givers.find_map(|giver| self.longest_idle(at_least, Some(giver)));
         if let Some(idle) = idle {
             self.dismiss(&[idle]);
         }
@@ -457,7 +461,7 @@ impl Doorkeeper {
         let now = Instant::now();
         let clients = self.clients.iter();
         let clients = clients.filter(|(_, own)| of.is_none_or(|account| own.account == account));
-        let idle = clients.map(|(number, own)| (own.idle(now), *number));
+        let idle = clients.filter_map(|(number, own)| Some((own.idle(now)?, *number)));
         let (time, number) = idle.max()?;
         (time >= at_least).then_some(number)
     }
@@ -487,7 +491,7 @@ impl Doorkeeper {
         let idle = self
             .clients
             .iter()
-            .map(|(number, own)| (own.idle(now), *number));
+            .filter_map(|(number, own)| Some((own.idle(now)?, *number)));
         let mut idle: Vec<_> = idle.filter(|(time, _)| *time >= IDLE).collect();
         idle.sort_unstable_by(|one, other| other.cmp(one));
         idle.truncate(too_many);

@@ -2,6 +2,7 @@
 //! while old workers live on. Here a process is a connection that is opened anew when it is gone,
 //! as the module does.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
@@ -110,19 +111,34 @@ fn servers_are_reloaded_while_old_workers_live_on() {
 /// With two places, processes lose them at the very moment in which they make requests.
 #[test]
 fn a_request_at_the_moment_in_which_its_place_is_lost_is_answered() {
+    // About as long as a process may be idle.
+    let connected = take_turns(18_000..24_000);
+    // Otherwise nothing was tried.
+    assert!(connected > 60, "{connected}");
+}
+
+#[test]
+fn processes_that_are_never_idle_leave_their_places_to_others() {
+    let connected = take_turns(0..1);
+    assert!(connected > 10, "{connected}");
+}
+
+/// Has six processes sign, with pauses of so many microseconds, where two have places; returns how
+/// often they have connected.
+fn take_turns(pauses: Range<u64>) -> usize {
     let daemon = Daemon::start("max_clients = 4\n");
     let over = AtomicBool::new(false);
     let connected = AtomicUsize::new(0);
     thread::scope(|scope| {
         let run = |seed| {
             let (daemon, over, connected) = (&daemon, &over, &connected);
+            let (shortest, more) = (pauses.start, pauses.end - pauses.start);
             scope.spawn(move || {
                 let mut random = Random(seed);
                 let mut worker = Worker::new(daemon);
                 while !over.load(Relaxed) {
                     worker.sign()?;
-                    // About as long as a process may be idle.
-                    thread::sleep(Duration::from_micros(18_000 + random.word() % 6_000));
+                    thread::sleep(Duration::from_micros(shortest + random.word() % more));
                 }
                 connected.fetch_add(worker.connected, Relaxed);
                 Ok::<_, Failure>(())
@@ -136,9 +152,7 @@ fn a_request_at_the_moment_in_which_its_place_is_lost_is_answered() {
             assert_eq!(signed, Ok(()), "{}", daemon.log());
         }
     });
-    // Otherwise nothing was tried.
-    let connected = connected.into_inner();
-    assert!(connected > 60, "{connected}");
+    connected.into_inner()
 }
 
 /// A newcomer waits in line, and is told in the end.
