@@ -118,6 +118,9 @@ chmod 600 site.pem
 chmod 755 .
 lockstep install --server haproxy --keyd --key "$place/site.pem" --user haproxy
 reference=$(echo /etc/lockstep/references/haproxy/*.pem)
+# References are allowed to HAProxy alone.
+variable=$(sed -n 's/^Environment=//p' /etc/systemd/system/haproxy.service.d/zz-lockstep.conf)
+grep -q '^references = yes$' "${variable#*=}" || fail "$variable allows no references"
 grep -q "^BindReadOnlyPaths=-$reference:$place/site.pem\$" \
     /etc/systemd/system/haproxy.service.d/lockstep-keyd.conf || fail "no reference for HAProxy"
 lockstep keyd > keyd.log 2>&1 &

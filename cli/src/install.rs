@@ -6,6 +6,7 @@
 //! host.
 
 mod accepted;
+mod allowance;
 mod change;
 mod drop_in;
 mod hybrid;
@@ -107,10 +108,16 @@ pub fn install(options: &InstallOptions) -> Outcome {
         )));
     }
     let root = &options.manner.root;
+    let allowance = options.keyd.allowance(root)?;
     let (conf, own) = match &options.conf {
-        Some(conf) => (usable(conf)?, None),
+        Some(conf) => {
+            if allowance.is_some() {
+                allowance::check(conf, &conf.display().to_string())?;
+            }
+            (usable(conf)?, None)
+        }
         None => {
-            let own = OwnFile::of(server, root);
+            let own = OwnFile::of(server, root, allowance);
             (own.named(), Some(own.plan(root)?))
         }
     };

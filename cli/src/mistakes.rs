@@ -2,7 +2,6 @@
 //! does not tell it which names the file has.
 
 use lockstep_common::Configuration;
-use lockstep_conf::File;
 use lockstep_engine::{Config, Mistakes};
 
 /// The names that libcrypto itself takes in a provider's section (config(5)).
@@ -15,8 +14,7 @@ pub fn mistakes(configuration: &Configuration) -> Mistakes {
 
 fn found(configuration: &Configuration) -> Option<Mistakes> {
     let section = configuration.provider()?.section;
-    let file = File::read(configuration.path()).ok()?;
-    let lines = file.section(&section)?.iter();
+    let lines = configuration.effective.file().section(&section)?.iter();
     let settings = lines.filter(|line| !is_openssls(&line.name));
     let pairs = settings.map(|line| (line.name.clone(), line.value.clone()));
     Some(Config::from_pairs(pairs).mistakes)

@@ -83,7 +83,7 @@ impl System {
         fs::write(&module, header).unwrap();
         let text = format!(
             "openssl_conf = i\n[i]\nproviders = p\n[p]\ndefault = d\nlockstep = l\n[d]\n\
-             activate = 1\n[l]\nmodule = {}\nactivate = 1\n",
+             activate = 1\n[l]\nmodule = {}\nactivate = 1\nreferences = yes\n",
             module.display()
         );
         system.write("dist/openssl.cnf", &text);
@@ -302,6 +302,21 @@ fn one_command_gives_keys_to_the_daemon_and_another_undoes_it() {
         .find(&format!("systemctl stop {UNITS}"))
         .expect("a stop");
     assert!(restart < stop, "{text}");
+}
+
+/// Otherwise the server would find no keys in the places of its keys.
+#[test]
+fn a_configuration_that_allows_no_references_is_refused() {
+    let Some(system) = System::new("not-allowed") else {
+        return;
+    };
+    let text = system.read("dist/openssl.cnf");
+    system.write("dist/openssl.cnf", &text.replace("references = yes\n", ""));
+    let before = system.tree();
+    let (code, text) = system.install();
+    assert!(code != 0 && system.tree() == before, "{text}");
+    assert!(text.contains("does not allow references"), "{text}");
+    assert!(text.contains("`references = yes`"), "{text}");
 }
 
 #[test]

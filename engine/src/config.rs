@@ -53,6 +53,9 @@ pub struct Config {
     pub aes_gcm: bool,
     /// Which ordinary keys the key daemon may compute with. Default: none.
     pub keys: Keys,
+    /// Whether a reference to a key of the key daemon can stand where a program reads a private
+    /// key. Default: no.
+    pub references: bool,
     /// Where the key daemon listens. Default: at its usual place.
     pub keyd_socket: Option<PathBuf>,
     /// Where to publish the counters. Default: nowhere; what the module reads of `openssl.cnf`
@@ -119,6 +122,7 @@ impl Default for Config {
             check_every: 64,
             aes_gcm: true,
             keys: Keys::Process,
+            references: false,
             keyd_socket: None,
             stats_dir: StatsDir::Off,
             stats_keep: false,
@@ -336,11 +340,28 @@ impl Setting {
             },
         },
         Setting {
+            name: "references",
+            default: "no",
+            values: "`yes` or `no`",
+            meaning: "Whether a [reference](keyd.md) to a key of the key daemon can stand where a \
+                      program reads a private key. `yes` is for servers whose keys the daemon \
+                      holds, and [never for a program that reads keys of \
+                      strangers](keyd.md#programs-that-must-not-read-references).",
+            set: |config, setting, value| {
+                config.references = match value {
+                    "yes" => true,
+                    "no" => false,
+                    _ => return Err(setting.refuses(value, "yes or no")),
+                };
+                Ok(())
+            },
+        },
+        Setting {
             name: "keyd_socket",
             default: "auto",
             values: "`auto` or the absolute path of a socket",
-            meaning: "Where the key daemon listens for the setting `keys`; with `auto` at \
-                      `/run/lockstep-keyd.sock`. References name their socket themselves.",
+            meaning: "Where the key daemon listens, for the settings `keys` and `references`; with \
+                      `auto` at `/run/lockstep-keyd.sock`.",
             set: |config, setting, value| {
                 config.keyd_socket = match value {
                     "auto" => None,
@@ -604,6 +625,7 @@ mod tests {
         assert_eq!(config("keys", "daemon").unwrap().keys, Keys::Daemon);
         let keys = config("keys", "daemon-if-faster").unwrap().keys;
         assert_eq!(keys, Keys::DaemonIfFaster);
+        assert!(config("references", "yes").unwrap().references);
         let socket = Some("/run/k.sock".into());
         assert_eq!(
             config("keyd_socket", "/run/k.sock").unwrap().keyd_socket,
@@ -642,6 +664,7 @@ mod tests {
         assert!(error("check_every", "0").contains("from 1 to"));
         let long = "/x".repeat(54);
         assert!(error("keys", "yes").contains("process, daemon-if-faster or daemon"));
+        assert!(error("references", "1").contains("'1', but must be yes or no"));
         assert!(error("keyd_socket", "k.sock").contains("auto or an absolute path"));
         assert!(error("syslog", &long).contains("at most 107 bytes"));
         assert!(error("syslog", "log").contains("yes, no or an absolute path"));

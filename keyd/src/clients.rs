@@ -3,17 +3,20 @@
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lockstep_engine::{EcdsaSignInput, Ed25519SignInput, Request as EngineRequest, RsaInput};
 use lockstep_remote::Operation;
 use lockstep_remote::protocol::{Offered, Uses, status};
-use lockstep_ring::Server;
+use lockstep_ring::{Closing, Server};
 
 use crate::access::{Access, Account, Peer};
 use crate::key::{Key, Private};
 use crate::padding::is_signature;
 use crate::rate::Rate;
+
+/// A process that has just been welcomed has so much time for its request.
+pub const BRIEFLY_IDLE: Duration = Duration::from_millis(20);
 
 /// A key that the daemon serves.
 pub struct Held {
@@ -136,6 +139,15 @@ impl Client {
         self.age(now) < self.last.load(Ordering::Relaxed) + within
     }
 
+    /// For how long the client has asked for nothing. None while it waits for an answer, or was
+    /// welcomed a moment ago and is about to ask.
+    pub fn idle(&self, now: Instant) -> Option<Duration> {
+        let last = self.last.load(Ordering::Relaxed);
+        let idle = Duration::from_micros(self.age(now).saturating_sub(last));
+        let is_new = last == 0 && idle < BRIEFLY_IDLE;
+        (!is_new && !self.ring.is_awaited()).then_some(idle)
+    }
+
     fn age(&self, now: Instant) -> u64 {
         now.saturating_duration_since(self.start).as_micros() as u64
     }
@@ -143,8 +155,8 @@ impl Client {
     /// Says that the connection has ended. A process that lives on, and has only lost its socket,
     /// learns of it by its ring, and connects anew; so the ring says so before any of its requests
     /// is dropped.
-    pub fn leave(&self) {
-        self.ring.close();
+    pub fn leave(&self, why: Closing) {
+        self.ring.close_as(why);
         self.gone.store(true, Ordering::Release);
     }
 
@@ -301,7 +313,7 @@ pub(crate) mod tests {
         let mut tickets = [(); 3].map(|()| process.post(Operation::Ed25519Sign));
         let mut taken = Vec::new();
         process.client.ring.take(|request| taken.push(request));
-        process.client.leave();
+        process.client.leave(Closing::Unsaid);
         assert!(process.client.is_gone() && process.ring.is_gone());
         // Neither an answer nor a failure: the process asks again, over another connection.
         for ticket in &mut tickets {

@@ -29,7 +29,7 @@ pub struct Configuration {
     pub socket: PathBuf,
     /// Whom it runs as once it has read the keys, if it starts as root.
     pub user: String,
-    /// How many clients it serves at a time.
+    /// How many processes may have requests at a time: how many rings there may be.
     pub max_clients: usize,
     /// How many of them one user may have.
     pub max_clients_per_user: usize,
@@ -79,8 +79,8 @@ impl Default for Configuration {
         Configuration {
             socket: PathBuf::from(DEFAULT_SOCKET),
             user: "lockstep-keyd".to_owned(),
-            max_clients: 100,
-            max_clients_per_user: 64,
+            max_clients: 1024,
+            max_clients_per_user: 512,
             queue: 64,
             rate: 0,
             keys: Vec::new(),
@@ -89,8 +89,8 @@ impl Default for Configuration {
 }
 
 impl Configuration {
-    /// The most clients: what one thread can wait for.
-    const MOST_CLIENTS: usize = lockstep_ring::Sleeper::MOST_RINGS;
+    /// The most clients: each has 135 KiB of memory by default.
+    const MOST_CLIENTS: usize = 4096;
 
     /// Reads a file.
     pub fn read(path: &Path) -> Result<Configuration, Wrong> {
@@ -257,7 +257,7 @@ mod tests {
                     users = u\nuses = sign\n";
         let read = Configuration::parse(text).expect("a configuration");
         assert_eq!(read.user, "x");
-        assert_eq!((read.rate, read.queue, read.max_clients), (5, 16, 100));
+        assert_eq!((read.rate, read.queue, read.max_clients), (5, 16, 1024));
         let first = &read.keys[0];
         assert_eq!(
             (first.name.as_str(), &first.file),
@@ -278,7 +278,7 @@ mod tests {
             ("x", "line 1: this is neither"),
             ("\ncolour = 5", "line 2: there is no setting `colour`"),
             ("rate = -1", "line 1: rate takes a number"),
-            ("max_clients = 128", "line 1: max_clients takes"),
+            ("max_clients = 4097", "line 1: max_clients takes"),
             ("queue = 48", "line 1: queue takes a power"),
             ("socket = run", "line 1: socket takes"),
             ("[keys]", "line 1: a section is"),

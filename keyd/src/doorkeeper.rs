@@ -4,33 +4,65 @@
 //! greeting in time, or does not take what it is sent, loses its connection. A process that may
 //! use no key is sent away at once, so strangers take no place from others, however many users they
 //! are.
+//!
+//! A place is a ring and a socket. Places are for processes that make requests: a client that makes
+//! none gives its place to a newcomer, and comes back with its next request. So any number of
+//! processes can use the daemon. Where all places have requests, newcomers wait in line.
 
-use std::collections::HashMap;
-use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::os::fd::AsFd as _;
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, ErrorKind, Write as _};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lockstep_remote::protocol::{self, GREETING, VERSION, Verdict};
-use lockstep_ring::{Credentials, Server, credentials, has_hung_up, send};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use lockstep_ring::{Closing, Credentials, Server, credentials, send};
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use crate::access::{Account, Peer};
-use crate::clients::{Client, Grants, Held};
+use crate::clients::{BRIEFLY_IDLE, Client, Grants, Held};
 use crate::configuration::Configuration;
 use crate::journal::{Journal, log};
+use crate::porch::{Guest, is_for_later, read_on};
 use crate::rate::Rate;
 use crate::service::Service;
 
 /// How long a client may take for its greeting, and to take the list of keys.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a newcomer waits in line: a little less than it waits for a welcome.
+const LINE: Duration = Duration::from_millis(2500);
+/// How often the thread looks for places while newcomers wait in line, and how often it looks at
+/// what else no event tells of.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+const TICK: Duration = Duration::from_millis(100);
+/// So many clients may be idle for as long as they like.
+const AT_EASE: usize = 100;
+/// Beyond that number a client that has been idle for so long loses its place.
+const IDLE: Duration = Duration::from_secs(1);
+/// Where no place is free, a client that has been [briefly idle](BRIEFLY_IDLE) loses its own. Once
+/// a newcomer has waited for so long, any client does that waits for no answer.
+const LONG_ENOUGH: Duration = Duration::from_millis(100);
+/// How many newcomers there may be for each place.
+const NEWCOMERS: usize = 4;
 /// How long the thread does nothing where the machine is out of descriptors or memory: it must not
 /// burn the CPU.
 const A_MOMENT: Duration = Duration::from_millis(10);
 /// How many connections are accepted before anything else is looked at: a client that connects all
 /// the time must not keep this thread from the others, and from its end.
 const AT_ONCE: usize = 32;
+
+/// What epoll calls the end, and the first listener. The others follow, and then all who come.
+const END: u64 = 0;
+const FIRST: u64 = 1;
+/// How many events the thread takes at a time.
+const EVENTS: usize = 1024;
+/// The other side has hung up. The last two are always told of.
+const GONE: EventFlags = EventFlags::RDHUP
+    .union(EventFlags::HUP)
+    .union(EventFlags::ERR);
 
 /// A connection before it is a client.
 struct Newcomer {
@@ -41,12 +73,16 @@ struct Newcomer {
     stage: Stage,
     /// When the stage began.
     since: Instant,
+    /// What epoll tells of its socket.
+    told: EventFlags,
 }
 
 /// How far a newcomer is.
 enum Stage {
     /// This much of its greeting has come.
     Greets(Vec<u8>),
+    /// It waits in line for a place.
+    Waits,
     /// It is welcome, and takes what is left to send.
     Reads {
         rest: Vec<u8>,
@@ -58,12 +94,20 @@ enum Stage {
 /// What the thread needs to know.
 pub struct Doorkeeper {
     listeners: Vec<UnixListener>,
-    /// Has something to read once the daemon is to end.
-    end: UnixStream,
+    /// Has something to read once the daemon is to end. Epoll tells of it.
+    _end: UnixStream,
     configuration: Configuration,
     keys: Vec<Arc<Held>>,
     service: Arc<Service>,
-    newcomers: Vec<Newcomer>,
+    epoll: OwnedFd,
+    /// The number of the next connection.
+    next: u64,
+    /// By their numbers, and so in the order in which they came.
+    newcomers: BTreeMap<u64, Newcomer>,
+    /// Those that have places, by their numbers.
+    clients: HashMap<u64, Arc<Client>>,
+    /// Those that have hung up, as long as they take places by requests that they have made.
+    leaving: Vec<Arc<Client>>,
     /// How often an account may ask. It outlives connections: to connect anew gains nothing.
     rates: HashMap<Account, Arc<Rate>>,
     journal: Journal,
@@ -78,66 +122,88 @@ impl Doorkeeper {
         keys: Vec<Arc<Held>>,
         service: Arc<Service>,
     ) -> io::Result<Doorkeeper> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let add = |socket: &dyn AsFd, number| {
+            let (socket, data) = (socket.as_fd(), EventData::new_u64(number));
+            epoll::add(&epoll, socket, data, EventFlags::IN)
+        };
+        add(&end, END)?;
+        let mut next = FIRST;
         for listener in &listeners {
             listener.set_nonblocking(true)?;
+            add(listener, next)?;
+            next += 1;
         }
         Ok(Doorkeeper {
             listeners,
-            end,
+            _end: end,
             configuration,
             keys,
             service,
-            newcomers: Vec::new(),
+            epoll,
+            next,
+            newcomers: BTreeMap::new(),
+            clients: HashMap::new(),
+            leaving: Vec::new(),
             rates: HashMap::new(),
             journal: Journal::default(),
         })
     }
 
+    /// Takes in the clients that have come before.
+    pub fn take_in(&mut self, guests: Vec<Guest>) {
+        for Guest { stream, greeting } in guests {
+            // A client that has hung up meanwhile needs nothing.
+            let _ = self.receive_with(stream, greeting);
+        }
+    }
+
     /// Works until the daemon is to end, or a socket fails. Who is not welcomed by then loses the
     /// connection, and finds the next daemon at the same socket.
     pub fn run(mut self) -> io::Result<()> {
-        while self.wait()? {
+        while let Some(events) = self.wait()? {
             // First, since it makes room for the others.
-            self.see_off();
+            self.see_off(&events);
+            self.greet(&events);
             self.accept()?;
-            self.greet();
+            self.leaving.retain(|own| own.ring.in_flight() > 0);
+            self.seat();
+            self.send_idle_away();
         }
         Ok(())
     }
 
-    /// Waits until something happens at any socket; false if the daemon is to end.
-    fn wait(&self) -> io::Result<bool> {
-        let clients = self.service.clients.now();
-        let listeners = self
-            .listeners
-            .iter()
-            .map(|own| PollFd::new(own, PollFlags::IN));
-        let newcomers = self.newcomers.iter();
-        let newcomers = newcomers.map(|own| match own.stage {
-            Stage::Greets(_) => PollFd::new(&own.stream, PollFlags::IN),
-            Stage::Reads { .. } => PollFd::new(&own.stream, PollFlags::OUT),
-        });
-        let ends = PollFlags::RDHUP;
-        let clients = clients.iter().map(|own| PollFd::new(&own.stream, ends));
-        let end = [PollFd::new(&self.end, PollFlags::IN)];
-        let all = end.into_iter().chain(listeners);
-        let mut all: Vec<_> = all.chain(newcomers).chain(clients).collect();
-        // A newcomer that is late must be sent away, and no event tells of that.
-        let time = match self.newcomers.is_empty() {
-            true => None,
-            false => Some(Timespec {
-                tv_sec: 0,
-                tv_nsec: 100_000_000,
-            }),
+    /// Waits until something happens at any socket, and returns what; None if the daemon is to end.
+    fn wait(&self) -> io::Result<Option<HashMap<u64, EventFlags>>> {
+        let is_in_line = |own: &Newcomer| matches!(own.stage, Stage::Waits);
+        // No event tells of a place that has become idle, or of a newcomer that is late.
+        let time = match (self.newcomers.is_empty(), self.leaving.is_empty()) {
+            (false, _) if self.newcomers.values().any(is_in_line) => Some(LOOK_EVERY),
+            (true, true) if self.clients.len() <= AT_EASE => None,
+            (true, true) => Some(IDLE),
+            _ => Some(TICK),
         };
-        match poll(&mut all, time.as_ref()).map_err(io::Error::from) {
-            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(true),
+        let time = time.map(|time| Timespec {
+            tv_sec: time.as_secs() as i64,
+            tv_nsec: time.subsec_nanos().into(),
+        });
+        let mut events = Vec::with_capacity(EVENTS);
+        let waited = epoll::wait(&self.epoll, spare_capacity(&mut events), time.as_ref());
+        match waited.map_err(io::Error::from) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(Some(HashMap::new())),
             Err(error) if is_passing(&error) => {
                 std::thread::sleep(A_MOMENT);
-                Ok(true)
+                Ok(Some(HashMap::new()))
             }
             Err(error) => Err(error),
-            Ok(_) => Ok(all[0].revents().is_empty()),
+            Ok(_) => {
+                let events = events.into_iter().map(|event| {
+                    let (data, flags) = (event.data, event.flags);
+                    (data.u64(), flags)
+                });
+                let events: HashMap<_, _> = events.collect();
+                Ok((!events.contains_key(&END)).then_some(events))
+            }
         }
     }
 
@@ -165,6 +231,11 @@ impl Doorkeeper {
 
     /// Has a connection wait at the door, or sends it away.
     fn receive(&mut self, stream: UnixStream) -> io::Result<()> {
+        self.receive_with(stream, Vec::new())
+    }
+
+    /// The same, for a connection of which this much of the greeting has come.
+    fn receive_with(&mut self, stream: UnixStream, greeting: Vec<u8>) -> io::Result<()> {
         stream.set_nonblocking(true)?;
         let Credentials {
             process: pid,
@@ -180,45 +251,85 @@ impl Doorkeeper {
             peer,
             account,
             pid,
-            stage: Stage::Greets(Vec::new()),
+            stage: Stage::Greets(greeting),
             since: Instant::now(),
+            told: EventFlags::empty(),
         };
-        match self.has_room(&newcomer) {
-            true => self.newcomers.push(newcomer),
-            false => _ = self.refuse(&newcomer, Verdict::Full)?,
+        if !self.is_within_bounds(account) {
+            self.refuse(&newcomer, Verdict::Full)?;
+            return Ok(());
         }
+        let number = self.next;
+        self.next += 1;
+        self.go_on(number, newcomer);
         Ok(())
     }
 
-    /// Whether the newcomer may wait. Those that have hung up take no room.
-    fn has_room(&mut self, newcomer: &Newcomer) -> bool {
-        if !self.is_within_bounds(newcomer) {
-            self.newcomers.retain(|own| !has_hung_up(&own.stream));
-        }
-        self.is_within_bounds(newcomer)
+    /// Whether one more newcomer of an account may wait. The others have always as much room as it.
+    fn is_within_bounds(&self, account: Account) -> bool {
+        let waiting = self.newcomers.values();
+        let own = waiting.filter(|own| own.account == account).count();
+        let room = NEWCOMERS * self.configuration.max_clients;
+        own < room.saturating_sub(self.newcomers.len())
     }
 
-    /// Each account has a bound of its own.
-    fn is_within_bounds(&self, newcomer: &Newcomer) -> bool {
-        let waiting = self.newcomers.iter();
-        let of_account = waiting.filter(|own| own.account == newcomer.account);
-        self.newcomers.len() < 2 * self.configuration.max_clients
-            && of_account.count() < self.configuration.max_clients_per_user
+    /// Goes on with each newcomer of whom there is news, and sends away those that are late.
+    fn greet(&mut self, events: &HashMap<u64, EventFlags>) {
+        for (&number, &news) in events {
+            let Some(newcomer) = self.newcomers.remove(&number) else {
+                continue;
+            };
+            let is_gone = news.intersects(GONE) && !matches!(newcomer.stage, Stage::Greets(_));
+            if !is_gone {
+                self.go_on(number, newcomer);
+            }
+        }
+        let late = self.newcomers.iter().filter(|(_, own)| own.is_late());
+        for number in late.map(|(number, _)| *number).collect::<Vec<_>>() {
+            if let Some(newcomer) = self.newcomers.remove(&number)
+                && let Stage::Waits = newcomer.stage
+            {
+                let _ = self.refuse(&newcomer, Verdict::Full);
+            }
+        }
     }
 
-    /// Goes on with each newcomer as far as it can without waiting.
-    fn greet(&mut self) {
-        for place in (0..self.newcomers.len()).rev() {
-            let newcomer = self.newcomers.swap_remove(place);
-            let in_time = |own: &Newcomer| own.since.elapsed() < PATIENCE;
-            // An error means that it has hung up, or does not take what is sent.
-            let newcomer = self.advance(newcomer).ok().flatten().filter(in_time);
-            self.newcomers.extend(newcomer);
+    /// Goes on with a newcomer as far as it can without waiting.
+    fn go_on(&mut self, number: u64, newcomer: Newcomer) {
+        // An error means that it has hung up, or does not take what is sent.
+        let Ok(Some(mut newcomer)) = self.advance(number, newcomer) else {
+            return;
+        };
+        let wanted = match newcomer.stage {
+            Stage::Greets(_) => EventFlags::IN,
+            Stage::Waits => EventFlags::RDHUP,
+            Stage::Reads { .. } => EventFlags::OUT | EventFlags::RDHUP,
+        };
+        if self.is_told_of(number, &newcomer.stream, newcomer.told, wanted) {
+            newcomer.told = wanted;
+            self.newcomers.insert(number, newcomer);
         }
+    }
+
+    /// Has epoll tell of this; false if it cannot.
+    fn is_told_of(
+        &self,
+        number: u64,
+        stream: &UnixStream,
+        before: EventFlags,
+        wanted: EventFlags,
+    ) -> bool {
+        let data = EventData::new_u64(number);
+        let told = match before {
+            before if before == wanted => Ok(()),
+            before if before.is_empty() => epoll::add(&self.epoll, stream, data, wanted),
+            _ => epoll::modify(&self.epoll, stream, data, wanted),
+        };
+        told.is_ok()
     }
 
     /// Goes on with a newcomer; returns it unless it is a client now, or sent away.
-    fn advance(&mut self, mut newcomer: Newcomer) -> io::Result<Option<Newcomer>> {
+    fn advance(&mut self, number: u64, mut newcomer: Newcomer) -> io::Result<Option<Newcomer>> {
         match &mut newcomer.stage {
             Stage::Greets(greeting) => {
                 if !read_on(&newcomer.stream, greeting)? {
@@ -227,9 +338,10 @@ impl Doorkeeper {
                 let greeting = std::mem::take(greeting);
                 self.answer(newcomer, &greeting)
             }
+            Stage::Waits => Ok(Some(newcomer)),
             Stage::Reads { rest, .. } => {
                 if write_on(&newcomer.stream, rest)? {
-                    self.admit(newcomer);
+                    self.admit(number, newcomer);
                     return Ok(None);
                 }
                 Ok(Some(newcomer))
@@ -237,7 +349,7 @@ impl Doorkeeper {
         }
     }
 
-    /// Answers a greeting; returns the newcomer if it is welcome.
+    /// Answers a greeting; returns the newcomer if it may wait for a place.
     fn answer(&mut self, mut newcomer: Newcomer, greeting: &[u8]) -> io::Result<Option<Newcomer>> {
         let greeting: Option<&[u8; GREETING]> = greeting.try_into().ok();
         match greeting.map(protocol::read_greeting) {
@@ -246,13 +358,37 @@ impl Doorkeeper {
             // It is no client.
             _ => return Ok(None),
         }
-        if !self.has_place(newcomer.account) {
-            // One may have hung up since they were seen off.
-            self.see_off();
-            if !self.has_place(newcomer.account) {
-                return self.refuse(&newcomer, Verdict::Full);
+        newcomer.stage = Stage::Waits;
+        newcomer.since = Instant::now();
+        Ok(Some(newcomer))
+    }
+
+    /// Gives places to those who wait for one, in their order.
+    fn seat(&mut self) {
+        let in_line = |(number, own): (&u64, &Newcomer)| match own.stage {
+            Stage::Waits => Some((*number, own.account, own.since.elapsed())),
+            _ => None,
+        };
+        let in_line: Vec<_> = self.newcomers.iter().filter_map(in_line).collect();
+        let mut full = Vec::new();
+        for (number, account, waited) in in_line {
+            if full.contains(&account) {
+                continue;
+            }
+            if !self.finds_place(account, waited) {
+                full.push(account);
+                continue;
+            }
+            if let Some(newcomer) = self.newcomers.remove(&number)
+                && let Ok(Some(newcomer)) = self.welcome(newcomer)
+            {
+                self.go_on(number, newcomer);
             }
         }
+    }
+
+    /// Makes a ring for a newcomer, and sends it; returns the newcomer unless it is sent away.
+    fn welcome(&mut self, mut newcomer: Newcomer) -> io::Result<Option<Newcomer>> {
         let Some(grants) = Client::grants(&self.keys, newcomer.peer) else {
             return self.refuse(&newcomer, Verdict::Stranger);
         };
@@ -266,21 +402,123 @@ impl Doorkeeper {
         let sent = send(&newcomer.stream, &rest, descriptor.as_fd())?;
         rest.drain(..sent);
         rest.extend(list);
+        // The client may wait for an answer before any thread has looked at its ring.
+        ring.beat();
         newcomer.stage = Stage::Reads { rest, grants, ring };
         newcomer.since = Instant::now();
-        self.advance(newcomer)
+        Ok(Some(newcomer))
     }
 
-    /// Whether one more process of this account may be served.
-    fn has_place(&self, account: Account) -> bool {
-        let clients = self.service.clients.now();
-        let welcome = self.newcomers.iter();
-        let welcome = welcome.filter(|own| own.is_welcome() && !has_hung_up(&own.stream));
-        let served = clients.iter().map(|own| own.account);
-        let served: Vec<Account> = served.chain(welcome.map(|own| own.account)).collect();
-        let of_account = served.iter().filter(|own| **own == account);
-        served.len() < self.configuration.max_clients
-            && of_account.count() < self.configuration.max_clients_per_user
+    /// Whether there is a place for one more process of this account, perhaps that of a client that
+    /// is idle. It has waited for so long.
+    fn finds_place(&mut self, account: Account, waited: Duration) -> bool {
+        let places = self.places();
+        let used: usize = places.values().sum();
+        let own = places.get(&account).copied().unwrap_or(0);
+        // An account never has more places than are left to the others.
+        let is_free = own < self.configuration.max_clients_per_user
+            && own < self.configuration.max_clients.saturating_sub(used);
+        if is_free {
+            if used >= AT_EASE
+                && let Some(idle) = self.longest_idle(IDLE, None)
+            {
+                self.dismiss(&[idle]);
+            }
+            return true;
+        }
+        // Its own account gives a place, or the one that has most, the newcomer counted.
+        let most = places.iter().max_by_key(|(_, count)| **count);
+        let most = most.filter(|(_, count)| **count > own + 1);
+        let most = most.filter(|_| own < self.configuration.max_clients_per_user);
+        let givers = [most.map(|(account, _)| *account), Some(account)];
+        let mut givers = givers.into_iter().flatten();
+        let at_least = match waited < LONG_ENOUGH {
+            true => BRIEFLY_IDLE,
+            false => Duration::ZERO,
+        };
+        let idle = givers.find_map(|giver| self.longest_idle(at_least, Some(giver)));
+        if let Some(idle) = idle {
+            self.dismiss(&[idle]);
+        }
+        idle.is_some()
+    }
+
+    /// How many places each account has. A client that has hung up has its place until its last
+    /// request is gone.
+    fn places(&self) -> HashMap<Account, usize> {
+        let mut places = HashMap::new();
+        let welcome = self.newcomers.values().filter(|own| own.is_welcome());
+        let clients = self.clients.values().chain(&self.leaving);
+        let accounts = clients.map(|own| own.account);
+        for account in accounts.chain(welcome.map(|own| own.account)) {
+            *places.entry(account).or_insert(0) += 1;
+        }
+        places
+    }
+
+    /// The client that has been idle for longest, and at least for so long.
+    fn longest_idle(&self, at_least: Duration, of: Option<Account>) -> Option<u64> {
+        let now = Instant::now();
+        let clients = self.clients.iter();
+        let clients = clients.filter(|(_, own)| of.is_none_or(|account| own.account == account));
+        let idle = clients.filter_map(|(number, own)| Some((own.idle(now)?, *number)));
+        let (time, number) = idle.max()?;
+        (time >= at_least).then_some(number)
+    }
+
+    /// Takes the places of these clients away. Each comes back with its next request, and makes a
+    /// request again that it makes at this moment.
+    fn dismiss(&mut self, numbers: &[u64]) {
+        let gone = self.part_with(numbers, Closing::Idle);
+        for client in gone {
+            let (served, refused) = client.counts();
+            let (pid, user) = (client.pid, client.peer.user);
+            let line = format_args!(
+                "process {pid} of user {user} is idle and loses its place: {served} requests, \
+                 {refused} refused"
+            );
+            self.journal.log(Some(client.account), line);
+        }
+    }
+
+    /// Takes places away from clients that have been idle for long, while there are many.
+    fn send_idle_away(&mut self) {
+        let now = Instant::now();
+        let too_many = self.clients.len().saturating_sub(AT_EASE);
+        if too_many == 0 {
+            return;
+        }
+        let idle = self
+            .clients
+            .iter()
+            .filter_map(|(number, own)| Some((own.idle(now)?, *number)));
+        let mut idle: Vec<_> = idle.filter(|(time, _)| *time >= IDLE).collect();
+        idle.sort_unstable_by(|one, other| other.cmp(one));
+        idle.truncate(too_many);
+        let idle: Vec<u64> = idle.into_iter().map(|(_, number)| number).collect();
+        self.dismiss(&idle);
+    }
+
+    /// Has these clients leave; returns them.
+    fn part_with(&mut self, numbers: &[u64], why: Closing) -> Vec<Arc<Client>> {
+        let gone = numbers
+            .iter()
+            .filter_map(|number| self.clients.remove(number));
+        let gone: Vec<_> = gone.collect();
+        for client in &gone {
+            // Its last request may keep the socket open.
+            let _ = epoll::delete(&self.epoll, &client.stream);
+            client.leave(why);
+        }
+        if !gone.is_empty() {
+            let in_flight = gone.iter().filter(|own| own.ring.in_flight() > 0);
+            self.leaving.extend(in_flight.cloned());
+            self.service
+                .clients
+                .change(|clients| clients.retain(|client| !client.is_gone()));
+            self.service.refresh();
+        }
+        gone
     }
 
     /// Sends a newcomer away, and says why.
@@ -305,7 +543,11 @@ impl Doorkeeper {
     }
 
     /// Serves a newcomer that has taken all it was sent.
-    fn admit(&mut self, newcomer: Newcomer) {
+    fn admit(&mut self, number: u64, newcomer: Newcomer) {
+        let told = (newcomer.told, EventFlags::RDHUP);
+        if !self.is_told_of(number, &newcomer.stream, told.0, told.1) {
+            return;
+        }
         let Stage::Reads { grants, ring, .. } = newcomer.stage else {
             return;
         };
@@ -319,22 +561,17 @@ impl Doorkeeper {
         let fresh = || Arc::new(Rate::new(most, most, Instant::now()));
         let rate = Arc::clone(self.rates.entry(account).or_insert_with(fresh));
         let (who, at) = ((peer, account, pid), (ring, newcomer.stream));
-        let client = Client::new(who, grants, at, rate);
-        self.service
-            .clients
-            .change(|clients| clients.push(Arc::new(client)));
+        let client = Arc::new(Client::new(who, grants, at, rate));
+        self.clients.insert(number, Arc::clone(&client));
+        self.service.clients.change(|clients| clients.push(client));
         self.service.refresh();
     }
 
     /// Forgets the clients that have ended.
-    fn see_off(&mut self) {
-        let clients = self.service.clients.now();
-        let gone: Vec<_> = clients
-            .iter()
-            .filter(|client| has_hung_up(&client.stream))
-            .collect();
-        for client in &gone {
-            client.leave();
+    fn see_off(&mut self, events: &HashMap<u64, EventFlags>) {
+        let gone = events.iter().filter(|(_, news)| news.intersects(GONE));
+        let gone: Vec<u64> = gone.map(|(number, _)| *number).collect();
+        for client in self.part_with(&gone, Closing::Unsaid) {
             let (served, refused) = client.counts();
             let faults = client.ring.faults();
             let (pid, user) = (client.pid, client.peer.user);
@@ -345,12 +582,6 @@ impl Doorkeeper {
             );
             self.journal.log(Some(client.account), line);
         }
-        if !gone.is_empty() {
-            self.service
-                .clients
-                .change(|clients| clients.retain(|client| !client.is_gone()));
-            self.service.refresh();
-        }
     }
 }
 
@@ -358,20 +589,14 @@ impl Newcomer {
     fn is_welcome(&self) -> bool {
         matches!(self.stage, Stage::Reads { .. })
     }
-}
 
-/// Reads what is there of a greeting; whether it is complete.
-fn read_on(mut stream: &UnixStream, greeting: &mut Vec<u8>) -> io::Result<bool> {
-    let mut room = [0; GREETING];
-    let missing = GREETING - greeting.len();
-    match stream.read(&mut room[..missing]) {
-        Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
-        Ok(count) => {
-            greeting.extend(&room[..count]);
-            Ok(greeting.len() == GREETING)
-        }
-        Err(error) if is_for_later(&error) => Ok(false),
-        Err(error) => Err(error),
+    /// Whether it has had the time that its stage may take.
+    fn is_late(&self) -> bool {
+        let time = match self.stage {
+            Stage::Waits => LINE,
+            _ => PATIENCE,
+        };
+        self.since.elapsed() >= time
     }
 }
 
@@ -385,10 +610,6 @@ fn write_on(mut stream: &UnixStream, rest: &mut Vec<u8>) -> io::Result<bool> {
         }
     }
     Ok(true)
-}
-
-fn is_for_later(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
 /// Whether an error of `accept` or `poll` passes.

@@ -15,6 +15,7 @@ mod doorkeeper;
 mod journal;
 pub mod key;
 mod padding;
+mod porch;
 mod privileges;
 pub mod public_blocks;
 mod rate;
@@ -40,6 +41,7 @@ use configuration::Configuration;
 use doorkeeper::Doorkeeper;
 use journal::log;
 use key::Key;
+use porch::Porch;
 use service::Service;
 
 /// An engine as the daemon uses it: it has no OpenSSL to leave anything to.
@@ -113,6 +115,8 @@ pub fn run(configuration: Configuration, engine_config: Config) -> io::Result<()
     privileges::hide_memory()?;
     let is_secret = lockstep_vault::use_secret_memory();
     let engine = engine(engine_config);
+    let passed = systemd::sockets()?;
+    let porch = Porch::open(&passed)?;
     let keys =
         read_keys(&configuration, &engine).map_err(|wrong| io::Error::other(wrong.join("\n")))?;
     service::wipe_stack::<ROOM_BYTES>();
@@ -130,10 +134,12 @@ pub fn run(configuration: Configuration, engine_config: Config) -> io::Result<()
             ));
         }
     }
-    let listeners = match systemd::sockets()? {
-        sockets if sockets.is_empty() => vec![listen(&configuration.socket)?],
-        sockets => sockets,
+    let listeners = match passed.is_empty() {
+        true => vec![listen(&configuration.socket)?],
+        false => passed,
     };
+    // Rights are given up by a process of one thread.
+    let guests = porch.close();
     privileges::give_up(&configuration.user, &Accounts::of_system())?;
     let keys = keys.into_iter().map(|Loaded { name, key, access }| {
         log(format_args!("holds the key {name}, {}", key.kind()));
@@ -149,7 +155,9 @@ pub fn run(configuration: Configuration, engine_config: Config) -> io::Result<()
     let service = Arc::new(Service::new(engine));
     let threads = service.start(count)?;
     let end = signals::of_the_end()?;
-    let doorkeeper = Doorkeeper::new(listeners, end, configuration, keys, Arc::clone(&service))?;
+    let mut doorkeeper =
+        Doorkeeper::new(listeners, end, configuration, keys, Arc::clone(&service))?;
+    doorkeeper.take_in(guests);
     systemd::ready();
     let outcome = doorkeeper.run();
     service.finish(threads);

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use lockstep_engine::{Declined, Engine, Request as EngineRequest, Response, STACK_BYTES, Shape};
 use lockstep_remote::Operation;
 use lockstep_remote::protocol::status;
-use lockstep_ring::{Patience, Request, Server, Sleeper};
+use lockstep_ring::{Closing, Patience, Request, Server, Sleeper};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use zeroize::Zeroize as _;
 
@@ -129,7 +129,10 @@ impl Service {
         for thread in threads.0 {
             let _ = thread.join();
         }
-        self.clients.now().iter().for_each(|own| own.ring.close());
+        let clients = self.clients.now();
+        clients
+            .iter()
+            .for_each(|own| own.ring.close_as(Closing::Followed));
     }
 
     /// A release aborts where a thread panics: none goes on that takes requests and answers none.
@@ -183,6 +186,9 @@ impl Service {
     fn take(&self, clients: &[Arc<Client>], waiting: &mut Waiting) {
         let now = Instant::now();
         for client in clients {
+            if client.ring.is_awaited() {
+                client.ring.beat();
+            }
             client.ring.take(|request| match client.admit(&request) {
                 Ok(asks) => {
                     let work = Work {

@@ -1,14 +1,20 @@
 //! The way to the key daemon, for [its keys](crate::daemon_key), and for [ordinary
 //! keys](crate::shared_key) that the daemon has, too.
 //!
-//! A process connects when it first asks for something, and anew when the daemon has ended. So a
-//! daemon that is started again is used again, without a restart of the program. A forked child
-//! makes a connection of its own.
+//! A process connects when it first asks for something, and anew when the daemon has ended or has
+//! given the place of this idle process to another one. So a daemon that is started again is used
+//! again, without a restart of the program. A forked child makes a connection of its own.
 //!
 //! A reference waits for the daemon, since nobody else has its key: for another thread that
-//! connects, too, and never beyond the deadline of its own operation. Who has the key does not
-//! wait: a thread that would have to wait for another one's connection, or longer than [`LIMIT`],
-//! computes by itself. After a failure one thread at a time finds out whether the daemon is back.
+//! connects, too, and never beyond the deadline of its own operation. A thread of a server waits
+//! only where that is likely to help, because the server does nothing else meanwhile. A daemon that
+//! shows no sign of life is waited for once, for [`GRACE`]. After that the process leaves its
+//! greeting at the daemon's door. Each request looks whether it was answered, and fails at once if
+//! not. A daemon that ends says whether another one follows; that one is waited for longer.
+//!
+//! A process that has the key does not wait: a thread that would have to wait for another one's
+//! connection, or longer than [`LIMIT`], computes by itself. After a failure one thread at a time
+//! finds out whether the daemon is back.
 
 use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
@@ -20,14 +26,18 @@ use std::time::{Duration, Instant};
 
 use lockstep_remote::connection::{ANSWER, WELCOME};
 use lockstep_remote::protocol::Verdict;
-use lockstep_remote::{Connection, Done, Failure, Mark, Operation};
+use lockstep_remote::{Connection, Done, Failure, Mark, Opening, Operation};
 use once_cell::race::OnceBox;
 
 use crate::c_library::Uncancelled;
 use crate::clock;
 
-/// For so long a daemon that does not answer is not asked again: each time, a thread waits.
-const PAUSE: Duration = Duration::from_secs(1);
+/// How long a thread waits for a daemon that shows no sign of life.
+const GRACE: Duration = Duration::from_millis(100);
+/// For so long a daemon is not asked again that has sent this process away, and then for twice as
+/// long each time, up to the longest.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// For so long a daemon is avoided that may be back soon.
 const SHORT: Duration = Duration::from_millis(200);
 /// For so long a daemon is avoided that will not be right by itself.
@@ -92,8 +102,18 @@ struct Taken<'a>(&'a Turn);
 #[derive(Default)]
 struct Link {
     connection: Option<Arc<Connection>>,
-    /// When a thread had waited for the daemon for long, in vain.
-    silent: Option<Instant>,
+    /// A greeting that the daemon has not answered yet.
+    opening: Option<Opening>,
+    failed: Option<Failed>,
+}
+
+/// Why there is no connection.
+#[derive(Clone)]
+struct Failed {
+    why: Failure,
+    /// Until then nobody tries again.
+    until: Instant,
+    pause: Duration,
 }
 
 /// All daemons that this process knows, as a list.
@@ -144,7 +164,8 @@ impl Daemon {
             Err(failure) => {
                 if let Some(time) = self.avoidance(&failure) {
                     // Of threads that fail together, one says for how long.
-                    if self.avoid(until, time).is_some() && failure == Failure::TimedOut {
+                    let is_silent = matches!(failure, Failure::TimedOut | Failure::Silent);
+                    if self.avoid(until, time).is_some() && is_silent {
                         self.timeouts.fetch_add(1, Ordering::Relaxed);
                     }
                     return Tried::Failed;
@@ -172,7 +193,7 @@ impl Daemon {
             Failure::Unreachable(..) | Failure::Lost | Failure::Gone => Some(SHORT),
             Failure::Unwelcome(Verdict::Full) | Failure::NoDescriptor => Some(SHORT),
             // The machine does much else; or it hangs, and each attempt is a wait for nothing.
-            Failure::TimedOut => {
+            Failure::TimedOut | Failure::Silent => {
                 let before = self.timeouts.load(Ordering::Relaxed);
                 Some(LIMIT * (1 << before.min(8)))
             }
@@ -210,8 +231,8 @@ impl Daemon {
                 match way.present() {
                     Some(connection) => connection,
                     None => {
-                        let opened = Connection::open_until(&self.socket, deadline, &self.mark);
-                        way.write(|link| link.connect(opened))?
+                        let opened = Connection::open_until(&self.socket, deadline, &self.mark)?;
+                        way.write(|link| link.connect(opened))
                     }
                 }
             }
@@ -233,46 +254,79 @@ impl Daemon {
         if let Some(connection) = way.present() {
             return Ok(connection);
         }
-        let _turn = way.turn.take_by(deadline).ok_or(Failure::TimedOut)?;
+        // After a failure no thread waits for another one that looks whether the daemon is back.
+        let failed = way.read(|link| link.failed.clone());
+        let until = match failed {
+            Some(_) => Instant::now(),
+            None => deadline,
+        };
+        let Some(_turn) = way.turn.take_by(until) else {
+            return Err(failed.map_or(Failure::TimedOut, |failed| failed.why));
+        };
         if let Some(connection) = way.present() {
             return Ok(connection);
         }
-        let silent = way.read(|link| link.silent);
-        if silent.is_some_and(|since| since.elapsed() < PAUSE) {
-            return Err(Failure::TimedOut);
+        let failed = way.read(|link| link.failed.clone());
+        if let Some(failed) = failed.filter(|failed| Instant::now() < failed.until) {
+            return Err(failed.why);
         }
-        let opened = self.open(deadline);
-        way.write(|link| {
-            link.connect(opened).inspect_err(|failure| {
-                // A daemon that had less time than a welcome may take is not to blame.
-                let is_silent = *failure == Failure::TimedOut && Instant::now() < deadline;
-                link.silent = is_silent.then(Instant::now);
-            })
+        let opened = self.open(way, deadline);
+        way.write(|link| match opened {
+            Ok(connection) => Ok(link.connect(connection)),
+            Err(failure) => {
+                // A daemon that had less time than it may take is not to blame.
+                if Instant::now() < deadline {
+                    link.fail(&failure);
+                }
+                Err(failure)
+            }
         })
     }
 
-    /// Says that a request had no answer in time. The connection over which it was made is given
-    /// up, since others would wait in vain, too. A younger one is another.
-    pub fn gives_no_answer(&self) {
+    /// Says that the daemon does not compute, or that a request had no answer in time. The
+    /// connection over which it was made is given up, since others would wait in vain, too. A
+    /// younger one is another.
+    pub fn gives_no_answer(&self, why: &Failure) {
         let _uncancelled = Uncancelled::begin();
         self.way().write(|link| {
-            let is_old = |own: &mut Arc<Connection>| own.since().elapsed() >= ANSWER;
-            if let Some(connection) = link.connection.take_if(is_old) {
+            let is_of_no_use = |own: &mut Arc<Connection>| {
+                own.is_gone() || *why == Failure::TimedOut && own.since().elapsed() >= ANSWER
+            };
+            if let Some(connection) = link.connection.take_if(is_of_no_use) {
                 connection.give_up();
-                link.silent = Some(Instant::now());
+                link.fail(&Failure::Silent);
             }
         });
     }
 
-    /// Connects. A daemon that ends hangs up on those whom it has not welcomed yet; the next one
-    /// listens at the same socket.
-    fn open(&self, deadline: Instant) -> Result<Connection, Failure> {
-        let mut attempts = (0..ATTEMPTS).map(|_| {
-            let welcome = Instant::now() + WELCOME;
-            Connection::open_until(&self.socket, welcome.min(deadline), &self.mark)
+    /// Connects, or looks whether the daemon has answered an earlier greeting. A daemon that ends
+    /// hangs up on those whom it has not welcomed yet; the next one listens at the same socket.
+    fn open(&self, way: &Way, deadline: Instant) -> Result<Connection, Failure> {
+        let (mut patience, mut opening) = way.write(|link| {
+            let own = link.opening.take().filter(Opening::is_own);
+            (link.patience(), own)
         });
-        let decided = attempts.find(|attempt| !matches!(attempt, Err(Failure::Lost)));
-        decided.unwrap_or(Err(Failure::Lost))
+        for _ in 0..ATTEMPTS {
+            let opened = match opening.take() {
+                Some(opening) => Ok(opening),
+                None => Opening::start(&self.socket, patience, &self.mark),
+            };
+            let opened =
+                opened.and_then(|opening| match opening.is_answered(patience, deadline)? {
+                    true => opening.finish(deadline.min(Instant::now() + WELCOME)),
+                    false => {
+                        way.write(|link| link.opening = Some(opening));
+                        Err(Failure::Silent)
+                    }
+                });
+            match opened {
+                // A daemon was there a moment ago.
+                Err(Failure::Lost) => patience = patience.max(GRACE),
+                Err(Failure::TimedOut) => return Err(Failure::Silent),
+                opened => return opened,
+            }
+        }
+        Err(Failure::Lost)
     }
 
     fn way(&self) -> &'static Way {
@@ -327,7 +381,7 @@ impl Way {
         let (Some(mut link), Some(mut is_taken)) = (link, is_taken) else {
             return false;
         };
-        link.silent = None;
+        link.failed = None;
         *is_taken = false;
         true
     }
@@ -363,12 +417,41 @@ impl Drop for Taken<'_> {
 }
 
 impl Link {
-    /// Puts what was opened in the place of a connection that is of no more use.
-    fn connect(&mut self, opened: Result<Connection, Failure>) -> Result<Arc<Connection>, Failure> {
-        self.connection = None;
-        let connection = self.connection.insert(Arc::new(opened?));
-        self.silent = None;
-        Ok(Arc::clone(connection))
+    /// Puts a connection in the place of one that is of no more use.
+    fn connect(&mut self, opened: Connection) -> Arc<Connection> {
+        self.failed = None;
+        Arc::clone(self.connection.insert(Arc::new(opened)))
+    }
+
+    /// How long a thread waits for a daemon that shows no sign of life: not at all if one has
+    /// waited before.
+    fn patience(&self) -> Duration {
+        let silent = |failed: &Failed| failed.why == Failure::Silent;
+        if self.failed.as_ref().is_some_and(silent) {
+            return Duration::ZERO;
+        }
+        let is_followed = |own: &Arc<Connection>| own.is_followed();
+        match self.connection.as_ref().is_some_and(is_followed) {
+            true => WELCOME,
+            false => GRACE,
+        }
+    }
+
+    /// Notes why there is no connection. To find out that nobody listens, or that an earlier
+    /// greeting is not answered, takes no time, so the next request looks again.
+    fn fail(&mut self, why: &Failure) {
+        let before = self.failed.take().filter(|failed| failed.why == *why);
+        let pause = match (why, before) {
+            (Failure::Unreachable(..) | Failure::Lost, _) => return,
+            (Failure::Silent, _) => Duration::ZERO,
+            (_, Some(before)) => (2 * before.pause).min(LONGEST_PAUSE),
+            (_, None) => SHORTEST_PAUSE,
+        };
+        self.failed = Some(Failed {
+            why: why.clone(),
+            until: Instant::now() + pause,
+            pause,
+        });
     }
 
     /// The connection, if it can be used.
@@ -418,14 +501,18 @@ fn close(number: RawFd, mark: &Mark) {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::net::UnixListener;
+    use std::io::{Read as _, Write as _};
+    use std::os::fd::AsFd as _;
+    use std::os::unix::net::{UnixListener, UnixStream};
     use std::thread;
 
     use Failure::{
         Busy, Failed, Forbidden, Full, Gone, Late, Lost, NoDescriptor, NoKey, OtherKey, Protocol,
-        TimedOut, Unfit, Unreachable, Unwelcome,
+        Silent, TimedOut, Unfit, Unreachable, Unwelcome,
     };
 
+    use lockstep_remote::protocol::{self, GREETING};
+    use lockstep_ring::{Closing, Server};
     use lockstep_testkit::TempDir;
 
     use super::*;
@@ -434,22 +521,102 @@ mod tests {
     fn who_waits_for_a_thread_that_connects_waits_no_longer_than_it_may() {
         let place = TempDir::new("daemon");
         let socket = place.join("socket");
-        // It never answers.
-        let _listener = UnixListener::bind(&socket).expect("a socket");
         let daemon = Daemon::at(&socket);
+        // As a thread that connects.
+        let turn = daemon.way().turn.take_by(Instant::now());
+        std::mem::forget(turn.expect("nobody connects"));
+        let start = Instant::now();
+        let failure = daemon.connection(start + LIMIT).err();
+        assert_eq!(failure, Some(TimedOut));
+        assert!(start.elapsed() < WELCOME / 2, "{:?}", start.elapsed());
+        // A child takes the turn that a thread of its parent had.
+        assert!(daemon.way().forget_others());
+        assert!(daemon.way().turn.take_by(Instant::now()).is_some());
+    }
+
+    /// What a daemon says to a client that has greeted: a ring, and no keys.
+    fn welcome(listener: &UnixListener) -> (UnixStream, Server) {
+        let (mut stream, _) = listener.accept().expect("a client");
+        let mut greeting = [0; GREETING];
+        stream.read_exact(&mut greeting).expect("a greeting");
+        let (server, ring) = Server::create(4).expect("a ring");
+        server.beat();
+        let verdict = protocol::verdict(Verdict::Welcome, 0);
+        lockstep_ring::send(&stream, &verdict, ring.as_fd()).expect("a client");
+        (stream, server)
+    }
+
+    /// As behind a socket of systemd whose service does not start. A worker of nginx serves nobody
+    /// while it waits.
+    #[test]
+    fn a_socket_that_nobody_serves_is_waited_for_once() {
+        let place = TempDir::new("unserved");
+        let socket = place.join("socket");
+        let listener = UnixListener::bind(&socket).expect("a socket");
+        let daemon = Daemon::at(&socket);
+        let connect = || daemon.connection(Instant::now() + ANSWER);
+        let start = Instant::now();
+        assert_eq!(connect().err(), Some(Silent));
+        let first = start.elapsed();
+        assert!(first >= GRACE && first < WELCOME / 2, "{first:?}");
+        let start = Instant::now();
+        for _ in 0..1000 {
+            assert_eq!(connect().err(), Some(Silent));
+        }
+        assert!(start.elapsed() < WELCOME, "{:?}", start.elapsed());
+        // As soon as there is a daemon, it is used: the greeting is there already.
+        let (stream, server) = welcome(&listener);
+        assert!(connect().is_ok());
+        // It is stopped.
+        daemon.way().present().expect("connected").give_up();
+        daemon.gives_no_answer(&Silent);
+        let start = Instant::now();
+        for _ in 0..1000 {
+            assert_eq!(connect().err(), Some(Silent));
+        }
+        assert!(start.elapsed() < WELCOME, "{:?}", start.elapsed());
+        // It goes on, and another process is in its place for a moment.
+        drop((stream, server));
+        drop(listener.accept().expect("a client"));
+        assert_eq!(connect().err(), Some(Silent));
+        let (_stream, server) = welcome(&listener);
+        assert!(connect().is_ok());
+        // One that ends says so, and the next one is waited for longer.
+        server.close_as(Closing::Followed);
         thread::scope(|scope| {
-            scope.spawn(|| daemon.connection(Instant::now() + ANSWER).err());
-            while daemon.way().turn.take_by(Instant::now()).is_some() {
-                thread::sleep(Duration::from_millis(1));
-            }
-            let start = Instant::now();
-            let failure = daemon.connection(start + LIMIT).err();
-            assert_eq!(failure, Some(TimedOut));
-            assert!(start.elapsed() < WELCOME / 2, "{:?}", start.elapsed());
-            // A child takes the turn that a thread of its parent had.
-            assert!(daemon.way().forget_others());
-            assert!(daemon.way().turn.take_by(Instant::now()).is_some());
+            scope.spawn(|| {
+                thread::sleep(3 * GRACE);
+                drop(welcome(&listener));
+            });
+            assert!(connect().is_ok());
         });
+    }
+
+    #[test]
+    fn who_sends_a_process_away_is_not_asked_at_once() {
+        let place = TempDir::new("away");
+        let socket = place.join("socket");
+        let listener = UnixListener::bind(&socket).expect("a socket");
+        listener.set_nonblocking(true).expect("a socket");
+        let daemon = Daemon::at(&socket);
+        let connect = || daemon.connection(Instant::now() + ANSWER).err();
+        let stranger = Some(Unwelcome(Verdict::Stranger));
+        thread::scope(|scope| {
+            let asked = scope.spawn(connect);
+            let (mut stream, _) = loop {
+                if let Ok(accepted) = listener.accept() {
+                    break accepted;
+                }
+                thread::yield_now();
+            };
+            let verdict = protocol::verdict(Verdict::Stranger, 0);
+            stream.write_all(&verdict).expect("a client");
+            assert_eq!(asked.join().expect("no panic"), stranger);
+        });
+        let start = Instant::now();
+        assert_eq!(connect(), stranger);
+        let is_soon = start.elapsed() < SHORTEST_PAUSE / 2;
+        assert!(!is_soon || listener.accept().is_err(), "nobody connects");
     }
 
     #[test]

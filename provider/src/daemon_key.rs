@@ -8,6 +8,7 @@
 //! A process may not be allowed to start a thread: HAProxy's are not, unless they run as root. A
 //! job then lets its thread start others, which ask too, before the thread waits for the answers.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -42,8 +43,9 @@ pub struct Key {
 }
 
 impl Key {
-    pub fn new(reference: Reference) -> Arc<Key> {
-        let daemon = Daemon::at(reference.socket());
+    /// A key of the daemon that listens at this socket.
+    pub fn new(reference: Reference, socket: &Path) -> Arc<Key> {
+        let daemon = Daemon::at(socket);
         Arc::new(Key { reference, daemon })
     }
 
@@ -64,8 +66,8 @@ impl Key {
         question
             .ask(self.daemon)
             .inspect_err(|failure| {
-                if *failure == Failure::TimedOut {
-                    self.daemon.gives_no_answer();
+                if matches!(failure, Failure::Silent | Failure::TimedOut) {
+                    self.daemon.gives_no_answer(failure);
                 }
                 self.refuse(&failure.to_string());
             })

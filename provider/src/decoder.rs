@@ -5,6 +5,9 @@
 //! gives its DER to the others. OpenSSL's own file store does the same, so what loads a key by a
 //! URI or by the `openssl` command reads references too. A decoder of PEM reads exactly one block,
 //! as OpenSSL's own does, and each leaves what is no reference to others.
+//!
+//! A decoder sees bytes, and not where they come from. So a program has these decoders only if its
+//! settings say so, and the settings name the daemon's socket, not the reference.
 
 use std::ffi::{CStr, c_int};
 use std::marker::PhantomData;
@@ -21,6 +24,7 @@ use crate::ffi::{
     raise, select,
 };
 use crate::loader::Core;
+use crate::process;
 use crate::reference::{Public, Referable, Unreferable};
 use crate::stock::families::Named;
 
@@ -173,10 +177,23 @@ fn key<K: Referable + Named>(
         return Ok(None);
     }
     let name = reference.name.clone();
+    let Some(socket) = process::references() else {
+        return Err(format!("key {name}: the settings allow no references"));
+    };
+    // The author of a reference must not choose the program that answers.
+    if reference.socket.as_deref().is_some_and(|own| own != socket) {
+        return Err(format!(
+            "the reference to the key {name} names a key daemon at {}, and this program's settings \
+             name the one at {}; if both are the same, set keyd_socket in the section of the \
+             module to the first path",
+            reference.socket().display(),
+            socket.display()
+        ));
+    }
     let unusable = |why: Unreferable| format!("key {name}: {why}");
     let key = public.key::<K>(provctx).ok_or(Unreferable::Unserved);
     let mut key = key.map_err(unusable)?;
-    K::refer(&mut key, Key::new(reference)).map_err(unusable)?;
+    K::refer(&mut key, Key::new(reference, socket)).map_err(unusable)?;
     Ok(Some(key))
 }
 

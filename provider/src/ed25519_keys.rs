@@ -25,6 +25,10 @@ pub fn wrappers() -> Vec<Dispatch> {
 }
 
 impl Referable for Ed25519Keys {
+    /// OpenSSL has no old object for such keys, and its own signature reads the private half
+    /// without a look whether there is one.
+    const IS_TAKEN_APART: bool = false;
+
     fn refer(key: &mut OwnedKey<Ed25519Keys>, to: Arc<Key>) -> Result<(), Unreferable> {
         REFERENTS.put(key, to);
         Ok(())

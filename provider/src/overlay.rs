@@ -316,8 +316,10 @@ impl Tables {
     }
 
     /// Adds our decoder of references to keys of a type, behind the one that takes them out of PEM.
+    /// There are none unless the settings want them. A program that reads keys of strangers would
+    /// sign for them with keys of the daemon, and libcrypto asks every decoder about every key.
     fn add_decoder<K: Referable + Named>(&mut self) {
-        if Group::References.lacks().is_some() {
+        if process::references().is_none() || Group::References.lacks().is_some() {
             return;
         }
         let decoder = |name, properties, functions: &[Dispatch]| Algorithm {

@@ -8,6 +8,7 @@ use lockstep_engine::{
     BackendChoice, Config, Engine, Fallback, Keys, Page, Snapshot, warn_of_shared_memory,
 };
 use lockstep_kernels::backend::Backend;
+use lockstep_remote::DEFAULT_SOCKET;
 use once_cell::race::OnceBox;
 
 use crate::c_library::{SignalSet, getauxval, pthread_sigmask, sigfillset};
@@ -192,6 +193,13 @@ pub fn keys() -> (Keys, Option<&'static Path>) {
         Some(config) => (config.keys, config.keyd_socket.as_deref()),
         None => (Keys::Process, None),
     }
+}
+
+/// Where the key daemon listens, if this program may use references to its keys.
+pub fn references() -> Option<&'static Path> {
+    let config = CONFIG.get().filter(|config| config.references)?;
+    let socket = config.keyd_socket.as_deref();
+    Some(socket.unwrap_or(Path::new(DEFAULT_SOCKET)))
 }
 
 /// Whether `engine` is still the one of this process: not in a forked child of the one that asked

@@ -51,6 +51,10 @@ pub trait Referable: Functions + Sized {
     /// What a key refers to, if it is a reference.
     fn referent(key: &KeyData<Self>) -> Option<Arc<Key>>;
 
+    /// Whether all of it may be exported, as a key without its private half. OpenSSL's own code
+    /// must end in an error where it finds none.
+    const IS_TAKEN_APART: bool = true;
+
     /// Gives a key back.
     fn release(key: OwnedKey<Self>) {
         drop(key);
@@ -112,16 +116,22 @@ fn has<K: Referable>(key: Option<&KeyData<K>>, selection: c_int) -> c_int {
     Has::pass(key, selection)
 }
 
-/// `OSSL_FUNC_keymgmt_export`: of a reference only the public half. So no other provider gets it to
-/// compute with, and libcrypto comes back to this module.
+/// `OSSL_FUNC_keymgmt_export`: of a reference only the public half, also where all is asked for.
+/// Programs that take a key apart, or want OpenSSL's old objects, then get a key without private
+/// parts. They do not expect to get none, and follow the NULL.
 fn export<K: Referable>(
     key: Option<&KeyData<K>>,
     selection: c_int,
     receiver: Receiver<'_>,
 ) -> c_int {
     let Some(key) = key else { return 0 };
-    if selection & select::PRIVATE_KEY != 0 && K::referent(key).is_some() {
-        return 0;
+    let is_private = selection & select::PRIVATE_KEY != 0 && K::referent(key).is_some();
+    if !is_private {
+        return Export::pass(key, selection, receiver);
     }
-    Export::pass(key, selection, receiver)
+    let others = selection & !select::PRIVATE_KEY;
+    match K::IS_TAKEN_APART && others & select::PUBLIC_KEY != 0 {
+        true => Export::pass(key, others, receiver),
+        false => 0,
+    }
 }

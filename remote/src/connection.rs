@@ -6,7 +6,9 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use lockstep_ring::{Answer, AttachError, Call, Client, Lost, Patience, Refused, Ticket, receive};
+use lockstep_ring::{
+    Answer, AttachError, Call, Client, Closing, Lost, Patience, Refused, Ticket, receive, unread,
+};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
@@ -14,17 +16,23 @@ use rustix::net::{
 };
 use zeroize::Zeroizing;
 
-use crate::failure::{Failure, Wait, outcome};
+use crate::failure::{Failure, Wait, outcome, over};
 use crate::pace::{Came, LOOK, Pace};
 use crate::protocol::{self, Offered, Operation, VERDICT, Verdict};
 use crate::room::{LOOK_EVERY, Room};
-use crate::socket::{Mark, Socket};
+use crate::socket::{Mark, Socket, has_input};
 use crate::watch::{self, Asker, LONGEST_PAUSE, SHORTEST_PAUSE, Watch};
 
 /// How long the daemon may take to welcome a client.
 pub const WELCOME: Duration = Duration::from_secs(3);
 /// How long a request may take in all.
 pub const ANSWER: Duration = Duration::from_secs(10);
+
+/// A daemon that has ended is followed by the next one within this time, or by none.
+pub const RETURN: Duration = Duration::from_secs(10);
+/// So many looks without a sign of the daemon's work mean that it does not compute. They take 0.2
+/// seconds, and longer where this process does not run either.
+const MOST_STILL: u32 = 50;
 
 /// A connection, for all threads of one process.
 #[derive(Debug)]
@@ -57,6 +65,91 @@ pub struct Begun {
     wait: Wait,
 }
 
+/// A connection that the daemon has not welcomed yet.
+#[derive(Debug)]
+pub struct Opening {
+    socket: Socket,
+    since: Instant,
+    /// The process that has connected: a forked child has only its copy of the socket.
+    process: u32,
+}
+
+impl Opening {
+    /// Connects and greets. It waits for so long at most, where the daemon has many newcomers. The
+    /// socket is noted from its first moment on.
+    pub fn start(socket: &Path, patience: Duration, mark: &Mark) -> Result<Opening, Failure> {
+        let stream = reach(socket, patience, mark).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => Failure::TimedOut,
+            _ if has_no_descriptor(&error) => Failure::NoDescriptor,
+            _ => Failure::Unreachable(socket.to_owned(), error.to_string()),
+        })?;
+        // By `write`, the end of the daemon could end the program by a signal.
+        let greeting = protocol::greeting();
+        // Where that fails, there may be a verdict already: the daemon is full.
+        let _ = send(&stream, &greeting, SendFlags::NOSIGNAL);
+        Ok(Opening {
+            socket: Socket::new(stream).map_err(|_| Failure::Failed)?,
+            since: Instant::now(),
+            process: std::process::id(),
+        })
+    }
+
+    /// Whether this process has connected, and not its parent.
+    pub fn is_own(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    /// Whether the daemon has answered or hung up. A daemon that has taken the greeting is at work,
+    /// and is waited for until the deadline, but no longer than a welcome may take; one that has
+    /// not is waited for as long as `patience`.
+    pub fn is_answered(&self, patience: Duration, deadline: Instant) -> Result<bool, Failure> {
+        let deadline = deadline.min(self.since + WELCOME);
+        let start = Instant::now();
+        loop {
+            let stream = self.socket.stream().ok_or(Failure::Lost)?;
+            let now = Instant::now();
+            let is_over = now >= deadline || now - start >= patience && unread(stream) != Some(0);
+            let time = match is_over {
+                true => Duration::ZERO,
+                false => LOOK_EVERY,
+            };
+            if has_input(stream, time) {
+                return Ok(true);
+            }
+            if is_over {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Takes the welcome, by then.
+    pub fn finish(self, deadline: Instant) -> Result<Connection, Failure> {
+        let stream = self.socket.stream().ok_or(Failure::Lost)?;
+        let mut verdict = [0; VERDICT];
+        let (count, ring) = loop {
+            wait_until(stream, deadline)?;
+            match receive(stream, &mut verdict) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                received => break received.map_err(in_time)?,
+            }
+        };
+        fill(stream, &mut verdict[count..], deadline)?;
+        let (verdict, length) = protocol::read_verdict(&verdict).map_err(|_| Failure::Protocol)?;
+        if verdict != Verdict::Welcome {
+            return Err(Failure::Unwelcome(verdict));
+        }
+        let client =
+            Client::attach(ring.ok_or(Failure::Protocol)?).map_err(|error| match error {
+                AttachError::System(_) => Failure::Failed,
+                _ => Failure::Protocol,
+            })?;
+        let mut list = vec![0; length];
+        fill(stream, &mut list, deadline)?;
+        let keys = protocol::read_list(&list).map_err(|_| Failure::Protocol)?;
+        Ok(Connection::with(self.socket, client, keys))
+    }
+}
+
 impl Connection {
     /// Connects to the daemon that listens at `socket`.
     pub fn open(socket: &Path) -> Result<Connection, Failure> {
@@ -73,38 +166,7 @@ impl Connection {
         if patience.is_zero() {
             return Err(Failure::TimedOut);
         }
-        let stream = reach(socket, patience, mark).map_err(|error| match error.kind() {
-            io::ErrorKind::WouldBlock => Failure::TimedOut,
-            _ if has_no_descriptor(&error) => Failure::NoDescriptor,
-            _ => Failure::Unreachable(socket.to_owned(), error.to_string()),
-        })?;
-        // By `write`, the end of the daemon could end the program by a signal.
-        let greeting = protocol::greeting();
-        // Where that fails, there may be a verdict already: the daemon is full.
-        let _ = send(&stream, &greeting, SendFlags::NOSIGNAL);
-        let mut verdict = [0; VERDICT];
-        let (count, ring) = loop {
-            wait_until(&stream, deadline)?;
-            match receive(&stream, &mut verdict) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                received => break received.map_err(in_time)?,
-            }
-        };
-        fill(&stream, &mut verdict[count..], deadline)?;
-        let (verdict, length) = protocol::read_verdict(&verdict).map_err(|_| Failure::Protocol)?;
-        if verdict != Verdict::Welcome {
-            return Err(Failure::Unwelcome(verdict));
-        }
-        let client =
-            Client::attach(ring.ok_or(Failure::Protocol)?).map_err(|error| match error {
-                AttachError::System(_) => Failure::Failed,
-                _ => Failure::Protocol,
-            })?;
-        let mut list = vec![0; length];
-        fill(&stream, &mut list, deadline)?;
-        let keys = protocol::read_list(&list).map_err(|_| Failure::Protocol)?;
-        let socket = Socket::new(stream).map_err(|_| Failure::Failed)?;
-        Ok(Connection::with(socket, client, keys))
+        Opening::start(socket, patience, mark)?.finish(deadline)
     }
 
     fn with(socket: Socket, client: Client, keys: Vec<Offered>) -> Connection {
@@ -158,6 +220,16 @@ impl Connection {
         self.client.is_gone()
     }
 
+    /// Whether the daemon has ended in order a moment ago, so that the next one is about to come.
+    /// An older daemon does not say so.
+    pub fn is_followed(&self) -> bool {
+        match self.client.closing() {
+            Some((Closing::Followed, since)) => since < RETURN,
+            Some((Closing::Unsaid, _)) => self.client.beat().is_none(),
+            _ => false,
+        }
+    }
+
     /// Asks for an operation whose result has `length` bytes, and waits for it.
     ///
     /// After [`Failure::Lost`] and [`Failure::Gone`] it may be asked again, over a new connection
@@ -207,10 +279,10 @@ impl Connection {
             };
             let answer = answer.map_err(|failure| match failure {
                 Failure::TimedOut => wait.failure(self.room().answers()),
-                failure => failure,
+                failure => over(&self.client, failure),
             })?;
             if let Some(result) = outcome(answer, length) {
-                return result;
+                return result.map_err(|failure| over(&self.client, failure));
             }
             if Instant::now() >= deadline {
                 return Err(Failure::Busy);
@@ -343,22 +415,28 @@ impl Connection {
 
     /// Sleeps until the answer comes.
     fn sleep(&self, ticket: &mut Ticket, deadline: Instant) -> Result<Answer, Failure> {
+        let mut still = Still::since(self.client.beat());
         loop {
             match ticket.wait(Patience::new(Duration::ZERO, LOOK_EVERY))? {
                 Some(answer) => {
                     self.room().note_answer();
                     return Ok(answer);
                 }
-                None => self.look_after(deadline)?,
+                None => self.look_after(&mut still, deadline)?,
             }
         }
     }
 
-    /// Whether the daemon is still there, and there is time left.
-    fn look_after(&self, deadline: Instant) -> Result<(), Failure> {
+    /// Whether the daemon is still there and works, and there is time left. A daemon that does not
+    /// work is given up: others would wait in vain, too.
+    fn look_after(&self, still: &mut Still, deadline: Instant) -> Result<(), Failure> {
         if self.has_hung_up() {
             self.client.poison();
             return Err(Failure::Lost);
+        }
+        if still.is_for_long(self.client.beat()) {
+            self.client.poison();
+            return Err(Failure::Silent);
         }
         match Instant::now() < deadline {
             true => Ok(()),
@@ -369,6 +447,29 @@ impl Connection {
     /// Whether the daemon's end of the connection is closed.
     pub fn has_hung_up(&self) -> bool {
         self.socket.has_hung_up()
+    }
+}
+
+/// For how many looks the daemon has shown no sign of its work.
+struct Still {
+    beat: Option<u32>,
+    looks: u32,
+}
+
+impl Still {
+    fn since(beat: Option<u32>) -> Still {
+        Still { beat, looks: 0 }
+    }
+
+    /// Whether that is too long, with what a further look finds. A daemon that shows no signs at
+    /// all is waited for by time alone.
+    fn is_for_long(&mut self, beat: Option<u32>) -> bool {
+        if beat.is_none() || beat != self.beat {
+            *self = Still::since(beat);
+        } else {
+            self.looks += 1;
+        }
+        self.looks >= MOST_STILL
     }
 }
 
@@ -400,16 +501,21 @@ fn call<'a>(operation: Operation, key: &Offered, input: &'a [u8]) -> Call<'a> {
     }
 }
 
-/// A connected socket, whose calls end after this time.
+/// A connected socket, whose calls end after this time. `connect` waits, too, while the daemon has
+/// many newcomers.
 fn reach(path: &Path, patience: Duration, mark: &Mark) -> io::Result<UnixStream> {
     let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
     let stream = UnixStream::from(socket_with(family, kind, SocketFlags::CLOEXEC, None)?);
     mark.set(&stream)?;
-    set_socket_timeout(&stream, Timeout::Recv, Some(patience))?;
-    // For `connect`, too, which waits while the daemon has many newcomers.
-    set_socket_timeout(&stream, Timeout::Send, Some(patience))?;
+    let waits = !patience.is_zero();
+    stream.set_nonblocking(!waits)?;
+    if waits {
+        set_socket_timeout(&stream, Timeout::Recv, Some(patience))?;
+        set_socket_timeout(&stream, Timeout::Send, Some(patience))?;
+    }
     let address = SocketAddrUnix::new(path)?;
     retry_on_intr(|| connect(&stream, &address))?;
+    stream.set_nonblocking(false)?;
     Ok(stream)
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use lockstep_ring::{Answer, Lost, Refused};
+use lockstep_ring::{Answer, Client, Closing, Lost, Refused};
 use zeroize::Zeroizing;
 
 use crate::protocol::{Verdict, status};
@@ -23,6 +23,8 @@ pub enum Failure {
     Lost,
     /// The connection ended before the request was made: no daemon has it.
     Gone,
+    /// Nobody welcomes this client, or the daemon has stopped computing: it shows no sign of life.
+    Silent,
     /// There was no answer in time, to this request and to any other over its connection.
     TimedOut,
     /// There was no answer in time, while the daemon answered others.
@@ -75,6 +77,10 @@ impl fmt::Display for Failure {
                  see what listens there, and restart the key daemon"
             }
             Failure::Lost | Failure::Gone => "the key daemon ended before it answered",
+            Failure::Silent => {
+                "the key daemon does not answer: it is stopped, or does not start; see \
+                 `systemctl status lockstep-keyd`, and start it by `systemctl start lockstep-keyd`"
+            }
             Failure::TimedOut | Failure::Late => {
                 "the key daemon did not answer in time; see its log and its load"
             }
@@ -122,6 +128,16 @@ impl From<Lost> for Failure {
             Lost::Broken => Failure::Protocol,
             _ => Failure::Lost,
         }
+    }
+}
+
+/// What a failure means over this ring: the daemon has dropped the connection of an idle client at
+/// the moment of its request. No daemon has ended by that request, so it may be asked again.
+pub(crate) fn over(client: &Client, failure: Failure) -> Failure {
+    let is_idle = || matches!(client.closing(), Some((Closing::Idle, _)));
+    match failure {
+        Failure::Lost if is_idle() => Failure::Gone,
+        failure => failure,
     }
 }
 

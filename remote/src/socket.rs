@@ -9,8 +9,10 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{
     AtomicI32, AtomicU64, Ordering::AcqRel, Ordering::Relaxed, Ordering::Release,
 };
+use std::time::Duration;
 
 use lockstep_ring::has_hung_up;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::fstat;
 
 /// The socket.
@@ -41,6 +43,11 @@ impl Socket {
         identity(stream.as_fd()).is_ok_and(|identity| identity == self.identity)
     }
 
+    /// The socket, unless its number is another file's now.
+    pub(crate) fn stream(&self) -> Option<&UnixStream> {
+        self.stream.as_ref().filter(|stream| self.is_this(stream))
+    }
+
     /// Whether the other side has closed its end, or the number is another file's now.
     pub(crate) fn has_hung_up(&self) -> bool {
         let stream = self.stream.as_ref();
@@ -58,6 +65,16 @@ impl Drop for Socket {
             }
         }
     }
+}
+
+/// Whether there is something to read, or the other side has hung up; waits for it so long.
+pub(crate) fn has_input(stream: &UnixStream, time: Duration) -> bool {
+    let mut polled = [PollFd::new(stream, PollFlags::IN)];
+    let time = Timespec {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    };
+    poll(&mut polled, Some(&time)).is_ok_and(|ready| ready > 0)
 }
 
 /// The number of the socket that a process has opened last, for a forked child: it closes its copy,

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use lockstep_ring::{Call, Client, Patience, Refused, Ticket};
 use zeroize::Zeroizing;
 
-use crate::failure::{Failure, Wait, outcome};
+use crate::failure::{Failure, Wait, outcome, over};
 use crate::protocol::Operation;
 use crate::room::{LOOK_EVERY, Room};
 
@@ -133,6 +133,7 @@ impl Watch {
             drop(state);
             // Those that are answered may post at once.
             for (request, result) in ended {
+                let result = result.map_err(|failure| over(client, failure));
                 request.asker.answer(result);
             }
             if !is_there {

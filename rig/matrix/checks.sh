@@ -603,6 +603,7 @@ hold() {
     for key in "$@"; do
         "$lockstep" keyd --config keyd.conf export-reference "$key" --out "$key.key"
     done
+    export LOCKSTEP_REFERENCES=yes LOCKSTEP_KEYD_SOCKET="$PWD/keyd.sock"
     "$lockstep" keyd --config keyd.conf > keyd.out 2>&1 &
     keyd=$!
     tries=0
@@ -614,6 +615,7 @@ hold() {
 
 unhold() {
     [ -z "$keyd" ] && return
+    unset LOCKSTEP_REFERENCES LOCKSTEP_KEYD_SOCKET
     kill "$keyd"
     wait "$keyd" 2> /dev/null || :
 }

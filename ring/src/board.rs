@@ -68,7 +68,9 @@ impl Bell {
 #[derive(Debug)]
 pub(crate) struct Board {
     pub(crate) bell: Bell,
-    _unused: AtomicU32,
+    /// A number of the daemon's: in the board of requests its beat, in that of answers the time
+    /// when it ended. Zero where an older daemon made the ring.
+    pub(crate) note: AtomicU32,
     words: [AtomicU64; WORDS],
 }
 
@@ -131,7 +133,7 @@ impl Board {
     pub(crate) fn new() -> Board {
         Board {
             bell: Bell::new(),
-            _unused: AtomicU32::new(0),
+            note: AtomicU32::new(0),
             words: std::array::from_fn(|_| AtomicU64::new(0)),
         }
     }

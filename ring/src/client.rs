@@ -10,13 +10,13 @@ use zeroize::Zeroizing;
 
 use crate::fault::{Defect, is_planted};
 use crate::layout::{
-    ANSWERED, GONE, INPUT, LAST_GENERATION, NOTIFY, OUTPUT, Slot, WAITING, copy_in, move_out,
-    pending, wipe,
+    ANSWERED, CLOSED, FOLLOWED, GONE, IDLE, INPUT, LAST_GENERATION, NOTIFY, OUTPUT, Slot, WAITING,
+    copy_in, move_out, pending, wipe,
 };
 #[cfg(not(any(loom, miri)))]
 use crate::memory::AttachError;
 use crate::memory::{Memory, Owner};
-use crate::server::close;
+use crate::server::{Closing, close};
 use crate::sleep::{Patience, WakeUp, sleep};
 use crate::sync::{self, Arc, AtomicBool, AtomicU32, AtomicU64, Deadline};
 
@@ -242,6 +242,33 @@ impl Client {
         !self.0.owner.is_this_process() || self.0.is_gone()
     }
 
+    /// Why the daemon has closed the ring, if it has, and how long ago it ended if another one is
+    /// to follow it.
+    pub fn closing(&self) -> Option<(Closing, Duration)> {
+        if !self.0.owner.is_this_process() {
+            return None;
+        }
+        let header = self.0.memory.header();
+        let closing = match header.closed.load(Acquire) {
+            0 => return None,
+            IDLE => Closing::Idle,
+            FOLLOWED => Closing::Followed,
+            _ => Closing::Unsaid,
+        };
+        let seconds = sync::seconds().wrapping_sub(header.answers.note.load(Relaxed));
+        Some((closing, Duration::from_secs(seconds.into())))
+    }
+
+    /// A number that changes while the daemon works and this client waits; None from a daemon that
+    /// does not say so.
+    pub fn beat(&self) -> Option<u32> {
+        if !self.0.owner.is_this_process() {
+            return None;
+        }
+        let beat = self.0.memory.header().requests.note.load(Relaxed);
+        (beat != 0).then_some(beat)
+    }
+
     /// How many slots the ring has: the most requests in flight.
     pub fn slots(&self) -> usize {
         self.0.generations.len()
@@ -256,7 +283,7 @@ impl Inner {
     fn poison(&self) {
         if self.owner.is_this_process() {
             self.poisoned.store(true, Release);
-            close(&self.memory);
+            close(&self.memory, CLOSED);
         }
     }
 

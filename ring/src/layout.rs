@@ -49,7 +49,7 @@ pub(crate) struct Header {
     pub(crate) version: AtomicU32,
     pub(crate) slots: AtomicU32,
     pub(crate) slot_size: AtomicU32,
-    /// Not zero: there will be no more answers.
+    /// Not zero: there will be no more answers. One of the numbers below says why.
     pub(crate) closed: AtomicU32,
     /// What the client has posted.
     pub(crate) requests: Board,
@@ -80,6 +80,13 @@ pub(crate) const SLOT_SIZE: usize = size_of::<Slot>();
 
 #[cfg(not(loom))]
 const _: () = assert!(HEADER_SIZE == 448 && SLOT_SIZE == 64 + INPUT + OUTPUT);
+
+/// The ring is closed, and nobody said why.
+pub(crate) const CLOSED: u32 = 1;
+/// The daemon goes on, and has given this client's place to another one.
+pub(crate) const IDLE: u32 = 2;
+/// The daemon ends, and another one follows it.
+pub(crate) const FOLLOWED: u32 = 3;
 
 /// The daemon has answered.
 pub(crate) const ANSWERED: u32 = 1;

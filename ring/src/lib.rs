@@ -37,11 +37,11 @@ mod watcher;
 pub use client::{Answer, Call, Client, Lost, Refused, Ticket};
 pub use layout::{INPUT, MOST_SLOTS, OUTPUT, status};
 pub use memory::AttachError;
-pub use server::{Faults, Request, Server};
+pub use server::{Closing, Faults, Request, Server};
 pub use sleep::Patience;
 pub use sleeper::Sleeper;
 #[cfg(not(any(loom, miri)))]
-pub use socket::{Credentials, credentials, has_hung_up, receive, send};
+pub use socket::{Credentials, credentials, has_hung_up, receive, send, unread};
 
 #[cfg(all(test, miri))]
 mod heap_tests;

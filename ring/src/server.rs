@@ -12,8 +12,8 @@ use zeroize::Zeroizing;
 use crate::board::{Bell, Board};
 use crate::fault::{Defect, is_planted};
 use crate::layout::{
-    ANSWERED, GONE, INPUT, LAST_GENERATION, NOTIFY, OUTPUT, Slot, WAITING, copy_in, move_out,
-    pending, status,
+    ANSWERED, CLOSED, FOLLOWED, GONE, IDLE, INPUT, LAST_GENERATION, NOTIFY, OUTPUT, Slot, WAITING,
+    copy_in, move_out, pending, status,
 };
 #[cfg(not(any(loom, miri)))]
 use crate::memory::AttachError;
@@ -33,8 +33,23 @@ struct Inner {
     wake_up: WakeUp,
     /// How often the client has rung since its last good request.
     idle_rings: AtomicU32,
+    /// How often a thread has slept since the last request.
+    sleeps: AtomicU32,
+    beats: AtomicU32,
     malformed: Counter,
     repeated: Counter,
+}
+
+/// What a daemon says of the end of a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closing {
+    /// Nothing.
+    Unsaid,
+    /// The daemon goes on, and has given the place of an idle client to another one. The client
+    /// comes back with its next request.
+    Idle,
+    /// The daemon ends, and another one follows it at the same socket.
+    Followed,
 }
 
 /// How often a client broke the protocol.
@@ -68,6 +83,8 @@ impl Server {
             in_flight: (0..words).map(|_| AtomicU64::new(0)).collect(),
             wake_up: WakeUp::new(),
             idle_rings: AtomicU32::new(0),
+            sleeps: AtomicU32::new(0),
+            beats: AtomicU32::new(0),
             malformed: Counter::new(0),
             repeated: Counter::new(0),
         }))
@@ -84,6 +101,7 @@ impl Server {
         });
         if taken > 0 {
             self.0.idle_rings.store(0, Relaxed);
+            self.0.sleeps.store(0, Relaxed);
         }
         taken
     }
@@ -143,7 +161,35 @@ impl Server {
     /// Tells the client that no more answers come: its threads get
     /// [`Lost::Gone`](crate::Lost::Gone) at once. Answers may follow nevertheless.
     pub fn close(&self) {
-        close(&self.0.memory);
+        self.close_as(Closing::Unsaid);
+    }
+
+    /// The same, and says why. The client submits a request again that it gets no answer to; what
+    /// was said first stays.
+    pub fn close_as(&self, closing: Closing) {
+        let closing = match closing {
+            Closing::Unsaid => CLOSED,
+            Closing::Idle => IDLE,
+            Closing::Followed => {
+                let time = &self.0.memory.header().answers.note;
+                time.store(sync::seconds(), Relaxed);
+                FOLLOWED
+            }
+        };
+        close(&self.0.memory, closing);
+    }
+
+    /// Shows the client that the daemon works. A client that waits does not see any other sign of
+    /// that while others are served.
+    pub fn beat(&self) {
+        // From private memory, since the client may write anything.
+        let beat = self.0.beats.fetch_add(1, Relaxed).wrapping_add(1).max(1);
+        self.requests().note.store(beat, Relaxed);
+    }
+
+    /// Whether the client waits for an answer.
+    pub fn is_awaited(&self) -> bool {
+        self.has_requests() || self.in_flight() > 0
     }
 
     /// How many slots the ring has.
@@ -194,6 +240,16 @@ impl Server {
         self.idle_rings() < Self::MOST_IDLE_RINGS
     }
 
+    /// How often a thread has slept since the last request.
+    pub(crate) fn sleeps(&self) -> u32 {
+        self.0.sleeps.load(Relaxed)
+    }
+
+    pub(crate) fn count_sleep(&self) {
+        let sleeps = self.sleeps().saturating_add(1);
+        self.0.sleeps.store(sleeps, Relaxed);
+    }
+
     /// How many clones there are.
     #[cfg(all(test, not(any(loom, miri))))]
     pub(crate) fn holders(&self) -> usize {
@@ -211,9 +267,10 @@ impl Server {
 }
 
 /// Says in a ring that no more answers come, and wakes who waits for one.
-pub(crate) fn close(memory: &Memory) {
+pub(crate) fn close(memory: &Memory, closing: u32) {
     let header = memory.header();
-    header.closed.store(1, Relaxed);
+    // Who closes it first says why.
+    let _ = header.closed.compare_exchange(0, closing, Release, Relaxed);
     for slot in memory.slots() {
         if slot.state.fetch_or(GONE, AcqRel) & WAITING != 0 {
             sync::wake(&slot.state);

@@ -9,11 +9,16 @@ use crate::sleep::{Patience, Waker};
 use crate::sync::{self, Arc, Deadline, Mutex};
 use crate::watcher::Watchers;
 
+/// How often a thread looks at rings that it cannot listen to because there are too many.
+const LOOK_AT_MANY_EVERY: Duration = Duration::from_millis(1);
+
 /// A thread that sleeps until any of several rings has requests, by `futex_waitv` (Linux 5.16).
 /// Where that is missing, each ring has a thread that [watches](crate::watcher) it.
 ///
 /// A client that rings again and again without a request would keep the thread awake. The thread no
 /// longer listens to its bell then, and looks at the ring now and then, until there is a request.
+/// The kernel bounds on how many bells a thread can sleep. The thread listens to those that had
+/// requests last, and looks at all others every millisecond.
 #[derive(Debug)]
 pub struct Sleeper {
     waker: Arc<Waker>,
@@ -22,7 +27,7 @@ pub struct Sleeper {
 }
 
 impl Sleeper {
-    /// The most rings that one thread can wait for.
+    /// The most rings to which one thread listens.
     pub const MOST_RINGS: usize = 127;
 
     /// A sleeper for one thread.
@@ -50,12 +55,7 @@ impl Sleeper {
 
     /// Sleeps until one of `rings` has requests, somebody calls [`Sleeper::wake`], or the time is
     /// over; may return early. One thread at a time may sleep on a ring.
-    ///
-    /// Fails with [`io::ErrorKind::InvalidInput`] for more than [`Sleeper::MOST_RINGS`] rings.
     pub fn sleep(&self, rings: &[Server], patience: Patience) -> io::Result<()> {
-        if rings.len() > Self::MOST_RINGS {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
         let deadline = Deadline::after(patience.timeout);
         let done = || self.waker.wake_up.seems_made() || rings.iter().any(Server::has_requests);
         if sync::spin(patience.spin, done) {
@@ -79,13 +79,12 @@ impl Sleeper {
 
     /// Sleeps on the bells of all rings.
     fn sleep_on_all(&self, rings: &[Server], deadline: Deadline) -> io::Result<()> {
-        let heard: Vec<&Server> = rings.iter().filter(|ring| ring.is_heard()).collect();
+        let heard = heard(rings);
         self.waker.bell.announce();
         heard.iter().for_each(|ring| ring.bell().announce());
         let mut woken_by = Ok(None);
         if let Some(left) = self.time_to_sleep(rings, deadline) {
-            let all_heard = heard.len() == rings.len();
-            woken_by = self.wait(&heard, time_for(all_heard, left));
+            woken_by = self.wait(&heard, time_for(heard.len(), rings.len(), left));
         }
         self.waker.bell.settle();
         for (index, ring) in heard.iter().enumerate() {
@@ -98,11 +97,17 @@ impl Sleeper {
 
     /// Sleeps on the bell of its own, which the watchers ring.
     fn sleep_with(&self, watchers: &mut Watchers, rings: &[Server], deadline: Deadline) {
-        let all_watched = watchers.watch(rings, &self.waker).is_ok();
+        // Always the same ones: each has a thread.
+        let watched = &rings[..rings.len().min(Self::MOST_RINGS)];
+        let count = match watchers.watch(watched, &self.waker) {
+            Ok(()) => watched.len(),
+            Err(_) => 0,
+        };
         self.waker.bell.announce();
         watchers.open();
         if let Some(left) = self.time_to_sleep(rings, deadline) {
-            sync::wait(self.waker.bell.word(), ASLEEP, time_for(all_watched, left));
+            let time = time_for(count, rings.len(), left);
+            sync::wait(self.waker.bell.word(), ASLEEP, time);
         }
         self.waker.bell.settle();
     }
@@ -127,10 +132,23 @@ impl Sleeper {
     }
 }
 
-/// How long a thread sleeps that hears of the requests of all rings, or not.
-fn time_for(all: bool, left: Duration) -> Duration {
-    match all {
+/// The rings that a thread listens to: of too many, those that had requests last.
+fn heard(rings: &[Server]) -> Vec<&Server> {
+    let mut heard: Vec<&Server> = rings.iter().filter(|ring| ring.is_heard()).collect();
+    if rings.len() > Sleeper::MOST_RINGS {
+        rings.iter().for_each(Server::count_sleep);
+        // In the order of the list where that is the same, so that the choice does not change.
+        heard.sort_by_cached_key(|ring| ring.sleeps());
+        heard.truncate(Sleeper::MOST_RINGS);
+    }
+    heard
+}
+
+/// How long a thread sleeps that hears of the requests of so many rings, out of so many.
+fn time_for(heard: usize, all: usize, left: Duration) -> Duration {
+    match heard == all {
         true => left,
+        false if all > Sleeper::MOST_RINGS => left.min(LOOK_AT_MANY_EVERY),
         false => left.min(Server::LOOK_EVERY),
     }
 }

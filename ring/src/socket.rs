@@ -58,6 +58,17 @@ pub fn has_hung_up(socket: impl AsFd) -> bool {
     polls.is_ok() && polled[0].revents().intersects(ended)
 }
 
+/// About how many bytes that this side has sent the other side has not read yet. None where the
+/// kernel does not say.
+#[allow(unsafe_code, reason = "a call of ioctl")]
+pub fn unread(socket: impl AsFd) -> Option<usize> {
+    let mut bytes: libc::c_int = 0;
+    let number = socket.as_fd().as_raw_fd();
+    // SAFETY: the kernel writes one int, and the place is there for the call.
+    let failed = unsafe { libc::ioctl(number, libc::TIOCOUTQ, &raw mut bytes) };
+    (failed == 0).then(|| usize::try_from(bytes).unwrap_or(0))
+}
+
 /// The process at the other side, as it was when it connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credentials {

@@ -19,9 +19,9 @@ pub(crate) use loom::{
 };
 
 #[cfg(not(any(loom, miri)))]
-pub(crate) use kernel::{Deadline, pause, spawn, spin, wait, wait_any, wake};
+pub(crate) use kernel::{Deadline, pause, seconds, spawn, spin, wait, wait_any, wake};
 #[cfg(any(loom, miri))]
-pub(crate) use model::{Deadline, pause, spawn, spin, wait, wait_any, wake};
+pub(crate) use model::{Deadline, pause, seconds, spawn, spin, wait, wait_any, wake};
 
 #[cfg(not(any(loom, miri)))]
 mod kernel {
@@ -89,6 +89,11 @@ mod kernel {
     /// Does nothing for some time.
     pub(crate) fn pause(time: Duration) {
         thread::sleep(time);
+    }
+
+    /// The time in seconds, by a clock that all processes of the machine share.
+    pub(crate) fn seconds() -> u32 {
+        clock_gettime(ClockId::Monotonic).tv_sec as u32
     }
 
     /// Sleeps while `word` is `expected`, at most for `timeout`; may return early.
@@ -206,6 +211,10 @@ mod model {
 
     pub(crate) fn pause(_: Duration) {
         thread::yield_now();
+    }
+
+    pub(crate) fn seconds() -> u32 {
+        0
     }
 
     pub(crate) fn wait(word: &AtomicU32, expected: u32, timeout: Duration) {

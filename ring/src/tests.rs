@@ -292,9 +292,6 @@ fn a_client_that_rings_without_requests_is_not_listened_to() {
         }
         assert_eq!(ticket.poll().unwrap().unwrap().output[..], *b"yx");
         assert_eq!(noisy.idle_rings(), 0);
-        let many: Vec<Server> = vec![noisy; Sleeper::MOST_RINGS + 1];
-        let error = sleeper.sleep(&many, PATIENT).unwrap_err();
-        assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
         // Without any ring a call still ends the sleep.
         sleeper.wake();
         sleeper.sleep(&[], PATIENT).unwrap();
@@ -334,6 +331,60 @@ fn one_thread_sleeps_on_rings_that_come_and_go() {
                 _ => pairs.push(pair(2)),
             }
         }
+    }
+}
+
+/// More than one call of the kernel can wait for.
+#[test]
+fn one_thread_sleeps_on_a_thousand_rings() {
+    for sleeper in sleepers() {
+        let pairs: Vec<_> = (0..1000).map(|_| pair(1)).collect();
+        let rings: Vec<Server> = pairs.iter().map(|(server, _)| server.clone()).collect();
+        let over = std::sync::atomic::AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Relaxed) {
+                    sleeper.sleep(&rings, PATIENT).unwrap();
+                    for ring in &rings {
+                        serve_reversed(ring);
+                    }
+                }
+            });
+            for number in (0..1000).step_by(13) {
+                let mut ticket = pairs[number].1.submit(&call(b"ab")).unwrap();
+                let answer = ticket.wait(PATIENT).unwrap().expect("an answer in time");
+                assert_eq!(answer.output[..], *b"ba");
+            }
+            over.store(true, Relaxed);
+            sleeper.wake();
+        });
+    }
+}
+
+#[test]
+fn a_daemon_says_why_it_closes_a_ring_and_that_it_works() {
+    let (server, client) = pair(1);
+    assert_eq!((client.beat(), client.closing()), (None, None));
+    assert!(!server.is_awaited());
+    let _ticket = client.submit(&call(b"")).unwrap();
+    assert!(server.is_awaited());
+    server.beat();
+    let first = client.beat();
+    server.beat();
+    assert!(first.is_some() && client.beat() != first);
+    // What it says first holds.
+    for (first, second) in [
+        (Closing::Idle, Closing::Followed),
+        (Closing::Followed, Closing::Unsaid),
+        (Closing::Unsaid, Closing::Idle),
+    ] {
+        let (server, client) = pair(1);
+        server.close_as(first);
+        server.close_as(second);
+        client.poison();
+        let (closing, since) = client.closing().unwrap();
+        assert_eq!((closing, client.is_gone()), (first, true));
+        assert!(first != Closing::Followed || since < Duration::from_secs(60));
     }
 }
 
@@ -482,6 +533,11 @@ fn a_descriptor_goes_over_a_socket() {
             .unwrap()
             .contains(rustix::io::FdFlags::CLOEXEC)
     );
+    // Nothing is left to read.
+    assert_eq!(unread(&here), Some(0));
+    send(&there, b"x", descriptor.as_fd()).unwrap();
+    assert_ne!(unread(&there), Some(0));
+    receive(&here, &mut bytes).unwrap();
     let client = Client::attach(received).unwrap();
     let mut ticket = client.submit(&call(b"ab")).unwrap();
     assert_eq!(serve_reversed(&server), 1);

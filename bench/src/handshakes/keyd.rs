@@ -109,7 +109,8 @@ impl Daemon {
                     let why = String::from_utf8_lossy(&output.stderr).into_owned();
                     return Err(Failure::new(format!("there is no reference: {why}")));
                 }
-                (identity.with_key(&output.stdout, directory)?, None)
+                let references = Some(("LOCKSTEP_REFERENCES", "yes".into()));
+                (identity.with_key(&output.stdout, directory)?, references)
             }
             _ => (
                 identity.clone(),

@@ -168,7 +168,12 @@ fn ask(wanted: &Wanted, options: &ServiceOptions, say: &mut Say<'_>) -> Option<(
         let _ = say(("files", (Verdict::Warning, failure.what, failure.remedy)));
     }
     let configuration = service.loading(named, runs.is_some(), say)?;
-    for named in references::findings(&service.seen, &subject, &options.root) {
+    for named in references::findings(
+        &service.seen,
+        configuration.as_ref(),
+        &subject,
+        &options.root,
+    ) {
         let _ = say(named);
     }
     runs?;

@@ -55,7 +55,8 @@ impl Missing {
     }
 }
 
-/// The drop-in that shows a service references in the places of its keys.
+/// The drop-in that shows a service references in the places of its keys. The service starts after
+/// the daemon, because its first handshakes do not wait for long.
 pub fn drop_in_text<'a>(
     server: &Server,
     references: impl Iterator<Item = (&'a str, &'a Path)>,
@@ -67,7 +68,8 @@ pub fn drop_in_text<'a>(
         format!("{bind}{directory}/{name}.pem:{key}\n")
     });
     format!(
-        "{}[Unit]\nWants=lockstep-keyd.socket\nAfter=lockstep-keyd.socket\n\n[Service]\n\
+        "{}[Unit]\nWants=lockstep-keyd.socket lockstep-keyd.service\n\
+         After=lockstep-keyd.socket lockstep-keyd.service\n\n[Service]\n\
          # What the service finds in the places of its keys.\n{}",
         header(server),
         binds.collect::<String>()

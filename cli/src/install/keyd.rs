@@ -17,6 +17,7 @@ use lockstep_keyd::key::{Key, readable_by_others};
 use lockstep_keyd::stand_in::{contents, stand_in};
 use lockstep_remote::{DEFAULT_SOCKET, LONGEST_NAME, Reference};
 
+use super::allowance::Allowance;
 use super::change::{Change, Plan, foreign};
 use super::drop_in::{
     Missing, drop_in_text, drop_ins, is_drop_in, is_socket, listening, references_of,
@@ -63,6 +64,17 @@ struct Held {
 }
 
 impl KeydOptions {
+    /// What the server's configuration is to say about references; None if it is to have none.
+    pub fn allowance(&self, root: &Path) -> Result<Option<Allowance>, Failure> {
+        if !self.keyd {
+            return Ok(None);
+        }
+        let there = read(&root.join(DEFAULT_FILE.trim_start_matches('/')))?;
+        let sections = Sections::parse(there.as_deref());
+        let socket = parse(&sections.of_administrator())?.socket;
+        Ok(Some(Allowance { socket }))
+    }
+
     /// What has the daemon hold the keys of a server, if that is asked for. The server is to load
     /// the configuration `conf`, which is going to have this text, unless it is there as it is.
     pub fn plan(

@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 
 use lockstep_common::{Failure, INSTALLED, own_module};
 
+use super::allowance::{self, Allowance};
 use super::change::{Change, Plan};
+use super::drop_in;
 use super::named::{UNITS, naming};
 use super::server::Server;
 use super::trust::{trusted, usable};
@@ -23,11 +25,18 @@ pub struct OwnFile {
     path: String,
     /// What it is made from, if that is not the system's.
     from: Option<PathBuf>,
+    /// What it says about references.
+    allowance: Option<Allowance>,
 }
 
 impl OwnFile {
-    /// The one for a server.
-    pub fn of(server: &Server, root: &Path) -> OwnFile {
+    /// The one for a server. A server with references has one of its own, because no other program
+    /// may read references by it.
+    pub fn of(server: &Server, root: &Path, allowance: Option<Allowance>) -> OwnFile {
+        let has_references = allowance.is_some()
+            || drop_in::drop_ins(server, root)
+                .iter()
+                .any(|path| path.exists());
         let earlier = server.earlier_drop_ins();
         let ours = server.drop_ins().map(|(file, _)| file.to_owned());
         let without = ours.chain(earlier).map(|file| (root.join(file), None));
@@ -42,10 +51,15 @@ impl OwnFile {
             Some(from) => OwnFile {
                 path: path_of(server),
                 from: Some(from),
+                allowance,
             },
             None => OwnFile {
-                path: INSTALLED.to_owned(),
+                path: match has_references {
+                    true => path_of(server),
+                    false => INSTALLED.to_owned(),
+                },
                 from: None,
+                allowance,
             },
         }
     }
@@ -65,9 +79,17 @@ impl OwnFile {
                 // Somebody else's, or changed: it is theirs.
                 None => {
                     usable(&path)?;
+                    self.allows(&path, &self.named())?;
                     return Ok(Change::Unchanged { path });
                 }
             }
+        } else if self.from.is_none() {
+            // The settings that hold for the server so far.
+            let common = made(&root.join(INSTALLED)).filter(|made| made.is_intact);
+            settings = common.map(|made| made.settings).unwrap_or_default();
+        }
+        if let Some(allowance) = &self.allowance {
+            settings = allowance.added_to(&settings);
         }
         let module = own_module()?;
         trusted([module.as_path()])?;
@@ -76,6 +98,16 @@ impl OwnFile {
             Ok(there) if there == text => Change::Unchanged { path },
             _ => Change::Write { path, text },
         })
+    }
+}
+
+impl OwnFile {
+    /// Fails if this file must allow references, and does not.
+    fn allows(&self, path: &Path, named: &str) -> Result<(), Failure> {
+        match self.allowance {
+            Some(_) => allowance::check(path, named),
+            None => Ok(()),
+        }
     }
 }
 
@@ -109,7 +141,8 @@ pub fn plan_removal(leaving: &[&Server], root: &Path, changes: &[Change]) -> Pla
             }
             continue;
         }
-        let is_untouched = |made: Made| made.is_intact && made.settings.trim().is_empty();
+        let is_untouched =
+            |made: Made| made.is_intact && allowance::without(&made.settings).trim().is_empty();
         plan.changes
             .push(match made(&path).is_some_and(is_untouched) {
                 true => Change::Remove { path },

@@ -50,8 +50,8 @@ fn a_daemon_whose_door_fails_for_a_while_goes_on_until_it_is_told_to_end() {
         return;
     }
     for (call, error) in [
-        ("ppoll", "ENOMEM"),
-        ("ppoll", "EINTR"),
+        ("epoll_pwait", "ENOMEM"),
+        ("epoll_pwait", "EINTR"),
         ("accept4", "EMFILE"),
     ] {
         let daemon = Daemon::start_with_failing(call, error);

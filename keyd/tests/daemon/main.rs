@@ -1,8 +1,9 @@
 //! The daemon as it is shipped, `lockstep keyd` of `LOCKSTEP_DIST`: when it is told to end
-//! ([`ending`]), among clients that end at any moment ([`killed`]) and clients that attack it
-//! ([`hostile`]), and what it may do itself ([`rights`]). Beside clients that end or attack a
-//! witness signs all the time, and must always get the right answer.
+//! ([`ending`]), among many clients ([`crowd`]), among clients that end at any moment ([`killed`])
+//! and clients that attack it ([`hostile`]), and what it may do itself ([`rights`]). Beside clients
+//! that end or attack a witness signs all the time, and must always get the right answer.
 
+mod crowd;
 mod ending;
 mod hostile;
 mod killed;

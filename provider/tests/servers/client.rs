@@ -105,6 +105,14 @@ impl Client {
         session.map_err(|error| error.to_string())
     }
 
+    /// A connection whose request never ends, so that a worker of nginx lives on for it.
+    pub fn hold(&self) -> Result<SslStream<TcpStream>, String> {
+        let mut session = self.open(false)?;
+        let request = session.write_all(b"GET / HTTP/1.1\r\nHost: ");
+        request.map_err(|error| error.to_string())?;
+        Ok(session)
+    }
+
     /// The first message of a handshake.
     pub fn hello(&self) -> Vec<u8> {
         let session = self.connector.configure().expect("a session");

@@ -114,6 +114,12 @@ impl Drop for Daemon<'_> {
     }
 }
 
+/// Has the site's programs use references. The recipe's reader may write the configuration.
+pub fn allow_references(site: &Site) {
+    site.edit("lockstep/openssl.cnf", "stats_dir", "stats_dir");
+    site.perform_of(DOCUMENT, "keyd-allow");
+}
+
 /// A server by its recipe, with a reference where its key stands.
 pub fn site(server: &'static str) -> Option<Site> {
     site_changed(server, |_| {})
@@ -123,6 +129,7 @@ pub fn site(server: &'static str) -> Option<Site> {
 pub fn site_changed(server: &'static str, change: impl FnOnce(&mut Site)) -> Option<Site> {
     Site::start_changed(server, |site| {
         site.perform_of(DOCUMENT, "keyd");
+        allow_references(site);
         site.perform("keyd");
         match server {
             "nginx" => site.edit("nginx.conf", "worker_processes 1", "worker_processes 4"),

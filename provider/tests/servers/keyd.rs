@@ -1,15 +1,17 @@
 //! Servers whose keys the key daemon holds: they have references in their place, or the keys, too.
 
 use std::fs::{self, Permissions};
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::client::{Client, Load, wait_for};
-use crate::daemon::{DOCUMENT, Daemon, signatures, site};
+use crate::daemon::{DOCUMENT, Daemon, allow_references, signatures, site, site_changed};
 use crate::sabotage::{assert_healthy, doctor};
-use crate::site::{Site, has_ifma};
+use crate::site::{Site, has_ifma, signal};
 
 /// Handshakes succeed, and the daemon has signed in all of them.
 fn serves(server: &'static str, shape: &str) {
@@ -210,10 +212,104 @@ fn haproxy_outlives_the_key_daemon() {
     recovers("haproxy");
 }
 
+/// Old workers live on for as long as their connections. Each has signed, and signs no more.
+#[test]
+fn nginx_is_reloaded_while_old_connections_last() {
+    let settings = |site: &mut Site| {
+        site.edit("nginx.conf", "worker_processes 4", "worker_processes 8");
+        // Otherwise nginx gives up on a request that does not end after a minute.
+        site.edit(
+            "nginx.conf",
+            "http {",
+            "http {\n    client_header_timeout 10m;",
+        );
+    };
+    let Some(site) = site_changed("nginx", settings) else {
+        return;
+    };
+    let _daemon = Daemon::start(&site);
+    let client = Client::of(&site);
+    let mut held = Vec::new();
+    for reload in 0..12 {
+        for _ in 0..32 {
+            let holds = client.hold();
+            let logs = || site.logs();
+            held.push(holds.unwrap_or_else(|why| panic!("reload {reload}: {why}\n{}", logs())));
+        }
+        let before = site.workers();
+        site.perform("reload");
+        wait_for("new workers", || {
+            let now = site.workers();
+            now.iter().filter(|worker| !before.contains(worker)).count() == 8
+        });
+    }
+    // More than a user had places.
+    let workers = site.workers().len();
+    assert!(workers > 64, "{workers}");
+    let load = Load::start(&client, 8);
+    load.shake_hands(200);
+    load.flawless(&site);
+}
+
+/// How long the slowest of some pages took that need no key, and how many there were.
+fn slowest_page(port: u16, time: Duration) -> (Duration, u32) {
+    let (end, mut slowest, mut count) = (Instant::now() + time, Duration::ZERO, 0);
+    while Instant::now() < end {
+        let start = Instant::now();
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("nginx");
+        stream.write_all(b"GET / HTTP/1.0\r\n\r\n").expect("nginx");
+        let mut page = String::new();
+        stream.read_to_string(&mut page).expect("a page");
+        assert!(page.ends_with("hello\n"), "{page}");
+        slowest = slowest.max(start.elapsed());
+        count += 1;
+    }
+    (slowest, count)
+}
+
+/// A worker serves nobody while it waits, and pages without a key are served by the same worker.
+#[test]
+fn nginx_serves_others_while_the_key_daemon_does_not_answer() {
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    let port = free.expect("a port").port();
+    let site = site_changed("nginx", |site| {
+        site.edit("nginx.conf", "worker_processes 4", "worker_processes 1");
+        let plain =
+            format!("server {{\n        listen 127.0.0.1:{port};\n        listen 127.0.0.1:");
+        site.edit("nginx.conf", "server {\n        listen 127.0.0.1:", &plain);
+    });
+    let Some(site) = site else { return };
+    let client = Client::of(&site);
+    let pages = || {
+        let load = Load::start(&client, 4);
+        let (slowest, count) = slowest_page(port, Duration::from_secs(4));
+        let (done, _) = load.stop();
+        assert_eq!(done, 0, "there is no daemon that answers");
+        // The time that others take of this machine may be long.
+        assert!(slowest < Duration::from_secs(2), "{slowest:?} of {count}");
+        println!("{count} pages, the slowest in {slowest:?}");
+    };
+    // As systemd keeps it while the service does not start.
+    let path = site.path("keyd.sock");
+    let socket = UnixListener::bind(&path).expect("a socket");
+    fs::set_permissions(&path, Permissions::from_mode(0o666)).expect("our file");
+    pages();
+    let daemon = Daemon::spawn(&site, Some(&socket));
+    wait_for("a handshake", || client.handshake(0).is_ok());
+    signal(daemon.pid, libc::SIGSTOP);
+    pages();
+    signal(daemon.pid, libc::SIGCONT);
+    wait_for("a handshake", || client.handshake(0).is_ok());
+    let load = Load::start(&client, 4);
+    load.shake_hands(20);
+    load.flawless(&site);
+}
+
 #[test]
 fn a_program_signs_with_a_key_that_it_does_not_have() {
     let site = Site::of("keyd", DOCUMENT);
     site.perform("keyd");
+    allow_references(&site);
     let daemon = Daemon::start(&site);
     // It has tried the key once itself.
     let (before, _) = daemon.signatures("rsa3072");

@@ -688,6 +688,108 @@ fn who_waits_for_an_answer_learns_of_the_end_of_the_daemon() {
     assert!(connection.is_gone());
 }
 
+/// A daemon that is stopped is given up soon, and one that computes for others is not.
+#[test]
+fn a_daemon_is_waited_for_as_long_as_it_works() {
+    let fixture = Fixture::new(4);
+    let connection = &fixture.connection;
+    fixture.server.beat();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| finish(connection, None, 1, soon()));
+        let taken = fixture.take(1);
+        // Far longer than a daemon may stand still.
+        for _ in 0..75 {
+            thread::sleep(Duration::from_millis(20));
+            fixture.server.beat();
+        }
+        taken.into_iter().for_each(echo);
+        let answer = waiter.join().expect("no panic");
+        assert_eq!(answer, Ok(Zeroizing::new(vec![1])));
+    });
+    let start = Instant::now();
+    let answer = finish(connection, None, 2, soon());
+    assert_eq!(answer, Err(Failure::Silent));
+    assert!(start.elapsed() < ANSWER / 2, "{:?}", start.elapsed());
+    // Others would wait in vain, too.
+    assert!(connection.is_gone() && !connection.is_followed());
+}
+
+#[test]
+fn what_was_asked_when_an_idle_connection_ended_is_asked_again() {
+    for (closing, expected) in [
+        (Closing::Idle, Failure::Gone),
+        (Closing::Followed, Failure::Lost),
+        (Closing::Unsaid, Failure::Lost),
+    ] {
+        let fixture = Fixture::new(4);
+        let begun = fixture.begin(1);
+        fixture.post(2).expect("it is there");
+        let dropped = fixture.take(1);
+        fixture.server.close_as(closing);
+        assert_eq!(fixture.finish(begun, 1, soon()), Err(expected.clone()));
+        assert_eq!(fixture.told(1), [(2, Err(expected))]);
+        drop(dropped);
+        assert_eq!(fixture.finish(None, 3, soon()), Err(Failure::Gone));
+    }
+}
+
+#[test]
+fn a_daemon_that_ends_says_that_another_one_follows() {
+    let of = |closing, beats: bool| {
+        let fixture = Fixture::new(4);
+        if beats {
+            fixture.server.beat();
+        }
+        assert!(!fixture.connection.is_followed());
+        fixture.server.close_as(closing);
+        // The client sees the end of the connection, too.
+        fixture.connection.give_up();
+        fixture.connection.is_followed()
+    };
+    assert!(of(Closing::Followed, true));
+    assert!(!of(Closing::Idle, true) && !of(Closing::Unsaid, true));
+    // An older daemon never says so.
+    assert!(of(Closing::Unsaid, false));
+}
+
+/// Where nobody takes the greeting, a process looks again without a wait.
+#[test]
+fn a_greeting_is_left_at_the_door() {
+    let directory = TempDir::new("door");
+    let socket = directory.join("socket");
+    let listener = UnixListener::bind(&socket).expect("a socket");
+    let opening = Opening::start(&socket, Duration::ZERO, &Mark::new()).expect("a listener");
+    assert!(opening.is_own());
+    let (brief, start) = (Duration::from_millis(50), Instant::now());
+    assert_eq!(opening.is_answered(brief, soon()), Ok(false));
+    assert!(start.elapsed() >= brief && start.elapsed() < WELCOME / 2);
+    assert_eq!(opening.is_answered(Duration::ZERO, soon()), Ok(false));
+    let (mut stream, _) = listener.accept().expect("a client");
+    let mut greeting = [0; crate::protocol::GREETING];
+    stream.read_exact(&mut greeting).expect("a greeting");
+    // It is at work now, and is waited for however short the patience is.
+    thread::scope(|scope| {
+        let answered = scope.spawn(|| opening.is_answered(Duration::ZERO, soon()));
+        thread::sleep(brief);
+        let sent = lockstep_ring::send(&stream, &welcome(), ring().as_fd());
+        sent.expect("a client");
+        assert_eq!(answered.join().expect("no panic"), Ok(true));
+    });
+    assert!(opening.finish(soon()).is_ok());
+}
+
+/// A key of the same name may be another one: after a renewal, or in a reference of somebody else.
+#[test]
+fn a_key_is_the_one_whose_public_half_is_asked_for() {
+    let fixture = Fixture::new(4);
+    let connection = &fixture.connection;
+    assert_eq!(connection.key("a", &[]), Ok(&key()));
+    assert_eq!(connection.key("a", &[1]), Err(Failure::OtherKey));
+    assert_eq!(connection.key("b", &[]), Err(Failure::NoKey));
+    assert_eq!(connection.key_of(&[]), Some(&key()));
+    assert_eq!(connection.key_of(&[1]), None);
+}
+
 #[test]
 fn a_child_that_is_forked_while_threads_wait_for_room_waits_for_none_of_them() {
     let Fixture { connection, .. } = Fixture::new(4);

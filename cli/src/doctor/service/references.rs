@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use lockstep_common::Configuration;
 use lockstep_remote::Reference;
 
 use super::helper::offers;
@@ -16,8 +17,13 @@ use crate::install::REFERENCES;
 const CHECK: &str = "reference";
 
 /// What there is to say of the references that were seen, and of those that are missing under
-/// `root`.
-pub fn findings(seen: &Seen, subject: &Subject, root: &Path) -> Vec<Named> {
+/// `root`, for a service with this configuration of OpenSSL.
+pub fn findings(
+    seen: &Seen,
+    configuration: Option<&Configuration>,
+    subject: &Subject,
+    root: &Path,
+) -> Vec<Named> {
     let absent = absent(subject, root);
     let strict = absent.iter().map(|reference| {
         let what = format!(
@@ -70,7 +76,31 @@ pub fn findings(seen: &Seen, subject: &Subject, root: &Path) -> Vec<Named> {
             }
         }
     });
-    strict.chain(uncovered).chain(judged).collect()
+    let refused = configuration.filter(|_| !seen.references.is_empty());
+    let refused = refused.and_then(|configuration| not_allowed(configuration, subject));
+    strict
+        .chain(uncovered)
+        .chain(refused)
+        .chain(judged)
+        .collect()
+}
+
+/// That the configuration of a service allows no references, if that is so.
+fn not_allowed(configuration: &Configuration, subject: &Subject) -> Option<Named> {
+    let provider = configuration.provider()?;
+    let allowed = configuration.effective.setting(&provider, "references");
+    (allowed != Some("yes")).then(|| {
+        let named = configuration.path().display();
+        let what = format!(
+            "the service has references in the places of its keys, and its configuration {named} \
+             allows none: at its next start it finds no keys"
+        );
+        let remedy = format!(
+            "run {}, or add `references = yes` to {named}",
+            subject.reference()
+        );
+        (CHECK, (Verdict::Failed, what, Some(remedy)))
+    })
 }
 
 /// That no certificate belongs to a reference, if that is so.
@@ -204,7 +234,7 @@ mod tests {
         let told = || {
             let mut seen = Seen::default();
             keys::look(&[], &covered(&subject), &root, &mut seen);
-            let findings = findings(&seen, &subject, &root);
+            let findings = findings(&seen, None, &subject, &root);
             let [(CHECK, (Verdict::Warning, what, Some(remedy)))] = &findings[..] else {
                 panic!("{findings:?}");
             };
@@ -233,7 +263,7 @@ mod tests {
         let subject = wanted.find(&processes, &root).unwrap();
         let mut seen = Seen::default();
         keys::look(&[], &covered(&subject), &root, &mut seen);
-        let findings = findings(&seen, &subject, &root);
+        let findings = findings(&seen, None, &subject, &root);
         let [(CHECK, (Verdict::Failed, what, Some(remedy)))] = &findings[..] else {
             panic!("{findings:?}");
         };

@@ -10,6 +10,7 @@
 #include <openssl/async.h>
 #include <openssl/bio.h>
 #include <openssl/core_names.h>
+#include <openssl/decoder.h>
 #include <openssl/ec.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
@@ -113,7 +114,15 @@ static int decrypt(EVP_PKEY *key, EVP_PKEY *public, int padding)
     return done;
 }
 
-/* Whether any way gives the private parts away. */
+/* Whether these are private parts. */
+static int are_private(const OSSL_PARAM *params)
+{
+    return OSSL_PARAM_locate_const(params, OSSL_PKEY_PARAM_RSA_D) != NULL
+        || OSSL_PARAM_locate_const(params, OSSL_PKEY_PARAM_RSA_FACTOR1) != NULL
+        || OSSL_PARAM_locate_const(params, OSSL_PKEY_PARAM_PRIV_KEY) != NULL;
+}
+
+/* Whether any way gives the private parts away, or seems to. */
 static int exports_private(EVP_PKEY *key)
 {
     OSSL_PARAM *params = NULL;
@@ -121,7 +130,7 @@ static int exports_private(EVP_PKEY *key)
     unsigned char raw[64], *der = NULL;
     size_t length = sizeof raw;
     BIGNUM *number = NULL;
-    int done = EVP_PKEY_todata(key, EVP_PKEY_KEYPAIR, &params) == 1
+    int done = (EVP_PKEY_todata(key, EVP_PKEY_KEYPAIR, &params) == 1 && are_private(params))
         || PEM_write_bio_PrivateKey(bio, key, NULL, NULL, 0, NULL, NULL) == 1
         || PEM_write_bio_PrivateKey_traditional(bio, key, NULL, NULL, 0, NULL, NULL) == 1
         || i2d_PrivateKey(key, &der) > 0
@@ -172,6 +181,64 @@ static int use(const char *reference, const char *path)
     EVP_PKEY_free(key);
     EVP_PKEY_free(public);
     X509_free(x509);
+    return 1;
+}
+
+/* Takes a key apart, as programs do that know the old objects or want all parameters. */
+static int apart(const char *reference, const char *path)
+{
+    unsigned char output[1024], input[1024] = { 0 };
+    unsigned int size = sizeof output;
+    size_t length = sizeof output;
+    EVP_PKEY *key = load(reference, NULL);
+    EVP_PKEY *public = X509_get0_pubkey(certificate(path));
+    if (key == NULL || public == NULL)
+        return 0;
+    if (EVP_PKEY_is_a(key, "RSA")) {
+        RSA *rsa = (RSA *)EVP_PKEY_get0_RSA(key);
+        say("has an old object", rsa != NULL && RSA_get0_n(rsa) != NULL);
+        say("has private parts there", RSA_get0_d(rsa) != NULL || RSA_get0_p(rsa) != NULL);
+        say("signs with the old object",
+            RSA_sign(NID_sha256, input, 32, output, &size, rsa) == 1);
+        int plain = RSA_private_decrypt(RSA_size(rsa), input, output, rsa, RSA_PKCS1_OAEP_PADDING);
+        say("decrypts with the old object", plain >= 0);
+    } else if (EVP_PKEY_is_a(key, "EC")) {
+        EC_KEY *ec = (EC_KEY *)EVP_PKEY_get0_EC_KEY(key);
+        const EC_POINT *point = EC_KEY_get0_public_key(ec);
+        say("has an old object", ec != NULL && point != NULL);
+        say("has private parts there", EC_KEY_get0_private_key(ec) != NULL);
+        say("signs with the old object", ECDSA_sign(0, input, 32, output, &size, ec) == 1);
+        say("decrypts with the old object", ECDH_compute_key(output, 32, point, ec, NULL) > 0);
+    }
+    OSSL_PARAM *params = NULL;
+    int parts = EVP_PKEY_todata(key, EVP_PKEY_KEYPAIR, &params);
+    say("gives its parts", parts == 1 && !are_private(params));
+    OSSL_PARAM_free(params);
+    say("gives private parts", exports_private(key));
+    /* Where somebody asks for OpenSSL's own code, and so for a key that it can compute with. */
+    EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new_from_pkey(NULL, key, "provider=default");
+    EVP_MD_CTX *sign = EVP_MD_CTX_new();
+    const char *digest = EVP_PKEY_is_a(key, "ED25519") ? NULL : "SHA256";
+    int signs = EVP_DigestSignInit_ex(sign, NULL, digest, NULL, "provider=default", key, NULL) == 1
+        && EVP_DigestSign(sign, output, &length, MESSAGE, sizeof MESSAGE) == 1;
+    EVP_MD_CTX_free(sign);
+    length = sizeof output;
+    signs = signs || (digest != NULL && ctx != NULL && EVP_PKEY_sign_init(ctx) == 1
+                      && EVP_PKEY_sign(ctx, output, &length, input, 32) == 1);
+    say("signs in the default provider", signs);
+    EVP_PKEY_CTX_free(ctx);
+    EVP_PKEY *copy = EVP_PKEY_dup(key);
+    say("equals its copy", copy != NULL && EVP_PKEY_eq(key, copy) == 1);
+    say("equals its public half", EVP_PKEY_eq(key, public) == 1);
+    BIO *bio = BIO_new(BIO_s_mem());
+    EVP_PKEY_print_private(bio, key, 0, NULL);
+    say("is printed", 1);
+    BIO_free(bio);
+    ERR_clear_error();
+    say("signs afterwards", sign_all(key, public, NULL) && sign_all(copy, public, NULL));
+    errors();
+    EVP_PKEY_free(copy);
+    EVP_PKEY_free(key);
     return 1;
 }
 
@@ -355,8 +422,17 @@ static int forks(const char *reference)
 }
 
 /* Reads every key and certificate of a file, as HAProxy does, and then each block by itself. */
+static void count_ours(OSSL_DECODER *decoder, void *count)
+{
+    const OSSL_PROVIDER *provider = OSSL_DECODER_get0_provider(decoder);
+    *(int *)count += strcmp(OSSL_PROVIDER_get0_name(provider), "lockstep") == 0;
+}
+
 static int blocks(const char *path)
 {
+    int ours = 0;
+    OSSL_DECODER_do_all_provided(NULL, count_ours, &ours);
+    printf("our decoders: %d\n", ours);
     EVP_PKEY *key = load(path, NULL);
     say("finds a private key", key != NULL);
     errors();
@@ -547,6 +623,8 @@ int main(int count, char **words)
     int done = 0;
     if (count == 4 && strcmp(words[1], "use") == 0)
         done = use(words[2], words[3]);
+    if (count == 4 && strcmp(words[1], "apart") == 0)
+        done = apart(words[2], words[3]);
     if (count == 4 && strcmp(words[1], "contexts") == 0)
         done = contexts(words[2], words[3]);
     if (count == 4 && strcmp(words[1], "repeat") == 0)

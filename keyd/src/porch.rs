@@ -1,0 +1,142 @@
+//! Where clients wait while the daemon reads its keys.
+//!
+//! The socket is there before the daemon, where systemd has made it. A client that sees its
+//! greeting taken knows that there is a daemon, and waits for it.
+
+use std::io::{self, ErrorKind, Read as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use lockstep_remote::protocol::GREETING;
+use rustix::event::{PollFd, PollFlags, poll};
+
+/// How many clients may wait. Others wait behind them in the kernel.
+const MOST: usize = 1024;
+/// How long the thread does nothing where the machine is out of descriptors or memory.
+const A_MOMENT: Duration = Duration::from_millis(10);
+
+/// A client that has connected, and what has come of its greeting.
+pub struct Guest {
+    /// It never blocks.
+    pub stream: UnixStream,
+    /// What it has sent.
+    pub greeting: Vec<u8>,
+}
+
+/// The thread that takes greetings.
+pub struct Porch {
+    end: UnixStream,
+    thread: JoinHandle<Vec<Guest>>,
+}
+
+impl Porch {
+    /// Takes the greetings of those who come to these sockets.
+    pub fn open(listeners: &[UnixListener]) -> io::Result<Porch> {
+        let listeners = listeners.iter().map(UnixListener::try_clone);
+        let listeners: Vec<UnixListener> = listeners.collect::<Result<_, _>>()?;
+        for listener in &listeners {
+            listener.set_nonblocking(true)?;
+        }
+        let (end, ended) = UnixStream::pair()?;
+        let thread = thread::Builder::new().name("keyd-porch".to_owned());
+        let thread = thread.spawn(move || take_in(&listeners, &ended))?;
+        Ok(Porch { end, thread })
+    }
+
+    /// Ends the thread, and returns those who wait, in their order.
+    pub fn close(self) -> Vec<Guest> {
+        drop(self.end);
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+fn take_in(listeners: &[UnixListener], ended: &UnixStream) -> Vec<Guest> {
+    let mut guests: Vec<Guest> = Vec::new();
+    loop {
+        let has_room = guests.len() < MOST;
+        let open = listeners.iter().filter(|_| has_room);
+        let greets = guests.iter().filter(|own| own.greeting.len() < GREETING);
+        let greets = greets.map(|own| PollFd::new(&own.stream, PollFlags::IN));
+        let open = open.map(|own| PollFd::new(own, PollFlags::IN));
+        let end = [PollFd::new(ended, PollFlags::IN)];
+        let mut all: Vec<_> = end.into_iter().chain(open).chain(greets).collect();
+        let polled = poll(&mut all, None);
+        if !all[0].revents().is_empty() {
+            return guests;
+        }
+        let mut is_stuck = polled.is_err();
+        drop(all);
+        for listener in listeners.iter().filter(|_| has_room) {
+            match listener.accept() {
+                Ok((stream, _)) if stream.set_nonblocking(true).is_ok() => guests.push(Guest {
+                    stream,
+                    greeting: Vec::new(),
+                }),
+                Ok(_) => {}
+                Err(error) => is_stuck |= error.kind() != ErrorKind::WouldBlock,
+            }
+        }
+        guests.retain_mut(|own| read_on(&own.stream, &mut own.greeting).is_ok());
+        if is_stuck {
+            thread::sleep(A_MOMENT);
+        }
+    }
+}
+
+/// Reads what is there of a greeting; whether it is complete.
+pub fn read_on(mut stream: &UnixStream, greeting: &mut Vec<u8>) -> io::Result<bool> {
+    let mut room = [0; GREETING];
+    let missing = GREETING - greeting.len();
+    if missing == 0 {
+        return Ok(true);
+    }
+    match stream.read(&mut room[..missing]) {
+        Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
+        Ok(count) => {
+            greeting.extend(&room[..count]);
+            Ok(greeting.len() == GREETING)
+        }
+        Err(error) if is_for_later(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the same call may succeed later.
+pub fn is_for_later(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use lockstep_remote::protocol::greeting;
+    use lockstep_ring::unread;
+    use lockstep_testkit::TempDir;
+
+    use super::*;
+
+    #[test]
+    fn greetings_are_taken_and_kept() {
+        let place = TempDir::new("porch");
+        let socket = place.join("socket");
+        let listener = UnixListener::bind(&socket).expect("a socket");
+        let listeners = [listener];
+        let porch = Porch::open(&listeners).expect("a thread");
+        let connect = || UnixStream::connect(&socket).expect("a listener");
+        let (mut whole, mut half, gone) = (connect(), connect(), connect());
+        drop(gone);
+        whole.write_all(&greeting()).expect("a socket");
+        half.write_all(&greeting()[..5]).expect("a socket");
+        for _ in 0..20_000 {
+            if unread(&whole) == Some(0) && unread(&half) == Some(0) {
+                break;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        let guests = porch.close();
+        let greetings: Vec<_> = guests.iter().map(|own| &own.greeting[..]).collect();
+        assert_eq!(greetings, [&greeting()[..], &greeting()[..5]]);
+    }
+}
