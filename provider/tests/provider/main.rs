@@ -32,6 +32,7 @@ mod hosts;
 mod key_derivation;
 mod key_encapsulation;
 mod key_memory;
+mod long_inputs;
 mod memory;
 mod own_openssl;
 mod randomness;
