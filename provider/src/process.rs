@@ -10,7 +10,7 @@ use once_cell::race::OnceBox;
 
 use crate::c_library::{SignalSet, getauxval, pthread_sigmask, sigfillset};
 use crate::counted::{Counted, Owner};
-use crate::{daemon, shared_key, stack};
+use crate::{daemon, priority, shared_key, stack};
 
 /// The engine of this process. Its owners are the provider instances alive, one per library context
 /// that loaded us.
@@ -36,6 +36,7 @@ pub fn attach(settings: Result<Config, ConfigError>) -> Result<(), String> {
     }
     lockstep_vault::prepare();
     stack::prepare();
+    priority::prepare();
     // Before the program drops its privileges, changes its root directory or forbids system calls.
     publish(&config)?;
     let _ = CONFIG.set(Box::new(config));

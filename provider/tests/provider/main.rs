@@ -25,6 +25,7 @@ mod contexts;
 mod curve_vectors;
 mod curves;
 mod decryption;
+mod delays;
 mod faults;
 mod foreign;
 mod fork;
