@@ -116,7 +116,8 @@ struct Load {
     subject: Subject,
 }
 
-/// How many requests were answered, and how many of them the engine declined as lone ones.
+/// How many requests were answered, and how many of them the engine declined as lone ones, or as
+/// ones that came too late.
 #[derive(Default)]
 struct Served {
     all: u64,
@@ -133,7 +134,7 @@ impl Load {
                 match lockstep_engine::measure::blocking(engine, self.subject.request()) {
                     Ok(_) => {}
                     // While its guard lives, the engine counts this thread as busy.
-                    Err(_guard @ Declined::Lone(_)) => {
+                    Err(_guard @ (Declined::Lone(_) | Declined::Late)) => {
                         burn(self.stock);
                         lone.fetch_add(1, Ordering::Relaxed);
                     }

@@ -18,6 +18,14 @@ impl Bytes {
     pub fn from_slice(bytes: &[u8]) -> Bytes {
         Bytes(SmallVec::from_slice(bytes))
     }
+
+    /// A copy, as above; None without memory for it.
+    pub fn try_from_slice(bytes: &[u8]) -> Option<Bytes> {
+        let mut copy = SmallVec::new();
+        copy.try_reserve_exact(bytes.len()).ok()?;
+        copy.extend_from_slice(bytes);
+        Some(Bytes(copy))
+    }
 }
 
 impl From<Vec<u8>> for Bytes {

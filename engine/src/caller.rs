@@ -10,6 +10,10 @@ pub trait Caller<P = Pending> {
     /// The asynchronous jobs that may call.
     type Job: Job<P>;
 
+    /// Whether the calling thread has a lower priority than is usual in its process. Such a thread
+    /// computes for itself only: others would wait until it gets a CPU.
+    fn is_low(&self) -> bool;
+
     /// The asynchronous job that the calling code runs in, if it runs in one.
     fn job(&self) -> Option<Self::Job>;
 
@@ -80,6 +84,10 @@ pub enum NoJob {}
 
 impl<P> Caller<P> for Thread {
     type Job = NoJob;
+
+    fn is_low(&self) -> bool {
+        false
+    }
 
     fn job(&self) -> Option<NoJob> {
         None

@@ -255,8 +255,8 @@ impl Setting {
             default: "auto",
             values: "`auto`, `lanes` or `stock`",
             meaning: "Who serves a request that is alone: with `auto` what was measured faster, with \
-                      `lanes` always the lanes (also those that OpenSSL would serve faster however many), \
-                      with `stock` always OpenSSL's own code.",
+                      `lanes` always the lanes (also those that OpenSSL would serve faster however many; \
+                      requests wait for lanes for ten seconds), with `stock` always OpenSSL's own code.",
             set: |config, setting, value| {
                 config.lone = match value {
                     "auto" => Lone::Auto,

@@ -43,6 +43,12 @@ pub enum Declined {
     BadKey,
     /// The public key is not the one of the private key.
     Inconsistent,
+    /// The lanes would have served it later than OpenSSL's own implementation takes, or have not
+    /// served it in that time.
+    Late,
+    /// The calling thread has a lower priority than its process: as a leader it would hold up
+    /// threads that have a higher one.
+    LowPriority,
     /// The engine was dropped before the request ran.
     ShutDown,
     /// The executor panicked: a defect of this library.
@@ -68,6 +74,8 @@ impl Declined {
             Declined::BadPoint => Fallback::BadPoint,
             Declined::BadKey => Fallback::BadKey,
             Declined::Inconsistent => Fallback::Inconsistent,
+            Declined::Late => Fallback::Late,
+            Declined::LowPriority => Fallback::LowPriority,
             Declined::ShutDown => Fallback::ShutDown,
             Declined::Internal => Fallback::Internal,
         }
@@ -151,6 +159,9 @@ fallbacks! {
     BadKey "bad_key" "a key or a ciphertext is not one of ML-KEM",
     Pkcs1Decryption "pkcs1_decryption" "PKCS#1 v1.5 decryption is left to OpenSSL",
     SharedMemory "shared_memory" "several processes may share OpenSSL's objects, so nothing is offered",
+    Late "late" "the request would have waited longer than OpenSSL's own code takes",
+    LowPriority "low_priority" "the thread has a lower priority than its process",
+    LongMessage "long_message" "the message is so long that its hash is most of the work",
 }
 
 impl From<Unsupported> for Fallback {

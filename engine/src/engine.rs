@@ -9,7 +9,7 @@ use crate::executor::cpu::Cpu;
 use crate::keys::Keypair;
 use crate::kinds::KeyKind;
 use crate::permit::Permit;
-use crate::policy::{JobsLead, Policy};
+use crate::policy::{JobsLead, Patience, Policy};
 use crate::queue::state::{Bounds, Queue, StartThread};
 use crate::queue::workers;
 use crate::shape::Shape;
@@ -56,9 +56,11 @@ impl Engine {
         let policy = Policy {
             slots,
             yields: config.gather,
+            patience: Some(Patience::of(config.lone)),
         };
         let bounds = Bounds {
             jobs_lead: config.jobs_lead != JobsLead::No,
+            starts_watch: config.jobs_lead != JobsLead::Yes,
             max_async: config.max_async,
             max_lost: config.max_lost,
         };

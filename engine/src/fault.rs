@@ -19,6 +19,8 @@ pub enum Defect {
     IgnoredRandomness,
     /// The lanes of ML-KEM change a bit of the first ciphertext or secret of a batch.
     WrongSecret,
+    /// A slot that was handed to a thread which has left is not taken back.
+    LostSlot,
 }
 
 #[cfg(any(all(feature = "fault-injection", not(loom)), all(test, loom)))]

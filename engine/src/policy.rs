@@ -1,6 +1,8 @@
 //! When a batch starts, how large it grows, and who runs it. Pure functions. The reasons are in
 //! `docs/decisions/0002-gathering.md`, the figures in `docs/lab/gathering.md`.
 
+use std::time::Duration;
+
 use lockstep_kernels::backend::Backend;
 use lockstep_kernels::rsa::Size;
 
@@ -30,9 +32,21 @@ pub(crate) struct View {
     pub pass: usize,
     /// Requests that a batch may have.
     pub batch: usize,
+    /// How long a pass takes, by the [median](note_batch) of the batches so far; zero before the
+    /// first.
+    pub pass_time: Duration,
 }
 
 impl View {
+    /// How long so many passes are expected to take.
+    fn time_of(&self, passes: usize) -> Duration {
+        let pass = match self.pass_time {
+            Duration::ZERO => UNKNOWN,
+            known => known,
+        };
+        times(pass, passes)
+    }
+
     /// Requests that no batch has taken yet.
     fn gathered(&self) -> usize {
         self.waiting + self.in_hand
@@ -46,7 +60,55 @@ pub(crate) struct Policy {
     pub slots: usize,
     /// How often a leader may yield its CPU while requests gather.
     pub yields: u32,
+    /// When requests leave the queue. None, in tests: never, and no leader is given up.
+    pub patience: Option<Patience>,
 }
+
+/// How long every request may wait, however short it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Patience {
+    /// For batches that run as expected.
+    pub expected: Duration,
+    /// For those that are late.
+    pub most: Duration,
+}
+
+impl Patience {
+    /// What is expected may take several times what it takes to wake a thread, and more than a
+    /// batch of short requests takes, so that these still gather. And the thread of a leader may
+    /// have to wait for a CPU, as a thread has to that computes with OpenSSL's own implementation.
+    pub const USUAL: Patience = Patience {
+        expected: Duration::from_micros(250),
+        most: Duration::from_millis(50),
+    };
+
+    /// Where the lanes are to serve all requests.
+    pub const LONG: Patience = Patience {
+        expected: Duration::from_secs(10),
+        most: Duration::from_secs(10),
+    };
+
+    pub fn of(lone: Lone) -> Patience {
+        match lone {
+            Lone::Lanes => Patience::LONG,
+            Lone::Auto | Lone::Stock => Patience::USUAL,
+        }
+    }
+}
+
+/// What a pass is taken to last before one was measured.
+const UNKNOWN: Duration = Duration::from_millis(250);
+
+/// How many times longer than expected a leader may take before it is given up. It may only be slow
+/// to get a CPU, and then one batch more runs than there are slots, which does little harm.
+const LOST_AFTER: usize = 16;
+
+/// How many times the patience of requests it is given in any case.
+const LOST_AFTER_PATIENCE: usize = 2;
+
+/// How many leaders are given up at a time at most. Each keeps its working memory. Beyond that,
+/// their slots stay lost; without any slot left, all requests are declined at once.
+pub(crate) const MOST_LOST: usize = 64;
 
 /// How often in a row a leader yields in vain before it stops expecting more.
 pub(crate) const PATIENCE: u32 = 2;
@@ -103,12 +165,79 @@ impl Policy {
         view.waiting == 0 && self.starts(&arrived) && !self.expects_company(&led)
     }
 
+    /// How long a request that comes now may wait. None: as long as it takes.
+    ///
+    /// That is twice as long as OpenSSL's own implementation would take for it and for all of its
+    /// shape that are in front of it, on the CPUs of this process. OpenSSL takes about as long for
+    /// one request as the lanes take for a pass ([`lone_is_slower`]), so batches that run as
+    /// expected are done several times before, however many requests wait. Both are times by the
+    /// clock: where other programs use the CPUs too, passes take longer, and OpenSSL would as well.
+    pub fn longest_wait(&self, view: &View) -> Option<Duration> {
+        Some(self.time_of_all(view).max(self.patience?.most))
+    }
+
+    /// How long it may have to wait for a slot, by what is expected of those that lead now.
+    /// Otherwise it does not begin to wait.
+    pub fn longest_expected_wait(&self, view: &View) -> Option<Duration> {
+        Some(self.time_of_all(view).max(self.patience?.expected))
+    }
+
+    /// How long an asynchronous job may wait for another thread before it is woken without an
+    /// answer. Its thread has other work, so this is not for its sake, but in case that the other
+    /// thread never ends.
+    pub fn longest_pause(&self, view: &View) -> Option<Duration> {
+        let least = times(self.patience?.most, LOST_AFTER_PATIENCE);
+        Some(self.longest_wait(view)?.max(least))
+    }
+
+    /// Twice as long as OpenSSL would take for all of a shape, and for one more.
+    fn time_of_all(&self, view: &View) -> Duration {
+        let in_front = view.gathered() + view.in_batches;
+        times(view.time_of(1), 2 * (self.slots + in_front)) / self.slots as u32
+    }
+
+    /// How long a batch of so many passes, which began so long ago, is expected to run yet. One
+    /// that is late may end at any time, unless its leader is as good as given up.
+    pub fn time_left(&self, view: &View, passes: usize, elapsed: Duration) -> Duration {
+        match self.gives_up(view, passes, elapsed) {
+            true => Duration::MAX,
+            false => view.time_of(passes).saturating_sub(elapsed),
+        }
+    }
+
+    /// Whether a leader is given up that has had its slot for so long: its thread has left the
+    /// operation by `siglongjmp`, is stopped, or gets no CPU. Its slot is replaced.
+    pub fn gives_up(&self, view: &View, passes: usize, elapsed: Duration) -> bool {
+        self.patience.is_some_and(|patience| {
+            let expected = times(view.time_of(passes), LOST_AFTER);
+            elapsed > expected.max(times(patience.most, LOST_AFTER_PATIENCE))
+        })
+    }
+
     /// A slot's part of all that is in the engine, in full passes.
     fn room(&self, view: &View) -> usize {
         let each = (view.gathered() + view.in_batches).div_ceil(self.slots);
         each.next_multiple_of(view.pass)
             .clamp(view.pass, view.batch)
     }
+}
+
+/// Notes how long a batch has taken, in `pass_time`.
+///
+/// Each batch moves it by a sixteenth towards its own time for a pass, so it stays at the median.
+/// That follows when all batches get slower, and not when some of them are held up.
+pub(crate) fn note_batch(pass_time: &mut Duration, took: Duration, passes: usize) {
+    let pass = took / u32::try_from(passes.max(1)).unwrap_or(u32::MAX);
+    let step = (*pass_time / 16).max(Duration::from_nanos(1));
+    *pass_time = match *pass_time {
+        Duration::ZERO => pass.max(Duration::from_nanos(1)),
+        before if before < pass => before + step,
+        before => before.saturating_sub(step).max(Duration::from_nanos(1)),
+    };
+}
+
+fn times(duration: Duration, count: usize) -> Duration {
+    duration.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX))
 }
 
 /// Whether lone requests go to OpenSSL's own implementation.
@@ -209,6 +338,7 @@ mod tests {
     const POLICY: Policy = Policy {
         slots: 2,
         yields: 16,
+        patience: Some(Patience::USUAL),
     };
     const IDLE: View = View {
         waiting: 0,
@@ -221,7 +351,97 @@ mod tests {
         elsewhere: 0,
         pass: 4,
         batch: 8,
+        pass_time: Duration::ZERO,
     };
+
+    const MICROSECOND: Duration = Duration::from_micros(1);
+
+    /// With passes of so many microseconds.
+    fn measured(microseconds: u32, view: View) -> View {
+        let pass_time = MICROSECOND * microseconds;
+        View { pass_time, ..view }
+    }
+
+    #[test]
+    fn a_request_waits_as_long_as_openssl_would_take_for_all_in_front() {
+        let wait = |view: &View| POLICY.longest_expected_wait(view).unwrap();
+        let rsa2048 = measured(600, IDLE);
+        assert_eq!(wait(&rsa2048), MICROSECOND * 1200);
+        // Two full batches run, and 48 wait: the last one is served after three more rounds of two
+        // passes, which is 4.8 ms with what runs.
+        let crowd = View {
+            waiting: 48,
+            threads: 48,
+            running: 2,
+            in_batches: 16,
+            ..rsa2048
+        };
+        assert_eq!(wait(&crowd), MICROSECOND * 2 * 600 * 33);
+        assert!(wait(&crowd) > 4 * (MICROSECOND * 4800));
+        // Where batches are late, it waits longer.
+        let most = Patience::USUAL.most;
+        assert_eq!(POLICY.longest_wait(&crowd), Some(most));
+        let slow = measured(6000, crowd);
+        assert_eq!(POLICY.longest_wait(&slow), Some(wait(&slow)));
+        // A short one may wait for a batch of other short ones.
+        assert_eq!(wait(&measured(50, IDLE)), Patience::USUAL.expected);
+        // Nothing is known.
+        assert_eq!(wait(&IDLE), 2 * UNKNOWN);
+        let endless = Policy {
+            patience: None,
+            ..POLICY
+        };
+        assert_eq!(endless.longest_wait(&crowd), None);
+        assert_eq!(endless.longest_pause(&crowd), None);
+        assert!(!endless.gives_up(&crowd, 1, Duration::MAX));
+    }
+
+    #[test]
+    fn a_short_request_does_not_wait_for_a_long_batch() {
+        let (rsa4096, p256) = (measured(4300, IDLE), measured(50, IDLE));
+        let left = POLICY.time_left(&rsa4096, 2, MICROSECOND * 1000);
+        assert_eq!(left, MICROSECOND * 7600);
+        assert!(left > POLICY.longest_expected_wait(&p256).unwrap());
+        assert!(left < POLICY.longest_expected_wait(&rsa4096).unwrap());
+        // One that is late may end at any time, up to the moment in which it is given up.
+        let late = |elapsed: u32| POLICY.time_left(&rsa4096, 1, MICROSECOND * elapsed);
+        assert_eq!(late(5300), Duration::ZERO);
+        assert_eq!(late(200_000), Duration::MAX);
+    }
+
+    #[test]
+    fn a_leader_is_given_up_after_many_times_its_time() {
+        let (long, short) = (measured(10_000, IDLE), measured(50, IDLE));
+        let ms = Duration::from_millis;
+        assert!(!POLICY.gives_up(&long, 2, ms(320)));
+        assert!(POLICY.gives_up(&long, 2, ms(321)));
+        assert!(!POLICY.gives_up(&short, 1, ms(100)));
+        assert!(POLICY.gives_up(&short, 1, ms(101)));
+        // A job is not woken before the leader may be given up.
+        assert_eq!(POLICY.longest_pause(&short), Some(ms(100)));
+    }
+
+    #[test]
+    fn the_time_of_a_pass_is_the_median() {
+        let mut pass_time = Duration::ZERO;
+        note_batch(&mut pass_time, MICROSECOND * 1000, 2);
+        assert_eq!(pass_time, MICROSECOND * 500);
+        // Every eighth batch is held up for long.
+        for batch in 0..800 {
+            let took = if batch % 8 == 0 { 400_000 } else { 100 };
+            note_batch(&mut pass_time, MICROSECOND * took, 1);
+        }
+        assert!((MICROSECOND * 90..MICROSECOND * 120).contains(&pass_time));
+        // All get slower.
+        for _ in 0..100 {
+            note_batch(&mut pass_time, MICROSECOND * 800, 1);
+        }
+        assert!((MICROSECOND * 740..MICROSECOND * 860).contains(&pass_time));
+        for _ in 0..1000 {
+            note_batch(&mut pass_time, Duration::ZERO, 1);
+        }
+        assert!(pass_time > Duration::ZERO, "it stays known");
+    }
 
     #[test]
     fn a_share_is_a_slots_part_in_full_passes() {

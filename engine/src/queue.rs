@@ -15,13 +15,30 @@
 //!   [`Queue::hand_on`], under the same lock.
 //! - A thread that is made leader gets its own request back, out of the queue, so no other leader
 //!   can serve it in between and its slot is always used or handed on.
-//! - Between shapes, the one with the oldest request goes first.
+//! - Between shapes, the one goes first whose oldest request should be served first. That is the
+//!   oldest, among requests that take equally long.
+//!
+//! What keeps every thread moving:
+//!
+//! - A request that would wait, or has waited, much longer than OpenSSL's own implementation takes
+//!   is declined ([`Policy::longest_wait`](crate::policy::Policy::longest_wait)). Requests own what
+//!   they need, so a leader that has it may go on; its answer is dropped.
+//! - A leader that does not come back is [given up](late), and its slot replaced.
+//! - A job that waits for another thread is watched (`watch.rs`): in the end it is woken without an
+//!   answer.
 
 pub(crate) mod completion;
 pub(crate) mod job_queue;
 mod jobs;
+mod late;
 mod leader;
+mod leaders;
 pub(crate) mod state;
+#[cfg(loom)]
+mod unwatched;
+#[cfg(not(loom))]
+mod watch;
+mod watched;
 pub(crate) mod workers;
 
 #[cfg(all(test, loom))]
@@ -33,14 +50,14 @@ pub(crate) mod simple;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-use std::time::Instant;
+use std::time::Duration;
 
 use completion::{Turn, Waiter};
-use state::{Answer, Entry, Owner, Queue, Slot};
+use state::{Answer, Entry, Lead, Owner, Queue, Slot};
 
 use crate::declined::Declined;
 use crate::executor::{Executor, Job};
-use crate::sync::lock;
+use crate::sync::{Arc, lock, now};
 
 impl<E: Executor> Queue<E> {
     /// Declines the request that a blocking thread would [`enqueue`](Self::enqueue) now, if that
@@ -61,9 +78,15 @@ impl<E: Executor> Queue<E> {
         Some(self.declined(Declined::Lone(guard)))
     }
 
-    /// Serves the request of a blocking thread: by leading, or by waiting for another leader.
+    /// Serves the request of a blocking thread: by leading, or by waiting for another leader. The
+    /// request is declined where that takes too long.
     pub(crate) fn enqueue(&self, shape: E::Shape, request: E::Request) -> Answer<E> {
+        self.look_if_due();
         let mut state = self.lock();
+        if self.comes_too_late(&mut state, shape) {
+            drop(state);
+            return Err(self.declined(Declined::Late));
+        }
         let own = state.entry(request, Owner::Leader);
         let line = state.line(shape);
         let mut view = self.view(line);
@@ -76,21 +99,38 @@ impl<E: Executor> Queue<E> {
                 .expect("the leader brought a request");
         }
         let waiter = Waiter::new();
+        let now = now();
+        let after = |wait: Option<Duration>| wait.map(|wait| now + wait);
+        let most = self.policy.longest_wait(&view);
         state.push(
             shape,
             Entry {
                 owner: Owner::Thread(waiter.clone()),
-                since: Some(Instant::now()),
+                since: Some(now),
+                turn: after(self.policy.longest_expected_wait(&view)),
+                due: after(most),
                 ..own
             },
         );
         self.hand_on(state, false);
-        match waiter.wait() {
-            Turn::Answer(answer) => answer,
-            Turn::Lead(lead) => self
+        match waiter.wait(most) {
+            Some(Turn::Answer(answer)) => answer,
+            Some(Turn::Lead(lead)) => self
                 .lead(self.lock(), lead)
                 .expect("the leader brought a request"),
+            None => {
+                self.withdraw(shape, &waiter);
+                Err(self.declined(Declined::Late))
+            }
         }
+    }
+
+    /// Takes the request of a thread that has left out of the queue, if it is there still.
+    fn withdraw(&self, shape: E::Shape, waiter: &Arc<Waiter<E::Response, Lead<E>>>) {
+        let mut state = self.lock();
+        state.line(shape).withdraw(waiter);
+        self.give_up_lost(&mut state, now());
+        self.hand_on(state, false);
     }
 
     /// Runs one batch on the calling thread, past the queue and its slots.

@@ -1,5 +1,6 @@
 //! The way in: who serves an operation, and on which thread.
 //!
+//! - An operation of a thread with a low priority is declined: it would hold up others.
 //! - A key pair comes from the pool, if that has one.
 //! - For a thread that blocks, and for a job that must not pause, an operation that would run alone
 //!   is declined where OpenSSL is faster. Otherwise the thread joins the [queue](crate::queue).
@@ -48,6 +49,9 @@ impl Engine {
         input: impl FnOnce() -> Option<O::Input>,
         caller: &impl Caller,
     ) -> Outcome<O::Output> {
+        if caller.is_low() {
+            return Outcome::Declined(self.declined(Declined::LowPriority));
+        }
         let shape = operation.shape();
         if let Shape::Keypair(kind) = shape
             && let Some(pair) = self.pooled_keypair(kind)
@@ -78,6 +82,30 @@ impl Engine {
             Some(job) => serve_job(queue, caller, job, shape, request),
             None => serve_thread(queue, caller, shape, request),
         })
+    }
+}
+
+impl Engine {
+    /// Serves what [`serve`](Self::serve) has declined, where nobody else can: on the calling
+    /// thread, for which it waits for no other.
+    pub fn serve_at_once<O: Operation>(
+        &self,
+        operation: O,
+        input: impl FnOnce() -> Option<O::Input>,
+        caller: &impl Caller,
+    ) -> Outcome<O::Output> {
+        let shape = operation.shape();
+        let queue = match self.lanes_for(shape) {
+            Ok(queue) => queue,
+            Err(reason) => return Outcome::Declined(self.declined(reason)),
+        };
+        let Some(input) = input() else {
+            return Outcome::NotAsked;
+        };
+        let request = CpuRequest::from(operation.request(input));
+        let served = caller.with_room(|| queue.execute_at_once(shape, [request]).pop());
+        let answer = served.unwrap_or_else(|| Some(Err(queue.declined(Declined::NoStack))));
+        outcome::<O>(answer.unwrap_or(Err(Declined::Internal)))
     }
 }
 
@@ -126,7 +154,7 @@ fn serve_job<E: Executor, C: Caller<PendingOf<E>>>(
         queue.counters.unpaused(Unpaused::Bound);
     } else if let Some((waker, wake)) = job.waker() {
         let ticket = Queue::submit(queue, shape, request, waker)?;
-        return wait(&job, wake, ticket);
+        return wait(queue, &job, wake, shape, ticket);
     } else {
         queue.counters.unpaused(Unpaused::Descriptor);
     }
@@ -162,34 +190,41 @@ fn post_and_lead<E: Executor, C: Caller<PendingOf<E>>>(
     let help = queue.executor.wants_help(shape);
     match caller.with_room(|| Queue::attend(queue, shape, ticket, help)) {
         Some(Ok(answer)) => answer,
-        Some(Err(ticket)) => wait_for_another(job, ticket),
+        Some(Err(ticket)) => wait_for_another(queue, job, shape, ticket),
         None => Err(queue.declined(Declined::NoStack)),
     }
 }
 
-/// The answer to a posted request that another thread serves.
-fn wait_for_another<S, T, J: Job<Pending<S, T>>>(
+/// The answer to a posted request that another thread serves; declined if that thread does not end
+/// in time.
+fn wait_for_another<E: Executor, J: Job<PendingOf<E>>>(
+    queue: &Arc<Queue<E>>,
     job: &J,
-    ticket: Ticket<T>,
-) -> Result<T, Declined> {
+    shape: E::Shape,
+    ticket: Ticket<E::Response>,
+) -> Answer<E> {
     let Some((waker, wake)) = job.waker() else {
-        return ticket.take();
+        return queue.take_in_time(shape, ticket);
     };
-    match ticket.notify_by(waker) {
-        true => wait(job, wake, ticket),
-        false => ticket.take(),
+    if !ticket.notify_by(waker) {
+        return ticket.take();
     }
+    Queue::watch(queue, shape, &ticket);
+    wait(queue, job, wake, shape, ticket)
 }
 
 /// Pauses the job until another thread has the answer.
-fn wait<S, T, J: Job<Pending<S, T>>>(
+fn wait<E: Executor, J: Job<PendingOf<E>>>(
+    queue: &Queue<E>,
     job: &J,
     wake: J::Wake,
-    ticket: Ticket<T>,
-) -> Result<T, Declined> {
+    shape: E::Shape,
+    ticket: Ticket<E::Response>,
+) -> Answer<E> {
     let posted = None;
     match job.wait(wake, Pending { ticket, posted }) {
-        Paused::Resumed(pending) | Paused::Unwakeable(pending) => pending.ticket.take(),
+        Paused::Resumed(pending) => pending.ticket.take(),
+        Paused::Unwakeable(pending) => queue.take_in_time(shape, pending.ticket),
         Paused::Failed => Err(Declined::ShutDown),
     }
 }

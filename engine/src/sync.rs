@@ -16,11 +16,69 @@ pub(crate) use loom::{
 };
 
 use std::sync::PoisonError;
+#[cfg(not(loom))]
+use std::time::Duration;
+use std::time::Instant;
 
 /// Locks, whether or not a thread panicked while it held the lock: every critical section of this
 /// crate leaves its data whole before anything in it can panic.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The time. In a model it stands still, so that the same choices lead to the same run.
+pub(crate) fn now() -> Instant {
+    #[cfg(not(loom))]
+    return Instant::now();
+    #[cfg(loom)]
+    {
+        static NOW: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+        *NOW.get_or_init(Instant::now)
+    }
+}
+
+/// Sleeps on `condition` until it is notified.
+pub(crate) fn wait<'a, T>(condition: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    condition
+        .wait(guard)
+        .unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Sleeps on `condition` while `asleep` returns true, but no longer than `most`. In a model that is
+/// over at once: what others do before that, the model tries anyway.
+pub(crate) fn wait_while_within<'a, T>(
+    condition: &Condvar,
+    mut guard: MutexGuard<'a, T>,
+    most: Option<Duration>,
+    mut asleep: impl FnMut(&mut T) -> bool,
+) -> MutexGuard<'a, T> {
+    let Some(most) = most else {
+        return wait_while(condition, guard, asleep);
+    };
+    #[cfg(loom)]
+    let _ = (condition, most, asleep(&mut guard));
+    #[cfg(not(loom))]
+    {
+        let mut timed_out = false;
+        // A thread that wakes for nothing, which is rare, waits anew.
+        while asleep(&mut guard) && !timed_out {
+            (guard, timed_out) = wait_at_most(condition, guard, most);
+        }
+    }
+    guard
+}
+
+/// Sleeps on `condition` until it is notified, but no longer than this; whether that was over.
+#[cfg(not(loom))]
+pub(crate) fn wait_at_most<'a, T>(
+    condition: &Condvar,
+    guard: MutexGuard<'a, T>,
+    most: Duration,
+) -> (MutexGuard<'a, T>, bool) {
+    let (guard, waited) = condition
+        .wait_timeout(guard, most)
+        .unwrap_or_else(PoisonError::into_inner);
+    (guard, waited.timed_out())
 }
 
 /// Sleeps on `condition` while `asleep` returns true.
@@ -30,9 +88,7 @@ pub(crate) fn wait_while<'a, T>(
     mut asleep: impl FnMut(&mut T) -> bool,
 ) -> MutexGuard<'a, T> {
     while asleep(&mut guard) {
-        guard = condition
-            .wait(guard)
-            .unwrap_or_else(PoisonError::into_inner);
+        guard = wait(condition, guard);
     }
     guard
 }

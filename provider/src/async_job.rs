@@ -18,7 +18,7 @@ use lockstep_engine::{
 use crate::ffi::AsyncCallback;
 use crate::notifier::{Kind, Notifier};
 use crate::wait_ctx::{Awaited, WaitCtx, Waiting};
-use crate::{c_library, memory, process, stack};
+use crate::{c_library, memory, priority, process, stack};
 
 /// Has the engine serve an operation with the input that `input` makes: a job pauses meanwhile,
 /// another caller blocks. The caller keeps what is declined until OpenSSL has computed.
@@ -43,8 +43,8 @@ pub fn keypair(kind: KeyKind) -> Option<Keypair> {
     }
 }
 
-/// As [`serve`], for what OpenSSL may lack: what the lanes decline is asked of them once more,
-/// without a pause.
+/// As [`serve`], for what OpenSSL may lack: what the lanes decline, the calling thread computes on
+/// them by itself.
 pub fn serve_in_any_case<O: Operation + Copy>(
     operation: O,
     input: impl Fn() -> Option<O::Input>,
@@ -52,7 +52,7 @@ pub fn serve_in_any_case<O: Operation + Copy>(
     match serve(operation, &input) {
         Outcome::Declined(_) if !memory::is_scarce() => {
             let engine = process::engine();
-            engine.serve(operation, input, &Host { engine, wait: None })
+            engine.serve_at_once(operation, input, &Host { engine, wait: None })
         }
         outcome => outcome,
     }
@@ -84,6 +84,10 @@ struct Host<'a> {
 
 impl<'a> Caller for Host<'a> {
     type Job = AsyncJob<'a>;
+
+    fn is_low(&self) -> bool {
+        priority::is_low()
+    }
 
     fn job(&self) -> Option<AsyncJob<'a>> {
         self.wait.map(|wait| AsyncJob::new(wait, self.engine))

@@ -124,6 +124,8 @@ unsafe extern "C" {
         before: Option<&mut SignalSet>,
     ) -> c_int;
     safe fn getrlimit(resource: c_uint, limit: &mut libc::rlimit) -> c_int;
+    /// The scheduling policy of a thread, of the calling one for 0; -1 if that cannot be known.
+    pub safe fn sched_getscheduler(thread: libc::pid_t) -> c_int;
     safe fn pthread_setcancelstate(state: c_int, before: Option<&mut c_int>) -> c_int;
     pub safe fn dlsym(scope: Scope, name: Text<'_>) -> *mut c_void;
     safe fn pthread_key_create(

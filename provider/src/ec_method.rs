@@ -391,7 +391,7 @@ impl Signing<'_> {
             return signature.map_or(0, |signature| self.write(&signature));
         }
         let asked = match has_room {
-            true => served(key, EcdsaSign, |_, _| self.request(key)),
+            true => served(key, EcdsaSign, |_, curve| self.request(key, curve)),
             false => Outcome::NotAsked,
         };
         match asked {
@@ -417,21 +417,19 @@ impl Signing<'_> {
             referent.refuse("the program gave a nonce, but the key daemon makes its own nonces");
             return None;
         }
-        // More of a digest never counts.
-        let most = |digest: &[u8]| digest[..digest.len().min(curve.bytes())].to_vec();
-        let digest = self.digest.read(most)?;
+        let digest = counted(self.digest, curve)?;
         referent.ask(Remote::EcdsaSign, &digest, 2 * curve.bytes())
     }
 
     /// The request for a signature; None for what only OpenSSL can sign: it uses a nonce of the
     /// caller's own.
-    fn request(&self, key: &ffi::EcKey) -> Option<EcdsaSignInput> {
+    fn request(&self, key: &ffi::EcKey, curve: Curve) -> Option<EcdsaSignInput> {
         if self.nonce.inverse.is_some() || self.nonce.r.is_some() || self.digest.is_null() {
             return None;
         }
         Some(EcdsaSignInput {
             key: private_key(key)?,
-            digest: self.digest.read(Copied::from_slice)?,
+            digest: counted(self.digest, curve)?,
         })
     }
 
@@ -443,6 +441,13 @@ impl Signing<'_> {
         // SAFETY: libcrypto's arguments, passed on.
         unsafe { (stock.sign)(self.kind, digest, size, output, length, inverse, r, key) }
     }
+}
+
+/// A copy of what counts of a digest: the leftmost bits, as many as the order of the curve has
+/// (FIPS 186-5, 6.4.1). The order of both curves fills its bytes. The caller may give any length.
+fn counted(digest: Bytes<'_>, curve: Curve) -> Option<Copied> {
+    let most = |digest: &[u8]| Copied::from_slice(&digest[..digest.len().min(curve.bytes())]);
+    digest.read(most)
 }
 
 /// `verify_sig`: 1 right, 0 wrong, -1 error.
@@ -482,7 +487,7 @@ fn verification(
     Some(EcdsaVerifyInput {
         curve,
         public,
-        digest: digest.read(<[u8]>::to_vec)?.into(),
+        digest: counted(digest, curve)?.to_vec().into(),
         signature: [&r[..], &s[..]].concat(),
     })
 }

@@ -9,7 +9,8 @@ use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 
 use lockstep_engine::{
-    Bytes as Message, Ed25519Key, Ed25519SignInput, Ed25519VerifyInput, Outcome, operation,
+    Bytes as Message, Ed25519Key, Ed25519SignInput, Ed25519VerifyInput, Fallback, Outcome,
+    operation,
 };
 
 use crate::daemon_key::{Key, Operation};
@@ -25,10 +26,14 @@ use crate::ffi::{
 use crate::reference::Referable;
 use crate::stock::families::{Ed25519Keys, Ed25519Signature};
 use crate::wrapped::{self, KEY_BYTES, pair, passed_on, public};
-use crate::{async_job, memory, query};
+use crate::{async_job, memory, process, query};
 
 /// The length of a signature.
 const SIGNATURE_BYTES: usize = 64;
+
+/// The longest message that the engine is asked for. Hashing a longer one takes most of the time,
+/// in which lanes bring nothing, and holds up the whole batch. OpenSSL hashes it where it lies.
+const LONGEST_MESSAGE: usize = 16 << 10;
 
 /// What the engine can do with the key of a context.
 #[derive(Clone, Default)]
@@ -90,7 +95,7 @@ fn newctx(provctx: ProvCtx, query: Option<Text<'_>>) -> Option<Box<Context>> {
     if memory::is_nearly_gone() {
         return None;
     }
-    let query = query::for_others(query.map(Text::to_cstr));
+    let query = query::for_others(query.map(Text::to_cstr)).ok()?;
     Newctx::pass(provctx, query.as_deref().map(Text::new)).map(Context::new)
 }
 
@@ -207,10 +212,13 @@ fn signed(key: &Known, room: &OutBuf<'_>, data: Bytes<'_>) -> Outcome<Message> {
     let (Known::Sign(key), true) = (key, room.holds(SIGNATURE_BYTES)) else {
         return Outcome::NotAsked;
     };
+    if is_too_long(data) {
+        return Outcome::NotAsked;
+    }
     let request = || {
         Some(Ed25519SignInput {
             key: Arc::clone(key),
-            message: data.read(Message::from_slice)?,
+            message: data.read(Message::try_from_slice)??,
         })
     };
     async_job::serve(operation::Ed25519Sign, request)
@@ -237,12 +245,39 @@ fn verified(key: &Known, signature: Bytes<'_>, data: Bytes<'_>) -> Outcome<bool>
     let (Known::Verify(public), SIGNATURE_BYTES) = (key, signature.len()) else {
         return Outcome::NotAsked;
     };
+    if is_too_long(data) {
+        return Outcome::NotAsked;
+    }
     let request = || {
         Some(Ed25519VerifyInput {
             public: public.to_vec(),
-            message: data.read(<[u8]>::to_vec)?.into(),
+            message: data.read(copy)??.into(),
             signature: signature.read(<[u8]>::to_vec)?,
         })
     };
     async_job::serve(operation::Ed25519Verify, request)
+}
+
+/// Whether a message is left to OpenSSL, which is counted.
+fn is_too_long(message: Bytes<'_>) -> bool {
+    let is_too_long = message.len() > LONGEST_MESSAGE;
+    if is_too_long {
+        // While memory is scarce, no engine is made.
+        let engine = match memory::is_scarce() {
+            true => process::engine_if_any(),
+            false => Some(process::engine()),
+        };
+        if let Some(engine) = engine {
+            engine.count(Fallback::LongMessage);
+        }
+    }
+    is_too_long
+}
+
+/// None without memory for it.
+fn copy(message: &[u8]) -> Option<Vec<u8>> {
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(message.len()).ok()?;
+    copy.extend_from_slice(message);
+    Some(copy)
 }

@@ -58,6 +58,7 @@ mod number;
 mod overlay;
 mod params;
 mod placement;
+mod priority;
 mod process;
 mod query;
 mod reference;

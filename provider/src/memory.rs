@@ -16,6 +16,9 @@
 //! and stacks for kernels, are mapped, and a batch without them is declined. So [`BYTES`] lasts for
 //! 32 batches and 256 threads at once. Beyond that, the process ends as it did before.
 //!
+//! What a caller may choose the size of is never allocated so: it has a bound, as the parts of an
+//! RSA key and digests have, or its copy may fail, as those of messages and property queries do.
+//!
 //! # Fork
 //!
 //! Taking and giving back are atomic operations on single words, without a lock, so a child can

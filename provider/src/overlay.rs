@@ -535,7 +535,7 @@ fn with_our_constructor<S: Named>(found: &Found) -> Algorithm {
 /// `OSSL_FUNC_signature_newctx`: OpenSSL's own, with what the caller's property query asks of
 /// others than us. OpenSSL looks for digests with it, and copies it.
 fn new_signature<S: Named>(provctx: ProvCtx, query: Option<Text<'_>>) -> Option<StockCtx<S>> {
-    let query = query::for_others(query.map(Text::to_cstr));
+    let query = query::for_others(query.map(Text::to_cstr)).ok()?;
     signature::Newctx::pass(provctx, query.as_deref().map(Text::new))
 }
 

@@ -13,7 +13,7 @@ use once_cell::race::OnceBox;
 
 use crate::c_library::{SignalSet, getauxval, pthread_sigmask, sigfillset};
 use crate::counted::{Counted, Owner};
-use crate::{daemon, shared_key, shared_memory, stack};
+use crate::{daemon, priority, shared_key, shared_memory, stack};
 
 /// The engine of this process. Its owners are the provider instances alive, one per library context
 /// that loaded us.
@@ -38,6 +38,7 @@ pub fn attach(settings: Config) -> Result<(), String> {
     }
     lockstep_vault::prepare();
     stack::prepare();
+    priority::prepare();
     // Before the program drops its privileges, changes its root directory or forbids system calls.
     publish(&mut config);
     let _ = CONFIG.set(Box::new(config));

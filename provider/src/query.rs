@@ -2,12 +2,29 @@
 
 use std::ffi::{CStr, CString};
 
+/// There is no memory for a copy. A caller may ask with a query of any length.
+#[derive(Debug, PartialEq, Eq)]
+pub struct NoMemory;
+
 /// A property query without the clauses that name us: no digest could meet them. None for no query.
-pub fn for_others(query: Option<&CStr>) -> Option<CString> {
-    let clauses: Vec<&[u8]> = clauses(query?.to_bytes())
-        .filter(|clause| !names_us(clause))
-        .collect();
-    CString::new(clauses.join(&b","[..])).ok()
+pub fn for_others(query: Option<&CStr>) -> Result<Option<CString>, NoMemory> {
+    let Some(query) = query else { return Ok(None) };
+    let mut left: Vec<u8> = Vec::new();
+    // At most as long, with a comma in front and a zero at the end.
+    let most = query.count_bytes() + 2;
+    left.try_reserve_exact(most).map_err(|_| NoMemory)?;
+    for clause in clauses(query.to_bytes()).filter(|clause| !names_us(clause)) {
+        left.push(b',');
+        left.extend_from_slice(clause);
+    }
+    if !left.is_empty() {
+        left.remove(0);
+    }
+    left.push(0);
+    // It is a part of a C string.
+    CString::from_vec_with_nul(left)
+        .map(Some)
+        .map_err(|_| NoMemory)
 }
 
 /// The clauses of a property query (property(7)). A comma in quotes separates nothing.
@@ -25,7 +42,7 @@ fn clauses(query: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// Whether a clause is about this provider's name or one of its properties.
 fn names_us(clause: &[u8]) -> bool {
-    let clause = clause.to_ascii_lowercase();
+    const OURS: &[u8] = b"lockstep";
     let end = clause.iter().position(|byte| b"!=".contains(byte));
     let (name, value) = clause.split_at(end.unwrap_or(clause.len()));
     let name = name.trim_ascii();
@@ -34,9 +51,12 @@ fn names_us(clause: &[u8]) -> bool {
         .or(name.strip_prefix(b"-"))
         .unwrap_or(name)
         .trim_ascii();
-    let plain = |byte: &u8| !b"!='\"".contains(byte) && !byte.is_ascii_whitespace();
-    let value: Vec<u8> = value.iter().copied().filter(plain).collect();
-    name.starts_with(b"lockstep.") || (name == b"provider" && value == b"lockstep")
+    let is_property = name
+        .split_at_checked(OURS.len())
+        .is_some_and(|(first, rest)| first.eq_ignore_ascii_case(OURS) && rest.starts_with(b"."));
+    let plain = |byte: &&u8| !b"!='\"".contains(byte) && !byte.is_ascii_whitespace();
+    let value = value.iter().filter(plain).map(u8::to_ascii_lowercase);
+    is_property || (name.eq_ignore_ascii_case(b"provider") && value.eq(OURS.iter().copied()))
 }
 
 #[cfg(test)]
@@ -61,8 +81,9 @@ mod tests {
                 c"lockstep2.a=1,provider=lockstep2",
             ),
         ] {
-            assert_eq!(for_others(Some(query)).as_deref(), Some(left), "{query:?}");
+            let found = for_others(Some(query)).expect("memory");
+            assert_eq!(found.as_deref(), Some(left), "{query:?}");
         }
-        assert_eq!(for_others(None), None);
+        assert_eq!(for_others(None), Ok(None));
     }
 }

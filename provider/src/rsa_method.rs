@@ -271,6 +271,9 @@ impl OwnedComponents {
     }
 }
 
+/// The longest modulus of which a copy is made, in bytes.
+const LONGEST_MODULUS: usize = 16384 / 8;
+
 /// The parts of `rsa`, two of which are `n` and `e`, or the reason why it is not a two-prime CRT
 /// key.
 fn components(rsa: &Rsa, n: &Bignum, e: Option<&Bignum>) -> Result<OwnedComponents, Fallback> {
@@ -285,6 +288,17 @@ fn components(rsa: &Rsa, n: &Bignum, e: Option<&Bignum>) -> Result<OwnedComponen
     let (Some(p), Some(q), Some(dp), Some(dq), Some(qinv)) = (p, q, dp, dq, qinv) else {
         return Err(Fallback::MissingCrt);
     };
+    // The caller chooses how long the parts are: no copy is made of those that no lanes can take.
+    if length(n) > LONGEST_MODULUS {
+        return Err(Fallback::KeySize);
+    }
+    if length(e) > LONGEST_MODULUS {
+        return Err(Fallback::Exponent);
+    }
+    let is_too_long = |part: &&Bignum| length(part) > LONGEST_MODULUS;
+    if [p, q, dp, dq, qinv].iter().any(is_too_long) {
+        return Err(Fallback::Inconsistent);
+    }
     let bytes = |part| number::bytes(part, length(part)).ok_or(Fallback::Inconsistent);
     let secret = |part| number::secret(part, length(part)).ok_or(Fallback::Inconsistent);
     Ok(OwnedComponents {

@@ -87,6 +87,8 @@ const NUMBERS: &[(&str, u32)] = &[
     ("geteuid", 107),
     ("getppid", 110),
     ("gettid", 186),
+    ("getpriority", 140),
+    ("sched_getscheduler", 145),
     ("prctl", 157),
     ("futex", 202),
     ("sched_getaffinity", 204),

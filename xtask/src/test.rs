@@ -379,6 +379,7 @@ const MODELS: &[Models] = &[
             ("a_worker_is_not_woken", DEADLOCK),
             ("a_job_is_not_told", "wake-ups of the job"),
             ("a_look_before_the_lock", DEADLOCK),
+            ("a_slot_is_not_taken_back", "assertion"),
         ],
     },
     Models {

@@ -3,11 +3,13 @@
 //! A blocking thread sits in a [`Waiter`] until it gets its answer or is asked to lead. An
 //! asynchronous job holds a [`Ticket`] and is notified by its [`Notify`] when the answer is there.
 
+use std::time::Duration;
+
 use crate::declined::Declined;
 use crate::fault::{Defect, is_lost, is_planted};
 use crate::permit::Permit;
 use crate::request::Response;
-use crate::sync::{Arc, Condvar, Mutex, lock, wait_while};
+use crate::sync::{Arc, Condvar, Mutex, lock, wait_while_within};
 
 /// Notifies an asynchronous caller that its ticket is done.
 ///
@@ -47,16 +49,23 @@ impl<T> Ticket<T> {
 
     /// The answer; waits for it if it is not there yet. That of a posted request comes only when
     /// somebody attends to it.
-    pub fn take(mut self) -> Result<T, Declined> {
+    pub fn take(self) -> Result<T, Declined> {
+        let answer = self.take_within(None);
+        answer.unwrap_or(Err(Declined::Internal))
+    }
+
+    /// The same, but None if it does not come in time: then the request is abandoned.
+    pub(crate) fn take_within(mut self, most: Option<Duration>) -> Option<Result<T, Declined>> {
         let mut state = lock(&self.completion.state);
         if state.phase.is_open() {
             state.asleep = true;
-            state = wait_while(&self.completion.done, state, |state| state.phase.is_open());
+            let is_open = |state: &mut CompletionState<T>| state.phase.is_open();
+            state = wait_while_within(&self.completion.done, state, most, is_open);
         }
         let answer = state.answer();
         drop(state);
-        self.taken = true;
-        answer.unwrap_or(Err(Declined::Internal))
+        self.taken = answer.is_some();
+        answer
     }
 
     /// The answer, if it is there already.
@@ -165,15 +174,16 @@ impl<T> Completion<T> {
         Arc::strong_count(completion) == 1
     }
 
-    /// Delivers the answer, then notifies; an abandoned answer is dropped.
-    pub(crate) fn deliver(&self, answer: Result<T, Declined>) {
+    /// Delivers the answer, then notifies. One that is abandoned, or comes after another, is
+    /// dropped; whether it was not.
+    pub(crate) fn deliver(&self, answer: Result<T, Declined>) -> bool {
         let early = is_planted(Defect::EarlyLook).then(|| lock(&self.state).asleep);
         let mut state = lock(&self.state);
         let notify = match &mut state.phase {
             Phase::Open(notify) => notify.take(),
             Phase::Done(_) | Phase::Closed => {
                 state.permit = None;
-                return;
+                return false;
             }
         };
         state.phase = Phase::Done(answer);
@@ -187,13 +197,21 @@ impl<T> Completion<T> {
         {
             notify.notify();
         }
+        true
     }
 }
 
 /// Where a blocking thread waits: for its answer `T`, or to be made leader with `L`.
 pub(crate) struct Waiter<T, L> {
-    turn: Mutex<Option<Turn<T, L>>>,
+    place: Mutex<Place<T, L>>,
     woken: Condvar,
+}
+
+enum Place<T, L> {
+    Waiting,
+    Called(Turn<T, L>),
+    /// The thread has left.
+    Left,
 }
 
 /// What a waiting thread is woken for.
@@ -207,22 +225,33 @@ pub(crate) enum Turn<T, L> {
 impl<T, L> Waiter<T, L> {
     pub(crate) fn new() -> Arc<Waiter<T, L>> {
         Arc::new(Waiter {
-            turn: Mutex::new(None),
+            place: Mutex::new(Place::Waiting),
             woken: Condvar::new(),
         })
     }
 
-    /// Wakes the thread for its turn. Called once for each waiter.
-    pub(crate) fn wake(&self, turn: Turn<T, L>) {
-        *lock(&self.turn) = Some(turn);
+    /// Wakes the thread for its turn. Called once for each waiter. If the thread has left, the turn
+    /// comes back: a slot goes to somebody else, and an answer to nobody.
+    pub(crate) fn wake(&self, turn: Turn<T, L>) -> Result<(), Turn<T, L>> {
+        let mut place = lock(&self.place);
+        match *place {
+            Place::Left => return Err(turn),
+            Place::Waiting | Place::Called(_) => *place = Place::Called(turn),
+        }
+        drop(place);
         if !is_lost(Defect::LostThread) {
             self.woken.notify_one();
         }
+        Ok(())
     }
 
-    /// Sleeps until called.
-    pub(crate) fn wait(&self) -> Turn<T, L> {
-        let mut turn = wait_while(&self.woken, lock(&self.turn), |turn| turn.is_none());
-        turn.take().expect("wait_while saw a turn")
+    /// Sleeps until called. None if that does not happen in time: then the thread has left.
+    pub(crate) fn wait(&self, most: Option<Duration>) -> Option<Turn<T, L>> {
+        let is_waiting = |place: &mut Place<T, L>| matches!(place, Place::Waiting);
+        let mut place = wait_while_within(&self.woken, lock(&self.place), most, is_waiting);
+        match std::mem::replace(&mut *place, Place::Left) {
+            Place::Called(turn) => Some(turn),
+            Place::Waiting | Place::Left => None,
+        }
     }
 }

@@ -1,14 +1,12 @@
 //! What the queue does for asynchronous jobs.
 
-use std::time::Instant;
-
 use super::completion::{Completion, Notify, Ticket};
 use super::state::{Answer, Entry, Owner, Queue, Slot};
 use crate::caller::ThreadId;
 use crate::declined::Declined;
 use crate::executor::Executor;
 use crate::stats::counters::Waits;
-use crate::sync::{Arc, lock};
+use crate::sync::{Arc, lock, now};
 
 impl<E: Executor> Queue<E> {
     /// Queues the request of an asynchronous job; a worker or another thread's batch serves it.
@@ -21,17 +19,26 @@ impl<E: Executor> Queue<E> {
         let pause = this.counters.pause();
         let permit = pause.ok_or_else(|| this.declined(Declined::QueueFull))?;
         let mut state = this.lock();
+        if this.comes_too_late(&mut state, shape) {
+            drop(state);
+            return Err(this.declined(Declined::Late));
+        }
         if state.workers.wanted() {
             state = Self::start_worker(this, state)
                 .ok_or_else(|| this.declined(Declined::NoWorkers))?;
         }
         this.counters.submitted();
         let (ticket, completion) = Completion::open(Some(notify), permit);
+        this.note_watched(&mut state, shape, &completion);
         let entry = state.entry(request, Owner::Job(completion));
+        let now = now();
+        let view = this.view(state.line(shape));
+        let most = this.policy.longest_expected_wait(&view);
         state.push(
             shape,
             Entry {
-                since: Some(Instant::now()),
+                since: Some(now),
+                turn: most.map(|most| now + most),
                 ..entry
             },
         );
@@ -66,6 +73,7 @@ impl<E: Executor> Queue<E> {
         ticket: Ticket<E::Response>,
         help: bool,
     ) -> Result<Answer<E>, Ticket<E::Response>> {
+        this.look_if_due();
         let mut slot = lock(&this.spare).pop().unwrap_or_else(Slot::new);
         let pass = this.executor.pass(shape);
         // With a worker beside it, a pass at a time: so neither runs out of requests while the
@@ -97,6 +105,15 @@ impl<E: Executor> Queue<E> {
         }
         lock(&this.spare).push(slot);
         ticket.try_take()
+    }
+
+    /// The answer to a request that another thread serves; declined where that takes too long.
+    pub(crate) fn take_in_time(&self, shape: E::Shape, ticket: Ticket<E::Response>) -> Answer<E> {
+        let most = self
+            .policy
+            .longest_wait(&self.view(self.lock().line(shape)));
+        let answer = ticket.take_within(most);
+        answer.unwrap_or_else(|| Err(self.declined(Declined::Late)))
     }
 
     /// Takes the posted request of a lost job back. If a batch has it already, the answer is

@@ -4,14 +4,14 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-use super::completion::{Completion, Turn, Waiter};
+use super::completion::{Turn, Waiter};
 use super::state::{Answer, Assignment, Entry, Guard, Lead, Owner, Queue, Slot, State};
 use crate::declined::Declined;
 use crate::executor::{Executor, Job};
 use crate::fault::{Defect, is_lost};
-use crate::policy::PATIENCE;
+use crate::policy::{self, PATIENCE};
 use crate::stats::counters::Waits;
-use crate::sync::{Arc, yield_now};
+use crate::sync::{Arc, now, yield_now};
 
 impl<E: Executor> Queue<E> {
     /// Takes a batch, runs it, delivers, hands the slot on. Returns the leader's own answer, if it
@@ -19,38 +19,51 @@ impl<E: Executor> Queue<E> {
     pub(super) fn lead<'a>(&'a self, state: Guard<'a, E>, lead: Lead<E>) -> Option<Answer<E>> {
         let Lead {
             shape,
+            number,
             mut slot,
             own,
         } = lead;
         let worker = own.is_none();
         let mut state = self.gather(state, shape);
-        let waits = self.take(&mut state, shape, own, &mut slot);
+        if !state.leaders.expects(number) {
+            // It was given up before it had a batch.
+            self.give_back(state, number, slot, worker);
+            return own.map(|_| Err(self.declined(Declined::Late)));
+        }
+        let began = now();
+        let waits = self.take(&mut state, shape, own, &mut slot, began);
         let line = state.line(shape);
         let fill = slot.jobs.len();
         line.view.last = fill;
 
         if fill == 0 {
-            self.give_back(state, slot, worker);
+            self.give_back(state, number, slot, worker);
             return None;
         }
         if fill == 1 && !worker && self.executor.declines_lone(shape) {
             slot.clear();
             // Before the slot is free: the next leader sees that this thread computes.
             let guard = self.guard();
-            self.give_back(state, slot, worker);
+            self.give_back(state, number, slot, worker);
             return Some(Err(self.declined(Declined::Lone(guard))));
         }
 
         line.view.running += 1;
         line.view.in_batches += fill;
+        let passes = fill.div_ceil(line.view.pass);
+        state.leaders.took(number, began, fill, passes);
         self.hand_on(state, false);
         let own = self.run_and_deliver(shape, &mut slot, waits);
 
+        let took = now() - began;
         let mut state = self.lock();
-        let line = state.line(shape);
-        line.view.running -= 1;
-        line.view.in_batches -= fill;
-        self.give_back(state, slot, worker);
+        if state.leaders.expects(number) {
+            let view = &mut state.line(shape).view;
+            view.running -= 1;
+            view.in_batches -= fill;
+            policy::note_batch(&mut view.pass_time, took, passes);
+        }
+        self.give_back(state, number, slot, worker);
         own
     }
 
@@ -86,27 +99,22 @@ impl<E: Executor> Queue<E> {
         shape: E::Shape,
         own: Option<Entry<E>>,
         slot: &mut Slot<E>,
+        now: Instant,
     ) -> Waits {
         let line = state.line(shape);
         let most = self.policy.share(&self.view(line));
         line.view.leaders -= 1;
         line.view.in_hand -= usize::from(own.is_some());
         let mut waits = Waits::default();
-        let now = Instant::now();
         let mut taken = own;
         while slot.jobs.len() < most {
-            let Some(entry) = taken.take().or_else(|| line.pop()) else {
+            let Some(entry) = taken.take().or_else(|| line.pop_wanted(now)) else {
                 break;
             };
-            match &entry.owner {
-                Owner::Job(completion) if Completion::is_abandoned(completion) => {}
-                _ => {
-                    if let Some(since) = entry.since {
-                        waits.add(now - since);
-                    }
-                    slot.push(entry.request, entry.owner);
-                }
+            if let Some(since) = entry.since {
+                waits.add(now - since);
             }
+            slot.push(entry.request, entry.owner);
         }
         waits
     }
@@ -166,14 +174,22 @@ impl<E: Executor> Queue<E> {
     pub(super) fn deliver(&self, owner: Owner<E>, answer: Answer<E>) -> Option<Answer<E>> {
         match owner {
             Owner::Leader => return Some(answer),
-            Owner::Thread(waiter) => waiter.wake(Turn::Answer(answer)),
-            Owner::Job(completion) => completion.deliver(answer),
+            // Nobody wants the answer where the thread has left.
+            Owner::Thread(waiter) => _ = waiter.wake(Turn::Answer(answer)),
+            Owner::Job(completion) => _ = completion.deliver(answer),
         }
         None
     }
 
-    pub(super) fn give_back<'a>(&'a self, mut state: Guard<'a, E>, slot: Slot<E>, worker: bool) {
-        state.free.push(slot);
+    /// Gives a leader's slot back, unless it has been replaced.
+    fn give_back<'a>(&'a self, mut state: Guard<'a, E>, number: u64, slot: Slot<E>, worker: bool) {
+        let slot = state.leaders.end(number).then_some(slot);
+        self.free(state, slot, worker);
+    }
+
+    /// Frees a slot, and a worker that had it.
+    pub(super) fn free<'a>(&'a self, mut state: Guard<'a, E>, slot: Option<Slot<E>>, worker: bool) {
+        state.free.extend(slot);
         if worker {
             state.workers.idle += 1;
         }
@@ -192,8 +208,13 @@ impl<E: Executor> Queue<E> {
                 Call::Worker => self.assignment.notify_one(),
                 Call::Thread(waiter, lead) => {
                     drop(state);
-                    waiter.wake(Turn::Lead(lead));
+                    let woken = waiter.wake(Turn::Lead(lead));
                     state = self.lock();
+                    if let Err(Turn::Lead(lead)) = woken
+                        && !is_lost(Defect::LostSlot)
+                    {
+                        state.take_back(lead);
+                    }
                 }
             }
         }
@@ -210,7 +231,11 @@ impl<E: Executor> Queue<E> {
             .iter()
             .filter(|line| line.view.threads > 0 || worker_is_free)
             .filter(|line| self.policy.starts(&self.view(line)))
-            .min_by_key(|line| line.waiting.front().map(|entry| entry.arrival))?;
+            .min_by_key(|line| {
+                line.waiting
+                    .front()
+                    .map(|entry| (entry.turn, entry.arrival))
+            })?;
         let shape = line.shape;
         match state.line(shape).pop_thread() {
             Some((waiter, own)) => {

@@ -2,8 +2,10 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p lockstep-engine --lib models`
 
+use std::time::Duration;
+
 use super::exploration::{beside, explore};
-use super::simple::{Simple, WakeUps, queue};
+use super::simple::{Simple, WakeUps, impatient, queue};
 use super::*;
 use crate::caller::ThreadId;
 use crate::declined::Fallback;
@@ -55,6 +57,76 @@ fn threads_that_share_a_slot_all_get_their_answers() {
             other.join().unwrap();
         }
         assert_at_rest(&queue, 1);
+    });
+}
+
+/// A request of a thread that leaves as soon as it would have to wait.
+fn ask_in_passing(queue: &Queue<Simple>, shape: usize, number: i64) {
+    match queue.enqueue(shape, number) {
+        Ok(answer) => assert_eq!(answer, -number - shape as i64),
+        Err(declined) => assert_eq!(declined.fallback(), Fallback::Late),
+    }
+}
+
+/// A thread leaves while a leader takes its request, has it, or hands it a slot.
+#[test]
+fn leaving_races_with_an_answer_and_with_a_slot() {
+    explore(|| {
+        let queue = impatient(Simple::default(), 1, Duration::ZERO);
+        let others: Vec<_> = [(0, 1), (1, 2)]
+            .into_iter()
+            .map(|(shape, number)| {
+                beside(&queue, move |queue| ask_in_passing(&queue, shape, number))
+            })
+            .collect();
+        ask_in_passing(&queue, 0, 3);
+        for other in others {
+            other.join().unwrap();
+        }
+        assert_at_rest(&queue, 1);
+        assert_eq!(queue.enqueue(1, 4).unwrap(), -5, "nobody keeps the slot");
+    });
+}
+
+/// The slot that a thread did not wait for goes to a worker.
+#[test]
+fn leaving_races_with_a_job() {
+    explore(|| {
+        let queue = impatient(Simple::default(), 1, Duration::ZERO);
+        let other = beside(&queue, move |queue| ask_in_passing(&queue, 0, 1));
+        let wake_ups = WakeUps::default();
+        let ticket = Queue::submit(&queue, 0, 2, wake_ups.boxed()).unwrap();
+        assert_eq!(ticket.take().unwrap(), -2);
+        other.join().unwrap();
+        workers::stop(&queue);
+        assert_eq!(wake_ups.count(), 1);
+        assert_at_rest(&queue, 1);
+    });
+}
+
+/// A worker wakes a job without an answer, while the leader that has its request comes back.
+#[test]
+fn waking_a_job_races_with_its_leader() {
+    explore(|| {
+        let queue = queue(Simple::default(), 1, 8);
+        let ticket = queue.post(0, 1, ThreadId(1)).unwrap();
+        let leader = beside(&queue, move |queue| {
+            assert_eq!(attend(&queue, 0, 2, 2).unwrap(), -2)
+        });
+        let completion = ticket.completion().clone();
+        let watcher = beside(&queue, move |_| {
+            completion.deliver(Err(Declined::Late));
+        });
+        let wake_ups = WakeUps::default();
+        let told = ticket.notify_by(wake_ups.boxed());
+        leader.join().unwrap();
+        watcher.join().unwrap();
+        assert_eq!(wake_ups.count(), usize::from(told));
+        match ticket.try_take().ok().unwrap() {
+            Ok(answer) => assert_eq!(answer, -1),
+            Err(declined) => assert_eq!(declined.fallback(), Fallback::Late),
+        }
+        assert_eq!(queue.counters.paused.count(), 0);
     });
 }
 
@@ -356,6 +428,13 @@ mod planted {
     fn a_thread_is_not_woken() {
         plant(Defect::LostThread);
         threads_that_share_a_slot_all_get_their_answers();
+    }
+
+    #[test]
+    #[ignore = "a planted defect"]
+    fn a_slot_is_not_taken_back() {
+        plant(Defect::LostSlot);
+        leaving_races_with_an_answer_and_with_a_slot();
     }
 
     #[test]

@@ -2,16 +2,19 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
+use std::time::Duration;
 
 use crate::declined::Declined;
 use crate::executor::{Executor, Job};
-use crate::policy::Policy;
+use crate::policy::{Patience, Policy};
 use crate::queue::completion::Notify;
 use crate::queue::state::{Bounds, Queue};
 use crate::stats::counters::Counters;
 use crate::sync::Arc;
 
 pub(crate) const PANIC: i64 = i64::MAX;
+/// Its batch does not end before [`Simple::held`] is opened.
+pub(crate) const HELD: i64 = i64::MAX - 1;
 /// The shape for which jobs lead at once.
 pub(crate) const AT_ONCE: usize = 2;
 
@@ -21,6 +24,8 @@ pub(crate) struct Simple {
     /// Batches in `run` now.
     pub inside: AtomicUsize,
     pub gate: Gate,
+    /// Holds up batches with the request [`HELD`], while it is closed.
+    pub held: Gate,
     /// The shapes of the batches so far, in order.
     pub log: Mutex<Vec<usize>>,
 }
@@ -78,6 +83,9 @@ impl Executor for Simple {
         self.log.lock().unwrap().push(shape);
         self.inside.fetch_add(1, Ordering::SeqCst);
         self.gate.pass();
+        if jobs.iter().any(|job| job.request == HELD) {
+            self.held.pass();
+        }
         self.inside.fetch_sub(1, Ordering::SeqCst);
         for job in &mut *jobs {
             assert!(job.request != PANIC, "asked to");
@@ -120,6 +128,7 @@ impl Gate {
 pub(crate) fn queue(executor: Simple, slots: usize, max_async: usize) -> Arc<Queue<Simple>> {
     let bounds = Bounds {
         jobs_lead: true,
+        starts_watch: true,
         max_async,
         max_lost: 4,
     };
@@ -127,8 +136,40 @@ pub(crate) fn queue(executor: Simple, slots: usize, max_async: usize) -> Arc<Que
 }
 
 pub(crate) fn queue_with(executor: Simple, slots: usize, bounds: Bounds) -> Arc<Queue<Simple>> {
+    queue_of(executor, slots, bounds, None)
+}
+
+/// A queue whose requests wait for a while at most.
+pub(crate) fn impatient(
+    executor: Simple,
+    slots: usize,
+    least_wait: Duration,
+) -> Arc<Queue<Simple>> {
+    let bounds = Bounds {
+        jobs_lead: true,
+        starts_watch: true,
+        max_async: 64,
+        max_lost: 4,
+    };
+    let patience = Patience {
+        expected: least_wait,
+        most: 4 * least_wait,
+    };
+    queue_of(executor, slots, bounds, Some(patience))
+}
+
+fn queue_of(
+    executor: Simple,
+    slots: usize,
+    bounds: Bounds,
+    patience: Option<Patience>,
+) -> Arc<Queue<Simple>> {
     let counters = Counters::new("simple", slots, None);
-    let policy = Policy { slots, yields: 2 };
+    let policy = Policy {
+        slots,
+        yields: 2,
+        patience,
+    };
     Arc::new(Queue::new(executor, policy, bounds, counters))
 }
 

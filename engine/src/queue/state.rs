@@ -6,6 +6,8 @@ use std::time::Instant;
 
 use super::completion::{Completion, Waiter};
 use super::job_queue::{JobQueue, PostedRequest};
+use super::leaders::Leaders;
+use super::watched::Watched;
 use crate::caller::ThreadId;
 use crate::declined::{Declined, StockGuard};
 use crate::executor::{Executor, Job};
@@ -30,6 +32,9 @@ pub(crate) struct Queue<E: Executor> {
     /// How a worker is started.
     pub(crate) start_thread: StartThread,
     pub(super) state: Mutex<State<E>>,
+    /// When a thread that calls is to look at the watched jobs, in milliseconds since the queue was
+    /// made; zero where a worker does, or nobody need.
+    pub(super) look_at: AtomicU64,
     /// Idle workers sleep here.
     pub(super) assignment: Condvar,
     pub(super) job_queue: JobQueue<E>,
@@ -47,6 +52,8 @@ pub(crate) struct Queue<E: Executor> {
 pub(crate) struct Bounds {
     /// Whether jobs lead what their threads have posted.
     pub jobs_lead: bool,
+    /// Whether a worker is started to watch them.
+    pub starts_watch: bool,
     /// How many may be paused at a time.
     pub max_async: usize,
     /// How many may be lost in all.
@@ -58,12 +65,16 @@ pub(super) type Guard<'a, E> = MutexGuard<'a, State<E>>;
 /// What the queue's lock protects.
 pub(crate) struct State<E: Executor> {
     pub(super) free: Vec<Slot<E>>,
+    /// Those that have the other slots.
+    pub(super) leaders: Leaders,
     /// One line for each shape.
     pub(super) lines: Vec<Line<E>>,
     pub(super) arrivals: u64,
     pub(crate) workers: Workers,
     /// What was handed to workers that have not come for it yet.
     pub(super) assigned: VecDeque<Assignment<E>>,
+    /// Jobs that wait for another thread.
+    pub(super) watched: Watched<E>,
     pub(super) closed: bool,
 }
 
@@ -80,6 +91,17 @@ pub(super) struct Entry<E: Executor> {
     pub(super) owner: Owner<E>,
     pub(super) arrival: u64,
     pub(super) since: Option<Instant>,
+    /// By when it should be served. Between shapes, the one with the earliest goes first.
+    pub(super) turn: Option<Instant>,
+    /// When its thread leaves, if it blocks.
+    pub(super) due: Option<Instant>,
+}
+
+impl<E: Executor> Entry<E> {
+    /// Whether its thread has left, or is about to: nobody waits for an answer.
+    fn is_left(&self, now: Instant) -> bool {
+        matches!(self.owner, Owner::Thread(_)) && self.due.is_some_and(|due| due <= now)
+    }
 }
 
 /// Who waits for an answer.
@@ -101,6 +123,8 @@ pub(super) struct Slot<E: Executor> {
 /// A slot on its way to a batch, with the leader's own request if it has one.
 pub(crate) struct Lead<E: Executor> {
     pub(super) shape: E::Shape,
+    /// Its number among the [`Leaders`].
+    pub(super) number: u64,
     pub(super) slot: Slot<E>,
     pub(super) own: Option<Entry<E>>,
 }
@@ -162,10 +186,12 @@ impl<E: Executor> Queue<E> {
         });
         let state = State {
             free: (0..policy.slots).map(|_| Slot::new()).collect(),
+            leaders: Leaders::default(),
             lines: lines.collect(),
             arrivals: 0,
             workers: Workers::new(policy.slots),
             assigned: VecDeque::new(),
+            watched: Watched::new(),
             closed: false,
         };
         Queue {
@@ -176,6 +202,7 @@ impl<E: Executor> Queue<E> {
             bounds,
             since: Instant::now(),
             refused: AtomicU64::new(0),
+            look_at: AtomicU64::new(0),
             start_thread: |start| start(),
             assignment: Condvar::new(),
             job_queue: JobQueue::new(),
@@ -227,6 +254,8 @@ impl<E: Executor> State<E> {
             owner,
             arrival: self.arrivals,
             since: None,
+            turn: None,
+            due: None,
         }
     }
 
@@ -255,7 +284,32 @@ impl<E: Executor> State<E> {
         let line = self.line(shape);
         line.view.leaders += 1;
         line.view.in_hand += usize::from(own.is_some());
-        Lead { shape, slot, own }
+        let number = self.leaders.begin(E::index(shape), own.is_some());
+        Lead {
+            shape,
+            number,
+            slot,
+            own,
+        }
+    }
+
+    /// Takes a slot back from a thread that was to lead, and has left.
+    pub(super) fn take_back(&mut self, lead: Lead<E>) {
+        if self.leaders.end(lead.number) {
+            let line = self.line(lead.shape);
+            line.view.leaders -= 1;
+            line.view.in_hand -= usize::from(lead.own.is_some());
+            self.free.push(lead.slot);
+        }
+    }
+
+    /// Forgets requests whose threads have left, where they are the oldest of their shape.
+    pub(super) fn forget_left(&mut self, now: Instant) {
+        for line in &mut self.lines {
+            while line.waiting.front().is_some_and(|entry| entry.is_left(now)) {
+                line.pop();
+            }
+        }
     }
 }
 
@@ -265,6 +319,32 @@ impl<E: Executor> Line<E> {
         let entry = self.waiting.pop_front()?;
         self.view.threads -= usize::from(matches!(entry.owner, Owner::Thread(_)));
         Some(entry)
+    }
+
+    /// The oldest request that somebody waits for.
+    pub(super) fn pop_wanted(&mut self, now: Instant) -> Option<Entry<E>> {
+        loop {
+            let entry = self.pop()?;
+            let is_left = match &entry.owner {
+                Owner::Job(completion) => Completion::is_abandoned(completion),
+                Owner::Thread(_) | Owner::Leader => entry.is_left(now),
+            };
+            if !is_left {
+                return Some(entry);
+            }
+        }
+    }
+
+    /// Takes the request of a thread out, if it is here.
+    pub(super) fn withdraw(&mut self, waiter: &Arc<Waiter<E::Response, Lead<E>>>) {
+        let is_its = |entry: &Entry<E>| match &entry.owner {
+            Owner::Thread(of) => Arc::ptr_eq(of, waiter),
+            Owner::Leader | Owner::Job(_) => false,
+        };
+        if let Some(place) = self.waiting.iter().position(is_its) {
+            self.waiting.remove(place);
+            self.view.threads -= 1;
+        }
     }
 
     /// The oldest request whose thread is blocked, now as a leader's own, and the thread's waiter.

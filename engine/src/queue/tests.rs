@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use super::completion::Ticket;
-use super::simple::{PANIC, Simple, WakeUps, queue};
+use super::simple::{HELD, PANIC, Simple, WakeUps, impatient, queue};
 use super::*;
 use crate::caller::ThreadId;
 use crate::declined::Fallback;
@@ -357,6 +358,232 @@ fn a_panic_strands_nobody() {
     );
     workers::stop(&queue);
     assert_at_rest(&queue, 1);
+}
+
+/// Has passes of a shape take this long, as far as the queue knows.
+fn set_pass_time(queue: &Queue<Simple>, shape: usize, pass_time: Duration) {
+    queue.lock().line(shape).view.pass_time = pass_time;
+}
+
+/// How often requests were declined because they came too late.
+fn late(queue: &Queue<Simple>) -> u64 {
+    queue.counters.snapshot().fallbacks_for(Fallback::Late)
+}
+
+/// As a thread that leaves its operation by siglongjmp, is stopped, or gets no CPU.
+#[test]
+fn a_leader_that_does_not_come_back_keeps_nobody_waiting() {
+    let queue = impatient(Simple::default(), 1, Duration::from_micros(100));
+    let ms = Duration::from_millis(1);
+    (0..3).for_each(|shape| set_pass_time(&queue, shape, ms));
+    queue.executor.held.close();
+    thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(queue.enqueue(0, HELD).unwrap(), -HELD));
+        until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
+        // Each of these gets an answer, or leaves. In the end the slot is replaced.
+        for shape in [0, 1] {
+            let served = || {
+                queue
+                    .enqueue(shape, 7)
+                    .map_err(|declined| declined.fallback())
+            };
+            until(|| match served() {
+                Ok(answer) => answer == -7 - shape as i64,
+                Err(reason) => {
+                    assert_eq!(reason, Fallback::Late);
+                    false
+                }
+            });
+        }
+        assert!(late(&queue) > 0);
+        // The slot of who comes back is one too many.
+        queue.executor.held.open();
+    });
+    assert_at_rest(&queue, 1);
+}
+
+#[test]
+fn leaders_that_do_not_come_back_are_replaced_so_many_times() {
+    let most = crate::policy::MOST_LOST;
+    let queue = impatient(Simple::default(), 1, Duration::from_nanos(1));
+    (0..2).for_each(|shape| set_pass_time(&queue, shape, Duration::from_nanos(1)));
+    queue.executor.held.close();
+    thread::scope(|scope| {
+        for lost in 0..=most {
+            scope.spawn(|| {
+                until(|| queue.enqueue(0, HELD).is_ok());
+            });
+            until(|| queue.executor.inside.load(Ordering::SeqCst) == lost + 1);
+        }
+        // From here on nobody waits.
+        let declined = queue.enqueue(1, 1).unwrap_err();
+        assert_eq!(declined.fallback(), Fallback::Late);
+        queue.executor.held.open();
+    });
+    assert_eq!(queue.enqueue(1, 1).unwrap(), -2);
+    assert_at_rest(&queue, 1);
+}
+
+#[test]
+fn a_short_request_does_not_wait_for_a_long_batch() {
+    let queue = impatient(Simple::default(), 1, Duration::from_micros(100));
+    set_pass_time(&queue, 0, Duration::from_secs(3600));
+    // It would wait for a minute before it leaves.
+    set_pass_time(&queue, 1, Duration::from_secs(30));
+    queue.executor.held.close();
+    thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(queue.enqueue(0, HELD).unwrap(), -HELD));
+        until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
+        let before = Instant::now();
+        let declined = queue.enqueue(1, 1).unwrap_err();
+        assert_eq!(declined.fallback(), Fallback::Late);
+        let submitted = Queue::submit(&queue, 1, 1, WakeUps::default().boxed());
+        assert_eq!(submitted.err().unwrap().fallback(), Fallback::Late);
+        assert!(before.elapsed() < Duration::from_secs(30));
+        queue.executor.held.open();
+    });
+    assert_at_rest(&queue, 1);
+    workers::stop(&queue);
+}
+
+/// However many wait, as long as batches run as expected.
+#[test]
+fn requests_of_a_crowd_wait_for_each_other() {
+    let queue = impatient(Simple::default(), 1, Duration::from_micros(100));
+    set_pass_time(&queue, 0, Duration::from_secs(30));
+    queue.executor.gate.close();
+    thread::scope(|scope| {
+        for number in 0..50 {
+            let queue = &queue;
+            scope.spawn(move || assert_eq!(queue.enqueue(0, number).unwrap(), -number));
+        }
+        until(|| waiting(&queue) == 49);
+        queue.executor.gate.open();
+    });
+    assert_eq!(late(&queue), 0);
+    assert_at_rest(&queue, 1);
+}
+
+#[test]
+fn between_shapes_the_shortest_goes_first() {
+    let queue = impatient(Simple::default(), 1, Duration::from_micros(100));
+    let long = Duration::from_secs(3600);
+    for (shape, pass_time) in [long, long / 2, long / 8].into_iter().enumerate() {
+        set_pass_time(&queue, shape, pass_time);
+    }
+    queue.executor.gate.close();
+    thread::scope(|scope| {
+        let ask = |shape: usize| {
+            let queue = &queue;
+            scope.spawn(move || queue.enqueue(shape, 0).unwrap());
+        };
+        ask(2);
+        until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
+        for (before, shape) in [0, 1, 2].into_iter().enumerate() {
+            ask(shape);
+            until(|| waiting(&queue) == before + 1);
+        }
+        queue.executor.gate.open();
+    });
+    assert_eq!(*queue.executor.log.lock().unwrap(), [2, 2, 1, 0]);
+    assert_at_rest(&queue, 1);
+}
+
+/// The leader is another thread's job, which has taken the request along.
+#[test]
+fn a_job_is_woken_though_its_leader_does_not_come_back() {
+    let queue = impatient(Simple::default(), 1, Duration::from_micros(100));
+    set_pass_time(&queue, 0, Duration::from_micros(100));
+    queue.executor.held.close();
+    let ticket = queue.post(0, 1, ThreadId(1)).unwrap();
+    let wake_ups = WakeUps::default();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let other = queue.post(0, HELD, ThreadId(2)).unwrap();
+            let answer = attend(&queue, 0, other).ok().unwrap();
+            assert_eq!(answer.unwrap(), -HELD);
+        });
+        until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
+        let ticket = attend(&queue, 0, ticket).expect_err("it runs elsewhere");
+        assert!(ticket.notify_by(wake_ups.boxed()));
+        Queue::watch(&queue, 0, &ticket);
+        until(|| wake_ups.count() == 1);
+        let declined = ticket.try_take().ok().unwrap().unwrap_err();
+        assert_eq!(declined.fallback(), Fallback::Late);
+        queue.executor.held.open();
+    });
+    assert_eq!(late(&queue), 1);
+    workers::stop(&queue);
+    assert_at_rest(&queue, 1);
+}
+
+/// Nobody else comes who could find that the slot is lost.
+#[test]
+fn a_worker_replaces_the_slot_that_a_job_waits_for() {
+    let queue = impatient(Simple::default(), 1, Duration::from_micros(100));
+    set_pass_time(&queue, 0, Duration::from_millis(5));
+    queue.executor.held.close();
+    let wake_ups = WakeUps::default();
+    thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(queue.enqueue(0, HELD).unwrap(), -HELD));
+        until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
+        // On a machine that is busy this may come too late.
+        let ticket = loop {
+            if let Ok(ticket) = Queue::submit(&queue, 0, 5, wake_ups.boxed()) {
+                break ticket;
+            }
+        };
+        until(|| wake_ups.count() == 1);
+        match ticket.take() {
+            Ok(answer) => assert_eq!(answer, -5),
+            Err(declined) => assert_eq!(declined.fallback(), Fallback::Late),
+        }
+        queue.executor.held.open();
+    });
+    workers::stop(&queue);
+    assert_at_rest(&queue, 1);
+}
+
+/// Where no worker can be started, other threads that call look after the job.
+#[test]
+fn a_job_is_woken_without_a_worker() {
+    let mut queue = impatient(Simple::default(), 1, Duration::from_micros(100));
+    Arc::get_mut(&mut queue).unwrap().start_thread = |_| {};
+    for shape in 0..2 {
+        set_pass_time(&queue, shape, Duration::from_micros(100));
+        // Taken by somebody who does not come back.
+        let ticket = queue.post(0, 1, ThreadId(1)).unwrap();
+        let taken = queue.job_queue.of(0).remove(ticket.completion());
+        let wake_ups = WakeUps::default();
+        assert!(ticket.notify_by(wake_ups.boxed()));
+        Queue::watch(&queue, 0, &ticket);
+        until(|| {
+            match shape {
+                0 => assert_eq!(queue.enqueue(1, 1).unwrap(), -2),
+                _ => {
+                    let own = queue.post(1, 1, ThreadId(2)).unwrap();
+                    assert_eq!(attend(&queue, 1, own).ok().unwrap().unwrap(), -2);
+                }
+            }
+            wake_ups.count() == 1
+        });
+        let declined = ticket.try_take().ok().unwrap().unwrap_err();
+        assert_eq!(declined.fallback(), Fallback::Late);
+        drop(taken);
+        assert_eq!(queue.look_at.load(Ordering::SeqCst), 0, "nobody is left");
+    }
+    assert_at_rest(&queue, 1);
+}
+
+/// A job that nothing can wake blocks its thread, but not for ever.
+#[test]
+fn a_job_that_blocks_does_so_for_a_while() {
+    let queue = impatient(Simple::default(), 1, Duration::from_micros(100));
+    set_pass_time(&queue, 0, Duration::from_micros(100));
+    let ticket = queue.post(0, 1, ThreadId(1)).unwrap();
+    let declined = queue.take_in_time(0, ticket).unwrap_err();
+    assert_eq!(declined.fallback(), Fallback::Late);
+    assert_eq!((late(&queue), queue.counters.paused.count()), (1, 1));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::caller::ThreadId;
 use crate::declined::Declined;
 use crate::executor::Executor;
 use crate::stats::counters::Waits;
-use crate::sync::{Arc, thread, wait_while};
+use crate::sync::{Arc, thread};
 
 /// The stack that a batch may use, also where it makes a table on first use, and in a build without
 /// optimisation.
@@ -62,7 +62,7 @@ impl<E: Executor> Queue<E> {
                 break state;
             }
         };
-        self.give_back(state, slot, true);
+        self.free(state, Some(slot), true);
     }
 
     /// Whether a worker could not be started within the last second.
@@ -113,7 +113,7 @@ impl<E: Executor> Queue<E> {
     }
 
     /// Since the queue was made; never zero.
-    fn milliseconds(&self) -> u64 {
+    pub(super) fn milliseconds(&self) -> u64 {
         u64::try_from(self.since.elapsed().as_millis())
             .unwrap_or(u64::MAX - 1001)
             .max(1)
@@ -122,9 +122,10 @@ impl<E: Executor> Queue<E> {
     /// A worker's life: runs the batches assigned to it until the queue is closed.
     pub(crate) fn work(&self) {
         loop {
-            let mut state = wait_while(&self.assignment, self.lock(), |state| {
-                state.assigned.is_empty() && !state.closed
-            });
+            let mut state = self.look_between(self.lock());
+            while state.assigned.is_empty() && !state.closed {
+                state = self.rest(state);
+            }
             match state.assigned.pop_front() {
                 Some(Assignment::Lead(lead)) => {
                     self.lead(state, lead);

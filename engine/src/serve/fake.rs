@@ -20,6 +20,7 @@ pub(super) enum End {
 #[derive(Clone)]
 pub(super) struct Fake {
     pub is_job: bool,
+    pub is_low: bool,
     pub has_room: bool,
     pub can_pause: bool,
     pub has_callback: bool,
@@ -40,6 +41,7 @@ impl Fake {
     pub(super) fn thread() -> Fake {
         Fake {
             is_job: false,
+            is_low: false,
             has_room: true,
             can_pause: true,
             has_callback: false,
@@ -72,6 +74,10 @@ impl Fake {
 
 impl<S, T> Caller<Pending<S, T>> for Fake {
     type Job = Fake;
+
+    fn is_low(&self) -> bool {
+        self.is_low
+    }
 
     fn job(&self) -> Option<Fake> {
         self.is_job.then(|| self.clone())

@@ -9,7 +9,7 @@ use crate::caller::ThreadId;
 use crate::config::{BackendChoice, Config};
 use crate::declined::Fallback;
 use crate::keys::Ed25519Key;
-use crate::kinds::KeyKind;
+use crate::kinds::{Kem, KeyKind};
 use crate::operation::{Ed25519Sign, Ed25519Verify, Keygen};
 use crate::policy::Lone;
 use crate::queue::simple::{AT_ONCE, Simple, queue, queue_with};
@@ -42,6 +42,32 @@ fn a_thread_leads() {
     assert_eq!(ask(&queue, &Fake::thread(), 3).unwrap(), -3);
     let counters = queue.counters.snapshot();
     assert_eq!((counters.batches, counters.async_submitted), (1, 0));
+}
+
+/// It would lead others, and get a CPU when nobody else wants one.
+#[test]
+fn a_thread_of_low_priority_is_sent_to_openssl_or_computes_alone() {
+    let engine = Engine::new(Config {
+        backend: BackendChoice::Named(Backend::PORTABLE),
+        ..Config::default()
+    });
+    let mut low = Fake::thread();
+    low.is_low = true;
+    for keygen in [Keygen(KeyKind::X25519), Keygen(KeyKind::Kem(Kem::MlKem768))] {
+        // The second time there is a pool.
+        for _ in 0..2 {
+            let declined = match engine.serve(keygen, || Some(()), &low) {
+                Outcome::Declined(declined) => declined.fallback(),
+                outcome => panic!("{outcome:?}"),
+            };
+            assert_eq!(declined, Fallback::LowPriority);
+            let made = engine.serve_at_once(keygen, || Some(()), &low);
+            assert!(matches!(made, Outcome::Done(_)));
+        }
+    }
+    let counters = engine.metrics();
+    assert_eq!(counters.fallbacks_for(Fallback::LowPriority), 4);
+    assert_eq!(counters.batches, 4);
 }
 
 #[test]
@@ -133,7 +159,7 @@ fn served_elsewhere(wakeable: bool) {
             thread::sleep(std::time::Duration::from_millis(20));
             queue.executor.gate.open();
         });
-        assert_eq!(wait_for_another::<usize, _, _>(&fake, ticket).unwrap(), -1);
+        assert_eq!(wait_for_another(&queue, &fake, 0, ticket).unwrap(), -1);
     });
     assert_eq!(fake.wake_ups.count(), usize::from(wakeable));
 }
@@ -160,6 +186,7 @@ fn a_job_with_a_callback_is_served_by_a_worker() {
 fn jobs_that_do_not_lead_are_served_by_a_worker() {
     let bounds = Bounds {
         jobs_lead: false,
+        starts_watch: true,
         max_async: 8,
         max_lost: 4,
     };

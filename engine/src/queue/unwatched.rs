@@ -1,0 +1,28 @@
+//! What is in the place of `watch` in models, which have no clock.
+
+use super::completion::{Completion, Ticket};
+use super::state::{Guard, Queue};
+use crate::executor::Executor;
+use crate::sync::{Arc, wait};
+
+impl<E: Executor> Queue<E> {
+    pub(crate) fn watch(_: &Arc<Self>, _: E::Shape, _: &Ticket<E::Response>) {}
+
+    pub(super) fn note_watched(
+        &self,
+        _: &mut Guard<'_, E>,
+        _: E::Shape,
+        _: &Arc<Completion<E::Response>>,
+    ) {
+    }
+
+    pub(super) fn look_if_due(&self) {}
+
+    pub(super) fn look_between<'a>(&'a self, state: Guard<'a, E>) -> Guard<'a, E> {
+        state
+    }
+
+    pub(super) fn rest<'a>(&'a self, state: Guard<'a, E>) -> Guard<'a, E> {
+        wait(&self.assignment, state)
+    }
+}

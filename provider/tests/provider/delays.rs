@@ -1,0 +1,131 @@
+//! How long a thread waits while others are slow: about as long as with OpenSSL alone.
+//!
+//! The bounds are far above what the noise of a busy machine makes of the waits, and far below the
+//! waits for a leader that is slow, or never ends.
+
+use crate::common::{Counters, Finished, Place};
+
+/// Waits in milliseconds.
+#[derive(Debug)]
+struct Waits {
+    median: f64,
+    mean: f64,
+    longest: f64,
+    count: f64,
+}
+
+impl Waits {
+    fn of(finished: &Finished) -> Waits {
+        let text = finished.text();
+        let numbers: Vec<f64> = text
+            .split_whitespace()
+            .map(|word| word.parse().unwrap_or_else(|_| panic!("{finished}")))
+            .collect();
+        let [median, mean, longest, count] = numbers[..] else {
+            panic!("{finished}");
+        };
+        Waits {
+            median,
+            mean,
+            longest,
+            count,
+        }
+    }
+}
+
+/// The waits with the module and without, and the module's counters.
+fn both(arguments: &str, lone: &str) -> (Waits, Waits, Counters) {
+    // As on two CPUs: with more, more threads would be needed.
+    let place = Place::with_settings(&[("slots", "2")]);
+    let program = place.compile("delays");
+    let stock = place.program(&program, arguments).limit(120).succeed();
+    let ours = place.program(&program, arguments).limit(120);
+    let ours = ours.with_lockstep().env("LOCKSTEP_LONE", lone).succeed();
+    let waits = [&stock, &ours].map(Waits::of);
+    println!(
+        "{arguments}: with OpenSSL alone {:?}, with the module {:?}",
+        waits[0], waits[1]
+    );
+    let [stock, with_module] = waits;
+    assert!(stock.count > 20.0 && with_module.count > 20.0);
+    (stock, with_module, ours.counters())
+}
+
+#[test]
+fn threads_of_low_priority_lead_nobody() {
+    for class in ["idle", "nice", "batch"] {
+        // Alone a signature would go to OpenSSL.
+        let (stock, ours, counters) = both(&format!("low {class}"), "lanes");
+        assert!(ours.mean <= 10.0 * stock.mean + 20.0, "{ours:?} {stock:?}");
+        assert!(counters.fallback("low_priority") > 0, "{counters:?}");
+        assert!(counters.of("rsa2048") > 0, "{counters:?}");
+    }
+}
+
+#[test]
+fn a_short_signature_does_not_wait_for_long_ones() {
+    let (stock, ours, counters) = both("beside", "auto");
+    assert!(
+        ours.median <= 5.0 * stock.median + 0.5,
+        "{ours:?} {stock:?}"
+    );
+    assert!(counters.of("rsa4096") > 0, "{counters:?}");
+    assert!(counters.fallback("late") > 0, "{counters:?}");
+}
+
+#[test]
+fn a_short_signature_does_not_wait_for_a_long_message() {
+    let (stock, ours, counters) = both("long", "auto");
+    assert!(
+        ours.longest <= 10.0 * stock.longest + 100.0,
+        "{ours:?} {stock:?}"
+    );
+    assert!(
+        ours.median <= 5.0 * stock.median + 0.5,
+        "{ours:?} {stock:?}"
+    );
+    assert!(counters.of("p256-sign") > 0, "{counters:?}");
+    assert!(counters.fallback("long_message") > 0, "{counters:?}");
+}
+
+/// A program of old uses siglongjmp for its timeouts. The slots of such leaders are replaced.
+#[test]
+fn a_signature_that_is_left_by_a_jump_keeps_nobody_waiting() {
+    let (stock, ours, counters) = both("jump", "auto");
+    assert!(
+        ours.median <= 5.0 * stock.median + 10.0,
+        "{ours:?} {stock:?}"
+    );
+    assert!(
+        ours.longest <= 10.0 * stock.longest + 1000.0,
+        "{ours:?} {stock:?}"
+    );
+    // One more than the first: lanes serve again.
+    assert!(counters.of("rsa4096") > 1, "{counters:?}");
+}
+
+#[test]
+fn a_thread_that_is_stopped_keeps_no_other_waiting() {
+    let (stock, ours, counters) = both("stopped", "auto");
+    assert!(
+        ours.median <= 5.0 * stock.median + 10.0,
+        "{ours:?} {stock:?}"
+    );
+    assert!(
+        ours.longest <= 10.0 * stock.longest + 1000.0,
+        "{ours:?} {stock:?}"
+    );
+    assert!(counters.of("rsa4096") > 1, "{counters:?}");
+}
+
+#[test]
+fn a_job_whose_leader_is_stopped_is_resumed() {
+    let place = Place::with_settings(&[("slots", "2")]);
+    let program = place.compile("delays");
+    let ours = place.program(&program, "job").limit(120);
+    let ours = ours.with_lockstep().env("LOCKSTEP_LONE", "auto").succeed();
+    let waits = Waits::of(&ours);
+    println!("a job waits for a leader that is stopped: {waits:?}");
+    assert!(waits.longest < 20_000.0, "{waits:?}");
+    assert!(ours.counters().fallback("late") > 0, "{ours}");
+}
