@@ -10,6 +10,7 @@ use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
+use std::sync::OnceLock;
 
 use crate::effective::Effective;
 use crate::failure::Failure;
@@ -20,10 +21,22 @@ const MOST_LINKS: usize = 40;
 /// The most files that one configuration includes.
 const MOST_FILES: usize = 256;
 
-/// Whether root runs this program.
+/// Whether root runs this program. In a user namespace that knows one user alone, as `unshare
+/// --map-root-user` makes it, root is that user, and files of all others belong to nobody.
 #[must_use]
 pub fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
+    static OTHERS: OnceLock<bool> = OnceLock::new();
+    let map = || fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    rustix::process::geteuid().is_root() && *OTHERS.get_or_init(|| knows_others(&map()))
+}
+
+/// Whether a map of users (user_namespaces(7)) has more than one.
+fn knows_others(map: &str) -> bool {
+    let counts = map
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(2));
+    let all: u64 = counts.filter_map(|count| count.parse::<u64>().ok()).sum();
+    all != 1
 }
 
 /// The first part of the way to a file that others than root and the user of this program can
@@ -97,7 +110,8 @@ fn is_others(about: &Metadata) -> bool {
 /// # Errors
 /// Where that is so. The failure names the part that others can change.
 pub fn insist_on_own(configuration: &Path) -> Result<(), Failure> {
-    if !is_root() {
+    // Nobody changes what is in /dev/null.
+    if !is_root() || configuration == Path::new("/dev/null") {
         return Ok(());
     }
     let shown = configuration.display();
@@ -220,6 +234,17 @@ mod tests {
 
     fn set_mode(path: &Path, mode: u32) {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn root_of_a_namespace_with_one_user_is_that_user() {
+        assert!(knows_others("         0          0 4294967295\n"));
+        assert!(knows_others("0 100000 65536\n"));
+        assert!(knows_others("0 1000 1\n1 100000 65536\n"));
+        assert!(!knows_others("         0       1000          1\n"));
+        // The file may be missing.
+        assert!(knows_others(""));
+        assert!(insist_on_own(Path::new("/dev/null")).is_ok());
     }
 
     #[test]

@@ -22,7 +22,8 @@ impl TempDir {
         let path = std::env::temp_dir().join(name);
         // One of an earlier process with the same number, which was killed.
         let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).expect("a temporary directory");
+        // Not one that another user has made meanwhile.
+        fs::create_dir(&path).expect("a temporary directory");
         TempDir(path)
     }
 }

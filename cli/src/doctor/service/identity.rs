@@ -71,7 +71,11 @@ impl Identity {
         let (user, group) = (Uid::from_raw(self.user), Gid::from_raw(self.group));
         let groups: Vec<Gid> = self.groups.iter().copied().map(Gid::from_raw).collect();
         set_no_new_privs(true)?;
-        set_thread_groups(&groups)?;
+        match set_thread_groups(&groups) {
+            // In a container, root may lack the right to. Its groups give it nothing.
+            Err(_) if self.user == 0 => {}
+            changed => changed?,
+        }
         set_thread_res_gid(group, group, group)?;
         // The kernel takes all capabilities away from who is not root any more.
         set_thread_res_uid(user, user, user)?;
