@@ -6,7 +6,7 @@
 //! it, and it ignores the signals that others send.
 
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{self, Path};
 use std::process::{Child, Command, Stdio};
 
 /// The servers that use the directory may write into it until they have ended, too.
@@ -25,6 +25,9 @@ pub struct Guard(Option<Child>);
 impl Guard {
     /// Without a shell there is no guard, and the directory stays if this process is killed.
     pub fn of(directory: &Path) -> Guard {
+        let Ok(directory) = path::absolute(directory) else {
+            return Guard(None);
+        };
         let mut shell = Command::new("/bin/sh");
         shell.args(["-c", SCRIPT]).arg(directory);
         shell.env_clear().env("PATH", "/usr/bin:/bin");
