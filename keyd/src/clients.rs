@@ -103,25 +103,38 @@ impl Client {
         }
     }
 
-    /// What a request of this client asks of the engine, or the status that it is answered with.
+    /// What a request of this client asks of the engine, and what must be checked before it is
+    /// served; or the status that it is answered with. It costs next to nothing.
     ///
-    /// Only the client's own table says what it may do; whatever it writes is checked here, in the
+    /// Only the client's own table says what it may do; whatever it writes is checked in the
     /// daemon's copy.
-    pub fn admit(&self, request: &lockstep_ring::Request) -> Result<EngineRequest, u16> {
-        let now = Instant::now();
+    pub fn admit(
+        &self,
+        request: &lockstep_ring::Request,
+        now: Instant,
+    ) -> Result<(EngineRequest, Duty), u16> {
         let admitted = self.check(request, now);
-        let count = match admitted {
-            Ok(_) => {
-                self.last.store(self.age(now), Ordering::Relaxed);
-                &self.served
-            }
-            Err(_) => &self.refused,
-        };
-        count.fetch_add(1, Ordering::Relaxed);
+        if admitted.is_ok() {
+            self.last.store(self.age(now), Ordering::Relaxed);
+        }
         admitted
     }
 
-    fn check(&self, request: &lockstep_ring::Request, now: Instant) -> Result<EngineRequest, u16> {
+    /// Counts a request that is served.
+    pub fn count_served(&self) {
+        self.served.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts requests that are refused.
+    pub fn count_refused(&self, count: u64) {
+        self.refused.fetch_add(count, Ordering::Relaxed);
+    }
+
+    fn check(
+        &self,
+        request: &lockstep_ring::Request,
+        now: Instant,
+    ) -> Result<(EngineRequest, Duty), u16> {
         if !self.rate.take(now) {
             return Err(status::BUSY);
         }
@@ -153,7 +166,7 @@ impl Client {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// How many requests were admitted, and how many refused.
+    /// How many requests were served, and how many refused.
     pub fn counts(&self) -> (u64, u64) {
         (
             self.served.load(Ordering::Relaxed),
@@ -162,36 +175,62 @@ impl Client {
     }
 }
 
-/// What an operation asks of the engine, or the status that it is answered with.
-fn asked(key: &Key, uses: Uses, operation: Operation, input: &[u8]) -> Result<EngineRequest, u16> {
-    match (operation, &key.private) {
+/// What is to be checked of an input when it is its turn, since that takes some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Duty {
+    /// Nothing.
+    Nothing,
+    /// That it is padded as a signature.
+    Signature,
+}
+
+impl Duty {
+    /// Whether the input is as it has to be.
+    pub fn is_fulfilled(self, input: &[u8]) -> bool {
+        self == Duty::Nothing || is_signature(input)
+    }
+}
+
+/// What an operation asks of the engine, and what is to be checked; or the status that it is
+/// answered with.
+fn asked(
+    key: &Key,
+    uses: Uses,
+    operation: Operation,
+    input: &[u8],
+) -> Result<(EngineRequest, Duty), u16> {
+    let request = match (operation, &key.private) {
         (Operation::RsaPrivate | Operation::DeferrableRsaPrivate, Private::Rsa(key)) => {
             if input.len() != key.modulus_bytes() {
                 return Err(status::UNFIT);
             }
-            if !(uses.decrypt || uses.sign && is_signature(input)) {
+            if !uses.any() {
                 return Err(status::FORBIDDEN);
             }
             let (key, input) = (Arc::clone(key), input.to_vec().into());
-            Ok(EngineRequest::RsaPrivate(RsaInput { key, input }))
+            EngineRequest::RsaPrivate(RsaInput { key, input })
         }
-        (Operation::EcdsaSign | Operation::Ed25519Sign, _) if !uses.sign => Err(status::FORBIDDEN),
+        (Operation::EcdsaSign | Operation::Ed25519Sign, _) if !uses.sign => {
+            return Err(status::FORBIDDEN);
+        }
         (Operation::EcdsaSign, Private::Ec(key)) => {
             if !(1..=64).contains(&input.len()) {
                 return Err(status::UNFIT);
             }
             let (key, digest) = (Arc::clone(key), input.to_vec().into());
-            Ok(EngineRequest::EcdsaSign(EcdsaSignInput { key, digest }))
+            EngineRequest::EcdsaSign(EcdsaSignInput { key, digest })
         }
         (Operation::Ed25519Sign, Private::Ed25519(key)) => {
             let (key, message) = (Arc::clone(key), input.to_vec().into());
-            Ok(EngineRequest::Ed25519Sign(Ed25519SignInput {
-                key,
-                message,
-            }))
+            EngineRequest::Ed25519Sign(Ed25519SignInput { key, message })
         }
-        _ => Err(status::UNFIT),
-    }
+        _ => return Err(status::UNFIT),
+    };
+    let duty = match request {
+        EngineRequest::RsaPrivate(_) if !uses.decrypt => Duty::Signature,
+        _ => Duty::Nothing,
+    };
+    Ok((request, duty))
 }
 
 /// All clients that are served now.
@@ -307,6 +346,27 @@ pub(crate) mod tests {
         for ticket in &mut tickets {
             assert_eq!(ticket.poll().err(), Some(Lost::Gone));
         }
+    }
+
+    #[test]
+    fn a_key_that_only_signs_takes_signatures_alone() {
+        let rsa = rsa2048();
+        let duty = |uses, operation| {
+            let asked = asked(&rsa, uses, operation, &[7; 256]);
+            asked.map(|(_, duty)| duty)
+        };
+        let both = Uses {
+            sign: true,
+            decrypt: true,
+        };
+        for operation in [Operation::RsaPrivate, Operation::DeferrableRsaPrivate] {
+            assert_eq!(duty(SIGN, operation), Ok(Duty::Signature));
+            assert_eq!(duty(DECRYPT, operation), Ok(Duty::Nothing));
+            assert_eq!(duty(both, operation), Ok(Duty::Nothing));
+            assert_eq!(duty(Uses::default(), operation), Err(status::FORBIDDEN));
+        }
+        assert!(!Duty::Signature.is_fulfilled(&[7; 256]));
+        assert!(Duty::Nothing.is_fulfilled(&[7; 256]));
     }
 
     #[test]

@@ -12,6 +12,7 @@ pub mod access;
 mod clients;
 pub mod configuration;
 mod doorkeeper;
+mod fault;
 mod journal;
 pub mod key;
 mod padding;
@@ -21,6 +22,7 @@ mod service;
 mod signals;
 pub mod stand_in;
 mod systemd;
+mod turns;
 
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
@@ -145,7 +147,7 @@ pub fn run(configuration: Configuration, engine_config: Config) -> io::Result<()
         ));
     }
     let count = threads(&engine);
-    let service = Arc::new(Service::new(engine));
+    let service = Arc::new(Service::new(engine, count));
     let threads = service.start(count)?;
     let end = signals::of_the_end()?;
     let doorkeeper = Doorkeeper::new(listeners, end, configuration, keys, Arc::clone(&service))?;
