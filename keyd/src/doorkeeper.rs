@@ -19,7 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::access::{Account, Peer};
 use crate::clients::{Client, Grants, Held};
 use crate::configuration::Configuration;
-use crate::journal::{Journal, log};
+use crate::journal::Journal;
 use crate::rate::Rate;
 use crate::service::Service;
 
@@ -147,7 +147,9 @@ impl Doorkeeper {
                 match self.listeners[place].accept() {
                     Ok((stream, _)) => {
                         if let Err(error) = self.receive(stream) {
-                            log(format_args!("lost a connection: {error}"));
+                            // Anybody may cause that: it counts as what strangers do.
+                            let line = format_args!("lost a connection: {error}");
+                            self.journal.log(None, line);
                         }
                     }
                     Err(error) if error.kind() == ErrorKind::WouldBlock => break,
@@ -357,6 +359,42 @@ impl Doorkeeper {
 impl Newcomer {
     fn is_welcome(&self) -> bool {
         matches!(self.stage, Stage::Reads { .. })
+    }
+}
+
+/// Tells all who come to these sockets for some time that the daemon cannot serve them.
+pub fn turn_away(listeners: &[UnixListener], time: Duration) {
+    let end = Instant::now() + time;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        let mut all: Vec<_> = listeners
+            .iter()
+            .map(|own| PollFd::new(own, PollFlags::IN))
+            .collect();
+        let left = Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        if poll(&mut all, Some(&left)).is_err() {
+            std::thread::sleep(A_MOMENT);
+        }
+        for listener in listeners {
+            // One that has waited for long has its answer, and all others theirs afterwards.
+            let accepted = listener
+                .set_nonblocking(true)
+                .and_then(|()| listener.accept());
+            match accepted {
+                Ok((mut stream, _)) => {
+                    let _ = stream.set_nonblocking(true);
+                    let _ = stream.write_all(&protocol::verdict(Verdict::Failed, 0));
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(_) => std::thread::sleep(A_MOMENT),
+            }
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use rustix::process::{
 use rustix::thread::{set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
 use crate::access::Accounts;
+use crate::configuration::DEFAULT_USER;
 
 /// Becomes an unprivileged user for good, if the daemon runs as root, and hides its memory from
 /// all but root.
@@ -42,6 +43,15 @@ pub fn user(name: &str, accounts: &Accounts) -> io::Result<Option<(u32, u32)>> {
     let group = accounts.group_of(user);
     let group = group.ok_or_else(|| wrong("it has no group"))?;
     Ok(Some((user, group)))
+}
+
+/// The user that the daemon becomes: the one that the configuration names, or the one that the
+/// package makes if only that one is there.
+pub fn known_user<'a>(name: &'a str, accounts: &Accounts) -> &'a str {
+    match accounts.user(name).is_none() && accounts.user(DEFAULT_USER).is_some() {
+        true => DEFAULT_USER,
+        false => name,
+    }
 }
 
 fn become_user(user: u32, group: u32) -> io::Result<()> {

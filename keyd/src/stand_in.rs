@@ -5,6 +5,7 @@ use std::path::Path;
 
 use lockstep_remote::Reference;
 use lockstep_remote::reference::LABEL;
+use rustix::fs::{Mode, OFlags};
 
 use crate::key::{self, Unusable};
 
@@ -58,7 +59,11 @@ pub struct Contents {
 
 /// What is in a file; nothing if it cannot be read.
 pub fn contents(path: &Path) -> Contents {
-    let text = key::text(path).unwrap_or_default();
+    // No device or pipe holds up the one who asks.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty());
+    let text = file.ok().and_then(|file| key::text_of(file.into()).ok());
+    let text = text.unwrap_or_default();
     let mut found = Contents::default();
     for label in str::from_utf8(&text)
         .unwrap_or_default()

@@ -604,7 +604,7 @@ fn users_use_what_they_may() {
         match may {
             true => assert_eq!((listed.as_str(), refused.as_str()), (ALL, ""), "{grants}"),
             false => assert!(
-                listed.is_empty() && refused.contains("lets this user use no key"),
+                listed.is_empty() && refused.contains("no key that this user may use"),
                 "{grants} {user} {group}: {listed} {refused}"
             ),
         }
