@@ -299,7 +299,12 @@ pub(crate) mod tests {
 
     impl Connected {
         pub(crate) fn new() -> Connected {
-            let (server, descriptor) = Server::create(8).expect("a ring");
+            Connected::of(7, 8)
+        }
+
+        /// The same of a user, with a ring of so many slots.
+        pub(crate) fn of(user: u32, slots: usize) -> Connected {
+            let (server, descriptor) = Server::create(slots).expect("a ring");
             let (stream, _) = UnixStream::pair().expect("sockets");
             let held = [ed25519(), rsa2048()].map(|key| {
                 Arc::new(Held {
@@ -314,8 +319,8 @@ pub(crate) mod tests {
             };
             let grants = held.map(|held| (held, uses)).to_vec();
             let rate = Arc::new(Rate::new(0, 0, Instant::now()));
-            let peer = Peer { user: 7, group: 7 };
-            let client = Client::new((peer, Account::User(7), 7), grants, (server, stream), rate);
+            let (peer, account) = (Peer { user, group: 7 }, Account::User(user));
+            let client = Client::new((peer, account, 7), grants, (server, stream), rate);
             Connected {
                 client: Arc::new(client),
                 ring: Ring::attach(descriptor).expect("a ring"),

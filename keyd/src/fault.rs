@@ -1,16 +1,16 @@
-//! Defects on purpose: each switches a bound off that keeps hostile clients from harming others, and
-//! the test of [peaks](../tests/daemon/peaks.rs) must find each. With the feature `fault-injection`
-//! the environment plants one: `LOCKSTEP_PLANT`. Anywhere else there are none, and the compiler
-//! removes the code that asks.
+//! Defects on purpose: each switches a bound off that keeps hostile clients from harming others,
+//! and the test of peaks (`keyd/tests/daemon/peaks.rs`) must find each. With the feature
+//! `fault-injection` the environment plants one: `LOCKSTEP_PLANT`. Anywhere else there are none,
+//! and the compiler removes the code that asks.
 
 /// A defect of the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Defect {
-    /// Accounts take no turns: the account that has come first is served first.
+    /// Accounts take no turns: the one that has asked for most is served first.
     NoTurns,
     /// A batch is as long as there are requests.
     LongBatches,
-    /// What a client has asked for stays when it hangs up.
+    /// All that is posted is taken, and stays when its client hangs up.
     KeptRequests,
     /// Every line is written into the log.
     EveryLine,

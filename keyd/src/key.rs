@@ -198,8 +198,8 @@ fn serve(engine: &Engine, request: Request) -> Option<Response> {
     engine.serve_gathered(shape, vec![request]).pop()?.ok()
 }
 
-/// The first block of a private key, and its form. It is the one that libcrypto takes: the first one
-/// in the file, whatever its form. A block begins only where a line does.
+/// The first block of a private key, and its form. It is the one that libcrypto takes: the first
+/// one in the file, whatever its form. A block begins only where a line does.
 fn find(text: &[u8]) -> Result<(Form, &[u8]), Unusable> {
     const ENCRYPTED: &str = "the key is encrypted; the key daemon reads plain PEM files, that only \
                              root should be able to read";

@@ -265,6 +265,9 @@ impl Service {
                 true => waiting.turns.room(account),
                 false => 0,
             };
+            if room == 0 {
+                continue;
+            }
             let mut refused = 0;
             let taken = client
                 .ring
@@ -287,10 +290,8 @@ impl Service {
                     }
                 });
             client.count_refused(refused);
-            if room > 0 {
-                let before = std::mem::replace(&mut now, Instant::now());
-                waiting.turns.charge_look(account, taken, now - before, now);
-            }
+            let before = std::mem::replace(&mut now, Instant::now());
+            waiting.turns.charge_look(account, taken, now - before, now);
         }
     }
 
@@ -402,32 +403,23 @@ impl Service {
                 refund(client.account, 0);
                 continue;
             }
-            match work.duty.is_fulfilled(work.request.input()) {
-                true => {
-                    client.count_served();
-                    served.push(client.account);
-                    requests.push(work.request);
-                    asked.push(work.asks);
-                }
-                false => {
-                    work.request.answer(status::FORBIDDEN, &[]);
-                    client.count_refused(1);
-                    let before = std::mem::replace(&mut now, Instant::now());
-                    refund(client.account, nanoseconds(now - before));
-                }
+            let fits = work.duty.is_fulfilled(work.request.input());
+            let before = std::mem::replace(&mut now, Instant::now());
+            let checked = nanoseconds(now - before);
+            if fits {
+                client.count_served();
+                served.push((client.account, checked));
+                requests.push(work.request);
+                asked.push(work.asks);
+            } else {
+                work.request.answer(status::FORBIDDEN, &[]);
+                client.count_refused(1);
+                refund(client.account, checked);
             }
         }
         let count = requests.len().max(1) as u64;
-        let before = Spent::new();
+        let computes = Spent::new();
         let answers = self.engine.serve_gathered(shape, asked);
-        let cost = nanoseconds(before.so_far()) / count;
-        served.into_iter().for_each(|account| refund(account, cost));
-        let bill = Bill {
-            shape,
-            account,
-            differences,
-            cost: (!requests.is_empty()).then_some(cost),
-        };
         let cost = spent.since_the_last() / count as u32;
         let cost = u32::try_from(cost.as_nanos()).unwrap_or(u32::MAX);
         for (request, answer) in requests.into_iter().zip(answers) {
@@ -441,7 +433,18 @@ impl Service {
                 _ => request.answer(status::FAILED, &[]),
             }
         }
-        bill
+        // To answer may cost as much as to compute: a client may have each answer wake a thread.
+        let cost = nanoseconds(computes.so_far()) / count;
+        let is_known = !served.is_empty();
+        for (account, checked) in served {
+            refund(account, cost.saturating_add(checked));
+        }
+        Bill {
+            shape,
+            account,
+            differences,
+            cost: is_known.then_some(cost),
+        }
     }
 }
 
@@ -594,6 +597,124 @@ mod tests {
         go_on(Duration::from_secs(3600), &mut arrivals);
         go_on(step * 9 / 10, &mut arrivals);
         assert!(likely(&arrivals));
+    }
+
+    /// What waits after a look at the rings of these.
+    fn looked<'a>(
+        service: &'a Service,
+        clients: &[Arc<Client>],
+    ) -> std::sync::MutexGuard<'a, Waiting> {
+        let mut waiting = service.waiting.lock().expect("no panic");
+        service.take(clients, &mut waiting, false);
+        waiting
+    }
+
+    #[test]
+    fn a_user_is_not_served_after_all_that_another_one_has_posted() {
+        let service = Service::new(crate::engine(Config::default()), 1);
+        let [hostile, other] = [7, 8].map(|user| Connected::of(user, 8));
+        let tickets = [(); 8].map(|()| hostile.post(Operation::RsaPrivate));
+        let clients = [Arc::clone(&hostile.client), Arc::clone(&other.client)];
+        let mut waiting = looked(&service, &clients);
+        let ticket = other.post(Operation::RsaPrivate);
+        service.take(&clients, &mut waiting, false);
+        let mut order = Vec::new();
+        while let Some(batch) = service.batch(&mut waiting) {
+            order.extend(batch.works.into_iter().map(|work| work.client.account));
+        }
+        let place = order.iter().position(|own| *own == other.client.account);
+        assert!(place.is_some_and(|place| place <= 1), "{order:?}");
+        drop((tickets, ticket));
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_stays_in_the_ring() {
+        let service = Service::new(crate::engine(Config::default()), 1);
+        let process = Connected::of(7, 1024);
+        let tickets: Vec<_> = (0..300)
+            .map(|_| process.post(Operation::Ed25519Sign))
+            .collect();
+        let clients = [Arc::clone(&process.client)];
+        let mut waiting = looked(&service, &clients);
+        // A word of the ring's set is taken as a whole.
+        let most = waiting.turns.total();
+        assert!((64..128).contains(&most), "{most}");
+        for round in 2..=5 {
+            service.take(&clients, &mut waiting, false);
+            assert!(waiting.turns.total() < round * 128);
+        }
+        service.take(&clients, &mut waiting, true);
+        assert_eq!(waiting.turns.total(), 300);
+        drop(tickets);
+    }
+
+    #[test]
+    fn what_a_client_has_asked_for_goes_when_it_hangs_up() {
+        let service = Service::new(crate::engine(Config::default()), 1);
+        let [gone, other] = [7, 8].map(|user| Connected::of(user, 8));
+        let tickets = [(); 4].map(|()| gone.post(Operation::RsaPrivate));
+        let ticket = other.post(Operation::RsaPrivate);
+        let both = [&gone, &other].map(|own| Arc::clone(&own.client));
+        let mut waiting = looked(&service, &both);
+        assert_eq!(waiting.turns.total(), 5);
+        gone.client.leave();
+        let clients = Arc::new(vec![Arc::clone(&other.client)]);
+        forget(&clients, &mut waiting);
+        assert_eq!(waiting.turns.total(), 1);
+        assert_eq!(
+            (gone.client.ring.in_flight(), other.client.ring.in_flight()),
+            (0, 1)
+        );
+        drop((tickets, ticket));
+    }
+
+    /// A request that is refused at its turn costs the account that has made it, and no other one.
+    #[test]
+    fn a_bill_names_what_each_account_has_taken() {
+        let service = Service::new(crate::engine(Config::default()), 1);
+        let [hostile, other] = [7, 8].map(|user| Connected::of(user, 8));
+        let clients = [&hostile, &other].map(|own| Arc::clone(&own.client));
+        let tickets = [&hostile, &other].map(|own| own.post(Operation::RsaPrivate));
+        let mut waiting = looked(&service, &clients);
+        let mut bills = Vec::new();
+        while let Some(mut batch) = service.batch(&mut waiting) {
+            for work in &mut batch.works {
+                if work.client.account == hostile.client.account {
+                    work.duty = Duty::Signature;
+                }
+            }
+            bills.push(service.serve(batch, &mut Spent::new()));
+        }
+        let all: Vec<_> = bills.iter().flat_map(|bill| &bill.differences).collect();
+        let of = |account| {
+            all.iter()
+                .find(|(own, _)| *own == account)
+                .map(|(_, took)| *took)
+        };
+        let [refused, served] = clients
+            .each_ref()
+            .map(|own| of(own.account).expect("a bill"));
+        let estimate = nanoseconds(SOME_TIME) as i64;
+        // A look at the padding takes less than was charged, and much less than a signature.
+        assert!(
+            refused < served && estimate + refused >= 0,
+            "{refused} {served}"
+        );
+        assert_eq!(clients.each_ref().map(|own| own.counts()), [(0, 1), (1, 0)]);
+        let costs = bills
+            .iter()
+            .filter_map(|bill| bill.cost)
+            .collect::<Vec<_>>();
+        assert_eq!(
+            costs.len(),
+            1,
+            "what was refused says nothing of what a signature takes"
+        );
+        *service.bills.lock().expect("no panic") = bills;
+        service.charge(&mut waiting);
+        let expected = nanoseconds(SOME_TIME) / 4 * 3 + costs[0] / 4;
+        assert!(waiting.costs.contains(&expected), "{expected}");
+        drop(tickets);
     }
 
     #[test]

@@ -20,6 +20,9 @@ const MOST: usize = 1024;
 const AT_ONCE: usize = 64;
 /// How long that may take.
 const A_LOOK: Duration = Duration::from_micros(100);
+/// How far looks alone can put the clock of an account ahead. One that was refused for an hour is
+/// served soon when it asks for what it may.
+const MOST_DEBT: Duration = Duration::from_millis(100);
 /// An account that has asked within this time is expected to ask again.
 const ACTIVE: Duration = Duration::from_millis(100);
 
@@ -75,7 +78,7 @@ impl<T> Turns<T> {
     /// How many requests of an account may be taken now.
     pub fn room(&self, account: Account) -> usize {
         match self.accounts.iter().find(|own| own.account == account) {
-            _ if is_planted(Defect::NoTurns) => usize::MAX,
+            _ if is_planted(Defect::NoTurns) || is_planted(Defect::KeptRequests) => usize::MAX,
             None => AT_ONCE,
             Some(own) if own.took >= A_LOOK => 0,
             Some(own) => AT_ONCE
@@ -94,10 +97,12 @@ impl<T> Turns<T> {
     pub fn charge_look(&mut self, account: Account, found: usize, took: Duration, now: Instant) {
         // The thread may have stood still meanwhile.
         let took = took.min(A_LOOK);
+        let most = self.clock.saturating_add(nanoseconds(MOST_DEBT));
         let own = self.own(account, now);
         own.taken += found;
         own.took += took;
-        own.clock = own.clock.saturating_add(nanoseconds(took));
+        let clock = own.clock.saturating_add(nanoseconds(took));
+        own.clock = clock.min(most).max(own.clock);
     }
 
     /// Adds a request.
@@ -153,7 +158,15 @@ impl<T> Turns<T> {
     /// one is active: nobody can be interrupted.
     pub fn first(&self, shape: usize, threads: usize, now: Instant) -> Option<u64> {
         let place = self.leader(shape, threads, now)?;
-        Some(self.accounts[place].clock)
+        Some(self.shown(place))
+    }
+
+    fn shown(&self, place: usize) -> u64 {
+        let own = &self.accounts[place];
+        match is_planted(Defect::NoTurns) {
+            true => u64::MAX - own.count as u64,
+            false => own.clock,
+        }
     }
 
     fn leader(&self, shape: usize, threads: usize, now: Instant) -> Option<usize> {
@@ -165,10 +178,7 @@ impl<T> Turns<T> {
             let own = &self.accounts[*place];
             !own.lines[shape].is_empty() && may_lead(own)
         });
-        waiting.min_by_key(|place| match is_planted(Defect::NoTurns) {
-            true => 0,
-            false => self.accounts[*place].clock,
-        })
+        waiting.min_by_key(|place| self.shown(*place))
     }
 
     /// Takes a batch of a shape, of `most` requests at most, each of which is charged `estimate`
@@ -309,6 +319,11 @@ mod tests {
         let time = Duration::from_micros(5);
         turns.charge_look(OTHER, 1, time, now);
         assert_eq!(turns.first(1, 1, now), Some(6000));
+        // An hour of refusals is forgotten soon.
+        for _ in 0..100_000 {
+            turns.charge_look(OTHER, 1, A_LOOK, now);
+        }
+        assert_eq!(turns.first(1, 1, now), Some(1000 + nanoseconds(MOST_DEBT)));
     }
 
     #[test]
