@@ -1,11 +1,11 @@
 //! The daemon that holds keys, so that the processes that use them do not.
 //!
 //! [`configuration`] reads which keys there are and who may use them, [`key`] reads the keys, from
-//! files that are [`trusted`], and [`mod@stand_in`] makes the files that servers have in their place. The
-//! [`doorkeeper`] welcomes clients at a socket and gives each a ring in shared memory; the threads
-//! of the [`service`] take requests from all rings and serve them in common batches. What a client
-//! may do follows from its [`access`], checked for each request by the table of its connection
-//! ([`clients`]), and never from what it writes.
+//! files that are [`trusted`], and [`mod@stand_in`] makes the files that servers have in their
+//! place. The [`doorkeeper`] welcomes clients at a socket and gives each a ring in shared memory;
+//! the threads of the [`service`] take requests from all rings and serve them in common batches, in
+//! [`turns`]. What a client may do follows from its [`access`], checked for each request by the
+//! table of its connection ([`clients`]), and never from what it writes.
 #![forbid(unsafe_code)]
 
 pub mod access;
@@ -48,8 +48,15 @@ use journal::log;
 use key::Key;
 use service::Service;
 
+/// How many descriptors the daemon needs for each client that it may serve: its socket, and those
+/// of clients that wait at the door.
+const DESCRIPTORS_FOR_EACH: u64 = 5;
+/// And how many beside.
+const MORE_DESCRIPTORS: u64 = 64;
+
 /// How long a daemon that cannot start turns clients away, before it ends and systemd tries anew.
-const TURNS_AWAY: Duration = Duration::from_secs(10);
+/// Services that are to start after it wait as long.
+const TURNS_AWAY: Duration = Duration::from_secs(3);
 
 /// An engine as the daemon uses it: it has no OpenSSL to leave anything to.
 pub fn engine(config: Config) -> Engine {
@@ -212,6 +219,15 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
     }
     if sockets.is_empty() {
         sockets.push(listen(&configuration.socket)?);
+    }
+    let needed = DESCRIPTORS_FOR_EACH * configuration.max_clients as u64 + MORE_DESCRIPTORS;
+    let allowed = privileges::allow_descriptors(needed);
+    if allowed < needed {
+        log(format_args!(
+            "warning: the daemon may open {allowed} files, and needs {needed} for {} clients and \
+             those at the door: raise its limit (LimitNOFILE= in its unit)",
+            configuration.max_clients
+        ));
     }
     let accounts = Accounts::of_system();
     let user = privileges::known_user(&configuration.user, &accounts);
@@ -430,7 +446,9 @@ mod tests {
         let umask = || {
             let status = fs::read_to_string("/proc/self/status").expect("/proc");
             let mut lines = status.lines();
-            lines.find(|line| line.starts_with("Umask:")).map(str::to_owned)
+            lines
+                .find(|line| line.starts_with("Umask:"))
+                .map(str::to_owned)
         };
         let before = umask();
         let _listener = listen(&path).expect("a socket");

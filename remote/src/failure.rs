@@ -66,8 +66,8 @@ impl fmt::Display for Failure {
                 "the key daemon is of another version; restart it, and this program"
             }
             Failure::Unwelcome(_) => {
-                "the key daemon cannot serve this program now; its log says why, and `lockstep keyd \
-                 check` whether its configuration is at fault"
+                "the key daemon cannot serve this program now; its log says why, and `lockstep \
+                 keyd check` whether its configuration is at fault"
             }
             Failure::NoDescriptor => {
                 "this program has as many files open as it may, so it cannot connect to the key \
