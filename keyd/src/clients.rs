@@ -354,6 +354,21 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_client_beyond_its_rate_is_asked_to_wait() {
+        let mut process = Connected::of(7, 8);
+        let client = Arc::get_mut(&mut process.client).expect("it is nobody else's");
+        client.rate = Arc::new(Rate::new(1, 1, Instant::now()));
+        let _tickets = [(); 2].map(|()| process.post(Operation::Ed25519Sign));
+        let mut admitted = Vec::new();
+        let now = Instant::now();
+        process.client.ring.take(|request| {
+            let admit = process.client.admit(&request, now);
+            admitted.push(admit.map(|_| ()));
+        });
+        assert_eq!(admitted, [Ok(()), Err(status::BUSY)]);
+    }
+
+    #[test]
     fn a_key_that_only_signs_takes_signatures_alone() {
         let rsa = rsa2048();
         let duty = |uses, operation| {
@@ -387,6 +402,22 @@ pub(crate) mod tests {
             ask(Uses::default(), Operation::Ed25519Sign, &[7]),
             forbidden
         );
+        let text = "-----BEGIN PRIVATE KEY-----\n\
+                    MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgCb73sUhR5EDkkm4Z\n\
+                    pIaKHi8mos9G9IuKc0NOdij43NOhRANCAATOS22SYWGU/KWLrhr9Lfa7XDw3tA+G\n\
+                    ++PPa6wSLGzpXP/MJ58EkaGF2XtpVUbQ6f5QTR4LwDL/x20TFlBID60Z\n\
+                    -----END PRIVATE KEY-----\n";
+        let engine = crate::engine(Config::default());
+        let p256 = Key::from_pem(text.as_bytes(), &engine).expect("a key");
+        let rsa = rsa2048();
+        for (length, fits) in [(0, false), (1, true), (64, true), (65, false)] {
+            let asked = asked(&p256, SIGN, Operation::EcdsaSign, &vec![7; length]);
+            assert_eq!(asked.is_ok(), fits, "{length}");
+        }
+        for (length, fits) in [(0, false), (255, false), (256, true), (257, false)] {
+            let asked = asked(&rsa, SIGN, Operation::RsaPrivate, &vec![7; length]);
+            assert_eq!(asked.is_ok(), fits, "{length}");
+        }
         let unfit = Some(status::UNFIT);
         assert_eq!(ask(SIGN, Operation::EcdsaSign, &[7; 32]), unfit);
         assert_eq!(ask(SIGN, Operation::RsaPrivate, &[7; 256]), unfit);

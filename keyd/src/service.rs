@@ -628,6 +628,22 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_is_as_long_as_others_may_wait_and_holds_full_passes() {
+        let service = Service::new(crate::engine(Config::default()), 1);
+        for shape in Shape::ALL {
+            let pass = service.engine.pass(shape);
+            let most = |cost| service.most(shape, cost);
+            if pass == 1 {
+                assert_eq!(most(1000), 1);
+                continue;
+            }
+            assert_eq!([most(10_000_000), most(u64::MAX)], [pass; 2]);
+            assert_eq!(most(100_000), (10 / pass * pass).max(pass));
+            assert_eq!([most(0), most(1)], [(MOST / pass * pass).max(pass); 2]);
+        }
+    }
+
+    #[test]
     fn what_there_is_no_room_for_stays_in_the_ring() {
         let service = Service::new(crate::engine(Config::default()), 1);
         let process = Connected::of(7, 1024);

@@ -319,11 +319,17 @@ mod tests {
         let time = Duration::from_micros(5);
         turns.charge_look(OTHER, 1, time, now);
         assert_eq!(turns.first(1, 1, now), Some(6000));
+        // An account that was there before goes on with the time of the others, too.
+        push(&mut turns, THIRD, 2, &[3]);
+        batch(&mut turns, 2, 1, 10);
+        batch(&mut turns, 0, 1, 1000);
+        push(&mut turns, THIRD, 2, &[4]);
+        assert_eq!(turns.first(2, 1, now), Some(2000));
         // An hour of refusals is forgotten soon.
         for _ in 0..100_000 {
             turns.charge_look(OTHER, 1, A_LOOK, now);
         }
-        assert_eq!(turns.first(1, 1, now), Some(1000 + nanoseconds(MOST_DEBT)));
+        assert_eq!(turns.first(1, 1, now), Some(2000 + nanoseconds(MOST_DEBT)));
     }
 
     #[test]
