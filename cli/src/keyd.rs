@@ -1,7 +1,6 @@
 //! `lockstep keyd`: the daemon that holds keys, and what its administrator does with it.
 
 use std::ffi::CString;
-use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,9 +8,9 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use lockstep_common::{Failure, Manual, Outcome, out, outln};
 use lockstep_engine::{Config, Engine};
-use lockstep_keyd::Loaded;
 use lockstep_keyd::configuration::{Configuration, DEFAULT_FILE};
 use lockstep_keyd::key::{Key, readable_by_others};
+use lockstep_keyd::{Loaded, trusted};
 use lockstep_remote::{Connection, DEFAULT_SOCKET, Failure as Refused, Reference};
 use serde::{Deserialize, Serialize};
 
@@ -128,22 +127,25 @@ pub const PROCESS: &str = "lockstep-keyd";
 fn serve(path: &Path) -> Outcome {
     // It is told from other commands by this name.
     let _ = rustix::thread::set_name(&CString::new(PROCESS).unwrap_or_default());
-    let configuration = configuration(path)?;
     let failure =
         |error: std::io::Error| Failure::new(error.to_string()).remedy("lockstep keyd check");
-    lockstep_keyd::run(configuration, settings()).map_err(failure)?;
+    lockstep_keyd::run(path, settings()).map_err(failure)?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn check(path: &Path) -> Outcome {
     let configuration = configuration(path)?;
-    let wrong = |wrong: String| {
-        Failure::new(wrong).remedy("correct the configuration, or the files it names")
-    };
-    lockstep_keyd::check_user(&configuration).map_err(|error| wrong(error.to_string()))?;
-    let loaded = lockstep_keyd::read_keys(&configuration, &unpublished());
-    let loaded = loaded.map_err(|lines| wrong(lines.join("\n")))?;
-    if loaded.is_empty() {
+    let keys = lockstep_keyd::read_keys(&configuration, &unpublished());
+    let loaded = &keys.loaded;
+    let lines = configuration.wrong.iter();
+    let mut wrong: Vec<String> = lines
+        .map(|wrong| format!("{}: {wrong}", path.display()))
+        .collect();
+    if let Err(error) = lockstep_keyd::check_user(&configuration) {
+        wrong.push(error.to_string());
+    }
+    wrong.extend(keys.wrong());
+    if loaded.is_empty() && wrong.is_empty() {
         return Err(Failure::new(format!("{}: it names no key", path.display()))
             .remedy("add a section [key NAME]"));
     }
@@ -167,7 +169,12 @@ fn check(path: &Path) -> Outcome {
             );
         }
     }
-    Ok(ExitCode::SUCCESS)
+    match wrong.is_empty() {
+        true => Ok(ExitCode::SUCCESS),
+        // The daemon serves all that is listed above.
+        false => Err(Failure::new(wrong.join("\n"))
+            .remedy("correct the configuration, or the files it names")),
+    }
 }
 
 fn export_reference(path: &Path, options: &ExportOptions) -> Outcome {
@@ -205,14 +212,15 @@ fn export_reference(path: &Path, options: &ExportOptions) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes a file, which may not be there: it could be the key.
+/// Writes a file, which may not be there: it could be the key. Nobody else can put another one in
+/// its place.
 fn write_new(path: &Path, text: &str) -> Result<(), Failure> {
-    let open = OpenOptions::new().write(true).create_new(true).open(path);
-    open.and_then(|mut file| file.write_all(text.as_bytes()))
-        .map_err(|error| {
-            Failure::new(format!("{}: {error}", path.display()))
-                .remedy("name another file, or remove this one if it is a reference")
-        })
+    let failure = |what: String| {
+        Failure::new(what).remedy("name another file, or remove this one if it is a reference")
+    };
+    let mut file = trusted::create_new(path).map_err(|error| failure(error.to_string()))?;
+    let written = file.write_all(text.as_bytes());
+    written.map_err(|error| failure(format!("{}: {error}", path.display())))
 }
 
 fn list(path: &Path, options: &KeysOptions) -> Outcome {

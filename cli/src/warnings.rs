@@ -21,6 +21,8 @@ pub enum About {
     Jobs,
     /// Memory for keys.
     Memory,
+    /// Keys that the key daemon leaves out.
+    Keys,
 }
 
 impl About {
@@ -30,6 +32,7 @@ impl About {
             About::Checks => "checks",
             About::Jobs => "jobs",
             About::Memory => "memory",
+            About::Keys => "keys",
         }
     }
 }
@@ -70,6 +73,17 @@ pub fn warnings(snapshot: &Snapshot) -> Vec<Warning> {
                 snapshot.mistakes
             ),
             "correct them and restart the program; `lockstep doctor` checks them",
+        );
+    }
+    if snapshot.keys_left_out > 0 {
+        let keys = match snapshot.keys_left_out {
+            1 => "1 key of its configuration is".to_owned(),
+            many => format!("{many} keys of its configuration are"),
+        };
+        warn(
+            About::Keys,
+            format!("{keys} not served, because the key daemon cannot read or use it"),
+            "`lockstep keyd check` names each and says why; then: systemctl restart lockstep-keyd",
         );
     }
     if near(snapshot.paused, snapshot.max_async) {
@@ -180,6 +194,22 @@ mod tests {
         let starts: Vec<_> = found.iter().map(|found| &found.what[..20]).collect();
         assert_eq!(starts, ["768 of at most 1024 ", "12288 of at most 163"]);
         assert!(found.iter().all(|found| found.about == About::Jobs));
+    }
+
+    #[test]
+    fn keys_that_are_left_out_are_counted() {
+        let snapshot = |keys_left_out| Snapshot {
+            keys_left_out,
+            ..Snapshot::default()
+        };
+        assert_eq!(warnings(&snapshot(0)), []);
+        for (count, expected) in [(1, "1 key of its "), (2, "2 keys of its")] {
+            let found = warnings(&snapshot(count));
+            let [Warning { about, what, .. }] = &found[..] else {
+                panic!("{found:?}");
+            };
+            assert_eq!((*about, &what[..13]), (About::Keys, expected));
+        }
     }
 
     #[test]

@@ -241,7 +241,7 @@ fn one_command_gives_keys_to_the_daemon_and_another_undoes_it() {
     );
 
     let text_of = system.read(CONF);
-    let configuration = lockstep_keyd::configuration::Configuration::parse(&text_of).unwrap();
+    let configuration = lockstep_keyd::configuration::Configuration::parse(&text_of);
     let keys: Vec<_> = configuration
         .keys
         .iter()
@@ -680,7 +680,7 @@ fn haproxy_finds_the_daemon_in_its_changed_root() {
     let (code, text) = system.lockstep(&["uninstall", "--server", "haproxy"]);
     assert_eq!(code, 0, "{text}");
     let configuration = lockstep_keyd::configuration::Configuration::parse(&system.read(CONF));
-    let keys = configuration.unwrap().keys.into_iter().map(|key| key.name);
+    let keys = configuration.keys.into_iter().map(|key| key.name);
     assert_eq!(keys.collect::<Vec<_>>(), ["nginx-etc-both", "nginx-b-1-b1"]);
     system.write("etc/nginx/dump", DUMP);
     let (code, text) = system.lockstep(&["uninstall"]);
@@ -745,7 +745,7 @@ fn doctor(system: &System, before: &str) -> Vec<(String, String, String)> {
 /// Starts the daemon, which ends with the script, and waits for it.
 const START: &str = "LOCKSTEP keyd > /dev/null 2>&1 & pid=$!
 trap 'kill $pid' EXIT
-until LOCKSTEP keyd keys 2>&1 | grep -q 'use no key'; do sleep 0.02; done
+until LOCKSTEP keyd keys 2>&1 | grep -q 'no key that this user'; do sleep 0.02; done
 grep -q lockstep-keyd /proc/$pid/comm";
 
 #[test]
@@ -798,13 +798,29 @@ fn doctor_says_how_the_daemon_is() {
         "{found:?}"
     );
     assert!(
-        found[0].2.contains("key a: ") && found[0].2.contains("gone.pem"),
+        found[0].2.contains("the key a is left out: ") && found[0].2.contains("gone.pem"),
         "{found:?}"
     );
 
+    // A key that is left out keeps the daemon from nothing else.
+    let bad = "[key bad]\nfile = /etc/archive/gone.pem\nusers = daemon\nuses = sign\n";
+    system.write(CONF, &format!("{own}{bad}"));
+    let found = doctor(&system, START);
+    assert_eq!(verdicts(&found), ["keyd failed", "daemon ok"], "{found:?}");
+    let (code, text) = system.lockstep(&["keyd", "check"]);
+    assert!(
+        code != 0 && text.contains("the key bad is left out"),
+        "{text}"
+    );
+    assert!(text.contains("a: RSA-2048"), "{text}");
+
     system.write(CONF, &own.replace("uses", "use"));
     let found = doctor(&system, "");
-    assert_eq!(verdicts(&found), ["keyd failed"], "{found:?}");
+    assert_eq!(
+        verdicts(&found),
+        ["keyd failed", "keyd failed", "daemon failed"],
+        "{found:?}"
+    );
     assert!(
         found[0].2.contains("line 5: there is no setting `use`"),
         "{found:?}"
@@ -886,11 +902,11 @@ fn doctor_asks_for_the_user_who_has_a_reference() {
     );
     let text = ask("/etc/a.ref", START);
     assert!(
-        text.starts_with("FAILED") && text.contains("lets this user use no key"),
+        text.starts_with("FAILED") && text.contains("no key that this user may use"),
         "{text}"
     );
     system.write(CONF, &own.replace("users = daemon", "users = daemon root"));
-    let start = START.replace("'use no key'", "'a: sign'");
+    let start = START.replace("'no key that this user'", "'a: sign'");
     let text = ask("/etc/a.ref", &start);
     assert!(
         text.starts_with("ok ") && text.contains("lets this user use to sign"),

@@ -110,6 +110,7 @@ impl Engine {
             Elsewhere::Unpaused(reason) => self.counters().unpaused(reason),
             Elsewhere::LostJob => self.counters().lost(),
             Elsewhere::Daemon { served } => self.counters().asked_daemon(served),
+            Elsewhere::LeftOut(keys) => self.counters().left_out(keys),
         }
     }
 
@@ -179,6 +180,8 @@ pub enum Elsewhere {
         /// Whether the daemon's result was taken.
         served: bool,
     },
+    /// So many keys of its configuration that the caller, which is the key daemon, cannot serve.
+    LeftOut(usize),
 }
 
 impl From<Fallback> for Elsewhere {

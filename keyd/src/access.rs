@@ -116,25 +116,35 @@ pub struct Access {
 }
 
 impl Access {
-    /// What a section of the configuration grants; an error names the account that is unknown.
-    pub fn new(section: &KeySection, accounts: &Accounts) -> Result<Access, String> {
+    /// What a section of the configuration grants, and the accounts in it that are unknown: they
+    /// are granted nothing.
+    pub fn new(section: &KeySection, accounts: &Accounts) -> (Access, Vec<String>) {
         let mut access = Access {
             uses: section.uses,
             ..Access::default()
         };
+        let mut unknown = Vec::new();
         for name in &section.users {
-            let user = accounts.user(name);
-            let user = user.ok_or_else(|| format!("there is no user `{name}` in /etc/passwd"))?;
-            access.users.insert(user);
+            match accounts.user(name) {
+                Some(user) => _ = access.users.insert(user),
+                None => unknown.push(format!("there is no user `{name}` in /etc/passwd")),
+            }
         }
         for name in &section.groups {
-            let group = accounts.group(name);
-            let group = group.ok_or_else(|| format!("there is no group `{name}` in /etc/group"))?;
+            let Some(group) = accounts.group(name) else {
+                unknown.push(format!("there is no group `{name}` in /etc/group"));
+                continue;
+            };
             access.groups.insert(group);
             access.users.extend(accounts.members(group));
             access.natives.extend(accounts.natives(group));
         }
-        Ok(access)
+        (access, unknown)
+    }
+
+    /// Whether nobody has access.
+    pub fn is_empty(&self) -> bool {
+        self.users.is_empty() && self.groups.is_empty()
     }
 
     /// What a process may do with the key.
@@ -172,7 +182,7 @@ mod tests {
         }
     }
 
-    fn access(users: &[&str], groups: &[&str]) -> Result<Access, String> {
+    fn granted(users: &[&str], groups: &[&str]) -> (Access, Vec<String>) {
         let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
         let section = KeySection {
             users: owned(users),
@@ -181,6 +191,12 @@ mod tests {
             ..KeySection::default()
         };
         Access::new(&section, &accounts())
+    }
+
+    fn access(users: &[&str], groups: &[&str]) -> Access {
+        let (access, unknown) = granted(users, groups);
+        assert_eq!(unknown, Vec::<String>::new());
+        access
     }
 
     #[test]
@@ -209,7 +225,7 @@ mod tests {
             // A user's number is no group's.
             (&["33"], &[], (7, 33), false),
         ] {
-            let access = access(users, groups).expect("known accounts");
+            let access = access(users, groups);
             let (user, group) = peer;
             let uses = access.uses_of(Peer { user, group });
             assert_eq!(uses.sign, may, "{users:?} {groups:?} {peer:?}");
@@ -220,7 +236,7 @@ mod tests {
     #[test]
     fn numbers_that_nobody_knows_count_as_their_group() {
         let account = |users: &[&str], groups: &[&str], (user, group)| {
-            let access = access(users, groups).expect("known accounts");
+            let access = access(users, groups);
             access.account_of(Peer { user, group })
         };
         let (user, group) = (
@@ -244,8 +260,20 @@ mod tests {
 
     #[test]
     fn unknown_accounts_are_named() {
-        assert!(access(&["nobody-there"], &[]).is_err_and(|what| what.contains("nobody-there")));
-        assert!(access(&[], &["www-group"]).is_err_and(|what| what.contains("www-group")));
+        for (users, groups) in [(&["nobody-there"][..], &[][..]), (&[], &["www-group"])] {
+            let (access, unknown) = granted(users, groups);
+            let name = users.iter().chain(groups).next().expect("one");
+            assert!(
+                access.is_empty() && unknown[0].contains(name),
+                "{unknown:?}"
+            );
+        }
+        // The others have what they are granted.
+        let (access, unknown) = granted(&["nobody-there", "www"], &["www-group", "hap"]);
+        assert_eq!(unknown.len(), 2);
+        for (user, group, may) in [(33, 33, true), (101, 102, true), (7, 7, false)] {
+            assert_eq!(access.uses_of(Peer { user, group }).any(), may);
+        }
         assert_eq!(accounts().group_of(101), Some(102));
         assert_eq!(accounts().group_of(5), None);
     }

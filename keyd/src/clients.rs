@@ -106,25 +106,38 @@ impl Client {
         }
     }
 
-    /// What a request of this client asks of the engine, or the status that it is answered with.
+    /// What a request of this client asks of the engine, and what must be checked before it is
+    /// served; or the status that it is answered with. It costs next to nothing.
     ///
-    /// Only the client's own table says what it may do; whatever it writes is checked here, in the
+    /// Only the client's own table says what it may do; whatever it writes is checked in the
     /// daemon's copy.
-    pub fn admit(&self, request: &lockstep_ring::Request) -> Result<EngineRequest, u16> {
-        let now = Instant::now();
+    pub fn admit(
+        &self,
+        request: &lockstep_ring::Request,
+        now: Instant,
+    ) -> Result<(EngineRequest, Duty), u16> {
         let admitted = self.check(request, now);
-        let count = match admitted {
-            Ok(_) => {
-                self.last.store(self.age(now), Ordering::Relaxed);
-                &self.served
-            }
-            Err(_) => &self.refused,
-        };
-        count.fetch_add(1, Ordering::Relaxed);
+        if admitted.is_ok() {
+            self.last.store(self.age(now), Ordering::Relaxed);
+        }
         admitted
     }
 
-    fn check(&self, request: &lockstep_ring::Request, now: Instant) -> Result<EngineRequest, u16> {
+    /// Counts a request that is served.
+    pub fn count_served(&self) {
+        self.served.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts requests that are refused.
+    pub fn count_refused(&self, count: u64) {
+        self.refused.fetch_add(count, Ordering::Relaxed);
+    }
+
+    fn check(
+        &self,
+        request: &lockstep_ring::Request,
+        now: Instant,
+    ) -> Result<(EngineRequest, Duty), u16> {
         if !self.rate.take(now) {
             return Err(status::BUSY);
         }
@@ -165,7 +178,7 @@ impl Client {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// How many requests were admitted, and how many refused.
+    /// How many requests were served, and how many refused.
     pub fn counts(&self) -> (u64, u64) {
         (
             self.served.load(Ordering::Relaxed),
@@ -174,36 +187,62 @@ impl Client {
     }
 }
 
-/// What an operation asks of the engine, or the status that it is answered with.
-fn asked(key: &Key, uses: Uses, operation: Operation, input: &[u8]) -> Result<EngineRequest, u16> {
-    match (operation, &key.private) {
+/// What is to be checked of an input when it is its turn, since that takes some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Duty {
+    /// Nothing.
+    Nothing,
+    /// That it is padded as a signature.
+    Signature,
+}
+
+impl Duty {
+    /// Whether the input is as it has to be.
+    pub fn is_fulfilled(self, input: &[u8]) -> bool {
+        self == Duty::Nothing || is_signature(input)
+    }
+}
+
+/// What an operation asks of the engine, and what is to be checked; or the status that it is
+/// answered with.
+fn asked(
+    key: &Key,
+    uses: Uses,
+    operation: Operation,
+    input: &[u8],
+) -> Result<(EngineRequest, Duty), u16> {
+    let request = match (operation, &key.private) {
         (Operation::RsaPrivate | Operation::DeferrableRsaPrivate, Private::Rsa(key)) => {
             if input.len() != key.modulus_bytes() {
                 return Err(status::UNFIT);
             }
-            if !(uses.decrypt || uses.sign && is_signature(input)) {
+            if !uses.any() {
                 return Err(status::FORBIDDEN);
             }
             let (key, input) = (Arc::clone(key), input.to_vec().into());
-            Ok(EngineRequest::RsaPrivate(RsaInput { key, input }))
+            EngineRequest::RsaPrivate(RsaInput { key, input })
         }
-        (Operation::EcdsaSign | Operation::Ed25519Sign, _) if !uses.sign => Err(status::FORBIDDEN),
+        (Operation::EcdsaSign | Operation::Ed25519Sign, _) if !uses.sign => {
+            return Err(status::FORBIDDEN);
+        }
         (Operation::EcdsaSign, Private::Ec(key)) => {
             if !(1..=64).contains(&input.len()) {
                 return Err(status::UNFIT);
             }
             let (key, digest) = (Arc::clone(key), input.to_vec().into());
-            Ok(EngineRequest::EcdsaSign(EcdsaSignInput { key, digest }))
+            EngineRequest::EcdsaSign(EcdsaSignInput { key, digest })
         }
         (Operation::Ed25519Sign, Private::Ed25519(key)) => {
             let (key, message) = (Arc::clone(key), input.to_vec().into());
-            Ok(EngineRequest::Ed25519Sign(Ed25519SignInput {
-                key,
-                message,
-            }))
+            EngineRequest::Ed25519Sign(Ed25519SignInput { key, message })
         }
-        _ => Err(status::UNFIT),
-    }
+        _ => return Err(status::UNFIT),
+    };
+    let duty = match request {
+        EngineRequest::RsaPrivate(_) if !uses.decrypt => Duty::Signature,
+        _ => Duty::Nothing,
+    };
+    Ok((request, duty))
 }
 
 /// All clients that are served now.
@@ -272,7 +311,12 @@ pub(crate) mod tests {
 
     impl Connected {
         pub(crate) fn new() -> Connected {
-            let (server, descriptor) = Server::create(8).expect("a ring");
+            Connected::of(7, 8)
+        }
+
+        /// The same of a user, with a ring of so many slots.
+        pub(crate) fn of(user: u32, slots: usize) -> Connected {
+            let (server, descriptor) = Server::create(slots).expect("a ring");
             let (stream, _) = UnixStream::pair().expect("sockets");
             let held = [ed25519(), rsa2048()].map(|key| {
                 Arc::new(Held {
@@ -287,8 +331,8 @@ pub(crate) mod tests {
             };
             let grants = held.map(|held| (held, uses)).to_vec();
             let rate = Arc::new(Rate::new(0, 0, Instant::now()));
-            let peer = Peer { user: 7, group: 7 };
-            let client = Client::new((peer, Account::User(7), 7), grants, (server, stream), rate);
+            let (peer, account) = (Peer { user, group: 7 }, Account::User(user));
+            let client = Client::new((peer, account, 7), grants, (server, stream), rate);
             Connected {
                 client: Arc::new(client),
                 ring: Ring::attach(descriptor).expect("a ring"),
@@ -322,6 +366,42 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_client_beyond_its_rate_is_asked_to_wait() {
+        let mut process = Connected::of(7, 8);
+        let client = Arc::get_mut(&mut process.client).expect("it is nobody else's");
+        client.rate = Arc::new(Rate::new(1, 1, Instant::now()));
+        let _tickets = [(); 2].map(|()| process.post(Operation::Ed25519Sign));
+        let mut admitted = Vec::new();
+        let now = Instant::now();
+        process.client.ring.take(|request| {
+            let admit = process.client.admit(&request, now);
+            admitted.push(admit.map(|_| ()));
+        });
+        assert_eq!(admitted, [Ok(()), Err(status::BUSY)]);
+    }
+
+    #[test]
+    fn a_key_that_only_signs_takes_signatures_alone() {
+        let rsa = rsa2048();
+        let duty = |uses, operation| {
+            let asked = asked(&rsa, uses, operation, &[7; 256]);
+            asked.map(|(_, duty)| duty)
+        };
+        let both = Uses {
+            sign: true,
+            decrypt: true,
+        };
+        for operation in [Operation::RsaPrivate, Operation::DeferrableRsaPrivate] {
+            assert_eq!(duty(SIGN, operation), Ok(Duty::Signature));
+            assert_eq!(duty(DECRYPT, operation), Ok(Duty::Nothing));
+            assert_eq!(duty(both, operation), Ok(Duty::Nothing));
+            assert_eq!(duty(Uses::default(), operation), Err(status::FORBIDDEN));
+        }
+        assert!(!Duty::Signature.is_fulfilled(&[7; 256]));
+        assert!(Duty::Nothing.is_fulfilled(&[7; 256]));
+    }
+
+    #[test]
     fn what_fits_no_key_or_no_use_is_refused() {
         let ed25519 = ed25519();
         assert_eq!(ed25519.kind(), "Ed25519");
@@ -334,6 +414,22 @@ pub(crate) mod tests {
             ask(Uses::default(), Operation::Ed25519Sign, &[7]),
             forbidden
         );
+        let text = "-----BEGIN PRIVATE KEY-----\n\
+                    MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgCb73sUhR5EDkkm4Z\n\
+                    pIaKHi8mos9G9IuKc0NOdij43NOhRANCAATOS22SYWGU/KWLrhr9Lfa7XDw3tA+G\n\
+                    ++PPa6wSLGzpXP/MJ58EkaGF2XtpVUbQ6f5QTR4LwDL/x20TFlBID60Z\n\
+                    -----END PRIVATE KEY-----\n";
+        let engine = crate::engine(Config::default());
+        let p256 = Key::from_pem(text.as_bytes(), &engine).expect("a key");
+        let rsa = rsa2048();
+        for (length, fits) in [(0, false), (1, true), (64, true), (65, false)] {
+            let asked = asked(&p256, SIGN, Operation::EcdsaSign, &vec![7; length]);
+            assert_eq!(asked.is_ok(), fits, "{length}");
+        }
+        for (length, fits) in [(0, false), (255, false), (256, true), (257, false)] {
+            let asked = asked(&rsa, SIGN, Operation::RsaPrivate, &vec![7; length]);
+            assert_eq!(asked.is_ok(), fits, "{length}");
+        }
         let unfit = Some(status::UNFIT);
         assert_eq!(ask(SIGN, Operation::EcdsaSign, &[7; 32]), unfit);
         assert_eq!(ask(SIGN, Operation::RsaPrivate, &[7; 256]), unfit);

@@ -10,17 +10,28 @@
 //! users = www-data haproxy
 //! uses = sign
 //! ```
+//!
+//! A mistake concerns nobody but the one who made it: a line that says nothing is left out, and the
+//! key of a section that lacks something is not served. Each is named, and all others count.
 
 use std::fmt;
-use std::fs;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use lockstep_remote::DEFAULT_SOCKET;
 use lockstep_remote::protocol::Uses;
 use lockstep_remote::reference::{is_name, is_socket};
 
+use crate::trusted;
+
 /// Where the configuration lies unless the command line says otherwise.
 pub const DEFAULT_FILE: &str = "/etc/lockstep/keyd.conf";
+
+/// Whom the daemon becomes unless the configuration says otherwise: the package makes this user.
+pub const DEFAULT_USER: &str = "lockstep-keyd";
+
+/// The longest file that is read: there may be thousands of sections.
+const LONGEST_FILE: u64 = 16 << 20;
 
 /// What the daemon does.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +50,8 @@ pub struct Configuration {
     pub rate: u32,
     /// Its keys, in the order of the file.
     pub keys: Vec<KeySection>,
+    /// Lines that count for nothing.
+    pub wrong: Vec<Wrong>,
 }
 
 /// A key, and who may use it.
@@ -54,13 +67,25 @@ pub struct KeySection {
     pub groups: Vec<String>,
     /// For what.
     pub uses: Uses,
+    /// Why the section is none that a key can be served by.
+    pub unusable: Option<String>,
 }
 
 /// What is wrong with a configuration, and in which line.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrong {
     line: Option<usize>,
     what: String,
+}
+
+/// Where a line stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Daemon,
+    /// In the section of the last key.
+    Key,
+    /// In a section that nobody knows.
+    Nowhere,
 }
 
 impl fmt::Display for Wrong {
@@ -78,12 +103,13 @@ impl Default for Configuration {
     fn default() -> Configuration {
         Configuration {
             socket: PathBuf::from(DEFAULT_SOCKET),
-            user: "lockstep-keyd".to_owned(),
+            user: DEFAULT_USER.to_owned(),
             max_clients: 1024,
             max_clients_per_user: 512,
             queue: 64,
             rate: 0,
             keys: Vec::new(),
+            wrong: Vec::new(),
         }
     }
 }
@@ -92,18 +118,27 @@ impl Configuration {
     /// The most clients: each has 135 KiB of memory by default.
     const MOST_CLIENTS: usize = 4096;
 
-    /// Reads a file.
+    /// Reads a file, which nobody but root can change. An error says that it cannot be read.
     pub fn read(path: &Path) -> Result<Configuration, Wrong> {
-        let text = fs::read_to_string(path).map_err(|error| Wrong {
+        let unreadable = |error: &dyn fmt::Display| Wrong {
             line: None,
             what: error.to_string(),
-        })?;
-        Configuration::parse(&text)
+        };
+        let file = trusted::open(path).map_err(|error| unreadable(&error))?;
+        let mut text = Vec::new();
+        let read = file.take(LONGEST_FILE + 1).read_to_end(&mut text);
+        read.map_err(|error| unreadable(&error))?;
+        match text.len() as u64 <= LONGEST_FILE {
+            // What is not UTF-8 concerns its own line.
+            true => Ok(Configuration::parse(&String::from_utf8_lossy(&text))),
+            false => Err(unreadable(&"the file is too long")),
+        }
     }
 
     /// Reads the text of a file.
-    pub fn parse(text: &str) -> Result<Configuration, Wrong> {
+    pub fn parse(text: &str) -> Configuration {
         let mut configuration = Configuration::default();
+        let mut place = Place::Daemon;
         // The settings that stand in the section so far.
         let mut names: Vec<&str> = Vec::new();
         for (index, line) in text.lines().enumerate() {
@@ -115,28 +150,32 @@ impl Configuration {
             let read = match line.starts_with('[') {
                 true => {
                     names.clear();
-                    configuration.section(&line[1..])
+                    let section = configuration.section(&line[1..]);
+                    place = section.as_ref().map_or(Place::Nowhere, |()| Place::Key);
+                    section
                 }
+                false if place == Place::Nowhere => Ok(()),
                 false if names.contains(&name) => Err(format!("{name} is set above, too")),
                 false => {
                     names.push(name);
-                    configuration.line(line)
+                    configuration.line(place, line)
                 }
             };
-            read.map_err(|what| Wrong {
-                line: Some(index + 1),
-                what,
-            })?;
+            if let Err(what) = read {
+                let line = Some(index + 1);
+                configuration.wrong.push(Wrong { line, what });
+            }
         }
-        configuration.complete()
+        configuration.complete();
+        configuration
     }
 
-    fn line(&mut self, line: &str) -> Result<(), String> {
+    fn line(&mut self, place: Place, line: &str) -> Result<(), String> {
         let (name, value) = line
             .split_once('=')
             .ok_or("this is neither a section nor `name = value`")?;
         let (name, value) = (name.trim(), value.trim());
-        match self.keys.last_mut() {
+        match self.keys.last_mut().filter(|_| place == Place::Key) {
             Some(key) => key.set(name, value),
             None => self.set(name, value),
         }
@@ -147,16 +186,18 @@ impl Configuration {
             .strip_suffix(']')
             .and_then(|header| header.trim().strip_prefix("key "))
             .map(str::trim)
-            .ok_or("a section is `[key NAME]`")?;
+            .ok_or("a section is `[key NAME]`; all that stands in this one is left out")?;
         if !is_name(name) {
             return Err(format!(
                 "`{name}` cannot name a key: take up to {} letters, digits, dots, dashes and \
-                 underscores",
+                 underscores; all that stands in this section is left out",
                 lockstep_remote::LONGEST_NAME
             ));
         }
         if self.keys.iter().any(|key| key.name == name) {
-            return Err(format!("there is another key `{name}` above"));
+            return Err(format!(
+                "there is another key `{name}` above; all that stands in this section is left out"
+            ));
         }
         self.keys.push(KeySection {
             name: name.to_owned(),
@@ -186,23 +227,19 @@ impl Configuration {
         Ok(())
     }
 
-    fn complete(self) -> Result<Configuration, Wrong> {
-        for key in &self.keys {
-            let wrong = |what: &str| Wrong {
-                line: None,
-                what: format!("key {}: {what}", key.name),
+    fn complete(&mut self) {
+        for key in &mut self.keys {
+            let missing = if !key.file.is_absolute() {
+                Some("file must be the absolute path of a PEM file")
+            } else if key.users.is_empty() && key.groups.is_empty() {
+                Some("name the users or groups that may use it")
+            } else if !key.uses.any() {
+                Some("say what it may be used for: uses = sign")
+            } else {
+                None
             };
-            if !key.file.is_absolute() {
-                return Err(wrong("file must be the absolute path of a PEM file"));
-            }
-            if key.users.is_empty() && key.groups.is_empty() {
-                return Err(wrong("name the users or groups that may use it"));
-            }
-            if !key.uses.any() {
-                return Err(wrong("say what it may be used for: uses = sign"));
-            }
+            key.unusable = missing.map(str::to_owned);
         }
-        Ok(self)
     }
 }
 
@@ -218,13 +255,10 @@ impl KeySection {
             "users" => self.users = words().map(str::to_owned).collect(),
             "groups" => self.groups = words().map(str::to_owned).collect(),
             "uses" => {
-                self.uses = Uses::default();
-                for word in words() {
-                    match word {
-                        "sign" => self.uses.sign = true,
-                        "decrypt" => self.uses.decrypt = true,
-                        _ => return Err("uses takes sign, decrypt, or both".into()),
-                    }
+                self.uses.sign = words().any(|word| word == "sign");
+                self.uses.decrypt = words().any(|word| word == "decrypt");
+                if words().any(|word| !["sign", "decrypt"].contains(&word)) {
+                    return Err("uses takes sign, decrypt, or both".into());
                 }
             }
             _ => {
@@ -255,7 +289,8 @@ mod tests {
         let text = "# The daemon.\nuser = x\nrate=5\nqueue = 16\n\n[key a.b]\nfile = /a b.pem\n\
                     users = u, 7\ngroups = g\nuses = sign decrypt\n[key c]\nfile = /c\n\
                     users = u\nuses = sign\n";
-        let read = Configuration::parse(text).expect("a configuration");
+        let read = Configuration::parse(text);
+        assert_eq!(read.wrong, []);
         assert_eq!(read.user, "x");
         assert_eq!((read.rate, read.queue, read.max_clients), (5, 16, 1024));
         let first = &read.keys[0];
@@ -273,7 +308,15 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named_with_its_line() {
-        let wrong = |text: &str| Configuration::parse(text).expect_err(text).to_string();
+        let wrong = |text: &str| {
+            let read = Configuration::parse(text);
+            let lines = read.wrong.iter().map(Wrong::to_string);
+            let unusable = |key: KeySection| Some(format!("key {}: {}", key.name, key.unusable?));
+            lines
+                .chain(read.keys.into_iter().filter_map(unusable))
+                .collect::<Vec<_>>()
+                .join("\n")
+        };
         for (text, expected) in [
             ("x", "line 1: this is neither"),
             ("\ncolour = 5", "line 2: there is no setting `colour`"),
@@ -297,6 +340,43 @@ mod tests {
         ] {
             assert!(wrong(text).starts_with(expected), "{text}: {}", wrong(text));
         }
-        assert!(Configuration::parse(KEY).is_ok());
+        assert_eq!(wrong(KEY), "");
+    }
+
+    #[test]
+    fn a_mistake_concerns_its_own_line_or_section() {
+        let text = "colour = 5\nrate = x\nqueue = 16\nthis\n[key a]\nfile = /a\nusers = u\n\
+                    uses = sign sing\nuses = decrypt\n[keys]\nfile = /k\n[key a]\nfile = /b\n\
+                    users = v\n[key b c]\nfile = /c\n[key d]\nfile = /d\nusers = u\n\
+                    mode = 7\nuses = sign\n[key e]\nusers = u\nuses = sign\n";
+        let read = Configuration::parse(text);
+        let lines: Vec<_> = read.wrong.iter().filter_map(|wrong| wrong.line).collect();
+        assert_eq!(lines, [1, 2, 4, 8, 9, 10, 12, 15, 20]);
+        assert_eq!((read.queue, read.rate), (16, 0));
+        let keys = read.keys.iter().map(|key| {
+            let file = key.file.to_string_lossy().into_owned();
+            (key.name.as_str(), file, key.uses.sign, key.uses.decrypt)
+        });
+        // What stands in a section that is left out belongs to no other one.
+        let expected = [("a", "/a"), ("d", "/d"), ("e", "")];
+        let expected = expected.map(|(name, file)| (name, file.to_owned(), true, false));
+        assert_eq!(keys.collect::<Vec<_>>(), expected);
+        let unusable = read.keys.iter().map(|key| key.unusable.is_some());
+        assert_eq!(unusable.collect::<Vec<_>>(), [false, false, true]);
+    }
+
+    #[test]
+    fn what_is_not_text_concerns_its_own_line() {
+        let place = lockstep_testkit::TempDir::new("latin");
+        let path = place.join("keyd.conf");
+        let text = [b"# M\xfcller\n", KEY.as_bytes(), b"x\xff = 1\n"].concat();
+        std::fs::write(&path, text).expect("a file");
+        let read = Configuration::read(&path).expect("a file that can be read");
+        assert_eq!((read.keys.len(), read.wrong.len()), (1, 1));
+        let unreadable = Configuration::read(&place.join("none")).expect_err("no file");
+        assert!(
+            unreadable.to_string().contains("No such file"),
+            "{unreadable}"
+        );
     }
 }

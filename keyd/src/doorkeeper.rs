@@ -19,13 +19,14 @@ use std::time::{Duration, Instant};
 use lockstep_remote::protocol::{self, GREETING, VERSION, Verdict};
 use lockstep_ring::{Closing, Credentials, Server, credentials, send};
 use rustix::buffer::spare_capacity;
-use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::access::{Account, Peer};
 use crate::clients::{BRIEFLY_IDLE, Client, Grants, Held};
 use crate::configuration::Configuration;
-use crate::journal::{Journal, log};
+use crate::fault::{Defect, is_planted};
+use crate::journal::Journal;
 use crate::porch::{Guest, is_for_later, read_on};
 use crate::rate::Rate;
 use crate::service::Service;
@@ -213,7 +214,9 @@ impl Doorkeeper {
                 match self.listeners[place].accept() {
                     Ok((stream, _)) => {
                         if let Err(error) = self.receive(stream) {
-                            log(format_args!("lost a connection: {error}"));
+                            // Anybody may cause that: it counts as what strangers do.
+                            let line = format_args!("lost a connection: {error}");
+                            self.journal.log(None, line);
                         }
                     }
                     Err(error) if error.kind() == ErrorKind::WouldBlock => break,
@@ -448,7 +451,11 @@ impl Doorkeeper {
     fn places(&self) -> HashMap<Account, usize> {
         let mut places = HashMap::new();
         let welcome = self.newcomers.values().filter(|own| own.is_welcome());
-        let clients = self.clients.values().chain(&self.leaving);
+        let leaving = match is_planted(Defect::KeptRequests) {
+            true => &[],
+            false => &self.leaving[..],
+        };
+        let clients = self.clients.values().chain(leaving);
         let accounts = clients.map(|own| own.account);
         for account in accounts.chain(welcome.map(|own| own.account)) {
             *places.entry(account).or_insert(0) += 1;
@@ -597,6 +604,42 @@ impl Newcomer {
             _ => PATIENCE,
         };
         self.since.elapsed() >= time
+    }
+}
+
+/// Tells all who come to these sockets for some time that the daemon cannot serve them.
+pub fn turn_away(listeners: &[UnixListener], time: Duration) {
+    let end = Instant::now() + time;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        let mut all: Vec<_> = listeners
+            .iter()
+            .map(|own| PollFd::new(own, PollFlags::IN))
+            .collect();
+        let left = Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        if poll(&mut all, Some(&left)).is_err() {
+            std::thread::sleep(A_MOMENT);
+        }
+        for listener in listeners {
+            // One that has waited for long has its answer, and all others theirs afterwards.
+            let accepted = listener
+                .set_nonblocking(true)
+                .and_then(|()| listener.accept());
+            match accepted {
+                Ok((mut stream, _)) => {
+                    let _ = stream.set_nonblocking(true);
+                    let _ = stream.write_all(&protocol::verdict(Verdict::Failed, 0));
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(_) => std::thread::sleep(A_MOMENT),
+            }
+        }
     }
 }
 

@@ -19,6 +19,8 @@ use pkcs8::spki::{AlgorithmIdentifierRef, SubjectPublicKeyInfoRef};
 use sec1::EcPrivateKey;
 use zeroize::Zeroizing;
 
+use crate::trusted;
+
 const RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
 const EC: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");
 const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
@@ -29,6 +31,8 @@ const CURVES: [(Curve, ObjectIdentifier); 2] = [
     ),
     (Curve::P384, ObjectIdentifier::new_unwrap("1.3.132.0.34")),
 ];
+
+const SERVED: &str = "the key daemon serves keys of RSA, P-256, P-384 and Ed25519 alone";
 
 /// The longest file that is read: a certificate chain may stand beside the key.
 const LONGEST_FILE: u64 = 256 << 10;
@@ -74,9 +78,13 @@ pub(crate) fn unusable(reason: impl fmt::Display) -> Unusable {
     Unusable(reason.to_string())
 }
 
-/// The text of a key's file.
+/// The text of a key's file, which nobody but root can change.
 pub(crate) fn text(path: &Path) -> Result<Zeroizing<Vec<u8>>, Unusable> {
-    let mut file = File::open(path).map_err(unusable)?;
+    text_of(trusted::open(path).map_err(unusable)?)
+}
+
+/// The text of a file that may hold a key.
+pub(crate) fn text_of(mut file: File) -> Result<Zeroizing<Vec<u8>>, Unusable> {
     let size = file.metadata().map_err(unusable)?.len();
     if size > LONGEST_FILE {
         return Err(unusable("the file is too long for a key"));
@@ -190,35 +198,43 @@ fn serve(engine: &Engine, request: Request) -> Option<Response> {
     engine.serve_gathered(shape, vec![request]).pop()?.ok()
 }
 
-/// The first block of a private key, and its form.
+/// The first block of a private key, and its form. It is the one that libcrypto takes: the first
+/// one in the file, whatever its form. A block begins only where a line does.
 fn find(text: &[u8]) -> Result<(Form, &[u8]), Unusable> {
-    const FORMS: [(&str, Form); 3] = [
-        ("PRIVATE KEY", Form::Pkcs8),
-        ("RSA PRIVATE KEY", Form::Pkcs1),
-        ("EC PRIVATE KEY", Form::Sec1),
-    ];
     const ENCRYPTED: &str = "the key is encrypted; the key daemon reads plain PEM files, that only \
                              root should be able to read";
-    for (label, form) in FORMS {
-        let begin = format!("-----BEGIN {label}-----");
-        let end = format!("-----END {label}-----");
-        let Some(start) = position(text, begin.as_bytes()) else {
+    let mut start = 0;
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        let rest = &text[start..];
+        start += line.len();
+        let Some(label) = label(line).filter(|label| label.ends_with(b"PRIVATE KEY")) else {
             continue;
         };
-        let rest = &text[start..];
-        let Some(length) = position(rest, end.as_bytes()) else {
+        let form = match label {
+            b"PRIVATE KEY" => Form::Pkcs8,
+            b"RSA PRIVATE KEY" => Form::Pkcs1,
+            b"EC PRIVATE KEY" => Form::Sec1,
+            b"ENCRYPTED PRIVATE KEY" => return Err(unusable(ENCRYPTED)),
+            _ => return Err(unusable(SERVED)),
+        };
+        let end = [b"-----END ", label, b"-----"].concat();
+        let Some(length) = position(rest, &end) else {
             return Err(unusable("the PEM block has no end"));
         };
         let block = &rest[..length + end.len()];
-        if position(block, b"Proc-Type:").is_some() {
-            return Err(unusable(ENCRYPTED));
-        }
-        return Ok((form, block));
+        return match position(block, b"Proc-Type:") {
+            Some(_) => Err(unusable(ENCRYPTED)),
+            None => Ok((form, block)),
+        };
     }
-    match position(text, b"-----BEGIN ENCRYPTED PRIVATE KEY-----") {
-        Some(_) => Err(unusable(ENCRYPTED)),
-        None => Err(unusable("there is no private key in the file, in PEM")),
-    }
+    Err(unusable("there is no private key in the file, in PEM"))
+}
+
+/// The label of the block that a line begins.
+fn label(line: &[u8]) -> Option<&[u8]> {
+    line.trim_ascii_end()
+        .strip_prefix(b"-----BEGIN ")?
+        .strip_suffix(b"-----")
 }
 
 fn position(text: &[u8], what: &[u8]) -> Option<usize> {
@@ -239,9 +255,7 @@ fn pkcs8(bytes: &[u8], engine: &Engine) -> Result<Key, Unusable> {
             ec(info.private_key, curve)
         }
         ED25519 => ed25519(info.private_key, engine),
-        _ => Err(unusable(
-            "the key daemon serves keys of RSA, P-256, P-384 and Ed25519 alone",
-        )),
+        _ => Err(unusable(SERVED)),
     }
 }
 
@@ -419,6 +433,80 @@ mod tests {
             let key = Key::read(&file, &engine).map(|key| key.kind());
             let error = key.expect_err(words).to_string();
             assert!(error.contains(expected), "{words}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_first_key_in_a_file_is_the_one_that_openssl_takes() {
+        let directory = TempDir::new("order");
+        let engine = crate::engine(Config::default());
+        let make = |name: &str, words: &str| {
+            fs::read_to_string(made(&directory, name, words)).expect("a file")
+        };
+        let pkcs8 = make("pkcs8", "genpkey -algorithm ed25519");
+        let sec1 = make("sec1", "ecparam -name prime256v1 -genkey");
+        make("rsa", "genrsa 2048");
+        let pkcs1 = make("pkcs1", "rsa -in rsa -traditional");
+        let certificate = make("certificate", "req -x509 -new -key rsa -subj /CN=x");
+        let forms = [&pkcs8, &sec1, &pkcs1];
+        let pairs = forms
+            .iter()
+            .flat_map(|first| forms.map(|second| format!("{first}{second}")));
+        let others = [
+            // A line that only looks like the begin of a block, and one that is indented.
+            format!("# -----BEGIN PRIVATE KEY-----\n{pkcs1}"),
+            format!(" -----BEGIN PRIVATE KEY-----\n{sec1}{pkcs1}"),
+            format!("{certificate}{pkcs1}{pkcs8}"),
+            format!("Key: {pkcs8}{sec1}"),
+        ];
+        for text in pairs.chain(others) {
+            let file = directory.join("both");
+            fs::write(&file, &text).expect("a file");
+            let theirs = made(&directory, "public", "pkey -in both -pubout -outform DER");
+            let theirs = fs::read(theirs).expect("a file");
+            let ours = Key::read(&file, &engine).expect(&text);
+            assert_eq!(ours.public, theirs, "{text}");
+        }
+        // The first one counts even where it cannot be served.
+        let encrypted = make("encrypted", "pkcs8 -in rsa -topk8 -passout pass:word");
+        assert!(read(&format!("{encrypted}{pkcs8}")).is_err_and(|why| why.contains("encrypted")));
+    }
+
+    #[test]
+    fn the_halves_of_a_key_belong_together() {
+        let directory = TempDir::new("halves");
+        let pem = |label: &str, bytes: &[u8]| {
+            der::pem::encode_string(label, der::pem::LineEnding::LF, bytes).expect("PEM")
+        };
+        let make = |words: &str| fs::read(made(&directory, "key", words)).expect("a file");
+        // The public half stands last.
+        for (curve, length) in [("prime256v1", 65), ("secp384r1", 97)] {
+            let words = format!("ecparam -name {curve} -genkey -noout -outform DER");
+            let [mut one, other] = [(); 2].map(|()| make(&words));
+            read(&pem("EC PRIVATE KEY", &one)).expect("a key");
+            let at = one.len() - length;
+            one[at..].copy_from_slice(&other[at..]);
+            let why = read(&pem("EC PRIVATE KEY", &one)).expect_err("two halves");
+            assert!(why.contains("does not belong to the private key"), "{why}");
+        }
+        made(&directory, "rsa", "genrsa 2048");
+        let mut rsa = make("rsa -in rsa -traditional -outform DER");
+        read(&pem("RSA PRIVATE KEY", &rsa)).expect("a key");
+        // The coefficient stands last.
+        *rsa.last_mut().expect("a key") ^= 2;
+        read(&pem("RSA PRIVATE KEY", &rsa)).expect_err("a wrong coefficient");
+    }
+
+    #[test]
+    fn a_file_that_is_too_long_is_not_read() {
+        let directory = TempDir::new("long");
+        let file = directory.join("key");
+        for (length, is_read) in [(LONGEST_FILE, true), (LONGEST_FILE + 1, false)] {
+            let mut text = ED25519.as_bytes().to_vec();
+            text.resize(length as usize, b'\n');
+            fs::write(&file, text).expect("a file");
+            let key = Key::read(&file, &crate::engine(Config::default()));
+            assert_eq!(key.is_ok(), is_read, "{length}");
         }
     }
 

@@ -1,17 +1,18 @@
 //! The daemon that holds keys, so that the processes that use them do not.
 //!
-//! [`configuration`] reads which keys there are and who may use them, [`key`] reads the keys, and
-//! [`mod@stand_in`] makes the files that servers have in their place. The
-//! [`doorkeeper`] welcomes clients at a socket and gives each a ring in shared memory; the threads
-//! of the [`service`] take requests from all rings and serve them in common batches. What a client
-//! may do follows from its [`access`], checked for each request by the table of its connection
-//! ([`clients`]), and never from what it writes.
+//! [`configuration`] reads which keys there are and who may use them, [`key`] reads the keys, from
+//! files that are [`trusted`], and [`mod@stand_in`] makes the files that servers have in their
+//! place. The [`doorkeeper`] welcomes clients at a socket and gives each a ring in shared memory;
+//! the threads of the [`service`] take requests from all rings and serve them in common batches, in
+//! [`turns`]. What a client may do follows from its [`access`], checked for each request by the
+//! table of its connection ([`clients`]), and never from what it writes.
 #![forbid(unsafe_code)]
 
 pub mod access;
 mod clients;
 pub mod configuration;
 mod doorkeeper;
+mod fault;
 mod journal;
 pub mod key;
 mod padding;
@@ -23,26 +24,42 @@ mod service;
 mod signals;
 pub mod stand_in;
 mod systemd;
+pub mod trusted;
+mod turns;
 
-use std::fs::{self, Permissions};
+use std::fmt;
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::num::NonZero;
-use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
-use lockstep_engine::{Backend, BackendChoice, Config, Engine, Lone, ROOM_BYTES};
+use lockstep_engine::{Backend, BackendChoice, Config, Elsewhere, Engine, Lone, ROOM_BYTES};
+use rustix::fs::Mode;
+use rustix::process::umask;
 
 use access::{Access, Accounts};
 use clients::Held;
-use configuration::Configuration;
+use configuration::{Configuration, KeySection};
 use doorkeeper::Doorkeeper;
 use journal::log;
 use key::Key;
 use porch::Porch;
 use service::Service;
+
+/// How many descriptors the daemon needs for each client that it may serve: its socket, and those
+/// of clients that wait at the door.
+const DESCRIPTORS_FOR_EACH: u64 = 5;
+/// And how many beside.
+const MORE_DESCRIPTORS: u64 = 64;
+
+/// How long a daemon that cannot start turns clients away, before it ends and systemd tries anew.
+/// Services that are to start after it wait as long.
+const TURNS_AWAY: Duration = Duration::from_secs(3);
 
 /// An engine as the daemon uses it: it has no OpenSSL to leave anything to.
 pub fn engine(config: Config) -> Engine {
@@ -58,37 +75,86 @@ pub fn engine(config: Config) -> Engine {
     })
 }
 
-/// Reads the keys of a configuration; or says for each that cannot be used, why.
-pub fn read_keys(
-    configuration: &Configuration,
-    engine: &Engine,
-) -> Result<Vec<Loaded>, Vec<String>> {
+/// Reads the keys of a configuration. One that cannot be served is left out, and so is an account
+/// that is unknown; all others count.
+pub fn read_keys(configuration: &Configuration, engine: &Engine) -> Keys {
     let accounts = Accounts::of_system();
-    let mut wrong = Vec::new();
-    let mut keys = Vec::new();
+    let mut keys = Keys::default();
     for section in &configuration.keys {
-        let name = &section.name;
-        let key = Key::read(&section.file, engine)
-            .map_err(|error| format!("key {name}: {}: {error}", section.file.display()));
-        let access = Access::new(section, &accounts).map_err(|what| format!("key {name}: {what}"));
-        match (key, access) {
-            (Ok(key), Ok(_)) if section.uses.decrypt && !key.can_decrypt() => {
-                wrong.push(format!(
-                    "key {name}: {} is for signatures alone",
-                    key.kind()
-                ));
+        let name = section.name.clone();
+        match read_key(section, &accounts, engine) {
+            Ok((key, access, unknown)) => {
+                keys.loaded.push(Loaded {
+                    name: name.clone(),
+                    key,
+                    access,
+                });
+                let unknown = unknown.into_iter().map(|what| (name.clone(), what));
+                keys.unknown.extend(unknown);
             }
-            (Ok(key), Ok(access)) => keys.push(Loaded {
-                name: name.clone(),
-                key,
-                access,
-            }),
-            (key, access) => wrong.extend([key.err(), access.err()].into_iter().flatten()),
+            Err(why) => keys.left_out.push(LeftOut { name, why }),
         }
     }
-    match wrong.is_empty() {
-        true => Ok(keys),
-        false => Err(wrong),
+    keys
+}
+
+/// The key of a section, who may use it, and which accounts are unknown; or why it is not served.
+fn read_key(
+    section: &KeySection,
+    accounts: &Accounts,
+    engine: &Engine,
+) -> Result<(Key, Access, Vec<String>), String> {
+    if let Some(why) = &section.unusable {
+        return Err(why.clone());
+    }
+    let (access, unknown) = Access::new(section, accounts);
+    if access.is_empty() {
+        return Err(unknown.join(", "));
+    }
+    let file = section.file.display();
+    let key = Key::read(&section.file, engine).map_err(|why| format!("{file}: {why}"))?;
+    match section.uses.decrypt && !key.can_decrypt() {
+        true => Err(format!(
+            "{}, in {file}, is for signatures alone",
+            key.kind()
+        )),
+        false => Ok((key, access, unknown)),
+    }
+}
+
+/// What the sections of a configuration give.
+#[derive(Debug, Default)]
+pub struct Keys {
+    /// The keys that can be served.
+    pub loaded: Vec<Loaded>,
+    /// The others.
+    pub left_out: Vec<LeftOut>,
+    /// Names of keys that are served, and what is unknown of the accounts that may use them.
+    pub unknown: Vec<(String, String)>,
+}
+
+impl Keys {
+    /// Everything that is not as the configuration says, in a line each.
+    pub fn wrong(&self) -> Vec<String> {
+        let unknown = self.unknown.iter();
+        let unknown = unknown.map(|(name, what)| format!("the key {name} is served, but {what}"));
+        let left_out = self.left_out.iter().map(LeftOut::to_string);
+        left_out.chain(unknown).collect()
+    }
+}
+
+/// A key that is not served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    /// What references call it.
+    pub name: String,
+    /// Why.
+    pub why: String,
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the key {} is left out: {}", self.name, self.why)
     }
 }
 
@@ -108,21 +174,42 @@ pub struct Loaded {
     pub access: Access,
 }
 
-/// Runs the daemon, until it is told to end by SIGTERM or SIGINT, or fails. It answers what its
-/// clients have asked by then.
-pub fn run(configuration: Configuration, engine_config: Config) -> io::Result<()> {
+/// Runs the daemon with the configuration of a file, until it is told to end by SIGTERM or SIGINT,
+/// or fails. It answers what its clients have asked by then.
+///
+/// A daemon that cannot start turns away all who come to a socket of systemd for some seconds: they
+/// would wait for it otherwise.
+pub fn run(path: &Path, engine_config: Config) -> io::Result<()> {
     // Keys are about to come into memory.
     privileges::hide_memory()?;
+    let mut sockets = systemd::sockets()?;
+    let outcome = serve(path, engine_config, &mut sockets);
+    if let Err(error) = &outcome
+        && !sockets.is_empty()
+    {
+        log(format_args!("cannot start: {error}"));
+        let line = error.to_string().replace('\n', " ");
+        systemd::notify(&format!("STATUS=cannot start: {line}"));
+        doorkeeper::turn_away(&sockets, TURNS_AWAY);
+    }
+    outcome
+}
+
+fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) -> io::Result<()> {
+    let configuration = Configuration::read(path)
+        .map_err(|wrong| io::Error::other(format!("{}: {wrong}", path.display())))?;
+    for wrong in &configuration.wrong {
+        log(format_args!("warning: {}: {wrong}", path.display()));
+    }
     let is_secret = lockstep_vault::use_secret_memory();
     let engine = engine(engine_config);
-    let passed = systemd::sockets()?;
-    let porch = Porch::open(&passed)?;
-    let keys =
-        read_keys(&configuration, &engine).map_err(|wrong| io::Error::other(wrong.join("\n")))?;
+    let porch = Porch::open(sockets)?;
+    let keys = read_keys(&configuration, &engine);
     service::wipe_stack::<ROOM_BYTES>();
-    if keys.is_empty() {
-        return Err(io::Error::other("the configuration names no key"));
+    for wrong in keys.wrong() {
+        log(format_args!("warning: {wrong}"));
     }
+    engine.count(Elsewhere::LeftOut(keys.left_out.len()));
     for section in &configuration.keys {
         if let Some(mode) = key::readable_by_others(&section.file) {
             log(format_args!(
@@ -134,35 +221,71 @@ pub fn run(configuration: Configuration, engine_config: Config) -> io::Result<()
             ));
         }
     }
-    let listeners = match passed.is_empty() {
-        true => vec![listen(&configuration.socket)?],
-        false => passed,
-    };
     // Rights are given up by a process of one thread.
     let guests = porch.close();
-    privileges::give_up(&configuration.user, &Accounts::of_system())?;
-    let keys = keys.into_iter().map(|Loaded { name, key, access }| {
+    if sockets.is_empty() {
+        sockets.push(listen(&configuration.socket)?);
+    }
+    let needed = DESCRIPTORS_FOR_EACH * configuration.max_clients as u64 + MORE_DESCRIPTORS;
+    let allowed = privileges::allow_descriptors(needed);
+    if allowed < needed {
+        log(format_args!(
+            "warning: the daemon may open {allowed} files, and needs {needed} for {} clients and \
+             those at the door: raise its limit (LimitNOFILE= in its unit)",
+            configuration.max_clients
+        ));
+    }
+    let accounts = Accounts::of_system();
+    let user = privileges::known_user(&configuration.user, &accounts);
+    if user != configuration.user {
+        log(format_args!(
+            "warning: there is no user `{}` in /etc/passwd; the daemon becomes {user}",
+            configuration.user
+        ));
+    }
+    privileges::give_up(user, &accounts)?;
+    let status = status(&keys);
+    let keys = keys.loaded.into_iter().map(|Loaded { name, key, access }| {
         log(format_args!("holds the key {name}, {}", key.kind()));
         Arc::new(Held { name, key, access })
     });
-    let keys = keys.collect();
+    let keys: Vec<_> = keys.collect();
+    if keys.is_empty() {
+        log(format_args!(
+            "warning: holds no key, and turns away everybody"
+        ));
+    }
     if !is_secret {
         log(format_args!(
             "the kernel gives no memory of memfd_secret: keys are in memory that root can read"
         ));
     }
     let count = threads(&engine);
-    let service = Arc::new(Service::new(engine));
+    let service = Arc::new(Service::new(engine, count));
     let threads = service.start(count)?;
     let end = signals::of_the_end()?;
+    let listeners = std::mem::take(sockets);
     let mut doorkeeper =
         Doorkeeper::new(listeners, end, configuration, keys, Arc::clone(&service))?;
     doorkeeper.take_in(guests);
-    systemd::ready();
+    systemd::notify(&format!("READY=1\nSTATUS={status}"));
     let outcome = doorkeeper.run();
     service.finish(threads);
     log(format_args!("has answered all requests, and ends"));
     outcome
+}
+
+/// What `systemctl status` shows.
+fn status(keys: &Keys) -> String {
+    let count = keys.loaded.len();
+    let left_out = keys.left_out.iter().map(|key| key.name.as_str());
+    match keys.left_out.len() {
+        0 => format!("serves {count} keys"),
+        many => format!(
+            "serves {count} keys, and leaves out {many}, see the log: {}",
+            left_out.take(10).collect::<Vec<_>>().join(" ")
+        ),
+    }
 }
 
 /// How many threads serve: a quarter of the CPUs, since those of the clients do the rest of every
@@ -188,8 +311,12 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     }
     let listen = || {
         remove_socket(&fresh)?;
-        let listener = UnixListener::bind(&fresh)?;
-        fs::set_permissions(&fresh, Permissions::from_mode(0o666))?;
+        // Its mode from its first moment on: a later change would be one of a path, behind which
+        // there may be something else by then. There is one thread so far.
+        let before = umask(Mode::from_raw_mode(0o111));
+        let listener = UnixListener::bind(&fresh);
+        umask(before);
+        let listener = listener?;
         match fs::symlink_metadata(path) {
             Ok(about) if !about.file_type().is_socket() => Err(ErrorKind::AlreadyExists.into()),
             _ => fs::rename(&fresh, path).map(|()| listener),
@@ -206,5 +333,139 @@ fn remove_socket(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path).is_ok_and(|about| about.file_type().is_socket()) {
         true => fs::remove_file(path),
         false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+    use std::fs::Permissions;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
+
+    use lockstep_testkit::{TempDir, command};
+
+    use super::*;
+
+    /// One key of each kind of badness among a hundred good ones: the others are served.
+    #[test]
+    fn a_key_that_cannot_be_served_is_left_out_and_all_others_are_there() {
+        let place = TempDir::new("bad-keys");
+        let make = |name: &str, words: &str| {
+            let mut openssl = command("openssl", &["genpkey", "-out"]);
+            openssl.arg(place.join(name)).args(words.split(' '));
+            assert!(
+                openssl.output().is_ok_and(|made| made.status.success()),
+                "{words}"
+            );
+        };
+        make("good", "-algorithm ed25519");
+        make("ec", "-algorithm EC -pkeyopt ec_paramgen_curve:P-256");
+        make("kind", "-algorithm X25519");
+        let good = fs::read_to_string(place.join("good")).expect("a file");
+        fs::write(place.join("cut"), &good[..good.len() / 2]).expect("a file");
+        fs::write(place.join("damaged"), good.replace("MC4C", "MC5C")).expect("a file");
+        fs::write(place.join("empty"), "").expect("a file");
+        fs::write(place.join("open"), &good).expect("a file");
+        let open = Permissions::from_mode(0o666);
+        fs::set_permissions(place.join("open"), open).expect("its own");
+        fs::create_dir(place.join("directory")).expect("a directory");
+        symlink("nowhere", place.join("lost")).expect("a link");
+        let pipe = place.join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, Mode::RUSR).expect("a pipe");
+        let own = fs::metadata(&*place).expect("a directory").uid();
+        let mut bad = vec![
+            ("gone", "No such file"),
+            ("cut", "has no end"),
+            ("damaged", "does not parse"),
+            ("empty", "no private key"),
+            ("directory", "not an ordinary file"),
+            ("lost", "No such file"),
+            ("pipe", "not an ordinary file"),
+            ("open", "can write to"),
+            ("kind", "serves keys of RSA"),
+            // It was RSA, and has been renewed.
+            ("ec", "signatures alone"),
+        ];
+        if own == 0 {
+            fs::write(place.join("theirs"), &good).expect("a file");
+            chown(place.join("theirs"), Some(33), None).expect("root");
+            bad.push(("theirs", "belongs to user 33"));
+        }
+        let (mut text, count) = (String::new(), bad.len());
+        let shown = place.display();
+        for (number, (name, _)) in (0..100).zip(bad.iter().cycle()) {
+            let section = |name: &str, file: &str, uses: &str| {
+                format!("[key {name}]\nfile = {shown}/{file}\nusers = {own}\nuses = {uses}\n")
+            };
+            text += &section(&format!("good-{number}"), "good", "sign");
+            if number < count {
+                text += &section(name, name, "sign decrypt");
+            }
+        }
+        let _ = write!(
+            text,
+            "[key ghost]\nfile = {shown}/good\nusers = nobody-there\nuses = sign\n\
+             [key some]\nfile = {shown}/good\nusers = nobody-there {own}\nuses = sign\n\
+             [key useless]\nfile = {shown}/good\nusers = {own}\n\
+             [key good-7]\nfile = {shown}/gone\nusers = {own}\nuses = sign\n[keys]\n"
+        );
+        bad.push(("ghost", "no user `nobody-there`"));
+        bad.push(("useless", "say what it may be used for"));
+        let configuration = Configuration::parse(&text);
+        assert_eq!(configuration.wrong.len(), 2, "{:?}", configuration.wrong);
+        let keys = read_keys(&configuration, &engine(Config::default()));
+        let names: Vec<_> = keys.loaded.iter().map(|key| key.name.clone()).collect();
+        let good = (0..100).map(|number| format!("good-{number}"));
+        assert_eq!(names, good.chain(["some".to_owned()]).collect::<Vec<_>>());
+        assert_eq!(keys.left_out.len(), bad.len(), "{:?}", keys.left_out);
+        for (name, expected) in bad {
+            let mut left_out = keys.left_out.iter();
+            let left_out = left_out.find(|key| key.name == name).expect(name);
+            assert!(left_out.why.contains(expected), "{left_out}");
+        }
+        let wrong = keys.wrong().join("\n");
+        assert!(
+            wrong.contains("the key some is served, but there is no user"),
+            "{wrong}"
+        );
+        let status = status(&keys);
+        assert!(
+            status.starts_with("serves 101 keys, and leaves out"),
+            "{status}"
+        );
+    }
+
+    #[test]
+    fn a_daemon_whose_user_is_unknown_becomes_the_usual_one() {
+        let accounts = Accounts::of_system();
+        assert_eq!(privileges::known_user("root", &accounts), "root");
+        assert_eq!(privileges::known_user("0", &accounts), "0");
+        let expected = match accounts.user(configuration::DEFAULT_USER) {
+            Some(_) => configuration::DEFAULT_USER,
+            None => "nobody-there",
+        };
+        assert_eq!(privileges::known_user("nobody-there", &accounts), expected);
+    }
+
+    #[test]
+    fn a_socket_has_its_mode_from_the_first_moment_on() {
+        let place = TempDir::new("listen");
+        let path = place.join("socket");
+        let umask = || {
+            let status = fs::read_to_string("/proc/self/status").expect("/proc");
+            let mut lines = status.lines();
+            lines
+                .find(|line| line.starts_with("Umask:"))
+                .map(str::to_owned)
+        };
+        let before = umask();
+        let _listener = listen(&path).expect("a socket");
+        let mode = fs::metadata(&path).expect("a socket").mode() & 0o777;
+        assert_eq!((mode, umask()), (0o666, before));
+        // What is no socket stays.
+        let file = place.join("file");
+        fs::write(&file, "mine").expect("a file");
+        assert!(listen(&file).is_err());
+        assert_eq!(fs::read(&file).expect("a file"), b"mine");
     }
 }

@@ -4,11 +4,13 @@ use std::fs;
 use std::io;
 
 use rustix::process::{
-    DumpableBehavior, Gid, Resource, Rlimit, Uid, getuid, set_dumpable_behavior, setrlimit,
+    DumpableBehavior, Gid, Resource, Rlimit, Uid, getrlimit, getuid, set_dumpable_behavior,
+    setrlimit,
 };
 use rustix::thread::{set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
 use crate::access::Accounts;
+use crate::configuration::DEFAULT_USER;
 
 /// Becomes an unprivileged user for good, if the daemon runs as root, and hides its memory from
 /// all but root.
@@ -42,6 +44,33 @@ pub fn user(name: &str, accounts: &Accounts) -> io::Result<Option<(u32, u32)>> {
     let group = accounts.group_of(user);
     let group = group.ok_or_else(|| wrong("it has no group"))?;
     Ok(Some((user, group)))
+}
+
+/// Has the process open so many files, if it may; returns how many it may.
+pub fn allow_descriptors(count: u64) -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    // None is no limit.
+    let (now, most) = (
+        limit.current.unwrap_or(u64::MAX),
+        limit.maximum.unwrap_or(u64::MAX),
+    );
+    let wanted = Rlimit {
+        current: Some(count.min(most)),
+        maximum: limit.maximum,
+    };
+    match now < count && setrlimit(Resource::Nofile, wanted).is_ok() {
+        true => count.min(most),
+        false => now,
+    }
+}
+
+/// The user that the daemon becomes: the one that the configuration names, or the one that the
+/// package makes if only that one is there.
+pub fn known_user<'a>(name: &'a str, accounts: &Accounts) -> &'a str {
+    match accounts.user(name).is_none() && accounts.user(DEFAULT_USER).is_some() {
+        true => DEFAULT_USER,
+        false => name,
+    }
 }
 
 fn become_user(user: u32, group: u32) -> io::Result<()> {

@@ -3,10 +3,14 @@
 //! One thread at a time *collects*: it takes what all clients have posted, and sleeps while nothing
 //! is. With a batch it goes off to compute, and another thread collects. Requests gather while a
 //! batch of their shape runs, as in the engine's own queue: a second batch starts only once a pass
-//! is full. Users take turns in a batch, whatever they have posted. The thread that has computed
-//! answers in the rings, without a hand-over in between.
+//! is full. A batch takes about a millisecond at most, since nothing interrupts it. Users take
+//! [turns], whatever they have posted: each looks at the rings of all, and at so many requests of
+//! one user at a time. The thread that has computed answers in the rings, without a hand-over in
+//! between.
+//!
+//! What is refused costs the user who has asked for it. Cheap checks are made when a request is
+//! taken, and those that compute something when it is its turn.
 
-use std::collections::VecDeque;
 use std::hint::black_box;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -22,7 +26,9 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 use zeroize::Zeroize as _;
 
 use crate::access::Account;
-use crate::clients::{Client, Clients};
+use crate::clients::{Client, Clients, Duty};
+use crate::fault::{Defect, is_planted};
+use crate::turns::{Turns, nanoseconds};
 
 /// How long the collecting thread sleeps at most.
 const SLEEP: Duration = Duration::from_secs(60);
@@ -39,30 +45,55 @@ const LONGEST_INTERVAL: Duration = Duration::from_millis(10);
 const USED_STACK: usize = 64 << 10;
 /// The most requests of one shape in a batch: the others go into the next one.
 const MOST: usize = 64;
+/// How long a batch may take, if a pass does not take longer. Others wait for its end.
+const LONGEST_BATCH: Duration = Duration::from_millis(1);
+/// What a request is believed to take before one of its shape was served.
+const SOME_TIME: Duration = Duration::from_micros(100);
 
 /// An admitted request.
 struct Work {
     client: Arc<Client>,
     request: Request,
     asks: EngineRequest,
+    duty: Duty,
     is_deferrable: bool,
 }
 
-/// What waits, by shape.
+/// What waits.
 struct Waiting {
-    lines: Vec<Line<Work>>,
+    turns: Turns<Work>,
+    /// By shape.
+    arrivals: Vec<Arrivals>,
+    /// What a request of a shape takes, in nanoseconds: the mean of the last ones.
+    costs: Vec<u64>,
     /// The shape that is looked at first.
     next: usize,
+    /// The client whose ring is looked at first.
+    first: usize,
+    /// The clients that were there in the last round.
+    clients: Arc<Vec<Arc<Client>>>,
     /// The service ends, and takes no more than what is here.
     is_last: bool,
 }
 
-/// What waits of one shape.
-struct Line<T> {
-    /// What each account has that has something; whose turn it is comes first.
-    accounts: VecDeque<(Account, VecDeque<T>)>,
-    count: usize,
-    arrivals: Arrivals,
+/// A batch to compute.
+struct Batch {
+    shape: Shape,
+    works: Vec<Work>,
+    /// In whose name it runs.
+    account: Account,
+    /// What each request was charged, in nanoseconds.
+    estimate: u64,
+}
+
+/// What a batch has taken.
+struct Bill {
+    shape: Shape,
+    account: Account,
+    /// What its requests have taken beyond their estimates, by account.
+    differences: Vec<(Account, i64)>,
+    /// What one has taken, if any was computed.
+    cost: Option<u64>,
 }
 
 /// How often requests of one shape come.
@@ -79,24 +110,34 @@ pub struct Service {
     /// The clients.
     pub clients: Clients,
     waiting: Mutex<Waiting>,
+    /// What is to be charged. The thread that collects may sleep with the lock above.
+    bills: Mutex<Vec<Bill>>,
+    /// How many threads there are.
+    threads: usize,
     /// How many batches of each shape run.
     running: Vec<AtomicUsize>,
     ends: AtomicBool,
 }
 
 impl Service {
-    /// A service without clients.
-    pub fn new(engine: Engine) -> Service {
+    /// A service without clients, for so many threads.
+    pub fn new(engine: Engine, threads: usize) -> Service {
         let shapes = Shape::ALL.len();
         Service {
             engine,
             sleeper: Sleeper::new(),
             clients: Clients::default(),
             waiting: Mutex::new(Waiting {
-                lines: (0..shapes).map(|_| Line::new()).collect(),
+                turns: Turns::new(shapes),
+                arrivals: (0..shapes).map(|_| Arrivals::new(Instant::now())).collect(),
+                costs: vec![nanoseconds(SOME_TIME); shapes],
                 next: 0,
+                first: 0,
+                clients: Arc::default(),
                 is_last: false,
             }),
+            bills: Mutex::default(),
+            threads,
             running: (0..shapes).map(|_| AtomicUsize::new(0)).collect(),
             ends: AtomicBool::new(false),
         }
@@ -138,12 +179,16 @@ impl Service {
     /// A release aborts where a thread panics: none goes on that takes requests and answers none.
     fn work(&self) {
         let mut spent = Spent::new();
-        while let Some((shape, batch)) = self.next_batch() {
-            self.serve(shape, batch, &mut spent);
+        while let Some(batch) = self.next_batch() {
+            let shape = batch.shape;
+            let bill = self.serve(batch, &mut spent);
             // The kernels of RSA keep their secrets in memory for keys.
             if !shape.is_rsa() {
                 wipe_stack::<USED_STACK>();
             }
+            let mut bills = self.bills.lock().unwrap_or_else(PoisonError::into_inner);
+            bills.push(bill);
+            drop(bills);
             self.running[shape.index()].fetch_sub(1, Ordering::Release);
             // Requests of this shape may have gathered meanwhile.
             self.sleeper.wake();
@@ -151,7 +196,7 @@ impl Service {
     }
 
     /// Collects until there is a batch; None at the end.
-    fn next_batch(&self) -> Option<(Shape, Vec<Work>)> {
+    fn next_batch(&self) -> Option<Batch> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let clients = match waiting.is_last {
@@ -159,21 +204,29 @@ impl Service {
                 false => self.clients.now(),
             };
             let ends = self.ends.load(Ordering::Acquire);
-            self.take(&clients, &mut waiting);
+            self.charge(&mut waiting);
+            forget(&clients, &mut waiting);
+            self.take(&clients, &mut waiting, ends);
             waiting.is_last = ends;
-            if let Some(shape) = self.ready(&mut waiting) {
+            if let Some(shape) = self.ready(&waiting) {
                 if !ends {
                     self.gather(&clients, &mut waiting, shape);
                 }
-                self.running[shape.index()].fetch_add(1, Ordering::Release);
-                return Some((shape, waiting.lines[shape.index()].batch(self.most(shape))));
+                // Others may have come first meanwhile.
+                if let Some(batch) = self.batch(&mut waiting) {
+                    return Some(batch);
+                }
             }
-            if ends && waiting.lines.iter().all(|line| line.count == 0) {
+            if ends && waiting.turns.total() == 0 {
                 // The next thread must not sleep.
                 self.sleeper.wake();
                 return None;
             }
-            let rings: Vec<Server> = clients.iter().map(|client| client.ring.clone()).collect();
+            // A ring of which nothing is taken now would keep the thread awake. Something of its
+            // account is here, and the end of a batch wakes the thread.
+            let clients = clients.iter();
+            let heard = clients.filter(|client| !waiting.turns.is_full(client.account));
+            let rings: Vec<Server> = heard.map(|client| client.ring.clone()).collect();
             let patience = Patience::new(Duration::ZERO, SLEEP);
             if self.sleeper.sleep(&rings, patience).is_err() {
                 // For a moment without memory.
@@ -182,50 +235,123 @@ impl Service {
         }
     }
 
-    /// Takes all that is posted. What is refused is answered at once.
-    fn take(&self, clients: &[Arc<Client>], waiting: &mut Waiting) {
-        let now = Instant::now();
-        for client in clients {
+    /// Charges accounts what batches have taken that have ended.
+    fn charge(&self, waiting: &mut Waiting) {
+        let mut bills = self.bills.lock().unwrap_or_else(PoisonError::into_inner);
+        for bill in bills.drain(..) {
+            for (account, difference) in bill.differences {
+                waiting.turns.settle(account, difference);
+            }
+            waiting.turns.end(bill.account);
+            let mean = &mut waiting.costs[bill.shape.index()];
+            if let Some(cost) = bill.cost {
+                *mean = (*mean / 4)
+                    .saturating_mul(3)
+                    .saturating_add(cost / 4)
+                    .max(1);
+            }
+        }
+    }
+
+    /// Takes what is posted, of each account as much as there is room for; at the end all of it.
+    /// What is refused is answered at once.
+    fn take(&self, clients: &[Arc<Client>], waiting: &mut Waiting, ends: bool) {
+        let mut now = Instant::now();
+        waiting.turns.begin_round(now);
+        // No client of an account comes first each time.
+        waiting.first = (waiting.first + 1) % clients.len().max(1);
+        let (before, from) = clients.split_at(waiting.first);
+        for client in from.iter().chain(before) {
+            // A client that waits sees that the daemon goes on.
             if client.ring.is_awaited() {
                 client.ring.beat();
             }
-            client.ring.take(|request| match client.admit(&request) {
-                Ok(asks) => {
-                    let work = Work {
-                        client: Arc::clone(client),
-                        is_deferrable: Operation::is_deferrable(request.operation()),
-                        request,
-                        asks,
-                    };
-                    let line = &mut waiting.lines[work.asks.shape().index()];
-                    line.arrivals.note(now);
-                    line.push(client.account, work);
-                }
-                Err(status) => request.answer(status, &[]),
-            });
+            let account = client.account;
+            let room = match client.ring.has_requests() {
+                true if ends => usize::MAX,
+                true => waiting.turns.room(account),
+                false => 0,
+            };
+            if room == 0 {
+                continue;
+            }
+            let mut refused = 0;
+            let taken = client
+                .ring
+                .take_some(room, |request| match client.admit(&request, now) {
+                    Ok((asks, duty)) => {
+                        let shape = asks.shape().index();
+                        waiting.arrivals[shape].note(now);
+                        let work = Work {
+                            client: Arc::clone(client),
+                            is_deferrable: Operation::is_deferrable(request.operation()),
+                            request,
+                            asks,
+                            duty,
+                        };
+                        waiting.turns.push(account, shape, work, now);
+                    }
+                    Err(status) => {
+                        refused += 1;
+                        request.answer(status, &[]);
+                    }
+                });
+            client.count_refused(refused);
+            let before = std::mem::replace(&mut now, Instant::now());
+            waiting.turns.charge_look(account, taken, now - before, now);
         }
     }
 
-    /// A shape that a batch can start of.
-    fn ready(&self, waiting: &mut Waiting) -> Option<Shape> {
+    /// A shape that a batch can start of: that of the account whose turn it is. Shapes of one
+    /// account take turns, too.
+    fn ready(&self, waiting: &Waiting) -> Option<Shape> {
+        let now = Instant::now();
         let shapes = Shape::ALL.len();
-        let order = (0..shapes).map(|offset| (waiting.next + offset) % shapes);
-        let found = order.map(|index| Shape::ALL[index]).find(|shape| {
-            let count = waiting.lines[shape.index()].count;
+        let order = (0..shapes).map(|offset| Shape::ALL[(waiting.next + offset) % shapes]);
+        let ready = order.filter(|shape| {
+            let count = waiting.turns.count(shape.index());
             let running = self.running[shape.index()].load(Ordering::Acquire);
             count > 0 && (running == 0 || count >= self.engine.pass(*shape))
-        })?;
-        waiting.next = (found.index() + 1) % shapes;
-        Some(found)
+        });
+        let ready = ready.filter_map(|shape| {
+            let clock = waiting.turns.first(shape.index(), self.threads, now)?;
+            Some((clock, shape))
+        });
+        ready
+            .min_by_key(|(clock, _)| *clock)
+            .map(|(_, shape)| shape)
     }
 
-    /// How many requests a batch takes at most: one where a pass has no more, since then another
-    /// thread may compute the next one meanwhile.
-    fn most(&self, shape: Shape) -> usize {
-        match self.engine.pass(shape) {
-            1 => 1,
-            _ => MOST,
+    /// The batch whose turn it is.
+    fn batch(&self, waiting: &mut Waiting) -> Option<Batch> {
+        let shape = self.ready(waiting)?;
+        let estimate = waiting.costs[shape.index()];
+        let most = self.most(shape, estimate);
+        let at = (self.threads, Instant::now());
+        let (account, works) = waiting.turns.batch(shape.index(), most, estimate, at)?;
+        waiting.next = (shape.index() + 1) % Shape::ALL.len();
+        self.running[shape.index()].fetch_add(1, Ordering::Release);
+        Some(Batch {
+            shape,
+            works,
+            account,
+            estimate,
+        })
+    }
+
+    /// How many requests a batch takes at most: full passes, for as long as a batch may take. Where
+    /// a pass is one request, it is one, since another thread may compute the next one meanwhile.
+    fn most(&self, shape: Shape, cost: u64) -> usize {
+        let pass = self.engine.pass(shape);
+        if pass == 1 {
+            return 1;
         }
+        if is_planted(Defect::LongBatches) {
+            return usize::MAX;
+        }
+        let fitting = nanoseconds(LONGEST_BATCH) / cost.max(1);
+        let fitting = usize::try_from(fitting).unwrap_or(MOST).min(MOST);
+        (fitting / pass * pass).max(pass)
     }
 
     /// Waits for the requests of other clients that make some: for as long as a pass takes, since
@@ -235,9 +361,14 @@ impl Service {
     fn gather(&self, clients: &[Arc<Client>], waiting: &mut Waiting, shape: Shape) {
         let now = Instant::now();
         let time = pass_time(shape);
-        let line = &waiting.lines[shape.index()];
-        let mut works = line.accounts.iter().flat_map(|(_, works)| works);
-        if !line.arrivals.are_likely_within(time) && !works.all(|work| work.is_deferrable) {
+        let all_can_wait = |waiting: &Waiting| {
+            waiting
+                .turns
+                .of_shape(shape.index())
+                .all(|work| work.is_deferrable)
+        };
+        let is_likely = waiting.arrivals[shape.index()].are_likely_within(time);
+        if !is_likely && !all_can_wait(waiting) {
             return;
         }
         let active = clients
@@ -245,32 +376,58 @@ impl Service {
             .filter(|client| client.is_active(now, ACTIVE));
         let expected = active.count().min(self.engine.pass(shape));
         let end = now + time;
-        let all = |waiting: &Waiting| waiting.lines.iter().map(|line| line.count).sum::<usize>();
-        while waiting.lines[shape.index()].count == all(waiting)
-            && waiting.lines[shape.index()].count < expected
-        {
+        let count = |waiting: &Waiting| waiting.turns.count(shape.index());
+        while count(waiting) == waiting.turns.total() && count(waiting) < expected {
             let left = end.saturating_duration_since(Instant::now());
             if left < GLANCE {
                 return;
             }
             // Not by the rings: each request would wake this thread.
             thread::sleep(GLANCE);
-            self.take(clients, waiting);
+            self.take(clients, waiting, false);
         }
     }
 
     /// Computes a batch, and answers it. Each answer says what its request has cost.
-    fn serve(&self, shape: Shape, batch: Vec<Work>, spent: &mut Spent) {
-        let (mut requests, mut asked) = (Vec::new(), Vec::new());
-        for work in batch {
+    fn serve(&self, batch: Batch, spent: &mut Spent) -> Bill {
+        let Batch {
+            shape,
+            works,
+            account,
+            estimate,
+        } = batch;
+        let (mut requests, mut asked, mut served) = (Vec::new(), Vec::new(), Vec::new());
+        let mut differences = Vec::new();
+        let mut refund = |account, took: u64| {
+            let difference = i128::from(took) - i128::from(estimate);
+            differences.push((account, difference as i64));
+        };
+        let mut now = Instant::now();
+        for work in works {
+            let client = work.client;
             // Nobody would see the answer.
-            if !work.client.is_gone() {
+            if client.is_gone() {
+                refund(client.account, 0);
+                continue;
+            }
+            let fits = work.duty.is_fulfilled(work.request.input());
+            let before = std::mem::replace(&mut now, Instant::now());
+            let checked = nanoseconds(now - before);
+            if fits {
+                client.count_served();
+                served.push((client.account, checked));
                 requests.push(work.request);
                 asked.push(work.asks);
+            } else {
+                work.request.answer(status::FORBIDDEN, &[]);
+                client.count_refused(1);
+                refund(client.account, checked);
             }
         }
+        let count = requests.len().max(1) as u64;
+        let computes = Spent::new();
         let answers = self.engine.serve_gathered(shape, asked);
-        let cost = spent.since_the_last() / requests.len().max(1) as u32;
+        let cost = spent.since_the_last() / count as u32;
         let cost = u32::try_from(cost.as_nanos()).unwrap_or(u32::MAX);
         for (request, answer) in requests.into_iter().zip(answers) {
             let done = |request: Request, result: &[u8]| {
@@ -283,6 +440,29 @@ impl Service {
                 _ => request.answer(status::FAILED, &[]),
             }
         }
+        // To answer may cost as much as to compute: a client may have each answer wake a thread.
+        let cost = nanoseconds(computes.so_far()) / count;
+        let is_known = !served.is_empty();
+        for (account, checked) in served {
+            refund(account, cost.saturating_add(checked));
+        }
+        Bill {
+            shape,
+            account,
+            differences,
+            cost: is_known.then_some(cost),
+        }
+    }
+}
+
+/// Drops what clients have asked for that have hung up: nobody would see the answers.
+fn forget(clients: &Arc<Vec<Arc<Client>>>, waiting: &mut Waiting) {
+    if Arc::ptr_eq(clients, &waiting.clients) || waiting.is_last {
+        return;
+    }
+    waiting.clients = Arc::clone(clients);
+    if !is_planted(Defect::KeptRequests) {
+        waiting.turns.retain(|work| !work.client.is_gone());
     }
 }
 
@@ -296,6 +476,11 @@ struct Spent(Timespec);
 impl Spent {
     fn new() -> Spent {
         Spent(clock_gettime(ClockId::ThreadCPUTime))
+    }
+
+    fn so_far(&self) -> Duration {
+        let now = clock_gettime(ClockId::ThreadCPUTime);
+        Duration::try_from(now - self.0).unwrap_or_default()
     }
 
     fn since_the_last(&mut self) -> Duration {
@@ -349,40 +534,6 @@ impl Arrivals {
     }
 }
 
-impl<T> Line<T> {
-    fn new() -> Line<T> {
-        Line {
-            accounts: VecDeque::new(),
-            count: 0,
-            arrivals: Arrivals::new(Instant::now()),
-        }
-    }
-
-    fn push(&mut self, account: Account, work: T) {
-        self.count += 1;
-        match self.accounts.iter_mut().find(|(own, _)| *own == account) {
-            Some((_, line)) => line.push_back(work),
-            None => self.accounts.push_back((account, VecDeque::from([work]))),
-        }
-    }
-
-    /// What the account whose turn it is has had here for longest.
-    fn pop(&mut self) -> Option<T> {
-        let (account, mut line) = self.accounts.pop_front()?;
-        let work = line.pop_front()?;
-        if !line.is_empty() {
-            self.accounts.push_back((account, line));
-        }
-        self.count -= 1;
-        Some(work)
-    }
-
-    /// As much as there is, `most` at most.
-    fn batch(&mut self, most: usize) -> Vec<T> {
-        std::iter::from_fn(|| self.pop()).take(most).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use lockstep_engine::{Config, Size};
@@ -392,7 +543,7 @@ mod tests {
 
     #[test]
     fn others_are_waited_for_where_all_may_wait_or_they_come_often() {
-        let service = Service::new(crate::engine(Config::default()));
+        let service = Service::new(crate::engine(Config::default()), 1);
         let rsa = Shape::Rsa {
             size: Size::Rsa2048,
             wide_exponent: false,
@@ -410,17 +561,15 @@ mod tests {
             for process in &processes {
                 drop(process.post(Operation::RsaPrivate));
             }
-            service.take(&clients, &mut waiting);
-            for line in &mut waiting.lines {
-                line.batch(MOST);
-            }
+            service.take(&clients, &mut waiting, true);
+            waiting.turns.retain(|_| false);
             drop([processes[0].post(posted[0]), processes[1].post(posted[1])]);
-            service.take(&clients, &mut waiting);
-            waiting.lines[rsa.index()].arrivals.mean = interval;
-            let before = waiting.lines[rsa.index()].count;
+            service.take(&clients, &mut waiting, true);
+            waiting.arrivals[rsa.index()].mean = interval;
+            let before = waiting.turns.count(rsa.index());
             drop(processes[2].post(Operation::RsaPrivate));
             service.gather(&clients, &mut waiting, rsa);
-            waiting.lines[rsa.index()].count > before
+            waiting.turns.count(rsa.index()) > before
         };
         let (often, seldom) = (pass_time(rsa), 2 * WAITS * pass_time(rsa));
         let (urgent, deferrable) = (Operation::RsaPrivate, Operation::DeferrableRsaPrivate);
@@ -457,22 +606,143 @@ mod tests {
         assert!(likely(&arrivals));
     }
 
-    #[test]
-    fn shapes_take_turns() {
-        let service = Service::new(crate::engine(Config::default()));
+    /// What waits after a look at the rings of these.
+    fn looked<'a>(
+        service: &'a Service,
+        clients: &[Arc<Client>],
+    ) -> std::sync::MutexGuard<'a, Waiting> {
         let mut waiting = service.waiting.lock().expect("no panic");
-        let [first, second] = [2, 4].map(|index| Shape::ALL[index]);
-        // As if there were always more of both.
-        for shape in [first, second] {
-            waiting.lines[shape.index()].count = 1000;
+        service.take(clients, &mut waiting, false);
+        waiting
+    }
+
+    #[test]
+    fn a_user_is_not_served_after_all_that_another_one_has_posted() {
+        let service = Service::new(crate::engine(Config::default()), 1);
+        let [hostile, other] = [7, 8].map(|user| Connected::of(user, 8));
+        let tickets = [(); 8].map(|()| hostile.post(Operation::RsaPrivate));
+        let clients = [Arc::clone(&hostile.client), Arc::clone(&other.client)];
+        let mut waiting = looked(&service, &clients);
+        let ticket = other.post(Operation::RsaPrivate);
+        service.take(&clients, &mut waiting, false);
+        let mut order = Vec::new();
+        while let Some(batch) = service.batch(&mut waiting) {
+            order.extend(batch.works.into_iter().map(|work| work.client.account));
         }
-        let turns = [(); 4].map(|()| service.ready(&mut waiting));
-        assert_eq!(turns, [first, second, first, second].map(Some));
+        let place = order.iter().position(|own| *own == other.client.account);
+        assert!(place.is_some_and(|place| place <= 1), "{order:?}");
+        drop((tickets, ticket));
+    }
+
+    #[test]
+    fn a_batch_is_as_long_as_others_may_wait_and_holds_full_passes() {
+        let service = Service::new(crate::engine(Config::default()), 1);
+        for shape in Shape::ALL {
+            let pass = service.engine.pass(shape);
+            let most = |cost| service.most(shape, cost);
+            if pass == 1 {
+                assert_eq!(most(1000), 1);
+                continue;
+            }
+            assert_eq!([most(10_000_000), most(u64::MAX)], [pass; 2]);
+            assert_eq!(most(100_000), (10 / pass * pass).max(pass));
+            assert_eq!([most(0), most(1)], [(MOST / pass * pass).max(pass); 2]);
+        }
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_stays_in_the_ring() {
+        let service = Service::new(crate::engine(Config::default()), 1);
+        let process = Connected::of(7, 1024);
+        let tickets: Vec<_> = (0..300)
+            .map(|_| process.post(Operation::Ed25519Sign))
+            .collect();
+        let clients = [Arc::clone(&process.client)];
+        let mut waiting = looked(&service, &clients);
+        // A word of the ring's set is taken as a whole.
+        let most = waiting.turns.total();
+        assert!((64..128).contains(&most), "{most}");
+        for round in 2..=5 {
+            service.take(&clients, &mut waiting, false);
+            assert!(waiting.turns.total() < round * 128);
+        }
+        service.take(&clients, &mut waiting, true);
+        assert_eq!(waiting.turns.total(), 300);
+        drop(tickets);
+    }
+
+    #[test]
+    fn what_a_client_has_asked_for_goes_when_it_hangs_up() {
+        let service = Service::new(crate::engine(Config::default()), 1);
+        let [gone, other] = [7, 8].map(|user| Connected::of(user, 8));
+        let tickets = [(); 4].map(|()| gone.post(Operation::RsaPrivate));
+        let ticket = other.post(Operation::RsaPrivate);
+        let both = [&gone, &other].map(|own| Arc::clone(&own.client));
+        let mut waiting = looked(&service, &both);
+        assert_eq!(waiting.turns.total(), 5);
+        gone.client.leave(Closing::Unsaid);
+        let clients = Arc::new(vec![Arc::clone(&other.client)]);
+        forget(&clients, &mut waiting);
+        assert_eq!(waiting.turns.total(), 1);
+        assert_eq!(
+            (gone.client.ring.in_flight(), other.client.ring.in_flight()),
+            (0, 1)
+        );
+        drop((tickets, ticket));
+    }
+
+    /// A request that is refused at its turn costs the account that has made it, and no other one.
+    #[test]
+    fn a_bill_names_what_each_account_has_taken() {
+        let service = Service::new(crate::engine(Config::default()), 1);
+        let [hostile, other] = [7, 8].map(|user| Connected::of(user, 8));
+        let clients = [&hostile, &other].map(|own| Arc::clone(&own.client));
+        let tickets = [&hostile, &other].map(|own| own.post(Operation::RsaPrivate));
+        let mut waiting = looked(&service, &clients);
+        let mut bills = Vec::new();
+        while let Some(mut batch) = service.batch(&mut waiting) {
+            for work in &mut batch.works {
+                if work.client.account == hostile.client.account {
+                    work.duty = Duty::Signature;
+                }
+            }
+            bills.push(service.serve(batch, &mut Spent::new()));
+        }
+        let all: Vec<_> = bills.iter().flat_map(|bill| &bill.differences).collect();
+        let of = |account| {
+            all.iter()
+                .find(|(own, _)| *own == account)
+                .map(|(_, took)| *took)
+        };
+        let [refused, served] = clients
+            .each_ref()
+            .map(|own| of(own.account).expect("a bill"));
+        let estimate = nanoseconds(SOME_TIME) as i64;
+        // A look at the padding takes less than was charged, and much less than a signature.
+        assert!(
+            refused < served && estimate + refused >= 0,
+            "{refused} {served}"
+        );
+        assert_eq!(clients.each_ref().map(|own| own.counts()), [(0, 1), (1, 0)]);
+        let costs = bills
+            .iter()
+            .filter_map(|bill| bill.cost)
+            .collect::<Vec<_>>();
+        assert_eq!(
+            costs.len(),
+            1,
+            "what was refused says nothing of what a signature takes"
+        );
+        *service.bills.lock().expect("no panic") = bills;
+        service.charge(&mut waiting);
+        let expected = nanoseconds(SOME_TIME) / 4 * 3 + costs[0] / 4;
+        assert!(waiting.costs.contains(&expected), "{expected}");
+        drop(tickets);
     }
 
     #[test]
     fn what_gathers_while_a_batch_runs_is_served_after_it() {
-        let service = Arc::new(Service::new(crate::engine(Config::default())));
+        let service = Arc::new(Service::new(crate::engine(Config::default()), 1));
         let process = Connected::new();
         let client = Arc::clone(&process.client);
         service.clients.change(|clients| clients.push(client));
@@ -491,22 +761,5 @@ mod tests {
             }
         }
         service.finish(threads);
-    }
-
-    #[test]
-    fn users_take_turns_whatever_one_of_them_has_posted() {
-        let mut line = Line::new();
-        let [first, second, third] = [7, 8, 9].map(Account::User);
-        for number in 0..100 {
-            line.push(first, number);
-        }
-        line.push(second, 1000);
-        assert_eq!(line.batch(3), [0, 1000, 1]);
-        assert_eq!(line.batch(2), [2, 3]);
-        line.push(second, 1001);
-        line.push(third, 2000);
-        assert_eq!(line.batch(4), [4, 1001, 2000, 5]);
-        assert_eq!(line.batch(1000), (6..100).collect::<Vec<_>>());
-        assert_eq!((line.count, line.pop()), (0, None));
     }
 }

@@ -14,6 +14,7 @@ use der::pem::LineEnding;
 use der::{Decode as _, Encode as _, Reader as _, SliceReader, Tag, Tagged as _};
 use lockstep_remote::Reference;
 use lockstep_remote::reference::LABEL;
+use rustix::fs::{Mode, OFlags};
 use zeroize::Zeroizing;
 
 use crate::key::{self, Unusable};
@@ -279,7 +280,11 @@ pub struct Contents {
 
 /// What is in a file; nothing if it cannot be read.
 pub fn contents(path: &Path) -> Contents {
-    let text = key::text(path).unwrap_or_default();
+    // No device or pipe holds up the one who asks.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty());
+    let text = file.ok().and_then(|file| key::text_of(file.into()).ok());
+    let text = text.unwrap_or_default();
     let mut found = Contents::default();
     for label in str::from_utf8(&text)
         .unwrap_or_default()

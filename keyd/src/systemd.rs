@@ -17,8 +17,8 @@ pub fn sockets() -> io::Result<Vec<UnixListener>> {
     Ok(sockets)
 }
 
-/// Says that the service is ready, to a systemd that waits for it.
-pub fn ready() {
+/// Tells systemd something of the service, by lines as sd_notify(3) has them, if it wants to know.
+pub fn notify(lines: &str) {
     let Some(place) = env::var_os("NOTIFY_SOCKET") else {
         return;
     };
@@ -29,6 +29,6 @@ pub fn ready() {
     };
     // Where nobody listens, nobody waits.
     if let (Ok(address), Ok(socket)) = (address, UnixDatagram::unbound()) {
-        let _ = socket.send_to_addr(b"READY=1", &address);
+        let _ = socket.send_to_addr(lines.as_bytes(), &address);
     }
 }

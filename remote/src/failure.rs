@@ -61,13 +61,16 @@ impl fmt::Display for Failure {
                  max_clients or max_clients_per_user there"
             }
             Failure::Unwelcome(Verdict::Stranger) => {
-                "the key daemon lets this user use no key; see the users and groups of the key in \
-                 its configuration"
+                "the key daemon has no key that this user may use; see the users and groups of the \
+                 key in its configuration, and whether it could read the key: `lockstep keyd check`"
             }
             Failure::Unwelcome(Verdict::OtherVersion) => {
                 "the key daemon is of another version; restart it, and this program"
             }
-            Failure::Unwelcome(_) => "the key daemon had no memory for another client",
+            Failure::Unwelcome(_) => {
+                "the key daemon cannot serve this program now; its log says why, and `lockstep \
+                 keyd check` whether its configuration is at fault"
+            }
             Failure::NoDescriptor => {
                 "this program has as many files open as it may, so it cannot connect to the key \
                  daemon; raise its limit of open files (LimitNOFILE in its unit)"
@@ -85,7 +88,8 @@ impl fmt::Display for Failure {
                 "the key daemon did not answer in time; see its log and its load"
             }
             Failure::NoKey => {
-                "the key daemon has no key of this name, or does not let this user use it"
+                "the key daemon has no key of this name, could not read it, or does not let this \
+                 user use it; see `lockstep keyd check`"
             }
             Failure::OtherKey => {
                 "the key of this name in the key daemon is another one; make the reference anew by \

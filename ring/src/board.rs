@@ -89,8 +89,27 @@ impl Board {
     }
 
     /// Takes all of the first `slots` slots that are in the set.
-    pub(crate) fn take(&self, slots: usize, mut each: impl FnMut(usize)) {
-        for (index, word) in self.words[..slots.div_ceil(64)].iter().enumerate() {
+    pub(crate) fn take(&self, slots: usize, each: impl FnMut(usize)) {
+        self.take_some(slots, 0, usize::MAX, each);
+    }
+
+    /// Takes of the first `slots` slots those that are in the set, a word of it after the other
+    /// from the word `first` on, until there are `most`. Returns the word that comes next.
+    pub(crate) fn take_some(
+        &self,
+        slots: usize,
+        first: usize,
+        most: usize,
+        mut each: impl FnMut(usize),
+    ) -> usize {
+        let words = &self.words[..slots.div_ceil(64)];
+        let mut taken = 0;
+        for place in first..first + words.len() {
+            let index = place % words.len();
+            if taken >= most {
+                return index;
+            }
+            let word = &words[index];
             // A look costs less than the exclusive use of the line.
             if word.load(Relaxed) == 0 {
                 continue;
@@ -100,10 +119,12 @@ impl Board {
                 let slot = 64 * index + bits.trailing_zeros() as usize;
                 bits &= bits - 1;
                 if slot < slots || is_planted(Defect::UncheckedSlot) {
+                    taken += 1;
                     each(slot);
                 }
             }
         }
+        first % words.len()
     }
 
     /// All words, for a test that writes anything.

@@ -4,7 +4,7 @@ use std::fmt;
 #[cfg(not(any(loom, miri)))]
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
-use std::sync::atomic::{AtomicU32, AtomicU64 as Counter};
+use std::sync::atomic::{AtomicU32, AtomicU64 as Counter, AtomicUsize};
 use std::time::Duration;
 
 use zeroize::Zeroizing;
@@ -30,6 +30,8 @@ struct Inner {
     memory: Memory,
     /// A bit for each slot whose request is taken and not answered.
     in_flight: Box<[AtomicU64]>,
+    /// Where the next look for requests begins: a word of their set.
+    first: AtomicUsize,
     wake_up: WakeUp,
     /// How often the client has rung since its last good request.
     idle_rings: AtomicU32,
@@ -81,6 +83,7 @@ impl Server {
         Server(Arc::new(Inner {
             memory,
             in_flight: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            first: AtomicUsize::new(0),
             wake_up: WakeUp::new(),
             idle_rings: AtomicU32::new(0),
             sleeps: AtomicU32::new(0),
@@ -91,14 +94,24 @@ impl Server {
     }
 
     /// Takes all requests that are posted, and gives each to `each`; returns how many.
-    pub fn take(&self, mut each: impl FnMut(Request)) -> usize {
+    pub fn take(&self, each: impl FnMut(Request)) -> usize {
+        self.take_some(usize::MAX, each)
+    }
+
+    /// Takes requests until there are `most`, or some more: at most 63. What is left stays in the
+    /// ring, and comes first the next time.
+    pub fn take_some(&self, most: usize, mut each: impl FnMut(Request)) -> usize {
         let mut taken = 0;
-        self.requests().take(self.slots(), |slot| {
-            if let Some(request) = self.receive(slot) {
-                taken += 1;
-                each(request);
-            }
-        });
+        let first = self.0.first.load(Relaxed);
+        let next = self
+            .requests()
+            .take_some(self.slots(), first, most, |slot| {
+                if let Some(request) = self.receive(slot) {
+                    taken += 1;
+                    each(request);
+                }
+            });
+        self.0.first.store(next, Relaxed);
         if taken > 0 {
             self.0.idle_rings.store(0, Relaxed);
             self.0.sleeps.store(0, Relaxed);

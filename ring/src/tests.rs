@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use super::*;
-use crate::layout::{HEADER_SIZE, LAST_GENERATION, NOTIFY, SLOT_SIZE};
+use crate::layout::{HEADER_SIZE, LAST_GENERATION, NOTIFY, SLOT_SIZE, Slot};
 use crate::memory::Memory;
 
 const PATIENT: Patience = Patience {
@@ -553,4 +553,52 @@ fn a_descriptor_goes_over_a_socket() {
         send(&there, b"ring", descriptor.as_fd()).is_err(),
         "it has hung up"
     );
+}
+
+#[test]
+fn a_request_that_breaks_the_format_is_counted_and_not_taken() {
+    let (server, descriptor) = Server::create(8).unwrap();
+    let memory = Memory::open(descriptor.as_fd()).unwrap();
+    let client = Client::attach(&descriptor).unwrap();
+    let changes: [fn(&Slot); 5] = [
+        |slot| slot.operation.store(7 | 2 << 16, Relaxed),
+        |slot| slot.operation.store(7 | 0x8001 << 16, Relaxed),
+        |slot| slot.generation.store(LAST_GENERATION + 1, Relaxed),
+        |slot| slot.input_length.store(INPUT as u32 + 1, Relaxed),
+        |slot| slot.input_length.store(u32::MAX, Relaxed),
+    ];
+    for (change, count) in changes.iter().zip(1..) {
+        let ticket = client.submit(&call(b"x")).unwrap();
+        memory.slots().iter().for_each(change);
+        assert_eq!(server.take(|_| panic!("it is not good")), 0);
+        assert_eq!(server.faults().malformed, count);
+        drop(ticket);
+    }
+    // What is at its bound is good.
+    let _ticket = client.submit(&call(&[7; INPUT])).unwrap();
+    assert_eq!(server.take(|request| request.answer(status::DONE, b"")), 1);
+}
+
+/// Nobody who posts again at once keeps other requests of the ring from being taken.
+#[test]
+fn requests_are_taken_in_portions_and_in_turn() {
+    let (server, client) = pair(MOST_SLOTS);
+    let submit = |input: &[u8]| client.submit(&call(input)).unwrap();
+    let mut tickets: Vec<_> = (0..MOST_SLOTS).map(|_| submit(&[1])).collect();
+    assert_eq!(server.take_some(0, drop), 0);
+    let mut left = MOST_SLOTS;
+    while left > 0 {
+        let taken = server.take_some(64, |request| {
+            assert_eq!(request.input(), [1], "{left}");
+            request.answer(status::DONE, b"");
+        });
+        assert_eq!(taken, 64);
+        left -= taken;
+        tickets.retain_mut(|ticket| ticket.poll().unwrap().is_none());
+        // In the same places, since there are no others.
+        while tickets.len() < MOST_SLOTS {
+            tickets.push(submit(&[2]));
+        }
+    }
+    assert_eq!(server.take_some(65, drop), 128);
 }

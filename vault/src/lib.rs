@@ -153,7 +153,7 @@ fn take(bytes: usize, on_fork: OnFork) -> Option<(NonNull<u8>, Origin)> {
         let found = Regions::of(on_fork).take(bytes.div_ceil(UNIT));
         found.map(|(block, region)| (block, Origin::Region(region)))
     } else {
-        let mapping = system::map(bytes, on_fork).map(|block| (block, Origin::Mapping));
+        let mapping = system::map(bytes, on_fork).map(|(block, _)| (block, Origin::Mapping));
         if !cfg!(miri) {
             return mapping;
         }

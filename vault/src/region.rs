@@ -40,15 +40,18 @@ impl Region {
         let mut used = Vec::new();
         used.try_reserve_exact(pages).ok()?;
         used.resize_with(pages, || AtomicU64::new(0));
-        let start = system::map(pages * PAGE, on_fork)?;
+        let (start, is_locked) = system::map(pages * PAGE, on_fork)?;
         let region = Region {
             start,
             used,
             hint: AtomicUsize::new(0),
             refused: AtomicUsize::new(usize::MAX),
-            locked: AtomicBool::new(false),
+            locked: AtomicBool::new(is_locked),
         };
-        region.lock();
+        match is_locked {
+            true => system::locked(region.bytes()),
+            false => region.lock(),
+        }
         Some(region)
     }
 

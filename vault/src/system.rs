@@ -66,9 +66,9 @@ fn map_secret(bytes: usize) -> Option<NonNull<u8>> {
     }
 }
 
-/// New zeroed memory that no core dump holds; None if the system has none. Never unmapped by
-/// itself.
-pub(crate) fn map(bytes: usize, on_fork: OnFork) -> Option<NonNull<u8>> {
+/// New zeroed memory that no core dump holds, and whether it is locked already; None if the system
+/// has none. Never unmapped by itself.
+pub(crate) fn map(bytes: usize, on_fork: OnFork) -> Option<(NonNull<u8>, bool)> {
     // Miri knows neither the advice nor the locks.
     if cfg!(miri) {
         return None;
@@ -77,7 +77,7 @@ pub(crate) fn map(bytes: usize, on_fork: OnFork) -> Option<NonNull<u8>> {
     if SECRET.load(Ordering::Relaxed)
         && let Some(start) = map_secret(bytes)
     {
-        return Some(start);
+        return Some((start, true));
     }
     // SAFETY: a new mapping at an address of the kernel's choice; the advice is about this mapping
     // alone.
@@ -90,7 +90,7 @@ pub(crate) fn map(bytes: usize, on_fork: OnFork) -> Option<NonNull<u8>> {
         if on_fork == OnFork::Wipe {
             let _ = rustix::mm::madvise(start, bytes, Advice::LinuxWipeOnFork);
         }
-        NonNull::new(start.cast())
+        NonNull::new(start.cast()).map(|start| (start, false))
     }
 }
 
@@ -130,6 +130,11 @@ fn limit() -> Option<u64> {
     // SAFETY: fills the structure.
     let known = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) } == 0;
     known.then_some(limit.rlim_cur)
+}
+
+/// Counts memory that the kernel has locked by itself, and never swaps.
+pub(crate) fn locked(bytes: usize) {
+    LOCKED.fetch_add(bytes, Ordering::Relaxed);
 }
 
 /// Counts memory that is not locked any more.

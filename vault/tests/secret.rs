@@ -5,6 +5,8 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 use lockstep_vault::{OnFork, Slice, use_secret_memory};
 
 /// What `/proc/self/smaps` says of the mapping that holds an address: its name and its flags.
@@ -38,6 +40,12 @@ fn read_from_outside(bytes: &[u8]) -> io::Result<Vec<u8>> {
 #[test]
 fn keys_are_where_nothing_else_reads_them() {
     let before = Slice::copy_of(&[7_u8; 100], OnFork::Keep);
+    // Enough for all that is mapped below, while half of it is less than the regions there.
+    let low = Rlimit {
+        current: Some(224 << 10),
+        maximum: getrlimit(Resource::Memlock).maximum,
+    };
+    setrlimit(Resource::Memlock, low).expect("a lower limit");
     if !use_secret_memory() {
         println!("skipped: this kernel has no memfd_secret, or does not allow it");
         return;
@@ -66,6 +74,9 @@ fn keys_are_where_nothing_else_reads_them() {
         assert!(read_from_outside(slice).is_err(), "{flags}");
     }
     println!("{bytes} bytes are in memory of memfd_secret");
+    // That is locked, whatever half of the limit is, and nobody is warned of it.
+    let usage = lockstep_vault::usage();
+    assert_eq!(usage.locked, usage.regions, "{usage:?}");
     // The first region has 16 KiB; a low limit on locked memory may leave no more.
     assert!(bytes >= 10_000);
 }

@@ -1,7 +1,10 @@
 //! Hostile clients of the key daemon: `keyd/tests/daemon`, with a daemon under AddressSanitizer.
 //!
-//! The daemon is built with the fault points of the ring. A defect that the environment plants must
-//! be found first: without that, no finding would mean nothing.
+//! The daemon is built with fault points. The defects that the environment plants must be found
+//! first: otherwise a run without findings would prove nothing. One is a defect of the ring, which
+//! AddressSanitizer must find. The others switch off a bound of the daemon each; the test of what
+//! the daemon needs while hostile clients are at work must find them, in a daemon without the
+//! sanitizer, which needs memory itself.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,6 +23,13 @@ const FLAGS: &str = "-Csymbol-mangling-version=v0 -Zsanitizer=address -Cdebug-as
 
 /// How the environment names the defect, and what AddressSanitizer says of it.
 const PLANTED: (&str, &str) = ("believed-length", "heap-buffer-overflow");
+/// The bounds that are switched off, and what the test of peaks says then.
+const UNBOUNDED: &[(&str, &str)] = &[
+    ("no-turns", ": a signature of another user takes "),
+    ("long-batches", ": a signature of another user takes "),
+    ("kept-requests", " descriptors"),
+    ("every-line", " lines in the log"),
+];
 const PLANTED_RUN: Duration = Duration::from_secs(20);
 
 /// Runs it for as long as it is given.
@@ -31,6 +41,7 @@ pub fn night(share: &Share) -> Outcome<Ran> {
     }
     let program = build(&share.directory)?;
     proves_itself(&program)?;
+    finds_what_is_unbounded(&share.directory)?;
     work::program(&mut attack(&program), share)
 }
 
@@ -78,4 +89,41 @@ fn proves_itself(program: &Path) -> Outcome {
             "the planted defect `{defect}` was not found:\n{text}"
         ))),
     }
+}
+
+/// Whether the test of peaks passes, and finds each bound that is switched off.
+fn finds_what_is_unbounded(directory: &Path) -> Outcome {
+    let target = target_directory().join("keyd");
+    let mut build = cargo(["build", "--locked", "--target-dir"]);
+    build
+        .arg(&target)
+        .args(["--package", "lockstep-cli", "--package", "lockstep-keyd"])
+        .args(["--features", "lockstep-keyd/fault-injection"]);
+    quietly(&mut build)?;
+    let (built, program) = (target.join("debug/lockstep"), directory.join("bounds"));
+    fs::create_dir_all(&program).map_err(on(&program, "create"))?;
+    fs::copy(&built, program.join("lockstep")).map_err(on(&built, "copy"))?;
+    let test = |defect: &str| {
+        let mut command = cargo_workspace("test");
+        command
+            .args(["--test", "daemon", "--", "--nocapture", "peaks::"])
+            .env("LOCKSTEP_DIST", &program)
+            .env("LOCKSTEP_PLANT", defect);
+        quietly(&mut command)
+    };
+    if test("")?.contains("skipped: ") {
+        println!("not as root: nobody looked for what is unbounded");
+        return Ok(());
+    }
+    for (defect, report) in UNBOUNDED {
+        match test(defect) {
+            Err(failure) if failure.to_string().contains(report) => {}
+            Err(failure) => return Err(failure),
+            Ok(_) => {
+                let missed = format!("the planted defect `{defect}` was not found");
+                return Err(Failure::new(missed));
+            }
+        }
+    }
+    Ok(())
 }

@@ -1,7 +1,7 @@
 //! The key daemon: whether its configuration is in order, whether it answers, and whether a
 //! reference is one to a key that somebody may use.
 
-use std::fs::{self, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
@@ -24,46 +24,54 @@ const LONGEST_FILE: u64 = 256 << 10;
 
 /// What there is to say of the daemon; nothing where it is not set up.
 pub fn findings() -> Vec<Named> {
-    let socket = match fs::read_to_string(DEFAULT_FILE) {
-        Ok(text) => return configured(&text),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            if !Path::new(DEFAULT_SOCKET).exists() {
-                return Vec::new();
-            }
-            DEFAULT_SOCKET
+    let file = Path::new(DEFAULT_FILE);
+    let (there, is_root) = (file.exists(), rustix::process::geteuid().is_root());
+    if !there && !Path::new(DEFAULT_SOCKET).exists() {
+        return Vec::new();
+    }
+    match Configuration::read(file) {
+        Ok(configuration) => configured(&configuration),
+        Err(wrong) if there && is_root => {
+            let what = format!("the key daemon does not start with {DEFAULT_FILE}: {wrong}");
+            vec![(CONFIGURATION, (Verdict::Failed, what, correct()))]
         }
-        Err(_) => DEFAULT_SOCKET,
-    };
-    vec![(DAEMON, daemon(Path::new(socket)))]
+        Err(_) => vec![(DAEMON, daemon(Path::new(DEFAULT_SOCKET)))],
+    }
 }
 
-fn configured(text: &str) -> Vec<Named> {
-    let correct = || Some("correct it, then: systemctl restart lockstep-keyd".to_owned());
-    let configuration = match Configuration::parse(text) {
-        Ok(configuration) => configuration,
-        Err(wrong) => {
-            let what = format!("the key daemon does not start with {DEFAULT_FILE}: {wrong}");
-            return vec![(CONFIGURATION, (Verdict::Failed, what, correct()))];
-        }
-    };
-    let mut found = Vec::new();
-    match lockstep_keyd::read_keys(&configuration, &unpublished()) {
-        Ok(keys) => {
+fn correct() -> Option<String> {
+    Some("correct it, then: systemctl restart lockstep-keyd".to_owned())
+}
+
+fn configured(configuration: &Configuration) -> Vec<Named> {
+    let failed = |what| (CONFIGURATION, (Verdict::Failed, what, correct()));
+    let mut found: Vec<Named> = configuration
+        .wrong
+        .iter()
+        .map(|wrong| {
+            failed(format!(
+                "the key daemon leaves out of {DEFAULT_FILE} {wrong}"
+            ))
+        })
+        .collect();
+    let keys = lockstep_keyd::read_keys(configuration, &unpublished());
+    let wrong = keys.wrong();
+    match wrong.is_empty() {
+        true if found.is_empty() => {
             let names: Vec<String> = keys
+                .loaded
                 .iter()
                 .map(|loaded| format!("{} ({})", loaded.name, loaded.key.kind()))
                 .collect();
             let what = format!("{DEFAULT_FILE} is in order; its keys: {}", names.join(", "));
             found.push((CONFIGURATION, (Verdict::Good, what, None)));
         }
-        Err(_) if !rustix::process::geteuid().is_root() => {
+        true => {}
+        false if !rustix::process::geteuid().is_root() => {
             let what = "only root can read the keys: run this as root to see if they are in order";
             found.push((CONFIGURATION, (Verdict::Note, what.to_owned(), None)));
         }
-        Err(wrong) => found.extend(wrong.into_iter().map(|wrong| {
-            let what = format!("the key daemon does not start with {DEFAULT_FILE}: {wrong}");
-            (CONFIGURATION, (Verdict::Failed, what, correct()))
-        })),
+        false => found.extend(wrong.into_iter().map(failed)),
     }
     for section in &configuration.keys {
         if let Some(mode) = readable_by_others(&section.file) {
@@ -210,6 +218,8 @@ pub fn judge(
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -268,15 +278,20 @@ mod tests {
 
     #[test]
     fn a_mistake_in_the_configuration_is_said() {
-        let found = configured("[key a]\n");
-        let (check, (verdict, what, remedy)) = &found[0];
-        assert_eq!(
-            (*check, *verdict, found.len()),
-            ("keyd", Verdict::Failed, 1)
-        );
+        let found = configured(&Configuration::parse("colour = 5\n[key a]\n"));
+        let said = |what: &str, expected: &str| {
+            let mut all = found.iter();
+            all.any(|(check, (verdict, said, remedy))| {
+                let is_it = said.contains(what) && (*check, *verdict) == ("keyd", Verdict::Failed);
+                is_it && said.contains(expected) && remedy.is_some()
+            })
+        };
         assert!(
-            what.contains("key a: file must be") && remedy.is_some(),
-            "{what}"
+            said("line 1: ", "there is no setting `colour`"),
+            "{found:?}"
         );
+        if rustix::process::geteuid().is_root() {
+            assert!(said("key a is left out", "file must be"), "{found:?}");
+        }
     }
 }

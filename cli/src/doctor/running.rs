@@ -134,7 +134,10 @@ fn finding(process: &ProcessStats, source: Source, warning: Warning) -> Finding 
     } = warning;
     let verdict = match about {
         About::Checks | About::Settings if source != Source::Unseen => Verdict::Failed,
-        About::Checks | About::Settings | About::Jobs | About::Memory => Verdict::Warning,
+        About::Keys if source == Source::Trusted => Verdict::Failed,
+        About::Checks | About::Settings | About::Jobs | About::Memory | About::Keys => {
+            Verdict::Warning
+        }
     };
     let of_user = match source {
         Source::Seen => format!(" of user {user}"),

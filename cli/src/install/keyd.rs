@@ -71,7 +71,7 @@ impl KeydOptions {
         }
         let there = read(&root.join(DEFAULT_FILE.trim_start_matches('/')))?;
         let sections = Sections::parse(there.as_deref());
-        let socket = parse(&sections.of_administrator())?.socket;
+        let socket = Configuration::parse(&sections.of_administrator()).socket;
         Ok(Some(Allowance { socket }))
     }
 
@@ -101,11 +101,9 @@ impl KeydOptions {
         )?;
         let (sections, held) = hold(server, &system, &site)?;
         let text = sections.text().unwrap_or_default();
-        let configuration = parse(&text)?;
+        let configuration = Configuration::parse(&text);
         if system.is_here() {
-            lockstep_keyd::read_keys(&configuration, &unpublished()).map_err(|wrong| {
-                Failure::new(wrong.join("\n")).remedy(format!("correct {DEFAULT_FILE}"))
-            })?;
+            check(&configuration, &held)?;
         }
         if system.runs_systemd() {
             try_out(server, &system, &held, &scratch)?;
@@ -128,11 +126,11 @@ fn hold(
     let there = read(&system.at(Path::new(DEFAULT_FILE)))?;
     let mut sections = Sections::parse(there.as_deref());
     sections.retain(server.name, &[]);
-    let others = parse(&sections.text().unwrap_or_default())?;
+    let others = Configuration::parse(&sections.text().unwrap_or_default());
     let mut names: Vec<String> = others.keys.iter().map(|key| key.name.clone()).collect();
     // What the administrator has configured may do for a key as well. What another server has goes
     // when that server leaves.
-    let mine = parse(&sections.of_administrator())?;
+    let mine = Configuration::parse(&sections.of_administrator());
     let socket = Some(&mine.socket).filter(|own| *own != Path::new(DEFAULT_SOCKET));
     let (mut own, mut held) = (Vec::new(), Vec::<Held>::new());
     for named in &site.keys {
@@ -144,7 +142,10 @@ fn hold(
         }
         let holds = |section: &&KeySection| {
             let its_file = resolved(system, &section.file).is_ok_and(|own| own == file);
-            its_file && section.uses.sign && section.users.contains(&site.user)
+            its_file
+                && section.unusable.is_none()
+                && section.uses.sign
+                && section.users.contains(&site.user)
         };
         let name = match mine.keys.iter().find(holds) {
             Some(section) => section.name.clone(),
@@ -193,10 +194,27 @@ fn hold(
     Ok((sections, held))
 }
 
-fn parse(text: &str) -> Result<Configuration, Failure> {
-    Configuration::parse(text).map_err(|wrong| {
-        Failure::new(format!("{DEFAULT_FILE}: {wrong}")).remedy("correct it: lockstep keyd check")
-    })
+/// Whether the daemon can serve the keys of the server. Others that it cannot serve are named.
+fn check(configuration: &Configuration, held: &[Held]) -> Result<(), Failure> {
+    for wrong in &configuration.wrong {
+        eprintln!("warning: {DEFAULT_FILE}: {wrong}");
+    }
+    let keys = lockstep_keyd::read_keys(configuration, &unpublished());
+    let concerned = |name: &str| held.iter().any(|held| held.name == name);
+    let (own, others): (Vec<_>, Vec<_>) = keys
+        .left_out
+        .iter()
+        .partition(|key| concerned(key.name.as_str()));
+    for other in others {
+        eprintln!("warning: {other}");
+    }
+    match own.is_empty() {
+        true => Ok(()),
+        false => {
+            let lines: Vec<String> = own.into_iter().map(ToString::to_string).collect();
+            Err(Failure::new(lines.join("\n")).remedy(format!("correct {DEFAULT_FILE}")))
+        }
+    }
 }
 
 /// The file that a path leads to. A certificate that is renewed later may come with a key in
@@ -434,8 +452,9 @@ pub fn plan_removal(leaving: &[&Server], root: &Path, changes: &[Change]) -> Res
     if text.as_deref() == Some(&there) {
         return Ok(plan);
     }
-    let holds_more = Configuration::parse(text.as_deref().unwrap_or_default())
-        .map_or(true, |configuration| !configuration.keys.is_empty());
+    let left = Configuration::parse(text.as_deref().unwrap_or_default());
+    // What nobody understands may be meant to hold a key.
+    let holds_more = !left.keys.is_empty() || !left.wrong.is_empty();
     plan.changes.push(match text {
         Some(text) => Change::Write { path, text },
         None => Change::Remove { path },
@@ -446,7 +465,7 @@ pub fn plan_removal(leaving: &[&Server], root: &Path, changes: &[Change]) -> Res
     }
     // What systemd knows nothing of any more, and what no socket unit takes away.
     let own_socket = (!holds_more && !system.runs_systemd()).then(|| {
-        let there = Configuration::parse(&there).unwrap_or_default();
+        let there = Configuration::parse(&there);
         there.socket.display().to_string()
     });
     let sockets: Vec<&str> = sockets

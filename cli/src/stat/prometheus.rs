@@ -197,6 +197,12 @@ const PLAIN: &[Plain] = &[
         "Keys on the heap, for want of such memory.",
         |s| s.key_memory_heap,
     ),
+    (
+        "keys_left_out",
+        "gauge",
+        "Keys of its configuration that the key daemon cannot serve.",
+        |s| s.keys_left_out,
+    ),
     ("slots", "gauge", "Batches that may run at a time.", |s| {
         s.slots
     }),

@@ -195,6 +195,11 @@ impl Counters {
         add(&self.words()[counter::DAEMON_FALLBACKS], u64::from(!served));
     }
 
+    /// Notes how many keys the key daemon leaves out.
+    pub(crate) fn left_out(&self, keys: usize) {
+        self.note(counter::KEYS_LEFT_OUT, keys as u64);
+    }
+
     pub(crate) fn fallback(&self, reason: Fallback) {
         let counter = &self.words()[counter::BY_REASON + reason as usize];
         let before = counter.fetch_add(1, Ordering::Relaxed);

@@ -109,9 +109,10 @@ pub(super) mod counter {
     pub const KEY_MEMORY: usize = MAX_LOST + 1;
     pub const KEY_MEMORY_LOCKED: usize = KEY_MEMORY + 1;
     pub const KEY_MEMORY_HEAP: usize = KEY_MEMORY_LOCKED + 1;
+    pub const KEYS_LEFT_OUT: usize = KEY_MEMORY_HEAP + 1;
     /// In the order of [`RSA_SIZES`]: zero, or one more than the place of a
     /// schedule in `Schedule::ALL`.
-    pub const SCHEDULES: usize = KEY_MEMORY_HEAP + 1;
+    pub const SCHEDULES: usize = KEYS_LEFT_OUT + 1;
     /// In the order of `Shape::ALL`.
     pub const BY_SHAPE: usize = SCHEDULES + RSA_SIZES.len();
     pub const BATCH_FILL: usize = BY_SHAPE + SHAPES;

@@ -25,6 +25,7 @@
 //! | `no_descriptor` | those of them for which there was no file descriptor |
 //! | `max_async`, `max_lost` | the bounds of `paused` and `lost`, as configured |
 //! | `key_memory`, `key_memory_locked`, `key_memory_heap` | bytes of the process's memory for keys when a request was last counted, how many of them are locked, and bytes on the heap for want of such memory; see [`lockstep_vault::Usage`] |
+//! | `keys_left_out` | keys of its configuration that the key daemon cannot serve |
 //! | `schedule_rsa1024`, `schedule_rsa2048` | the [`Schedule`] of a size: its place in [`Schedule::ALL`], counted from one; 0 before the first batch |
 //! | `fallbacks.REASON` | requests and keys that went to OpenSSL's own implementation, by [`Fallback::name`] |
 //! | `failed_checks` | results that did not pass their check; equals `fallbacks.check_failed` |
@@ -101,6 +102,8 @@ pub struct Snapshot {
     pub key_memory_locked: u64,
     /// Bytes of keys on the heap, for want of such memory.
     pub key_memory_heap: u64,
+    /// Keys of its configuration that the key daemon cannot serve.
+    pub keys_left_out: u64,
     /// The schedules of RSA in use, as the file of counters has them: see
     /// [`schedules`](Self::schedules).
     pub schedule_of: [u64; RSA_SIZES.len()],
@@ -173,7 +176,7 @@ impl Snapshot {
             "pid" | "started" | "slots" | "wait_max_ns" | "paused" | "max_async" | "max_lost" => {
                 own
             }
-            "key_memory" | "key_memory_locked" | "key_memory_heap" => own,
+            "key_memory" | "key_memory_locked" | "key_memory_heap" | "keys_left_out" => own,
             "schedule_rsa1024" | "schedule_rsa2048" => own,
             _ => own.saturating_sub(their),
         });
@@ -227,6 +230,7 @@ impl Snapshot {
             key_memory: words[counter::KEY_MEMORY],
             key_memory_locked: words[counter::KEY_MEMORY_LOCKED],
             key_memory_heap: words[counter::KEY_MEMORY_HEAP],
+            keys_left_out: words[counter::KEYS_LEFT_OUT],
             schedule_of: part(words, counter::SCHEDULES),
             failed_checks: by_reason[Fallback::CheckFailed as usize],
             by_reason,
@@ -317,6 +321,7 @@ impl Snapshot {
         visit("", "key_memory", &mut self.key_memory);
         visit("", "key_memory_locked", &mut self.key_memory_locked);
         visit("", "key_memory_heap", &mut self.key_memory_heap);
+        visit("", "keys_left_out", &mut self.keys_left_out);
         for (key, field) in SCHEDULES.iter().zip(&mut self.schedule_of) {
             visit("", key, field);
         }

@@ -128,7 +128,7 @@ fn an_answer_says_what_it_has_cost() {
 }
 
 /// Does something as a user of a group; for root.
-fn in_the_name_of<T: Send>(user: u32, group: u32, act: impl FnOnce() -> T + Send) -> T {
+pub fn in_the_name_of<T: Send>(user: u32, group: u32, act: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {
         let acting = scope.spawn(|| {
             // They change this thread alone.
@@ -143,7 +143,7 @@ fn in_the_name_of<T: Send>(user: u32, group: u32, act: impl FnOnce() -> T + Send
 }
 
 /// Lets every user go to the socket.
-fn open_the_way(daemon: &Daemon) {
+pub fn open_the_way(daemon: &Daemon) {
     let socket = daemon.socket();
     let directory = socket.parent().expect("a directory");
     fs::set_permissions(directory, Permissions::from_mode(0o711)).expect("its own");

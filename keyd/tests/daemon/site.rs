@@ -7,7 +7,7 @@ use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -45,6 +45,8 @@ pub struct Daemon {
     pid: u32,
     /// The end of what it has logged.
     log: Arc<Mutex<VecDeque<String>>>,
+    /// How many lines it has logged.
+    lines: Arc<AtomicU64>,
     is_log_unread: Arc<AtomicBool>,
     directory: TempDir,
 }
@@ -104,12 +106,15 @@ impl Daemon {
             .expect("a program");
         let errors = child.stderr.take().expect("piped");
         fcntl_setpipe_size(&errors, 16 << 10).expect("a pipe");
-        let lines = BufReader::with_capacity(1 << 10, errors).lines();
+        let read = BufReader::with_capacity(1 << 10, errors).lines();
+        let lines = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&lines);
         let log = Arc::new(Mutex::new(VecDeque::new()));
         let is_log_unread = Arc::new(AtomicBool::new(false));
         let (kept, is_unread) = (Arc::clone(&log), Arc::clone(&is_log_unread));
         thread::spawn(move || {
-            for line in lines.map_while(Result::ok) {
+            for line in read.map_while(Result::ok) {
+                count.fetch_add(1, Relaxed);
                 while is_unread.load(Relaxed) {
                     thread::sleep(Duration::from_millis(2));
                 }
@@ -124,6 +129,7 @@ impl Daemon {
             pid: child.id(),
             child: Mutex::new(child),
             log,
+            lines,
             is_log_unread,
             directory,
         };
@@ -166,6 +172,11 @@ impl Daemon {
         log.iter().map(|line| format!("{line}\n")).collect()
     }
 
+    /// How many lines it has logged.
+    pub fn lines(&self) -> u64 {
+        self.lines.load(Relaxed)
+    }
+
     /// Stops reading its log, which then has room for some 16 KiB more, or goes on.
     pub fn leave_log_unread(&self, is_unread: bool) {
         self.is_log_unread.store(is_unread, Relaxed);
@@ -191,16 +202,29 @@ impl Daemon {
     /// What it holds for its clients.
     pub fn holdings(&self) -> Holdings {
         let status = fs::read_to_string(self.about("status")).expect("a process");
-        let number = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name));
-            let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-            number.expect("a number")
-        };
+        let number = |name| number_in(&status, name);
         Holdings {
             descriptors: fs::read_dir(self.about("fd")).ok().map(Iterator::count),
             rings: number("RssShmem:"),
             threads: number("Threads:"),
         }
+    }
+}
+
+/// The number behind a name in a file of /proc.
+fn number_in(status: &str, name: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    number.expect("a number")
+}
+
+impl Daemon {
+    /// How many descriptors it has now, and how many KiB of memory, rings included. The first can
+    /// only be told to root.
+    pub fn needs(&self) -> (u64, u64) {
+        let descriptors = fs::read_dir(self.about("fd")).map_or(0, Iterator::count) as u64;
+        let status = fs::read_to_string(self.about("status")).expect("a process");
+        (descriptors, number_in(&status, "VmRSS:"))
     }
 }
 
@@ -228,7 +252,7 @@ pub struct Holdings {
 }
 
 /// The program in `LOCKSTEP_DIST`, else in `dist/` of the project.
-fn program() -> String {
+pub fn program() -> String {
     let directory = env::var_os("LOCKSTEP_DIST").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../dist"),
         PathBuf::from,
@@ -240,14 +264,19 @@ fn program() -> String {
 
 /// A digest by SHA-256, padded with PKCS#1 v1.5 for RSA-2048.
 pub fn padded() -> Vec<u8> {
-    let mut input = vec![0xff; 256];
+    padded_to(256)
+}
+
+/// The same for a modulus of so many bytes.
+pub fn padded_to(length: usize) -> Vec<u8> {
+    let mut input = vec![0xff; length];
     input[..2].copy_from_slice(&[0, 1]);
     // What RFC 8017, 9.2 has for SHA-256.
     let info = [
         0, 0x30, 0x31, 0x30, 0x0d, 6, 9, 0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 1, 5, 0, 4, 0x20,
     ];
-    input[256 - 52..].fill(7);
-    input[256 - 52..][..info.len()].copy_from_slice(&info);
+    input[length - 52..].fill(7);
+    input[length - 52..][..info.len()].copy_from_slice(&info);
     input
 }
 

@@ -754,7 +754,7 @@ fn users_use_what_they_may() {
         match may {
             true => assert_eq!((listed.as_str(), refused.as_str()), (ALL, ""), "{grants}"),
             false => assert!(
-                listed.is_empty() && refused.contains("lets this user use no key"),
+                listed.is_empty() && refused.contains("no key that this user may use"),
                 "{grants} {user} {group}: {listed} {refused}"
             ),
         }
@@ -1027,8 +1027,8 @@ fn jobs_of_one_thread_are_at_the_daemon_together() {
                 3 * 32,
                 "{context}"
             );
-            // Each batch takes at least eight that wait, all of them from one thread.
-            assert!(8 * (after.batches - before.batches) <= 3 * 32, "{context}");
+            // Each batch takes at least four that wait, all of them from one thread: a pass of RSA.
+            assert!(4 * (after.batches - before.batches) <= 3 * 32, "{context}");
             let counters = program.end();
             assert_eq!(counters.async_submitted, 3 * 32, "{counters:?}");
             assert_eq!((counters.unpaused, counters.lost), (0, 0), "{counters:?}");
@@ -1052,7 +1052,7 @@ fn jobs_of_a_process_that_may_start_no_thread_are_at_the_daemon_together() {
     assert_eq!(program.signs(1), 32);
     let after = daemon.counters().expect("it served");
     assert!(
-        8 * (after.batches - before.batches) <= 32,
+        4 * (after.batches - before.batches) <= 32,
         "{before:?} {after:?}"
     );
     let counters = program.end();

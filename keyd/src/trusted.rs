@@ -1,0 +1,327 @@
+//! Files that nobody but root can change, nor the way to them.
+//!
+//! A user who can change a file on this way, a directory or a link, chooses the key that the daemon
+//! serves, or has root read a file that the user cannot read. So every step is looked at: a path is
+//! walked one name at a time, each by the descriptor of the directory before it, and no call
+//! follows a link. What was checked is what is read: a rename between two steps changes nothing.
+//!
+//! Each directory and the file belong to root, and no other user can write to them. In a sticky
+//! directory, as `/tmp`, others can make files and cannot replace those of root. A link is followed
+//! if it is root's, as those of certbot are. A daemon that does not run as root trusts its own user
+//! as well.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{self, Component, Path, PathBuf};
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+/// The most links on a way, as the kernel has it.
+const MOST_LINKS: usize = 40;
+
+/// Why a file is not opened.
+#[derive(Debug)]
+pub enum Untrusted {
+    /// The system refused at this place.
+    System(PathBuf, io::Error),
+    /// This is not an ordinary file.
+    NotAFile(PathBuf),
+    /// This belongs to another user.
+    Owner(PathBuf, u32),
+    /// Others than the owner can write to this, which has such a mode.
+    Writable(PathBuf, u32),
+}
+
+impl fmt::Display for Untrusted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Untrusted::System(at, error) => write!(f, "cannot open {}: {error}", at.display()),
+            Untrusted::NotAFile(at) => write!(f, "{} is not an ordinary file", at.display()),
+            Untrusted::Owner(at, user) => write!(
+                f,
+                "{0} belongs to user {user}, who can change it; if that is not meant so: \
+                 chown -h root {0}",
+                at.display()
+            ),
+            Untrusted::Writable(at, mode) => write!(
+                f,
+                "others than its owner can write to {0} (mode {mode:o}): chmod go-w {0}",
+                at.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Untrusted {}
+
+/// Opens a file for reading.
+pub fn open(path: &Path) -> Result<File, Untrusted> {
+    let (directory, name, at) = match reach(path)? {
+        Reached::File(directory, name, at) => (directory, name, at),
+        Reached::Directory(_, at) => return Err(Untrusted::NotAFile(at)),
+    };
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let (file, about) = step(&directory, &name, flags, &at)?;
+    // It may be another one by now.
+    if FileType::from_raw_mode(about.st_mode) != FileType::RegularFile {
+        return Err(Untrusted::NotAFile(at));
+    }
+    check(&at, &about)?;
+    Ok(File::from(file))
+}
+
+/// Makes a file, which must not be there, in a directory that nobody else can change.
+pub fn create_new(path: &Path) -> Result<File, Untrusted> {
+    let system = |error: io::Error| Untrusted::System(path.to_owned(), error);
+    let path = path::absolute(path).map_err(system)?;
+    let name = path
+        .file_name()
+        .ok_or_else(|| Untrusted::NotAFile(path.clone()))?;
+    let directory = match reach(path.parent().unwrap_or(Path::new("/")))? {
+        Reached::Directory(directory, _) => directory,
+        Reached::File(_, _, at) => return Err(Untrusted::System(at, Errno::NOTDIR.into())),
+    };
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = openat(&directory, name, flags, Mode::from_raw_mode(0o644));
+    file.map(File::from).map_err(|error| system(error.into()))
+}
+
+/// Where a path leads.
+enum Reached {
+    /// To a name in a directory that is not one of another directory.
+    File(OwnedFd, OsString, PathBuf),
+    Directory(OwnedFd, PathBuf),
+}
+
+/// Walks to the end of a path.
+fn reach(path: &Path) -> Result<Reached, Untrusted> {
+    let path = path::absolute(path).map_err(|error| Untrusted::System(path.to_owned(), error))?;
+    let mut names = names_of(&path);
+    let mut way = vec![root()?];
+    let mut links = 0;
+    while let Some(name) = names.pop() {
+        if name == ".." {
+            // The root directory is its own parent.
+            if way.len() > 1 {
+                way.pop();
+            }
+            continue;
+        }
+        let (directory, before) = way.last().expect("the root directory stays");
+        let at = before.join(&name);
+        let (found, about) = step(directory, &name, OFlags::PATH, &at)?;
+        match FileType::from_raw_mode(about.st_mode) {
+            FileType::Symlink => {
+                check_owner(&at, &about)?;
+                links += 1;
+                if links > MOST_LINKS {
+                    return Err(Untrusted::System(at, Errno::LOOP.into()));
+                }
+                let target = readlinkat(&found, "", Vec::new());
+                let target = target.map_err(|error| Untrusted::System(at, error.into()))?;
+                let target = Path::new(OsStr::from_bytes(target.as_bytes()));
+                if target.is_absolute() {
+                    way.truncate(1);
+                }
+                names.extend(names_of(target));
+            }
+            FileType::Directory => {
+                check(&at, &about)?;
+                way.push((found, at));
+            }
+            FileType::RegularFile if names.is_empty() => {
+                let (directory, _) = way.pop().expect("the root directory stays");
+                return Ok(Reached::File(directory, name, at));
+            }
+            _ if names.is_empty() => return Err(Untrusted::NotAFile(at)),
+            _ => return Err(Untrusted::System(at, Errno::NOTDIR.into())),
+        }
+    }
+    let (directory, at) = way.pop().expect("the root directory stays");
+    Ok(Reached::Directory(directory, at))
+}
+
+/// The names of a path, the last one first.
+fn names_of(path: &Path) -> Vec<OsString> {
+    let names = path.components().rev().filter_map(|part| match part {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        _ => None,
+    });
+    names.collect()
+}
+
+fn root() -> Result<(OwnedFd, PathBuf), Untrusted> {
+    let at = PathBuf::from("/");
+    let (found, about) = step(CWD, OsStr::new("/"), OFlags::PATH, &at)?;
+    check(&at, &about)?;
+    Ok((found, at))
+}
+
+/// Opens a name in a directory, and says what it is.
+fn step(
+    directory: impl std::os::fd::AsFd,
+    name: &OsStr,
+    flags: OFlags,
+    at: &Path,
+) -> Result<(OwnedFd, Stat), Untrusted> {
+    let system = |error: Errno| Untrusted::System(at.to_owned(), error.into());
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let found = openat(directory, name, flags, Mode::empty()).map_err(system)?;
+    let about = fstat(&found).map_err(system)?;
+    Ok((found, about))
+}
+
+fn check(at: &Path, about: &Stat) -> Result<(), Untrusted> {
+    check_owner(at, about)?;
+    let mode = about.st_mode & 0o7777;
+    let is_sticky =
+        FileType::from_raw_mode(about.st_mode) == FileType::Directory && mode & 0o1000 != 0;
+    match mode & 0o022 == 0 || is_sticky {
+        true => Ok(()),
+        false => Err(Untrusted::Writable(at.to_owned(), mode)),
+    }
+}
+
+fn check_owner(at: &Path, about: &Stat) -> Result<(), Untrusted> {
+    match about.st_uid == 0 || about.st_uid == geteuid().as_raw() {
+        true => Ok(()),
+        false => Err(Untrusted::Owner(at.to_owned(), about.st_uid)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::io::Read as _;
+    use std::os::unix::fs::{PermissionsExt as _, chown, lchown, symlink};
+
+    use lockstep_testkit::TempDir;
+
+    use super::*;
+
+    /// A user that does not run this test.
+    const OTHER: u32 = 33;
+
+    fn text(path: &Path) -> Result<String, String> {
+        let mut text = String::new();
+        let mut file = open(path).map_err(|error| error.to_string())?;
+        file.read_to_string(&mut text).expect("a file");
+        Ok(text)
+    }
+
+    fn refused(path: &Path, why: &str) {
+        let error = text(path).expect_err(why);
+        assert!(error.contains(why), "{error}");
+    }
+
+    fn set_mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, Permissions::from_mode(mode)).expect("its own");
+    }
+
+    #[test]
+    fn what_others_can_change_is_not_read() {
+        let place = TempDir::new("trusted");
+        let directory = place.join("keys");
+        let file = directory.join("key");
+        fs::create_dir(&directory).expect("a directory");
+        set_mode(&directory, 0o755);
+        fs::write(&file, "key").expect("a file");
+        for mode in [0o600, 0o644, 0o400] {
+            set_mode(&file, mode);
+            assert_eq!(text(&file).as_deref(), Ok("key"));
+        }
+        for mode in [0o620, 0o602] {
+            set_mode(&file, mode);
+            refused(&file, "others than its owner can write to");
+        }
+        set_mode(&file, 0o600);
+        for mode in [0o775, 0o757] {
+            set_mode(&directory, mode);
+            refused(&file, "others than its owner can write to");
+        }
+        // As /tmp is.
+        set_mode(&directory, 0o1777);
+        assert_eq!(text(&file).as_deref(), Ok("key"));
+        set_mode(&directory, 0o755);
+        refused(&directory.join("none"), "No such file");
+        refused(&directory, "is not an ordinary file");
+        refused(&file.join("below"), "Not a directory");
+        let pipe = directory.join("pipe");
+        rustix::fs::mkfifoat(CWD, &pipe, Mode::RUSR).expect("a pipe");
+        refused(&pipe, "is not an ordinary file");
+    }
+
+    #[test]
+    fn what_belongs_to_another_user_is_not_read() {
+        if !geteuid().is_root() {
+            println!("skipped: only root can give files to another user");
+            return;
+        }
+        let place = TempDir::new("trusted-owner");
+        let (directory, other) = (place.join("keys"), place.join("other"));
+        fs::create_dir(&directory).expect("a directory");
+        fs::create_dir(&other).expect("a directory");
+        let file = directory.join("key");
+        fs::write(&file, "key").expect("a file");
+        let give = |path: &Path| chown(path, Some(OTHER), None).expect("root");
+        give(&file);
+        refused(&file, "belongs to user 33");
+        chown(&file, Some(0), None).expect("root");
+        // A link of theirs, and a link of root's in their directory.
+        let link = directory.join("link");
+        symlink("key", &link).expect("a link");
+        assert_eq!(text(&link).as_deref(), Ok("key"));
+        lchown(&link, Some(OTHER), None).expect("root");
+        refused(&link, "belongs to user 33");
+        give(&other);
+        symlink(&file, other.join("link")).expect("a link");
+        refused(&other.join("link"), "belongs to user 33");
+        // The way may lead through their directory by `..` or a link, too.
+        refused(&other.join("../keys/key"), "belongs to user 33");
+        let through = place.join("through");
+        symlink(other.join("../keys/key"), &through).expect("a link");
+        refused(&through, "belongs to user 33");
+    }
+
+    /// As certbot has them: /etc/letsencrypt/live/SITE/privkey.pem.
+    #[test]
+    fn links_of_the_administrator_are_followed() {
+        let place = TempDir::new("trusted-links");
+        for directory in ["archive/site", "live/site"] {
+            fs::create_dir_all(place.join(directory)).expect("a directory");
+        }
+        fs::write(place.join("archive/site/privkey1.pem"), "key").expect("a file");
+        let link = place.join("live/site/privkey.pem");
+        symlink("../../archive/site/privkey1.pem", &link).expect("a link");
+        assert_eq!(text(&link).as_deref(), Ok("key"));
+        symlink(place.join("live"), place.join("absolute")).expect("a link");
+        let path = place.join("absolute/site/../site/./privkey.pem");
+        assert_eq!(text(&path).as_deref(), Ok("key"));
+        symlink("circle", place.join("circle")).expect("a link");
+        refused(&place.join("circle"), "symbolic links");
+        symlink("nowhere", place.join("lost")).expect("a link");
+        refused(&place.join("lost"), "No such file");
+    }
+
+    #[test]
+    fn a_new_file_is_made_where_only_its_maker_can_change_it() {
+        let place = TempDir::new("trusted-new");
+        let file = place.join("new");
+        drop(create_new(&file).expect("a file"));
+        assert!(matches!(create_new(&file), Err(Untrusted::System(..))));
+        symlink("elsewhere", place.join("link")).expect("a link");
+        assert!(create_new(&place.join("link")).is_err());
+        let open = place.join("open");
+        fs::create_dir(&open).expect("a directory");
+        set_mode(&open, 0o777);
+        let error = create_new(&open.join("new")).expect_err("others can change it");
+        assert!(matches!(error, Untrusted::Writable(..)), "{error}");
+    }
+}
