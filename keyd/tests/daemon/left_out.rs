@@ -31,6 +31,8 @@ fn one_bad_key_keeps_no_other_one_from_being_served() {
     assert_eq!(names, ["p256", "rsa2048"], "{}", daemon.log());
     let signed = connection.ask(Operation::EcdsaSign, &connection.keys()[0], &[1; 32], 64);
     assert!(signed.is_ok());
+    // The lines are read by a thread of this test, and this one follows all warnings.
+    wait_for("a line", || daemon.log().contains("holds the key rsa2048"));
     let log = daemon.log();
     for line in [
         "line 3: there is no setting `colour`",

@@ -69,6 +69,8 @@ fn a_key_that_others_can_read_is_warned_of_at_the_start() {
         fs::set_permissions(&file, Permissions::from_mode(mode)).expect("its own");
         let daemon = Daemon::start(&section);
         let warning = format!("warning: {shown}, which holds the key open,");
+        // The lines are read by a thread of this test, and this one follows all warnings.
+        wait_for("a line", || daemon.log().contains("holds the key rsa2048"));
         let log = daemon.log();
         assert_eq!(log.contains(&warning), is_open, "{log}");
         let hint = format!("(mode {mode:o})");
