@@ -16,9 +16,7 @@ pub(crate) use loom::{
 };
 
 use std::sync::PoisonError;
-#[cfg(not(loom))]
-use std::time::Duration;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Locks, whether or not a thread panicked while it held the lock: every critical section of this
 /// crate leaves its data whole before anything in it can panic.
