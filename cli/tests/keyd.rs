@@ -569,10 +569,9 @@ fn a_damaged_bundle_gives_no_key_away() {
         let before = system.tree();
         let (code, text) = system.install();
         assert_eq!((code, system.tree() == before), (1, true), "{name}: {text}");
-        assert!(
-            text.contains("line ") && text.contains("remedy: "),
-            "{name}: {text}"
-        );
+        // A line that ends a certificate and begins a key begins none for OpenSSL either.
+        let is_told = text.contains("line ") || text.contains("there is no private key");
+        assert!(is_told && text.contains("remedy: "), "{name}: {text}");
         let secret = key.lines().nth(1).unwrap();
         assert!(!text.contains(secret), "{name}: {text}");
         assert!(system.log().is_empty(), "{name}");

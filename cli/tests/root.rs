@@ -599,7 +599,8 @@ fn check_calls(text: &str, programs: &[String], files: &[String], trap: &str) {
         };
         if call.starts_with("exec") {
             let name = path.rsplit('/').next().unwrap_or(path);
-            let is_listed = path == "/proc/self/exe" || programs.iter().any(|known| known == name);
+            let is_listed = path == "/proc/self/exe"
+                || programs.iter().any(|known| known == name || known == path);
             if !first && !is_listed {
                 wrong.insert(call);
             }

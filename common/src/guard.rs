@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 /// The servers that use the directory may write into it until they have ended, too.
 const SCRIPT: &str = "trap '' HUP INT QUIT TERM
-cat > /dev/null
+while read -r _; do :; done
 tries=0
 while [ -e \"$0\" ] && [ $tries -lt 100 ]; do
     rm -rf -- \"$0\" && break

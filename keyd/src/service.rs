@@ -4,9 +4,9 @@
 //! is. With a batch it goes off to compute, and another thread collects. Requests gather while a
 //! batch of their shape runs, as in the engine's own queue: a second batch starts only once a pass
 //! is full. A batch takes about a millisecond at most, since nothing interrupts it. Users take
-//! [turns], whatever they have posted: each looks at the rings of all, and at so many requests of
-//! one user at a time. The thread that has computed answers in the rings, without a hand-over in
-//! between.
+//! [turns](crate::turns), whatever they have posted: each looks at the rings of all, and at so many
+//! requests of one user at a time. The thread that has computed answers in the rings, without a
+//! hand-over in between.
 //!
 //! What is refused costs the user who has asked for it. Cheap checks are made when a request is
 //! taken, and those that compute something when it is its turn.

@@ -119,6 +119,55 @@ const CLAIMS: &[Claim] = &[
               and of libcrypto's parser, which runs with the rights of the examined process.",
     },
     Claim {
+        claim: "A program in which the module is not active runs as it does without the configuration \
+                that loads it",
+        checks: &[],
+        also: "C, Python, Perl, OpenVPN, nginx and HAProxy read a configuration whose module is \
+               gone, damaged or refuses to load, and the C program one with a healthy module in \
+               another library context and under `provider=default`: the queue of errors, the \
+               groups and the results are those of a run without it; a planted list of groups must \
+               be found",
+        gap: "Programs of LibreSSL and of OpenSSL 1.x, which end at any configuration that names \
+              providers. Other versions of OpenSSL than the system's.",
+    },
+    Claim {
+        claim: "Processes that share OpenSSL's memory get OpenSSL's own code, and no other process's \
+                state",
+        checks: &[],
+        also: "a model with a shared arena, in which three workers pass objects of every operation \
+               and TLS connections to each other, with a planted defect; Kamailio as a server",
+        gap: "An allocator that begins to share memory after the module was loaded. OpenSIPS.",
+    },
+    Claim {
+        claim: "No function of the module needs more stack than an async job has left, and none fails \
+                without a reason in the queue of errors",
+        checks: &[],
+        also: "a program calls every function of the dispatch tables that is not OpenSSL's own in a \
+               job with a guard page, and fails on a function that it does not call; a planted \
+               defect must be found",
+        gap: "The decoders of references, which need a file. Paths that no call of the program takes.",
+    },
+    Claim {
+        claim: "A request waits little longer than OpenSSL would take, whatever other threads do",
+        checks: &[],
+        also: "short requests beside threads of low priority, beside longer operations, beside \
+               messages of 64 MiB, and behind leaders that were stopped or left by `siglongjmp`; \
+               models of waiters that leave",
+        gap: "A slow leader may hold up a request for 50 ms. A thread that leaves the module by a \
+              jump while it holds a lock of the queue, for some nanoseconds, stops all.",
+    },
+    Claim {
+        claim: "One bad key, one dead or stopped daemon and any number of processes harm no other key \
+                and no other user of the key daemon",
+        checks: &["keyd"],
+        also: "one bad key of each kind among a hundred good ones; 1,000 processes; fifty reloads \
+               beside connections that last; a socket that nobody serves and a stopped daemon \
+               beside plain HTTP of nginx; descriptors, memory and another user's latency while \
+               hostile clients are at work",
+        gap: "A pass of RSA-4096 is not interrupted, so another user may wait for one. The units were \
+              not tried with systemd as process 1 since their limits changed.",
+    },
+    Claim {
         claim: "Without randomness there is an error: no nonce or key occurs twice, and no RSA operation \
                 runs without blinding",
         checks: &[],
