@@ -108,7 +108,8 @@ impl<E: Executor> Queue<E> {
                 owner: Owner::Thread(waiter.clone()),
                 since: Some(now),
                 turn: after(self.policy.longest_expected_wait(&view)),
-                due: after(most),
+                // Later than its thread leaves, which takes the request out of the queue then.
+                due: after(most.map(|most| 2 * most)),
                 ..own
             },
         );
@@ -148,7 +149,11 @@ impl<E: Executor> Queue<E> {
         self.count(shape, &slot.jobs, ran);
         let answer = |job: Job<E>| job.answer.unwrap_or(Err(Declined::Internal));
         let answers = slot.jobs.drain(..).map(answer).collect();
-        lock(&self.spare).push(slot);
+        let mut spare = lock(&self.spare);
+        // Many threads may have come at the same time once.
+        if spare.len() < self.policy.slots {
+            spare.push(slot);
+        }
         answers
     }
 }

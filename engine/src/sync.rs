@@ -57,10 +57,15 @@ pub(crate) fn wait_while_within<'a, T>(
     let _ = (condition, most, asleep(&mut guard));
     #[cfg(not(loom))]
     {
-        let mut timed_out = false;
-        // A thread that wakes for nothing, which is rare, waits anew.
-        while asleep(&mut guard) && !timed_out {
-            (guard, timed_out) = wait_at_most(condition, guard, most);
+        // In two halves. Where the whole process stood still, as a container does that has used up its
+        // share of CPU time, the first half is over for all threads at once, and the second one
+        // gives the thread that computes for them the time to go on.
+        for _ in 0..2 {
+            let mut timed_out = false;
+            // A thread that wakes for nothing, which is rare, waits anew.
+            while asleep(&mut guard) && !timed_out {
+                (guard, timed_out) = wait_at_most(condition, guard, most / 2);
+            }
         }
     }
     guard

@@ -93,7 +93,9 @@ fn newctx<A: AesGcm>(provctx: ProvCtx) -> Option<Box<Context>> {
 /// `OSSL_FUNC_cipher_dupctx`
 fn dupctx(ctx: Ctx<'_, Context>) -> Option<Box<Context>> {
     let ctx = ctx.filter(|_| !memory::is_nearly_gone())?;
-    Some(ctx.duplicate())
+    let copy = ctx.duplicate();
+    clear_registers();
+    Some(copy)
 }
 
 /// `OSSL_FUNC_cipher_freectx`

@@ -10,7 +10,7 @@
 #[inline(never)]
 pub fn clear_registers() {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if is_x86_feature_detected!("avx512f") {
+    if is_x86_feature_detected!("avx512vl") {
         x86_64::zero_avx512();
     } else if is_x86_feature_detected!("avx") {
         x86_64::zero_avx();
@@ -23,28 +23,30 @@ pub fn clear_registers() {
 mod x86_64 {
     use core::arch::naked_asm;
 
-    /// For CPUs with AVX-512F.
-    // An intermediate result of a comparison may lie in a mask register.
+    /// For CPUs with AVX-512F and AVX-512VL, as all have whose lanes are of AVX-512.
+    // An instruction on the lowest part of a register sets the rest to zero. Instructions on whole
+    // registers may slow down the clock of a CPU. An intermediate result of a comparison may lie in
+    // a mask register.
     #[unsafe(naked)]
     pub(super) extern "C" fn zero_avx512() {
         naked_asm!(
             "vzeroall",
-            "vpxord zmm16, zmm16, zmm16",
-            "vpxord zmm17, zmm17, zmm17",
-            "vpxord zmm18, zmm18, zmm18",
-            "vpxord zmm19, zmm19, zmm19",
-            "vpxord zmm20, zmm20, zmm20",
-            "vpxord zmm21, zmm21, zmm21",
-            "vpxord zmm22, zmm22, zmm22",
-            "vpxord zmm23, zmm23, zmm23",
-            "vpxord zmm24, zmm24, zmm24",
-            "vpxord zmm25, zmm25, zmm25",
-            "vpxord zmm26, zmm26, zmm26",
-            "vpxord zmm27, zmm27, zmm27",
-            "vpxord zmm28, zmm28, zmm28",
-            "vpxord zmm29, zmm29, zmm29",
-            "vpxord zmm30, zmm30, zmm30",
-            "vpxord zmm31, zmm31, zmm31",
+            "vpxord xmm16, xmm16, xmm16",
+            "vpxord xmm17, xmm17, xmm17",
+            "vpxord xmm18, xmm18, xmm18",
+            "vpxord xmm19, xmm19, xmm19",
+            "vpxord xmm20, xmm20, xmm20",
+            "vpxord xmm21, xmm21, xmm21",
+            "vpxord xmm22, xmm22, xmm22",
+            "vpxord xmm23, xmm23, xmm23",
+            "vpxord xmm24, xmm24, xmm24",
+            "vpxord xmm25, xmm25, xmm25",
+            "vpxord xmm26, xmm26, xmm26",
+            "vpxord xmm27, xmm27, xmm27",
+            "vpxord xmm28, xmm28, xmm28",
+            "vpxord xmm29, xmm29, xmm29",
+            "vpxord xmm30, xmm30, xmm30",
+            "vpxord xmm31, xmm31, xmm31",
             "kxorw k0, k0, k0",
             "kxorw k1, k1, k1",
             "kxorw k2, k2, k2",
@@ -137,7 +139,7 @@ mod tests {
         assert_eq!(low_left_by!(zero_avx), [[0; 32]; 16]);
         let lower = low_left_by!(zero_sse).map(|register| register[..16] == [0; 16]);
         assert_eq!(lower, [true; 16]);
-        if is_x86_feature_detected!("avx512f") {
+        if is_x86_feature_detected!("avx512vl") {
             assert_eq!(low_left_by!(zero_avx512), [[0; 32]; 16]);
             let high = left_by!(zero_avx512, "vpternlogd", ", 0xff", "vmovdqu64", 64, [
                 "zmm16" "zmm17" "zmm18" "zmm19" "zmm20" "zmm21" "zmm22" "zmm23" "zmm24" "zmm25"
