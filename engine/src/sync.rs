@@ -57,8 +57,8 @@ pub(crate) fn wait_while_within<'a, T>(
     let _ = (condition, most, asleep(&mut guard));
     #[cfg(not(loom))]
     {
-        // In two halves. Where the whole process stood still, as a container does that has used up its
-        // share of CPU time, the first half is over for all threads at once, and the second one
+        // In two halves. Where the whole process stood still, as a container does that has used up
+        // its share of CPU time, the first half is over for all threads at once, and the second one
         // gives the thread that computes for them the time to go on.
         for _ in 0..2 {
             let mut timed_out = false;

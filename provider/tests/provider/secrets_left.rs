@@ -14,8 +14,8 @@ fn an_operation_leaves_nothing_of_its_key_in_registers_and_on_the_stack() {
     }
     let place = Place::new();
     let program = place.compile("left_behind");
-    // The linker stores vector registers on the stack when it looks for a function at its first call,
-    // and the program's own copies of keys leave parts of them there.
+    // The linker stores vector registers on the stack when it looks for a function at its first
+    // call, and the program's own copies of keys leave parts of them there.
     let process = place.program(&program, "").with_lockstep();
     let finished = process.env("LD_BIND_NOW", "1").succeed();
     let text = finished.text();
