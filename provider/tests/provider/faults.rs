@@ -201,9 +201,7 @@ fn a_lost_wake_up_is_noticed() {
     };
     assert!(ends(threads()) && ends(in_jobs()));
     assert!(!ends(threads().env("LOCKSTEP_PLANT", "lost-thread")));
-    // An idle worker looks at what waits from time to time, and may find the request by that.
-    for defect in ["lost-worker", "lost-job"] {
-        let mut tries = (0..5).map(|_| ends(in_jobs().env("LOCKSTEP_PLANT", defect)));
-        assert!(tries.any(|ends| !ends), "{defect}");
-    }
+    assert!(!ends(in_jobs().env("LOCKSTEP_PLANT", "lost-job")));
+    // An idle worker looks at what waits from time to time, so that nothing hangs.
+    assert!(ends(in_jobs().env("LOCKSTEP_PLANT", "lost-worker")));
 }
