@@ -232,7 +232,8 @@ pub fn count(core: &[u8], forms: &[Form]) -> Vec<usize> {
     count_pieces(core, &pieces)
 }
 
-/// How many copies of a scalar stand behind the header of their OCTET STRING, as in the DER of a key.
+/// How many copies of a scalar stand behind the header of their OCTET STRING, as in the DER of a
+/// key.
 fn in_der(core: &[u8], form: &Form) -> usize {
     let is_it = |middle: usize| {
         [32, 48].into_iter().any(|length: u8| {
