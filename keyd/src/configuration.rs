@@ -155,8 +155,14 @@ impl Configuration {
                     section
                 }
                 false if place == Place::Nowhere => Ok(()),
-                false if names.contains(&name) => Err(format!("{name} is set above, too")),
+                false if names.contains(&name) => {
+                    configuration.doubt(place, index + 1);
+                    Err(format!("{name} is set above, too"))
+                }
                 false => {
+                    if !line.contains('=') {
+                        configuration.doubt(place, index + 1);
+                    }
                     names.push(name);
                     configuration.line(place, line)
                 }
@@ -168,6 +174,17 @@ impl Configuration {
         }
         configuration.complete();
         configuration
+    }
+
+    /// Leaves the key of the section out, because of a line as it stands where the header of another
+    /// key was lost. What follows such a header would otherwise say who may use this key.
+    fn doubt(&mut self, place: Place, line: usize) {
+        if let Some(key) = self.keys.last_mut().filter(|_| place == Place::Key) {
+            key.unusable = Some(format!(
+                "line {line} makes its section doubtful, as if the header of another key were \
+                 missing above it"
+            ));
+        }
     }
 
     fn line(&mut self, place: Place, line: &str) -> Result<(), String> {
@@ -238,7 +255,7 @@ impl Configuration {
             } else {
                 None
             };
-            key.unusable = missing.map(str::to_owned);
+            key.unusable = key.unusable.take().or(missing.map(str::to_owned));
         }
     }
 }
@@ -362,7 +379,29 @@ mod tests {
         let expected = expected.map(|(name, file)| (name, file.to_owned(), true, false));
         assert_eq!(keys.collect::<Vec<_>>(), expected);
         let unusable = read.keys.iter().map(|key| key.unusable.is_some());
-        assert_eq!(unusable.collect::<Vec<_>>(), [false, false, true]);
+        // Of two values for `uses`, nobody knows which one is meant.
+        assert_eq!(unusable.collect::<Vec<_>>(), [true, false, true]);
+    }
+
+    /// What stands below a header that was lost gives nobody access to the key above.
+    #[test]
+    fn a_lost_header_gives_no_access_to_the_key_before() {
+        let next = "file = /b\ngroups = www\nuses = sign\n";
+        let last_first = "groups = www\nfile = /b\nuses = sign\n";
+        for (header, rest) in [
+            ("#[key b]", next),
+            ("#[key b]", last_first),
+            (";[key b]", next),
+            ("key b]", next),
+            ("key b]", "groups = www\n"),
+            ("", last_first),
+        ] {
+            let text = format!("{KEY}{header}\n{rest}[key c]\nfile = /c\nusers = u\nuses = sign\n");
+            let read = Configuration::parse(&text);
+            let usable = read.keys.iter().filter(|key| key.unusable.is_none());
+            let names = usable.map(|key| key.name.as_str());
+            assert_eq!(names.collect::<Vec<_>>(), ["c"], "{text}");
+        }
     }
 
     #[test]
