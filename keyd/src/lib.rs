@@ -203,6 +203,16 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
     }
     let is_secret = lockstep_vault::use_secret_memory();
     let engine = engine(engine_config);
+    // Those who wait take descriptors, too, and keys need some.
+    let needed = DESCRIPTORS_FOR_EACH * configuration.max_clients as u64 + MORE_DESCRIPTORS;
+    let allowed = privileges::allow_descriptors(needed);
+    if allowed < needed {
+        log(format_args!(
+            "warning: the daemon may open {allowed} files, and needs {needed} for {} clients and \
+             those at the door: raise its limit (LimitNOFILE= in its unit)",
+            configuration.max_clients
+        ));
+    }
     let porch = Porch::open(sockets)?;
     let keys = read_keys(&configuration, &engine);
     service::wipe_stack::<ROOM_BYTES>();
@@ -225,15 +235,6 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
     let guests = porch.close();
     if sockets.is_empty() {
         sockets.push(listen(&configuration.socket)?);
-    }
-    let needed = DESCRIPTORS_FOR_EACH * configuration.max_clients as u64 + MORE_DESCRIPTORS;
-    let allowed = privileges::allow_descriptors(needed);
-    if allowed < needed {
-        log(format_args!(
-            "warning: the daemon may open {allowed} files, and needs {needed} for {} clients and \
-             those at the door: raise its limit (LimitNOFILE= in its unit)",
-            configuration.max_clients
-        ));
     }
     let accounts = Accounts::of_system();
     let user = privileges::known_user(&configuration.user, &accounts);

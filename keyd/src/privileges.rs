@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::io;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::process::{
     DumpableBehavior, Gid, Resource, Rlimit, Uid, getrlimit, getuid, set_dumpable_behavior,
@@ -11,6 +13,9 @@ use rustix::thread::{set_no_new_privs, set_thread_groups, set_thread_res_gid, se
 
 use crate::access::Accounts;
 use crate::configuration::DEFAULT_USER;
+
+/// How long a thread that has ended may take to leave the kernel's list.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Becomes an unprivileged user for good, if the daemon runs as root, and hides its memory from
 /// all but root.
@@ -74,9 +79,13 @@ pub fn known_user<'a>(name: &'a str, accounts: &Accounts) -> &'a str {
 }
 
 fn become_user(user: u32, group: u32) -> io::Result<()> {
-    // The system calls are about the calling thread.
-    if fs::read_dir("/proc/self/task")?.count() != 1 {
-        return Err(io::Error::other("there are threads already"));
+    // The system calls are about the calling thread. One that was joined may be listed for a moment.
+    let end = Instant::now() + PATIENCE;
+    while fs::read_dir("/proc/self/task")?.count() != 1 {
+        if Instant::now() > end {
+            return Err(io::Error::other("there are threads already"));
+        }
+        thread::sleep(Duration::from_millis(1));
     }
     let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
     set_thread_groups(&[group])?;

@@ -314,7 +314,9 @@ impl Service {
             count > 0 && (running == 0 || count >= self.engine.pass(*shape))
         });
         let ready = ready.filter_map(|shape| {
-            let clock = waiting.turns.first(shape.index(), self.threads, now)?;
+            let clock = waiting
+                .turns
+                .first(shape.index(), self.shared(waiting, shape), now)?;
             Some((clock, shape))
         });
         ready
@@ -327,7 +329,7 @@ impl Service {
         let shape = self.ready(waiting)?;
         let estimate = waiting.costs[shape.index()];
         let most = self.most(shape, estimate);
-        let at = (self.threads, Instant::now());
+        let at = (self.shared(waiting, shape), Instant::now());
         let (account, works) = waiting.turns.batch(shape.index(), most, estimate, at)?;
         waiting.next = (shape.index() + 1) % Shape::ALL.len();
         self.running[shape.index()].fetch_add(1, Ordering::Release);
@@ -337,6 +339,17 @@ impl Service {
             account,
             estimate,
         })
+    }
+
+    /// Among how many threads one is kept free for other accounts that are active. One alone stands
+    /// for none: a short batch is waited for, because a thread that is kept free computes nothing.
+    fn shared(&self, waiting: &Waiting, shape: Shape) -> usize {
+        let cost = waiting.costs[shape.index()];
+        let pass = cost.saturating_mul(self.engine.pass(shape) as u64);
+        match pass > nanoseconds(2 * LONGEST_BATCH) {
+            true => self.threads,
+            false => 1,
+        }
     }
 
     /// How many requests a batch takes at most: full passes, for as long as a batch may take. Where

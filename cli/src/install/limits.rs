@@ -6,11 +6,13 @@
 //! start fails. So numbers are tried by a start, of an HAProxy that serves nobody.
 
 use std::fs::{self, File};
+use std::io;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::thread::available_parallelism;
+use std::process::{Child, ExitStatus, Stdio};
+use std::thread::{self, available_parallelism};
+use std::time::{Duration, Instant};
 
-use lockstep_common::Scratch;
+use lockstep_common::{Scratch, program};
 use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process};
 
 use super::site::{System, haproxy_files, lines};
@@ -52,6 +54,12 @@ const SECTIONS: [&str; 16] = [
 
 /// The fewest connections that are worth a start.
 const FEWEST: u64 = 100;
+
+/// No more descriptors are planned with. Some containers allow a thousand times as many, for which
+/// HAProxy would make tables.
+const MOST_DESCRIPTORS: u64 = 1 << 20;
+/// How long HAProxy may take to start.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How many connections, and how many pipes for their handshakes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,14 +138,19 @@ pub fn step(system: &System<'_>) -> Option<String> {
     })
 }
 
-/// How many file descriptors its service may have; `None` where that is not known.
+/// How many file descriptors its service may have, as far as there is a use for them; `None` where
+/// that is not known.
 fn limit(system: &System<'_>) -> Option<u64> {
+    limit_in_force(system).map(|limit| limit.min(MOST_DESCRIPTORS))
+}
+
+fn limit_in_force(system: &System<'_>) -> Option<u64> {
     let of_unit = |value: &str| value.rsplit(':').next().and_then(|hard| hard.parse().ok());
     let unit = Unit::read(system.root, "haproxy.service");
     let set = unit.and_then(|unit| of_unit(unit.get("LimitNOFILE")?));
     set.or_else(|| {
         if system.runs_systemd() {
-            let mut show = Command::new("systemctl");
+            let mut show = program("systemctl");
             show.args([
                 "show",
                 "--property=LimitNOFILE",
@@ -232,7 +245,7 @@ fn try_out(
 ) -> Result<(), String> {
     let scratch = Scratch::new("haproxy").map_err(|failure| failure.what)?;
     let at = |name: &str| scratch.path().join(name);
-    let failed = |error: std::io::Error| error.to_string();
+    let failed = |error: io::Error| error.to_string();
     fs::write(at("cfg"), global.trial(numbers, &at("socket"))).map_err(failed)?;
     let log = File::create(at("log")).map_err(failed)?;
     let mut start = system.program("sh");
@@ -251,7 +264,7 @@ fn try_out(
         .stdin(Stdio::null())
         .stdout(log.try_clone().map_err(failed)?)
         .stderr(log);
-    let status = start.status().map_err(failed)?;
+    let status = ends(start.spawn().map_err(failed)?).map_err(failed)?;
     let pid = fs::read_to_string(at("pid")).unwrap_or_default();
     if let Some(pid) = pid.trim().parse().ok().and_then(Pid::from_raw) {
         let _ = kill_process(pid, Signal::TERM);
@@ -265,6 +278,22 @@ fn try_out(
         Some(line) => Err(line.trim().to_owned()),
         None if status.success() => Ok(()),
         None => Err(all.find(alert).unwrap_or("it printed nothing").to_owned()),
+    }
+}
+
+/// How a program ends, in time or because it is killed.
+fn ends(mut started: Child) -> io::Result<ExitStatus> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        if let Some(status) = started.try_wait()? {
+            return Ok(status);
+        }
+        if Instant::now() > end {
+            started.kill()?;
+            started.wait()?;
+            return Err(io::Error::other("it did not start in time"));
+        }
+        thread::sleep(Duration::from_millis(10));
     }
 }
 

@@ -37,7 +37,7 @@ impl Identity {
     /// changes what was read of it.
     pub fn of(process: &Process) -> Option<Identity> {
         let status = process.status_now()?;
-        Identity::from(&status, process.is_secure(), process.shares("user"))
+        Identity::from(&status, process.may_be_secure(), process.shares("user"))
     }
 
     fn from(status: &Status, is_secure: bool, shares_users: bool) -> Option<Identity> {

@@ -204,6 +204,11 @@ impl Process {
         bytes(self.about("auxv")).is_ok_and(|vector| is_secure(&vector))
     }
 
+    /// The same, and where that cannot be told.
+    pub fn may_be_secure(&self) -> bool {
+        bytes(self.about("auxv")).map_or(true, |vector| is_secure(&vector))
+    }
+
     pub fn mapped(&self) -> io::Result<Vec<Mapped>> {
         Ok(mapped(&text(self.about("maps"))?))
     }
