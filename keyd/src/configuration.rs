@@ -176,8 +176,8 @@ impl Configuration {
         configuration
     }
 
-    /// Leaves the key of the section out, because of a line as it stands where the header of another
-    /// key was lost. What follows such a header would otherwise say who may use this key.
+    /// Leaves the key of the section out, because of a line as it stands where the header of
+    /// another key was lost. What follows such a header would otherwise say who may use this key.
     fn doubt(&mut self, place: Place, line: usize) {
         if let Some(key) = self.keys.last_mut().filter(|_| place == Place::Key) {
             key.unusable = Some(format!(

@@ -79,7 +79,8 @@ pub fn known_user<'a>(name: &'a str, accounts: &Accounts) -> &'a str {
 }
 
 fn become_user(user: u32, group: u32) -> io::Result<()> {
-    // The system calls are about the calling thread. One that was joined may be listed for a moment.
+    // The system calls are about the calling thread. One that was joined may be listed for a
+    // moment.
     let end = Instant::now() + PATIENCE;
     while fs::read_dir("/proc/self/task")?.count() != 1 {
         if Instant::now() > end {
