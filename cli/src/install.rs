@@ -88,10 +88,15 @@ struct Manner {
     root: PathBuf,
 }
 
+/// What `uninstall` exits with where a server would not start without what it has left. The scripts
+/// of the packages ask for it: then the package stays.
+const IS_NEEDED: u8 = 3;
+
 const NOTES: &str = "\
 The files that install writes are ones that the server or systemd reads beside the server's own.
 install and uninstall print what they are about to do. They write and remove only files of their
-own, and restart no server: they print the command that brings the change into effect.
+own, and restart no server: they print the command that brings the change into effect. The exit
+status of uninstall is 3 if it left something without which a server would not start.
 
 With --keyd, install finds the files of the server's private keys, has the server check its
 configuration with references in their places, gives the key daemon a section for each in

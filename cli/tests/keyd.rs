@@ -469,7 +469,7 @@ fn the_administrators_sections_stay_and_serve() {
     assert!(text.contains("lockstep-keyd.conf is not as"), "{text}");
     // and what it names stays: without its references the service would not start.
     let (code, text) = system.lockstep(&["uninstall", "--server", "nginx"]);
-    assert_eq!(code, 1, "{text}");
+    assert_eq!(code, 3, "{text}");
     assert!(text.contains("lockstep-keyd.conf is not as"), "{text}");
     assert_eq!(system.read(DROP_IN), changed);
     let left = system.tree();

@@ -263,7 +263,7 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
     }
     let count = threads(&engine);
     let service = Arc::new(Service::new(engine, count));
-    let threads = service.start(count)?;
+    let threads = service.start()?;
     let end = signals::of_the_end()?;
     let listeners = std::mem::take(sockets);
     let mut doorkeeper =

@@ -3,10 +3,11 @@
 //! One thread at a time *collects*: it takes what all clients have posted, and sleeps while nothing
 //! is. With a batch it goes off to compute, and another thread collects. Requests gather while a
 //! batch of their shape runs, as in the engine's own queue: a second batch starts only once a pass
-//! is full. A batch takes about a millisecond at most, since nothing interrupts it. Users take
-//! [turns](crate::turns), whatever they have posted: each looks at the rings of all, and at so many
-//! requests of one user at a time. The thread that has computed answers in the rings, without a
-//! hand-over in between.
+//! is full. A batch takes about a millisecond at most, since nothing interrupts it. Where a single
+//! pass takes longer, as one of RSA-4096 does, one thread more than usual serves all other shapes
+//! meanwhile. Users take [turns](crate::turns), whatever they have posted: each looks at the rings
+//! of all, and at so many requests of one user at a time. The thread that has computed answers in
+//! the rings, without a hand-over in between.
 //!
 //! What is refused costs the user who has asked for it. Cheap checks are made when a request is
 //! taken, and those that compute something when it is its turn.
@@ -14,7 +15,7 @@
 use std::hint::black_box;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -80,16 +81,15 @@ struct Waiting {
 struct Batch {
     shape: Shape,
     works: Vec<Work>,
-    /// In whose name it runs.
-    account: Account,
     /// What each request was charged, in nanoseconds.
     estimate: u64,
+    /// Whether another thread serves what comes meanwhile.
+    is_long: bool,
 }
 
 /// What a batch has taken.
 struct Bill {
     shape: Shape,
-    account: Account,
     /// What its requests have taken beyond their estimates, by account.
     differences: Vec<(Account, i64)>,
     /// What one has taken, if any was computed.
@@ -112,10 +112,16 @@ pub struct Service {
     waiting: Mutex<Waiting>,
     /// What is to be charged. The thread that collects may sleep with the lock above.
     bills: Mutex<Vec<Bill>>,
-    /// How many threads there are.
+    /// How many threads serve: one more while a long batch runs.
     threads: usize,
+    /// How many threads collect or compute. All others wait.
+    busy: Mutex<usize>,
+    /// Where they wait.
+    place: Condvar,
     /// How many batches of each shape run.
     running: Vec<AtomicUsize>,
+    /// How many long ones.
+    long: AtomicUsize,
     ends: AtomicBool,
 }
 
@@ -138,15 +144,18 @@ impl Service {
             }),
             bills: Mutex::default(),
             threads,
+            busy: Mutex::new(0),
+            place: Condvar::new(),
             running: (0..shapes).map(|_| AtomicUsize::new(0)).collect(),
+            long: AtomicUsize::new(0),
             ends: AtomicBool::new(false),
         }
     }
 
-    /// Starts `count` threads.
-    pub fn start(self: &Arc<Service>, count: usize) -> io::Result<Threads> {
+    /// Starts the threads, and one more for what comes while long batches run.
+    pub fn start(self: &Arc<Service>) -> io::Result<Threads> {
         let mut threads = Vec::new();
-        for number in 0..count {
+        for number in 0..=self.threads {
             let service = Arc::clone(self);
             let thread = thread::Builder::new()
                 .name(format!("keyd-{number}"))
@@ -167,6 +176,8 @@ impl Service {
     pub fn finish(&self, threads: Threads) {
         self.ends.store(true, Ordering::Release);
         self.sleeper.wake();
+        drop(self.busy.lock());
+        self.place.notify_all();
         for thread in threads.0 {
             let _ = thread.join();
         }
@@ -179,8 +190,12 @@ impl Service {
     /// A release aborts where a thread panics: none goes on that takes requests and answers none.
     fn work(&self) {
         let mut spent = Spent::new();
+        self.begin();
         while let Some(batch) = self.next_batch() {
-            let shape = batch.shape;
+            let Batch { shape, is_long, .. } = batch;
+            if is_long {
+                self.call();
+            }
             let bill = self.serve(batch, &mut spent);
             // The kernels of RSA keep their secrets in memory for keys.
             if !shape.is_rsa() {
@@ -190,9 +205,37 @@ impl Service {
             bills.push(bill);
             drop(bills);
             self.running[shape.index()].fetch_sub(1, Ordering::Release);
+            if is_long {
+                self.long.fetch_sub(1, Ordering::Release);
+            }
             // Requests of this shape may have gathered meanwhile.
             self.sleeper.wake();
+            self.pause();
         }
+    }
+
+    /// Counts the thread among those that serve, once there is a place.
+    fn begin(&self) {
+        let busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_full = |busy: &mut usize| {
+            let most = self.threads + usize::from(self.long.load(Ordering::Acquire) > 0);
+            *busy >= most && !self.ends.load(Ordering::Acquire)
+        };
+        let waited = self.place.wait_while(busy, is_full);
+        *waited.unwrap_or_else(PoisonError::into_inner) += 1;
+    }
+
+    /// Waits if the long batches have ended for which this thread or another one was called.
+    fn pause(&self) {
+        *self.busy.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.begin();
+    }
+
+    /// Calls a thread for what comes while a long batch runs.
+    fn call(&self) {
+        // One that looked before the batch was counted waits by now.
+        drop(self.busy.lock());
+        self.place.notify_one();
     }
 
     /// Collects until there is a batch; None at the end.
@@ -242,7 +285,6 @@ impl Service {
             for (account, difference) in bill.differences {
                 waiting.turns.settle(account, difference);
             }
-            waiting.turns.end(bill.account);
             let mean = &mut waiting.costs[bill.shape.index()];
             if let Some(cost) = bill.cost {
                 *mean = (*mean / 4)
@@ -305,20 +347,18 @@ impl Service {
     /// A shape that a batch can start of: that of the account whose turn it is. Shapes of one
     /// account take turns, too.
     fn ready(&self, waiting: &Waiting) -> Option<Shape> {
-        let now = Instant::now();
         let shapes = Shape::ALL.len();
+        let may_be_long = self.long.load(Ordering::Acquire) < self.threads;
         let order = (0..shapes).map(|offset| Shape::ALL[(waiting.next + offset) % shapes]);
         let ready = order.filter(|shape| {
             let count = waiting.turns.count(shape.index());
             let running = self.running[shape.index()].load(Ordering::Acquire);
-            count > 0 && (running == 0 || count >= self.engine.pass(*shape))
+            count > 0
+                && (running == 0 || count >= self.engine.pass(*shape))
+                && (may_be_long || !self.is_long(waiting, *shape))
         });
-        let ready = ready.filter_map(|shape| {
-            let clock = waiting
-                .turns
-                .first(shape.index(), self.shared(waiting, shape), now)?;
-            Some((clock, shape))
-        });
+        let clock = |shape: Shape| Some((waiting.turns.first(shape.index())?, shape));
+        let ready = ready.filter_map(clock);
         ready
             .min_by_key(|(clock, _)| *clock)
             .map(|(_, shape)| shape)
@@ -329,27 +369,26 @@ impl Service {
         let shape = self.ready(waiting)?;
         let estimate = waiting.costs[shape.index()];
         let most = self.most(shape, estimate);
-        let at = (self.shared(waiting, shape), Instant::now());
-        let (account, works) = waiting.turns.batch(shape.index(), most, estimate, at)?;
+        let is_long = self.is_long(waiting, shape);
+        let works = waiting.turns.batch(shape.index(), most, estimate)?;
         waiting.next = (shape.index() + 1) % Shape::ALL.len();
         self.running[shape.index()].fetch_add(1, Ordering::Release);
+        if is_long {
+            self.long.fetch_add(1, Ordering::Release);
+        }
         Some(Batch {
             shape,
             works,
-            account,
             estimate,
+            is_long,
         })
     }
 
-    /// Among how many threads one is kept free for other accounts that are active. One alone stands
-    /// for none: a short batch is waited for, because a thread that is kept free computes nothing.
-    fn shared(&self, waiting: &Waiting, shape: Shape) -> usize {
+    /// Whether a pass of a shape takes longer than others are to wait.
+    fn is_long(&self, waiting: &Waiting, shape: Shape) -> bool {
         let cost = waiting.costs[shape.index()];
         let pass = cost.saturating_mul(self.engine.pass(shape) as u64);
-        match pass > nanoseconds(2 * LONGEST_BATCH) {
-            true => self.threads,
-            false => 1,
-        }
+        pass > nanoseconds(LONGEST_BATCH)
     }
 
     /// How many requests a batch takes at most: full passes, for as long as a batch may take. Where
@@ -406,8 +445,8 @@ impl Service {
         let Batch {
             shape,
             works,
-            account,
             estimate,
+            ..
         } = batch;
         let (mut requests, mut asked, mut served) = (Vec::new(), Vec::new(), Vec::new());
         let mut differences = Vec::new();
@@ -461,7 +500,6 @@ impl Service {
         }
         Bill {
             shape,
-            account,
             differences,
             cost: is_known.then_some(cost),
         }
@@ -663,6 +701,78 @@ mod tests {
         }
     }
 
+    /// Whatever an account has posted, nobody waits behind more than one pass of it.
+    #[test]
+    fn while_long_batches_take_all_places_shorter_ones_are_served() {
+        let service = Service::new(crate::engine(Config::default()), 1);
+        let [hostile, other] = [7, 8].map(|user| Connected::of(user, 32));
+        let clients = [&hostile, &other].map(|own| Arc::clone(&own.client));
+        let long: Vec<_> = (0..32)
+            .map(|_| hostile.post(Operation::RsaPrivate))
+            .collect();
+        let mut waiting = looked(&service, &clients);
+        let cost = 2 * nanoseconds(LONGEST_BATCH);
+        let batch = |waiting: &mut Waiting| {
+            let costs = waiting.costs.iter_mut().zip(Shape::ALL);
+            costs.for_each(|(own, shape)| *own = if shape.is_rsa() { cost } else { 1000 });
+            let batch = service.batch(waiting)?;
+            Some((batch.shape.is_rsa(), batch.is_long))
+        };
+        assert_eq!(batch(&mut waiting), Some((true, true)));
+        assert_eq!(batch(&mut waiting), None, "a second thread would serve it");
+        let short = other.post(Operation::Ed25519Sign);
+        service.take(&clients, &mut waiting, false);
+        assert_eq!(batch(&mut waiting), Some((false, false)));
+        // As the thread has it that has served the first one.
+        service.long.store(0, Ordering::Release);
+        assert_eq!(batch(&mut waiting), Some((true, true)));
+        drop((long, short));
+    }
+
+    #[test]
+    fn one_thread_more_serves_while_a_long_batch_runs() {
+        let service = Arc::new(Service::new(crate::engine(Config::default()), 1));
+        service.begin();
+        let (begun, begins) = std::sync::mpsc::channel();
+        let other = Arc::clone(&service);
+        let thread = thread::spawn(move || {
+            for place in 0..2 {
+                match place {
+                    0 => other.begin(),
+                    _ => other.pause(),
+                }
+                begun.send(place).expect("the test");
+            }
+        });
+        let soon = Duration::from_millis(50);
+        let in_time = Duration::from_secs(20);
+        assert!(begins.recv_timeout(soon).is_err());
+        service.long.store(1, Ordering::Release);
+        service.call();
+        assert_eq!(begins.recv_timeout(in_time), Ok(0));
+        assert_eq!(
+            begins.recv_timeout(in_time),
+            Ok(1),
+            "a long batch still runs"
+        );
+        assert_eq!(*service.busy.lock().expect("no panic"), 2);
+        // Once none does, the first that pauses waits for the other one.
+        service.long.store(0, Ordering::Release);
+        let first = Arc::clone(&service);
+        let (paused, pauses) = std::sync::mpsc::channel();
+        let waiting = thread::spawn(move || {
+            first.pause();
+            paused.send(()).expect("the test");
+        });
+        assert!(pauses.recv_timeout(soon).is_err());
+        service.ends.store(true, Ordering::Release);
+        drop(service.busy.lock());
+        service.place.notify_all();
+        assert_eq!(pauses.recv_timeout(in_time), Ok(()));
+        thread.join().expect("no panic");
+        waiting.join().expect("no panic");
+    }
+
     #[test]
     fn what_there_is_no_room_for_stays_in_the_ring() {
         let service = Service::new(crate::engine(Config::default()), 1);
@@ -755,11 +865,11 @@ mod tests {
 
     #[test]
     fn what_gathers_while_a_batch_runs_is_served_after_it() {
-        let service = Arc::new(Service::new(crate::engine(Config::default()), 1));
+        let service = Arc::new(Service::new(crate::engine(Config::default()), 2));
         let process = Connected::new();
         let client = Arc::clone(&process.client);
         service.clients.change(|clients| clients.push(client));
-        let threads = service.start(2).expect("threads");
+        let threads = service.start().expect("threads");
         for _ in 0..20 {
             let tickets = [(); 2].map(|()| {
                 let ticket = process.post(Operation::RsaPrivate);

@@ -7,12 +7,17 @@ use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 
 use listenfd::ListenFd;
 
-/// The sockets that systemd has opened for the service.
+/// The sockets that systemd has opened for the service. Who connects sees this process at the
+/// other side from now on, and not systemd.
 pub fn sockets() -> io::Result<Vec<UnixListener>> {
     let mut passed = ListenFd::from_env();
     let mut sockets = Vec::new();
     for index in 0..passed.len() {
-        sockets.extend(passed.take_unix_listener(index)?);
+        if let Some(socket) = passed.take_unix_listener(index)? {
+            // As many may wait as the system allows, as systemd has it.
+            rustix::net::listen(&socket, i32::MAX)?;
+            sockets.push(socket);
+        }
     }
     Ok(sockets)
 }

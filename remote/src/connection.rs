@@ -7,7 +7,8 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use lockstep_ring::{
-    Answer, AttachError, Call, Client, Closing, Lost, Patience, Refused, Ticket, receive, unread,
+    Answer, AttachError, Call, Client, Closing, Lost, Patience, Refused, Ticket, credentials,
+    receive, unread,
 };
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -33,6 +34,8 @@ pub const RETURN: Duration = Duration::from_secs(10);
 /// So many looks without a sign of the daemon's work mean that it does not compute. They take 0.2
 /// seconds, and longer where this process does not run either.
 const MOST_STILL: u32 = 50;
+/// So many are enough if the kernel says that the daemon's process is stopped.
+const STOPPED_STILL: u32 = 20;
 
 /// A connection, for all threads of one process.
 #[derive(Debug)]
@@ -40,6 +43,8 @@ pub struct Connection {
     /// Stays open for as long as the client lives: by its end each side learns of the other's.
     socket: Socket,
     client: Client,
+    /// The daemon's number, where it is one here.
+    daemon: Option<i32>,
     keys: Vec<Offered>,
     /// The places of the keys, by their public halves.
     by_public: Vec<usize>,
@@ -172,9 +177,12 @@ impl Connection {
     fn with(socket: Socket, client: Client, keys: Vec<Offered>) -> Connection {
         let mut by_public: Vec<usize> = (0..keys.len()).collect();
         by_public.sort_by_key(|&place| &keys[place].public);
+        let credentials = socket.stream().map(credentials);
+        let daemon = credentials.and_then(Result::ok).map(|own| own.process);
         Connection {
             socket,
             client,
+            daemon: daemon.filter(|&process| process > 0),
             paces: keys.iter().map(|_| Pace::new()).collect(),
             keys,
             by_public,
@@ -434,7 +442,8 @@ impl Connection {
             self.client.poison();
             return Err(Failure::Lost);
         }
-        if still.is_for_long(self.client.beat()) {
+        let is_stopped = || self.daemon.is_some_and(is_stopped);
+        if still.is_for_long(self.client.beat(), is_stopped) {
             self.client.poison();
             return Err(Failure::Silent);
         }
@@ -463,14 +472,23 @@ impl Still {
 
     /// Whether that is too long, with what a further look finds. A daemon that shows no signs at
     /// all is waited for by time alone.
-    fn is_for_long(&mut self, beat: Option<u32>) -> bool {
+    fn is_for_long(&mut self, beat: Option<u32>, is_stopped: impl FnOnce() -> bool) -> bool {
         if beat.is_none() || beat != self.beat {
             *self = Still::since(beat);
         } else {
             self.looks += 1;
         }
-        self.looks >= MOST_STILL
+        self.looks >= MOST_STILL || self.looks == STOPPED_STILL && is_stopped()
     }
+}
+
+/// Whether the kernel says that a process is stopped, by a signal or a debugger.
+fn is_stopped(process: i32) -> bool {
+    // proc_pid_stat(5): the name of the program, which may hold anything, is in parentheses.
+    let stat = std::fs::read(format!("/proc/{process}/stat")).unwrap_or_default();
+    let end = stat.iter().rposition(|&byte| byte == b')');
+    let state = end.and_then(|end| stat.get(end + 2));
+    matches!(state, Some(b'T' | b't'))
 }
 
 /// Looks for an answer at the time when it should come, if that pays.

@@ -17,6 +17,7 @@ use lockstep_keyd::key::{Key, readable_by_others};
 use lockstep_keyd::stand_in::{contents, stand_in};
 use lockstep_remote::{DEFAULT_SOCKET, LONGEST_NAME, Reference};
 
+use super::IS_NEEDED;
 use super::allowance::Allowance;
 use super::change::{Change, Plan, foreign};
 use super::drop_in::{
@@ -422,7 +423,11 @@ pub fn plan_removal(leaving: &[&Server], root: &Path, changes: &[Change]) -> Res
                  those lines; restart {}; then run this again",
                 server.name
             );
-            plan.left.push(Failure::new(what).remedy(remedy));
+            let failure = Failure {
+                status: IS_NEEDED,
+                ..Failure::new(what)
+            };
+            plan.left.push(failure.remedy(remedy));
             continue;
         }
         gone.push(server);

@@ -1,6 +1,7 @@
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -817,4 +818,50 @@ fn when_an_answer_comes_is_learned_from_the_one_before() {
     // This one most likely comes in the thread's nap.
     assert!(ask(0).is_ok());
     assert_eq!(connection.room().answers(), 2);
+}
+
+#[test]
+fn a_stopped_process_is_told_from_one_that_waits_or_has_no_time() {
+    // Its name would end the field if one looked for the first parenthesis.
+    let mut child = Command::new("sh")
+        .args([
+            "-c",
+            "printf ') T 1' > /proc/$$/comm; echo; sleep 60 & wait",
+        ])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a shell");
+    let mut line = [0];
+    let stdout = child.stdout.as_mut().expect("a pipe");
+    stdout.read_exact(&mut line).expect("a line");
+    let number = i32::try_from(child.id()).expect("a number");
+    let pid = rustix::process::Pid::from_raw(number).expect("a process");
+    let signal = |signal| rustix::process::kill_process(pid, signal).expect("a child");
+    let waits_for = |stopped| {
+        let end = Instant::now() + Duration::from_secs(20);
+        while is_stopped(number) != stopped {
+            assert!(Instant::now() < end, "stopped: {stopped}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    assert!(!is_stopped(number));
+    signal(rustix::process::Signal::STOP);
+    waits_for(true);
+    signal(rustix::process::Signal::CONT);
+    waits_for(false);
+    child.kill().expect("a child");
+    child.wait().expect("a child");
+    assert!(!is_stopped(number) && !is_stopped(-1));
+}
+
+#[test]
+fn a_daemon_that_stands_still_is_waited_for_less_long_where_it_is_stopped() {
+    let looks = |is_stopped: bool, beat: &dyn Fn(u32) -> Option<u32>| {
+        let mut still = Still::since(beat(0));
+        (1..=100).find(|&look| still.is_for_long(beat(look), || is_stopped))
+    };
+    assert_eq!(looks(true, &|_| Some(7)), Some(STOPPED_STILL));
+    assert_eq!(looks(false, &|_| Some(7)), Some(MOST_STILL));
+    assert_eq!(looks(true, &|look| Some(look / 10)), None);
+    assert_eq!(looks(true, &|_| None), None);
 }
