@@ -88,10 +88,6 @@ struct Manner {
     root: PathBuf,
 }
 
-/// What `uninstall` exits with where a server would not start without what it has left. The scripts
-/// of the packages ask for it: then the package stays.
-const IS_NEEDED: u8 = 3;
-
 const NOTES: &str = "\
 The files that install writes are ones that the server or systemd reads beside the server's own.
 install and uninstall print what they are about to do. They write and remove only files of their

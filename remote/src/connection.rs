@@ -10,7 +10,8 @@ use lockstep_ring::{
     Answer, AttachError, Call, Client, Closing, Lost, Patience, Refused, Ticket, credentials,
     receive, unread,
 };
-use rustix::io::{Errno, retry_on_intr};
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::{Errno, read, retry_on_intr};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with,
@@ -484,9 +485,15 @@ impl Still {
 
 /// Whether the kernel says that a process is stopped, by a signal or a debugger.
 fn is_stopped(process: i32) -> bool {
-    // proc_pid_stat(5): the name of the program, which may hold anything, is in parentheses.
-    let stat = std::fs::read(format!("/proc/{process}/stat")).unwrap_or_default();
-    let end = stat.iter().rposition(|&byte| byte == b')');
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let Ok(file) = open(format!("/proc/{process}/stat"), flags, Mode::empty()) else {
+        return false;
+    };
+    // proc_pid_stat(5): the name of the program, which may hold anything, is in parentheses. No
+    // later field holds one.
+    let mut stat = [0; 1024];
+    let length = retry_on_intr(|| read(&file, &mut stat)).unwrap_or(0);
+    let end = stat[..length].iter().rposition(|&byte| byte == b')');
     let state = end.and_then(|end| stat.get(end + 2));
     matches!(state, Some(b'T' | b't'))
 }

@@ -12,6 +12,10 @@ use super::REFERENCES;
 use crate::command;
 use crate::unit::Planned;
 
+/// What `uninstall` exits with where a server would not start without what it has left. The scripts
+/// of the packages ask for it: then the package stays.
+pub const IS_NEEDED: u8 = 3;
+
 /// What `install` or `uninstall` is about to do.
 #[derive(Default)]
 pub struct Plan {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use lockstep_common::Failure;
 
-use super::IS_NEEDED;
+use super::change::IS_NEEDED;
 use super::named::naming_of;
 use super::server::{SERVERS, Server};
 

@@ -17,9 +17,8 @@ use lockstep_keyd::key::{Key, readable_by_others};
 use lockstep_keyd::stand_in::{contents, stand_in};
 use lockstep_remote::{DEFAULT_SOCKET, LONGEST_NAME, Reference};
 
-use super::IS_NEEDED;
 use super::allowance::Allowance;
-use super::change::{Change, Plan, foreign};
+use super::change::{Change, IS_NEEDED, Plan, foreign};
 use super::drop_in::{
     Missing, drop_in_text, drop_ins, is_drop_in, is_socket, listening, references_of,
     socket_drop_in, socket_text,
