@@ -7,17 +7,12 @@ use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 
 use listenfd::ListenFd;
 
-/// The sockets that systemd has opened for the service. Who connects sees this process at the
-/// other side from now on, and not systemd.
+/// The sockets that systemd has opened for the service.
 pub fn sockets() -> io::Result<Vec<UnixListener>> {
     let mut passed = ListenFd::from_env();
     let mut sockets = Vec::new();
     for index in 0..passed.len() {
-        if let Some(socket) = passed.take_unix_listener(index)? {
-            // As many may wait as the system allows, as systemd has it.
-            rustix::net::listen(&socket, i32::MAX)?;
-            sockets.push(socket);
-        }
+        sockets.extend(passed.take_unix_listener(index)?);
     }
     Ok(sockets)
 }

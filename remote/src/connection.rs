@@ -7,8 +7,8 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use lockstep_ring::{
-    Answer, AttachError, Call, Client, Closing, Lost, Patience, Refused, Ticket, credentials,
-    receive, unread,
+    Answer, AttachError, Call, Client, Closing, Lost, Patience, Received, Refused, Ticket, receive,
+    tells_senders, unread,
 };
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{Errno, read, retry_on_intr};
@@ -89,6 +89,8 @@ impl Opening {
             _ if has_no_descriptor(&error) => Failure::NoDescriptor,
             _ => Failure::Unreachable(socket.to_owned(), error.to_string()),
         })?;
+        // Where that fails, the daemon is waited for as one without a number.
+        let _ = tells_senders(&stream);
         // By `write`, the end of the daemon could end the program by a signal.
         let greeting = protocol::greeting();
         // Where that fails, there may be a verdict already: the daemon is full.
@@ -132,7 +134,11 @@ impl Opening {
     pub fn finish(self, deadline: Instant) -> Result<Connection, Failure> {
         let stream = self.socket.stream().ok_or(Failure::Lost)?;
         let mut verdict = [0; VERDICT];
-        let (count, ring) = loop {
+        let Received {
+            length: count,
+            descriptor: ring,
+            process: daemon,
+        } = loop {
             wait_until(stream, deadline)?;
             match receive(stream, &mut verdict) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -152,7 +158,7 @@ impl Opening {
         let mut list = vec![0; length];
         fill(stream, &mut list, deadline)?;
         let keys = protocol::read_list(&list).map_err(|_| Failure::Protocol)?;
-        Ok(Connection::with(self.socket, client, keys))
+        Ok(Connection::with(self.socket, client, daemon, keys))
     }
 }
 
@@ -175,15 +181,13 @@ impl Connection {
         Opening::start(socket, patience, mark)?.finish(deadline)
     }
 
-    fn with(socket: Socket, client: Client, keys: Vec<Offered>) -> Connection {
+    fn with(socket: Socket, client: Client, daemon: Option<i32>, keys: Vec<Offered>) -> Connection {
         let mut by_public: Vec<usize> = (0..keys.len()).collect();
         by_public.sort_by_key(|&place| &keys[place].public);
-        let credentials = socket.stream().map(credentials);
-        let daemon = credentials.and_then(Result::ok).map(|own| own.process);
         Connection {
             socket,
             client,
-            daemon: daemon.filter(|&process| process > 0),
+            daemon,
             paces: keys.iter().map(|_| Pace::new()).collect(),
             keys,
             by_public,

@@ -41,7 +41,9 @@ pub use server::{Closing, Faults, Request, Server};
 pub use sleep::Patience;
 pub use sleeper::Sleeper;
 #[cfg(not(any(loom, miri)))]
-pub use socket::{Credentials, credentials, has_hung_up, receive, send, unread};
+pub use socket::{
+    Credentials, Received, credentials, has_hung_up, receive, send, tells_senders, unread,
+};
 
 #[cfg(all(test, miri))]
 mod heap_tests;

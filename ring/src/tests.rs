@@ -525,8 +525,12 @@ fn a_descriptor_goes_over_a_socket() {
     let (server, descriptor) = Server::create(1).unwrap();
     send(&here, b"ring", descriptor.as_fd()).unwrap();
     let mut bytes = [0; 16];
-    let (length, received) = receive(&there, &mut bytes).unwrap();
-    assert_eq!(bytes[..length], *b"ring");
+    let Received {
+        length,
+        descriptor: received,
+        process,
+    } = receive(&there, &mut bytes).unwrap();
+    assert_eq!((&bytes[..length], process), (&b"ring"[..], None));
     let received = received.expect("a descriptor");
     assert!(
         rustix::io::fcntl_getfd(&received)
@@ -544,11 +548,27 @@ fn a_descriptor_goes_over_a_socket() {
     assert!(ticket.poll().unwrap().is_some());
     // Bytes alone, and the end.
     std::io::Write::write_all(&mut &here, b"x").unwrap();
-    let (length, none) = receive(&there, &mut bytes).unwrap();
-    assert!(length == 1 && none.is_none());
+    let alone = receive(&there, &mut bytes).unwrap();
+    assert!(alone.length == 1 && alone.descriptor.is_none());
+    // Several descriptors, of which one is kept, and who has sent them.
+    tells_senders(&there).unwrap();
+    let several = [descriptor.as_fd(); 3];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut control = rustix::net::SendAncillaryBuffer::new(&mut space);
+    control.push(rustix::net::SendAncillaryMessage::ScmRights(&several));
+    let flags = rustix::net::SendFlags::empty();
+    let parts = [std::io::IoSlice::new(b"three")];
+    rustix::net::sendmsg(&here, &parts, &mut control, flags).unwrap();
+    let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let before = open();
+    let received = receive(&there, &mut bytes).unwrap();
+    assert_eq!(bytes[..received.length], *b"three");
+    assert_eq!(received.process, Some(credentials(&there).unwrap().process));
+    // Other tests may open and close some meanwhile.
+    assert!(received.descriptor.is_some() && open() < before + 100);
     drop(here);
-    let (length, none) = receive(&there, &mut bytes).unwrap();
-    assert!(length == 0 && none.is_none());
+    let end = receive(&there, &mut bytes).unwrap();
+    assert!(end.length == 0 && end.descriptor.is_none());
     assert!(
         send(&there, b"ring", descriptor.as_fd()).is_err(),
         "it has hung up"

@@ -71,9 +71,10 @@ fn ask(client: &Client, requests: usize) {
 fn attach(path: &Path) -> (Client, UnixStream) {
     let socket = UnixStream::connect(path).unwrap();
     let mut bytes = [0; 1];
-    let (count, ring) = receive(&socket, &mut bytes).unwrap();
-    assert_eq!((count, bytes), (1, [b'r']));
-    (Client::attach(ring.expect("a descriptor")).unwrap(), socket)
+    let received = receive(&socket, &mut bytes).unwrap();
+    assert_eq!((received.length, bytes), (1, [b'r']));
+    let ring = received.descriptor.expect("a descriptor");
+    (Client::attach(ring).unwrap(), socket)
 }
 
 /// What a child process does. Alone it has nothing to do.

@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::Read as _;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -160,17 +160,4 @@ fn a_daemon_that_cannot_read_its_configuration_keeps_nobody_waiting_and_ends() {
         said.contains("cannot start: ") && said.contains("No such file"),
         "{said}"
     );
-}
-
-/// The kernel would name systemd, which has made the socket.
-#[test]
-fn a_client_sees_the_daemon_at_the_other_side_of_a_socket_of_systemds() {
-    let daemon = Activated::start("user = 0\n");
-    let note = daemon.note();
-    assert!(note.starts_with("READY=1"), "{note}");
-    let stream = UnixStream::connect(daemon.directory.join("socket")).expect("a listener");
-    let seen = lockstep_ring::credentials(&stream)
-        .expect("a socket")
-        .process;
-    assert_eq!(u32::try_from(seen), Ok(daemon.child.id()));
 }

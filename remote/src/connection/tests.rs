@@ -53,6 +53,7 @@ impl Fixture {
         let connection = Arc::new(Connection::with(
             Socket::new(own).expect("a socket"),
             client,
+            None,
             vec![key()],
         ));
         assert!(connection.is_watched(start));
