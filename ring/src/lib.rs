@@ -43,12 +43,19 @@ pub use sleeper::Sleeper;
 #[cfg(not(any(loom, miri)))]
 pub use socket::{Credentials, credentials, has_hung_up, receive, send, unread};
 
-#[cfg(all(test, miri))]
+// Two attributes each: cargo-mutants knows modules of tests by `cfg(test)` alone.
+#[cfg(test)]
+#[cfg(miri)]
 mod heap_tests;
-#[cfg(all(test, not(any(loom, miri))))]
+#[cfg(test)]
+#[cfg(not(any(loom, miri)))]
 mod hostile;
-#[cfg(all(test, not(any(loom, miri))))]
-mod tests;
-
-#[cfg(all(test, loom))]
+#[cfg(test)]
+#[cfg(loom)]
 mod models;
+#[cfg(test)]
+#[cfg(not(any(loom, miri)))]
+mod sleeping;
+#[cfg(test)]
+#[cfg(not(any(loom, miri)))]
+mod tests;
