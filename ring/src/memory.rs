@@ -253,12 +253,17 @@ mod mapped {
     }
 }
 
-/// Reads on behind the end of `bytes`, for [`BelievedLength`](crate::fault::Defect).
 #[cfg(feature = "fault-injection")]
-pub(crate) fn read_on(bytes: &[u8], length: usize) {
-    for at in 0..length {
-        // SAFETY: none: this is the defect.
-        unsafe { bytes.as_ptr().wrapping_add(at).read_volatile() };
+pub(crate) use environment::read_on;
+
+#[cfg(feature = "fault-injection")]
+mod environment {
+    /// Reads on behind the end of `bytes`, for [`BelievedLength`](crate::fault::Defect).
+    pub(crate) fn read_on(bytes: &[u8], length: usize) {
+        for at in 0..length {
+            // SAFETY: none: this is the defect.
+            unsafe { bytes.as_ptr().wrapping_add(at).read_volatile() };
+        }
     }
 }
 

@@ -603,6 +603,43 @@ fn what_is_no_ring_is_refused() {
     assert!(Client::attach(Server::create(MOST_SLOTS).unwrap().1).is_ok());
 }
 
+/// The lines of the kernel about each mapping of this file, one after another.
+fn mappings_of(file: &OwnedFd) -> Vec<String> {
+    let inode = rustix::fs::fstat(file).unwrap().st_ino.to_string();
+    let text = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut mappings: Vec<String> = Vec::new();
+    let mut is_its = false;
+    for line in text.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if !words[0].ends_with(':') {
+            is_its = words[4] == inode;
+            mappings.extend(is_its.then(String::new));
+        }
+        if is_its {
+            mappings.last_mut().unwrap().push_str(line);
+        }
+    }
+    mappings
+}
+
+#[test]
+fn a_ring_is_in_no_dump_and_no_child_and_goes_with_its_owners() {
+    let (server, descriptor) = Server::create(MOST_SLOTS).unwrap();
+    let client = Client::attach(&descriptor).unwrap();
+    let mappings = mappings_of(&descriptor);
+    assert_eq!(mappings.len(), 2, "{mappings:?}");
+    for mapping in mappings {
+        assert!(
+            mapping.contains(" dc ") && mapping.contains(" dd "),
+            "{mapping}"
+        );
+    }
+    drop(client);
+    assert_eq!(mappings_of(&descriptor).len(), 1);
+    drop(server);
+    assert_eq!(mappings_of(&descriptor), [""; 0]);
+}
+
 #[test]
 fn a_ring_cannot_be_changed_in_size() {
     let (_server, descriptor) = Server::create(1).unwrap();
