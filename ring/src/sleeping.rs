@@ -23,7 +23,7 @@ fn sleeps() -> u64 {
 /// A way to wait: what is said of it, and the wait.
 type Way = (&'static str, Box<dyn FnMut(Patience) + Send>);
 
-/// A sleep that is too short, or that is none, would be a loop that looks again and again.
+/// Without a sleep, or with one that is too short, the thread would look again and again.
 #[test]
 fn a_thread_that_waits_in_vain_sleeps_for_all_of_its_time() {
     let (server, client) = pair(4);

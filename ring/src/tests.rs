@@ -248,6 +248,7 @@ fn the_end_of_a_ring_wakes_all_who_wait() {
             lost
         });
         thread::sleep(Duration::from_millis(5));
+        assert!(!client.is_gone());
         match by_daemon {
             true => server.close(),
             false => client.poison(),
