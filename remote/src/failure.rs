@@ -189,3 +189,39 @@ pub(crate) fn outcome(
         _ => Err(Failure::Failed),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_says_what_helps() {
+        for (failure, remedy) in [
+            (
+                Failure::Unreachable("/run/a".into(), "none".to_owned()),
+                "at /run/a (none); start it",
+            ),
+            (Failure::Unwelcome(Verdict::Full), "max_clients"),
+            (Failure::Unwelcome(Verdict::Stranger), "lockstep keyd check"),
+            (Failure::Unwelcome(Verdict::OtherVersion), "restart it"),
+            (Failure::Unwelcome(Verdict::Failed), "its log says why"),
+            (Failure::NoDescriptor, "LimitNOFILE"),
+            (Failure::Silent, "systemctl start"),
+            (Failure::OtherKey, "export-reference"),
+            (Failure::Busy, "rate"),
+            (Failure::Full, "queue"),
+        ] {
+            assert!(failure.to_string().contains(remedy), "{failure}");
+        }
+    }
+
+    #[test]
+    fn what_the_ring_says_keeps_its_meaning() {
+        assert_eq!(Failure::from(Refused::Full), Failure::Full);
+        assert_eq!(Failure::from(Refused::TooLong), Failure::Unfit);
+        assert_eq!(Failure::from(Refused::Gone), Failure::Gone);
+        assert_eq!(Failure::from(Refused::Forked), Failure::Gone);
+        assert_eq!(Failure::from(Lost::Broken), Failure::Protocol);
+        assert_eq!(Failure::from(Lost::Gone), Failure::Lost);
+    }
+}

@@ -45,12 +45,19 @@ pub use socket::{
     Credentials, Received, credentials, has_hung_up, receive, send, tells_senders, unread,
 };
 
-#[cfg(all(test, miri))]
+// Two attributes each: cargo-mutants knows modules of tests by `cfg(test)` alone.
+#[cfg(test)]
+#[cfg(miri)]
 mod heap_tests;
-#[cfg(all(test, not(any(loom, miri))))]
+#[cfg(test)]
+#[cfg(not(any(loom, miri)))]
 mod hostile;
-#[cfg(all(test, not(any(loom, miri))))]
-mod tests;
-
-#[cfg(all(test, loom))]
+#[cfg(test)]
+#[cfg(loom)]
 mod models;
+#[cfg(test)]
+#[cfg(not(any(loom, miri)))]
+mod sleeping;
+#[cfg(test)]
+#[cfg(not(any(loom, miri)))]
+mod tests;

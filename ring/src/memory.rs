@@ -140,8 +140,8 @@ mod mapped {
         /// nor a forked child gets the mapping.
         fn map(file: BorrowedFd<'_>, slots: usize) -> Result<Memory, AttachError> {
             let bytes = size_of(slots);
-            let protection = ProtFlags::READ | ProtFlags::WRITE;
-            let flags = MapFlags::SHARED | MapFlags::POPULATE;
+            let protection = ProtFlags::READ.union(ProtFlags::WRITE);
+            let flags = MapFlags::SHARED.union(MapFlags::POPULATE);
             // SAFETY: the kernel chooses the address, so no other mapping is replaced.
             let start = unsafe { rustix::mm::mmap(null_mut(), bytes, protection, flags, file, 0)? };
             let start = NonNull::new(start).ok_or(Errno::NOMEM)?;
@@ -200,9 +200,10 @@ mod mapped {
 
     /// A file in memory that nobody can execute, where the kernel knows how (Linux 6.3).
     fn file() -> Result<OwnedFd, Errno> {
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        match rustix::fs::memfd_create("lockstep-ring", flags | MemfdFlags::NOEXEC_SEAL) {
-            Err(Errno::INVAL) => rustix::fs::memfd_create("lockstep-ring", flags),
+        let flags = MemfdFlags::CLOEXEC.union(MemfdFlags::ALLOW_SEALING);
+        let create = |flags| rustix::fs::memfd_create("lockstep-ring", flags);
+        match create(flags.union(MemfdFlags::NOEXEC_SEAL)) {
+            Err(Errno::INVAL) => create(flags),
             file => file,
         }
     }
@@ -221,7 +222,7 @@ mod mapped {
         const PAGE: usize = 4096;
 
         pub(crate) fn this_process() -> Result<Owner, AttachError> {
-            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            let protection = ProtFlags::READ.union(ProtFlags::WRITE);
             // SAFETY: the kernel chooses the address, so no other mapping is replaced.
             let start = unsafe {
                 rustix::mm::mmap_anonymous(null_mut(), Self::PAGE, protection, MapFlags::PRIVATE)?
@@ -252,12 +253,17 @@ mod mapped {
     }
 }
 
-/// Reads on behind the end of `bytes`, for [`BelievedLength`](crate::fault::Defect).
 #[cfg(feature = "fault-injection")]
-pub(crate) fn read_on(bytes: &[u8], length: usize) {
-    for at in 0..length {
-        // SAFETY: none: this is the defect.
-        unsafe { bytes.as_ptr().wrapping_add(at).read_volatile() };
+pub(crate) use environment::read_on;
+
+#[cfg(feature = "fault-injection")]
+mod environment {
+    /// Reads on behind the end of `bytes`, for [`BelievedLength`](crate::fault::Defect).
+    pub(crate) fn read_on(bytes: &[u8], length: usize) {
+        for at in 0..length {
+            // SAFETY: none: this is the defect.
+            unsafe { bytes.as_ptr().wrapping_add(at).read_volatile() };
+        }
     }
 }
 

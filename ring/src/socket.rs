@@ -106,7 +106,7 @@ pub fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<Received> {
 /// Whether the other side has closed its end.
 pub fn has_hung_up(socket: impl AsFd) -> bool {
     let mut polled = [PollFd::new(&socket, PollFlags::RDHUP)];
-    let ended = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    let ended = PollFlags::RDHUP.union(PollFlags::HUP).union(PollFlags::ERR);
     let polls = poll(&mut polled, Some(&Timespec::default()));
     polls.is_ok() && polled[0].revents().intersects(ended)
 }
