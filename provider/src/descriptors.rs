@@ -196,6 +196,21 @@ mod tests {
     }
 
     #[test]
+    fn a_program_without_a_table_gets_the_descriptor_that_is_new() {
+        for _ in 0..2 {
+            let fresh = eventfd().expect("this process has few descriptors");
+            assert!(!is_socket(fresh.as_raw_fd()));
+        }
+    }
+
+    #[test]
+    fn a_socket_is_told_from_another_descriptor() {
+        let (socket, _) = std::os::unix::net::UnixStream::pair().expect("sockets");
+        assert!(is_socket(socket.as_raw_fd()));
+        assert!(!is_socket(-1));
+    }
+
+    #[test]
     fn half_of_the_descriptors_are_the_servers() {
         let limit = soft_limit(libc::RLIMIT_NOFILE).expect("no filter");
         let half = c_int::try_from(limit / 2).unwrap_or(c_int::MAX);
