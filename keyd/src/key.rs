@@ -395,6 +395,8 @@ mod tests {
                 let begin = format!("-----BEGIN {label}PRIVATE KEY-----");
                 assert!(text.is_ok_and(|text| text.starts_with(&begin)), "{begin}");
                 let key = Key::read(&file, &engine).expect(kind);
+                assert_eq!(format!("{key:?}"), format!("Key({kind})"));
+                assert_eq!(key.can_decrypt(), kind.starts_with("RSA"));
                 assert_eq!((key.kind(), key.public), (kind.to_owned(), public.clone()));
             }
         }
