@@ -196,12 +196,7 @@ impl Doorkeeper {
         let mut events = Vec::with_capacity(EVENTS);
         let waited = epoll::wait(&self.epoll, spare_capacity(&mut events), time.as_ref());
         match waited.map_err(io::Error::from) {
-            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(Some(HashMap::new())),
-            Err(error) if is_passing(&error) => {
-                std::thread::sleep(A_MOMENT);
-                Ok(Some(HashMap::new()))
-            }
-            Err(error) => Err(error),
+            Err(error) => pass_over(error).map(|()| Some(HashMap::new())),
             Ok(_) => {
                 let events = events.into_iter().map(|event| {
                     let (data, flags) = (event.data, event.flags);
@@ -224,13 +219,10 @@ impl Doorkeeper {
                             self.journal.log(None, line);
                         }
                     }
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    Err(error) if is_passing(&error) => {
-                        std::thread::sleep(A_MOMENT);
+                    Err(error) => {
+                        pass_over(error)?;
                         break;
                     }
-                    Err(error) => return Err(error),
                 }
             }
         }
@@ -311,7 +303,7 @@ impl Doorkeeper {
         let wanted = match newcomer.stage {
             Stage::Greets(_) => EventFlags::IN,
             Stage::Waits => EventFlags::RDHUP,
-            Stage::Reads { .. } => EventFlags::OUT | EventFlags::RDHUP,
+            Stage::Reads { .. } => EventFlags::OUT.union(EventFlags::RDHUP),
         };
         if self.is_told_of(number, &newcomer.stream, newcomer.told, wanted) {
             newcomer.told = wanted;
@@ -328,10 +320,9 @@ impl Doorkeeper {
         wanted: EventFlags,
     ) -> bool {
         let data = EventData::new_u64(number);
-        let told = match before {
-            before if before == wanted => Ok(()),
-            before if before.is_empty() => epoll::add(&self.epoll, stream, data, wanted),
-            _ => epoll::modify(&self.epoll, stream, data, wanted),
+        let told = match before.is_empty() {
+            true => epoll::add(&self.epoll, stream, data, wanted),
+            false => epoll::modify(&self.epoll, stream, data, wanted),
         };
         told.is_ok()
     }
@@ -663,8 +654,9 @@ fn write_on(mut stream: &UnixStream, rest: &mut Vec<u8>) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Whether an error of `accept` or `poll` passes.
-fn is_passing(error: &io::Error) -> bool {
+/// Passes over an error of `accept` or `epoll_wait` that passes, and waits for a moment where the
+/// machine is out of something; returns all others.
+fn pass_over(error: io::Error) -> io::Result<()> {
     use rustix::io::Errno;
     let passing = [
         Errno::MFILE,
@@ -673,8 +665,14 @@ fn is_passing(error: &io::Error) -> bool {
         Errno::NOBUFS,
         Errno::CONNABORTED,
     ];
-    let number = error.raw_os_error();
-    passing.iter().any(|own| Some(own.raw_os_error()) == number)
+    match Errno::from_io_error(&error) {
+        Some(Errno::AGAIN | Errno::INTR) => Ok(()),
+        Some(number) if passing.contains(&number) => {
+            std::thread::sleep(A_MOMENT);
+            Ok(())
+        }
+        _ => Err(error),
+    }
 }
 
 #[cfg(test)]
@@ -989,6 +987,33 @@ mod tests {
     }
 
     #[test]
+    fn a_newcomer_that_reads_slowly_takes_its_list_in_pieces() {
+        let mut door = Door::new("");
+        let (mut own, stream) = UnixStream::pair().expect("sockets");
+        door.keeper.take_in(vec![Guest {
+            stream,
+            greeting: greeting().to_vec(),
+        }]);
+        let number = door.keeper.next - 1;
+        let mut newcomer = door.keeper.newcomers.remove(&number).expect("it waits");
+        newcomer.stage = Stage::Reads {
+            rest: vec![7; 4_000_000],
+            grants: Vec::new(),
+            ring: Server::create(4).expect("a ring").0,
+        };
+        door.keeper.go_on(number, newcomer);
+        let told = EventFlags::OUT.union(EventFlags::RDHUP);
+        assert_eq!(door.newest().told, told);
+        let events = HashMap::from([(number, EventFlags::OUT)]);
+        let mut room = vec![0; 1 << 16];
+        while door.keeper.clients.is_empty() {
+            own.read_exact(&mut room).expect("a socket");
+            door.keeper.greet(&events);
+        }
+        assert!(door.keeper.clients.contains_key(&number));
+    }
+
+    #[test]
     fn beyond_a_hundred_the_clients_that_are_idle_for_longest_lose_their_places() {
         let idle = |number| Connected::idle_for(7, IDLE + Duration::from_millis(number));
         let mut all: Vec<_> = (0..AT_EASE as u64 + 3).map(idle).collect();
@@ -1037,16 +1062,18 @@ mod tests {
     }
 
     #[test]
-    fn only_what_passes_is_waited_for() {
+    fn only_an_error_that_passes_is_passed_over() {
         use rustix::io::Errno;
         for (error, passes) in [
+            (Errno::AGAIN, true),
+            (Errno::INTR, true),
             (Errno::MFILE, true),
             (Errno::CONNABORTED, true),
             (Errno::BADF, false),
             (Errno::INVAL, false),
         ] {
-            assert_eq!(is_passing(&error.into()), passes, "{error}");
+            assert_eq!(pass_over(error.into()).is_ok(), passes, "{error}");
         }
-        assert!(!is_passing(&ErrorKind::UnexpectedEof.into()));
+        assert!(pass_over(ErrorKind::UnexpectedEof.into()).is_err());
     }
 }

@@ -454,6 +454,7 @@ mod tests {
         let params = list.as_params();
         let names: Vec<&CStr> = params.values().map(Value::name).collect();
         assert_eq!(names, [c"a", c"b", c"c"]);
+        assert!(!params.is_empty());
         let get = |name| params.get(name).unwrap();
         assert_eq!(get(c"a").octets(), Some(&b"xyz"[..]));
         assert_eq!(get(c"b").utf8(), Some(&b"text"[..]));

@@ -183,6 +183,19 @@ mod tests {
     }
 
     #[test]
+    fn an_array_is_passed_by_the_place_of_its_first_element() {
+        let mut elements = [7, 0];
+        let place = elements.as_ptr();
+        let array = Terminated::new(&elements);
+        assert_eq!(
+            [array.as_ptr(), array.into_raw().0, array.into_answer()],
+            [place; 3]
+        );
+        let place = elements.as_mut_ptr();
+        assert_eq!(TerminatedMut::new(&mut elements).into_raw().0, place);
+    }
+
+    #[test]
     fn a_string_is_what_it_was() {
         let text = Text::new(c"text");
         assert_eq!(text.to_cstr(), c"text");
