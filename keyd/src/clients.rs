@@ -366,10 +366,13 @@ pub(crate) mod tests {
         }
 
         pub(crate) fn post(&self, operation: Operation) -> Ticket {
-            let (key, input) = match operation {
-                Operation::Ed25519Sign => (0, &[1][..]),
-                _ => (1, &[1; 256][..]),
-            };
+            match operation {
+                Operation::Ed25519Sign => self.post_input(operation, 0, &[1]),
+                _ => self.post_input(operation, 1, &[1; 256]),
+            }
+        }
+
+        pub(crate) fn post_input(&self, operation: Operation, key: u64, input: &[u8]) -> Ticket {
             let operation = operation as u16;
             #[rustfmt::skip]
             let call = Call { operation, key, input, notify: false };

@@ -578,7 +578,7 @@ impl Doorkeeper {
             let (served, refused) = client.counts();
             let faults = client.ring.faults();
             let (pid, user) = (client.pid, client.peer.user);
-            let bad = faults.malformed + faults.repeated;
+            let bad: u64 = [faults.malformed, faults.repeated].iter().sum();
             let line = format_args!(
                 "process {pid} of user {user} has ended: {served} requests, {refused} refused, \
                  {bad} bad"
@@ -635,8 +635,11 @@ pub fn turn_away(listeners: &[UnixListener], time: Duration) {
                     let _ = stream.set_nonblocking(true);
                     let _ = stream.write_all(&protocol::verdict(Verdict::Failed, 0));
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                Err(_) => std::thread::sleep(A_MOMENT),
+                Err(error) => {
+                    if pass_over(error).is_err() {
+                        std::thread::sleep(A_MOMENT);
+                    }
+                }
             }
         }
     }
@@ -969,6 +972,12 @@ mod tests {
         door.keeper.go_round(&HashMap::new()).expect("sockets");
         assert!(door.keeper.places().is_empty() && door.keeper.leaving.is_empty());
         drop(ticket);
+        // Without one it has none at once.
+        let process = Connected::busy(7);
+        let numbers = door.seat([&process]);
+        let events = HashMap::from([(numbers[0], EventFlags::RDHUP)]);
+        door.keeper.see_off(&events);
+        assert!(door.keeper.places().is_empty() && process.client.is_gone());
         // One that waits for its list has a place already.
         let (own, stream) = UnixStream::pair().expect("sockets");
         door.keeper.take_in(vec![Guest {
