@@ -266,6 +266,8 @@ impl Clients {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::sync::LazyLock;
+
     use lockstep_engine::{Config, RsaComponents, RsaKey};
     use lockstep_ring::{Call, Client as Ring, Lost, Ticket};
     use lockstep_testkit::RsaParts;
@@ -282,7 +284,7 @@ pub(crate) mod tests {
     };
 
     /// The key of RFC 8410, section 10.3.
-    fn ed25519() -> Key {
+    pub(crate) fn ed25519() -> Key {
         let engine = crate::engine(Config::default());
         let text = "-----BEGIN PRIVATE KEY-----\n\
                     MC4CAQAwBQYDK2VwBCIEINTuctv5E1hK1bbY8fdp+K06/nwoy/HU++CXqI9EdVhC\n\
@@ -302,6 +304,17 @@ pub(crate) mod tests {
         }
     }
 
+    /// A key for Ed25519 and one of 2048 bits for RSA.
+    pub(crate) static HELD: LazyLock<[Arc<Held>; 2]> = LazyLock::new(|| {
+        [("ed25519", ed25519()), ("rsa2048", rsa2048())].map(|(name, key)| {
+            Arc::new(Held {
+                name: name.to_owned(),
+                key,
+                access: Access::default(),
+            })
+        })
+    });
+
     /// A client that may do all with two keys, one for Ed25519 and one of 2048 bits for RSA; and
     /// its own side of the ring.
     pub(crate) struct Connected {
@@ -318,18 +331,12 @@ pub(crate) mod tests {
         pub(crate) fn of(user: u32, slots: usize) -> Connected {
             let (server, descriptor) = Server::create(slots).expect("a ring");
             let (stream, _) = UnixStream::pair().expect("sockets");
-            let held = [ed25519(), rsa2048()].map(|key| {
-                Arc::new(Held {
-                    name: String::new(),
-                    key,
-                    access: Access::default(),
-                })
-            });
             let uses = Uses {
                 sign: true,
                 decrypt: true,
             };
-            let grants = held.map(|held| (held, uses)).to_vec();
+            let grants = HELD.each_ref().map(|held| (Arc::clone(held), uses));
+            let grants = grants.to_vec();
             let rate = Arc::new(Rate::new(0, 0, Instant::now()));
             let (peer, account) = (Peer { user, group: 7 }, Account::User(user));
             let client = Client::new((peer, account, 7), grants, (server, stream), rate);
@@ -339,11 +346,33 @@ pub(crate) mod tests {
             }
         }
 
+        /// The same, whose last request came so long ago.
+        pub(crate) fn idle_for(user: u32, time: Duration) -> Connected {
+            let mut connected = Connected::of(user, 4);
+            let client = Arc::get_mut(&mut connected.client).expect("it is nobody else's");
+            client.last = AtomicU64::new(1_000_000);
+            client.start -= Duration::from_secs(1) + time;
+            connected
+        }
+
+        /// The same, which is never idle while a test runs.
+        pub(crate) fn busy(user: u32) -> Connected {
+            let connected = Connected::of(user, 4);
+            connected
+                .client
+                .last
+                .store(3_600_000_000, Ordering::Relaxed);
+            connected
+        }
+
         pub(crate) fn post(&self, operation: Operation) -> Ticket {
-            let (key, input) = match operation {
-                Operation::Ed25519Sign => (0, &[1][..]),
-                _ => (1, &[1; 256][..]),
-            };
+            match operation {
+                Operation::Ed25519Sign => self.post_input(operation, 0, &[1]),
+                _ => self.post_input(operation, 1, &[1; 256]),
+            }
+        }
+
+        pub(crate) fn post_input(&self, operation: Operation, key: u64, input: &[u8]) -> Ticket {
             let operation = operation as u16;
             #[rustfmt::skip]
             let call = Call { operation, key, input, notify: false };
@@ -363,6 +392,67 @@ pub(crate) mod tests {
         for ticket in &mut tickets {
             assert_eq!(ticket.poll().err(), Some(Lost::Gone));
         }
+    }
+
+    #[test]
+    fn a_client_is_idle_from_its_last_request_on() {
+        let idle = |process: &Connected, later: u64| {
+            let now = process.client.start + Duration::from_millis(later);
+            process.client.idle(now).map(|time| time.as_millis() as u64)
+        };
+        // It has just been welcomed, and is about to ask.
+        let process = Connected::new();
+        assert_eq!([idle(&process, 0), idle(&process, 19)], [None; 2]);
+        assert_eq!(idle(&process, 20), Some(20));
+        // One that has asked is idle at once, unless it waits for an answer.
+        let ticket = process.post(Operation::Ed25519Sign);
+        assert_eq!(idle(&process, 30), None);
+        let at = process.client.start + Duration::from_millis(30);
+        process.client.ring.take(|request| {
+            assert!(process.client.admit(&request, at).is_ok());
+        });
+        assert_eq!(idle(&process, 30), Some(0));
+        assert_eq!(idle(&process, 35), Some(5));
+        let active = |later| {
+            let now = process.client.start + Duration::from_millis(later);
+            process.client.is_active(now, 10_000)
+        };
+        assert!(active(30) && active(39) && !active(40) && !active(50));
+        drop(ticket);
+    }
+
+    #[test]
+    fn a_client_is_offered_the_keys_that_it_may_use() {
+        let held = |name: &str, users: &[&str], uses| {
+            let section = crate::configuration::KeySection {
+                users: users.iter().map(|&user| user.to_owned()).collect(),
+                uses,
+                ..Default::default()
+            };
+            let accounts = crate::access::Accounts::of_system();
+            Arc::new(Held {
+                name: name.to_owned(),
+                key: ed25519(),
+                access: Access::new(&section, &accounts).0,
+            })
+        };
+        let keys = [
+            held("a", &["7"], SIGN),
+            held("b", &["8"], SIGN),
+            held("c", &["7", "8"], DECRYPT),
+        ];
+        let peer = |user| Peer { user, group: 1 };
+        let grants = Client::grants(&keys, peer(7)).expect("two keys");
+        let offered = Client::list(&grants);
+        let offered = offered
+            .iter()
+            .map(|own| (own.handle, &*own.name, own.uses, &own.public));
+        let public = &keys[0].key.public;
+        let expected = [(0, "a", SIGN, public), (1, "c", DECRYPT, public)];
+        assert!(offered.eq(expected));
+        assert!(Client::grants(&keys, peer(9)).is_none());
+        let account = |user| Client::account(&keys, peer(user));
+        assert_eq!((account(8), account(9)), (Some(Account::User(8)), None));
     }
 
     #[test]

@@ -303,13 +303,16 @@ mod tests {
 
     #[test]
     fn a_file_is_read() {
-        let text = "# The daemon.\nuser = x\nrate=5\nqueue = 16\n\n[key a.b]\nfile = /a b.pem\n\
+        let text = "# The daemon.\nuser = x\nrate=5\nqueue = 16\nsocket = /run/x\n\
+                    max_clients = 4096\nmax_clients_per_user = 1\n\n[key a.b]\nfile = /a b.pem\n\
                     users = u, 7\ngroups = g\nuses = sign decrypt\n[key c]\nfile = /c\n\
                     users = u\nuses = sign\n";
         let read = Configuration::parse(text);
         assert_eq!(read.wrong, []);
         assert_eq!(read.user, "x");
-        assert_eq!((read.rate, read.queue, read.max_clients), (5, 16, 1024));
+        assert_eq!((read.rate, read.queue), (5, 16));
+        assert_eq!((read.max_clients, read.max_clients_per_user), (4096, 1));
+        assert_eq!(read.socket, PathBuf::from("/run/x"));
         let first = &read.keys[0];
         assert_eq!(
             (first.name.as_str(), &first.file),
@@ -402,6 +405,27 @@ mod tests {
             let names = usable.map(|key| key.name.as_str());
             assert_eq!(names.collect::<Vec<_>>(), ["c"], "{text}");
         }
+        // The message names the line.
+        for (rest, expected) in [("key b]", "line 5 makes"), ("\nusers = v", "line 6 makes")] {
+            let read = Configuration::parse(&format!("{KEY}{rest}\n"));
+            let why = read.keys[0].unusable.as_deref();
+            assert!(why.is_some_and(|why| why.starts_with(expected)), "{why:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_too_long_is_not_read_in_part() {
+        let place = lockstep_testkit::TempDir::new("too-long");
+        let path = place.join("keyd.conf");
+        // The section stands at the end.
+        let comment = LONGEST_FILE as usize - KEY.len() - 1;
+        let text = format!("{}\n{KEY}", "#".repeat(comment));
+        std::fs::write(&path, &text).expect("a file");
+        let read = Configuration::read(&path).expect("as long as a file may be");
+        assert_eq!((read.keys.len(), read.wrong.len()), (1, 0));
+        std::fs::write(&path, format!("#{text}")).expect("a file");
+        let unreadable = Configuration::read(&path).expect_err("a byte too long");
+        assert!(unreadable.to_string().contains("too long"), "{unreadable}");
     }
 
     #[test]

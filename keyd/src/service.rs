@@ -67,7 +67,7 @@ struct Waiting {
     arrivals: Vec<Arrivals>,
     /// What a request of a shape takes, in nanoseconds: the mean of the last ones.
     costs: Vec<u64>,
-    /// The shape that is looked at first.
+    /// The shape that is looked at first, or the number of shapes for the first one.
     next: usize,
     /// The client whose ring is looked at first.
     first: usize,
@@ -371,7 +371,7 @@ impl Service {
         let most = self.most(shape, estimate);
         let is_long = self.is_long(waiting, shape);
         let works = waiting.turns.batch(shape.index(), most, estimate)?;
-        waiting.next = (shape.index() + 1) % Shape::ALL.len();
+        waiting.next = shape.index() + 1;
         self.running[shape.index()].fetch_add(1, Ordering::Release);
         if is_long {
             self.long.fetch_add(1, Ordering::Release);
@@ -683,6 +683,200 @@ mod tests {
         let place = order.iter().position(|own| *own == other.client.account);
         assert!(place.is_some_and(|place| place <= 1), "{order:?}");
         drop((tickets, ticket));
+    }
+
+    fn of_rsa(size: Size) -> Shape {
+        Shape::Rsa {
+            size,
+            wide_exponent: false,
+        }
+    }
+
+    #[test]
+    fn longer_passes_are_waited_for_longer() {
+        let sizes = [Size::Rsa2048, Size::Rsa3072, Size::Rsa4096];
+        let [short, middle, long] = sizes.map(|size| pass_time(of_rsa(size)));
+        assert!(Duration::ZERO < short && short < middle && middle < long);
+        assert_eq!(pass_time(Shape::Ed25519Sign), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_pass_is_long_that_takes_longer_than_others_may_wait() {
+        let service = Service::new(crate::engine(Config::default()), 1);
+        let mut waiting = service.waiting.lock().expect("no panic");
+        for shape in Shape::ALL {
+            let fits = nanoseconds(LONGEST_BATCH) / service.engine.pass(shape) as u64;
+            for (cost, is_long) in [(fits, false), (fits + 1, true), (u64::MAX, true)] {
+                waiting.costs[shape.index()] = cost;
+                assert_eq!(
+                    service.is_long(&waiting, shape),
+                    is_long,
+                    "{shape:?} {cost}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_second_batch_of_a_shape_starts_once_a_pass_is_full() {
+        let service = Service::new(crate::engine(Config::default()), 1);
+        let shape = Shape::Ed25519Sign;
+        let pass = service.engine.pass(shape);
+        let process = Connected::of(7, 64);
+        let clients = [Arc::clone(&process.client)];
+        let mut tickets = Vec::new();
+        let mut waiting = looked(&service, &clients);
+        waiting.costs.fill(1);
+        let mut batch = |count: usize| {
+            tickets.extend((0..count).map(|_| process.post(Operation::Ed25519Sign)));
+            service.take(&clients, &mut waiting, false);
+            service.batch(&mut waiting).map(|batch| batch.works.len())
+        };
+        assert_eq!(batch(1), Some(1));
+        if pass > 1 {
+            assert_eq!(batch(pass - 1), None);
+        }
+        assert_eq!(batch(1), Some(pass));
+        // Once none runs, one request is enough again.
+        for running in &service.running {
+            running.store(0, Ordering::Release);
+        }
+        assert_eq!(batch(1), Some(1));
+    }
+
+    #[test]
+    fn shapes_of_one_account_take_turns_and_so_do_its_clients() {
+        let service = Service::new(crate::engine(Config::default()), 1);
+        let clients = [(); 2].map(|()| Connected::of(7, 1024));
+        let mut tickets = Vec::new();
+        let mut post = |process: &Connected, operation, count| {
+            tickets.extend((0..count).map(|_| process.post(operation)));
+        };
+        let [one, other] = &clients;
+        let both = [one, other].map(|own| Arc::clone(&own.client));
+        post(one, Operation::RsaPrivate, 1);
+        post(one, Operation::Ed25519Sign, 1);
+        let mut waiting = looked(&service, &both);
+        let mut shapes = Vec::new();
+        for _ in 0..4 {
+            waiting.costs.fill(0);
+            let batch = service.batch(&mut waiting).expect("both wait");
+            service.running[batch.shape.index()].store(0, Ordering::Release);
+            service.long.store(0, Ordering::Release);
+            shapes.push(batch.shape.is_rsa());
+            post(one, Operation::RsaPrivate, 1);
+            post(one, Operation::Ed25519Sign, 1);
+            service.take(&both, &mut waiting, false);
+        }
+        assert!(shapes == [true, false, true, false] || shapes == [false, true, false, true]);
+        // As much as is taken of an account in several rounds.
+        post(one, Operation::Ed25519Sign, 400);
+        post(other, Operation::Ed25519Sign, 400);
+        for _ in 0..2 {
+            service.take(&both, &mut waiting, false);
+        }
+        let taken = both.each_ref().map(|own| own.ring.in_flight());
+        assert!(taken.iter().all(|count| *count > 20), "{taken:?}");
+    }
+
+    #[test]
+    fn nobody_is_waited_for_who_makes_no_requests() {
+        let service = Service::new(crate::engine(Config::default()), 1);
+        let rsa = of_rsa(Size::Rsa2048);
+        if service.engine.pass(rsa) == 1 {
+            println!("skipped: the lanes of this machine take one key at a time");
+            return;
+        }
+        let one = Connected::new();
+        let other = Connected::idle_for(8, Duration::from_secs(2));
+        let clients = [&one, &other].map(|own| Arc::clone(&own.client));
+        let mut tickets = vec![one.post(Operation::DeferrableRsaPrivate)];
+        let mut waiting = looked(&service, &clients);
+        tickets.push(other.post(Operation::DeferrableRsaPrivate));
+        service.gather(&clients, &mut waiting, rsa);
+        assert_eq!(waiting.turns.total(), 1, "the other one was waited for");
+    }
+
+    #[test]
+    fn what_is_refused_at_once_is_counted_and_answered() {
+        let service = Service::new(crate::engine(Config::default()), 1);
+        let process = Connected::new();
+        // A key of RSA makes no signatures on a curve.
+        let mut tickets = [(); 3].map(|()| process.post(Operation::EcdsaSign));
+        let waiting = looked(&service, &[Arc::clone(&process.client)]);
+        assert_eq!(
+            (waiting.turns.total(), process.client.counts()),
+            (0, (0, 3))
+        );
+        for ticket in &mut tickets {
+            let answer = ticket.poll().expect("not lost").expect("an answer");
+            assert_eq!(answer.status, status::UNFIT);
+        }
+    }
+
+    #[test]
+    fn an_answer_and_a_bill_say_what_a_request_has_taken() {
+        let service = Service::new(crate::engine(Config::default()), 1);
+        let process = Connected::new();
+        let mut tickets = [(); 7].map(|()| process.post(Operation::RsaPrivate));
+        // No number modulo the key's.
+        let mut unfit = process.post_input(Operation::RsaPrivate, 1, &[0xff; 256]);
+        let mut waiting = looked(&service, &[Arc::clone(&process.client)]);
+        waiting.costs.fill(1);
+        let (whole, mut count) = (Spent::new(), 0);
+        let mut bills = Vec::new();
+        while let Some(batch) = service.batch(&mut waiting) {
+            count = count.max(batch.works.len() as u64);
+            bills.push(service.serve(batch, &mut Spent::new()));
+            service.running[bills[0].shape.index()].store(0, Ordering::Release);
+        }
+        let whole = nanoseconds(whole.so_far());
+        // A signature takes longer than that wherever it is computed.
+        let least = 1000;
+        let costs: Vec<u64> = bills.iter().filter_map(|bill| bill.cost).collect();
+        assert!(
+            costs.iter().all(|cost| count * cost <= whole),
+            "{costs:?} of {whole}"
+        );
+        assert!(costs.iter().any(|cost| *cost > least), "{costs:?}");
+        for ticket in &mut tickets {
+            let answer = ticket.poll().expect("not lost").expect("an answer");
+            assert_eq!(answer.status, status::DONE);
+            let cost = u64::from(answer.note);
+            assert!(least < cost && count * cost <= whole, "{cost} of {whole}");
+        }
+        let answer = unfit.poll().expect("not lost").expect("an answer");
+        assert_eq!(answer.status, status::UNFIT);
+    }
+
+    #[test]
+    fn nothing_stays_on_a_stack_that_is_wiped() {
+        use std::os::unix::fs::FileExt as _;
+        const BYTES: usize = 4096;
+        #[inline(never)]
+        fn leave() -> u64 {
+            let room = black_box([0xa5_u8; BYTES]);
+            let place = room.as_ptr().addr() as u64;
+            black_box(&room);
+            place
+        }
+        let memory = std::fs::File::open("/proc/self/mem").expect("/proc");
+        let traces = |place| {
+            // Not on the stack, which it would overwrite.
+            let mut seen = vec![0; BYTES];
+            memory
+                .read_exact_at(&mut seen, place)
+                .expect("its own stack");
+            seen.iter().filter(|byte| **byte == 0xa5).count()
+        };
+        let place = leave();
+        assert!(
+            traces(place) > BYTES / 2,
+            "it is found where nobody wipes it"
+        );
+        let place = leave();
+        wipe_stack::<USED_STACK>();
+        assert!(traces(place) < 64);
     }
 
     #[test]

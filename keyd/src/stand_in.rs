@@ -551,6 +551,78 @@ mod tests {
         assert!(made.iter().all(|&count| count > 200), "{made:?}");
     }
 
+    #[test]
+    fn what_is_in_a_file_is_told_by_its_labels() {
+        let place = TempDir::new("contents");
+        let path = place.join("file");
+        let own = reference().to_file().unwrap();
+        let nothing = Contents::default();
+        for (text, expected) in [
+            ("", nothing),
+            (&block("PKCS7", b"x"), nothing),
+            (
+                &block("PRIVATE KEY", b"x"),
+                Contents {
+                    key: true,
+                    ..nothing
+                },
+            ),
+            (
+                &block("ENCRYPTED PRIVATE KEY", b"x"),
+                Contents {
+                    key: true,
+                    ..nothing
+                },
+            ),
+            (
+                &own,
+                Contents {
+                    reference: true,
+                    ..nothing
+                },
+            ),
+            (
+                &block(CERTIFICATE, b"x").repeat(2),
+                Contents {
+                    certificate: true,
+                    ..nothing
+                },
+            ),
+            (
+                &block("TRUSTED CERTIFICATE", b"x").replace('\n', "\r\n"),
+                Contents {
+                    certificate: true,
+                    ..nothing
+                },
+            ),
+            (
+                &[
+                    &own,
+                    &block(CERTIFICATE, b"x"),
+                    &block("EC PRIVATE KEY", b"x"),
+                    &block("PKCS7", b"x"),
+                ]
+                .map(String::as_str)
+                .concat(),
+                Contents {
+                    key: true,
+                    reference: true,
+                    certificate: true,
+                },
+            ),
+            (" -----BEGIN PRIVATE KEY-----\n", nothing),
+            ("-----BEGIN PRIVATE KEY\n", nothing),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            assert_eq!(contents(&path), expected, "{text}");
+        }
+        assert_eq!(contents(&place.join("none")), nothing);
+        // Nobody writes to it, and nobody waits for that.
+        let pipe = place.join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, Mode::RUSR).unwrap();
+        assert_eq!(contents(&pipe), nothing);
+    }
+
     /// Their public half stands in the key and in the certificate, too.
     #[test]
     fn bundles_of_openssls_keys_are_taken() {

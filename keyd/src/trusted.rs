@@ -203,6 +203,8 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt as _, chown, lchown, symlink};
 
     use lockstep_testkit::TempDir;
+    use rustix::process::Uid;
+    use rustix::thread::set_thread_res_uid;
 
     use super::*;
 
@@ -308,6 +310,50 @@ mod tests {
         refused(&place.join("circle"), "symbolic links");
         symlink("nowhere", place.join("lost")).expect("a link");
         refused(&place.join("lost"), "No such file");
+        // The root directory is its own parent.
+        let relative = link.strip_prefix("/").expect("an absolute path");
+        let above = Path::new("/../..").join(relative);
+        assert_eq!(text(&above).as_deref(), Ok("key"));
+    }
+
+    #[test]
+    fn as_many_links_are_followed_as_the_kernel_follows() {
+        let place = TempDir::new("trusted-chain");
+        fs::write(place.join("0"), "key").expect("a file");
+        for number in 1..=MOST_LINKS + 1 {
+            let target = (number - 1).to_string();
+            symlink(target, place.join(number.to_string())).expect("a link");
+        }
+        let last = place.join(MOST_LINKS.to_string());
+        assert_eq!(text(&last).as_deref(), Ok("key"));
+        assert!(fs::read(&last).is_ok(), "so does the kernel");
+        let one_more = place.join((MOST_LINKS + 1).to_string());
+        refused(&one_more, "symbolic links");
+        assert!(fs::read(&one_more).is_err());
+    }
+
+    #[test]
+    fn a_daemon_that_is_not_root_trusts_its_own_user_and_root_alone() {
+        if !geteuid().is_root() {
+            println!("skipped: only root can become another user");
+            return;
+        }
+        let place = TempDir::new("trusted-own");
+        let [own, theirs] = ["own", "theirs"].map(|name| place.join(name));
+        for (file, user) in [(&own, OTHER), (&theirs, OTHER + 1)] {
+            fs::write(file, "key").expect("a file");
+            set_mode(file, 0o644);
+            chown(file, Some(user), None).expect("root");
+        }
+        set_mode(&place, 0o755);
+        let daemon = std::thread::spawn(move || {
+            // It changes this thread alone.
+            let user = Uid::from_raw(OTHER);
+            set_thread_res_uid(user, user, user).expect("root");
+            assert_eq!(text(&own).as_deref(), Ok("key"));
+            refused(&theirs, "belongs to user 34");
+        });
+        daemon.join().expect("both as they should be");
     }
 
     #[test]

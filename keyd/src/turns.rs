@@ -323,6 +323,34 @@ mod tests {
     }
 
     #[test]
+    fn an_account_is_forgotten_once_that_changes_nothing() {
+        let (mut turns, now) = turns();
+        let known = |turns: &mut Turns<u32>, now| {
+            turns.begin_round(now);
+            turns
+                .accounts
+                .iter()
+                .map(|own| own.account)
+                .collect::<Vec<_>>()
+        };
+        turns.charge_look(ONE, 0, Duration::ZERO, now);
+        turns.charge_look(OTHER, 0, Duration::from_micros(5), now);
+        turns.push(THIRD, 0, 3, now);
+        let just = now + ACTIVE - Duration::from_nanos(1);
+        assert_eq!(known(&mut turns, just), [ONE, OTHER, THIRD]);
+        // Two are ahead of the others, or have something here.
+        assert_eq!(known(&mut turns, now + ACTIVE), [OTHER, THIRD]);
+        assert_eq!(batch(&mut turns, 0, 1, 5000), [3]);
+        turns.push(ONE, 0, 1, now);
+        assert_eq!(batch(&mut turns, 0, 1, 6000), [1]);
+        assert_eq!(known(&mut turns, now + ACTIVE), [OTHER, THIRD, ONE]);
+        // What the clock of the others shows says nothing of one that shows as much.
+        turns.push(THIRD, 0, 3, now);
+        assert_eq!(batch(&mut turns, 0, 1, 1), [3]);
+        assert_eq!(known(&mut turns, now + ACTIVE), [THIRD, ONE]);
+    }
+
+    #[test]
     fn what_is_not_wanted_any_more_goes() {
         let (mut turns, now) = turns();
         push(&mut turns, ONE, 0, &[1, 2, 3]);

@@ -468,4 +468,10 @@ fn what_a_client_may_not_ask_is_refused() {
     ];
     let is_known = |line: &str| kinds.iter().any(|kind| line.contains(kind));
     assert!(log.lines().all(is_known), "{log}");
+    let is_secret = lockstep_vault::use_secret_memory();
+    assert_eq!(
+        log.contains("no memory of memfd_secret"),
+        !is_secret,
+        "{log}"
+    );
 }
