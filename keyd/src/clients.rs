@@ -372,6 +372,12 @@ pub(crate) mod tests {
         ring: Ring,
     }
 
+    /// An offer of no keys, which is sent as these bytes.
+    pub(crate) fn offer(welcome: Vec<u8>) -> Arc<Offer> {
+        let grants = Vec::new();
+        Arc::new(Offer { grants, welcome })
+    }
+
     impl Connected {
         pub(crate) fn new() -> Connected {
             Connected::of(7, 8)
@@ -507,6 +513,8 @@ pub(crate) mod tests {
         let eight = offers.of(peer(8)).expect("a key");
         assert!(Arc::ptr_eq(&seven, &eight));
         assert_eq!(offers.of(peer(10)).err(), Some(Verdict::Stranger));
+        let accounts = [8, 10].map(|user| offers.account(peer(user)));
+        assert_eq!(accounts, [Some(Account::User(8)), None]);
         assert_eq!(offers.shared.len(), 2);
         // One goes with the last process that has it.
         drop(nine);

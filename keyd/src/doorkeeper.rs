@@ -10,7 +10,7 @@
 //! processes can use the daemon. Where all places have requests, newcomers wait in line.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::{self, ErrorKind, Write as _};
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
@@ -690,7 +690,7 @@ mod tests {
 
     use super::*;
     use crate::access::{Access, Accounts};
-    use crate::clients::tests::{Connected, ed25519};
+    use crate::clients::tests::{Connected, ed25519, offer};
     use crate::configuration::KeySection;
 
     /// A door at which no thread works.
@@ -777,15 +777,16 @@ mod tests {
     /// What the door has answered; None if it has hung up without a word.
     fn verdict(mut stream: &UnixStream) -> Option<(Verdict, Vec<u8>, Option<OwnedFd>)> {
         let mut bytes = [0; VERDICT];
-        let (count, ring) = receive(stream, &mut bytes).expect("a socket");
-        if count == 0 {
+        let received = receive(stream, &mut bytes).expect("a socket");
+        if received.length == 0 {
             return None;
         }
-        stream.read_exact(&mut bytes[count..]).expect("a verdict");
+        let rest = &mut bytes[received.length..];
+        stream.read_exact(rest).expect("a verdict");
         let (verdict, length) = protocol::read_verdict(&bytes).expect("a verdict");
         let mut list = vec![0; length];
         stream.read_exact(&mut list).expect("a list");
-        Some((verdict, list, ring))
+        Some((verdict, list, received.descriptor))
     }
 
     fn said(stream: &UnixStream) -> Option<Verdict> {
@@ -986,8 +987,8 @@ mod tests {
         let account = door.newest().account;
         assert!(door.keeper.places().is_empty());
         door.newest().stage = Stage::Reads {
-            rest: vec![1],
-            grants: Vec::new(),
+            sent: 0,
+            offer: offer(vec![1]),
             ring: Server::create(4).expect("a ring").0,
         };
         assert_eq!(door.keeper.places(), HashMap::from([(account, 1)]));
@@ -1005,8 +1006,8 @@ mod tests {
         let number = door.keeper.next - 1;
         let mut newcomer = door.keeper.newcomers.remove(&number).expect("it waits");
         newcomer.stage = Stage::Reads {
-            rest: vec![7; 4_000_000],
-            grants: Vec::new(),
+            sent: 0,
+            offer: offer(vec![7; 4_000_000]),
             ring: Server::create(4).expect("a ring").0,
         };
         door.keeper.go_on(number, newcomer);
@@ -1054,9 +1055,9 @@ mod tests {
         let (own, mut other) = UnixStream::pair().expect("sockets");
         own.set_nonblocking(true).expect("a socket");
         let whole: Vec<u8> = (0..4_000_000_u32).map(|number| number as u8).collect();
-        let mut rest = whole.clone();
+        let mut sent = 0;
         let (mut read, mut rounds) = (Vec::new(), 0);
-        while !write_on(&own, &mut rest).expect("a socket") {
+        while !write_on(&own, &whole, &mut sent).expect("a socket") {
             let mut some = [0; 1 << 16];
             let count = other.read(&mut some).expect("a socket");
             read.extend(&some[..count]);
@@ -1064,9 +1065,9 @@ mod tests {
         }
         drop(own);
         other.read_to_end(&mut read).expect("a socket");
-        assert!(rounds > 1 && rest.is_empty() && read == whole);
+        assert!(rounds > 1 && sent == whole.len() && read == whole);
         let (own, _) = UnixStream::pair().expect("sockets");
-        assert!(write_on(&own, &mut vec![1]).is_err());
+        assert!(write_on(&own, &[1], &mut 0).is_err());
     }
 
     #[test]
@@ -1082,6 +1083,6 @@ mod tests {
         ] {
             assert_eq!(pass_over(error.into()).is_ok(), passes, "{error}");
         }
-        assert!(pass_over(ErrorKind::UnexpectedEof.into()).is_err());
+        assert!(pass_over(io::ErrorKind::UnexpectedEof.into()).is_err());
     }
 }

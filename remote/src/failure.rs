@@ -206,7 +206,7 @@ mod tests {
             (Failure::Unwelcome(Verdict::OtherVersion), "restart it"),
             (Failure::Unwelcome(Verdict::Failed), "its log says why"),
             (Failure::NoDescriptor, "LimitNOFILE"),
-            (Failure::Silent, "systemctl start"),
+            (Failure::Silent, "systemctl status"),
             (Failure::OtherKey, "export-reference"),
             (Failure::Busy, "rate"),
             (Failure::Full, "queue"),

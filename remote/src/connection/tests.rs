@@ -491,14 +491,15 @@ fn who_is_refused_asks_again_or_is_told() {
 #[test]
 fn a_daemon_that_shows_no_signs_is_waited_for_by_time_alone() {
     let mut still = Still::since(None);
-    assert!((0..1000).all(|_| !still.is_for_long(None)));
+    let mut is_long = |beat| still.is_for_long(beat, || false);
+    assert!((0..1000).all(|_| !is_long(None)));
     // One that stops showing signs is stopped; each sign counts anew.
     for beat in [1, 2] {
-        let looks = (0..MOST_STILL).map(|_| still.is_for_long(Some(beat)));
+        let looks = (0..MOST_STILL).map(|_| is_long(Some(beat)));
         assert!(looks.eq([false; MOST_STILL as usize]), "{beat}");
-        assert!(!still.is_for_long(Some(beat + 100)));
+        assert!(!is_long(Some(beat + 100)));
     }
-    let looks = (0..MOST_STILL).map(|_| still.is_for_long(Some(102)));
+    let looks = (0..MOST_STILL).map(|_| is_long(Some(102)));
     assert_eq!(looks.filter(|is_long| *is_long).count(), 1);
 }
 
