@@ -942,7 +942,7 @@ mod tests {
         let numbers = door.seat(&all[1..]);
         assert!(door.finds_place(8, now));
         assert_eq!(door.lost(&numbers), [2]);
-        // Who has as many places as it may gives one itself.
+        // An account with as many places as it may have gives one itself.
         let mut door = Door::new("max_clients = 4\nmax_clients_per_user = 1\n");
         let numbers = door.seat(&all);
         assert!(door.finds_place(8, now));
