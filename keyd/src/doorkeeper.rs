@@ -184,14 +184,7 @@ impl Doorkeeper {
 
     /// Waits until something happens at any socket, and returns what; None if the daemon is to end.
     fn wait(&self) -> io::Result<Option<HashMap<u64, EventFlags>>> {
-        let is_in_line = |own: &Newcomer| matches!(own.stage, Stage::Waits);
-        // No event tells of a place that has become idle, or of a newcomer that is late.
-        let time = match (self.newcomers.is_empty(), self.leaving.is_empty()) {
-            (false, _) if self.newcomers.values().any(is_in_line) => Some(LOOK_EVERY),
-            (true, true) if self.clients.len() <= AT_EASE => None,
-            (true, true) => Some(IDLE),
-            _ => Some(TICK),
-        };
+        let time = self.longest_wait();
         let time = time.map(|time| Timespec {
             tv_sec: time.as_secs() as i64,
             tv_nsec: time.subsec_nanos().into(),
@@ -208,6 +201,18 @@ impl Doorkeeper {
                 let events: HashMap<_, _> = events.collect();
                 Ok((!events.contains_key(&END)).then_some(events))
             }
+        }
+    }
+
+    /// For how long the thread may wait: no event tells of a place that has become idle, or of a
+    /// newcomer that is late.
+    fn longest_wait(&self) -> Option<Duration> {
+        let is_in_line = |own: &Newcomer| matches!(own.stage, Stage::Waits);
+        match (self.newcomers.is_empty(), self.leaving.is_empty()) {
+            (false, _) if self.newcomers.values().any(is_in_line) => Some(LOOK_EVERY),
+            (true, true) if self.clients.len() <= AT_EASE => None,
+            (true, true) => Some(IDLE),
+            _ => Some(TICK),
         }
     }
 
@@ -679,7 +684,7 @@ fn pass_over(error: io::Error) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read as _;
+    use std::io::{ErrorKind, Read as _};
     use std::os::fd::OwnedFd;
 
     use lockstep_engine::Config;
@@ -937,7 +942,7 @@ mod tests {
         let numbers = door.seat(&all[1..]);
         assert!(door.finds_place(8, now));
         assert_eq!(door.lost(&numbers), [2]);
-        // Who has as many places as it may gives one itself.
+        // An account with as many places as it may have gives one itself.
         let mut door = Door::new("max_clients = 4\nmax_clients_per_user = 1\n");
         let numbers = door.seat(&all);
         assert!(door.finds_place(8, now));
@@ -968,6 +973,7 @@ mod tests {
         assert_eq!(door.keeper.places(), places);
         door.keeper.go_round(&HashMap::new()).expect("sockets");
         assert_eq!(door.keeper.places(), places);
+        assert_eq!(door.keeper.longest_wait(), Some(TICK));
         taken.clear();
         door.keeper.go_round(&HashMap::new()).expect("sockets");
         assert!(door.keeper.places().is_empty() && door.keeper.leaving.is_empty());
@@ -986,12 +992,14 @@ mod tests {
         }]);
         let account = door.newest().account;
         assert!(door.keeper.places().is_empty());
+        assert_eq!(door.keeper.longest_wait(), Some(LOOK_EVERY));
         door.newest().stage = Stage::Reads {
             sent: 0,
             offer: offer(vec![1]),
             ring: Server::create(4).expect("a ring").0,
         };
         assert_eq!(door.keeper.places(), HashMap::from([(account, 1)]));
+        assert_eq!(door.keeper.longest_wait(), Some(TICK));
         drop(own);
     }
 
@@ -1028,9 +1036,11 @@ mod tests {
         let mut all: Vec<_> = (0..AT_EASE as u64 + 3).map(idle).collect();
         let mut door = Door::new("");
         let numbers = door.seat(&all);
+        assert_eq!(door.keeper.longest_wait(), Some(IDLE));
         door.keeper.send_idle_away();
         let last = AT_EASE..AT_EASE + 3;
         assert_eq!(door.lost(&numbers), last.collect::<Vec<_>>());
+        assert_eq!(door.keeper.longest_wait(), None);
         door.keeper.send_idle_away();
         assert_eq!(door.keeper.clients.len(), AT_EASE);
         // A newcomer takes the place of one, and of none where there are fewer.

@@ -281,8 +281,11 @@ pub struct Contents {
 /// What is in a file; nothing if it cannot be read.
 pub fn contents(path: &Path) -> Contents {
     // No device or pipe holds up the one who asks.
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = rustix::fs::open(path, flags, Mode::empty());
+    const FLAGS: OFlags = OFlags::RDONLY
+        .union(OFlags::NONBLOCK)
+        .union(OFlags::NOCTTY)
+        .union(OFlags::CLOEXEC);
+    let file = rustix::fs::open(path, FLAGS, Mode::empty());
     let text = file.ok().and_then(|file| key::text_of(file.into()).ok());
     let text = text.unwrap_or_default();
     let mut found = Contents::default();
@@ -413,6 +416,17 @@ mod tests {
             (
                 format!("{key}{}", block(DH_PARAMETERS, &long)),
                 "holds no set of DH parameters",
+            ),
+            // Marks that belong to no block, and an end that is that of another one.
+            (format!("{certificate}{key}x-----BEGIN\n"), "line 14 begins"),
+            (format!("{key}{certificate}x-----END\n"), "line 14 begins"),
+            (
+                key.clone() + &certificate.replace("END CERTIFICATE", "END CERTIFICATES"),
+                "line 13 begins or ends",
+            ),
+            (
+                "-----BEGIN X-----\n".to_owned(),
+                "begins in line 1 has no end",
             ),
             // The two that were seen: no END, and no line break.
             (

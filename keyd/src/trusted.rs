@@ -25,6 +25,14 @@ use rustix::process::geteuid;
 /// The most links on a way, as the kernel has it.
 const MOST_LINKS: usize = 40;
 
+/// How a file is opened: no pipe or device that has come in its place holds up the daemon.
+const TO_READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+const TO_CREATE: OFlags = OFlags::WRONLY
+    .union(OFlags::CREATE)
+    .union(OFlags::EXCL)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
 /// Why a file is not opened.
 #[derive(Debug)]
 pub enum Untrusted {
@@ -66,8 +74,7 @@ pub fn open(path: &Path) -> Result<File, Untrusted> {
         Reached::File(directory, name, at) => (directory, name, at),
         Reached::Directory(_, at) => return Err(Untrusted::NotAFile(at)),
     };
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let (file, about) = step(&directory, &name, flags, &at)?;
+    let (file, about) = step(&directory, &name, TO_READ, &at)?;
     // It may be another one by now.
     if FileType::from_raw_mode(about.st_mode) != FileType::RegularFile {
         return Err(Untrusted::NotAFile(at));
@@ -87,8 +94,7 @@ pub fn create_new(path: &Path) -> Result<File, Untrusted> {
         Reached::Directory(directory, _) => directory,
         Reached::File(_, _, at) => return Err(Untrusted::System(at, Errno::NOTDIR.into())),
     };
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = openat(&directory, name, flags, Mode::from_raw_mode(0o644));
+    let file = openat(&directory, name, TO_CREATE, Mode::from_raw_mode(0o644));
     file.map(File::from).map_err(|error| system(error.into()))
 }
 
@@ -172,7 +178,7 @@ fn step(
     at: &Path,
 ) -> Result<(OwnedFd, Stat), Untrusted> {
     let system = |error: Errno| Untrusted::System(at.to_owned(), error.into());
-    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let flags = flags.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
     let found = openat(directory, name, flags, Mode::empty()).map_err(system)?;
     let about = fstat(&found).map_err(system)?;
     Ok((found, about))
