@@ -23,10 +23,11 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::access::{Account, Peer};
-use crate::clients::{BRIEFLY_IDLE, Client, Grants, Held};
+use crate::clients::{BRIEFLY_IDLE, Client, Held, Offer, Offers};
 use crate::configuration::Configuration;
 use crate::fault::{Defect, is_planted};
-use crate::journal::Journal;
+use crate::idlers::Idlers;
+use crate::journal::{Journal, log};
 use crate::porch::{Guest, is_for_later, read_on};
 use crate::rate::Rate;
 use crate::service::Service;
@@ -84,10 +85,10 @@ enum Stage {
     Greets(Vec<u8>),
     /// It waits in line for a place.
     Waits,
-    /// It is welcome, and takes what is left to send.
+    /// It is welcome, and so much of what it is offered is sent.
     Reads {
-        rest: Vec<u8>,
-        grants: Grants,
+        sent: usize,
+        offer: Arc<Offer>,
         ring: Server,
     },
 }
@@ -98,7 +99,7 @@ pub struct Doorkeeper {
     /// Has something to read once the daemon is to end. Epoll tells of it.
     _end: UnixStream,
     configuration: Configuration,
-    keys: Vec<Arc<Held>>,
+    offers: Offers,
     service: Arc<Service>,
     epoll: OwnedFd,
     /// The number of the next connection.
@@ -111,6 +112,7 @@ pub struct Doorkeeper {
     leaving: Vec<Arc<Client>>,
     /// How often an account may ask. It outlives connections: to connect anew gains nothing.
     rates: HashMap<Account, Arc<Rate>>,
+    idlers: Idlers,
     journal: Journal,
 }
 
@@ -139,7 +141,7 @@ impl Doorkeeper {
             listeners,
             _end: end,
             configuration,
-            keys,
+            offers: Offers::new(keys),
             service,
             epoll,
             next,
@@ -147,6 +149,7 @@ impl Doorkeeper {
             clients: HashMap::new(),
             leaving: Vec::new(),
             rates: HashMap::new(),
+            idlers: Idlers::default(),
             journal: Journal::default(),
         })
     }
@@ -246,7 +249,7 @@ impl Doorkeeper {
             group,
         } = credentials(&stream)?;
         let peer = Peer { user, group };
-        let Some(account) = Client::account(&self.keys, peer) else {
+        let Some(account) = self.offers.account(peer) else {
             return self.send_away((&stream, None), (peer, pid), Verdict::Stranger);
         };
         let newcomer = Newcomer {
@@ -342,8 +345,8 @@ impl Doorkeeper {
                 self.answer(newcomer, &greeting)
             }
             Stage::Waits => Ok(Some(newcomer)),
-            Stage::Reads { rest, .. } => {
-                if write_on(&newcomer.stream, rest)? {
+            Stage::Reads { sent, offer, .. } => {
+                if write_on(&newcomer.stream, &offer.welcome, sent)? {
                     self.admit(number, newcomer);
                     return Ok(None);
                 }
@@ -392,22 +395,19 @@ impl Doorkeeper {
 
     /// Makes a ring for a newcomer, and sends it; returns the newcomer unless it is sent away.
     fn welcome(&mut self, mut newcomer: Newcomer) -> io::Result<Option<Newcomer>> {
-        let Some(grants) = Client::grants(&self.keys, newcomer.peer) else {
-            return self.refuse(&newcomer, Verdict::Stranger);
-        };
-        let Some(list) = protocol::list(&Client::list(&grants)) else {
-            return self.refuse(&newcomer, Verdict::Failed);
+        let offer = match self.offers.of(newcomer.peer) {
+            Ok(offer) => offer,
+            Err(verdict) => return self.refuse(&newcomer, verdict),
         };
         let Ok((ring, descriptor)) = Server::create(self.configuration.queue) else {
             return self.refuse(&newcomer, Verdict::Failed);
         };
-        let mut rest = protocol::verdict(Verdict::Welcome, list.len()).to_vec();
-        let sent = send(&newcomer.stream, &rest, descriptor.as_fd())?;
-        rest.drain(..sent);
-        rest.extend(list);
+        // The ring comes with the verdict.
+        let verdict = &offer.welcome[..protocol::VERDICT];
+        let sent = send(&newcomer.stream, verdict, descriptor.as_fd())?;
         // The client may wait for an answer before any thread has looked at its ring.
         ring.beat();
-        newcomer.stage = Stage::Reads { rest, grants, ring };
+        newcomer.stage = Stage::Reads { sent, offer, ring };
         newcomer.since = Instant::now();
         Ok(Some(newcomer))
     }
@@ -476,15 +476,11 @@ impl Doorkeeper {
     /// Takes the places of these clients away. Each comes back with its next request, and makes a
     /// request again that it makes at this moment.
     fn dismiss(&mut self, numbers: &[u64]) {
-        let gone = self.part_with(numbers, Closing::Idle);
-        for client in gone {
-            let (served, refused) = client.counts();
-            let (pid, user) = (client.pid, client.peer.user);
-            let line = format_args!(
-                "process {pid} of user {user} is idle and loses its place: {served} requests, \
-                 {refused} refused"
-            );
-            self.journal.log(Some(client.account), line);
+        for client in self.part_with(numbers, Closing::Idle) {
+            self.idlers.note(&client);
+        }
+        if let Some(line) = self.idlers.line(Instant::now()) {
+            log(format_args!("{line}"));
         }
     }
 
@@ -555,20 +551,23 @@ impl Doorkeeper {
         if !self.is_told_of(number, &newcomer.stream, told.0, told.1) {
             return;
         }
-        let Stage::Reads { grants, ring, .. } = newcomer.stage else {
+        let Stage::Reads { offer, ring, .. } = newcomer.stage else {
             return;
         };
         let Newcomer {
             peer, account, pid, ..
         } = newcomer;
-        let (user, count) = (peer.user, grants.len());
-        let line = format_args!("serves process {pid} of user {user}, which may use {count} keys");
-        self.journal.log(Some(account), line);
+        if !self.idlers.has_come_back(peer, pid) {
+            let (user, count) = (peer.user, offer.count());
+            let line =
+                format_args!("serves process {pid} of user {user}, which may use {count} keys");
+            self.journal.log(Some(account), line);
+        }
         let most = self.configuration.rate;
         let fresh = || Arc::new(Rate::new(most, most, Instant::now()));
         let rate = Arc::clone(self.rates.entry(account).or_insert_with(fresh));
         let (who, at) = ((peer, account, pid), (ring, newcomer.stream));
-        let client = Arc::new(Client::new(who, grants, at, rate));
+        let client = Arc::new(Client::new(who, offer, at, rate));
         self.clients.insert(number, Arc::clone(&client));
         self.service.clients.change(|clients| clients.push(client));
         self.service.refresh();
@@ -643,11 +642,11 @@ pub fn turn_away(listeners: &[UnixListener], time: Duration) {
     }
 }
 
-/// Writes what there is room for; whether that was all.
-fn write_on(mut stream: &UnixStream, rest: &mut Vec<u8>) -> io::Result<bool> {
-    while !rest.is_empty() {
+/// Writes what there is room for of what is not sent yet; whether that was all.
+fn write_on(mut stream: &UnixStream, all: &[u8], sent: &mut usize) -> io::Result<bool> {
+    while let Some(rest) = all.get(*sent..).filter(|rest| !rest.is_empty()) {
         match stream.write(rest) {
-            Ok(count) => drop(rest.drain(..count)),
+            Ok(count) => *sent += count,
             Err(error) if is_for_later(&error) => return Ok(false),
             Err(error) => return Err(error),
         }

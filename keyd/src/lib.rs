@@ -13,8 +13,10 @@ mod clients;
 pub mod configuration;
 mod doorkeeper;
 mod fault;
+mod idlers;
 mod journal;
 pub mod key;
+pub mod memory;
 mod padding;
 mod porch;
 mod privileges;
@@ -48,6 +50,7 @@ use configuration::{Configuration, KeySection};
 use doorkeeper::Doorkeeper;
 use journal::log;
 use key::Key;
+use memory::Shortage;
 use porch::Porch;
 use service::Service;
 
@@ -218,6 +221,10 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
     service::wipe_stack::<ROOM_BYTES>();
     for wrong in keys.wrong() {
         log(format_args!("warning: {wrong}"));
+    }
+    let shortage = memory::allowed().and_then(|most| memory::shortage(&configuration, most));
+    if let Some(Shortage { what, remedy }) = shortage {
+        log(format_args!("warning: {what}. Remedy: {remedy}"));
     }
     engine.count(Elsewhere::LeftOut(keys.left_out.len()));
     for section in &configuration.keys {

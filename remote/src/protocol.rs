@@ -105,7 +105,7 @@ impl Verdict {
 }
 
 /// What a client may do with a key.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Uses {
     /// Have signatures made.
     pub sign: bool,

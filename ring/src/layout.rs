@@ -78,6 +78,11 @@ pub(crate) struct Slot {
 pub(crate) const HEADER_SIZE: usize = size_of::<Header>();
 pub(crate) const SLOT_SIZE: usize = size_of::<Slot>();
 
+/// The bytes of a ring of so many slots. Its memory is whole pages.
+pub const fn ring_bytes(slots: usize) -> usize {
+    HEADER_SIZE + slots * SLOT_SIZE
+}
+
 #[cfg(not(loom))]
 const _: () = assert!(HEADER_SIZE == 448 && SLOT_SIZE == 64 + INPUT + OUTPUT);
 

@@ -35,7 +35,7 @@ mod sync;
 mod watcher;
 
 pub use client::{Answer, Call, Client, Lost, Refused, Ticket};
-pub use layout::{INPUT, MOST_SLOTS, OUTPUT, status};
+pub use layout::{INPUT, MOST_SLOTS, OUTPUT, ring_bytes, status};
 pub use memory::AttachError;
 pub use server::{Closing, Faults, Request, Server};
 pub use sleep::Patience;
