@@ -51,8 +51,8 @@ impl fmt::Display for Failure {
             Failure::Unreachable(socket, reason) => {
                 return write!(
                     f,
-                    "the key daemon cannot be reached at {} ({reason}); start it by \
-                     `systemctl start lockstep-keyd`",
+                    "the key daemon cannot be reached at {} ({reason}); start it, with \
+                     systemd by `systemctl start lockstep-keyd`",
                     socket.display()
                 );
             }
@@ -81,8 +81,8 @@ impl fmt::Display for Failure {
             }
             Failure::Lost | Failure::Gone => "the key daemon ended before it answered",
             Failure::Silent => {
-                "the key daemon does not answer: it is stopped, or does not start; see \
-                 `systemctl status lockstep-keyd`, and start it by `systemctl start lockstep-keyd`"
+                "the key daemon does not answer: it is stopped, or does not start; see its log, with \
+                 systemd by `systemctl status lockstep-keyd`, and start it"
             }
             Failure::TimedOut | Failure::Late => {
                 "the key daemon did not answer in time; see its log and its load"
