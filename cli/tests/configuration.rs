@@ -262,7 +262,7 @@ fn clauses_about_another_provider_are_about_its_keys() {
     let compile = |source: &str, output: &str, options: &[&str]| {
         let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/configuration");
         let mut cc = Command::new("cc");
-        cc.arg("-o").arg(place.path(output)).arg(tests.join(source));
+        cc.args(["-Wall", "-Wextra", "-Werror"]).arg("-o").arg(place.path(output)).arg(tests.join(source));
         assert!(cc.args(options).status().unwrap().success(), "{cc:?}");
         place.path(output)
     };
@@ -289,7 +289,7 @@ fn clauses_about_another_provider_are_about_its_keys() {
             .env("OPENSSL_CONF", &conf)
             .output()
             .unwrap();
-        let found = String::from_utf8(output.stdout).unwrap();
+        let found = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{count}: {output:?}");
         for line in found.lines() {
             let (what, provider) = line.rsplit_once(' ').unwrap();

@@ -802,6 +802,12 @@ fn a_server_that_names_a_hybrid_keeps_the_module() {
     write(&site, "ssl_ecdh_curve auto;\n");
     let (code, text) = lockstep(&["uninstall"]);
     assert_eq!((code, conf.exists()), (0, false), "{text}");
+    // Where a script of init has it load the module, there is no drop-in.
+    write(&site, "ssl_ecdh_curve X25519MLKEM768;\n");
+    let default = place.root.join("etc/default/nginx");
+    write(&default, "export OPENSSL_CONF=/etc/lockstep/openssl.cnf\n");
+    let (code, text) = lockstep(&["uninstall"]);
+    assert!(code == 3 && text.contains("names the group"), "{text}");
 }
 
 /// A script of init, or an administrator, may name it.

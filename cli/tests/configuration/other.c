@@ -1,6 +1,7 @@
 /* A provider of somebody else, which a configuration prefers by any number of clauses. It has
  * OpenSSL's own algorithms under its name. Its keys cannot leave it, as those of a token. */
 #include <openssl/core_dispatch.h>
+#include <openssl/crypto.h>
 #include <openssl/provider.h>
 
 enum { OPERATIONS = 32, MOST = 64, KEYS = 64 };

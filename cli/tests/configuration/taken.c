@@ -2,6 +2,7 @@
  * is made and used. */
 #include <openssl/err.h>
 #include <openssl/evp.h>
+#include <openssl/provider.h>
 #include <stdio.h>
 #include <stdlib.h>
 
