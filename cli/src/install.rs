@@ -181,10 +181,11 @@ pub fn uninstall(options: &UninstallOptions) -> Outcome {
         // Where none is named, only those are worth a line that load the module.
         let has_some =
             !planned.changes.iter().all(Change::is_nothing) || keyd::has_references(server, root);
+        let may_load = has_some || !planned.left.is_empty();
         // Without systemd a line in a file of its script has it load the module.
         let is_ours = |line: &str| line.contains("/etc/lockstep/");
         let is_named = has_line(&root.join(server.environment), is_ours);
-        let of_hybrid = hybrid::needed(server, root).filter(|_| has_some || is_named);
+        let of_hybrid = hybrid::needed(server, root).filter(|_| may_load || is_named);
         let done = [&plan.changes[..], &planned.changes];
         let of_references = keyd::needed(server, root, &done);
         if of_hybrid.is_some() || !of_references.is_empty() {

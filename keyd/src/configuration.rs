@@ -86,6 +86,8 @@ enum Place {
     Key,
     /// In a section that nobody knows.
     Nowhere,
+    /// Behind the header of a key that is a comment: the lines may be those of that key.
+    Comment,
 }
 
 impl fmt::Display for Wrong {
@@ -143,7 +145,14 @@ impl Configuration {
         let mut names: Vec<&str> = Vec::new();
         for (index, line) in text.lines().enumerate() {
             let line = line.trim();
-            if line.is_empty() || line.starts_with(['#', ';']) {
+            if line.starts_with(['#', ';']) {
+                let comment = line.trim_start_matches(['#', ';', ' ', '\t']);
+                if place == Place::Key && comment.starts_with("[key ") && comment.ends_with(']') {
+                    place = Place::Comment;
+                }
+                continue;
+            }
+            if line.is_empty() {
                 continue;
             }
             let name = line.split('=').next().map_or(line, str::trim);
@@ -155,6 +164,9 @@ impl Configuration {
                     section
                 }
                 false if place == Place::Nowhere => Ok(()),
+                false if place == Place::Comment => {
+                    Err("the header above is a comment, so this belongs to no key".to_owned())
+                }
                 false if names.contains(&name) => {
                     configuration.doubt(place, index + 1);
                     Err(format!("{name} is set above, too"))
@@ -391,19 +403,25 @@ mod tests {
     fn a_lost_header_gives_no_access_to_the_key_before() {
         let next = "file = /b\ngroups = www\nuses = sign\n";
         let last_first = "groups = www\nfile = /b\nuses = sign\n";
-        for (header, rest) in [
-            ("#[key b]", next),
-            ("#[key b]", last_first),
-            (";[key b]", next),
-            ("key b]", next),
-            ("key b]", "groups = www\n"),
-            ("", last_first),
+        // Behind a header that is a comment, nothing can be of the key before it.
+        let (both, last) = (&["a", "c"][..], &["c"][..]);
+        for (header, rest, served) in [
+            ("#[key b]", next, both),
+            ("# [key b]", last_first, both),
+            (";[key b]", "groups = www\n", both),
+            ("key b]", next, last),
+            ("key b]", "groups = www\n", last),
+            ("", last_first, last),
         ] {
             let text = format!("{KEY}{header}\n{rest}[key c]\nfile = /c\nusers = u\nuses = sign\n");
             let read = Configuration::parse(&text);
             let usable = read.keys.iter().filter(|key| key.unusable.is_none());
             let names = usable.map(|key| key.name.as_str());
-            assert_eq!(names.collect::<Vec<_>>(), ["c"], "{text}");
+            assert_eq!(names.collect::<Vec<_>>(), served, "{text}");
+            let www = |key: &KeySection| key.groups.contains(&"www".to_owned());
+            let key = &read.keys[0];
+            assert!(!www(key) || key.unusable.is_some(), "{text}");
+            assert!(!read.wrong.is_empty(), "{text}");
         }
         // The message names the line.
         for (rest, expected) in [("key b]", "line 5 makes"), ("\nusers = v", "line 6 makes")] {

@@ -684,7 +684,7 @@ fn pass_over(error: io::Error) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{ErrorKind, Read as _};
+    use std::io::Read as _;
     use std::os::fd::OwnedFd;
 
     use lockstep_engine::Config;

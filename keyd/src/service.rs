@@ -67,6 +67,8 @@ struct Waiting {
     arrivals: Vec<Arrivals>,
     /// What a request of a shape takes, in nanoseconds: the mean of the last ones.
     costs: Vec<u64>,
+    /// What a pass of a shape takes, as full as it is: the mean of the last ones.
+    passes: Vec<u64>,
     /// The shape that is looked at first, or the number of shapes for the first one.
     next: usize,
     /// The client whose ring is looked at first.
@@ -92,8 +94,17 @@ struct Bill {
     shape: Shape,
     /// What its requests have taken beyond their estimates, by account.
     differences: Vec<(Account, i64)>,
-    /// What one has taken, if any was computed.
-    cost: Option<u64>,
+    /// If any was computed.
+    cost: Option<Cost>,
+}
+
+/// What computing has taken, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    /// For each request.
+    request: u64,
+    /// For each pass, however many requests it had.
+    pass: u64,
 }
 
 /// How often requests of one shape come.
@@ -129,6 +140,13 @@ impl Service {
     /// A service without clients, for so many threads.
     pub fn new(engine: Engine, threads: usize) -> Service {
         let shapes = Shape::ALL.len();
+        let passes: Vec<_> = Shape::ALL
+            .iter()
+            .map(|own| nanoseconds(pass_time(*own)))
+            .collect();
+        let costs = Shape::ALL.iter().zip(&passes);
+        let costs = costs.map(|(own, pass)| pass / engine.pass(*own) as u64);
+        let costs = costs.map(|cost| cost.max(nanoseconds(SOME_TIME))).collect();
         Service {
             engine,
             sleeper: Sleeper::new(),
@@ -136,7 +154,8 @@ impl Service {
             waiting: Mutex::new(Waiting {
                 turns: Turns::new(shapes),
                 arrivals: (0..shapes).map(|_| Arrivals::new(Instant::now())).collect(),
-                costs: vec![nanoseconds(SOME_TIME); shapes],
+                costs,
+                passes,
                 next: 0,
                 first: 0,
                 clients: Arc::default(),
@@ -285,12 +304,16 @@ impl Service {
             for (account, difference) in bill.differences {
                 waiting.turns.settle(account, difference);
             }
-            let mean = &mut waiting.costs[bill.shape.index()];
-            if let Some(cost) = bill.cost {
+            let shape = bill.shape.index();
+            let learn = |mean: &mut u64, last: u64| {
                 *mean = (*mean / 4)
                     .saturating_mul(3)
-                    .saturating_add(cost / 4)
+                    .saturating_add(last / 4)
                     .max(1);
+            };
+            if let Some(cost) = bill.cost {
+                learn(&mut waiting.costs[shape], cost.request);
+                learn(&mut waiting.passes[shape], cost.pass);
             }
         }
     }
@@ -385,9 +408,7 @@ impl Service {
 
     /// Whether a pass of a shape takes longer than others are to wait.
     fn is_long(&self, waiting: &Waiting, shape: Shape) -> bool {
-        let cost = waiting.costs[shape.index()];
-        let pass = cost.saturating_mul(self.engine.pass(shape) as u64);
-        pass > nanoseconds(LONGEST_BATCH)
+        waiting.passes[shape.index()] > nanoseconds(LONGEST_BATCH)
     }
 
     /// How many requests a batch takes at most: full passes, for as long as a batch may take. Where
@@ -492,10 +513,14 @@ impl Service {
             }
         }
         // To answer may cost as much as to compute: a client may have each answer wake a thread.
-        let cost = nanoseconds(computes.so_far()) / count;
+        let took = nanoseconds(computes.so_far());
+        let cost = Cost {
+            request: took / count,
+            pass: took / count.div_ceil(self.engine.pass(shape) as u64),
+        };
         let is_known = !served.is_empty();
         for (account, checked) in served {
-            refund(account, cost.saturating_add(checked));
+            refund(account, cost.request.saturating_add(checked));
         }
         Bill {
             shape,
@@ -704,9 +729,9 @@ mod tests {
         let service = Service::new(crate::engine(Config::default()), 1);
         let mut waiting = service.waiting.lock().expect("no panic");
         for shape in Shape::ALL {
-            let fits = nanoseconds(LONGEST_BATCH) / service.engine.pass(shape) as u64;
+            let fits = nanoseconds(LONGEST_BATCH);
             for (cost, is_long) in [(fits, false), (fits + 1, true), (u64::MAX, true)] {
-                waiting.costs[shape.index()] = cost;
+                waiting.passes[shape.index()] = cost;
                 assert_eq!(
                     service.is_long(&waiting, shape),
                     is_long,
@@ -832,7 +857,10 @@ mod tests {
         let whole = nanoseconds(whole.so_far());
         // A signature takes longer than that wherever it is computed.
         let least = 1000;
-        let costs: Vec<u64> = bills.iter().filter_map(|bill| bill.cost).collect();
+        let costs: Vec<u64> = bills
+            .iter()
+            .filter_map(|bill| Some(bill.cost?.request))
+            .collect();
         assert!(
             costs.iter().all(|cost| count * cost <= whole),
             "{costs:?} of {whole}"
@@ -906,7 +934,7 @@ mod tests {
         let mut waiting = looked(&service, &clients);
         let cost = 2 * nanoseconds(LONGEST_BATCH);
         let batch = |waiting: &mut Waiting| {
-            let costs = waiting.costs.iter_mut().zip(Shape::ALL);
+            let costs = waiting.passes.iter_mut().zip(Shape::ALL);
             costs.for_each(|(own, shape)| *own = if shape.is_rsa() { cost } else { 1000 });
             let batch = service.batch(waiting)?;
             Some((batch.shape.is_rsa(), batch.is_long))
@@ -1033,7 +1061,9 @@ mod tests {
         let [refused, served] = clients
             .each_ref()
             .map(|own| of(own.account).expect("a bill"));
-        let estimate = nanoseconds(SOME_TIME) as i64;
+        let rsa = of_rsa(Size::Rsa2048).index();
+        let (first, first_pass) = (waiting.costs[rsa], waiting.passes[rsa]);
+        let estimate = first as i64;
         // A look at the padding takes less than was charged, and much less than a signature.
         assert!(
             refused < served && estimate + refused >= 0,
@@ -1042,7 +1072,7 @@ mod tests {
         assert_eq!(clients.each_ref().map(|own| own.counts()), [(0, 1), (1, 0)]);
         let costs = bills
             .iter()
-            .filter_map(|bill| bill.cost)
+            .filter_map(|bill| Some(bill.cost?.request))
             .collect::<Vec<_>>();
         assert_eq!(
             costs.len(),
@@ -1051,8 +1081,9 @@ mod tests {
         );
         *service.bills.lock().expect("no panic") = bills;
         service.charge(&mut waiting);
-        let expected = nanoseconds(SOME_TIME) / 4 * 3 + costs[0] / 4;
-        assert!(waiting.costs.contains(&expected), "{expected}");
+        assert_eq!(waiting.costs[rsa], first / 4 * 3 + costs[0] / 4);
+        // A pass of one request takes no longer than that.
+        assert_eq!(waiting.passes[rsa], first_pass / 4 * 3 + costs[0] / 4);
         drop(tickets);
     }
 

@@ -489,7 +489,7 @@ impl Still {
 
 /// Whether the kernel says that a process is stopped, by a signal or a debugger.
 fn is_stopped(process: i32) -> bool {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let Ok(file) = open(format!("/proc/{process}/stat"), flags, Mode::empty()) else {
         return false;
     };
