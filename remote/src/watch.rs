@@ -165,7 +165,7 @@ impl Watch {
             }
             let result = match polled {
                 Ok(Some(answer)) => match outcome(answer, request.length) {
-                    None if is_late => Err(Failure::Busy),
+                    // If it is late, it ends where it would be posted again.
                     None => {
                         request.wait.is_refused = true;
                         let when = now + request.pause;
