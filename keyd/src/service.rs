@@ -877,6 +877,30 @@ mod tests {
     }
 
     #[test]
+    fn what_nobody_waits_for_any_more_costs_nothing_and_a_curve_signs() {
+        let service = Service::new(crate::engine(Config::default()), 1);
+        let [gone, other] = [7, 8].map(|user| Connected::of(user, 8));
+        for (process, is_gone) in [(&gone, true), (&other, false)] {
+            let mut ticket = process.post(Operation::Ed25519Sign);
+            let mut waiting = looked(&service, &[Arc::clone(&process.client)]);
+            let batch = service.batch(&mut waiting).expect("it waits");
+            service.running[batch.shape.index()].store(0, Ordering::Release);
+            if is_gone {
+                process.client.leave(Closing::Unsaid);
+            }
+            let bill = service.serve(batch, &mut Spent::new());
+            if is_gone {
+                let refund = -(nanoseconds(SOME_TIME) as i64);
+                assert_eq!(bill.differences, [(process.client.account, refund)]);
+                assert_eq!(bill.cost, None);
+            } else {
+                let answer = ticket.poll().expect("not lost").expect("an answer");
+                assert_eq!((answer.status, answer.output.len()), (status::DONE, 64));
+            }
+        }
+    }
+
+    #[test]
     fn nothing_stays_on_a_stack_that_is_wiped() {
         use std::os::unix::fs::FileExt as _;
         const BYTES: usize = 4096;

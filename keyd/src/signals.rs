@@ -31,7 +31,7 @@ fn is_ignored(signal: i32) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use signal_hook::consts::{SIGPIPE, SIGUSR1, SIGUSR2};
+    use signal_hook::consts::{SIGPIPE, SIGTERM, SIGUSR1};
 
     use super::*;
 
@@ -39,6 +39,6 @@ mod tests {
     fn it_is_known_which_signals_are_ignored() {
         // Rust's own library has every program ignore this one.
         assert!(is_ignored(SIGPIPE));
-        assert!(!is_ignored(SIGUSR1) && !is_ignored(SIGUSR2));
+        assert!(!is_ignored(SIGUSR1) && !is_ignored(SIGTERM));
     }
 }
