@@ -262,7 +262,10 @@ fn clauses_about_another_provider_are_about_its_keys() {
     let compile = |source: &str, output: &str, options: &[&str]| {
         let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/configuration");
         let mut cc = Command::new("cc");
-        cc.args(["-Wall", "-Wextra", "-Werror"]).arg("-o").arg(place.path(output)).arg(tests.join(source));
+        cc.args(["-Wall", "-Wextra", "-Werror"])
+            .arg("-o")
+            .arg(place.path(output))
+            .arg(tests.join(source));
         assert!(cc.args(options).status().unwrap().success(), "{cc:?}");
         place.path(output)
     };

@@ -1,6 +1,6 @@
 //! Processes that have lost their places because they were idle. Where there are many processes,
-//! each loses its place and comes back all the time, so the log has a line about all of them now and
-//! then, and none about each.
+//! each loses its place and comes back all the time, so the log has a line about all of them now
+//! and then, and none about each.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
