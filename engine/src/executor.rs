@@ -41,11 +41,9 @@ pub(crate) trait Executor: Send + Sync + Sized + 'static {
     /// Whether a request that is alone is better served elsewhere.
     fn declines_lone(&self, shape: Self::Shape) -> bool;
 
-    /// Whether an asynchronous job pauses for a request of this shape.
+    /// Whether an asynchronous job pauses for a request of this shape. Otherwise it computes the
+    /// request at once, alone.
     fn pauses_for(&self, shape: Self::Shape) -> bool;
-
-    /// Whether a job that leads itself first lets its thread start other jobs.
-    fn gathers(&self, shape: Self::Shape) -> bool;
 
     /// Whether workers help with what jobs have posted.
     fn wants_help(&self, shape: Self::Shape) -> bool;

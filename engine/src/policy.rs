@@ -6,7 +6,6 @@ use std::time::Duration;
 use lockstep_kernels::backend::Backend;
 use lockstep_kernels::rsa::Size;
 
-use crate::kinds::Curve;
 use crate::shape::Shape;
 
 /// What a decision about one shape looks at.
@@ -266,7 +265,33 @@ pub(crate) fn lone_is_slower(backend: Backend, shape: Shape) -> bool {
     }
 }
 
-/// Which requests of asynchronous jobs the jobs' own threads serve.
+/// For which requests asynchronous jobs pause. For all others they compute at once, alone.
+///
+/// A job that pauses waits for a whole turn of its event loop, and all that meet in its batch are
+/// answered together, so the server idles while their clients compute. A pause therefore pays only
+/// where a batch saves more than that: RSA. Measured, see `docs/lab/pauses.md`; the reasons are in
+/// `docs/decisions/0033-pauses.md`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pause {
+    /// RSA.
+    #[default]
+    Rsa,
+    /// All but key pairs, of which the pool fills the lanes: for programs that want many operations
+    /// rather than quick ones.
+    All,
+}
+
+impl Pause {
+    /// Whether a job pauses for a request of this shape.
+    pub(crate) fn is_for(self, shape: Shape) -> bool {
+        match self {
+            Pause::Rsa => shape.is_rsa(),
+            Pause::All => !matches!(shape, Shape::Keypair(_)),
+        }
+    }
+}
+
+/// Which requests of asynchronous jobs the jobs' own threads serve, of those for which jobs pause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JobsLead {
     /// All; workers help with those that take longer than to hand a batch to another thread and to
@@ -283,13 +308,7 @@ impl JobsLead {
     /// Whether workers help with a shape. Measured, see `docs/lab/jobs-lead.md`.
     pub(crate) fn wants_help(self, shape: Shape, slots: usize) -> bool {
         // With one slot another thread would have no CPU of its own.
-        self == JobsLead::Auto
-            && slots > 1
-            && match shape {
-                Shape::Rsa { .. } => true,
-                Shape::Ecdh(curve) => curve == Curve::P384,
-                _ => false,
-            }
+        self == JobsLead::Auto && slots > 1 && shape.is_rsa()
     }
 }
 
@@ -303,6 +322,23 @@ pub fn lanes_bring_nothing(backend: Backend, shape: Shape) -> bool {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn jobs_pause_for_rsa_and_where_a_setting_wants_it_for_more() {
+        for shape in Shape::ALL {
+            assert_eq!(Pause::Rsa.is_for(shape), shape.is_rsa(), "{shape:?}");
+            let is_keypair = shape.name().ends_with("-keygen");
+            assert_eq!(Pause::All.is_for(shape), !is_keypair, "{shape:?}");
+        }
+    }
+
+    #[test]
+    fn workers_help_with_rsa_where_they_have_a_cpu() {
+        for shape in Shape::ALL {
+            assert_eq!(JobsLead::Auto.wants_help(shape, 2), shape.is_rsa());
+            assert!(!JobsLead::Auto.wants_help(shape, 1) && !JobsLead::Yes.wants_help(shape, 2));
+        }
+    }
 
     #[test]
     fn only_avx2_brings_nothing_for_rsa() {
