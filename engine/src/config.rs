@@ -10,7 +10,7 @@ use lockstep_kernels::backend::Backend;
 use lockstep_kernels::rsa::Schedule;
 
 use crate::mistakes::{ConfigError, Mistakes};
-use crate::policy::{JobsLead, Lone, Pause};
+use crate::policy::{Batch, JobsLead, Lone};
 use crate::stats::StatsDir;
 use crate::syslog::{self, Syslog};
 
@@ -29,9 +29,9 @@ pub struct Config {
     pub max_async: usize,
     /// How many asynchronous jobs may be lost; after that no job is paused. Default: 16384.
     pub max_lost: usize,
-    /// For which requests an asynchronous job pauses. Default: RSA.
-    pub pause: Pause,
-    /// Which of these requests the jobs' own threads serve, where the application has set no
+    /// Which requests wait for company. Default: RSA.
+    pub batch: Batch,
+    /// Which of these requests of asynchronous jobs the jobs' own threads serve, where the application has set no
     /// callback. Default: all; workers help with RSA, if there is more than one slot.
     pub jobs_lead: JobsLead,
     /// Whether OpenSSL's own implementation serves requests that are alone. Default: where it was
@@ -113,7 +113,7 @@ impl Default for Config {
             slots: 0,
             max_async: 1024,
             max_lost: 16384,
-            pause: Pause::Rsa,
+            batch: Batch::Rsa,
             jobs_lead: JobsLead::Auto,
             lone: Lone::Auto,
             gather: 16,
@@ -216,18 +216,18 @@ impl Setting {
             },
         },
         Setting {
-            name: "pause",
+            name: "batch",
             default: "rsa",
             values: "`rsa` or `all`",
-            meaning: "For which operations an async job pauses. With `rsa` its thread computes all others \
-                      at once: in a server, to pause for a short operation makes clients wait longer than it \
-                      saves. `all` is for programs that sign, verify or agree in bulk: the operations of \
-                      many jobs share a batch. A server loses a job if a client closes the connection \
+            meaning: "Which operations wait for others, to share a batch: async jobs pause for them, and \
+                      threads gather. All others are computed at once, alone, because in a server \
+                      to wait takes clients longer than a batch saves. `all` is for programs that sign, \
+                      verify or agree in bulk. A server loses a job if a client closes the connection \
                       while the job is paused.",
             set: |config, setting, value| {
-                config.pause = match value {
-                    "rsa" => Pause::Rsa,
-                    "all" => Pause::All,
+                config.batch = match value {
+                    "rsa" => Batch::Rsa,
+                    "all" => Batch::All,
                     _ => return Err(setting.refuses(value, "rsa or all")),
                 };
                 Ok(())
@@ -604,7 +604,7 @@ mod tests {
         assert_eq!(config("max_async", "0").unwrap().max_async, 0);
         assert_eq!(config("max_lost", "7").unwrap().max_lost, 7);
         assert_eq!(config("jobs_lead", "no").unwrap().jobs_lead, JobsLead::No);
-        assert_eq!(config("pause", "all").unwrap().pause, Pause::All);
+        assert_eq!(config("batch", "all").unwrap().batch, Batch::All);
         assert_eq!(config("lone", "stock").unwrap().lone, Lone::Stock);
         assert_eq!(config("gather", "0").unwrap().gather, 0);
         assert_eq!(config("key_pool", "8").unwrap().key_pool, 8);

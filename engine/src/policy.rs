@@ -265,14 +265,15 @@ pub(crate) fn lone_is_slower(backend: Backend, shape: Shape) -> bool {
     }
 }
 
-/// For which requests asynchronous jobs pause. For all others they compute at once, alone.
+/// Which requests wait for company: jobs pause for them, and threads gather. All others are computed
+/// at once, alone.
 ///
-/// A job that pauses waits for a whole turn of its event loop, and all that meet in its batch are
-/// answered together, so the server idles while their clients compute. A pause therefore pays only
-/// where a batch saves more than that: RSA. Measured, see `docs/lab/pauses.md`; the reasons are in
-/// `docs/decisions/0033-pauses.md`.
+/// A job that pauses waits for a whole turn of its event loop, and a thread for those that it yields
+/// its CPU to. All that meet in a batch are answered together, so a server idles while their clients
+/// compute. It therefore pays only where a batch saves more than that: RSA. Measured, see
+/// `docs/lab/pauses.md`; the reasons are in `docs/decisions/0033-pauses.md`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Pause {
+pub enum Batch {
     /// RSA.
     #[default]
     Rsa,
@@ -281,17 +282,17 @@ pub enum Pause {
     All,
 }
 
-impl Pause {
-    /// Whether a job pauses for a request of this shape.
+impl Batch {
+    /// Whether requests of this shape wait for company.
     pub(crate) fn is_for(self, shape: Shape) -> bool {
         match self {
-            Pause::Rsa => shape.is_rsa(),
-            Pause::All => !matches!(shape, Shape::Keypair(_)),
+            Batch::Rsa => shape.is_rsa(),
+            Batch::All => !matches!(shape, Shape::Keypair(_)),
         }
     }
 }
 
-/// Which requests of asynchronous jobs the jobs' own threads serve, of those for which jobs pause.
+/// Which of the requests that jobs pause for the jobs' own threads serve.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JobsLead {
     /// All; workers help with those that take longer than to hand a batch to another thread and to
@@ -324,11 +325,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jobs_pause_for_rsa_and_where_a_setting_wants_it_for_more() {
+    fn rsa_waits_for_company_and_where_a_setting_wants_it_more_does() {
         for shape in Shape::ALL {
-            assert_eq!(Pause::Rsa.is_for(shape), shape.is_rsa(), "{shape:?}");
+            assert_eq!(Batch::Rsa.is_for(shape), shape.is_rsa(), "{shape:?}");
             let is_keypair = shape.name().ends_with("-keygen");
-            assert_eq!(Pause::All.is_for(shape), !is_keypair, "{shape:?}");
+            assert_eq!(Batch::All.is_for(shape), !is_keypair, "{shape:?}");
         }
     }
 

@@ -2,15 +2,15 @@
 //!
 //! - An operation of a thread with a low priority is declined: it would hold up others.
 //! - A key pair comes from the pool, if that has one.
+//! - A short operation is computed at once on the thread that asks, past the queue: to wait for
+//!   company takes longer than a batch saves ([`Batch`](crate::policy::Batch)). Where OpenSSL is
+//!   faster with one, it is declined. The others may share batches:
 //! - For a thread that blocks, an operation that would run alone is declined where OpenSSL is
 //!   faster. Otherwise the thread joins the [queue](crate::queue).
-//! - A job computes a short operation at once, past the queue: to pause takes its client longer
-//!   than a batch saves ([`Pause`](crate::policy::Pause)).
-//! - For a long operation a job posts its request and pauses. When it is resumed, it leads what its
-//!   thread has posted.
-//! - A job with a callback submits such a request to a worker and pauses until the worker has
-//!   served it. So do all jobs where jobs do not lead. A job that must not pause goes the way of a
-//!   thread that blocks.
+//! - A job posts its request and pauses. When it is resumed, it leads what its thread has posted.
+//! - A job with a callback submits its request to a worker and pauses until the worker has served
+//!   it. So do all jobs where jobs do not lead. A job that must not pause goes the way of a thread
+//!   that blocks.
 
 use crate::caller::{Caller, Job, Paused, Pending};
 use crate::declined::Declined;
@@ -125,11 +125,11 @@ type PendingOf<E> = Pending<<E as Executor>::Shape, <E as Executor>::Response>;
 
 /// How a request is served.
 enum Route<J> {
-    /// A thread blocks until it is served.
-    Block,
-    /// A job computes it, alone.
+    /// The thread computes it, alone.
     AtOnce,
-    /// A job pauses for it.
+    /// The thread blocks until it is served.
+    Block,
+    /// The job pauses until it is served.
     Pause(J),
 }
 
@@ -140,17 +140,17 @@ impl<J> Route<J> {
         shape: E::Shape,
     ) -> Route<J> {
         match caller.job() {
+            _ if !queue.executor.shares_batches(shape) => Route::AtOnce,
             None => Route::Block,
-            Some(job) if queue.executor.pauses_for(shape) => Route::Pause(job),
-            Some(_) => Route::AtOnce,
+            Some(job) => Route::Pause(job),
         }
     }
 
     /// Declines a request that would run alone, where OpenSSL is faster: before it is made.
     fn declines<E: Executor>(&self, queue: &Queue<E>, shape: E::Shape) -> Option<Declined> {
         match self {
-            Route::Block => queue.declines_alone(shape),
             Route::AtOnce => queue.declines_lone(shape),
+            Route::Block => queue.declines_alone(shape),
             Route::Pause(_) => None,
         }
     }
@@ -166,8 +166,8 @@ impl<J> Route<J> {
         J: Job<PendingOf<E>>,
     {
         match self {
-            Route::Block => serve_thread(queue, caller, shape, request),
             Route::AtOnce => serve_at_once(queue, caller, shape, request),
+            Route::Block => serve_thread(queue, caller, shape, request),
             Route::Pause(job) => serve_job(queue, caller, job, shape, request),
         }
     }

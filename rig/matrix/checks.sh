@@ -712,7 +712,7 @@ in_jobs() {
 
 async() {
     counters=${LOCKSTEP_STATS_DIR:-$PWD}
-    export LOCKSTEP_PAUSE=all
+    export LOCKSTEP_BATCH=all
     for algorithm in rsa2048 ecdsap256 ecdhx25519 ed25519; do
         mkdir -p "$counters/$algorithm"
         export LOCKSTEP_STATS_DIR="$counters/$algorithm"

@@ -57,12 +57,12 @@ const SETTINGS: &[[(&str, &str); 3]] = &[
 const fn settings(
     slots: &'static str,
     jobs_lead: &'static str,
-    pause: &'static str,
+    batch: &'static str,
 ) -> [(&'static str, &'static str); 3] {
     [
         ("LOCKSTEP_SLOTS", slots),
         ("LOCKSTEP_JOBS_LEAD", jobs_lead),
-        ("LOCKSTEP_PAUSE", pause),
+        ("LOCKSTEP_BATCH", batch),
     ]
 }
 

@@ -64,8 +64,8 @@ impl Executor for Cpu {
         self.jobs_lead.wants_help(shape, self.slots)
     }
 
-    fn pauses_for(&self, shape: Shape) -> bool {
-        self.pause.is_for(shape)
+    fn shares_batches(&self, shape: Shape) -> bool {
+        self.batch.is_for(shape)
     }
 
     fn memory(&self) -> Memory {

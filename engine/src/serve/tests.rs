@@ -11,7 +11,7 @@ use crate::declined::Fallback;
 use crate::keys::Ed25519Key;
 use crate::kinds::{Kem, KeyKind};
 use crate::operation::{Ed25519Sign, Ed25519Verify, Keygen};
-use crate::policy::{Lone, Pause};
+use crate::policy::{Batch, Lone};
 use crate::queue::simple::{AT_ONCE, Simple, queue, queue_with};
 use crate::queue::state::Bounds;
 use crate::queue::workers;
@@ -95,12 +95,14 @@ fn a_job_that_is_alone_may_be_declined_after_it_gave_way() {
 }
 
 #[test]
-fn a_job_computes_at_once_where_nothing_is_gained_by_a_pause() {
-    // Neither a slot nor a permit to pause is free, and nothing could wake it.
-    let queue = queue(Simple::default(), 1, 0);
-    let slot = queue.lock().free.pop();
-    for has_callback in [false, true] {
-        let mut fake = Fake::job();
+fn what_waits_for_no_company_is_computed_at_once() {
+    // There is neither a slot nor a permit to pause, and nothing could wake a job.
+    let queue = queue(Simple::default(), 0, 0);
+    for (mut fake, has_callback) in [
+        (Fake::thread(), false),
+        (Fake::job(), false),
+        (Fake::job(), true),
+    ] {
         fake.meanwhile = || panic!("it gave way");
         (fake.can_pause, fake.wakeable, fake.has_callback) = (false, false, has_callback);
         let route = Route::of(&queue, &fake, AT_ONCE);
@@ -112,22 +114,17 @@ fn a_job_computes_at_once_where_nothing_is_gained_by_a_pause() {
         assert_eq!(reason(answer), Fallback::NoStack);
     }
     let counters = queue.counters.snapshot();
-    assert_eq!((counters.batches, counters.batch_fill[0]), (2, 2));
+    assert_eq!((counters.batches, counters.batch_fill[0]), (3, 3));
     assert_eq!((counters.async_submitted, counters.unpaused), (0, 0));
-    assert!(!has_worker(&queue));
-    drop(slot);
 }
 
 #[test]
-fn what_a_job_computes_at_once_is_declined_where_openssl_is_faster() {
+fn what_is_computed_at_once_is_declined_where_openssl_is_faster() {
     for (executor, declines) in [(Simple::default(), false), (Simple::declining(), true)] {
         let queue = queue(executor, 1, 8);
-        // Company would change nothing: it would be computed alone.
-        queue.lock().line(AT_ONCE).view.last = 8;
         let declined = Route::of(&queue, &Fake::job(), AT_ONCE).declines(&queue, AT_ONCE);
         let reason = declined.as_ref().map(Declined::fallback);
         assert_eq!(reason, declines.then_some(Fallback::Lone));
-        assert_eq!(queue.elsewhere.count(), usize::from(declines));
         let paused = Route::of(&queue, &Fake::job(), 0).declines(&queue, 0);
         assert!(paused.is_none(), "it may meet others");
     }
@@ -327,8 +324,8 @@ fn a_pooled_key_pair_needs_neither_pause_nor_room() {
 
 #[test]
 fn a_job_does_not_pause_for_short_operations_unless_it_is_told_to() {
-    for (pause, pauses) in [(Pause::Rsa, 0), (Pause::All, 2)] {
-        let engine = engine(|config| config.pause = pause);
+    for (batch, pauses) in [(Batch::Rsa, 0), (Batch::All, 2)] {
+        let engine = engine(|config| config.batch = batch);
         let input = Ed25519VerifyInput {
             public: vec![1; 32],
             message: vec![2].into(),

@@ -86,7 +86,7 @@ fn every_curve_works_in_jobs_without_a_pause() {
 
 #[test]
 fn openssl_speed_fills_lanes_with_curves_where_a_setting_wants_it() {
-    let place = Place::with_settings(&[("pause", "all")]);
+    let place = Place::with_settings(&[("batch", "all")]);
     for (algorithm, shape) in [
         ("ecdhx25519", "x25519"),
         ("ecdsap256", "p256-sign"),
@@ -406,7 +406,7 @@ fn jobs_of_curves_compute_at_once() {
 fn jobs_of_curves_pause_where_a_setting_wants_it() {
     const JOBS: u64 = 32;
     const ROUNDS: u64 = 10;
-    let place = Place::with_settings(&[("pause", "all")]);
+    let place = Place::with_settings(&[("batch", "all")]);
     let program = place.compile("async");
     for (key, verify) in [("p256", "p256-verify"), ("ed25519", "ed25519-verify")] {
         let key = place.key(key);
@@ -453,7 +453,7 @@ fn a_setting_says_who_leads() {
         assert_eq!(counters.batches, 320 / 8, "{finished} {counters:?}");
     }
 
-    let place = Place::with_settings(&[("jobs_lead", "no"), ("pause", "all")]);
+    let place = Place::with_settings(&[("jobs_lead", "no"), ("batch", "all")]);
     let (finished, counters) = run(&place, "p256");
     assert_eq!(counters.of("p256-sign"), 320, "{finished} {counters:?}");
     // Workers begin with the first, to sign and to verify.

@@ -38,8 +38,8 @@ fn keys_and_secrets_go_all_ways() {
 /// Jobs compute secrets at once, or in common batches where a setting wants it.
 #[test]
 fn jobs_pause_for_secrets_where_a_setting_wants_it() {
-    for (pause, pauses) in [("rsa", 0), ("all", 32)] {
-        let place = Place::with_settings(&[("pause", pause)]);
+    for (batch, pauses) in [("rsa", 0), ("all", 32)] {
+        let place = Place::with_settings(&[("batch", batch)]);
         let program = place.compile("encapsulate");
         for algorithm in GROUPS {
             let run = place.program(&program, &format!("jobs {algorithm} 16"));

@@ -37,7 +37,7 @@ const ALGORITHMS: &[&str] = &[
 const JOBS: &str = "16";
 
 /// The setting with which jobs pause for all operations, so that they share batches.
-const PAUSE: &str = "LOCKSTEP_PAUSE";
+const PAUSE: &str = "LOCKSTEP_BATCH";
 const ALL: &str = "all";
 
 /// Pairs of runs.
