@@ -10,7 +10,7 @@ use lockstep_kernels::backend::Backend;
 use lockstep_kernels::rsa::Schedule;
 
 use crate::mistakes::{ConfigError, Mistakes};
-use crate::policy::{JobsLead, Lone};
+use crate::policy::{Batch, JobsLead, Lone};
 use crate::stats::StatsDir;
 use crate::syslog::{self, Syslog};
 
@@ -29,12 +29,11 @@ pub struct Config {
     pub max_async: usize,
     /// How many asynchronous jobs may be lost; after that no job is paused. Default: 16384.
     pub max_lost: usize,
-    /// Which requests of asynchronous jobs the jobs' own threads serve, where the application has
-    /// set no callback. Default: all; workers help with RSA and with ECDH on P-384, if there is
-    /// more than one slot.
+    /// Which requests wait for company. Default: RSA.
+    pub batch: Batch,
+    /// Which of these requests of asynchronous jobs the jobs' own threads serve, where the application has set no
+    /// callback. Default: all; workers help with RSA, if there is more than one slot.
     pub jobs_lead: JobsLead,
-    /// Whether an asynchronous job pauses to verify a signature. Default: no.
-    pub pause_to_verify: bool,
     /// Whether OpenSSL's own implementation serves requests that are alone. Default: where it was
     /// measured to be faster.
     pub lone: Lone,
@@ -114,8 +113,8 @@ impl Default for Config {
             slots: 0,
             max_async: 1024,
             max_lost: 16384,
+            batch: Batch::Rsa,
             jobs_lead: JobsLead::Auto,
-            pause_to_verify: false,
             lone: Lone::Auto,
             gather: 16,
             key_pool: 16,
@@ -217,35 +216,36 @@ impl Setting {
             },
         },
         Setting {
+            name: "batch",
+            default: "rsa",
+            values: "`rsa` or `all`",
+            meaning: "Which operations wait for others, to share a batch: async jobs pause for them, and \
+                      threads gather. All others are computed at once, alone, because in a server \
+                      to wait takes clients longer than a batch saves. `all` is for programs that sign, \
+                      verify or agree in bulk. A server loses a job if a client closes the connection \
+                      while the job is paused.",
+            set: |config, setting, value| {
+                config.batch = match value {
+                    "rsa" => Batch::Rsa,
+                    "all" => Batch::All,
+                    _ => return Err(setting.refuses(value, "rsa or all")),
+                };
+                Ok(())
+            },
+        },
+        Setting {
             name: "jobs_lead",
             default: "auto",
             values: "`auto`, `yes` or `no`",
-            meaning: "Which requests of async jobs the event loop's own thread serves: with `auto` all, and workers \
-                      help with full passes of RSA and of ECDH on P-384; with `yes` all, without help; with `no` \
-                      none, but workers do. Workers always serve jobs for which the program has set a callback.",
+            meaning: "Who serves the requests for which async jobs pause: with `auto` the event loop's own \
+                      thread, and workers help with full passes of RSA; with `yes` that thread alone; with \
+                      `no` workers. Workers always serve jobs for which the program has set a callback.",
             set: |config, setting, value| {
                 config.jobs_lead = match value {
                     "auto" => JobsLead::Auto,
                     "yes" => JobsLead::Yes,
                     "no" => JobsLead::No,
                     _ => return Err(setting.refuses(value, "auto, yes or no")),
-                };
-                Ok(())
-            },
-        },
-        Setting {
-            name: "pause_to_verify",
-            default: "no",
-            values: "`yes` or `no`",
-            meaning: "Whether an async job pauses to verify an ECDSA or Ed25519 signature. With `no` its \
-                      thread verifies at once, because a client may close the connection as soon as it \
-                      has sent its signature, and the paused job would be lost. `yes` is for programs \
-                      that verify in bulk: the signatures of many jobs share a batch.",
-            set: |config, setting, value| {
-                config.pause_to_verify = match value {
-                    "yes" => true,
-                    "no" => false,
-                    _ => return Err(setting.refuses(value, "yes or no")),
                 };
                 Ok(())
             },
@@ -604,7 +604,7 @@ mod tests {
         assert_eq!(config("max_async", "0").unwrap().max_async, 0);
         assert_eq!(config("max_lost", "7").unwrap().max_lost, 7);
         assert_eq!(config("jobs_lead", "no").unwrap().jobs_lead, JobsLead::No);
-        assert!(config("pause_to_verify", "yes").unwrap().pause_to_verify);
+        assert_eq!(config("batch", "all").unwrap().batch, Batch::All);
         assert_eq!(config("lone", "stock").unwrap().lone, Lone::Stock);
         assert_eq!(config("gather", "0").unwrap().gather, 0);
         assert_eq!(config("key_pool", "8").unwrap().key_pool, 8);

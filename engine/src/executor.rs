@@ -41,11 +41,8 @@ pub(crate) trait Executor: Send + Sync + Sized + 'static {
     /// Whether a request that is alone is better served elsewhere.
     fn declines_lone(&self, shape: Self::Shape) -> bool;
 
-    /// Whether an asynchronous job pauses for a request of this shape.
-    fn pauses_for(&self, shape: Self::Shape) -> bool;
-
-    /// Whether a job that leads itself first lets its thread start other jobs.
-    fn gathers(&self, shape: Self::Shape) -> bool;
+    /// Whether requests of this shape wait for company. Otherwise each is computed at once, alone.
+    fn shares_batches(&self, shape: Self::Shape) -> bool;
 
     /// Whether workers help with what jobs have posted.
     fn wants_help(&self, shape: Self::Shape) -> bool;

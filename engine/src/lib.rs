@@ -54,7 +54,7 @@ pub use lockstep_kernels::rsa::{
 };
 pub use mistakes::{ConfigError, Mistakes};
 pub use permit::Permit;
-pub use policy::{JobsLead, Lone, lanes_bring_nothing};
+pub use policy::{Batch, JobsLead, Lone, lanes_bring_nothing};
 pub use queue::completion::{Notify, Ticket};
 pub use queue::state::StartThread;
 pub use queue::workers::{ROOM_BYTES, STACK_BYTES};

@@ -6,7 +6,6 @@ use std::time::Duration;
 use lockstep_kernels::backend::Backend;
 use lockstep_kernels::rsa::Size;
 
-use crate::kinds::Curve;
 use crate::shape::Shape;
 
 /// What a decision about one shape looks at.
@@ -266,7 +265,34 @@ pub(crate) fn lone_is_slower(backend: Backend, shape: Shape) -> bool {
     }
 }
 
-/// Which requests of asynchronous jobs the jobs' own threads serve.
+/// Which requests wait for company: jobs pause for them, and threads gather. All others are computed
+/// at once, alone.
+///
+/// A job that pauses waits for a whole turn of its event loop, and a thread for those that it yields
+/// its CPU to. All that meet in a batch are answered together, so a server idles while their clients
+/// compute. It therefore pays only where a batch saves more than that: RSA. Measured, see
+/// `docs/lab/pauses.md`; the reasons are in `docs/decisions/0033-pauses.md`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Batch {
+    /// RSA.
+    #[default]
+    Rsa,
+    /// All but key pairs, of which the pool fills the lanes: for programs that want many operations
+    /// rather than quick ones.
+    All,
+}
+
+impl Batch {
+    /// Whether requests of this shape wait for company.
+    pub(crate) fn is_for(self, shape: Shape) -> bool {
+        match self {
+            Batch::Rsa => shape.is_rsa(),
+            Batch::All => !matches!(shape, Shape::Keypair(_)),
+        }
+    }
+}
+
+/// Which of the requests that jobs pause for the jobs' own threads serve.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JobsLead {
     /// All; workers help with those that take longer than to hand a batch to another thread and to
@@ -283,13 +309,7 @@ impl JobsLead {
     /// Whether workers help with a shape. Measured, see `docs/lab/jobs-lead.md`.
     pub(crate) fn wants_help(self, shape: Shape, slots: usize) -> bool {
         // With one slot another thread would have no CPU of its own.
-        self == JobsLead::Auto
-            && slots > 1
-            && match shape {
-                Shape::Rsa { .. } => true,
-                Shape::Ecdh(curve) => curve == Curve::P384,
-                _ => false,
-            }
+        self == JobsLead::Auto && slots > 1 && shape.is_rsa()
     }
 }
 
@@ -303,6 +323,23 @@ pub fn lanes_bring_nothing(backend: Backend, shape: Shape) -> bool {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rsa_waits_for_company_and_where_a_setting_wants_it_more_does() {
+        for shape in Shape::ALL {
+            assert_eq!(Batch::Rsa.is_for(shape), shape.is_rsa(), "{shape:?}");
+            let is_keypair = shape.name().ends_with("-keygen");
+            assert_eq!(Batch::All.is_for(shape), !is_keypair, "{shape:?}");
+        }
+    }
+
+    #[test]
+    fn workers_help_with_rsa_where_they_have_a_cpu() {
+        for shape in Shape::ALL {
+            assert_eq!(JobsLead::Auto.wants_help(shape, 2), shape.is_rsa());
+            assert!(!JobsLead::Auto.wants_help(shape, 1) && !JobsLead::Yes.wants_help(shape, 2));
+        }
+    }
 
     #[test]
     fn only_avx2_brings_nothing_for_rsa() {

@@ -78,6 +78,12 @@ impl<E: Executor> Queue<E> {
         Some(self.declined(Declined::Lone(guard)))
     }
 
+    /// Declines a request that is computed at once, and so alone, where OpenSSL is faster.
+    pub(crate) fn declines_lone(&self, shape: E::Shape) -> Option<Declined> {
+        let declines = self.executor.declines_lone(shape);
+        declines.then(|| self.declined(Declined::Lone(self.guard())))
+    }
+
     /// Serves the request of a blocking thread: by leading, or by waiting for another leader. The
     /// request is declined where that takes too long.
     pub(crate) fn enqueue(&self, shape: E::Shape, request: E::Request) -> Answer<E> {
@@ -140,6 +146,7 @@ impl<E: Executor> Queue<E> {
         shape: E::Shape,
         requests: impl IntoIterator<Item = E::Request>,
     ) -> Vec<Answer<E>> {
+        self.look_if_due();
         let mut slot = lock(&self.spare).pop().unwrap_or_else(Slot::new);
         slot.jobs.extend(requests.into_iter().map(|request| Job {
             request,

@@ -2,11 +2,15 @@
 //!
 //! - An operation of a thread with a low priority is declined: it would hold up others.
 //! - A key pair comes from the pool, if that has one.
-//! - For a thread that blocks, and for a job that must not pause, an operation that would run alone
-//!   is declined where OpenSSL is faster. Otherwise the thread joins the [queue](crate::queue).
+//! - A short operation is computed at once on the thread that asks, past the queue: to wait for
+//!   company takes longer than a batch saves ([`Batch`](crate::policy::Batch)). Where OpenSSL is
+//!   faster with one, it is declined. The others may share batches:
+//! - For a thread that blocks, an operation that would run alone is declined where OpenSSL is
+//!   faster. Otherwise the thread joins the [queue](crate::queue).
 //! - A job posts its request and pauses. When it is resumed, it leads what its thread has posted.
 //! - A job with a callback submits its request to a worker and pauses until the worker has served
-//!   it. So do all jobs where jobs do not lead.
+//!   it. So do all jobs where jobs do not lead. A job that must not pause goes the way of a thread
+//!   that blocks.
 
 use crate::caller::{Caller, Job, Paused, Pending};
 use crate::declined::Declined;
@@ -58,30 +62,24 @@ impl Engine {
         {
             return outcome::<O>(Ok(Response::Keypair(pair)));
         }
-        let lanes = self.lanes_for(shape);
-        let pauses = match &lanes {
-            Ok(queue) => queue.executor.pauses_for(shape),
-            Err(_) => false,
+        let queue = match self.lanes_for(shape) {
+            Ok(queue) => queue,
+            Err(reason) => {
+                return match input() {
+                    Some(_) => Outcome::Declined(self.declined(reason)),
+                    None => Outcome::NotAsked,
+                };
+            }
         };
-        let job = caller.job().filter(|_| pauses);
-        if job.is_none()
-            && let Ok(queue) = &lanes
-            && let Some(declined) = queue.declines_alone(shape)
-        {
+        let route = Route::of(queue, caller, shape);
+        if let Some(declined) = route.declines(queue, shape) {
             return Outcome::Declined(declined);
         }
         let Some(input) = input() else {
             return Outcome::NotAsked;
         };
-        let queue = match lanes {
-            Ok(queue) => queue,
-            Err(reason) => return Outcome::Declined(self.declined(reason)),
-        };
         let request = CpuRequest::from(operation.request(input));
-        outcome::<O>(match job {
-            Some(job) => serve_job(queue, caller, job, shape, request),
-            None => serve_thread(queue, caller, shape, request),
-        })
+        outcome::<O>(route.serve(queue, caller, shape, request))
     }
 }
 
@@ -103,9 +101,7 @@ impl Engine {
             return Outcome::NotAsked;
         };
         let request = CpuRequest::from(operation.request(input));
-        let served = caller.with_room(|| queue.execute_at_once(shape, [request]).pop());
-        let answer = served.unwrap_or_else(|| Some(Err(queue.declined(Declined::NoStack))));
-        outcome::<O>(answer.unwrap_or(Err(Declined::Internal)))
+        outcome::<O>(serve_at_once(queue, caller, shape, request))
     }
 }
 
@@ -126,6 +122,68 @@ impl Pending {
 
 /// What a paused job of this executor waits for.
 type PendingOf<E> = Pending<<E as Executor>::Shape, <E as Executor>::Response>;
+
+/// How a request is served.
+enum Route<J> {
+    /// The thread computes it, alone.
+    AtOnce,
+    /// The thread blocks until it is served.
+    Block,
+    /// The job pauses until it is served.
+    Pause(J),
+}
+
+impl<J> Route<J> {
+    fn of<E: Executor, C: Caller<PendingOf<E>, Job = J>>(
+        queue: &Queue<E>,
+        caller: &C,
+        shape: E::Shape,
+    ) -> Route<J> {
+        match caller.job() {
+            _ if !queue.executor.shares_batches(shape) => Route::AtOnce,
+            None => Route::Block,
+            Some(job) => Route::Pause(job),
+        }
+    }
+
+    /// Declines a request that would run alone, where OpenSSL is faster: before it is made.
+    fn declines<E: Executor>(&self, queue: &Queue<E>, shape: E::Shape) -> Option<Declined> {
+        match self {
+            Route::AtOnce => queue.declines_lone(shape),
+            Route::Block => queue.declines_alone(shape),
+            Route::Pause(_) => None,
+        }
+    }
+
+    fn serve<E: Executor, C: Caller<PendingOf<E>, Job = J>>(
+        self,
+        queue: &Arc<Queue<E>>,
+        caller: &C,
+        shape: E::Shape,
+        request: E::Request,
+    ) -> Answer<E>
+    where
+        J: Job<PendingOf<E>>,
+    {
+        match self {
+            Route::AtOnce => serve_at_once(queue, caller, shape, request),
+            Route::Block => serve_thread(queue, caller, shape, request),
+            Route::Pause(job) => serve_job(queue, caller, job, shape, request),
+        }
+    }
+}
+
+/// Computes a request on the calling thread, past the queue.
+fn serve_at_once<E: Executor, C: Caller<PendingOf<E>>>(
+    queue: &Queue<E>,
+    caller: &C,
+    shape: E::Shape,
+    request: E::Request,
+) -> Answer<E> {
+    let served = caller.with_room(|| queue.execute_at_once(shape, [request]).pop());
+    let answer = served.unwrap_or_else(|| Some(Err(queue.declined(Declined::NoStack))));
+    answer.unwrap_or(Err(Declined::Internal))
+}
 
 /// Serves the request of a thread that blocks.
 fn serve_thread<E: Executor, C: Caller<PendingOf<E>>>(
@@ -171,19 +229,17 @@ fn post_and_lead<E: Executor, C: Caller<PendingOf<E>>>(
     shape: E::Shape,
     request: E::Request,
 ) -> Answer<E> {
-    let mut ticket = queue.post(shape, request, job.thread())?;
-    if queue.executor.gathers(shape) {
-        let posted = Some(shape);
-        ticket = match job.give_way(Pending { ticket, posted }) {
-            Paused::Resumed(pending) => pending.ticket,
-            Paused::Unwakeable(pending) => {
-                queue.counters.unpaused(Unpaused::Descriptor);
-                pending.ticket
-            }
-            Paused::Failed => return Err(Declined::ShutDown),
-        };
-    }
-    let ticket = match ticket.try_take() {
+    let ticket = queue.post(shape, request, job.thread())?;
+    let posted = Some(shape);
+    let pending = match job.give_way(Pending { ticket, posted }) {
+        Paused::Resumed(pending) => pending,
+        Paused::Unwakeable(pending) => {
+            queue.counters.unpaused(Unpaused::Descriptor);
+            pending
+        }
+        Paused::Failed => return Err(Declined::ShutDown),
+    };
+    let ticket = match pending.ticket.try_take() {
         Ok(answer) => return answer,
         Err(ticket) => ticket,
     };

@@ -701,7 +701,8 @@ references() {
 
 # --- async jobs
 
-# Sixteen jobs at a time, without a word on standard error that is an error.
+# Sixteen jobs at a time, without a word on standard error that is an error. All pause, so that they
+# share batches.
 in_jobs() {
     tried speed -elapsed -seconds 1 -async_jobs 16 "$1" 2> speed.err
     status=$?
@@ -711,6 +712,7 @@ in_jobs() {
 
 async() {
     counters=${LOCKSTEP_STATS_DIR:-$PWD}
+    export LOCKSTEP_BATCH=all
     for algorithm in rsa2048 ecdsap256 ecdhx25519 ed25519; do
         mkdir -p "$counters/$algorithm"
         export LOCKSTEP_STATS_DIR="$counters/$algorithm"

@@ -10,7 +10,7 @@ use crate::declined::Declined;
 use crate::epoch::Home;
 use crate::keys::Keypair;
 use crate::kinds::KeyKind;
-use crate::policy::{self, JobsLead, Lone};
+use crate::policy::{self, Batch, JobsLead, Lone};
 use crate::request::Request;
 use crate::shape::Shape;
 
@@ -23,7 +23,7 @@ pub(crate) struct Cpu {
     only_kem: bool,
     pub(super) lone: Lone,
     pub(super) jobs_lead: JobsLead,
-    pub(super) pause_to_verify: bool,
+    pub(super) batch: Batch,
     /// How many batches run at a time.
     pub(super) slots: usize,
     /// Which passes of ECDSA or Ed25519 signatures are checked.
@@ -40,7 +40,7 @@ impl Cpu {
             only_kem: false,
             lone: config.lone,
             jobs_lead: config.jobs_lead,
-            pause_to_verify: config.pause_to_verify,
+            batch: config.batch,
             slots: config.slots,
             sample: Sample::new(config.check_every),
             home: Home::new(),

@@ -64,17 +64,8 @@ impl Executor for Cpu {
         self.jobs_lead.wants_help(shape, self.slots)
     }
 
-    /// Unless a setting wants it, a job does not pause to verify a peer's signature. That is the
-    /// last thing that a server computes for a client, which may close the connection as soon as it
-    /// has sent the signature. Health checks do so, and a job that is paused then is lost. See
-    /// `docs/decisions/0011-cost-of-paused-jobs.md`.
-    fn pauses_for(&self, shape: Shape) -> bool {
-        self.pause_to_verify || !matches!(shape, Shape::EcdsaVerify(_) | Shape::Ed25519Verify)
-    }
-
-    fn gathers(&self, shape: Shape) -> bool {
-        // The pool fills the lanes.
-        !matches!(shape, Shape::Keypair(_))
+    fn shares_batches(&self, shape: Shape) -> bool {
+        self.batch.is_for(shape)
     }
 
     fn memory(&self) -> Memory {

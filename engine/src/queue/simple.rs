@@ -15,7 +15,7 @@ use crate::sync::Arc;
 pub(crate) const PANIC: i64 = i64::MAX;
 /// Its batch does not end before [`Simple::held`] is opened.
 pub(crate) const HELD: i64 = i64::MAX - 1;
-/// The shape for which jobs lead at once.
+/// The shape whose requests are computed at once.
 pub(crate) const AT_ONCE: usize = 2;
 
 #[derive(Default)]
@@ -64,11 +64,7 @@ impl Executor for Simple {
         self.declines_lone
     }
 
-    fn pauses_for(&self, _: usize) -> bool {
-        true
-    }
-
-    fn gathers(&self, shape: usize) -> bool {
+    fn shares_batches(&self, shape: usize) -> bool {
         shape != AT_ONCE
     }
 

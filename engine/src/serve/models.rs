@@ -4,11 +4,37 @@ use super::fake::{End, Fake};
 use super::*;
 use crate::declined::Fallback;
 use crate::queue::exploration::{beside, explore};
-use crate::queue::simple::{Simple, queue};
+use crate::queue::simple::{AT_ONCE, Simple, queue};
 use crate::queue::workers;
 
 fn job(queue: &Arc<Queue<Simple>>, fake: &Fake, number: i64) -> Answer<Simple> {
-    serve_job(queue, fake, fake.clone(), 0, number)
+    Route::of(queue, fake, 0).serve(queue, fake, 0, number)
+}
+
+/// What a job asks for and does not pause for.
+fn short(queue: &Arc<Queue<Simple>>, fake: &Fake, number: i64) {
+    let answer = Route::of(queue, fake, AT_ONCE).serve(queue, fake, AT_ONCE, number);
+    assert_eq!(answer.unwrap(), -number - AT_ONCE as i64);
+}
+
+/// A connection whose signature pauses has short operations before it and after it. There is no slot,
+/// and another thread leads what jobs have posted.
+#[test]
+fn a_job_that_computes_at_once_waits_for_nobody() {
+    explore(|| {
+        let queue = queue(Simple::default(), 0, 8);
+        let other = beside(&queue, move |queue| {
+            let mut fake = Fake::job();
+            fake.thread = 2;
+            short(&queue, &fake, 1);
+            assert_eq!(job(&queue, &fake, 2).unwrap(), -2);
+        });
+        short(&queue, &Fake::job(), 3);
+        assert_eq!(job(&queue, &Fake::job(), 4).unwrap(), -4);
+        short(&queue, &Fake::job(), 5);
+        other.join().unwrap();
+        assert_eq!(queue.counters.paused.count(), 0);
+    });
 }
 
 #[test]

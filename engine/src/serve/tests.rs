@@ -11,20 +11,16 @@ use crate::declined::Fallback;
 use crate::keys::Ed25519Key;
 use crate::kinds::{Kem, KeyKind};
 use crate::operation::{Ed25519Sign, Ed25519Verify, Keygen};
-use crate::policy::Lone;
+use crate::policy::{Batch, Lone};
 use crate::queue::simple::{AT_ONCE, Simple, queue, queue_with};
 use crate::queue::state::Bounds;
 use crate::queue::workers;
 use crate::request::{Ed25519SignInput, Ed25519VerifyInput};
 use lockstep_kernels::backend::Backend;
 
-/// Serves the number of a job; a right answer is its negative.
+/// Serves a number; a right answer is its negative.
 fn ask(queue: &Arc<Queue<Simple>>, fake: &Fake, number: i64) -> Answer<Simple> {
-    let shape = 0;
-    match Caller::<PendingOf<Simple>>::job(fake) {
-        Some(job) => serve_job(queue, fake, job, shape, number),
-        None => serve_thread(queue, fake, shape, number),
-    }
+    Route::of(queue, fake, 0).serve(queue, fake, 0, number)
 }
 
 fn reason(answer: Answer<Simple>) -> Fallback {
@@ -99,12 +95,39 @@ fn a_job_that_is_alone_may_be_declined_after_it_gave_way() {
 }
 
 #[test]
-fn a_job_leads_at_once_where_nothing_is_gained_by_waiting() {
-    let queue = queue(Simple::default(), 1, 8);
-    let mut fake = Fake::job();
-    fake.meanwhile = || panic!("it gave way");
-    let answer = serve_job(&queue, &fake, fake.clone(), AT_ONCE, 3);
-    assert_eq!(answer.unwrap(), -3 - AT_ONCE as i64);
+fn what_waits_for_no_company_is_computed_at_once() {
+    // There is neither a slot nor a permit to pause, and nothing could wake a job.
+    let queue = queue(Simple::default(), 0, 0);
+    for (mut fake, has_callback) in [
+        (Fake::thread(), false),
+        (Fake::job(), false),
+        (Fake::job(), true),
+    ] {
+        fake.meanwhile = || panic!("it gave way");
+        (fake.can_pause, fake.wakeable, fake.has_callback) = (false, false, has_callback);
+        let route = Route::of(&queue, &fake, AT_ONCE);
+        assert!(matches!(route, Route::AtOnce));
+        let answer = route.serve(&queue, &fake, AT_ONCE, 3);
+        assert_eq!(answer.unwrap(), -3 - AT_ONCE as i64);
+        fake.has_room = false;
+        let answer = Route::of(&queue, &fake, AT_ONCE).serve(&queue, &fake, AT_ONCE, 3);
+        assert_eq!(reason(answer), Fallback::NoStack);
+    }
+    let counters = queue.counters.snapshot();
+    assert_eq!((counters.batches, counters.batch_fill[0]), (3, 3));
+    assert_eq!((counters.async_submitted, counters.unpaused), (0, 0));
+}
+
+#[test]
+fn what_is_computed_at_once_is_declined_where_openssl_is_faster() {
+    for (executor, declines) in [(Simple::default(), false), (Simple::declining(), true)] {
+        let queue = queue(executor, 1, 8);
+        let declined = Route::of(&queue, &Fake::job(), AT_ONCE).declines(&queue, AT_ONCE);
+        let reason = declined.as_ref().map(Declined::fallback);
+        assert_eq!(reason, declines.then_some(Fallback::Lone));
+        let paused = Route::of(&queue, &Fake::job(), 0).declines(&queue, 0);
+        assert!(paused.is_none(), "it may meet others");
+    }
 }
 
 #[test]
@@ -300,9 +323,9 @@ fn a_pooled_key_pair_needs_neither_pause_nor_room() {
 }
 
 #[test]
-fn a_job_does_not_pause_to_verify_unless_it_is_told_to() {
-    for pause_to_verify in [false, true] {
-        let engine = engine(|config| config.pause_to_verify = pause_to_verify);
+fn a_job_does_not_pause_for_short_operations_unless_it_is_told_to() {
+    for (batch, pauses) in [(Batch::Rsa, 0), (Batch::All, 2)] {
+        let engine = engine(|config| config.batch = batch);
         let input = Ed25519VerifyInput {
             public: vec![1; 32],
             message: vec![2].into(),
@@ -310,8 +333,11 @@ fn a_job_does_not_pause_to_verify_unless_it_is_told_to() {
         };
         let outcome = engine.serve(Ed25519Verify, || Some(input), &Fake::job());
         assert!(!matches!(outcome, Outcome::Done(true)));
-        let submitted = engine.metrics().async_submitted;
-        assert_eq!(submitted, u64::from(pause_to_verify));
+        let outcome = engine.serve(Ed25519Sign, || Some(key()), &Fake::job());
+        assert!(matches!(outcome, Outcome::Done(_)));
+        let counters = engine.metrics();
+        assert_eq!((counters.async_submitted, counters.batches), (pauses, 2));
+        assert_eq!((counters.unpaused, counters.fallbacks()), (0, 0));
     }
 }
 

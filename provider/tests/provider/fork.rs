@@ -97,7 +97,8 @@ fn fork_while_async_jobs_are_paused() {
 
 #[test]
 fn jobs_are_resumed_on_both_sides_of_a_fork() {
-    let (finished, family) = family_of("resumed", "p256");
+    let place = Place::with_settings(&[("batch", "all")]);
+    let (finished, family) = family_in(&place, "resumed", "p256");
     assert_eq!(family.len(), 2, "{finished} {family:?}");
     for (pid, counters) in &family {
         // What the parent has posted, OpenSSL signs in the child: none of it is on both lanes.

@@ -35,25 +35,26 @@ fn keys_and_secrets_go_all_ways() {
     }
 }
 
-/// Jobs of one thread send and receive secrets in common batches.
+/// Jobs compute secrets at once, or in common batches where a setting wants it.
 #[test]
-fn jobs_pause_for_secrets() {
-    let place = Place::new();
-    let program = place.compile("encapsulate");
-    for algorithm in GROUPS {
-        let run = place.program(&program, &format!("jobs {algorithm} 16"));
-        let run = run.with_lockstep().succeed();
-        let counters = run.counters();
-        for operation in ["server", "client"] {
-            assert_eq!(counters.of(&shape(algorithm, operation)), 16, "{run}");
+fn jobs_pause_for_secrets_where_a_setting_wants_it() {
+    for (batch, pauses) in [("rsa", 0), ("all", 32)] {
+        let place = Place::with_settings(&[("batch", batch)]);
+        let program = place.compile("encapsulate");
+        for algorithm in GROUPS {
+            let run = place.program(&program, &format!("jobs {algorithm} 16"));
+            let run = run.with_lockstep().succeed();
+            let counters = run.counters();
+            for operation in ["server", "client"] {
+                assert_eq!(counters.of(&shape(algorithm, operation)), 16, "{run}");
+            }
+            let counted = (counters.async_submitted, counters.unpaused);
+            assert_eq!(counted, (pauses, 0), "{run}");
+            assert_eq!(counters.fallbacks(), 0, "{run}");
+            assert_eq!(run.text(), format!("{pauses} pauses\n"));
+            let meets = counters.average_fill() >= 2.0;
+            assert_eq!(meets, pauses > 0, "{run} {counters:?}");
         }
-        assert_eq!(
-            (counters.async_submitted, counters.fallbacks()),
-            (32, 0),
-            "{run}"
-        );
-        assert_eq!(run.text(), "32 pauses\n");
-        assert!(counters.average_fill() >= 2.0, "{run} {counters:?}");
     }
 }
 

@@ -414,7 +414,7 @@ fn haproxy_has_descriptors_for_all_connections() {
                 .collect();
             assert_eq!(held.len(), most, "{}", site.logs());
             let counters = site.counters();
-            assert!(counters.async_submitted as usize > most, "{counters:?}");
+            assert!(counters.async_submitted as usize > most / 2, "{counters:?}");
         } else {
             assert!(open.len() >= most / 2, "{} of {most}", open.len());
         }

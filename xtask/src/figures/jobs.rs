@@ -36,6 +36,10 @@ const ALGORITHMS: &[&str] = &[
 
 const JOBS: &str = "16";
 
+/// The setting with which jobs pause for all operations, so that they share batches.
+const PAUSE: &str = "LOCKSTEP_BATCH";
+const ALL: &str = "all";
+
 /// Pairs of runs.
 const ROUNDS: usize = 3;
 
@@ -75,7 +79,8 @@ pub fn measure(names: &[&str]) -> Outcome {
     versions.sort_by_key(|version| version.get("openssl").map(Value::to_string));
     let document = json!({
         "date": machine.date, "commit": machine.commit, "cpu": machine.cpu,
-        "command": format!("openssl {}", arguments("ALGORITHM").join(" ")), "rounds": ROUNDS,
+        "command": format!("{PAUSE}={ALL} openssl {}", arguments("ALGORITHM").join(" ")),
+        "rounds": ROUNDS,
         "versions": versions,
     });
     fs::write(&path, format!("{document:#}\n")).map_err(on(&path, "write"))?;
@@ -145,7 +150,8 @@ fn speed(root: &Root, configuration: &str, algorithm: &str) -> Outcome<Rates> {
     command
         .args(["-c", "\"${OPENSSL:-openssl}\" \"$@\" 2>&1", "sh"])
         .args(arguments(algorithm))
-        .env("OPENSSL_CONF", root.inside.join(configuration));
+        .env("OPENSSL_CONF", root.inside.join(configuration))
+        .env(PAUSE, ALL);
     let output = quietly(&mut command)?;
     let rates = rates(&output);
     match rates.is_empty() {
