@@ -44,9 +44,11 @@ use test_bed::TestBed;
 
 pub use client::over_rustls;
 pub use embedded::{COMMAND as SERVER, Options as ServerOptions, main as serve};
-pub use identity::HOST;
+pub use identity::{HOST, Identity, Kind, subject, unsigned, write_private};
 pub use options::Options;
-pub use parameters::{Group, Version};
+pub use parameters::{Group, Side, Version};
+pub use program::version_line;
+pub use running::{Process, counters_in, ended_with_us, free_port};
 
 /// Runs the command.
 pub fn run(options: &Options) -> Outcome {

@@ -71,6 +71,9 @@ fn wrong_arguments_are_refused_with_what_is_right() {
             "less than",
         ),
         (&["handshakes", "now"], "now"),
+        (&["costs", "key"], "start, read-rsa2048, "),
+        (&["costs", "--rounds", "0"], "from 1 to 1000"),
+        (&["costs", "--hosts", "0"], "1..=100000"),
         (&["fill", "processes"], "threads, jobs, batch"),
         (&["fill", "threads", "0"], "from 1"),
         (&["fill", "threads", "1", "slots"], "name=value"),
@@ -91,6 +94,7 @@ fn help_is_on_standard_output() {
         &["help"],
         &["speed", "--help"],
         &["handshakes", "-h"],
+        &["costs", "--help"],
         &["help", "fill"],
         &["kernels", "rsa", "--help"],
     ] {

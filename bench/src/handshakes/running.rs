@@ -86,6 +86,11 @@ impl Process {
         )))
     }
 
+    /// The number of its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// CPU time that it and all below it have used so far.
     pub fn cpu_time(&self) -> Duration {
         processes::cpu_time(self.child.id())
