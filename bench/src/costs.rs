@@ -19,7 +19,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
@@ -86,7 +86,7 @@ pub fn run(options: &Options) -> Outcome {
     let module = canonical(&configuration.module()?)?;
     let configuration = canonical(configuration.path())?;
     let scratch = Scratch::new("costs")?;
-    let (mut cases, left_out) = options.cases();
+    let (mut cases, left_out) = options.cases([&configuration, &module]);
     let directory = scratch.path().join("material");
     let made = fs::create_dir(&directory).and_then(|()| {
         // Servers that must not be root have directories of their own beside it.
@@ -177,7 +177,7 @@ fn measured(
 
 impl Options {
     /// The cases that are asked for, and those of them that cannot be measured here.
-    fn cases(&self) -> (Vec<&'static Case>, Vec<LeftOut>) {
+    fn cases(&self, files: [&Path; 2]) -> (Vec<&'static Case>, Vec<LeftOut>) {
         let mut left_out = Vec::new();
         let mut cases: Vec<&Case> = cases::ALL.iter().collect();
         cases.retain(|case| {
@@ -185,7 +185,7 @@ impl Options {
         });
         cases.retain(|case| {
             let missing = match case.way {
-                Way::Service(service, _) => service.find().err(),
+                Way::Service(service, _) => service.missing(files),
                 _ => None,
             };
             if let Some(why) = &missing {
@@ -205,7 +205,7 @@ impl Options {
     }
 }
 
-fn canonical(path: &std::path::Path) -> Result<PathBuf, Failure> {
+fn canonical(path: &Path) -> Result<PathBuf, Failure> {
     fs::canonicalize(path).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
 }
 

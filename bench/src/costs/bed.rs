@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 use lockstep_common::{Failure, program};
 use lockstep_engine::{Fallback, read_stats};
 
-use super::cases::{self, Case, Way, Work};
+use super::cases::{self, Case, Service, Way, Work};
 use super::client::Client;
 use super::figures::mean;
 use super::forked::{self, Ended};
 use super::material::Material;
-use super::service::Running;
+use super::service::{Running, Start};
 use super::work::{self, EARLY, Said, Sample};
-use crate::handshakes::{Kind, Side, counters_in};
+use crate::handshakes::{Identity, Kind, Side, counters_in};
 
 /// Seconds of CPU time for which one process of a case is started, about.
 const PROCESS: f64 = 0.01;
@@ -52,12 +52,13 @@ pub struct Bed<'a> {
 }
 
 impl Bed<'_> {
-    /// What a process that is started in the environment of one side is told.
-    pub fn environment(&self, command: &mut Command, side: Side) {
-        command.env_remove("OPENSSL_CONF");
-        if side == Side::Lockstep {
-            command.env("OPENSSL_CONF", self.configuration);
-        }
+    /// Has a program have lockstep or not.
+    fn environment(&self, command: &mut Command, side: Side) {
+        work::use_configuration(command, self.configuration_of(side));
+    }
+
+    fn configuration_of(&self, side: Side) -> Option<&Path> {
+        (side == Side::Lockstep).then_some(self.configuration)
     }
 
     /// One figure for each row of a case.
@@ -83,7 +84,7 @@ impl Bed<'_> {
                 command.stdin(Stdio::null()).stdout(Stdio::null());
                 run(command.stderr(Stdio::null()))
             }),
-            Way::Service(..) => self.visit(case, side),
+            Way::Service(_, kind) => self.visit(case, side, kind),
         }
     }
 
@@ -95,9 +96,8 @@ impl Bed<'_> {
                 // Whatever they do later, all of them start alike.
                 Way::Process(_) => Some(self.own(cases::start(), side, Duration::ZERO)?.has_module),
                 Way::Command(_) => Some(self.openssl_has_module(side)?),
-                Way::Service(..) => {
-                    self.start_service(case, side)?;
-                    None
+                Way::Service(Service::Postgresql, kind) => {
+                    Some(self.start_postgresql(case, side, kind)?)
                 }
                 Way::Again(..) | Way::First(_) => None,
             };
@@ -281,11 +281,42 @@ impl Bed<'_> {
         Ok(said.samples)
     }
 
+    /// Starts a server; says whether it has the module.
+    fn start_postgresql(&self, case: &Case, side: Side, kind: Kind) -> Result<bool, Failure> {
+        let running = Running::postgresql(&Start {
+            name: case.name(),
+            identity: self.identity(kind)?,
+            place: self
+                .scratch
+                .join(format!("{}-{}", case.name(), side.name())),
+            configuration: self.configuration_of(side),
+        })?;
+        let has_module = work::is_mapped(self.module, &running.id().to_string());
+        let mut services = self.services.borrow_mut();
+        services.entry(case.name()).or_default().push(running);
+        Ok(has_module)
+    }
+
+    /// Connections to the server of a case.
+    fn visit(&self, case: &Case, side: Side, kind: Kind) -> Result<Vec<Sample>, Failure> {
+        let services = self.services.borrow();
+        let both = services.get(case.name());
+        let server = both.and_then(|both| both.get(side as usize));
+        let server = server.ok_or_else(|| failed(case, side, "it does not run"))?;
+        // PostgreSQL before 18 has one group.
+        let client = self.client(kind, "p256")?;
+        let sample = server.connections(&client, self.time);
+        Ok(vec![sample.map_err(|why| failed(case, side, &why))?])
+    }
+
     /// A client that trusts the server with such a key.
-    pub fn client(&self, kind: Kind, group: &str) -> Result<Client, Failure> {
+    fn client(&self, kind: Kind, group: &str) -> Result<Client, Failure> {
+        Client::new(&self.identity(kind)?.authority, group)
+    }
+
+    fn identity(&self, kind: Kind) -> Result<&Identity, Failure> {
         let identity = self.material.identity(kind);
-        let identity = identity.ok_or_else(|| Failure::new("there is no such key"))?;
-        Client::new(&identity.authority, group)
+        identity.ok_or_else(|| Failure::new("there is no such key"))
     }
 
     fn openssl_has_module(&self, side: Side) -> Result<bool, Failure> {
@@ -300,7 +331,7 @@ impl Bed<'_> {
     }
 
     /// Fails if OpenSSL would be compared with itself, or lockstep with itself.
-    pub fn insist(&self, side: Side, has_module: bool, what: &str) -> Result<(), Failure> {
+    fn insist(&self, side: Side, has_module: bool, what: &str) -> Result<(), Failure> {
         match has_module == (side == Side::Lockstep) {
             true => Ok(()),
             false => Err(self.not_compared(side, has_module, what)),

@@ -1,6 +1,6 @@
 //! Servers that are installed, and that have a process for each connection.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -13,11 +13,10 @@ use std::time::{Duration, Instant};
 
 use lockstep_common::{Failure, is_root, search_path};
 
-use super::bed::Bed;
-use super::cases::{Case, Service, Way};
+use super::cases::Service;
 use super::client::Client;
-use super::work::{Sample, is_mapped};
-use crate::handshakes::{Kind, Process, Side, ended_with_us, free_port, version_line};
+use super::work::{Sample, use_configuration};
+use crate::handshakes::{Identity, Process, ended_with_us, free_port, version_line, write_private};
 use crate::measure::allowed_cpus;
 
 /// Who runs a server that root must not run.
@@ -26,8 +25,8 @@ const NOBODY: u32 = 65534;
 /// Seconds of CPU time that a connection takes, about.
 const CONNECTION: f64 = 0.003;
 
-/// What the kernel says of the CPU time of children that have ended is cut to 10 ms: a figure has so
-/// many times the time of the others.
+/// What the kernel says of the CPU time of children that have ended is cut to 10 ms: a figure has
+/// so many times the time of the others.
 const TIMES: f64 = 4.0;
 
 /// After the last connection, until its process has ended.
@@ -37,11 +36,29 @@ const AFTERWARDS: Duration = Duration::from_millis(50);
 pub struct Running {
     process: Process,
     address: SocketAddr,
+    password: String,
 }
 
 impl Service {
+    /// What keeps it from being measured with this configuration and this module, if anything does.
+    pub fn missing(self, files: [&Path; 2]) -> Option<String> {
+        if let Err(why) = self.find() {
+            return Some(why);
+        }
+        let is_readable = |file: &&&Path| {
+            let mut test = as_nobody(Command::new("test"));
+            let status = test.arg("-r").arg(file).status();
+            status.is_ok_and(|status| status.success())
+        };
+        let unreadable = files.iter().find(|file| !is_readable(file))?;
+        Some(format!(
+            "its user, who is not root, cannot read {}",
+            unreadable.display()
+        ))
+    }
+
     /// The directory of its programs, or what is missing.
-    pub fn find(self) -> Result<PathBuf, String> {
+    fn find(self) -> Result<PathBuf, String> {
         let Service::Postgresql = self;
         let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
         let mut places: Vec<PathBuf> = versions
@@ -72,125 +89,122 @@ impl Service {
     }
 }
 
-impl Bed<'_> {
-    /// Starts a server, and insists that it has the module or has not.
-    pub fn start_service(&self, case: &Case, side: Side) -> Result<(), Failure> {
-        let Way::Service(service, kind) = case.way else {
-            return Ok(());
-        };
-        let running = self.start_postgresql(service, kind, side, case.name())?;
-        let pid = running.process.id().to_string();
-        self.insist(side, is_mapped(self.module, &pid), case.name())?;
-        let mut services = self.services.borrow_mut();
-        services.entry(case.name()).or_default().push(running);
-        Ok(())
+/// What a server is started with.
+pub struct Start<'a> {
+    /// The name of its case.
+    pub name: &'static str,
+    pub identity: &'a Identity,
+    /// A directory that is not there yet.
+    pub place: PathBuf,
+    /// What loads lockstep, with lockstep.
+    pub configuration: Option<&'a Path>,
+}
+
+impl Running {
+    /// The number of its first process.
+    pub fn id(&self) -> u32 {
+        self.process.id()
     }
 
     /// Connections one after the other, and what each has taken.
-    pub fn visit(&self, case: &Case, side: Side) -> Result<Vec<Sample>, Failure> {
-        let Way::Service(_, kind) = case.way else {
-            return Ok(Vec::new());
-        };
-        let services = self.services.borrow();
-        let server = services
-            .get(case.name())
-            .and_then(|both| both.get(side as usize));
-        let server = server.ok_or_else(|| Failure::new(format!("{} does not run", case.name())))?;
-        // Servers before PostgreSQL 18 offer one group.
-        let client = self.client(kind, "p256")?;
-        let count = (TIMES * self.time.as_secs_f64() / CONNECTION).max(4.0) as usize;
-        let visits = |count: usize| -> Result<(), Failure> {
+    pub fn connections(&self, client: &Client, time: Duration) -> Result<Sample, String> {
+        let count = (TIMES * time.as_secs_f64() / CONNECTION).max(4.0) as usize;
+        let visits = |count: usize| -> Result<(), String> {
             for _ in 0..count {
-                visit(&client, server.address).map_err(|why| {
-                    let (name, side) = (case.name(), side.name());
-                    let output = server.process.last_output();
-                    Failure::new(format!(
-                        "{name} ({side}): {why}. Its last output:\n{output}"
-                    ))
-                })?;
+                visit(client, self.address, &self.password)
+                    .map_err(|why| format!("{why}. Its output: {}", self.process.last_output()))?;
             }
             sleep(AFTERWARDS);
             Ok(())
         };
         visits(1)?;
-        let (cpu, start) = (server.process.cpu_time(), Instant::now());
+        let (cpu, start) = (self.process.cpu_time(), Instant::now());
         visits(count)?;
         let wall = start.elapsed().saturating_sub(AFTERWARDS);
-        server.process.insist_on_running(side.name())?;
-        let cpu = server.process.cpu_time().saturating_sub(cpu);
+        let cpu = self.process.cpu_time().saturating_sub(cpu);
         let each = |time: Duration| time.as_secs_f64() / count as f64;
-        Ok(vec![Sample {
+        Ok(Sample {
             value: each(cpu),
             wall: Some(each(wall)),
-        }])
+        })
     }
 
-    fn start_postgresql(
-        &self,
-        service: Service,
-        kind: Kind,
-        side: Side,
-        name: &'static str,
-    ) -> Result<Running, Failure> {
-        let programs = service.find().map_err(Failure::new)?;
-        let place = self.scratch.join(format!("{name}-{}", side.name()));
+    /// Starts PostgreSQL, and waits until it serves.
+    pub fn postgresql(start: &Start<'_>) -> Result<Running, Failure> {
+        let programs = Service::Postgresql.find().map_err(Failure::new)?;
+        let Start {
+            name,
+            identity,
+            place,
+            configuration,
+        } = start;
+        let inner = place.join("own");
+        let at = |name: &str| inner.join(name);
         let failed = |error: std::io::Error| Failure::new(format!("{}: {error}", place.display()));
-        fs::create_dir(&place).map_err(failed)?;
-        own(&place, 0o700).map_err(failed)?;
-        let identity = self.material.identity(kind);
-        let identity = identity.ok_or_else(|| Failure::new("there is no such key"))?;
-        let [key, certificate] = [
-            (&identity.key, "key"),
-            (&identity.certificate, "certificate"),
-        ]
-        .map(|(from, name)| {
-            let to = place.join(name);
-            fs::copy(from, &to)
-                .and_then(|_| own(&to, 0o600))
-                .map(|()| to)
-        });
-        let (key, certificate) = (key.map_err(failed)?, certificate.map_err(failed)?);
-        let data = place.join("data");
+        let read = |path: &Path| fs::read(path).map_err(failed);
+        // Others on this machine must not get in. The password goes in plain text, but within TLS:
+        // what takes its time is not to be measured.
+        let password = password()?;
+        let rules = b"hostssl all all 127.0.0.1/32 password\n".to_vec();
+        fs::create_dir(place).map_err(failed)?;
+        fs::create_dir(&inner).map_err(failed)?;
+        fs::set_permissions(place, fs::Permissions::from_mode(0o711)).map_err(failed)?;
+        for (name, text) in [
+            ("key", read(&identity.key)?),
+            ("certificate", read(&identity.certificate)?),
+            ("password", password.clone().into_bytes()),
+            ("rules", rules),
+        ] {
+            write_private(&at(name), &text)?;
+            give_away(&at(name), 0o600).map_err(failed)?;
+        }
+        // From here on this program writes nothing there: the place is somebody else's.
+        give_away(&inner, 0o700).map_err(failed)?;
         let mut make = as_nobody(Command::new(programs.join("initdb")));
-        make.arg("-D").arg(&data).current_dir(&place);
-        make.args("--auth=trust --username=bench --no-sync --encoding=UTF8 --locale=C".split(' '));
-        make.env_remove("OPENSSL_CONF").stdin(Stdio::null());
-        let made = make.output().map_err(failed)?;
+        make.args("--auth=md5 --username=bench --no-sync --encoding=UTF8 --locale=C".split(' '));
+        make.arg("--pwfile")
+            .arg(at("password"))
+            .arg("-D")
+            .arg(at("data"));
+        make.current_dir(&inner).env_remove("OPENSSL_CONF");
+        let made = make.stdin(Stdio::null()).output().map_err(failed)?;
         if !made.status.success() {
             let why = String::from_utf8_lossy(&made.stderr).trim().to_owned();
             return Err(Failure::new(format!("initdb failed: {why}")));
         }
         let port = free_port()?;
         let mut command = as_nobody(ended_with_us(&programs.join("postgres")));
-        command.arg("-D").arg(&data);
-        let setting = |name: &str, value: &OsStr| {
-            let mut setting = std::ffi::OsString::from(format!("{name}="));
-            setting.push(value);
-            ["-c".into(), setting]
-        };
+        command.arg("-D").arg(at("data")).current_dir(&inner);
         for (name, value) in [
+            ("hba_file", at("rules").as_os_str()),
             ("port", OsStr::new(&port.to_string())),
             ("listen_addresses", OsStr::new("127.0.0.1")),
             ("unix_socket_directories", OsStr::new("")),
             ("ssl", OsStr::new("on")),
-            ("ssl_cert_file", certificate.as_os_str()),
-            ("ssl_key_file", key.as_os_str()),
+            ("ssl_cert_file", at("certificate").as_os_str()),
+            ("ssl_key_file", at("key").as_os_str()),
             ("fsync", OsStr::new("off")),
             ("autovacuum", OsStr::new("off")),
         ] {
-            command.args(setting(name, value));
+            let mut setting = OsString::from(format!("{name}="));
+            setting.push(value);
+            command.arg("-c").arg(setting);
         }
-        self.environment(&mut command, side);
+        use_configuration(&mut command, *configuration);
         let cpus = allowed_cpus();
-        let mut process = Process::start(name, &mut command, &place, (&cpus, &cpus))?;
+        let mut process = Process::start(name, &mut command, place, (&cpus, &cpus))?;
         let address = (Ipv4Addr::LOCALHOST, port).into();
         process.wait_until(|| TcpStream::connect(address).is_ok())?;
-        Ok(Running { process, address })
+        Ok(Running {
+            process,
+            address,
+            password,
+        })
     }
 }
 
-/// Gives a file to whoever runs the server.
-fn own(path: &Path, mode: u32) -> std::io::Result<()> {
+/// Gives a file to the user who runs the server.
+fn give_away(path: &Path, mode: u32) -> std::io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
     match is_root() {
         true => chown(path, Some(NOBODY), Some(NOBODY)),
@@ -206,8 +220,14 @@ fn as_nobody(mut command: Command) -> Command {
     command
 }
 
+/// A password that nobody can guess.
+fn password() -> Result<String, Failure> {
+    let random = || getrandom::u64().map_err(|error| Failure::new(error.to_string()));
+    Ok(format!("{:016x}{:016x}", random()?, random()?))
+}
+
 /// One connection to PostgreSQL, and one query.
-fn visit(client: &Client, address: SocketAddr) -> Result<(), String> {
+fn visit(client: &Client, address: SocketAddr, password: &str) -> Result<(), String> {
     const ASK_FOR_TLS: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
     let said = |error: std::io::Error| error.to_string();
     let mut socket = Client::connect(address).map_err(said)?;
@@ -220,6 +240,13 @@ fn visit(client: &Client, address: SocketAddr) -> Result<(), String> {
     let mut stream = client.handshake(socket)?;
     let start = b"\0\x03\0\0user\0bench\0database\0postgres\0\0";
     stream.write_all(&with_length(start)).map_err(said)?;
+    if message(&mut stream)? != (b'R', b"\0\0\0\x03".to_vec()) {
+        return Err("it asks for no password".to_owned());
+    }
+    let answer = [password.as_bytes(), b"\0"].concat();
+    stream
+        .write_all(&[b"p", &with_length(&answer)[..]].concat())
+        .map_err(said)?;
     until_ready(&mut stream)?;
     let query = [b"Q", &with_length(b"select 1\0")[..]].concat();
     stream.write_all(&query).map_err(said)?;
@@ -238,25 +265,27 @@ fn with_length(message: &[u8]) -> Vec<u8> {
 
 /// Reads messages until the server waits for the next query.
 fn until_ready(stream: &mut impl Read) -> Result<(), String> {
-    /// No message of these is longer.
-    const LONGEST: usize = 1 << 16;
     loop {
-        let mut head = [0; 5];
-        stream
-            .read_exact(&mut head)
-            .map_err(|error| error.to_string())?;
-        let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
-        let length = length.checked_sub(4).filter(|length| *length < LONGEST);
-        let mut message = vec![0; length.ok_or("its answer is no message")?];
-        stream
-            .read_exact(&mut message)
-            .map_err(|error| error.to_string())?;
-        match head[0] {
-            b'Z' => return Ok(()),
-            b'E' => return Err(String::from_utf8_lossy(&message).replace('\0', " ")),
+        match message(stream)? {
+            (b'Z', _) => return Ok(()),
+            (b'E', text) => return Err(String::from_utf8_lossy(&text).replace('\0', " ")),
             _ => {}
         }
     }
+}
+
+/// Reads a message: its kind, and its text.
+fn message(stream: &mut impl Read) -> Result<(u8, Vec<u8>), String> {
+    /// No message of these is longer.
+    const LONGEST: usize = 1 << 16;
+    let said = |error: std::io::Error| error.to_string();
+    let mut head = [0; 5];
+    stream.read_exact(&mut head).map_err(said)?;
+    let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
+    let length = length.checked_sub(4).filter(|length| *length < LONGEST);
+    let mut text = vec![0; length.ok_or("its answer is no message")?];
+    stream.read_exact(&mut text).map_err(said)?;
+    Ok((head[0], text))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -37,6 +37,9 @@ pub const COMMAND: &str = "costs-process";
 
 /// How many new keys sign one after the other.
 const KEYS: usize = 16;
+
+/// How long a client may take to say something.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Connections that come before those which count.
 pub const EARLY: usize = 2;
@@ -74,6 +77,14 @@ pub fn arguments(
         arguments.extend(["--look".into(), module.into()]);
     }
     arguments
+}
+
+/// Has a program load lockstep by a configuration, or run without lockstep.
+pub fn use_configuration(command: &mut Command, configuration: Option<&Path>) {
+    match configuration {
+        Some(path) => command.env("OPENSSL_CONF", path),
+        None => command.env_remove("OPENSSL_CONF"),
+    };
 }
 
 /// One figure of one turn.
@@ -405,6 +416,7 @@ fn context(chain: &Path, key: &Path) -> std::result::Result<SslContext, ErrorSta
 /// Serves a connection until the client has closed it.
 fn serve(context: &SslContext, socket: TcpStream) -> Result<()> {
     socket.set_nodelay(true)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
     let mut stream = SslStream::new(Ssl::new(context)?, socket)?;
     stream.accept()?;
     stream.shutdown()?;
