@@ -18,6 +18,7 @@ mod keyd;
 mod loaded;
 mod options;
 mod origin;
+mod own;
 mod parameters;
 mod plot;
 mod processes;
@@ -78,6 +79,7 @@ pub fn run(options: &Options) -> Outcome {
     for demand in options.demands() {
         levels.push(test_bed.measure(demand)?);
     }
+    let key = test_bed.key;
     let provenance = Provenance {
         date: utc(SystemTime::now()),
         command: command_line(),
@@ -87,7 +89,7 @@ pub fn run(options: &Options) -> Outcome {
     };
     drop(test_bed);
 
-    let report = Report::new(options, &division, provenance, levels);
+    let report = Report::new(options, key, &division, provenance, levels);
     match &options.json {
         Some(None) => outln!("{}", report.to_json()?),
         Some(Some(path)) => write(path, &(report.to_json()? + "\n"))?,

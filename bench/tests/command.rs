@@ -70,6 +70,23 @@ fn wrong_arguments_are_refused_with_what_is_right() {
             &["handshakes", "--seconds", "0.5", "--warm-up", "0.5"],
             "less than",
         ),
+        (
+            &["handshakes", "--config", "a.cfg"],
+            "--config takes the configuration of haproxy",
+        ),
+        (&["handshakes", "--connect", "a:1"], "--config"),
+        (
+            &[
+                "handshakes",
+                "--server",
+                "haproxy",
+                "--config",
+                "a",
+                "--key",
+                "p256",
+            ],
+            "cannot be used with",
+        ),
         (&["handshakes", "now"], "now"),
         (&["costs", "key"], "start, read-rsa2048, "),
         (&["costs", "--rounds", "0"], "from 1 to 1000"),
