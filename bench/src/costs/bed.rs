@@ -84,7 +84,7 @@ impl Bed<'_> {
                 command.stdin(Stdio::null()).stdout(Stdio::null());
                 run(command.stderr(Stdio::null()))
             }),
-            Way::Service(_, kind) => self.visit(case, side, kind),
+            Way::Service(..) => self.visit(case, side),
         }
     }
 
@@ -96,9 +96,7 @@ impl Bed<'_> {
                 // Whatever they do later, all of them start alike.
                 Way::Process(_) => Some(self.own(cases::start(), side, Duration::ZERO)?.has_module),
                 Way::Command(_) => Some(self.openssl_has_module(side)?),
-                Way::Service(Service::Postgresql, kind) => {
-                    Some(self.start_postgresql(case, side, kind)?)
-                }
+                Way::Service(service, kind) => Some(self.start_service(case, side, service, kind)?),
                 Way::Again(..) | Way::First(_) => None,
             };
             if let Some(has_module) = has_module {
@@ -223,7 +221,7 @@ impl Bed<'_> {
     /// One process that serves the connection which is its standard input.
     fn inetd(&self, case: &Case, side: Side, kind: Kind) -> Result<Ended, Failure> {
         let broken = |error: std::io::Error| Failure::new(format!("{}: {error}", case.name()));
-        let client = self.client(kind, "x25519")?;
+        let client = self.client(kind)?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(broken)?;
         let address = listener.local_addr().map_err(broken)?;
         let socket = Client::connect(address).map_err(broken)?;
@@ -245,7 +243,7 @@ impl Bed<'_> {
     /// One process that forks for each connection.
     fn forked(&self, case: &Case, side: Side, kind: Kind) -> Result<Vec<Sample>, Failure> {
         let broken = |error: std::io::Error| Failure::new(format!("{}: {error}", case.name()));
-        let client = self.client(kind, "x25519")?;
+        let client = self.client(kind)?;
         let mut command = self.start(case, side, Duration::ZERO, true);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(broken)?;
@@ -282,36 +280,40 @@ impl Bed<'_> {
     }
 
     /// Starts a server; says whether it has the module.
-    fn start_postgresql(&self, case: &Case, side: Side, kind: Kind) -> Result<bool, Failure> {
-        let running = Running::postgresql(&Start {
-            name: case.name(),
+    fn start_service(
+        &self,
+        case: &Case,
+        side: Side,
+        service: Service,
+        kind: Kind,
+    ) -> Result<bool, Failure> {
+        let name = case.name();
+        let running = service.start(&Start {
+            name,
             identity: self.identity(kind)?,
-            place: self
-                .scratch
-                .join(format!("{}-{}", case.name(), side.name())),
+            kind,
+            place: self.scratch.join(format!("{name}-{}", side.name())),
             configuration: self.configuration_of(side),
         })?;
         let has_module = work::is_mapped(self.module, &running.id().to_string());
         let mut services = self.services.borrow_mut();
-        services.entry(case.name()).or_default().push(running);
+        services.entry(name).or_default().push(running);
         Ok(has_module)
     }
 
     /// Connections to the server of a case.
-    fn visit(&self, case: &Case, side: Side, kind: Kind) -> Result<Vec<Sample>, Failure> {
+    fn visit(&self, case: &Case, side: Side) -> Result<Vec<Sample>, Failure> {
         let services = self.services.borrow();
         let both = services.get(case.name());
         let server = both.and_then(|both| both.get(side as usize));
         let server = server.ok_or_else(|| failed(case, side, "it does not run"))?;
-        // PostgreSQL before 18 has one group.
-        let client = self.client(kind, "p256")?;
-        let sample = server.connections(&client, self.time);
+        let sample = server.connections(self.time);
         Ok(vec![sample.map_err(|why| failed(case, side, &why))?])
     }
 
     /// A client that trusts the server with such a key.
-    fn client(&self, kind: Kind, group: &str) -> Result<Client, Failure> {
-        Client::new(&self.identity(kind)?.authority, group)
+    fn client(&self, kind: Kind) -> Result<Client, Failure> {
+        Client::new(&self.identity(kind)?.authority, "x25519")
     }
 
     fn identity(&self, kind: Kind) -> Result<&Identity, Failure> {

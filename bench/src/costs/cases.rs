@@ -83,6 +83,7 @@ pub enum Pair {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
     Postgresql,
+    Sshd,
 }
 
 const RSA_2048: Kind = Kind::Rsa(Size::Rsa2048);
@@ -294,6 +295,16 @@ pub const ALL: &[Case] = &[
         "postgresql-p256",
         "PostgreSQL: connection and `select 1`, P-256",
         Way::Service(Service::Postgresql, P256)
+    ),
+    case!(
+        "sshd-rsa2048",
+        "sshd: connection and key exchange, RSA-2048",
+        Way::Service(Service::Sshd, RSA_2048)
+    ),
+    case!(
+        "sshd-p256",
+        "sshd: connection and key exchange, P-256",
+        Way::Service(Service::Sshd, P256)
     ),
 ];
 

@@ -16,11 +16,16 @@ use lockstep_common::{Failure, is_root, search_path};
 use super::cases::Service;
 use super::client::Client;
 use super::work::{Sample, use_configuration};
-use crate::handshakes::{Identity, Process, ended_with_us, free_port, version_line, write_private};
+use crate::handshakes::{
+    Identity, Kind, Process, ended_with_us, free_port, version_line, write_private,
+};
 use crate::measure::allowed_cpus;
 
 /// Who runs a server that root must not run.
 const NOBODY: u32 = 65534;
+
+/// The directory of the user who runs a server, in that of the server.
+const OWN: &str = "own";
 
 /// Seconds of CPU time that a connection takes, about.
 const CONNECTION: f64 = 0.003;
@@ -36,7 +41,15 @@ const AFTERWARDS: Duration = Duration::from_millis(50);
 pub struct Running {
     process: Process,
     address: SocketAddr,
-    password: String,
+    visitor: Visitor,
+}
+
+/// Who connects.
+enum Visitor {
+    /// A client of PostgreSQL, with the password.
+    Postgresql(Client, String),
+    /// `ssh-keyscan`, which asks for a key of this type.
+    Keyscan(&'static str),
 }
 
 impl Service {
@@ -59,33 +72,49 @@ impl Service {
 
     /// The directory of its programs, or what is missing.
     fn find(self) -> Result<PathBuf, String> {
-        let Service::Postgresql = self;
-        let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
-        let mut places: Vec<PathBuf> = versions
-            .flatten()
-            .map(|version| version.path().join("bin"))
-            .collect();
-        places.sort();
-        places.extend(std::env::split_paths(&search_path()));
-        let has = |place: &&PathBuf| {
-            ["postgres", "initdb"]
-                .iter()
-                .all(|name| place.join(name).is_file())
+        let mut places: Vec<PathBuf> = std::env::split_paths(&search_path()).collect();
+        places.push("/usr/sbin".into());
+        let (programs, missing): (&[&str], _) = match self {
+            Service::Postgresql => {
+                let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
+                let versions = versions.flatten().map(|version| version.path().join("bin"));
+                let mut versions: Vec<PathBuf> = versions.collect();
+                versions.sort();
+                versions.reverse();
+                places.splice(0..0, versions);
+                let missing = "PostgreSQL is not installed (apt install postgresql)";
+                (&["postgres", "initdb"], missing)
+            }
+            Service::Sshd => {
+                let missing = "sshd is not installed (apt install openssh-server)";
+                (&["sshd"], missing)
+            }
         };
+        let has = |place: &PathBuf| programs.iter().all(|name| place.join(name).is_file());
         places
-            .iter()
-            .rev()
+            .into_iter()
             .find(has)
-            .cloned()
-            .ok_or_else(|| "PostgreSQL is not installed (apt install postgresql)".to_owned())
+            .ok_or_else(|| missing.to_owned())
     }
 
     /// What it says of its version.
     pub fn version(self) -> Option<String> {
-        let mut command = Command::new(self.find().ok()?.join("postgres"));
-        command.arg("--version").env_remove("OPENSSL_CONF");
+        let (name, option) = match self {
+            Service::Postgresql => ("postgres", "--version"),
+            Service::Sshd => ("sshd", "-V"),
+        };
+        let mut command = Command::new(self.find().ok()?.join(name));
+        command.arg(option).env_remove("OPENSSL_CONF");
         let output = command.stdin(Stdio::null()).output().ok()?;
-        version_line(&output.stdout)
+        version_line(&[output.stdout, output.stderr].concat())
+    }
+
+    /// Starts it, and waits until it serves.
+    pub fn start(self, start: &Start<'_>) -> Result<Running, Failure> {
+        match self {
+            Service::Postgresql => Running::postgresql(start),
+            Service::Sshd => Running::sshd(start),
+        }
     }
 }
 
@@ -94,6 +123,8 @@ pub struct Start<'a> {
     /// The name of its case.
     pub name: &'static str,
     pub identity: &'a Identity,
+    /// That of its key.
+    pub kind: Kind,
     /// A directory that is not there yet.
     pub place: PathBuf,
     /// What loads lockstep, with lockstep.
@@ -107,11 +138,12 @@ impl Running {
     }
 
     /// Connections one after the other, and what each has taken.
-    pub fn connections(&self, client: &Client, time: Duration) -> Result<Sample, String> {
+    pub fn connections(&self, time: Duration) -> Result<Sample, String> {
         let count = (TIMES * time.as_secs_f64() / CONNECTION).max(4.0) as usize;
         let visits = |count: usize| -> Result<(), String> {
             for _ in 0..count {
-                visit(client, self.address, &self.password)
+                self.visitor
+                    .visit(self.address)
                     .map_err(|why| format!("{why}. Its output: {}", self.process.last_output()))?;
             }
             sleep(AFTERWARDS);
@@ -129,37 +161,17 @@ impl Running {
         })
     }
 
-    /// Starts PostgreSQL, and waits until it serves.
-    pub fn postgresql(start: &Start<'_>) -> Result<Running, Failure> {
+    fn postgresql(start: &Start<'_>) -> Result<Running, Failure> {
         let programs = Service::Postgresql.find().map_err(Failure::new)?;
-        let Start {
-            name,
-            identity,
-            place,
-            configuration,
-        } = start;
-        let inner = place.join("own");
-        let at = |name: &str| inner.join(name);
-        let failed = |error: std::io::Error| Failure::new(format!("{}: {error}", place.display()));
-        let read = |path: &Path| fs::read(path).map_err(failed);
+        let failed = |error: std::io::Error| Failure::new(format!("{}: {error}", start.name));
         // Others on this machine must not get in. The password goes in plain text, but within TLS:
         // what takes its time is not to be measured.
         let password = password()?;
-        let rules = b"hostssl all all 127.0.0.1/32 password\n".to_vec();
-        fs::create_dir(place).map_err(failed)?;
-        fs::create_dir(&inner).map_err(failed)?;
-        fs::set_permissions(place, fs::Permissions::from_mode(0o711)).map_err(failed)?;
-        for (name, text) in [
-            ("key", read(&identity.key)?),
-            ("certificate", read(&identity.certificate)?),
-            ("password", password.clone().into_bytes()),
-            ("rules", rules),
-        ] {
-            write_private(&at(name), &text)?;
-            give_away(&at(name), 0o600).map_err(failed)?;
-        }
-        // From here on this program writes nothing there: the place is somebody else's.
-        give_away(&inner, 0o700).map_err(failed)?;
+        let inner = start.give_files(&[
+            ("password", password.as_bytes()),
+            ("rules", b"hostssl all all 127.0.0.1/32 password\n"),
+        ])?;
+        let at = |name: &str| inner.join(name);
         let mut make = as_nobody(Command::new(programs.join("initdb")));
         make.args("--auth=md5 --username=bench --no-sync --encoding=UTF8 --locale=C".split(' '));
         make.arg("--pwfile")
@@ -190,16 +202,78 @@ impl Running {
             setting.push(value);
             command.arg("-c").arg(setting);
         }
-        use_configuration(&mut command, *configuration);
+        // PostgreSQL before 18 has one group.
+        let client = Client::new(&start.identity.authority, "p256")?;
+        start.run(command, port, Visitor::Postgresql(client, password))
+    }
+
+    fn sshd(start: &Start<'_>) -> Result<Running, Failure> {
+        let program = Service::Sshd.find().map_err(Failure::new)?.join("sshd");
+        let port = free_port()?;
+        let key = start.place.join(OWN).join("key");
+        let configuration = format!(
+            "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nPidFile none\nUsePAM no\n\
+             MaxStartups 1000\n",
+            key.display()
+        );
+        let inner = start.give_files(&[("configuration", configuration.as_bytes())])?;
+        let mut command = as_nobody(ended_with_us(&program));
+        command
+            .args(["-D", "-e", "-f"])
+            .arg(inner.join("configuration"));
+        command.current_dir(&inner);
+        let kind = match start.kind {
+            Kind::Rsa(_) => "rsa",
+            Kind::Ecdsa(_) => "ecdsa",
+            Kind::Ed25519 => "ed25519",
+        };
+        start.run(command, port, Visitor::Keyscan(kind))
+    }
+}
+
+impl Start<'_> {
+    /// Makes a directory with the key, the certificate and these files, and gives it to the user
+    /// who runs the server. From then on this program writes nothing there.
+    fn give_files(&self, files: &[(&str, &[u8])]) -> Result<PathBuf, Failure> {
+        let (place, inner) = (&self.place, self.place.join(OWN));
+        let failed = |error: std::io::Error| Failure::new(format!("{}: {error}", place.display()));
+        let read = |path: &Path| fs::read(path).map_err(failed);
+        let [key, certificate] = [&self.identity.key, &self.identity.certificate];
+        let (key, certificate) = (read(key)?, read(certificate)?);
+        fs::create_dir(place).map_err(failed)?;
+        fs::set_permissions(place, fs::Permissions::from_mode(0o711)).map_err(failed)?;
+        fs::create_dir(&inner).map_err(failed)?;
+        let both: [(&str, &[u8]); 2] = [("key", &key), ("certificate", &certificate)];
+        for (name, text) in both.iter().chain(files) {
+            let path = inner.join(name);
+            write_private(&path, text)?;
+            give_away(&path, 0o600).map_err(failed)?;
+        }
+        give_away(&inner, 0o700).map_err(failed)?;
+        Ok(inner)
+    }
+
+    /// Starts the server of a command, and waits until it serves.
+    fn run(&self, mut command: Command, port: u16, visitor: Visitor) -> Result<Running, Failure> {
+        use_configuration(&mut command, self.configuration);
         let cpus = allowed_cpus();
-        let mut process = Process::start(name, &mut command, place, (&cpus, &cpus))?;
+        let mut process = Process::start(self.name, &mut command, &self.place, (&cpus, &cpus))?;
         let address = (Ipv4Addr::LOCALHOST, port).into();
         process.wait_until(|| TcpStream::connect(address).is_ok())?;
         Ok(Running {
             process,
             address,
-            password,
+            visitor,
         })
+    }
+}
+
+impl Visitor {
+    fn visit(&self, address: SocketAddr) -> Result<(), String> {
+        match self {
+            Visitor::Postgresql(client, password) => query(client, address, password),
+            Visitor::Keyscan(kind) => scan(address, kind),
+        }
     }
 }
 
@@ -226,8 +300,22 @@ fn password() -> Result<String, Failure> {
     Ok(format!("{:016x}{:016x}", random()?, random()?))
 }
 
+/// One connection to sshd: the key exchange, in which the server signs.
+fn scan(address: SocketAddr, kind: &str) -> Result<(), String> {
+    let mut scan = Command::new("ssh-keyscan");
+    scan.args(["-T", "20", "-t", kind, "-p", &address.port().to_string()]);
+    scan.arg(address.ip().to_string())
+        .env("OPENSSL_CONF", "/dev/null");
+    let output = scan.stdin(Stdio::null()).output();
+    let output = output.map_err(|error| format!("cannot start ssh-keyscan: {error}"))?;
+    match output.status.success() && !output.stdout.is_empty() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+    }
+}
+
 /// One connection to PostgreSQL, and one query.
-fn visit(client: &Client, address: SocketAddr, password: &str) -> Result<(), String> {
+fn query(client: &Client, address: SocketAddr, password: &str) -> Result<(), String> {
     const ASK_FOR_TLS: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
     let said = |error: std::io::Error| error.to_string();
     let mut socket = Client::connect(address).map_err(said)?;
