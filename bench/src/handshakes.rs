@@ -18,6 +18,7 @@ mod keyd;
 mod loaded;
 mod options;
 mod origin;
+mod own;
 mod parameters;
 mod plot;
 mod processes;
@@ -44,9 +45,11 @@ use test_bed::TestBed;
 
 pub use client::over_rustls;
 pub use embedded::{COMMAND as SERVER, Options as ServerOptions, main as serve};
-pub use identity::HOST;
+pub use identity::{HOST, Identity, Kind, subject, unsigned, write_private};
 pub use options::Options;
-pub use parameters::{Group, Version};
+pub use parameters::{Group, Side, Version};
+pub use program::version_line;
+pub use running::{Process, counters_in, ended_with_us, free_port};
 
 /// Runs the command.
 pub fn run(options: &Options) -> Outcome {
@@ -76,6 +79,7 @@ pub fn run(options: &Options) -> Outcome {
     for demand in options.demands() {
         levels.push(test_bed.measure(demand)?);
     }
+    let key = test_bed.key;
     let provenance = Provenance {
         date: utc(SystemTime::now()),
         command: command_line(),
@@ -85,7 +89,7 @@ pub fn run(options: &Options) -> Outcome {
     };
     drop(test_bed);
 
-    let report = Report::new(options, &division, provenance, levels);
+    let report = Report::new(options, key, &division, provenance, levels);
     match &options.json {
         Some(None) => outln!("{}", report.to_json()?),
         Some(Some(path)) => write(path, &(report.to_json()? + "\n"))?,

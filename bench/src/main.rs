@@ -1,8 +1,8 @@
 //! The `lockstep-bench` command: measures the lanes of this machine, and TLS servers with and
 //! without them.
-#![forbid(unsafe_code)]
 
 mod connect;
+mod costs;
 mod energy;
 mod fill;
 mod format;
@@ -35,6 +35,7 @@ const NAME: &str = "lockstep-bench";
 enum Command {
     Speed(speed::Options),
     Handshakes(Box<handshakes::Options>),
+    Costs(costs::Options),
     Connect(connect::Options),
     Fill(fill::Options),
     Ring(ring::Options),
@@ -43,6 +44,9 @@ enum Command {
     /// The server that `handshakes --server embedded` starts.
     #[command(name = handshakes::SERVER, hide = true)]
     Server(handshakes::ServerOptions),
+    /// The processes that `costs` measures.
+    #[command(name = costs::PROCESS, hide = true)]
+    CostsProcess(costs::ProcessOptions),
     /// The daemon that `ring` starts.
     #[command(name = ring::DAEMON, hide = true)]
     RingDaemon(ring::DaemonOptions),
@@ -61,6 +65,8 @@ fn run() -> Outcome {
     match command {
         Command::Speed(options) => speed::run(&options),
         Command::Handshakes(options) => handshakes::run(&options),
+        Command::Costs(options) => costs::run(&options),
+        Command::CostsProcess(options) => costs::work(&options),
         Command::Connect(options) => connect::run(&options),
         Command::Fill(options) => fill::run(&options),
         Command::Kernels(kernels) => kernels::run(&kernels),

@@ -65,6 +65,7 @@ fn check(document: &Value, most: u64) {
         }
         let latencies = ["p50_ms", "p90_ms", "p99_ms"].map(number);
         assert!(0.0 < latencies[0] && latencies.is_sorted(), "{row}");
+        assert!(number("mean_ms") > 0.0, "{row}");
         if row["impl"] == "stock" {
             assert!(
                 row["lane_operations"].is_null() && row["fill"].is_null(),
@@ -361,6 +362,108 @@ fn a_server_is_taken_from_a_path() {
             .as_str()
             .unwrap()
             .contains("haproxy-of-mine")
+    );
+}
+
+/// A configuration of HAProxy's with a certificate of its own, for this port, in a directory.
+fn own_configuration(place: &Path, port: u16) -> PathBuf {
+    let [key, certificate, both] = ["key", "certificate", "both.pem"].map(|name| place.join(name));
+    let mut request = lockstep_testkit::command("openssl", &["req", "-x509", "-nodes"]);
+    request.args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]);
+    request.args(["-subj", "/CN=www.example.org"]);
+    request
+        .arg("-keyout")
+        .arg(&key)
+        .arg("-out")
+        .arg(&certificate);
+    let (code, _, stderr) = run(&mut request);
+    assert_eq!(code, 0, "{stderr}");
+    let text = [key, certificate].map(|path| fs::read_to_string(path).unwrap());
+    fs::write(&both, text.concat()).unwrap();
+    let path = place.join("haproxy.cfg");
+    let (socket, both) = (place.join("admin.sock"), both.display());
+    let socket = socket.display();
+    let text = format!(
+        "global\n  daemon\n  stats socket {socket}\ndefaults\n  mode http\n  timeout connect 5s\n  \
+         timeout client 9s\n  timeout server 9s\nfrontend tls\n  bind 127.0.0.1:{port} ssl crt \
+         {both}\n  default_backend none\nbackend none\n  server none 127.0.0.1:9\n"
+    );
+    fs::write(&path, text).unwrap();
+    path
+}
+
+#[test]
+fn a_sceptic_measures_a_server_with_a_configuration_of_his_own() {
+    let place = lockstep_testkit::TempDir::new("own-configuration");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let path = own_configuration(&place, port);
+    let text = fs::read_to_string(&path).unwrap();
+    let measured = || {
+        let arguments = "--server haproxy --concurrency 2,8 --seconds 0.2 --rounds 1 --config";
+        let mut command = handshakes(arguments)?;
+        command.arg(&path);
+        Some(command)
+    };
+    // Somebody listens there.
+    let Some(mut command) = measured() else {
+        return;
+    };
+    let (code, stdout, stderr) = run(&mut command);
+    if stderr.contains("is not installed") {
+        eprintln!("skipped: haproxy is not installed");
+        return;
+    }
+    assert_eq!((code, stdout.as_str()), (1, ""), "{stderr}");
+    assert!(stderr.contains("in use"), "{stderr}");
+    assert!(
+        stderr.contains("remedy: end the server that listens"),
+        "{stderr}"
+    );
+    drop(listener);
+
+    // The socket of an administrator is there, whose HAProxy would lose it.
+    let socket = place.join("admin.sock");
+    let owner = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let (code, _, stderr) = run(&mut measured().unwrap());
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains("which is there already"), "{stderr}");
+    assert!(std::os::unix::net::UnixStream::connect(&socket).is_ok());
+    drop(owner);
+    fs::remove_file(&socket).unwrap();
+
+    let document = document(&mut measured().unwrap());
+    check(&document, 8);
+    assert_eq!(document["key"], "p256");
+    assert_eq!(document["config"], path.to_str().unwrap());
+    assert_eq!(document["ratios"][1]["rounds"].as_array().unwrap().len(), 1);
+    assert!(
+        busiest(&document, "handshake")["lane_signatures"]
+            .as_u64()
+            .unwrap()
+            > 0
+    );
+    // Nothing has changed.
+    assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    assert!(!socket.exists());
+    assert!(commands_with(&place).is_empty());
+
+    // The name that clients ask for, at a place of the configuration and at no other.
+    for (place, code) in [
+        (format!("www.example.org:{port}"), 0),
+        ("192.0.2.1:443".into(), 1),
+    ] {
+        let mut command = measured().unwrap();
+        let (found, _, stderr) = run(command.args(["--connect", &place]));
+        assert_eq!(found, code, "{place}: {stderr}");
+    }
+    // What OpenSSL would be compared with is OpenSSL.
+    let mut command = measured().unwrap();
+    let (code, _, stderr) = run(command.env("LOCKSTEP_BACKEND", "none"));
+    assert_eq!(code, 1, "{stderr}");
+    assert!(
+        stderr.contains("lockstep did nothing in haproxy"),
+        "{stderr}"
     );
 }
 

@@ -2,14 +2,16 @@
 //! records in docs/benchmarks/record, so that nobody types one.
 //!
 //! A record is a directory DATE-CPU with what `--json` printed, unedited: `speed.json`,
-//! `handshakes.json` (an array with a document for each run), and `run.json`, which says where,
-//! when and of which commit. The newest record of each CPU counts. `ledger.json` is what
-//! [`mod@ledger`] found, or what other documents say of a CPU that is not at hand. What a dollar
-//! buys comes from [`prices`].
+//! `handshakes.json` (an array with a document for each run), `costs.json`, and `run.json`, which
+//! says where, when and of which commit. The newest record of each CPU counts. `ledger.json` is
+//! what [`mod@ledger`] found, or what other documents say of a CPU that is not at hand. What a
+//! dollar buys comes from [`prices`].
 
+pub mod costs;
 mod jobs;
 mod keyd;
 mod ledger;
+mod loads;
 mod measure;
 mod prices;
 mod rates;
@@ -177,6 +179,11 @@ fn benchmarks(records: &[Record], prices: &[Price]) -> Outcome<String> {
                 record.load, record.cpus
             ));
         }
+        let costs = costs::in_words(&record.costs);
+        if !costs.is_empty() {
+            out += "\n";
+            out += &costs;
+        }
         out += "\n### Servers\n\n";
         out += &wrapped(&format!(
             "{}The columns are the CPU time of the server for one handshake, what Lockstep changes \
@@ -203,9 +210,11 @@ fn benchmarks(records: &[Record], prices: &[Price]) -> Outcome<String> {
             );
         }
         out += &rates::section(&record.paced);
+        out += &loads::section(&record.loads);
         out += &elsewhere(&record.others);
         out += &keyd::section(&record.daemons);
         out += &transfer::section(record);
+        out += &costs::section(&record.costs);
         out += "\n### Operations\n\n";
         out += &wrapped(
             "Operations per second on one core, checks included, by how many requests there are at \

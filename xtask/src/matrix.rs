@@ -6,6 +6,8 @@
 //! each thing that it tries, and the two outputs must be the same. The counters of the second run
 //! must show that lanes computed, and that async jobs shared batches.
 //!
+//! `lockstep-bench costs` then measures what gains nothing, for a moment: times are no differences.
+//!
 //! The table is kept in docs/user/matrix.json, and docs/user/matrix.md is rendered from it.
 
 mod compare;
@@ -20,11 +22,12 @@ use std::time::{Duration, Instant};
 use crate::command::{self, Failure, Outcome, on, quietly, succeeds, within};
 use crate::cpu;
 use crate::dist::{self, Dist};
+use crate::figures::costs::{self, Cost};
 use crate::openssl_tests;
 use crate::record::Machine;
 use crate::work::{Ran, Share, Work};
 use compare::{Cell, SCRIPT, compare};
-use record::{Row, Table, VECTORS};
+use record::{COSTS, Row, Table, VECTORS};
 use roots::{LOADING, PLAIN, Root, Source};
 
 /// The versions, by the names that the command takes.
@@ -251,8 +254,9 @@ pub fn quick() -> Outcome<Ran> {
 
 /// Tries the versions of these names, until a time if there is one.
 fn try_versions(wanted: impl Fn(&str) -> bool, end: Option<Instant>) -> Outcome<Table> {
-    let bench = Bench::new()?;
+    let mut bench = Bench::new()?;
     bench.proves_itself()?;
+    bench.release = bench.release.add_benchmarks()?;
     let mut table = Table::default();
     for &(name, source) in VERSIONS.iter().filter(|(name, _)| wanted(name)) {
         if end.is_some_and(|end| Instant::now() > end) {
@@ -271,6 +275,9 @@ fn try_versions(wanted: impl Fn(&str) -> bool, end: Option<Instant>) -> Outcome<
             VECTORS.to_owned(),
             vectors(name, source, &row.openssl, &root),
         ));
+        let (cell, costs) = bench.costs(&root, &row.openssl)?;
+        row.cells.push((COSTS.to_owned(), cell));
+        row.costs = costs;
         table.add(row);
     }
     Ok(table)
@@ -350,7 +357,44 @@ impl Bench {
             commit: self.machine.commit.clone(),
             cpu: self.machine.cpu.clone(),
             cells,
+            costs: Vec::new(),
         })
+    }
+
+    /// What gains nothing, measured for a moment. It differs only where it cannot be measured.
+    fn costs(&self, root: &Root, version: &str) -> Outcome<(Cell, Vec<Cost>)> {
+        let program = self.release.benchmarks();
+        let name = "lockstep-bench";
+        fs::copy(&program, root.directory.join(name)).map_err(on(&program, "copy"))?;
+        let arguments = match version.starts_with("3.") {
+            true => costs::BRIEF,
+            false => costs::BRIEF_COMMAND,
+        };
+        let script = "exec \"$0\" \"$@\" --openssl \"$(command -v \"${OPENSSL:-openssl}\")\"";
+        let mut command = root.command("sh");
+        command.args(["-c", script]).arg(root.inside.join(name));
+        command.args(arguments);
+        command.env("OPENSSL_CONF", root.inside.join(LOADING));
+        let printed = quietly(&mut command).map(|text| {
+            let document = serde_json::from_str(&text).ok();
+            document.as_ref().and_then(costs::parse)
+        });
+        let (costs, differences) = match printed {
+            Ok(Some(costs)) => (costs, Vec::new()),
+            Ok(None) => (Vec::new(), vec!["it printed no figures".to_owned()]),
+            Err(failure) => (Vec::new(), vec![failure.to_string()]),
+        };
+        for cost in &costs {
+            println!("    {}: {:.2} of OpenSSL alone", cost.title, cost.ratio);
+        }
+        let results = costs.len() as u64;
+        Ok((
+            Cell::Compared {
+                results,
+                differences,
+            },
+            costs,
+        ))
     }
 
     /// Whether what is planted is found: a configuration that takes groups away, and a module that
@@ -496,7 +540,8 @@ mod tests {
 
     #[test]
     fn each_part_has_its_column() {
-        let parts = PARTS.iter().map(|part| part.name).chain([VECTORS]);
+        let parts = PARTS.iter().map(|part| part.name);
+        let parts = parts.chain([VECTORS, COSTS]);
         assert_eq!(Vec::from_iter(parts), record::COLUMNS);
         assert!(QUICK.iter().all(|name| record::COLUMNS.contains(name)));
     }

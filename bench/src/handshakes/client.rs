@@ -23,6 +23,7 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
 use rustix::time::{ClockId, clock_gettime};
+use rustls::pki_types::ServerName;
 
 use super::demand::{Arrivals, Demand};
 use super::identity::HOST;
@@ -43,6 +44,14 @@ const TOO_MANY: u64 = 1000;
 
 /// How many of the failures are kept in words.
 const EXAMPLES: usize = 3;
+
+/// Which servers clients take.
+pub enum Trust<'a> {
+    /// Those that an authority has certified, given as DER.
+    Authority(&'a [u8]),
+    /// The one that they come to by this name.
+    Any(ServerName<'static>),
+}
 
 /// What clients are like.
 pub struct Clients {
@@ -109,18 +118,33 @@ impl Tally {
 }
 
 impl Clients {
-    /// Clients on these CPUs that trust one authority, given as DER.
+    /// Clients on these CPUs.
     pub fn new(
-        authority: &[u8],
+        trust: &Trust<'_>,
         version: Version,
         group: &Group,
         resumption: f64,
         cpus: &[usize],
     ) -> Result<Clients, Failure> {
         let keeps = resumption > 0.0;
-        let library: Box<dyn Library> = match over_rustls::group(group) {
-            Some(group) => Box::new(over_rustls::Rustls::new(authority, version, group, keeps)?),
-            None => Box::new(libssl::Libssl::new(authority, version, group)?),
+        let library: Box<dyn Library> = match (over_rustls::group(group), trust) {
+            (Some(group), Trust::Authority(authority)) => {
+                let config = over_rustls::config(authority, version, group)?;
+                let host = ServerName::try_from(HOST)
+                    .map_err(|error| Failure::new(format!("{HOST} is no name: {error}")))?;
+                Box::new(over_rustls::Rustls::new(config, host, keeps))
+            }
+            (Some(group), Trust::Any(host)) => {
+                let config = over_rustls::config_for_any(version, group)?;
+                Box::new(over_rustls::Rustls::new(config, host.clone(), keeps))
+            }
+            (None, Trust::Authority(authority)) => {
+                Box::new(libssl::Libssl::new(authority, version, group)?)
+            }
+            (None, Trust::Any(_)) => {
+                let name = group.name();
+                return Err(Failure::usage(format!("clients have no group {name}")));
+            }
         };
         Ok(Clients {
             library,

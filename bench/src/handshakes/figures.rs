@@ -53,6 +53,15 @@ impl Round {
         self.whole_cpu().as_secs_f64() / self.tally.count() as f64
     }
 
+    /// The latencies that count, in seconds, and whether they are not of the warm-up: those of the
+    /// warm-up count only where there are no others.
+    fn latencies(&self) -> (Vec<f64>, bool) {
+        let (late, early) = (&self.tally.latencies, &self.tally.early_latencies);
+        let is_warm = !late.is_empty();
+        let counted = if is_warm { late } else { early };
+        (counted.iter().map(Duration::as_secs_f64).collect(), is_warm)
+    }
+
     /// The daemon's share of the CPU time.
     fn daemon_share(&self) -> Option<f64> {
         let daemon = self.daemon.as_ref()?;
@@ -124,22 +133,24 @@ impl Figures {
     /// The latency, in seconds, that this share of all does not exceed; those of the warm-up count
     /// only where there are no others.
     pub fn latency(&self, share: f64) -> f64 {
+        quantile(&mut self.latencies(), share)
+    }
+
+    /// The mean of the same latencies; NaN without any.
+    pub fn mean_latency(&self) -> f64 {
+        mean(&self.latencies())
+    }
+
+    fn latencies(&self) -> Vec<f64> {
         let seconds = |of: fn(&Tally) -> &Vec<Duration>| -> Vec<f64> {
             let rounds = self.rounds.iter().flat_map(|round| of(&round.tally));
             rounds.map(Duration::as_secs_f64).collect()
         };
-        let mut all = seconds(|tally| &tally.latencies);
-        if all.is_empty() {
-            all = seconds(|tally| &tally.early_latencies);
+        let late = seconds(|tally| &tally.latencies);
+        match late.is_empty() {
+            true => seconds(|tally| &tally.early_latencies),
+            false => late,
         }
-        quantile(&mut all, share)
-    }
-
-    /// Whether any latency is not of the warm-up.
-    fn has_latencies(&self) -> bool {
-        self.rounds
-            .iter()
-            .any(|round| !round.tally.latencies.is_empty())
     }
 
     /// What the module counted in all rounds.
@@ -189,9 +200,21 @@ impl Pair {
 
     /// The ratios of CPU time, round by round.
     pub fn cpu_ratios(&self) -> Vec<f64> {
+        self.ratios(Quantity::Cpu)
+    }
+
+    /// Lockstep over OpenSSL alone, round by round.
+    pub fn ratios(&self, quantity: Quantity) -> Vec<f64> {
         let rounds = self.stock.rounds.iter().zip(&self.lockstep.rounds);
-        let ratios = rounds.map(|(stock, lockstep)| lockstep.cost() / stock.cost());
+        let ratios = rounds.map(|(stock, lockstep)| quantity.ratio(stock, lockstep));
         ratios.collect()
+    }
+
+    /// The median of these ratios, those left out that are no numbers; NaN without any.
+    pub fn ratio(&self, quantity: Quantity) -> f64 {
+        let mut ratios = self.ratios(quantity);
+        ratios.retain(|ratio| ratio.is_finite());
+        quantile(&mut ratios, 0.5)
     }
 
     fn of(&self, side: Side) -> &Figures {
@@ -201,26 +224,68 @@ impl Pair {
         }
     }
 
-    /// How many there were a second, lockstep over OpenSSL alone: of each round, and of these the
-    /// median.
-    pub fn rate_ratio(&self) -> f64 {
-        let rounds = self.stock.rounds.iter().zip(&self.lockstep.rounds);
-        let ratios = rounds.map(|(stock, lockstep)| lockstep.per_second() / stock.per_second());
-        quantile(&mut ratios.collect::<Vec<_>>(), 0.5)
-    }
-
-    /// A latency, lockstep over OpenSSL alone; NaN where only one of them has others than those of
-    /// the warm-up.
-    pub fn latency_ratio(&self, share: f64) -> f64 {
-        match self.lockstep.has_latencies() == self.stock.has_latencies() {
-            true => self.lockstep.latency(share) / self.stock.latency(share),
-            false => f64::NAN,
-        }
-    }
-
     pub fn failures(&self) -> u64 {
         self.stock.failures() + self.lockstep.failures()
     }
+}
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quantity {
+    /// The server's CPU time for each handshake or transaction.
+    Cpu,
+    /// How many succeeded in a second.
+    PerSecond,
+    Mean,
+    P50,
+    P90,
+    P99,
+}
+
+impl Quantity {
+    pub const ALL: [Quantity; 6] = [
+        Quantity::Cpu,
+        Quantity::PerSecond,
+        Quantity::Mean,
+        Quantity::P50,
+        Quantity::P90,
+        Quantity::P99,
+    ];
+
+    /// The head of its column.
+    pub fn name(self) -> &'static str {
+        match self {
+            Quantity::Cpu => "CPU",
+            Quantity::PerSecond => "per s",
+            Quantity::Mean => "mean",
+            Quantity::P50 => "p50",
+            Quantity::P90 => "p90",
+            Quantity::P99 => "p99",
+        }
+    }
+
+    /// Lockstep over OpenSSL alone in one round. A latency of one side that is of the warm-up is
+    /// not compared with one that is not: NaN.
+    fn ratio(self, stock: &Round, lockstep: &Round) -> f64 {
+        let of: fn(&mut [f64]) -> f64 = match self {
+            Quantity::Cpu => return lockstep.cost() / stock.cost(),
+            Quantity::PerSecond => return lockstep.per_second() / stock.per_second(),
+            Quantity::Mean => |all| mean(all),
+            Quantity::P50 => |all| quantile(all, 0.5),
+            Quantity::P90 => |all| quantile(all, 0.9),
+            Quantity::P99 => |all| quantile(all, 0.99),
+        };
+        let ((mut stock, stock_is_warm), (mut lockstep, is_warm)) =
+            (stock.latencies(), lockstep.latencies());
+        match is_warm == stock_is_warm {
+            true => of(&mut lockstep) / of(&mut stock),
+            false => f64::NAN,
+        }
+    }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
 }
 
 /// What was measured under one load.
@@ -268,11 +333,18 @@ mod tests {
             stock: Figures::of_rounds(&[(0.1, 100), (0.2, 100), (0.1, 100)]),
             lockstep: Figures::of_rounds(&[(0.05, 100), (0.1, 100), (0.06, 100)]),
         };
-        assert_eq!((pair.cpu_ratio(), pair.rate_ratio()), (0.5, 1.0));
+        assert_eq!(
+            (pair.cpu_ratio(), pair.ratio(Quantity::PerSecond)),
+            (0.5, 1.0)
+        );
         assert_eq!(pair.cpu_ratios(), [0.5, 0.5, 0.6]);
         assert_eq!(pair.stock.per_second(), 100.0);
         assert_eq!(pair.stock.latency(1.0), 0.1);
-        assert_eq!(pair.latency_ratio(0.5), 1.0);
+        assert_eq!(pair.stock.latency(0.5), 0.051);
+        assert!((pair.stock.mean_latency() - 0.0505).abs() < 1e-9);
+        for quantity in [Quantity::Mean, Quantity::P50, Quantity::P99] {
+            assert_eq!(pair.ratios(quantity), [1.0, 1.0, 1.0], "{quantity:?}");
+        }
         assert!(pair.stock.counters().is_none());
     }
 
@@ -302,5 +374,31 @@ mod tests {
         assert_eq!((figures.count(), figures.latency(1.0)), (10, 0.008));
         figures.rounds[0].tally.latencies.clear();
         assert_eq!((figures.count(), figures.latency(0.5)), (2, 1.0));
+    }
+
+    #[test]
+    fn latencies_are_compared_round_by_round_and_like_with_like() {
+        let slower = |milliseconds: u64| {
+            let mut figures = Figures::of_rounds(&[(0.1, 100), (0.1, 100), (0.1, 100)]);
+            for latency in &mut figures.rounds[1].tally.latencies {
+                *latency *= 2;
+            }
+            let late = &mut figures.rounds[2].tally.latencies;
+            late.fill(Duration::from_millis(milliseconds));
+            figures
+        };
+        let mut pair = Pair {
+            stock: Figures::of_rounds(&[(0.1, 100), (0.1, 100), (0.1, 100)]),
+            lockstep: slower(153),
+        };
+        assert_eq!(pair.ratios(Quantity::P50), [1.0, 2.0, 3.0]);
+        assert_eq!(pair.ratio(Quantity::P50), 2.0);
+        assert!((pair.ratio(Quantity::P99) - 153.0 / 99.0).abs() < 1e-9);
+        // One that has nothing but a warm-up.
+        let tally = &mut pair.stock.rounds[1].tally;
+        tally.early_latencies = std::mem::take(&mut tally.latencies);
+        assert!(pair.ratios(Quantity::Mean)[1].is_nan());
+        assert_eq!(pair.ratio(Quantity::P50), 3.0);
+        assert!(Pair::default().ratio(Quantity::P50).is_nan());
     }
 }

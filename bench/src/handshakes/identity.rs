@@ -21,7 +21,7 @@ use openssl::rsa::Rsa;
 use openssl::x509::extension::{
     BasicConstraints, ExtendedKeyUsage, KeyUsage, SubjectAlternativeName,
 };
-use openssl::x509::{X509, X509Builder, X509Name};
+use openssl::x509::{X509, X509Builder, X509Name, X509NameRef};
 
 /// The name in the certificate.
 pub const HOST: &str = "localhost";
@@ -152,7 +152,8 @@ impl Identity {
     }
 }
 
-fn write_private(path: &Path, text: &[u8]) -> Result<(), Failure> {
+/// Writes a file that nobody else may read.
+pub fn write_private(path: &Path, text: &[u8]) -> Result<(), Failure> {
     let mut options = OpenOptions::new();
     let written = options
         .write(true)
@@ -173,15 +174,16 @@ struct Certified {
 impl Certified {
     fn make(kind: Kind) -> Result<Certified, ErrorStack> {
         let authority_key = Kind::Rsa(Size::Rsa2048).generate()?;
-        let authority_name = name("lockstep handshakes")?;
-        let mut authority = certificate(&authority_name, &authority_name, &authority_key)?;
+        let authority_name = subject("lockstep handshakes")?;
+        let mut authority = unsigned(&authority_name, &authority_name, &authority_key)?;
         authority.append_extension(BasicConstraints::new().critical().ca().build()?)?;
         authority.append_extension(KeyUsage::new().critical().key_cert_sign().build()?)?;
         authority.sign(&authority_key, MessageDigest::sha256())?;
         let authority = authority.build();
 
         let key = kind.generate()?;
-        let mut leaf = certificate(&name(HOST)?, &authority_name, &key)?;
+        let host = subject(HOST)?;
+        let mut leaf = unsigned(&host, &authority_name, &key)?;
         leaf.append_extension(BasicConstraints::new().critical().build()?)?;
         leaf.append_extension(KeyUsage::new().critical().digital_signature().build()?)?;
         leaf.append_extension(ExtendedKeyUsage::new().server_auth().build()?)?;
@@ -198,16 +200,17 @@ impl Certified {
     }
 }
 
-fn name(common: &str) -> Result<X509Name, ErrorStack> {
+/// The name of somebody who has a certificate.
+pub fn subject(common: &str) -> Result<X509Name, ErrorStack> {
     let mut name = X509Name::builder()?;
     name.append_entry_by_nid(Nid::COMMONNAME, common)?;
     Ok(name.build())
 }
 
 /// A certificate that lacks extensions and a signature, valid from an hour ago until in two days.
-fn certificate(
-    subject: &X509Name,
-    issuer: &X509Name,
+pub fn unsigned(
+    subject: &X509NameRef,
+    issuer: &X509NameRef,
     key: &PKeyRef<Private>,
 ) -> Result<X509Builder, ErrorStack> {
     const HOUR: i64 = 3600;

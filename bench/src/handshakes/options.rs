@@ -39,6 +39,17 @@ pub struct Options {
     /// counts as the server's
     #[arg(long, value_name = "HOW", value_enum)]
     pub keyd: Option<Keyd>,
+    /// Start haproxy with this configuration, as it is, on both sides in turn. Clients ask for the
+    /// server's own certificate, and verify its signatures
+    #[arg(
+        long, value_name = "FILE",
+        conflicts_with_all = ["key", "stock_group", "keyd", "workers", "page"]
+    )]
+    pub config: Option<PathBuf>,
+    /// Where in that configuration clients come, and the name that they ask for [default: its first
+    /// `bind` line with `ssl`]
+    #[arg(long, value_name = "HOST:PORT", requires = "config")]
+    pub connect: Option<String>,
     /// Threads of haproxy, or worker processes of nginx [default: as many as the server has CPUs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     workers: Option<u16>,
@@ -55,7 +66,7 @@ pub struct Options {
     pub version: Version,
     /// Clients at a time, 1 to 1024
     #[arg(
-        long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,8,32,64",
+        long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,8,16,32,64",
         value_parser = clients
     )]
     concurrency: Vec<usize>,
@@ -106,7 +117,11 @@ it is the same whatever else the machine does. Clients and server are kept on di
 handshake is a full one unless --resumption says otherwise, on a connection of its own; its \
 latency is the time from connecting to its end. The configuration that loads lockstep is the one \
 that OPENSSL_CONF names, or else the openssl.cnf beside this program, or else \
-/etc/lockstep/openssl.cnf. The exit status is 1 if a handshake failed.";
+/etc/lockstep/openssl.cnf. The exit status is 1 if a handshake failed.
+
+With --config both sides have the user's own ports, so they run in turn, each started for its turn. \
+Nothing that the configuration listens on may be in use. HAProxy runs in the foreground, and its \
+health checks and its logs are as the configuration has them.";
 
 impl Options {
     /// The loads, one after the other.
@@ -133,7 +148,8 @@ impl Options {
     /// Threads or processes of the server, which has so many CPUs, where it has such workers.
     pub fn workers(&self, cpus: usize) -> Option<usize> {
         let workers = self.workers.map_or(cpus, usize::from);
-        self.server.server.has_workers().then_some(workers)
+        let has_workers = self.server.server.has_workers() && self.config.is_none();
+        has_workers.then_some(workers)
     }
 
     /// The group of one side.
@@ -148,6 +164,10 @@ impl Options {
     pub fn check(&self) -> Result<(), Failure> {
         for side in Side::ALL {
             self.check_group(side)?;
+        }
+        if self.config.is_some() && self.server.server.name() != "haproxy" {
+            let what = "--config takes the configuration of haproxy";
+            return Err(Failure::usage(what).remedy("--server haproxy --config FILE"));
         }
         if self.workers.is_some() && !self.server.server.has_workers() {
             let name = self.server.server.name();

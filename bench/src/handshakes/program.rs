@@ -99,7 +99,7 @@ impl Program {
 }
 
 /// The first line with a digit; stunnel has another before it.
-fn version_line(output: &[u8]) -> Option<String> {
+pub fn version_line(output: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(output);
     let line = text
         .lines()

@@ -11,7 +11,8 @@ use serde::{Serialize, Serializer};
 use super::cores::Division;
 use super::counters::Counters;
 use super::demand::Demand;
-use super::figures::{Figures, Level, Pair};
+use super::figures::{Figures, Level, Pair, Quantity};
+use super::identity::Kind;
 use super::keyd::Keyd;
 use super::options::Options;
 use super::parameters::Side;
@@ -46,6 +47,8 @@ pub struct Report {
     pub provenance: Provenance,
     pub server: &'static str,
     pub key: &'static str,
+    /// The user's own configuration.
+    pub config: Option<PathBuf>,
     pub group: String,
     /// That of the side without lockstep, if it is another.
     pub stock_group: Option<String>,
@@ -82,6 +85,7 @@ pub struct Row<'a> {
 impl Report {
     pub fn new(
         options: &Options,
+        key: Kind,
         division: &Division,
         provenance: Provenance,
         levels: Vec<Level>,
@@ -89,7 +93,8 @@ impl Report {
         Report {
             provenance,
             server: options.server.server.name(),
-            key: options.key.name(),
+            key: key.name(),
+            config: options.config.clone(),
             group: options.group.name().to_owned(),
             stock_group: (options.group(Side::Stock) != &options.group)
                 .then(|| options.group(Side::Stock).name().to_owned()),
@@ -162,6 +167,9 @@ impl Report {
             ..
         } = self;
         let mut title = format!("{server}, {key}, {group}, TLS {version}");
+        if let Some(config) = &self.config {
+            let _ = write!(title, ", as {} has it", config.display());
+        }
         if let Some(stock) = &self.stock_group {
             let _ = write!(title, ", stock with {stock}");
         }
@@ -228,11 +236,18 @@ impl Report {
             let pair = &level.handshakes;
             RatiosDocument {
                 demand: level.demand,
-                cpu: Decimal(pair.cpu_ratio()),
-                per_s: Decimal(pair.rate_ratio()),
-                p50: Decimal(pair.latency_ratio(0.5)),
-                p90: Decimal(pair.latency_ratio(0.9)),
-                p99: Decimal(pair.latency_ratio(0.99)),
+                all: RatioDocument::of(|quantity| match quantity {
+                    // That of the figures in the rows.
+                    Quantity::Cpu => pair.cpu_ratio(),
+                    other => pair.ratio(other),
+                }),
+                rounds: {
+                    let ratios = Quantity::ALL.map(|quantity| pair.ratios(quantity));
+                    let round = |number: usize| {
+                        RatioDocument::of(|quantity| ratios[quantity as usize][number])
+                    };
+                    (0..ratios[0].len()).map(round).collect()
+                },
             }
         });
         let busiest = self.busiest().map(|level| level.demand);
@@ -247,6 +262,7 @@ impl Report {
             failures: self.failures(),
             server: self.server,
             key: self.key,
+            config: self.config.as_deref(),
             group: &self.group,
             stock_group: self.stock_group.as_deref(),
             keyd: self.keyd,
@@ -301,6 +317,7 @@ impl Report {
             }
             out.push('\n');
         }
+        out += &self.comparison();
         if let Some(path) = &self.plot {
             let _ = writeln!(out, "\nPlot of the throughput: {}", path.display());
         }
@@ -312,6 +329,35 @@ impl Report {
             let _ = writeln!(out, "Failed: {example}");
         }
         out
+    }
+
+    /// Lockstep over OpenSSL alone under each load, with the spread of the rounds.
+    fn comparison(&self) -> String {
+        const WIDTH: usize = 21;
+        let first = self.levels.first();
+        let rounds = first.map_or(0, |level| level.handshakes.cpu_ratios().len());
+        let rounds = match rounds {
+            1 => "in the only round".to_owned(),
+            rounds => format!("the medians of {rounds} rounds"),
+        };
+        let unit = self.unit();
+        let mut out = format!("\nHandshakes, lockstep over OpenSSL alone, {rounds}:\n\n{unit:>7}");
+        for quantity in Quantity::ALL {
+            let _ = write!(out, " {:>WIDTH$}", quantity.name());
+        }
+        for level in &self.levels {
+            let _ = write!(out, "\n{:>7}", level.demand.number());
+            for quantity in Quantity::ALL {
+                let pair = &level.handshakes;
+                let ratio = number(pair.ratio(quantity), 2).unwrap_or("-".to_owned());
+                let cell = match spread_of(pair, quantity) {
+                    Some(spread) => format!("{ratio} ({spread})"),
+                    None => ratio,
+                };
+                let _ = write!(out, " {cell:>WIDTH$}");
+            }
+        }
+        out + "\n"
     }
 
     /// The columns of the table in which a row has a figure.
@@ -394,6 +440,7 @@ impl Row<'_> {
             server_cpu_s_per_1000: Decimal(self.cost() * 1e3),
             server_cpu_s_per_1000_rounds: costs.map(|cost| Decimal(cost * 1e3)).collect(),
             handshake_share: self.handshake_share.map(Decimal),
+            mean_ms: Decimal(figures.mean_latency() * 1e3),
             p50_ms: Decimal(figures.latency(0.5) * 1e3),
             p90_ms: Decimal(figures.latency(0.9) * 1e3),
             p99_ms: Decimal(figures.latency(0.99) * 1e3),
@@ -445,7 +492,7 @@ impl Column {
     }
 }
 
-const COLUMNS: [Column; 13] = [
+const COLUMNS: [Column; 14] = [
     Column {
         head: "per s",
         cell: |row| {
@@ -465,6 +512,10 @@ const COLUMNS: [Column; 13] = [
     Column {
         head: "in rounds",
         cell: |row| spread(row.pair).filter(|_| row.side == Side::Lockstep),
+    },
+    Column {
+        head: "mean ms",
+        cell: |row| number(row.figures.mean_latency() * 1e3, 2),
     },
     Column {
         head: "p50 ms",
@@ -510,7 +561,12 @@ const COLUMNS: [Column; 13] = [
 
 /// The least and the greatest ratio of CPU time; `None` with fewer than two rounds.
 fn spread(pair: &Pair) -> Option<String> {
-    let ratios = pair.cpu_ratios();
+    spread_of(pair, Quantity::Cpu)
+}
+
+/// The same of any quantity.
+fn spread_of(pair: &Pair, quantity: Quantity) -> Option<String> {
+    let ratios = pair.ratios(quantity);
     let ends = [f64::min, f64::max].map(|end| ratios.iter().copied().reduce(end));
     match ends {
         [Some(least), Some(most)] if ratios.len() > 1 && least.is_finite() && most.is_finite() => {
@@ -545,6 +601,8 @@ struct Document<'a> {
     failures: u64,
     server: &'static str,
     key: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    config: Option<&'a Path>,
     group: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     stock_group: Option<&'a str>,
@@ -570,11 +628,33 @@ struct Document<'a> {
 struct RatiosDocument {
     #[serde(flatten)]
     demand: Demand,
+    /// The medians of the rounds.
+    #[serde(flatten)]
+    all: RatioDocument,
+    rounds: Vec<RatioDocument>,
+}
+
+#[derive(Serialize)]
+struct RatioDocument {
     cpu: Decimal<4>,
     per_s: Decimal<4>,
+    mean: Decimal<4>,
     p50: Decimal<4>,
     p90: Decimal<4>,
     p99: Decimal<4>,
+}
+
+impl RatioDocument {
+    fn of(ratio: impl Fn(Quantity) -> f64) -> RatioDocument {
+        RatioDocument {
+            cpu: Decimal(ratio(Quantity::Cpu)),
+            per_s: Decimal(ratio(Quantity::PerSecond)),
+            mean: Decimal(ratio(Quantity::Mean)),
+            p50: Decimal(ratio(Quantity::P50)),
+            p90: Decimal(ratio(Quantity::P90)),
+            p99: Decimal(ratio(Quantity::P99)),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -592,6 +672,7 @@ struct RowDocument {
     server_cpu_s_per_1000: Decimal<5>,
     server_cpu_s_per_1000_rounds: Vec<Decimal<5>>,
     handshake_share: Option<Decimal<4>>,
+    mean_ms: Decimal<4>,
     p50_ms: Decimal<4>,
     p90_ms: Decimal<4>,
     p99_ms: Decimal<4>,
@@ -653,6 +734,7 @@ impl Report {
             },
             server: "haproxy",
             key: "rsa2048",
+            config: None,
             group: "x25519".to_owned(),
             stock_group: None,
             keyd: None,
@@ -739,6 +821,45 @@ mod tests {
     }
 
     #[test]
+    fn each_load_has_its_ratios_and_their_spread() {
+        let mut report = Report::example();
+        report.levels[1].handshakes = Pair {
+            stock: Figures::of_rounds(&[(0.4, 1000), (0.4, 1000), (0.4, 1000)]),
+            lockstep: Figures::of_rounds(&[(0.3, 1100), (0.3, 1200), (0.3, 900)]),
+        };
+        let table = report.to_table();
+        let line = |clients: &str| {
+            let start = table.find("Handshakes, lockstep over").unwrap();
+            let mut lines = table[start..].lines().map(str::trim_start);
+            let line = lines.find(|line| line.starts_with(clients)).unwrap();
+            line.split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(line("clients"), "clients CPU per s mean p50 p90 p99");
+        assert_eq!(line("1 "), "1 0.56 1.00 1.00 1.00 1.00 1.00");
+        let expected = "64 0.68 (0.62 to 0.83) 1.10 (0.90 to 1.20) 1.10 (0.90 to 1.20) ";
+        assert!(line("64 ").starts_with(expected), "{table}");
+        let document: Value = serde_json::from_str(&report.to_json().unwrap()).unwrap();
+        let ratios = &document["ratios"][1];
+        assert_eq!(
+            (&ratios["concurrency"], &ratios["per_s"]),
+            (&64.into(), &1.1.into())
+        );
+        let rounds = ratios["rounds"].as_array().unwrap();
+        let per_s: Vec<f64> = rounds
+            .iter()
+            .map(|round| round["per_s"].as_f64().unwrap())
+            .collect();
+        assert_eq!(per_s, [1.1, 1.2, 0.9]);
+        // What stands beside each other divides, but for what is cut off.
+        let cost = |side: usize| {
+            document["rows"][2 + side]["server_cpu_s_per_1000"]
+                .as_f64()
+                .unwrap()
+        };
+        assert!((cost(1) / cost(0) - ratios["cpu"].as_f64().unwrap()).abs() < 1e-3);
+    }
+
+    #[test]
     fn a_column_without_a_figure_is_left_out() {
         let heads = |report: &Report| -> Vec<&str> {
             let columns = report.columns().into_iter();
@@ -749,6 +870,7 @@ mod tests {
             "per s",
             "CPU s/1000",
             "x stock",
+            "mean ms",
             "p50 ms",
             "p90 ms",
             "p99 ms",

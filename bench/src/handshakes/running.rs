@@ -30,7 +30,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a program on the CPUs of servers, with a directory in which it works and logs.
+    /// Starts a program on the CPUs of servers, with a directory in which it logs, and works if the
+    /// command names no other.
     pub fn start(
         name: &'static str,
         command: &mut Command,
@@ -40,7 +41,9 @@ impl Process {
         let log = directory.join("output.log");
         let output = File::create(&log).map_err(on(&log))?;
         let errors = output.try_clone().map_err(on(&log))?;
-        command.current_dir(directory);
+        if command.get_current_dir().is_none() {
+            command.current_dir(directory);
+        }
         command.stdin(Stdio::null()).stdout(output).stderr(errors);
         // A process starts where its parent's thread is.
         keep_to(server_cpus);
@@ -84,6 +87,11 @@ impl Process {
         Err(Failure::new(format!(
             "{name}{what} ended under load. Its last output:\n{output}"
         )))
+    }
+
+    /// The number of its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// CPU time that it and all below it have used so far.
@@ -133,18 +141,30 @@ impl Running {
         let arguments = server.prepare(setup)?;
         let mut command = ended_with_us(setup.program);
         command.args(arguments).envs(setup.environment.clone());
+        let address = (Ipv4Addr::LOCALHOST, setup.port).into();
+        let place = (address, setup.directory.as_path());
+        Running::launch(server.name(), &mut command, place, configuration, cpus)
+    }
+
+    /// The same of any command: where it serves, and a directory for its log and its counters.
+    pub fn launch(
+        name: &'static str,
+        command: &mut Command,
+        (address, directory): (SocketAddr, &Path),
+        configuration: Option<&Path>,
+        cpus: Cpus<'_>,
+    ) -> Result<Running, Failure> {
         command.env_remove("OPENSSL_CONF");
         let mut counters = None;
         if let Some(path) = configuration {
-            let directory = counters_in(&setup.directory)?;
+            let directory = counters_in(directory)?;
             command
                 .env("OPENSSL_CONF", path)
                 .env("LOCKSTEP_STATS_DIR", &directory)
                 .env("LOCKSTEP_STATS_KEEP", "yes");
             counters = Some(directory);
         }
-        let address = (Ipv4Addr::LOCALHOST, setup.port).into();
-        let mut process = Process::start(server.name(), &mut command, &setup.directory, cpus)?;
+        let mut process = Process::start(name, command, directory, cpus)?;
         process.wait_until(|| TcpStream::connect(address).is_ok())?;
         Ok(Running {
             process,

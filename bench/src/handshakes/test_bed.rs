@@ -1,5 +1,6 @@
 //! Both servers and the clients, and which of them work when.
 
+use std::cell::Cell;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -7,40 +8,85 @@ use std::time::Duration;
 
 use lockstep_common::Failure;
 
-use super::client::{Clients, Load};
+use super::client::{Clients, Load, Trust};
 use super::cores::Division;
 use super::counters::Counters;
 use super::demand::Demand;
 use super::figures::{DaemonPart, Level, Pair, Round};
-use super::identity::Identity;
+use super::identity::{Identity, Kind};
 use super::keyd::Daemon;
 use super::options::Options;
 use super::origin;
+use super::own::Own;
 use super::parameters::Side;
-use super::running::{Running, free_port};
+use super::running::{Running, ended_with_us, free_port};
 use super::servers::Setup;
 use crate::progress::Progress;
 
 /// Both servers, and the clients.
 pub struct TestBed<'a> {
     options: &'a Options,
-    stock: Running,
-    lockstep: Running,
+    servers: Servers<'a>,
+    /// The kind of the servers' key.
+    pub key: Kind,
     /// What computes with the key for the server with lockstep, if one does.
     daemon: Option<Daemon>,
     stock_clients: Clients,
     clients: Clients,
 }
 
+/// The servers without lockstep and with it.
+enum Servers<'a> {
+    /// Both run all the time.
+    Both(Box<[Running; 2]>),
+    /// Both have the user's ports: each is started for its turn.
+    Own(Box<InTurn<'a>>),
+}
+
+/// What a server with the user's configuration is started with.
+struct InTurn<'a> {
+    own: Own,
+    program: &'a Path,
+    configuration: &'a Path,
+    cpus: (&'a [usize], &'a [usize]),
+    scratch: &'a Path,
+    /// How often one has been started.
+    starts: Cell<usize>,
+    openssl: Option<String>,
+}
+
+impl InTurn<'_> {
+    fn start(&self, side: Side) -> Result<Running, Failure> {
+        self.own.insist_on_free()?;
+        let number = self.starts.replace(self.starts.get() + 1);
+        let directory = self.scratch.join(format!("{}-{number}", side.name()));
+        let failed =
+            |error: std::io::Error| Failure::new(format!("{}: {error}", directory.display()));
+        fs::create_dir(&directory).map_err(failed)?;
+        let mut command = ended_with_us(self.program);
+        command.args(self.own.arguments());
+        // Files may be named from where the user stands.
+        command.current_dir(std::env::current_dir().map_err(failed)?);
+        let configuration = (side == Side::Lockstep).then_some(self.configuration);
+        let place = (self.own.address, directory.as_path());
+        Running::launch("haproxy", &mut command, place, configuration, self.cpus)
+    }
+}
+
 impl<'a> TestBed<'a> {
     /// Starts everything, and checks that lockstep serves the one server and not the other.
     pub fn new(
         options: &'a Options,
-        program: &Path,
-        (configuration, module): (&Path, &Path),
-        division: &Division,
-        scratch: &Path,
+        program: &'a Path,
+        (configuration, module): (&'a Path, &'a Path),
+        division: &'a Division,
+        scratch: &'a Path,
     ) -> Result<TestBed<'a>, Failure> {
+        if let Some(path) = &options.config {
+            let own = Own::read(path, options.connect.as_deref())?;
+            own.check(program)?;
+            return TestBed::in_turn(options, own, program, configuration, division, scratch);
+        }
         let server = options.server.server;
         let identity = Identity::make(options.key, scratch)?;
         // Apache's workers have no right to look into a directory of root's.
@@ -77,7 +123,7 @@ impl<'a> TestBed<'a> {
         };
         let clients = |side| {
             Clients::new(
-                &identity.authority,
+                &Trust::Authority(&identity.authority),
                 options.version,
                 options.group(side),
                 options.resumption,
@@ -88,11 +134,16 @@ impl<'a> TestBed<'a> {
             options,
             stock_clients: clients(Side::Stock)?,
             clients: clients(Side::Lockstep)?,
-            stock: start(Side::Stock, None)?,
-            lockstep: start(Side::Lockstep, Some(configuration))?,
+            servers: Servers::Both(Box::new([
+                start(Side::Stock, None)?,
+                start(Side::Lockstep, Some(configuration))?,
+            ])),
+            key: options.key,
             daemon,
         };
-        test_bed.warm_up(most)?;
+        for side in Side::ALL {
+            test_bed.with_server(side, |server| test_bed.warm_up(side, server))?;
+        }
         // The servers have read the key. A daemon may look at the file again.
         if test_bed.daemon.is_none() {
             identity.forget_key()?;
@@ -100,9 +151,79 @@ impl<'a> TestBed<'a> {
         Ok(test_bed)
     }
 
+    /// Both sides with the user's configuration. A server shows the kind of its key.
+    fn in_turn(
+        options: &'a Options,
+        own: Own,
+        program: &'a Path,
+        configuration: &'a Path,
+        division: &'a Division,
+        scratch: &'a Path,
+    ) -> Result<TestBed<'a>, Failure> {
+        // The server may serve as somebody else.
+        fs::set_permissions(scratch, fs::Permissions::from_mode(0o711))
+            .map_err(|error| Failure::new(format!("{}: {error}", scratch.display())))?;
+        let clients = || {
+            let trust = Trust::Any(own.name.clone());
+            let (version, group) = (options.version, &options.group);
+            Clients::new(
+                &trust,
+                version,
+                group,
+                options.resumption,
+                &division.clients,
+            )
+        };
+        let (stock_clients, clients) = (clients()?, clients()?);
+        let mut in_turn = InTurn {
+            own,
+            program,
+            configuration,
+            cpus: (&division.server, &division.clients),
+            scratch,
+            starts: Cell::new(0),
+            openssl: None,
+        };
+        let running = in_turn.start(Side::Stock)?;
+        in_turn.openssl = running.openssl();
+        let key = in_turn.own.kind(options.version, &options.group)?;
+        drop(running);
+        let test_bed = TestBed {
+            options,
+            servers: Servers::Own(Box::new(in_turn)),
+            key,
+            daemon: None,
+            stock_clients,
+            clients,
+        };
+        for side in Side::ALL {
+            test_bed.with_server(side, |_| Ok(()))?;
+        }
+        Ok(test_bed)
+    }
+
     /// The OpenSSL of the server that runs without lockstep, in OpenSSL's words.
     pub fn openssl(&self) -> Option<String> {
-        self.stock.openssl()
+        match &self.servers {
+            Servers::Both(servers) => servers[Side::Stock as usize].openssl(),
+            Servers::Own(in_turn) => in_turn.openssl.clone(),
+        }
+    }
+
+    /// The server of a side, which runs, or is started and has served some handshakes.
+    fn with_server<R>(
+        &self,
+        side: Side,
+        use_it: impl FnOnce(&Running) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        match &self.servers {
+            Servers::Both(servers) => use_it(&servers[side as usize]),
+            Servers::Own(in_turn) => {
+                let server = in_turn.start(side)?;
+                self.warm_up(side, &server)?;
+                use_it(&server)
+            }
+        }
     }
 
     /// The name of what makes the clients' connections.
@@ -120,28 +241,29 @@ impl<'a> TestBed<'a> {
         }
     }
 
-    /// Lets each server do a few handshakes: none may fail, and lockstep must have been asked.
-    fn warm_up(&self, most: usize) -> Result<(), Failure> {
-        for side in Side::ALL {
-            let load = Load {
-                demand: Demand::Clients(most.min(8)),
-                duration: Duration::from_millis(100),
-                warm_up: Duration::ZERO,
-                address: self.server(side).address,
-                page: self.options.page,
-            };
-            let tally = self.clients_of(side).run(load)?;
-            if tally.count() == 0 {
-                let output = self.server(side).process.last_output();
-                let (name, side) = (self.options.server.server.name(), side.name());
-                let why = tally.examples.join("; ");
-                return Err(Failure::new(format!(
-                    "no handshake with {name} ({side}) succeeds: {why}. The last output of the \
-                     server:\n{output}"
-                )));
-            }
+    /// Lets a server do a few handshakes: none may fail, and lockstep must have been asked.
+    fn warm_up(&self, side: Side, server: &Running) -> Result<(), Failure> {
+        let load = Load {
+            demand: Demand::Clients(self.options.most_connections().min(8)),
+            duration: Duration::from_millis(100),
+            warm_up: Duration::ZERO,
+            address: server.address,
+            page: self.options.page,
+        };
+        let tally = self.clients_of(side).run(load)?;
+        if tally.count() == 0 {
+            let output = server.process.last_output();
+            let (name, side) = (self.options.server.server.name(), side.name());
+            let why = tally.examples.join("; ");
+            return Err(Failure::new(format!(
+                "no handshake with {name} ({side}) succeeds: {why}. The last output of the \
+                 server:\n{output}"
+            )));
         }
-        self.insist_on_lanes(self.counters(Side::Lockstep)?.as_ref())
+        match side {
+            Side::Stock => Ok(()),
+            Side::Lockstep => self.insist_on_lanes(self.counters(side, server)?.as_ref()),
+        }
     }
 
     /// Refuses to compare OpenSSL with itself.
@@ -165,20 +287,13 @@ impl<'a> TestBed<'a> {
         .remedy("lockstep doctor"))
     }
 
-    fn server(&self, side: Side) -> &Running {
-        match side {
-            Side::Stock => &self.stock,
-            Side::Lockstep => &self.lockstep,
-        }
-    }
-
-    fn counters(&self, side: Side) -> Result<Option<Counters>, Failure> {
-        let Some(directory) = self.server(side).counters.as_ref() else {
+    fn counters(&self, side: Side, server: &Running) -> Result<Option<Counters>, Failure> {
+        let Some(directory) = server.counters.as_ref() else {
             return Ok(None);
         };
-        let server = Counters::read(directory, self.options.key.shape())?;
+        let server = Counters::read(directory, self.key.shape())?;
         Ok(Some(match self.daemon(side) {
-            Some(daemon) => server.plus(&daemon.counters(self.options.key)?),
+            Some(daemon) => server.plus(&daemon.counters(self.key)?),
             None => server,
         }))
     }
@@ -193,7 +308,7 @@ impl<'a> TestBed<'a> {
         let part = |daemon: &Daemon| {
             Ok(DaemonPart {
                 cpu: daemon.cpu_time(),
-                signatures: daemon.counters(self.options.key)?.signatures(),
+                signatures: daemon.counters(self.key)?.signatures(),
             })
         };
         self.daemon(side).map(part).transpose()
@@ -222,7 +337,8 @@ impl<'a> TestBed<'a> {
                     let name = side.name();
                     let rounds = self.options.rounds;
                     progress.show(&format!("round {} of {rounds}, {name}", number + 1));
-                    let round = self.turn(side, demand, page)?;
+                    let turn = |server: &Running| self.turn(side, server, demand, page);
+                    let round = self.with_server(side, turn)?;
                     let figures = match side {
                         Side::Stock => &mut pair.stock,
                         Side::Lockstep => &mut pair.lockstep,
@@ -235,8 +351,13 @@ impl<'a> TestBed<'a> {
         Ok(level)
     }
 
-    fn turn(&self, side: Side, demand: Demand, page: Option<u64>) -> Result<Round, Failure> {
-        let server = self.server(side);
+    fn turn(
+        &self,
+        side: Side,
+        server: &Running,
+        demand: Demand,
+        page: Option<u64>,
+    ) -> Result<Round, Failure> {
         let load = Load {
             address: server.address,
             demand,
@@ -244,7 +365,7 @@ impl<'a> TestBed<'a> {
             warm_up: self.options.warm_up(),
             page,
         };
-        let (cpu, counters) = (server.process.cpu_time(), self.counters(side)?);
+        let (cpu, counters) = (server.process.cpu_time(), self.counters(side, server)?);
         let daemon = self.daemon_part(side)?;
         let tally = self.clients_of(side).run(load)?;
         let what = format!(" ({})", side.name());
@@ -257,7 +378,7 @@ impl<'a> TestBed<'a> {
             (Some(after), Some(before)) => Some(after.since(before)),
             _ => None,
         };
-        let counters = match (self.counters(side)?, counters) {
+        let counters = match (self.counters(side, server)?, counters) {
             (Some(after), Some(before)) => Some(after.since(&before)),
             _ => None,
         };

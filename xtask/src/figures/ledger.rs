@@ -4,6 +4,9 @@
 //! Both programs run in turn, and of each pair of runs the ratio counts: a machine that is slower
 //! for a while slows both. What comes of it is `ledger.json` in the record's directory, with a hash
 //! of the kernels' sources, by which README.md says on which CPUs today's kernels were measured.
+//!
+//! What gains nothing is measured too, by `lockstep-bench costs`: each row is a ratio to OpenSSL
+//! alone, and stands beside the same ratio of the last record that has it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,8 +15,10 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use super::costs::{self, Cost};
 use super::record::{self, Speed};
 use crate::command::{Failure, Outcome, cargo, loudly, on, quietly, root, target_directory};
+use crate::dist::{self, Dist};
 use crate::record::Machine;
 
 /// The name of the file in a record's directory.
@@ -67,16 +72,19 @@ pub fn run(base: Option<&str>) -> Outcome {
     let before = program_of(&base).map_err(|failure| {
         failure.remedy("name a commit that this Rust builds: cargo xtask ledger COMMIT")
     })?;
-    loudly(&mut cargo([
-        "build",
-        "--release",
-        "--locked",
-        "-p",
-        "lockstep-bench",
-    ]))?;
-    let now = target_directory().join("release/lockstep-bench");
+    let built = dist::build()?.add_benchmarks()?;
+    let now = built.benchmarks();
     println!("{} beside {base} on {}", machine.commit, machine.cpu);
 
+    let earlier = record::costs_of(&cpu)?;
+    let costs = measure_costs(&built)?;
+    match &earlier {
+        Some((record, earlier)) => {
+            println!("what gains nothing, beside {record}");
+            print!("{}", costs::verdict(&costs, earlier));
+        }
+        None => println!("what gains nothing has no record to stand beside"),
+    }
     let mut pairs = Pairs::default();
     // What is new since then has nothing to be compared with.
     let mut operations = operations(&before)?;
@@ -102,9 +110,11 @@ pub fn run(base: Option<&str>) -> Outcome {
         })
     });
     let rows: Vec<Value> = rows.collect();
+    let costs: Vec<Value> = costs.iter().map(costs::kept).collect();
     let document = json!({
         "date": machine.date, "cpu": machine.cpu, "clock_ghz": pairs.clock, "commit": machine.commit,
         "kernels": kernels()?, "beside": base, "rows": rows,
+        "costs": { "beside": earlier.map(|(record, _)| record), "rows": costs },
     });
     let directory = record::directory().join(format!("{}-{cpu}", machine.date));
     fs::create_dir_all(&directory).map_err(on(&directory, "create"))?;
@@ -112,6 +122,22 @@ pub fn run(base: Option<&str>) -> Outcome {
     fs::write(&path, format!("{document:#}\n")).map_err(on(&path, "write"))?;
     println!("{}", path.display());
     Ok(())
+}
+
+/// What gains nothing, as it is now.
+fn measure_costs(built: &Dist) -> Outcome<Vec<Cost>> {
+    let program = built.benchmarks();
+    let mut command = Command::new(&program);
+    command.env("OPENSSL_CONF", built.configuration());
+    let text = quietly(command.args(costs::FULL))?;
+    let document: Option<Value> = serde_json::from_str(&text).ok();
+    let costs = document.as_ref().and_then(costs::parse);
+    costs.ok_or_else(|| {
+        Failure::new(format!(
+            "{} costs --json printed no figures",
+            program.display()
+        ))
+    })
 }
 
 /// The commit of the newest record of this kind of CPU that is not of the commit at hand.

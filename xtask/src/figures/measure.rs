@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{ledger, record};
+use super::{costs, ledger, record};
 use crate::command::{Failure, Outcome, on, quietly};
 use crate::cpu;
 use crate::dist;
@@ -55,6 +55,10 @@ const DAEMON: &[(&str, &str, &str, &str)] = &[
 /// HAProxy's keys below its limit.
 const PACED: &[&str] = &["rsa2048", "rsa4096", "p256"];
 
+/// HAProxy's keys with each of these numbers of clients.
+const BY_CLIENTS: &[&str] = &["p256", "rsa2048"];
+const CLIENTS: &str = "1,2,4,8,16,32,64";
+
 /// Shares of a server's limit with OpenSSL alone, at which handshakes begin.
 const SHARES: &[f64] = &[0.1, 0.3, 0.6];
 
@@ -69,9 +73,9 @@ pub fn measure(extent: Extent) -> Outcome {
     let machine = Machine::here()?;
     let built = dist::build()?.add_benchmarks()?;
     let busy = busy_cpus()?;
-    let (slice, turn, paced_turn, trial_turn, keys) = match extent {
-        Extent::Full => ("0.5", "1", "2", "8", KEYS),
-        Extent::Short => ("0.05", "0.3", "0.2", "0.3", PACED),
+    let (slice, half_turn, turn, paced_turn, trial_turn, keys) = match extent {
+        Extent::Full => ("0.5", "0.5", "1", "2", "8", KEYS),
+        Extent::Short => ("0.05", "0.1", "0.3", "0.2", "0.3", PACED),
     };
     let mut commands = Vec::new();
     let here = || {
@@ -85,6 +89,12 @@ pub fn measure(extent: Extent) -> Outcome {
         commands.push(line);
         quietly(command.args(arguments)).map(|output| output.trim_end().to_owned())
     };
+    // First of all: the CPU has not been busy for long.
+    let costs = match extent {
+        Extent::Full => costs::FULL,
+        Extent::Short => costs::SHORT,
+    };
+    let costs = run("", here(), costs)?;
     let ciphers = ["aes-128-gcm", "aes-256-gcm"];
     let speed = [
         "speed",
@@ -109,6 +119,10 @@ pub fn measure(extent: Extent) -> Outcome {
             }
             runs.push(closed);
         }
+    }
+    for key in BY_CLIENTS {
+        let load = turns(["--concurrency", CLIENTS], half_turn, "7");
+        runs.push(run("", here(), &handshakes("haproxy", key, &load, &[]))?);
     }
     for page in PAGES {
         let arguments = handshakes("haproxy", "rsa2048", &with("16"), &["--transfer", page]);
@@ -160,6 +174,7 @@ pub fn measure(extent: Extent) -> Outcome {
     let about = about(&machine, busy, &commands)?;
     store(&directory, "run.json", &format!("{about:#}\n"))?;
     store(&directory, "speed.json", &format!("{speed}\n"))?;
+    store(&directory, costs::FILE, &format!("{costs}\n"))?;
     let handshakes = format!("[\n{}\n]\n", runs.join(",\n"));
     store(&directory, "handshakes.json", &handshakes)
 }

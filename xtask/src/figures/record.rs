@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::costs::{self, Cost};
+use super::loads::{self, Load};
 use crate::command::{Failure, Outcome, on, root};
 
 /// Where all records are.
@@ -36,6 +38,10 @@ pub struct Record {
     pub paced: Vec<Paced>,
     pub transactions: Vec<Transactions>,
     pub ciphers: Vec<Cipher>,
+    /// Each load of the runs that have several; older records have none.
+    pub loads: Vec<Load>,
+    /// What gains nothing; older records have none.
+    pub costs: Vec<Cost>,
 }
 
 /// One figure of `speed --json`.
@@ -195,11 +201,19 @@ impl Record {
             read("speed.json")?,
             read("handshakes.json")?,
         );
+        let costs = match directory.join(costs::FILE).exists() {
+            true => costs::parse(&read(costs::FILE)?),
+            false => Some(Vec::new()),
+        };
         let name = directory.file_name().unwrap_or_default().to_string_lossy();
-        Record::parse(&name, &run, &speed, &handshakes).ok_or_else(|| {
-            Failure::new(format!("{} is no record of speed", directory.display()))
-                .remedy("restore it from git, or measure again: cargo xtask figures --measure")
-        })
+        let record = Record::parse(&name, &run, &speed, &handshakes);
+        let record = record.zip(costs);
+        record
+            .map(|(record, costs)| Record { costs, ..record })
+            .ok_or_else(|| {
+                Failure::new(format!("{} is no record of speed", directory.display()))
+                    .remedy("restore it from git, or measure again: cargo xtask figures --measure")
+            })
     }
 
     fn parse(name: &str, run: &Value, speed: &Value, handshakes: &Value) -> Option<Record> {
@@ -209,6 +223,8 @@ impl Record {
         let has_page = |run: &&Value| run.get("transfer").is_some_and(Value::is_u64);
         let transactions = runs.iter().filter(has_page).map(Transactions::parse);
         let transactions = transactions.collect::<Option<_>>()?;
+        let several = runs.iter().filter(|run| loads::has_several(run));
+        let loads = several.map(loads::parse).collect::<Option<Vec<_>>>()?;
         let (paced, runs): (Vec<_>, Vec<_>) = runs.iter().partition(|run| is_paced(run));
         let paced = paced.into_iter().map(Paced::parse);
         let paced = paced.collect::<Option<Vec<_>>>()?.into_iter().flatten();
@@ -216,7 +232,8 @@ impl Record {
         let daemons = runs.iter().copied().filter(has_daemon).map(Daemon::parse);
         let daemons = daemons.collect::<Option<Vec<_>>>()?.into_iter().flatten();
         let runs = runs.into_iter();
-        let runs = runs.filter(|run| !has_page(run) && !has_daemon(run));
+        let has_row = |run: &&Value| !has_page(run) && !has_daemon(run) && !loads::has_several(run);
+        let runs = runs.filter(has_row);
         let runs = runs.map(Handshakes::parse);
         let (handshakes, others) = runs
             .collect::<Option<Vec<_>>>()?
@@ -249,6 +266,8 @@ impl Record {
                     rows.collect::<Option<_>>()?
                 }
             },
+            loads: loads.into_iter().flatten().collect(),
+            costs: Vec::new(),
         })
     }
 }
@@ -442,6 +461,31 @@ pub fn names() -> Outcome<Vec<String>> {
     }
     names.sort_unstable_by(|a, b| b.cmp(a));
     Ok(names)
+}
+
+/// What gains nothing, by the newest record of a kind of CPU that has it, and that record's name.
+pub fn costs_of(cpu: &str) -> Outcome<Option<(String, Vec<Cost>)>> {
+    for name in names()? {
+        if name.get(11..) != Some(cpu) {
+            continue;
+        }
+        let place = directory().join(&name);
+        // The ledger's own are of a later commit than those of the record beside it.
+        for (file, part) in [("ledger.json", Some("costs")), (costs::FILE, None)] {
+            let path = place.join(file);
+            if !path.exists() {
+                continue;
+            }
+            let text = fs::read_to_string(&path).map_err(on(&path, "read"))?;
+            let document: Option<Value> = serde_json::from_str(&text).ok();
+            let document = document.as_ref();
+            let found = document.and_then(|all| part.map_or(Some(all), |part| all.get(part)));
+            if let Some(costs) = found.and_then(costs::parse) {
+                return Ok(Some((name, costs)));
+            }
+        }
+    }
+    Ok(None)
 }
 
 /// The newest record of each CPU that has figures to show, the newest of all first.

@@ -8,12 +8,16 @@ use serde_json::{Value, json};
 
 use super::compare::Cell;
 use crate::command::{Failure, Outcome, on, root};
+use crate::figures::costs::{self, Cost};
 
 /// The column of OpenSSL's own vectors.
 pub const VECTORS: &str = "evp_test";
 
-/// The columns: the parts of `rig/matrix/checks.sh`, and the vectors.
-pub const COLUMNS: [&str; 7] = [
+/// The column of what gains nothing.
+pub const COSTS: &str = "costs";
+
+/// The columns: the parts of `rig/matrix/checks.sh`, the vectors, and what gains nothing.
+pub const COLUMNS: [&str; 8] = [
     "lists",
     "commands",
     "handshakes",
@@ -21,6 +25,7 @@ pub const COLUMNS: [&str; 7] = [
     "async",
     "server",
     VECTORS,
+    COSTS,
 ];
 
 /// The record in the repository.
@@ -33,7 +38,7 @@ fn page() -> PathBuf {
 }
 
 /// What came of one OpenSSL.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// As the command takes it.
     pub name: String,
@@ -45,6 +50,8 @@ pub struct Row {
     pub cpu: String,
     /// By the name of the check.
     pub cells: Vec<(String, Cell)>,
+    /// What gains nothing; older rows have none.
+    pub costs: Vec<Cost>,
 }
 
 impl Row {
@@ -80,6 +87,10 @@ impl Row {
             commit: text("commit")?,
             cpu: text("cpu")?,
             cells,
+            costs: match value.get("costs") {
+                Some(costs) => costs::parse(costs)?,
+                None => Vec::new(),
+            },
         })
     }
 
@@ -95,10 +106,15 @@ impl Row {
                 } => json!({ "check": name, "results": results, "differences": differences }),
             })
             .collect();
-        json!({
+        let mut row = json!({
             "name": self.name, "openssl": self.openssl, "source": self.source, "date": self.date,
             "commit": self.commit, "cpu": self.cpu, "cells": cells,
-        })
+        });
+        if !self.costs.is_empty() {
+            let costs: Vec<Value> = self.costs.iter().map(costs::kept).collect();
+            row["costs"] = json!({ "rows": costs });
+        }
+        row
     }
 
     /// The numbers of its version, by which rows are sorted.
@@ -118,7 +134,7 @@ pub fn short(cell: &Cell) -> String {
 }
 
 /// All versions.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Table {
     rows: Vec<Row>,
 }
@@ -257,6 +273,7 @@ impl Table {
             }
             let _ = writeln!(out, " {}, {}, {} |", row.date, row.commit, row.cpu);
         }
+        out += &self.costs();
         let notes = self.notes();
         if !notes.is_empty() {
             out.push_str("\n## What differs, and what was not tried\n\n| |\n|---|\n");
@@ -267,6 +284,49 @@ impl Table {
         out
     }
 }
+
+impl Table {
+    /// The table of what gains nothing, by version; empty where no row has it.
+    fn costs(&self) -> String {
+        let versions: Vec<&Row> = self
+            .rows
+            .iter()
+            .filter(|row| !row.costs.is_empty())
+            .collect();
+        let mut all: Vec<&Cost> = Vec::new();
+        for cost in versions.iter().flat_map(|row| &row.costs) {
+            if !all.iter().any(|known| known.name == cost.name) {
+                all.push(cost);
+            }
+        }
+        if all.is_empty() {
+            return String::new();
+        }
+        let mut out = "\n## What gains nothing\n\n".to_owned();
+        out += COSTS_INTRODUCTION;
+        let heads: Vec<&str> = versions.iter().map(|row| row.openssl.as_str()).collect();
+        // Writing to a String cannot fail, here and below.
+        let _ = writeln!(out, "\n| what | {} |", heads.join(" | "));
+        let _ = writeln!(out, "|---|{}", "---|".repeat(heads.len()));
+        for Cost { name, title, .. } in all {
+            let _ = write!(out, "| {title} |");
+            for row in &versions {
+                let cost = row.costs.iter().find(|cost| cost.name == *name);
+                let _ = match cost {
+                    Some(cost) => write!(out, " {:.2} |", cost.ratio),
+                    None => write!(out, " - |"),
+                };
+            }
+            out.push('\n');
+        }
+        out
+    }
+}
+
+const COSTS_INTRODUCTION: &str = "\
+CPU time with the module over that without it, medians of five short rounds of `lockstep-bench
+costs`. [The benchmarks](../benchmarks/README.md) have longer ones.
+";
 
 const INTRODUCTION: &str = "\
 # Versions of OpenSSL
@@ -288,6 +348,7 @@ the run.
 | async | `openssl speed -async_jobs 16` |
 | server | HAProxy with async jobs, with keys and with a reference, under clients; Debian has none for OpenSSL 4.0, there it is one of HAProxy's sources |
 | evp_test | OpenSSL's own vectors for public keys and ML-KEM, with a libcrypto that is built from sources of the same series |
+| costs | what gains nothing, measured for a moment; it differs only where it cannot be measured |
 
 The counters must also show that lanes computed in commands, handshakes, jobs and servers, that jobs
 shared batches in the last two, that the key daemon signed for references, and that the module
@@ -307,6 +368,7 @@ mod tests {
             commit: "1".to_owned(),
             cpu: "a".to_owned(),
             cells,
+            costs: Vec::new(),
         }
     }
 
@@ -334,6 +396,39 @@ mod tests {
     fn a_record_survives_its_file() {
         assert_eq!(Table::parse(&table().render()), Some(table()));
         assert_eq!(Table::parse("[{\"name\": \"a\"}]"), None);
+    }
+
+    #[test]
+    fn what_gains_nothing_has_a_column_for_each_version_that_has_it() {
+        let mut table = table();
+        assert!(!table.page().contains("What gains nothing\n"));
+        let cost = |name: &str, ratio| Cost {
+            name: name.to_owned(),
+            title: format!("the {name}"),
+            unit: "ms".to_owned(),
+            stock: 1.0,
+            lockstep: ratio,
+            ratio,
+            least: ratio,
+            most: ratio,
+        };
+        for (name, version, costs) in [
+            ("b", "3.5.7", vec![cost("start", 1.5), cost("fork", 1.25)]),
+            ("c", "4.0.3", vec![cost("start", 2.0)]),
+        ] {
+            let mut row = row(name, version, Vec::new());
+            row.costs = costs;
+            table.add(row);
+        }
+        let page = table.page();
+        for line in [
+            "| what | 3.5.7 | 4.0.3 |",
+            "| the start | 1.50 | 2.00 |",
+            "| the fork | 1.25 | - |",
+        ] {
+            assert!(page.contains(line), "{line}: {page}");
+        }
+        assert_eq!(Table::parse(&table.render()), Some(table));
     }
 
     #[test]

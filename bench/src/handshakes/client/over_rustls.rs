@@ -6,18 +6,23 @@ use std::net::TcpStream;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lockstep_common::Failure;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{
     ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls13ClientSessionValue,
 };
-use rustls::crypto::SupportedKxGroup;
 use rustls::crypto::ring::{self, kx_group};
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::crypto::{
+    SupportedKxGroup, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::version::{TLS12, TLS13};
-use rustls::{ClientConfig, ClientConnection, HandshakeKind, NamedGroup, RootCertStore};
+use rustls::{
+    ClientConfig, ClientConnection, ConfigBuilder, DigitallySignedStruct, HandshakeKind,
+    NamedGroup, RootCertStore, SignatureScheme, WantsVerifier,
+};
 
 use super::hybrid;
 use super::tls::{Library, Pumped, Tls};
-use crate::handshakes::identity::HOST;
 use crate::handshakes::parameters::{Group, Version};
 
 /// How many tickets are kept; each serves once.
@@ -41,11 +46,30 @@ pub fn config(
     version: Version,
     group: &'static dyn SupportedKxGroup,
 ) -> Result<ClientConfig, Failure> {
-    let failed = |error: rustls::Error| Failure::new(format!("cannot make clients: {error}"));
     let mut roots = RootCertStore::empty();
     roots
         .add(CertificateDer::from(authority.to_vec()))
         .map_err(failed)?;
+    let builder = builder(version, group)?;
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// The same that takes any certificate, and verifies the handshake's signature by it alone: the
+/// server is the user's own, on this machine.
+pub fn config_for_any(
+    version: Version,
+    group: &'static dyn SupportedKxGroup,
+) -> Result<ClientConfig, Failure> {
+    let verifier = AnyCertificate(ring::default_provider().signature_verification_algorithms);
+    let builder = builder(version, group)?.dangerous();
+    let builder = builder.with_custom_certificate_verifier(Arc::new(verifier));
+    Ok(builder.with_no_client_auth())
+}
+
+fn builder(
+    version: Version,
+    group: &'static dyn SupportedKxGroup,
+) -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, Failure> {
     let mut provider = ring::default_provider();
     provider.kx_groups = vec![group];
     let versions = match version {
@@ -53,8 +77,50 @@ pub fn config(
         Version::Tls13 => &[&TLS13],
     };
     let builder = ClientConfig::builder_with_provider(Arc::new(provider));
-    let builder = builder.with_protocol_versions(versions).map_err(failed)?;
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+    builder.with_protocol_versions(versions).map_err(failed)
+}
+
+fn failed(error: rustls::Error) -> Failure {
+    Failure::new(format!("cannot make clients: {error}"))
+}
+
+/// It verifies signatures, and takes every certificate.
+#[derive(Debug)]
+struct AnyCertificate(WebPkiSupportedAlgorithms);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_schemes()
+    }
 }
 
 /// What all connections have in common.
@@ -67,14 +133,8 @@ pub struct Rustls {
 }
 
 impl Rustls {
-    /// Clients that trust one authority, given as DER; they may keep sessions.
-    pub fn new(
-        authority: &[u8],
-        version: Version,
-        group: &'static dyn SupportedKxGroup,
-        keeps_sessions: bool,
-    ) -> Result<Rustls, Failure> {
-        let mut full = config(authority, version, group)?;
+    /// Clients with this configuration that come to this host; they may keep sessions.
+    pub fn new(mut full: ClientConfig, host: ServerName<'static>, keeps_sessions: bool) -> Rustls {
         let mut resuming = full.clone();
         let sessions = Arc::<Mutex<Sessions>>::default();
         let store = |offers| {
@@ -86,12 +146,11 @@ impl Rustls {
             false => Resumption::disabled(),
         };
         resuming.resumption = store(true);
-        Ok(Rustls {
+        Rustls {
             full: full.into(),
             resuming: resuming.into(),
-            host: ServerName::try_from(HOST)
-                .map_err(|error| Failure::new(format!("{HOST} is no name: {error}")))?,
-        })
+            host,
+        }
     }
 }
 

@@ -1,0 +1,150 @@
+//! Keys and certificates of the processes that are measured.
+
+use std::fs;
+use std::path::Path;
+
+use lockstep_common::Failure;
+use openssl::error::ErrorStack;
+use openssl::hash::MessageDigest;
+use openssl::pkey::{PKey, PKeyRef, Private};
+use openssl::rsa::Rsa;
+use openssl::x509::X509;
+use openssl::x509::extension::{BasicConstraints, KeyUsage};
+
+use super::cases::KINDS;
+use crate::handshakes::{Identity, Kind, subject, unsigned, write_private};
+
+/// Files below the directory of the material.
+pub const BUNDLE: &str = "bundle.pem";
+pub const ROOT: &str = "chain/root.pem";
+pub const INTERMEDIATE: &str = "chain/intermediate.pem";
+pub const LEAF: &str = "chain/leaf.pem";
+/// A host's certificate with the one above it, and its key.
+pub const HOST_CHAIN: &str = "chain/host.pem";
+pub const HOST_KEY: &str = "chain/key.pem";
+
+/// The system's certificate authorities, where Debian and Fedora have them.
+const AUTHORITIES: [&str; 2] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+];
+
+/// How many certificates are made where the system has none.
+const MADE: usize = 150;
+
+/// The key of a kind.
+pub fn key(kind: Kind) -> String {
+    format!("{}/key.pem", kind.name())
+}
+
+/// The certificate of that key.
+pub fn certificate(kind: Kind) -> String {
+    format!("{}/certificate.pem", kind.name())
+}
+
+/// All files, and what the parent must know of them.
+pub struct Material {
+    /// By the kinds of their keys.
+    pub identities: Vec<(Kind, Identity)>,
+    /// Where the bundle is from, and how many certificates it has.
+    pub bundle: String,
+}
+
+impl Material {
+    /// Makes the files in a directory.
+    pub fn make(directory: &Path) -> Result<Material, Failure> {
+        let mut identities = Vec::new();
+        for kind in KINDS {
+            let own = directory.join(kind.name());
+            make_directory(&own)?;
+            identities.push((kind, Identity::make(kind, &own)?));
+        }
+        make_directory(&directory.join("chain"))?;
+        let failed = |error: ErrorStack| Failure::new(format!("cannot make a chain: {error}"));
+        let chain = Chain::make().map_err(failed)?;
+        let pem = |certificate: &X509| certificate.to_pem().map_err(failed);
+        let (leaf, between) = (pem(&chain.leaf)?, pem(&chain.intermediate)?);
+        let key = chain.key.private_key_to_pem_pkcs8().map_err(failed)?;
+        for (name, text) in [
+            (ROOT, &pem(&chain.root)?),
+            (HOST_CHAIN, &[&leaf[..], &between].concat()),
+            (LEAF, &leaf),
+            (INTERMEDIATE, &between),
+            (HOST_KEY, &key),
+        ] {
+            write_private(&directory.join(name), text)?;
+        }
+        let (from, text) = match system_authorities() {
+            Some((path, text)) => (path.to_owned(), text),
+            None => ("made".to_owned(), pem(&chain.root)?.repeat(MADE)),
+        };
+        let count = X509::stack_from_pem(&text).map_err(failed)?.len();
+        write_private(&directory.join(BUNDLE), &text)?;
+        Ok(Material {
+            identities,
+            bundle: format!("{count} certificates, {from}"),
+        })
+    }
+
+    /// The authority that clients of a server with such a key trust, as DER.
+    pub fn identity(&self, kind: Kind) -> Option<&Identity> {
+        let mut identities = self.identities.iter();
+        identities
+            .find(|(known, _)| *known == kind)
+            .map(|(_, identity)| identity)
+    }
+}
+
+fn make_directory(path: &Path) -> Result<(), Failure> {
+    fs::create_dir(path)
+        .map_err(|error| Failure::new(format!("cannot create {}: {error}", path.display())))
+}
+
+fn system_authorities() -> Option<(&'static str, Vec<u8>)> {
+    let mut files = AUTHORITIES.into_iter();
+    files.find_map(|path| Some((path, fs::read(path).ok()?)))
+}
+
+/// A host's certificate, the one above it, and the authority; all keys are RSA-2048.
+struct Chain {
+    root: X509,
+    intermediate: X509,
+    leaf: X509,
+    key: PKey<Private>,
+}
+
+impl Chain {
+    fn make() -> Result<Chain, ErrorStack> {
+        let generate = || PKey::from_rsa(Rsa::generate(2048)?);
+        let (root_key, between_key, key) = (generate()?, generate()?, generate()?);
+        let root = authority("root", None, &root_key, &root_key)?;
+        let intermediate = authority("intermediate", Some(&root), &between_key, &root_key)?;
+        let host = subject("host")?;
+        let mut leaf = unsigned(&host, intermediate.subject_name(), &key)?;
+        leaf.append_extension(BasicConstraints::new().critical().build()?)?;
+        leaf.append_extension(KeyUsage::new().critical().digital_signature().build()?)?;
+        leaf.sign(&between_key, MessageDigest::sha256())?;
+        Ok(Chain {
+            root,
+            intermediate,
+            leaf: leaf.build(),
+            key,
+        })
+    }
+}
+
+/// The certificate of an authority, by the one above it or by itself.
+fn authority(
+    name: &str,
+    above: Option<&X509>,
+    key: &PKeyRef<Private>,
+    signing: &PKeyRef<Private>,
+) -> Result<X509, ErrorStack> {
+    let own = subject(name)?;
+    let issuer = above.map_or(&*own, |above| above.subject_name());
+    let mut certificate = unsigned(&own, issuer, key)?;
+    certificate.append_extension(BasicConstraints::new().critical().ca().build()?)?;
+    certificate.append_extension(KeyUsage::new().critical().key_cert_sign().build()?)?;
+    certificate.sign(signing, MessageDigest::sha256())?;
+    Ok(certificate.build())
+}

@@ -1,0 +1,244 @@
+//! The figures, as a table and as JSON.
+
+use std::fmt::Write as _;
+
+use lockstep_common::Failure;
+use serde::Serialize;
+
+use super::cases::{Row, Unit};
+use super::figures::Figures;
+use crate::handshakes::Side;
+use crate::json::{self, Decimal};
+
+/// This program, with its version.
+const PROGRAM: &str = concat!("lockstep-bench ", env!("CARGO_PKG_VERSION"));
+
+/// All that one run found out.
+#[derive(Serialize)]
+pub struct Report {
+    pub program: &'static str,
+    pub date: String,
+    pub command: String,
+    pub cpu: String,
+    /// Of the libcrypto that this program and its processes have.
+    pub openssl: String,
+    /// What the `openssl` command says of its version.
+    pub openssl_command: Option<String>,
+    /// What servers that were measured say of their versions.
+    pub servers: Vec<String>,
+    pub bundle: String,
+    pub hosts: usize,
+    pub rounds: usize,
+    pub seconds: f64,
+    /// Requests that the module has counted before the first round, in processes without it and
+    /// with it.
+    pub counted: [u64; 2],
+    #[serde(serialize_with = "documents")]
+    pub rows: Vec<(&'static Row, Figures)>,
+    pub left_out: Vec<LeftOut>,
+}
+
+/// What was not measured.
+#[derive(Serialize)]
+pub struct LeftOut {
+    pub name: &'static str,
+    pub why: String,
+}
+
+#[derive(Serialize)]
+struct RowDocument {
+    name: &'static str,
+    title: &'static str,
+    unit: &'static str,
+    stock: Decimal<5>,
+    lockstep: Decimal<5>,
+    ratio: Decimal<4>,
+    least: Decimal<4>,
+    most: Decimal<4>,
+    ratios: Vec<Decimal<4>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wall_ratio: Option<Decimal<4>>,
+}
+
+impl Unit {
+    /// As the document has it.
+    fn name(self) -> &'static str {
+        match self {
+            Unit::Cpu => "ms",
+            Unit::Memory => "KiB",
+        }
+    }
+
+    /// A figure in that unit.
+    fn scaled(self, value: f64) -> f64 {
+        match self {
+            Unit::Cpu => value * 1e3,
+            Unit::Memory => value / 1024.0,
+        }
+    }
+}
+
+fn documents<S: serde::Serializer>(
+    rows: &[(&'static Row, Figures)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(rows.iter().map(|(row, figures)| {
+        let [least, most] = figures.spread().map(Decimal);
+        let value = |side| Decimal(row.unit.scaled(figures.value(side)));
+        RowDocument {
+            name: row.name,
+            title: row.title,
+            unit: row.unit.name(),
+            stock: value(Side::Stock),
+            lockstep: value(Side::Lockstep),
+            ratio: Decimal(figures.ratio()),
+            least,
+            most,
+            ratios: figures.ratios().into_iter().map(Decimal).collect(),
+            wall_ratio: figures.wall_ratio().map(Decimal),
+        }
+    }))
+}
+
+impl Report {
+    pub fn program() -> &'static str {
+        PROGRAM
+    }
+
+    pub fn to_json(&self) -> Result<String, Failure> {
+        json::text(self)
+    }
+
+    /// For reading.
+    pub fn to_table(&self) -> String {
+        let mut out = String::new();
+        // Writing to a String cannot fail, here and below.
+        let _ = writeln!(out, "{}, {}", self.openssl, self.cpu);
+        let _ = writeln!(out, "{}, {}: {}\n", self.date, self.program, self.command);
+        let width = self.rows.iter().map(|(row, _)| row.title.len()).max();
+        let width = width.unwrap_or(0);
+        let _ = writeln!(
+            out,
+            "{:<26} {:<width$} {:>14} {:>14} {:>7} {:>14} {:>7}",
+            "", "", "OpenSSL alone", "with lockstep", "ratio", "in rounds", "in time"
+        );
+        for (row, figures) in &self.rows {
+            let value = |side| {
+                let value = row.unit.scaled(figures.value(side));
+                format!("{value:.3} {}", row.unit.name())
+            };
+            let [least, most] = figures.spread();
+            let wall = figures.wall_ratio();
+            let wall = wall.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
+            let _ = writeln!(
+                out,
+                "{:<26} {:<width$} {:>14} {:>14} {:>7.3} {:>14} {wall:>7}",
+                row.name,
+                row.title,
+                value(Side::Stock),
+                value(Side::Lockstep),
+                figures.ratio(),
+                format!("{least:.2} to {most:.2}"),
+            );
+        }
+        let _ = writeln!(out, "\n{MEANING} The bundle: {}.", self.bundle);
+        for LeftOut { name, why } in &self.left_out {
+            let _ = writeln!(out, "{name} left out: {why}");
+        }
+        out
+    }
+}
+
+/// What to know when reading the figures.
+const MEANING: &str = "The figures are CPU time, or memory, those of the round with the median \
+    ratio; `in time` is the ratio of the time that passed. A ratio above 1 says that lockstep \
+    costs something.";
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    const CPU: Row = Row {
+        name: "start",
+        title: "a program that starts",
+        unit: Unit::Cpu,
+    };
+    const MEMORY: Row = Row {
+        name: "hosts-memory",
+        title: "memory of a host",
+        unit: Unit::Memory,
+    };
+
+    fn report() -> Report {
+        Report {
+            program: PROGRAM,
+            date: "2026-11-26T17:00:00Z".to_owned(),
+            command: "lockstep-bench costs".to_owned(),
+            cpu: "a CPU".to_owned(),
+            openssl: "OpenSSL 3.0.19".to_owned(),
+            openssl_command: None,
+            servers: Vec::new(),
+            bundle: "144 certificates, made".to_owned(),
+            hosts: 1000,
+            rounds: 3,
+            seconds: 0.1,
+            counted: [0, 3],
+            rows: vec![
+                (
+                    &CPU,
+                    Figures::of(&[(0.002, 0.0025), (0.002, 0.003), (0.002, 0.0022)]),
+                ),
+                (&MEMORY, Figures::of(&[(20480.0, 40960.0)])),
+            ],
+            left_out: vec![LeftOut {
+                name: "postgresql-p256",
+                why: "it is not installed".to_owned(),
+            }],
+        }
+    }
+
+    #[test]
+    fn each_row_has_its_figures_their_ratio_and_its_spread() {
+        let table = report().to_table();
+        let row = |name: &str| {
+            let line = table.lines().find(|line| line.starts_with(name));
+            let words = line.unwrap().split_whitespace();
+            words.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(
+            row("start "),
+            "start a program that starts 2.000 ms 2.500 ms 1.250 1.10 to 1.50 1.25"
+        );
+        assert!(row("hosts-memory").contains("20.000 KiB 40.000 KiB 2.000 2.00 to 2.00"));
+        assert!(
+            table.ends_with("postgresql-p256 left out: it is not installed\n"),
+            "{table}"
+        );
+    }
+
+    #[test]
+    fn the_document_has_the_same() {
+        let document: Value = serde_json::from_str(&report().to_json().unwrap()).unwrap();
+        let row = &document["rows"][0];
+        for (name, value) in [
+            ("stock", 2.0),
+            ("lockstep", 2.5),
+            ("ratio", 1.25),
+            ("least", 1.1),
+            ("most", 1.5),
+            ("wall_ratio", 1.25),
+        ] {
+            assert_eq!(row[name], value, "{name}: {row}");
+        }
+        assert_eq!(
+            (&row["name"], &row["unit"]),
+            (&"start".into(), &"ms".into())
+        );
+        assert_eq!(row["ratios"].as_array().unwrap().len(), 3);
+        assert_eq!(document["rows"][1]["unit"], "KiB");
+        assert_eq!(document["counted"], serde_json::json!([0, 3]));
+        assert_eq!(document["left_out"][0]["name"], "postgresql-p256");
+    }
+}

@@ -1,0 +1,253 @@
+//! What Lockstep costs where nothing gains by it.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::text::wrapped;
+
+/// The name of the file in a record's directory: what `lockstep-bench costs --json` printed.
+pub const FILE: &str = "costs.json";
+
+/// What `lockstep-bench` is called with, and for a try of the machinery.
+pub const FULL: &[&str] = &["costs", "--json"];
+pub const SHORT: &[&str] = &[
+    "costs",
+    "--rounds",
+    "2",
+    "--seconds",
+    "0.01",
+    "--hosts",
+    "50",
+    "--json",
+];
+
+/// The same for the versions of OpenSSL that the matrix tries; and for those whose libraries the
+/// program is not linked to.
+pub const BRIEF: &[&str] = &[
+    "costs",
+    "start",
+    "read",
+    "context",
+    "sign",
+    "verify",
+    "keygen-p256",
+    "keygen-x25519",
+    "fork",
+    "forked",
+    "process",
+    "command",
+    "--rounds",
+    "5",
+    "--seconds",
+    "0.05",
+    "--json",
+];
+pub const BRIEF_COMMAND: &[&str] = &[
+    "costs",
+    "command",
+    "--rounds",
+    "5",
+    "--seconds",
+    "0.05",
+    "--json",
+];
+
+/// Ratios from here on are a cost that is worth a word.
+const WORTH: f64 = 1.03;
+
+/// One row of that document.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cost {
+    pub name: String,
+    /// In words.
+    pub title: String,
+    /// `ms` of CPU time, or `KiB` of memory.
+    pub unit: String,
+    pub stock: f64,
+    pub lockstep: f64,
+    /// Lockstep over OpenSSL alone: the median of the rounds, the least and the greatest.
+    pub ratio: f64,
+    pub least: f64,
+    pub most: f64,
+}
+
+/// The rows of a document.
+pub fn parse(document: &Value) -> Option<Vec<Cost>> {
+    document.get("rows")?.as_array()?.iter().map(row).collect()
+}
+
+fn row(row: &Value) -> Option<Cost> {
+    let text = |name: &str| Some(row.get(name)?.as_str()?.to_owned());
+    let number = |name: &str| row.get(name)?.as_f64();
+    Some(Cost {
+        name: text("name")?,
+        title: text("title")?,
+        unit: text("unit")?,
+        stock: number("stock")?,
+        lockstep: number("lockstep")?,
+        ratio: number("ratio")?,
+        least: number("least")?,
+        most: number("most")?,
+    })
+}
+
+/// The line that stands before what gains; empty without such rows.
+pub fn in_words(costs: &[Cost]) -> String {
+    let timed: Vec<&Cost> = costs.iter().filter(|cost| cost.unit == "ms").collect();
+    let most = timed
+        .iter()
+        .max_by(|one, other| one.ratio.total_cmp(&other.ratio));
+    let Some(most) = most else {
+        return String::new();
+    };
+    let above = timed.iter().filter(|cost| cost.ratio > WORTH).count();
+    wrapped(&match above {
+        0 => "What gains nothing takes no more CPU time than OpenSSL alone, within 3 % \
+              ([below](#what-gains-nothing))."
+            .to_owned(),
+        _ => format!(
+            "**What gains nothing may cost something**: {above} of {} such rows take more CPU time \
+             than OpenSSL alone, by more than 3 %, and the most {:.2} times as much ({}). The rows \
+             are [below](#what-gains-nothing).",
+            timed.len(),
+            most.ratio,
+            most.title
+        ),
+    })
+}
+
+/// The table, where there are such rows.
+pub fn section(costs: &[Cost]) -> String {
+    if costs.is_empty() {
+        return String::new();
+    }
+    let mut out = "\n### What gains nothing\n\n".to_owned();
+    out += &wrapped(
+        "`lockstep-bench costs`: what a program does with OpenSSL beside the work that lanes share. \
+         The figures are CPU time and memory. The ratio is Lockstep over OpenSSL alone, the median \
+         of the rounds, whose least and greatest stand behind it.",
+    );
+    out +=
+        "\n| what | OpenSSL alone | with Lockstep | ratio | in rounds |\n|---|---|---|---|---|\n";
+    for cost in costs {
+        let value = |value: f64| format!("{value:.3} {}", cost.unit);
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {:.2} | {:.2} to {:.2} |",
+            cost.title,
+            value(cost.stock),
+            value(cost.lockstep),
+            cost.ratio,
+            cost.least,
+            cost.most
+        );
+    }
+    out
+}
+
+/// A row as the ledger keeps it.
+pub fn kept(cost: &Cost) -> Value {
+    json!({
+        "name": cost.name, "title": cost.title, "unit": cost.unit, "stock": cost.stock,
+        "lockstep": cost.lockstep, "ratio": cost.ratio, "least": cost.least, "most": cost.most,
+    })
+}
+
+/// What costs more than it did, what costs less, and how many rows did neither: a ratio beyond all
+/// of the earlier rounds, and more than 3 % away from their median.
+pub fn verdict(now: &[Cost], before: &[Cost]) -> String {
+    let (mut out, mut same, mut all) = (String::new(), 0, 0);
+    for cost in now {
+        let Some(earlier) = before.iter().find(|earlier| earlier.name == cost.name) else {
+            continue;
+        };
+        all += 1;
+        let word = if cost.ratio > earlier.most && cost.ratio > WORTH * earlier.ratio {
+            "more"
+        } else if cost.ratio < earlier.least && cost.ratio < earlier.ratio / WORTH {
+            "less"
+        } else {
+            same += 1;
+            continue;
+        };
+        out += &format!(
+            "costs {word}: {}: {:.3} of OpenSSL alone, was {:.3}\n",
+            cost.name, cost.ratio, earlier.ratio
+        );
+    }
+    out + &format!("costs as before: {same} of {all} rows\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cost(name: &str, ratio: f64, least: f64, most: f64) -> Cost {
+        Cost {
+            name: name.to_owned(),
+            title: format!("the {name}"),
+            unit: "ms".to_owned(),
+            stock: 2.0,
+            lockstep: 2.0 * ratio,
+            ratio,
+            least,
+            most,
+        }
+    }
+
+    #[test]
+    fn each_row_is_shown_and_survives_its_file() {
+        let mut costs = vec![cost("start", 1.25, 1.1, 1.5), cost("fork", 1.02, 0.9, 1.1)];
+        costs.push(Cost {
+            unit: "KiB".to_owned(),
+            ..cost("hosts", 9.0, 9.0, 9.0)
+        });
+        let table = section(&costs);
+        let row = "| the start | 2.000 ms | 2.500 ms | 1.25 | 1.10 to 1.50 |\n";
+        assert!(table.contains(row), "{table}");
+        assert!(table.ends_with("| the hosts | 2.000 KiB | 18.000 KiB | 9.00 | 9.00 to 9.00 |\n"));
+        let words = in_words(&costs).replace('\n', " ");
+        let expected = "1 of 2 such rows take more CPU time than OpenSSL alone, by more than 3 %, \
+                        and the most 1.25 times as much (the start)";
+        assert!(words.contains(expected), "{words}");
+        let rows: Vec<Value> = costs.iter().map(kept).collect();
+        assert_eq!(parse(&json!({ "rows": rows })), Some(costs));
+    }
+
+    #[test]
+    fn a_record_without_them_shows_nothing() {
+        assert_eq!(
+            (section(&[]), in_words(&[])),
+            (String::new(), String::new())
+        );
+        assert_eq!(parse(&json!({})), None);
+        let none = in_words(&[cost("start", 1.03, 1.0, 1.1)]);
+        assert!(
+            none.starts_with("What gains nothing takes no more"),
+            "{none}"
+        );
+    }
+
+    #[test]
+    fn both_directions_are_seen_and_noise_is_not() {
+        let before = [
+            cost("worse", 1.1, 1.05, 1.15),
+            cost("better", 1.5, 1.4, 1.6),
+            cost("noisy", 1.1, 0.8, 1.6),
+            cost("close", 1.1, 1.09, 1.11),
+            cost("gone", 1.1, 1.0, 1.2),
+        ];
+        let now = [
+            cost("worse", 1.2, 1.1, 1.3),
+            cost("better", 1.01, 0.9, 1.1),
+            cost("noisy", 1.4, 1.0, 1.8),
+            cost("close", 1.12, 1.0, 1.2),
+            cost("new", 5.0, 5.0, 5.0),
+        ];
+        let expected = "costs more: worse: 1.200 of OpenSSL alone, was 1.100\n\
+                        costs less: better: 1.010 of OpenSSL alone, was 1.500\n\
+                        costs as before: 2 of 4 rows\n";
+        assert_eq!(verdict(&now, &before), expected);
+    }
+}
