@@ -39,8 +39,8 @@ use work::Sample;
 
 pub use work::{COMMAND as PROCESS, Options as ProcessOptions, main as work};
 
-/// Whose counters show that the module is asked.
-const SIGNS: &str = "forked-sign-p256";
+/// Whose counters show that the module is asked: one of its keys signs several times.
+const SIGNS: &str = "sign-p256";
 
 /// Measures what gains nothing by lanes: starting, reading keys, signing once, forking
 #[derive(Args)]

@@ -55,13 +55,13 @@ fn every_row_compares_a_program_with_the_module_and_one_without() {
     // By the module's own counters: nothing asked it where it should not be, and there it did.
     assert_eq!(document["counted"][0], 0, "{document}");
     assert!(document["counted"][1].as_u64().unwrap() > 0, "{document}");
-    // Every turn with it had a process that counts, and most of them had several.
+    // A process for each kind of key signs several times with one.
     let processes = read_stats(&counters).unwrap();
     let asked = processes.iter().filter(|process| {
         let snapshot = &process.snapshot;
         snapshot.operations() + snapshot.by_reason.iter().sum::<u64>() > 0
     });
-    assert!(asked.count() > 5, "{processes:?}");
+    assert!(asked.count() >= 3, "{processes:?}");
 }
 
 #[test]
