@@ -31,8 +31,9 @@ pub struct Config {
     pub max_lost: usize,
     /// Which requests wait for company. Default: RSA.
     pub batch: Batch,
-    /// Which of these requests of asynchronous jobs the jobs' own threads serve, where the application has set no
-    /// callback. Default: all; workers help with RSA, if there is more than one slot.
+    /// Which of these requests of asynchronous jobs the jobs' own threads serve, where the
+    /// application has set no callback. Default: all; workers help with RSA, if there is more than
+    /// one slot.
     pub jobs_lead: JobsLead,
     /// Whether OpenSSL's own implementation serves requests that are alone. Default: where it was
     /// measured to be faster.
