@@ -265,12 +265,12 @@ pub(crate) fn lone_is_slower(backend: Backend, shape: Shape) -> bool {
     }
 }
 
-/// Which requests wait for company: jobs pause for them, and threads gather. All others are computed
-/// at once, alone.
+/// Which requests wait for company: jobs pause for them, and threads gather. All others are
+/// computed at once, alone.
 ///
-/// A job that pauses waits for a whole turn of its event loop, and a thread for those that it yields
-/// its CPU to. All that meet in a batch are answered together, so a server idles while their clients
-/// compute. It therefore pays only where a batch saves more than that: RSA. Measured, see
+/// A job that pauses waits for a whole turn of its event loop, and a thread for those that it
+/// yields its CPU to. All that meet in a batch are answered together, so a server idles while their
+/// clients compute. It therefore pays only where a batch saves more than that: RSA. Measured, see
 /// `docs/lab/pauses.md`; the reasons are in `docs/decisions/0033-pauses.md`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Batch {

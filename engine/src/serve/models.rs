@@ -17,8 +17,8 @@ fn short(queue: &Arc<Queue<Simple>>, fake: &Fake, number: i64) {
     assert_eq!(answer.unwrap(), -number - AT_ONCE as i64);
 }
 
-/// A connection whose signature pauses has short operations before it and after it. There is no slot,
-/// and another thread leads what jobs have posted.
+/// A connection whose signature pauses has short operations before it and after it. There is no
+/// slot, and another thread leads what jobs have posted.
 #[test]
 fn a_job_that_computes_at_once_waits_for_nobody() {
     explore(|| {
