@@ -115,6 +115,23 @@ handshake
 ! journalctl --no-pager --unit lockstep-keyd.service | grep -i 'permitted\|denied\|SIGSYS' ||
     fail "the sandbox denied something"
 
+# The daemon says how much memory the rings of all clients may take, where that is too much.
+mkdir -p /etc/systemd/system/lockstep-keyd.service.d
+printf '[Service]\nMemoryMax=128M\n' > /etc/systemd/system/lockstep-keyd.service.d/small.conf
+systemctl daemon-reload
+systemctl restart lockstep-keyd.service
+lockstep keyd check | grep -q 'it may have 128 MiB' ||
+    fail "no word of a limit of memory that is too low"
+# Where control groups of this version count memory.
+if [ -e /sys/fs/cgroup/system.slice/lockstep-keyd.service/memory.max ]; then
+    journalctl --no-pager --unit lockstep-keyd.service | grep -q 'it may have 128 MiB' ||
+        fail "the daemon does not say that its limit of memory is too low"
+fi
+rm -r /etc/systemd/system/lockstep-keyd.service.d
+systemctl daemon-reload
+systemctl restart lockstep-keyd.service
+handshake
+
 lockstep uninstall --server haproxy
 systemctl daemon-reload
 systemctl restart haproxy
@@ -123,6 +140,29 @@ grep -q 'PRIVATE KEY' "/proc/$(main_of haproxy)/root/etc/haproxy/site.pem" || fa
 ! grep -q lockstep.so "/proc/$(pgrep -n haproxy)/maps" || fail "the worker still loads the module"
 systemctl stop lockstep-keyd.socket lockstep-keyd.service
 [ "$(systemctl is-enabled lockstep-keyd.socket)" = disabled ] || fail "the daemon is still enabled"
+
+# A reference that HAProxy's own configuration names keeps the package, and HAProxy starts.
+lockstep install --server haproxy --keyd
+reference=$(echo /etc/lockstep/references/haproxy/*.pem)
+sed -i "s,/etc/haproxy/site.pem,$reference," /etc/haproxy/haproxy.cfg
+systemctl daemon-reload
+systemctl restart haproxy
+handshake
+! apt-get remove --yes lockstep > remove.log 2>&1 || fail "a package went that HAProxy needs"
+grep -q 'haproxy.cfg names references' remove.log || fail "no reason: $(cat remove.log)"
+grep -q 'the package stays' remove.log || fail "the package did not stay: $(cat remove.log)"
+systemctl daemon-reload
+systemctl restart haproxy
+before=$(signed)
+handshake
+[ "$(signed)" -gt "$before" ] || fail "the daemon has not signed"
+# As the remedy has it.
+sed -i "s,$reference,/etc/haproxy/site.pem," /etc/haproxy/haproxy.cfg
+apt-get remove --yes lockstep > remove.log 2>&1 || fail "the package stays: $(cat remove.log)"
+systemctl daemon-reload
+systemctl restart haproxy
+handshake
+! grep -q lockstep.so "/proc/$(pgrep -n haproxy)/maps" || fail "the worker still loads the module"
 dpkg --purge lockstep
 [ ! -e /etc/lockstep ] || fail "files are left"
 echo "check-booted.sh: done"

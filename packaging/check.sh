@@ -90,8 +90,19 @@ listed | grep -q '/man1/lockstep-keyd\.1\.gz$' || fail "no man page of the key d
 getent passwd lockstep-keyd > /dev/null || fail "no user for the key daemon"
 systemd-analyze verify --man=no lockstep-keyd.service lockstep-keyd.socket
 
-lockstep install --server haproxy
-variable=$(sed -n 's/^Environment=//p' /etc/systemd/system/haproxy.service.d/zz-lockstep.conf)
+# Has HAProxy's script of init load a configuration, as the command says where no systemd runs. It
+# fails until that is done.
+loaded_by_script() {
+    ! lockstep install --server haproxy "$@" > install.log 2>&1 || fail "$(cat install.log)"
+    line=$(sed -n 's,^remedy: add the line `\([^`]*\)` to /etc/default/haproxy.*,\1,p' install.log)
+    [ -n "$line" ] || fail "no line for /etc/default/haproxy: $(cat install.log)"
+    { cat default; echo "$line"; } > /etc/default/haproxy
+    lockstep install --server haproxy "$@"
+    variable=${line#export }
+}
+
+cp /etc/default/haproxy default
+loaded_by_script
 env "$variable" lockstep doctor
 
 openssl req -x509 -newkey rsa:2048 -nodes -days 30 -subj /CN=localhost \
@@ -116,12 +127,11 @@ END
 # here by its name.
 chmod 600 site.pem
 chmod 755 .
-lockstep install --server haproxy --keyd --key "$place/site.pem" --user haproxy
+loaded_by_script --keyd --key "$place/site.pem" --user haproxy
 reference=$(echo /etc/lockstep/references/haproxy/*.pem)
 # References are allowed to HAProxy alone.
-variable=$(sed -n 's/^Environment=//p' /etc/systemd/system/haproxy.service.d/zz-lockstep.conf)
 grep -q '^references = yes$' "${variable#*=}" || fail "$variable allows no references"
-grep -q "^BindReadOnlyPaths=-$reference:$place/site.pem\$" \
+grep -q "^BindReadOnlyPaths=$reference:$place/site.pem\$" \
     /etc/systemd/system/haproxy.service.d/lockstep-keyd.conf || fail "no reference for HAProxy"
 lockstep keyd > keyd.log 2>&1 &
 keyd=$!
@@ -161,6 +171,16 @@ after=$(on_lanes)
 echo "handshakes: $(cat clients.* | awk '/connections in .* real seconds/ { n += $1 } END { print n }')"
 kill "$(cat haproxy.pid)"
 
+# A reference that HAProxy's own configuration names keeps the package, and HAProxy starts.
+cp /etc/haproxy/haproxy.cfg own.cfg
+sed "s,$place/site.pem,$reference," haproxy.cfg > /etc/haproxy/haproxy.cfg
+! remove > remove.log 2>&1 || fail "a package went that HAProxy needs"
+grep -q 'haproxy.cfg names references' remove.log || fail "no reason: $(cat remove.log)"
+grep -q 'the package stays' remove.log || fail "the package did not stay: $(cat remove.log)"
+whole || fail "a part of the package has gone"
+env "$variable" haproxy -c -f /etc/haproxy/haproxy.cfg || fail "HAProxy does not start"
+cp own.cfg /etc/haproxy/haproxy.cfg
+cp default /etc/default/haproxy
 remove
 files > after
 diff before after || fail "removing the package left files, or took others"

@@ -155,8 +155,10 @@ impl Setup {
         send(&control, b"s", theirs.as_fd()).map_err(|error| fail(&error.to_string()))?;
         let clients = (0..clients)
             .map(|_| {
-                let (_, ring) =
-                    receive(&control, &mut [0]).map_err(|error| fail(&error.to_string()))?;
+                let received = receive(&control, &mut [0]);
+                let ring = received
+                    .map_err(|error| fail(&error.to_string()))?
+                    .descriptor;
                 let ring = ring.ok_or_else(|| fail("it sent no ring"))?;
                 Client::attach(ring).map_err(|error| fail(&error.to_string()))
             })

@@ -29,13 +29,23 @@ other providers but not the default one.";
 /// The section of the module and of its settings.
 const MODULE: &str = "lockstep_module";
 
-/// What has OpenSSL prefer lockstep's algorithms, and leave keys to the provider that made them.
+/// So many clauses of the system's do not outweigh lockstep's. Its operations have as many
+/// properties for that (`FAST` in provider/src/overlay.rs).
+pub const MOST_OTHERS: usize = 8;
+
+/// What has OpenSSL prefer lockstep's algorithms, and leave keys to the provider that made them,
+/// where the system has so many optional clauses of its own.
 ///
 /// OpenSSL takes the algorithm that meets most optional clauses, and of equal ones the first that
-/// was loaded. Lockstep's operations meet three of these, its key generation two, all others one.
-/// So one clause of the system's about another provider does not keep operations from the lanes,
-/// and that provider still makes its keys itself.
-pub const PREFERENCE: &str = "?lockstep.fast=yes,?lockstep.lanes=yes,?lockstep.keys!=yes";
+/// was loaded. All algorithms but lockstep's meet one of these clauses, lockstep's key generation
+/// meets two, and its operations meet all, which are two more than the system has. So clauses of
+/// the system's about another provider do not keep operations from the lanes, and that provider
+/// still makes its keys itself.
+pub fn preference(others: usize) -> String {
+    let more = (2..=others.min(MOST_OTHERS)).map(|number| format!("?lockstep.lanes{number}=yes,"));
+    let more: String = more.collect();
+    format!("?lockstep.fast=yes,?lockstep.lanes=yes,{more}?lockstep.keys!=yes")
+}
 
 /// Runs the command.
 pub fn run(options: &Options) -> Outcome {
@@ -154,12 +164,13 @@ default_properties = {query}
     };
     // Before what the system has, so that it adds to this or replaces it, should it ever have
     // some. After it, where the system's own line would replace this.
+    let preference = preference(system.other_preferences().len());
     let (before, after) = match system.query() {
-        None => (properties(PREFERENCE), String::new()),
+        None => (properties(&preference), String::new()),
         Some(Properties { section, line }) => {
             let query = match is_word(section) {
-                true => format!("${{{section}::{}}},{PREFERENCE}", line.name),
-                false => quoted(&format!("{},{PREFERENCE}", line.value))?,
+                true => format!("${{{section}::{}}},{preference}", line.name),
+                false => quoted(&format!("{},{preference}", line.value))?,
             };
             (String::new(), properties(&query))
         }

@@ -28,7 +28,7 @@ use lockstep_common::{
 use lockstep_engine::Fallback;
 use serde::Serialize;
 
-use crate::configuration::PREFERENCE;
+use crate::configuration::MOST_OTHERS;
 use crate::install::PLACES;
 use crate::mistakes::mistakes;
 use crate::places::hidden;
@@ -127,17 +127,14 @@ fn in_settings(configuration: &Configuration) -> Option<Named> {
 fn unpreferred(configuration: &Configuration) -> String {
     let shown = configuration.path().display();
     let others = configuration.effective.other_preferences();
-    let query = configuration.effective.query();
-    match (&others[..], query) {
-        ([_, _, ..], Some(query)) => format!(
+    match others.len() > MOST_OTHERS {
+        true => format!(
             "OpenSSL counts the optional clauses that an algorithm meets, and the other ones there \
-             outweigh lockstep's: {}. One of them would not. Leave one of them where they are set, \
-             or write in the section [{}] of {shown}: default_properties = {},{PREFERENCE}",
-            others.join(" "),
-            query.section,
-            others[0]
+             outweigh lockstep's: {}. Up to {MOST_OTHERS} of them would not: leave so many of them \
+             where they are set, and replace {shown} by what `lockstep configuration` prints then",
+            others.join(" ")
         ),
-        _ => format!("replace {shown} by what `lockstep configuration` prints"),
+        false => format!("replace {shown} by what `lockstep configuration` prints"),
     }
 }
 
@@ -357,13 +354,15 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             unpreferred(&Configuration::at(&path, false).unwrap())
         };
-        let found = remedy(&format!("?provider=x,?y=z,{PREFERENCE}"));
-        assert!(found.contains(": ?provider=x ?y=z. "), "{found}");
-        let line = format!("default_properties = ?provider=x,{PREFERENCE}");
+        let many = "?provider=x,?a,?b,?c,?d,?e,?f,?g,?h";
+        let found = remedy(&format!("{many},?lockstep.fast=yes"));
+        let listed = many.replace(',', " ");
         assert!(
-            found.contains("in the section [a] of ") && found.ends_with(&line),
+            found.contains(&format!(": {listed}. Up to 8 of them")),
             "{found}"
         );
+        let fewer = remedy("?provider=x,?a,?b,?c,?d,?e,?f,?g,?lockstep.fast=yes");
+        assert!(fewer.starts_with("replace "), "{fewer}");
         assert!(remedy("?provider=x").contains("lockstep configuration"));
     }
 }

@@ -34,6 +34,7 @@ use lockstep_common::{Failure, Outcome, out, outln};
 use accepted::accepted;
 use change::{Change, Plan, foreign};
 use keyd::KeydOptions;
+use named::has_line;
 use own_file::{OwnFile, plan_removal};
 use server::{CONF, SERVERS, Server, UNIT, server_names};
 pub use server::{server_called, units};
@@ -91,7 +92,8 @@ struct Manner {
 const NOTES: &str = "\
 The files that install writes are ones that the server or systemd reads beside the server's own.
 install and uninstall print what they are about to do. They write and remove only files of their
-own, and restart no server: they print the command that brings the change into effect.
+own, and restart no server: they print the command that brings the change into effect. The exit
+status of uninstall is 3 if it left something without which a server would not start.
 
 With --keyd, install finds the files of the server's private keys, has the server check its
 configuration with references in their places, gives the key daemon a section for each in
@@ -177,9 +179,17 @@ pub fn uninstall(options: &UninstallOptions) -> Outcome {
         }
         let planned = plan_uninstall(server, root);
         // Where none is named, only those are worth a line that load the module.
-        let has_some = !planned.changes.iter().all(Change::is_nothing);
-        if let Some(failure) = hybrid::needed(server, root).filter(|_| has_some) {
-            plan.left.push(failure);
+        let has_some =
+            !planned.changes.iter().all(Change::is_nothing) || keyd::has_references(server, root);
+        let may_load = has_some || !planned.left.is_empty();
+        // Without systemd a line in a file of its script has it load the module.
+        let is_ours = |line: &str| line.contains("/etc/lockstep/");
+        let is_named = has_line(&root.join(server.environment), is_ours);
+        let of_hybrid = hybrid::needed(server, root).filter(|_| may_load || is_named);
+        let done = [&plan.changes[..], &planned.changes];
+        let of_references = keyd::needed(server, root, &done);
+        if of_hybrid.is_some() || !of_references.is_empty() {
+            plan.left.extend(of_hybrid.into_iter().chain(of_references));
             continue;
         }
         if options.server.is_some() || has_some || !planned.left.is_empty() {
@@ -190,7 +200,7 @@ pub fn uninstall(options: &UninstallOptions) -> Outcome {
             leaving.push(server);
         }
     }
-    plan.add(keyd::plan_removal(&leaving, root, &plan.changes)?);
+    plan.add(keyd::plan_removal(&leaving, root)?);
     let unused = plan_removal(&leaving, root, &plan.changes);
     plan.add(unused);
     options.manner.carry_out(&plan, &changing)?;

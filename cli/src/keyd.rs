@@ -10,9 +10,12 @@ use lockstep_common::{Failure, Manual, Outcome, out, outln};
 use lockstep_engine::{Config, Engine};
 use lockstep_keyd::configuration::{Configuration, DEFAULT_FILE};
 use lockstep_keyd::key::{Key, readable_by_others};
+use lockstep_keyd::memory::{self, Shortage};
 use lockstep_keyd::{Loaded, trusted};
 use lockstep_remote::{Connection, DEFAULT_SOCKET, Failure as Refused, Reference};
 use serde::{Deserialize, Serialize};
+
+use crate::unit::{Unit, systemd_runs};
 
 /// Holds keys for servers, which sign with them and never see them
 ///
@@ -121,6 +124,17 @@ pub fn unpublished() -> Engine {
     lockstep_keyd::engine(Config::default())
 }
 
+/// The unit of the daemon.
+const UNIT: &str = "lockstep-keyd.service";
+
+/// What has the daemon read its configuration anew.
+pub fn restart() -> &'static str {
+    match systemd_runs() {
+        true => "systemctl restart lockstep-keyd",
+        false => "restart the key daemon",
+    }
+}
+
 /// What the daemon is called in lists of processes.
 pub const PROCESS: &str = "lockstep-keyd";
 
@@ -169,12 +183,23 @@ fn check(path: &Path) -> Outcome {
             );
         }
     }
+    if let Some(Shortage { what, remedy }) = shortage(&configuration) {
+        outln!("warning: {what}\n  remedy: {remedy}");
+    }
     match wrong.is_empty() {
         true => Ok(ExitCode::SUCCESS),
         // The daemon serves all that is listed above.
         false => Err(Failure::new(wrong.join("\n"))
             .remedy("correct the configuration, or the files it names")),
     }
+}
+
+/// Whether the unit of the daemon allows it less memory than this configuration can take. The keys
+/// have been read.
+pub fn shortage(configuration: &Configuration) -> Option<Shortage> {
+    let unit = Unit::read(Path::new("/"), UNIT).filter(Unit::is_in_force)?;
+    let limit = memory::limit_of_unit(unit.get("MemoryMax")?)?;
+    memory::shortage(configuration, limit)
 }
 
 fn export_reference(path: &Path, options: &ExportOptions) -> Outcome {

@@ -110,7 +110,7 @@ impl Unit {
     /// Whether it can be that systemd starts services by it: here, where systemd runs, and under
     /// another root, where it may run later.
     pub fn is_in_force(&self) -> bool {
-        self.root != Path::new("/") || Path::new("/run/systemd/system").is_dir()
+        self.root != Path::new("/") || systemd_runs()
     }
 
     /// The last value of a setting.
@@ -207,6 +207,11 @@ impl Unit {
             .filter_map(|name| Some(format!("{name}={}", self.get(name).filter(is_on)?)))
             .collect()
     }
+}
+
+/// Whether systemd runs here as process 1 (sd_booted(3)).
+pub fn systemd_runs() -> bool {
+    Path::new("/run/systemd/system").is_dir()
 }
 
 /// The settings of the section `[Service]`.

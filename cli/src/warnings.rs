@@ -2,6 +2,8 @@
 
 use lockstep_engine::{Fallback, Snapshot};
 
+use crate::keyd::restart;
+
 /// Something that an administrator ought to know.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Warning {
@@ -83,7 +85,10 @@ pub fn warnings(snapshot: &Snapshot) -> Vec<Warning> {
         warn(
             About::Keys,
             format!("{keys} not served, because the key daemon cannot read or use it"),
-            "`lockstep keyd check` names each and says why; then: systemctl restart lockstep-keyd",
+            &format!(
+                "`lockstep keyd check` names each and says why; then: {}",
+                restart()
+            ),
         );
     }
     if near(snapshot.paused, snapshot.max_async) {

@@ -253,6 +253,77 @@ fn what_the_system_has_stays_in_force_beside_lockstep() {
     }
 }
 
+/// A system that prefers another provider, by any number of clauses: operations are the module's,
+/// and that provider makes its keys itself and signs with them.
+#[test]
+fn clauses_about_another_provider_are_about_its_keys() {
+    let Some(module) = module() else { return };
+    let place = Place::new("clauses");
+    let compile = |source: &str, output: &str, options: &[&str]| {
+        let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/configuration");
+        let mut cc = Command::new("cc");
+        cc.args(["-Wall", "-Wextra", "-Werror"])
+            .arg("-o")
+            .arg(place.path(output))
+            .arg(tests.join(source));
+        assert!(cc.args(options).status().unwrap().success(), "{cc:?}");
+        place.path(output)
+    };
+    compile("other.c", "other.so", &["-shared", "-fPIC"]);
+    let taken = compile("taken.c", "taken", &["-lcrypto"]);
+    let with = |count: usize| {
+        let more = (2..=count).map(|number| format!(",?other.p{number}=yes"));
+        let clauses: String = more.collect();
+        place.write(
+            "system.cnf",
+            &format!(
+                "openssl_conf = init\n[init]\nproviders = p\nalg_section = a\n[p]\ndefault = d\n\
+                 other = o\n[d]\nactivate = 1\n[o]\nmodule = @/other.so\nactivate = 1\n[a]\n\
+                 default_properties = ?provider=other{clauses}\n"
+            ),
+        );
+        let (code, text, stderr) = place.configure(&module);
+        assert_eq!(code, 0, "{stderr}");
+        place.write("openssl.cnf", &text)
+    };
+    for count in [1, 2, 3, 8] {
+        let conf = with(count);
+        let output = Command::new(&taken)
+            .env("OPENSSL_CONF", &conf)
+            .output()
+            .unwrap();
+        let found = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{count}: {output:?}");
+        for line in found.lines() {
+            let (what, provider) = line.rsplit_once(' ').unwrap();
+            let is_key = ["KEYMGMT ", "made", "signed"]
+                .iter()
+                .any(|key| what.starts_with(key));
+            let expected = if is_key { "other" } else { "lockstep" };
+            assert_eq!(provider, expected, "{count}: {found}");
+        }
+        assert_eq!(found.lines().count(), 12, "{found}");
+        let (verdict, _) = doctor(&conf, "preferred");
+        assert_eq!(verdict, "ok", "{count}");
+    }
+    // No system has as many. Doctor says how many are too many.
+    let (verdict, remedy) = doctor(&with(9), "preferred");
+    assert_eq!(verdict, "failed");
+    assert!(remedy.contains("Up to 8 of them would not"), "{remedy}");
+}
+
+/// Verdict and remedy of one of doctor's checks with a configuration.
+fn doctor(configuration: &Path, check: &str) -> (String, String) {
+    let mut doctor = lockstep(&["doctor", "--json"]);
+    let (_, document, _) = run(doctor.env("OPENSSL_CONF", configuration));
+    let document: Value = serde_json::from_str(&document).unwrap();
+    let mut findings = document["findings"].as_array().unwrap().iter();
+    let found = findings.find(|finding| finding["check"] == check);
+    let found = found.unwrap_or_else(|| panic!("{document}"));
+    let word = |name: &str| found[name].as_str().unwrap_or_default().to_owned();
+    (word("verdict"), word("remedy"))
+}
+
 /// The module reads what stands behind all that `lockstep configuration` prints.
 #[test]
 fn settings_at_the_end_reach_the_module() {

@@ -784,7 +784,7 @@ fn a_server_that_names_a_hybrid_keeps_the_module() {
     let (code, text) = lockstep(&["install", "--server", "nginx"]);
     assert!(code == 0 && !text.contains("post-quantum"), "{text}");
     let (code, text) = lockstep(&["uninstall"]);
-    assert_eq!(code, 1, "{text}");
+    assert_eq!(code, 3, "{text}");
     assert!(text.contains("conf.d/site.conf names the group"), "{text}");
     let left = place.tree();
     let of_units = left
@@ -802,6 +802,12 @@ fn a_server_that_names_a_hybrid_keeps_the_module() {
     write(&site, "ssl_ecdh_curve auto;\n");
     let (code, text) = lockstep(&["uninstall"]);
     assert_eq!((code, conf.exists()), (0, false), "{text}");
+    // Where a script of init has it load the module, there is no drop-in.
+    write(&site, "ssl_ecdh_curve X25519MLKEM768;\n");
+    let default = place.root.join("etc/default/nginx");
+    write(&default, "export OPENSSL_CONF=/etc/lockstep/openssl.cnf\n");
+    let (code, text) = lockstep(&["uninstall"]);
+    assert!(code == 3 && text.contains("names the group"), "{text}");
 }
 
 /// A script of init, or an administrator, may name it.
@@ -840,7 +846,10 @@ fn without_systemd(place: &Place, words: &[&str]) -> Option<(i32, String)> {
         .output()
         .unwrap();
     let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-    if text.contains("unshare failed") || text.contains("mount: ") {
+    if ["unshare failed", "unshare: ", "mount: "]
+        .iter()
+        .any(|why| text.contains(why))
+    {
         println!("skipped: this user has no mount namespace: {text}");
         return None;
     }
@@ -905,6 +914,106 @@ fn without_systemd_the_command_says_what_remains() {
     ];
     let (code, text) = without_systemd(&place, &words).unwrap();
     assert_eq!(code, 0, "{text}");
+}
+
+/// What doctor says of a server that was started by hand, with the names of its checks: verdict,
+/// what and remedy. It runs beside nothing but that server, after a script has changed /etc.
+fn doctor_of(
+    place: &Place,
+    (server, environment): (&str, &str),
+    before: &str,
+) -> Option<BTreeMap<String, [String; 3]>> {
+    let program = place.conf.with_file_name("bin").join(server);
+    fs::create_dir_all(program.parent().unwrap()).unwrap();
+    copy_program(Path::new("/bin/sleep"), &program);
+    let script = format!(
+        "{before}\nenv {environment} {} 1000 > /dev/null 2>&1 & pid=$!\n\
+         until grep -qx {server} /proc/$pid/comm; do /bin/sleep 0.01; done\n\
+         {} doctor --json --service {server} || true\nkill $pid",
+        program.display(),
+        env!("CARGO_BIN_EXE_lockstep"),
+    );
+    let own = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    let (code, text) = without_systemd(place, &[&own[..], &["sh", "-euc", &script]].concat())?;
+    assert_eq!(code, 0, "{text}");
+    let document: serde_json::Value = serde_json::from_str(&text).expect(&text);
+    let word = |finding: &serde_json::Value, name: &str| {
+        finding[name].as_str().unwrap_or_default().to_owned()
+    };
+    let findings = document["findings"].as_array().unwrap().iter();
+    let parts = ["verdict", "what", "remedy"];
+    let of = |finding| {
+        (
+            word(finding, "check"),
+            parts.map(|part| word(finding, part)),
+        )
+    };
+    Some(findings.map(of).collect())
+}
+
+/// Where systemd is not process 1, doctor names the drop-in that nothing reads, and no remedy needs
+/// systemd.
+#[test]
+fn without_systemd_doctor_names_the_cause_and_what_can_be_done() {
+    let place = Place::new("cause");
+    let conf = place.conf.to_str().unwrap();
+    let etc = |path: &str| place.conf.with_file_name("etc").join(path);
+    for server in ["haproxy", "lockstep-other"] {
+        let drop_in = format!("systemd/system/{server}.service.d/zz-lockstep.conf");
+        write(
+            &etc(&drop_in),
+            &format!("[Service]\nEnvironment=OPENSSL_CONF={conf}\n"),
+        );
+    }
+    // A container: nothing is known that starts the server.
+    let bare = "rm -f /etc/init.d/haproxy /etc/default/haproxy";
+    let script = "mkdir -p /etc/init.d /etc/default; echo . /etc/default/haproxy \
+                  > /etc/init.d/haproxy; echo X=1 > /etc/default/haproxy";
+    let line = format!("`export OPENSSL_CONF={conf}` to /etc/default/haproxy, which ");
+    let by_hand = |server: &str| format!("start {server} with OPENSSL_CONF={conf} in its environ");
+    for (server, before, expected) in [
+        ("haproxy", bare, [by_hand("haproxy"), String::new()]),
+        (
+            "haproxy",
+            script,
+            [line, "/etc/init.d/haproxy restart".to_owned()],
+        ),
+        ("lockstep-other", "true", [by_hand("it"), String::new()]),
+    ] {
+        let Some(found) = doctor_of(&place, (server, "X=1"), before) else {
+            return;
+        };
+        let [verdict, what, remedy] = found.get("environment").expect("the cause");
+        assert_eq!(verdict, "failed", "{found:?}");
+        let cause = format!(
+            "runs without OPENSSL_CONF. A drop-in sets it to {conf}, but systemd does not run here"
+        );
+        assert!(what.contains(&cause), "{what}");
+        for part in expected {
+            assert!(remedy.contains(&part), "{remedy}");
+        }
+        let remedies: Vec<_> = found.values().map(|[.., remedy]| remedy).collect();
+        let by_systemd = |remedy: &&&String| remedy.contains("systemctl");
+        assert_eq!(remedies.iter().find(by_systemd), None);
+    }
+    // What is in force is its environment.
+    let environment = format!("OPENSSL_CONF={conf}");
+    let found = doctor_of(&place, ("haproxy", &environment), bare).expect("as above");
+    let [verdict, what, _] = &found["configuration"];
+    assert_eq!(verdict, "ok", "{found:?}");
+    assert!(what.contains(conf), "{what}");
+    // The same server where systemd runs, and has not started it anew.
+    let booted = "mkdir -p /run/systemd/system";
+    let found = doctor_of(&place, ("haproxy", "X=1"), booted).expect("as above");
+    let [_, what, remedy] = found.get("environment").expect("the cause");
+    assert!(
+        what.contains("it was started before the unit had"),
+        "{what}"
+    );
+    assert!(
+        remedy.contains("systemctl restart haproxy.service"),
+        "{remedy}"
+    );
 }
 
 /// Debian's haproxy.cfg has no maxconn, and HAProxy takes all file descriptors that it may have.

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -469,7 +470,7 @@ fn the_administrators_sections_stay_and_serve() {
     assert!(text.contains("lockstep-keyd.conf is not as"), "{text}");
     // and what it names stays: without its references the service would not start.
     let (code, text) = system.lockstep(&["uninstall", "--server", "nginx"]);
-    assert_eq!(code, 1, "{text}");
+    assert_eq!(code, 3, "{text}");
     assert!(text.contains("lockstep-keyd.conf is not as"), "{text}");
     assert_eq!(system.read(DROP_IN), changed);
     let left = system.tree();
@@ -501,19 +502,14 @@ fn references_that_a_server_names_stay() {
     system.write("etc/nginx/nginx.conf", &line);
     let before = system.tree();
     let (code, text) = system.lockstep(&["uninstall"]);
-    assert_eq!(code, 1, "{text}");
+    assert_eq!(code, 3, "{text}");
     assert!(
         text.contains("/etc/nginx/nginx.conf names references"),
         "{text}"
     );
     assert!(text.contains("remedy: name the keys themselves"), "{text}");
-    let after = system.tree();
-    for (path, content) in before
-        .iter()
-        .filter(|(path, _)| path.starts_with(system.at("etc/lockstep")))
-    {
-        assert_eq!(after.get(path), Some(content), "{text}");
-    }
+    // The drop-ins too, by which it loads the module that reads references.
+    assert!(system.tree() == before, "{text}");
     system.write("etc/nginx/nginx.conf", &format!("# {line}"));
     let (code, text) = system.lockstep(&["uninstall", "--server", "nginx"]);
     assert_eq!(code, 0, "{text}");
@@ -824,6 +820,95 @@ fn doctor_says_how_the_daemon_is() {
         found[0].2.contains("line 5: there is no setting `use`"),
         "{found:?}"
     );
+}
+
+/// In a container, after `uninstall`: the socket of the daemon that was ended is left.
+#[test]
+fn a_socket_that_a_daemon_has_left_is_no_fault() {
+    let Some(system) = System::new("left") else {
+        return;
+    };
+    fs::remove_dir(system.at("run/systemd/system")).unwrap();
+    drop(UnixListener::bind(system.at("run/lockstep-keyd.sock")).unwrap());
+    let found = doctor(&system, "");
+    let [(check, verdict, what)] = &found[..] else {
+        panic!("{found:?}");
+    };
+    assert_eq!(
+        (check.as_str(), verdict.as_str()),
+        ("daemon", "note"),
+        "{what}"
+    );
+    assert!(
+        what.contains("nobody listens at /run/lockstep-keyd.sock"),
+        "{what}"
+    );
+    // One that is set up is to be served, and no remedy needs systemd.
+    let own = "user = root\n[key a]\nfile = /etc/gone.pem\nusers = daemon\nuses = sign\n";
+    system.write(CONF, own);
+    let (_, text) = system.lockstep(&["doctor"]);
+    assert!(text.contains("FAILED daemon"), "{text}");
+    let mut remedies = text.lines().filter(|line| line.contains("remedy:"));
+    assert!(text.contains("restart the key daemon"), "{text}");
+    let by_systemd = |line: &&str| line.contains("systemctl") || line.contains("journalctl");
+    assert_eq!(remedies.find(by_systemd), None);
+}
+
+/// The remedy is a line that ends the warning.
+#[test]
+fn rings_that_take_more_memory_than_the_unit_allows_are_named() {
+    let Some(system) = System::new("memory") else {
+        return;
+    };
+    let unit = "etc/systemd/system/lockstep-keyd.service";
+    system.write(unit, &format!("{UNIT}MemoryMax=1G\n"));
+    let key = "user = root\n[key a]\nfile = /etc/archive/b-1/b1.pem\nusers = daemon\nuses = sign\n";
+    let check = |queue: &str| {
+        system.write(CONF, &format!("queue = {queue}\n{key}"));
+        let (code, text) = system.lockstep(&["keyd", "check"]);
+        assert_eq!(code, 0, "{text}");
+        text
+    };
+    let text = check("64");
+    assert!(!text.contains("warning"), "{text}");
+    let text = check("1024");
+    assert!(
+        text.contains("warning: with max_clients = 1024 and queue = 1024"),
+        "{text}"
+    );
+    let (_, line) = text.split_once("the lines [Service] and ").expect(&text);
+    let (line, _) = line.split_once(')').expect(&text);
+    let found = doctor(&system, "");
+    assert!(
+        found.iter().any(|(check, verdict, what)| {
+            (check.as_str(), verdict.as_str()) == ("keyd", "warning")
+                && what.contains("queue = 1024")
+        }),
+        "{found:?}"
+    );
+    // The daemon knows the limit of its control group.
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    if groups.lines().any(|line| line.starts_with("0::/")) {
+        let script = "mount -t tmpfs tmpfs /sys/fs/cgroup
+echo 1073741824 > /sys/fs/cgroup/memory.max
+LOCKSTEP keyd > /run/log 2>&1 & pid=$!
+until grep -q 'holds the key' /run/log; do kill -0 $pid; sleep 0.02; done
+kill $pid
+cat /run/log";
+        let script = script.replace("LOCKSTEP", env!("CARGO_BIN_EXE_lockstep"));
+        let (code, text) = system.enter(&["sh", "-euc", &script]);
+        assert_eq!(code, 0, "{text}");
+        assert!(
+            text.contains("warning: with max_clients = 1024 and queue = 1024"),
+            "{text}"
+        );
+    }
+    system.write(
+        &format!("{unit}.d/override.conf"),
+        &format!("[Service]\n{line}\n"),
+    );
+    let text = check("1024");
+    assert!(!text.contains("warning"), "{text}");
 }
 
 /// The configuration of servers, and not the one beside the program.

@@ -15,7 +15,8 @@ pub struct Failure {
     pub what: String,
     /// What to do about it.
     pub remedy: Option<String>,
-    status: u8,
+    /// What the program exits with.
+    pub status: u8,
 }
 
 impl Failure {

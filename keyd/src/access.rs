@@ -253,6 +253,9 @@ mod tests {
             account(&["100001"], &["hap"], (100_001, 102)),
             user(100_001)
         );
+        // The journal names both.
+        let names = [Account::User(7), Account::Group(8)].map(|account| account.to_string());
+        assert_eq!(names, ["user 7", "group 8"]);
         // That does not give access without the group.
         assert_eq!(account(&[], &["hap"], (101, 7)), None);
         assert_eq!(account(&["www"], &[], (100_001, 102)), None);

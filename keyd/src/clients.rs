@@ -1,13 +1,14 @@
 //! Clients: the processes that the daemon serves.
 
+use std::collections::HashMap;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use lockstep_engine::{EcdsaSignInput, Ed25519SignInput, Request as EngineRequest, RsaInput};
 use lockstep_remote::Operation;
-use lockstep_remote::protocol::{Offered, Uses, status};
+use lockstep_remote::protocol::{self, Offered, Uses, Verdict, status};
 use lockstep_ring::{Closing, Server};
 
 use crate::access::{Access, Account, Peer};
@@ -28,8 +29,82 @@ pub struct Held {
     pub access: Access,
 }
 
-/// Keys that a client may use, and for what.
-pub type Grants = Vec<(Arc<Held>, Uses)>;
+/// What processes with the same rights share: the keys that they may use, and how they learn it.
+pub struct Offer {
+    /// The keys, and for what. A handle is a place in here.
+    grants: Vec<(Arc<Held>, Uses)>,
+    /// What the daemon sends to welcome such a process: a verdict, and the list of these keys.
+    pub welcome: Vec<u8>,
+}
+
+impl Offer {
+    /// Of these keys; `None` if they fit into no list.
+    fn new(grants: Vec<(Arc<Held>, Uses)>) -> Option<Offer> {
+        let offered = |(handle, (held, uses)): (usize, &(Arc<Held>, Uses))| Offered {
+            handle: handle as u64,
+            uses: *uses,
+            name: held.name.clone(),
+            public: held.key.public.clone(),
+        };
+        let offered: Vec<Offered> = grants.iter().enumerate().map(offered).collect();
+        let list = protocol::list(&offered)?;
+        let mut welcome = protocol::verdict(Verdict::Welcome, list.len()).to_vec();
+        welcome.extend(list);
+        Some(Offer { grants, welcome })
+    }
+
+    /// How many keys there are.
+    pub fn count(&self) -> usize {
+        self.grants.len()
+    }
+}
+
+/// The offers that processes have at this moment. A process that comes back after it was idle gets
+/// that of the others with its rights, and nothing is made anew.
+pub struct Offers {
+    keys: Vec<Arc<Held>>,
+    /// By what may be done with each key.
+    shared: HashMap<Vec<Uses>, Weak<Offer>>,
+}
+
+impl Offers {
+    /// Of these keys.
+    pub fn new(keys: Vec<Arc<Held>>) -> Offers {
+        let shared = HashMap::new();
+        Offers { keys, shared }
+    }
+
+    /// In whose name a process may use one of the keys; `None` if it may use none.
+    pub fn account(&self, peer: Peer) -> Option<Account> {
+        let accounts = self
+            .keys
+            .iter()
+            .filter_map(|key| key.access.account_of(peer));
+        accounts.min()
+    }
+
+    /// What a process may use, or the verdict with which it is sent away.
+    pub fn of(&mut self, peer: Peer) -> Result<Arc<Offer>, Verdict> {
+        let uses: Vec<Uses> = self
+            .keys
+            .iter()
+            .map(|key| key.access.uses_of(peer))
+            .collect();
+        if let Some(offer) = self.shared.get(&uses).and_then(Weak::upgrade) {
+            return Ok(offer);
+        }
+        let all = self.keys.iter().cloned().zip(uses.iter().copied());
+        let grants: Vec<_> = all.filter(|(_, uses)| uses.any()).collect();
+        if grants.is_empty() {
+            return Err(Verdict::Stranger);
+        }
+        let offer = Arc::new(Offer::new(grants).ok_or(Verdict::Failed)?);
+        // There are never more of them than processes.
+        self.shared.retain(|_, offer| offer.strong_count() > 0);
+        self.shared.insert(uses, Arc::downgrade(&offer));
+        Ok(offer)
+    }
+}
 
 /// A process that is served.
 pub struct Client {
@@ -43,8 +118,8 @@ pub struct Client {
     pub ring: Server,
     /// Open for as long as the process has its end open.
     pub stream: UnixStream,
-    /// What it may use. A handle is a place in here.
-    grants: Grants,
+    /// What it may use.
+    offer: Arc<Offer>,
     /// It is shared by all processes of the account.
     rate: Arc<Rate>,
     gone: AtomicBool,
@@ -56,37 +131,10 @@ pub struct Client {
 }
 
 impl Client {
-    /// What a client may do with these keys, or `None` if it may use none.
-    pub fn grants(keys: &[Arc<Held>], peer: Peer) -> Option<Grants> {
-        let grants = keys
-            .iter()
-            .map(|key| (Arc::clone(key), key.access.uses_of(peer)));
-        let grants: Grants = grants.filter(|(_, uses)| uses.any()).collect();
-        (!grants.is_empty()).then_some(grants)
-    }
-
-    /// In whose name a client may use one of these keys, or `None` if it may use none.
-    pub fn account(keys: &[Arc<Held>], peer: Peer) -> Option<Account> {
-        keys.iter()
-            .filter_map(|key| key.access.account_of(peer))
-            .min()
-    }
-
-    /// The list of such keys for the client.
-    pub fn list(grants: &[(Arc<Held>, Uses)]) -> Vec<Offered> {
-        let offered = |(handle, (held, uses)): (usize, &(Arc<Held>, Uses))| Offered {
-            handle: handle as u64,
-            uses: *uses,
-            name: held.name.clone(),
-            public: held.key.public.clone(),
-        };
-        grants.iter().enumerate().map(offered).collect()
-    }
-
-    /// A client with these keys.
+    /// A client that is offered this.
     pub fn new(
         (peer, account, pid): (Peer, Account, i32),
-        grants: Grants,
+        offer: Arc<Offer>,
         (ring, stream): (Server, UnixStream),
         rate: Arc<Rate>,
     ) -> Client {
@@ -96,7 +144,7 @@ impl Client {
             pid,
             ring,
             stream,
-            grants,
+            offer,
             rate,
             gone: AtomicBool::new(false),
             last: AtomicU64::new(0),
@@ -142,7 +190,7 @@ impl Client {
             return Err(status::BUSY);
         }
         let place = usize::try_from(request.key()).map_err(|_| status::FORBIDDEN)?;
-        let (held, uses) = self.grants.get(place).ok_or(status::FORBIDDEN)?;
+        let (held, uses) = self.offer.grants.get(place).ok_or(status::FORBIDDEN)?;
         let operation = Operation::from_number(request.operation()).ok_or(status::UNFIT)?;
         asked(&held.key, *uses, operation, request.input())
     }
@@ -266,11 +314,15 @@ impl Clients {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::sync::LazyLock;
+
     use lockstep_engine::{Config, RsaComponents, RsaKey};
     use lockstep_ring::{Call, Client as Ring, Lost, Ticket};
     use lockstep_testkit::RsaParts;
 
     use super::*;
+    use crate::access::Accounts;
+    use crate::configuration::KeySection;
 
     const SIGN: Uses = Uses {
         sign: true,
@@ -282,7 +334,7 @@ pub(crate) mod tests {
     };
 
     /// The key of RFC 8410, section 10.3.
-    fn ed25519() -> Key {
+    pub(crate) fn ed25519() -> Key {
         let engine = crate::engine(Config::default());
         let text = "-----BEGIN PRIVATE KEY-----\n\
                     MC4CAQAwBQYDK2VwBCIEINTuctv5E1hK1bbY8fdp+K06/nwoy/HU++CXqI9EdVhC\n\
@@ -302,11 +354,28 @@ pub(crate) mod tests {
         }
     }
 
+    /// A key for Ed25519 and one of 2048 bits for RSA.
+    pub(crate) static HELD: LazyLock<[Arc<Held>; 2]> = LazyLock::new(|| {
+        [("ed25519", ed25519()), ("rsa2048", rsa2048())].map(|(name, key)| {
+            Arc::new(Held {
+                name: name.to_owned(),
+                key,
+                access: Access::default(),
+            })
+        })
+    });
+
     /// A client that may do all with two keys, one for Ed25519 and one of 2048 bits for RSA; and
     /// its own side of the ring.
     pub(crate) struct Connected {
         pub(crate) client: Arc<Client>,
         ring: Ring,
+    }
+
+    /// An offer of no keys, which is sent as these bytes.
+    pub(crate) fn offer(welcome: Vec<u8>) -> Arc<Offer> {
+        let grants = Vec::new();
+        Arc::new(Offer { grants, welcome })
     }
 
     impl Connected {
@@ -318,32 +387,48 @@ pub(crate) mod tests {
         pub(crate) fn of(user: u32, slots: usize) -> Connected {
             let (server, descriptor) = Server::create(slots).expect("a ring");
             let (stream, _) = UnixStream::pair().expect("sockets");
-            let held = [ed25519(), rsa2048()].map(|key| {
-                Arc::new(Held {
-                    name: String::new(),
-                    key,
-                    access: Access::default(),
-                })
-            });
             let uses = Uses {
                 sign: true,
                 decrypt: true,
             };
-            let grants = held.map(|held| (held, uses)).to_vec();
+            let grants = HELD.each_ref().map(|held| (Arc::clone(held), uses));
+            let offer = Offer::new(grants.to_vec()).map(Arc::new).expect("a list");
             let rate = Arc::new(Rate::new(0, 0, Instant::now()));
             let (peer, account) = (Peer { user, group: 7 }, Account::User(user));
-            let client = Client::new((peer, account, 7), grants, (server, stream), rate);
+            let client = Client::new((peer, account, 7), offer, (server, stream), rate);
             Connected {
                 client: Arc::new(client),
                 ring: Ring::attach(descriptor).expect("a ring"),
             }
         }
 
+        /// The same, whose last request came so long ago.
+        pub(crate) fn idle_for(user: u32, time: Duration) -> Connected {
+            let mut connected = Connected::of(user, 4);
+            let client = Arc::get_mut(&mut connected.client).expect("it is nobody else's");
+            client.last = AtomicU64::new(1_000_000);
+            client.start -= Duration::from_secs(1) + time;
+            connected
+        }
+
+        /// The same, which is never idle while a test runs.
+        pub(crate) fn busy(user: u32) -> Connected {
+            let connected = Connected::of(user, 4);
+            connected
+                .client
+                .last
+                .store(3_600_000_000, Ordering::Relaxed);
+            connected
+        }
+
         pub(crate) fn post(&self, operation: Operation) -> Ticket {
-            let (key, input) = match operation {
-                Operation::Ed25519Sign => (0, &[1][..]),
-                _ => (1, &[1; 256][..]),
-            };
+            match operation {
+                Operation::Ed25519Sign => self.post_input(operation, 0, &[1]),
+                _ => self.post_input(operation, 1, &[1; 256]),
+            }
+        }
+
+        pub(crate) fn post_input(&self, operation: Operation, key: u64, input: &[u8]) -> Ticket {
             let operation = operation as u16;
             #[rustfmt::skip]
             let call = Call { operation, key, input, notify: false };
@@ -363,6 +448,79 @@ pub(crate) mod tests {
         for ticket in &mut tickets {
             assert_eq!(ticket.poll().err(), Some(Lost::Gone));
         }
+    }
+
+    #[test]
+    fn a_client_is_idle_from_its_last_request_on() {
+        let idle = |process: &Connected, later: u64| {
+            let now = process.client.start + Duration::from_millis(later);
+            process.client.idle(now).map(|time| time.as_millis() as u64)
+        };
+        // It has just been welcomed, and is about to ask.
+        let process = Connected::new();
+        assert_eq!([idle(&process, 0), idle(&process, 19)], [None; 2]);
+        assert_eq!(idle(&process, 20), Some(20));
+        // One that has asked is idle at once, unless it waits for an answer.
+        let ticket = process.post(Operation::Ed25519Sign);
+        assert_eq!(idle(&process, 30), None);
+        let at = process.client.start + Duration::from_millis(30);
+        process.client.ring.take(|request| {
+            assert!(process.client.admit(&request, at).is_ok());
+        });
+        assert_eq!(idle(&process, 30), Some(0));
+        assert_eq!(idle(&process, 35), Some(5));
+        let active = |later| {
+            let now = process.client.start + Duration::from_millis(later);
+            process.client.is_active(now, 10_000)
+        };
+        assert!(active(30) && active(39) && !active(40) && !active(50));
+        drop(ticket);
+    }
+
+    #[test]
+    fn processes_with_the_same_rights_share_what_they_are_offered() {
+        let section = |users: &[&str], uses| KeySection {
+            users: users.iter().map(|&user| user.to_owned()).collect(),
+            uses,
+            ..KeySection::default()
+        };
+        let held = |name: &str, section: &KeySection| {
+            Arc::new(Held {
+                name: name.to_owned(),
+                key: ed25519(),
+                access: Access::new(section, &Accounts::of_system()).0,
+            })
+        };
+        let keys = [
+            held("a", &section(&["7", "8", "9"], SIGN)),
+            held("b", &section(&["9"], DECRYPT)),
+        ];
+        let mut offers = Offers::new(keys.to_vec());
+        let peer = |user| Peer { user, group: 4711 };
+        let names = |offer: &Offer| {
+            let (verdict, list) = offer.welcome.split_at(protocol::VERDICT);
+            let verdict = protocol::read_verdict(verdict.try_into().expect("as long"));
+            assert_eq!(verdict, Ok((Verdict::Welcome, list.len())));
+            let list = protocol::read_list(list).expect("a list");
+            let names = list.into_iter().map(|key| (key.handle, key.name, key.uses));
+            names.collect::<Vec<_>>()
+        };
+        let (a, b) = ((0, "a".to_owned(), SIGN), (1, "b".to_owned(), DECRYPT));
+        let seven = offers.of(peer(7)).expect("a key");
+        let nine = offers.of(peer(9)).expect("keys");
+        assert_eq!(names(&seven), std::slice::from_ref(&a));
+        assert_eq!(names(&nine), [a, b]);
+        let eight = offers.of(peer(8)).expect("a key");
+        assert!(Arc::ptr_eq(&seven, &eight));
+        assert_eq!(offers.of(peer(10)).err(), Some(Verdict::Stranger));
+        let accounts = [8, 10].map(|user| offers.account(peer(user)));
+        assert_eq!(accounts, [Some(Account::User(8)), None]);
+        assert_eq!(offers.shared.len(), 2);
+        // One goes with the last process that has it.
+        drop(nine);
+        drop((seven, eight));
+        drop(offers.of(peer(9)));
+        assert_eq!(offers.shared.len(), 1);
     }
 
     #[test]

@@ -86,6 +86,8 @@ enum Place {
     Key,
     /// In a section that nobody knows.
     Nowhere,
+    /// Behind the header of a key that is a comment: the lines may be those of that key.
+    Comment,
 }
 
 impl fmt::Display for Wrong {
@@ -143,7 +145,14 @@ impl Configuration {
         let mut names: Vec<&str> = Vec::new();
         for (index, line) in text.lines().enumerate() {
             let line = line.trim();
-            if line.is_empty() || line.starts_with(['#', ';']) {
+            if line.starts_with(['#', ';']) {
+                let comment = line.trim_start_matches(['#', ';', ' ', '\t']);
+                if place == Place::Key && comment.starts_with("[key ") && comment.ends_with(']') {
+                    place = Place::Comment;
+                }
+                continue;
+            }
+            if line.is_empty() {
                 continue;
             }
             let name = line.split('=').next().map_or(line, str::trim);
@@ -155,6 +164,9 @@ impl Configuration {
                     section
                 }
                 false if place == Place::Nowhere => Ok(()),
+                false if place == Place::Comment => {
+                    Err("the header above is a comment, so this belongs to no key".to_owned())
+                }
                 false if names.contains(&name) => {
                     configuration.doubt(place, index + 1);
                     Err(format!("{name} is set above, too"))
@@ -303,13 +315,16 @@ mod tests {
 
     #[test]
     fn a_file_is_read() {
-        let text = "# The daemon.\nuser = x\nrate=5\nqueue = 16\n\n[key a.b]\nfile = /a b.pem\n\
+        let text = "# The daemon.\nuser = x\nrate=5\nqueue = 16\nsocket = /run/x\n\
+                    max_clients = 4096\nmax_clients_per_user = 1\n\n[key a.b]\nfile = /a b.pem\n\
                     users = u, 7\ngroups = g\nuses = sign decrypt\n[key c]\nfile = /c\n\
                     users = u\nuses = sign\n";
         let read = Configuration::parse(text);
         assert_eq!(read.wrong, []);
         assert_eq!(read.user, "x");
-        assert_eq!((read.rate, read.queue, read.max_clients), (5, 16, 1024));
+        assert_eq!((read.rate, read.queue), (5, 16));
+        assert_eq!((read.max_clients, read.max_clients_per_user), (4096, 1));
+        assert_eq!(read.socket, PathBuf::from("/run/x"));
         let first = &read.keys[0];
         assert_eq!(
             (first.name.as_str(), &first.file),
@@ -388,20 +403,47 @@ mod tests {
     fn a_lost_header_gives_no_access_to_the_key_before() {
         let next = "file = /b\ngroups = www\nuses = sign\n";
         let last_first = "groups = www\nfile = /b\nuses = sign\n";
-        for (header, rest) in [
-            ("#[key b]", next),
-            ("#[key b]", last_first),
-            (";[key b]", next),
-            ("key b]", next),
-            ("key b]", "groups = www\n"),
-            ("", last_first),
+        // Behind a header that is a comment, nothing can be of the key before it.
+        let (both, last) = (&["a", "c"][..], &["c"][..]);
+        for (header, rest, served) in [
+            ("#[key b]", next, both),
+            ("# [key b]", last_first, both),
+            (";[key b]", "groups = www\n", both),
+            ("key b]", next, last),
+            ("key b]", "groups = www\n", last),
+            ("", last_first, last),
         ] {
             let text = format!("{KEY}{header}\n{rest}[key c]\nfile = /c\nusers = u\nuses = sign\n");
             let read = Configuration::parse(&text);
             let usable = read.keys.iter().filter(|key| key.unusable.is_none());
             let names = usable.map(|key| key.name.as_str());
-            assert_eq!(names.collect::<Vec<_>>(), ["c"], "{text}");
+            assert_eq!(names.collect::<Vec<_>>(), served, "{text}");
+            let www = |key: &KeySection| key.groups.contains(&"www".to_owned());
+            let key = &read.keys[0];
+            assert!(!www(key) || key.unusable.is_some(), "{text}");
+            assert!(!read.wrong.is_empty(), "{text}");
         }
+        // The message names the line.
+        for (rest, expected) in [("key b]", "line 5 makes"), ("\nusers = v", "line 6 makes")] {
+            let read = Configuration::parse(&format!("{KEY}{rest}\n"));
+            let why = read.keys[0].unusable.as_deref();
+            assert!(why.is_some_and(|why| why.starts_with(expected)), "{why:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_too_long_is_not_read_in_part() {
+        let place = lockstep_testkit::TempDir::new("too-long");
+        let path = place.join("keyd.conf");
+        // The section stands at the end.
+        let comment = LONGEST_FILE as usize - KEY.len() - 1;
+        let text = format!("{}\n{KEY}", "#".repeat(comment));
+        std::fs::write(&path, &text).expect("a file");
+        let read = Configuration::read(&path).expect("as long as a file may be");
+        assert_eq!((read.keys.len(), read.wrong.len()), (1, 0));
+        std::fs::write(&path, format!("#{text}")).expect("a file");
+        let unreadable = Configuration::read(&path).expect_err("a byte too long");
+        assert!(unreadable.to_string().contains("too long"), "{unreadable}");
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //! processes can use the daemon. Where all places have requests, newcomers wait in line.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::{self, ErrorKind, Write as _};
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
@@ -23,10 +23,11 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::access::{Account, Peer};
-use crate::clients::{BRIEFLY_IDLE, Client, Grants, Held};
+use crate::clients::{BRIEFLY_IDLE, Client, Held, Offer, Offers};
 use crate::configuration::Configuration;
 use crate::fault::{Defect, is_planted};
-use crate::journal::Journal;
+use crate::idlers::Idlers;
+use crate::journal::{Journal, log};
 use crate::porch::{Guest, is_for_later, read_on};
 use crate::rate::Rate;
 use crate::service::Service;
@@ -84,10 +85,10 @@ enum Stage {
     Greets(Vec<u8>),
     /// It waits in line for a place.
     Waits,
-    /// It is welcome, and takes what is left to send.
+    /// It is welcome, and so much of what it is offered is sent.
     Reads {
-        rest: Vec<u8>,
-        grants: Grants,
+        sent: usize,
+        offer: Arc<Offer>,
         ring: Server,
     },
 }
@@ -98,7 +99,7 @@ pub struct Doorkeeper {
     /// Has something to read once the daemon is to end. Epoll tells of it.
     _end: UnixStream,
     configuration: Configuration,
-    keys: Vec<Arc<Held>>,
+    offers: Offers,
     service: Arc<Service>,
     epoll: OwnedFd,
     /// The number of the next connection.
@@ -111,6 +112,7 @@ pub struct Doorkeeper {
     leaving: Vec<Arc<Client>>,
     /// How often an account may ask. It outlives connections: to connect anew gains nothing.
     rates: HashMap<Account, Arc<Rate>>,
+    idlers: Idlers,
     journal: Journal,
 }
 
@@ -139,7 +141,7 @@ impl Doorkeeper {
             listeners,
             _end: end,
             configuration,
-            keys,
+            offers: Offers::new(keys),
             service,
             epoll,
             next,
@@ -147,6 +149,7 @@ impl Doorkeeper {
             clients: HashMap::new(),
             leaving: Vec::new(),
             rates: HashMap::new(),
+            idlers: Idlers::default(),
             journal: Journal::default(),
         })
     }
@@ -163,27 +166,25 @@ impl Doorkeeper {
     /// connection, and finds the next daemon at the same socket.
     pub fn run(mut self) -> io::Result<()> {
         while let Some(events) = self.wait()? {
-            // First, since it makes room for the others.
-            self.see_off(&events);
-            self.greet(&events);
-            self.accept()?;
-            self.leaving.retain(|own| own.ring.in_flight() > 0);
-            self.seat();
-            self.send_idle_away();
+            self.go_round(&events)?;
         }
+        Ok(())
+    }
+
+    fn go_round(&mut self, events: &HashMap<u64, EventFlags>) -> io::Result<()> {
+        // First, since it makes room for the others.
+        self.see_off(events);
+        self.greet(events);
+        self.accept()?;
+        self.leaving.retain(|own| own.ring.in_flight() > 0);
+        self.seat();
+        self.send_idle_away();
         Ok(())
     }
 
     /// Waits until something happens at any socket, and returns what; None if the daemon is to end.
     fn wait(&self) -> io::Result<Option<HashMap<u64, EventFlags>>> {
-        let is_in_line = |own: &Newcomer| matches!(own.stage, Stage::Waits);
-        // No event tells of a place that has become idle, or of a newcomer that is late.
-        let time = match (self.newcomers.is_empty(), self.leaving.is_empty()) {
-            (false, _) if self.newcomers.values().any(is_in_line) => Some(LOOK_EVERY),
-            (true, true) if self.clients.len() <= AT_EASE => None,
-            (true, true) => Some(IDLE),
-            _ => Some(TICK),
-        };
+        let time = self.longest_wait();
         let time = time.map(|time| Timespec {
             tv_sec: time.as_secs() as i64,
             tv_nsec: time.subsec_nanos().into(),
@@ -191,12 +192,7 @@ impl Doorkeeper {
         let mut events = Vec::with_capacity(EVENTS);
         let waited = epoll::wait(&self.epoll, spare_capacity(&mut events), time.as_ref());
         match waited.map_err(io::Error::from) {
-            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(Some(HashMap::new())),
-            Err(error) if is_passing(&error) => {
-                std::thread::sleep(A_MOMENT);
-                Ok(Some(HashMap::new()))
-            }
-            Err(error) => Err(error),
+            Err(error) => pass_over(error).map(|()| Some(HashMap::new())),
             Ok(_) => {
                 let events = events.into_iter().map(|event| {
                     let (data, flags) = (event.data, event.flags);
@@ -205,6 +201,18 @@ impl Doorkeeper {
                 let events: HashMap<_, _> = events.collect();
                 Ok((!events.contains_key(&END)).then_some(events))
             }
+        }
+    }
+
+    /// For how long the thread may wait: no event tells of a place that has become idle, or of a
+    /// newcomer that is late.
+    fn longest_wait(&self) -> Option<Duration> {
+        let is_in_line = |own: &Newcomer| matches!(own.stage, Stage::Waits);
+        match (self.newcomers.is_empty(), self.leaving.is_empty()) {
+            (false, _) if self.newcomers.values().any(is_in_line) => Some(LOOK_EVERY),
+            (true, true) if self.clients.len() <= AT_EASE => None,
+            (true, true) => Some(IDLE),
+            _ => Some(TICK),
         }
     }
 
@@ -219,13 +227,10 @@ impl Doorkeeper {
                             self.journal.log(None, line);
                         }
                     }
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    Err(error) if is_passing(&error) => {
-                        std::thread::sleep(A_MOMENT);
+                    Err(error) => {
+                        pass_over(error)?;
                         break;
                     }
-                    Err(error) => return Err(error),
                 }
             }
         }
@@ -246,7 +251,7 @@ impl Doorkeeper {
             group,
         } = credentials(&stream)?;
         let peer = Peer { user, group };
-        let Some(account) = Client::account(&self.keys, peer) else {
+        let Some(account) = self.offers.account(peer) else {
             return self.send_away((&stream, None), (peer, pid), Verdict::Stranger);
         };
         let newcomer = Newcomer {
@@ -306,7 +311,7 @@ impl Doorkeeper {
         let wanted = match newcomer.stage {
             Stage::Greets(_) => EventFlags::IN,
             Stage::Waits => EventFlags::RDHUP,
-            Stage::Reads { .. } => EventFlags::OUT | EventFlags::RDHUP,
+            Stage::Reads { .. } => EventFlags::OUT.union(EventFlags::RDHUP),
         };
         if self.is_told_of(number, &newcomer.stream, newcomer.told, wanted) {
             newcomer.told = wanted;
@@ -323,10 +328,9 @@ impl Doorkeeper {
         wanted: EventFlags,
     ) -> bool {
         let data = EventData::new_u64(number);
-        let told = match before {
-            before if before == wanted => Ok(()),
-            before if before.is_empty() => epoll::add(&self.epoll, stream, data, wanted),
-            _ => epoll::modify(&self.epoll, stream, data, wanted),
+        let told = match before.is_empty() {
+            true => epoll::add(&self.epoll, stream, data, wanted),
+            false => epoll::modify(&self.epoll, stream, data, wanted),
         };
         told.is_ok()
     }
@@ -342,8 +346,8 @@ impl Doorkeeper {
                 self.answer(newcomer, &greeting)
             }
             Stage::Waits => Ok(Some(newcomer)),
-            Stage::Reads { rest, .. } => {
-                if write_on(&newcomer.stream, rest)? {
+            Stage::Reads { sent, offer, .. } => {
+                if write_on(&newcomer.stream, &offer.welcome, sent)? {
                     self.admit(number, newcomer);
                     return Ok(None);
                 }
@@ -392,22 +396,19 @@ impl Doorkeeper {
 
     /// Makes a ring for a newcomer, and sends it; returns the newcomer unless it is sent away.
     fn welcome(&mut self, mut newcomer: Newcomer) -> io::Result<Option<Newcomer>> {
-        let Some(grants) = Client::grants(&self.keys, newcomer.peer) else {
-            return self.refuse(&newcomer, Verdict::Stranger);
-        };
-        let Some(list) = protocol::list(&Client::list(&grants)) else {
-            return self.refuse(&newcomer, Verdict::Failed);
+        let offer = match self.offers.of(newcomer.peer) {
+            Ok(offer) => offer,
+            Err(verdict) => return self.refuse(&newcomer, verdict),
         };
         let Ok((ring, descriptor)) = Server::create(self.configuration.queue) else {
             return self.refuse(&newcomer, Verdict::Failed);
         };
-        let mut rest = protocol::verdict(Verdict::Welcome, list.len()).to_vec();
-        let sent = send(&newcomer.stream, &rest, descriptor.as_fd())?;
-        rest.drain(..sent);
-        rest.extend(list);
+        // The ring comes with the verdict.
+        let verdict = &offer.welcome[..protocol::VERDICT];
+        let sent = send(&newcomer.stream, verdict, descriptor.as_fd())?;
         // The client may wait for an answer before any thread has looked at its ring.
         ring.beat();
-        newcomer.stage = Stage::Reads { rest, grants, ring };
+        newcomer.stage = Stage::Reads { sent, offer, ring };
         newcomer.since = Instant::now();
         Ok(Some(newcomer))
     }
@@ -476,15 +477,11 @@ impl Doorkeeper {
     /// Takes the places of these clients away. Each comes back with its next request, and makes a
     /// request again that it makes at this moment.
     fn dismiss(&mut self, numbers: &[u64]) {
-        let gone = self.part_with(numbers, Closing::Idle);
-        for client in gone {
-            let (served, refused) = client.counts();
-            let (pid, user) = (client.pid, client.peer.user);
-            let line = format_args!(
-                "process {pid} of user {user} is idle and loses its place: {served} requests, \
-                 {refused} refused"
-            );
-            self.journal.log(Some(client.account), line);
+        for client in self.part_with(numbers, Closing::Idle) {
+            self.idlers.note(&client);
+        }
+        if let Some(line) = self.idlers.line(Instant::now()) {
+            log(format_args!("{line}"));
         }
     }
 
@@ -555,20 +552,23 @@ impl Doorkeeper {
         if !self.is_told_of(number, &newcomer.stream, told.0, told.1) {
             return;
         }
-        let Stage::Reads { grants, ring, .. } = newcomer.stage else {
+        let Stage::Reads { offer, ring, .. } = newcomer.stage else {
             return;
         };
         let Newcomer {
             peer, account, pid, ..
         } = newcomer;
-        let (user, count) = (peer.user, grants.len());
-        let line = format_args!("serves process {pid} of user {user}, which may use {count} keys");
-        self.journal.log(Some(account), line);
+        if !self.idlers.has_come_back(peer, pid) {
+            let (user, count) = (peer.user, offer.count());
+            let line =
+                format_args!("serves process {pid} of user {user}, which may use {count} keys");
+            self.journal.log(Some(account), line);
+        }
         let most = self.configuration.rate;
         let fresh = || Arc::new(Rate::new(most, most, Instant::now()));
         let rate = Arc::clone(self.rates.entry(account).or_insert_with(fresh));
         let (who, at) = ((peer, account, pid), (ring, newcomer.stream));
-        let client = Arc::new(Client::new(who, grants, at, rate));
+        let client = Arc::new(Client::new(who, offer, at, rate));
         self.clients.insert(number, Arc::clone(&client));
         self.service.clients.change(|clients| clients.push(client));
         self.service.refresh();
@@ -582,7 +582,7 @@ impl Doorkeeper {
             let (served, refused) = client.counts();
             let faults = client.ring.faults();
             let (pid, user) = (client.pid, client.peer.user);
-            let bad = faults.malformed + faults.repeated;
+            let bad: u64 = [faults.malformed, faults.repeated].iter().sum();
             let line = format_args!(
                 "process {pid} of user {user} has ended: {served} requests, {refused} refused, \
                  {bad} bad"
@@ -599,11 +599,14 @@ impl Newcomer {
 
     /// Whether it has had the time that its stage may take.
     fn is_late(&self) -> bool {
-        let time = match self.stage {
+        self.since.elapsed() >= self.patience()
+    }
+
+    fn patience(&self) -> Duration {
+        match self.stage {
             Stage::Waits => LINE,
             _ => PATIENCE,
-        };
-        self.since.elapsed() >= time
+        }
     }
 }
 
@@ -636,18 +639,21 @@ pub fn turn_away(listeners: &[UnixListener], time: Duration) {
                     let _ = stream.set_nonblocking(true);
                     let _ = stream.write_all(&protocol::verdict(Verdict::Failed, 0));
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                Err(_) => std::thread::sleep(A_MOMENT),
+                Err(error) => {
+                    if pass_over(error).is_err() {
+                        std::thread::sleep(A_MOMENT);
+                    }
+                }
             }
         }
     }
 }
 
-/// Writes what there is room for; whether that was all.
-fn write_on(mut stream: &UnixStream, rest: &mut Vec<u8>) -> io::Result<bool> {
-    while !rest.is_empty() {
+/// Writes what there is room for of what is not sent yet; whether that was all.
+fn write_on(mut stream: &UnixStream, all: &[u8], sent: &mut usize) -> io::Result<bool> {
+    while let Some(rest) = all.get(*sent..).filter(|rest| !rest.is_empty()) {
         match stream.write(rest) {
-            Ok(count) => drop(rest.drain(..count)),
+            Ok(count) => *sent += count,
             Err(error) if is_for_later(&error) => return Ok(false),
             Err(error) => return Err(error),
         }
@@ -655,8 +661,9 @@ fn write_on(mut stream: &UnixStream, rest: &mut Vec<u8>) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Whether an error of `accept` or `poll` passes.
-fn is_passing(error: &io::Error) -> bool {
+/// Passes over an error of `accept` or `epoll_wait` that passes, and waits for a moment where the
+/// machine is out of something; returns all others.
+fn pass_over(error: io::Error) -> io::Result<()> {
     use rustix::io::Errno;
     let passing = [
         Errno::MFILE,
@@ -665,6 +672,427 @@ fn is_passing(error: &io::Error) -> bool {
         Errno::NOBUFS,
         Errno::CONNABORTED,
     ];
-    let number = error.raw_os_error();
-    passing.iter().any(|own| Some(own.raw_os_error()) == number)
+    match Errno::from_io_error(&error) {
+        Some(Errno::AGAIN | Errno::INTR) => Ok(()),
+        Some(number) if passing.contains(&number) => {
+            std::thread::sleep(A_MOMENT);
+            Ok(())
+        }
+        _ => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::os::fd::OwnedFd;
+
+    use lockstep_engine::Config;
+    use lockstep_remote::Operation;
+    use lockstep_remote::protocol::{Uses, VERDICT, greeting};
+    use lockstep_ring::receive;
+    use lockstep_testkit::TempDir;
+
+    use super::*;
+    use crate::access::{Access, Accounts};
+    use crate::clients::tests::{Connected, ed25519, offer};
+    use crate::configuration::KeySection;
+
+    /// A door at which no thread works.
+    struct Door {
+        keeper: Doorkeeper,
+        place: TempDir,
+        _end: UnixStream,
+        /// The number of the next client that is seated by hand.
+        next: u64,
+    }
+
+    impl Door {
+        /// One with these settings, and a key for this process.
+        fn new(settings: &str) -> Door {
+            let place = TempDir::new("door");
+            let listener = UnixListener::bind(place.join("socket")).expect("a socket");
+            let (end, ended) = UnixStream::pair().expect("sockets");
+            let section = KeySection {
+                users: vec![rustix::process::geteuid().as_raw().to_string()],
+                uses: Uses {
+                    sign: true,
+                    decrypt: false,
+                },
+                ..KeySection::default()
+            };
+            let own = Held {
+                name: "own".to_owned(),
+                key: ed25519(),
+                access: Access::new(&section, &Accounts::of_system()).0,
+            };
+            let service = Arc::new(Service::new(crate::engine(Config::default()), 1));
+            let (settings, keys) = (Configuration::parse(settings), vec![Arc::new(own)]);
+            let keeper = Doorkeeper::new(vec![listener], ended, settings, keys, service);
+            Door {
+                keeper: keeper.expect("sockets"),
+                place,
+                _end: end,
+                next: 1 << 32,
+            }
+        }
+
+        fn connect(&self) -> UnixStream {
+            let stream = UnixStream::connect(self.place.join("socket")).expect("a listener");
+            let patience = Some(Duration::from_secs(20));
+            stream.set_read_timeout(patience).expect("a socket");
+            stream
+        }
+
+        /// Goes round once something has happened.
+        fn go_round(&mut self) {
+            let events = self.keeper.wait().expect("sockets");
+            let events = events.expect("nobody has told it to end");
+            self.keeper.go_round(&events).expect("sockets");
+        }
+
+        /// Gives these clients places; returns their numbers.
+        fn seat<'a>(&mut self, processes: impl IntoIterator<Item = &'a Connected>) -> Vec<u64> {
+            let seat = |process: &Connected| {
+                self.next += 1;
+                let client = Arc::clone(&process.client);
+                self.keeper.clients.insert(self.next, client);
+                self.next
+            };
+            processes.into_iter().map(seat).collect()
+        }
+
+        fn finds_place(&mut self, user: u32, waited: Duration) -> bool {
+            self.keeper.finds_place(Account::User(user), waited)
+        }
+
+        /// Which of these clients have lost their places.
+        fn lost(&self, numbers: &[u64]) -> Vec<usize> {
+            let has_place = |number| self.keeper.clients.contains_key(&numbers[number]);
+            (0..numbers.len()).filter(|at| !has_place(*at)).collect()
+        }
+
+        /// The newcomer that came last.
+        fn newest(&mut self) -> &mut Newcomer {
+            let mut newcomers = self.keeper.newcomers.values_mut();
+            newcomers.next_back().expect("a newcomer")
+        }
+    }
+
+    /// What the door has answered; None if it has hung up without a word.
+    fn verdict(mut stream: &UnixStream) -> Option<(Verdict, Vec<u8>, Option<OwnedFd>)> {
+        let mut bytes = [0; VERDICT];
+        let received = receive(stream, &mut bytes).expect("a socket");
+        if received.length == 0 {
+            return None;
+        }
+        let rest = &mut bytes[received.length..];
+        stream.read_exact(rest).expect("a verdict");
+        let (verdict, length) = protocol::read_verdict(&bytes).expect("a verdict");
+        let mut list = vec![0; length];
+        stream.read_exact(&mut list).expect("a list");
+        Some((verdict, list, received.descriptor))
+    }
+
+    fn said(stream: &UnixStream) -> Option<Verdict> {
+        verdict(stream).map(|(verdict, ..)| verdict)
+    }
+
+    #[test]
+    fn a_process_that_greets_is_served_until_it_hangs_up() {
+        let mut door = Door::new("queue = 16\n");
+        let mut stream = door.connect();
+        stream.write_all(&greeting()[..5]).expect("a socket");
+        door.go_round();
+        stream.write_all(&greeting()[5..]).expect("a socket");
+        while door.keeper.clients.is_empty() {
+            door.go_round();
+        }
+        let (verdict, list, ring) = verdict(&stream).expect("an answer");
+        assert_eq!(verdict, Verdict::Welcome);
+        let ring = lockstep_ring::Client::attach(ring.expect("a ring")).expect("a ring");
+        assert_eq!((ring.slots(), ring.beat()), (16, Some(1)));
+        let offered = protocol::read_list(&list).expect("a list");
+        assert_eq!(offered.len(), 1);
+        assert_eq!(door.keeper.service.clients.now().len(), 1);
+        drop(stream);
+        door.go_round();
+        assert!(door.keeper.clients.is_empty() && ring.is_gone());
+        assert!(door.keeper.service.clients.now().is_empty());
+    }
+
+    #[test]
+    fn what_is_no_greeting_has_no_answer_and_another_version_has_one() {
+        let mut door = Door::new("");
+        let (mut none, mut other) = (door.connect(), door.connect());
+        none.write_all(&[b'x'; GREETING]).expect("a socket");
+        let mut greeting = greeting();
+        greeting[8] ^= 1;
+        other.write_all(&greeting).expect("a socket");
+        door.go_round();
+        while !door.keeper.newcomers.is_empty() {
+            door.go_round();
+        }
+        assert_eq!(said(&none), None);
+        assert_eq!(said(&other), Some(Verdict::OtherVersion));
+    }
+
+    #[test]
+    fn newcomers_of_an_account_leave_as_much_room_to_others() {
+        // Room for eight.
+        let mut door = Door::new("max_clients = 2\n");
+        let mute = [(); 5].map(|()| door.connect());
+        door.go_round();
+        assert_eq!(door.keeper.newcomers.len(), 4);
+        assert_eq!(said(&mute[4]), Some(Verdict::Full));
+        // Another account has as much room as is left, and this one no more.
+        let account = door.newest().account;
+        let other = Account::Group(7);
+        let is_free = |door: &Door, account| door.keeper.is_within_bounds(account);
+        assert!(is_free(&door, other) && !is_free(&door, account));
+        door.newest().account = other;
+        assert!(is_free(&door, other) && is_free(&door, account));
+    }
+
+    #[test]
+    fn newcomers_have_their_time_and_no_more() {
+        let mut door = Door::new("");
+        let late = HashMap::new();
+        let mute = door.connect();
+        door.go_round();
+        assert_eq!(door.newest().patience(), PATIENCE);
+        // Far from its end.
+        door.newest().since += PATIENCE;
+        door.keeper.greet(&late);
+        assert_eq!(door.keeper.newcomers.len(), 1);
+        door.newest().since -= 2 * PATIENCE;
+        door.keeper.greet(&late);
+        assert!(door.keeper.newcomers.is_empty());
+        assert_eq!(said(&mute), None);
+        // One waits in line, and is told.
+        let (own, stream) = UnixStream::pair().expect("sockets");
+        door.keeper.take_in(vec![Guest {
+            stream,
+            greeting: greeting().to_vec(),
+        }]);
+        assert_eq!(door.newest().patience(), LINE);
+        door.newest().since -= LINE;
+        door.keeper.greet(&late);
+        assert!(door.keeper.newcomers.is_empty());
+        assert_eq!(said(&own), Some(Verdict::Full));
+    }
+
+    #[test]
+    fn who_hangs_up_in_line_is_forgotten() {
+        let mut door = Door::new("max_clients = 1\n");
+        let busy = Connected::busy(7);
+        door.seat([&busy]);
+        let mut stream = door.connect();
+        stream.write_all(&greeting()).expect("a socket");
+        door.go_round();
+        while !matches!(door.newest().stage, Stage::Waits) {
+            door.go_round();
+        }
+        // It is not told that it has waited for too long.
+        door.newest().since += Duration::from_secs(3600);
+        drop(stream);
+        while !door.keeper.newcomers.is_empty() {
+            door.go_round();
+        }
+        assert_eq!(door.keeper.clients.len(), 1);
+    }
+
+    #[test]
+    fn an_account_has_no_more_places_than_it_may_and_than_are_left_to_others() {
+        const NOW: Duration = Duration::ZERO;
+        let mut door = Door::new("max_clients = 8\nmax_clients_per_user = 2\n");
+        let mut seated = Vec::new();
+        for is_free in [true, true, false] {
+            assert_eq!(door.finds_place(7, NOW), is_free);
+            seated.push(Connected::busy(7));
+            door.seat(seated.last());
+        }
+        assert!(door.finds_place(8, NOW));
+        let mut door = Door::new("max_clients = 4\n");
+        for is_free in [true, true, false] {
+            assert_eq!(door.finds_place(7, NOW), is_free);
+            seated.push(Connected::busy(7));
+            door.seat(seated.last());
+        }
+        assert!(door.finds_place(8, NOW));
+        seated.push(Connected::busy(8));
+        door.seat(seated.last());
+        assert!(!door.finds_place(9, NOW));
+        assert_eq!(door.keeper.clients.len(), 4);
+    }
+
+    #[test]
+    fn a_newcomer_takes_the_place_of_the_account_that_has_most_or_of_its_own() {
+        let idle =
+            |user, milliseconds| Connected::idle_for(user, Duration::from_millis(milliseconds));
+        let now = Duration::ZERO;
+        let all = [idle(7, 100), idle(7, 300), idle(7, 200), idle(8, 400)];
+        // Of the one that has most, the client that is idle for longest.
+        let mut door = Door::new("max_clients = 4\n");
+        let numbers = door.seat(&all);
+        assert!(door.finds_place(8, now));
+        assert_eq!(door.lost(&numbers), [1]);
+        // One that has just as many, the newcomer counted, gives nothing.
+        let mut door = Door::new("max_clients = 3\n");
+        let numbers = door.seat(&all[1..]);
+        assert!(door.finds_place(8, now));
+        assert_eq!(door.lost(&numbers), [2]);
+        // An account with as many places as it may have gives one itself.
+        let mut door = Door::new("max_clients = 4\nmax_clients_per_user = 1\n");
+        let numbers = door.seat(&all);
+        assert!(door.finds_place(8, now));
+        assert_eq!(door.lost(&numbers), [3]);
+        // Where nobody is idle, nobody gives anything.
+        let mut door = Door::new("max_clients = 2\n");
+        let busy = [7, 8].map(Connected::busy);
+        let numbers = door.seat(&busy);
+        assert!(!door.finds_place(8, now) && !door.finds_place(9, now));
+        assert_eq!(door.lost(&numbers), [0; 0]);
+        // Until a newcomer has waited for long: then any client does that waits for no answer.
+        assert!(door.finds_place(8, LONG_ENOUGH));
+        assert_eq!(door.lost(&numbers), [1]);
+    }
+
+    #[test]
+    fn a_place_is_taken_until_the_last_request_is_gone() {
+        let mut door = Door::new("max_clients = 2\n");
+        let process = Connected::busy(7);
+        let numbers = door.seat([&process]);
+        let ticket = process.post(Operation::Ed25519Sign);
+        let mut taken = Vec::new();
+        process.client.ring.take(|request| taken.push(request));
+        let events = HashMap::from([(numbers[0], EventFlags::HUP)]);
+        door.keeper.see_off(&events);
+        assert!(door.keeper.clients.is_empty() && process.client.is_gone());
+        let places = HashMap::from([(Account::User(7), 1)]);
+        assert_eq!(door.keeper.places(), places);
+        door.keeper.go_round(&HashMap::new()).expect("sockets");
+        assert_eq!(door.keeper.places(), places);
+        assert_eq!(door.keeper.longest_wait(), Some(TICK));
+        taken.clear();
+        door.keeper.go_round(&HashMap::new()).expect("sockets");
+        assert!(door.keeper.places().is_empty() && door.keeper.leaving.is_empty());
+        drop(ticket);
+        // Without one it has none at once.
+        let process = Connected::busy(7);
+        let numbers = door.seat([&process]);
+        let events = HashMap::from([(numbers[0], EventFlags::RDHUP)]);
+        door.keeper.see_off(&events);
+        assert!(door.keeper.places().is_empty() && process.client.is_gone());
+        // One that waits for its list has a place already.
+        let (own, stream) = UnixStream::pair().expect("sockets");
+        door.keeper.take_in(vec![Guest {
+            stream,
+            greeting: greeting().to_vec(),
+        }]);
+        let account = door.newest().account;
+        assert!(door.keeper.places().is_empty());
+        assert_eq!(door.keeper.longest_wait(), Some(LOOK_EVERY));
+        door.newest().stage = Stage::Reads {
+            sent: 0,
+            offer: offer(vec![1]),
+            ring: Server::create(4).expect("a ring").0,
+        };
+        assert_eq!(door.keeper.places(), HashMap::from([(account, 1)]));
+        assert_eq!(door.keeper.longest_wait(), Some(TICK));
+        drop(own);
+    }
+
+    #[test]
+    fn a_newcomer_that_reads_slowly_takes_its_list_in_pieces() {
+        let mut door = Door::new("");
+        let (mut own, stream) = UnixStream::pair().expect("sockets");
+        door.keeper.take_in(vec![Guest {
+            stream,
+            greeting: greeting().to_vec(),
+        }]);
+        let number = door.keeper.next - 1;
+        let mut newcomer = door.keeper.newcomers.remove(&number).expect("it waits");
+        newcomer.stage = Stage::Reads {
+            sent: 0,
+            offer: offer(vec![7; 4_000_000]),
+            ring: Server::create(4).expect("a ring").0,
+        };
+        door.keeper.go_on(number, newcomer);
+        let told = EventFlags::OUT.union(EventFlags::RDHUP);
+        assert_eq!(door.newest().told, told);
+        let events = HashMap::from([(number, EventFlags::OUT)]);
+        let mut room = vec![0; 1 << 16];
+        while door.keeper.clients.is_empty() {
+            own.read_exact(&mut room).expect("a socket");
+            door.keeper.greet(&events);
+        }
+        assert!(door.keeper.clients.contains_key(&number));
+    }
+
+    #[test]
+    fn beyond_a_hundred_the_clients_that_are_idle_for_longest_lose_their_places() {
+        let idle = |number| Connected::idle_for(7, IDLE + Duration::from_millis(number));
+        let mut all: Vec<_> = (0..AT_EASE as u64 + 3).map(idle).collect();
+        let mut door = Door::new("");
+        let numbers = door.seat(&all);
+        assert_eq!(door.keeper.longest_wait(), Some(IDLE));
+        door.keeper.send_idle_away();
+        let last = AT_EASE..AT_EASE + 3;
+        assert_eq!(door.lost(&numbers), last.collect::<Vec<_>>());
+        assert_eq!(door.keeper.longest_wait(), None);
+        door.keeper.send_idle_away();
+        assert_eq!(door.keeper.clients.len(), AT_EASE);
+        // A newcomer takes the place of one, and of none where there are fewer.
+        assert!(door.finds_place(8, Duration::ZERO));
+        assert_eq!(door.keeper.clients.len(), AT_EASE - 1);
+        assert!(door.finds_place(8, Duration::ZERO));
+        assert_eq!(door.keeper.clients.len(), AT_EASE - 1);
+        // Clients that make requests keep their places, however many there are.
+        all.truncate(2);
+        let busy: Vec<_> = (0..AT_EASE + 3).map(|_| Connected::busy(7)).collect();
+        let mut door = Door::new("");
+        door.seat(&busy);
+        let numbers = door.seat(&all);
+        door.keeper.send_idle_away();
+        assert_eq!(door.lost(&numbers), [0, 1]);
+        assert!(door.finds_place(8, Duration::ZERO));
+        assert_eq!(door.keeper.clients.len(), busy.len());
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_written_later() {
+        let (own, mut other) = UnixStream::pair().expect("sockets");
+        own.set_nonblocking(true).expect("a socket");
+        let whole: Vec<u8> = (0..4_000_000_u32).map(|number| number as u8).collect();
+        let mut sent = 0;
+        let (mut read, mut rounds) = (Vec::new(), 0);
+        while !write_on(&own, &whole, &mut sent).expect("a socket") {
+            let mut some = [0; 1 << 16];
+            let count = other.read(&mut some).expect("a socket");
+            read.extend(&some[..count]);
+            rounds += 1;
+        }
+        drop(own);
+        other.read_to_end(&mut read).expect("a socket");
+        assert!(rounds > 1 && sent == whole.len() && read == whole);
+        let (own, _) = UnixStream::pair().expect("sockets");
+        assert!(write_on(&own, &[1], &mut 0).is_err());
+    }
+
+    #[test]
+    fn only_an_error_that_passes_is_passed_over() {
+        use rustix::io::Errno;
+        for (error, passes) in [
+            (Errno::AGAIN, true),
+            (Errno::INTR, true),
+            (Errno::MFILE, true),
+            (Errno::CONNABORTED, true),
+            (Errno::BADF, false),
+            (Errno::INVAL, false),
+        ] {
+            assert_eq!(pass_over(error.into()).is_ok(), passes, "{error}");
+        }
+        assert!(pass_over(io::ErrorKind::UnexpectedEof.into()).is_err());
+    }
 }

@@ -90,7 +90,7 @@ pub(crate) fn text_of(mut file: File) -> Result<Zeroizing<Vec<u8>>, Unusable> {
         return Err(unusable("the file is too long for a key"));
     }
     // Of the right size at once: a vector that grows leaves copies behind.
-    let mut text = Zeroizing::new(Vec::with_capacity(size as usize + 1));
+    let mut text = Zeroizing::new(Vec::with_capacity(size as usize));
     let mut limited = (&mut file).take(size);
     limited.read_to_end(&mut text).map_err(unusable)?;
     Ok(text)
@@ -395,6 +395,8 @@ mod tests {
                 let begin = format!("-----BEGIN {label}PRIVATE KEY-----");
                 assert!(text.is_ok_and(|text| text.starts_with(&begin)), "{begin}");
                 let key = Key::read(&file, &engine).expect(kind);
+                assert_eq!(format!("{key:?}"), format!("Key({kind})"));
+                assert_eq!(key.can_decrypt(), kind.starts_with("RSA"));
                 assert_eq!((key.kind(), key.public), (kind.to_owned(), public.clone()));
             }
         }
@@ -507,6 +509,39 @@ mod tests {
             fs::write(&file, text).expect("a file");
             let key = Key::read(&file, &crate::engine(Config::default()));
             assert_eq!(key.is_ok(), is_read, "{length}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_others_can_read_is_told_with_its_mode() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let directory = TempDir::new("readable");
+        let file = directory.join("key");
+        fs::write(&file, "key").expect("a file");
+        for (mode, is_readable) in [
+            (0o600, false),
+            (0o711, false),
+            (0o622, false),
+            (0o640, true),
+            (0o604, true),
+            (0o755, true),
+        ] {
+            let permissions = fs::Permissions::from_mode(mode);
+            fs::set_permissions(&file, permissions).expect("its own");
+            assert_eq!(readable_by_others(&file), is_readable.then_some(mode));
+        }
+        assert_eq!(readable_by_others(&directory.join("none")), None);
+    }
+
+    #[test]
+    fn the_text_of_a_key_is_never_moved_while_it_is_read() {
+        let directory = TempDir::new("moved");
+        let file = directory.join("key");
+        for length in [1, 31, ED25519.len(), 5000] {
+            fs::write(&file, vec![b'\n'; length]).expect("a file");
+            let text = text(&file).expect("a file");
+            // A vector that has grown has more room than it was made with.
+            assert_eq!((text.len(), text.capacity()), (length, length));
         }
     }
 

@@ -13,8 +13,10 @@ mod clients;
 pub mod configuration;
 mod doorkeeper;
 mod fault;
+mod idlers;
 mod journal;
 pub mod key;
+pub mod memory;
 mod padding;
 mod porch;
 mod privileges;
@@ -38,7 +40,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use lockstep_engine::{Backend, BackendChoice, Config, Elsewhere, Engine, Lone, ROOM_BYTES};
+use lockstep_engine::{Backend, BackendChoice, Config, Elsewhere, Engine, ROOM_BYTES};
 use rustix::fs::Mode;
 use rustix::process::umask;
 
@@ -48,6 +50,7 @@ use configuration::{Configuration, KeySection};
 use doorkeeper::Doorkeeper;
 use journal::log;
 use key::Key;
+use memory::Shortage;
 use porch::Porch;
 use service::Service;
 
@@ -69,8 +72,6 @@ pub fn engine(config: Config) -> Engine {
     };
     Engine::new(Config {
         backend: BackendChoice::Named(backend),
-        lone: Lone::Lanes,
-        key_pool: 0,
         ..config
     })
 }
@@ -219,6 +220,10 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
     for wrong in keys.wrong() {
         log(format_args!("warning: {wrong}"));
     }
+    let shortage = memory::allowed().and_then(|most| memory::shortage(&configuration, most));
+    if let Some(Shortage { what, remedy }) = shortage {
+        log(format_args!("warning: {what}. Remedy: {remedy}"));
+    }
     engine.count(Elsewhere::LeftOut(keys.left_out.len()));
     for section in &configuration.keys {
         if let Some(mode) = key::readable_by_others(&section.file) {
@@ -263,7 +268,7 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
     }
     let count = threads(&engine);
     let service = Arc::new(Service::new(engine, count));
-    let threads = service.start(count)?;
+    let threads = service.start()?;
     let end = signals::of_the_end()?;
     let listeners = std::mem::take(sockets);
     let mut doorkeeper =
@@ -437,6 +442,58 @@ mod tests {
     }
 
     #[test]
+    fn without_lanes_the_daemon_computes_all_the_same_and_on_all_cpus() {
+        let engine = engine(Config {
+            backend: BackendChoice::None,
+            ..Config::default()
+        });
+        assert_eq!(engine.backend(), Some(Backend::PORTABLE));
+        let cpus = thread::available_parallelism().map_or(1, NonZero::get);
+        assert_eq!(threads(&engine), cpus);
+        let best = super::engine(Config::default());
+        let expected = match best
+            .backend()
+            .is_some_and(|own| own.name().contains("ifma"))
+        {
+            true => cpus.div_ceil(4),
+            false => cpus,
+        };
+        assert_eq!(threads(&best), expected);
+    }
+
+    #[test]
+    fn systemd_is_told_how_many_keys_there_are_and_which_are_left_out() {
+        let left_out = |number: usize| LeftOut {
+            name: format!("bad-{number}"),
+            why: String::new(),
+        };
+        let keys = |count| Keys {
+            left_out: (0..count).map(left_out).collect(),
+            ..Keys::default()
+        };
+        assert_eq!(status(&keys(0)), "serves 0 keys");
+        let told = status(&keys(12));
+        assert!(told.starts_with("serves 0 keys, and leaves out 12, see the log: bad-0 bad-1 "));
+        assert!(told.ends_with(" bad-9"), "{told}");
+    }
+
+    #[test]
+    fn a_user_that_is_unknown_is_told() {
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: only root becomes another user");
+            return;
+        }
+        let of = |user: &str| {
+            let configuration = Configuration::parse(&format!("user = {user}\n"));
+            check_user(&configuration).map_err(|error| error.to_string())
+        };
+        assert_eq!(of("root"), Ok(()));
+        assert!(of("nobody-there").is_err_and(|why| why.contains("there is none in /etc/passwd")));
+        // A number is a user; one without a line has no group.
+        assert!(of("4711004").is_err_and(|why| why.contains("no group")));
+    }
+
+    #[test]
     fn a_daemon_whose_user_is_unknown_becomes_the_usual_one() {
         let accounts = Accounts::of_system();
         assert_eq!(privileges::known_user("root", &accounts), "root");
@@ -463,7 +520,30 @@ mod tests {
         let _listener = listen(&path).expect("a socket");
         let mode = fs::metadata(&path).expect("a socket").mode() & 0o777;
         assert_eq!((mode, umask()), (0o666, before));
-        // What is no socket stays.
+        // Another daemon takes the place of this one.
+        let next = listen(&path).expect("a socket");
+        drop(std::os::unix::net::UnixStream::connect(&path).expect("a listener"));
+        next.set_nonblocking(true).expect("a socket");
+        assert!(next.accept().is_ok());
+        // A daemon that was killed while it began has left a socket behind.
+        let fresh = place.join("socket.new");
+        drop(UnixListener::bind(&fresh).expect("a socket"));
+        drop(listen(&path).expect("a socket"));
+        assert!(!fresh.exists());
+        // What is no socket stays, there as well.
+        fs::write(&fresh, "mine").expect("a file");
+        assert!(listen(&path).is_err() && path.exists());
+        let old = place.join("socket.old");
+        fs::write(&old, "mine").expect("a file");
+        assert!(listen(&fresh).is_err());
+        assert_eq!(
+            [&fresh, &old].map(|file| fs::read(file).ok()),
+            [(); 2].map(|()| Some(b"mine".to_vec()))
+        );
+        fs::remove_file(&fresh).expect("a file");
+        assert!(listen(&fresh).is_err());
+        fs::remove_file(&old).expect("a file");
+        assert!(listen(&fresh).is_ok() && listen(&path).is_ok());
         let file = place.join("file");
         fs::write(&file, "mine").expect("a file");
         assert!(listen(&file).is_err());

@@ -21,7 +21,7 @@ pub fn is_signature(input: &[u8]) -> bool {
     is_pkcs1(input) || is_pss::<Sha256>(input) || is_pss::<Sha384>(input) || is_pss::<Sha512>(input)
 }
 
-/// Whether so many of `length` bytes may be the client's choice.
+/// Whether so many of `length` bytes may be the client's choice: less than a third.
 fn is_little(free: usize, length: usize) -> bool {
     3 * free < length
 }
@@ -239,6 +239,8 @@ mod tests {
             }
         }
         assert!(!is_signature(&pss::<Sha384>(128, 43)));
+        // From a third on.
+        assert!(is_little(63, 192) && !is_little(64, 192));
     }
 
     /// RFC 8017, 9.1.2, step 6: a verifier refuses a message whose first bit is set.

@@ -129,14 +129,38 @@ mod tests {
         drop(gone);
         whole.write_all(&greeting()).expect("a socket");
         half.write_all(&greeting()[..5]).expect("a socket");
-        for _ in 0..20_000 {
-            if unread(&whole) == Some(0) && unread(&half) == Some(0) {
-                break;
-            }
-            thread::sleep(Duration::from_millis(1));
-        }
+        let is_taken = |streams: &[&UnixStream]| {
+            let taken = || streams.iter().all(|own| unread(own) == Some(0));
+            (0..20_000).any(|_| {
+                thread::sleep(Duration::from_millis(1));
+                taken()
+            })
+        };
+        assert!(is_taken(&[&whole, &half]));
+        // More of it comes later.
+        half.write_all(&greeting()[5..7]).expect("a socket");
+        assert!(is_taken(&[&half]));
         let guests = porch.close();
         let greetings: Vec<_> = guests.iter().map(|own| &own.greeting[..]).collect();
-        assert_eq!(greetings, [&greeting()[..], &greeting()[..5]]);
+        assert_eq!(greetings, [&greeting()[..], &greeting()[..7]]);
+    }
+
+    #[test]
+    fn a_client_that_is_gone_is_told_from_one_that_has_not_greeted_yet() {
+        let mut taken = Vec::new();
+        let (own, mut other) = UnixStream::pair().expect("sockets");
+        own.set_nonblocking(true).expect("a socket");
+        assert!(read_on(&own, &mut taken).is_ok_and(|is_whole| !is_whole));
+        other.write_all(&greeting()[..5]).expect("a socket");
+        assert!(read_on(&own, &mut taken).is_ok_and(|is_whole| !is_whole));
+        assert_eq!(taken, greeting()[..5]);
+        drop(other);
+        assert!(read_on(&own, &mut taken).is_err());
+        // One that leaves something unread resets the connection.
+        let (mut own, other) = UnixStream::pair().expect("sockets");
+        own.set_nonblocking(true).expect("a socket");
+        own.write_all(&[1]).expect("a socket");
+        drop(other);
+        assert!(read_on(&own, &mut taken).is_err());
     }
 }

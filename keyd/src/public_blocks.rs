@@ -52,5 +52,10 @@ mod tests {
         assert_eq!(of(&format!("{cut}{key}{key}")), one);
         assert_eq!(of(&cut.replace('\n', "\r\n")), one);
         assert_eq!(of(&key), "");
+        let place = lockstep_testkit::TempDir::new("public");
+        let path = place.join("bundle");
+        std::fs::write(&path, format!("{key}{one}")).expect("a file");
+        assert_eq!(blocks(&path, &["CERTIFICATE"]), [one]);
+        assert!(blocks(&place.join("none"), &["CERTIFICATE"]).is_empty());
     }
 }

@@ -3,10 +3,11 @@
 //! One thread at a time *collects*: it takes what all clients have posted, and sleeps while nothing
 //! is. With a batch it goes off to compute, and another thread collects. Requests gather while a
 //! batch of their shape runs, as in the engine's own queue: a second batch starts only once a pass
-//! is full. A batch takes about a millisecond at most, since nothing interrupts it. Users take
-//! [turns](crate::turns), whatever they have posted: each looks at the rings of all, and at so many
-//! requests of one user at a time. The thread that has computed answers in the rings, without a
-//! hand-over in between.
+//! is full. A batch takes about a millisecond at most, since nothing interrupts it. Where a single
+//! pass takes longer, as one of RSA-4096 does, one thread more than usual serves all other shapes
+//! meanwhile. Users take [turns](crate::turns), whatever they have posted: each looks at the rings
+//! of all, and at so many requests of one user at a time. The thread that has computed answers in
+//! the rings, without a hand-over in between.
 //!
 //! What is refused costs the user who has asked for it. Cheap checks are made when a request is
 //! taken, and those that compute something when it is its turn.
@@ -14,7 +15,7 @@
 use std::hint::black_box;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -66,7 +67,9 @@ struct Waiting {
     arrivals: Vec<Arrivals>,
     /// What a request of a shape takes, in nanoseconds: the mean of the last ones.
     costs: Vec<u64>,
-    /// The shape that is looked at first.
+    /// What a pass of a shape takes, as full as it is: the mean of the last ones.
+    passes: Vec<u64>,
+    /// The shape that is looked at first, or the number of shapes for the first one.
     next: usize,
     /// The client whose ring is looked at first.
     first: usize,
@@ -80,20 +83,28 @@ struct Waiting {
 struct Batch {
     shape: Shape,
     works: Vec<Work>,
-    /// In whose name it runs.
-    account: Account,
     /// What each request was charged, in nanoseconds.
     estimate: u64,
+    /// Whether another thread serves what comes meanwhile.
+    is_long: bool,
 }
 
 /// What a batch has taken.
 struct Bill {
     shape: Shape,
-    account: Account,
     /// What its requests have taken beyond their estimates, by account.
     differences: Vec<(Account, i64)>,
-    /// What one has taken, if any was computed.
-    cost: Option<u64>,
+    /// If any was computed.
+    cost: Option<Cost>,
+}
+
+/// What computing has taken, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    /// For each request.
+    request: u64,
+    /// For each pass, however many requests it had.
+    pass: u64,
 }
 
 /// How often requests of one shape come.
@@ -112,10 +123,16 @@ pub struct Service {
     waiting: Mutex<Waiting>,
     /// What is to be charged. The thread that collects may sleep with the lock above.
     bills: Mutex<Vec<Bill>>,
-    /// How many threads there are.
+    /// How many threads serve: one more while a long batch runs.
     threads: usize,
+    /// How many threads collect or compute. All others wait.
+    busy: Mutex<usize>,
+    /// Where they wait.
+    place: Condvar,
     /// How many batches of each shape run.
     running: Vec<AtomicUsize>,
+    /// How many long ones.
+    long: AtomicUsize,
     ends: AtomicBool,
 }
 
@@ -123,6 +140,13 @@ impl Service {
     /// A service without clients, for so many threads.
     pub fn new(engine: Engine, threads: usize) -> Service {
         let shapes = Shape::ALL.len();
+        let passes: Vec<_> = Shape::ALL
+            .iter()
+            .map(|own| nanoseconds(pass_time(*own)))
+            .collect();
+        let costs = Shape::ALL.iter().zip(&passes);
+        let costs = costs.map(|(own, pass)| pass / engine.pass(*own) as u64);
+        let costs = costs.map(|cost| cost.max(nanoseconds(SOME_TIME))).collect();
         Service {
             engine,
             sleeper: Sleeper::new(),
@@ -130,7 +154,8 @@ impl Service {
             waiting: Mutex::new(Waiting {
                 turns: Turns::new(shapes),
                 arrivals: (0..shapes).map(|_| Arrivals::new(Instant::now())).collect(),
-                costs: vec![nanoseconds(SOME_TIME); shapes],
+                costs,
+                passes,
                 next: 0,
                 first: 0,
                 clients: Arc::default(),
@@ -138,15 +163,18 @@ impl Service {
             }),
             bills: Mutex::default(),
             threads,
+            busy: Mutex::new(0),
+            place: Condvar::new(),
             running: (0..shapes).map(|_| AtomicUsize::new(0)).collect(),
+            long: AtomicUsize::new(0),
             ends: AtomicBool::new(false),
         }
     }
 
-    /// Starts `count` threads.
-    pub fn start(self: &Arc<Service>, count: usize) -> io::Result<Threads> {
+    /// Starts the threads, and one more for what comes while long batches run.
+    pub fn start(self: &Arc<Service>) -> io::Result<Threads> {
         let mut threads = Vec::new();
-        for number in 0..count {
+        for number in 0..=self.threads {
             let service = Arc::clone(self);
             let thread = thread::Builder::new()
                 .name(format!("keyd-{number}"))
@@ -167,6 +195,8 @@ impl Service {
     pub fn finish(&self, threads: Threads) {
         self.ends.store(true, Ordering::Release);
         self.sleeper.wake();
+        drop(self.busy.lock());
+        self.place.notify_all();
         for thread in threads.0 {
             let _ = thread.join();
         }
@@ -179,8 +209,12 @@ impl Service {
     /// A release aborts where a thread panics: none goes on that takes requests and answers none.
     fn work(&self) {
         let mut spent = Spent::new();
+        self.begin();
         while let Some(batch) = self.next_batch() {
-            let shape = batch.shape;
+            let Batch { shape, is_long, .. } = batch;
+            if is_long {
+                self.call();
+            }
             let bill = self.serve(batch, &mut spent);
             // The kernels of RSA keep their secrets in memory for keys.
             if !shape.is_rsa() {
@@ -190,9 +224,37 @@ impl Service {
             bills.push(bill);
             drop(bills);
             self.running[shape.index()].fetch_sub(1, Ordering::Release);
+            if is_long {
+                self.long.fetch_sub(1, Ordering::Release);
+            }
             // Requests of this shape may have gathered meanwhile.
             self.sleeper.wake();
+            self.pause();
         }
+    }
+
+    /// Counts the thread among those that serve, once there is a place.
+    fn begin(&self) {
+        let busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_full = |busy: &mut usize| {
+            let most = self.threads + usize::from(self.long.load(Ordering::Acquire) > 0);
+            *busy >= most && !self.ends.load(Ordering::Acquire)
+        };
+        let waited = self.place.wait_while(busy, is_full);
+        *waited.unwrap_or_else(PoisonError::into_inner) += 1;
+    }
+
+    /// Waits if the long batches have ended for which this thread or another one was called.
+    fn pause(&self) {
+        *self.busy.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.begin();
+    }
+
+    /// Calls a thread for what comes while a long batch runs.
+    fn call(&self) {
+        // One that looked before the batch was counted waits by now.
+        drop(self.busy.lock());
+        self.place.notify_one();
     }
 
     /// Collects until there is a batch; None at the end.
@@ -242,13 +304,16 @@ impl Service {
             for (account, difference) in bill.differences {
                 waiting.turns.settle(account, difference);
             }
-            waiting.turns.end(bill.account);
-            let mean = &mut waiting.costs[bill.shape.index()];
-            if let Some(cost) = bill.cost {
+            let shape = bill.shape.index();
+            let learn = |mean: &mut u64, last: u64| {
                 *mean = (*mean / 4)
                     .saturating_mul(3)
-                    .saturating_add(cost / 4)
+                    .saturating_add(last / 4)
                     .max(1);
+            };
+            if let Some(cost) = bill.cost {
+                learn(&mut waiting.costs[shape], cost.request);
+                learn(&mut waiting.passes[shape], cost.pass);
             }
         }
     }
@@ -305,20 +370,17 @@ impl Service {
     /// A shape that a batch can start of: that of the account whose turn it is. Shapes of one
     /// account take turns, too.
     fn ready(&self, waiting: &Waiting) -> Option<Shape> {
-        let now = Instant::now();
         let shapes = Shape::ALL.len();
+        let may_be_long = self.long.load(Ordering::Acquire) < self.threads;
         let order = (0..shapes).map(|offset| Shape::ALL[(waiting.next + offset) % shapes]);
         let ready = order.filter(|shape| {
             let count = waiting.turns.count(shape.index());
             let running = self.running[shape.index()].load(Ordering::Acquire);
-            count > 0 && (running == 0 || count >= self.engine.pass(*shape))
+            (running == 0 || count >= self.engine.pass(*shape))
+                && (may_be_long || !self.is_long(waiting, *shape))
         });
-        let ready = ready.filter_map(|shape| {
-            let clock = waiting
-                .turns
-                .first(shape.index(), self.shared(waiting, shape), now)?;
-            Some((clock, shape))
-        });
+        let clock = |shape: Shape| Some((waiting.turns.first(shape.index())?, shape));
+        let ready = ready.filter_map(clock);
         ready
             .min_by_key(|(clock, _)| *clock)
             .map(|(_, shape)| shape)
@@ -329,27 +391,24 @@ impl Service {
         let shape = self.ready(waiting)?;
         let estimate = waiting.costs[shape.index()];
         let most = self.most(shape, estimate);
-        let at = (self.shared(waiting, shape), Instant::now());
-        let (account, works) = waiting.turns.batch(shape.index(), most, estimate, at)?;
-        waiting.next = (shape.index() + 1) % Shape::ALL.len();
+        let is_long = self.is_long(waiting, shape);
+        let works = waiting.turns.batch(shape.index(), most, estimate)?;
+        waiting.next = shape.index() + 1;
         self.running[shape.index()].fetch_add(1, Ordering::Release);
+        if is_long {
+            self.long.fetch_add(1, Ordering::Release);
+        }
         Some(Batch {
             shape,
             works,
-            account,
             estimate,
+            is_long,
         })
     }
 
-    /// Among how many threads one is kept free for other accounts that are active. One alone stands
-    /// for none: a short batch is waited for, because a thread that is kept free computes nothing.
-    fn shared(&self, waiting: &Waiting, shape: Shape) -> usize {
-        let cost = waiting.costs[shape.index()];
-        let pass = cost.saturating_mul(self.engine.pass(shape) as u64);
-        match pass > nanoseconds(2 * LONGEST_BATCH) {
-            true => self.threads,
-            false => 1,
-        }
+    /// Whether a pass of a shape takes longer than others are to wait.
+    fn is_long(&self, waiting: &Waiting, shape: Shape) -> bool {
+        waiting.passes[shape.index()] > nanoseconds(LONGEST_BATCH)
     }
 
     /// How many requests a batch takes at most: full passes, for as long as a batch may take. Where
@@ -406,8 +465,8 @@ impl Service {
         let Batch {
             shape,
             works,
-            account,
             estimate,
+            ..
         } = batch;
         let (mut requests, mut asked, mut served) = (Vec::new(), Vec::new(), Vec::new());
         let mut differences = Vec::new();
@@ -454,14 +513,17 @@ impl Service {
             }
         }
         // To answer may cost as much as to compute: a client may have each answer wake a thread.
-        let cost = nanoseconds(computes.so_far()) / count;
+        let took = nanoseconds(computes.so_far());
+        let cost = Cost {
+            request: took / count,
+            pass: took / count.div_ceil(self.engine.pass(shape) as u64),
+        };
         let is_known = !served.is_empty();
         for (account, checked) in served {
-            refund(account, cost.saturating_add(checked));
+            refund(account, cost.request.saturating_add(checked));
         }
         Bill {
             shape,
-            account,
             differences,
             cost: is_known.then_some(cost),
         }
@@ -647,6 +709,227 @@ mod tests {
         drop((tickets, ticket));
     }
 
+    fn of_rsa(size: Size) -> Shape {
+        Shape::Rsa {
+            size,
+            wide_exponent: false,
+        }
+    }
+
+    #[test]
+    fn longer_passes_are_waited_for_longer() {
+        let sizes = [Size::Rsa2048, Size::Rsa3072, Size::Rsa4096];
+        let [short, middle, long] = sizes.map(|size| pass_time(of_rsa(size)));
+        assert!(Duration::ZERO < short && short < middle && middle < long);
+        assert_eq!(pass_time(Shape::Ed25519Sign), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_pass_is_long_that_takes_longer_than_others_may_wait() {
+        let service = Service::new(crate::engine(Config::default()), 1);
+        let mut waiting = service.waiting.lock().expect("no panic");
+        for shape in Shape::ALL {
+            let fits = nanoseconds(LONGEST_BATCH);
+            for (cost, is_long) in [(fits, false), (fits + 1, true), (u64::MAX, true)] {
+                waiting.passes[shape.index()] = cost;
+                assert_eq!(
+                    service.is_long(&waiting, shape),
+                    is_long,
+                    "{shape:?} {cost}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_second_batch_of_a_shape_starts_once_a_pass_is_full() {
+        let service = Service::new(crate::engine(Config::default()), 1);
+        let shape = Shape::Ed25519Sign;
+        let pass = service.engine.pass(shape);
+        let process = Connected::of(7, 64);
+        let clients = [Arc::clone(&process.client)];
+        let mut tickets = Vec::new();
+        let mut waiting = looked(&service, &clients);
+        waiting.costs.fill(1);
+        let mut batch = |count: usize| {
+            tickets.extend((0..count).map(|_| process.post(Operation::Ed25519Sign)));
+            service.take(&clients, &mut waiting, false);
+            service.batch(&mut waiting).map(|batch| batch.works.len())
+        };
+        assert_eq!(batch(1), Some(1));
+        if pass > 1 {
+            assert_eq!(batch(pass - 1), None);
+        }
+        assert_eq!(batch(1), Some(pass));
+        // Once none runs, one request is enough again.
+        for running in &service.running {
+            running.store(0, Ordering::Release);
+        }
+        assert_eq!(batch(1), Some(1));
+    }
+
+    #[test]
+    fn shapes_of_one_account_take_turns_and_so_do_its_clients() {
+        let service = Service::new(crate::engine(Config::default()), 1);
+        let clients = [(); 2].map(|()| Connected::of(7, 1024));
+        let mut tickets = Vec::new();
+        let mut post = |process: &Connected, operation, count| {
+            tickets.extend((0..count).map(|_| process.post(operation)));
+        };
+        let [one, other] = &clients;
+        let both = [one, other].map(|own| Arc::clone(&own.client));
+        post(one, Operation::RsaPrivate, 1);
+        post(one, Operation::Ed25519Sign, 1);
+        let mut waiting = looked(&service, &both);
+        let mut shapes = Vec::new();
+        for _ in 0..4 {
+            waiting.costs.fill(0);
+            let batch = service.batch(&mut waiting).expect("both wait");
+            service.running[batch.shape.index()].store(0, Ordering::Release);
+            service.long.store(0, Ordering::Release);
+            shapes.push(batch.shape.is_rsa());
+            post(one, Operation::RsaPrivate, 1);
+            post(one, Operation::Ed25519Sign, 1);
+            service.take(&both, &mut waiting, false);
+        }
+        assert!(shapes == [true, false, true, false] || shapes == [false, true, false, true]);
+        // As much as is taken of an account in several rounds.
+        post(one, Operation::Ed25519Sign, 400);
+        post(other, Operation::Ed25519Sign, 400);
+        for _ in 0..2 {
+            service.take(&both, &mut waiting, false);
+        }
+        let taken = both.each_ref().map(|own| own.ring.in_flight());
+        assert!(taken.iter().all(|count| *count > 20), "{taken:?}");
+    }
+
+    #[test]
+    fn nobody_is_waited_for_who_makes_no_requests() {
+        let service = Service::new(crate::engine(Config::default()), 1);
+        let rsa = of_rsa(Size::Rsa2048);
+        if service.engine.pass(rsa) == 1 {
+            println!("skipped: the lanes of this machine take one key at a time");
+            return;
+        }
+        let one = Connected::new();
+        let other = Connected::idle_for(8, Duration::from_secs(2));
+        let clients = [&one, &other].map(|own| Arc::clone(&own.client));
+        let mut tickets = vec![one.post(Operation::DeferrableRsaPrivate)];
+        let mut waiting = looked(&service, &clients);
+        tickets.push(other.post(Operation::DeferrableRsaPrivate));
+        service.gather(&clients, &mut waiting, rsa);
+        assert_eq!(waiting.turns.total(), 1, "the other one was waited for");
+    }
+
+    #[test]
+    fn what_is_refused_at_once_is_counted_and_answered() {
+        let service = Service::new(crate::engine(Config::default()), 1);
+        let process = Connected::new();
+        // A key of RSA makes no signatures on a curve.
+        let mut tickets = [(); 3].map(|()| process.post(Operation::EcdsaSign));
+        let waiting = looked(&service, &[Arc::clone(&process.client)]);
+        assert_eq!(
+            (waiting.turns.total(), process.client.counts()),
+            (0, (0, 3))
+        );
+        for ticket in &mut tickets {
+            let answer = ticket.poll().expect("not lost").expect("an answer");
+            assert_eq!(answer.status, status::UNFIT);
+        }
+    }
+
+    #[test]
+    fn an_answer_and_a_bill_say_what_a_request_has_taken() {
+        let service = Service::new(crate::engine(Config::default()), 1);
+        let process = Connected::new();
+        let mut tickets = [(); 7].map(|()| process.post(Operation::RsaPrivate));
+        // No number modulo the key's.
+        let mut unfit = process.post_input(Operation::RsaPrivate, 1, &[0xff; 256]);
+        let mut waiting = looked(&service, &[Arc::clone(&process.client)]);
+        waiting.costs.fill(1);
+        let (whole, mut count) = (Spent::new(), 0);
+        let mut bills = Vec::new();
+        while let Some(batch) = service.batch(&mut waiting) {
+            count = count.max(batch.works.len() as u64);
+            bills.push(service.serve(batch, &mut Spent::new()));
+            service.running[bills[0].shape.index()].store(0, Ordering::Release);
+        }
+        let whole = nanoseconds(whole.so_far());
+        // A signature takes longer than that wherever it is computed.
+        let least = 1000;
+        let costs: Vec<u64> = bills
+            .iter()
+            .filter_map(|bill| Some(bill.cost?.request))
+            .collect();
+        assert!(
+            costs.iter().all(|cost| count * cost <= whole),
+            "{costs:?} of {whole}"
+        );
+        assert!(costs.iter().any(|cost| *cost > least), "{costs:?}");
+        for ticket in &mut tickets {
+            let answer = ticket.poll().expect("not lost").expect("an answer");
+            assert_eq!(answer.status, status::DONE);
+            let cost = u64::from(answer.note);
+            assert!(least < cost && count * cost <= whole, "{cost} of {whole}");
+        }
+        let answer = unfit.poll().expect("not lost").expect("an answer");
+        assert_eq!(answer.status, status::UNFIT);
+    }
+
+    #[test]
+    fn what_nobody_waits_for_any_more_costs_nothing_and_a_curve_signs() {
+        let service = Service::new(crate::engine(Config::default()), 1);
+        let [gone, other] = [7, 8].map(|user| Connected::of(user, 8));
+        for (process, is_gone) in [(&gone, true), (&other, false)] {
+            let mut ticket = process.post(Operation::Ed25519Sign);
+            let mut waiting = looked(&service, &[Arc::clone(&process.client)]);
+            let batch = service.batch(&mut waiting).expect("it waits");
+            service.running[batch.shape.index()].store(0, Ordering::Release);
+            if is_gone {
+                process.client.leave(Closing::Unsaid);
+            }
+            let bill = service.serve(batch, &mut Spent::new());
+            if is_gone {
+                let refund = -(nanoseconds(SOME_TIME) as i64);
+                assert_eq!(bill.differences, [(process.client.account, refund)]);
+                assert!(bill.cost.is_none());
+            } else {
+                let answer = ticket.poll().expect("not lost").expect("an answer");
+                assert_eq!((answer.status, answer.output.len()), (status::DONE, 64));
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_stays_on_a_stack_that_is_wiped() {
+        use std::os::unix::fs::FileExt as _;
+        const BYTES: usize = 4096;
+        #[inline(never)]
+        fn leave() -> u64 {
+            let room = black_box([0xa5_u8; BYTES]);
+            let place = room.as_ptr().addr() as u64;
+            black_box(&room);
+            place
+        }
+        let memory = std::fs::File::open("/proc/self/mem").expect("/proc");
+        let traces = |place| {
+            // Not on the stack, which it would overwrite.
+            let mut seen = vec![0; BYTES];
+            memory
+                .read_exact_at(&mut seen, place)
+                .expect("its own stack");
+            seen.iter().filter(|byte| **byte == 0xa5).count()
+        };
+        let place = leave();
+        assert!(
+            traces(place) > BYTES / 2,
+            "it is found where nobody wipes it"
+        );
+        let place = leave();
+        wipe_stack::<USED_STACK>();
+        assert!(traces(place) < 64);
+    }
+
     #[test]
     fn a_batch_is_as_long_as_others_may_wait_and_holds_full_passes() {
         let service = Service::new(crate::engine(Config::default()), 1);
@@ -663,11 +946,83 @@ mod tests {
         }
     }
 
+    /// Whatever an account has posted, nobody waits behind more than one pass of it.
+    #[test]
+    fn while_long_batches_take_all_places_shorter_ones_are_served() {
+        let service = Service::new(crate::engine(Config::default()), 1);
+        let [hostile, other] = [7, 8].map(|user| Connected::of(user, 32));
+        let clients = [&hostile, &other].map(|own| Arc::clone(&own.client));
+        let long: Vec<_> = (0..32)
+            .map(|_| hostile.post(Operation::RsaPrivate))
+            .collect();
+        let mut waiting = looked(&service, &clients);
+        let cost = 2 * nanoseconds(LONGEST_BATCH);
+        let batch = |waiting: &mut Waiting| {
+            let costs = waiting.passes.iter_mut().zip(Shape::ALL);
+            costs.for_each(|(own, shape)| *own = if shape.is_rsa() { cost } else { 1000 });
+            let batch = service.batch(waiting)?;
+            Some((batch.shape.is_rsa(), batch.is_long))
+        };
+        assert_eq!(batch(&mut waiting), Some((true, true)));
+        assert_eq!(batch(&mut waiting), None, "a second thread would serve it");
+        let short = other.post(Operation::Ed25519Sign);
+        service.take(&clients, &mut waiting, false);
+        assert_eq!(batch(&mut waiting), Some((false, false)));
+        // As the thread has it that has served the first one.
+        service.long.store(0, Ordering::Release);
+        assert_eq!(batch(&mut waiting), Some((true, true)));
+        drop((long, short));
+    }
+
+    #[test]
+    fn one_thread_more_serves_while_a_long_batch_runs() {
+        let service = Arc::new(Service::new(crate::engine(Config::default()), 1));
+        service.begin();
+        let (begun, begins) = std::sync::mpsc::channel();
+        let other = Arc::clone(&service);
+        let thread = thread::spawn(move || {
+            for place in 0..2 {
+                match place {
+                    0 => other.begin(),
+                    _ => other.pause(),
+                }
+                begun.send(place).expect("the test");
+            }
+        });
+        let soon = Duration::from_millis(50);
+        let in_time = Duration::from_secs(20);
+        assert!(begins.recv_timeout(soon).is_err());
+        service.long.store(1, Ordering::Release);
+        service.call();
+        assert_eq!(begins.recv_timeout(in_time), Ok(0));
+        assert_eq!(
+            begins.recv_timeout(in_time),
+            Ok(1),
+            "a long batch still runs"
+        );
+        assert_eq!(*service.busy.lock().expect("no panic"), 2);
+        // Once none does, the first that pauses waits for the other one.
+        service.long.store(0, Ordering::Release);
+        let first = Arc::clone(&service);
+        let (paused, pauses) = std::sync::mpsc::channel();
+        let waiting = thread::spawn(move || {
+            first.pause();
+            paused.send(()).expect("the test");
+        });
+        assert!(pauses.recv_timeout(soon).is_err());
+        service.ends.store(true, Ordering::Release);
+        drop(service.busy.lock());
+        service.place.notify_all();
+        assert_eq!(pauses.recv_timeout(in_time), Ok(()));
+        thread.join().expect("no panic");
+        waiting.join().expect("no panic");
+    }
+
     #[test]
     fn what_there_is_no_room_for_stays_in_the_ring() {
         let service = Service::new(crate::engine(Config::default()), 1);
         let process = Connected::of(7, 1024);
-        let tickets: Vec<_> = (0..300)
+        let tickets: Vec<_> = (0..1000)
             .map(|_| process.post(Operation::Ed25519Sign))
             .collect();
         let clients = [Arc::clone(&process.client)];
@@ -680,7 +1035,7 @@ mod tests {
             assert!(waiting.turns.total() < round * 128);
         }
         service.take(&clients, &mut waiting, true);
-        assert_eq!(waiting.turns.total(), 300);
+        assert_eq!(waiting.turns.total(), 1000);
         drop(tickets);
     }
 
@@ -730,7 +1085,9 @@ mod tests {
         let [refused, served] = clients
             .each_ref()
             .map(|own| of(own.account).expect("a bill"));
-        let estimate = nanoseconds(SOME_TIME) as i64;
+        let rsa = of_rsa(Size::Rsa2048).index();
+        let (first, first_pass) = (waiting.costs[rsa], waiting.passes[rsa]);
+        let estimate = first as i64;
         // A look at the padding takes less than was charged, and much less than a signature.
         assert!(
             refused < served && estimate + refused >= 0,
@@ -739,7 +1096,7 @@ mod tests {
         assert_eq!(clients.each_ref().map(|own| own.counts()), [(0, 1), (1, 0)]);
         let costs = bills
             .iter()
-            .filter_map(|bill| bill.cost)
+            .filter_map(|bill| Some(bill.cost?.request))
             .collect::<Vec<_>>();
         assert_eq!(
             costs.len(),
@@ -748,18 +1105,19 @@ mod tests {
         );
         *service.bills.lock().expect("no panic") = bills;
         service.charge(&mut waiting);
-        let expected = nanoseconds(SOME_TIME) / 4 * 3 + costs[0] / 4;
-        assert!(waiting.costs.contains(&expected), "{expected}");
+        assert_eq!(waiting.costs[rsa], first / 4 * 3 + costs[0] / 4);
+        // A pass of one request takes no longer than that.
+        assert_eq!(waiting.passes[rsa], first_pass / 4 * 3 + costs[0] / 4);
         drop(tickets);
     }
 
     #[test]
     fn what_gathers_while_a_batch_runs_is_served_after_it() {
-        let service = Arc::new(Service::new(crate::engine(Config::default()), 1));
+        let service = Arc::new(Service::new(crate::engine(Config::default()), 2));
         let process = Connected::new();
         let client = Arc::clone(&process.client);
         service.clients.change(|clients| clients.push(client));
-        let threads = service.start(2).expect("threads");
+        let threads = service.start().expect("threads");
         for _ in 0..20 {
             let tickets = [(); 2].map(|()| {
                 let ticket = process.post(Operation::RsaPrivate);

@@ -28,3 +28,17 @@ fn is_ignored(signal: i32) -> bool {
     let ignored = ignored.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
     ignored.is_some_and(|set| set >> (signal - 1) & 1 == 1)
 }
+
+#[cfg(test)]
+mod tests {
+    use signal_hook::consts::{SIGPIPE, SIGTERM, SIGUSR1};
+
+    use super::*;
+
+    #[test]
+    fn it_is_known_which_signals_are_ignored() {
+        // Rust's own library has every program ignore this one.
+        assert!(is_ignored(SIGPIPE));
+        assert!(!is_ignored(SIGUSR1) && !is_ignored(SIGTERM));
+    }
+}

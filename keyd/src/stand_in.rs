@@ -281,8 +281,11 @@ pub struct Contents {
 /// What is in a file; nothing if it cannot be read.
 pub fn contents(path: &Path) -> Contents {
     // No device or pipe holds up the one who asks.
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = rustix::fs::open(path, flags, Mode::empty());
+    const FLAGS: OFlags = OFlags::RDONLY
+        .union(OFlags::NONBLOCK)
+        .union(OFlags::NOCTTY)
+        .union(OFlags::CLOEXEC);
+    let file = rustix::fs::open(path, FLAGS, Mode::empty());
     let text = file.ok().and_then(|file| key::text_of(file.into()).ok());
     let text = text.unwrap_or_default();
     let mut found = Contents::default();
@@ -413,6 +416,17 @@ mod tests {
             (
                 format!("{key}{}", block(DH_PARAMETERS, &long)),
                 "holds no set of DH parameters",
+            ),
+            // Marks that belong to no block, and an end that is that of another one.
+            (format!("{certificate}{key}x-----BEGIN\n"), "line 14 begins"),
+            (format!("{key}{certificate}x-----END\n"), "line 14 begins"),
+            (
+                key.clone() + &certificate.replace("END CERTIFICATE", "END CERTIFICATES"),
+                "line 13 begins or ends",
+            ),
+            (
+                "-----BEGIN X-----\n".to_owned(),
+                "begins in line 1 has no end",
             ),
             // The two that were seen: no END, and no line break.
             (
@@ -549,6 +563,78 @@ mod tests {
             }
         }
         assert!(made.iter().all(|&count| count > 200), "{made:?}");
+    }
+
+    #[test]
+    fn what_is_in_a_file_is_told_by_its_labels() {
+        let place = TempDir::new("contents");
+        let path = place.join("file");
+        let own = reference().to_file().unwrap();
+        let nothing = Contents::default();
+        for (text, expected) in [
+            ("", nothing),
+            (&block("PKCS7", b"x"), nothing),
+            (
+                &block("PRIVATE KEY", b"x"),
+                Contents {
+                    key: true,
+                    ..nothing
+                },
+            ),
+            (
+                &block("ENCRYPTED PRIVATE KEY", b"x"),
+                Contents {
+                    key: true,
+                    ..nothing
+                },
+            ),
+            (
+                &own,
+                Contents {
+                    reference: true,
+                    ..nothing
+                },
+            ),
+            (
+                &block(CERTIFICATE, b"x").repeat(2),
+                Contents {
+                    certificate: true,
+                    ..nothing
+                },
+            ),
+            (
+                &block("TRUSTED CERTIFICATE", b"x").replace('\n', "\r\n"),
+                Contents {
+                    certificate: true,
+                    ..nothing
+                },
+            ),
+            (
+                &[
+                    &own,
+                    &block(CERTIFICATE, b"x"),
+                    &block("EC PRIVATE KEY", b"x"),
+                    &block("PKCS7", b"x"),
+                ]
+                .map(String::as_str)
+                .concat(),
+                Contents {
+                    key: true,
+                    reference: true,
+                    certificate: true,
+                },
+            ),
+            (" -----BEGIN PRIVATE KEY-----\n", nothing),
+            ("-----BEGIN PRIVATE KEY\n", nothing),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            assert_eq!(contents(&path), expected, "{text}");
+        }
+        assert_eq!(contents(&place.join("none")), nothing);
+        // Nobody writes to it, and nobody waits for that.
+        let pipe = place.join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, Mode::RUSR).unwrap();
+        assert_eq!(contents(&pipe), nothing);
     }
 
     /// Their public half stands in the key and in the certificate, too.

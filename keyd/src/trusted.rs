@@ -25,6 +25,14 @@ use rustix::process::geteuid;
 /// The most links on a way, as the kernel has it.
 const MOST_LINKS: usize = 40;
 
+/// How a file is opened: no pipe or device that has come in its place holds up the daemon.
+const TO_READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+const TO_CREATE: OFlags = OFlags::WRONLY
+    .union(OFlags::CREATE)
+    .union(OFlags::EXCL)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
 /// Why a file is not opened.
 #[derive(Debug)]
 pub enum Untrusted {
@@ -66,8 +74,7 @@ pub fn open(path: &Path) -> Result<File, Untrusted> {
         Reached::File(directory, name, at) => (directory, name, at),
         Reached::Directory(_, at) => return Err(Untrusted::NotAFile(at)),
     };
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let (file, about) = step(&directory, &name, flags, &at)?;
+    let (file, about) = step(&directory, &name, TO_READ, &at)?;
     // It may be another one by now.
     if FileType::from_raw_mode(about.st_mode) != FileType::RegularFile {
         return Err(Untrusted::NotAFile(at));
@@ -87,8 +94,7 @@ pub fn create_new(path: &Path) -> Result<File, Untrusted> {
         Reached::Directory(directory, _) => directory,
         Reached::File(_, _, at) => return Err(Untrusted::System(at, Errno::NOTDIR.into())),
     };
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = openat(&directory, name, flags, Mode::from_raw_mode(0o644));
+    let file = openat(&directory, name, TO_CREATE, Mode::from_raw_mode(0o644));
     file.map(File::from).map_err(|error| system(error.into()))
 }
 
@@ -172,7 +178,7 @@ fn step(
     at: &Path,
 ) -> Result<(OwnedFd, Stat), Untrusted> {
     let system = |error: Errno| Untrusted::System(at.to_owned(), error.into());
-    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let flags = flags.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
     let found = openat(directory, name, flags, Mode::empty()).map_err(system)?;
     let about = fstat(&found).map_err(system)?;
     Ok((found, about))
@@ -203,6 +209,8 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt as _, chown, lchown, symlink};
 
     use lockstep_testkit::TempDir;
+    use rustix::process::Uid;
+    use rustix::thread::set_thread_res_uid;
 
     use super::*;
 
@@ -308,6 +316,50 @@ mod tests {
         refused(&place.join("circle"), "symbolic links");
         symlink("nowhere", place.join("lost")).expect("a link");
         refused(&place.join("lost"), "No such file");
+        // The root directory is its own parent.
+        let relative = link.strip_prefix("/").expect("an absolute path");
+        let above = Path::new("/../..").join(relative);
+        assert_eq!(text(&above).as_deref(), Ok("key"));
+    }
+
+    #[test]
+    fn as_many_links_are_followed_as_the_kernel_follows() {
+        let place = TempDir::new("trusted-chain");
+        fs::write(place.join("0"), "key").expect("a file");
+        for number in 1..=MOST_LINKS + 1 {
+            let target = (number - 1).to_string();
+            symlink(target, place.join(number.to_string())).expect("a link");
+        }
+        let last = place.join(MOST_LINKS.to_string());
+        assert_eq!(text(&last).as_deref(), Ok("key"));
+        assert!(fs::read(&last).is_ok(), "so does the kernel");
+        let one_more = place.join((MOST_LINKS + 1).to_string());
+        refused(&one_more, "symbolic links");
+        assert!(fs::read(&one_more).is_err());
+    }
+
+    #[test]
+    fn a_daemon_that_is_not_root_trusts_its_own_user_and_root_alone() {
+        if !geteuid().is_root() {
+            println!("skipped: only root can become another user");
+            return;
+        }
+        let place = TempDir::new("trusted-own");
+        let [own, theirs] = ["own", "theirs"].map(|name| place.join(name));
+        for (file, user) in [(&own, OTHER), (&theirs, OTHER + 1)] {
+            fs::write(file, "key").expect("a file");
+            set_mode(file, 0o644);
+            chown(file, Some(user), None).expect("root");
+        }
+        set_mode(&place, 0o755);
+        let daemon = std::thread::spawn(move || {
+            // It changes this thread alone.
+            let user = Uid::from_raw(OTHER);
+            set_thread_res_uid(user, user, user).expect("root");
+            assert_eq!(text(&own).as_deref(), Ok("key"));
+            refused(&theirs, "belongs to user 34");
+        });
+        daemon.join().expect("both as they should be");
     }
 
     #[test]

@@ -43,8 +43,6 @@ struct Turn<T> {
     /// By shape.
     lines: Vec<VecDeque<T>>,
     count: usize,
-    /// How many batches run that began with a request of this account.
-    led: usize,
     /// When it last asked for something.
     last: Instant,
     /// What was taken in this round, and how long that took.
@@ -68,7 +66,7 @@ impl<T> Turns<T> {
         // What is forgotten here begins as it would have gone on.
         self.accounts.retain(|own| {
             let is_known = own.clock > clock || now.duration_since(own.last) < ACTIVE;
-            own.count > 0 || own.led > 0 || is_known
+            own.count > 0 || is_known
         });
         for own in &mut self.accounts {
             (own.taken, own.took) = (0, Duration::ZERO);
@@ -124,7 +122,6 @@ impl<T> Turns<T> {
                 clock,
                 lines: (0..shapes).map(|_| VecDeque::new()).collect(),
                 count: 0,
-                led: 0,
                 last: now,
                 taken: 0,
                 took: Duration::ZERO,
@@ -154,11 +151,9 @@ impl<T> Turns<T> {
     }
 
     /// What the clock shows of the account whose request a batch of this shape would begin with;
-    /// None if there is none. Where several threads compute, no account has them all while another
-    /// one is active: nobody can be interrupted.
-    pub fn first(&self, shape: usize, threads: usize, now: Instant) -> Option<u64> {
-        let place = self.leader(shape, threads, now)?;
-        Some(self.shown(place))
+    /// None if there is none.
+    pub fn first(&self, shape: usize) -> Option<u64> {
+        self.leader(shape).map(|place| self.shown(place))
     }
 
     fn shown(&self, place: usize) -> u64 {
@@ -169,31 +164,17 @@ impl<T> Turns<T> {
         }
     }
 
-    fn leader(&self, shape: usize, threads: usize, now: Instant) -> Option<usize> {
-        let is_active = |own: &Turn<T>| own.count > 0 || now.duration_since(own.last) < ACTIVE;
-        let active = self.accounts.iter().filter(|own| is_active(own)).count();
-        let may_lead = |own: &Turn<T>| threads == 1 || active < 2 || own.led + 1 < threads;
+    fn leader(&self, shape: usize) -> Option<usize> {
         let places = 0..self.accounts.len();
-        let waiting = places.filter(|place| {
-            let own = &self.accounts[*place];
-            !own.lines[shape].is_empty() && may_lead(own)
-        });
+        let waiting = places.filter(|place| !self.accounts[*place].lines[shape].is_empty());
         waiting.min_by_key(|place| self.shown(*place))
     }
 
     /// Takes a batch of a shape, of `most` requests at most, each of which is charged `estimate`
-    /// nanoseconds, and says in whose name it runs.
-    pub fn batch(
-        &mut self,
-        shape: usize,
-        most: usize,
-        estimate: u64,
-        (threads, now): (usize, Instant),
-    ) -> Option<(Account, Vec<T>)> {
-        let leader = self.leader(shape, threads, now)?;
+    /// nanoseconds.
+    pub fn batch(&mut self, shape: usize, most: usize, estimate: u64) -> Option<Vec<T>> {
+        let leader = self.leader(shape)?;
         self.clock = self.clock.max(self.accounts[leader].clock);
-        self.accounts[leader].led += 1;
-        let account = self.accounts[leader].account;
         let mut batch = Vec::new();
         let mut next = Some(leader);
         while let Some(place) = next.filter(|_| batch.len() < most) {
@@ -202,23 +183,15 @@ impl<T> Turns<T> {
             own.count -= 1;
             own.clock = own.clock.saturating_add(estimate);
             self.counts[shape] -= 1;
-            // The others may join a batch that runs anyway.
-            next = self.leader(shape, 1, now);
+            next = self.leader(shape);
         }
-        Some((account, batch))
+        Some(batch)
     }
 
     /// Charges an account what a request has taken beyond its estimate, or less.
     pub fn settle(&mut self, account: Account, difference: i64) {
         if let Some(own) = self.accounts.iter_mut().find(|own| own.account == account) {
             own.clock = own.clock.saturating_add_signed(difference);
-        }
-    }
-
-    /// Says that a batch has ended that ran in the name of this account.
-    pub fn end(&mut self, account: Account) {
-        if let Some(own) = self.accounts.iter_mut().find(|own| own.account == account) {
-            own.led = own.led.saturating_sub(1);
         }
     }
 
@@ -259,14 +232,8 @@ mod tests {
         }
     }
 
-    /// A batch on a machine with one thread.
     fn batch(turns: &mut Turns<u32>, shape: usize, most: usize, estimate: u64) -> Vec<u32> {
-        let now = (1, Instant::now());
-        let (account, batch) = turns
-            .batch(shape, most, estimate, now)
-            .unwrap_or((ONE, vec![]));
-        turns.end(account);
-        batch
+        turns.batch(shape, most, estimate).unwrap_or_default()
     }
 
     #[test]
@@ -287,22 +254,22 @@ mod tests {
 
     #[test]
     fn turns_are_measured_in_computing_time() {
-        let (mut turns, now) = turns();
+        let mut turns = turns().0;
         push(&mut turns, ONE, 0, &[1; 10]);
         push(&mut turns, OTHER, 1, &[2; 100]);
         // Those of the first take ten times as long.
         let mut served = [0, 0];
         for _ in 0..33 {
-            let clocks = [0, 1].map(|shape| turns.first(shape, 1, now));
+            let clocks = [0, 1].map(|shape| turns.first(shape));
             let shape = usize::from(clocks[1] < clocks[0]);
             served[shape] += batch(&mut turns, shape, 1, [1000, 100][shape]).len();
         }
         assert_eq!(served, [3, 30]);
         // What was charged too much is given back, and what was not enough is charged.
         turns.settle(ONE, -2900);
-        assert!(turns.first(0, 1, now) < turns.first(1, 1, now));
+        assert!(turns.first(0) < turns.first(1));
         turns.settle(ONE, 100_000);
-        assert!(turns.first(0, 1, now) > turns.first(1, 1, now));
+        assert!(turns.first(0) > turns.first(1));
     }
 
     #[test]
@@ -314,22 +281,22 @@ mod tests {
         }
         // It begins with the time of the request that was served last.
         push(&mut turns, OTHER, 1, &[2]);
-        assert_eq!(turns.first(1, 1, now), Some(1000));
-        assert_eq!(turns.first(0, 1, now), Some(2000));
+        assert_eq!(turns.first(1), Some(1000));
+        assert_eq!(turns.first(0), Some(2000));
         let time = Duration::from_micros(5);
         turns.charge_look(OTHER, 1, time, now);
-        assert_eq!(turns.first(1, 1, now), Some(6000));
+        assert_eq!(turns.first(1), Some(6000));
         // An account that was there before goes on with the time of the others, too.
         push(&mut turns, THIRD, 2, &[3]);
         batch(&mut turns, 2, 1, 10);
         batch(&mut turns, 0, 1, 1000);
         push(&mut turns, THIRD, 2, &[4]);
-        assert_eq!(turns.first(2, 1, now), Some(2000));
+        assert_eq!(turns.first(2), Some(2000));
         // An hour of refusals is forgotten soon.
         for _ in 0..100_000 {
             turns.charge_look(OTHER, 1, A_LOOK, now);
         }
-        assert_eq!(turns.first(1, 1, now), Some(2000 + nanoseconds(MOST_DEBT)));
+        assert_eq!(turns.first(1), Some(2000 + nanoseconds(MOST_DEBT)));
     }
 
     #[test]
@@ -356,31 +323,31 @@ mod tests {
     }
 
     #[test]
-    fn no_account_has_all_threads_while_another_one_is_active() {
+    fn an_account_is_forgotten_once_that_changes_nothing() {
         let (mut turns, now) = turns();
-        push(&mut turns, ONE, 0, &[1; 9]);
-        let lead = |turns: &mut Turns<u32>, threads, now| {
+        let known = |turns: &mut Turns<u32>, now| {
+            turns.begin_round(now);
             turns
-                .batch(0, 1, 10, (threads, now))
-                .map(|(account, _)| account)
+                .accounts
+                .iter()
+                .map(|own| own.account)
+                .collect::<Vec<_>>()
         };
-        // Alone it has all.
-        assert_eq!([(); 2].map(|()| lead(&mut turns, 2, now)), [Some(ONE); 2]);
-        push(&mut turns, OTHER, 1, &[2]);
-        assert_eq!(
-            (lead(&mut turns, 2, now), turns.first(0, 2, now)),
-            (None, None)
-        );
-        turns.end(ONE);
-        assert_eq!(lead(&mut turns, 2, now), None);
-        assert_eq!(lead(&mut turns, 3, now), Some(ONE));
-        turns.end(ONE);
-        turns.end(ONE);
-        assert_eq!(lead(&mut turns, 2, now), Some(ONE));
-        // The other one was served, and may come again.
-        batch(&mut turns, 1, 1, 1);
-        assert_eq!(lead(&mut turns, 2, Instant::now()), None);
-        assert_eq!(lead(&mut turns, 2, Instant::now() + 2 * ACTIVE), Some(ONE));
+        turns.charge_look(ONE, 0, Duration::ZERO, now);
+        turns.charge_look(OTHER, 0, Duration::from_micros(5), now);
+        turns.push(THIRD, 0, 3, now);
+        let just = now + ACTIVE - Duration::from_nanos(1);
+        assert_eq!(known(&mut turns, just), [ONE, OTHER, THIRD]);
+        // Two are ahead of the others, or have something here.
+        assert_eq!(known(&mut turns, now + ACTIVE), [OTHER, THIRD]);
+        assert_eq!(batch(&mut turns, 0, 1, 5000), [3]);
+        turns.push(ONE, 0, 1, now);
+        assert_eq!(batch(&mut turns, 0, 1, 6000), [1]);
+        assert_eq!(known(&mut turns, now + ACTIVE), [OTHER, THIRD, ONE]);
+        // What the clock of the others shows says nothing of one that shows as much.
+        turns.push(THIRD, 0, 3, now);
+        assert_eq!(batch(&mut turns, 0, 1, 1), [3]);
+        assert_eq!(known(&mut turns, now + ACTIVE), [THIRD, ONE]);
     }
 
     #[test]

@@ -33,7 +33,7 @@ use crate::c_library::Uncancelled;
 use crate::clock;
 
 /// How long a thread waits for a daemon that shows no sign of life.
-const GRACE: Duration = Duration::from_millis(100);
+const GRACE: Duration = Duration::from_millis(80);
 /// For so long a daemon is not asked again that has sent this process away, and then for twice as
 /// long each time, up to the longest.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);

@@ -119,7 +119,7 @@ impl Table {
             return Some(fresh);
         }
         let seen = self.candidate.load(Ordering::Relaxed);
-        if seen > self.safe.load(Ordering::Relaxed) && is_socket(seen) {
+        if is_socket(seen) {
             self.safe.fetch_max(seen, Ordering::Relaxed);
         }
         let near = number - NEAR..=number + NEAR;
@@ -216,6 +216,52 @@ mod tests {
         server.accept();
         let got = (0..50).filter(|_| server.job().is_some()).count();
         assert!(got >= 40, "{got}");
+    }
+
+    /// HAProxy accepts a socket beyond its table, and closes it at once.
+    #[test]
+    fn a_socket_that_is_gone_says_nothing_of_the_table() {
+        let table = Table::new();
+        let take = |sockets: &[c_int]| {
+            let fresh = open().expect("a descriptor");
+            let (number, looks) = (fresh.as_raw_fd(), RefCell::new(Vec::new()));
+            let is_socket = |fd: c_int| {
+                looks.borrow_mut().push(fd);
+                sockets.contains(&(fd - number))
+            };
+            let seen = table.candidate.load(Ordering::Relaxed);
+            let taken = table.take(Some(fresh), is_socket).is_some();
+            // Few looks, each of which is a system call.
+            let is_near = |fd: &c_int| *fd == seen || (fd - number).abs() <= NEAR;
+            assert!(looks.borrow().iter().all(is_near), "{looks:?}");
+            taken
+        };
+        assert!(!take(&[5]) && !take(&[]) && !take(&[]));
+        assert_eq!(table.safe.load(Ordering::Relaxed), -1);
+    }
+
+    #[test]
+    fn a_descriptor_keeps_no_reader_waiting_and_no_other_program_gets_it() {
+        let fresh = open().expect("a descriptor");
+        let flags = rustix::fs::fcntl_getfl(&fresh).expect("its flags");
+        assert!(flags.contains(rustix::fs::OFlags::NONBLOCK));
+        let flags = rustix::io::fcntl_getfd(&fresh).expect("its flags");
+        assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
+    }
+
+    #[test]
+    fn a_program_without_a_table_gets_the_descriptor_that_is_new() {
+        for _ in 0..2 {
+            let fresh = eventfd().expect("this process has few descriptors");
+            assert!(!is_socket(fresh.as_raw_fd()));
+        }
+    }
+
+    #[test]
+    fn a_socket_is_told_from_another_descriptor() {
+        let (socket, _) = std::os::unix::net::UnixStream::pair().expect("sockets");
+        assert!(is_socket(socket.as_raw_fd()));
+        assert!(!is_socket(-1));
     }
 
     #[test]

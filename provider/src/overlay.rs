@@ -33,11 +33,15 @@ use crate::{
     shared_memory, tls13_kdf, xdh,
 };
 
-/// Marks what we want preferred; configurations ask for both properties, each a point for us. Thus
-/// an optional clause about one other provider (`?provider=default`), a point for it, is no tie.
-static FAST: &CStr = c"provider=lockstep,lockstep.fast=yes,lockstep.lanes=yes";
-/// Marks key management that makes keys: with a point less, so that a provider which such a clause
-/// names, as for a token, makes its keys itself.
+/// Marks what we want preferred; each property that a configuration asks for is a point for us. It
+/// asks for as many as outweigh its optional clauses about other providers (`?provider=default`),
+/// each a point for them: see `preference` in `cli/src/configuration.rs`.
+static FAST: &CStr = c"provider=lockstep,lockstep.fast=yes,lockstep.lanes=yes,\
+                       lockstep.lanes2=yes,lockstep.lanes3=yes,lockstep.lanes4=yes,\
+                       lockstep.lanes5=yes,lockstep.lanes6=yes,lockstep.lanes7=yes,\
+                       lockstep.lanes8=yes";
+/// Marks key management that makes keys: with one point for us alone, so that a provider which
+/// such a clause names, as for a token, makes its keys itself.
 static MAKES: &CStr = c"provider=lockstep,lockstep.fast=yes";
 /// Marks key management that only takes keys over; `dist/openssl.cnf` steers away from it, so
 /// that generating and decoding keys stay with the default provider.

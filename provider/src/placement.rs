@@ -249,6 +249,48 @@ mod tests {
     }
 
     #[test]
+    fn a_process_that_has_come_back_rests_and_goes_again() {
+        let mut process = Process::new();
+        process.run(4, 1000, 400, 400);
+        process.run(1, 1000, 9000, 9000);
+        process.run(1, 1000, 400, 400);
+        assert_eq!(process.run(REST - 2, 1000, 400, 400), TRIALS);
+        process.run(6, 1000, 400, 400);
+        assert_eq!(process.run(10, 1000, 400, 400), 1000 - TRIALS);
+    }
+
+    #[test]
+    fn who_is_in_the_daemon_tries_here_half_a_period_later() {
+        let mut process = Process::new();
+        process.run(4, 1000, 400, 400);
+        let start = process.now - process.now % PERIOD;
+        let place = |phase| process.placement.turn(start + phase).place;
+        assert_eq!([place(1), place(PERIOD / 2)], [Place::Daemon, Place::Here]);
+        assert_eq!(place(PERIOD / 2 + TRIAL), Place::Daemon);
+    }
+
+    #[test]
+    fn a_decision_is_made_in_the_next_trial_too_and_forgets_other_company() {
+        let placement = Placement::new();
+        let note = |daemon| {
+            for _ in 0..LEAST {
+                placement.note(Place::Daemon, daemon);
+                placement.note(Place::Here, 1000);
+            }
+        };
+        let counts = || [&placement.here, &placement.daemon].map(|own| own.count.load(Relaxed));
+        // It stays, and what was measured counts half as much from now on.
+        note(2000);
+        placement.turn(TRIAL);
+        assert_eq!(counts(), [LEAST / 2; 2]);
+        // Nobody came after the trial before.
+        note(1);
+        note(1);
+        placement.turn(2 * PERIOD + 1);
+        assert_eq!((placement.is_daemon.load(Relaxed), counts()[1]), (true, 0));
+    }
+
+    #[test]
     fn a_small_gain_moves_nobody_and_a_small_loss_neither() {
         let mut process = Process::new();
         assert_eq!(process.run(10, 1000, 960, 960), TRIALS);

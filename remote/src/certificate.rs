@@ -75,4 +75,23 @@ mod tests {
         }
         assert_eq!(certificate_key(""), None);
     }
+
+    #[test]
+    fn what_has_no_serial_number_or_no_key_is_no_certificate() {
+        const INTEGER: [u8; 3] = [2, 1, 7];
+        const SEQUENCE: [u8; 2] = [0x30, 0];
+        let of = |serial: &[u8], key: &[u8]| {
+            let between = [SEQUENCE; 4].concat();
+            let parts = [serial, &between, key].concat();
+            let inner = [&[0x30, parts.len() as u8][..], &parts].concat();
+            of_certificate(&[&[0x30, inner.len() as u8][..], &inner].concat())
+        };
+        assert_eq!(of(&INTEGER, &SEQUENCE), Some(SEQUENCE.to_vec()));
+        let version = [0xA0, 3, 2, 1, 2];
+        let versioned = [&version[..], &INTEGER].concat();
+        assert_eq!(of(&versioned, &SEQUENCE), Some(SEQUENCE.to_vec()));
+        assert_eq!(of(&INTEGER, &INTEGER), None);
+        assert_eq!(of(&SEQUENCE, &SEQUENCE), None);
+        assert_eq!(of(&version, &SEQUENCE), None);
+    }
 }

@@ -7,9 +7,11 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use lockstep_ring::{
-    Answer, AttachError, Call, Client, Closing, Lost, Patience, Refused, Ticket, receive, unread,
+    Answer, AttachError, Call, Client, Closing, Lost, Patience, Received, Refused, Ticket, receive,
+    tells_senders, unread,
 };
-use rustix::io::{Errno, retry_on_intr};
+use rustix::fs::{Mode, OFlags, open};
+use rustix::io::{Errno, read, retry_on_intr};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with,
@@ -33,6 +35,8 @@ pub const RETURN: Duration = Duration::from_secs(10);
 /// So many looks without a sign of the daemon's work mean that it does not compute. They take 0.2
 /// seconds, and longer where this process does not run either.
 const MOST_STILL: u32 = 50;
+/// So many are enough if the kernel says that the daemon's process is stopped.
+const STOPPED_STILL: u32 = 20;
 
 /// A connection, for all threads of one process.
 #[derive(Debug)]
@@ -40,6 +44,8 @@ pub struct Connection {
     /// Stays open for as long as the client lives: by its end each side learns of the other's.
     socket: Socket,
     client: Client,
+    /// The daemon's number, where it is one here.
+    daemon: Option<i32>,
     keys: Vec<Offered>,
     /// The places of the keys, by their public halves.
     by_public: Vec<usize>,
@@ -83,6 +89,8 @@ impl Opening {
             _ if has_no_descriptor(&error) => Failure::NoDescriptor,
             _ => Failure::Unreachable(socket.to_owned(), error.to_string()),
         })?;
+        // Where that fails, the daemon is waited for as one without a number.
+        let _ = tells_senders(&stream);
         // By `write`, the end of the daemon could end the program by a signal.
         let greeting = protocol::greeting();
         // Where that fails, there may be a verdict already: the daemon is full.
@@ -126,7 +134,11 @@ impl Opening {
     pub fn finish(self, deadline: Instant) -> Result<Connection, Failure> {
         let stream = self.socket.stream().ok_or(Failure::Lost)?;
         let mut verdict = [0; VERDICT];
-        let (count, ring) = loop {
+        let Received {
+            length: count,
+            descriptor: ring,
+            process: daemon,
+        } = loop {
             wait_until(stream, deadline)?;
             match receive(stream, &mut verdict) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -146,7 +158,7 @@ impl Opening {
         let mut list = vec![0; length];
         fill(stream, &mut list, deadline)?;
         let keys = protocol::read_list(&list).map_err(|_| Failure::Protocol)?;
-        Ok(Connection::with(self.socket, client, keys))
+        Ok(Connection::with(self.socket, client, daemon, keys))
     }
 }
 
@@ -169,12 +181,13 @@ impl Connection {
         Opening::start(socket, patience, mark)?.finish(deadline)
     }
 
-    fn with(socket: Socket, client: Client, keys: Vec<Offered>) -> Connection {
+    fn with(socket: Socket, client: Client, daemon: Option<i32>, keys: Vec<Offered>) -> Connection {
         let mut by_public: Vec<usize> = (0..keys.len()).collect();
         by_public.sort_by_key(|&place| &keys[place].public);
         Connection {
             socket,
             client,
+            daemon,
             paces: keys.iter().map(|_| Pace::new()).collect(),
             keys,
             by_public,
@@ -434,7 +447,8 @@ impl Connection {
             self.client.poison();
             return Err(Failure::Lost);
         }
-        if still.is_for_long(self.client.beat()) {
+        let is_stopped = || self.daemon.is_some_and(is_stopped);
+        if still.is_for_long(self.client.beat(), is_stopped) {
             self.client.poison();
             return Err(Failure::Silent);
         }
@@ -463,14 +477,29 @@ impl Still {
 
     /// Whether that is too long, with what a further look finds. A daemon that shows no signs at
     /// all is waited for by time alone.
-    fn is_for_long(&mut self, beat: Option<u32>) -> bool {
+    fn is_for_long(&mut self, beat: Option<u32>, is_stopped: impl FnOnce() -> bool) -> bool {
         if beat.is_none() || beat != self.beat {
             *self = Still::since(beat);
         } else {
             self.looks += 1;
         }
-        self.looks >= MOST_STILL
+        self.looks >= MOST_STILL || self.looks == STOPPED_STILL && is_stopped()
     }
+}
+
+/// Whether the kernel says that a process is stopped, by a signal or a debugger.
+fn is_stopped(process: i32) -> bool {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let Ok(file) = open(format!("/proc/{process}/stat"), flags, Mode::empty()) else {
+        return false;
+    };
+    // proc_pid_stat(5): the name of the program, which may hold anything, is in parentheses. No
+    // later field holds one.
+    let mut stat = [0; 1024];
+    let length = retry_on_intr(|| read(&file, &mut stat)).unwrap_or(0);
+    let end = stat[..length].iter().rposition(|&byte| byte == b')');
+    let state = end.and_then(|end| stat.get(end + 2));
+    matches!(state, Some(b'T' | b't'))
 }
 
 /// Looks for an answer at the time when it should come, if that pays.

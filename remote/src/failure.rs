@@ -51,8 +51,8 @@ impl fmt::Display for Failure {
             Failure::Unreachable(socket, reason) => {
                 return write!(
                     f,
-                    "the key daemon cannot be reached at {} ({reason}); start it by \
-                     `systemctl start lockstep-keyd`",
+                    "the key daemon cannot be reached at {} ({reason}); start it, with \
+                     systemd by `systemctl start lockstep-keyd`",
                     socket.display()
                 );
             }
@@ -81,8 +81,8 @@ impl fmt::Display for Failure {
             }
             Failure::Lost | Failure::Gone => "the key daemon ended before it answered",
             Failure::Silent => {
-                "the key daemon does not answer: it is stopped, or does not start; see \
-                 `systemctl status lockstep-keyd`, and start it by `systemctl start lockstep-keyd`"
+                "the key daemon does not answer: it is stopped, or does not start; see its log, with \
+                 systemd by `systemctl status lockstep-keyd`, and start it"
             }
             Failure::TimedOut | Failure::Late => {
                 "the key daemon did not answer in time; see its log and its load"
@@ -188,4 +188,40 @@ pub(crate) fn outcome(
         lockstep_ring::status::DROPPED => Err(Failure::Lost),
         _ => Err(Failure::Failed),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_says_what_helps() {
+        for (failure, remedy) in [
+            (
+                Failure::Unreachable("/run/a".into(), "none".to_owned()),
+                "at /run/a (none); start it",
+            ),
+            (Failure::Unwelcome(Verdict::Full), "max_clients"),
+            (Failure::Unwelcome(Verdict::Stranger), "lockstep keyd check"),
+            (Failure::Unwelcome(Verdict::OtherVersion), "restart it"),
+            (Failure::Unwelcome(Verdict::Failed), "its log says why"),
+            (Failure::NoDescriptor, "LimitNOFILE"),
+            (Failure::Silent, "systemctl status"),
+            (Failure::OtherKey, "export-reference"),
+            (Failure::Busy, "rate"),
+            (Failure::Full, "queue"),
+        ] {
+            assert!(failure.to_string().contains(remedy), "{failure}");
+        }
+    }
+
+    #[test]
+    fn what_the_ring_says_keeps_its_meaning() {
+        assert_eq!(Failure::from(Refused::Full), Failure::Full);
+        assert_eq!(Failure::from(Refused::TooLong), Failure::Unfit);
+        assert_eq!(Failure::from(Refused::Gone), Failure::Gone);
+        assert_eq!(Failure::from(Refused::Forked), Failure::Gone);
+        assert_eq!(Failure::from(Lost::Broken), Failure::Protocol);
+        assert_eq!(Failure::from(Lost::Gone), Failure::Lost);
+    }
 }

@@ -127,6 +127,11 @@ mod tests {
         assert_eq!(microseconds(&pace), None, "too short for a nap");
         pace.learn_cost(u32::MAX);
         assert_eq!(microseconds(&pace), None, "too long for a look");
+        let longest = LOOK_EVERY.as_nanos() as u32 + 1000 * FIRST_LEAD;
+        pace.learn_cost(longest - 1);
+        assert_eq!(microseconds(&pace), Some(3999));
+        pace.learn_cost(longest);
+        assert_eq!(microseconds(&pace), None, "a thread looks as often anyway");
     }
 
     #[test]

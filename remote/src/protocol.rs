@@ -105,7 +105,7 @@ impl Verdict {
 }
 
 /// What a client may do with a key.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Uses {
     /// Have signatures made.
     pub sign: bool,
@@ -289,6 +289,47 @@ mod tests {
             assert_eq!(Operation::from_number(operation as u16), Some(operation));
         }
         assert_eq!(Operation::from_number(0), None);
+    }
+
+    #[test]
+    fn uses_are_told() {
+        let uses = |sign, decrypt| Uses { sign, decrypt };
+        for (uses, any, text) in [
+            (uses(false, false), false, "nothing"),
+            (uses(true, false), true, "sign"),
+            (uses(false, true), true, "decrypt"),
+            (uses(true, true), true, "sign, decrypt"),
+        ] {
+            assert_eq!((uses.any(), uses.to_string().as_str()), (any, text));
+        }
+        let is_deferrable = |operation: &Operation| Operation::is_deferrable(*operation as u16);
+        let deferrable = Operation::ALL.into_iter().filter(is_deferrable);
+        assert!(deferrable.eq([Operation::DeferrableRsaPrivate]));
+    }
+
+    #[test]
+    fn names_and_lists_have_bounds() {
+        let longest = key(&"a".repeat(LONGEST_NAME), Uses::default());
+        let written = list(std::slice::from_ref(&longest)).expect("a list");
+        assert_eq!(read_list(&written), Ok(vec![longest]));
+        let longer = key(&"a".repeat(LONGEST_NAME + 1), Uses::default());
+        assert_eq!(list(&[longer]), None);
+        // Of its key, 14 bytes of a list are no public half.
+        let filled = |length: usize| {
+            let public = |length| Offered {
+                public: vec![0; length],
+                ..key("aa", Uses::default())
+            };
+            let mut keys = vec![public(0x8000 - 14); length / 0x8000];
+            keys.push(public(length % 0x8000));
+            list(&keys).map(|list| list.len())
+        };
+        const MOST: usize = LONGEST_LIST - 14;
+        assert_eq!(filled(MOST), Some(LONGEST_LIST));
+        assert_eq!(filled(MOST + 1), None);
+        let welcome = |length| read_verdict(&verdict(Verdict::Welcome, length));
+        assert_eq!(welcome(4 << 20), Ok((Verdict::Welcome, 4 << 20)));
+        assert_eq!(welcome((4 << 20) + 1), Err(Broken));
     }
 
     #[test]

@@ -211,6 +211,7 @@ mod tests {
         };
         for reference in [reference(), elsewhere] {
             let file = reference.to_file().expect("a file");
+            assert!(file.len() <= LONGEST_FILE);
             assert_eq!(Reference::from_pem(file.as_bytes()), Ok(reference));
         }
         assert_eq!(reference().socket(), Path::new(DEFAULT_SOCKET));
@@ -283,7 +284,28 @@ mod tests {
             "-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n",
             "-----BEGIN LOCKSTEP KEY REFERENCE-----\n!!!!\n-----END LOCKSTEP KEY REFERENCE-----\n",
         ] {
-            assert!(Reference::from_pem(text.as_bytes()).is_err(), "{text}");
+            let error = Reference::from_pem(text.as_bytes()).expect_err(text);
+            assert!(error.to_string().contains("export-reference"), "{error}");
+        }
+    }
+
+    /// By a program that does not keep to them.
+    #[test]
+    fn a_socket_without_a_path_is_refused() {
+        let socket = "/run/other";
+        let good = Reference {
+            socket: Some(PathBuf::from(socket)),
+            ..reference()
+        };
+        let bytes = good.to_der().expect("a reference");
+        let path = bytes
+            .windows(socket.len())
+            .position(|part| part == socket.as_bytes());
+        for (place, byte) in [(0, b'.'), (4, b'\n')] {
+            let mut changed = bytes.clone();
+            changed[path.expect("its path") + place] = byte;
+            let error = Reference::from_der(&changed).expect_err("no path");
+            assert!(error.to_string().contains("its socket"), "{error}");
         }
     }
 

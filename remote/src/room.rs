@@ -120,9 +120,8 @@ impl Place<'_> {
                 false => left,
             };
             let slept = self.sleeper.wait_timeout(queue, time);
-            let (woken, timeout) = slept.unwrap_or_else(PoisonError::into_inner);
-            queue = woken;
-            has_slept = is_first && timeout.timed_out();
+            queue = slept.unwrap_or_else(PoisonError::into_inner).0;
+            has_slept = is_first;
         }
     }
 }

@@ -165,7 +165,7 @@ impl Watch {
             }
             let result = match polled {
                 Ok(Some(answer)) => match outcome(answer, request.length) {
-                    None if is_late => Err(Failure::Busy),
+                    // If it is late, it ends where it would be posted again.
                     None => {
                         request.wait.is_refused = true;
                         let when = now + request.pause;
@@ -263,5 +263,68 @@ impl State {
 impl fmt::Debug for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Watch").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lockstep_ring::Server;
+
+    use super::*;
+    use crate::protocol::status::BUSY;
+
+    struct Nobody;
+
+    impl Asker for Nobody {
+        fn is_waiting(&self) -> bool {
+            true
+        }
+
+        fn answer(self: Box<Self>, _: Result<Zeroizing<Vec<u8>>, Failure>) {}
+    }
+
+    fn request(now: Instant) -> Request {
+        Request {
+            operation: Operation::EcdsaSign,
+            key: 0,
+            input: Zeroizing::new(vec![1]),
+            length: 1,
+            asker: Box::new(Nobody),
+            deadline: now + IDLE,
+            pause: SHORTEST_PAUSE,
+            wait: Wait::since(0),
+        }
+    }
+
+    /// Nothing is asked again before its time, and the thread sleeps until then.
+    #[test]
+    fn what_is_delayed_waits() {
+        let (server, descriptor) = Server::create(1).expect("a ring");
+        let client = Client::attach(descriptor).expect("a ring");
+        let watch = Watch::default();
+        let mut state = watch.lock();
+        assert!(state.is_idle() && state.sleep() == IDLE);
+        let now = Instant::now();
+        assert!(state.submit(&client, request(now)).is_none());
+        assert!(!state.is_idle() && state.sleep() == LOOK_EVERY);
+        // There is no room for a second one.
+        assert!(state.submit(&client, request(now)).is_none());
+        let (when, second) = state.delayed.pop().expect("it waits");
+        assert!(when >= now + ROOM && state.delayed.is_empty());
+        // The daemon has no time for the first one.
+        server.take(|request| request.answer(BUSY, &[]));
+        assert!(watch.collect(&mut state, [0].into_iter(), now).is_empty());
+        let [(when, first)] = &state.delayed[..] else {
+            panic!("it waits");
+        };
+        let (when, pause) = (*when, first.pause);
+        assert_eq!((when, pause), (now + SHORTEST_PAUSE, 2 * SHORTEST_PAUSE));
+        assert!(!state.is_idle() && state.sleep() <= SHORTEST_PAUSE);
+        let early = when - Duration::from_nanos(1);
+        assert!(state.submit_delayed(&client, early).is_empty());
+        assert_eq!((state.posted.len(), state.delayed.len()), (0, 1));
+        assert!(state.submit_delayed(&client, when).is_empty());
+        assert_eq!((state.posted.len(), state.delayed.len()), (1, 0));
+        drop(second);
     }
 }

@@ -79,13 +79,17 @@ impl Board {
     pub(crate) fn post(&self, slot: usize) {
         if is_planted(Defect::BellBeforeBit) {
             self.bell.ring();
-            self.words[slot / 64].fetch_or(1 << (slot % 64), AcqRel);
+            self.add(slot);
             return;
         }
-        self.words[slot / 64].fetch_or(1 << (slot % 64), AcqRel);
+        self.add(slot);
         if !is_planted(Defect::SilentBell) {
             self.bell.ring();
         }
+    }
+
+    fn add(&self, slot: usize) {
+        self.words[slot / 64].fetch_or(1 << (slot % 64), AcqRel);
     }
 
     /// Takes all of the first `slots` slots that are in the set.
@@ -124,7 +128,7 @@ impl Board {
                 }
             }
         }
-        first % words.len()
+        first
     }
 
     /// All words, for a test that writes anything.
@@ -150,12 +154,16 @@ impl Board {
 }
 
 #[cfg(any(loom, miri))]
-impl Board {
-    pub(crate) fn new() -> Board {
-        Board {
-            bell: Bell::new(),
-            note: AtomicU32::new(0),
-            words: std::array::from_fn(|_| AtomicU64::new(0)),
+mod heap {
+    use super::*;
+
+    impl Board {
+        pub(crate) fn new() -> Board {
+            Board {
+                bell: Bell::new(),
+                note: AtomicU32::new(0),
+                words: std::array::from_fn(|_| AtomicU64::new(0)),
+            }
         }
     }
 }

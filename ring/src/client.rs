@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 
 use crate::fault::{Defect, is_planted};
 use crate::layout::{
-    ANSWERED, CLOSED, FOLLOWED, GONE, IDLE, INPUT, LAST_GENERATION, NOTIFY, OUTPUT, Slot, WAITING,
+    CLOSED, FOLLOWED, GONE, IDLE, INPUT, LAST_GENERATION, NOTIFY, OUTPUT, Slot, WAITING, answered,
     copy_in, move_out, pending, wipe,
 };
 #[cfg(not(any(loom, miri)))]
@@ -310,8 +310,9 @@ impl Inner {
     }
 }
 
+/// The ring may have been closed since.
 fn is_answered(state: u32, generation: u32) -> bool {
-    state & !(GONE | WAITING) == pending(generation) | ANSWERED
+    state & !GONE == answered(generation)
 }
 
 /// Takes any slot of a set.
@@ -332,10 +333,11 @@ fn pick(set: &[AtomicU64]) -> Option<usize> {
 /// Takes this slot of a set, if it is there.
 fn pick_one(set: &[AtomicU64], slot: usize) -> bool {
     let (word, bit) = (&set[slot / 64], 1 << (slot % 64));
+    let seems_there = word.load(Relaxed) & bit != 0;
     if is_planted(Defect::ClaimedTwice) {
-        return word.load(Relaxed) & bit != 0;
+        return seems_there;
     }
-    word.load(Relaxed) & bit != 0 && word.fetch_and(!bit, AcqRel) & bit != 0
+    seems_there && word.fetch_and(!bit, AcqRel) & bit != 0
 }
 
 fn put(set: &[AtomicU64], slot: usize) {

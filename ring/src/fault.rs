@@ -59,14 +59,22 @@ mod planted {
     }
 }
 
-/// Whether the environment names this defect.
 #[cfg(all(feature = "fault-injection", not(test)))]
-pub(crate) fn is_planted(defect: Defect) -> bool {
+pub(crate) use environment::is_planted;
+
+#[cfg(all(feature = "fault-injection", not(test)))]
+mod environment {
     use std::sync::LazyLock;
-    static IS_PLANTED: LazyLock<bool> = LazyLock::new(|| {
-        std::env::var("LOCKSTEP_PLANT").is_ok_and(|name| name == "believed-length")
-    });
-    defect == Defect::BelievedLength && *IS_PLANTED
+
+    use super::Defect;
+
+    /// Whether the environment names this defect.
+    pub(crate) fn is_planted(defect: Defect) -> bool {
+        static IS_PLANTED: LazyLock<bool> = LazyLock::new(|| {
+            std::env::var("LOCKSTEP_PLANT").is_ok_and(|name| name == "believed-length")
+        });
+        defect == Defect::BelievedLength && *IS_PLANTED
+    }
 }
 
 /// Nothing is planted.

@@ -78,6 +78,11 @@ pub(crate) struct Slot {
 pub(crate) const HEADER_SIZE: usize = size_of::<Header>();
 pub(crate) const SLOT_SIZE: usize = size_of::<Slot>();
 
+/// The bytes of a ring of so many slots. Its memory is whole pages.
+pub const fn ring_bytes(slots: usize) -> usize {
+    HEADER_SIZE + slots * SLOT_SIZE
+}
+
 #[cfg(not(loom))]
 const _: () = assert!(HEADER_SIZE == 448 && SLOT_SIZE == 64 + INPUT + OUTPUT);
 
@@ -89,7 +94,7 @@ pub(crate) const IDLE: u32 = 2;
 pub(crate) const FOLLOWED: u32 = 3;
 
 /// The daemon has answered.
-pub(crate) const ANSWERED: u32 = 1;
+const ANSWERED: u32 = 1;
 /// A thread of the client may sleep on the state.
 pub(crate) const WAITING: u32 = 2;
 /// There will be no answer.
@@ -101,6 +106,11 @@ pub(crate) const LAST_GENERATION: u32 = u32::MAX >> STATE_BITS;
 /// The state of a request that is not answered and that no thread sleeps for.
 pub(crate) const fn pending(generation: u32) -> u32 {
     generation << STATE_BITS
+}
+
+/// The state of a request that is answered.
+pub(crate) const fn answered(generation: u32) -> u32 {
+    pending(generation) | ANSWERED
 }
 
 /// Flag of a request: tell the client by the board of answers.

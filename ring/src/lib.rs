@@ -35,20 +35,29 @@ mod sync;
 mod watcher;
 
 pub use client::{Answer, Call, Client, Lost, Refused, Ticket};
-pub use layout::{INPUT, MOST_SLOTS, OUTPUT, status};
+pub use layout::{INPUT, MOST_SLOTS, OUTPUT, ring_bytes, status};
 pub use memory::AttachError;
 pub use server::{Closing, Faults, Request, Server};
 pub use sleep::Patience;
 pub use sleeper::Sleeper;
 #[cfg(not(any(loom, miri)))]
-pub use socket::{Credentials, credentials, has_hung_up, receive, send, unread};
+pub use socket::{
+    Credentials, Received, credentials, has_hung_up, receive, send, tells_senders, unread,
+};
 
-#[cfg(all(test, miri))]
+// Two attributes each: cargo-mutants knows modules of tests by `cfg(test)` alone.
+#[cfg(test)]
+#[cfg(miri)]
 mod heap_tests;
-#[cfg(all(test, not(any(loom, miri))))]
+#[cfg(test)]
+#[cfg(not(any(loom, miri)))]
 mod hostile;
-#[cfg(all(test, not(any(loom, miri))))]
-mod tests;
-
-#[cfg(all(test, loom))]
+#[cfg(test)]
+#[cfg(loom)]
 mod models;
+#[cfg(test)]
+#[cfg(not(any(loom, miri)))]
+mod sleeping;
+#[cfg(test)]
+#[cfg(not(any(loom, miri)))]
+mod tests;

@@ -59,7 +59,9 @@ mod mapped {
     use rustix::mm::{Advice, MapFlags, ProtFlags};
 
     use super::AttachError;
-    use crate::layout::{HEADER_SIZE, Header, MAGIC, MOST_SLOTS, SLOT_SIZE, Slot, VERSION};
+    use crate::layout::{
+        HEADER_SIZE, Header, MAGIC, MOST_SLOTS, SLOT_SIZE, Slot, VERSION, ring_bytes,
+    };
     use crate::sync::AtomicU32;
 
     /// Without these a process could end another one by cutting the file short.
@@ -88,7 +90,7 @@ mod mapped {
                 ));
             }
             let file = file()?;
-            let bytes = size_of(slots) as u64;
+            let bytes = ring_bytes(slots) as u64;
             rustix::fs::ftruncate(&file, bytes)?;
             // A page that is missing later would end the process.
             rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
@@ -117,7 +119,7 @@ mod mapped {
                 .and_then(|size| size.checked_sub(HEADER_SIZE))
                 .map_or(0, |size| size / SLOT_SIZE);
             let fits = slots.is_power_of_two() && slots <= MOST_SLOTS;
-            if !fits || u64::try_from(size) != Ok(size_of(slots) as u64) {
+            if !fits || u64::try_from(size) != Ok(ring_bytes(slots) as u64) {
                 return Err(AttachError::NotARing("its size is not that of a ring"));
             }
             let memory = Memory::map(file, slots)?;
@@ -139,9 +141,9 @@ mod mapped {
         /// Maps a file of the size of `slots` slots that nobody can cut short. Neither a core dump
         /// nor a forked child gets the mapping.
         fn map(file: BorrowedFd<'_>, slots: usize) -> Result<Memory, AttachError> {
-            let bytes = size_of(slots);
-            let protection = ProtFlags::READ | ProtFlags::WRITE;
-            let flags = MapFlags::SHARED | MapFlags::POPULATE;
+            let bytes = ring_bytes(slots);
+            let protection = ProtFlags::READ.union(ProtFlags::WRITE);
+            let flags = MapFlags::SHARED.union(MapFlags::POPULATE);
             // SAFETY: the kernel chooses the address, so no other mapping is replaced.
             let start = unsafe { rustix::mm::mmap(null_mut(), bytes, protection, flags, file, 0)? };
             let start = NonNull::new(start).ok_or(Errno::NOMEM)?;
@@ -158,7 +160,7 @@ mod mapped {
         /// low, the ring can be swapped out.
         pub(crate) fn lock(&self) {
             // SAFETY: the mapping is ours.
-            let _ = unsafe { rustix::mm::mlock(self.start.as_ptr(), size_of(self.slots)) };
+            let _ = unsafe { rustix::mm::mlock(self.start.as_ptr(), ring_bytes(self.slots)) };
         }
 
         pub(crate) fn header(&self) -> &Header {
@@ -188,21 +190,17 @@ mod mapped {
         fn drop(&mut self) {
             if self.slots != 0 {
                 // SAFETY: the mapping is ours, and nobody borrows it any more.
-                let _ = unsafe { rustix::mm::munmap(self.start.as_ptr(), size_of(self.slots)) };
+                let _ = unsafe { rustix::mm::munmap(self.start.as_ptr(), ring_bytes(self.slots)) };
             }
         }
     }
 
-    /// The bytes of a ring.
-    const fn size_of(slots: usize) -> usize {
-        HEADER_SIZE + slots * SLOT_SIZE
-    }
-
     /// A file in memory that nobody can execute, where the kernel knows how (Linux 6.3).
     fn file() -> Result<OwnedFd, Errno> {
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        match rustix::fs::memfd_create("lockstep-ring", flags | MemfdFlags::NOEXEC_SEAL) {
-            Err(Errno::INVAL) => rustix::fs::memfd_create("lockstep-ring", flags),
+        let flags = MemfdFlags::CLOEXEC.union(MemfdFlags::ALLOW_SEALING);
+        let create = |flags| rustix::fs::memfd_create("lockstep-ring", flags);
+        match create(flags.union(MemfdFlags::NOEXEC_SEAL)) {
+            Err(Errno::INVAL) => create(flags),
             file => file,
         }
     }
@@ -221,7 +219,7 @@ mod mapped {
         const PAGE: usize = 4096;
 
         pub(crate) fn this_process() -> Result<Owner, AttachError> {
-            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            let protection = ProtFlags::READ.union(ProtFlags::WRITE);
             // SAFETY: the kernel chooses the address, so no other mapping is replaced.
             let start = unsafe {
                 rustix::mm::mmap_anonymous(null_mut(), Self::PAGE, protection, MapFlags::PRIVATE)?
@@ -252,12 +250,17 @@ mod mapped {
     }
 }
 
-/// Reads on behind the end of `bytes`, for [`BelievedLength`](crate::fault::Defect).
 #[cfg(feature = "fault-injection")]
-pub(crate) fn read_on(bytes: &[u8], length: usize) {
-    for at in 0..length {
-        // SAFETY: none: this is the defect.
-        unsafe { bytes.as_ptr().wrapping_add(at).read_volatile() };
+pub(crate) use environment::read_on;
+
+#[cfg(feature = "fault-injection")]
+mod environment {
+    /// Reads on behind the end of `bytes`, for [`BelievedLength`](crate::fault::Defect).
+    pub(crate) fn read_on(bytes: &[u8], length: usize) {
+        for at in 0..length {
+            // SAFETY: none: this is the defect.
+            unsafe { bytes.as_ptr().wrapping_add(at).read_volatile() };
+        }
     }
 }
 

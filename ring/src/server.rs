@@ -12,8 +12,8 @@ use zeroize::Zeroizing;
 use crate::board::{Bell, Board};
 use crate::fault::{Defect, is_planted};
 use crate::layout::{
-    ANSWERED, CLOSED, FOLLOWED, GONE, IDLE, INPUT, LAST_GENERATION, NOTIFY, OUTPUT, Slot, WAITING,
-    copy_in, move_out, pending, status,
+    CLOSED, FOLLOWED, GONE, IDLE, INPUT, LAST_GENERATION, NOTIFY, OUTPUT, Slot, WAITING, answered,
+    copy_in, move_out, status,
 };
 #[cfg(not(any(loom, miri)))]
 use crate::memory::AttachError;
@@ -375,14 +375,19 @@ impl fmt::Debug for Request {
 
 /// Makes an answer visible; returns whether a thread may sleep until then.
 fn publish(slot: &Slot, generation: u32) -> bool {
-    let answered = pending(generation) | ANSWERED;
-    if is_planted(Defect::BlindAnswer) {
-        let waits = slot.state.load(Relaxed) & WAITING != 0;
-        slot.state.store(answered, Release);
-        return waits;
+    let answered = answered(generation);
+    let before = match is_planted(Defect::BlindAnswer) {
+        true => {
+            let before = slot.state.load(Relaxed);
+            slot.state.store(answered, Release);
+            before
+        }
+        false => slot.state.swap(answered, AcqRel),
+    };
+    match is_planted(Defect::SilentAnswer) {
+        true => false,
+        false => before & WAITING != 0,
     }
-    let waits = slot.state.swap(answered, AcqRel) & WAITING != 0;
-    waits && !is_planted(Defect::SilentAnswer)
 }
 
 impl Drop for Request {

@@ -152,3 +152,71 @@ fn time_for(heard: usize, all: usize, left: Duration) -> Duration {
         false => left.min(Server::LOOK_EVERY),
     }
 }
+
+#[cfg(test)]
+#[cfg(not(any(loom, miri)))]
+mod tests {
+    use super::*;
+    use crate::tests::{call, pair, serve_reversed};
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn of_too_many_rings_those_are_heard_that_had_requests_last() {
+        let pairs: Vec<_> = (0..Sleeper::MOST_RINGS + 3).map(|_| pair(1)).collect();
+        let rings: Vec<Server> = pairs.iter().map(|(server, _)| server.clone()).collect();
+        let heard_places = |rings: &[Server]| -> Vec<usize> {
+            let place = |ring: &Server| rings.iter().position(|own| own.is_same(ring));
+            let places = heard(rings)
+                .into_iter()
+                .map(|ring| place(ring).expect("one of them"));
+            places.collect()
+        };
+        let all: Vec<usize> = (0..Sleeper::MOST_RINGS).collect();
+        // As many as one call waits for: nothing is chosen.
+        assert_eq!(heard_places(&rings[..Sleeper::MOST_RINGS]), all);
+        assert_eq!(rings[0].sleeps(), 0);
+        assert_eq!(heard_places(&rings), all);
+        assert!(rings.iter().all(|ring| ring.sleeps() == 1));
+        let last = rings.len() - 1;
+        let _ticket = pairs[last].1.submit(&call(b"")).unwrap();
+        assert_eq!(serve_reversed(&rings[last]), 1);
+        let chosen = heard_places(&rings);
+        assert_eq!((chosen[0], &chosen[1..]), (last, &all[..all.len() - 1]));
+    }
+
+    #[test]
+    fn a_thread_looks_now_and_then_at_rings_that_it_does_not_hear() {
+        let most = Sleeper::MOST_RINGS;
+        for (heard, all, time) in [
+            (0, 0, LONG),
+            (3, 3, LONG),
+            (most, most, LONG),
+            (2, 3, Server::LOOK_EVERY),
+            (most - 1, most, Server::LOOK_EVERY),
+            (most, most + 1, LOOK_AT_MANY_EVERY),
+        ] {
+            assert_eq!(time_for(heard, all, LONG), time, "{heard} of {all}");
+        }
+        assert_eq!(time_for(2, 3, Duration::ZERO), Duration::ZERO);
+    }
+
+    #[test]
+    fn who_has_something_to_do_does_not_sleep() {
+        let sleeper = Sleeper::new();
+        let (ring, client) = pair(1);
+        let rings = [ring];
+        let sleeps = || {
+            sleeper
+                .time_to_sleep(&rings, Deadline::after(LONG))
+                .is_some()
+        };
+        assert!(sleeps());
+        sleeper.wake();
+        assert!(!sleeps() && sleeps());
+        let _ticket = client.submit(&call(b"")).unwrap();
+        assert!(!sleeps());
+        let over = sleeper.time_to_sleep(&[], Deadline::after(Duration::ZERO));
+        assert_eq!(over, None);
+    }
+}

@@ -1,16 +1,14 @@
 //! The Unix socket by which a client gets its ring: a descriptor goes over it, each side learns by
 //! it of the other's end, and the daemon who the client is.
 
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
-};
+use rustix::net::sockopt::set_socket_passcred;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 /// Sends `bytes`, which must not be empty, and a descriptor with them.
 pub fn send(socket: impl AsFd, bytes: &[u8], descriptor: BorrowedFd<'_>) -> io::Result<usize> {
@@ -27,33 +25,88 @@ pub fn send(socket: impl AsFd, bytes: &[u8], descriptor: BorrowedFd<'_>) -> io::
     Ok(sent)
 }
 
-/// Receives bytes into `bytes`, and a descriptor if one comes with them; others are closed. No
-/// bytes mean that the other side has hung up. `EMFILE` says that the kernel has dropped the
-/// descriptor, since this process may have no more.
-pub fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let received = recvmsg(
-        socket,
-        &mut [IoSliceMut::new(bytes)],
-        &mut control,
-        RecvFlags::CMSG_CLOEXEC,
-    )?;
-    let mut descriptors = control.drain().filter_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
-        _ => None,
-    });
-    let first = descriptors.next().and_then(|mut all| all.next());
-    if first.is_none() && received.flags.contains(ReturnFlags::CTRUNC) {
+/// What came over a socket at once.
+#[derive(Debug)]
+pub struct Received {
+    /// How many bytes. None mean that the other side has hung up.
+    pub length: usize,
+    /// A descriptor that came with them.
+    pub descriptor: Option<OwnedFd>,
+    /// The process that has sent them, where the socket was [asked](tells_senders) to tell and it
+    /// has a number in this process's PID namespace.
+    pub process: Option<i32>,
+}
+
+/// Has the socket tell from now on which process has sent what comes.
+pub fn tells_senders(socket: impl AsFd) -> io::Result<()> {
+    Ok(set_socket_passcred(socket, true)?)
+}
+
+/// Room for what the kernel tells beside the bytes: a descriptor, and who has sent it.
+#[repr(C, align(8))]
+struct Control([u8; 128]);
+
+/// Receives bytes into `bytes`, and a descriptor if one comes with them; others are closed.
+/// `EMFILE` says that the kernel has dropped the descriptor, since this process may have no more.
+///
+/// (`rustix` reads the number of a process into a type that has no 0.)
+#[allow(unsafe_code, reason = "a call of recvmsg, and its control messages")]
+pub fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<Received> {
+    let mut control = Control([0; 128]);
+    let mut part = libc::iovec {
+        iov_base: bytes.as_mut_ptr().cast(),
+        iov_len: bytes.len(),
+    };
+    // SAFETY: a structure of numbers and pointers, for which zeros are nothing and NULL.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_iov = &raw mut part;
+    header.msg_iovlen = 1;
+    header.msg_control = control.0.as_mut_ptr().cast();
+    header.msg_controllen = control.0.len() as _;
+    let number = socket.as_fd().as_raw_fd();
+    // SAFETY: the header names two places that are there for the call, with their lengths.
+    let length = unsafe { libc::recvmsg(number, &raw mut header, libc::MSG_CMSG_CLOEXEC) };
+    let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
+    let mut received = Received {
+        length,
+        descriptor: None,
+        process: None,
+    };
+    // SAFETY: the kernel has written messages into the aligned room, and their length to the
+    // header. The macros of the C library stay within it, and what is read is there as a whole.
+    // Each descriptor is this process's own, and is taken once.
+    unsafe {
+        let mut message = libc::CMSG_FIRSTHDR(&raw const header);
+        while let Some(about) = message.as_ref() {
+            let data = libc::CMSG_DATA(message);
+            let size = about.cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
+            match (about.cmsg_level, about.cmsg_type) {
+                (libc::SOL_SOCKET, libc::SCM_RIGHTS) => {
+                    for place in 0..size / size_of::<libc::c_int>() {
+                        let number = data.cast::<libc::c_int>().add(place).read_unaligned();
+                        let own = OwnedFd::from_raw_fd(number);
+                        received.descriptor.get_or_insert(own);
+                    }
+                }
+                (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) if size >= size_of::<libc::ucred>() => {
+                    let sender = data.cast::<libc::ucred>().read_unaligned();
+                    received.process = Some(sender.pid).filter(|&process| process > 0);
+                }
+                _ => {}
+            }
+            message = libc::CMSG_NXTHDR(&raw const header, message);
+        }
+    }
+    if received.descriptor.is_none() && header.msg_flags & libc::MSG_CTRUNC != 0 {
         return Err(Errno::MFILE.into());
     }
-    Ok((received.bytes, first))
+    Ok(received)
 }
 
 /// Whether the other side has closed its end.
 pub fn has_hung_up(socket: impl AsFd) -> bool {
     let mut polled = [PollFd::new(&socket, PollFlags::RDHUP)];
-    let ended = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    let ended = PollFlags::RDHUP.union(PollFlags::HUP).union(PollFlags::ERR);
     let polls = poll(&mut polled, Some(&Timespec::default()));
     polls.is_ok() && polled[0].revents().intersects(ended)
 }

@@ -136,9 +136,12 @@ mod kernel {
         }
     }
 
+    /// The longest wait in seconds: some thirty years, which no clock of the kernel overflows.
+    const LONGEST: u64 = 1 << 30;
+
     fn timespec(time: Duration) -> Timespec {
         Timespec {
-            tv_sec: i64::try_from(time.as_secs().min(1 << 30)).unwrap_or(1 << 30),
+            tv_sec: time.as_secs().min(LONGEST) as i64,
             tv_nsec: time.subsec_nanos().into(),
         }
     }

@@ -5,25 +5,26 @@ use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use super::*;
-use crate::layout::{HEADER_SIZE, LAST_GENERATION, NOTIFY, SLOT_SIZE, Slot};
+use crate::board::Bell;
+use crate::layout::{HEADER_SIZE, LAST_GENERATION, NOTIFY, SLOT_SIZE, Slot, answered};
 use crate::memory::Memory;
 
-const PATIENT: Patience = Patience {
+pub(super) const PATIENT: Patience = Patience {
     spin: Duration::from_micros(5),
     timeout: Duration::from_secs(20),
 };
 
-fn pair(slots: usize) -> (Server, Client) {
+pub(super) fn pair(slots: usize) -> (Server, Client) {
     let (server, descriptor) = Server::create(slots).unwrap();
     (server, Client::attach(&descriptor).unwrap())
 }
 
-fn call(input: &[u8]) -> Call<'_> {
+pub(super) fn call(input: &[u8]) -> Call<'_> {
     Call {
         operation: 7,
         key: 0x1234_5678_9ABC_DEF0,
@@ -32,7 +33,7 @@ fn call(input: &[u8]) -> Call<'_> {
     }
 }
 
-fn serve_reversed(server: &Server) -> usize {
+pub(super) fn serve_reversed(server: &Server) -> usize {
     server.take(|request| {
         let mut output = request.input().to_vec();
         output.reverse();
@@ -43,6 +44,7 @@ fn serve_reversed(server: &Server) -> usize {
 #[test]
 fn a_request_arrives_whole_and_so_does_its_answer() {
     let (server, client) = pair(4);
+    assert_eq!((server.slots(), client.slots()), (4, 4));
     for length in [0, 1, 7, 8, 9, 255, 256, INPUT] {
         let input: Vec<u8> = (0..length).map(|at| at as u8 ^ 0x5A).collect();
         let mut ticket = client.submit(&call(&input)).unwrap();
@@ -94,7 +96,7 @@ fn threads_wait_for_a_daemon_that_sleeps() {
 }
 
 /// A request with this input.
-fn notifying(input: &[u8]) -> Call<'_> {
+pub(super) fn notifying(input: &[u8]) -> Call<'_> {
     Call {
         notify: true,
         ..call(input)
@@ -147,12 +149,23 @@ fn nothing_of_a_request_and_its_answer_stays_in_the_ring() {
     };
     let mut ticket = client.submit(&call(b"an input of some length")).unwrap();
     assert!(holds(b"an input"));
-    server.take(|request| request.answer(status::DONE, b"an output of some length"));
+    server.take(|request| {
+        let shown = format!("{request:?}");
+        assert!(
+            shown.contains("operation: 7") && !shown.contains("97"),
+            "{shown}"
+        );
+        request.answer(status::DONE, b"an output of some length");
+    });
     assert!(!holds(b"input") && !holds(b"length of an input") && holds(b"an output"));
     let answer = ticket.poll().unwrap().unwrap();
     assert_eq!(answer.output[..], *b"an output of some length");
     assert!(!holds(b"output") && !holds(b"length"));
-    assert!(!format!("{answer:?}").contains("97"), "{answer:?}");
+    let shown = format!("{answer:?}");
+    assert!(
+        shown.contains("length: 24") && !shown.contains("97"),
+        "{shown}"
+    );
     // Nor of an answer that nobody has taken, once its slot is used again.
     drop(client.submit(&call(b"")).unwrap());
     server.take(|request| request.answer(status::DONE, b"another output"));
@@ -228,8 +241,14 @@ fn the_end_of_a_ring_wakes_all_who_wait() {
             let client = client.clone();
             thread::spawn(move || while client.answered(PATIENT, |_| {}).is_ok() {})
         };
-        let waiting = thread::spawn(move || other.wait(PATIENT).unwrap_err());
+        let waiting = thread::spawn(move || {
+            let start = Instant::now();
+            let lost = other.wait(PATIENT).unwrap_err();
+            assert!(start.elapsed() < PATIENT.timeout, "nobody has woken it");
+            lost
+        });
         thread::sleep(Duration::from_millis(5));
+        assert!(!client.is_gone());
         match by_daemon {
             true => server.close(),
             false => client.poison(),
@@ -239,6 +258,61 @@ fn the_end_of_a_ring_wakes_all_who_wait() {
         assert_eq!(ticket.poll().unwrap_err(), Lost::Gone);
         assert_eq!(client.submit(&call(b"")).unwrap_err(), Refused::Gone);
         assert!(client.is_gone());
+    }
+}
+
+#[test]
+fn an_answer_from_before_the_end_of_the_ring_is_taken() {
+    let (server, client) = pair(2);
+    let [mut first, mut second] = [b"ab", b"cd"].map(|input| client.submit(&call(input)).unwrap());
+    let mut kept = Vec::new();
+    server.take(|request| kept.push(request));
+    kept.remove(0).answer(status::DONE, b"answer");
+    server.close();
+    assert_eq!(first.poll().unwrap().unwrap().output[..], *b"answer");
+    assert_eq!(second.poll().unwrap_err(), Lost::Gone);
+}
+
+/// A slot has a new generation with each request, and an answer to another one is a lie.
+#[test]
+fn an_answer_to_an_earlier_request_is_not_taken() {
+    let (server, descriptor) = Server::create(1).unwrap();
+    let client = Client::attach(&descriptor).unwrap();
+    let memory = Memory::open(descriptor.as_fd()).unwrap();
+    let [slot] = memory.slots() else {
+        panic!("a ring of one slot");
+    };
+    for generation in 1..=3 {
+        let mut ticket = client.submit(&call(b"")).unwrap();
+        assert_eq!(slot.generation.load(Relaxed), generation);
+        assert_eq!(serve_reversed(&server), 1);
+        assert!(ticket.poll().unwrap().is_some());
+    }
+    let mut ticket = client.submit(&call(b"")).unwrap();
+    slot.state.store(answered(3), Relaxed);
+    assert_eq!(ticket.poll().unwrap_err(), Lost::Broken);
+    assert!(client.is_gone());
+}
+
+#[test]
+fn errors_say_what_has_happened() {
+    let refused = [
+        (Refused::Full, "all slots"),
+        (Refused::TooLong, "too long"),
+        (Refused::Gone, "closed"),
+        (Refused::Forked, "parent"),
+    ];
+    for (refused, word) in refused {
+        assert!(refused.to_string().contains(word), "{refused}");
+    }
+    let lost = [
+        (Lost::Gone, "closed"),
+        (Lost::Broken, "protocol"),
+        (Lost::Forked, "parent"),
+        (Lost::Taken, "taken before"),
+    ];
+    for (lost, word) in lost {
+        assert!(lost.to_string().contains(word), "{lost}");
     }
 }
 
@@ -262,40 +336,53 @@ fn sleepers() -> [Sleeper; 2] {
 
 #[test]
 fn a_client_that_rings_without_requests_is_not_listened_to() {
-    for sleeper in sleepers() {
-        let (noisy, descriptor) = Server::create(1).unwrap();
-        let memory = Memory::open(descriptor.as_fd()).unwrap();
-        let bell = &memory.header().requests.bell;
-        let client = Client::attach(&descriptor).unwrap();
-        let (quiet, _quiet_client) = pair(1);
-        let rings = [noisy.clone(), quiet];
-        let short = Patience::new(Duration::ZERO, Duration::from_millis(20));
-        let over = std::sync::atomic::AtomicBool::new(false);
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                while !over.load(Relaxed) {
-                    bell.ring();
-                }
-            });
-            // It would ring for ever: after some rings the thread sleeps in spite of it.
-            while noisy.is_heard() {
-                sleeper.sleep(&rings, short).unwrap();
-            }
-            sleeper.sleep(&rings, short).unwrap();
-            assert_eq!(noisy.idle_rings(), 64, "no more rings are heard");
-            over.store(true, Relaxed);
-        });
-        // Its requests are still served, and it is listened to again.
-        let mut ticket = client.submit(&call(b"xy")).unwrap();
-        while serve_reversed(&noisy) == 0 {
-            sleeper.sleep(&rings, PATIENT).unwrap();
+    type Noise = fn(&Bell);
+    // By what everybody does, and by a call of the kernel alone.
+    let noises: [Noise; 2] = [Bell::ring, |bell| sync::wake(bell.word())];
+    for noise in noises {
+        for sleeper in sleepers() {
+            listens_no_longer(&sleeper, noise);
         }
-        assert_eq!(ticket.poll().unwrap().unwrap().output[..], *b"yx");
-        assert_eq!(noisy.idle_rings(), 0);
-        // Without any ring a call still ends the sleep.
-        sleeper.wake();
-        sleeper.sleep(&[], PATIENT).unwrap();
     }
+}
+
+fn listens_no_longer(sleeper: &Sleeper, noise: fn(&Bell)) {
+    let (noisy, descriptor) = Server::create(1).unwrap();
+    let memory = Memory::open(descriptor.as_fd()).unwrap();
+    let bell = &memory.header().requests.bell;
+    let client = Client::attach(&descriptor).unwrap();
+    let (quiet, _quiet_client) = pair(1);
+    let rings = [noisy.clone(), quiet.clone()];
+    let short = Patience::new(Duration::ZERO, Duration::from_millis(20));
+    let over = std::sync::atomic::AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Relaxed) {
+                noise(bell);
+            }
+        });
+        // It would ring for ever: after some rings the thread sleeps in spite of it.
+        while noisy.is_heard() {
+            sleeper.sleep(&rings, short).unwrap();
+            assert_eq!(serve_reversed(&noisy), 0);
+        }
+        sleeper.sleep(&rings, short).unwrap();
+        assert_eq!(noisy.idle_rings(), 64, "no more rings are heard");
+        assert_eq!(quiet.idle_rings(), 0, "it has not rung");
+        over.store(true, Relaxed);
+    });
+    // Its requests are still served, and it is listened to again.
+    let mut ticket = client.submit(&call(b"xy")).unwrap();
+    while serve_reversed(&noisy) == 0 {
+        sleeper.sleep(&rings, PATIENT).unwrap();
+    }
+    assert_eq!(ticket.poll().unwrap().unwrap().output[..], *b"yx");
+    assert_eq!(noisy.idle_rings(), 0);
+    // Without any ring a call still ends the sleep.
+    let start = Instant::now();
+    sleeper.wake();
+    sleeper.sleep(&[], PATIENT).unwrap();
+    assert!(start.elapsed() < PATIENT.timeout, "nobody has woken it");
 }
 
 /// Rings come and go while one thread sleeps on all of them; each wait is far shorter than a
@@ -368,6 +455,11 @@ fn a_daemon_says_why_it_closes_a_ring_and_that_it_works() {
     assert!(!server.is_awaited());
     let _ticket = client.submit(&call(b"")).unwrap();
     assert!(server.is_awaited());
+    let mut taken = Vec::new();
+    server.take(|request| taken.push(request));
+    assert!(server.is_awaited());
+    taken.clear();
+    assert!(!server.is_awaited());
     server.beat();
     let first = client.beat();
     server.beat();
@@ -390,23 +482,27 @@ fn a_daemon_says_why_it_closes_a_ring_and_that_it_works() {
 
 #[test]
 fn watchers_end_with_their_rings_and_with_the_sleeper() {
-    let rings: Vec<Server> = (0..3).map(|_| pair(1).0).collect();
+    let rings: [Server; 3] = std::array::from_fn(|_| pair(1).0);
     let sleeper = Sleeper::with_watchers();
-    sleeper.sleep(&rings, AT_ONCE).unwrap();
     // A watcher holds its ring, and so does this test.
-    let watched = || -> usize { rings.iter().map(|ring| ring.holders() - 1).sum() };
-    let wait_for = |count: usize| {
-        let end = std::time::Instant::now() + Duration::from_secs(20);
-        while watched() != count && std::time::Instant::now() < end {
+    let watched = || rings.each_ref().map(|ring| ring.holders() - 1);
+    let wait_for = |expected: [usize; 3], each: &dyn Fn()| {
+        let end = Instant::now() + PATIENT.timeout;
+        while watched() != expected && Instant::now() < end {
+            each();
             thread::sleep(Duration::from_millis(1));
         }
-        assert_eq!(watched(), count);
+        assert_eq!(watched(), expected);
     };
-    wait_for(3);
-    sleeper.sleep(&rings[1..2], AT_ONCE).unwrap();
-    wait_for(1);
+    // A watcher that ends wakes the thread, whose sleep may end before it has looked at its rings.
+    let sleep = |rings: &[Server]| sleeper.sleep(rings, AT_ONCE).unwrap();
+    wait_for([1, 1, 1], &|| sleep(&rings));
+    wait_for([0, 1, 0], &|| sleep(&rings[1..2]));
+    wait_for([0, 0, 1], &|| sleep(&rings[2..]));
+    wait_for([1, 0, 1], &|| sleep(&[rings[2].clone(), rings[0].clone()]));
     drop(sleeper);
-    wait_for(0);
+    wait_for([0, 0, 0], &|| {});
+    assert!(rings[0].is_same(&rings[0].clone()) && !rings[0].is_same(&rings[1]));
 }
 
 /// A client of a later version may set flags that mean something to it.
@@ -508,6 +604,43 @@ fn what_is_no_ring_is_refused() {
     assert!(Client::attach(Server::create(MOST_SLOTS).unwrap().1).is_ok());
 }
 
+/// The lines of the kernel about each mapping of this file, one after another.
+fn mappings_of(file: &OwnedFd) -> Vec<String> {
+    let inode = rustix::fs::fstat(file).unwrap().st_ino.to_string();
+    let text = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut mappings: Vec<String> = Vec::new();
+    let mut is_its = false;
+    for line in text.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if !words[0].ends_with(':') {
+            is_its = words[4] == inode;
+            mappings.extend(is_its.then(String::new));
+        }
+        if is_its {
+            mappings.last_mut().unwrap().push_str(line);
+        }
+    }
+    mappings
+}
+
+#[test]
+fn a_ring_is_in_no_dump_and_no_child_and_goes_with_its_owners() {
+    let (server, descriptor) = Server::create(MOST_SLOTS).unwrap();
+    let client = Client::attach(&descriptor).unwrap();
+    let mappings = mappings_of(&descriptor);
+    assert_eq!(mappings.len(), 2, "{mappings:?}");
+    for mapping in mappings {
+        assert!(
+            mapping.contains(" dc ") && mapping.contains(" dd "),
+            "{mapping}"
+        );
+    }
+    drop(client);
+    assert_eq!(mappings_of(&descriptor).len(), 1);
+    drop(server);
+    assert_eq!(mappings_of(&descriptor), [""; 0]);
+}
+
 #[test]
 fn a_ring_cannot_be_changed_in_size() {
     let (_server, descriptor) = Server::create(1).unwrap();
@@ -525,8 +658,12 @@ fn a_descriptor_goes_over_a_socket() {
     let (server, descriptor) = Server::create(1).unwrap();
     send(&here, b"ring", descriptor.as_fd()).unwrap();
     let mut bytes = [0; 16];
-    let (length, received) = receive(&there, &mut bytes).unwrap();
-    assert_eq!(bytes[..length], *b"ring");
+    let Received {
+        length,
+        descriptor: received,
+        process,
+    } = receive(&there, &mut bytes).unwrap();
+    assert_eq!((&bytes[..length], process), (&b"ring"[..], None));
     let received = received.expect("a descriptor");
     assert!(
         rustix::io::fcntl_getfd(&received)
@@ -544,11 +681,27 @@ fn a_descriptor_goes_over_a_socket() {
     assert!(ticket.poll().unwrap().is_some());
     // Bytes alone, and the end.
     std::io::Write::write_all(&mut &here, b"x").unwrap();
-    let (length, none) = receive(&there, &mut bytes).unwrap();
-    assert!(length == 1 && none.is_none());
+    let alone = receive(&there, &mut bytes).unwrap();
+    assert!(alone.length == 1 && alone.descriptor.is_none());
+    // Several descriptors, of which one is kept, and who has sent them.
+    tells_senders(&there).unwrap();
+    let several = [descriptor.as_fd(); 3];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut control = rustix::net::SendAncillaryBuffer::new(&mut space);
+    control.push(rustix::net::SendAncillaryMessage::ScmRights(&several));
+    let flags = rustix::net::SendFlags::empty();
+    let parts = [std::io::IoSlice::new(b"three")];
+    rustix::net::sendmsg(&here, &parts, &mut control, flags).unwrap();
+    let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let before = open();
+    let received = receive(&there, &mut bytes).unwrap();
+    assert_eq!(bytes[..received.length], *b"three");
+    assert_eq!(received.process, Some(credentials(&there).unwrap().process));
+    // Other tests may open and close some meanwhile.
+    assert!(received.descriptor.is_some() && open() < before + 100);
     drop(here);
-    let (length, none) = receive(&there, &mut bytes).unwrap();
-    assert!(length == 0 && none.is_none());
+    let end = receive(&there, &mut bytes).unwrap();
+    assert!(end.length == 0 && end.descriptor.is_none());
     assert!(
         send(&there, b"ring", descriptor.as_fd()).is_err(),
         "it has hung up"

@@ -145,3 +145,20 @@ impl Watcher {
         self.ring.wake();
     }
 }
+
+#[cfg(test)]
+#[cfg(not(any(loom, miri)))]
+mod tests {
+    use super::*;
+    use crate::tests::{call, pair};
+
+    #[test]
+    fn a_ring_with_a_request_does_not_count_as_idle() {
+        let (ring, client) = pair(1);
+        let _ticket = client.submit(&call(b"")).unwrap();
+        let gate = AtomicU32::new(OPEN);
+        let watcher = Watcher { ring, gate };
+        watcher.waits_for_requests();
+        assert_eq!(watcher.ring.idle_rings(), 0);
+    }
+}

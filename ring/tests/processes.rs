@@ -3,8 +3,10 @@
 
 use std::collections::HashMap;
 use std::env;
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -71,9 +73,10 @@ fn ask(client: &Client, requests: usize) {
 fn attach(path: &Path) -> (Client, UnixStream) {
     let socket = UnixStream::connect(path).unwrap();
     let mut bytes = [0; 1];
-    let (count, ring) = receive(&socket, &mut bytes).unwrap();
-    assert_eq!((count, bytes), (1, [b'r']));
-    (Client::attach(ring.expect("a descriptor")).unwrap(), socket)
+    let received = receive(&socket, &mut bytes).unwrap();
+    assert_eq!((received.length, bytes), (1, [b'r']));
+    let ring = received.descriptor.expect("a descriptor");
+    (Client::attach(ring).unwrap(), socket)
 }
 
 /// What a child process does. Alone it has nothing to do.
@@ -297,4 +300,137 @@ fn a_forked_child_has_no_part_in_the_ring() {
         drop((ticket, client));
         true
     }));
+}
+
+/// What the kernel says of the mappings of this process whose lines contain a word: where each
+/// begins, how long it is, and its flags.
+fn mappings(word: &str) -> Vec<(usize, usize, String)> {
+    let text = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut found: Vec<(usize, usize, String)> = Vec::new();
+    let mut is_one = false;
+    for line in text.lines() {
+        if let Some((start, end)) = line.split(' ').next().unwrap().split_once('-') {
+            let [start, end] = [start, end].map(|text| usize::from_str_radix(text, 16).unwrap());
+            is_one = line.contains(word);
+            found.extend(is_one.then(|| (start, end - start, String::new())));
+        } else if let Some(flags) = line.strip_prefix("VmFlags:").filter(|_| is_one) {
+            found.last_mut().unwrap().2 = flags.to_owned();
+        }
+    }
+    found
+}
+
+const RING: &str = "lockstep-ring";
+
+/// In a child, which has no other ring and no other thread.
+#[test]
+fn a_ring_is_locked_and_leaves_nothing() {
+    assert!(in_child(|| {
+        let (server, _descriptor) = Server::create(1).unwrap();
+        let is_locked = mappings(RING)
+            .iter()
+            .any(|(_, _, flags)| flags.contains(" lo "));
+        drop(server);
+        let bytes = || -> usize {
+            let all = mappings("").into_iter().map(|(_, length, _)| length);
+            all.sum()
+        };
+        let attach = || {
+            let (_server, descriptor) = Server::create(1).unwrap();
+            Client::attach(&descriptor).unwrap();
+        };
+        attach();
+        let before = bytes();
+        (0..1000).for_each(|_| attach());
+        // Each has pages of its own; the allocator may have got some.
+        is_locked && mappings(RING).is_empty() && bytes() < before + 500 * 4096
+    }));
+}
+
+/// A child has no mapping where its parent has the ring, and so another one may be there.
+#[test]
+fn a_child_that_drops_the_ring_of_its_parent_unmaps_nothing() {
+    let (server, descriptor) = Server::create(4).unwrap();
+    let client = Client::attach(&descriptor).unwrap();
+    let inode = File::from(descriptor).metadata().unwrap().ino();
+    let places = mappings(&format!(" {inode} "));
+    assert_eq!(places.len(), 2);
+    assert!(in_child(|| {
+        let map = |place: usize, length| {
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+            let place = std::ptr::with_exposed_provenance_mut(place);
+            // SAFETY: it replaces no other mapping.
+            unsafe { libc::mmap(place, length, access, flags, -1, 0) != libc::MAP_FAILED }
+        };
+        let are_there = places.iter().all(|(place, length, _)| map(*place, *length));
+        drop(client);
+        let is_left = |(place, length, _): &(usize, usize, String)| !map(*place, *length);
+        are_there && places.iter().all(is_left)
+    }));
+    drop(server);
+}
+
+/// Has `futex_waitv` fail for this thread, and for those that it starts.
+fn deny_waits_for_several(error: i32) {
+    let step = |code: u32, jump: u8, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf: jump,
+        k,
+    };
+    let call = libc::SYS_futex_waitv as u32;
+    let mut steps = [
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, call),
+        step(libc::BPF_RET, 0, libc::SECCOMP_RET_ERRNO | error as u32),
+        step(libc::BPF_RET, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let filter = libc::sock_fprog {
+        len: 4,
+        filter: steps.as_mut_ptr(),
+    };
+    // SAFETY: the filter is there for the call, which copies it.
+    let set = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::prctl(
+                libc::PR_SET_SECCOMP,
+                libc::SECCOMP_MODE_FILTER,
+                &raw const filter,
+            ) == 0
+    };
+    assert!(set, "{}", io::Error::last_os_error());
+}
+
+/// Kernels before 5.16 have no call that waits for several words, and filters of system calls of
+/// containers may not know it. Any other error is the caller's.
+#[test]
+fn without_a_call_for_several_words_rings_are_watched() {
+    for error in [libc::ENOSYS, libc::EPERM, libc::ENOMEM] {
+        let slept = thread::spawn(move || {
+            deny_waits_for_several(error);
+            let (server, descriptor) = Server::create(4).unwrap();
+            let client = Client::attach(&descriptor).unwrap();
+            let sleeper = Sleeper::new();
+            let rings = [server, Server::create(1).unwrap().0];
+            let brief = Patience::new(Duration::ZERO, Duration::from_millis(5));
+            sleeper.sleep(&rings, brief)?;
+            let asking = thread::spawn(move || ask(&client, 1));
+            while !asking.is_finished() {
+                sleeper.sleep(&rings, brief)?;
+                rings[0].take(|request| {
+                    let output = reversed(request.input());
+                    request.answer(status::DONE, &output);
+                });
+            }
+            asking.join().unwrap();
+            Ok::<(), io::Error>(())
+        });
+        let failed = slept
+            .join()
+            .unwrap()
+            .err()
+            .and_then(|failed| failed.raw_os_error());
+        assert_eq!(failed, (error == libc::ENOMEM).then_some(error));
+    }
 }

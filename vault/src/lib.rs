@@ -553,6 +553,23 @@ mod tests {
         });
     }
 
+    /// Whether this kernel has memory that nothing else reads, and lets this process have some.
+    #[cfg(not(miri))]
+    fn has_secret_memory() -> bool {
+        // SAFETY: the call takes one number; it gives a descriptor that is nobody's yet.
+        unsafe {
+            let number = libc::syscall(libc::SYS_memfd_secret, libc::O_CLOEXEC);
+            number >= 0 && libc::close(number as i32) == 0
+        }
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn secret_memory_is_used_where_the_kernel_has_it() {
+        let has = has_secret_memory();
+        forked(|| use_secret_memory() == has);
+    }
+
     #[test]
     #[cfg(not(miri))]
     fn each_region_has_twice_as_many_pages_up_to_a_bound() {

@@ -53,7 +53,7 @@ fn map_secret(bytes: usize) -> Option<NonNull<u8>> {
     // SAFETY: a new mapping at an address of the kernel's choice; the advice is about this mapping
     // alone. The file keeps its size: nobody else has it.
     unsafe {
-        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let access = ProtFlags::READ.union(ProtFlags::WRITE);
         let start = rustix::mm::mmap(null_mut(), bytes, access, MapFlags::SHARED, &file, 0).ok()?;
         // A child would share it with its parent.
         let kept = rustix::mm::madvise(start, bytes, Advice::LinuxDontFork);
@@ -82,7 +82,7 @@ pub(crate) fn map(bytes: usize, on_fork: OnFork) -> Option<(NonNull<u8>, bool)> 
     // SAFETY: a new mapping at an address of the kernel's choice; the advice is about this mapping
     // alone.
     unsafe {
-        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let access = ProtFlags::READ.union(ProtFlags::WRITE);
         let start =
             rustix::mm::mmap_anonymous(null_mut(), bytes, access, MapFlags::PRIVATE).ok()?;
         // Old kernels may lack either advice: then the memory is in dumps, or copied to children.

@@ -1,6 +1,8 @@
 //! What a program has before its first block: a program of its own, because memory for keys stays
 //! with a process.
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 use lockstep_vault::{OnFork, Slice, Usage, prepare, usage};
 
 /// What the system says of this process, in bytes.
@@ -12,24 +14,19 @@ fn status(name: &str) -> usize {
     number.parse::<usize>().expect("a number") << 10
 }
 
-/// How much this process may lock.
-fn limit() -> usize {
-    let limits = std::fs::read_to_string("/proc/self/limits").expect("limits");
-    let mut lines = limits.lines();
-    let line = lines.find_map(|line| line.strip_prefix("Max locked memory"));
-    let soft = line.and_then(|line| line.split_whitespace().next());
-    soft.and_then(|soft| soft.parse().ok())
-        .unwrap_or(usize::MAX)
-}
-
 #[test]
-fn the_first_regions_are_there_and_locked() {
+fn the_first_regions_are_there_and_locked_up_to_half_of_the_limit() {
     assert_eq!(usage(), Usage::default());
     assert_eq!(status("VmLck:"), 0);
-    prepare();
     // One of each kind, four pages long; half of what may be locked is the program's.
     let region = 4 * 4096;
-    let locked = (limit() / 2 / region).min(2) * region;
+    let low = Rlimit {
+        current: Some(2 * region as u64),
+        maximum: getrlimit(Resource::Memlock).maximum,
+    };
+    setrlimit(Resource::Memlock, low).expect("a lower limit");
+    prepare();
+    let locked = region;
     let (regions, heap) = (2 * region, 0);
     let expected = Usage {
         regions,

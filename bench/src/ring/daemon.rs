@@ -40,7 +40,7 @@ pub fn serve(options: &DaemonOptions) -> Outcome {
     let fail = |error: io::Error| Failure::new(format!("the daemon of the measurement: {error}"));
     let control = io::stdin().as_fd().try_clone_to_owned().map_err(fail)?;
     let control = UnixStream::from(control);
-    let (_, socket) = receive(&control, &mut [0]).map_err(fail)?;
+    let socket = receive(&control, &mut [0]).map_err(fail)?.descriptor;
     let socket =
         socket.ok_or_else(|| Failure::new("the daemon of the measurement got no socket"))?;
     thread::spawn(move || echo(&UnixStream::from(socket)));

@@ -8,12 +8,14 @@ use std::path::Path;
 
 use lockstep_keyd::configuration::{Configuration, DEFAULT_FILE};
 use lockstep_keyd::key::readable_by_others;
+use lockstep_keyd::memory::Shortage;
 use lockstep_keyd::stand_in::contents;
 use lockstep_remote::{DEFAULT_SOCKET, Failure, Reference, protocol::Verdict as Welcome};
 use rustix::fs::OFlags;
 
 use super::finding::{Answer, Named, Verdict};
-use crate::keyd::{Offer, hex, offers, unpublished};
+use crate::keyd::{Offer, hex, offers, restart, shortage, unpublished};
+use crate::unit::systemd_runs;
 
 const CONFIGURATION: &str = "keyd";
 const DAEMON: &str = "daemon";
@@ -35,12 +37,19 @@ pub fn findings() -> Vec<Named> {
             let what = format!("the key daemon does not start with {DEFAULT_FILE}: {wrong}");
             vec![(CONFIGURATION, (Verdict::Failed, what, correct()))]
         }
-        Err(_) => vec![(DAEMON, daemon(Path::new(DEFAULT_SOCKET)))],
+        Err(_) => {
+            let socket = Path::new(DEFAULT_SOCKET);
+            let answer = match offers(socket) {
+                Err(Failure::Unreachable(..)) if !there => left_over(socket),
+                offers => daemon(socket, offers),
+            };
+            vec![(DAEMON, answer)]
+        }
     }
 }
 
 fn correct() -> Option<String> {
-    Some("correct it, then: systemctl restart lockstep-keyd".to_owned())
+    Some(format!("correct it, then: {}", restart()))
 }
 
 fn configured(configuration: &Configuration) -> Vec<Named> {
@@ -85,15 +94,33 @@ fn configured(configuration: &Configuration) -> Vec<Named> {
             found.push((CONFIGURATION, (Verdict::Warning, what, Some(remedy))));
         }
     }
-    found.push((DAEMON, daemon(&configuration.socket)));
+    if let Some(Shortage { what, remedy }) = shortage(configuration) {
+        found.push((CONFIGURATION, (Verdict::Warning, what, Some(remedy))));
+    }
+    let socket = &configuration.socket;
+    found.push((DAEMON, daemon(socket, offers(socket))));
     found
 }
 
-/// Whether the daemon answers.
-fn daemon(socket: &Path) -> Answer {
+/// A socket without a daemon and without its usual configuration: nobody may want one here any
+/// more.
+fn left_over(socket: &Path) -> Answer {
+    let shown = socket.display();
+    let what = format!(
+        "nobody listens at {shown}, and there is no {DEFAULT_FILE}: a key daemon that has ended \
+         has left this socket"
+    );
+    let remedy = format!(
+        "rm {shown}; if a daemon is to serve there by another configuration, start it instead"
+    );
+    (Verdict::Note, what, Some(remedy))
+}
+
+/// Whether the daemon answers, from what it offers or why it offers nothing.
+fn daemon(socket: &Path, offers: Result<Vec<Offer>, Failure>) -> Answer {
     // Which process that is, the socket does not say where systemd has opened it.
     let answers = format!("the key daemon answers at {}", socket.display());
-    match offers(socket) {
+    match offers {
         Ok(offers) => {
             let keys: Vec<&str> = offers.iter().map(|key| key.name.as_str()).collect();
             let what = format!("{answers}, and lets this user use {}", keys.join(", "));
@@ -104,7 +131,10 @@ fn daemon(socket: &Path) -> Answer {
             (Verdict::Good, what, None)
         }
         Err(failure) => {
-            let remedy = "its log says why: journalctl --unit lockstep-keyd";
+            let remedy = match systemd_runs() {
+                true => "its log says why: journalctl --unit lockstep-keyd",
+                false => "start it (lockstep keyd), or see its log for why it does not answer",
+            };
             (
                 Verdict::Failed,
                 failure.to_string(),
@@ -192,9 +222,9 @@ pub fn judge(
     let Some(offer) = offers.iter().find(|offer| offer.name == reference.name) else {
         let what = format!("{shown}: the key daemon lacks it, or does not let {who} use it");
         let remedy = format!(
-            "look at the section [key {}] of {DEFAULT_FILE}, and its users; then: systemctl \
-             restart lockstep-keyd",
-            reference.name
+            "look at the section [key {}] of {DEFAULT_FILE}, and its users; then: {}",
+            reference.name,
+            restart()
         );
         return failed(what, &remedy);
     };

@@ -156,6 +156,9 @@ fn ask(wanted: &Wanted, options: &ServiceOptions, say: &mut Say<'_>) -> Option<(
             return say(("process", (Verdict::Failed, what, Some(remedy))));
         }
     };
+    if let Some(failure) = subject.main().and_then(|main| helper::still(main).err()) {
+        return say(("process", (Verdict::Failed, failure.what, failure.remedy)));
+    }
     let mut service = Service {
         view: subject.view(&options.root),
         subject: &subject,

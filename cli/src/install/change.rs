@@ -12,6 +12,10 @@ use super::REFERENCES;
 use crate::command;
 use crate::unit::Planned;
 
+/// What `uninstall` exits with where a server would not start without what it has left. The scripts
+/// of the packages ask for it: then the package stays.
+pub const IS_NEEDED: u8 = 3;
+
 /// What `install` or `uninstall` is about to do.
 #[derive(Default)]
 pub struct Plan {
@@ -44,14 +48,20 @@ impl Plan {
     /// What is left, with what to do about it.
     pub fn remainder(self) -> Result<(), Failure> {
         let mut remedies: Vec<String> = Vec::new();
-        let all = self.left.into_iter().map(|Failure { what, remedy, .. }| {
+        let mut status = 1;
+        let all = self.left.into_iter().map(|failure| {
+            let Failure { what, remedy, .. } = failure;
+            status = failure.status.max(status);
             remedies.extend(remedy.filter(|remedy| !remedies.contains(remedy)));
             what
         });
         let all = all.collect::<Vec<_>>().join("\n");
         match all.is_empty() {
             true => Ok(()),
-            false => Err(Failure::new(all).remedy(remedies.join("; "))),
+            false => {
+                let failure = Failure::new(all).remedy(remedies.join("; "));
+                Err(Failure { status, ..failure })
+            }
         }
     }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use lockstep_common::Failure;
 
+use super::change::IS_NEEDED;
 use super::named::naming_of;
 use super::server::{SERVERS, Server};
 
@@ -51,7 +52,11 @@ pub fn needed(server: &Server, root: &Path) -> Option<Failure> {
         HYBRIDS[0],
         server.name
     );
-    Some(Failure::new(what).remedy("remove the hybrid groups there, reload it, and run this again"))
+    let failure = Failure {
+        status: IS_NEEDED,
+        ..Failure::new(what)
+    };
+    Some(failure.remedy("remove the hybrid groups there, reload it, and run this again"))
 }
 
 /// The file of a server's configuration that names a hybrid. OpenSSL takes names in any case.

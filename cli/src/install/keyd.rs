@@ -18,7 +18,7 @@ use lockstep_keyd::stand_in::{contents, stand_in};
 use lockstep_remote::{DEFAULT_SOCKET, LONGEST_NAME, Reference};
 
 use super::allowance::Allowance;
-use super::change::{Change, Plan, foreign};
+use super::change::{Change, IS_NEEDED, Plan, foreign};
 use super::drop_in::{
     Missing, drop_in_text, drop_ins, is_drop_in, is_socket, listening, references_of,
     socket_drop_in, socket_text,
@@ -382,48 +382,60 @@ fn plan(
     })
 }
 
-/// What undoes it for servers, after these changes. Where something still names a server's
-/// references, they stay, and so does the daemon's part: a server does not start without them.
-pub fn plan_removal(leaving: &[&Server], root: &Path, changes: &[Change]) -> Result<Plan, Failure> {
+/// Whether a server has references.
+pub fn has_references(server: &Server, root: &Path) -> bool {
+    !in_references(server, root).is_empty()
+}
+
+/// Why all of a server's part stays once these changes are made: something still names its
+/// references. The server does not start without them, nor without the module that reads them and
+/// the daemon's part.
+pub fn needed(server: &Server, root: &Path, changes: &[&[Change]]) -> Vec<Failure> {
+    let mut left = Vec::new();
+    if !has_references(server, root) {
+        return left;
+    }
+    let changes = changes.iter().copied().flatten();
+    let mut done: Vec<Change> = changes.filter_map(removal).collect();
+    for path in drop_ins(server, root) {
+        match own(path, |there| is_drop_in(server, there), None) {
+            Ok(change) => done.extend(change),
+            Err(failure) => left.push(failure),
+        }
+    }
+    // Each may be named, or the directory of all.
+    let directory = references_of(server);
+    let Some(file) = naming(root, &done, &directory) else {
+        return Vec::new();
+    };
+    let what = format!(
+        "{} names references in {directory}, so all stays that {} has of lockstep: it would not \
+         start without",
+        file.display(),
+        server.name
+    );
+    let failure = Failure {
+        status: IS_NEEDED,
+        ..Failure::new(what)
+    };
+    left.push(failure.remedy(format!(
+        "name the keys themselves there ({DEFAULT_FILE} says where they are), or remove those \
+         lines; restart {}; then run this again",
+        server.name
+    )));
+    left
+}
+
+/// What undoes it for servers.
+pub fn plan_removal(leaving: &[&Server], root: &Path) -> Result<Plan, Failure> {
     let openssl = Path::new("");
     let system = System { root, openssl };
     let mut plan = Plan::default();
     let mut gone: Vec<&Server> = Vec::new();
     let mut sockets = Vec::new();
     for &server in leaving {
-        let mut removed: Vec<Change> = Vec::new();
         for path in drop_ins(server, root) {
-            match own(path, |there| is_drop_in(server, there), None) {
-                Ok(change) => removed.extend(change),
-                Err(failure) => plan.left.push(failure),
-            }
-        }
-        let references = in_references(server, root);
-        let named = match references.is_empty() {
-            true => None,
-            // Each may be named, or the directory of all.
-            false => {
-                let done: Vec<Change> =
-                    changes.iter().chain(&removed).filter_map(removal).collect();
-                naming(root, &done, &references_of(server))
-            }
-        };
-        plan.changes.extend(removed);
-        if let Some(file) = named {
-            let directory = references_of(server);
-            let what = format!(
-                "{} names references in {directory}, which stay, and with them the key daemon's \
-                 sections for {}: it would not start without them",
-                file.display(),
-                server.name
-            );
-            let remedy = format!(
-                "name the keys themselves there ({DEFAULT_FILE} says where they are), or remove \
-                 those lines; restart {}; then run this again",
-                server.name
-            );
-            plan.left.push(Failure::new(what).remedy(remedy));
-            continue;
+            plan.undo(own(path, |there| is_drop_in(server, there), None));
         }
         gone.push(server);
         let socket = root.join(socket_drop_in(server));
@@ -434,7 +446,7 @@ pub fn plan_removal(leaving: &[&Server], root: &Path, changes: &[Change]) -> Res
                 .map(str::to_owned),
         );
         plan.undo(own(socket, |there| is_socket(server, there), None));
-        for path in references {
+        for path in in_references(server, root) {
             plan.undo(match contents(&path).reference {
                 true => Ok([Change::Remove { path }]),
                 false => Err(foreign(&path)),

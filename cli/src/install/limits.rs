@@ -264,11 +264,12 @@ fn try_out(
         .stdin(Stdio::null())
         .stdout(log.try_clone().map_err(failed)?)
         .stderr(log);
-    let status = ends(start.spawn().map_err(failed)?).map_err(failed)?;
+    let ended = ends(start.spawn().map_err(failed)?);
     let pid = fs::read_to_string(at("pid")).unwrap_or_default();
     if let Some(pid) = pid.trim().parse().ok().and_then(Pid::from_raw) {
         let _ = kill_process(pid, Signal::TERM);
     }
+    let status = ended.map_err(failed)?;
     let said = fs::read_to_string(at("log")).unwrap_or_default();
     // With `no strict-limits` and `ulimit-n` it only warns.
     let is_about_limits = |line: &&str| line.contains("FD limit");

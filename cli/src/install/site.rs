@@ -14,7 +14,7 @@ use lockstep_keyd::stand_in::contents;
 
 use super::trust::is_plain;
 use crate::command::run;
-use crate::unit::Unit;
+use crate::unit::{Unit, systemd_runs};
 
 /// A server, as far as it matters for its keys.
 pub struct Site {
@@ -56,7 +56,7 @@ impl System<'_> {
 
     /// Whether systemd can be told something there.
     pub fn runs_systemd(&self) -> bool {
-        self.is_here() && Path::new("/run/systemd/system").is_dir()
+        self.is_here() && systemd_runs()
     }
 
     /// Where a file of the server is for this program.

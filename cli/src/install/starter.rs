@@ -8,6 +8,7 @@ use lockstep_common::Failure;
 
 use super::named::has_line;
 use super::server::{SERVERS, Server};
+use crate::unit::systemd_runs;
 
 /// The remedy for a server that does not load lockstep, where no systemd starts it.
 pub fn without_systemd(name: &str, conf: &str) -> Option<String> {
@@ -29,7 +30,7 @@ pub enum Starter {
 
 impl Starter {
     pub fn of(server: &Server, root: &Path) -> Starter {
-        if root != Path::new("/") || Path::new("/run/systemd/system").is_dir() {
+        if root != Path::new("/") || systemd_runs() {
             return Starter::Systemd;
         }
         Starter::without_systemd(server, root)

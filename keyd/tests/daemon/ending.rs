@@ -1,6 +1,7 @@
 //! A daemon that is told to end.
 
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use lockstep_remote::protocol::status;
@@ -14,7 +15,7 @@ use crate::site::{Daemon, padded};
 #[test]
 fn what_was_asked_before_the_end_is_answered_and_what_comes_later_is_refused_at_once() {
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
-        if signal == Signal::HUP && is_hangup_ignored() {
+        if signal == Signal::HUP && is_hangup_ignored(Path::new("/proc/self/status")) {
             println!("skipped: SIGHUP is ignored here (nohup), and so it is in the daemon");
             continue;
         }
@@ -40,6 +41,23 @@ fn what_was_asked_before_the_end_is_answered_and_what_comes_later_is_refused_at_
     }
 }
 
+/// As behind nohup(1): the shell that has started it ends, and the daemon goes on.
+#[test]
+fn a_hangup_that_is_ignored_ends_no_daemon() {
+    let daemon = Daemon::start_without_hangup();
+    assert!(
+        is_hangup_ignored(&daemon.about("status")),
+        "{}",
+        daemon.log()
+    );
+    daemon.signal(Signal::TERM);
+    assert!(daemon.wait().success(), "{}", daemon.log());
+    // Otherwise it is as the others.
+    let daemon = Daemon::start("");
+    let own = is_hangup_ignored(Path::new("/proc/self/status"));
+    assert_eq!(is_hangup_ignored(&daemon.about("status")), own);
+}
+
 /// The kernel may have no memory for a wait, a signal may interrupt one, and there may be no
 /// descriptor for who connects.
 #[test]
@@ -60,9 +78,9 @@ fn a_daemon_whose_door_fails_for_a_while_goes_on_until_it_is_told_to_end() {
     }
 }
 
-/// Whether what this process starts ignores SIGHUP, the first one in the set.
-fn is_hangup_ignored() -> bool {
-    let status = fs::read_to_string("/proc/self/status").expect("/proc");
+/// Whether a process ignores SIGHUP, the first one in the set.
+fn is_hangup_ignored(status: &Path) -> bool {
+    let status = fs::read_to_string(status).expect("/proc");
     let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let set = u64::from_str_radix(set.expect("a line").trim(), 16);
     set.expect("a number") & 1 == 1

@@ -38,14 +38,14 @@ fn connect(daemon: &Daemon) -> UnixStream {
 /// The daemon's verdict, and the ring that comes with it; None if it has hung up.
 fn verdict(stream: &mut UnixStream) -> Option<(Verdict, Option<OwnedFd>)> {
     let mut bytes = [0; VERDICT];
-    let (count, ring) = receive(&*stream, &mut bytes).ok()?;
-    if count == 0 {
+    let received = receive(&*stream, &mut bytes).ok()?;
+    if received.length == 0 {
         return None;
     }
-    stream.read_exact(&mut bytes[count..]).ok()?;
+    stream.read_exact(&mut bytes[received.length..]).ok()?;
     let (verdict, length) = protocol::read_verdict(&bytes).expect("a verdict");
     stream.read_exact(&mut vec![0; length]).ok()?;
-    Some((verdict, ring))
+    Some((verdict, received.descriptor))
 }
 
 /// A client that has been welcomed.
@@ -468,4 +468,10 @@ fn what_a_client_may_not_ask_is_refused() {
     ];
     let is_known = |line: &str| kinds.iter().any(|kind| line.contains(kind));
     assert!(log.lines().all(is_known), "{log}");
+    let is_secret = lockstep_vault::use_secret_memory();
+    assert_eq!(
+        log.contains("no memory of memfd_secret"),
+        !is_secret,
+        "{log}"
+    );
 }

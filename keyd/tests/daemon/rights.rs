@@ -56,6 +56,26 @@ fn a_daemon_that_root_starts_serves_without_roots_rights() {
 }
 
 #[test]
+fn the_daemon_may_open_as_many_files_as_its_clients_need_or_says_that_it_may_not() {
+    // Five for each client, and some beside.
+    let (settings, needed) = ("max_clients = 100\n", 564);
+    for (most, allowed) in [(4096, needed), (needed, needed), (300, 300)] {
+        let daemon = Daemon::start_with_files(200, most, settings);
+        let limits = fs::read_to_string(daemon.about("limits")).expect("a process");
+        let files = limits
+            .lines()
+            .find(|line| line.starts_with("Max open files"));
+        let files: Vec<_> = files.expect("a line").split_whitespace().collect();
+        assert_eq!(files[3..5], [allowed.to_string(), most.to_string()]);
+        // The lines are read by a thread of this test, and this one follows all warnings.
+        wait_for("a line", || daemon.log().contains("holds the key rsa2048"));
+        let warning = format!("may open {allowed} files, and needs {needed} for 100 clients");
+        let log = daemon.log();
+        assert_eq!(log.contains(&warning), allowed < needed, "{log}");
+    }
+}
+
+#[test]
 fn a_key_that_others_can_read_is_warned_of_at_the_start() {
     let place = TempDir::new("keyd-open");
     let file = place.join("key");

@@ -68,6 +68,19 @@ impl Daemon {
         Daemon::launch(command("unshare", &words), own_user(), settings)
     }
 
+    /// The same, where the daemon may open so many files, and may raise that to so many.
+    pub fn start_with_files(now: u64, most: u64, settings: &str) -> Daemon {
+        let script = format!("ulimit -S -n {now}; ulimit -H -n {most}; exec \"$0\" \"$@\"");
+        let shell = command("sh", &["-c", &script, &program()]);
+        Daemon::launch(shell, own_user(), settings)
+    }
+
+    /// The same, where the daemon is started as by nohup(1).
+    pub fn start_without_hangup() -> Daemon {
+        let script = "trap '' HUP; exec \"$0\" \"$@\"";
+        Daemon::launch(command("sh", &["-c", script, &program()]), own_user(), "")
+    }
+
     /// The same, where a system call fails by this error the first times; by strace, which has to
     /// be there.
     pub fn start_with_failing(call: &str, error: &str) -> Daemon {

@@ -424,8 +424,9 @@ impl<'a, const N: usize> List<'a, N> {
         data: *mut c_void,
         size: usize,
     ) -> Self {
-        debug_assert!(self.count + 1 < N, "a list has room for one less");
-        if self.count + 1 < N {
+        let has_room = self.count + 1 < N;
+        debug_assert!(has_room, "a list has room for one less");
+        if has_room {
             self.params[self.count] = Param {
                 key: name.as_ptr(),
                 data_type,
@@ -453,6 +454,7 @@ mod tests {
         let params = list.as_params();
         let names: Vec<&CStr> = params.values().map(Value::name).collect();
         assert_eq!(names, [c"a", c"b", c"c"]);
+        assert!(!params.is_empty());
         let get = |name| params.get(name).unwrap();
         assert_eq!(get(c"a").octets(), Some(&b"xyz"[..]));
         assert_eq!(get(c"b").utf8(), Some(&b"text"[..]));
@@ -493,7 +495,160 @@ mod tests {
         }
     }
 
+    /// A parameter of this type with so many bytes.
+    fn param(data_type: c_uint, data: *mut c_void, data_size: usize) -> Param {
+        Param {
+            key: c"one".as_ptr(),
+            data_type,
+            data,
+            data_size,
+            return_size: Cell::new(PARAM_UNMODIFIED),
+        }
+    }
+
+    #[test]
+    fn a_number_is_read_from_what_holds_one() {
+        let (size, unsigned, negative) = (7_usize, 8_u32, -1);
+        let list = List::<4>::new()
+            .size(c"size", &size)
+            .uint(c"uint", &unsigned)
+            .int(c"int", &negative);
+        let sizes = list.as_params().values().map(Value::size);
+        assert_eq!(sizes.collect::<Vec<_>>(), [Some(7), Some(8), None]);
+        let list = List::<2>::new().octets(c"octets", &[7; 8]);
+        assert_eq!(list.as_params().get(c"octets").and_then(Value::size), None);
+        // An int of another size, and one without a value.
+        let mut bytes = [7; 8];
+        for (data, size) in [(bytes.as_mut_ptr().cast(), 8), (null_mut(), 4)] {
+            assert_eq!(Value(&param(PARAM_INTEGER, data, size)).int(), None);
+        }
+    }
+
+    #[test]
+    fn a_described_parameter_has_no_value() {
+        let list = List::<3>::new()
+            .described(c"a", PARAM_OCTET_STRING, 9)
+            .described(c"b", PARAM_UTF8_STRING, 0);
+        let params = list.as_params();
+        let [a, b] = [c"a", c"b"].map(|name| params.get(name).expect("it is there"));
+        assert_eq!((a.octets(), b.utf8()), (None, None));
+        assert_eq!((a.0.data_type, a.0.data_size), (PARAM_OCTET_STRING, 9));
+    }
+
+    #[test]
+    #[should_panic = "room for one less"]
+    fn a_list_keeps_its_end() {
+        let number = 7;
+        let _ = List::<2>::new().int(c"a", &number).int(c"b", &number);
+    }
+
+    #[test]
+    fn octets_without_a_size_are_as_many_as_there_can_be() {
+        let bytes = b"abcdef".as_ptr().cast_mut().cast();
+        let whole = |param: &Param| {
+            let octets = Value(param).octets_or_whole(4)?;
+            octets.read(<[u8]>::to_vec)
+        };
+        let [sized, sizeless] = [2, usize::MAX].map(|size| param(PARAM_OCTET_STRING, bytes, size));
+        assert_eq!(whole(&sized).as_deref(), Some(&b"ab"[..]));
+        assert_eq!(whole(&sizeless).as_deref(), Some(&b"abcd"[..]));
+        assert!(Value(&sizeless).is_sizeless() && !Value(&sized).is_sizeless());
+        assert_eq!(whole(&param(PARAM_UTF8_STRING, bytes, 2)), None);
+    }
+
+    /// Answers a question about so many of eight bytes; returns the verdict, the bytes, and their
+    /// number as it was answered.
+    fn answered(
+        data_type: c_uint,
+        room: usize,
+        answer: impl Fn(&mut Question<'_>) -> bool,
+    ) -> (bool, [u8; 8], usize) {
+        let mut bytes = [0; 8];
+        let param = param(data_type, bytes.as_mut_ptr().cast(), room);
+        let mut question = Question(&param);
+        assert_eq!((question.name(), question.room()), (c"one", room));
+        let is_answered = answer(&mut question);
+        (is_answered, bytes, param.return_size.get())
+    }
+
+    /// The same where the caller only asks how many bytes there are.
+    fn counted(data_type: c_uint, answer: impl Fn(&mut Question<'_>) -> bool) -> (bool, usize) {
+        let param = param(data_type, null_mut(), 0);
+        (answer(&mut Question(&param)), param.return_size.get())
+    }
+
+    #[test]
+    fn octets_are_answered_where_there_is_room_for_them() {
+        const UNMODIFIED: usize = PARAM_UNMODIFIED;
+        let (string, other) = (PARAM_OCTET_STRING, PARAM_UTF8_STRING);
+        let (none, three) = ([0; 8], [1, 2, 3, 0, 0, 0, 0, 0]);
+        let octets = |question: &mut Question<'_>| question.answer_octets(&[1, 2, 3]);
+        assert_eq!(answered(string, 3, octets), (true, three, 3));
+        assert_eq!(answered(string, 8, octets), (true, three, 3));
+        assert_eq!(answered(string, 2, octets), (false, none, 3));
+        assert_eq!(answered(other, 8, octets), (false, none, UNMODIFIED));
+        assert_eq!(counted(string, octets), (true, 3));
+        // OpenSSL's own rules.
+        let octets = |question: &mut Question<'_>| question.answer_octet_string(&[1, 2, 3]);
+        assert_eq!(answered(string, 3, octets), (true, three, 3));
+        assert_eq!(answered(string, 2, octets), (false, none, 3));
+        assert!(!answered(other, 8, octets).0);
+        static THREE: [u8; 3] = [1, 2, 3];
+        let octets = |question: &mut Question<'_>| question.answer_octets_or_pointer(&THREE);
+        assert_eq!(answered(string, 3, octets), (true, three, 3));
+        let pointer = THREE.as_ptr().addr().to_ne_bytes();
+        assert_eq!(answered(PARAM_OCTET_PTR, 8, octets), (true, pointer, 3));
+        assert!(!answered(other, 8, octets).0 && !answered(string, 2, octets).0);
+        // The last ones, as many as there is room for.
+        let end = |question: &mut Question<'_>| question.answer_end_of(&[1, 2, 3]);
+        for (room, expected) in [(0, three), (2, [2, 3, 0, 0, 0, 0, 0, 0]), (8, three)] {
+            assert_eq!(answered(string, room, end), (true, expected, UNMODIFIED));
+        }
+        assert_eq!(answered(other, 3, end), (false, none, UNMODIFIED));
+        assert!(!counted(string, end).0);
+    }
+
+    #[test]
+    fn numbers_are_answered_in_the_type_and_size_that_is_asked_for() {
+        let (signed, unsigned) = (PARAM_INTEGER, PARAM_UNSIGNED_INTEGER);
+        let number = |question: &mut Question<'_>| question.answer_number(7);
+        let none = ([0; 8], PARAM_UNMODIFIED);
+        for data_type in [signed, unsigned] {
+            for size in [4, 8] {
+                let (is_answered, bytes, returned) = answered(data_type, size, number);
+                let written = u64::from_le_bytes(bytes);
+                assert_eq!((is_answered, written, returned), (true, 7, size));
+            }
+            assert_eq!(counted(data_type, number), (true, 8));
+        }
+        let (is_answered, bytes, returned) = answered(PARAM_OCTET_STRING, 8, number);
+        assert_eq!((is_answered, (bytes, returned)), (false, none));
+        for answer in [
+            |question: &mut Question<'_>| question.answer_size(7),
+            |question: &mut Question<'_>| question.answer_int(7),
+        ] {
+            let (is_answered, bytes, _) = answered(unsigned, 8, answer);
+            assert_eq!((is_answered, u64::from_le_bytes(bytes)), (true, 7));
+            assert!(!answered(PARAM_UTF8_STRING, 8, answer).0);
+        }
+        // Nothing is written where there is no room or no place.
+        let put = |question: &mut Question<'_>| question.put(7_u32);
+        assert_eq!(answered(unsigned, 3, put).1, [0; 8]);
+        assert!(!answered(unsigned, 3, put).0 && answered(unsigned, 4, put).0);
+        let nowhere = param(unsigned, null_mut(), 8);
+        assert!(!Question(&nowhere).put(7_u32));
+    }
+
     static HELLO: &CStr = c"hello";
+
+    #[test]
+    fn a_string_is_answered_by_its_place_alone() {
+        let text = |question: &mut Question<'_>| question.answer_text(HELLO);
+        let place = HELLO.as_ptr().addr().to_ne_bytes();
+        assert_eq!(answered(PARAM_UTF8_PTR, 0, text), (true, place, 5));
+        assert_eq!(answered(PARAM_UTF8_STRING, 8, text), (false, [0; 8], 5));
+        assert_eq!(counted(PARAM_UTF8_PTR, text), (true, 5));
+    }
 
     #[test]
     fn an_answer_fits_its_question() {

@@ -174,12 +174,32 @@ mod tests {
         assert!(Terminated::<u8>::new(&[7, 8]).is_null(), "it has no end");
         assert!(Terminated::<u8>::new(&[]).is_null());
         assert_eq!(Terminated::<u8>::NONE.iter().count(), 0);
+        let (mut ended, mut endless) = ([7, 8, 0], [7, 8]);
+        let mut answers = TerminatedMut::new(&mut ended);
+        assert!(answers.iter().eq(&[7, 8]) && !answers.is_null());
+        let mut none = TerminatedMut::new(&mut endless);
+        assert!(none.is_null() && none.iter().count() == 0);
+        assert!(TerminatedMut::<u8>::new(&mut []).is_null());
+    }
+
+    #[test]
+    fn an_array_is_passed_by_the_place_of_its_first_element() {
+        let mut elements = [7, 0];
+        let place = elements.as_ptr();
+        let array = Terminated::new(&elements);
+        assert_eq!(
+            [array.as_ptr(), array.into_raw().0, array.into_answer()],
+            [place; 3]
+        );
+        let place = elements.as_mut_ptr();
+        assert_eq!(TerminatedMut::new(&mut elements).into_raw().0, place);
     }
 
     #[test]
     fn a_string_is_what_it_was() {
         let text = Text::new(c"text");
         assert_eq!(text.to_cstr(), c"text");
+        assert_eq!(text.to_text(), "text");
         assert_eq!(Passed::into_raw(None::<Text<'_>>), (null(),));
         assert_eq!(Some(text).into_raw().0, text.0.as_ptr());
     }

@@ -1,6 +1,7 @@
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -8,7 +9,7 @@ use std::thread;
 
 use lockstep_ring::{Request as Taken, Server, status};
 use lockstep_testkit::TempDir;
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
 use rustix::net::{bind, listen};
 
 use super::*;
@@ -52,6 +53,7 @@ impl Fixture {
         let connection = Arc::new(Connection::with(
             Socket::new(own).expect("a socket"),
             client,
+            None,
             vec![key()],
         ));
         assert!(connection.is_watched(start));
@@ -256,9 +258,43 @@ fn a_daemon_that_has_no_room_at_its_door_is_given_up() {
     listen(&listener, 0).expect("a socket");
     // There is room for this one.
     let _first = UnixStream::connect(&socket).expect("a daemon");
-    let deadline = Instant::now() + Duration::from_millis(50);
-    let opened = in_time(move || Connection::open_until(&socket, deadline, &Mark::new()));
+    let (patience, start) = (Duration::from_millis(50), Instant::now());
+    let door = socket.clone();
+    let opened = in_time(move || Connection::open_until(&door, start + patience, &Mark::new()));
     assert_eq!(opened.err(), Some(Failure::TimedOut));
+    assert!(start.elapsed() >= patience);
+    // Without patience it does not wait at all.
+    let opening = in_time(move || Opening::start(&socket, Duration::ZERO, &Mark::new()));
+    assert_eq!(opening.err(), Some(Failure::TimedOut));
+}
+
+#[test]
+fn a_socket_that_nobody_serves_is_named() {
+    let directory = TempDir::new("nobody");
+    let socket = directory.join("socket");
+    for reason in ["No such file", "refused"] {
+        let failure = Connection::open(&socket).err();
+        let Some(Failure::Unreachable(path, text)) = &failure else {
+            panic!("{failure:?}");
+        };
+        assert!(*path == socket && text.contains(reason), "{failure:?}");
+        // Its daemon has ended, and has left the file.
+        drop(UnixListener::bind(&socket));
+    }
+}
+
+#[test]
+fn errors_that_say_that_descriptors_are_used_up_are_known() {
+    for (error, is_one) in [
+        (Errno::MFILE, true),
+        (Errno::NFILE, true),
+        (Errno::CONNREFUSED, false),
+    ] {
+        let error = io::Error::from(error);
+        assert_eq!(has_no_descriptor(&error), is_one, "{error}");
+        assert_eq!(super::in_time(error) == Failure::NoDescriptor, is_one);
+    }
+    assert!(!has_no_descriptor(&io::Error::other("no number")));
 }
 
 /// A process may stand still until its time is over.
@@ -332,7 +368,13 @@ fn a_daemon_that_is_none_gives_no_connection() {
         hear(Speech { descriptor, bytes }).err()
     };
     let good = welcome();
-    assert_eq!(opens(Some(ring()), &good), None);
+    let opened = hear(Speech {
+        descriptor: Some(ring()),
+        bytes: good.clone(),
+    });
+    let opened = opened.expect("a daemon");
+    let names = opened.keys().iter().map(|key| key.name.as_str());
+    assert!(names.eq(["a"]));
     // It hangs up before it has said all.
     for length in 0..good.len() {
         assert_eq!(
@@ -374,6 +416,11 @@ fn a_daemon_that_is_none_gives_no_connection() {
         let shown = format!("{descriptor:?}");
         assert_eq!(opens(descriptor, &good), Some(Failure::Protocol), "{shown}");
     }
+    // A ring that the system does not let this process map.
+    let sealed = memory(fstat(ring()).expect("a ring").st_size as u64);
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL;
+    fcntl_add_seals(&sealed, seals).expect("memory");
+    assert_eq!(opens(Some(sealed), &good), Some(Failure::Failed));
 }
 
 /// A daemon that says nothing more after some byte keeps nobody for longer than a welcome may take.
@@ -402,6 +449,58 @@ fn a_daemon_that_falls_silent_is_given_up() {
         drop(end);
         daemon.join().expect("no panic");
     }
+}
+
+/// A daemon that has no time at first, for a thread that waits as for one that does not.
+#[test]
+fn who_is_refused_asks_again_or_is_told() {
+    let fixture = Fixture::new(4);
+    let connection = &fixture.connection;
+    let operation = Operation::EcdsaSign;
+    let serve = |answers: &[u16]| {
+        for answer in answers {
+            let [request] = fixture.take(1).try_into().expect("one");
+            request.answer(*answer, &[7]);
+        }
+    };
+    thread::scope(|scope| {
+        let asked = scope.spawn(|| connection.ask(operation, &key(), &[1], 1));
+        serve(&[BUSY, BUSY, status::DONE]);
+        let answer = asked.join().expect("no panic");
+        assert_eq!(answer, Ok(Zeroizing::new(vec![7])));
+        let ask_once = || connection.ask_once(operation, &key(), &[1], 1, soon());
+        let asked = scope.spawn(ask_once);
+        serve(&[BUSY]);
+        let failure = asked.join().expect("no panic").err();
+        assert_eq!(failure, Some(Failure::Busy));
+        let asked = scope.spawn(ask_once);
+        let [request] = fixture.take(1).try_into().expect("one");
+        request.answer_with_note(status::DONE, &[8], 9);
+        let done = asked.join().expect("no panic").expect("an answer");
+        assert_eq!((&done.output[..], done.cost.as_nanos()), (&[8][..], 9));
+    });
+    let _begun: Vec<_> = (0..4).map(|number| fixture.begin(number)).collect();
+    let full = connection.ask_once(operation, &key(), &[1], 1, soon());
+    assert_eq!(full.err(), Some(Failure::Full));
+    let shown = format!("{connection:?}");
+    assert!(shown.contains("Watch {"), "{shown}");
+}
+
+/// A look takes some milliseconds; a daemon that has shown no sign from the first on is an older
+/// one.
+#[test]
+fn a_daemon_that_shows_no_signs_is_waited_for_by_time_alone() {
+    let mut still = Still::since(None);
+    let mut is_long = |beat| still.is_for_long(beat, || false);
+    assert!((0..1000).all(|_| !is_long(None)));
+    // One that stops showing signs is stopped; each sign counts anew.
+    for beat in [1, 2] {
+        let looks = (0..MOST_STILL).map(|_| is_long(Some(beat)));
+        assert!(looks.eq([false; MOST_STILL as usize]), "{beat}");
+        assert!(!is_long(Some(beat + 100)));
+    }
+    let looks = (0..MOST_STILL).map(|_| is_long(Some(102)));
+    assert_eq!(looks.filter(|is_long| *is_long).count(), 1);
 }
 
 #[test]
@@ -758,8 +857,11 @@ fn a_greeting_is_left_at_the_door() {
     let directory = TempDir::new("door");
     let socket = directory.join("socket");
     let listener = UnixListener::bind(&socket).expect("a socket");
-    let opening = Opening::start(&socket, Duration::ZERO, &Mark::new()).expect("a listener");
+    let opening = Opening::start(&socket, Duration::ZERO, &Mark::new());
+    let mut opening = opening.expect("a listener");
     assert!(opening.is_own());
+    opening.process += 1;
+    assert!(!opening.is_own(), "another process has connected");
     let (brief, start) = (Duration::from_millis(50), Instant::now());
     assert_eq!(opening.is_answered(brief, soon()), Ok(false));
     assert!(start.elapsed() >= brief && start.elapsed() < WELCOME / 2);
@@ -816,5 +918,53 @@ fn when_an_answer_comes_is_learned_from_the_one_before() {
     assert_eq!(nap, Some(Duration::from_micros(3_800)));
     // This one most likely comes in the thread's nap.
     assert!(ask(0).is_ok());
+    // Whenever it came, that was learned.
+    assert_ne!(connection.paces[0].nap(), nap);
     assert_eq!(connection.room().answers(), 2);
+}
+
+#[test]
+fn a_stopped_process_is_told_from_one_that_waits_or_has_no_time() {
+    // Its name would end the field if one looked for the first parenthesis.
+    let mut child = Command::new("sh")
+        .args([
+            "-c",
+            "printf ') T 1' > /proc/$$/comm; echo; sleep 60 & wait",
+        ])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a shell");
+    let mut line = [0];
+    let stdout = child.stdout.as_mut().expect("a pipe");
+    stdout.read_exact(&mut line).expect("a line");
+    let number = i32::try_from(child.id()).expect("a number");
+    let pid = rustix::process::Pid::from_raw(number).expect("a process");
+    let signal = |signal| rustix::process::kill_process(pid, signal).expect("a child");
+    let waits_for = |stopped| {
+        let end = Instant::now() + Duration::from_secs(20);
+        while is_stopped(number) != stopped {
+            assert!(Instant::now() < end, "stopped: {stopped}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    assert!(!is_stopped(number));
+    signal(rustix::process::Signal::STOP);
+    waits_for(true);
+    signal(rustix::process::Signal::CONT);
+    waits_for(false);
+    child.kill().expect("a child");
+    child.wait().expect("a child");
+    assert!(!is_stopped(number) && !is_stopped(-1));
+}
+
+#[test]
+fn a_daemon_that_stands_still_is_waited_for_less_long_where_it_is_stopped() {
+    let looks = |is_stopped: bool, beat: &dyn Fn(u32) -> Option<u32>| {
+        let mut still = Still::since(beat(0));
+        (1..=100).find(|&look| still.is_for_long(beat(look), || is_stopped))
+    };
+    assert_eq!(looks(true, &|_| Some(7)), Some(STOPPED_STILL));
+    assert_eq!(looks(false, &|_| Some(7)), Some(MOST_STILL));
+    assert_eq!(looks(true, &|look| Some(look / 10)), None);
+    assert_eq!(looks(true, &|_| None), None);
 }

@@ -27,13 +27,27 @@ pub fn seen_by(process: &Process, wanted: Wanted) -> Result<Seen, Failure> {
         (_, true) => (Some(process.about("root")), PathBuf::from("/")),
         (_, false) => (None, process.about("root")),
     };
-    ask(&Question {
+    let seen = ask(&Question {
         identity: identity(process)?,
         directory: Some(process.about("cwd")),
         root,
         below,
         task: Task::Files(wanted),
-    })
+    });
+    still(process)?;
+    seen
+}
+
+/// Fails if a process has ended. What was seen by its number may be another one's.
+pub fn still(process: &Process) -> Result<(), Failure> {
+    match process.is_there() {
+        true => Ok(()),
+        false => Err(Failure::new(format!(
+            "process {} has ended while it was looked at",
+            process.pid
+        ))
+        .remedy("run this again, once the service runs steadily")),
+    }
 }
 
 /// What a service that does not run would see under a directory. Root reads only what is root's.

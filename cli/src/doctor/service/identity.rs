@@ -37,7 +37,9 @@ impl Identity {
     /// changes what was read of it.
     pub fn of(process: &Process) -> Option<Identity> {
         let status = process.status_now()?;
-        Identity::from(&status, process.may_be_secure(), process.shares("user"))
+        let identity = Identity::from(&status, process.may_be_secure(), process.shares("user"));
+        // Otherwise that is who another process is.
+        identity.filter(|_| process.is_there())
     }
 
     fn from(status: &Status, is_secure: bool, shares_users: bool) -> Option<Identity> {

@@ -37,10 +37,13 @@ impl Processes {
     /// The process with this number, if there is one.
     pub fn get(&self, pid: u32) -> Option<Process> {
         let directory = self.directory.join(pid.to_string());
+        // First: what is read later is of this process only if it is still there.
+        let started = started(&directory);
         let status = status(&directory)?;
         Some(Process {
             pid,
             directory,
+            started,
             status,
         })
     }
@@ -63,6 +66,8 @@ pub struct Process {
     pub pid: u32,
     pub status: Status,
     directory: PathBuf,
+    /// When it started, in the kernel's ticks.
+    started: Option<u64>,
 }
 
 /// What `/proc/PID/status` says, as far as it matters here.
@@ -150,6 +155,18 @@ fn status(directory: &Path) -> Option<Status> {
     Status::parse(&text(directory.join("status")).ok()?)
 }
 
+/// When a process has started.
+fn started(directory: &Path) -> Option<u64> {
+    start_time(&text(directory.join("stat")).ok()?)
+}
+
+/// The 22nd field of `/proc/PID/stat`. The process chooses the second one, which ends with the last
+/// bracket.
+fn start_time(stat: &str) -> Option<u64> {
+    let (_, behind) = stat.rsplit_once(')')?;
+    behind.split_whitespace().nth(19)?.parse().ok()
+}
+
 /// The text of a description.
 fn text(path: PathBuf) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes(path)?).into_owned())
@@ -191,6 +208,12 @@ impl Process {
 
     pub fn environment(&self) -> io::Result<Environment> {
         Ok(Environment::parse(&bytes(self.about("environ"))?))
+    }
+
+    /// Whether its number is still its own. The number of a process that has ended may be another
+    /// one's, in whose name nothing may be done with what was read of this one.
+    pub fn is_there(&self) -> bool {
+        started(&self.directory) == self.started
     }
 
     /// What it says of itself now: it may have become another user.
@@ -264,6 +287,7 @@ fn file_size_limit(limits: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::identity::Identity;
     use super::*;
 
     #[test]
@@ -310,6 +334,39 @@ mod tests {
         let limits = |most| format!("Limit  Soft\nMax file size     {most}     {most}    bytes\n");
         assert_eq!(file_size_limit(&limits("4096")), Some(4096));
         assert_eq!(file_size_limit(&limits("unlimited")), None);
+    }
+
+    #[test]
+    fn a_process_is_told_from_a_later_one_with_its_number() {
+        let stat = |name: &str, start: u64| {
+            format!("9 ({name}) S 1 9 9 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 {start} 2 3\n")
+        };
+        for name in ["x", "a b", ") R 1 2 3", "((\n)"] {
+            assert_eq!(start_time(&stat(name, 4711)), Some(4711), "{name}");
+        }
+        assert_eq!(start_time("9 (x) S 1 9\n"), None);
+        assert_eq!(start_time(""), None);
+
+        let place = lockstep_testkit::TempDir::new("pinned");
+        let about = place.join("9");
+        fs::create_dir(&about).unwrap();
+        let status = "Name:\tx\nPid:\t9\nPPid:\t1\nUid:\t7\t7\t7\t7\nGid:\t7\t7\t7\t7\n";
+        fs::write(about.join("status"), status).unwrap();
+        fs::write(about.join("stat"), stat("x", 4711)).unwrap();
+        let processes = Processes {
+            directory: place.to_path_buf(),
+        };
+        let process = processes.get(9).unwrap();
+        assert!(process.is_there() && Identity::of(&process).is_some());
+        // Another user's, whatever it is called.
+        let status = status.replace('7', "8");
+        fs::write(about.join("status"), &status).unwrap();
+        fs::write(about.join("stat"), stat("x", 4712)).unwrap();
+        assert!(!process.is_there() && Identity::of(&process).is_none());
+        fs::remove_dir_all(&about).unwrap();
+        assert!(!process.is_there() && Identity::of(&process).is_none());
+        let own = Processes::here().get(std::process::id()).unwrap();
+        assert!(own.is_there() && own.started.is_some());
     }
 
     #[test]

@@ -13,6 +13,7 @@ use super::subject::Subject;
 use crate::doctor::finding::{Answer, Named, Verdict};
 use crate::doctor::keyd::{damaged, judge};
 use crate::install::REFERENCES;
+use crate::unit::systemd_runs;
 
 const CHECK: &str = "reference";
 
@@ -172,11 +173,18 @@ fn usable(path: &Path, reference: &Reference, subject: &Subject) -> Answer {
             root.display(),
             inside.display()
         );
-        let remedy = format!(
-            "add the line ListenStream={} to lockstep-keyd.socket (systemctl edit), and restart \
-             the socket; for a server of the distribution, run lockstep install --keyd again",
-            inside.display()
-        );
+        let remedy = match systemd_runs() {
+            true => format!(
+                "add the line ListenStream={} to lockstep-keyd.socket (systemctl edit), and \
+                 restart the socket; for a server of the distribution, run lockstep install --keyd \
+                 again",
+                inside.display()
+            ),
+            false => format!(
+                "have the key daemon listen there: `socket = {}` in its configuration",
+                inside.display()
+            ),
+        };
         return (Verdict::Failed, what, Some(remedy));
     }
     let who = format!("user {}, who serves,", process.status.user);

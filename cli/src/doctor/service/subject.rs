@@ -227,11 +227,14 @@ impl Subject {
             .collect()
     }
 
-    /// The files that its processes have mapped, by process.
+    /// The files that its processes have mapped, by process. One that has ended meanwhile is left
+    /// out, as a child that serves a single connection: its number may be another one's.
     pub fn mapped(&self) -> io::Result<Vec<(&Process, Vec<Mapped>)>> {
         let processes = self.processes.iter();
-        processes
-            .map(|process| Ok((process, process.mapped()?)))
+        let read = processes.map(|process| (process, process.mapped()));
+        let there = read.filter(|(process, _)| process.is_there());
+        there
+            .map(|(process, files)| Ok((process, files?)))
             .collect()
     }
 

@@ -1,0 +1,180 @@
+//! Whether the daemon may have as much memory as its clients can make it take.
+//!
+//! Each client has a ring, and the kernel charges all rings to the control group of the daemon.
+//! Where the group has a limit, as by `MemoryMax=` of the unit, the kernel ends a daemon that goes
+//! beyond it, and nobody is served until the next one has started.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use lockstep_ring::ring_bytes;
+
+use crate::configuration::Configuration;
+
+/// The smallest unit of memory, in bytes.
+const PAGE: usize = 4096;
+const MIB: u64 = 1 << 20;
+/// Limits are written in multiples of so many MiB, with some room above.
+const STEP: u64 = 64;
+
+/// The configuration can take more memory than the daemon may have.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Shortage {
+    /// What is wrong.
+    pub what: String,
+    /// What to write.
+    pub remedy: String,
+}
+
+/// Whether `allowed` bytes are too few for this configuration, where its keys have been read by
+/// this process.
+pub fn shortage(configuration: &Configuration, allowed: u64) -> Option<Shortage> {
+    shortage_with(configuration, resident(), allowed)
+}
+
+/// The same, where the daemon takes so much memory before its first client comes.
+fn shortage_with(configuration: &Configuration, held: u64, allowed: u64) -> Option<Shortage> {
+    let Configuration {
+        max_clients, queue, ..
+    } = configuration;
+    let ring = ring_bytes(*queue).next_multiple_of(PAGE) as u64;
+    let rings = *max_clients as u64 * ring;
+    let needed = (held + rings).div_ceil(MIB);
+    (needed * MIB > allowed).then(|| Shortage {
+        what: format!(
+            "with max_clients = {max_clients} and queue = {queue} the rings of all clients take \
+             {} MiB, the daemon {needed} MiB in all, and it may have {} MiB: beyond that the \
+             kernel ends it",
+            rings.div_ceil(MIB),
+            allowed / MIB
+        ),
+        remedy: format!(
+            "raise the limit (systemctl edit lockstep-keyd.service, with the lines [Service] and \
+             MemoryMax={}M), or lower max_clients or queue",
+            (needed + STEP).next_multiple_of(STEP)
+        ),
+    })
+}
+
+/// The memory of this process now, in bytes.
+fn resident() -> u64 {
+    let text = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = text.split(' ').nth(1).and_then(|pages| pages.parse().ok());
+    pages.unwrap_or(0) * PAGE as u64
+}
+
+/// The most memory that the control group of this process may have; `None` where there is no limit,
+/// or none that this process sees.
+pub fn allowed() -> Option<u64> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    allowed_under(Path::new("/sys/fs/cgroup"), &groups)
+}
+
+/// The same for the groups of `/proc/PID/cgroup`, by the files below `root`. The limit of each
+/// group above holds too.
+fn allowed_under(root: &Path, groups: &str) -> Option<u64> {
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let place = root.join(group);
+    let above = place
+        .ancestors()
+        .take_while(|place| place.starts_with(root));
+    let files = above.map(|place: &Path| -> PathBuf { place.join("memory.max") });
+    // A group without a limit says `max`.
+    let limits = files.filter_map(|file| fs::read_to_string(file).ok()?.trim().parse().ok());
+    limits.min()
+}
+
+/// The bytes that a value of `MemoryMax=` stands for (systemd.resource-control(5)); `None` for no
+/// limit, and for a part of the machine's memory.
+pub fn limit_of_unit(value: &str) -> Option<u64> {
+    let digits = value.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let power = match &value[digits.len()..] {
+        "" => 0,
+        "K" => 1,
+        "M" => 2,
+        "G" => 3,
+        "T" => 4,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1024_u64.pow(power))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use lockstep_testkit::TempDir;
+
+    use super::*;
+
+    #[test]
+    fn a_limit_that_the_rings_exceed_is_named_with_one_that_they_keep_to() {
+        let limit = limit_of_unit("1G").expect("a limit");
+        let with = |text: &str| {
+            let configuration = Configuration::parse(text);
+            assert_eq!(configuration.wrong, [], "{text}");
+            configuration
+        };
+        for (text, fits) in [
+            ("", true),
+            ("max_clients = 4096\n", true),
+            ("queue = 256\n", true),
+            ("queue = 512\n", false),
+            ("max_clients = 4096\nqueue = 128\n", false),
+            ("max_clients = 4096\nqueue = 1024\n", false),
+        ] {
+            let configuration = with(text);
+            let found = shortage(&configuration, limit);
+            assert_eq!(found.is_none(), fits, "{text}: {found:?}");
+            let Some(Shortage { remedy, .. }) = found else {
+                continue;
+            };
+            let written = remedy.split_once("MemoryMax=").expect("a line").1;
+            let written = written.split(')').next().expect("a value");
+            let written = limit_of_unit(written).expect("a limit");
+            assert!(written > limit, "{remedy}");
+            assert_eq!(shortage(&configuration, written), None, "{remedy}");
+        }
+        // By the rings as the kernel counts them, and by the keys.
+        let default = with("");
+        let (_ring, descriptor) = lockstep_ring::Server::create(default.queue).expect("a ring");
+        let file = fs::File::from(descriptor).metadata().expect("a file");
+        let rings = default.max_clients as u64 * file.blocks() * 512;
+        assert_eq!(shortage_with(&default, 0, rings), None);
+        assert!(shortage_with(&default, 0, rings - 1).is_some());
+        assert!(shortage_with(&default, 1, rings).is_some());
+    }
+
+    #[test]
+    fn the_lowest_limit_of_all_groups_above_counts() {
+        let root = TempDir::new("cgroup");
+        let place = root.join("system.slice/lockstep-keyd.service");
+        fs::create_dir_all(&place).expect("a directory");
+        let groups = "1:name=systemd:/x\n0::/system.slice/lockstep-keyd.service\n";
+        let write = |path: &Path, text: &str| fs::write(path.join("memory.max"), text).expect("it");
+        assert_eq!(allowed_under(&root, groups), None);
+        write(&place, "max\n");
+        assert_eq!(allowed_under(&root, groups), None);
+        write(&place, "1073741824\n");
+        assert_eq!(allowed_under(&root, groups), Some(1 << 30));
+        // Of a container.
+        write(&root, "536870912\n");
+        assert_eq!(allowed_under(&root, groups), Some(1 << 29));
+        assert_eq!(allowed_under(&root, "0::/\n"), Some(1 << 29));
+        assert_eq!(allowed_under(&root, "2:memory:/x\n"), None);
+    }
+
+    #[test]
+    fn limits_of_units_are_read() {
+        for (value, bytes) in [
+            ("1G", Some(1 << 30)),
+            ("512M", Some(1 << 29)),
+            ("4096", Some(4096)),
+            ("infinity", None),
+            ("50%", None),
+            ("", None),
+        ] {
+            assert_eq!(limit_of_unit(value), bytes, "{value}");
+        }
+    }
+}
