@@ -423,7 +423,7 @@ mod tests {
             assert!(!www(key) || key.unusable.is_some(), "{text}");
             assert!(!read.wrong.is_empty(), "{text}");
         }
-        // A comment that is no header hides nothing, and neither does a header above all keys.
+        // A comment that is not a header hides nothing, and neither does a header above all keys.
         let text = format!("# [key x]\nuser = x\n{KEY}");
         let text = text.replace("users", "# [key x\n# y]\n# other\nusers");
         let read = Configuration::parse(&text);
