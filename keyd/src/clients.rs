@@ -508,6 +508,7 @@ pub(crate) mod tests {
         let (a, b) = ((0, "a".to_owned(), SIGN), (1, "b".to_owned(), DECRYPT));
         let seven = offers.of(peer(7)).expect("a key");
         let nine = offers.of(peer(9)).expect("keys");
+        assert_eq!((seven.count(), nine.count()), (1, 2));
         assert_eq!(names(&seven), std::slice::from_ref(&a));
         assert_eq!(names(&nine), [a, b]);
         let eight = offers.of(peer(8)).expect("a key");

@@ -423,12 +423,15 @@ mod tests {
             assert!(!www(key) || key.unusable.is_some(), "{text}");
             assert!(!read.wrong.is_empty(), "{text}");
         }
-        // A comment that is not a header hides nothing, and neither does a header above all keys.
+        // A comment other than a header hides no line, nor does a header above all keys.
         let text = format!("# [key x]\nuser = x\n{KEY}");
         let text = text.replace("users", "# [key x\n# y]\n# other\nusers");
         let read = Configuration::parse(&text);
         assert_eq!((&*read.user, read.wrong.as_slice()), ("x", &[][..]));
         assert!(read.keys[0].unusable.is_none(), "{text}");
+        // What stands below such a header is no setting of the daemon either.
+        let read = Configuration::parse(&format!("{KEY}#[key b]\nqueue = 8\n"));
+        assert_eq!((read.queue, read.wrong.len()), (64, 1));
         // The message names the line.
         for (rest, expected) in [("key b]", "line 5 makes"), ("\nusers = v", "line 6 makes")] {
             let read = Configuration::parse(&format!("{KEY}{rest}\n"));

@@ -928,8 +928,7 @@ mod tests {
 
     #[test]
     fn a_newcomer_takes_the_place_of_the_account_that_has_most_or_of_its_own() {
-        let idle =
-            |user, milliseconds| Connected::idle_for(user, Duration::from_millis(milliseconds));
+        let idle = |user, seconds| Connected::idle_for(user, Duration::from_secs(seconds));
         let now = Duration::ZERO;
         let all = [idle(7, 100), idle(7, 300), idle(7, 200), idle(8, 400)];
         // Of the one that has most, the client that is idle for longest.
@@ -1032,7 +1031,8 @@ mod tests {
 
     #[test]
     fn beyond_a_hundred_the_clients_that_are_idle_for_longest_lose_their_places() {
-        let idle = |number| Connected::idle_for(7, IDLE + Duration::from_millis(number));
+        // Far apart, since it takes a while to make them.
+        let idle = |number| Connected::idle_for(7, IDLE + Duration::from_secs(number));
         let mut all: Vec<_> = (0..AT_EASE as u64 + 3).map(idle).collect();
         let mut door = Door::new("");
         let numbers = door.seat(&all);
