@@ -100,7 +100,12 @@ mod tests {
             "{second}"
         );
         assert!(second.ends_with("come back: 1"), "{second}");
-        assert_eq!(idlers.line(start + 2 * EVERY), None);
+        let client = crate::clients::tests::Connected::new().client;
+        idlers.note(&client);
+        assert!(idlers.has_come_back(client.peer, client.pid));
+        let third = idlers.line(start + 2 * EVERY).expect("one about a client");
+        assert!(third.contains("line: 1, after 0 requests"), "{third}");
+        assert_eq!(idlers.line(start + 3 * EVERY), None);
     }
 
     #[test]

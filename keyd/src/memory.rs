@@ -164,12 +164,38 @@ mod tests {
         assert_eq!(allowed_under(&root, "2:memory:/x\n"), None);
     }
 
+    /// Tests beside this one take memory and give it back.
+    #[test]
+    fn the_memory_of_this_process_is_what_the_kernel_says() {
+        let text = fs::read_to_string("/proc/self/status").expect("the status");
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let number = line.and_then(|line| line.trim().strip_suffix(" kB"));
+        let known = 1024
+            * number
+                .and_then(|own| own.parse::<u64>().ok())
+                .expect("a number");
+        let seen = resident();
+        let most = known.max(64 * MIB);
+        assert!(seen > MIB && seen.abs_diff(known) < most, "{seen} {known}");
+    }
+
+    #[test]
+    fn the_limit_of_this_process_is_that_of_its_group() {
+        let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        assert_eq!(
+            allowed(),
+            allowed_under(Path::new("/sys/fs/cgroup"), &groups)
+        );
+    }
+
     #[test]
     fn limits_of_units_are_read() {
         for (value, bytes) in [
             ("1G", Some(1 << 30)),
             ("512M", Some(1 << 29)),
             ("4096", Some(4096)),
+            ("3K", Some(3072)),
+            ("2T", Some(2 << 40)),
             ("infinity", None),
             ("50%", None),
             ("", None),
