@@ -373,7 +373,7 @@ impl Bench {
         let script = "exec \"$0\" \"$@\" --openssl \"$(command -v \"${OPENSSL:-openssl}\")\"";
         let mut command = root.command("sh");
         command.args(["-c", script]).arg(root.inside.join(name));
-        command.args(arguments);
+        command.args(arguments.split(' '));
         command.env("OPENSSL_CONF", root.inside.join(LOADING));
         let printed = quietly(&mut command).map(|text| {
             let document = serde_json::from_str(&text).ok();

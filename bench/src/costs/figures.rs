@@ -2,6 +2,7 @@
 
 use super::work::Sample;
 use crate::handshakes::Side;
+use crate::measure::quantile;
 
 /// The figures of one row: in each round one of OpenSSL alone and one with lockstep.
 #[derive(Clone, Debug, Default)]
@@ -53,8 +54,7 @@ impl Figures {
         let rounds = self.rounds.iter();
         let ratios = rounds.map(|[stock, with]| Some(with.wall? / stock.wall?));
         let mut ratios: Vec<f64> = ratios.collect::<Option<_>>()?;
-        ratios.sort_by(f64::total_cmp);
-        ratios.get(ratios.len() / 2).copied()
+        (!ratios.is_empty()).then(|| quantile(&mut ratios, 0.5))
     }
 }
 

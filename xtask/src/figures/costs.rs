@@ -10,48 +10,14 @@ use super::text::wrapped;
 pub const FILE: &str = "costs.json";
 
 /// What `lockstep-bench` is called with, and for a try of the machinery.
-pub const FULL: &[&str] = &["costs", "--json"];
-pub const SHORT: &[&str] = &[
-    "costs",
-    "--rounds",
-    "2",
-    "--seconds",
-    "0.01",
-    "--hosts",
-    "50",
-    "--json",
-];
+pub const FULL: &str = "costs --json";
+pub const SHORT: &str = "costs --rounds 2 --seconds 0.01 --hosts 50 --json";
 
 /// The same for the versions of OpenSSL that the matrix tries; and for those whose libraries the
 /// program is not linked to.
-pub const BRIEF: &[&str] = &[
-    "costs",
-    "start",
-    "read",
-    "context",
-    "sign",
-    "verify",
-    "keygen-p256",
-    "keygen-x25519",
-    "fork",
-    "forked",
-    "process",
-    "command",
-    "--rounds",
-    "5",
-    "--seconds",
-    "0.05",
-    "--json",
-];
-pub const BRIEF_COMMAND: &[&str] = &[
-    "costs",
-    "command",
-    "--rounds",
-    "5",
-    "--seconds",
-    "0.05",
-    "--json",
-];
+pub const BRIEF: &str = "costs start read context sign verify keygen-p256 keygen-x25519 fork forked \
+                         process command --rounds 5 --seconds 0.05 --json";
+pub const BRIEF_COMMAND: &str = "costs command --rounds 5 --seconds 0.05 --json";
 
 /// Ratios from here on are a cost that is worth a word.
 const WORTH: f64 = 1.03;
@@ -125,9 +91,9 @@ pub fn section(costs: &[Cost]) -> String {
     }
     let mut out = "\n### What gains nothing\n\n".to_owned();
     out += &wrapped(
-        "`lockstep-bench costs`: what a program does with OpenSSL beside the work that lanes share. \
-         The figures are CPU time and memory. The ratio is Lockstep over OpenSSL alone, the median \
-         of the rounds, whose least and greatest stand behind it.",
+        "`lockstep-bench costs`: what a program does with OpenSSL beside the work that lanes \
+         share. The figures are CPU time and memory. The ratio is Lockstep over OpenSSL alone, the \
+         median of the rounds, whose least and greatest stand behind it.",
     );
     out +=
         "\n| what | OpenSSL alone | with Lockstep | ratio | in rounds |\n|---|---|---|---|---|\n";

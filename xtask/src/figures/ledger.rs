@@ -129,7 +129,7 @@ fn measure_costs(built: &Dist) -> Outcome<Vec<Cost>> {
     let program = built.benchmarks();
     let mut command = Command::new(&program);
     command.env("OPENSSL_CONF", built.configuration());
-    let text = quietly(command.args(costs::FULL))?;
+    let text = quietly(command.args(costs::FULL.split(' ')))?;
     let document: Option<Value> = serde_json::from_str(&text).ok();
     let costs = document.as_ref().and_then(costs::parse);
     costs.ok_or_else(|| {

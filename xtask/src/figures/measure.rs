@@ -94,7 +94,8 @@ pub fn measure(extent: Extent) -> Outcome {
         Extent::Full => costs::FULL,
         Extent::Short => costs::SHORT,
     };
-    let costs = run("", here(), costs)?;
+    let costs: Vec<&str> = costs.split(' ').collect();
+    let costs = run("", here(), &costs)?;
     let ciphers = ["aes-128-gcm", "aes-256-gcm"];
     let speed = [
         "speed",
