@@ -74,9 +74,9 @@ pub struct Options {
 }
 
 const NOTES: &str = "\
-Everything is measured in processes of their own, with OpenSSL alone and with lockstep in turn. The \
-configuration that loads lockstep is the one that OPENSSL_CONF names, or else the openssl.cnf beside \
-this program, or else /etc/lockstep/openssl.cnf. Without lockstep OPENSSL_CONF is not set. Each \
+Everything is measured in processes of their own, with OpenSSL alone and with lockstep in turn. \
+The configuration that loads lockstep is the one that OPENSSL_CONF names, or else the openssl.cnf \
+beside this program, or else /etc/lockstep/openssl.cnf. Without lockstep OPENSSL_CONF is not set. Each \
 process shows which libraries it has mapped: the command fails if one lacks lockstep that should \
 have it, or has it and should not. PostgreSQL and sshd are measured where they are installed.";
 

@@ -220,11 +220,11 @@ impl Setting {
             name: "batch",
             default: "rsa",
             values: "`rsa` or `all`",
-            meaning: "Which operations wait for others, to share a batch: async jobs pause for them, and \
-                      threads gather. All others are computed at once, alone, because in a server \
-                      to wait takes clients longer than a batch saves. `all` is for programs that sign, \
-                      verify or agree in bulk. A server loses a job if a client closes the connection \
-                      while the job is paused.",
+            meaning: "Which operations wait for others, to share a batch: async jobs pause for \
+                      them, and threads gather. All others are computed at once, alone, because in \
+                      a server the wait costs clients more time than a batch saves. `all` is for \
+                      programs that sign, verify or agree in bulk. A server loses a job if a \
+                      client closes the connection while the job is paused.",
             set: |config, setting, value| {
                 config.batch = match value {
                     "rsa" => Batch::Rsa,
@@ -238,9 +238,10 @@ impl Setting {
             name: "jobs_lead",
             default: "auto",
             values: "`auto`, `yes` or `no`",
-            meaning: "Who serves the requests for which async jobs pause: with `auto` the event loop's own \
-                      thread, and workers help with full passes of RSA; with `yes` that thread alone; with \
-                      `no` workers. Workers always serve jobs for which the program has set a callback.",
+            meaning: "Who serves the requests for which async jobs pause: with `auto` the event \
+                      loop's own thread, and workers help with full passes of RSA; with `yes` that \
+                      thread alone; with `no` workers. Workers always serve jobs for which the \
+                      program has set a callback.",
             set: |config, setting, value| {
                 config.jobs_lead = match value {
                     "auto" => JobsLead::Auto,

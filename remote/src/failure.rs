@@ -81,8 +81,8 @@ impl fmt::Display for Failure {
             }
             Failure::Lost | Failure::Gone => "the key daemon ended before it answered",
             Failure::Silent => {
-                "the key daemon does not answer: it is stopped, or does not start; see its log, with \
-                 systemd by `systemctl status lockstep-keyd`, and start it"
+                "the key daemon does not answer: it is stopped, or does not start; see its log, \
+                 with systemd by `systemctl status lockstep-keyd`, and start it"
             }
             Failure::TimedOut | Failure::Late => {
                 "the key daemon did not answer in time; see its log and its load"

@@ -119,7 +119,8 @@ latency is the time from connecting to its end. The configuration that loads loc
 that OPENSSL_CONF names, or else the openssl.cnf beside this program, or else \
 /etc/lockstep/openssl.cnf. The exit status is 1 if a handshake failed.
 
-With --config both sides have the user's own ports, so they run in turn, each started for its turn. \
+With --config both sides have the user's own ports, so they run in turn, each started for its \
+turn. \
 Nothing that the configuration listens on may be in use. HAProxy runs in the foreground, and its \
 health checks and its logs are as the configuration has them.";
 
