@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::command::{Failure, Outcome, cannot_run, on, quietly, root, target_directory};
 use crate::dist;
-use crate::matrix::roots;
+use crate::roots;
 use crate::work::{Ran, Share, Work};
 
 /// What watches the run.

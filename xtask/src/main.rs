@@ -27,6 +27,7 @@ mod package;
 mod packages;
 mod prose;
 mod record;
+mod roots;
 mod setup;
 mod symbols;
 mod syscalls;

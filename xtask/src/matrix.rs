@@ -12,7 +12,6 @@
 
 mod compare;
 mod record;
-pub mod roots;
 
 use std::fs;
 use std::path::Path;
@@ -25,10 +24,10 @@ use crate::dist::{self, Dist};
 use crate::figures::costs::{self, Cost};
 use crate::openssl_tests;
 use crate::record::Machine;
+use crate::roots::{LOADING, PLAIN, Root, Source};
 use crate::work::{Ran, Share, Work};
 use compare::{Cell, SCRIPT, compare};
 use record::{COSTS, Row, Table, VECTORS};
-use roots::{LOADING, PLAIN, Root, Source};
 
 /// The versions, by the names that the command takes.
 const VERSIONS: &[(&str, Source)] = &[

@@ -17,8 +17,8 @@ use super::record;
 use super::text::{thousands, wrapped};
 use crate::command::{Failure, Outcome, on, quietly};
 use crate::dist::{self, Dist};
-use crate::matrix::roots::{LOADING, PLAIN, Root, Source};
 use crate::record::Machine;
+use crate::roots::{LOADING, PLAIN, Root, Source};
 
 /// The name of the file in a record's directory.
 const FILE: &str = "jobs.json";

@@ -12,8 +12,8 @@ use super::{costs, ledger, record};
 use crate::command::{Failure, Outcome, on, quietly};
 use crate::cpu;
 use crate::dist;
-use crate::matrix::roots::{LOADING, Root, Source};
 use crate::record::Machine;
+use crate::roots::{LOADING, Root, Source};
 
 /// How much is measured.
 #[derive(Clone, Copy, PartialEq, Eq)]
