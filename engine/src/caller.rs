@@ -1,7 +1,7 @@
 //! What the engine asks of those who call it: whether an asynchronous job calls, how that pauses,
 //! and where kernels find room on the stack.
 
-use crate::queue::completion::{Notify, Ticket};
+use crate::completion::{Notify, Ticket};
 use crate::request::Response;
 use crate::shape::Shape;
 

@@ -11,6 +11,7 @@
 
 mod bytes;
 mod caller;
+mod completion;
 mod config;
 mod declined;
 mod engine;
@@ -40,6 +41,7 @@ mod syslog;
 
 pub use bytes::Bytes;
 pub use caller::{Caller, Job, NoJob, Paused, Pending, Thread, ThreadId};
+pub use completion::{Notify, Ticket};
 pub use config::{BackendChoice, Config, Keys, Setting};
 pub use declined::{Declined, Fallback, StockGuard};
 pub use engine::{Elsewhere, Engine};
@@ -55,7 +57,6 @@ pub use lockstep_kernels::rsa::{
 pub use mistakes::{ConfigError, Mistakes};
 pub use permit::Permit;
 pub use policy::{Batch, JobsLead, Lone, lanes_bring_nothing};
-pub use queue::completion::{Notify, Ticket};
 pub use queue::state::StartThread;
 pub use queue::workers::{ROOM_BYTES, STACK_BYTES};
 pub use request::{

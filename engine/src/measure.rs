@@ -1,13 +1,13 @@
 //! Ways past [`Engine::serve`], for programs that measure batches and for tests.
 
 use crate::caller::Thread;
+use crate::completion::{Notify, Ticket};
 use crate::declined::Declined;
 use crate::engine::Engine;
 use crate::executor::Executor as _;
 use crate::executor::cpu::CpuRequest;
 use crate::keys::Keypair;
 use crate::kinds::KeyKind;
-use crate::queue::completion::{Notify, Ticket};
 use crate::queue::state::Queue;
 use crate::request::{Request, Response};
 use crate::serve::Outcome;

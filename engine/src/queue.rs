@@ -27,7 +27,6 @@
 //! - A job that waits for another thread is watched (`watch.rs`): in the end it is woken without an
 //!   answer.
 
-pub(crate) mod completion;
 pub(crate) mod job_queue;
 mod jobs;
 mod late;
@@ -52,7 +51,7 @@ mod tests;
 
 use std::time::Duration;
 
-use completion::{Turn, Waiter};
+use crate::completion::{Turn, Waiter};
 use state::{Answer, Entry, Lead, Owner, Queue, Slot};
 
 use crate::declined::Declined;

@@ -13,12 +13,12 @@
 //!   that blocks.
 
 use crate::caller::{Caller, Job, Paused, Pending};
+use crate::completion::Ticket;
 use crate::declined::Declined;
 use crate::engine::Engine;
 use crate::executor::Executor;
 use crate::executor::cpu::CpuRequest;
 use crate::operation::Operation;
-use crate::queue::completion::Ticket;
 use crate::queue::state::{Answer, Queue};
 use crate::request::Response;
 use crate::shape::Shape;

@@ -12,8 +12,8 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::completion::Completion;
 use crate::caller::ThreadId;
+use crate::completion::Completion;
 use crate::executor::Executor;
 use crate::sync::{Arc, Mutex, MutexGuard, lock};
 

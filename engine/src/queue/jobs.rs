@@ -1,8 +1,8 @@
 //! What the queue does for asynchronous jobs.
 
-use super::completion::{Completion, Notify, Ticket};
 use super::state::{Answer, Entry, Owner, Queue, Slot};
 use crate::caller::ThreadId;
+use crate::completion::{Completion, Notify, Ticket};
 use crate::declined::Declined;
 use crate::executor::Executor;
 use crate::stats::counters::Waits;

@@ -4,8 +4,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-use super::completion::{Turn, Waiter};
 use super::state::{Answer, Assignment, Entry, Guard, Lead, Owner, Queue, Slot, State};
+use crate::completion::{Turn, Waiter};
 use crate::declined::Declined;
 use crate::executor::{Executor, Job};
 use crate::fault::{Defect, is_lost};

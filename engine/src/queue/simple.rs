@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
+use crate::completion::Notify;
 use crate::declined::Declined;
 use crate::executor::{Executor, Job};
 use crate::policy::{Patience, Policy};
-use crate::queue::completion::Notify;
 use crate::queue::state::{Bounds, Queue};
 use crate::stats::counters::Counters;
 use crate::sync::Arc;

@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
-use super::completion::{Completion, Waiter};
 use super::job_queue::{JobQueue, PostedRequest};
 use super::leaders::Leaders;
 use super::watched::Watched;
 use crate::caller::ThreadId;
+use crate::completion::{Completion, Waiter};
 use crate::declined::{Declined, StockGuard};
 use crate::executor::{Executor, Job};
 use crate::permit::Permits;

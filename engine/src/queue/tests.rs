@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::completion::Ticket;
 use super::simple::{HELD, PANIC, Simple, WakeUps, impatient, queue};
 use super::*;
 use crate::caller::ThreadId;
+use crate::completion::Ticket;
 use crate::declined::Fallback;
 use crate::policy::View;
 use crate::sync::Arc;

@@ -1,7 +1,7 @@
 //! What is in the place of `watch` in models, which have no clock.
 
-use super::completion::{Completion, Ticket};
 use super::state::{Guard, Queue};
+use crate::completion::{Completion, Ticket};
 use crate::executor::Executor;
 use crate::sync::{Arc, wait};
 

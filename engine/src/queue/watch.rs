@@ -8,8 +8,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::completion::{Completion, Ticket};
 use super::state::{Guard, Queue};
+use crate::completion::{Completion, Ticket};
 use crate::declined::Declined;
 use crate::executor::Executor;
 use crate::sync::{Arc, now, wait, wait_at_most};

@@ -6,7 +6,7 @@ use std::sync::Weak;
 use std::time::Instant;
 
 #[cfg(not(loom))]
-use super::completion::Completion;
+use crate::completion::Completion;
 use crate::executor::Executor;
 
 /// The jobs that are watched.

@@ -1,7 +1,7 @@
 //! A caller for tests: its fields are what it does.
 
 use crate::caller::{Caller, Job, Paused, Pending, ThreadId};
-use crate::queue::completion::Notify;
+use crate::completion::Notify;
 use crate::queue::simple::WakeUps;
 
 /// How a pause ends.
