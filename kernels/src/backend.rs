@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::rsa::Schedule;
+use crate::schedule::Schedule;
 #[cfg(vectors)]
 use crate::simd::avx2::Avx2;
 #[cfg(vectors)]

@@ -31,6 +31,7 @@ pub mod nacl;
 pub mod nist;
 mod order;
 pub mod rsa;
+mod schedule;
 mod secret;
 mod sha512;
 #[allow(unsafe_code, reason = "intrinsics, and vectors seen as words")]

@@ -21,6 +21,7 @@ pub use key::{Components, PrivateKey, PublicKey, Unsupported};
 #[cfg(feature = "internals")]
 pub use private::bench;
 pub use private::{BATCH, Scratch, private_batch};
-pub use schedule::Schedule;
 pub use size::Size;
 pub use verify::{Signature, Verified};
+
+pub use crate::schedule::Schedule;

@@ -18,7 +18,6 @@ use super::key::Half;
 use super::on_words;
 #[cfg(vectors)]
 use super::race;
-use super::schedule::Schedule;
 #[cfg(vectors)]
 use super::size::for_schedule;
 use super::size::{Size, for_size};
@@ -34,6 +33,7 @@ use crate::montgomery::{
     Modulus, canonical, from_montgomery, mask_limbs, multiply, multiply_add, square, subtract_mod,
     to_montgomery,
 };
+use crate::schedule::Schedule;
 use crate::simd::portable::Portable;
 use crate::simd::steady::Steady;
 use crate::simd::{Simd, enter, words, words_mut};

@@ -5,10 +5,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::schedule::Schedule;
 use super::size::Size;
 use crate::arena::{Arena, Memory};
 use crate::modexp::Power;
+use crate::schedule::Schedule;
 use crate::simd::avx512ifma::Avx512Ifma;
 use crate::simd::{Simd, words_mut};
 

@@ -12,10 +12,10 @@ use crate::montgomery::{Modulus, multiply, square};
 use crate::rsa::job::PrivateJob;
 #[cfg(vectors)]
 use crate::rsa::race;
-use crate::rsa::schedule::Schedule;
 #[cfg(vectors)]
 use crate::rsa::size::for_schedule;
 use crate::rsa::size::{Size, for_size};
+use crate::schedule::Schedule;
 use crate::simd::Simd;
 pub use crate::simd::counting::MicroOperations;
 use crate::simd::counting::{self, Counting};
