@@ -14,7 +14,6 @@ mod machine;
 mod misplaced;
 mod running;
 mod service;
-mod trial;
 
 use std::env;
 use std::io::{self, IsTerminal as _};
@@ -29,13 +28,13 @@ use lockstep_engine::Fallback;
 use serde::Serialize;
 
 use crate::configuration::MOST_OTHERS;
-use crate::install::PLACES;
 use crate::mistakes::mistakes;
 use crate::places::hidden;
+use crate::trial::Trial;
+use crate::trust::PLACES;
 use counters::CountersPlace;
 use finding::{Finding, Named, Verdict};
 pub use service::{LOOK, LookOptions, look};
-pub use trial::Trial;
 
 /// Says whether programs that use OpenSSL sign on vector lanes, and if not, why and what to do
 #[derive(Args)]

@@ -5,23 +5,11 @@
 //! alone, and then nothing else is done either. The configuration that they name is made on the
 //! host.
 
-mod accepted;
 mod allowance;
 mod change;
-mod drop_in;
-mod hybrid;
 mod keyd;
-mod limits;
-mod named;
 mod own_file;
 mod sections;
-mod server;
-mod site;
-mod starter;
-mod trust;
-
-pub use drop_in::REFERENCES;
-pub use hybrid::hybrid_directive;
 
 use std::fs;
 use std::io;
@@ -31,19 +19,17 @@ use std::process::ExitCode;
 use clap::Args;
 use lockstep_common::{Failure, Outcome, out, outln};
 
-use accepted::accepted;
 use change::{Change, Plan, foreign};
 use keyd::KeydOptions;
-use named::has_line;
 use own_file::{OwnFile, plan_removal};
-use server::{CONF, SERVERS, Server, UNIT, server_names};
-pub use server::{server_called, units};
-use site::System;
-pub use starter::without_systemd;
-use starter::{Starter, is_set_here};
-pub use trust::PLACES;
-use trust::{is_plain, usable};
 
+use crate::servers::hybrid;
+use crate::servers::named::has_line;
+use crate::servers::site::System;
+use crate::servers::starter::{Starter, is_set_here};
+use crate::servers::{CONF, SERVERS, Server, UNIT, server_names};
+use crate::trial::accepted;
+use crate::trust::{is_plain, usable};
 use crate::unit::{Planned, Unit};
 
 /// Has a server of the distribution load the module

@@ -11,7 +11,10 @@ mod made;
 mod mistakes;
 mod places;
 mod probe;
+mod servers;
 mod stat;
+mod trial;
+mod trust;
 mod unit;
 mod warnings;
 

@@ -39,9 +39,9 @@ use lockstep_common::{Configuration, Failure, Manual, word_for_shell};
 use lockstep_engine::{Backend, Config, Setting};
 
 use super::finding::{Answer, Finding, Named, Verdict};
-use crate::install::units;
 use crate::keyd::PROCESS;
 use crate::mistakes::mistakes;
+use crate::servers::units;
 use groups::GroupList;
 use handshake::{HYBRID, Session};
 use libraries::{libcrypto, loaded};

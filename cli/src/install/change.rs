@@ -8,13 +8,9 @@ use std::path::{Path, PathBuf};
 
 use lockstep_common::{Failure, program};
 
-use super::REFERENCES;
 use crate::command;
+use crate::servers::drop_in::REFERENCES;
 use crate::unit::Planned;
-
-/// What `uninstall` exits with where a server would not start without what it has left. The scripts
-/// of the packages ask for it: then the package stays.
-pub const IS_NEEDED: u8 = 3;
 
 /// What `install` or `uninstall` is about to do.
 #[derive(Default)]
@@ -121,6 +117,14 @@ struct Made<'a> {
     change: &'a Change,
     /// What was in its file, and the file's mode.
     before: Option<(Vec<u8>, u32)>,
+}
+
+/// Whether a file is about to be removed.
+pub fn is_gone(changes: &[Change]) -> impl Fn(&Path) -> bool {
+    |path| {
+        let mut changes = changes.iter();
+        changes.any(|change| matches!(change, Change::Remove { path: gone } if gone == path))
+    }
 }
 
 impl Change {

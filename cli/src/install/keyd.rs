@@ -18,18 +18,19 @@ use lockstep_keyd::stand_in::{contents, stand_in};
 use lockstep_remote::{DEFAULT_SOCKET, LONGEST_NAME, Reference};
 
 use super::allowance::Allowance;
-use super::change::{Change, IS_NEEDED, Plan, foreign};
-use super::drop_in::{
+use super::change::{Change, Plan, foreign, is_gone};
+use super::sections::{Section, Sections};
+use crate::command::run;
+use crate::keyd::unpublished;
+use crate::servers::Server;
+use crate::servers::drop_in::{
     Missing, drop_in_text, drop_ins, is_drop_in, is_socket, listening, references_of,
     socket_drop_in, socket_text,
 };
-use super::named::naming;
-use super::sections::{Section, Sections};
-use super::server::Server;
-use super::site::{Site, System, site};
-use super::trust::is_plain;
-use crate::command::run;
-use crate::keyd::unpublished;
+use crate::servers::hybrid::IS_NEEDED;
+use crate::servers::named::naming;
+use crate::servers::site::{Site, System, site};
+use crate::trust::is_plain;
 use crate::unit::Unit;
 
 /// How the key daemon comes in.
@@ -405,7 +406,7 @@ pub fn needed(server: &Server, root: &Path, changes: &[&[Change]]) -> Vec<Failur
     }
     // Each may be named, or the directory of all.
     let directory = references_of(server);
-    let Some(file) = naming(root, &done, &directory) else {
+    let Some(file) = naming(root, is_gone(&done), &directory) else {
         return Vec::new();
     };
     let what = format!(

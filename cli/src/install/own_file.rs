@@ -10,13 +10,12 @@ use std::path::{Path, PathBuf};
 use lockstep_common::{Failure, INSTALLED, own_module};
 
 use super::allowance::{self, Allowance};
-use super::change::{Change, Plan};
-use super::drop_in;
-use super::named::{UNITS, naming};
-use super::server::Server;
-use super::trust::{trusted, usable};
+use super::change::{Change, Plan, is_gone};
 use crate::configuration::configuration;
 use crate::made::Made;
+use crate::servers::named::{UNITS, naming};
+use crate::servers::{Server, drop_in};
+use crate::trust::{trusted, usable};
 use crate::unit::{Planned, Unit};
 
 /// A configuration of Lockstep's.
@@ -129,7 +128,7 @@ pub fn plan_removal(leaving: &[&Server], root: &Path, changes: &[Change]) -> Pla
     let mut plan = Plan::default();
     for file in all.filter(|file| root.join(file).exists()) {
         let path = root.join(&file);
-        if let Some(naming) = naming(root, changes, &format!("/{file}")) {
+        if let Some(naming) = naming(root, is_gone(changes), &format!("/{file}")) {
             // Other servers' drop-ins are no news.
             if !naming.starts_with(root.join(UNITS)) {
                 plan.notes.push(format!(

@@ -12,7 +12,7 @@ use super::sight::{Seen, Uncovered};
 use super::subject::Subject;
 use crate::doctor::finding::{Answer, Named, Verdict};
 use crate::doctor::keyd::{damaged, judge};
-use crate::install::REFERENCES;
+use crate::servers::drop_in::REFERENCES;
 use crate::unit::systemd_runs;
 
 const CHECK: &str = "reference";

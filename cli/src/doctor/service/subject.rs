@@ -10,7 +10,9 @@ use super::mapped::Mapped;
 use super::process::{Environment, Process, Processes};
 use super::sockets::listeners;
 use super::view::View;
-use crate::install::{hybrid_directive, server_called, without_systemd};
+use crate::servers::hybrid::hybrid_directive;
+use crate::servers::server_called;
+use crate::servers::starter::without_systemd;
 use crate::unit::Unit;
 
 /// Which service.

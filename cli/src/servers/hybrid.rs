@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 
 use lockstep_common::Failure;
 
-use super::change::IS_NEEDED;
 use super::named::naming_of;
 use super::server::{SERVERS, Server};
 
@@ -17,6 +16,10 @@ const GROUPS: &str = "X25519MLKEM768:X25519:P-256:X448:P-521:P-384";
 const HYBRIDS: [&str; 2] = ["X25519MLKEM768", "SecP256r1MLKEM768"];
 /// From this OpenSSL on the hybrids are among the groups that it offers by itself.
 const HAS_HYBRIDS: u64 = 0x3050_0000;
+
+/// What `uninstall` exits with where a server would not start without what it has left. The scripts
+/// of the packages ask for it: then the package stays.
+pub const IS_NEEDED: u8 = 3;
 
 /// Whether the OpenSSL of this system has the hybrids by the module alone.
 pub fn needs_module() -> bool {

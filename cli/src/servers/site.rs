@@ -12,8 +12,8 @@ use std::process::Command;
 use lockstep_common::{Failure, search_path};
 use lockstep_keyd::stand_in::contents;
 
-use super::trust::is_plain;
 use crate::command::run;
+use crate::trust::is_plain;
 use crate::unit::{Unit, systemd_runs};
 
 /// A server, as far as it matters for its keys.

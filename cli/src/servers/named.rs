@@ -4,7 +4,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::change::Change;
 use super::server::{SERVERS, Server};
 
 /// Where drop-ins are.
@@ -23,13 +22,9 @@ const ENVIRONMENTS: [&str; 5] = [
 const MOST_BYTES: u64 = 1 << 20;
 const MOST_FILES: usize = 1 << 16;
 
-/// The first file that names a text once these changes are made: of those that set environments,
-/// and of all servers' own.
-pub fn naming(root: &Path, changes: &[Change], text: &str) -> Option<PathBuf> {
-    let is_gone = |path: &PathBuf| {
-        let mut changes = changes.iter();
-        changes.any(|change| matches!(change, Change::Remove { path: gone } if gone == path))
-    };
+/// The first file that names a text: of those that set environments, and of all servers' own, those
+/// left out that are about to go.
+pub fn naming(root: &Path, is_gone: impl Fn(&Path) -> bool, text: &str) -> Option<PathBuf> {
     let own = SERVERS.iter().flat_map(Server::directories);
     let places = ENVIRONMENTS.map(str::to_owned).into_iter().chain(own);
     let mut files = files_in(root, places).into_iter();
@@ -92,7 +87,7 @@ mod tests {
             path
         };
         let conf = "/etc/lockstep/openssl.cnf";
-        let find = |changes: &[Change]| naming(&root, changes, conf);
+        let find = |gone: &[PathBuf]| naming(&root, |path| gone.iter().any(|g| g == path), conf);
         write(
             "etc/default/a",
             &format!("# OPENSSL_CONF={conf}\n ; {conf}\n"),
@@ -106,8 +101,7 @@ mod tests {
         assert_eq!(find(&[]), Some(default));
         let unit = write("etc/systemd/system/x.service.d/a.conf", conf);
         assert_eq!(find(&[]), Some(unit.clone()));
-        let gone = [Change::Remove { path: unit }];
-        assert_eq!(find(&gone), Some(root.join("etc/default/haproxy")));
+        assert_eq!(find(&[unit]), Some(root.join("etc/default/haproxy")));
         let site = write("etc/apache2/sites/a.conf", "  SSLCertificateKeyFile /x\n");
         let named = |server: &Server| naming_of(server, &root, |line| line.contains("/x"));
         let found: Vec<_> = SERVERS.iter().filter_map(named).collect();

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use lockstep_common::{Configuration, Failure};
 
-use super::accepted::settings_accepted;
 use crate::places::{Place, hidden};
+use crate::trial::settings_accepted;
 
 /// Where the module is well kept.
 pub const PLACES: &str =

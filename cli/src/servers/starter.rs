@@ -112,7 +112,7 @@ fn export(conf: &str) -> String {
 mod tests {
     use std::fs;
 
-    use super::super::server::SERVERS;
+    use super::super::SERVERS;
     use super::*;
 
     #[test]
