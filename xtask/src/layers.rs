@@ -1,9 +1,9 @@
 //! `cargo xtask layers`: dependencies point one way, and `unsafe` stays where it belongs.
 //!
 //! Four kinds of rules. What a crate may depend on is read from `cargo tree`; what its sources may
-//! say is read from the sources, comments and literals left out; the files of a crate must not
-//! import each other in circles; and the compiler denies `unsafe`, except where one of the files
-//! listed here allows it.
+//! say is read from the sources, comments and literals left out; neither the files
+//! nor the folders of a crate may import each other in circles; and the compiler denies `unsafe`,
+//! except where one of the files listed here allows it.
 
 mod circles;
 
@@ -340,7 +340,7 @@ fn check_circles(layer: &Layer, broken: &mut Vec<String>) -> Outcome {
     let circles = circles::circles(&root().join(layer.name))?;
     broken.extend(circles.iter().map(|files| {
         format!(
-            "{}: these files import each other: {}",
+            "{}: these files or folders import each other: {}",
             layer.name,
             files.join(" ")
         )

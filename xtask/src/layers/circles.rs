@@ -1,8 +1,12 @@
-//! Circles of imports between the files of a crate.
+//! Circles of imports between the files of a crate, and between its folders.
 //!
 //! A file imports another if it names something in it by a path: in a `use` declaration, or in an
 //! expression or type. A path through a re-export leads to the file that defines the item. `mod`
 //! declarations are not imports, and neither is what only tests compile.
+//!
+//! A file and the folder of the same name are one room. Two rooms of a folder are a circle if files
+//! of each import files of the other, even where no two files do so: then neither can be read, or
+//! moved, without the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -38,8 +42,8 @@ struct Crate {
     modules: BTreeMap<Name, Module>,
 }
 
-/// The circles in the crate under `directory`: each a set of files that import each other, directly
-/// or through others.
+/// The circles in the crate under `directory`: each a set of files, or of folders with others
+/// beside them, that import each other, directly or through others.
 pub fn circles(directory: &Path) -> Outcome<Vec<Vec<String>>> {
     let mut found = Vec::new();
     for root in ["src/lib.rs", "src/main.rs"] {
@@ -178,10 +182,65 @@ impl Crate {
                 .display()
                 .to_string()
         };
-        strongly_connected(&imports)
+        let of_files = strongly_connected(&imports);
+        let of_files = of_files
             .iter()
-            .map(|files| files.iter().map(name).collect())
-            .collect()
+            .map(|files| files.iter().map(name).collect());
+        of_files.chain(self.circles_of_rooms(&imports)).collect()
+    }
+
+    /// The circles between rooms side by side, at least one of which is a folder.
+    fn circles_of_rooms(&self, imports: &[BTreeSet<usize>]) -> Vec<Vec<String>> {
+        let names: Vec<&Name> = (0..self.files.len())
+            .map(|file| {
+                let modules = self.modules.iter();
+                let own = modules.filter(|(_, module)| module.file == file);
+                let own = own.map(|(name, _)| name);
+                own.min_by_key(|name| name.len())
+                    .expect("a file is a module")
+            })
+            .collect();
+        // For each folder, which of its rooms imports which.
+        let mut folders: BTreeMap<&[String], BTreeSet<(&String, &String)>> = BTreeMap::new();
+        for (file, imported) in imports.iter().enumerate() {
+            for other in imported {
+                let (from, to) = (names[file], names[*other]);
+                let shared = from.iter().zip(to).take_while(|(a, b)| a == b).count();
+                if let (Some(a), Some(b)) = (from.get(shared), to.get(shared)) {
+                    folders.entry(&from[..shared]).or_default().insert((a, b));
+                }
+            }
+        }
+        let is_folder = |room: &Name| {
+            names
+                .iter()
+                .any(|name| name.len() > room.len() && name.starts_with(room))
+        };
+        let mut found = Vec::new();
+        for (folder, edges) in folders {
+            let rooms: BTreeSet<&String> = edges.iter().flat_map(|(a, b)| [*a, *b]).collect();
+            let rooms: Vec<&String> = rooms.into_iter().collect();
+            let index = |room: &String| rooms.iter().position(|known| *known == room);
+            let mut graph = vec![BTreeSet::new(); rooms.len()];
+            for (a, b) in edges {
+                graph[index(a).expect("a room")].extend(index(b));
+            }
+            for circle in strongly_connected(&graph) {
+                let circle = circle
+                    .iter()
+                    .map(|&room| joined(folder, &[rooms[room].clone()]));
+                let circle: Vec<Name> = circle.collect();
+                if circle.iter().any(is_folder) {
+                    found.push(
+                        circle
+                            .iter()
+                            .map(|room| format!("src/{}", room.join("/")))
+                            .collect(),
+                    );
+                }
+            }
+        }
+        found
     }
 }
 
@@ -458,6 +517,25 @@ mod tests {
             ("a/b.rs", "use super::A; pub struct B; fn f(_: A) {}"),
         ];
         assert_eq!(circles_of("parent", &files), [["src/a.rs", "src/a/b.rs"]]);
+    }
+
+    #[test]
+    fn two_folders_that_import_each_other_are_a_circle_though_no_two_files_are() {
+        let files = [
+            ("lib.rs", "mod a; mod b;"),
+            ("a.rs", "mod x; mod y; pub use x::X;"),
+            ("a/x.rs", "pub struct X;"),
+            ("a/y.rs", "use crate::b::V; pub struct Y(V);"),
+            ("b.rs", "mod u; mod v; pub use v::V;"),
+            ("b/u.rs", "use crate::a::X; pub struct U(X);"),
+            ("b/v.rs", "pub struct V;"),
+        ];
+        assert_eq!(circles_of("folders", &files), [["src/a", "src/b"]]);
+        let mended = files.map(|(path, text)| match path {
+            "b/u.rs" => (path, "pub struct U;"),
+            _ => (path, text),
+        });
+        assert!(circles_of("folders", &mended).is_empty());
     }
 
     #[test]
