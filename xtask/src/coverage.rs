@@ -211,7 +211,7 @@ fn count() -> Outcome<Result<Counted, String>> {
             loaded.ran, loaded.all
         )));
     }
-    fuzz::replay(&dist, &[&none, &fuzz::TABLES.seeds()], &place.variable())?;
+    fuzz::replay(&dist, &[&none, &fuzz::TABLES.seeds()?], &place.variable())?;
     let replayed = sum(&tools.count(&place)?);
     println!(
         "{} lines ran with the module loaded, {} with the kept inputs of the fuzzer",

@@ -48,7 +48,7 @@ pub struct Target {
 /// RSA, curves and key derivation.
 pub const TABLES: Target = Target {
     name: "tables",
-    corpus: "rig/fuzz/corpus",
+    corpus: "rig/fuzz/corpus.tar",
     planted: &[
         ("short-buffer", &[Watch::Addresses]),
         ("padding-byte", &[Watch::Oracle, Watch::Addresses]),
@@ -59,7 +59,7 @@ pub const TABLES: Target = Target {
 /// ML-KEM and its hybrids.
 pub const KEMS: Target = Target {
     name: "kems",
-    corpus: "rig/fuzz/corpus-kems",
+    corpus: "rig/fuzz/corpus-kems.tar",
     planted: &[("wrong-secret", &[Watch::Oracle, Watch::Addresses])],
     needs_mlkem: true,
 };
@@ -79,9 +79,19 @@ impl Target {
         })
     }
 
-    /// The inputs that the repository keeps.
-    pub fn seeds(&self) -> PathBuf {
-        root().join(self.corpus)
+    /// A directory with the inputs that the repository keeps in an archive, and nothing else.
+    pub fn seeds(&self) -> Outcome<PathBuf> {
+        let directory = target_directory().join("fuzz/seeds").join(self.name);
+        if directory.exists() {
+            fs::remove_dir_all(&directory).map_err(on(&directory, "empty"))?;
+        }
+        fs::create_dir_all(&directory).map_err(on(&directory, "create"))?;
+        let mut tar = Command::new("tar");
+        tar.arg("--extract")
+            .arg("--file")
+            .arg(root().join(self.corpus));
+        quietly(tar.arg("--directory").arg(&directory))?;
+        Ok(directory)
     }
 
     /// New inputs of short runs.
@@ -314,7 +324,7 @@ impl Fuzzer {
     /// Whether what is planted is found.
     fn proves_itself(&self, watch: Watch) -> Outcome {
         let target = self.target;
-        let corpora = [&*target.fresh(), &target.seeds()];
+        let corpora = [&*target.fresh(), &target.seeds()?];
         let all = target.planted.iter();
         for (defect, _) in all.filter(|(_, by)| by.contains(&watch)) {
             let ended = self.run(&corpora, Duration::from_secs(60), Some(defect))?;
@@ -369,7 +379,7 @@ pub fn night(target: &'static Target, watch: Watch, share: &Share) -> Outcome<Ra
     let corpus = share.directory.join("corpus");
     fs::create_dir_all(&corpus).map_err(on(&corpus, "create"))?;
     fuzzer.proves_itself(watch)?;
-    let ended = fuzzer.run(&[&corpus, &target.seeds()], share.time, None)?;
+    let ended = fuzzer.run(&[&corpus, &target.seeds()?], share.time, None)?;
     if let Some(finding) = &ended.finding {
         println!("{finding}\nthe input is in {}", fuzzer.findings.display());
     }
@@ -396,7 +406,7 @@ pub fn quick(target: &'static Target, time: Duration) -> Outcome<Ran> {
     };
     let fuzzer = build(target, library.as_deref(), Watch::Addresses)?;
     fuzzer.proves_itself(Watch::Addresses)?;
-    let ended = fuzzer.run(&[&target.fresh(), &target.seeds()], time, None)?;
+    let ended = fuzzer.run(&[&target.fresh(), &target.seeds()?], time, None)?;
     match ended.finding {
         Some(finding) => Err(Failure::new(format!(
             "{finding}\nthe input is in {}",
