@@ -1,4 +1,5 @@
-//! Links of Markdown to files and headings of the repository: each leads somewhere.
+//! Links of Markdown to files and headings of the repository: each leads somewhere. And the recipes
+//! of CONTRIBUTING.md, and its first change: each name is in the file that is linked before it.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -26,6 +27,10 @@ pub fn check() -> Outcome<usize> {
                 broken.push(format!("{name}: {link}"));
             }
         }
+        if name == "CONTRIBUTING.md" {
+            broken.extend(missing_names(&text)?);
+            broken.extend(first_change(&text)?);
+        }
     }
     match broken.is_empty() {
         true => Ok(links),
@@ -43,6 +48,44 @@ pub fn links_of(text: &str) -> Vec<&str> {
         .filter_map(|rest| Some(rest.split_once(')')?.0.trim()))
         .filter(|link| !link.contains("://") && !link.contains(char::is_whitespace))
         .collect()
+}
+
+/// The names of recipes that are not in their file.
+fn missing_names(text: &str) -> Outcome<Vec<String>> {
+    let recipes = text
+        .split_once("\n## Recipes\n")
+        .map_or("", |(_, rest)| rest);
+    let recipes = recipes.split("\n## ").next().unwrap_or(recipes);
+    let mut missing = Vec::new();
+    for item in recipes.split("\n- [").skip(1) {
+        let Some((file, does)) = item.split_once("): ") else {
+            missing.push(format!("CONTRIBUTING.md: a recipe without a file: {item}"));
+            continue;
+        };
+        let file = file.split_once("](").map_or(file, |(_, file)| file);
+        let path = root().join(file);
+        let held = fs::read_to_string(&path).map_err(on(&path, "read"))?;
+        let does = does.split("\n\n").next().unwrap_or(does);
+        let names = does.split('`').skip(1).step_by(2);
+        let of_file = names.filter(|name| !held.contains(name));
+        missing.extend(of_file.map(|name| format!("CONTRIBUTING.md: {file} has no {name}")));
+    }
+    Ok(missing)
+}
+
+/// Whether the first change still changes something: the pattern of `sed` is in its file once.
+fn first_change(text: &str) -> Outcome<Option<String>> {
+    let words = text.lines().find_map(|line| line.strip_prefix("sed -i s/"));
+    let Some((pattern, file)) = words.and_then(|words| {
+        let mut words = words.split_whitespace();
+        Some((words.next()?.split('/').next()?, words.next()?))
+    }) else {
+        return Ok(Some("CONTRIBUTING.md: no first change".to_owned()));
+    };
+    let path = root().join(file);
+    let held = fs::read_to_string(&path).map_err(on(&path, "read"))?;
+    let is_once = held.matches(pattern).count() == 1;
+    Ok((!is_once).then(|| format!("CONTRIBUTING.md: {file} does not have {pattern} once")))
 }
 
 fn leads_somewhere(page: &Path, link: &str) -> Outcome<bool> {
@@ -106,6 +149,22 @@ mod tests {
         let text = "# What did *not* pay, and `what` did\ntext\n## C’s – own\n";
         let names: Vec<String> = headings(text).collect();
         assert_eq!(names[0], "what-did-not-pay-and-what-did");
+    }
+
+    #[test]
+    fn a_recipe_that_names_something_else_is_found() {
+        let text = |name: &str| {
+            format!(
+                "\n## Recipes\n\nOne:\n\n- [a](xtask/src/links.rs): an entry\n  in `{name}`\n\nTwo:\n\n## End\n"
+            )
+        };
+        assert_eq!(missing_names(&text("missing_names")).unwrap(), [""; 0]);
+        let absent = ["not", "there"].join("_");
+        assert_eq!(missing_names(&text(&absent)).unwrap().len(), 1);
+        let change = |word: &str| format!("sed -i s/{word}/x/ LICENSE   # why\n");
+        assert_eq!(first_change(&change("APPENDIX:")).unwrap(), None);
+        assert!(first_change(&change("License")).unwrap().is_some());
+        assert!(first_change("").unwrap().is_some());
     }
 
     #[test]
