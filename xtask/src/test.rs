@@ -43,6 +43,7 @@ const CHECKS: &[Check] = &[
     ("prose", || prose::check().map(|_| Count::PASSED)),
     ("layers", || layers::check().map(|_| Count::PASSED)),
     ("alerts", alerts),
+    ("workflows", workflows),
     ("dist", || dist::build().map(|_| Count::PASSED)),
     ("disassembly", || {
         disassembly::check(&dist::module()).map(|_| Count::PASSED)
@@ -206,6 +207,15 @@ fn alerts() -> Outcome<Count> {
     let mut promtool = Command::new("promtool");
     promtool.args(["test", "rules"]);
     quietly(promtool.arg(directory.join("lockstep.test.yml"))).map(|_| Count::PASSED)
+}
+
+fn workflows() -> Outcome<Count> {
+    if !succeeds("actionlint", &["-version"]) {
+        println!("actionlint is not installed (a Go program: github.com/rhysd/actionlint)");
+        return Ok(Count::SKIPPED);
+    }
+    let mut actionlint = Command::new("actionlint");
+    quietly(actionlint.current_dir(root())).map(|_| Count::PASSED)
 }
 
 fn documentation() -> Outcome<Count> {
