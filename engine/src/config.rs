@@ -100,8 +100,6 @@ pub enum Keys {
     /// In this process.
     #[default]
     Process,
-    /// In the key daemon, where that has the key and takes less CPU time in all.
-    DaemonIfFaster,
     /// In the key daemon, where that has the key.
     Daemon,
 }
@@ -325,18 +323,15 @@ impl Setting {
         Setting {
             name: "keys",
             default: "process",
-            values: "`process`, `daemon-if-faster` or `daemon`",
-            meaning: "Where signatures with ordinary RSA keys are computed. With \
-                      `daemon-if-faster` the process asks the \
-                      [key daemon](keyd.md#ordinary-keys), if that has the same key, while that \
-                      takes less CPU time in all; with `daemon` the process asks whenever it can \
-                      reach the daemon. What the daemon does not answer, the process computes.",
+            values: "`process` or `daemon`",
+            meaning: "Where signatures with ordinary RSA keys are computed. With `daemon` the \
+                      process asks the [key daemon](keyd.md#ordinary-keys), if that has the same \
+                      key. What the daemon does not answer, the process computes.",
             set: |config, setting, value| {
                 config.keys = match value {
                     "process" => Keys::Process,
-                    "daemon-if-faster" => Keys::DaemonIfFaster,
                     "daemon" => Keys::Daemon,
-                    _ => return Err(setting.refuses(value, "process, daemon-if-faster or daemon")),
+                    _ => return Err(setting.refuses(value, "process or daemon")),
                 };
                 Ok(())
             },
@@ -625,8 +620,6 @@ mod tests {
         assert!(config("stats_keep", "yes").unwrap().stats_keep);
         assert_eq!(config("syslog", "no").unwrap().syslog, Syslog::Off);
         assert_eq!(config("keys", "daemon").unwrap().keys, Keys::Daemon);
-        let keys = config("keys", "daemon-if-faster").unwrap().keys;
-        assert_eq!(keys, Keys::DaemonIfFaster);
         assert!(config("references", "yes").unwrap().references);
         let socket = Some("/run/k.sock".into());
         assert_eq!(
@@ -665,7 +658,7 @@ mod tests {
         assert!(error("key_pool", "65").contains("from 0 to 64"));
         assert!(error("check_every", "0").contains("from 1 to"));
         let long = "/x".repeat(54);
-        assert!(error("keys", "yes").contains("process, daemon-if-faster or daemon"));
+        assert!(error("keys", "yes").contains("process or daemon"));
         assert!(error("references", "1").contains("'1', but must be yes or no"));
         assert!(error("keyd_socket", "k.sock").contains("auto or an absolute path"));
         assert!(error("syslog", &long).contains("at most 107 bytes"));

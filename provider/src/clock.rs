@@ -1,19 +1,10 @@
-//! Clocks, in nanoseconds.
+//! The system's clock.
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The time since some moment, the same for all processes of the system.
+/// The time since some moment in nanoseconds, the same for all processes of the system.
 pub fn system() -> u64 {
-    nanoseconds(ClockId::Monotonic)
-}
-
-/// The CPU time that the calling thread has taken.
-pub fn thread() -> u64 {
-    nanoseconds(ClockId::ThreadCPUTime)
-}
-
-fn nanoseconds(clock: ClockId) -> u64 {
-    let time = clock_gettime(clock);
+    let time = clock_gettime(ClockId::Monotonic);
     (time.tv_sec as u64)
         .wrapping_mul(1_000_000_000)
         .wrapping_add(time.tv_nsec as u64)

@@ -26,8 +26,9 @@ use std::time::{Duration, Instant};
 
 use lockstep_remote::connection::{ANSWER, WELCOME};
 use lockstep_remote::protocol::Verdict;
-use lockstep_remote::{Connection, Done, Failure, Mark, Opening, Operation};
+use lockstep_remote::{Connection, Failure, Mark, Opening, Operation};
 use once_cell::race::OnceBox;
+use zeroize::Zeroizing;
 
 use crate::c_library::Uncancelled;
 use crate::clock;
@@ -65,7 +66,7 @@ pub struct Daemon {
 
 /// What came of asking for what this process can compute, too.
 pub enum Tried {
-    Done(Done),
+    Done(Zeroizing<Vec<u8>>),
     /// The daemon was asked, in vain.
     Failed,
     /// The daemon does not have the key, or it is avoided for the moment.
@@ -74,7 +75,7 @@ pub enum Tried {
 
 /// What came of one request that may be in vain.
 enum Attempt {
-    Done(Done),
+    Done(Zeroizing<Vec<u8>>),
     NoKey,
     /// Another thread connects.
     Connecting,

@@ -21,8 +21,7 @@
 //! Keys that the key daemon holds come in by a [`decoder`] of files that name them
 //! ([`mod@reference`], [`ed25519_keys`]). [`daemon_key`] asks the daemon for their operations, over
 //! the connection of this process ([`daemon`]); an async job finds the answer in [`daemon_answer`].
-//! The daemon may also be asked for what this process could compute itself ([`shared_key`],
-//! [`placement`]).
+//! The daemon may also be asked for what this process could compute itself ([`shared_key`]).
 //! In a program whose processes share OpenSSL's objects, the module offers nothing
 //! ([`shared_memory`]). `docs/decisions/0001-overlay.md` and `0004-curves.md` say why.
 
@@ -57,7 +56,6 @@ mod notifier;
 mod number;
 mod overlay;
 mod params;
-mod placement;
 mod priority;
 mod process;
 mod query;

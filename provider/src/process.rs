@@ -13,7 +13,7 @@ use once_cell::race::OnceBox;
 
 use crate::c_library::{SignalSet, getauxval, pthread_sigmask, sigfillset};
 use crate::counted::{Counted, Owner};
-use crate::{daemon, priority, shared_key, shared_memory, stack};
+use crate::{daemon, priority, shared_memory, stack};
 
 /// The engine of this process. Its owners are the provider instances alive, one per library context
 /// that loaded us.
@@ -237,6 +237,5 @@ extern "C" fn forget_engine() {
         count_standing_back();
     }
     daemon::after_fork();
-    shared_key::after_fork();
     lockstep_vault::after_fork();
 }

@@ -47,7 +47,7 @@ use crate::ffi::{
 use crate::keymgmt::{self, Adoptable};
 use crate::number::{self, length};
 use crate::reference::{Referable, Unreferable};
-use crate::shared_key::{SharedKey, Turn};
+use crate::shared_key::SharedKey;
 use crate::stock::families::{RsaKeys, RsaPssKeys};
 use crate::wait_ctx::WaitCtx;
 use crate::{async_job, memory, process, stack};
@@ -212,12 +212,7 @@ impl State {
             let twin = keymgmt::copy(key, select::ALL)
                 .filter(|twin| is_stock(twin.object()))
                 .ok_or(Fallback::Internal)?;
-            let shared = SharedKey::new(
-                process::keys(),
-                on_lanes.size(),
-                &components.n,
-                &components.e,
-            );
+            let shared = SharedKey::new(process::keys(), &components.n, &components.e);
             Ok(Lanes {
                 key: on_lanes,
                 modulus: components.n,
@@ -525,20 +520,12 @@ fn sign(lanes: &Lanes, input: Bytes<'_>, output: Output<'_>) -> c_int {
     if memory::is_scarce() || is_job() {
         return here(output);
     }
-    let mut turn = shared.turn();
-    if !turn.is_for_daemon() {
-        let length = here(output);
-        turn.end();
-        return length;
-    }
-    let Some(signature) = ask(lanes, shared, &mut turn, input) else {
+    let Some(signature) = ask(lanes, shared, input) else {
         return here(output);
     };
     // SAFETY: without padding there is room for as many bytes as the modulus has.
     let room = unsafe { output.with_size(lanes.modulus.len()) };
-    let is_written = room.write(&signature);
-    turn.end();
-    if is_written {
+    if room.write(&signature) {
         signature.len() as c_int
     } else {
         -1
@@ -546,20 +533,15 @@ fn sign(lanes: &Lanes, input: Bytes<'_>, output: Output<'_>) -> c_int {
 }
 
 /// A signature of the key daemon that is right, if there is one.
-fn ask(
-    lanes: &Lanes,
-    shared: &SharedKey,
-    turn: &mut Turn<'_>,
-    input: Bytes<'_>,
-) -> Option<Zeroizing<Vec<u8>>> {
+fn ask(lanes: &Lanes, shared: &SharedKey, input: Bytes<'_>) -> Option<Zeroizing<Vec<u8>>> {
     let number = input
         .read(|bytes| padded(bytes, lanes.modulus.len()))
         .flatten()?;
-    let tried = turn.ask(&number);
+    let tried = shared.ask(&number);
     #[cfg(feature = "fault-injection")]
     let tried = match tried {
         Tried::Done(mut done) if crate::fault::planted("wrong-answer") => {
-            done.output[9] ^= 1;
+            done[9] ^= 1;
             Tried::Done(done)
         }
         tried => tried,
@@ -567,7 +549,7 @@ fn ask(
     let signature = match tried {
         Tried::NotAsked => return None,
         Tried::Failed => None,
-        Tried::Done(done) if is_root(lanes, &done.output, &number) => Some(done.output),
+        Tried::Done(done) if is_root(lanes, &done, &number) => Some(done),
         Tried::Done(_) => {
             shared.distrust();
             None

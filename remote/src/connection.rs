@@ -56,14 +56,6 @@ pub struct Connection {
     since: Instant,
 }
 
-/// What a request has brought.
-pub struct Done {
-    /// The result.
-    pub output: Zeroizing<Vec<u8>>,
-    /// What it took of the daemon's CPU time, by its own account.
-    pub cost: Duration,
-}
-
 /// A request in the ring that nobody waits for yet.
 #[derive(Debug)]
 pub struct Begun {
@@ -315,12 +307,10 @@ impl Connection {
         input: &[u8],
         length: usize,
         deadline: Instant,
-    ) -> Result<Done, Failure> {
+    ) -> Result<Zeroizing<Vec<u8>>, Failure> {
         let ticket = self.submit_now(&call(operation, key, input))?;
         let answer = self.answer(key, ticket, deadline)?;
-        let cost = Duration::from_nanos(answer.note.into());
-        let result = outcome(answer, length).unwrap_or(Err(Failure::Busy));
-        result.map(|output| Done { output, cost })
+        outcome(answer, length).unwrap_or(Err(Failure::Busy))
     }
 
     /// Whether a thread watches for the answers to what is [posted](Connection::post). `start`

@@ -15,7 +15,7 @@ mod socket;
 pub mod watch;
 
 pub use certificate::{LABELS as CERTIFICATE_LABELS, certificate_key};
-pub use connection::{Begun, Connection, Done, Opening};
+pub use connection::{Begun, Connection, Opening};
 pub use failure::Failure;
 pub use protocol::Operation;
 pub use public::rsa_public;

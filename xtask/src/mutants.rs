@@ -66,7 +66,6 @@ const SUBJECTS: &[Subject] = &[
             "provider/src/ec_method/der.rs",
             "provider/src/ffi/params.rs",
             "provider/src/ffi/pointers.rs",
-            "provider/src/placement.rs",
             "provider/src/query.rs",
         ],
         tests: &["--lib"],

@@ -19,8 +19,6 @@ use super::running::{Cpus, Process, counters_in, ended_with_us};
 pub enum Keyd {
     /// The server has a reference in the place of the key
     Reference,
-    /// The server has the key, and the daemon, too: the setting `keys` is daemon-if-faster
-    DaemonIfFaster,
     /// The server has the key, and the daemon, too: the setting `keys` is daemon
     Daemon,
 }
@@ -30,7 +28,6 @@ impl Keyd {
     pub fn name(self) -> &'static str {
         match self {
             Keyd::Reference => "reference",
-            Keyd::DaemonIfFaster => "daemon-if-faster",
             Keyd::Daemon => "daemon",
         }
     }

@@ -137,18 +137,6 @@ fn no_more_clients_have_places_than_may_be_of_one_user_and_in_all() {
     }
 }
 
-/// Clients decide by it who computes, and when they look for an answer.
-#[test]
-fn an_answer_says_what_it_has_cost() {
-    let daemon = Daemon::start("");
-    let connection = Connection::open(&daemon.socket()).expect("a daemon");
-    let rsa = connection.keys().last().expect("a key");
-    let deadline = Instant::now() + Duration::from_secs(20);
-    let done = connection.ask_once(Operation::RsaPrivate, rsa, &padded(), 256, deadline);
-    let cost = done.expect("an answer").cost;
-    assert!(cost > Duration::from_micros(20), "{cost:?}");
-}
-
 /// Does something as a user of a group; for root.
 pub fn in_the_name_of<T: Send>(user: u32, group: u32, act: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {

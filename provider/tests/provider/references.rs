@@ -98,11 +98,6 @@ impl Site {
         self.start(self.daemon_process())
     }
 
-    /// The same with these lanes.
-    pub fn daemon_on(&self, backend: &str) -> Running {
-        self.start(self.daemon_process().env("LOCKSTEP_BACKEND", backend))
-    }
-
     fn daemon_process(&self) -> Process<'_> {
         let command = "keyd --config keyd.conf";
         let daemon = self.place.program(dist().join("lockstep"), command);

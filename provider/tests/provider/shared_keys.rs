@@ -103,11 +103,6 @@ fn served(counters: &Counters) -> u64 {
     counters.daemon_requests - counters.daemon_fallbacks
 }
 
-/// How many the program made itself, on lanes or by OpenSSL's own code.
-fn computed(counters: &Counters) -> u64 {
-    counters.of(KEY) + counters.fallback("lone")
-}
-
 /// Stops a process, or has it go on.
 fn signal(process: &Running, name: &str) {
     let command = format!("kill -{name} {}", process.pid());
@@ -307,75 +302,4 @@ fn a_wrong_answer_of_the_daemon_does_not_leave() {
     let counters = rounds.go();
     assert!(counters.daemon_fallbacks > 0, "{counters:?}");
     assert_eq!(served(&counters), 0, "{counters:?}");
-}
-
-#[test]
-fn a_program_that_is_alone_asks_the_daemon_for_trials_only() {
-    let site = Site::sharing();
-    let _daemon = site.daemon();
-    // OpenSSL computes what is alone, in far less time than the portable lanes of the daemon.
-    let spin = site.ordinary("spin", "daemon-if-faster");
-    let spin = spin.env("LOCKSTEP_LONE", "stock").start();
-    wait_for(&spin, "a trial", |counters| counters.daemon_requests > 0);
-    // With a trial in it. An earlier one may have misled the program: a host that takes the CPU
-    // away for a moment makes it look slow.
-    let window = Duration::from_secs(6);
-    wait_for_share(&spin, "mostly here", window, |there, here| {
-        there > 0 && here > 4 * there
-    });
-}
-
-#[test]
-fn a_program_goes_to_the_daemon_where_that_costs_less() {
-    if lockstep_kernels::backend::Backend::best_hardware().is_none() {
-        println!("skipped: the daemon has no faster lanes than the program");
-        return;
-    }
-    let site = Site::sharing();
-    let _daemon = site.daemon_on("auto");
-    let spin = site.ordinary("spin", "daemon-if-faster");
-    let spin = spin.env("LOCKSTEP_BACKEND", "portable").start();
-    let window = Duration::from_secs(1);
-    wait_for_share(&spin, "mostly in the daemon", window, |there, here| {
-        there > 10 * here
-    });
-}
-
-/// Waits until there is a time as long as the window in which the numbers of operations in the
-/// daemon and in the program are as they must become.
-#[track_caller]
-fn wait_for_share(
-    program: &Running,
-    what: &str,
-    window: Duration,
-    condition: impl Fn(u64, u64) -> bool,
-) {
-    let start = Cell::new(None);
-    wait_for(program, what, |counters| {
-        let now = (Instant::now(), served(counters), computed(counters));
-        let (since, served, computed) = start.get().unwrap_or(now);
-        if now.0 - since >= window {
-            start.set(Some(now));
-            return condition(now.1 - served, now.2 - computed);
-        }
-        start.set(Some((since, served, computed)));
-        false
-    });
-}
-
-/// Waits until the counters of a program are as they must become.
-#[track_caller]
-fn wait_for(program: &Running, what: &str, condition: impl Fn(&Counters) -> bool) -> Counters {
-    let deadline = Instant::now() + Duration::from_secs(120);
-    loop {
-        match program.counters() {
-            Some(counters) if condition(&counters) => return counters,
-            counters => assert!(
-                Instant::now() < deadline,
-                "not {what}: {counters:?} {}",
-                program.describe()
-            ),
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }

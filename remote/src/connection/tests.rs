@@ -477,7 +477,7 @@ fn who_is_refused_asks_again_or_is_told() {
         let [request] = fixture.take(1).try_into().expect("one");
         request.answer_with_note(status::DONE, &[8], 9);
         let done = asked.join().expect("no panic").expect("an answer");
-        assert_eq!((&done.output[..], done.cost.as_nanos()), (&[8][..], 9));
+        assert_eq!(done[..], [8]);
     });
     let _begun: Vec<_> = (0..4).map(|number| fixture.begin(number)).collect();
     let full = connection.ask_once(operation, &key(), &[1], 1, soon());

@@ -7,14 +7,16 @@ use super::text::{gain, key_name, milliseconds, server_name, wrapped};
 
 /// The table, where there are such runs.
 pub fn section(runs: &[Daemon]) -> String {
+    // Records of earlier versions have a setting that is gone.
+    let known = |run: &&Daemon| matches!(run.keyd.as_str(), "reference" | "daemon");
+    let runs: Vec<&Daemon> = runs.iter().filter(known).collect();
     if runs.is_empty() {
         return String::new();
     }
     let mut out = "\n### The key daemon\n\n".to_owned();
     out += &wrapped(
         "Keys in [a process of their own](../user/keyd.md): servers with references, and servers \
-         with ordinary keys that have the daemon compute where that takes less CPU time \
-         (`daemon-if-faster`). Server, daemon and clients share all CPUs. The times are those of \
+         with ordinary keys that have the daemon sign (`keys = daemon`). Server, daemon and clients share all CPUs. The times are those of \
          server and daemon together; beside the second one is the daemon's share. The last two \
          columns compare with OpenSSL alone.",
     );
@@ -30,7 +32,7 @@ pub fn section(runs: &[Daemon]) -> String {
             key_name(&run.key),
             match run.keyd.as_str() {
                 "reference" => "a reference".to_owned(),
-                setting => format!("the key, `{setting}`"),
+                _ => "the key, `keys = daemon`".to_owned(),
             },
             run.workers
                 .map_or("-".to_owned(), |count| count.to_string()),
@@ -78,10 +80,13 @@ mod tests {
             assert!(table.contains(row), "{table}");
         }
         assert_eq!(section(&[]), "");
-        let setting = Value::String("daemon-if-faster".to_owned());
-        let mut ordinary = run.clone();
-        ordinary["keyd"] = setting;
-        assert!(section(&Daemon::parse(&ordinary).unwrap()).contains("`daemon-if-faster`"));
+        let with = |setting: &str| {
+            let mut ordinary = run.clone();
+            ordinary["keyd"] = Value::String(setting.to_owned());
+            section(&Daemon::parse(&ordinary).unwrap())
+        };
+        assert!(with("daemon").contains("| the key, `keys = daemon` |"));
+        assert_eq!(with("daemon-if-faster"), "");
         assert!(Daemon::parse(&Value::Null).is_none());
     }
 }

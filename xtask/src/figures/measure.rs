@@ -45,8 +45,8 @@ const DAEMON: &[(&str, &str, &str, &str)] = &[
     ("reference", "rsa4096", "4", "64"),
     ("reference", "rsa2048", "4", "64"),
     ("reference", "p256", "4", "64"),
-    ("daemon-if-faster", "rsa4096", "4", "64"),
-    ("daemon-if-faster", "rsa2048", "4", "64"),
+    ("daemon", "rsa4096", "4", "64"),
+    ("daemon", "rsa2048", "4", "64"),
     // What isolation alone costs.
     ("reference", "rsa2048", "1", "1"),
     ("reference", "p256", "1", "1"),

@@ -301,20 +301,6 @@ static int ordinary(const char *path, const char *cert)
     return 1;
 }
 
-/* Signs until it is killed, or a signature is wrong. */
-static int spin(const char *path, const char *cert)
-{
-    EVP_PKEY *key = load(path, NULL);
-    X509 *x509 = certificate(cert);
-    if (key == NULL)
-        return 0;
-    say("loads", 1);
-    while (sign_and_verify(key, X509_get0_pubkey(x509), "SHA256", RSA_PKCS1_PADDING, NULL)) {
-    }
-    say("signs", 0);
-    return 0;
-}
-
 /* Closes all descriptors but the first three, as daemons do, and opens others. */
 static void use_descriptors_again(void)
 {
@@ -631,8 +617,6 @@ int main(int count, char **words)
         done = repeat(words[2], words[3]);
     if (count == 4 && strcmp(words[1], "ordinary") == 0)
         done = ordinary(words[2], words[3]);
-    if (count == 4 && strcmp(words[1], "spin") == 0)
-        done = spin(words[2], words[3]);
     if (count == 4 && strcmp(words[1], "closes") == 0)
         done = closes(words[2], words[3]);
     if (count == 4 && strcmp(words[1], "leaves") == 0)
