@@ -4,14 +4,12 @@
 mod connect;
 mod costs;
 mod energy;
-mod fill;
 mod format;
 mod handshakes;
 mod json;
 mod kernels;
 mod measure;
 mod progress;
-mod ring;
 mod speed;
 mod stock;
 mod subject;
@@ -37,8 +35,6 @@ enum Command {
     Handshakes(Box<handshakes::Options>),
     Costs(costs::Options),
     Connect(connect::Options),
-    Fill(fill::Options),
-    Ring(ring::Options),
     #[command(subcommand)]
     Kernels(kernels::Kernels),
     /// The server that `handshakes --server embedded` starts.
@@ -47,9 +43,6 @@ enum Command {
     /// The processes that `costs` measures.
     #[command(name = costs::PROCESS, hide = true)]
     CostsProcess(costs::ProcessOptions),
-    /// The daemon that `ring` starts.
-    #[command(name = ring::DAEMON, hide = true)]
-    RingDaemon(ring::DaemonOptions),
     #[command(name = Documents::COMMAND, hide = true)]
     Documents(Documents),
 }
@@ -68,11 +61,8 @@ fn run() -> Outcome {
         Command::Costs(options) => costs::run(&options),
         Command::CostsProcess(options) => costs::work(&options),
         Command::Connect(options) => connect::run(&options),
-        Command::Fill(options) => fill::run(&options),
         Command::Kernels(kernels) => kernels::run(&kernels),
         Command::Server(options) => handshakes::serve(&options),
-        Command::Ring(options) => ring::run(&options),
-        Command::RingDaemon(options) => ring::serve(&options),
         Command::Documents(documents) => documents.write::<Arguments>(),
     }
 }

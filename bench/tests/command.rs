@@ -91,11 +91,6 @@ fn wrong_arguments_are_refused_with_what_is_right() {
         (&["costs", "key"], "start, read-rsa2048, "),
         (&["costs", "--rounds", "0"], "from 1 to 1000"),
         (&["costs", "--hosts", "0"], "1..=100000"),
-        (&["fill", "processes"], "threads, jobs, batch"),
-        (&["fill", "threads", "0"], "from 1"),
-        (&["fill", "threads", "1", "slots"], "name=value"),
-        (&["fill", "threads", "1", "slots=many"], "slots"),
-        (&["fill", "--operation", "dsa"], "rsa2048, "),
         (&["kernels", "rsa", "--bits", "2049"], "2048, "),
         (&["kernels", "nist", "--backend", "mmx"], "portable"),
     ] {
@@ -112,7 +107,7 @@ fn help_is_on_standard_output() {
         &["speed", "--help"],
         &["handshakes", "-h"],
         &["costs", "--help"],
-        &["help", "fill"],
+        &["help", "kernels"],
         &["kernels", "rsa", "--help"],
     ] {
         assert_helps(&mut bench(arguments), "Usage: lockstep-bench");
@@ -131,25 +126,19 @@ fn readers_that_have_gone_are_no_failure() {
 
 /// One moment of each: what they measure is right before it is fast.
 #[test]
-fn fill_and_kernels_measure() {
-    let fill = |arguments: &str| {
+fn kernels_measures() {
+    let kernels = |arguments: &str| {
         let arguments: Vec<&str> = arguments.split_whitespace().collect();
         let (code, stdout, stderr) = run(&mut bench(&arguments));
         assert_eq!(code, 0, "{arguments:?}: {stderr}");
         stdout
     };
-    if has_lanes() {
-        for callers in ["threads 2", "jobs 8", "batch 8"] {
-            let stdout = fill(&format!("fill {callers} --seconds 0.05 stats_dir=no"));
-            assert!(stdout.contains(" op/s, "), "{stdout}");
-        }
-    }
     for (arguments, row) in [
         ("rsa --bits 1024", "1024 bits"),
         ("curve25519", "Ed25519 check"),
         ("nist", "ecdh"),
     ] {
-        let stdout = fill(&format!("kernels {arguments} --seconds 0.001"));
+        let stdout = kernels(&format!("kernels {arguments} --seconds 0.001"));
         assert!(stdout.contains("cycles for one operation"), "{stdout}");
         assert!(stdout.lines().any(|line| line.starts_with(row)), "{stdout}");
     }

@@ -154,12 +154,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "bench",
-        ours: &[
-            "lockstep-kernels",
-            "lockstep-engine",
-            "lockstep-common",
-            "lockstep-ring",
-        ],
+        ours: &["lockstep-kernels", "lockstep-engine", "lockstep-common"],
         forbidden: &["native-tls"],
         unsafe_allowed_by: &["src/costs/forked.rs"],
         unspoken: &["std::arch", "core::arch"],
