@@ -118,7 +118,8 @@ fn servers(record: &Record) -> String {
     }
     rows.sort_by(|a, b| a.ratio.total_cmp(&b.ratio));
     let mut out = wrapped(&format!(
-        "{}The CPU time of one handshake, on {}{} ([more](docs/benchmarks/README.md)):",
+        "{}The server's CPU time for one handshake, and the median latency of 64 clients, on {}{} \
+         ([more](docs/benchmarks/README.md)):",
         in_words(record).unwrap_or_default(),
         record.short_name(),
         match record.was_busy() {
@@ -127,16 +128,25 @@ fn servers(record: &Record) -> String {
         }
     ));
     out += "\n";
-    out += "| server, key | OpenSSL alone | with Lockstep | factor |\n|---|---|---|---|\n";
+    out += "| server, key | CPU time: OpenSSL alone | with Lockstep | factor \
+            | median latency: OpenSSL alone | with Lockstep | factor |\n|---|---|---|---|---|---|---|\n";
     for run in rows {
+        let factor = |ratio: f64| format!("{:.1} ×", 1.0 / ratio);
+        let median = |side: usize| {
+            let value = run.median.map(|both| both[side]);
+            value.map_or("-".to_owned(), |value| format!("{value:.1} ms"))
+        };
         let _ = writeln!(
             out,
-            "| {}, {} | {} ms | {} ms | {:.1} × |",
+            "| {}, {} | {} ms | {} ms | {} | {} | {} | {} |",
             server_name(&run.server),
             key_name(&run.key),
             milliseconds(run.stock),
             milliseconds(run.lockstep),
-            1.0 / run.ratio
+            factor(run.ratio),
+            median(0),
+            median(1),
+            run.p50.map_or("-".to_owned(), factor),
         );
     }
     if let Some(words) = rates::in_words(&record.paced) {

@@ -103,6 +103,8 @@ pub struct Handshakes {
     pub lockstep: f64,
     /// Of both, by turns that follow each other.
     pub ratio: f64,
+    /// The median latency in milliseconds, of OpenSSL alone and with lockstep.
+    pub median: Option<[f64; 2]>,
     /// Lockstep's latency over OpenSSL's, where enough handshakes were timed.
     pub p50: Option<f64>,
     pub p99: Option<f64>,
@@ -340,6 +342,7 @@ impl Handshakes {
             all.find(|ratios| ratios.get("concurrency").and_then(Value::as_u64) == Some(clients))
         };
         let latency = |share| ratios(clients)?.get(share)?.as_f64();
+        let median = |side| row(side)?.get("p50_ms")?.as_f64();
         Some(Handshakes {
             server: text(run, "server")?,
             version: text(run, "server_version"),
@@ -351,6 +354,7 @@ impl Handshakes {
             stock: cost("stock")?,
             lockstep: cost("lockstep")?,
             ratio: run.get("cpu_ratio")?.as_f64()?,
+            median: median("stock").zip(median("lockstep")).map(Into::into),
             p50: latency("p50"),
             p99: latency("p99"),
             p50_alone: ratios(1).and_then(|ratios| ratios.get("p50")?.as_f64()),
