@@ -49,12 +49,12 @@ impl RsaKey {
         })
     }
 
-    /// The shape that requests with such a key would have, by the lengths of its parts, which are
-    /// without leading zeros; none if no lane can serve them.
-    pub fn shape_of(components: &Components<'_>) -> Option<Shape> {
+    /// The shape that requests with a key would have, by the lengths of its modulus and of its
+    /// public exponent in bytes, without leading zeros; none if no lane can serve them.
+    pub fn shape_of(modulus: usize, exponent: usize) -> Option<Shape> {
         Some(Shape::Rsa {
-            size: Size::from_bits(8 * components.n.len())?,
-            wide_exponent: 8 * components.e.len() > USUAL_EXPONENT_BITS,
+            size: Size::from_bits(8 * modulus)?,
+            wide_exponent: 8 * exponent > USUAL_EXPONENT_BITS,
         })
     }
 

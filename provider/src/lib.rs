@@ -46,6 +46,7 @@ mod eventfd;
 #[cfg(feature = "fault-injection")]
 mod fault;
 mod ffi;
+mod first;
 mod generation;
 mod instance;
 mod kem;

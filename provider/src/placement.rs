@@ -99,8 +99,12 @@ impl Placement {
         }
     }
 
-    /// Forgets everything, in a forked child.
+    /// Forgets everything, in a forked child. Where nothing was decided, nothing is written: the
+    /// child would copy a page.
     pub fn reset(&self) {
+        if self.trials.load(Relaxed) == 0 {
+            return;
+        }
         self.is_daemon.store(false, Relaxed);
         self.rests_until.store(0, Relaxed);
         self.here.clear();

@@ -46,6 +46,14 @@ pub struct Page {
     namespace: AtomicU64,
 }
 
+/// What a process may do without an engine.
+#[derive(Clone, Copy)]
+pub(crate) enum Done {
+    Fallback(Fallback),
+    Derivation,
+    Cipher,
+}
+
 /// The directory of a page.
 #[derive(Debug)]
 enum Where {
@@ -225,15 +233,12 @@ impl Page {
     /// In a forked child: leaves the parent's slot to the parent, and takes one. It waits for no
     /// lock and allocates nothing, so it may run in a handler of `pthread_atfork`.
     pub fn forked(&self) {
-        let Some(slot) = self.own.load(Ordering::Acquire).checked_sub(1) else {
+        if self.own.load(Ordering::Acquire) == 0 {
             return;
-        };
-        // The handler may have been installed twice.
-        if !self.has(slot) {
-            self.is_of_child.store(true, Ordering::Relaxed);
-            self.own.store(0, Ordering::Release);
-            self.take_own();
         }
+        self.is_of_child.store(true, Ordering::Relaxed);
+        self.own.store(0, Ordering::Release);
+        self.take_own();
         self.mapped.words[header::FORKING].fetch_sub(1, Ordering::AcqRel);
     }
 
@@ -312,15 +317,20 @@ impl Page {
         Some(self.slot(slot))
     }
 
-    /// Counts a reason for which no engine is made in this process. It may run in a handler of
-    /// `pthread_atfork`.
-    pub fn note(&self, reason: Fallback) {
+    /// Counts what a process does without an engine, and names its lanes. It may run in a handler
+    /// of `pthread_atfork`.
+    pub(crate) fn count(&self, done: Done, backend: &'static str) {
         let Some(slot) = self.own() else { return };
-        let none: [u64; counter::BACKEND_WORDS] = words_of("none");
-        for (word, text) in slot[counter::BACKEND..].iter().zip(none) {
+        let place = match done {
+            Done::Fallback(reason) => counter::BY_REASON + reason as usize,
+            Done::Derivation => counter::DERIVATIONS,
+            Done::Cipher => counter::CIPHERS,
+        };
+        let backend: [u64; counter::BACKEND_WORDS] = words_of(backend);
+        for (word, text) in slot[counter::BACKEND..].iter().zip(backend) {
             word.store(text, Ordering::Relaxed);
         }
-        slot[counter::BY_REASON + reason as usize].fetch_add(1, Ordering::Relaxed);
+        slot[place].fetch_add(1, Ordering::Relaxed);
     }
 
     /// As in a forked child.

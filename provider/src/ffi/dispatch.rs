@@ -230,7 +230,7 @@ pub mod method {
         rsa_private: RsaPrivate = fn(
             Bytes<'a> = (length: c_int, from: *const c_uchar);
             Output<'a> = (to: *mut c_uchar);
-            &'a mut Rsa = (rsa: &mut Rsa);
+            &'a Rsa = (rsa: &Rsa);
             c_int = (padding: c_int)
         ) -> c_int as Option<c_int>;
         /// `sign` of an `EC_KEY_METHOD`.

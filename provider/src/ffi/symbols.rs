@@ -239,8 +239,6 @@ imported! {
         pub safe fn RSA_PKCS1_OpenSSL() -> Option<&'static RsaMethod>;
         pub safe fn RSA_meth_dup(method: &RsaMethod) -> Option<&'static mut RsaMethod>;
         pub safe fn RSA_meth_set1_name(method: &mut RsaMethod, name: Text<'_>) -> c_int;
-        pub safe fn RSA_meth_get_mod_exp(method: &RsaMethod) -> Option<RsaModExp>;
-        pub safe fn RSA_meth_set_mod_exp(method: &mut RsaMethod, f: RsaModExp) -> c_int;
         pub safe fn RSA_meth_get_priv_enc(method: &RsaMethod) -> Option<RsaPrivate>;
         pub safe fn RSA_meth_set_priv_enc(method: &mut RsaMethod, f: RsaPrivate) -> c_int;
         pub safe fn RSA_meth_get_priv_dec(method: &RsaMethod) -> Option<RsaPrivate>;
@@ -249,9 +247,6 @@ imported! {
         pub safe fn RSA_meth_set_finish(method: &mut RsaMethod, f: RsaFinish) -> c_int;
         pub unsafe fn RSA_set_method(rsa: &mut Rsa, method: &'static RsaMethod) -> c_int;
         pub safe fn RSA_get_method(rsa: &Rsa) -> *const RsaMethod;
-        pub safe fn RSA_test_flags(rsa: &Rsa, flags: c_int) -> c_int;
-        pub safe fn RSA_clear_flags(rsa: &mut Rsa, flags: c_int);
-        pub safe fn RSA_set_flags(rsa: &mut Rsa, flags: c_int);
         pub safe fn RSA_get0_key<'a>(
             rsa: &'a Rsa,
             n: &mut Option<&'a Bignum>,
@@ -270,25 +265,11 @@ imported! {
             iqmp: &mut Option<&'a Bignum>,
         );
         pub safe fn RSA_get_multi_prime_extra_count(rsa: &Rsa) -> c_int;
-        pub unsafe fn RSA_private_encrypt(
-            len: c_int,
-            from: *const c_uchar,
-            to: *mut c_uchar,
-            rsa: &mut Rsa,
-            padding: c_int,
-        ) -> c_int;
-        pub unsafe fn RSA_private_decrypt(
-            len: c_int,
-            from: *const c_uchar,
-            to: *mut c_uchar,
-            rsa: &mut Rsa,
-            padding: c_int,
-        ) -> c_int;
         pub unsafe fn RSA_public_decrypt(
             len: c_int,
             from: *const c_uchar,
             to: *mut c_uchar,
-            rsa: &mut Rsa,
+            rsa: &Rsa,
             padding: c_int,
         ) -> c_int;
     }
