@@ -29,6 +29,7 @@
 #![allow(unsafe_code, reason = "calls of libcrypto, and calls by it")]
 
 mod aes_gcm;
+mod ahead;
 mod async_job;
 mod attached;
 mod c_library;

@@ -16,8 +16,8 @@ use super::objects::{Ctx, Functions, KeyData, Own, OwnedKey, ProvCtx, StockCtx, 
 use super::params::{Params, ParamsMut};
 use super::pointers::{Terminated, Text};
 use super::types::{
-    Algorithm, Bignum, Callback, CoreHandle, Dispatch, EcKey, EcSign, EcVerifySig, EcdsaSig,
-    Function, Param, PropertiesCallback, ProviderCallback, Rsa, RsaPrivate, VaList,
+    Algorithm, Bignum, Callback, CoreCtx, CoreHandle, Dispatch, EcKey, EcSign, EcVerifySig,
+    EcdsaSig, Function, Param, PropertiesCallback, ProviderCallback, Rsa, RsaPrivate, VaList,
 };
 
 /// Declares functions of dispatch tables.
@@ -257,6 +257,7 @@ pub mod provider {
     use super::*;
     dispatched! {
         CoreGetParams = 2: fn(handle: *const CoreHandle, params: *mut Param) -> c_int;
+        CoreGetLibctx = 4: fn(handle: *const CoreHandle) -> *mut CoreCtx;
         CoreNewError = 5: fn(handle: *const CoreHandle) -> ();
         CoreSetErrorDebug = 6: fn(
             handle: *const CoreHandle,

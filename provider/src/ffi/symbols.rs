@@ -401,6 +401,33 @@ imported! {
         ) -> c_int;
         pub unsafe fn EVP_PKEY_free(key: *mut Pkey);
     }
+    /// What finds the implementation of an algorithm.
+    Fetches {
+        pub safe fn EVP_SIGNATURE_fetch(
+            ctx: &LibCtx,
+            name: Text<'_>,
+            properties: Option<Text<'_>>,
+        ) -> Option<Owned<EvpSignature>>;
+        pub unsafe fn EVP_SIGNATURE_free(found: *mut EvpSignature);
+        pub safe fn EVP_KEYEXCH_fetch(
+            ctx: &LibCtx,
+            name: Text<'_>,
+            properties: Option<Text<'_>>,
+        ) -> Option<Owned<EvpKeyexch>>;
+        pub unsafe fn EVP_KEYEXCH_free(found: *mut EvpKeyexch);
+        pub safe fn EVP_KDF_fetch(
+            ctx: &LibCtx,
+            name: Text<'_>,
+            properties: Option<Text<'_>>,
+        ) -> Option<Owned<EvpKdf>>;
+        pub unsafe fn EVP_KDF_free(found: *mut EvpKdf);
+        pub safe fn EVP_MAC_fetch(
+            ctx: &LibCtx,
+            name: Text<'_>,
+            properties: Option<Text<'_>>,
+        ) -> Option<Owned<EvpMac>>;
+        pub unsafe fn EVP_MAC_free(found: *mut EvpMac);
+    }
     /// Async jobs, which can pause.
     Async {
         pub safe fn ASYNC_get_current_job() -> *mut AsyncJob;
@@ -443,6 +470,10 @@ macro_rules! freed {
 freed! {
     Bignum by BN_clear_free -> ();
     EcPoint by EC_POINT_free -> ();
+    EvpKdf by EVP_KDF_free -> ();
+    EvpKeyexch by EVP_KEYEXCH_free -> ();
+    EvpMac by EVP_MAC_free -> ();
+    EvpSignature by EVP_SIGNATURE_free -> ();
     EcdsaSig by ECDSA_SIG_free -> ();
     LibCtx by OSSL_LIB_CTX_free -> ();
     Pkey by EVP_PKEY_free -> ();

@@ -25,8 +25,18 @@ opaque! {
     CoreHandle;
     /// `OSSL_CORE_BIO`: libcrypto's side of what a decoder reads.
     CoreBio;
+    /// `OPENSSL_CORE_CTX`: the library context of the application, as the core calls it.
+    CoreCtx;
     /// `OSSL_LIB_CTX`
     LibCtx;
+    /// `EVP_SIGNATURE`
+    EvpSignature;
+    /// `EVP_KEYEXCH`
+    EvpKeyexch;
+    /// `EVP_KDF`
+    EvpKdf;
+    /// `EVP_MAC`
+    EvpMac;
     /// `OSSL_PROVIDER`
     Provider;
     /// `BIGNUM`
