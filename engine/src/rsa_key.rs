@@ -93,6 +93,11 @@ impl RsaKey {
             let Ok(mut place) = unheld(place.try_lock()) else {
                 continue;
             };
+            // To take nothing would copy the bytes of an empty place, as the allocator gave them: they
+            // may be of a key, which libcrypto exports to a buffer that it frees without a wipe.
+            if place.is_none() {
+                continue;
+            }
             match place.take() {
                 Some(pair) if pair.epoch == epoch => blindings.push(pair.blinding),
                 // Another process, or an engine before this one, may use the same pair: wipe it.

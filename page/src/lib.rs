@@ -146,11 +146,15 @@ fn fill(file: &OwnedFd, words: usize, at_first: usize) -> Result<Mapped, Refused
         return Err(Refused::FileSystem);
     }
     allocate(file, at_first as u64 * 8)?;
-    rustix::fs::ftruncate(file, words as u64 * 8)?;
+    // A filter of system calls may deny it; then all is allocated, which makes the file as long.
+    let is_long = rustix::fs::ftruncate(file, words as u64 * 8).is_ok();
+    if !is_long {
+        allocate(file, words as u64 * 8)?;
+    }
     let about = rustix::fs::fstat(file)?;
     let mut mapped = Mapped {
         words: map(file.as_fd(), words)?,
-        allocated: at_first,
+        allocated: if is_long { at_first } else { words },
         identity: (about.st_dev, about.st_ino),
     };
     // A kernel that cannot allocate more later (before Linux 5.14) fails here.

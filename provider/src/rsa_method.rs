@@ -34,7 +34,6 @@ use lockstep_engine::operation;
 use lockstep_engine::{
     Elsewhere, Fallback, Outcome, RsaComponents, RsaInput, RsaKey, Secret, Shape,
 };
-use lockstep_kernels::clear_registers;
 use lockstep_kernels::rsa::{Signature, Verified};
 use once_cell::race::OnceBox;
 use zeroize::Zeroizing;
@@ -196,9 +195,6 @@ impl Local {
         if memory::is_scarce() {
             return Err(Fallback::NoMemory);
         }
-        // libcrypto has just imported the key, and parts of it may still be in registers. Whatever
-        // is called from here could store those on this stack.
-        clear_registers();
         let made = Prepared::new(rsa);
         // Gives back what was made with the last memory.
         if memory::is_scarce() {

@@ -246,12 +246,15 @@ impl Page {
     /// In a forked child: leaves the parent's slot to the parent, and takes one. It waits for no
     /// lock and allocates nothing, so it may run in a handler of `pthread_atfork`.
     pub fn forked(&self) {
-        if self.own.load(Ordering::Acquire) == 0 {
+        let Some(slot) = self.own.load(Ordering::Acquire).checked_sub(1) else {
             return;
+        };
+        // The handler may have been installed twice.
+        if !self.has(slot) {
+            self.is_of_child.store(true, Ordering::Relaxed);
+            self.own.store(0, Ordering::Release);
+            self.take_own();
         }
-        self.is_of_child.store(true, Ordering::Relaxed);
-        self.own.store(0, Ordering::Release);
-        self.take_own();
         self.mapped.words[header::FORKING].fetch_sub(1, Ordering::AcqRel);
     }
 

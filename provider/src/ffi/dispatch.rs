@@ -17,7 +17,8 @@ use super::params::{Params, ParamsMut};
 use super::pointers::{Terminated, Text};
 use super::types::{
     Algorithm, Bignum, Callback, CoreCtx, CoreHandle, Dispatch, EcKey, EcSign, EcVerifySig,
-    EcdsaSig, Function, Param, PropertiesCallback, ProviderCallback, Rsa, RsaPrivate, VaList,
+    EcdsaSig, Function, Param, PropertiesCallback, ProviderCallback, Rsa, RsaPrivate, SharedRsa,
+    VaList,
 };
 
 /// Declares functions of dispatch tables.
@@ -230,7 +231,7 @@ pub mod method {
         rsa_private: RsaPrivate = fn(
             Bytes<'a> = (length: c_int, from: *const c_uchar);
             Output<'a> = (to: *mut c_uchar);
-            &'a Rsa = (rsa: &Rsa);
+            &'a Rsa = (rsa: &SharedRsa);
             c_int = (padding: c_int)
         ) -> c_int as Option<c_int>;
         /// `sign` of an `EC_KEY_METHOD`.

@@ -21,8 +21,8 @@ const NEWER: &[&str] = &[
 ];
 
 /// Objects that libcrypto changes behind a shared reference: only the thread that runs a job has
-/// one, and a library context has locks of its own.
-const CHANGED_BEHIND: &[&str] = &["AsyncJob", "AsyncWaitCtx", "LibCtx"];
+/// one, and a library context and an RSA key have locks of their own.
+const CHANGED_BEHIND: &[&str] = &["AsyncJob", "AsyncWaitCtx", "LibCtx", "SharedRsa"];
 
 /// Simple types in C.
 const TYPES_OF_C: &[(&str, &str)] = &[
@@ -60,6 +60,7 @@ const TYPES_OF_C: &[(&str, &str)] = &[
     ("Provider", "OSSL_PROVIDER"),
     ("Rsa", "RSA"),
     ("RsaMethod", "RSA_METHOD"),
+    ("SharedRsa", "RSA"),
     ("Text", "char const *"),
 ];
 

@@ -269,7 +269,7 @@ imported! {
             len: c_int,
             from: *const c_uchar,
             to: *mut c_uchar,
-            rsa: &Rsa,
+            rsa: &SharedRsa,
             padding: c_int,
         ) -> c_int;
     }

@@ -238,9 +238,12 @@ pub type CryptoRealloc = unsafe extern "C" fn(
 /// `CRYPTO_free_fn`
 pub type CryptoFree = unsafe extern "C" fn(memory: *mut c_void, file: *const c_char, line: c_int);
 
+/// An `RSA` that other threads may use at the same time: what libcrypto changes in it, it changes
+/// under locks of its own.
+pub type SharedRsa = Rsa;
 /// `rsa_priv_enc` and `rsa_priv_dec` of an `RSA_METHOD`.
 pub type RsaPrivate =
-    unsafe extern "C" fn(c_int, *const c_uchar, *mut c_uchar, &Rsa, c_int) -> c_int;
+    unsafe extern "C" fn(c_int, *const c_uchar, *mut c_uchar, &SharedRsa, c_int) -> c_int;
 /// `finish` of an `RSA_METHOD`.
 pub type RsaFinish = extern "C" fn(&mut Rsa) -> c_int;
 /// `keygen` of an `EC_KEY_METHOD`.

@@ -154,6 +154,18 @@ fn a_forked_child_that_signs_once_prepares_nothing() {
     }
 }
 
+/// A server makes contexts of TLS and then forks: its children find what they need.
+#[test]
+fn what_a_handshake_looks_up_is_there_before_a_fork() {
+    let place = Place::new();
+    let program = place.compile("ahead");
+    let taken = |finished: &Finished| finished.text().trim().parse::<u64>().expect("a number");
+    let stock = taken(&place.program(&program, "").succeed());
+    let finished = place.program(&program, "").with_lockstep().succeed();
+    let blocks = taken(&finished);
+    assert!(4 * blocks < stock, "{blocks} of {stock}: {finished}");
+}
+
 /// Some threads are inside of OpenSSL's own functions, with its blinding, while others prepare the
 /// key. What is wrong in a signature or a message ends the program.
 #[test]
